@@ -1,0 +1,311 @@
+/* eas.h: the whole public interface of libeas.
+ *
+ * Sections stand in the order in which data flows: status, dtypes, building a kernel,
+ * the finished IR, devices and memory, kernels and launches, caches.
+ *
+ * Conventions
+ *   - A fallible call returns eas_status: EAS_OK or a negative code; the message is in eas_error_message(), per thread,
+ *     until the next failing call on that thread.
+ *   - _new/_free own; _retain/_release count; every other pointer is borrowed from the object it was asked of.
+ *   - A builder is sticky: after its first error further calls do nothing and return 0; eas_builder_finish reports it.
+ *   - Every function may be called from any thread; one builder belongs to one thread at a time.
+ */
+#ifndef EAS_H
+#define EAS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define EAS_API __attribute__((visibility("default")))
+#else
+#define EAS_API
+#endif
+
+/* ---- status ------------------------------------------------------------------------------------------------ */
+
+/* X(NAME, code, text) */
+#define EAS_STATUS_TABLE(X)                                    \
+    X(OK, 0, "ok")                                             \
+    X(ERR_VALUE, -1, "a value is out of its range")            \
+    X(ERR_TYPE, -2, "a type does not fit")                     \
+    X(ERR_INDEX, -3, "an access is out of bounds")             \
+    X(ERR_MEMORY, -4, "out of memory")                         \
+    X(ERR_RUNTIME, -5, "the operation failed")                 \
+    X(ERR_IO, -6, "a file could not be used")                  \
+    X(ERR_UNAVAILABLE, -7, "not available on this machine")    \
+    X(ERR_INTERRUPTED, -8, "interrupted")                      \
+    X(ERR_SYNTAX, -9, "malformed IR text")                     \
+    X(ERR_HANDLE, -10, "a released handle was used")           \
+    X(ERR_INTERNAL, -11, "an error inside libeas")
+
+typedef enum eas_status {
+#define EAS_X(name, code, text) EAS_##name = code,
+    EAS_STATUS_TABLE(EAS_X)
+#undef EAS_X
+} eas_status;
+
+EAS_API const char *eas_status_name(eas_status st); /* "ERR_VALUE" */
+EAS_API const char *eas_error_message(void);        /* of this thread's last failure; "" if none */
+EAS_API const char *eas_version(void);              /* "0.1.0" */
+EAS_API const char *eas_build_id(void);             /* hash of the library's sources: part of every cache key */
+
+/* ---- dtypes ------------------------------------------------------------------------------------------------ */
+
+/* X(NAME, name, bytes, kind): kind is 'b'ool, 'i'nt, 'u'nsigned or 'f'loat */
+#define EAS_DTYPE_TABLE(X)  \
+    X(BOOL, bool, 1, 'b')   \
+    X(I8, i8, 1, 'i')       \
+    X(I16, i16, 2, 'i')     \
+    X(I32, i32, 4, 'i')     \
+    X(I64, i64, 8, 'i')     \
+    X(U8, u8, 1, 'u')       \
+    X(U16, u16, 2, 'u')     \
+    X(U32, u32, 4, 'u')     \
+    X(U64, u64, 8, 'u')     \
+    X(F16, f16, 2, 'f')     \
+    X(BF16, bf16, 2, 'f')   \
+    X(F32, f32, 4, 'f')     \
+    X(F64, f64, 8, 'f')
+
+typedef enum eas_dtype {
+#define EAS_X(NAME, name, bytes, kind) EAS_##NAME,
+    EAS_DTYPE_TABLE(EAS_X)
+#undef EAS_X
+    EAS_NDTYPES
+} eas_dtype;
+
+EAS_API size_t eas_dtype_size(eas_dtype dt);
+EAS_API const char *eas_dtype_name(eas_dtype dt);          /* "f32" */
+EAS_API char eas_dtype_kind(eas_dtype dt);                 /* 'b' 'i' 'u' 'f' */
+EAS_API int eas_dtype_parse(const char *name, eas_dtype *out); /* 1 if name is a dtype's */
+
+/* ---- building a kernel ------------------------------------------------------------------------------------- */
+
+typedef struct eas_builder eas_builder;
+typedef struct eas_ir eas_ir;
+typedef uint32_t eas_value; /* an SSA value of the kernel being built; 0 is "none" */
+
+/* An instruction of the IR, found by its name ("add", "floordiv", "where"); docs/ir.md lists them. 0 is none. */
+typedef uint16_t eas_op;
+EAS_API eas_op eas_op_find(const char *name);
+EAS_API const char *eas_op_name(eas_op op);
+EAS_API int eas_op_count(void); /* codes are 1 .. count */
+
+enum { /* flags of a kernel */
+    EAS_KERNEL_NO_CONTRACT = 1, /* keep a*b+c as two roundings */
+    EAS_KERNEL_FAST_MATH = 2    /* elementary functions may be the device's own */
+};
+
+EAS_API eas_status eas_builder_new(const char *name, unsigned flags, eas_builder **out);
+EAS_API void eas_builder_free(eas_builder *b);
+EAS_API eas_status eas_builder_status(const eas_builder *b); /* EAS_OK until the first error */
+/* The source position that instructions built from now on carry. file may be NULL. */
+EAS_API void eas_builder_at(eas_builder *b, const char *file, int line);
+
+/* Parameters, in call order, before anything else. A scalar is *weak* when it stands for a Python number: it then
+ * takes the dtype of what it meets (i64 and f64 are what the host hands over). */
+EAS_API eas_value eas_param_buffer(eas_builder *b, const char *name, eas_dtype elem);
+EAS_API eas_value eas_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int weak);
+
+/* Literals. The weak ones adopt the dtype of the other operand. */
+EAS_API eas_value eas_const_int(eas_builder *b, int64_t v);    /* weak i64 */
+EAS_API eas_value eas_const_float(eas_builder *b, double v);   /* weak f32 */
+EAS_API eas_value eas_const_bool(eas_builder *b, int v);
+EAS_API eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i); /* f for floats, i for the rest */
+
+/* Identity of the running program. All are i64 in the traced IR. */
+EAS_API eas_value eas_program_id(eas_builder *b, int axis);
+EAS_API eas_value eas_num_programs(eas_builder *b, int axis);
+EAS_API eas_value eas_arange(eas_builder *b, int64_t start, int64_t size); /* block (size,): SPMD mode */
+EAS_API eas_value eas_tid(eas_builder *b, int64_t start, int64_t size);    /* start + thread in group: thread mode */
+EAS_API eas_value eas_local_id(eas_builder *b, int axis);
+EAS_API eas_value eas_lane_id(eas_builder *b);
+EAS_API eas_value eas_sg_id(eas_builder *b);
+
+/* An element-wise operation on 1 to 3 values, with literals adapted, dtypes promoted and shapes broadcast.
+ * "div" of integers is true division; "floordiv" and "mod" follow Python on integers and floats. */
+EAS_API eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_value z);
+EAS_API eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt);
+EAS_API eas_value eas_bitcast(eas_builder *b, eas_value x, eas_dtype dt);
+EAS_API eas_value eas_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape);
+EAS_API eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shape);
+
+/* Memory. mask and other may be 0. Masked-off lanes read `other` (0 by default) and write nothing. */
+EAS_API eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other);
+EAS_API void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask);
+EAS_API eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem);
+EAS_API void eas_barrier(eas_builder *b);
+/* sum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in f32 (f64 for f64 buffers) with one fma a step */
+EAS_API eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb,
+                          eas_value b_base, eas_value b_stride, eas_value K);
+EAS_API eas_value eas_mma_zero(eas_builder *b);
+EAS_API eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb,
+                          eas_value b_base, eas_value b_stride, eas_value acc);
+EAS_API void eas_mma_store(eas_builder *b, eas_value buf, eas_value base, eas_value stride, eas_value frag);
+
+/* Structured control. Bodies are what is built between begin and end.
+ * loop: body values iv and carried[0..n) are returned; end takes the next carried values and returns the final ones.
+ * if: else_ takes the then-values, end takes the else-values (or the only branch's none) and returns the merged ones. */
+EAS_API void eas_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n, const eas_value *init,
+                            eas_value *iv, eas_value *carried);
+EAS_API void eas_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final);
+EAS_API void eas_while_begin(eas_builder *b, int n, const eas_value *init, eas_value *carried);
+EAS_API void eas_while_do(eas_builder *b, eas_value cond);
+EAS_API void eas_while_end(eas_builder *b, int n, const eas_value *next, eas_value *final);
+EAS_API void eas_if_begin(eas_builder *b, eas_value cond);
+EAS_API void eas_if_else(eas_builder *b, int n, const eas_value *then_values);
+EAS_API void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *merged);
+
+/* What is known of a value while building. */
+EAS_API eas_dtype eas_value_dtype(const eas_builder *b, eas_value v);
+EAS_API int eas_value_shape(const eas_builder *b, eas_value v, int64_t shape[4]); /* returns the rank */
+EAS_API int eas_value_is_buffer(const eas_builder *b, eas_value v);
+EAS_API int eas_value_is_weak(const eas_builder *b, eas_value v);
+/* 1 and *out if v is a literal integer or bool */
+EAS_API int eas_value_const_int(const eas_builder *b, eas_value v, int64_t *out);
+
+/* Verifies, simplifies and hands over the IR (counted); the builder is spent and must still be freed. */
+EAS_API eas_status eas_builder_finish(eas_builder *b, eas_ir **out);
+
+/* ---- finished IR (immutable, counted) ------------------------------------------------------------------------ */
+
+EAS_API eas_ir *eas_ir_retain(eas_ir *ir);
+EAS_API void eas_ir_release(eas_ir *ir);
+/* Text form: eas_ir_parse(eas_ir_text(ir)) gives the same IR back. *out is malloc'ed; free it with eas_free. */
+EAS_API eas_status eas_ir_text(const eas_ir *ir, int with_lines, char **out);
+EAS_API eas_status eas_ir_parse(const char *text, size_t len, eas_ir **out); /* parses and verifies; does not simplify */
+EAS_API eas_status eas_ir_simplify(const eas_ir *ir, eas_ir **out);
+EAS_API void eas_free(void *p);
+
+EAS_API const char *eas_ir_name(const eas_ir *ir);
+EAS_API int eas_ir_nparams(const eas_ir *ir);
+typedef struct eas_param {
+    const char *name;
+    eas_dtype dtype;   /* element dtype of a buffer */
+    uint8_t is_buffer;
+    uint8_t is_read, is_written, is_atomic; /* for buffers */
+} eas_param;
+EAS_API eas_param eas_ir_param(const eas_ir *ir, int i);
+
+typedef struct eas_insn { /* one instruction, for looking at */
+    eas_op op;
+    int nargs, nresults;
+    const eas_value *args;
+    eas_value result;  /* first of nresults consecutive values; 0 if none */
+    const char *file;  /* NULL if unknown */
+    int line;
+    int64_t imm;       /* start, axis, size or constant bits, by op */
+} eas_insn;
+EAS_API int eas_ir_ninsns(const eas_ir *ir);
+EAS_API eas_insn eas_ir_insn(const eas_ir *ir, int i);
+EAS_API eas_status eas_ir_value_type(const eas_ir *ir, eas_value v, eas_dtype *dt, int *rank, int64_t shape[4]);
+
+enum { EAS_MODE_SPMD = 0, EAS_MODE_THREAD = 1 };
+typedef struct eas_ir_info {
+    int mode;            /* EAS_MODE_* */
+    int64_t block;       /* innermost block size (SPMD) or threads in a group */
+    int naxes;           /* 1 + the highest program axis used; at least 1 */
+    int64_t tg_bytes;    /* threadgroup memory */
+    int has_barrier;
+} eas_ir_info;
+EAS_API eas_ir_info eas_ir_analyse(const eas_ir *ir);
+
+/* Texts for looking at: "ir", "msl", "opencl" need nothing; "llvm" and "asm" open the compiler. Free with eas_free. */
+EAS_API eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out);
+
+/* ---- devices and memory --------------------------------------------------------------------------------------- */
+
+typedef struct eas_device eas_device; /* lives as long as the process */
+typedef struct eas_buffer eas_buffer; /* counted device memory */
+
+EAS_API eas_status eas_device_get(const char *name, eas_device **out); /* "cpu", "ref", ... */
+EAS_API const char *eas_device_name(const eas_device *d);
+EAS_API const char *eas_device_describe(const eas_device *d); /* one line for people */
+EAS_API int eas_device_count(void);
+EAS_API eas_device *eas_device_at(int i);
+EAS_API const char *eas_device_unavailable(const eas_device *d); /* NULL if it can be used, else the reason */
+
+EAS_API eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out);
+/* Wraps memory of the caller's; done(ctx) is called when the last reference goes. */
+EAS_API eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done)(void *), void *ctx,
+                                   eas_buffer **out);
+EAS_API eas_buffer *eas_buffer_retain(eas_buffer *b);
+EAS_API void eas_buffer_release(eas_buffer *b);
+EAS_API eas_device *eas_buffer_device(const eas_buffer *b);
+EAS_API size_t eas_buffer_size(const eas_buffer *b);
+EAS_API void *eas_buffer_host(const eas_buffer *b); /* NULL where the host cannot reach it */
+
+/* ---- kernels and launches --------------------------------------------------------------------------------------- */
+
+typedef struct eas_kernel eas_kernel; /* counted: IR plus, per device, what was compiled from it */
+
+EAS_API eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out); /* needs no device; simplifies; retains what it keeps */
+EAS_API eas_kernel *eas_kernel_retain(eas_kernel *k);
+EAS_API void eas_kernel_release(eas_kernel *k);
+EAS_API eas_ir *eas_kernel_ir(const eas_kernel *k); /* borrowed */
+EAS_API eas_ir_info eas_kernel_info(const eas_kernel *k);
+/* "ir", "msl", "opencl", "llvm", "asm"; msl and opencl are the 32-bit forms where those are possible. */
+EAS_API eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out);
+
+enum { EAS_ARG_READONLY = 1 };
+typedef struct eas_arg {
+    union {
+        void *data;   /* buffers: first element, on the device's memory */
+        int64_t i;    /* bool and integer scalars */
+        double f;     /* float scalars */
+    } v;
+    int64_t count;    /* buffers: elements reachable from data; scalars: ignored */
+    uint8_t dtype;    /* eas_dtype */
+    uint8_t is_buffer;
+    uint8_t flags;    /* EAS_ARG_* */
+} eas_arg;
+
+typedef struct eas_launch {
+    uint32_t size;       /* sizeof(eas_launch), for later versions */
+    uint8_t has_grid, has_nthreads, has_shape, debug;
+    int64_t grid[3];     /* programs (SPMD) or threadgroups */
+    int64_t nthreads;
+    int64_t shape[3];    /* last dims of the iteration space, (D,) H, W */
+    int nshape;
+    /* asked now and then during a long launch, on the calling thread; non-zero stops it with ERR_INTERRUPTED */
+    int (*interrupted)(void *ctx);
+    void *ctx;
+    /* called on the calling thread before and after a launch that is not tiny (to release and take a lock) */
+    void (*leave)(void *ctx);
+    void (*enter)(void *ctx);
+} eas_launch;
+
+/* Where opts is NULL or has no grid, the grid is inferred from nthreads, shape, or the scalars N / H, W, D. */
+EAS_API eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs,
+                                     const eas_launch *opts);
+/* The inferred grid: 1 and grid[] filled; 0 with an error set if it cannot be. */
+EAS_API eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *opts,
+                                   int64_t grid[3]);
+/* Compiles for d what a launch with these arguments would need, without launching. */
+EAS_API eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs,
+                                      const eas_launch *opts);
+
+/* ---- the cache on disk and the thread pool ------------------------------------------------------------------------- */
+
+typedef struct eas_stats {
+    uint64_t compiles;      /* programs compiled by this process */
+    uint64_t disk_hits, disk_misses, disk_bad; /* bad: entries dropped for a wrong checksum */
+    uint64_t launches;
+    int compiler_loaded;    /* 1 once the compiler module was opened */
+} eas_stats;
+EAS_API eas_stats eas_stats_get(void);
+EAS_API const char *eas_cache_dir(void);  /* "" when the disk cache is off, eas_cache_why() then says why */
+EAS_API const char *eas_cache_why(void);
+EAS_API eas_status eas_cache_clear(void);
+EAS_API eas_status eas_cache_verify(uint64_t *good, uint64_t *bad, uint64_t *bytes); /* drops the bad ones */
+EAS_API int eas_num_threads(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,55 @@
+/* gen.h: from kernel IR to text (MSL, OpenCL C) and to CPU machine code.
+ *
+ * ctext.c prints one C-like text with a dialect per language. llvm*.c is a module of its own (libeas-llvm), opened by
+ * the cpu device when something must be compiled; nothing else in libeas knows LLVM. image.c is the form in which compiled code
+ * is kept: flat, position independent, no external symbols.
+ */
+#ifndef GEN_H
+#define GEN_H
+
+#include "../ir/ir.h"
+
+/* ---- ctext.c ---- */
+typedef enum gen_dialect { GEN_MSL, GEN_OPENCL } gen_dialect;
+/* The kernel as source text. Lines of it are mapped back to the user's by comments-free bookkeeping: map (if not NULL) receives, per
+ * text line, the index of the instruction it came from (UINT32_MAX: none). */
+typedef VEC(uint32_t) gen_linemap;
+eas_status gen_ctext(const eas_ir *ir, gen_dialect d, str *out, gen_linemap *map);
+
+/* ---- the call into compiled CPU code ---- */
+enum { GEN_STREAM = 1 }; /* gen_call.flags: outputs are larger than the caches: store past them */
+typedef struct gen_call {
+    const uint64_t *slot;  /* per parameter: address of element 0, or the scalar's bits in its dtype, low bytes first */
+    const int64_t *count;  /* per parameter: elements of a buffer (read by `bounds` only) */
+    int64_t grid[3];       /* program p is (p % g0, p / g0 % g1, p / (g0*g1)) */
+    uint64_t flags;
+} gen_call;
+typedef struct gen_fault { /* written by `bounds` when it fails: the first failure of the lowest program of this call */
+    uint64_t set, insn;
+    int64_t index, program;
+} gen_fault;
+/* Runs programs first <= p < last. scratch: image.scratch bytes, 64-byte aligned, private to this call: threadgroup arrays
+ * and blocks that do not fit registers. Its content is undefined on entry. */
+typedef void gen_entry(const gen_call *call, int64_t first, int64_t last, void *scratch, gen_fault *fault);
+
+/* ---- image.c: flat code ---- */
+typedef struct gen_image {
+    uint8_t *bytes; size_t size; /* malloc'ed; code and constants, loadable at any 64-byte aligned address */
+    uint32_t entry;              /* offset of gen_entry */
+    uint64_t scratch;            /* bytes of scratch a call needs */
+    uint8_t alias_sensitive;     /* result may depend on whether *different* buffer arguments overlap; see gen_options.alias */
+} gen_image;
+/* Links one relocatable ELF object (x86-64 or AArch64) into a flat image; fails with ERR_INTERNAL on external symbols. */
+eas_status gen_link_elf(const uint8_t *obj, size_t size, const char *entry, gen_image *out);
+void gen_image_free(gen_image *im);
+
+/* ---- the LLVM module: libeas-llvm exports one symbol, eas_llvm_compile, of this type ---- */
+typedef struct gen_options {
+    const char *cpu_features; /* LLVM's feature string for this machine, "+avx2,+fma,..."; found by the cpu device */
+    int vector_bytes;         /* native vector width: 16, 32, 64 */
+    uint8_t alias;            /* buffers of different arguments may overlap in any way: keep whole-block order between them */
+    const char *text;         /* NULL, or "llvm" / "asm": only produce that text */
+} gen_options;
+typedef eas_status gen_llvm_compile(const eas_ir *ir, const gen_options *opt, gen_image *image, char **text, char **error);
+
+#endif

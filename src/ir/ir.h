@@ -1,0 +1,201 @@
+/* ir.h: the kernel IR: typed SSA in a flat list with nested regions.
+ *
+ * An eas_ir is immutable once finished; passes build a new one. Values are 32-bit ids from 1; parameters come first, then
+ * the results of instructions in order, so that a definition always precedes its uses. A region is opened by LOOP, WHILE
+ * or IF and closed by its END*; body values are results of the opener, final values are results of the closer.
+ * A value is visible from its definition to the end of the region it stands in.
+ */
+#ifndef IR_H
+#define IR_H
+
+#include "../base/base.h"
+
+enum { IR_MAX_RANK = 4, IR_MAX_DIM = 1 << 20, IR_MAX_LANES = 1 << 20, IR_MAX_PARAMS = 256, IR_SIMD = 32 };
+
+/* ---- the table (insn.c) ---- */
+typedef enum ir_op {
+    IR_NOP,
+#define INSN(NAME, name, nargs, rule, classes, flags, si, ui, fl) IR_##NAME,
+#include "insn.def"
+#undef INSN
+    IR_NOPS
+} ir_op;
+
+enum { IR_B = 1, IR_I = 2, IR_F = 4 }; /* dtype classes */
+enum { IR_PURE = 1, IR_COMM = 2, IR_MEM = 4, IR_EFFECT = 8, IR_STRUCT = 16 };
+
+typedef enum ir_rule {
+    IR_RULE_CONST,  /* no operands; any value type, rank 0 (shapes come by broadcast) */
+    IR_RULE_IDENT,  /* no operands; integer scalar */
+    IR_RULE_ARANGE, /* no operands; integer block of rank 1 */
+    IR_RULE_SAME,   /* operands of one type, result the same type */
+    IR_RULE_CMP,    /* operands of one type, result bool of that shape */
+    IR_RULE_WHERE,  /* bool, T, T of one shape; result T */
+    IR_RULE_CAST,   /* any value; result any dtype, same shape (bitcast: same size) */
+    IR_RULE_SHAPE,  /* any value; result same dtype */
+    IR_RULE_LOAD, IR_RULE_STORE, IR_RULE_BOUNDS, IR_RULE_ALLOC, IR_RULE_DOT, IR_RULE_FRAG, IR_RULE_MMA, IR_RULE_MMA_STORE,
+    IR_RULE_LOOP, IR_RULE_END,
+    IR_RULE_NONE    /* no results */
+} ir_rule;
+
+typedef struct ir_row {
+    const char *name;
+    int8_t nargs; /* -1: varies */
+    uint8_t rule, classes, flags;
+    const char *si, *ui, *fl; /* meanings as text; NULL where there is none */
+} ir_row;
+extern const ir_row ir_rows[IR_NOPS];
+
+/* ---- types ---- */
+enum { IR_VAL, IR_BUF, IR_TG, IR_FRAG }; /* kinds: value, global buffer, threadgroup array, 8x8 f32 simdgroup matrix */
+typedef struct ir_type {
+    uint8_t dtype, kind, rank, pad;
+    int32_t dim[IR_MAX_RANK]; /* unused entries are 0. IR_TG: rank 1, its size */
+} ir_type;
+ir_type ir_scalar(eas_dtype dt);
+ir_type ir_with_dtype(ir_type t, eas_dtype dt); /* same shape, kind IR_VAL */
+bool ir_type_eq(ir_type a, ir_type b);
+bool ir_shape_eq(ir_type a, ir_type b);
+int64_t ir_lanes(ir_type t); /* product of dims; 1 for a scalar */
+void ir_type_print(str *s, ir_type t); /* "f32", "i64[256]", "buf<f32>", "tg<f32>[64]", "frag" */
+
+/* ---- the kernel ---- */
+typedef struct ir_insn {
+    uint16_t op, nargs, nres;
+    uint16_t file;  /* index into files; 0 is unknown */
+    uint32_t line;
+    uint32_t args;  /* index of the first operand in ir->pool */
+    uint32_t res;   /* first result; 0 if none */
+    int64_t imm;    /* constants: the bits, as ir_const_* below read them */
+} ir_insn;
+
+typedef struct ir_val {
+    ir_type type;
+    uint32_t def;  /* index of the defining instruction; UINT32_MAX for a parameter */
+    uint8_t weak;  /* stands for a Python number; only meaningful while building */
+} ir_val;
+
+typedef struct ir_param {
+    const char *name;
+    uint32_t value; /* its value id: parameters are values 1..nparams */
+    uint8_t read, write, atomic; /* filled by ir_finish */
+} ir_param;
+
+struct eas_ir {
+    uint32_t magic; /* IR_MAGIC while alive */
+    int refs;
+    arena mem;      /* owns everything below */
+    const char *name;
+    unsigned flags; /* EAS_KERNEL_* */
+    ir_param *params; int nparams;
+    ir_insn *insns; uint32_t ninsns;
+    ir_val *vals; uint32_t nvals;   /* vals[0] unused */
+    uint32_t *pool; uint32_t npool; /* operands */
+    const char **files; int nfiles; /* files[0] is "" */
+};
+enum { IR_MAGIC = 0x45415349 };
+
+static inline const uint32_t *ir_args(const eas_ir *ir, const ir_insn *in) { return ir->pool + in->args; }
+static inline ir_type ir_typeof(const eas_ir *ir, uint32_t v) { return ir->vals[v].type; }
+/* the instruction that defines v, or NULL for a parameter */
+static inline const ir_insn *ir_def(const eas_ir *ir, uint32_t v)
+{
+    return ir->vals[v].def == UINT32_MAX ? NULL : &ir->insns[ir->vals[v].def];
+}
+/* Constants. imm holds the bits of the dtype: integers sign- or zero-extended to 64 bits, bool 0/1, f16/bf16/f32/f64 their bit
+ * patterns zero-extended. */
+bool ir_const_of(const eas_ir *ir, uint32_t v, int64_t *bits);  /* through broadcast and reshape too */
+bool ir_const_is_int(const eas_ir *ir, uint32_t v, int64_t want); /* an integer constant equal to want */
+double ir_bits_to_double(eas_dtype dt, int64_t bits);
+int64_t ir_bits_from_double(eas_dtype dt, double d); /* floats: rounded once */
+
+/* insn.c: results of an instruction from its operands; NULL or the reason it is ill-typed (in the arena).
+ * For rules whose result type is explicit, *t holds it on entry and is checked. nres results are written to t. */
+const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t);
+
+/* ---- build.c: appends instructions; used by eas_* of the public builder and by every pass ---- */
+struct eas_builder {
+    uint32_t magic; /* IRB_MAGIC */
+    eas_ir *ir;     /* under construction; NULL once finished */
+    uint32_t capinsns, capvals, cappool, capfiles;
+    eas_status status; char *message; /* first error */
+    uint32_t line; uint16_t file;
+    VEC(uint32_t) open; /* indices of the region openers around the current position */
+};
+enum { IRB_MAGIC = 0x45415342 };
+/* The raw append: exact types, nothing promoted. t holds result types (in: where explicit; out: all). Returns the first
+ * result, or 0 (also for instructions without results). */
+uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t);
+/* Common forms over irb_insn */
+uint32_t irb_op(eas_builder *b, uint16_t op, uint32_t x, uint32_t y, uint32_t z); /* SAME, CMP, WHERE rules */
+uint32_t irb_typed(eas_builder *b, uint16_t op, ir_type t, int64_t imm);          /* CONST, IDENT, ARANGE, FRAG, ALLOC rules */
+uint32_t irb_to(eas_builder *b, uint16_t op, ir_type t, uint32_t x);              /* CAST and SHAPE rules; x itself when nothing changes */
+uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits);                      /* with a broadcast if t has a shape */
+uint32_t irb_param(eas_builder *b, const char *name, ir_type t, bool weak);
+eas_status irb_fail(eas_builder *b, eas_status st, const char *fmt, ...) BASE_PRINTF(3, 4); /* adds "file:line: " */
+eas_status irb_finish(eas_builder *b, eas_ir **out); /* verify and hand over, no simplification */
+/* A builder that continues where `from` is copied by a pass: same name, flags, files and parameters (same value ids). */
+eas_status irb_like(const eas_ir *from, eas_builder **out);
+/* Copies instruction i of `from`, operands through map[], results entered into map[]; keeps its source line. */
+void irb_copy(eas_builder *b, const eas_ir *from, uint32_t i, uint32_t *map);
+
+/* ---- verify.c ---- */
+eas_status ir_verify(const eas_ir *ir);
+
+/* ---- print.c, parse.c ---- */
+void ir_print(str *s, const eas_ir *ir, bool lines);
+void ir_print_insn(str *s, const eas_ir *ir, uint32_t i, bool lines);
+eas_status ir_parse(const char *text, size_t len, eas_ir **out);
+
+/* ---- analyse.c ---- */
+eas_ir_info ir_analyse(const eas_ir *ir);
+/* end[i]: for a region opener, the index of its closer; for ELSE and DO too. Allocated in mem. */
+uint32_t *ir_region_ends(const eas_ir *ir, arena *mem);
+/* uniform[v]: the same for every lane of a block and every thread of a group. In SPMD kernels a rank-0 value is uniform. */
+bool *ir_uniform(const eas_ir *ir, arena *mem);
+/* Loads, stores and dots can see the same buffer only if these are equal or the caller says arguments may overlap. */
+
+/* Intervals of integer and bool values, for given ranges of scalars and grid. */
+typedef struct ir_range { int64_t lo, hi; } ir_range; /* lo <= hi */
+typedef struct ir_env {
+    const ir_range *scalar; /* per parameter; NULL: the dtype's whole range */
+    int64_t grid[3];        /* program_id(a) < grid[a]; 0: unknown (up to 2^31-1) */
+    const int64_t *count;   /* per parameter: elements of each buffer; NULL: unknown */
+} ir_env;
+ir_range *ir_ranges(const eas_ir *ir, const ir_env *env, arena *mem);
+/* Is every global access within count[]? Masks of the form off < bound are understood. If not, *insn is the first doubtful one. */
+bool ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn);
+
+/* Affine view of an integer value in lane index i of the innermost dim (or thread id): base + stride*i with uniform base. */
+
+/* ---- simplify.c, narrow.c, check.c: new IR from old ---- */
+eas_status ir_simplify(const eas_ir *ir, eas_ir **out);
+/* A 32-bit form: i64 values that are computed (not loaded) become u32 or i32. It means the same as `ir` for a launch for which
+ * ir_narrow_ok says so. *out is NULL when there is nothing to narrow. */
+typedef struct ir_narrow { uint32_t n; uint32_t *value; uint8_t *dtype; } ir_narrow; /* obligations on values of the wide IR */
+eas_status ir_narrowed(const eas_ir *ir, eas_ir **out, ir_narrow *need);
+bool ir_narrow_ok(const eas_ir *ir, const ir_narrow *need, const ir_env *env);
+/* Every global access guarded by `bounds`. */
+eas_status ir_checked(const eas_ir *ir, eas_ir **out);
+
+/* ---- interp.c ---- */
+typedef struct ir_fault { /* the first failing lane of the lowest program */
+    bool set;
+    uint32_t insn;       /* index in the IR that ran */
+    int64_t index;       /* the offset that was out of bounds */
+    int64_t pid[3];
+} ir_fault;
+typedef struct ir_call {
+    const uint64_t *slot;  /* per parameter: address of element 0, or the scalar's bits (zero- or sign-extended as constants are) */
+    const int64_t *count;  /* per parameter: elements of a buffer */
+    int64_t grid[3];
+    int (*interrupted)(void *); void *ctx; /* asked between programs */
+} ir_call;
+/* Runs every program in order. Out-of-bounds accesses stop it with ERR_INDEX and a full message. */
+eas_status ir_interp(const eas_ir *ir, const ir_call *call);
+/* One element-wise instruction on constants: the constant folder and the interpreter share it. */
+bool ir_eval(uint16_t op, eas_dtype dt, eas_dtype to, const int64_t *args, int64_t *out);
+/* The text of an out-of-bounds error, the same on every device; shape is the count. */
+eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, int64_t count, const int64_t pid[3]);
+
+#endif
