@@ -1,0 +1,131 @@
+/* ctext.h: what the parts of the C-text generator share.
+ *
+ *   ctext.c         the walk over the IR: statements, regions, lane loops
+ *   ctext_plan.c    decided before anything is printed: which block values share a loop, which need an array
+ *   ctext_expr.c    expressions: the table's meanings, literals, casts
+ *   ctext_names.c   identifiers that are legal in the target language
+ *   ctext_msl.c, ctext_opencl.c   the dialects
+ *
+ * Expressions are strings in the generator's arena; a string that stands for a value is always atomic (a name, a literal, or in
+ * parentheses), so it can be put anywhere into another expression.
+ */
+#ifndef GEN_CTEXT_H
+#define GEN_CTEXT_H
+
+#include "gen.h"
+
+typedef struct ct ct;
+
+/* Built-in values that a kernel may ask for; bits of ct.idents. */
+enum { CT_PID, CT_NPROG, CT_TID, CT_GID, CT_LANE, CT_SG, CT_NIDENTS };
+
+/* What is printed before the kernel when it needs it; bits of ct.helpers. CT_SAT + dtype is the saturating cast to that dtype. */
+enum { CT_MMA, CT_BOUNDS, CT_ODD, CT_F16, CT_BF16, CT_F64_F16, CT_F64_BF16, CT_SAT };
+
+/* A place in the lane loops around the current statement: an index expression per dim of some block shape. */
+typedef struct ct_at {
+    const char *dim[IR_MAX_RANK];
+    const char *flat; /* the row-major index, where it is known better than from dim[] */
+} ct_at;
+
+typedef struct ct_dialect {
+    const char *type[EAS_NDTYPES]; /* of a variable; f16 and bf16 may be held in float */
+    const char *mem[EAS_NDTYPES];  /* of an element in memory */
+    const char *space_local;       /* how a threadgroup array's declaration begins */
+    bool half_is_float;            /* f16 and bf16 variables are float: rounding is a call */
+    const char *ident[CT_NIDENTS]; /* parameters of the kernel that hold built-in values; NULL where they are calls */
+    eas_status (*check)(ct *g);    /* NULL, or refuses what the language cannot say */
+    void (*head)(ct *g, str *s);   /* all text up to and including the opening brace of the kernel */
+    const char *(*identity)(ct *g, const ir_insn *in); /* as an unsigned 32-bit (or wider) expression */
+    const char *(*load)(ct *g, uint32_t buf, const char *off);
+    void (*store)(ct *g, const char *guard, uint32_t buf, const char *off, const char *value);
+    const char *(*load4)(ct *g, uint32_t buf, const char *off); /* four neighbours as a float4 */
+    bool load4_needs_alignment;
+    const char *(*round)(ct *g, eas_dtype dt, const char *x);   /* float x to f16 or bf16 */
+    const char *(*from_f64)(ct *g, eas_dtype dt, const char *x); /* f64 x to f16 or bf16 */
+    const char *(*sat)(ct *g, eas_dtype from, eas_dtype to, const char *x); /* float to integer */
+    const char *(*bitcast)(ct *g, eas_dtype from, eas_dtype to, const char *x);
+    const char *(*bits)(ct *g, eas_dtype dt, uint64_t bits);    /* the float with these bits, for odd NaNs */
+    const char *frag; /* the type of a simdgroup matrix */
+    void (*mma_zero)(ct *g, const char *r);
+    void (*mma)(ct *g, const char *r, const uint32_t *args);
+    void (*mma_store)(ct *g, const uint32_t *args);
+    void (*barrier)(ct *g);
+    const char *bounds; /* the call: buffer's index, offset, instruction */
+} ct_dialect;
+extern const ct_dialect ct_msl, ct_opencl;
+
+struct ct {
+    const eas_ir *ir;
+    const ct_dialect *d;
+    gen_dialect dialect;
+    arena mem;
+    eas_ir_info info;
+    bool thread_mode;
+
+    /* names */
+    const char *kernel_name;
+    const char **name;    /* per value: set for parameters and for values that live in another's variable */
+    uint8_t *param_dtype; /* per parameter: what the text declares (see ct_plan) */
+
+    /* the plan, see ctext_plan.c */
+    uint32_t *uses;    /* per value */
+    uint32_t *region;  /* per instruction: the innermost region's id; 0 at top level */
+    uint32_t *group;   /* per instruction: the lane loop it is printed in; 0: none */
+    uint32_t *first, *last; /* per group: its instructions lie in first..last */
+    uint32_t ngroups;
+    uint8_t *remat;    /* per value: recomputed where it is used (pure, cheap, no memory) */
+    uint8_t *array;    /* per value: lives in an array, one element per lane */
+    uint8_t *inlined;  /* per value: printed inside its only user (masks) */
+    uint32_t *dot4;    /* per instruction: 1 + the first of the four neighbouring dots it belongs to; 0: none */
+    uint32_t early;    /* the mask of the kernel's only effect, or 0 */
+    bool device_barrier; /* a global buffer is both read and written: barriers must order it too */
+    int max_rank;      /* deepest nest of lane loops */
+    bool has_dot, has_bounds;
+
+    /* printing */
+    str body;
+    gen_linemap lines; /* per line of body */
+    uint32_t at;       /* the instruction being printed */
+    int indent;
+    bool early_done;
+    uint32_t idents;
+    uint64_t helpers;
+    struct { int rank; int32_t dim[IR_MAX_RANK]; uint32_t group; uint32_t epoch; } loop; /* the lane loop being printed */
+    struct ct_inst *insts; uint32_t ninsts, capinsts; /* recomputed values of the current lane loop */
+    uint32_t *inst_head;   /* per value: chain into insts, 1-based */
+    uint32_t *inst_epoch;  /* per value: the loop that chain belongs to */
+    VEC(uint32_t) open;    /* openers of the regions around the current position */
+};
+
+/* ctext.c */
+void ct_line(ct *g, const char *fmt, ...) BASE_PRINTF(2, 3);
+const char *ct_fmt(ct *g, const char *fmt, ...) BASE_PRINTF(2, 3);
+const char *ct_name(ct *g, uint32_t v);
+/* v as an atomic expression in a variable's type; at: where in the lane loops, NULL at the natural place */
+const char *ct_ref(ct *g, uint32_t v, const ct_at *at);
+
+/* ctext_plan.c */
+eas_status ct_plan(ct *g);
+int ct_dims(ir_type t, int32_t dim[IR_MAX_RANK]); /* the dims other than 1; returns how many */
+/* Through broadcasts and reshapes to what is really computed; *same: the row-major index stays what it is. */
+uint32_t ct_leaf(const eas_ir *ir, uint32_t v, bool *same);
+uint64_t ct_multiple(const eas_ir *ir, uint32_t v, int depth); /* the value is a multiple of this power of two (up to 4) */
+void ct_split(const eas_ir *ir, uint32_t v, uint32_t *root, int64_t *add); /* v = root + add; root 0: a constant */
+
+/* ctext_expr.c */
+const char *ct_literal(ct *g, eas_dtype dt, int64_t bits);         /* in a variable's type */
+const char *ct_literal_compute(ct *g, eas_dtype dt, int64_t bits); /* f16 and bf16 as float */
+/* The meaning of a pure element-wise instruction on values at one place; not atomic. */
+const char *ct_expr(ct *g, const ir_insn *in, const ct_at *at);
+const char *ct_as_f32(ct *g, eas_dtype dt, const char *x);
+extern const char ct_odd_text[]; /* the helper of CT_ODD, the same in both languages */
+const char *ct_unsigned(ct *g, uint32_t v); /* an index operand as the dialect's uint or ulong */
+
+/* ctext_names.c */
+bool ct_names(ct *g);
+
+static inline void ct_need(ct *g, int helper) { g->helpers |= (uint64_t)1 << helper; }
+static inline bool ct_needs(const ct *g, int helper) { return g->helpers >> helper & 1; }
+
+#endif

@@ -1,0 +1,124 @@
+/* ctext_names.c: names of kernels and parameters that are legal in the target language.
+ *
+ * A name keeps its spelling unless it collides with a word of the language, with a function that the text calls, or with a
+ * name that the text itself uses; then it gets underscores. Characters outside ASCII become _uXX.
+ */
+#include "ctext.h"
+
+#include <ctype.h>
+
+/* Words of C, C++, MSL and OpenCL C, and the functions and macros that generated text uses. Sorted. */
+static const char *const reserved[] = {
+    "INFINITY", "NAN", "abs", "access", "alignas", "alignof", "and", "array", "as_type", "asm", "atomic_int", "atomic_load_explicit", "auto", "barrier",
+    "bfloat", "bool", "break", "case", "catch", "ceil", "char", "class", "clz", "constexpr", "const", "constant", "continue", "convert_float", "decltype",
+    "default", "delete", "device", "do", "double", "else", "enum", "event_t", "explicit", "export", "extern", "fabs", "false", "float", "float2", "float4",
+    "floor", "fma", "fmod", "for", "fragment", "friend", "global", "goto", "half", "half4", "if", "image", "in", "inline", "int", "kernel", "ldexp", "local",
+    "long", "main", "max", "mem_flags", "metal", "min", "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "out", "pipe",
+    "private", "protected", "public", "quad", "ray_data", "read_only", "read_write", "register", "reinterpret_cast", "restrict", "return", "rint", "sampler",
+    "select", "short", "signed", "size_t", "sizeof", "sqrt", "static", "static_cast", "struct", "switch", "template", "texture", "this", "thread",
+    "threadgroup", "threadgroup_barrier", "threadgroup_imageblock", "throw", "true", "trunc", "try", "typedef", "typeid", "typename", "uchar", "uint", "uint2",
+    "uint3", "ulong", "union", "unsigned", "ushort", "using", "vec", "vertex", "virtual", "visible", "void", "volatile", "while", "write_only", "xor",
+};
+
+static bool starts(const char *s, const char *prefix) { return !strncmp(s, prefix, strlen(prefix)); }
+
+/* v7, v7_1: the names of values */
+static bool like_a_value(const char *s)
+{
+    if (*s++ != 'v' || !isdigit((unsigned char)*s))
+        return false;
+    while (isdigit((unsigned char)*s))
+        s++;
+    return *s == 0 || *s == '_';
+}
+
+static bool is_word(const char *s)
+{
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        if (!strcmp(s, reserved[i]))
+            return true;
+    return false;
+}
+
+/* Names of whole families that generated text draws from. */
+static bool in_family(const char *s)
+{
+    static const char *const prefixes[] = {"eas_", "packed_", "simdgroup", "simd_", "make_filled_", "convert_", "as_", "vload", "vstore", "get_", "cl_", "__"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (starts(s, prefixes[i]))
+            return true;
+    return like_a_value(s);
+}
+
+/* Names that the text of this kernel uses for its own. */
+static bool is_ours(const ct *g, const char *s)
+{
+    static const char *const lanes[IR_MAX_RANK] = {"i", "j", "i2", "i3"};
+    for (int r = 0; r < g->max_rank; r++)
+        if (!strcmp(s, lanes[r]))
+            return true;
+    if (g->has_dot && !strcmp(s, "k"))
+        return true;
+    for (int i = 0; i < CT_NIDENTS; i++)
+        if (g->d->ident[i] && (g->idents >> i & 1) && !strcmp(s, g->d->ident[i]))
+            return true;
+    return false;
+}
+
+static const char *identifier(ct *g, const char *s)
+{
+    str out = {0};
+    if (in_family(s) || isdigit((unsigned char)*s) || !*s)
+        str_add(&out, "p_");
+    for (; *s; s++)
+        if (isalnum((unsigned char)*s) || *s == '_')
+            str_put(&out, s, 1);
+        else
+            str_add(&out, "_u%02x", (unsigned char)*s);
+    const char *r = out.oom ? NULL : arena_strdup(&g->mem, out.at);
+    str_free(&out);
+    return r;
+}
+
+static bool taken(const ct *g, const char *s, int nparams)
+{
+    if (is_word(s) || is_ours(g, s) || !strcmp(s, g->kernel_name))
+        return true;
+    for (int i = 1; i <= nparams; i++)
+        if (!strcmp(s, g->name[i]))
+            return true;
+    return false;
+}
+
+/* Depends on nothing but the name, so that a runtime can look the function up. */
+static const char *kernel_name(ct *g)
+{
+    const char *s = identifier(g, g->ir->name);
+    while (s && is_word(s))
+        s = arena_printf(&g->mem, "%s_", s);
+    return s;
+}
+
+bool ct_names(ct *g)
+{
+    if (!(g->kernel_name = kernel_name(g)))
+        return false;
+    for (int i = 0; i < g->ir->nparams; i++) {
+        const char *s = identifier(g, g->ir->params[i].name);
+        while (s && taken(g, s, i))
+            s = arena_printf(&g->mem, "%s_", s);
+        if (!s)
+            return false;
+        g->name[i + 1] = s;
+    }
+    return true;
+}
+
+eas_status gen_ctext_name(const eas_ir *ir, str *out)
+{
+    ct g = {.ir = ir};
+    const char *s = kernel_name(&g);
+    str_add(out, "%s", s ? s : "");
+    arena_free(&g.mem);
+    return s && !out->oom ? EAS_OK : base_fail_oom(strlen(ir->name));
+}

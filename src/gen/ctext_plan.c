@@ -1,0 +1,537 @@
+/* ctext_plan.c: decides, before anything is printed, where each block value is computed.
+ *
+ * A program's block is a loop over lanes. Instructions whose blocks have the same dims (but for 1s) share one loop, a *group*,
+ * as long as running lane by lane means the same as running instruction by instruction: a group ends where a buffer is
+ * touched again at other places, where a value is needed at other lanes, at barriers and at the ends of regions. At most one
+ * group is open at a time, and scalars are printed before it.
+ *
+ *   remat    block values that are cheap and pure (offsets, masks) belong to no group: they are recomputed in each loop that
+ *            needs them, at whatever lane that is
+ *   array    values that are needed outside their own loop are kept in an array, one element per lane
+ *   inlined  comparisons that feed one `and`, so that a mask stands on one line
+ *   dot4     four dots over neighbouring columns, printed as one loop
+ */
+#include "ctext.h"
+
+enum { REMAT_MAX = 64, INLINE_MAX = 16, DOT_WINDOW = 64, DEPTH_MAX = 16 };
+
+typedef struct access {
+    uint32_t buf, off; /* off 0: unknown places */
+    bool store;
+} access;
+
+typedef struct planner {
+    ct *g;
+    uint32_t open;  /* the open group; 0: none */
+    int rank;       /* its dims */
+    int32_t dim[IR_MAX_RANK];
+    VEC(access) accesses; /* of the open group */
+    uint16_t *weight;     /* per value: instructions a recomputation costs */
+    uint8_t *inline_cost; /* per value */
+} planner;
+
+int ct_dims(ir_type t, int32_t dim[IR_MAX_RANK])
+{
+    int n = 0;
+    for (int i = 0; i < t.rank; i++)
+        if (t.dim[i] != 1)
+            dim[n++] = t.dim[i];
+    return n;
+}
+
+static bool same_dims(ir_type a, ir_type b)
+{
+    int32_t x[IR_MAX_RANK], y[IR_MAX_RANK];
+    int n = ct_dims(a, x);
+    return n == ct_dims(b, y) && !memcmp(x, y, (size_t)n * sizeof *x);
+}
+
+static bool is_block(ir_type t) { return t.kind == IR_VAL && ir_lanes(t) > 1; }
+static bool is_view(uint16_t op) { return op == IR_BROADCAST || op == IR_RESHAPE; }
+
+uint32_t ct_leaf(const eas_ir *ir, uint32_t v, bool *same)
+{
+    *same = true;
+    for (;;) {
+        const ir_insn *d = ir_def(ir, v);
+        if (!d || !is_view(d->op))
+            return v;
+        uint32_t from = ir_args(ir, d)[0];
+        if (!same_dims(ir_typeof(ir, v), ir_typeof(ir, from)))
+            *same = false;
+        v = from;
+    }
+}
+
+void ct_split(const eas_ir *ir, uint32_t v, uint32_t *root, int64_t *add)
+{
+    int64_t c;
+    *add = 0;
+    for (;;) {
+        const ir_insn *d = ir_def(ir, v);
+        if (ir_const_of(ir, v, &c)) {
+            *root = 0;
+            *add += c;
+            return;
+        }
+        *root = v;
+        if (!d)
+            return;
+        if (d->op == IR_BROADCAST && ir_typeof(ir, ir_args(ir, d)[0]).rank == 0) {
+            v = ir_args(ir, d)[0];
+            continue;
+        }
+        if (d->op != IR_ADD)
+            return;
+        const uint32_t *a = ir_args(ir, d);
+        if (ir_const_of(ir, a[1], &c))
+            v = a[0];
+        else if (ir_const_of(ir, a[0], &c))
+            v = a[1];
+        else
+            return;
+        *add += c;
+    }
+}
+
+uint64_t ct_multiple(const eas_ir *ir, uint32_t v, int depth)
+{
+    int64_t c;
+    if (ir_const_of(ir, v, &c))
+        return c & 1 ? 1 : c & 2 ? 2 : 4;
+    const ir_insn *d = ir_def(ir, v);
+    if (!d || depth > DEPTH_MAX)
+        return 1;
+    const uint32_t *a = ir_args(ir, d);
+    uint64_t x, y;
+    switch (d->op) {
+    case IR_BROADCAST:
+    case IR_RESHAPE:
+    case IR_NEG: return ct_multiple(ir, a[0], depth + 1);
+    case IR_CAST: return dtype_is_int(ir_typeof(ir, a[0]).dtype) ? ct_multiple(ir, a[0], depth + 1) : 1;
+    case IR_ADD:
+    case IR_SUB:
+    case IR_OR:
+        x = ct_multiple(ir, a[0], depth + 1);
+        y = ct_multiple(ir, a[1], depth + 1);
+        return x < y ? x : y;
+    case IR_MUL:
+        x = ct_multiple(ir, a[0], depth + 1) * ct_multiple(ir, a[1], depth + 1);
+        return x > 4 ? 4 : x;
+    case IR_SHL:
+        if (!ir_const_of(ir, a[1], &c) || c < 0 || c > 31)
+            return 1;
+        x = ct_multiple(ir, a[0], depth + 1) << (c > 2 ? 2 : c);
+        return x > 4 ? 4 : x;
+    default: return 1;
+    }
+}
+
+static bool small(int64_t x) { return x > -2048 && x < 2048; }
+
+/* The value changes by a constant other than 0 from lane to lane, so no two lanes of a block share it. Blocks of one dim only. */
+static int64_t lane_step(const eas_ir *ir, uint32_t v, int depth, bool *known)
+{
+    const ir_insn *d = ir_def(ir, v);
+    int64_t c, x, y;
+    *known = true;
+    if (ir_lanes(ir_typeof(ir, v)) == 1 || ir_const_of(ir, v, &c))
+        return 0;
+    const uint32_t *a = d ? ir_args(ir, d) : NULL;
+    bool ok = true;
+    if (d && depth < DEPTH_MAX) {
+        switch (d->op) {
+        case IR_ARANGE: return 1;
+        case IR_BROADCAST:
+        case IR_RESHAPE:
+            if (ir_lanes(ir_typeof(ir, a[0])) == 1)
+                return 0;
+            if (same_dims(ir_typeof(ir, v), ir_typeof(ir, a[0])))
+                return lane_step(ir, a[0], depth + 1, known);
+            break;
+        case IR_ADD:
+        case IR_SUB:
+            x = lane_step(ir, a[0], depth + 1, known);
+            y = lane_step(ir, a[1], depth + 1, &ok);
+            *known = *known && ok;
+            return d->op == IR_ADD ? x + y : x - y;
+        case IR_MUL:
+            x = lane_step(ir, a[0], depth + 1, known);
+            y = lane_step(ir, a[1], depth + 1, &ok);
+            *known = *known && ok;
+            if (*known && !x && !y)
+                return 0;
+            if (*known && !y && ir_const_of(ir, a[1], &c) && small(c) && small(x))
+                return x * c;
+            if (*known && !x && ir_const_of(ir, a[0], &c) && small(c) && small(y))
+                return y * c;
+            break;
+        default: break;
+        }
+    }
+    *known = false;
+    return 0;
+}
+
+static bool distinct_lanes(const eas_ir *ir, uint32_t off)
+{
+    int32_t dim[IR_MAX_RANK];
+    bool known;
+    int64_t step;
+    return ct_dims(ir_typeof(ir, off), dim) == 1 && (step = lane_step(ir, off, 0, &known), known) && step && small(step);
+}
+
+/* ---- groups ---- */
+
+static void close_group(planner *p)
+{
+    p->open = 0;
+    p->accesses.len = 0;
+}
+
+static void open_group(planner *p, ir_type t, uint32_t i)
+{
+    close_group(p);
+    p->open = ++p->g->ngroups;
+    p->rank = ct_dims(t, p->dim);
+    p->g->first[p->open] = i;
+}
+
+static bool clashes(const planner *p, access x)
+{
+    for (uint32_t i = 0; i < p->accesses.len; i++) {
+        access y = p->accesses.at[i];
+        if (y.buf != x.buf || !(x.store || y.store))
+            continue;
+        if (!x.off || x.off != y.off || !distinct_lanes(p->g->ir, x.off))
+            return true;
+    }
+    return false;
+}
+
+/* Where instruction i touches memory; returns how many of out[2] are set. */
+static int accesses_of(const eas_ir *ir, const ir_insn *in, access out[2])
+{
+    const uint32_t *a = ir_args(ir, in);
+    switch (in->op) {
+    case IR_LOAD: out[0] = (access){a[0], a[1], false}; return 1;
+    case IR_STORE: out[0] = (access){a[0], a[1], true}; return 1;
+    case IR_DOT:
+    case IR_MMA:
+        out[0] = (access){a[0], 0, false};
+        out[1] = (access){a[3], 0, false};
+        return 2;
+    case IR_MMA_STORE: out[0] = (access){a[0], 0, true}; return 1;
+    default: return 0;
+    }
+}
+
+static bool any_clash(const planner *p, const ir_insn *in)
+{
+    access x[2];
+    int n = accesses_of(p->g->ir, in, x);
+    for (int i = 0; i < n; i++)
+        if (clashes(p, x[i]))
+            return true;
+    return false;
+}
+
+/* An operand computed in the open group, but needed at another lane. */
+static bool needs_other_lane(const planner *p, const ir_insn *in)
+{
+    const ct *g = p->g;
+    for (int k = 0; k < in->nargs; k++) {
+        bool same;
+        uint32_t leaf = ct_leaf(g->ir, ir_args(g->ir, in)[k], &same);
+        uint32_t def = g->ir->vals[leaf].def;
+        if (!same && def != UINT32_MAX && g->group[def] == p->open)
+            return true;
+    }
+    return false;
+}
+
+static void anchor(planner *p, uint32_t i, ir_type t)
+{
+    ct *g = p->g;
+    const ir_insn *in = &g->ir->insns[i];
+    int32_t dim[IR_MAX_RANK];
+    int rank = ct_dims(t, dim);
+    bool joins = p->open && rank == p->rank && !memcmp(dim, p->dim, (size_t)rank * sizeof *dim) && !any_clash(p, in) && !needs_other_lane(p, in);
+    if (!joins)
+        open_group(p, t, i);
+    g->group[i] = p->open;
+    g->last[p->open] = i;
+    access x[2];
+    int n = accesses_of(g->ir, in, x);
+    for (int k = 0; k < n; k++)
+        if (!vec_push(&p->accesses, x[k]))
+            g->mem.oom = true;
+}
+
+static bool can_remat(planner *p, const ir_insn *in)
+{
+    const ct *g = p->g;
+    uint32_t w = 1;
+    if (!(ir_rows[in->op].flags & IR_PURE))
+        return false;
+    for (int k = 0; k < in->nargs; k++) {
+        uint32_t a = ir_args(g->ir, in)[k];
+        if (is_block(ir_typeof(g->ir, a))) {
+            if (!g->remat[a])
+                return false;
+            w += p->weight[a];
+        }
+    }
+    p->weight[in->res] = (uint16_t)(w > UINT16_MAX ? UINT16_MAX : w);
+    return w <= REMAT_MAX;
+}
+
+static void plan_insn(planner *p, uint32_t i)
+{
+    ct *g = p->g;
+    const eas_ir *ir = g->ir;
+    const ir_insn *in = &ir->insns[i];
+    int flags = ir_rows[in->op].flags;
+    if ((flags & IR_STRUCT) || in->op == IR_BARRIER) {
+        close_group(p);
+        return;
+    }
+    ir_type t = in->op == IR_STORE ? ir_typeof(ir, ir_args(ir, in)[1]) : in->nres ? ir_typeof(ir, in->res) : ir_scalar(EAS_BOOL);
+    if (!is_block(t)) {
+        if (p->open && any_clash(p, in))
+            close_group(p);
+        return;
+    }
+    if (in->nres && can_remat(p, in))
+        g->remat[in->res] = 1;
+    else if (!is_view(in->op))
+        anchor(p, i, t);
+}
+
+/* ---- what follows from the groups ---- */
+
+static void find_arrays(ct *g)
+{
+    const eas_ir *ir = g->ir;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        if (ir_rows[in->op].flags & IR_STRUCT)
+            for (uint32_t r = 0; r < in->nres; r++)
+                g->array[in->res + r] = is_block(ir_typeof(ir, in->res + r));
+        if (is_view(in->op))
+            continue;
+        for (int k = 0; k < in->nargs; k++) {
+            bool same;
+            uint32_t leaf = ct_leaf(ir, ir_args(ir, in)[k], &same), def = ir->vals[leaf].def;
+            if (!is_block(ir_typeof(ir, leaf)) || g->remat[leaf] || def == UINT32_MAX || !g->group[def])
+                continue;
+            if (!same || g->group[i] != g->group[def])
+                g->array[leaf] = 1;
+        }
+    }
+}
+
+static bool joins_bools(const eas_ir *ir, const ir_insn *in)
+{
+    return (in->op == IR_AND || in->op == IR_OR || in->op == IR_NOT) && ir_typeof(ir, in->res).dtype == EAS_BOOL;
+}
+
+static bool can_inline(const ct *g, uint32_t v, uint32_t user)
+{
+    const ir_insn *d = ir_def(g->ir, v);
+    if (!d || g->uses[v] != 1 || g->array[v] || v == g->early)
+        return false;
+    uint32_t def = g->ir->vals[v].def;
+    bool here = g->region[def] == g->region[user] && (g->remat[v] || g->group[def] == g->group[user]);
+    return here && (ir_rows[d->op].rule == IR_RULE_CMP || joins_bools(g->ir, d));
+}
+
+static void find_inlined(planner *p)
+{
+    ct *g = p->g;
+    const eas_ir *ir = g->ir;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        if (!in->nres)
+            continue;
+        p->inline_cost[in->res] = 1;
+        if (!joins_bools(ir, in))
+            continue;
+        uint32_t cost = 0;
+        for (int k = 0; k < in->nargs; k++) {
+            uint32_t v = ir_args(ir, in)[k], c = p->inline_cost[v];
+            if (can_inline(g, v, i) && cost + c <= INLINE_MAX) {
+                g->inlined[v] = 1;
+                cost += c;
+            } else {
+                cost++;
+            }
+        }
+        p->inline_cost[in->res] = (uint8_t)cost;
+    }
+}
+
+/* Four dots that differ only in a base that goes up by one: operand 4 is b_base. */
+static bool neighbour(const eas_ir *ir, const ir_insn *x, const ir_insn *y, int64_t step)
+{
+    const uint32_t *a = ir_args(ir, x), *b = ir_args(ir, y);
+    for (int k = 0; k < 7; k++)
+        if (k != 4 && a[k] != b[k])
+            return false;
+    uint32_t ra, rb;
+    int64_t ca, cb;
+    ct_split(ir, a[4], &ra, &ca);
+    ct_split(ir, b[4], &rb, &cb);
+    return ra == rb && cb - ca == step;
+}
+
+static bool ends_dots(const eas_ir *ir, const ir_insn *in, const ir_insn *lead)
+{
+    const uint32_t *a = ir_args(ir, in), *l = ir_args(ir, lead);
+    if ((ir_rows[in->op].flags & IR_STRUCT) || in->op == IR_BARRIER)
+        return true;
+    return (in->op == IR_STORE || in->op == IR_MMA_STORE) && (a[0] == l[0] || a[0] == l[3]);
+}
+
+static void find_dot4(ct *g, uint32_t i)
+{
+    const eas_ir *ir = g->ir;
+    const ir_insn *lead = &ir->insns[i];
+    uint32_t found[4] = {i};
+    eas_dtype dt = ir_typeof(ir, ir_args(ir, lead)[3]).dtype;
+    if (g->dot4[i] || (dt != EAS_F32 && dt != EAS_F16) || ir_typeof(ir, lead->res).dtype != EAS_F32)
+        return;
+    int n = 1;
+    for (uint32_t j = i + 1; j < ir->ninsns && j < i + DOT_WINDOW && n < 4; j++) {
+        const ir_insn *in = &ir->insns[j];
+        if (ends_dots(ir, in, lead))
+            return;
+        if (in->op == IR_DOT && !g->dot4[j] && g->group[j] == g->group[i] && neighbour(ir, lead, in, n))
+            found[n++] = j;
+    }
+    if (n < 4)
+        return;
+    for (int k = 0; k < 4; k++)
+        g->dot4[found[k]] = i + 1;
+}
+
+/* One masked store at top level and no other effect: threads whose mask is off have nothing to do. */
+static uint32_t only_masked_store(const ct *g)
+{
+    const eas_ir *ir = g->ir;
+    uint32_t mask = 0;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        if (!(ir_rows[in->op].flags & IR_EFFECT))
+            continue;
+        if (mask || in->op != IR_STORE || in->nargs != 4 || g->region[i])
+            return 0;
+        mask = ir_args(ir, in)[3];
+    }
+    int64_t c;
+    if (!mask || is_block(ir_typeof(ir, mask)) || ir_const_of(ir, mask, &c))
+        return 0;
+    uint32_t def = ir->vals[mask].def;
+    return def != UINT32_MAX && g->region[def] ? 0 : mask;
+}
+
+static void find_regions(ct *g)
+{
+    const eas_ir *ir = g->ir;
+    VEC(uint32_t) open = {0};
+    uint32_t now = 0, next = 1;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        uint16_t op = ir->insns[i].op;
+        bool ok = true;
+        if (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF)
+            now = open.len ? open.at[--open.len] : 0;
+        g->region[i] = now;
+        if (op == IR_LOOP || op == IR_WHILE || op == IR_IF)
+            ok = vec_push(&open, now);
+        if (op == IR_LOOP || op == IR_WHILE || op == IR_IF || op == IR_ELSE)
+            now = next++;
+        if (!ok)
+            g->mem.oom = true;
+    }
+    vec_free(&open);
+}
+
+/* A Python float is an f64 that is only ever cast to what it meets: the host can round it once and hand that over. */
+eas_dtype gen_ctext_scalar(const eas_ir *ir, int i)
+{
+    ir_type t = ir_typeof(ir, (uint32_t)i + 1);
+    int to = -1;
+    if (t.kind != IR_VAL || t.dtype != EAS_F64)
+        return t.dtype;
+    for (uint32_t k = 0; k < ir->ninsns; k++) {
+        const ir_insn *in = &ir->insns[k];
+        for (int a = 0; a < in->nargs; a++)
+            if (ir_args(ir, in)[a] == (uint32_t)i + 1) {
+                int dt = in->op == IR_CAST ? ir_typeof(ir, in->res).dtype : EAS_F64;
+                to = to == -1 || to == dt ? dt : EAS_F64;
+            }
+    }
+    return to == -1 ? EAS_F32 : to == EAS_F32 || to == EAS_F16 || to == EAS_BF16 ? (eas_dtype)to : EAS_F64;
+}
+
+static void survey(ct *g)
+{
+    const eas_ir *ir = g->ir;
+    uint8_t *rw = arena_alloc(&g->mem, (size_t)ir->nvals + 1);
+    if (!rw)
+        return;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        access x[2];
+        int n = accesses_of(ir, in, x);
+        for (int k = 0; k < n; k++)
+            rw[x[k].buf] |= x[k].store ? 2 : 1;
+        for (int k = 0; k < in->nargs; k++)
+            g->uses[ir_args(ir, in)[k]]++;
+        g->has_dot |= in->op == IR_DOT;
+        g->has_bounds |= in->op == IR_BOUNDS;
+    }
+    for (int i = 1; i <= ir->nparams; i++)
+        g->device_barrier |= rw[i] == 3;
+    for (uint32_t v = 1; v < ir->nvals; v++) {
+        int32_t dim[IR_MAX_RANK];
+        int rank = ir->vals[v].type.kind == IR_VAL ? ct_dims(ir->vals[v].type, dim) : 0;
+        g->max_rank = rank > g->max_rank ? rank : g->max_rank;
+    }
+}
+
+eas_status ct_plan(ct *g)
+{
+    const eas_ir *ir = g->ir;
+    size_t nv = (size_t)ir->nvals + 1, ni = (size_t)ir->ninsns + 2;
+    planner p = {.g = g};
+    g->uses = arena_alloc(&g->mem, nv * sizeof *g->uses);
+    g->region = arena_alloc(&g->mem, ni * sizeof *g->region);
+    g->group = arena_alloc(&g->mem, ni * sizeof *g->group);
+    g->first = arena_alloc(&g->mem, ni * sizeof *g->first);
+    g->last = arena_alloc(&g->mem, ni * sizeof *g->last);
+    g->remat = arena_alloc(&g->mem, nv);
+    g->array = arena_alloc(&g->mem, nv);
+    g->inlined = arena_alloc(&g->mem, nv);
+    g->dot4 = arena_alloc(&g->mem, ni * sizeof *g->dot4);
+    g->param_dtype = arena_alloc(&g->mem, (size_t)ir->nparams + 1);
+    p.weight = arena_alloc(&g->mem, nv * sizeof *p.weight);
+    p.inline_cost = arena_alloc(&g->mem, nv);
+    if (g->mem.oom)
+        return base_fail_oom(nv);
+    survey(g);
+    find_regions(g);
+    for (int i = 0; i < ir->nparams; i++)
+        g->param_dtype[i] = (uint8_t)gen_ctext_scalar(ir, i);
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        plan_insn(&p, i);
+    vec_free(&p.accesses);
+    find_arrays(g);
+    if (g->thread_mode)
+        g->early = only_masked_store(g);
+    find_inlined(&p);
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        if (ir->insns[i].op == IR_DOT)
+            find_dot4(g, i);
+    return g->mem.oom ? base_fail_oom(nv) : EAS_OK;
+}
