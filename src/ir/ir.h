@@ -153,8 +153,6 @@ eas_ir_info ir_analyse(const eas_ir *ir);
 uint32_t *ir_region_ends(const eas_ir *ir, arena *mem);
 /* uniform[v]: the same for every lane of a block and every thread of a group. In SPMD kernels a rank-0 value is uniform. */
 bool *ir_uniform(const eas_ir *ir, arena *mem);
-/* Loads, stores and dots can see the same buffer only if these are equal or the caller says arguments may overlap. */
-
 /* Intervals of integer and bool values, for given ranges of scalars and grid. */
 typedef struct ir_range { int64_t lo, hi; } ir_range; /* lo <= hi */
 typedef struct ir_env {
@@ -163,10 +161,10 @@ typedef struct ir_env {
     const int64_t *count;   /* per parameter: elements of each buffer; NULL: unknown */
 } ir_env;
 ir_range *ir_ranges(const eas_ir *ir, const ir_env *env, arena *mem);
-/* Is every global access within count[]? Masks of the form off < bound are understood. If not, *insn is the first doubtful one. */
+/* The results of one instruction, into r[]; operands' ranges are there already. */
+void ir_range_insn(const eas_ir *ir, const ir_env *env, const eas_ir_info *info, const ir_insn *in, ir_range *r);
+/* Is every access within count[] and within its threadgroup array? Masks of the form off < bound are understood. If not, *insn is the first doubtful one. */
 bool ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn);
-
-/* Affine view of an integer value in lane index i of the innermost dim (or thread id): base + stride*i with uniform base. */
 
 /* ---- simplify.c, narrow.c, check.c: new IR from old ---- */
 eas_status ir_simplify(const eas_ir *ir, eas_ir **out);
@@ -174,8 +172,9 @@ eas_status ir_simplify(const eas_ir *ir, eas_ir **out);
  * ir_narrow_ok says so. *out is NULL when there is nothing to narrow. */
 typedef struct ir_narrow { uint32_t n; uint32_t *value; uint8_t *dtype; } ir_narrow; /* obligations on values of the wide IR */
 eas_status ir_narrowed(const eas_ir *ir, eas_ir **out, ir_narrow *need);
+void ir_narrow_free(ir_narrow *need);
 bool ir_narrow_ok(const eas_ir *ir, const ir_narrow *need, const ir_env *env);
-/* Every global access guarded by `bounds`. */
+/* Every load, store and dot guarded: `bounds` for global memory; simdgroup matrices are left as they are. */
 eas_status ir_checked(const eas_ir *ir, eas_ir **out);
 
 /* ---- interp.c ---- */
@@ -193,7 +192,10 @@ typedef struct ir_call {
 } ir_call;
 /* Runs every program in order. Out-of-bounds accesses stop it with ERR_INDEX and a full message. */
 eas_status ir_interp(const eas_ir *ir, const ir_call *call);
-/* One element-wise instruction on constants: the constant folder and the interpreter share it. */
+
+/* ---- eval.c: one element-wise instruction on slots (see ir_const_of); the constant folder and the interpreter share it.
+ * dt: dtype of the operands (where: ignored); to: dtype of the result of cast and bitcast. False for other instructions. */
+bool ir_eval_lanes(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, const int64_t *a, const int64_t *b, const int64_t *c, int64_t *r);
 bool ir_eval(uint16_t op, eas_dtype dt, eas_dtype to, const int64_t *args, int64_t *out);
 /* The text of an out-of-bounds error, the same on every device; shape is the count. */
 eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, int64_t count, const int64_t pid[3]);

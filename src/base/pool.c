@@ -1,0 +1,225 @@
+/* pool.c: one pool of worker threads for the process.
+ *
+ * A run is a job on the caller's stack; workers take slices of its range with one atomic add each, and so does the caller, who
+ * leaves when the range is used up and no worker is inside. One job at a time uses the workers; a caller that finds them
+ * busy runs its whole job itself, so nested and concurrent runs cannot deadlock. Workers spin briefly, then sleep.
+ * After fork the child has no workers: it sees another pid and starts its own.
+ */
+#include "base.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct job {
+    int64_t n, slice;
+    void (*fn)(void *, int64_t, int64_t, int);
+    void *ctx;
+    _Atomic int64_t next;
+} job;
+
+enum { SPINS = 4000, MAX_WORKERS = 256 };
+
+static struct {
+    pthread_mutex_t lock;  /* held by the caller whose job uses the workers */
+    pthread_mutex_t sleep; /* guards the condition */
+    pthread_cond_t wake;
+    _Atomic uint64_t epoch; /* odd while a job is offered */
+    _Atomic(job *) job;
+    _Atomic int inside;   /* workers that may be looking at job */
+    _Atomic int sleepers;
+    _Atomic pid_t owner;
+    int nworkers;
+} P = {.lock = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+static int count_cpus(void)
+{
+    const char *e = getenv("EAS_NUM_THREADS");
+    if (e && *e) {
+        long n = strtol(e, NULL, 10);
+        if (n >= 1)
+            return n > MAX_WORKERS ? MAX_WORKERS : (int)n;
+    }
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set) > MAX_WORKERS ? MAX_WORKERS : CPU_COUNT(&set);
+#endif
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > MAX_WORKERS ? MAX_WORKERS : (int)n;
+}
+
+int pool_size(void)
+{
+    static _Atomic int size;
+    int n = atomic_load_explicit(&size, memory_order_relaxed);
+    if (!n)
+        atomic_store(&size, n = count_cpus());
+    return n;
+}
+
+int eas_num_threads(void) { return pool_size(); }
+
+static void work(job *j, int worker)
+{
+    for (;;) {
+        int64_t first = atomic_fetch_add_explicit(&j->next, j->slice, memory_order_relaxed);
+        if (first >= j->n)
+            return;
+        int64_t last = j->n - first < j->slice ? j->n : first + j->slice;
+        j->fn(j->ctx, first, last, worker);
+    }
+}
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static uint64_t wait_for_job(uint64_t seen)
+{
+    for (int i = 0; i < SPINS; i++) {
+        uint64_t e = atomic_load_explicit(&P.epoch, memory_order_acquire);
+        if (e != seen && (e & 1))
+            return e;
+        cpu_relax();
+    }
+    pthread_mutex_lock(&P.sleep);
+    atomic_fetch_add(&P.sleepers, 1);
+    uint64_t e;
+    while ((e = atomic_load(&P.epoch)) == seen || !(e & 1))
+        pthread_cond_wait(&P.wake, &P.sleep);
+    atomic_fetch_sub(&P.sleepers, 1);
+    pthread_mutex_unlock(&P.sleep);
+    return e;
+}
+
+static void *worker_main(void *arg)
+{
+    int id = (int)(intptr_t)arg;
+    uint64_t seen = 0;
+    for (;;) {
+        uint64_t e = wait_for_job(seen);
+        atomic_fetch_add(&P.inside, 1);
+        /* the job may have been withdrawn meanwhile; the epoch tells, and inside keeps the caller waiting if not */
+        if (atomic_load(&P.epoch) == e)
+            work(atomic_load(&P.job), id);
+        atomic_fetch_sub(&P.inside, 1);
+        seen = e;
+    }
+    return NULL;
+}
+
+/* With P.lock held. Signals stay with the threads of the host program. */
+static void start_workers(void)
+{
+    pid_t me = getpid();
+    if (atomic_load(&P.owner) == me)
+        return;
+    P.nworkers = 0;
+    atomic_store(&P.inside, 0);
+    atomic_store(&P.sleepers, 0);
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    for (int i = 1; i < pool_size(); i++) {
+        pthread_t t;
+        if (pthread_create(&t, NULL, worker_main, (void *)(intptr_t)i))
+            break;
+        pthread_detach(t);
+        P.nworkers++;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    atomic_store(&P.owner, me);
+}
+
+/* In the child after fork no other thread exists, so locks that they held are made anew. */
+static void after_fork(void)
+{
+    pthread_mutex_init(&P.lock, NULL);
+    pthread_mutex_init(&P.sleep, NULL);
+    pthread_cond_init(&P.wake, NULL);
+    atomic_store(&P.epoch, atomic_load(&P.epoch) & ~(uint64_t)1);
+    atomic_store(&P.owner, 0);
+}
+
+static void hook_fork(void) { pthread_atfork(NULL, NULL, after_fork); }
+
+static void offer(job *j)
+{
+    atomic_store(&P.job, j);
+    atomic_fetch_add(&P.epoch, 1);
+    if (atomic_load(&P.sleepers)) {
+        pthread_mutex_lock(&P.sleep);
+        pthread_cond_broadcast(&P.wake);
+        pthread_mutex_unlock(&P.sleep);
+    }
+}
+
+static void withdraw(void)
+{
+    atomic_fetch_add(&P.epoch, 1);
+    for (int i = 0; atomic_load(&P.inside); i++)
+        if (i < SPINS)
+            cpu_relax();
+        else
+            sched_yield();
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* The caller's part: slices like a worker's, with a look at poll now and then. */
+static bool work_and_poll(job *j, int (*poll)(void *), void *poll_ctx)
+{
+    if (!poll) {
+        work(j, 0);
+        return true;
+    }
+    int64_t last_poll = now_ms();
+    for (;;) {
+        int64_t first = atomic_fetch_add_explicit(&j->next, j->slice, memory_order_relaxed);
+        if (first >= j->n)
+            return true;
+        int64_t last = j->n - first < j->slice ? j->n : first + j->slice;
+        j->fn(j->ctx, first, last, 0);
+        int64_t t = now_ms();
+        if (t - last_poll < 20)
+            continue;
+        last_poll = t;
+        if (poll(poll_ctx)) {
+            atomic_store(&j->next, j->n);
+            return false;
+        }
+    }
+}
+
+bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int), void *ctx, int (*poll)(void *), void *poll_ctx)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    int threads = pool_size();
+    int64_t slice = n / ((int64_t)threads * 16);
+    job j = {.n = n, .slice = slice < grain ? grain : slice, .fn = fn, .ctx = ctx};
+    if (j.slice < 1)
+        j.slice = 1;
+    if (threads == 1 || n <= j.slice || pthread_mutex_trylock(&P.lock))
+        return work_and_poll(&j, poll, poll_ctx);
+    pthread_once(&once, hook_fork);
+    start_workers();
+    offer(&j);
+    bool done = work_and_poll(&j, poll, poll_ctx);
+    withdraw();
+    pthread_mutex_unlock(&P.lock);
+    return done;
+}

@@ -1,0 +1,277 @@
+/* analyse.c: facts about a whole kernel: launch mode, block size, axes, regions, uniformity. */
+#include "ir.h"
+
+static void look(const eas_ir *ir, const ir_insn *in, eas_ir_info *info)
+{
+    switch (in->op) {
+    case IR_ARANGE:
+        if (!info->block)
+            info->block = ir_typeof(ir, in->res).dim[0];
+        break;
+    case IR_GLOBAL_ID:
+    case IR_THREAD_ID:
+        info->block = in->imm;
+        info->mode = EAS_MODE_THREAD;
+        break;
+    case IR_LOCAL_ID:
+    case IR_LANE_ID:
+    case IR_SG_ID:
+    case IR_MMA_ZERO:
+    case IR_MMA: info->mode = EAS_MODE_THREAD; break;
+    case IR_PROGRAM_ID:
+    case IR_NUM_PROGRAMS:
+        if (in->imm + 1 > info->naxes)
+            info->naxes = (int)in->imm + 1;
+        break;
+    case IR_ALLOC_TG: info->tg_bytes += in->imm * (int64_t)eas_dtype_size(ir_typeof(ir, in->res).dtype); break;
+    case IR_BARRIER: info->has_barrier = 1; break;
+    default: break;
+    }
+}
+
+eas_ir_info ir_analyse(const eas_ir *ir)
+{
+    eas_ir_info info = {.mode = EAS_MODE_SPMD, .naxes = 1};
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        look(ir, &ir->insns[i], &info);
+    if (!info.block)
+        info.block = 1;
+    return info;
+}
+
+eas_ir_info eas_ir_analyse(const eas_ir *ir) { return ir_analyse(ir); }
+
+uint32_t *ir_region_ends(const eas_ir *ir, arena *mem)
+{
+    uint32_t *end = arena_alloc(mem, (ir->ninsns + 1) * sizeof *end);
+    uint32_t *stack = arena_alloc(mem, (ir->ninsns + 1) * sizeof *stack), depth = 0;
+    if (!end || !stack)
+        return NULL;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        uint16_t op = ir->insns[i].op;
+        if (op == IR_LOOP || op == IR_WHILE || op == IR_IF || op == IR_ELSE || op == IR_DO)
+            stack[depth++] = i;
+        else if (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF)
+            for (bool opener = false; !opener && depth;) {
+                uint16_t o = ir->insns[stack[--depth]].op;
+                end[stack[depth]] = i;
+                opener = o != IR_ELSE && o != IR_DO;
+            }
+    }
+    return end;
+}
+
+/* ---- uniformity ---- */
+
+typedef struct spread {
+    const eas_ir *ir;
+    bool *u;
+    bool changed;
+    uint32_t *stack; /* open regions */
+    uint32_t *div;   /* their ELSE or DO */
+    uint32_t depth;
+} spread;
+
+static void vary(spread *s, uint32_t v)
+{
+    if (s->u[v]) {
+        s->u[v] = false;
+        s->changed = true;
+    }
+}
+
+static bool any_varies(const spread *s, const ir_insn *in)
+{
+    for (int k = 0; k < in->nargs; k++)
+        if (!s->u[ir_args(s->ir, in)[k]])
+            return true;
+    return false;
+}
+
+/* Memory that this kernel writes may change between the threads' reads. */
+static bool stable(const spread *s, uint32_t buf) { return buf <= (uint32_t)s->ir->nparams && !s->ir->params[buf - 1].write; }
+
+static bool varies(const spread *s, const ir_insn *in)
+{
+    switch (in->op) {
+    case IR_THREAD_ID:
+    case IR_GLOBAL_ID:
+    case IR_LANE_ID:
+    case IR_SG_ID: return true;
+    case IR_LOCAL_ID: return in->imm == 0;
+    case IR_LOAD: return any_varies(s, in) || !stable(s, ir_args(s->ir, in)[0]);
+    case IR_DOT: return any_varies(s, in) || !stable(s, ir_args(s->ir, in)[0]) || !stable(s, ir_args(s->ir, in)[3]);
+    case IR_MMA_ZERO:
+    case IR_MMA: return true;
+    default: return any_varies(s, in);
+    }
+}
+
+static void open_region(spread *s, uint32_t i)
+{
+    const ir_insn *in = &s->ir->insns[i];
+    int head = in->op == IR_LOOP ? 3 : 0;
+    s->stack[s->depth] = i;
+    s->div[s->depth++] = UINT32_MAX;
+    if (in->op == IR_IF)
+        return;
+    for (int k = head; k < in->nargs; k++)
+        if (!s->u[ir_args(s->ir, in)[k]])
+            vary(s, in->res + (uint32_t)(k - head + (head ? 1 : 0)));
+    for (int k = 0; k < head; k++)
+        if (!s->u[ir_args(s->ir, in)[k]])
+            vary(s, in->res);
+}
+
+static void close_region(spread *s, uint32_t i)
+{
+    const ir_insn *in = &s->ir->insns[i], *op = &s->ir->insns[s->stack[--s->depth]];
+    uint32_t d = s->div[s->depth];
+    bool split = false; /* threads leave this region by different ways */
+    int skip = in->op == IR_ENDLOOP;
+    if (op->op == IR_IF)
+        split = !s->u[ir_args(s->ir, op)[0]];
+    else if (op->op == IR_LOOP)
+        for (int k = 0; k < 3; k++)
+            split |= !s->u[ir_args(s->ir, op)[k]];
+    else if (d != UINT32_MAX)
+        split = !s->u[ir_args(s->ir, &s->ir->insns[d])[0]];
+    for (int k = 0; k < in->nargs; k++) {
+        bool mine = !s->u[ir_args(s->ir, in)[k]];
+        if (op->op == IR_IF) {
+            mine |= !s->u[ir_args(s->ir, &s->ir->insns[d])[k]];
+        } else {
+            uint32_t body = op->res + (uint32_t)(k + skip);
+            if (mine || split)
+                vary(s, body);
+            mine |= !s->u[body];
+        }
+        if (mine || split)
+            vary(s, in->res + (uint32_t)k);
+    }
+}
+
+static void visit(spread *s, uint32_t i)
+{
+    const ir_insn *in = &s->ir->insns[i];
+    switch (in->op) {
+    case IR_LOOP:
+    case IR_WHILE:
+    case IR_IF: open_region(s, i); break;
+    case IR_ELSE:
+    case IR_DO:
+        if (s->depth)
+            s->div[s->depth - 1] = i;
+        break;
+    case IR_ENDLOOP:
+    case IR_ENDWHILE:
+    case IR_ENDIF:
+        if (s->depth)
+            close_region(s, i);
+        break;
+    default:
+        if (in->nres && varies(s, in))
+            vary(s, in->res);
+    }
+}
+
+/* Called by the verifier before operands are checked, so it must not trust them. */
+static bool well_formed(const eas_ir *ir)
+{
+    uint32_t depth = 0;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        uint16_t op = in->op;
+        for (int k = 0; k < in->nargs; k++)
+            if (ir_args(ir, in)[k] == 0 || ir_args(ir, in)[k] >= ir->nvals)
+                return false;
+        depth += op == IR_LOOP || op == IR_WHILE || op == IR_IF;
+        if (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF) {
+            if (!depth--)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Do openers and closers match in kind and number of values? */
+static bool regions_match(const eas_ir *ir, uint32_t *stack, uint32_t *div)
+{
+    uint32_t depth = 0;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        const ir_insn *o = depth ? &ir->insns[stack[depth - 1]] : NULL;
+        switch (in->op) {
+        case IR_LOOP:
+            if (in->nargs < 3 || in->nres != in->nargs - 2)
+                return false;
+            goto open;
+        case IR_WHILE:
+            if (in->nres != in->nargs)
+                return false;
+            goto open;
+        case IR_IF:
+            if (in->nargs != 1)
+                return false;
+        open:
+            stack[depth] = i;
+            div[depth++] = UINT32_MAX;
+            break;
+        case IR_DO:
+            if (in->nargs != 1)
+                return false;
+            goto divide;
+        case IR_ELSE:
+        divide:
+            if (!o || o->op != (in->op == IR_DO ? IR_WHILE : IR_IF))
+                return false;
+            div[depth - 1] = i;
+            break;
+        case IR_ENDLOOP:
+            if (!o || o->op != IR_LOOP || in->nargs != o->nres - 1 || in->nres != in->nargs)
+                return false;
+            depth--;
+            break;
+        case IR_ENDWHILE:
+            if (!o || o->op != IR_WHILE || in->nargs != o->nres || in->nres != in->nargs)
+                return false;
+            depth--;
+            break;
+        case IR_ENDIF:
+            if (!o || o->op != IR_IF || in->nres != in->nargs || in->nargs != (div[depth - 1] == UINT32_MAX ? 0 : ir->insns[div[depth - 1]].nargs))
+                return false;
+            depth--;
+            break;
+        case IR_LOAD:
+            if (in->nargs < 2)
+                return false;
+            break;
+        case IR_DOT:
+            if (in->nargs != 7)
+                return false;
+            break;
+        default: break;
+        }
+    }
+    return depth == 0;
+}
+
+bool *ir_uniform(const eas_ir *ir, arena *mem)
+{
+    spread s = {.ir = ir, .u = arena_alloc(mem, ir->nvals)};
+    s.stack = arena_alloc(mem, (ir->ninsns + 1) * sizeof *s.stack);
+    s.div = arena_alloc(mem, (ir->ninsns + 1) * sizeof *s.div);
+    if (!s.u || !s.stack || !s.div)
+        return NULL;
+    if (!well_formed(ir) || !regions_match(ir, s.stack, s.div))
+        return s.u; /* nothing is known to be uniform; the verifier will say what is wrong */
+    bool thread = ir_analyse(ir).mode == EAS_MODE_THREAD;
+    for (uint32_t v = 1; v < ir->nvals; v++)
+        s.u[v] = thread || !ir->vals[v].type.rank;
+    do {
+        s.changed = false;
+        for (uint32_t i = 0; thread && i < ir->ninsns; i++)
+            visit(&s, i);
+    } while (s.changed);
+    return s.u;
+}

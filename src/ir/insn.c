@@ -1,0 +1,526 @@
+/* insn.c: the instruction table as data, types, constants, and the one type rule of every instruction. */
+#include "ir.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define V (-1)
+#define P IR_PURE
+#define C IR_COMM
+#define M IR_MEM
+#define X IR_EFFECT
+#define S IR_STRUCT
+/* A meaning is text, unexpanded; NONE is none. */
+#define MEANING(text) (sizeof(text) == sizeof "NONE" ? NULL : (text))
+const ir_row ir_rows[IR_NOPS] = {
+    [IR_NOP] = {.name = "nop"},
+#define INSN(NAME, name, nargs, rule, classes, flags, si, ui, fl) \
+    [IR_##NAME] = {#name, nargs, IR_RULE_##rule, classes, flags, MEANING(#si), MEANING(#ui), MEANING(#fl)},
+#include "insn.def"
+#undef INSN
+};
+#undef V
+#undef P
+#undef C
+#undef M
+#undef X
+#undef S
+
+eas_op eas_op_find(const char *name)
+{
+    for (int i = 1; i < IR_NOPS; i++)
+        if (!strcmp(ir_rows[i].name, name))
+            return (eas_op)i;
+    return 0;
+}
+
+const char *eas_op_name(eas_op op) { return op && op < IR_NOPS ? ir_rows[op].name : "?"; }
+int eas_op_count(void) { return IR_NOPS - 1; }
+
+/* ---- types ---- */
+
+ir_type ir_scalar(eas_dtype dt) { return (ir_type){.dtype = (uint8_t)dt, .kind = IR_VAL}; }
+
+ir_type ir_with_dtype(ir_type t, eas_dtype dt)
+{
+    t.dtype = (uint8_t)dt;
+    t.kind = IR_VAL;
+    return t;
+}
+
+bool ir_shape_eq(ir_type a, ir_type b) { return a.rank == b.rank && !memcmp(a.dim, b.dim, sizeof a.dim); }
+bool ir_type_eq(ir_type a, ir_type b) { return a.dtype == b.dtype && a.kind == b.kind && ir_shape_eq(a, b); }
+
+int64_t ir_lanes(ir_type t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t.rank; i++)
+        n *= t.dim[i];
+    return n;
+}
+
+void ir_type_print(str *s, ir_type t)
+{
+    static const char *const form[] = {[IR_VAL] = "%s", [IR_BUF] = "buf<%s>", [IR_TG] = "tg<%s>", [IR_FRAG] = "frag"};
+    str_add(s, form[t.kind], eas_dtype_name(t.dtype));
+    for (int i = 0; i < t.rank; i++)
+        str_add(s, "%s%d", i ? "," : "[", (int)t.dim[i]);
+    if (t.rank)
+        str_add(s, "]");
+}
+
+static const char *type_text(arena *mem, ir_type t)
+{
+    str s = {0};
+    ir_type_print(&s, t);
+    const char *r = s.oom ? "?" : arena_strdup(mem, s.at);
+    str_free(&s);
+    return r;
+}
+
+/* ---- constants ---- */
+
+double ir_bits_to_double(eas_dtype dt, int64_t bits)
+{
+    float f;
+    double d;
+    switch (dt) {
+    case EAS_F16: return (double)f16_to_f32((uint16_t)bits);
+    case EAS_BF16: return (double)bf16_to_f32((uint16_t)bits);
+    case EAS_F32: memcpy(&f, &bits, 4); return (double)f;
+    case EAS_F64: memcpy(&d, &bits, 8); return d;
+    case EAS_U64: return (double)(uint64_t)bits;
+    default: return (double)bits;
+    }
+}
+
+int64_t ir_bits_from_double(eas_dtype dt, double d)
+{
+    float f = (float)d;
+    uint32_t u;
+    int64_t r;
+    switch (dt) {
+    case EAS_F16: return f64_to_f16(d);
+    case EAS_BF16: return f64_to_bf16(d);
+    case EAS_F32: memcpy(&u, &f, 4); return (int64_t)u;
+    case EAS_F64: memcpy(&r, &d, 8); return r;
+    default: {
+        int64_t in, out = 0;
+        memcpy(&in, &d, 8);
+        ir_eval(IR_CAST, EAS_F64, dt, &in, &out);
+        return out;
+    }
+    }
+}
+
+bool ir_const_of(const eas_ir *ir, uint32_t v, int64_t *bits)
+{
+    for (;;) {
+        const ir_insn *d = ir_def(ir, v);
+        if (!d)
+            return false;
+        if (d->op == IR_CONST) {
+            *bits = d->imm;
+            return true;
+        }
+        if (d->op != IR_BROADCAST && d->op != IR_RESHAPE)
+            return false;
+        v = ir_args(ir, d)[0];
+    }
+}
+
+bool ir_const_is_int(const eas_ir *ir, uint32_t v, int64_t want)
+{
+    int64_t bits;
+    return ir_typeof(ir, v).kind == IR_VAL && dtype_is_int(ir_typeof(ir, v).dtype) && ir_const_of(ir, v, &bits) && bits == want;
+}
+
+/* ---- type rules ----
+ * Each returns NULL or the reason. `c` bundles what the rules look at. */
+
+typedef struct check {
+    const eas_ir *ir;
+    arena *mem;
+    uint16_t op;
+    const uint32_t *args;
+    int nargs, nres;
+    int64_t imm;
+    ir_type *t;
+} check;
+
+static ir_type arg(const check *c, int i) { return c->ir->vals[c->args[i]].type; }
+
+static int class_of(eas_dtype dt) { return dt == EAS_BOOL ? IR_B : dtype_is_float(dt) ? IR_F : IR_I; }
+
+static const char *want_value(const check *c, int i)
+{
+    return arg(c, i).kind == IR_VAL ? NULL : arena_printf(c->mem, "operand %d is %s, expected a value", i + 1, type_text(c->mem, arg(c, i)));
+}
+
+static const char *want_memory(const check *c, int i)
+{
+    ir_type t = arg(c, i);
+    return t.kind == IR_BUF || t.kind == IR_TG ? NULL
+                                               : arena_printf(c->mem, "operand %d is %s, expected a buffer", i + 1, type_text(c->mem, t));
+}
+
+static const char *want_int(const check *c, int i)
+{
+    ir_type t = arg(c, i);
+    return t.kind == IR_VAL && dtype_is_int(t.dtype) ? NULL
+                                                     : arena_printf(c->mem, "operand %d is %s, expected an integer", i + 1, type_text(c->mem, t));
+}
+
+static const char *want_scalar_int(const check *c, int i)
+{
+    const char *e = want_int(c, i);
+    return e ? e : arg(c, i).rank ? arena_printf(c->mem, "operand %d is %s, expected a scalar", i + 1, type_text(c->mem, arg(c, i))) : NULL;
+}
+
+static const char *want_bool_like(const check *c, int i, ir_type shape)
+{
+    ir_type t = arg(c, i), w = ir_with_dtype(shape, EAS_BOOL);
+    return ir_type_eq(t, w) ? NULL : arena_printf(c->mem, "mask is %s, expected %s", type_text(c->mem, t), type_text(c->mem, w));
+}
+
+static const char *want_equal(const check *c, ir_type a, ir_type b)
+{
+    return ir_type_eq(a, b) ? NULL : arena_printf(c->mem, "types differ: %s and %s", type_text(c->mem, a), type_text(c->mem, b));
+}
+
+static const char *valid_result(const check *c)
+{
+    ir_type t = *c->t;
+    if (t.kind != IR_VAL || t.dtype >= EAS_NDTYPES || t.rank > IR_MAX_RANK)
+        return "malformed result type";
+    for (int i = 0; i < IR_MAX_RANK; i++)
+        if (i < t.rank ? t.dim[i] < 1 || t.dim[i] > IR_MAX_DIM : t.dim[i] != 0)
+            return arena_printf(c->mem, "block dimension %d must be between 1 and %d", i, (int)IR_MAX_DIM);
+    int64_t lanes = 1;
+    for (int i = 0; i < t.rank; i++)
+        if ((lanes *= t.dim[i]) > IR_MAX_LANES)
+            return arena_printf(c->mem, "a block may have at most %d elements", (int)IR_MAX_LANES);
+    return NULL;
+}
+
+static const char *rule_const(check *c)
+{
+    const char *e = valid_result(c);
+    if (e)
+        return e;
+    if (c->t->rank)
+        return "a constant is a scalar";
+    eas_dtype dt = c->t->dtype;
+    int bits = dtype_bits(dt);
+    bool fits = dt == EAS_U64 || bits == 64 ? true
+              : dtype_is_signed(dt)         ? c->imm >= dtype_min(dt) && c->imm <= (int64_t)dtype_max(dt)
+                                            : (uint64_t)c->imm <= (bits == 64 ? UINT64_MAX : ((uint64_t)1 << bits) - 1);
+    return fits ? NULL : "constant does not fit its dtype";
+}
+
+static const char *rule_ident(check *c)
+{
+    const char *e = valid_result(c);
+    if (e)
+        return e;
+    if (c->t->rank || !dtype_is_int(c->t->dtype))
+        return "result must be an integer scalar";
+    switch (c->op) {
+    case IR_PROGRAM_ID:
+    case IR_NUM_PROGRAMS:
+    case IR_LOCAL_ID: return c->imm >= 0 && c->imm < 3 ? NULL : "axis must be 0, 1 or 2";
+    case IR_THREAD_ID:
+    case IR_GLOBAL_ID: return c->imm >= 1 && c->imm <= IR_MAX_DIM ? NULL : "threads in a group must be positive";
+    default: return c->imm == 0 ? NULL : "takes no immediate";
+    }
+}
+
+static const char *rule_arange(check *c)
+{
+    const char *e = valid_result(c);
+    return e ? e : c->t->rank == 1 && dtype_is_int(c->t->dtype) ? NULL : "result must be an integer block of rank 1";
+}
+
+static const char *same_operands(check *c, int from)
+{
+    for (int i = from; i < c->nargs; i++) {
+        const char *e = want_value(c, i);
+        if (!e && i > from)
+            e = want_equal(c, arg(c, from), arg(c, i));
+        if (e)
+            return e;
+    }
+    if (!(ir_rows[c->op].classes & class_of(arg(c, from).dtype)))
+        return arena_printf(c->mem, "not defined for %s", eas_dtype_name(arg(c, from).dtype));
+    return NULL;
+}
+
+static const char *rule_same(check *c)
+{
+    const char *e = same_operands(c, 0);
+    if (!e)
+        *c->t = arg(c, 0);
+    return e;
+}
+
+static const char *rule_cmp(check *c)
+{
+    const char *e = same_operands(c, 0);
+    if (!e)
+        *c->t = ir_with_dtype(arg(c, 0), EAS_BOOL);
+    return e;
+}
+
+static const char *rule_where(check *c)
+{
+    const char *e = same_operands(c, 1);
+    if (!e)
+        e = want_bool_like(c, 0, arg(c, 1));
+    if (!e)
+        *c->t = arg(c, 1);
+    return e;
+}
+
+static const char *rule_cast(check *c)
+{
+    const char *e = want_value(c, 0);
+    if (!e)
+        e = valid_result(c);
+    if (e)
+        return e;
+    if (!ir_shape_eq(*c->t, arg(c, 0)))
+        return "shapes differ";
+    if (c->op == IR_BITCAST) {
+        if (c->t->dtype == EAS_BOOL || arg(c, 0).dtype == EAS_BOOL || eas_dtype_size(c->t->dtype) != eas_dtype_size(arg(c, 0).dtype))
+            return "bitcast needs dtypes of one size, not bool";
+    }
+    return NULL;
+}
+
+static const char *rule_shape(check *c)
+{
+    const char *e = want_value(c, 0);
+    if (!e)
+        e = valid_result(c);
+    if (e)
+        return e;
+    ir_type from = arg(c, 0), to = *c->t;
+    if (from.dtype != to.dtype)
+        return "dtypes differ";
+    if (c->op == IR_RESHAPE)
+        return ir_lanes(from) == ir_lanes(to) ? NULL : "element counts differ";
+    if (from.rank > to.rank)
+        return "cannot broadcast to a lower rank";
+    for (int i = 0; i < from.rank; i++) {
+        int32_t f = from.dim[from.rank - 1 - i], t = to.dim[to.rank - 1 - i];
+        if (f != t && f != 1)
+            return arena_printf(c->mem, "cannot broadcast %s to %s", type_text(c->mem, from), type_text(c->mem, to));
+    }
+    return NULL;
+}
+
+static const char *rule_load(check *c)
+{
+    if (c->nargs != 2 && c->nargs != 4)
+        return "takes 2 or 4 operands";
+    const char *e = want_memory(c, 0);
+    if (!e)
+        e = want_int(c, 1);
+    if (e)
+        return e;
+    ir_type t = ir_with_dtype(arg(c, 1), arg(c, 0).dtype);
+    if (c->nargs == 4) {
+        e = want_bool_like(c, 2, t);
+        if (!e)
+            e = want_equal(c, arg(c, 3), t);
+    }
+    *c->t = t;
+    return e;
+}
+
+static const char *rule_store(check *c)
+{
+    if (c->nargs != 3 && c->nargs != 4)
+        return "takes 3 or 4 operands";
+    const char *e = want_memory(c, 0);
+    if (!e)
+        e = want_int(c, 1);
+    if (!e)
+        e = want_equal(c, arg(c, 2), ir_with_dtype(arg(c, 1), arg(c, 0).dtype));
+    if (!e && c->nargs == 4)
+        e = want_bool_like(c, 3, arg(c, 1));
+    return e;
+}
+
+static const char *rule_bounds(check *c)
+{
+    if (c->nargs != 2 && c->nargs != 3)
+        return "takes 2 or 3 operands";
+    const char *e = arg(c, 0).kind == IR_BUF ? want_int(c, 1) : "operand 1 must be a global buffer";
+    if (!e && c->nargs == 3)
+        e = want_bool_like(c, 2, arg(c, 1));
+    if (!e)
+        *c->t = ir_with_dtype(arg(c, 1), EAS_BOOL);
+    return e;
+}
+
+static const char *rule_alloc(check *c)
+{
+    if (c->t->kind != IR_TG || c->t->dtype >= EAS_NDTYPES || c->t->rank != 1 || c->t->dim[0] != c->imm)
+        return "malformed result type";
+    return c->imm >= 1 && c->imm <= IR_MAX_DIM * (int64_t)64 ? NULL : "size must be positive";
+}
+
+static const char *rule_dot(check *c)
+{
+    const char *e = want_memory(c, 0);
+    if (!e)
+        e = want_memory(c, 3);
+    for (int i = 0; i < 7 && !e; i++)
+        if (i % 3 || i == 6)
+            e = want_int(c, i);
+    for (int i = 0; i < 7 && !e; i++)
+        if ((i % 3 || i == 6) && !ir_shape_eq(arg(c, i), arg(c, 1)))
+            e = "bases, strides and K must have one shape";
+    if (e)
+        return e;
+    eas_dtype x = arg(c, 0).dtype, y = arg(c, 3).dtype;
+    if (!dtype_is_float(x) || !dtype_is_float(y))
+        return "needs float buffers";
+    *c->t = ir_with_dtype(arg(c, 1), x == EAS_F64 || y == EAS_F64 ? EAS_F64 : EAS_F32);
+    return NULL;
+}
+
+static ir_type frag_type(void) { return (ir_type){.dtype = EAS_F32, .kind = IR_FRAG}; }
+
+static const char *want_matrix_source(const check *c, int i)
+{
+    const char *e = want_memory(c, i);
+    return e                                                             ? e
+         : arg(c, i).dtype == EAS_F32 || arg(c, i).dtype == EAS_F16 ? NULL
+                                                                    : "simdgroup matrices are made of f16 or f32";
+}
+
+static const char *rule_mma(check *c)
+{
+    const char *e = want_matrix_source(c, 0);
+    if (!e)
+        e = want_matrix_source(c, 3);
+    for (int i = 1; i < 6 && !e; i++)
+        if (i != 3)
+            e = want_scalar_int(c, i);
+    if (!e && arg(c, 6).kind != IR_FRAG)
+        e = "accumulator must be a fragment";
+    *c->t = frag_type();
+    return e;
+}
+
+static const char *rule_mma_store(check *c)
+{
+    const char *e = want_matrix_source(c, 0);
+    for (int i = 1; i < 3 && !e; i++)
+        e = want_scalar_int(c, i);
+    return e ? e : arg(c, 3).kind == IR_FRAG ? NULL : "operand 4 must be a fragment";
+}
+
+/* Carried values may be plain values or fragments. */
+static const char *want_carried(const check *c, int i)
+{
+    return arg(c, i).kind == IR_VAL || arg(c, i).kind == IR_FRAG ? NULL : "only values and fragments can be carried";
+}
+
+static const char *rule_loop(check *c)
+{
+    int head = c->op == IR_LOOP ? 3 : 0, n = 0;
+    if (c->nargs < head)
+        return "takes lo, hi, step and initial values";
+    for (int i = 0; i < head; i++) {
+        const char *e = want_scalar_int(c, i);
+        if (!e)
+            e = want_equal(c, arg(c, 0), arg(c, i));
+        if (e)
+            return e;
+    }
+    if (c->nres != c->nargs - (head ? 2 : 0))
+        return "wrong number of body values";
+    if (head)
+        c->t[n++] = arg(c, 0);
+    for (int i = head; i < c->nargs; i++) {
+        const char *e = want_carried(c, i);
+        if (e)
+            return e;
+        c->t[n++] = arg(c, i);
+    }
+    return NULL;
+}
+
+/* Whether the values match the opener's is the verifier's to see: it knows the region. */
+static const char *rule_end(check *c)
+{
+    if (c->nres != c->nargs)
+        return "wrong number of results";
+    for (int i = 0; i < c->nargs; i++) {
+        const char *e = want_carried(c, i);
+        if (e)
+            return e;
+        c->t[i] = arg(c, i);
+    }
+    return NULL;
+}
+
+static const char *rule_none(check *c)
+{
+    if (c->op == IR_IF || c->op == IR_DO)
+        return ir_type_eq(arg(c, 0), ir_scalar(EAS_BOOL)) ? NULL : "condition must be a bool scalar";
+    if (c->op == IR_ELSE)
+        for (int i = 0; i < c->nargs; i++) {
+            const char *e = want_carried(c, i);
+            if (e)
+                return e;
+        }
+    return NULL;
+}
+
+static const char *rule_frag(check *c)
+{
+    *c->t = frag_type();
+    return NULL;
+}
+
+static int results_of(const check *c)
+{
+    switch (ir_rows[c->op].rule) {
+    case IR_RULE_STORE:
+    case IR_RULE_MMA_STORE:
+    case IR_RULE_NONE: return 0;
+    case IR_RULE_LOOP:
+    case IR_RULE_END: return c->nres;
+    default: return 1;
+    }
+}
+
+const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t)
+{
+    static const char *(*const rules[])(check *) = {
+        [IR_RULE_CONST] = rule_const,   [IR_RULE_IDENT] = rule_ident,   [IR_RULE_ARANGE] = rule_arange, [IR_RULE_SAME] = rule_same,
+        [IR_RULE_CMP] = rule_cmp,       [IR_RULE_WHERE] = rule_where,   [IR_RULE_CAST] = rule_cast,     [IR_RULE_SHAPE] = rule_shape,
+        [IR_RULE_LOAD] = rule_load,     [IR_RULE_STORE] = rule_store,   [IR_RULE_BOUNDS] = rule_bounds, [IR_RULE_ALLOC] = rule_alloc,
+        [IR_RULE_DOT] = rule_dot,       [IR_RULE_FRAG] = rule_frag,     [IR_RULE_MMA] = rule_mma,       [IR_RULE_MMA_STORE] = rule_mma_store,
+        [IR_RULE_LOOP] = rule_loop,     [IR_RULE_END] = rule_end,       [IR_RULE_NONE] = rule_none,
+    };
+    check c = {ir, mem, op, args, nargs, nres, imm, t};
+    if (op == IR_NOP || op >= IR_NOPS)
+        return "no such instruction";
+    const ir_row *row = &ir_rows[op];
+    if (row->nargs >= 0 && nargs != row->nargs)
+        return arena_printf(mem, "takes %d operands, not %d", row->nargs, nargs);
+    for (int i = 0; i < nargs; i++)
+        if (args[i] == 0 || args[i] >= ir->nvals)
+            return arena_printf(mem, "operand %d is not a value", i + 1);
+    if (results_of(&c) != nres)
+        return arena_printf(mem, "gives %d results, not %d", results_of(&c), nres);
+    bool has_imm = row->rule == IR_RULE_CONST || row->rule == IR_RULE_IDENT || row->rule == IR_RULE_ARANGE || row->rule == IR_RULE_ALLOC;
+    if (!has_imm && imm)
+        return "takes no immediate";
+    return rules[row->rule](&c);
+}

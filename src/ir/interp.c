@@ -1,0 +1,703 @@
+/* interp.c: the reference. Runs the IR as it is written, one program at a time, every access checked.
+ *
+ * All lanes of a block, or all threads of a group, go through each instruction together, so barriers hold by construction. A
+ * value is an array of 64-bit slots, one per lane (see eval.c); slots are reused after a value's last use. Control flow keeps a
+ * mask of active lanes: threads that do not take part compute garbage but touch no memory and change no carried value.
+ */
+#include "ir.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct frame { /* an open region while running */
+    uint32_t at;     /* its opener */
+    uint8_t *saved;  /* active lanes around it */
+} frame;
+
+typedef struct run {
+    const eas_ir *ir;
+    const ir_call *call;
+    eas_ir_info info;
+    int64_t threads;     /* lanes of a rank-0 value: 1 (SPMD) or the group's threads */
+    int64_t groups;      /* simdgroups */
+    arena mem;
+    int64_t **val;       /* slots of each value */
+    float **frag;        /* fragments: groups x 64 */
+    uint8_t **tg;        /* threadgroup arrays */
+    uint8_t *active;     /* per thread */
+    uint32_t *end;       /* region ends */
+    frame *stack;
+    uint32_t depth;
+    int64_t pid[3];
+    eas_status st;
+} run;
+
+static int64_t lanes_of(const run *r, uint32_t v)
+{
+    ir_type t = ir_typeof(r->ir, v);
+    return t.kind == IR_FRAG ? r->groups * 64 : t.rank ? ir_lanes(t) : r->threads;
+}
+
+/* ---- storage: slots are shared by values that do not live at the same time ---- */
+
+typedef struct planner {
+    run *r;
+    uint32_t *last;  /* last instruction that needs a value */
+    VEC(int64_t *) free_at;
+    VEC(int64_t) free_size;
+} planner;
+
+static void need_until(planner *p, uint32_t v, uint32_t i)
+{
+    if (p->last[v] < i)
+        p->last[v] = i;
+}
+
+/* A value used inside a loop that it was not made in is needed until that loop ends; so is everything the loop carries. */
+static void plan_uses(planner *p)
+{
+    const eas_ir *ir = p->r->ir;
+    uint32_t depth = 0, *loops = arena_alloc(&p->r->mem, (ir->ninsns + 1) * sizeof *loops);
+    if (!loops)
+        return;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        if (in->op == IR_ENDLOOP || in->op == IR_ENDWHILE)
+            depth--;
+        for (int k = 0; k < in->nargs; k++) {
+            uint32_t v = ir_args(ir, in)[k], until = in->op == IR_ELSE ? p->r->end[i] : i;
+            uint32_t def = ir->vals[v].def;
+            for (uint32_t d = 0; d < depth; d++)
+                if (def == UINT32_MAX || def <= loops[d]) {
+                    until = p->r->end[loops[d]] > until ? p->r->end[loops[d]] : until;
+                    break;
+                }
+            need_until(p, v, until);
+            if (in->op == IR_IF)
+                need_until(p, v, p->r->end[i]); /* merging asks the condition again */
+            if (in->op == IR_LOOP && k < 3)
+                need_until(p, v, p->r->end[i]);
+        }
+        for (int k = 0; k < in->nres; k++)
+            need_until(p, in->res + (uint32_t)k, in->op == IR_LOOP || in->op == IR_WHILE ? p->r->end[i] : i);
+        if (in->op == IR_LOOP || in->op == IR_WHILE)
+            loops[depth++] = i;
+    }
+}
+
+static int64_t *get_slots(planner *p, int64_t n)
+{
+    for (uint32_t k = p->free_at.len; k-- > 0;)
+        if (p->free_size.at[k] == n) {
+            int64_t *s = p->free_at.at[k];
+            p->free_at.at[k] = p->free_at.at[--p->free_at.len];
+            p->free_size.at[k] = p->free_size.at[--p->free_size.len];
+            return s;
+        }
+    return arena_alloc(&p->r->mem, (size_t)n * sizeof(int64_t));
+}
+
+static void put_slots(planner *p, uint32_t v)
+{
+    if (p->r->val[v] && vec_push(&p->free_at, p->r->val[v]))
+        if (!vec_push(&p->free_size, lanes_of(p->r, v)))
+            p->free_at.len--;
+}
+
+static bool plan_storage(run *r)
+{
+    const eas_ir *ir = r->ir;
+    planner p = {.r = r, .last = arena_alloc(&r->mem, ir->nvals * sizeof *p.last)};
+    uint32_t *head = arena_alloc(&r->mem, (ir->ninsns + 1) * sizeof *head); /* values whose last use is instruction i, as lists */
+    uint32_t *next = arena_alloc(&r->mem, ir->nvals * sizeof *next);
+    if (!p.last || !head || !next)
+        return false;
+    plan_uses(&p);
+    for (uint32_t v = 1 + (uint32_t)ir->nparams; v < ir->nvals; v++) {
+        next[v] = head[p.last[v]];
+        head[p.last[v]] = v;
+    }
+    for (uint32_t v = 1; v <= (uint32_t)ir->nparams; v++)
+        r->val[v] = arena_alloc(&r->mem, (size_t)r->threads * sizeof(int64_t));
+    for (uint32_t i = 0; i < ir->ninsns && !r->mem.oom; i++) {
+        const ir_insn *in = &ir->insns[i];
+        for (int k = 0; k < in->nres; k++) {
+            uint32_t v = in->res + (uint32_t)k;
+            ir_type t = ir_typeof(ir, v);
+            if (t.kind == IR_VAL)
+                r->val[v] = get_slots(&p, lanes_of(r, v));
+            else if (t.kind == IR_FRAG)
+                r->frag[v] = arena_alloc(&r->mem, (size_t)r->groups * 64 * sizeof(float));
+            else
+                r->tg[v] = arena_alloc(&r->mem, (size_t)t.dim[0] * eas_dtype_size(t.dtype));
+        }
+        for (uint32_t v = head[i]; v; v = next[v])
+            put_slots(&p, v);
+    }
+    vec_free(&p.free_at);
+    vec_free(&p.free_size);
+    return !r->mem.oom;
+}
+
+/* ---- memory ---- */
+
+static int64_t load_element(eas_dtype dt, const uint8_t *p)
+{
+    int16_t h;
+    int32_t w;
+    int64_t q;
+    switch (dt) {
+    case EAS_BOOL: return *p != 0;
+    case EAS_I8: return (int8_t)*p;
+    case EAS_U8: return *p;
+    case EAS_I16: memcpy(&h, p, 2); return h;
+    case EAS_U16:
+    case EAS_F16:
+    case EAS_BF16: memcpy(&h, p, 2); return (uint16_t)h;
+    case EAS_I32: memcpy(&w, p, 4); return w;
+    case EAS_U32:
+    case EAS_F32: memcpy(&w, p, 4); return (uint32_t)w;
+    default: memcpy(&q, p, 8); return q;
+    }
+}
+
+static void store_element(eas_dtype dt, uint8_t *p, int64_t v) { memcpy(p, &v, eas_dtype_size(dt)); /* little-endian hosts only */ }
+
+static eas_status fault(const eas_ir *ir, uint32_t insn, uint32_t buf, int64_t index, int64_t count, const int64_t pid[3])
+{
+    const ir_insn *in = &ir->insns[insn];
+    char where[320] = "", name[320];
+    if (in->file)
+        snprintf(where, sizeof where, "%s:%u: ", ir->files[in->file], (unsigned)in->line);
+    if (buf <= (uint32_t)ir->nparams)
+        snprintf(name, sizeof name, "\"%s\"", ir->params[buf - 1].name);
+    else
+        snprintf(name, sizeof name, "a threadgroup array");
+    return base_fail(EAS_ERR_INDEX, "%skernel %s: access out of bounds: index %lld of %s, which has %lld elements (program %lld, %lld, %lld)", where,
+                     ir->name, (long long)index, name, (long long)count, (long long)pid[0], (long long)pid[1], (long long)pid[2]);
+}
+
+eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, int64_t count, const int64_t pid[3])
+{
+    return fault(ir, insn, ir_args(ir, &ir->insns[insn])[0], index, count, pid);
+}
+
+static int64_t count_of(const run *r, uint32_t buf)
+{
+    return buf <= (uint32_t)r->ir->nparams ? r->call->count[buf - 1] : ir_typeof(r->ir, buf).dim[0];
+}
+
+/* The address of element off of buf, or NULL with the error set. */
+static uint8_t *address_in(run *r, uint32_t i, uint32_t buf, int64_t off)
+{
+    int64_t n = count_of(r, buf);
+    if (off < 0 || off >= n) {
+        r->st = fault(r->ir, i, buf, off, n, r->pid);
+        return NULL;
+    }
+    uint8_t *base = buf <= (uint32_t)r->ir->nparams ? (uint8_t *)(uintptr_t)r->call->slot[buf - 1] : r->tg[buf];
+    return base + (size_t)off * eas_dtype_size(ir_typeof(r->ir, buf).dtype);
+}
+
+static bool lane_on(const run *r, int64_t lane) { return r->threads == 1 ? r->active[0] : r->active[lane]; }
+
+static int64_t offset_of(const run *r, uint32_t v, int64_t lane)
+{
+    int64_t o = r->val[v][lane];
+    return ir_typeof(r->ir, v).dtype == EAS_U64 && o < 0 ? INT64_MAX : o;
+}
+
+static void do_load(run *r, uint32_t i)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    const uint32_t *a = ir_args(r->ir, in);
+    eas_dtype dt = ir_typeof(r->ir, a[0]).dtype;
+    int64_t n = lanes_of(r, in->res);
+    for (int64_t k = 0; k < n; k++) {
+        bool on = lane_on(r, k) && (in->nargs == 2 || r->val[a[2]][k]);
+        if (!on) {
+            r->val[in->res][k] = in->nargs == 4 ? r->val[a[3]][k] : 0;
+            continue;
+        }
+        const uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k));
+        if (!p)
+            return;
+        r->val[in->res][k] = load_element(dt, p);
+    }
+}
+
+static void do_store(run *r, uint32_t i)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    const uint32_t *a = ir_args(r->ir, in);
+    eas_dtype dt = ir_typeof(r->ir, a[0]).dtype;
+    int64_t n = lanes_of(r, a[1]);
+    for (int64_t k = 0; k < n; k++) {
+        if (!lane_on(r, k) || (in->nargs == 4 && !r->val[a[3]][k]))
+            continue;
+        uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k));
+        if (!p)
+            return;
+        store_element(dt, p, r->val[a[2]][k]);
+    }
+}
+
+static void do_bounds(run *r, uint32_t i)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    const uint32_t *a = ir_args(r->ir, in);
+    int64_t n = lanes_of(r, in->res), count = count_of(r, a[0]);
+    for (int64_t k = 0; k < n; k++) {
+        bool on = lane_on(r, k) && (in->nargs == 2 || r->val[a[2]][k]);
+        int64_t off = offset_of(r, a[1], k);
+        if (on && (off < 0 || off >= count)) {
+            r->st = ir_fault_message(r->ir, i, off, count, r->pid);
+            return;
+        }
+        r->val[in->res][k] = on;
+    }
+}
+
+static double element_as_double(const run *r, uint32_t buf, const uint8_t *p)
+{
+    eas_dtype dt = ir_typeof(r->ir, buf).dtype;
+    return ir_bits_to_double(dt, load_element(dt, p));
+}
+
+static bool dot_lane(run *r, uint32_t i, int64_t lane)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    const uint32_t *a = ir_args(r->ir, in);
+    bool wide = ir_typeof(r->ir, in->res).dtype == EAS_F64;
+    float sf = 0;
+    double sd = 0;
+    for (int64_t k = 0; k < r->val[a[6]][lane]; k++) {
+        const uint8_t *p = address_in(r, i, a[0], (int64_t)((uint64_t)r->val[a[1]][lane] + (uint64_t)k * (uint64_t)r->val[a[2]][lane]));
+        const uint8_t *q = p ? address_in(r, i, a[3], (int64_t)((uint64_t)r->val[a[4]][lane] + (uint64_t)k * (uint64_t)r->val[a[5]][lane])) : NULL;
+        if (!q)
+            return false;
+        double x = element_as_double(r, a[0], p), y = element_as_double(r, a[3], q);
+        if (wide)
+            sd = fma(x, y, sd);
+        else
+            sf = fmaf((float)x, (float)y, sf);
+    }
+    r->val[in->res][lane] = ir_bits_from_double(wide ? EAS_F64 : EAS_F32, wide ? sd : (double)sf);
+    return true;
+}
+
+static void do_dot(run *r, uint32_t i)
+{
+    int64_t n = lanes_of(r, r->ir->insns[i].res);
+    for (int64_t lane = 0; lane < n; lane++)
+        if (lane_on(r, lane) && !dot_lane(r, i, lane))
+            return;
+}
+
+/* ---- simdgroup matrices: operands are those of a group's first thread ---- */
+
+static bool read_tile(run *r, uint32_t i, uint32_t buf, uint32_t base, uint32_t stride, int64_t lane, float tile[64])
+{
+    for (int row = 0; row < 8; row++)
+        for (int col = 0; col < 8; col++) {
+            const uint8_t *p = address_in(r, i, buf, r->val[base][lane] + row * r->val[stride][lane] + col);
+            if (!p)
+                return false;
+            tile[row * 8 + col] = (float)element_as_double(r, buf, p);
+        }
+    return true;
+}
+
+static void do_mma(run *r, uint32_t i)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    const uint32_t *a = ir_args(r->ir, in);
+    float x[64], y[64];
+    for (int64_t g = 0; g < r->groups; g++) {
+        int64_t lane = g * IR_SIMD;
+        const float *acc = r->frag[a[6]] + g * 64;
+        float *out = r->frag[in->res] + g * 64, sum[64];
+        if (!read_tile(r, i, a[0], a[1], a[2], lane, x) || !read_tile(r, i, a[3], a[4], a[5], lane, y))
+            return;
+        for (int e = 0; e < 64; e++) {
+            sum[e] = acc[e];
+            for (int k = 0; k < 8; k++)
+                sum[e] = fmaf(x[e / 8 * 8 + k], y[k * 8 + e % 8], sum[e]);
+        }
+        memcpy(out, sum, sizeof sum);
+    }
+}
+
+static void do_mma_store(run *r, uint32_t i)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    const uint32_t *a = ir_args(r->ir, in);
+    eas_dtype dt = ir_typeof(r->ir, a[0]).dtype;
+    for (int64_t g = 0; g < r->groups; g++)
+        for (int e = 0; e < 64; e++) {
+            int64_t lane = g * IR_SIMD;
+            uint8_t *p = address_in(r, i, a[0], r->val[a[1]][lane] + e / 8 * r->val[a[2]][lane] + e % 8);
+            if (!p)
+                return;
+            store_element(dt, p, ir_bits_from_double(dt, (double)r->frag[a[3]][g * 64 + e]));
+        }
+}
+
+/* ---- shapes and identity ---- */
+
+/* Source lane of lane k when `from` is broadcast to `to`. */
+static int64_t broadcast_lane(ir_type from, ir_type to, int64_t k)
+{
+    int64_t src = 0, scale = 1;
+    for (int d = 0; d < to.rank; d++) {
+        int32_t n = to.dim[to.rank - 1 - d], f = d < from.rank ? from.dim[from.rank - 1 - d] : 1;
+        if (f != 1)
+            src += k % n * scale;
+        scale *= f;
+        k /= n;
+    }
+    return src;
+}
+
+static void do_shape(run *r, const ir_insn *in)
+{
+    uint32_t x = ir_args(r->ir, in)[0];
+    ir_type from = ir_typeof(r->ir, x), to = ir_typeof(r->ir, in->res);
+    int64_t n = lanes_of(r, in->res);
+    for (int64_t k = 0; k < n; k++)
+        r->val[in->res][k] = r->val[x][in->op == IR_RESHAPE || !to.rank ? k : broadcast_lane(from, to, k)];
+}
+
+static int64_t identity(const run *r, const ir_insn *in, int64_t lane)
+{
+    switch (in->op) {
+    case IR_CONST: return in->imm;
+    case IR_PROGRAM_ID: return r->pid[in->imm];
+    case IR_NUM_PROGRAMS: return r->call->grid[in->imm];
+    case IR_ARANGE: return in->imm + lane;
+    case IR_THREAD_ID: return lane;
+    case IR_GLOBAL_ID: return r->pid[0] * in->imm + lane;
+    case IR_LOCAL_ID: return in->imm == 0 ? lane : 0;
+    case IR_LANE_ID: return lane % IR_SIMD;
+    default: return lane / IR_SIMD;
+    }
+}
+
+static void do_identity(run *r, const ir_insn *in)
+{
+    eas_dtype dt = ir_typeof(r->ir, in->res).dtype;
+    int64_t n = lanes_of(r, in->res);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t v = identity(r, in, k);
+        if (in->op == IR_CONST)
+            r->val[in->res][k] = v;
+        else
+            ir_eval(IR_CAST, EAS_I64, dt, &v, &r->val[in->res][k]);
+    }
+}
+
+static void do_elementwise(run *r, const ir_insn *in)
+{
+    const uint32_t *a = ir_args(r->ir, in);
+    const int64_t *x = r->val[a[0]], *y = in->nargs > 1 ? r->val[a[1]] : x, *z = in->nargs > 2 ? r->val[a[2]] : x;
+    ir_eval_lanes(in->op, ir_typeof(r->ir, a[0]).dtype, ir_typeof(r->ir, in->res).dtype, lanes_of(r, in->res), x, y, z, r->val[in->res]);
+}
+
+/* ---- control ---- */
+
+static bool any_active(const run *r)
+{
+    for (int64_t k = 0; k < r->threads; k++)
+        if (r->active[k])
+            return true;
+    return false;
+}
+
+static void push(run *r, uint32_t i)
+{
+    frame *f = &r->stack[r->depth++];
+    f->at = i;
+    memcpy(f->saved, r->active, (size_t)r->threads);
+}
+
+static void pop(run *r) { memcpy(r->active, r->stack[--r->depth].saved, (size_t)r->threads); }
+
+/* Copies value v to w for the threads that take part (all lanes of a block count as the program's one thread). */
+static void copy_active(run *r, uint32_t w, uint32_t v, bool all)
+{
+    if (ir_typeof(r->ir, v).kind == IR_FRAG) {
+        if (w != v)
+            memcpy(r->frag[w], r->frag[v], (size_t)r->groups * 64 * sizeof(float));
+        return;
+    }
+    int64_t n = lanes_of(r, v);
+    for (int64_t k = 0; k < n; k++)
+        if (all || lane_on(r, k))
+            r->val[w][k] = r->val[v][k];
+}
+
+/* Next values may be each other's sources: read all before writing any. */
+static void carry(run *r, const ir_insn *end, uint32_t body)
+{
+    const uint32_t *next = ir_args(r->ir, end);
+    size_t bytes = 0;
+    for (int k = 0; k < end->nargs; k++)
+        bytes += (size_t)lanes_of(r, next[k]) * 8;
+    int64_t *tmp = malloc(bytes + 8), *t = tmp;
+    if (!tmp) {
+        r->st = base_fail_oom(bytes);
+        return;
+    }
+    for (int k = 0; k < end->nargs; k++) {
+        size_t n = (size_t)lanes_of(r, next[k]);
+        bool frag = ir_typeof(r->ir, next[k]).kind == IR_FRAG;
+        memcpy(t, frag ? (void *)r->frag[next[k]] : (void *)r->val[next[k]], n * (frag ? sizeof(float) : 8));
+        t += n;
+    }
+    t = tmp;
+    for (int k = 0; k < end->nargs; k++) {
+        uint32_t w = body + (uint32_t)k;
+        size_t n = (size_t)lanes_of(r, next[k]);
+        if (ir_typeof(r->ir, w).kind == IR_FRAG)
+            memcpy(r->frag[w], t, n * sizeof(float));
+        else
+            for (size_t e = 0; e < n; e++)
+                if (lane_on(r, (int64_t)e))
+                    r->val[w][e] = t[e];
+        t += n;
+    }
+    free(tmp);
+}
+
+/* Is there a step to take from iv? Unsigned dtypes compare unsigned; a step of 0 takes none. */
+static bool in_range(eas_dtype dt, int64_t iv, int64_t hi, int64_t step)
+{
+    if (!dtype_is_signed(dt))
+        return step && (uint64_t)iv < (uint64_t)hi;
+    return step > 0 ? iv < hi : step < 0 && iv > hi;
+}
+
+/* Does iv + step stay in range (without wrapping)? */
+static bool next_in_range(eas_dtype dt, int64_t iv, int64_t hi, int64_t step)
+{
+    if (!dtype_is_signed(dt) || step > 0)
+        return (uint64_t)hi - (uint64_t)iv > (uint64_t)step;
+    return (uint64_t)iv - (uint64_t)hi > 0 - (uint64_t)step;
+}
+
+static uint32_t begin_loop(run *r, uint32_t i)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    const uint32_t *a = ir_args(r->ir, in);
+    int head = in->op == IR_LOOP ? 3 : 0;
+    push(r, i);
+    for (int k = head; k < in->nargs; k++)
+        copy_active(r, in->res + (uint32_t)(k - head + (head ? 1 : 0)), a[k], true);
+    if (in->op == IR_WHILE)
+        return i + 1;
+    eas_dtype dt = ir_typeof(r->ir, a[0]).dtype;
+    for (int64_t k = 0; k < r->threads; k++) {
+        r->val[in->res][k] = r->val[a[0]][k];
+        r->active[k] = r->active[k] && in_range(dt, r->val[a[0]][k], r->val[a[1]][k], r->val[a[2]][k]);
+    }
+    return any_active(r) ? i + 1 : r->end[i];
+}
+
+static uint32_t leave_loop(run *r, uint32_t end, uint32_t body)
+{
+    const ir_insn *in = &r->ir->insns[end];
+    pop(r);
+    for (int k = 0; k < in->nres; k++)
+        copy_active(r, in->res + (uint32_t)k, body + (uint32_t)k, true);
+    return end + 1;
+}
+
+static uint32_t end_loop(run *r, uint32_t i)
+{
+    uint32_t at = r->stack[r->depth - 1].at;
+    const ir_insn *open = &r->ir->insns[at];
+    const uint32_t *a = ir_args(r->ir, open);
+    if (!any_active(r))
+        return leave_loop(r, i, open->res + 1);
+    carry(r, &r->ir->insns[i], open->res + 1);
+    eas_dtype dt = ir_typeof(r->ir, a[0]).dtype;
+    for (int64_t k = 0; k < r->threads; k++) {
+        int64_t *iv = &r->val[open->res][k];
+        if (!r->active[k])
+            continue;
+        r->active[k] = next_in_range(dt, *iv, r->val[a[1]][k], r->val[a[2]][k]);
+        if (r->active[k])
+            *iv = (int64_t)((uint64_t)*iv + (uint64_t)r->val[a[2]][k]);
+    }
+    return any_active(r) ? at + 1 : leave_loop(r, i, open->res + 1);
+}
+
+static uint32_t test_while(run *r, uint32_t i)
+{
+    uint32_t cond = ir_args(r->ir, &r->ir->insns[i])[0];
+    for (int64_t k = 0; k < r->threads; k++)
+        r->active[k] = r->active[k] && r->val[cond][k];
+    if (any_active(r))
+        return i + 1;
+    return leave_loop(r, r->end[i], r->ir->insns[r->stack[r->depth - 1].at].res);
+}
+
+static uint32_t end_while(run *r, uint32_t i)
+{
+    uint32_t at = r->stack[r->depth - 1].at;
+    carry(r, &r->ir->insns[i], r->ir->insns[at].res);
+    return at + 1;
+}
+
+static uint32_t find_else(const run *r, uint32_t i)
+{
+    for (uint32_t k = i + 1; k < r->end[i]; k++) {
+        uint16_t op = r->ir->insns[k].op;
+        if (op == IR_ELSE)
+            return k;
+        if (op == IR_LOOP || op == IR_WHILE || op == IR_IF)
+            k = r->end[k];
+    }
+    return r->end[i];
+}
+
+static uint32_t begin_if(run *r, uint32_t i)
+{
+    uint32_t cond = ir_args(r->ir, &r->ir->insns[i])[0];
+    push(r, i);
+    for (int64_t k = 0; k < r->threads; k++)
+        r->active[k] = r->active[k] && r->val[cond][k];
+    return any_active(r) ? i + 1 : find_else(r, i);
+}
+
+static uint32_t begin_else(run *r, uint32_t i)
+{
+    const frame *f = &r->stack[r->depth - 1];
+    uint32_t cond = ir_args(r->ir, &r->ir->insns[f->at])[0];
+    for (int64_t k = 0; k < r->threads; k++)
+        r->active[k] = f->saved[k] && !r->val[cond][k];
+    return any_active(r) ? i + 1 : r->end[i];
+}
+
+static uint32_t end_if(run *r, uint32_t i)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    uint32_t at = r->stack[r->depth - 1].at, cond = ir_args(r->ir, &r->ir->insns[at])[0];
+    pop(r);
+    if (!in->nres)
+        return i + 1;
+    const uint32_t *yes = ir_args(r->ir, &r->ir->insns[find_else(r, at)]), *no = ir_args(r->ir, in);
+    for (int k = 0; k < in->nres; k++) {
+        uint32_t w = in->res + (uint32_t)k;
+        int64_t n = lanes_of(r, w);
+        if (ir_typeof(r->ir, w).kind == IR_FRAG) {
+            memcpy(r->frag[w], r->val[cond][0] ? r->frag[yes[k]] : r->frag[no[k]], (size_t)n * sizeof(float));
+            continue;
+        }
+        for (int64_t e = 0; e < n; e++)
+            r->val[w][e] = r->val[cond][r->threads == 1 ? 0 : e] ? r->val[yes[k]][e] : r->val[no[k]][e];
+    }
+    return i + 1;
+}
+
+static void barrier(run *r, uint32_t i)
+{
+    for (int64_t k = 1; k < r->threads; k++)
+        if (r->active[k] != r->active[0]) {
+            const ir_insn *in = &r->ir->insns[i];
+            r->st = base_fail(EAS_ERR_RUNTIME, "%s:%u: kernel %s: some threads of the group do not reach this barrier", r->ir->files[in->file],
+                              (unsigned)in->line, r->ir->name);
+            return;
+        }
+}
+
+/* Runs instruction i and returns the next one. */
+static uint32_t step(run *r, uint32_t i)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    switch (in->op) {
+    case IR_LOOP:
+    case IR_WHILE: return begin_loop(r, i);
+    case IR_ENDLOOP: return end_loop(r, i);
+    case IR_DO: return test_while(r, i);
+    case IR_ENDWHILE: return end_while(r, i);
+    case IR_IF: return begin_if(r, i);
+    case IR_ELSE: return begin_else(r, i);
+    case IR_ENDIF: return end_if(r, i);
+    case IR_LOAD: do_load(r, i); break;
+    case IR_STORE: do_store(r, i); break;
+    case IR_BOUNDS: do_bounds(r, i); break;
+    case IR_ALLOC_TG: memset(r->tg[in->res], 0, (size_t)in->imm * eas_dtype_size(ir_typeof(r->ir, in->res).dtype)); break;
+    case IR_BARRIER: barrier(r, i); break;
+    case IR_DOT: do_dot(r, i); break;
+    case IR_MMA_ZERO: memset(r->frag[in->res], 0, (size_t)r->groups * 64 * sizeof(float)); break;
+    case IR_MMA: do_mma(r, i); break;
+    case IR_MMA_STORE: do_mma_store(r, i); break;
+    case IR_BROADCAST:
+    case IR_RESHAPE: do_shape(r, in); break;
+    default:
+        if (in->nargs)
+            do_elementwise(r, in);
+        else
+            do_identity(r, in);
+    }
+    return i + 1;
+}
+
+static void run_program(run *r)
+{
+    memset(r->active, 1, (size_t)r->threads);
+    r->depth = 0;
+    for (uint32_t i = 0; i < r->ir->ninsns && !r->st;)
+        i = step(r, i);
+}
+
+static bool prepare(run *r)
+{
+    const eas_ir *ir = r->ir;
+    uint32_t regions = 0;
+    r->info = ir_analyse(ir);
+    r->threads = r->info.mode == EAS_MODE_THREAD ? r->info.block : 1;
+    r->groups = (r->threads + IR_SIMD - 1) / IR_SIMD;
+    r->val = arena_alloc(&r->mem, ir->nvals * sizeof *r->val);
+    r->frag = arena_alloc(&r->mem, ir->nvals * sizeof *r->frag);
+    r->tg = arena_alloc(&r->mem, ir->nvals * sizeof *r->tg);
+    r->active = arena_alloc(&r->mem, (size_t)r->threads);
+    r->end = ir_region_ends(ir, &r->mem);
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        regions += ir->insns[i].op == IR_LOOP || ir->insns[i].op == IR_WHILE || ir->insns[i].op == IR_IF;
+    r->stack = arena_alloc(&r->mem, (regions + 1) * sizeof *r->stack);
+    for (uint32_t i = 0; i <= regions && r->stack; i++)
+        r->stack[i].saved = arena_alloc(&r->mem, (size_t)r->threads);
+    return !r->mem.oom && plan_storage(r);
+}
+
+/* A scalar's slot as the host hands it over (its own bytes, rest undefined) as a lane. */
+static int64_t scalar_lane(eas_dtype dt, uint64_t slot)
+{
+    uint8_t b[8];
+    memcpy(b, &slot, 8);
+    return load_element(dt, b);
+}
+
+eas_status ir_interp(const eas_ir *ir, const ir_call *call)
+{
+    run r = {.ir = ir, .call = call};
+    if (!prepare(&r)) {
+        arena_free(&r.mem);
+        return base_fail(EAS_ERR_MEMORY, "out of memory: kernel %s needs more than there is for its values", ir->name);
+    }
+    for (int p = 0; p < ir->nparams; p++)
+        if (ir->vals[p + 1].type.kind == IR_VAL)
+            for (int64_t k = 0; k < r.threads; k++)
+                r.val[p + 1][k] = scalar_lane(ir->vals[p + 1].type.dtype, call->slot[p]);
+    for (r.pid[2] = 0; r.pid[2] < call->grid[2] && !r.st; r.pid[2]++)
+        for (r.pid[1] = 0; r.pid[1] < call->grid[1] && !r.st; r.pid[1]++)
+            for (r.pid[0] = 0; r.pid[0] < call->grid[0] && !r.st; r.pid[0]++) {
+                run_program(&r);
+                if (!r.st && call->interrupted && call->interrupted(call->ctx))
+                    r.st = base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", ir->name);
+            }
+    arena_free(&r.mem);
+    return r.st;
+}

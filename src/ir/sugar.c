@@ -1,0 +1,792 @@
+/* sugar.c: the public builder: Python's arithmetic over the raw one.
+ *
+ * Literals are weak: they take the dtype of what they meet. Integers that Python hands over at run time are i64 and promote
+ * like one; floats are weak. Shapes broadcast as NumPy's. Integer `div` is true division in f32; `floordiv` and
+ * `mod` round as Python's do, for floats too (spelled out here in terms of `trem`).
+ */
+#include "ir.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static ir_type type_of(const eas_builder *b, uint32_t v) { return b->ir->vals[v].type; }
+static bool is_weak(const eas_builder *b, uint32_t v) { return b->ir->vals[v].weak; }
+
+static bool is_literal(const eas_builder *b, uint32_t v)
+{
+    const ir_insn *d = ir_def(b->ir, v);
+    return is_weak(b, v) && d && d->op == IR_CONST;
+}
+
+/* What a message calls v: a parameter by its name, the rest by type. */
+static const char *describe(const eas_builder *b, uint32_t v, char buf[160])
+{
+    str s = {0};
+    ir_type t = type_of(b, v);
+    if (v <= (uint32_t)b->ir->nparams)
+        str_add(&s, "\"%s\" (%s ", b->ir->params[v - 1].name, t.kind == IR_BUF ? "a buffer of" : "a scalar,");
+    else if (t.kind == IR_TG)
+        str_add(&s, "a threadgroup array of ");
+    if (t.kind == IR_FRAG)
+        str_add(&s, "a simdgroup matrix");
+    else if (t.kind == IR_VAL)
+        ir_type_print(&s, t);
+    else
+        str_add(&s, "%s", eas_dtype_name(t.dtype));
+    if (v <= (uint32_t)b->ir->nparams)
+        str_add(&s, ")");
+    snprintf(buf, 160, "%s", s.oom ? "?" : s.at);
+    str_free(&s);
+    return buf;
+}
+
+static bool alive(const eas_builder *b, uint32_t v) { return !b->status && v && v < b->ir->nvals; }
+
+static bool want_value(eas_builder *b, const char *what, uint32_t v)
+{
+    char d[160];
+    if (b->status)
+        return false;
+    if (!v || v >= b->ir->nvals)
+        return irb_fail(b, EAS_ERR_VALUE, "%s: not a value of this kernel", what), false;
+    if (type_of(b, v).kind != IR_VAL)
+        return irb_fail(b, EAS_ERR_TYPE, "%s: %s is not a value; read it with load", what, describe(b, v, d)), false;
+    return true;
+}
+
+static bool want_buffer(eas_builder *b, const char *what, uint32_t v)
+{
+    char d[160];
+    if (b->status)
+        return false;
+    if (!v || v >= b->ir->nvals)
+        return irb_fail(b, EAS_ERR_VALUE, "%s: not a value of this kernel", what), false;
+    if (type_of(b, v).kind != IR_BUF && type_of(b, v).kind != IR_TG)
+        return irb_fail(b, EAS_ERR_TYPE, "%s: expected a buffer, got %s", what, describe(b, v, d)), false;
+    return true;
+}
+
+/* ---- dtypes ---- */
+
+static bool fits(eas_dtype dt, int64_t v)
+{
+    if (!dtype_is_int(dt))
+        return true;
+    if (dtype_is_signed(dt))
+        return v >= dtype_min(dt) && v <= (int64_t)dtype_max(dt);
+    return v >= 0 && (uint64_t)v <= dtype_max(dt);
+}
+
+static eas_dtype int_of(int bits, bool sign)
+{
+    for (int i = EAS_I8; i <= EAS_U64; i++)
+        if (dtype_bits((eas_dtype)i) == bits && dtype_is_signed((eas_dtype)i) == sign)
+            return (eas_dtype)i;
+    return EAS_I64;
+}
+
+/* The dtype that holds both; false where none does. */
+static bool promote(eas_dtype x, eas_dtype y, eas_dtype *out)
+{
+    if (x == y || y == EAS_BOOL)
+        return *out = x, true;
+    if (x == EAS_BOOL)
+        return *out = y, true;
+    if (dtype_is_float(x) && dtype_is_float(y)) {
+        *out = dtype_bits(x) == dtype_bits(y) ? EAS_F32 : dtype_bits(x) > dtype_bits(y) ? x : y;
+        return true;
+    }
+    if (dtype_is_float(x) || dtype_is_float(y))
+        return *out = dtype_is_float(x) ? x : y, true;
+    if (dtype_is_signed(x) == dtype_is_signed(y))
+        return *out = dtype_bits(x) > dtype_bits(y) ? x : y, true;
+    eas_dtype s = dtype_is_signed(x) ? x : y, u = dtype_is_signed(x) ? y : x;
+    if (dtype_bits(s) > dtype_bits(u))
+        return *out = s, true;
+    if (dtype_bits(u) == 64)
+        return false;
+    return *out = int_of(2 * dtype_bits(u), true), true;
+}
+
+static int64_t literal_bits(const eas_builder *b, uint32_t v, eas_dtype to)
+{
+    const ir_insn *d = ir_def(b->ir, v);
+    int64_t out = 0;
+    ir_eval(IR_CAST, type_of(b, v).dtype, to, &d->imm, &out);
+    return out;
+}
+
+/* v as dtype dt. A literal becomes a new literal of that dtype, rounded once. */
+static uint32_t adapt(eas_builder *b, uint32_t v, eas_dtype dt)
+{
+    if (b->status)
+        return 0;
+    if (type_of(b, v).dtype == dt)
+        return v;
+    if (is_literal(b, v))
+        return irb_typed(b, IR_CONST, ir_scalar(dt), literal_bits(b, v, dt));
+    return irb_to(b, IR_CAST, ir_with_dtype(type_of(b, v), dt), v);
+}
+
+static bool weak_float(const eas_builder *b, uint32_t v) { return is_weak(b, v) && dtype_is_float(type_of(b, v).dtype); }
+static bool weak_int(const eas_builder *b, uint32_t v) { return is_literal(b, v) && type_of(b, v).dtype == EAS_I64; }
+
+/* The dtype in which `what` is computed on v[0..n): strong dtypes promote, then literals adapt. */
+static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, int n, bool compare, eas_dtype *out)
+{
+    bool have = false, any_float = false, any_int = false;
+    eas_dtype dt = EAS_BOOL;
+    for (int i = 0; i < n; i++) {
+        eas_dtype x = type_of(b, v[i]).dtype;
+        if (weak_float(b, v[i])) {
+            any_float = true;
+        } else if (weak_int(b, v[i])) {
+            any_int = true;
+        } else if (!have) {
+            dt = x;
+            have = true;
+        } else if (!promote(dt, x, &dt)) {
+            return irb_fail(b, EAS_ERR_TYPE, "%s: %s and %s have no common dtype; cast one of them", what, eas_dtype_name(dt), eas_dtype_name(x)), false;
+        }
+    }
+    if (any_float && !(have && dtype_is_float(dt)))
+        dt = EAS_F32;
+    else if (any_int && (!have || dt == EAS_BOOL))
+        dt = EAS_I64;
+    for (int i = 0; i < n; i++) {
+        int64_t lit;
+        if (!weak_int(b, v[i]) || !dtype_is_int(dt) || fits(dt, lit = ir_def(b->ir, v[i])->imm))
+            continue;
+        if (compare && dt != EAS_U64)
+            dt = EAS_I64;
+        else
+            return irb_fail(b, EAS_ERR_VALUE, "%s: the literal %lld does not fit %s; cast the other operand first", what, (long long)lit,
+                            eas_dtype_name(dt)),
+                   false;
+    }
+    *out = dt;
+    return true;
+}
+
+/* ---- shapes ---- */
+
+static bool common_shape(eas_builder *b, const char *what, const uint32_t *v, int n, ir_type *out)
+{
+    ir_type t = {0};
+    for (int i = 0; i < n; i++)
+        if (type_of(b, v[i]).rank > t.rank)
+            t.rank = type_of(b, v[i]).rank;
+    for (int k = 0; k < t.rank; k++)
+        t.dim[k] = 1;
+    for (int i = 0; i < n; i++) {
+        ir_type x = type_of(b, v[i]);
+        for (int k = 0; k < x.rank; k++) {
+            int32_t have = t.dim[t.rank - 1 - k], d = x.dim[x.rank - 1 - k];
+            if (have != d && have != 1 && d != 1) {
+                char p[160], q[160];
+                return irb_fail(b, EAS_ERR_VALUE, "%s: block shapes clash: %s and %s", what, describe(b, v[0], p), describe(b, v[i], q)), false;
+            }
+            if (d != 1)
+                t.dim[t.rank - 1 - k] = d;
+        }
+    }
+    *out = t;
+    return true;
+}
+
+static uint32_t spread(eas_builder *b, uint32_t v, ir_type shape)
+{
+    return b->status ? 0 : irb_to(b, IR_BROADCAST, ir_with_dtype(shape, type_of(b, v).dtype), v);
+}
+
+static bool spread_all(eas_builder *b, const char *what, uint32_t *v, int n)
+{
+    ir_type t;
+    if (b->status || !common_shape(b, what, v, n, &t))
+        return false;
+    for (int i = 0; i < n; i++)
+        v[i] = spread(b, v[i], t);
+    return !b->status;
+}
+
+/* ---- element-wise operations ---- */
+
+static uint32_t konst(eas_builder *b, ir_type like, double d) { return irb_const(b, like, ir_bits_from_double(like.dtype, d)); }
+
+static uint32_t apply1(eas_builder *b, uint16_t op, uint32_t x) { return irb_op(b, op, x, 0, 0); }
+static uint32_t apply2(eas_builder *b, uint16_t op, uint32_t x, uint32_t y) { return irb_op(b, op, x, y, 0); }
+
+/* A zero with the sign of x. */
+static uint32_t signed_zero(eas_builder *b, uint32_t x)
+{
+    ir_type t = type_of(b, x), u = ir_with_dtype(t, int_of(dtype_bits(t.dtype), false));
+    uint32_t sign = irb_const(b, u, (int64_t)((uint64_t)1 << (dtype_bits(t.dtype) - 1)));
+    return irb_to(b, IR_BITCAST, t, apply2(b, IR_AND, irb_to(b, IR_BITCAST, u, x), sign));
+}
+
+/* Python's x % y for floats: the remainder takes the sign of y; a zero takes it too. */
+static uint32_t float_mod(eas_builder *b, uint32_t x, uint32_t y)
+{
+    ir_type t = type_of(b, x);
+    uint32_t r = apply2(b, IR_TREM, x, y), zero = konst(b, t, 0);
+    uint32_t differ = apply2(b, IR_NE, apply2(b, IR_LT, y, zero), apply2(b, IR_LT, r, zero));
+    uint32_t m = irb_op(b, IR_WHERE, differ, apply2(b, IR_ADD, r, y), r);
+    return irb_op(b, IR_WHERE, apply2(b, IR_EQ, r, zero), signed_zero(b, y), m);
+}
+
+/* Python's x // y for floats: (x - x % y) / y snapped to the integer it is within rounding; x / 0 stays what division gives. */
+static uint32_t float_floordiv(eas_builder *b, uint32_t x, uint32_t y)
+{
+    ir_type t = type_of(b, x);
+    uint32_t m = float_mod(b, x, y), zero = konst(b, t, 0), q0 = apply2(b, IR_DIV, x, y);
+    uint32_t q = apply2(b, IR_DIV, apply2(b, IR_SUB, x, m), y), f = apply1(b, IR_FLOOR, q);
+    uint32_t up = apply2(b, IR_GT, apply2(b, IR_SUB, q, f), konst(b, t, 0.5));
+    f = irb_op(b, IR_WHERE, up, apply2(b, IR_ADD, f, konst(b, t, 1)), f);
+    f = irb_op(b, IR_WHERE, apply2(b, IR_EQ, q, zero), signed_zero(b, q0), f);
+    return irb_op(b, IR_WHERE, apply2(b, IR_EQ, y, zero), q0, f);
+}
+
+static uint32_t float_divmod(eas_builder *b, uint16_t op, uint32_t x, uint32_t y)
+{
+    eas_dtype dt = type_of(b, x).dtype;
+    if (dt == EAS_F16 || dt == EAS_BF16) {
+        ir_type wide = ir_with_dtype(type_of(b, x), EAS_F32), narrow = type_of(b, x);
+        uint32_t r = float_divmod(b, op, irb_to(b, IR_CAST, wide, x), irb_to(b, IR_CAST, wide, y));
+        return b->status ? 0 : irb_to(b, IR_CAST, narrow, r);
+    }
+    return op == IR_MOD ? float_mod(b, x, y) : float_floordiv(b, x, y);
+}
+
+/* The dtype op computes in, given the common one: integers become f32 where only floats will do, bool becomes i64. */
+static eas_dtype op_dtype(uint16_t op, eas_dtype dt)
+{
+    uint8_t classes = ir_rows[op].classes;
+    if (dt == EAS_BOOL && !(classes & IR_B))
+        dt = EAS_I64;
+    if (dtype_is_int(dt) && !(classes & IR_I))
+        dt = EAS_F32;
+    return dt;
+}
+
+/* Rounding functions leave integers as they are; ask for them before op_dtype makes floats of them. */
+static bool identity_on_ints(uint16_t op) { return op == IR_FLOOR || op == IR_CEIL || op == IR_TRUNC || op == IR_ROUND; }
+
+static uint32_t build_fma(eas_builder *b, uint32_t *v)
+{
+    if (dtype_is_float(type_of(b, v[0]).dtype))
+        return irb_op(b, IR_FMA, v[0], v[1], v[2]);
+    return apply2(b, IR_ADD, apply2(b, IR_MUL, v[0], v[1]), v[2]);
+}
+
+static bool as_condition(eas_builder *b, uint32_t *v)
+{
+    if (type_of(b, *v).dtype != EAS_BOOL)
+        *v = adapt(b, *v, EAS_BOOL);
+    return !b->status;
+}
+
+static uint32_t mark_weak(eas_builder *b, uint32_t r, bool weak)
+{
+    if (weak && alive(b, r) && dtype_is_float(type_of(b, r).dtype))
+        b->ir->vals[r].weak = 1;
+    return r;
+}
+
+static uint32_t apply_where(eas_builder *b, uint32_t *v)
+{
+    eas_dtype dt;
+    if (!as_condition(b, &v[0]) || !common_dtype(b, "where", v + 1, 2, false, &dt))
+        return 0;
+    bool weak = is_weak(b, v[1]) && is_weak(b, v[2]);
+    v[1] = adapt(b, v[1], dt);
+    v[2] = adapt(b, v[2], dt);
+    return spread_all(b, "where", v, 3) ? mark_weak(b, irb_op(b, IR_WHERE, v[0], v[1], v[2]), weak) : 0;
+}
+
+static uint32_t apply_float_test(eas_builder *b, uint16_t op, uint32_t x)
+{
+    if (dtype_is_float(type_of(b, x).dtype))
+        return apply1(b, op, is_weak(b, x) ? adapt(b, x, EAS_F32) : x);
+    return irb_const(b, ir_with_dtype(type_of(b, x), EAS_BOOL), 0);
+}
+
+eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_value z)
+{
+    uint32_t v[3] = {x, y, z};
+    eas_dtype dt;
+    if (b->status)
+        return 0;
+    if (op == 0 || op >= IR_NOPS || ir_rows[op].rule < IR_RULE_SAME || ir_rows[op].rule > IR_RULE_WHERE)
+        return irb_fail(b, EAS_ERR_VALUE, "%s is not an element-wise operation", eas_op_name(op)), 0;
+    const char *name = ir_rows[op].name;
+    int n = ir_rows[op].nargs;
+    bool weak = true;
+    for (int i = 0; i < n; i++) {
+        if (!want_value(b, name, v[i]))
+            return 0;
+        weak = weak && is_weak(b, v[i]);
+    }
+    if (op == IR_WHERE)
+        return apply_where(b, v);
+    if (op == IR_ISNAN || op == IR_ISINF)
+        return apply_float_test(b, op, x);
+    if (!common_dtype(b, name, v, n, ir_rows[op].rule == IR_RULE_CMP, &dt))
+        return 0;
+    if (identity_on_ints(op) && dtype_is_int(dt))
+        return adapt(b, x, dt);
+    if ((ir_rows[op].classes & (IR_B | IR_I)) && !(ir_rows[op].classes & IR_F) && dtype_is_float(dt) && op != IR_FLOORDIV && op != IR_MOD)
+        return irb_fail(b, EAS_ERR_TYPE, "%s: expected integers, got %s", name, eas_dtype_name(dt)), 0;
+    if (op == IR_FMA ? dt == EAS_BOOL : !((op == IR_FLOORDIV || op == IR_MOD) && dtype_is_float(dt)))
+        dt = op_dtype(op, dt);
+    if (op == IR_FMA && dt == EAS_BOOL)
+        dt = EAS_I64;
+    for (int i = 0; i < n; i++)
+        v[i] = adapt(b, v[i], dt);
+    if (!spread_all(b, name, v, n))
+        return 0;
+    uint32_t r = op == IR_FMA                                                     ? build_fma(b, v)
+               : (op == IR_FLOORDIV || op == IR_MOD) && dtype_is_float(dt) ? float_divmod(b, op, v[0], v[1])
+                                                                           : irb_op(b, op, v[0], v[1], v[2]);
+    return mark_weak(b, r, weak);
+}
+
+eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt)
+{
+    if ((unsigned)dt >= EAS_NDTYPES)
+        return irb_fail(b, EAS_ERR_VALUE, "cast: no such dtype"), 0;
+    if (!want_value(b, "cast", x))
+        return 0;
+    if (is_weak(b, x) && type_of(b, x).dtype == dt) { /* an explicit cast makes it strong */
+        const ir_insn *d = ir_def(b->ir, x);
+        ir_type t = type_of(b, x);
+        return d && d->op == IR_CONST ? irb_typed(b, IR_CONST, t, d->imm) : irb_insn(b, IR_CAST, &x, 1, 0, 1, &t);
+    }
+    return adapt(b, x, dt);
+}
+
+eas_value eas_bitcast(eas_builder *b, eas_value x, eas_dtype dt)
+{
+    if (!want_value(b, "bitcast", x))
+        return 0;
+    if (weak_float(b, x))
+        x = adapt(b, x, EAS_F32);
+    return irb_to(b, IR_BITCAST, ir_with_dtype(type_of(b, x), dt), x);
+}
+
+static bool shape_type(eas_builder *b, const char *what, int rank, const int64_t *shape, eas_dtype dt, ir_type *t)
+{
+    *t = ir_scalar(dt);
+    if (rank < 0 || rank > IR_MAX_RANK)
+        return irb_fail(b, EAS_ERR_VALUE, "%s: a block has at most %d dimensions, not %d", what, (int)IR_MAX_RANK, rank), false;
+    t->rank = (uint8_t)rank;
+    for (int i = 0; i < rank; i++) {
+        if (shape[i] < 1 || shape[i] > IR_MAX_DIM)
+            return irb_fail(b, EAS_ERR_VALUE, "%s: dimension %d is %lld; it must be between 1 and %d", what, i, (long long)shape[i], (int)IR_MAX_DIM), false;
+        t->dim[i] = (int32_t)shape[i];
+    }
+    return true;
+}
+
+static uint32_t strong(eas_builder *b, uint32_t x) { return weak_float(b, x) && type_of(b, x).dtype == EAS_F64 ? adapt(b, x, EAS_F32) : x; }
+
+eas_value eas_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape)
+{
+    ir_type t;
+    if (!want_value(b, "broadcast", x))
+        return 0;
+    x = strong(b, x);
+    return !b->status && shape_type(b, "broadcast", rank, shape, type_of(b, x).dtype, &t) ? irb_to(b, IR_BROADCAST, t, x) : 0;
+}
+
+eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shape)
+{
+    ir_type t;
+    if (!want_value(b, "reshape", x))
+        return 0;
+    x = strong(b, x);
+    return !b->status && shape_type(b, "reshape", rank, shape, type_of(b, x).dtype, &t) ? irb_to(b, IR_RESHAPE, t, x) : 0;
+}
+
+/* ---- parameters, literals, identity ---- */
+
+eas_value eas_param_buffer(eas_builder *b, const char *name, eas_dtype elem)
+{
+    return irb_param(b, name, (ir_type){.dtype = (uint8_t)elem, .kind = IR_BUF}, false);
+}
+
+eas_value eas_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int weak) { return irb_param(b, name, ir_scalar(dt), weak != 0); }
+
+static uint32_t literal(eas_builder *b, eas_dtype dt, int64_t bits, bool weak)
+{
+    uint32_t v = irb_typed(b, IR_CONST, ir_scalar(dt), bits);
+    if (v && weak)
+        b->ir->vals[v].weak = 1;
+    return v;
+}
+
+eas_value eas_const_int(eas_builder *b, int64_t v) { return literal(b, EAS_I64, v, true); }
+eas_value eas_const_float(eas_builder *b, double v) { return literal(b, EAS_F64, ir_bits_from_double(EAS_F64, v), true); }
+eas_value eas_const_bool(eas_builder *b, int v) { return literal(b, EAS_BOOL, v != 0, false); }
+
+eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i)
+{
+    if (dtype_is_float(dt))
+        return literal(b, dt, ir_bits_from_double(dt, f), false);
+    int64_t out = 0;
+    ir_eval(IR_CAST, EAS_I64, dt, &i, &out);
+    return literal(b, dt, out, false);
+}
+
+static uint32_t ident(eas_builder *b, uint16_t op, int64_t imm) { return irb_typed(b, op, ir_scalar(EAS_I64), imm); }
+
+eas_value eas_program_id(eas_builder *b, int axis) { return ident(b, IR_PROGRAM_ID, axis); }
+eas_value eas_num_programs(eas_builder *b, int axis) { return ident(b, IR_NUM_PROGRAMS, axis); }
+eas_value eas_local_id(eas_builder *b, int axis) { return ident(b, IR_LOCAL_ID, axis); }
+eas_value eas_lane_id(eas_builder *b) { return ident(b, IR_LANE_ID, 0); }
+eas_value eas_sg_id(eas_builder *b) { return ident(b, IR_SG_ID, 0); }
+
+eas_value eas_arange(eas_builder *b, int64_t start, int64_t size)
+{
+    ir_type t;
+    return !b->status && shape_type(b, "arange", 1, &size, EAS_I64, &t) ? irb_typed(b, IR_ARANGE, t, start) : 0;
+}
+
+eas_value eas_tid(eas_builder *b, int64_t start, int64_t size)
+{
+    ir_type t;
+    if (b->status || !shape_type(b, "tid", 1, &size, EAS_I64, &t))
+        return 0;
+    uint32_t v = ident(b, IR_THREAD_ID, size);
+    return start && v ? apply2(b, IR_ADD, v, irb_typed(b, IR_CONST, ir_scalar(EAS_I64), start)) : v;
+}
+
+/* ---- memory ---- */
+
+static bool want_offset(eas_builder *b, const char *what, const char *which, uint32_t *v)
+{
+    char d[160];
+    if (!want_value(b, what, *v))
+        return false;
+    if (!dtype_is_int(type_of(b, *v).dtype))
+        return irb_fail(b, EAS_ERR_TYPE, "%s: %s must be an integer, got %s", what, which, describe(b, *v, d)), false;
+    return true;
+}
+
+static bool want_mask(eas_builder *b, const char *what, uint32_t v)
+{
+    char d[160];
+    if (!want_value(b, what, v))
+        return false;
+    if (type_of(b, v).dtype != EAS_BOOL)
+        return irb_fail(b, EAS_ERR_TYPE, "%s: the mask must be bool, got %s; compare it with something", what, describe(b, v, d)), false;
+    return true;
+}
+
+/* A value about to enter memory of dtype elem: anything but a float into an integer converts by itself. */
+static uint32_t to_element(eas_builder *b, const char *what, uint32_t v, eas_dtype elem)
+{
+    char d[160];
+    eas_dtype dt = type_of(b, v).dtype;
+    bool literal_ok = weak_int(b, v) && (elem == EAS_BOOL ? (uint64_t)ir_def(b->ir, v)->imm < 2 : fits(elem, ir_def(b->ir, v)->imm));
+    if (weak_int(b, v) && !literal_ok)
+        return irb_fail(b, EAS_ERR_VALUE, "%s: the literal %lld does not fit %s", what, (long long)ir_def(b->ir, v)->imm, eas_dtype_name(elem)), 0;
+    if (!literal_ok && dt != elem && ((dtype_is_float(dt) && !dtype_is_float(elem)) || elem == EAS_BOOL))
+        return irb_fail(b, EAS_ERR_TYPE, "%s: %s does not go into %s by itself; say mk.cast(value, mk.%s%s)", what, describe(b, v, d), eas_dtype_name(elem),
+                        eas_dtype_name(elem), elem == EAS_BOOL ? "_" : ""),
+               0;
+    return adapt(b, v, elem);
+}
+
+eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other)
+{
+    if (!want_buffer(b, "load", buf) || !want_offset(b, "load", "the offset", &off) || (mask && !want_mask(b, "load", mask)))
+        return 0;
+    eas_dtype elem = type_of(b, buf).dtype;
+    if (!mask) {
+        ir_type t = {0};
+        uint32_t args[2] = {buf, off};
+        return irb_insn(b, IR_LOAD, args, 2, 0, 1, &t);
+    }
+    if (other && !want_value(b, "load", other))
+        return 0;
+    other = other ? to_element(b, "load: other", other, elem) : irb_typed(b, IR_CONST, ir_scalar(elem), 0);
+    uint32_t v[3] = {off, mask, other};
+    if (b->status || !spread_all(b, "load", v, 3))
+        return 0;
+    uint32_t args[4] = {buf, v[0], v[1], v[2]};
+    ir_type t = {0};
+    return irb_insn(b, IR_LOAD, args, 4, 0, 1, &t);
+}
+
+void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask)
+{
+    char d[160];
+    if (!want_buffer(b, "store", buf) || !want_offset(b, "store", "the offset", &off) || !want_value(b, "store", val) ||
+        (mask && !want_mask(b, "store", mask)))
+        return;
+    val = to_element(b, "store", val, type_of(b, buf).dtype);
+    if (b->status)
+        return;
+    if (!type_of(b, off).rank && type_of(b, val).rank) {
+        irb_fail(b, EAS_ERR_VALUE, "store: one offset for a block of values (%s): every lane would write the same element", describe(b, val, d));
+        return;
+    }
+    uint32_t v[3] = {off, val, mask};
+    if (!spread_all(b, "store", v, mask ? 3 : 2))
+        return;
+    uint32_t args[4] = {buf, v[0], v[1], v[2]};
+    irb_insn(b, IR_STORE, args, mask ? 4 : 3, 0, 0, NULL);
+}
+
+eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem)
+{
+    if (b->status)
+        return 0;
+    if (size < 1 || size > IR_MAX_DIM * (int64_t)64)
+        return irb_fail(b, EAS_ERR_VALUE, "alloc_tg: size is %lld; it must be positive", (long long)size), 0;
+    if (b->open.len)
+        return irb_fail(b, EAS_ERR_VALUE, "alloc_tg: a threadgroup array cannot be made inside a loop or branch; move it to the top"), 0;
+    ir_type t = {.dtype = (uint8_t)elem, .kind = IR_TG, .rank = 1, .dim = {(int32_t)size}};
+    return irb_typed(b, IR_ALLOC_TG, t, size);
+}
+
+void eas_barrier(eas_builder *b) { irb_insn(b, IR_BARRIER, NULL, 0, 0, 0, NULL); }
+
+eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride, eas_value K)
+{
+    if (!want_buffer(b, "dot", a) || !want_buffer(b, "dot", bb) || !want_offset(b, "dot", "a_base", &a_base) ||
+        !want_offset(b, "dot", "a_stride", &a_stride) || !want_offset(b, "dot", "b_base", &b_base) || !want_offset(b, "dot", "b_stride", &b_stride) ||
+        !want_offset(b, "dot", "K", &K))
+        return 0;
+    if (!dtype_is_float(type_of(b, a).dtype) || !dtype_is_float(type_of(b, bb).dtype))
+        return irb_fail(b, EAS_ERR_TYPE, "dot: needs float buffers, got %s and %s", eas_dtype_name(type_of(b, a).dtype), eas_dtype_name(type_of(b, bb).dtype)), 0;
+    uint32_t v[5] = {a_base, a_stride, b_base, b_stride, K};
+    if (!spread_all(b, "dot", v, 5))
+        return 0;
+    uint32_t args[7] = {a, v[0], v[1], bb, v[2], v[3], v[4]};
+    ir_type t = {0};
+    return irb_insn(b, IR_DOT, args, 7, 0, 1, &t);
+}
+
+eas_value eas_mma_zero(eas_builder *b) { return irb_typed(b, IR_MMA_ZERO, (ir_type){.dtype = EAS_F32, .kind = IR_FRAG}, 0); }
+
+eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride, eas_value acc)
+{
+    if (!want_buffer(b, "mma", a) || !want_buffer(b, "mma", bb) || !want_offset(b, "mma", "a_base", &a_base) ||
+        !want_offset(b, "mma", "a_stride", &a_stride) || !want_offset(b, "mma", "b_base", &b_base) || !want_offset(b, "mma", "b_stride", &b_stride))
+        return 0;
+    uint32_t args[7] = {a, a_base, a_stride, bb, b_base, b_stride, acc};
+    ir_type t = {0};
+    return irb_insn(b, IR_MMA, args, 7, 0, 1, &t);
+}
+
+void eas_mma_store(eas_builder *b, eas_value buf, eas_value base, eas_value stride, eas_value frag)
+{
+    if (!want_buffer(b, "mma_store", buf) || !want_offset(b, "mma_store", "base", &base) || !want_offset(b, "mma_store", "stride", &stride))
+        return;
+    uint32_t args[4] = {buf, base, stride, frag};
+    irb_insn(b, IR_MMA_STORE, args, 4, 0, 0, NULL);
+}
+
+/* ---- structured control ---- */
+
+enum { MAX_CARRIED = 1024 };
+
+/* Builds an instruction with n more operands behind `head`, and hands its results (from `skip` on) out. */
+static uint32_t region(eas_builder *b, uint16_t op, const uint32_t *head, int nhead, int n, const uint32_t *more, int nres, uint32_t *out, int skip)
+{
+    uint32_t args[MAX_CARRIED + 3];
+    ir_type t[MAX_CARRIED + 1];
+    if (b->status)
+        return 0;
+    if (n < 0 || n > MAX_CARRIED)
+        return irb_fail(b, EAS_ERR_VALUE, "%s: at most %d values can be carried", ir_rows[op].name, (int)MAX_CARRIED), 0;
+    for (int i = 0; i < nhead; i++)
+        args[i] = head[i];
+    for (int i = 0; i < n; i++)
+        args[nhead + i] = more[i];
+    uint32_t r = irb_insn(b, op, args, nhead + n, 0, nres, t);
+    for (int i = skip; i < nres && out; i++)
+        out[i - skip] = r ? r + (uint32_t)i : 0;
+    return r;
+}
+
+/* Weak values cannot be carried: they become strong, so that the body has a definite dtype. */
+static void strengthen(eas_builder *b, int n, const uint32_t *in, uint32_t *out)
+{
+    for (int i = 0; i < n && i < MAX_CARRIED; i++) {
+        out[i] = in[i];
+        if (alive(b, in[i]) && weak_float(b, in[i]))
+            out[i] = adapt(b, in[i], EAS_F32);
+    }
+}
+
+/* The value `next` brought to the type that the region carries. */
+static uint32_t as_carried(eas_builder *b, const char *what, uint32_t next, ir_type t)
+{
+    char d[160];
+    if (!alive(b, next))
+        return 0;
+    if (t.kind == IR_VAL && type_of(b, next).kind == IR_VAL) {
+        if (is_weak(b, next) || (dtype_is_int(t.dtype) && type_of(b, next).dtype == EAS_I64 && t.dtype != EAS_I64 && is_literal(b, next)))
+            next = adapt(b, next, t.dtype);
+        if (alive(b, next) && !type_of(b, next).rank && t.rank)
+            next = spread(b, next, t);
+    }
+    if (alive(b, next) && !ir_type_eq(type_of(b, next), t)) {
+        str s = {0};
+        ir_type_print(&s, t);
+        irb_fail(b, EAS_ERR_TYPE, "%s: a variable is %s and would become %s; cast or broadcast it", what, s.at ? s.at : "?", describe(b, next, d));
+        str_free(&s);
+    }
+    return next;
+}
+
+void eas_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n, const eas_value *init, eas_value *iv, eas_value *carried)
+{
+    uint32_t head[3] = {lo, hi, step}, start[MAX_CARRIED];
+    for (int i = 0; i < 3; i++)
+        if (!want_offset(b, "range", "a bound", &head[i]))
+            return;
+    eas_dtype dt;
+    if (!common_dtype(b, "range", head, 3, false, &dt))
+        return;
+    for (int i = 0; i < 3; i++)
+        head[i] = adapt(b, head[i], dt);
+    strengthen(b, n, init, start);
+    uint32_t r = region(b, IR_LOOP, head, 3, n, start, n + 1, carried, 1);
+    *iv = r;
+}
+
+void eas_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final)
+{
+    if (b->status || !b->open.len)
+        {
+        irb_fail(b, EAS_ERR_VALUE, "endloop without loop");
+        return;
+    }
+    const ir_insn *open = &b->ir->insns[b->open.at[b->open.len - 1]];
+    uint32_t v[MAX_CARRIED], first = open->res + 1;
+    if (open->op != IR_LOOP || n != open->nres - 1)
+        {
+        irb_fail(b, EAS_ERR_VALUE, "endloop does not match its loop");
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        v[i] = as_carried(b, "range", next[i], type_of(b, first + (uint32_t)i));
+    region(b, IR_ENDLOOP, NULL, 0, n, v, n, final, 0);
+}
+
+void eas_while_begin(eas_builder *b, int n, const eas_value *init, eas_value *carried)
+{
+    uint32_t start[MAX_CARRIED];
+    strengthen(b, n, init, start);
+    region(b, IR_WHILE, NULL, 0, n, start, n, carried, 0);
+}
+
+static bool want_scalar_condition(eas_builder *b, const char *what, uint32_t *cond)
+{
+    char d[160];
+    if (!want_value(b, what, *cond) || !as_condition(b, cond))
+        return false;
+    if (type_of(b, *cond).rank)
+        return irb_fail(b, EAS_ERR_TYPE, "%s: the condition must be one bool for the whole program, got %s; use where for lanes", what, describe(b, *cond, d)), false;
+    return true;
+}
+
+void eas_while_do(eas_builder *b, eas_value cond)
+{
+    if (want_scalar_condition(b, "while_", &cond))
+        irb_insn(b, IR_DO, &cond, 1, 0, 0, NULL);
+}
+
+void eas_while_end(eas_builder *b, int n, const eas_value *next, eas_value *final)
+{
+    if (b->status || !b->open.len)
+        {
+        irb_fail(b, EAS_ERR_VALUE, "endwhile without while");
+        return;
+    }
+    const ir_insn *open = &b->ir->insns[b->open.at[b->open.len - 1]];
+    uint32_t v[MAX_CARRIED], first = open->res;
+    if (open->op != IR_WHILE || n != open->nres)
+        {
+        irb_fail(b, EAS_ERR_VALUE, "endwhile does not match its while");
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        v[i] = as_carried(b, "while_", next[i], type_of(b, first + (uint32_t)i));
+    region(b, IR_ENDWHILE, NULL, 0, n, v, n, final, 0);
+}
+
+void eas_if_begin(eas_builder *b, eas_value cond)
+{
+    if (want_scalar_condition(b, "if_", &cond))
+        irb_insn(b, IR_IF, &cond, 1, 0, 0, NULL);
+}
+
+void eas_if_else(eas_builder *b, int n, const eas_value *then_values)
+{
+    uint32_t v[MAX_CARRIED];
+    strengthen(b, n, then_values, v);
+    region(b, IR_ELSE, NULL, 0, n, v, 0, NULL, 0);
+}
+
+void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *merged)
+{
+    uint32_t v[MAX_CARRIED];
+    const ir_insn *els = NULL;
+    /* the else of the innermost open if, to match its types */
+    for (uint32_t i = b->status ? 0 : b->ir->ninsns, depth = 0; i-- > 0;) {
+        uint16_t op = b->ir->insns[i].op;
+        depth += op == IR_ENDIF || op == IR_ENDLOOP || op == IR_ENDWHILE;
+        if (!depth && op == IR_ELSE)
+            els = &b->ir->insns[i];
+        if (op == IR_IF || op == IR_LOOP || op == IR_WHILE) {
+            if (!depth)
+                break;
+            depth--;
+        }
+    }
+    if (n && !b->status && (!els || els->nargs != n))
+        {
+        irb_fail(b, EAS_ERR_VALUE, "endif does not match its else");
+        return;
+    }
+    for (int i = 0; i < n && n <= MAX_CARRIED && !b->status; i++)
+        v[i] = as_carried(b, "if_", else_values[i], type_of(b, ir_args(b->ir, els)[i]));
+    region(b, IR_ENDIF, NULL, 0, n, v, n, merged, 0);
+}
+
+/* ---- what is known of a value ---- */
+
+eas_dtype eas_value_dtype(const eas_builder *b, eas_value v) { return alive(b, v) ? type_of(b, v).dtype : EAS_BOOL; }
+int eas_value_is_buffer(const eas_builder *b, eas_value v) { return alive(b, v) && (type_of(b, v).kind == IR_BUF || type_of(b, v).kind == IR_TG); }
+int eas_value_is_weak(const eas_builder *b, eas_value v) { return alive(b, v) && is_weak(b, v); }
+
+int eas_value_shape(const eas_builder *b, eas_value v, int64_t shape[4])
+{
+    if (!alive(b, v))
+        return 0;
+    ir_type t = type_of(b, v);
+    for (int i = 0; i < 4; i++)
+        shape[i] = t.dim[i];
+    return t.rank;
+}
+
+int eas_value_const_int(const eas_builder *b, eas_value v, int64_t *out)
+{
+    return alive(b, v) && type_of(b, v).kind == IR_VAL && !dtype_is_float(type_of(b, v).dtype) && ir_const_of(b->ir, v, out);
+}
+
+eas_status eas_builder_finish(eas_builder *b, eas_ir **out)
+{
+    eas_ir *raw;
+    *out = NULL;
+    eas_status st = irb_finish(b, &raw);
+    if (st)
+        return st;
+    st = ir_simplify(raw, out);
+    eas_ir_release(raw);
+    return st;
+}
