@@ -1,0 +1,365 @@
+/* compiled.c: CompiledKernel, the reading of launch options, and the launch itself. */
+#include "py.h"
+
+#include <string.h>
+#include <time.h>
+
+Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject *meta, PyObject *metas, const uint8_t *tags, int nargs)
+{
+    Compiled *c = PyObject_NewVar(Compiled, G.compiled, nargs + 1);
+    if (!c) return NULL;
+    c->k = k;
+    c->name = Py_NewRef(name);
+    c->params = Py_NewRef(params);
+    c->meta = Py_NewRef(meta);
+    c->metas = Py_NewRef(metas);
+    c->msl = c->irmod = NULL;
+    c->info = eas_kernel_info(k);
+    c->nargs = nargs;
+    memcpy(c->tags, tags, (size_t)nargs);
+    return c;
+}
+static void compiled_dealloc(PyObject *o)
+{
+    Compiled *c = (Compiled *)o;
+    PyTypeObject *type = Py_TYPE(o);
+    eas_kernel_release(c->k);
+    Py_XDECREF(c->name); Py_XDECREF(c->params); Py_XDECREF(c->meta); Py_XDECREF(c->metas); Py_XDECREF(c->msl); Py_XDECREF(c->irmod);
+    PyObject_Free(o);
+    Py_DECREF(type);
+}
+
+/* ---- what people look at ---- */
+PyObject *compiled_text(Compiled *c, const char *form)
+{
+    char *text = NULL;
+    eas_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = eas_kernel_text(c->k, form, &text);
+    Py_END_ALLOW_THREADS
+    return py_take_text(st, text);
+}
+static PyObject *get_msl(PyObject *o, void *u)
+{
+    (void)u;
+    Compiled *c = (Compiled *)o;
+    if (!c->msl) c->msl = compiled_text(c, "msl");
+    return Py_XNewRef(c->msl);
+}
+static PyObject *get_text(PyObject *o, void *form) { return compiled_text((Compiled *)o, form); }
+static PyObject *get_ir(PyObject *o, void *u)
+{
+    (void)u;
+    Compiled *c = (Compiled *)o;
+    if (!c->irmod) c->irmod = ir_wrap(eas_kernel_ir(c->k));
+    return Py_XNewRef(c->irmod);
+}
+static PyObject *get_block(PyObject *o, void *u) { (void)u; return PyLong_FromLongLong(((Compiled *)o)->info.block); }
+static PyObject *get_mode(PyObject *o, void *u) { (void)u; return PyUnicode_FromString(((Compiled *)o)->info.mode == EAS_MODE_THREAD ? "thread" : "spmd"); }
+static PyObject *get_tptg(PyObject *o, void *u)
+{
+    (void)u;
+    eas_ir_info *in = &((Compiled *)o)->info;
+    return Py_BuildValue("(Lii)", in->mode == EAS_MODE_THREAD ? (long long)in->block : 1LL, 1, 1);
+}
+static PyObject *get_writes(PyObject *o, void *u)
+{
+    (void)u;
+    const eas_ir *ir = eas_kernel_ir(((Compiled *)o)->k);
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < eas_ir_nparams(ir); i++) {
+        eas_param p = eas_ir_param(ir, i);
+        PyObject *n = p.is_buffer && (p.is_written || p.is_atomic) ? PyUnicode_FromString(p.name) : NULL;
+        if (n && PyList_Append(list, n) < 0) Py_CLEAR(list);
+        Py_XDECREF(n);
+    }
+    PyObject *set = list ? PyFrozenSet_New(list) : NULL;
+    Py_XDECREF(list);
+    return set;
+}
+static PyObject *get_name(PyObject *o, void *u) { (void)u; return Py_NewRef(((Compiled *)o)->name); }
+static PyObject *get_meta(PyObject *o, void *u) { (void)u; return PyDict_Copy(((Compiled *)o)->meta); }
+static PyObject *get_params(PyObject *o, void *u) { (void)u; return Py_NewRef(((Compiled *)o)->params); }
+static PyObject *compiled_repr(PyObject *o)
+{
+    Compiled *c = (Compiled *)o;
+    return PyUnicode_FromFormat("<eas.CompiledKernel '%U' %s block_size=%lld meta=%R>", c->name, c->info.mode == EAS_MODE_THREAD ? "thread" : "spmd", (long long)c->info.block, c->meta);
+}
+static PyGetSetDef compiled_getset[] = {
+    {"ir", get_ir, NULL, "the kernel's IR (an eas.ir.IRModule)", NULL}, {"msl", get_msl, NULL, "Metal Shading Language text", NULL},
+    {"opencl", get_text, NULL, "OpenCL C text", "opencl"}, {"llvm", get_text, NULL, "LLVM IR of the CPU code", "llvm"}, {"asm", get_text, NULL, "assembly of the CPU code", "asm"},
+    {"block_size", get_block, NULL, "lanes of a program (SPMD) or threads of a group", NULL}, {"launch_mode", get_mode, NULL, "\"spmd\" or \"thread\"", NULL},
+    {"tptg", get_tptg, NULL, "threads per threadgroup: (1, 1, 1) in SPMD mode", NULL}, {"writes", get_writes, NULL, "names of the arguments it writes", NULL},
+    {"name", get_name, NULL, "the kernel's name", NULL}, {"meta", get_meta, NULL, "the meta values it was made for", NULL},
+    {"params", get_params, NULL, "names of its run-time parameters", NULL}, {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot compiled_slots[] = {
+    {Py_tp_doc, "A kernel traced for given meta values and argument types; Kernel.compile gives it."},
+    {Py_tp_dealloc, compiled_dealloc}, {Py_tp_repr, compiled_repr}, {Py_tp_getset, compiled_getset}, {0, NULL},
+};
+PyType_Spec Compiled_spec = {"eas.compiler.CompiledKernel", sizeof(Compiled), 1, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, compiled_slots};
+
+/* ---- options ---- */
+static bool given(PyObject *o) { return o && o != Py_None; }
+
+/* An int or a tuple or list of ints, none negative. Returns how many (at most max), or -1. */
+static int int_list(PyObject *o, const char *what, int max, int64_t *out)
+{
+    PyObject *one[1] = {o}, *const *items = one;
+    Py_ssize_t n = 1;
+    if (PyTuple_Check(o) || PyList_Check(o)) {
+        items = PySequence_Fast_ITEMS(o);
+        n = PySequence_Fast_GET_SIZE(o);
+    }
+    if (n < 1 || n > max) return py_fail(PyExc_ValueError, "%s must have 1 to %d entries, got %zd", what, max, n), -1;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *v = PyIndex_Check(items[i]) && !PyBool_Check(items[i]) ? PyNumber_Index(items[i]) : NULL;
+        if (!v) return PyErr_Occurred() ? -1 : (py_fail(PyExc_TypeError, "%s must be an int or a tuple of 1 to %d ints, got %R", what, max, o), -1);
+        out[i] = PyLong_AsLongLong(v);
+        Py_DECREF(v);
+        if (out[i] == -1 && PyErr_Occurred()) return PyErr_Clear(), py_fail(PyExc_ValueError, "%s: %R does not fit 64 bits", what, items[i]), -1;
+        if (out[i] < 0) return py_fail(PyExc_ValueError, "%s must not be negative, got %R", what, o), -1;
+    }
+    return (int)n;
+}
+static int read_grid(PyObject *g, Compiled *ck, PyObject *rt, eas_launch *l)
+{
+    PyObject *made = NULL;
+    if (PyCallable_Check(g)) {
+        PyObject *meta = PyDict_Copy(ck->meta);
+        made = meta ? PyObject_CallFunctionObjArgs(g, meta, rt, NULL) : NULL;
+        Py_XDECREF(meta);
+        if (!made) return 0;
+        g = made;
+    }
+    l->grid[0] = l->grid[1] = l->grid[2] = 1;
+    int n = int_list(g, "_grid", 3, l->grid);
+    l->has_grid = 1;
+    Py_XDECREF(made);
+    return n > 0;
+}
+/* (D,) H, W: the last dims of whatever shape is given. */
+static int read_shape(PyObject *s, eas_launch *l)
+{
+    int64_t dims[NPY_MAXDIMS];
+    int n = int_list(s, "_shape", NPY_MAXDIMS, dims);
+    if (n < 0) return 0;
+    l->nshape = n < 3 ? n : 3;
+    memcpy(l->shape, dims + n - l->nshape, (size_t)l->nshape * sizeof *dims);
+    l->has_shape = 1;
+    return 1;
+}
+static int read_nthreads(PyObject *o, eas_launch *l)
+{
+    PyObject *v = PyIndex_Check(o) && !PyBool_Check(o) ? PyNumber_Index(o) : NULL;
+    if (!v) return PyErr_Occurred() ? 0 : (py_fail(PyExc_TypeError, "_nthreads must be an int, got %s", Py_TYPE(o)->tp_name), 0);
+    l->nthreads = PyLong_AsLongLong(v);
+    Py_DECREF(v);
+    if (l->nthreads == -1 && PyErr_Occurred()) return 0;
+    if (l->nthreads < 0) return py_fail(PyExc_ValueError, "_nthreads must be 0 or more, got %lld", (long long)l->nthreads), 0;
+    l->has_nthreads = 1;
+    return 1;
+}
+static int check_tptg(PyObject *o, Compiled *ck)
+{
+    int64_t t[3] = {1, 1, 1}, want = ck->info.mode == EAS_MODE_THREAD ? ck->info.block : 1;
+    if (int_list(o, "_tptg", 3, t) < 0) return 0;
+    if (t[0] == want && t[1] == 1 && t[2] == 1) return 1;
+    py_fail(PyExc_ValueError, "%U: _tptg must be (%lld, 1, 1) for this %s kernel, got %R", ck->name, (long long)want, ck->info.mode == EAS_MODE_THREAD ? "thread-mode" : "SPMD", o);
+    return 0;
+}
+static int check_bool(PyObject *o, const char *what)
+{
+    if (!o || PyBool_Check(o)) return 1;
+    py_fail(PyExc_TypeError, "%s must be a bool, got %s", what, Py_TYPE(o)->tp_name);
+    return 0;
+}
+int options_check(const Options *o, Compiled *ck)
+{
+    if (!check_bool(o->sync, "_sync") || !check_bool(o->debug, "_debug")) return 0;
+    if (given(o->stream)) return py_fail(PyExc_ValueError, "_stream: the cpu and ref devices have no streams; leave it out or pass None"), 0;
+    return !given(o->tptg) || check_tptg(o->tptg, ck);
+}
+int options_read(const Options *o, Compiled *ck, PyObject *rt, eas_launch *l)
+{
+    if (!options_check(o, ck)) return 0;
+    if (given(o->nthreads) && !read_nthreads(o->nthreads, l)) return 0;
+    if (given(o->shape) && !read_shape(o->shape, l)) return 0;
+    l->debug = o->debug == Py_True;
+    return !given(o->grid) || read_grid(o->grid, ck, rt, l);
+}
+
+/* ---- the launch ---- */
+typedef struct lock { PyThreadState *left; } lock; /* the GIL, while libeas runs without it */
+
+static void leave(void *ctx) { ((lock *)ctx)->left = PyEval_SaveThread(); }
+static void enter(void *ctx)
+{
+    PyThreadState *ts = ((lock *)ctx)->left;
+    ((lock *)ctx)->left = NULL;
+    PyEval_RestoreThread(ts);
+}
+static int interrupted(void *ctx)
+{
+    bool left = ((lock *)ctx)->left != NULL;
+    if (left) enter(ctx);
+    int r = PyErr_CheckSignals();
+    if (left) leave(ctx);
+    return r;
+}
+PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, int n, eas_launch *l)
+{
+    lock gil = {NULL};
+    l->size = sizeof *l;
+    l->interrupted = interrupted;
+    l->leave = leave;
+    l->enter = enter;
+    l->ctx = &gil;
+    eas_status st = eas_kernel_launch(ck->k, d, args, n, l);
+    return st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
+}
+
+/* EAS_BACKEND is read from os.environ's own table, so that a change is seen at once and costs one look-up. */
+static eas_device *backend_device(void)
+{
+    static PyObject *last_value;
+    static eas_device *last;
+    PyObject *v = G.environ ? PyDict_GetItemWithError(G.environ, G.backend_key) : NULL;
+    if (!v || v == last_value) return v ? last : G.cpu;
+    const char *name = PyBytes_Check(v) ? PyBytes_AS_STRING(v) : PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : "";
+    eas_device *d = !*name || !strcmp(name, "auto") ? G.cpu : py_device_named(name);
+    if (!d) return NULL;
+    Py_XSETREF(last_value, Py_NewRef(v));
+    return last = d;
+}
+eas_device *launch_device(const Bound *bd, Compiled *ck)
+{
+    (void)ck;
+    return bd->device ? bd->device : backend_device();
+}
+
+/* ---- what runtimes call ---- */
+PyObject *runtime_args(PyObject *params, PyObject *const *objs, int n)
+{
+    PyObject *type = G.kernel_dict ? PyDict_GetItemString(G.kernel_dict, "RuntimeArgs") : NULL;
+    PyObject *d = type ? PyObject_CallNoArgs(type) : PyDict_New();
+    for (int i = 0; d && i < n; i++)
+        if (PyDict_SetItem(d, PyTuple_GET_ITEM(params, i), objs[i]) < 0) Py_CLEAR(d);
+    return d;
+}
+/* The run-time arguments of a compiled kernel, from a mapping by name or a sequence in order (borrowed from it). */
+static int collect(Compiled *ck, PyObject *given_args, PyObject **objs)
+{
+    if (PyDict_Check(given_args)) {
+        for (int i = 0; i < ck->nargs; i++) {
+            PyObject *name = PyTuple_GET_ITEM(ck->params, i);
+            if (!(objs[i] = PyDict_GetItemWithError(given_args, name))) return PyErr_Occurred() ? 0 : (py_fail(PyExc_TypeError, "%U: argument '%U' is missing", ck->name, name), 0);
+        }
+        return 1;
+    }
+    if (!PyTuple_Check(given_args) && !PyList_Check(given_args)) return py_fail(PyExc_TypeError, "runtime_args must be a dict, tuple or list, got %s", Py_TYPE(given_args)->tp_name), 0;
+    if (PySequence_Fast_GET_SIZE(given_args) != ck->nargs) return py_fail(PyExc_TypeError, "%U takes %d run-time arguments, got %zd", ck->name, ck->nargs, PySequence_Fast_GET_SIZE(given_args)), 0;
+    for (int i = 0; i < ck->nargs; i++) objs[i] = PySequence_Fast_GET_ITEM(given_args, i);
+    return 1;
+}
+static int bind_all(Compiled *ck, PyObject **objs, Bound *bd, eas_arg *args)
+{
+    for (int i = 0; i < ck->nargs; i++) {
+        PyObject *name = PyTuple_GET_ITEM(ck->params, i);
+        int tag = bind_arg(bd, objs[i], i, name, &args[i]);
+        if (!tag) return 0;
+        if (tag == ck->tags[i]) continue;
+        PyObject *want = bind_tag_name(ck->tags[i]), *got = bind_tag_name(tag);
+        if (want && got) py_fail(PyExc_TypeError, "%U: argument '%U' was compiled as %U, got %U", ck->name, name, want, got);
+        Py_XDECREF(want);
+        Py_XDECREF(got);
+        return 0;
+    }
+    return 1;
+}
+typedef struct run { /* one call of run, benchmark or grid */
+    Compiled *ck;
+    PyObject *rt, *meta, *device;
+    Options o;
+    Bound bd;
+    PyObject *objs[PY_MAX_PARAMS];
+    eas_arg args[PY_MAX_PARAMS];
+    eas_launch l;
+    eas_device *d;
+} run;
+
+static int run_ready(run *r)
+{
+    memset(&r->l, 0, sizeof r->l);
+    r->bd.kernel = r->ck->name;
+    r->bd.device = NULL;
+    r->bd.ntemps = 0;
+    if (!collect(r->ck, r->rt, r->objs) || !bind_all(r->ck, r->objs, &r->bd, r->args)) return 0;
+    r->d = given(r->device) ? py_device(r->device) : launch_device(&r->bd, r->ck);
+    if (!r->d) return 0;
+    if (r->bd.device && r->bd.device != r->d) {
+        py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', the launch runs on '%s'", r->ck->name, PyTuple_GET_ITEM(r->ck->params, r->bd.device_arg),
+                eas_device_name(r->bd.device), eas_device_name(r->d));
+        return 0;
+    }
+    return options_read(&r->o, r->ck, r->rt, &r->l);
+}
+#define RUN_OPTIONS &r.device, &r.o.sync, &r.o.nthreads, &r.o.grid, &r.o.tptg, &r.o.shape, &r.o.debug
+PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw)
+{
+    (void)module;
+    static char *names[] = {"ck", "runtime_args", "meta", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", NULL};
+    run r;
+    memset(&r, 0, offsetof(run, objs));
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOO:run", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS)) return NULL;
+    PyObject *done = run_ready(&r) ? launch_with(r.ck, r.d, r.args, r.ck->nargs, &r.l) : NULL;
+    bind_done(&r.bd);
+    return done;
+}
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+static PyObject *timed(run *r, long long warmup, long long repeat)
+{
+    double start = 0;
+    for (long long i = 0; i < warmup + repeat; i++) {
+        if (i == warmup) start = seconds();
+        PyObject *done = launch_with(r->ck, r->d, r->args, r->ck->nargs, &r->l);
+        if (!done) return NULL;
+        Py_DECREF(done);
+    }
+    return PyFloat_FromDouble((seconds() - start) / (double)repeat);
+}
+PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw)
+{
+    (void)module;
+    static char *names[] = {"ck", "runtime_args", "meta", "repeat", "warmup", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", NULL};
+    run r;
+    long long repeat = 1, warmup = 0;
+    memset(&r, 0, offsetof(run, objs));
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$LLOOOOOOO:benchmark", names, G.compiled, &r.ck, &r.rt, &r.meta, &repeat, &warmup, RUN_OPTIONS)) return NULL;
+    if (repeat <= 0 || warmup < 0) return py_fail(PyExc_ValueError, "benchmark: repeat must be at least 1 and warmup at least 0");
+    PyObject *time = run_ready(&r) ? timed(&r, warmup, repeat) : NULL;
+    bind_done(&r.bd);
+    return time;
+}
+PyObject *py_grid(PyObject *module, PyObject *args, PyObject *kw)
+{
+    (void)module;
+    static char *names[] = {"ck", "runtime_args", "meta", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", NULL};
+    run r;
+    int64_t g[3];
+    memset(&r, 0, offsetof(run, objs));
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOO:grid", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS)) return NULL;
+    PyObject *out = NULL;
+    if (run_ready(&r)) {
+        r.l.size = sizeof r.l;
+        eas_status st = eas_kernel_grid(r.ck->k, r.args, r.ck->nargs, &r.l, g);
+        out = st == EAS_OK ? Py_BuildValue("(LLL)", (long long)g[0], (long long)g[1], (long long)g[2]) : py_raise(st);
+    }
+    bind_done(&r.bd);
+    return out;
+}

@@ -1,0 +1,275 @@
+/* py.h: what the files of the extension share. The extension converts objects, counts references and reports errors;
+ * everything with an algorithm in it is behind eas.h.
+ *
+ *   errors.c   status -> exception; the user's "file:line: "
+ *   dtype.c    DType objects; NumPy, torch and buffer-protocol element types -> eas_dtype
+ *   trace.c    the trace of a kernel body, per thread
+ *   value.c    traced values and buffers: Python's number protocol -> eas_apply
+ *   mkfuncs.c  the functions of mk
+ *   ctrl.c     mk.var, mk.range, mk.if_, mk.else_, mk.while_
+ *   irview.c   finished IR, for looking at
+ *   tensor.c   eas.Tensor;  dlpack.c its interchange
+ *   bind.c     Python arguments -> eas_arg
+ *   compiled.c CompiledKernel, launches
+ *   kernel.c   Kernel: signature, specialisations, vectorcall
+ *   module.c   the module itself
+ */
+#ifndef PY_H
+#define PY_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#define NPY_NO_DEPRECATED_API NPY_1_25_API_VERSION
+#define PY_ARRAY_UNIQUE_SYMBOL eas_ARRAY_API
+#ifndef EAS_IMPORT_ARRAY
+#define NO_IMPORT_ARRAY
+#endif
+#include <numpy/arrayobject.h>
+#include <numpy/arrayscalars.h>
+
+#include "eas.h"
+
+#include <stdbool.h>
+
+/* Python's slot tables hold functions as void *. */
+#pragma GCC diagnostic ignored "-Wpedantic"
+
+enum { PY_MAX_PARAMS = 256 };
+
+/* ---- module.c ---- */
+/* One interpreter, one state: NumPy's C API table is process-wide as well. */
+typedef struct py_state {
+    PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled, *kernel, *constexpr;
+    PyObject *dtypes[EAS_NDTYPES];
+    PyObject *package;      /* str: the folder of the package, with a separator at its end */
+    PyObject *kernel_dict;  /* globals of eas.kernel: launches look get_runtime up there */
+    PyObject *get_runtime;  /* our own */
+    PyObject *environ;      /* os.environ._data, or NULL: EAS_BACKEND is looked up there at each launch */
+    PyObject *backend_key;  /* its key */
+    eas_device *cpu;
+    int bf16_num;           /* NumPy's type number of bfloat16; -1 until seen */
+} py_state;
+extern py_state G;
+/* interned names */
+#define PY_NAMES(X) X(get_runtime) X(run) X(sync) X(nthreads) X(grid) X(tptg) X(shape) X(torch) X(Tensor) X(data_ptr) X(numel) X(is_cpu) \
+    X(is_contiguous) X(dtype) X(requires_grad) X(device) X(strides) X(stride) X(__dlpack__) X(__dlpack_device__) X(max_version) X(__annotations__) \
+    X(IRModule) X(benchmark)
+typedef struct py_names {
+#define X(n) PyObject *n;
+    PY_NAMES(X)
+#undef X
+} py_names;
+extern py_names N;
+
+PyTypeObject *py_type(PyObject *module, PyType_Spec *spec, const char *name); /* made and, if name, added */
+
+/* ---- errors.c ---- */
+PyObject *py_raise(eas_status st);                 /* from eas_error_message(); NULL */
+PyObject *py_fail(PyObject *exc, const char *fmt, ...);    /* NULL */
+PyObject *py_fail_at(PyObject *exc, const char *fmt, ...); /* the same with the user's "file:line: " */
+/* The user's position: innermost Python frame outside the package. *file is valid while that code object lives. */
+bool py_user_line(const char **file, int *line);
+
+/* ---- dtype.c ---- */
+int py_dtype_init(PyObject *module);
+/* 1 and *out; 0 with TypeError naming `what` */
+int py_to_dtype(PyObject *o, const char *what, eas_dtype *out);
+int py_dtype_of_npy(PyArray_Descr *d);      /* eas_dtype or -1 */
+int py_dtype_to_npy(eas_dtype dt);          /* type number; -1 with an exception */
+int py_dtype_of_format(const char *format, Py_ssize_t itemsize); /* buffer protocol */
+int py_dtype_of_torch(PyObject *torch, PyObject *dtype);
+static inline PyObject *py_dtype_object(eas_dtype dt) { return Py_NewRef(G.dtypes[dt]); }
+PyObject *py_npy_dtype(eas_dtype dt);       /* np.dtype */
+
+/* ---- trace.c ---- */
+struct Var;
+typedef struct Frame Frame;
+typedef struct Trace {
+    PyObject_HEAD
+    eas_builder *b;     /* NULL once the trace is over */
+    PyObject *name;
+    struct Var **vars; int nvars, capvars; /* living variables, borrowed */
+    Frame *frames;      /* open control constructs, innermost first */
+    Frame *pending;     /* an if that may yet get its else */
+} Trace;
+Trace *trace_new(PyObject *name, unsigned flags);
+Trace *trace_current(void);
+Trace *trace_push(Trace *t);           /* makes t current; returns the former one */
+void trace_pop(Trace *former);
+/* The current trace, positioned at the user's line, any pending if closed; RuntimeError outside a trace. */
+Trace *trace_enter(const char *what);
+int trace_ok(Trace *t);                /* 1, or 0 with the builder's error raised */
+eas_status trace_finish(Trace *t, eas_ir **out); /* -1 with an exception set is reported as ERR_RUNTIME */
+extern PyType_Spec Trace_spec;
+
+/* ---- value.c ---- */
+typedef struct Value { /* Value and Buffer */
+    PyObject_HEAD
+    Trace *trace;
+    PyObject *name; /* of a parameter, else NULL */
+    eas_value v;
+} Value;
+extern PyType_Spec Value_spec, Buffer_spec;
+int value_init(PyObject *module);
+PyObject *value_new(Trace *t, eas_value v);    /* raises what the builder has to say */
+PyObject *buffer_new(Trace *t, eas_value v, PyObject *name);
+PyObject *value_named(Trace *t, eas_value v, PyObject *name);
+/* 1: converted; 0: not a number or value (no exception); -1: exception */
+int value_of(Trace *t, PyObject *o, eas_value *out);
+/* The same, TypeError in place of 0: "mk.load: offset must be ..., got ..." */
+int value_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value *out);
+int buffer_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value *out);
+bool value_check(PyObject *o);  /* a Value or a Var */
+bool number_check(PyObject *o); /* a Python or NumPy number */
+#define VALUE_OPS(X) X(add) X(sub) X(mul) X(div) X(floordiv) X(mod) X(and) X(or) X(xor) X(not) X(shl) X(shr) X(neg) X(abs) X(lt) X(le) X(gt) X(ge) \
+    X(eq) X(ne) X(min) X(max) X(where) X(fma) X(sqrt) X(pow)
+typedef struct value_ops {
+#define X(n) eas_op n;
+    VALUE_OPS(X)
+#undef X
+} value_ops;
+extern value_ops OP;
+PyObject *value_power(Trace *t, PyObject *x, PyObject *y);
+
+/* ---- mkfuncs.c, ctrl.c ---- */
+int mkfuncs_init(PyObject *module); /* adds the dict `mk` */
+typedef struct Var {
+    PyObject_HEAD
+    Trace *trace;
+    eas_value v;
+    int slot;    /* in trace->vars */
+} Var;
+extern PyType_Spec Var_spec, Range_spec, Branch_spec, While_spec;
+int ctrl_init(PyObject *mk);        /* adds var, range, if_, else_, while_ */
+int ctrl_flush(Trace *t);           /* closes a pending if */
+int ctrl_finish(Trace *t);          /* nothing may be open; 0 with an exception otherwise */
+void ctrl_clear(Trace *t);
+
+/* ---- irview.c ---- */
+extern PyType_Spec IR_spec;
+typedef struct IR { PyObject_HEAD eas_ir *ir; } IR;
+PyObject *ir_wrap(eas_ir *ir);      /* an eas.ir.IRModule; retains */
+PyObject *py_take_text(eas_status st, char *text); /* frees text */
+
+/* ---- tensor.c, dlpack.c ---- */
+typedef struct Tensor {
+    PyObject_VAR_HEAD
+    eas_arg arg;       /* as a launch wants it */
+    uint8_t tag;       /* as bind.c wants it; 0 if a kernel cannot take it (not contiguous) */
+    int ndim;
+    eas_device *device;
+    eas_buffer *buf;   /* NULL when the memory belongs to owner */
+    PyObject *owner;
+    PyObject *weakrefs;
+    int64_t dims[];    /* shape, then strides in bytes */
+} Tensor;
+extern PyType_Spec Tensor_spec;
+int tensor_init(PyObject *module);
+static inline bool tensor_check(PyObject *o) { return Py_IS_TYPE(o, G.tensor) || PyType_IsSubtype(Py_TYPE(o), G.tensor); }
+/* A tensor over memory of owner's (reference taken). strides NULL: C order. */
+Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape, const int64_t *strides, void *data, bool readonly, PyObject *owner);
+Tensor *tensor_from_array(PyArrayObject *a); /* zero copy */
+PyObject *tensor_from_dlpack(PyObject *o);   /* zero copy */
+PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kw);
+PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused);
+/* The device of that name ("metal" is "mps"); ValueError if unknown, RuntimeError if it cannot be used. NULL o: cpu. */
+eas_device *py_device(PyObject *o);
+eas_device *py_device_named(const char *name);
+
+/* ---- bind.c ---- */
+/* A tag tells all of an argument's type that a specialisation depends on; 0 is none. */
+enum { TAG_BUFFER = 0x80, TAG_SCALAR = 0x40, TAG_WEAK = 0x20, TAG_DTYPE = 0x0f };
+typedef struct Bound {
+    PyObject *kernel;   /* name, for messages */
+    eas_device *device; /* of the tensors among the arguments; NULL if any will do */
+    int device_arg;     /* which of them said so */
+    int ntemps; PyObject *temps[PY_MAX_PARAMS]; /* kept until the launch is over */
+} Bound;
+/* Slow kinds only; the fast ones are inline in bind_arg. 0 and an exception if o cannot be an argument. */
+int bind_other(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out);
+int bind_tensor_device(Bound *bd, Tensor *t, int i, PyObject *name);
+extern uint8_t bind_npy_dtype[NPY_NTYPES_LEGACY + 1]; /* 0x80 | dtype, or 0 */
+PyObject *bind_tag_name(int tag); /* "array of f32", "Python int" */
+
+/* The tag of o, out filled; 0 and an exception. */
+static inline int bind_arg(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
+{
+    if (Py_IS_TYPE(o, G.tensor)) {
+        Tensor *t = (Tensor *)o;
+        if (t->tag && (t->device == G.cpu || bind_tensor_device(bd, t, i, name))) {
+            *out = t->arg;
+            return t->tag;
+        }
+    } else if (PyArray_CheckExact(o)) {
+        PyArrayObject *a = (PyArrayObject *)o;
+        PyArray_Descr *d = PyArray_DESCR(a);
+        int flags = PyArray_FLAGS(a);
+        if ((unsigned)d->type_num < NPY_NTYPES_LEGACY && (flags & (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)) == (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)
+            && d->byteorder != NPY_OPPBYTE) {
+            int tag = bind_npy_dtype[d->type_num];
+            if (tag) {
+                out->v.data = PyArray_DATA(a);
+                out->count = PyArray_NDIM(a) == 1 ? PyArray_DIM(a, 0) : PyArray_SIZE(a);
+                out->dtype = (uint8_t)(tag & TAG_DTYPE);
+                out->is_buffer = 1;
+                out->flags = flags & NPY_ARRAY_WRITEABLE ? 0 : EAS_ARG_READONLY;
+                return tag;
+            }
+        }
+    } else if (PyLong_CheckExact(o)) {
+        int over;
+        out->v.i = PyLong_AsLongLongAndOverflow(o, &over);
+        if (!over) {
+            out->dtype = EAS_I64;
+            out->is_buffer = out->flags = 0;
+            return TAG_SCALAR | TAG_WEAK | EAS_I64;
+        }
+    } else if (PyFloat_CheckExact(o)) {
+        out->v.f = PyFloat_AS_DOUBLE(o);
+        out->dtype = EAS_F64;
+        out->is_buffer = out->flags = 0;
+        return TAG_SCALAR | TAG_WEAK | EAS_F64;
+    }
+    return bind_other(bd, o, i, name, out);
+}
+static inline void bind_done(Bound *bd)
+{
+    for (int i = 0; i < bd->ntemps; i++) Py_DECREF(bd->temps[i]);
+}
+
+/* ---- compiled.c ---- */
+typedef struct Compiled {
+    PyObject_VAR_HEAD
+    eas_kernel *k;
+    PyObject *name;    /* str */
+    PyObject *params;  /* tuple of str: run-time parameters */
+    PyObject *meta;    /* dict */
+    PyObject *metas;   /* tuple: the same values in order; the fast path compares with them */
+    PyObject *msl, *irmod;
+    eas_ir_info info;
+    int nargs;
+    uint8_t tags[];
+} Compiled;
+extern PyType_Spec Compiled_spec;
+Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject *meta, PyObject *metas, const uint8_t *tags, int nargs);
+
+typedef struct Options { /* launch options as given; NULL: absent */
+    PyObject *grid, *tptg, *shape, *nthreads, *sync, *stream, *debug;
+} Options;
+/* Fills l from o; the grid may be a callable. 0 and an exception. */
+int options_read(const Options *o, Compiled *ck, PyObject *runtime_args, eas_launch *l);
+int options_check(const Options *o, Compiled *ck); /* what compile checks too */
+PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, int n, eas_launch *l); /* None */
+eas_device *launch_device(const Bound *bd, Compiled *ck); /* from tensors, EAS_BACKEND, or cpu */
+PyObject *compiled_text(Compiled *ck, const char *form);
+PyObject *runtime_args(PyObject *params, PyObject *const *objs, int n); /* the dict that callables and runtimes see */
+PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw);
+PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw);
+PyObject *py_grid(PyObject *module, PyObject *args, PyObject *kw);
+
+/* ---- kernel.c ---- */
+extern PyType_Spec Kernel_spec;
+int kernel_init(PyObject *module);
+
+#endif

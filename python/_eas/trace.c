@@ -1,0 +1,73 @@
+/* trace.c: the trace of one kernel body. While a body runs, its trace is current on that thread; mk's functions and the
+ * operators of traced values append to it. A trace that is over keeps its (now useless) values harmless. */
+#include "py.h"
+
+static _Thread_local Trace *current;
+
+Trace *trace_current(void) { return current; }
+Trace *trace_push(Trace *t)
+{
+    Trace *former = current;
+    current = t;
+    return former;
+}
+void trace_pop(Trace *former) { current = former; }
+
+Trace *trace_new(PyObject *name, unsigned flags)
+{
+    const char *text = PyUnicode_AsUTF8(name);
+    Trace *t = text ? PyObject_New(Trace, G.trace) : NULL;
+    if (!t) return NULL;
+    t->b = NULL;
+    t->name = Py_NewRef(name);
+    t->vars = NULL;
+    t->nvars = t->capvars = 0;
+    t->frames = t->pending = NULL;
+    eas_status st = eas_builder_new(text, flags, &t->b);
+    if (st == EAS_OK) return t;
+    Py_DECREF(t);
+    py_raise(st);
+    return NULL;
+}
+
+Trace *trace_enter(const char *what)
+{
+    Trace *t = current;
+    if (!t) {
+        py_fail_at(PyExc_RuntimeError, "mk.%s works only while a kernel is traced: call it inside a function under @eas.kernel, and launch that", what);
+        return NULL;
+    }
+    const char *file;
+    int line;
+    if (py_user_line(&file, &line)) eas_builder_at(t->b, file, line);
+    return !t->pending || ctrl_flush(t) ? t : NULL;
+}
+
+int trace_ok(Trace *t)
+{
+    eas_status st = eas_builder_status(t->b);
+    if (st != EAS_OK) py_raise(st);
+    return st == EAS_OK;
+}
+
+/* The builder goes either way: a trace ends once. */
+eas_status trace_finish(Trace *t, eas_ir **out)
+{
+    eas_status st = ctrl_finish(t) ? eas_builder_finish(t->b, out) : EAS_ERR_RUNTIME;
+    if (st != EAS_OK) py_raise(st);
+    return st;
+}
+
+static void trace_dealloc(PyObject *o)
+{
+    Trace *t = (Trace *)o;
+    PyTypeObject *type = Py_TYPE(o);
+    ctrl_clear(t);
+    PyMem_Free(t->vars);
+    if (t->b) eas_builder_free(t->b);
+    Py_XDECREF(t->name);
+    PyObject_Free(o);
+    Py_DECREF(type);
+}
+static PyType_Slot trace_slots[] = {{Py_tp_dealloc, trace_dealloc}, {0, NULL}};
+PyType_Spec Trace_spec = {"eas._eas.Trace", sizeof(Trace), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, trace_slots};

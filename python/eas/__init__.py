@@ -1,0 +1,72 @@
+"""Kernels in Python, compiled for the CPU, Metal and OpenCL.
+
+    import eas
+    from eas import mk
+
+    @eas.kernel
+    def add(a, b, c, N, BLOCK: eas.constexpr):
+        offs = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+        mask = offs < N
+        mk.store(c, offs, mk.load(a, offs, mask) + mk.load(b, offs, mask), mask)
+
+    add(a, b, c, n, BLOCK=256)
+"""
+
+from . import kernel, mk
+from ._eas import (
+    CompiledKernel,
+    Kernel,
+    Tensor,
+    __version__,
+    constexpr,
+    devices,
+    empty,
+    empty_like,
+    from_dlpack,
+    ones,
+    stats,
+    zeros,
+)
+
+__all__ = [
+    "CompiledKernel",
+    "Config",
+    "Kernel",
+    "Tensor",
+    "__version__",
+    "autotune",
+    "constexpr",
+    "devices",
+    "empty",
+    "empty_like",
+    "from_dlpack",
+    "from_torch",
+    "kernel",
+    "mk",
+    "ones",
+    "stats",
+    "tensor",
+    "to_dlpack",
+    "to_torch",
+    "zeros",
+]
+
+# Everything else is imported when first asked for: the import of eas itself stays at a few milliseconds.
+_MODULES = ("analysis", "autotune", "codegen", "compiler", "dlpack", "ir", "runtime", "tensor", "torch")
+_NAMES = {"Config": "autotune", "to_dlpack": "dlpack", "to_torch": "torch", "from_torch": "torch"}
+
+
+def __getattr__(name):
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module("." + name, __name__)
+    if name in _NAMES:
+        value = getattr(import_module("." + _NAMES[name], __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'eas' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *__all__, *_MODULES})

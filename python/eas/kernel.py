@@ -1,0 +1,35 @@
+"""`@eas.kernel`: the module is also the decorator. Launches look `get_runtime` up in this module at call time, so
+assigning another function to `eas.kernel.get_runtime` substitutes the runtime."""
+
+from . import _eas
+from ._callable import make_callable
+from ._eas import CompiledKernel, Kernel, constexpr
+from .runtime import get_runtime
+
+__all__ = ["CompiledKernel", "Kernel", "RuntimeArgs", "constexpr", "get_runtime", "kernel"]
+
+
+class RuntimeArgs(dict):
+    """The run-time arguments of a launch by name; an int finds them by position."""
+
+    def __missing__(self, key):
+        if isinstance(key, int):
+            return list(self.values())[key]
+        raise KeyError(key)
+
+
+def kernel(fn=None, *, fp_contract=True, fast_math=False):
+    """Makes a function a kernel: `@eas.kernel` or `@eas.kernel(fp_contract=False)`.
+
+    Parameters annotated `eas.constexpr` are meta parameters, the others run-time arguments. `fp_contract=False` keeps
+    a * b + c as two roundings; `fast_math=True` lets elementary functions be the device's own.
+    """
+
+    def decorate(fn):
+        return Kernel(fn, fp_contract=fp_contract, fast_math=fast_math)
+
+    return decorate if fn is None else decorate(fn)
+
+
+_eas._set_kernel_globals(globals())
+make_callable(__name__, kernel)

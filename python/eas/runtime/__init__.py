@@ -1,0 +1,69 @@
+"""Runtimes: where kernels run. `get_runtime()` follows EAS_BACKEND (auto, cpu, mps, metal, opencl, ref)."""
+
+import os
+
+from .. import _eas
+
+__all__ = ["Runtime", "get_runtime"]
+
+_NAMES = {"auto": "cpu", "cpu": "cpu", "ref": "ref", "mps": "mps", "metal": "mps", "opencl": "opencl"}
+_runtimes = {}
+
+
+class Runtime:
+    """Launches compiled kernels on one device."""
+
+    def __init__(self, device):
+        self.device = device
+
+    def unavailable(self):
+        """Why the device cannot be used, or None."""
+        for name, _, why in _eas.devices():
+            if name == self.device:
+                return why
+        return "not built into this library"
+
+    def is_available(self):
+        """Can the device be used?"""
+        return self.unavailable() is None
+
+    def run(self, ck, runtime_args, meta=None, *, sync=True, nthreads=None, grid=None, tptg=None, shape=None):
+        """Launches `ck` with run-time arguments by name (or in order)."""
+        _eas.run(ck, runtime_args, meta, device=self.device, sync=sync, nthreads=nthreads, grid=grid, tptg=tptg, shape=shape)
+
+    def synchronize(self):
+        """Waits for everything launched. On the CPU a launch is over when it returns."""
+
+    def benchmark(self, ck, runtime_args, meta=None, *, repeat, warmup=0, nthreads=None, grid=None, tptg=None, shape=None):
+        """Mean seconds of a run over `repeat` runs, after `warmup` that are not counted."""
+        return _eas.benchmark(
+            ck, runtime_args, meta, repeat=repeat, warmup=warmup, device=self.device, nthreads=nthreads, grid=grid, tptg=tptg, shape=shape
+        )
+
+    def __repr__(self):
+        return f"<eas runtime {self.device!r}>"
+
+
+def get_runtime(backend=None):
+    """The runtime of a backend: "auto", "cpu", "ref", "mps" (alias "metal") or "opencl"; by default EAS_BACKEND's, else auto."""
+    name = backend if backend is not None else os.environ.get("EAS_BACKEND") or "auto"
+    device = _NAMES.get(name) if isinstance(name, str) else None
+    if device is None:
+        raise ValueError(f"unknown backend {name!r}; use one of {', '.join(map(repr, _NAMES))}")
+    runtime = _runtimes.get(device) or _runtimes.setdefault(device, _make(device))
+    why = runtime.unavailable()
+    if why is not None:
+        raise RuntimeError(f"backend {name!r} is not available: {why}")
+    return runtime
+
+
+def _make(device):
+    if device == "cpu":
+        from .cpu import CpuRuntime
+
+        return CpuRuntime()
+    if device == "mps":
+        from .metal import MetalRuntime
+
+        return MetalRuntime()
+    return Runtime(device)
