@@ -87,6 +87,7 @@ struct eas_ir {
     arena mem;      /* owns everything below */
     const char *name;
     unsigned flags; /* EAS_KERNEL_* */
+    bool simple;    /* made by ir_simplify: doing it again changes nothing */
     ir_param *params; int nparams;
     ir_insn *insns; uint32_t ninsns;
     ir_val *vals; uint32_t nvals;   /* vals[0] unused */

@@ -247,7 +247,7 @@ static bool const_dtype(parser *p, eas_dtype *dt)
 
 static bool parse_const(parser *p, int64_t *imm)
 {
-    eas_dtype dt;
+    eas_dtype dt = EAS_BOOL;
     if (!const_dtype(p, &dt))
         return false;
     if (dt != EAS_BOOL)

@@ -726,11 +726,11 @@ static eas_status contract(const eas_ir *ir, eas_ir **out)
 
 enum { MAX_ROUNDS = 8 };
 
-static eas_status replace(eas_ir **ir, eas_status st, eas_ir *next)
+static eas_status replace(eas_ir **ir, eas_status st, eas_ir *const *next)
 {
     if (!st) {
         eas_ir_release(*ir);
-        *ir = next;
+        *ir = *next;
     }
     return st;
 }
@@ -741,9 +741,9 @@ static eas_status settle(eas_ir **ir)
     eas_status st = EAS_OK;
     for (int round = 0; round < MAX_ROUNDS && changed && !st; round++) {
         eas_ir *next = NULL;
-        st = replace(ir, rewrite(*ir, &next, &changed), next);
+        st = replace(ir, rewrite(*ir, &next, &changed), &next);
         if (!st)
-            st = replace(ir, sweep(*ir, &next), next);
+            st = replace(ir, sweep(*ir, &next), &next);
     }
     return st;
 }
@@ -752,15 +752,19 @@ eas_status ir_simplify(const eas_ir *ir, eas_ir **out)
 {
     eas_ir *work = eas_ir_retain((eas_ir *)(uintptr_t)ir), *next = NULL;
     *out = NULL;
+    if (ir->simple) {
+        *out = work;
+        return EAS_OK;
+    }
     eas_status st = settle(&work);
     if (!st && !(ir->flags & EAS_KERNEL_NO_CONTRACT)) {
-        st = replace(&work, contract(work, &next), next);
+        st = replace(&work, contract(work, &next), &next);
         if (!st)
             st = settle(&work);
     }
     if (!st) {
         if (work == ir) /* never edit what the caller holds */
-            st = replace(&work, sweep(work, &next), next);
+            st = replace(&work, sweep(work, &next), &next);
         if (!st) {
             retype(work);
             st = settle(&work);
@@ -770,6 +774,7 @@ eas_status ir_simplify(const eas_ir *ir, eas_ir **out)
         eas_ir_release(work);
         return st;
     }
+    work->simple = true;
     *out = work;
     return EAS_OK;
 }

@@ -595,7 +595,7 @@ enum { MAX_CARRIED = 1024 };
 /* Builds an instruction with n more operands behind `head`, and hands its results (from `skip` on) out. */
 static uint32_t region(eas_builder *b, uint16_t op, const uint32_t *head, int nhead, int n, const uint32_t *more, int nres, uint32_t *out, int skip)
 {
-    uint32_t args[MAX_CARRIED + 3];
+    uint32_t args[MAX_CARRIED + 3] = {0};
     ir_type t[MAX_CARRIED + 1];
     if (b->status)
         return 0;

@@ -1,0 +1,384 @@
+/* cpu.c: the host's own processor: compiled images, mapped and called.
+ *
+ * compile: look on disk; else open libeas-llvm, compile, keep on disk; map. Without libeas-llvm kernels run on the interpreter and
+ * that is said once. launch: small grids on the calling thread, others over the pool.
+ */
+#include "dev.h"
+#include "isa.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct dev_code {
+    eas_ir *ir;        /* run by the interpreter when fn is NULL */
+    gen_entry *fn;
+    void *map;
+    size_t mapped;
+    uint64_t scratch;
+    double cost;       /* rough nanoseconds of one program */
+    bool alias_sensitive;
+};
+
+/* ---- the compiler module ---- */
+
+static pthread_mutex_t llvm_lock = PTHREAD_MUTEX_INITIALIZER;
+static gen_llvm_compile *llvm_compile;
+static char llvm_why[512];
+static bool llvm_tried;
+
+static void module_path(char *out, size_t size)
+{
+    const char *env = getenv("EAS_LLVM_LIBRARY");
+    Dl_info here;
+    if (env && *env) {
+        snprintf(out, size, "%s", env);
+        return;
+    }
+    *out = 0;
+    if (!dladdr((void *)(uintptr_t)&eas_version, &here) || !here.dli_fname)
+        return;
+    const char *slash = strrchr(here.dli_fname, '/');
+#ifdef __APPLE__
+    const char *ext = "dylib";
+#else
+    const char *ext = "so";
+#endif
+    snprintf(out, size, "%.*slibeas-llvm.%s", slash ? (int)(slash - here.dli_fname + 1) : 0, here.dli_fname, ext);
+}
+
+/* NULL when there is none; llvm_why then says why. */
+static gen_llvm_compile *compiler(void)
+{
+    pthread_mutex_lock(&llvm_lock);
+    if (!llvm_tried) {
+        char path[1024];
+        module_path(path, sizeof path);
+        void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        void *sym = lib ? dlsym(lib, "eas_llvm_compile") : NULL;
+        if (sym) {
+            memcpy(&llvm_compile, &sym, sizeof sym);
+            atomic_store(&dev_count.compiler, 1);
+        } else {
+            const char *e = dlerror();
+            snprintf(llvm_why, sizeof llvm_why, "%s", e ? e : "libeas-llvm could not be opened");
+        }
+        llvm_tried = true;
+    }
+    pthread_mutex_unlock(&llvm_lock);
+    return llvm_compile;
+}
+
+static gen_options options(bool alias, const char *text)
+{
+    return (gen_options){.cpu_features = isa_features(), .vector_bytes = isa_vector_bytes(), .alias = alias, .text = text};
+}
+
+eas_status cpu_text(const eas_ir *ir, const char *form, char **out)
+{
+    gen_llvm_compile *f = compiler();
+    char *error = NULL;
+    if (!f)
+        return base_fail(EAS_ERR_UNAVAILABLE, "no compiler for \"%s\": %s", form, llvm_why);
+    gen_options o = options(false, form);
+    gen_image im = {0};
+    eas_status st = f(ir, &o, &im, out, &error);
+    if (st)
+        base_fail(st, "%s", error ? error : "the compiler failed");
+    free(error);
+    return st;
+}
+
+static eas_status build_image(const eas_ir *ir, bool alias, gen_image *im)
+{
+    gen_options o = options(alias, NULL);
+    char *error = NULL, *text = NULL;
+    atomic_fetch_add(&dev_count.compiles, 1);
+    eas_status st = llvm_compile(ir, &o, im, &text, &error);
+    if (st)
+        base_fail(st, "kernel %s: %s", ir->name, error ? error : "the compiler failed");
+    free(error);
+    free(text);
+    return st;
+}
+
+/* ---- mapping ---- */
+
+static eas_status map_image(const gen_image *im, dev_code *c)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (im->size + page - 1) / page * page;
+    if (im->size == 0 || im->entry >= im->size)
+        return base_fail(EAS_ERR_INTERNAL, "a compiled image is malformed");
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS, prot = PROT_READ | PROT_WRITE;
+#if defined(__APPLE__) && defined(MAP_JIT)
+    flags |= MAP_JIT;
+    prot |= PROT_EXEC;
+#endif
+    void *p = mmap(NULL, size, prot, flags, -1, 0);
+    if (p == MAP_FAILED)
+        return base_fail_oom(size);
+#if defined(__APPLE__) && defined(__aarch64__)
+    pthread_jit_write_protect_np(0);
+    memcpy(p, im->bytes, im->size);
+    pthread_jit_write_protect_np(1);
+#else
+    memcpy(p, im->bytes, im->size);
+    if (mprotect(p, size, PROT_READ | PROT_EXEC)) {
+        munmap(p, size);
+        return base_fail(EAS_ERR_RUNTIME, "this system does not let memory be made executable");
+    }
+#endif
+    __builtin___clear_cache((char *)p, (char *)p + im->size);
+    c->map = p;
+    c->mapped = size;
+    c->scratch = im->scratch;
+    c->alias_sensitive = im->alias_sensitive;
+    void *entry = (char *)p + im->entry;
+    memcpy(&c->fn, &entry, sizeof entry);
+    return EAS_OK;
+}
+
+/* A guess at one program's time: a nanosecond for each eight lanes of each instruction, dots and loops by their length. */
+static double estimate(const eas_ir *ir)
+{
+    eas_ir_info info = ir_analyse(ir);
+    double total = 20, times = 1, stack[64];
+    int depth = 0;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        int64_t c, lo, hi, step;
+        double lanes = 1, each = 1;
+        if (in->op == IR_LOOP || in->op == IR_WHILE) {
+            const uint32_t *a = ir_args(ir, in);
+            if (depth < 64)
+                stack[depth++] = times;
+            bool known = in->op == IR_LOOP && ir_const_of(ir, a[0], &lo) && ir_const_of(ir, a[1], &hi) && ir_const_of(ir, a[2], &step) && step;
+            times *= known ? (double)(hi - lo) / (double)step : 64;
+            continue;
+        }
+        if ((in->op == IR_ENDLOOP || in->op == IR_ENDWHILE) && depth)
+            times = stack[--depth];
+        uint32_t v = in->res ? in->res : in->nargs > 1 ? ir_args(ir, in)[1] : 0;
+        if (v && ir_typeof(ir, v).kind == IR_VAL)
+            lanes = info.mode == EAS_MODE_THREAD ? (double)info.block : (double)ir_lanes(ir_typeof(ir, v));
+        if (in->op == IR_DOT)
+            each = ir_const_of(ir, ir_args(ir, in)[6], &c) ? (double)c : 256;
+        if (in->op == IR_MMA)
+            each = 64, lanes = (double)info.block / IR_SIMD;
+        total += times * each * (lanes > 8 ? lanes / 8 : 1) * 0.6;
+    }
+    return total < 1 ? 1 : total;
+}
+
+static _Atomic int said_no_compiler;
+
+static eas_status obtain_image(const eas_ir *ir, bool alias, gen_image *im, bool *have)
+{
+    cache_key key;
+    cache_key_of(ir, isa_features(), alias ? "alias" : "", &key);
+    *have = cache_load(&key, im);
+    if (*have)
+        return EAS_OK;
+    if (!compiler()) {
+        dev_warn_once(&said_no_compiler, "kernels run on the interpreter, slowly: %s", llvm_why);
+        return EAS_OK;
+    }
+    eas_status st = build_image(ir, alias, im);
+    if (st)
+        return st;
+    *have = true;
+    cache_store(&key, im);
+    return EAS_OK;
+}
+
+static void drop(eas_device *d, dev_code *c)
+{
+    (void)d;
+    if (c->map)
+        munmap(c->map, c->mapped);
+    eas_ir_release(c->ir);
+    free(c);
+}
+
+static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out)
+{
+    gen_image im = {0};
+    bool have;
+    dev_code *c = calloc(1, sizeof *c);
+    *out = NULL;
+    if (!c)
+        return base_fail_oom(sizeof *c);
+    c->ir = eas_ir_retain((eas_ir *)(uintptr_t)ir);
+    eas_status st = obtain_image(ir, alias, &im, &have);
+    if (!st && have) {
+        st = map_image(&im, c);
+        c->cost = estimate(ir);
+    }
+    gen_image_free(&im);
+    if (st)
+        drop(d, c);
+    else
+        *out = c;
+    return st;
+}
+
+static bool alias_sensitive(const dev_code *c) { return c->alias_sensitive; }
+
+/* ---- scratch: one growing block per thread ---- */
+
+static pthread_key_t scratch_key;
+static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
+static _Thread_local struct { void *at; size_t size; } scratch;
+
+static void make_key(void) { pthread_key_create(&scratch_key, free); }
+
+static void *get_scratch(size_t n)
+{
+    if (n <= scratch.size)
+        return scratch.at;
+    void *p;
+    if (posix_memalign(&p, 64, n))
+        return NULL;
+    pthread_once(&scratch_once, make_key);
+    free(scratch.at);
+    scratch.at = p;
+    scratch.size = n;
+    pthread_setspecific(scratch_key, p);
+    return p;
+}
+
+/* ---- launching ---- */
+
+typedef struct work {
+    const dev_code *code;
+    gen_call call;
+    pthread_mutex_t lock; /* guards fault and st */
+    gen_fault fault;
+    bool oom;
+} work;
+
+static void keep_first(work *w, const gen_fault *f)
+{
+    pthread_mutex_lock(&w->lock);
+    if (!w->fault.set || f->program < w->fault.program)
+        w->fault = *f;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void run_slice(void *ctx, int64_t first, int64_t last, int worker)
+{
+    work *w = ctx;
+    gen_fault f = {0};
+    void *s = get_scratch(w->code->scratch);
+    (void)worker;
+    if (!s && w->code->scratch) {
+        w->oom = true;
+        return;
+    }
+    w->code->fn(&w->call, first, last, s, &f);
+    if (f.set)
+        keep_first(w, &f);
+}
+
+static eas_status report(const dev_launch *l, const work *w)
+{
+    if (w->oom)
+        return base_fail_oom(w->code->scratch);
+    if (!w->fault.set)
+        return EAS_OK;
+    int64_t p = w->fault.program, pid[3] = {p % l->grid[0], p / l->grid[0] % l->grid[1], p / (l->grid[0] * l->grid[1])};
+    const eas_ir *ir = w->code->ir;
+    uint32_t insn = (uint32_t)w->fault.insn;
+    int64_t count = l->count[ir_args(ir, &ir->insns[insn])[0] - 1];
+    return ir_fault_message(ir, insn, w->fault.index, count, pid);
+}
+
+enum { TINY_NS = 4000, SLICE_NS = 20000 };
+
+static uint64_t cache_bytes(void)
+{
+    static _Atomic uint64_t known;
+    uint64_t n = known;
+    if (!n) {
+        long l3 = -1;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+        l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+        known = n = l3 > 0 ? (uint64_t)l3 : 16u << 20;
+    }
+    return n;
+}
+
+static eas_status launch(eas_device *d, dev_code *c, const dev_launch *l)
+{
+    work w = {.code = c,
+              .call = {.slot = l->slot, .count = l->count, .grid = {l->grid[0], l->grid[1], l->grid[2]}, .flags = l->bytes > cache_bytes() / 2 ? GEN_STREAM : 0},
+              .lock = PTHREAD_MUTEX_INITIALIZER};
+    if (!c->fn)
+        return dev_ref.launch(d, (dev_code *)(void *)c->ir, l);
+    double ns = c->cost * (double)l->programs;
+    if (ns < TINY_NS) {
+        run_slice(&w, 0, l->programs, 0);
+        return w.fault.set || w.oom ? report(l, &w) : EAS_OK;
+    }
+    const eas_launch *o = l->opts;
+    bool locks = o && o->leave && o->enter;
+    int64_t grain = (int64_t)(SLICE_NS / c->cost) + 1;
+    if (locks)
+        o->leave(o->ctx);
+    bool done = pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? dev_poll : NULL, (void *)(uintptr_t)o);
+    if (locks)
+        o->enter(o->ctx);
+    if (!done)
+        return base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", l->ir->name);
+    return report(l, &w);
+}
+
+/* ---- memory ---- */
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static eas_status alloc_host(eas_device *d, size_t nbytes, void **mem)
+{
+    (void)d;
+    bool big = nbytes >= 2 * (size_t)HUGE_PAGE;
+    if (posix_memalign(mem, big ? HUGE_PAGE : 64, nbytes ? nbytes : 1))
+        return base_fail_oom(nbytes);
+#ifdef MADV_HUGEPAGE
+    if (big)
+        madvise(*mem, nbytes, MADV_HUGEPAGE);
+#endif
+    return EAS_OK;
+}
+
+static void dealloc_host(eas_device *d, void *mem, size_t nbytes)
+{
+    (void)d, (void)nbytes;
+    free(mem);
+}
+
+static const char *available(eas_device *d) { return (void)d, NULL; }
+
+static const char *describe(eas_device *d)
+{
+    static _Thread_local char text[128];
+    (void)d;
+    snprintf(text, sizeof text, "%s, %d thread%s", isa_name(), pool_size(), pool_size() == 1 ? "" : "s");
+    return text;
+}
+
+eas_device dev_cpu = {
+    .name = "cpu",
+    .unavailable = available,
+    .describe = describe,
+    .alloc = alloc_host,
+    .dealloc = dealloc_host,
+    .host_memory = true,
+    .compile = compile,
+    .drop = drop,
+    .launch = launch,
+    .alias_sensitive = alias_sensitive,
+};

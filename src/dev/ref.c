@@ -1,0 +1,89 @@
+/* ref.c: the reference device: the interpreter, with host memory. */
+#include "dev.h"
+
+#include <time.h>
+
+static const char *always(eas_device *d) { return (void)d, NULL; }
+static const char *describe(eas_device *d) { return (void)d, "reference interpreter: slow, checks every access"; }
+
+static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out)
+{
+    (void)d, (void)alias;
+    *out = (dev_code *)(void *)eas_ir_retain((eas_ir *)(uintptr_t)ir);
+    return EAS_OK;
+}
+
+static void drop(eas_device *d, dev_code *code)
+{
+    (void)d;
+    eas_ir_release((eas_ir *)(void *)code);
+}
+
+static bool insensitive(const dev_code *code) { return (void)code, false; }
+
+/* The interpreter asks after every program; the host is asked every 20 ms. */
+typedef struct asker {
+    const eas_launch *opts;
+    int64_t last;
+} asker;
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int ask_sometimes(void *ctx)
+{
+    asker *a = ctx;
+    int64_t t = now_ms();
+    if (t - a->last < 20)
+        return 0;
+    a->last = t;
+    return dev_poll((void *)(uintptr_t)a->opts);
+}
+
+static eas_status launch(eas_device *d, dev_code *code, const dev_launch *l)
+{
+    (void)d;
+    const eas_launch *o = l->opts;
+    bool locks = o && o->leave && o->enter;
+    ir_call call = {.slot = l->slot, .count = l->count, .grid = {l->grid[0], l->grid[1], l->grid[2]}};
+    asker ask = {o, now_ms()};
+    if (o && o->interrupted) {
+        call.interrupted = ask_sometimes;
+        call.ctx = &ask;
+    }
+    if (locks)
+        o->leave(o->ctx);
+    eas_status st = ir_interp((const eas_ir *)(const void *)code, &call);
+    if (locks)
+        o->enter(o->ctx);
+    return st;
+}
+
+static eas_status host_alloc(eas_device *d, size_t nbytes, void **mem)
+{
+    (void)d;
+    return posix_memalign(mem, 64, nbytes ? nbytes : 1) ? base_fail_oom(nbytes) : EAS_OK;
+}
+
+static void host_dealloc(eas_device *d, void *mem, size_t nbytes)
+{
+    (void)d, (void)nbytes;
+    free(mem);
+}
+
+eas_device dev_ref = {
+    .name = "ref",
+    .unavailable = always,
+    .describe = describe,
+    .alloc = host_alloc,
+    .dealloc = host_dealloc,
+    .host_memory = true,
+    .compile = compile,
+    .drop = drop,
+    .launch = launch,
+    .alias_sensitive = insensitive,
+};

@@ -1,0 +1,185 @@
+/* kernel.c: the life of a kernel: made from IR, given forms and code at first need, shown as text, released. */
+#include "kernel.h"
+
+#include <stdio.h>
+
+enum { TG_LIMIT = 32768, THREAD_LIMIT = 1024 };
+
+static int find_scalar(const eas_ir *ir, const char *name)
+{
+    for (int i = 0; i < ir->nparams; i++)
+        if (!strcmp(ir->params[i].name, name))
+            return ir->vals[i + 1].type.kind == IR_VAL && dtype_is_int(ir->vals[i + 1].type.dtype) ? i : -1;
+    return -1;
+}
+
+/* Limits that hold on every device, so that a kernel that runs here runs there: what uses the memory is listed. */
+static eas_status check_limits(const eas_ir *ir, const eas_ir_info *info)
+{
+    if (info->mode == EAS_MODE_THREAD && info->block > THREAD_LIMIT)
+        return base_fail(EAS_ERR_VALUE, "kernel %s: a group of %lld threads; the limit is %d", ir->name, (long long)info->block, (int)THREAD_LIMIT);
+    if (info->tg_bytes <= TG_LIMIT)
+        return EAS_OK;
+    str s = {0};
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        if (in->op != IR_ALLOC_TG)
+            continue;
+        ir_type t = ir_typeof(ir, in->res);
+        str_add(&s, "\n  %s:%u: alloc_tg(%lld, %s): %lld bytes", ir->files[in->file], (unsigned)in->line, (long long)in->imm, eas_dtype_name(t.dtype),
+                (long long)(in->imm * (int64_t)eas_dtype_size(t.dtype)));
+    }
+    eas_status st = base_fail(EAS_ERR_VALUE, "kernel %s needs %lld bytes of threadgroup memory; the limit is %d:%s", ir->name, (long long)info->tg_bytes,
+                              (int)TG_LIMIT, s.at ? s.at : "");
+    str_free(&s);
+    return st;
+}
+
+static bool uses_matrices(const eas_ir *ir)
+{
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        if (ir->insns[i].op == IR_MMA || ir->insns[i].op == IR_MMA_STORE)
+            return true;
+    return false;
+}
+
+eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
+{
+    *out = NULL;
+    eas_ir_info info = ir_analyse(ir);
+    eas_status st = check_limits(ir, &info);
+    if (st)
+        return st;
+    eas_kernel *k = calloc(1, sizeof *k);
+    if (!k)
+        return base_fail_oom(sizeof *k);
+    st = ir_simplify(ir, &k->ir);
+    if (st) {
+        free(k);
+        return st;
+    }
+    k->magic = KERNEL_MAGIC;
+    k->refs = 1;
+    k->info = info;
+    k->size_n = find_scalar(ir, "N");
+    k->size_h = find_scalar(ir, "H");
+    k->size_w = find_scalar(ir, "W");
+    k->size_d = find_scalar(ir, "D");
+    k->has_mma = uses_matrices(k->ir);
+    pthread_mutex_init(&k->lock, NULL);
+    atomic_flag_clear(&k->memo_lock);
+    *out = k;
+    return EAS_OK;
+}
+
+eas_kernel *eas_kernel_retain(eas_kernel *k)
+{
+    if (k)
+        __atomic_add_fetch(&k->refs, 1, __ATOMIC_RELAXED);
+    return k;
+}
+
+void eas_kernel_release(eas_kernel *k)
+{
+    if (!k || __atomic_sub_fetch(&k->refs, 1, __ATOMIC_ACQ_REL))
+        return;
+    for (int d = 0; d < MAX_DEVICES; d++)
+        for (int f = 0; f < NFORMS; f++)
+            if (k->code[d][f])
+                eas_device_at(d)->drop(eas_device_at(d), k->code[d][f]);
+    for (int i = 0; i < MEMOS; i++)
+        free(k->memo[i].key);
+    eas_ir_release(k->ir);
+    eas_ir_release(k->checked);
+    eas_ir_release(k->narrow);
+    ir_narrow_free(&k->need);
+    pthread_mutex_destroy(&k->lock);
+    k->magic = 0;
+#ifdef NDEBUG
+    free(k); /* debug builds keep the shell, so that a released handle is told from a live one */
+#endif
+}
+
+eas_ir *eas_kernel_ir(const eas_kernel *k) { return k->ir; }
+eas_ir_info eas_kernel_info(const eas_kernel *k) { return k->info; }
+
+/* ---- forms ---- */
+
+eas_status kernel_checked(eas_kernel *k, eas_ir **out)
+{
+    eas_status st = EAS_OK;
+    pthread_mutex_lock(&k->lock);
+    if (!k->checked)
+        st = ir_checked(k->ir, &k->checked);
+    *out = k->checked;
+    pthread_mutex_unlock(&k->lock);
+    return st;
+}
+
+eas_status kernel_narrowed(eas_kernel *k, eas_ir **out)
+{
+    eas_status st = EAS_OK;
+    pthread_mutex_lock(&k->lock);
+    if (!k->tried_narrow) {
+        st = ir_narrowed(k->ir, &k->narrow, &k->need);
+        k->tried_narrow = !st;
+    }
+    *out = k->narrow ? k->narrow : k->ir;
+    pthread_mutex_unlock(&k->lock);
+    return st;
+}
+
+eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out)
+{
+    *out = atomic_load_explicit(&k->code[device][form], memory_order_acquire);
+    if (*out)
+        return EAS_OK;
+    eas_ir *ir = k->ir;
+    eas_status st = form & FORM_CHECKED ? kernel_checked(k, &ir) : EAS_OK;
+    if (st)
+        return st;
+    eas_device *d = eas_device_at(device);
+    pthread_mutex_lock(&k->lock);
+    *out = k->code[device][form];
+    if (!*out) {
+        st = d->compile(d, ir, (form & FORM_ALIAS) != 0, out);
+        if (!st)
+            atomic_store_explicit(&k->code[device][form], *out, memory_order_release);
+    }
+    pthread_mutex_unlock(&k->lock);
+    return st;
+}
+
+/* ---- text ---- */
+
+static eas_status emit(const eas_ir *plain, const eas_ir *narrow, const char *form, char **out)
+{
+    str s = {0};
+    eas_status st;
+    if (!strcmp(form, "ir"))
+        return eas_ir_text(plain, 0, out);
+    if (!strcmp(form, "llvm") || !strcmp(form, "asm"))
+        return cpu_text(plain, form, out);
+    if (strcmp(form, "msl") && strcmp(form, "opencl"))
+        return base_fail(EAS_ERR_VALUE, "unknown form \"%s\"; there are ir, msl, opencl, llvm and asm", form);
+    st = gen_ctext(narrow, !strcmp(form, "msl") ? GEN_MSL : GEN_OPENCL, &s, NULL);
+    if (st) {
+        str_free(&s);
+        return st;
+    }
+    return str_take(&s, out);
+}
+
+eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out)
+{
+    *out = NULL;
+    return emit(ir, ir, form, out);
+}
+
+eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out)
+{
+    eas_ir *narrow = NULL;
+    *out = NULL;
+    eas_status st = kernel_narrowed(k, &narrow);
+    return st ? st : emit(k->ir, narrow, form, out);
+}

@@ -1,0 +1,47 @@
+/* kernel.h: a kernel as users see it: one traced IR, its forms, what each device made of them, and launches. */
+#ifndef KERNEL_H
+#define KERNEL_H
+
+#include "../dev/dev.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Forms of a launch, as bits: each combination is compiled at first need. */
+enum { FORM_ALIAS = 1, FORM_CHECKED = 2, NFORMS = 4, MAX_DEVICES = 4 };
+
+/* What one launch's integers prove; remembered because the next launch is usually the same. */
+typedef struct kernel_memo {
+    int64_t *key;    /* grid, scalars, counts */
+    uint8_t in_bounds;
+} kernel_memo;
+enum { MEMOS = 16 };
+
+struct eas_kernel {
+    uint32_t magic;
+    int refs;
+    eas_ir *ir;          /* simplified, 64-bit integers: the meaning */
+    eas_ir *checked;     /* made at first need */
+    eas_ir *narrow;      /* 32-bit form, or NULL if there is nothing to narrow; made at first need */
+    ir_narrow need;
+    bool tried_narrow;
+    eas_ir_info info;
+    int size_n, size_h, size_w, size_d; /* parameters called N, H, W, D, or -1 */
+    bool has_mma;        /* accesses that cannot be guarded one by one */
+    pthread_mutex_t lock; /* guards the making of forms and code */
+    _Atomic(dev_code *) code[MAX_DEVICES][NFORMS];
+    atomic_flag memo_lock;
+    kernel_memo memo[MEMOS];
+    uint32_t memo_next;
+};
+enum { KERNEL_MAGIC = 0x4541534b };
+
+/* ---- kernel.c ---- */
+eas_status kernel_checked(eas_kernel *k, eas_ir **out);              /* borrowed */
+eas_status kernel_narrowed(eas_kernel *k, eas_ir **out);             /* borrowed; the plain IR if there is nothing to narrow */
+eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out);
+
+/* ---- grid.c ---- */
+eas_status kernel_grid(const eas_kernel *k, const eas_arg *args, const eas_launch *o, int64_t grid[3]);
+
+#endif

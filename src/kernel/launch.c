@@ -1,0 +1,237 @@
+/* launch.c: from a call to running code: arguments checked and packed, the form chosen by what this launch's values prove.
+ *
+ * Order matters: everything that can refuse a launch comes before anything runs, so a refused launch leaves outputs untouched.
+ */
+#include "kernel.h"
+
+#include <stdio.h>
+
+typedef struct packed {
+    uint64_t slot[IR_MAX_PARAMS];
+    int64_t count[IR_MAX_PARAMS];
+    int64_t key[3 + IR_MAX_PARAMS]; /* grid, then per parameter its integer value or its count */
+    uint64_t bytes;
+    int64_t grid[3], programs;
+} packed;
+
+/* ---- arguments ---- */
+
+static eas_status bad_arg(const eas_kernel *k, int i, const char *fmt, ...) BASE_PRINTF(3, 4);
+static eas_status bad_arg(const eas_kernel *k, int i, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return base_fail(EAS_ERR_TYPE, "kernel %s, argument \"%s\": %s", k->ir->name, k->ir->params[i].name, text);
+}
+
+static eas_status pack_buffer(const eas_kernel *k, int i, const eas_arg *a, packed *p)
+{
+    ir_type t = k->ir->vals[i + 1].type;
+    if (!a->is_buffer)
+        return bad_arg(k, i, "expected a buffer of %s, got a scalar", eas_dtype_name(t.dtype));
+    if (a->dtype != t.dtype)
+        return bad_arg(k, i, "expected a buffer of %s, got %s", eas_dtype_name(t.dtype), eas_dtype_name(a->dtype));
+    if (k->ir->params[i].write && (a->flags & EAS_ARG_READONLY))
+        return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": the kernel writes to it and it is read-only", k->ir->name, k->ir->params[i].name);
+    if (a->count < 0 || (a->count && !a->v.data))
+        return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": no memory behind it", k->ir->name, k->ir->params[i].name);
+    p->slot[i] = (uint64_t)(uintptr_t)a->v.data;
+    p->count[i] = p->key[3 + i] = a->count;
+    p->bytes += (uint64_t)a->count * eas_dtype_size(t.dtype);
+    return EAS_OK;
+}
+
+/* A scalar arrives in the IR's dtype; a float may have become narrower there than the caller's. */
+static eas_status pack_scalar(const eas_kernel *k, int i, const eas_arg *a, packed *p)
+{
+    eas_dtype want = k->ir->vals[i + 1].type.dtype, got = a->dtype;
+    if (a->is_buffer)
+        return bad_arg(k, i, "expected a scalar (%s), got a buffer of %s", eas_dtype_name(want), eas_dtype_name(got));
+    p->count[i] = 0;
+    if (dtype_is_float(want)) {
+        double d = dtype_is_float(got) ? a->v.f : (double)a->v.i;
+        p->slot[i] = (uint64_t)ir_bits_from_double(want, d);
+        p->key[3 + i] = 0;
+        return EAS_OK;
+    }
+    if (dtype_is_float(got) || got != want)
+        return bad_arg(k, i, "expected %s, got %s", eas_dtype_name(want), eas_dtype_name(got));
+    p->slot[i] = (uint64_t)a->v.i;
+    p->key[3 + i] = a->v.i;
+    return EAS_OK;
+}
+
+static eas_status pack(const eas_kernel *k, const eas_arg *args, int nargs, packed *p)
+{
+    if (nargs != k->ir->nparams)
+        return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->ir->nparams, nargs);
+    p->bytes = 0;
+    for (int i = 0; i < nargs; i++) {
+        eas_status st = k->ir->vals[i + 1].type.kind == IR_BUF ? pack_buffer(k, i, &args[i], p) : pack_scalar(k, i, &args[i], p);
+        if (st)
+            return st;
+    }
+    return EAS_OK;
+}
+
+static eas_status count_programs(const eas_kernel *k, packed *p)
+{
+    int64_t n = 1;
+    for (int i = 0; i < 3; i++) {
+        p->key[i] = p->grid[i];
+        if (__builtin_mul_overflow(n, p->grid[i], &n))
+            return base_fail(EAS_ERR_VALUE, "kernel %s: a grid of %lld x %lld x %lld is too large", k->ir->name, (long long)p->grid[0], (long long)p->grid[1],
+                             (long long)p->grid[2]);
+    }
+    p->programs = n;
+    return EAS_OK;
+}
+
+/* ---- what this launch proves ---- */
+
+static bool prove(eas_kernel *k, const packed *p)
+{
+    ir_range scalar[IR_MAX_PARAMS];
+    ir_env env = {.scalar = scalar, .grid = {p->grid[0], p->grid[1], p->grid[2]}, .count = p->count};
+    for (int i = 0; i < k->ir->nparams; i++)
+        scalar[i] = (ir_range){p->key[3 + i], p->key[3 + i]};
+    return ir_in_bounds(k->ir, &env, NULL);
+}
+
+static size_t key_bytes(const eas_kernel *k) { return (size_t)(3 + k->ir->nparams) * sizeof(int64_t); }
+
+/* Another thread holding the table is no reason to wait: proving again is cheap enough. */
+static bool recall(eas_kernel *k, const packed *p, bool *in_bounds)
+{
+    bool found = false;
+    if (atomic_flag_test_and_set_explicit(&k->memo_lock, memory_order_acquire))
+        return false;
+    for (uint32_t n = 0; n < MEMOS && !found; n++) {
+        const kernel_memo *m = &k->memo[(k->memo_next + MEMOS - 1 - n) % MEMOS];
+        if (!m->key)
+            break;
+        found = !memcmp(m->key, p->key, key_bytes(k));
+        *in_bounds = m->in_bounds;
+    }
+    atomic_flag_clear_explicit(&k->memo_lock, memory_order_release);
+    return found;
+}
+
+static void remember(eas_kernel *k, const packed *p, bool in_bounds)
+{
+    if (atomic_flag_test_and_set_explicit(&k->memo_lock, memory_order_acquire))
+        return;
+    kernel_memo *m = &k->memo[k->memo_next % MEMOS];
+    if (!m->key)
+        m->key = malloc(key_bytes(k));
+    if (m->key) {
+        memcpy(m->key, p->key, key_bytes(k));
+        m->in_bounds = in_bounds;
+        k->memo_next = (k->memo_next + 1) % MEMOS;
+    }
+    atomic_flag_clear_explicit(&k->memo_lock, memory_order_release);
+}
+
+static bool stays_inside(eas_kernel *k, const packed *p)
+{
+    bool yes;
+    if (!recall(k, p, &yes)) {
+        yes = prove(k, p);
+        remember(k, p, yes);
+    }
+    return yes;
+}
+
+/* Do a written buffer and another one overlap? Exactly equal ones only matter to code that is sensitive to it. */
+static bool overlaps(const eas_kernel *k, const packed *p, bool sensitive)
+{
+    const eas_ir *ir = k->ir;
+    for (int i = 0; i < ir->nparams; i++) {
+        if (!ir->params[i].write || ir->vals[i + 1].type.kind != IR_BUF)
+            continue;
+        size_t si = eas_dtype_size(ir->vals[i + 1].type.dtype);
+        uint64_t lo = p->slot[i], hi = lo + (uint64_t)p->count[i] * si;
+        for (int j = 0; j < ir->nparams; j++) {
+            if (j == i || ir->vals[j + 1].type.kind != IR_BUF)
+                continue;
+            size_t sj = eas_dtype_size(ir->vals[j + 1].type.dtype);
+            uint64_t lo2 = p->slot[j], hi2 = lo2 + (uint64_t)p->count[j] * sj;
+            if (lo < hi2 && lo2 < hi && (sensitive || lo != lo2 || si != sj))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the launch ---- */
+
+static int index_of(const eas_device *d)
+{
+    for (int i = 0; i < eas_device_count(); i++)
+        if (eas_device_at(i) == d)
+            return i;
+    return -1;
+}
+
+/* The code for this launch. Simdgroup matrices that cannot be proved to stay inside run on the interpreter, which checks. */
+static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, bool debug, eas_device **on, dev_code **code)
+{
+    unsigned form = 0;
+    if (d != &dev_ref && (debug || !stays_inside(k, p)))
+        form |= FORM_CHECKED;
+    *on = (form & FORM_CHECKED) && k->has_mma ? &dev_ref : d;
+    int device = index_of(*on);
+    if (*on == &dev_ref)
+        return kernel_code(k, device, 0, code);
+    eas_status st = kernel_code(k, device, form, code);
+    if (st || !overlaps(k, p, d->alias_sensitive(*code)))
+        return st;
+    return kernel_code(k, device, form | FORM_ALIAS, code);
+}
+
+static eas_status prepare(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, packed *p)
+{
+#ifndef NDEBUG
+    if (k->magic != KERNEL_MAGIC)
+        return base_fail(EAS_ERR_HANDLE, "this kernel was released");
+#endif
+    eas_status st = pack(k, args, nargs, p);
+    if (!st)
+        st = kernel_grid(k, args, o, p->grid);
+    return st ? st : count_programs(k, p);
+}
+
+eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
+{
+    packed p;
+    eas_device *on;
+    dev_code *code;
+    eas_status st = prepare(k, args, nargs, o, &p);
+    if (st || !p.programs)
+        return st;
+    st = choose(k, d, &p, o && o->debug, &on, &code);
+    if (st)
+        return st;
+    dev_launch l = {.ir = k->ir, .slot = p.slot, .count = p.count, .grid = {p.grid[0], p.grid[1], p.grid[2]}, .programs = p.programs, .bytes = p.bytes, .opts = o};
+    atomic_fetch_add_explicit(&dev_count.launches, 1, memory_order_relaxed);
+    return on->launch(on, code, &l);
+}
+
+eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
+{
+    packed p;
+    eas_device *on;
+    dev_code *code;
+    eas_status st = prepare(k, args, nargs, o, &p);
+    return st || !p.programs ? st : choose(k, d, &p, o && o->debug, &on, &code);
+}
+
+eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, int64_t grid[3])
+{
+    if (nargs != k->ir->nparams)
+        return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->ir->nparams, nargs);
+    return kernel_grid(k, args, o, grid);
+}
