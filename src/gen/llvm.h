@@ -1,0 +1,236 @@
+/* llvm.h: what the files of the LLVM generator share.
+ *
+ *   llvm_plan.c    classes of values, segments, slots in scratch              (no LLVM)
+ *   llvm.c         entry point, target, the loop over programs, scalar code and scalar-level control flow
+ *   llvm_seg.c     a segment: loops over chunks, variants, control flow inside a chunk, values on demand
+ *   llvm_affine.c  integer values as base + stride*lane; prefix masks
+ *   llvm_value.c   element-wise instructions on scalars and vectors
+ *   llvm_float.c   what hardware may lack: f16, bf16, rounding, fma, fmod
+ *   llvm_mem.c     loads, stores, gathers, bounds
+ *   llvm_dot.c     dot and simdgroup matrices
+ *
+ * A kernel is a tree of steps: scalar instructions, segments and scalar-level regions. A *segment* is a run of block
+ * instructions of one iteration shape that may be executed chunk by chunk: a chunk is `n` neighbouring lanes of the innermost dim, all of
+ * its values are LLVM vectors of n elements. Shapes are canonical: dims of size 1 are dropped, so a block with one lane is a
+ * scalar. In thread mode a value that differs between threads has the shape (threads).
+ */
+#ifndef GEN_LLVM_H
+#define GEN_LLVM_H
+
+#include "gen.h"
+
+#include <llvm-c/Core.h>
+
+typedef LLVMValueRef V;
+typedef LLVMTypeRef T;
+
+/* ---- classes of values (llvm_plan.c) ---- */
+enum {
+    C_NONE,    /* buffers and threadgroup arrays */
+    C_UNI,     /* one scalar for all lanes */
+    C_REMAT,   /* cheap function of lane index and uniforms: computed wherever it is wanted */
+    C_VIEW,    /* broadcast or reshape of a C_BLOCK: never computed, its source is read through an index map */
+    C_BLOCK,   /* computed in its segment; kept in scratch if wanted elsewhere */
+    C_FRAG     /* simdgroup matrix: eight vectors of eight f32 per simdgroup */
+};
+
+/* An index map: for each canonical dim of a value the iteration dim that indexes it, or NODIM for index 0. Packed 4 bits each. */
+enum { NODIM = 15 };
+typedef uint16_t map_t;
+#define MAP_LINEAR 0xffffu /* reshaped: no dim-wise map; read by row-major number */
+
+typedef struct shape {
+    int rank;
+    int32_t dim[IR_MAX_RANK];
+} shape;
+
+typedef struct vinfo {
+    uint8_t cls;
+    uint8_t inseg;     /* C_UNI defined inside a segment */
+    uint8_t needs_slot;
+    uint16_t cost;     /* of recomputing, C_REMAT */
+    uint32_t seg;      /* segment that defines it; 0: none */
+    int64_t slot;      /* offset in scratch, -1: none */
+    uint32_t same_slot; /* final values of loops live where the carried ones do: that value, or 0 */
+    shape sh;
+} vinfo;
+
+/* ---- the plan ---- */
+typedef struct steps steps;
+typedef struct item { /* of a segment */
+    uint32_t insn;      /* an instruction, or the opener of a region that runs inside the chunk */
+    uint32_t src, dst;  /* insn == UINT32_MAX: copy src to the slot of dst */
+} item;
+typedef struct segment {
+    uint32_t id;
+    shape sh;
+    bool mma;           /* chunks are simdgroups */
+    bool effects_masked;
+    VEC(item) items;
+} segment;
+typedef struct step {
+    enum { S_SCALAR, S_SEGMENT, S_REGION } kind;
+    uint32_t insn;      /* S_SCALAR: instruction; S_REGION: opener */
+    segment *seg;
+    steps *body, *other; /* LOOP: body. WHILE: condition, body. IF: then, else */
+} step;
+struct steps { VEC(step) v; };
+
+typedef struct plan {
+    const eas_ir *ir;
+    arena *mem;
+    eas_ir_info info;
+    bool alias;              /* gen_options.alias */
+    bool alias_sensitive;    /* out */
+    uint32_t *end;           /* region ends */
+    uint32_t *parent;        /* per instruction: the innermost opener around it, UINT32_MAX */
+    vinfo *val;
+    ir_range *range;
+    steps *top;
+    uint32_t nsegs;
+    uint64_t scratch;
+    const char *why;         /* refusal, NULL if none */
+} plan;
+
+eas_status plan_make(plan *p);
+void plan_free(plan *p);
+map_t plan_source_map(const plan *p, const ir_insn *in, map_t m); /* of a broadcast or trivial reshape: how its operand is read */
+shape plan_shape(const plan *p, ir_type t);     /* canonical */
+int64_t shape_lanes(const shape *s);
+bool shape_eq(const shape *a, const shape *b);
+map_t map_identity(int rank);
+static inline int map_get(map_t m, int d) { return m >> (4 * d) & 15; }
+/* Follows broadcasts and reshapes from v (read through *m) to the value that holds the data. *m is updated; MAP_LINEAR with *lin = the
+ * shape whose row-major numbers index it when a reshape is in the way. */
+typedef struct view { uint32_t v; map_t m; bool linear; shape lin; map_t linmap; } view;
+view plan_resolve(const plan *p, uint32_t v, map_t m);
+bool plan_fits(const plan *p, uint16_t op, uint32_t a, uint32_t b, eas_dtype dt); /* the exact result lies in dt */
+bool plan_cast_fits(const plan *p, uint32_t v, eas_dtype dt);
+
+/* ---- generation ---- */
+/* Lane l is base + stride*l modulo 2^bits of its dtype; exact: as a number, too. base (i64) is a multiple of mult, a power of two. */
+typedef struct aff { bool ok, exact; V base; int64_t stride; uint64_t mult; } aff;
+typedef struct entry { struct entry *next; uint32_t v; map_t m; uint8_t has_vec, has_aff; V vec; aff a; } entry;
+typedef struct prefix { uint32_t v; V count; } prefix; /* mask v is true for the first `count` indices of the inner dim */
+
+typedef struct chunk {
+    int n;               /* lanes */
+    shape sh;            /* iteration space */
+    V idx[IR_MAX_RANK];  /* outer dims: index; innermost: index of lane 0 */
+    V exec;              /* lanes that run; NULL: all */
+    bool full;           /* prefix masks hold for every lane */
+    bool stream;         /* contiguous stores go past the caches */
+    uint32_t align;      /* idx of the innermost dim is a multiple of this */
+    entry **cache;       /* per value */
+    VEC(entry *) log;    /* in order of entering, so that leaving a region forgets what was made in it */
+    prefix *pre; int npre;
+} chunk;
+
+typedef struct frag { V row[8]; } frag;
+
+typedef struct gen {
+    const eas_ir *ir;
+    const gen_options *opt;
+    plan p;
+    arena mem;
+    LLVMContextRef cx;
+    LLVMModuleRef mod;
+    LLVMBuilderRef b;
+    V fn, entry_end;     /* entry_end: where allocas go */
+    bool x86, sse41, f16c, fma, avx2, avx512, fp16;
+    V call, slots, counts, grid, scratch, fault, flags;
+    V pid, id[3];        /* the running program, as a number and by axis */
+    V *sval;             /* per value: uniform values (scalar), buffers (pointer) */
+    frag *frags;         /* per value, in the running chunk */
+    segment *seg;        /* the one being emitted */
+    chunk *c;            /* the chunk being emitted, NULL at scalar level */
+    bool streams;        /* some code looks at GEN_STREAM */
+    eas_status st;       /* sticky */
+} gen;
+
+void gen_fail(gen *g, eas_status st, const char *fmt, ...) BASE_PRINTF(3, 4);
+
+/* types and constants; n = 0 is a scalar */
+T ty_int(gen *g, int bits, int n);
+T ty_float(gen *g, int bits, int n);        /* 16: half */
+T ty_of(gen *g, eas_dtype dt, int n);       /* in registers: bool is i1, f16 and bf16 are their bits (i16) */
+T ty_mem(gen *g, eas_dtype dt, int n);      /* in memory: bool is i8 */
+V k_int(gen *g, int64_t v);                 /* i64 */
+V k_like(gen *g, T t, int64_t v);           /* integer constant or splat of type t */
+V k_float(gen *g, T t, double v);           /* float constant or splat of type t */
+V k_bits(gen *g, eas_dtype dt, int n, int64_t bits);
+V k_iota(gen *g, T elem, int n, int64_t stride);
+int lanes_of(T t);                          /* 0: scalar */
+T with_bits(gen *g, T like, int bits);      /* integer type with the lanes of `like` */
+V splat(gen *g, V x, int n);
+V intrinsic(gen *g, const char *name, T *types, int ntypes, V *args, int nargs);
+V sel(gen *g, V c, V a, V b);
+V any_of(gen *g, V mask);                   /* i1: some lane */
+V mask_bits(gen *g, V mask, int n);         /* integer of n bits */
+V entry_alloca(gen *g, T t);
+LLVMBasicBlockRef new_block(gen *g, const char *name);
+void branch_to(gen *g, LLVMBasicBlockRef bb);
+V mask_and(gen *g, V a, V b);               /* NULL is all true */
+
+/* llvm_value.c: operands and results as ty_of says, scalar or vector */
+V value_insn(gen *g, uint16_t op, eas_dtype dt, V a, V b, V c);
+V value_cast(gen *g, V x, eas_dtype from, eas_dtype to);
+V value_bitcast(gen *g, V x, eas_dtype from, eas_dtype to);
+
+/* llvm_float.c */
+V float_up(gen *g, V x, eas_dtype dt);      /* f16, bf16 bits -> f32; others unchanged */
+V float_down(gen *g, V x, eas_dtype dt);    /* f32 -> f16, bf16 bits; others unchanged */
+V float_narrow(gen *g, V x, eas_dtype to);  /* f64 -> f16, bf16 bits, one rounding */
+V float_odd(gen *g, V x);                   /* f64 -> f32, rounded to odd */
+V float_round(gen *g, uint16_t op, V x);    /* floor, ceil, trunc, round of f32, f64 */
+V float_fma(gen *g, V a, V b, V c);
+V float_mod(gen *g, V a, V b);              /* fmod of f32, f64 */
+V float_abs(gen *g, V x);
+
+/* llvm_affine.c */
+aff affine_of(gen *g, uint32_t v, map_t m); /* integer value in the running chunk */
+V affine_vector(gen *g, aff a, eas_dtype dt);
+/* Fills c->pre with the prefix masks of the segment, the chunk standing at inner index 0. Gives the count beyond which nothing
+ * happens, NULL if there is none. */
+V affine_prefixes(gen *g, segment *s);
+V affine_prefix_vector(gen *g, uint32_t v); /* a mask in c->pre, NULL if it is not */
+bool affine_holds(gen *g, uint32_t v);      /* a mask known to be true for all lanes of the chunk */
+
+/* llvm_seg.c */
+void seg_emit(gen *g, segment *s);
+V seg_vector(gen *g, uint32_t v, map_t m);  /* value in the running chunk */
+V seg_here(gen *g, uint32_t v);             /* the same, through the identity map */
+V seg_mask(gen *g, uint32_t v);             /* as seg_here, NULL if all lanes are known to be true */
+V seg_scalar(gen *g, uint32_t v);           /* lane 0 of the chunk (simdgroup operands) */
+void seg_define(gen *g, uint32_t v, V x);   /* enters a result, and stores it to its slot */
+V seg_linear(gen *g, const shape *sh, map_t m, int64_t *stride); /* row-major number of lane 0 */
+entry *seg_entry(gen *g, uint32_t v, map_t m, bool make);
+entry *seg_find(gen *g, uint32_t v, map_t m);
+map_t seg_map(gen *g);
+frag seg_frag(gen *g, uint32_t v);
+void seg_define_frag(gen *g, uint32_t v, const frag *f);
+/* Counted loops: does it start; is there a step from iv to the next, without wrapping? Scalars or vectors. */
+V loop_first(gen *g, V iv, V hi, V step, bool is_signed);
+V loop_next(gen *g, V iv, V hi, V step, bool is_signed);
+
+/* llvm_mem.c */
+V mem_slot(gen *g, int64_t off);            /* address in scratch */
+V mem_load_scalar(gen *g, V ptr, eas_dtype dt, V off);
+void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x);
+V mem_load_affine(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other);
+V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other);
+void mem_load(gen *g, uint32_t insn);       /* in a chunk */
+void mem_store(gen *g, uint32_t insn);
+void mem_bounds(gen *g, uint32_t insn);
+void mem_bounds_scalar(gen *g, uint32_t insn);
+void mem_spill(gen *g, int64_t slot, eas_dtype dt, V x, uint32_t v);
+
+/* llvm_dot.c */
+void dot_insn(gen *g, uint32_t insn);       /* in a chunk */
+void dot_scalar(gen *g, uint32_t insn);
+void mma_insn(gen *g, uint32_t insn);       /* MMA_ZERO, MMA, MMA_STORE in a simdgroup chunk */
+
+/* llvm.c: a uniform instruction, at scalar level or inside a chunk */
+void scalar_insn(gen *g, uint32_t insn);
+
+#endif

@@ -1,0 +1,270 @@
+/* llvm_float.c: float operations that the hardware may lack, as inline code that works on scalars and vectors alike.
+ *
+ * Nothing here may become a library call: f16 without F16C, rounding without SSE4.1, fma without FMA and fmod are integer and
+ * plain float code. Results are exact (correctly rounded) in every case.
+ */
+#include "llvm.h"
+
+static V bits_of(gen *g, V x) /* float -> integer of the same width */
+{
+    const T t = LLVMTypeOf(x), e = lanes_of(t) ? LLVMGetElementType(t) : t;
+    return LLVMBuildBitCast(g->b, x, with_bits(g, t, LLVMGetTypeKind(e) == LLVMDoubleTypeKind ? 64 : 32), "");
+}
+
+static V as_f32(gen *g, V x) { return LLVMBuildBitCast(g->b, x, ty_float(g, 32, lanes_of(LLVMTypeOf(x))), ""); }
+static V as_like(gen *g, V x, V like) { return LLVMBuildBitCast(g->b, x, LLVMTypeOf(like), ""); }
+
+static bool is_f64(V x)
+{
+    T t = LLVMTypeOf(x);
+    if (lanes_of(t)) t = LLVMGetElementType(t);
+    return LLVMGetTypeKind(t) == LLVMDoubleTypeKind;
+}
+
+V float_abs(gen *g, V x)
+{
+    T t = LLVMTypeOf(x);
+    return intrinsic(g, "llvm.fabs", &t, 1, &x, 1);
+}
+
+static V copysign_(gen *g, V x, V sign)
+{
+    T t = LLVMTypeOf(x);
+    V a[2] = {x, sign};
+    return intrinsic(g, "llvm.copysign", &t, 1, a, 2);
+}
+
+/* ---- f16 and bf16 ---- */
+
+static V bf16_up(gen *g, V x)
+{
+    const T t = with_bits(g, LLVMTypeOf(x), 32);
+    return as_f32(g, LLVMBuildShl(g->b, LLVMBuildZExt(g->b, x, t, ""), k_like(g, t, 16), ""));
+}
+
+static V bf16_down(gen *g, V f)
+{
+    const T t = with_bits(g, LLVMTypeOf(f), 32);
+    V u = bits_of(g, f), hi = LLVMBuildLShr(g->b, u, k_like(g, t, 16), "");
+    V odd = LLVMBuildAnd(g->b, hi, k_like(g, t, 1), "");
+    V r = LLVMBuildAdd(g->b, u, LLVMBuildAdd(g->b, odd, k_like(g, t, 0x7fff), ""), "");
+    r = LLVMBuildLShr(g->b, r, k_like(g, t, 16), "");
+    V nan = LLVMBuildFCmp(g->b, LLVMRealUNO, f, f, "");
+    r = sel(g, nan, LLVMBuildOr(g->b, hi, k_like(g, t, 0x40), ""), r);
+    return LLVMBuildTrunc(g->b, r, with_bits(g, t, 16), "");
+}
+
+static V f16_up_soft(gen *g, V x)
+{
+    const T t = with_bits(g, LLVMTypeOf(x), 32);
+    V u = LLVMBuildZExt(g->b, x, t, "");
+    V sign = LLVMBuildShl(g->b, LLVMBuildAnd(g->b, u, k_like(g, t, 0x8000), ""), k_like(g, t, 16), "");
+    V mag = LLVMBuildAnd(g->b, u, k_like(g, t, 0x7fff), "");
+    V shifted = LLVMBuildShl(g->b, mag, k_like(g, t, 13), "");
+    V f = as_f32(g, shifted); /* the exponent is 112 too small; the product makes subnormals right as well */
+    V scaled = bits_of(g, LLVMBuildFMul(g->b, f, k_float(g, LLVMTypeOf(f), 0x1p112), ""));
+    V special = LLVMBuildICmp(g->b, LLVMIntUGE, mag, k_like(g, t, 0x7c00), "");
+    V inf = LLVMBuildOr(g->b, shifted, k_like(g, t, 0x7f800000), "");
+    return as_f32(g, LLVMBuildOr(g->b, sel(g, special, inf, scaled), sign, ""));
+}
+
+static V f16_down_soft(gen *g, V f)
+{
+    const T t = with_bits(g, LLVMTypeOf(f), 32);
+    V u = bits_of(g, f), sign = LLVMBuildAnd(g->b, u, k_like(g, t, 0x80000000u), "");
+    V mag = LLVMBuildXor(g->b, u, sign, "");
+    V nan = LLVMBuildICmp(g->b, LLVMIntUGT, mag, k_like(g, t, 0x7f800000), "");
+    V over = LLVMBuildICmp(g->b, LLVMIntUGE, mag, k_like(g, t, 0x47800000), ""); /* 2^16: infinity whatever the rounding */
+    V small = LLVMBuildICmp(g->b, LLVMIntULT, mag, k_like(g, t, 0x38800000), ""); /* below 2^-14: subnormal in f16 */
+    V odd = LLVMBuildAnd(g->b, LLVMBuildLShr(g->b, mag, k_like(g, t, 13), ""), k_like(g, t, 1), "");
+    V n = LLVMBuildAdd(g->b, LLVMBuildAdd(g->b, mag, odd, ""), k_like(g, t, (int64_t)(uint32_t)(((15 - 127) << 23) + 0xfff)), "");
+    n = LLVMBuildLShr(g->b, n, k_like(g, t, 13), "");
+    V s = LLVMBuildFAdd(g->b, as_f32(g, mag), k_float(g, LLVMTypeOf(f), 0.5), ""); /* the adder rounds at 2^-24 */
+    s = LLVMBuildSub(g->b, bits_of(g, s), k_like(g, t, 0x3f000000), "");
+    V r = sel(g, small, s, n);
+    r = sel(g, over, sel(g, nan, k_like(g, t, 0x7e00), k_like(g, t, 0x7c00)), r);
+    r = LLVMBuildOr(g->b, r, LLVMBuildLShr(g->b, sign, k_like(g, t, 16), ""), "");
+    return LLVMBuildTrunc(g->b, r, with_bits(g, t, 16), "");
+}
+
+V float_up(gen *g, V x, eas_dtype dt)
+{
+    const int n = lanes_of(LLVMTypeOf(x));
+    if (dt == EAS_BF16) return bf16_up(g, x);
+    if (dt != EAS_F16) return x;
+    if (!g->f16c) return f16_up_soft(g, x);
+    return LLVMBuildFPExt(g->b, LLVMBuildBitCast(g->b, x, ty_float(g, 16, n), ""), ty_float(g, 32, n), "");
+}
+
+V float_down(gen *g, V x, eas_dtype dt)
+{
+    const int n = lanes_of(LLVMTypeOf(x));
+    if (dt == EAS_BF16) return bf16_down(g, x);
+    if (dt != EAS_F16) return x;
+    if (!g->f16c) return f16_down_soft(g, x);
+    return LLVMBuildBitCast(g->b, LLVMBuildFPTrunc(g->b, x, ty_float(g, 16, n), ""), ty_int(g, 16, n), "");
+}
+
+/* Of the two floats around x the one with the odd last bit (x itself if exact): rounding that again is rounding x. */
+V float_odd(gen *g, V x)
+{
+    const int n = lanes_of(LLVMTypeOf(x));
+    V f = LLVMBuildFPTrunc(g->b, x, ty_float(g, 32, n), ""), e = LLVMBuildFPExt(g->b, f, LLVMTypeOf(x), "");
+    V u = bits_of(g, f);
+    const T t = LLVMTypeOf(u);
+    V even = LLVMBuildICmp(g->b, LLVMIntEQ, LLVMBuildAnd(g->b, u, k_like(g, t, 1), ""), k_like(g, t, 0), "");
+    V inexact = LLVMBuildFCmp(g->b, LLVMRealONE, e, x, "");
+    V above = LLVMBuildFCmp(g->b, LLVMRealOGT, float_abs(g, e), float_abs(g, x), "");
+    V next = sel(g, above, LLVMBuildSub(g->b, u, k_like(g, t, 1), ""), LLVMBuildAdd(g->b, u, k_like(g, t, 1), ""));
+    return as_f32(g, sel(g, LLVMBuildAnd(g->b, even, inexact, ""), next, u));
+}
+
+V float_narrow(gen *g, V x, eas_dtype to) { return float_down(g, float_odd(g, x), to); }
+
+/* ---- rounding to integers ---- */
+
+static V rint_soft(gen *g, V x)
+{
+    const T t = LLVMTypeOf(x);
+    V big = k_float(g, t, is_f64(x) ? 0x1p52 : 0x1p23), a = float_abs(g, x);
+    V r = LLVMBuildFSub(g->b, LLVMBuildFAdd(g->b, a, big, ""), big, "");
+    r = sel(g, LLVMBuildFCmp(g->b, LLVMRealOLT, a, big, ""), r, a);
+    r = sel(g, LLVMBuildFCmp(g->b, LLVMRealUNO, x, x, ""), x, r);
+    return copysign_(g, r, x);
+}
+
+static V round_soft(gen *g, uint16_t op, V x)
+{
+    const T t = LLVMTypeOf(x);
+    V src = op == IR_TRUNC ? float_abs(g, x) : x;
+    V r = rint_soft(g, src), one = k_float(g, t, 1);
+    if (op == IR_FLOOR || op == IR_TRUNC) r = sel(g, LLVMBuildFCmp(g->b, LLVMRealOGT, r, src, ""), LLVMBuildFSub(g->b, r, one, ""), r);
+    if (op == IR_CEIL) r = sel(g, LLVMBuildFCmp(g->b, LLVMRealOLT, r, src, ""), LLVMBuildFAdd(g->b, r, one, ""), r);
+    return copysign_(g, r, x);
+}
+
+V float_round(gen *g, uint16_t op, V x)
+{
+    static const char *const name[] = {[IR_FLOOR] = "llvm.floor", [IR_CEIL] = "llvm.ceil", [IR_TRUNC] = "llvm.trunc", [IR_ROUND] = "llvm.rint"};
+    T t = LLVMTypeOf(x);
+    if (g->x86 && !g->sse41) return round_soft(g, op, x);
+    return intrinsic(g, name[op], &t, 1, &x, 1);
+}
+
+/* ---- fma ---- */
+
+/* f32: the product is exact in f64; the sum is rounded to odd there, so that rounding it to f32 is the only rounding. */
+static V fma_soft(gen *g, V a, V b, V c)
+{
+    const T f32 = LLVMTypeOf(a), f64 = ty_float(g, 64, lanes_of(f32));
+    V x = LLVMBuildFPExt(g->b, a, f64, ""), y = LLVMBuildFPExt(g->b, b, f64, ""), z = LLVMBuildFPExt(g->b, c, f64, "");
+    V p = LLVMBuildFMul(g->b, x, y, ""), s = LLVMBuildFAdd(g->b, p, z, "");
+    V bb = LLVMBuildFSub(g->b, s, p, ""), aa = LLVMBuildFSub(g->b, s, bb, "");
+    V err = LLVMBuildFAdd(g->b, LLVMBuildFSub(g->b, p, aa, ""), LLVMBuildFSub(g->b, z, bb, ""), "");
+    V u = bits_of(g, s);
+    const T t = LLVMTypeOf(u);
+    V even = LLVMBuildICmp(g->b, LLVMIntEQ, LLVMBuildAnd(g->b, u, k_like(g, t, 1), ""), k_like(g, t, 0), "");
+    V zero = k_float(g, f64, 0), inexact = LLVMBuildFCmp(g->b, LLVMRealONE, err, zero, "");
+    /* towards the error: away from zero if it has the sign of s */
+    V away = LLVMBuildICmp(g->b, LLVMIntSGE, LLVMBuildXor(g->b, u, bits_of(g, err), ""), k_like(g, t, 0), "");
+    V next = sel(g, away, LLVMBuildAdd(g->b, u, k_like(g, t, 1), ""), LLVMBuildSub(g->b, u, k_like(g, t, 1), ""));
+    V odd = as_like(g, sel(g, LLVMBuildAnd(g->b, even, inexact, ""), next, u), s);
+    return LLVMBuildFPTrunc(g->b, odd, f32, "");
+}
+
+V float_fma(gen *g, V a, V b, V c)
+{
+    T t = LLVMTypeOf(a);
+    V x[3] = {a, b, c};
+    if (g->fma) return intrinsic(g, "llvm.fma", &t, 1, x, 3);
+    if (!is_f64(a)) return fma_soft(g, a, b, c);
+    gen_fail(g, EAS_ERR_UNAVAILABLE, "fma of f64 needs a CPU with FMA");
+    return a;
+}
+
+/* ---- fmod: long division of the mantissas, one bit a step, until every lane is done ---- */
+
+typedef struct fmt { int mant, bias; T t; } fmt;
+
+static V shl1(gen *g, V x) { return LLVMBuildShl(g->b, x, k_like(g, LLVMTypeOf(x), 1), ""); }
+
+/* mantissa with its hidden bit and exponent of a magnitude; subnormals are brought to normal form */
+static void unpack(gen *g, const fmt *f, V mag, V *m, V *e)
+{
+    const T t = f->t;
+    V exp = LLVMBuildLShr(g->b, mag, k_like(g, t, f->mant), ""), man = LLVMBuildAnd(g->b, mag, k_like(g, t, (int64_t)(((uint64_t)1 << f->mant) - 1)), "");
+    V sub = LLVMBuildICmp(g->b, LLVMIntEQ, exp, k_like(g, t, 0), "");
+    T tt = t;
+    V a[2] = {LLVMBuildOr(g->b, man, k_like(g, t, 1), ""), LLVMConstInt(LLVMInt1TypeInContext(g->cx), 0, 0)};
+    V lz = intrinsic(g, "llvm.ctlz", &tt, 1, a, 2);
+    const int width = f->mant == 52 ? 64 : 32;
+    V shift = LLVMBuildSub(g->b, lz, k_like(g, t, width - 1 - f->mant), "");
+    *m = sel(g, sub, LLVMBuildShl(g->b, man, shift, ""), LLVMBuildOr(g->b, man, k_like(g, t, (int64_t)((uint64_t)1 << f->mant)), ""));
+    *e = sel(g, sub, LLVMBuildSub(g->b, k_like(g, t, 1), shift, ""), exp);
+}
+
+static V repack(gen *g, const fmt *f, V m, V e)
+{
+    const T t = f->t;
+    T tt = t;
+    V a[2] = {LLVMBuildOr(g->b, m, k_like(g, t, 1), ""), LLVMConstInt(LLVMInt1TypeInContext(g->cx), 0, 0)};
+    const int width = f->mant == 52 ? 64 : 32;
+    V shift = LLVMBuildSub(g->b, intrinsic(g, "llvm.ctlz", &tt, 1, a, 2), k_like(g, t, width - 1 - f->mant), "");
+    V nm = LLVMBuildShl(g->b, m, shift, ""), ne = LLVMBuildSub(g->b, e, shift, "");
+    V normal = LLVMBuildICmp(g->b, LLVMIntSGT, ne, k_like(g, t, 0), "");
+    V man = LLVMBuildAnd(g->b, nm, k_like(g, t, (int64_t)(((uint64_t)1 << f->mant) - 1)), "");
+    V big = LLVMBuildOr(g->b, man, LLVMBuildShl(g->b, ne, k_like(g, t, f->mant), ""), "");
+    V down = LLVMBuildSub(g->b, k_like(g, t, 1), ne, "");
+    down = sel(g, normal, k_like(g, t, 0), down);
+    V small = LLVMBuildLShr(g->b, nm, down, "");
+    V zero = LLVMBuildICmp(g->b, LLVMIntEQ, m, k_like(g, t, 0), "");
+    return sel(g, zero, k_like(g, t, 0), sel(g, normal, big, small));
+}
+
+static V divide_loop(gen *g, const fmt *f, V ma, V mb, V steps)
+{
+    const T t = f->t;
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = new_block(g, "fmod"), body = new_block(g, "fmod.step"), done = new_block(g, "fmod.done");
+    branch_to(g, head);
+    LLVMPositionBuilderAtEnd(g->b, head);
+    V m = LLVMBuildPhi(g->b, t, ""), d = LLVMBuildPhi(g->b, t, "");
+    V more = LLVMBuildICmp(g->b, LLVMIntSGT, d, k_like(g, t, 0), "");
+    LLVMBuildCondBr(g->b, any_of(g, more), body, done);
+    LLVMPositionBuilderAtEnd(g->b, body);
+    V ge = LLVMBuildICmp(g->b, LLVMIntUGE, m, mb, "");
+    V r = shl1(g, sel(g, ge, LLVMBuildSub(g->b, m, mb, ""), m));
+    V m2 = sel(g, more, r, m), d2 = LLVMBuildSub(g->b, d, k_like(g, t, 1), "");
+    LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
+    branch_to(g, head);
+    V mi[2] = {ma, m2}, di[2] = {steps, d2};
+    LLVMBasicBlockRef bb[2] = {from, back};
+    LLVMAddIncoming(m, mi, bb, 2);
+    LLVMAddIncoming(d, di, bb, 2);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    V last = LLVMBuildICmp(g->b, LLVMIntUGE, m, mb, "");
+    return sel(g, last, LLVMBuildSub(g->b, m, mb, ""), m);
+}
+
+V float_mod(gen *g, V a, V b)
+{
+    const bool wide = is_f64(a);
+    const T ft = LLVMTypeOf(a), t = with_bits(g, ft, wide ? 64 : 32);
+    const fmt f = {wide ? 52 : 23, wide ? 1023 : 127, t};
+    V x = bits_of(g, float_abs(g, a)), y = bits_of(g, float_abs(g, b));
+    V inf = k_like(g, t, wide ? 0x7ff0000000000000 : 0x7f800000);
+    /* x inf or NaN, y 0 or NaN: NaN; x < y: x; the rest divides */
+    V bad = LLVMBuildOr(g->b, LLVMBuildICmp(g->b, LLVMIntUGE, x, inf, ""), LLVMBuildICmp(g->b, LLVMIntUGT, y, inf, ""), "");
+    bad = LLVMBuildOr(g->b, bad, LLVMBuildICmp(g->b, LLVMIntEQ, y, k_like(g, t, 0), ""), "");
+    V less = LLVMBuildICmp(g->b, LLVMIntULT, x, y, "");
+    V idle = LLVMBuildOr(g->b, bad, less, "");
+    V one = k_like(g, t, (int64_t)((uint64_t)f.bias << f.mant));
+    V xs = sel(g, idle, one, x), ys = sel(g, idle, one, y);
+    V ma, ea, mb, eb;
+    unpack(g, &f, xs, &ma, &ea);
+    unpack(g, &f, ys, &mb, &eb);
+    V m = divide_loop(g, &f, ma, mb, LLVMBuildSub(g->b, ea, eb, ""));
+    V r = as_like(g, repack(g, &f, m, eb), a);
+    V nan = LLVMBuildBitCast(g->b, k_like(g, t, wide ? 0x7ff8000000000000 : 0x7fc00000), ft, "");
+    r = copysign_(g, r, a);
+    return sel(g, bad, nan, sel(g, less, a, r));
+}

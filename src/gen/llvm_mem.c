@@ -1,0 +1,406 @@
+/* llvm_mem.c: loads, stores and bounds checks of a chunk, and the few scalar accesses.
+ *
+ * The shape of an offset decides: stride 1 is a vector access, stride 0 one element, everything else a gather or scatter (by the
+ * hardware where it has a good one, else lane after lane in a small loop). A lane that is masked off never touches memory. Stores
+ * happen in the order of lanes, so of several lanes that write one element the last one wins, as the reference has it.
+ */
+#include "llvm.h"
+
+V mem_slot(gen *g, int64_t off)
+{
+    V i = k_int(g, off);
+    return LLVMBuildGEP2(g->b, ty_int(g, 8, 0), g->scratch, &i, 1, "");
+}
+
+static unsigned elem_align(eas_dtype dt) { return (unsigned)eas_dtype_size(dt); }
+
+static V element(gen *g, V ptr, eas_dtype dt, V off) { return LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, ""); }
+
+static V from_mem(gen *g, V x, eas_dtype dt) { return dt == EAS_BOOL ? LLVMBuildICmp(g->b, LLVMIntNE, x, k_like(g, LLVMTypeOf(x), 0), "") : x; }
+
+static V to_mem(gen *g, V x, eas_dtype dt)
+{
+    return dt == EAS_BOOL ? LLVMBuildZExt(g->b, x, with_bits(g, LLVMTypeOf(x), 8), "") : x;
+}
+
+static V load_at(gen *g, V p, T t, eas_dtype dt)
+{
+    V x = LLVMBuildLoad2(g->b, t, p, "");
+    LLVMSetAlignment(x, elem_align(dt));
+    return x;
+}
+
+static void store_at(gen *g, V p, V x, eas_dtype dt) { LLVMSetAlignment(LLVMBuildStore(g->b, x, p), elem_align(dt)); }
+
+V mem_load_scalar(gen *g, V ptr, eas_dtype dt, V off) { return from_mem(g, load_at(g, element(g, ptr, dt, off), ty_mem(g, dt, 0), dt), dt); }
+void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x) { store_at(g, element(g, ptr, dt, off), to_mem(g, x, dt), dt); }
+
+/* ---- what the hardware can do ---- */
+
+static bool masked_vectors(const gen *g, eas_dtype dt)
+{
+    return g->avx512 || (g->avx2 && eas_dtype_size(dt) >= 4);
+}
+
+static bool gathers(const gen *g, eas_dtype dt) { return g->avx512 && eas_dtype_size(dt) >= 4; }
+
+/* ---- lane after lane: a loop over the set bits of a mask ---- */
+
+typedef struct lanes { LLVMBasicBlockRef head, done; V bits, lane; } lanes;
+
+static lanes open_lanes(gen *g, V mask)
+{
+    const int n = g->c->n;
+    const T i64 = ty_int(g, 64, 0);
+    V all = k_int(g, n == 64 ? -1 : (int64_t)(((uint64_t)1 << n) - 1)), start = all;
+    if (mask) start = n == 64 ? mask_bits(g, mask, n) : LLVMBuildZExt(g->b, mask_bits(g, mask, n), i64, "");
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body = new_block(g, "lane");
+    lanes l = {.head = new_block(g, "lanes"), .done = new_block(g, "laned")};
+    branch_to(g, l.head);
+    LLVMPositionBuilderAtEnd(g->b, l.head);
+    l.bits = LLVMBuildPhi(g->b, i64, "");
+    LLVMAddIncoming(l.bits, &start, &from, 1);
+    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntNE, l.bits, k_int(g, 0), ""), body, l.done);
+    LLVMPositionBuilderAtEnd(g->b, body);
+    T t = i64;
+    V a[2] = {l.bits, LLVMConstInt(ty_int(g, 1, 0), 1, 0)};
+    l.lane = intrinsic(g, "llvm.cttz", &t, 1, a, 2);
+    return l;
+}
+
+static void close_lanes(gen *g, const lanes *l)
+{
+    V next = LLVMBuildAnd(g->b, l->bits, LLVMBuildSub(g->b, l->bits, k_int(g, 1), ""), "");
+    LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
+    LLVMAddIncoming(l->bits, &next, &back, 1);
+    branch_to(g, l->head);
+    LLVMPositionBuilderAtEnd(g->b, l->done);
+}
+
+/* offsets of a chunk: affine, or a vector of i64 */
+typedef struct offsets { aff a; V vec, mem; } offsets;
+
+static V offset_vector(gen *g, offsets *o)
+{
+    if (!o->vec) o->vec = affine_vector(g, o->a, EAS_I64);
+    return o->vec;
+}
+
+/* for use in a lane loop: kept in memory so that a lane can be picked */
+static void prepare_lanes(gen *g, offsets *o)
+{
+    if (o->a.ok) return;
+    o->mem = entry_alloca(g, ty_int(g, 64, g->c->n));
+    LLVMBuildStore(g->b, o->vec, o->mem);
+}
+
+static V lane_offset(gen *g, const offsets *o, V lane)
+{
+    if (o->a.ok) return LLVMBuildAdd(g->b, o->a.base, LLVMBuildMul(g->b, lane, k_int(g, o->a.stride), ""), "");
+    return mem_load_scalar(g, o->mem, EAS_I64, lane);
+}
+
+static V load_lanes(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
+{
+    const T t = ty_mem(g, dt, g->c->n);
+    V buf = entry_alloca(g, t);
+    LLVMBuildStore(g->b, other, buf);
+    prepare_lanes(g, o);
+    lanes l = open_lanes(g, mask);
+    V x = load_at(g, element(g, ptr, dt, lane_offset(g, o, l.lane)), ty_mem(g, dt, 0), dt);
+    store_at(g, element(g, buf, dt, l.lane), x, dt);
+    close_lanes(g, &l);
+    return LLVMBuildLoad2(g->b, t, buf, "");
+}
+
+static void store_lanes(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V x)
+{
+    V buf = entry_alloca(g, LLVMTypeOf(x));
+    LLVMBuildStore(g->b, x, buf);
+    prepare_lanes(g, o);
+    lanes l = open_lanes(g, mask);
+    V e = load_at(g, element(g, buf, dt, l.lane), ty_mem(g, dt, 0), dt);
+    store_at(g, element(g, ptr, dt, lane_offset(g, o, l.lane)), e, dt);
+    close_lanes(g, &l);
+}
+
+static V load_unrolled(gen *g, V ptr, eas_dtype dt, offsets *o)
+{
+    V r = LLVMGetPoison(ty_mem(g, dt, g->c->n));
+    for (int i = 0; i < g->c->n; i++) {
+        V off = o->a.ok ? LLVMBuildAdd(g->b, o->a.base, k_int(g, i * o->a.stride), "") : LLVMBuildExtractElement(g->b, o->vec, k_int(g, i), "");
+        r = LLVMBuildInsertElement(g->b, r, load_at(g, element(g, ptr, dt, off), ty_mem(g, dt, 0), dt), k_int(g, i), "");
+    }
+    return r;
+}
+
+/* ---- vectors ---- */
+
+static V k_i32(gen *g, int v) { return LLVMConstInt(ty_int(g, 32, 0), (uint64_t)v, 0); }
+
+static V masked_load(gen *g, V p, T t, eas_dtype dt, V mask, V other)
+{
+    T ts[2] = {t, LLVMPointerTypeInContext(g->cx, 0)};
+    V a[4] = {p, k_i32(g, (int)elem_align(dt)), mask, other};
+    return intrinsic(g, "llvm.masked.load", ts, 2, a, 4);
+}
+
+static void masked_store(gen *g, V p, V x, eas_dtype dt, V mask)
+{
+    T ts[2] = {LLVMTypeOf(x), LLVMPointerTypeInContext(g->cx, 0)};
+    V a[4] = {x, p, k_i32(g, (int)elem_align(dt)), mask};
+    intrinsic(g, "llvm.masked.store", ts, 2, a, 4);
+}
+
+static V pointers(gen *g, V ptr, eas_dtype dt, offsets *o)
+{
+    V off = offset_vector(g, o);
+    return LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, "");
+}
+
+static V all_lanes(gen *g, V mask) { return mask ? mask : k_like(g, ty_int(g, 1, g->c->n), 1); }
+
+static V gather(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
+{
+    const T t = ty_mem(g, dt, g->c->n);
+    V p = pointers(g, ptr, dt, o), a[4] = {p, k_i32(g, (int)elem_align(dt)), all_lanes(g, mask), other};
+    T ts[2] = {t, LLVMTypeOf(p)};
+    return intrinsic(g, "llvm.masked.gather", ts, 2, a, 4);
+}
+
+static void scatter(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V x)
+{
+    V p = pointers(g, ptr, dt, o), a[4] = {x, p, k_i32(g, (int)elem_align(dt)), all_lanes(g, mask)};
+    T ts[2] = {LLVMTypeOf(x), LLVMTypeOf(p)};
+    intrinsic(g, "llvm.masked.scatter", ts, 2, a, 4);
+}
+
+/* every second element: two vector loads that touch nothing beyond the last element wanted */
+static V load_pairs(gen *g, V ptr, eas_dtype dt, aff off)
+{
+    const int n = g->c->n;
+    V idx[64];
+    V lo = load_at(g, element(g, ptr, dt, off.base), ty_mem(g, dt, n), dt);
+    V hi = load_at(g, element(g, ptr, dt, LLVMBuildAdd(g->b, off.base, k_int(g, n - 1), "")), ty_mem(g, dt, n), dt);
+    for (int i = 0; i < n; i++) idx[i] = k_i32(g, 2 * i < n ? 2 * i : n + 2 * i - (n - 1));
+    return LLVMBuildShuffleVector(g->b, lo, hi, LLVMConstVector(idx, (unsigned)n), "");
+}
+
+/* one element for all lanes; under a mask only if some lane wants it */
+static V load_one(gen *g, V ptr, eas_dtype dt, V off, V mask, V other)
+{
+    const int n = g->c->n;
+    if (!mask) return splat(g, load_at(g, element(g, ptr, dt, off), ty_mem(g, dt, 0), dt), n);
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), yes = new_block(g, "one"), done = new_block(g, "oned");
+    LLVMBuildCondBr(g->b, any_of(g, mask), yes, done);
+    LLVMPositionBuilderAtEnd(g->b, yes);
+    V x = sel(g, mask, splat(g, load_at(g, element(g, ptr, dt, off), ty_mem(g, dt, 0), dt), n), other);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    V phi = LLVMBuildPhi(g->b, LLVMTypeOf(x), ""), in[2] = {other, x};
+    LLVMBasicBlockRef bb[2] = {from, yes};
+    LLVMAddIncoming(phi, in, bb, 2);
+    return phi;
+}
+
+static V load_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
+{
+    const T t = ty_mem(g, dt, g->c->n);
+    V none = other ? to_mem(g, other, dt) : LLVMConstNull(t), x;
+    const aff a = o->a;
+    if (a.ok && a.stride == 0) x = load_one(g, ptr, dt, a.base, mask, none);
+    else if (a.ok && a.stride == 1 && !mask) x = load_at(g, element(g, ptr, dt, a.base), t, dt);
+    else if (a.ok && a.stride == 1 && masked_vectors(g, dt)) x = masked_load(g, element(g, ptr, dt, a.base), t, dt, mask, none);
+    else if (a.ok && a.stride == 2 && !mask) x = load_pairs(g, ptr, dt, a);
+    else if (gathers(g, dt) && (!a.ok || a.stride != 1)) x = gather(g, ptr, dt, o, mask, none);
+    else if (!mask && g->c->n <= 16) x = load_unrolled(g, ptr, dt, o);
+    else x = load_lanes(g, ptr, dt, o, mask, none);
+    return from_mem(g, x, dt);
+}
+
+V mem_load_affine(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other)
+{
+    offsets o = {.a = off};
+    return load_offsets(g, ptr, dt, &o, mask, other);
+}
+
+V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other)
+{
+    offsets o = {.vec = off};
+    return load_offsets(g, ptr, dt, &o, mask, other);
+}
+
+static offsets offsets_of(gen *g, uint32_t v)
+{
+    offsets o = {.a = affine_of(g, v, seg_map(g))};
+    if (o.a.ok && o.a.exact) return o;
+    o.a.ok = false;
+    o.vec = value_cast(g, seg_here(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);
+    return o;
+}
+
+void mem_load(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i];
+    const uint32_t *a = ir_args(g->ir, in);
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
+    offsets o = offsets_of(g, a[1]);
+    V mask = mask_and(g, in->nargs == 4 ? seg_mask(g, a[2]) : NULL, g->c->exec);
+    V other = in->nargs == 4 && mask ? seg_here(g, a[3]) : NULL;
+    seg_define(g, in->res, load_offsets(g, g->sval[a[0]], dt, &o, mask, other));
+}
+
+/* ---- stores ---- */
+
+/* Past the caches, 16 bytes at a time: that alignment every allocator gives, and the write-combining buffers join the pieces. */
+static void stream_store(gen *g, V p, V x, eas_dtype dt)
+{
+    const int n = g->c->n, step = 16 / (int)eas_dtype_size(dt);
+    const unsigned kind = LLVMGetMDKindIDInContext(g->cx, "nontemporal", 11);
+    LLVMMetadataRef one = LLVMValueAsMetadata(k_i32(g, 1));
+    V md = LLVMMetadataAsValue(g->cx, LLVMMDNodeInContext2(g->cx, &one, 1));
+    for (int i = 0; i < n; i += step) {
+        V idx[16], at = k_int(g, i);
+        for (int k = 0; k < step; k++) idx[k] = k_i32(g, i + k);
+        V piece = LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)step), "");
+        V s = LLVMBuildStore(g->b, piece, element(g, p, dt, at));
+        LLVMSetAlignment(s, 16);
+        LLVMSetMetadata(s, kind, md);
+    }
+}
+
+static void store_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V value, bool stream)
+{
+    V x = to_mem(g, value, dt);
+    const aff a = o->a;
+    if (a.ok && a.stride == 1 && !mask && stream) stream_store(g, element(g, ptr, dt, a.base), x, dt);
+    else if (a.ok && a.stride == 1 && !mask) store_at(g, element(g, ptr, dt, a.base), x, dt);
+    else if (a.ok && a.stride == 1 && masked_vectors(g, dt)) masked_store(g, element(g, ptr, dt, a.base), x, dt, mask);
+    else if (a.ok && a.stride == 0 && !mask) store_at(g, element(g, ptr, dt, a.base), LLVMBuildExtractElement(g->b, x, k_int(g, g->c->n - 1), ""), dt);
+    else if (gathers(g, dt) && (!a.ok || a.stride != 1)) scatter(g, ptr, dt, o, mask, x);
+    else store_lanes(g, ptr, dt, o, mask, x);
+}
+
+void mem_store(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i];
+    const uint32_t *a = ir_args(g->ir, in);
+    const ir_type buf = ir_typeof(g->ir, a[0]);
+    offsets o = offsets_of(g, a[1]);
+    V x = seg_here(g, a[2]);
+    V mask = mask_and(g, in->nargs == 4 ? seg_mask(g, a[3]) : NULL, g->c->exec);
+    const bool stream = g->c->stream && buf.kind == IR_BUF && g->p.parent[i] == g->p.parent[g->seg->items.at[0].insn == UINT32_MAX ? i : g->seg->items.at[0].insn] &&
+                        g->c->n * (int)eas_dtype_size((eas_dtype)buf.dtype) % 16 == 0;
+    store_offsets(g, g->sval[a[0]], (eas_dtype)buf.dtype, &o, mask, x, stream);
+}
+
+/* A chunk of a block to its slot. The padding at the end of a slot takes lanes beyond the block; between rows there is none. */
+void mem_spill(gen *g, int64_t slot, eas_dtype dt, V x, uint32_t v)
+{
+    offsets o = {.a = {.ok = true, .exact = true, .mult = 1}};
+    const shape *sh = &g->p.val[v].sh;
+    const bool rows = sh->rank > 1 && sh->dim[sh->rank - 1] % g->c->n != 0;
+    o.a.base = seg_linear(g, sh, seg_map(g), &o.a.stride);
+    store_offsets(g, mem_slot(g, slot), dt, &o, rows ? g->c->exec : NULL, x, false);
+}
+
+/* ---- bounds ---- */
+
+static V count_of(gen *g, uint32_t buf)
+{
+    V i = k_int(g, (int64_t)buf - 1);
+    return LLVMBuildLoad2(g->b, ty_int(g, 64, 0), LLVMBuildGEP2(g->b, ty_int(g, 64, 0), g->counts, &i, 1, ""), "");
+}
+
+static V fault_field(gen *g, int k)
+{
+    V i = k_int(g, k);
+    return LLVMBuildGEP2(g->b, ty_int(g, 64, 0), g->fault, &i, 1, "");
+}
+
+/* Keeps the first failure of the lowest program: within a program that of the first instruction, then of the first lane. */
+static void record(gen *g, uint32_t insn, V index)
+{
+    const T t = ty_int(g, 64, 0);
+    LLVMBasicBlockRef yes = new_block(g, "fault"), done = new_block(g, "faulted");
+    V unset = LLVMBuildICmp(g->b, LLVMIntEQ, LLVMBuildLoad2(g->b, t, fault_field(g, 0), ""), k_int(g, 0), "");
+    V same = LLVMBuildICmp(g->b, LLVMIntEQ, LLVMBuildLoad2(g->b, t, fault_field(g, 3), ""), g->pid, "");
+    V before = LLVMBuildICmp(g->b, LLVMIntUGT, LLVMBuildLoad2(g->b, t, fault_field(g, 1), ""), k_int(g, insn), "");
+    LLVMBuildCondBr(g->b, LLVMBuildOr(g->b, unset, LLVMBuildAnd(g->b, same, before, ""), ""), yes, done);
+    LLVMPositionBuilderAtEnd(g->b, yes);
+    LLVMBuildStore(g->b, k_int(g, 1), fault_field(g, 0));
+    LLVMBuildStore(g->b, k_int(g, insn), fault_field(g, 1));
+    LLVMBuildStore(g->b, index, fault_field(g, 2));
+    LLVMBuildStore(g->b, g->pid, fault_field(g, 3));
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+}
+
+static void record_lane(gen *g, uint32_t insn, V fails, V off)
+{
+    const int n = g->c->n;
+    T t = ty_int(g, n, 0);
+    V a[2] = {mask_bits(g, fails, n), LLVMConstInt(ty_int(g, 1, 0), 0, 0)};
+    V lane = intrinsic(g, "llvm.cttz", &t, 1, a, 2);
+    lane = n < 64 ? LLVMBuildZExt(g->b, lane, ty_int(g, 64, 0), "") : lane;
+    V buf = entry_alloca(g, LLVMTypeOf(off));
+    LLVMBuildStore(g->b, off, buf);
+    record(g, insn, mem_load_scalar(g, buf, EAS_I64, lane));
+}
+
+/* i1: surely inside, by the two ends of a contiguous chunk */
+static V ends_inside(gen *g, aff a, V count)
+{
+    V last = LLVMBuildAdd(g->b, a.base, k_int(g, a.stride * (g->c->n - 1)), "");
+    V lo = a.stride >= 0 ? a.base : last, hi = a.stride >= 0 ? last : a.base;
+    return LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSGE, lo, k_int(g, 0), ""), LLVMBuildICmp(g->b, LLVMIntSLT, hi, count, ""), "");
+}
+
+void mem_bounds(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i];
+    const uint32_t *a = ir_args(g->ir, in);
+    offsets o = offsets_of(g, a[1]);
+    V mask = all_lanes(g, mask_and(g, in->nargs == 3 ? seg_mask(g, a[2]) : NULL, g->c->exec)), count = count_of(g, a[0]);
+    LLVMBasicBlockRef from, slow = new_block(g, "check"), bad = new_block(g, "bad"), done = new_block(g, "checked");
+    if (o.a.ok) {
+        LLVMBuildCondBr(g->b, ends_inside(g, o.a, count), done, slow);
+        from = LLVMGetInsertBlock(g->b);
+        LLVMPositionBuilderAtEnd(g->b, slow);
+    } else {
+        from = NULL;
+        branch_to(g, slow);
+        LLVMPositionBuilderAtEnd(g->b, slow);
+    }
+    V off = offset_vector(g, &o);
+    V in_range = LLVMBuildICmp(g->b, LLVMIntULT, off, splat(g, count, g->c->n), "");
+    V ok = LLVMBuildAnd(g->b, mask, in_range, ""), fails = LLVMBuildAnd(g->b, mask, LLVMBuildNot(g->b, in_range, ""), "");
+    LLVMBasicBlockRef checked = LLVMGetInsertBlock(g->b);
+    LLVMBuildCondBr(g->b, any_of(g, fails), bad, done);
+    LLVMPositionBuilderAtEnd(g->b, bad);
+    record_lane(g, i, fails, off);
+    bad = LLVMGetInsertBlock(g->b);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    V phi = LLVMBuildPhi(g->b, LLVMTypeOf(ok), "");
+    LLVMAddIncoming(phi, &ok, &checked, 1);
+    LLVMAddIncoming(phi, &ok, &bad, 1);
+    if (from) LLVMAddIncoming(phi, &mask, &from, 1);
+    seg_define(g, in->res, phi);
+}
+
+void mem_bounds_scalar(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i];
+    const uint32_t *a = ir_args(g->ir, in);
+    V off = value_cast(g, g->sval[a[1]], (eas_dtype)ir_typeof(g->ir, a[1]).dtype, EAS_I64);
+    V mask = in->nargs == 3 ? g->sval[a[2]] : LLVMConstInt(ty_int(g, 1, 0), 1, 0);
+    V inside = LLVMBuildICmp(g->b, LLVMIntULT, off, count_of(g, a[0]), "");
+    LLVMBasicBlockRef bad = new_block(g, "bad"), done = new_block(g, "checked");
+    LLVMBuildCondBr(g->b, LLVMBuildAnd(g->b, mask, LLVMBuildNot(g->b, inside, ""), ""), bad, done);
+    LLVMPositionBuilderAtEnd(g->b, bad);
+    record(g, i, off);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    g->sval[in->res] = LLVMBuildAnd(g->b, mask, inside, "");
+}

@@ -1,0 +1,784 @@
+/* llvm_seg.c: one segment as loops over chunks.
+ *
+ *   for outer indices: counts of the prefix masks;
+ *     full chunks: no masks at all (twice, if streaming stores pay: with and without)
+ *     the remaining chunks: masks as they are, lanes beyond the block switched off
+ *
+ * Inside a chunk values are made on demand and remembered in a cache keyed by (value, index map); leaving a region forgets what
+ * was made inside it, so every remembered LLVM value dominates its uses. Uniform control flow is branches; control flow that differs between
+ * lanes runs under c->exec, and skips what no lane takes.
+ */
+#include "llvm.h"
+
+enum { SMALL_BODY = 160, LIGHT_BODY = 16 };
+
+/* ---- the cache ---- */
+
+map_t seg_map(gen *g) { return map_identity(g->c->sh.rank); }
+
+entry *seg_find(gen *g, uint32_t v, map_t m)
+{
+    for (entry *e = g->c->cache[v]; e; e = e->next)
+        if (e->m == m) return e;
+    return NULL;
+}
+
+entry *seg_entry(gen *g, uint32_t v, map_t m, bool make)
+{
+    entry *e = seg_find(g, v, m);
+    if (e || !make) return e;
+    e = arena_alloc(&g->mem, sizeof *e);
+    if (!e || !vec_push(&g->c->log, e)) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return NULL;
+    }
+    *e = (entry){.next = g->c->cache[v], .v = v, .m = m};
+    g->c->cache[v] = e;
+    return e;
+}
+
+static void forget(gen *g, uint32_t mark)
+{
+    while (g->c->log.len > mark) {
+        entry *e = g->c->log.at[--g->c->log.len], **p = &g->c->cache[e->v];
+        while (*p != e) p = &(*p)->next;
+        *p = e->next;
+    }
+}
+
+/* ---- values on demand ---- */
+
+V seg_linear(gen *g, const shape *sh, map_t m, int64_t *stride)
+{
+    V at = k_int(g, 0);
+    int64_t scale = 1;
+    *stride = 0;
+    for (int d = sh->rank - 1; d >= 0; d--) {
+        const int i = map_get(m, d);
+        if (i != NODIM) at = LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, g->c->idx[i], k_int(g, scale), ""), "");
+        if (i == g->c->sh.rank - 1) *stride += scale;
+        scale *= sh->dim[d];
+    }
+    return at;
+}
+
+/* lanes that may be read: beyond the end of an inner dim there is another row, or padding that is always there */
+static V from_slot(gen *g, const view *w)
+{
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, w->v).dtype;
+    aff a = {.ok = true, .exact = true, .mult = 1};
+    if (g->p.val[w->v].slot < 0) {
+        gen_fail(g, EAS_ERR_INTERNAL, "value %u is wanted outside its segment and has no slot", (unsigned)w->v);
+        return LLVMGetUndef(ty_of(g, dt, g->c->n));
+    }
+    a.base = seg_linear(g, w->linear ? &w->lin : &g->p.val[w->v].sh, w->linear ? w->linmap : w->m, &a.stride);
+    return mem_load_affine(g, mem_slot(g, g->p.val[w->v].slot), dt, a, a.stride > 1 ? g->c->exec : NULL, NULL);
+}
+
+static V wrapped_identity(gen *g, const ir_insn *in, eas_dtype dt) /* lane_id and sg_id where a chunk is wider than a simdgroup */
+{
+    const int n = g->c->n;
+    V i = LLVMBuildAdd(g->b, splat(g, g->c->idx[0], n), k_iota(g, ty_int(g, 64, 0), n, 1), "");
+    const T t = LLVMTypeOf(i);
+    i = in->op == IR_LANE_ID ? LLVMBuildAnd(g->b, i, k_like(g, t, IR_SIMD - 1), "") : LLVMBuildLShr(g->b, i, k_like(g, t, 5), "");
+    return value_cast(g, i, EAS_I64, dt);
+}
+
+static V element_wise(gen *g, const ir_insn *in, map_t m)
+{
+    const uint32_t *a = ir_args(g->ir, in);
+    const eas_dtype to = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
+    V x[3] = {NULL, NULL, NULL};
+    if (in->op == IR_BROADCAST || in->op == IR_RESHAPE) return seg_vector(g, a[0], plan_source_map(&g->p, in, m));
+    if (in->op == IR_LANE_ID || in->op == IR_SG_ID) return wrapped_identity(g, in, to);
+    for (int k = 0; k < in->nargs && k < 3; k++) x[k] = seg_vector(g, a[k], m);
+    if (in->op == IR_CAST) return value_cast(g, x[0], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
+    if (in->op == IR_BITCAST) return value_bitcast(g, x[0], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
+    return value_insn(g, in->op, (eas_dtype)ir_typeof(g->ir, a[in->op == IR_WHERE ? 1 : 0]).dtype, x[0], x[1], x[2]);
+}
+
+static V rematerialise(gen *g, uint32_t v, map_t m)
+{
+    const aff a = affine_of(g, v, m);
+    if (a.ok) return affine_vector(g, a, (eas_dtype)ir_typeof(g->ir, v).dtype);
+    V x = m == seg_map(g) ? affine_prefix_vector(g, v) : NULL;
+    return x ? x : element_wise(g, ir_def(g->ir, v), m);
+}
+
+V seg_vector(gen *g, uint32_t v, map_t m)
+{
+    const vinfo *x = &g->p.val[v];
+    if (g->st) return LLVMGetUndef(ty_of(g, (eas_dtype)ir_typeof(g->ir, v).dtype, g->c->n));
+    if (x->cls == C_UNI) return splat(g, g->sval[v], g->c->n);
+    view w = {.v = v, .m = m};
+    if (x->cls == C_VIEW) w = plan_resolve(&g->p, v, m);
+    entry *e = seg_find(g, v, m);
+    if (e && e->has_vec) return e->vec;
+    V r;
+    if (x->cls == C_REMAT) {
+        r = rematerialise(g, v, m);
+    } else if (!w.linear && w.v != v) {
+        r = seg_vector(g, w.v, w.m);
+    } else {
+        r = from_slot(g, &w);
+    }
+    e = seg_entry(g, v, m, true);
+    if (e) e->vec = r, e->has_vec = 1;
+    return r;
+}
+
+V seg_here(gen *g, uint32_t v) { return seg_vector(g, v, seg_map(g)); }
+
+V seg_mask(gen *g, uint32_t v)
+{
+    if (g->p.val[v].cls != C_UNI && affine_holds(g, v)) return NULL;
+    int64_t k;
+    if (ir_const_of(g->ir, v, &k) && k) return NULL;
+    return seg_here(g, v);
+}
+
+V seg_scalar(gen *g, uint32_t v)
+{
+    const aff a = affine_of(g, v, seg_map(g));
+    if (a.ok && a.exact) return a.base;
+    V x = LLVMBuildExtractElement(g->b, seg_here(g, v), k_int(g, 0), "");
+    return value_cast(g, x, (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);
+}
+
+static void set_vector(gen *g, uint32_t v, V x)
+{
+    entry *e = seg_entry(g, v, seg_map(g), true);
+    if (!e) return;
+    e->vec = x;
+    e->has_vec = 1;
+}
+
+void seg_define(gen *g, uint32_t v, V x)
+{
+    set_vector(g, v, x);
+    if (g->p.val[v].slot >= 0 && g->p.val[v].needs_slot) mem_spill(g, g->p.val[v].slot, (eas_dtype)ir_typeof(g->ir, v).dtype, x, v);
+}
+
+/* a uniform value made inside the segment and wanted after it */
+static void publish(gen *g, uint32_t v)
+{
+    const vinfo *x = &g->p.val[v];
+    if (x->cls != C_UNI || !x->needs_slot || x->slot < 0) return;
+    mem_store_scalar(g, mem_slot(g, x->slot), (eas_dtype)ir_typeof(g->ir, v).dtype, k_int(g, 0), g->sval[v]);
+}
+
+/* ---- fragments ---- */
+
+static V frag_slot(gen *g, uint32_t v)
+{
+    V at = LLVMBuildMul(g->b, g->c->idx[0], k_int(g, 256 / IR_SIMD), "");
+    return LLVMBuildGEP2(g->b, ty_int(g, 8, 0), mem_slot(g, g->p.val[v].slot), &at, 1, "");
+}
+
+static frag get_frag(gen *g, uint32_t v)
+{
+    frag f = g->frags[v];
+    const T row = ty_float(g, 32, 8);
+    if (f.row[0] && g->p.val[v].seg == g->seg->id) return f;
+    if (g->p.val[v].slot < 0) gen_fail(g, EAS_ERR_INTERNAL, "fragment %u has no slot", (unsigned)v);
+    V base = frag_slot(g, v);
+    for (int i = 0; i < 8; i++) {
+        V k = k_int(g, i);
+        f.row[i] = LLVMBuildLoad2(g->b, row, LLVMBuildGEP2(g->b, row, base, &k, 1, ""), "");
+    }
+    return f;
+}
+
+static void put_frag(gen *g, uint32_t v, const frag *f)
+{
+    const T row = ty_float(g, 32, 8);
+    V base = frag_slot(g, v);
+    for (int i = 0; i < 8; i++) {
+        V k = k_int(g, i);
+        LLVMBuildStore(g->b, f->row[i], LLVMBuildGEP2(g->b, row, base, &k, 1, ""));
+    }
+}
+
+frag seg_frag(gen *g, uint32_t v) { return get_frag(g, v); }
+
+void seg_define_frag(gen *g, uint32_t v, const frag *f)
+{
+    g->frags[v] = *f;
+    if (g->p.val[v].slot >= 0 && g->p.val[v].needs_slot) put_frag(g, v, f);
+}
+
+/* ---- values that cross regions inside a chunk: a scalar, a vector or eight rows ---- */
+
+typedef struct bundle { V v[8]; int n; } bundle;
+
+static bundle bundle_get(gen *g, uint32_t like, uint32_t v)
+{
+    bundle b = {.n = 1};
+    if (g->p.val[like].cls == C_FRAG) {
+        const frag f = get_frag(g, v);
+        b.n = 8;
+        memcpy(b.v, f.row, sizeof f.row);
+    } else {
+        b.v[0] = g->p.val[like].cls == C_UNI ? g->sval[v] : seg_here(g, v);
+    }
+    return b;
+}
+
+static void bundle_set(gen *g, uint32_t v, const bundle *b, bool final)
+{
+    if (g->p.val[v].cls == C_FRAG) {
+        frag f;
+        memcpy(f.row, b->v, sizeof f.row);
+        if (final) seg_define_frag(g, v, &f);
+        else g->frags[v] = f;
+    } else if (g->p.val[v].cls == C_UNI) {
+        g->sval[v] = b->v[0];
+        if (final) publish(g, v);
+    } else if (final) {
+        seg_define(g, v, b->v[0]);
+    } else {
+        set_vector(g, v, b->v[0]);
+    }
+}
+
+static bundle bundle_phi(gen *g, const bundle *init, LLVMBasicBlockRef from)
+{
+    bundle p = {.n = init->n};
+    for (int i = 0; i < p.n; i++) {
+        V x = init->v[i];
+        p.v[i] = LLVMBuildPhi(g->b, LLVMTypeOf(x), "");
+        LLVMAddIncoming(p.v[i], &x, &from, 1);
+    }
+    return p;
+}
+
+static void bundle_incoming(bundle *phi, const bundle *x, LLVMBasicBlockRef from)
+{
+    for (int i = 0; i < phi->n; i++) {
+        V v = x->v[i];
+        LLVMAddIncoming(phi->v[i], &v, &from, 1);
+    }
+}
+
+static void bundle_select(gen *g, V mask, bundle *x, const bundle *old)
+{
+    for (int i = 0; mask && i < x->n; i++)
+        if (lanes_of(LLVMTypeOf(x->v[i])) == g->c->n && x->n == 1) x->v[i] = sel(g, mask, x->v[i], old->v[i]);
+}
+
+static bool uniform(gen *g, uint32_t v) { return g->p.val[v].cls == C_UNI; }
+
+/* ---- control flow inside a chunk ---- */
+
+static void emit_range(gen *g, uint32_t from, uint32_t to);
+
+/* Makes what a loop body wants from outside before the loop, not in it. */
+static void warm(gen *g, uint32_t opener)
+{
+    for (uint32_t i = opener + 1; i < g->p.end[opener]; i++) {
+        const ir_insn *in = &g->ir->insns[i];
+        for (int k = 0; k < in->nargs && !g->st; k++) {
+            const uint32_t v = ir_args(g->ir, in)[k];
+            const uint8_t cls = g->p.val[v].cls;
+            if (g->ir->vals[v].def >= opener || g->p.val[v].sh.rank == 0) continue;
+            if (cls == C_REMAT) {
+                const aff a = affine_of(g, v, seg_map(g));
+                if (!a.ok || !a.exact) seg_here(g, v);
+            } else if (cls == C_BLOCK || cls == C_VIEW) {
+                seg_here(g, v);
+            }
+        }
+    }
+}
+
+static V exec_mask(gen *g) { return g->c->exec ? g->c->exec : k_like(g, ty_int(g, 1, g->c->n), 1); }
+
+typedef struct carried { int n; uint32_t first; const uint32_t *next; bundle *phi; } carried;
+
+static carried open_carried(gen *g, const ir_insn *in, const ir_insn *end, bundle *init)
+{
+    const int head = in->op == IR_LOOP ? 3 : 0;
+    carried c = {.n = end->nargs, .first = in->res + (in->op == IR_LOOP), .next = ir_args(g->ir, end)};
+    for (int k = 0; k < c.n; k++) init[k] = bundle_get(g, c.first + (uint32_t)k, ir_args(g->ir, in)[head + k]);
+    return c;
+}
+
+static void start_carried(gen *g, carried *c, const bundle *init, LLVMBasicBlockRef from)
+{
+    for (int k = 0; k < c->n; k++) {
+        c->phi[k] = bundle_phi(g, &init[k], from);
+        bundle_set(g, c->first + (uint32_t)k, &c->phi[k], false);
+    }
+}
+
+/* the values for the next round: those of lanes that do not run stay */
+static void next_carried(gen *g, carried *c, V run, bundle *next)
+{
+    for (int k = 0; k < c->n; k++) {
+        next[k] = bundle_get(g, c->first + (uint32_t)k, c->next[k]);
+        if (!uniform(g, c->first + (uint32_t)k)) bundle_select(g, run, &next[k], &c->phi[k]);
+    }
+}
+
+/* is there a step from iv to the next, without wrapping? */
+V loop_next(gen *g, V iv, V hi, V step, bool is_signed)
+{
+    const T t = LLVMTypeOf(iv);
+    V up = LLVMBuildICmp(g->b, LLVMIntUGT, LLVMBuildSub(g->b, hi, iv, ""), step, "");
+    if (LLVMIsAConstantInt(step) && LLVMConstIntGetSExtValue(step) == 1) /* iv < hi, so iv + 1 does not wrap */
+        return LLVMBuildICmp(g->b, is_signed ? LLVMIntSLT : LLVMIntULT, LLVMBuildAdd(g->b, iv, step, ""), hi, "");
+    if (!is_signed || (LLVMIsAConstantInt(step) && LLVMConstIntGetSExtValue(step) > 0)) return up;
+    V down = LLVMBuildICmp(g->b, LLVMIntUGT, LLVMBuildSub(g->b, iv, hi, ""), LLVMBuildNeg(g->b, step, ""), "");
+    return sel(g, LLVMBuildICmp(g->b, LLVMIntSGT, step, k_like(g, t, 0), ""), up, down);
+}
+
+V loop_first(gen *g, V iv, V hi, V step, bool is_signed)
+{
+    const T t = LLVMTypeOf(iv);
+    V zero = k_like(g, t, 0);
+    if (!is_signed) return LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntNE, step, zero, ""), LLVMBuildICmp(g->b, LLVMIntULT, iv, hi, ""), "");
+    V up = LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSGT, step, zero, ""), LLVMBuildICmp(g->b, LLVMIntSLT, iv, hi, ""), "");
+    V down = LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, step, zero, ""), LLVMBuildICmp(g->b, LLVMIntSGT, iv, hi, ""), "");
+    return LLVMBuildOr(g->b, up, down, "");
+}
+
+/* A counted loop. Uniform bounds: a branch. Else: iv, bounds and the set of running lanes are vectors, until none runs. */
+static void emit_loop(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i], *end = &g->ir->insns[g->p.end[i]];
+    const uint32_t *a = ir_args(g->ir, in);
+    const bool uni = uniform(g, a[0]) && uniform(g, a[1]) && uniform(g, a[2]), uni_iv = uniform(g, in->res);
+    const bool sg = dtype_is_signed((eas_dtype)ir_typeof(g->ir, a[0]).dtype);
+    bundle *buf = arena_alloc(&g->mem, sizeof *buf * (size_t)(3 * end->nargs + 1)), *init = buf, *next = buf + end->nargs;
+    if (!buf) return gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    warm(g, i);
+    carried c = open_carried(g, in, end, init);
+    c.phi = buf + 2 * end->nargs;
+    const uint32_t mark = g->c->log.len;
+    V outer = g->c->exec;
+    V lo = uni ? g->sval[a[0]] : seg_here(g, a[0]), hi = uni ? g->sval[a[1]] : seg_here(g, a[1]), st = uni ? g->sval[a[2]] : seg_here(g, a[2]);
+    V go = loop_first(g, lo, hi, st, sg);
+    if (!uni) go = LLVMBuildAnd(g->b, go, exec_mask(g), "");
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body = new_block(g, "body"), done = new_block(g, "done");
+    LLVMBuildCondBr(g->b, any_of(g, go), body, done);
+    LLVMPositionBuilderAtEnd(g->b, body);
+    V iv = LLVMBuildPhi(g->b, LLVMTypeOf(lo), ""), run = uni ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(go), "");
+    V iv_s = !uni && uni_iv ? LLVMBuildPhi(g->b, LLVMTypeOf(g->sval[a[0]]), "") : NULL;
+    start_carried(g, &c, init, from);
+    if (uni_iv) g->sval[in->res] = uni ? iv : iv_s;
+    else set_vector(g, in->res, iv);
+    if (run) g->c->exec = run;
+    emit_range(g, i + 1, g->p.end[i]);
+    next_carried(g, &c, run, next);
+    V more = loop_next(g, iv, hi, st, sg), iv2 = LLVMBuildAdd(g->b, iv, st, "");
+    if (run) more = LLVMBuildAnd(g->b, more, run, "");
+    V iv_s2 = iv_s ? LLVMBuildAdd(g->b, iv_s, g->sval[a[2]], "") : NULL;
+    LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
+    V again = any_of(g, more);
+    LLVMBuildCondBr(g->b, again, body, done);
+    LLVMAddIncoming(iv, &lo, &from, 1);
+    LLVMAddIncoming(iv, &iv2, &back, 1);
+    if (run) LLVMAddIncoming(run, &go, &from, 1), LLVMAddIncoming(run, &more, &back, 1);
+    if (iv_s) LLVMAddIncoming(iv_s, &g->sval[a[0]], &from, 1), LLVMAddIncoming(iv_s, &iv_s2, &back, 1);
+    for (int k = 0; k < c.n; k++) bundle_incoming(&c.phi[k], &next[k], back);
+    forget(g, mark);
+    g->c->exec = outer;
+    LLVMPositionBuilderAtEnd(g->b, done);
+    for (int k = 0; k < c.n; k++) {
+        bundle fin = bundle_phi(g, &init[k], from);
+        bundle_incoming(&fin, &next[k], back);
+        c.phi[k] = fin;
+    }
+    for (int k = 0; k < c.n; k++) bundle_set(g, end->res + (uint32_t)k, &c.phi[k], true);
+}
+
+static uint32_t find_op(gen *g, uint32_t opener, uint16_t op)
+{
+    uint32_t i = opener + 1;
+    while (i < g->p.end[opener] && (g->ir->insns[i].op != op || g->p.parent[i] != opener)) i++;
+    return i;
+}
+
+static void emit_while(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i], *end = &g->ir->insns[g->p.end[i]];
+    const uint32_t d = find_op(g, i, IR_DO), cond = ir_args(g->ir, &g->ir->insns[d])[0];
+    const bool uni = uniform(g, cond);
+    bundle *buf = arena_alloc(&g->mem, sizeof *buf * (size_t)(3 * end->nargs + 1)), *init = buf, *next = buf + end->nargs;
+    if (!buf) return gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    warm(g, i);
+    carried c = open_carried(g, in, end, init);
+    const uint32_t mark = g->c->log.len;
+    c.phi = buf + 2 * end->nargs;
+    V outer = g->c->exec, all = uni ? NULL : exec_mask(g);
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = new_block(g, "while"), body = new_block(g, "do"), done = new_block(g, "done");
+    branch_to(g, head);
+    LLVMPositionBuilderAtEnd(g->b, head);
+    V run = uni ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(all), "");
+    start_carried(g, &c, init, from);
+    if (run) g->c->exec = run;
+    emit_range(g, i + 1, d);
+    V go = uni ? g->sval[cond] : LLVMBuildAnd(g->b, seg_here(g, cond), run, "");
+    LLVMBuildCondBr(g->b, any_of(g, go), body, done);
+    LLVMPositionBuilderAtEnd(g->b, body);
+    if (run) g->c->exec = go;
+    emit_range(g, d + 1, g->p.end[i]);
+    next_carried(g, &c, uni ? NULL : go, next);
+    LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
+    branch_to(g, head);
+    if (run) LLVMAddIncoming(run, &all, &from, 1), LLVMAddIncoming(run, &go, &back, 1);
+    for (int k = 0; k < c.n; k++) bundle_incoming(&c.phi[k], &next[k], back);
+    forget(g, mark);
+    g->c->exec = outer;
+    LLVMPositionBuilderAtEnd(g->b, done);
+    for (int k = 0; k < c.n; k++) bundle_set(g, end->res + (uint32_t)k, &c.phi[k], true);
+}
+
+/* One branch of an if: its values, the block it ends in; what it made is forgotten. */
+static LLVMBasicBlockRef emit_arm(gen *g, uint32_t from, uint32_t to, V exec, const ir_insn *merge, const uint32_t *vals, bundle *out, LLVMBasicBlockRef done)
+{
+    const uint32_t mark = g->c->log.len;
+    V outer = g->c->exec;
+    g->c->exec = exec;
+    emit_range(g, from, to);
+    for (uint32_t k = 0; k < merge->nres; k++) out[k] = bundle_get(g, merge->res + k, vals[k]);
+    g->c->exec = outer;
+    forget(g, mark);
+    LLVMBasicBlockRef end = LLVMGetInsertBlock(g->b);
+    branch_to(g, done);
+    return end;
+}
+
+static void emit_uniform_if(gen *g, uint32_t i, uint32_t mid, bundle *t, bundle *e)
+{
+    const ir_insn *end = &g->ir->insns[g->p.end[i]];
+    LLVMBasicBlockRef yes = new_block(g, "then"), no = new_block(g, "else"), done = new_block(g, "endif");
+    LLVMBuildCondBr(g->b, g->sval[ir_args(g->ir, &g->ir->insns[i])[0]], yes, no);
+    LLVMPositionBuilderAtEnd(g->b, yes);
+    yes = emit_arm(g, i + 1, mid, g->c->exec, end, ir_args(g->ir, &g->ir->insns[mid]), t, done);
+    LLVMPositionBuilderAtEnd(g->b, no);
+    no = emit_arm(g, mid + (mid < g->p.end[i]), g->p.end[i], g->c->exec, end, ir_args(g->ir, end), e, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    for (uint32_t k = 0; k < end->nres; k++) {
+        t[k] = bundle_phi(g, &t[k], yes);
+        bundle_incoming(&t[k], &e[k], no);
+    }
+    for (uint32_t k = 0; k < end->nres; k++) bundle_set(g, end->res + k, &t[k], true);
+}
+
+/* An arm under a mask, skipped if no lane takes it; its values are then undefined, and chosen by no lane. */
+static void emit_masked_arm(gen *g, uint32_t from, uint32_t to, V mask, const ir_insn *merge, const uint32_t *vals, bundle *out)
+{
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(g->b), arm = new_block(g, "arm"), done = new_block(g, "after");
+    LLVMBuildCondBr(g->b, any_of(g, mask), arm, done);
+    LLVMPositionBuilderAtEnd(g->b, arm);
+    arm = emit_arm(g, from, to, mask, merge, vals, out, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    for (uint32_t k = 0; k < merge->nres; k++) {
+        bundle none = out[k];
+        for (int j = 0; j < none.n; j++) none.v[j] = LLVMConstNull(LLVMTypeOf(none.v[j]));
+        bundle phi = bundle_phi(g, &out[k], arm);
+        bundle_incoming(&phi, &none, before);
+        out[k] = phi;
+    }
+}
+
+static void emit_if(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i], *end = &g->ir->insns[g->p.end[i]];
+    const uint32_t mid = find_op(g, i, IR_ELSE), cond = ir_args(g->ir, in)[0];
+    bundle *t = arena_alloc(&g->mem, sizeof *t * (2u * end->nres + 1)), *e = t + end->nres;
+    if (!t) return gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    warm(g, i);
+    if (uniform(g, cond)) return emit_uniform_if(g, i, mid, t, e);
+    V c = seg_here(g, cond);
+    emit_masked_arm(g, i + 1, mid, mask_and(g, c, g->c->exec), end, ir_args(g->ir, &g->ir->insns[mid]), t);
+    if (mid < g->p.end[i]) emit_masked_arm(g, mid + 1, g->p.end[i], mask_and(g, LLVMBuildNot(g->b, c, ""), g->c->exec), end, ir_args(g->ir, end), e);
+    for (uint32_t k = 0; k < end->nres; k++) {
+        bundle r = t[k];
+        bundle_select(g, c, &r, &e[k]);
+        t[k] = r;
+    }
+    for (uint32_t k = 0; k < end->nres; k++) bundle_set(g, end->res + k, &t[k], true);
+}
+
+/* ---- instructions of a chunk ---- */
+
+static void emit_insn(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i];
+    const uint8_t cls = in->res ? g->p.val[in->res].cls : C_NONE;
+    switch (in->op) {
+    case IR_STORE: mem_store(g, i); return;
+    case IR_MMA_ZERO: case IR_MMA: case IR_MMA_STORE: mma_insn(g, i); return;
+    default: break;
+    }
+    if (cls == C_UNI) {
+        scalar_insn(g, i);
+        publish(g, in->res);
+    } else if (cls == C_BLOCK) {
+        if (in->op == IR_LOAD) mem_load(g, i);
+        else if (in->op == IR_BOUNDS) mem_bounds(g, i);
+        else if (in->op == IR_DOT) dot_insn(g, i);
+        else seg_define(g, in->res, element_wise(g, in, seg_map(g)));
+    }
+}
+
+static uint32_t emit_one(gen *g, uint32_t i) /* an instruction or a region; returns its last instruction */
+{
+    switch (g->ir->insns[i].op) {
+    case IR_LOOP: emit_loop(g, i); return g->p.end[i];
+    case IR_WHILE: emit_while(g, i); return g->p.end[i];
+    case IR_IF: emit_if(g, i); return g->p.end[i];
+    default: emit_insn(g, i); return i;
+    }
+}
+
+static void emit_range(gen *g, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to && !g->st; i++) i = emit_one(g, i);
+}
+
+static uint32_t emit_copies(gen *g, const segment *s, uint32_t k)
+{
+    uint32_t end = k;
+    while (end < s->items.len && s->items.at[end].insn == UINT32_MAX) end++;
+    bundle *b = arena_alloc(&g->mem, sizeof *b * (end - k));
+    if (!b) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return end;
+    }
+    for (uint32_t i = k; i < end; i++) b[i - k] = bundle_get(g, s->items.at[i].dst, s->items.at[i].src);
+    for (uint32_t i = k; i < end; i++) {
+        const uint32_t d = s->items.at[i].dst;
+        if (s->mma) {
+            frag f;
+            memcpy(f.row, b[i - k].v, sizeof f.row);
+            put_frag(g, d, &f);
+        } else {
+            mem_spill(g, g->p.val[d].slot, (eas_dtype)ir_typeof(g->ir, d).dtype, b[i - k].v[0], d);
+        }
+    }
+    return end;
+}
+
+static void emit_chunk(gen *g, const segment *s)
+{
+    const uint32_t mark = g->c->log.len;
+    for (uint32_t k = 0; k < s->items.len && !g->st;) {
+        if (s->items.at[k].insn == UINT32_MAX) {
+            k = emit_copies(g, s, k);
+        } else {
+            emit_one(g, s->items.at[k].insn);
+            k++;
+        }
+    }
+    forget(g, mark);
+}
+
+/* ---- loops over chunks ---- */
+
+typedef struct loop { LLVMBasicBlockRef head, done; V iv; int64_t step; } loop;
+
+static loop open_loop(gen *g, V lo, V hi, int64_t step)
+{
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body = new_block(g, "chunk");
+    loop l = {.head = new_block(g, "chunks"), .done = new_block(g, "chunked"), .step = step};
+    branch_to(g, l.head);
+    LLVMPositionBuilderAtEnd(g->b, l.head);
+    l.iv = LLVMBuildPhi(g->b, ty_int(g, 64, 0), "");
+    LLVMAddIncoming(l.iv, &lo, &from, 1);
+    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, l.iv, hi, ""), body, l.done);
+    LLVMPositionBuilderAtEnd(g->b, body);
+    return l;
+}
+
+static void close_loop(gen *g, const loop *l)
+{
+    V next = LLVMBuildAdd(g->b, l->iv, k_int(g, l->step), "");
+    LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
+    LLVMAddIncoming(l->iv, &next, &back, 1);
+    branch_to(g, l->head);
+    LLVMPositionBuilderAtEnd(g->b, l->done);
+}
+
+static uint32_t body_size(gen *g, const segment *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->items.len; i++) {
+        const uint32_t k = s->items.at[i].insn;
+        if (k == UINT32_MAX) n++;
+        else n += g->p.end[k] > k ? g->p.end[k] - k : 1;
+    }
+    return n;
+}
+
+static int pow2_at_least(int64_t x)
+{
+    int n = 1;
+    while (n < x) n *= 2;
+    return n;
+}
+
+static int widest(gen *g, const segment *s)
+{
+    int w = 1;
+    for (uint32_t v = 1; v < g->ir->nvals; v++) {
+        if (g->p.val[v].seg != s->id || g->p.val[v].cls != C_BLOCK) continue;
+        const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, v).dtype;
+        const int bytes = dt == EAS_F16 || dt == EAS_BF16 ? 4 : (int)eas_dtype_size(dt);
+        if (bytes > w) w = bytes;
+    }
+    for (uint32_t i = 0; i < s->items.len; i++) {
+        const item *it = &s->items.at[i];
+        const uint32_t v = it->insn == UINT32_MAX ? it->dst : g->ir->insns[it->insn].op == IR_STORE ? ir_args(g->ir, &g->ir->insns[it->insn])[0] : 0;
+        const int bytes = v ? (int)eas_dtype_size((eas_dtype)ir_typeof(g->ir, v).dtype) : 1;
+        if (bytes > w) w = bytes;
+    }
+    return w;
+}
+
+/* Thread mode: lanes that tid // C and tid % C keep together. */
+static int split_width(gen *g, int n)
+{
+    for (uint32_t i = 0; i < g->ir->ninsns && g->p.info.mode == EAS_MODE_THREAD; i++) {
+        const ir_insn *in = &g->ir->insns[i];
+        int64_t k;
+        if (in->op != IR_FLOORDIV && in->op != IR_MOD && in->op != IR_TDIV && in->op != IR_TREM) continue;
+        if (g->p.val[in->res].cls != C_REMAT || !ir_const_of(g->ir, ir_args(g->ir, in)[1], &k)) continue;
+        if (k >= 4 && k < n && (k & (k - 1)) == 0) n = (int)k;
+    }
+    return n;
+}
+
+static int pick_lanes(gen *g, const segment *s)
+{
+    const int64_t inner = s->sh.dim[s->sh.rank - 1];
+    int n = g->opt->vector_bytes / widest(g, s);
+    if (g->p.info.mode == EAS_MODE_SPMD && body_size(g, s) <= LIGHT_BODY && n * 2 <= 64 && inner >= 8 * n) n *= 2;
+    n = split_width(g, n);
+    if (n > pow2_at_least(inner)) n = pow2_at_least(inner);
+    return n < 4 ? 4 : n;
+}
+
+static V lanes_below(gen *g, V count) /* lanes l < count, count an i64 scalar */
+{
+    const int n = g->c->n;
+    V c = LLVMBuildTrunc(g->b, count, ty_int(g, 32, 0), "");
+    return LLVMBuildICmp(g->b, LLVMIntSLT, k_iota(g, ty_int(g, 32, 0), n, 1), splat(g, c, n), "");
+}
+
+static V round_down(gen *g, V x, int n) { return LLVMBuildAnd(g->b, x, k_int(g, -(int64_t)n), ""); }
+
+static void run_chunks(gen *g, const segment *s, V lo, V hi, bool full, bool stream)
+{
+    const int d = s->sh.rank - 1;
+    const int64_t size = s->sh.dim[d];
+    loop l = open_loop(g, lo, hi, g->c->n);
+    g->c->idx[d] = l.iv;
+    g->c->full = full;
+    g->c->stream = stream;
+    g->c->exec = full || size % g->c->n == 0 ? NULL : lanes_below(g, LLVMBuildSub(g->b, k_int(g, size), l.iv, ""));
+    emit_chunk(g, s);
+    g->c->exec = NULL;
+    close_loop(g, &l);
+}
+
+/* i1: the call wants streaming stores and every contiguous store of the segment starts at a multiple of 16 bytes; NULL: no such store */
+static V can_stream(gen *g, const segment *s)
+{
+    V low = NULL;
+    for (uint32_t i = 0; i < s->items.len; i++) {
+        const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
+        if (!in || in->op != IR_STORE) continue;
+        const uint32_t *a = ir_args(g->ir, in);
+        const int bytes = (int)eas_dtype_size((eas_dtype)ir_typeof(g->ir, a[0]).dtype);
+        const aff off = affine_of(g, a[1], seg_map(g));
+        if (ir_typeof(g->ir, a[0]).kind != IR_BUF || !off.ok || !off.exact || off.stride != 1 || g->c->n * bytes % 16) continue;
+        V at = LLVMBuildPtrToInt(g->b, g->sval[a[0]], ty_int(g, 64, 0), "");
+        at = LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, off.base, k_int(g, bytes), ""), "");
+        low = low ? LLVMBuildOr(g->b, low, at, "") : at;
+    }
+    if (!low) return NULL;
+    V fit = LLVMBuildICmp(g->b, LLVMIntEQ, LLVMBuildAnd(g->b, low, k_int(g, 15), ""), k_int(g, 0), "");
+    V on = LLVMBuildICmp(g->b, LLVMIntNE, LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), ""), k_int(g, 0), "");
+    return LLVMBuildAnd(g->b, fit, on, "");
+}
+
+static void full_chunks(gen *g, const segment *s, V end, V stream)
+{
+    if (!stream) return run_chunks(g, s, k_int(g, 0), end, true, false);
+    LLVMBasicBlockRef yes = new_block(g, "stream"), no = new_block(g, "cached"), done = new_block(g, "filled");
+    g->streams = true;
+    LLVMBuildCondBr(g->b, stream, yes, no);
+    LLVMPositionBuilderAtEnd(g->b, yes);
+    run_chunks(g, s, k_int(g, 0), end, true, true);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, no);
+    run_chunks(g, s, k_int(g, 0), end, true, false);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+}
+
+/* the innermost dim, at the outer indices that stand in c->idx */
+static void emit_inner(gen *g, segment *s)
+{
+    chunk *c = g->c;
+    const int d = s->sh.rank - 1;
+    const int64_t size = s->sh.dim[d];
+    const uint32_t mark = c->log.len;
+    const bool small = body_size(g, s) <= SMALL_BODY;
+    c->idx[d] = k_int(g, 0);
+    c->npre = 0;
+    c->pre = NULL;
+    V limit = affine_prefixes(g, s), full = k_int(g, size);
+    V stream = g->x86 && small && s->items.len <= LIGHT_BODY * 2 ? can_stream(g, s) : NULL;
+    for (int i = 0; i < c->npre; i++) full = sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, full, c->pre[i].count, ""), full, c->pre[i].count);
+    forget(g, mark);
+    V end = limit ? limit : k_int(g, size), from = round_down(g, full, c->n);
+    if (!small && c->npre) from = k_int(g, 0);
+    else full_chunks(g, s, from, stream);
+    if (c->npre || size % c->n) run_chunks(g, s, from, end, false, false);
+}
+
+static void emit_outer(gen *g, segment *s, int d)
+{
+    if (d == s->sh.rank - 1) return emit_inner(g, s);
+    loop l = open_loop(g, k_int(g, 0), k_int(g, s->sh.dim[d]), 1);
+    g->c->idx[d] = l.iv;
+    emit_outer(g, s, d + 1);
+    close_loop(g, &l);
+}
+
+static void emit_simdgroups(gen *g, segment *s)
+{
+    loop l = open_loop(g, k_int(g, 0), k_int(g, g->p.info.block), IR_SIMD);
+    g->c->idx[0] = l.iv;
+    emit_chunk(g, s);
+    close_loop(g, &l);
+}
+
+static void reload_uniform(gen *g, const segment *s)
+{
+    for (uint32_t v = 1; v < g->ir->nvals; v++) {
+        const vinfo *x = &g->p.val[v];
+        if (x->seg == s->id && x->cls == C_UNI && x->needs_slot && x->slot >= 0)
+            g->sval[v] = mem_load_scalar(g, mem_slot(g, x->slot), (eas_dtype)ir_typeof(g->ir, v).dtype, k_int(g, 0));
+    }
+}
+
+void seg_emit(gen *g, segment *s)
+{
+    chunk c = {.sh = s->sh, .n = s->mma ? 8 : pick_lanes(g, s)};
+    c.align = s->mma ? IR_SIMD : (uint32_t)c.n;
+    c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
+    if (!c.cache) return gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    g->c = &c;
+    g->seg = s;
+    if (s->mma) emit_simdgroups(g, s);
+    else emit_outer(g, s, 0);
+    vec_free(&c.log);
+    g->c = NULL;
+    g->seg = NULL;
+    reload_uniform(g, s);
+}

@@ -1,0 +1,407 @@
+/* test_cpu.c: compiled code against the interpreter, bit for bit (any NaN equals any NaN).
+ *
+ * Walks the instruction table: every element-wise row, every dtype it takes, several block sizes, both modes, random inputs with special
+ * values. Then kernels in text form for what the table cannot say: masks, aliasing, control flow, shapes, dots, matrices, bounds.
+ * EAS_LLVM_LIBRARY names the module; EAS_ISA the instruction set to test.
+ */
+#include "../../src/dev/isa.h"
+#include "../../src/gen/gen.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+static gen_llvm_compile *compile;
+
+/* ---- random numbers and special values ---- */
+
+static uint64_t seed = 88172645463325252u;
+
+static uint64_t rnd(void)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    return seed ^= seed << 17;
+}
+
+static const double specials[] = {0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 1e-45, -1e-45, 1e-40, 5e-8, 6e-5, 1e30, -1e30, 3.4e38, 65504, 65519, 65520, -65536,
+    2147483647.0, 2147483648.0, -2147483648.0, -2147483649.0, 4294967295.0, 4294967296.0, 9223372036854775808.0, -9223372036854775808.0, 18446744073709551616.0, 127.5,
+    128, -128.5, 255.5, 256, 1e300, -1e300, 5e-324, 2.2e-308, 1.00048828125, 1.0009765625, 1.00390625, 8388607.5, 8388608.5, 4503599627370495.5, 16777217.0};
+static const int64_t special_ints[] = {0, 1, -1, 2, -2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, -128, 255, 256, 32767, 32768, -32768, 65535, INT32_MAX, INT32_MIN,
+    4294967295, INT64_MAX, INT64_MIN, (1ll << 53) + 1, (1ll << 62) + 1, -(1ll << 40) - 1, 0x0101010101010101, 0x1000001, 0x101};
+
+static int64_t random_bits(eas_dtype dt)
+{
+    const uint64_t r = rnd();
+    const bool special = r % 4 == 0;
+    if (dt == EAS_BOOL) return (int64_t)(r >> 8 & 1);
+    if (dtype_is_float(dt)) {
+        if (special) {
+            const size_t k = (r >> 8) % (sizeof specials / sizeof *specials + 3), n = sizeof specials / sizeof *specials;
+            return ir_bits_from_double(dt, k < n ? specials[k] : k == n ? (double)__builtin_inff() : k == n + 1 ? -(double)__builtin_inff() : (double)__builtin_nanf(""));
+        }
+        if (r % 4 == 1) return ir_bits_from_double(dt, ((double)(int64_t)(rnd() % 2000001) - 1000000) / 1024);
+        const uint64_t b = rnd();
+        return dt == EAS_F64 ? (int64_t)b : dt == EAS_F32 ? (int64_t)(uint32_t)b : (int64_t)(uint16_t)b;
+    }
+    int64_t x = special ? special_ints[(r >> 8) % (sizeof special_ints / sizeof *special_ints)] : r % 4 == 1 ? (int64_t)(rnd() % 41) - 20 : (int64_t)rnd();
+    int64_t out;
+    ir_eval(IR_CAST, EAS_I64, dt, &x, &out);
+    return out;
+}
+
+static void fill(void *p, eas_dtype dt, size_t n)
+{
+    const size_t w = eas_dtype_size(dt);
+    for (size_t i = 0; i < n; i++) {
+        const int64_t b = random_bits(dt);
+        memcpy((char *)p + i * w, &b, w);
+    }
+}
+
+/* ---- running ---- */
+
+typedef struct arg { void *data; int64_t count; int64_t bits; } arg;
+enum { MAX_ARGS = 8 };
+
+static gen_entry *map_image(const gen_image *im, void **map)
+{
+    *map = mmap(NULL, im->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (*map == MAP_FAILED) return NULL;
+    memcpy(*map, im->bytes, im->size);
+    mprotect(*map, im->size, PROT_READ | PROT_EXEC);
+    gen_entry *fn;
+    void *p = (char *)*map + im->entry;
+    memcpy(&fn, &p, sizeof fn);
+    return fn;
+}
+
+static eas_status run_cpu(const eas_ir *ir, const arg *a, const int64_t grid[3], bool alias, uint64_t flags, gen_fault *fault, gen_image *info)
+{
+    const gen_options opt = {isa_features(), isa_vector_bytes(), alias, NULL};
+    gen_image im;
+    char *error = NULL;
+    eas_status st = compile(ir, &opt, &im, NULL, &error);
+    if (st) {
+        if (st != EAS_ERR_UNAVAILABLE) print_error("compile: %s\n", error ? error : "?");
+        free(error);
+        return st;
+    }
+    uint64_t slot[MAX_ARGS];
+    int64_t count[MAX_ARGS];
+    for (int i = 0; i < ir->nparams; i++) {
+        slot[i] = a[i].data ? (uint64_t)(uintptr_t)a[i].data : (uint64_t)a[i].bits;
+        count[i] = a[i].count;
+    }
+    void *map, *scratch = aligned_alloc(64, (im.scratch + 64) & ~(uint64_t)63);
+    memset(scratch, 0xa5, im.scratch);
+    gen_entry *fn = map_image(&im, &map);
+    gen_call call = {slot, count, {grid[0], grid[1], grid[2]}, flags};
+    fn(&call, 0, grid[0] * grid[1] * grid[2], scratch, fault);
+    munmap(map, im.size);
+    free(scratch);
+    if (info) *info = im;
+    gen_image_free(&im);
+    return EAS_OK;
+}
+
+static eas_status run_ref(const eas_ir *ir, const arg *a, const int64_t grid[3])
+{
+    uint64_t slot[MAX_ARGS];
+    int64_t count[MAX_ARGS];
+    for (int i = 0; i < ir->nparams; i++) {
+        slot[i] = a[i].data ? (uint64_t)(uintptr_t)a[i].data : (uint64_t)a[i].bits;
+        count[i] = a[i].count;
+    }
+    const ir_call call = {slot, count, {grid[0], grid[1], grid[2]}, NULL, NULL};
+    return ir_interp(ir, &call);
+}
+
+static bool is_nan_bits(eas_dtype dt, int64_t b)
+{
+    if (!dtype_is_float(dt)) return false;
+    const double d = ir_bits_to_double(dt, b);
+    return d != d;
+}
+
+static int differences(const eas_ir *ir, int param, const void *x, const void *y, int64_t n)
+{
+    const eas_dtype dt = (eas_dtype)ir_typeof(ir, ir->params[param].value).dtype;
+    const size_t w = eas_dtype_size(dt);
+    int bad = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t p = 0, q = 0;
+        memcpy(&p, (const char *)x + (size_t)i * w, w);
+        memcpy(&q, (const char *)y + (size_t)i * w, w);
+        if (p == q || (is_nan_bits(dt, p) && is_nan_bits(dt, q))) continue;
+        if (bad++ < 3) print_error("  %s[%" PRId64 "]: ref %" PRIx64 " cpu %" PRIx64 "\n", ir->params[param].name, i, (uint64_t)p, (uint64_t)q);
+    }
+    return bad;
+}
+
+/* Runs both on copies of the arguments and compares every buffer. */
+static int compare(const eas_ir *ir, const arg *a, int64_t g0, int64_t g1, bool alias, uint64_t flags)
+{
+    const int64_t grid[3] = {g0, g1, 1};
+    arg x[MAX_ARGS], y[MAX_ARGS];
+    int bad = 0;
+    for (int i = 0; i < ir->nparams; i++) {
+        const size_t bytes = (size_t)a[i].count * eas_dtype_size((eas_dtype)ir_typeof(ir, ir->params[i].value).dtype);
+        x[i] = y[i] = a[i];
+        if (!a[i].data) continue;
+        x[i].data = malloc(bytes + 64);
+        y[i].data = malloc(bytes + 64);
+        memcpy(x[i].data, a[i].data, bytes);
+        memcpy(y[i].data, a[i].data, bytes);
+        memset((char *)y[i].data + bytes, 0x5a, 64);
+    }
+    gen_fault fault = {0};
+    if (run_ref(ir, x, grid)) {
+        print_error("ref: %s\n", eas_error_message());
+        bad = 1;
+    }
+    const eas_status st = run_cpu(ir, y, grid, alias, flags, &fault, NULL);
+    if (st == EAS_ERR_UNAVAILABLE) bad = -1;
+    else if (st) bad = 1;
+    for (int i = 0; i < ir->nparams; i++) {
+        if (!a[i].data) continue;
+        if (!bad) bad += differences(ir, i, x[i].data, y[i].data, a[i].count);
+        const unsigned char *tail = (unsigned char *)y[i].data + (size_t)a[i].count * eas_dtype_size((eas_dtype)ir_typeof(ir, ir->params[i].value).dtype);
+        for (int k = 0; k < 64; k++)
+            if (tail[k] != 0x5a && bad >= 0) bad++;
+        free(x[i].data);
+        free(y[i].data);
+    }
+    return bad;
+}
+
+static void report(const eas_ir *ir)
+{
+    str s = {0};
+    ir_print(&s, ir, false);
+    print_error("%s\n", s.at);
+    str_free(&s);
+}
+
+/* ---- the table ---- */
+
+static ir_type block(eas_dtype dt, int64_t n, bool thread) { return thread ? ir_scalar(dt) : (ir_type){.dtype = (uint8_t)dt, .rank = 1, .dim = {(int32_t)n}}; }
+
+static uint32_t load_arg(eas_builder *b, uint32_t buf, uint32_t off, uint32_t mask, ir_type t)
+{
+    const uint32_t a[4] = {buf, off, mask, irb_const(b, t, 0)};
+    return irb_insn(b, IR_LOAD, a, 4, 0, 1, &t);
+}
+
+/* r[i] = op(x[i], y[i], z[i]) for i < N, blocks of n */
+static eas_ir *table_kernel(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, bool thread)
+{
+    eas_builder *b;
+    eas_ir *ir = NULL;
+    eas_builder_new("t", 0, &b);
+    const int na = ir_rows[op].nargs, first_bool = op == IR_WHERE;
+    uint32_t buf[4], arg[3] = {0};
+    static const char *const names[] = {"x", "y", "z"};
+    const ir_rule rule = (ir_rule)ir_rows[op].rule;
+    const eas_dtype out = rule == IR_RULE_CMP ? EAS_BOOL : rule == IR_RULE_CAST ? to : dt;
+    for (int i = 0; i < na; i++) buf[i] = irb_param(b, names[i], (ir_type){.dtype = (uint8_t)(first_bool && i == 0 ? EAS_BOOL : dt), .kind = IR_BUF}, false);
+    buf[3] = irb_param(b, "r", (ir_type){.dtype = (uint8_t)out, .kind = IR_BUF}, false);
+    const uint32_t N = irb_param(b, "N", ir_scalar(EAS_I64), false);
+    const ir_type i64 = block(EAS_I64, n, thread);
+    uint32_t lane = irb_typed(b, thread ? IR_THREAD_ID : IR_ARANGE, i64, thread ? n : 0);
+    uint32_t base = irb_op(b, IR_MUL, irb_typed(b, IR_PROGRAM_ID, ir_scalar(EAS_I64), 0), irb_const(b, ir_scalar(EAS_I64), n), 0);
+    uint32_t off = irb_op(b, IR_ADD, irb_to(b, IR_BROADCAST, i64, base), lane, 0);
+    uint32_t mask = irb_op(b, IR_LT, off, irb_to(b, IR_BROADCAST, i64, N), 0);
+    for (int i = 0; i < na; i++) arg[i] = load_arg(b, buf[i], off, mask, block(first_bool && i == 0 ? EAS_BOOL : dt, n, thread));
+    uint32_t r = rule == IR_RULE_CAST ? irb_to(b, op, block(to, n, thread), arg[0]) : irb_op(b, op, arg[0], arg[1], arg[2]);
+    const uint32_t st[4] = {buf[3], off, r, mask};
+    irb_insn(b, IR_STORE, st, 4, 0, 0, NULL);
+    if (irb_finish(b, &ir)) print_error("%s %s: %s\n", ir_rows[op].name, eas_dtype_name(dt), eas_error_message());
+    eas_builder_free(b);
+    return ir;
+}
+
+static int walk_one(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, bool thread)
+{
+    eas_ir *ir = table_kernel(op, dt, to, n, thread);
+    if (!ir) return 1;
+    const int64_t N = 3 * n - n / 3;
+    arg a[MAX_ARGS] = {{0}};
+    for (int i = 0; i < ir->nparams; i++) {
+        const ir_type t = ir_typeof(ir, ir->params[i].value);
+        if (t.kind != IR_BUF) {
+            a[i].bits = N;
+            continue;
+        }
+        a[i].data = malloc((size_t)N * 8);
+        a[i].count = N;
+        fill(a[i].data, (eas_dtype)t.dtype, (size_t)N);
+    }
+    const int bad = compare(ir, a, 3, 1, false, 0);
+    if (bad > 0) {
+        print_error("%s %s -> %s, block %" PRId64 ", %s: %d wrong\n", ir_rows[op].name, eas_dtype_name(dt), eas_dtype_name(to), n, thread ? "thread" : "spmd", bad);
+        if (getenv("EAS_TEST_VERBOSE")) report(ir);
+    }
+    for (int i = 0; i < ir->nparams; i++) free(a[i].data);
+    eas_ir_release(ir);
+    return bad > 0;
+}
+
+static bool takes(uint16_t op, eas_dtype dt)
+{
+    return ir_rows[op].classes & (dt == EAS_BOOL ? IR_B : dtype_is_float(dt) ? IR_F : IR_I);
+}
+
+static int walk_sizes(uint16_t op, eas_dtype dt, eas_dtype to)
+{
+    static const int64_t sizes[] = {1, 7, 16, 100, 256};
+    int bad = 0;
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+        for (int thread = 0; thread < 2; thread++) bad += walk_one(op, dt, to, sizes[k], thread);
+    return bad;
+}
+
+static void every_instruction(void **state)
+{
+    (void)state;
+    int bad = 0;
+    for (uint16_t op = 1; op < IR_NOPS; op++) {
+        const ir_rule rule = (ir_rule)ir_rows[op].rule;
+        if (rule != IR_RULE_SAME && rule != IR_RULE_CMP && rule != IR_RULE_WHERE) continue;
+        for (int dt = 0; dt < EAS_NDTYPES; dt++)
+            if (takes(op, (eas_dtype)dt)) bad += walk_sizes(op, (eas_dtype)dt, (eas_dtype)dt);
+    }
+    assert_int_equal(bad, 0);
+}
+
+static void every_cast(void **state)
+{
+    (void)state;
+    int bad = 0;
+    for (int from = 0; from < EAS_NDTYPES; from++)
+        for (int to = 0; to < EAS_NDTYPES; to++) {
+            if (from == to) continue;
+            bad += walk_one(IR_CAST, (eas_dtype)from, (eas_dtype)to, 100, false) + walk_one(IR_CAST, (eas_dtype)from, (eas_dtype)to, 256, true);
+            if (from && to && eas_dtype_size((eas_dtype)from) == eas_dtype_size((eas_dtype)to)) bad += walk_one(IR_BITCAST, (eas_dtype)from, (eas_dtype)to, 100, false);
+        }
+    assert_int_equal(bad, 0);
+}
+
+/* ---- kernels in text form ---- */
+
+#include "test_cpu_kernels.h"
+
+static int run_text(const kernel_text *k, bool alias, uint64_t flags)
+{
+    eas_ir *ir = NULL;
+    if (eas_ir_parse(k->text, strlen(k->text), &ir)) {
+        print_error("%s: %s\n", k->name, eas_error_message());
+        return 1;
+    }
+    arg a[MAX_ARGS] = {{0}};
+    for (int i = 0; i < ir->nparams; i++) {
+        const ir_type t = ir_typeof(ir, ir->params[i].value);
+        a[i].count = k->size[i];
+        if (t.kind != IR_BUF) {
+            a[i].bits = k->size[i];
+            continue;
+        }
+        a[i].data = malloc((size_t)k->size[i] * 8);
+        if (dtype_is_int((eas_dtype)t.dtype) && k->index_below) /* indices for gathers */
+            for (int64_t e = 0; e < k->size[i]; e++) {
+                const int64_t v = (int64_t)(rnd() % (uint64_t)k->index_below);
+                memcpy((char *)a[i].data + (size_t)e * eas_dtype_size((eas_dtype)t.dtype), &v, eas_dtype_size((eas_dtype)t.dtype));
+            }
+        else fill(a[i].data, (eas_dtype)t.dtype, (size_t)k->size[i]);
+    }
+    const int bad = compare(ir, a, k->grid[0], k->grid[1], alias, flags);
+    if (bad > 0) print_error("%s (alias %d, flags %d): %d wrong\n", k->name, alias, (int)flags, bad);
+    for (int i = 0; i < ir->nparams; i++) free(a[i].data);
+    eas_ir_release(ir);
+    return bad > 0;
+}
+
+static void every_text(void **state)
+{
+    (void)state;
+    int bad = 0;
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        for (int v = 0; v < 4; v++) bad += run_text(&kernels[i], v & 1, v & 2 ? GEN_STREAM : 0);
+    assert_int_equal(bad, 0);
+}
+
+static const char bounds_text[] = "kernel k(buf<f32> x, buf<f32> r, i64 N) {\n"
+                                  "  %4 = program_id 0 : i64\n  %5 = const 64 : i64\n  %6 = mul %4, %5 : i64\n  %7 = arange 0 : i64[64]\n  %8 = broadcast %6 : i64[64]\n"
+                                  "  %9 = add %8, %7 : i64[64]\n  %10 = broadcast %3 : i64[64]\n  %11 = lt %9, %10 : bool[64]\n  %12 = bounds %1, %9, %11 : bool[64]\n"
+                                  "  %13 = const 0.0 : f32\n  %14 = broadcast %13 : f32[64]\n  %15 = load %1, %9, %12, %14 : f32[64]\n"
+                                  "  %16 = bounds %2, %9, %12 : bool[64]\n  store %2, %9, %15, %16\n}\n";
+
+static void bounds_report(void **state)
+{
+    (void)state;
+    eas_ir *ir = NULL;
+    assert_int_equal(eas_ir_parse(bounds_text, strlen(bounds_text), &ir), EAS_OK);
+    float x[256], r[256];
+    for (int i = 0; i < 256; i++) x[i] = (float)i, r[i] = -1;
+    arg a[3] = {{x, 150, 0}, {r, 256, 0}, {NULL, 0, 200}};
+    const int64_t grid[3] = {4, 1, 1};
+    gen_fault f = {0};
+    assert_int_equal(run_cpu(ir, a, grid, false, 0, &f, NULL), EAS_OK);
+    assert_int_equal(f.set, 1);
+    assert_int_equal(f.insn, 8);
+    assert_int_equal(f.index, 150);
+    assert_int_equal(f.program, 2);
+    for (int i = 0; i < 256; i++) assert_true(r[i] == (i < 150 ? (float)i : -1));
+    a[0].count = 200;
+    f = (gen_fault){0};
+    assert_int_equal(run_cpu(ir, a, grid, false, 0, &f, NULL), EAS_OK);
+    assert_int_equal(f.set, 0);
+    eas_ir_release(ir);
+}
+
+static void texts_and_determinism(void **state)
+{
+    (void)state;
+    eas_ir *ir = NULL;
+    assert_int_equal(eas_ir_parse(kernels[0].text, strlen(kernels[0].text), &ir), EAS_OK);
+    static const char *const forms[] = {"llvm", "asm"};
+    for (int i = 0; i < 2; i++) {
+        const gen_options opt = {isa_features(), isa_vector_bytes(), 0, forms[i]};
+        char *text = NULL, *error = NULL;
+        gen_image none;
+        assert_int_equal(compile(ir, &opt, &none, &text, &error), EAS_OK);
+        assert_non_null(strstr(text, "kernel"));
+        free(text);
+    }
+    const gen_options opt = {isa_features(), isa_vector_bytes(), 0, NULL};
+    gen_image a, b;
+    assert_int_equal(compile(ir, &opt, &a, NULL, NULL), EAS_OK);
+    assert_int_equal(compile(ir, &opt, &b, NULL, NULL), EAS_OK);
+    assert_int_equal(a.size, b.size);
+    assert_memory_equal(a.bytes, b.bytes, a.size);
+    gen_image_free(&a);
+    gen_image_free(&b);
+    eas_ir_release(ir);
+}
+
+int main(void)
+{
+    const char *path = getenv("EAS_LLVM_LIBRARY");
+    void *lib = dlopen(path ? path : "libeas-llvm.so", RTLD_NOW | RTLD_LOCAL), *sym = lib ? dlsym(lib, "eas_llvm_compile") : NULL;
+    if (!sym) {
+        printf("skipped: %s\n", dlerror());
+        return 77;
+    }
+    memcpy(&compile, &sym, sizeof sym);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_instruction), cmocka_unit_test(every_cast), cmocka_unit_test(every_text),
+        cmocka_unit_test(bounds_report), cmocka_unit_test(texts_and_determinism),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
