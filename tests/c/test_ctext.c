@@ -1,0 +1,870 @@
+/* test_ctext.c: the texts that kernels become.
+ *
+ * Three kinds of tests: fragments that users rely on (docs and tools look for them); every instruction on every dtype through the
+ * compilers of both languages, and its MSL executed against the reference on special values; and whole kernels (loops, threads,
+ * barriers, dots, matrices, n-d blocks) executed the same way.
+ */
+#include "eas.h"
+#include "msl_run.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- helpers ---- */
+
+static void ok(eas_status st)
+{
+    if (st)
+        fail_msg("%s: %s", eas_status_name(st), eas_error_message());
+}
+
+static char *text_of_ir(const char *ir_text, const char *form)
+{
+    eas_ir *ir;
+    char *out;
+    ok(eas_ir_parse(ir_text, strlen(ir_text), &ir));
+    ok(eas_ir_emit(ir, form, &out));
+    eas_ir_release(ir);
+    return out;
+}
+
+static eas_kernel *finish(eas_builder *b)
+{
+    eas_ir *ir;
+    eas_kernel *k;
+    ok(eas_builder_finish(b, &ir));
+    eas_builder_free(b);
+    ok(eas_kernel_new(ir, &k));
+    eas_ir_release(ir);
+    return k;
+}
+
+static char *text_of(eas_kernel *k, const char *form)
+{
+    char *out;
+    ok(eas_kernel_text(k, form, &out));
+    return out;
+}
+
+static eas_builder *start(const char *name)
+{
+    eas_builder *b;
+    ok(eas_builder_new(name, 0, &b));
+    return b;
+}
+
+static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op3(eas_builder *b, const char *name, eas_value x, eas_value y, eas_value z) { return eas_apply(b, eas_op_find(name), x, y, z); }
+static eas_value num(eas_builder *b, int64_t v) { return eas_const_int(b, v); }
+
+static void has(const char *text, const char *want)
+{
+    if (!strstr(text, want))
+        fail_msg("\"%s\" is not in\n%s", want, text);
+}
+
+static void has_not(const char *text, const char *unwanted)
+{
+    if (strstr(text, unwanted))
+        fail_msg("\"%s\" is in\n%s", unwanted, text);
+}
+
+/* "v" and digits stand for # in the pattern. */
+static const char *find(const char *text, const char *pattern)
+{
+    for (; *text; text++) {
+        const char *t = text, *p = pattern;
+        while (*p && *t) {
+            if (*p == '#' && *t == 'v' && t[1] >= '0' && t[1] <= '9') {
+                for (t++; *t >= '0' && *t <= '9'; t++) {
+                }
+                p++;
+            } else if (*p == *t) {
+                p++, t++;
+            } else {
+                break;
+            }
+        }
+        if (!*p)
+            return text;
+    }
+    return NULL;
+}
+
+static void has_like(const char *text, const char *pattern)
+{
+    if (!find(text, pattern))
+        fail_msg("nothing like \"%s\" in\n%s", pattern, text);
+}
+
+/* ---- kernels that several tests look at ---- */
+
+static eas_kernel *add_kernel(eas_dtype dt)
+{
+    eas_builder *b = start("add_kernel");
+    eas_value x = eas_param_buffer(b, "a", dt), y = eas_param_buffer(b, "b", dt), z = eas_param_buffer(b, "c", dt);
+    eas_value n = eas_param_scalar(b, "N", EAS_I64, 1);
+    eas_value offs = op2(b, "add", op2(b, "mul", eas_program_id(b, 0), num(b, 128)), eas_arange(b, 0, 128));
+    eas_value mask = op2(b, "lt", offs, n);
+    eas_store(b, z, offs, op2(b, "add", eas_load(b, x, offs, mask, 0), eas_load(b, y, offs, mask, 0)), mask);
+    return finish(b);
+}
+
+static eas_value global_index(eas_builder *b, int64_t block)
+{
+    return op2(b, "add", op2(b, "mul", eas_program_id(b, 0), num(b, block)), eas_tid(b, 0, block));
+}
+
+static eas_kernel *thread_scale(void)
+{
+    eas_builder *b = start("thread_scale");
+    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32);
+    eas_value n = eas_param_scalar(b, "N", EAS_I64, 1), m = eas_param_scalar(b, "M", EAS_I64, 1);
+    eas_value alpha = eas_param_scalar(b, "alpha", EAS_F64, 1);
+    eas_value i = global_index(b, 64);
+    eas_value mask = op2(b, "and", op2(b, "lt", i, n), op2(b, "lt", i, m));
+    eas_store(b, y, i, op2(b, "mul", eas_load(b, x, i, mask, 0), alpha), mask);
+    return finish(b);
+}
+
+/* A row times four neighbouring columns; `known`: the columns start at multiples of four. */
+static eas_kernel *four_columns(eas_dtype dt, int known, int meta_k)
+{
+    char name[64];
+    snprintf(name, sizeof name, "four_columns_%s_%d_%d", eas_dtype_name(dt), known, meta_k);
+    eas_builder *b = start(name);
+    eas_value x = eas_param_buffer(b, "a", dt), w = eas_param_buffer(b, "b", dt), y = eas_param_buffer(b, "c", EAS_F32);
+    eas_value n = known ? 0 : eas_param_scalar(b, "N", EAS_I64, 1);
+    eas_value K = meta_k ? 0 : eas_param_scalar(b, "K", EAS_I64, 1);
+    n = n ? n : num(b, 32);
+    K = K ? K : num(b, 16);
+    eas_value t = eas_tid(b, 0, 8), row = eas_program_id(b, 0);
+    eas_value col = op2(b, "mul", t, num(b, 4));
+    for (int c = 0; c < 4; c++) {
+        eas_value at = c ? op2(b, "add", col, num(b, c)) : col;
+        eas_value d = eas_dot(b, x, op2(b, "mul", row, K), num(b, 1), w, at, n, K);
+        eas_store(b, y, op2(b, "add", op2(b, "mul", row, n), at), d, 0);
+    }
+    return finish(b);
+}
+
+static eas_kernel *reverse_in_group(eas_dtype dt)
+{
+    char name[64];
+    snprintf(name, sizeof name, "reverse_%s", eas_dtype_name(dt));
+    eas_builder *b = start(name);
+    eas_value x = eas_param_buffer(b, "x", dt), y = eas_param_buffer(b, "y", dt);
+    eas_value t = eas_tid(b, 0, 64), tg = eas_alloc_tg(b, 64, dt), base = op2(b, "mul", eas_program_id(b, 0), num(b, 64));
+    eas_store(b, tg, t, eas_load(b, x, op2(b, "add", base, t), 0, 0), 0);
+    eas_barrier(b);
+    eas_store(b, y, op2(b, "add", base, t), eas_load(b, tg, op2(b, "sub", num(b, 63), t), 0, 0), 0);
+    return finish(b);
+}
+
+static eas_kernel *matrices(eas_dtype in, eas_dtype out)
+{
+    char name[64];
+    snprintf(name, sizeof name, "matrices_%s_%s", eas_dtype_name(in), eas_dtype_name(out));
+    eas_builder *b = start(name);
+    eas_value x = eas_param_buffer(b, "a", in), w = eas_param_buffer(b, "b", in), y = eas_param_buffer(b, "c", out);
+    eas_value sg = op2(b, "floordiv", eas_tid(b, 0, 64), num(b, 32)), acc = eas_mma_zero(b);
+    eas_value base = op2(b, "mul", op2(b, "add", op2(b, "mul", eas_program_id(b, 0), num(b, 2)), sg), num(b, 64));
+    acc = eas_mma(b, x, base, num(b, 8), w, base, num(b, 8), acc);
+    acc = eas_mma(b, w, base, num(b, 8), x, base, num(b, 8), acc);
+    eas_mma_store(b, y, base, num(b, 8), acc);
+    return finish(b);
+}
+
+/* ---- fragments ---- */
+
+static void test_msl_of_add(void **state)
+{
+    (void)state;
+    eas_kernel *k = add_kernel(EAS_F32);
+    char *s = text_of(k, "msl");
+    has(s, "#include <metal_stdlib>");
+    has(s, "kernel void add_kernel(");
+    has(s, "device const float* __restrict a [[buffer(0)]]");
+    has(s, "device const float* __restrict b [[buffer(1)]]");
+    has(s, "device float* __restrict c [[buffer(2)]]");
+    has(s, "constant uint& N [[buffer(3)]]");
+    has(s, "[[thread_position_in_grid]]");
+    has(s, "for (uint i = 0; i < 128u; ++i)");
+    has_like(s, "? a[#] : 0.0f;");
+    has_like(s, "if (#) c[#] = #;");
+    has_not(s, "BLOCK");
+    assert_int_equal(msl_syntax(s), 0);
+    eas_free(s);
+    s = text_of(k, "opencl");
+    has(s, "__kernel void add_kernel(");
+    has(s, "__global const float* restrict a");
+    has(s, "__global float* restrict c");
+    has(s, "uint N");
+    assert_int_equal(opencl_syntax(s), 0);
+    eas_free(s);
+    eas_kernel_release(k);
+}
+
+static void test_msl_of_half_buffers(void **state)
+{
+    (void)state;
+    eas_kernel *k = add_kernel(EAS_F16);
+    char *s = text_of(k, "msl");
+    has(s, "device const half* __restrict a");
+    has_like(s, "half # = (half)((float)# + (float)#);");
+    assert_int_equal(msl_syntax(s), 0);
+    eas_free(s);
+    s = text_of(k, "opencl");
+    has(s, "vload_half(");
+    has(s, "vstore_half_rte(");
+    has_not(s, "cl_khr_fp16");
+    assert_int_equal(opencl_syntax(s), 0);
+    eas_free(s);
+    eas_kernel_release(k);
+}
+
+static void test_thread_mode_returns_early(void **state)
+{
+    (void)state;
+    eas_kernel *k = thread_scale();
+    char *s = text_of(k, "msl");
+    has(s, "uint3 gid [[thread_position_in_grid]]");
+    has_not(s, "threadgroup_position_in_grid");
+    has_like(s, "bool # = (# < N) && (# < M);");
+    has_like(s, "if (!#) return;");
+    has(s, "constant float& alpha");
+    assert_int_equal(msl_syntax(s), 0);
+    eas_free(s);
+    eas_kernel_release(k);
+}
+
+static void test_threads_share_memory(void **state)
+{
+    (void)state;
+    eas_kernel *k = reverse_in_group(EAS_F32);
+    char *s = text_of(k, "msl");
+    has_like(s, "threadgroup float #[64];");
+    has(s, "threadgroup_barrier(mem_flags::mem_threadgroup);");
+    has(s, "[[thread_position_in_threadgroup]]");
+    assert_int_equal(msl_syntax(s), 0);
+    eas_free(s);
+    s = text_of(k, "opencl");
+    has_like(s, "__local float #[64];");
+    has(s, "barrier(CLK_LOCAL_MEM_FENCE);");
+    has(s, "reqd_work_group_size(64, 1, 1)");
+    assert_int_equal(opencl_syntax(s), 0);
+    eas_free(s);
+    eas_kernel_release(k);
+}
+
+static void test_four_neighbouring_columns_share_a_loop(void **state)
+{
+    (void)state;
+    eas_kernel *k = four_columns(EAS_F32, 0, 0);
+    char *s = text_of(k, "msl");
+    has(s, "packed_float4");
+    has(s, "& 3u)");
+    has(s, "for (uint k = 0; k < K; ++k)");
+    assert_int_equal(msl_syntax(s), 0);
+    eas_free(s);
+    eas_kernel_release(k);
+    k = four_columns(EAS_F16, 1, 1);
+    s = text_of(k, "msl");
+    has(s, "packed_half4");
+    has(s, "for (uint k = 0; k < 16u; ++k)");
+    has_not(s, "& 3u");
+    assert_int_equal(msl_syntax(s), 0);
+    eas_free(s);
+    s = text_of(k, "opencl");
+    has(s, "vload_half4(");
+    assert_int_equal(opencl_syntax(s), 0);
+    eas_free(s);
+    eas_kernel_release(k);
+}
+
+static void test_simdgroup_matrices(void **state)
+{
+    (void)state;
+    eas_kernel *k = matrices(EAS_F16, EAS_F32);
+    char *s = text_of(k, "msl");
+    has(s, "#include <metal_simdgroup_matrix>");
+    has(s, "simdgroup_half8x8");
+    has(s, "simdgroup_float8x8");
+    has(s, "simdgroup_load(");
+    has(s, "simdgroup_multiply_accumulate(");
+    has(s, "simdgroup_store(");
+    assert_int_equal(msl_syntax(s), 0);
+    eas_free(s);
+    s = text_of(k, "opencl");
+    assert_int_equal(opencl_syntax(s), 0);
+    eas_free(s);
+    eas_kernel_release(k);
+}
+
+static const char odd_names[] = "kernel half(buf<f32> kernel, buf<f32> in, u32 i, u32 v7, u32 pid, u32 pid_, u32 eas_x, u32 \xc3\xa4) {\n"
+                                "  %9 = program_id 0 : u32\n"
+                                "  %10 = arange 0 : u32[8]\n"
+                                "  %11 = add %9, %3 : u32\n"
+                                "  %12 = add %11, %4 : u32\n"
+                                "  %13 = add %12, %5 : u32\n"
+                                "  %14 = add %13, %6 : u32\n"
+                                "  %15 = add %14, %7 : u32\n"
+                                "  %16 = add %15, %8 : u32\n"
+                                "  %17 = broadcast %16 : u32[8]\n"
+                                "  %18 = add %17, %10 : u32[8]\n"
+                                "  %19 = load %2, %18 : f32[8]\n"
+                                "  store %1, %10, %19\n"
+                                "}\n";
+
+static void test_names_do_not_collide(void **state)
+{
+    (void)state;
+    char *s = text_of_ir(odd_names, "msl");
+    has(s, "kernel void half_(");
+    has(s, "float* __restrict kernel_ ");
+    assert_int_equal(msl_syntax(s), 0);
+    eas_free(s);
+    s = text_of_ir(odd_names, "opencl");
+    assert_int_equal(opencl_syntax(s), 0);
+    eas_free(s);
+}
+
+static void test_metal_has_no_double(void **state)
+{
+    (void)state;
+    static const char text[] = "file 1 \"user.py\"\n"
+                               "kernel twice(buf<f64> x) {\n"
+                               "  %2 = arange 0 : u32[8] @1:3\n"
+                               "  %3 = load %1, %2 : f64[8] @1:4\n"
+                               "  %4 = add %3, %3 : f64[8] @1:5\n"
+                               "  store %1, %2, %4 @1:6\n"
+                               "}\n";
+    eas_ir *ir;
+    char *out;
+    ok(eas_ir_parse(text, strlen(text), &ir));
+    assert_int_equal(eas_ir_emit(ir, "msl", &out), EAS_ERR_TYPE);
+    has(eas_error_message(), "user.py:4");
+    has(eas_error_message(), "Metal has no double");
+    ok(eas_ir_emit(ir, "opencl", &out));
+    has(out, "cl_khr_fp64");
+    assert_int_equal(opencl_syntax(out), 0);
+    eas_free(out);
+    eas_ir_release(ir);
+}
+
+static void test_same_text_every_time(void **state)
+{
+    (void)state;
+    eas_kernel *k = four_columns(EAS_F32, 0, 0), *l = four_columns(EAS_F32, 0, 0);
+    char *s = text_of(k, "msl"), *t = text_of(l, "msl");
+    assert_string_equal(s, t);
+    eas_free(s);
+    eas_free(t);
+    eas_kernel_release(k);
+    eas_kernel_release(l);
+}
+
+static void test_accesses_with_bounds(void **state)
+{
+    (void)state;
+    static const char text[] = "kernel checked(buf<f32> x, u32 N) {\n"
+                               "  %3 = program_id 0 : u32\n"
+                               "  %4 = arange 0 : u32[8]\n"
+                               "  %5 = broadcast %2 : u32[8]\n"
+                               "  %6 = lt %4, %5 : bool[8]\n"
+                               "  %7 = bounds %1, %4, %6 : bool[8]\n"
+                               "  %8 = const 0.0 : f32\n"
+                               "  %9 = broadcast %8 : f32[8]\n"
+                               "  %10 = load %1, %4, %7, %9 : f32[8]\n"
+                               "  store %1, %4, %10, %7\n"
+                               "}\n";
+    char *s = text_of_ir(text, "msl");
+    has(s, "device atomic_int* eas_fault [[buffer(2)]]");
+    has(s, "constant long* eas_count [[buffer(3)]]");
+    assert_int_equal(msl_syntax(s), 0);
+    eas_free(s);
+    s = text_of_ir(text, "opencl");
+    assert_int_equal(opencl_syntax(s), 0);
+    eas_free(s);
+}
+
+/* ---- every instruction on every dtype ---- */
+
+typedef struct row { const char *name; int nargs; const char *rule, *classes; } row;
+#define V (-1)
+static const row rows[] = {
+#define INSN(NAME, name, nargs, rule, classes, flags, si, ui, fl) {#name, nargs, #rule, #classes},
+#include "../../src/ir/insn.def"
+#undef INSN
+};
+#undef V
+
+typedef struct elementwise { char name[48]; eas_dtype in, out; int nargs, where; char *ir; } elementwise;
+static elementwise *cases;
+static int ncases;
+
+static int allows(const row *r, eas_dtype dt)
+{
+    char kind = eas_dtype_kind(dt);
+    return strstr(r->classes, kind == 'b' ? "IR_B" : kind == 'f' ? "IR_F" : "IR_I") != NULL;
+}
+
+static void add_case(const char *op, eas_dtype in, eas_dtype out, int nargs, int where)
+{
+    cases = realloc(cases, (size_t)(ncases + 1) * sizeof *cases);
+    elementwise *c = &cases[ncases++];
+    const char *x = eas_dtype_name(in), *y = eas_dtype_name(out);
+    *c = (elementwise){.in = in, .out = out, .nargs = nargs, .where = where};
+    snprintf(c->name, sizeof c->name, "x_%s_%s_%s", op, x, y);
+    char operands[64];
+    snprintf(operands, sizeof operands, where ? "%%14, %%12, %%13" : nargs == 1 ? "%%12" : nargs == 2 ? "%%12, %%13" : "%%12, %%13, %%14");
+    c->ir = malloc(1024);
+    snprintf(c->ir, 1024,
+             "kernel %s(buf<%s> a, buf<%s> b, buf<%s> c, buf<%s> o) {\n"
+             "  %%5 = program_id 0 : u32\n"
+             "  %%6 = const 64 : u32\n"
+             "  %%7 = mul %%5, %%6 : u32\n"
+             "  %%8 = broadcast %%7 : u32[64]\n"
+             "  %%9 = arange 0 : u32[64]\n"
+             "  %%10 = add %%8, %%9 : u32[64]\n"
+             "  %%11 = reshape %%10 : u32[64]\n"
+             "  %%12 = load %%1, %%11 : %s[64]\n"
+             "  %%13 = load %%2, %%11 : %s[64]\n"
+             "  %%14 = load %%3, %%11 : %s[64]\n"
+             "  %%15 = %s %s : %s[64]\n"
+             "  store %%4, %%11, %%15\n"
+             "}\n",
+             c->name, x, x, where ? "bool" : x, y, x, x, where ? "bool" : x, op, operands, y);
+}
+
+static void make_cases(void)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int dt = 0; dt < EAS_NDTYPES; dt++) {
+            const row *r = &rows[i];
+            if (!allows(r, (eas_dtype)dt))
+                continue;
+            if (!strcmp(r->rule, "SAME"))
+                add_case(r->name, (eas_dtype)dt, (eas_dtype)dt, r->nargs, 0);
+            else if (!strcmp(r->rule, "CMP"))
+                add_case(r->name, (eas_dtype)dt, EAS_BOOL, r->nargs, 0);
+            else if (!strcmp(r->rule, "WHERE"))
+                add_case(r->name, (eas_dtype)dt, (eas_dtype)dt, 3, 1);
+            else if (!strcmp(r->rule, "CAST"))
+                for (int to = 0; to < EAS_NDTYPES; to++)
+                    if (!strcmp(r->name, "cast") || (to != EAS_BOOL && eas_dtype_size((eas_dtype)to) == eas_dtype_size((eas_dtype)dt)))
+                        add_case(r->name, (eas_dtype)dt, (eas_dtype)to, 1, 0);
+        }
+}
+
+static int has_double(const elementwise *c) { return c->in == EAS_F64 || c->out == EAS_F64; }
+
+enum { LANES = 1024 };
+
+static uint64_t seed = 1;
+static uint64_t random_bits(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return seed >> 20 ^ seed << 30;
+}
+
+/* Element i of operand `which`, in its dtype, to p: pairs of special values first, then random bits. */
+static void put_value(eas_dtype dt, int which, int i, void *p)
+{
+    static const uint64_t ints[] = {0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 100, 127, 128, 255, 256, 32767, 32768, 65535, 2147483647u, 2147483648u,
+                                    (uint64_t)-1, (uint64_t)-2, (uint64_t)-3, (uint64_t)-7, (uint64_t)-128, (uint64_t)-129, INT64_MAX, (uint64_t)INT64_MIN, UINT32_MAX};
+    static const float floats[] = {0.0f, -0.0f, 1.0f, -1.0f, 0.5f, 1.5f, 2.5f, -2.5f, 3.75f, -0.5f, 1e-3f, 65504.0f, 65520.0f, 127.5f, -128.9f, 255.9f,
+                                   256.0f, 32767.5f, 2147483648.0f, -2147483648.0f, 4294967296.0f, 9.3e18f, -9.3e18f, 1.9e19f, 1e30f, 3.4028235e38f,
+                                   1e-40f, 1.1754944e-38f, INFINITY, -INFINITY, NAN, 3.0f};
+    static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xbc00, 0x3800, 0x3e00, 0x4100, 0xc100, 0x0001, 0x03ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00,
+                                      0x3f80, 0xbf80, 0x4020, 0xc020, 0x42ff, 0x4300, 0x437f, 0x477f, 0x4f00, 0x5f00, 0xdf00, 0x5f80, 0x7f7f, 0x7f80, 0x0080, 0x1400};
+    int s = which == 0 ? i % 32 : which == 1 ? i / 32 % 32 : (i * 7 + 5) % 32;
+    uint64_t bits = ints[s];
+    float f = floats[s];
+    size_t size = eas_dtype_size(dt);
+    if (dt == EAS_F32)
+        memcpy(&bits, &f, 4);
+    else if (dt == EAS_F16 || dt == EAS_BF16)
+        bits = halves[s];
+    if (i >= LANES / 4 * 3)
+        bits = random_bits();
+    if (dt == EAS_BOOL)
+        bits &= 1;
+    memcpy(p, &bits, size);
+}
+
+static int is_nan_at(eas_dtype dt, const void *p)
+{
+    uint64_t u = 0;
+    memcpy(&u, p, eas_dtype_size(dt));
+    switch (dt) {
+    case EAS_F16: return (u & 0x7fff) > 0x7c00;
+    case EAS_BF16: return (u & 0x7fff) > 0x7f80;
+    case EAS_F32: return (u & 0x7fffffff) > 0x7f800000;
+    case EAS_F64: return (u & INT64_MAX) > 0x7ff0000000000000;
+    default: return 0;
+    }
+}
+
+static void same_values(const char *what, eas_dtype dt, const void *want, const void *got, int64_t n)
+{
+    size_t size = eas_dtype_size(dt);
+    for (int64_t i = 0; i < n; i++) {
+        const char *w = (const char *)want + (size_t)i * size, *g = (const char *)got + (size_t)i * size;
+        if (!memcmp(w, g, size) || (is_nan_at(dt, w) && is_nan_at(dt, g)))
+            continue;
+        uint64_t x = 0, y = 0;
+        memcpy(&x, w, size);
+        memcpy(&y, g, size);
+        fail_msg("%s: element %lld is %llx, the reference says %llx", what, (long long)i, (unsigned long long)y, (unsigned long long)x);
+    }
+}
+
+static msl_batch *batch;
+
+static void check_case(const elementwise *c)
+{
+    static char in[3][LANES * 8], want[LANES * 8], got[LANES * 8];
+    eas_dtype dt[3] = {c->in, c->in, c->where ? EAS_BOOL : c->in};
+    eas_arg args[4];
+    void *ptr[4] = {in[0], in[1], in[2], got};
+    eas_ir *ir;
+    eas_kernel *k;
+    eas_device *ref;
+    for (int w = 0; w < 3; w++)
+        for (int i = 0; i < LANES; i++)
+            put_value(dt[w], w, i, in[w] + (size_t)i * eas_dtype_size(dt[w]));
+    for (int a = 0; a < 4; a++)
+        args[a] = (eas_arg){.v.data = a < 3 ? in[a] : want, .count = LANES, .dtype = (uint8_t)(a < 3 ? dt[a] : c->out), .is_buffer = 1};
+    eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {LANES / 64, 1, 1}};
+    ok(eas_device_get("ref", &ref));
+    ok(eas_ir_parse(c->ir, strlen(c->ir), &ir));
+    ok(eas_kernel_new(ir, &k));
+    ok(eas_kernel_launch(k, ref, args, 4, &opts));
+    assert_int_equal(msl_batch_run(batch, c->name, ptr, opts.grid, 1), 0);
+    same_values(c->name, c->out, want, got, LANES);
+    eas_kernel_release(k);
+    eas_ir_release(ir);
+}
+
+static void test_every_instruction_runs_as_msl(void **state)
+{
+    (void)state;
+    batch = msl_batch_new();
+    for (int i = 0; i < ncases; i++)
+        if (!has_double(&cases[i])) {
+            char *s = text_of_ir(cases[i].ir, "msl");
+            msl_batch_add(batch, s);
+            eas_free(s);
+        }
+    assert_int_equal(msl_batch_compile(batch), 0);
+    for (int i = 0; i < ncases; i++)
+        if (!has_double(&cases[i]))
+            check_case(&cases[i]);
+    msl_batch_free(batch);
+}
+
+/* All in one file: helper functions of the kernels get a prefix each. */
+static void test_every_instruction_compiles_as_opencl(void **state)
+{
+    (void)state;
+    static const char *const helpers[] = {"eas_f16_bits",    "eas_f16_value",   "eas_round_f16", "eas_bf16_bits", "eas_bf16_value",
+                                          "eas_round_bf16",  "eas_f64_to_f16", "eas_f64_to_bf16", "eas_odd_u64",   "eas_odd_i64"};
+    size_t cap = (size_t)ncases * 4096 + 1, n = 0;
+    char *all = malloc(cap);
+    for (int i = 0; i < ncases; i++) {
+        char *s = text_of_ir(cases[i].ir, "opencl");
+        for (size_t h = 0; h < sizeof helpers / sizeof *helpers; h++)
+            n += (size_t)snprintf(all + n, cap - n, "#undef %s\n#define %s h%d_%s\n", helpers[h], helpers[h], i, helpers[h]);
+        n += (size_t)snprintf(all + n, cap - n, "%s\n", s);
+        assert_true(n < cap);
+        eas_free(s);
+    }
+    assert_int_equal(opencl_syntax(all), 0);
+    free(all);
+}
+
+/* ---- whole kernels ---- */
+
+enum { MAX_ARGS = 6, ELEMENTS = 4096 };
+typedef struct whole {
+    eas_kernel *k;
+    int64_t grid[3];
+    int64_t scalar[MAX_ARGS]; /* integers; a float scalar is given in thousandths */
+} whole;
+
+static void check_whole(const whole *w)
+{
+    eas_ir *ir = eas_kernel_ir(w->k);
+    eas_ir_info info = eas_kernel_info(w->k);
+    int n = eas_ir_nparams(ir);
+    eas_arg args[MAX_ARGS];
+    void *ptr[MAX_ARGS], *want[MAX_ARGS];
+    int64_t scalars[MAX_ARGS];
+    float floats[MAX_ARGS];
+    eas_device *ref;
+    for (int i = 0; i < n; i++) {
+        eas_param p = eas_ir_param(ir, i);
+        size_t size = eas_dtype_size(p.dtype);
+        args[i] = (eas_arg){.dtype = (uint8_t)p.dtype, .is_buffer = p.is_buffer, .count = ELEMENTS};
+        if (!p.is_buffer) {
+            scalars[i] = w->scalar[i];
+            floats[i] = (float)w->scalar[i] / 1000;
+            if (eas_dtype_kind(p.dtype) == 'f')
+                args[i].v.f = (double)floats[i];
+            else
+                args[i].v.i = w->scalar[i];
+            ptr[i] = eas_dtype_kind(p.dtype) == 'f' ? (void *)&floats[i] : (void *)&scalars[i];
+            continue;
+        }
+        want[i] = malloc(ELEMENTS * size);
+        ptr[i] = malloc(ELEMENTS * size);
+        for (int e = 0; e < ELEMENTS; e++) {
+            uint64_t bits = random_bits() >> 3 & (p.dtype == EAS_BOOL ? 1 : 7);
+            float f = (float)(int)(random_bits() >> 7 & 63) / 8 - 4;
+            if (p.dtype == EAS_F32)
+                memcpy(&bits, &f, 4);
+            else if (p.dtype == EAS_F16)
+                bits = 0x3c00 + (random_bits() >> 9 & 0x83ff);
+            memcpy((char *)want[i] + (size_t)e * size, &bits, size);
+        }
+        memcpy(ptr[i], want[i], ELEMENTS * size);
+        args[i].v.data = want[i];
+    }
+    eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {w->grid[0], w->grid[1], w->grid[2]}};
+    ok(eas_device_get("ref", &ref));
+    ok(eas_kernel_launch(w->k, ref, args, n, &opts));
+    assert_int_equal(msl_batch_run(batch, eas_ir_name(ir), ptr, w->grid, info.mode == EAS_MODE_THREAD ? (int)info.block : 1), 0);
+    for (int i = 0; i < n; i++)
+        if (args[i].is_buffer) {
+            same_values(eas_ir_name(ir), (eas_dtype)args[i].dtype, want[i], ptr[i], ELEMENTS);
+            free(want[i]);
+            free(ptr[i]);
+        }
+}
+
+/* acc = sum over k of x[row, k] * (k odd ? 2 : 1), with a step of 3; and a while loop after it */
+static eas_kernel *loops(void)
+{
+    eas_builder *b = start("loops");
+    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32), n = eas_param_scalar(b, "N", EAS_I64, 1);
+    eas_value offs = eas_arange(b, 0, 32), zero = eas_const_typed(b, EAS_F32, 0, 0);
+    eas_value first = eas_load(b, x, offs, 0, 0);
+    eas_value init[2] = {first, zero}, iv, in[2], out[2], next[2], m, w[2], wi[2];
+    eas_loop_begin(b, num(b, 1), n, num(b, 3), 2, init, &iv, in);
+    eas_value v = eas_load(b, x, op2(b, "add", offs, iv), 0, 0);
+    eas_if_begin(b, op2(b, "eq", op2(b, "mod", iv, num(b, 2)), num(b, 0)));
+    eas_value t = op2(b, "add", v, v);
+    eas_if_else(b, 1, &t);
+    eas_value e = op2(b, "sub", v, eas_const_float(b, 0.5));
+    eas_if_end(b, 1, &e, &m);
+    next[0] = op2(b, "add", in[0], m);
+    next[1] = op2(b, "add", in[1], eas_const_float(b, 1.0));
+    eas_loop_end(b, 2, next, out);
+    wi[0] = out[0];
+    wi[1] = out[1];
+    eas_while_begin(b, 2, wi, w);
+    eas_while_do(b, op2(b, "gt", w[1], eas_const_float(b, 0.5)));
+    next[0] = op2(b, "mul", w[0], eas_const_float(b, 0.75));
+    next[1] = op2(b, "sub", w[1], eas_const_float(b, 2.0));
+    eas_while_end(b, 2, next, out);
+    eas_store(b, y, offs, out[0], 0);
+    eas_store(b, y, op2(b, "add", num(b, 64), eas_program_id(b, 0)), out[1], 0);
+    return finish(b);
+}
+
+/* two carried values that change places; blocks and scalars */
+static eas_kernel *swaps(void)
+{
+    eas_builder *b = start("swaps");
+    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32), n = eas_param_scalar(b, "N", EAS_I64, 1);
+    eas_value offs = eas_arange(b, 0, 16);
+    eas_value init[4] = {eas_load(b, x, offs, 0, 0), eas_load(b, x, op2(b, "add", offs, num(b, 16)), 0, 0), eas_load(b, x, num(b, 40), 0, 0),
+                         eas_load(b, x, num(b, 41), 0, 0)};
+    eas_value iv, in[4], out[4];
+    eas_loop_begin(b, num(b, 0), n, num(b, 1), 4, init, &iv, in);
+    eas_value next[4] = {in[1], in[0], in[3], op2(b, "add", in[2], eas_cast(b, iv, EAS_F32))};
+    eas_loop_end(b, 4, next, out);
+    eas_store(b, y, offs, out[0], 0);
+    eas_store(b, y, op2(b, "add", offs, num(b, 16)), out[1], 0);
+    eas_store(b, y, num(b, 40), out[2], 0);
+    eas_store(b, y, num(b, 41), out[3], 0);
+    return finish(b);
+}
+
+/* whole-block order: every lane must see what the others stored before */
+static eas_kernel *neighbours_in_place(void)
+{
+    eas_builder *b = start("neighbours");
+    eas_value x = eas_param_buffer(b, "x", EAS_F32), i = eas_arange(b, 0, 32);
+    eas_value right = op2(b, "mod", op2(b, "add", i, num(b, 1)), num(b, 32));
+    eas_value v = op2(b, "add", eas_load(b, x, i, 0, 0), eas_load(b, x, right, 0, 0));
+    eas_store(b, x, i, v, 0);
+    eas_value u = op2(b, "mul", eas_load(b, x, right, 0, 0), eas_const_float(b, 0.5));
+    eas_store(b, x, i, u, 0);
+    eas_store(b, x, op2(b, "floordiv", i, num(b, 2)), op2(b, "add", u, v), 0);
+    return finish(b);
+}
+
+/* y[r, c] = x[r, c] * w[c] + s[r] over a 2-d block, and its transpose through a reshape */
+static eas_kernel *two_dims(void)
+{
+    eas_builder *b = start("two_dims");
+    eas_value x = eas_param_buffer(b, "x", EAS_F32), w = eas_param_buffer(b, "w", EAS_F32), s = eas_param_buffer(b, "s", EAS_F32);
+    eas_value y = eas_param_buffer(b, "y", EAS_F32), n = eas_param_scalar(b, "N", EAS_I64, 1);
+    int64_t col[2] = {1, 16}, row[2] = {8, 1}, flat[1] = {128}, other[2] = {16, 8};
+    eas_value r = eas_arange(b, 0, 8), c = eas_arange(b, 0, 16);
+    eas_value r2 = eas_reshape(b, r, 2, row), c2 = eas_reshape(b, c, 2, col);
+    eas_value off = op2(b, "add", op2(b, "mul", r2, n), c2);
+    eas_value mask = op2(b, "lt", off, num(b, 100));
+    eas_value sw = eas_reshape(b, eas_load(b, w, c, 0, 0), 2, col), ss = eas_reshape(b, eas_load(b, s, r, 0, 0), 2, row);
+    eas_value v = op3(b, "fma", eas_load(b, x, off, mask, eas_const_float(b, 1.5)), sw, ss);
+    eas_store(b, y, off, v, mask);
+    eas_value f = eas_reshape(b, v, 1, flat);
+    eas_store(b, y, op2(b, "add", num(b, 1000), eas_arange(b, 0, 128)), f, 0);
+    eas_value g = eas_reshape(b, f, 2, other);
+    eas_value cr = eas_reshape(b, eas_arange(b, 0, 16), 2, (int64_t[]){16, 1}), cc = eas_reshape(b, eas_arange(b, 0, 8), 2, (int64_t[]){1, 8});
+    eas_store(b, y, op2(b, "add", num(b, 2000), op2(b, "add", op2(b, "mul", cc, num(b, 16)), cr)), g, 0);
+    return finish(b);
+}
+
+static eas_kernel *block_dot(eas_dtype dt)
+{
+    char name[64];
+    snprintf(name, sizeof name, "block_dot_%s", eas_dtype_name(dt));
+    eas_builder *b = start(name);
+    eas_value x = eas_param_buffer(b, "x", dt), w = eas_param_buffer(b, "w", dt), y = eas_param_buffer(b, "y", EAS_F32);
+    eas_value K = eas_param_scalar(b, "K", EAS_I64, 1), pid = eas_program_id(b, 0), c = eas_arange(b, 0, 16);
+    eas_value d = eas_dot(b, x, op2(b, "mul", pid, K), num(b, 1), w, c, num(b, 16), K);
+    eas_store(b, y, op2(b, "add", op2(b, "mul", pid, num(b, 16)), c), d, 0);
+    return finish(b);
+}
+
+/* a tiled product with barriers in a loop */
+static eas_kernel *tiles(void)
+{
+    eas_builder *b = start("tiles");
+    eas_value x = eas_param_buffer(b, "x", EAS_F32), w = eas_param_buffer(b, "w", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32);
+    eas_value K = eas_param_scalar(b, "K", EAS_I64, 1), t = eas_tid(b, 0, 64);
+    eas_value tr = op2(b, "floordiv", t, num(b, 8)), tc = op2(b, "mod", t, num(b, 8));
+    eas_value ta = eas_alloc_tg(b, 64, EAS_F32), tb = eas_alloc_tg(b, 64, EAS_F32);
+    eas_value zero = eas_const_typed(b, EAS_F32, 0, 0), iv, acc, next, out;
+    eas_loop_begin(b, num(b, 0), K, num(b, 8), 1, &zero, &iv, &acc);
+    eas_store(b, ta, t, eas_load(b, x, op2(b, "add", op2(b, "mul", tr, K), op2(b, "add", iv, tc)), 0, 0), 0);
+    eas_store(b, tb, t, eas_load(b, w, op2(b, "add", op2(b, "mul", op2(b, "add", iv, tr), num(b, 8)), tc), 0, 0), 0);
+    eas_barrier(b);
+    next = op2(b, "add", acc, eas_dot(b, ta, op2(b, "mul", tr, num(b, 8)), num(b, 1), tb, tc, num(b, 8), num(b, 8)));
+    eas_barrier(b);
+    eas_loop_end(b, 1, &next, &out);
+    eas_store(b, y, t, out, 0);
+    return finish(b);
+}
+
+static eas_kernel *identities(void)
+{
+    eas_builder *b = start("identities");
+    eas_value y = eas_param_buffer(b, "y", EAS_I32), t = eas_tid(b, 0, 64);
+    eas_value at = op2(b, "mul", op2(b, "add", op2(b, "mul", op2(b, "add", op2(b, "mul", eas_program_id(b, 1), num(b, 2)), eas_program_id(b, 0)), num(b, 64)), t), num(b, 8));
+    eas_value v[] = {eas_lane_id(b), eas_sg_id(b), eas_local_id(b, 0), eas_num_programs(b, 0), eas_num_programs(b, 1), eas_program_id(b, 1)};
+    for (int i = 0; i < 6; i++)
+        eas_store(b, y, op2(b, "add", at, num(b, i)), eas_cast(b, v[i], EAS_I32), 0);
+    return finish(b);
+}
+
+static void test_who_am_i(void **state)
+{
+    (void)state;
+    eas_kernel *k = identities();
+    char *s = text_of(k, "msl");
+    has(s, "[[threadgroup_position_in_grid]]");
+    has(s, "[[thread_position_in_threadgroup]]");
+    has(s, "[[threadgroups_per_grid]]");
+    has(s, "[[thread_index_in_simdgroup]]");
+    has(s, "[[simdgroup_index_in_threadgroup]]");
+    eas_free(s);
+    eas_kernel_release(k);
+}
+
+static void test_whole_kernels_run_as_msl(void **state)
+{
+    (void)state;
+    whole all[] = {
+        {add_kernel(EAS_F32), {4, 1, 1}, {0, 0, 0, 500}},
+        {add_kernel(EAS_F16), {4, 1, 1}, {0, 0, 0, 500}},
+        {thread_scale(), {3, 1, 1}, {0, 0, 150, 170, 1500}},
+        {four_columns(EAS_F32, 0, 0), {4, 1, 1}, {0, 0, 0, 32, 10}},
+        {four_columns(EAS_F16, 0, 0), {4, 1, 1}, {0, 0, 0, 33, 10}},
+        {four_columns(EAS_F32, 1, 0), {4, 1, 1}, {0, 0, 0, 10}},
+        {reverse_in_group(EAS_F32), {2, 1, 1}, {0}},
+        {reverse_in_group(EAS_F16), {2, 1, 1}, {0}},
+        {reverse_in_group(EAS_BOOL), {2, 1, 1}, {0}},
+        {matrices(EAS_F32, EAS_F32), {2, 1, 1}, {0}},
+        {matrices(EAS_F16, EAS_F32), {2, 1, 1}, {0}},
+        {matrices(EAS_F32, EAS_F16), {2, 1, 1}, {0}},
+        {loops(), {2, 1, 1}, {0, 0, 20}},
+        {swaps(), {1, 1, 1}, {0, 0, 5}},
+        {neighbours_in_place(), {1, 1, 1}, {0}},
+        {two_dims(), {1, 1, 1}, {0, 0, 0, 0, 20}},
+        {block_dot(EAS_F32), {4, 1, 1}, {0, 0, 0, 9}},
+        {block_dot(EAS_F16), {4, 1, 1}, {0, 0, 0, 9}},
+        {block_dot(EAS_BF16), {4, 1, 1}, {0, 0, 0, 9}},
+        {tiles(), {1, 1, 1}, {0, 0, 0, 24}},
+        {identities(), {2, 2, 1}, {0}},
+    };
+    int n = (int)(sizeof all / sizeof *all), seen_f16 = 0;
+    batch = msl_batch_new();
+    for (int i = 0; i < n; i++) {
+        char *s = text_of(all[i].k, "msl"), *c = text_of(all[i].k, "opencl");
+        /* the two add kernels share a name: the second goes through the compiler only */
+        int twin = !strcmp(eas_ir_name(eas_kernel_ir(all[i].k)), "add_kernel") && seen_f16++;
+        assert_int_equal(msl_syntax(s), 0);
+        assert_int_equal(opencl_syntax(c), 0);
+        if (!twin)
+            msl_batch_add(batch, s);
+        else
+            all[i].grid[0] = 0;
+        eas_free(s);
+        eas_free(c);
+    }
+    assert_int_equal(msl_batch_compile(batch), 0);
+    for (int i = 0; i < n; i++) {
+        if (all[i].grid[0])
+            check_whole(&all[i]);
+        eas_kernel_release(all[i].k);
+    }
+    msl_batch_free(batch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_msl_of_add),
+        cmocka_unit_test(test_msl_of_half_buffers),
+        cmocka_unit_test(test_thread_mode_returns_early),
+        cmocka_unit_test(test_threads_share_memory),
+        cmocka_unit_test(test_four_neighbouring_columns_share_a_loop),
+        cmocka_unit_test(test_simdgroup_matrices),
+        cmocka_unit_test(test_who_am_i),
+        cmocka_unit_test(test_names_do_not_collide),
+        cmocka_unit_test(test_metal_has_no_double),
+        cmocka_unit_test(test_same_text_every_time),
+        cmocka_unit_test(test_accesses_with_bounds),
+        cmocka_unit_test(test_every_instruction_compiles_as_opencl),
+        cmocka_unit_test(test_every_instruction_runs_as_msl),
+        cmocka_unit_test(test_whole_kernels_run_as_msl),
+    };
+    make_cases();
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    for (int i = 0; i < ncases; i++)
+        free(cases[i].ir);
+    free(cases);
+    return rc;
+}
