@@ -601,14 +601,15 @@ static void start_carried(ct *g, uint32_t first, const uint32_t *init, int n)
     }
 }
 
-/* How often a loop runs whose step is not 1, without overflow at the ends of the dtype. */
+/* A loop whose step is not 1 counts its trips, so that it does not overflow at the ends of the dtype. */
 static void open_counted(ct *g, const char *iv, const uint32_t *a, eas_dtype dt)
 {
     bool wide = dtype_bits(dt) == 64;
     const char *U = g->d->type[wide ? EAS_U64 : EAS_U32], *T = g->d->type[dt], *one = wide ? "1ul" : "1u", *zero = wide ? "0ul" : "0u";
     const char *lo = ct_ref(g, a[0], NULL), *hi = ct_ref(g, a[1], NULL), *step = ct_ref(g, a[2], NULL);
-    const char *up = ct_fmt(g, "(%s < %s ? ((%s)%s - (%s)%s - %s) / (%s)%s + %s : %s)", lo, hi, U, hi, U, lo, one, U, step, one, zero);
-    const char *down = ct_fmt(g, "(%s > %s ? ((%s)%s - (%s)%s - %s) / (%s - (%s)%s) + %s : %s)", lo, hi, U, lo, U, hi, one, zero, U, step, one, zero);
+    const char *ulo = ct_unsigned(g, a[0]), *uhi = ct_unsigned(g, a[1]), *ustep = ct_unsigned(g, a[2]);
+    const char *up = ct_fmt(g, "(%s < %s ? (%s - %s - %s) / %s + %s : %s)", lo, hi, uhi, ulo, one, ustep, one, zero);
+    const char *down = ct_fmt(g, "(%s > %s ? (%s - %s - %s) / (%s - %s) + %s : %s)", lo, hi, ulo, uhi, one, zero, ustep, one, zero);
     int64_t c;
     const char *trips;
     if (ir_const_of(g->ir, a[2], &c))
@@ -618,7 +619,8 @@ static void open_counted(ct *g, const char *iv, const uint32_t *a, eas_dtype dt)
     else
         trips = ct_fmt(g, "%s > 0 ? %s : %s", step, up, zero);
     ct_line(g, "%s %s_trips = %s;", U, iv, trips);
-    ct_line(g, "for (%s %s = %s; %s_trips != 0; --%s_trips, %s = (%s)((%s)%s + (%s)%s)) {", T, iv, lo, iv, iv, iv, T, U, iv, U, step);
+    const char *next = dt == EAS_U32 || dt == EAS_U64 ? ct_fmt(g, "%s + %s", iv, step) : ct_fmt(g, "(%s)((%s)%s + %s)", T, U, iv, ustep);
+    ct_line(g, "for (%s %s = %s; %s_trips != 0; --%s_trips, %s = %s) {", T, iv, lo, iv, iv, iv, next);
 }
 
 static void print_loop(ct *g, const ir_insn *in)
