@@ -96,7 +96,7 @@ static ir_range shift(uint16_t op, eas_dtype dt, ir_range a, ir_range b)
         return op == IR_SHR && a.lo >= 0 ? (ir_range){0, a.hi} : whole(dt);
     if (op == IR_SHR)
         return is_unknown(a) && dt == EAS_U64 ? whole(dt) : (ir_range){min64(a.lo >> b.lo, a.lo >> b.hi), max64(a.hi >> b.lo, a.hi >> b.hi)};
-    return corners(dt, (wide)a.lo << b.lo, (wide)a.lo << b.hi, (wide)a.hi << b.lo, (wide)a.hi << b.hi);
+    return corners(dt, a.lo * ((wide)1 << b.lo), a.lo * ((wide)1 << b.hi), a.hi * ((wide)1 << b.lo), a.hi * ((wide)1 << b.hi));
 }
 
 static const ir_range unsure = {0, 1};
@@ -235,7 +235,7 @@ static void range_params(const eas_ir *ir, const ir_env *env, ir_range *r)
 {
     for (int p = 0; p < ir->nparams; p++) {
         ir_type t = ir->vals[p + 1].type;
-        r[p + 1] = t.kind != IR_VAL ? whole(EAS_I64) : env->scalar && !dtype_is_float(t.dtype) ? meet(env->scalar[p], whole(t.dtype)) : whole(t.dtype);
+        r[p + 1] = t.kind != IR_VAL ? whole(EAS_I64) : env->scalar && !dtype_is_float(t.dtype) && !(t.dtype == EAS_U64 && env->scalar[p].lo < 0) ? meet(env->scalar[p], whole(t.dtype)) : whole(t.dtype);
     }
 }
 
