@@ -1,0 +1,1 @@
+"""Run one with `python -m examples.add`."""
