@@ -130,7 +130,7 @@ static eas_kernel *thread_scale(void)
     eas_value n = eas_param_scalar(b, "N", EAS_I64, 1), m = eas_param_scalar(b, "M", EAS_I64, 1);
     eas_value alpha = eas_param_scalar(b, "alpha", EAS_F64, 1);
     eas_value i = global_index(b, 64);
-    eas_value mask = op2(b, "and", op2(b, "lt", i, n), op2(b, "lt", i, m));
+    eas_value in_n = op2(b, "lt", i, n), in_m = op2(b, "lt", i, m), mask = op2(b, "and", in_n, in_m);
     eas_store(b, y, i, op2(b, "mul", eas_load(b, x, i, mask, 0), alpha), mask);
     return finish(b);
 }

@@ -1,0 +1,119 @@
+/* test_pool.c: the thread pool: every index once, from many threads at once, stopped half-way, and after fork. Runs under
+ * ThreadSanitizer too. */
+#include "../../src/base/base.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { N = 100000 };
+
+typedef struct job {
+    atomic_uchar hits[N];
+    atomic_int bad_worker;
+} job;
+
+static void count(void *ctx, int64_t first, int64_t last, int worker)
+{
+    job *j = ctx;
+    if (worker < 0 || worker >= pool_size())
+        atomic_fetch_add(&j->bad_worker, 1);
+    for (int64_t i = first; i < last; i++)
+        atomic_fetch_add(&j->hits[i], 1);
+}
+
+static int run_and_check(void)
+{
+    job *j = calloc(1, sizeof *j);
+    int bad = !pool_run(N, 100, count, j, NULL, NULL);
+    for (int i = 0; i < N; i++)
+        bad += atomic_load(&j->hits[i]) != 1;
+    bad += atomic_load(&j->bad_worker);
+    free(j);
+    return bad;
+}
+
+static void test_every_index_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(run_and_check(), 0);
+}
+
+static void test_nothing_to_do(void **state)
+{
+    (void)state;
+    job *j = calloc(1, sizeof *j);
+    assert_true(pool_run(0, 1, count, j, NULL, NULL));
+    assert_int_equal(atomic_load(&j->hits[0]), 0);
+    free(j);
+}
+
+static void *from_a_thread(void *p)
+{
+    *(int *)p = run_and_check();
+    return NULL;
+}
+
+static void test_many_callers(void **state)
+{
+    (void)state;
+    pthread_t id[8];
+    int bad[8];
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(pthread_create(&id[i], NULL, from_a_thread, &bad[i]), 0);
+    for (int i = 0; i < 8; i++) {
+        pthread_join(id[i], NULL);
+        assert_int_equal(bad[i], 0);
+    }
+}
+
+static void slow(void *ctx, int64_t first, int64_t last, int worker)
+{
+    (void)worker;
+    for (int64_t i = first; i < last; i++) {
+        usleep(1000);
+        atomic_fetch_add((atomic_int *)ctx, 1);
+    }
+}
+
+static int stop(void *ctx) { return atomic_fetch_add((atomic_int *)ctx, 1) >= 1; }
+
+static void test_can_be_stopped(void **state)
+{
+    (void)state;
+    atomic_int done = 0, asked = 0;
+    assert_false(pool_run(20000, 1, slow, &done, stop, &asked));
+    assert_true(atomic_load(&done) < 20000);
+    assert_int_equal(run_and_check(), 0);
+}
+
+static void test_works_after_fork(void **state)
+{
+    (void)state;
+    assert_int_equal(run_and_check(), 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (!pid)
+        _exit(run_and_check() ? 1 : 0);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(run_and_check(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_index_once), cmocka_unit_test(test_nothing_to_do),    cmocka_unit_test(test_many_callers),
+        cmocka_unit_test(test_can_be_stopped),   cmocka_unit_test(test_works_after_fork),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
