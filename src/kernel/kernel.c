@@ -43,6 +43,19 @@ static bool uses_matrices(const eas_ir *ir)
     return false;
 }
 
+static bool describe_params(eas_kernel *k)
+{
+    const eas_ir *ir = k->ir;
+    k->nparams = ir->nparams;
+    k->params = calloc((size_t)ir->nparams + 1, sizeof *k->params);
+    for (int i = 0; i < ir->nparams && k->params; i++) {
+        ir_type t = ir->vals[i + 1].type;
+        k->params[i] = (kernel_param){.is_buffer = t.kind == IR_BUF, .dtype = t.dtype, .written = ir->params[i].write,
+                                      .log2_size = (uint8_t)__builtin_ctzll(eas_dtype_size(t.dtype)), .is_float = dtype_is_float(t.dtype)};
+    }
+    return k->params != NULL;
+}
+
 eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
 {
     *out = NULL;
@@ -54,7 +67,10 @@ eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
     if (!k)
         return base_fail_oom(sizeof *k);
     st = ir_simplify(ir, &k->ir);
+    if (!st && !describe_params(k))
+        st = base_fail_oom((size_t)ir->nparams);
     if (st) {
+        eas_ir_release(k->ir);
         free(k);
         return st;
     }
@@ -89,6 +105,7 @@ void eas_kernel_release(eas_kernel *k)
                 eas_device_at(d)->drop(eas_device_at(d), k->code[d][f]);
     for (int i = 0; i < MEMOS; i++)
         free(k->memo[i].key);
+    free(k->params);
     eas_ir_release(k->ir);
     eas_ir_release(k->checked);
     eas_ir_release(k->narrow);

@@ -17,6 +17,11 @@ typedef struct kernel_memo {
 } kernel_memo;
 enum { MEMOS = 16 };
 
+/* A parameter as a launch looks at it. */
+typedef struct kernel_param {
+    uint8_t is_buffer, dtype, written, log2_size, is_float;
+} kernel_param;
+
 struct eas_kernel {
     uint32_t magic;
     int refs;
@@ -26,6 +31,7 @@ struct eas_kernel {
     ir_narrow need;
     bool tried_narrow;
     eas_ir_info info;
+    kernel_param *params; int nparams;
     int size_n, size_h, size_w, size_d; /* parameters called N, H, W, D, or -1 */
     bool has_mma;        /* accesses that cannot be guarded one by one */
     pthread_mutex_t lock; /* guards the making of forms and code */

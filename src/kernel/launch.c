@@ -27,38 +27,45 @@ static eas_status bad_arg(const eas_kernel *k, int i, const char *fmt, ...)
     return base_fail(EAS_ERR_TYPE, "kernel %s, argument \"%s\": %s", k->ir->name, k->ir->params[i].name, text);
 }
 
+static eas_status refuse_buffer(const eas_kernel *k, int i, const eas_arg *a)
+{
+    const kernel_param *q = &k->params[i];
+    if (!a->is_buffer)
+        return bad_arg(k, i, "expected a buffer of %s, got a scalar", eas_dtype_name(q->dtype));
+    if (a->dtype != q->dtype)
+        return bad_arg(k, i, "expected a buffer of %s, got %s", eas_dtype_name(q->dtype), eas_dtype_name(a->dtype));
+    if (a->flags & EAS_ARG_READONLY && q->written)
+        return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": the kernel writes to it and it is read-only", k->ir->name, k->ir->params[i].name);
+    return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": no memory behind it", k->ir->name, k->ir->params[i].name);
+}
+
 static eas_status pack_buffer(const eas_kernel *k, int i, const eas_arg *a, packed *p)
 {
-    ir_type t = k->ir->vals[i + 1].type;
-    if (!a->is_buffer)
-        return bad_arg(k, i, "expected a buffer of %s, got a scalar", eas_dtype_name(t.dtype));
-    if (a->dtype != t.dtype)
-        return bad_arg(k, i, "expected a buffer of %s, got %s", eas_dtype_name(t.dtype), eas_dtype_name(a->dtype));
-    if (k->ir->params[i].write && (a->flags & EAS_ARG_READONLY))
-        return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": the kernel writes to it and it is read-only", k->ir->name, k->ir->params[i].name);
-    if (a->count < 0 || (a->count && !a->v.data))
-        return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": no memory behind it", k->ir->name, k->ir->params[i].name);
+    const kernel_param *q = &k->params[i];
+    bool readonly = a->flags & EAS_ARG_READONLY;
+    if (!a->is_buffer || a->dtype != q->dtype || (readonly && q->written) || a->count < 0 || (a->count && !a->v.data))
+        return refuse_buffer(k, i, a);
     p->slot[i] = (uint64_t)(uintptr_t)a->v.data;
     p->count[i] = p->key[3 + i] = a->count;
-    p->bytes += (uint64_t)a->count * eas_dtype_size(t.dtype);
+    p->bytes += (uint64_t)a->count << q->log2_size;
     return EAS_OK;
 }
 
 /* A scalar arrives in the IR's dtype; a float may have become narrower there than the caller's. */
 static eas_status pack_scalar(const eas_kernel *k, int i, const eas_arg *a, packed *p)
 {
-    eas_dtype want = k->ir->vals[i + 1].type.dtype, got = a->dtype;
+    const kernel_param *q = &k->params[i];
     if (a->is_buffer)
-        return bad_arg(k, i, "expected a scalar (%s), got a buffer of %s", eas_dtype_name(want), eas_dtype_name(got));
+        return bad_arg(k, i, "expected a scalar (%s), got a buffer of %s", eas_dtype_name(q->dtype), eas_dtype_name(a->dtype));
     p->count[i] = 0;
-    if (dtype_is_float(want)) {
-        double d = dtype_is_float(got) ? a->v.f : (double)a->v.i;
-        p->slot[i] = (uint64_t)ir_bits_from_double(want, d);
+    if (q->is_float) {
+        double d = dtype_is_float(a->dtype) ? a->v.f : (double)a->v.i;
+        p->slot[i] = (uint64_t)ir_bits_from_double(q->dtype, d);
         p->key[3 + i] = 0;
         return EAS_OK;
     }
-    if (dtype_is_float(got) || got != want)
-        return bad_arg(k, i, "expected %s, got %s", eas_dtype_name(want), eas_dtype_name(got));
+    if (a->dtype != q->dtype)
+        return bad_arg(k, i, "expected %s, got %s", eas_dtype_name(q->dtype), eas_dtype_name(a->dtype));
     p->slot[i] = (uint64_t)a->v.i;
     p->key[3 + i] = a->v.i;
     return EAS_OK;
@@ -66,11 +73,11 @@ static eas_status pack_scalar(const eas_kernel *k, int i, const eas_arg *a, pack
 
 static eas_status pack(const eas_kernel *k, const eas_arg *args, int nargs, packed *p)
 {
-    if (nargs != k->ir->nparams)
-        return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->ir->nparams, nargs);
+    if (nargs != k->nparams)
+        return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->nparams, nargs);
     p->bytes = 0;
     for (int i = 0; i < nargs; i++) {
-        eas_status st = k->ir->vals[i + 1].type.kind == IR_BUF ? pack_buffer(k, i, &args[i], p) : pack_scalar(k, i, &args[i], p);
+        eas_status st = k->params[i].is_buffer ? pack_buffer(k, i, &args[i], p) : pack_scalar(k, i, &args[i], p);
         if (st)
             return st;
     }
@@ -101,7 +108,7 @@ static bool prove(eas_kernel *k, const packed *p)
     return ir_in_bounds(k->ir, &env, NULL);
 }
 
-static size_t key_bytes(const eas_kernel *k) { return (size_t)(3 + k->ir->nparams) * sizeof(int64_t); }
+static size_t key_bytes(const eas_kernel *k) { return (size_t)(3 + k->nparams) * sizeof(int64_t); }
 
 /* Another thread holding the table is no reason to wait: proving again is cheap enough. */
 static bool recall(eas_kernel *k, const packed *p, bool *in_bounds)
@@ -148,18 +155,15 @@ static bool stays_inside(eas_kernel *k, const packed *p)
 /* Do a written buffer and another one overlap? Exactly equal ones only matter to code that is sensitive to it. */
 static bool overlaps(const eas_kernel *k, const packed *p, bool sensitive)
 {
-    const eas_ir *ir = k->ir;
-    for (int i = 0; i < ir->nparams; i++) {
-        if (!ir->params[i].write || ir->vals[i + 1].type.kind != IR_BUF)
+    for (int i = 0; i < k->nparams; i++) {
+        const kernel_param *q = &k->params[i];
+        if (!q->written)
             continue;
-        size_t si = eas_dtype_size(ir->vals[i + 1].type.dtype);
-        uint64_t lo = p->slot[i], hi = lo + (uint64_t)p->count[i] * si;
-        for (int j = 0; j < ir->nparams; j++) {
-            if (j == i || ir->vals[j + 1].type.kind != IR_BUF)
-                continue;
-            size_t sj = eas_dtype_size(ir->vals[j + 1].type.dtype);
-            uint64_t lo2 = p->slot[j], hi2 = lo2 + (uint64_t)p->count[j] * sj;
-            if (lo < hi2 && lo2 < hi && (sensitive || lo != lo2 || si != sj))
+        uint64_t lo = p->slot[i], hi = lo + ((uint64_t)p->count[i] << q->log2_size);
+        for (int j = 0; j < k->nparams; j++) {
+            const kernel_param *o = &k->params[j];
+            uint64_t lo2 = p->slot[j], hi2 = lo2 + ((uint64_t)p->count[j] << o->log2_size);
+            if (o->is_buffer && j != i && lo < hi2 && lo2 < hi && (sensitive || lo != lo2 || o->log2_size != q->log2_size))
                 return true;
         }
     }

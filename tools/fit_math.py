@@ -1,0 +1,154 @@
+"""Fits the polynomials of src/ir/math.c. Run it to see where each table of coefficients comes from; needs mpmath.
+
+A function f is fitted on [lo, hi] as sum c_i x^i by a few exchange steps on the error weighted by w, in 60 digits, and then its
+coefficients are rounded to the working precision one after the other, highest first fixed last, refitting the rest.
+"""
+import sys
+
+import mpmath as mp
+
+mp.mp.dps = 60
+
+
+def round_to(x, bits):
+    """x with `bits` bits of mantissa."""
+    if x == 0:
+        return mp.mpf(0)
+    m, e = mp.frexp(x)
+    s = mp.mpf(2) ** bits
+    return mp.nint(m * s) / s * mp.mpf(2) ** e
+
+
+def solve(f, w, lo, hi, powers, nodes):
+    """Levelled error at the nodes: sum c_i x^i + (-1)^k E / w = f."""
+    n = len(powers)
+    A = mp.matrix(n + 1, n + 1)
+    b = mp.matrix(n + 1, 1)
+    for k, x in enumerate(nodes):
+        for i, p in enumerate(powers):
+            A[k, i] = x**p
+        A[k, n] = (-1) ** k / w(x)
+        b[k] = f(x)
+    s = mp.lu_solve(A, b)
+    return [s[i] for i in range(n)], abs(s[n])
+
+
+def remez(f, w, lo, hi, powers, steps=12, grid=4000):
+    n = len(powers) + 1
+    mid, half = (mp.mpf(lo) + hi) / 2, (mp.mpf(hi) - lo) / 2
+    nodes = [mid - half * mp.cos(mp.pi * (2 * k + 1) / (2 * n)) for k in range(n)]
+    xs = [mid - half * mp.cos(mp.pi * mp.mpf(k) / grid) for k in range(grid + 1)]
+    fw = [(f(x), w(x)) for x in xs]
+    best = None
+    for _ in range(steps):
+        c, level = solve(f, w, lo, hi, powers, nodes)
+        err = [(sum(ci * x**p for ci, p in zip(c, powers)) - fx) * wx for x, (fx, wx) in zip(xs, fw)]
+        worst = max(abs(e) for e in err)
+        if best is None or worst < best[1]:
+            best = (c, worst)
+        if worst < level * mp.mpf("1.001"):
+            break
+        ext = []  # the largest error of each run of one sign
+        for x, e in zip(xs, err):
+            if ext and (ext[-1][1] > 0) == (e > 0):
+                if abs(e) > abs(ext[-1][1]):
+                    ext[-1] = (x, e)
+            else:
+                ext.append((x, e))
+        while len(ext) > n:
+            ext.pop(0 if abs(ext[0][1]) < abs(ext[-1][1]) else -1)
+        if len(ext) < n:
+            break
+        nodes = [x for x, _ in ext]
+    return best
+
+
+def fit(name, f, lo, hi, powers, bits, w=lambda x: mp.mpf(1), fixed=None):
+    """Prints C coefficients, lowest power first, each rounded to bits; earlier ones are fixed while later ones adapt."""
+    powers = list(powers)
+    done = dict(fixed or {})
+    todo = [p for p in powers if p not in done]
+    g = lambda x: f(x) - sum(c * x**p for p, c in done.items())  # noqa: E731
+    worst = None
+    while todo:
+        c, worst = remez(g, w, lo, hi, todo)
+        p = todo.pop(0)
+        done[p] = round_to(c[0], bits)
+    print(f"/* {name}: error {mp.nstr(worst, 3)} = 2^{mp.nstr(mp.log(worst, 2), 4)} */")
+    digits = 10 if bits <= 24 else 18
+    print("{" + ", ".join(mp.nstr(done[p], digits, strip_zeros=False) for p in powers) + "},")
+    sys.stdout.flush()
+
+
+one = mp.mpf(1)
+ln2h = mp.log(2) / 2
+sq = mp.sqrt(2)
+
+
+def series(f, x, n):
+    return f(x)
+
+
+def exp_tail(x):  # (e^x - 1 - x) / x^2
+    return (mp.expm1(x) - x) / x**2 if abs(x) > mp.mpf(10) ** -20 else one / 2 + x / 6
+
+
+def exp2_tail(x):  # (2^x - 1) / x
+    return mp.expm1(x * mp.log(2)) / x if abs(x) > mp.mpf(10) ** -20 else mp.log(2)
+
+
+def log_tail(x):  # (log(1+x) - x + x^2/2) / x^3
+    return (mp.log1p(x) - x + x * x / 2) / x**3 if abs(x) > mp.mpf(10) ** -12 else one / 3 - x / 4
+
+
+def log_s(z):  # log((1+s)/(1-s)) = 2s + s*R(s^2), z = s^2: R(z)/z
+    s = mp.sqrt(z)
+    return (mp.log((1 + s) / (1 - s)) / s - 2) / z if z > mp.mpf(10) ** -12 else mp.mpf(2) / 3 + z * 2 / 5
+
+
+def sin_tail(z):  # (sin x - x) / x^3
+    x = mp.sqrt(z)
+    return (mp.sin(x) - x) / (x * z) if z > mp.mpf(10) ** -12 else -one / 6 + z / 120
+
+
+def cos_tail(z):  # (cos x - 1 + x^2/2) / x^4
+    x = mp.sqrt(z)
+    return (mp.cos(x) - 1 + z / 2) / z**2 if z > mp.mpf(10) ** -10 else one / 24 - z / 720
+
+
+def tan_tail(z):
+    x = mp.sqrt(z)
+    return (mp.tan(x) - x) / (x * z) if z > mp.mpf(10) ** -12 else one / 3 + z * 2 / 15
+
+
+def tanh_tail(z):
+    x = mp.sqrt(z)
+    return (mp.tanh(x) - x) / (x * z) if z > mp.mpf(10) ** -12 else -one / 3 + z * 2 / 15
+
+
+def erf_head(z):  # erf(x)/x
+    x = mp.sqrt(z)
+    return mp.erf(x) / x if z > mp.mpf(10) ** -20 else 2 / mp.sqrt(mp.pi)
+
+
+TASKS = {
+    "exp32": lambda: fit("exp32", exp_tail, -ln2h, ln2h, range(5), 24),
+    "exp64": lambda: fit("exp64", exp_tail, -ln2h, ln2h, range(11), 53),
+    "exp2_32": lambda: fit("exp2_32", exp2_tail, -one / 2, one / 2, range(7), 24),
+    "exp2_64": lambda: fit("exp2_64", exp2_tail, -one / 2, one / 2, range(13), 53),
+    "log32": lambda: fit("log32", log_tail, sq / 2 - 1, sq - 1, range(9), 24),
+    "log64": lambda: fit("log64", log_s, mp.mpf(0), ((sq - 1) / (sq + 1)) ** 2, range(8), 53),
+    "sin32": lambda: fit("sin32", sin_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(4), 24),
+    "cos32": lambda: fit("cos32", cos_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(4), 24),
+    "sin64": lambda: fit("sin64", sin_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(8), 53),
+    "cos64": lambda: fit("cos64", cos_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(8), 53),
+    "tan32": lambda: fit("tan32", tan_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(7), 24),
+    "tanh32": lambda: fit("tanh32", tanh_tail, mp.mpf(0), one, range(8), 24),
+    "tanh64": lambda: fit("tanh64", tanh_tail, mp.mpf(0), mp.mpf("0.36"), range(12), 53),
+    "erf32": lambda: fit("erf32", erf_head, mp.mpf(0), one, range(7), 24),
+    "erf64": lambda: fit("erf64", erf_head, mp.mpf(0), one, range(14), 53),
+}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or TASKS:
+        TASKS[name]()
