@@ -1,0 +1,112 @@
+# The front door. Each command sets up what it needs first (tools/setup.sh), says what it installs, and is quick the second time.
+#
+#   make         build the C library into build/
+#   make run     build, install into .venv, run the quick start, show the MSL and the devices
+#   make test    everything: C tests, sanitizers, a short fuzz run, pytest
+#   make check   clang-format and ruff
+#   make format  rewrites the sources as `make check` wants them
+#   make bench   numbers, against peers
+#   make soak    the fuzzer for SOAK seconds
+#   make clean
+PY := .venv/bin/python
+MESON := $(PY) -m mesonbuild.mesonmain
+NINJA := .venv/bin/ninja
+CLANG ?= clang-19
+FORMAT ?= clang-format-19
+FUZZ ?= 20
+SOAK ?= 600
+SUMMARY := build/summary
+C_FILES = $(shell git ls-files '*.c' '*.h')
+SOURCES = $(shell git ls-files -co --exclude-standard src include python pyproject.toml meson.build meson_options.txt tools/build_id.py)
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: all run test check format bench soak clean setup-run setup-test setup-check setup-bench setup-soak ctest asan tsan fuzz pytest
+
+all: setup-run build/release/build.ninja
+	@$(NINJA) -C build/release --quiet
+
+setup-%:
+	@sh tools/setup.sh $*
+
+# ---- builds ----
+
+OPTIONS := -Dpython=disabled
+
+build/release/build.ninja: | .venv
+	@$(MESON) setup build/release $(OPTIONS) >build/release.log 2>&1 || { cat build/release.log; exit 1; }
+build/asan/build.ninja: | .venv
+	@CC=$(CLANG) $(MESON) setup build/asan $(OPTIONS) -Dllvm=disabled -Dfuzz=true --buildtype=debugoptimized -Db_ndebug=false \
+		-Db_sanitize=address,undefined -Db_lundef=false >build/asan.log 2>&1 || { cat build/asan.log; exit 1; }
+build/tsan/build.ninja: | .venv
+	@CC=$(CLANG) $(MESON) setup build/tsan $(OPTIONS) -Dllvm=disabled --buildtype=debugoptimized -Db_ndebug=false \
+		-Db_sanitize=thread -Db_lundef=false >build/tsan.log 2>&1 || { cat build/tsan.log; exit 1; }
+build/release/build.ninja build/asan/build.ninja build/tsan/build.ninja: | build
+build:
+	@mkdir -p build
+
+# The package goes into .venv when any of its sources is newer than the last time; the build folder makes that incremental.
+.venv/.installed: $(SOURCES)
+	@echo "building and installing the Python package"
+	@$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall -Cbuild-dir=build/python .
+	@touch $@
+
+# ---- commands ----
+
+run: setup-run
+	@$(MAKE) --no-print-directory .venv/.installed
+	@$(PY) -m examples.add
+	@echo "devices:"
+	@$(PY) tools/devices.py
+
+# Everything runs even if something fails; the plain count of the C tests comes last.
+test: setup-test
+	@mkdir -p build && rm -f $(SUMMARY)
+	@status=0; \
+	for part in ctest asan tsan fuzz pytest; do $(MAKE) --no-print-directory $$part || status=1; done; \
+	$(PY) tools/run_ctests.py --total $(SUMMARY) || status=1; \
+	exit $$status
+
+ctest: build/release/build.ninja
+	@$(MESON) setup --reconfigure build/release >/dev/null
+	@$(NINJA) -C build/release --quiet
+	@$(PY) tools/run_ctests.py --summary $(SUMMARY) build/release
+
+asan: build/asan/build.ninja
+	@$(MESON) setup --reconfigure build/asan >/dev/null
+	@$(NINJA) -C build/asan --quiet
+	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env EAS_CACHE_DIR=build/cache-asan build/asan
+
+tsan: build/tsan/build.ninja
+	@$(MESON) setup --reconfigure build/tsan >/dev/null
+	@$(NINJA) -C build/tsan --quiet tests/c/test_pool
+	@$(PY) tools/run_ctests.py --summary $(SUMMARY) build/tsan:test_pool
+
+fuzz: build/asan/build.ninja
+	@$(NINJA) -C build/asan --quiet tests/fuzz/fuzz_ir
+	@mkdir -p build/corpus build/crashes
+	@echo "fuzzing the IR for $(FUZZ) s"
+	@build/asan/tests/fuzz/fuzz_ir -max_total_time=$(FUZZ) -timeout=20 -verbosity=0 -artifact_prefix=build/crashes/ build/corpus tests/fuzz/corpus \
+		&& echo "1 0" >>$(SUMMARY) || { echo "0 1" >>$(SUMMARY); exit 1; }
+
+pytest:
+	@$(MAKE) --no-print-directory .venv/.installed
+	@$(PY) -m pytest -q
+
+soak: setup-soak
+	@$(MAKE) --no-print-directory fuzz FUZZ=$(SOAK)
+
+check: setup-check
+	@$(FORMAT) --dry-run -Werror $(C_FILES)
+	@$(PY) -m ruff check .
+
+format: setup-check
+	@$(FORMAT) -i $(C_FILES)
+	@$(PY) -m ruff check --fix .
+
+bench: setup-bench
+	@$(MAKE) --no-print-directory .venv/.installed
+	@$(PY) -m bench
+
+clean:
+	@rm -rf build .venv/.installed

@@ -1,0 +1,30 @@
+"""Fails if include/eas.h does not compile by itself, without warnings, as C99 and as C++.
+
+usage: check_header.py CC CXX
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+USE = "#include <eas.h>\nint main(void) { return eas_version() == 0; }\n"
+
+
+def main():
+    cc, cxx = sys.argv[1:3]
+    bad = 0
+    with tempfile.TemporaryDirectory() as tmp:
+        for compiler, std, suffix in ((cc, "c99", ".c"), (cc, "c11", ".c"), (cxx, "c++11", ".cc"), (cxx, "c++20", ".cc")):
+            path = pathlib.Path(tmp) / ("use" + suffix)
+            path.write_text(USE)
+            args = [compiler, f"-std={std}", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", f"-I{ROOT / 'include'}", str(path)]
+            r = subprocess.run(args, capture_output=True, text=True)
+            bad += r.returncode != 0
+            print(f"eas.h as {std} with {compiler}: {'ok' if r.returncode == 0 else r.stderr}")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Runs the C tests of one or more build folders and counts them.
+
+usage: run_ctests.py [--summary FILE] [--env NAME=VALUE]... BUILD[:TEST,TEST...]...
+
+Every cmocka program counts by its tests, any other test of the build as one. --summary appends "PASSED FAILED" to a file; totals
+of several runs are added by --total FILE, which prints the plain last line.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+
+def tests_of(build):
+    out = subprocess.run([sys.executable, "-m", "mesonbuild.mesonmain", "introspect", "--tests", build], check=True, capture_output=True, text=True)
+    return json.loads(out.stdout)
+
+
+def count(text, code):
+    """(passed, failed) of one program."""
+    ran = re.search(r"\[==========\] (\d+) test\(s\) run", text)
+    if not ran:
+        return (1, 0) if code == 0 else (0, 1)
+    passed = sum(int(n) for n in re.findall(r"\[  PASSED  \] (\d+) test", text))
+    failed = int(ran[1]) - passed
+    return passed, failed if code == 0 or failed else failed + 1
+
+
+def run(test, env):
+    start = time.time()
+    try:
+        r = subprocess.run(test["cmd"], env={**os.environ, **test["env"], **env}, capture_output=True, text=True, timeout=900, errors="replace")
+        code, text = r.returncode, r.stdout + r.stderr
+    except subprocess.TimeoutExpired as e:
+        code, text = -1, f"{(e.stderr or b'').decode(errors='replace')}\nno end after 900 s"
+    passed, failed = count(text, code)
+    print(f"  {test['name']:<24} {passed:>4} passed {failed:>4} failed  {time.time() - start:6.1f} s", flush=True)
+    if code:
+        print(text[-6000:], flush=True)
+    return passed, failed
+
+
+def total(path):
+    pairs = [tuple(map(int, line.split())) for line in open(path)] if os.path.exists(path) else []
+    passed, failed = sum(p for p, _ in pairs), sum(f for _, f in pairs)
+    print(f"{passed} passed, {failed} failed")
+    return failed != 0 or passed == 0
+
+
+def main():
+    args, summary, env, builds = sys.argv[1:], None, {}, []
+    while args:
+        a = args.pop(0)
+        if a == "--total":
+            return total(args.pop(0))
+        if a == "--summary":
+            summary = args.pop(0)
+        elif a == "--env":
+            name, value = args.pop(0).split("=", 1)
+            env[name] = value
+        else:
+            builds.append(a)
+    passed = failed = 0
+    for build in builds:
+        folder, _, only = build.partition(":")
+        print(f"C tests in {folder}", flush=True)
+        for t in tests_of(folder):
+            if not only or t["name"] in only.split(","):
+                p, f = run(t, env)
+                passed, failed = passed + p, failed + f
+    if summary:
+        with open(summary, "a") as f:
+            f.write(f"{passed} {failed}\n")
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+#!/bin/sh
+# setup.sh PURPOSE: installs what is missing for run, test, check or bench, and says what it installs. Quick when nothing is.
+#
+# System packages come from apt (as root or through sudo) or Homebrew; Python packages go into the virtual environment .venv.
+# LLVM is wanted but not needed: without it kernels run on the interpreter.
+set -eu
+purpose=${1:-run}
+cd "$(dirname "$0")/.."
+venv=.venv
+say() { printf '%s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+compiles() { printf '#include <%s>\nint main(void){return 0;}\n' "$1" | cc -x c -fsyntax-only ${2:-} - >/dev/null 2>&1; }
+
+# ---- what is missing: one line per package, tested by what it gives ----
+
+python_include() { python3 -c 'import sysconfig; print("-I" + sysconfig.get_path("include"))' 2>/dev/null; }
+fuzzer_library() { clang-19 -print-file-name=libclang_rt.fuzzer-x86_64.a 2>/dev/null | grep -q / || ls /usr/lib/llvm-19/lib/clang/19/lib/*/libclang_rt.fuzzer* >/dev/null 2>&1; }
+
+missing_debian() {
+    have cc && have c++ && have make || echo build-essential
+    have python3 || echo python3
+    python3 -c 'import venv, ensurepip' 2>/dev/null || echo python3-venv
+    { have cc && compiles Python.h "$(python_include)"; } || echo python3-dev
+    have pkg-config || echo pkg-config
+    compiles zlib.h || echo zlib1g-dev
+    compiles zstd.h || echo libzstd-dev
+    have llvm-config-19 && [ -f /usr/lib/llvm-19/lib/libLLVMCore.a ] || echo llvm-19-dev
+    case $purpose in test | soak)
+        have clang-19 || echo clang-19
+        fuzzer_library || echo libclang-rt-19-dev
+        compiles cmocka.h "-include stdarg.h -include stddef.h -include setjmp.h" || echo libcmocka-dev
+    esac
+    case $purpose in check) have clang-format-19 || echo clang-format-19 ;; esac
+    case $purpose in bench) have valgrind || echo valgrind ;; esac
+}
+
+missing_macos() {
+    have python3 || echo python@3.13
+    have pkg-config || echo pkgconf
+    [ -d "$(brew --prefix)/opt/llvm@19" ] || echo llvm@19
+    [ -d "$(brew --prefix)/opt/zstd" ] || echo zstd
+    case $purpose in test | soak) [ -d "$(brew --prefix)/opt/cmocka" ] || echo cmocka ;; esac
+}
+
+# ---- system packages ----
+
+# Nothing works without these; what else cannot be had only narrows what can be done.
+needed='^(build-essential|python3|python3-venv|python3-dev|pkg-config|python@.*|pkgconf)$'
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif have sudo; then sudo "$@"
+    else die "these need root, and there is no sudo: $*"
+    fi
+}
+
+install_debian() {
+    list=$1
+    say "installing with apt: $list"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q >/dev/null || die "apt-get update failed: is there a network?"
+    # one by one after a failure, so that one package that this release lacks does not stop the rest
+    # shellcheck disable=SC2086
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $list >/dev/null 2>&1 && return
+    for p in $list; do
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$p" >/dev/null 2>&1 && continue
+        if printf '%s\n' "$p" | grep -Eq "$needed"; then die "$p could not be installed"; fi
+        case $p in
+        llvm-19-dev | zlib1g-dev | libzstd-dev) say "setup: no $p here: kernels will run on the interpreter (LLVM's own package source has it)" ;;
+        *) case $purpose in
+            run) ;;
+            *) die "$p could not be installed, and \`make $purpose\` needs it" ;;
+            esac ;;
+        esac
+    done
+}
+
+system_packages() {
+    if [ "$(uname)" = Darwin ]; then
+        have brew || die "Homebrew is needed to install what is missing: see its home page"
+        xcode-select -p >/dev/null 2>&1 || die "the command line tools are needed: run xcode-select --install"
+        list=$(missing_macos | tr '\n' ' ')
+        [ -z "$list" ] && return
+        say "installing with brew: $list"
+        # shellcheck disable=SC2086
+        brew install $list || die "brew could not install: $list"
+    elif have apt-get; then
+        list=$(missing_debian | tr '\n' ' ')
+        [ -z "$list" ] || install_debian "$list"
+    else
+        list=$(missing_debian | tr '\n' ' ')
+        [ -z "$list" ] || say "setup: no apt here; install what answers to these Debian packages yourself: $list"
+    fi
+}
+
+# ---- Python packages ----
+
+base="numpy>=2.0 meson>=1.4 meson-python>=0.18 ninja"
+tests="pytest>=8 pytest-xdist hypothesis ml_dtypes"
+peers="numba warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu]"
+
+pip_install() { # NAME PACKAGES...: once per list; peers one by one, since not every machine can have each
+    stamp=$venv/.have-$1
+    shift
+    [ "$(cat "$stamp" 2>/dev/null)" = "$*" ] && return
+    say "installing with pip: $*"
+    "$venv/bin/python" -m pip install -q --disable-pip-version-check "$@" || return 1
+    printf '%s\n' "$*" >"$stamp"
+}
+
+python_packages() {
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or newer is needed, this is $(python3 --version)"
+    if [ ! -x $venv/bin/python ]; then
+        say "making the virtual environment $venv"
+        python3 -m venv $venv || die "python3 -m venv failed"
+    fi
+    # shellcheck disable=SC2086
+    pip_install base $base || die "pip could not install the build tools: is there a network?"
+    case $purpose in test | soak)
+        # shellcheck disable=SC2086
+        pip_install test $tests || die "pip could not install the test tools: is there a network?"
+    esac
+    case $purpose in check) pip_install check "ruff" || die "pip could not install ruff" ;; esac
+    case $purpose in bench)
+        for p in $peers; do
+            pip_install "peer-${p%%[=\[]*}" "$p" || say "setup: $p cannot be had here: it is left out of the comparison"
+        done
+    esac
+}
+
+system_packages
+python_packages
