@@ -26,8 +26,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 all: setup-run build/release/build.ninja
 	@$(NINJA) -C build/release --quiet
 
-setup-%:
-	@sh tools/setup.sh $*
+setup-run setup-test setup-check setup-bench setup-soak:
+	@sh tools/setup.sh $(@:setup-%=%)
 
 # ---- builds ----
 
@@ -48,13 +48,13 @@ build:
 # The package goes into .venv when any of its sources is newer than the last time; the build folder makes that incremental.
 .venv/.installed: $(SOURCES)
 	@echo "building and installing the Python package"
-	@$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall -Cbuild-dir=build/python .
+	@$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall --config-settings=build-dir=build/python .
 	@touch $@
 
 # ---- commands ----
 
 run: setup-run
-	@$(MAKE) --no-print-directory .venv/.installed
+	@$(MAKE) -s --no-print-directory .venv/.installed
 	@$(PY) -m examples.add
 	@echo "devices:"
 	@$(PY) tools/devices.py
@@ -90,7 +90,7 @@ fuzz: build/asan/build.ninja
 		&& echo "1 0" >>$(SUMMARY) || { echo "0 1" >>$(SUMMARY); exit 1; }
 
 pytest:
-	@$(MAKE) --no-print-directory .venv/.installed
+	@$(MAKE) -s --no-print-directory .venv/.installed
 	@$(PY) -m pytest -q
 
 soak: setup-soak
@@ -105,7 +105,7 @@ format: setup-check
 	@$(PY) -m ruff check --fix .
 
 bench: setup-bench
-	@$(MAKE) --no-print-directory .venv/.installed
+	@$(MAKE) -s --no-print-directory .venv/.installed
 	@$(PY) -m bench
 
 clean:

