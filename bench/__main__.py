@@ -1,0 +1,27 @@
+"""python -m bench [row ...]: all rows, or those named (launch, cold, bandwidth, matmul, callgrind)."""
+
+import importlib
+import os
+import platform
+import sys
+import traceback
+
+from .tools import Table
+
+ROWS = ("launch", "cold", "bandwidth", "matmul", "callgrind")
+
+
+def main(names):
+    table = Table()
+    print(f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}\n")
+    table.head()
+    for name in names or ROWS:
+        try:
+            importlib.import_module("." + name, __package__).rows(table)
+        except Exception:
+            print(f"    ({name} failed)")
+            traceback.print_exc()
+    return 0
+
+
+sys.exit(main(sys.argv[1:]))

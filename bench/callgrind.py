@@ -1,0 +1,58 @@
+"""Instructions of one cached launch (4 arguments), counted by callgrind inside the extension's vectorcall."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from .tools import environment
+
+CODE = """
+import sys, numpy as np, eas
+from eas import mk
+@eas.kernel
+def add(a, b, c, N, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    mk.store(c, i, mk.load(a, i, i < N) + mk.load(b, i, i < N), i < N)
+x = np.ones(4, np.float32)
+if sys.argv[2] == 'tensor':
+    x = eas.tensor(x)
+for _ in range(int(sys.argv[1])):
+    add(x, x, x, 4, BLOCK=4)
+"""
+
+
+def count(launches, kind):
+    """Instructions between entry to and return from kernel_call, over all launches; the first (a trace) among them."""
+    with tempfile.TemporaryDirectory() as d:
+        out = os.path.join(d, "out")
+        cmd = ["valgrind", "--tool=callgrind", "--toggle-collect=kernel_call", f"--callgrind-out-file={out}", sys.executable, "-c", CODE, str(launches), kind]
+        r = subprocess.run(cmd, env=environment(EAS_NUM_THREADS="1", PYTHONHASHSEED="0"), capture_output=True, text=True)
+        m = re.search(r"Collected : (\d+)", r.stderr)
+        if r.returncode or not m:
+            raise RuntimeError(r.stderr[-300:])
+        return int(m.group(1))
+
+
+def measure(kind="numpy"):
+    """Instructions per launch, kernel included, the interpreter's loop not; None without valgrind."""
+    if not shutil.which("valgrind"):
+        return None
+    count(1, kind)  # fills the disk cache
+    return (count(10100, kind) - count(100, kind)) / 10000
+
+
+def rows(table):
+    for kind in ("numpy", "tensor"):
+        n = measure(kind)
+        if n is None:
+            print("    (no valgrind: instructions not counted)")
+            return
+        table.add(f"instructions of a cached launch, {kind} arguments", n, {}, 1.0, "instructions", note="recorded")
+
+
+if __name__ == "__main__":
+    for kind in ("numpy", "tensor"):
+        print(kind, measure(kind))

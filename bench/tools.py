@@ -1,0 +1,92 @@
+"""Shared by the rows: interleaved medians, subprocesses, the table."""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def interleaved(candidates, rounds=15, number=1):
+    """{name: median seconds per call} of {name: callable}; the rounds take turns, so that drift hits all alike."""
+    times = {name: [] for name in candidates}
+    for f in candidates.values():
+        f()
+    for _ in range(rounds):
+        for name, f in candidates.items():
+            start = time.perf_counter()
+            for _ in range(number):
+                f()
+            times[name].append((time.perf_counter() - start) / number)
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def environment(**extra):
+    """Of a child that finds the same packages."""
+    import eas
+
+    path = os.pathsep.join([os.path.dirname(os.path.dirname(eas.__file__)), ROOT, *sys.path])
+    return {**os.environ, "PYTHONPATH": path, **extra}
+
+
+def child(code, env=None, timeout=300):
+    """The float that `code` prints last, run in a fresh interpreter; None and the reason on stderr if it fails."""
+    r = subprocess.run([sys.executable, "-c", code], env=env or environment(), capture_output=True, text=True, timeout=timeout)
+    if r.returncode:
+        print(f"    (skipped: {r.stderr.strip().splitlines()[-1] if r.stderr.strip() else r.returncode})", file=sys.stderr)
+        return None
+    return float(r.stdout.split()[-1])
+
+
+def empty_caches():
+    """An environment in which every peer's cache is empty; and the folder, for warm runs in it."""
+    folder = tempfile.mkdtemp(prefix="eas-bench-")
+    names = ("EAS_CACHE_DIR", "NUMBA_CACHE_DIR", "WARP_CACHE_PATH", "TI_OFFLINE_CACHE_FILE_PATH", "JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")
+    env = {n: os.path.join(folder, n.lower()) for n in names}
+    return environment(**env, JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0", JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1", HOME=folder), folder
+
+
+def has(module):
+    """Can the peer be imported? Says so once if not."""
+    try:
+        __import__(module)
+    except Exception as e:
+        print(f"    ({module}: {type(e).__name__}, left out)", file=sys.stderr)
+        return False
+    return True
+
+
+class Table:
+    """Rows of (what, ours, best peer, ratio, goal), printed as markdown."""
+
+    def __init__(self):
+        self.rows = []
+
+    def add(self, what, ours, peers, goal, unit="s", better="less", note=""):
+        """ours: seconds (or a rate); peers: {name: the same}; goal: the ratio to the best peer that is wanted."""
+        peers = {n: v for n, v in peers.items() if v}
+        pick = min if better == "less" else max
+        best = pick(peers, key=peers.get) if peers else None
+        ratio = ours / peers[best] if best and ours else None
+        met = ratio is not None and (ratio <= goal if better == "less" else ratio >= goal)
+        others = ", ".join(f"{n} {show(v, unit)}" for n, v in sorted(peers.items(), key=lambda p: p[1], reverse=better == "more"))
+        row = (what, show(ours, unit), others or "none", "" if ratio is None else f"{ratio:.2f}", f"{'≤' if better == 'less' else '≥'} {goal:.2f}", "yes" if met else "no", note)
+        self.rows.append(row)
+        print("| " + " | ".join(row) + " |", flush=True)
+
+    def head(self):
+        print("| what | eas | peers | ratio to the best | goal | met | note |\n|---|---|---|---|---|---|---|", flush=True)
+
+
+def show(v, unit):
+    if v is None:
+        return "failed"
+    if unit != "s":
+        return f"{v:.1f} {unit}"
+    for scale, name in ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms")):
+        if v < scale * 1000:
+            return f"{v / scale:.3g} {name}"
+    return f"{v:.3g} s"
