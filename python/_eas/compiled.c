@@ -219,23 +219,54 @@ PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, int n, e
     return st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
 }
 
-/* EAS_BACKEND is read from os.environ's own table, so that a change is seen at once and costs one look-up. */
+/* ---- where to ----
+ * eas.kernel's get_runtime and os.environ's EAS_BACKEND may change at any time and count at once. Both live in dicts; as
+ * long as neither dict has changed the last answer stands. */
+static struct { eas_device *device; bool known; } where;
+
+#if PY_VERSION_HEX >= 0x030C0000
+static int forget(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObject *value)
+{
+    (void)event; (void)dict; (void)key; (void)value;
+    where.known = false;
+    return 0;
+}
+int launch_watch(void)
+{
+    static int id = -1;
+    if (id < 0 && (id = PyDict_AddWatcher(forget)) < 0) return 0;
+    return PyDict_Watch(id, G.kernel_dict) == 0 && (!G.environ || PyDict_Watch(id, G.environ) == 0);
+}
+static bool still_known(void) { return where.known; }
+static void remember(void) { where.known = true; }
+#else
+static uint64_t versions[2];
+static uint64_t version(PyObject *d) { return d ? ((PyDictObject *)d)->ma_version_tag : 0; }
+int launch_watch(void) { return where.known = false, 1; }
+static bool still_known(void) { return where.known && versions[0] == version(G.kernel_dict) && versions[1] == version(G.environ); }
+static void remember(void)
+{
+    versions[0] = version(G.kernel_dict);
+    versions[1] = version(G.environ);
+    where.known = true;
+}
+#endif
+
+/* The device that EAS_BACKEND names; NULL with an exception. */
 static eas_device *backend_device(void)
 {
-    static PyObject *last_value;
-    static eas_device *last;
     PyObject *v = G.environ ? PyDict_GetItemWithError(G.environ, G.backend_key) : NULL;
-    if (!v || v == last_value) return v ? last : G.cpu;
-    const char *name = PyBytes_Check(v) ? PyBytes_AS_STRING(v) : PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : "";
-    eas_device *d = !*name || !strcmp(name, "auto") ? G.cpu : py_device_named(name);
-    if (!d) return NULL;
-    Py_XSETREF(last_value, Py_NewRef(v));
-    return last = d;
+    const char *name = !v ? "" : PyBytes_Check(v) ? PyBytes_AS_STRING(v) : PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : "";
+    return !name || !*name || !strcmp(name, "auto") ? G.cpu : py_device_named(name);
 }
-eas_device *launch_device(const Bound *bd, Compiled *ck)
+PyObject *launch_where(eas_device **d)
 {
-    (void)ck;
-    return bd->device ? bd->device : backend_device();
+    if (still_known()) return *d = where.device, NULL;
+    PyObject *get = PyDict_GetItemWithError(G.kernel_dict, N.get_runtime);
+    if (get && get != G.get_runtime) return get;
+    *d = where.device = backend_device();
+    if (*d) remember();
+    return NULL;
 }
 
 /* ---- what runtimes call ---- */
@@ -295,7 +326,7 @@ static int run_ready(run *r)
     r->bd.device = NULL;
     r->bd.ntemps = 0;
     if (!collect(r->ck, r->rt, r->objs) || !bind_all(r->ck, r->objs, &r->bd, r->args)) return 0;
-    r->d = given(r->device) ? py_device(r->device) : launch_device(&r->bd, r->ck);
+    r->d = given(r->device) ? py_device(r->device) : r->bd.device ? r->bd.device : backend_device();
     if (!r->d) return 0;
     if (r->bd.device && r->bd.device != r->d) {
         py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', the launch runs on '%s'", r->ck->name, PyTuple_GET_ITEM(r->ck->params, r->bd.device_arg),

@@ -143,20 +143,32 @@ static void shape_free(Shape *s)
     Py_XDECREF(s->kwnames);
     PyMem_Free(s);
 }
+/* Keyword names are interned, so equal tuples of them have identical entries. */
+static bool same_names(PyObject *a, PyObject *b)
+{
+    Py_ssize_t n = a ? PyTuple_GET_SIZE(a) : 0;
+    if (a == b || n != (b ? PyTuple_GET_SIZE(b) : 0)) return a == b;
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (PyTuple_GET_ITEM(a, i) != PyTuple_GET_ITEM(b, i)) return false;
+    return true;
+}
 /* NULL with an exception; *owned if the caller must free it. */
 static Shape *find_shape(Kernel *k, Py_ssize_t nargs, PyObject *kwnames, bool *owned)
 {
     *owned = false;
     for (Shape *s = k->shapes; s; s = s->next)
-        if (s->nargs == nargs && s->kwnames == kwnames) return k->last_shape = s;
+        if (s->nargs == nargs && same_names(s->kwnames, kwnames)) {
+            Py_XINCREF(kwnames); /* this tuple is found at once next time */
+            Py_XSETREF(s->kwnames, kwnames);
+            return k->last_shape = s;
+        }
     Shape *s = PyMem_Calloc(1, sizeof *s + (size_t)k->nparams * sizeof *s->src);
     if (!s) return (Shape *)PyErr_NoMemory();
     s->nargs = nargs;
     memset(s->option, -1, sizeof s->option);
     if (!place_all(k, s, nargs, kwnames)) return shape_free(s), NULL;
     s->kwnames = Py_XNewRef(kwnames);
-    /* Only a tuple that the caller's code holds comes again; one made for f(**kw) does not. */
-    if (k->nshapes >= MAX_SHAPES || (kwnames && Py_REFCNT(kwnames) <= 2)) return *owned = true, s;
+    if (k->nshapes >= MAX_SHAPES) return *owned = true, s;
     s->next = k->shapes;
     k->shapes = k->last_shape = s;
     k->nshapes++;
@@ -373,7 +385,7 @@ static inline int resolve(Kernel *k, PyObject *const *args, Py_ssize_t nargs, Py
     c->bd.device = NULL;
     c->bd.ntemps = 0;
     c->shape = NULL;
-    if (trace_current()) return nested(k), 0;
+    if (trace_active && trace_current()) return nested(k), 0;
     if (!s || s->nargs != nargs || s->kwnames != kwnames) s = find_shape(k, nargs, kwnames, &c->owned);
     if (!(c->shape = s)) return 0;
     for (int i = 0; i < k->nparams; i++) c->objs[i] = s->src[i] >= 0 ? args[s->src[i]] : default_of(k, i);
@@ -431,12 +443,10 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
     PyObject *r = NULL;
     memset(&l, 0, sizeof l);
     if (resolve(k, args, PyVectorcall_NARGS(nargsf), kwnames, &c) && (!c.shape->has_options || call_options(k, &c, &l))) {
-        PyObject *get = PyDict_GetItemWithError(G.kernel_dict, N.get_runtime);
-        if (get && get != G.get_runtime) r = call_runtime(k, &c, get, &l);
-        else if (!c.bd.device || one_device(k, &c)) {
-            eas_device *d = launch_device(&c.bd, c.ck);
-            r = d ? launch_with(c.ck, d, c.args, k->nrt, &l) : NULL;
-        }
+        eas_device *d = NULL;
+        PyObject *get = launch_where(&d);
+        if (get) r = call_runtime(k, &c, get, &l);
+        else if (c.bd.device ? (d = c.bd.device, one_device(k, &c)) : d != NULL) r = launch_with(c.ck, d, c.args, k->nrt, &l);
     }
     call_done(&c);
     return r;
@@ -564,7 +574,7 @@ static PyObject *set_globals(PyObject *m, PyObject *dict)
     if (!PyDict_Check(dict)) return py_fail(PyExc_TypeError, "a dict is wanted");
     Py_XSETREF(G.kernel_dict, Py_NewRef(dict));
     Py_XSETREF(G.get_runtime, Py_XNewRef(PyDict_GetItemWithError(dict, N.get_runtime)));
-    Py_RETURN_NONE;
+    return launch_watch() ? Py_NewRef(Py_None) : NULL;
 }
 static PyMethodDef functions[] = {{"_set_kernel_globals", set_globals, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 int kernel_init(PyObject *module)

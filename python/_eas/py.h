@@ -95,12 +95,12 @@ typedef struct Trace {
 } Trace;
 Trace *trace_new(PyObject *name, unsigned flags);
 Trace *trace_current(void);
+extern int trace_active;               /* how many traces are open on all threads: 0 spares the look */
 Trace *trace_push(Trace *t);           /* makes t current; returns the former one */
 void trace_pop(Trace *former);
 /* The current trace, positioned at the user's line, any pending if closed; RuntimeError outside a trace. */
 Trace *trace_enter(const char *what);
 int trace_ok(Trace *t);                /* 1, or 0 with the builder's error raised */
-eas_status trace_finish(Trace *t, eas_ir **out); /* -1 with an exception set is reported as ERR_RUNTIME */
 extern PyType_Spec Trace_spec;
 
 /* ---- value.c ---- */
@@ -261,7 +261,10 @@ typedef struct Options { /* launch options as given; NULL: absent */
 int options_read(const Options *o, Compiled *ck, PyObject *runtime_args, eas_launch *l);
 int options_check(const Options *o, Compiled *ck); /* what compile checks too */
 PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, int n, eas_launch *l); /* None */
-eas_device *launch_device(const Bound *bd, Compiled *ck); /* from tensors, EAS_BACKEND, or cpu */
+/* Where a launch goes: NULL and the backend's device (NULL with an exception); or the function that was put in place of
+ * eas.kernel.get_runtime (borrowed). */
+PyObject *launch_where(eas_device **d);
+int launch_watch(void);
 PyObject *compiled_text(Compiled *ck, const char *form);
 PyObject *runtime_args(PyObject *params, PyObject *const *objs, int n); /* the dict that callables and runtimes see */
 PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw);

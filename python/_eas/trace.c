@@ -3,15 +3,21 @@
 #include "py.h"
 
 static _Thread_local Trace *current;
+int trace_active; /* changed with the GIL held */
 
 Trace *trace_current(void) { return current; }
 Trace *trace_push(Trace *t)
 {
     Trace *former = current;
     current = t;
+    trace_active++;
     return former;
 }
-void trace_pop(Trace *former) { current = former; }
+void trace_pop(Trace *former)
+{
+    current = former;
+    trace_active--;
+}
 
 Trace *trace_new(PyObject *name, unsigned flags)
 {
@@ -48,14 +54,6 @@ int trace_ok(Trace *t)
     eas_status st = eas_builder_status(t->b);
     if (st != EAS_OK) py_raise(st);
     return st == EAS_OK;
-}
-
-/* The builder goes either way: a trace ends once. */
-eas_status trace_finish(Trace *t, eas_ir **out)
-{
-    eas_status st = ctrl_finish(t) ? eas_builder_finish(t->b, out) : EAS_ERR_RUNTIME;
-    if (st != EAS_OK) py_raise(st);
-    return st;
 }
 
 static void trace_dealloc(PyObject *o)
