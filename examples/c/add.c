@@ -63,7 +63,8 @@ int main(void)
     show(k, "msl");
     show(k, "opencl");
 
-    eas_arg args[4] = {{{a}, N, EAS_F32, 1, EAS_ARG_READONLY}, {{b}, N, EAS_F32, 1, EAS_ARG_READONLY}, {{c}, N, EAS_F32, 1, 0}, {{NULL}, 0, EAS_I64, 0, 0}};
+    eas_arg args[4] = {
+        {{a}, N, EAS_F32, 1, EAS_ARG_READONLY}, {{b}, N, EAS_F32, 1, EAS_ARG_READONLY}, {{c}, N, EAS_F32, 1, 0}, {{NULL}, 0, EAS_I64, 0, 0}};
     args[3].v.i = N;
     check(eas_device_get("cpu", &cpu));
     check(eas_kernel_launch(k, cpu, args, 4, NULL)); /* the grid follows from N */

@@ -91,8 +91,14 @@ struct ct {
     bool early_done;
     uint32_t idents;
     uint64_t helpers;
-    struct { int rank; int32_t dim[IR_MAX_RANK]; uint32_t group; uint32_t epoch; } loop; /* the lane loop being printed */
-    struct ct_inst *insts; uint32_t ninsts, capinsts; /* recomputed values of the current lane loop */
+    struct {
+        int rank;
+        int32_t dim[IR_MAX_RANK];
+        uint32_t group;
+        uint32_t epoch;
+    } loop; /* the lane loop being printed */
+    struct ct_inst *insts;
+    uint32_t ninsts, capinsts; /* recomputed values of the current lane loop */
     uint32_t *inst_head;   /* per value: chain into insts, 1-based */
     uint32_t *inst_epoch;  /* per value: the loop that chain belongs to */
     VEC(uint32_t) open;    /* openers of the regions around the current position */

@@ -144,10 +144,7 @@ static const char *decide_guards(const meaning *m, const char *text)
     return text;
 }
 
-static const char *type_t(const meaning *m)
-{
-    return m->dt == EAS_F16 || m->dt == EAS_BF16 ? "float" : m->g->d->type[m->dt];
-}
+static const char *type_t(const meaning *m) { return m->dt == EAS_F16 || m->dt == EAS_BF16 ? "float" : m->g->d->type[m->dt]; }
 
 static const char *type_u(const meaning *m) { return m->g->d->type[dtype_bits(m->dt) == 64 ? EAS_U64 : EAS_U32]; }
 
@@ -222,22 +219,21 @@ static const char *bool_expr(ct *g, const ir_insn *in, const char *const a[3])
 /* ---- casts ---- */
 
 /* A 64-bit integer as a float rounded to odd: rounding that again rounds once. */
-const char ct_odd_text[] =
-    "float eas_odd_u64(ulong x)\n"
-    "{\n"
-    "    int s = 0;\n"
-    "    while ((x >> s) >= 16777216ul) ++s;\n"
-    "    ulong m = x >> s;\n"
-    "    float f = (float)((m << s) != x ? m | 1ul : m);\n"
-    "    for (; s > 0; --s) f *= 2.0f;\n"
-    "    return f;\n"
-    "}\n"
-    "\n"
-    "float eas_odd_i64(long x)\n"
-    "{\n"
-    "    return x < 0 ? -eas_odd_u64(0ul - (ulong)x) : eas_odd_u64((ulong)x);\n"
-    "}\n"
-    "\n";
+const char ct_odd_text[] = "float eas_odd_u64(ulong x)\n"
+                           "{\n"
+                           "    int s = 0;\n"
+                           "    while ((x >> s) >= 16777216ul) ++s;\n"
+                           "    ulong m = x >> s;\n"
+                           "    float f = (float)((m << s) != x ? m | 1ul : m);\n"
+                           "    for (; s > 0; --s) f *= 2.0f;\n"
+                           "    return f;\n"
+                           "}\n"
+                           "\n"
+                           "float eas_odd_i64(long x)\n"
+                           "{\n"
+                           "    return x < 0 ? -eas_odd_u64(0ul - (ulong)x) : eas_odd_u64((ulong)x);\n"
+                           "}\n"
+                           "\n";
 
 static const char *cast_expr(ct *g, eas_dtype from, eas_dtype to, const char *x)
 {

@@ -31,8 +31,8 @@ static const char *space(const ct *g, uint32_t buf) { return ir_typeof(g->ir, bu
 static const char *load4(ct *g, uint32_t buf, const char *off)
 {
     bool half = ir_typeof(g->ir, buf).dtype == EAS_F16;
-    return ct_fmt(g, half ? "float4(half4(*(%s const packed_half4*)(%s + (%s))))" : "float4(*(%s const packed_float4*)(%s + (%s)))",
-                  space(g, buf), ct_name(g, buf), off);
+    return ct_fmt(g, half ? "float4(half4(*(%s const packed_half4*)(%s + (%s))))" : "float4(*(%s const packed_float4*)(%s + (%s)))", space(g, buf),
+                  ct_name(g, buf), off);
 }
 
 static const char *round_half(ct *g, eas_dtype dt, const char *x) { return ct_fmt(g, "(%s)%s", dt == EAS_F16 ? "half" : "bfloat", x); }
@@ -211,7 +211,8 @@ static eas_status check(ct *g)
         if (!bad)
             continue;
         if (in->file)
-            return base_fail(EAS_ERR_TYPE, "%s:%u: kernel %s: Metal has no double; `%s` uses f64 here", ir->files[in->file], in->line, ir->name, ir_rows[in->op].name);
+            return base_fail(EAS_ERR_TYPE, "%s:%u: kernel %s: Metal has no double; `%s` uses f64 here", ir->files[in->file], in->line, ir->name,
+                             ir_rows[in->op].name);
         return base_fail(EAS_ERR_TYPE, "kernel %s: Metal has no double; instruction %u (`%s`) uses f64", ir->name, i, ir_rows[in->op].name);
     }
     for (int i = 0; i < ir->nparams; i++)
@@ -221,10 +222,9 @@ static eas_status check(ct *g)
 }
 
 #define TYPES \
-    { \
-        [EAS_BOOL] = "bool", [EAS_I8] = "char", [EAS_I16] = "short", [EAS_I32] = "int", [EAS_I64] = "long", [EAS_U8] = "uchar", [EAS_U16] = "ushort", \
-        [EAS_U32] = "uint", [EAS_U64] = "ulong", [EAS_F16] = "half", [EAS_BF16] = "bfloat", [EAS_F32] = "float", [EAS_F64] = "double" \
-    }
+    {[EAS_BOOL] = "bool",   [EAS_I8] = "char",    [EAS_I16] = "short", [EAS_I32] = "int",   [EAS_I64] = "long", \
+     [EAS_U8] = "uchar",    [EAS_U16] = "ushort", [EAS_U32] = "uint",  [EAS_U64] = "ulong", [EAS_F16] = "half", \
+     [EAS_BF16] = "bfloat", [EAS_F32] = "float",  [EAS_F64] = "double"}
 
 const ct_dialect ct_msl = {
     .type = TYPES,

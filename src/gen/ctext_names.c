@@ -7,18 +7,18 @@
 
 #include <ctype.h>
 
-/* Words of C, C++, MSL and OpenCL C, and the functions and macros that generated text uses. Sorted. */
-static const char *const reserved[] = {
-    "INFINITY", "NAN", "abs", "access", "alignas", "alignof", "and", "array", "as_type", "asm", "atomic_int", "atomic_load_explicit", "auto", "barrier",
-    "bfloat", "bool", "break", "case", "catch", "ceil", "char", "class", "clz", "constexpr", "const", "constant", "continue", "convert_float", "decltype",
-    "default", "delete", "device", "do", "double", "else", "enum", "event_t", "explicit", "export", "extern", "fabs", "false", "float", "float2", "float4",
-    "floor", "fma", "fmod", "for", "fragment", "friend", "global", "goto", "half", "half4", "if", "image", "in", "inline", "int", "kernel", "ldexp", "local",
-    "long", "main", "max", "mem_flags", "metal", "min", "mutable", "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "out", "pipe",
-    "private", "protected", "public", "quad", "ray_data", "read_only", "read_write", "register", "reinterpret_cast", "restrict", "return", "rint", "sampler",
-    "select", "short", "signed", "size_t", "sizeof", "sqrt", "static", "static_cast", "struct", "switch", "template", "texture", "this", "thread",
-    "threadgroup", "threadgroup_barrier", "threadgroup_imageblock", "throw", "true", "trunc", "try", "typedef", "typeid", "typename", "uchar", "uint", "uint2",
-    "uint3", "ulong", "union", "unsigned", "ushort", "using", "vec", "vertex", "virtual", "visible", "void", "volatile", "while", "write_only", "xor",
-};
+/* Words of C, C++, MSL and OpenCL C, and the functions and macros that generated text uses; a space around each. */
+static const char words[] = " INFINITY NAN alignas alignof and and_eq as_type asm atomic_cmpxchg atomic_compare_exchange_weak_explicit atomic_int "
+                            "atomic_load_explicit atomic_store_explicit auto barrier bfloat bitand bitor bool break case catch ceil char "
+                            "char16_t char32_t class co_await co_return co_yield compl complex concept const const_cast constant consteval "
+                            "constexpr constinit continue convert_float decltype default delete device do double dynamic_cast else enum event_t "
+                            "explicit export extern fabs false float float2 float4 floor fma fmod for fragment friend global goto half half4 if "
+                            "imaginary in inline int int2 kernel local long main max mem_flags memory_order_relaxed metal mutable namespace new "
+                            "noexcept not not_eq nullptr operator or or_eq out pipe private protected public read_only read_write register "
+                            "reinterpret_cast requires restrict return rint sampler short signed size_t sizeof sqrt static static_assert "
+                            "static_cast struct switch template this thread thread_local threadgroup threadgroup_barrier threadgroup_imageblock "
+                            "throw true trunc try typedef typeid typename uchar uint uint2 uint3 ulong union unsigned ushort using vertex "
+                            "virtual void volatile wchar_t while write_only xor xor_eq ";
 
 static bool starts(const char *s, const char *prefix) { return !strncmp(s, prefix, strlen(prefix)); }
 
@@ -34,8 +34,9 @@ static bool like_a_value(const char *s)
 
 static bool is_word(const char *s)
 {
-    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
-        if (!strcmp(s, reserved[i]))
+    size_t n = strlen(s);
+    for (const char *p = words; (p = strstr(p, s)); p++)
+        if (p[-1] == ' ' && p[n] == ' ')
             return true;
     return false;
 }
@@ -43,7 +44,8 @@ static bool is_word(const char *s)
 /* Names of whole families that generated text draws from. */
 static bool in_family(const char *s)
 {
-    static const char *const prefixes[] = {"eas_", "packed_", "simdgroup", "simd_", "make_filled_", "convert_", "as_", "vload", "vstore", "get_", "cl_", "__"};
+    static const char *const prefixes[] = {"eas_", "packed_", "simdgroup", "simd_", "make_filled_", "convert_",
+                                           "as_",  "vload",   "vstore",    "get_",  "cl_",          "__"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (starts(s, prefixes[i]))
             return true;

@@ -154,51 +154,48 @@ static void barrier(ct *g)
 
 /* ---- the head ---- */
 
-static const char f16[] =
-    "ushort eas_f16_bits(float x)\n"
-    "{\n"
-    "    ushort h;\n"
-    "    vstore_half_rte(x, 0, (__private half*)&h);\n"
-    "    return h;\n"
-    "}\n"
-    "\n"
-    "float eas_f16_value(ushort h)\n"
-    "{\n"
-    "    return vload_half(0, (__private const half*)&h);\n"
-    "}\n"
-    "\n"
-    "float eas_round_f16(float x)\n"
-    "{\n"
-    "    return eas_f16_value(eas_f16_bits(x));\n"
-    "}\n"
-    "\n";
+static const char f16[] = "ushort eas_f16_bits(float x)\n"
+                          "{\n"
+                          "    ushort h;\n"
+                          "    vstore_half_rte(x, 0, (__private half*)&h);\n"
+                          "    return h;\n"
+                          "}\n"
+                          "\n"
+                          "float eas_f16_value(ushort h)\n"
+                          "{\n"
+                          "    return vload_half(0, (__private const half*)&h);\n"
+                          "}\n"
+                          "\n"
+                          "float eas_round_f16(float x)\n"
+                          "{\n"
+                          "    return eas_f16_value(eas_f16_bits(x));\n"
+                          "}\n"
+                          "\n";
 
-static const char bf16[] =
-    "ushort eas_bf16_bits(float x)\n"
-    "{\n"
-    "    uint u = as_uint(x);\n"
-    "    return (ushort)(x != x ? (u >> 16 & 32768u) | 32704u : (u + 32767u + (u >> 16 & 1u)) >> 16);\n"
-    "}\n"
-    "\n"
-    "float eas_bf16_value(ushort h)\n"
-    "{\n"
-    "    return as_float((uint)h << 16);\n"
-    "}\n"
-    "\n"
-    "float eas_round_bf16(float x)\n"
-    "{\n"
-    "    return eas_bf16_value(eas_bf16_bits(x));\n"
-    "}\n"
-    "\n";
+static const char bf16[] = "ushort eas_bf16_bits(float x)\n"
+                           "{\n"
+                           "    uint u = as_uint(x);\n"
+                           "    return (ushort)(x != x ? (u >> 16 & 32768u) | 32704u : (u + 32767u + (u >> 16 & 1u)) >> 16);\n"
+                           "}\n"
+                           "\n"
+                           "float eas_bf16_value(ushort h)\n"
+                           "{\n"
+                           "    return as_float((uint)h << 16);\n"
+                           "}\n"
+                           "\n"
+                           "float eas_round_bf16(float x)\n"
+                           "{\n"
+                           "    return eas_bf16_value(eas_bf16_bits(x));\n"
+                           "}\n"
+                           "\n";
 
-static const char f64_f16[] =
-    "float eas_f64_to_f16(double x)\n"
-    "{\n"
-    "    ushort h;\n"
-    "    vstore_half_rte(x, 0, (__private half*)&h);\n"
-    "    return vload_half(0, (__private const half*)&h);\n"
-    "}\n"
-    "\n";
+static const char f64_f16[] = "float eas_f64_to_f16(double x)\n"
+                              "{\n"
+                              "    ushort h;\n"
+                              "    vstore_half_rte(x, 0, (__private half*)&h);\n"
+                              "    return vload_half(0, (__private const half*)&h);\n"
+                              "}\n"
+                              "\n";
 
 static const char f64_bf16[] = /* through a float rounded to odd, so that it is rounded once */
     "float eas_f64_to_bf16(double x)\n"
@@ -235,7 +232,10 @@ static bool uses_double(const ct *g)
 
 static void helpers(ct *g, str *s)
 {
-    const struct { int need; const char *text; } table[] = {
+    const struct {
+        int need;
+        const char *text;
+    } table[] = {
         {CT_F16, f16}, {CT_BF16, bf16}, {CT_F64_F16, f64_f16}, {CT_F64_BF16, f64_bf16}, {CT_ODD, ct_odd_text}, {CT_BOUNDS, bounds},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
@@ -279,10 +279,32 @@ static void head(ct *g, str *s)
 }
 
 const ct_dialect ct_opencl = {
-    .type = {[EAS_BOOL] = "bool", [EAS_I8] = "char", [EAS_I16] = "short", [EAS_I32] = "int", [EAS_I64] = "long", [EAS_U8] = "uchar", [EAS_U16] = "ushort",
-             [EAS_U32] = "uint", [EAS_U64] = "ulong", [EAS_F16] = "float", [EAS_BF16] = "float", [EAS_F32] = "float", [EAS_F64] = "double"},
-    .mem = {[EAS_BOOL] = "uchar", [EAS_I8] = "char", [EAS_I16] = "short", [EAS_I32] = "int", [EAS_I64] = "long", [EAS_U8] = "uchar", [EAS_U16] = "ushort",
-            [EAS_U32] = "uint", [EAS_U64] = "ulong", [EAS_F16] = "ushort", [EAS_BF16] = "ushort", [EAS_F32] = "float", [EAS_F64] = "double"},
+    .type = {[EAS_BOOL] = "bool",
+             [EAS_I8] = "char",
+             [EAS_I16] = "short",
+             [EAS_I32] = "int",
+             [EAS_I64] = "long",
+             [EAS_U8] = "uchar",
+             [EAS_U16] = "ushort",
+             [EAS_U32] = "uint",
+             [EAS_U64] = "ulong",
+             [EAS_F16] = "float",
+             [EAS_BF16] = "float",
+             [EAS_F32] = "float",
+             [EAS_F64] = "double"},
+    .mem = {[EAS_BOOL] = "uchar",
+            [EAS_I8] = "char",
+            [EAS_I16] = "short",
+            [EAS_I32] = "int",
+            [EAS_I64] = "long",
+            [EAS_U8] = "uchar",
+            [EAS_U16] = "ushort",
+            [EAS_U32] = "uint",
+            [EAS_U64] = "ulong",
+            [EAS_F16] = "ushort",
+            [EAS_BF16] = "ushort",
+            [EAS_F32] = "float",
+            [EAS_F64] = "double"},
     .space_local = "__local",
     .half_is_float = true,
     .head = head,

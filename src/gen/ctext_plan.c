@@ -115,9 +115,7 @@ uint64_t ct_multiple(const eas_ir *ir, uint32_t v, int depth)
         x = ct_multiple(ir, a[0], depth + 1);
         y = ct_multiple(ir, a[1], depth + 1);
         return x < y ? x : y;
-    case IR_MUL:
-        x = ct_multiple(ir, a[0], depth + 1) * ct_multiple(ir, a[1], depth + 1);
-        return x > 4 ? 4 : x;
+    case IR_MUL: x = ct_multiple(ir, a[0], depth + 1) * ct_multiple(ir, a[1], depth + 1); return x > 4 ? 4 : x;
     case IR_SHL:
         if (!ir_const_of(ir, a[1], &c) || c < 0 || c > 31)
             return 1;

@@ -20,7 +20,9 @@ struct msl_batch {
     void *so;
 };
 
-typedef struct where_am_i { unsigned pid[3], npid[3], tid[3], gid[3], lane, sg; } where_am_i;
+typedef struct where_am_i {
+    unsigned pid[3], npid[3], tid[3], gid[3], lane, sg;
+} where_am_i;
 typedef void trampoline(void **args, const where_am_i *at);
 
 static const char *clang(void)
@@ -103,7 +105,9 @@ static void put_argument(FILE *f, const char *line, size_t n)
         fprintf(f, is_ref ? "*(%s)a[%d]" : "(%s)a[%d]", type, buffer);
         return;
     }
-    static const struct { const char *attr, *expr; } table[] = {
+    static const struct {
+        const char *attr, *expr;
+    } table[] = {
         {"[[threads_per_grid]]", "uint3(t->npid[0], t->npid[1], t->npid[2])"},
         {"[[threadgroups_per_grid]]", "uint3(t->npid[0], t->npid[1], t->npid[2])"},
         {"[[threadgroup_position_in_grid]]", "uint3(t->pid[0], t->pid[1], t->pid[2])"},
@@ -189,7 +193,8 @@ typedef struct thread {
 #if defined(__clang__)
 __attribute__((no_sanitize("function")))
 #endif
-static void *run_thread(void *p)
+static void *
+run_thread(void *p)
 {
     thread *t = p;
     my_lane = t->at.lane;

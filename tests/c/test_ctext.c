@@ -84,8 +84,7 @@ static const char *find(const char *text, const char *pattern)
         const char *t = text, *p = pattern;
         while (*p && *t) {
             if (*p == '#' && *t == 'v' && t[1] >= '0' && t[1] <= '9') {
-                for (t++; *t >= '0' && *t <= '9'; t++) {
-                }
+                for (t++; *t >= '0' && *t <= '9'; t++) {}
                 p++;
             } else if (*p == *t) {
                 p++, t++;
@@ -398,7 +397,11 @@ static void test_accesses_with_bounds(void **state)
 
 /* ---- every instruction on every dtype ---- */
 
-typedef struct row { const char *name; int nargs; const char *rule, *classes; } row;
+typedef struct row {
+    const char *name;
+    int nargs;
+    const char *rule, *classes;
+} row;
 #define V (-1)
 static const row rows[] = {
 #define INSN(NAME, name, nargs, rule, classes, flags, si, ui, fl) {#name, nargs, #rule, #classes},
@@ -407,7 +410,12 @@ static const row rows[] = {
 };
 #undef V
 
-typedef struct elementwise { char name[48]; eas_dtype in, out; int nargs, where; char *ir; } elementwise;
+typedef struct elementwise {
+    char name[48];
+    eas_dtype in, out;
+    int nargs, where;
+    char *ir;
+} elementwise;
 static elementwise *cases;
 static int ncases;
 
@@ -479,13 +487,45 @@ static uint64_t random_bits(void)
 /* Element i of operand `which`, in its dtype, to p: pairs of special values first, then random bits. */
 static void put_value(eas_dtype dt, int which, int i, void *p)
 {
-    static const uint64_t ints[] = {0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 100, 127, 128, 255, 256, 32767, 32768, 65535, 2147483647u, 2147483648u,
-                                    (uint64_t)-1, (uint64_t)-2, (uint64_t)-3, (uint64_t)-7, (uint64_t)-128, (uint64_t)-129, INT64_MAX, (uint64_t)INT64_MIN, UINT32_MAX};
-    static const float floats[] = {0.0f, -0.0f, 1.0f, -1.0f, 0.5f, 1.5f, 2.5f, -2.5f, 3.75f, -0.5f, 1e-3f, 65504.0f, 65520.0f, 127.5f, -128.9f, 255.9f,
-                                   256.0f, 32767.5f, 2147483648.0f, -2147483648.0f, 4294967296.0f, 9.3e18f, -9.3e18f, 1.9e19f, 1e30f, 3.4028235e38f,
-                                   1e-40f, 1.1754944e-38f, INFINITY, -INFINITY, NAN, 3.0f};
-    static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xbc00, 0x3800, 0x3e00, 0x4100, 0xc100, 0x0001, 0x03ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00,
-                                      0x3f80, 0xbf80, 0x4020, 0xc020, 0x42ff, 0x4300, 0x437f, 0x477f, 0x4f00, 0x5f00, 0xdf00, 0x5f80, 0x7f7f, 0x7f80, 0x0080, 0x1400};
+    static const uint64_t ints[] = {0,
+                                    1,
+                                    2,
+                                    3,
+                                    7,
+                                    8,
+                                    15,
+                                    16,
+                                    31,
+                                    32,
+                                    33,
+                                    63,
+                                    64,
+                                    100,
+                                    127,
+                                    128,
+                                    255,
+                                    256,
+                                    32767,
+                                    32768,
+                                    65535,
+                                    2147483647u,
+                                    2147483648u,
+                                    (uint64_t)-1,
+                                    (uint64_t)-2,
+                                    (uint64_t)-3,
+                                    (uint64_t)-7,
+                                    (uint64_t)-128,
+                                    (uint64_t)-129,
+                                    INT64_MAX,
+                                    (uint64_t)INT64_MIN,
+                                    UINT32_MAX};
+    static const float floats[] = {0.0f,   -0.0f,         1.0f,          -1.0f,          0.5f,          1.5f,      2.5f,     -2.5f,
+                                   3.75f,  -0.5f,         1e-3f,         65504.0f,       65520.0f,      127.5f,    -128.9f,  255.9f,
+                                   256.0f, 32767.5f,      2147483648.0f, -2147483648.0f, 4294967296.0f, 9.3e18f,   -9.3e18f, 1.9e19f,
+                                   1e30f,  3.4028235e38f, 1e-40f,        1.1754944e-38f, INFINITY,      -INFINITY, NAN,      3.0f};
+    static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xbc00, 0x3800, 0x3e00, 0x4100, 0xc100, 0x0001, 0x03ff, 0x0400,
+                                      0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x3f80, 0xbf80, 0x4020, 0xc020, 0x42ff, 0x4300,
+                                      0x437f, 0x477f, 0x4f00, 0x5f00, 0xdf00, 0x5f80, 0x7f7f, 0x7f80, 0x0080, 0x1400};
     int s = which == 0 ? i % 32 : which == 1 ? i / 32 % 32 : (i * 7 + 5) % 32;
     uint64_t bits = ints[s];
     float f = floats[s];
@@ -576,8 +616,8 @@ static void test_every_instruction_runs_as_msl(void **state)
 static void test_every_instruction_compiles_as_opencl(void **state)
 {
     (void)state;
-    static const char *const helpers[] = {"eas_f16_bits",    "eas_f16_value",   "eas_round_f16", "eas_bf16_bits", "eas_bf16_value",
-                                          "eas_round_bf16",  "eas_f64_to_f16", "eas_f64_to_bf16", "eas_odd_u64",   "eas_odd_i64"};
+    static const char *const helpers[] = {"eas_f16_bits",   "eas_f16_value",  "eas_round_f16",   "eas_bf16_bits", "eas_bf16_value",
+                                          "eas_round_bf16", "eas_f64_to_f16", "eas_f64_to_bf16", "eas_odd_u64",   "eas_odd_i64"};
     size_t cap = (size_t)ncases * 4096 + 1, n = 0;
     char *all = malloc(cap);
     for (int i = 0; i < ncases; i++) {
@@ -772,7 +812,9 @@ static eas_kernel *identities(void)
 {
     eas_builder *b = start("identities");
     eas_value y = eas_param_buffer(b, "y", EAS_I32), t = eas_tid(b, 0, 64);
-    eas_value at = op2(b, "mul", op2(b, "add", op2(b, "mul", op2(b, "add", op2(b, "mul", eas_program_id(b, 1), num(b, 2)), eas_program_id(b, 0)), num(b, 64)), t), num(b, 8));
+    eas_value at = op2(
+        b, "mul", op2(b, "add", op2(b, "mul", op2(b, "add", op2(b, "mul", eas_program_id(b, 1), num(b, 2)), eas_program_id(b, 0)), num(b, 64)), t),
+        num(b, 8));
     eas_value v[] = {eas_lane_id(b), eas_sg_id(b), eas_local_id(b, 0), eas_num_programs(b, 0), eas_num_programs(b, 1), eas_program_id(b, 1)};
     for (int i = 0; i < 6; i++)
         eas_store(b, y, op2(b, "add", at, num(b, i)), eas_cast(b, v[i], EAS_I32), 0);
