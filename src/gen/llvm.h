@@ -144,6 +144,9 @@ typedef struct gen {
     frag *frags;         /* per value, in the running chunk */
     segment *seg;        /* the one being emitted */
     chunk *c;            /* the chunk being emitted, NULL at scalar level */
+    V *ahead;            /* uniform values one round of the surrounding loop later, NULL if not looked for */
+    bool *moves;         /* per value: it depends on that loop's counter */
+    entry **ahead_cache;
     bool streams;        /* some code looks at GEN_STREAM */
     eas_status st;       /* sticky */
 } gen;
@@ -189,6 +192,7 @@ V float_abs(gen *g, V x);
 
 /* llvm_affine.c */
 aff affine_of(gen *g, uint32_t v, map_t m); /* integer value in the running chunk */
+aff affine_identity(gen *g, const ir_insn *in, map_t m); /* arange, thread_id and the like */
 V affine_vector(gen *g, aff a, eas_dtype dt);
 /* Fills c->pre with the prefix masks of the segment, the chunk standing at inner index 0. Gives the count beyond which nothing
  * happens, NULL if there is none. */
@@ -207,6 +211,7 @@ V seg_linear(gen *g, const shape *sh, map_t m, int64_t *stride); /* row-major nu
 entry *seg_entry(gen *g, uint32_t v, map_t m, bool make);
 entry *seg_find(gen *g, uint32_t v, map_t m);
 map_t seg_map(gen *g);
+aff seg_ahead(gen *g, uint32_t v);          /* an offset one round of the surrounding loop later; not ok if it stays or is not affine */
 frag seg_frag(gen *g, uint32_t v);
 void seg_define_frag(gen *g, uint32_t v, const frag *f);
 /* Counted loops: does it start; is there a step from iv to the next, without wrapping? Scalars or vectors. */

@@ -45,7 +45,7 @@ static aff add_scalar(gen *g, aff a, V base, uint64_t mult)
     return a;
 }
 
-static aff identity_of(gen *g, const ir_insn *in, map_t m)
+aff affine_identity(gen *g, const ir_insn *in, map_t m)
 {
     aff a = index_of(g, m);
     const bool in_simd = g->c->n <= IR_SIMD && a.mult >= (uint64_t)g->c->n;
@@ -80,7 +80,7 @@ static bool constant_of(V x, int64_t *k)
 
 static aff product(gen *g, aff x, aff y)
 {
-    int64_t k;
+    int64_t k = 0;
     if (!x.ok || !y.ok) return NOT_AFFINE;
     if (x.stride == 0 && y.stride != 0) {
         const aff t = x;
@@ -187,7 +187,7 @@ static aff fresh(gen *g, uint32_t v, map_t m)
     const ir_insn *in = ir_def(g->ir, v);
     if (in->op == IR_BROADCAST || in->op == IR_RESHAPE) return affine_of(g, ir_args(g->ir, in)[0], plan_source_map(&g->p, in, m));
     if (in->nargs == 0) {
-        aff a = identity_of(g, in, m);
+        aff a = affine_identity(g, in, m);
         a.exact = a.exact && ident_fits(g, in);
         return a;
     }
@@ -267,7 +267,11 @@ static void enter_prefix(gen *g, uint32_t v, V count)
 {
     prefix *old = g->c->pre;
     g->c->pre = arena_alloc(&g->mem, sizeof *old * (size_t)(g->c->npre + 1));
-    if (!g->c->pre) return gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    if (!g->c->pre) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        g->c->npre = 0;
+        return;
+    }
     if (old) memcpy(g->c->pre, old, sizeof *old * (size_t)g->c->npre);
     g->c->pre[g->c->npre++] = (prefix){v, count};
 }

@@ -77,7 +77,7 @@ static V f16_down_soft(gen *g, V f)
     V over = LLVMBuildICmp(g->b, LLVMIntUGE, mag, k_like(g, t, 0x47800000), ""); /* 2^16: infinity whatever the rounding */
     V small = LLVMBuildICmp(g->b, LLVMIntULT, mag, k_like(g, t, 0x38800000), ""); /* below 2^-14: subnormal in f16 */
     V odd = LLVMBuildAnd(g->b, LLVMBuildLShr(g->b, mag, k_like(g, t, 13), ""), k_like(g, t, 1), "");
-    V n = LLVMBuildAdd(g->b, LLVMBuildAdd(g->b, mag, odd, ""), k_like(g, t, (int64_t)(uint32_t)(((15 - 127) << 23) + 0xfff)), "");
+    V n = LLVMBuildAdd(g->b, LLVMBuildAdd(g->b, mag, odd, ""), k_like(g, t, 0xfff - ((int64_t)112 << 23)), "");
     n = LLVMBuildLShr(g->b, n, k_like(g, t, 13), "");
     V s = LLVMBuildFAdd(g->b, as_f32(g, mag), k_float(g, LLVMTypeOf(f), 0.5), ""); /* the adder rounds at 2^-24 */
     s = LLVMBuildSub(g->b, bits_of(g, s), k_like(g, t, 0x3f000000), "");

@@ -239,6 +239,16 @@ static offsets offsets_of(gen *g, uint32_t v)
     return o;
 }
 
+/* Tiles are read once per round of a loop, often with a long stride: ask for the next round's lines now. A prefetch never faults. */
+static void prefetch(gen *g, V ptr, eas_dtype dt, uint32_t off)
+{
+    const aff a = seg_ahead(g, off);
+    if (!a.ok || !a.exact || a.stride < 0 || a.stride > 1) return;
+    T t = LLVMPointerTypeInContext(g->cx, 0);
+    V x[4] = {element(g, ptr, dt, a.base), k_i32(g, 0), k_i32(g, 3), k_i32(g, 1)};
+    intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
+}
+
 void mem_load(gen *g, uint32_t i)
 {
     const ir_insn *in = &g->ir->insns[i];
@@ -248,6 +258,7 @@ void mem_load(gen *g, uint32_t i)
     V mask = mask_and(g, in->nargs == 4 ? seg_mask(g, a[2]) : NULL, g->c->exec);
     V other = in->nargs == 4 && mask ? seg_here(g, a[3]) : NULL;
     seg_define(g, in->res, load_offsets(g, g->sval[a[0]], dt, &o, mask, other));
+    if (g->ahead && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.ok && g->c->exec == NULL) prefetch(g, g->sval[a[0]], dt, a[1]);
 }
 
 /* ---- stores ---- */

@@ -280,9 +280,7 @@ static bool injective(const plan *p, uint32_t v, int depth)
     case IR_BROADCAST: case IR_RESHAPE: return shape_lanes(&p->val[a[0]].sh) == shape_lanes(&p->val[v].sh) && injective(p, a[0], depth + 1);
     case IR_ADD: case IR_SUB: {
         const bool x = shape_lanes(&p->val[a[0]].sh) > 1 && injective(p, a[0], depth + 1), y = injective(p, a[1], depth + 1);
-        const view vx = plan_resolve(p, a[0], 0), vy = plan_resolve(p, a[1], 0);
         const ir_insn *dx = ir_def(p->ir, a[0]), *dy = ir_def(p->ir, a[1]);
-        (void)vx; (void)vy;
         const bool ux = dx && is_view_op(dx) && p->val[ir_args(p->ir, dx)[0]].cls == C_UNI;
         const bool uy = dy && is_view_op(dy) && p->val[ir_args(p->ir, dy)[0]].cls == C_UNI;
         return wide && ((x && uy) || (y && ux));
@@ -564,7 +562,7 @@ static void plan_copies(planner *q, const uint32_t *src, uint32_t dst, int n)
     for (int k = 0; k < n; k++) {
         const vinfo *d = &p->val[dst + (uint32_t)k];
         if (d->cls != C_BLOCK && d->cls != C_FRAG) continue;
-        if (src[k] == dst + (uint32_t)k) continue;
+        if (src[k] == dst + (uint32_t)k || p->val[src[k]].same_slot == dst + (uint32_t)k) continue;
         open_segment(q, d->cls == C_FRAG ? (shape){1, {(int32_t)p->info.block}} : d->sh, d->cls == C_FRAG);
         if (d->cls == C_BLOCK && !readable(q, src[k], &d->sh)) {
             close_segment(q);
@@ -581,11 +579,46 @@ static void plan_copies(planner *q, const uint32_t *src, uint32_t dst, int n)
     }
 }
 
-static steps *sub_plan(planner *q, uint32_t from, uint32_t to, const uint32_t *src, uint32_t dst, int n)
+static bool used_after(const plan *p, uint32_t v, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++)
+        for (int k = 0; k < p->ir->insns[i].nargs; k++)
+            if (ir_args(p->ir, &p->ir->insns[i])[k] == v) return true;
+    return false;
+}
+
+static bool has_views(const plan *p, uint32_t v, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        const ir_insn *in = &p->ir->insns[i];
+        if (is_view_op(in) && ir_args(p->ir, in)[0] == v && p->val[in->res].cls == C_VIEW) return true;
+    }
+    return false;
+}
+
+/* The next value of a carried block may be made right in the carried one's slot, if that is not read any more from there on. */
+static void share_next(plan *p, uint32_t opener, const uint32_t *next, uint32_t first, int n)
+{
+    const uint32_t end = p->end[opener];
+    for (int k = 0; k < n; k++) {
+        const uint32_t c = first + (uint32_t)k, v = next[k];
+        vinfo *x = &p->val[v];
+        bool ok = p->val[c].cls == x->cls && x->cls >= C_BLOCK && x->seg && !x->same_slot && p->ir->vals[v].def != UINT32_MAX &&
+                  p->ir->vals[v].def > opener && p->parent[p->ir->vals[v].def] == opener;
+        for (int j = 0; j < n; j++) ok = ok && next[j] != c;
+        if (!ok || used_after(p, c, p->ir->vals[v].def + 1, end) || has_views(p, c, opener, end) || has_views(p, v, opener, end)) continue;
+        x->same_slot = c;
+        x->needs_slot = 1;
+    }
+}
+
+/* loop: the opener, if dst are its carried values */
+static steps *sub_plan(planner *q, uint32_t from, uint32_t to, const uint32_t *src, uint32_t dst, int n, uint32_t loop)
 {
     planner sub = {.p = q->p, .iseg = q->iseg, .out = arena_alloc(q->p->mem, sizeof(steps))};
     if (!sub.out) return NULL;
     plan_range(&sub, from, to);
+    if (loop != UINT32_MAX) share_next(q->p, loop, src, dst, n);
     plan_copies(&sub, src, dst, n);
     close_segment(&sub);
     vec_free(&sub.acc);
@@ -616,11 +649,11 @@ static void plan_outer_loop(planner *q, uint32_t i, step *s)
     plan_copies(q, ir_args(p->ir, in) + head, first, n);
     close_segment(q);
     if (in->op == IR_LOOP) {
-        s->body = sub_plan(q, i + 1, p->end[i], next, first, n);
+        s->body = sub_plan(q, i + 1, p->end[i], next, first, n, i);
     } else {
         const uint32_t d = do_of(p, i);
-        s->body = sub_plan(q, i + 1, d, NULL, 0, 0);
-        s->other = sub_plan(q, d + 1, p->end[i], next, first, n);
+        s->body = sub_plan(q, i + 1, d, NULL, 0, 0, UINT32_MAX);
+        s->other = sub_plan(q, d + 1, p->end[i], next, first, n, i);
     }
     if (n) share_slots(p, first, end->res, n);
 }
@@ -631,8 +664,8 @@ static void plan_outer_if(planner *q, uint32_t i, step *s)
     const uint32_t mid = else_of(p, i), end = p->end[i];
     const ir_insn *in = &p->ir->insns[end], *els = &p->ir->insns[mid];
     close_segment(q);
-    s->body = sub_plan(q, i + 1, mid, ir_args(p->ir, els), in->res, in->nres);
-    s->other = sub_plan(q, mid + (mid < end), end, ir_args(p->ir, in), in->res, in->nres);
+    s->body = sub_plan(q, i + 1, mid, ir_args(p->ir, els), in->res, in->nres, UINT32_MAX);
+    s->other = sub_plan(q, mid + (mid < end), end, ir_args(p->ir, in), in->res, in->nres, UINT32_MAX);
     for (uint32_t k = 0; k < in->nres; k++) p->val[in->res + k].needs_slot = 1;
 }
 
@@ -763,9 +796,11 @@ static void find_parents(plan *p)
 
 /* ---- ranges ---- */
 
-static bool in_dtype(eas_dtype dt, __int128 lo, __int128 hi)
+__extension__ typedef __int128 wide;
+
+static bool in_dtype(eas_dtype dt, wide lo, wide hi)
 {
-    return lo >= (dtype_is_signed(dt) ? (__int128)dtype_min(dt) : 0) && hi <= (__int128)dtype_max(dt);
+    return lo >= (dtype_is_signed(dt) ? (wide)dtype_min(dt) : 0) && hi <= (wide)dtype_max(dt);
 }
 
 bool plan_cast_fits(const plan *p, uint32_t v, eas_dtype dt)
@@ -777,10 +812,10 @@ bool plan_fits(const plan *p, uint16_t op, uint32_t a, uint32_t b, eas_dtype dt)
 {
     if (dtype_bits(dt) == 64) return true;
     if (!p->range) return false;
-    const __int128 al = p->range[a].lo, ah = p->range[a].hi, bl = p->range[b].lo, bh = p->range[b].hi;
+    const wide al = p->range[a].lo, ah = p->range[a].hi, bl = p->range[b].lo, bh = p->range[b].hi;
     if (op == IR_ADD) return in_dtype(dt, al + bl, ah + bh);
     if (op == IR_SUB) return in_dtype(dt, al - bh, ah - bl);
-    __int128 x[4] = {al * bl, al * bh, ah * bl, ah * bh}, lo = x[0], hi = x[0];
+    wide x[4] = {al * bl, al * bh, ah * bl, ah * bh}, lo = x[0], hi = x[0];
     for (int i = 1; i < 4; i++) lo = x[i] < lo ? x[i] : lo, hi = x[i] > hi ? x[i] : hi;
     return op == IR_MUL && in_dtype(dt, lo, hi);
 }

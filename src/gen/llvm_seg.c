@@ -10,7 +10,7 @@
  */
 #include "llvm.h"
 
-enum { SMALL_BODY = 160, LIGHT_BODY = 16 };
+enum { SMALL_BODY = 160, LIGHT_BODY = 16, UNROLL_BODY = 64 };
 
 /* ---- the cache ---- */
 
@@ -90,7 +90,10 @@ static V element_wise(gen *g, const ir_insn *in, map_t m)
     const eas_dtype to = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
     V x[3] = {NULL, NULL, NULL};
     if (in->op == IR_BROADCAST || in->op == IR_RESHAPE) return seg_vector(g, a[0], plan_source_map(&g->p, in, m));
-    if (in->op == IR_LANE_ID || in->op == IR_SG_ID) return wrapped_identity(g, in, to);
+    if (in->nargs == 0) {
+        const aff id = affine_identity(g, in, m);
+        return id.ok ? affine_vector(g, id, to) : wrapped_identity(g, in, to);
+    }
     for (int k = 0; k < in->nargs && k < 3; k++) x[k] = seg_vector(g, a[k], m);
     if (in->op == IR_CAST) return value_cast(g, x[0], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
     if (in->op == IR_BITCAST) return value_bitcast(g, x[0], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
@@ -342,6 +345,38 @@ V loop_first(gen *g, V iv, V hi, V step, bool is_signed)
     return LLVMBuildOr(g->b, up, down, "");
 }
 
+static uint32_t region_weight(gen *g, uint32_t i)
+{
+    uint32_t n = 0;
+    for (uint32_t k = i; k < g->p.end[i]; k++) n += g->ir->insns[k].op == IR_MMA ? 64 : 1;
+    return n;
+}
+
+/* How many rounds of a loop with constant bounds to write out in one. */
+static int unroll_of(gen *g, uint32_t i, V lo, V hi, V step)
+{
+    if (!LLVMIsAConstantInt(lo) || !LLVMIsAConstantInt(hi) || !LLVMIsAConstantInt(step) || region_weight(g, i) > UNROLL_BODY) return 1;
+    const int64_t a = LLVMConstIntGetSExtValue(lo), b = LLVMConstIntGetSExtValue(hi), s = LLVMConstIntGetSExtValue(step);
+    if (s <= 0 || s > 1 << 20 || a < 0 || b < a || b > INT32_MAX || (b - a) % s) return 1;
+    const int64_t trips = (b - a) / s;
+    return trips > 4 && trips % 4 == 0 ? 4 : trips > 2 && trips % 2 == 0 ? 2 : 1;
+}
+
+/* the body, u times: iv, iv + step, ...; next receives the carried values after the last */
+static void emit_rounds(gen *g, uint32_t i, carried *c, V run, V iv, V step, int u, bundle *next)
+{
+    const uint32_t mark = g->c->log.len, res = g->ir->insns[i].res;
+    for (int k = 0; k < u; k++) {
+        if (k) {
+            forget(g, mark);
+            for (int j = 0; j < c->n; j++) bundle_set(g, c->first + (uint32_t)j, &next[j], false);
+            iv = g->sval[res] = LLVMBuildAdd(g->b, iv, step, "");
+        }
+        emit_range(g, i + 1, g->p.end[i]);
+        next_carried(g, c, run, next);
+    }
+}
+
 /* A counted loop. Uniform bounds: a branch. Else: iv, bounds and the set of running lanes are vectors, until none runs. */
 static void emit_loop(gen *g, uint32_t i)
 {
@@ -350,7 +385,10 @@ static void emit_loop(gen *g, uint32_t i)
     const bool uni = uniform(g, a[0]) && uniform(g, a[1]) && uniform(g, a[2]), uni_iv = uniform(g, in->res);
     const bool sg = dtype_is_signed((eas_dtype)ir_typeof(g->ir, a[0]).dtype);
     bundle *buf = arena_alloc(&g->mem, sizeof *buf * (size_t)(3 * end->nargs + 1)), *init = buf, *next = buf + end->nargs;
-    if (!buf) return gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    if (!buf) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return;
+    }
     warm(g, i);
     carried c = open_carried(g, in, end, init);
     c.phi = buf + 2 * end->nargs;
@@ -368,8 +406,9 @@ static void emit_loop(gen *g, uint32_t i)
     if (uni_iv) g->sval[in->res] = uni ? iv : iv_s;
     else set_vector(g, in->res, iv);
     if (run) g->c->exec = run;
-    emit_range(g, i + 1, g->p.end[i]);
-    next_carried(g, &c, run, next);
+    const int u = uni ? unroll_of(g, i, lo, hi, st) : 1;
+    emit_rounds(g, i, &c, run, iv, st, u, next);
+    if (u > 1) st = LLVMBuildMul(g->b, st, k_like(g, LLVMTypeOf(st), u), "");
     V more = loop_next(g, iv, hi, st, sg), iv2 = LLVMBuildAdd(g->b, iv, st, "");
     if (run) more = LLVMBuildAnd(g->b, more, run, "");
     V iv_s2 = iv_s ? LLVMBuildAdd(g->b, iv_s, g->sval[a[2]], "") : NULL;
@@ -405,7 +444,10 @@ static void emit_while(gen *g, uint32_t i)
     const uint32_t d = find_op(g, i, IR_DO), cond = ir_args(g->ir, &g->ir->insns[d])[0];
     const bool uni = uniform(g, cond);
     bundle *buf = arena_alloc(&g->mem, sizeof *buf * (size_t)(3 * end->nargs + 1)), *init = buf, *next = buf + end->nargs;
-    if (!buf) return gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    if (!buf) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return;
+    }
     warm(g, i);
     carried c = open_carried(g, in, end, init);
     const uint32_t mark = g->c->log.len;
@@ -488,9 +530,15 @@ static void emit_if(gen *g, uint32_t i)
     const ir_insn *in = &g->ir->insns[i], *end = &g->ir->insns[g->p.end[i]];
     const uint32_t mid = find_op(g, i, IR_ELSE), cond = ir_args(g->ir, in)[0];
     bundle *t = arena_alloc(&g->mem, sizeof *t * (2u * end->nres + 1)), *e = t + end->nres;
-    if (!t) return gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    if (!t) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return;
+    }
     warm(g, i);
-    if (uniform(g, cond)) return emit_uniform_if(g, i, mid, t, e);
+    if (uniform(g, cond)) {
+        emit_uniform_if(g, i, mid, t, e);
+        return;
+    }
     V c = seg_here(g, cond);
     emit_masked_arm(g, i + 1, mid, mask_and(g, c, g->c->exec), end, ir_args(g->ir, &g->ir->insns[mid]), t);
     if (mid < g->p.end[i]) emit_masked_arm(g, mid + 1, g->p.end[i], mask_and(g, LLVMBuildNot(g->b, c, ""), g->c->exec), end, ir_args(g->ir, end), e);
@@ -655,7 +703,6 @@ static int pick_lanes(gen *g, const segment *s)
 {
     const int64_t inner = s->sh.dim[s->sh.rank - 1];
     int n = g->opt->vector_bytes / widest(g, s);
-    if (g->p.info.mode == EAS_MODE_SPMD && body_size(g, s) <= LIGHT_BODY && n * 2 <= 64 && inner >= 8 * n) n *= 2;
     n = split_width(g, n);
     if (n > pow2_at_least(inner)) n = pow2_at_least(inner);
     return n < 4 ? 4 : n;
@@ -707,7 +754,10 @@ static V can_stream(gen *g, const segment *s)
 
 static void full_chunks(gen *g, const segment *s, V end, V stream)
 {
-    if (!stream) return run_chunks(g, s, k_int(g, 0), end, true, false);
+    if (!stream) {
+        run_chunks(g, s, k_int(g, 0), end, true, false);
+        return;
+    }
     LLVMBasicBlockRef yes = new_block(g, "stream"), no = new_block(g, "cached"), done = new_block(g, "filled");
     g->streams = true;
     LLVMBuildCondBr(g->b, stream, yes, no);
@@ -743,7 +793,10 @@ static void emit_inner(gen *g, segment *s)
 
 static void emit_outer(gen *g, segment *s, int d)
 {
-    if (d == s->sh.rank - 1) return emit_inner(g, s);
+    if (d == s->sh.rank - 1) {
+        emit_inner(g, s);
+        return;
+    }
     loop l = open_loop(g, k_int(g, 0), k_int(g, s->sh.dim[d]), 1);
     g->c->idx[d] = l.iv;
     emit_outer(g, s, d + 1);
@@ -767,14 +820,79 @@ static void reload_uniform(gen *g, const segment *s)
     }
 }
 
+/* ---- looking ahead: uniform values as the next round of the loop around the segment will have them, for prefetching ---- */
+
+static uint32_t first_insn(const segment *s)
+{
+    for (uint32_t k = 0; k < s->items.len; k++)
+        if (s->items.at[k].insn != UINT32_MAX) return s->items.at[k].insn;
+    return UINT32_MAX;
+}
+
+static bool moves_on(gen *g, const ir_insn *in)
+{
+    for (int k = 0; k < in->nargs; k++)
+        if (g->moves[ir_args(g->ir, in)[k]]) return true;
+    return false;
+}
+
+static void look_ahead(gen *g, const segment *s)
+{
+    const uint32_t first = first_insn(s), loop = first == UINT32_MAX ? first : g->p.parent[first];
+    const size_t nv = g->ir->nvals + 1;
+    g->ahead = NULL;
+    if (s->mma || loop == UINT32_MAX || g->ir->insns[loop].op != IR_LOOP) return;
+    const ir_insn *in = &g->ir->insns[loop];
+    V *now = g->sval, *ahead = arena_alloc(&g->mem, nv * sizeof *ahead);
+    g->moves = arena_alloc(&g->mem, nv);
+    g->ahead_cache = arena_alloc(&g->mem, nv * sizeof *g->ahead_cache);
+    if (!ahead || !g->moves || !g->ahead_cache) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return;
+    }
+    memcpy(ahead, now, (nv - 1) * sizeof *ahead);
+    ahead[in->res] = LLVMBuildAdd(g->b, now[in->res], now[ir_args(g->ir, in)[2]], "");
+    g->moves[in->res] = true;
+    g->sval = ahead;
+    for (uint32_t i = loop + 1; i < g->p.end[loop]; i++) {
+        const ir_insn *x = &g->ir->insns[i];
+        if (!x->res || x->nres != 1 || !(ir_rows[x->op].flags & IR_PURE) || g->p.parent[i] != loop || !moves_on(g, x)) continue;
+        if (g->p.val[x->res].cls == C_UNI && !g->p.val[x->res].inseg) scalar_insn(g, i);
+        g->moves[x->res] = true;
+    }
+    g->sval = now;
+    g->ahead = ahead;
+}
+
+aff seg_ahead(gen *g, uint32_t v)
+{
+    aff a = {0};
+    if (!g->ahead || !g->moves[v]) return a;
+    V *now = g->sval;
+    const chunk saved = *g->c;
+    g->sval = g->ahead;
+    g->c->cache = g->ahead_cache;
+    memset(&g->c->log, 0, sizeof g->c->log);
+    a = affine_of(g, v, seg_map(g));
+    forget(g, 0);
+    vec_free(&g->c->log);
+    *g->c = saved;
+    g->sval = now;
+    return a;
+}
+
 void seg_emit(gen *g, segment *s)
 {
     chunk c = {.sh = s->sh, .n = s->mma ? 8 : pick_lanes(g, s)};
     c.align = s->mma ? IR_SIMD : (uint32_t)c.n;
     c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
-    if (!c.cache) return gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    if (!c.cache) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return;
+    }
     g->c = &c;
     g->seg = s;
+    look_ahead(g, s);
     if (s->mma) emit_simdgroups(g, s);
     else emit_outer(g, s, 0);
     vec_free(&c.log);

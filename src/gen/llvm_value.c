@@ -85,8 +85,22 @@ static V quotient(gen *g, V a, V b, bool is_signed, int bits)
     return sel(g, is0, zero_of(g, a), q);
 }
 
+/* log2 of a constant divisor that is a power of two, -1 if it is not */
+static int divisor_log2(V b)
+{
+    bool z, m;
+    if (!all_constant(b, &z, &m)) return -1;
+    V e = lanes_of(LLVMTypeOf(b)) ? LLVMGetAggregateElement(b, 0) : b;
+    const int64_t k = LLVMConstIntGetSExtValue(e);
+    return k > 0 && (k & (k - 1)) == 0 ? __builtin_ctzll((uint64_t)k) : -1;
+}
+
 static V division(gen *g, uint16_t op, eas_dtype dt, V a, V b)
 {
+    const int log2 = divisor_log2(b);
+    const T t = LLVMTypeOf(a);
+    if (log2 >= 0 && op == IR_FLOORDIV) return dtype_is_signed(dt) ? LLVMBuildAShr(g->b, a, k_like(g, t, log2), "") : LLVMBuildLShr(g->b, a, k_like(g, t, log2), "");
+    if (log2 >= 0 && op == IR_MOD) return LLVMBuildAnd(g->b, a, k_like(g, t, ((int64_t)1 << log2) - 1), "");
     const bool s = dtype_is_signed(dt), floored = s && (op == IR_FLOORDIV || op == IR_MOD);
     V q = quotient(g, a, b, s, dtype_bits(dt));
     if (op == IR_TDIV || (op == IR_FLOORDIV && !s)) return q;

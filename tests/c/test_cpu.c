@@ -1,7 +1,7 @@
 /* test_cpu.c: compiled code against the interpreter, bit for bit (any NaN equals any NaN).
  *
  * Walks the instruction table: every element-wise row, every dtype it takes, several block sizes, both modes, random inputs with special
- * values. Then kernels in text form for what the table cannot say: masks, aliasing, control flow, shapes, dots, matrices, bounds.
+ * values. Then kernels (test_cpu_kernels.h) for what the table cannot say: masks, aliasing, control flow, shapes, dots, matrices, bounds.
  * EAS_LLVM_LIBRARY names the module; EAS_ISA the instruction set to test.
  */
 #include "../../src/dev/isa.h"
@@ -293,17 +293,24 @@ static void every_cast(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* ---- kernels in text form ---- */
+/* ---- kernels of one behaviour each ---- */
 
 #include "test_cpu_kernels.h"
 
-static int run_text(const kernel_text *k, bool alias, uint64_t flags)
+static eas_ir *build(const kernel_case *k, bool simplify)
 {
     eas_ir *ir = NULL;
-    if (eas_ir_parse(k->text, strlen(k->text), &ir)) {
-        print_error("%s: %s\n", k->name, eas_error_message());
-        return 1;
-    }
+    eas_builder_new(k->name, 0, &b);
+    k->build();
+    if (simplify ? eas_builder_finish(b, &ir) : irb_finish(b, &ir)) print_error("%s: %s\n", k->name, eas_error_message());
+    eas_builder_free(b);
+    return ir;
+}
+
+static int run_case(const kernel_case *k, bool simplify, bool alias, uint64_t flags)
+{
+    eas_ir *ir = build(k, simplify);
+    if (!ir) return 1;
     arg a[MAX_ARGS] = {{0}};
     for (int i = 0; i < ir->nparams; i++) {
         const ir_type t = ir_typeof(ir, ir->params[i].value);
@@ -321,18 +328,21 @@ static int run_text(const kernel_text *k, bool alias, uint64_t flags)
         else fill(a[i].data, (eas_dtype)t.dtype, (size_t)k->size[i]);
     }
     const int bad = compare(ir, a, k->grid[0], k->grid[1], alias, flags);
-    if (bad > 0) print_error("%s (alias %d, flags %d): %d wrong\n", k->name, alias, (int)flags, bad);
+    if (bad > 0) {
+        print_error("%s (simplified %d, alias %d, flags %d): %d wrong\n", k->name, simplify, alias, (int)flags, bad);
+        if (getenv("EAS_TEST_VERBOSE")) report(ir);
+    }
     for (int i = 0; i < ir->nparams; i++) free(a[i].data);
     eas_ir_release(ir);
     return bad > 0;
 }
 
-static void every_text(void **state)
+static void every_kernel(void **state)
 {
     (void)state;
     int bad = 0;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-        for (int v = 0; v < 4; v++) bad += run_text(&kernels[i], v & 1, v & 2 ? GEN_STREAM : 0);
+        for (int v = 0; v < 8; v++) bad += run_case(&kernels[i], v & 1, v & 2, v & 4 ? GEN_STREAM : 0);
     assert_int_equal(bad, 0);
 }
 
@@ -369,7 +379,7 @@ static void texts_and_determinism(void **state)
 {
     (void)state;
     eas_ir *ir = NULL;
-    assert_int_equal(eas_ir_parse(kernels[0].text, strlen(kernels[0].text), &ir), EAS_OK);
+    assert_non_null(ir = build(&kernels[0], true));
     static const char *const forms[] = {"llvm", "asm"};
     for (int i = 0; i < 2; i++) {
         const gen_options opt = {isa_features(), isa_vector_bytes(), 0, forms[i]};
@@ -400,8 +410,9 @@ int main(void)
     }
     memcpy(&compile, &sym, sizeof sym);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_instruction), cmocka_unit_test(every_cast), cmocka_unit_test(every_text),
+        cmocka_unit_test(every_instruction), cmocka_unit_test(every_cast), cmocka_unit_test(every_kernel),
         cmocka_unit_test(bounds_report), cmocka_unit_test(texts_and_determinism),
     };
+    if (getenv("EAS_TEST_ONLY")) cmocka_set_test_filter(getenv("EAS_TEST_ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
