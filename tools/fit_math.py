@@ -41,7 +41,10 @@ def remez(f, w, lo, hi, powers, steps=12, grid=4000):
     fw = [(f(x), w(x)) for x in xs]
     best = None
     for _ in range(steps):
-        c, level = solve(f, w, lo, hi, powers, nodes)
+        try:
+            c, level = solve(f, w, lo, hi, powers, nodes)
+        except ZeroDivisionError:  # two nodes have met
+            break
         err = [(sum(ci * x**p for ci, p in zip(c, powers)) - fx) * wx for x, (fx, wx) in zip(xs, fw)]
         worst = max(abs(e) for e in err)
         if best is None or worst < best[1]:
@@ -85,10 +88,6 @@ ln2h = mp.log(2) / 2
 sq = mp.sqrt(2)
 
 
-def series(f, x, n):
-    return f(x)
-
-
 def exp_tail(x):  # (e^x - 1 - x) / x^2
     return (mp.expm1(x) - x) / x**2 if abs(x) > mp.mpf(10) ** -20 else one / 2 + x / 6
 
@@ -116,23 +115,37 @@ def cos_tail(z):  # (cos x - 1 + x^2/2) / x^4
     return (mp.cos(x) - 1 + z / 2) / z**2 if z > mp.mpf(10) ** -10 else one / 24 - z / 720
 
 
-def tan_tail(z):
-    x = mp.sqrt(z)
-    return (mp.tan(x) - x) / (x * z) if z > mp.mpf(10) ** -12 else one / 3 + z * 2 / 15
-
-
 def tanh_tail(z):
     x = mp.sqrt(z)
     return (mp.tanh(x) - x) / (x * z) if z > mp.mpf(10) ** -12 else -one / 3 + z * 2 / 15
 
 
-def erf_head(z):  # erf(x)/x
+def erf_tail(z):  # (erf(x)/x - 2/sqrt(pi)) / x^2
     x = mp.sqrt(z)
-    return mp.erf(x) / x if z > mp.mpf(10) ** -20 else 2 / mp.sqrt(mp.pi)
+    c = 2 / mp.sqrt(mp.pi)
+    return (mp.erf(x) / x - c) / z if z > mp.mpf(10) ** -15 else -c / 3 + z * c / 10
+
+
+def log_erfc(x):
+    return -mp.log(mp.erfc(x))
+
+
+def log_erfc_t(t):  # -log(erfc(x)) - x^2 with x = 2.5 (1+t)/(1-t)
+    x = mp.mpf("2.5") * (1 + t) / (1 - t)
+    return -mp.log(mp.erfc(x)) - x * x
+
+
+def t_of(x):
+    x = mp.mpf(x)
+    return (x - mp.mpf("2.5")) / (x + mp.mpf("2.5"))
+
+
+def exp_tail2(x):  # what follows 1/2 in exp_tail
+    return (exp_tail(x) - one / 2) / x if abs(x) > mp.mpf(10) ** -18 else one / 6 + x / 24
 
 
 TASKS = {
-    "exp32": lambda: fit("exp32", exp_tail, -ln2h, ln2h, range(5), 24),
+    "exp32": lambda: fit("exp32, after 1/2", exp_tail2, -ln2h, ln2h, range(5), 24),
     "exp64": lambda: fit("exp64", exp_tail, -ln2h, ln2h, range(11), 53),
     "exp2_32": lambda: fit("exp2_32", exp2_tail, -one / 2, one / 2, range(7), 24),
     "exp2_64": lambda: fit("exp2_64", exp2_tail, -one / 2, one / 2, range(13), 53),
@@ -142,11 +155,11 @@ TASKS = {
     "cos32": lambda: fit("cos32", cos_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(4), 24),
     "sin64": lambda: fit("sin64", sin_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(8), 53),
     "cos64": lambda: fit("cos64", cos_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(8), 53),
-    "tan32": lambda: fit("tan32", tan_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(7), 24),
     "tanh32": lambda: fit("tanh32", tanh_tail, mp.mpf(0), one, range(8), 24),
-    "tanh64": lambda: fit("tanh64", tanh_tail, mp.mpf(0), mp.mpf("0.36"), range(12), 53),
-    "erf32": lambda: fit("erf32", erf_head, mp.mpf(0), one, range(7), 24),
-    "erf64": lambda: fit("erf64", erf_head, mp.mpf(0), one, range(14), 53),
+    "erf32": lambda: fit("erf32", erf_tail, mp.mpf(0), mp.mpf("0.77"), range(7), 24),
+    "erf64": lambda: fit("erf64", erf_tail, mp.mpf(0), one, range(14), 53),
+    "erfc32": lambda: fit("erfc32", lambda x: log_erfc(x + 1), -mp.mpf("0.125"), mp.mpf(3), range(10), 24, w=lambda x: mp.erfc(x + 1)),
+    "erfc64": lambda: fit("erfc64", log_erfc_t, t_of(1), t_of(6), range(20), 53, w=lambda t: mp.erfc(mp.mpf("2.5") * (1 + t) / (1 - t))),
 }
 
 if __name__ == "__main__":

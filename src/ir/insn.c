@@ -10,6 +10,7 @@
 #define M IR_MEM
 #define X IR_EFFECT
 #define S IR_STRUCT
+#define E IR_EXPAND
 /* A meaning is text, unexpanded; NONE is none. */
 #define MEANING(text) (sizeof(text) == sizeof "NONE" ? NULL : (text))
 const ir_row ir_rows[IR_NOPS] = {
@@ -25,6 +26,7 @@ const ir_row ir_rows[IR_NOPS] = {
 #undef M
 #undef X
 #undef S
+#undef E
 
 eas_op eas_op_find(const char *name)
 {

@@ -680,7 +680,7 @@ static int64_t scalar_lane(eas_dtype dt, uint64_t slot)
     return load_element(dt, b);
 }
 
-eas_status ir_interp(const eas_ir *ir, const ir_call *call)
+static eas_status interp(const eas_ir *ir, const ir_call *call)
 {
     run r = {.ir = ir, .call = call};
     if (!prepare(&r)) {
@@ -700,4 +700,15 @@ eas_status ir_interp(const eas_ir *ir, const ir_call *call)
             }
     arena_free(&r.mem);
     return r.st;
+}
+
+eas_status ir_interp(const eas_ir *ir, const ir_call *call)
+{
+    eas_ir *plain;
+    eas_status st = ir_expanded(ir, false, &plain);
+    if (st)
+        return st;
+    st = interp(plain, call);
+    eas_ir_release(plain);
+    return st;
 }

@@ -22,7 +22,7 @@ typedef enum ir_op {
 } ir_op;
 
 enum { IR_B = 1, IR_I = 2, IR_F = 4 }; /* dtype classes */
-enum { IR_PURE = 1, IR_COMM = 2, IR_MEM = 4, IR_EFFECT = 8, IR_STRUCT = 16 };
+enum { IR_PURE = 1, IR_COMM = 2, IR_MEM = 4, IR_EFFECT = 8, IR_STRUCT = 16, IR_EXPAND = 32 };
 
 typedef enum ir_rule {
     IR_RULE_CONST,  /* no operands; any value type, rank 0 (shapes come by broadcast) */
@@ -177,6 +177,11 @@ void ir_narrow_free(ir_narrow *need);
 bool ir_narrow_ok(const eas_ir *ir, const ir_narrow *need, const ir_env *env);
 /* Every load, store and dot guarded: `bounds` for global memory; simdgroup matrices are left as they are. */
 eas_status ir_checked(const eas_ir *ir, eas_ir **out);
+
+/* ---- math.c: elementary functions spelled out ---- */
+/* Every IR_EXPAND instruction replaced, or with `native` only those that C-like languages have no function for; `ir` itself,
+ * retained, if there is none. */
+eas_status ir_expanded(const eas_ir *ir, bool native, eas_ir **out);
 
 /* ---- interp.c ---- */
 typedef struct ir_fault { /* the first failing lane of the lowest program */

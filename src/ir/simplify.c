@@ -159,7 +159,7 @@ static void close_scope(simp *s)
 static uint32_t fold(simp *s, uint16_t op, const uint32_t *a, int n, ir_type t)
 {
     int64_t c[3], out;
-    if (n < 1 || n > 3 || ir_rows[op].rule < IR_RULE_SAME || ir_rows[op].rule > IR_RULE_CAST)
+    if (n < 1 || n > 3 || (ir_rows[op].flags & IR_EXPAND) || ir_rows[op].rule < IR_RULE_SAME || ir_rows[op].rule > IR_RULE_CAST)
         return 0;
     for (int i = 0; i < n; i++)
         if (!constant(s, a[i], &c[i]))

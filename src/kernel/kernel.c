@@ -107,6 +107,7 @@ void eas_kernel_release(eas_kernel *k)
         free(k->memo[i].key);
     free(k->params);
     eas_ir_release(k->ir);
+    eas_ir_release(k->plain);
     eas_ir_release(k->checked);
     eas_ir_release(k->narrow);
     ir_narrow_free(&k->need);
@@ -122,13 +123,15 @@ eas_ir_info eas_kernel_info(const eas_kernel *k) { return k->info; }
 
 /* ---- forms ---- */
 
-eas_status kernel_checked(eas_kernel *k, eas_ir **out)
+eas_status kernel_plain(eas_kernel *k, bool checked, eas_ir **out)
 {
     eas_status st = EAS_OK;
     pthread_mutex_lock(&k->lock);
-    if (!k->checked)
-        st = ir_checked(k->ir, &k->checked);
-    *out = k->checked;
+    if (!k->plain)
+        st = ir_expanded(k->ir, false, &k->plain);
+    if (!st && checked && !k->checked)
+        st = ir_checked(k->plain, &k->checked);
+    *out = checked ? k->checked : k->plain;
     pthread_mutex_unlock(&k->lock);
     return st;
 }
@@ -151,8 +154,8 @@ eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out)
     *out = atomic_load_explicit(&k->code[device][form], memory_order_acquire);
     if (*out)
         return EAS_OK;
-    eas_ir *ir = k->ir;
-    eas_status st = form & FORM_CHECKED ? kernel_checked(k, &ir) : EAS_OK;
+    eas_ir *ir = NULL;
+    eas_status st = kernel_plain(k, form & FORM_CHECKED, &ir);
     if (st)
         return st;
     eas_device *d = eas_device_at(device);
@@ -169,22 +172,43 @@ eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out)
 
 /* ---- text ---- */
 
-static eas_status emit(const eas_ir *plain, const eas_ir *narrow, const char *form, char **out)
+static eas_status machine_text(const eas_ir *ir, const char *form, char **out)
 {
-    str s = {0};
-    eas_status st;
-    if (!strcmp(form, "ir"))
-        return eas_ir_text(plain, 0, out);
-    if (!strcmp(form, "llvm") || !strcmp(form, "asm"))
-        return cpu_text(plain, form, out);
-    if (strcmp(form, "msl") && strcmp(form, "opencl"))
-        return base_fail(EAS_ERR_VALUE, "unknown form \"%s\"; there are ir, msl, opencl, llvm and asm", form);
-    st = gen_ctext(narrow, !strcmp(form, "msl") ? GEN_MSL : GEN_OPENCL, &s, NULL);
-    if (st) {
-        str_free(&s);
+    eas_ir *plain;
+    eas_status st = ir_expanded(ir, false, &plain);
+    if (st)
         return st;
-    }
-    return str_take(&s, out);
+    st = cpu_text(plain, form, out);
+    eas_ir_release(plain);
+    return st;
+}
+
+/* Source text; a kernel with fast math uses the language's own functions. */
+static eas_status source_text(const eas_ir *ir, gen_dialect d, char **out)
+{
+    eas_ir *plain;
+    str s = {0};
+    eas_status st = ir_expanded(ir, (ir->flags & EAS_KERNEL_FAST_MATH) != 0, &plain);
+    if (st)
+        return st;
+    st = gen_ctext(plain, d, &s, NULL);
+    eas_ir_release(plain);
+    if (!st)
+        return str_take(&s, out);
+    str_free(&s);
+    return st;
+}
+
+/* wide: 64-bit integers; narrow: the form GPU languages are printed from. */
+static eas_status emit(const eas_ir *wide, const eas_ir *narrow, const char *form, char **out)
+{
+    if (!strcmp(form, "ir"))
+        return eas_ir_text(wide, 0, out);
+    if (!strcmp(form, "llvm") || !strcmp(form, "asm"))
+        return machine_text(wide, form, out);
+    if (!strcmp(form, "msl") || !strcmp(form, "opencl"))
+        return source_text(narrow, !strcmp(form, "msl") ? GEN_MSL : GEN_OPENCL, out);
+    return base_fail(EAS_ERR_VALUE, "unknown form \"%s\"; there are ir, msl, opencl, llvm and asm", form);
 }
 
 eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out)

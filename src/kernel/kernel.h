@@ -26,7 +26,8 @@ struct eas_kernel {
     uint32_t magic;
     int refs;
     eas_ir *ir;          /* simplified, 64-bit integers: the meaning */
-    eas_ir *checked;     /* made at first need */
+    eas_ir *plain;       /* the same with elementary functions spelled out: what runs; made at first need */
+    eas_ir *checked;     /* plain with every access guarded; made at first need */
     eas_ir *narrow;      /* 32-bit form, or NULL if there is nothing to narrow; made at first need */
     ir_narrow need;
     bool tried_narrow;
@@ -43,7 +44,7 @@ struct eas_kernel {
 enum { KERNEL_MAGIC = 0x4541534b };
 
 /* ---- kernel.c ---- */
-eas_status kernel_checked(eas_kernel *k, eas_ir **out);              /* borrowed */
+eas_status kernel_plain(eas_kernel *k, bool checked, eas_ir **out);  /* borrowed */
 eas_status kernel_narrowed(eas_kernel *k, eas_ir **out);             /* borrowed; the plain IR if there is nothing to narrow */
 eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out);
 

@@ -1,0 +1,654 @@
+/* math.c: the elementary functions, spelled in the IR itself, so that every device runs the same code and gives the same bits.
+ *
+ * Each takes values of dtype f32 or f64 (halves are computed in f32 by the caller) and gives at most 1 ULP in f32, 2 in f64;
+ * special values are C99 Annex F's. Polynomials come from tools/fit_math.py. A number pair (hi, lo) stands for hi + lo
+ * with |lo| at most half an ULP of hi.
+ */
+#include "ir.h"
+
+#include <math.h>
+
+typedef struct maths {
+    eas_builder *b;
+    ir_type t, it, ut; /* the float type, and its signed and unsigned twins */
+    bool wide;         /* f64 */
+} maths;
+
+typedef struct pair { uint32_t hi, lo; } pair;
+
+/* ---- a small language: one name per instruction ---- */
+
+static uint32_t num(maths *m, double v) { return irb_const(m->b, m->t, ir_bits_from_double(m->t.dtype, v)); }
+static uint32_t num2(maths *m, double narrow, double wide) { return num(m, m->wide ? wide : narrow); }
+static uint32_t whole_num(maths *m, int64_t v) { return irb_const(m->b, m->it, v); }
+static uint32_t bits_num(maths *m, uint64_t v) { return irb_const(m->b, m->ut, (int64_t)v); }
+static uint32_t op2(maths *m, uint16_t op, uint32_t x, uint32_t y) { return irb_op(m->b, op, x, y, 0); }
+static uint32_t add(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_ADD, x, y); }
+static uint32_t sub(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_SUB, x, y); }
+static uint32_t mul(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_MUL, x, y); }
+static uint32_t quo(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_DIV, x, y); }
+static uint32_t fma3(maths *m, uint32_t x, uint32_t y, uint32_t z) { return irb_op(m->b, IR_FMA, x, y, z); }
+static uint32_t neg(maths *m, uint32_t x) { return irb_op(m->b, IR_NEG, x, 0, 0); }
+static uint32_t mag(maths *m, uint32_t x) { return irb_op(m->b, IR_ABS, x, 0, 0); }
+static uint32_t nearest(maths *m, uint32_t x) { return irb_op(m->b, IR_ROUND, x, 0, 0); }
+static uint32_t pick(maths *m, uint32_t c, uint32_t x, uint32_t y) { return irb_op(m->b, IR_WHERE, c, x, y); }
+static uint32_t lt(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_LT, x, y); }
+static uint32_t gt(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_GT, x, y); }
+static uint32_t same(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_EQ, x, y); }
+static uint32_t both(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_AND, x, y); }
+static uint32_t to_int(maths *m, uint32_t x) { return irb_to(m->b, IR_CAST, m->it, x); }
+static uint32_t to_float(maths *m, uint32_t x) { return irb_to(m->b, IR_CAST, m->t, x); }
+static uint32_t as_bits(maths *m, uint32_t x) { return irb_to(m->b, IR_BITCAST, m->it, x); }
+static uint32_t as_ubits(maths *m, uint32_t x) { return irb_to(m->b, IR_BITCAST, m->ut, x); }
+static uint32_t as_float(maths *m, uint32_t x) { return irb_to(m->b, IR_BITCAST, m->t, x); }
+static uint32_t nan_num(maths *m) { return num(m, (double)NAN); }
+static uint32_t inf_num(maths *m) { return num(m, (double)INFINITY); }
+
+/* c[0] + c[1] x + ... */
+static uint32_t horner(maths *m, uint32_t x, const double *c, int n)
+{
+    uint32_t r = num(m, c[n - 1]);
+    for (int i = n - 2; i >= 0; i--)
+        r = fma3(m, r, x, num(m, c[i]));
+    return r;
+}
+#define HORNER(m, x, c) horner(m, x, c, (int)(sizeof(c) / sizeof *(c)))
+#define HORNER2(m, x, c32, c64) ((m)->wide ? HORNER(m, x, c64) : HORNER(m, x, c32))
+
+/* 2^n for an integer n within the normal exponents */
+static uint32_t power_of_two(maths *m, uint32_t n)
+{
+    uint32_t biased = add(m, n, whole_num(m, m->wide ? 1023 : 127));
+    return as_float(m, op2(m, IR_SHL, biased, whole_num(m, m->wide ? 52 : 23)));
+}
+
+/* x * 2^n in two steps, so that the result may underflow or overflow by itself */
+static uint32_t scale(maths *m, uint32_t x, uint32_t n)
+{
+    uint32_t half = op2(m, IR_SHR, n, whole_num(m, 1));
+    return mul(m, mul(m, x, power_of_two(m, half)), power_of_two(m, sub(m, n, half)));
+}
+
+static uint32_t clamp(maths *m, uint32_t x, double lo, double hi) /* NaN stays */
+{
+    uint32_t l = num(m, lo), h = num(m, hi);
+    x = pick(m, lt(m, x, l), l, x);
+    return pick(m, gt(m, x, h), h, x);
+}
+
+static uint32_t copy_sign(maths *m, uint32_t x, uint32_t from)
+{
+    uint64_t sign = m->wide ? (uint64_t)1 << 63 : (uint64_t)1 << 31;
+    uint32_t s = op2(m, IR_AND, as_ubits(m, from), bits_num(m, sign));
+    uint32_t v = op2(m, IR_AND, as_ubits(m, x), bits_num(m, sign - 1));
+    return as_float(m, op2(m, IR_OR, v, s));
+}
+
+/* ---- pairs ---- */
+
+static pair fast_two_sum(maths *m, uint32_t a, uint32_t b) /* |a| >= |b| or a = 0 */
+{
+    uint32_t s = add(m, a, b);
+    return (pair){s, sub(m, b, sub(m, s, a))};
+}
+
+static pair two_sum(maths *m, uint32_t a, uint32_t b)
+{
+    uint32_t s = add(m, a, b), bb = sub(m, s, a);
+    return (pair){s, add(m, sub(m, a, sub(m, s, bb)), sub(m, b, bb))};
+}
+
+static pair two_mul(maths *m, uint32_t a, uint32_t b)
+{
+    uint32_t p = mul(m, a, b);
+    return (pair){p, fma3(m, a, b, neg(m, p))};
+}
+
+static pair pair_mul(maths *m, pair a, pair b)
+{
+    pair p = two_mul(m, a.hi, b.hi);
+    uint32_t lo = fma3(m, a.hi, b.lo, fma3(m, a.lo, b.hi, p.lo));
+    return fast_two_sum(m, p.hi, lo);
+}
+
+/* ---- exponentials ---- */
+
+static const double LOG2E = 1.4426950408889634074;
+/* ln 2 = HI + LO with so few bits in HI that n*HI is exact */
+static const double LN2_HI32 = 0x1.62e4p-1, LN2_LO32 = 1.42860676533018e-06;
+static const double LN2_HI64 = 6.93147180369123816490e-01, LN2_LO64 = 1.90821492927058770002e-10;
+
+/* (e^r - 1 - r) / r^2 */
+static const double EXP32[] = {0.5, 0.1666666716, 0.04166652262, 0.008332905360, 0.001393068000, 0.0002027602168};
+static const double EXP64[] = {0.5, 0.166666666666666713, 0.0416666666666666644, 0.00833333333332585829, 0.00138888888888994561, 0.000198412698755244879,
+                               0.0000248015872450870259, 2.75572539728551008e-6, 2.75574039423881345e-7, 2.51061038913735170e-8, 2.08513908883350822e-9};
+/* (2^r - 1) / r */
+static const double EXP2_32[] = {0.6931471825, 0.2402265072, 0.05550397933, 0.009618107229, 0.001334656496, 0.0001544040570, 1.199191956e-5};
+
+/* x = n ln2 + r, |r| <= ln2/2; r as a pair when asked for */
+static uint32_t reduce_exp(maths *m, uint32_t x, uint32_t *n, uint32_t *lo)
+{
+    *n = nearest(m, mul(m, x, num(m, LOG2E)));
+    uint32_t r1 = fma3(m, *n, num2(m, -LN2_HI32, -LN2_HI64), x);
+    if (!lo)
+        return fma3(m, *n, num2(m, -LN2_LO32, -LN2_LO64), r1);
+    uint32_t c = mul(m, *n, num2(m, LN2_LO32, LN2_LO64)), r = sub(m, r1, c);
+    *lo = sub(m, sub(m, r1, r), c);
+    return r;
+}
+
+static uint32_t exp_tail(maths *m, uint32_t r) { return mul(m, mul(m, r, r), HORNER2(m, r, EXP32, EXP64)); }
+
+static uint32_t do_exp(maths *m, uint32_t x)
+{
+    uint32_t n, r = reduce_exp(m, m->wide ? clamp(m, x, -746, 710) : clamp(m, x, -104, 89), &n, NULL);
+    uint32_t p = fma3(m, mul(m, r, r), HORNER2(m, r, EXP32, EXP64), r);
+    return scale(m, add(m, p, num(m, 1)), to_int(m, n));
+}
+
+/* e^(hi + lo) as a pair times 2^n: for functions that go on computing */
+static pair exp_pair(maths *m, uint32_t hi, uint32_t lo, uint32_t *n)
+{
+    uint32_t fn, rl, r = reduce_exp(m, hi, &fn, &rl);
+    *n = to_int(m, fn);
+    if (lo)
+        rl = add(m, rl, lo);
+    /* 1 + r + tail + rl */
+    pair s = fast_two_sum(m, num(m, 1), r);
+    uint32_t rest = add(m, s.lo, add(m, exp_tail(m, r), rl));
+    return fast_two_sum(m, s.hi, rest);
+}
+
+static uint32_t do_exp2(maths *m, uint32_t x)
+{
+    uint32_t c = m->wide ? clamp(m, x, -1076, 1025) : clamp(m, x, -151, 129), n = nearest(m, c), r = sub(m, c, n), p;
+    if (m->wide) { /* e^(r ln2): r ln2 as a pair keeps the last bit */
+        pair a = two_mul(m, r, num(m, 0.69314718055994530942));
+        uint32_t lo = fma3(m, r, num(m, 2.3190468138462996e-17), a.lo);
+        p = add(m, num(m, 1), add(m, a.hi, add(m, exp_tail(m, a.hi), lo)));
+    } else {
+        p = fma3(m, r, HORNER(m, r, EXP2_32), num(m, 1));
+    }
+    return scale(m, p, to_int(m, n));
+}
+
+/* 2^n (r + tail) + (2^n - 1), the large parts first and their rounding errors after them */
+static uint32_t do_expm1(maths *m, uint32_t x)
+{
+    uint32_t one = num(m, 1), top = m->wide ? whole_num(m, 1023) : whole_num(m, 127);
+    uint32_t c = m->wide ? clamp(m, x, -60, 710) : clamp(m, x, -30, 89), n, rl, r = reduce_exp(m, c, &n, &rl);
+    uint32_t ni = to_int(m, n), over = gt(m, ni, top), k = pick(m, over, top, ni);
+    uint32_t s = power_of_two(m, k), unit = pick(m, over, num(m, 0.5), one); /* past the top exponent work with half of everything */
+    uint32_t b = sub(m, s, unit), bl = sub(m, sub(m, s, b), unit);
+    uint32_t hi = fma3(m, s, r, b), lo = fma3(m, s, r, sub(m, b, hi));
+    uint32_t rest = fma3(m, s, add(m, exp_tail(m, r), rl), add(m, lo, bl)), y = add(m, hi, rest);
+    y = pick(m, over, add(m, y, y), y);
+    return pick(m, same(m, x, num(m, 0)), x, y); /* -0 */
+}
+
+/* ---- logarithms ---- */
+
+/* (log(1+f) - f + f^2/2) / f^3 */
+static const double LOG32[] = {0.3333333135, -0.2499998808, 0.2000071853, -0.1666695029, 0.1424566358, -0.1246428937, 0.1178927869, -0.1115442663, 0.06156158820};
+
+/* x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for positive finite x */
+static uint32_t split_log(maths *m, uint32_t x, uint32_t *k)
+{
+    uint32_t tiny = lt(m, x, num2(m, 0x1p-126, 0x1p-1022)), up = pick(m, tiny, num2(m, 0x1p25, 0x1p54), num(m, 1));
+    int64_t root = m->wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3, mant = m->wide ? ((int64_t)1 << 52) - 1 : 0x7fffff;
+    uint32_t i = sub(m, as_bits(m, mul(m, x, up)), whole_num(m, root));
+    uint32_t e = op2(m, IR_SHR, i, whole_num(m, m->wide ? 52 : 23));
+    uint32_t lift = pick(m, tiny, num2(m, 25, 54), num(m, 0));
+    *k = sub(m, to_float(m, e), lift);
+    uint32_t f = as_float(m, add(m, op2(m, IR_AND, i, whole_num(m, mant)), whole_num(m, root)));
+    return sub(m, f, num(m, 1));
+}
+
+/* (log((1+s)/(1-s)) - 2s) / s^3 in z = s^2 */
+static const double LOG64[] = {0.666666666666666630, 0.400000000000088785, 0.285714285671934631, 0.222222231249029012, 0.181817209463610019, 0.153901754848123490,
+                               0.131664006306724451, 0.141255458607850881};
+
+/* log(1 + f) without its first term f */
+static uint32_t log_rest(maths *m, uint32_t f)
+{
+    if (!m->wide) {
+        uint32_t z = mul(m, f, f), y = mul(m, mul(m, f, z), HORNER(m, f, LOG32));
+        return fma3(m, num(m, -0.5), z, y);
+    }
+    uint32_t h = mul(m, mul(m, num(m, 0.5), f), f), s = quo(m, f, add(m, f, num(m, 2))), z = mul(m, s, s);
+    uint32_t R = mul(m, z, HORNER(m, z, LOG64));
+    return sub(m, mul(m, s, add(m, h, R)), h);
+}
+
+/* What a logarithm is outside the positive finite numbers. */
+static uint32_t log_special(maths *m, uint32_t x, uint32_t y)
+{
+    uint32_t zero = num(m, 0), inf = inf_num(m);
+    y = pick(m, same(m, x, inf), inf, y);
+    y = pick(m, same(m, x, zero), neg(m, inf), y);
+    return pick(m, op2(m, IR_GE, x, zero), y, nan_num(m));
+}
+
+static uint32_t do_log(maths *m, uint32_t x)
+{
+    uint32_t k, f = split_log(m, x, &k), y = log_rest(m, f);
+    y = fma3(m, k, num2(m, LN2_LO32, LN2_LO64), y);
+    pair s = m->wide ? fast_two_sum(m, mul(m, k, num(m, LN2_HI64)), f) : (pair){0, 0};
+    if (m->wide) /* k ln2 is 0 or larger than f */
+        y = add(m, s.hi, add(m, s.lo, y));
+    else
+        y = fma3(m, k, num(m, LN2_HI32), add(m, f, y));
+    return log_special(m, x, y);
+}
+
+/* log(1 + f) as a pair, then times log2(e) as one */
+static uint32_t do_log2(maths *m, uint32_t x)
+{
+    uint32_t k, f = split_log(m, x, &k);
+    pair l = fast_two_sum(m, f, log_rest(m, f));
+    uint32_t L = num(m, LOG2E), Ll = num2(m, 1.92596299e-8, 2.0355273740931033e-17);
+    pair p = two_mul(m, l.hi, L);
+    uint32_t lo = fma3(m, l.hi, Ll, fma3(m, l.lo, L, p.lo));
+    pair s = fast_two_sum(m, k, p.hi);
+    /* k = 0: fast_two_sum still holds, its first operand being zero */
+    return log_special(m, x, add(m, s.hi, add(m, s.lo, lo)));
+}
+
+/* log(1 + x): u = 1 + x rounds; what it lost, scaled like the mantissa, is a small correction d */
+static uint32_t do_log1p(maths *m, uint32_t x)
+{
+    uint32_t one = num(m, 1);
+    pair u = two_sum(m, one, x);
+    uint32_t k, f = split_log(m, u.hi, &k);
+    uint32_t far = num2(m, 100, 1000), kk = pick(m, gt(m, k, far), far, k); /* there the correction is nothing */
+    uint32_t d = mul(m, u.lo, power_of_two(m, to_int(m, neg(m, kk))));
+    /* log(1+f+d) = log(1+f) + d/(1+f) */
+    uint32_t corr = mul(m, d, m->wide ? quo(m, one, add(m, one, f)) : fma3(m, f, sub(m, f, one), one));
+    uint32_t y = add(m, log_rest(m, f), corr);
+    y = fma3(m, k, num2(m, LN2_LO32, LN2_LO64), y);
+    pair s = fast_two_sum(m, mul(m, k, num2(m, LN2_HI32, LN2_HI64)), f);
+    y = add(m, s.hi, add(m, s.lo, y));
+    y = log_special(m, u.hi, y);
+    y = pick(m, same(m, x, inf_num(m)), x, y);
+    return pick(m, lt(m, mag(m, x), num2(m, 0x1p-25, 0x1p-54)), x, y); /* -0 and what squares to nothing */
+}
+
+/* ---- roots ---- */
+
+/* One correction of 1/sqrt(x) with the exact residual. */
+static uint32_t do_rsqrt(maths *m, uint32_t x)
+{
+    uint32_t y = quo(m, num(m, 1), irb_op(m->b, IR_SQRT, x, 0, 0));
+    pair h = two_mul(m, x, y);
+    uint32_t e = sub(m, fma3(m, neg(m, h.hi), y, num(m, 1)), mul(m, h.lo, y));
+    uint32_t better = fma3(m, mul(m, num(m, 0.5), y), e, y);
+    uint32_t plain = both(m, gt(m, x, num2(m, 0x1p-100, 0x1p-900)), lt(m, x, num2(m, 0x1p100, 0x1p900)));
+    if (m->b->status)
+        return 0;
+    /* outside, scale into the middle: x 2^(2s) */
+    uint32_t small = lt(m, x, num(m, 1));
+    uint32_t up = pick(m, small, num2(m, 0x1p80, 0x1p600), num2(m, 0x1p-80, 0x1p-600)), back = pick(m, small, num2(m, 0x1p40, 0x1p300), num2(m, 0x1p-40, 0x1p-300));
+    uint32_t xs = mul(m, x, up), ys = quo(m, num(m, 1), irb_op(m->b, IR_SQRT, xs, 0, 0));
+    pair hs = two_mul(m, xs, ys);
+    uint32_t es = sub(m, fma3(m, neg(m, hs.hi), ys, num(m, 1)), mul(m, hs.lo, ys));
+    uint32_t far = mul(m, fma3(m, mul(m, num(m, 0.5), ys), es, ys), back);
+    uint32_t usual = both(m, gt(m, x, num(m, 0)), lt(m, x, inf_num(m)));
+    return pick(m, usual, pick(m, plain, better, far), y); /* 0, inf, NaN, negative: the plain quotient is right */
+}
+
+/* ---- hyperbolic tangent, logistic function ---- */
+
+/* (tanh x - x) / x^3 in x^2, below 1 */
+static const double TANH32[] = {-0.3333333433, 0.1333341897, -0.05398008972, 0.02192679793, -0.008969631046, 0.003598362440, -0.001204067841, 0.0002219458402};
+
+static const double TANH64[] = {-0.333333333333333315, 0.133333333333324311, -0.0539682539673761175, 0.0218694884965428028, -0.00886323456756872748, 0.00359211423462797242, -0.00145571018327910785, 0.000589300929250460067, -0.000236328258651455293, 0.0000898417603979866379, -0.0000278871945448644057, 4.75644741528507365e-6}; /* below 0.6 */
+
+static uint32_t do_tanh(maths *m, uint32_t x)
+{
+    uint32_t a = mag(m, x), one = num(m, 1), two = num(m, 2), top = num2(m, 10, 22), z = mul(m, a, a), big;
+    uint32_t c = pick(m, gt(m, a, top), top, a), c2 = add(m, c, c);
+    if (m->wide) { /* em/(em+2), em = e^2a - 1 */
+        uint32_t em = do_expm1(m, c2);
+        big = quo(m, em, add(m, em, two));
+    } else {
+        big = sub(m, one, quo(m, two, add(m, do_exp(m, c2), one)));
+    }
+    uint32_t small = fma3(m, mul(m, a, z), HORNER2(m, z, TANH32, TANH64), a);
+    uint32_t y = pick(m, lt(m, a, num2(m, 1, 0.6)), small, pick(m, gt(m, a, top), one, big));
+    return copy_sign(m, y, x);
+}
+
+/* 1/(1+e^-x): with e = e^-|x| as a pair, 1/(1+e) for x >= 0 and e/(1+e) below */
+static uint32_t do_sigmoid(maths *m, uint32_t x)
+{
+    uint32_t a = mag(m, x), top = num2(m, 104, 746), c = neg(m, pick(m, gt(m, a, top), top, a)), n, one = num(m, 1);
+    pair e = exp_pair(m, c, 0, &n);
+    uint32_t nn = pick(m, lt(m, n, whole_num(m, m->wide ? -1000 : -120)), whole_num(m, m->wide ? -1000 : -120), n); /* below, e vanishes against 1 */
+    uint32_t p2 = power_of_two(m, nn);
+    pair d = fast_two_sum(m, one, mul(m, e.hi, p2));
+    uint32_t dl = add(m, d.lo, mul(m, e.lo, p2));
+    uint32_t up = op2(m, IR_GE, x, num(m, 0)), th = pick(m, up, one, e.hi), tl = pick(m, up, num(m, 0), e.lo);
+    uint32_t q = quo(m, th, d.hi);
+    uint32_t rem = add(m, fma3(m, neg(m, q), d.hi, th), sub(m, tl, mul(m, q, dl)));
+    uint32_t y = add(m, q, quo(m, rem, d.hi));
+    y = pick(m, up, y, scale(m, y, n));
+    return pick(m, op2(m, IR_NE, x, x), x, y);
+}
+
+/* ---- circular functions ---- */
+
+static const double SIN32[] = {-0.1666666716, 0.008333477192, -0.0001990281016, 3.402247785e-6};
+static const double COS32[] = {0.04166666791, -0.001388925011, 2.495710942e-5, -4.420440689e-7};
+static const double SIN64[] = {-0.166666666666666657, 0.00833333333333232361, -0.000198412698390723261, 2.75573170964591839e-6, -2.50510805608751938e-8, 1.58024953214740220e-10, 2.39738719913166003e-12, -1.51893896931362483e-12};
+static const double COS64[] = {0.0416666666666666644, -0.00138888888888863632, 0.0000248015872960887804, -2.75573139004037571e-7, 2.08741852959921288e-9, -1.08288967823338562e-11, -7.43257080251341208e-13, 3.80507161523310166e-13};
+
+typedef struct angle { pair r; uint32_t q; } angle; /* x = r + q pi/2, |r| <= pi/4 and a little; q an integer */
+
+/* pi/2 in three parts; x - q*A is exact. Good while q has few bits. */
+static angle reduce_small(maths *m, uint32_t x)
+{
+    uint32_t q = nearest(m, mul(m, x, num(m, 0.63661977236758134308)));
+    uint32_t r = fma3(m, q, num2(m, -1.5707963705062866, -1.5707963267948966), x);
+    pair p = two_mul(m, q, num2(m, -4.371138828673793e-08, 6.123233995736766e-17));
+    pair d = two_sum(m, r, neg(m, p.hi));
+    uint32_t lo = sub(m, d.lo, fma3(m, q, num2(m, -1.7151245100058819e-15, -1.4973849048591698e-33), p.lo));
+    return (angle){fast_two_sum(m, d.hi, lo), to_int(m, q)};
+}
+
+/* 2/pi, 32 bits a word, after a word of zeros */
+static const uint32_t TWO_OVER_PI[] = {
+    0x00000000, 0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561, 0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c,
+    0xfe1deb1c, 0xb129a73e, 0xe88235f5, 0x2ebb4484, 0xe99c7026, 0xb45f7e41, 0x3991d639, 0x835339f4, 0x9c845f8b, 0xbdf9283b, 0x1ff897ff, 0xde05980f, 0xef2f118b,
+    0x5a0a6d1f, 0x6d367ecf, 0x27cb09b7, 0x4f463f66, 0x9e5fea2d, 0x7527bac7, 0xebe5f17b, 0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1, 0x1f8d5d08, 0x56033046, 0xfc7b6bab};
+
+enum { MAX_WORDS = 39 };
+
+typedef struct limbs { maths *m; ir_type t; } limbs; /* u64 lanes that hold 32-bit words */
+static uint32_t word(limbs *l, uint64_t v) { return irb_const(l->m->b, l->t, (int64_t)v); }
+static uint32_t low32(limbs *l, uint32_t x) { return op2(l->m, IR_AND, x, word(l, 0xffffffff)); }
+static uint32_t high32(limbs *l, uint32_t x) { return op2(l->m, IR_SHR, x, word(l, 32)); }
+
+/* The n words of 2/pi that begin at bit pos: a barrel shifter over the table, then a shift inside the words. */
+static void window(limbs *l, uint32_t pos, int top_bit, int n, uint32_t *out)
+{
+    maths *m = l->m;
+    uint32_t w[MAX_WORDS], idx = op2(m, IR_SHR, pos, word(l, 5)), shift = op2(m, IR_AND, pos, word(l, 31));
+    int have = (1 << (top_bit + 1)) + n;
+    for (int i = 0; i < have; i++)
+        w[i] = word(l, i < MAX_WORDS ? TWO_OVER_PI[i] : 0);
+    for (int bit = top_bit; bit >= 0; bit--) {
+        int step = 1 << bit, keep = step + n;
+        uint32_t on = op2(m, IR_NE, op2(m, IR_AND, idx, word(l, (uint64_t)step)), word(l, 0));
+        for (int i = 0; i < keep; i++)
+            w[i] = i + step < have ? pick(m, on, w[i + step], w[i]) : w[i];
+        have = keep;
+    }
+    for (int i = 0; i < n; i++) {
+        uint32_t two = op2(m, IR_OR, op2(m, IR_SHL, w[i], word(l, 32)), w[i + 1]);
+        out[i] = high32(l, op2(m, IR_SHL, two, shift));
+    }
+}
+
+/* For large arguments: the mantissa times as many bits of 2/pi as matter, modulo 4, in integers. */
+static angle reduce_large(maths *m, uint32_t x)
+{
+    limbs L = {m, ir_with_dtype(m->t, EAS_U64)}, *l = &L;
+    ir_type i64 = ir_with_dtype(m->t, EAS_I64);
+    int mant = m->wide ? 52 : 23, n = m->wide ? 6 : 3, limbs_out = m->wide ? 4 : 2;
+    uint32_t bits = irb_to(m->b, IR_CAST, L.t, as_ubits(m, mag(m, x)));
+    uint32_t e = op2(m, IR_SHR, bits, word(l, (uint64_t)mant));
+    uint32_t f = op2(m, IR_OR, op2(m, IR_AND, bits, word(l, ((uint64_t)1 << mant) - 1)), word(l, (uint64_t)1 << mant));
+    uint32_t fl = low32(l, f), fh = high32(l, f), g[8], hi_l[8], lo_l[8], hi_h[8], lo_h[8];
+    /* x = f 2^s; the window starts at weight 2 of 2^s 2/pi, which is bit s + 30 of the table */
+    uint32_t pos = sub(m, e, word(l, (uint64_t)((m->wide ? 1023 : 127) + mant - 30)));
+    window(l, pos, m->wide ? 4 : 2, n, g);
+    for (int j = 0; j < n; j++) {
+        uint32_t a = mul(m, fl, g[j]), b = m->wide ? mul(m, fh, g[j]) : word(l, 0);
+        lo_l[j] = low32(l, a), hi_l[j] = high32(l, a);
+        lo_h[j] = low32(l, b), hi_h[j] = high32(l, b);
+    }
+    uint32_t limb[8], carry = word(l, 0);
+    for (int j = limbs_out; j >= 0; j--) {
+        uint32_t acc = add(m, carry, lo_l[j < n ? j : n - 1]);
+        if (j + 1 < n)
+            acc = add(m, acc, add(m, hi_l[j + 1], lo_h[j + 1]));
+        if (j + 2 < n)
+            acc = add(m, acc, hi_h[j + 2]);
+        limb[j] = low32(l, acc);
+        carry = high32(l, acc);
+    }
+    uint32_t top = op2(m, IR_OR, op2(m, IR_SHL, limb[0], word(l, 32)), limb[1]);
+    uint32_t low = m->wide ? op2(m, IR_OR, op2(m, IR_SHL, limb[2], word(l, 32)), limb[3]) : op2(m, IR_SHL, limb[2], word(l, 32));
+    uint32_t q = op2(m, IR_SHR, add(m, top, word(l, (uint64_t)1 << 61)), word(l, 62));
+    uint32_t frac = op2(m, IR_OR, op2(m, IR_SHL, top, word(l, 2)), op2(m, IR_SHR, low, word(l, 62)));
+    /* as a signed fraction of a quarter turn, 2^-64 a unit; the bits below go into the low part */
+    uint32_t s = irb_to(m->b, IR_BITCAST, i64, frac), h = to_float(m, s);
+    uint32_t back = irb_to(m->b, IR_CAST, i64, h), d = to_float(m, sub(m, s, back));
+    uint32_t below = mul(m, to_float(m, op2(m, IR_SHL, low, word(l, 2))), num(m, 0x1p-64));
+    pair unit = {num(m, m->wide ? 1.5707963267948966 * 0x1p-64 : 1.5707963705062866 * 0x1p-64), num(m, m->wide ? 6.123233995736766e-17 * 0x1p-64 : -4.371138828673793e-08 * 0x1p-64)};
+    pair r = pair_mul(m, fast_two_sum(m, h, add(m, d, below)), unit);
+    uint32_t minus = lt(m, x, num(m, 0)), qi = irb_to(m->b, IR_CAST, m->it, q);
+    r.hi = pick(m, minus, neg(m, r.hi), r.hi);
+    r.lo = pick(m, minus, neg(m, r.lo), r.lo);
+    return (angle){r, pick(m, minus, neg(m, qi), qi)};
+}
+
+static angle reduce_angle(maths *m, uint32_t x)
+{
+    angle a = reduce_small(m, x), b = reduce_large(m, x);
+    uint32_t big = gt(m, mag(m, x), num2(m, 0x1p18, 0x1p40));
+    return (angle){{pick(m, big, b.r.hi, a.r.hi), pick(m, big, b.r.lo, a.r.lo)}, pick(m, big, b.q, a.q)};
+}
+
+static pair sin_pair(maths *m, pair r)
+{
+    uint32_t z = mul(m, r.hi, r.hi), p = HORNER2(m, z, SIN32, SIN64);
+    uint32_t lo = mul(m, r.lo, fma3(m, num(m, -0.5), z, num(m, 1)));
+    return fast_two_sum(m, r.hi, fma3(m, mul(m, r.hi, z), p, lo));
+}
+
+static pair cos_pair(maths *m, pair r)
+{
+    uint32_t one = num(m, 1), z = mul(m, r.hi, r.hi), h = mul(m, num(m, 0.5), z), w = sub(m, one, h);
+    uint32_t zl = fma3(m, r.hi, r.hi, neg(m, z)); /* what squaring lost */
+    uint32_t rest = fma3(m, mul(m, z, z), HORNER2(m, z, COS32, COS64), neg(m, fma3(m, r.hi, r.lo, mul(m, num(m, 0.5), zl))));
+    return fast_two_sum(m, w, add(m, sub(m, sub(m, one, w), h), rest));
+}
+
+static uint32_t odd(maths *m, uint32_t q, int64_t bit) { return op2(m, IR_NE, op2(m, IR_AND, q, whole_num(m, bit)), whole_num(m, 0)); }
+
+static uint32_t circular(maths *m, uint32_t x, int64_t turn) /* sin(x + turn pi/2) */
+{
+    angle a = reduce_angle(m, x);
+    uint32_t q = turn ? add(m, a.q, whole_num(m, turn)) : a.q;
+    pair s = sin_pair(m, a.r), c = cos_pair(m, a.r);
+    uint32_t y = pick(m, odd(m, q, 1), add(m, c.hi, c.lo), add(m, s.hi, s.lo));
+    y = pick(m, odd(m, q, 2), neg(m, y), y);
+    if (!turn)
+        y = pick(m, same(m, x, num(m, 0)), x, y);
+    return pick(m, lt(m, mag(m, x), inf_num(m)), y, nan_num(m));
+}
+
+static uint32_t do_sin(maths *m, uint32_t x) { return circular(m, x, 0); }
+static uint32_t do_cos(maths *m, uint32_t x) { return circular(m, x, 1); }
+
+static uint32_t do_tan(maths *m, uint32_t x)
+{
+    angle a = reduce_angle(m, x);
+    pair s = sin_pair(m, a.r), c = cos_pair(m, a.r);
+    uint32_t flip = odd(m, a.q, 1);
+    pair n = {pick(m, flip, neg(m, c.hi), s.hi), pick(m, flip, neg(m, c.lo), s.lo)}, d = {pick(m, flip, s.hi, c.hi), pick(m, flip, s.lo, c.lo)};
+    uint32_t t = quo(m, n.hi, d.hi);
+    uint32_t rem = add(m, fma3(m, neg(m, t), d.hi, n.hi), sub(m, n.lo, mul(m, t, d.lo)));
+    uint32_t y = add(m, t, quo(m, rem, d.hi));
+    y = pick(m, same(m, x, num(m, 0)), x, y);
+    return pick(m, lt(m, mag(m, x), inf_num(m)), y, nan_num(m));
+}
+
+/* ---- error function ---- */
+
+/* (erf(x)/x - 2/sqrt(pi)) / x^2 in x^2, below 7/8 (f64: 1) */
+static const double ERF32[] = {-0.3761263788, 0.1128372550, -0.02685772255, 0.005181078333, -0.0007544432301, 1.124600840e-5, 3.123430724e-5};
+static const double ERF64[] = {-0.376126389031837538, 0.112837916709554356, -0.0268661706452764312, 0.00522397762864462017, -0.000854832740792990241, 0.000120553605700852697, -0.0000149269133298159457, 1.65005638958200245e-6, -1.71615183976840767e-7, 2.60460315355390992e-8, -1.18957992375329265e-8, 6.60014431469749489e-9, -2.31037765509585497e-9, 3.60334692480792403e-10};
+/* -log(erfc(x)) in x - 1 for 7/8 to 4; and without x^2, in (x - 2.5)/(x + 2.5), for 1 to 6 */
+static const double ERFC32[] = {1.849605560, 2.638967991, 0.8430927396, 0.04154776409, -0.009392961860, -0.0004834511783, 0.003772728844, -0.003258003620, 0.001283972175, -0.0001933198510};
+static const double ERFC64[] = {0};
+
+/* -log(erfc(a)) for a past the first interval, as a pair */
+static pair erfc_exponent(maths *m, uint32_t a)
+{
+    if (!m->wide)
+        return (pair){HORNER(m, sub(m, a, num(m, 1)), ERFC32), num(m, 0)};
+    uint32_t c = num(m, 2.5), t = quo(m, sub(m, a, c), add(m, a, c));
+    pair sq = two_mul(m, a, a), s = fast_two_sum(m, sq.hi, HORNER(m, t, ERFC64));
+    return (pair){s.hi, add(m, s.lo, sq.lo)};
+}
+
+static uint32_t do_erf(maths *m, uint32_t x)
+{
+    uint32_t a = mag(m, x), one = num(m, 1), top = num2(m, 4, 6), z = mul(m, a, a);
+    uint32_t c = pick(m, gt(m, a, top), top, a), n;
+    uint32_t from = num2(m, 0.875, 1), near = lt(m, a, from);
+    c = pick(m, near, from, c);
+    pair g = erfc_exponent(m, c), e = exp_pair(m, neg(m, g.hi), neg(m, g.lo), &n);
+    uint32_t big = sub(m, one, mul(m, e.hi, power_of_two(m, n)));
+    uint32_t rest = fma3(m, mul(m, a, z), HORNER2(m, z, ERF32, ERF64), mul(m, a, num2(m, -5.8635382771399236e-08, 1.533545961316588e-17)));
+    uint32_t small = fma3(m, a, num2(m, 1.128379225730896, 1.1283791670955126), rest);
+    uint32_t y = pick(m, near, small, pick(m, gt(m, a, top), one, big));
+    return pick(m, op2(m, IR_NE, x, x), x, copy_sign(m, y, x));
+}
+
+/* ---- powers ---- */
+
+/* log(x) for positive finite x as a pair good to about 30 (70) bits: 2 atanh(s), s = f/(2+f), the cubic term in pairs too */
+static pair log_pair(maths *m, uint32_t x)
+{
+    uint32_t k, f = split_log(m, x, &k);
+    pair d = fast_two_sum(m, num(m, 2), f);
+    uint32_t sh = quo(m, f, d.hi), sl = quo(m, sub(m, fma3(m, neg(m, sh), d.hi, f), mul(m, sh, d.lo)), d.hi);
+    pair s = fast_two_sum(m, sh, sl), z = pair_mul(m, s, s);
+    /* log(1+f) = 2s + s z (2/3 + z R(z)) */
+    static const double R32[] = {0.4, 0.2857142857, 0.2222222222, 0.1818181818}, R64[] = {0.400000000000088785, 0.285714285671934631, 0.222222231249029012, 0.181817209463610019, 0.153901754848123490, 0.131664006306724451, 0.141255458607850881};
+    pair third = {num2(m, 0.6666666865348816, 0.6666666666666666), num2(m, -1.9868215517249155e-08, 3.700743415417188e-17)};
+    uint32_t zr = mul(m, z.hi, HORNER2(m, z.hi, R32, R64));
+    pair c = fast_two_sum(m, third.hi, zr);
+    c = fast_two_sum(m, c.hi, add(m, c.lo, third.lo));
+    pair cubic = pair_mul(m, pair_mul(m, s, z), c);
+    pair two_s = {add(m, s.hi, s.hi), add(m, s.lo, s.lo)};
+    pair l = fast_two_sum(m, two_s.hi, cubic.hi);
+    l.lo = add(m, l.lo, add(m, two_s.lo, cubic.lo));
+    /* plus k ln2 */
+    pair kl = two_mul(m, k, num2(m, 0.6931471824645996, 0.6931471805599453));
+    kl.lo = fma3(m, k, num2(m, -1.9046542121259336e-09, 2.3190468138462996e-17), kl.lo);
+    pair t = two_sum(m, kl.hi, l.hi);
+    return fast_two_sum(m, t.hi, add(m, t.lo, add(m, kl.lo, l.lo)));
+}
+
+static uint32_t is_whole(maths *m, uint32_t y) { return same(m, irb_op(m->b, IR_TRUNC, y, 0, 0), y); }
+
+static uint32_t pow_special(maths *m, uint32_t x, uint32_t y, uint32_t r)
+{
+    uint32_t zero = num(m, 0), one = num(m, 1), inf = inf_num(m), a = mag(m, x), up = gt(m, y, zero);
+    uint32_t whole = is_whole(m, y), uneven = both(m, whole, op2(m, IR_NE, y, mul(m, num(m, 2), irb_op(m->b, IR_TRUNC, mul(m, y, num(m, 0.5)), 0, 0))));
+    r = pick(m, op2(m, IR_OR, same(m, a, zero), same(m, a, inf)), pick(m, same(m, up, same(m, a, zero)), zero, inf), r);
+    r = pick(m, same(m, mag(m, y), inf), pick(m, same(m, up, gt(m, a, one)), inf, zero), r);
+    uint32_t minus = lt(m, as_bits(m, x), whole_num(m, 0)); /* the sign bit, of -0 too */
+    r = pick(m, both(m, minus, uneven), neg(m, r), r);
+    uint32_t proper = both(m, lt(m, x, zero), lt(m, a, inf)); /* negative and finite: only whole exponents */
+    r = pick(m, both(m, proper, op2(m, IR_AND, op2(m, IR_NE, whole, irb_const(m->b, ir_with_dtype(m->t, EAS_BOOL), 1)), lt(m, mag(m, y), inf))), nan_num(m), r);
+    r = pick(m, op2(m, IR_OR, op2(m, IR_NE, x, x), op2(m, IR_NE, y, y)), nan_num(m), r);
+    r = pick(m, both(m, same(m, x, neg(m, one)), same(m, mag(m, y), inf)), one, r);
+    return pick(m, op2(m, IR_OR, same(m, y, zero), same(m, x, one)), one, r);
+}
+
+static uint32_t do_pow(maths *m, uint32_t x, uint32_t y)
+{
+    pair l = log_pair(m, mag(m, x)), p = two_mul(m, y, l.hi);
+    p.lo = fma3(m, y, l.lo, p.lo);
+    double lo = m->wide ? -746 : -104, hi = m->wide ? 710 : 89;
+    uint32_t inside = both(m, gt(m, p.hi, num(m, lo)), lt(m, p.hi, num(m, hi))), n;
+    uint32_t h = clamp(m, p.hi, lo, hi), lw = pick(m, inside, p.lo, num(m, 0));
+    pair e = exp_pair(m, h, lw, &n);
+    /* e.hi + e.lo rounds once here; scaling is exact unless the result is subnormal */
+    return pow_special(m, x, y, scale(m, add(m, e.hi, e.lo), n));
+}
+
+/* ---- the pass ---- */
+
+static uint32_t spell(maths *m, uint16_t op, uint32_t x, uint32_t y)
+{
+    static uint32_t (*const unary[IR_NOPS])(maths *, uint32_t) = {
+        [IR_EXP] = do_exp,     [IR_EXP2] = do_exp2,   [IR_EXPM1] = do_expm1, [IR_LOG] = do_log, [IR_LOG2] = do_log2,       [IR_LOG1P] = do_log1p,
+        [IR_RSQRT] = do_rsqrt, [IR_SIN] = do_sin,     [IR_COS] = do_cos,     [IR_TAN] = do_tan, [IR_TANH] = do_tanh,       [IR_SIGMOID] = do_sigmoid,
+        [IR_ERF] = do_erf,
+    };
+    return op == IR_POW ? do_pow(m, x, y) : unary[op](m, x);
+}
+
+static uint32_t expand_insn(eas_builder *b, uint16_t op, uint32_t x, uint32_t y)
+{
+    if (b->status)
+        return 0;
+    ir_type t = ir_typeof(b->ir, x);
+    bool half = t.dtype == EAS_F16 || t.dtype == EAS_BF16;
+    maths m = {.b = b, .t = half ? ir_with_dtype(t, EAS_F32) : t, .wide = t.dtype == EAS_F64};
+    m.it = ir_with_dtype(t, m.wide ? EAS_I64 : EAS_I32);
+    m.ut = ir_with_dtype(t, m.wide ? EAS_U64 : EAS_U32);
+    if (half) {
+        x = irb_to(b, IR_CAST, m.t, x);
+        y = y ? irb_to(b, IR_CAST, m.t, y) : 0;
+    }
+    uint32_t r = b->status ? 0 : spell(&m, op, x, y);
+    return b->status ? 0 : irb_to(b, IR_CAST, t, r);
+}
+
+static bool spelled(const ir_insn *in, bool native)
+{
+    return (ir_rows[in->op].flags & IR_EXPAND) && !(native && ir_rows[in->op].fl);
+}
+
+static bool anything(const eas_ir *ir, bool native)
+{
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        if (spelled(&ir->insns[i], native))
+            return true;
+    return false;
+}
+
+eas_status ir_expanded(const eas_ir *ir, bool native, eas_ir **out)
+{
+    *out = NULL;
+    if (!anything(ir, native)) {
+        *out = eas_ir_retain((eas_ir *)(uintptr_t)ir);
+        return EAS_OK;
+    }
+    eas_builder *b;
+    uint32_t *map = calloc(ir->nvals, sizeof *map);
+    eas_status st = map ? irb_like(ir, &b) : base_fail_oom(ir->nvals * sizeof *map);
+    if (st) {
+        free(map);
+        return st;
+    }
+    b->ir->flags |= EAS_KERNEL_NO_CONTRACT; /* these formulas mean what they say; the kernel itself was contracted before */
+    for (int p = 1; p <= ir->nparams; p++)
+        map[p] = (uint32_t)p;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        if (!spelled(in, native)) {
+            irb_copy(b, ir, i, map);
+            continue;
+        }
+        b->file = in->file;
+        b->line = in->line;
+        map[in->res] = expand_insn(b, in->op, map[ir_args(ir, in)[0]], in->nargs > 1 ? map[ir_args(ir, in)[1]] : 0);
+    }
+    eas_ir *raw = NULL;
+    st = irb_finish(b, &raw);
+    eas_builder_free(b);
+    free(map);
+    if (st)
+        return st;
+    st = ir_simplify(raw, out);
+    eas_ir_release(raw);
+    return st;
+}
