@@ -13,7 +13,10 @@ ROWS = ("launch", "cold", "bandwidth", "matmul", "callgrind")
 
 def main(names):
     table = Table()
-    print(f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}\n")
+    load = os.getloadavg()[0]
+    print(f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, load {load:.1f} at the start\n")
+    if load > 0.5:
+        print("The machine is not idle: read ratios with care.\n")
     table.head()
     for name in names or ROWS:
         try:

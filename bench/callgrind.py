@@ -28,7 +28,17 @@ def count(launches, kind):
     """Instructions between entry to and return from kernel_call, over all launches; the first (a trace) among them."""
     with tempfile.TemporaryDirectory() as d:
         out = os.path.join(d, "out")
-        cmd = ["valgrind", "--tool=callgrind", "--toggle-collect=kernel_call", f"--callgrind-out-file={out}", sys.executable, "-c", CODE, str(launches), kind]
+        cmd = [
+            "valgrind",
+            "--tool=callgrind",
+            "--toggle-collect=kernel_call",
+            f"--callgrind-out-file={out}",
+            sys.executable,
+            "-c",
+            CODE,
+            str(launches),
+            kind,
+        ]
         r = subprocess.run(cmd, env=environment(EAS_NUM_THREADS="1", PYTHONHASHSEED="0"), capture_output=True, text=True)
         m = re.search(r"Collected : (\d+)", r.stderr)
         if r.returncode or not m:
@@ -50,7 +60,7 @@ def rows(table):
         if n is None:
             print("    (no valgrind: instructions not counted)")
             return
-        table.add(f"instructions of a cached launch, {kind} arguments", n, {}, 1.0, "instructions", note="recorded")
+        table.add(f"instructions of a cached launch, {kind} arguments", n, {}, None, "instructions", note="recorded")
 
 
 if __name__ == "__main__":

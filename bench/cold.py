@@ -6,8 +6,10 @@ import statistics
 from .tools import child, empty_caches, has
 
 # Each prints the seconds from the definition to the first result; imports are not counted, initialisation of a peer's runtime is.
-HEAD = "import time, numpy as np\nN = 4096\na = np.random.rand(N).astype(np.float32); b = np.random.rand(N).astype(np.float32); c = np.zeros_like(a)\n"
-TAIL = "\nprint(time.perf_counter() - t)\n"
+HEAD = (
+    "import time, numpy as np\nN = 4096\na = np.random.rand(N).astype(np.float32); b = np.random.rand(N).astype(np.float32); c = np.zeros_like(a)\n"
+)
+TAIL = "\nt = time.perf_counter() - t\nassert np.allclose(c, np.maximum(a * b + a, 0) - b, atol=1e-6)\nprint(t)\n"
 CODES = {
     "eas": """
 import eas
@@ -61,7 +63,14 @@ import bench.taichi_kernels as k
 k.fused(a, b, c)
 """,
 }
-IMPORTS = {"eas": "import eas; from eas import mk", "mlx.core": "import mlx.core", "numba": "import numba", "jax": "import jax", "warp": "import warp", "torch": "import torch"}
+IMPORTS = {
+    "eas": "import eas; from eas import mk",
+    "mlx.core": "import mlx.core",
+    "numba": "import numba",
+    "jax": "import jax",
+    "warp": "import warp",
+    "torch": "import torch",
+}
 
 
 def start_times(rounds, warm):

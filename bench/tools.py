@@ -44,8 +44,17 @@ def child(code, env=None, timeout=300):
 def empty_caches():
     """An environment in which every peer's cache is empty; and the folder, for warm runs in it."""
     folder = tempfile.mkdtemp(prefix="eas-bench-")
-    names = ("EAS_CACHE_DIR", "NUMBA_CACHE_DIR", "WARP_CACHE_PATH", "TI_OFFLINE_CACHE_FILE_PATH", "JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")
+    names = (
+        "EAS_CACHE_DIR",
+        "NUMBA_CACHE_DIR",
+        "WARP_CACHE_PATH",
+        "TI_OFFLINE_CACHE_FILE_PATH",
+        "JAX_COMPILATION_CACHE_DIR",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "XDG_CACHE_HOME",
+    )
     env = {n: os.path.join(folder, n.lower()) for n in names}
+    env["TMPDIR"] = folder  # MLX keeps what its JIT compiled in the temporary folder
     return environment(**env, JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0", JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1", HOME=folder), folder
 
 
@@ -65,15 +74,26 @@ class Table:
     def __init__(self):
         self.rows = []
 
-    def add(self, what, ours, peers, goal, unit="s", better="less", note=""):
-        """ours: seconds (or a rate); peers: {name: the same}; goal: the ratio to the best peer that is wanted."""
+    def add(self, what, ours, peers, goal, unit="s", better="less", note="", right=True):
+        """ours: seconds (or a rate); peers: {name: the same}; goal: the ratio to the best peer that is wanted. A wrong result
+        (right=False) has no time."""
+        if not right:
+            ours, note = None, ("WRONG RESULT " + note).strip()
         peers = {n: v for n, v in peers.items() if v}
         pick = min if better == "less" else max
         best = pick(peers, key=peers.get) if peers else None
         ratio = ours / peers[best] if best and ours else None
-        met = ratio is not None and (ratio <= goal if better == "less" else ratio >= goal)
+        met = goal is not None and ratio is not None and (ratio <= goal if better == "less" else ratio >= goal)
         others = ", ".join(f"{n} {show(v, unit)}" for n, v in sorted(peers.items(), key=lambda p: p[1], reverse=better == "more"))
-        row = (what, show(ours, unit), others or "none", "" if ratio is None else f"{ratio:.2f}", f"{'≤' if better == 'less' else '≥'} {goal:.2f}", "yes" if met else "no", note)
+        row = (
+            what,
+            show(ours, unit),
+            others or "none",
+            "" if ratio is None else f"{ratio:.2f}",
+            "" if goal is None else f"{'≤' if better == 'less' else '≥'} {goal:.2f}",
+            "" if goal is None else "yes" if met else "no",
+            note,
+        )
         self.rows.append(row)
         print("| " + " | ".join(row) + " |", flush=True)
 

@@ -75,7 +75,7 @@ class Loops(unittest.TestCase):
         @eas.kernel
         def k(out, n, B: eas.constexpr):
             v = mk.var(1)
-            for _ in mk.while_(lambda: v < n):
+            for _ in mk.while_(lambda: v < n):  # noqa: B023
                 v *= 2
             mk.store(out, mk.arange(0, 1), v.value)
 
@@ -121,7 +121,13 @@ class Loops(unittest.TestCase):
             with mk.if_(mk.arange(0, 4) < N):
                 pass
 
-        for f, error in ((else_alone, RuntimeError), (other_dtype, TypeError), (other_shape, ValueError), (not_callable, TypeError), (block_condition, TypeError)):
+        for f, error in (
+            (else_alone, RuntimeError),
+            (other_dtype, TypeError),
+            (other_shape, ValueError),
+            (not_callable, TypeError),
+            (block_condition, TypeError),
+        ):
             with self.subTest(f.__name__), self.assertRaisesRegex(error, "test_control.py:"):
                 run(f)
 

@@ -319,7 +319,15 @@ class Compiled(unittest.TestCase):
 
 class Options(unittest.TestCase):
     def test_grid_forms(self):
-        for grid, programs in ((3, 3), ((3,), 3), ([3], 3), ((3, 1, 1), 3), (np.int64(3), 3), (lambda meta, args: (3,), 3), (lambda meta, args: 3, 3)):
+        for grid, programs in (
+            (3, 3),
+            ((3,), 3),
+            ([3], 3),
+            ((3, 1, 1), 3),
+            (np.int64(3), 3),
+            (lambda meta, args: (3,), 3),
+            (lambda meta, args: 3, 3),
+        ):
             out = np.zeros(8, np.float32)
             ids(out, 8, _grid=grid)
             self.assertEqual(list(out), [3.0] * programs + [0.0] * (8 - programs))
@@ -558,7 +566,12 @@ class Autotune(unittest.TestCase):
 
     def test_bad_settings(self):
         c = [eas.Config(meta={"B": 1})]
-        for kw in ({"configs": [], "key": ["N"]}, {"configs": c, "key": []}, {"configs": c, "key": ["N"], "warmup": -1}, {"configs": c, "key": ["N"], "repeat": 0}):
+        for kw in (
+            {"configs": [], "key": ["N"]},
+            {"configs": c, "key": []},
+            {"configs": c, "key": ["N"], "warmup": -1},
+            {"configs": c, "key": ["N"], "repeat": 0},
+        ):
             with self.assertRaises(ValueError):
                 eas.autotune(**kw)
 

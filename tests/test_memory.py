@@ -22,7 +22,7 @@ class Dtypes(unittest.TestCase):
         rng = np.random.default_rng(0)
         for dt in DTYPES:
             raw = rng.integers(0, 256, 100 * dt.itemsize, dtype=np.uint8)
-            x = (raw % 2 if dt == bool else raw).view(dt)
+            x = (raw % 2 if dt.kind == "b" else raw).view(dt)
             for n in (0, 1, 31, 100):
                 with self.subTest(dt=dt, n=n):
                     _, out = each(self, copy, x, np.zeros(100, dt), n, BLOCK=32)
@@ -55,7 +55,9 @@ class Dtypes(unittest.TestCase):
             mk.store(out, i, mk.load(x, i, i < N), i < N)
 
         rng = np.random.default_rng(1)
-        x = np.concatenate([rng.standard_normal(1000) * 10.0 ** rng.integers(-9, 6, 1000), [np.inf, -np.inf, 65519, 65520, 2**-24, 2**-25, 2**-26, 0.0, -0.0]]).astype(np.float32)
+        x = np.concatenate(
+            [rng.standard_normal(1000) * 10.0 ** rng.integers(-9, 6, 1000), [np.inf, -np.inf, 65519, 65520, 2**-24, 2**-25, 2**-26, 0.0, -0.0]]
+        ).astype(np.float32)
         for dt in [np.dtype(np.float16)] + ([BF16] if BF16 else []):
             _, out = each(self, k, x, np.zeros(len(x), dt), len(x), BLOCK=64)
             with np.errstate(over="ignore"):

@@ -15,7 +15,27 @@ INTS = [np.dtype(d) for d in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")]
 
 def floats(dt, n=200):
     rng = np.random.default_rng(7)
-    special = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 65504.0, 3e38, 1e-8, 2**23 + 0.5, 4503599627370497.5]
+    special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -2.5,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e-40,
+        -1e-40,
+        65504.0,
+        3e38,
+        1e-8,
+        2**23 + 0.5,
+        4503599627370497.5,
+    ]
     with np.errstate(over="ignore"):
         x = np.concatenate([special, rng.standard_normal(n), rng.standard_normal(n) * 10.0 ** rng.integers(-30, 30, n)]).astype(dt)
     return x
@@ -260,11 +280,13 @@ class Integers(unittest.TestCase):
 
 class Casts(unittest.TestCase):
     def test_every_pair(self):
-        names = {np.dtype(d): n for d, n in zip("? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split(), "bool i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64".split())}
+        names = {
+            np.dtype(d): n for d, n in zip("? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split(), "bool i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64".split())
+        }
         if BF16:
             names[BF16] = "bf16"
         for src in names:
-            x = np.array([0, 1, 0, 1], bool) if src == bool else floats(src, 50) if src in FLOATS else ints(src, 50)
+            x = np.array([0, 1, 0, 1], bool) if src.kind == "b" else floats(src, 50) if src in FLOATS else ints(src, 50)
             for dst, name in names.items():
                 with self.subTest(src=src, dst=dst):
                     k = kernel1(lambda x, name=name: mk.cast(x, name))
@@ -273,7 +295,10 @@ class Casts(unittest.TestCase):
                         np.testing.assert_array_equal(out, x.astype(dst))
                     if src in FLOATS and dst in INTS:
                         info = np.iinfo(dst)
-                        want = [0 if v != v else max(info.min, min(info.max, int(v) if abs(v) != np.inf else (info.max if v > 0 else info.min))) for v in x.astype(float)]
+                        want = [
+                            0 if v != v else max(info.min, min(info.max, int(v) if abs(v) != np.inf else (info.max if v > 0 else info.min)))
+                            for v in x.astype(float)
+                        ]
                         self.assertEqual(out.tolist(), want)
 
     def test_named_casts_and_bitcast(self):
@@ -295,7 +320,9 @@ class Numbers(unittest.TestCase):
 
         @eas.kernel
         def k(out, B: eas.constexpr):
-            seen.extend([mk.max(2, 3), mk.min(2, 3), mk.maximum(2.5, 1), mk.clamp(7, 0, 5), mk.abs(-4), mk.floor(2.5), mk.sqrt(9.0), mk.where(True, 1, 2)])
+            seen.extend(
+                [mk.max(2, 3), mk.min(2, 3), mk.maximum(2.5, 1), mk.clamp(7, 0, 5), mk.abs(-4), mk.floor(2.5), mk.sqrt(9.0), mk.where(True, 1, 2)]
+            )
             seen.extend([mk.and_(True, False), mk.not_(False), mk.cdiv(7, 2), mk.fma(2, 3, 4), mk.isnan(1.0), mk.round(2.5), mk.pow(2, 10)])
             mk.store(out, mk.arange(0, B), 1.0)
 
@@ -309,7 +336,17 @@ class Numbers(unittest.TestCase):
 
     def test_reflected_operators(self):
         x = np.array([1, 2, 3, 4], np.int32)
-        for f in (lambda v: 10 - v, lambda v: 10 // v, lambda v: 10 % v, lambda v: 1 << v, lambda v: 256 >> v, lambda v: 6 & v, lambda v: 8 | v, lambda v: 3 ^ v, lambda v: 3 * v):
+        for f in (
+            lambda v: 10 - v,
+            lambda v: 10 // v,
+            lambda v: 10 % v,
+            lambda v: 1 << v,
+            lambda v: 256 >> v,
+            lambda v: 6 & v,
+            lambda v: 8 | v,
+            lambda v: 3 ^ v,
+            lambda v: 3 * v,
+        ):
             _, out = each(self, kernel1(f), x, np.zeros_like(x), 4, BLOCK=4)
             np.testing.assert_array_equal(out, f(x))
 

@@ -67,6 +67,38 @@ class ThreadMode(unittest.TestCase):
             _, out = each(self, k, x, np.zeros(64, dt), 64, d, _grid=1)
             np.testing.assert_array_equal(out, np.roll(x, -1))
 
+    def test_periodic_masks(self):
+        """Masks over t % W and t // W are no prefixes of the group."""
+
+        @eas.kernel
+        def k(x, out, N, W: eas.constexpr, T: eas.constexpr):
+            t = mk.tid(0, T)
+            mk.store(out, t, mk.load(x, t, t % W < N, -1.0))
+            mk.store(out, T + t, mk.load(x, t, t // W < N, -1.0))
+            mk.store(out, 2 * T + t, mk.load(x, t), mk.and_(t % W < N, t // W < 2))
+
+        t = np.arange(64)
+        x = t.astype(np.float32)
+        for w, n in ((4, 3), (8, 7), (8, 3), (16, 1), (64, 5), (4, 9)):
+            with self.subTest(w=w, n=n):
+                _, out = each(self, k, x, np.full((3, 64), 7, np.float32), n, w, 64, _grid=1)
+                np.testing.assert_array_equal(out[0], np.where(t % w < n, x, -1))
+                np.testing.assert_array_equal(out[1], np.where(t // w < n, x, -1))
+                np.testing.assert_array_equal(out[2], np.where((t % w < n) & (t // w < 2), x, 7))
+
+    def test_tid_may_go_unused(self):
+        """tid says how many threads a group has, even if its value is not needed or is constant."""
+
+        @eas.kernel
+        def k(out, T: eas.constexpr):
+            mk.tid(0, T)
+            mk.store(out, mk.local_id(0), mk.lane_id())
+
+        ck = k.compile(np.zeros(64, np.int32), 64)
+        self.assertEqual((ck.launch_mode, ck.block_size), ("thread", 64))
+        (out,) = each(self, k, np.zeros(64, np.int32), 64, _grid=1)
+        np.testing.assert_array_equal(out, np.arange(64) % 32)
+
     def test_matmul_tiled(self):
         import os
         import sys

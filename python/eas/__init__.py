@@ -1,15 +1,15 @@
 """Kernels in Python, compiled for the CPU, Metal and OpenCL.
 
-    import eas
-    from eas import mk
+import eas
+from eas import mk
 
-    @eas.kernel
-    def add(a, b, c, N, BLOCK: eas.constexpr):
-        offs = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
-        mask = offs < N
-        mk.store(c, offs, mk.load(a, offs, mask) + mk.load(b, offs, mask), mask)
+@eas.kernel
+def add(a, b, c, N, BLOCK: eas.constexpr):
+    offs = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    mask = offs < N
+    mk.store(c, offs, mk.load(a, offs, mask) + mk.load(b, offs, mask), mask)
 
-    add(a, b, c, n, BLOCK=256)
+add(a, b, c, n, BLOCK=256)
 """
 
 from . import kernel, mk

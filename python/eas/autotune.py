@@ -49,17 +49,13 @@ class Autotuner:
         self.__wrapped__ = kernel
 
     def _bind(self, args, kw):
-        """(run-time arguments by name, meta arguments given, launch options)"""
-        params = self.kernel.params
-        if len(args) > len(params):
-            raise TypeError(f"{self.__name__}() takes {len(params)} positional arguments but {len(args)} were given")
-        bound = dict(zip(params, args))
-        options = {}
-        for name, value in kw.items():
-            if name in bound:
-                raise TypeError(f"{self.__name__}() got two values for argument {name!r}")
-            (bound if name in params else options)[name] = value
-        return bound, options
+        """(arguments by name with their defaults, launch options)"""
+        from inspect import signature
+
+        options = {n: v for n, v in kw.items() if n.startswith("_") and n not in self.kernel.params}
+        bound = signature(self.kernel.fn).bind_partial(*args, **{n: v for n, v in kw.items() if n not in options})
+        bound.apply_defaults()
+        return bound.arguments, options
 
     def _key(self, bound, ck):
         missing = [k for k in self.key if k not in bound]

@@ -1,0 +1,21 @@
+from collections.abc import Callable
+from typing import Any, overload
+
+from . import CompiledKernel as CompiledKernel
+from . import Kernel as Kernel
+from . import constexpr as constexpr
+from .runtime import Runtime
+
+class RuntimeArgs(dict[Any, Any]): ...
+
+def get_runtime(backend: str | None = None) -> Runtime: ...
+@overload
+def kernel(fn: Callable[..., None]) -> Kernel: ...
+@overload
+def kernel(*, fp_contract: bool = True, fast_math: bool = False) -> Callable[[Callable[..., None]], Kernel]: ...
+
+# The module itself can be called as `kernel` is.
+@overload
+def __call__(fn: Callable[..., None]) -> Kernel: ...
+@overload
+def __call__(*, fp_contract: bool = True, fast_math: bool = False) -> Callable[[Callable[..., None]], Kernel]: ...
