@@ -135,6 +135,17 @@ EAS_API eas_value eas_bitcast(eas_builder *b, eas_value x, eas_dtype dt);
 EAS_API eas_value eas_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape);
 EAS_API eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shape);
 
+/* Along an axis of a block (negative axes count from the end); the axis disappears. The order of joining is fixed: see docs/ir.md.
+ * reduce: op joins two values: add, mul, min, max, and, or, xor. fold: fn does. scan: running results, same shape. */
+EAS_API eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis);
+EAS_API eas_value eas_fold(eas_builder *b, eas_value x, int axis,
+                           eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx);
+EAS_API eas_value eas_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis); /* i64; the first of equals */
+EAS_API eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis);
+EAS_API eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size);
+EAS_API eas_value eas_trans(eas_builder *b, eas_value x, const int *axes); /* NULL: axes reversed */
+EAS_API eas_value eas_join(eas_builder *b, eas_value x, eas_value y);      /* on a new last axis of 2 */
+
 /* Memory. mask and other may be 0. Masked-off lanes read `other` (0 by default) and write nothing. */
 EAS_API eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other);
 EAS_API void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask);

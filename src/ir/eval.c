@@ -49,6 +49,7 @@ static int64_t bf16_bits(float f) { return f32_to_bf16(f); }
 #define EVAL_WHERE(N, n, e)
 #define EVAL_CAST(N, n, e)
 #define EVAL_SHAPE(N, n, e)
+#define EVAL_MOVE(N, n, e)
 #define EVAL_LOAD(N, n, e)
 #define EVAL_STORE(N, n, e)
 #define EVAL_BOUNDS(N, n, e)

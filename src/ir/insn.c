@@ -71,6 +71,49 @@ void ir_type_print(str *s, ir_type t)
         str_add(s, "]");
 }
 
+static int64_t broadcast_lane(ir_type from, ir_type to, int64_t k)
+{
+    int64_t src = 0, scale = 1;
+    for (int d = 0; d < to.rank; d++) {
+        int32_t n = to.dim[to.rank - 1 - d], f = d < from.rank ? from.dim[from.rank - 1 - d] : 1;
+        if (f != 1)
+            src += k % n * scale;
+        scale *= f;
+        k /= n;
+    }
+    return src;
+}
+
+static int64_t lane_of(ir_type t, const int64_t *index)
+{
+    int64_t k = 0;
+    for (int i = 0; i < t.rank; i++)
+        k = k * t.dim[i] + index[i];
+    return k;
+}
+
+int64_t ir_source_lane(uint16_t op, int64_t imm, ir_type from, ir_type to, int64_t k)
+{
+    int64_t at[IR_MAX_RANK] = {0}, src[IR_MAX_RANK] = {0};
+    if (op == IR_RESHAPE)
+        return k;
+    if (op == IR_BROADCAST)
+        return broadcast_lane(from, to, k);
+    for (int i = to.rank - 1; i >= 0; i--) {
+        at[i] = k % to.dim[i];
+        k /= to.dim[i];
+    }
+    for (int i = 0; i < to.rank; i++)
+        src[op == IR_TRANS ? ir_imm_perm(imm, i) : i] = at[i];
+    if (op != IR_TRANS) {
+        int axis = ir_imm_axis(imm);
+        src[axis] += op == IR_SLICE ? ir_imm_start(imm) : -ir_imm_start(imm);
+        if (src[axis] < 0 || src[axis] >= from.dim[axis])
+            return -1;
+    }
+    return lane_of(from, src);
+}
+
 static const char *type_text(arena *mem, ir_type t)
 {
     str s = {0};
@@ -321,6 +364,52 @@ static const char *rule_shape(check *c)
     return NULL;
 }
 
+static const char *same_but(const check *c, int axis)
+{
+    ir_type from = arg(c, 0);
+    for (int i = 0; i < from.rank; i++)
+        if (i != axis && from.dim[i] != c->t->dim[i])
+            return "only the dimension of its axis may change";
+    return NULL;
+}
+
+static const char *valid_perm(const check *c)
+{
+    ir_type from = arg(c, 0);
+    unsigned seen = 0;
+    for (int i = 0; i < from.rank; i++) {
+        int p = ir_imm_perm(c->imm, i);
+        if (p >= from.rank || from.dim[p] != c->t->dim[i])
+            return "the axes do not match the operand's";
+        seen |= 1u << p;
+    }
+    return seen == (1u << from.rank) - 1 && c->imm >> (3 * from.rank) == 0 ? NULL : "every axis must stand once";
+}
+
+static const char *rule_move(check *c)
+{
+    const char *e = want_value(c, 0);
+    if (!e)
+        e = valid_result(c);
+    if (e)
+        return e;
+    ir_type from = arg(c, 0);
+    if (from.dtype != c->t->dtype || from.rank != c->t->rank || !from.rank)
+        return "needs a block, and keeps its dtype and rank";
+    if (c->op == IR_TRANS)
+        return valid_perm(c);
+    int axis = ir_imm_axis(c->imm);
+    int64_t start = ir_imm_start(c->imm);
+    if (axis >= from.rank || start < 0)
+        return "no such axis or start";
+    int64_t small = c->op == IR_SLICE ? c->t->dim[axis] : from.dim[axis], large = c->op == IR_SLICE ? from.dim[axis] : c->t->dim[axis];
+    if (start + small > large)
+        return "reaches past the end";
+    if (c->op == IR_PAD && !ir_type_eq(arg(c, 1), ir_scalar(from.dtype)))
+        return "the fill must be a scalar of the same dtype";
+    return same_but(c, axis);
+}
+
 static const char *rule_load(check *c)
 {
     if (c->nargs != 2 && c->nargs != 4)
@@ -506,6 +595,7 @@ const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint3
     static const char *(*const rules[])(check *) = {
         [IR_RULE_CONST] = rule_const,   [IR_RULE_IDENT] = rule_ident,   [IR_RULE_ARANGE] = rule_arange, [IR_RULE_SAME] = rule_same,
         [IR_RULE_CMP] = rule_cmp,       [IR_RULE_WHERE] = rule_where,   [IR_RULE_CAST] = rule_cast,     [IR_RULE_SHAPE] = rule_shape,
+        [IR_RULE_MOVE] = rule_move,
         [IR_RULE_LOAD] = rule_load,     [IR_RULE_STORE] = rule_store,   [IR_RULE_BOUNDS] = rule_bounds, [IR_RULE_ALLOC] = rule_alloc,
         [IR_RULE_DOT] = rule_dot,       [IR_RULE_FRAG] = rule_frag,     [IR_RULE_MMA] = rule_mma,       [IR_RULE_MMA_STORE] = rule_mma_store,
         [IR_RULE_LOOP] = rule_loop,     [IR_RULE_END] = rule_end,       [IR_RULE_NONE] = rule_none,
@@ -521,7 +611,7 @@ const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint3
             return arena_printf(mem, "operand %d is not a value", i + 1);
     if (results_of(&c) != nres)
         return arena_printf(mem, "gives %d results, not %d", results_of(&c), nres);
-    bool has_imm = row->rule == IR_RULE_CONST || row->rule == IR_RULE_IDENT || row->rule == IR_RULE_ARANGE || row->rule == IR_RULE_ALLOC;
+    bool has_imm = row->rule == IR_RULE_CONST || row->rule == IR_RULE_IDENT || row->rule == IR_RULE_ARANGE || row->rule == IR_RULE_ALLOC || row->rule == IR_RULE_MOVE;
     if (!has_imm && imm)
         return "takes no immediate";
     return rules[row->rule](&c);

@@ -345,27 +345,15 @@ static void do_mma_store(run *r, uint32_t i)
 
 /* ---- shapes and identity ---- */
 
-/* Source lane of lane k when `from` is broadcast to `to`. */
-static int64_t broadcast_lane(ir_type from, ir_type to, int64_t k)
-{
-    int64_t src = 0, scale = 1;
-    for (int d = 0; d < to.rank; d++) {
-        int32_t n = to.dim[to.rank - 1 - d], f = d < from.rank ? from.dim[from.rank - 1 - d] : 1;
-        if (f != 1)
-            src += k % n * scale;
-        scale *= f;
-        k /= n;
-    }
-    return src;
-}
-
 static void do_shape(run *r, const ir_insn *in)
 {
-    uint32_t x = ir_args(r->ir, in)[0];
-    ir_type from = ir_typeof(r->ir, x), to = ir_typeof(r->ir, in->res);
+    const uint32_t *a = ir_args(r->ir, in);
+    ir_type from = ir_typeof(r->ir, a[0]), to = ir_typeof(r->ir, in->res);
     int64_t n = lanes_of(r, in->res);
-    for (int64_t k = 0; k < n; k++)
-        r->val[in->res][k] = r->val[x][in->op == IR_RESHAPE || !to.rank ? k : broadcast_lane(from, to, k)];
+    for (int64_t k = 0; k < n; k++) {
+        int64_t src = to.rank ? ir_source_lane(in->op, in->imm, from, to, k) : k;
+        r->val[in->res][k] = src < 0 ? r->val[a[1]][0] : r->val[a[0]][src];
+    }
 }
 
 static int64_t identity(const run *r, const ir_insn *in, int64_t lane)
@@ -634,7 +622,10 @@ static uint32_t step(run *r, uint32_t i)
     case IR_MMA: do_mma(r, i); break;
     case IR_MMA_STORE: do_mma_store(r, i); break;
     case IR_BROADCAST:
-    case IR_RESHAPE: do_shape(r, in); break;
+    case IR_RESHAPE:
+    case IR_SLICE:
+    case IR_PAD:
+    case IR_TRANS: do_shape(r, in); break;
     default:
         if (in->nargs)
             do_elementwise(r, in);

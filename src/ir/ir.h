@@ -33,6 +33,7 @@ typedef enum ir_rule {
     IR_RULE_WHERE,  /* bool, T, T of one shape; result T */
     IR_RULE_CAST,   /* any value; result any dtype, same shape (bitcast: same size) */
     IR_RULE_SHAPE,  /* any value; result same dtype */
+    IR_RULE_MOVE,   /* a block; result same dtype and rank */
     IR_RULE_LOAD, IR_RULE_STORE, IR_RULE_BOUNDS, IR_RULE_ALLOC, IR_RULE_DOT, IR_RULE_FRAG, IR_RULE_MMA, IR_RULE_MMA_STORE,
     IR_RULE_LOOP, IR_RULE_END,
     IR_RULE_NONE    /* no results */
@@ -103,6 +104,13 @@ static inline const ir_insn *ir_def(const eas_ir *ir, uint32_t v)
 {
     return ir->vals[v].def == UINT32_MAX ? NULL : &ir->insns[ir->vals[v].def];
 }
+/* Immediates of slice and pad: axis and start; of trans: per axis of the result the axis of the operand. */
+static inline int64_t ir_imm_place(int axis, int64_t start) { return axis | start << 3; }
+static inline int ir_imm_axis(int64_t imm) { return (int)(imm & 7); }
+static inline int64_t ir_imm_start(int64_t imm) { return imm >> 3; }
+static inline int ir_imm_perm(int64_t imm, int axis) { return (int)(imm >> (3 * axis) & 7); }
+/* Which lane of the operand lane k of a broadcast, reshape, slice, pad or trans comes from; -1: the fill of a pad. */
+int64_t ir_source_lane(uint16_t op, int64_t imm, ir_type from, ir_type to, int64_t k);
 /* Constants. imm holds the bits of the dtype: integers sign- or zero-extended to 64 bits, bool 0/1, f16/bf16/f32/f64 their bit
  * patterns zero-extended. */
 bool ir_const_of(const eas_ir *ir, uint32_t v, int64_t *bits);  /* through broadcast and reshape too */

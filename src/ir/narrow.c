@@ -44,7 +44,10 @@ static bool narrows(uint16_t op)
     case IR_SHR:
     case IR_WHERE:
     case IR_BROADCAST:
-    case IR_RESHAPE: return true;
+    case IR_RESHAPE:
+    case IR_SLICE:
+    case IR_PAD:
+    case IR_TRANS: return true;
     default: return false;
     }
 }

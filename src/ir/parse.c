@@ -331,12 +331,30 @@ static bool parse_position(parser *p)
     return true;
 }
 
+static bool parse_place(parser *p, uint16_t op, int64_t *imm)
+{
+    int64_t axis, start;
+    if (op != IR_TRANS) {
+        if (!small(p, 7, &axis) || !small(p, INT32_MAX, &start))
+            return false;
+        *imm = ir_imm_place((int)axis, start);
+        return true;
+    }
+    for (int i = 0; i < IR_MAX_RANK && !peek(p, '%'); i++) {
+        if (!small(p, 7, &axis))
+            return false;
+        *imm |= axis << (3 * i);
+    }
+    return true;
+}
+
 static bool parse_imm(parser *p, uint16_t op, int64_t *imm)
 {
     switch (ir_rows[op].rule) {
     case IR_RULE_CONST: return parse_const(p, imm);
     case IR_RULE_IDENT: return op == IR_LANE_ID || op == IR_SG_ID || integer(p, imm);
     case IR_RULE_ARANGE: return integer(p, imm);
+    case IR_RULE_MOVE: return parse_place(p, op, imm);
     default: return true;
     }
 }

@@ -58,6 +58,11 @@ void ir_print_insn(str *s, const eas_ir *ir, uint32_t i, bool lines)
     if (in->op == IR_CONST) {
         str_add(s, " ");
         print_const(s, ir_typeof(ir, in->res).dtype, in->imm);
+    } else if (in->op == IR_TRANS) {
+        for (int k = 0; k < ir_typeof(ir, in->res).rank; k++)
+            str_add(s, " %d", ir_imm_perm(in->imm, k));
+    } else if (in->op == IR_SLICE || in->op == IR_PAD) {
+        str_add(s, " %d %lld", ir_imm_axis(in->imm), (long long)ir_imm_start(in->imm));
     } else if (prints_imm(in)) {
         str_add(s, " %lld", (long long)in->imm);
     }

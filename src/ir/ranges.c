@@ -195,6 +195,10 @@ static ir_range transfer(const asking *q, const ir_insn *in, int k)
     case IR_RULE_ARANGE: return fit(dt, in->imm, (wide)in->imm + t.dim[0] - 1);
     case IR_RULE_IDENT: return identity(in, dt, q->env, q->info);
     case IR_RULE_SHAPE: return q->ask(q->ctx, a[0]);
+    case IR_RULE_MOVE: {
+        ir_range x = q->ask(q->ctx, a[0]), fill = in->op == IR_PAD ? q->ask(q->ctx, a[1]) : x;
+        return (ir_range){min64(x.lo, fill.lo), max64(x.hi, fill.hi)};
+    }
     case IR_RULE_SAME: {
         ir_range x = q->ask(q->ctx, a[0]), y = in->nargs > 1 ? q->ask(q->ctx, a[1]) : x;
         if (in->op == IR_NOT)
