@@ -69,7 +69,7 @@ static uint32_t hash_insn(uint16_t op, const uint32_t *args, int nargs, int64_t 
 static bool same_insn(const simp *s, const ir_insn *in, uint16_t op, const uint32_t *args, int nargs, int64_t imm, ir_type t)
 {
     return in->op == op && in->nargs == nargs && in->imm == imm && ir_type_eq(type_of(s, in->res), t) &&
-           !memcmp(args_of(s, in), args, (size_t)nargs * sizeof *args);
+           (!nargs || !memcmp(args_of(s, in), args, (size_t)nargs * sizeof *args));
 }
 
 /* Loads may be shared where nothing in this kernel writes what they read. */

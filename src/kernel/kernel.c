@@ -95,6 +95,17 @@ eas_kernel *eas_kernel_retain(eas_kernel *k)
     return k;
 }
 
+/* Debug builds keep the shell of a released kernel, so that using it again is told from using a live one. */
+static void bury(eas_kernel *k)
+{
+#ifdef NDEBUG
+    free(k);
+#else
+    static _Atomic(eas_kernel *) graves;
+    k->next_grave = atomic_exchange(&graves, k);
+#endif
+}
+
 void eas_kernel_release(eas_kernel *k)
 {
     if (!k || __atomic_sub_fetch(&k->refs, 1, __ATOMIC_ACQ_REL))
@@ -113,9 +124,7 @@ void eas_kernel_release(eas_kernel *k)
     ir_narrow_free(&k->need);
     pthread_mutex_destroy(&k->lock);
     k->magic = 0;
-#ifdef NDEBUG
-    free(k); /* debug builds keep the shell, so that a released handle is told from a live one */
-#endif
+    bury(k);
 }
 
 eas_ir *eas_kernel_ir(const eas_kernel *k) { return k->ir; }

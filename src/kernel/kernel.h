@@ -40,6 +40,7 @@ struct eas_kernel {
     atomic_flag memo_lock;
     kernel_memo memo[MEMOS];
     uint32_t memo_next;
+    eas_kernel *next_grave; /* of debug builds */
 };
 enum { KERNEL_MAGIC = 0x4541534b };
 
