@@ -10,7 +10,7 @@
 #define M IR_MEM
 #define X IR_EFFECT
 #define S IR_STRUCT
-/* A meaning is text, unexpanded; NONE is none. */
+/* A meaning is text, unexpanded; NONE is none (no real meaning is as short as that word: the test of the table sees to it). */
 #define MEANING(text) (sizeof(text) == sizeof "NONE" ? NULL : (text))
 const ir_row ir_rows[IR_NOPS] = {
     [IR_NOP] = {.name = "nop"},
