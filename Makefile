@@ -75,12 +75,12 @@ ctest: build/release/build.ninja
 asan: build/asan/build.ninja
 	@$(MESON) setup --reconfigure build/asan >/dev/null
 	@$(NINJA) -C build/asan --quiet
-	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env EAS_CACHE_DIR=build/cache-asan build/asan
+	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp build/asan
 
 tsan: build/tsan/build.ninja
 	@$(MESON) setup --reconfigure build/tsan >/dev/null
 	@$(NINJA) -C build/tsan --quiet tests/c/test_pool
-	@$(PY) tools/run_ctests.py --summary $(SUMMARY) build/tsan:test_pool
+	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env TSAN_OPTIONS=die_after_fork=0 build/tsan:test_pool
 
 fuzz: build/asan/build.ninja
 	@$(NINJA) -C build/asan --quiet tests/fuzz/fuzz_ir

@@ -5,17 +5,28 @@
 #include <string.h>
 
 uint8_t bind_npy_dtype[NPY_NTYPES_LEGACY + 1] = {
-    [NPY_BOOL] = TAG_BUFFER | EAS_BOOL, [NPY_BYTE] = TAG_BUFFER | EAS_I8, [NPY_UBYTE] = TAG_BUFFER | EAS_U8, [NPY_SHORT] = TAG_BUFFER | EAS_I16,
-    [NPY_USHORT] = TAG_BUFFER | EAS_U16, [NPY_INT] = TAG_BUFFER | EAS_I32, [NPY_UINT] = TAG_BUFFER | EAS_U32,
-    [NPY_LONG] = TAG_BUFFER | (sizeof(long) == 8 ? EAS_I64 : EAS_I32), [NPY_ULONG] = TAG_BUFFER | (sizeof(long) == 8 ? EAS_U64 : EAS_U32),
-    [NPY_LONGLONG] = TAG_BUFFER | EAS_I64, [NPY_ULONGLONG] = TAG_BUFFER | EAS_U64, [NPY_HALF] = TAG_BUFFER | EAS_F16, [NPY_FLOAT] = TAG_BUFFER | EAS_F32,
+    [NPY_BOOL] = TAG_BUFFER | EAS_BOOL,
+    [NPY_BYTE] = TAG_BUFFER | EAS_I8,
+    [NPY_UBYTE] = TAG_BUFFER | EAS_U8,
+    [NPY_SHORT] = TAG_BUFFER | EAS_I16,
+    [NPY_USHORT] = TAG_BUFFER | EAS_U16,
+    [NPY_INT] = TAG_BUFFER | EAS_I32,
+    [NPY_UINT] = TAG_BUFFER | EAS_U32,
+    [NPY_LONG] = TAG_BUFFER | (sizeof(long) == 8 ? EAS_I64 : EAS_I32),
+    [NPY_ULONG] = TAG_BUFFER | (sizeof(long) == 8 ? EAS_U64 : EAS_U32),
+    [NPY_LONGLONG] = TAG_BUFFER | EAS_I64,
+    [NPY_ULONGLONG] = TAG_BUFFER | EAS_U64,
+    [NPY_HALF] = TAG_BUFFER | EAS_F16,
+    [NPY_FLOAT] = TAG_BUFFER | EAS_F32,
     [NPY_DOUBLE] = TAG_BUFFER | EAS_F64,
 };
 
 PyObject *bind_tag_name(int tag)
 {
-    if (tag & TAG_BUFFER) return PyUnicode_FromFormat("an array of %s", eas_dtype_name((eas_dtype)(tag & TAG_DTYPE)));
-    if (tag & TAG_WEAK) return PyUnicode_FromString((tag & TAG_DTYPE) == EAS_F64 ? "a Python float" : "a Python int");
+    if (tag & TAG_BUFFER)
+        return PyUnicode_FromFormat("an array of %s", eas_dtype_name((eas_dtype)(tag & TAG_DTYPE)));
+    if (tag & TAG_WEAK)
+        return PyUnicode_FromString((tag & TAG_DTYPE) == EAS_F64 ? "a Python float" : "a Python int");
     return PyUnicode_FromFormat("a scalar of %s", eas_dtype_name((eas_dtype)(tag & TAG_DTYPE)));
 }
 
@@ -23,21 +34,28 @@ PyObject *bind_tag_name(int tag)
 static PyObject *shape_text(const int64_t *dims, int n)
 {
     PyObject *t = PyTuple_New(n);
-    for (int i = 0; t && i < n; i++) PyTuple_SET_ITEM(t, i, PyLong_FromLongLong(dims[i]));
+    for (int i = 0; t && i < n; i++)
+        PyTuple_SET_ITEM(t, i, PyLong_FromLongLong(dims[i]));
     return t;
 }
 static int not_contiguous(Bound *bd, PyObject *name, int ndim, const int64_t *shape, const int64_t *strides, eas_dtype dt)
 {
     PyObject *s = shape_text(shape, ndim), *st = shape_text(strides, ndim);
-    if (s && st) py_fail(PyExc_ValueError, "%U: argument '%U' must be C-contiguous; got strides %S in bytes for shape %S of %s. Pass a contiguous copy (np.ascontiguousarray, .contiguous()) "
-                         "and copy results back", bd->kernel, name, st, s, eas_dtype_name(dt));
+    if (s && st)
+        py_fail(PyExc_ValueError,
+                "%U: argument '%U' must be C-contiguous; got strides %S in bytes for shape %S of %s. Pass a contiguous copy (np.ascontiguousarray, "
+                ".contiguous()) "
+                "and copy results back",
+                bd->kernel, name, st, s, eas_dtype_name(dt));
     Py_XDECREF(s);
     Py_XDECREF(st);
     return 0;
 }
 static int bad_dtype(Bound *bd, PyObject *name, PyObject *dtype)
 {
-    py_fail(PyExc_TypeError, "%U: argument '%U' has elements of %S; kernels take bool, int8-int64, uint8-uint64, float16, bfloat16, float32 and float64", bd->kernel, name, dtype);
+    py_fail(PyExc_TypeError,
+            "%U: argument '%U' has elements of %S; kernels take bool, int8-int64, uint8-uint64, float16, bfloat16, float32 and float64", bd->kernel,
+            name, dtype);
     return 0;
 }
 static void keep(Bound *bd, PyObject *o) { bd->temps[bd->ntemps++] = o; }
@@ -50,14 +68,18 @@ int bind_tensor_device(Bound *bd, Tensor *t, int i, PyObject *name)
         bd->device_arg = i;
         return 1;
     }
-    if (bd->device == t->device) return 1;
-    py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', another argument on '%s': move them to one device with .to()", bd->kernel, name, eas_device_name(t->device), eas_device_name(bd->device));
+    if (bd->device == t->device)
+        return 1;
+    py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', another argument on '%s': move them to one device with .to()", bd->kernel, name,
+            eas_device_name(t->device), eas_device_name(bd->device));
     return 0;
 }
 static int bind_tensor(Bound *bd, Tensor *t, int i, PyObject *name, eas_arg *out)
 {
-    if (!t->tag) return not_contiguous(bd, name, t->ndim, t->dims, t->dims + t->ndim, (eas_dtype)t->arg.dtype);
-    if (t->device != G.cpu && !bind_tensor_device(bd, t, i, name)) return 0;
+    if (!t->tag)
+        return not_contiguous(bd, name, t->ndim, t->dims, t->dims + t->ndim, (eas_dtype)t->arg.dtype);
+    if (t->device != G.cpu && !bind_tensor_device(bd, t, i, name))
+        return 0;
     *out = t->arg;
     return t->tag;
 }
@@ -67,9 +89,13 @@ static int bind_array(Bound *bd, PyArrayObject *a, int i, PyObject *name, eas_ar
 {
     PyArray_Descr *d = PyArray_DESCR(a);
     if (d->byteorder == NPY_OPPBYTE)
-        return py_fail(PyExc_ValueError, "%U: argument '%U' is in foreign byte order (%S); convert it with .astype(x.dtype.newbyteorder('='))", bd->kernel, name, (PyObject *)d), 0;
-    if (py_dtype_of_npy(d) < 0) return bad_dtype(bd, name, (PyObject *)d);
-    if (!PyArray_ISALIGNED(a)) return py_fail(PyExc_ValueError, "%U: argument '%U' is not aligned to its element size; pass a copy", bd->kernel, name), 0;
+        return py_fail(PyExc_ValueError, "%U: argument '%U' is in foreign byte order (%S); convert it with .astype(x.dtype.newbyteorder('='))",
+                       bd->kernel, name, (PyObject *)d),
+               0;
+    if (py_dtype_of_npy(d) < 0)
+        return bad_dtype(bd, name, (PyObject *)d);
+    if (!PyArray_ISALIGNED(a))
+        return py_fail(PyExc_ValueError, "%U: argument '%U' is not aligned to its element size; pass a copy", bd->kernel, name), 0;
     Tensor *t = tensor_from_array(a);
     int tag = t ? bind_tensor(bd, t, i, name, out) : 0;
     Py_XDECREF(t); /* the array itself is alive as long as the call */
@@ -85,11 +111,13 @@ static PyObject *torch_module(void)
 static bool is_torch(PyObject *o)
 {
     static PyTypeObject *seen; /* torch.Tensor's type once met */
-    if (Py_TYPE(o) == seen) return true;
+    if (Py_TYPE(o) == seen)
+        return true;
     PyObject *torch = torch_module(), *type = torch ? PyObject_GetAttr(torch, N.Tensor) : NULL;
     PyErr_Clear();
     bool yes = type && PyType_Check(type) && PyObject_TypeCheck(o, (PyTypeObject *)type);
-    if (type && (PyObject *)Py_TYPE(o) == type) seen = (PyTypeObject *)Py_NewRef(type);
+    if (type && (PyObject *)Py_TYPE(o) == type)
+        seen = (PyTypeObject *)Py_NewRef(type);
     Py_XDECREF(type);
     return yes;
 }
@@ -103,7 +131,9 @@ static int flag(PyObject *o, PyObject *attr, bool call)
 static int torch_strides(Bound *bd, PyObject *o, PyObject *name)
 {
     PyObject *s = PyObject_CallMethodNoArgs(o, N.stride), *shape = PyObject_GetAttr(o, N.shape);
-    if (s && shape) py_fail(PyExc_ValueError, "%U: argument '%U' must be C-contiguous; got strides %S in elements for a torch tensor of %S. Pass x.contiguous()", bd->kernel, name, s, shape);
+    if (s && shape)
+        py_fail(PyExc_ValueError, "%U: argument '%U' must be C-contiguous; got strides %S in elements for a torch tensor of %S. Pass x.contiguous()",
+                bd->kernel, name, s, shape);
     Py_XDECREF(s);
     Py_XDECREF(shape);
     return 0;
@@ -111,23 +141,31 @@ static int torch_strides(Bound *bd, PyObject *o, PyObject *name)
 static int bind_torch(Bound *bd, PyObject *o, PyObject *name, eas_arg *out)
 {
     int cpu = flag(o, N.is_cpu, false);
-    if (cpu < 0) return 0;
+    if (cpu < 0)
+        return 0;
     if (!cpu) {
         PyObject *d = PyObject_GetAttr(o, N.device);
-        if (d) py_fail(PyExc_ValueError, "%U: argument '%U' is a torch tensor on device '%S', the launch runs on the cpu: pass x.cpu()", bd->kernel, name, d);
+        if (d)
+            py_fail(PyExc_ValueError, "%U: argument '%U' is a torch tensor on device '%S', the launch runs on the cpu: pass x.cpu()", bd->kernel,
+                    name, d);
         Py_XDECREF(d);
         return 0;
     }
-    if (flag(o, N.requires_grad, false) == 1) return py_fail(PyExc_ValueError, "%U: argument '%U' requires grad, which kernels do not record: pass x.detach()", bd->kernel, name), 0;
+    if (flag(o, N.requires_grad, false) == 1)
+        return py_fail(PyExc_ValueError, "%U: argument '%U' requires grad, which kernels do not record: pass x.detach()", bd->kernel, name), 0;
     PyObject *dtype = PyObject_GetAttr(o, N.dtype);
     int dt = dtype ? py_dtype_of_torch(NULL, dtype) : -1;
-    if (dtype && dt < 0) bad_dtype(bd, name, dtype);
+    if (dtype && dt < 0)
+        bad_dtype(bd, name, dtype);
     Py_XDECREF(dtype);
-    if (dt < 0) return 0;
+    if (dt < 0)
+        return 0;
     int contiguous = flag(o, N.is_contiguous, true);
-    if (contiguous <= 0) return contiguous < 0 ? 0 : torch_strides(bd, o, name);
+    if (contiguous <= 0)
+        return contiguous < 0 ? 0 : torch_strides(bd, o, name);
     PyObject *p = PyObject_CallMethodNoArgs(o, N.data_ptr), *n = p ? PyObject_CallMethodNoArgs(o, N.numel) : NULL;
-    if (n) *out = (eas_arg){.v.data = PyLong_AsVoidPtr(p), .count = PyLong_AsLongLong(n), .dtype = (uint8_t)dt, .is_buffer = 1};
+    if (n)
+        *out = (eas_arg){.v.data = PyLong_AsVoidPtr(p), .count = PyLong_AsLongLong(n), .dtype = (uint8_t)dt, .is_buffer = 1};
     Py_XDECREF(p);
     Py_XDECREF(n);
     return PyErr_Occurred() ? 0 : TAG_BUFFER | dt;
@@ -138,13 +176,15 @@ static int bind_buffer(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *o
 {
     Py_buffer view;
     PyObject *mem = PyMemoryView_FromObject(o); /* releases the buffer when it goes */
-    if (!mem) return 0;
+    if (!mem)
+        return 0;
     view = *PyMemoryView_GET_BUFFER(mem);
     keep(bd, mem);
     int dt = py_dtype_of_format(view.format, view.itemsize);
     if (dt < 0) {
         PyObject *f = PyUnicode_FromFormat("format '%s'", view.format);
-        if (f) bad_dtype(bd, name, f);
+        if (f)
+            bad_dtype(bd, name, f);
         Py_XDECREF(f);
         return 0;
     }
@@ -164,15 +204,20 @@ static int bind_numpy_scalar(Bound *bd, PyObject *o, PyObject *name, eas_arg *ou
 {
     PyArray_Descr *d = PyArray_DescrFromScalar(o);
     int dt = d ? py_dtype_of_npy(d) : -1;
-    if (d && dt < 0) bad_dtype(bd, name, (PyObject *)d);
+    if (d && dt < 0)
+        bad_dtype(bd, name, (PyObject *)d);
     Py_XDECREF(d);
-    if (dt < 0) return 0;
+    if (dt < 0)
+        return 0;
     bool is_float = eas_dtype_kind((eas_dtype)dt) == 'f';
     PyObject *n = is_float ? PyNumber_Float(o) : PyNumber_Long(o);
-    if (!n) return 0;
+    if (!n)
+        return 0;
     *out = (eas_arg){.dtype = (uint8_t)dt};
-    if (is_float) out->v.f = PyFloat_AS_DOUBLE(n);
-    else out->v.i = (int64_t)PyLong_AsUnsignedLongLongMask(n);
+    if (is_float)
+        out->v.f = PyFloat_AS_DOUBLE(n);
+    else
+        out->v.i = (int64_t)PyLong_AsUnsignedLongLongMask(n);
     Py_DECREF(n);
     return TAG_SCALAR | dt;
 }
@@ -186,7 +231,8 @@ static int bind_number(Bound *bd, PyObject *o, PyObject *name, eas_arg *out)
         return TAG_SCALAR | TAG_WEAK | EAS_F64;
     }
     out->v.i = PyLong_AsLongLongAndOverflow(o, &over);
-    if (!over) return TAG_SCALAR | TAG_WEAK | EAS_I64;
+    if (!over)
+        return TAG_SCALAR | TAG_WEAK | EAS_I64;
     py_fail(PyExc_OverflowError, "%U: argument '%U' is %S, which does not fit 64 bits (-2**63 to 2**63 - 1)", bd->kernel, name, o);
     return 0;
 }
@@ -198,19 +244,28 @@ static int bind_traced(Bound *bd, PyObject *name)
 }
 int bind_other(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
 {
-    if (PyBool_Check(o)) return *out = (eas_arg){.v.i = o == Py_True, .dtype = EAS_BOOL}, TAG_SCALAR | EAS_BOOL;
-    if (tensor_check(o)) return bind_tensor(bd, (Tensor *)o, i, name, out);
-    if (PyArray_Check(o)) return bind_array(bd, (PyArrayObject *)o, i, name, out);
-    if (PyArray_IsScalar(o, Generic)) return bind_numpy_scalar(bd, o, name, out);
-    if (PyLong_Check(o) || PyFloat_Check(o)) return bind_number(bd, o, name, out);
-    if (value_check(o) || Py_IS_TYPE(o, G.buffer)) return bind_traced(bd, name);
-    if (is_torch(o)) return bind_torch(bd, o, name, out);
+    if (PyBool_Check(o))
+        return *out = (eas_arg){.v.i = o == Py_True, .dtype = EAS_BOOL}, TAG_SCALAR | EAS_BOOL;
+    if (tensor_check(o))
+        return bind_tensor(bd, (Tensor *)o, i, name, out);
+    if (PyArray_Check(o))
+        return bind_array(bd, (PyArrayObject *)o, i, name, out);
+    if (PyArray_IsScalar(o, Generic))
+        return bind_numpy_scalar(bd, o, name, out);
+    if (PyLong_Check(o) || PyFloat_Check(o))
+        return bind_number(bd, o, name, out);
+    if (value_check(o) || Py_IS_TYPE(o, G.buffer))
+        return bind_traced(bd, name);
+    if (is_torch(o))
+        return bind_torch(bd, o, name, out);
     if (PyObject_HasAttr((PyObject *)Py_TYPE(o), N.__dlpack__)) {
         PyObject *t = tensor_from_dlpack(o);
-        if (t) keep(bd, t);
+        if (t)
+            keep(bd, t);
         return t ? bind_tensor(bd, (Tensor *)t, i, name, out) : 0;
     }
-    if (PyObject_CheckBuffer(o)) return bind_buffer(bd, o, i, name, out);
+    if (PyObject_CheckBuffer(o))
+        return bind_buffer(bd, o, i, name, out);
     py_fail(PyExc_TypeError, "%U: argument '%U' must be an array, a tensor or a number; got %s", bd->kernel, name, Py_TYPE(o)->tp_name);
     return 0;
 }

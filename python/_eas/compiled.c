@@ -7,7 +7,8 @@
 Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject *meta, PyObject *metas, const uint8_t *tags, int nargs)
 {
     Compiled *c = PyObject_NewVar(Compiled, G.compiled, nargs + 1);
-    if (!c) return NULL;
+    if (!c)
+        return NULL;
     c->k = k;
     c->name = Py_NewRef(name);
     c->params = Py_NewRef(params);
@@ -24,7 +25,12 @@ static void compiled_dealloc(PyObject *o)
     Compiled *c = (Compiled *)o;
     PyTypeObject *type = Py_TYPE(o);
     eas_kernel_release(c->k);
-    Py_XDECREF(c->name); Py_XDECREF(c->params); Py_XDECREF(c->meta); Py_XDECREF(c->metas); Py_XDECREF(c->msl); Py_XDECREF(c->irmod);
+    Py_XDECREF(c->name);
+    Py_XDECREF(c->params);
+    Py_XDECREF(c->meta);
+    Py_XDECREF(c->metas);
+    Py_XDECREF(c->msl);
+    Py_XDECREF(c->irmod);
     PyObject_Free(o);
     Py_DECREF(type);
 }
@@ -34,16 +40,15 @@ PyObject *compiled_text(Compiled *c, const char *form)
 {
     char *text = NULL;
     eas_status st;
-    Py_BEGIN_ALLOW_THREADS
-    st = eas_kernel_text(c->k, form, &text);
-    Py_END_ALLOW_THREADS
-    return py_take_text(st, text);
+    Py_BEGIN_ALLOW_THREADS st = eas_kernel_text(c->k, form, &text);
+    Py_END_ALLOW_THREADS return py_take_text(st, text);
 }
 static PyObject *get_msl(PyObject *o, void *u)
 {
     (void)u;
     Compiled *c = (Compiled *)o;
-    if (!c->msl) c->msl = compiled_text(c, "msl");
+    if (!c->msl)
+        c->msl = compiled_text(c, "msl");
     return Py_XNewRef(c->msl);
 }
 static PyObject *get_text(PyObject *o, void *form) { return compiled_text((Compiled *)o, form); }
@@ -51,11 +56,20 @@ static PyObject *get_ir(PyObject *o, void *u)
 {
     (void)u;
     Compiled *c = (Compiled *)o;
-    if (!c->irmod) c->irmod = ir_wrap(eas_kernel_ir(c->k));
+    if (!c->irmod)
+        c->irmod = ir_wrap(eas_kernel_ir(c->k));
     return Py_XNewRef(c->irmod);
 }
-static PyObject *get_block(PyObject *o, void *u) { (void)u; return PyLong_FromLongLong(((Compiled *)o)->info.block); }
-static PyObject *get_mode(PyObject *o, void *u) { (void)u; return PyUnicode_FromString(((Compiled *)o)->info.mode == EAS_MODE_THREAD ? "thread" : "spmd"); }
+static PyObject *get_block(PyObject *o, void *u)
+{
+    (void)u;
+    return PyLong_FromLongLong(((Compiled *)o)->info.block);
+}
+static PyObject *get_mode(PyObject *o, void *u)
+{
+    (void)u;
+    return PyUnicode_FromString(((Compiled *)o)->info.mode == EAS_MODE_THREAD ? "thread" : "spmd");
+}
 static PyObject *get_tptg(PyObject *o, void *u)
 {
     (void)u;
@@ -70,34 +84,59 @@ static PyObject *get_writes(PyObject *o, void *u)
     for (int i = 0; list && i < eas_ir_nparams(ir); i++) {
         eas_param p = eas_ir_param(ir, i);
         PyObject *n = p.is_buffer && (p.is_written || p.is_atomic) ? PyUnicode_FromString(p.name) : NULL;
-        if (n && PyList_Append(list, n) < 0) Py_CLEAR(list);
+        if (n && PyList_Append(list, n) < 0)
+            Py_CLEAR(list);
         Py_XDECREF(n);
     }
     PyObject *set = list ? PyFrozenSet_New(list) : NULL;
     Py_XDECREF(list);
     return set;
 }
-static PyObject *get_name(PyObject *o, void *u) { (void)u; return Py_NewRef(((Compiled *)o)->name); }
-static PyObject *get_meta(PyObject *o, void *u) { (void)u; return PyDict_Copy(((Compiled *)o)->meta); }
-static PyObject *get_params(PyObject *o, void *u) { (void)u; return Py_NewRef(((Compiled *)o)->params); }
+static PyObject *get_name(PyObject *o, void *u)
+{
+    (void)u;
+    return Py_NewRef(((Compiled *)o)->name);
+}
+static PyObject *get_meta(PyObject *o, void *u)
+{
+    (void)u;
+    return PyDict_Copy(((Compiled *)o)->meta);
+}
+static PyObject *get_params(PyObject *o, void *u)
+{
+    (void)u;
+    return Py_NewRef(((Compiled *)o)->params);
+}
 static PyObject *compiled_repr(PyObject *o)
 {
     Compiled *c = (Compiled *)o;
-    return PyUnicode_FromFormat("<eas.CompiledKernel '%U' %s block_size=%lld meta=%R>", c->name, c->info.mode == EAS_MODE_THREAD ? "thread" : "spmd", (long long)c->info.block, c->meta);
+    return PyUnicode_FromFormat("<eas.CompiledKernel '%U' %s block_size=%lld meta=%R>", c->name, c->info.mode == EAS_MODE_THREAD ? "thread" : "spmd",
+                                (long long)c->info.block, c->meta);
 }
 static PyGetSetDef compiled_getset[] = {
-    {"ir", get_ir, NULL, "the kernel's IR (an eas.ir.IRModule)", NULL}, {"msl", get_msl, NULL, "Metal Shading Language text", NULL},
-    {"opencl", get_text, NULL, "OpenCL C text", "opencl"}, {"llvm", get_text, NULL, "LLVM IR of the CPU code", "llvm"}, {"asm", get_text, NULL, "assembly of the CPU code", "asm"},
-    {"block_size", get_block, NULL, "lanes of a program (SPMD) or threads of a group", NULL}, {"launch_mode", get_mode, NULL, "\"spmd\" or \"thread\"", NULL},
-    {"tptg", get_tptg, NULL, "threads per threadgroup: (1, 1, 1) in SPMD mode", NULL}, {"writes", get_writes, NULL, "names of the arguments it writes", NULL},
-    {"name", get_name, NULL, "the kernel's name", NULL}, {"meta", get_meta, NULL, "the meta values it was made for", NULL},
-    {"params", get_params, NULL, "names of its run-time parameters", NULL}, {NULL, NULL, NULL, NULL, NULL},
+    {"ir", get_ir, NULL, "the kernel's IR (an eas.ir.IRModule)", NULL},
+    {"msl", get_msl, NULL, "Metal Shading Language text", NULL},
+    {"opencl", get_text, NULL, "OpenCL C text", "opencl"},
+    {"llvm", get_text, NULL, "LLVM IR of the CPU code", "llvm"},
+    {"asm", get_text, NULL, "assembly of the CPU code", "asm"},
+    {"block_size", get_block, NULL, "lanes of a program (SPMD) or threads of a group", NULL},
+    {"launch_mode", get_mode, NULL, "\"spmd\" or \"thread\"", NULL},
+    {"tptg", get_tptg, NULL, "threads per threadgroup: (1, 1, 1) in SPMD mode", NULL},
+    {"writes", get_writes, NULL, "names of the arguments it writes", NULL},
+    {"name", get_name, NULL, "the kernel's name", NULL},
+    {"meta", get_meta, NULL, "the meta values it was made for", NULL},
+    {"params", get_params, NULL, "names of its run-time parameters", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot compiled_slots[] = {
     {Py_tp_doc, "A kernel traced for given meta values and argument types; Kernel.compile gives it."},
-    {Py_tp_dealloc, compiled_dealloc}, {Py_tp_repr, compiled_repr}, {Py_tp_getset, compiled_getset}, {0, NULL},
+    {Py_tp_dealloc, compiled_dealloc},
+    {Py_tp_repr, compiled_repr},
+    {Py_tp_getset, compiled_getset},
+    {0, NULL},
 };
-PyType_Spec Compiled_spec = {"eas.compiler.CompiledKernel", sizeof(Compiled), 1, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, compiled_slots};
+PyType_Spec Compiled_spec = {"eas.compiler.CompiledKernel", sizeof(Compiled), 1, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                             compiled_slots};
 
 /* ---- options ---- */
 static bool given(PyObject *o) { return o && o != Py_None; }
@@ -111,14 +150,18 @@ static int int_list(PyObject *o, const char *what, int max, int64_t *out)
         items = PySequence_Fast_ITEMS(o);
         n = PySequence_Fast_GET_SIZE(o);
     }
-    if (n < 1 || n > max) return py_fail(PyExc_ValueError, "%s must have 1 to %d entries, got %zd", what, max, n), -1;
+    if (n < 1 || n > max)
+        return py_fail(PyExc_ValueError, "%s must have 1 to %d entries, got %zd", what, max, n), -1;
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *v = PyIndex_Check(items[i]) && !PyBool_Check(items[i]) ? PyNumber_Index(items[i]) : NULL;
-        if (!v) return PyErr_Occurred() ? -1 : (py_fail(PyExc_TypeError, "%s must be an int or a tuple of 1 to %d ints, got %R", what, max, o), -1);
+        if (!v)
+            return PyErr_Occurred() ? -1 : (py_fail(PyExc_TypeError, "%s must be an int or a tuple of 1 to %d ints, got %R", what, max, o), -1);
         out[i] = PyLong_AsLongLong(v);
         Py_DECREF(v);
-        if (out[i] == -1 && PyErr_Occurred()) return PyErr_Clear(), py_fail(PyExc_ValueError, "%s: %R does not fit 64 bits", what, items[i]), -1;
-        if (out[i] < 0) return py_fail(PyExc_ValueError, "%s must not be negative, got %R", what, o), -1;
+        if (out[i] == -1 && PyErr_Occurred())
+            return PyErr_Clear(), py_fail(PyExc_ValueError, "%s: %R does not fit 64 bits", what, items[i]), -1;
+        if (out[i] < 0)
+            return py_fail(PyExc_ValueError, "%s must not be negative, got %R", what, o), -1;
     }
     return (int)n;
 }
@@ -129,7 +172,8 @@ static int read_grid(PyObject *g, Compiled *ck, PyObject *rt, eas_launch *l)
         PyObject *meta = PyDict_Copy(ck->meta);
         made = meta ? PyObject_CallFunctionObjArgs(g, meta, rt, NULL) : NULL;
         Py_XDECREF(meta);
-        if (!made) return 0;
+        if (!made)
+            return 0;
         g = made;
     }
     l->grid[0] = l->grid[1] = l->grid[2] = 1;
@@ -143,7 +187,8 @@ static int read_shape(PyObject *s, eas_launch *l)
 {
     int64_t dims[NPY_MAXDIMS];
     int n = int_list(s, "_shape", NPY_MAXDIMS, dims);
-    if (n < 0) return 0;
+    if (n < 0)
+        return 0;
     l->nshape = n < 3 ? n : 3;
     memcpy(l->shape, dims + n - l->nshape, (size_t)l->nshape * sizeof *dims);
     l->has_shape = 1;
@@ -152,45 +197,59 @@ static int read_shape(PyObject *s, eas_launch *l)
 static int read_nthreads(PyObject *o, eas_launch *l)
 {
     PyObject *v = PyIndex_Check(o) && !PyBool_Check(o) ? PyNumber_Index(o) : NULL;
-    if (!v) return PyErr_Occurred() ? 0 : (py_fail(PyExc_TypeError, "_nthreads must be an int, got %s", Py_TYPE(o)->tp_name), 0);
+    if (!v)
+        return PyErr_Occurred() ? 0 : (py_fail(PyExc_TypeError, "_nthreads must be an int, got %s", Py_TYPE(o)->tp_name), 0);
     l->nthreads = PyLong_AsLongLong(v);
     Py_DECREF(v);
-    if (l->nthreads == -1 && PyErr_Occurred()) return 0;
-    if (l->nthreads < 0) return py_fail(PyExc_ValueError, "_nthreads must be 0 or more, got %lld", (long long)l->nthreads), 0;
+    if (l->nthreads == -1 && PyErr_Occurred())
+        return 0;
+    if (l->nthreads < 0)
+        return py_fail(PyExc_ValueError, "_nthreads must be 0 or more, got %lld", (long long)l->nthreads), 0;
     l->has_nthreads = 1;
     return 1;
 }
 static int check_tptg(PyObject *o, Compiled *ck)
 {
     int64_t t[3] = {1, 1, 1}, want = ck->info.mode == EAS_MODE_THREAD ? ck->info.block : 1;
-    if (int_list(o, "_tptg", 3, t) < 0) return 0;
-    if (t[0] == want && t[1] == 1 && t[2] == 1) return 1;
-    py_fail(PyExc_ValueError, "%U: _tptg must be (%lld, 1, 1) for this %s kernel, got %R", ck->name, (long long)want, ck->info.mode == EAS_MODE_THREAD ? "thread-mode" : "SPMD", o);
+    if (int_list(o, "_tptg", 3, t) < 0)
+        return 0;
+    if (t[0] == want && t[1] == 1 && t[2] == 1)
+        return 1;
+    py_fail(PyExc_ValueError, "%U: _tptg must be (%lld, 1, 1) for this %s kernel, got %R", ck->name, (long long)want,
+            ck->info.mode == EAS_MODE_THREAD ? "thread-mode" : "SPMD", o);
     return 0;
 }
 static int check_bool(PyObject *o, const char *what)
 {
-    if (!o || PyBool_Check(o)) return 1;
+    if (!o || PyBool_Check(o))
+        return 1;
     py_fail(PyExc_TypeError, "%s must be a bool, got %s", what, Py_TYPE(o)->tp_name);
     return 0;
 }
 int options_check(const Options *o, Compiled *ck)
 {
-    if (!check_bool(o->sync, "_sync") || !check_bool(o->debug, "_debug")) return 0;
-    if (given(o->stream)) return py_fail(PyExc_ValueError, "_stream: the cpu and ref devices have no streams; leave it out or pass None"), 0;
+    if (!check_bool(o->sync, "_sync") || !check_bool(o->debug, "_debug"))
+        return 0;
+    if (given(o->stream))
+        return py_fail(PyExc_ValueError, "_stream: the cpu and ref devices have no streams; leave it out or pass None"), 0;
     return !given(o->tptg) || check_tptg(o->tptg, ck);
 }
 int options_read(const Options *o, Compiled *ck, PyObject *rt, eas_launch *l)
 {
-    if (!options_check(o, ck)) return 0;
-    if (given(o->nthreads) && !read_nthreads(o->nthreads, l)) return 0;
-    if (given(o->shape) && !read_shape(o->shape, l)) return 0;
+    if (!options_check(o, ck))
+        return 0;
+    if (given(o->nthreads) && !read_nthreads(o->nthreads, l))
+        return 0;
+    if (given(o->shape) && !read_shape(o->shape, l))
+        return 0;
     l->debug = o->debug == Py_True;
     return !given(o->grid) || read_grid(o->grid, ck, rt, l);
 }
 
 /* ---- the launch ---- */
-typedef struct lock { PyThreadState *left; } lock; /* the GIL, while libeas runs without it */
+typedef struct lock {
+    PyThreadState *left;
+} lock; /* the GIL, while libeas runs without it */
 
 static void leave(void *ctx) { ((lock *)ctx)->left = PyEval_SaveThread(); }
 static void enter(void *ctx)
@@ -202,9 +261,11 @@ static void enter(void *ctx)
 static int interrupted(void *ctx)
 {
     bool left = ((lock *)ctx)->left != NULL;
-    if (left) enter(ctx);
+    if (left)
+        enter(ctx);
     int r = PyErr_CheckSignals();
-    if (left) leave(ctx);
+    if (left)
+        leave(ctx);
     return r;
 }
 PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, int n, eas_launch *l)
@@ -222,19 +283,26 @@ PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, int n, e
 /* ---- where to ----
  * eas.kernel's get_runtime and os.environ's EAS_BACKEND may change at any time and count at once. Both live in dicts; as
  * long as neither dict has changed the last answer stands. */
-static struct { eas_device *device; bool known; } where;
+static struct {
+    eas_device *device;
+    bool known;
+} where;
 
 #if PY_VERSION_HEX >= 0x030C0000
 static int forget(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObject *value)
 {
-    (void)event; (void)dict; (void)key; (void)value;
+    (void)event;
+    (void)dict;
+    (void)key;
+    (void)value;
     where.known = false;
     return 0;
 }
 int launch_watch(void)
 {
     static int id = -1;
-    if (id < 0 && (id = PyDict_AddWatcher(forget)) < 0) return 0;
+    if (id < 0 && (id = PyDict_AddWatcher(forget)) < 0)
+        return 0;
     return PyDict_Watch(id, G.kernel_dict) == 0 && (!G.environ || PyDict_Watch(id, G.environ) == 0);
 }
 static bool still_known(void) { return where.known; }
@@ -261,11 +329,14 @@ static eas_device *backend_device(void)
 }
 PyObject *launch_where(eas_device **d)
 {
-    if (still_known()) return *d = where.device, NULL;
+    if (still_known())
+        return *d = where.device, NULL;
     PyObject *get = PyDict_GetItemWithError(G.kernel_dict, N.get_runtime);
-    if (get && get != G.get_runtime) return get;
+    if (get && get != G.get_runtime)
+        return get;
     *d = where.device = backend_device();
-    if (*d) remember();
+    if (*d)
+        remember();
     return NULL;
 }
 
@@ -275,7 +346,8 @@ PyObject *runtime_args(PyObject *params, PyObject *const *objs, int n)
     PyObject *type = G.kernel_dict ? PyDict_GetItemString(G.kernel_dict, "RuntimeArgs") : NULL;
     PyObject *d = type ? PyObject_CallNoArgs(type) : PyDict_New();
     for (int i = 0; d && i < n; i++)
-        if (PyDict_SetItem(d, PyTuple_GET_ITEM(params, i), objs[i]) < 0) Py_CLEAR(d);
+        if (PyDict_SetItem(d, PyTuple_GET_ITEM(params, i), objs[i]) < 0)
+            Py_CLEAR(d);
     return d;
 }
 /* The run-time arguments of a compiled kernel, from a mapping by name or a sequence in order (borrowed from it). */
@@ -284,13 +356,17 @@ static int collect(Compiled *ck, PyObject *given_args, PyObject **objs)
     if (PyDict_Check(given_args)) {
         for (int i = 0; i < ck->nargs; i++) {
             PyObject *name = PyTuple_GET_ITEM(ck->params, i);
-            if (!(objs[i] = PyDict_GetItemWithError(given_args, name))) return PyErr_Occurred() ? 0 : (py_fail(PyExc_TypeError, "%U: argument '%U' is missing", ck->name, name), 0);
+            if (!(objs[i] = PyDict_GetItemWithError(given_args, name)))
+                return PyErr_Occurred() ? 0 : (py_fail(PyExc_TypeError, "%U: argument '%U' is missing", ck->name, name), 0);
         }
         return 1;
     }
-    if (!PyTuple_Check(given_args) && !PyList_Check(given_args)) return py_fail(PyExc_TypeError, "runtime_args must be a dict, tuple or list, got %s", Py_TYPE(given_args)->tp_name), 0;
-    if (PySequence_Fast_GET_SIZE(given_args) != ck->nargs) return py_fail(PyExc_TypeError, "%U takes %d run-time arguments, got %zd", ck->name, ck->nargs, PySequence_Fast_GET_SIZE(given_args)), 0;
-    for (int i = 0; i < ck->nargs; i++) objs[i] = PySequence_Fast_GET_ITEM(given_args, i);
+    if (!PyTuple_Check(given_args) && !PyList_Check(given_args))
+        return py_fail(PyExc_TypeError, "runtime_args must be a dict, tuple or list, got %s", Py_TYPE(given_args)->tp_name), 0;
+    if (PySequence_Fast_GET_SIZE(given_args) != ck->nargs)
+        return py_fail(PyExc_TypeError, "%U takes %d run-time arguments, got %zd", ck->name, ck->nargs, PySequence_Fast_GET_SIZE(given_args)), 0;
+    for (int i = 0; i < ck->nargs; i++)
+        objs[i] = PySequence_Fast_GET_ITEM(given_args, i);
     return 1;
 }
 static int bind_all(Compiled *ck, PyObject **objs, Bound *bd, eas_arg *args)
@@ -298,10 +374,13 @@ static int bind_all(Compiled *ck, PyObject **objs, Bound *bd, eas_arg *args)
     for (int i = 0; i < ck->nargs; i++) {
         PyObject *name = PyTuple_GET_ITEM(ck->params, i);
         int tag = bind_arg(bd, objs[i], i, name, &args[i]);
-        if (!tag) return 0;
-        if (tag == ck->tags[i]) continue;
+        if (!tag)
+            return 0;
+        if (tag == ck->tags[i])
+            continue;
         PyObject *want = bind_tag_name(ck->tags[i]), *got = bind_tag_name(tag);
-        if (want && got) py_fail(PyExc_TypeError, "%U: argument '%U' was compiled as %U, got %U", ck->name, name, want, got);
+        if (want && got)
+            py_fail(PyExc_TypeError, "%U: argument '%U' was compiled as %U, got %U", ck->name, name, want, got);
         Py_XDECREF(want);
         Py_XDECREF(got);
         return 0;
@@ -325,12 +404,14 @@ static int run_ready(run *r)
     r->bd.kernel = r->ck->name;
     r->bd.device = NULL;
     r->bd.ntemps = 0;
-    if (!collect(r->ck, r->rt, r->objs) || !bind_all(r->ck, r->objs, &r->bd, r->args)) return 0;
+    if (!collect(r->ck, r->rt, r->objs) || !bind_all(r->ck, r->objs, &r->bd, r->args))
+        return 0;
     r->d = given(r->device) ? py_device(r->device) : r->bd.device ? r->bd.device : backend_device();
-    if (!r->d) return 0;
+    if (!r->d)
+        return 0;
     if (r->bd.device && r->bd.device != r->d) {
-        py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', the launch runs on '%s'", r->ck->name, PyTuple_GET_ITEM(r->ck->params, r->bd.device_arg),
-                eas_device_name(r->bd.device), eas_device_name(r->d));
+        py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', the launch runs on '%s'", r->ck->name,
+                PyTuple_GET_ITEM(r->ck->params, r->bd.device_arg), eas_device_name(r->bd.device), eas_device_name(r->d));
         return 0;
     }
     return options_read(&r->o, r->ck, r->rt, &r->l);
@@ -342,7 +423,8 @@ PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw)
     static char *names[] = {"ck", "runtime_args", "meta", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", NULL};
     run r;
     memset(&r, 0, offsetof(run, objs));
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOO:run", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOO:run", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
+        return NULL;
     PyObject *done = run_ready(&r) ? launch_with(r.ck, r.d, r.args, r.ck->nargs, &r.l) : NULL;
     bind_done(&r.bd);
     return done;
@@ -357,9 +439,11 @@ static PyObject *timed(run *r, long long warmup, long long repeat)
 {
     double start = 0;
     for (long long i = 0; i < warmup + repeat; i++) {
-        if (i == warmup) start = seconds();
+        if (i == warmup)
+            start = seconds();
         PyObject *done = launch_with(r->ck, r->d, r->args, r->ck->nargs, &r->l);
-        if (!done) return NULL;
+        if (!done)
+            return NULL;
         Py_DECREF(done);
     }
     return PyFloat_FromDouble((seconds() - start) / (double)repeat);
@@ -371,8 +455,10 @@ PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw)
     run r;
     long long repeat = 1, warmup = 0;
     memset(&r, 0, offsetof(run, objs));
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$LLOOOOOOO:benchmark", names, G.compiled, &r.ck, &r.rt, &r.meta, &repeat, &warmup, RUN_OPTIONS)) return NULL;
-    if (repeat <= 0 || warmup < 0) return py_fail(PyExc_ValueError, "benchmark: repeat must be at least 1 and warmup at least 0");
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$LLOOOOOOO:benchmark", names, G.compiled, &r.ck, &r.rt, &r.meta, &repeat, &warmup, RUN_OPTIONS))
+        return NULL;
+    if (repeat <= 0 || warmup < 0)
+        return py_fail(PyExc_ValueError, "benchmark: repeat must be at least 1 and warmup at least 0");
     PyObject *time = run_ready(&r) ? timed(&r, warmup, repeat) : NULL;
     bind_done(&r.bd);
     return time;
@@ -384,7 +470,8 @@ PyObject *py_grid(PyObject *module, PyObject *args, PyObject *kw)
     run r;
     int64_t g[3];
     memset(&r, 0, offsetof(run, objs));
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOO:grid", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOO:grid", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
+        return NULL;
     PyObject *out = NULL;
     if (run_ready(&r)) {
         r.l.size = sizeof r.l;

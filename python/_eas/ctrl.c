@@ -23,7 +23,8 @@ static const char *const what_of[] = {"mk.range", "mk.while_", "mk.if_", "mk.els
 /* ---- frames ---- */
 static void frame_free(Frame *f)
 {
-    for (int i = 0; i < f->n; i++) Py_DECREF(f->vars[i]);
+    for (int i = 0; i < f->n; i++)
+        Py_DECREF(f->vars[i]);
     PyMem_Free(f->vars);
     PyMem_Free(f->before);
     PyMem_Free(f->then_vals);
@@ -33,11 +34,13 @@ static Frame *frame_new(Trace *t, enum kind kind)
 {
     Frame *f = PyMem_Calloc(1, sizeof *f);
     int n = t->nvars;
-    if (!f) return (Frame *)PyErr_NoMemory();
+    if (!f)
+        return (Frame *)PyErr_NoMemory();
     f->vars = PyMem_Calloc((size_t)n + 1, sizeof *f->vars);
     f->before = PyMem_Calloc((size_t)n + 1, sizeof *f->before);
     f->then_vals = PyMem_Calloc((size_t)n + 1, sizeof *f->then_vals);
-    if (!f->vars || !f->before || !f->then_vals) return frame_free(f), (Frame *)PyErr_NoMemory();
+    if (!f->vars || !f->before || !f->then_vals)
+        return frame_free(f), (Frame *)PyErr_NoMemory();
     for (int i = 0; i < n; i++) {
         f->vars[i] = (Var *)Py_NewRef(t->vars[i]);
         f->before[i] = t->vars[i]->v;
@@ -48,15 +51,28 @@ static Frame *frame_new(Trace *t, enum kind kind)
     py_user_line(&file, &f->line);
     return f;
 }
-static void push(Trace *t, Frame *f) { f->outer = t->frames; t->frames = f; }
-static void set_all(Frame *f, const eas_value *v) { for (int i = 0; i < f->n; i++) f->vars[i]->v = v[i]; }
-static void get_all(const Frame *f, eas_value *v) { for (int i = 0; i < f->n; i++) v[i] = f->vars[i]->v; }
+static void push(Trace *t, Frame *f)
+{
+    f->outer = t->frames;
+    t->frames = f;
+}
+static void set_all(Frame *f, const eas_value *v)
+{
+    for (int i = 0; i < f->n; i++)
+        f->vars[i]->v = v[i];
+}
+static void get_all(const Frame *f, eas_value *v)
+{
+    for (int i = 0; i < f->n; i++)
+        v[i] = f->vars[i]->v;
+}
 
 /* Takes the innermost frame off, which must be f: `break` and `return` out of a body would leave others open. */
 static int pop(Trace *t, Frame *f)
 {
     if (t->frames != f) {
-        py_fail_at(PyExc_RuntimeError, "%s at line %d was left open: a traced loop body cannot be left by break, continue past its end, or return; use a condition",
+        py_fail_at(PyExc_RuntimeError,
+                   "%s at line %d was left open: a traced loop body cannot be left by break, continue past its end, or return; use a condition",
                    t->frames ? what_of[t->frames->kind] : "a control construct", t->frames ? t->frames->line : 0);
         return 0;
     }
@@ -72,11 +88,13 @@ static int close_if(Trace *t, Frame *f)
     int ok = now && merged;
     if (ok) {
         get_all(f, now);
-        if (!other) eas_if_else(t->b, f->n, now);
+        if (!other)
+            eas_if_else(t->b, f->n, now);
         eas_if_end(t->b, f->n, other ? now : f->before, merged);
         set_all(f, merged);
         ok = trace_ok(t);
-    } else PyErr_NoMemory();
+    } else
+        PyErr_NoMemory();
     PyMem_Free(now);
     PyMem_Free(merged);
     frame_free(f);
@@ -90,8 +108,11 @@ int ctrl_flush(Trace *t)
 }
 int ctrl_finish(Trace *t)
 {
-    if (t->pending && !ctrl_flush(t)) return 0;
-    if (t->frames) py_fail(PyExc_RuntimeError, "kernel '%U': the %s of line %d was left open: its body cannot be left by break or return", t->name, what_of[t->frames->kind], t->frames->line);
+    if (t->pending && !ctrl_flush(t))
+        return 0;
+    if (t->frames)
+        py_fail(PyExc_RuntimeError, "kernel '%U': the %s of line %d was left open: its body cannot be left by break or return", t->name,
+                what_of[t->frames->kind], t->frames->line);
     return !t->frames;
 }
 void ctrl_clear(Trace *t)
@@ -111,7 +132,8 @@ static int var_register(Trace *t, Var *v)
     if (t->nvars == t->capvars) {
         int cap = t->capvars ? 2 * t->capvars : 8;
         Var **more = PyMem_Realloc(t->vars, (size_t)cap * sizeof *more);
-        if (!more) return PyErr_NoMemory(), 0;
+        if (!more)
+            return PyErr_NoMemory(), 0;
         t->vars = more;
         t->capvars = cap;
     }
@@ -127,7 +149,8 @@ static void var_dealloc(PyObject *o)
     if (v->slot >= 0) { /* order is kept: the IR must not depend on when Python frees things */
         memmove(t->vars + v->slot, t->vars + v->slot + 1, (size_t)(t->nvars - v->slot - 1) * sizeof *t->vars);
         t->nvars--;
-        for (int i = v->slot; i < t->nvars; i++) t->vars[i]->slot = i;
+        for (int i = v->slot; i < t->nvars; i++)
+            t->vars[i]->slot = i;
     }
     Py_DECREF(t);
     PyObject_Free(o);
@@ -142,13 +165,20 @@ static int assign(Trace *t, Var *v, eas_value x)
         int rank = eas_value_shape(t->b, v->v, to), xrank = eas_value_shape(t->b, x, shape);
         if (from != dt) {
             if (!eas_value_is_weak(t->b, x))
-                return py_fail_at(PyExc_TypeError, "a variable of %s gets a value of %s inside a loop or branch: cast one of them, or begin with mk.var(mk.cast(init, mk.%s))",
-                                  eas_dtype_name(dt), eas_dtype_name(from), eas_dtype_name(from)), 0;
+                return py_fail_at(PyExc_TypeError,
+                                  "a variable of %s gets a value of %s inside a loop or branch: cast one of them, or begin with mk.var(mk.cast(init, "
+                                  "mk.%s))",
+                                  eas_dtype_name(dt), eas_dtype_name(from), eas_dtype_name(from)),
+                       0;
             x = eas_cast(t->b, x, dt);
         }
         if (xrank > rank)
-            return py_fail_at(PyExc_ValueError, "a variable of rank %d gets a block of rank %d inside a loop or branch: begin with mk.var(mk.zeros(shape, dtype))", rank, xrank), 0;
-        if (xrank != rank || memcmp(to, shape, (size_t)rank * sizeof *to)) x = eas_broadcast(t->b, x, rank, to);
+            return py_fail_at(PyExc_ValueError,
+                              "a variable of rank %d gets a block of rank %d inside a loop or branch: begin with mk.var(mk.zeros(shape, dtype))",
+                              rank, xrank),
+                   0;
+        if (xrank != rank || memcmp(to, shape, (size_t)rank * sizeof *to))
+            x = eas_broadcast(t->b, x, rank, to);
     }
     v->v = x;
     return trace_ok(t);
@@ -156,7 +186,8 @@ static int assign(Trace *t, Var *v, eas_value x)
 static Trace *var_enter(Var *v)
 {
     Trace *t = trace_enter("var");
-    if (t && v->trace != t) return py_fail_at(PyExc_RuntimeError, "a mk.var of another trace is used here"), NULL;
+    if (t && v->trace != t)
+        return py_fail_at(PyExc_RuntimeError, "a mk.var of another trace is used here"), NULL;
     return t;
 }
 static PyObject *var_set(PyObject *o, PyObject *x)
@@ -174,7 +205,8 @@ static PyObject *var_get(PyObject *o, void *c)
 static int var_put(PyObject *o, PyObject *x, void *c)
 {
     (void)c;
-    if (!x) return PyErr_SetString(PyExc_AttributeError, "value cannot be deleted"), -1;
+    if (!x)
+        return PyErr_SetString(PyExc_AttributeError, "value cannot be deleted"), -1;
     PyObject *r = var_set(o, x);
     Py_XDECREF(r);
     return r ? 0 : -1;
@@ -198,10 +230,22 @@ static PyObject *via_in_place(PyObject *x, PyObject *y, binaryfunc f)
 #define VIA(name, fn) \
     static PyObject *var_##name(PyObject *x, PyObject *y) { return via(x, y, fn); } \
     static PyObject *var_i##name(PyObject *x, PyObject *y) { return via_in_place(x, y, fn); }
-VIA(add, PyNumber_Add) VIA(sub, PyNumber_Subtract) VIA(mul, PyNumber_Multiply) VIA(div, PyNumber_TrueDivide) VIA(fdiv, PyNumber_FloorDivide)
-VIA(mod, PyNumber_Remainder) VIA(and, PyNumber_And) VIA(or, PyNumber_Or) VIA(xor, PyNumber_Xor) VIA(shl, PyNumber_Lshift) VIA(shr, PyNumber_Rshift)
-static PyObject *power(PyObject *x, PyObject *y) { return PyNumber_Power(x, y, Py_None); }
-static PyObject *var_pow(PyObject *x, PyObject *y, PyObject *z) { (void)z; return via(x, y, power); }
+VIA(add, PyNumber_Add)
+VIA(sub, PyNumber_Subtract)
+VIA(mul, PyNumber_Multiply)
+VIA(div, PyNumber_TrueDivide)
+VIA(fdiv, PyNumber_FloorDivide)
+VIA(mod, PyNumber_Remainder)
+VIA(and, PyNumber_And)
+VIA(or, PyNumber_Or)
+VIA(xor, PyNumber_Xor)
+VIA(shl, PyNumber_Lshift)
+VIA(shr, PyNumber_Rshift) static PyObject *power(PyObject *x, PyObject *y) { return PyNumber_Power(x, y, Py_None); }
+static PyObject *var_pow(PyObject *x, PyObject *y, PyObject *z)
+{
+    (void)z;
+    return via(x, y, power);
+}
 static PyObject *via1(PyObject *x, unaryfunc f)
 {
     PyObject *a = plain(x), *r = a ? f(a) : NULL;
@@ -239,21 +283,50 @@ static PyObject *var_attr(PyObject *x, void *name)
     return r;
 }
 static PyGetSetDef var_getset[] = {
-    {"value", var_get, var_put, "what it holds now", NULL}, {"shape", var_attr, NULL, "block shape", "shape"}, {"dtype", var_attr, NULL, "element type", "dtype"},
-    {"ndim", var_attr, NULL, "rank", "ndim"}, {NULL, NULL, NULL, NULL, NULL},
+    {"value", var_get, var_put, "what it holds now", NULL},
+    {"shape", var_attr, NULL, "block shape", "shape"},
+    {"dtype", var_attr, NULL, "element type", "dtype"},
+    {"ndim", var_attr, NULL, "rank", "ndim"},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef var_methods[] = {{"set", var_set, METH_O, "set(x): the variable holds x from here on"}, {NULL, NULL, 0, NULL}};
 static Py_hash_t var_hash(PyObject *o) { return (Py_hash_t)((uintptr_t)o >> 4); }
 static PyType_Slot var_slots[] = {
     {Py_tp_doc, "A variable that changes over traced loops and branches."},
-    {Py_tp_dealloc, var_dealloc}, {Py_tp_getset, var_getset}, {Py_tp_methods, var_methods}, {Py_tp_richcompare, var_compare}, {Py_tp_hash, var_hash},
+    {Py_tp_dealloc, var_dealloc},
+    {Py_tp_getset, var_getset},
+    {Py_tp_methods, var_methods},
+    {Py_tp_richcompare, var_compare},
+    {Py_tp_hash, var_hash},
     {Py_mp_subscript, var_subscript},
-    {Py_nb_add, var_add}, {Py_nb_subtract, var_sub}, {Py_nb_multiply, var_mul}, {Py_nb_true_divide, var_div}, {Py_nb_floor_divide, var_fdiv}, {Py_nb_remainder, var_mod},
-    {Py_nb_and, var_and}, {Py_nb_or, var_or}, {Py_nb_xor, var_xor}, {Py_nb_lshift, var_shl}, {Py_nb_rshift, var_shr}, {Py_nb_power, var_pow},
-    {Py_nb_inplace_add, var_iadd}, {Py_nb_inplace_subtract, var_isub}, {Py_nb_inplace_multiply, var_imul}, {Py_nb_inplace_true_divide, var_idiv},
-    {Py_nb_inplace_floor_divide, var_ifdiv}, {Py_nb_inplace_remainder, var_imod}, {Py_nb_inplace_and, var_iand}, {Py_nb_inplace_or, var_ior},
-    {Py_nb_inplace_xor, var_ixor}, {Py_nb_inplace_lshift, var_ishl}, {Py_nb_inplace_rshift, var_ishr},
-    {Py_nb_negative, var_neg}, {Py_nb_positive, var_pos}, {Py_nb_absolute, var_abs}, {Py_nb_invert, var_not}, {Py_nb_bool, var_bool},
+    {Py_nb_add, var_add},
+    {Py_nb_subtract, var_sub},
+    {Py_nb_multiply, var_mul},
+    {Py_nb_true_divide, var_div},
+    {Py_nb_floor_divide, var_fdiv},
+    {Py_nb_remainder, var_mod},
+    {Py_nb_and, var_and},
+    {Py_nb_or, var_or},
+    {Py_nb_xor, var_xor},
+    {Py_nb_lshift, var_shl},
+    {Py_nb_rshift, var_shr},
+    {Py_nb_power, var_pow},
+    {Py_nb_inplace_add, var_iadd},
+    {Py_nb_inplace_subtract, var_isub},
+    {Py_nb_inplace_multiply, var_imul},
+    {Py_nb_inplace_true_divide, var_idiv},
+    {Py_nb_inplace_floor_divide, var_ifdiv},
+    {Py_nb_inplace_remainder, var_imod},
+    {Py_nb_inplace_and, var_iand},
+    {Py_nb_inplace_or, var_ior},
+    {Py_nb_inplace_xor, var_ixor},
+    {Py_nb_inplace_lshift, var_ishl},
+    {Py_nb_inplace_rshift, var_ishr},
+    {Py_nb_negative, var_neg},
+    {Py_nb_positive, var_pos},
+    {Py_nb_absolute, var_abs},
+    {Py_nb_invert, var_not},
+    {Py_nb_bool, var_bool},
     {0, NULL},
 };
 PyType_Spec Var_spec = {"eas.mk.Var", sizeof(Var), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, var_slots};
@@ -263,23 +336,28 @@ static PyObject *mk_var(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     (void)self;
     eas_value v;
     Trace *t = trace_enter("var");
-    if (!t) return NULL;
-    if (nargs != 1) return py_fail_at(PyExc_TypeError, "mk.var takes one argument, its first value");
-    if (!value_arg(t, args[0], "var", "init", &v)) return NULL;
-    if (eas_value_is_weak(t->b, v)) v = eas_cast(t->b, v, eas_dtype_kind(eas_value_dtype(t->b, v)) == 'f' ? EAS_F32 : EAS_I64);
+    if (!t)
+        return NULL;
+    if (nargs != 1)
+        return py_fail_at(PyExc_TypeError, "mk.var takes one argument, its first value");
+    if (!value_arg(t, args[0], "var", "init", &v))
+        return NULL;
+    if (eas_value_is_weak(t->b, v))
+        v = eas_cast(t->b, v, eas_dtype_kind(eas_value_dtype(t->b, v)) == 'f' ? EAS_F32 : EAS_I64);
     Var *o = trace_ok(t) ? PyObject_New(Var, G.var) : NULL;
-    if (!o) return NULL;
+    if (!o)
+        return NULL;
     o->trace = (Trace *)Py_NewRef(t);
     o->v = v;
     o->slot = -1;
-    if (!var_register(t, o)) Py_CLEAR(o);
+    if (!var_register(t, o))
+        Py_CLEAR(o);
     return (PyObject *)o;
 }
 
 /* ---- for k in mk.range(...) and while_ ---- */
 typedef struct Loop {
-    PyObject_HEAD
-    Trace *trace;
+    PyObject_HEAD Trace *trace;
     Frame *frame;    /* while its body is traced */
     PyObject *cond;  /* while_: the callable */
     eas_value lo, hi, step;
@@ -289,7 +367,8 @@ typedef struct Loop {
 static Loop *loop_new(PyTypeObject *type, Trace *t)
 {
     Loop *l = PyObject_New(Loop, type);
-    if (!l) return NULL;
+    if (!l)
+        return NULL;
     l->trace = (Trace *)Py_NewRef(t);
     l->frame = NULL;
     l->cond = NULL;
@@ -309,22 +388,28 @@ static PyObject *mk_range(PyObject *self, PyObject *const *args, Py_ssize_t narg
 {
     (void)self;
     Trace *t = trace_enter("range");
-    if (!t) return NULL;
-    if (nargs < 1 || nargs > 3) return py_fail_at(PyExc_TypeError, "mk.range takes (hi), (lo, hi) or (lo, hi, step)");
+    if (!t)
+        return NULL;
+    if (nargs < 1 || nargs > 3)
+        return py_fail_at(PyExc_TypeError, "mk.range takes (hi), (lo, hi) or (lo, hi, step)");
     Loop *l = loop_new(G.range, t);
-    if (!l) return NULL;
+    if (!l)
+        return NULL;
     l->lo = eas_const_int(t->b, 0);
     l->step = eas_const_int(t->b, 1);
     int ok = nargs == 1 ? value_arg(t, args[0], "range", "hi", &l->hi)
                         : value_arg(t, args[0], "range", "lo", &l->lo) && value_arg(t, args[1], "range", "hi", &l->hi);
-    if (ok && nargs == 3) ok = value_arg(t, args[2], "range", "step", &l->step);
-    if (!ok || !trace_ok(t)) Py_CLEAR(l);
+    if (ok && nargs == 3)
+        ok = value_arg(t, args[2], "range", "step", &l->step);
+    if (!ok || !trace_ok(t))
+        Py_CLEAR(l);
     return (PyObject *)l;
 }
 static Trace *loop_enter(Loop *l)
 {
     Trace *t = trace_enter("range");
-    if (t && l->trace != t) return py_fail_at(PyExc_RuntimeError, "a traced loop of another kernel is used here"), NULL;
+    if (t && l->trace != t)
+        return py_fail_at(PyExc_RuntimeError, "a traced loop of another kernel is used here"), NULL;
     return t;
 }
 static int loop_end(Loop *l, Trace *t, void (*end)(eas_builder *, int, const eas_value *, eas_value *))
@@ -332,7 +417,8 @@ static int loop_end(Loop *l, Trace *t, void (*end)(eas_builder *, int, const eas
     Frame *f = l->frame;
     l->state = 2;
     l->frame = NULL;
-    if (!pop(t, f)) return 0;
+    if (!pop(t, f))
+        return 0;
     eas_value *now = PyMem_Calloc((size_t)f->n + 1, sizeof *now), *final = PyMem_Calloc((size_t)f->n + 1, sizeof *final);
     int ok = now && final;
     if (ok) {
@@ -340,7 +426,8 @@ static int loop_end(Loop *l, Trace *t, void (*end)(eas_builder *, int, const eas
         end(t->b, f->n, now, final);
         set_all(f, final);
         ok = trace_ok(t);
-    } else PyErr_NoMemory();
+    } else
+        PyErr_NoMemory();
     PyMem_Free(now);
     PyMem_Free(final);
     frame_free(f);
@@ -349,7 +436,8 @@ static int loop_end(Loop *l, Trace *t, void (*end)(eas_builder *, int, const eas
 static PyObject *range_begin(Loop *l, Trace *t)
 {
     eas_value iv = 0;
-    if (!(l->frame = frame_new(t, K_LOOP))) return NULL;
+    if (!(l->frame = frame_new(t, K_LOOP)))
+        return NULL;
     eas_loop_begin(t->b, l->lo, l->hi, l->step, l->frame->n, l->frame->before, &iv, l->frame->then_vals);
     set_all(l->frame, l->frame->then_vals);
     push(t, l->frame);
@@ -360,13 +448,19 @@ static PyObject *range_next(PyObject *o)
 {
     Loop *l = (Loop *)o;
     Trace *t = loop_enter(l);
-    if (!t) return NULL;
-    if (l->state == 0) return range_begin(l, t);
-    if (l->state == 1) loop_end(l, t, eas_loop_end);
+    if (!t)
+        return NULL;
+    if (l->state == 0)
+        return range_begin(l, t);
+    if (l->state == 1)
+        loop_end(l, t, eas_loop_end);
     return NULL; /* StopIteration, or the error */
 }
 static PyType_Slot range_slots[] = {
-    {Py_tp_doc, "A loop of the kernel: `for k in mk.range(lo, hi, step)`."}, {Py_tp_dealloc, loop_dealloc}, {Py_tp_iter, PyObject_SelfIter}, {Py_tp_iternext, range_next},
+    {Py_tp_doc, "A loop of the kernel: `for k in mk.range(lo, hi, step)`."},
+    {Py_tp_dealloc, loop_dealloc},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, range_next},
     {0, NULL},
 };
 PyType_Spec Range_spec = {"eas.mk.Range", sizeof(Loop), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, range_slots};
@@ -375,16 +469,20 @@ static PyObject *mk_while(PyObject *self, PyObject *cond)
 {
     (void)self;
     Trace *t = trace_enter("while_");
-    if (!t) return NULL;
-    if (!PyCallable_Check(cond)) return py_fail_at(PyExc_TypeError, "mk.while_ takes a callable that computes the condition anew each time round: mk.while_(lambda: v < n)");
+    if (!t)
+        return NULL;
+    if (!PyCallable_Check(cond))
+        return py_fail_at(PyExc_TypeError, "mk.while_ takes a callable that computes the condition anew each time round: mk.while_(lambda: v < n)");
     Loop *l = loop_new(G.whil, t);
-    if (l) l->cond = Py_NewRef(cond);
+    if (l)
+        l->cond = Py_NewRef(cond);
     return (PyObject *)l;
 }
 static PyObject *while_begin(Loop *l, Trace *t)
 {
     eas_value c;
-    if (!(l->frame = frame_new(t, K_WHILE))) return NULL;
+    if (!(l->frame = frame_new(t, K_WHILE)))
+        return NULL;
     eas_while_begin(t->b, l->frame->n, l->frame->before, l->frame->then_vals);
     set_all(l->frame, l->frame->then_vals);
     push(t, l->frame);
@@ -392,7 +490,8 @@ static PyObject *while_begin(Loop *l, Trace *t)
     PyObject *cond = trace_ok(t) ? PyObject_CallNoArgs(l->cond) : NULL;
     int ok = cond && trace_enter("while_") && value_arg(t, cond, "while_", "the condition", &c);
     Py_XDECREF(cond);
-    if (!ok) return NULL;
+    if (!ok)
+        return NULL;
     eas_while_do(t->b, c);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
 }
@@ -400,9 +499,12 @@ static PyObject *while_next(PyObject *o)
 {
     Loop *l = (Loop *)o;
     Trace *t = loop_enter(l);
-    if (!t) return NULL;
-    if (l->state == 0) return while_begin(l, t);
-    if (l->state == 1) loop_end(l, t, eas_while_end);
+    if (!t)
+        return NULL;
+    if (l->state == 0)
+        return while_begin(l, t);
+    if (l->state == 1)
+        loop_end(l, t, eas_while_end);
     return NULL;
 }
 static PyObject *while_enter(PyObject *o, PyObject *unused)
@@ -410,26 +512,32 @@ static PyObject *while_enter(PyObject *o, PyObject *unused)
     (void)unused;
     Loop *l = (Loop *)o;
     Trace *t = loop_enter(l);
-    if (t && l->state) return py_fail_at(PyExc_RuntimeError, "this mk.while_ was used already: make a new one");
+    if (t && l->state)
+        return py_fail_at(PyExc_RuntimeError, "this mk.while_ was used already: make a new one");
     return t ? while_begin(l, t) : NULL;
 }
 static PyObject *while_exit(PyObject *o, PyObject *args)
 {
-    if (PyTuple_GET_SIZE(args) && PyTuple_GET_ITEM(args, 0) != Py_None) Py_RETURN_FALSE;
+    if (PyTuple_GET_SIZE(args) && PyTuple_GET_ITEM(args, 0) != Py_None)
+        Py_RETURN_FALSE;
     Trace *t = loop_enter((Loop *)o);
     return t && loop_end((Loop *)o, t, eas_while_end) ? Py_NewRef(Py_False) : NULL;
 }
-static PyMethodDef while_methods[] = {{"__enter__", while_enter, METH_NOARGS, NULL}, {"__exit__", while_exit, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyMethodDef while_methods[] = {
+    {"__enter__", while_enter, METH_NOARGS, NULL}, {"__exit__", while_exit, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
 static PyType_Slot while_slots[] = {
     {Py_tp_doc, "A loop of the kernel: `with mk.while_(lambda: cond):` or `for _ in mk.while_(lambda: cond):`."},
-    {Py_tp_dealloc, loop_dealloc}, {Py_tp_iter, PyObject_SelfIter}, {Py_tp_iternext, while_next}, {Py_tp_methods, while_methods}, {0, NULL},
+    {Py_tp_dealloc, loop_dealloc},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, while_next},
+    {Py_tp_methods, while_methods},
+    {0, NULL},
 };
 PyType_Spec While_spec = {"eas.mk.While", sizeof(Loop), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, while_slots};
 
 /* ---- with mk.if_(cond): ... with mk.else_(): ... ---- */
 typedef struct Branch {
-    PyObject_HEAD
-    Trace *trace;
+    PyObject_HEAD Trace *trace;
     Frame *frame;
     eas_value cond; /* 0: else */
 } Branch;
@@ -437,7 +545,8 @@ typedef struct Branch {
 static PyObject *branch_new(Trace *t, eas_value cond)
 {
     Branch *b = PyObject_New(Branch, G.branch);
-    if (!b) return NULL;
+    if (!b)
+        return NULL;
     b->trace = (Trace *)Py_NewRef(t);
     b->frame = NULL;
     b->cond = cond;
@@ -452,15 +561,19 @@ static PyObject *mk_if(PyObject *self, PyObject *cond)
 }
 static PyObject *mk_else(PyObject *self, PyObject *unused)
 {
-    (void)self; (void)unused;
+    (void)self;
+    (void)unused;
     Trace *t = trace_current();
-    if (!t) return trace_enter("else_"), NULL;
-    if (!t->pending) return py_fail_at(PyExc_RuntimeError, "mk.else_() must follow a `with mk.if_(cond):` block at once");
+    if (!t)
+        return trace_enter("else_"), NULL;
+    if (!t->pending)
+        return py_fail_at(PyExc_RuntimeError, "mk.else_() must follow a `with mk.if_(cond):` block at once");
     return branch_new(t, 0);
 }
 static PyObject *if_begin(Branch *b, Trace *t)
 {
-    if (!(b->frame = frame_new(t, K_IF))) return NULL;
+    if (!(b->frame = frame_new(t, K_IF)))
+        return NULL;
     eas_if_begin(t->b, b->cond);
     push(t, b->frame);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
@@ -468,7 +581,8 @@ static PyObject *if_begin(Branch *b, Trace *t)
 static PyObject *else_begin(Branch *b, Trace *t)
 {
     Frame *f = t->pending;
-    if (!f) return py_fail_at(PyExc_RuntimeError, "mk.else_() must follow a `with mk.if_(cond):` block at once");
+    if (!f)
+        return py_fail_at(PyExc_RuntimeError, "mk.else_() must follow a `with mk.if_(cond):` block at once");
     t->pending = NULL;
     get_all(f, f->then_vals);
     set_all(f, f->before);
@@ -482,17 +596,22 @@ static PyObject *branch_enter(PyObject *o, PyObject *unused)
 {
     (void)unused;
     Branch *b = (Branch *)o;
-    if (b->trace != trace_current() || b->frame) return py_fail_at(PyExc_RuntimeError, "mk.if_ and mk.else_ are for one `with` each, inside the kernel they were made in");
+    if (b->trace != trace_current() || b->frame)
+        return py_fail_at(PyExc_RuntimeError, "mk.if_ and mk.else_ are for one `with` each, inside the kernel they were made in");
     return !b->cond ? else_begin(b, b->trace) : trace_enter("if_") ? if_begin(b, b->trace) : NULL;
 }
 static PyObject *branch_exit(PyObject *o, PyObject *args)
 {
     Branch *b = (Branch *)o;
-    if (PyTuple_GET_SIZE(args) && PyTuple_GET_ITEM(args, 0) != Py_None) Py_RETURN_FALSE;
+    if (PyTuple_GET_SIZE(args) && PyTuple_GET_ITEM(args, 0) != Py_None)
+        Py_RETURN_FALSE;
     Trace *t = trace_enter("if_");
-    if (!t || !pop(t, b->frame)) return NULL;
-    if (b->frame->kind == K_IF) t->pending = b->frame;
-    else if (!close_if(t, b->frame)) return NULL;
+    if (!t || !pop(t, b->frame))
+        return NULL;
+    if (b->frame->kind == K_IF)
+        t->pending = b->frame;
+    else if (!close_if(t, b->frame))
+        return NULL;
     Py_RETURN_FALSE;
 }
 static void branch_dealloc(PyObject *o)
@@ -502,16 +621,22 @@ static void branch_dealloc(PyObject *o)
     PyObject_Free(o);
     Py_DECREF(type);
 }
-static PyMethodDef branch_methods[] = {{"__enter__", branch_enter, METH_NOARGS, NULL}, {"__exit__", branch_exit, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyMethodDef branch_methods[] = {
+    {"__enter__", branch_enter, METH_NOARGS, NULL}, {"__exit__", branch_exit, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
 static PyType_Slot branch_slots[] = {
-    {Py_tp_doc, "One branch of the kernel: `with mk.if_(cond):`, `with mk.else_():`."}, {Py_tp_dealloc, branch_dealloc}, {Py_tp_methods, branch_methods}, {0, NULL},
+    {Py_tp_doc, "One branch of the kernel: `with mk.if_(cond):`, `with mk.else_():`."},
+    {Py_tp_dealloc, branch_dealloc},
+    {Py_tp_methods, branch_methods},
+    {0, NULL},
 };
 PyType_Spec Branch_spec = {"eas.mk.Branch", sizeof(Branch), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, branch_slots};
 
 /* ---- the functions ---- */
 static PyMethodDef rows[] = {
-    {"var", (PyCFunction)(void (*)(void))mk_var, METH_FASTCALL, "var($module, init, /)\n--\n\nA variable that changes over traced loops and branches."},
-    {"range", (PyCFunction)(void (*)(void))mk_range, METH_FASTCALL, "for k in mk.range(lo, hi, step): a loop of the kernel; the bounds may be traced."},
+    {"var", (PyCFunction)(void (*)(void))mk_var, METH_FASTCALL,
+     "var($module, init, /)\n--\n\nA variable that changes over traced loops and branches."},
+    {"range", (PyCFunction)(void (*)(void))mk_range, METH_FASTCALL,
+     "for k in mk.range(lo, hi, step): a loop of the kernel; the bounds may be traced."},
     {"while_", mk_while, METH_O, "with mk.while_(lambda: cond): a loop of the kernel while the condition, computed anew each time, holds."},
     {"if_", mk_if, METH_O, "with mk.if_(cond): traced under a condition of the kernel."},
     {"else_", mk_else, METH_NOARGS, "with mk.else_(): the other branch of the mk.if_ just before."},
@@ -521,7 +646,8 @@ int ctrl_init(PyObject *mk)
 {
     for (PyMethodDef *r = rows; r->ml_name; r++) {
         PyObject *name = PyUnicode_FromString("eas.mk"), *f = name ? PyCFunction_NewEx(r, NULL, name) : NULL;
-        if (!f || PyDict_SetItemString(mk, r->ml_name, f) < 0) return -1;
+        if (!f || PyDict_SetItemString(mk, r->ml_name, f) < 0)
+            return -1;
         Py_DECREF(f);
         Py_DECREF(name);
     }

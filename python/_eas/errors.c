@@ -7,7 +7,8 @@
 static PyObject *exception_of(eas_status st)
 {
     switch (st) {
-    case EAS_ERR_VALUE: case EAS_ERR_SYNTAX: return PyExc_ValueError;
+    case EAS_ERR_VALUE:
+    case EAS_ERR_SYNTAX: return PyExc_ValueError;
     case EAS_ERR_TYPE: return PyExc_TypeError;
     case EAS_ERR_INDEX: return PyExc_IndexError;
     case EAS_ERR_MEMORY: return PyExc_MemoryError;
@@ -20,10 +21,13 @@ static PyObject *exception_of(eas_status st)
 
 PyObject *py_raise(eas_status st)
 {
-    if (PyErr_Occurred()) return NULL; /* a signal handler's, raised during the launch */
+    if (PyErr_Occurred())
+        return NULL; /* a signal handler's, raised during the launch */
     const char *text = eas_error_message();
-    if (st == EAS_ERR_INTERRUPTED) PyErr_SetNone(PyExc_KeyboardInterrupt);
-    else PyErr_SetString(exception_of(st), text && *text ? text : eas_status_name(st));
+    if (st == EAS_ERR_INTERRUPTED)
+        PyErr_SetNone(PyExc_KeyboardInterrupt);
+    else
+        PyErr_SetString(exception_of(st), text && *text ? text : eas_status_name(st));
     return NULL;
 }
 
@@ -59,13 +63,15 @@ bool py_user_line(const char **file, int *line)
         bool ours = is_ours(code);
         if (!ours) {
             *file = PyUnicode_AsUTF8(code->co_filename);
-            if (!*file) PyErr_Clear();
+            if (!*file)
+                PyErr_Clear();
             *line = PyFrame_GetLineNumber(f);
         }
         Py_DECREF(code);
         PyFrameObject *back = ours ? PyFrame_GetBack(f) : NULL;
         Py_DECREF(f);
-        if (!ours) return *file != NULL;
+        if (!ours)
+            return *file != NULL;
         f = back;
     }
     return false;
@@ -77,11 +83,14 @@ PyObject *py_fail_at(PyObject *exc, const char *fmt, ...)
     va_start(ap, fmt);
     PyObject *text = PyUnicode_FromFormatV(fmt, ap);
     va_end(ap);
-    if (!text) return NULL;
+    if (!text)
+        return NULL;
     const char *file;
     int line;
-    if (py_user_line(&file, &line)) PyErr_Format(exc, "%s:%d: %U", file, line, text);
-    else PyErr_SetObject(exc, text);
+    if (py_user_line(&file, &line))
+        PyErr_Format(exc, "%s:%d: %U", file, line, text);
+    else
+        PyErr_SetObject(exc, text);
     Py_DECREF(text);
     return NULL;
 }

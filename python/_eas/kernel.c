@@ -21,8 +21,7 @@ typedef struct Shape {
 } Shape;
 
 typedef struct Kernel {
-    PyObject_HEAD
-    vectorcallfunc call;
+    PyObject_HEAD vectorcallfunc call;
     PyObject *fn, *name, *dict, *weakrefs;
     PyObject *names;            /* tuple: all parameters in order */
     PyObject *defaults;         /* tuple: as long; NULL entries are stood in for by the kernel itself */
@@ -45,12 +44,16 @@ static PyObject *default_of(Kernel *k, int i)
 /* ---- signature ---- */
 static bool is_constexpr(PyObject *a)
 {
-    if (a == (PyObject *)G.constexpr) return true;
+    if (a == (PyObject *)G.constexpr)
+        return true;
     const char *s = PyUnicode_Check(a) ? PyUnicode_AsUTF8(a) : NULL;
-    if (!s) return PyErr_Clear(), false;
+    if (!s)
+        return PyErr_Clear(), false;
     size_t n = strcspn(s, "[");
-    while (n && strchr(" '\"", s[n - 1])) n--;
-    while (n && strchr(" '\"", *s)) s++, n--;
+    while (n && strchr(" '\"", s[n - 1]))
+        n--;
+    while (n && strchr(" '\"", *s))
+        s++, n--;
     return n >= 9 && !strncmp(s + n - 9, "constexpr", 9) && (n == 9 || s[n - 10] == '.');
 }
 static PyObject *read_defaults(Kernel *k, PyFunctionObject *f)
@@ -59,8 +62,10 @@ static PyObject *read_defaults(Kernel *k, PyFunctionObject *f)
     Py_ssize_t nd = f->func_defaults ? PyTuple_GET_SIZE(f->func_defaults) : 0;
     for (int i = 0; t && i < k->nparams; i++) {
         PyObject *d = NULL;
-        if (i < k->npositional && i >= k->npositional - nd) d = PyTuple_GET_ITEM(f->func_defaults, i - (k->npositional - nd));
-        else if (i >= k->npositional && f->func_kwdefaults) d = PyDict_GetItemWithError(f->func_kwdefaults, PyTuple_GET_ITEM(k->names, i));
+        if (i < k->npositional && i >= k->npositional - nd)
+            d = PyTuple_GET_ITEM(f->func_defaults, i - (k->npositional - nd));
+        else if (i >= k->npositional && f->func_kwdefaults)
+            d = PyDict_GetItemWithError(f->func_kwdefaults, PyTuple_GET_ITEM(k->names, i));
         PyTuple_SET_ITEM(t, i, Py_NewRef(d ? d : k->fn));
     }
     return t;
@@ -68,7 +73,8 @@ static PyObject *read_defaults(Kernel *k, PyFunctionObject *f)
 static int check_name(PyObject *name)
 {
     for (int i = 0; i < NOPTIONS; i++)
-        if (!PyUnicode_CompareWithASCIIString(name, option_names[i])) return py_fail(PyExc_ValueError, "a kernel parameter cannot be called '%U': that is a launch option", name), 0;
+        if (!PyUnicode_CompareWithASCIIString(name, option_names[i]))
+            return py_fail(PyExc_ValueError, "a kernel parameter cannot be called '%U': that is a launch option", name), 0;
     return 1;
 }
 /* The parameters in order, and which are meta: without inspect, whose import costs more than ours. */
@@ -76,12 +82,15 @@ static int read_signature(Kernel *k)
 {
     PyFunctionObject *f = (PyFunctionObject *)k->fn;
     PyCodeObject *code = (PyCodeObject *)f->func_code;
-    if (code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) return py_fail(PyExc_TypeError, "kernel '%U': *args and **kwargs are not possible; name every parameter", k->name), 0;
-    if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) return py_fail(PyExc_TypeError, "kernel '%U': a kernel cannot be a generator or a coroutine", k->name), 0;
+    if (code->co_flags & (CO_VARARGS | CO_VARKEYWORDS))
+        return py_fail(PyExc_TypeError, "kernel '%U': *args and **kwargs are not possible; name every parameter", k->name), 0;
+    if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
+        return py_fail(PyExc_TypeError, "kernel '%U': a kernel cannot be a generator or a coroutine", k->name), 0;
     k->npositional = code->co_argcount;
     k->nposonly = code->co_posonlyargcount;
     k->nparams = code->co_argcount + code->co_kwonlyargcount;
-    if (k->nparams > PY_MAX_PARAMS) return py_fail(PyExc_ValueError, "kernel '%U' has %d parameters; at most %d are possible", k->name, k->nparams, PY_MAX_PARAMS), 0;
+    if (k->nparams > PY_MAX_PARAMS)
+        return py_fail(PyExc_ValueError, "kernel '%U' has %d parameters; at most %d are possible", k->name, k->nparams, PY_MAX_PARAMS), 0;
     PyObject *all = PyObject_GetAttrString((PyObject *)code, "co_varnames"), *notes = all ? PyObject_GetAttr(k->fn, N.__annotations__) : NULL;
     k->names = notes ? PyTuple_GetSlice(all, 0, k->nparams) : NULL;
     k->defaults = k->names ? read_defaults(k, f) : NULL;
@@ -92,12 +101,17 @@ static int read_signature(Kernel *k)
         for (int i = 0; ok && i < k->nparams; i++) {
             PyObject *name = PyTuple_GET_ITEM(k->names, i), *a = PyDict_Check(notes) ? PyDict_GetItemWithError(notes, name) : NULL;
             ok = !PyErr_Occurred() && check_name(name);
-            if ((a && is_constexpr(a)) != want) continue;
+            if ((a && is_constexpr(a)) != want)
+                continue;
             k->order[want ? k->nrt + k->nmeta++ : k->nrt++] = i;
             ok = ok && PyList_Append(want ? meta : rt, name) == 0;
         }
-    if (ok) ok = (k->rt_names = PyList_AsTuple(rt)) && (k->meta_names = PyList_AsTuple(meta));
-    Py_XDECREF(rt); Py_XDECREF(meta); Py_XDECREF(all); Py_XDECREF(notes);
+    if (ok)
+        ok = (k->rt_names = PyList_AsTuple(rt)) && (k->meta_names = PyList_AsTuple(meta));
+    Py_XDECREF(rt);
+    Py_XDECREF(meta);
+    Py_XDECREF(all);
+    Py_XDECREF(notes);
     return ok;
 }
 
@@ -105,16 +119,20 @@ static int read_signature(Kernel *k)
 static int bad_keyword(Kernel *k, PyObject *name)
 {
     PyObject *options = PyUnicode_FromString("_grid, _tptg, _shape, _nthreads, _sync, _stream, _debug");
-    if (options) py_fail(PyExc_TypeError, "%U() got an unknown argument '%U'; its parameters are %S, the launch options %U", k->name, name, k->names, options);
+    if (options)
+        py_fail(PyExc_TypeError, "%U() got an unknown argument '%U'; its parameters are %S, the launch options %U", k->name, name, k->names, options);
     Py_XDECREF(options);
     return 0;
 }
 static int place_keyword(Kernel *k, Shape *s, PyObject *name, int arg, int16_t *at)
 {
     for (int i = 0; i < k->nparams; i++) {
-        if (PyUnicode_Compare(name, PyTuple_GET_ITEM(k->names, i))) continue;
-        if (i < k->nposonly) return py_fail(PyExc_TypeError, "%U(): parameter '%U' is positional only", k->name, name), 0;
-        if (at[i] >= 0) return py_fail(PyExc_TypeError, "%U() got two values for argument '%U'", k->name, name), 0;
+        if (PyUnicode_Compare(name, PyTuple_GET_ITEM(k->names, i)))
+            continue;
+        if (i < k->nposonly)
+            return py_fail(PyExc_TypeError, "%U(): parameter '%U' is positional only", k->name, name), 0;
+        if (at[i] >= 0)
+            return py_fail(PyExc_TypeError, "%U() got two values for argument '%U'", k->name, name), 0;
         at[i] = (int16_t)arg;
         return 1;
     }
@@ -128,13 +146,17 @@ static int place_keyword(Kernel *k, Shape *s, PyObject *name, int arg, int16_t *
 static int place_all(Kernel *k, Shape *s, Py_ssize_t nargs, PyObject *kwnames)
 {
     int16_t at[PY_MAX_PARAMS];
-    if (nargs > k->npositional) return py_fail(PyExc_TypeError, "%U() takes %d positional arguments but %zd were given", k->name, k->npositional, nargs), 0;
-    for (int i = 0; i < k->nparams; i++) at[i] = (int16_t)(i < nargs ? i : -1);
+    if (nargs > k->npositional)
+        return py_fail(PyExc_TypeError, "%U() takes %d positional arguments but %zd were given", k->name, k->npositional, nargs), 0;
+    for (int i = 0; i < k->nparams; i++)
+        at[i] = (int16_t)(i < nargs ? i : -1);
     for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
-        if (!place_keyword(k, s, PyTuple_GET_ITEM(kwnames, i), (int)(nargs + i), at)) return 0;
+        if (!place_keyword(k, s, PyTuple_GET_ITEM(kwnames, i), (int)(nargs + i), at))
+            return 0;
     for (int i = 0; i < k->nparams; i++) {
         s->src[i] = at[k->order[i]];
-        if (s->src[i] < 0 && !default_of(k, i)) return py_fail(PyExc_TypeError, "%U() is missing its argument '%U'", k->name, PyTuple_GET_ITEM(k->names, k->order[i])), 0;
+        if (s->src[i] < 0 && !default_of(k, i))
+            return py_fail(PyExc_TypeError, "%U() is missing its argument '%U'", k->name, PyTuple_GET_ITEM(k->names, k->order[i])), 0;
     }
     return 1;
 }
@@ -147,9 +169,11 @@ static void shape_free(Shape *s)
 static bool same_names(PyObject *a, PyObject *b)
 {
     Py_ssize_t n = a ? PyTuple_GET_SIZE(a) : 0;
-    if (a == b || n != (b ? PyTuple_GET_SIZE(b) : 0)) return a == b;
+    if (a == b || n != (b ? PyTuple_GET_SIZE(b) : 0))
+        return a == b;
     for (Py_ssize_t i = 0; i < n; i++)
-        if (PyTuple_GET_ITEM(a, i) != PyTuple_GET_ITEM(b, i)) return false;
+        if (PyTuple_GET_ITEM(a, i) != PyTuple_GET_ITEM(b, i))
+            return false;
     return true;
 }
 /* NULL with an exception; *owned if the caller must free it. */
@@ -163,12 +187,15 @@ static Shape *find_shape(Kernel *k, Py_ssize_t nargs, PyObject *kwnames, bool *o
             return k->last_shape = s;
         }
     Shape *s = PyMem_Calloc(1, sizeof *s + (size_t)k->nparams * sizeof *s->src);
-    if (!s) return (Shape *)PyErr_NoMemory();
+    if (!s)
+        return (Shape *)PyErr_NoMemory();
     s->nargs = nargs;
     memset(s->option, -1, sizeof s->option);
-    if (!place_all(k, s, nargs, kwnames)) return shape_free(s), NULL;
+    if (!place_all(k, s, nargs, kwnames))
+        return shape_free(s), NULL;
     s->kwnames = Py_XNewRef(kwnames);
-    if (k->nshapes >= MAX_SHAPES) return *owned = true, s;
+    if (k->nshapes >= MAX_SHAPES)
+        return *owned = true, s;
     s->next = k->shapes;
     k->shapes = k->last_shape = s;
     k->nshapes++;
@@ -182,8 +209,10 @@ static PyObject *tuple_key(PyObject *v)
     PyObject *t = PyTuple_New(PyTuple_GET_SIZE(v));
     for (Py_ssize_t i = 0; t && i < PyTuple_GET_SIZE(v); i++) {
         PyObject *e = meta_key(PyTuple_GET_ITEM(v, i));
-        if (!e) Py_CLEAR(t);
-        else PyTuple_SET_ITEM(t, i, e);
+        if (!e)
+            Py_CLEAR(t);
+        else
+            PyTuple_SET_ITEM(t, i, e);
     }
     return t;
 }
@@ -191,25 +220,28 @@ static PyObject *tuple_key(PyObject *v)
  * NULL without an exception: not a meta value. */
 static PyObject *meta_key(PyObject *v)
 {
-    if (PyTuple_CheckExact(v)) return tuple_key(v);
+    if (PyTuple_CheckExact(v))
+        return tuple_key(v);
     if (PyFloat_CheckExact(v)) {
         double d = PyFloat_AS_DOUBLE(v);
         return PyBytes_FromStringAndSize((char *)&d, sizeof d);
     }
-    if (PyLong_Check(v) || PyUnicode_Check(v) || Py_IS_TYPE(v, G.dtype) || v == Py_None || PyArray_DescrCheck(v)) return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
-    if (PyType_Check(v) && PyType_IsSubtype((PyTypeObject *)v, &PyGenericArrType_Type)) return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
-    if (!strcmp(Py_TYPE(v)->tp_name, "torch.dtype")) return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
+    if (PyLong_Check(v) || PyUnicode_Check(v) || Py_IS_TYPE(v, G.dtype) || v == Py_None || PyArray_DescrCheck(v))
+        return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
+    if (PyType_Check(v) && PyType_IsSubtype((PyTypeObject *)v, &PyGenericArrType_Type))
+        return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
+    if (!strcmp(Py_TYPE(v)->tp_name, "torch.dtype"))
+        return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
     return NULL;
 }
 /* NumPy numbers become Python's: a meta value is a plain number. New reference. */
-static PyObject *meta_plain(PyObject *v)
-{
-    return PyArray_IsScalar(v, Generic) ? PyObject_CallMethod(v, "item", NULL) : Py_NewRef(v);
-}
+static PyObject *meta_plain(PyObject *v) { return PyArray_IsScalar(v, Generic) ? PyObject_CallMethod(v, "item", NULL) : Py_NewRef(v); }
 static bool same_meta(PyObject *a, PyObject *b)
 {
-    if (a == b) return true;
-    if (Py_TYPE(a) != Py_TYPE(b) || !(PyLong_CheckExact(a) || PyUnicode_CheckExact(a))) return false;
+    if (a == b)
+        return true;
+    if (Py_TYPE(a) != Py_TYPE(b) || !(PyLong_CheckExact(a) || PyUnicode_CheckExact(a)))
+        return false;
     return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
 }
 
@@ -218,8 +250,10 @@ static PyObject *symbol(Trace *t, PyObject *name, int tag)
 {
     const char *text = PyUnicode_AsUTF8(name);
     eas_dtype dt = (eas_dtype)(tag & TAG_DTYPE);
-    if (!text) return NULL;
-    if (tag & TAG_BUFFER) return buffer_new(t, eas_param_buffer(t->b, text, dt), name);
+    if (!text)
+        return NULL;
+    if (tag & TAG_BUFFER)
+        return buffer_new(t, eas_param_buffer(t->b, text, dt), name);
     return value_named(t, eas_param_scalar(t->b, text, dt, (tag & TAG_WEAK) != 0), name);
 }
 /* The function called with symbols for run-time parameters and the values themselves for meta ones. 1 if it came through. */
@@ -237,7 +271,8 @@ static int run_body(Kernel *k, Trace *t, PyObject *const *metas, const uint8_t *
     PyObject *r = ok ? PyObject_Vectorcall(k->fn, argv, (size_t)k->npositional, kwnames) : NULL;
     trace_pop(former);
     Py_XDECREF(kwnames);
-    for (int i = 0; i < k->nparams; i++) Py_XDECREF(argv[i]);
+    for (int i = 0; i < k->nparams; i++)
+        Py_XDECREF(argv[i]);
     if (r && r != Py_None) {
         py_fail(PyExc_TypeError, "kernel '%U' returned a %s: a kernel returns nothing; write results with mk.store", k->name, Py_TYPE(r)->tp_name);
         Py_CLEAR(r);
@@ -249,8 +284,10 @@ static void at_definition(Kernel *k, Trace *t)
 {
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)k->fn)->func_code;
     const char *file = PyUnicode_AsUTF8(code->co_filename);
-    if (file) eas_builder_at(t->b, file, code->co_firstlineno);
-    else PyErr_Clear();
+    if (file)
+        eas_builder_at(t->b, file, code->co_firstlineno);
+    else
+        PyErr_Clear();
 }
 static eas_kernel *build(Trace *t)
 {
@@ -259,38 +296,42 @@ static eas_kernel *build(Trace *t)
     Trace *former = trace_push(t); /* a pending if is closed in the trace's own context */
     int closed = ctrl_finish(t);
     trace_pop(former);
-    if (!closed) return NULL;
+    if (!closed)
+        return NULL;
     eas_status st;
-    Py_BEGIN_ALLOW_THREADS
-    st = eas_builder_finish(t->b, &ir);
+    Py_BEGIN_ALLOW_THREADS st = eas_builder_finish(t->b, &ir);
     if (st == EAS_OK) {
         st = eas_kernel_new(ir, &out);
         eas_ir_release(ir);
     }
-    Py_END_ALLOW_THREADS
-    if (st != EAS_OK) py_raise(st);
+    Py_END_ALLOW_THREADS if (st != EAS_OK) py_raise(st);
     return st == EAS_OK ? out : NULL;
 }
 static PyObject *meta_dict(Kernel *k, PyObject *const *metas)
 {
     PyObject *d = PyDict_New();
     for (int i = 0; d && i < k->nmeta; i++)
-        if (PyDict_SetItem(d, PyTuple_GET_ITEM(k->meta_names, i), metas[i]) < 0) Py_CLEAR(d);
+        if (PyDict_SetItem(d, PyTuple_GET_ITEM(k->meta_names, i), metas[i]) < 0)
+            Py_CLEAR(d);
     return d;
 }
 static Compiled *trace_kernel(Kernel *k, PyObject *const *metas, const uint8_t *tags)
 {
     Trace *t = trace_new(k->name, k->flags);
-    if (!t) return NULL;
+    if (!t)
+        return NULL;
     at_definition(k, t);
     eas_kernel *ek = run_body(k, t, metas, tags) ? build(t) : NULL;
     ctrl_clear(t);
     Py_DECREF(t);
-    if (!ek) return NULL;
+    if (!ek)
+        return NULL;
     PyObject *dict = meta_dict(k, metas), *tuple = dict ? PyTuple_New(k->nmeta) : NULL;
-    for (int i = 0; tuple && i < k->nmeta; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(metas[i]));
+    for (int i = 0; tuple && i < k->nmeta; i++)
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(metas[i]));
     Compiled *c = tuple ? compiled_new(ek, k->name, k->rt_names, dict, tuple, tags, k->nrt) : NULL;
-    if (!c) eas_kernel_release(ek);
+    if (!c)
+        eas_kernel_release(ek);
     Py_XDECREF(dict);
     Py_XDECREF(tuple);
     return c;
@@ -300,13 +341,15 @@ static Compiled *trace_kernel(Kernel *k, PyObject *const *metas, const uint8_t *
 static PyObject *make_key(Kernel *k, PyObject *const *metas, const uint8_t *tags)
 {
     PyObject *key = PyTuple_New(1 + k->nmeta);
-    if (!key) return NULL;
+    if (!key)
+        return NULL;
     PyTuple_SET_ITEM(key, 0, PyBytes_FromStringAndSize((const char *)tags, k->nrt));
     for (int i = 0; i < k->nmeta; i++) {
         PyObject *e = meta_key(metas[i]);
         if (!e) {
-            if (!PyErr_Occurred()) py_fail(PyExc_TypeError, "%U: meta argument '%U' must be a bool, int, float, str, dtype or a tuple of them; got %s", k->name,
-                                           PyTuple_GET_ITEM(k->meta_names, i), Py_TYPE(metas[i])->tp_name);
+            if (!PyErr_Occurred())
+                py_fail(PyExc_TypeError, "%U: meta argument '%U' must be a bool, int, float, str, dtype or a tuple of them; got %s", k->name,
+                        PyTuple_GET_ITEM(k->meta_names, i), Py_TYPE(metas[i])->tp_name);
             return Py_DECREF(key), NULL;
         }
         PyTuple_SET_ITEM(key, 1 + i, e);
@@ -316,7 +359,8 @@ static PyObject *make_key(Kernel *k, PyObject *const *metas, const uint8_t *tags
 static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags) /* new reference */
 {
     PyObject *key = make_key(k, metas, tags);
-    if (!key) return NULL;
+    if (!key)
+        return NULL;
     PyObject *c = Py_XNewRef(PyDict_GetItemWithError(k->cache, key));
     if (!c && !PyErr_Occurred()) {
         c = (PyObject *)trace_kernel(k, metas, tags);
@@ -327,23 +371,28 @@ static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags)
         }
     }
     Py_DECREF(key);
-    if (c) Py_XSETREF(k->last, (Compiled *)Py_NewRef(c));
+    if (c)
+        Py_XSETREF(k->last, (Compiled *)Py_NewRef(c));
     return (Compiled *)c;
 }
 static Compiled *specialise(Kernel *k, PyObject *const *metas, const uint8_t *tags)
 {
     PyObject *plain[PY_MAX_PARAMS];
     int n = 0;
-    while (n < k->nmeta && (plain[n] = meta_plain(metas[n]))) n++;
+    while (n < k->nmeta && (plain[n] = meta_plain(metas[n])))
+        n++;
     Compiled *c = n == k->nmeta ? look_up(k, plain, tags) : NULL;
-    while (n--) Py_DECREF(plain[n]);
+    while (n--)
+        Py_DECREF(plain[n]);
     return c;
 }
 static inline bool is_last(const Kernel *k, PyObject *const *metas, const uint8_t *tags)
 {
-    if (!k->last || memcmp(k->last->tags, tags, (size_t)k->nrt)) return false;
+    if (!k->last || memcmp(k->last->tags, tags, (size_t)k->nrt))
+        return false;
     for (int i = 0; i < k->nmeta; i++)
-        if (!same_meta(metas[i], PyTuple_GET_ITEM(k->last->metas, i))) return false;
+        if (!same_meta(metas[i], PyTuple_GET_ITEM(k->last->metas, i)))
+            return false;
     return true;
 }
 
@@ -363,17 +412,21 @@ static void call_done(Call *c)
 {
     bind_done(&c->bd);
     Py_XDECREF(c->ck);
-    if (c->owned && c->shape) shape_free(c->shape);
+    if (c->owned && c->shape)
+        shape_free(c->shape);
 }
 static PyObject *nested(Kernel *k)
 {
-    return py_fail_at(PyExc_RuntimeError, "kernel '%U' is called while kernel '%U' is traced: kernels do not call kernels (or themselves). Put the shared code into a plain function and call that from both",
+    return py_fail_at(PyExc_RuntimeError,
+                      "kernel '%U' is called while kernel '%U' is traced: kernels do not call kernels (or themselves). Put the shared code into a "
+                      "plain function and call that from both",
                       k->name, trace_current()->name);
 }
 static void pick_options(Call *c, PyObject *const *args)
 {
     PyObject **at[NOPTIONS] = {&c->o.grid, &c->o.tptg, &c->o.shape, &c->o.nthreads, &c->o.sync, &c->o.stream, &c->o.debug};
-    for (int i = 0; i < NOPTIONS; i++) *at[i] = c->shape->option[i] < 0 ? NULL : args[c->shape->option[i]];
+    for (int i = 0; i < NOPTIONS; i++)
+        *at[i] = c->shape->option[i] < 0 ? NULL : args[c->shape->option[i]];
 }
 /* Binds and finds the specialisation; 0 with an exception. call_done is due in either case. */
 static inline int resolve(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, Call *c)
@@ -385,14 +438,20 @@ static inline int resolve(Kernel *k, PyObject *const *args, Py_ssize_t nargs, Py
     c->bd.device = NULL;
     c->bd.ntemps = 0;
     c->shape = NULL;
-    if (trace_active && trace_current()) return nested(k), 0;
-    if (!s || s->nargs != nargs || s->kwnames != kwnames) s = find_shape(k, nargs, kwnames, &c->owned);
-    if (!(c->shape = s)) return 0;
-    for (int i = 0; i < k->nparams; i++) c->objs[i] = s->src[i] >= 0 ? args[s->src[i]] : default_of(k, i);
+    if (trace_active && trace_current())
+        return nested(k), 0;
+    if (!s || s->nargs != nargs || s->kwnames != kwnames)
+        s = find_shape(k, nargs, kwnames, &c->owned);
+    if (!(c->shape = s))
+        return 0;
+    for (int i = 0; i < k->nparams; i++)
+        c->objs[i] = s->src[i] >= 0 ? args[s->src[i]] : default_of(k, i);
     for (int i = 0; i < k->nrt; i++)
-        if (!(c->tags[i] = (uint8_t)bind_arg(&c->bd, c->objs[i], i, PyTuple_GET_ITEM(k->rt_names, i), &c->args[i]))) return 0;
+        if (!(c->tags[i] = (uint8_t)bind_arg(&c->bd, c->objs[i], i, PyTuple_GET_ITEM(k->rt_names, i), &c->args[i])))
+            return 0;
     c->ck = is_last(k, c->objs + k->nrt, c->tags) ? (Compiled *)Py_NewRef(k->last) : specialise(k, c->objs + k->nrt, c->tags);
-    if (c->ck && s->has_options) pick_options(c, args);
+    if (c->ck && s->has_options)
+        pick_options(c, args);
     return c->ck != NULL;
 }
 /* Tensors elsewhere: every tensor must be there. Arrays of the host are the device's own business. */
@@ -400,8 +459,9 @@ static int one_device(Kernel *k, Call *c)
 {
     for (int i = 0; i < k->nrt; i++)
         if (tensor_check(c->objs[i]) && ((Tensor *)c->objs[i])->device != c->bd.device) {
-            py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s' but argument '%U' on '%s': move them to one device with .to()", k->name, PyTuple_GET_ITEM(k->rt_names, i),
-                    eas_device_name(((Tensor *)c->objs[i])->device), PyTuple_GET_ITEM(k->rt_names, c->bd.device_arg), eas_device_name(c->bd.device));
+            py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s' but argument '%U' on '%s': move them to one device with .to()", k->name,
+                    PyTuple_GET_ITEM(k->rt_names, i), eas_device_name(((Tensor *)c->objs[i])->device),
+                    PyTuple_GET_ITEM(k->rt_names, c->bd.device_arg), eas_device_name(c->bd.device));
             return 0;
         }
     return 1;
@@ -409,7 +469,8 @@ static int one_device(Kernel *k, Call *c)
 static int call_options(Kernel *k, Call *c, eas_launch *l)
 {
     PyObject *rt = NULL;
-    if (c->o.grid && PyCallable_Check(c->o.grid) && !(rt = runtime_args(k->rt_names, c->objs, k->nrt))) return 0;
+    if (c->o.grid && PyCallable_Check(c->o.grid) && !(rt = runtime_args(k->rt_names, c->objs, k->nrt)))
+        return 0;
     int ok = options_read(&c->o, c->ck, rt, l);
     Py_XDECREF(rt);
     return ok;
@@ -423,15 +484,26 @@ static PyObject *grid_object(Call *c, const eas_launch *l)
 static PyObject *or_none(PyObject *o) { return o ? o : Py_None; }
 static PyObject *call_runtime(Kernel *k, Call *c, PyObject *get, const eas_launch *l)
 {
-    PyObject *rt = runtime_args(k->rt_names, c->objs, k->nrt), *meta = PyDict_Copy(c->ck->meta), *runtime = rt && meta ? PyObject_CallNoArgs(get) : NULL;
+    PyObject *rt = runtime_args(k->rt_names, c->objs, k->nrt), *meta = PyDict_Copy(c->ck->meta),
+             *runtime = rt && meta ? PyObject_CallNoArgs(get) : NULL;
     PyObject *f = runtime ? PyObject_GetAttr(runtime, N.run) : NULL, *grid = f ? grid_object(c, l) : NULL, *r = NULL;
     bool opts = c->shape->has_options;
-    PyObject *kw = grid ? Py_BuildValue("{OOOOOOOOOO}", N.sync, opts && c->o.sync ? c->o.sync : Py_True, N.nthreads, opts ? or_none(c->o.nthreads) : Py_None, N.grid, grid, N.tptg,
-                                        opts ? or_none(c->o.tptg) : Py_None, N.shape, opts ? or_none(c->o.shape) : Py_None) : NULL;
+    PyObject *kw =
+        grid ? Py_BuildValue("{OOOOOOOOOO}", N.sync, opts && c->o.sync ? c->o.sync : Py_True, N.nthreads, opts ? or_none(c->o.nthreads) : Py_None,
+                             N.grid, grid, N.tptg, opts ? or_none(c->o.tptg) : Py_None, N.shape, opts ? or_none(c->o.shape) : Py_None)
+             : NULL;
     PyObject *pos = kw ? PyTuple_Pack(3, (PyObject *)c->ck, rt, meta) : NULL;
-    if (pos) r = PyObject_Call(f, pos, kw);
-    Py_XDECREF(pos); Py_XDECREF(kw); Py_XDECREF(grid); Py_XDECREF(f); Py_XDECREF(runtime); Py_XDECREF(meta); Py_XDECREF(rt);
-    if (!r) return NULL;
+    if (pos)
+        r = PyObject_Call(f, pos, kw);
+    Py_XDECREF(pos);
+    Py_XDECREF(kw);
+    Py_XDECREF(grid);
+    Py_XDECREF(f);
+    Py_XDECREF(runtime);
+    Py_XDECREF(meta);
+    Py_XDECREF(rt);
+    if (!r)
+        return NULL;
     Py_DECREF(r);
     Py_RETURN_NONE;
 }
@@ -445,8 +517,10 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
     if (resolve(k, args, PyVectorcall_NARGS(nargsf), kwnames, &c) && (!c.shape->has_options || call_options(k, &c, &l))) {
         eas_device *d = NULL;
         PyObject *get = launch_where(&d);
-        if (get) r = call_runtime(k, &c, get, &l);
-        else if (c.bd.device ? (d = c.bd.device, one_device(k, &c)) : d != NULL) r = launch_with(c.ck, d, c.args, k->nrt, &l);
+        if (get)
+            r = call_runtime(k, &c, get, &l);
+        else if (c.bd.device ? (d = c.bd.device, one_device(k, &c)) : d != NULL)
+            r = launch_with(c.ck, d, c.args, k->nrt, &l);
     }
     call_done(&c);
     return r;
@@ -457,7 +531,8 @@ static PyObject *kernel_compile(PyObject *self, PyObject *const *args, Py_ssize_
 {
     Call c;
     PyObject *r = NULL;
-    if (resolve((Kernel *)self, args, nargs, kwnames, &c) && (!c.shape->has_options || options_check(&c.o, c.ck))) r = Py_NewRef(c.ck);
+    if (resolve((Kernel *)self, args, nargs, kwnames, &c) && (!c.shape->has_options || options_check(&c.o, c.ck)))
+        r = Py_NewRef(c.ck);
     call_done(&c);
     return r;
 }
@@ -467,19 +542,26 @@ static PyObject *text(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
     Py_XDECREF(c);
     return r;
 }
-#define TEXT(name, form) static PyObject *kernel_to_##name(PyObject *s, PyObject *const *a, Py_ssize_t n, PyObject *kw) { return text(s, a, n, kw, form); }
-TEXT(ir, "ir") TEXT(msl, "msl") TEXT(opencl, "opencl") TEXT(llvm, "llvm") TEXT(asm, "asm")
+#define TEXT(name, form) \
+    static PyObject *kernel_to_##name(PyObject *s, PyObject *const *a, Py_ssize_t n, PyObject *kw) { return text(s, a, n, kw, form); }
+TEXT(ir, "ir")
+TEXT(msl, "msl")
+TEXT(opencl, "opencl")
+TEXT(llvm, "llvm")
+TEXT(asm, "asm")
 
 /* ---- the type ---- */
 static int like_function(Kernel *k) /* __name__, __doc__ and so on, as functools.wraps would */
 {
     static const char *const names[] = {"__module__", "__name__", "__qualname__", "__doc__"};
-    if (!(k->dict = PyDict_New()) || PyDict_SetItemString(k->dict, "__wrapped__", k->fn) < 0) return 0;
+    if (!(k->dict = PyDict_New()) || PyDict_SetItemString(k->dict, "__wrapped__", k->fn) < 0)
+        return 0;
     for (int i = 0; i < 4; i++) {
         PyObject *v = PyObject_GetAttrString(k->fn, names[i]);
         int r = v ? PyDict_SetItemString(k->dict, names[i], v) : -1;
         Py_XDECREF(v);
-        if (r < 0) return 0;
+        if (r < 0)
+            return 0;
     }
     return 1;
 }
@@ -487,7 +569,8 @@ static PyObject *clean_name(PyObject *name) /* "<lambda>" is no identifier in MS
 {
     const char *s = PyUnicode_AsUTF8(name);
     PyObject *r = s ? PyUnicode_FromString(s) : NULL;
-    if (!r || PyUnicode_IsIdentifier(r)) return r;
+    if (!r || PyUnicode_IsIdentifier(r))
+        return r;
     Py_DECREF(r);
     return PyUnicode_FromString("kernel_");
 }
@@ -496,29 +579,39 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     static char *names[] = {"fn", "fp_contract", "fast_math", NULL};
     PyObject *fn;
     int contract = 1, fast = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$pp:Kernel", names, &fn, &contract, &fast)) return NULL;
-    if (!PyFunction_Check(fn)) return py_fail(PyExc_TypeError, "@eas.kernel takes a Python function, got %s", Py_TYPE(fn)->tp_name);
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$pp:Kernel", names, &fn, &contract, &fast))
+        return NULL;
+    if (!PyFunction_Check(fn))
+        return py_fail(PyExc_TypeError, "@eas.kernel takes a Python function, got %s", Py_TYPE(fn)->tp_name);
     Kernel *k = (Kernel *)type->tp_alloc(type, 0);
-    if (!k) return NULL;
+    if (!k)
+        return NULL;
     k->call = kernel_call;
     k->fn = Py_NewRef(fn);
     k->flags = (contract ? 0 : EAS_KERNEL_NO_CONTRACT) | (fast ? EAS_KERNEL_FAST_MATH : 0);
     k->name = clean_name(((PyFunctionObject *)fn)->func_name);
     k->cache = PyDict_New();
-    if (!k->name || !k->cache || !like_function(k) || !read_signature(k)) Py_CLEAR(k);
+    if (!k->name || !k->cache || !like_function(k) || !read_signature(k))
+        Py_CLEAR(k);
     return (PyObject *)k;
 }
 static int kernel_traverse(PyObject *o, visitproc visit, void *arg)
 {
     Kernel *k = (Kernel *)o;
     Py_VISIT(Py_TYPE(o));
-    Py_VISIT(k->fn); Py_VISIT(k->dict); Py_VISIT(k->defaults); Py_VISIT(k->cache);
+    Py_VISIT(k->fn);
+    Py_VISIT(k->dict);
+    Py_VISIT(k->defaults);
+    Py_VISIT(k->cache);
     return 0;
 }
 static int kernel_clear(PyObject *o)
 {
     Kernel *k = (Kernel *)o;
-    Py_CLEAR(k->fn); Py_CLEAR(k->dict); Py_CLEAR(k->defaults); Py_CLEAR(k->cache);
+    Py_CLEAR(k->fn);
+    Py_CLEAR(k->dict);
+    Py_CLEAR(k->defaults);
+    Py_CLEAR(k->cache);
     return 0;
 }
 static void kernel_dealloc(PyObject *o)
@@ -526,9 +619,14 @@ static void kernel_dealloc(PyObject *o)
     Kernel *k = (Kernel *)o;
     PyTypeObject *type = Py_TYPE(o);
     PyObject_GC_UnTrack(o);
-    if (k->weakrefs) PyObject_ClearWeakRefs(o);
+    if (k->weakrefs)
+        PyObject_ClearWeakRefs(o);
     kernel_clear(o);
-    Py_XDECREF(k->name); Py_XDECREF(k->names); Py_XDECREF(k->rt_names); Py_XDECREF(k->meta_names); Py_XDECREF(k->last);
+    Py_XDECREF(k->name);
+    Py_XDECREF(k->names);
+    Py_XDECREF(k->rt_names);
+    Py_XDECREF(k->meta_names);
+    Py_XDECREF(k->last);
     for (Shape *s = k->shapes, *next; s; s = next) {
         next = s->next;
         shape_free(s);
@@ -537,33 +635,73 @@ static void kernel_dealloc(PyObject *o)
     type->tp_free(o);
     Py_DECREF(type);
 }
-static PyObject *kernel_repr(PyObject *o) { return PyUnicode_FromFormat("<eas.Kernel '%U' %S, meta %S>", ((Kernel *)o)->name, ((Kernel *)o)->rt_names, ((Kernel *)o)->meta_names); }
-static PyObject *get_names(PyObject *o, void *c) { (void)c; return Py_NewRef(((Kernel *)o)->names); }
-static PyObject *get_rt(PyObject *o, void *c) { (void)c; return Py_NewRef(((Kernel *)o)->rt_names); }
-static PyObject *get_meta(PyObject *o, void *c) { (void)c; return Py_NewRef(((Kernel *)o)->meta_names); }
-static PyObject *get_fn(PyObject *o, void *c) { (void)c; return Py_XNewRef(((Kernel *)o)->fn); }
-static PyObject *get_cached(PyObject *o, void *c) { (void)c; return PyDict_Values(((Kernel *)o)->cache); }
+static PyObject *kernel_repr(PyObject *o)
+{
+    return PyUnicode_FromFormat("<eas.Kernel '%U' %S, meta %S>", ((Kernel *)o)->name, ((Kernel *)o)->rt_names, ((Kernel *)o)->meta_names);
+}
+static PyObject *get_names(PyObject *o, void *c)
+{
+    (void)c;
+    return Py_NewRef(((Kernel *)o)->names);
+}
+static PyObject *get_rt(PyObject *o, void *c)
+{
+    (void)c;
+    return Py_NewRef(((Kernel *)o)->rt_names);
+}
+static PyObject *get_meta(PyObject *o, void *c)
+{
+    (void)c;
+    return Py_NewRef(((Kernel *)o)->meta_names);
+}
+static PyObject *get_fn(PyObject *o, void *c)
+{
+    (void)c;
+    return Py_XNewRef(((Kernel *)o)->fn);
+}
+static PyObject *get_cached(PyObject *o, void *c)
+{
+    (void)c;
+    return PyDict_Values(((Kernel *)o)->cache);
+}
 
 static PyGetSetDef kernel_getset[] = {
-    {"params", get_names, NULL, "names of all parameters", NULL}, {"runtime_params", get_rt, NULL, "names of the run-time parameters", NULL},
-    {"meta_params", get_meta, NULL, "names of the meta (eas.constexpr) parameters", NULL}, {"fn", get_fn, NULL, "the Python function", NULL},
-    {"compiled", get_cached, NULL, "the CompiledKernels made so far", NULL}, {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL, NULL, NULL, NULL, NULL},
+    {"params", get_names, NULL, "names of all parameters", NULL},
+    {"runtime_params", get_rt, NULL, "names of the run-time parameters", NULL},
+    {"meta_params", get_meta, NULL, "names of the meta (eas.constexpr) parameters", NULL},
+    {"fn", get_fn, NULL, "the Python function", NULL},
+    {"compiled", get_cached, NULL, "the CompiledKernels made so far", NULL},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
-#define FAST(f) (PyCFunction)(void (*)(void))f, METH_FASTCALL | METH_KEYWORDS
+#define FAST(f) (PyCFunction)(void (*)(void)) f, METH_FASTCALL | METH_KEYWORDS
 static PyMethodDef kernel_methods[] = {
     {"compile", FAST(kernel_compile), "compile(*args, **kw): the CompiledKernel that a launch with these arguments would use; needs no device"},
-    {"to_ir", FAST(kernel_to_ir), "to_ir(*args, **kw): the IR as text"}, {"to_msl", FAST(kernel_to_msl), "to_msl(*args, **kw): Metal Shading Language"},
-    {"to_opencl", FAST(kernel_to_opencl), "to_opencl(*args, **kw): OpenCL C"}, {"to_llvm", FAST(kernel_to_llvm), "to_llvm(*args, **kw): LLVM IR of the CPU code"},
-    {"to_asm", FAST(kernel_to_asm), "to_asm(*args, **kw): assembly of the CPU code"}, {NULL, NULL, 0, NULL},
+    {"to_ir", FAST(kernel_to_ir), "to_ir(*args, **kw): the IR as text"},
+    {"to_msl", FAST(kernel_to_msl), "to_msl(*args, **kw): Metal Shading Language"},
+    {"to_opencl", FAST(kernel_to_opencl), "to_opencl(*args, **kw): OpenCL C"},
+    {"to_llvm", FAST(kernel_to_llvm), "to_llvm(*args, **kw): LLVM IR of the CPU code"},
+    {"to_asm", FAST(kernel_to_asm), "to_asm(*args, **kw): assembly of the CPU code"},
+    {NULL, NULL, 0, NULL},
 };
 static PyMemberDef kernel_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Kernel, call), READONLY, NULL}, {"__dictoffset__", T_PYSSIZET, offsetof(Kernel, dict), READONLY, NULL},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(Kernel, weakrefs), READONLY, NULL}, {NULL, 0, 0, 0, NULL},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Kernel, call), READONLY, NULL},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Kernel, dict), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Kernel, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot kernel_slots[] = {
     {Py_tp_doc, "Kernel(fn, *, fp_contract=True, fast_math=False)\n--\n\nA kernel: call it to launch. Made by @eas.kernel."},
-    {Py_tp_new, kernel_new}, {Py_tp_dealloc, kernel_dealloc}, {Py_tp_traverse, kernel_traverse}, {Py_tp_clear, kernel_clear}, {Py_tp_call, PyVectorcall_Call}, {Py_tp_repr, kernel_repr},
-    {Py_tp_getset, kernel_getset}, {Py_tp_methods, kernel_methods}, {Py_tp_members, kernel_members}, {0, NULL},
+    {Py_tp_new, kernel_new},
+    {Py_tp_dealloc, kernel_dealloc},
+    {Py_tp_traverse, kernel_traverse},
+    {Py_tp_clear, kernel_clear},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_repr, kernel_repr},
+    {Py_tp_getset, kernel_getset},
+    {Py_tp_methods, kernel_methods},
+    {Py_tp_members, kernel_members},
+    {0, NULL},
 };
 PyType_Spec Kernel_spec = {"eas.Kernel", sizeof(Kernel), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, kernel_slots};
 
@@ -571,7 +709,8 @@ PyType_Spec Kernel_spec = {"eas.Kernel", sizeof(Kernel), 0, Py_TPFLAGS_DEFAULT |
 static PyObject *set_globals(PyObject *m, PyObject *dict)
 {
     (void)m;
-    if (!PyDict_Check(dict)) return py_fail(PyExc_TypeError, "a dict is wanted");
+    if (!PyDict_Check(dict))
+        return py_fail(PyExc_TypeError, "a dict is wanted");
     Py_XSETREF(G.kernel_dict, Py_NewRef(dict));
     Py_XSETREF(G.get_runtime, Py_XNewRef(PyDict_GetItemWithError(dict, N.get_runtime)));
     return launch_watch() ? Py_NewRef(Py_None) : NULL;
@@ -579,6 +718,7 @@ static PyObject *set_globals(PyObject *m, PyObject *dict)
 static PyMethodDef functions[] = {{"_set_kernel_globals", set_globals, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 int kernel_init(PyObject *module)
 {
-    if (!(G.kernel = py_type(module, &Kernel_spec, "Kernel"))) return -1;
+    if (!(G.kernel = py_type(module, &Kernel_spec, "Kernel")))
+        return -1;
     return PyModule_AddFunctions(module, functions);
 }

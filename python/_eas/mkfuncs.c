@@ -6,52 +6,70 @@
 #include <string.h>
 
 /* ---- arguments ---- */
-typedef struct sig { const char *fn; int n, required; const char *names[8]; } sig;
+typedef struct sig {
+    const char *fn;
+    int n, required;
+    const char *names[8];
+} sig;
 
 /* args by position and name into out[]; absent ones are NULL. */
 static int parse(const sig *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
 {
-    for (int i = 0; i < s->n; i++) out[i] = i < nargs ? args[i] : NULL;
-    if (nargs > s->n) return py_fail_at(PyExc_TypeError, "mk.%s takes at most %d arguments, got %zd", s->fn, s->n, nargs), 0;
+    for (int i = 0; i < s->n; i++)
+        out[i] = i < nargs ? args[i] : NULL;
+    if (nargs > s->n)
+        return py_fail_at(PyExc_TypeError, "mk.%s takes at most %d arguments, got %zd", s->fn, s->n, nargs), 0;
     for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames); k++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, k);
         int i = 0;
-        while (i < s->n && PyUnicode_CompareWithASCIIString(name, s->names[i])) i++;
-        if (i == s->n) return py_fail_at(PyExc_TypeError, "mk.%s has no argument '%U'", s->fn, name), 0;
-        if (out[i]) return py_fail_at(PyExc_TypeError, "mk.%s: argument '%s' is given twice", s->fn, s->names[i]), 0;
+        while (i < s->n && PyUnicode_CompareWithASCIIString(name, s->names[i]))
+            i++;
+        if (i == s->n)
+            return py_fail_at(PyExc_TypeError, "mk.%s has no argument '%U'", s->fn, name), 0;
+        if (out[i])
+            return py_fail_at(PyExc_TypeError, "mk.%s: argument '%s' is given twice", s->fn, s->names[i]), 0;
         out[i] = args[nargs + k];
     }
     for (int i = 0; i < s->required; i++)
-        if (!out[i]) return py_fail_at(PyExc_TypeError, "mk.%s: argument '%s' is missing", s->fn, s->names[i]), 0;
+        if (!out[i])
+            return py_fail_at(PyExc_TypeError, "mk.%s: argument '%s' is missing", s->fn, s->names[i]), 0;
     return 1;
 }
 /* An integer that must be known while tracing. */
 static int static_int(PyObject *o, const char *fn, const char *arg, int64_t *out)
 {
-    if (value_check(o)) return py_fail_at(PyExc_TypeError, "mk.%s: %s must be known while the kernel is traced: make the parameter eas.constexpr", fn, arg), 0;
+    if (value_check(o))
+        return py_fail_at(PyExc_TypeError, "mk.%s: %s must be known while the kernel is traced: make the parameter eas.constexpr", fn, arg), 0;
     PyObject *n = PyIndex_Check(o) ? PyNumber_Index(o) : NULL;
-    if (!n) return PyErr_Clear(), py_fail_at(PyExc_TypeError, "mk.%s: %s must be an int, got %s %R", fn, arg, Py_TYPE(o)->tp_name, o), 0;
+    if (!n)
+        return PyErr_Clear(), py_fail_at(PyExc_TypeError, "mk.%s: %s must be an int, got %s %R", fn, arg, Py_TYPE(o)->tp_name, o), 0;
     int over;
     *out = PyLong_AsLongLongAndOverflow(n, &over);
     Py_DECREF(n);
-    if (over) py_fail_at(PyExc_OverflowError, "mk.%s: %s does not fit 64 bits", fn, arg);
+    if (over)
+        py_fail_at(PyExc_OverflowError, "mk.%s: %s does not fit 64 bits", fn, arg);
     return !over;
 }
 static int static_axis(PyObject *o, const char *fn, int *out)
 {
     int64_t a = 0;
-    if (o && !static_int(o, fn, "axis", &a)) return 0;
-    if (a < 0 || a > 2) return py_fail_at(PyExc_ValueError, "mk.%s: axis must be 0, 1 or 2, got %lld", fn, (long long)a), 0;
+    if (o && !static_int(o, fn, "axis", &a))
+        return 0;
+    if (a < 0 || a > 2)
+        return py_fail_at(PyExc_ValueError, "mk.%s: axis must be 0, 1 or 2, got %lld", fn, (long long)a), 0;
     *out = (int)a;
     return 1;
 }
 static int shape_arg(PyObject *o, const char *fn, int64_t shape[4], int *rank)
 {
-    if (!PyTuple_Check(o) && !PyList_Check(o)) return *rank = 1, static_int(o, fn, "shape", &shape[0]);
+    if (!PyTuple_Check(o) && !PyList_Check(o))
+        return *rank = 1, static_int(o, fn, "shape", &shape[0]);
     Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
-    if (n > 4) return py_fail_at(PyExc_ValueError, "mk.%s: a block may have at most 4 dims, got %zd", fn, n), 0;
+    if (n > 4)
+        return py_fail_at(PyExc_ValueError, "mk.%s: a block may have at most 4 dims, got %zd", fn, n), 0;
     for (Py_ssize_t i = 0; i < n; i++)
-        if (!static_int(PySequence_Fast_GET_ITEM(o, i), fn, "shape", &shape[i])) return 0;
+        if (!static_int(PySequence_Fast_GET_ITEM(o, i), fn, "shape", &shape[i]))
+            return 0;
     *rank = (int)n;
     return 1;
 }
@@ -61,26 +79,52 @@ static int shape_arg(PyObject *o, const char *fn, int64_t shape[4], int *rank)
     PyObject *in[8]; \
     (void)self; \
     Trace *t = trace_enter(s.fn); \
-    if (!t || !parse(&s, args, nargs, kwnames, in)) return NULL
+    if (!t || !parse(&s, args, nargs, kwnames, in)) \
+    return NULL
 
 /* ---- identity ---- */
-FN(program_id) { int a; PARSE({"program_id", 1, 0, {"axis"}}); return static_axis(in[0], s.fn, &a) ? value_new(t, eas_program_id(t->b, a)) : NULL; }
-FN(num_programs) { int a; PARSE({"num_programs", 1, 0, {"axis"}}); return static_axis(in[0], s.fn, &a) ? value_new(t, eas_num_programs(t->b, a)) : NULL; }
-FN(local_id) { int a; PARSE({"local_id", 1, 0, {"axis"}}); return static_axis(in[0], s.fn, &a) ? value_new(t, eas_local_id(t->b, a)) : NULL; }
-FN(lane_id) { PARSE({"lane_id", 0, 0, {NULL}}); return value_new(t, eas_lane_id(t->b)); }
-FN(sg_id) { PARSE({"sg_id", 0, 0, {NULL}}); return value_new(t, eas_sg_id(t->b)); }
+FN(program_id)
+{
+    int a;
+    PARSE({"program_id", 1, 0, {"axis"}});
+    return static_axis(in[0], s.fn, &a) ? value_new(t, eas_program_id(t->b, a)) : NULL;
+}
+FN(num_programs)
+{
+    int a;
+    PARSE({"num_programs", 1, 0, {"axis"}});
+    return static_axis(in[0], s.fn, &a) ? value_new(t, eas_num_programs(t->b, a)) : NULL;
+}
+FN(local_id)
+{
+    int a;
+    PARSE({"local_id", 1, 0, {"axis"}});
+    return static_axis(in[0], s.fn, &a) ? value_new(t, eas_local_id(t->b, a)) : NULL;
+}
+FN(lane_id)
+{
+    PARSE({"lane_id", 0, 0, {NULL}});
+    return value_new(t, eas_lane_id(t->b));
+}
+FN(sg_id)
+{
+    PARSE({"sg_id", 0, 0, {NULL}});
+    return value_new(t, eas_sg_id(t->b));
+}
 FN(arange)
 {
     int64_t start, size;
     PARSE({"arange", 2, 2, {"start", "size"}});
-    if (!static_int(in[0], s.fn, "start", &start) || !static_int(in[1], s.fn, "size", &size)) return NULL;
+    if (!static_int(in[0], s.fn, "start", &start) || !static_int(in[1], s.fn, "size", &size))
+        return NULL;
     return value_new(t, eas_arange(t->b, start, size));
 }
 FN(tid)
 {
     int64_t start, size;
     PARSE({"tid", 2, 2, {"start", "size"}});
-    if (!static_int(in[0], s.fn, "start", &start) || !static_int(in[1], s.fn, "size", &size)) return NULL;
+    if (!static_int(in[0], s.fn, "start", &start) || !static_int(in[1], s.fn, "size", &size))
+        return NULL;
     return value_new(t, eas_tid(t->b, start, size));
 }
 
@@ -89,17 +133,22 @@ FN(tid)
 static int mask_arg(Trace *t, PyObject *o, const char *fn, eas_value *out)
 {
     *out = 0;
-    if (!o || o == Py_None || o == Py_True) return 1;
-    if (PyArray_IsScalar(o, Bool)) return *out = PyObject_IsTrue(o) ? 0 : eas_const_bool(t->b, 0), 1;
-    if (!value_check(o) && o != Py_False) return py_fail_at(PyExc_TypeError, "mk.%s: mask must be a condition such as offs < N, a bool or None; got %s", fn, Py_TYPE(o)->tp_name), 0;
+    if (!o || o == Py_None || o == Py_True)
+        return 1;
+    if (PyArray_IsScalar(o, Bool))
+        return *out = PyObject_IsTrue(o) ? 0 : eas_const_bool(t->b, 0), 1;
+    if (!value_check(o) && o != Py_False)
+        return py_fail_at(PyExc_TypeError, "mk.%s: mask must be a condition such as offs < N, a bool or None; got %s", fn, Py_TYPE(o)->tp_name), 0;
     return value_arg(t, o, fn, "mask", out);
 }
 FN(load)
 {
     eas_value buf, off, mask, other = 0;
     PARSE({"load", 4, 2, {"buf", "off", "mask", "other"}});
-    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off) || !mask_arg(t, in[2], s.fn, &mask)) return NULL;
-    if (mask && in[3] && in[3] != Py_None && !value_arg(t, in[3], s.fn, "other", &other)) return NULL;
+    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off) || !mask_arg(t, in[2], s.fn, &mask))
+        return NULL;
+    if (mask && in[3] && in[3] != Py_None && !value_arg(t, in[3], s.fn, "other", &other))
+        return NULL;
     return value_new(t, eas_load(t->b, buf, off, mask, other));
 }
 static PyObject *none_if_ok(Trace *t) { return trace_ok(t) ? Py_NewRef(Py_None) : NULL; }
@@ -107,8 +156,9 @@ FN(store)
 {
     eas_value buf, off, val, mask;
     PARSE({"store", 4, 3, {"buf", "off", "value", "mask"}});
-    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off) || !value_arg(t, in[2], s.fn, "value", &val)
-        || !mask_arg(t, in[3], s.fn, &mask)) return NULL;
+    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off) || !value_arg(t, in[2], s.fn, "value", &val) ||
+        !mask_arg(t, in[3], s.fn, &mask))
+        return NULL;
     eas_store(t->b, buf, off, val, mask);
     return none_if_ok(t);
 }
@@ -123,40 +173,59 @@ FN(alloc_tg)
     PARSE({"alloc_tg", 2, 1, {"size", "dtype"}});
     return in[1] && !py_to_dtype(in[1], "mk.alloc_tg", &dt) ? NULL : alloc(t, in[0], dt, s.fn);
 }
-FN(alloc_tg_f16) { PARSE({"alloc_tg_f16", 1, 1, {"size"}}); return alloc(t, in[0], EAS_F16, s.fn); }
-FN(barrier) { PARSE({"barrier", 0, 0, {NULL}}); eas_barrier(t->b); return none_if_ok(t); }
+FN(alloc_tg_f16)
+{
+    PARSE({"alloc_tg_f16", 1, 1, {"size"}});
+    return alloc(t, in[0], EAS_F16, s.fn);
+}
+FN(barrier)
+{
+    PARSE({"barrier", 0, 0, {NULL}});
+    eas_barrier(t->b);
+    return none_if_ok(t);
+}
 
 /* ---- dots and matrices ---- */
 static int six(Trace *t, const sig *s, PyObject **in, eas_value v[7]) /* a, a_base, a_stride, b, b_base, b_stride */
 {
     for (int i = 0; i < 6; i++)
-        if (!(i % 3 ? value_arg(t, in[i], s->fn, s->names[i], &v[i]) : buffer_arg(t, in[i], s->fn, s->names[i], &v[i]))) return 0;
+        if (!(i % 3 ? value_arg(t, in[i], s->fn, s->names[i], &v[i]) : buffer_arg(t, in[i], s->fn, s->names[i], &v[i])))
+            return 0;
     return 1;
 }
 FN(dot)
 {
     eas_value v[7];
     if (nargs >= 2 && value_check(args[0]))
-        return py_fail_at(PyExc_NotImplementedError, "mk.dot of 2-D blocks is not there yet; use mk.dot(a, a_base, a_stride, b, b_base, b_stride, K)");
+        return py_fail_at(PyExc_NotImplementedError,
+                          "mk.dot of 2-D blocks is not there yet; use mk.dot(a, a_base, a_stride, b, b_base, b_stride, K)");
     PARSE({"dot", 7, 7, {"a", "a_base", "a_stride", "b", "b_base", "b_stride", "K"}});
-    if (!six(t, &s, in, v) || !value_arg(t, in[6], s.fn, "K", &v[6])) return NULL;
+    if (!six(t, &s, in, v) || !value_arg(t, in[6], s.fn, "K", &v[6]))
+        return NULL;
     return value_new(t, eas_dot(t->b, v[0], v[1], v[2], v[3], v[4], v[5], v[6]));
 }
-FN(mma_zero) { PARSE({"mma_zero", 0, 0, {NULL}}); return value_new(t, eas_mma_zero(t->b)); }
+FN(mma_zero)
+{
+    PARSE({"mma_zero", 0, 0, {NULL}});
+    return value_new(t, eas_mma_zero(t->b));
+}
 FN(mma)
 {
     eas_value v[7];
     PARSE({"mma", 7, 7, {"a", "a_base", "a_stride", "b", "b_base", "b_stride", "acc"}});
-    if (!six(t, &s, in, v) || !value_arg(t, in[6], s.fn, "acc", &v[6])) return NULL;
+    if (!six(t, &s, in, v) || !value_arg(t, in[6], s.fn, "acc", &v[6]))
+        return NULL;
     return value_new(t, eas_mma(t->b, v[0], v[1], v[2], v[3], v[4], v[5], v[6]));
 }
 FN(mma_store)
 {
     eas_value v[4];
     PARSE({"mma_store", 4, 4, {"buf", "base", "stride", "frag"}});
-    if (!buffer_arg(t, in[0], s.fn, "buf", &v[0])) return NULL;
+    if (!buffer_arg(t, in[0], s.fn, "buf", &v[0]))
+        return NULL;
     for (int i = 1; i < 4; i++)
-        if (!value_arg(t, in[i], s.fn, s.names[i], &v[i])) return NULL;
+        if (!value_arg(t, in[i], s.fn, s.names[i], &v[i]))
+            return NULL;
     eas_mma_store(t->b, v[0], v[1], v[2], v[3]);
     return none_if_ok(t);
 }
@@ -165,14 +234,16 @@ FN(mma_store)
 static int any_traced(PyObject *const *in, int n)
 {
     for (int i = 0; i < n; i++)
-        if (in[i] && !number_check(in[i])) return 1; /* a wrong object is reported by the traced path */
+        if (in[i] && !number_check(in[i]))
+            return 1; /* a wrong object is reported by the traced path */
     return 0;
 }
 static PyObject *apply(Trace *t, const sig *s, eas_op op, PyObject **in)
 {
     eas_value v[3] = {0, 0, 0};
     for (int i = 0; i < s->n; i++)
-        if (!value_arg(t, in[i], s->fn, s->names[i], &v[i])) return NULL;
+        if (!value_arg(t, in[i], s->fn, s->names[i], &v[i]))
+            return NULL;
     return value_new(t, eas_apply(t->b, op, v[0], v[1], v[2]));
 }
 static PyObject *pick(PyObject *x, PyObject *y, int how) /* of Python numbers: x if `x how y`, else y */
@@ -182,11 +253,20 @@ static PyObject *pick(PyObject *x, PyObject *y, int how) /* of Python numbers: x
 }
 static PyObject *extreme(Trace *t, const sig *s, PyObject **in, bool is_max)
 {
-    if (any_traced(in, 2)) return apply(t, s, is_max ? OP.max : OP.min, in);
+    if (any_traced(in, 2))
+        return apply(t, s, is_max ? OP.max : OP.min, in);
     return pick(in[0], in[1], is_max ? Py_GE : Py_LE);
 }
-FN(maximum) { PARSE({"maximum", 2, 2, {"x", "y"}}); return extreme(t, &s, in, true); }
-FN(minimum) { PARSE({"minimum", 2, 2, {"x", "y"}}); return extreme(t, &s, in, false); }
+FN(maximum)
+{
+    PARSE({"maximum", 2, 2, {"x", "y"}});
+    return extreme(t, &s, in, true);
+}
+FN(minimum)
+{
+    PARSE({"minimum", 2, 2, {"x", "y"}});
+    return extreme(t, &s, in, false);
+}
 /* With axis (or one operand) these are reductions, which come with the n-d blocks. */
 static PyObject *reduce_later(const char *fn)
 {
@@ -214,29 +294,34 @@ FN(clamp)
     }
     eas_value v[3];
     for (int i = 0; i < 3; i++)
-        if (!value_arg(t, in[i], s.fn, s.names[i], &v[i])) return NULL;
+        if (!value_arg(t, in[i], s.fn, s.names[i], &v[i]))
+            return NULL;
     return value_new(t, eas_apply(t->b, OP.min, eas_apply(t->b, OP.max, v[0], v[1], 0), v[2], 0));
 }
 FN(fma)
 {
     PARSE({"fma", 3, 3, {"x", "y", "z"}});
-    if (any_traced(in, 3)) return apply(t, &s, OP.fma, in);
+    if (any_traced(in, 3))
+        return apply(t, &s, OP.fma, in);
     double x = PyFloat_AsDouble(in[0]), y = PyFloat_AsDouble(in[1]), z = PyFloat_AsDouble(in[2]);
     return PyErr_Occurred() ? NULL : PyFloat_FromDouble(fma(x, y, z));
 }
 FN(where)
 {
     PARSE({"where", 3, 3, {"cond", "x", "y"}});
-    if (any_traced(in, 3)) return apply(t, &s, OP.where, in);
+    if (any_traced(in, 3))
+        return apply(t, &s, OP.where, in);
     int c = PyObject_IsTrue(in[0]);
     return c < 0 ? NULL : Py_NewRef(c ? in[1] : in[2]);
 }
 FN(pow)
 {
     PARSE({"pow", 2, 2, {"x", "y"}});
-    if (!any_traced(in, 2)) return PyNumber_Power(in[0], in[1], Py_None);
+    if (!any_traced(in, 2))
+        return PyNumber_Power(in[0], in[1], Py_None);
     PyObject *r = value_power(t, in[0], in[1]);
-    if (r != Py_NotImplemented) return r;
+    if (r != Py_NotImplemented)
+        return r;
     Py_DECREF(r);
     return py_fail_at(PyExc_TypeError, "mk.pow: x and y must be values or numbers");
 }
@@ -244,17 +329,21 @@ FN(cdiv)
 {
     PARSE({"cdiv", 2, 2, {"x", "y"}});
     PyObject *neg = PyNumber_Negative(in[0]), *q = neg ? PyNumber_FloorDivide(neg, in[1]) : NULL, *r = q ? PyNumber_Negative(q) : NULL;
-    Py_XDECREF(neg); Py_XDECREF(q);
+    Py_XDECREF(neg);
+    Py_XDECREF(q);
     (void)t;
     return r;
 }
 
 /* ---- conditions ---- */
-static PyObject *fold(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, const char *fn, eas_op op, PyObject *(*number)(PyObject *, PyObject *))
+static PyObject *fold(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, const char *fn, eas_op op,
+                      PyObject *(*number)(PyObject *, PyObject *))
 {
     Trace *t = trace_enter(fn);
-    if (!t) return NULL;
-    if (nargs < 2 || kwnames) return py_fail_at(PyExc_TypeError, "mk.%s takes two or more conditions", fn);
+    if (!t)
+        return NULL;
+    if (nargs < 2 || kwnames)
+        return py_fail_at(PyExc_TypeError, "mk.%s takes two or more conditions", fn);
     PyObject *acc = Py_NewRef(args[0]);
     for (Py_ssize_t i = 1; acc && i < nargs; i++) {
         static const sig two = {"and_/or_", 2, 2, {"x", "y"}};
@@ -264,12 +353,21 @@ static PyObject *fold(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
     }
     return acc;
 }
-FN(and_) { (void)self; return fold(args, nargs, kwnames, "and_", OP.and, PyNumber_And); }
-FN(or_) { (void)self; return fold(args, nargs, kwnames, "or_", OP.or, PyNumber_Or); }
+FN(and_)
+{
+    (void)self;
+    return fold(args, nargs, kwnames, "and_", OP.and, PyNumber_And);
+}
+FN(or_)
+{
+    (void)self;
+    return fold(args, nargs, kwnames, "or_", OP.or, PyNumber_Or);
+}
 FN(not_)
 {
     PARSE({"not_", 1, 1, {"x"}});
-    if (any_traced(in, 1)) return apply(t, &s, OP.not, in);
+    if (any_traced(in, 1))
+        return apply(t, &s, OP.not, in);
     return PyBool_Check(in[0]) ? PyBool_FromLong(in[0] == Py_False) : PyNumber_Invert(in[0]);
 }
 
@@ -277,13 +375,31 @@ FN(not_)
 static double d_rsqrt(double x) { return 1.0 / sqrt(x); }
 static double d_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 enum { INT_SAME = 1, TO_BOOL = 2 };
-static const struct unary { const char *name; double (*fn)(double); int flags; const char *doc; } unaries[] = {
-    {"floor", floor, INT_SAME, "largest whole number not above x"}, {"ceil", ceil, INT_SAME, "smallest whole number not below x"},
-    {"trunc", trunc, INT_SAME, "x without its fraction"}, {"round", rint, INT_SAME, "nearest whole number, halves to even"},
-    {"sqrt", sqrt, 0, "square root, correctly rounded"}, {"rsqrt", d_rsqrt, 0, "1 / sqrt(x)"}, {"exp", exp, 0, "e to the x"}, {"exp2", exp2, 0, "2 to the x"},
-    {"expm1", expm1, 0, "exp(x) - 1"}, {"log", log, 0, "natural logarithm"}, {"log2", log2, 0, "logarithm to base 2"}, {"log1p", log1p, 0, "log(1 + x)"},
-    {"sin", sin, 0, "sine"}, {"cos", cos, 0, "cosine"}, {"tan", tan, 0, "tangent"}, {"tanh", tanh, 0, "hyperbolic tangent"},
-    {"sigmoid", d_sigmoid, 0, "1 / (1 + exp(-x))"}, {"erf", erf, 0, "error function"}, {"isnan", NULL, TO_BOOL, "is x not a number?"},
+static const struct unary {
+    const char *name;
+    double (*fn)(double);
+    int flags;
+    const char *doc;
+} unaries[] = {
+    {"floor", floor, INT_SAME, "largest whole number not above x"},
+    {"ceil", ceil, INT_SAME, "smallest whole number not below x"},
+    {"trunc", trunc, INT_SAME, "x without its fraction"},
+    {"round", rint, INT_SAME, "nearest whole number, halves to even"},
+    {"sqrt", sqrt, 0, "square root, correctly rounded"},
+    {"rsqrt", d_rsqrt, 0, "1 / sqrt(x)"},
+    {"exp", exp, 0, "e to the x"},
+    {"exp2", exp2, 0, "2 to the x"},
+    {"expm1", expm1, 0, "exp(x) - 1"},
+    {"log", log, 0, "natural logarithm"},
+    {"log2", log2, 0, "logarithm to base 2"},
+    {"log1p", log1p, 0, "log(1 + x)"},
+    {"sin", sin, 0, "sine"},
+    {"cos", cos, 0, "cosine"},
+    {"tan", tan, 0, "tangent"},
+    {"tanh", tanh, 0, "hyperbolic tangent"},
+    {"sigmoid", d_sigmoid, 0, "1 / (1 + exp(-x))"},
+    {"erf", erf, 0, "error function"},
+    {"isnan", NULL, TO_BOOL, "is x not a number?"},
     {"isinf", NULL, TO_BOOL, "is x infinite?"},
 };
 enum { NUNARIES = sizeof unaries / sizeof *unaries };
@@ -291,18 +407,23 @@ static eas_op unary_ops[NUNARIES];
 
 static PyObject *unary_number(const struct unary *u, PyObject *x)
 {
-    if ((u->flags & INT_SAME) && PyLong_Check(x)) return Py_NewRef(x);
+    if ((u->flags & INT_SAME) && PyLong_Check(x))
+        return Py_NewRef(x);
     double d = PyFloat_AsDouble(x);
-    if (d == -1 && PyErr_Occurred()) return NULL;
-    if (u->flags & TO_BOOL) return PyBool_FromLong(u->name[2] == 'n' ? isnan(d) : isinf(d));
+    if (d == -1 && PyErr_Occurred())
+        return NULL;
+    if (u->flags & TO_BOOL)
+        return PyBool_FromLong(u->name[2] == 'n' ? isnan(d) : isinf(d));
     return PyFloat_FromDouble(u->fn(d));
 }
 /* Whole numbers stay as they are; for the rest an integer becomes f32, or f64 where 64 bits ask for it (libeas decides). */
 static PyObject *unary_traced(Trace *t, const struct unary *u, eas_op op, eas_value v)
 {
     char kind = eas_dtype_kind(eas_value_dtype(t->b, v));
-    if ((u->flags & INT_SAME) && kind != 'f') return value_new(t, v);
-    if (op) return value_new(t, eas_apply(t->b, op, v, 0, 0));
+    if ((u->flags & INT_SAME) && kind != 'f')
+        return value_new(t, v);
+    if (op)
+        return value_new(t, eas_apply(t->b, op, v, 0, 0));
     return value_new(t, eas_apply(t->b, OP.div, eas_const_float(t->b, 1.0), eas_apply(t->b, OP.sqrt, v, 0, 0), 0)); /* rsqrt */
 }
 static PyObject *mk_unary(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -313,8 +434,10 @@ static PyObject *mk_unary(PyObject *self, PyObject *const *args, Py_ssize_t narg
     PyObject *x;
     eas_value v;
     Trace *t = trace_enter(u->name);
-    if (!t || !parse(&s, args, nargs, kwnames, &x)) return NULL;
-    if (number_check(x)) return unary_number(u, x);
+    if (!t || !parse(&s, args, nargs, kwnames, &x))
+        return NULL;
+    if (number_check(x))
+        return unary_number(u, x);
     return value_arg(t, x, u->name, "x", &v) ? unary_traced(t, u, unary_ops[row], v) : NULL;
 }
 FN(abs)
@@ -330,7 +453,8 @@ static PyObject *mk_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
     PyObject *x;
     eas_value v;
     Trace *t = trace_enter("cast");
-    if (!t || !parse(&s, args, nargs, kwnames, &x) || !value_arg(t, x, s.fn, "x", &v)) return NULL;
+    if (!t || !parse(&s, args, nargs, kwnames, &x) || !value_arg(t, x, s.fn, "x", &v))
+        return NULL;
     return value_new(t, eas_cast(t->b, v, (eas_dtype)PyLong_AsLong(self)));
 }
 FN(cast)
@@ -369,14 +493,25 @@ static PyObject *filled(Trace *t, PyObject *shape, PyObject *value, PyObject *dt
     int rank;
     eas_dtype dt = EAS_F32;
     eas_value v;
-    if (!shape_arg(shape, fn, dims, &rank) || (dtype && !py_to_dtype(dtype, fn, &dt))) return NULL;
-    if (!value) v = eas_const_typed(t->b, dt, 0, 0);
-    else if (!value_arg(t, value, fn, "value", &v)) return NULL;
+    if (!shape_arg(shape, fn, dims, &rank) || (dtype && !py_to_dtype(dtype, fn, &dt)))
+        return NULL;
+    if (!value)
+        v = eas_const_typed(t->b, dt, 0, 0);
+    else if (!value_arg(t, value, fn, "value", &v))
+        return NULL;
     v = eas_cast(t->b, v, dt);
     return value_new(t, rank ? eas_broadcast(t->b, v, rank, dims) : v);
 }
-FN(zeros) { PARSE({"zeros", 2, 1, {"shape", "dtype"}}); return filled(t, in[0], NULL, in[1], s.fn); }
-FN(full) { PARSE({"full", 3, 2, {"shape", "value", "dtype"}}); return filled(t, in[0], in[1], in[2], s.fn); }
+FN(zeros)
+{
+    PARSE({"zeros", 2, 1, {"shape", "dtype"}});
+    return filled(t, in[0], NULL, in[1], s.fn);
+}
+FN(full)
+{
+    PARSE({"full", 3, 2, {"shape", "value", "dtype"}});
+    return filled(t, in[0], in[1], in[2], s.fn);
+}
 
 /* ---- helpers that act while tracing ---- */
 FN(static_assert)
@@ -384,8 +519,10 @@ FN(static_assert)
     PARSE({"static_assert", 2, 1, {"cond", "message"}});
     (void)t;
     int c = PyObject_IsTrue(in[0]);
-    if (c < 0) return NULL;
-    if (!c) return in[1] ? py_fail_at(PyExc_AssertionError, "%S", in[1]) : py_fail_at(PyExc_AssertionError, "mk.static_assert failed");
+    if (c < 0)
+        return NULL;
+    if (!c)
+        return in[1] ? py_fail_at(PyExc_AssertionError, "%S", in[1]) : py_fail_at(PyExc_AssertionError, "mk.static_assert failed");
     Py_RETURN_NONE;
 }
 
@@ -399,14 +536,17 @@ static PyMethodDef rows[] = {
     ROW(local_id, "local_id($module, axis=0)\n--\n\nThis thread's index in its group along an axis."),
     ROW(lane_id, "lane_id($module)\n--\n\nThis thread's index in its simdgroup of 32."),
     ROW(sg_id, "sg_id($module)\n--\n\nIndex of this thread's simdgroup in its group."),
-    ROW(load, "load($module, buf, off, mask=None, other=0)\n--\n\nElements of buf at the offsets; lanes masked off read `other` and touch no memory."),
+    ROW(load,
+        "load($module, buf, off, mask=None, other=0)\n--\n\nElements of buf at the offsets; lanes masked off read `other` and touch no memory."),
     ROW(store, "store($module, buf, off, value, mask=None)\n--\n\nWrites value at the offsets; lanes masked off write nothing."),
     ROW(alloc_tg, "alloc_tg($module, size, dtype=f32)\n--\n\nAn array of size elements shared by the threads of a group."),
     ROW(alloc_tg_f16, "alloc_tg_f16($module, size)\n--\n\nalloc_tg(size, mk.f16)"),
     ROW(barrier, "barrier($module)\n--\n\nAll threads of the group meet here; threadgroup memory written before is seen after."),
-    ROW(dot, "dot($module, a, a_base, a_stride, b, b_base, b_stride, K)\n--\n\nSum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in f32."),
+    ROW(dot, "dot($module, a, a_base, a_stride, b, b_base, b_stride, K)\n--\n\nSum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in "
+             "f32."),
     ROW(mma_zero, "mma_zero($module)\n--\n\nAn 8x8 float32 simdgroup matrix of zeros."),
-    ROW(mma, "mma($module, a, a_base, a_stride, b, b_base, b_stride, acc)\n--\n\nacc + A @ B for 8x8 tiles read at a[a_base + i*a_stride + k] and b[b_base + k*b_stride + j]."),
+    ROW(mma, "mma($module, a, a_base, a_stride, b, b_base, b_stride, acc)\n--\n\nacc + A @ B for 8x8 tiles read at a[a_base + i*a_stride + k] and "
+             "b[b_base + k*b_stride + j]."),
     ROW(mma_store, "mma_store($module, buf, base, stride, frag)\n--\n\nWrites an 8x8 simdgroup matrix at buf[base + i*stride + j]."),
     ROW(maximum, "maximum($module, x, y)\n--\n\nThe larger, lane by lane; NaN if either is."),
     ROW(minimum, "minimum($module, x, y)\n--\n\nThe smaller, lane by lane; NaN if either is."),
@@ -452,10 +592,12 @@ static int add_unaries(PyObject *mk)
 {
     for (int i = 0; i < NUNARIES; i++) {
         unary_ops[i] = eas_op_find(unaries[i].name);
-        if (!unary_ops[i] && unaries[i].fn != d_rsqrt) continue;
+        if (!unary_ops[i] && unaries[i].fn != d_rsqrt)
+            continue;
         snprintf(unary_docs[i], sizeof unary_docs[i], "%s($module, x)\n--\n\n%s.", unaries[i].name, unaries[i].doc);
         unary_defs[i] = (PyMethodDef){unaries[i].name, (PyCFunction)(void (*)(void))mk_unary, METH_FASTCALL | METH_KEYWORDS, unary_docs[i]};
-        if (add_numbered(mk, &unary_defs[i], i) < 0) return -1;
+        if (add_numbered(mk, &unary_defs[i], i) < 0)
+            return -1;
     }
     return 0;
 }
@@ -464,18 +606,23 @@ static int add_dtypes(PyObject *mk)
     for (int dt = 0; dt < EAS_NDTYPES; dt++) {
         const char *name = eas_dtype_name((eas_dtype)dt);
         snprintf(to_names[dt], sizeof to_names[dt], "to_%s", name);
-        to_defs[dt] = (PyMethodDef){to_names[dt], (PyCFunction)(void (*)(void))mk_to, METH_FASTCALL | METH_KEYWORDS, "x as this element type; see cast."};
-        if (add_numbered(mk, &to_defs[dt], dt) < 0 || PyDict_SetItemString(mk, dt == EAS_BOOL ? "bool_" : name, G.dtypes[dt]) < 0) return -1;
+        to_defs[dt] =
+            (PyMethodDef){to_names[dt], (PyCFunction)(void (*)(void))mk_to, METH_FASTCALL | METH_KEYWORDS, "x as this element type; see cast."};
+        if (add_numbered(mk, &to_defs[dt], dt) < 0 || PyDict_SetItemString(mk, dt == EAS_BOOL ? "bool_" : name, G.dtypes[dt]) < 0)
+            return -1;
     }
     return 0;
 }
 int mkfuncs_init(PyObject *module)
 {
     PyObject *mk = PyDict_New();
-    if (!mk) return -1;
+    if (!mk)
+        return -1;
     for (PyMethodDef *r = rows; r->ml_name; r++)
-        if (add(mk, r, module) < 0) return -1;
-    if (add_unaries(mk) < 0 || add_dtypes(mk) < 0 || ctrl_init(mk) < 0 || PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0
-        || PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 || PyDict_SetItemString(mk, "constexpr", (PyObject *)G.constexpr) < 0) return -1;
+        if (add(mk, r, module) < 0)
+            return -1;
+    if (add_unaries(mk) < 0 || add_dtypes(mk) < 0 || ctrl_init(mk) < 0 || PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 ||
+        PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 || PyDict_SetItemString(mk, "constexpr", (PyObject *)G.constexpr) < 0)
+        return -1;
     return PyModule_AddObject(module, "mk", mk);
 }

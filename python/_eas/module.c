@@ -8,64 +8,99 @@ py_names N;
 PyTypeObject *py_type(PyObject *module, PyType_Spec *spec, const char *name)
 {
     PyTypeObject *t = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
-    if (t && name && PyModule_AddObjectRef(module, name, (PyObject *)t) < 0) Py_CLEAR(t);
+    if (t && name && PyModule_AddObjectRef(module, name, (PyObject *)t) < 0)
+        Py_CLEAR(t);
     return t;
 }
 
 /* ---- constexpr: an annotation, nothing more ---- */
-static PyObject *constexpr_item(PyObject *cls, PyObject *item) { (void)item; return Py_NewRef(cls); }
-static PyMethodDef constexpr_methods[] = {{"__class_getitem__", constexpr_item, METH_O | METH_CLASS, "constexpr[int] is constexpr"}, {NULL, NULL, 0, NULL}};
+static PyObject *constexpr_item(PyObject *cls, PyObject *item)
+{
+    (void)item;
+    return Py_NewRef(cls);
+}
+static PyMethodDef constexpr_methods[] = {{"__class_getitem__", constexpr_item, METH_O | METH_CLASS, "constexpr[int] is constexpr"},
+                                          {NULL, NULL, 0, NULL}};
 static PyType_Slot constexpr_slots[] = {
-    {Py_tp_doc, "Annotates a meta parameter of a kernel: its value is known while the kernel is traced."}, {Py_tp_methods, constexpr_methods}, {0, NULL},
+    {Py_tp_doc, "Annotates a meta parameter of a kernel: its value is known while the kernel is traced."},
+    {Py_tp_methods, constexpr_methods},
+    {0, NULL},
 };
 static PyType_Spec constexpr_spec = {"eas.constexpr", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, constexpr_slots};
 
 /* ---- facts about the library ---- */
 static PyObject *stats(PyObject *m, PyObject *unused)
 {
-    (void)m; (void)unused;
+    (void)m;
+    (void)unused;
     eas_stats s = eas_stats_get();
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:O}", "compiles", (unsigned long long)s.compiles, "disk_hits", (unsigned long long)s.disk_hits, "disk_misses", (unsigned long long)s.disk_misses,
-                         "disk_bad", (unsigned long long)s.disk_bad, "launches", (unsigned long long)s.launches, "compiler_loaded", s.compiler_loaded ? Py_True : Py_False);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:O}", "compiles", (unsigned long long)s.compiles, "disk_hits", (unsigned long long)s.disk_hits,
+                         "disk_misses", (unsigned long long)s.disk_misses, "disk_bad", (unsigned long long)s.disk_bad, "launches",
+                         (unsigned long long)s.launches, "compiler_loaded", s.compiler_loaded ? Py_True : Py_False);
 }
-static PyObject *cache_dir(PyObject *m, PyObject *unused) { (void)m; (void)unused; return PyUnicode_DecodeFSDefault(eas_cache_dir()); }
-static PyObject *cache_why(PyObject *m, PyObject *unused) { (void)m; (void)unused; return PyUnicode_FromString(eas_cache_why()); }
+static PyObject *cache_dir(PyObject *m, PyObject *unused)
+{
+    (void)m;
+    (void)unused;
+    return PyUnicode_DecodeFSDefault(eas_cache_dir());
+}
+static PyObject *cache_why(PyObject *m, PyObject *unused)
+{
+    (void)m;
+    (void)unused;
+    return PyUnicode_FromString(eas_cache_why());
+}
 static PyObject *cache_clear(PyObject *m, PyObject *unused)
 {
-    (void)m; (void)unused;
+    (void)m;
+    (void)unused;
     eas_status st = eas_cache_clear();
     return st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
 }
 static PyObject *cache_verify(PyObject *m, PyObject *unused)
 {
-    (void)m; (void)unused;
+    (void)m;
+    (void)unused;
     uint64_t good, bad, bytes;
     eas_status st = eas_cache_verify(&good, &bad, &bytes);
     return st == EAS_OK ? Py_BuildValue("(KKK)", (unsigned long long)good, (unsigned long long)bad, (unsigned long long)bytes) : py_raise(st);
 }
-static PyObject *num_threads(PyObject *m, PyObject *unused) { (void)m; (void)unused; return PyLong_FromLong(eas_num_threads()); }
+static PyObject *num_threads(PyObject *m, PyObject *unused)
+{
+    (void)m;
+    (void)unused;
+    return PyLong_FromLong(eas_num_threads());
+}
 static PyObject *ops(PyObject *m, PyObject *unused)
 {
-    (void)m; (void)unused;
+    (void)m;
+    (void)unused;
     PyObject *t = PyTuple_New(eas_op_count());
-    for (int i = 0; t && i < eas_op_count(); i++) PyTuple_SET_ITEM(t, i, PyUnicode_FromString(eas_op_name((eas_op)(i + 1))));
+    for (int i = 0; t && i < eas_op_count(); i++)
+        PyTuple_SET_ITEM(t, i, PyUnicode_FromString(eas_op_name((eas_op)(i + 1))));
     return t;
 }
-#define KW(f) (PyCFunction)(void (*)(void))f, METH_VARARGS | METH_KEYWORDS
+#define KW(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 static PyMethodDef functions[] = {
     {"run", KW(py_run), "run(ck, runtime_args, meta, *, device, sync, nthreads, grid, tptg, shape, debug): launches"},
     {"benchmark", KW(py_benchmark), "benchmark(ck, runtime_args, meta, *, repeat, warmup, ...): seconds per run"},
     {"grid", KW(py_grid), "grid(ck, runtime_args, meta, ...): the grid a launch would use"},
-    {"stats", stats, METH_NOARGS, "stats(): counters of this process"}, {"cache_dir", cache_dir, METH_NOARGS, "cache_dir(): folder of the disk cache, \"\" when it is off"},
-    {"cache_why", cache_why, METH_NOARGS, "cache_why(): why the disk cache is off"}, {"cache_clear", cache_clear, METH_NOARGS, "cache_clear(): empties the disk cache"},
+    {"stats", stats, METH_NOARGS, "stats(): counters of this process"},
+    {"cache_dir", cache_dir, METH_NOARGS, "cache_dir(): folder of the disk cache, \"\" when it is off"},
+    {"cache_why", cache_why, METH_NOARGS, "cache_why(): why the disk cache is off"},
+    {"cache_clear", cache_clear, METH_NOARGS, "cache_clear(): empties the disk cache"},
     {"cache_verify", cache_verify, METH_NOARGS, "cache_verify(): (good, bad, bytes); bad entries are dropped"},
-    {"num_threads", num_threads, METH_NOARGS, "num_threads(): threads a launch may use"}, {"ops", ops, METH_NOARGS, "ops(): names of all instructions"}, {NULL, NULL, 0, NULL},
+    {"num_threads", num_threads, METH_NOARGS, "num_threads(): threads a launch may use"},
+    {"ops", ops, METH_NOARGS, "ops(): names of all instructions"},
+    {NULL, NULL, 0, NULL},
 };
 
 /* ---- initialisation ---- */
 static int init_names(void)
 {
-#define X(n) if (!(N.n = PyUnicode_InternFromString(#n))) return -1;
+#define X(n) \
+    if (!(N.n = PyUnicode_InternFromString(#n))) \
+        return -1;
     PY_NAMES(X)
 #undef X
     return 0;
@@ -74,7 +109,8 @@ static int init_names(void)
 static int init_package(PyObject *module)
 {
     PyObject *file = PyModule_GetFilenameObject(module);
-    if (!file) return PyErr_Clear(), 0;
+    if (!file)
+        return PyErr_Clear(), 0;
     Py_ssize_t slash = PyUnicode_FindChar(file, '/', 0, PyUnicode_GET_LENGTH(file), -1);
     G.package = slash > 0 ? PyUnicode_Substring(file, 0, slash + 1) : NULL;
     Py_DECREF(file);
@@ -83,30 +119,43 @@ static int init_package(PyObject *module)
 /* POSIX keeps os.environ as a dict of bytes. */
 static int init_environ(void)
 {
-    PyObject *os = PyImport_ImportModule("os"), *env = os ? PyObject_GetAttrString(os, "environ") : NULL, *data = env ? PyObject_GetAttrString(env, "_data") : NULL;
+    PyObject *os = PyImport_ImportModule("os"), *env = os ? PyObject_GetAttrString(os, "environ") : NULL,
+             *data = env ? PyObject_GetAttrString(env, "_data") : NULL;
     PyErr_Clear();
-    if (data && PyDict_Check(data)) G.environ = Py_NewRef(data);
+    if (data && PyDict_Check(data))
+        G.environ = Py_NewRef(data);
     G.backend_key = PyBytes_FromString("EAS_BACKEND");
-    Py_XDECREF(data); Py_XDECREF(env); Py_XDECREF(os);
+    Py_XDECREF(data);
+    Py_XDECREF(env);
+    Py_XDECREF(os);
     return G.backend_key ? 0 : -1;
 }
 static int init_types(PyObject *m)
 {
-    return (G.constexpr = py_type(m, &constexpr_spec, "constexpr")) && (G.trace = py_type(m, &Trace_spec, NULL)) && (G.var = py_type(m, &Var_spec, "Var"))
-        && (G.range = py_type(m, &Range_spec, NULL)) && (G.branch = py_type(m, &Branch_spec, NULL)) && (G.whil = py_type(m, &While_spec, NULL))
-        && (G.ir = py_type(m, &IR_spec, "IR")) && (G.compiled = py_type(m, &Compiled_spec, "CompiledKernel")) ? 0 : -1;
+    return (G.constexpr = py_type(m, &constexpr_spec, "constexpr")) && (G.trace = py_type(m, &Trace_spec, NULL)) &&
+                   (G.var = py_type(m, &Var_spec, "Var")) && (G.range = py_type(m, &Range_spec, NULL)) &&
+                   (G.branch = py_type(m, &Branch_spec, NULL)) && (G.whil = py_type(m, &While_spec, NULL)) && (G.ir = py_type(m, &IR_spec, "IR")) &&
+                   (G.compiled = py_type(m, &Compiled_spec, "CompiledKernel"))
+             ? 0
+             : -1;
 }
 static int exec(PyObject *m)
 {
-    if (G.kernel) return PyErr_SetString(PyExc_ImportError, "eas._eas can be loaded once per process"), -1;
-    if (PyArray_ImportNumPyAPI() < 0) return -1;
+    if (G.kernel)
+        return PyErr_SetString(PyExc_ImportError, "eas._eas can be loaded once per process"), -1;
+    if (PyArray_ImportNumPyAPI() < 0)
+        return -1;
     G.bf16_num = -1;
-    if (eas_device_get("cpu", &G.cpu) != EAS_OK) return py_raise(EAS_ERR_RUNTIME), -1;
-    if (init_names() < 0 || init_package(m) < 0 || init_environ() < 0 || init_types(m) < 0 || py_dtype_init(m) < 0 || value_init(m) < 0 || mkfuncs_init(m) < 0 || tensor_init(m) < 0
-        || kernel_init(m) < 0 || PyModule_AddStringConstant(m, "__version__", eas_version()) < 0 || PyModule_AddStringConstant(m, "build_id", eas_build_id()) < 0) return -1;
+    if (eas_device_get("cpu", &G.cpu) != EAS_OK)
+        return py_raise(EAS_ERR_RUNTIME), -1;
+    if (init_names() < 0 || init_package(m) < 0 || init_environ() < 0 || init_types(m) < 0 || py_dtype_init(m) < 0 || value_init(m) < 0 ||
+        mkfuncs_init(m) < 0 || tensor_init(m) < 0 || kernel_init(m) < 0 || PyModule_AddStringConstant(m, "__version__", eas_version()) < 0 ||
+        PyModule_AddStringConstant(m, "build_id", eas_build_id()) < 0)
+        return -1;
     return PyModule_AddFunctions(m, functions);
 }
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, exec}, {0, NULL}};
-static struct PyModuleDef def = {PyModuleDef_HEAD_INIT, "eas._eas", "Kernels, traced values and tensors: the C side of eas.", 0, NULL, slots, NULL, NULL, NULL};
+static struct PyModuleDef def = {
+    PyModuleDef_HEAD_INIT, "eas._eas", "Kernels, traced values and tensors: the C side of eas.", 0, NULL, slots, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__eas(void);
 PyMODINIT_FUNC PyInit__eas(void) { return PyModuleDef_Init(&def); }

@@ -52,9 +52,11 @@ typedef struct py_state {
 } py_state;
 extern py_state G;
 /* interned names */
-#define PY_NAMES(X) X(get_runtime) X(run) X(sync) X(nthreads) X(grid) X(tptg) X(shape) X(torch) X(Tensor) X(data_ptr) X(numel) X(is_cpu) \
-    X(is_contiguous) X(dtype) X(requires_grad) X(device) X(strides) X(stride) X(__dlpack__) X(__dlpack_device__) X(max_version) X(__annotations__) \
-    X(IRModule) X(benchmark)
+/* clang-format off */
+#define PY_NAMES(X) \
+    X(get_runtime) X(run) X(sync) X(nthreads) X(grid) X(tptg) X(shape) X(torch) X(Tensor) X(data_ptr) X(numel) X(is_cpu) X(is_contiguous) X(dtype) X(requires_grad) \
+    X(device) X(strides) X(stride) X(__dlpack__) X(__dlpack_device__) X(max_version) X(__annotations__) X(IRModule) X(benchmark)
+/* clang-format on */
 typedef struct py_names {
 #define X(n) PyObject *n;
     PY_NAMES(X)
@@ -86,10 +88,10 @@ PyObject *py_npy_dtype(eas_dtype dt);       /* np.dtype */
 struct Var;
 typedef struct Frame Frame;
 typedef struct Trace {
-    PyObject_HEAD
-    eas_builder *b;     /* NULL once the trace is over */
+    PyObject_HEAD eas_builder *b;     /* NULL once the trace is over */
     PyObject *name;
-    struct Var **vars; int nvars, capvars; /* living variables, borrowed */
+    struct Var **vars;
+    int nvars, capvars; /* living variables, borrowed */
     Frame *frames;      /* open control constructs, innermost first */
     Frame *pending;     /* an if that may yet get its else */
 } Trace;
@@ -105,8 +107,7 @@ extern PyType_Spec Trace_spec;
 
 /* ---- value.c ---- */
 typedef struct Value { /* Value and Buffer */
-    PyObject_HEAD
-    Trace *trace;
+    PyObject_HEAD Trace *trace;
     PyObject *name; /* of a parameter, else NULL */
     eas_value v;
 } Value;
@@ -122,8 +123,11 @@ int value_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value 
 int buffer_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value *out);
 bool value_check(PyObject *o);  /* a Value or a Var */
 bool number_check(PyObject *o); /* a Python or NumPy number */
-#define VALUE_OPS(X) X(add) X(sub) X(mul) X(div) X(floordiv) X(mod) X(and) X(or) X(xor) X(not) X(shl) X(shr) X(neg) X(abs) X(lt) X(le) X(gt) X(ge) \
-    X(eq) X(ne) X(min) X(max) X(where) X(fma) X(sqrt) X(pow)
+/* clang-format off */
+#define VALUE_OPS(X) \
+    X(add) X(sub) X(mul) X(div) X(floordiv) X(mod) X(and) X(or) X(xor) X(not) X(shl) X(shr) X(neg) X(abs) X(lt) X(le) X(gt) X(ge) X(eq) X(ne) X(min) X(max) \
+    X(where) X(fma) X(sqrt) X(pow)
+/* clang-format on */
 typedef struct value_ops {
 #define X(n) eas_op n;
     VALUE_OPS(X)
@@ -135,8 +139,7 @@ PyObject *value_power(Trace *t, PyObject *x, PyObject *y);
 /* ---- mkfuncs.c, ctrl.c ---- */
 int mkfuncs_init(PyObject *module); /* adds the dict `mk` */
 typedef struct Var {
-    PyObject_HEAD
-    Trace *trace;
+    PyObject_HEAD Trace *trace;
     eas_value v;
     int slot;    /* in trace->vars */
 } Var;
@@ -148,14 +151,15 @@ void ctrl_clear(Trace *t);
 
 /* ---- irview.c ---- */
 extern PyType_Spec IR_spec;
-typedef struct IR { PyObject_HEAD eas_ir *ir; } IR;
+typedef struct IR {
+    PyObject_HEAD eas_ir *ir;
+} IR;
 PyObject *ir_wrap(eas_ir *ir);      /* an eas.ir.IRModule; retains */
 PyObject *py_take_text(eas_status st, char *text); /* frees text */
 
 /* ---- tensor.c, dlpack.c ---- */
 typedef struct Tensor {
-    PyObject_VAR_HEAD
-    eas_arg arg;       /* as a launch wants it */
+    PyObject_VAR_HEAD eas_arg arg;       /* as a launch wants it */
     uint8_t tag;       /* as bind.c wants it; 0 if a kernel cannot take it (not contiguous) */
     int ndim;
     eas_device *device;
@@ -184,7 +188,8 @@ typedef struct Bound {
     PyObject *kernel;   /* name, for messages */
     eas_device *device; /* of the tensors among the arguments; NULL if any will do */
     int device_arg;     /* which of them said so */
-    int ntemps; PyObject *temps[PY_MAX_PARAMS]; /* kept until the launch is over */
+    int ntemps;
+    PyObject *temps[PY_MAX_PARAMS]; /* kept until the launch is over */
 } Bound;
 /* Slow kinds only; the fast ones are inline in bind_arg. 0 and an exception if o cannot be an argument. */
 int bind_other(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out);
@@ -205,8 +210,8 @@ static inline int bind_arg(Bound *bd, PyObject *o, int i, PyObject *name, eas_ar
         PyArrayObject *a = (PyArrayObject *)o;
         PyArray_Descr *d = PyArray_DESCR(a);
         int flags = PyArray_FLAGS(a);
-        if ((unsigned)d->type_num < NPY_NTYPES_LEGACY && (flags & (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)) == (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)
-            && d->byteorder != NPY_OPPBYTE) {
+        if ((unsigned)d->type_num < NPY_NTYPES_LEGACY &&
+            (flags & (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)) == (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED) && d->byteorder != NPY_OPPBYTE) {
             int tag = bind_npy_dtype[d->type_num];
             if (tag) {
                 out->v.data = PyArray_DATA(a);
@@ -235,13 +240,13 @@ static inline int bind_arg(Bound *bd, PyObject *o, int i, PyObject *name, eas_ar
 }
 static inline void bind_done(Bound *bd)
 {
-    for (int i = 0; i < bd->ntemps; i++) Py_DECREF(bd->temps[i]);
+    for (int i = 0; i < bd->ntemps; i++)
+        Py_DECREF(bd->temps[i]);
 }
 
 /* ---- compiled.c ---- */
 typedef struct Compiled {
-    PyObject_VAR_HEAD
-    eas_kernel *k;
+    PyObject_VAR_HEAD eas_kernel *k;
     PyObject *name;    /* str */
     PyObject *params;  /* tuple of str: run-time parameters */
     PyObject *meta;    /* dict */

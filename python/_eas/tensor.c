@@ -12,17 +12,22 @@ eas_device *py_device_named(const char *name)
     eas_status st = eas_device_get(strcmp(name, "metal") ? name : "mps", &d);
     if (st != EAS_OK && (!strcmp(name, "mps") || !strcmp(name, "metal") || !strcmp(name, "opencl")))
         return py_fail(PyExc_RuntimeError, "device '%s' is not available: %s", name, eas_error_message()), NULL;
-    if (st != EAS_OK) return py_fail(PyExc_ValueError, "unknown device '%s'; use \"cpu\", \"ref\", \"mps\" (alias \"metal\") or \"opencl\"", name), NULL;
+    if (st != EAS_OK)
+        return py_fail(PyExc_ValueError, "unknown device '%s'; use \"cpu\", \"ref\", \"mps\" (alias \"metal\") or \"opencl\"", name), NULL;
     const char *why = eas_device_unavailable(d);
-    if (why) return py_fail(PyExc_RuntimeError, "device '%s' is not available: %s", name, why), NULL;
+    if (why)
+        return py_fail(PyExc_RuntimeError, "device '%s' is not available: %s", name, why), NULL;
     return d;
 }
 eas_device *py_device(PyObject *o)
 {
-    if (!o || o == Py_None) return G.cpu;
+    if (!o || o == Py_None)
+        return G.cpu;
     const char *name = PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : NULL;
-    if (name) return py_device_named(name);
-    if (!PyErr_Occurred()) py_fail(PyExc_TypeError, "device must be a str such as \"cpu\", got %s", Py_TYPE(o)->tp_name);
+    if (name)
+        return py_device_named(name);
+    if (!PyErr_Occurred())
+        py_fail(PyExc_TypeError, "device must be a str such as \"cpu\", got %s", Py_TYPE(o)->tp_name);
     return NULL;
 }
 
@@ -32,22 +37,26 @@ static int64_t c_strides(int ndim, const int64_t *shape, int64_t size, int64_t *
     int64_t count = 1, step = size;
     for (int i = ndim - 1; i >= 0; i--) {
         strides[i] = step;
-        if (__builtin_mul_overflow(count, shape[i], &count) || __builtin_mul_overflow(step, shape[i] ? shape[i] : 1, &step)) return -1;
+        if (__builtin_mul_overflow(count, shape[i], &count) || __builtin_mul_overflow(step, shape[i] ? shape[i] : 1, &step))
+            return -1;
     }
     return count;
 }
 static bool in_c_order(int ndim, const int64_t *shape, const int64_t *strides, int64_t size)
 {
     for (int i = 0; i < ndim; i++)
-        if (shape[i] == 0) return true;
+        if (shape[i] == 0)
+            return true;
     for (int i = ndim - 1; i >= 0; size *= shape[i], i--)
-        if (shape[i] != 1 && strides[i] != size) return false;
+        if (shape[i] != 1 && strides[i] != size)
+            return false;
     return true;
 }
 static Tensor *make(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
 {
     Tensor *t = PyObject_NewVar(Tensor, G.tensor, 2 * ndim);
-    if (!t) return NULL;
+    if (!t)
+        return NULL;
     memset(&t->arg, 0, sizeof t->arg);
     memcpy(t->dims, shape, (size_t)ndim * sizeof *shape);
     t->buf = NULL;
@@ -58,25 +67,30 @@ static Tensor *make(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
     t->arg.dtype = (uint8_t)dt;
     t->arg.is_buffer = 1;
     t->arg.count = c_strides(ndim, shape, (int64_t)eas_dtype_size(dt), t->dims + ndim);
-    if (t->arg.count >= 0) return t;
+    if (t->arg.count >= 0)
+        return t;
     Py_DECREF(t);
     return py_fail(PyExc_ValueError, "the shape is too large"), NULL;
 }
 Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape, const int64_t *strides, void *data, bool readonly, PyObject *owner)
 {
     Tensor *t = make(d, dt, ndim, shape);
-    if (!t) return NULL;
+    if (!t)
+        return NULL;
     t->arg.v.data = data;
     t->arg.flags = readonly ? EAS_ARG_READONLY : 0;
     t->owner = Py_XNewRef(owner);
-    if (strides) memcpy(t->dims + ndim, strides, (size_t)ndim * sizeof *strides);
-    if (strides && !in_c_order(ndim, shape, strides, (int64_t)eas_dtype_size(dt))) t->tag = 0;
+    if (strides)
+        memcpy(t->dims + ndim, strides, (size_t)ndim * sizeof *strides);
+    if (strides && !in_c_order(ndim, shape, strides, (int64_t)eas_dtype_size(dt)))
+        t->tag = 0;
     return t;
 }
 static Tensor *tensor_alloc(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
 {
     Tensor *t = make(d, dt, ndim, shape);
-    if (!t) return NULL;
+    if (!t)
+        return NULL;
     eas_status st = eas_buffer_new(d, (size_t)t->arg.count * eas_dtype_size(dt), &t->buf);
     if (st == EAS_OK) {
         t->arg.v.data = eas_buffer_host(t->buf);
@@ -90,21 +104,29 @@ Tensor *tensor_from_array(PyArrayObject *a)
 {
     int dt = py_dtype_of_npy(PyArray_DESCR(a)), ndim = PyArray_NDIM(a);
     int64_t shape[NPY_MAXDIMS], strides[NPY_MAXDIMS];
-    if (dt < 0) return py_fail(PyExc_TypeError, "a tensor cannot hold elements of %R; use bool, int8-int64, uint8-uint64, float16, bfloat16, float32 or float64 in native byte order", (PyObject *)PyArray_DESCR(a)), NULL;
+    if (dt < 0)
+        return py_fail(PyExc_TypeError,
+                       "a tensor cannot hold elements of %R; use bool, int8-int64, uint8-uint64, float16, bfloat16, float32 or float64 in native "
+                       "byte order",
+                       (PyObject *)PyArray_DESCR(a)),
+               NULL;
     for (int i = 0; i < ndim; i++) {
         shape[i] = PyArray_DIM(a, i);
         strides[i] = PyArray_STRIDE(a, i);
     }
     Tensor *t = tensor_over(G.cpu, (eas_dtype)dt, ndim, shape, strides, PyArray_DATA(a), !PyArray_ISWRITEABLE(a), (PyObject *)a);
-    if (t && !PyArray_ISALIGNED(a)) t->tag = 0;
+    if (t && !PyArray_ISALIGNED(a))
+        t->tag = 0;
     return t;
 }
 static void tensor_dealloc(PyObject *o)
 {
     Tensor *t = (Tensor *)o;
     PyTypeObject *type = Py_TYPE(o);
-    if (t->weakrefs) PyObject_ClearWeakRefs(o);
-    if (t->buf) eas_buffer_release(t->buf);
+    if (t->weakrefs)
+        PyObject_ClearWeakRefs(o);
+    if (t->buf)
+        eas_buffer_release(t->buf);
     Py_XDECREF(t->owner);
     PyObject_Free(o);
     Py_DECREF(type);
@@ -116,7 +138,8 @@ static PyObject *view_array(Tensor *t)
 {
     int num = py_dtype_to_npy((eas_dtype)t->arg.dtype);
     npy_intp shape[NPY_MAXDIMS], strides[NPY_MAXDIMS];
-    if (num < 0) return NULL;
+    if (num < 0)
+        return NULL;
     for (int i = 0; i < t->ndim; i++) {
         shape[i] = (npy_intp)t->dims[i];
         strides[i] = (npy_intp)t->dims[t->ndim + i];
@@ -125,16 +148,19 @@ static PyObject *view_array(Tensor *t)
     void *data = t->arg.v.data ? t->arg.v.data : nothing;
     int flags = NPY_ARRAY_ALIGNED | (t->arg.flags & EAS_ARG_READONLY ? 0 : NPY_ARRAY_WRITEABLE);
     PyObject *a = PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(num), t->ndim, shape, strides, data, flags, NULL);
-    if (!a) return NULL;
+    if (!a)
+        return NULL;
     PyArray_UpdateFlags((PyArrayObject *)a, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
-    if (PyArray_SetBaseObject((PyArrayObject *)a, Py_NewRef(t)) < 0) Py_CLEAR(a);
+    if (PyArray_SetBaseObject((PyArrayObject *)a, Py_NewRef(t)) < 0)
+        Py_CLEAR(a);
     return a;
 }
 static PyObject *tensor_numpy(PyObject *o, PyObject *unused)
 {
     (void)unused;
     PyObject *a = view_array((Tensor *)o);
-    if (!a || ((Tensor *)o)->device == G.cpu) return a;
+    if (!a || ((Tensor *)o)->device == G.cpu)
+        return a;
     PyObject *copy = PyArray_NewCopy((PyArrayObject *)a, NPY_CORDER);
     Py_DECREF(a);
     return copy;
@@ -143,19 +169,27 @@ static PyObject *tensor_array(PyObject *o, PyObject *args, PyObject *kw)
 {
     static char *names[] = {"dtype", "copy", NULL};
     PyObject *dtype = Py_None, *copy = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "|OO:__array__", names, &dtype, &copy)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "|OO:__array__", names, &dtype, &copy))
+        return NULL;
     bool on_cpu = ((Tensor *)o)->device == G.cpu;
-    if (copy == Py_False && !on_cpu) return py_fail(PyExc_ValueError, "a tensor on '%s' becomes an array only by a copy", eas_device_name(((Tensor *)o)->device));
+    if (copy == Py_False && !on_cpu)
+        return py_fail(PyExc_ValueError, "a tensor on '%s' becomes an array only by a copy", eas_device_name(((Tensor *)o)->device));
     PyObject *a = tensor_numpy(o, NULL);
-    if (!a) return NULL;
+    if (!a)
+        return NULL;
     PyArray_Descr *d = NULL;
-    if (dtype != Py_None && PyArray_DescrConverter(dtype, &d) != NPY_SUCCEED) return Py_DECREF(a), NULL;
+    if (dtype != Py_None && PyArray_DescrConverter(dtype, &d) != NPY_SUCCEED)
+        return Py_DECREF(a), NULL;
     bool same = !d || PyArray_EquivTypes(d, PyArray_DESCR((PyArrayObject *)a));
     PyObject *r = NULL;
-    if (!same && copy == Py_False) py_fail(PyExc_ValueError, "another dtype needs a copy");
-    else if (!same) r = PyArray_CastToType((PyArrayObject *)a, (PyArray_Descr *)Py_NewRef(d), 0);
-    else if (copy == Py_True && on_cpu) r = PyArray_NewCopy((PyArrayObject *)a, NPY_KEEPORDER);
-    else r = Py_NewRef(a);
+    if (!same && copy == Py_False)
+        py_fail(PyExc_ValueError, "another dtype needs a copy");
+    else if (!same)
+        r = PyArray_CastToType((PyArrayObject *)a, (PyArray_Descr *)Py_NewRef(d), 0);
+    else if (copy == Py_True && on_cpu)
+        r = PyArray_NewCopy((PyArrayObject *)a, NPY_KEEPORDER);
+    else
+        r = Py_NewRef(a);
     Py_XDECREF(d);
     Py_DECREF(a);
     return r;
@@ -165,20 +199,24 @@ static PyObject *tensor_array(PyObject *o, PyObject *args, PyObject *kw)
 static Tensor *copy_to(Tensor *t, eas_device *d)
 {
     Tensor *r = tensor_alloc(d, (eas_dtype)t->arg.dtype, t->ndim, t->dims);
-    if (!r) return NULL;
-    if (r->arg.count == 0) return r;
-    if (!r->arg.v.data || !t->arg.v.data) return Py_DECREF(r), py_fail(PyExc_RuntimeError, "cannot copy between '%s' and '%s': the host does not reach that memory",
-                                                                        eas_device_name(t->device), eas_device_name(d)), NULL;
+    if (!r)
+        return NULL;
+    if (r->arg.count == 0)
+        return r;
+    if (!r->arg.v.data || !t->arg.v.data)
+        return Py_DECREF(r),
+               py_fail(PyExc_RuntimeError, "cannot copy between '%s' and '%s': the host does not reach that memory", eas_device_name(t->device),
+                       eas_device_name(d)),
+               NULL;
     if (t->tag || in_c_order(t->ndim, t->dims, t->dims + t->ndim, (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype))) {
         size_t n = (size_t)r->arg.count * eas_dtype_size((eas_dtype)r->arg.dtype);
         void *to = r->arg.v.data, *from = t->arg.v.data;
-        Py_BEGIN_ALLOW_THREADS
-        memcpy(to, from, n);
-        Py_END_ALLOW_THREADS
-        return r;
+        Py_BEGIN_ALLOW_THREADS memcpy(to, from, n);
+        Py_END_ALLOW_THREADS return r;
     }
     PyObject *src = view_array(t), *dst = src ? view_array(r) : NULL; /* NumPy walks the strides */
-    if (!dst || PyArray_CopyInto((PyArrayObject *)dst, (PyArrayObject *)src) < 0) Py_CLEAR(r);
+    if (!dst || PyArray_CopyInto((PyArrayObject *)dst, (PyArrayObject *)src) < 0)
+        Py_CLEAR(r);
     Py_XDECREF(src);
     Py_XDECREF(dst);
     return r;
@@ -186,7 +224,8 @@ static Tensor *copy_to(Tensor *t, eas_device *d)
 static PyObject *tensor_to(PyObject *o, PyObject *name)
 {
     eas_device *d = py_device(name);
-    if (!d) return NULL;
+    if (!d)
+        return NULL;
     return d == ((Tensor *)o)->device ? Py_NewRef(o) : (PyObject *)copy_to((Tensor *)o, d);
 }
 
@@ -194,7 +233,8 @@ static PyObject *tensor_to(PyObject *o, PyObject *name)
 static PyObject *list_array(PyObject *data, PyArray_Descr *d) /* nested lists: Python floats become float32 */
 {
     PyObject *a = PyArray_FromAny(data, d, 0, 0, NPY_ARRAY_DEFAULT, NULL);
-    if (!a || d || PyArray_TYPE((PyArrayObject *)a) != NPY_FLOAT64) return a;
+    if (!a || d || PyArray_TYPE((PyArrayObject *)a) != NPY_FLOAT64)
+        return a;
     PyObject *f = PyArray_CastToType((PyArrayObject *)a, PyArray_DescrFromType(NPY_FLOAT32), 0);
     Py_DECREF(a);
     return f;
@@ -203,20 +243,27 @@ static bool speaks_dlpack(PyObject *o) { return PyObject_HasAttr((PyObject *)Py_
 
 static PyObject *as_array(PyObject *data, PyArray_Descr *d) /* steals d */
 {
-    if (PyArray_Check(data) && !d) return Py_NewRef(data);
-    if (PyArray_Check(data) || PyArray_IsScalar(data, Generic) || PyObject_CheckBuffer(data)) return PyArray_FromAny(data, d, 0, 0, NPY_ARRAY_FORCECAST, NULL);
+    if (PyArray_Check(data) && !d)
+        return Py_NewRef(data);
+    if (PyArray_Check(data) || PyArray_IsScalar(data, Generic) || PyObject_CheckBuffer(data))
+        return PyArray_FromAny(data, d, 0, 0, NPY_ARRAY_FORCECAST, NULL);
     return list_array(data, d);
 }
 static Tensor *wrap(PyObject *data, PyObject *dtype)
 {
     eas_dtype dt = EAS_F32;
     bool cast = dtype && dtype != Py_None;
-    if (cast && !py_to_dtype(dtype, "dtype", &dt)) return NULL;
+    if (cast && !py_to_dtype(dtype, "dtype", &dt))
+        return NULL;
     Tensor *t = NULL;
-    if (tensor_check(data)) t = (Tensor *)Py_NewRef(data);
-    else if (!PyArray_Check(data) && speaks_dlpack(data)) t = (Tensor *)tensor_from_dlpack(data);
-    if (!t && PyErr_Occurred()) return NULL;
-    if (t && (!cast || t->arg.dtype == dt)) return t;
+    if (tensor_check(data))
+        t = (Tensor *)Py_NewRef(data);
+    else if (!PyArray_Check(data) && speaks_dlpack(data))
+        t = (Tensor *)tensor_from_dlpack(data);
+    if (!t && PyErr_Occurred())
+        return NULL;
+    if (t && (!cast || t->arg.dtype == dt))
+        return t;
     int num = cast ? py_dtype_to_npy(dt) : 0;
     PyObject *src = num < 0 ? NULL : t ? tensor_numpy((PyObject *)t, NULL) : Py_NewRef(data);
     Py_XDECREF(t);
@@ -231,10 +278,12 @@ static PyObject *eas_tensor(PyObject *m, PyObject *args, PyObject *kw)
     (void)m;
     static char *names[] = {"data", "device", "dtype", NULL};
     PyObject *data, *device = Py_None, *dtype = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OO:tensor", names, &data, &device, &dtype)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OO:tensor", names, &data, &device, &dtype))
+        return NULL;
     eas_device *d = device == Py_None && tensor_check(data) ? ((Tensor *)data)->device : py_device(device);
     Tensor *t = d ? wrap(data, dtype) : NULL;
-    if (!t || t->device == d) return (PyObject *)t;
+    if (!t || t->device == d)
+        return (PyObject *)t;
     Tensor *moved = copy_to(t, d);
     Py_DECREF(t);
     return (PyObject *)moved;
@@ -244,15 +293,18 @@ static int shape_of(PyObject *o, int64_t *shape) /* the rank, or -1 */
     Py_ssize_t n = 1;
     PyObject *one[1] = {o}, *seq = NULL, **items = one;
     if (!PyIndex_Check(o)) {
-        if (!(seq = PySequence_Fast(o, "shape must be an int or a sequence of ints"))) return -1;
+        if (!(seq = PySequence_Fast(o, "shape must be an int or a sequence of ints")))
+            return -1;
         n = PySequence_Fast_GET_SIZE(seq);
         items = PySequence_Fast_ITEMS(seq);
     }
     int rank = n > NPY_MAXDIMS ? (py_fail(PyExc_ValueError, "at most %d dims", NPY_MAXDIMS), -1) : (int)n;
     for (int i = 0; i < rank; i++) {
         shape[i] = PyNumber_AsSsize_t(items[i], PyExc_OverflowError);
-        if (shape[i] < 0 && !PyErr_Occurred()) py_fail(PyExc_ValueError, "shape must not be negative, got %lld", (long long)shape[i]);
-        if (PyErr_Occurred()) rank = -1;
+        if (shape[i] < 0 && !PyErr_Occurred())
+            py_fail(PyExc_ValueError, "shape must not be negative, got %lld", (long long)shape[i]);
+        if (PyErr_Occurred())
+            rank = -1;
     }
     Py_XDECREF(seq);
     return rank;
@@ -263,33 +315,47 @@ static Tensor *empty_from(PyObject *args, PyObject *kw, const char *format)
     PyObject *shape, *device = Py_None, *dtype = Py_None;
     int64_t dims[NPY_MAXDIMS];
     eas_dtype dt = EAS_F32;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, format, names, &shape, &device, &dtype)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, format, names, &shape, &device, &dtype))
+        return NULL;
     eas_device *d = py_device(device);
-    if (!d || (dtype != Py_None && !py_to_dtype(dtype, "dtype", &dt))) return NULL;
+    if (!d || (dtype != Py_None && !py_to_dtype(dtype, "dtype", &dt)))
+        return NULL;
     int rank = shape_of(shape, dims);
     return rank < 0 ? NULL : tensor_alloc(d, dt, rank, dims);
 }
-static PyObject *eas_empty(PyObject *m, PyObject *args, PyObject *kw) { (void)m; return (PyObject *)empty_from(args, kw, "O|$OO:empty"); }
+static PyObject *eas_empty(PyObject *m, PyObject *args, PyObject *kw)
+{
+    (void)m;
+    return (PyObject *)empty_from(args, kw, "O|$OO:empty");
+}
 static Tensor *clear(Tensor *t)
 {
-    if (t && t->arg.count) memset(t->arg.v.data, 0, (size_t)t->arg.count * eas_dtype_size((eas_dtype)t->arg.dtype));
+    if (t && t->arg.count)
+        memset(t->arg.v.data, 0, (size_t)t->arg.count * eas_dtype_size((eas_dtype)t->arg.dtype));
     return t;
 }
-static PyObject *eas_zeros(PyObject *m, PyObject *args, PyObject *kw) { (void)m; return (PyObject *)clear(empty_from(args, kw, "O|$OO:zeros")); }
+static PyObject *eas_zeros(PyObject *m, PyObject *args, PyObject *kw)
+{
+    (void)m;
+    return (PyObject *)clear(empty_from(args, kw, "O|$OO:zeros"));
+}
 static void fill_ones(Tensor *t)
 {
     static const uint64_t ones[EAS_NDTYPES] = {[EAS_F16] = 0x3c00, [EAS_BF16] = 0x3f80, [EAS_F32] = 0x3f800000, [EAS_F64] = 0x3ff0000000000000};
     size_t size = eas_dtype_size((eas_dtype)t->arg.dtype);
     uint64_t one = ones[t->arg.dtype] ? ones[t->arg.dtype] : 1;
     char bytes[8];
-    for (size_t k = 0; k < size; k++) bytes[k] = (char)(one >> 8 * (PY_LITTLE_ENDIAN ? k : size - 1 - k));
-    for (int64_t i = 0; i < t->arg.count; i++) memcpy((char *)t->arg.v.data + (size_t)i * size, bytes, size);
+    for (size_t k = 0; k < size; k++)
+        bytes[k] = (char)(one >> 8 * (PY_LITTLE_ENDIAN ? k : size - 1 - k));
+    for (int64_t i = 0; i < t->arg.count; i++)
+        memcpy((char *)t->arg.v.data + (size_t)i * size, bytes, size);
 }
 static PyObject *eas_ones(PyObject *m, PyObject *args, PyObject *kw)
 {
     (void)m;
     Tensor *t = empty_from(args, kw, "O|$OO:ones");
-    if (t) fill_ones(t);
+    if (t)
+        fill_ones(t);
     return (PyObject *)t;
 }
 static PyObject *eas_empty_like(PyObject *m, PyObject *args, PyObject *kw)
@@ -298,12 +364,15 @@ static PyObject *eas_empty_like(PyObject *m, PyObject *args, PyObject *kw)
     static char *names[] = {"x", "device", "dtype", NULL};
     PyObject *x, *device = Py_None, *dtype = Py_None;
     eas_dtype dt;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OO:empty_like", names, &x, &device, &dtype)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OO:empty_like", names, &x, &device, &dtype))
+        return NULL;
     Tensor *t = wrap(x, NULL), *r = NULL;
-    if (!t) return NULL;
+    if (!t)
+        return NULL;
     eas_device *d = device == Py_None ? t->device : py_device(device);
     dt = (eas_dtype)t->arg.dtype;
-    if (d && (dtype == Py_None || py_to_dtype(dtype, "dtype", &dt))) r = tensor_alloc(d, dt, t->ndim, t->dims);
+    if (d && (dtype == Py_None || py_to_dtype(dtype, "dtype", &dt)))
+        r = tensor_alloc(d, dt, t->ndim, t->dims);
     Py_DECREF(t);
     return (PyObject *)r;
 }
@@ -312,16 +381,45 @@ static PyObject *eas_empty_like(PyObject *m, PyObject *args, PyObject *kw)
 static PyObject *dims_tuple(const int64_t *dims, int n)
 {
     PyObject *t = PyTuple_New(n);
-    for (int i = 0; t && i < n; i++) PyTuple_SET_ITEM(t, i, PyLong_FromLongLong(dims[i]));
+    for (int i = 0; t && i < n; i++)
+        PyTuple_SET_ITEM(t, i, PyLong_FromLongLong(dims[i]));
     return t;
 }
-static PyObject *get_shape(PyObject *o, void *c) { (void)c; return dims_tuple(((Tensor *)o)->dims, ((Tensor *)o)->ndim); }
-static PyObject *get_strides(PyObject *o, void *c) { (void)c; return dims_tuple(((Tensor *)o)->dims + ((Tensor *)o)->ndim, ((Tensor *)o)->ndim); }
-static PyObject *get_dtype(PyObject *o, void *c) { (void)c; return py_npy_dtype((eas_dtype)((Tensor *)o)->arg.dtype); }
-static PyObject *get_device(PyObject *o, void *c) { (void)c; return PyUnicode_FromString(eas_device_name(((Tensor *)o)->device)); }
-static PyObject *get_ndim(PyObject *o, void *c) { (void)c; return PyLong_FromLong(((Tensor *)o)->ndim); }
-static PyObject *get_size(PyObject *o, void *c) { (void)c; return PyLong_FromLongLong(((Tensor *)o)->arg.count); }
-static PyObject *get_itemsize(PyObject *o, void *c) { (void)c; return PyLong_FromSize_t(eas_dtype_size((eas_dtype)((Tensor *)o)->arg.dtype)); }
+static PyObject *get_shape(PyObject *o, void *c)
+{
+    (void)c;
+    return dims_tuple(((Tensor *)o)->dims, ((Tensor *)o)->ndim);
+}
+static PyObject *get_strides(PyObject *o, void *c)
+{
+    (void)c;
+    return dims_tuple(((Tensor *)o)->dims + ((Tensor *)o)->ndim, ((Tensor *)o)->ndim);
+}
+static PyObject *get_dtype(PyObject *o, void *c)
+{
+    (void)c;
+    return py_npy_dtype((eas_dtype)((Tensor *)o)->arg.dtype);
+}
+static PyObject *get_device(PyObject *o, void *c)
+{
+    (void)c;
+    return PyUnicode_FromString(eas_device_name(((Tensor *)o)->device));
+}
+static PyObject *get_ndim(PyObject *o, void *c)
+{
+    (void)c;
+    return PyLong_FromLong(((Tensor *)o)->ndim);
+}
+static PyObject *get_size(PyObject *o, void *c)
+{
+    (void)c;
+    return PyLong_FromLongLong(((Tensor *)o)->arg.count);
+}
+static PyObject *get_itemsize(PyObject *o, void *c)
+{
+    (void)c;
+    return PyLong_FromSize_t(eas_dtype_size((eas_dtype)((Tensor *)o)->arg.dtype));
+}
 static PyObject *get_nbytes(PyObject *o, void *c)
 {
     (void)c;
@@ -333,10 +431,15 @@ static PyObject *get_contiguous(PyObject *o, void *c)
     Tensor *t = (Tensor *)o;
     return PyBool_FromLong(in_c_order(t->ndim, t->dims, t->dims + t->ndim, (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype)));
 }
-static PyObject *get_data_ptr(PyObject *o, PyObject *unused) { (void)unused; return PyLong_FromVoidPtr(((Tensor *)o)->arg.v.data); }
+static PyObject *get_data_ptr(PyObject *o, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromVoidPtr(((Tensor *)o)->arg.v.data);
+}
 static Py_ssize_t tensor_len(PyObject *o)
 {
-    if (((Tensor *)o)->ndim) return (Py_ssize_t)((Tensor *)o)->dims[0];
+    if (((Tensor *)o)->ndim)
+        return (Py_ssize_t)((Tensor *)o)->dims[0];
     PyErr_SetString(PyExc_TypeError, "len() of a 0-d tensor");
     return -1;
 }
@@ -346,7 +449,8 @@ static PyObject *tensor_to_torch(PyObject *o, PyObject *args, PyObject *kw)
     PyObject *all = f ? PyTuple_New(PyTuple_GET_SIZE(args) + 1) : NULL;
     if (all) {
         PyTuple_SET_ITEM(all, 0, Py_NewRef(o));
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) PyTuple_SET_ITEM(all, i + 1, Py_NewRef(PyTuple_GET_ITEM(args, i)));
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++)
+            PyTuple_SET_ITEM(all, i + 1, Py_NewRef(PyTuple_GET_ITEM(args, i)));
         r = PyObject_Call(f, all, kw);
     }
     Py_XDECREF(all);
@@ -357,9 +461,12 @@ static PyObject *tensor_to_torch(PyObject *o, PyObject *args, PyObject *kw)
 static PyObject *tensor_repr(PyObject *o)
 {
     PyObject *shape = get_shape(o, NULL), *a = shape ? view_array((Tensor *)o) : NULL, *text = NULL;
-    if (shape && !a) PyErr_Clear();
+    if (shape && !a)
+        PyErr_Clear();
     text = a ? PyObject_Str(a) : PyUnicode_FromString("...");
-    PyObject *r = text ? PyUnicode_FromFormat("eas.Tensor(%U, shape=%S, dtype=%s, device='%s')", text, shape, eas_dtype_name((eas_dtype)((Tensor *)o)->arg.dtype), eas_device_name(((Tensor *)o)->device)) : NULL;
+    PyObject *r = text ? PyUnicode_FromFormat("eas.Tensor(%U, shape=%S, dtype=%s, device='%s')", text, shape,
+                                              eas_dtype_name((eas_dtype)((Tensor *)o)->arg.dtype), eas_device_name(((Tensor *)o)->device))
+                       : NULL;
     Py_XDECREF(text);
     Py_XDECREF(a);
     Py_XDECREF(shape);
@@ -367,28 +474,42 @@ static PyObject *tensor_repr(PyObject *o)
 }
 
 static PyGetSetDef tensor_getset[] = {
-    {"shape", get_shape, NULL, "length of each dim", NULL}, {"strides", get_strides, NULL, "bytes from one element to the next, per dim", NULL},
-    {"dtype", get_dtype, NULL, "np.dtype of the elements", NULL}, {"device", get_device, NULL, "\"cpu\", \"ref\", ...", NULL}, {"ndim", get_ndim, NULL, "number of dims", NULL},
-    {"size", get_size, NULL, "number of elements", NULL}, {"itemsize", get_itemsize, NULL, "bytes of an element", NULL}, {"nbytes", get_nbytes, NULL, "bytes of all elements", NULL},
-    {"is_contiguous", get_contiguous, NULL, "are the elements in C order without gaps? (kernels need that)", NULL}, {NULL, NULL, NULL, NULL, NULL},
+    {"shape", get_shape, NULL, "length of each dim", NULL},
+    {"strides", get_strides, NULL, "bytes from one element to the next, per dim", NULL},
+    {"dtype", get_dtype, NULL, "np.dtype of the elements", NULL},
+    {"device", get_device, NULL, "\"cpu\", \"ref\", ...", NULL},
+    {"ndim", get_ndim, NULL, "number of dims", NULL},
+    {"size", get_size, NULL, "number of elements", NULL},
+    {"itemsize", get_itemsize, NULL, "bytes of an element", NULL},
+    {"nbytes", get_nbytes, NULL, "bytes of all elements", NULL},
+    {"is_contiguous", get_contiguous, NULL, "are the elements in C order without gaps? (kernels need that)", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef tensor_methods[] = {
     {"numpy", tensor_numpy, METH_NOARGS, "numpy(): the elements as an array; on the cpu the same memory, elsewhere a copy"},
     {"to", tensor_to, METH_O, "to(device): the tensor there; itself if it is there already, else a copy"},
     {"data_ptr", get_data_ptr, METH_NOARGS, "data_ptr(): address of the first element"},
-    {"to_torch", (PyCFunction)(void (*)(void))tensor_to_torch, METH_VARARGS | METH_KEYWORDS, "to_torch(device=None): as a torch tensor; on the cpu the same memory"},
+    {"to_torch", (PyCFunction)(void (*)(void))tensor_to_torch, METH_VARARGS | METH_KEYWORDS,
+     "to_torch(device=None): as a torch tensor; on the cpu the same memory"},
     {"__array__", (PyCFunction)(void (*)(void))tensor_array, METH_VARARGS | METH_KEYWORDS, NULL},
-    {"__dlpack__", (PyCFunction)(void (*)(void))tensor_dlpack, METH_VARARGS | METH_KEYWORDS, "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None)"},
+    {"__dlpack__", (PyCFunction)(void (*)(void))tensor_dlpack, METH_VARARGS | METH_KEYWORDS,
+     "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None)"},
     {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyMemberDef tensor_members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(Tensor, weakrefs), READONLY, NULL}, {NULL, 0, 0, 0, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Tensor, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot tensor_slots[] = {
     {Py_tp_doc, "Shaped memory on a device; made by eas.tensor, eas.empty, eas.zeros, eas.ones, eas.from_dlpack."},
-    {Py_tp_dealloc, tensor_dealloc}, {Py_tp_repr, tensor_repr}, {Py_tp_getset, tensor_getset}, {Py_tp_methods, tensor_methods}, {Py_tp_members, tensor_members},
-    {Py_sq_length, tensor_len}, {0, NULL},
+    {Py_tp_dealloc, tensor_dealloc},
+    {Py_tp_repr, tensor_repr},
+    {Py_tp_getset, tensor_getset},
+    {Py_tp_methods, tensor_methods},
+    {Py_tp_members, tensor_members},
+    {Py_sq_length, tensor_len},
+    {0, NULL},
 };
 PyType_Spec Tensor_spec = {"eas.Tensor", sizeof(Tensor), sizeof(int64_t), Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, tensor_slots};
 
@@ -397,38 +518,43 @@ static PyObject *eas_from_dlpack(PyObject *m, PyObject *args, PyObject *kw)
     (void)m;
     static char *names[] = {"x", "device", NULL};
     PyObject *x, *device = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$O:from_dlpack", names, &x, &device)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$O:from_dlpack", names, &x, &device))
+        return NULL;
     eas_device *d = device == Py_None ? NULL : py_device(device);
     PyObject *t = d || device == Py_None ? tensor_from_dlpack(x) : NULL;
-    if (!t || !d || ((Tensor *)t)->device == d) return t;
+    if (!t || !d || ((Tensor *)t)->device == d)
+        return t;
     Tensor *moved = copy_to((Tensor *)t, d);
     Py_DECREF(t);
     return (PyObject *)moved;
 }
 static PyObject *eas_devices(PyObject *m, PyObject *unused)
 {
-    (void)m; (void)unused;
+    (void)m;
+    (void)unused;
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < eas_device_count(); i++) {
         eas_device *d = eas_device_at(i);
         PyObject *t = Py_BuildValue("(szz)", eas_device_name(d), eas_device_describe(d), eas_device_unavailable(d));
-        if (!t || PyList_Append(list, t) < 0) Py_CLEAR(list);
+        if (!t || PyList_Append(list, t) < 0)
+            Py_CLEAR(list);
         Py_XDECREF(t);
     }
     return list;
 }
-#define KW(f) (PyCFunction)(void (*)(void))f, METH_VARARGS | METH_KEYWORDS
+#define KW(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 static PyMethodDef functions[] = {
-    {"tensor", KW(eas_tensor), "tensor(data, *, device=None, dtype=None)\n--\n\nA tensor over data: arrays, torch tensors and DLPack producers on the cpu without a copy; nested lists; tensors."},
-    {"empty", KW(eas_empty), "empty(shape, *, device=None, dtype=None)\n--\n\nA tensor of float32 unless told otherwise; its elements are arbitrary."},
+    {"tensor", KW(eas_tensor),
+     "tensor(data, *, device=None, dtype=None)\n--\n\nA tensor over data: arrays, torch tensors and DLPack producers on the cpu without a copy; "
+     "nested lists; tensors."},
+    {"empty", KW(eas_empty),
+     "empty(shape, *, device=None, dtype=None)\n--\n\nA tensor of float32 unless told otherwise; its elements are arbitrary."},
     {"zeros", KW(eas_zeros), "zeros(shape, *, device=None, dtype=None)\n--\n\nA tensor of zeros."},
     {"ones", KW(eas_ones), "ones(shape, *, device=None, dtype=None)\n--\n\nA tensor of ones."},
     {"empty_like", KW(eas_empty_like), "empty_like(x, *, device=None, dtype=None)\n--\n\nA tensor of x's shape, dtype and device."},
-    {"from_dlpack", KW(eas_from_dlpack), "from_dlpack(x, *, device=None)\n--\n\nA tensor over what x.__dlpack__() gives (or over a DLPack capsule), without a copy."},
+    {"from_dlpack", KW(eas_from_dlpack),
+     "from_dlpack(x, *, device=None)\n--\n\nA tensor over what x.__dlpack__() gives (or over a DLPack capsule), without a copy."},
     {"devices", eas_devices, METH_NOARGS, "devices(): (name, description, why unavailable or None) of each"},
     {NULL, NULL, 0, NULL},
 };
-int tensor_init(PyObject *module)
-{
-    return (G.tensor = py_type(module, &Tensor_spec, "Tensor")) ? PyModule_AddFunctions(module, functions) : -1;
-}
+int tensor_init(PyObject *module) { return (G.tensor = py_type(module, &Tensor_spec, "Tensor")) ? PyModule_AddFunctions(module, functions) : -1; }

@@ -23,14 +23,16 @@ Trace *trace_new(PyObject *name, unsigned flags)
 {
     const char *text = PyUnicode_AsUTF8(name);
     Trace *t = text ? PyObject_New(Trace, G.trace) : NULL;
-    if (!t) return NULL;
+    if (!t)
+        return NULL;
     t->b = NULL;
     t->name = Py_NewRef(name);
     t->vars = NULL;
     t->nvars = t->capvars = 0;
     t->frames = t->pending = NULL;
     eas_status st = eas_builder_new(text, flags, &t->b);
-    if (st == EAS_OK) return t;
+    if (st == EAS_OK)
+        return t;
     Py_DECREF(t);
     py_raise(st);
     return NULL;
@@ -40,19 +42,22 @@ Trace *trace_enter(const char *what)
 {
     Trace *t = current;
     if (!t) {
-        py_fail_at(PyExc_RuntimeError, "mk.%s works only while a kernel is traced: call it inside a function under @eas.kernel, and launch that", what);
+        py_fail_at(PyExc_RuntimeError, "mk.%s works only while a kernel is traced: call it inside a function under @eas.kernel, and launch that",
+                   what);
         return NULL;
     }
     const char *file;
     int line;
-    if (py_user_line(&file, &line)) eas_builder_at(t->b, file, line);
+    if (py_user_line(&file, &line))
+        eas_builder_at(t->b, file, line);
     return !t->pending || ctrl_flush(t) ? t : NULL;
 }
 
 int trace_ok(Trace *t)
 {
     eas_status st = eas_builder_status(t->b);
-    if (st != EAS_OK) py_raise(st);
+    if (st != EAS_OK)
+        py_raise(st);
     return st == EAS_OK;
 }
 
@@ -62,7 +67,8 @@ static void trace_dealloc(PyObject *o)
     PyTypeObject *type = Py_TYPE(o);
     ctrl_clear(t);
     PyMem_Free(t->vars);
-    if (t->b) eas_builder_free(t->b);
+    if (t->b)
+        eas_builder_free(t->b);
     Py_XDECREF(t->name);
     PyObject_Free(o);
     Py_DECREF(type);

@@ -11,9 +11,11 @@ value_ops OP;
 /* ---- making them ---- */
 static PyObject *make(PyTypeObject *type, Trace *t, eas_value v, PyObject *name)
 {
-    if (!trace_ok(t)) return NULL;
+    if (!trace_ok(t))
+        return NULL;
     Value *o = PyObject_New(Value, type);
-    if (!o) return NULL;
+    if (!o)
+        return NULL;
     o->trace = (Trace *)Py_NewRef(t);
     o->name = Py_XNewRef(name);
     o->v = v;
@@ -38,14 +40,16 @@ bool number_check(PyObject *o) { return PyLong_Check(o) || PyFloat_Check(o) || P
 
 static int stale(Trace *owner)
 {
-    py_fail_at(PyExc_RuntimeError, "a value traced in kernel '%U' is used outside that trace; values live only while the kernel's body runs", owner->name);
+    py_fail_at(PyExc_RuntimeError, "a value traced in kernel '%U' is used outside that trace; values live only while the kernel's body runs",
+               owner->name);
     return -1;
 }
 static int literal_int(Trace *t, PyObject *o, eas_value *out)
 {
     int over;
     long long i = PyLong_AsLongLongAndOverflow(o, &over);
-    if (over) return py_fail_at(PyExc_OverflowError, "the integer %S does not fit 64 bits", o), -1;
+    if (over)
+        return py_fail_at(PyExc_OverflowError, "the integer %S does not fit 64 bits", o), -1;
     *out = eas_const_int(t->b, i);
     return 1;
 }
@@ -56,10 +60,12 @@ static int literal_numpy(Trace *t, PyObject *o, eas_value *out)
     int dt = d ? py_dtype_of_npy(d) : -1;
     Py_XDECREF(d);
     PyErr_Clear();
-    if (dt < 0) return 0;
+    if (dt < 0)
+        return 0;
     bool is_float = eas_dtype_kind((eas_dtype)dt) == 'f';
     PyObject *n = is_float ? PyNumber_Float(o) : PyNumber_Long(o);
-    if (!n) return -1;
+    if (!n)
+        return -1;
     double f = is_float ? PyFloat_AS_DOUBLE(n) : 0;
     int64_t i = is_float ? 0 : (int64_t)PyLong_AsUnsignedLongLongMask(n);
     Py_DECREF(n);
@@ -70,20 +76,27 @@ static int literal_numpy(Trace *t, PyObject *o, eas_value *out)
 int value_of(Trace *t, PyObject *o, eas_value *out)
 {
     if (Py_IS_TYPE(o, G.value)) {
-        if (((Value *)o)->trace != t) return stale(((Value *)o)->trace);
+        if (((Value *)o)->trace != t)
+            return stale(((Value *)o)->trace);
         *out = ((Value *)o)->v;
         return 1;
     }
     if (Py_IS_TYPE(o, G.var)) {
-        if (((Var *)o)->trace != t) return stale(((Var *)o)->trace);
+        if (((Var *)o)->trace != t)
+            return stale(((Var *)o)->trace);
         *out = ((Var *)o)->v;
         return 1;
     }
-    if (PyBool_Check(o)) return *out = eas_const_bool(t->b, o == Py_True), 1;
-    if (PyLong_Check(o)) return literal_int(t, o, out);
-    if (PyFloat_CheckExact(o)) return *out = eas_const_float(t->b, PyFloat_AS_DOUBLE(o)), 1;
-    if (PyArray_IsScalar(o, Generic)) return literal_numpy(t, o, out);
-    if (PyFloat_Check(o)) return *out = eas_const_float(t->b, PyFloat_AS_DOUBLE(o)), 1;
+    if (PyBool_Check(o))
+        return *out = eas_const_bool(t->b, o == Py_True), 1;
+    if (PyLong_Check(o))
+        return literal_int(t, o, out);
+    if (PyFloat_CheckExact(o))
+        return *out = eas_const_float(t->b, PyFloat_AS_DOUBLE(o)), 1;
+    if (PyArray_IsScalar(o, Generic))
+        return literal_numpy(t, o, out);
+    if (PyFloat_Check(o))
+        return *out = eas_const_float(t->b, PyFloat_AS_DOUBLE(o)), 1;
     return 0;
 }
 
@@ -91,28 +104,35 @@ static PyObject *label(PyObject *o) /* what an object is, for messages */
 {
     if ((Py_IS_TYPE(o, G.buffer) || Py_IS_TYPE(o, G.value)) && ((Value *)o)->name)
         return PyUnicode_FromFormat("%s '%U'", Py_IS_TYPE(o, G.buffer) ? "the buffer" : "the scalar parameter", ((Value *)o)->name);
-    if (Py_IS_TYPE(o, G.buffer)) return PyUnicode_FromString("a buffer");
-    if (value_check(o)) return PyUnicode_FromString("a traced value");
-    if (PyArray_Check(o)) return PyUnicode_FromString("a NumPy array (pass arrays to the kernel as arguments)");
+    if (Py_IS_TYPE(o, G.buffer))
+        return PyUnicode_FromString("a buffer");
+    if (value_check(o))
+        return PyUnicode_FromString("a traced value");
+    if (PyArray_Check(o))
+        return PyUnicode_FromString("a NumPy array (pass arrays to the kernel as arguments)");
     return PyUnicode_FromFormat("%s %R", Py_TYPE(o)->tp_name, o);
 }
 static void wrong_arg(PyObject *o, const char *fn, const char *arg, const char *want)
 {
     PyObject *got = label(o);
-    if (got) py_fail_at(PyExc_TypeError, "mk.%s: %s must be %s; got %U", fn, arg, want, got);
+    if (got)
+        py_fail_at(PyExc_TypeError, "mk.%s: %s must be %s; got %U", fn, arg, want, got);
     Py_XDECREF(got);
 }
 
 int value_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value *out)
 {
     int r = value_of(t, o, out);
-    if (r == 0) wrong_arg(o, fn, arg, Py_IS_TYPE(o, G.buffer) ? "a value or a number (read a buffer with mk.load)" : "a value or a number");
+    if (r == 0)
+        wrong_arg(o, fn, arg, Py_IS_TYPE(o, G.buffer) ? "a value or a number (read a buffer with mk.load)" : "a value or a number");
     return r == 1;
 }
 int buffer_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value *out)
 {
-    if (!Py_IS_TYPE(o, G.buffer)) return wrong_arg(o, fn, arg, "a buffer (an array argument of the kernel, or mk.alloc_tg)"), 0;
-    if (((Value *)o)->trace != t) return stale(((Value *)o)->trace), 0;
+    if (!Py_IS_TYPE(o, G.buffer))
+        return wrong_arg(o, fn, arg, "a buffer (an array argument of the kernel, or mk.alloc_tg)"), 0;
+    if (((Value *)o)->trace != t)
+        return stale(((Value *)o)->trace), 0;
     *out = ((Value *)o)->v;
     return 1;
 }
@@ -125,17 +145,21 @@ static Trace *trace_of(PyObject *o)
 static Trace *enter(PyObject *x, PyObject *y)
 {
     Trace *owner = trace_of(x) ? trace_of(x) : trace_of(y);
-    if (owner != trace_current()) return stale(owner), NULL;
+    if (owner != trace_current())
+        return stale(owner), NULL;
     return trace_enter("operator");
 }
 static PyObject *apply2(eas_op op, PyObject *x, PyObject *y)
 {
     eas_value a, b;
     Trace *t = enter(x, y);
-    if (!t) return NULL;
+    if (!t)
+        return NULL;
     int r = value_of(t, x, &a);
-    if (r == 1) r = value_of(t, y, &b);
-    if (r == 0) Py_RETURN_NOTIMPLEMENTED;
+    if (r == 1)
+        r = value_of(t, y, &b);
+    if (r == 0)
+        Py_RETURN_NOTIMPLEMENTED;
     return r < 0 ? NULL : value_new(t, eas_apply(t->b, op, a, b, 0));
 }
 static PyObject *apply1(eas_op op, PyObject *x)
@@ -144,9 +168,19 @@ static PyObject *apply1(eas_op op, PyObject *x)
     Trace *t = enter(x, x);
     return t && value_of(t, x, &a) == 1 ? value_new(t, eas_apply(t->b, op, a, 0, 0)) : NULL;
 }
-#define BINARY(name) static PyObject *nb_##name(PyObject *x, PyObject *y) { return apply2(OP.name, x, y); }
-BINARY(add) BINARY(sub) BINARY(mul) BINARY(div) BINARY(floordiv) BINARY(mod) BINARY(and) BINARY(or) BINARY(xor) BINARY(shl) BINARY(shr)
-static PyObject *nb_neg(PyObject *x) { return apply1(OP.neg, x); }
+#define BINARY(name) \
+    static PyObject *nb_##name(PyObject *x, PyObject *y) { return apply2(OP.name, x, y); }
+BINARY(add)
+BINARY(sub)
+BINARY(mul)
+BINARY(div)
+BINARY(floordiv)
+BINARY(mod)
+BINARY(and)
+BINARY(or)
+BINARY(xor)
+BINARY(shl)
+BINARY(shr) static PyObject *nb_neg(PyObject *x) { return apply1(OP.neg, x); }
 static PyObject *nb_abs(PyObject *x) { return apply1(OP.abs, x); }
 static PyObject *nb_not(PyObject *x) { return apply1(OP.not, x); }
 static PyObject *nb_pos(PyObject *x) { return Py_NewRef(x); }
@@ -154,7 +188,12 @@ static PyObject *nb_pos(PyObject *x) { return Py_NewRef(x); }
 static PyObject *value_compare(PyObject *x, PyObject *y, int how)
 {
     eas_op ops[6];
-    ops[Py_LT] = OP.lt; ops[Py_LE] = OP.le; ops[Py_EQ] = OP.eq; ops[Py_NE] = OP.ne; ops[Py_GT] = OP.gt; ops[Py_GE] = OP.ge;
+    ops[Py_LT] = OP.lt;
+    ops[Py_LE] = OP.le;
+    ops[Py_EQ] = OP.eq;
+    ops[Py_NE] = OP.ne;
+    ops[Py_GT] = OP.gt;
+    ops[Py_GE] = OP.ge;
     return apply2(ops[how], x, y);
 }
 
@@ -163,8 +202,10 @@ static eas_value int_power(Trace *t, eas_value x, long long n)
 {
     eas_value r = 0;
     for (;; x = eas_apply(t->b, OP.mul, x, x, 0)) {
-        if (n & 1) r = r ? eas_apply(t->b, OP.mul, r, x, 0) : x;
-        if (!(n >>= 1)) return r;
+        if (n & 1)
+            r = r ? eas_apply(t->b, OP.mul, r, x, 0) : x;
+        if (!(n >>= 1))
+            return r;
     }
 }
 static eas_value one_like(Trace *t, eas_value x)
@@ -180,18 +221,22 @@ static PyObject *literal_power(Trace *t, eas_value x, PyObject *y)
 {
     int over;
     long long n = PyLong_AsLongLongAndOverflow(y, &over);
-    if (over || n > 4096 || n < -4096) return py_fail_at(PyExc_ValueError, "** with the literal exponent %S: only -4096 to 4096 are unrolled", y);
+    if (over || n > 4096 || n < -4096)
+        return py_fail_at(PyExc_ValueError, "** with the literal exponent %S: only -4096 to 4096 are unrolled", y);
     if (n < 0 && eas_dtype_kind(eas_value_dtype(t->b, x)) != 'f')
         return py_fail_at(PyExc_ValueError, "an integer to the negative power %lld is not an integer: cast it to a float first", n);
-    if (n == 0) return value_new(t, one_like(t, x));
+    if (n == 0)
+        return value_new(t, one_like(t, x));
     return value_new(t, n > 0 ? int_power(t, x, n) : reciprocal(t, int_power(t, x, -n)));
 }
 PyObject *value_power(Trace *t, PyObject *x, PyObject *y)
 {
     eas_value a, b;
     int r = value_of(t, x, &a);
-    if (r != 1) return r ? NULL : Py_NewRef(Py_NotImplemented);
-    if (PyLong_CheckExact(y)) return literal_power(t, a, y);
+    if (r != 1)
+        return r ? NULL : Py_NewRef(Py_NotImplemented);
+    if (PyLong_CheckExact(y))
+        return literal_power(t, a, y);
     double e = PyFloat_CheckExact(y) ? PyFloat_AS_DOUBLE(y) : 0;
     if (e == 0.5 || e == -0.5) {
         eas_value root = eas_apply(t->b, OP.sqrt, a, 0, 0);
@@ -203,13 +248,16 @@ PyObject *value_power(Trace *t, PyObject *x, PyObject *y)
         return p;
     }
     r = value_of(t, y, &b);
-    if (r != 1) return r ? NULL : Py_NewRef(Py_NotImplemented);
-    if (!OP.pow) return py_fail_at(PyExc_TypeError, "** takes a literal exponent: an integer, 0.5 or -0.5; got %R", y);
+    if (r != 1)
+        return r ? NULL : Py_NewRef(Py_NotImplemented);
+    if (!OP.pow)
+        return py_fail_at(PyExc_TypeError, "** takes a literal exponent: an integer, 0.5 or -0.5; got %R", y);
     return value_new(t, eas_apply(t->b, OP.pow, a, b, 0));
 }
 static PyObject *nb_pow(PyObject *x, PyObject *y, PyObject *mod)
 {
-    if (mod != Py_None) Py_RETURN_NOTIMPLEMENTED;
+    if (mod != Py_None)
+        Py_RETURN_NOTIMPLEMENTED;
     Trace *t = enter(x, y);
     return t ? value_power(t, x, y) : NULL;
 }
@@ -218,19 +266,35 @@ static PyObject *nb_pow(PyObject *x, PyObject *y, PyObject *mod)
 static int nb_bool(PyObject *x)
 {
     (void)x;
-    py_fail_at(PyExc_TypeError, "the truth of a traced value is not known while the kernel is traced, so `if`, `while`, `and`, `or`, `not` and chained "
-               "comparisons cannot use it. Choose values with mk.where(cond, x, y), guard with `with mk.if_(cond):` or a mask, combine conditions with "
-               "& | ~, or make the deciding parameter eas.constexpr");
+    py_fail_at(
+        PyExc_TypeError,
+        "the truth of a traced value is not known while the kernel is traced, so `if`, `while`, `and`, `or`, `not` and chained "
+        "comparisons cannot use it. Choose values with mk.where(cond, x, y), guard with `with mk.if_(cond):` or a mask, combine conditions with "
+        "& | ~, or make the deciding parameter eas.constexpr");
     return -1;
 }
 static PyObject *no_number(const char *what)
 {
-    return py_fail_at(PyExc_TypeError, "a traced value has no %s while the kernel is traced. A size, axis or Python range() bound must be known then: make that "
-                      "parameter eas.constexpr; for a loop with a run-time bound use mk.range", what);
+    return py_fail_at(PyExc_TypeError,
+                      "a traced value has no %s while the kernel is traced. A size, axis or Python range() bound must be known then: make that "
+                      "parameter eas.constexpr; for a loop with a run-time bound use mk.range",
+                      what);
 }
-static PyObject *nb_index(PyObject *x) { (void)x; return no_number("integer value (__index__)"); }
-static PyObject *nb_int(PyObject *x) { (void)x; return no_number("integer value (int())"); }
-static PyObject *nb_float(PyObject *x) { (void)x; return no_number("number (float())"); }
+static PyObject *nb_index(PyObject *x)
+{
+    (void)x;
+    return no_number("integer value (__index__)");
+}
+static PyObject *nb_int(PyObject *x)
+{
+    (void)x;
+    return no_number("integer value (int())");
+}
+static PyObject *nb_float(PyObject *x)
+{
+    (void)x;
+    return no_number("number (float())");
+}
 static PyObject *value_iter(PyObject *x)
 {
     (void)x;
@@ -238,46 +302,60 @@ static PyObject *value_iter(PyObject *x)
 }
 static int value_contains(PyObject *x, PyObject *y)
 {
-    (void)x; (void)y;
+    (void)x;
+    (void)y;
     py_fail_at(PyExc_TypeError, "`in` is not known while the kernel is traced; compare with == and use mk.where");
     return -1;
 }
 
 /* ---- shapes ---- */
-typedef struct view { int64_t from[4], to[8]; int rank, used, n; } view;
+typedef struct view {
+    int64_t from[4], to[8];
+    int rank, used, n;
+} view;
 
 static int view_item(view *w, PyObject *item, int rest)
 {
     PySliceObject *s = (PySliceObject *)item;
     if (item == Py_None) {
-        if (w->n < 8) w->to[w->n++] = 1;
+        if (w->n < 8)
+            w->to[w->n++] = 1;
     } else if (item == Py_Ellipsis) {
-        while (w->used < w->rank - rest && w->n < 8) w->to[w->n++] = w->from[w->used++];
+        while (w->used < w->rank - rest && w->n < 8)
+            w->to[w->n++] = w->from[w->used++];
     } else if (PySlice_Check(item) && s->start == Py_None && s->stop == Py_None && s->step == Py_None) {
-        if (w->used >= w->rank) return py_fail_at(PyExc_IndexError, "too many ':' for a block of rank %d", w->rank), 0;
-        if (w->n < 8) w->to[w->n++] = w->from[w->used++];
-    } else return py_fail_at(PyExc_TypeError, "a traced block takes only None, ':' and '...' as indices, got %R; lanes cannot be picked", item), 0;
+        if (w->used >= w->rank)
+            return py_fail_at(PyExc_IndexError, "too many ':' for a block of rank %d", w->rank), 0;
+        if (w->n < 8)
+            w->to[w->n++] = w->from[w->used++];
+    } else
+        return py_fail_at(PyExc_TypeError, "a traced block takes only None, ':' and '...' as indices, got %R; lanes cannot be picked", item), 0;
     return 1;
 }
 static int slices_in(PyObject *const *items, Py_ssize_t n)
 {
     int c = 0;
-    for (Py_ssize_t i = 0; i < n; i++) c += PySlice_Check(items[i]);
+    for (Py_ssize_t i = 0; i < n; i++)
+        c += PySlice_Check(items[i]);
     return c;
 }
 static PyObject *value_subscript(PyObject *x, PyObject *key)
 {
     Trace *t = enter(x, x);
     eas_value v;
-    if (!t || value_of(t, x, &v) != 1) return NULL;
+    if (!t || value_of(t, x, &v) != 1)
+        return NULL;
     view w = {.used = 0, .n = 0};
     w.rank = eas_value_shape(t->b, v, w.from);
     PyObject *const *items = PyTuple_Check(key) ? &PyTuple_GET_ITEM(key, 0) : &key;
     Py_ssize_t n = PyTuple_Check(key) ? PyTuple_GET_SIZE(key) : 1;
     for (Py_ssize_t i = 0; i < n; i++)
-        if (!view_item(&w, items[i], slices_in(items + i + 1, n - i - 1))) return NULL;
-    while (w.used < w.rank && w.n < 8) w.to[w.n++] = w.from[w.used++];
-    if (w.n > 4) return py_fail_at(PyExc_ValueError, "a block may have at most 4 dims");
+        if (!view_item(&w, items[i], slices_in(items + i + 1, n - i - 1)))
+            return NULL;
+    while (w.used < w.rank && w.n < 8)
+        w.to[w.n++] = w.from[w.used++];
+    if (w.n > 4)
+        return py_fail_at(PyExc_ValueError, "a block may have at most 4 dims");
     return value_new(t, eas_reshape(t->b, v, w.n, w.to));
 }
 
@@ -285,7 +363,8 @@ static PyObject *value_subscript(PyObject *x, PyObject *key)
 static eas_builder *open_builder(PyObject *o)
 {
     Trace *t = ((Value *)o)->trace;
-    if (t == trace_current()) return t->b;
+    if (t == trace_current())
+        return t->b;
     stale(t);
     return NULL;
 }
@@ -294,10 +373,12 @@ static PyObject *get_shape(PyObject *o, void *c)
     (void)c;
     Value *x = (Value *)o;
     int64_t shape[4];
-    if (!open_builder(o)) return NULL;
+    if (!open_builder(o))
+        return NULL;
     int rank = eas_value_shape(x->trace->b, x->v, shape);
     PyObject *r = PyTuple_New(rank);
-    for (int i = 0; r && i < rank; i++) PyTuple_SET_ITEM(r, i, PyLong_FromLongLong(shape[i]));
+    for (int i = 0; r && i < rank; i++)
+        PyTuple_SET_ITEM(r, i, PyLong_FromLongLong(shape[i]));
     return r;
 }
 static PyObject *get_dtype(PyObject *o, void *c)
@@ -313,19 +394,25 @@ static PyObject *get_ndim(PyObject *o, void *c)
     eas_builder *b = open_builder(o);
     return b ? PyLong_FromLong(eas_value_shape(b, ((Value *)o)->v, shape)) : NULL;
 }
-static PyObject *get_name(PyObject *o, void *c) { (void)c; return Py_NewRef(((Value *)o)->name ? ((Value *)o)->name : Py_None); }
+static PyObject *get_name(PyObject *o, void *c)
+{
+    (void)c;
+    return Py_NewRef(((Value *)o)->name ? ((Value *)o)->name : Py_None);
+}
 static PyObject *value_to(PyObject *o, PyObject *dtype)
 {
     eas_dtype dt;
     Trace *t = enter(o, o);
     eas_value v;
-    if (!t || value_of(t, o, &v) != 1 || !py_to_dtype(dtype, "to", &dt)) return NULL;
+    if (!t || value_of(t, o, &v) != 1 || !py_to_dtype(dtype, "to", &dt))
+        return NULL;
     return value_new(t, eas_cast(t->b, v, dt));
 }
 static PyObject *value_repr(PyObject *o)
 {
     Value *x = (Value *)o;
-    if (x->trace != trace_current()) return PyUnicode_FromFormat("<value of a finished trace of '%U'>", x->trace->name);
+    if (x->trace != trace_current())
+        return PyUnicode_FromFormat("<value of a finished trace of '%U'>", x->trace->name);
     PyObject *shape = get_shape(o, NULL);
     PyObject *r = shape ? PyUnicode_FromFormat("<v%u: %s%S>", x->v, eas_dtype_name(eas_value_dtype(x->trace->b, x->v)), shape) : NULL;
     Py_XDECREF(shape);
@@ -347,12 +434,35 @@ static Py_hash_t value_hash(PyObject *o) { return (Py_hash_t)((uintptr_t)o >> 4)
 
 static PyType_Slot value_slots[] = {
     {Py_tp_doc, "A value of the kernel being traced: a scalar or a block."},
-    {Py_tp_dealloc, value_dealloc}, {Py_tp_repr, value_repr}, {Py_tp_hash, value_hash}, {Py_tp_richcompare, value_compare}, {Py_tp_iter, value_iter},
-    {Py_tp_getset, value_getset}, {Py_tp_methods, value_methods}, {Py_mp_subscript, value_subscript}, {Py_sq_contains, value_contains},
-    {Py_nb_add, nb_add}, {Py_nb_subtract, nb_sub}, {Py_nb_multiply, nb_mul}, {Py_nb_true_divide, nb_div}, {Py_nb_floor_divide, nb_floordiv},
-    {Py_nb_remainder, nb_mod}, {Py_nb_power, nb_pow}, {Py_nb_and, nb_and}, {Py_nb_or, nb_or}, {Py_nb_xor, nb_xor}, {Py_nb_lshift, nb_shl},
-    {Py_nb_rshift, nb_shr}, {Py_nb_negative, nb_neg}, {Py_nb_positive, nb_pos}, {Py_nb_absolute, nb_abs}, {Py_nb_invert, nb_not}, {Py_nb_bool, nb_bool},
-    {Py_nb_index, nb_index}, {Py_nb_int, nb_int}, {Py_nb_float, nb_float},
+    {Py_tp_dealloc, value_dealloc},
+    {Py_tp_repr, value_repr},
+    {Py_tp_hash, value_hash},
+    {Py_tp_richcompare, value_compare},
+    {Py_tp_iter, value_iter},
+    {Py_tp_getset, value_getset},
+    {Py_tp_methods, value_methods},
+    {Py_mp_subscript, value_subscript},
+    {Py_sq_contains, value_contains},
+    {Py_nb_add, nb_add},
+    {Py_nb_subtract, nb_sub},
+    {Py_nb_multiply, nb_mul},
+    {Py_nb_true_divide, nb_div},
+    {Py_nb_floor_divide, nb_floordiv},
+    {Py_nb_remainder, nb_mod},
+    {Py_nb_power, nb_pow},
+    {Py_nb_and, nb_and},
+    {Py_nb_or, nb_or},
+    {Py_nb_xor, nb_xor},
+    {Py_nb_lshift, nb_shl},
+    {Py_nb_rshift, nb_shr},
+    {Py_nb_negative, nb_neg},
+    {Py_nb_positive, nb_pos},
+    {Py_nb_absolute, nb_abs},
+    {Py_nb_invert, nb_not},
+    {Py_nb_bool, nb_bool},
+    {Py_nb_index, nb_index},
+    {Py_nb_int, nb_int},
+    {Py_nb_float, nb_float},
     {0, NULL},
 };
 PyType_Spec Value_spec = {"eas.mk.Value", sizeof(Value), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, value_slots};
@@ -362,26 +472,49 @@ static PyObject *buffer_hint(PyObject *x, const char *did)
 {
     PyObject *name = ((Value *)x)->name;
     PyObject *who = name ? Py_NewRef(name) : PyUnicode_FromString("buf");
-    if (who) py_fail_at(PyExc_TypeError, "'%U' is a buffer and cannot be %s: read with mk.load(%U, offsets, mask) and write with mk.store(%U, offsets, value, mask)", who, did, who, who);
+    if (who)
+        py_fail_at(PyExc_TypeError,
+                   "'%U' is a buffer and cannot be %s: read with mk.load(%U, offsets, mask) and write with mk.store(%U, offsets, value, mask)", who,
+                   did, who, who);
     Py_XDECREF(who);
     return NULL;
 }
 static PyObject *buffer_of_two(PyObject *x, PyObject *y) { return buffer_hint(Py_IS_TYPE(x, G.buffer) ? x : y, "an operand"); }
-static PyObject *buffer_pow(PyObject *x, PyObject *y, PyObject *z) { (void)z; return buffer_of_two(x, y); }
+static PyObject *buffer_pow(PyObject *x, PyObject *y, PyObject *z)
+{
+    (void)z;
+    return buffer_of_two(x, y);
+}
 static PyObject *buffer_of_one(PyObject *x) { return buffer_hint(x, "an operand"); }
-static int buffer_bool(PyObject *x) { buffer_hint(x, "a condition"); return -1; }
+static int buffer_bool(PyObject *x)
+{
+    buffer_hint(x, "a condition");
+    return -1;
+}
 static PyObject *buffer_compare(PyObject *x, PyObject *y, int how)
 {
-    if (y == Py_None || how == Py_EQ || how == Py_NE) Py_RETURN_NOTIMPLEMENTED; /* identity: `buf is buf`, `buf in (a, b)` */
+    if (y == Py_None || how == Py_EQ || how == Py_NE)
+        Py_RETURN_NOTIMPLEMENTED; /* identity: `buf is buf`, `buf in (a, b)` */
     return buffer_hint(x, "compared");
 }
-static PyObject *buffer_subscript(PyObject *x, PyObject *k) { (void)k; return buffer_hint(x, "indexed"); }
-static int buffer_assign(PyObject *x, PyObject *k, PyObject *v) { (void)k; (void)v; buffer_hint(x, "indexed"); return -1; }
+static PyObject *buffer_subscript(PyObject *x, PyObject *k)
+{
+    (void)k;
+    return buffer_hint(x, "indexed");
+}
+static int buffer_assign(PyObject *x, PyObject *k, PyObject *v)
+{
+    (void)k;
+    (void)v;
+    buffer_hint(x, "indexed");
+    return -1;
+}
 static PyObject *buffer_iter(PyObject *x) { return buffer_hint(x, "iterated over"); }
 static PyObject *buffer_repr(PyObject *o)
 {
     Value *x = (Value *)o;
-    if (x->trace != trace_current()) return PyUnicode_FromFormat("<buffer of a finished trace of '%U'>", x->trace->name);
+    if (x->trace != trace_current())
+        return PyUnicode_FromFormat("<buffer of a finished trace of '%U'>", x->trace->name);
     return PyUnicode_FromFormat("<buffer %V: %s>", x->name, "tg", eas_dtype_name(eas_value_dtype(x->trace->b, x->v)));
 }
 static PyGetSetDef buffer_getset[] = {
@@ -391,12 +524,30 @@ static PyGetSetDef buffer_getset[] = {
 };
 static PyType_Slot buffer_slots[] = {
     {Py_tp_doc, "An array argument of the kernel being traced, or a threadgroup array."},
-    {Py_tp_dealloc, value_dealloc}, {Py_tp_repr, buffer_repr}, {Py_tp_hash, value_hash}, {Py_tp_richcompare, buffer_compare}, {Py_tp_iter, buffer_iter},
-    {Py_tp_getset, buffer_getset}, {Py_mp_subscript, buffer_subscript}, {Py_mp_ass_subscript, buffer_assign},
-    {Py_nb_add, buffer_of_two}, {Py_nb_subtract, buffer_of_two}, {Py_nb_multiply, buffer_of_two}, {Py_nb_true_divide, buffer_of_two},
-    {Py_nb_floor_divide, buffer_of_two}, {Py_nb_remainder, buffer_of_two}, {Py_nb_power, buffer_pow}, {Py_nb_and, buffer_of_two}, {Py_nb_or, buffer_of_two},
-    {Py_nb_xor, buffer_of_two}, {Py_nb_lshift, buffer_of_two}, {Py_nb_rshift, buffer_of_two}, {Py_nb_negative, buffer_of_one},
-    {Py_nb_absolute, buffer_of_one}, {Py_nb_invert, buffer_of_one}, {Py_nb_bool, buffer_bool},
+    {Py_tp_dealloc, value_dealloc},
+    {Py_tp_repr, buffer_repr},
+    {Py_tp_hash, value_hash},
+    {Py_tp_richcompare, buffer_compare},
+    {Py_tp_iter, buffer_iter},
+    {Py_tp_getset, buffer_getset},
+    {Py_mp_subscript, buffer_subscript},
+    {Py_mp_ass_subscript, buffer_assign},
+    {Py_nb_add, buffer_of_two},
+    {Py_nb_subtract, buffer_of_two},
+    {Py_nb_multiply, buffer_of_two},
+    {Py_nb_true_divide, buffer_of_two},
+    {Py_nb_floor_divide, buffer_of_two},
+    {Py_nb_remainder, buffer_of_two},
+    {Py_nb_power, buffer_pow},
+    {Py_nb_and, buffer_of_two},
+    {Py_nb_or, buffer_of_two},
+    {Py_nb_xor, buffer_of_two},
+    {Py_nb_lshift, buffer_of_two},
+    {Py_nb_rshift, buffer_of_two},
+    {Py_nb_negative, buffer_of_one},
+    {Py_nb_absolute, buffer_of_one},
+    {Py_nb_invert, buffer_of_one},
+    {Py_nb_bool, buffer_bool},
     {0, NULL},
 };
 PyType_Spec Buffer_spec = {"eas.mk.Buffer", sizeof(Value), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, buffer_slots};
@@ -406,9 +557,12 @@ int value_init(PyObject *module)
 #define X(n) OP.n = eas_op_find(#n);
     VALUE_OPS(X)
 #undef X
-    if (!(G.value = py_type(module, &Value_spec, "Value")) || !(G.buffer = py_type(module, &Buffer_spec, "Buffer"))) return -1;
+    if (!(G.value = py_type(module, &Value_spec, "Value")) || !(G.buffer = py_type(module, &Buffer_spec, "Buffer")))
+        return -1;
     /* NumPy's scalars and arrays leave mixed operations to us. */
-    if (PyDict_SetItemString(G.value->tp_dict, "__array_ufunc__", Py_None) < 0 || PyDict_SetItemString(G.buffer->tp_dict, "__array_ufunc__", Py_None) < 0) return -1;
+    if (PyDict_SetItemString(G.value->tp_dict, "__array_ufunc__", Py_None) < 0 ||
+        PyDict_SetItemString(G.buffer->tp_dict, "__array_ufunc__", Py_None) < 0)
+        return -1;
     PyType_Modified(G.value);
     PyType_Modified(G.buffer);
     return 0;

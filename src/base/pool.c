@@ -15,13 +15,14 @@
 #include <unistd.h>
 
 typedef struct job {
-    int64_t n, slice;
+    int64_t n;
+    _Atomic int64_t slice; /* programs handed out at a time; shrinks when that takes long */
     void (*fn)(void *, int64_t, int64_t, int);
     void *ctx;
     _Atomic int64_t next;
 } job;
 
-enum { SPINS = 4000, MAX_WORKERS = 256 };
+enum { SPINS = 4000, MAX_WORKERS = 256, LONG_US = 4000, POLL_US = 20000 };
 
 static struct {
     pthread_mutex_t lock;  /* held by the caller whose job uses the workers */
@@ -63,15 +64,32 @@ int pool_size(void)
 
 int eas_num_threads(void) { return pool_size(); }
 
+static int64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* Runs one slice; false when there is none left. Slices that take long are cut, so that an interrupt is seen soon. */
+static bool one_slice(job *j, int worker)
+{
+    int64_t slice = atomic_load_explicit(&j->slice, memory_order_relaxed);
+    int64_t first = atomic_fetch_add_explicit(&j->next, slice, memory_order_relaxed);
+    if (first >= j->n)
+        return false;
+    int64_t start = now_us();
+    j->fn(j->ctx, first, j->n - first < slice ? j->n : first + slice, worker);
+    int64_t took = now_us() - start;
+    if (took > LONG_US && slice > 1)
+        atomic_store_explicit(&j->slice, 1 + (slice - 1) * LONG_US / (2 * took), memory_order_relaxed);
+    return true;
+}
+
 static void work(job *j, int worker)
 {
-    for (;;) {
-        int64_t first = atomic_fetch_add_explicit(&j->next, j->slice, memory_order_relaxed);
-        if (first >= j->n)
-            return;
-        int64_t last = j->n - first < j->slice ? j->n : first + j->slice;
-        j->fn(j->ctx, first, last, worker);
-    }
+    while (one_slice(j, worker))
+        ;
 }
 
 static inline void cpu_relax(void)
@@ -173,13 +191,6 @@ static void withdraw(void)
             sched_yield();
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* The caller's part: slices like a worker's, with a look at poll now and then. */
 static bool work_and_poll(job *j, int (*poll)(void *), void *poll_ctx)
 {
@@ -187,15 +198,10 @@ static bool work_and_poll(job *j, int (*poll)(void *), void *poll_ctx)
         work(j, 0);
         return true;
     }
-    int64_t last_poll = now_ms();
-    for (;;) {
-        int64_t first = atomic_fetch_add_explicit(&j->next, j->slice, memory_order_relaxed);
-        if (first >= j->n)
-            return true;
-        int64_t last = j->n - first < j->slice ? j->n : first + j->slice;
-        j->fn(j->ctx, first, last, 0);
-        int64_t t = now_ms();
-        if (t - last_poll < 20)
+    int64_t last_poll = now_us();
+    while (one_slice(j, 0)) {
+        int64_t t = now_us();
+        if (t - last_poll < POLL_US)
             continue;
         last_poll = t;
         if (poll(poll_ctx)) {
@@ -203,17 +209,18 @@ static bool work_and_poll(job *j, int (*poll)(void *), void *poll_ctx)
             return false;
         }
     }
+    return true;
 }
 
 bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int), void *ctx, int (*poll)(void *), void *poll_ctx)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     int threads = pool_size();
-    int64_t slice = n / ((int64_t)threads * 16);
-    job j = {.n = n, .slice = slice < grain ? grain : slice, .fn = fn, .ctx = ctx};
-    if (j.slice < 1)
-        j.slice = 1;
-    if (threads == 1 || n <= j.slice || pthread_mutex_trylock(&P.lock))
+    /* sixteen slices a thread even things out; never so large that a wrong guess at their cost keeps an interrupt waiting */
+    int64_t slice = n / ((int64_t)threads * 16), most = grain > INT64_MAX / 64 ? grain : 64 * grain;
+    slice = slice > most ? most : slice < grain ? grain : slice;
+    job j = {.n = n, .slice = slice < 1 ? 1 : slice, .fn = fn, .ctx = ctx};
+    if (threads == 1 || n <= slice || pthread_mutex_trylock(&P.lock))
         return work_and_poll(&j, poll, poll_ctx);
     pthread_once(&once, hook_fork);
     start_workers();

@@ -19,7 +19,6 @@ struct dev_code {
     void *map;
     size_t mapped;
     uint64_t scratch;
-    double cost;       /* rough nanoseconds of one program */
     bool alias_sensitive;
 };
 
@@ -141,38 +140,6 @@ static eas_status map_image(const gen_image *im, dev_code *c)
     return EAS_OK;
 }
 
-/* A guess at one program's time: a nanosecond for each eight lanes of each instruction, dots and loops by their length. */
-static double estimate(const eas_ir *ir)
-{
-    eas_ir_info info = ir_analyse(ir);
-    double total = 20, times = 1, stack[64];
-    int depth = 0;
-    for (uint32_t i = 0; i < ir->ninsns; i++) {
-        const ir_insn *in = &ir->insns[i];
-        int64_t c, lo, hi, step;
-        double lanes = 1, each = 1;
-        if (in->op == IR_LOOP || in->op == IR_WHILE) {
-            const uint32_t *a = ir_args(ir, in);
-            if (depth < 64)
-                stack[depth++] = times;
-            bool known = in->op == IR_LOOP && ir_const_of(ir, a[0], &lo) && ir_const_of(ir, a[1], &hi) && ir_const_of(ir, a[2], &step) && step;
-            times *= known ? (double)(hi - lo) / (double)step : 64;
-            continue;
-        }
-        if ((in->op == IR_ENDLOOP || in->op == IR_ENDWHILE) && depth)
-            times = stack[--depth];
-        uint32_t v = in->res ? in->res : in->nargs > 1 ? ir_args(ir, in)[1] : 0;
-        if (v && ir_typeof(ir, v).kind == IR_VAL)
-            lanes = info.mode == EAS_MODE_THREAD ? (double)info.block : (double)ir_lanes(ir_typeof(ir, v));
-        if (in->op == IR_DOT)
-            each = ir_const_of(ir, ir_args(ir, in)[6], &c) ? (double)c : 256;
-        if (in->op == IR_MMA)
-            each = 64, lanes = (double)info.block / IR_SIMD;
-        total += times * each * (lanes > 8 ? lanes / 8 : 1) * 0.6;
-    }
-    return total < 1 ? 1 : total;
-}
-
 static _Atomic int said_no_compiler;
 
 static eas_status obtain_image(const eas_ir *ir, bool alias, gen_image *im, bool *have)
@@ -213,10 +180,8 @@ static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code 
         return base_fail_oom(sizeof *c);
     c->ir = eas_ir_retain((eas_ir *)(uintptr_t)ir);
     eas_status st = obtain_image(ir, alias, &im, &have);
-    if (!st && have) {
+    if (!st && have)
         st = map_image(&im, c);
-        c->cost = estimate(ir);
-    }
     gen_image_free(&im);
     if (st)
         drop(d, c);
@@ -319,14 +284,14 @@ static eas_status launch(eas_device *d, dev_code *c, const dev_launch *l)
               .lock = PTHREAD_MUTEX_INITIALIZER};
     if (!c->fn)
         return dev_ref.launch(d, (dev_code *)(void *)c->ir, l);
-    double ns = c->cost * (double)l->programs;
+    double ns = l->cost * (double)l->programs;
     if (ns < TINY_NS) {
         run_slice(&w, 0, l->programs, 0);
         return w.fault.set || w.oom ? report(l, &w) : EAS_OK;
     }
     const eas_launch *o = l->opts;
     bool locks = o && o->leave && o->enter;
-    int64_t grain = (int64_t)(SLICE_NS / c->cost) + 1;
+    int64_t grain = (int64_t)(SLICE_NS / l->cost) + 1;
     if (locks)
         o->leave(o->ctx);
     bool done = pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? dev_poll : NULL, (void *)(uintptr_t)o);

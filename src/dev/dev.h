@@ -16,6 +16,7 @@ typedef struct dev_launch {
     const int64_t *count;
     int64_t grid[3], programs; /* programs = product of grid, > 0 */
     uint64_t bytes;       /* of all buffers together */
+    double cost;          /* rough nanoseconds of one program, > 0 */
     const eas_launch *opts; /* hooks; may be NULL */
 } dev_launch;
 

@@ -2,7 +2,7 @@
  *
  * A program's block is a loop over lanes. Instructions whose blocks have the same dims (but for 1s) share one loop, a *group*,
  * as long as running lane by lane means the same as running instruction by instruction: a group ends where a buffer is
- * touched again at other places, where a value is needed at other lanes, at barriers and at the ends of regions. At most one
+ * touched again at other places, where a block of other dims comes, at barriers and at the ends of regions. At most one
  * group is open at a time, and scalars are printed before it.
  *
  *   remat    block values that are cheap and pure (offsets, masks) belong to no group: they are recomputed in each loop that
@@ -234,27 +234,15 @@ static bool any_clash(const planner *p, const ir_insn *in)
     return false;
 }
 
-/* An operand computed in the open group, but needed at another lane. */
-static bool needs_other_lane(const planner *p, const ir_insn *in)
-{
-    const ct *g = p->g;
-    for (int k = 0; k < in->nargs; k++) {
-        bool same;
-        uint32_t leaf = ct_leaf(g->ir, ir_args(g->ir, in)[k], &same);
-        uint32_t def = g->ir->vals[leaf].def;
-        if (!same && def != UINT32_MAX && g->group[def] == p->open)
-            return true;
-    }
-    return false;
-}
-
+/* Blocks with the same dims have the same row-major index in every lane, whatever reshapes lie between them, so an instruction
+ * that joins a group needs its operands at its own lane. */
 static void anchor(planner *p, uint32_t i, ir_type t)
 {
     ct *g = p->g;
     const ir_insn *in = &g->ir->insns[i];
     int32_t dim[IR_MAX_RANK];
     int rank = ct_dims(t, dim);
-    bool joins = p->open && rank == p->rank && !memcmp(dim, p->dim, (size_t)rank * sizeof *dim) && !any_clash(p, in) && !needs_other_lane(p, in);
+    bool joins = p->open && rank == p->rank && !memcmp(dim, p->dim, (size_t)rank * sizeof *dim) && !any_clash(p, in);
     if (!joins)
         open_group(p, t, i);
     g->group[i] = p->open;

@@ -8,6 +8,7 @@
 #include "llvm.h"
 
 #include <llvm-c/Analysis.h>
+#include <llvm-c/Support.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
 #include <pthread.h>
@@ -15,10 +16,8 @@
 
 #if defined(__aarch64__)
 #define TRIPLE "aarch64-unknown-linux-gnu"
-#define CPU "generic"
 #else
 #define TRIPLE "x86_64-unknown-linux-gnu"
-#define CPU "x86-64"
 #endif
 
 void gen_fail(gen *g, eas_status st, const char *fmt, ...)
@@ -472,9 +471,23 @@ static void emit_function(gen *g)
 static LLVMTargetRef target;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* Passes that have nothing to do for us: addresses are already what strength reduction would make of them, and so on. The options are
+ * those of this module's own copy of LLVM. */
+static void set_options(void)
+{
+    static const char *const argv[] = {"eas", "-disable-lsr", "-disable-mergeicmps", "-disable-constant-hoisting", "-disable-postra-machine-licm",
+        "-disable-early-ifcvt", "-disable-select-optimize", "-disable-partial-libcall-inlining",
+#if !defined(__aarch64__)
+        "-disable-x86-domain-reassignment",
+#endif
+    };
+    LLVMParseCommandLineOptions((int)(sizeof argv / sizeof *argv), argv, NULL);
+}
+
 static void init_target(void)
 {
     char *err = NULL;
+    set_options();
 #if defined(__aarch64__)
     LLVMInitializeAArch64TargetInfo();
     LLVMInitializeAArch64Target();
@@ -514,26 +527,72 @@ static void read_isa(gen *g)
 #endif
 }
 
-static LLVMCodeGenOptLevel opt_level(void)
+/* A name for as many features as possible: parsing a feature string is a large part of making a target machine. */
+static const char *cpu_of(const gen *g, char *rest, size_t size)
 {
-    const char *s = getenv("EAS_LLVM_LEVEL");
-    return s ? (LLVMCodeGenOptLevel)(*s - '0') : LLVMCodeGenLevelDefault;
+    const char *f = g->opt->cpu_features ? g->opt->cpu_features : "";
+#if !defined(__aarch64__)
+    static const char *const v3[] = {"sse3", "ssse3", "cx16", "sse4.1", "sse4.2", "popcnt", "avx", "f16c", "fma", "bmi", "avx2", "bmi2", "lzcnt"};
+    static const char *const v4[] = {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"};
+    bool has3 = true, has4 = true;
+    for (size_t i = 0; i < sizeof v3 / sizeof *v3; i++) has3 = has3 && has_feature(f, v3[i]);
+    for (size_t i = 0; i < sizeof v4 / sizeof *v4; i++) has4 = has4 && has_feature(f, v4[i]);
+    snprintf(rest, size, "%s", has3 && has4 ? "-prefer-256-bit" : has3 ? "" : f);
+    return has3 && has4 ? "x86-64-v4" : has3 ? "x86-64-v3" : "x86-64";
+#else
+    snprintf(rest, size, "%s", f);
+    return "generic";
+#endif
+}
+
+/* ---- target machines are kept: making one costs as much as a small kernel ---- */
+
+static struct kept { char features[512]; LLVMTargetMachineRef tm; } kept[4];
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static LLVMTargetMachineRef take_machine(const gen *g, const char *features)
+{
+    LLVMTargetMachineRef tm = NULL;
+    char rest[512];
+    pthread_mutex_lock(&kept_lock);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept && !tm; i++) {
+        if (!kept[i].tm || strcmp(kept[i].features, features) != 0) continue;
+        tm = kept[i].tm;
+        kept[i].tm = NULL;
+    }
+    pthread_mutex_unlock(&kept_lock);
+    if (tm) return tm;
+    const char *cpu = cpu_of(g, rest, sizeof rest);
+    return LLVMCreateTargetMachine(target, TRIPLE, cpu, rest, LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
+}
+
+static void give_machine(LLVMTargetMachineRef tm, const char *features)
+{
+    pthread_mutex_lock(&kept_lock);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept && tm && strlen(features) < sizeof kept->features; i++) {
+        if (kept[i].tm) continue;
+        kept[i].tm = tm;
+        strcpy(kept[i].features, features);
+        tm = NULL;
+    }
+    pthread_mutex_unlock(&kept_lock);
+    if (tm) LLVMDisposeTargetMachine(tm);
 }
 
 static eas_status emit_object(gen *g, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out)
 {
     char *err = NULL;
+    const char *features = g->opt->cpu_features ? g->opt->cpu_features : "";
     pthread_once(&once, init_target);
     if (!target) return base_fail(EAS_ERR_INTERNAL, "LLVM has no target for this machine");
-    LLVMTargetMachineRef tm = LLVMCreateTargetMachine(target, TRIPLE, CPU, g->opt->cpu_features ? g->opt->cpu_features : "", opt_level(), LLVMRelocPIC,
-                                                      LLVMCodeModelSmall);
+    LLVMTargetMachineRef tm = take_machine(g, features);
     if (!tm) return base_fail(EAS_ERR_INTERNAL, "LLVM has no target machine");
     LLVMTargetDataRef td = LLVMCreateTargetDataLayout(tm);
     LLVMSetModuleDataLayout(g->mod, td);
     LLVMDisposeTargetData(td);
     LLVMSetTarget(g->mod, TRIPLE);
     const LLVMBool bad = LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, kind, &err, out);
-    LLVMDisposeTargetMachine(tm);
+    give_machine(tm, features);
     if (!bad) return EAS_OK;
     const eas_status st = base_fail(EAS_ERR_INTERNAL, "LLVM: %s", err);
     LLVMDisposeMessage(err);

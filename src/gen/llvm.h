@@ -108,8 +108,9 @@ bool plan_fits(const plan *p, uint16_t op, uint32_t a, uint32_t b, eas_dtype dt)
 bool plan_cast_fits(const plan *p, uint32_t v, eas_dtype dt);
 
 /* ---- generation ---- */
-/* Lane l is base + stride*l modulo 2^bits of its dtype; exact: as a number, too. base (i64) is a multiple of mult, a power of two. */
-typedef struct aff { bool ok, exact; V base; int64_t stride; uint64_t mult; } aff;
+/* Lane l is base + k + stride*l modulo 2^bits of its dtype; exact: as a number, too. base is an i64; k stands apart so that it ends up in the
+ * displacement of an address. base + k is a multiple of mult, a power of two. */
+typedef struct aff { bool ok, exact; V base; int64_t k, stride; uint64_t mult; } aff;
 typedef struct entry { struct entry *next; uint32_t v; map_t m; uint8_t has_vec, has_aff; V vec; aff a; } entry;
 typedef struct prefix { uint32_t v; V count; } prefix; /* mask v is true for the first `count` indices of the inner dim */
 
@@ -193,6 +194,7 @@ V float_abs(gen *g, V x);
 /* llvm_affine.c */
 aff affine_of(gen *g, uint32_t v, map_t m); /* integer value in the running chunk */
 aff affine_identity(gen *g, const ir_insn *in, map_t m); /* arange, thread_id and the like */
+V affine_base(gen *g, aff a);               /* base + k */
 V affine_vector(gen *g, aff a, eas_dtype dt);
 /* Fills c->pre with the prefix masks of the segment, the chunk standing at inner index 0. Gives the count beyond which nothing
  * happens, NULL if there is none. */

@@ -30,18 +30,37 @@ static uint64_t uniform_mult(gen *g, uint32_t v, int depth)
     }
 }
 
+static bool is_const(V x, int64_t *k)
+{
+    if (!LLVMIsAConstantInt(x)) return false;
+    *k = LLVMConstIntGetSExtValue(x);
+    return true;
+}
+
+static V plus(gen *g, V a, V b)
+{
+    int64_t k;
+    if (is_const(a, &k) && k == 0) return b;
+    if (is_const(b, &k) && k == 0) return a;
+    return LLVMBuildAdd(g->b, a, b, "");
+}
+
+static V times(gen *g, V a, int64_t k) { return k == 1 ? a : LLVMBuildMul(g->b, a, k_int(g, k), ""); }
+
+V affine_base(gen *g, aff a) { return a.k ? plus(g, a.base, k_int(g, a.k)) : a.base; }
+
+static aff constant(gen *g, int64_t k) { return (aff){true, true, k_int(g, 0), k, 0, low_bit((uint64_t)k)}; }
+static aff scalar(V base, uint64_t mult) { return (aff){true, true, base, 0, 0, mult}; }
+
 static aff index_of(gen *g, map_t m) /* the index along dim 0 of a rank-1 value */
 {
     const int d = map_get(m, 0);
-    if (d == NODIM) return (aff){true, true, k_int(g, 0), 0, (uint64_t)1 << 62};
-    if (d == g->c->sh.rank - 1) return (aff){true, true, g->c->idx[d], 1, g->c->align};
-    return (aff){true, true, g->c->idx[d], 0, 1};
-}
-
-static aff add_scalar(gen *g, aff a, V base, uint64_t mult)
-{
-    a.base = LLVMBuildAdd(g->b, a.base, base, "");
-    a.mult = min_u(a.mult, mult);
+    if (d == NODIM) return constant(g, 0);
+    aff a = scalar(g->c->idx[d], 1);
+    if (d == g->c->sh.rank - 1) {
+        a.stride = 1;
+        a.mult = g->c->align;
+    }
     return a;
 }
 
@@ -50,58 +69,95 @@ aff affine_identity(gen *g, const ir_insn *in, map_t m)
     aff a = index_of(g, m);
     const bool in_simd = g->c->n <= IR_SIMD && a.mult >= (uint64_t)g->c->n;
     switch (in->op) {
-    case IR_ARANGE: return in->imm ? add_scalar(g, a, k_int(g, in->imm), low_bit((uint64_t)in->imm)) : a;
-    case IR_GLOBAL_ID: return add_scalar(g, a, LLVMBuildMul(g->b, g->id[0], k_int(g, in->imm), ""), low_bit((uint64_t)in->imm));
+    case IR_ARANGE:
+        a.k = in->imm;
+        a.mult = min_u(a.mult, low_bit((uint64_t)in->imm));
+        return a;
+    case IR_GLOBAL_ID:
+        a.base = plus(g, a.base, times(g, g->id[0], in->imm));
+        a.mult = min_u(a.mult, low_bit((uint64_t)in->imm));
+        return a;
     case IR_LANE_ID:
         if (!in_simd) return NOT_AFFINE;
         a.base = LLVMBuildAnd(g->b, a.base, k_int(g, IR_SIMD - 1), "");
         return a;
     case IR_SG_ID:
         if (!in_simd) return NOT_AFFINE;
-        return (aff){true, true, LLVMBuildLShr(g->b, a.base, k_int(g, 5), ""), 0, 1};
+        return scalar(LLVMBuildLShr(g->b, a.base, k_int(g, 5), ""), 1);
     default: return a;
     }
 }
 
 static aff sum(gen *g, uint16_t op, aff x, aff y)
 {
+    int64_t zero;
     if (!x.ok || !y.ok) return NOT_AFFINE;
-    aff r = {true, x.exact && y.exact, NULL, op == IR_ADD ? x.stride + y.stride : x.stride - y.stride, min_u(x.mult, y.mult)};
-    r.base = op == IR_ADD ? LLVMBuildAdd(g->b, x.base, y.base, "") : LLVMBuildSub(g->b, x.base, y.base, "");
+    aff r = {true, x.exact && y.exact, x.base, 0, 0, min_u(x.mult, y.mult)};
+    if (op == IR_ADD) {
+        r.base = plus(g, x.base, y.base);
+        r.k = (int64_t)((uint64_t)x.k + (uint64_t)y.k);
+        r.stride = x.stride + y.stride;
+    } else {
+        if (!is_const(y.base, &zero) || zero) r.base = LLVMBuildSub(g->b, x.base, y.base, "");
+        r.k = (int64_t)((uint64_t)x.k - (uint64_t)y.k);
+        r.stride = x.stride - y.stride;
+    }
     return r;
 }
 
-static bool constant_of(V x, int64_t *k)
+static bool is_constant(const aff *a, int64_t *k)
 {
-    if (!LLVMIsAConstantInt(x)) return false;
-    *k = LLVMConstIntGetSExtValue(x);
+    int64_t b;
+    if (a->stride || !is_const(a->base, &b)) return false;
+    *k = (int64_t)((uint64_t)b + (uint64_t)a->k);
     return *k > -((int64_t)1 << 31) && *k < (int64_t)1 << 31;
+}
+
+static aff scaled(gen *g, aff x, int64_t c)
+{
+    aff r = x;
+    if (x.stride > (int64_t)1 << 30 || x.stride < -((int64_t)1 << 30)) return NOT_AFFINE;
+    r.stride = x.stride * c;
+    r.mult = mul_pow2(x.mult, low_bit((uint64_t)c));
+    if (__builtin_mul_overflow(x.k, c, &r.k)) {
+        r.k = 0;
+        r.base = times(g, affine_base(g, x), c);
+    } else {
+        r.base = times(g, x.base, c);
+    }
+    return r;
 }
 
 static aff product(gen *g, aff x, aff y)
 {
-    int64_t k = 0;
+    int64_t c;
     if (!x.ok || !y.ok) return NOT_AFFINE;
-    if (x.stride == 0 && y.stride != 0) {
-        const aff t = x;
-        x = y;
-        y = t;
-    }
-    if (y.stride != 0) return NOT_AFFINE;
-    if (x.stride != 0 && !constant_of(y.base, &k)) return NOT_AFFINE;
-    aff r = {true, x.exact && y.exact, LLVMBuildMul(g->b, x.base, y.base, ""), x.stride ? x.stride * k : 0, mul_pow2(x.mult, y.mult)};
+    const bool exact = x.exact && y.exact;
+    aff r;
+    if (is_constant(&y, &c)) r = scaled(g, x, c);
+    else if (is_constant(&x, &c)) r = scaled(g, y, c);
+    else if (x.stride || y.stride) return NOT_AFFINE;
+    else r = scalar(LLVMBuildMul(g->b, affine_base(g, x), affine_base(g, y), ""), mul_pow2(x.mult, y.mult));
+    r.exact = r.ok && exact;
     return r;
 }
 
 /* (base + l) / k and % k for a chunk that does not cross a multiple of k */
 static aff split(gen *g, uint16_t op, aff x, int64_t k)
 {
-    const bool quotient = op == IR_FLOORDIV || op == IR_TDIV;
+    const bool quotient = op == IR_FLOORDIV || op == IR_TDIV, floors = op == IR_FLOORDIV || op == IR_MOD;
     const uint64_t n = (uint64_t)g->c->n;
     if (!x.ok || !x.exact || k <= 0) return NOT_AFFINE;
     if (x.stride != 0 && !(x.stride == 1 && x.mult >= n && (uint64_t)k % n == 0)) return NOT_AFFINE;
-    aff r = {true, true, value_insn(g, op, EAS_I64, x.base, k_int(g, k), NULL), quotient ? 0 : x.stride, 1};
-    if (!quotient) r.mult = min_u(x.mult, low_bit((uint64_t)k));
+    const bool apart = floors && x.k % k == 0; /* a whole number of k's comes out in front */
+    V base = apart ? x.base : affine_base(g, x);
+    aff r = scalar(value_insn(g, op, EAS_I64, base, k_int(g, k), NULL), 1);
+    if (quotient) {
+        r.k = apart ? x.k / k : 0;
+    } else {
+        r.stride = x.stride;
+        r.mult = min_u(x.mult, low_bit((uint64_t)k));
+    }
     return r;
 }
 
@@ -156,7 +212,7 @@ static aff computed(gen *g, const ir_insn *in, map_t m)
     case IR_SHL: {
         int64_t k;
         if (!ir_const_of(g->ir, a[1], &k) || k < 0 || k > 30 || k >= dtype_bits(dt)) return NOT_AFFINE;
-        r = product(g, affine_of(g, a[0], m), (aff){true, true, k_int(g, (int64_t)1 << k), 0, (uint64_t)1 << k});
+        r = product(g, affine_of(g, a[0], m), constant(g, (int64_t)1 << k));
         if (dtype_bits(dt) < 64) r.exact = false;
         return r;
     }
@@ -182,7 +238,11 @@ static aff fresh(gen *g, uint32_t v, map_t m)
 {
     const vinfo *x = &g->p.val[v];
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, v).dtype;
-    if (x->cls == C_UNI) return (aff){true, true, value_cast(g, g->sval[v], dt, EAS_I64), 0, uniform_mult(g, v, 0)};
+    if (x->cls == C_UNI) {
+        int64_t k;
+        V u = value_cast(g, g->sval[v], dt, EAS_I64);
+        return is_const(u, &k) ? constant(g, k) : scalar(u, uniform_mult(g, v, 0));
+    }
     if (x->cls != C_REMAT) return NOT_AFFINE;
     const ir_insn *in = ir_def(g->ir, v);
     if (in->op == IR_BROADCAST || in->op == IR_RESHAPE) return affine_of(g, ir_args(g->ir, in)[0], plan_source_map(&g->p, in, m));
@@ -212,7 +272,8 @@ V affine_vector(gen *g, aff a, eas_dtype dt)
 {
     const int n = g->c->n;
     const T e = ty_of(g, dt, 0);
-    V base = dtype_bits(dt) < 64 ? LLVMBuildTrunc(g->b, a.base, e, "") : a.base;
+    V base = affine_base(g, a);
+    if (dtype_bits(dt) < 64) base = LLVMBuildTrunc(g->b, base, e, "");
     V s = splat(g, base, n);
     return a.stride ? LLVMBuildAdd(g->b, s, k_iota(g, e, n, a.stride), "") : s;
 }
@@ -231,11 +292,11 @@ static V count_below(gen *g, aff x, aff y, bool or_equal)
 {
     const int64_t n = g->c->sh.dim[g->c->sh.rank - 1];
     if (x.stride == 0 && y.stride == 0) {
-        V c = LLVMBuildICmp(g->b, or_equal ? LLVMIntSLE : LLVMIntSLT, x.base, y.base, "");
+        V c = LLVMBuildICmp(g->b, or_equal ? LLVMIntSLE : LLVMIntSLT, affine_base(g, x), affine_base(g, y), "");
         return sel(g, c, k_int(g, n), k_int(g, 0));
     }
     if (x.stride != 1 || y.stride != 0) return NULL;
-    V d = saturating(g, "llvm.ssub.sat", y.base, x.base);
+    V d = saturating(g, "llvm.ssub.sat", affine_base(g, y), affine_base(g, x));
     return or_equal ? saturating(g, "llvm.sadd.sat", d, k_int(g, 1)) : d;
 }
 

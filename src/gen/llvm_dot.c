@@ -15,7 +15,7 @@ static side make_side(gen *g, const uint32_t *a)
     const aff base = affine_of(g, a[1], seg_map(g)), stride = affine_of(g, a[2], seg_map(g));
     if (base.ok && base.exact && stride.ok && stride.exact && stride.stride == 0) {
         s.base = base;
-        s.stride = stride.base;
+        s.stride = affine_base(g, stride);
     } else {
         s.vbase = as_i64(g, seg_here(g, a[1]), a[1]);
         s.vstride = as_i64(g, seg_here(g, a[2]), a[2]);
@@ -75,7 +75,7 @@ void dot_insn(gen *g, uint32_t i)
     LLVMBasicBlockRef body = new_block(g, "dot.k");
     V run = uni ? NULL : LLVMBuildICmp(g->b, LLVMIntSLT, splat(g, l.k, n), per_lane, "");
     run = mask_and(g, run, g->c->exec);
-    LLVMBuildCondBr(g->b, uni ? LLVMBuildICmp(g->b, LLVMIntSLT, l.k, count.base, "") : any_of(g, run), body, l.done);
+    LLVMBuildCondBr(g->b, uni ? LLVMBuildICmp(g->b, LLVMIntSLT, l.k, affine_base(g, count), "") : any_of(g, run), body, l.done);
     LLVMPositionBuilderAtEnd(g->b, body);
     V r = float_fma(g, factor(g, &x, l.k, run, dt), factor(g, &y, l.k, run, dt), l.acc);
     if (run) r = sel(g, run, r, l.acc);

@@ -16,6 +16,14 @@ static unsigned elem_align(eas_dtype dt) { return (unsigned)eas_dtype_size(dt); 
 
 static V element(gen *g, V ptr, eas_dtype dt, V off) { return LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, ""); }
 
+/* the address of lane 0 of an affine offset, `more` elements on */
+static V affine_element(gen *g, V ptr, eas_dtype dt, aff a, int64_t more)
+{
+    const int64_t k = a.k + more;
+    V p = element(g, ptr, dt, a.base);
+    return k ? element(g, p, dt, k_int(g, k)) : p;
+}
+
 static V from_mem(gen *g, V x, eas_dtype dt) { return dt == EAS_BOOL ? LLVMBuildICmp(g->b, LLVMIntNE, x, k_like(g, LLVMTypeOf(x), 0), "") : x; }
 
 static V to_mem(gen *g, V x, eas_dtype dt)
@@ -96,7 +104,7 @@ static void prepare_lanes(gen *g, offsets *o)
 
 static V lane_offset(gen *g, const offsets *o, V lane)
 {
-    if (o->a.ok) return LLVMBuildAdd(g->b, o->a.base, LLVMBuildMul(g->b, lane, k_int(g, o->a.stride), ""), "");
+    if (o->a.ok) return LLVMBuildAdd(g->b, affine_base(g, o->a), LLVMBuildMul(g->b, lane, k_int(g, o->a.stride), ""), "");
     return mem_load_scalar(g, o->mem, EAS_I64, lane);
 }
 
@@ -128,8 +136,8 @@ static V load_unrolled(gen *g, V ptr, eas_dtype dt, offsets *o)
 {
     V r = LLVMGetPoison(ty_mem(g, dt, g->c->n));
     for (int i = 0; i < g->c->n; i++) {
-        V off = o->a.ok ? LLVMBuildAdd(g->b, o->a.base, k_int(g, i * o->a.stride), "") : LLVMBuildExtractElement(g->b, o->vec, k_int(g, i), "");
-        r = LLVMBuildInsertElement(g->b, r, load_at(g, element(g, ptr, dt, off), ty_mem(g, dt, 0), dt), k_int(g, i), "");
+        V p = o->a.ok ? affine_element(g, ptr, dt, o->a, i * o->a.stride) : element(g, ptr, dt, LLVMBuildExtractElement(g->b, o->vec, k_int(g, i), ""));
+        r = LLVMBuildInsertElement(g->b, r, load_at(g, p, ty_mem(g, dt, 0), dt), k_int(g, i), "");
     }
     return r;
 }
@@ -180,21 +188,21 @@ static V load_pairs(gen *g, V ptr, eas_dtype dt, aff off)
 {
     const int n = g->c->n;
     V idx[64];
-    V lo = load_at(g, element(g, ptr, dt, off.base), ty_mem(g, dt, n), dt);
-    V hi = load_at(g, element(g, ptr, dt, LLVMBuildAdd(g->b, off.base, k_int(g, n - 1), "")), ty_mem(g, dt, n), dt);
+    V lo = load_at(g, affine_element(g, ptr, dt, off, 0), ty_mem(g, dt, n), dt);
+    V hi = load_at(g, affine_element(g, ptr, dt, off, n - 1), ty_mem(g, dt, n), dt);
     for (int i = 0; i < n; i++) idx[i] = k_i32(g, 2 * i < n ? 2 * i : n + 2 * i - (n - 1));
     return LLVMBuildShuffleVector(g->b, lo, hi, LLVMConstVector(idx, (unsigned)n), "");
 }
 
 /* one element for all lanes; under a mask only if some lane wants it */
-static V load_one(gen *g, V ptr, eas_dtype dt, V off, V mask, V other)
+static V load_one(gen *g, V p, eas_dtype dt, V mask, V other)
 {
     const int n = g->c->n;
-    if (!mask) return splat(g, load_at(g, element(g, ptr, dt, off), ty_mem(g, dt, 0), dt), n);
+    if (!mask) return splat(g, load_at(g, p, ty_mem(g, dt, 0), dt), n);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), yes = new_block(g, "one"), done = new_block(g, "oned");
     LLVMBuildCondBr(g->b, any_of(g, mask), yes, done);
     LLVMPositionBuilderAtEnd(g->b, yes);
-    V x = sel(g, mask, splat(g, load_at(g, element(g, ptr, dt, off), ty_mem(g, dt, 0), dt), n), other);
+    V x = sel(g, mask, splat(g, load_at(g, p, ty_mem(g, dt, 0), dt), n), other);
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
     V phi = LLVMBuildPhi(g->b, LLVMTypeOf(x), ""), in[2] = {other, x};
@@ -208,9 +216,9 @@ static V load_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
     const T t = ty_mem(g, dt, g->c->n);
     V none = other ? to_mem(g, other, dt) : LLVMConstNull(t), x;
     const aff a = o->a;
-    if (a.ok && a.stride == 0) x = load_one(g, ptr, dt, a.base, mask, none);
-    else if (a.ok && a.stride == 1 && !mask) x = load_at(g, element(g, ptr, dt, a.base), t, dt);
-    else if (a.ok && a.stride == 1 && masked_vectors(g, dt)) x = masked_load(g, element(g, ptr, dt, a.base), t, dt, mask, none);
+    if (a.ok && a.stride == 0) x = load_one(g, affine_element(g, ptr, dt, a, 0), dt, mask, none);
+    else if (a.ok && a.stride == 1 && !mask) x = load_at(g, affine_element(g, ptr, dt, a, 0), t, dt);
+    else if (a.ok && a.stride == 1 && masked_vectors(g, dt)) x = masked_load(g, affine_element(g, ptr, dt, a, 0), t, dt, mask, none);
     else if (a.ok && a.stride == 2 && !mask) x = load_pairs(g, ptr, dt, a);
     else if (gathers(g, dt) && (!a.ok || a.stride != 1)) x = gather(g, ptr, dt, o, mask, none);
     else if (!mask && g->c->n <= 16) x = load_unrolled(g, ptr, dt, o);
@@ -245,7 +253,7 @@ static void prefetch(gen *g, V ptr, eas_dtype dt, uint32_t off)
     const aff a = seg_ahead(g, off);
     if (!a.ok || !a.exact || a.stride < 0 || a.stride > 1) return;
     T t = LLVMPointerTypeInContext(g->cx, 0);
-    V x[4] = {element(g, ptr, dt, a.base), k_i32(g, 0), k_i32(g, 3), k_i32(g, 1)};
+    V x[4] = {affine_element(g, ptr, dt, a, 0), k_i32(g, 0), k_i32(g, 3), k_i32(g, 1)};
     intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
 }
 
@@ -284,10 +292,10 @@ static void store_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V val
 {
     V x = to_mem(g, value, dt);
     const aff a = o->a;
-    if (a.ok && a.stride == 1 && !mask && stream) stream_store(g, element(g, ptr, dt, a.base), x, dt);
-    else if (a.ok && a.stride == 1 && !mask) store_at(g, element(g, ptr, dt, a.base), x, dt);
-    else if (a.ok && a.stride == 1 && masked_vectors(g, dt)) masked_store(g, element(g, ptr, dt, a.base), x, dt, mask);
-    else if (a.ok && a.stride == 0 && !mask) store_at(g, element(g, ptr, dt, a.base), LLVMBuildExtractElement(g->b, x, k_int(g, g->c->n - 1), ""), dt);
+    if (a.ok && a.stride == 1 && !mask && stream) stream_store(g, affine_element(g, ptr, dt, a, 0), x, dt);
+    else if (a.ok && a.stride == 1 && !mask) store_at(g, affine_element(g, ptr, dt, a, 0), x, dt);
+    else if (a.ok && a.stride == 1 && masked_vectors(g, dt)) masked_store(g, affine_element(g, ptr, dt, a, 0), x, dt, mask);
+    else if (a.ok && a.stride == 0 && !mask) store_at(g, affine_element(g, ptr, dt, a, 0), LLVMBuildExtractElement(g->b, x, k_int(g, g->c->n - 1), ""), dt);
     else if (gathers(g, dt) && (!a.ok || a.stride != 1)) scatter(g, ptr, dt, o, mask, x);
     else store_lanes(g, ptr, dt, o, mask, x);
 }
@@ -362,8 +370,8 @@ static void record_lane(gen *g, uint32_t insn, V fails, V off)
 /* i1: surely inside, by the two ends of a contiguous chunk */
 static V ends_inside(gen *g, aff a, V count)
 {
-    V last = LLVMBuildAdd(g->b, a.base, k_int(g, a.stride * (g->c->n - 1)), "");
-    V lo = a.stride >= 0 ? a.base : last, hi = a.stride >= 0 ? last : a.base;
+    V first = affine_base(g, a), last = LLVMBuildAdd(g->b, first, k_int(g, a.stride * (g->c->n - 1)), "");
+    V lo = a.stride >= 0 ? first : last, hi = a.stride >= 0 ? last : first;
     return LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSGE, lo, k_int(g, 0), ""), LLVMBuildICmp(g->b, LLVMIntSLT, hi, count, ""), "");
 }
 

@@ -143,7 +143,7 @@ V seg_mask(gen *g, uint32_t v)
 V seg_scalar(gen *g, uint32_t v)
 {
     const aff a = affine_of(g, v, seg_map(g));
-    if (a.ok && a.exact) return a.base;
+    if (a.ok && a.exact) return affine_base(g, a);
     V x = LLVMBuildExtractElement(g->b, seg_here(g, v), k_int(g, 0), "");
     return value_cast(g, x, (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);
 }
@@ -743,7 +743,7 @@ static V can_stream(gen *g, const segment *s)
         const aff off = affine_of(g, a[1], seg_map(g));
         if (ir_typeof(g->ir, a[0]).kind != IR_BUF || !off.ok || !off.exact || off.stride != 1 || g->c->n * bytes % 16) continue;
         V at = LLVMBuildPtrToInt(g->b, g->sval[a[0]], ty_int(g, 64, 0), "");
-        at = LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, off.base, k_int(g, bytes), ""), "");
+        at = LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, affine_base(g, off), k_int(g, bytes), ""), "");
         low = low ? LLVMBuildOr(g->b, low, at, "") : at;
     }
     if (!low) return NULL;

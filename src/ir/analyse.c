@@ -4,20 +4,6 @@
 static void look(const eas_ir *ir, const ir_insn *in, eas_ir_info *info)
 {
     switch (in->op) {
-    case IR_ARANGE:
-        if (!info->block)
-            info->block = ir_typeof(ir, in->res).dim[0];
-        break;
-    case IR_GLOBAL_ID:
-    case IR_THREAD_ID:
-        info->block = in->imm;
-        info->mode = EAS_MODE_THREAD;
-        break;
-    case IR_LOCAL_ID:
-    case IR_LANE_ID:
-    case IR_SG_ID:
-    case IR_MMA_ZERO:
-    case IR_MMA: info->mode = EAS_MODE_THREAD; break;
     case IR_PROGRAM_ID:
     case IR_NUM_PROGRAMS:
         if (in->imm + 1 > info->naxes)
@@ -31,11 +17,10 @@ static void look(const eas_ir *ir, const ir_insn *in, eas_ir_info *info)
 
 eas_ir_info ir_analyse(const eas_ir *ir)
 {
-    eas_ir_info info = {.mode = EAS_MODE_SPMD, .naxes = 1};
+    eas_ir_info info = {.mode = ir->threads ? EAS_MODE_THREAD : EAS_MODE_SPMD, .naxes = 1};
+    info.block = ir->threads ? ir->threads : ir->spmd_block ? ir->spmd_block : 1;
     for (uint32_t i = 0; i < ir->ninsns; i++)
         look(ir, &ir->insns[i], &info);
-    if (!info.block)
-        info.block = 1;
     return info;
 }
 

@@ -199,6 +199,14 @@ static void track_region(eas_builder *b, uint16_t op)
         b->open.len--;
 }
 
+static void note_mode(eas_ir *ir, uint16_t op, int64_t imm, const ir_type *t)
+{
+    if (op == IR_ARANGE && !ir->spmd_block)
+        ir->spmd_block = t->dim[0];
+    if ((op == IR_THREAD_ID || op == IR_GLOBAL_ID) && !ir->threads)
+        ir->threads = imm;
+}
+
 uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t)
 {
     if (b->status)
@@ -223,6 +231,7 @@ uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, 
         return 0;
     ir->insns[ir->ninsns++] = (ir_insn){.op = op, .nargs = (uint16_t)nargs, .nres = (uint16_t)nres, .file = b->file, .line = b->line,
                                         .args = at, .res = first, .imm = imm};
+    note_mode(ir, op, imm, t);
     track_region(b, op);
     return first;
 }
@@ -331,6 +340,8 @@ eas_status irb_like(const eas_ir *from, eas_builder **out)
     eas_status st = eas_builder_new(from->name, from->flags, out);
     if (st)
         return st;
+    (*out)->ir->spmd_block = from->spmd_block;
+    (*out)->ir->threads = from->threads;
     for (int i = 1; i < from->nfiles; i++)
         if (!add_file(*out, from->files[i]))
             oom(*out);

@@ -11,7 +11,7 @@
 #define X IR_EFFECT
 #define S IR_STRUCT
 #define E IR_EXPAND
-/* A meaning is text, unexpanded; NONE is none. */
+/* A meaning is text, unexpanded; NONE is none (no real meaning is as short as that word: the test of the table sees to it). */
 #define MEANING(text) (sizeof(text) == sizeof "NONE" ? NULL : (text))
 const ir_row ir_rows[IR_NOPS] = {
     [IR_NOP] = {.name = "nop"},

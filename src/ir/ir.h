@@ -88,6 +88,7 @@ struct eas_ir {
     arena mem;      /* owns everything below */
     const char *name;
     unsigned flags; /* EAS_KERNEL_* */
+    int64_t spmd_block, threads; /* as arange and tid said, even if their values go unused; 0: not said */
     bool simple;    /* made by ir_simplify: doing it again changes nothing */
     ir_param *params; int nparams;
     ir_insn *insns; uint32_t ninsns;

@@ -423,6 +423,10 @@ static bool parse_params(parser *p)
 
 static bool parse_flags(parser *p)
 {
+    if (keyword(p, "block") && !small(p, IR_MAX_DIM, &p->b->ir->spmd_block))
+        return false;
+    if (keyword(p, "threads") && !small(p, IR_MAX_DIM, &p->b->ir->threads))
+        return false;
     if (keyword(p, "nocontract"))
         p->b->ir->flags |= EAS_KERNEL_NO_CONTRACT;
     if (keyword(p, "fastmath"))

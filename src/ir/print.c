@@ -76,6 +76,23 @@ void ir_print_insn(str *s, const eas_ir *ir, uint32_t i, bool lines)
         str_add(s, " @%u:%u", (unsigned)in->file, (unsigned)in->line);
 }
 
+/* Block and group size stand in the head only where no instruction tells them. */
+static void print_mode(str *s, const eas_ir *ir)
+{
+    int64_t block = 0, threads = 0;
+    for (uint32_t i = ir->ninsns; i-- > 0;) {
+        const ir_insn *in = &ir->insns[i];
+        if (in->op == IR_ARANGE)
+            block = ir_typeof(ir, in->res).dim[0];
+        if (in->op == IR_THREAD_ID || in->op == IR_GLOBAL_ID)
+            threads = in->imm;
+    }
+    if (block != ir->spmd_block)
+        str_add(s, " block %lld", (long long)ir->spmd_block);
+    if (threads != ir->threads)
+        str_add(s, " threads %lld", (long long)ir->threads);
+}
+
 static void print_head(str *s, const eas_ir *ir, bool lines)
 {
     for (int i = 1; i < ir->nfiles && lines; i++) {
@@ -89,7 +106,9 @@ static void print_head(str *s, const eas_ir *ir, bool lines)
         ir_type_print(s, ir_typeof(ir, ir->params[i].value));
         str_add(s, " %s", ir->params[i].name);
     }
-    str_add(s, ")%s%s {\n", ir->flags & EAS_KERNEL_NO_CONTRACT ? " nocontract" : "", ir->flags & EAS_KERNEL_FAST_MATH ? " fastmath" : "");
+    str_add(s, ")");
+    print_mode(s, ir);
+    str_add(s, "%s%s {\n", ir->flags & EAS_KERNEL_NO_CONTRACT ? " nocontract" : "", ir->flags & EAS_KERNEL_FAST_MATH ? " fastmath" : "");
 }
 
 void ir_print(str *s, const eas_ir *ir, bool lines)

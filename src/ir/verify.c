@@ -13,8 +13,7 @@ typedef struct verifier {
     bool *diverges;         /* per open region: control inside may differ between threads */
     uint32_t depth;
     const bool *uniform;
-    int64_t threads;        /* of a group, once an instruction told */
-    bool spmd, thread, need_threads;
+    bool spmd, thread;
 } verifier;
 
 static eas_status bad(const verifier *v, uint32_t i, const char *fmt, ...) BASE_PRINTF(3, 4);
@@ -142,12 +141,23 @@ static eas_status check_structure(verifier *v, uint32_t i)
     return EAS_OK;
 }
 
-static eas_status set_threads(verifier *v, uint32_t i, int64_t n)
+static const char *const mixed = "the kernel mixes arange (one program, a block of lanes) with tid (a group of threads); use one of them";
+
+static eas_status be_spmd(verifier *v, uint32_t i)
 {
-    if (v->threads && v->threads != n)
-        return bad(v, i, "the group has %lld threads elsewhere and %lld here", (long long)v->threads, (long long)n);
-    v->threads = n;
+    v->spmd = true;
+    return v->thread ? bad(v, i, "%s", mixed) : EAS_OK;
+}
+
+static eas_status be_thread(verifier *v, uint32_t i, int64_t n)
+{
     v->thread = true;
+    if (v->spmd)
+        return bad(v, i, "%s", mixed);
+    if (!v->ir->threads)
+        return bad(v, i, "the kernel uses threads of a group but never says how many; call tid(0, BLOCK)");
+    if (n && n != v->ir->threads)
+        return bad(v, i, "the group has %lld threads elsewhere and %lld here", (long long)v->ir->threads, (long long)n);
     return EAS_OK;
 }
 
@@ -156,18 +166,20 @@ static eas_status check_mode(verifier *v, uint32_t i)
     const ir_insn *in = &v->ir->insns[i];
     bool diverged = v->depth && v->diverges[v->depth - 1];
     switch (in->op) {
-    case IR_ARANGE: v->spmd = true; return EAS_OK;
+    case IR_ARANGE: return be_spmd(v, i);
     case IR_THREAD_ID:
-    case IR_GLOBAL_ID: return set_threads(v, i, in->imm);
+    case IR_GLOBAL_ID: return be_thread(v, i, in->imm);
     case IR_LOCAL_ID:
     case IR_LANE_ID:
-    case IR_SG_ID: v->thread = v->need_threads = true; return EAS_OK;
+    case IR_SG_ID: return be_thread(v, i, 0);
     case IR_ALLOC_TG: return v->depth ? bad(v, i, "stands inside a region") : EAS_OK;
-    case IR_MMA_ZERO: v->thread = v->need_threads = true; return EAS_OK;
+    case IR_MMA_ZERO: return be_thread(v, i, 0);
     case IR_MMA:
-    case IR_MMA_STORE: v->thread = v->need_threads = true; /* fall through */
+    case IR_MMA_STORE:
     case IR_BARRIER:
-        return diverged ? bad(v, i, "control around it may differ between threads; it must be the same for the whole group") : EAS_OK;
+        if (diverged)
+            return bad(v, i, "control around it may differ between threads; it must be the same for the whole group");
+        return in->op == IR_BARRIER ? EAS_OK : be_thread(v, i, 0);
     default: return EAS_OK;
     }
 }
@@ -177,7 +189,7 @@ static eas_status check_result_shapes(verifier *v, uint32_t i)
     const ir_insn *in = &v->ir->insns[i];
     for (int k = 0; k < in->nres; k++)
         if (ir_typeof(v->ir, in->res + (uint32_t)k).kind == IR_VAL && ir_typeof(v->ir, in->res + (uint32_t)k).rank)
-            v->spmd = true;
+            return be_spmd(v, i);
     return EAS_OK;
 }
 
@@ -203,11 +215,6 @@ static eas_status check_whole(const verifier *v)
 {
     if (v->depth)
         return base_fail(EAS_ERR_TYPE, "kernel %s: %s is not closed", v->ir->name, ir_rows[opener(v)->op].name);
-    if (v->spmd && v->thread)
-        return base_fail(EAS_ERR_TYPE, "kernel %s mixes arange (one program, a block of lanes) with tid (a group of threads); use one of them",
-                         v->ir->name);
-    if (v->need_threads && !v->threads)
-        return base_fail(EAS_ERR_TYPE, "kernel %s uses threads of a group but never says how many; call tid(0, BLOCK)", v->ir->name);
     return EAS_OK;
 }
 
@@ -236,7 +243,7 @@ eas_status ir_verify(const eas_ir *ir)
     eas_status st = check_layout(ir);
     if (st)
         return st;
-    verifier v = {.ir = ir};
+    verifier v = {.ir = ir, .thread = ir->threads != 0};
     uint32_t n = 0;
     for (uint32_t i = 0; i < ir->ninsns; i++)
         n += ir->insns[i].op == IR_LOOP || ir->insns[i].op == IR_WHILE || ir->insns[i].op == IR_IF;

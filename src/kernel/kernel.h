@@ -13,7 +13,8 @@ enum { FORM_ALIAS = 1, FORM_CHECKED = 2, NFORMS = 4, MAX_DEVICES = 4 };
 /* What one launch's integers prove; remembered because the next launch is usually the same. */
 typedef struct kernel_memo {
     int64_t *key;    /* grid, scalars, counts */
-    uint8_t in_bounds;
+    bool in_bounds;
+    double cost;     /* of a program, see cost.c */
 } kernel_memo;
 enum { MEMOS = 16 };
 
@@ -48,6 +49,9 @@ enum { KERNEL_MAGIC = 0x4541534b };
 eas_status kernel_plain(eas_kernel *k, bool checked, eas_ir **out);  /* borrowed */
 eas_status kernel_narrowed(eas_kernel *k, eas_ir **out);             /* borrowed; the plain IR if there is nothing to narrow */
 eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out);
+
+/* ---- cost.c ---- */
+double kernel_cost(const eas_ir *ir, const ir_env *env); /* rough nanoseconds of one program */
 
 /* ---- grid.c ---- */
 eas_status kernel_grid(const eas_kernel *k, const eas_arg *args, const eas_launch *o, int64_t grid[3]);

@@ -99,19 +99,21 @@ static eas_status count_programs(const eas_kernel *k, packed *p)
 
 /* ---- what this launch proves ---- */
 
-static bool prove(eas_kernel *k, const packed *p)
+typedef struct verdict { bool in_bounds; double cost; } verdict;
+
+static verdict prove(eas_kernel *k, const packed *p)
 {
     ir_range scalar[IR_MAX_PARAMS];
     ir_env env = {.scalar = scalar, .grid = {p->grid[0], p->grid[1], p->grid[2]}, .count = p->count};
-    for (int i = 0; i < k->ir->nparams; i++)
+    for (int i = 0; i < k->nparams; i++)
         scalar[i] = (ir_range){p->key[3 + i], p->key[3 + i]};
-    return ir_in_bounds(k->ir, &env, NULL);
+    return (verdict){ir_in_bounds(k->ir, &env, NULL), kernel_cost(k->ir, &env)};
 }
 
 static size_t key_bytes(const eas_kernel *k) { return (size_t)(3 + k->nparams) * sizeof(int64_t); }
 
 /* Another thread holding the table is no reason to wait: proving again is cheap enough. */
-static bool recall(eas_kernel *k, const packed *p, bool *in_bounds)
+static bool recall(eas_kernel *k, const packed *p, verdict *out)
 {
     bool found = false;
     if (atomic_flag_test_and_set_explicit(&k->memo_lock, memory_order_acquire))
@@ -121,13 +123,13 @@ static bool recall(eas_kernel *k, const packed *p, bool *in_bounds)
         if (!m->key)
             break;
         found = !memcmp(m->key, p->key, key_bytes(k));
-        *in_bounds = m->in_bounds;
+        *out = (verdict){m->in_bounds, m->cost};
     }
     atomic_flag_clear_explicit(&k->memo_lock, memory_order_release);
     return found;
 }
 
-static void remember(eas_kernel *k, const packed *p, bool in_bounds)
+static void remember(eas_kernel *k, const packed *p, verdict v)
 {
     if (atomic_flag_test_and_set_explicit(&k->memo_lock, memory_order_acquire))
         return;
@@ -136,20 +138,21 @@ static void remember(eas_kernel *k, const packed *p, bool in_bounds)
         m->key = malloc(key_bytes(k));
     if (m->key) {
         memcpy(m->key, p->key, key_bytes(k));
-        m->in_bounds = in_bounds;
+        m->in_bounds = v.in_bounds;
+        m->cost = v.cost;
         k->memo_next = (k->memo_next + 1) % MEMOS;
     }
     atomic_flag_clear_explicit(&k->memo_lock, memory_order_release);
 }
 
-static bool stays_inside(eas_kernel *k, const packed *p)
+static verdict judge(eas_kernel *k, const packed *p)
 {
-    bool yes;
-    if (!recall(k, p, &yes)) {
-        yes = prove(k, p);
-        remember(k, p, yes);
+    verdict v;
+    if (!recall(k, p, &v)) {
+        v = prove(k, p);
+        remember(k, p, v);
     }
-    return yes;
+    return v;
 }
 
 /* Do a written buffer and another one overlap? Exactly equal ones only matter to code that is sensitive to it. */
@@ -181,10 +184,10 @@ static int index_of(const eas_device *d)
 }
 
 /* The code for this launch. Simdgroup matrices that cannot be proved to stay inside run on the interpreter, which checks. */
-static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, bool debug, eas_device **on, dev_code **code)
+static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, bool in_bounds, eas_device **on, dev_code **code)
 {
     unsigned form = 0;
-    if (d != &dev_ref && (debug || !stays_inside(k, p)))
+    if (d != &dev_ref && !in_bounds)
         form |= FORM_CHECKED;
     *on = (form & FORM_CHECKED) && k->has_mma ? &dev_ref : d;
     int device = index_of(*on);
@@ -216,10 +219,11 @@ eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, 
     eas_status st = prepare(k, args, nargs, o, &p);
     if (st || !p.programs)
         return st;
-    st = choose(k, d, &p, o && o->debug, &on, &code);
+    verdict v = judge(k, &p);
+    st = choose(k, d, &p, v.in_bounds && !(o && o->debug), &on, &code);
     if (st)
         return st;
-    dev_launch l = {.ir = k->ir, .slot = p.slot, .count = p.count, .grid = {p.grid[0], p.grid[1], p.grid[2]}, .programs = p.programs, .bytes = p.bytes, .opts = o};
+    dev_launch l = {.cost = v.cost, .ir = k->ir, .slot = p.slot, .count = p.count, .grid = {p.grid[0], p.grid[1], p.grid[2]}, .programs = p.programs, .bytes = p.bytes, .opts = o};
     atomic_fetch_add_explicit(&dev_count.launches, 1, memory_order_relaxed);
     return on->launch(on, code, &l);
 }
@@ -230,7 +234,7 @@ eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args,
     eas_device *on;
     dev_code *code;
     eas_status st = prepare(k, args, nargs, o, &p);
-    return st || !p.programs ? st : choose(k, d, &p, o && o->debug, &on, &code);
+    return st || !p.programs ? st : choose(k, d, &p, judge(k, &p).in_bounds && !(o && o->debug), &on, &code);
 }
 
 eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, int64_t grid[3])

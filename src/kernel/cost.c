@@ -1,0 +1,54 @@
+/* cost.c: a guess at the time of one program, to decide between the calling thread and the pool, and how to slice.
+ *
+ * A nanosecond for about a dozen lanes of an instruction, loops by the trips that this launch's values allow. Off by a factor of a few is fine;
+ * off by thousands would hold a lock for long, so what cannot be known counts as long.
+ */
+#include "kernel.h"
+
+enum { UNKNOWN_TRIPS = 100000, MAX_DEPTH = 64 };
+
+static double trips(const ir_range *r, const uint32_t *a)
+{
+    ir_range lo = r[a[0]], hi = r[a[1]], step = r[a[2]];
+    if (step.lo <= 0 && step.hi >= 0)
+        return UNKNOWN_TRIPS;
+    double span = step.lo > 0 ? (double)hi.hi - (double)lo.lo : (double)lo.hi - (double)hi.lo;
+    double by = step.lo > 0 ? (double)step.lo : -(double)step.hi;
+    return span < by ? 1 : span / by > UNKNOWN_TRIPS ? UNKNOWN_TRIPS : span / by;
+}
+
+static double lanes(const eas_ir *ir, const eas_ir_info *info, const ir_insn *in)
+{
+    uint32_t v = in->res ? in->res : in->nargs > 1 ? ir_args(ir, in)[1] : 0;
+    if (in->op == IR_MMA)
+        return (double)info->block / IR_SIMD * 512;
+    if (!v || ir_typeof(ir, v).kind != IR_VAL)
+        return 1;
+    return info->mode == EAS_MODE_THREAD ? (double)info->block : (double)ir_lanes(ir_typeof(ir, v));
+}
+
+double kernel_cost(const eas_ir *ir, const ir_env *env)
+{
+    arena mem = {0};
+    eas_ir_info info = ir_analyse(ir);
+    const ir_range *r = ir_ranges(ir, env, &mem);
+    double total = 20, times = 1, outer[MAX_DEPTH];
+    int depth = 0;
+    for (uint32_t i = 0; i < ir->ninsns && r; i++) {
+        const ir_insn *in = &ir->insns[i];
+        if (in->op == IR_LOOP || in->op == IR_WHILE) {
+            if (depth < MAX_DEPTH)
+                outer[depth++] = times;
+            times *= in->op == IR_LOOP ? trips(r, ir_args(ir, in)) : UNKNOWN_TRIPS;
+            continue;
+        }
+        if ((in->op == IR_ENDLOOP || in->op == IR_ENDWHILE) && depth)
+            times = outer[--depth];
+        double n = lanes(ir, &info, in), each = 1;
+        if (in->op == IR_DOT)
+            each = (double)r[ir_args(ir, in)[6]].hi;
+        total += times * (each < 1 ? 1 : each) * (n > 8 ? n / 8 : 1) * 0.6;
+    }
+    arena_free(&mem);
+    return total;
+}
