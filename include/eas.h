@@ -146,6 +146,14 @@ EAS_API eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start
 EAS_API eas_value eas_trans(eas_builder *b, eas_value x, const int *axes); /* NULL: axes reversed */
 EAS_API eas_value eas_join(eas_builder *b, eas_value x, eas_value y);      /* on a new last axis of 2 */
 
+/* Random numbers by Philox-4x32-10: the same bits for the same seed and offset on every device. All are integers; shapes broadcast.
+ * philox: the four u32 words of one step; stream (0: none) is the upper half of the counter. rand: from its first words, f32.
+ * rand_int: i64 in [lo, hi), a range of at most 2^32. */
+typedef enum eas_rand_kind { EAS_RAND_BITS, EAS_RAND_UNIFORM, EAS_RAND_NORMAL } eas_rand_kind; /* u32; [0, 1); mean 0, deviation 1 */
+EAS_API void eas_philox(eas_builder *b, eas_value seed, eas_value offset, eas_value stream, eas_value words[4]);
+EAS_API eas_value eas_rand(eas_builder *b, eas_value seed, eas_value offset, eas_rand_kind kind);
+EAS_API eas_value eas_rand_int(eas_builder *b, eas_value seed, eas_value offset, eas_value lo, eas_value hi);
+
 /* Memory. mask and other may be 0. Masked-off lanes read `other` (0 by default) and write nothing. */
 EAS_API eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other);
 EAS_API void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask);
