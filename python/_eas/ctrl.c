@@ -283,11 +283,9 @@ static PyObject *var_attr(PyObject *x, void *name)
     return r;
 }
 static PyGetSetDef var_getset[] = {
-    {"value", var_get, var_put, "what it holds now", NULL},
-    {"shape", var_attr, NULL, "block shape", "shape"},
-    {"dtype", var_attr, NULL, "element type", "dtype"},
-    {"ndim", var_attr, NULL, "rank", "ndim"},
-    {NULL, NULL, NULL, NULL, NULL},
+    {"value", var_get, var_put, "what it holds now", NULL}, {"shape", var_attr, NULL, "block shape", "shape"},
+    {"dtype", var_attr, NULL, "element type", "dtype"},     {"ndim", var_attr, NULL, "rank", "ndim"},
+    {"T", var_attr, NULL, "the axes reversed", "T"},        {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef var_methods[] = {{"set", var_set, METH_O, "set(x): the variable holds x from here on"}, {NULL, NULL, 0, NULL}};
 static Py_hash_t var_hash(PyObject *o) { return (Py_hash_t)((uintptr_t)o >> 4); }
@@ -642,14 +640,4 @@ static PyMethodDef rows[] = {
     {"else_", mk_else, METH_NOARGS, "with mk.else_(): the other branch of the mk.if_ just before."},
     {NULL, NULL, 0, NULL},
 };
-int ctrl_init(PyObject *mk)
-{
-    for (PyMethodDef *r = rows; r->ml_name; r++) {
-        PyObject *name = PyUnicode_FromString("eas.mk"), *f = name ? PyCFunction_NewEx(r, NULL, name) : NULL;
-        if (!f || PyDict_SetItemString(mk, r->ml_name, f) < 0)
-            return -1;
-        Py_DECREF(f);
-        Py_DECREF(name);
-    }
-    return 0;
-}
+int ctrl_init(PyObject *mk) { return mk_add_all(mk, rows); }

@@ -3,53 +3,8 @@
 #include "py.h"
 
 #include <math.h>
-#include <string.h>
 
-/* ---- arguments ---- */
-typedef struct sig {
-    const char *fn;
-    int n, required;
-    const char *names[8];
-} sig;
-
-/* args by position and name into out[]; absent ones are NULL. */
-static int parse(const sig *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out)
-{
-    for (int i = 0; i < s->n; i++)
-        out[i] = i < nargs ? args[i] : NULL;
-    if (nargs > s->n)
-        return py_fail_at(PyExc_TypeError, "mk.%s takes at most %d arguments, got %zd", s->fn, s->n, nargs), 0;
-    for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames); k++) {
-        PyObject *name = PyTuple_GET_ITEM(kwnames, k);
-        int i = 0;
-        while (i < s->n && PyUnicode_CompareWithASCIIString(name, s->names[i]))
-            i++;
-        if (i == s->n)
-            return py_fail_at(PyExc_TypeError, "mk.%s has no argument '%U'", s->fn, name), 0;
-        if (out[i])
-            return py_fail_at(PyExc_TypeError, "mk.%s: argument '%s' is given twice", s->fn, s->names[i]), 0;
-        out[i] = args[nargs + k];
-    }
-    for (int i = 0; i < s->required; i++)
-        if (!out[i])
-            return py_fail_at(PyExc_TypeError, "mk.%s: argument '%s' is missing", s->fn, s->names[i]), 0;
-    return 1;
-}
-/* An integer that must be known while tracing. */
-static int static_int(PyObject *o, const char *fn, const char *arg, int64_t *out)
-{
-    if (value_check(o))
-        return py_fail_at(PyExc_TypeError, "mk.%s: %s must be known while the kernel is traced: make the parameter eas.constexpr", fn, arg), 0;
-    PyObject *n = PyIndex_Check(o) ? PyNumber_Index(o) : NULL;
-    if (!n)
-        return PyErr_Clear(), py_fail_at(PyExc_TypeError, "mk.%s: %s must be an int, got %s %R", fn, arg, Py_TYPE(o)->tp_name, o), 0;
-    int over;
-    *out = PyLong_AsLongLongAndOverflow(n, &over);
-    Py_DECREF(n);
-    if (over)
-        py_fail_at(PyExc_OverflowError, "mk.%s: %s does not fit 64 bits", fn, arg);
-    return !over;
-}
+/* ---- identity ---- */
 static int static_axis(PyObject *o, const char *fn, int *out)
 {
     int64_t a = 0;
@@ -60,29 +15,6 @@ static int static_axis(PyObject *o, const char *fn, int *out)
     *out = (int)a;
     return 1;
 }
-static int shape_arg(PyObject *o, const char *fn, int64_t shape[4], int *rank)
-{
-    if (!PyTuple_Check(o) && !PyList_Check(o))
-        return *rank = 1, static_int(o, fn, "shape", &shape[0]);
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
-    if (n > 4)
-        return py_fail_at(PyExc_ValueError, "mk.%s: a block may have at most 4 dims, got %zd", fn, n), 0;
-    for (Py_ssize_t i = 0; i < n; i++)
-        if (!static_int(PySequence_Fast_GET_ITEM(o, i), fn, "shape", &shape[i]))
-            return 0;
-    *rank = (int)n;
-    return 1;
-}
-#define FN(name) static PyObject *mk_##name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-#define PARSE(...) \
-    static const sig s = __VA_ARGS__; \
-    PyObject *in[8]; \
-    (void)self; \
-    Trace *t = trace_enter(s.fn); \
-    if (!t || !parse(&s, args, nargs, kwnames, in)) \
-    return NULL
-
-/* ---- identity ---- */
 FN(program_id)
 {
     int a;
@@ -251,38 +183,22 @@ static PyObject *pick(PyObject *x, PyObject *y, int how) /* of Python numbers: x
     int c = PyObject_RichCompareBool(x, y, how);
     return c < 0 ? NULL : Py_NewRef(c ? x : y);
 }
-static PyObject *extreme(Trace *t, const sig *s, PyObject **in, bool is_max)
+PyObject *mk_extreme(Trace *t, const char *fn, PyObject **in, bool is_max)
 {
+    const sig s = {fn, 2, 2, {"x", "y"}};
     if (any_traced(in, 2))
-        return apply(t, s, is_max ? OP.max : OP.min, in);
+        return apply(t, &s, is_max ? OP.max : OP.min, in);
     return pick(in[0], in[1], is_max ? Py_GE : Py_LE);
 }
 FN(maximum)
 {
     PARSE({"maximum", 2, 2, {"x", "y"}});
-    return extreme(t, &s, in, true);
+    return mk_extreme(t, s.fn, in, true);
 }
 FN(minimum)
 {
     PARSE({"minimum", 2, 2, {"x", "y"}});
-    return extreme(t, &s, in, false);
-}
-/* With axis (or one operand) these are reductions, which come with the n-d blocks. */
-static PyObject *reduce_later(const char *fn)
-{
-    return py_fail_at(PyExc_NotImplementedError, "mk.%s(x, axis=...) as a reduction is not there yet; mk.%s(x, y) is element-wise", fn, fn);
-}
-FN(max)
-{
-    PARSE({"max", 3, 1, {"x", "y", "axis"}});
-    static const sig two = {"max", 2, 2, {"x", "y"}};
-    return in[2] || !in[1] ? reduce_later("max") : extreme(t, &two, in, true);
-}
-FN(min)
-{
-    PARSE({"min", 3, 1, {"x", "y", "axis"}});
-    static const sig two = {"min", 2, 2, {"x", "y"}};
-    return in[2] || !in[1] ? reduce_later("min") : extreme(t, &two, in, false);
+    return mk_extreme(t, s.fn, in, false);
 }
 FN(clamp)
 {
@@ -314,11 +230,20 @@ FN(where)
     int c = PyObject_IsTrue(in[0]);
     return c < 0 ? NULL : Py_NewRef(c ? in[1] : in[2]);
 }
+/* As Python has it; NaN, as for traced values, where that would be complex. */
+static PyObject *number_power(PyObject *x, PyObject *y)
+{
+    PyObject *r = PyNumber_Power(x, y, Py_None);
+    if (!r || !PyComplex_Check(r))
+        return r;
+    Py_DECREF(r);
+    return PyFloat_FromDouble(NAN);
+}
 FN(pow)
 {
     PARSE({"pow", 2, 2, {"x", "y"}});
     if (!any_traced(in, 2))
-        return PyNumber_Power(in[0], in[1], Py_None);
+        return number_power(in[0], in[1]);
     PyObject *r = value_power(t, in[0], in[1]);
     if (r != Py_NotImplemented)
         return r;
@@ -371,7 +296,7 @@ FN(not_)
     return PyBool_Check(in[0]) ? PyBool_FromLong(in[0] == Py_False) : PyNumber_Invert(in[0]);
 }
 
-/* ---- element-wise functions of one operand: rows whose instruction exists become functions ---- */
+/* ---- element-wise functions of one operand ---- */
 static double d_rsqrt(double x) { return 1.0 / sqrt(x); }
 static double d_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 enum { INT_SAME = 1, TO_BOOL = 2 };
@@ -416,15 +341,13 @@ static PyObject *unary_number(const struct unary *u, PyObject *x)
         return PyBool_FromLong(u->name[2] == 'n' ? isnan(d) : isinf(d));
     return PyFloat_FromDouble(u->fn(d));
 }
-/* Whole numbers stay as they are; for the rest an integer becomes f32, or f64 where 64 bits ask for it (libeas decides). */
+/* Whole numbers stay as they are; for the rest an integer becomes f32 (libeas decides). */
 static PyObject *unary_traced(Trace *t, const struct unary *u, eas_op op, eas_value v)
 {
     char kind = eas_dtype_kind(eas_value_dtype(t->b, v));
     if ((u->flags & INT_SAME) && kind != 'f')
         return value_new(t, v);
-    if (op)
-        return value_new(t, eas_apply(t->b, op, v, 0, 0));
-    return value_new(t, eas_apply(t->b, OP.div, eas_const_float(t->b, 1.0), eas_apply(t->b, OP.sqrt, v, 0, 0), 0)); /* rsqrt */
+    return value_new(t, eas_apply(t->b, op, v, 0, 0));
 }
 static PyObject *mk_unary(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -434,7 +357,7 @@ static PyObject *mk_unary(PyObject *self, PyObject *const *args, Py_ssize_t narg
     PyObject *x;
     eas_value v;
     Trace *t = trace_enter(u->name);
-    if (!t || !parse(&s, args, nargs, kwnames, &x))
+    if (!t || !mk_parse(&s, args, nargs, kwnames, &x))
         return NULL;
     if (number_check(x))
         return unary_number(u, x);
@@ -446,14 +369,14 @@ FN(abs)
     return any_traced(in, 1) ? apply(t, &s, OP.abs, in) : PyNumber_Absolute(in[0]);
 }
 
-/* ---- casts and shapes ---- */
+/* ---- casts ---- */
 static PyObject *mk_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static const sig s = {"to_<dtype>", 1, 1, {"x"}};
     PyObject *x;
     eas_value v;
     Trace *t = trace_enter("cast");
-    if (!t || !parse(&s, args, nargs, kwnames, &x) || !value_arg(t, x, s.fn, "x", &v))
+    if (!t || !mk_parse(&s, args, nargs, kwnames, &x) || !value_arg(t, x, s.fn, "x", &v))
         return NULL;
     return value_new(t, eas_cast(t->b, v, (eas_dtype)PyLong_AsLong(self)));
 }
@@ -471,63 +394,8 @@ FN(bitcast)
     PARSE({"bitcast", 2, 2, {"x", "dtype"}});
     return value_arg(t, in[0], s.fn, "x", &v) && py_to_dtype(in[1], "mk.bitcast", &dt) ? value_new(t, eas_bitcast(t->b, v, dt)) : NULL;
 }
-FN(broadcast_to)
-{
-    int64_t shape[4];
-    int rank;
-    eas_value v;
-    PARSE({"broadcast_to", 2, 2, {"x", "shape"}});
-    return value_arg(t, in[0], s.fn, "x", &v) && shape_arg(in[1], s.fn, shape, &rank) ? value_new(t, eas_broadcast(t->b, v, rank, shape)) : NULL;
-}
-FN(reshape)
-{
-    int64_t shape[4];
-    int rank;
-    eas_value v;
-    PARSE({"reshape", 2, 2, {"x", "shape"}});
-    return value_arg(t, in[0], s.fn, "x", &v) && shape_arg(in[1], s.fn, shape, &rank) ? value_new(t, eas_reshape(t->b, v, rank, shape)) : NULL;
-}
-static PyObject *filled(Trace *t, PyObject *shape, PyObject *value, PyObject *dtype, const char *fn)
-{
-    int64_t dims[4];
-    int rank;
-    eas_dtype dt = EAS_F32;
-    eas_value v;
-    if (!shape_arg(shape, fn, dims, &rank) || (dtype && !py_to_dtype(dtype, fn, &dt)))
-        return NULL;
-    if (!value)
-        v = eas_const_typed(t->b, dt, 0, 0);
-    else if (!value_arg(t, value, fn, "value", &v))
-        return NULL;
-    v = eas_cast(t->b, v, dt);
-    return value_new(t, rank ? eas_broadcast(t->b, v, rank, dims) : v);
-}
-FN(zeros)
-{
-    PARSE({"zeros", 2, 1, {"shape", "dtype"}});
-    return filled(t, in[0], NULL, in[1], s.fn);
-}
-FN(full)
-{
-    PARSE({"full", 3, 2, {"shape", "value", "dtype"}});
-    return filled(t, in[0], in[1], in[2], s.fn);
-}
-
-/* ---- helpers that act while tracing ---- */
-FN(static_assert)
-{
-    PARSE({"static_assert", 2, 1, {"cond", "message"}});
-    (void)t;
-    int c = PyObject_IsTrue(in[0]);
-    if (c < 0)
-        return NULL;
-    if (!c)
-        return in[1] ? py_fail_at(PyExc_AssertionError, "%S", in[1]) : py_fail_at(PyExc_AssertionError, "mk.static_assert failed");
-    Py_RETURN_NONE;
-}
 
 /* ---- the table ---- */
-#define ROW(name, doc) {#name, (PyCFunction)(void (*)(void))mk_##name, METH_FASTCALL | METH_KEYWORDS, doc}
 static PyMethodDef rows[] = {
     ROW(program_id, "program_id($module, axis=0)\n--\n\nIndex of this program (SPMD) or threadgroup along axis 0, 1 or 2."),
     ROW(num_programs, "num_programs($module, axis=0)\n--\n\nHow many programs or threadgroups the launch has along an axis."),
@@ -550,8 +418,6 @@ static PyMethodDef rows[] = {
     ROW(mma_store, "mma_store($module, buf, base, stride, frag)\n--\n\nWrites an 8x8 simdgroup matrix at buf[base + i*stride + j]."),
     ROW(maximum, "maximum($module, x, y)\n--\n\nThe larger, lane by lane; NaN if either is."),
     ROW(minimum, "minimum($module, x, y)\n--\n\nThe smaller, lane by lane; NaN if either is."),
-    ROW(max, "max($module, x, y=None, axis=None)\n--\n\nmaximum(x, y)."),
-    ROW(min, "min($module, x, y=None, axis=None)\n--\n\nminimum(x, y)."),
     ROW(clamp, "clamp($module, x, lo, hi)\n--\n\nminimum(maximum(x, lo), hi)."),
     ROW(fma, "fma($module, x, y, z)\n--\n\nx * y + z with one rounding."),
     ROW(where, "where($module, cond, x, y)\n--\n\nx where cond holds, else y; both are computed."),
@@ -563,17 +429,12 @@ static PyMethodDef rows[] = {
     ROW(abs, "abs($module, x)\n--\n\nMagnitude."),
     ROW(cast, "cast($module, x, dtype)\n--\n\nx as another element type: integers wrap, floats to integers saturate, NaN gives 0."),
     ROW(bitcast, "bitcast($module, x, dtype)\n--\n\nThe bits of x read as another element type of the same size."),
-    ROW(broadcast_to, "broadcast_to($module, x, shape)\n--\n\nx repeated to a block shape, by NumPy's rule."),
-    ROW(reshape, "reshape($module, x, shape)\n--\n\nThe same lanes in row-major order under another block shape."),
-    ROW(zeros, "zeros($module, shape, dtype=f32)\n--\n\nA block of zeros."),
-    ROW(full, "full($module, shape, value, dtype=f32)\n--\n\nA block of one value."),
-    ROW(static_assert, "static_assert($module, cond, message='')\n--\n\nFails the trace at this line unless cond, which must be known, holds."),
     {NULL, NULL, 0, NULL},
 };
 static PyMethodDef unary_defs[NUNARIES], to_defs[EAS_NDTYPES];
 static char to_names[EAS_NDTYPES][12], unary_docs[NUNARIES][96];
 
-static int add(PyObject *mk, PyMethodDef *def, PyObject *self)
+int mk_add(PyObject *mk, PyMethodDef *def, PyObject *self)
 {
     PyObject *name = PyUnicode_FromString("eas.mk"), *f = name ? PyCFunction_NewEx(def, self, name) : NULL;
     int r = f ? PyDict_SetItemString(mk, def->ml_name, f) : -1;
@@ -581,10 +442,17 @@ static int add(PyObject *mk, PyMethodDef *def, PyObject *self)
     Py_XDECREF(name);
     return r;
 }
-static int add_numbered(PyObject *mk, PyMethodDef *def, long row)
+int mk_add_all(PyObject *mk, PyMethodDef *def)
+{
+    for (; def->ml_name; def++)
+        if (mk_add(mk, def, NULL) < 0)
+            return -1;
+    return 0;
+}
+int mk_add_numbered(PyObject *mk, PyMethodDef *def, long row)
 {
     PyObject *n = PyLong_FromLong(row);
-    int r = n ? add(mk, def, n) : -1;
+    int r = n ? mk_add(mk, def, n) : -1;
     Py_XDECREF(n);
     return r;
 }
@@ -592,11 +460,9 @@ static int add_unaries(PyObject *mk)
 {
     for (int i = 0; i < NUNARIES; i++) {
         unary_ops[i] = eas_op_find(unaries[i].name);
-        if (!unary_ops[i] && unaries[i].fn != d_rsqrt)
-            continue;
         snprintf(unary_docs[i], sizeof unary_docs[i], "%s($module, x)\n--\n\n%s.", unaries[i].name, unaries[i].doc);
         unary_defs[i] = (PyMethodDef){unaries[i].name, (PyCFunction)(void (*)(void))mk_unary, METH_FASTCALL | METH_KEYWORDS, unary_docs[i]};
-        if (add_numbered(mk, &unary_defs[i], i) < 0)
+        if (mk_add_numbered(mk, &unary_defs[i], i) < 0)
             return -1;
     }
     return 0;
@@ -608,7 +474,7 @@ static int add_dtypes(PyObject *mk)
         snprintf(to_names[dt], sizeof to_names[dt], "to_%s", name);
         to_defs[dt] =
             (PyMethodDef){to_names[dt], (PyCFunction)(void (*)(void))mk_to, METH_FASTCALL | METH_KEYWORDS, "x as this element type; see cast."};
-        if (add_numbered(mk, &to_defs[dt], dt) < 0 || PyDict_SetItemString(mk, dt == EAS_BOOL ? "bool_" : name, G.dtypes[dt]) < 0)
+        if (mk_add_numbered(mk, &to_defs[dt], dt) < 0 || PyDict_SetItemString(mk, dt == EAS_BOOL ? "bool_" : name, G.dtypes[dt]) < 0)
             return -1;
     }
     return 0;
@@ -618,11 +484,9 @@ int mkfuncs_init(PyObject *module)
     PyObject *mk = PyDict_New();
     if (!mk)
         return -1;
-    for (PyMethodDef *r = rows; r->ml_name; r++)
-        if (add(mk, r, module) < 0)
-            return -1;
-    if (add_unaries(mk) < 0 || add_dtypes(mk) < 0 || ctrl_init(mk) < 0 || PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 ||
-        PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 || PyDict_SetItemString(mk, "constexpr", (PyObject *)G.constexpr) < 0)
+    if (mk_add_all(mk, rows) < 0 || add_unaries(mk) < 0 || add_dtypes(mk) < 0 || blocks_init(mk) < 0 || hints_init(mk) < 0 || ctrl_init(mk) < 0 ||
+        PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 || PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 ||
+        PyDict_SetItemString(mk, "constexpr", (PyObject *)G.constexpr) < 0)
         return -1;
     return PyModule_AddObject(module, "mk", mk);
 }

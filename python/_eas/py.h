@@ -5,7 +5,10 @@
  *   dtype.c    DType objects; NumPy, torch and buffer-protocol element types -> eas_dtype
  *   trace.c    the trace of a kernel body, per thread
  *   value.c    traced values and buffers: Python's number protocol -> eas_apply
- *   mkfuncs.c  the functions of mk
+ *   args.c     arguments of mk's functions
+ *   mkfuncs.c  the functions of mk: identity, memory, element-wise
+ *   blocks.c   shapes, reductions, scans, random numbers
+ *   hints.c    what acts while tracing: static_assert, static_print, assume, multiple_of
  *   ctrl.c     mk.var, mk.range, mk.if_, mk.else_, mk.while_
  *   irview.c   finished IR, for looking at
  *   tensor.c   eas.Tensor;  dlpack.c its interchange
@@ -126,7 +129,7 @@ bool number_check(PyObject *o); /* a Python or NumPy number */
 /* clang-format off */
 #define VALUE_OPS(X) \
     X(add) X(sub) X(mul) X(div) X(floordiv) X(mod) X(and) X(or) X(xor) X(not) X(shl) X(shr) X(neg) X(abs) X(lt) X(le) X(gt) X(ge) X(eq) X(ne) X(min) X(max) \
-    X(where) X(fma) X(sqrt) X(pow)
+    X(where) X(fma) X(sqrt) X(rsqrt) X(pow)
 /* clang-format on */
 typedef struct value_ops {
 #define X(n) eas_op n;
@@ -136,8 +139,35 @@ typedef struct value_ops {
 extern value_ops OP;
 PyObject *value_power(Trace *t, PyObject *x, PyObject *y);
 
-/* ---- mkfuncs.c, ctrl.c ---- */
+/* ---- args.c ---- */
+typedef struct sig {
+    const char *fn;
+    int n, required;
+    const char *names[8];
+} sig;
+/* args by position and name into out[]; absent ones are NULL. */
+int mk_parse(const sig *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+int static_int(PyObject *o, const char *fn, const char *arg, int64_t *out); /* known while tracing */
+int shape_arg(PyObject *o, const char *fn, int64_t shape[4], int *rank);    /* an int, or a tuple or list of up to 4 */
+/* A function of mk: FN(name) { PARSE({"name", 2, 1, {"x", "y"}}); ... in[0], in[1] } */
+#define FN(name) static PyObject *mk_##name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+#define PARSE(...) \
+    static const sig s = __VA_ARGS__; \
+    PyObject *in[8]; \
+    (void)self; \
+    Trace *t = trace_enter(s.fn); \
+    if (!t || !mk_parse(&s, args, nargs, kwnames, in)) \
+    return NULL
+#define ROW(name, doc) {#name, (PyCFunction)(void (*)(void))mk_##name, METH_FASTCALL | METH_KEYWORDS, doc}
+
+/* ---- mkfuncs.c, blocks.c, hints.c, ctrl.c ---- */
 int mkfuncs_init(PyObject *module); /* adds the dict `mk` */
+int mk_add(PyObject *mk, PyMethodDef *def, PyObject *self); /* one function into that dict */
+int mk_add_all(PyObject *mk, PyMethodDef *def);
+int mk_add_numbered(PyObject *mk, PyMethodDef *def, long row); /* with its row as self */
+int blocks_init(PyObject *mk);      /* adds shapes, reductions, scans, random numbers; the methods of values too */
+int hints_init(PyObject *mk);       /* adds what acts while tracing */
+PyObject *mk_extreme(Trace *t, const char *fn, PyObject **in, bool is_max); /* element-wise, of two */
 typedef struct Var {
     PyObject_HEAD Trace *trace;
     eas_value v;

@@ -217,41 +217,49 @@ static eas_value one_like(Trace *t, eas_value x)
 }
 static eas_value reciprocal(Trace *t, eas_value x) { return eas_apply(t->b, OP.div, eas_const_float(t->b, 1.0), x, 0); }
 
+/* Whole exponents are products as long as those are few; else it is the power function's. */
 static PyObject *literal_power(Trace *t, eas_value x, PyObject *y)
 {
     int over;
     long long n = PyLong_AsLongLongAndOverflow(y, &over);
-    if (over || n > 4096 || n < -4096)
-        return py_fail_at(PyExc_ValueError, "** with the literal exponent %S: only -4096 to 4096 are unrolled", y);
-    if (n < 0 && eas_dtype_kind(eas_value_dtype(t->b, x)) != 'f')
+    bool is_float = eas_dtype_kind(eas_value_dtype(t->b, x)) == 'f';
+    if (over || n > 4096 || n < -4096) {
+        double e = PyFloat_AsDouble(y);
+        if (PyErr_Occurred())
+            return NULL;
+        return is_float ? value_new(t, eas_apply(t->b, OP.pow, x, eas_const_float(t->b, e), 0))
+                        : py_fail_at(PyExc_ValueError, "an integer to the literal power %S: only 0 to 4096 are unrolled", y);
+    }
+    if (n < 0 && !is_float)
         return py_fail_at(PyExc_ValueError, "an integer to the negative power %lld is not an integer: cast it to a float first", n);
     if (n == 0)
         return value_new(t, one_like(t, x));
     return value_new(t, n > 0 ? int_power(t, x, n) : reciprocal(t, int_power(t, x, -n)));
 }
+
+/* Exponents that need no power function, as NumPy has them. */
+static int simple_power(Trace *t, eas_value x, double e, eas_value *out)
+{
+    if (e == 0.5 || e == -0.5)
+        *out = eas_apply(t->b, e > 0 ? OP.sqrt : OP.rsqrt, x, 0, 0);
+    else if (e == 2)
+        *out = eas_apply(t->b, OP.mul, x, eas_apply(t->b, OP.mul, x, eas_const_float(t->b, 1), 0), 0);
+    else
+        return 0;
+    return 1;
+}
 PyObject *value_power(Trace *t, PyObject *x, PyObject *y)
 {
     eas_value a, b;
     int r = value_of(t, x, &a);
-    if (r != 1)
-        return r ? NULL : Py_NewRef(Py_NotImplemented);
-    if (PyLong_CheckExact(y))
+    if (r == 1 && PyLong_CheckExact(y))
         return literal_power(t, a, y);
-    double e = PyFloat_CheckExact(y) ? PyFloat_AS_DOUBLE(y) : 0;
-    if (e == 0.5 || e == -0.5) {
-        eas_value root = eas_apply(t->b, OP.sqrt, a, 0, 0);
-        return value_new(t, e > 0 ? root : reciprocal(t, root));
-    }
-    if (!OP.pow && e != 0 && e == floor(e) && fabs(e) <= 4096) {
-        PyObject *n = PyLong_FromDouble(e), *p = n ? literal_power(t, a, n) : NULL;
-        Py_XDECREF(n);
-        return p;
-    }
-    r = value_of(t, y, &b);
+    if (r == 1 && PyFloat_CheckExact(y) && simple_power(t, a, PyFloat_AS_DOUBLE(y), &b))
+        return value_new(t, b);
+    if (r == 1)
+        r = value_of(t, y, &b);
     if (r != 1)
         return r ? NULL : Py_NewRef(Py_NotImplemented);
-    if (!OP.pow)
-        return py_fail_at(PyExc_TypeError, "** takes a literal exponent: an integer, 0.5 or -0.5; got %R", y);
     return value_new(t, eas_apply(t->b, OP.pow, a, b, 0));
 }
 static PyObject *nb_pow(PyObject *x, PyObject *y, PyObject *mod)
@@ -311,7 +319,7 @@ static int value_contains(PyObject *x, PyObject *y)
 /* ---- shapes ---- */
 typedef struct view {
     int64_t from[4], to[8];
-    int rank, used, n;
+    int rank, used, n, dots;
 } view;
 
 static int view_item(view *w, PyObject *item, int rest)
@@ -320,6 +328,8 @@ static int view_item(view *w, PyObject *item, int rest)
     if (item == Py_None) {
         if (w->n < 8)
             w->to[w->n++] = 1;
+    } else if (item == Py_Ellipsis && w->dots++) {
+        return py_fail_at(PyExc_IndexError, "an index can have only one '...'"), 0;
     } else if (item == Py_Ellipsis) {
         while (w->used < w->rank - rest && w->n < 8)
             w->to[w->n++] = w->from[w->used++];
@@ -345,7 +355,7 @@ static PyObject *value_subscript(PyObject *x, PyObject *key)
     eas_value v;
     if (!t || value_of(t, x, &v) != 1)
         return NULL;
-    view w = {.used = 0, .n = 0};
+    view w = {.used = 0, .n = 0, .dots = 0};
     w.rank = eas_value_shape(t->b, v, w.from);
     PyObject *const *items = PyTuple_Check(key) ? &PyTuple_GET_ITEM(key, 0) : &key;
     Py_ssize_t n = PyTuple_Check(key) ? PyTuple_GET_SIZE(key) : 1;
@@ -394,6 +404,14 @@ static PyObject *get_ndim(PyObject *o, void *c)
     eas_builder *b = open_builder(o);
     return b ? PyLong_FromLong(eas_value_shape(b, ((Value *)o)->v, shape)) : NULL;
 }
+static PyObject *get_T(PyObject *o, void *c)
+{
+    (void)c;
+    int64_t shape[4];
+    Trace *t = enter(o, o);
+    eas_value v = ((Value *)o)->v;
+    return t ? value_new(t, eas_value_shape(t->b, v, shape) < 2 ? v : eas_trans(t->b, v, NULL)) : NULL;
+}
 static PyObject *get_name(PyObject *o, void *c)
 {
     (void)c;
@@ -423,6 +441,7 @@ static PyGetSetDef value_getset[] = {
     {"shape", get_shape, NULL, "block shape; () for a scalar", NULL},
     {"dtype", get_dtype, NULL, "element type", NULL},
     {"ndim", get_ndim, NULL, "rank of the block", NULL},
+    {"T", get_T, NULL, "the axes reversed", NULL},
     {"name", get_name, NULL, "the parameter's name, or None", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
