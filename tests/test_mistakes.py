@@ -277,7 +277,7 @@ class Mistakes(unittest.TestCase):
     def test_in_a_whole_body(self):
         self.check(RuntimeError, ["mk.range", "line"], body(m_open_loop))
         self.check(TypeError, ["m_returns", "mk.store"], body(m_returns))
-        self.check(TypeError, ["m_both_modes", "arange", "tid"], body(m_both_modes))
+        self.check(TypeError, ["test_mistakes.py", "arange", "tid"], body(m_both_modes))
 
     def test_threadgroup_memory(self):
         k = eas.kernel(m_threadgroup_memory)

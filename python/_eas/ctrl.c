@@ -15,14 +15,108 @@ struct Frame {
     Var **vars;           /* counted */
     eas_value *before;    /* their values at the start */
     eas_value *then_vals; /* K_ELSE: at the end of the first branch */
-    const char *what;
+    int scope;
     int line;
+    /* loops: what the names of the function held at the start */
+    PyFrameObject *py;
+    PyObject *names;
+    PyObject *cond;
+    int at; /* offset in its bytecode */
+};
+struct Scope {
+    enum kind kind;
+    int line;
+    bool open;
 };
 static const char *const what_of[] = {"mk.range", "mk.while_", "mk.if_", "mk.else_"};
+
+/* ---- scopes ---- */
+int scope_now(const Trace *t) { return t->frames ? t->frames->scope : 0; }
+bool scope_open(const Trace *t, int scope) { return !scope || t->scopes[scope - 1].open; }
+const char *scope_what(const Trace *t, int scope, int *line)
+{
+    *line = t->scopes[scope - 1].line;
+    return what_of[t->scopes[scope - 1].kind];
+}
+static int scope_begin(Trace *t, enum kind kind, int line) /* its number, or 0 with an exception */
+{
+    if (t->nscopes == t->capscopes) {
+        int cap = t->capscopes ? 2 * t->capscopes : 8;
+        Scope *more = PyMem_Realloc(t->scopes, (size_t)cap * sizeof *more);
+        if (!more)
+            return PyErr_NoMemory(), 0;
+        t->scopes = more;
+        t->capscopes = cap;
+    }
+    t->scopes[t->nscopes++] = (Scope){kind, line, true};
+    return t->nscopes;
+}
+
+/* ---- names: a plain name that a loop's body reads and assigns anew would begin every iteration with its first value ---- */
+static int names_keep(Frame *f, PyObject *cond)
+{
+    f->py = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
+    PyObject *locals = f->py ? PyFrame_GetLocals(f->py) : NULL;
+    f->names = locals ? PyDict_New() : NULL;
+    int ok = f->names && PyDict_Update(f->names, locals) == 0;
+    Py_XDECREF(locals);
+    f->cond = Py_XNewRef(cond);
+    f->at = f->py ? PyFrame_GetLasti(f->py) : 0;
+    return ok || !f->py;
+}
+static bool is_number(PyObject *o) { return PyLong_Check(o) || PyFloat_Check(o); }
+/* May the loop have meant to carry this name? What a body that is over has left behind is of no use to anyone. */
+static int looks_carried(Trace *t, PyObject *was, PyObject *is)
+{
+    if (was == is || (Py_IS_TYPE(was, G.value) && !scope_open(t, ((Value *)was)->scope)))
+        return 0;
+    if (is_number(was) && is_number(is))
+        return PyObject_RichCompareBool(was, is, Py_NE);
+    return Py_IS_TYPE(is, G.value);
+}
+static int name_fail(Frame *f, PyObject *code, PyObject *name, long line)
+{
+    py_fail(PyExc_RuntimeError,
+            "%U:%ld: '%U' is assigned anew in the body of %s (line %d). The body is traced once, so every iteration would begin with the value from "
+            "before the loop. Make it a variable: %U = mk.var(init) before the loop, %U.set(value) or %U += value in the body",
+            ((PyCodeObject *)code)->co_filename, line, name, what_of[f->kind], f->line, name, name, name);
+    return 0;
+}
+static int name_check(Frame *f, PyObject *name)
+{
+    PyObject *names = PyImport_ImportModule("eas._names"), *code = (PyObject *)PyFrame_GetCode(f->py);
+    PyObject *r =
+        names ? PyObject_CallMethod(names, "reassigned", "OiiOO", code, f->at, PyFrame_GetLasti(f->py), name, f->cond ? f->cond : Py_None) : NULL;
+    long line = r ? PyLong_AsLong(r) : -1;
+    int ok = line == 0 || (line > 0 && name_fail(f, code, name, line));
+    Py_XDECREF(r);
+    Py_XDECREF(names);
+    Py_DECREF(code);
+    return ok;
+}
+static int names_check(Trace *t, Frame *f)
+{
+    PyObject *name, *was, *locals = f->py == PyEval_GetFrame() ? PyFrame_GetLocals(f->py) : NULL;
+    Py_ssize_t at = 0;
+    int ok = 1;
+    while (ok && locals && PyDict_Next(f->names, &at, &name, &was)) {
+        PyObject *is = PyObject_GetItem(locals, name);
+        int carried = is ? looks_carried(t, was, is) : 0;
+        if (!is)
+            PyErr_Clear(); /* deleted */
+        ok = carried >= 0 && (!carried || name_check(f, name));
+        Py_XDECREF(is);
+    }
+    Py_XDECREF(locals);
+    return ok && !PyErr_Occurred();
+}
 
 /* ---- frames ---- */
 static void frame_free(Frame *f)
 {
+    Py_XDECREF(f->py);
+    Py_XDECREF(f->names);
+    Py_XDECREF(f->cond);
     for (int i = 0; i < f->n; i++)
         Py_DECREF(f->vars[i]);
     PyMem_Free(f->vars);
@@ -49,6 +143,15 @@ static Frame *frame_new(Trace *t, enum kind kind)
     f->kind = kind;
     const char *file;
     py_user_line(&file, &f->line);
+    if (!(f->scope = scope_begin(t, kind, f->line)))
+        return frame_free(f), NULL;
+    return f;
+}
+static Frame *loop_frame(Trace *t, enum kind kind, PyObject *cond)
+{
+    Frame *f = frame_new(t, kind);
+    if (f && !names_keep(f, cond))
+        frame_free(f), f = NULL;
     return f;
 }
 static void push(Trace *t, Frame *f)
@@ -77,6 +180,7 @@ static int pop(Trace *t, Frame *f)
         return 0;
     }
     t->frames = f->outer;
+    t->scopes[f->scope - 1].open = false;
     return 1;
 }
 
@@ -246,6 +350,11 @@ static PyObject *var_pow(PyObject *x, PyObject *y, PyObject *z)
     (void)z;
     return via(x, y, power);
 }
+static PyObject *var_ipow(PyObject *x, PyObject *y, PyObject *z)
+{
+    (void)z;
+    return via_in_place(x, y, power);
+}
 static PyObject *via1(PyObject *x, unaryfunc f)
 {
     PyObject *a = plain(x), *r = a ? f(a) : NULL;
@@ -256,6 +365,17 @@ static PyObject *var_neg(PyObject *x) { return via1(x, PyNumber_Negative); }
 static PyObject *var_pos(PyObject *x) { return via1(x, PyNumber_Positive); }
 static PyObject *var_abs(PyObject *x) { return via1(x, PyNumber_Absolute); }
 static PyObject *var_not(PyObject *x) { return via1(x, PyNumber_Invert); }
+static PyObject *var_index(PyObject *x) { return via1(x, PyNumber_Index); }
+static PyObject *var_int(PyObject *x) { return via1(x, PyNumber_Long); }
+static PyObject *var_float(PyObject *x) { return via1(x, PyNumber_Float); }
+static PyObject *var_iter(PyObject *x) { return via1(x, PyObject_GetIter); }
+static int var_contains(PyObject *x, PyObject *y)
+{
+    PyObject *a = plain(x);
+    int r = a ? PySequence_Contains(a, y) : -1;
+    Py_XDECREF(a);
+    return r;
+}
 static int var_bool(PyObject *x)
 {
     PyObject *a = plain(x);
@@ -324,7 +444,13 @@ static PyType_Slot var_slots[] = {
     {Py_nb_positive, var_pos},
     {Py_nb_absolute, var_abs},
     {Py_nb_invert, var_not},
+    {Py_nb_inplace_power, var_ipow},
     {Py_nb_bool, var_bool},
+    {Py_nb_index, var_index},
+    {Py_nb_int, var_int},
+    {Py_nb_float, var_float},
+    {Py_tp_iter, var_iter},
+    {Py_sq_contains, var_contains},
     {0, NULL},
 };
 PyType_Spec Var_spec = {"eas.mk.Var", sizeof(Var), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, var_slots};
@@ -415,7 +541,7 @@ static int loop_end(Loop *l, Trace *t, void (*end)(eas_builder *, int, const eas
     Frame *f = l->frame;
     l->state = 2;
     l->frame = NULL;
-    if (!pop(t, f))
+    if (!names_check(t, f) || !pop(t, f))
         return 0;
     eas_value *now = PyMem_Calloc((size_t)f->n + 1, sizeof *now), *final = PyMem_Calloc((size_t)f->n + 1, sizeof *final);
     int ok = now && final;
@@ -434,7 +560,7 @@ static int loop_end(Loop *l, Trace *t, void (*end)(eas_builder *, int, const eas
 static PyObject *range_begin(Loop *l, Trace *t)
 {
     eas_value iv = 0;
-    if (!(l->frame = frame_new(t, K_LOOP)))
+    if (!(l->frame = loop_frame(t, K_LOOP, NULL)))
         return NULL;
     eas_loop_begin(t->b, l->lo, l->hi, l->step, l->frame->n, l->frame->before, &iv, l->frame->then_vals);
     set_all(l->frame, l->frame->then_vals);
@@ -479,7 +605,7 @@ static PyObject *mk_while(PyObject *self, PyObject *cond)
 static PyObject *while_begin(Loop *l, Trace *t)
 {
     eas_value c;
-    if (!(l->frame = frame_new(t, K_WHILE)))
+    if (!(l->frame = loop_frame(t, K_WHILE, l->cond)))
         return NULL;
     eas_while_begin(t->b, l->frame->n, l->frame->before, l->frame->then_vals);
     set_all(l->frame, l->frame->then_vals);
@@ -586,6 +712,8 @@ static PyObject *else_begin(Branch *b, Trace *t)
     set_all(f, f->before);
     eas_if_else(t->b, f->n, f->then_vals);
     f->kind = K_ELSE;
+    if (!(f->scope = scope_begin(t, K_ELSE, f->line)))
+        return frame_free(f), NULL;
     b->frame = f;
     push(t, f);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;

@@ -71,6 +71,16 @@ static PyObject *num_threads(PyObject *m, PyObject *unused)
     (void)unused;
     return PyLong_FromLong(eas_num_threads());
 }
+static PyObject *require_trace(PyObject *m, PyObject *name)
+{
+    (void)m;
+    if (trace_current())
+        Py_RETURN_NONE;
+    return py_fail_at(PyExc_RuntimeError,
+                      "'%S' is a helper of kernels (@eas.fn) and works only while one is traced: call it in a function under "
+                      "@eas.kernel, and launch that",
+                      name);
+}
 static PyObject *ops(PyObject *m, PyObject *unused)
 {
     (void)m;
@@ -91,6 +101,7 @@ static PyMethodDef functions[] = {
     {"cache_clear", cache_clear, METH_NOARGS, "cache_clear(): empties the disk cache"},
     {"cache_verify", cache_verify, METH_NOARGS, "cache_verify(): (good, bad, bytes); bad entries are dropped"},
     {"num_threads", num_threads, METH_NOARGS, "num_threads(): threads a launch may use"},
+    {"require_trace", require_trace, METH_O, "require_trace(name): RuntimeError unless a kernel is traced"},
     {"ops", ops, METH_NOARGS, "ops(): names of all instructions"},
     {NULL, NULL, 0, NULL},
 };

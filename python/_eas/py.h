@@ -90,6 +90,7 @@ PyObject *py_npy_dtype(eas_dtype dt);       /* np.dtype */
 /* ---- trace.c ---- */
 struct Var;
 typedef struct Frame Frame;
+typedef struct Scope Scope;
 typedef struct Trace {
     PyObject_HEAD eas_builder *b;     /* NULL once the trace is over */
     PyObject *name;
@@ -97,6 +98,8 @@ typedef struct Trace {
     int nvars, capvars; /* living variables, borrowed */
     Frame *frames;      /* open control constructs, innermost first */
     Frame *pending;     /* an if that may yet get its else */
+    Scope *scopes;      /* every body so far; 0 is the kernel's own */
+    int nscopes, capscopes;
 } Trace;
 Trace *trace_new(PyObject *name, unsigned flags);
 Trace *trace_current(void);
@@ -113,6 +116,7 @@ typedef struct Value { /* Value and Buffer */
     PyObject_HEAD Trace *trace;
     PyObject *name; /* of a parameter, else NULL */
     eas_value v;
+    int scope;      /* the body it was made in; see scope_open */
 } Value;
 extern PyType_Spec Value_spec, Buffer_spec;
 int value_init(PyObject *module);
@@ -178,6 +182,9 @@ int ctrl_init(PyObject *mk);        /* adds var, range, if_, else_, while_ */
 int ctrl_flush(Trace *t);           /* closes a pending if */
 int ctrl_finish(Trace *t);          /* nothing may be open; 0 with an exception otherwise */
 void ctrl_clear(Trace *t);
+int scope_now(const Trace *t);                     /* the innermost body that is being traced; 0: the kernel's own */
+bool scope_open(const Trace *t, int scope);        /* may its values still be used? */
+const char *scope_what(const Trace *t, int scope, int *line); /* "mk.range" and where it began */
 
 /* ---- irview.c ---- */
 extern PyType_Spec IR_spec;

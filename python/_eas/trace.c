@@ -30,6 +30,8 @@ Trace *trace_new(PyObject *name, unsigned flags)
     t->vars = NULL;
     t->nvars = t->capvars = 0;
     t->frames = t->pending = NULL;
+    t->scopes = NULL;
+    t->nscopes = t->capscopes = 0;
     eas_status st = eas_builder_new(text, flags, &t->b);
     if (st == EAS_OK)
         return t;
@@ -67,6 +69,7 @@ static void trace_dealloc(PyObject *o)
     PyTypeObject *type = Py_TYPE(o);
     ctrl_clear(t);
     PyMem_Free(t->vars);
+    PyMem_Free(t->scopes);
     if (t->b)
         eas_builder_free(t->b);
     Py_XDECREF(t->name);

@@ -19,6 +19,7 @@ static PyObject *make(PyTypeObject *type, Trace *t, eas_value v, PyObject *name)
     o->trace = (Trace *)Py_NewRef(t);
     o->name = Py_XNewRef(name);
     o->v = v;
+    o->scope = scope_now(t);
     return (PyObject *)o;
 }
 PyObject *value_new(Trace *t, eas_value v) { return make(G.value, t, v, NULL); }
@@ -42,6 +43,18 @@ static int stale(Trace *owner)
 {
     py_fail_at(PyExc_RuntimeError, "a value traced in kernel '%U' is used outside that trace; values live only while the kernel's body runs",
                owner->name);
+    return -1;
+}
+/* A value lives as long as the loop or branch whose body made it. */
+static int left_body(Trace *t, const Value *x)
+{
+    int line;
+    const char *what = scope_what(t, x->scope, &line);
+    py_fail_at(
+        PyExc_RuntimeError,
+        "a value made in the body of %s (line %d) is used after that body: make a variable before it with v = mk.var(init), set it inside with "
+        "v.set(value), and use v here",
+        what, line);
     return -1;
 }
 static int literal_int(Trace *t, PyObject *o, eas_value *out)
@@ -78,6 +91,8 @@ int value_of(Trace *t, PyObject *o, eas_value *out)
     if (Py_IS_TYPE(o, G.value)) {
         if (((Value *)o)->trace != t)
             return stale(((Value *)o)->trace);
+        if (!scope_open(t, ((Value *)o)->scope))
+            return left_body(t, (Value *)o);
         *out = ((Value *)o)->v;
         return 1;
     }

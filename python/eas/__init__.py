@@ -27,6 +27,7 @@ from ._eas import (
     stats,
     zeros,
 )
+from .kernel import fn
 
 __all__ = [
     "CompiledKernel",
@@ -39,6 +40,7 @@ __all__ = [
     "devices",
     "empty",
     "empty_like",
+    "fn",
     "from_dlpack",
     "from_torch",
     "kernel",

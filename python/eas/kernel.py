@@ -1,12 +1,14 @@
 """`@eas.kernel`: the module is also the decorator. Launches look `get_runtime` up in this module at call time, so
 assigning another function to `eas.kernel.get_runtime` substitutes the runtime."""
 
+import functools
+
 from . import _eas
 from ._callable import make_callable
 from ._eas import CompiledKernel, Kernel, constexpr
 from .runtime import get_runtime
 
-__all__ = ["CompiledKernel", "Kernel", "RuntimeArgs", "constexpr", "get_runtime", "kernel"]
+__all__ = ["CompiledKernel", "Kernel", "RuntimeArgs", "constexpr", "fn", "get_runtime", "kernel"]
 
 
 class RuntimeArgs(dict):
@@ -29,6 +31,18 @@ def kernel(fn=None, *, fp_contract=True, fast_math=False):
         return Kernel(fn, fp_contract=fp_contract, fast_math=fast_math)
 
     return decorate if fn is None else decorate(fn)
+
+
+def fn(f):
+    """Marks a helper of kernels: it uses `mk`, and its body becomes part of the kernel that calls it. Plain functions inline just as
+    well; a marked one says what it is for, and raises when it is called outside a kernel."""
+
+    @functools.wraps(f)
+    def helper(*args, **kw):
+        _eas.require_trace(f.__qualname__)
+        return f(*args, **kw)
+
+    return helper
 
 
 _eas._set_kernel_globals(globals())

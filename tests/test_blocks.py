@@ -1,0 +1,305 @@
+"""n-d blocks: indexing, shapes, reductions and scans, on every device and against NumPy."""
+
+import itertools
+import unittest
+
+import numpy as np
+from support import BF16, each
+
+import eas
+from eas import mk
+
+RNG = np.random.default_rng(5)
+FLOATS = [np.dtype(d) for d in ("f2", "f4", "f8")] + ([BF16] if BF16 else [])
+INTS = [np.dtype(d) for d in ("i1", "i4", "i8", "u1", "u4", "u8")]
+
+
+def offsets(shape):
+    """Row-major offsets of a block, made with None and ':' only."""
+    off = 0
+    for axis, n in enumerate(shape):
+        key = tuple(slice(None) if a == axis else None for a in range(len(shape)))
+        off = off * n + mk.arange(0, n)[key]
+    return off
+
+
+def apply(test, f, x, dtype=None):
+    """f on the whole of x as one block; what comes out, in its shape."""
+    shape = {}
+
+    @eas.kernel
+    def k(x, out, B: eas.constexpr):
+        y = f(mk.load(x, offsets(shape["in"])))
+        shape["out"] = y.shape
+        mk.store(out, offsets(y.shape) if y.shape else 0, y)
+
+    shape["in"] = x.shape
+    _, out = each(test, k, x, np.zeros(max(x.size, 1) * 2, dtype or x.dtype), 1, _grid=1)
+    return out[: int(np.prod(shape["out"]))].reshape(shape["out"])
+
+
+def numbers(shape, dt):
+    if dt.kind in "iu":
+        return RNG.integers(0, 9, shape).astype(dt)
+    return RNG.standard_normal(shape).astype(np.float32).astype(dt)
+
+
+class Shapes(unittest.TestCase):
+    def test_indexing(self):
+        x = numbers((3, 5), np.dtype("f4"))
+        keys = [
+            (slice(None), None, slice(None)),
+            (None, Ellipsis),
+            (Ellipsis, None),
+            (slice(None), Ellipsis, None),
+            (Ellipsis, None, slice(None)),
+            (None, slice(None), slice(None), None),
+            Ellipsis,
+            None,
+            slice(None),
+            (slice(None), None),
+            (Ellipsis, slice(None)),
+        ]
+        for key in keys:
+            np.testing.assert_array_equal(apply(self, lambda v, key=key: v[key], x), x[key], str(key))
+
+    def test_bad_indices(self):
+        for key, error in (((Ellipsis, Ellipsis), IndexError), ((slice(None),) * 3, IndexError), (0, TypeError), ((None,) * 4, ValueError)):
+            with self.assertRaises(error):
+                apply(self, lambda v, key=key: v[key], np.zeros((2, 2), np.float32))
+
+    def test_outer_product_of_any_sizes(self):
+        @eas.kernel
+        def k(x, y, out, A: eas.constexpr, B: eas.constexpr):
+            i, j = mk.arange(0, A), mk.arange(0, B)
+            mk.store(out, i[:, None] * B + j[None, :], mk.load(x, i)[:, None] * mk.load(y, j)[None, :])
+
+        for a, b in ((1, 1), (3, 5), (8, 8), (7, 64), (33, 2)):
+            x, y = numbers(a, np.dtype("f4")), numbers(b, np.dtype("f4"))
+            *_, out = each(self, k, x, y, np.zeros((a, b), np.float32), a, b, _grid=1)
+            np.testing.assert_array_equal(out, np.outer(x, y))
+
+    def test_filled(self):
+        for dt in (mk.f32, mk.f16, mk.i64, mk.u8, mk.bool_):
+            got = apply(self, lambda v, dt=dt: mk.to_f32(mk.full((2, 3), 1, dt)) + mk.to_f32(mk.zeros((2, 3), dt)), np.zeros(6, np.float32))
+            np.testing.assert_array_equal(got, np.ones((2, 3)))
+
+        @eas.kernel
+        def k(out, B: eas.constexpr):
+            self.assertIs(mk.zeros(4).dtype, mk.f32)
+            self.assertEqual(mk.full((4,), 2.5).shape, (4,))
+            self.assertEqual(mk.zeros(()).shape, ())
+            with self.assertRaisesRegex(ValueError, "4 dims"):
+                mk.zeros((1, 1, 1, 1, 1))
+            mk.store(out, mk.arange(0, B), mk.full(B, mk.load(out, 0) + 2, mk.i32))
+
+        (out,) = each(self, k, np.ones(4, np.float32), 4, _grid=1)
+        np.testing.assert_array_equal(out, 3)
+
+    def test_reshape(self):
+        x = numbers((4, 6), np.dtype("f4"))
+        for shape in ((24,), (2, 12), (-1,), (3, -1), (2, 2, 6), (-1, 1, 6, 2), 24, -1):
+            np.testing.assert_array_equal(apply(self, lambda v, s=shape: mk.reshape(v, s), x), x.reshape(shape))
+        np.testing.assert_array_equal(apply(self, lambda v: v.reshape(2, 12), x), x.reshape(2, 12))
+        np.testing.assert_array_equal(apply(self, lambda v: v.reshape((8, -1)), x), x.reshape(8, -1))
+        for shape, text in (((5, -1), "24"), ((-1, -1), "one"), ((3, 3), "24"), ((0, 24), "at least 1"), (25, "24")):
+            with self.assertRaisesRegex(ValueError, text):
+                apply(self, lambda v, s=shape: mk.reshape(v, s), x)
+
+    def test_trans(self):
+        x = numbers((2, 3, 4), np.dtype("f4"))
+        np.testing.assert_array_equal(apply(self, lambda v: v.T, x), x.T)
+        np.testing.assert_array_equal(apply(self, mk.trans, x), x.T)
+        for axes in itertools.permutations(range(3)):
+            np.testing.assert_array_equal(apply(self, lambda v, a=axes: mk.trans(v, a), x), x.transpose(axes))
+        np.testing.assert_array_equal(apply(self, lambda v: v.trans(-1, 0, 1), x), x.transpose(2, 0, 1))
+        np.testing.assert_array_equal(apply(self, lambda v: v.T, x[0, 0]), x[0, 0])
+        for axes in ((0, 0, 1), (0, 1), (0, 1, 3)):
+            with self.assertRaises(ValueError):
+                apply(self, lambda v, a=axes: mk.trans(v, a), x)
+
+    def test_transposed_halves_and_ints(self):
+        for dt in FLOATS + INTS:
+            x = numbers((5, 3), dt)
+            np.testing.assert_array_equal(apply(self, lambda v: v.T, x), x.T)
+
+    def test_broadcast_to(self):
+        x = numbers((3, 1), np.dtype("f4"))
+        np.testing.assert_array_equal(apply(self, lambda v: mk.broadcast_to(v, (3, 2)), x), np.broadcast_to(x, (3, 2)))
+        np.testing.assert_array_equal(apply(self, lambda v: v.broadcast_to((2, 3, 1)), x), np.broadcast_to(x, (2, 3, 1)))
+        with self.assertRaises((ValueError, TypeError)):
+            apply(self, lambda v: mk.broadcast_to(v, (4, 2)), x)
+
+    def test_join_and_split(self):
+        x = numbers((3, 4), np.dtype("f4"))
+        np.testing.assert_array_equal(apply(self, lambda v: mk.join(v, v * 2), x), np.stack([x, x * 2], -1))
+        np.testing.assert_array_equal(apply(self, lambda v: mk.join(v, 1), x), np.stack([x, np.ones_like(x)], -1))
+        np.testing.assert_array_equal(apply(self, lambda v: mk.join(mk.sum(v) * 0 + 3, 4), x), [3, 4])
+        y = numbers((3, 2), np.dtype("f4"))
+        np.testing.assert_array_equal(apply(self, lambda v: mk.split(v)[0] - mk.split(v)[1], y), y[:, 0] - y[:, 1])
+        np.testing.assert_array_equal(apply(self, lambda v: mk.split(v)[1], y[0]), y[0, 1])
+        with self.assertRaisesRegex(ValueError, "length 2"):
+            apply(self, lambda v: mk.split(v)[0], x)
+
+    def test_attributes(self):
+        @eas.kernel
+        def k(x, out, B: eas.constexpr):
+            v = mk.load(x, mk.arange(0, B)[:, None] + mk.arange(0, 3)[None, :])
+            self.assertEqual((v.shape, v.ndim, v.dtype), ((B, 3), 2, mk.f16))
+            w = mk.var(v)
+            self.assertEqual((w.shape, w.T.shape, w.sum(1).shape, w.max(0).shape), ((B, 3), (3, B), (B,), (3,)))
+            mk.store(out, mk.arange(0, B), v.sum(1))
+
+        each(self, k, np.ones(8, np.float16), np.zeros(4, np.float16), 4, _grid=1)
+
+
+# name: (NumPy, of what)
+REDUCTIONS = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all}
+AXES = {1: (None, 0, -1, (0,)), 2: (None, 0, 1, -2, (0, 1), ()), 3: (None, 1, (0, 2), (2, 0), (-1, 1))}
+
+
+def reduction(name):
+    """As a function; max and min with one operand."""
+    return getattr(mk, name)
+
+
+class Reductions(unittest.TestCase):
+    def near(self, got, want, dt, name):
+        if name in ("any", "all") or dt.kind in "iu" or name in ("max", "min"):
+            np.testing.assert_array_equal(got.astype(want.dtype) if want.dtype == bool else got, want)
+        else:
+            tolerance = {2: 1e-2, 4: 1e-5, 8: 1e-12}[dt.itemsize]
+            np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+    def test_axes_and_shapes(self):
+        for shape in ((1,), (8,), (13,), (4, 8), (5, 3), (1, 7), (3, 2, 5)):
+            x = numbers(shape, np.dtype("f4"))
+            for (name, ref), axis, keep in itertools.product(REDUCTIONS.items(), AXES[len(shape)], (False, True)):
+                with self.subTest(fn=name, shape=shape, axis=axis, keepdims=keep):
+                    got = apply(self, lambda v: reduction(name)(v, axis=axis, keepdims=keep), x)  # noqa: B023
+                    want = ref(x, axis=axis, keepdims=keep)
+                    self.assertEqual(got.shape, want.shape)
+                    self.near(got, want, x.dtype, name)
+
+    def test_dtypes(self):
+        for dt in FLOATS + INTS:
+            x = numbers((6, 5), dt)
+            for name, ref in REDUCTIONS.items():
+                with self.subTest(fn=name, dtype=dt):
+                    exact = x if dt.kind in "iu" else x.astype(np.float64)
+                    want = ref(exact, axis=1)
+                    self.near(apply(self, lambda v: reduction(name)(v, axis=1), x), want.astype(dt if want.dtype != bool else bool), dt, name)  # noqa: B023
+
+    def test_halves_are_summed_in_f32(self):
+        x = np.full(4096, 1.001, np.float16)
+        self.assertEqual(apply(self, mk.sum, x), x.astype(np.float64).sum().astype(np.float16))
+
+    def test_counts_conditions(self):
+        x = numbers((4, 9), np.dtype("f4"))
+        np.testing.assert_array_equal(apply(self, lambda v: mk.sum(v > 0, axis=1), x, np.int64), (x > 0).sum(1))
+
+    def test_methods(self):
+        x = numbers((4, 6), np.dtype("f4"))
+        for name, ref in REDUCTIONS.items():
+            self.near(apply(self, lambda v: getattr(v, name)(0), x), ref(x, axis=0), x.dtype, name)  # noqa: B023
+            self.near(apply(self, lambda v: getattr(v, name)(), x), np.asarray(ref(x)), x.dtype, name)  # noqa: B023
+        np.testing.assert_array_equal(apply(self, lambda v: v.argmax(1), x, np.int64), x.argmax(1))
+        np.testing.assert_allclose(apply(self, lambda v: v.cumsum(1), x), x.cumsum(1), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(apply(self, lambda v: v.reduce(0, lambda a, b: a + b), x), x.sum(0), rtol=1e-5, atol=1e-6)
+
+    def test_max_of_two_stays_element_wise(self):
+        x = numbers((4,), np.dtype("f4"))
+        np.testing.assert_array_equal(apply(self, lambda v: mk.max(v, 0), x), np.maximum(x, 0))
+        np.testing.assert_array_equal(apply(self, lambda v: mk.min(v, 0.5), x), np.minimum(x, np.float32(0.5)))
+        with self.assertRaisesRegex(TypeError, "either"):
+            apply(self, lambda v: mk.max(v, 0, axis=0), x)
+
+    def test_nan(self):
+        x = numbers((3, 7), np.dtype("f4"))
+        x[1, 4] = np.nan
+        for name in ("max", "min", "sum"):
+            np.testing.assert_array_equal(np.isnan(apply(self, lambda v: reduction(name)(v, axis=1), x)), [False, True, False])  # noqa: B023
+
+    def test_arg(self):
+        x = RNG.integers(0, 4, (7, 9)).astype(np.float32)
+        for name, axis, keep in itertools.product(("argmax", "argmin"), (None, 0, 1, -1), (False, True)):
+            got = apply(self, lambda v: getattr(mk, name)(v, axis=axis, keepdims=keep), x, np.int64)  # noqa: B023
+            np.testing.assert_array_equal(got, getattr(np, name)(x, axis=axis, keepdims=keep))
+        x[2, 3] = np.nan
+        self.assertEqual(apply(self, mk.argmax, x, np.int64), np.argmax(x))
+        self.assertEqual(apply(self, mk.argmin, x, np.int64), np.argmin(x))
+
+    def test_scans(self):
+        for shape in ((1,), (8,), (13,), (4, 6), (2, 3, 5)):
+            x = RNG.integers(1, 4, shape).astype(np.int64)
+            for name, axis in itertools.product(("cumsum", "cumprod"), [None, *range(len(shape)), -1]):
+                got = apply(self, lambda v: getattr(mk, name)(v, axis), x)  # noqa: B023
+                np.testing.assert_array_equal(got, getattr(np, name)(x, axis))
+        x = numbers((5, 33), np.dtype("f2"))
+        want = x.astype(np.float64).cumsum(1)
+        np.testing.assert_allclose(apply(self, lambda v: mk.cumsum(v, 1), x), want, rtol=1e-3, atol=1e-3)
+
+    def test_reduce(self):
+        x = RNG.integers(0, 50, (6, 7)).astype(np.int64)
+        np.testing.assert_array_equal(apply(self, lambda v: mk.reduce(v, 0, lambda a, b: a ^ b), x), np.bitwise_xor.reduce(x, 0))
+        np.testing.assert_array_equal(apply(self, lambda v: mk.reduce(v, 1, mk.maximum, keepdims=True), x), x.max(1, keepdims=True))
+        np.testing.assert_array_equal(apply(self, lambda v: mk.reduce(v, None, lambda a, b: a + b), x), x.sum())
+        np.testing.assert_array_equal(apply(self, lambda v: mk.reduce(v, 1, lambda a, b: mk.where(a < b, b, a)), x), x.max(1))
+
+    def test_reduce_mistakes(self):
+        def fails(a, b):
+            raise KeyError("mine")
+
+        x = np.ones(8, np.float32)
+        for fn, error, text in (
+            (fails, KeyError, "mine"),
+            (3, TypeError, "function"),
+            (lambda a, b: None, TypeError, "result"),
+            (lambda a, b: mk.to_i32(a), TypeError, "dtype"),
+            (lambda a: a, TypeError, "argument"),
+        ):
+            with self.assertRaisesRegex(error, text):
+                apply(self, lambda v, fn=fn: mk.reduce(v, 0, fn), x)
+
+    def test_mistakes(self):
+        x = np.ones((2, 3), np.float32)
+        for f, error, text in (
+            (lambda v: mk.sum(v, axis=2), ValueError, "axis 2"),
+            (lambda v: mk.sum(v, axis=(0, 0)), ValueError, "twice"),
+            (lambda v: mk.sum(v, axis="x"), TypeError, "int"),
+            (lambda v: mk.sum(v, axis=0, keepdims=1), TypeError, "keepdims"),
+            (lambda v: mk.argmax(v, axis=(0, 1)), TypeError, "int"),
+            (lambda v: mk.sum(mk.sum(v)), TypeError, "tg_sum"),
+            (lambda v: mk.cumsum(v, axis=5), ValueError, "axis 5"),
+            (lambda v: mk.max(3), TypeError, "block"),
+        ):
+            with self.assertRaisesRegex(error, text):
+                apply(self, f, x)
+
+    def test_thread_mode(self):
+        @eas.kernel
+        def k(x, out, B: eas.constexpr):
+            t = mk.tid(0, B)
+            mk.store(out, t, mk.sum(mk.load(x, t)))
+
+        with self.assertRaisesRegex(TypeError, "tg_sum, simd_sum"):
+            k(np.ones(4, np.float32), np.ones(4, np.float32), 4, _grid=1)
+
+    def test_in_loops(self):
+        """Rows of a matrix by blocks, with a run-time number of blocks."""
+
+        @eas.kernel
+        def k(x, out, N, B: eas.constexpr):
+            row, acc = mk.program_id(0), mk.var(0.0)
+            for c in mk.range(0, N, B):
+                i = c + mk.arange(0, B)
+                acc += mk.sum(mk.load(x, row * N + i, i < N))
+            mk.store(out, row, acc)
+
+        x = numbers((3, 50), np.dtype("f4"))
+        _, out = each(self, k, x, np.zeros(3, np.float32), 50, 16, _grid=3)
+        np.testing.assert_allclose(out, x.sum(1), rtol=1e-5, atol=1e-5)
+
+
+if __name__ == "__main__":
+    unittest.main()
