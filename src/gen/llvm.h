@@ -109,9 +109,11 @@ bool plan_cast_fits(const plan *p, uint32_t v, eas_dtype dt);
 
 /* ---- generation ---- */
 /* Lane l is base + k + stride*l modulo 2^bits of its dtype; exact: as a number, too. base is an i64; k stands apart so that it ends up in the
- * displacement of an address. base + k is a multiple of mult, a power of two. */
-typedef struct aff { bool ok, exact; V base; int64_t k, stride; uint64_t mult; } aff;
+ * displacement of an address. base + k is a multiple of mult, a power of two. whole: the same stride leads from chunk to chunk, so that it
+ * is one line over the whole inner dim (lane % 16 is not). */
+typedef struct aff { bool ok, exact, whole; V base; int64_t k, stride; uint64_t mult; } aff;
 typedef struct entry { struct entry *next; uint32_t v; map_t m; uint8_t has_vec, has_aff; V vec; aff a; } entry;
+typedef struct made { entry *e; bool affine; } made; /* the vector or the affine form of an entry */
 typedef struct prefix { uint32_t v; V count; } prefix; /* mask v is true for the first `count` indices of the inner dim */
 
 typedef struct chunk {
@@ -123,7 +125,7 @@ typedef struct chunk {
     bool stream;         /* contiguous stores go past the caches */
     uint32_t align;      /* idx of the innermost dim is a multiple of this */
     entry **cache;       /* per value */
-    VEC(entry *) log;    /* in order of entering, so that leaving a region forgets what was made in it */
+    VEC(made) log;       /* in order of making, so that leaving a region forgets what was made in it */
     prefix *pre; int npre;
 } chunk;
 
@@ -199,6 +201,7 @@ V affine_vector(gen *g, aff a, eas_dtype dt);
 /* Fills c->pre with the prefix masks of the segment, the chunk standing at inner index 0. Gives the count beyond which nothing
  * happens, NULL if there is none. */
 V affine_prefixes(gen *g, segment *s);
+bool affine_early(gen *g, uint32_t v);      /* a uniform or rematerialised value that needs nothing made in the segment */
 V affine_prefix_vector(gen *g, uint32_t v); /* a mask in c->pre, NULL if it is not */
 bool affine_holds(gen *g, uint32_t v);      /* a mask known to be true for all lanes of the chunk */
 
@@ -210,8 +213,8 @@ V seg_mask(gen *g, uint32_t v);             /* as seg_here, NULL if all lanes ar
 V seg_scalar(gen *g, uint32_t v);           /* lane 0 of the chunk (simdgroup operands) */
 void seg_define(gen *g, uint32_t v, V x);   /* enters a result, and stores it to its slot */
 V seg_linear(gen *g, const shape *sh, map_t m, int64_t *stride); /* row-major number of lane 0 */
-entry *seg_entry(gen *g, uint32_t v, map_t m, bool make);
-entry *seg_find(gen *g, uint32_t v, map_t m);
+entry *seg_find(gen *g, uint32_t v, map_t m); /* what is remembered of (v, m), NULL if nothing is */
+void seg_remember(gen *g, uint32_t v, map_t m, V vec, const aff *a); /* vec or a */
 map_t seg_map(gen *g);
 aff seg_ahead(gen *g, uint32_t v);          /* an offset one round of the surrounding loop later; not ok if it stays or is not affine */
 frag seg_frag(gen *g, uint32_t v);

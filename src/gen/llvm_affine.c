@@ -49,8 +49,8 @@ static V times(gen *g, V a, int64_t k) { return k == 1 ? a : LLVMBuildMul(g->b, 
 
 V affine_base(gen *g, aff a) { return a.k ? plus(g, a.base, k_int(g, a.k)) : a.base; }
 
-static aff constant(gen *g, int64_t k) { return (aff){true, true, k_int(g, 0), k, 0, low_bit((uint64_t)k)}; }
-static aff scalar(V base, uint64_t mult) { return (aff){true, true, base, 0, 0, mult}; }
+static aff constant(gen *g, int64_t k) { return (aff){true, true, true, k_int(g, 0), k, 0, low_bit((uint64_t)k)}; }
+static aff scalar(V base, uint64_t mult) { return (aff){true, true, true, base, 0, 0, mult}; }
 
 static aff index_of(gen *g, map_t m) /* the index along dim 0 of a rank-1 value */
 {
@@ -80,10 +80,13 @@ aff affine_identity(gen *g, const ir_insn *in, map_t m)
     case IR_LANE_ID:
         if (!in_simd) return NOT_AFFINE;
         a.base = LLVMBuildAnd(g->b, a.base, k_int(g, IR_SIMD - 1), "");
+        a.whole = false;
         return a;
     case IR_SG_ID:
         if (!in_simd) return NOT_AFFINE;
-        return scalar(LLVMBuildLShr(g->b, a.base, k_int(g, 5), ""), 1);
+        a = scalar(LLVMBuildLShr(g->b, a.base, k_int(g, 5), ""), 1);
+        a.whole = false;
+        return a;
     default: return a;
     }
 }
@@ -92,7 +95,7 @@ static aff sum(gen *g, uint16_t op, aff x, aff y)
 {
     int64_t zero;
     if (!x.ok || !y.ok) return NOT_AFFINE;
-    aff r = {true, x.exact && y.exact, x.base, 0, 0, min_u(x.mult, y.mult)};
+    aff r = {true, x.exact && y.exact, x.whole && y.whole, x.base, 0, 0, min_u(x.mult, y.mult)};
     if (op == IR_ADD) {
         r.base = plus(g, x.base, y.base);
         r.k = (int64_t)((uint64_t)x.k + (uint64_t)y.k);
@@ -139,6 +142,7 @@ static aff product(gen *g, aff x, aff y)
     else if (x.stride || y.stride) return NOT_AFFINE;
     else r = scalar(LLVMBuildMul(g->b, affine_base(g, x), affine_base(g, y), ""), mul_pow2(x.mult, y.mult));
     r.exact = r.ok && exact;
+    r.whole = x.whole && y.whole;
     return r;
 }
 
@@ -152,6 +156,7 @@ static aff split(gen *g, uint16_t op, aff x, int64_t k)
     const bool apart = floors && x.k % k == 0; /* a whole number of k's comes out in front */
     V base = apart ? x.base : affine_base(g, x);
     aff r = scalar(value_insn(g, op, EAS_I64, base, k_int(g, k), NULL), 1);
+    r.whole = x.whole && x.stride == 0;
     if (quotient) {
         r.k = apart ? x.k / k : 0;
     } else {
@@ -258,14 +263,11 @@ aff affine_of(gen *g, uint32_t v, map_t m)
 {
     if (!dtype_is_int((eas_dtype)ir_typeof(g->ir, v).dtype) || g->st) return NOT_AFFINE;
     if (g->p.val[v].cls == C_UNI) m = map_identity(0);
-    entry *e = seg_entry(g, v, m, true);
-    if (!e) return NOT_AFFINE;
-    if (!e->has_aff) {
-        const aff a = fresh(g, v, m);
-        e->a = a;
-        e->has_aff = 1;
-    }
-    return e->a;
+    const entry *e = seg_find(g, v, m);
+    if (e && e->has_aff) return e->a;
+    const aff a = fresh(g, v, m);
+    seg_remember(g, v, m, NULL, &a);
+    return a;
 }
 
 V affine_vector(gen *g, aff a, eas_dtype dt)
@@ -307,7 +309,7 @@ static V compare_count(gen *g, const ir_insn *in, map_t m)
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
     if (!dtype_is_int(dt) || (dt == EAS_U64 && !(nonnegative(g, a[0]) && nonnegative(g, a[1])))) return NULL;
     const aff x = affine_of(g, a[0], m), y = affine_of(g, a[1], m);
-    if (!x.ok || !y.ok || !x.exact || !y.exact) return NULL;
+    if (!x.ok || !y.ok || !x.exact || !y.exact || !x.whole || !y.whole) return NULL;
     switch (in->op) {
     case IR_LT: return count_below(g, x, y, false);
     case IR_LE: return count_below(g, x, y, true);
@@ -337,13 +339,24 @@ static void enter_prefix(gen *g, uint32_t v, V count)
     g->c->pre[g->c->npre++] = (prefix){v, count};
 }
 
+bool affine_early(gen *g, uint32_t v)
+{
+    const vinfo *x = &g->p.val[v];
+    const ir_insn *in = ir_def(g->ir, v);
+    if (x->cls == C_UNI) return !(x->inseg && x->seg == g->seg->id);
+    if (x->cls != C_REMAT) return false;
+    for (int k = 0; k < in->nargs; k++)
+        if (!affine_early(g, ir_args(g->ir, in)[k])) return false;
+    return true;
+}
+
 /* Is v made where the whole segment can see it? */
 static bool visible(gen *g, uint32_t v, uint32_t top)
 {
     const uint32_t def = g->ir->vals[v].def;
     if (def == UINT32_MAX) return true;
     for (uint32_t r = g->p.parent[top];; r = g->p.parent[r]) {
-        if (g->p.parent[def] == r) return g->p.val[v].cls == C_REMAT || !(g->p.val[v].inseg && g->p.val[v].seg == g->seg->id);
+        if (g->p.parent[def] == r) return true;
         if (r == UINT32_MAX) return false;
     }
 }
@@ -376,7 +389,7 @@ static V collect(gen *g, uint32_t v, uint32_t top, int depth)
     if (depth > 32 || !visible(g, v, top)) return NULL;
     if (in && in->op == IR_AND && g->p.val[v].cls == C_REMAT)
         return min_v(g, collect(g, ir_args(g->ir, in)[0], top, depth + 1), collect(g, ir_args(g->ir, in)[1], top, depth + 1));
-    V count = leaf_count(g, v, seg_map(g));
+    V count = affine_early(g, v) ? leaf_count(g, v, seg_map(g)) : NULL;
     if (!count) return NULL;
     count = clamped(g, count);
     enter_prefix(g, v, count);

@@ -300,6 +300,14 @@ static void store_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V val
     else store_lanes(g, ptr, dt, o, mask, x);
 }
 
+static bool is_item(const gen *g, uint32_t i) /* not inside a region of the segment */
+{
+    for (uint32_t k = 0; k < g->seg->items.len; k++)
+        if (g->seg->items.at[k].insn == i) return true;
+    return false;
+}
+
+/* Streams exactly the stores whose alignment the segment has checked. */
 void mem_store(gen *g, uint32_t i)
 {
     const ir_insn *in = &g->ir->insns[i];
@@ -308,8 +316,7 @@ void mem_store(gen *g, uint32_t i)
     offsets o = offsets_of(g, a[1]);
     V x = seg_here(g, a[2]);
     V mask = mask_and(g, in->nargs == 4 ? seg_mask(g, a[3]) : NULL, g->c->exec);
-    const bool stream = g->c->stream && buf.kind == IR_BUF && g->p.parent[i] == g->p.parent[g->seg->items.at[0].insn == UINT32_MAX ? i : g->seg->items.at[0].insn] &&
-                        g->c->n * (int)eas_dtype_size((eas_dtype)buf.dtype) % 16 == 0;
+    const bool stream = g->c->stream && buf.kind == IR_BUF && o.a.whole && is_item(g, i) && g->c->n * (int)eas_dtype_size((eas_dtype)buf.dtype) % 16 == 0;
     store_offsets(g, g->sval[a[0]], (eas_dtype)buf.dtype, &o, mask, x, stream);
 }
 

@@ -23,12 +23,10 @@ entry *seg_find(gen *g, uint32_t v, map_t m)
     return NULL;
 }
 
-entry *seg_entry(gen *g, uint32_t v, map_t m, bool make)
+static entry *new_entry(gen *g, uint32_t v, map_t m)
 {
-    entry *e = seg_find(g, v, m);
-    if (e || !make) return e;
-    e = arena_alloc(&g->mem, sizeof *e);
-    if (!e || !vec_push(&g->c->log, e)) {
+    entry *e = arena_alloc(&g->mem, sizeof *e);
+    if (!e) {
         gen_fail(g, EAS_ERR_MEMORY, "out of memory");
         return NULL;
     }
@@ -37,12 +35,22 @@ entry *seg_entry(gen *g, uint32_t v, map_t m, bool make)
     return e;
 }
 
+void seg_remember(gen *g, uint32_t v, map_t m, V vec, const aff *a)
+{
+    entry *e = seg_find(g, v, m);
+    if (!e) e = new_entry(g, v, m);
+    if (!e) return;
+    if (!(a ? e->has_aff : e->has_vec) && !vec_push(&g->c->log, ((made){e, a != NULL}))) gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    if (a) e->a = *a, e->has_aff = 1;
+    else e->vec = vec, e->has_vec = 1;
+}
+
 static void forget(gen *g, uint32_t mark)
 {
     while (g->c->log.len > mark) {
-        entry *e = g->c->log.at[--g->c->log.len], **p = &g->c->cache[e->v];
-        while (*p != e) p = &(*p)->next;
-        *p = e->next;
+        const made m = g->c->log.at[--g->c->log.len];
+        if (m.affine) m.e->has_aff = 0;
+        else m.e->has_vec = 0;
     }
 }
 
@@ -115,7 +123,7 @@ V seg_vector(gen *g, uint32_t v, map_t m)
     if (x->cls == C_UNI) return splat(g, g->sval[v], g->c->n);
     view w = {.v = v, .m = m};
     if (x->cls == C_VIEW) w = plan_resolve(&g->p, v, m);
-    entry *e = seg_find(g, v, m);
+    const entry *e = seg_find(g, v, m);
     if (e && e->has_vec) return e->vec;
     V r;
     if (x->cls == C_REMAT) {
@@ -125,8 +133,7 @@ V seg_vector(gen *g, uint32_t v, map_t m)
     } else {
         r = from_slot(g, &w);
     }
-    e = seg_entry(g, v, m, true);
-    if (e) e->vec = r, e->has_vec = 1;
+    seg_remember(g, v, m, r, NULL);
     return r;
 }
 
@@ -148,13 +155,7 @@ V seg_scalar(gen *g, uint32_t v)
     return value_cast(g, x, (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);
 }
 
-static void set_vector(gen *g, uint32_t v, V x)
-{
-    entry *e = seg_entry(g, v, seg_map(g), true);
-    if (!e) return;
-    e->vec = x;
-    e->has_vec = 1;
-}
+static void set_vector(gen *g, uint32_t v, V x) { seg_remember(g, v, seg_map(g), x, NULL); }
 
 void seg_define(gen *g, uint32_t v, V x)
 {
@@ -740,8 +741,9 @@ static V can_stream(gen *g, const segment *s)
         if (!in || in->op != IR_STORE) continue;
         const uint32_t *a = ir_args(g->ir, in);
         const int bytes = (int)eas_dtype_size((eas_dtype)ir_typeof(g->ir, a[0]).dtype);
+        if (!affine_early(g, a[1])) return NULL;
         const aff off = affine_of(g, a[1], seg_map(g));
-        if (ir_typeof(g->ir, a[0]).kind != IR_BUF || !off.ok || !off.exact || off.stride != 1 || g->c->n * bytes % 16) continue;
+        if (ir_typeof(g->ir, a[0]).kind != IR_BUF || !off.ok || !off.exact || !off.whole || off.stride != 1 || g->c->n * bytes % 16) continue;
         V at = LLVMBuildPtrToInt(g->b, g->sval[a[0]], ty_int(g, 64, 0), "");
         at = LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, affine_base(g, off), k_int(g, bytes), ""), "");
         low = low ? LLVMBuildOr(g->b, low, at, "") : at;
@@ -829,11 +831,16 @@ static uint32_t first_insn(const segment *s)
     return UINT32_MAX;
 }
 
+/* Does it depend on the loop's counter, by way of values that were made before the segment? */
 static bool moves_on(gen *g, const ir_insn *in)
 {
-    for (int k = 0; k < in->nargs; k++)
-        if (g->moves[ir_args(g->ir, in)[k]]) return true;
-    return false;
+    bool moves = false;
+    for (int k = 0; k < in->nargs; k++) {
+        const uint32_t a = ir_args(g->ir, in)[k];
+        if (g->p.val[a].cls == C_UNI && !g->sval[a]) return false;
+        moves = moves || g->moves[a];
+    }
+    return moves;
 }
 
 static void look_ahead(gen *g, const segment *s)

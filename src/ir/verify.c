@@ -141,19 +141,22 @@ static eas_status check_structure(verifier *v, uint32_t i)
     return EAS_OK;
 }
 
-static const char *const mixed = "the kernel mixes arange (one program, a block of lanes) with tid (a group of threads); use one of them";
+static eas_status mixed(const verifier *v, uint32_t i)
+{
+    return bad(v, i, "kernel %s mixes arange (one program, a block of lanes) with tid (a group of threads); use one of them", v->ir->name);
+}
 
 static eas_status be_spmd(verifier *v, uint32_t i)
 {
     v->spmd = true;
-    return v->thread ? bad(v, i, "%s", mixed) : EAS_OK;
+    return v->thread ? mixed(v, i) : EAS_OK;
 }
 
 static eas_status be_thread(verifier *v, uint32_t i, int64_t n)
 {
     v->thread = true;
     if (v->spmd)
-        return bad(v, i, "%s", mixed);
+        return mixed(v, i);
     if (!v->ir->threads)
         return bad(v, i, "the kernel uses threads of a group but never says how many; call tid(0, BLOCK)");
     if (n && n != v->ir->threads)

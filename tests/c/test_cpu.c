@@ -185,7 +185,7 @@ static void report(const eas_ir *ir)
 {
     str s = {0};
     ir_print(&s, ir, false);
-    print_error("%s\n", s.at);
+    fprintf(stderr, "%s\n", s.at);
     str_free(&s);
 }
 
@@ -346,6 +346,196 @@ static void every_kernel(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* ---- random kernels: control flow, segments and slots in combinations nobody thinks of ---- */
+
+typedef struct maker {
+    bool thread;
+    int64_t block;
+    eas_value x, y, i, r, s, off, N;
+    eas_value f[64], n[64], u[16]; /* float blocks, integer blocks, uniform integers */
+    int nf, nn, nu, depth, budget;
+} maker;
+
+static uint32_t pick(uint32_t n) { return (uint32_t)(rnd() % n); }
+static eas_value some_f(maker *m) { return m->f[pick((uint32_t)m->nf)]; }
+static eas_value some_n(maker *m) { return m->n[pick((uint32_t)m->nn)]; }
+static eas_value some_u(maker *m) { return m->u[pick((uint32_t)m->nu)]; }
+static void add_f(maker *m, eas_value v) { if (m->nf < 64) m->f[m->nf++] = v; }
+static void add_n(maker *m, eas_value v) { if (m->nn < 64) m->n[m->nn++] = v; }
+static void add_u(maker *m, eas_value v) { if (m->nu < 16) m->u[m->nu++] = v; }
+
+enum { RANDOM_SIZE = 1024 };
+
+/* an offset inside every buffer */
+static eas_value random_offset(maker *m)
+{
+    switch (pick(6)) {
+    case 0: return m->off;
+    case 1: return MOD_(ADD(m->off, some_u(m)), K(RANDOM_SIZE));
+    case 2: return MOD_(some_n(m), K(RANDOM_SIZE));
+    case 3: return MOD_(MUL(m->off, K(1 + pick(4))), K(RANDOM_SIZE));
+    case 4: return MOD_(DIV_(m->off, K(1 << pick(6))), K(RANDOM_SIZE));
+    default: return SUB(K(RANDOM_SIZE - 1), m->off);
+    }
+}
+
+static eas_value random_mask(maker *m)
+{
+    switch (pick(5)) {
+    case 0: return LT(m->off, m->N);
+    case 1: return OP(GT, some_f(m), F(0));
+    case 2: return LT(MOD_(m->off, K(3 + pick(20))), some_u(m));
+    case 3: return OP(AND, LT(m->off, m->N), OP(NE, MOD_(some_n(m), K(2)), K(0)));
+    default: return OP(LE, some_u(m), m->off);
+    }
+}
+
+static void random_arith(maker *m)
+{
+    static const uint16_t fops[] = {IR_ADD, IR_SUB, IR_MUL, IR_MIN, IR_MAX, IR_DIV}, nops[] = {IR_ADD, IR_SUB, IR_MUL, IR_MIN, IR_XOR, IR_FLOORDIV, IR_MOD};
+    switch (pick(6)) {
+    case 0: add_n(m, eas_apply(b, nops[pick(7)], some_n(m), some_n(m), 0)); break;
+    case 1: add_u(m, eas_apply(b, nops[pick(4)], some_u(m), some_u(m), 0)); break;
+    case 2: add_f(m, eas_cast(b, some_n(m), EAS_F32)); break;
+    case 3: add_f(m, eas_apply(b, IR_WHERE, random_mask(m), some_f(m), some_f(m))); break;
+    default: add_f(m, eas_apply(b, fops[pick(6)], some_f(m), some_f(m), 0)); break;
+    }
+}
+
+static void random_body(maker *m, int n);
+
+static void random_store(maker *m)
+{
+    /* threads only write what is theirs; in SPMD order is defined, so anything goes */
+    eas_value off = m->thread ? m->off : random_offset(m);
+    const bool own = pick(2);
+    eas_store(b, own ? m->r : m->s, off, own ? some_f(m) : some_n(m), pick(2) ? random_mask(m) : 0);
+}
+
+static void random_load(maker *m)
+{
+    const uint32_t k = pick(m->thread ? 3 : 5); /* what threads write they read at their own place only */
+    if (k < 2) add_f(m, eas_load(b, k ? m->x : m->y, random_offset(m), pick(2) ? random_mask(m) : 0, 0));
+    else if (k == 2) add_n(m, LOAD(m->i, random_offset(m)));
+    else if (k == 3) add_f(m, LOAD(m->r, random_offset(m)));
+    else add_n(m, LOAD(m->s, random_offset(m)));
+}
+
+static eas_value random_scalar(maker *m) { return m->thread && pick(2) ? MOD_(some_n(m), K(5)) : MOD_(some_u(m), K(5)); }
+
+static void random_loop(maker *m)
+{
+    const maker saved = *m;
+    eas_value iv, c[3], init[3] = {some_f(m), some_n(m), some_u(m)}, next[3], fin[3];
+    eas_loop_begin(b, K(0), random_scalar(m), K(1 + pick(2)), 3, init, &iv, c);
+    m->depth++;
+    add_f(m, c[0]);
+    add_n(m, c[1]);
+    if (m->thread) add_n(m, ADD(iv, c[2])); else add_u(m, iv), add_u(m, c[2]);
+    random_body(m, 4);
+    next[0] = some_f(m);
+    next[1] = some_n(m);
+    next[2] = m->thread ? c[2] : some_u(m);
+    const int budget = m->budget;
+    *m = saved;
+    m->budget = budget;
+    eas_loop_end(b, 3, next, fin);
+    add_f(m, fin[0]);
+    add_n(m, fin[1]);
+    add_u(m, fin[2]);
+}
+
+static void random_if(maker *m)
+{
+    const maker saved = *m;
+    eas_value t[2], e[2], r[2];
+    eas_if_begin(b, m->thread && pick(2) ? OP(GT, some_f(m), F(0)) : OP(GT, random_scalar(m), K(1)));
+    m->depth++;
+    random_body(m, 3);
+    t[0] = some_f(m), t[1] = some_n(m);
+    int budget = m->budget;
+    *m = saved;
+    m->budget = budget;
+    eas_if_else(b, 2, t);
+    m->depth++;
+    random_body(m, 3);
+    e[0] = some_f(m), e[1] = some_n(m);
+    budget = m->budget;
+    *m = saved;
+    m->budget = budget;
+    eas_if_end(b, 2, e, r);
+    add_f(m, r[0]);
+    add_n(m, r[1]);
+}
+
+static void random_body(maker *m, int n)
+{
+    for (int k = 0; k < n && m->budget-- > 0; k++)
+        switch (pick(10)) {
+        case 0: case 1: case 2: random_load(m); break;
+        case 3: random_store(m); break;
+        case 4: if (m->depth < 3) random_loop(m); break;
+        case 5: if (m->depth < 3) random_if(m); break;
+        case 6: if (m->thread && m->depth == 0) { eas_barrier(b); break; } /* fall through */
+        default: random_arith(m); break;
+        }
+}
+
+static eas_ir *random_kernel(bool thread, bool simplify)
+{
+    static const int64_t blocks[] = {1, 5, 16, 33, 64, 100, 128};
+    eas_ir *ir = NULL;
+    maker m = {.thread = thread, .block = blocks[pick(7)], .budget = 30};
+    eas_builder_new("random", 0, &b);
+    m.x = eas_param_buffer(b, "x", EAS_F32), m.y = eas_param_buffer(b, "y", EAS_F32), m.i = eas_param_buffer(b, "i", EAS_I64);
+    m.r = eas_param_buffer(b, "r", EAS_F32), m.s = eas_param_buffer(b, "s", EAS_I64), m.N = eas_param_scalar(b, "N", EAS_I64, 1);
+    m.off = thread ? THREADS(m.block) : OFFSETS(m.block);
+    add_n(&m, m.off);
+    add_f(&m, LOAD(m.x, m.off));
+    add_n(&m, LOAD(m.i, m.off));
+    add_u(&m, eas_program_id(b, 0));
+    add_u(&m, eas_const_typed(b, EAS_I64, 0, 3 + pick(40)));
+    add_u(&m, m.N);
+    random_body(&m, 12);
+    STORE(m.r, m.off, some_f(&m));
+    STORE(m.s, m.off, some_n(&m));
+    if (simplify ? eas_builder_finish(b, &ir) : irb_finish(b, &ir)) print_error("random: %s\n", eas_error_message());
+    eas_builder_free(b);
+    return ir;
+}
+
+static int random_one(uint64_t start)
+{
+    seed = start;
+    const bool thread = pick(2), simplify = pick(2), alias = pick(2);
+    eas_ir *ir = random_kernel(thread, simplify);
+    if (!ir) return 1;
+    arg a[MAX_ARGS] = {{0}};
+    for (int k = 0; k < 5; k++) {
+        a[k].data = malloc(RANDOM_SIZE * 8);
+        a[k].count = RANDOM_SIZE;
+        fill(a[k].data, (eas_dtype)ir_typeof(ir, ir->params[k].value).dtype, RANDOM_SIZE);
+    }
+    a[5].bits = (int64_t)pick(300);
+    const int bad = compare(ir, a, 1 + pick(6), 1, alias, pick(2));
+    if (bad > 0) {
+        print_error("random kernel %" PRIu64 " (thread %d, simplified %d, alias %d): %d wrong\n", start, thread, simplify, alias, bad);
+        if (getenv("EAS_TEST_VERBOSE")) report(ir);
+    }
+    for (int k = 0; k < 5; k++) free(a[k].data);
+    eas_ir_release(ir);
+    return bad > 0;
+}
+
+static void random_kernels(void **state)
+{
+    (void)state;
+    const char *n = getenv("EAS_TEST_RANDOM"), *from = getenv("EAS_TEST_SEED");
+    int bad = 0;
+    for (uint64_t k = 0; k < (uint64_t)(n ? atoi(n) : 200); k++) bad += random_one((from ? strtoull(from, NULL, 10) : 1000) + k * 7919 + 1);
+    assert_int_equal(bad, 0);
+}
+
 static const char bounds_text[] = "kernel k(buf<f32> x, buf<f32> r, i64 N) {\n"
                                   "  %4 = program_id 0 : i64\n  %5 = const 64 : i64\n  %6 = mul %4, %5 : i64\n  %7 = arange 0 : i64[64]\n  %8 = broadcast %6 : i64[64]\n"
                                   "  %9 = add %8, %7 : i64[64]\n  %10 = broadcast %3 : i64[64]\n  %11 = lt %9, %10 : bool[64]\n  %12 = bounds %1, %9, %11 : bool[64]\n"
@@ -410,7 +600,7 @@ int main(void)
     }
     memcpy(&compile, &sym, sizeof sym);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_instruction), cmocka_unit_test(every_cast), cmocka_unit_test(every_kernel),
+        cmocka_unit_test(every_instruction), cmocka_unit_test(every_cast), cmocka_unit_test(every_kernel), cmocka_unit_test(random_kernels),
         cmocka_unit_test(bounds_report), cmocka_unit_test(texts_and_determinism),
     };
     if (getenv("EAS_TEST_ONLY")) cmocka_set_test_filter(getenv("EAS_TEST_ONLY"));

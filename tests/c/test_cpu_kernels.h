@@ -381,6 +381,15 @@ static void k_prefixes(void)
     eas_store(b, r, ADD(o, K(300)), eas_load(b, x, o, OP(GT, o, K(70)), F(3)), LT(ADD(o, K(5)), N));
 }
 
+static void k_periodic(void) /* lane % C is a line inside a chunk only */
+{
+    BUF(x, F32); BUF(r, F32); SCALAR(n);
+    eas_value o = THREADS(128), t = eas_tid(b, 0, 128);
+    eas_store(b, r, o, eas_load(b, x, o, LT(MOD_(t, K(16)), n), F(5)), LT(MOD_(t, K(32)), ADD(n, K(20))));
+    eas_store(b, r, ADD(o, K(256)), F(1), LT(eas_lane_id(b), n));
+    eas_store(b, r, ADD(MOD_(o, K(64)), K(512)), LOAD(x, MOD_(t, K(64))), LT(DIV_(t, K(64)), K(1)));
+}
+
 static void k_2d_grid(void)
 {
     BUF(x, F32); BUF(r, F32); SCALAR(W);
@@ -454,6 +463,7 @@ static const kernel_case kernels[] = {
     {"prefixes", k_prefixes, {256, 600, 200, 3}, {4, 1}, 0},
     {"prefixes_none", k_prefixes, {256, 600, INT64_MIN, 3}, {4, 1}, 0},
     {"prefixes_few", k_prefixes, {256, 600, 20, 1}, {4, 1}, 0},
+    {"periodic", k_periodic, {256, 600, 7}, {2, 1}, 0},
     {"two_d_grid", k_2d_grid, {210, 210, 42}, {3, 5}, 0},
     {"scalars", k_scalars, {8, 16, 3}, {4, 1}, 0},
     {"bools", k_bools, {200, 200, 200, 200, 190}, {3, 1}, 0},
