@@ -13,8 +13,6 @@
 
 #include <stdio.h>
 
-static const char *const lane_var[IR_MAX_RANK] = {"i", "j", "i2", "i3"};
-
 typedef struct ct_inst { /* a recomputed value in the current lane loop */
     ct_at at;
     const char *name;
@@ -58,78 +56,6 @@ const char *ct_name(ct *g, uint32_t v)
 static const char *type_name(ct *g, ir_type t) { return t.kind == IR_FRAG ? g->d->frag : g->d->type[t.dtype]; }
 static bool is_block(ir_type t) { return t.kind == IR_VAL && ir_lanes(t) > 1; }
 
-/* ---- places in the lane loops ---- */
-
-/* Where a value of type t stands when its lanes are the current loop's. */
-static ct_at natural(ir_type t)
-{
-    ct_at at = {0};
-    int n = 0;
-    for (int d = 0; d < t.rank; d++)
-        at.dim[d] = t.dim[d] == 1 ? "0" : lane_var[n++];
-    return at;
-}
-
-static bool is_plain(const char *x) { return !strpbrk(x, " "); }
-
-static const char *flat_index(ct *g, ir_type t, const ct_at *at)
-{
-    if (at->flat)
-        return at->flat;
-    const char *x = NULL;
-    for (int d = 0; d < t.rank; d++) {
-        if (t.dim[d] == 1)
-            continue;
-        const char *y = is_plain(at->dim[d]) ? at->dim[d] : ct_fmt(g, "(%s)", at->dim[d]);
-        x = !x ? y : ct_fmt(g, is_plain(x) ? "%s * %du + %s" : "(%s) * %du + %s", x, (int)t.dim[d], y);
-    }
-    return x ? x : "0";
-}
-
-/* The place of `to` that the row-major index `flat` means. */
-static ct_at from_flat(ct *g, ir_type to, const char *flat)
-{
-    ct_at at = {.flat = flat};
-    int64_t stride = ir_lanes(to), whole = stride;
-    const char *f = is_plain(flat) ? flat : ct_fmt(g, "(%s)", flat);
-    for (int d = 0; d < to.rank; d++) {
-        stride /= to.dim[d];
-        if (to.dim[d] == 1)
-            at.dim[d] = "0";
-        else if (stride * to.dim[d] == whole)
-            at.dim[d] = stride == 1 ? flat : ct_fmt(g, "%s / %lldu", f, (long long)stride);
-        else if (stride == 1)
-            at.dim[d] = ct_fmt(g, "%s %% %du", f, (int)to.dim[d]);
-        else
-            at.dim[d] = ct_fmt(g, "%s / %lldu %% %du", f, (long long)stride, (int)to.dim[d]);
-    }
-    return at;
-}
-
-static ct_at through_reshape(ct *g, ir_type from, ir_type to, const ct_at *at)
-{
-    int32_t x[IR_MAX_RANK], y[IR_MAX_RANK];
-    int n = ct_dims(from, x);
-    if (n != ct_dims(to, y) || memcmp(x, y, (size_t)n * sizeof *x))
-        return from_flat(g, to, flat_index(g, from, at));
-    ct_at r = {.flat = at->flat};
-    int k = 0;
-    for (int d = 0; d < to.rank; d++) {
-        while (to.dim[d] != 1 && from.dim[k] == 1)
-            k++;
-        r.dim[d] = to.dim[d] == 1 ? "0" : at->dim[k++];
-    }
-    return r;
-}
-
-static ct_at through_broadcast(ir_type from, ir_type to, const ct_at *at)
-{
-    ct_at r = {0};
-    for (int d = 0; d < to.rank; d++)
-        r.dim[d] = to.dim[d] == 1 ? "0" : at->dim[d + from.rank - to.rank];
-    return r;
-}
-
 /* ---- values ---- */
 
 static bool same_place(ir_type t, const ct_at *a, const ct_at *b)
@@ -169,7 +95,7 @@ static const char *arange_expr(ct *g, const ir_insn *in, const char *lane)
     eas_dtype dt = ir_typeof(g->ir, in->res).dtype;
     if (dt == EAS_U32 && in->imm == 0)
         return lane;
-    const char *x = dt == EAS_U32 ? lane : ct_fmt(g, is_plain(lane) ? "(%s)%s" : "(%s)(%s)", g->d->type[dt], lane);
+    const char *x = dt == EAS_U32 ? lane : ct_fmt(g, ct_plain(lane) ? "(%s)%s" : "(%s)(%s)", g->d->type[dt], lane);
     return in->imm ? ct_fmt(g, "%s + %s", x, ct_literal(g, dt, in->imm)) : x;
 }
 
@@ -178,7 +104,7 @@ static const char *recompute(ct *g, uint32_t v, const ct_at *at)
     const ir_insn *in = ir_def(g->ir, v);
     int count;
     if (in->op == IR_ARANGE && in->imm == 0 && ir_typeof(g->ir, v).dtype == EAS_U32)
-        return is_plain(at->dim[0]) ? at->dim[0] : ct_fmt(g, "(%s)", at->dim[0]);
+        return ct_plain(at->dim[0]) ? at->dim[0] : ct_fmt(g, "(%s)", at->dim[0]);
     ct_inst *have = find_inst(g, v, at, &count);
     if (have)
         return have->name;
@@ -190,6 +116,15 @@ static const char *recompute(ct *g, uint32_t v, const ct_at *at)
     return remember(g, v, at, name);
 }
 
+static const char *view_ref(ct *g, const ir_insn *in, const ct_at *at)
+{
+    const uint32_t *a = ir_args(g->ir, in);
+    const char *inside;
+    ct_at from = ct_through(g, in, at, &inside);
+    const char *x = ct_ref(g, a[0], &from);
+    return inside ? ct_fmt(g, "(%s ? %s : %s)", inside, x, ct_ref(g, a[1], NULL)) : x;
+}
+
 const char *ct_ref(ct *g, uint32_t v, const ct_at *at)
 {
     const eas_ir *ir = g->ir;
@@ -199,15 +134,10 @@ const char *ct_ref(ct *g, uint32_t v, const ct_at *at)
         return ct_name(g, v);
     if (ir_const_of(ir, v, &bits))
         return ct_literal(g, t.dtype, bits);
-    ct_at here = at ? *at : natural(t);
+    ct_at here = at ? *at : ct_natural(t);
     const ir_insn *in = ir_def(ir, v);
-    while (in && (in->op == IR_BROADCAST || in->op == IR_RESHAPE)) {
-        v = ir_args(ir, in)[0];
-        ir_type from = ir_typeof(ir, v);
-        here = in->op == IR_BROADCAST ? through_broadcast(t, from, &here) : through_reshape(g, t, from, &here);
-        t = from;
-        in = ir_def(ir, v);
-    }
+    if (in && ct_is_view(ir, in))
+        return view_ref(g, in, &here);
     if (!is_block(t)) {
         if (v <= (uint32_t)ir->nparams && t.dtype == EAS_BOOL && strcmp(g->d->mem[EAS_BOOL], "bool"))
             return ct_fmt(g, "(%s != 0)", ct_name(g, v));
@@ -218,19 +148,35 @@ const char *ct_ref(ct *g, uint32_t v, const ct_at *at)
     if (g->remat[v])
         return recompute(g, v, &here);
     if (g->array[v])
-        return ct_fmt(g, "%s[%s]", ct_name(g, v), flat_index(g, t, &here));
+        return ct_fmt(g, "%s[%s]", ct_name(g, v), ct_flat(g, t, &here));
     if (g->inlined[v])
         return ct_fmt(g, "(%s)", ct_expr(g, in, &here));
     return ct_name(g, v);
+}
+
+const char *ct_ref_often(ct *g, uint32_t v, const ct_at *at)
+{
+    ir_type t = ir_typeof(g->ir, v);
+    const char *x = ct_ref(g, v, at);
+    int count;
+    if (!is_block(t) || !strpbrk(x, "[?"))
+        return x;
+    ct_at here = at ? *at : ct_natural(t);
+    ct_inst *have = find_inst(g, v, &here, &count);
+    if (have)
+        return have->name;
+    const char *name = count || g->array[v] ? ct_fmt(g, "v%u_%d", v, count + 1) : ct_fmt(g, "v%u", v);
+    ct_line(g, "%s %s = %s;", g->d->type[t.dtype], name, x);
+    return remember(g, v, &here, name);
 }
 
 /* Gives v its value: a new variable, or its element of an array that stands before the loop. */
 static void define(ct *g, uint32_t v, const char *x)
 {
     ir_type t = ir_typeof(g->ir, v);
-    ct_at at = natural(t);
+    ct_at at = ct_natural(t);
     if (is_block(t) && g->array[v])
-        ct_line(g, "%s[%s] = %s;", ct_name(g, v), flat_index(g, t, &at), x);
+        ct_line(g, "%s[%s] = %s;", ct_name(g, v), ct_flat(g, t, &at), x);
     else
         ct_line(g, "%s %s = %s;", type_name(g, t), ct_name(g, v), x);
 }
@@ -431,7 +377,52 @@ static void print_dot4(ct *g, const ir_insn *in)
     close_brace(g);
 }
 
+/* ---- lane loops ---- */
+
+static void open_lanes(ct *g, ir_type t, uint32_t group)
+{
+    g->loop.rank = ct_dims(t, g->loop.dim);
+    g->loop.group = group;
+    g->loop.epoch++;
+    g->ninsts = 0;
+    for (int d = 0; d < g->loop.rank; d++) {
+        ct_line(g, "for (uint %s = 0; %s < %du; ++%s) {", ct_lane_var[d], ct_lane_var[d], (int)g->loop.dim[d], ct_lane_var[d]);
+        g->indent++;
+    }
+}
+
+static void close_lanes(ct *g)
+{
+    for (int d = 0; d < g->loop.rank; d++)
+        close_brace(g);
+    g->loop.rank = 0;
+    g->loop.group = 0;
+    g->loop.epoch++;
+}
+
 /* ---- one instruction ---- */
+
+/* One lane of a block. Where the block is recomputed, what that takes goes out of sight again. */
+static void print_pick(ct *g, const ir_insn *in)
+{
+    const eas_ir *ir = g->ir;
+    bool aligned;
+    uint32_t from = ir_args(ir, in)[0];
+    ct_at place = ct_natural(ir_typeof(ir, in->res)), at;
+    const char *never;
+    at = ct_through(g, in, &place, &never);
+    if (!g->remat[ct_leaf(ir, from, &aligned)]) {
+        define(g, in->res, ct_ref(g, from, &at));
+        return;
+    }
+    declare(g, in->res);
+    ct_line(g, "{");
+    g->indent++;
+    open_lanes(g, ir_scalar(EAS_BOOL), 0);
+    ct_line(g, "%s = %s;", ct_name(g, in->res), ct_ref(g, from, &at));
+    close_lanes(g);
+    close_brace(g);
+}
 
 static const char *identity_expr(ct *g, const ir_insn *in)
 {
@@ -447,11 +438,12 @@ static void print_insn(ct *g, uint32_t i)
     g->at = i;
     if (g->inlined[in->res] && in->nres)
         return;
+    if (ct_is_view(ir, in))
+        return;
     switch (in->op) {
     case IR_CONST:
-    case IR_BROADCAST:
-    case IR_RESHAPE:
     case IR_ALLOC_TG: return;
+    case IR_SLICE: print_pick(g, in); return;
     case IR_PROGRAM_ID:
     case IR_NUM_PROGRAMS:
     case IR_THREAD_ID:
@@ -474,35 +466,14 @@ static void print_insn(ct *g, uint32_t i)
     case IR_MMA: g->d->mma(g, ct_name(g, in->res), ir_args(ir, in)); return;
     case IR_MMA_STORE: g->d->mma_store(g, ir_args(ir, in)); return;
     default: {
-        ct_at at = natural(ir_typeof(ir, in->res));
+        ct_at at = ct_natural(ir_typeof(ir, in->res));
         const char *x = ct_expr(g, in, &at);
         define(g, in->res, x);
     }
     }
 }
 
-/* ---- lane loops ---- */
-
-static void open_lanes(ct *g, ir_type t, uint32_t group)
-{
-    g->loop.rank = ct_dims(t, g->loop.dim);
-    g->loop.group = group;
-    g->loop.epoch++;
-    g->ninsts = 0;
-    for (int d = 0; d < g->loop.rank; d++) {
-        ct_line(g, "for (uint %s = 0; %s < %du; ++%s) {", lane_var[d], lane_var[d], (int)g->loop.dim[d], lane_var[d]);
-        g->indent++;
-    }
-}
-
-static void close_lanes(ct *g)
-{
-    for (int d = 0; d < g->loop.rank; d++)
-        close_brace(g);
-    g->loop.rank = 0;
-    g->loop.group = 0;
-    g->loop.epoch++;
-}
+/* ---- whole blocks ---- */
 
 static void print_group(ct *g, uint32_t group)
 {
@@ -512,8 +483,12 @@ static void print_group(ct *g, uint32_t group)
     for (uint32_t i = first; i <= last; i++) {
         const ir_insn *in = &ir->insns[i];
         g->at = i;
-        if (g->group[i] == group && in->nres && g->array[in->res])
+        if (g->group[i] != group || !in->nres || !g->array[in->res])
+            continue;
+        if (g->home[in->res] == in->res)
             declare(g, in->res);
+        else
+            g->name[in->res] = ct_name(g, g->home[in->res]);
     }
     g->at = first;
     open_lanes(g, ir_typeof(ir, lead->op == IR_STORE ? ir_args(ir, lead)[1] : lead->res), group);
@@ -527,10 +502,10 @@ static void print_group(ct *g, uint32_t group)
 static void copy_block(ct *g, const char *to, uint32_t v)
 {
     ir_type t = ir_typeof(g->ir, v);
-    ct_at at = natural(t);
+    ct_at at = ct_natural(t);
     open_lanes(g, t, 0);
     const char *x = ct_ref(g, v, &at);
-    ct_line(g, "%s[%s] = %s;", to, flat_index(g, t, &at), x);
+    ct_line(g, "%s[%s] = %s;", to, ct_flat(g, t, &at), x);
     close_lanes(g);
 }
 
@@ -554,8 +529,8 @@ static void assign_all(ct *g, uint32_t first, const uint32_t *next, int n)
     if (!from || !done)
         return;
     for (int j = 0; j < n; j++) {
-        bool same;
-        uint32_t leaf = ct_leaf(ir, next[j], &same), own = first + (uint32_t)j;
+        bool aligned;
+        uint32_t leaf = ct_leaf(ir, next[j], &aligned), own = first + (uint32_t)j;
         bool carried = leaf >= first && leaf < first + (uint32_t)n;
         done[j] = next[j] == own;
         if (!carried || done[j])

@@ -2,6 +2,8 @@
  *
  *   ctext.c         the walk over the IR: statements, regions, lane loops
  *   ctext_plan.c    decided before anything is printed: which block values share a loop, which need an array
+ *   ctext_arrays.c  blocks in arrays, and which share one
+ *   ctext_place.c   index expressions, through broadcasts, reshapes, slices, pads and transposes
  *   ctext_expr.c    expressions: the table's meanings, literals, casts
  *   ctext_names.c   identifiers that are legal in the target language
  *   ctext_msl.c, ctext_opencl.c   the dialects
@@ -71,11 +73,13 @@ struct ct {
     /* the plan, see ctext_plan.c */
     uint32_t *uses;    /* per value */
     uint32_t *region;  /* per instruction: the innermost region's id; 0 at top level */
+    uint32_t *parent, *opener; /* per region: the one around it, and the instruction that begins it */
     uint32_t *group;   /* per instruction: the lane loop it is printed in; 0: none */
     uint32_t *first, *last; /* per group: its instructions lie in first..last */
     uint32_t ngroups;
     uint8_t *remat;    /* per value: recomputed where it is used (pure, cheap, no memory) */
     uint8_t *array;    /* per value: lives in an array, one element per lane */
+    uint32_t *home;    /* per value with an array: the value whose array it lives in; 0: its own */
     uint8_t *inlined;  /* per value: printed inside its only user (masks) */
     uint32_t *dot4;    /* per instruction: 1 + the first of the four neighbouring dots it belongs to; 0: none */
     uint32_t early;    /* the mask of the kernel's only effect, or 0 */
@@ -110,14 +114,29 @@ const char *ct_fmt(ct *g, const char *fmt, ...) BASE_PRINTF(2, 3);
 const char *ct_name(ct *g, uint32_t v);
 /* v as an atomic expression in a variable's type; at: where in the lane loops, NULL at the natural place */
 const char *ct_ref(ct *g, uint32_t v, const ct_at *at);
+const char *ct_ref_often(ct *g, uint32_t v, const ct_at *at); /* the same in a variable, unless it is as short as that */
 
 /* ctext_plan.c */
 eas_status ct_plan(ct *g);
 int ct_dims(ir_type t, int32_t dim[IR_MAX_RANK]); /* the dims other than 1; returns how many */
-/* Through broadcasts and reshapes to what is really computed; *same: the row-major index stays what it is. */
-uint32_t ct_leaf(const eas_ir *ir, uint32_t v, bool *same);
+bool ct_picks(const eas_ir *ir, const ir_insn *in);   /* a slice of one lane: a variable */
+bool ct_is_view(const eas_ir *ir, const ir_insn *in); /* read through, never computed */
+/* Through views to what is really computed; *aligned: the row-major index stays what it is. */
+uint32_t ct_leaf(const eas_ir *ir, uint32_t v, bool *aligned);
 uint64_t ct_multiple(const eas_ir *ir, uint32_t v, int depth); /* the value is a multiple of this power of two (up to 4) */
 void ct_split(const eas_ir *ir, uint32_t v, uint32_t *root, int64_t *add); /* v = root + add; root 0: a constant */
+
+/* ctext_arrays.c */
+void ct_find_arrays(ct *g);
+void ct_share_arrays(ct *g);
+
+/* ctext_place.c */
+extern const char *const ct_lane_var[IR_MAX_RANK];
+ct_at ct_natural(ir_type t); /* where a value of type t stands when its lanes are the current loop's */
+bool ct_plain(const char *x); /* needs no parentheses */
+const char *ct_flat(ct *g, ir_type t, const ct_at *at); /* the row-major index */
+/* The place in a view's operand of a place in its result; *inside: when it is one, for a pad (NULL: always). */
+ct_at ct_through(ct *g, const ir_insn *view, const ct_at *at, const char **inside);
 
 /* ctext_expr.c */
 const char *ct_literal(ct *g, eas_dtype dt, int64_t bits);         /* in a variable's type */

@@ -64,13 +64,13 @@ const char *ct_as_f32(ct *g, eas_dtype dt, const char *x)
 }
 
 /* v in the type that arithmetic runs in. */
-static const char *compute_ref(ct *g, uint32_t v, const ct_at *at)
+static const char *compute_ref(ct *g, uint32_t v, const ct_at *at, bool often)
 {
     int64_t bits;
     eas_dtype dt = ir_typeof(g->ir, v).dtype;
     if (ir_const_of(g->ir, v, &bits))
         return ct_literal_compute(g, dt, bits);
-    return ct_as_f32(g, dt, ct_ref(g, v, at));
+    return ct_as_f32(g, dt, often ? ct_ref_often(g, v, at) : ct_ref(g, v, at));
 }
 
 const char *ct_unsigned(ct *g, uint32_t v)
@@ -205,6 +205,14 @@ static const char *strip(ct *g, const char *s)
     return s;
 }
 
+static int mentions(const char *text, char operand)
+{
+    int n = 0;
+    for (const char *s = text; *s; s++)
+        n += *s == operand && word(s, (char[]){operand, 0}) && (s == text || (!isalnum((unsigned char)s[-1]) && s[-1] != '_'));
+    return n;
+}
+
 static const char *bool_expr(ct *g, const ir_insn *in, const char *const a[3])
 {
     switch (in->op) {
@@ -278,19 +286,23 @@ const char *ct_expr(ct *g, const ir_insn *in, const ct_at *at)
         return in->op == IR_CAST ? cast_expr(g, from, to, x) : g->d->bitcast(g, from, to, x);
     }
     meaning m = {.g = g, .dt = ir_typeof(ir, args[in->op == IR_WHERE ? 1 : 0]).dtype};
+    const ir_row *row = &ir_rows[in->op];
+    const char *text = dtype_is_float(m.dt) ? row->fl : dtype_is_signed(m.dt) ? row->si : row->ui;
+    if (!text)
+        return "0"; /* the verifier refuses these */
     for (int k = 0; k < in->nargs; k++) {
+        bool often = g->uses[args[k]] > 1 || mentions(text, (char)('a' + k)) > 1;
         m.is_const[k] = ir_const_of(ir, args[k], &m.bits[k]);
-        m.arg[k] = in->op == IR_WHERE ? ct_ref(g, args[k], at) : compute_ref(g, args[k], at);
+        if (in->op == IR_WHERE)
+            m.arg[k] = often ? ct_ref_often(g, args[k], at) : ct_ref(g, args[k], at);
+        else
+            m.arg[k] = compute_ref(g, args[k], at, often);
     }
     if (to == EAS_BOOL && m.dt == EAS_BOOL) {
         const char *x = bool_expr(g, in, m.arg);
         if (x)
             return x;
     }
-    const ir_row *row = &ir_rows[in->op];
-    const char *text = dtype_is_float(m.dt) ? row->fl : dtype_is_signed(m.dt) ? row->si : row->ui;
-    if (!text)
-        return "0"; /* the verifier refuses these */
     if (in->nargs == 2 && m.is_const[1] && dtype_is_int(m.dt))
         text = decide_guards(&m, text);
     str s = {0};

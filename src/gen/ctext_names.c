@@ -8,17 +8,18 @@
 #include <ctype.h>
 
 /* Words of C, C++, MSL and OpenCL C, and the functions and macros that generated text uses; a space around each. */
-static const char words[] = " INFINITY NAN alignas alignof and and_eq as_type asm atomic_cmpxchg atomic_compare_exchange_weak_explicit atomic_int "
-                            "atomic_load_explicit atomic_store_explicit auto barrier bfloat bitand bitor bool break case catch ceil char "
-                            "char16_t char32_t class co_await co_return co_yield compl complex concept const const_cast constant consteval "
-                            "constexpr constinit continue convert_float decltype default delete device do double dynamic_cast else enum event_t "
-                            "explicit export extern fabs false float float2 float4 floor fma fmod for fragment friend global goto half half4 if "
-                            "imaginary in inline int int2 kernel local long main max mem_flags memory_order_relaxed metal mutable namespace new "
-                            "noexcept not not_eq nullptr operator or or_eq out pipe private protected public read_only read_write register "
-                            "reinterpret_cast requires restrict return rint sampler short signed size_t sizeof sqrt static static_assert "
-                            "static_cast struct switch template this thread thread_local threadgroup threadgroup_barrier threadgroup_imageblock "
-                            "throw true trunc try typedef typeid typename uchar uint uint2 uint3 ulong union unsigned ushort using vertex "
-                            "virtual void volatile wchar_t while write_only xor xor_eq ";
+static const char words[] = " INFINITY NAN alignas alignof and and_eq as_type asm atomic_cmpxchg atomic_compare_exchange_weak_explicit "
+                            "atomic_int atomic_load_explicit atomic_store_explicit auto barrier bfloat bitand bitor bool break case catch "
+                            "ceil char char16_t char32_t class co_await co_return co_yield compl complex concept const const_cast constant "
+                            "consteval constexpr constinit continue convert_float cos decltype default delete device do double dynamic_cast "
+                            "else enum event_t exp exp2 explicit export extern fabs false float float2 float4 floor fma fmod for fragment "
+                            "friend global goto half half4 if imaginary in inline int int2 kernel local log log2 long main max mem_flags "
+                            "memory_order_relaxed metal mutable namespace new noexcept not not_eq nullptr operator or or_eq out pipe pow "
+                            "private protected public read_only read_write register reinterpret_cast requires restrict return rint sampler "
+                            "short signed sin size_t sizeof sqrt static static_assert static_cast struct switch tan tanh template this "
+                            "thread thread_local threadgroup threadgroup_barrier threadgroup_imageblock throw true trunc try typedef typeid "
+                            "typename uchar uint uint2 uint3 ulong union unsigned ushort using vertex virtual void volatile wchar_t while "
+                            "write_only xor xor_eq ";
 
 static bool starts(const char *s, const char *prefix) { return !strncmp(s, prefix, strlen(prefix)); }
 
@@ -55,9 +56,8 @@ static bool in_family(const char *s)
 /* Names that the text of this kernel uses for its own. */
 static bool is_ours(const ct *g, const char *s)
 {
-    static const char *const lanes[IR_MAX_RANK] = {"i", "j", "i2", "i3"};
     for (int r = 0; r < g->max_rank; r++)
-        if (!strcmp(s, lanes[r]))
+        if (!strcmp(s, ct_lane_var[r]))
             return true;
     if (g->has_dot && !strcmp(s, "k"))
         return true;

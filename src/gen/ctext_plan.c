@@ -7,7 +7,7 @@
  *
  *   remat    block values that are cheap and pure (offsets, masks) belong to no group: they are recomputed in each loop that
  *            needs them, at whatever lane that is
- *   array    values that are needed outside their own loop are kept in an array, one element per lane
+ *   array    values that are needed outside their own loop are kept in an array, one element per lane (ctext_arrays.c)
  *   inlined  comparisons that feed one `and`, so that a mask stands on one line
  *   dot4     four dots over neighbouring columns, printed as one loop
  */
@@ -47,19 +47,48 @@ static bool same_dims(ir_type a, ir_type b)
 }
 
 static bool is_block(ir_type t) { return t.kind == IR_VAL && ir_lanes(t) > 1; }
-static bool is_view(uint16_t op) { return op == IR_BROADCAST || op == IR_RESHAPE; }
 
-uint32_t ct_leaf(const eas_ir *ir, uint32_t v, bool *same)
+bool ct_picks(const eas_ir *ir, const ir_insn *in)
 {
-    *same = true;
+    return in->op == IR_SLICE && !is_block(ir_typeof(ir, in->res)) && is_block(ir_typeof(ir, ir_args(ir, in)[0]));
+}
+
+bool ct_is_view(const eas_ir *ir, const ir_insn *in)
+{
+    bool view = in->op == IR_BROADCAST || in->op == IR_RESHAPE || ir_rows[in->op].rule == IR_RULE_MOVE;
+    return view && !ct_picks(ir, in);
+}
+
+/* A trans that only moves axes of length 1. */
+static bool keeps_order(const ir_insn *in, ir_type from)
+{
+    int last = -1;
+    for (int d = 0; d < from.rank; d++) {
+        int axis = ir_imm_perm(in->imm, d);
+        if (from.dim[axis] == 1)
+            continue;
+        if (axis < last)
+            return false;
+        last = axis;
+    }
+    return true;
+}
+
+static bool keeps_index(const eas_ir *ir, const ir_insn *view)
+{
+    ir_type to = ir_typeof(ir, view->res), from = ir_typeof(ir, ir_args(ir, view)[0]);
+    return view->op == IR_TRANS ? keeps_order(view, from) : ir_lanes(from) == ir_lanes(to);
+}
+
+uint32_t ct_leaf(const eas_ir *ir, uint32_t v, bool *aligned)
+{
+    *aligned = true;
     for (;;) {
         const ir_insn *d = ir_def(ir, v);
-        if (!d || !is_view(d->op))
+        if (!d || !ct_is_view(ir, d))
             return v;
-        uint32_t from = ir_args(ir, d)[0];
-        if (!same_dims(ir_typeof(ir, v), ir_typeof(ir, from)))
-            *same = false;
-        v = from;
+        *aligned = *aligned && keeps_index(ir, d);
+        v = ir_args(ir, d)[0];
     }
 }
 
@@ -234,6 +263,19 @@ static bool any_clash(const planner *p, const ir_insn *in)
     return false;
 }
 
+/* Does the instruction read a block of the open group: at all, or at other lanes than its own? */
+static bool reads_open(const planner *p, const ir_insn *in, bool own_lane_too)
+{
+    const eas_ir *ir = p->g->ir;
+    for (int k = 0; k < in->nargs && p->open; k++) {
+        bool aligned;
+        uint32_t def = ir->vals[ct_leaf(ir, ir_args(ir, in)[k], &aligned)].def;
+        if (def != UINT32_MAX && p->g->group[def] == p->open && (own_lane_too || !aligned))
+            return true;
+    }
+    return false;
+}
+
 /* Blocks with the same dims have the same row-major index in every lane, whatever reshapes lie between them, so an instruction
  * that joins a group needs its operands at its own lane. */
 static void anchor(planner *p, uint32_t i, ir_type t)
@@ -242,7 +284,7 @@ static void anchor(planner *p, uint32_t i, ir_type t)
     const ir_insn *in = &g->ir->insns[i];
     int32_t dim[IR_MAX_RANK];
     int rank = ct_dims(t, dim);
-    bool joins = p->open && rank == p->rank && !memcmp(dim, p->dim, (size_t)rank * sizeof *dim) && !any_clash(p, in);
+    bool joins = p->open && rank == p->rank && !memcmp(dim, p->dim, (size_t)rank * sizeof *dim) && !any_clash(p, in) && !reads_open(p, in, false);
     if (!joins)
         open_group(p, t, i);
     g->group[i] = p->open;
@@ -284,38 +326,17 @@ static void plan_insn(planner *p, uint32_t i)
     }
     ir_type t = in->op == IR_STORE ? ir_typeof(ir, ir_args(ir, in)[1]) : in->nres ? ir_typeof(ir, in->res) : ir_scalar(EAS_BOOL);
     if (!is_block(t)) {
-        if (p->open && any_clash(p, in))
+        if (p->open && (any_clash(p, in) || reads_open(p, in, true)))
             close_group(p);
         return;
     }
     if (in->nres && can_remat(p, in))
         g->remat[in->res] = 1;
-    else if (!is_view(in->op))
+    else if (!ct_is_view(ir, in))
         anchor(p, i, t);
 }
 
 /* ---- what follows from the groups ---- */
-
-static void find_arrays(ct *g)
-{
-    const eas_ir *ir = g->ir;
-    for (uint32_t i = 0; i < ir->ninsns; i++) {
-        const ir_insn *in = &ir->insns[i];
-        if (ir_rows[in->op].flags & IR_STRUCT)
-            for (uint32_t r = 0; r < in->nres; r++)
-                g->array[in->res + r] = is_block(ir_typeof(ir, in->res + r));
-        if (is_view(in->op))
-            continue;
-        for (int k = 0; k < in->nargs; k++) {
-            bool same;
-            uint32_t leaf = ct_leaf(ir, ir_args(ir, in)[k], &same), def = ir->vals[leaf].def;
-            if (!is_block(ir_typeof(ir, leaf)) || g->remat[leaf] || def == UINT32_MAX || !g->group[def])
-                continue;
-            if (!same || g->group[i] != g->group[def])
-                g->array[leaf] = 1;
-        }
-    }
-}
 
 static bool joins_bools(const eas_ir *ir, const ir_insn *in)
 {
@@ -434,8 +455,11 @@ static void find_regions(ct *g)
         g->region[i] = now;
         if (op == IR_LOOP || op == IR_WHILE || op == IR_IF)
             ok = vec_push(&open, now);
-        if (op == IR_LOOP || op == IR_WHILE || op == IR_IF || op == IR_ELSE)
+        if (op == IR_LOOP || op == IR_WHILE || op == IR_IF || op == IR_ELSE) {
             now = next++;
+            g->parent[now] = open.len ? open.at[open.len - 1] : 0;
+            g->opener[now] = i;
+        }
         if (!ok)
             g->mem.oom = true;
     }
@@ -493,11 +517,14 @@ eas_status ct_plan(ct *g)
     planner p = {.g = g};
     g->uses = arena_alloc(&g->mem, nv * sizeof *g->uses);
     g->region = arena_alloc(&g->mem, ni * sizeof *g->region);
+    g->parent = arena_alloc(&g->mem, ni * sizeof *g->parent);
+    g->opener = arena_alloc(&g->mem, ni * sizeof *g->opener);
     g->group = arena_alloc(&g->mem, ni * sizeof *g->group);
     g->first = arena_alloc(&g->mem, ni * sizeof *g->first);
     g->last = arena_alloc(&g->mem, ni * sizeof *g->last);
     g->remat = arena_alloc(&g->mem, nv);
     g->array = arena_alloc(&g->mem, nv);
+    g->home = arena_alloc(&g->mem, nv * sizeof *g->home);
     g->inlined = arena_alloc(&g->mem, nv);
     g->dot4 = arena_alloc(&g->mem, ni * sizeof *g->dot4);
     g->param_dtype = arena_alloc(&g->mem, (size_t)ir->nparams + 1);
@@ -512,10 +539,11 @@ eas_status ct_plan(ct *g)
     for (uint32_t i = 0; i < ir->ninsns; i++)
         plan_insn(&p, i);
     vec_free(&p.accesses);
-    find_arrays(g);
+    ct_find_arrays(g);
     if (g->thread_mode)
         g->early = only_masked_store(g);
     find_inlined(&p);
+    ct_share_arrays(g);
     for (uint32_t i = 0; i < ir->ninsns; i++)
         if (ir->insns[i].op == IR_DOT)
             find_dot4(g, i);
