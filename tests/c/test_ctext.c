@@ -400,11 +400,11 @@ static void test_accesses_with_bounds(void **state)
 typedef struct row {
     const char *name;
     int nargs;
-    const char *rule, *classes;
+    const char *rule, *classes, *flags;
 } row;
 #define V (-1)
 static const row rows[] = {
-#define INSN(NAME, name, nargs, rule, classes, flags, si, ui, fl) {#name, nargs, #rule, #classes},
+#define INSN(NAME, name, nargs, rule, classes, flags, si, ui, fl) {#name, nargs, #rule, #classes, #flags},
 #include "../../src/ir/insn.def"
 #undef INSN
 };
@@ -413,7 +413,7 @@ static const row rows[] = {
 typedef struct elementwise {
     char name[48];
     eas_dtype in, out;
-    int nargs, where;
+    int nargs, where, elementary;
     char *ir;
 } elementwise;
 static elementwise *cases;
@@ -425,12 +425,20 @@ static int allows(const row *r, eas_dtype dt)
     return strstr(r->classes, kind == 'b' ? "IR_B" : kind == 'f' ? "IR_F" : "IR_I") != NULL;
 }
 
+static int is_elementary(const char *op)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(rows[i].name, op))
+            return strchr(rows[i].flags, 'E') != NULL;
+    return 0;
+}
+
 static void add_case(const char *op, eas_dtype in, eas_dtype out, int nargs, int where)
 {
     cases = realloc(cases, (size_t)(ncases + 1) * sizeof *cases);
     elementwise *c = &cases[ncases++];
     const char *x = eas_dtype_name(in), *y = eas_dtype_name(out);
-    *c = (elementwise){.in = in, .out = out, .nargs = nargs, .where = where};
+    *c = (elementwise){.in = in, .out = out, .nargs = nargs, .where = where, .elementary = is_elementary(op)};
     snprintf(c->name, sizeof c->name, "x_%s_%s_%s", op, x, y);
     char operands[64];
     snprintf(operands, sizeof operands, where ? "%%14, %%12, %%13" : nargs == 1 ? "%%12" : nargs == 2 ? "%%12, %%13" : "%%12, %%13, %%14");
@@ -475,7 +483,7 @@ static void make_cases(void)
 
 static int has_double(const elementwise *c) { return c->in == EAS_F64 || c->out == EAS_F64; }
 
-enum { LANES = 1024 };
+enum { LANES = 1024, MANY_LANES = 65536 }; /* many: every half, for elementary functions */
 
 static uint64_t seed = 1;
 static uint64_t random_bits(void)
@@ -541,6 +549,21 @@ static void put_value(eas_dtype dt, int which, int i, void *p)
     memcpy(p, &bits, size);
 }
 
+/* More operands for elementary functions: every half; floats of all magnitudes, and of the ones where something happens. */
+static void put_number(eas_dtype dt, int which, int i, void *p)
+{
+    uint64_t bits = which ? random_bits() : (uint64_t)i;
+    if (dt == EAS_F32) {
+        float f = (float)(int)(random_bits() >> 8 & 0xffffff) / 8388608.0f - 1;
+        bits = random_bits();
+        if (i % 4) {
+            f *= i % 4 == 1 ? 110.0f : i % 4 == 2 ? 4.0f : 1e-3f;
+            memcpy(&bits, &f, 4);
+        }
+    }
+    memcpy(p, &bits, eas_dtype_size(dt));
+}
+
 static int is_nan_at(eas_dtype dt, const void *p)
 {
     uint64_t u = 0;
@@ -572,7 +595,8 @@ static msl_batch *batch;
 
 static void check_case(const elementwise *c)
 {
-    static char in[3][LANES * 8], want[LANES * 8], got[LANES * 8];
+    static char in[3][MANY_LANES * 8], want[MANY_LANES * 8], got[MANY_LANES * 8];
+    int n = c->elementary ? MANY_LANES : LANES;
     eas_dtype dt[3] = {c->in, c->in, c->where ? EAS_BOOL : c->in};
     eas_arg args[4];
     void *ptr[4] = {in[0], in[1], in[2], got};
@@ -580,17 +604,17 @@ static void check_case(const elementwise *c)
     eas_kernel *k;
     eas_device *ref;
     for (int w = 0; w < 3; w++)
-        for (int i = 0; i < LANES; i++)
-            put_value(dt[w], w, i, in[w] + (size_t)i * eas_dtype_size(dt[w]));
+        for (int i = 0; i < n; i++)
+            (i < LANES ? put_value : put_number)(dt[w], w, i, in[w] + (size_t)i * eas_dtype_size(dt[w]));
     for (int a = 0; a < 4; a++)
-        args[a] = (eas_arg){.v.data = a < 3 ? in[a] : want, .count = LANES, .dtype = (uint8_t)(a < 3 ? dt[a] : c->out), .is_buffer = 1};
-    eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {LANES / 64, 1, 1}};
+        args[a] = (eas_arg){.v.data = a < 3 ? in[a] : want, .count = n, .dtype = (uint8_t)(a < 3 ? dt[a] : c->out), .is_buffer = 1};
+    eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {n / 64, 1, 1}};
     ok(eas_device_get("ref", &ref));
     ok(eas_ir_parse(c->ir, strlen(c->ir), &ir));
     ok(eas_kernel_new(ir, &k));
     ok(eas_kernel_launch(k, ref, args, 4, &opts));
     assert_int_equal(msl_batch_run(batch, c->name, ptr, opts.grid, 1), 0);
-    same_values(c->name, c->out, want, got, LANES);
+    same_values(c->name, c->out, want, got, n);
     eas_kernel_release(k);
     eas_ir_release(ir);
 }
@@ -612,24 +636,126 @@ static void test_every_instruction_runs_as_msl(void **state)
     msl_batch_free(batch);
 }
 
-/* All in one file: helper functions of the kernels get a prefix each. */
+/* OpenCL C of many kernels in one file: their helper functions get a prefix each. */
+typedef struct joined {
+    char *text;
+    size_t n, cap;
+    int kernels;
+} joined;
+
+static void join_opencl(joined *j, const char *text)
+{
+    static const char *const helpers[] = {"eas_f16_bits",   "eas_f16_value",  "eas_round_f16",   "eas_bf16_bits", "eas_bf16_value",
+                                          "eas_round_bf16", "eas_f64_to_f16", "eas_f64_to_bf16", "eas_odd_u64",   "eas_odd_i64"};
+    size_t most = strlen(text) + 4096;
+    if (j->n + most > j->cap)
+        j->text = realloc(j->text, j->cap = 2 * (j->n + most));
+    for (size_t h = 0; h < sizeof helpers / sizeof *helpers; h++)
+        j->n += (size_t)snprintf(j->text + j->n, j->cap - j->n, "#undef %s\n#define %s h%d_%s\n", helpers[h], helpers[h], j->kernels, helpers[h]);
+    j->n += (size_t)snprintf(j->text + j->n, j->cap - j->n, "%s\n", text);
+    assert_true(j->n < j->cap);
+    j->kernels++;
+}
+
+static void check_joined(joined *j)
+{
+    assert_int_equal(opencl_syntax(j->text), 0);
+    free(j->text);
+}
+
 static void test_every_instruction_compiles_as_opencl(void **state)
 {
     (void)state;
-    static const char *const helpers[] = {"eas_f16_bits",   "eas_f16_value",  "eas_round_f16",   "eas_bf16_bits", "eas_bf16_value",
-                                          "eas_round_bf16", "eas_f64_to_f16", "eas_f64_to_bf16", "eas_odd_u64",   "eas_odd_i64"};
-    size_t cap = (size_t)ncases * 4096 + 1, n = 0;
-    char *all = malloc(cap);
+    joined all = {0};
     for (int i = 0; i < ncases; i++) {
         char *s = text_of_ir(cases[i].ir, "opencl");
-        for (size_t h = 0; h < sizeof helpers / sizeof *helpers; h++)
-            n += (size_t)snprintf(all + n, cap - n, "#undef %s\n#define %s h%d_%s\n", helpers[h], helpers[h], i, helpers[h]);
-        n += (size_t)snprintf(all + n, cap - n, "%s\n", s);
-        assert_true(n < cap);
+        join_opencl(&all, s);
         eas_free(s);
     }
-    assert_int_equal(opencl_syntax(all), 0);
-    free(all);
+    check_joined(&all);
+}
+
+/* ---- fast math: the language's own functions ---- */
+
+static char *fast_text(const elementwise *c, const char *form)
+{
+    char ir[1200];
+    const char *brace = strchr(c->ir, '{');
+    snprintf(ir, sizeof ir, "%.*sfastmath %s", (int)(brace - c->ir), c->ir, brace);
+    return text_of_ir(ir, form);
+}
+
+static float as_number(eas_dtype dt, const char *p)
+{
+    uint32_t u = 0;
+    float f;
+    memcpy(&u, p, eas_dtype_size(dt));
+    if (dt == EAS_F16) /* normal numbers only */
+        u = (u & 0x8000) << 16 | (u & 0x7fff ? (u & 0x7fff) * 8192 + (112u << 23) : 0);
+    else if (dt == EAS_BF16)
+        u <<= 16;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+/* Close to the reference, on operands from 1/4 to 4. */
+static void check_fast(const elementwise *c)
+{
+    enum { N = 64 };
+    static char in[2][N * 4], want[N * 4], got[N * 4];
+    size_t size = eas_dtype_size(c->in);
+    eas_ir *ir;
+    eas_kernel *k;
+    eas_device *ref;
+    for (int i = 0; i < 2 * N; i++) {
+        uint32_t top = c->in == EAS_F16 ? 0x3400 : c->in == EAS_BF16 ? 0x3e80 : 0x3e800000;
+        uint32_t bits = top + (uint32_t)(random_bits() >> 11 & (c->in == EAS_F16 ? 0xfff : c->in == EAS_BF16 ? 0x1ff : 0x1ffffff));
+        memcpy(in[i / N] + (size_t)(i % N) * size, &bits, size);
+    }
+    eas_arg args[4];
+    void *ptr[4] = {in[0], in[1], in[1], got};
+    for (int a = 0; a < 4; a++)
+        args[a] = (eas_arg){.v.data = a == 3 ? want : ptr[a], .count = N, .dtype = (uint8_t)c->in, .is_buffer = 1};
+    eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {1, 1, 1}};
+    ok(eas_device_get("ref", &ref));
+    ok(eas_ir_parse(c->ir, strlen(c->ir), &ir));
+    ok(eas_kernel_new(ir, &k));
+    ok(eas_kernel_launch(k, ref, args, 4, &opts));
+    assert_int_equal(msl_batch_run(batch, c->name, ptr, opts.grid, 1), 0);
+    for (int i = 0; i < N; i++) {
+        float x = as_number(c->in, want + (size_t)i * size), y = as_number(c->in, got + (size_t)i * size);
+        if (fabsf(x - y) > (c->in == EAS_F32 ? 1e-4f : 2e-2f) * (1 + fabsf(x)))
+            fail_msg("%s: element %d is %g, the reference says %g", c->name, i, (double)y, (double)x);
+    }
+    eas_kernel_release(k);
+    eas_ir_release(ir);
+}
+
+static void test_fast_math_uses_the_languages_functions(void **state)
+{
+    (void)state;
+    joined all = {0};
+    batch = msl_batch_new();
+    for (int i = 0; i < ncases; i++) {
+        if (!cases[i].elementary)
+            continue;
+        char *s = fast_text(&cases[i], "opencl");
+        join_opencl(&all, s);
+        eas_free(s);
+        if (has_double(&cases[i]))
+            continue;
+        s = fast_text(&cases[i], "msl");
+        if (strstr(cases[i].name, "x_exp_"))
+            has_like(s, cases[i].in == EAS_F16 ? "(half)(exp((float)#))" : cases[i].in == EAS_BF16 ? "(bfloat)(exp((float)#))" : "exp(#)");
+        msl_batch_add(batch, s);
+        eas_free(s);
+    }
+    check_joined(&all);
+    assert_int_equal(msl_batch_compile(batch), 0);
+    for (int i = 0; i < ncases; i++)
+        if (cases[i].elementary && !has_double(&cases[i]))
+            check_fast(&cases[i]);
+    msl_batch_free(batch);
 }
 
 /* ---- whole kernels ---- */
@@ -1339,6 +1465,7 @@ int main(void)
         cmocka_unit_test(test_accesses_with_bounds),
         cmocka_unit_test(test_every_instruction_compiles_as_opencl),
         cmocka_unit_test(test_every_instruction_runs_as_msl),
+        cmocka_unit_test(test_fast_math_uses_the_languages_functions),
         cmocka_unit_test(test_whole_kernels_run_as_msl),
         cmocka_unit_test(test_moves_run_as_msl),
         cmocka_unit_test(test_folds_and_scans_run_as_msl),
