@@ -188,6 +188,16 @@ static void scalar_store(gen *g, const ir_insn *in)
     LLVMPositionBuilderAtEnd(g->b, done);
 }
 
+/* one element of a block that lies in its slot */
+static V scalar_move(gen *g, const ir_insn *in)
+{
+    const uint32_t x = ir_args(g->ir, in)[0];
+    if (g->p.val[x].cls == C_UNI) return g->sval[x];
+    const ir_type from = ir_typeof(g->ir, x);
+    const int64_t lane = ir_source_lane(in->op, in->imm, from, ir_typeof(g->ir, in->res), 0);
+    return mem_load_scalar(g, mem_slot(g, g->p.val[x].slot), (eas_dtype)from.dtype, k_int(g, lane));
+}
+
 static V scalar_value(gen *g, const ir_insn *in)
 {
     const uint32_t *a = ir_args(g->ir, in);
@@ -197,6 +207,7 @@ static V scalar_value(gen *g, const ir_insn *in)
     case IR_CAST: return value_cast(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
     case IR_BITCAST: return value_bitcast(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
     case IR_BROADCAST: case IR_RESHAPE: return g->sval[a[0]];
+    case IR_SLICE: case IR_PAD: case IR_TRANS: return scalar_move(g, in);
     case IR_LOAD: return scalar_load(g, in);
     default: break;
     }

@@ -92,6 +92,10 @@ typedef struct plan {
     const char *why;         /* refusal, NULL if none */
 } plan;
 
+/* slice, pad and trans read their operand from its slot, once all of it is there */
+static inline bool is_move(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_MOVE; }
+int plan_canon_dim(ir_type t, int d); /* the canonical number of dim d, or NODIM if it has size 1 */
+
 eas_status plan_make(plan *p);
 void plan_free(plan *p);
 map_t plan_source_map(const plan *p, const ir_insn *in, map_t m); /* of a broadcast or trivial reshape: how its operand is read */

@@ -47,8 +47,7 @@ static map_t map_set(map_t m, int d, int to)
     return (map_t)((m & ~(15 << (4 * d))) | to << (4 * d));
 }
 
-/* The canonical number of dim d of type t, or NODIM if it has size 1. */
-static int canon_dim(ir_type t, int d)
+int plan_canon_dim(ir_type t, int d)
 {
     int k = 0;
     if (t.dim[d] == 1) return NODIM;
@@ -60,7 +59,7 @@ static map_t broadcast_map(ir_type from, ir_type to, map_t m)
 {
     map_t r = map_identity(0);
     for (int d = 0; d < from.rank; d++) {
-        const int s = canon_dim(from, d), t = canon_dim(to, d + to.rank - from.rank);
+        const int s = plan_canon_dim(from, d), t = plan_canon_dim(to, d + to.rank - from.rank);
         if (s != NODIM) r = map_set(r, s, map_get(m, t));
     }
     return r;
@@ -242,9 +241,10 @@ static void classify(plan *p, const bool *uni, bool *forced)
         p->val[v].sh = spmd || uni[v] ? plan_shape(p, p->ir->vals[v].type) : (shape){1, {(int32_t)p->info.block}};
         if (p->ir->vals[v].def == UINT32_MAX) p->val[v].cls = p->ir->vals[v].type.kind == IR_VAL ? C_UNI : C_NONE;
     }
-    for (uint32_t i = 0; i < p->ir->ninsns; i++) { /* what a real reshape reads must lie in memory */
+    for (uint32_t i = 0; i < p->ir->ninsns; i++) { /* what a real reshape or a move reads must lie in memory */
         const ir_insn *in = &p->ir->insns[i];
-        if (in->op == IR_RESHAPE && !trivial_reshape(p, in) && !uni[ir_args(p->ir, in)[0]]) forced[ir_args(p->ir, in)[0]] = true;
+        const bool whole = is_move(in) || (in->op == IR_RESHAPE && !trivial_reshape(p, in));
+        if (whole && !uni[ir_args(p->ir, in)[0]]) forced[ir_args(p->ir, in)[0]] = true;
     }
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
         const ir_insn *in = &p->ir->insns[i];
@@ -379,6 +379,17 @@ static bool readable(planner *q, uint32_t v, const shape *sh)
     return true;
 }
 
+/* The operand of a move is made in the open segment: not all of it is there yet. */
+static bool half_made(planner *q, const ir_insn *in)
+{
+    if (!is_move(in)) return false;
+    const vinfo *src = &q->p->val[ir_args(q->p->ir, in)[0]];
+    if (src->cls != C_BLOCK) return false;
+    if (q->open && src->seg == q->open->id) return true;
+    q->views = true;
+    return false;
+}
+
 static bool uses_open(const planner *q, const ir_insn *in)
 {
     for (int i = 0; i < in->nargs; i++) {
@@ -416,11 +427,12 @@ static void plan_block(planner *q, uint32_t i)
     accesses add = {0};
     add_accesses(q->p, i, &add);
     open_segment(q, sh, mma);
-    bool ok = !conflicts(q->p, &q->acc, &add, UINT32_MAX);
+    bool ok = !conflicts(q->p, &q->acc, &add, UINT32_MAX) && !half_made(q, in);
     for (int k = 0; k < in->nargs; k++) ok = ok && readable(q, ir_args(q->p->ir, in)[k], &sh);
     if (!ok) {
         close_segment(q);
         open_segment(q, sh, mma);
+        half_made(q, in);
         for (int k = 0; k < in->nargs; k++) readable(q, ir_args(q->p->ir, in)[k], &sh);
     }
     for (uint32_t k = 0; k < add.len; k++)
@@ -433,6 +445,7 @@ static void plan_block(planner *q, uint32_t i)
 static void plan_scalar(planner *q, uint32_t i)
 {
     const ir_insn *in = &q->p->ir->insns[i];
+    if (half_made(q, in)) close_segment(q);
     if (ir_rows[in->op].flags & IR_PURE) {
         if (uses_open(q, in)) {
             push_item(q, (item){.insn = i});
@@ -486,6 +499,10 @@ static void scan_insn(plan *p, uint32_t i, uint32_t opener, scan *s)
         if (v->cls == C_BLOCK) s->block = true;
         else s->mma = true;
     }
+    if (is_move(in) && p->val[ir_args(p->ir, in)[0]].cls == C_BLOCK) {
+        const uint32_t def = p->ir->vals[ir_args(p->ir, in)[0]].def;
+        if (def == UINT32_MAX || def >= opener) s->ok = false;
+    }
     for (int k = 0; k < in->nargs && s->any; k++) { /* everything must be readable lane by lane */
         const uint32_t a = ir_args(p->ir, in)[k];
         if (p->val[a].cls != C_VIEW) continue;
@@ -532,6 +549,8 @@ static bool region_uses_open(const planner *q, uint32_t opener)
 static bool region_readable(planner *q, uint32_t opener, const shape *sh)
 {
     bool ok = true;
+    for (uint32_t i = opener; i <= q->p->end[opener]; i++)
+        ok = !half_made(q, &q->p->ir->insns[i]) && ok;
     for (uint32_t i = opener; i <= q->p->end[opener]; i++)
         for (int k = 0; k < q->p->ir->insns[i].nargs; k++) ok = readable(q, ir_args(q->p->ir, &q->p->ir->insns[i])[k], sh) && ok;
     return ok;
@@ -591,7 +610,7 @@ static bool has_views(const plan *p, uint32_t v, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
         const ir_insn *in = &p->ir->insns[i];
-        if (is_view_op(in) && ir_args(p->ir, in)[0] == v && p->val[in->res].cls == C_VIEW) return true;
+        if (ir_rows[in->op].nargs >= 1 && ir_args(p->ir, in)[0] == v && (is_move(in) || (is_view_op(in) && p->val[in->res].cls == C_VIEW))) return true;
     }
     return false;
 }
@@ -736,6 +755,7 @@ static void find_uses(plan *p, const uint32_t *iseg)
         const ir_insn *in = &p->ir->insns[i];
         for (int k = 0; k < in->nargs; k++) {
             const uint32_t a = ir_args(p->ir, in)[k];
+            if (is_move(in) && k == 0 && p->val[a].cls == C_BLOCK) p->val[a].needs_slot = 1;
             if (in->res && p->val[in->res].cls == C_VIEW && p->val[a].cls != C_UNI) continue; /* seen where the view is read */
             const shape sh = p->info.mode == EAS_MODE_THREAD ? (shape){1, {(int32_t)p->info.block}} : p->val[a].sh;
             want_slot(p, a, iseg[i], &sh);

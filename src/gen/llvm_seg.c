@@ -92,11 +92,65 @@ static V wrapped_identity(gen *g, const ir_insn *in, eas_dtype dt) /* lane_id an
     return value_cast(g, i, EAS_I64, dt);
 }
 
+/* ---- slice, pad, trans ---- */
+
+/* Which iteration dim runs along dim d of the result, NODIM for none. */
+static int along(ir_type to, int d, map_t m)
+{
+    const int c = plan_canon_dim(to, d);
+    return c == NODIM ? NODIM : map_get(m, c);
+}
+
+/* The operand's row-major number as base + stride*lane; slice and pad shift one axis by start. */
+static aff moved_index(gen *g, const ir_insn *in, ir_type from, ir_type to, map_t m)
+{
+    aff a = {.ok = true, .exact = true, .base = k_int(g, 0), .mult = 1};
+    int64_t step[IR_MAX_RANK], scale = 1;
+    for (int d = from.rank - 1; d >= 0; d--) {
+        step[d] = scale;
+        scale *= from.dim[d];
+    }
+    for (int d = 0; d < to.rank; d++) {
+        const int i = along(to, d, m), s = in->op == IR_TRANS ? ir_imm_perm(in->imm, d) : d;
+        if (i == NODIM) continue;
+        a.base = LLVMBuildAdd(g->b, a.base, LLVMBuildMul(g->b, g->c->idx[i], k_int(g, step[s]), ""), "");
+        if (i == g->c->sh.rank - 1) a.stride += step[s];
+    }
+    if (in->op != IR_TRANS) a.k = (in->op == IR_SLICE ? 1 : -1) * ir_imm_start(in->imm) * step[ir_imm_axis(in->imm)];
+    return a;
+}
+
+/* lanes of a pad that lie on the operand */
+static V on_operand(gen *g, const ir_insn *in, ir_type from, ir_type to, map_t m)
+{
+    const int axis = ir_imm_axis(in->imm), i = along(to, axis, m), n = g->c->n;
+    const int64_t front = ir_imm_start(in->imm);
+    V at = splat(g, i == NODIM ? k_int(g, 0) : g->c->idx[i], n);
+    if (i == g->c->sh.rank - 1) at = LLVMBuildAdd(g->b, at, k_iota(g, ty_int(g, 64, 0), n, 1), "");
+    at = LLVMBuildSub(g->b, at, k_like(g, LLVMTypeOf(at), front), "");
+    return LLVMBuildICmp(g->b, LLVMIntULT, at, k_like(g, LLVMTypeOf(at), from.dim[axis]), "");
+}
+
+static V moved(gen *g, const ir_insn *in, map_t m)
+{
+    const uint32_t *a = ir_args(g->ir, in);
+    const ir_type from = ir_typeof(g->ir, a[0]), to = ir_typeof(g->ir, in->res);
+    V mask = in->op == IR_PAD ? on_operand(g, in, from, to, m) : NULL, fill = mask ? splat(g, g->sval[a[1]], g->c->n) : NULL;
+    if (g->p.val[a[0]].cls == C_UNI) {
+        V x = splat(g, g->sval[a[0]], g->c->n);
+        return mask ? sel(g, mask, x, fill) : x;
+    }
+    const aff at = moved_index(g, in, from, to, m);
+    if (mask || at.stride > 1) mask = mask_and(g, mask, g->c->exec);
+    return mem_load_affine(g, mem_slot(g, g->p.val[a[0]].slot), (eas_dtype)from.dtype, at, mask, fill);
+}
+
 static V element_wise(gen *g, const ir_insn *in, map_t m)
 {
     const uint32_t *a = ir_args(g->ir, in);
     const eas_dtype to = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
     V x[3] = {NULL, NULL, NULL};
+    if (is_move(in)) return moved(g, in, m);
     if (in->op == IR_BROADCAST || in->op == IR_RESHAPE) return seg_vector(g, a[0], plan_source_map(&g->p, in, m));
     if (in->nargs == 0) {
         const aff id = affine_identity(g, in, m);
