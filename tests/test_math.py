@@ -9,7 +9,6 @@ from support import BF16, each
 import eas
 from eas import mk
 
-
 LONG = np.longdouble
 
 

@@ -58,7 +58,7 @@ def w_condition(x, out, N, B: eas.constexpr):
 
 def w_for_while(x, out, N, B: eas.constexpr):
     n = mk.program_id(0)
-    for _ in mk.while_(lambda: n < N):
+    for _ in mk.while_(lambda: n < N):  # noqa: B023
         n = n + 1  # WRONG
 
 

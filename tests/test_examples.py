@@ -1,0 +1,51 @@
+"""Every example runs, checks itself, and says so in one line (the quick start and the older ones print what they show)."""
+
+import os
+import struct
+import tempfile
+import unittest
+import zlib
+
+from support import DEVICES, ROOT, python
+
+NAMES = sorted(f[:-3] for f in os.listdir(os.path.join(ROOT, "examples")) if f.endswith(".py") and f[0] != "_")
+RUN = "import runpy, sys; name = sys.argv[1]; sys.argv[:] = sys.argv[1:]; runpy.run_module('examples.' + name, run_name='__main__', alter_sys=False)"
+TALKATIVE = {"add", "saxpy"}
+SLOW_ON_REF = {"matmul_tiled", "saxpy"}  # they have one size
+
+
+class Examples(unittest.TestCase):
+    def run_example(self, name, device, *args):
+        out = python(RUN, name, *args, env={"EAS_BACKEND": device, "PYTHONWARNINGS": "error"}, cwd=ROOT).stdout
+        if name not in TALKATIVE:
+            self.assertEqual(out.count("\n"), 1, out)
+        return out
+
+    def test_all(self):
+        self.assertGreaterEqual(set(NAMES), {"add", "softmax", "layernorm", "mandelbrot", "dropout", "prefix_sum"})
+        with tempfile.TemporaryDirectory() as folder:
+            for name in NAMES:
+                for device in DEVICES:
+                    if device == "ref" and name in SLOW_ON_REF:
+                        continue
+                    args = [os.path.join(folder, "out.png")] if name == "mandelbrot" else []
+                    with self.subTest(example=name, device=device):
+                        self.run_example(name, device, *args)
+
+    def test_png(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.png")
+            self.assertIn(path, self.run_example("mandelbrot", "ref", path))
+            with open(path, "rb") as f:
+                data = f.read()
+        self.assertEqual(data[:8], b"\x89PNG\r\n\x1a\n")
+        w, h = struct.unpack(">II", data[16:24])
+        at = data.index(b"IDAT")
+        length = struct.unpack(">I", data[at - 4 : at])[0]
+        body = data[at + 4 : at + 4 + length]
+        self.assertEqual(struct.unpack(">I", data[at + 4 + length : at + 8 + length])[0], zlib.crc32(b"IDAT" + body))
+        self.assertEqual(len(zlib.decompress(body)), h * (1 + 3 * w))
+
+
+if __name__ == "__main__":
+    unittest.main()
