@@ -73,7 +73,7 @@ static gen_llvm_compile *compiler(void)
 
 static gen_options options(bool alias, const char *text)
 {
-    return (gen_options){.cpu_features = isa_features(), .vector_bytes = isa_vector_bytes(), .alias = alias, .text = text};
+    return (gen_options){.cpu_features = isa_features(), .vector_bytes = isa_vector_bytes(), .alias = alias, .text = text, .build = eas_build_id()};
 }
 
 eas_status cpu_text(const eas_ir *ir, const char *form, char **out)

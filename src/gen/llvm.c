@@ -685,7 +685,8 @@ EAS_API gen_llvm_compile eas_llvm_compile;
 EAS_API eas_status eas_llvm_compile(const eas_ir *ir, const gen_options *opt, gen_image *image, char **text, char **error)
 {
     if (image) memset(image, 0, sizeof *image);
-    const eas_status st = compile(ir, opt, image, text);
+    const bool other = opt->build && strcmp(opt->build, eas_build_id());
+    const eas_status st = other ? base_fail(EAS_ERR_UNAVAILABLE, "libeas-llvm is of another build than libeas") : compile(ir, opt, image, text);
     if (st && error) *error = strdup(eas_error_message());
     return st;
 }
