@@ -10,7 +10,8 @@
  */
 #include "llvm.h"
 
-enum { REMAT_COST = 24, NO_PARENT = UINT32_MAX };
+enum { REMAT_COST = 24 };
+static const uint32_t NO_PARENT = UINT32_MAX;
 
 /* ---- shapes and maps ---- */
 

@@ -84,7 +84,7 @@ static gen_entry *map_image(const gen_image *im, void **map)
 
 static eas_status run_plain(const eas_ir *ir, const arg *a, const int64_t grid[3], bool alias, uint64_t flags, gen_fault *fault, gen_image *info)
 {
-    const gen_options opt = {isa_features(), isa_vector_bytes(), alias, NULL};
+    const gen_options opt = {.cpu_features = isa_features(), .vector_bytes = isa_vector_bytes(), .alias = alias};
     gen_image im;
     char *error = NULL;
     eas_status st = compile(ir, &opt, &im, NULL, &error);
@@ -584,14 +584,14 @@ static void texts_and_determinism(void **state)
     assert_non_null(ir = build(&kernels[0], true));
     static const char *const forms[] = {"llvm", "asm"};
     for (int i = 0; i < 2; i++) {
-        const gen_options opt = {isa_features(), isa_vector_bytes(), 0, forms[i]};
+        const gen_options opt = {.cpu_features = isa_features(), .vector_bytes = isa_vector_bytes(), .text = forms[i]};
         char *text = NULL, *error = NULL;
         gen_image none;
         assert_int_equal(compile(ir, &opt, &none, &text, &error), EAS_OK);
         assert_non_null(strstr(text, "kernel"));
         free(text);
     }
-    const gen_options opt = {isa_features(), isa_vector_bytes(), 0, NULL};
+    const gen_options opt = {.cpu_features = isa_features(), .vector_bytes = isa_vector_bytes()};
     gen_image a, b;
     assert_int_equal(compile(ir, &opt, &a, NULL, NULL), EAS_OK);
     assert_int_equal(compile(ir, &opt, &b, NULL, NULL), EAS_OK);

@@ -34,9 +34,9 @@ typedef eas_value transform(eas_builder *b, eas_value x, int axis);
 static int64_t run(const char *device, eas_dtype dt, shape s, int axis, transform *f, const void *in, void *out)
 {
     eas_builder *b;
-    eas_ir *ir;
-    eas_kernel *k;
-    eas_device *d;
+    eas_ir *ir = NULL;
+    eas_kernel *k = NULL;
+    eas_device *d = NULL;
     int64_t dims[4];
     assert_int_equal(eas_builder_new("k", 0, &b), EAS_OK);
     eas_value a = eas_param_buffer(b, "a", dt), o = eas_param_buffer(b, "o", dt), oi = eas_param_buffer(b, "oi", EAS_I64);
