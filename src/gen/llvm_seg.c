@@ -151,6 +151,10 @@ static V element_wise(gen *g, const ir_insn *in, map_t m)
     const eas_dtype to = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
     V x[3] = {NULL, NULL, NULL};
     if (is_move(in)) return moved(g, in, m);
+    if (in->op == IR_RESHAPE && g->p.val[a[0]].cls == C_BLOCK && !shape_eq(&g->p.val[a[0]].sh, &g->p.val[in->res].sh)) {
+        const view w = {.v = a[0], .m = m, .linear = true, .lin = g->p.val[in->res].sh, .linmap = m};
+        return from_slot(g, &w);
+    }
     if (in->op == IR_BROADCAST || in->op == IR_RESHAPE) return seg_vector(g, a[0], plan_source_map(&g->p, in, m));
     if (in->nargs == 0) {
         const aff id = affine_identity(g, in, m);

@@ -199,14 +199,6 @@ static void track_region(eas_builder *b, uint16_t op)
         b->open.len--;
 }
 
-static void note_mode(eas_ir *ir, uint16_t op, int64_t imm, const ir_type *t)
-{
-    if (op == IR_ARANGE && !ir->spmd_block)
-        ir->spmd_block = t->dim[0];
-    if ((op == IR_THREAD_ID || op == IR_GLOBAL_ID) && !ir->threads)
-        ir->threads = imm;
-}
-
 uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t)
 {
     if (b->status)
@@ -231,9 +223,17 @@ uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, 
         return 0;
     ir->insns[ir->ninsns++] = (ir_insn){.op = op, .nargs = (uint16_t)nargs, .nres = (uint16_t)nres, .file = b->file, .line = b->line,
                                         .args = at, .res = first, .imm = imm};
-    note_mode(ir, op, imm, t);
+    if ((op == IR_THREAD_ID || op == IR_GLOBAL_ID) && !ir->threads)
+        ir->threads = imm;
     track_region(b, op);
     return first;
+}
+
+void irb_note_block(eas_builder *b, uint32_t v)
+{
+    const ir_insn *in = b->status || !v ? NULL : ir_def(b->ir, v);
+    if (in && in->op == IR_ARANGE && !b->ir->spmd_block)
+        b->ir->spmd_block = ir_typeof(b->ir, v).dim[0];
 }
 
 uint32_t irb_op(eas_builder *b, uint16_t op, uint32_t x, uint32_t y, uint32_t z)

@@ -252,10 +252,14 @@ eas_value eas_trans(eas_builder *b, eas_value x, const int *axes)
         return 0;
     ir_type t = type_of(b, x), to = t;
     int64_t imm = 0;
+    unsigned seen = 0;
     for (int i = 0; i < t.rank; i++) {
         int p = axes ? axes[i] : t.rank - 1 - i;
         if (p < 0 || p >= t.rank)
             return irb_fail(b, EAS_ERR_VALUE, "trans: no axis %d in a block of rank %d", p, (int)t.rank), 0;
+        if (seen & 1u << p)
+            return irb_fail(b, EAS_ERR_VALUE, "trans: axis %d stands twice", p), 0;
+        seen |= 1u << p;
         to.dim[i] = t.dim[p];
         imm |= (int64_t)p << (3 * i);
     }

@@ -141,6 +141,8 @@ uint32_t irb_op(eas_builder *b, uint16_t op, uint32_t x, uint32_t y, uint32_t z)
 uint32_t irb_typed(eas_builder *b, uint16_t op, ir_type t, int64_t imm);          /* CONST, IDENT, ARANGE, FRAG, ALLOC rules */
 uint32_t irb_to(eas_builder *b, uint16_t op, ir_type t, uint32_t x);              /* CAST and SHAPE rules; x itself when nothing changes */
 uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits);                      /* with a broadcast if t has a shape */
+/* If v is an arange, then one that the kernel's author wrote: the first one says the block size. */
+void irb_note_block(eas_builder *b, uint32_t v);
 uint32_t irb_param(eas_builder *b, const char *name, ir_type t, bool weak);
 eas_status irb_fail(eas_builder *b, eas_status st, const char *fmt, ...) BASE_PRINTF(3, 4); /* adds "file:line: " */
 eas_status irb_finish(eas_builder *b, eas_ir **out); /* verify and hand over, no simplification */

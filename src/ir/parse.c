@@ -379,7 +379,7 @@ static bool build_line(parser *p, line *l, uint16_t op, int64_t imm)
             l->args.at[i] = 0;
     if (op == IR_ALLOC_TG && l->types.len == 1)
         imm = given[0].dim[0];
-    irb_insn(p->b, op, l->args.at, (int)l->args.len, imm, (int)l->res.len, given);
+    irb_note_block(p->b, irb_insn(p->b, op, l->args.at, (int)l->args.len, imm, (int)l->res.len, given));
     bool ok = p->b->status ? (p->failed ? false : fail(p, "%s", p->b->message ? p->b->message : "out of memory")) : same_types(p, l, given);
     free(given);
     return ok;

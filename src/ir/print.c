@@ -87,8 +87,8 @@ static void print_mode(str *s, const eas_ir *ir)
         if (in->op == IR_THREAD_ID || in->op == IR_GLOBAL_ID)
             threads = in->imm;
     }
-    if (block != ir->spmd_block)
-        str_add(s, " block %lld", (long long)ir->spmd_block);
+    if (!ir->threads && (block ? block : 1) != (ir->spmd_block ? ir->spmd_block : 1))
+        str_add(s, " block %lld", (long long)(ir->spmd_block ? ir->spmd_block : 1));
     if (threads != ir->threads)
         str_add(s, " threads %lld", (long long)ir->threads);
 }

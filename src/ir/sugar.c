@@ -448,7 +448,11 @@ eas_value eas_sg_id(eas_builder *b) { return ident(b, IR_SG_ID, 0); }
 eas_value eas_arange(eas_builder *b, int64_t start, int64_t size)
 {
     ir_type t;
-    return !b->status && shape_type(b, "arange", 1, &size, EAS_I64, &t) ? irb_typed(b, IR_ARANGE, t, start) : 0;
+    if (b->status || !shape_type(b, "arange", 1, &size, EAS_I64, &t))
+        return 0;
+    uint32_t v = irb_typed(b, IR_ARANGE, t, start);
+    irb_note_block(b, v);
+    return v;
 }
 
 eas_value eas_tid(eas_builder *b, int64_t start, int64_t size)
