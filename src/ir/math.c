@@ -181,7 +181,10 @@ static uint32_t do_expm1(maths *m, uint32_t x)
     uint32_t s = power_of_two(m, k), unit = pick(m, over, num(m, 0.5), one); /* past the top exponent work with half of everything */
     uint32_t b = sub(m, s, unit), bl = sub(m, sub(m, s, b), unit);
     uint32_t hi = fma3(m, s, r, b), lo = fma3(m, s, r, sub(m, b, hi));
-    uint32_t rest = fma3(m, s, add(m, exp_tail(m, r), rl), add(m, lo, bl)), y = add(m, hi, rest);
+    /* the tail is r^2/2 and what follows; squaring's own error goes with the latter */
+    uint32_t r2 = mul(m, r, r), half = num(m, 0.5), r2l = fma3(m, r, r, neg(m, r2));
+    uint32_t more = fma3(m, mul(m, r2, r), m->wide ? horner(m, r, EXP64 + 1, 10) : horner(m, r, EXP32 + 1, 5), fma3(m, half, r2l, rl));
+    uint32_t rest = fma3(m, s, mul(m, half, r2), add(m, lo, bl)), y = add(m, hi, fma3(m, s, more, rest));
     y = pick(m, over, add(m, y, y), y);
     return pick(m, same(m, x, num(m, 0)), x, y); /* -0 */
 }
