@@ -99,6 +99,24 @@ static const char *arange_expr(ct *g, const ir_insn *in, const char *lane)
     return in->imm ? ct_fmt(g, "%s + %s", x, ct_literal(g, dt, in->imm)) : x;
 }
 
+static const char *mask_of(ct *g, uint32_t mask, const ct_at *at)
+{
+    int64_t bits;
+    if (ir_const_of(g->ir, mask, &bits) && bits)
+        return NULL;
+    return g->early_done && mask == g->early ? NULL : ct_ref(g, mask, at);
+}
+
+static const char *load_expr(ct *g, const ir_insn *in, const ct_at *at)
+{
+    const uint32_t *a = ir_args(g->ir, in);
+    const char *off = ct_ref(g, a[1], at);
+    const char *mask = in->nargs == 4 ? mask_of(g, a[2], at) : NULL;
+    const char *other = mask ? ct_ref(g, a[3], at) : NULL;
+    const char *x = g->d->load(g, a[0], off);
+    return mask ? ct_fmt(g, "%s ? %s : %s", mask, x, other) : x;
+}
+
 static const char *recompute(ct *g, uint32_t v, const ct_at *at)
 {
     const ir_insn *in = ir_def(g->ir, v);
@@ -108,7 +126,7 @@ static const char *recompute(ct *g, uint32_t v, const ct_at *at)
     ct_inst *have = find_inst(g, v, at, &count);
     if (have)
         return have->name;
-    const char *x = in->op == IR_ARANGE ? arange_expr(g, in, at->dim[0]) : ct_expr(g, in, at);
+    const char *x = in->op == IR_ARANGE ? arange_expr(g, in, at->dim[0]) : in->op == IR_LOAD ? load_expr(g, in, at) : ct_expr(g, in, at);
     if (g->inlined[v])
         return ct_fmt(g, "(%s)", x);
     const char *name = count ? ct_fmt(g, "v%u_%d", v, count) : ct_fmt(g, "v%u", v);
@@ -192,36 +210,20 @@ static void declare(ct *g, uint32_t v)
 
 /* ---- memory ---- */
 
-static const char *mask_of(ct *g, uint32_t mask)
-{
-    int64_t bits;
-    if (ir_const_of(g->ir, mask, &bits) && bits)
-        return NULL;
-    return g->early_done && mask == g->early ? NULL : ct_ref(g, mask, NULL);
-}
-
-static void print_load(ct *g, const ir_insn *in)
-{
-    const uint32_t *a = ir_args(g->ir, in);
-    const char *off = ct_ref(g, a[1], NULL);
-    const char *mask = in->nargs == 4 ? mask_of(g, a[2]) : NULL;
-    const char *other = mask ? ct_ref(g, a[3], NULL) : NULL;
-    const char *x = g->d->load(g, a[0], off);
-    define(g, in->res, mask ? ct_fmt(g, "%s ? %s : %s", mask, x, other) : x);
-}
+static void print_load(ct *g, const ir_insn *in) { define(g, in->res, load_expr(g, in, NULL)); }
 
 static void print_store(ct *g, const ir_insn *in)
 {
     const uint32_t *a = ir_args(g->ir, in);
     const char *off = ct_ref(g, a[1], NULL), *x = ct_ref(g, a[2], NULL);
-    const char *mask = in->nargs == 4 ? mask_of(g, a[3]) : NULL;
+    const char *mask = in->nargs == 4 ? mask_of(g, a[3], NULL) : NULL;
     g->d->store(g, mask ? ct_fmt(g, "if (%s) ", mask) : "", a[0], off, x);
 }
 
 static void print_bounds(ct *g, const ir_insn *in)
 {
     const uint32_t *a = ir_args(g->ir, in);
-    const char *off = ct_ref(g, a[1], NULL), *mask = in->nargs == 3 ? mask_of(g, a[2]) : NULL;
+    const char *off = ct_ref(g, a[1], NULL), *mask = in->nargs == 3 ? mask_of(g, a[2], NULL) : NULL;
     ct_need(g, CT_BOUNDS);
     const char *call = ct_fmt(g, g->d->bounds, a[0] - 1, off, g->at);
     define(g, in->res, mask ? ct_fmt(g, "%s && %s", mask, call) : call);

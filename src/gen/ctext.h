@@ -2,6 +2,7 @@
  *
  *   ctext.c         the walk over the IR: statements, regions, lane loops
  *   ctext_plan.c    decided before anything is printed: which block values share a loop, which need an array
+ *   ctext_lazy.c    which values may wait until they are read
  *   ctext_arrays.c  blocks in arrays, and which share one
  *   ctext_place.c   index expressions, through broadcasts, reshapes, slices, pads and transposes
  *   ctext_expr.c    expressions: the table's meanings, literals, casts
@@ -77,7 +78,9 @@ struct ct {
     uint32_t *group;   /* per instruction: the lane loop it is printed in; 0: none */
     uint32_t *first, *last; /* per group: its instructions lie in first..last */
     uint32_t ngroups;
-    uint8_t *remat;    /* per value: recomputed where it is used (pure, cheap, no memory) */
+    uint8_t *lazy;     /* per value: see ctext_lazy.c */
+    uint32_t *reach;
+    uint8_t *remat;    /* per value: recomputed where it is used (pure and cheap, or lazy) */
     uint8_t *array;    /* per value: lives in an array, one element per lane */
     uint32_t *home;    /* per value with an array: the value whose array it lives in; 0: its own */
     uint8_t *inlined;  /* per value: printed inside its only user (masks) */
@@ -125,6 +128,9 @@ bool ct_is_view(const eas_ir *ir, const ir_insn *in); /* read through, never com
 uint32_t ct_leaf(const eas_ir *ir, uint32_t v, bool *aligned);
 uint64_t ct_multiple(const eas_ir *ir, uint32_t v, int depth); /* the value is a multiple of this power of two (up to 4) */
 void ct_split(const eas_ir *ir, uint32_t v, uint32_t *root, int64_t *add); /* v = root + add; root 0: a constant */
+
+/* ctext_lazy.c */
+void ct_find_lazy(ct *g);
 
 /* ctext_arrays.c */
 void ct_find_arrays(ct *g);

@@ -6,14 +6,14 @@
  * group is open at a time, and scalars are printed before it.
  *
  *   remat    block values that are cheap and pure (offsets, masks) belong to no group: they are recomputed in each loop that
- *            needs them, at whatever lane that is
+ *            needs them, at whatever lane that is; so are loads, and what comes of them, whose lanes are read once
  *   array    values that are needed outside their own loop are kept in an array, one element per lane (ctext_arrays.c)
  *   inlined  comparisons that feed one `and`, so that a mask stands on one line
  *   dot4     four dots over neighbouring columns, printed as one loop
  */
 #include "ctext.h"
 
-enum { REMAT_MAX = 64, INLINE_MAX = 16, DOT_WINDOW = 64, DEPTH_MAX = 16 };
+enum { REMAT_MAX = 64, LAZY_MAX = 24, INLINE_MAX = 16, DOT_WINDOW = 64, DEPTH_MAX = 16 };
 
 typedef struct access {
     uint32_t buf, off; /* off 0: unknown places */
@@ -26,7 +26,9 @@ typedef struct planner {
     int rank;       /* its dims */
     int32_t dim[IR_MAX_RANK];
     VEC(access) accesses; /* of the open group */
+    VEC(access) now;      /* of the instruction being planned */
     uint16_t *weight;     /* per value: instructions a recomputation costs */
+    uint8_t *loads;       /* per recomputed value: loads are among them */
     uint8_t *inline_cost; /* per value */
 } planner;
 
@@ -253,12 +255,42 @@ static int accesses_of(const eas_ir *ir, const ir_insn *in, access out[2])
     }
 }
 
-static bool any_clash(const planner *p, const ir_insn *in)
+static void add_access(planner *p, access x)
+{
+    if (!vec_push(&p->now, x))
+        p->g->mem.oom = true;
+}
+
+/* What recomputing v loads. */
+static void add_loads(planner *p, uint32_t v)
+{
+    const eas_ir *ir = p->g->ir;
+    const ir_insn *in = ir_def(ir, v);
+    if (!p->loads[v])
+        return;
+    if (in->op == IR_LOAD)
+        add_access(p, (access){ir_args(ir, in)[0], 0, false});
+    for (int k = 0; k < in->nargs; k++)
+        add_loads(p, ir_args(ir, in)[k]);
+}
+
+/* Into p->now: what an instruction touches, with what it recomputes. */
+static void gather(planner *p, const ir_insn *in)
 {
     access x[2];
     int n = accesses_of(p->g->ir, in, x);
+    p->now.len = 0;
     for (int i = 0; i < n; i++)
-        if (clashes(p, x[i]))
+        add_access(p, x[i]);
+    for (int k = 0; k < in->nargs; k++)
+        add_loads(p, ir_args(p->g->ir, in)[k]);
+}
+
+static bool any_clash(planner *p, const ir_insn *in)
+{
+    gather(p, in);
+    for (uint32_t i = 0; i < p->now.len; i++)
+        if (clashes(p, p->now.at[i]))
             return true;
     return false;
 }
@@ -289,10 +321,9 @@ static void anchor(planner *p, uint32_t i, ir_type t)
         open_group(p, t, i);
     g->group[i] = p->open;
     g->last[p->open] = i;
-    access x[2];
-    int n = accesses_of(g->ir, in, x);
-    for (int k = 0; k < n; k++)
-        if (!vec_push(&p->accesses, x[k]))
+    gather(p, in);
+    for (uint32_t k = 0; k < p->now.len; k++)
+        if (!vec_push(&p->accesses, p->now.at[k]))
             g->mem.oom = true;
 }
 
@@ -300,7 +331,8 @@ static bool can_remat(planner *p, const ir_insn *in)
 {
     const ct *g = p->g;
     uint32_t w = 1;
-    if (!(ir_rows[in->op].flags & IR_PURE))
+    bool loads = in->op == IR_LOAD;
+    if (!(ir_rows[in->op].flags & IR_PURE) && !loads)
         return false;
     for (int k = 0; k < in->nargs; k++) {
         uint32_t a = ir_args(g->ir, in)[k];
@@ -308,8 +340,12 @@ static bool can_remat(planner *p, const ir_insn *in)
             if (!g->remat[a])
                 return false;
             w += p->weight[a];
+            loads = loads || p->loads[a];
         }
     }
+    if (loads && (w > LAZY_MAX || !(g->lazy[in->res] || ct_is_view(g->ir, in))))
+        return false;
+    p->loads[in->res] = loads;
     p->weight[in->res] = (uint16_t)(w > UINT16_MAX ? UINT16_MAX : w);
     return w <= REMAT_MAX;
 }
@@ -528,17 +564,22 @@ eas_status ct_plan(ct *g)
     g->inlined = arena_alloc(&g->mem, nv);
     g->dot4 = arena_alloc(&g->mem, ni * sizeof *g->dot4);
     g->param_dtype = arena_alloc(&g->mem, (size_t)ir->nparams + 1);
+    g->lazy = arena_alloc(&g->mem, nv);
+    g->reach = arena_alloc(&g->mem, nv * sizeof *g->reach);
     p.weight = arena_alloc(&g->mem, nv * sizeof *p.weight);
+    p.loads = arena_alloc(&g->mem, nv);
     p.inline_cost = arena_alloc(&g->mem, nv);
     if (g->mem.oom)
         return base_fail_oom(nv);
     survey(g);
     find_regions(g);
+    ct_find_lazy(g);
     for (int i = 0; i < ir->nparams; i++)
         g->param_dtype[i] = (uint8_t)gen_ctext_scalar(ir, i);
     for (uint32_t i = 0; i < ir->ninsns; i++)
         plan_insn(&p, i);
     vec_free(&p.accesses);
+    vec_free(&p.now);
     ct_find_arrays(g);
     if (g->thread_mode)
         g->early = only_masked_store(g);

@@ -1207,6 +1207,20 @@ static eas_kernel *sum_of_1024(void)
     return finish(b);
 }
 
+static void test_a_sum_keeps_few_elements(void **state)
+{
+    (void)state;
+    eas_kernel *k = sum_of_1024();
+    char *s = text_of(k, "msl");
+    has_like(s, "float #[256];");
+    has_not(s, "[1024];");
+    has_not(s, "[512];");
+    has_not(s, "[128];");
+    has_like(s, "for (uint i = 0; i < 2u; ++i) {\n        #[i] = #[i] + #[i + 2u];");
+    eas_free(s);
+    eas_kernel_release(k);
+}
+
 static void run_all(whole *all, int n)
 {
     batch = msl_batch_new();
@@ -1320,12 +1334,31 @@ static eas_value make_mask(maker *m, int s)
 
 static eas_value sum(maker *m, eas_value v, int axis) { return eas_reduce(m->b, eas_op_find("add"), v, axis); }
 
+/* A fold of what was just loaded, which may wait until its halves are read, with stores around it. */
+static void make_fold(maker *m)
+{
+    eas_builder *b = m->b;
+    int axis = pick(2), to = axis ? 2 : 3;
+    eas_value mask = pick(2) ? make_mask(m, 1) : 0;
+    if (pick(2))
+        eas_store(b, m->buf[pick(2)], any(&m->off, 1), any(&m->val, 1), 0);
+    eas_value v = eas_load(b, m->buf[pick(2)], any(&m->off, 1), mask, 0);
+    if (pick(3) == 0)
+        eas_store(b, m->buf[pick(2)], any(&m->off, 0), any(&m->val, 0), 0);
+    if (pick(2))
+        v = op2(b, "mul", v, pick(2) ? any(&m->val, 1) : eas_load(b, m->buf[pick(2)], any(&m->off, 1), 0, 0));
+    v = eas_reshape(b, sum(m, v, axis), 2, shapes[to]);
+    if (pick(2))
+        eas_store(b, m->buf[pick(2)], any(&m->off, to), v, 0);
+    keep(&m->val, to, v);
+}
+
 /* Slices, transposes, pads (inside joins and scans) and folds between the shapes. */
 static void make_move(maker *m)
 {
     eas_builder *b = m->b;
     eas_value flat = any(&m->val, 0), wide = any(&m->val, 1);
-    switch (pick(8)) {
+    switch (pick(11)) {
     case 0: keep(&m->val, 1, eas_reshape(b, eas_trans(b, wide, NULL), 2, shapes[1])); break;
     case 1:
         keep(&m->val, 0, eas_reshape(b, eas_join(b, eas_slice(b, flat, 0, pick(17), 16), eas_slice(b, flat, 0, pick(17), 16)), 1, shapes[0]));
@@ -1334,7 +1367,10 @@ static void make_move(maker *m)
     case 3: keep(&m->val, 3, eas_slice(b, wide, 0, pick(8), 1)); break;
     case 4: keep(&m->val, 2, eas_reshape(b, sum(m, wide, 1), 2, shapes[2])); break;
     case 5: keep(&m->val, 3, eas_reshape(b, sum(m, wide, 0), 2, shapes[3])); break;
-    case 6: keep(&m->val, 0, eas_scan(b, eas_op_find("max"), flat, 0)); break;
+    case 6:
+    case 7:
+    case 8: make_fold(m); break;
+    case 9: keep(&m->val, 0, eas_scan(b, eas_op_find("max"), flat, 0)); break;
     default: {
         int s = pick(NSHAPES);
         keep(&m->val, s, eas_broadcast(b, pick(2) ? sum(m, flat, 0) : eas_slice(b, flat, 0, pick(32), 1), rank_of(s), shapes[s]));
@@ -1467,6 +1503,7 @@ int main(void)
         cmocka_unit_test(test_every_instruction_runs_as_msl),
         cmocka_unit_test(test_fast_math_uses_the_languages_functions),
         cmocka_unit_test(test_whole_kernels_run_as_msl),
+        cmocka_unit_test(test_a_sum_keeps_few_elements),
         cmocka_unit_test(test_moves_run_as_msl),
         cmocka_unit_test(test_folds_and_scans_run_as_msl),
         cmocka_unit_test(test_random_kernels_run_as_msl),
