@@ -71,6 +71,15 @@ static PyObject *num_threads(PyObject *m, PyObject *unused)
     (void)unused;
     return PyLong_FromLong(eas_num_threads());
 }
+/* The folder of the Python files, so that messages can name the user's line and not ours. The extension may lie elsewhere. */
+static PyObject *set_package(PyObject *m, PyObject *folder)
+{
+    (void)m;
+    if (!PyUnicode_Check(folder))
+        return py_fail(PyExc_TypeError, "a folder is a str");
+    Py_XSETREF(G.package, Py_NewRef(folder));
+    Py_RETURN_NONE;
+}
 static PyObject *require_trace(PyObject *m, PyObject *name)
 {
     (void)m;
@@ -101,6 +110,7 @@ static PyMethodDef functions[] = {
     {"cache_clear", cache_clear, METH_NOARGS, "cache_clear(): empties the disk cache"},
     {"cache_verify", cache_verify, METH_NOARGS, "cache_verify(): (good, bad, bytes); bad entries are dropped"},
     {"num_threads", num_threads, METH_NOARGS, "num_threads(): threads a launch may use"},
+    {"_set_package", set_package, METH_O, "_set_package(folder): frames of files in it are not the user's"},
     {"require_trace", require_trace, METH_O, "require_trace(name): RuntimeError unless a kernel is traced"},
     {"ops", ops, METH_NOARGS, "ops(): names of all instructions"},
     {NULL, NULL, 0, NULL},
@@ -115,17 +125,6 @@ static int init_names(void)
     PY_NAMES(X)
 #undef X
     return 0;
-}
-/* The folder we lie in, so that messages can name the user's line and not ours. */
-static int init_package(PyObject *module)
-{
-    PyObject *file = PyModule_GetFilenameObject(module);
-    if (!file)
-        return PyErr_Clear(), 0;
-    Py_ssize_t slash = PyUnicode_FindChar(file, '/', 0, PyUnicode_GET_LENGTH(file), -1);
-    G.package = slash > 0 ? PyUnicode_Substring(file, 0, slash + 1) : NULL;
-    Py_DECREF(file);
-    return PyErr_Occurred() ? -1 : 0;
 }
 /* POSIX keeps os.environ as a dict of bytes. */
 static int init_environ(void)
@@ -159,7 +158,7 @@ static int exec(PyObject *m)
     G.bf16_num = -1;
     if (eas_device_get("cpu", &G.cpu) != EAS_OK)
         return py_raise(EAS_ERR_RUNTIME), -1;
-    if (init_names() < 0 || init_package(m) < 0 || init_environ() < 0 || init_types(m) < 0 || py_dtype_init(m) < 0 || value_init(m) < 0 ||
+    if (init_names() < 0 || init_environ() < 0 || init_types(m) < 0 || py_dtype_init(m) < 0 || value_init(m) < 0 ||
         mkfuncs_init(m) < 0 || tensor_init(m) < 0 || kernel_init(m) < 0 || PyModule_AddStringConstant(m, "__version__", eas_version()) < 0 ||
         PyModule_AddStringConstant(m, "build_id", eas_build_id()) < 0)
         return -1;

@@ -18,6 +18,7 @@ from ._eas import (
     Kernel,
     Tensor,
     __version__,
+    _set_package,
     constexpr,
     devices,
     empty,
@@ -27,7 +28,10 @@ from ._eas import (
     stats,
     zeros,
 )
+
 from .kernel import fn
+
+_set_package(__file__[: -len("__init__.py")])
 
 __all__ = [
     "CompiledKernel",
