@@ -149,7 +149,7 @@ TASKS = {
     "exp64": lambda: fit("exp64", exp_tail, -ln2h, ln2h, range(11), 53),
     "exp2_32": lambda: fit("exp2_32", exp2_tail, -one / 2, one / 2, range(7), 24),
     "exp2_64": lambda: fit("exp2_64", exp2_tail, -one / 2, one / 2, range(13), 53),
-    "log32": lambda: fit("log32", log_tail, sq / 2 - 1, sq - 1, range(9), 24),
+    "log32": lambda: fit("log32", log_tail, sq / 2 - 1, sq - 1, range(10), 24),
     "log64": lambda: fit("log64", log_s, mp.mpf(0), ((sq - 1) / (sq + 1)) ** 2, range(8), 53),
     "sin32": lambda: fit("sin32", sin_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(4), 24),
     "cos32": lambda: fit("cos32", cos_tail, mp.mpf(0), (mp.pi / 4) ** 2, range(4), 24),

@@ -192,7 +192,7 @@ static uint32_t do_expm1(maths *m, uint32_t x)
 /* ---- logarithms ---- */
 
 /* (log(1+f) - f + f^2/2) / f^3 */
-static const double LOG32[] = {0.3333333135, -0.2499998808, 0.2000071853, -0.1666695029, 0.1424566358, -0.1246428937, 0.1178927869, -0.1115442663, 0.06156158820};
+static const double LOG32[] = {0.3333333433, -0.2499998361, 0.1999964863, -0.1666841507, 0.1430623531, -0.1245656163, 0.1068847701, -0.1025746912, 0.1249496937, -0.09469457716};
 
 /* x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for positive finite x */
 static uint32_t split_log(maths *m, uint32_t x, uint32_t *k)
@@ -215,8 +215,8 @@ static const double LOG64[] = {0.666666666666666630, 0.400000000000088785, 0.285
 static uint32_t log_rest(maths *m, uint32_t f)
 {
     if (!m->wide) {
-        uint32_t z = mul(m, f, f), y = mul(m, mul(m, f, z), HORNER(m, f, LOG32));
-        return fma3(m, num(m, -0.5), z, y);
+        uint32_t z = mul(m, f, f), zl = fma3(m, f, f, neg(m, z)), half = num(m, -0.5); /* zl: what squaring lost */
+        return fma3(m, half, z, fma3(m, mul(m, f, z), HORNER(m, f, LOG32), mul(m, half, zl)));
     }
     uint32_t h = mul(m, mul(m, num(m, 0.5), f), f), s = quo(m, f, add(m, f, num(m, 2))), z = mul(m, s, s);
     uint32_t R = mul(m, z, HORNER(m, z, LOG64));
