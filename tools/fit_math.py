@@ -158,7 +158,7 @@ TASKS = {
     "tanh32": lambda: fit("tanh32", tanh_tail, mp.mpf(0), one, range(8), 24),
     "erf32": lambda: fit("erf32", erf_tail, mp.mpf(0), mp.mpf("0.77"), range(7), 24),
     "erf64": lambda: fit("erf64", erf_tail, mp.mpf(0), one, range(14), 53),
-    "erfc32": lambda: fit("erfc32", lambda x: log_erfc(x + 1), -mp.mpf("0.125"), mp.mpf(3), range(10), 24, w=lambda x: mp.erfc(x + 1)),
+    "erfc32": lambda: fit("erfc32", lambda x: log_erfc(x + 1), -mp.mpf("0.3"), mp.mpf(3), range(11), 24, w=lambda x: mp.erfc(x + 1)),
     "erfc64": lambda: fit("erfc64", log_erfc_t, t_of(1), t_of(6), range(20), 53, w=lambda t: mp.erfc(mp.mpf("2.5") * (1 + t) / (1 - t))),
 }
 

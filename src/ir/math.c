@@ -301,10 +301,23 @@ static uint32_t do_rsqrt(maths *m, uint32_t x)
 
 /* ---- hyperbolic tangent, logistic function ---- */
 
-/* (tanh x - x) / x^3 in x^2, below 1 */
+/* (tanh x - x) / x^3 in x^2, up to 1; used below 0.75 */
 static const double TANH32[] = {-0.3333333433, 0.1333341897, -0.05398008972, 0.02192679793, -0.008969631046, 0.003598362440, -0.001204067841, 0.0002219458402};
 
 static const double TANH64[] = {-0.333333333333333315, 0.133333333333324311, -0.0539682539673761175, 0.0218694884965428028, -0.00886323456756872748, 0.00359211423462797242, -0.00145571018327910785, 0.000589300929250460067, -0.000236328258651455293, 0.0000898417603979866379, -0.0000278871945448644057, 4.75644741528507365e-6}; /* below 0.6 */
+
+/* 1 - 2/(e^c + 1) for c >= 0, with what each step loses carried along */
+static uint32_t one_minus_2_over(maths *m, uint32_t c)
+{
+    uint32_t one = num(m, 1), two = num(m, 2), n;
+    pair e = exp_pair(m, c, 0, &n);
+    uint32_t p2 = power_of_two(m, n);
+    pair d = fast_two_sum(m, mul(m, e.hi, p2), one);
+    uint32_t dl = fma3(m, e.lo, p2, d.lo), q = quo(m, two, d.hi);
+    uint32_t rem = sub(m, fma3(m, neg(m, q), d.hi, two), mul(m, q, dl)); /* of the division; q/2 is 1/d */
+    pair y = fast_two_sum(m, one, neg(m, q));
+    return add(m, y.hi, sub(m, y.lo, mul(m, mul(m, rem, q), num(m, 0.5))));
+}
 
 static uint32_t do_tanh(maths *m, uint32_t x)
 {
@@ -314,10 +327,10 @@ static uint32_t do_tanh(maths *m, uint32_t x)
         uint32_t em = do_expm1(m, c2);
         big = quo(m, em, add(m, em, two));
     } else {
-        big = sub(m, one, quo(m, two, add(m, do_exp(m, c2), one)));
+        big = one_minus_2_over(m, c2);
     }
     uint32_t small = fma3(m, mul(m, a, z), HORNER2(m, z, TANH32, TANH64), a);
-    uint32_t y = pick(m, lt(m, a, num2(m, 1, 0.6)), small, pick(m, gt(m, a, top), one, big));
+    uint32_t y = pick(m, lt(m, a, num2(m, 0.75, 0.6)), small, pick(m, gt(m, a, top), one, big));
     return copy_sign(m, y, x);
 }
 
@@ -490,11 +503,11 @@ static uint32_t do_tan(maths *m, uint32_t x)
 
 /* ---- error function ---- */
 
-/* (erf(x)/x - 2/sqrt(pi)) / x^2 in x^2, below 7/8 (f64: 1) */
+/* (erf(x)/x - 2/sqrt(pi)) / x^2 in x^2, below 51/64 (f64: 1) */
 static const double ERF32[] = {-0.3761263788, 0.1128372550, -0.02685772255, 0.005181078333, -0.0007544432301, 1.124600840e-5, 3.123430724e-5};
 static const double ERF64[] = {-0.376126389031837538, 0.112837916709554356, -0.0268661706452764312, 0.00522397762864462017, -0.000854832740792990241, 0.000120553605700852697, -0.0000149269133298159457, 1.65005638958200245e-6, -1.71615183976840767e-7, 2.60460315355390992e-8, -1.18957992375329265e-8, 6.60014431469749489e-9, -2.31037765509585497e-9, 3.60334692480792403e-10};
-/* -log(erfc(x)) in x - 1 for 7/8 to 4; and without x^2, in (x - 2.5)/(x + 2.5), for 1 to 6 */
-static const double ERFC32[] = {1.849605560, 2.638967991, 0.8430927396, 0.04154776409, -0.009392961860, -0.0004834511783, 0.003772728844, -0.003258003620, 0.001283972175, -0.0001933198510};
+/* -log(erfc(x)) in x - 1 for 0.7 to 4; and without x^2, in (x - 2.5)/(x + 2.5), for 1 to 6 */
+static const double ERFC32[] = {1.849605560, 2.638967276, 0.8430995941, 0.04156954959, -0.009882207960, 0.001730674063, -0.0008834323962, 0.001969945151, -0.001924055512, 0.0008173318347, -0.0001274942770};
 static const double ERFC64[] = {1.55681527272726439, 1.76340375493195745, 0.360747093035442501, 0.315349523453257397, 0.273787984298489384, 0.198053668620440965, 0.161945694936502321, 0.144014699862259454, 0.126047751086653753, 0.110713506605681369, 0.0997398236834038249, 0.0910651353466006425, 0.0837006850303357031, 0.0775374769574869449, 0.0700828827012026784, 0.0548034857669940159, 0.0276627194350522985, -0.000723799467398169986, -0.0116639014158149788, -0.00550806315844353921};
 
 /* -log(erfc(a)) for a past the first interval, as a pair */
@@ -511,12 +524,14 @@ static uint32_t do_erf(maths *m, uint32_t x)
 {
     uint32_t a = mag(m, x), one = num(m, 1), top = num2(m, 4, 6), z = mul(m, a, a);
     uint32_t c = pick(m, gt(m, a, top), top, a), n;
-    uint32_t from = num2(m, 0.875, 1), near = lt(m, a, from);
+    uint32_t from = num2(m, 0.796875, 1), near = lt(m, a, from);
     c = pick(m, near, from, c);
     pair g = erfc_exponent(m, c), e = exp_pair(m, neg(m, g.hi), neg(m, g.lo), &n);
-    uint32_t big = sub(m, one, mul(m, e.hi, power_of_two(m, n)));
-    uint32_t rest = fma3(m, mul(m, a, z), HORNER2(m, z, ERF32, ERF64), mul(m, a, num2(m, -5.8635382771399236e-08, 1.533545961316588e-17)));
-    uint32_t small = fma3(m, a, num2(m, 1.128379225730896, 1.1283791670955126), rest);
+    uint32_t p2 = power_of_two(m, n);
+    pair rest_of_one = fast_two_sum(m, one, neg(m, mul(m, e.hi, p2)));
+    uint32_t big = add(m, rest_of_one.hi, fma3(m, neg(m, e.lo), p2, rest_of_one.lo));
+    uint32_t w = fma3(m, z, HORNER2(m, z, ERF32, ERF64), num2(m, -5.8635382771399236e-08, 1.533545961316588e-17));
+    uint32_t small = fma3(m, a, num2(m, 1.128379225730896, 1.1283791670955126), mul(m, a, w));
     uint32_t y = pick(m, near, small, pick(m, gt(m, a, top), one, big));
     return pick(m, op2(m, IR_NE, x, x), x, copy_sign(m, y, x));
 }
