@@ -29,18 +29,18 @@ extern "C" {
 /* ---- status ------------------------------------------------------------------------------------------------ */
 
 /* X(NAME, code, text) */
-#define EAS_STATUS_TABLE(X)                                    \
-    X(OK, 0, "ok")                                             \
-    X(ERR_VALUE, -1, "a value is out of its range")            \
-    X(ERR_TYPE, -2, "a type does not fit")                     \
-    X(ERR_INDEX, -3, "an access is out of bounds")             \
-    X(ERR_MEMORY, -4, "out of memory")                         \
-    X(ERR_RUNTIME, -5, "the operation failed")                 \
-    X(ERR_IO, -6, "a file could not be used")                  \
-    X(ERR_UNAVAILABLE, -7, "not available on this machine")    \
-    X(ERR_INTERRUPTED, -8, "interrupted")                      \
-    X(ERR_SYNTAX, -9, "malformed IR text")                     \
-    X(ERR_HANDLE, -10, "a released handle was used")           \
+#define EAS_STATUS_TABLE(X) \
+    X(OK, 0, "ok") \
+    X(ERR_VALUE, -1, "a value is out of its range") \
+    X(ERR_TYPE, -2, "a type does not fit") \
+    X(ERR_INDEX, -3, "an access is out of bounds") \
+    X(ERR_MEMORY, -4, "out of memory") \
+    X(ERR_RUNTIME, -5, "the operation failed") \
+    X(ERR_IO, -6, "a file could not be used") \
+    X(ERR_UNAVAILABLE, -7, "not available on this machine") \
+    X(ERR_INTERRUPTED, -8, "interrupted") \
+    X(ERR_SYNTAX, -9, "malformed IR text") \
+    X(ERR_HANDLE, -10, "a released handle was used") \
     X(ERR_INTERNAL, -11, "an error inside libeas")
 
 typedef enum eas_status {
@@ -57,26 +57,26 @@ EAS_API const char *eas_build_id(void);             /* hash of the library's sou
 /* ---- dtypes ------------------------------------------------------------------------------------------------ */
 
 /* X(NAME, name, bytes, kind): kind is 'b'ool, 'i'nt, 'u'nsigned or 'f'loat */
-#define EAS_DTYPE_TABLE(X)  \
-    X(BOOL, bool, 1, 'b')   \
-    X(I8, i8, 1, 'i')       \
-    X(I16, i16, 2, 'i')     \
-    X(I32, i32, 4, 'i')     \
-    X(I64, i64, 8, 'i')     \
-    X(U8, u8, 1, 'u')       \
-    X(U16, u16, 2, 'u')     \
-    X(U32, u32, 4, 'u')     \
-    X(U64, u64, 8, 'u')     \
-    X(F16, f16, 2, 'f')     \
-    X(BF16, bf16, 2, 'f')   \
-    X(F32, f32, 4, 'f')     \
+#define EAS_DTYPE_TABLE(X) \
+    X(BOOL, bool, 1, 'b') \
+    X(I8, i8, 1, 'i') \
+    X(I16, i16, 2, 'i') \
+    X(I32, i32, 4, 'i') \
+    X(I64, i64, 8, 'i') \
+    X(U8, u8, 1, 'u') \
+    X(U16, u16, 2, 'u') \
+    X(U32, u32, 4, 'u') \
+    X(U64, u64, 8, 'u') \
+    X(F16, f16, 2, 'f') \
+    X(BF16, bf16, 2, 'f') \
+    X(F32, f32, 4, 'f') \
     X(F64, f64, 8, 'f')
 
 typedef enum eas_dtype {
 #define EAS_X(NAME, name, bytes, kind) EAS_##NAME,
     EAS_DTYPE_TABLE(EAS_X)
 #undef EAS_X
-    EAS_NDTYPES
+        EAS_NDTYPES
 } eas_dtype;
 
 EAS_API size_t eas_dtype_size(eas_dtype dt);
@@ -97,8 +97,8 @@ EAS_API const char *eas_op_name(eas_op op);
 EAS_API int eas_op_count(void); /* codes are 1 .. count */
 
 enum { /* flags of a kernel */
-    EAS_KERNEL_NO_CONTRACT = 1, /* keep a*b+c as two roundings */
-    EAS_KERNEL_FAST_MATH = 2    /* elementary functions may be the device's own */
+       EAS_KERNEL_NO_CONTRACT = 1, /* keep a*b+c as two roundings */
+       EAS_KERNEL_FAST_MATH = 2    /* elementary functions may be the device's own */
 };
 
 EAS_API eas_status eas_builder_new(const char *name, unsigned flags, eas_builder **out);
@@ -138,8 +138,7 @@ EAS_API eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64
 /* Along an axis of a block (negative axes count from the end); the axis disappears. The order of joining is fixed: see docs/ir.md.
  * reduce: op joins two values: add, mul, min, max, and, or, xor. fold: fn does. scan: running results, same shape. */
 EAS_API eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis);
-EAS_API eas_value eas_fold(eas_builder *b, eas_value x, int axis,
-                           eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx);
+EAS_API eas_value eas_fold(eas_builder *b, eas_value x, int axis, eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx);
 EAS_API eas_value eas_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis); /* i64; the first of equals */
 EAS_API eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis);
 EAS_API eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size);
@@ -160,18 +159,18 @@ EAS_API void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value v
 EAS_API eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem);
 EAS_API void eas_barrier(eas_builder *b);
 /* sum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in f32 (f64 for f64 buffers) with one fma a step */
-EAS_API eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb,
-                          eas_value b_base, eas_value b_stride, eas_value K);
+EAS_API eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
+                          eas_value K);
 EAS_API eas_value eas_mma_zero(eas_builder *b);
-EAS_API eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb,
-                          eas_value b_base, eas_value b_stride, eas_value acc);
+EAS_API eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
+                          eas_value acc);
 EAS_API void eas_mma_store(eas_builder *b, eas_value buf, eas_value base, eas_value stride, eas_value frag);
 
 /* Structured control. Bodies are what is built between begin and end.
  * loop: body values iv and carried[0..n) are returned; end takes the next carried values and returns the final ones.
  * if: else_ takes the then-values, end takes the else-values (or the only branch's none) and returns the merged ones. */
-EAS_API void eas_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n, const eas_value *init,
-                            eas_value *iv, eas_value *carried);
+EAS_API void eas_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n, const eas_value *init, eas_value *iv,
+                            eas_value *carried);
 EAS_API void eas_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final);
 EAS_API void eas_while_begin(eas_builder *b, int n, const eas_value *init, eas_value *carried);
 EAS_API void eas_while_do(eas_builder *b, eas_value cond);
@@ -251,8 +250,7 @@ EAS_API const char *eas_device_unavailable(const eas_device *d); /* NULL if it c
 
 EAS_API eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out);
 /* Wraps memory of the caller's; done(ctx) is called when the last reference goes. */
-EAS_API eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done)(void *), void *ctx,
-                                   eas_buffer **out);
+EAS_API eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done)(void *), void *ctx, eas_buffer **out);
 EAS_API eas_buffer *eas_buffer_retain(eas_buffer *b);
 EAS_API void eas_buffer_release(eas_buffer *b);
 EAS_API eas_device *eas_buffer_device(const eas_buffer *b);
@@ -300,14 +298,11 @@ typedef struct eas_launch {
 } eas_launch;
 
 /* Where opts is NULL or has no grid, the grid is inferred from nthreads, shape, or the scalars N / H, W, D. */
-EAS_API eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs,
-                                     const eas_launch *opts);
+EAS_API eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *opts);
 /* The inferred grid: 1 and grid[] filled; 0 with an error set if it cannot be. */
-EAS_API eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *opts,
-                                   int64_t grid[3]);
+EAS_API eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *opts, int64_t grid[3]);
 /* Compiles for d what a launch with these arguments would need, without launching. */
-EAS_API eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs,
-                                      const eas_launch *opts);
+EAS_API eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *opts);
 
 /* ---- the cache on disk and the thread pool ------------------------------------------------------------------------- */
 

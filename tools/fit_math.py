@@ -3,6 +3,7 @@
 A function f is fitted on [lo, hi] as sum c_i x^i by a few exchange steps on the error weighted by w, in 60 digits, and then its
 coefficients are rounded to the working precision one after the other, highest first fixed last, refitting the rest.
 """
+
 import sys
 
 import mpmath as mp

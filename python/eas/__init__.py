@@ -28,7 +28,6 @@ from ._eas import (
     stats,
     zeros,
 )
-
 from .kernel import fn
 
 _set_package(__file__[: -len("__init__.py")])

@@ -35,7 +35,11 @@ char *arena_printf(arena *a, const char *fmt, ...) BASE_PRINTF(2, 3);
 void arena_free(arena *a);
 
 /* ---- vector: VEC(T) v = {0}; vec_push(&v, x) is false when out of memory ---- */
-#define VEC(T) struct { T *at; uint32_t len, cap; }
+#define VEC(T) \
+    struct { \
+        T *at; \
+        uint32_t len, cap; \
+    }
 #define vec_push(v, x) (vec_grow((void **)&(v)->at, &(v)->cap, (v)->len + 1, sizeof *(v)->at) ? ((v)->at[(v)->len++] = (x), true) : false)
 #define vec_free(v) (free((v)->at), (v)->at = NULL, (v)->len = (v)->cap = 0)
 bool vec_grow(void **at, uint32_t *cap, uint32_t need, size_t size);
@@ -56,7 +60,11 @@ eas_status str_take(str *s, char **out);
 void str_add_double(str *s, double v, bool single);
 
 /* ---- hash.c ---- */
-typedef struct sha256 { uint32_t h[8]; uint64_t len; uint8_t buf[64]; } sha256;
+typedef struct sha256 {
+    uint32_t h[8];
+    uint64_t len;
+    uint8_t buf[64];
+} sha256;
 void sha256_init(sha256 *s);
 void sha256_add(sha256 *s, const void *p, size_t n);
 void sha256_done(sha256 *s, uint8_t out[32]);
@@ -81,8 +89,8 @@ float f64_to_f32(double d);
 /* Runs fn(ctx, first, last, worker) over slices of [0, n), worker in [0, pool_size()), on the calling thread and the workers.
  * grain is the smallest slice worth handing out. poll(poll_ctx), if not NULL, is called on the calling thread about every
  * 20 ms; non-zero stops handing out slices and pool_run returns false. Safe from many threads at once and after fork. */
-bool pool_run(int64_t n, int64_t grain, void (*fn)(void *ctx, int64_t first, int64_t last, int worker), void *ctx,
-              int (*poll)(void *), void *poll_ctx);
+bool pool_run(int64_t n, int64_t grain, void (*fn)(void *ctx, int64_t first, int64_t last, int worker), void *ctx, int (*poll)(void *),
+              void *poll_ctx);
 int pool_size(void); /* EAS_NUM_THREADS, or the CPUs this process may use */
 
 #endif

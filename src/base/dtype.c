@@ -1,7 +1,11 @@
 /* dtype.c: the element types and the conversions that C does not have. */
 #include "base.h"
 
-static const struct { const char *name; uint8_t size; char kind; } rows[EAS_NDTYPES] = {
+static const struct {
+    const char *name;
+    uint8_t size;
+    char kind;
+} rows[EAS_NDTYPES] = {
 #define EAS_X(NAME, name, bytes, kind) {#name, bytes, kind},
     EAS_DTYPE_TABLE(EAS_X)
 #undef EAS_X
@@ -28,7 +32,7 @@ bool dtype_is_float(eas_dtype dt) { return rows[dt].kind == 'f'; }
 bool dtype_is_signed(eas_dtype dt) { return rows[dt].kind == 'i'; }
 int dtype_bits(eas_dtype dt) { return dt == EAS_BOOL ? 1 : 8 * rows[dt].size; }
 
-int64_t dtype_min(eas_dtype dt) { return dtype_is_signed(dt) ? -(int64_t)(dtype_max(dt)) - 1 : 0; }
+int64_t dtype_min(eas_dtype dt) { return dtype_is_signed(dt) ? -(int64_t)(dtype_max(dt))-1 : 0; }
 
 uint64_t dtype_max(eas_dtype dt)
 {

@@ -16,10 +16,7 @@ eas_status base_fail(eas_status st, const char *fmt, ...)
     return st;
 }
 
-eas_status base_fail_oom(size_t bytes)
-{
-    return base_fail(EAS_ERR_MEMORY, "out of memory: %zu bytes could not be allocated", bytes);
-}
+eas_status base_fail_oom(size_t bytes) { return base_fail(EAS_ERR_MEMORY, "out of memory: %zu bytes could not be allocated", bytes); }
 
 void base_error_clear(void) { message[0] = 0; }
 

@@ -187,7 +187,8 @@ static bool read_entry(int fd, const uint8_t *key, header *h, uint8_t **bytes)
         return false;
     if (st.st_size < (off_t)sizeof *h || st.st_size > MAX_ENTRY || !read_all(fd, h, sizeof *h))
         return false;
-    if (memcmp(h->magic, magic, sizeof magic) || (key && memcmp(h->key, key, 32)) || h->size != (uint64_t)st.st_size - sizeof *h || h->entry >= h->size)
+    if (memcmp(h->magic, magic, sizeof magic) || (key && memcmp(h->key, key, 32)) || h->size != (uint64_t)st.st_size - sizeof *h ||
+        h->entry >= h->size)
         return false;
     *bytes = malloc(h->size);
     if (!*bytes || !read_all(fd, *bytes, h->size)) {

@@ -196,7 +196,10 @@ static bool alias_sensitive(const dev_code *c) { return c->alias_sensitive; }
 
 static pthread_key_t scratch_key;
 static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
-static _Thread_local struct { void *at; size_t size; } scratch;
+static _Thread_local struct {
+    void *at;
+    size_t size;
+} scratch;
 
 static void make_key(void) { pthread_key_create(&scratch_key, free); }
 
@@ -280,7 +283,10 @@ static uint64_t cache_bytes(void)
 static eas_status launch(eas_device *d, dev_code *c, const dev_launch *l)
 {
     work w = {.code = c,
-              .call = {.slot = l->slot, .count = l->count, .grid = {l->grid[0], l->grid[1], l->grid[2]}, .flags = l->bytes > cache_bytes() / 2 ? GEN_STREAM : 0},
+              .call = {.slot = l->slot,
+                       .count = l->count,
+                       .grid = {l->grid[0], l->grid[1], l->grid[2]},
+                       .flags = l->bytes > cache_bytes() / 2 ? GEN_STREAM : 0},
               .lock = PTHREAD_MUTEX_INITIALIZER};
     if (!c->fn)
         return dev_ref.launch(d, (dev_code *)(void *)c->ir, l);

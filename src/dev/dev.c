@@ -10,7 +10,9 @@ static eas_device *const devices[] = {&dev_cpu, &dev_ref};
 enum { NDEVICES = sizeof devices / sizeof *devices };
 
 /* Names that exist in the language but not in this library. */
-static const struct { const char *name, *why; } absent[] = {
+static const struct {
+    const char *name, *why;
+} absent[] = {
     {"mps", "the Metal device is not part of this build"},
     {"metal", "the Metal device is not part of this build"},
     {"opencl", "the OpenCL device is not part of this build"},

@@ -52,12 +52,17 @@ struct eas_buffer {
 eas_status cpu_text(const eas_ir *ir, const char *form, char **out);
 
 /* ---- cache.c: compiled images on disk ---- */
-typedef struct cache_key { uint8_t h[32]; } cache_key;
+typedef struct cache_key {
+    uint8_t h[32];
+} cache_key;
 void cache_key_of(const eas_ir *ir, const char *target, const char *options, cache_key *key);
 bool cache_load(const cache_key *key, gen_image *im);         /* false: not there, or dropped as bad */
 void cache_store(const cache_key *key, const gen_image *im);  /* best effort */
 
-extern struct dev_counters { _Atomic uint64_t compiles, hits, misses, bad, launches; _Atomic int compiler; } dev_count;
+extern struct dev_counters {
+    _Atomic uint64_t compiles, hits, misses, bad, launches;
+    _Atomic int compiler;
+} dev_count;
 
 /* Asks the host, holding its lock, whether to stop; ctx is the eas_launch. */
 int dev_poll(void *ctx);

@@ -23,12 +23,15 @@ static struct {
 
 enum { L_SSE2, L_AVX2, L_AVX512 }; /* levels that EAS_ISA names */
 
-typedef struct regs { uint32_t r[4]; } regs; /* eax ebx ecx edx */
+typedef struct regs {
+    uint32_t r[4];
+} regs; /* eax ebx ecx edx */
 
 static regs cpuid(uint32_t leaf, uint32_t sub)
 {
     regs x = {{0}};
-    if (leaf <= __get_cpuid_max(leaf & 0x80000000u, NULL)) __cpuid_count(leaf, sub, x.r[0], x.r[1], x.r[2], x.r[3]);
+    if (leaf <= __get_cpuid_max(leaf & 0x80000000u, NULL))
+        __cpuid_count(leaf, sub, x.r[0], x.r[1], x.r[2], x.r[3]);
     return x;
 }
 
@@ -44,19 +47,19 @@ static uint64_t xgetbv0(void)
 #define YMM 0x6u
 #define ZMM 0xe6u
 #define TILE 0x60000u
-#define FEATURES(X)                          \
-    X("sse3", 1, 0, 2, 0, L_AVX2, 0)         \
-    X("ssse3", 1, 0, 2, 9, L_AVX2, 0)        \
-    X("cx16", 1, 0, 2, 13, L_AVX2, 0)        \
-    X("sse4.1", 1, 0, 2, 19, L_AVX2, 0)      \
-    X("sse4.2", 1, 0, 2, 20, L_AVX2, 0)      \
-    X("popcnt", 1, 0, 2, 23, L_AVX2, 0)      \
-    X("avx", 1, 0, 2, 28, L_AVX2, YMM)       \
-    X("f16c", 1, 0, 2, 29, L_AVX2, YMM)      \
-    X("fma", 1, 0, 2, 12, L_AVX2, YMM)       \
-    X("bmi", 7, 0, 1, 3, L_AVX2, 0)          \
-    X("avx2", 7, 0, 1, 5, L_AVX2, YMM)       \
-    X("bmi2", 7, 0, 1, 8, L_AVX2, 0)         \
+#define FEATURES(X) \
+    X("sse3", 1, 0, 2, 0, L_AVX2, 0) \
+    X("ssse3", 1, 0, 2, 9, L_AVX2, 0) \
+    X("cx16", 1, 0, 2, 13, L_AVX2, 0) \
+    X("sse4.1", 1, 0, 2, 19, L_AVX2, 0) \
+    X("sse4.2", 1, 0, 2, 20, L_AVX2, 0) \
+    X("popcnt", 1, 0, 2, 23, L_AVX2, 0) \
+    X("avx", 1, 0, 2, 28, L_AVX2, YMM) \
+    X("f16c", 1, 0, 2, 29, L_AVX2, YMM) \
+    X("fma", 1, 0, 2, 12, L_AVX2, YMM) \
+    X("bmi", 7, 0, 1, 3, L_AVX2, 0) \
+    X("avx2", 7, 0, 1, 5, L_AVX2, YMM) \
+    X("bmi2", 7, 0, 1, 8, L_AVX2, 0) \
     X("lzcnt", 0x80000001u, 0, 2, 5, L_AVX2, 0) \
     X("avx512f", 7, 0, 1, 16, L_AVX512, ZMM) \
     X("avx512dq", 7, 0, 1, 17, L_AVX512, ZMM) \
@@ -72,9 +75,12 @@ static uint64_t xgetbv0(void)
 
 static int level_of(const char *want)
 {
-    if (!want) return L_AVX512;
-    if (strcmp(want, "sse2") == 0) return L_SSE2;
-    if (strcmp(want, "avx2") == 0) return L_AVX2;
+    if (!want)
+        return L_AVX512;
+    if (strcmp(want, "sse2") == 0)
+        return L_SSE2;
+    if (strcmp(want, "avx2") == 0)
+        return L_AVX2;
     return L_AVX512; /* native, avx512, anything unknown */
 }
 
@@ -101,13 +107,15 @@ static void detect(void)
     const uint64_t xcr0 = cpuid(1, 0).r[2] >> 27 & 1 ? xgetbv0() : 0;
     size_t n = 0;
 #define ADD(f, leaf, sub, reg, bit, lv, state) \
-    if ((lv) <= level && has_bit(leaf, sub, reg, bit, state, xcr0)) n += (size_t)snprintf(isa.features + n, sizeof isa.features - n, "+%s,", f);
+    if ((lv) <= level && has_bit(leaf, sub, reg, bit, state, xcr0)) \
+        n += (size_t)snprintf(isa.features + n, sizeof isa.features - n, "+%s,", f);
     FEATURES(ADD)
 #undef ADD
     const bool avx2 = on("avx2") && on("fma") && on("f16c") && on("bmi") && on("bmi2");
     isa.bytes = avx2 && wide() ? 64 : avx2 ? 32 : 16;
     isa.name = avx2 && wide() ? "avx512" : avx2 ? "avx2" : "sse2";
-    if (n) isa.features[n - 1] = 0; /* the last comma */
+    if (n)
+        isa.features[n - 1] = 0; /* the last comma */
 }
 
 #elif defined(__aarch64__)
@@ -116,8 +124,10 @@ static void detect(void)
 static bool has(const char *what)
 {
     const unsigned long cap = getauxval(AT_HWCAP);
-    if (strcmp(what, "fullfp16") == 0) return cap >> 10 & 1; /* HWCAP_ASIMDHP */
-    if (strcmp(what, "dotprod") == 0) return cap >> 20 & 1;  /* HWCAP_ASIMDDP */
+    if (strcmp(what, "fullfp16") == 0)
+        return cap >> 10 & 1; /* HWCAP_ASIMDHP */
+    if (strcmp(what, "dotprod") == 0)
+        return cap >> 20 & 1;  /* HWCAP_ASIMDDP */
     return false;
 }
 #elif defined(__APPLE__)
@@ -130,7 +140,11 @@ static bool has(const char *what)
     return sysctlbyname(key, &v, &n, NULL, 0) == 0 && v;
 }
 #else
-static bool has(const char *what) { (void)what; return false; }
+static bool has(const char *what)
+{
+    (void)what;
+    return false;
+}
 #endif
 
 static void detect(void)

@@ -42,7 +42,8 @@ typedef void gen_entry(const gen_call *call, int64_t first, int64_t last, void *
 
 /* ---- image.c: flat code ---- */
 typedef struct gen_image {
-    uint8_t *bytes; size_t size; /* malloc'ed; code and constants, loadable at any 64-byte aligned address */
+    uint8_t *bytes;
+    size_t size; /* malloc'ed; code and constants, loadable at any 64-byte aligned address */
     uint32_t entry;              /* offset of gen_entry */
     uint64_t scratch;            /* bytes of scratch a call needs */
     uint8_t alias_sensitive;     /* result may depend on whether *different* buffer arguments overlap; see gen_options.alias */

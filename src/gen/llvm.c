@@ -24,7 +24,8 @@ void gen_fail(gen *g, eas_status st, const char *fmt, ...)
 {
     char text[256];
     va_list ap;
-    if (g->st) return;
+    if (g->st)
+        return;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
@@ -41,10 +42,7 @@ T ty_float(gen *g, int bits, int n)
     return vec(bits == 64 ? LLVMDoubleTypeInContext(g->cx) : bits == 16 ? LLVMHalfTypeInContext(g->cx) : LLVMFloatTypeInContext(g->cx), n);
 }
 
-T ty_of(gen *g, eas_dtype dt, int n)
-{
-    return dt == EAS_F32 || dt == EAS_F64 ? ty_float(g, dtype_bits(dt), n) : ty_int(g, dtype_bits(dt), n);
-}
+T ty_of(gen *g, eas_dtype dt, int n) { return dt == EAS_F32 || dt == EAS_F64 ? ty_float(g, dtype_bits(dt), n) : ty_int(g, dtype_bits(dt), n); }
 
 T ty_mem(gen *g, eas_dtype dt, int n) { return dt == EAS_BOOL ? ty_int(g, 8, n) : ty_of(g, dt, n); }
 
@@ -54,8 +52,10 @@ T with_bits(gen *g, T like, int bits) { return ty_int(g, bits, lanes_of(like)); 
 static V const_splat(V x, int n)
 {
     V e[64];
-    if (!n) return x;
-    for (int i = 0; i < n; i++) e[i] = x;
+    if (!n)
+        return x;
+    for (int i = 0; i < n; i++)
+        e[i] = x;
     return LLVMConstVector(e, (unsigned)n);
 }
 
@@ -77,7 +77,8 @@ V k_float(gen *g, T t, double v)
 
 V k_bits(gen *g, eas_dtype dt, int n, int64_t bits)
 {
-    if (dt != EAS_F32 && dt != EAS_F64) return const_splat(LLVMConstInt(ty_of(g, dt, 0), (uint64_t)bits, 1), n);
+    if (dt != EAS_F32 && dt != EAS_F64)
+        return const_splat(LLVMConstInt(ty_of(g, dt, 0), (uint64_t)bits, 1), n);
     V i = LLVMConstInt(ty_int(g, dtype_bits(dt), 0), (uint64_t)bits, 0);
     return const_splat(LLVMConstBitCast(i, ty_of(g, dt, 0)), n);
 }
@@ -86,14 +87,17 @@ V k_iota(gen *g, T elem, int n, int64_t stride)
 {
     V e[64];
     (void)g;
-    for (int i = 0; i < n; i++) e[i] = LLVMConstInt(elem, (uint64_t)(i * stride), 1);
+    for (int i = 0; i < n; i++)
+        e[i] = LLVMConstInt(elem, (uint64_t)(i * stride), 1);
     return LLVMConstVector(e, (unsigned)n);
 }
 
 V splat(gen *g, V x, int n)
 {
-    if (!n) return x;
-    if (LLVMIsConstant(x) && !LLVMIsUndef(x)) return const_splat(x, n);
+    if (!n)
+        return x;
+    if (LLVMIsConstant(x) && !LLVMIsUndef(x))
+        return const_splat(x, n);
     const T t = vec(LLVMTypeOf(x), n);
     V v = LLVMBuildInsertElement(g->b, LLVMGetPoison(t), x, k_int(g, 0), "");
     return LLVMBuildShuffleVector(g->b, v, LLVMGetPoison(t), LLVMConstNull(ty_int(g, 32, n)), "");
@@ -114,8 +118,10 @@ V any_of(gen *g, V mask)
 {
     T t = LLVMTypeOf(mask);
     const int n = lanes_of(t);
-    if (!n) return mask;
-    if (!g->x86) return intrinsic(g, "llvm.vector.reduce.or", &t, 1, &mask, 1);
+    if (!n)
+        return mask;
+    if (!g->x86)
+        return intrinsic(g, "llvm.vector.reduce.or", &t, 1, &mask, 1);
     return LLVMBuildICmp(g->b, LLVMIntNE, mask_bits(g, mask, n), LLVMConstInt(ty_int(g, n, 0), 0, 0), "");
 }
 
@@ -148,9 +154,12 @@ static V scalar_ident(gen *g, const ir_insn *in)
 {
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
     V x = k_int(g, 0);
-    if (in->op == IR_PROGRAM_ID) x = program_axis(g, in->imm);
-    else if (in->op == IR_NUM_PROGRAMS) x = grid_axis(g, in->imm);
-    else if (in->op == IR_ARANGE) x = k_int(g, in->imm);
+    if (in->op == IR_PROGRAM_ID)
+        x = program_axis(g, in->imm);
+    else if (in->op == IR_NUM_PROGRAMS)
+        x = grid_axis(g, in->imm);
+    else if (in->op == IR_ARANGE)
+        x = k_int(g, in->imm);
     return value_cast(g, x, EAS_I64, dt);
 }
 
@@ -180,8 +189,10 @@ static void scalar_store(gen *g, const ir_insn *in)
     const uint32_t *a = ir_args(g->ir, in);
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype, ot = (eas_dtype)ir_typeof(g->ir, a[1]).dtype;
     LLVMBasicBlockRef yes = new_block(g, "store"), done = new_block(g, "stored");
-    if (in->nargs == 4) LLVMBuildCondBr(g->b, g->sval[a[3]], yes, done);
-    else branch_to(g, yes);
+    if (in->nargs == 4)
+        LLVMBuildCondBr(g->b, g->sval[a[3]], yes, done);
+    else
+        branch_to(g, yes);
     LLVMPositionBuilderAtEnd(g->b, yes);
     mem_store_scalar(g, g->sval[a[0]], dt, value_cast(g, g->sval[a[1]], ot, EAS_I64), g->sval[a[2]]);
     branch_to(g, done);
@@ -192,7 +203,8 @@ static void scalar_store(gen *g, const ir_insn *in)
 static V scalar_move(gen *g, const ir_insn *in)
 {
     const uint32_t x = ir_args(g->ir, in)[0];
-    if (g->p.val[x].cls == C_UNI) return g->sval[x];
+    if (g->p.val[x].cls == C_UNI)
+        return g->sval[x];
     const ir_type from = ir_typeof(g->ir, x);
     const int64_t lane = ir_source_lane(in->op, in->imm, from, ir_typeof(g->ir, in->res), 0);
     return mem_load_scalar(g, mem_slot(g, g->p.val[x].slot), (eas_dtype)from.dtype, k_int(g, lane));
@@ -206,12 +218,16 @@ static V scalar_value(gen *g, const ir_insn *in)
     case IR_CONST: return k_bits(g, to, 0, in->imm);
     case IR_CAST: return value_cast(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
     case IR_BITCAST: return value_bitcast(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
-    case IR_BROADCAST: case IR_RESHAPE: return g->sval[a[0]];
-    case IR_SLICE: case IR_PAD: case IR_TRANS: return scalar_move(g, in);
+    case IR_BROADCAST:
+    case IR_RESHAPE: return g->sval[a[0]];
+    case IR_SLICE:
+    case IR_PAD:
+    case IR_TRANS: return scalar_move(g, in);
     case IR_LOAD: return scalar_load(g, in);
     default: break;
     }
-    if (in->nargs == 0) return scalar_ident(g, in);
+    if (in->nargs == 0)
+        return scalar_ident(g, in);
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[in->op == IR_WHERE ? 1 : 0]).dtype;
     return value_insn(g, in->op, dt, g->sval[a[0]], in->nargs > 1 ? g->sval[a[1]] : NULL, in->nargs > 2 ? g->sval[a[2]] : NULL);
 }
@@ -219,10 +235,14 @@ static V scalar_value(gen *g, const ir_insn *in)
 void scalar_insn(gen *g, uint32_t i)
 {
     const ir_insn *in = &g->ir->insns[i];
-    if (in->op == IR_STORE) scalar_store(g, in);
-    else if (in->op == IR_BOUNDS) mem_bounds_scalar(g, i);
-    else if (in->op == IR_DOT) dot_scalar(g, i);
-    else if (in->res) g->sval[in->res] = scalar_value(g, in);
+    if (in->op == IR_STORE)
+        scalar_store(g, in);
+    else if (in->op == IR_BOUNDS)
+        mem_bounds_scalar(g, i);
+    else if (in->op == IR_DOT)
+        dot_scalar(g, i);
+    else if (in->res)
+        g->sval[in->res] = scalar_value(g, in);
 }
 
 /* ---- control flow at scalar level: uniform values become phis, blocks are in their slots ---- */
@@ -237,9 +257,11 @@ static void add_incoming(V phi, V x, LLVMBasicBlockRef bb) { LLVMAddIncoming(phi
 static V *make_phis(gen *g, uint32_t first, V *x, int n, LLVMBasicBlockRef from)
 {
     V *phi = arena_alloc(&g->mem, sizeof(V) * (size_t)(n + 1));
-    if (!phi) gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    if (!phi)
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
     for (int k = 0; k < n && phi; k++) {
-        if (!is_uni(g, first + (uint32_t)k)) continue;
+        if (!is_uni(g, first + (uint32_t)k))
+            continue;
         phi[k] = LLVMBuildPhi(g->b, LLVMTypeOf(x[k]), "");
         add_incoming(phi[k], x[k], from);
     }
@@ -249,22 +271,26 @@ static V *make_phis(gen *g, uint32_t first, V *x, int n, LLVMBasicBlockRef from)
 static V *uniform_values(gen *g, uint32_t first, const uint32_t *v, int n)
 {
     V *x = arena_alloc(&g->mem, sizeof(V) * (size_t)(n + 1));
-    if (!x) gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    if (!x)
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
     for (int k = 0; k < n && x; k++)
-        if (is_uni(g, first + (uint32_t)k)) x[k] = g->sval[v[k]];
+        if (is_uni(g, first + (uint32_t)k))
+            x[k] = g->sval[v[k]];
     return x;
 }
 
 static void set_values(gen *g, uint32_t first, V *x, int n)
 {
     for (int k = 0; k < n; k++)
-        if (is_uni(g, first + (uint32_t)k)) g->sval[first + (uint32_t)k] = x[k];
+        if (is_uni(g, first + (uint32_t)k))
+            g->sval[first + (uint32_t)k] = x[k];
 }
 
 static void join_phis(V *phi, V *x, int n, LLVMBasicBlockRef from)
 {
     for (int k = 0; k < n; k++)
-        if (phi[k]) add_incoming(phi[k], x[k], from);
+        if (phi[k])
+            add_incoming(phi[k], x[k], from);
 }
 
 static void emit_loop(gen *g, const step *s)
@@ -276,16 +302,19 @@ static void emit_loop(gen *g, const step *s)
     V lo = g->sval[a[0]], hi = g->sval[a[1]], st = g->sval[a[2]];
     V *init = uniform_values(g, first, a + 3, n);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body = new_block(g, "body"), done = new_block(g, "done");
-    if (g->st) return;
+    if (g->st)
+        return;
     LLVMBuildCondBr(g->b, loop_first(g, lo, hi, st, is_signed), body, done);
     LLVMPositionBuilderAtEnd(g->b, body);
     V iv = g->sval[in->res] = LLVMBuildPhi(g->b, LLVMTypeOf(lo), ""), *phi = make_phis(g, first, init, n, from);
     add_incoming(iv, lo, from);
-    if (g->st) return;
+    if (g->st)
+        return;
     set_values(g, first, phi, n);
     emit_steps(g, s->body);
     V *next = uniform_values(g, first, ir_args(g->ir, end), n);
-    if (g->st) return;
+    if (g->st)
+        return;
     V more = loop_next(g, iv, hi, st, is_signed), iv2 = LLVMBuildAdd(g->b, iv, st, "");
     LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
     LLVMBuildCondBr(g->b, more, body, done);
@@ -293,7 +322,8 @@ static void emit_loop(gen *g, const step *s)
     join_phis(phi, next, n, back);
     LLVMPositionBuilderAtEnd(g->b, done);
     V *fin = make_phis(g, end->res, init, n, from);
-    if (g->st) return;
+    if (g->st)
+        return;
     join_phis(fin, next, n, back);
     set_values(g, end->res, fin, n);
 }
@@ -303,21 +333,25 @@ static void emit_while(gen *g, const step *s)
     const ir_insn *in = &g->ir->insns[s->insn], *end = &g->ir->insns[g->p.end[s->insn]];
     const int n = end->nargs;
     uint32_t d = s->insn + 1;
-    while (g->ir->insns[d].op != IR_DO || g->p.parent[d] != s->insn) d++;
+    while (g->ir->insns[d].op != IR_DO || g->p.parent[d] != s->insn)
+        d++;
     V *init = uniform_values(g, in->res, ir_args(g->ir, in), n);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = new_block(g, "while"), body = new_block(g, "do"), done = new_block(g, "done");
-    if (g->st) return;
+    if (g->st)
+        return;
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, head);
     V *phi = make_phis(g, in->res, init, n, from);
-    if (g->st) return;
+    if (g->st)
+        return;
     set_values(g, in->res, phi, n);
     emit_steps(g, s->body);
     LLVMBuildCondBr(g->b, g->sval[ir_args(g->ir, &g->ir->insns[d])[0]], body, done);
     LLVMPositionBuilderAtEnd(g->b, body);
     emit_steps(g, s->other);
     V *next = uniform_values(g, in->res, ir_args(g->ir, end), n);
-    if (g->st) return;
+    if (g->st)
+        return;
     join_phis(phi, next, n, LLVMGetInsertBlock(g->b));
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, done);
@@ -328,7 +362,8 @@ static void emit_if(gen *g, const step *s)
 {
     const ir_insn *in = &g->ir->insns[s->insn], *end = &g->ir->insns[g->p.end[s->insn]];
     uint32_t mid = s->insn + 1;
-    while (mid < g->p.end[s->insn] && (g->ir->insns[mid].op != IR_ELSE || g->p.parent[mid] != s->insn)) mid++;
+    while (mid < g->p.end[s->insn] && (g->ir->insns[mid].op != IR_ELSE || g->p.parent[mid] != s->insn))
+        mid++;
     const uint32_t *tv = ir_args(g->ir, &g->ir->insns[mid]), *ev = ir_args(g->ir, end);
     LLVMBasicBlockRef yes = new_block(g, "then"), no = new_block(g, "else"), done = new_block(g, "endif");
     LLVMBuildCondBr(g->b, g->sval[ir_args(g->ir, in)[0]], yes, no);
@@ -342,7 +377,8 @@ static void emit_if(gen *g, const step *s)
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
     for (uint32_t k = 0; k < end->nres; k++) {
-        if (!is_uni(g, end->res + k)) continue;
+        if (!is_uni(g, end->res + k))
+            continue;
         V phi = g->sval[end->res + k] = LLVMBuildPhi(g->b, ty_of(g, (eas_dtype)ir_typeof(g->ir, end->res + k).dtype, 0), "");
         add_incoming(phi, g->sval[tv[k]], yes);
         add_incoming(phi, g->sval[ev[k]], no);
@@ -353,11 +389,16 @@ static void emit_steps(gen *g, const steps *s)
 {
     for (uint32_t i = 0; s && i < s->v.len && !g->st; i++) {
         const step *st = &s->v.at[i];
-        if (st->kind == S_SCALAR) scalar_insn(g, st->insn);
-        else if (st->kind == S_SEGMENT) seg_emit(g, st->seg);
-        else if (g->ir->insns[st->insn].op == IR_IF) emit_if(g, st);
-        else if (g->ir->insns[st->insn].op == IR_WHILE) emit_while(g, st);
-        else emit_loop(g, st);
+        if (st->kind == S_SCALAR)
+            scalar_insn(g, st->insn);
+        else if (st->kind == S_SEGMENT)
+            seg_emit(g, st->seg);
+        else if (g->ir->insns[st->insn].op == IR_IF)
+            emit_if(g, st);
+        else if (g->ir->insns[st->insn].op == IR_WHILE)
+            emit_while(g, st);
+        else
+            emit_loop(g, st);
     }
 }
 
@@ -373,7 +414,8 @@ static V slot_value(gen *g, int i) /* a parameter from call->slot[i] */
 {
     const ir_type t = ir_typeof(g->ir, g->ir->params[i].value);
     const T p = LLVMPointerTypeInContext(g->cx, 0);
-    if (t.kind != IR_VAL) return field(g, g->slots, 8 * (int64_t)i, p);
+    if (t.kind != IR_VAL)
+        return field(g, g->slots, 8 * (int64_t)i, p);
     V x = field(g, g->slots, 8 * (int64_t)i, ty_mem(g, (eas_dtype)t.dtype, 0));
     return t.dtype == EAS_BOOL ? LLVMBuildICmp(g->b, LLVMIntNE, x, k_like(g, LLVMTypeOf(x), 0), "") : x;
 }
@@ -386,9 +428,11 @@ static void load_params(gen *g)
     g->counts = field(g, g->call, offsetof(gen_call, count), p);
     g->flags = field(g, g->call, offsetof(gen_call, flags), ty_int(g, 64, 0));
     g->grid = LLVMBuildGEP2(g->b, ty_int(g, 8, 0), g->call, &off, 1, "");
-    for (int i = 0; i < g->ir->nparams; i++) g->sval[g->ir->params[i].value] = slot_value(g, i);
+    for (int i = 0; i < g->ir->nparams; i++)
+        g->sval[g->ir->params[i].value] = slot_value(g, i);
     for (uint32_t i = 0; i < g->ir->ninsns; i++)
-        if (g->ir->insns[i].op == IR_ALLOC_TG) g->sval[g->ir->insns[i].res] = mem_slot(g, g->p.val[g->ir->insns[i].res].slot);
+        if (g->ir->insns[i].op == IR_ALLOC_TG)
+            g->sval[g->ir->insns[i].res] = mem_slot(g, g->p.val[g->ir->insns[i].res].slot);
 }
 
 /* Program ids by axis: the first is taken apart by division, the next follow by counting. */
@@ -416,7 +460,8 @@ static void next_ids(gen *g, V *gridv, V *next)
 
 static void fence_streams(gen *g)
 {
-    if (!g->streams || !g->x86) return;
+    if (!g->streams || !g->x86)
+        return;
     LLVMBasicBlockRef yes = new_block(g, "fence"), done = new_block(g, "fenced");
     V on = LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), "");
     LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntNE, on, k_int(g, 0), ""), yes, done);
@@ -470,7 +515,8 @@ static void emit_function(gen *g)
     next_ids(g, gridv, next);
     LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
     add_incoming(p, LLVMBuildAdd(g->b, p, k_int(g, 1), ""), back);
-    for (int a = 0; a < axes; a++) add_incoming(ids[a], next[a], back);
+    for (int a = 0; a < axes; a++)
+        add_incoming(ids[a], next[a], back);
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, done);
     fence_streams(g);
@@ -486,8 +532,15 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
  * those of this module's own copy of LLVM. */
 static void set_options(void)
 {
-    static const char *const argv[] = {"eas", "-disable-lsr", "-disable-mergeicmps", "-disable-constant-hoisting", "-disable-postra-machine-licm",
-        "-disable-early-ifcvt", "-disable-select-optimize", "-disable-partial-libcall-inlining",
+    static const char *const argv[] = {
+        "eas",
+        "-disable-lsr",
+        "-disable-mergeicmps",
+        "-disable-constant-hoisting",
+        "-disable-postra-machine-licm",
+        "-disable-early-ifcvt",
+        "-disable-select-optimize",
+        "-disable-partial-libcall-inlining",
 #if !defined(__aarch64__)
         "-disable-x86-domain-reassignment",
 #endif
@@ -510,7 +563,8 @@ static void init_target(void)
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
 #endif
-    if (LLVMGetTargetFromTriple(TRIPLE, &target, &err)) target = NULL;
+    if (LLVMGetTargetFromTriple(TRIPLE, &target, &err))
+        target = NULL;
     LLVMDisposeMessage(err);
 }
 
@@ -518,7 +572,8 @@ static bool has_feature(const char *features, const char *name)
 {
     const size_t n = strlen(name);
     for (const char *p = features; (p = strstr(p, name)); p += n)
-        if (p > features && p[-1] == '+' && (p[n] == 0 || p[n] == ',')) return true;
+        if (p > features && p[-1] == '+' && (p[n] == 0 || p[n] == ','))
+            return true;
     return false;
 }
 
@@ -546,8 +601,10 @@ static const char *cpu_of(const gen *g, char *rest, size_t size)
     static const char *const v3[] = {"sse3", "ssse3", "cx16", "sse4.1", "sse4.2", "popcnt", "avx", "f16c", "fma", "bmi", "avx2", "bmi2", "lzcnt"};
     static const char *const v4[] = {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"};
     bool has3 = true, has4 = true;
-    for (size_t i = 0; i < sizeof v3 / sizeof *v3; i++) has3 = has3 && has_feature(f, v3[i]);
-    for (size_t i = 0; i < sizeof v4 / sizeof *v4; i++) has4 = has4 && has_feature(f, v4[i]);
+    for (size_t i = 0; i < sizeof v3 / sizeof *v3; i++)
+        has3 = has3 && has_feature(f, v3[i]);
+    for (size_t i = 0; i < sizeof v4 / sizeof *v4; i++)
+        has4 = has4 && has_feature(f, v4[i]);
     snprintf(rest, size, "%s", has3 && has4 ? "-prefer-256-bit" : has3 ? "" : f);
     return has3 && has4 ? "x86-64-v4" : has3 ? "x86-64-v3" : "x86-64";
 #else
@@ -558,7 +615,10 @@ static const char *cpu_of(const gen *g, char *rest, size_t size)
 
 /* ---- target machines are kept: making one costs as much as a small kernel ---- */
 
-static struct kept { char features[512]; LLVMTargetMachineRef tm; } kept[4];
+static struct kept {
+    char features[512];
+    LLVMTargetMachineRef tm;
+} kept[4];
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static LLVMTargetMachineRef take_machine(const gen *g, const char *features)
@@ -567,12 +627,14 @@ static LLVMTargetMachineRef take_machine(const gen *g, const char *features)
     char rest[512];
     pthread_mutex_lock(&kept_lock);
     for (size_t i = 0; i < sizeof kept / sizeof *kept && !tm; i++) {
-        if (!kept[i].tm || strcmp(kept[i].features, features) != 0) continue;
+        if (!kept[i].tm || strcmp(kept[i].features, features) != 0)
+            continue;
         tm = kept[i].tm;
         kept[i].tm = NULL;
     }
     pthread_mutex_unlock(&kept_lock);
-    if (tm) return tm;
+    if (tm)
+        return tm;
     const char *cpu = cpu_of(g, rest, sizeof rest);
     return LLVMCreateTargetMachine(target, TRIPLE, cpu, rest, LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
 }
@@ -581,13 +643,15 @@ static void give_machine(LLVMTargetMachineRef tm, const char *features)
 {
     pthread_mutex_lock(&kept_lock);
     for (size_t i = 0; i < sizeof kept / sizeof *kept && tm && strlen(features) < sizeof kept->features; i++) {
-        if (kept[i].tm) continue;
+        if (kept[i].tm)
+            continue;
         kept[i].tm = tm;
         strcpy(kept[i].features, features);
         tm = NULL;
     }
     pthread_mutex_unlock(&kept_lock);
-    if (tm) LLVMDisposeTargetMachine(tm);
+    if (tm)
+        LLVMDisposeTargetMachine(tm);
 }
 
 static eas_status emit_object(gen *g, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out)
@@ -595,16 +659,19 @@ static eas_status emit_object(gen *g, LLVMCodeGenFileType kind, LLVMMemoryBuffer
     char *err = NULL;
     const char *features = g->opt->cpu_features ? g->opt->cpu_features : "";
     pthread_once(&once, init_target);
-    if (!target) return base_fail(EAS_ERR_INTERNAL, "LLVM has no target for this machine");
+    if (!target)
+        return base_fail(EAS_ERR_INTERNAL, "LLVM has no target for this machine");
     LLVMTargetMachineRef tm = take_machine(g, features);
-    if (!tm) return base_fail(EAS_ERR_INTERNAL, "LLVM has no target machine");
+    if (!tm)
+        return base_fail(EAS_ERR_INTERNAL, "LLVM has no target machine");
     LLVMTargetDataRef td = LLVMCreateTargetDataLayout(tm);
     LLVMSetModuleDataLayout(g->mod, td);
     LLVMDisposeTargetData(td);
     LLVMSetTarget(g->mod, TRIPLE);
     const LLVMBool bad = LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, kind, &err, out);
     give_machine(tm, features);
-    if (!bad) return EAS_OK;
+    if (!bad)
+        return EAS_OK;
     const eas_status st = base_fail(EAS_ERR_INTERNAL, "LLVM: %s", err);
     LLVMDisposeMessage(err);
     return st;
@@ -615,12 +682,17 @@ static eas_status check_module(gen *g)
 {
     char *err = NULL;
     eas_status st = EAS_OK;
-    if (LLVMVerifyModule(g->mod, LLVMReturnStatusAction, &err)) st = base_fail(EAS_ERR_INTERNAL, "LLVM: %s", err);
+    if (LLVMVerifyModule(g->mod, LLVMReturnStatusAction, &err))
+        st = base_fail(EAS_ERR_INTERNAL, "LLVM: %s", err);
     LLVMDisposeMessage(err);
     return st;
 }
 #else
-static eas_status check_module(gen *g) { (void)g; return EAS_OK; }
+static eas_status check_module(gen *g)
+{
+    (void)g;
+    return EAS_OK;
+}
 #endif
 
 static eas_status make_text(gen *g, char **text)
@@ -633,7 +705,8 @@ static eas_status make_text(gen *g, char **text)
     }
     LLVMMemoryBufferRef buf;
     const eas_status st = emit_object(g, LLVMAssemblyFile, &buf);
-    if (st) return st;
+    if (st)
+        return st;
     *text = strndup(LLVMGetBufferStart(buf), LLVMGetBufferSize(buf));
     LLVMDisposeMemoryBuffer(buf);
     return *text ? EAS_OK : base_fail_oom(1);
@@ -643,7 +716,8 @@ static eas_status make_image(gen *g, gen_image *image)
 {
     LLVMMemoryBufferRef buf;
     eas_status st = emit_object(g, LLVMObjectFile, &buf);
-    if (st) return st;
+    if (st)
+        return st;
     st = gen_link_elf((const uint8_t *)LLVMGetBufferStart(buf), LLVMGetBufferSize(buf), "kernel", image);
     LLVMDisposeMemoryBuffer(buf);
     image->scratch = g->p.scratch;
@@ -654,10 +728,12 @@ static eas_status make_image(gen *g, gen_image *image)
 static eas_status generate(gen *g)
 {
     eas_status st = plan_make(&g->p);
-    if (st) return st;
+    if (st)
+        return st;
     g->sval = arena_alloc(&g->mem, sizeof *g->sval * (g->ir->nvals + 1));
     g->frags = arena_alloc(&g->mem, sizeof *g->frags * (g->ir->nvals + 1));
-    if (!g->sval || !g->frags) return base_fail_oom(sizeof *g->sval * g->ir->nvals);
+    if (!g->sval || !g->frags)
+        return base_fail_oom(sizeof *g->sval * g->ir->nvals);
     emit_function(g);
     return g->st ? g->st : check_module(g);
 }
@@ -671,7 +747,8 @@ static eas_status compile(const eas_ir *ir, const gen_options *opt, gen_image *i
     g.b = LLVMCreateBuilderInContext(g.cx);
     read_isa(&g);
     eas_status st = generate(&g);
-    if (!st) st = opt->text ? make_text(&g, text) : make_image(&g, image);
+    if (!st)
+        st = opt->text ? make_text(&g, text) : make_image(&g, image);
     LLVMDisposeBuilder(g.b);
     LLVMDisposeModule(g.mod);
     LLVMContextDispose(g.cx);
@@ -684,9 +761,11 @@ static eas_status compile(const eas_ir *ir, const gen_options *opt, gen_image *i
 EAS_API gen_llvm_compile eas_llvm_compile;
 EAS_API eas_status eas_llvm_compile(const eas_ir *ir, const gen_options *opt, gen_image *image, char **text, char **error)
 {
-    if (image) memset(image, 0, sizeof *image);
+    if (image)
+        memset(image, 0, sizeof *image);
     const bool other = opt->build && strcmp(opt->build, eas_build_id());
     const eas_status st = other ? base_fail(EAS_ERR_UNAVAILABLE, "libeas-llvm is of another build than libeas") : compile(ir, opt, image, text);
-    if (st && error) *error = strdup(eas_error_message());
+    if (st && error)
+        *error = strdup(eas_error_message());
     return st;
 }

@@ -74,7 +74,9 @@ typedef struct step {
     segment *seg;
     steps *body, *other; /* LOOP: body. WHILE: condition, body. IF: then, else */
 } step;
-struct steps { VEC(step) v; };
+struct steps {
+    VEC(step) v;
+};
 
 typedef struct plan {
     const eas_ir *ir;
@@ -106,7 +108,13 @@ map_t map_identity(int rank);
 static inline int map_get(map_t m, int d) { return m >> (4 * d) & 15; }
 /* Follows broadcasts and reshapes from v (read through *m) to the value that holds the data. *m is updated; MAP_LINEAR with *lin = the
  * shape whose row-major numbers index it when a reshape is in the way. */
-typedef struct view { uint32_t v; map_t m; bool linear; shape lin; map_t linmap; } view;
+typedef struct view {
+    uint32_t v;
+    map_t m;
+    bool linear;
+    shape lin;
+    map_t linmap;
+} view;
 view plan_resolve(const plan *p, uint32_t v, map_t m);
 bool plan_fits(const plan *p, uint16_t op, uint32_t a, uint32_t b, eas_dtype dt); /* the exact result lies in dt */
 bool plan_cast_fits(const plan *p, uint32_t v, eas_dtype dt);
@@ -115,10 +123,28 @@ bool plan_cast_fits(const plan *p, uint32_t v, eas_dtype dt);
 /* Lane l is base + k + stride*l modulo 2^bits of its dtype; exact: as a number, too. base is an i64; k stands apart so that it ends up in the
  * displacement of an address. base + k is a multiple of mult, a power of two. whole: the same stride leads from chunk to chunk, so that it
  * is one line over the whole inner dim (lane % 16 is not). */
-typedef struct aff { bool ok, exact, whole; V base; int64_t k, stride; uint64_t mult; } aff;
-typedef struct entry { struct entry *next; uint32_t v; map_t m; uint8_t has_vec, has_aff; V vec; aff a; } entry;
-typedef struct made { entry *e; bool affine; } made; /* the vector or the affine form of an entry */
-typedef struct prefix { uint32_t v; V count; } prefix; /* mask v is true for the first `count` indices of the inner dim */
+typedef struct aff {
+    bool ok, exact, whole;
+    V base;
+    int64_t k, stride;
+    uint64_t mult;
+} aff;
+typedef struct entry {
+    struct entry *next;
+    uint32_t v;
+    map_t m;
+    uint8_t has_vec, has_aff;
+    V vec;
+    aff a;
+} entry;
+typedef struct made {
+    entry *e;
+    bool affine;
+} made; /* the vector or the affine form of an entry */
+typedef struct prefix {
+    uint32_t v;
+    V count;
+} prefix; /* mask v is true for the first `count` indices of the inner dim */
 
 typedef struct chunk {
     int n;               /* lanes */
@@ -130,10 +156,13 @@ typedef struct chunk {
     uint32_t align;      /* idx of the innermost dim is a multiple of this */
     entry **cache;       /* per value */
     VEC(made) log;       /* in order of making, so that leaving a region forgets what was made in it */
-    prefix *pre; int npre;
+    prefix *pre;
+    int npre;
 } chunk;
 
-typedef struct frag { V row[8]; } frag;
+typedef struct frag {
+    V row[8];
+} frag;
 
 typedef struct gen {
     const eas_ir *ir;

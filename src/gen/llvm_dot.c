@@ -5,7 +5,13 @@
  */
 #include "llvm.h"
 
-typedef struct side { V ptr; eas_dtype dt; bool scalar; aff base; V vbase, stride, vstride; } side; /* one factor of a dot */
+typedef struct side {
+    V ptr;
+    eas_dtype dt;
+    bool scalar;
+    aff base;
+    V vbase, stride, vstride;
+} side; /* one factor of a dot */
 
 static V as_i64(gen *g, V x, uint32_t v) { return value_cast(g, x, (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64); }
 
@@ -37,7 +43,10 @@ static V factor(gen *g, const side *s, V k, V mask, eas_dtype acc)
     return value_cast(g, x, s->dt, acc);
 }
 
-typedef struct kloop { LLVMBasicBlockRef from, head, done; V k, acc; } kloop;
+typedef struct kloop {
+    LLVMBasicBlockRef from, head, done;
+    V k, acc;
+} kloop;
 
 static kloop open_k(gen *g, T t)
 {
@@ -78,7 +87,8 @@ void dot_insn(gen *g, uint32_t i)
     LLVMBuildCondBr(g->b, uni ? LLVMBuildICmp(g->b, LLVMIntSLT, l.k, affine_base(g, count), "") : any_of(g, run), body, l.done);
     LLVMPositionBuilderAtEnd(g->b, body);
     V r = float_fma(g, factor(g, &x, l.k, run, dt), factor(g, &y, l.k, run, dt), l.acc);
-    if (run) r = sel(g, run, r, l.acc);
+    if (run)
+        r = sel(g, run, r, l.acc);
     close_k(g, &l, r);
     seg_define(g, in->res, l.acc);
 }
@@ -151,11 +161,14 @@ static void store_frag(gen *g, const ir_insn *in)
 void mma_insn(gen *g, uint32_t i)
 {
     const ir_insn *in = &g->ir->insns[i];
-    if (in->op == IR_MMA) multiply(g, in);
-    if (in->op == IR_MMA_STORE) store_frag(g, in);
+    if (in->op == IR_MMA)
+        multiply(g, in);
+    if (in->op == IR_MMA_STORE)
+        store_frag(g, in);
     if (in->op == IR_MMA_ZERO) {
         frag f;
-        for (int k = 0; k < 8; k++) f.row[k] = LLVMConstNull(ty_float(g, 32, 8));
+        for (int k = 0; k < 8; k++)
+            f.row[k] = LLVMConstNull(ty_float(g, 32, 8));
         seg_define_frag(g, in->res, &f);
     }
 }

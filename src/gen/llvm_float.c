@@ -17,7 +17,8 @@ static V as_like(gen *g, V x, V like) { return LLVMBuildBitCast(g->b, x, LLVMTyp
 static bool is_f64(V x)
 {
     T t = LLVMTypeOf(x);
-    if (lanes_of(t)) t = LLVMGetElementType(t);
+    if (lanes_of(t))
+        t = LLVMGetElementType(t);
     return LLVMGetTypeKind(t) == LLVMDoubleTypeKind;
 }
 
@@ -90,18 +91,24 @@ static V f16_down_soft(gen *g, V f)
 V float_up(gen *g, V x, eas_dtype dt)
 {
     const int n = lanes_of(LLVMTypeOf(x));
-    if (dt == EAS_BF16) return bf16_up(g, x);
-    if (dt != EAS_F16) return x;
-    if (!g->f16c) return f16_up_soft(g, x);
+    if (dt == EAS_BF16)
+        return bf16_up(g, x);
+    if (dt != EAS_F16)
+        return x;
+    if (!g->f16c)
+        return f16_up_soft(g, x);
     return LLVMBuildFPExt(g->b, LLVMBuildBitCast(g->b, x, ty_float(g, 16, n), ""), ty_float(g, 32, n), "");
 }
 
 V float_down(gen *g, V x, eas_dtype dt)
 {
     const int n = lanes_of(LLVMTypeOf(x));
-    if (dt == EAS_BF16) return bf16_down(g, x);
-    if (dt != EAS_F16) return x;
-    if (!g->f16c) return f16_down_soft(g, x);
+    if (dt == EAS_BF16)
+        return bf16_down(g, x);
+    if (dt != EAS_F16)
+        return x;
+    if (!g->f16c)
+        return f16_down_soft(g, x);
     return LLVMBuildBitCast(g->b, LLVMBuildFPTrunc(g->b, x, ty_float(g, 16, n), ""), ty_int(g, 16, n), "");
 }
 
@@ -138,8 +145,10 @@ static V round_soft(gen *g, uint16_t op, V x)
     const T t = LLVMTypeOf(x);
     V src = op == IR_TRUNC ? float_abs(g, x) : x;
     V r = rint_soft(g, src), one = k_float(g, t, 1);
-    if (op == IR_FLOOR || op == IR_TRUNC) r = sel(g, LLVMBuildFCmp(g->b, LLVMRealOGT, r, src, ""), LLVMBuildFSub(g->b, r, one, ""), r);
-    if (op == IR_CEIL) r = sel(g, LLVMBuildFCmp(g->b, LLVMRealOLT, r, src, ""), LLVMBuildFAdd(g->b, r, one, ""), r);
+    if (op == IR_FLOOR || op == IR_TRUNC)
+        r = sel(g, LLVMBuildFCmp(g->b, LLVMRealOGT, r, src, ""), LLVMBuildFSub(g->b, r, one, ""), r);
+    if (op == IR_CEIL)
+        r = sel(g, LLVMBuildFCmp(g->b, LLVMRealOLT, r, src, ""), LLVMBuildFAdd(g->b, r, one, ""), r);
     return copysign_(g, r, x);
 }
 
@@ -147,7 +156,8 @@ V float_round(gen *g, uint16_t op, V x)
 {
     static const char *const name[] = {[IR_FLOOR] = "llvm.floor", [IR_CEIL] = "llvm.ceil", [IR_TRUNC] = "llvm.trunc", [IR_ROUND] = "llvm.rint"};
     T t = LLVMTypeOf(x);
-    if (g->x86 && !g->sse41) return round_soft(g, op, x);
+    if (g->x86 && !g->sse41)
+        return round_soft(g, op, x);
     return intrinsic(g, name[op], &t, 1, &x, 1);
 }
 
@@ -176,15 +186,20 @@ V float_fma(gen *g, V a, V b, V c)
 {
     T t = LLVMTypeOf(a);
     V x[3] = {a, b, c};
-    if (g->fma) return intrinsic(g, "llvm.fma", &t, 1, x, 3);
-    if (!is_f64(a)) return fma_soft(g, a, b, c);
+    if (g->fma)
+        return intrinsic(g, "llvm.fma", &t, 1, x, 3);
+    if (!is_f64(a))
+        return fma_soft(g, a, b, c);
     gen_fail(g, EAS_ERR_UNAVAILABLE, "fma of f64 needs a CPU with FMA");
     return a;
 }
 
 /* ---- fmod: long division of the mantissas, one bit a step, until every lane is done ---- */
 
-typedef struct fmt { int mant, bias; T t; } fmt;
+typedef struct fmt {
+    int mant, bias;
+    T t;
+} fmt;
 
 static V shl1(gen *g, V x) { return LLVMBuildShl(g->b, x, k_like(g, LLVMTypeOf(x), 1), ""); }
 
@@ -192,7 +207,8 @@ static V shl1(gen *g, V x) { return LLVMBuildShl(g->b, x, k_like(g, LLVMTypeOf(x
 static void unpack(gen *g, const fmt *f, V mag, V *m, V *e)
 {
     const T t = f->t;
-    V exp = LLVMBuildLShr(g->b, mag, k_like(g, t, f->mant), ""), man = LLVMBuildAnd(g->b, mag, k_like(g, t, (int64_t)(((uint64_t)1 << f->mant) - 1)), "");
+    V exp = LLVMBuildLShr(g->b, mag, k_like(g, t, f->mant), ""),
+      man = LLVMBuildAnd(g->b, mag, k_like(g, t, (int64_t)(((uint64_t)1 << f->mant) - 1)), "");
     V sub = LLVMBuildICmp(g->b, LLVMIntEQ, exp, k_like(g, t, 0), "");
     T tt = t;
     V a[2] = {LLVMBuildOr(g->b, man, k_like(g, t, 1), ""), LLVMConstInt(LLVMInt1TypeInContext(g->cx), 0, 0)};
@@ -224,7 +240,8 @@ static V repack(gen *g, const fmt *f, V m, V e)
 static V divide_loop(gen *g, const fmt *f, V ma, V mb, V steps)
 {
     const T t = f->t;
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = new_block(g, "fmod"), body = new_block(g, "fmod.step"), done = new_block(g, "fmod.done");
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = new_block(g, "fmod"), body = new_block(g, "fmod.step"),
+                      done = new_block(g, "fmod.done");
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, head);
     V m = LLVMBuildPhi(g->b, t, ""), d = LLVMBuildPhi(g->b, t, "");

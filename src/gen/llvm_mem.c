@@ -26,10 +26,7 @@ static V affine_element(gen *g, V ptr, eas_dtype dt, aff a, int64_t more)
 
 static V from_mem(gen *g, V x, eas_dtype dt) { return dt == EAS_BOOL ? LLVMBuildICmp(g->b, LLVMIntNE, x, k_like(g, LLVMTypeOf(x), 0), "") : x; }
 
-static V to_mem(gen *g, V x, eas_dtype dt)
-{
-    return dt == EAS_BOOL ? LLVMBuildZExt(g->b, x, with_bits(g, LLVMTypeOf(x), 8), "") : x;
-}
+static V to_mem(gen *g, V x, eas_dtype dt) { return dt == EAS_BOOL ? LLVMBuildZExt(g->b, x, with_bits(g, LLVMTypeOf(x), 8), "") : x; }
 
 static V load_at(gen *g, V p, T t, eas_dtype dt)
 {
@@ -45,23 +42,24 @@ void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x) { store_at(g, ele
 
 /* ---- what the hardware can do ---- */
 
-static bool masked_vectors(const gen *g, eas_dtype dt)
-{
-    return g->avx512 || (g->avx2 && eas_dtype_size(dt) >= 4);
-}
+static bool masked_vectors(const gen *g, eas_dtype dt) { return g->avx512 || (g->avx2 && eas_dtype_size(dt) >= 4); }
 
 static bool gathers(const gen *g, eas_dtype dt) { return g->avx512 && eas_dtype_size(dt) >= 4; }
 
 /* ---- lane after lane: a loop over the set bits of a mask ---- */
 
-typedef struct lanes { LLVMBasicBlockRef head, done; V bits, lane; } lanes;
+typedef struct lanes {
+    LLVMBasicBlockRef head, done;
+    V bits, lane;
+} lanes;
 
 static lanes open_lanes(gen *g, V mask)
 {
     const int n = g->c->n;
     const T i64 = ty_int(g, 64, 0);
     V all = k_int(g, n == 64 ? -1 : (int64_t)(((uint64_t)1 << n) - 1)), start = all;
-    if (mask) start = n == 64 ? mask_bits(g, mask, n) : LLVMBuildZExt(g->b, mask_bits(g, mask, n), i64, "");
+    if (mask)
+        start = n == 64 ? mask_bits(g, mask, n) : LLVMBuildZExt(g->b, mask_bits(g, mask, n), i64, "");
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body = new_block(g, "lane");
     lanes l = {.head = new_block(g, "lanes"), .done = new_block(g, "laned")};
     branch_to(g, l.head);
@@ -86,25 +84,31 @@ static void close_lanes(gen *g, const lanes *l)
 }
 
 /* offsets of a chunk: affine, or a vector of i64 */
-typedef struct offsets { aff a; V vec, mem; } offsets;
+typedef struct offsets {
+    aff a;
+    V vec, mem;
+} offsets;
 
 static V offset_vector(gen *g, offsets *o)
 {
-    if (!o->vec) o->vec = affine_vector(g, o->a, EAS_I64);
+    if (!o->vec)
+        o->vec = affine_vector(g, o->a, EAS_I64);
     return o->vec;
 }
 
 /* for use in a lane loop: kept in memory so that a lane can be picked */
 static void prepare_lanes(gen *g, offsets *o)
 {
-    if (o->a.ok) return;
+    if (o->a.ok)
+        return;
     o->mem = entry_alloca(g, ty_int(g, 64, g->c->n));
     LLVMBuildStore(g->b, o->vec, o->mem);
 }
 
 static V lane_offset(gen *g, const offsets *o, V lane)
 {
-    if (o->a.ok) return LLVMBuildAdd(g->b, affine_base(g, o->a), LLVMBuildMul(g->b, lane, k_int(g, o->a.stride), ""), "");
+    if (o->a.ok)
+        return LLVMBuildAdd(g->b, affine_base(g, o->a), LLVMBuildMul(g->b, lane, k_int(g, o->a.stride), ""), "");
     return mem_load_scalar(g, o->mem, EAS_I64, lane);
 }
 
@@ -136,7 +140,8 @@ static V load_unrolled(gen *g, V ptr, eas_dtype dt, offsets *o)
 {
     V r = LLVMGetPoison(ty_mem(g, dt, g->c->n));
     for (int i = 0; i < g->c->n; i++) {
-        V p = o->a.ok ? affine_element(g, ptr, dt, o->a, i * o->a.stride) : element(g, ptr, dt, LLVMBuildExtractElement(g->b, o->vec, k_int(g, i), ""));
+        V p =
+            o->a.ok ? affine_element(g, ptr, dt, o->a, i * o->a.stride) : element(g, ptr, dt, LLVMBuildExtractElement(g->b, o->vec, k_int(g, i), ""));
         r = LLVMBuildInsertElement(g->b, r, load_at(g, p, ty_mem(g, dt, 0), dt), k_int(g, i), "");
     }
     return r;
@@ -190,7 +195,8 @@ static V load_pairs(gen *g, V ptr, eas_dtype dt, aff off)
     V idx[64];
     V lo = load_at(g, affine_element(g, ptr, dt, off, 0), ty_mem(g, dt, n), dt);
     V hi = load_at(g, affine_element(g, ptr, dt, off, n - 1), ty_mem(g, dt, n), dt);
-    for (int i = 0; i < n; i++) idx[i] = k_i32(g, 2 * i < n ? 2 * i : n + 2 * i - (n - 1));
+    for (int i = 0; i < n; i++)
+        idx[i] = k_i32(g, 2 * i < n ? 2 * i : n + 2 * i - (n - 1));
     return LLVMBuildShuffleVector(g->b, lo, hi, LLVMConstVector(idx, (unsigned)n), "");
 }
 
@@ -198,7 +204,8 @@ static V load_pairs(gen *g, V ptr, eas_dtype dt, aff off)
 static V load_one(gen *g, V p, eas_dtype dt, V mask, V other)
 {
     const int n = g->c->n;
-    if (!mask) return splat(g, load_at(g, p, ty_mem(g, dt, 0), dt), n);
+    if (!mask)
+        return splat(g, load_at(g, p, ty_mem(g, dt, 0), dt), n);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), yes = new_block(g, "one"), done = new_block(g, "oned");
     LLVMBuildCondBr(g->b, any_of(g, mask), yes, done);
     LLVMPositionBuilderAtEnd(g->b, yes);
@@ -216,13 +223,20 @@ static V load_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
     const T t = ty_mem(g, dt, g->c->n);
     V none = other ? to_mem(g, other, dt) : LLVMConstNull(t), x;
     const aff a = o->a;
-    if (a.ok && a.stride == 0) x = load_one(g, affine_element(g, ptr, dt, a, 0), dt, mask, none);
-    else if (a.ok && a.stride == 1 && !mask) x = load_at(g, affine_element(g, ptr, dt, a, 0), t, dt);
-    else if (a.ok && a.stride == 1 && masked_vectors(g, dt)) x = masked_load(g, affine_element(g, ptr, dt, a, 0), t, dt, mask, none);
-    else if (a.ok && a.stride == 2 && !mask) x = load_pairs(g, ptr, dt, a);
-    else if (gathers(g, dt) && (!a.ok || a.stride != 1)) x = gather(g, ptr, dt, o, mask, none);
-    else if (!mask && g->c->n <= 16) x = load_unrolled(g, ptr, dt, o);
-    else x = load_lanes(g, ptr, dt, o, mask, none);
+    if (a.ok && a.stride == 0)
+        x = load_one(g, affine_element(g, ptr, dt, a, 0), dt, mask, none);
+    else if (a.ok && a.stride == 1 && !mask)
+        x = load_at(g, affine_element(g, ptr, dt, a, 0), t, dt);
+    else if (a.ok && a.stride == 1 && masked_vectors(g, dt))
+        x = masked_load(g, affine_element(g, ptr, dt, a, 0), t, dt, mask, none);
+    else if (a.ok && a.stride == 2 && !mask)
+        x = load_pairs(g, ptr, dt, a);
+    else if (gathers(g, dt) && (!a.ok || a.stride != 1))
+        x = gather(g, ptr, dt, o, mask, none);
+    else if (!mask && g->c->n <= 16)
+        x = load_unrolled(g, ptr, dt, o);
+    else
+        x = load_lanes(g, ptr, dt, o, mask, none);
     return from_mem(g, x, dt);
 }
 
@@ -241,7 +255,8 @@ V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other)
 static offsets offsets_of(gen *g, uint32_t v)
 {
     offsets o = {.a = affine_of(g, v, seg_map(g))};
-    if (o.a.ok && o.a.exact) return o;
+    if (o.a.ok && o.a.exact)
+        return o;
     o.a.ok = false;
     o.vec = value_cast(g, seg_here(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);
     return o;
@@ -251,7 +266,8 @@ static offsets offsets_of(gen *g, uint32_t v)
 static void prefetch(gen *g, V ptr, eas_dtype dt, uint32_t off)
 {
     const aff a = seg_ahead(g, off);
-    if (!a.ok || !a.exact || a.stride < 0 || a.stride > 1) return;
+    if (!a.ok || !a.exact || a.stride < 0 || a.stride > 1)
+        return;
     T t = LLVMPointerTypeInContext(g->cx, 0);
     V x[4] = {affine_element(g, ptr, dt, a, 0), k_i32(g, 0), k_i32(g, 3), k_i32(g, 1)};
     intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
@@ -266,7 +282,8 @@ void mem_load(gen *g, uint32_t i)
     V mask = mask_and(g, in->nargs == 4 ? seg_mask(g, a[2]) : NULL, g->c->exec);
     V other = in->nargs == 4 && mask ? seg_here(g, a[3]) : NULL;
     seg_define(g, in->res, load_offsets(g, g->sval[a[0]], dt, &o, mask, other));
-    if (g->ahead && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.ok && g->c->exec == NULL) prefetch(g, g->sval[a[0]], dt, a[1]);
+    if (g->ahead && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.ok && g->c->exec == NULL)
+        prefetch(g, g->sval[a[0]], dt, a[1]);
 }
 
 /* ---- stores ---- */
@@ -280,7 +297,8 @@ static void stream_store(gen *g, V p, V x, eas_dtype dt)
     V md = LLVMMetadataAsValue(g->cx, LLVMMDNodeInContext2(g->cx, &one, 1));
     for (int i = 0; i < n; i += step) {
         V idx[16], at = k_int(g, i);
-        for (int k = 0; k < step; k++) idx[k] = k_i32(g, i + k);
+        for (int k = 0; k < step; k++)
+            idx[k] = k_i32(g, i + k);
         V piece = LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)step), "");
         V s = LLVMBuildStore(g->b, piece, element(g, p, dt, at));
         LLVMSetAlignment(s, 16);
@@ -292,18 +310,25 @@ static void store_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V val
 {
     V x = to_mem(g, value, dt);
     const aff a = o->a;
-    if (a.ok && a.stride == 1 && !mask && stream) stream_store(g, affine_element(g, ptr, dt, a, 0), x, dt);
-    else if (a.ok && a.stride == 1 && !mask) store_at(g, affine_element(g, ptr, dt, a, 0), x, dt);
-    else if (a.ok && a.stride == 1 && masked_vectors(g, dt)) masked_store(g, affine_element(g, ptr, dt, a, 0), x, dt, mask);
-    else if (a.ok && a.stride == 0 && !mask) store_at(g, affine_element(g, ptr, dt, a, 0), LLVMBuildExtractElement(g->b, x, k_int(g, g->c->n - 1), ""), dt);
-    else if (gathers(g, dt) && (!a.ok || a.stride != 1)) scatter(g, ptr, dt, o, mask, x);
-    else store_lanes(g, ptr, dt, o, mask, x);
+    if (a.ok && a.stride == 1 && !mask && stream)
+        stream_store(g, affine_element(g, ptr, dt, a, 0), x, dt);
+    else if (a.ok && a.stride == 1 && !mask)
+        store_at(g, affine_element(g, ptr, dt, a, 0), x, dt);
+    else if (a.ok && a.stride == 1 && masked_vectors(g, dt))
+        masked_store(g, affine_element(g, ptr, dt, a, 0), x, dt, mask);
+    else if (a.ok && a.stride == 0 && !mask)
+        store_at(g, affine_element(g, ptr, dt, a, 0), LLVMBuildExtractElement(g->b, x, k_int(g, g->c->n - 1), ""), dt);
+    else if (gathers(g, dt) && (!a.ok || a.stride != 1))
+        scatter(g, ptr, dt, o, mask, x);
+    else
+        store_lanes(g, ptr, dt, o, mask, x);
 }
 
 static bool is_item(const gen *g, uint32_t i) /* not inside a region of the segment */
 {
     for (uint32_t k = 0; k < g->seg->items.len; k++)
-        if (g->seg->items.at[k].insn == i) return true;
+        if (g->seg->items.at[k].insn == i)
+            return true;
     return false;
 }
 
@@ -316,7 +341,8 @@ void mem_store(gen *g, uint32_t i)
     offsets o = offsets_of(g, a[1]);
     V x = seg_here(g, a[2]);
     V mask = mask_and(g, in->nargs == 4 ? seg_mask(g, a[3]) : NULL, g->c->exec);
-    const bool stream = g->c->stream && buf.kind == IR_BUF && o.a.whole && is_item(g, i) && g->c->n * (int)eas_dtype_size((eas_dtype)buf.dtype) % 16 == 0;
+    const bool stream =
+        g->c->stream && buf.kind == IR_BUF && o.a.whole && is_item(g, i) && g->c->n * (int)eas_dtype_size((eas_dtype)buf.dtype) % 16 == 0;
     store_offsets(g, g->sval[a[0]], (eas_dtype)buf.dtype, &o, mask, x, stream);
 }
 
@@ -411,7 +437,8 @@ void mem_bounds(gen *g, uint32_t i)
     V phi = LLVMBuildPhi(g->b, LLVMTypeOf(ok), "");
     LLVMAddIncoming(phi, &ok, &checked, 1);
     LLVMAddIncoming(phi, &ok, &bad, 1);
-    if (from) LLVMAddIncoming(phi, &mask, &from, 1);
+    if (from)
+        LLVMAddIncoming(phi, &mask, &from, 1);
     seg_define(g, in->res, phi);
 }
 

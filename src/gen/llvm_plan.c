@@ -18,41 +18,40 @@ static const uint32_t NO_PARENT = UINT32_MAX;
 int64_t shape_lanes(const shape *s)
 {
     int64_t n = 1;
-    for (int i = 0; i < s->rank; i++) n *= s->dim[i];
+    for (int i = 0; i < s->rank; i++)
+        n *= s->dim[i];
     return n;
 }
 
-bool shape_eq(const shape *a, const shape *b)
-{
-    return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim[0] * (size_t)a->rank) == 0;
-}
+bool shape_eq(const shape *a, const shape *b) { return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim[0] * (size_t)a->rank) == 0; }
 
 shape plan_shape(const plan *p, ir_type t)
 {
     shape s = {0};
     (void)p;
     for (int i = 0; i < t.rank; i++)
-        if (t.dim[i] != 1) s.dim[s.rank++] = t.dim[i];
+        if (t.dim[i] != 1)
+            s.dim[s.rank++] = t.dim[i];
     return s;
 }
 
 map_t map_identity(int rank)
 {
     map_t m = 0;
-    for (int d = 0; d < 4; d++) m |= (map_t)((d < rank ? d : NODIM) << (4 * d));
+    for (int d = 0; d < 4; d++)
+        m |= (map_t)((d < rank ? d : NODIM) << (4 * d));
     return m;
 }
 
-static map_t map_set(map_t m, int d, int to)
-{
-    return (map_t)((m & ~(15 << (4 * d))) | to << (4 * d));
-}
+static map_t map_set(map_t m, int d, int to) { return (map_t)((m & ~(15 << (4 * d))) | to << (4 * d)); }
 
 int plan_canon_dim(ir_type t, int d)
 {
     int k = 0;
-    if (t.dim[d] == 1) return NODIM;
-    for (int i = 0; i < d; i++) k += t.dim[i] != 1;
+    if (t.dim[d] == 1)
+        return NODIM;
+    for (int i = 0; i < d; i++)
+        k += t.dim[i] != 1;
     return k;
 }
 
@@ -61,7 +60,8 @@ static map_t broadcast_map(ir_type from, ir_type to, map_t m)
     map_t r = map_identity(0);
     for (int d = 0; d < from.rank; d++) {
         const int s = plan_canon_dim(from, d), t = plan_canon_dim(to, d + to.rank - from.rank);
-        if (s != NODIM) r = map_set(r, s, map_get(m, t));
+        if (s != NODIM)
+            r = map_set(r, s, map_get(m, t));
     }
     return r;
 }
@@ -104,8 +104,10 @@ static bool args_uniform(const plan *p, const ir_insn *in, int from, const bool 
 {
     for (int i = from; i < in->nargs; i++) {
         const uint32_t a = ir_args(p->ir, in)[i];
-        if (ir_typeof(p->ir, a).kind == IR_VAL && !uni[a]) return false;
-        if (ir_typeof(p->ir, a).kind == IR_FRAG) return false;
+        if (ir_typeof(p->ir, a).kind == IR_VAL && !uni[a])
+            return false;
+        if (ir_typeof(p->ir, a).kind == IR_FRAG)
+            return false;
     }
     return true;
 }
@@ -127,17 +129,21 @@ static bool divergent(const plan *p, uint32_t opener, const bool *uni)
 {
     const ir_insn *in = &p->ir->insns[opener];
     const uint32_t *a = ir_args(p->ir, in);
-    if (in->op == IR_IF) return !uni[a[0]];
-    if (in->op == IR_LOOP) return !uni[a[0]] || !uni[a[1]] || !uni[a[2]];
+    if (in->op == IR_IF)
+        return !uni[a[0]];
+    if (in->op == IR_LOOP)
+        return !uni[a[0]] || !uni[a[1]] || !uni[a[2]];
     for (uint32_t i = opener; i <= p->end[opener]; i++)
-        if (p->ir->insns[i].op == IR_DO && p->parent[i] == opener) return !uni[ir_args(p->ir, &p->ir->insns[i])[0]];
+        if (p->ir->insns[i].op == IR_DO && p->parent[i] == opener)
+            return !uni[ir_args(p->ir, &p->ir->insns[i])[0]];
     return true;
 }
 
 static uint32_t else_of(const plan *p, uint32_t opener)
 {
     for (uint32_t i = opener + 1; i < p->end[opener]; i++)
-        if (p->ir->insns[i].op == IR_ELSE && p->parent[i] == opener) return i;
+        if (p->ir->insns[i].op == IR_ELSE && p->parent[i] == opener)
+            return i;
     return p->end[opener];
 }
 
@@ -148,7 +154,8 @@ static bool uniform_loop(const plan *p, uint32_t i, bool *uni)
     const uint32_t *a = ir_args(p->ir, in), *next = ir_args(p->ir, end);
     const bool div = divergent(p, i, uni);
     bool changed = false;
-    if (first) changed |= lower(&uni[in->res], uni[a[0]] && uni[a[2]]);
+    if (first)
+        changed |= lower(&uni[in->res], uni[a[0]] && uni[a[2]]);
     for (int k = 0; k < end->nargs; k++) {
         const bool u = !div && uni[a[head + k]] && uni[next[k]];
         changed |= lower(&uni[in->res + (uint32_t)(first + k)], u);
@@ -169,9 +176,12 @@ static bool uniform_if(const plan *p, uint32_t i, bool *uni)
 static bool uniform_insn(const plan *p, uint32_t i, bool *uni)
 {
     const ir_insn *in = &p->ir->insns[i];
-    if (in->op == IR_LOOP || in->op == IR_WHILE) return uniform_loop(p, i, uni);
-    if (in->op == IR_IF) return uniform_if(p, i, uni);
-    if (!in->res || (ir_rows[in->op].flags & IR_STRUCT)) return false;
+    if (in->op == IR_LOOP || in->op == IR_WHILE)
+        return uniform_loop(p, i, uni);
+    if (in->op == IR_IF)
+        return uniform_if(p, i, uni);
+    if (!in->res || (ir_rows[in->op].flags & IR_STRUCT))
+        return false;
     return lower(&uni[in->res], !varies_by_thread(in) && args_uniform(p, in, 0, uni));
 }
 
@@ -184,7 +194,8 @@ static void find_uniform(plan *p, bool *uni)
     }
     for (bool changed = !spmd; changed;) {
         changed = false;
-        for (uint32_t i = 0; i < p->ir->ninsns; i++) changed |= uniform_insn(p, i, uni);
+        for (uint32_t i = 0; i < p->ir->ninsns; i++)
+            changed |= uniform_insn(p, i, uni);
     }
 }
 
@@ -196,8 +207,12 @@ static bool expensive(const plan *p, const ir_insn *in)
 {
     int64_t k;
     switch (in->op) {
-    case IR_FLOORDIV: case IR_MOD: case IR_TDIV: case IR_TREM: return !ir_const_of(p->ir, ir_args(p->ir, in)[1], &k);
-    case IR_DIV: case IR_SQRT: return true;
+    case IR_FLOORDIV:
+    case IR_MOD:
+    case IR_TDIV:
+    case IR_TREM: return !ir_const_of(p->ir, ir_args(p->ir, in)[1], &k);
+    case IR_DIV:
+    case IR_SQRT: return true;
     default: return false;
     }
 }
@@ -205,10 +220,12 @@ static bool expensive(const plan *p, const ir_insn *in)
 static bool can_remat(const plan *p, const ir_insn *in, uint16_t *cost)
 {
     uint32_t c = 1;
-    if (!(ir_rows[in->op].flags & IR_PURE) || expensive(p, in)) return false;
+    if (!(ir_rows[in->op].flags & IR_PURE) || expensive(p, in))
+        return false;
     for (int i = 0; i < in->nargs; i++) {
         const vinfo *a = &p->val[ir_args(p->ir, in)[i]];
-        if (a->cls != C_UNI && a->cls != C_REMAT) return false;
+        if (a->cls != C_UNI && a->cls != C_REMAT)
+            return false;
         c += a->cls == C_REMAT ? a->cost : 0;
     }
     *cost = (uint16_t)(c > 1000 ? 1000 : c);
@@ -218,13 +235,18 @@ static bool can_remat(const plan *p, const ir_insn *in, uint16_t *cost)
 static uint8_t class_of(plan *p, const ir_insn *in, uint32_t v, const bool *uni, const bool *forced)
 {
     const ir_type t = p->ir->vals[v].type;
-    if (t.kind == IR_FRAG) return C_FRAG;
-    if (t.kind != IR_VAL) return C_NONE;
-    if (uni[v]) return C_UNI;
-    if (forced[v]) return C_BLOCK;
+    if (t.kind == IR_FRAG)
+        return C_FRAG;
+    if (t.kind != IR_VAL)
+        return C_NONE;
+    if (uni[v])
+        return C_UNI;
+    if (forced[v])
+        return C_BLOCK;
     if (is_view_op(in)) {
         const uint8_t src = p->val[ir_args(p->ir, in)[0]].cls;
-        if (src == C_UNI) return C_REMAT;
+        if (src == C_UNI)
+            return C_REMAT;
         if (src == C_REMAT && (in->op == IR_BROADCAST || trivial_reshape(p, in))) {
             p->val[v].cost = p->val[ir_args(p->ir, in)[0]].cost;
             return C_REMAT;
@@ -240,22 +262,28 @@ static void classify(plan *p, const bool *uni, bool *forced)
     for (uint32_t v = 1; v < p->ir->nvals; v++) {
         p->val[v].slot = -1;
         p->val[v].sh = spmd || uni[v] ? plan_shape(p, p->ir->vals[v].type) : (shape){1, {(int32_t)p->info.block}};
-        if (p->ir->vals[v].def == UINT32_MAX) p->val[v].cls = p->ir->vals[v].type.kind == IR_VAL ? C_UNI : C_NONE;
+        if (p->ir->vals[v].def == UINT32_MAX)
+            p->val[v].cls = p->ir->vals[v].type.kind == IR_VAL ? C_UNI : C_NONE;
     }
     for (uint32_t i = 0; i < p->ir->ninsns; i++) { /* what a real reshape or a move reads must lie in memory */
         const ir_insn *in = &p->ir->insns[i];
         const bool whole = is_move(in) || (in->op == IR_RESHAPE && !trivial_reshape(p, in));
-        if (whole && !uni[ir_args(p->ir, in)[0]]) forced[ir_args(p->ir, in)[0]] = true;
+        if (whole && !uni[ir_args(p->ir, in)[0]])
+            forced[ir_args(p->ir, in)[0]] = true;
     }
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
         const ir_insn *in = &p->ir->insns[i];
-        for (uint32_t k = 0; k < in->nres; k++) p->val[in->res + k].cls = class_of(p, in, in->res + k, uni, forced);
+        for (uint32_t k = 0; k < in->nres; k++)
+            p->val[in->res + k].cls = class_of(p, in, in->res + k, uni, forced);
     }
 }
 
 /* ---- accesses: what may touch one element from two lanes ---- */
 
-typedef struct access { uint32_t buf, off, insn; bool store; } access; /* off 0: anywhere */
+typedef struct access {
+    uint32_t buf, off, insn;
+    bool store;
+} access; /* off 0: anywhere */
 typedef VEC(access) accesses;
 
 static uint32_t strip(const plan *p, uint32_t v) /* casts that keep the order of lanes */
@@ -273,21 +301,25 @@ static bool injective(const plan *p, uint32_t v, int depth)
 {
     const ir_insn *in = ir_def(p->ir, v = strip(p, v));
     int64_t k;
-    if (!in || depth > 32 || p->val[v].sh.rank != 1) return false;
+    if (!in || depth > 32 || p->val[v].sh.rank != 1)
+        return false;
     const uint32_t *a = ir_args(p->ir, in);
     const bool wide = dtype_bits((eas_dtype)ir_typeof(p->ir, v).dtype) == 64;
     switch (in->op) {
     case IR_ARANGE: return wide;
-    case IR_BROADCAST: case IR_RESHAPE: return shape_lanes(&p->val[a[0]].sh) == shape_lanes(&p->val[v].sh) && injective(p, a[0], depth + 1);
-    case IR_ADD: case IR_SUB: {
+    case IR_BROADCAST:
+    case IR_RESHAPE: return shape_lanes(&p->val[a[0]].sh) == shape_lanes(&p->val[v].sh) && injective(p, a[0], depth + 1);
+    case IR_ADD:
+    case IR_SUB: {
         const bool x = shape_lanes(&p->val[a[0]].sh) > 1 && injective(p, a[0], depth + 1), y = injective(p, a[1], depth + 1);
         const ir_insn *dx = ir_def(p->ir, a[0]), *dy = ir_def(p->ir, a[1]);
         const bool ux = dx && is_view_op(dx) && p->val[ir_args(p->ir, dx)[0]].cls == C_UNI;
         const bool uy = dy && is_view_op(dy) && p->val[ir_args(p->ir, dy)[0]].cls == C_UNI;
         return wide && ((x && uy) || (y && ux));
     }
-    case IR_MUL: return wide && ((ir_const_of(p->ir, a[1], &k) && k > 0 && k < 1 << 30 && injective(p, a[0], depth + 1)) ||
-                                 (ir_const_of(p->ir, a[0], &k) && k > 0 && k < 1 << 30 && injective(p, a[1], depth + 1)));
+    case IR_MUL:
+        return wide && ((ir_const_of(p->ir, a[1], &k) && k > 0 && k < 1 << 30 && injective(p, a[0], depth + 1)) ||
+                        (ir_const_of(p->ir, a[0], &k) && k > 0 && k < 1 << 30 && injective(p, a[1], depth + 1)));
     default: return false;
     }
 }
@@ -295,12 +327,18 @@ static bool injective(const plan *p, uint32_t v, int depth)
 static bool conflict(plan *p, const access *x, const access *y, uint32_t loop_begin)
 {
     const ir_type bx = ir_typeof(p->ir, x->buf), by = ir_typeof(p->ir, y->buf);
-    if (p->info.mode == EAS_MODE_THREAD || (!x->store && !y->store)) return false;
-    if (bx.kind != by.kind || (bx.kind == IR_TG && x->buf != y->buf)) return false;
-    const bool same_off = x->off && x->off == y->off && (loop_begin == UINT32_MAX || p->ir->vals[x->off].def < loop_begin || p->ir->vals[x->off].def == UINT32_MAX);
-    if (x->buf == y->buf) return !(same_off && injective(p, x->off, 0));
-    if (p->alias) return true;
-    if (!(same_off && bx.dtype == by.dtype && injective(p, x->off, 0))) p->alias_sensitive = true;
+    if (p->info.mode == EAS_MODE_THREAD || (!x->store && !y->store))
+        return false;
+    if (bx.kind != by.kind || (bx.kind == IR_TG && x->buf != y->buf))
+        return false;
+    const bool same_off =
+        x->off && x->off == y->off && (loop_begin == UINT32_MAX || p->ir->vals[x->off].def < loop_begin || p->ir->vals[x->off].def == UINT32_MAX);
+    if (x->buf == y->buf)
+        return !(same_off && injective(p, x->off, 0));
+    if (p->alias)
+        return true;
+    if (!(same_off && bx.dtype == by.dtype && injective(p, x->off, 0)))
+        p->alias_sensitive = true;
     return false;
 }
 
@@ -308,7 +346,8 @@ static bool conflicts(plan *p, const accesses *old, const accesses *add, uint32_
 {
     for (uint32_t i = 0; i < old->len; i++)
         for (uint32_t j = 0; j < add->len; j++)
-            if (conflict(p, &old->at[i], &add->at[j], loop_begin)) return true;
+            if (conflict(p, &old->at[i], &add->at[j], loop_begin))
+                return true;
     return false;
 }
 
@@ -317,11 +356,16 @@ static void add_accesses(plan *p, uint32_t i, accesses *out)
     const ir_insn *in = &p->ir->insns[i];
     const uint32_t *a = ir_args(p->ir, in);
     bool ok = true;
-    if (in->op == IR_LOAD) ok = vec_push(out, ((access){a[0], a[1], i, false}));
-    if (in->op == IR_STORE) ok = vec_push(out, ((access){a[0], a[1], i, true}));
-    if (in->op == IR_DOT || in->op == IR_MMA) ok = vec_push(out, ((access){a[0], 0, i, false})) && vec_push(out, ((access){a[3], 0, i, false}));
-    if (in->op == IR_MMA_STORE) ok = vec_push(out, ((access){a[0], 0, i, true}));
-    if (!ok) p->mem->oom = true;
+    if (in->op == IR_LOAD)
+        ok = vec_push(out, ((access){a[0], a[1], i, false}));
+    if (in->op == IR_STORE)
+        ok = vec_push(out, ((access){a[0], a[1], i, true}));
+    if (in->op == IR_DOT || in->op == IR_MMA)
+        ok = vec_push(out, ((access){a[0], 0, i, false})) && vec_push(out, ((access){a[3], 0, i, false}));
+    if (in->op == IR_MMA_STORE)
+        ok = vec_push(out, ((access){a[0], 0, i, true}));
+    if (!ok)
+        p->mem->oom = true;
 }
 
 /* ---- steps ---- */
@@ -337,12 +381,14 @@ typedef struct planner {
 
 static void push_step(planner *q, step s)
 {
-    if (!vec_push(&q->out->v, s)) q->p->mem->oom = true;
+    if (!vec_push(&q->out->v, s))
+        q->p->mem->oom = true;
 }
 
 static void close_segment(planner *q)
 {
-    if (!q->open) return;
+    if (!q->open)
+        return;
     push_step(q, (step){.kind = S_SEGMENT, .seg = q->open});
     q->open = NULL;
     q->views = false;
@@ -351,10 +397,12 @@ static void close_segment(planner *q)
 
 static void open_segment(planner *q, shape sh, bool mma)
 {
-    if (q->open && q->open->mma == mma && shape_eq(&q->open->sh, &sh)) return;
+    if (q->open && q->open->mma == mma && shape_eq(&q->open->sh, &sh))
+        return;
     close_segment(q);
     q->open = arena_alloc(q->p->mem, sizeof *q->open);
-    if (!q->open) return;
+    if (!q->open)
+        return;
     q->open->id = ++q->p->nsegs;
     q->open->sh = sh;
     q->open->mma = mma;
@@ -362,7 +410,8 @@ static void open_segment(planner *q, shape sh, bool mma)
 
 static void push_item(planner *q, item it)
 {
-    if (!q->open || !vec_push(&q->open->items, it)) q->p->mem->oom = true;
+    if (!q->open || !vec_push(&q->open->items, it))
+        q->p->mem->oom = true;
 }
 
 static bool is_identity(const plan *p, const view *w, const shape *sh)
@@ -374,8 +423,10 @@ static bool is_identity(const plan *p, const view *w, const shape *sh)
 static bool readable(planner *q, uint32_t v, const shape *sh)
 {
     const view w = plan_resolve(q->p, v, map_identity(sh->rank));
-    if (q->p->val[w.v].cls != C_BLOCK || is_identity(q->p, &w, sh)) return true;
-    if (q->open && q->p->val[w.v].seg == q->open->id) return false;
+    if (q->p->val[w.v].cls != C_BLOCK || is_identity(q->p, &w, sh))
+        return true;
+    if (q->open && q->p->val[w.v].seg == q->open->id)
+        return false;
     q->views = true;
     return true;
 }
@@ -383,10 +434,13 @@ static bool readable(planner *q, uint32_t v, const shape *sh)
 /* The operand of a move is made in the open segment: not all of it is there yet. */
 static bool half_made(planner *q, const ir_insn *in)
 {
-    if (!is_move(in)) return false;
+    if (!is_move(in))
+        return false;
     const vinfo *src = &q->p->val[ir_args(q->p->ir, in)[0]];
-    if (src->cls != C_BLOCK) return false;
-    if (q->open && src->seg == q->open->id) return true;
+    if (src->cls != C_BLOCK)
+        return false;
+    if (q->open && src->seg == q->open->id)
+        return true;
     q->views = true;
     return false;
 }
@@ -395,7 +449,8 @@ static bool uses_open(const planner *q, const ir_insn *in)
 {
     for (int i = 0; i < in->nargs; i++) {
         const vinfo *a = &q->p->val[ir_args(q->p->ir, in)[i]];
-        if (q->open && a->cls == C_UNI && a->inseg && a->seg == q->open->id) return true;
+        if (q->open && a->cls == C_UNI && a->inseg && a->seg == q->open->id)
+            return true;
     }
     return false;
 }
@@ -403,20 +458,24 @@ static bool uses_open(const planner *q, const ir_insn *in)
 static void define_in(planner *q, uint32_t i)
 {
     const ir_insn *in = &q->p->ir->insns[i];
-    if (q->open == NULL) return;
+    if (q->open == NULL)
+        return;
     q->iseg[i] = q->open->id;
     for (uint32_t k = 0; k < in->nres; k++) {
         vinfo *v = &q->p->val[in->res + k];
         v->seg = q->open->id;
-        if (v->cls == C_UNI) v->inseg = 1;
+        if (v->cls == C_UNI)
+            v->inseg = 1;
     }
 }
 
 /* the iteration shape of a block instruction */
 static shape insn_shape(const plan *p, const ir_insn *in)
 {
-    if (p->info.mode == EAS_MODE_THREAD) return (shape){1, {(int32_t)p->info.block}};
-    if (in->op == IR_STORE || in->op == IR_BOUNDS) return p->val[ir_args(p->ir, in)[1]].sh;
+    if (p->info.mode == EAS_MODE_THREAD)
+        return (shape){1, {(int32_t)p->info.block}};
+    if (in->op == IR_STORE || in->op == IR_BOUNDS)
+        return p->val[ir_args(p->ir, in)[1]].sh;
     return p->val[in->res].sh;
 }
 
@@ -429,15 +488,18 @@ static void plan_block(planner *q, uint32_t i)
     add_accesses(q->p, i, &add);
     open_segment(q, sh, mma);
     bool ok = !conflicts(q->p, &q->acc, &add, UINT32_MAX) && !half_made(q, in);
-    for (int k = 0; k < in->nargs; k++) ok = ok && readable(q, ir_args(q->p->ir, in)[k], &sh);
+    for (int k = 0; k < in->nargs; k++)
+        ok = ok && readable(q, ir_args(q->p->ir, in)[k], &sh);
     if (!ok) {
         close_segment(q);
         open_segment(q, sh, mma);
         half_made(q, in);
-        for (int k = 0; k < in->nargs; k++) readable(q, ir_args(q->p->ir, in)[k], &sh);
+        for (int k = 0; k < in->nargs; k++)
+            readable(q, ir_args(q->p->ir, in)[k], &sh);
     }
     for (uint32_t k = 0; k < add.len; k++)
-        if (!vec_push(&q->acc, add.at[k])) q->p->mem->oom = true;
+        if (!vec_push(&q->acc, add.at[k]))
+            q->p->mem->oom = true;
     vec_free(&add);
     push_item(q, (item){.insn = i});
     define_in(q, i);
@@ -446,7 +508,8 @@ static void plan_block(planner *q, uint32_t i)
 static void plan_scalar(planner *q, uint32_t i)
 {
     const ir_insn *in = &q->p->ir->insns[i];
-    if (half_made(q, in)) close_segment(q);
+    if (half_made(q, in))
+        close_segment(q);
     if (ir_rows[in->op].flags & IR_PURE) {
         if (uses_open(q, in)) {
             push_item(q, (item){.insn = i});
@@ -456,7 +519,8 @@ static void plan_scalar(planner *q, uint32_t i)
     } else {
         accesses add = {0};
         add_accesses(q->p, i, &add);
-        if (in->op == IR_STORE || in->op == IR_BOUNDS || uses_open(q, in) || conflicts(q->p, &q->acc, &add, UINT32_MAX)) close_segment(q);
+        if (in->op == IR_STORE || in->op == IR_BOUNDS || uses_open(q, in) || conflicts(q->p, &q->acc, &add, UINT32_MAX))
+            close_segment(q);
         vec_free(&add);
     }
     push_step(q, (step){.kind = S_SCALAR, .insn = i});
@@ -464,18 +528,20 @@ static void plan_scalar(planner *q, uint32_t i)
 
 /* ---- regions ---- */
 
-static bool touches_memory(const ir_insn *in)
-{
-    return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_BOUNDS || in->op == IR_DOT;
-}
+static bool touches_memory(const ir_insn *in) { return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_BOUNDS || in->op == IR_DOT; }
 
 static bool is_mma(const ir_insn *in) { return in->op == IR_MMA || in->op == IR_MMA_ZERO || in->op == IR_MMA_STORE; }
 
-typedef struct scan { bool ok, any, mma, block; shape sh; accesses acc; } scan;
+typedef struct scan {
+    bool ok, any, mma, block;
+    shape sh;
+    accesses acc;
+} scan;
 
 static void scan_shape(scan *s, shape sh)
 {
-    if (s->any && !shape_eq(&s->sh, &sh)) s->ok = false;
+    if (s->any && !shape_eq(&s->sh, &sh))
+        s->ok = false;
     s->any = true;
     s->sh = sh;
 }
@@ -484,31 +550,43 @@ static void scan_insn(plan *p, uint32_t i, uint32_t opener, scan *s)
 {
     const ir_insn *in = &p->ir->insns[i];
     const bool spmd = p->info.mode == EAS_MODE_SPMD;
-    if (in->op == IR_BARRIER || in->op == IR_ALLOC_TG) s->ok = false;
-    if (is_mma(in)) s->mma = true;
-    if (is_mma(in) || (!spmd && touches_memory(in))) scan_shape(s, insn_shape(p, in));
-    if (!spmd && touches_memory(in)) s->block = true;
+    if (in->op == IR_BARRIER || in->op == IR_ALLOC_TG)
+        s->ok = false;
+    if (is_mma(in))
+        s->mma = true;
+    if (is_mma(in) || (!spmd && touches_memory(in)))
+        scan_shape(s, insn_shape(p, in));
+    if (!spmd && touches_memory(in))
+        s->block = true;
     if (spmd && (in->op == IR_STORE || in->op == IR_BOUNDS)) {
         const shape sh = p->val[ir_args(p->ir, in)[1]].sh;
-        if (sh.rank == 0) s->ok = false;
-        else scan_shape(s, sh);
+        if (sh.rank == 0)
+            s->ok = false;
+        else
+            scan_shape(s, sh);
     }
     for (uint32_t k = 0; k < in->nres; k++) {
         const vinfo *v = &p->val[in->res + k];
-        if (v->cls != C_BLOCK && v->cls != C_FRAG) continue;
+        if (v->cls != C_BLOCK && v->cls != C_FRAG)
+            continue;
         scan_shape(s, v->cls == C_FRAG ? (shape){1, {(int32_t)p->info.block}} : v->sh);
-        if (v->cls == C_BLOCK) s->block = true;
-        else s->mma = true;
+        if (v->cls == C_BLOCK)
+            s->block = true;
+        else
+            s->mma = true;
     }
     if (is_move(in) && p->val[ir_args(p->ir, in)[0]].cls == C_BLOCK) {
         const uint32_t def = p->ir->vals[ir_args(p->ir, in)[0]].def;
-        if (def == UINT32_MAX || def >= opener) s->ok = false;
+        if (def == UINT32_MAX || def >= opener)
+            s->ok = false;
     }
     for (int k = 0; k < in->nargs && s->any; k++) { /* everything must be readable lane by lane */
         const uint32_t a = ir_args(p->ir, in)[k];
-        if (p->val[a].cls != C_VIEW) continue;
+        if (p->val[a].cls != C_VIEW)
+            continue;
         const view w = plan_resolve(p, a, map_identity(p->val[a].sh.rank));
-        if (!is_identity(p, &w, &p->val[a].sh) && p->ir->vals[w.v].def != UINT32_MAX && p->ir->vals[w.v].def >= opener) s->ok = false;
+        if (!is_identity(p, &w, &p->val[a].sh) && p->ir->vals[w.v].def != UINT32_MAX && p->ir->vals[w.v].def >= opener)
+            s->ok = false;
     }
     add_accesses(p, i, &s->acc);
 }
@@ -519,7 +597,8 @@ static bool has_divergence(const plan *p, uint32_t opener)
         const ir_insn *in = &p->ir->insns[i];
         const int n = in->op == IR_LOOP ? 3 : in->op == IR_IF || in->op == IR_DO ? 1 : 0;
         for (int k = 0; k < n; k++)
-            if (p->val[ir_args(p->ir, in)[k]].cls != C_UNI) return true;
+            if (p->val[ir_args(p->ir, in)[k]].cls != C_UNI)
+                return true;
     }
     return false;
 }
@@ -528,22 +607,26 @@ static bool has_divergence(const plan *p, uint32_t opener)
 static scan scan_region(plan *p, uint32_t opener)
 {
     scan s = {.ok = true};
-    for (uint32_t i = opener; i <= p->end[opener]; i++) scan_insn(p, i, opener, &s);
+    for (uint32_t i = opener; i <= p->end[opener]; i++)
+        scan_insn(p, i, opener, &s);
     if (has_divergence(p, opener)) {
         scan_shape(&s, (shape){1, {(int32_t)p->info.block}});
         s.block = true;
     }
-    if (s.block && s.mma) s.ok = false;
+    if (s.block && s.mma)
+        s.ok = false;
     /* Inside a loop the same instruction runs again with other offsets. */
     const uint32_t begin = p->ir->insns[opener].op == IR_IF ? UINT32_MAX : opener;
-    if (s.ok && conflicts(p, &s.acc, &s.acc, begin)) s.ok = false;
+    if (s.ok && conflicts(p, &s.acc, &s.acc, begin))
+        s.ok = false;
     return s;
 }
 
 static bool region_uses_open(const planner *q, uint32_t opener)
 {
     for (uint32_t i = opener; i <= q->p->end[opener]; i++)
-        if (uses_open(q, &q->p->ir->insns[i])) return true;
+        if (uses_open(q, &q->p->ir->insns[i]))
+            return true;
     return false;
 }
 
@@ -553,7 +636,8 @@ static bool region_readable(planner *q, uint32_t opener, const shape *sh)
     for (uint32_t i = opener; i <= q->p->end[opener]; i++)
         ok = !half_made(q, &q->p->ir->insns[i]) && ok;
     for (uint32_t i = opener; i <= q->p->end[opener]; i++)
-        for (int k = 0; k < q->p->ir->insns[i].nargs; k++) ok = readable(q, ir_args(q->p->ir, &q->p->ir->insns[i])[k], sh) && ok;
+        for (int k = 0; k < q->p->ir->insns[i].nargs; k++)
+            ok = readable(q, ir_args(q->p->ir, &q->p->ir->insns[i])[k], sh) && ok;
     return ok;
 }
 
@@ -566,9 +650,11 @@ static void plan_inner_region(planner *q, uint32_t opener, scan *s)
         region_readable(q, opener, &s->sh);
     }
     for (uint32_t k = 0; k < s->acc.len; k++)
-        if (!vec_push(&q->acc, s->acc.at[k])) q->p->mem->oom = true;
+        if (!vec_push(&q->acc, s->acc.at[k]))
+            q->p->mem->oom = true;
     push_item(q, (item){.insn = opener});
-    for (uint32_t i = opener; i <= q->p->end[opener]; i++) define_in(q, i);
+    for (uint32_t i = opener; i <= q->p->end[opener]; i++)
+        define_in(q, i);
 }
 
 static void plan_range(planner *q, uint32_t from, uint32_t to);
@@ -577,12 +663,15 @@ static void plan_range(planner *q, uint32_t from, uint32_t to);
 static void plan_copies(planner *q, const uint32_t *src, uint32_t dst, int n)
 {
     plan *p = q->p;
-    if (q->views) close_segment(q);
+    if (q->views)
+        close_segment(q);
     const uint32_t before = p->nsegs;
     for (int k = 0; k < n; k++) {
         const vinfo *d = &p->val[dst + (uint32_t)k];
-        if (d->cls != C_BLOCK && d->cls != C_FRAG) continue;
-        if (src[k] == dst + (uint32_t)k || p->val[src[k]].same_slot == dst + (uint32_t)k) continue;
+        if (d->cls != C_BLOCK && d->cls != C_FRAG)
+            continue;
+        if (src[k] == dst + (uint32_t)k || p->val[src[k]].same_slot == dst + (uint32_t)k)
+            continue;
         open_segment(q, d->cls == C_FRAG ? (shape){1, {(int32_t)p->info.block}} : d->sh, d->cls == C_FRAG);
         if (d->cls == C_BLOCK && !readable(q, src[k], &d->sh)) {
             close_segment(q);
@@ -591,7 +680,8 @@ static void plan_copies(planner *q, const uint32_t *src, uint32_t dst, int n)
         }
         push_item(q, (item){.insn = UINT32_MAX, .src = src[k], .dst = dst + (uint32_t)k});
     }
-    if (p->nsegs <= before + 1) return;
+    if (p->nsegs <= before + 1)
+        return;
     for (int k = 0; k < n; k++) { /* several segments: a source that is another destination would be overwritten too early */
         const view w = plan_resolve(p, src[k], 0);
         if (w.v >= dst && w.v < dst + (uint32_t)n && w.v != dst + (uint32_t)k && p->val[w.v].cls >= C_BLOCK)
@@ -603,7 +693,8 @@ static bool used_after(const plan *p, uint32_t v, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++)
         for (int k = 0; k < p->ir->insns[i].nargs; k++)
-            if (ir_args(p->ir, &p->ir->insns[i])[k] == v) return true;
+            if (ir_args(p->ir, &p->ir->insns[i])[k] == v)
+                return true;
     return false;
 }
 
@@ -611,7 +702,8 @@ static bool has_views(const plan *p, uint32_t v, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
         const ir_insn *in = &p->ir->insns[i];
-        if (ir_rows[in->op].nargs >= 1 && ir_args(p->ir, in)[0] == v && (is_move(in) || (is_view_op(in) && p->val[in->res].cls == C_VIEW))) return true;
+        if (ir_rows[in->op].nargs >= 1 && ir_args(p->ir, in)[0] == v && (is_move(in) || (is_view_op(in) && p->val[in->res].cls == C_VIEW)))
+            return true;
     }
     return false;
 }
@@ -625,8 +717,10 @@ static void share_next(plan *p, uint32_t opener, const uint32_t *next, uint32_t 
         vinfo *x = &p->val[v];
         bool ok = p->val[c].cls == x->cls && x->cls >= C_BLOCK && x->seg && !x->same_slot && p->ir->vals[v].def != UINT32_MAX &&
                   p->ir->vals[v].def > opener && p->parent[p->ir->vals[v].def] == opener;
-        for (int j = 0; j < n; j++) ok = ok && next[j] != c;
-        if (!ok || used_after(p, c, p->ir->vals[v].def + 1, end) || has_views(p, c, opener, end) || has_views(p, v, opener, end)) continue;
+        for (int j = 0; j < n; j++)
+            ok = ok && next[j] != c;
+        if (!ok || used_after(p, c, p->ir->vals[v].def + 1, end) || has_views(p, c, opener, end) || has_views(p, v, opener, end))
+            continue;
         x->same_slot = c;
         x->needs_slot = 1;
     }
@@ -636,9 +730,11 @@ static void share_next(plan *p, uint32_t opener, const uint32_t *next, uint32_t 
 static steps *sub_plan(planner *q, uint32_t from, uint32_t to, const uint32_t *src, uint32_t dst, int n, uint32_t loop)
 {
     planner sub = {.p = q->p, .iseg = q->iseg, .out = arena_alloc(q->p->mem, sizeof(steps))};
-    if (!sub.out) return NULL;
+    if (!sub.out)
+        return NULL;
     plan_range(&sub, from, to);
-    if (loop != UINT32_MAX) share_next(q->p, loop, src, dst, n);
+    if (loop != UINT32_MAX)
+        share_next(q->p, loop, src, dst, n);
     plan_copies(&sub, src, dst, n);
     close_segment(&sub);
     vec_free(&sub.acc);
@@ -648,7 +744,8 @@ static steps *sub_plan(planner *q, uint32_t from, uint32_t to, const uint32_t *s
 static uint32_t do_of(const plan *p, uint32_t opener)
 {
     for (uint32_t i = opener + 1; i < p->end[opener]; i++)
-        if (p->ir->insns[i].op == IR_DO && p->parent[i] == opener) return i;
+        if (p->ir->insns[i].op == IR_DO && p->parent[i] == opener)
+            return i;
     return opener;
 }
 
@@ -675,7 +772,8 @@ static void plan_outer_loop(planner *q, uint32_t i, step *s)
         s->body = sub_plan(q, i + 1, d, NULL, 0, 0, UINT32_MAX);
         s->other = sub_plan(q, d + 1, p->end[i], next, first, n, i);
     }
-    if (n) share_slots(p, first, end->res, n);
+    if (n)
+        share_slots(p, first, end->res, n);
 }
 
 static void plan_outer_if(planner *q, uint32_t i, step *s)
@@ -686,23 +784,28 @@ static void plan_outer_if(planner *q, uint32_t i, step *s)
     close_segment(q);
     s->body = sub_plan(q, i + 1, mid, ir_args(p->ir, els), in->res, in->nres, UINT32_MAX);
     s->other = sub_plan(q, mid + (mid < end), end, ir_args(p->ir, in), in->res, in->nres, UINT32_MAX);
-    for (uint32_t k = 0; k < in->nres; k++) p->val[in->res + k].needs_slot = 1;
+    for (uint32_t k = 0; k < in->nres; k++)
+        p->val[in->res + k].needs_slot = 1;
 }
 
 static void plan_region(planner *q, uint32_t i)
 {
     scan s = scan_region(q->p, i);
     if (s.ok && (s.any || region_uses_open(q, i))) {
-        if (!s.any) s.sh = q->open->sh, s.mma = q->open->mma;
+        if (!s.any)
+            s.sh = q->open->sh, s.mma = q->open->mma;
         plan_inner_region(q, i, &s);
         vec_free(&s.acc);
         return;
     }
     vec_free(&s.acc);
-    if (has_divergence(q->p, i)) q->p->why = "a barrier or simdgroup matrix under a condition that differs between threads";
+    if (has_divergence(q->p, i))
+        q->p->why = "a barrier or simdgroup matrix under a condition that differs between threads";
     step st = {.kind = S_REGION, .insn = i};
-    if (q->p->ir->insns[i].op == IR_IF) plan_outer_if(q, i, &st);
-    else plan_outer_loop(q, i, &st);
+    if (q->p->ir->insns[i].op == IR_IF)
+        plan_outer_if(q, i, &st);
+    else
+        plan_outer_loop(q, i, &st);
     push_step(q, st);
 }
 
@@ -717,14 +820,20 @@ static void plan_insn(planner *q, uint32_t i)
         return;
     }
     if (in->op == IR_BARRIER) {
-        if (!spmd) close_segment(q);
+        if (!spmd)
+            close_segment(q);
         return;
     }
-    if (cls == C_REMAT || cls == C_VIEW) return;
-    if (is_mma(in) || cls == C_BLOCK) plan_block(q, i);
-    else if (!spmd && touches_memory(in)) plan_block(q, i);
-    else if (in->op == IR_STORE && p->val[ir_args(p->ir, in)[1]].sh.rank) plan_block(q, i);
-    else plan_scalar(q, i);
+    if (cls == C_REMAT || cls == C_VIEW)
+        return;
+    if (is_mma(in) || cls == C_BLOCK)
+        plan_block(q, i);
+    else if (!spmd && touches_memory(in))
+        plan_block(q, i);
+    else if (in->op == IR_STORE && p->val[ir_args(p->ir, in)[1]].sh.rank)
+        plan_block(q, i);
+    else
+        plan_scalar(q, i);
 }
 
 static void plan_range(planner *q, uint32_t from, uint32_t to)
@@ -746,8 +855,10 @@ static void want_slot(plan *p, uint32_t v, uint32_t seg, const shape *sh)
 {
     const view w = plan_resolve(p, v, map_identity(sh->rank));
     vinfo *r = &p->val[w.v];
-    if (r->cls == C_FRAG || r->cls == C_UNI) r->needs_slot |= r->seg != seg && r->seg != 0;
-    if (r->cls == C_BLOCK && (r->seg != seg || !is_identity(p, &w, sh))) r->needs_slot = 1;
+    if (r->cls == C_FRAG || r->cls == C_UNI)
+        r->needs_slot |= r->seg != seg && r->seg != 0;
+    if (r->cls == C_BLOCK && (r->seg != seg || !is_identity(p, &w, sh)))
+        r->needs_slot = 1;
 }
 
 static void find_uses(plan *p, const uint32_t *iseg)
@@ -756,8 +867,10 @@ static void find_uses(plan *p, const uint32_t *iseg)
         const ir_insn *in = &p->ir->insns[i];
         for (int k = 0; k < in->nargs; k++) {
             const uint32_t a = ir_args(p->ir, in)[k];
-            if (is_move(in) && k == 0 && p->val[a].cls == C_BLOCK) p->val[a].needs_slot = 1;
-            if (in->res && p->val[in->res].cls == C_VIEW && p->val[a].cls != C_UNI) continue; /* seen where the view is read */
+            if (is_move(in) && k == 0 && p->val[a].cls == C_BLOCK)
+                p->val[a].needs_slot = 1;
+            if (in->res && p->val[in->res].cls == C_VIEW && p->val[a].cls != C_UNI)
+                continue; /* seen where the view is read */
             const shape sh = p->info.mode == EAS_MODE_THREAD ? (shape){1, {(int32_t)p->info.block}} : p->val[a].sh;
             want_slot(p, a, iseg[i], &sh);
         }
@@ -774,7 +887,8 @@ static void find_copy_uses(plan *p, const steps *s)
         }
         for (uint32_t k = 0; st->kind == S_SEGMENT && k < st->seg->items.len; k++) {
             const item *it = &st->seg->items.at[k];
-            if (it->insn == UINT32_MAX) want_slot(p, it->src, st->seg->id, &st->seg->sh);
+            if (it->insn == UINT32_MAX)
+                want_slot(p, it->src, st->seg->id, &st->seg->sh);
         }
     }
 }
@@ -782,8 +896,10 @@ static void find_copy_uses(plan *p, const steps *s)
 static uint64_t slot_bytes(const plan *p, uint32_t v)
 {
     const ir_type t = p->ir->vals[v].type;
-    if (t.kind == IR_FRAG) return (uint64_t)(p->info.block + IR_SIMD - 1) / IR_SIMD * 256;
-    if (t.kind == IR_TG) return (uint64_t)t.dim[0] * eas_dtype_size((eas_dtype)t.dtype);
+    if (t.kind == IR_FRAG)
+        return (uint64_t)(p->info.block + IR_SIMD - 1) / IR_SIMD * 256;
+    if (t.kind == IR_TG)
+        return (uint64_t)t.dim[0] * eas_dtype_size((eas_dtype)t.dtype);
     /* whole vectors are stored, also at the end */
     return ((uint64_t)shape_lanes(&p->val[v].sh) + 64) * eas_dtype_size((eas_dtype)t.dtype);
 }
@@ -806,11 +922,14 @@ static void find_parents(plan *p)
     VEC(uint32_t) open = {0};
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
         const uint16_t op = p->ir->insns[i].op;
-        if (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF) open.len--;
+        if (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF)
+            open.len--;
         p->parent[i] = open.len ? open.at[open.len - 1] : NO_PARENT;
         if (op == IR_LOOP || op == IR_WHILE || op == IR_IF)
-            if (!vec_push(&open, i)) p->mem->oom = true;
-        if (p->mem->oom) break;
+            if (!vec_push(&open, i))
+                p->mem->oom = true;
+        if (p->mem->oom)
+            break;
     }
     vec_free(&open);
 }
@@ -819,25 +938,24 @@ static void find_parents(plan *p)
 
 __extension__ typedef __int128 wide;
 
-static bool in_dtype(eas_dtype dt, wide lo, wide hi)
-{
-    return lo >= (dtype_is_signed(dt) ? (wide)dtype_min(dt) : 0) && hi <= (wide)dtype_max(dt);
-}
+static bool in_dtype(eas_dtype dt, wide lo, wide hi) { return lo >= (dtype_is_signed(dt) ? (wide)dtype_min(dt) : 0) && hi <= (wide)dtype_max(dt); }
 
-bool plan_cast_fits(const plan *p, uint32_t v, eas_dtype dt)
-{
-    return p->range && in_dtype(dt, p->range[v].lo, p->range[v].hi);
-}
+bool plan_cast_fits(const plan *p, uint32_t v, eas_dtype dt) { return p->range && in_dtype(dt, p->range[v].lo, p->range[v].hi); }
 
 bool plan_fits(const plan *p, uint16_t op, uint32_t a, uint32_t b, eas_dtype dt)
 {
-    if (dtype_bits(dt) == 64) return true;
-    if (!p->range) return false;
+    if (dtype_bits(dt) == 64)
+        return true;
+    if (!p->range)
+        return false;
     const wide al = p->range[a].lo, ah = p->range[a].hi, bl = p->range[b].lo, bh = p->range[b].hi;
-    if (op == IR_ADD) return in_dtype(dt, al + bl, ah + bh);
-    if (op == IR_SUB) return in_dtype(dt, al - bh, ah - bl);
+    if (op == IR_ADD)
+        return in_dtype(dt, al + bl, ah + bh);
+    if (op == IR_SUB)
+        return in_dtype(dt, al - bh, ah - bl);
     wide x[4] = {al * bl, al * bh, ah * bl, ah * bh}, lo = x[0], hi = x[0];
-    for (int i = 1; i < 4; i++) lo = x[i] < lo ? x[i] : lo, hi = x[i] > hi ? x[i] : hi;
+    for (int i = 1; i < 4; i++)
+        lo = x[i] < lo ? x[i] : lo, hi = x[i] > hi ? x[i] : hi;
     return op == IR_MUL && in_dtype(dt, lo, hi);
 }
 
@@ -846,9 +964,11 @@ static void free_steps(steps *s)
     for (uint32_t i = 0; s && i < s->v.len; i++) {
         free_steps(s->v.at[i].body);
         free_steps(s->v.at[i].other);
-        if (s->v.at[i].seg) vec_free(&s->v.at[i].seg->items);
+        if (s->v.at[i].seg)
+            vec_free(&s->v.at[i].seg->items);
     }
-    if (s) vec_free(&s->v);
+    if (s)
+        vec_free(&s->v);
 }
 
 void plan_free(plan *p) { free_steps(p->top); }
@@ -865,7 +985,8 @@ eas_status plan_make(plan *p)
     bool *uni = arena_alloc(p->mem, nv), *forced = arena_alloc(p->mem, nv);
     uint32_t *iseg = arena_alloc(p->mem, ni * sizeof *iseg);
     p->top = arena_alloc(p->mem, sizeof *p->top);
-    if (p->mem->oom) return base_fail_oom(nv);
+    if (p->mem->oom)
+        return base_fail_oom(nv);
     find_parents(p);
     find_uniform(p, uni);
     classify(p, uni, forced);
@@ -876,7 +997,9 @@ eas_status plan_make(plan *p)
     find_uses(p, iseg);
     find_copy_uses(p, p->top);
     assign_slots(p);
-    if (p->mem->oom) return base_fail_oom(nv);
-    if (p->why) return base_fail(EAS_ERR_UNAVAILABLE, "the CPU compiler cannot run %s", p->why);
+    if (p->mem->oom)
+        return base_fail_oom(nv);
+    if (p->why)
+        return base_fail(EAS_ERR_UNAVAILABLE, "the CPU compiler cannot run %s", p->why);
     return EAS_OK;
 }

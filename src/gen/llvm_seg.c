@@ -19,7 +19,8 @@ map_t seg_map(gen *g) { return map_identity(g->c->sh.rank); }
 entry *seg_find(gen *g, uint32_t v, map_t m)
 {
     for (entry *e = g->c->cache[v]; e; e = e->next)
-        if (e->m == m) return e;
+        if (e->m == m)
+            return e;
     return NULL;
 }
 
@@ -38,19 +39,26 @@ static entry *new_entry(gen *g, uint32_t v, map_t m)
 void seg_remember(gen *g, uint32_t v, map_t m, V vec, const aff *a)
 {
     entry *e = seg_find(g, v, m);
-    if (!e) e = new_entry(g, v, m);
-    if (!e) return;
-    if (!(a ? e->has_aff : e->has_vec) && !vec_push(&g->c->log, ((made){e, a != NULL}))) gen_fail(g, EAS_ERR_MEMORY, "out of memory");
-    if (a) e->a = *a, e->has_aff = 1;
-    else e->vec = vec, e->has_vec = 1;
+    if (!e)
+        e = new_entry(g, v, m);
+    if (!e)
+        return;
+    if (!(a ? e->has_aff : e->has_vec) && !vec_push(&g->c->log, ((made){e, a != NULL})))
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    if (a)
+        e->a = *a, e->has_aff = 1;
+    else
+        e->vec = vec, e->has_vec = 1;
 }
 
 static void forget(gen *g, uint32_t mark)
 {
     while (g->c->log.len > mark) {
         const made m = g->c->log.at[--g->c->log.len];
-        if (m.affine) m.e->has_aff = 0;
-        else m.e->has_vec = 0;
+        if (m.affine)
+            m.e->has_aff = 0;
+        else
+            m.e->has_vec = 0;
     }
 }
 
@@ -63,8 +71,10 @@ V seg_linear(gen *g, const shape *sh, map_t m, int64_t *stride)
     *stride = 0;
     for (int d = sh->rank - 1; d >= 0; d--) {
         const int i = map_get(m, d);
-        if (i != NODIM) at = LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, g->c->idx[i], k_int(g, scale), ""), "");
-        if (i == g->c->sh.rank - 1) *stride += scale;
+        if (i != NODIM)
+            at = LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, g->c->idx[i], k_int(g, scale), ""), "");
+        if (i == g->c->sh.rank - 1)
+            *stride += scale;
         scale *= sh->dim[d];
     }
     return at;
@@ -112,11 +122,14 @@ static aff moved_index(gen *g, const ir_insn *in, ir_type from, ir_type to, map_
     }
     for (int d = 0; d < to.rank; d++) {
         const int i = along(to, d, m), s = in->op == IR_TRANS ? ir_imm_perm(in->imm, d) : d;
-        if (i == NODIM) continue;
+        if (i == NODIM)
+            continue;
         a.base = LLVMBuildAdd(g->b, a.base, LLVMBuildMul(g->b, g->c->idx[i], k_int(g, step[s]), ""), "");
-        if (i == g->c->sh.rank - 1) a.stride += step[s];
+        if (i == g->c->sh.rank - 1)
+            a.stride += step[s];
     }
-    if (in->op != IR_TRANS) a.k = (in->op == IR_SLICE ? 1 : -1) * ir_imm_start(in->imm) * step[ir_imm_axis(in->imm)];
+    if (in->op != IR_TRANS)
+        a.k = (in->op == IR_SLICE ? 1 : -1) * ir_imm_start(in->imm) * step[ir_imm_axis(in->imm)];
     return a;
 }
 
@@ -126,7 +139,8 @@ static V on_operand(gen *g, const ir_insn *in, ir_type from, ir_type to, map_t m
     const int axis = ir_imm_axis(in->imm), i = along(to, axis, m), n = g->c->n;
     const int64_t front = ir_imm_start(in->imm);
     V at = splat(g, i == NODIM ? k_int(g, 0) : g->c->idx[i], n);
-    if (i == g->c->sh.rank - 1) at = LLVMBuildAdd(g->b, at, k_iota(g, ty_int(g, 64, 0), n, 1), "");
+    if (i == g->c->sh.rank - 1)
+        at = LLVMBuildAdd(g->b, at, k_iota(g, ty_int(g, 64, 0), n, 1), "");
     at = LLVMBuildSub(g->b, at, k_like(g, LLVMTypeOf(at), front), "");
     return LLVMBuildICmp(g->b, LLVMIntULT, at, k_like(g, LLVMTypeOf(at), from.dim[axis]), "");
 }
@@ -141,7 +155,8 @@ static V moved(gen *g, const ir_insn *in, map_t m)
         return mask ? sel(g, mask, x, fill) : x;
     }
     const aff at = moved_index(g, in, from, to, m);
-    if (mask || at.stride > 1) mask = mask_and(g, mask, g->c->exec);
+    if (mask || at.stride > 1)
+        mask = mask_and(g, mask, g->c->exec);
     return mem_load_affine(g, mem_slot(g, g->p.val[a[0]].slot), (eas_dtype)from.dtype, at, mask, fill);
 }
 
@@ -150,26 +165,32 @@ static V element_wise(gen *g, const ir_insn *in, map_t m)
     const uint32_t *a = ir_args(g->ir, in);
     const eas_dtype to = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
     V x[3] = {NULL, NULL, NULL};
-    if (is_move(in)) return moved(g, in, m);
+    if (is_move(in))
+        return moved(g, in, m);
     if (in->op == IR_RESHAPE && g->p.val[a[0]].cls == C_BLOCK && !shape_eq(&g->p.val[a[0]].sh, &g->p.val[in->res].sh)) {
         const view w = {.v = a[0], .m = m, .linear = true, .lin = g->p.val[in->res].sh, .linmap = m};
         return from_slot(g, &w);
     }
-    if (in->op == IR_BROADCAST || in->op == IR_RESHAPE) return seg_vector(g, a[0], plan_source_map(&g->p, in, m));
+    if (in->op == IR_BROADCAST || in->op == IR_RESHAPE)
+        return seg_vector(g, a[0], plan_source_map(&g->p, in, m));
     if (in->nargs == 0) {
         const aff id = affine_identity(g, in, m);
         return id.ok ? affine_vector(g, id, to) : wrapped_identity(g, in, to);
     }
-    for (int k = 0; k < in->nargs && k < 3; k++) x[k] = seg_vector(g, a[k], m);
-    if (in->op == IR_CAST) return value_cast(g, x[0], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
-    if (in->op == IR_BITCAST) return value_bitcast(g, x[0], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
+    for (int k = 0; k < in->nargs && k < 3; k++)
+        x[k] = seg_vector(g, a[k], m);
+    if (in->op == IR_CAST)
+        return value_cast(g, x[0], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
+    if (in->op == IR_BITCAST)
+        return value_bitcast(g, x[0], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
     return value_insn(g, in->op, (eas_dtype)ir_typeof(g->ir, a[in->op == IR_WHERE ? 1 : 0]).dtype, x[0], x[1], x[2]);
 }
 
 static V rematerialise(gen *g, uint32_t v, map_t m)
 {
     const aff a = affine_of(g, v, m);
-    if (a.ok) return affine_vector(g, a, (eas_dtype)ir_typeof(g->ir, v).dtype);
+    if (a.ok)
+        return affine_vector(g, a, (eas_dtype)ir_typeof(g->ir, v).dtype);
     V x = m == seg_map(g) ? affine_prefix_vector(g, v) : NULL;
     return x ? x : element_wise(g, ir_def(g->ir, v), m);
 }
@@ -177,12 +198,16 @@ static V rematerialise(gen *g, uint32_t v, map_t m)
 V seg_vector(gen *g, uint32_t v, map_t m)
 {
     const vinfo *x = &g->p.val[v];
-    if (g->st) return LLVMGetUndef(ty_of(g, (eas_dtype)ir_typeof(g->ir, v).dtype, g->c->n));
-    if (x->cls == C_UNI) return splat(g, g->sval[v], g->c->n);
+    if (g->st)
+        return LLVMGetUndef(ty_of(g, (eas_dtype)ir_typeof(g->ir, v).dtype, g->c->n));
+    if (x->cls == C_UNI)
+        return splat(g, g->sval[v], g->c->n);
     view w = {.v = v, .m = m};
-    if (x->cls == C_VIEW) w = plan_resolve(&g->p, v, m);
+    if (x->cls == C_VIEW)
+        w = plan_resolve(&g->p, v, m);
     const entry *e = seg_find(g, v, m);
-    if (e && e->has_vec) return e->vec;
+    if (e && e->has_vec)
+        return e->vec;
     V r;
     if (x->cls == C_REMAT) {
         r = rematerialise(g, v, m);
@@ -199,16 +224,19 @@ V seg_here(gen *g, uint32_t v) { return seg_vector(g, v, seg_map(g)); }
 
 V seg_mask(gen *g, uint32_t v)
 {
-    if (g->p.val[v].cls != C_UNI && affine_holds(g, v)) return NULL;
+    if (g->p.val[v].cls != C_UNI && affine_holds(g, v))
+        return NULL;
     int64_t k;
-    if (ir_const_of(g->ir, v, &k) && k) return NULL;
+    if (ir_const_of(g->ir, v, &k) && k)
+        return NULL;
     return seg_here(g, v);
 }
 
 V seg_scalar(gen *g, uint32_t v)
 {
     const aff a = affine_of(g, v, seg_map(g));
-    if (a.ok && a.exact) return affine_base(g, a);
+    if (a.ok && a.exact)
+        return affine_base(g, a);
     V x = LLVMBuildExtractElement(g->b, seg_here(g, v), k_int(g, 0), "");
     return value_cast(g, x, (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);
 }
@@ -218,14 +246,16 @@ static void set_vector(gen *g, uint32_t v, V x) { seg_remember(g, v, seg_map(g),
 void seg_define(gen *g, uint32_t v, V x)
 {
     set_vector(g, v, x);
-    if (g->p.val[v].slot >= 0 && g->p.val[v].needs_slot) mem_spill(g, g->p.val[v].slot, (eas_dtype)ir_typeof(g->ir, v).dtype, x, v);
+    if (g->p.val[v].slot >= 0 && g->p.val[v].needs_slot)
+        mem_spill(g, g->p.val[v].slot, (eas_dtype)ir_typeof(g->ir, v).dtype, x, v);
 }
 
 /* a uniform value made inside the segment and wanted after it */
 static void publish(gen *g, uint32_t v)
 {
     const vinfo *x = &g->p.val[v];
-    if (x->cls != C_UNI || !x->needs_slot || x->slot < 0) return;
+    if (x->cls != C_UNI || !x->needs_slot || x->slot < 0)
+        return;
     mem_store_scalar(g, mem_slot(g, x->slot), (eas_dtype)ir_typeof(g->ir, v).dtype, k_int(g, 0), g->sval[v]);
 }
 
@@ -241,8 +271,10 @@ static frag get_frag(gen *g, uint32_t v)
 {
     frag f = g->frags[v];
     const T row = ty_float(g, 32, 8);
-    if (f.row[0] && g->p.val[v].seg == g->seg->id) return f;
-    if (g->p.val[v].slot < 0) gen_fail(g, EAS_ERR_INTERNAL, "fragment %u has no slot", (unsigned)v);
+    if (f.row[0] && g->p.val[v].seg == g->seg->id)
+        return f;
+    if (g->p.val[v].slot < 0)
+        gen_fail(g, EAS_ERR_INTERNAL, "fragment %u has no slot", (unsigned)v);
     V base = frag_slot(g, v);
     for (int i = 0; i < 8; i++) {
         V k = k_int(g, i);
@@ -266,12 +298,16 @@ frag seg_frag(gen *g, uint32_t v) { return get_frag(g, v); }
 void seg_define_frag(gen *g, uint32_t v, const frag *f)
 {
     g->frags[v] = *f;
-    if (g->p.val[v].slot >= 0 && g->p.val[v].needs_slot) put_frag(g, v, f);
+    if (g->p.val[v].slot >= 0 && g->p.val[v].needs_slot)
+        put_frag(g, v, f);
 }
 
 /* ---- values that cross regions inside a chunk: a scalar, a vector or eight rows ---- */
 
-typedef struct bundle { V v[8]; int n; } bundle;
+typedef struct bundle {
+    V v[8];
+    int n;
+} bundle;
 
 static bundle bundle_get(gen *g, uint32_t like, uint32_t v)
 {
@@ -291,11 +327,14 @@ static void bundle_set(gen *g, uint32_t v, const bundle *b, bool final)
     if (g->p.val[v].cls == C_FRAG) {
         frag f;
         memcpy(f.row, b->v, sizeof f.row);
-        if (final) seg_define_frag(g, v, &f);
-        else g->frags[v] = f;
+        if (final)
+            seg_define_frag(g, v, &f);
+        else
+            g->frags[v] = f;
     } else if (g->p.val[v].cls == C_UNI) {
         g->sval[v] = b->v[0];
-        if (final) publish(g, v);
+        if (final)
+            publish(g, v);
     } else if (final) {
         seg_define(g, v, b->v[0]);
     } else {
@@ -325,7 +364,8 @@ static void bundle_incoming(bundle *phi, const bundle *x, LLVMBasicBlockRef from
 static void bundle_select(gen *g, V mask, bundle *x, const bundle *old)
 {
     for (int i = 0; mask && i < x->n; i++)
-        if (lanes_of(LLVMTypeOf(x->v[i])) == g->c->n && x->n == 1) x->v[i] = sel(g, mask, x->v[i], old->v[i]);
+        if (lanes_of(LLVMTypeOf(x->v[i])) == g->c->n && x->n == 1)
+            x->v[i] = sel(g, mask, x->v[i], old->v[i]);
 }
 
 static bool uniform(gen *g, uint32_t v) { return g->p.val[v].cls == C_UNI; }
@@ -342,10 +382,12 @@ static void warm(gen *g, uint32_t opener)
         for (int k = 0; k < in->nargs && !g->st; k++) {
             const uint32_t v = ir_args(g->ir, in)[k];
             const uint8_t cls = g->p.val[v].cls;
-            if (g->ir->vals[v].def >= opener || g->p.val[v].sh.rank == 0) continue;
+            if (g->ir->vals[v].def >= opener || g->p.val[v].sh.rank == 0)
+                continue;
             if (cls == C_REMAT) {
                 const aff a = affine_of(g, v, seg_map(g));
-                if (!a.ok || !a.exact) seg_here(g, v);
+                if (!a.ok || !a.exact)
+                    seg_here(g, v);
             } else if (cls == C_BLOCK || cls == C_VIEW) {
                 seg_here(g, v);
             }
@@ -355,13 +397,19 @@ static void warm(gen *g, uint32_t opener)
 
 static V exec_mask(gen *g) { return g->c->exec ? g->c->exec : k_like(g, ty_int(g, 1, g->c->n), 1); }
 
-typedef struct carried { int n; uint32_t first; const uint32_t *next; bundle *phi; } carried;
+typedef struct carried {
+    int n;
+    uint32_t first;
+    const uint32_t *next;
+    bundle *phi;
+} carried;
 
 static carried open_carried(gen *g, const ir_insn *in, const ir_insn *end, bundle *init)
 {
     const int head = in->op == IR_LOOP ? 3 : 0;
     carried c = {.n = end->nargs, .first = in->res + (in->op == IR_LOOP), .next = ir_args(g->ir, end)};
-    for (int k = 0; k < c.n; k++) init[k] = bundle_get(g, c.first + (uint32_t)k, ir_args(g->ir, in)[head + k]);
+    for (int k = 0; k < c.n; k++)
+        init[k] = bundle_get(g, c.first + (uint32_t)k, ir_args(g->ir, in)[head + k]);
     return c;
 }
 
@@ -378,7 +426,8 @@ static void next_carried(gen *g, carried *c, V run, bundle *next)
 {
     for (int k = 0; k < c->n; k++) {
         next[k] = bundle_get(g, c->first + (uint32_t)k, c->next[k]);
-        if (!uniform(g, c->first + (uint32_t)k)) bundle_select(g, run, &next[k], &c->phi[k]);
+        if (!uniform(g, c->first + (uint32_t)k))
+            bundle_select(g, run, &next[k], &c->phi[k]);
     }
 }
 
@@ -389,7 +438,8 @@ V loop_next(gen *g, V iv, V hi, V step, bool is_signed)
     V up = LLVMBuildICmp(g->b, LLVMIntUGT, LLVMBuildSub(g->b, hi, iv, ""), step, "");
     if (LLVMIsAConstantInt(step) && LLVMConstIntGetSExtValue(step) == 1) /* iv < hi, so iv + 1 does not wrap */
         return LLVMBuildICmp(g->b, is_signed ? LLVMIntSLT : LLVMIntULT, LLVMBuildAdd(g->b, iv, step, ""), hi, "");
-    if (!is_signed || (LLVMIsAConstantInt(step) && LLVMConstIntGetSExtValue(step) > 0)) return up;
+    if (!is_signed || (LLVMIsAConstantInt(step) && LLVMConstIntGetSExtValue(step) > 0))
+        return up;
     V down = LLVMBuildICmp(g->b, LLVMIntUGT, LLVMBuildSub(g->b, iv, hi, ""), LLVMBuildNeg(g->b, step, ""), "");
     return sel(g, LLVMBuildICmp(g->b, LLVMIntSGT, step, k_like(g, t, 0), ""), up, down);
 }
@@ -398,7 +448,8 @@ V loop_first(gen *g, V iv, V hi, V step, bool is_signed)
 {
     const T t = LLVMTypeOf(iv);
     V zero = k_like(g, t, 0);
-    if (!is_signed) return LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntNE, step, zero, ""), LLVMBuildICmp(g->b, LLVMIntULT, iv, hi, ""), "");
+    if (!is_signed)
+        return LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntNE, step, zero, ""), LLVMBuildICmp(g->b, LLVMIntULT, iv, hi, ""), "");
     V up = LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSGT, step, zero, ""), LLVMBuildICmp(g->b, LLVMIntSLT, iv, hi, ""), "");
     V down = LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, step, zero, ""), LLVMBuildICmp(g->b, LLVMIntSGT, iv, hi, ""), "");
     return LLVMBuildOr(g->b, up, down, "");
@@ -407,16 +458,19 @@ V loop_first(gen *g, V iv, V hi, V step, bool is_signed)
 static uint32_t region_weight(gen *g, uint32_t i)
 {
     uint32_t n = 0;
-    for (uint32_t k = i; k < g->p.end[i]; k++) n += g->ir->insns[k].op == IR_MMA ? 64 : 1;
+    for (uint32_t k = i; k < g->p.end[i]; k++)
+        n += g->ir->insns[k].op == IR_MMA ? 64 : 1;
     return n;
 }
 
 /* How many rounds of a loop with constant bounds to write out in one. */
 static int unroll_of(gen *g, uint32_t i, V lo, V hi, V step)
 {
-    if (!LLVMIsAConstantInt(lo) || !LLVMIsAConstantInt(hi) || !LLVMIsAConstantInt(step) || region_weight(g, i) > UNROLL_BODY) return 1;
+    if (!LLVMIsAConstantInt(lo) || !LLVMIsAConstantInt(hi) || !LLVMIsAConstantInt(step) || region_weight(g, i) > UNROLL_BODY)
+        return 1;
     const int64_t a = LLVMConstIntGetSExtValue(lo), b = LLVMConstIntGetSExtValue(hi), s = LLVMConstIntGetSExtValue(step);
-    if (s <= 0 || s > 1 << 20 || a < 0 || b < a || b > INT32_MAX || (b - a) % s) return 1;
+    if (s <= 0 || s > 1 << 20 || a < 0 || b < a || b > INT32_MAX || (b - a) % s)
+        return 1;
     const int64_t trips = (b - a) / s;
     return trips > 4 && trips % 4 == 0 ? 4 : trips > 2 && trips % 2 == 0 ? 2 : 1;
 }
@@ -428,7 +482,8 @@ static void emit_rounds(gen *g, uint32_t i, carried *c, V run, V iv, V step, int
     for (int k = 0; k < u; k++) {
         if (k) {
             forget(g, mark);
-            for (int j = 0; j < c->n; j++) bundle_set(g, c->first + (uint32_t)j, &next[j], false);
+            for (int j = 0; j < c->n; j++)
+                bundle_set(g, c->first + (uint32_t)j, &next[j], false);
             iv = g->sval[res] = LLVMBuildAdd(g->b, iv, step, "");
         }
         emit_range(g, i + 1, g->p.end[i]);
@@ -455,30 +510,39 @@ static void emit_loop(gen *g, uint32_t i)
     V outer = g->c->exec;
     V lo = uni ? g->sval[a[0]] : seg_here(g, a[0]), hi = uni ? g->sval[a[1]] : seg_here(g, a[1]), st = uni ? g->sval[a[2]] : seg_here(g, a[2]);
     V go = loop_first(g, lo, hi, st, sg);
-    if (!uni) go = LLVMBuildAnd(g->b, go, exec_mask(g), "");
+    if (!uni)
+        go = LLVMBuildAnd(g->b, go, exec_mask(g), "");
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body = new_block(g, "body"), done = new_block(g, "done");
     LLVMBuildCondBr(g->b, any_of(g, go), body, done);
     LLVMPositionBuilderAtEnd(g->b, body);
     V iv = LLVMBuildPhi(g->b, LLVMTypeOf(lo), ""), run = uni ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(go), "");
     V iv_s = !uni && uni_iv ? LLVMBuildPhi(g->b, LLVMTypeOf(g->sval[a[0]]), "") : NULL;
     start_carried(g, &c, init, from);
-    if (uni_iv) g->sval[in->res] = uni ? iv : iv_s;
-    else set_vector(g, in->res, iv);
-    if (run) g->c->exec = run;
+    if (uni_iv)
+        g->sval[in->res] = uni ? iv : iv_s;
+    else
+        set_vector(g, in->res, iv);
+    if (run)
+        g->c->exec = run;
     const int u = uni ? unroll_of(g, i, lo, hi, st) : 1;
     emit_rounds(g, i, &c, run, iv, st, u, next);
-    if (u > 1) st = LLVMBuildMul(g->b, st, k_like(g, LLVMTypeOf(st), u), "");
+    if (u > 1)
+        st = LLVMBuildMul(g->b, st, k_like(g, LLVMTypeOf(st), u), "");
     V more = loop_next(g, iv, hi, st, sg), iv2 = LLVMBuildAdd(g->b, iv, st, "");
-    if (run) more = LLVMBuildAnd(g->b, more, run, "");
+    if (run)
+        more = LLVMBuildAnd(g->b, more, run, "");
     V iv_s2 = iv_s ? LLVMBuildAdd(g->b, iv_s, g->sval[a[2]], "") : NULL;
     LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
     V again = any_of(g, more);
     LLVMBuildCondBr(g->b, again, body, done);
     LLVMAddIncoming(iv, &lo, &from, 1);
     LLVMAddIncoming(iv, &iv2, &back, 1);
-    if (run) LLVMAddIncoming(run, &go, &from, 1), LLVMAddIncoming(run, &more, &back, 1);
-    if (iv_s) LLVMAddIncoming(iv_s, &g->sval[a[0]], &from, 1), LLVMAddIncoming(iv_s, &iv_s2, &back, 1);
-    for (int k = 0; k < c.n; k++) bundle_incoming(&c.phi[k], &next[k], back);
+    if (run)
+        LLVMAddIncoming(run, &go, &from, 1), LLVMAddIncoming(run, &more, &back, 1);
+    if (iv_s)
+        LLVMAddIncoming(iv_s, &g->sval[a[0]], &from, 1), LLVMAddIncoming(iv_s, &iv_s2, &back, 1);
+    for (int k = 0; k < c.n; k++)
+        bundle_incoming(&c.phi[k], &next[k], back);
     forget(g, mark);
     g->c->exec = outer;
     LLVMPositionBuilderAtEnd(g->b, done);
@@ -487,13 +551,15 @@ static void emit_loop(gen *g, uint32_t i)
         bundle_incoming(&fin, &next[k], back);
         c.phi[k] = fin;
     }
-    for (int k = 0; k < c.n; k++) bundle_set(g, end->res + (uint32_t)k, &c.phi[k], true);
+    for (int k = 0; k < c.n; k++)
+        bundle_set(g, end->res + (uint32_t)k, &c.phi[k], true);
 }
 
 static uint32_t find_op(gen *g, uint32_t opener, uint16_t op)
 {
     uint32_t i = opener + 1;
-    while (i < g->p.end[opener] && (g->ir->insns[i].op != op || g->p.parent[i] != opener)) i++;
+    while (i < g->p.end[opener] && (g->ir->insns[i].op != op || g->p.parent[i] != opener))
+        i++;
     return i;
 }
 
@@ -517,32 +583,39 @@ static void emit_while(gen *g, uint32_t i)
     LLVMPositionBuilderAtEnd(g->b, head);
     V run = uni ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(all), "");
     start_carried(g, &c, init, from);
-    if (run) g->c->exec = run;
+    if (run)
+        g->c->exec = run;
     emit_range(g, i + 1, d);
     V go = uni ? g->sval[cond] : LLVMBuildAnd(g->b, seg_here(g, cond), run, "");
     LLVMBuildCondBr(g->b, any_of(g, go), body, done);
     LLVMPositionBuilderAtEnd(g->b, body);
-    if (run) g->c->exec = go;
+    if (run)
+        g->c->exec = go;
     emit_range(g, d + 1, g->p.end[i]);
     next_carried(g, &c, uni ? NULL : go, next);
     LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
     branch_to(g, head);
-    if (run) LLVMAddIncoming(run, &all, &from, 1), LLVMAddIncoming(run, &go, &back, 1);
-    for (int k = 0; k < c.n; k++) bundle_incoming(&c.phi[k], &next[k], back);
+    if (run)
+        LLVMAddIncoming(run, &all, &from, 1), LLVMAddIncoming(run, &go, &back, 1);
+    for (int k = 0; k < c.n; k++)
+        bundle_incoming(&c.phi[k], &next[k], back);
     forget(g, mark);
     g->c->exec = outer;
     LLVMPositionBuilderAtEnd(g->b, done);
-    for (int k = 0; k < c.n; k++) bundle_set(g, end->res + (uint32_t)k, &c.phi[k], true);
+    for (int k = 0; k < c.n; k++)
+        bundle_set(g, end->res + (uint32_t)k, &c.phi[k], true);
 }
 
 /* One branch of an if: its values, the block it ends in; what it made is forgotten. */
-static LLVMBasicBlockRef emit_arm(gen *g, uint32_t from, uint32_t to, V exec, const ir_insn *merge, const uint32_t *vals, bundle *out, LLVMBasicBlockRef done)
+static LLVMBasicBlockRef emit_arm(gen *g, uint32_t from, uint32_t to, V exec, const ir_insn *merge, const uint32_t *vals, bundle *out,
+                                  LLVMBasicBlockRef done)
 {
     const uint32_t mark = g->c->log.len;
     V outer = g->c->exec;
     g->c->exec = exec;
     emit_range(g, from, to);
-    for (uint32_t k = 0; k < merge->nres; k++) out[k] = bundle_get(g, merge->res + k, vals[k]);
+    for (uint32_t k = 0; k < merge->nres; k++)
+        out[k] = bundle_get(g, merge->res + k, vals[k]);
     g->c->exec = outer;
     forget(g, mark);
     LLVMBasicBlockRef end = LLVMGetInsertBlock(g->b);
@@ -564,7 +637,8 @@ static void emit_uniform_if(gen *g, uint32_t i, uint32_t mid, bundle *t, bundle 
         t[k] = bundle_phi(g, &t[k], yes);
         bundle_incoming(&t[k], &e[k], no);
     }
-    for (uint32_t k = 0; k < end->nres; k++) bundle_set(g, end->res + k, &t[k], true);
+    for (uint32_t k = 0; k < end->nres; k++)
+        bundle_set(g, end->res + k, &t[k], true);
 }
 
 /* An arm under a mask, skipped if no lane takes it; its values are then undefined, and chosen by no lane. */
@@ -577,7 +651,8 @@ static void emit_masked_arm(gen *g, uint32_t from, uint32_t to, V mask, const ir
     LLVMPositionBuilderAtEnd(g->b, done);
     for (uint32_t k = 0; k < merge->nres; k++) {
         bundle none = out[k];
-        for (int j = 0; j < none.n; j++) none.v[j] = LLVMConstNull(LLVMTypeOf(none.v[j]));
+        for (int j = 0; j < none.n; j++)
+            none.v[j] = LLVMConstNull(LLVMTypeOf(none.v[j]));
         bundle phi = bundle_phi(g, &out[k], arm);
         bundle_incoming(&phi, &none, before);
         out[k] = phi;
@@ -600,13 +675,15 @@ static void emit_if(gen *g, uint32_t i)
     }
     V c = seg_here(g, cond);
     emit_masked_arm(g, i + 1, mid, mask_and(g, c, g->c->exec), end, ir_args(g->ir, &g->ir->insns[mid]), t);
-    if (mid < g->p.end[i]) emit_masked_arm(g, mid + 1, g->p.end[i], mask_and(g, LLVMBuildNot(g->b, c, ""), g->c->exec), end, ir_args(g->ir, end), e);
+    if (mid < g->p.end[i])
+        emit_masked_arm(g, mid + 1, g->p.end[i], mask_and(g, LLVMBuildNot(g->b, c, ""), g->c->exec), end, ir_args(g->ir, end), e);
     for (uint32_t k = 0; k < end->nres; k++) {
         bundle r = t[k];
         bundle_select(g, c, &r, &e[k]);
         t[k] = r;
     }
-    for (uint32_t k = 0; k < end->nres; k++) bundle_set(g, end->res + k, &t[k], true);
+    for (uint32_t k = 0; k < end->nres; k++)
+        bundle_set(g, end->res + k, &t[k], true);
 }
 
 /* ---- instructions of a chunk ---- */
@@ -617,17 +694,23 @@ static void emit_insn(gen *g, uint32_t i)
     const uint8_t cls = in->res ? g->p.val[in->res].cls : C_NONE;
     switch (in->op) {
     case IR_STORE: mem_store(g, i); return;
-    case IR_MMA_ZERO: case IR_MMA: case IR_MMA_STORE: mma_insn(g, i); return;
+    case IR_MMA_ZERO:
+    case IR_MMA:
+    case IR_MMA_STORE: mma_insn(g, i); return;
     default: break;
     }
     if (cls == C_UNI) {
         scalar_insn(g, i);
         publish(g, in->res);
     } else if (cls == C_BLOCK) {
-        if (in->op == IR_LOAD) mem_load(g, i);
-        else if (in->op == IR_BOUNDS) mem_bounds(g, i);
-        else if (in->op == IR_DOT) dot_insn(g, i);
-        else seg_define(g, in->res, element_wise(g, in, seg_map(g)));
+        if (in->op == IR_LOAD)
+            mem_load(g, i);
+        else if (in->op == IR_BOUNDS)
+            mem_bounds(g, i);
+        else if (in->op == IR_DOT)
+            dot_insn(g, i);
+        else
+            seg_define(g, in->res, element_wise(g, in, seg_map(g)));
     }
 }
 
@@ -643,19 +726,22 @@ static uint32_t emit_one(gen *g, uint32_t i) /* an instruction or a region; retu
 
 static void emit_range(gen *g, uint32_t from, uint32_t to)
 {
-    for (uint32_t i = from; i < to && !g->st; i++) i = emit_one(g, i);
+    for (uint32_t i = from; i < to && !g->st; i++)
+        i = emit_one(g, i);
 }
 
 static uint32_t emit_copies(gen *g, const segment *s, uint32_t k)
 {
     uint32_t end = k;
-    while (end < s->items.len && s->items.at[end].insn == UINT32_MAX) end++;
+    while (end < s->items.len && s->items.at[end].insn == UINT32_MAX)
+        end++;
     bundle *b = arena_alloc(&g->mem, sizeof *b * (end - k));
     if (!b) {
         gen_fail(g, EAS_ERR_MEMORY, "out of memory");
         return end;
     }
-    for (uint32_t i = k; i < end; i++) b[i - k] = bundle_get(g, s->items.at[i].dst, s->items.at[i].src);
+    for (uint32_t i = k; i < end; i++)
+        b[i - k] = bundle_get(g, s->items.at[i].dst, s->items.at[i].src);
     for (uint32_t i = k; i < end; i++) {
         const uint32_t d = s->items.at[i].dst;
         if (s->mma) {
@@ -685,7 +771,11 @@ static void emit_chunk(gen *g, const segment *s)
 
 /* ---- loops over chunks ---- */
 
-typedef struct loop { LLVMBasicBlockRef head, done; V iv; int64_t step; } loop;
+typedef struct loop {
+    LLVMBasicBlockRef head, done;
+    V iv;
+    int64_t step;
+} loop;
 
 static loop open_loop(gen *g, V lo, V hi, int64_t step)
 {
@@ -714,8 +804,10 @@ static uint32_t body_size(gen *g, const segment *s)
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->items.len; i++) {
         const uint32_t k = s->items.at[i].insn;
-        if (k == UINT32_MAX) n++;
-        else n += g->p.end[k] > k ? g->p.end[k] - k : 1;
+        if (k == UINT32_MAX)
+            n++;
+        else
+            n += g->p.end[k] > k ? g->p.end[k] - k : 1;
     }
     return n;
 }
@@ -723,7 +815,8 @@ static uint32_t body_size(gen *g, const segment *s)
 static int pow2_at_least(int64_t x)
 {
     int n = 1;
-    while (n < x) n *= 2;
+    while (n < x)
+        n *= 2;
     return n;
 }
 
@@ -731,16 +824,19 @@ static int widest(gen *g, const segment *s)
 {
     int w = 1;
     for (uint32_t v = 1; v < g->ir->nvals; v++) {
-        if (g->p.val[v].seg != s->id || g->p.val[v].cls != C_BLOCK) continue;
+        if (g->p.val[v].seg != s->id || g->p.val[v].cls != C_BLOCK)
+            continue;
         const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, v).dtype;
         const int bytes = dt == EAS_F16 || dt == EAS_BF16 ? 4 : (int)eas_dtype_size(dt);
-        if (bytes > w) w = bytes;
+        if (bytes > w)
+            w = bytes;
     }
     for (uint32_t i = 0; i < s->items.len; i++) {
         const item *it = &s->items.at[i];
         const uint32_t v = it->insn == UINT32_MAX ? it->dst : g->ir->insns[it->insn].op == IR_STORE ? ir_args(g->ir, &g->ir->insns[it->insn])[0] : 0;
         const int bytes = v ? (int)eas_dtype_size((eas_dtype)ir_typeof(g->ir, v).dtype) : 1;
-        if (bytes > w) w = bytes;
+        if (bytes > w)
+            w = bytes;
     }
     return w;
 }
@@ -751,9 +847,12 @@ static int split_width(gen *g, int n)
     for (uint32_t i = 0; i < g->ir->ninsns && g->p.info.mode == EAS_MODE_THREAD; i++) {
         const ir_insn *in = &g->ir->insns[i];
         int64_t k;
-        if (in->op != IR_FLOORDIV && in->op != IR_MOD && in->op != IR_TDIV && in->op != IR_TREM) continue;
-        if (g->p.val[in->res].cls != C_REMAT || !ir_const_of(g->ir, ir_args(g->ir, in)[1], &k)) continue;
-        if (k >= 4 && k < n && (k & (k - 1)) == 0) n = (int)k;
+        if (in->op != IR_FLOORDIV && in->op != IR_MOD && in->op != IR_TDIV && in->op != IR_TREM)
+            continue;
+        if (g->p.val[in->res].cls != C_REMAT || !ir_const_of(g->ir, ir_args(g->ir, in)[1], &k))
+            continue;
+        if (k >= 4 && k < n && (k & (k - 1)) == 0)
+            n = (int)k;
     }
     return n;
 }
@@ -763,7 +862,8 @@ static int pick_lanes(gen *g, const segment *s)
     const int64_t inner = s->sh.dim[s->sh.rank - 1];
     int n = g->opt->vector_bytes / widest(g, s);
     n = split_width(g, n);
-    if (n > pow2_at_least(inner)) n = pow2_at_least(inner);
+    if (n > pow2_at_least(inner))
+        n = pow2_at_least(inner);
     return n < 4 ? 4 : n;
 }
 
@@ -796,17 +896,21 @@ static V can_stream(gen *g, const segment *s)
     V low = NULL;
     for (uint32_t i = 0; i < s->items.len; i++) {
         const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
-        if (!in || in->op != IR_STORE) continue;
+        if (!in || in->op != IR_STORE)
+            continue;
         const uint32_t *a = ir_args(g->ir, in);
         const int bytes = (int)eas_dtype_size((eas_dtype)ir_typeof(g->ir, a[0]).dtype);
-        if (!affine_early(g, a[1])) return NULL;
+        if (!affine_early(g, a[1]))
+            return NULL;
         const aff off = affine_of(g, a[1], seg_map(g));
-        if (ir_typeof(g->ir, a[0]).kind != IR_BUF || !off.ok || !off.exact || !off.whole || off.stride != 1 || g->c->n * bytes % 16) continue;
+        if (ir_typeof(g->ir, a[0]).kind != IR_BUF || !off.ok || !off.exact || !off.whole || off.stride != 1 || g->c->n * bytes % 16)
+            continue;
         V at = LLVMBuildPtrToInt(g->b, g->sval[a[0]], ty_int(g, 64, 0), "");
         at = LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, affine_base(g, off), k_int(g, bytes), ""), "");
         low = low ? LLVMBuildOr(g->b, low, at, "") : at;
     }
-    if (!low) return NULL;
+    if (!low)
+        return NULL;
     V fit = LLVMBuildICmp(g->b, LLVMIntEQ, LLVMBuildAnd(g->b, low, k_int(g, 15), ""), k_int(g, 0), "");
     V on = LLVMBuildICmp(g->b, LLVMIntNE, LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), ""), k_int(g, 0), "");
     return LLVMBuildAnd(g->b, fit, on, "");
@@ -843,12 +947,16 @@ static void emit_inner(gen *g, segment *s)
     c->pre = NULL;
     V limit = affine_prefixes(g, s), full = k_int(g, size);
     V stream = g->x86 && small && s->items.len <= LIGHT_BODY * 2 ? can_stream(g, s) : NULL;
-    for (int i = 0; i < c->npre; i++) full = sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, full, c->pre[i].count, ""), full, c->pre[i].count);
+    for (int i = 0; i < c->npre; i++)
+        full = sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, full, c->pre[i].count, ""), full, c->pre[i].count);
     forget(g, mark);
     V end = limit ? limit : k_int(g, size), from = round_down(g, full, c->n);
-    if (!small && c->npre) from = k_int(g, 0);
-    else full_chunks(g, s, from, stream);
-    if (c->npre || size % c->n) run_chunks(g, s, from, end, false, false);
+    if (!small && c->npre)
+        from = k_int(g, 0);
+    else
+        full_chunks(g, s, from, stream);
+    if (c->npre || size % c->n)
+        run_chunks(g, s, from, end, false, false);
 }
 
 static void emit_outer(gen *g, segment *s, int d)
@@ -885,7 +993,8 @@ static void reload_uniform(gen *g, const segment *s)
 static uint32_t first_insn(const segment *s)
 {
     for (uint32_t k = 0; k < s->items.len; k++)
-        if (s->items.at[k].insn != UINT32_MAX) return s->items.at[k].insn;
+        if (s->items.at[k].insn != UINT32_MAX)
+            return s->items.at[k].insn;
     return UINT32_MAX;
 }
 
@@ -895,7 +1004,8 @@ static bool moves_on(gen *g, const ir_insn *in)
     bool moves = false;
     for (int k = 0; k < in->nargs; k++) {
         const uint32_t a = ir_args(g->ir, in)[k];
-        if (g->p.val[a].cls == C_UNI && !g->sval[a]) return false;
+        if (g->p.val[a].cls == C_UNI && !g->sval[a])
+            return false;
         moves = moves || g->moves[a];
     }
     return moves;
@@ -906,7 +1016,8 @@ static void look_ahead(gen *g, const segment *s)
     const uint32_t first = first_insn(s), loop = first == UINT32_MAX ? first : g->p.parent[first];
     const size_t nv = g->ir->nvals + 1;
     g->ahead = NULL;
-    if (s->mma || loop == UINT32_MAX || g->ir->insns[loop].op != IR_LOOP) return;
+    if (s->mma || loop == UINT32_MAX || g->ir->insns[loop].op != IR_LOOP)
+        return;
     const ir_insn *in = &g->ir->insns[loop];
     V *now = g->sval, *ahead = arena_alloc(&g->mem, nv * sizeof *ahead);
     g->moves = arena_alloc(&g->mem, nv);
@@ -921,8 +1032,10 @@ static void look_ahead(gen *g, const segment *s)
     g->sval = ahead;
     for (uint32_t i = loop + 1; i < g->p.end[loop]; i++) {
         const ir_insn *x = &g->ir->insns[i];
-        if (!x->res || x->nres != 1 || !(ir_rows[x->op].flags & IR_PURE) || g->p.parent[i] != loop || !moves_on(g, x)) continue;
-        if (g->p.val[x->res].cls == C_UNI && !g->p.val[x->res].inseg) scalar_insn(g, i);
+        if (!x->res || x->nres != 1 || !(ir_rows[x->op].flags & IR_PURE) || g->p.parent[i] != loop || !moves_on(g, x))
+            continue;
+        if (g->p.val[x->res].cls == C_UNI && !g->p.val[x->res].inseg)
+            scalar_insn(g, i);
         g->moves[x->res] = true;
     }
     g->sval = now;
@@ -932,7 +1045,8 @@ static void look_ahead(gen *g, const segment *s)
 aff seg_ahead(gen *g, uint32_t v)
 {
     aff a = {0};
-    if (!g->ahead || !g->moves[v]) return a;
+    if (!g->ahead || !g->moves[v])
+        return a;
     V *now = g->sval;
     const chunk saved = *g->c;
     g->sval = g->ahead;
@@ -958,8 +1072,10 @@ void seg_emit(gen *g, segment *s)
     g->c = &c;
     g->seg = s;
     look_ahead(g, s);
-    if (s->mma) emit_simdgroups(g, s);
-    else emit_outer(g, s, 0);
+    if (s->mma)
+        emit_simdgroups(g, s);
+    else
+        emit_outer(g, s, 0);
     vec_free(&c.log);
     g->c = NULL;
     g->seg = NULL;

@@ -15,9 +15,11 @@ static V zero_of(gen *g, V x) { return k_like(g, LLVMTypeOf(x), 0); }
 
 static bool all_constant(V x, bool *has_zero, bool *has_m1) /* a constant scalar or splat: its special values are known */
 {
-    if (!LLVMIsConstant(x)) return false;
+    if (!LLVMIsConstant(x))
+        return false;
     V e = lanes_of(LLVMTypeOf(x)) ? LLVMGetAggregateElement(x, 0) : x;
-    if (!e || !LLVMIsAConstantInt(e)) return false;
+    if (!e || !LLVMIsAConstantInt(e))
+        return false;
     *has_zero = LLVMConstIntGetZExtValue(e) == 0;
     *has_m1 = LLVMConstIntGetSExtValue(e) == -1;
     return true;
@@ -30,7 +32,8 @@ static V divide_vector(gen *g, V a, V b, bool is_signed, int bits)
     V x = is_signed ? LLVMBuildSIToFP(g->b, a, f, "") : LLVMBuildUIToFP(g->b, a, f, "");
     V y = is_signed ? LLVMBuildSIToFP(g->b, b, f, "") : LLVMBuildUIToFP(g->b, b, f, "");
     V q = LLVMBuildFDiv(g->b, x, y, "");
-    if (bits == 32) return is_signed ? LLVMBuildFPToSI(g->b, q, t, "") : LLVMBuildFPToUI(g->b, q, t, "");
+    if (bits == 32)
+        return is_signed ? LLVMBuildFPToSI(g->b, q, t, "") : LLVMBuildFPToUI(g->b, q, t, "");
     return LLVMBuildTrunc(g->b, LLVMBuildFPToSI(g->b, q, with_bits(g, t, 32), ""), t, "");
 }
 
@@ -61,7 +64,8 @@ static V divide_lanes(gen *g, V a, V b, bool is_signed)
 static V divide_raw(gen *g, V a, V b, bool is_signed, int bits)
 {
     bool z, m;
-    if (lanes_of(LLVMTypeOf(a)) == 0 || all_constant(b, &z, &m)) return is_signed ? LLVMBuildSDiv(g->b, a, b, "") : LLVMBuildUDiv(g->b, a, b, "");
+    if (lanes_of(LLVMTypeOf(a)) == 0 || all_constant(b, &z, &m))
+        return is_signed ? LLVMBuildSDiv(g->b, a, b, "") : LLVMBuildUDiv(g->b, a, b, "");
     return bits == 64 ? divide_lanes(g, a, b, is_signed) : divide_vector(g, a, b, is_signed, bits);
 }
 
@@ -71,8 +75,10 @@ static V quotient(gen *g, V a, V b, bool is_signed, int bits)
     bool z, m;
     const T t = LLVMTypeOf(a);
     if (all_constant(b, &z, &m)) {
-        if (z) return zero_of(g, a);
-        if (m && is_signed) return LLVMBuildNeg(g->b, a, "");
+        if (z)
+            return zero_of(g, a);
+        if (m && is_signed)
+            return LLVMBuildNeg(g->b, a, "");
         return divide_raw(g, a, b, is_signed, bits);
     }
     V is0 = icmp(g, LLVMIntEQ, b, zero_of(g, b)), odd = is0, ism1 = NULL;
@@ -81,7 +87,8 @@ static V quotient(gen *g, V a, V b, bool is_signed, int bits)
         odd = LLVMBuildOr(g->b, is0, ism1, "");
     }
     V q = divide_raw(g, a, sel(g, odd, k_like(g, t, 1), b), is_signed, bits);
-    if (ism1) q = sel(g, ism1, LLVMBuildNeg(g->b, a, ""), q);
+    if (ism1)
+        q = sel(g, ism1, LLVMBuildNeg(g->b, a, ""), q);
     return sel(g, is0, zero_of(g, a), q);
 }
 
@@ -89,7 +96,8 @@ static V quotient(gen *g, V a, V b, bool is_signed, int bits)
 static int divisor_log2(V b)
 {
     bool z, m;
-    if (!all_constant(b, &z, &m)) return -1;
+    if (!all_constant(b, &z, &m))
+        return -1;
     V e = lanes_of(LLVMTypeOf(b)) ? LLVMGetAggregateElement(b, 0) : b;
     const int64_t k = LLVMConstIntGetSExtValue(e);
     return k > 0 && (k & (k - 1)) == 0 ? __builtin_ctzll((uint64_t)k) : -1;
@@ -99,19 +107,25 @@ static V division(gen *g, uint16_t op, eas_dtype dt, V a, V b)
 {
     const int log2 = divisor_log2(b);
     const T t = LLVMTypeOf(a);
-    if (log2 >= 0 && op == IR_FLOORDIV) return dtype_is_signed(dt) ? LLVMBuildAShr(g->b, a, k_like(g, t, log2), "") : LLVMBuildLShr(g->b, a, k_like(g, t, log2), "");
-    if (log2 >= 0 && op == IR_MOD) return LLVMBuildAnd(g->b, a, k_like(g, t, ((int64_t)1 << log2) - 1), "");
+    if (log2 >= 0 && op == IR_FLOORDIV)
+        return dtype_is_signed(dt) ? LLVMBuildAShr(g->b, a, k_like(g, t, log2), "") : LLVMBuildLShr(g->b, a, k_like(g, t, log2), "");
+    if (log2 >= 0 && op == IR_MOD)
+        return LLVMBuildAnd(g->b, a, k_like(g, t, ((int64_t)1 << log2) - 1), "");
     const bool s = dtype_is_signed(dt), floored = s && (op == IR_FLOORDIV || op == IR_MOD);
     V q = quotient(g, a, b, s, dtype_bits(dt));
-    if (op == IR_TDIV || (op == IR_FLOORDIV && !s)) return q;
+    if (op == IR_TDIV || (op == IR_FLOORDIV && !s))
+        return q;
     V r = LLVMBuildSub(g->b, a, LLVMBuildMul(g->b, q, b, ""), "");
     bool z = false, m = false;
     const bool known = all_constant(b, &z, &m);
     if (op == IR_FLOORDIV || op == IR_MOD || op == IR_TREM) /* b == 0 makes r = a, which is not the remainder's value */
-        if (!known || z) r = sel(g, icmp(g, LLVMIntEQ, b, zero_of(g, b)), zero_of(g, a), r);
-    if (!floored) return r;
+        if (!known || z)
+            r = sel(g, icmp(g, LLVMIntEQ, b, zero_of(g, b)), zero_of(g, a), r);
+    if (!floored)
+        return r;
     V fix = LLVMBuildAnd(g->b, icmp(g, LLVMIntNE, r, zero_of(g, r)), icmp(g, LLVMIntSLT, LLVMBuildXor(g->b, r, b, ""), zero_of(g, r)), "");
-    if (op == IR_MOD) return sel(g, fix, LLVMBuildAdd(g->b, r, b, ""), r);
+    if (op == IR_MOD)
+        return sel(g, fix, LLVMBuildAdd(g->b, r, b, ""), r);
     return sel(g, fix, LLVMBuildSub(g->b, q, k_like(g, LLVMTypeOf(q), 1), ""), q);
 }
 
@@ -121,7 +135,8 @@ static V shift(gen *g, uint16_t op, eas_dtype dt, V a, V b)
 {
     const T t = LLVMTypeOf(a);
     V width = k_like(g, t, dtype_bits(dt)), over = icmp(g, LLVMIntUGE, b, width);
-    if (op == IR_SHR && dtype_is_signed(dt)) return LLVMBuildAShr(g->b, a, sel(g, over, k_like(g, t, dtype_bits(dt) - 1), b), "");
+    if (op == IR_SHR && dtype_is_signed(dt))
+        return LLVMBuildAShr(g->b, a, sel(g, over, k_like(g, t, dtype_bits(dt) - 1), b), "");
     V safe = sel(g, over, zero_of(g, b), b);
     V r = op == IR_SHL ? LLVMBuildShl(g->b, a, safe, "") : LLVMBuildLShr(g->b, a, safe, "");
     return sel(g, over, zero_of(g, a), r);
@@ -148,15 +163,24 @@ static V integer_insn(gen *g, uint16_t op, eas_dtype dt, V a, V b)
     case IR_ADD: return LLVMBuildAdd(g->b, a, b, "");
     case IR_SUB: return LLVMBuildSub(g->b, a, b, "");
     case IR_MUL: return LLVMBuildMul(g->b, a, b, "");
-    case IR_FLOORDIV: case IR_MOD: case IR_TDIV: case IR_TREM: return division(g, op, dt, a, b);
+    case IR_FLOORDIV:
+    case IR_MOD:
+    case IR_TDIV:
+    case IR_TREM: return division(g, op, dt, a, b);
     case IR_MIN: return sel(g, icmp(g, s ? LLVMIntSLT : LLVMIntULT, a, b), a, b);
     case IR_MAX: return sel(g, icmp(g, s ? LLVMIntSGT : LLVMIntUGT, a, b), a, b);
     case IR_AND: return LLVMBuildAnd(g->b, a, b, "");
     case IR_OR: return LLVMBuildOr(g->b, a, b, "");
     case IR_XOR: return LLVMBuildXor(g->b, a, b, "");
     case IR_NOT: return LLVMBuildNot(g->b, a, "");
-    case IR_SHL: case IR_SHR: return shift(g, op, dt, a, b);
-    case IR_LT: case IR_LE: case IR_GT: case IR_GE: case IR_EQ: case IR_NE: return icmp(g, int_pred(op, s), a, b);
+    case IR_SHL:
+    case IR_SHR: return shift(g, op, dt, a, b);
+    case IR_LT:
+    case IR_LE:
+    case IR_GT:
+    case IR_GE:
+    case IR_EQ:
+    case IR_NE: return icmp(g, int_pred(op, s), a, b);
     default: break;
     }
     gen_fail(g, EAS_ERR_INTERNAL, "no code for %s of integers", ir_rows[op].name);
@@ -200,8 +224,12 @@ static V float_arith(gen *g, uint16_t op, V a, V b, V c)
     case IR_DIV: return LLVMBuildFDiv(g->b, a, b, "");
     case IR_TREM: return float_mod(g, a, b);
     case IR_FMA: return float_fma(g, a, b, c);
-    case IR_MIN: case IR_MAX: return min_max(g, op, a, b);
-    case IR_FLOOR: case IR_CEIL: case IR_TRUNC: case IR_ROUND: return float_round(g, op, a);
+    case IR_MIN:
+    case IR_MAX: return min_max(g, op, a, b);
+    case IR_FLOOR:
+    case IR_CEIL:
+    case IR_TRUNC:
+    case IR_ROUND: return float_round(g, op, a);
     case IR_SQRT: return intrinsic(g, "llvm.sqrt", &t, 1, &a, 1);
     default: break;
     }
@@ -211,8 +239,10 @@ static V float_arith(gen *g, uint16_t op, V a, V b, V c)
 
 V value_insn(gen *g, uint16_t op, eas_dtype dt, V a, V b, V c)
 {
-    if (op == IR_WHERE) return sel(g, a, b, c);
-    if (!dtype_is_float(dt)) return integer_insn(g, op, dt, a, b);
+    if (op == IR_WHERE)
+        return sel(g, a, b, c);
+    if (!dtype_is_float(dt))
+        return integer_insn(g, op, dt, a, b);
     V x = float_up(g, a, dt), y = b ? float_up(g, b, dt) : NULL, z = c ? float_up(g, c, dt) : NULL;
     V r = float_compare(g, op, x, y);
     return r ? r : float_down(g, float_arith(g, op, x, y, z), dt);
@@ -223,9 +253,12 @@ V value_insn(gen *g, uint16_t op, eas_dtype dt, V a, V b, V c)
 static V int_to_int(gen *g, V x, eas_dtype from, eas_dtype to)
 {
     const T t = with_bits(g, LLVMTypeOf(x), dtype_bits(to));
-    if (to == EAS_BOOL) return icmp(g, LLVMIntNE, x, zero_of(g, x));
-    if (dtype_bits(to) < dtype_bits(from)) return LLVMBuildTrunc(g->b, x, t, "");
-    if (dtype_bits(to) == dtype_bits(from)) return x;
+    if (to == EAS_BOOL)
+        return icmp(g, LLVMIntNE, x, zero_of(g, x));
+    if (dtype_bits(to) < dtype_bits(from))
+        return LLVMBuildTrunc(g->b, x, t, "");
+    if (dtype_bits(to) == dtype_bits(from))
+        return x;
     return dtype_is_signed(from) ? LLVMBuildSExt(g->b, x, t, "") : LLVMBuildZExt(g->b, x, t, "");
 }
 
@@ -246,18 +279,21 @@ static V wide_to_bf16(gen *g, V x, eas_dtype from)
     V neg = dtype_is_signed(from) ? icmp(g, LLVMIntSLT, x, zero_of(g, x)) : NULL;
     V m = sticky(g, neg ? sel(g, neg, LLVMBuildNeg(g->b, x, ""), x) : x);
     V d = LLVMBuildUIToFP(g->b, m, f64, "");
-    if (neg) d = sel(g, neg, LLVMBuildFNeg(g->b, d, ""), d);
+    if (neg)
+        d = sel(g, neg, LLVMBuildFNeg(g->b, d, ""), d);
     return float_narrow(g, d, EAS_BF16);
 }
 
 static V int_to_float(gen *g, V x, eas_dtype from, eas_dtype to)
 {
     const int n = lanes_of(LLVMTypeOf(x)), bits = dtype_bits(from);
-    if (to == EAS_BF16 && bits == 64) return wide_to_bf16(g, x, from);
+    if (to == EAS_BF16 && bits == 64)
+        return wide_to_bf16(g, x, from);
     /* f16 may go through f32: what f32 cannot hold exactly is infinite in f16 */
     const T f = ty_float(g, to == EAS_F64 || (to == EAS_BF16 && bits == 32) ? 64 : 32, n);
     V r = dtype_is_signed(from) ? LLVMBuildSIToFP(g->b, x, f, "") : LLVMBuildUIToFP(g->b, x, f, "");
-    if (to == EAS_BF16 && bits == 32) return float_narrow(g, r, to);
+    if (to == EAS_BF16 && bits == 32)
+        return float_narrow(g, r, to);
     return float_down(g, r, to);
 }
 
@@ -265,22 +301,26 @@ static V float_to_int(gen *g, V x, eas_dtype from, eas_dtype to)
 {
     V f = float_up(g, x, from);
     T t[2] = {with_bits(g, LLVMTypeOf(x), dtype_bits(to)), LLVMTypeOf(f)};
-    if (to == EAS_BOOL) return fcmp(g, LLVMRealUNE, f, k_float(g, t[1], 0));
+    if (to == EAS_BOOL)
+        return fcmp(g, LLVMRealUNE, f, k_float(g, t[1], 0));
     return intrinsic(g, dtype_is_signed(to) ? "llvm.fptosi.sat" : "llvm.fptoui.sat", t, 2, &f, 1);
 }
 
 static V float_to_float(gen *g, V x, eas_dtype from, eas_dtype to)
 {
     const int n = lanes_of(LLVMTypeOf(x));
-    if (from == EAS_F64) return to == EAS_F32 ? LLVMBuildFPTrunc(g->b, x, ty_float(g, 32, n), "") : float_narrow(g, x, to);
+    if (from == EAS_F64)
+        return to == EAS_F32 ? LLVMBuildFPTrunc(g->b, x, ty_float(g, 32, n), "") : float_narrow(g, x, to);
     V f = float_up(g, x, from);
     return to == EAS_F64 ? LLVMBuildFPExt(g->b, f, ty_float(g, 64, n), "") : float_down(g, f, to);
 }
 
 V value_cast(gen *g, V x, eas_dtype from, eas_dtype to)
 {
-    if (from == to) return x;
-    if (dtype_is_float(from)) return dtype_is_float(to) ? float_to_float(g, x, from, to) : float_to_int(g, x, from, to);
+    if (from == to)
+        return x;
+    if (dtype_is_float(from))
+        return dtype_is_float(to) ? float_to_float(g, x, from, to) : float_to_int(g, x, from, to);
     return dtype_is_float(to) ? int_to_float(g, x, from, to) : int_to_int(g, x, from, to);
 }
 

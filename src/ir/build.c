@@ -60,7 +60,8 @@ static bool valid_name(const char *s)
     if (!s || !*s || strlen(s) > 255)
         return false;
     for (const unsigned char *p = (const unsigned char *)s; *p; p++)
-        if (!(*p == '_' || *p >= 128 || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (p > (const unsigned char *)s && *p >= '0' && *p <= '9')))
+        if (!(*p == '_' || *p >= 128 || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+              (p > (const unsigned char *)s && *p >= '0' && *p <= '9')))
             return false;
     return true;
 }
@@ -188,8 +189,8 @@ static void track_region(eas_builder *b, uint16_t op)
             oom(b);
         return;
     }
-    static const uint8_t opener[IR_NOPS] = {[IR_ENDLOOP] = IR_LOOP, [IR_ENDWHILE] = IR_WHILE, [IR_DO] = IR_WHILE,
-                                            [IR_ENDIF] = IR_IF,     [IR_ELSE] = IR_IF};
+    static const uint8_t opener[IR_NOPS] = {
+        [IR_ENDLOOP] = IR_LOOP, [IR_ENDWHILE] = IR_WHILE, [IR_DO] = IR_WHILE, [IR_ENDIF] = IR_IF, [IR_ELSE] = IR_IF};
     if (!opener[op])
         return;
     uint32_t top = b->open.len ? b->open.at[b->open.len - 1] : UINT32_MAX;
@@ -221,8 +222,8 @@ uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, 
     }
     if (b->status)
         return 0;
-    ir->insns[ir->ninsns++] = (ir_insn){.op = op, .nargs = (uint16_t)nargs, .nres = (uint16_t)nres, .file = b->file, .line = b->line,
-                                        .args = at, .res = first, .imm = imm};
+    ir->insns[ir->ninsns++] =
+        (ir_insn){.op = op, .nargs = (uint16_t)nargs, .nres = (uint16_t)nres, .file = b->file, .line = b->line, .args = at, .res = first, .imm = imm};
     if ((op == IR_THREAD_ID || op == IR_GLOBAL_ID) && !ir->threads)
         ir->threads = imm;
     track_region(b, op);
@@ -252,10 +253,7 @@ uint32_t irb_to(eas_builder *b, uint16_t op, ir_type t, uint32_t x)
     return irb_insn(b, op, &x, 1, 0, 1, &t);
 }
 
-uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits)
-{
-    return irb_to(b, IR_BROADCAST, t, irb_typed(b, IR_CONST, ir_scalar(t.dtype), bits));
-}
+uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits) { return irb_to(b, IR_BROADCAST, t, irb_typed(b, IR_CONST, ir_scalar(t.dtype), bits)); }
 
 /* ---- finishing ---- */
 
@@ -404,7 +402,8 @@ eas_param eas_ir_param(const eas_ir *ir, int i)
         return (eas_param){0};
     const ir_param *p = &ir->params[i];
     ir_type t = ir_typeof(ir, p->value);
-    return (eas_param){.name = p->name, .dtype = t.dtype, .is_buffer = t.kind == IR_BUF, .is_read = p->read, .is_written = p->write, .is_atomic = p->atomic};
+    return (eas_param){
+        .name = p->name, .dtype = t.dtype, .is_buffer = t.kind == IR_BUF, .is_read = p->read, .is_written = p->write, .is_atomic = p->atomic};
 }
 
 eas_insn eas_ir_insn(const eas_ir *ir, int i)
@@ -412,8 +411,14 @@ eas_insn eas_ir_insn(const eas_ir *ir, int i)
     if (i < 0 || (uint32_t)i >= ir->ninsns)
         return (eas_insn){0};
     const ir_insn *in = &ir->insns[i];
-    return (eas_insn){.op = in->op, .nargs = in->nargs, .nresults = in->nres, .args = ir_args(ir, in), .result = in->res,
-                      .file = in->file ? ir->files[in->file] : NULL, .line = (int)in->line, .imm = in->imm};
+    return (eas_insn){.op = in->op,
+                      .nargs = in->nargs,
+                      .nresults = in->nres,
+                      .args = ir_args(ir, in),
+                      .result = in->res,
+                      .file = in->file ? ir->files[in->file] : NULL,
+                      .line = (int)in->line,
+                      .imm = in->imm};
 }
 
 eas_status eas_ir_value_type(const eas_ir *ir, eas_value v, eas_dtype *dt, int *rank, int64_t shape[4])

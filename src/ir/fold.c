@@ -167,7 +167,10 @@ eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis)
     return b->status ? 0 : v[0];
 }
 
-typedef struct users { eas_value (*fn)(void *, eas_builder *, eas_value, eas_value); void *ctx; } users;
+typedef struct users {
+    eas_value (*fn)(void *, eas_builder *, eas_value, eas_value);
+    void *ctx;
+} users;
 
 static void join_users(eas_builder *b, const uint32_t *x, const uint32_t *y, uint32_t *out, void *ctx)
 {
@@ -241,7 +244,8 @@ eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_
         return 0;
     int32_t n = type_of(b, x).dim[axis];
     if (start < 0 || size < 1 || start + size > n)
-        return irb_fail(b, EAS_ERR_VALUE, "slice: %lld elements from %lld on do not lie in an axis of %d", (long long)size, (long long)start, (int)n), 0;
+        return irb_fail(b, EAS_ERR_VALUE, "slice: %lld elements from %lld on do not lie in an axis of %d", (long long)size, (long long)start, (int)n),
+               0;
     return slice(b, x, axis, start, size);
 }
 

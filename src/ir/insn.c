@@ -205,8 +205,7 @@ static const char *want_value(const check *c, int i)
 static const char *want_memory(const check *c, int i)
 {
     ir_type t = arg(c, i);
-    return t.kind == IR_BUF || t.kind == IR_TG ? NULL
-                                               : arena_printf(c->mem, "operand %d is %s, expected a buffer", i + 1, type_text(c->mem, t));
+    return t.kind == IR_BUF || t.kind == IR_TG ? NULL : arena_printf(c->mem, "operand %d is %s, expected a buffer", i + 1, type_text(c->mem, t));
 }
 
 static const char *want_int(const check *c, int i)
@@ -487,9 +486,7 @@ static ir_type frag_type(void) { return (ir_type){.dtype = EAS_F32, .kind = IR_F
 static const char *want_matrix_source(const check *c, int i)
 {
     const char *e = want_memory(c, i);
-    return e                                                             ? e
-         : arg(c, i).dtype == EAS_F32 || arg(c, i).dtype == EAS_F16 ? NULL
-                                                                    : "simdgroup matrices are made of f16 or f32";
+    return e ? e : arg(c, i).dtype == EAS_F32 || arg(c, i).dtype == EAS_F16 ? NULL : "simdgroup matrices are made of f16 or f32";
 }
 
 static const char *rule_mma(check *c)
@@ -593,12 +590,26 @@ static int results_of(const check *c)
 const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t)
 {
     static const char *(*const rules[])(check *) = {
-        [IR_RULE_CONST] = rule_const,   [IR_RULE_IDENT] = rule_ident,   [IR_RULE_ARANGE] = rule_arange, [IR_RULE_SAME] = rule_same,
-        [IR_RULE_CMP] = rule_cmp,       [IR_RULE_WHERE] = rule_where,   [IR_RULE_CAST] = rule_cast,     [IR_RULE_SHAPE] = rule_shape,
+        [IR_RULE_CONST] = rule_const,
+        [IR_RULE_IDENT] = rule_ident,
+        [IR_RULE_ARANGE] = rule_arange,
+        [IR_RULE_SAME] = rule_same,
+        [IR_RULE_CMP] = rule_cmp,
+        [IR_RULE_WHERE] = rule_where,
+        [IR_RULE_CAST] = rule_cast,
+        [IR_RULE_SHAPE] = rule_shape,
         [IR_RULE_MOVE] = rule_move,
-        [IR_RULE_LOAD] = rule_load,     [IR_RULE_STORE] = rule_store,   [IR_RULE_BOUNDS] = rule_bounds, [IR_RULE_ALLOC] = rule_alloc,
-        [IR_RULE_DOT] = rule_dot,       [IR_RULE_FRAG] = rule_frag,     [IR_RULE_MMA] = rule_mma,       [IR_RULE_MMA_STORE] = rule_mma_store,
-        [IR_RULE_LOOP] = rule_loop,     [IR_RULE_END] = rule_end,       [IR_RULE_NONE] = rule_none,
+        [IR_RULE_LOAD] = rule_load,
+        [IR_RULE_STORE] = rule_store,
+        [IR_RULE_BOUNDS] = rule_bounds,
+        [IR_RULE_ALLOC] = rule_alloc,
+        [IR_RULE_DOT] = rule_dot,
+        [IR_RULE_FRAG] = rule_frag,
+        [IR_RULE_MMA] = rule_mma,
+        [IR_RULE_MMA_STORE] = rule_mma_store,
+        [IR_RULE_LOOP] = rule_loop,
+        [IR_RULE_END] = rule_end,
+        [IR_RULE_NONE] = rule_none,
     };
     check c = {ir, mem, op, args, nargs, nres, imm, t};
     if (op == IR_NOP || op >= IR_NOPS)
@@ -611,7 +622,8 @@ const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint3
             return arena_printf(mem, "operand %d is not a value", i + 1);
     if (results_of(&c) != nres)
         return arena_printf(mem, "gives %d results, not %d", results_of(&c), nres);
-    bool has_imm = row->rule == IR_RULE_CONST || row->rule == IR_RULE_IDENT || row->rule == IR_RULE_ARANGE || row->rule == IR_RULE_ALLOC || row->rule == IR_RULE_MOVE;
+    bool has_imm = row->rule == IR_RULE_CONST || row->rule == IR_RULE_IDENT || row->rule == IR_RULE_ARANGE || row->rule == IR_RULE_ALLOC ||
+                   row->rule == IR_RULE_MOVE;
     if (!has_imm && imm)
         return "takes no immediate";
     return rules[row->rule](&c);

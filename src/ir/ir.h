@@ -34,8 +34,16 @@ typedef enum ir_rule {
     IR_RULE_CAST,   /* any value; result any dtype, same shape (bitcast: same size) */
     IR_RULE_SHAPE,  /* any value; result same dtype */
     IR_RULE_MOVE,   /* a block; result same dtype and rank */
-    IR_RULE_LOAD, IR_RULE_STORE, IR_RULE_BOUNDS, IR_RULE_ALLOC, IR_RULE_DOT, IR_RULE_FRAG, IR_RULE_MMA, IR_RULE_MMA_STORE,
-    IR_RULE_LOOP, IR_RULE_END,
+    IR_RULE_LOAD,
+    IR_RULE_STORE,
+    IR_RULE_BOUNDS,
+    IR_RULE_ALLOC,
+    IR_RULE_DOT,
+    IR_RULE_FRAG,
+    IR_RULE_MMA,
+    IR_RULE_MMA_STORE,
+    IR_RULE_LOOP,
+    IR_RULE_END,
     IR_RULE_NONE    /* no results */
 } ir_rule;
 
@@ -90,21 +98,23 @@ struct eas_ir {
     unsigned flags; /* EAS_KERNEL_* */
     int64_t spmd_block, threads; /* as arange and tid said, even if their values go unused; 0: not said */
     bool simple;    /* made by ir_simplify: doing it again changes nothing */
-    ir_param *params; int nparams;
-    ir_insn *insns; uint32_t ninsns;
-    ir_val *vals; uint32_t nvals;   /* vals[0] unused */
-    uint32_t *pool; uint32_t npool; /* operands */
-    const char **files; int nfiles; /* files[0] is "" */
+    ir_param *params;
+    int nparams;
+    ir_insn *insns;
+    uint32_t ninsns;
+    ir_val *vals;
+    uint32_t nvals;   /* vals[0] unused */
+    uint32_t *pool;
+    uint32_t npool; /* operands */
+    const char **files;
+    int nfiles; /* files[0] is "" */
 };
 enum { IR_MAGIC = 0x45415349 };
 
 static inline const uint32_t *ir_args(const eas_ir *ir, const ir_insn *in) { return ir->pool + in->args; }
 static inline ir_type ir_typeof(const eas_ir *ir, uint32_t v) { return ir->vals[v].type; }
 /* the instruction that defines v, or NULL for a parameter */
-static inline const ir_insn *ir_def(const eas_ir *ir, uint32_t v)
-{
-    return ir->vals[v].def == UINT32_MAX ? NULL : &ir->insns[ir->vals[v].def];
-}
+static inline const ir_insn *ir_def(const eas_ir *ir, uint32_t v) { return ir->vals[v].def == UINT32_MAX ? NULL : &ir->insns[ir->vals[v].def]; }
 /* Immediates of slice and pad: axis and start; of trans: per axis of the result the axis of the operand. */
 static inline int64_t ir_imm_place(int axis, int64_t start) { return axis | start << 3; }
 static inline int ir_imm_axis(int64_t imm) { return (int)(imm & 7); }
@@ -128,8 +138,10 @@ struct eas_builder {
     uint32_t magic; /* IRB_MAGIC */
     eas_ir *ir;     /* under construction; NULL once finished */
     uint32_t capinsns, capvals, cappool, capfiles;
-    eas_status status; char *message; /* first error */
-    uint32_t line; uint16_t file;
+    eas_status status;
+    char *message; /* first error */
+    uint32_t line;
+    uint16_t file;
     VEC(uint32_t) open; /* indices of the region openers around the current position */
 };
 enum { IRB_MAGIC = 0x45415342 };
@@ -166,7 +178,9 @@ uint32_t *ir_region_ends(const eas_ir *ir, arena *mem);
 /* uniform[v]: the same for every lane of a block and every thread of a group. In SPMD kernels a rank-0 value is uniform. */
 bool *ir_uniform(const eas_ir *ir, arena *mem);
 /* Intervals of integer and bool values, for given ranges of scalars and grid. */
-typedef struct ir_range { int64_t lo, hi; } ir_range; /* lo <= hi */
+typedef struct ir_range {
+    int64_t lo, hi;
+} ir_range; /* lo <= hi */
 typedef struct ir_env {
     const ir_range *scalar; /* per parameter; NULL: the dtype's whole range */
     int64_t grid[3];        /* program_id(a) < grid[a]; 0: unknown (up to 2^31-1) */
@@ -182,7 +196,11 @@ bool ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn);
 eas_status ir_simplify(const eas_ir *ir, eas_ir **out);
 /* A 32-bit form: i64 values that are computed (not loaded) become u32 or i32. It means the same as `ir` for a launch for which
  * ir_narrow_ok says so. *out is NULL when there is nothing to narrow. */
-typedef struct ir_narrow { uint32_t n; uint32_t *value; uint8_t *dtype; } ir_narrow; /* obligations on values of the wide IR */
+typedef struct ir_narrow {
+    uint32_t n;
+    uint32_t *value;
+    uint8_t *dtype;
+} ir_narrow; /* obligations on values of the wide IR */
 eas_status ir_narrowed(const eas_ir *ir, eas_ir **out, ir_narrow *need);
 void ir_narrow_free(ir_narrow *need);
 bool ir_narrow_ok(const eas_ir *ir, const ir_narrow *need, const ir_env *env);
@@ -197,15 +215,16 @@ eas_status ir_expanded(const eas_ir *ir, bool native, eas_ir **out);
 /* ---- interp.c ---- */
 typedef struct ir_fault { /* the first failing lane of the lowest program */
     bool set;
-    uint32_t insn;       /* index in the IR that ran */
-    int64_t index;       /* the offset that was out of bounds */
+    uint32_t insn; /* index in the IR that ran */
+    int64_t index; /* the offset that was out of bounds */
     int64_t pid[3];
 } ir_fault;
 typedef struct ir_call {
-    const uint64_t *slot;  /* per parameter: address of element 0, or the scalar's bits (zero- or sign-extended as constants are) */
-    const int64_t *count;  /* per parameter: elements of a buffer */
+    const uint64_t *slot; /* per parameter: address of element 0, or the scalar's bits (zero- or sign-extended as constants are) */
+    const int64_t *count; /* per parameter: elements of a buffer */
     int64_t grid[3];
-    int (*interrupted)(void *); void *ctx; /* asked between programs */
+    int (*interrupted)(void *);
+    void *ctx; /* asked between programs */
 } ir_call;
 /* Runs every program in order. Out-of-bounds accesses stop it with ERR_INDEX and a full message. */
 eas_status ir_interp(const eas_ir *ir, const ir_call *call);

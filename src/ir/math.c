@@ -14,7 +14,9 @@ typedef struct maths {
     bool wide;         /* f64 */
 } maths;
 
-typedef struct pair { uint32_t hi, lo; } pair;
+typedef struct pair {
+    uint32_t hi, lo;
+} pair;
 
 /* ---- a small language: one name per instruction ---- */
 
@@ -120,8 +122,17 @@ static const double LN2_HI64 = 6.93147180369123816490e-01, LN2_LO64 = 1.90821492
 
 /* (e^r - 1 - r) / r^2 */
 static const double EXP32[] = {0.5, 0.1666666716, 0.04166652262, 0.008332905360, 0.001393068000, 0.0002027602168};
-static const double EXP64[] = {0.5, 0.166666666666666713, 0.0416666666666666644, 0.00833333333332585829, 0.00138888888888994561, 0.000198412698755244879,
-                               0.0000248015872450870259, 2.75572539728551008e-6, 2.75574039423881345e-7, 2.51061038913735170e-8, 2.08513908883350822e-9};
+static const double EXP64[] = {0.5,
+                               0.166666666666666713,
+                               0.0416666666666666644,
+                               0.00833333333332585829,
+                               0.00138888888888994561,
+                               0.000198412698755244879,
+                               0.0000248015872450870259,
+                               2.75572539728551008e-6,
+                               2.75574039423881345e-7,
+                               2.51061038913735170e-8,
+                               2.08513908883350822e-9};
 /* (2^r - 1) / r */
 static const double EXP2_32[] = {0.6931471825, 0.2402265072, 0.05550397933, 0.009618107229, 0.001334656496, 0.0001544040570, 1.199191956e-5};
 
@@ -192,7 +203,8 @@ static uint32_t do_expm1(maths *m, uint32_t x)
 /* ---- logarithms ---- */
 
 /* (log(1+f) - f + f^2/2) / f^3 */
-static const double LOG32[] = {0.3333333433, -0.2499998361, 0.1999964863, -0.1666841507, 0.1430623531, -0.1245656163, 0.1068847701, -0.1025746912, 0.1249496937, -0.09469457716};
+static const double LOG32[] = {0.3333333433,  -0.2499998361, 0.1999964863,  -0.1666841507, 0.1430623531,
+                               -0.1245656163, 0.1068847701,  -0.1025746912, 0.1249496937,  -0.09469457716};
 
 /* x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for positive finite x */
 static uint32_t split_log(maths *m, uint32_t x, uint32_t *k)
@@ -208,8 +220,8 @@ static uint32_t split_log(maths *m, uint32_t x, uint32_t *k)
 }
 
 /* (log((1+s)/(1-s)) - 2s) / s^3 in z = s^2 */
-static const double LOG64[] = {0.666666666666666630, 0.400000000000088785, 0.285714285671934631, 0.222222231249029012, 0.181817209463610019, 0.153901754848123490,
-                               0.131664006306724451, 0.141255458607850881};
+static const double LOG64[] = {0.666666666666666630, 0.400000000000088785, 0.285714285671934631, 0.222222231249029012,
+                               0.181817209463610019, 0.153901754848123490, 0.131664006306724451, 0.141255458607850881};
 
 /* log(1 + f) without its first term f */
 static uint32_t log_rest(maths *m, uint32_t f)
@@ -290,7 +302,8 @@ static uint32_t do_rsqrt(maths *m, uint32_t x)
         return 0;
     /* outside, scale into the middle: x 2^(2s) */
     uint32_t small = lt(m, x, num(m, 1));
-    uint32_t up = pick(m, small, num2(m, 0x1p80, 0x1p600), num2(m, 0x1p-80, 0x1p-600)), back = pick(m, small, num2(m, 0x1p40, 0x1p300), num2(m, 0x1p-40, 0x1p-300));
+    uint32_t up = pick(m, small, num2(m, 0x1p80, 0x1p600), num2(m, 0x1p-80, 0x1p-600)),
+             back = pick(m, small, num2(m, 0x1p40, 0x1p300), num2(m, 0x1p-40, 0x1p-300));
     uint32_t xs = mul(m, x, up), ys = quo(m, num(m, 1), irb_op(m->b, IR_SQRT, xs, 0, 0));
     pair hs = two_mul(m, xs, ys);
     uint32_t es = sub(m, fma3(m, neg(m, hs.hi), ys, num(m, 1)), mul(m, hs.lo, ys));
@@ -302,9 +315,13 @@ static uint32_t do_rsqrt(maths *m, uint32_t x)
 /* ---- hyperbolic tangent, logistic function ---- */
 
 /* (tanh x - x) / x^3 in x^2, up to 1; used below 0.75 */
-static const double TANH32[] = {-0.3333333433, 0.1333341897, -0.05398008972, 0.02192679793, -0.008969631046, 0.003598362440, -0.001204067841, 0.0002219458402};
+static const double TANH32[] = {-0.3333333433,   0.1333341897,   -0.05398008972,  0.02192679793,
+                                -0.008969631046, 0.003598362440, -0.001204067841, 0.0002219458402};
 
-static const double TANH64[] = {-0.333333333333333315, 0.133333333333324311, -0.0539682539673761175, 0.0218694884965428028, -0.00886323456756872748, 0.00359211423462797242, -0.00145571018327910785, 0.000589300929250460067, -0.000236328258651455293, 0.0000898417603979866379, -0.0000278871945448644057, 4.75644741528507365e-6}; /* below 0.6 */
+static const double TANH64[] = {-0.333333333333333315,    0.133333333333324311,      -0.0539682539673761175,
+                                0.0218694884965428028,    -0.00886323456756872748,   0.00359211423462797242,
+                                -0.00145571018327910785,  0.000589300929250460067,   -0.000236328258651455293,
+                                0.0000898417603979866379, -0.0000278871945448644057, 4.75644741528507365e-6}; /* below 0.6 */
 
 /* 1 - 2/(e^c + 1) for c >= 0, with what each step loses carried along */
 static uint32_t one_minus_2_over(maths *m, uint32_t c)
@@ -355,10 +372,15 @@ static uint32_t do_sigmoid(maths *m, uint32_t x)
 
 static const double SIN32[] = {-0.1666666716, 0.008333477192, -0.0001990281016, 3.402247785e-6};
 static const double COS32[] = {0.04166666791, -0.001388925011, 2.495710942e-5, -4.420440689e-7};
-static const double SIN64[] = {-0.166666666666666657, 0.00833333333333232361, -0.000198412698390723261, 2.75573170964591839e-6, -2.50510805608751938e-8, 1.58024953214740220e-10, 2.39738719913166003e-12, -1.51893896931362483e-12};
-static const double COS64[] = {0.0416666666666666644, -0.00138888888888863632, 0.0000248015872960887804, -2.75573139004037571e-7, 2.08741852959921288e-9, -1.08288967823338562e-11, -7.43257080251341208e-13, 3.80507161523310166e-13};
+static const double SIN64[] = {-0.166666666666666657,   0.00833333333333232361,  -0.000198412698390723261, 2.75573170964591839e-6,
+                               -2.50510805608751938e-8, 1.58024953214740220e-10, 2.39738719913166003e-12,  -1.51893896931362483e-12};
+static const double COS64[] = {0.0416666666666666644,  -0.00138888888888863632,  0.0000248015872960887804, -2.75573139004037571e-7,
+                               2.08741852959921288e-9, -1.08288967823338562e-11, -7.43257080251341208e-13, 3.80507161523310166e-13};
 
-typedef struct angle { pair r; uint32_t q; } angle; /* x = r + q pi/2, |r| <= pi/4 and a little; q an integer */
+typedef struct angle {
+    pair r;
+    uint32_t q;
+} angle; /* x = r + q pi/2, |r| <= pi/4 and a little; q an integer */
 
 /* pi/2 in three parts; x - q*A is exact. Good while q has few bits. */
 static angle reduce_small(maths *m, uint32_t x)
@@ -372,14 +394,18 @@ static angle reduce_small(maths *m, uint32_t x)
 }
 
 /* 2/pi, 32 bits a word, after a word of zeros */
-static const uint32_t TWO_OVER_PI[] = {
-    0x00000000, 0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561, 0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c,
-    0xfe1deb1c, 0xb129a73e, 0xe88235f5, 0x2ebb4484, 0xe99c7026, 0xb45f7e41, 0x3991d639, 0x835339f4, 0x9c845f8b, 0xbdf9283b, 0x1ff897ff, 0xde05980f, 0xef2f118b,
-    0x5a0a6d1f, 0x6d367ecf, 0x27cb09b7, 0x4f463f66, 0x9e5fea2d, 0x7527bac7, 0xebe5f17b, 0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1, 0x1f8d5d08, 0x56033046, 0xfc7b6bab};
+static const uint32_t TWO_OVER_PI[] = {0x00000000, 0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab,
+                                       0xdebbc561, 0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c, 0xfe1deb1c, 0xb129a73e, 0xe88235f5,
+                                       0x2ebb4484, 0xe99c7026, 0xb45f7e41, 0x3991d639, 0x835339f4, 0x9c845f8b, 0xbdf9283b, 0x1ff897ff,
+                                       0xde05980f, 0xef2f118b, 0x5a0a6d1f, 0x6d367ecf, 0x27cb09b7, 0x4f463f66, 0x9e5fea2d, 0x7527bac7,
+                                       0xebe5f17b, 0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1, 0x1f8d5d08, 0x56033046, 0xfc7b6bab};
 
 enum { MAX_WORDS = 39 };
 
-typedef struct limbs { maths *m; ir_type t; } limbs; /* u64 lanes that hold 32-bit words */
+typedef struct limbs {
+    maths *m;
+    ir_type t;
+} limbs; /* u64 lanes that hold 32-bit words */
 static uint32_t word(limbs *l, uint64_t v) { return irb_const(l->m->b, l->t, (int64_t)v); }
 static uint32_t low32(limbs *l, uint32_t x) { return op2(l->m, IR_AND, x, word(l, 0xffffffff)); }
 static uint32_t high32(limbs *l, uint32_t x) { return op2(l->m, IR_SHR, x, word(l, 32)); }
@@ -441,7 +467,8 @@ static angle reduce_large(maths *m, uint32_t x)
     uint32_t s = irb_to(m->b, IR_BITCAST, i64, frac), h = to_float(m, s);
     uint32_t back = irb_to(m->b, IR_CAST, i64, h), d = to_float(m, sub(m, s, back));
     uint32_t below = mul(m, to_float(m, op2(m, IR_SHL, low, word(l, 2))), num(m, 0x1p-64));
-    pair unit = {num(m, m->wide ? 1.5707963267948966 * 0x1p-64 : 1.5707963705062866 * 0x1p-64), num(m, m->wide ? 6.123233995736766e-17 * 0x1p-64 : -4.371138828673793e-08 * 0x1p-64)};
+    pair unit = {num(m, m->wide ? 1.5707963267948966 * 0x1p-64 : 1.5707963705062866 * 0x1p-64),
+                 num(m, m->wide ? 6.123233995736766e-17 * 0x1p-64 : -4.371138828673793e-08 * 0x1p-64)};
     pair r = pair_mul(m, fast_two_sum(m, h, add(m, d, below)), unit);
     uint32_t minus = lt(m, x, num(m, 0)), qi = irb_to(m->b, IR_CAST, m->it, q);
     r.hi = pick(m, minus, neg(m, r.hi), r.hi);
@@ -505,10 +532,18 @@ static uint32_t do_tan(maths *m, uint32_t x)
 
 /* (erf(x)/x - 2/sqrt(pi)) / x^2 in x^2, below 51/64 (f64: 1) */
 static const double ERF32[] = {-0.3761263788, 0.1128372550, -0.02685772255, 0.005181078333, -0.0007544432301, 1.124600840e-5, 3.123430724e-5};
-static const double ERF64[] = {-0.376126389031837538, 0.112837916709554356, -0.0268661706452764312, 0.00522397762864462017, -0.000854832740792990241, 0.000120553605700852697, -0.0000149269133298159457, 1.65005638958200245e-6, -1.71615183976840767e-7, 2.60460315355390992e-8, -1.18957992375329265e-8, 6.60014431469749489e-9, -2.31037765509585497e-9, 3.60334692480792403e-10};
+static const double ERF64[] = {-0.376126389031837538,    0.112837916709554356,    -0.0268661706452764312,    0.00522397762864462017,
+                               -0.000854832740792990241, 0.000120553605700852697, -0.0000149269133298159457, 1.65005638958200245e-6,
+                               -1.71615183976840767e-7,  2.60460315355390992e-8,  -1.18957992375329265e-8,   6.60014431469749489e-9,
+                               -2.31037765509585497e-9,  3.60334692480792403e-10};
 /* -log(erfc(x)) in x - 1 for 0.7 to 4; and without x^2, in (x - 2.5)/(x + 2.5), for 1 to 6 */
-static const double ERFC32[] = {1.849605560, 2.638967276, 0.8430995941, 0.04156954959, -0.009882207960, 0.001730674063, -0.0008834323962, 0.001969945151, -0.001924055512, 0.0008173318347, -0.0001274942770};
-static const double ERFC64[] = {1.55681527272726439, 1.76340375493195745, 0.360747093035442501, 0.315349523453257397, 0.273787984298489384, 0.198053668620440965, 0.161945694936502321, 0.144014699862259454, 0.126047751086653753, 0.110713506605681369, 0.0997398236834038249, 0.0910651353466006425, 0.0837006850303357031, 0.0775374769574869449, 0.0700828827012026784, 0.0548034857669940159, 0.0276627194350522985, -0.000723799467398169986, -0.0116639014158149788, -0.00550806315844353921};
+static const double ERFC32[] = {1.849605560,      2.638967276,    0.8430995941,    0.04156954959,   -0.009882207960, 0.001730674063,
+                                -0.0008834323962, 0.001969945151, -0.001924055512, 0.0008173318347, -0.0001274942770};
+static const double ERFC64[] = {1.55681527272726439,   1.76340375493195745,      0.360747093035442501,   0.315349523453257397,
+                                0.273787984298489384,  0.198053668620440965,     0.161945694936502321,   0.144014699862259454,
+                                0.126047751086653753,  0.110713506605681369,     0.0997398236834038249,  0.0910651353466006425,
+                                0.0837006850303357031, 0.0775374769574869449,    0.0700828827012026784,  0.0548034857669940159,
+                                0.0276627194350522985, -0.000723799467398169986, -0.0116639014158149788, -0.00550806315844353921};
 
 /* -log(erfc(a)) for a past the first interval, as a pair */
 static pair erfc_exponent(maths *m, uint32_t a)
@@ -568,13 +603,15 @@ static uint32_t is_whole(maths *m, uint32_t y) { return same(m, irb_op(m->b, IR_
 static uint32_t pow_special(maths *m, uint32_t x, uint32_t y, uint32_t r)
 {
     uint32_t zero = num(m, 0), one = num(m, 1), inf = inf_num(m), a = mag(m, x), up = gt(m, y, zero);
-    uint32_t whole = is_whole(m, y), uneven = both(m, whole, op2(m, IR_NE, y, mul(m, num(m, 2), irb_op(m->b, IR_TRUNC, mul(m, y, num(m, 0.5)), 0, 0))));
+    uint32_t whole = is_whole(m, y),
+             uneven = both(m, whole, op2(m, IR_NE, y, mul(m, num(m, 2), irb_op(m->b, IR_TRUNC, mul(m, y, num(m, 0.5)), 0, 0))));
     r = pick(m, op2(m, IR_OR, same(m, a, zero), same(m, a, inf)), pick(m, same(m, up, same(m, a, zero)), zero, inf), r);
     r = pick(m, same(m, mag(m, y), inf), pick(m, same(m, up, gt(m, a, one)), inf, zero), r);
     uint32_t minus = lt(m, as_bits(m, x), whole_num(m, 0)); /* the sign bit, of -0 too */
     r = pick(m, both(m, minus, uneven), neg(m, r), r);
     uint32_t proper = both(m, lt(m, x, zero), lt(m, a, inf)); /* negative and finite: only whole exponents */
-    r = pick(m, both(m, proper, op2(m, IR_AND, op2(m, IR_NE, whole, irb_const(m->b, ir_with_dtype(m->t, EAS_BOOL), 1)), lt(m, mag(m, y), inf))), nan_num(m), r);
+    r = pick(m, both(m, proper, op2(m, IR_AND, op2(m, IR_NE, whole, irb_const(m->b, ir_with_dtype(m->t, EAS_BOOL), 1)), lt(m, mag(m, y), inf))),
+             nan_num(m), r);
     r = pick(m, op2(m, IR_OR, op2(m, IR_NE, x, x), op2(m, IR_NE, y, y)), nan_num(m), r);
     r = pick(m, both(m, same(m, x, neg(m, one)), same(m, mag(m, y), inf)), one, r);
     return pick(m, op2(m, IR_OR, same(m, y, zero), same(m, x, one)), one, r);
@@ -597,9 +634,9 @@ static uint32_t do_pow(maths *m, uint32_t x, uint32_t y)
 static uint32_t spell(maths *m, uint16_t op, uint32_t x, uint32_t y)
 {
     static uint32_t (*const unary[IR_NOPS])(maths *, uint32_t) = {
-        [IR_EXP] = do_exp,     [IR_EXP2] = do_exp2,   [IR_EXPM1] = do_expm1, [IR_LOG] = do_log, [IR_LOG2] = do_log2,       [IR_LOG1P] = do_log1p,
-        [IR_RSQRT] = do_rsqrt, [IR_SIN] = do_sin,     [IR_COS] = do_cos,     [IR_TAN] = do_tan, [IR_TANH] = do_tanh,       [IR_SIGMOID] = do_sigmoid,
-        [IR_ERF] = do_erf,
+        [IR_EXP] = do_exp,     [IR_EXP2] = do_exp2,       [IR_EXPM1] = do_expm1, [IR_LOG] = do_log, [IR_LOG2] = do_log2,
+        [IR_LOG1P] = do_log1p, [IR_RSQRT] = do_rsqrt,     [IR_SIN] = do_sin,     [IR_COS] = do_cos, [IR_TAN] = do_tan,
+        [IR_TANH] = do_tanh,   [IR_SIGMOID] = do_sigmoid, [IR_ERF] = do_erf,
     };
     return op == IR_POW ? do_pow(m, x, y) : unary[op](m, x);
 }
@@ -621,10 +658,7 @@ static uint32_t expand_insn(eas_builder *b, uint16_t op, uint32_t x, uint32_t y)
     return b->status ? 0 : irb_to(b, IR_CAST, t, r);
 }
 
-static bool spelled(const ir_insn *in, bool native)
-{
-    return (ir_rows[in->op].flags & IR_EXPAND) && !(native && ir_rows[in->op].fl);
-}
+static bool spelled(const ir_insn *in, bool native) { return (ir_rows[in->op].flags & IR_EXPAND) && !(native && ir_rows[in->op].fl); }
 
 static bool anything(const eas_ir *ir, bool native)
 {

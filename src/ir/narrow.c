@@ -232,7 +232,8 @@ static void rewrite(narrower *n, uint32_t i)
 static eas_status begin(narrower *n)
 {
     const eas_ir *ir = n->ir;
-    ir_range *one = arena_alloc(&n->mem, (size_t)(ir->nparams + 1) * sizeof *one), *pos = arena_alloc(&n->mem, (size_t)(ir->nparams + 1) * sizeof *pos);
+    ir_range *one = arena_alloc(&n->mem, (size_t)(ir->nparams + 1) * sizeof *one),
+             *pos = arena_alloc(&n->mem, (size_t)(ir->nparams + 1) * sizeof *pos);
     n->cand = arena_alloc(&n->mem, ir->nvals);
     n->map = arena_alloc(&n->mem, ir->nvals * sizeof *n->map);
     if (n->mem.oom)

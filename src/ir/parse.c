@@ -109,10 +109,7 @@ static bool integer(parser *p, int64_t *out)
     return true;
 }
 
-static bool small(parser *p, int64_t max, int64_t *out)
-{
-    return integer(p, out) && ((*out >= 0 && *out <= max) || fail(p, "number out of range"));
-}
+static bool small(parser *p, int64_t max, int64_t *out) { return integer(p, out) && ((*out >= 0 && *out <= max) || fail(p, "number out of range")); }
 
 static bool parse_dims(parser *p, ir_type *t)
 {

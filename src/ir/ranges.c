@@ -239,7 +239,9 @@ static void range_params(const eas_ir *ir, const ir_env *env, ir_range *r)
 {
     for (int p = 0; p < ir->nparams; p++) {
         ir_type t = ir->vals[p + 1].type;
-        r[p + 1] = t.kind != IR_VAL ? whole(EAS_I64) : env->scalar && !dtype_is_float(t.dtype) && !(t.dtype == EAS_U64 && env->scalar[p].lo < 0) ? meet(env->scalar[p], whole(t.dtype)) : whole(t.dtype);
+        r[p + 1] = t.kind != IR_VAL                                                                          ? whole(EAS_I64)
+                 : env->scalar && !dtype_is_float(t.dtype) && !(t.dtype == EAS_U64 && env->scalar[p].lo < 0) ? meet(env->scalar[p], whole(t.dtype))
+                                                                                                             : whole(t.dtype);
     }
 }
 
@@ -266,7 +268,10 @@ typedef struct prover {
     const ir_env *env;
     eas_ir_info info;
     ir_range *base;
-    struct { uint32_t v; ir_range r; } fact[MAX_FACTS];
+    struct {
+        uint32_t v;
+        ir_range r;
+    } fact[MAX_FACTS];
     int nfacts;
     uint32_t *stamp, now; /* memo of the current query */
     ir_range *memo;
@@ -410,7 +415,10 @@ static bool access_inside(prover *p, const ir_insn *in)
 static bool prove_all(prover *p, uint32_t *insn, arena *mem)
 {
     const eas_ir *ir = p->ir;
-    struct { uint32_t at; int facts; } *stack = arena_alloc(mem, (ir->ninsns + 1) * sizeof *stack);
+    struct {
+        uint32_t at;
+        int facts;
+    } *stack = arena_alloc(mem, (ir->ninsns + 1) * sizeof *stack);
     uint32_t depth = 0;
     if (!stack)
         return false;

@@ -80,10 +80,7 @@ static bool shareable(const simp *s, uint16_t op, const uint32_t *args)
     return op == IR_LOAD && args[0] <= (uint32_t)s->from->nparams && !s->from->params[args[0] - 1].write;
 }
 
-static bool grow_ranges(simp *s)
-{
-    return vec_grow((void **)&s->range, &s->caprange, s->b->ir->nvals + 1, sizeof *s->range);
-}
+static bool grow_ranges(simp *s) { return vec_grow((void **)&s->range, &s->caprange, s->b->ir->nvals + 1, sizeof *s->range); }
 
 /* Operands of a commutative instruction: a constant on the right, else the older value first. */
 static void put_in_order(const simp *s, const uint32_t *a, uint32_t *out)
@@ -196,9 +193,17 @@ static uint32_t simplify_int(simp *s, uint16_t op, uint32_t x, uint32_t y)
     ir_type t = type_of(s, x);
     ir_range rx = s->range[x], ry = y ? s->range[y] : rx;
     switch (op) {
-    case IR_ADD: return is_int_const(s, y, 0) ? x : is_int_const(s, x, 0) ? y : is_op(s, y, IR_NEG) ? emit_op(s, IR_SUB, x, args_of(s, def(s, y))[0], 0) : reassociate(s, op, x, y);
+    case IR_ADD:
+        return is_int_const(s, y, 0) ? x
+             : is_int_const(s, x, 0) ? y
+             : is_op(s, y, IR_NEG)   ? emit_op(s, IR_SUB, x, args_of(s, def(s, y))[0], 0)
+                                     : reassociate(s, op, x, y);
     case IR_SUB: return is_int_const(s, y, 0) ? x : x == y ? emit_const(s, t, 0) : 0;
-    case IR_MUL: return is_int_const(s, y, 1) ? x : is_int_const(s, x, 1) ? y : is_int_const(s, x, 0) || is_int_const(s, y, 0) ? emit_const(s, t, 0) : reassociate(s, op, x, y);
+    case IR_MUL:
+        return is_int_const(s, y, 1)                          ? x
+             : is_int_const(s, x, 1)                          ? y
+             : is_int_const(s, x, 0) || is_int_const(s, y, 0) ? emit_const(s, t, 0)
+                                                              : reassociate(s, op, x, y);
     case IR_FLOORDIV:
     case IR_TDIV:
         if (is_int_const(s, y, 1))

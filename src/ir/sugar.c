@@ -146,7 +146,8 @@ static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, in
             dt = x;
             have = true;
         } else if (!promote(dt, x, &dt)) {
-            return irb_fail(b, EAS_ERR_TYPE, "%s: %s and %s have no common dtype; cast one of them", what, eas_dtype_name(dt), eas_dtype_name(x)), false;
+            return irb_fail(b, EAS_ERR_TYPE, "%s: %s and %s have no common dtype; cast one of them", what, eas_dtype_name(dt), eas_dtype_name(x)),
+                   false;
         }
     }
     if (any_float && !(have && dtype_is_float(dt)))
@@ -344,7 +345,7 @@ eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_val
         v[i] = adapt(b, v[i], dt);
     if (!spread_all(b, name, v, n))
         return 0;
-    uint32_t r = op == IR_FMA                                                     ? build_fma(b, v)
+    uint32_t r = op == IR_FMA                                              ? build_fma(b, v)
                : (op == IR_FLOORDIV || op == IR_MOD) && dtype_is_float(dt) ? float_divmod(b, op, v[0], v[1])
                                                                            : irb_op(b, op, v[0], v[1], v[2]);
     return mark_weak(b, r, weak);
@@ -381,7 +382,8 @@ static bool shape_type(eas_builder *b, const char *what, int rank, const int64_t
     t->rank = (uint8_t)rank;
     for (int i = 0; i < rank; i++) {
         if (shape[i] < 1 || shape[i] > IR_MAX_DIM)
-            return irb_fail(b, EAS_ERR_VALUE, "%s: dimension %d is %lld; it must be between 1 and %d", what, i, (long long)shape[i], (int)IR_MAX_DIM), false;
+            return irb_fail(b, EAS_ERR_VALUE, "%s: dimension %d is %lld; it must be between 1 and %d", what, i, (long long)shape[i], (int)IR_MAX_DIM),
+                   false;
         t->dim[i] = (int32_t)shape[i];
     }
     return true;
@@ -495,8 +497,8 @@ static uint32_t to_element(eas_builder *b, const char *what, uint32_t v, eas_dty
     if (weak_int(b, v) && !literal_ok)
         return irb_fail(b, EAS_ERR_VALUE, "%s: the literal %lld does not fit %s", what, (long long)ir_def(b->ir, v)->imm, eas_dtype_name(elem)), 0;
     if (!literal_ok && dt != elem && ((dtype_is_float(dt) && !dtype_is_float(elem)) || elem == EAS_BOOL))
-        return irb_fail(b, EAS_ERR_TYPE, "%s: %s does not go into %s by itself; say mk.cast(value, mk.%s%s)", what, describe(b, v, d), eas_dtype_name(elem),
-                        eas_dtype_name(elem), elem == EAS_BOOL ? "_" : ""),
+        return irb_fail(b, EAS_ERR_TYPE, "%s: %s does not go into %s by itself; say mk.cast(value, mk.%s%s)", what, describe(b, v, d),
+                        eas_dtype_name(elem), eas_dtype_name(elem), elem == EAS_BOOL ? "_" : ""),
                0;
     return adapt(b, v, elem);
 }
@@ -563,7 +565,9 @@ eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_str
         !want_offset(b, "dot", "K", &K))
         return 0;
     if (!dtype_is_float(type_of(b, a).dtype) || !dtype_is_float(type_of(b, bb).dtype))
-        return irb_fail(b, EAS_ERR_TYPE, "dot: needs float buffers, got %s and %s", eas_dtype_name(type_of(b, a).dtype), eas_dtype_name(type_of(b, bb).dtype)), 0;
+        return irb_fail(b, EAS_ERR_TYPE, "dot: needs float buffers, got %s and %s", eas_dtype_name(type_of(b, a).dtype),
+                        eas_dtype_name(type_of(b, bb).dtype)),
+               0;
     uint32_t v[5] = {a_base, a_stride, b_base, b_stride, K};
     if (!spread_all(b, "dot", v, 5))
         return 0;
@@ -574,7 +578,8 @@ eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_str
 
 eas_value eas_mma_zero(eas_builder *b) { return irb_typed(b, IR_MMA_ZERO, (ir_type){.dtype = EAS_F32, .kind = IR_FRAG}, 0); }
 
-eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride, eas_value acc)
+eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
+                  eas_value acc)
 {
     if (!want_buffer(b, "mma", a) || !want_buffer(b, "mma", bb) || !want_offset(b, "mma", "a_base", &a_base) ||
         !want_offset(b, "mma", "a_stride", &a_stride) || !want_offset(b, "mma", "b_base", &b_base) || !want_offset(b, "mma", "b_stride", &b_stride))
@@ -664,15 +669,13 @@ void eas_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, 
 
 void eas_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final)
 {
-    if (b->status || !b->open.len)
-        {
+    if (b->status || !b->open.len) {
         irb_fail(b, EAS_ERR_VALUE, "endloop without loop");
         return;
     }
     const ir_insn *open = &b->ir->insns[b->open.at[b->open.len - 1]];
     uint32_t v[MAX_CARRIED], first = open->res + 1;
-    if (open->op != IR_LOOP || n != open->nres - 1)
-        {
+    if (open->op != IR_LOOP || n != open->nres - 1) {
         irb_fail(b, EAS_ERR_VALUE, "endloop does not match its loop");
         return;
     }
@@ -694,7 +697,9 @@ static bool want_scalar_condition(eas_builder *b, const char *what, uint32_t *co
     if (!want_value(b, what, *cond) || !as_condition(b, cond))
         return false;
     if (type_of(b, *cond).rank)
-        return irb_fail(b, EAS_ERR_TYPE, "%s: the condition must be one bool for the whole program, got %s; use where for lanes", what, describe(b, *cond, d)), false;
+        return irb_fail(b, EAS_ERR_TYPE, "%s: the condition must be one bool for the whole program, got %s; use where for lanes", what,
+                        describe(b, *cond, d)),
+               false;
     return true;
 }
 
@@ -706,15 +711,13 @@ void eas_while_do(eas_builder *b, eas_value cond)
 
 void eas_while_end(eas_builder *b, int n, const eas_value *next, eas_value *final)
 {
-    if (b->status || !b->open.len)
-        {
+    if (b->status || !b->open.len) {
         irb_fail(b, EAS_ERR_VALUE, "endwhile without while");
         return;
     }
     const ir_insn *open = &b->ir->insns[b->open.at[b->open.len - 1]];
     uint32_t v[MAX_CARRIED], first = open->res;
-    if (open->op != IR_WHILE || n != open->nres)
-        {
+    if (open->op != IR_WHILE || n != open->nres) {
         irb_fail(b, EAS_ERR_VALUE, "endwhile does not match its while");
         return;
     }
@@ -752,8 +755,7 @@ void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *
             depth--;
         }
     }
-    if (n && !b->status && (!els || els->nargs != n))
-        {
+    if (n && !b->status && (!els || els->nargs != n)) {
         irb_fail(b, EAS_ERR_VALUE, "endif does not match its else");
         return;
     }

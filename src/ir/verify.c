@@ -115,8 +115,8 @@ static eas_status check_end(verifier *v, uint32_t i)
 
 static eas_status check_structure(verifier *v, uint32_t i)
 {
-    static const uint8_t partner[IR_NOPS] = {[IR_ENDLOOP] = IR_LOOP, [IR_ENDWHILE] = IR_WHILE, [IR_DO] = IR_WHILE,
-                                             [IR_ENDIF] = IR_IF,     [IR_ELSE] = IR_IF};
+    static const uint8_t partner[IR_NOPS] = {
+        [IR_ENDLOOP] = IR_LOOP, [IR_ENDWHILE] = IR_WHILE, [IR_DO] = IR_WHILE, [IR_ENDIF] = IR_IF, [IR_ELSE] = IR_IF};
     const ir_insn *in = &v->ir->insns[i];
     if (!partner[in->op])
         return open_region(v, i);

@@ -30,7 +30,8 @@ static eas_status line(const eas_kernel *k, const eas_arg *args, const eas_launc
     else if (k->size_n >= 0)
         n = args[k->size_n].v.i, what = "N";
     else
-        return base_fail(EAS_ERR_VALUE, "kernel %s: the grid is not known; pass _grid or _nthreads, or give the kernel a scalar argument N", k->ir->name);
+        return base_fail(EAS_ERR_VALUE, "kernel %s: the grid is not known; pass _grid or _nthreads, or give the kernel a scalar argument N",
+                         k->ir->name);
     eas_status st = want_size(k, what, n);
     grid[0] = st ? 0 : ceil_div(n, k->info.block);
     return st;
@@ -52,7 +53,8 @@ static eas_status plane(const eas_kernel *k, const eas_arg *args, const eas_laun
         h = args[k->size_h].v.i;
         d = deep ? args[k->size_d].v.i : 1;
     } else {
-        return base_fail(EAS_ERR_VALUE, "kernel %s uses %d grid axes and the grid is not known; pass _grid or _shape, or give the kernel scalar arguments %sH and W",
+        return base_fail(EAS_ERR_VALUE,
+                         "kernel %s uses %d grid axes and the grid is not known; pass _grid or _shape, or give the kernel scalar arguments %sH and W",
                          k->ir->name, k->info.naxes, deep ? "D, " : "");
     }
     eas_status st = want_size(k, "W", w);

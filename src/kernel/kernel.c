@@ -29,8 +29,8 @@ static eas_status check_limits(const eas_ir *ir, const eas_ir_info *info)
         str_add(&s, "\n  %s:%u: alloc_tg(%lld, %s): %lld bytes", ir->files[in->file], (unsigned)in->line, (long long)in->imm, eas_dtype_name(t.dtype),
                 (long long)(in->imm * (int64_t)eas_dtype_size(t.dtype)));
     }
-    eas_status st = base_fail(EAS_ERR_VALUE, "kernel %s needs %lld bytes of threadgroup memory; the limit is %d:%s", ir->name, (long long)info->tg_bytes,
-                              (int)TG_LIMIT, s.at ? s.at : "");
+    eas_status st = base_fail(EAS_ERR_VALUE, "kernel %s needs %lld bytes of threadgroup memory; the limit is %d:%s", ir->name,
+                              (long long)info->tg_bytes, (int)TG_LIMIT, s.at ? s.at : "");
     str_free(&s);
     return st;
 }
@@ -50,8 +50,11 @@ static bool describe_params(eas_kernel *k)
     k->params = calloc((size_t)ir->nparams + 1, sizeof *k->params);
     for (int i = 0; i < ir->nparams && k->params; i++) {
         ir_type t = ir->vals[i + 1].type;
-        k->params[i] = (kernel_param){.is_buffer = t.kind == IR_BUF, .dtype = t.dtype, .written = ir->params[i].write,
-                                      .log2_size = (uint8_t)__builtin_ctzll(eas_dtype_size(t.dtype)), .is_float = dtype_is_float(t.dtype)};
+        k->params[i] = (kernel_param){.is_buffer = t.kind == IR_BUF,
+                                      .dtype = t.dtype,
+                                      .written = ir->params[i].write,
+                                      .log2_size = (uint8_t)__builtin_ctzll(eas_dtype_size(t.dtype)),
+                                      .is_float = dtype_is_float(t.dtype)};
     }
     return k->params != NULL;
 }

@@ -33,7 +33,8 @@ struct eas_kernel {
     ir_narrow need;
     bool tried_narrow;
     eas_ir_info info;
-    kernel_param *params; int nparams;
+    kernel_param *params;
+    int nparams;
     int size_n, size_h, size_w, size_d; /* parameters called N, H, W, D, or -1 */
     bool has_mma;        /* accesses that cannot be guarded one by one */
     pthread_mutex_t lock; /* guards the making of forms and code */

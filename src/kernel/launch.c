@@ -35,7 +35,8 @@ static eas_status refuse_buffer(const eas_kernel *k, int i, const eas_arg *a)
     if (a->dtype != q->dtype)
         return bad_arg(k, i, "expected a buffer of %s, got %s", eas_dtype_name(q->dtype), eas_dtype_name(a->dtype));
     if (a->flags & EAS_ARG_READONLY && q->written)
-        return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": the kernel writes to it and it is read-only", k->ir->name, k->ir->params[i].name);
+        return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": the kernel writes to it and it is read-only", k->ir->name,
+                         k->ir->params[i].name);
     return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": no memory behind it", k->ir->name, k->ir->params[i].name);
 }
 
@@ -90,8 +91,8 @@ static eas_status count_programs(const eas_kernel *k, packed *p)
     for (int i = 0; i < 3; i++) {
         p->key[i] = p->grid[i];
         if (__builtin_mul_overflow(n, p->grid[i], &n))
-            return base_fail(EAS_ERR_VALUE, "kernel %s: a grid of %lld x %lld x %lld is too large", k->ir->name, (long long)p->grid[0], (long long)p->grid[1],
-                             (long long)p->grid[2]);
+            return base_fail(EAS_ERR_VALUE, "kernel %s: a grid of %lld x %lld x %lld is too large", k->ir->name, (long long)p->grid[0],
+                             (long long)p->grid[1], (long long)p->grid[2]);
     }
     p->programs = n;
     return EAS_OK;
@@ -99,7 +100,10 @@ static eas_status count_programs(const eas_kernel *k, packed *p)
 
 /* ---- what this launch proves ---- */
 
-typedef struct verdict { bool in_bounds; double cost; } verdict;
+typedef struct verdict {
+    bool in_bounds;
+    double cost;
+} verdict;
 
 static verdict prove(eas_kernel *k, const packed *p)
 {
@@ -223,7 +227,14 @@ eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, 
     st = choose(k, d, &p, v.in_bounds && !(o && o->debug), &on, &code);
     if (st)
         return st;
-    dev_launch l = {.cost = v.cost, .ir = k->ir, .slot = p.slot, .count = p.count, .grid = {p.grid[0], p.grid[1], p.grid[2]}, .programs = p.programs, .bytes = p.bytes, .opts = o};
+    dev_launch l = {.cost = v.cost,
+                    .ir = k->ir,
+                    .slot = p.slot,
+                    .count = p.count,
+                    .grid = {p.grid[0], p.grid[1], p.grid[2]},
+                    .programs = p.programs,
+                    .bytes = p.bytes,
+                    .opts = o};
     atomic_fetch_add_explicit(&dev_count.launches, 1, memory_order_relaxed);
     return on->launch(on, code, &l);
 }

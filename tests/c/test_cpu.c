@@ -30,27 +30,112 @@ static uint64_t rnd(void)
     return seed ^= seed << 17;
 }
 
-static const double specials[] = {0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 1e-45, -1e-45, 1e-40, 5e-8, 6e-5, 1e30, -1e30, 3.4e38, 65504, 65519, 65520, -65536,
-    2147483647.0, 2147483648.0, -2147483648.0, -2147483649.0, 4294967295.0, 4294967296.0, 9223372036854775808.0, -9223372036854775808.0, 18446744073709551616.0, 127.5,
-    128, -128.5, 255.5, 256, 1e300, -1e300, 5e-324, 2.2e-308, 1.00048828125, 1.0009765625, 1.00390625, 8388607.5, 8388608.5, 4503599627370495.5, 16777217.0};
-static const int64_t special_ints[] = {0, 1, -1, 2, -2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, -128, 255, 256, 32767, 32768, -32768, 65535, INT32_MAX, INT32_MIN,
-    4294967295, INT64_MAX, INT64_MIN, (1ll << 53) + 1, (1ll << 62) + 1, -(1ll << 40) - 1, 0x0101010101010101, 0x1000001, 0x101};
+static const double specials[] = {0.0,
+                                  -0.0,
+                                  1.0,
+                                  -1.0,
+                                  0.5,
+                                  -0.5,
+                                  1.5,
+                                  2.5,
+                                  -2.5,
+                                  3.0,
+                                  1e-45,
+                                  -1e-45,
+                                  1e-40,
+                                  5e-8,
+                                  6e-5,
+                                  1e30,
+                                  -1e30,
+                                  3.4e38,
+                                  65504,
+                                  65519,
+                                  65520,
+                                  -65536,
+                                  2147483647.0,
+                                  2147483648.0,
+                                  -2147483648.0,
+                                  -2147483649.0,
+                                  4294967295.0,
+                                  4294967296.0,
+                                  9223372036854775808.0,
+                                  -9223372036854775808.0,
+                                  18446744073709551616.0,
+                                  127.5,
+                                  128,
+                                  -128.5,
+                                  255.5,
+                                  256,
+                                  1e300,
+                                  -1e300,
+                                  5e-324,
+                                  2.2e-308,
+                                  1.00048828125,
+                                  1.0009765625,
+                                  1.00390625,
+                                  8388607.5,
+                                  8388608.5,
+                                  4503599627370495.5,
+                                  16777217.0};
+static const int64_t special_ints[] = {0,
+                                       1,
+                                       -1,
+                                       2,
+                                       -2,
+                                       3,
+                                       7,
+                                       8,
+                                       15,
+                                       16,
+                                       31,
+                                       32,
+                                       33,
+                                       63,
+                                       64,
+                                       65,
+                                       127,
+                                       128,
+                                       -128,
+                                       255,
+                                       256,
+                                       32767,
+                                       32768,
+                                       -32768,
+                                       65535,
+                                       INT32_MAX,
+                                       INT32_MIN,
+                                       4294967295,
+                                       INT64_MAX,
+                                       INT64_MIN,
+                                       (1ll << 53) + 1,
+                                       (1ll << 62) + 1,
+                                       -(1ll << 40) - 1,
+                                       0x0101010101010101,
+                                       0x1000001,
+                                       0x101};
 
 static int64_t random_bits(eas_dtype dt)
 {
     const uint64_t r = rnd();
     const bool special = r % 4 == 0;
-    if (dt == EAS_BOOL) return (int64_t)(r >> 8 & 1);
+    if (dt == EAS_BOOL)
+        return (int64_t)(r >> 8 & 1);
     if (dtype_is_float(dt)) {
         if (special) {
             const size_t k = (r >> 8) % (sizeof specials / sizeof *specials + 3), n = sizeof specials / sizeof *specials;
-            return ir_bits_from_double(dt, k < n ? specials[k] : k == n ? (double)__builtin_inff() : k == n + 1 ? -(double)__builtin_inff() : (double)__builtin_nanf(""));
+            return ir_bits_from_double(dt, k < n        ? specials[k]
+                                           : k == n     ? (double)__builtin_inff()
+                                           : k == n + 1 ? -(double)__builtin_inff()
+                                                        : (double)__builtin_nanf(""));
         }
-        if (r % 4 == 1) return ir_bits_from_double(dt, ((double)(int64_t)(rnd() % 2000001) - 1000000) / 1024);
+        if (r % 4 == 1)
+            return ir_bits_from_double(dt, ((double)(int64_t)(rnd() % 2000001) - 1000000) / 1024);
         const uint64_t b = rnd();
         return dt == EAS_F64 ? (int64_t)b : dt == EAS_F32 ? (int64_t)(uint32_t)b : (int64_t)(uint16_t)b;
     }
-    int64_t x = special ? special_ints[(r >> 8) % (sizeof special_ints / sizeof *special_ints)] : r % 4 == 1 ? (int64_t)(rnd() % 41) - 20 : (int64_t)rnd();
+    int64_t x = special    ? special_ints[(r >> 8) % (sizeof special_ints / sizeof *special_ints)]
+              : r % 4 == 1 ? (int64_t)(rnd() % 41) - 20
+                           : (int64_t)rnd();
     int64_t out;
     ir_eval(IR_CAST, EAS_I64, dt, &x, &out);
     return out;
@@ -67,13 +152,18 @@ static void fill(void *p, eas_dtype dt, size_t n)
 
 /* ---- running ---- */
 
-typedef struct arg { void *data; int64_t count; int64_t bits; } arg;
+typedef struct arg {
+    void *data;
+    int64_t count;
+    int64_t bits;
+} arg;
 enum { MAX_ARGS = 8 };
 
 static gen_entry *map_image(const gen_image *im, void **map)
 {
     *map = mmap(NULL, im->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (*map == MAP_FAILED) return NULL;
+    if (*map == MAP_FAILED)
+        return NULL;
     memcpy(*map, im->bytes, im->size);
     mprotect(*map, im->size, PROT_READ | PROT_EXEC);
     gen_entry *fn;
@@ -89,7 +179,8 @@ static eas_status run_plain(const eas_ir *ir, const arg *a, const int64_t grid[3
     char *error = NULL;
     eas_status st = compile(ir, &opt, &im, NULL, &error);
     if (st) {
-        if (st != EAS_ERR_UNAVAILABLE) print_error("compile: %s\n", error ? error : "?");
+        if (st != EAS_ERR_UNAVAILABLE)
+            print_error("compile: %s\n", error ? error : "?");
         free(error);
         return st;
     }
@@ -106,7 +197,8 @@ static eas_status run_plain(const eas_ir *ir, const arg *a, const int64_t grid[3
     fn(&call, 0, grid[0] * grid[1] * grid[2], scratch, fault);
     munmap(map, im.size);
     free(scratch);
-    if (info) *info = im;
+    if (info)
+        *info = im;
     gen_image_free(&im);
     return EAS_OK;
 }
@@ -116,7 +208,8 @@ static eas_status run_cpu(const eas_ir *ir, const arg *a, const int64_t grid[3],
 {
     eas_ir *plain;
     eas_status st = ir_expanded(ir, false, &plain);
-    if (st) return st;
+    if (st)
+        return st;
     st = run_plain(plain, a, grid, alias, flags, fault, info);
     eas_ir_release(plain);
     return st;
@@ -136,7 +229,8 @@ static eas_status run_ref(const eas_ir *ir, const arg *a, const int64_t grid[3])
 
 static bool is_nan_bits(eas_dtype dt, int64_t b)
 {
-    if (!dtype_is_float(dt)) return false;
+    if (!dtype_is_float(dt))
+        return false;
     const double d = ir_bits_to_double(dt, b);
     return d != d;
 }
@@ -150,8 +244,10 @@ static int differences(const eas_ir *ir, int param, const void *x, const void *y
         int64_t p = 0, q = 0;
         memcpy(&p, (const char *)x + (size_t)i * w, w);
         memcpy(&q, (const char *)y + (size_t)i * w, w);
-        if (p == q || (is_nan_bits(dt, p) && is_nan_bits(dt, q))) continue;
-        if (bad++ < 3) print_error("  %s[%" PRId64 "]: ref %" PRIx64 " cpu %" PRIx64 "\n", ir->params[param].name, i, (uint64_t)p, (uint64_t)q);
+        if (p == q || (is_nan_bits(dt, p) && is_nan_bits(dt, q)))
+            continue;
+        if (bad++ < 3)
+            print_error("  %s[%" PRId64 "]: ref %" PRIx64 " cpu %" PRIx64 "\n", ir->params[param].name, i, (uint64_t)p, (uint64_t)q);
     }
     return bad;
 }
@@ -165,7 +261,8 @@ static int compare(const eas_ir *ir, const arg *a, int64_t g0, int64_t g1, bool 
     for (int i = 0; i < ir->nparams; i++) {
         const size_t bytes = (size_t)a[i].count * eas_dtype_size((eas_dtype)ir_typeof(ir, ir->params[i].value).dtype);
         x[i] = y[i] = a[i];
-        if (!a[i].data) continue;
+        if (!a[i].data)
+            continue;
         x[i].data = malloc(bytes + 64);
         y[i].data = malloc(bytes + 64);
         memcpy(x[i].data, a[i].data, bytes);
@@ -178,14 +275,20 @@ static int compare(const eas_ir *ir, const arg *a, int64_t g0, int64_t g1, bool 
         bad = 1;
     }
     const eas_status st = run_cpu(ir, y, grid, alias, flags, &fault, NULL);
-    if (st == EAS_ERR_UNAVAILABLE) bad = -1;
-    else if (st) bad = 1;
+    if (st == EAS_ERR_UNAVAILABLE)
+        bad = -1;
+    else if (st)
+        bad = 1;
     for (int i = 0; i < ir->nparams; i++) {
-        if (!a[i].data) continue;
-        if (!bad) bad += differences(ir, i, x[i].data, y[i].data, a[i].count);
-        const unsigned char *tail = (unsigned char *)y[i].data + (size_t)a[i].count * eas_dtype_size((eas_dtype)ir_typeof(ir, ir->params[i].value).dtype);
+        if (!a[i].data)
+            continue;
+        if (!bad)
+            bad += differences(ir, i, x[i].data, y[i].data, a[i].count);
+        const unsigned char *tail =
+            (unsigned char *)y[i].data + (size_t)a[i].count * eas_dtype_size((eas_dtype)ir_typeof(ir, ir->params[i].value).dtype);
         for (int k = 0; k < 64; k++)
-            if (tail[k] != 0x5a && bad >= 0) bad++;
+            if (tail[k] != 0x5a && bad >= 0)
+                bad++;
         free(x[i].data);
         free(y[i].data);
     }
@@ -202,7 +305,10 @@ static void report(const eas_ir *ir)
 
 /* ---- the table ---- */
 
-static ir_type block(eas_dtype dt, int64_t n, bool thread) { return thread ? ir_scalar(dt) : (ir_type){.dtype = (uint8_t)dt, .rank = 1, .dim = {(int32_t)n}}; }
+static ir_type block(eas_dtype dt, int64_t n, bool thread)
+{
+    return thread ? ir_scalar(dt) : (ir_type){.dtype = (uint8_t)dt, .rank = 1, .dim = {(int32_t)n}};
+}
 
 static uint32_t load_arg(eas_builder *b, uint32_t buf, uint32_t off, uint32_t mask, ir_type t)
 {
@@ -221,7 +327,8 @@ static eas_ir *table_kernel(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, 
     static const char *const names[] = {"x", "y", "z"};
     const ir_rule rule = (ir_rule)ir_rows[op].rule;
     const eas_dtype out = rule == IR_RULE_CMP ? EAS_BOOL : rule == IR_RULE_CAST ? to : dt;
-    for (int i = 0; i < na; i++) buf[i] = irb_param(b, names[i], (ir_type){.dtype = (uint8_t)(first_bool && i == 0 ? EAS_BOOL : dt), .kind = IR_BUF}, false);
+    for (int i = 0; i < na; i++)
+        buf[i] = irb_param(b, names[i], (ir_type){.dtype = (uint8_t)(first_bool && i == 0 ? EAS_BOOL : dt), .kind = IR_BUF}, false);
     buf[3] = irb_param(b, "r", (ir_type){.dtype = (uint8_t)out, .kind = IR_BUF}, false);
     const uint32_t N = irb_param(b, "N", ir_scalar(EAS_I64), false);
     const ir_type i64 = block(EAS_I64, n, thread);
@@ -229,11 +336,13 @@ static eas_ir *table_kernel(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, 
     uint32_t base = irb_op(b, IR_MUL, irb_typed(b, IR_PROGRAM_ID, ir_scalar(EAS_I64), 0), irb_const(b, ir_scalar(EAS_I64), n), 0);
     uint32_t off = irb_op(b, IR_ADD, irb_to(b, IR_BROADCAST, i64, base), lane, 0);
     uint32_t mask = irb_op(b, IR_LT, off, irb_to(b, IR_BROADCAST, i64, N), 0);
-    for (int i = 0; i < na; i++) arg[i] = load_arg(b, buf[i], off, mask, block(first_bool && i == 0 ? EAS_BOOL : dt, n, thread));
+    for (int i = 0; i < na; i++)
+        arg[i] = load_arg(b, buf[i], off, mask, block(first_bool && i == 0 ? EAS_BOOL : dt, n, thread));
     uint32_t r = rule == IR_RULE_CAST ? irb_to(b, op, block(to, n, thread), arg[0]) : irb_op(b, op, arg[0], arg[1], arg[2]);
     const uint32_t st[4] = {buf[3], off, r, mask};
     irb_insn(b, IR_STORE, st, 4, 0, 0, NULL);
-    if (irb_finish(b, &ir)) print_error("%s %s: %s\n", ir_rows[op].name, eas_dtype_name(dt), eas_error_message());
+    if (irb_finish(b, &ir))
+        print_error("%s %s: %s\n", ir_rows[op].name, eas_dtype_name(dt), eas_error_message());
     eas_builder_free(b);
     return ir;
 }
@@ -241,7 +350,8 @@ static eas_ir *table_kernel(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, 
 static int walk_one(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, bool thread)
 {
     eas_ir *ir = table_kernel(op, dt, to, n, thread);
-    if (!ir) return 1;
+    if (!ir)
+        return 1;
     const int64_t N = 3 * n - n / 3;
     arg a[MAX_ARGS] = {{0}};
     for (int i = 0; i < ir->nparams; i++) {
@@ -256,26 +366,28 @@ static int walk_one(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, bool thr
     }
     const int bad = compare(ir, a, 3, 1, false, 0);
     if (bad > 0) {
-        print_error("%s %s -> %s, block %" PRId64 ", %s: %d wrong\n", ir_rows[op].name, eas_dtype_name(dt), eas_dtype_name(to), n, thread ? "thread" : "spmd", bad);
-        if (getenv("EAS_TEST_VERBOSE")) report(ir);
+        print_error("%s %s -> %s, block %" PRId64 ", %s: %d wrong\n", ir_rows[op].name, eas_dtype_name(dt), eas_dtype_name(to), n,
+                    thread ? "thread" : "spmd", bad);
+        if (getenv("EAS_TEST_VERBOSE"))
+            report(ir);
     }
-    for (int i = 0; i < ir->nparams; i++) free(a[i].data);
+    for (int i = 0; i < ir->nparams; i++)
+        free(a[i].data);
     eas_ir_release(ir);
     return bad > 0;
 }
 
-static bool takes(uint16_t op, eas_dtype dt)
-{
-    return ir_rows[op].classes & (dt == EAS_BOOL ? IR_B : dtype_is_float(dt) ? IR_F : IR_I);
-}
+static bool takes(uint16_t op, eas_dtype dt) { return ir_rows[op].classes & (dt == EAS_BOOL ? IR_B : dtype_is_float(dt) ? IR_F : IR_I); }
 
 static int walk_sizes(uint16_t op, eas_dtype dt, eas_dtype to)
 {
     static const int64_t sizes[] = {1, 7, 16, 100, 256};
     int bad = 0;
-    if (ir_rows[op].flags & IR_EXPAND) return walk_one(op, dt, to, 100, false) + walk_one(op, dt, to, 16, true); /* long code, made of what is tested elsewhere */
+    if (ir_rows[op].flags & IR_EXPAND)
+        return walk_one(op, dt, to, 100, false) + walk_one(op, dt, to, 16, true); /* long code, made of what is tested elsewhere */
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
-        for (int thread = 0; thread < 2; thread++) bad += walk_one(op, dt, to, sizes[k], thread);
+        for (int thread = 0; thread < 2; thread++)
+            bad += walk_one(op, dt, to, sizes[k], thread);
     return bad;
 }
 
@@ -285,9 +397,11 @@ static void every_instruction(void **state)
     int bad = 0;
     for (uint16_t op = 1; op < IR_NOPS; op++) {
         const ir_rule rule = (ir_rule)ir_rows[op].rule;
-        if (rule != IR_RULE_SAME && rule != IR_RULE_CMP && rule != IR_RULE_WHERE) continue;
+        if (rule != IR_RULE_SAME && rule != IR_RULE_CMP && rule != IR_RULE_WHERE)
+            continue;
         for (int dt = 0; dt < EAS_NDTYPES; dt++)
-            if (takes(op, (eas_dtype)dt)) bad += walk_sizes(op, (eas_dtype)dt, (eas_dtype)dt);
+            if (takes(op, (eas_dtype)dt))
+                bad += walk_sizes(op, (eas_dtype)dt, (eas_dtype)dt);
     }
     assert_int_equal(bad, 0);
 }
@@ -298,9 +412,11 @@ static void every_cast(void **state)
     int bad = 0;
     for (int from = 0; from < EAS_NDTYPES; from++)
         for (int to = 0; to < EAS_NDTYPES; to++) {
-            if (from == to) continue;
+            if (from == to)
+                continue;
             bad += walk_one(IR_CAST, (eas_dtype)from, (eas_dtype)to, 100, false) + walk_one(IR_CAST, (eas_dtype)from, (eas_dtype)to, 256, true);
-            if (from && to && eas_dtype_size((eas_dtype)from) == eas_dtype_size((eas_dtype)to)) bad += walk_one(IR_BITCAST, (eas_dtype)from, (eas_dtype)to, 100, false);
+            if (from && to && eas_dtype_size((eas_dtype)from) == eas_dtype_size((eas_dtype)to))
+                bad += walk_one(IR_BITCAST, (eas_dtype)from, (eas_dtype)to, 100, false);
         }
     assert_int_equal(bad, 0);
 }
@@ -314,7 +430,8 @@ static eas_ir *build(const kernel_case *k, bool simplify)
     eas_ir *ir = NULL;
     eas_builder_new(k->name, 0, &b);
     k->build();
-    if (simplify ? eas_builder_finish(b, &ir) : irb_finish(b, &ir)) print_error("%s: %s\n", k->name, eas_error_message());
+    if (simplify ? eas_builder_finish(b, &ir) : irb_finish(b, &ir))
+        print_error("%s: %s\n", k->name, eas_error_message());
     eas_builder_free(b);
     return ir;
 }
@@ -322,7 +439,8 @@ static eas_ir *build(const kernel_case *k, bool simplify)
 static int run_case(const kernel_case *k, bool simplify, bool alias, uint64_t flags)
 {
     eas_ir *ir = build(k, simplify);
-    if (!ir) return 1;
+    if (!ir)
+        return 1;
     arg a[MAX_ARGS] = {{0}};
     for (int i = 0; i < ir->nparams; i++) {
         const ir_type t = ir_typeof(ir, ir->params[i].value);
@@ -337,14 +455,17 @@ static int run_case(const kernel_case *k, bool simplify, bool alias, uint64_t fl
                 const int64_t v = (int64_t)(rnd() % (uint64_t)k->index_below);
                 memcpy((char *)a[i].data + (size_t)e * eas_dtype_size((eas_dtype)t.dtype), &v, eas_dtype_size((eas_dtype)t.dtype));
             }
-        else fill(a[i].data, (eas_dtype)t.dtype, (size_t)k->size[i]);
+        else
+            fill(a[i].data, (eas_dtype)t.dtype, (size_t)k->size[i]);
     }
     const int bad = compare(ir, a, k->grid[0], k->grid[1], alias, flags);
     if (bad > 0) {
         print_error("%s (simplified %d, alias %d, flags %d): %d wrong\n", k->name, simplify, alias, (int)flags, bad);
-        if (getenv("EAS_TEST_VERBOSE")) report(ir);
+        if (getenv("EAS_TEST_VERBOSE"))
+            report(ir);
     }
-    for (int i = 0; i < ir->nparams; i++) free(a[i].data);
+    for (int i = 0; i < ir->nparams; i++)
+        free(a[i].data);
     eas_ir_release(ir);
     return bad > 0;
 }
@@ -354,7 +475,8 @@ static void every_kernel(void **state)
     (void)state;
     int bad = 0;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-        for (int v = 0; v < 8; v++) bad += run_case(&kernels[i], v & 1, v & 2, v & 4 ? GEN_STREAM : 0);
+        for (int v = 0; v < 8; v++)
+            bad += run_case(&kernels[i], v & 1, v & 2, v & 4 ? GEN_STREAM : 0);
     assert_int_equal(bad, 0);
 }
 
@@ -372,9 +494,21 @@ static uint32_t pick(uint32_t n) { return (uint32_t)(rnd() % n); }
 static eas_value some_f(maker *m) { return m->f[pick((uint32_t)m->nf)]; }
 static eas_value some_n(maker *m) { return m->n[pick((uint32_t)m->nn)]; }
 static eas_value some_u(maker *m) { return m->u[pick((uint32_t)m->nu)]; }
-static void add_f(maker *m, eas_value v) { if (m->nf < 64) m->f[m->nf++] = v; }
-static void add_n(maker *m, eas_value v) { if (m->nn < 64) m->n[m->nn++] = v; }
-static void add_u(maker *m, eas_value v) { if (m->nu < 16) m->u[m->nu++] = v; }
+static void add_f(maker *m, eas_value v)
+{
+    if (m->nf < 64)
+        m->f[m->nf++] = v;
+}
+static void add_n(maker *m, eas_value v)
+{
+    if (m->nn < 64)
+        m->n[m->nn++] = v;
+}
+static void add_u(maker *m, eas_value v)
+{
+    if (m->nu < 16)
+        m->u[m->nu++] = v;
+}
 
 enum { RANDOM_SIZE = 1024 };
 
@@ -404,7 +538,8 @@ static eas_value random_mask(maker *m)
 
 static void random_arith(maker *m)
 {
-    static const uint16_t fops[] = {IR_ADD, IR_SUB, IR_MUL, IR_MIN, IR_MAX, IR_DIV}, nops[] = {IR_ADD, IR_SUB, IR_MUL, IR_MIN, IR_XOR, IR_FLOORDIV, IR_MOD};
+    static const uint16_t fops[] = {IR_ADD, IR_SUB, IR_MUL, IR_MIN, IR_MAX, IR_DIV},
+                          nops[] = {IR_ADD, IR_SUB, IR_MUL, IR_MIN, IR_XOR, IR_FLOORDIV, IR_MOD};
     switch (pick(6)) {
     case 0: add_n(m, eas_apply(b, nops[pick(7)], some_n(m), some_n(m), 0)); break;
     case 1: add_u(m, eas_apply(b, nops[pick(4)], some_u(m), some_u(m), 0)); break;
@@ -427,10 +562,14 @@ static void random_store(maker *m)
 static void random_load(maker *m)
 {
     const uint32_t k = pick(m->thread ? 3 : 5); /* what threads write they read at their own place only */
-    if (k < 2) add_f(m, eas_load(b, k ? m->x : m->y, random_offset(m), pick(2) ? random_mask(m) : 0, 0));
-    else if (k == 2) add_n(m, LOAD(m->i, random_offset(m)));
-    else if (k == 3) add_f(m, LOAD(m->r, random_offset(m)));
-    else add_n(m, LOAD(m->s, random_offset(m)));
+    if (k < 2)
+        add_f(m, eas_load(b, k ? m->x : m->y, random_offset(m), pick(2) ? random_mask(m) : 0, 0));
+    else if (k == 2)
+        add_n(m, LOAD(m->i, random_offset(m)));
+    else if (k == 3)
+        add_f(m, LOAD(m->r, random_offset(m)));
+    else
+        add_n(m, LOAD(m->s, random_offset(m)));
 }
 
 static eas_value random_scalar(maker *m) { return m->thread && pick(2) ? MOD_(some_n(m), K(5)) : MOD_(some_u(m), K(5)); }
@@ -443,7 +582,10 @@ static void random_loop(maker *m)
     m->depth++;
     add_f(m, c[0]);
     add_n(m, c[1]);
-    if (m->thread) add_n(m, ADD(iv, c[2])); else add_u(m, iv), add_u(m, c[2]);
+    if (m->thread)
+        add_n(m, ADD(iv, c[2]));
+    else
+        add_u(m, iv), add_u(m, c[2]);
     random_body(m, 4);
     next[0] = some_f(m);
     next[1] = some_n(m);
@@ -484,11 +626,23 @@ static void random_body(maker *m, int n)
 {
     for (int k = 0; k < n && m->budget-- > 0; k++)
         switch (pick(10)) {
-        case 0: case 1: case 2: random_load(m); break;
+        case 0:
+        case 1:
+        case 2: random_load(m); break;
         case 3: random_store(m); break;
-        case 4: if (m->depth < 3) random_loop(m); break;
-        case 5: if (m->depth < 3) random_if(m); break;
-        case 6: if (m->thread && m->depth == 0) { eas_barrier(b); break; } /* fall through */
+        case 4:
+            if (m->depth < 3)
+                random_loop(m);
+            break;
+        case 5:
+            if (m->depth < 3)
+                random_if(m);
+            break;
+        case 6:
+            if (m->thread && m->depth == 0) {
+                eas_barrier(b);
+                break;
+            } /* fall through */
         default: random_arith(m); break;
         }
 }
@@ -511,7 +665,8 @@ static eas_ir *random_kernel(bool thread, bool simplify)
     random_body(&m, 12);
     STORE(m.r, m.off, some_f(&m));
     STORE(m.s, m.off, some_n(&m));
-    if (simplify ? eas_builder_finish(b, &ir) : irb_finish(b, &ir)) print_error("random: %s\n", eas_error_message());
+    if (simplify ? eas_builder_finish(b, &ir) : irb_finish(b, &ir))
+        print_error("random: %s\n", eas_error_message());
     eas_builder_free(b);
     return ir;
 }
@@ -521,7 +676,8 @@ static int random_one(uint64_t start)
     seed = start;
     const bool thread = pick(2), simplify = pick(2), alias = pick(2);
     eas_ir *ir = random_kernel(thread, simplify);
-    if (!ir) return 1;
+    if (!ir)
+        return 1;
     arg a[MAX_ARGS] = {{0}};
     for (int k = 0; k < 5; k++) {
         a[k].data = malloc(RANDOM_SIZE * 8);
@@ -532,9 +688,11 @@ static int random_one(uint64_t start)
     const int bad = compare(ir, a, 1 + pick(6), 1, alias, pick(2));
     if (bad > 0) {
         print_error("random kernel %" PRIu64 " (thread %d, simplified %d, alias %d): %d wrong\n", start, thread, simplify, alias, bad);
-        if (getenv("EAS_TEST_VERBOSE")) report(ir);
+        if (getenv("EAS_TEST_VERBOSE"))
+            report(ir);
     }
-    for (int k = 0; k < 5; k++) free(a[k].data);
+    for (int k = 0; k < 5; k++)
+        free(a[k].data);
     eas_ir_release(ir);
     return bad > 0;
 }
@@ -544,15 +702,17 @@ static void random_kernels(void **state)
     (void)state;
     const char *n = getenv("EAS_TEST_RANDOM"), *from = getenv("EAS_TEST_SEED");
     int bad = 0;
-    for (uint64_t k = 0; k < (uint64_t)(n ? atoi(n) : 200); k++) bad += random_one((from ? strtoull(from, NULL, 10) : 1000) + k * 7919 + 1);
+    for (uint64_t k = 0; k < (uint64_t)(n ? atoi(n) : 200); k++)
+        bad += random_one((from ? strtoull(from, NULL, 10) : 1000) + k * 7919 + 1);
     assert_int_equal(bad, 0);
 }
 
-static const char bounds_text[] = "kernel k(buf<f32> x, buf<f32> r, i64 N) {\n"
-                                  "  %4 = program_id 0 : i64\n  %5 = const 64 : i64\n  %6 = mul %4, %5 : i64\n  %7 = arange 0 : i64[64]\n  %8 = broadcast %6 : i64[64]\n"
-                                  "  %9 = add %8, %7 : i64[64]\n  %10 = broadcast %3 : i64[64]\n  %11 = lt %9, %10 : bool[64]\n  %12 = bounds %1, %9, %11 : bool[64]\n"
-                                  "  %13 = const 0.0 : f32\n  %14 = broadcast %13 : f32[64]\n  %15 = load %1, %9, %12, %14 : f32[64]\n"
-                                  "  %16 = bounds %2, %9, %12 : bool[64]\n  store %2, %9, %15, %16\n}\n";
+static const char bounds_text[] =
+    "kernel k(buf<f32> x, buf<f32> r, i64 N) {\n"
+    "  %4 = program_id 0 : i64\n  %5 = const 64 : i64\n  %6 = mul %4, %5 : i64\n  %7 = arange 0 : i64[64]\n  %8 = broadcast %6 : i64[64]\n"
+    "  %9 = add %8, %7 : i64[64]\n  %10 = broadcast %3 : i64[64]\n  %11 = lt %9, %10 : bool[64]\n  %12 = bounds %1, %9, %11 : bool[64]\n"
+    "  %13 = const 0.0 : f32\n  %14 = broadcast %13 : f32[64]\n  %15 = load %1, %9, %12, %14 : f32[64]\n"
+    "  %16 = bounds %2, %9, %12 : bool[64]\n  store %2, %9, %15, %16\n}\n";
 
 static void bounds_report(void **state)
 {
@@ -560,7 +720,8 @@ static void bounds_report(void **state)
     eas_ir *ir = NULL;
     assert_int_equal(eas_ir_parse(bounds_text, strlen(bounds_text), &ir), EAS_OK);
     float x[256], r[256];
-    for (int i = 0; i < 256; i++) x[i] = (float)i, r[i] = -1;
+    for (int i = 0; i < 256; i++)
+        x[i] = (float)i, r[i] = -1;
     arg a[3] = {{x, 150, 0}, {r, 256, 0}, {NULL, 0, 200}};
     const int64_t grid[3] = {4, 1, 1};
     gen_fault f = {0};
@@ -569,7 +730,8 @@ static void bounds_report(void **state)
     assert_int_equal(f.insn, 8);
     assert_int_equal(f.index, 150);
     assert_int_equal(f.program, 2);
-    for (int i = 0; i < 256; i++) assert_true(r[i] == (i < 150 ? (float)i : -1));
+    for (int i = 0; i < 256; i++)
+        assert_true(r[i] == (i < 150 ? (float)i : -1));
     a[0].count = 200;
     f = (gen_fault){0};
     assert_int_equal(run_cpu(ir, a, grid, false, 0, &f, NULL), EAS_OK);
@@ -612,9 +774,10 @@ int main(void)
     }
     memcpy(&compile, &sym, sizeof sym);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_instruction), cmocka_unit_test(every_cast), cmocka_unit_test(every_kernel), cmocka_unit_test(random_kernels),
-        cmocka_unit_test(bounds_report), cmocka_unit_test(texts_and_determinism),
+        cmocka_unit_test(every_instruction), cmocka_unit_test(every_cast),    cmocka_unit_test(every_kernel),
+        cmocka_unit_test(random_kernels),    cmocka_unit_test(bounds_report), cmocka_unit_test(texts_and_determinism),
     };
-    if (getenv("EAS_TEST_ONLY")) cmocka_set_test_filter(getenv("EAS_TEST_ONLY"));
+    if (getenv("EAS_TEST_ONLY"))
+        cmocka_set_test_filter(getenv("EAS_TEST_ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,14 +22,20 @@ static eas_value row(eas_value x, int64_t n) { return eas_reshape(b, x, 2, (int6
 
 static void k_add(void)
 {
-    BUF(x, F32); BUF(y, F32); BUF(r, F32); SCALAR(N);
+    BUF(x, F32);
+    BUF(y, F32);
+    BUF(r, F32);
+    SCALAR(N);
     eas_value o = OFFSETS(256), m = LT(o, N);
     eas_store(b, r, o, ADD(eas_load(b, x, o, m, 0), eas_load(b, y, o, m, 0)), m);
 }
 
 static void k_strides(void)
 {
-    BUF(x, F32); BUF(r, F32); BUF(s, F64); BUF(d, I8);
+    BUF(x, F32);
+    BUF(r, F32);
+    BUF(s, F64);
+    BUF(d, I8);
     eas_value o = OFFSETS(50);
     STORE(r, MUL(o, K(3)), ADD(LOAD(x, MUL(o, K(2))), LOAD(x, ADD(MUL(o, K(2)), K(1)))));
     STORE(s, SUB(K(99), o), LOAD(s, SUB(K(99), o)));
@@ -38,7 +44,10 @@ static void k_strides(void)
 
 static void k_gather(void)
 {
-    BUF(x, F32); BUF(i, I32); BUF(r, F32); SCALAR(N);
+    BUF(x, F32);
+    BUF(i, I32);
+    BUF(r, F32);
+    SCALAR(N);
     eas_value o = OFFSETS(100), m = LT(o, N), j = eas_load(b, i, o, m, 0);
     eas_value odd = OP(AND, m, OP(EQ, MOD_(j, K(2)), K(1)));
     eas_store(b, r, o, eas_load(b, x, eas_cast(b, j, EAS_I64), odd, F(7)), m);
@@ -46,7 +55,10 @@ static void k_gather(void)
 
 static void k_gather_small(void)
 {
-    BUF(x, U8); BUF(i, I32); BUF(r, U8); BUF(h, F16);
+    BUF(x, U8);
+    BUF(i, I32);
+    BUF(r, U8);
+    BUF(h, F16);
     eas_value o = OFFSETS(100), j = LOAD(i, o);
     STORE(r, o, LOAD(x, j));
     STORE(h, j, eas_cast(b, o, EAS_F16));
@@ -54,7 +66,8 @@ static void k_gather_small(void)
 
 static void k_scatter_duplicates(void)
 {
-    BUF(i, I32); BUF(r, I32);
+    BUF(i, I32);
+    BUF(r, I32);
     eas_value o = OFFSETS(256), j = MOD_(LOAD(i, o), K(16));
     STORE(r, j, eas_cast(b, o, EAS_I32));
     eas_store(b, r, ADD(j, K(16)), eas_cast(b, o, EAS_I32), OP(NE, MOD_(o, K(3)), K(0)));
@@ -69,7 +82,8 @@ static void k_shift_in_place(void)
 
 static void k_store_then_load(void)
 {
-    BUF(x, F32); BUF(r, F32);
+    BUF(x, F32);
+    BUF(r, F32);
     eas_value o = OFFSETS(128), v = LOAD(x, o);
     STORE(r, o, v);
     eas_value w = LOAD(r, SUB(K(127), eas_arange(b, 0, 128)));
@@ -79,7 +93,8 @@ static void k_store_then_load(void)
 
 static void k_same_offsets_twice(void)
 {
-    BUF(x, F32); BUF(i, I32);
+    BUF(x, F32);
+    BUF(i, I32);
     eas_value o = LOAD(i, OFFSETS(64)), v = LOAD(x, o);
     STORE(x, o, ADD(v, F(1)));
     STORE(x, o, MUL(LOAD(x, o), F(2)));
@@ -87,7 +102,9 @@ static void k_same_offsets_twice(void)
 
 static void k_loop_carried(void)
 {
-    BUF(x, F32); BUF(r, F32); SCALAR(n);
+    BUF(x, F32);
+    BUF(r, F32);
+    SCALAR(n);
     eas_value o = OFFSETS(100), iv, acc, z = eas_broadcast(b, eas_const_typed(b, EAS_F32, 1, 0), 1, (int64_t[]){100});
     eas_loop_begin(b, K(0), n, K(1), 1, &z, &iv, &acc);
     eas_value next = OP(SUB, MUL(acc, F(0.5)), LOAD(x, ADD(MUL(iv, K(100)), o))), fin;
@@ -97,7 +114,8 @@ static void k_loop_carried(void)
 
 static void k_loop_unrolled(void)
 {
-    BUF(x, F32); BUF(r, F32);
+    BUF(x, F32);
+    BUF(r, F32);
     eas_value o = OFFSETS(64), iv, acc[2], z[2] = {LOAD(x, o), LOAD(x, ADD(o, K(1)))};
     eas_loop_begin(b, K(2), K(26), K(3), 2, z, &iv, acc);
     eas_value next[2] = {acc[1], ADD(acc[0], LOAD(x, ADD(iv, o)))}, fin[2];
@@ -107,7 +125,8 @@ static void k_loop_unrolled(void)
 
 static void k_loop_stores(void)
 {
-    BUF(x, F32); SCALAR(n);
+    BUF(x, F32);
+    SCALAR(n);
     eas_value o = eas_arange(b, 0, 64), iv;
     eas_loop_begin(b, K(0), n, K(1), 0, NULL, &iv, NULL);
     STORE(x, ADD(o, ADD(iv, K(1))), ADD(LOAD(x, ADD(o, iv)), F(1)));
@@ -116,7 +135,9 @@ static void k_loop_stores(void)
 
 static void k_loop_swap_outside(void)
 {
-    BUF(x, F32); BUF(r, F32); SCALAR(n);
+    BUF(x, F32);
+    BUF(r, F32);
+    SCALAR(n);
     eas_value o = eas_arange(b, 0, 64), iv, c[3], z[3] = {LOAD(x, o), LOAD(x, ADD(o, K(64))), eas_const_typed(b, EAS_I64, 0, 3)};
     eas_loop_begin(b, K(0), n, K(1), 3, z, &iv, c);
     STORE(r, o, c[0]);
@@ -128,7 +149,8 @@ static void k_loop_swap_outside(void)
 
 static void k_loop_directions(void)
 {
-    BUF(r, I64); SCALAR(n);
+    BUF(r, I64);
+    SCALAR(n);
     eas_value iv, c, z = eas_const_typed(b, EAS_I64, 0, 0), next, fin[4];
     eas_value step[4] = {K(-3), K(0), K(7), K(1)}, lo[4] = {n, n, K(0), SUB(K(INT64_MAX), K(3))}, hi[4] = {K(-5), K(100), n, K(INT64_MAX)};
     for (int k = 0; k < 4; k++) {
@@ -141,7 +163,10 @@ static void k_loop_directions(void)
 
 static void k_uniform_if(void)
 {
-    BUF(x, F32); BUF(r, F32); BUF(s, I64); SCALAR(n);
+    BUF(x, F32);
+    BUF(r, F32);
+    BUF(s, I64);
+    SCALAR(n);
     eas_value o = OFFSETS(48), v = LOAD(x, o), c = LT(eas_program_id(b, 0), n), t[2], e[2], m[2];
     eas_if_begin(b, c);
     t[0] = MUL(v, F(2));
@@ -160,7 +185,8 @@ static void k_uniform_if(void)
 
 static void k_uniform_while(void)
 {
-    BUF(x, F32); BUF(r, F32);
+    BUF(x, F32);
+    BUF(r, F32);
     eas_value o = OFFSETS(40), c[2], z[2] = {ADD(eas_program_id(b, 0), K(3)), LOAD(x, o)}, fin[2];
     eas_while_begin(b, 2, z, c);
     eas_while_do(b, OP(GT, c[0], K(1)));
@@ -172,7 +198,9 @@ static void k_uniform_while(void)
 
 static void k_thread_if(void)
 {
-    BUF(x, F32); BUF(r, F32); SCALAR(N);
+    BUF(x, F32);
+    BUF(r, F32);
+    SCALAR(N);
     eas_value o = THREADS(100), t, e, m;
     eas_if_begin(b, LT(o, N));
     eas_value v = LOAD(x, o);
@@ -187,7 +215,9 @@ static void k_thread_if(void)
 
 static void k_thread_loops(void)
 {
-    BUF(x, F32); BUF(r, F32); BUF(s, I64);
+    BUF(x, F32);
+    BUF(r, F32);
+    BUF(s, I64);
     eas_value o = THREADS(64), tid = eas_tid(b, 0, 64), iv, c, z = F(0), fin, w[2];
     eas_loop_begin(b, MOD_(tid, K(3)), MOD_(tid, K(11)), ADD(MOD_(tid, K(2)), K(1)), 1, (eas_value[]){eas_cast(b, z, EAS_F32)}, &iv, &c);
     eas_value next = ADD(c, LOAD(x, ADD(o, iv)));
@@ -206,7 +236,8 @@ static void k_thread_loops(void)
 
 static void k_barrier_reverse(void)
 {
-    BUF(x, F32); BUF(r, F32);
+    BUF(x, F32);
+    BUF(r, F32);
     eas_value o = THREADS(96), tid = eas_tid(b, 0, 96), tg = eas_alloc_tg(b, 96, EAS_F32), v = LOAD(x, o);
     STORE(tg, tid, v);
     eas_barrier(b);
@@ -215,7 +246,8 @@ static void k_barrier_reverse(void)
 
 static void k_barrier_sum(void)
 {
-    BUF(x, F32); BUF(r, F32);
+    BUF(x, F32);
+    BUF(r, F32);
     eas_value o = THREADS(128), tid = eas_tid(b, 0, 128), tg = eas_alloc_tg(b, 128, EAS_F32), c, z = eas_const_typed(b, EAS_I64, 0, 64), fin;
     STORE(tg, tid, LOAD(x, o));
     eas_barrier(b);
@@ -235,7 +267,9 @@ static void k_barrier_sum(void)
 /* a uniform load decides how often a loop with barriers runs */
 static void k_barrier_bound(void)
 {
-    BUF(x, F32); BUF(i, I32); BUF(r, F32);
+    BUF(x, F32);
+    BUF(i, I32);
+    BUF(r, F32);
     eas_value o = THREADS(64), tid = eas_tid(b, 0, 64), tg = eas_alloc_tg(b, 64, EAS_F32), n = LOAD(i, K(0)), iv, c, z = LOAD(x, o), fin;
     eas_loop_begin(b, K(0), eas_cast(b, n, EAS_I64), K(1), 1, &z, &iv, &c);
     STORE(tg, tid, c);
@@ -248,11 +282,15 @@ static void k_barrier_bound(void)
 
 static void matmul(int TM, int TN, int BK, int n, bool unroll)
 {
-    BUF(a, F32); BUF(w, F32); BUF(c, F32);
+    BUF(a, F32);
+    BUF(w, F32);
+    BUF(c, F32);
     const int BM = 16 * TM, BN = 16 * TN, na = TM * TN;
     eas_value tid = eas_tid(b, 0, 256), tx = MOD_(tid, K(16)), ty = DIV_(tid, K(16)), acc[64], acc2[64], fin[64], iv, kk;
-    eas_value r0 = MUL(eas_program_id(b, 1), K(BM)), c0 = MUL(eas_program_id(b, 0), K(BN)), sa = eas_alloc_tg(b, BM * BK, EAS_F32), sb = eas_alloc_tg(b, BK * BN, EAS_F32);
-    for (int i = 0; i < na; i++) acc[i] = eas_const_typed(b, EAS_F32, 0, 0);
+    eas_value r0 = MUL(eas_program_id(b, 1), K(BM)), c0 = MUL(eas_program_id(b, 0), K(BN)), sa = eas_alloc_tg(b, BM * BK, EAS_F32),
+              sb = eas_alloc_tg(b, BK * BN, EAS_F32);
+    for (int i = 0; i < na; i++)
+        acc[i] = eas_const_typed(b, EAS_F32, 0, 0);
     eas_loop_begin(b, K(0), K(n), K(BK), na, acc, &iv, acc2);
     for (int i = 0; i < BM * BK / 256; i++) {
         eas_value e = ADD(tid, K(i * 256));
@@ -269,9 +307,12 @@ static void matmul(int TM, int TN, int BK, int n, bool unroll)
     }
     for (int k = 0; k < (unroll ? BK : 1); k++) {
         eas_value av[8], bv[8], kv = unroll ? K(k) : kk;
-        for (int i = 0; i < TM; i++) av[i] = LOAD(sa, ADD(MUL(ADD(MUL(ty, K(TM)), K(i)), K(BK)), kv));
-        for (int j = 0; j < TN; j++) bv[j] = LOAD(sb, ADD(ADD(tx, K(j * 16)), MUL(kv, K(BN))));
-        for (int i = 0; i < na; i++) acc2[i] = eas_apply(b, IR_FMA, av[i / TN], bv[i % TN], acc2[i]);
+        for (int i = 0; i < TM; i++)
+            av[i] = LOAD(sa, ADD(MUL(ADD(MUL(ty, K(TM)), K(i)), K(BK)), kv));
+        for (int j = 0; j < TN; j++)
+            bv[j] = LOAD(sb, ADD(ADD(tx, K(j * 16)), MUL(kv, K(BN))));
+        for (int i = 0; i < na; i++)
+            acc2[i] = eas_apply(b, IR_FMA, av[i / TN], bv[i % TN], acc2[i]);
     }
     if (!unroll) {
         eas_loop_end(b, na, acc2, acc);
@@ -279,7 +320,8 @@ static void matmul(int TM, int TN, int BK, int n, bool unroll)
     }
     eas_barrier(b);
     eas_loop_end(b, na, acc2, fin);
-    for (int i = 0; i < na; i++) STORE(c, ADD(MUL(ADD(ADD(r0, MUL(ty, K(TM))), K(i / TN)), K(n)), ADD(ADD(c0, tx), K(i % TN * 16))), fin[i]);
+    for (int i = 0; i < na; i++)
+        STORE(c, ADD(MUL(ADD(ADD(r0, MUL(ty, K(TM))), K(i / TN)), K(n)), ADD(ADD(c0, tx), K(i % TN * 16))), fin[i]);
 }
 static void k_matmul_loop(void) { matmul(2, 2, 16, 64, false); }
 static void k_matmul_unrolled(void) { matmul(2, 2, 8, 64, true); }
@@ -320,7 +362,11 @@ static void k_dot_f64(void) { dots(EAS_F64, EAS_F32); }
 
 static void blocks2(int64_t m, int64_t n)
 {
-    BUF(x, F32); BUF(v, F32); BUF(r, F32); SCALAR(M); SCALAR(N);
+    BUF(x, F32);
+    BUF(v, F32);
+    BUF(r, F32);
+    SCALAR(M);
+    SCALAR(N);
     eas_value i = column(eas_arange(b, 0, m), m), j = row(eas_arange(b, 0, n), n), o = ADD(MUL(i, N), j), mask = OP(AND, LT(i, M), LT(j, N));
     eas_value bias = LOAD(v, eas_arange(b, 0, n)), scale = LOAD(v, eas_arange(b, 5, m));
     eas_value y = ADD(MUL(eas_load(b, x, o, mask, F(2)), column(scale, m)), row(bias, n));
@@ -333,10 +379,12 @@ static void k_2d_tall(void) { blocks2(33, 2); }
 
 static void k_reshapes(void)
 {
-    BUF(x, F32); BUF(r, F32);
+    BUF(x, F32);
+    BUF(r, F32);
     eas_value o = eas_arange(b, 0, 24), v = LOAD(x, o), q = eas_reshape(b, v, 2, (int64_t[]){4, 6});
     eas_value t = eas_reshape(b, ADD(q, q), 2, (int64_t[]){6, 4}), w = row(LOAD(x, eas_arange(b, 3, 4)), 4);
-    eas_value u = ADD(t, w), cube = eas_reshape(b, u, 3, (int64_t[]){2, 3, 4}), face = eas_reshape(b, LOAD(x, eas_arange(b, 1, 3)), 3, (int64_t[]){1, 3, 1});
+    eas_value u = ADD(t, w), cube = eas_reshape(b, u, 3, (int64_t[]){2, 3, 4}),
+              face = eas_reshape(b, LOAD(x, eas_arange(b, 1, 3)), 3, (int64_t[]){1, 3, 1});
     STORE(r, eas_reshape(b, o, 3, (int64_t[]){2, 3, 4}), MUL(cube, face));
     STORE(r, ADD(K(24), o), ADD(eas_reshape(b, MUL(cube, face), 1, (int64_t[]){24}), v));
     eas_value four = eas_reshape(b, o, 4, (int64_t[]){2, 3, 2, 2});
@@ -345,8 +393,11 @@ static void k_reshapes(void)
 
 static void k_2d_loop(void) /* rows times columns, k outside: broadcasts of loaded vectors */
 {
-    BUF(x, F32); BUF(y, F32); BUF(r, F32);
-    eas_value i = eas_arange(b, 0, 6), j = eas_arange(b, 0, 20), iv, acc, z = eas_broadcast(b, eas_const_typed(b, EAS_F32, 0, 0), 2, (int64_t[]){6, 20}), fin;
+    BUF(x, F32);
+    BUF(y, F32);
+    BUF(r, F32);
+    eas_value i = eas_arange(b, 0, 6), j = eas_arange(b, 0, 20), iv, acc,
+              z = eas_broadcast(b, eas_const_typed(b, EAS_F32, 0, 0), 2, (int64_t[]){6, 20}), fin;
     eas_loop_begin(b, K(0), K(5), K(1), 1, &z, &iv, &acc);
     eas_value next = ADD(acc, MUL(column(LOAD(x, ADD(MUL(i, K(5)), iv)), 6), row(LOAD(y, ADD(MUL(iv, K(20)), j)), 20)));
     eas_loop_end(b, 1, &next, &fin);
@@ -355,7 +406,9 @@ static void k_2d_loop(void) /* rows times columns, k outside: broadcasts of load
 
 static void k_narrow_offsets(void) /* 32-bit index arithmetic that wraps, and 8-bit lanes */
 {
-    BUF(x, F32); BUF(r, F32); BUF(s, I8);
+    BUF(x, F32);
+    BUF(r, F32);
+    BUF(s, I8);
     eas_value o = eas_arange(b, 0, 64), u = eas_cast(b, o, EAS_U32);
     eas_value w = ADD(u, eas_const_typed(b, EAS_U32, 0, 0xfffffff0)), far = OP(GE, w, eas_const_typed(b, EAS_U32, 0, 64));
     STORE(r, o, eas_load(b, x, eas_cast(b, w, EAS_I64), eas_apply(b, IR_NOT, far, 0, 0), F(-1)));
@@ -366,7 +419,9 @@ static void k_narrow_offsets(void) /* 32-bit index arithmetic that wraps, and 8-
 
 static void k_identities(void)
 {
-    BUF(r, I8); BUF(s, I64); BUF(t, U32);
+    BUF(r, I8);
+    BUF(s, I64);
+    BUF(t, U32);
     eas_value o = THREADS(100);
     STORE(r, o, eas_cast(b, ADD(eas_lane_id(b), MUL(eas_sg_id(b), K(3))), EAS_I8));
     STORE(s, o, ADD(ADD(eas_local_id(b, 0), MUL(eas_local_id(b, 1), K(7))), eas_num_programs(b, 0)));
@@ -375,7 +430,10 @@ static void k_identities(void)
 
 static void k_prefixes(void)
 {
-    BUF(x, F32); BUF(r, F32); SCALAR(N); SCALAR(M);
+    BUF(x, F32);
+    BUF(r, F32);
+    SCALAR(N);
+    SCALAR(M);
     eas_value o = OFFSETS(64), m = OP(AND, OP(GE, N, o), OP(AND, LT(eas_program_id(b, 0), M), OP(LE, o, K(150))));
     eas_store(b, r, o, eas_load(b, x, o, m, F(1)), m);
     eas_store(b, r, ADD(o, K(300)), eas_load(b, x, o, OP(GT, o, K(70)), F(3)), LT(ADD(o, K(5)), N));
@@ -383,7 +441,9 @@ static void k_prefixes(void)
 
 static void k_periodic(void) /* lane % C is a line inside a chunk only */
 {
-    BUF(x, F32); BUF(r, F32); SCALAR(n);
+    BUF(x, F32);
+    BUF(r, F32);
+    SCALAR(n);
     eas_value o = THREADS(128), t = eas_tid(b, 0, 128);
     eas_store(b, r, o, eas_load(b, x, o, LT(MOD_(t, K(16)), n), F(5)), LT(MOD_(t, K(32)), ADD(n, K(20))));
     eas_store(b, r, ADD(o, K(256)), F(1), LT(eas_lane_id(b), n));
@@ -392,14 +452,18 @@ static void k_periodic(void) /* lane % C is a line inside a chunk only */
 
 static void k_2d_grid(void)
 {
-    BUF(x, F32); BUF(r, F32); SCALAR(W);
+    BUF(x, F32);
+    BUF(r, F32);
+    SCALAR(W);
     eas_value c = ADD(MUL(eas_program_id(b, 0), K(16)), eas_arange(b, 0, 16)), y = eas_program_id(b, 1), m = LT(c, W), o = ADD(MUL(y, W), c);
     eas_store(b, r, o, ADD(eas_load(b, x, o, m, 0), eas_cast(b, ADD(y, MUL(eas_num_programs(b, 1), K(10))), EAS_F32)), m);
 }
 
 static void k_scalars(void)
 {
-    BUF(x, F32); BUF(r, F32); SCALAR(n);
+    BUF(x, F32);
+    BUF(r, F32);
+    SCALAR(n);
     eas_value p = eas_program_id(b, 0), v = eas_load(b, x, p, LT(p, n), F(9));
     STORE(r, p, ADD(v, LOAD(x, K(0))));
     STORE(r, ADD(K(8), eas_arange(b, 0, 8)), ADD(LOAD(r, eas_arange(b, 0, 8)), v));
@@ -408,7 +472,11 @@ static void k_scalars(void)
 
 static void k_bools(void)
 {
-    BUF(x, BOOL); BUF(y, F16); BUF(r, BOOL); BUF(s, F16); SCALAR(N);
+    BUF(x, BOOL);
+    BUF(y, F16);
+    BUF(r, BOOL);
+    BUF(s, F16);
+    SCALAR(N);
     eas_value o = OFFSETS(77), m = LT(o, N), v = eas_load(b, x, o, m, 0), h = eas_load(b, y, o, m, 0);
     eas_store(b, r, o, OP(XOR, v, OP(LT, h, F(0))), m);
     eas_store(b, s, o, eas_apply(b, IR_WHERE, v, MUL(h, h), h), OP(AND, m, v));

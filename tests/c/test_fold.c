@@ -12,7 +12,10 @@
 
 enum { MOST = 6000 };
 
-typedef struct shape { int rank; int64_t dim[4]; } shape;
+typedef struct shape {
+    int rank;
+    int64_t dim[4];
+} shape;
 
 static int64_t lanes(shape s)
 {
@@ -76,7 +79,8 @@ static eas_value hypot_like(void *ctx, eas_builder *b, eas_value x, eas_value y)
 }
 static eas_value f_fold(eas_builder *b, eas_value x, int axis) { return eas_fold(b, x, axis, hypot_like, NULL); }
 
-static const shape shapes[] = {{1, {1}}, {1, {2}}, {1, {7}}, {1, {32}}, {1, {100}}, {1, {1024}}, {2, {3, 5}}, {2, {16, 16}}, {2, {1, 9}}, {3, {4, 3, 6}}, {4, {2, 3, 4, 5}}};
+static const shape shapes[] = {{1, {1}},    {1, {2}},      {1, {7}},    {1, {32}},      {1, {100}},       {1, {1024}},
+                               {2, {3, 5}}, {2, {16, 16}}, {2, {1, 9}}, {3, {4, 3, 6}}, {4, {2, 3, 4, 5}}};
 enum { NSHAPES = sizeof shapes / sizeof *shapes };
 static const char *const devices[] = {"ref", "cpu"};
 
@@ -88,11 +92,11 @@ static int64_t next_int(void)
 }
 
 /* Visits every line along axis: its first element, stride and place among the results. */
-#define EACH_LINE(s, axis, first, stride, line)                                                                     \
-    int64_t stride = 1;                                                                                             \
-    for (int _i = (s).rank - 1; _i > (axis); _i--)                                                                  \
-        stride *= (s).dim[_i];                                                                                      \
-    for (int64_t line = 0; line < lanes(s) / (s).dim[axis]; line++)                                                 \
+#define EACH_LINE(s, axis, first, stride, line) \
+    int64_t stride = 1; \
+    for (int _i = (s).rank - 1; _i > (axis); _i--) \
+        stride *= (s).dim[_i]; \
+    for (int64_t line = 0; line < lanes(s) / (s).dim[axis]; line++) \
         for (int64_t first = line / stride * stride * (s).dim[axis] + line % stride, _once = 1; _once; _once = 0)
 
 static void integers_reduce_exactly(void **state)
@@ -222,8 +226,11 @@ static void blocks_are_rearranged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers_reduce_exactly), cmocka_unit_test(scans_run_along_the_axis), cmocka_unit_test(floats_fold_in_the_documented_order),
-        cmocka_unit_test(nan_wins),                cmocka_unit_test(blocks_are_rearranged),
+        cmocka_unit_test(integers_reduce_exactly),
+        cmocka_unit_test(scans_run_along_the_axis),
+        cmocka_unit_test(floats_fold_in_the_documented_order),
+        cmocka_unit_test(nan_wins),
+        cmocka_unit_test(blocks_are_rearranged),
     };
     return cmocka_run_group_tests_name("fold", tests, NULL, NULL);
 }

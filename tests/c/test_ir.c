@@ -31,12 +31,17 @@ static char *print(const eas_ir *ir, int lines)
 
 static const char *const whole[] = {
     K("", ""),
-    "file 1 \"a \\\"b\\\\ c.py\"\nfile 2 \"x\"\n" K("buf<f32> a, f64 s", "  %3 = const 0 : i64 @1:12\n  %4 = load %1, %3 : f32 @2:4294967295\n  store %1, %3, %4\n"),
-    K("buf<bf16> a", "  %2 = const -0.0 : bf16\n  %3 = const inf : f64\n  %4 = const nan : f32\n  %5 = const nan:0x7f800001 : f32\n  %6 = const true : bool\n"
-                     "  %7 = const 18446744073709551615 : u64\n  %8 = const -9223372036854775808 : i64\n  %9 = const 0.1 : f32\n  %10 = const 5e-324 : f64\n"),
-    K("i64 n", "  %2 = const 0 : i64\n  %3 = const 1 : i64\n  %4 = const 1.0 : f32\n  %5, %6 = loop %2, %1, %3, %4 : i64, f32\n    %7 = add %6, %6 : f32\n  %8 = endloop %7 : f32\n"
-               "  %9 = gt %8, %4 : bool\n  if %9\n  else %8\n  %10 = endif %4 : f32\n  %11 = while %2 : i64\n    %12 = lt %11, %1 : bool\n  do %12\n    %13 = add %11, %3 : i64\n  %14 = endwhile %13 : i64\n"),
-    K("buf<f16> a", "  %2 = thread_id 64 : i64\n  %3 = alloc_tg : tg<f16>[64]\n  barrier\n  %4 = mma_zero : frag\n  %5 = lane_id : i64\n  %6 = sg_id : u32\n  %7 = local_id 1 : i64\n  mma_store %1, %2, %2, %4\n"),
+    "file 1 \"a \\\"b\\\\ c.py\"\nfile 2 \"x\"\n" K("buf<f32> a, f64 s",
+                                                    "  %3 = const 0 : i64 @1:12\n  %4 = load %1, %3 : f32 @2:4294967295\n  store %1, %3, %4\n"),
+    K("buf<bf16> a",
+      "  %2 = const -0.0 : bf16\n  %3 = const inf : f64\n  %4 = const nan : f32\n  %5 = const nan:0x7f800001 : f32\n  %6 = const true : bool\n"
+      "  %7 = const 18446744073709551615 : u64\n  %8 = const -9223372036854775808 : i64\n  %9 = const 0.1 : f32\n  %10 = const 5e-324 : f64\n"),
+    K("i64 n", "  %2 = const 0 : i64\n  %3 = const 1 : i64\n  %4 = const 1.0 : f32\n  %5, %6 = loop %2, %1, %3, %4 : i64, f32\n    %7 = add %6, %6 : "
+               "f32\n  %8 = endloop %7 : f32\n"
+               "  %9 = gt %8, %4 : bool\n  if %9\n  else %8\n  %10 = endif %4 : f32\n  %11 = while %2 : i64\n    %12 = lt %11, %1 : bool\n  do %12\n "
+               "   %13 = add %11, %3 : i64\n  %14 = endwhile %13 : i64\n"),
+    K("buf<f16> a", "  %2 = thread_id 64 : i64\n  %3 = alloc_tg : tg<f16>[64]\n  barrier\n  %4 = mma_zero : frag\n  %5 = lane_id : i64\n  %6 = sg_id "
+                    ": u32\n  %7 = local_id 1 : i64\n  mma_store %1, %2, %2, %4\n"),
     K("buf<i8> a", "  %2 = arange -4 : i32[7]\n  %3 = reshape %2 : i32[7,1]\n  %4 = broadcast %3 : i32[7,3]\n"),
 };
 
@@ -64,7 +69,9 @@ static void comments_and_blank_lines_are_skipped(void **state)
     eas_ir_release(ir);
 }
 
-static const struct { const char *text, *why; } bad_text[] = {
+static const struct {
+    const char *text, *why;
+} bad_text[] = {
     {"", "expected 'kernel'"},
     {"kernel (", "expected a name"},
     {"kernel 1k() {\n}\n", "identifier"},
@@ -106,7 +113,9 @@ static void bad_text_is_refused_with_the_reason(void **state)
 
 /* ---- rules: one broken kernel each ---- */
 
-static const struct { const char *text, *why; } bad_rule[] = {
+static const struct {
+    const char *text, *why;
+} bad_rule[] = {
     /* operands and classes */
     {K("f32 x", "  %2 = floordiv %1, %1 : f32\n"), "not defined for f32"},
     {K("i64 x", "  %2 = div %1, %1 : i64\n"), "not defined for i64"},
@@ -162,7 +171,8 @@ static const struct { const char *text, *why; } bad_rule[] = {
     {K("", "  %1 = lane_id : i64\n"), "never says how many"},
     {K("", "  %1 = thread_id 64 : i64\n  %2 = const 3 : i64\n  %3 = lt %1, %2 : bool\n  if %3\n    barrier\n  endif\n"), "differ between threads"},
     {K("", "  %1 = thread_id 64 : i64\n  %2 = const 1 : i64\n  %3 = loop %2, %1, %2 : i64\n    barrier\n  endloop\n"), "differ between threads"},
-    {K("", "  %1 = thread_id 64 : i64\n  %2 = while %1 : i64\n    %3 = lt %2, %1 : bool\n  do %3\n    barrier\n  %4 = endwhile %2 : i64\n"), "differ between threads"},
+    {K("", "  %1 = thread_id 64 : i64\n  %2 = while %1 : i64\n    %3 = lt %2, %1 : bool\n  do %3\n    barrier\n  %4 = endwhile %2 : i64\n"),
+     "differ between threads"},
 };
 
 static void every_rule_is_enforced(void **state)
@@ -208,22 +218,48 @@ static void the_verifier_survives_broken_structures(void **state)
 
 /* ---- simplifier ---- */
 
-static const struct { const char *what, *from, *want; } simple[] = {
-    {"constants fold", K("buf<i64> a", "  %2 = const 6 : i64\n  %3 = const 7 : i64\n  %4 = mul %2, %3 : i64\n  %5 = const 0 : i64\n  store %1, %5, %4\n"), "const 42 : i64"},
-    {"floor division folds as Python's", K("buf<i64> a", "  %2 = const -7 : i64\n  %3 = const 2 : i64\n  %4 = floordiv %2, %3 : i64\n  %5 = const 0 : i64\n  store %1, %5, %4\n"), "const -4 : i64"},
+static const struct {
+    const char *what, *from, *want;
+} simple[] = {
+    {"constants fold",
+     K("buf<i64> a", "  %2 = const 6 : i64\n  %3 = const 7 : i64\n  %4 = mul %2, %3 : i64\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
+     "const 42 : i64"},
+    {"floor division folds as Python's",
+     K("buf<i64> a", "  %2 = const -7 : i64\n  %3 = const 2 : i64\n  %4 = floordiv %2, %3 : i64\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
+     "const -4 : i64"},
     {"x + 0", K("buf<i64> a, i64 x", "  %3 = const 0 : i64\n  %4 = add %2, %3 : i64\n  store %1, %3, %4\n"), "store %1, %3, %2"},
-    {"x * 1", K("buf<f32> a, f32 x", "  %3 = const 1.0 : f32\n  %4 = mul %2, %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %4\n"), "store %1, %3, %2"},
+    {"x * 1", K("buf<f32> a, f32 x", "  %3 = const 1.0 : f32\n  %4 = mul %2, %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
+     "store %1, %3, %2"},
     {"x + 0.0 stays", K("buf<f32> a, f32 x", "  %3 = const 0.0 : f32\n  %4 = add %2, %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %4\n"), "add "},
     {"x - x stays for floats", K("buf<f32> a, f32 x", "  %3 = sub %2, %2 : f32\n  %4 = const 0 : i64\n  store %1, %4, %3\n"), "sub "},
-    {"equal values are shared", K("buf<f32> a, f32 x", "  %3 = mul %2, %2 : f32\n  %4 = mul %2, %2 : f32\n  %5 = sub %3, %4 : f32\n  %6 = const 0 : i64\n  store %1, %6, %5\n"), "sub %3, %3"},
-    {"a decided comparison disappears", K("buf<f32> a, f32 x", "  %3 = thread_id 64 : i64\n  %4 = const 64 : i64\n  %5 = lt %3, %4 : bool\n  store %1, %3, %2, %5\n"), "store %1, %3, %2\n"},
-    {"tid + i*NT < LIMIT", K("buf<f32> a, f32 x", "  %3 = thread_id 64 : i64\n  %4 = const 192 : i64\n  %5 = add %3, %4 : i64\n  %6 = const 256 : i64\n  %7 = lt %5, %6 : bool\n  store %1, %5, %2, %7\n"), "store %1, %5, %2\n"},
-    {"where on bools is and", K("buf<f32> a, f32 x, bool p, bool q", "  %5 = const false : bool\n  %6 = where %3, %4, %5 : bool\n  %7 = const 0 : i64\n  store %1, %7, %2, %6\n"), "and %3, %4"},
-    {"a*b + c is one fma", K("buf<f32> a, f32 x, f32 y", "  %4 = mul %2, %3 : f32\n  %5 = add %4, %2 : f32\n  %6 = const 0 : i64\n  store %1, %6, %5\n"), "fma %2, %3, %2"},
-    {"pid*BLOCK + tid is the place in the grid", K("buf<f32> a, f32 x", "  %3 = program_id 0 : i64\n  %4 = const 64 : i64\n  %5 = mul %3, %4 : i64\n  %6 = thread_id 64 : i64\n  %7 = add %5, %6 : i64\n  store %1, %7, %2\n"), "global_id 64"},
-    {"a known if is its branch", K("buf<f32> a, f32 x, f32 y", "  %4 = const true : bool\n  if %4\n    %5 = neg %2 : f32\n  else %5\n    %6 = neg %3 : f32\n  %7 = endif %6 : f32\n  %8 = const 0 : i64\n  store %1, %8, %7\n"), "neg %2"},
-    {"x / 4 multiplies", K("buf<f32> a, f32 x", "  %3 = const 4.0 : f32\n  %4 = div %2, %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %4\n"), "const 0.25 : f32"},
-    {"what is not needed goes", K("buf<f32> a, f32 x", "  %3 = neg %2 : f32\n  %4 = abs %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %2\n"), "store %1, %3, %2"},
+    {"equal values are shared",
+     K("buf<f32> a, f32 x", "  %3 = mul %2, %2 : f32\n  %4 = mul %2, %2 : f32\n  %5 = sub %3, %4 : f32\n  %6 = const 0 : i64\n  store %1, %6, %5\n"),
+     "sub %3, %3"},
+    {"a decided comparison disappears",
+     K("buf<f32> a, f32 x", "  %3 = thread_id 64 : i64\n  %4 = const 64 : i64\n  %5 = lt %3, %4 : bool\n  store %1, %3, %2, %5\n"),
+     "store %1, %3, %2\n"},
+    {"tid + i*NT < LIMIT",
+     K("buf<f32> a, f32 x", "  %3 = thread_id 64 : i64\n  %4 = const 192 : i64\n  %5 = add %3, %4 : i64\n  %6 = const 256 : i64\n  %7 = lt %5, %6 : "
+                            "bool\n  store %1, %5, %2, %7\n"),
+     "store %1, %5, %2\n"},
+    {"where on bools is and",
+     K("buf<f32> a, f32 x, bool p, bool q",
+       "  %5 = const false : bool\n  %6 = where %3, %4, %5 : bool\n  %7 = const 0 : i64\n  store %1, %7, %2, %6\n"),
+     "and %3, %4"},
+    {"a*b + c is one fma",
+     K("buf<f32> a, f32 x, f32 y", "  %4 = mul %2, %3 : f32\n  %5 = add %4, %2 : f32\n  %6 = const 0 : i64\n  store %1, %6, %5\n"), "fma %2, %3, %2"},
+    {"pid*BLOCK + tid is the place in the grid",
+     K("buf<f32> a, f32 x", "  %3 = program_id 0 : i64\n  %4 = const 64 : i64\n  %5 = mul %3, %4 : i64\n  %6 = thread_id 64 : i64\n  %7 = add %5, %6 "
+                            ": i64\n  store %1, %7, %2\n"),
+     "global_id 64"},
+    {"a known if is its branch",
+     K("buf<f32> a, f32 x, f32 y", "  %4 = const true : bool\n  if %4\n    %5 = neg %2 : f32\n  else %5\n    %6 = neg %3 : f32\n  %7 = endif %6 : "
+                                   "f32\n  %8 = const 0 : i64\n  store %1, %8, %7\n"),
+     "neg %2"},
+    {"x / 4 multiplies", K("buf<f32> a, f32 x", "  %3 = const 4.0 : f32\n  %4 = div %2, %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %4\n"),
+     "const 0.25 : f32"},
+    {"what is not needed goes", K("buf<f32> a, f32 x", "  %3 = neg %2 : f32\n  %4 = abs %3 : f32\n  %5 = const 0 : i64\n  store %1, %5, %2\n"),
+     "store %1, %3, %2"},
 };
 
 static void simplifications(void **state)
@@ -244,7 +280,9 @@ static void simplifications(void **state)
 static void contraction_can_be_switched_off(void **state)
 {
     (void)state;
-    eas_ir *ir = parse("kernel k(buf<f32> a, f32 x) nocontract {\n  %3 = mul %2, %2 : f32\n  %4 = add %3, %2 : f32\n  %5 = const 0 : i64\n  store %1, %5, %4\n}\n"), *s = NULL;
+    eas_ir *ir = parse("kernel k(buf<f32> a, f32 x) nocontract {\n  %3 = mul %2, %2 : f32\n  %4 = add %3, %2 : f32\n  %5 = const 0 : i64\n  store "
+                       "%1, %5, %4\n}\n"),
+           *s = NULL;
     assert_int_equal(eas_ir_simplify(ir, &s), EAS_OK);
     char *t = print(s, 0);
     assert_null(strstr(t, "fma"));
@@ -282,8 +320,10 @@ static void threads_leave_loops_when_they_are_done(void **state)
 {
     (void)state;
     /* thread t adds 1 t times; then the odd threads negate */
-    eas_ir *ir = parse(K("buf<i64> a", "  %2 = thread_id 8 : i64\n  %3 = const 0 : i64\n  %4 = const 1 : i64\n  %5, %6 = loop %3, %2, %4, %3 : i64, i64\n    %7 = add %6, %4 : i64\n  %8 = endloop %7 : i64\n"
-                                       "  %9 = const 2 : i64\n  %10 = mod %2, %9 : i64\n  %11 = eq %10, %4 : bool\n  if %11\n    %12 = neg %8 : i64\n  else %12\n  %13 = endif %8 : i64\n  store %1, %2, %13\n"));
+    eas_ir *ir = parse(K("buf<i64> a", "  %2 = thread_id 8 : i64\n  %3 = const 0 : i64\n  %4 = const 1 : i64\n  %5, %6 = loop %3, %2, %4, %3 : i64, "
+                                       "i64\n    %7 = add %6, %4 : i64\n  %8 = endloop %7 : i64\n"
+                                       "  %9 = const 2 : i64\n  %10 = mod %2, %9 : i64\n  %11 = eq %10, %4 : bool\n  if %11\n    %12 = neg %8 : "
+                                       "i64\n  else %12\n  %13 = endif %8 : i64\n  store %1, %2, %13\n"));
     int64_t out[8], count[1] = {8};
     uint64_t slot[1] = {(uintptr_t)out};
     run(ir, slot, count, 1, EAS_OK);
@@ -295,7 +335,8 @@ static void threads_leave_loops_when_they_are_done(void **state)
 static void while_leaves_with_the_values_of_the_failed_test(void **state)
 {
     (void)state;
-    eas_ir *ir = parse(K("buf<i64> a, i64 n", "  %3 = const 1 : i64\n  %4 = while %3 : i64\n    %5 = lt %4, %2 : bool\n  do %5\n    %6 = add %4, %4 : i64\n  %7 = endwhile %6 : i64\n  %8 = const 0 : i64\n  store %1, %8, %7\n"));
+    eas_ir *ir = parse(K("buf<i64> a, i64 n", "  %3 = const 1 : i64\n  %4 = while %3 : i64\n    %5 = lt %4, %2 : bool\n  do %5\n    %6 = add %4, %4 "
+                                              ": i64\n  %7 = endwhile %6 : i64\n  %8 = const 0 : i64\n  store %1, %8, %7\n"));
     int64_t out[1] = {0}, count[2] = {1, 0};
     uint64_t slot[2] = {(uintptr_t)out, 100};
     run(ir, slot, count, 1, EAS_OK);
@@ -306,7 +347,8 @@ static void while_leaves_with_the_values_of_the_failed_test(void **state)
 static void barriers_order_threadgroup_memory(void **state)
 {
     (void)state;
-    eas_ir *ir = parse(K("buf<i64> a", "  %2 = thread_id 16 : i64\n  %3 = alloc_tg : tg<i64>[16]\n  store %3, %2, %2\n  barrier\n  %4 = const 15 : i64\n  %5 = sub %4, %2 : i64\n  %6 = load %3, %5 : i64\n  store %1, %2, %6\n"));
+    eas_ir *ir = parse(K("buf<i64> a", "  %2 = thread_id 16 : i64\n  %3 = alloc_tg : tg<i64>[16]\n  store %3, %2, %2\n  barrier\n  %4 = const 15 : "
+                                       "i64\n  %5 = sub %4, %2 : i64\n  %6 = load %3, %5 : i64\n  store %1, %2, %6\n"));
     int64_t out[16], count[1] = {16};
     uint64_t slot[1] = {(uintptr_t)out};
     run(ir, slot, count, 1, EAS_OK);
@@ -318,7 +360,9 @@ static void barriers_order_threadgroup_memory(void **state)
 static void matrices_multiply(void **state)
 {
     (void)state;
-    eas_ir *ir = parse(K("buf<f32> a, buf<f16> b, buf<f32> c", "  %4 = thread_id 32 : i64\n  %5 = const 0 : i64\n  %6 = const 8 : i64\n  %7 = mma_zero : frag\n  %8 = mma %1, %5, %6, %2, %5, %6, %7 : frag\n  mma_store %3, %5, %6, %8\n"));
+    eas_ir *ir =
+        parse(K("buf<f32> a, buf<f16> b, buf<f32> c", "  %4 = thread_id 32 : i64\n  %5 = const 0 : i64\n  %6 = const 8 : i64\n  %7 = mma_zero : "
+                                                      "frag\n  %8 = mma %1, %5, %6, %2, %5, %6, %7 : frag\n  mma_store %3, %5, %6, %8\n"));
     float a[64], c[64];
     uint16_t b[64];
     for (int i = 0; i < 64; i++)
@@ -338,8 +382,10 @@ static void matrices_multiply(void **state)
 static void masked_lanes_touch_nothing(void **state)
 {
     (void)state;
-    eas_ir *ir = parse(K("buf<f32> a, i64 n", "  %3 = arange 0 : i64[8]\n  %4 = const 1000000000000 : i64\n  %5 = broadcast %4 : i64[8]\n  %6 = mul %3, %5 : i64[8]\n  %7 = broadcast %2 : i64[8]\n  %8 = lt %3, %7 : bool[8]\n"
-                                              "  %9 = const 7.0 : f32\n  %10 = broadcast %9 : f32[8]\n  %11 = load %1, %6, %8, %10 : f32[8]\n  store %1, %6, %11, %8\n"));
+    eas_ir *ir = parse(K("buf<f32> a, i64 n",
+                         "  %3 = arange 0 : i64[8]\n  %4 = const 1000000000000 : i64\n  %5 = broadcast %4 : i64[8]\n  %6 = mul %3, %5 : i64[8]\n  %7 "
+                         "= broadcast %2 : i64[8]\n  %8 = lt %3, %7 : bool[8]\n"
+                         "  %9 = const 7.0 : f32\n  %10 = broadcast %9 : f32[8]\n  %11 = load %1, %6, %8, %10 : f32[8]\n  store %1, %6, %11, %8\n"));
     float a[1] = {3};
     int64_t count[2] = {1, 0};
     uint64_t slot[2] = {(uintptr_t)a, 1};
@@ -405,7 +451,8 @@ static void one_interval(uint16_t op, eas_dtype dt)
     char text[512];
     const char *n = eas_dtype_name(dt);
     bool cmp = ir_rows[op].rule == IR_RULE_CMP;
-    snprintf(text, sizeof text, "kernel k(%s x, %s y) {\n  %%3 = %s %%1%s : %s\n}\n", n, n, ir_rows[op].name, ir_rows[op].nargs == 2 ? ", %2" : "", cmp ? "bool" : n);
+    snprintf(text, sizeof text, "kernel k(%s x, %s y) {\n  %%3 = %s %%1%s : %s\n}\n", n, n, ir_rows[op].name, ir_rows[op].nargs == 2 ? ", %2" : "",
+             cmp ? "bool" : n);
     eas_ir *ir = parse(text);
     for (int round = 0; round < 200; round++) {
         ir_range box[2];
@@ -413,7 +460,9 @@ static void one_interval(uint16_t op, eas_dtype dt)
         for (int i = 0; i < 2; i++) {
             int64_t a = some_int(dt), b = some_int(dt);
             box[i] = less(dt, a, b) ? (ir_range){a, b} : (ir_range){b, a};
-            pick[i] = next_random() % 3 == 0 ? box[i].lo : next_random() % 2 ? box[i].hi : (int64_t)((uint64_t)box[i].lo + ((uint64_t)box[i].hi - (uint64_t)box[i].lo) / 2);
+            pick[i] = next_random() % 3 == 0 ? box[i].lo
+                    : next_random() % 2      ? box[i].hi
+                                             : (int64_t)((uint64_t)box[i].lo + ((uint64_t)box[i].hi - (uint64_t)box[i].lo) / 2);
             if (box[i].lo > box[i].hi) /* u64 across 2^63: unknown */
                 box[i] = (ir_range){INT64_MIN, INT64_MAX};
         }
@@ -422,8 +471,9 @@ static void one_interval(uint16_t op, eas_dtype dt)
         assert_true(ir_eval(op, dt, dt, pick, &out));
         bool unknown = r[3].lo == INT64_MIN && r[3].hi == INT64_MAX;
         if (!unknown && (out < r[3].lo || out > r[3].hi))
-            fail_msg("%s %s of %lld, %lld in [%lld,%lld] x [%lld,%lld] is %lld, not in [%lld, %lld]", ir_rows[op].name, n, (long long)pick[0], (long long)pick[1],
-                     (long long)box[0].lo, (long long)box[0].hi, (long long)box[1].lo, (long long)box[1].hi, (long long)out, (long long)r[3].lo, (long long)r[3].hi);
+            fail_msg("%s %s of %lld, %lld in [%lld,%lld] x [%lld,%lld] is %lld, not in [%lld, %lld]", ir_rows[op].name, n, (long long)pick[0],
+                     (long long)pick[1], (long long)box[0].lo, (long long)box[0].hi, (long long)box[1].lo, (long long)box[1].hi, (long long)out,
+                     (long long)r[3].lo, (long long)r[3].hi);
         arena_free(&mem);
     }
     eas_ir_release(ir);
@@ -440,9 +490,11 @@ static void intervals_contain_every_result(void **state)
 
 /* ---- bounds and narrowing ---- */
 
-static const char *const add_text = K("buf<f32> a, buf<f32> c, i64 N",
-                                      "  %4 = program_id 0 : i64\n  %5 = const 256 : i64\n  %6 = mul %4, %5 : i64\n  %7 = arange 0 : i64[256]\n  %8 = broadcast %6 : i64[256]\n  %9 = add %8, %7 : i64[256]\n"
-                                      "  %10 = broadcast %3 : i64[256]\n  %11 = lt %9, %10 : bool[256]\n  %12 = const 0.0 : f32\n  %13 = broadcast %12 : f32[256]\n  %14 = load %1, %9, %11, %13 : f32[256]\n  store %2, %9, %14, %11\n");
+static const char *const add_text =
+    K("buf<f32> a, buf<f32> c, i64 N", "  %4 = program_id 0 : i64\n  %5 = const 256 : i64\n  %6 = mul %4, %5 : i64\n  %7 = arange 0 : i64[256]\n  %8 "
+                                       "= broadcast %6 : i64[256]\n  %9 = add %8, %7 : i64[256]\n"
+                                       "  %10 = broadcast %3 : i64[256]\n  %11 = lt %9, %10 : bool[256]\n  %12 = const 0.0 : f32\n  %13 = broadcast "
+                                       "%12 : f32[256]\n  %14 = load %1, %9, %11, %13 : f32[256]\n  store %2, %9, %14, %11\n");
 
 static bool inside(const eas_ir *ir, int64_t n, int64_t count, int64_t programs)
 {
@@ -467,9 +519,12 @@ static void masks_prove_accesses_in_bounds(void **state)
 static void rows_and_columns_prove_too(void **state)
 {
     (void)state;
-    eas_ir *ir = parse(K("buf<f32> a, i64 H, i64 W", "  %4 = program_id 1 : i64\n  %5 = program_id 0 : i64\n  %6 = const 32 : i64\n  %7 = mul %5, %6 : i64\n  %8 = arange 0 : i64[32]\n  %9 = broadcast %7 : i64[32]\n  %10 = add %9, %8 : i64[32]\n"
-                                                      "  %11 = mul %4, %3 : i64\n  %12 = broadcast %11 : i64[32]\n  %13 = add %12, %10 : i64[32]\n  %14 = broadcast %3 : i64[32]\n  %15 = lt %10, %14 : bool[32]\n  %16 = lt %4, %2 : bool\n  %17 = broadcast %16 : bool[32]\n"
-                                                      "  %18 = and %15, %17 : bool[32]\n  %19 = const 1.0 : f32\n  %20 = broadcast %19 : f32[32]\n  store %1, %13, %20, %18\n"));
+    eas_ir *ir = parse(K("buf<f32> a, i64 H, i64 W",
+                         "  %4 = program_id 1 : i64\n  %5 = program_id 0 : i64\n  %6 = const 32 : i64\n  %7 = mul %5, %6 : i64\n  %8 = arange 0 : "
+                         "i64[32]\n  %9 = broadcast %7 : i64[32]\n  %10 = add %9, %8 : i64[32]\n"
+                         "  %11 = mul %4, %3 : i64\n  %12 = broadcast %11 : i64[32]\n  %13 = add %12, %10 : i64[32]\n  %14 = broadcast %3 : "
+                         "i64[32]\n  %15 = lt %10, %14 : bool[32]\n  %16 = lt %4, %2 : bool\n  %17 = broadcast %16 : bool[32]\n"
+                         "  %18 = and %15, %17 : bool[32]\n  %19 = const 1.0 : f32\n  %20 = broadcast %19 : f32[32]\n  store %1, %13, %20, %18\n"));
     ir_range s[3] = {{0, 0}, {10, 10}, {100, 100}};
     int64_t exact[3] = {1000, 0, 0}, less_one[3] = {999, 0, 0};
     assert_true(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 16, 1}, .count = exact}, NULL));
@@ -551,16 +606,18 @@ static void strings_hash_as_published(void **state)
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     sha256_init(&h);
     for (int i = 0; i < 1000; i++)
-        sha256_add(&h, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 1000);
+        sha256_add(&h,
+                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                   1000);
     sha256_done(&h, out);
     sha256_hex(out, hex);
     assert_string_equal(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
