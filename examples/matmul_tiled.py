@@ -40,7 +40,7 @@ def matmul_tiled(a, b, c, M, N, K, BM: eas.constexpr, BN: eas.constexpr, BK: eas
             mk.store(c, row * N + col, acc[y][x], mk.and_(row < M, col < N))
 
 
-def matmul(a, b, c, BM=64, BN=64, BK=16, RY=4, RX=4):
+def matmul(a, b, c, BM=64, BN=128, BK=32, RY=4, RX=4):
     (m, k), n = a.shape, b.shape[1]
     grid = (-(-n // BN), -(-m // BM))
     matmul_tiled(a, b, c, m, n, k, BM=BM, BN=BN, BK=BK, RY=RY, RX=RX, _grid=grid)
