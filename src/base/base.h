@@ -20,7 +20,6 @@
 /* Sets this thread's message and returns st. */
 eas_status base_fail(eas_status st, const char *fmt, ...) BASE_PRINTF(2, 3);
 eas_status base_fail_oom(size_t bytes);
-void base_error_clear(void);
 
 /* ---- arena.c: freed whole ---- */
 typedef struct arena {
@@ -83,7 +82,6 @@ uint16_t f64_to_f16(double d);     /* one rounding */
 float bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);
 uint16_t f64_to_bf16(double d);
-float f64_to_f32(double d);
 
 /* ---- pool.c: one pool of worker threads for the process ---- */
 /* Runs fn(ctx, first, last, worker) over slices of [0, n), worker in [0, pool_size()), on the calling thread and the workers.

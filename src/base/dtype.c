@@ -93,4 +93,3 @@ uint16_t f64_to_bf16(double d) { return round16(d, 7, -126, 0x7f80); }
 uint16_t f32_to_f16(float f) { return f64_to_f16((double)f); }
 uint16_t f32_to_bf16(float f) { return f64_to_bf16((double)f); }
 float bf16_to_f32(uint16_t h) { return f32_from((uint32_t)h << 16); }
-float f64_to_f32(double d) { return (float)d; }

@@ -18,8 +18,6 @@ eas_status base_fail(eas_status st, const char *fmt, ...)
 
 eas_status base_fail_oom(size_t bytes) { return base_fail(EAS_ERR_MEMORY, "out of memory: %zu bytes could not be allocated", bytes); }
 
-void base_error_clear(void) { message[0] = 0; }
-
 const char *eas_error_message(void) { return message; }
 
 const char *eas_status_name(eas_status st)

@@ -308,29 +308,6 @@ static eas_status launch(eas_device *d, dev_code *c, const dev_launch *l)
     return report(l, &w);
 }
 
-/* ---- memory ---- */
-
-enum { HUGE_PAGE = 2 << 20 };
-
-static eas_status alloc_host(eas_device *d, size_t nbytes, void **mem)
-{
-    (void)d;
-    bool big = nbytes >= 2 * (size_t)HUGE_PAGE;
-    if (posix_memalign(mem, big ? HUGE_PAGE : 64, nbytes ? nbytes : 1))
-        return base_fail_oom(nbytes);
-#ifdef MADV_HUGEPAGE
-    if (big)
-        madvise(*mem, nbytes, MADV_HUGEPAGE);
-#endif
-    return EAS_OK;
-}
-
-static void dealloc_host(eas_device *d, void *mem, size_t nbytes)
-{
-    (void)d, (void)nbytes;
-    free(mem);
-}
-
 static const char *available(eas_device *d) { return (void)d, NULL; }
 
 static const char *describe(eas_device *d)
@@ -345,8 +322,8 @@ eas_device dev_cpu = {
     .name = "cpu",
     .unavailable = available,
     .describe = describe,
-    .alloc = alloc_host,
-    .dealloc = dealloc_host,
+    .alloc = dev_host_alloc,
+    .dealloc = dev_host_dealloc,
     .host_memory = true,
     .compile = compile,
     .drop = drop,

@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 struct dev_counters dev_count;
 
@@ -70,6 +71,29 @@ eas_stats eas_stats_get(void)
                        .disk_bad = dev_count.bad,
                        .launches = dev_count.launches,
                        .compiler_loaded = dev_count.compiler};
+}
+
+/* ---- host memory: cache lines, and huge pages for what is large ---- */
+
+enum { HUGE_PAGE = 2 << 20 };
+
+eas_status dev_host_alloc(eas_device *d, size_t nbytes, void **mem)
+{
+    (void)d;
+    bool big = nbytes >= 2 * (size_t)HUGE_PAGE;
+    if (posix_memalign(mem, big ? HUGE_PAGE : 64, nbytes ? nbytes : 1))
+        return base_fail_oom(nbytes);
+#ifdef MADV_HUGEPAGE
+    if (big)
+        madvise(*mem, nbytes, MADV_HUGEPAGE);
+#endif
+    return EAS_OK;
+}
+
+void dev_host_dealloc(eas_device *d, void *mem, size_t nbytes)
+{
+    (void)d, (void)nbytes;
+    free(mem);
 }
 
 /* ---- buffers ---- */

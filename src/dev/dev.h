@@ -64,6 +64,9 @@ extern struct dev_counters {
     _Atomic int compiler;
 } dev_count;
 
+/* Memory of devices that share the host's. */
+eas_status dev_host_alloc(eas_device *d, size_t nbytes, void **mem);
+void dev_host_dealloc(eas_device *d, void *mem, size_t nbytes);
 /* Asks the host, holding its lock, whether to stop; ctx is the eas_launch. */
 int dev_poll(void *ctx);
 /* Says something once per process on standard error. */

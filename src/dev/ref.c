@@ -63,24 +63,12 @@ static eas_status launch(eas_device *d, dev_code *code, const dev_launch *l)
     return st;
 }
 
-static eas_status host_alloc(eas_device *d, size_t nbytes, void **mem)
-{
-    (void)d;
-    return posix_memalign(mem, 64, nbytes ? nbytes : 1) ? base_fail_oom(nbytes) : EAS_OK;
-}
-
-static void host_dealloc(eas_device *d, void *mem, size_t nbytes)
-{
-    (void)d, (void)nbytes;
-    free(mem);
-}
-
 eas_device dev_ref = {
     .name = "ref",
     .unavailable = always,
     .describe = describe,
-    .alloc = host_alloc,
-    .dealloc = host_dealloc,
+    .alloc = dev_host_alloc,
+    .dealloc = dev_host_dealloc,
     .host_memory = true,
     .compile = compile,
     .drop = drop,

@@ -174,12 +174,6 @@ bool ir_const_of(const eas_ir *ir, uint32_t v, int64_t *bits)
     }
 }
 
-bool ir_const_is_int(const eas_ir *ir, uint32_t v, int64_t want)
-{
-    int64_t bits;
-    return ir_typeof(ir, v).kind == IR_VAL && dtype_is_int(ir_typeof(ir, v).dtype) && ir_const_of(ir, v, &bits) && bits == want;
-}
-
 /* ---- type rules ----
  * Each returns NULL or the reason. `c` bundles what the rules look at. */
 

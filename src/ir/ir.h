@@ -125,7 +125,6 @@ int64_t ir_source_lane(uint16_t op, int64_t imm, ir_type from, ir_type to, int64
 /* Constants. imm holds the bits of the dtype: integers sign- or zero-extended to 64 bits, bool 0/1, f16/bf16/f32/f64 their bit
  * patterns zero-extended. */
 bool ir_const_of(const eas_ir *ir, uint32_t v, int64_t *bits);  /* through broadcast and reshape too */
-bool ir_const_is_int(const eas_ir *ir, uint32_t v, int64_t want); /* an integer constant equal to want */
 double ir_bits_to_double(eas_dtype dt, int64_t bits);
 int64_t ir_bits_from_double(eas_dtype dt, double d); /* floats: rounded once */
 
@@ -213,12 +212,6 @@ eas_status ir_checked(const eas_ir *ir, eas_ir **out);
 eas_status ir_expanded(const eas_ir *ir, bool native, eas_ir **out);
 
 /* ---- interp.c ---- */
-typedef struct ir_fault { /* the first failing lane of the lowest program */
-    bool set;
-    uint32_t insn; /* index in the IR that ran */
-    int64_t index; /* the offset that was out of bounds */
-    int64_t pid[3];
-} ir_fault;
 typedef struct ir_call {
     const uint64_t *slot; /* per parameter: address of element 0, or the scalar's bits (zero- or sign-extended as constants are) */
     const int64_t *count; /* per parameter: elements of a buffer */

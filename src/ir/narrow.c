@@ -227,8 +227,6 @@ static void rewrite(narrower *n, uint32_t i)
         keep_insn(n, i);
 }
 
-/* A DOT's bases may come out in different 32-bit dtypes; the rule wants one shape only, so nothing to do there. */
-
 static eas_status begin(narrower *n)
 {
     const eas_ir *ir = n->ir;

@@ -675,12 +675,11 @@ static const ir_insn *product(const contractor *c, uint32_t v)
 }
 
 /* The product must stand in the same region as the sum: else it would be computed anew each time round. */
-static bool same_region(const eas_ir *ir, const ir_insn *from, const ir_insn *to)
+static bool same_region(const ir_insn *from, const ir_insn *to)
 {
     for (const ir_insn *in = from; in < to; in++)
         if (ir_rows[in->op].flags & IR_STRUCT)
             return false;
-    (void)ir;
     return true;
 }
 
@@ -692,7 +691,7 @@ static bool contract_one(contractor *c, uint32_t i)
         return false;
     for (int side = 0; side < 2; side++) {
         const ir_insn *m = product(c, ir_args(c->ir, in)[side]);
-        if (!m || !same_region(c->ir, m, in))
+        if (!m || !same_region(m, in))
             continue;
         uint32_t x = c->map[ir_args(c->ir, m)[0]], y = c->map[ir_args(c->ir, m)[1]], z = c->map[ir_args(c->ir, in)[1 - side]];
         c->b->file = in->file;

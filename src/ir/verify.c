@@ -61,13 +61,14 @@ static void hide_region(verifier *v, uint32_t upto)
         v->visible[k] = false;
 }
 
-static eas_status check_values(verifier *v, uint32_t i, const uint32_t *want, int n)
+/* The values must have the types of want[0..n), or of the n values from `first` on where want is NULL. */
+static eas_status check_values(verifier *v, uint32_t i, const uint32_t *want, uint32_t first, int n)
 {
     const ir_insn *in = &v->ir->insns[i];
     if (in->nargs != n)
         return bad(v, i, "%d values, expected %d", in->nargs, n);
     for (int k = 0; k < n; k++)
-        if (!ir_type_eq(ir_typeof(v->ir, ir_args(v->ir, in)[k]), ir_typeof(v->ir, want[k])))
+        if (!ir_type_eq(ir_typeof(v->ir, ir_args(v->ir, in)[k]), ir_typeof(v->ir, want ? want[k] : first + (uint32_t)k)))
             return bad(v, i, "value %d has another type than where the region began", k + 1);
     return EAS_OK;
 }
@@ -93,24 +94,13 @@ static eas_status check_end(verifier *v, uint32_t i)
 {
     const eas_ir *ir = v->ir;
     const ir_insn *in = &ir->insns[i], *op = opener(v);
-    uint32_t div = v->divider[v->depth - 1], want[1];
-    eas_status st;
-    if (in->op == IR_ENDIF) {
-        int n = div == UINT32_MAX ? 0 : ir->insns[div].nargs;
-        return check_values(v, i, n ? ir_args(ir, &ir->insns[div]) : want, n);
-    }
+    uint32_t div = v->divider[v->depth - 1];
+    if (in->op == IR_ENDIF)
+        return div == UINT32_MAX ? check_values(v, i, NULL, 0, 0) : check_values(v, i, ir_args(ir, &ir->insns[div]), 0, ir->insns[div].nargs);
     if (in->op == IR_ENDWHILE && div == UINT32_MAX)
         return bad(v, i, "the loop has no condition (do)");
-    int skip = in->op == IR_ENDLOOP, n = op->nres - skip;
-    if (in->nargs != n)
-        return bad(v, i, "%d values, expected %d", in->nargs, n);
-    for (int k = 0; k < n; k++) {
-        want[0] = op->res + (uint32_t)(k + skip);
-        if (!ir_type_eq(ir_typeof(ir, ir_args(ir, in)[k]), ir_typeof(ir, want[0])))
-            return bad(v, i, "value %d has another type than where the region began", k + 1);
-    }
-    st = EAS_OK;
-    return st;
+    int skip = in->op == IR_ENDLOOP;
+    return check_values(v, i, NULL, op->res + (uint32_t)skip, op->nres - skip);
 }
 
 static eas_status check_structure(verifier *v, uint32_t i)
