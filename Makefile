@@ -75,7 +75,7 @@ ctest: build/release/build.ninja
 asan: build/asan/build.ninja
 	@$(MESON) setup --reconfigure build/asan >/dev/null
 	@$(NINJA) -C build/asan --quiet
-	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp build/asan
+	@$(PY) tools/run_ctests.py --summary $(SUMMARY) build/asan
 
 tsan: build/tsan/build.ninja
 	@$(MESON) setup --reconfigure build/tsan >/dev/null

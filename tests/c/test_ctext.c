@@ -1264,8 +1264,8 @@ static void test_folds_and_scans_run_as_msl(void **state)
     int n = 0;
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         for (int axis = 0; axis < blocks[i].rank; axis++)
-            for (int other = 0; other < 2; other++)
-                all[n++] = (whole){.k = along(other ? dtypes[1 + (n / 2) % 5] : EAS_F32, blocks[i], axis), .grid = {1, 1, 1}};
+            for (int other = 0; other < 2; other++, n++)
+                all[n] = (whole){.k = along(other ? dtypes[1 + (n / 2) % 5] : EAS_F32, blocks[i], axis), .grid = {1, 1, 1}};
     all[n++] = (whole){.k = softmax(), .grid = {5, 1, 1}, .scalar = {0, 0, 45}};
     all[n++] = (whole){.k = folds_in_loops(), .grid = {1, 1, 1}, .scalar = {0, 0, 4}};
     all[n++] = (whole){.k = turns(), .grid = {1, 1, 1}, .scalar = {0, 0, 3}};
