@@ -4,35 +4,12 @@
  * value is an array of 64-bit slots, one per lane (see eval.c); slots are reused after a value's last use. Control flow keeps a
  * mask of active lanes: threads that do not take part compute garbage but touch no memory and change no carried value.
  */
-#include "ir.h"
+#include "interp.h"
 
 #include <math.h>
 #include <stdio.h>
 
-typedef struct frame { /* an open region while running */
-    uint32_t at;     /* its opener */
-    uint8_t *saved;  /* active lanes around it */
-} frame;
-
-typedef struct run {
-    const eas_ir *ir;
-    const ir_call *call;
-    eas_ir_info info;
-    int64_t threads;     /* lanes of a rank-0 value: 1 (SPMD) or the group's threads */
-    int64_t groups;      /* simdgroups */
-    arena mem;
-    int64_t **val;       /* slots of each value */
-    float **frag;        /* fragments: groups x 64 */
-    uint8_t **tg;        /* threadgroup arrays */
-    uint8_t *active;     /* per thread */
-    uint32_t *end;       /* region ends */
-    frame *stack;
-    uint32_t depth;
-    int64_t pid[3];
-    eas_status st;
-} run;
-
-static int64_t lanes_of(const run *r, uint32_t v)
+int64_t interp_lanes(const run *r, uint32_t v)
 {
     ir_type t = ir_typeof(r->ir, v);
     return t.kind == IR_FRAG ? r->groups * 64 : t.rank ? ir_lanes(t) : r->threads;
@@ -100,7 +77,7 @@ static int64_t *get_slots(planner *p, int64_t n)
 static void put_slots(planner *p, uint32_t v)
 {
     if (p->r->val[v] && vec_push(&p->free_at, p->r->val[v]))
-        if (!vec_push(&p->free_size, lanes_of(p->r, v)))
+        if (!vec_push(&p->free_size, interp_lanes(p->r, v)))
             p->free_at.len--;
 }
 
@@ -125,7 +102,7 @@ static bool plan_storage(run *r)
             uint32_t v = in->res + (uint32_t)k;
             ir_type t = ir_typeof(ir, v);
             if (t.kind == IR_VAL)
-                r->val[v] = get_slots(&p, lanes_of(r, v));
+                r->val[v] = get_slots(&p, interp_lanes(r, v));
             else if (t.kind == IR_FRAG)
                 r->frag[v] = arena_alloc(&r->mem, (size_t)r->groups * 64 * sizeof(float));
             else
@@ -141,7 +118,7 @@ static bool plan_storage(run *r)
 
 /* ---- memory ---- */
 
-static int64_t load_element(eas_dtype dt, const uint8_t *p)
+int64_t interp_load_element(eas_dtype dt, const uint8_t *p)
 {
     int16_t h;
     int32_t w;
@@ -161,7 +138,7 @@ static int64_t load_element(eas_dtype dt, const uint8_t *p)
     }
 }
 
-static void store_element(eas_dtype dt, uint8_t *p, int64_t v) { memcpy(p, &v, eas_dtype_size(dt)); /* little-endian hosts only */ }
+void interp_store_element(eas_dtype dt, uint8_t *p, int64_t v) { memcpy(p, &v, eas_dtype_size(dt)); /* little-endian hosts only */ }
 
 static eas_status fault(const eas_ir *ir, uint32_t insn, uint32_t buf, int64_t index, int64_t count, const int64_t pid[3])
 {
@@ -191,7 +168,12 @@ static int64_t count_of(const run *r, uint32_t buf)
 static uint8_t *address_in(run *r, uint32_t i, uint32_t buf, int64_t off)
 {
     int64_t n = count_of(r, buf);
-    if (off < 0 || off >= n) {
+    bool inside = off >= 0 && off < n;
+    if (r->watch)
+        r->watch->access(r->watch, r, i, buf, off, inside);
+    if (!inside && r->watch)
+        return (uint8_t *)r->watch->nowhere;
+    if (!inside) {
         r->st = fault(r->ir, i, buf, off, n, r->pid);
         return NULL;
     }
@@ -212,17 +194,18 @@ static void do_load(run *r, uint32_t i)
     const ir_insn *in = &r->ir->insns[i];
     const uint32_t *a = ir_args(r->ir, in);
     eas_dtype dt = ir_typeof(r->ir, a[0]).dtype;
-    int64_t n = lanes_of(r, in->res);
+    int64_t n = interp_lanes(r, in->res);
     for (int64_t k = 0; k < n; k++) {
         bool on = lane_on(r, k) && (in->nargs == 2 || r->val[a[2]][k]);
         if (!on) {
             r->val[in->res][k] = in->nargs == 4 ? r->val[a[3]][k] : 0;
             continue;
         }
+        r->lane = k;
         const uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k));
         if (!p)
             return;
-        r->val[in->res][k] = load_element(dt, p);
+        r->val[in->res][k] = interp_load_element(dt, p);
     }
 }
 
@@ -231,14 +214,15 @@ static void do_store(run *r, uint32_t i)
     const ir_insn *in = &r->ir->insns[i];
     const uint32_t *a = ir_args(r->ir, in);
     eas_dtype dt = ir_typeof(r->ir, a[0]).dtype;
-    int64_t n = lanes_of(r, a[1]);
+    int64_t n = interp_lanes(r, a[1]);
     for (int64_t k = 0; k < n; k++) {
         if (!lane_on(r, k) || (in->nargs == 4 && !r->val[a[3]][k]))
             continue;
+        r->lane = k;
         uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k));
         if (!p)
             return;
-        store_element(dt, p, r->val[a[2]][k]);
+        interp_store_element(dt, p, r->val[a[2]][k]);
     }
 }
 
@@ -246,7 +230,7 @@ static void do_bounds(run *r, uint32_t i)
 {
     const ir_insn *in = &r->ir->insns[i];
     const uint32_t *a = ir_args(r->ir, in);
-    int64_t n = lanes_of(r, in->res), count = count_of(r, a[0]);
+    int64_t n = interp_lanes(r, in->res), count = count_of(r, a[0]);
     for (int64_t k = 0; k < n; k++) {
         bool on = lane_on(r, k) && (in->nargs == 2 || r->val[a[2]][k]);
         int64_t off = offset_of(r, a[1], k);
@@ -261,7 +245,7 @@ static void do_bounds(run *r, uint32_t i)
 static double element_as_double(const run *r, uint32_t buf, const uint8_t *p)
 {
     eas_dtype dt = ir_typeof(r->ir, buf).dtype;
-    return ir_bits_to_double(dt, load_element(dt, p));
+    return ir_bits_to_double(dt, interp_load_element(dt, p));
 }
 
 static bool dot_lane(run *r, uint32_t i, int64_t lane)
@@ -271,6 +255,7 @@ static bool dot_lane(run *r, uint32_t i, int64_t lane)
     bool wide = ir_typeof(r->ir, in->res).dtype == EAS_F64;
     float sf = 0;
     double sd = 0;
+    r->lane = lane;
     for (int64_t k = 0; k < r->val[a[6]][lane]; k++) {
         const uint8_t *p = address_in(r, i, a[0], (int64_t)((uint64_t)r->val[a[1]][lane] + (uint64_t)k * (uint64_t)r->val[a[2]][lane]));
         const uint8_t *q = p ? address_in(r, i, a[3], (int64_t)((uint64_t)r->val[a[4]][lane] + (uint64_t)k * (uint64_t)r->val[a[5]][lane])) : NULL;
@@ -288,7 +273,7 @@ static bool dot_lane(run *r, uint32_t i, int64_t lane)
 
 static void do_dot(run *r, uint32_t i)
 {
-    int64_t n = lanes_of(r, r->ir->insns[i].res);
+    int64_t n = interp_lanes(r, r->ir->insns[i].res);
     for (int64_t lane = 0; lane < n; lane++)
         if (lane_on(r, lane) && !dot_lane(r, i, lane))
             return;
@@ -298,6 +283,7 @@ static void do_dot(run *r, uint32_t i)
 
 static bool read_tile(run *r, uint32_t i, uint32_t buf, uint32_t base, uint32_t stride, int64_t lane, float tile[64])
 {
+    r->lane = lane;
     for (int row = 0; row < 8; row++)
         for (int col = 0; col < 8; col++) {
             const uint8_t *p = address_in(r, i, buf, r->val[base][lane] + row * r->val[stride][lane] + col);
@@ -335,11 +321,11 @@ static void do_mma_store(run *r, uint32_t i)
     eas_dtype dt = ir_typeof(r->ir, a[0]).dtype;
     for (int64_t g = 0; g < r->groups; g++)
         for (int e = 0; e < 64; e++) {
-            int64_t lane = g * IR_SIMD;
+            int64_t lane = r->lane = g * IR_SIMD;
             uint8_t *p = address_in(r, i, a[0], r->val[a[1]][lane] + e / 8 * r->val[a[2]][lane] + e % 8);
             if (!p)
                 return;
-            store_element(dt, p, ir_bits_from_double(dt, (double)r->frag[a[3]][g * 64 + e]));
+            interp_store_element(dt, p, ir_bits_from_double(dt, (double)r->frag[a[3]][g * 64 + e]));
         }
 }
 
@@ -349,7 +335,7 @@ static void do_shape(run *r, const ir_insn *in)
 {
     const uint32_t *a = ir_args(r->ir, in);
     ir_type from = ir_typeof(r->ir, a[0]), to = ir_typeof(r->ir, in->res);
-    int64_t n = lanes_of(r, in->res);
+    int64_t n = interp_lanes(r, in->res);
     for (int64_t k = 0; k < n; k++) {
         int64_t src = to.rank ? ir_source_lane(in->op, in->imm, from, to, k) : k;
         r->val[in->res][k] = src < 0 ? r->val[a[1]][0] : r->val[a[0]][src];
@@ -374,7 +360,7 @@ static int64_t identity(const run *r, const ir_insn *in, int64_t lane)
 static void do_identity(run *r, const ir_insn *in)
 {
     eas_dtype dt = ir_typeof(r->ir, in->res).dtype;
-    int64_t n = lanes_of(r, in->res);
+    int64_t n = interp_lanes(r, in->res);
     for (int64_t k = 0; k < n; k++) {
         int64_t v = identity(r, in, k);
         if (in->op == IR_CONST)
@@ -388,7 +374,7 @@ static void do_elementwise(run *r, const ir_insn *in)
 {
     const uint32_t *a = ir_args(r->ir, in);
     const int64_t *x = r->val[a[0]], *y = in->nargs > 1 ? r->val[a[1]] : x, *z = in->nargs > 2 ? r->val[a[2]] : x;
-    ir_eval_lanes(in->op, ir_typeof(r->ir, a[0]).dtype, ir_typeof(r->ir, in->res).dtype, lanes_of(r, in->res), x, y, z, r->val[in->res]);
+    ir_eval_lanes(in->op, ir_typeof(r->ir, a[0]).dtype, ir_typeof(r->ir, in->res).dtype, interp_lanes(r, in->res), x, y, z, r->val[in->res]);
 }
 
 /* ---- control ---- */
@@ -418,7 +404,7 @@ static void copy_active(run *r, uint32_t w, uint32_t v, bool all)
             memcpy(r->frag[w], r->frag[v], (size_t)r->groups * 64 * sizeof(float));
         return;
     }
-    int64_t n = lanes_of(r, v);
+    int64_t n = interp_lanes(r, v);
     for (int64_t k = 0; k < n; k++)
         if (all || lane_on(r, k))
             r->val[w][k] = r->val[v][k];
@@ -430,14 +416,14 @@ static void carry(run *r, const ir_insn *end, uint32_t body)
     const uint32_t *next = ir_args(r->ir, end);
     size_t bytes = 0;
     for (int k = 0; k < end->nargs; k++)
-        bytes += (size_t)lanes_of(r, next[k]) * 8;
+        bytes += (size_t)interp_lanes(r, next[k]) * 8;
     int64_t *tmp = malloc(bytes + 8), *t = tmp;
     if (!tmp) {
         r->st = base_fail_oom(bytes);
         return;
     }
     for (int k = 0; k < end->nargs; k++) {
-        size_t n = (size_t)lanes_of(r, next[k]);
+        size_t n = (size_t)interp_lanes(r, next[k]);
         bool frag = ir_typeof(r->ir, next[k]).kind == IR_FRAG;
         memcpy(t, frag ? (void *)r->frag[next[k]] : (void *)r->val[next[k]], n * (frag ? sizeof(float) : 8));
         t += n;
@@ -445,7 +431,7 @@ static void carry(run *r, const ir_insn *end, uint32_t body)
     t = tmp;
     for (int k = 0; k < end->nargs; k++) {
         uint32_t w = body + (uint32_t)k;
-        size_t n = (size_t)lanes_of(r, next[k]);
+        size_t n = (size_t)interp_lanes(r, next[k]);
         if (ir_typeof(r->ir, w).kind == IR_FRAG)
             memcpy(r->frag[w], t, n * sizeof(float));
         else
@@ -457,16 +443,14 @@ static void carry(run *r, const ir_insn *end, uint32_t body)
     free(tmp);
 }
 
-/* Is there a step to take from iv? Unsigned dtypes compare unsigned; a step of 0 takes none. */
-static bool in_range(eas_dtype dt, int64_t iv, int64_t hi, int64_t step)
+bool interp_in_range(eas_dtype dt, int64_t iv, int64_t hi, int64_t step)
 {
     if (!dtype_is_signed(dt))
         return step && (uint64_t)iv < (uint64_t)hi;
     return step > 0 ? iv < hi : step < 0 && iv > hi;
 }
 
-/* Does iv + step stay in range (without wrapping)? */
-static bool next_in_range(eas_dtype dt, int64_t iv, int64_t hi, int64_t step)
+bool interp_next_in_range(eas_dtype dt, int64_t iv, int64_t hi, int64_t step)
 {
     if (!dtype_is_signed(dt) || step > 0)
         return (uint64_t)hi - (uint64_t)iv > (uint64_t)step;
@@ -486,7 +470,7 @@ static uint32_t begin_loop(run *r, uint32_t i)
     eas_dtype dt = ir_typeof(r->ir, a[0]).dtype;
     for (int64_t k = 0; k < r->threads; k++) {
         r->val[in->res][k] = r->val[a[0]][k];
-        r->active[k] = r->active[k] && in_range(dt, r->val[a[0]][k], r->val[a[1]][k], r->val[a[2]][k]);
+        r->active[k] = r->active[k] && interp_in_range(dt, r->val[a[0]][k], r->val[a[1]][k], r->val[a[2]][k]);
     }
     return any_active(r) ? i + 1 : r->end[i];
 }
@@ -513,7 +497,7 @@ static uint32_t end_loop(run *r, uint32_t i)
         int64_t *iv = &r->val[open->res][k];
         if (!r->active[k])
             continue;
-        r->active[k] = next_in_range(dt, *iv, r->val[a[1]][k], r->val[a[2]][k]);
+        r->active[k] = interp_next_in_range(dt, *iv, r->val[a[1]][k], r->val[a[2]][k]);
         if (r->active[k])
             *iv = (int64_t)((uint64_t)*iv + (uint64_t)r->val[a[2]][k]);
     }
@@ -577,7 +561,7 @@ static uint32_t end_if(run *r, uint32_t i)
     const uint32_t *yes = ir_args(r->ir, &r->ir->insns[find_else(r, at)]), *no = ir_args(r->ir, in);
     for (int k = 0; k < in->nres; k++) {
         uint32_t w = in->res + (uint32_t)k;
-        int64_t n = lanes_of(r, w);
+        int64_t n = interp_lanes(r, w);
         if (ir_typeof(r->ir, w).kind == IR_FRAG) {
             memcpy(r->frag[w], r->val[cond][0] ? r->frag[yes[k]] : r->frag[no[k]], (size_t)n * sizeof(float));
             continue;
@@ -590,6 +574,10 @@ static uint32_t end_if(run *r, uint32_t i)
 
 static void barrier(run *r, uint32_t i)
 {
+    if (r->watch) {
+        r->watch->barrier(r->watch, r, i);
+        return;
+    }
     for (int64_t k = 1; k < r->threads; k++)
         if (r->active[k] != r->active[0]) {
             const ir_insn *in = &r->ir->insns[i];
@@ -599,8 +587,7 @@ static void barrier(run *r, uint32_t i)
         }
 }
 
-/* Runs instruction i and returns the next one. */
-static uint32_t step(run *r, uint32_t i)
+uint32_t interp_step(run *r, uint32_t i)
 {
     const ir_insn *in = &r->ir->insns[i];
     switch (in->op) {
@@ -639,8 +626,10 @@ static void run_program(run *r)
 {
     memset(r->active, 1, (size_t)r->threads);
     r->depth = 0;
+    if (r->watch)
+        r->watch->program(r->watch, r);
     for (uint32_t i = 0; i < r->ir->ninsns && !r->st;)
-        i = step(r, i);
+        i = interp_step(r, i);
 }
 
 static bool prepare(run *r)
@@ -663,17 +652,16 @@ static bool prepare(run *r)
     return !r->mem.oom && plan_storage(r);
 }
 
-/* A scalar's slot as the host hands it over (its own bytes, rest undefined) as a lane. */
-static int64_t scalar_lane(eas_dtype dt, uint64_t slot)
+int64_t interp_scalar_lane(eas_dtype dt, uint64_t slot)
 {
     uint8_t b[8];
     memcpy(b, &slot, 8);
-    return load_element(dt, b);
+    return interp_load_element(dt, b);
 }
 
-static eas_status interp(const eas_ir *ir, const ir_call *call)
+eas_status interp_watched(const eas_ir *ir, const ir_call *call, watch *w)
 {
-    run r = {.ir = ir, .call = call};
+    run r = {.ir = ir, .call = call, .watch = w};
     if (!prepare(&r)) {
         arena_free(&r.mem);
         return base_fail(EAS_ERR_MEMORY, "out of memory: kernel %s needs more than there is for its values", ir->name);
@@ -681,7 +669,7 @@ static eas_status interp(const eas_ir *ir, const ir_call *call)
     for (int p = 0; p < ir->nparams; p++)
         if (ir->vals[p + 1].type.kind == IR_VAL)
             for (int64_t k = 0; k < r.threads; k++)
-                r.val[p + 1][k] = scalar_lane(ir->vals[p + 1].type.dtype, call->slot[p]);
+                r.val[p + 1][k] = interp_scalar_lane(ir->vals[p + 1].type.dtype, call->slot[p]);
     for (r.pid[2] = 0; r.pid[2] < call->grid[2] && !r.st; r.pid[2]++)
         for (r.pid[1] = 0; r.pid[1] < call->grid[1] && !r.st; r.pid[1]++)
             for (r.pid[0] = 0; r.pid[0] < call->grid[0] && !r.st; r.pid[0]++) {
@@ -699,7 +687,7 @@ eas_status ir_interp(const eas_ir *ir, const ir_call *call)
     eas_status st = ir_expanded(ir, false, &plain);
     if (st)
         return st;
-    st = interp(plain, call);
+    st = interp_watched(plain, call, NULL);
     eas_ir_release(plain);
     return st;
 }

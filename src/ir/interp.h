@@ -1,0 +1,53 @@
+/* interp.h: the state of a running kernel, for the files that run one: interp.c (finished IR), live.c (instruction by
+ * instruction while a kernel is built) and check.c (with every access looked at). */
+#ifndef INTERP_H
+#define INTERP_H
+
+#include "ir.h"
+
+typedef struct frame { /* an open region while running */
+    uint32_t at;     /* its opener */
+    uint8_t *saved;  /* active lanes around it */
+} frame;
+
+typedef struct run {
+    const eas_ir *ir;
+    const ir_call *call;
+    eas_ir_info info;
+    int64_t threads;     /* lanes of a rank-0 value: 1 (SPMD) or the group's threads */
+    int64_t groups;      /* simdgroups */
+    arena mem;
+    int64_t **val;       /* slots of each value */
+    float **frag;        /* fragments: groups x 64 */
+    uint8_t **tg;        /* threadgroup arrays */
+    uint8_t *active;     /* per thread */
+    uint32_t *end;       /* region ends */
+    frame *stack;
+    uint32_t depth;
+    int64_t pid[3];
+    eas_status st;
+    struct watch *watch; /* who looks at accesses, or NULL */
+    int64_t lane;        /* that the instruction is at, for the watch: in thread mode the thread */
+} run;
+
+/* Looks at what a kernel does to memory. An access that is out of bounds is the watch's to report; the kernel goes on. */
+typedef struct watch {
+    void (*access)(struct watch *w, const run *r, uint32_t insn, uint32_t buf, int64_t off, bool inside);
+    void (*barrier)(struct watch *w, const run *r, uint32_t insn);
+    void (*program)(struct watch *w, const run *r); /* one begins */
+    int64_t nowhere[2]; /* what accesses out of bounds touch */
+} watch;
+
+/* Runs instruction i and returns the next one. */
+uint32_t interp_step(run *r, uint32_t i);
+int64_t interp_lanes(const run *r, uint32_t v); /* elements of a value */
+/* Is there a step to take from iv; does iv + step stay in range? Unsigned dtypes compare unsigned; a step of 0 takes none. */
+bool interp_in_range(eas_dtype dt, int64_t iv, int64_t hi, int64_t step);
+bool interp_next_in_range(eas_dtype dt, int64_t iv, int64_t hi, int64_t step);
+/* An element of memory as a slot, and back. */
+int64_t interp_load_element(eas_dtype dt, const uint8_t *p);
+void interp_store_element(eas_dtype dt, uint8_t *p, int64_t v);
+int64_t interp_scalar_lane(eas_dtype dt, uint64_t slot); /* a scalar as the host hands it over (its own bytes, rest undefined) */
+eas_status interp_watched(const eas_ir *ir, const ir_call *call, watch *w);
+
+#endif
