@@ -280,7 +280,7 @@ static uint64_t cache_bytes(void)
     return n;
 }
 
-static eas_status launch(eas_device *d, dev_code *c, const dev_launch *l)
+static eas_status launch(eas_device *d, dev_queue *q, dev_code *c, const dev_launch *l)
 {
     work w = {.code = c,
               .call = {.slot = l->slot,
@@ -289,7 +289,7 @@ static eas_status launch(eas_device *d, dev_code *c, const dev_launch *l)
                        .flags = l->bytes > cache_bytes() / 2 ? GEN_STREAM : 0},
               .lock = PTHREAD_MUTEX_INITIALIZER};
     if (!c->fn)
-        return dev_ref.launch(d, (dev_code *)(void *)c->ir, l);
+        return dev_ref.launch(d, q, (dev_code *)(void *)c->ir, l);
     double ns = l->cost * (double)l->programs;
     if (ns < TINY_NS) {
         run_slice(&w, 0, l->programs, 0);
@@ -318,15 +318,29 @@ static const char *describe(eas_device *d)
     return text;
 }
 
+static dev_limits limits(eas_device *d)
+{
+    return (void)d, (dev_limits){.simd = IR_SIMD, .f64 = true, .f16 = true, .i64_atomics = true, .unified = true};
+}
+
 eas_device dev_cpu = {
     .name = "cpu",
     .unavailable = available,
     .describe = describe,
+    .limits = limits,
     .alloc = dev_host_alloc,
     .dealloc = dev_host_dealloc,
     .host_memory = true,
     .compile = compile,
     .drop = drop,
-    .launch = launch,
     .alias_sensitive = alias_sensitive,
+    .queue_new = now_queue_new,
+    .queue_free = now_queue_free,
+    .launch = launch,
+    .copy = now_copy,
+    .mark = now_mark,
+    .reached = now_reached,
+    .wait = now_wait,
+    .after = now_after,
+    .time = now_time,
 };

@@ -1,6 +1,7 @@
 /* dev.c: the table of devices, and device memory as counted buffers. */
 #include "dev.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -24,6 +25,91 @@ eas_device *eas_device_at(int i) { return i >= 0 && i < NDEVICES ? devices[i] : 
 const char *eas_device_name(const eas_device *d) { return d->name; }
 const char *eas_device_describe(const eas_device *d) { return d->describe((eas_device *)(uintptr_t)d); }
 const char *eas_device_unavailable(const eas_device *d) { return d->unavailable((eas_device *)(uintptr_t)d); }
+
+int dev_index(const eas_device *d)
+{
+    int i = 0;
+    while (i < NDEVICES && devices[i] != d)
+        i++;
+    return i;
+}
+
+eas_status dev_default_queue(eas_device *d, dev_queue **out)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static _Atomic(dev_queue *) queues[DEV_MAX];
+    _Atomic(dev_queue *) *q = &queues[dev_index(d)];
+    *out = atomic_load_explicit(q, memory_order_acquire);
+    if (*out)
+        return EAS_OK;
+    eas_status st = EAS_OK;
+    pthread_mutex_lock(&lock);
+    *out = *q;
+    if (!*out && !(st = d->queue_new(d, out)))
+        atomic_store_explicit(q, *out, memory_order_release);
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+/* ---- limits ---- */
+
+static eas_status refuse_tg(const eas_device *d, const eas_ir *ir, long long bytes, long long limit)
+{
+    str s = {0};
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        if (in->op != IR_ALLOC_TG)
+            continue;
+        ir_type t = ir_typeof(ir, in->res);
+        str_add(&s, "\n  %s:%u: alloc_tg(%lld, %s): %lld bytes", ir->files[in->file], (unsigned)in->line, (long long)in->imm, eas_dtype_name(t.dtype),
+                (long long)(in->imm * (int64_t)eas_dtype_size(t.dtype)));
+    }
+    eas_status st = base_fail(EAS_ERR_VALUE, "kernel %s needs %lld bytes of threadgroup memory; device \"%s\" has %lld:%s", ir->name, bytes, d->name,
+                              limit, s.at ? s.at : "");
+    str_free(&s);
+    return st;
+}
+
+/* A value of f64 that a text would declare: scalars that the host rounds do not count. */
+static bool is_double(const eas_ir *ir, uint32_t v)
+{
+    ir_type t = ir_typeof(ir, v);
+    return t.kind != IR_FRAG && t.dtype == EAS_F64 &&
+           !(v <= (uint32_t)ir->nparams && t.kind == IR_VAL && gen_ctext_scalar(ir, (int)v - 1) != EAS_F64);
+}
+
+static eas_status check_double(const eas_device *d, const eas_ir *ir)
+{
+    for (int i = 0; i < ir->nparams; i++)
+        if (is_double(ir, (uint32_t)i + 1))
+            return base_fail(EAS_ERR_TYPE, "kernel %s: device \"%s\" has no double; argument \"%s\" is f64", ir->name, d->name, ir->params[i].name);
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        for (uint32_t r = 0; r < in->nres; r++)
+            if (is_double(ir, in->res + r))
+                return base_fail(EAS_ERR_TYPE, "%s:%u: kernel %s: device \"%s\" has no double; `%s` gives f64 here",
+                                 in->file ? ir->files[in->file] : "?", (unsigned)in->line, ir->name, d->name, ir_rows[in->op].name);
+    }
+    return EAS_OK;
+}
+
+eas_status dev_check(eas_device *d, const eas_ir *ir)
+{
+    dev_limits l = d->limits(d);
+    eas_ir_info info = ir_analyse(ir);
+    int buffers = 0;
+    for (int i = 0; i < ir->nparams; i++)
+        buffers += ir_typeof(ir, (uint32_t)i + 1).kind == IR_BUF;
+    if (info.mode == EAS_MODE_THREAD && l.threads && info.block > l.threads)
+        return base_fail(EAS_ERR_VALUE, "kernel %s: a group of %lld threads; device \"%s\" has at most %lld", ir->name, (long long)info.block,
+                         d->name, (long long)l.threads);
+    if (l.tg_bytes && info.tg_bytes > l.tg_bytes)
+        return refuse_tg(d, ir, (long long)info.tg_bytes, (long long)l.tg_bytes);
+    if (l.buffers && buffers > l.buffers)
+        return base_fail(EAS_ERR_VALUE, "kernel %s has %d buffer arguments; device \"%s\" takes %lld", ir->name, buffers, d->name,
+                         (long long)l.buffers);
+    return l.f64 ? EAS_OK : check_double(d, ir);
+}
 
 eas_status eas_device_get(const char *name, eas_device **out)
 {

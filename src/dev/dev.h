@@ -8,30 +8,62 @@
 
 #include "../gen/gen.h"
 
-typedef struct dev_code dev_code; /* a device's own: compiled form of one IR */
+typedef struct dev_code dev_code;   /* a device's own: compiled form of one IR */
+typedef struct dev_queue dev_queue; /* a device's own: work given to one queue runs in the order given */
 
 typedef struct dev_launch {
-    const eas_ir *ir;     /* what code was compiled from: for messages */
+    const eas_ir *ir;     /* the kernel's: for messages */
     const uint64_t *slot; /* per parameter: address, or the scalar's bits */
     const int64_t *count;
     int64_t grid[3], programs; /* programs = product of grid, > 0 */
     uint64_t bytes;       /* of all buffers together */
     double cost;          /* rough nanoseconds of one program, > 0 */
-    const eas_launch *opts; /* hooks; may be NULL */
+    bool now;             /* the caller waits for it: a device of the host may run it on the calling thread */
+    const eas_launch *opts; /* hooks, for a launch that is waited for; may be NULL */
 } dev_launch;
 
+typedef struct dev_limits { /* as read from the device; 0: no such limit */
+    int64_t threads, tg_bytes, simd, buffers; /* threads of a group; threadgroup memory; width of a simdgroup; buffer arguments */
+    size_t max_alloc;
+    bool f64, f16, i64_atomics;
+    bool unified; /* host and device share memory: no copy is needed */
+} dev_limits;
+
+typedef enum dev_way { DEV_TO, DEV_FROM, DEV_WITHIN } dev_way; /* host to device, device to host, on the device */
+
+enum { DEV_MAX = 4 }; /* devices in the table */
+
+/* Calls that give work to a queue may return before it is done; whatever they need of their arguments is copied. Failures of work that
+ * was given are kept by the queue and returned by the next wait. */
 struct eas_device {
     const char *name;
     const char *(*unavailable)(eas_device *d); /* NULL, or the reason */
     const char *(*describe)(eas_device *d);
+    dev_limits (*limits)(eas_device *d);
+    /* Memory. An address is a number in the device's own space, unique over all its live allocations: address + offset names a place, and
+     * views and overlap are plain arithmetic. With host_memory it is a host pointer; other devices keep a table from addresses to
+     * their handles. */
     eas_status (*alloc)(eas_device *d, size_t nbytes, void **mem);
     void (*dealloc)(eas_device *d, void *mem, size_t nbytes);
-    bool host_memory; /* the host may touch its buffers */
-    /* alias: arguments may overlap in any way. */
+    bool host_memory; /* the host may touch its buffers, and it the host's */
+    bool text;        /* compiles the text of gen_ctext: gets the 32-bit form where a launch allows it, and native functions with fast math */
+    /* Code. alias: arguments may overlap in any way. */
     eas_status (*compile)(eas_device *d, const eas_ir *ir, bool alias, dev_code **out);
     void (*drop)(eas_device *d, dev_code *code);
-    eas_status (*launch)(eas_device *d, dev_code *code, const dev_launch *l);
     bool (*alias_sensitive)(const dev_code *code); /* does overlap between arguments change results? */
+    /* Queues */
+    eas_status (*queue_new)(eas_device *d, dev_queue **out);
+    void (*queue_free)(eas_device *d, dev_queue *q); /* waits */
+    eas_status (*launch)(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l);
+    eas_status (*copy)(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
+    /* A number larger than those before; it is reached when all work given to q before is done. */
+    eas_status (*mark)(eas_device *d, dev_queue *q, uint64_t *ticket);
+    bool (*reached)(eas_device *d, dev_queue *q, uint64_t ticket);
+    /* UINT64_MAX: for everything given so far. Returns, once, the first failure since the last wait; the queue works on. */
+    eas_status (*wait)(eas_device *d, dev_queue *q, uint64_t ticket);
+    /* What is given to q from now on runs after other has reached ticket. Both are queues of d. */
+    eas_status (*after)(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket);
+    double (*time)(eas_device *d, dev_queue *q, uint64_t ticket); /* seconds at which a reached ticket was, on a clock of the device's */
 };
 
 extern eas_device dev_ref, dev_cpu;
@@ -63,6 +95,23 @@ extern struct dev_counters {
     _Atomic uint64_t compiles, hits, misses, bad, launches;
     _Atomic int compiler;
 } dev_count;
+
+/* ---- dev.c ---- */
+/* The device's own queue, made at first need. */
+eas_status dev_default_queue(eas_device *d, dev_queue **out);
+int dev_index(const eas_device *d); /* in the table of devices */
+/* Does the device have what ir needs? The message lists what uses it. */
+eas_status dev_check(eas_device *d, const eas_ir *ir);
+
+/* ---- now.c: queues of devices that are done with everything when the call returns ---- */
+eas_status now_queue_new(eas_device *d, dev_queue **out);
+void now_queue_free(eas_device *d, dev_queue *q);
+eas_status now_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
+eas_status now_mark(eas_device *d, dev_queue *q, uint64_t *ticket);
+bool now_reached(eas_device *d, dev_queue *q, uint64_t ticket);
+eas_status now_wait(eas_device *d, dev_queue *q, uint64_t ticket);
+eas_status now_after(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket);
+double now_time(eas_device *d, dev_queue *q, uint64_t ticket);
 
 /* Memory of devices that share the host's. */
 eas_status dev_host_alloc(eas_device *d, size_t nbytes, void **mem);

@@ -4,6 +4,10 @@
 #include <time.h>
 
 static const char *always(eas_device *d) { return (void)d, NULL; }
+static dev_limits limits(eas_device *d)
+{
+    return (void)d, (dev_limits){.simd = IR_SIMD, .f64 = true, .f16 = true, .i64_atomics = true, .unified = true};
+}
 static const char *describe(eas_device *d) { return (void)d, "reference interpreter: slow, checks every access"; }
 
 static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out)
@@ -44,9 +48,9 @@ static int ask_sometimes(void *ctx)
     return dev_poll((void *)(uintptr_t)a->opts);
 }
 
-static eas_status launch(eas_device *d, dev_code *code, const dev_launch *l)
+static eas_status launch(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l)
 {
-    (void)d;
+    (void)d, (void)q;
     const eas_launch *o = l->opts;
     bool locks = o && o->leave && o->enter;
     ir_call call = {.slot = l->slot, .count = l->count, .grid = {l->grid[0], l->grid[1], l->grid[2]}};
@@ -67,11 +71,20 @@ eas_device dev_ref = {
     .name = "ref",
     .unavailable = always,
     .describe = describe,
+    .limits = limits,
     .alloc = dev_host_alloc,
     .dealloc = dev_host_dealloc,
     .host_memory = true,
     .compile = compile,
     .drop = drop,
-    .launch = launch,
     .alias_sensitive = insensitive,
+    .queue_new = now_queue_new,
+    .queue_free = now_queue_free,
+    .launch = launch,
+    .copy = now_copy,
+    .mark = now_mark,
+    .reached = now_reached,
+    .wait = now_wait,
+    .after = now_after,
+    .time = now_time,
 };

@@ -779,9 +779,9 @@ static bool fill_map(gen_linemap *map, const str *head, const gen_linemap *body)
     return ok && vec_push(map, UINT32_MAX); /* the closing brace */
 }
 
-eas_status gen_ctext(const eas_ir *ir, gen_dialect d, str *out, gen_linemap *map)
+eas_status gen_ctext(const eas_ir *ir, gen_dialect d, unsigned flags, str *out, gen_linemap *map)
 {
-    ct g = {.ir = ir, .d = d == GEN_MSL ? &ct_msl : &ct_opencl, .dialect = d};
+    ct g = {.ir = ir, .d = d == GEN_MSL ? &ct_msl : &ct_opencl, .dialect = d, .flags = flags};
     str head = {0};
     eas_status st = prepare(&g);
     if (!st) {

@@ -62,6 +62,7 @@ struct ct {
     const eas_ir *ir;
     const ct_dialect *d;
     gen_dialect dialect;
+    unsigned flags; /* GEN_* */
     arena mem;
     eas_ir_info info;
     bool thread_mode;
@@ -155,6 +156,12 @@ const char *ct_unsigned(ct *g, uint32_t v); /* an index operand as the dialect's
 
 /* ctext_names.c */
 bool ct_names(ct *g);
+
+/* May an access to one of the buffers be one to the other? */
+static inline bool ct_shared(const ct *g, uint32_t x, uint32_t y)
+{
+    return x == y || (g->flags & GEN_ALIAS && ir_typeof(g->ir, x).kind == IR_BUF && ir_typeof(g->ir, y).kind == IR_BUF);
+}
 
 static inline void ct_need(ct *g, int helper) { g->helpers |= (uint64_t)1 << helper; }
 static inline bool ct_needs(const ct *g, int helper) { return g->helpers >> helper & 1; }

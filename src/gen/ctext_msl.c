@@ -158,7 +158,8 @@ static void param(ct *g, str *s, int i)
     const ir_param *p = &g->ir->params[i];
     const char *T = g->d->mem[g->param_dtype[i]], *name = ct_name(g, v);
     if (ir_typeof(g->ir, v).kind == IR_BUF)
-        str_add(s, "    device %s%s* __restrict %s [[buffer(%d)]],\n", p->write || p->atomic ? "" : "const ", T, name, i);
+        str_add(s, "    device %s%s*%s %s [[buffer(%d)]],\n", p->write || p->atomic ? "" : "const ", T, g->flags & GEN_ALIAS ? "" : " __restrict",
+                name, i);
     else
         str_add(s, "    constant %s& %s [[buffer(%d)]],\n", T, name, i);
 }

@@ -250,9 +250,23 @@ static void param(ct *g, str *s, int i)
     eas_dtype dt = g->param_dtype[i];
     const char *name = ct_name(g, v);
     if (ir_typeof(g->ir, v).kind == IR_BUF)
-        str_add(s, "    __global %s%s* restrict %s,\n", p->write || p->atomic ? "" : "const ", dt == EAS_F16 ? "half" : g->d->mem[dt], name);
+        str_add(s, "    __global %s%s*%s %s,\n", p->write || p->atomic ? "" : "const ", dt == EAS_F16 ? "half" : g->d->mem[dt],
+                g->flags & GEN_ALIAS ? "" : " restrict", name);
     else
         str_add(s, "    %s %s,\n", dt == EAS_BOOL ? "uchar" : g->d->type[dt], name);
+}
+
+/* Where each buffer begins: declared as a parameter, or added to it. */
+static void offsets(ct *g, str *s, bool declare)
+{
+    for (int i = 0; i < g->ir->nparams; i++) {
+        if (ir_typeof(g->ir, (uint32_t)i + 1).kind != IR_BUF)
+            continue;
+        if (declare)
+            str_add(s, "    ulong eas_at%d,\n", i);
+        else
+            str_add(s, "    %s += eas_at%d;\n", ct_name(g, (uint32_t)i + 1), i);
+    }
 }
 
 static void head(ct *g, str *s)
@@ -269,9 +283,13 @@ static void head(ct *g, str *s)
         param(g, s, i);
     if (g->has_bounds)
         str_add(s, "    __global volatile int* eas_fault,\n    __global const long* eas_count,\n");
+    if (g->flags & GEN_OFFSETS)
+        offsets(g, s, true);
     if (s->len >= 2 && s->at[s->len - 2] == ',')
         s->at[s->len -= 2] = 0;
     str_add(s, ")\n{\n");
+    if (g->flags & GEN_OFFSETS)
+        offsets(g, s, false);
     if (g->has_bounds) {
         const char *f = g->thread_mode ? "get_group_id" : "get_global_id";
         str_add(s, "    uint eas_x = (uint)%s(0), eas_y = (uint)%s(1), eas_z = (uint)%s(2);\n", f, f, f);

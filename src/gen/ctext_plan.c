@@ -230,9 +230,9 @@ static bool clashes(const planner *p, access x)
 {
     for (uint32_t i = 0; i < p->accesses.len; i++) {
         access y = p->accesses.at[i];
-        if (y.buf != x.buf || !(x.store || y.store))
+        if (!ct_shared(p->g, x.buf, y.buf) || !(x.store || y.store))
             continue;
-        if (!x.off || x.off != y.off || !distinct_lanes(p->g->ir, x.off))
+        if (x.buf != y.buf || !x.off || x.off != y.off || !distinct_lanes(p->g->ir, x.off))
             return true;
     }
     return false;
@@ -428,12 +428,13 @@ static bool neighbour(const eas_ir *ir, const ir_insn *x, const ir_insn *y, int6
     return ra == rb && cb - ca == step;
 }
 
-static bool ends_dots(const eas_ir *ir, const ir_insn *in, const ir_insn *lead)
+static bool ends_dots(const ct *g, const ir_insn *in, const ir_insn *lead)
 {
+    const eas_ir *ir = g->ir;
     const uint32_t *a = ir_args(ir, in), *l = ir_args(ir, lead);
     if ((ir_rows[in->op].flags & IR_STRUCT) || in->op == IR_BARRIER)
         return true;
-    return (in->op == IR_STORE || in->op == IR_MMA_STORE) && (a[0] == l[0] || a[0] == l[3]);
+    return (in->op == IR_STORE || in->op == IR_MMA_STORE) && (ct_shared(g, a[0], l[0]) || ct_shared(g, a[0], l[3]));
 }
 
 static void find_dot4(ct *g, uint32_t i)
@@ -447,7 +448,7 @@ static void find_dot4(ct *g, uint32_t i)
     int n = 1;
     for (uint32_t j = i + 1; j < ir->ninsns && j < i + DOT_WINDOW && n < 4; j++) {
         const ir_insn *in = &ir->insns[j];
-        if (ends_dots(ir, in, lead))
+        if (ends_dots(g, in, lead))
             return;
         if (in->op == IR_DOT && !g->dot4[j] && g->group[j] == g->group[i] && neighbour(ir, lead, in, n))
             found[n++] = j;
@@ -537,8 +538,11 @@ static void survey(ct *g)
         g->has_dot |= in->op == IR_DOT;
         g->has_bounds |= in->op == IR_BOUNDS;
     }
-    for (int i = 1; i <= ir->nparams; i++)
-        g->device_barrier |= rw[i] == 3;
+    uint8_t all = 0;
+    for (int i = 1; i <= ir->nparams; i++) {
+        all |= rw[i];
+        g->device_barrier |= rw[i] == 3 || (g->flags & GEN_ALIAS && all == 3);
+    }
     for (uint32_t v = 1; v < ir->nvals; v++) {
         int32_t dim[IR_MAX_RANK];
         int rank = ir->vals[v].type.kind == IR_VAL ? ct_dims(ir->vals[v].type, dim) : 0;

@@ -14,13 +14,17 @@ typedef enum gen_dialect { GEN_MSL, GEN_OPENCL } gen_dialect;
 /* The kernel as source text. Lines of it are mapped back to the user's by comments-free bookkeeping: map (if not NULL) receives, per
  * text line, the index of the instruction it came from (UINT32_MAX: none). */
 typedef VEC(uint32_t) gen_linemap;
-eas_status gen_ctext(const eas_ir *ir, gen_dialect d, str *out, gen_linemap *map);
+enum {
+    GEN_ALIAS = 1,  /* buffers of different arguments may overlap: no restrict, and whole-block order between them */
+    GEN_OFFSETS = 2 /* after all other parameters one `ulong` for each buffer parameter, in order: the element at which it begins */
+};
+eas_status gen_ctext(const eas_ir *ir, gen_dialect d, unsigned flags, str *out, gen_linemap *map);
 /* What a runtime must know besides: the function's name in the text, and the dtype in which scalar i is handed over (an f64 that
  * is only ever cast to one narrower float is rounded by the host; OpenCL takes f16 and bf16 as float, bool as uchar).
  * A kernel with `bounds` takes two more buffers after its parameters:
  *   int fault[7]: all 0 before; after a failure 1, instruction, offset (low, high word), program x, y, z: of one failing lane
  *   const long count[nparams]: elements of each buffer
- * Buffers of different arguments may not overlap where one of them is written. */
+ * Without GEN_ALIAS buffers of different arguments may not overlap where one of them is written. */
 eas_status gen_ctext_name(const eas_ir *ir, str *out);
 eas_dtype gen_ctext_scalar(const eas_ir *ir, int i);
 

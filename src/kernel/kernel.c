@@ -113,7 +113,7 @@ void eas_kernel_release(eas_kernel *k)
 {
     if (!k || __atomic_sub_fetch(&k->refs, 1, __ATOMIC_ACQ_REL))
         return;
-    for (int d = 0; d < MAX_DEVICES; d++)
+    for (int d = 0; d < DEV_MAX; d++)
         for (int f = 0; f < NFORMS; f++)
             if (k->code[d][f])
                 eas_device_at(d)->drop(eas_device_at(d), k->code[d][f]);
@@ -121,8 +121,8 @@ void eas_kernel_release(eas_kernel *k)
         free(k->memo[i].key);
     free(k->params);
     eas_ir_release(k->ir);
-    eas_ir_release(k->plain);
-    eas_ir_release(k->checked);
+    for (int i = 0; i < NIRFORMS; i++)
+        eas_ir_release(k->forms[i]);
     eas_ir_release(k->narrow);
     ir_narrow_free(&k->need);
     pthread_mutex_destroy(&k->lock);
@@ -134,19 +134,6 @@ eas_ir *eas_kernel_ir(const eas_kernel *k) { return k->ir; }
 eas_ir_info eas_kernel_info(const eas_kernel *k) { return k->info; }
 
 /* ---- forms ---- */
-
-eas_status kernel_plain(eas_kernel *k, bool checked, eas_ir **out)
-{
-    eas_status st = EAS_OK;
-    pthread_mutex_lock(&k->lock);
-    if (!k->plain)
-        st = ir_expanded(k->ir, false, &k->plain);
-    if (!st && checked && !k->checked)
-        st = ir_checked(k->plain, &k->checked);
-    *out = checked ? k->checked : k->plain;
-    pthread_mutex_unlock(&k->lock);
-    return st;
-}
 
 eas_status kernel_narrowed(eas_kernel *k, eas_ir **out)
 {
@@ -161,16 +148,48 @@ eas_status kernel_narrowed(eas_kernel *k, eas_ir **out)
     return st;
 }
 
+static eas_status make_form(eas_kernel *k, unsigned bits, const eas_ir *narrow)
+{
+    unsigned plain = bits & ~(unsigned)IR_FORM_CHECKED;
+    bool native = bits & IR_FORM_TEXT && k->ir->flags & EAS_KERNEL_FAST_MATH;
+    eas_status st = EAS_OK;
+    if (!k->forms[plain])
+        st = ir_expanded(bits & IR_FORM_NARROW ? narrow : k->ir, native, &k->forms[plain]);
+    if (!st && bits != plain && !k->forms[bits])
+        st = ir_checked(k->forms[plain], &k->forms[bits]);
+    return st;
+}
+
+eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out)
+{
+    eas_ir *narrow = NULL;
+    eas_status st = bits & IR_FORM_NARROW ? kernel_narrowed(k, &narrow) : EAS_OK;
+    if (st)
+        return st;
+    pthread_mutex_lock(&k->lock);
+    st = make_form(k, bits, narrow);
+    *out = k->forms[bits];
+    pthread_mutex_unlock(&k->lock);
+    return st;
+}
+
+static unsigned ir_form_of(const eas_device *d, unsigned form)
+{
+    return (form & FORM_CHECKED ? IR_FORM_CHECKED : 0) | (form & FORM_NARROW ? IR_FORM_NARROW : 0) | (d->text ? IR_FORM_TEXT : 0);
+}
+
 eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out)
 {
     *out = atomic_load_explicit(&k->code[device][form], memory_order_acquire);
     if (*out)
         return EAS_OK;
     eas_ir *ir = NULL;
-    eas_status st = kernel_plain(k, form & FORM_CHECKED, &ir);
+    eas_device *d = eas_device_at(device);
+    eas_status st = kernel_form(k, ir_form_of(d, form), &ir);
+    if (!st)
+        st = dev_check(d, ir);
     if (st)
         return st;
-    eas_device *d = eas_device_at(device);
     pthread_mutex_lock(&k->lock);
     *out = k->code[device][form];
     if (!*out) {
@@ -203,7 +222,7 @@ static eas_status source_text(const eas_ir *ir, gen_dialect d, char **out)
     eas_status st = ir_expanded(ir, (ir->flags & EAS_KERNEL_FAST_MATH) != 0, &plain);
     if (st)
         return st;
-    st = gen_ctext(plain, d, &s, NULL);
+    st = gen_ctext(plain, d, 0, &s, NULL);
     eas_ir_release(plain);
     if (!st)
         return str_take(&s, out);

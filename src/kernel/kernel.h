@@ -8,12 +8,15 @@
 #include <stdatomic.h>
 
 /* Forms of a launch, as bits: each combination is compiled at first need. */
-enum { FORM_ALIAS = 1, FORM_CHECKED = 2, NFORMS = 4, MAX_DEVICES = 4 };
+enum { FORM_ALIAS = 1, FORM_CHECKED = 2, FORM_NARROW = 4, NFORMS = 8 };
+/* Forms of the IR that code is made of, as bits. IR_FORM_TEXT: with fast math, functions that C-like languages have stay calls. */
+enum { IR_FORM_CHECKED = 1, IR_FORM_NARROW = 2, IR_FORM_TEXT = 4, NIRFORMS = 8 };
 
 /* What one launch's integers prove; remembered because the next launch is usually the same. */
 typedef struct kernel_memo {
     int64_t *key;    /* grid, scalars, counts */
     bool in_bounds;
+    int8_t narrow;   /* is the 32-bit form right? -1: nobody asked yet */
     double cost;     /* of a program, see cost.c */
 } kernel_memo;
 enum { MEMOS = 16 };
@@ -27,8 +30,7 @@ struct eas_kernel {
     uint32_t magic;
     int refs;
     eas_ir *ir;          /* simplified, 64-bit integers: the meaning */
-    eas_ir *plain;       /* the same with elementary functions spelled out: what runs; made at first need */
-    eas_ir *checked;     /* plain with every access guarded; made at first need */
+    eas_ir *forms[NIRFORMS]; /* with elementary functions spelled out: what runs; made at first need */
     eas_ir *narrow;      /* 32-bit form, or NULL if there is nothing to narrow; made at first need */
     ir_narrow need;
     bool tried_narrow;
@@ -38,7 +40,7 @@ struct eas_kernel {
     int size_n, size_h, size_w, size_d; /* parameters called N, H, W, D, or -1 */
     bool has_mma;        /* accesses that cannot be guarded one by one */
     pthread_mutex_t lock; /* guards the making of forms and code */
-    _Atomic(dev_code *) code[MAX_DEVICES][NFORMS];
+    _Atomic(dev_code *) code[DEV_MAX][NFORMS];
     atomic_flag memo_lock;
     kernel_memo memo[MEMOS];
     uint32_t memo_next;
@@ -47,7 +49,7 @@ struct eas_kernel {
 enum { KERNEL_MAGIC = 0x4541534b };
 
 /* ---- kernel.c ---- */
-eas_status kernel_plain(eas_kernel *k, bool checked, eas_ir **out);  /* borrowed */
+eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out);  /* IR_FORM_*; borrowed */
 eas_status kernel_narrowed(eas_kernel *k, eas_ir **out);             /* borrowed; the plain IR if there is nothing to narrow */
 eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out);
 

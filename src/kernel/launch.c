@@ -102,16 +102,33 @@ static eas_status count_programs(const eas_kernel *k, packed *p)
 
 typedef struct verdict {
     bool in_bounds;
+    int8_t narrow; /* as in kernel_memo */
     double cost;
 } verdict;
+
+static ir_env env_of(const eas_kernel *k, const packed *p, ir_range scalar[IR_MAX_PARAMS])
+{
+    for (int i = 0; i < k->nparams; i++)
+        scalar[i] = (ir_range){p->key[3 + i], p->key[3 + i]};
+    return (ir_env){.scalar = scalar, .grid = {p->grid[0], p->grid[1], p->grid[2]}, .count = p->count};
+}
 
 static verdict prove(eas_kernel *k, const packed *p)
 {
     ir_range scalar[IR_MAX_PARAMS];
-    ir_env env = {.scalar = scalar, .grid = {p->grid[0], p->grid[1], p->grid[2]}, .count = p->count};
-    for (int i = 0; i < k->nparams; i++)
-        scalar[i] = (ir_range){p->key[3 + i], p->key[3 + i]};
-    return (verdict){ir_in_bounds(k->ir, &env, NULL), kernel_cost(k->ir, &env)};
+    ir_env env = env_of(k, p, scalar);
+    return (verdict){ir_in_bounds(k->ir, &env, NULL), -1, kernel_cost(k->ir, &env)};
+}
+
+/* May this launch run the 32-bit form? There may be none: then the answer is no. */
+static eas_status prove_narrow(eas_kernel *k, const packed *p, verdict *v)
+{
+    ir_range scalar[IR_MAX_PARAMS];
+    ir_env env = env_of(k, p, scalar);
+    eas_ir *narrow;
+    eas_status st = kernel_narrowed(k, &narrow);
+    v->narrow = !st && narrow != k->ir && ir_narrow_ok(k->ir, &k->need, &env);
+    return st;
 }
 
 static size_t key_bytes(const eas_kernel *k) { return (size_t)(3 + k->nparams) * sizeof(int64_t); }
@@ -127,7 +144,7 @@ static bool recall(eas_kernel *k, const packed *p, verdict *out)
         if (!m->key)
             break;
         found = !memcmp(m->key, p->key, key_bytes(k));
-        *out = (verdict){m->in_bounds, m->cost};
+        *out = (verdict){m->in_bounds, m->narrow, m->cost};
     }
     atomic_flag_clear_explicit(&k->memo_lock, memory_order_release);
     return found;
@@ -143,20 +160,26 @@ static void remember(eas_kernel *k, const packed *p, verdict v)
     if (m->key) {
         memcpy(m->key, p->key, key_bytes(k));
         m->in_bounds = v.in_bounds;
+        m->narrow = v.narrow;
         m->cost = v.cost;
         k->memo_next = (k->memo_next + 1) % MEMOS;
     }
     atomic_flag_clear_explicit(&k->memo_lock, memory_order_release);
 }
 
-static verdict judge(eas_kernel *k, const packed *p)
+static eas_status judge(eas_kernel *k, const eas_device *d, const packed *p, verdict *v)
 {
-    verdict v;
-    if (!recall(k, p, &v)) {
-        v = prove(k, p);
-        remember(k, p, v);
+    bool known = recall(k, p, v);
+    eas_status st = EAS_OK;
+    if (!known)
+        *v = prove(k, p);
+    if (d->text && v->narrow < 0) {
+        st = prove_narrow(k, p, v);
+        known = false;
     }
-    return v;
+    if (!known && !st)
+        remember(k, p, *v);
+    return st;
 }
 
 /* Do a written buffer and another one overlap? Exactly equal ones only matter to code that is sensitive to it. */
@@ -179,22 +202,16 @@ static bool overlaps(const eas_kernel *k, const packed *p, bool sensitive)
 
 /* ---- the launch ---- */
 
-static int index_of(const eas_device *d)
-{
-    for (int i = 0; i < eas_device_count(); i++)
-        if (eas_device_at(i) == d)
-            return i;
-    return -1;
-}
-
 /* The code for this launch. Simdgroup matrices that cannot be proved to stay inside run on the interpreter, which checks. */
-static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, bool in_bounds, eas_device **on, dev_code **code)
+static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict v, eas_device **on, dev_code **code)
 {
     unsigned form = 0;
-    if (d != &dev_ref && !in_bounds)
+    if (d != &dev_ref && !v.in_bounds)
         form |= FORM_CHECKED;
+    if (d->text && v.narrow == 1)
+        form |= FORM_NARROW;
     *on = (form & FORM_CHECKED) && k->has_mma ? &dev_ref : d;
-    int device = index_of(*on);
+    int device = dev_index(*on);
     if (*on == &dev_ref)
         return kernel_code(k, device, 0, code);
     eas_status st = kernel_code(k, device, form, code);
@@ -215,17 +232,25 @@ static eas_status prepare(eas_kernel *k, const eas_arg *args, int nargs, const e
     return st ? st : count_programs(k, p);
 }
 
+static eas_status decide(eas_kernel *k, eas_device *d, const packed *p, const eas_launch *o, verdict *v, eas_device **on, dev_code **code)
+{
+    eas_status st = judge(k, d, p, v);
+    if (o && o->debug)
+        v->in_bounds = false;
+    return st ? st : choose(k, d, p, *v, on, code);
+}
+
 eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
 {
     packed p;
+    verdict v;
     eas_device *on;
     dev_code *code;
+    dev_queue *q;
     eas_status st = prepare(k, args, nargs, o, &p);
     if (st || !p.programs)
         return st;
-    verdict v = judge(k, &p);
-    st = choose(k, d, &p, v.in_bounds && !(o && o->debug), &on, &code);
-    if (st)
+    if ((st = decide(k, d, &p, o, &v, &on, &code)) || (st = dev_default_queue(on, &q)))
         return st;
     dev_launch l = {.cost = v.cost,
                     .ir = k->ir,
@@ -234,18 +259,21 @@ eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, 
                     .grid = {p.grid[0], p.grid[1], p.grid[2]},
                     .programs = p.programs,
                     .bytes = p.bytes,
+                    .now = true,
                     .opts = o};
     atomic_fetch_add_explicit(&dev_count.launches, 1, memory_order_relaxed);
-    return on->launch(on, code, &l);
+    st = on->launch(on, q, code, &l);
+    return st ? st : on->wait(on, q, UINT64_MAX);
 }
 
 eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
 {
     packed p;
+    verdict v;
     eas_device *on;
     dev_code *code;
     eas_status st = prepare(k, args, nargs, o, &p);
-    return st || !p.programs ? st : choose(k, d, &p, judge(k, &p).in_bounds && !(o && o->debug), &on, &code);
+    return st || !p.programs ? st : decide(k, d, &p, o, &v, &on, &code);
 }
 
 eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, int64_t grid[3])
