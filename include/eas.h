@@ -156,6 +156,9 @@ EAS_API eas_value eas_rand_int(eas_builder *b, eas_value seed, eas_value offset,
 /* Memory. mask and other may be 0. Masked-off lanes read `other` (0 by default) and write nothing. */
 EAS_API eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other);
 EAS_API void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask);
+/* op: "atomic_add", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor", "atomic_xchg" with the value x, or "atomic_cas" with x
+ * expected and y desired. Gives the old elements; lanes of a block take effect in their order, lanes that are masked off give 0. Relaxed. */
+EAS_API eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask);
 EAS_API eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem);
 EAS_API void eas_barrier(eas_builder *b);
 /* sum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in f32 (f64 for f64 buffers) with one fma a step */

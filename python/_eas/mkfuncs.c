@@ -94,6 +94,40 @@ FN(store)
     eas_store(t->b, buf, off, val, mask);
     return none_if_ok(t);
 }
+/* ---- atomics: one function, its row is the instruction ---- */
+static const struct atomic {
+    const char *name, *doc;
+} atomics[] = {
+    {"atomic_add", "buf[off] += value"},
+    {"atomic_min", "buf[off] = minimum(buf[off], value)"},
+    {"atomic_max", "buf[off] = maximum(buf[off], value)"},
+    {"atomic_and", "buf[off] &= value"},
+    {"atomic_or", "buf[off] |= value"},
+    {"atomic_xor", "buf[off] ^= value"},
+    {"atomic_xchg", "buf[off] = value"},
+    {"atomic_cas", "buf[off] = desired where it has the bits of expected"},
+};
+enum { NATOMICS = sizeof atomics / sizeof *atomics, CAS = NATOMICS - 1 };
+static PyObject *mk_atomic(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    long row = PyLong_AsLong(self);
+    int values = row == CAS ? 2 : 1;
+    sig s = row == CAS ? (sig){atomics[row].name, 5, 4, {"buf", "off", "expected", "desired", "mask"}}
+                       : (sig){atomics[row].name, 4, 3, {"buf", "off", "value", "mask"}};
+    PyObject *in[8];
+    eas_value buf, off, v[2] = {0, 0}, mask;
+    Trace *t = trace_enter(s.fn);
+    if (!t || !mk_parse(&s, args, nargs, kwnames, in))
+        return NULL;
+    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off))
+        return NULL;
+    for (int i = 0; i < values; i++)
+        if (!value_arg(t, in[2 + i], s.fn, s.names[2 + i], &v[i]))
+            return NULL;
+    if (!mask_arg(t, in[2 + values], s.fn, &mask))
+        return NULL;
+    return value_new(t, eas_atomic(t->b, eas_op_find(s.fn), buf, off, v[0], v[1], mask));
+}
 static PyObject *alloc(Trace *t, PyObject *size, eas_dtype dt, const char *fn)
 {
     int64_t n;
@@ -431,8 +465,8 @@ static PyMethodDef rows[] = {
     ROW(bitcast, "bitcast($module, x, dtype)\n--\n\nThe bits of x read as another element type of the same size."),
     {NULL, NULL, 0, NULL},
 };
-static PyMethodDef unary_defs[NUNARIES], to_defs[EAS_NDTYPES];
-static char to_names[EAS_NDTYPES][12], unary_docs[NUNARIES][96];
+static PyMethodDef unary_defs[NUNARIES], to_defs[EAS_NDTYPES], atomic_defs[NATOMICS];
+static char to_names[EAS_NDTYPES][12], unary_docs[NUNARIES][96], atomic_docs[NATOMICS][256];
 
 int mk_add(PyObject *mk, PyMethodDef *def, PyObject *self)
 {
@@ -467,6 +501,18 @@ static int add_unaries(PyObject *mk)
     }
     return 0;
 }
+static int add_atomics(PyObject *mk)
+{
+    for (int i = 0; i < NATOMICS; i++) {
+        snprintf(atomic_docs[i], sizeof atomic_docs[i],
+                 "%s($module, buf, off, %s, mask=None)\n--\n\n%s, in one step that nothing comes between. Gives the old elements.", atomics[i].name,
+                 i == CAS ? "expected, desired" : "value", atomics[i].doc);
+        atomic_defs[i] = (PyMethodDef){atomics[i].name, (PyCFunction)(void (*)(void))mk_atomic, METH_FASTCALL | METH_KEYWORDS, atomic_docs[i]};
+        if (mk_add_numbered(mk, &atomic_defs[i], i) < 0)
+            return -1;
+    }
+    return 0;
+}
 static int add_dtypes(PyObject *mk)
 {
     for (int dt = 0; dt < EAS_NDTYPES; dt++) {
@@ -484,9 +530,9 @@ int mkfuncs_init(PyObject *module)
     PyObject *mk = PyDict_New();
     if (!mk)
         return -1;
-    if (mk_add_all(mk, rows) < 0 || add_unaries(mk) < 0 || add_dtypes(mk) < 0 || blocks_init(mk) < 0 || hints_init(mk) < 0 || ctrl_init(mk) < 0 ||
-        PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 || PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 ||
-        PyDict_SetItemString(mk, "constexpr", (PyObject *)G.constexpr) < 0)
+    if (mk_add_all(mk, rows) < 0 || add_unaries(mk) < 0 || add_atomics(mk) < 0 || add_dtypes(mk) < 0 || blocks_init(mk) < 0 || hints_init(mk) < 0 ||
+        ctrl_init(mk) < 0 || PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 ||
+        PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 || PyDict_SetItemString(mk, "constexpr", (PyObject *)G.constexpr) < 0)
         return -1;
     return PyModule_AddObject(module, "mk", mk);
 }

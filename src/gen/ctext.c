@@ -220,6 +220,28 @@ static void print_store(ct *g, const ir_insn *in)
     g->d->store(g, mask ? ct_fmt(g, "if (%s) ", mask) : "", a[0], off, x);
 }
 
+const uint16_t ct_float_atomics[CT_NFLOAT_ATOMICS] = {IR_ATOMIC_ADD, IR_ATOMIC_MIN, IR_ATOMIC_MAX};
+
+int ct_float_atomic(uint16_t op)
+{
+    for (int i = 0; i < CT_NFLOAT_ATOMICS; i++)
+        if (ct_float_atomics[i] == op)
+            return i;
+    return -1;
+}
+
+static void print_atomic(ct *g, const ir_insn *in)
+{
+    const uint32_t *a = ir_args(g->ir, in), mask_value = ir_mask(g->ir, in);
+    const char *off = ct_ref(g, a[1], NULL), *x = ct_ref(g, a[2], NULL), *y = in->op == IR_ATOMIC_CAS ? ct_ref(g, a[3], NULL) : NULL;
+    const char *mask = mask_value ? mask_of(g, mask_value, NULL) : NULL;
+    const char *call = g->d->atomic(g, in->op, a[0], off, x, y);
+    if (!g->uses[in->res])
+        ct_line(g, mask ? "if (%s) %s;" : "%s%s;", mask ? mask : "", call);
+    else
+        define(g, in->res, mask ? ct_fmt(g, "%s ? %s : %s", mask, call, ct_literal(g, ir_typeof(g->ir, a[0]).dtype, 0)) : call);
+}
+
 static void print_bounds(ct *g, const ir_insn *in)
 {
     const uint32_t *a = ir_args(g->ir, in);
@@ -468,6 +490,10 @@ static void print_insn(ct *g, uint32_t i)
     case IR_MMA: g->d->mma(g, ct_name(g, in->res), ir_args(ir, in)); return;
     case IR_MMA_STORE: g->d->mma_store(g, ir_args(ir, in)); return;
     default: {
+        if (ir_is_atomic(in)) {
+            print_atomic(g, in);
+            return;
+        }
         ct_at at = ct_natural(ir_typeof(ir, in->res));
         const char *x = ct_expr(g, in, &at);
         define(g, in->res, x);

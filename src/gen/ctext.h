@@ -22,8 +22,11 @@ typedef struct ct ct;
 /* Built-in values that a kernel may ask for; bits of ct.idents. */
 enum { CT_PID, CT_NPROG, CT_TID, CT_GID, CT_LANE, CT_SG, CT_NIDENTS };
 
-/* What is printed before the kernel when it needs it; bits of ct.helpers. CT_SAT + dtype is the saturating cast to that dtype. */
-enum { CT_MMA, CT_BOUNDS, CT_ODD, CT_F16, CT_BF16, CT_F64_F16, CT_F64_BF16, CT_SAT };
+/* What is printed before the kernel when it needs it; bits of ct.helpers. CT_SAT + dtype is the saturating cast to that dtype;
+ * CT_ATOMIC + 2*n + local the n-th of ct_float_atomics on a float. */
+enum { CT_MMA, CT_BOUNDS, CT_ODD, CT_F16, CT_BF16, CT_F64_F16, CT_F64_BF16, CT_CAS, CT_SAT, CT_ATOMIC = CT_SAT + EAS_NDTYPES };
+enum { CT_NFLOAT_ATOMICS = 3 };
+extern const uint16_t ct_float_atomics[CT_NFLOAT_ATOMICS]; /* those that have no call of their own in the languages */
 
 /* A place in the lane loops around the current statement: an index expression per dim of some block shape. */
 typedef struct ct_at {
@@ -54,6 +57,8 @@ typedef struct ct_dialect {
     void (*mma)(ct *g, const char *r, const uint32_t *args);
     void (*mma_store)(ct *g, const uint32_t *args);
     void (*barrier)(ct *g);
+    /* the old element; y: of a compare-and-exchange */
+    const char *(*atomic)(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y);
     const char *bounds; /* the call: buffer's index, offset, instruction */
 } ct_dialect;
 extern const ct_dialect ct_msl, ct_opencl;
@@ -162,6 +167,8 @@ static inline bool ct_shared(const ct *g, uint32_t x, uint32_t y)
 {
     return x == y || (g->flags & GEN_ALIAS && ir_typeof(g->ir, x).kind == IR_BUF && ir_typeof(g->ir, y).kind == IR_BUF);
 }
+
+int ct_float_atomic(uint16_t op); /* its place in ct_float_atomics, -1 */
 
 static inline void ct_need(ct *g, int helper) { g->helpers |= (uint64_t)1 << helper; }
 static inline bool ct_needs(const ct *g, int helper) { return g->helpers >> helper & 1; }

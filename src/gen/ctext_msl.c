@@ -5,6 +5,8 @@
  */
 #include "ctext.h"
 
+#include <stdio.h>
+
 static const char *identity(ct *g, const ir_insn *in)
 {
     static const char axis[] = "xyz";
@@ -102,6 +104,33 @@ static void mma_store(ct *g, const uint32_t *a)
         ct_line(g, "}");
 }
 
+/* ---- atomics: on integers the language has them; on floats a loop that compares bits ---- */
+
+static const char *atomic(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y)
+{
+    eas_dtype dt = ir_typeof(g->ir, buf).dtype;
+    bool bits = dt == EAS_F32 || op == IR_ATOMIC_CAS;
+    const char *at = ct_fmt(g, "(%s atomic_%s*)&%s[%s]", space(g, buf), bits ? "uint" : g->d->type[dt], ct_name(g, buf), off);
+    const char *name = ir_rows[op].name + strlen("atomic_"), *call;
+    if (dt == EAS_F32 && ct_float_atomic(op) >= 0) {
+        ct_need(g, CT_ATOMIC + 2 * ct_float_atomic(op));
+        return ct_fmt(g, "eas_%s(%s, %s)", ir_rows[op].name, at, x);
+    }
+    if (bits && dt != EAS_U32) {
+        x = ct_fmt(g, "as_type<uint>(%s)", x);
+        y = y ? ct_fmt(g, "as_type<uint>(%s)", y) : NULL;
+    }
+    if (op == IR_ATOMIC_CAS) {
+        ct_need(g, CT_CAS);
+        call = ct_fmt(g, "eas_atomic_cas(%s, %s, %s)", at, x, y);
+    } else if (op == IR_ATOMIC_XCHG) {
+        call = ct_fmt(g, "atomic_exchange_explicit(%s, %s, memory_order_relaxed)", at, x);
+    } else {
+        call = ct_fmt(g, "atomic_fetch_%s_explicit(%s, %s, memory_order_relaxed)", name, at, x);
+    }
+    return bits && dt != EAS_U32 ? ct_fmt(g, "as_type<%s>(%s)", g->d->type[dt], call) : call;
+}
+
 static void barrier(ct *g)
 {
     if (g->device_barrier)
@@ -130,6 +159,33 @@ static const char bounds[] =
     "}\n"
     "\n";
 
+/* The exchange of the language may fail for no reason. */
+static const char cas[] =
+    "template <typename P> uint eas_atomic_cas(P p, uint want, uint x)\n"
+    "{\n"
+    "    uint seen = want;\n"
+    "    while (!atomic_compare_exchange_weak_explicit(p, &seen, x, memory_order_relaxed, memory_order_relaxed) && seen == want) {\n"
+    "    }\n"
+    "    return seen;\n"
+    "}\n"
+    "\n";
+
+static void float_atomic(str *s, uint16_t op)
+{
+    str_add(s,
+            "template <typename P> float eas_%s(P p, float b)\n"
+            "{\n"
+            "    uint seen = atomic_load_explicit(p, memory_order_relaxed);\n"
+            "    while (true) {\n"
+            "        float a = as_type<float>(seen);\n"
+            "        uint next = as_type<uint>(%s);\n"
+            "        if (atomic_compare_exchange_weak_explicit(p, &seen, next, memory_order_relaxed, memory_order_relaxed)) return a;\n"
+            "    }\n"
+            "}\n"
+            "\n",
+            ir_rows[op].name, ir_rows[ir_atomic_op(op)].fl);
+}
+
 static void sat_helper(ct *g, str *s, eas_dtype dt)
 {
     int width = dtype_bits(dt) - dtype_is_signed(dt);
@@ -148,6 +204,11 @@ static void helpers(ct *g, str *s)
             sat_helper(g, s, (eas_dtype)dt);
     if (ct_needs(g, CT_ODD))
         str_add(s, "%s", ct_odd_text);
+    if (ct_needs(g, CT_CAS))
+        str_add(s, "%s", cas);
+    for (int i = 0; i < CT_NFLOAT_ATOMICS; i++)
+        if (ct_needs(g, CT_ATOMIC + 2 * i))
+            float_atomic(s, ct_float_atomics[i]);
     if (ct_needs(g, CT_BOUNDS))
         str_add(s, "%s", bounds);
 }
@@ -199,9 +260,22 @@ static bool is_double(const ct *g, uint32_t v)
     return t.kind != IR_FRAG && t.dtype == EAS_F64 && !(v <= (uint32_t)g->ir->nparams && g->param_dtype[v - 1] != EAS_F64);
 }
 
+static eas_status wide_atomic(const eas_ir *ir, uint32_t i)
+{
+    const ir_insn *in = &ir->insns[i];
+    char where[320] = "";
+    if (in->file)
+        snprintf(where, sizeof where, "%s:%u: ", ir->files[in->file], (unsigned)in->line);
+    return base_fail(EAS_ERR_TYPE, "%skernel %s: Metal has no 64-bit atomics; `%s` works on %s here", where, ir->name, ir_rows[in->op].name,
+                     eas_dtype_name(ir_typeof(ir, ir_args(ir, in)[0]).dtype));
+}
+
 static eas_status check(ct *g)
 {
     const eas_ir *ir = g->ir;
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        if (ir_is_atomic(&ir->insns[i]) && dtype_bits(ir_typeof(ir, ir_args(ir, &ir->insns[i])[0]).dtype) == 64)
+            return wide_atomic(ir, i);
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
         bool bad = false;
@@ -249,5 +323,6 @@ const ct_dialect ct_msl = {
     .mma = mma,
     .mma_store = mma_store,
     .barrier = barrier,
+    .atomic = atomic,
     .bounds = "eas_in_bounds(eas_fault, eas_count, %uu, (long)%s, %u, pid)",
 };

@@ -8,8 +8,8 @@
 #include <ctype.h>
 
 /* Words of C, C++, MSL and OpenCL C, and the functions and macros that generated text uses; a space around each. */
-static const char words[] = " INFINITY NAN alignas alignof and and_eq as_type asm atomic_cmpxchg atomic_compare_exchange_weak_explicit "
-                            "atomic_int atomic_load_explicit atomic_store_explicit auto barrier bfloat bitand bitor bool break case catch "
+static const char words[] = " INFINITY NAN alignas alignof and and_eq as_type asm "
+                            "auto barrier bfloat bitand bitor bool break case catch "
                             "ceil char char16_t char32_t class co_await co_return co_yield compl complex concept const const_cast constant "
                             "consteval constexpr constinit continue convert_float cos decltype default delete device do double dynamic_cast "
                             "else enum event_t exp exp2 explicit export extern fabs false float float2 float4 floor fma fmod for fragment "
@@ -45,8 +45,8 @@ static bool is_word(const char *s)
 /* Names of whole families that generated text draws from. */
 static bool in_family(const char *s)
 {
-    static const char *const prefixes[] = {"eas_", "packed_", "simdgroup", "simd_", "make_filled_", "convert_",
-                                           "as_",  "vload",   "vstore",    "get_",  "cl_",          "__"};
+    static const char *const prefixes[] = {"eas_",     "atomic_", "atom_", "packed_", "simdgroup", "simd_", "make_filled_",
+                                           "convert_", "as_",     "vload", "vstore",  "get_",      "cl_",   "__"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (starts(s, prefixes[i]))
             return true;

@@ -147,6 +147,26 @@ static void mma_store(ct *g, const uint32_t *a)
     ct_line(g, "}");
 }
 
+/* ---- atomics ---- */
+
+static const char *atomic(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y)
+{
+    eas_dtype dt = ir_typeof(g->ir, buf).dtype;
+    bool local = ir_typeof(g->ir, buf).kind == IR_TG, real = dt == EAS_F32;
+    const char *space = local ? "local" : "global", *name = op == IR_ATOMIC_CAS ? "cmpxchg" : ir_rows[op].name + strlen("atomic_");
+    const char *at = ct_fmt(g, "(volatile __%s %s*)&%s[%s]", space, real ? "uint" : g->d->type[dt], ct_name(g, buf), off);
+    if (real && ct_float_atomic(op) >= 0) {
+        ct_need(g, CT_ATOMIC + 2 * ct_float_atomic(op) + local);
+        return ct_fmt(g, "eas_%s_%s(%s, %s)", ir_rows[op].name, space, at, x);
+    }
+    if (real) {
+        x = ct_fmt(g, "as_uint(%s)", x);
+        y = y ? ct_fmt(g, "as_uint(%s)", y) : NULL;
+    }
+    const char *call = ct_fmt(g, "%s_%s(%s, %s%s%s)", dtype_bits(dt) == 64 ? "atom" : "atomic", name, at, x, y ? ", " : "", y ? y : "");
+    return real ? ct_fmt(g, "as_float(%s)", call) : call;
+}
+
 static void barrier(ct *g)
 {
     ct_line(g, g->device_barrier ? "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" : "barrier(CLK_LOCAL_MEM_FENCE);");
@@ -222,6 +242,41 @@ static const char bounds[] =
     "}\n"
     "\n";
 
+static void float_atomic(str *s, uint16_t op, const char *space)
+{
+    str_add(s,
+            "float eas_%s_%s(volatile __%s uint* p, float b)\n"
+            "{\n"
+            "    uint seen = *p, old;\n"
+            "    do {\n"
+            "        old = seen;\n"
+            "        float a = as_float(old);\n"
+            "        seen = atomic_cmpxchg(p, old, as_uint(%s));\n"
+            "    } while (seen != old);\n"
+            "    return as_float(old);\n"
+            "}\n"
+            "\n",
+            ir_rows[op].name, space, space, ir_rows[ir_atomic_op(op)].fl);
+}
+
+/* 64-bit atomics are two extensions: add, xchg and cas; the others. */
+static void wide_atomics(const ct *g, str *s)
+{
+    bool base = false, extended = false;
+    for (uint32_t i = 0; i < g->ir->ninsns; i++) {
+        const ir_insn *in = &g->ir->insns[i];
+        if (!ir_is_atomic(in) || dtype_bits(ir_typeof(g->ir, in->res).dtype) != 64)
+            continue;
+        bool basic = in->op == IR_ATOMIC_ADD || in->op == IR_ATOMIC_XCHG || in->op == IR_ATOMIC_CAS;
+        base |= basic;
+        extended |= !basic;
+    }
+    if (base)
+        str_add(s, "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n");
+    if (extended)
+        str_add(s, "#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable\n");
+}
+
 static bool uses_double(const ct *g)
 {
     for (uint32_t v = 1; v < g->ir->nvals; v++)
@@ -241,6 +296,9 @@ static void helpers(ct *g, str *s)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (ct_needs(g, table[i].need))
             str_add(s, "%s", table[i].text);
+    for (int i = 0; i < 2 * CT_NFLOAT_ATOMICS; i++)
+        if (ct_needs(g, CT_ATOMIC + i))
+            float_atomic(s, ct_float_atomics[i / 2], i % 2 ? "local" : "global");
 }
 
 static void param(ct *g, str *s, int i)
@@ -273,6 +331,7 @@ static void head(ct *g, str *s)
 {
     if (uses_double(g))
         str_add(s, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");
+    wide_atomics(g, s);
     str_add(s, "#pragma OPENCL FP_CONTRACT OFF\n\n");
     helpers(g, s);
     str_add(s, "__kernel ");
@@ -340,5 +399,6 @@ const ct_dialect ct_opencl = {
     .mma = mma,
     .mma_store = mma_store,
     .barrier = barrier,
+    .atomic = atomic,
     .bounds = "eas_in_bounds(eas_fault, eas_count, %uu, (long)%s, %u, eas_x, eas_y, eas_z)",
 };

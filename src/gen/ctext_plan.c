@@ -251,7 +251,7 @@ static int accesses_of(const eas_ir *ir, const ir_insn *in, access out[2])
         out[1] = (access){a[3], 0, false};
         return 2;
     case IR_MMA_STORE: out[0] = (access){a[0], 0, true}; return 1;
-    default: return 0;
+    default: out[0] = ir_is_atomic(in) ? (access){a[0], a[1], true} : (access){0}; return ir_is_atomic(in);
     }
 }
 
@@ -434,7 +434,7 @@ static bool ends_dots(const ct *g, const ir_insn *in, const ir_insn *lead)
     const uint32_t *a = ir_args(ir, in), *l = ir_args(ir, lead);
     if ((ir_rows[in->op].flags & IR_STRUCT) || in->op == IR_BARRIER)
         return true;
-    return (in->op == IR_STORE || in->op == IR_MMA_STORE) && (ct_shared(g, a[0], l[0]) || ct_shared(g, a[0], l[3]));
+    return ir_writes(in) && (ct_shared(g, a[0], l[0]) || ct_shared(g, a[0], l[3]));
 }
 
 static void find_dot4(ct *g, uint32_t i)
@@ -532,7 +532,7 @@ static void survey(ct *g)
         access x[2];
         int n = accesses_of(ir, in, x);
         for (int k = 0; k < n; k++)
-            rw[x[k].buf] |= x[k].store ? 2 : 1;
+            rw[x[k].buf] |= ir_is_atomic(in) ? 3 : x[k].store ? 2 : 1;
         for (int k = 0; k < in->nargs; k++)
             g->uses[ir_args(ir, in)[k]]++;
         g->has_dot |= in->op == IR_DOT;

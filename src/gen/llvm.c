@@ -241,6 +241,8 @@ void scalar_insn(gen *g, uint32_t i)
         mem_bounds_scalar(g, i);
     else if (in->op == IR_DOT)
         dot_scalar(g, i);
+    else if (ir_is_atomic(in))
+        atomic_scalar(g, i);
     else if (in->res)
         g->sval[in->res] = scalar_value(g, in);
 }

@@ -7,6 +7,7 @@
  *   llvm_value.c   element-wise instructions on scalars and vectors
  *   llvm_float.c   what hardware may lack: f16, bf16, rounding, fma, fmod
  *   llvm_mem.c     loads, stores, gathers, bounds
+ *   llvm_atomic.c  read-modify-write
  *   llvm_dot.c     dot and simdgroup matrices
  *
  * A kernel is a tree of steps: scalar instructions, segments and scalar-level regions. A *segment* is a run of block
@@ -267,6 +268,18 @@ void mem_store(gen *g, uint32_t insn);
 void mem_bounds(gen *g, uint32_t insn);
 void mem_bounds_scalar(gen *g, uint32_t insn);
 void mem_spill(gen *g, int64_t slot, eas_dtype dt, V x, uint32_t v);
+
+typedef struct lanes { /* a loop over the set bits of a mask, in order */
+    LLVMBasicBlockRef head, done;
+    V bits, lane;
+} lanes;
+lanes mem_open_lanes(gen *g, V mask);       /* mask NULL: all lanes of the chunk */
+void mem_close_lanes(gen *g, const lanes *l);
+V mem_element(gen *g, V ptr, eas_dtype dt, V off); /* an address */
+
+/* llvm_atomic.c */
+void atomic_insn(gen *g, uint32_t insn);    /* in a chunk, lane after lane */
+void atomic_scalar(gen *g, uint32_t insn);
 
 /* llvm_dot.c */
 void dot_insn(gen *g, uint32_t insn);       /* in a chunk */

@@ -459,18 +459,6 @@ static V collect(gen *g, uint32_t v, uint32_t top, int depth)
     return count;
 }
 
-static uint32_t mask_operand(gen *g, const ir_insn *in)
-{
-    const uint32_t *a = ir_args(g->ir, in);
-    if (in->op == IR_LOAD && in->nargs == 4)
-        return a[2];
-    if (in->op == IR_STORE && in->nargs == 4)
-        return a[3];
-    if (in->op == IR_BOUNDS && in->nargs == 3)
-        return a[2];
-    return 0;
-}
-
 static bool lives_out(gen *g, const segment *s)
 {
     for (uint32_t v = 1; v < g->ir->nvals; v++)
@@ -498,9 +486,9 @@ V affine_prefixes(gen *g, segment *s)
             continue;
         for (uint32_t k = it->insn; k <= item_end(g, it); k++) {
             const ir_insn *in = &g->ir->insns[k];
-            const uint32_t mask = mask_operand(g, in);
+            const uint32_t mask = ir_mask(g->ir, in);
             V count = mask ? collect(g, mask, it->insn, 0) : NULL;
-            if (in->op != IR_STORE && in->op != IR_BOUNDS && in->op != IR_MMA_STORE)
+            if (!ir_writes(in) && in->op != IR_BOUNDS)
                 continue;
             if (!count)
                 all = false;

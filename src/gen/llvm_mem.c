@@ -14,14 +14,14 @@ V mem_slot(gen *g, int64_t off)
 
 static unsigned elem_align(eas_dtype dt) { return (unsigned)eas_dtype_size(dt); }
 
-static V element(gen *g, V ptr, eas_dtype dt, V off) { return LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, ""); }
+V mem_element(gen *g, V ptr, eas_dtype dt, V off) { return LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, ""); }
 
 /* the address of lane 0 of an affine offset, `more` elements on */
 static V affine_element(gen *g, V ptr, eas_dtype dt, aff a, int64_t more)
 {
     const int64_t k = a.k + more;
-    V p = element(g, ptr, dt, a.base);
-    return k ? element(g, p, dt, k_int(g, k)) : p;
+    V p = mem_element(g, ptr, dt, a.base);
+    return k ? mem_element(g, p, dt, k_int(g, k)) : p;
 }
 
 static V from_mem(gen *g, V x, eas_dtype dt) { return dt == EAS_BOOL ? LLVMBuildICmp(g->b, LLVMIntNE, x, k_like(g, LLVMTypeOf(x), 0), "") : x; }
@@ -37,8 +37,8 @@ static V load_at(gen *g, V p, T t, eas_dtype dt)
 
 static void store_at(gen *g, V p, V x, eas_dtype dt) { LLVMSetAlignment(LLVMBuildStore(g->b, x, p), elem_align(dt)); }
 
-V mem_load_scalar(gen *g, V ptr, eas_dtype dt, V off) { return from_mem(g, load_at(g, element(g, ptr, dt, off), ty_mem(g, dt, 0), dt), dt); }
-void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x) { store_at(g, element(g, ptr, dt, off), to_mem(g, x, dt), dt); }
+V mem_load_scalar(gen *g, V ptr, eas_dtype dt, V off) { return from_mem(g, load_at(g, mem_element(g, ptr, dt, off), ty_mem(g, dt, 0), dt), dt); }
+void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x) { store_at(g, mem_element(g, ptr, dt, off), to_mem(g, x, dt), dt); }
 
 /* ---- what the hardware can do ---- */
 
@@ -48,12 +48,7 @@ static bool gathers(const gen *g, eas_dtype dt) { return g->avx512 && eas_dtype_
 
 /* ---- lane after lane: a loop over the set bits of a mask ---- */
 
-typedef struct lanes {
-    LLVMBasicBlockRef head, done;
-    V bits, lane;
-} lanes;
-
-static lanes open_lanes(gen *g, V mask)
+lanes mem_open_lanes(gen *g, V mask)
 {
     const int n = g->c->n;
     const T i64 = ty_int(g, 64, 0);
@@ -74,7 +69,7 @@ static lanes open_lanes(gen *g, V mask)
     return l;
 }
 
-static void close_lanes(gen *g, const lanes *l)
+void mem_close_lanes(gen *g, const lanes *l)
 {
     V next = LLVMBuildAnd(g->b, l->bits, LLVMBuildSub(g->b, l->bits, k_int(g, 1), ""), "");
     LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
@@ -118,10 +113,10 @@ static V load_lanes(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
     V buf = entry_alloca(g, t);
     LLVMBuildStore(g->b, other, buf);
     prepare_lanes(g, o);
-    lanes l = open_lanes(g, mask);
-    V x = load_at(g, element(g, ptr, dt, lane_offset(g, o, l.lane)), ty_mem(g, dt, 0), dt);
-    store_at(g, element(g, buf, dt, l.lane), x, dt);
-    close_lanes(g, &l);
+    lanes l = mem_open_lanes(g, mask);
+    V x = load_at(g, mem_element(g, ptr, dt, lane_offset(g, o, l.lane)), ty_mem(g, dt, 0), dt);
+    store_at(g, mem_element(g, buf, dt, l.lane), x, dt);
+    mem_close_lanes(g, &l);
     return LLVMBuildLoad2(g->b, t, buf, "");
 }
 
@@ -130,18 +125,18 @@ static void store_lanes(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V x)
     V buf = entry_alloca(g, LLVMTypeOf(x));
     LLVMBuildStore(g->b, x, buf);
     prepare_lanes(g, o);
-    lanes l = open_lanes(g, mask);
-    V e = load_at(g, element(g, buf, dt, l.lane), ty_mem(g, dt, 0), dt);
-    store_at(g, element(g, ptr, dt, lane_offset(g, o, l.lane)), e, dt);
-    close_lanes(g, &l);
+    lanes l = mem_open_lanes(g, mask);
+    V e = load_at(g, mem_element(g, buf, dt, l.lane), ty_mem(g, dt, 0), dt);
+    store_at(g, mem_element(g, ptr, dt, lane_offset(g, o, l.lane)), e, dt);
+    mem_close_lanes(g, &l);
 }
 
 static V load_unrolled(gen *g, V ptr, eas_dtype dt, offsets *o)
 {
     V r = LLVMGetPoison(ty_mem(g, dt, g->c->n));
     for (int i = 0; i < g->c->n; i++) {
-        V p =
-            o->a.ok ? affine_element(g, ptr, dt, o->a, i * o->a.stride) : element(g, ptr, dt, LLVMBuildExtractElement(g->b, o->vec, k_int(g, i), ""));
+        V p = o->a.ok ? affine_element(g, ptr, dt, o->a, i * o->a.stride)
+                      : mem_element(g, ptr, dt, LLVMBuildExtractElement(g->b, o->vec, k_int(g, i), ""));
         r = LLVMBuildInsertElement(g->b, r, load_at(g, p, ty_mem(g, dt, 0), dt), k_int(g, i), "");
     }
     return r;
@@ -300,7 +295,7 @@ static void stream_store(gen *g, V p, V x, eas_dtype dt)
         for (int k = 0; k < step; k++)
             idx[k] = k_i32(g, i + k);
         V piece = LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)step), "");
-        V s = LLVMBuildStore(g->b, piece, element(g, p, dt, at));
+        V s = LLVMBuildStore(g->b, piece, mem_element(g, p, dt, at));
         LLVMSetAlignment(s, 16);
         LLVMSetMetadata(s, kind, md);
     }

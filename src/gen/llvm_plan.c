@@ -114,7 +114,8 @@ static bool args_uniform(const plan *p, const ir_insn *in, int from, const bool 
 
 static bool varies_by_thread(const ir_insn *in)
 {
-    return in->op == IR_THREAD_ID || in->op == IR_GLOBAL_ID || in->op == IR_LANE_ID || in->op == IR_SG_ID || (in->op == IR_LOCAL_ID && in->imm == 0);
+    return in->op == IR_THREAD_ID || in->op == IR_GLOBAL_ID || in->op == IR_LANE_ID || in->op == IR_SG_ID ||
+           (in->op == IR_LOCAL_ID && in->imm == 0) || ir_is_atomic(in);
 }
 
 static bool lower(bool *u, bool to)
@@ -358,7 +359,7 @@ static void add_accesses(plan *p, uint32_t i, accesses *out)
     bool ok = true;
     if (in->op == IR_LOAD)
         ok = vec_push(out, ((access){a[0], a[1], i, false}));
-    if (in->op == IR_STORE)
+    if (in->op == IR_STORE || ir_is_atomic(in))
         ok = vec_push(out, ((access){a[0], a[1], i, true}));
     if (in->op == IR_DOT || in->op == IR_MMA)
         ok = vec_push(out, ((access){a[0], 0, i, false})) && vec_push(out, ((access){a[3], 0, i, false}));
@@ -519,7 +520,7 @@ static void plan_scalar(planner *q, uint32_t i)
     } else {
         accesses add = {0};
         add_accesses(q->p, i, &add);
-        if (in->op == IR_STORE || in->op == IR_BOUNDS || uses_open(q, in) || conflicts(q->p, &q->acc, &add, UINT32_MAX))
+        if (in->op == IR_STORE || in->op == IR_BOUNDS || ir_is_atomic(in) || uses_open(q, in) || conflicts(q->p, &q->acc, &add, UINT32_MAX))
             close_segment(q);
         vec_free(&add);
     }
@@ -528,7 +529,10 @@ static void plan_scalar(planner *q, uint32_t i)
 
 /* ---- regions ---- */
 
-static bool touches_memory(const ir_insn *in) { return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_BOUNDS || in->op == IR_DOT; }
+static bool touches_memory(const ir_insn *in)
+{
+    return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_BOUNDS || in->op == IR_DOT || ir_is_atomic(in);
+}
 
 static bool is_mma(const ir_insn *in) { return in->op == IR_MMA || in->op == IR_MMA_ZERO || in->op == IR_MMA_STORE; }
 
@@ -558,7 +562,7 @@ static void scan_insn(plan *p, uint32_t i, uint32_t opener, scan *s)
         scan_shape(s, insn_shape(p, in));
     if (!spmd && touches_memory(in))
         s->block = true;
-    if (spmd && (in->op == IR_STORE || in->op == IR_BOUNDS)) {
+    if (spmd && (in->op == IR_STORE || in->op == IR_BOUNDS || ir_is_atomic(in))) {
         const shape sh = p->val[ir_args(p->ir, in)[1]].sh;
         if (sh.rank == 0)
             s->ok = false;

@@ -709,6 +709,8 @@ static void emit_insn(gen *g, uint32_t i)
             mem_bounds(g, i);
         else if (in->op == IR_DOT)
             dot_insn(g, i);
+        else if (ir_is_atomic(in))
+            atomic_insn(g, i);
         else
             seg_define(g, in->res, element_wise(g, in, seg_map(g)));
     }

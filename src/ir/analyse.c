@@ -88,7 +88,7 @@ static bool varies(const spread *s, const ir_insn *in)
     case IR_DOT: return any_varies(s, in) || !stable(s, ir_args(s->ir, in)[0]) || !stable(s, ir_args(s->ir, in)[3]);
     case IR_MMA_ZERO:
     case IR_MMA: return true;
-    default: return any_varies(s, in);
+    default: return ir_is_atomic(in) || any_varies(s, in);
     }
 }
 

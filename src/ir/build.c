@@ -294,6 +294,12 @@ static void find_access(eas_ir *ir)
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
         const uint32_t *a = ir->pool + in->args;
+        if (ir_is_atomic(in)) {
+            mark_access(ir, a[0], false);
+            mark_access(ir, a[0], true);
+            if (a[0] <= (uint32_t)ir->nparams)
+                ir->params[a[0] - 1].atomic = 1;
+        }
         switch (in->op) {
         case IR_LOAD: mark_access(ir, a[0], false); break;
         case IR_STORE:

@@ -448,6 +448,55 @@ static const char *rule_bounds(check *c)
     return e;
 }
 
+static bool atomic_dtype(eas_dtype dt) { return dt == EAS_F32 || (dtype_is_int(dt) && dtype_bits(dt) >= 32); }
+
+static const char *rule_atomic(check *c)
+{
+    int values = c->op == IR_ATOMIC_CAS ? 2 : 1;
+    if (c->nargs != 2 + values && c->nargs != 3 + values)
+        return arena_printf(c->mem, "takes %d or %d operands", 2 + values, 3 + values);
+    const char *e = want_memory(c, 0);
+    if (!e)
+        e = want_int(c, 1);
+    if (e)
+        return e;
+    eas_dtype dt = arg(c, 0).dtype;
+    if (!atomic_dtype(dt) || !(ir_rows[c->op].classes & class_of(dt)))
+        return arena_printf(c->mem, "not defined for %s", eas_dtype_name(dt));
+    ir_type t = ir_with_dtype(arg(c, 1), dt);
+    for (int i = 0; i < values && !e; i++)
+        e = want_equal(c, arg(c, 2 + i), t);
+    if (!e && c->nargs == 3 + values)
+        e = want_bool_like(c, 2 + values, t);
+    *c->t = t;
+    return e;
+}
+
+bool ir_writes(const ir_insn *in) { return in->op == IR_STORE || in->op == IR_MMA_STORE || ir_is_atomic(in); }
+
+uint32_t ir_mask(const eas_ir *ir, const ir_insn *in)
+{
+    int without = in->op == IR_LOAD || in->op == IR_BOUNDS ? 2
+                : in->op == IR_STORE                       ? 3
+                : !ir_is_atomic(in)                        ? UINT16_MAX
+                : in->op == IR_ATOMIC_CAS                  ? 4
+                                                           : 3;
+    return in->nargs > without ? ir_args(ir, in)[without] : 0;
+}
+
+uint16_t ir_atomic_op(uint16_t op)
+{
+    switch (op) {
+    case IR_ATOMIC_ADD: return IR_ADD;
+    case IR_ATOMIC_MIN: return IR_MIN;
+    case IR_ATOMIC_MAX: return IR_MAX;
+    case IR_ATOMIC_AND: return IR_AND;
+    case IR_ATOMIC_OR: return IR_OR;
+    case IR_ATOMIC_XOR: return IR_XOR;
+    default: return 0;
+    }
+}
+
 static const char *rule_alloc(check *c)
 {
     if (c->t->kind != IR_TG || c->t->dtype >= EAS_NDTYPES || c->t->rank != 1 || c->t->dim[0] != c->imm)
@@ -584,25 +633,11 @@ static int results_of(const check *c)
 const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t)
 {
     static const char *(*const rules[])(check *) = {
-        [IR_RULE_CONST] = rule_const,
-        [IR_RULE_IDENT] = rule_ident,
-        [IR_RULE_ARANGE] = rule_arange,
-        [IR_RULE_SAME] = rule_same,
-        [IR_RULE_CMP] = rule_cmp,
-        [IR_RULE_WHERE] = rule_where,
-        [IR_RULE_CAST] = rule_cast,
-        [IR_RULE_SHAPE] = rule_shape,
-        [IR_RULE_MOVE] = rule_move,
-        [IR_RULE_LOAD] = rule_load,
-        [IR_RULE_STORE] = rule_store,
-        [IR_RULE_BOUNDS] = rule_bounds,
-        [IR_RULE_ALLOC] = rule_alloc,
-        [IR_RULE_DOT] = rule_dot,
-        [IR_RULE_FRAG] = rule_frag,
-        [IR_RULE_MMA] = rule_mma,
-        [IR_RULE_MMA_STORE] = rule_mma_store,
-        [IR_RULE_LOOP] = rule_loop,
-        [IR_RULE_END] = rule_end,
+        [IR_RULE_CONST] = rule_const,   [IR_RULE_IDENT] = rule_ident,         [IR_RULE_ARANGE] = rule_arange, [IR_RULE_SAME] = rule_same,
+        [IR_RULE_CMP] = rule_cmp,       [IR_RULE_WHERE] = rule_where,         [IR_RULE_CAST] = rule_cast,     [IR_RULE_SHAPE] = rule_shape,
+        [IR_RULE_MOVE] = rule_move,     [IR_RULE_LOAD] = rule_load,           [IR_RULE_STORE] = rule_store,   [IR_RULE_BOUNDS] = rule_bounds,
+        [IR_RULE_ATOMIC] = rule_atomic, [IR_RULE_ALLOC] = rule_alloc,         [IR_RULE_DOT] = rule_dot,       [IR_RULE_FRAG] = rule_frag,
+        [IR_RULE_MMA] = rule_mma,       [IR_RULE_MMA_STORE] = rule_mma_store, [IR_RULE_LOOP] = rule_loop,     [IR_RULE_END] = rule_end,
         [IR_RULE_NONE] = rule_none,
     };
     check c = {ir, mem, op, args, nargs, nres, imm, t};

@@ -226,6 +226,37 @@ static void do_store(run *r, uint32_t i)
     }
 }
 
+/* The new element, out of the old one; v: the value, or expected and desired. */
+static int64_t atomic_result(uint16_t op, eas_dtype dt, int64_t old, const int64_t v[2])
+{
+    int64_t args[2] = {old, v[0]}, out = v[0];
+    if (op == IR_ATOMIC_CAS)
+        return old == v[0] ? v[1] : old;
+    if (op != IR_ATOMIC_XCHG)
+        ir_eval(ir_atomic_op(op), dt, dt, args, &out);
+    return out;
+}
+
+static void do_atomic(run *r, uint32_t i)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    const uint32_t *a = ir_args(r->ir, in), mask = ir_mask(r->ir, in);
+    eas_dtype dt = ir_typeof(r->ir, a[0]).dtype;
+    int64_t n = interp_lanes(r, in->res);
+    for (int64_t k = 0; k < n; k++) {
+        r->val[in->res][k] = 0;
+        if (!lane_on(r, k) || (mask && !r->val[mask][k]))
+            continue;
+        r->lane = k;
+        uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k));
+        if (!p)
+            return;
+        int64_t old = interp_load_element(dt, p), v[2] = {r->val[a[2]][k], in->op == IR_ATOMIC_CAS ? r->val[a[3]][k] : 0};
+        interp_store_element(dt, p, atomic_result(in->op, dt, old, v));
+        r->val[in->res][k] = old;
+    }
+}
+
 static void do_bounds(run *r, uint32_t i)
 {
     const ir_insn *in = &r->ir->insns[i];
@@ -614,7 +645,9 @@ uint32_t interp_step(run *r, uint32_t i)
     case IR_PAD:
     case IR_TRANS: do_shape(r, in); break;
     default:
-        if (in->nargs)
+        if (ir_is_atomic(in))
+            do_atomic(r, i);
+        else if (in->nargs)
             do_elementwise(r, in);
         else
             do_identity(r, in);

@@ -37,6 +37,7 @@ typedef enum ir_rule {
     IR_RULE_LOAD,
     IR_RULE_STORE,
     IR_RULE_BOUNDS,
+    IR_RULE_ATOMIC,
     IR_RULE_ALLOC,
     IR_RULE_DOT,
     IR_RULE_FRAG,
@@ -115,6 +116,12 @@ static inline const uint32_t *ir_args(const eas_ir *ir, const ir_insn *in) { ret
 static inline ir_type ir_typeof(const eas_ir *ir, uint32_t v) { return ir->vals[v].type; }
 /* the instruction that defines v, or NULL for a parameter */
 static inline const ir_insn *ir_def(const eas_ir *ir, uint32_t v) { return ir->vals[v].def == UINT32_MAX ? NULL : &ir->insns[ir->vals[v].def]; }
+/* ---- accesses, by instruction (insn.c) ---- */
+static inline bool ir_is_atomic(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_ATOMIC; }
+bool ir_writes(const ir_insn *in);                           /* stores to the memory that operand 0 names */
+uint32_t ir_mask(const eas_ir *ir, const ir_insn *in);       /* of a load, store, atomic or bounds; 0: none */
+uint16_t ir_atomic_op(uint16_t op);                          /* what joins old element and value: IR_ADD, ...; 0 for xchg and cas */
+
 /* Immediates of slice and pad: axis and start; of trans: per axis of the result the axis of the operand. */
 static inline int64_t ir_imm_place(int axis, int64_t start) { return axis | start << 3; }
 static inline int ir_imm_axis(int64_t imm) { return (int)(imm & 7); }
@@ -203,7 +210,7 @@ typedef struct ir_narrow {
 eas_status ir_narrowed(const eas_ir *ir, eas_ir **out, ir_narrow *need);
 void ir_narrow_free(ir_narrow *need);
 bool ir_narrow_ok(const eas_ir *ir, const ir_narrow *need, const ir_env *env);
-/* Every load, store and dot guarded: `bounds` for global memory; simdgroup matrices are left as they are. */
+/* Every load, store, atomic and dot guarded: `bounds` for global memory; simdgroup matrices are left as they are. */
 eas_status ir_checked(const eas_ir *ir, eas_ir **out);
 
 /* ---- math.c: elementary functions spelled out ---- */

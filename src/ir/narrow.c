@@ -166,7 +166,7 @@ static bool takes_any_int(const ir_insn *in, int k)
     case IR_MMA: return k == 1 || k == 2 || k == 4 || k == 5;
     case IR_MMA_STORE: return k == 1 || k == 2;
     case IR_CAST: return true;
-    default: return false;
+    default: return ir_is_atomic(in) && k == 1;
     }
 }
 
@@ -336,6 +336,10 @@ static uint32_t guard(checker *c, uint32_t buf, uint32_t off, uint32_t mask)
 /* A threadgroup array has its size in its type: a comparison does. Lanes outside read `other` and write nothing. */
 static uint32_t inside_array(checker *c, uint32_t buf, uint32_t off, uint32_t mask)
 {
+    if (dtype_bits(ir_typeof(c->b->ir, off).dtype) < 32) /* the size may not fit the offset's dtype */
+        off = irb_to(c->b, IR_CAST, ir_with_dtype(ir_typeof(c->b->ir, off), EAS_I32), off);
+    if (c->b->status)
+        return 0;
     ir_type t = ir_typeof(c->b->ir, off);
     uint32_t lo = irb_op(c->b, IR_GE, off, irb_const(c->b, t, 0), 0);
     uint32_t hi = irb_op(c->b, IR_LT, off, irb_const(c->b, t, ir_typeof(c->b->ir, buf).dim[0]), 0);
@@ -369,6 +373,17 @@ static void check_store(checker *c, const ir_insn *in)
         a[k] = c->map[ir_args(c->ir, in)[k]];
     a[3] = guarded(c, a[0], a[1], a[3]);
     irb_insn(c->b, IR_STORE, a, 4, 0, 0, NULL);
+}
+
+static void check_atomic(checker *c, const ir_insn *in)
+{
+    uint32_t a[5] = {0};
+    int values = in->op == IR_ATOMIC_CAS ? 2 : 1;
+    for (int k = 0; k < in->nargs; k++)
+        a[k] = c->map[ir_args(c->ir, in)[k]];
+    a[2 + values] = guarded(c, a[0], a[1], a[2 + values]);
+    ir_type t = {0};
+    c->map[in->res] = irb_insn(c->b, in->op, a, 3 + values, 0, 1, &t);
 }
 
 /* The offsets of a dot run linearly: if both ends are inside, all are. K becomes 0 where they are not. */
@@ -416,6 +431,8 @@ eas_status ir_checked(const eas_ir *ir, eas_ir **out)
             check_load(&c, in);
         else if (in->op == IR_STORE)
             check_store(&c, in);
+        else if (ir_is_atomic(in))
+            check_atomic(&c, in);
         else if (in->op == IR_DOT)
             check_dot(&c, in);
         else

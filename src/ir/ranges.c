@@ -386,18 +386,16 @@ static bool strided_inside(prover *p, uint32_t buf, uint32_t base, uint32_t stri
 static bool access_inside(prover *p, const ir_insn *in)
 {
     const uint32_t *a = ir_args(p->ir, in);
-    uint32_t mask = in->op == IR_LOAD && in->nargs == 4 ? a[2] : in->op == IR_STORE && in->nargs == 4 ? a[3] : 0;
+    uint32_t mask = in->op == IR_BOUNDS ? 0 : ir_mask(p->ir, in);
     int outer = p->nfacts;
     bool inside = true;
     if (mask)
         learn(p, mask, true, 0);
-    switch (in->op) {
-    case IR_LOAD:
-    case IR_STORE: {
+    if (in->op == IR_LOAD || in->op == IR_STORE || ir_is_atomic(in)) {
         ir_range r = query(p, a[1]), m = mask ? p->base[mask] : sure(true);
         inside = m.hi == 0 || (r.lo >= 0 && r.hi < elements(p, a[0]));
-        break;
     }
+    switch (in->op) {
     case IR_DOT: {
         wide n = query(p, a[6]).hi;
         inside = strided_inside(p, a[0], a[1], a[2], n, 0) && strided_inside(p, a[3], a[4], a[5], n, 0);

@@ -466,6 +466,21 @@ static void store(simp *s, const ir_insn *in, const uint32_t *a)
     irb_insn(s->b, IR_STORE, a, n, 0, 0, NULL);
 }
 
+static void atomic(simp *s, const ir_insn *in, const uint32_t *a)
+{
+    bool yes;
+    int n = in->nargs, values = in->op == IR_ATOMIC_CAS ? 2 : 1;
+    if (n == 3 + values && decided(s, a[n - 1], &yes)) {
+        s->changed = true;
+        if (!yes) {
+            s->map[in->res] = emit_const(s, ir_typeof(s->from, in->res), 0);
+            return;
+        }
+        n--;
+    }
+    s->map[in->res] = emit(s, in->op, a, n, 0, (ir_type){0});
+}
+
 static bool note_ranges(simp *s)
 {
     if (s->b->status || !grow_ranges(s))
@@ -532,6 +547,8 @@ static uint32_t visit(simp *s, uint32_t i, const uint32_t *end)
         load(s, in, few);
     else if (in->op == IR_STORE)
         store(s, in, few);
+    else if (ir_is_atomic(in))
+        atomic(s, in, few);
     else if ((ir_rows[in->op].flags & IR_PURE) && in->nargs <= 3)
         pure(s, in, few);
     else {

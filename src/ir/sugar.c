@@ -544,6 +544,39 @@ void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_
     irb_insn(b, IR_STORE, args, mask ? 4 : 3, 0, 0, NULL);
 }
 
+static bool atomic_fits(uint16_t op, eas_dtype dt)
+{
+    return dtype_is_float(dt) ? dt == EAS_F32 && (ir_rows[op].classes & IR_F) : dtype_is_int(dt) && dtype_bits(dt) >= 32;
+}
+
+eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask)
+{
+    if (b->status)
+        return 0;
+    if (!op || op >= IR_NOPS || ir_rows[op].rule != IR_RULE_ATOMIC)
+        return irb_fail(b, EAS_ERR_VALUE, "atomic: %s is not an atomic instruction", eas_op_name(op)), 0;
+    const char *what = ir_rows[op].name;
+    int values = op == IR_ATOMIC_CAS ? 2 : 1;
+    if (!want_buffer(b, what, buf) || !want_offset(b, what, "the offset", &off) || !want_value(b, what, x) ||
+        (values == 2 && !want_value(b, what, y)) || (mask && !want_mask(b, what, mask)))
+        return 0;
+    eas_dtype elem = type_of(b, buf).dtype;
+    if (!atomic_fits(op, elem))
+        return irb_fail(b, EAS_ERR_TYPE, "%s: a buffer of %s; it works on i32, u32, i64, u64%s", what, eas_dtype_name(elem),
+                        ir_rows[op].classes & IR_F ? " and f32" : ""),
+               0;
+    uint32_t v[4] = {off, to_element(b, what, x, elem)};
+    if (values == 2)
+        v[2] = b->status ? 0 : to_element(b, what, y, elem);
+    v[1 + values] = mask;
+    int n = 1 + values + (mask != 0);
+    if (b->status || !spread_all(b, what, v, n))
+        return 0;
+    uint32_t args[5] = {buf, v[0], v[1], v[2], v[3]};
+    ir_type t = {0};
+    return irb_insn(b, op, args, 1 + n, 0, 1, &t);
+}
+
 eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem)
 {
     if (b->status)

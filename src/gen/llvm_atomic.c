@@ -1,0 +1,146 @@
+/* llvm_atomic.c: atomics on the CPU.
+ *
+ * Lanes take effect one after the other. Global memory is shared with the other threads of the pool: one locked instruction, or a loop around
+ * compare-and-exchange for floats, whose min and max are the IR's and not the hardware's. Threadgroup memory belongs to the one thread that
+ * runs the program: plain read and write.
+ */
+#include "llvm.h"
+
+static const LLVMAtomicOrdering relaxed = LLVMAtomicOrderingMonotonic;
+
+static LLVMAtomicRMWBinOp rmw_of(uint16_t op, bool is_signed)
+{
+    switch (op) {
+    case IR_ATOMIC_ADD: return LLVMAtomicRMWBinOpAdd;
+    case IR_ATOMIC_MIN: return is_signed ? LLVMAtomicRMWBinOpMin : LLVMAtomicRMWBinOpUMin;
+    case IR_ATOMIC_MAX: return is_signed ? LLVMAtomicRMWBinOpMax : LLVMAtomicRMWBinOpUMax;
+    case IR_ATOMIC_AND: return LLVMAtomicRMWBinOpAnd;
+    case IR_ATOMIC_OR: return LLVMAtomicRMWBinOpOr;
+    case IR_ATOMIC_XOR: return LLVMAtomicRMWBinOpXor;
+    default: return LLVMAtomicRMWBinOpXchg;
+    }
+}
+
+static V as_bits(gen *g, V x, eas_dtype dt) { return LLVMBuildBitCast(g->b, x, ty_int(g, dtype_bits(dt), 0), ""); }
+static V from_bits(gen *g, V x, eas_dtype dt) { return LLVMBuildBitCast(g->b, x, ty_of(g, dt, 0), ""); }
+
+static V load_bits(gen *g, V p, eas_dtype dt)
+{
+    V x = LLVMBuildLoad2(g->b, ty_int(g, dtype_bits(dt), 0), p, "");
+    LLVMSetAlignment(x, (unsigned)eas_dtype_size(dt));
+    return x;
+}
+
+static V exchange(gen *g, V p, V want, V x)
+{
+    V pair = LLVMBuildAtomicCmpXchg(g->b, p, want, x, relaxed, relaxed, 0);
+    return pair;
+}
+
+/* old = *p; until nobody came between: *p = op(old, x) */
+static V float_loop(gen *g, uint16_t op, V p, V x)
+{
+    V start = load_bits(g, p, EAS_F32);
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), again = new_block(g, "again"), done = new_block(g, "exchanged");
+    LLVMSetOrdering(start, relaxed);
+    branch_to(g, again);
+    LLVMPositionBuilderAtEnd(g->b, again);
+    V old = LLVMBuildPhi(g->b, LLVMTypeOf(start), "");
+    LLVMAddIncoming(old, &start, &from, 1);
+    V next = value_insn(g, ir_atomic_op(op), EAS_F32, from_bits(g, old, EAS_F32), x, NULL);
+    V pair = exchange(g, p, old, as_bits(g, next, EAS_F32)), seen = LLVMBuildExtractValue(g->b, pair, 0, "");
+    LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
+    LLVMAddIncoming(old, &seen, &back, 1);
+    LLVMBuildCondBr(g->b, LLVMBuildExtractValue(g->b, pair, 1, ""), done, again);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    return from_bits(g, old, EAS_F32);
+}
+
+static V shared(gen *g, uint16_t op, eas_dtype dt, V p, V x, V y)
+{
+    if (op == IR_ATOMIC_CAS)
+        return from_bits(g, LLVMBuildExtractValue(g->b, exchange(g, p, as_bits(g, x, dt), as_bits(g, y, dt)), 0, ""), dt);
+    if (dtype_is_float(dt) && op != IR_ATOMIC_XCHG)
+        return float_loop(g, op, p, x);
+    return from_bits(g, LLVMBuildAtomicRMW(g->b, rmw_of(op, dtype_is_signed(dt)), p, as_bits(g, x, dt), relaxed, 0), dt);
+}
+
+static V own(gen *g, uint16_t op, eas_dtype dt, V p, V x, V y)
+{
+    V bits = load_bits(g, p, dt), old = from_bits(g, bits, dt), next = x;
+    if (op == IR_ATOMIC_CAS)
+        next = sel(g, LLVMBuildICmp(g->b, LLVMIntEQ, bits, as_bits(g, x, dt), ""), y, old);
+    else if (op != IR_ATOMIC_XCHG)
+        next = value_insn(g, ir_atomic_op(op), dt, old, x, NULL);
+    LLVMSetAlignment(LLVMBuildStore(g->b, next, p), (unsigned)eas_dtype_size(dt));
+    return old;
+}
+
+static V change(gen *g, const ir_insn *in, V off, V x, V y)
+{
+    const ir_type buf = ir_typeof(g->ir, ir_args(g->ir, in)[0]);
+    const eas_dtype dt = (eas_dtype)buf.dtype;
+    V p = mem_element(g, g->sval[ir_args(g->ir, in)[0]], dt, off);
+    return (buf.kind == IR_TG ? own : shared)(g, in->op, dt, p, x, y);
+}
+
+/* A vector in memory, so that a lane can be picked. */
+static V laid_out(gen *g, V x)
+{
+    V buf = entry_alloca(g, LLVMTypeOf(x));
+    LLVMBuildStore(g->b, x, buf);
+    return buf;
+}
+
+static V offset_vector(gen *g, uint32_t v)
+{
+    const aff a = affine_of(g, v, seg_map(g));
+    return a.ok && a.exact ? affine_vector(g, a, EAS_I64) : value_cast(g, seg_here(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);
+}
+
+static bool used(const gen *g, uint32_t v)
+{
+    for (uint32_t i = 0; i < g->ir->npool; i++)
+        if (g->ir->pool[i] == v)
+            return true;
+    return false;
+}
+
+void atomic_insn(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i];
+    const uint32_t *a = ir_args(g->ir, in), m = ir_mask(g->ir, in);
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
+    const T vec = ty_of(g, dt, g->c->n);
+    const bool keep = used(g, in->res);
+    V mask = mask_and(g, m ? seg_mask(g, m) : NULL, g->c->exec);
+    V off = laid_out(g, offset_vector(g, a[1])), x = laid_out(g, seg_here(g, a[2])), y = in->op == IR_ATOMIC_CAS ? laid_out(g, seg_here(g, a[3])) : NULL;
+    V out = keep ? laid_out(g, LLVMConstNull(vec)) : NULL;
+    lanes l = mem_open_lanes(g, mask);
+    V old = change(g, in, mem_load_scalar(g, off, EAS_I64, l.lane), mem_load_scalar(g, x, dt, l.lane), y ? mem_load_scalar(g, y, dt, l.lane) : NULL);
+    if (keep)
+        mem_store_scalar(g, out, dt, l.lane, old);
+    mem_close_lanes(g, &l);
+    seg_define(g, in->res, keep ? LLVMBuildLoad2(g->b, vec, out, "") : LLVMConstNull(vec));
+}
+
+void atomic_scalar(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i];
+    const uint32_t *a = ir_args(g->ir, in), m = ir_mask(g->ir, in);
+    LLVMBasicBlockRef from, yes = new_block(g, "atomic"), done = new_block(g, "changed");
+    V off = value_cast(g, g->sval[a[1]], (eas_dtype)ir_typeof(g->ir, a[1]).dtype, EAS_I64), none;
+    V on = m ? g->sval[m] : LLVMConstInt(ty_int(g, 1, 0), 1, 0);
+    from = LLVMGetInsertBlock(g->b);
+    LLVMBuildCondBr(g->b, on, yes, done);
+    LLVMPositionBuilderAtEnd(g->b, yes);
+    V old = change(g, in, off, g->sval[a[2]], in->op == IR_ATOMIC_CAS ? g->sval[a[3]] : NULL);
+    yes = LLVMGetInsertBlock(g->b);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    none = LLVMConstNull(LLVMTypeOf(old));
+    V phi = LLVMBuildPhi(g->b, LLVMTypeOf(old), "");
+    LLVMAddIncoming(phi, &old, &yes, 1);
+    LLVMAddIncoming(phi, &none, &from, 1);
+    g->sval[in->res] = phi;
+}
