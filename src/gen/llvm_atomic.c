@@ -114,7 +114,8 @@ void atomic_insn(gen *g, uint32_t i)
     const T vec = ty_of(g, dt, g->c->n);
     const bool keep = used(g, in->res);
     V mask = mask_and(g, m ? seg_mask(g, m) : NULL, g->c->exec);
-    V off = laid_out(g, offset_vector(g, a[1])), x = laid_out(g, seg_here(g, a[2])), y = in->op == IR_ATOMIC_CAS ? laid_out(g, seg_here(g, a[3])) : NULL;
+    V off = laid_out(g, offset_vector(g, a[1])), x = laid_out(g, seg_here(g, a[2])),
+      y = in->op == IR_ATOMIC_CAS ? laid_out(g, seg_here(g, a[3])) : NULL;
     V out = keep ? laid_out(g, LLVMConstNull(vec)) : NULL;
     lanes l = mem_open_lanes(g, mask);
     V old = change(g, in, mem_load_scalar(g, off, EAS_I64, l.lane), mem_load_scalar(g, x, dt, l.lane), y ? mem_load_scalar(g, y, dt, l.lane) : NULL);

@@ -167,6 +167,8 @@ static bool well_formed(const eas_ir *ir)
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
         uint16_t op = in->op;
+        if (op >= IR_NOPS)
+            return false;
         for (int k = 0; k < in->nargs; k++)
             if (ir_args(ir, in)[k] == 0 || ir_args(ir, in)[k] >= ir->nvals)
                 return false;
