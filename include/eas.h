@@ -307,6 +307,42 @@ EAS_API eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int
 /* Compiles for d what a launch with these arguments would need, without launching. */
 EAS_API eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *opts);
 
+/* ---- running a kernel while it is built ------------------------------------------------------------------------------ */
+
+/* A live builder runs each instruction as it is appended, on the memory of the host, one program after the other: for debugging. Values
+ * have the bits that every device gives; only products and sums are not contracted into fma.
+ *   make a builder and its parameters; eas_live_begin; while (eas_live_next(b) == 1) build the body; eas_builder_free
+ * eas_loop_*, eas_while_* and eas_if_* are not for live builders: the caller takes its own loops and branches, and tells by the
+ * functions below which threads take part. In SPMD mode a program counts as one thread. */
+EAS_API eas_status eas_live_begin(eas_builder *b, const eas_arg *args, int nargs, const eas_launch *opts); /* opts as for a launch */
+EAS_API int eas_live_next(eas_builder *b); /* 1: on to the next program; 0: there is none; negative: an eas_status */
+
+/* A value lives until the next sweep unless it is kept; a kept one as long as that. Nothing else frees values. */
+EAS_API void eas_live_keep(eas_builder *b, eas_value v);
+EAS_API void eas_live_drop(eas_builder *b, eas_value v);
+EAS_API void eas_live_sweep(eas_builder *b);
+EAS_API int64_t eas_live_values(const eas_builder *b); /* how many there are now */
+
+/* Regions: only the threads for which the condition holds take part until the end. With no thread left the body may be built all the same:
+ * it touches no memory. Loops: 1 and the counter while a thread goes on; 0 once none does, the region is then closed. */
+EAS_API void eas_live_if(eas_builder *b, eas_value cond);
+EAS_API void eas_live_else(eas_builder *b, eas_value cond); /* after the end of the if: the threads for which cond does not hold */
+EAS_API void eas_live_end(eas_builder *b);
+EAS_API int eas_live_loop(eas_builder *b, eas_value lo, eas_value hi, eas_value step, eas_value *iv);
+EAS_API int eas_live_again(eas_builder *b, eas_value *iv);
+EAS_API void eas_live_while(eas_builder *b); /* then, each time round, the condition and: */
+EAS_API int eas_live_test(eas_builder *b, eas_value cond);
+EAS_API int eas_live_depth(const eas_builder *b); /* open regions */
+EAS_API eas_value eas_live_merge(eas_builder *b, eas_value old, eas_value next); /* next in threads that take part, old in the others */
+
+/* Looking: a block has its elements, a scalar one for each thread (one in SPMD mode), a buffer all it has. */
+EAS_API int64_t eas_live_count(const eas_builder *b, eas_value v);
+EAS_API eas_status eas_live_read(const eas_builder *b, eas_value v, void *out);
+EAS_API int64_t eas_live_threads(const eas_builder *b); /* of a group; 0 in SPMD mode, and before the first tid */
+EAS_API int64_t eas_live_block(const eas_builder *b);   /* as eas_ir_info's, as far as the kernel has said */
+EAS_API int eas_live_axes(const eas_builder *b);
+EAS_API void eas_live_active(const eas_builder *b, uint8_t *out); /* per thread: does it take part? */
+
 /* ---- the cache on disk and the thread pool ------------------------------------------------------------------------- */
 
 typedef struct eas_stats {

@@ -270,11 +270,13 @@ static eas_value call_joiner(void *ctx, eas_builder *b, eas_value x, eas_value y
 {
     joiner *j = ctx;
     eas_value v = 0;
+    j->t->busy++; /* the fold has values of its own */
     PyObject *p = value_new(j->t, x), *q = p ? value_new(j->t, y) : NULL, *r = q ? PyObject_CallFunctionObjArgs(j->fn, p, q, NULL) : NULL;
     if (!r || !trace_enter("reduce") || !value_arg(j->t, r, "reduce", "the function's result", &v))
         v = 0;
     else if (eas_value_is_weak(b, v))
         v = eas_cast(b, v, eas_value_dtype(b, x));
+    j->t->busy--;
     Py_XDECREF(p);
     Py_XDECREF(q);
     Py_XDECREF(r);

@@ -165,13 +165,13 @@ static int int_list(PyObject *o, const char *what, int max, int64_t *out)
     }
     return (int)n;
 }
-static int read_grid(PyObject *g, Compiled *ck, PyObject *rt, eas_launch *l)
+static int read_grid(PyObject *g, PyObject *meta, PyObject *rt, eas_launch *l)
 {
     PyObject *made = NULL;
     if (PyCallable_Check(g)) {
-        PyObject *meta = PyDict_Copy(ck->meta);
-        made = meta ? PyObject_CallFunctionObjArgs(g, meta, rt, NULL) : NULL;
-        Py_XDECREF(meta);
+        PyObject *copy = PyDict_Copy(meta);
+        made = copy ? PyObject_CallFunctionObjArgs(g, copy, rt, NULL) : NULL;
+        Py_XDECREF(copy);
         if (!made)
             return 0;
         g = made;
@@ -208,16 +208,21 @@ static int read_nthreads(PyObject *o, eas_launch *l)
     l->has_nthreads = 1;
     return 1;
 }
-static int check_tptg(PyObject *o, Compiled *ck)
+int tptg_fits(PyObject *o, PyObject *name, int64_t want, bool threads)
 {
-    int64_t t[3] = {1, 1, 1}, want = ck->info.mode == EAS_MODE_THREAD ? ck->info.block : 1;
+    int64_t t[3] = {1, 1, 1};
     if (int_list(o, "_tptg", 3, t) < 0)
         return 0;
     if (t[0] == want && t[1] == 1 && t[2] == 1)
         return 1;
-    py_fail(PyExc_ValueError, "%U: _tptg must be (%lld, 1, 1) for this %s kernel, got %R", ck->name, (long long)want,
-            ck->info.mode == EAS_MODE_THREAD ? "thread-mode" : "SPMD", o);
+    py_fail(PyExc_ValueError, "%U: _tptg must be (%lld, 1, 1) for this %s kernel, got %R", name, (long long)want, threads ? "thread-mode" : "SPMD",
+            o);
     return 0;
+}
+static int check_tptg(PyObject *o, Compiled *ck)
+{
+    bool threads = ck->info.mode == EAS_MODE_THREAD;
+    return tptg_fits(o, ck->name, threads ? ck->info.block : 1, threads);
 }
 static int check_bool(PyObject *o, const char *what)
 {
@@ -228,13 +233,13 @@ static int check_bool(PyObject *o, const char *what)
 }
 int options_check(const Options *o, Compiled *ck)
 {
-    if (!check_bool(o->sync, "_sync") || !check_bool(o->debug, "_debug"))
+    if (!check_bool(o->sync, "_sync") || !check_bool(o->debug, "_debug") || !check_bool(o->interpret, "_interpret"))
         return 0;
     if (given(o->stream))
         return py_fail(PyExc_ValueError, "_stream: the cpu and ref devices have no streams; leave it out or pass None"), 0;
-    return !given(o->tptg) || check_tptg(o->tptg, ck);
+    return !ck || !given(o->tptg) || check_tptg(o->tptg, ck);
 }
-int options_read(const Options *o, Compiled *ck, PyObject *rt, eas_launch *l)
+int options_read(const Options *o, Compiled *ck, PyObject *meta, PyObject *rt, eas_launch *l)
 {
     if (!options_check(o, ck))
         return 0;
@@ -243,7 +248,7 @@ int options_read(const Options *o, Compiled *ck, PyObject *rt, eas_launch *l)
     if (given(o->shape) && !read_shape(o->shape, l))
         return 0;
     l->debug = o->debug == Py_True;
-    return !given(o->grid) || read_grid(o->grid, ck, rt, l);
+    return !given(o->grid) || read_grid(o->grid, meta, rt, l);
 }
 
 /* ---- the launch ---- */
@@ -285,7 +290,7 @@ PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, int n, e
  * long as neither dict has changed the last answer stands. */
 static struct {
     eas_device *device;
-    bool known;
+    bool known, interpret;
 } where;
 
 #if PY_VERSION_HEX >= 0x030C0000
@@ -327,6 +332,13 @@ static eas_device *backend_device(void)
     const char *name = !v ? "" : PyBytes_Check(v) ? PyBytes_AS_STRING(v) : PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : "";
     return !name || !*name || !strcmp(name, "auto") ? G.cpu : py_device_named(name);
 }
+static bool env_interprets(void)
+{
+    PyObject *v = G.environ ? PyDict_GetItemWithError(G.environ, G.interpret_key) : NULL;
+    const char *text = v && PyBytes_Check(v) ? PyBytes_AS_STRING(v) : "";
+    return *text && strcmp(text, "0");
+}
+bool launch_interprets(void) { return still_known() ? where.interpret : env_interprets(); }
 PyObject *launch_where(eas_device **d)
 {
     if (still_known())
@@ -335,6 +347,7 @@ PyObject *launch_where(eas_device **d)
     if (get && get != G.get_runtime)
         return get;
     *d = where.device = backend_device();
+    where.interpret = env_interprets();
     if (*d)
         remember();
     return NULL;
@@ -414,7 +427,7 @@ static int run_ready(run *r)
                 PyTuple_GET_ITEM(r->ck->params, r->bd.device_arg), eas_device_name(r->bd.device), eas_device_name(r->d));
         return 0;
     }
-    return options_read(&r->o, r->ck, r->rt, &r->l);
+    return options_read(&r->o, r->ck, r->ck->meta, r->rt, &r->l);
 }
 #define RUN_OPTIONS &r.device, &r.o.sync, &r.o.nthreads, &r.o.grid, &r.o.tptg, &r.o.shape, &r.o.debug
 PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw)

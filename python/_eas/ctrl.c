@@ -22,6 +22,7 @@ struct Frame {
     PyObject *names;
     PyObject *cond;
     int at; /* offset in its bytecode */
+    eas_value live_cond;  /* K_IF, run live: kept for the else */
 };
 struct Scope {
     enum kind kind;
@@ -31,6 +32,7 @@ struct Scope {
 static const char *const what_of[] = {"mk.range", "mk.while_", "mk.if_", "mk.else_"};
 
 /* ---- scopes ---- */
+/* Run live, values stay what they are: there all is scope 0. */
 int scope_now(const Trace *t) { return t->frames ? t->frames->scope : 0; }
 bool scope_open(const Trace *t, int scope) { return !scope || t->scopes[scope - 1].open; }
 const char *scope_what(const Trace *t, int scope, int *line)
@@ -127,7 +129,7 @@ static void frame_free(Frame *f)
 static Frame *frame_new(Trace *t, enum kind kind)
 {
     Frame *f = PyMem_Calloc(1, sizeof *f);
-    int n = t->nvars;
+    int n = t->live ? 0 : t->nvars;
     if (!f)
         return (Frame *)PyErr_NoMemory();
     f->vars = PyMem_Calloc((size_t)n + 1, sizeof *f->vars);
@@ -143,7 +145,7 @@ static Frame *frame_new(Trace *t, enum kind kind)
     f->kind = kind;
     const char *file;
     py_user_line(&file, &f->line);
-    if (!(f->scope = scope_begin(t, kind, f->line)))
+    if (!t->live && !(f->scope = scope_begin(t, kind, f->line)))
         return frame_free(f), NULL;
     return f;
 }
@@ -180,7 +182,8 @@ static int pop(Trace *t, Frame *f)
         return 0;
     }
     t->frames = f->outer;
-    t->scopes[f->scope - 1].open = false;
+    if (f->scope)
+        t->scopes[f->scope - 1].open = false;
     return 1;
 }
 
@@ -208,7 +211,11 @@ int ctrl_flush(Trace *t)
 {
     Frame *f = t->pending;
     t->pending = NULL;
-    return f ? close_if(t, f) : 1;
+    if (!f || !t->live)
+        return f ? close_if(t, f) : 1;
+    eas_live_drop(t->b, f->live_cond);
+    frame_free(f);
+    return 1;
 }
 int ctrl_finish(Trace *t)
 {
@@ -256,6 +263,8 @@ static void var_dealloc(PyObject *o)
         for (int i = v->slot; i < t->nvars; i++)
             t->vars[i]->slot = i;
     }
+    if (t->live)
+        eas_live_drop(t->b, v->v);
     Py_DECREF(t);
     PyObject_Free(o);
     Py_DECREF(type);
@@ -283,6 +292,12 @@ static int assign(Trace *t, Var *v, eas_value x)
                    0;
         if (xrank != rank || memcmp(to, shape, (size_t)rank * sizeof *to))
             x = eas_broadcast(t->b, x, rank, to);
+        if (t->live)
+            x = eas_live_merge(t->b, v->v, x);
+    }
+    if (t->live) {
+        eas_live_keep(t->b, x);
+        eas_live_drop(t->b, v->v);
     }
     v->v = x;
     return trace_ok(t);
@@ -407,9 +422,41 @@ static PyGetSetDef var_getset[] = {
     {"dtype", var_attr, NULL, "element type", "dtype"},     {"ndim", var_attr, NULL, "rank", "ndim"},
     {"T", var_attr, NULL, "the axes reversed", "T"},        {NULL, NULL, NULL, NULL, NULL},
 };
-static PyMethodDef var_methods[] = {{"set", var_set, METH_O, "set(x): the variable holds x from here on"}, {NULL, NULL, 0, NULL}};
+
+static PyObject *var_repr(PyObject *o)
+{
+    PyObject *v = ((Var *)o)->trace == trace_current() ? plain(o) : NULL, *r = v ? PyUnicode_FromFormat("<var %R>", v) : NULL;
+    Py_XDECREF(v);
+    return v || PyErr_Occurred() ? r : PyUnicode_FromFormat("<var of a finished trace of '%U'>", ((Var *)o)->trace->name);
+}
+static PyObject *var_numpy(PyObject *x, PyObject *unused)
+{
+    (void)unused;
+    return via1(x, live_array);
+}
+static PyObject *var_item(PyObject *x, PyObject *unused)
+{
+    (void)unused;
+    PyObject *a = plain(x), *r = a ? live_item(a, "item()") : NULL;
+    Py_XDECREF(a);
+    return r;
+}
+static PyObject *var_array(PyObject *x, PyObject *args, PyObject *kw)
+{
+    PyObject *a = plain(x), *r = a ? live_dunder_array(a, args, kw) : NULL;
+    Py_XDECREF(a);
+    return r;
+}
 static Py_hash_t var_hash(PyObject *o) { return (Py_hash_t)((uintptr_t)o >> 4); }
+static PyMethodDef var_methods[] = {
+    {"set", var_set, METH_O, "set(x): the variable holds x from here on"},
+    {"numpy", var_numpy, METH_NOARGS, "numpy(): under _interpret=True its data"},
+    {"item", var_item, METH_NOARGS, "item(): under _interpret=True the Python number"},
+    {"__array__", (PyCFunction)(void (*)(void))var_array, METH_VARARGS | METH_KEYWORDS, NULL},
+    {NULL, NULL, 0, NULL},
+};
 static PyType_Slot var_slots[] = {
+    {Py_tp_repr, var_repr},
     {Py_tp_doc, "A variable that changes over traced loops and branches."},
     {Py_tp_dealloc, var_dealloc},
     {Py_tp_getset, var_getset},
@@ -474,6 +521,8 @@ static PyObject *mk_var(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     o->trace = (Trace *)Py_NewRef(t);
     o->v = v;
     o->slot = -1;
+    if (t->live)
+        eas_live_keep(t->b, v);
     if (!var_register(t, o))
         Py_CLEAR(o);
     return (PyObject *)o;
@@ -486,6 +535,7 @@ typedef struct Loop {
     PyObject *cond;  /* while_: the callable */
     eas_value lo, hi, step;
     int state;       /* 0 new, 1 in the body, 2 over */
+    bool kept;       /* a live one's bounds are */
 } Loop;
 
 static Loop *loop_new(PyTypeObject *type, Trace *t)
@@ -498,11 +548,20 @@ static Loop *loop_new(PyTypeObject *type, Trace *t)
     l->cond = NULL;
     l->lo = l->hi = l->step = 0;
     l->state = 0;
+    l->kept = false;
     return l;
+}
+static void loop_keep(Loop *l, void (*f)(eas_builder *, eas_value)) /* the bounds, of a live one */
+{
+    const eas_value bounds[3] = {l->lo, l->hi, l->step};
+    for (int i = 0; i < 3 && l->trace->live; i++)
+        f(l->trace->b, bounds[i]);
 }
 static void loop_dealloc(PyObject *o)
 {
     PyTypeObject *type = Py_TYPE(o);
+    if (((Loop *)o)->kept)
+        loop_keep((Loop *)o, eas_live_drop);
     Py_DECREF(((Loop *)o)->trace);
     Py_XDECREF(((Loop *)o)->cond);
     PyObject_Free(o);
@@ -525,8 +584,12 @@ static PyObject *mk_range(PyObject *self, PyObject *const *args, Py_ssize_t narg
                         : value_arg(t, args[0], "range", "lo", &l->lo) && value_arg(t, args[1], "range", "hi", &l->hi);
     if (ok && nargs == 3)
         ok = value_arg(t, args[2], "range", "step", &l->step);
-    if (!ok || !trace_ok(t))
+    if (!ok || !trace_ok(t)) {
         Py_CLEAR(l);
+    } else {
+        l->kept = true;
+        loop_keep(l, eas_live_keep);
+    }
     return (PyObject *)l;
 }
 static Trace *loop_enter(Loop *l)
@@ -568,12 +631,65 @@ static PyObject *range_begin(Loop *l, Trace *t)
     l->state = 1;
     return value_new(t, iv);
 }
+/* ---- the same, run live: Python's own loop goes round ---- */
+static int live_open(Loop *l, Trace *t, enum kind kind)
+{
+    if (!(l->frame = frame_new(t, kind)))
+        return 0;
+    push(t, l->frame);
+    l->state = 1;
+    return 1;
+}
+/* Goes on if `more`; else the loop is over. */
+static PyObject *live_turn(Loop *l, Trace *t, int more, PyObject *item)
+{
+    if (more || PyErr_Occurred() || !trace_ok(t))
+        return PyErr_Occurred() ? NULL : item;
+    Frame *f = l->frame;
+    l->state = 2;
+    l->frame = NULL;
+    if (pop(t, f))
+        frame_free(f);
+    return NULL;
+}
+/* A body that was left by break leaves its own frames open. */
+static int live_innermost(Loop *l, Trace *t)
+{
+    Frame *f = l->frame;
+    if (t->frames == f)
+        return 1;
+    return pop(t, f);
+}
+static PyObject *live_range(Loop *l, Trace *t)
+{
+    eas_value iv = 0;
+    bool first = l->state == 0;
+    if (l->state == 2 || (first ? !live_open(l, t, K_LOOP) : !live_innermost(l, t)))
+        return NULL;
+    int more = first ? eas_live_loop(t->b, l->lo, l->hi, l->step, &iv) : eas_live_again(t->b, &iv);
+    return live_turn(l, t, more, more ? value_new(t, iv) : NULL);
+}
+static PyObject *live_while(Loop *l, Trace *t)
+{
+    eas_value c;
+    if (l->state == 2 || (l->state ? !live_innermost(l, t) : !live_open(l, t, K_WHILE)))
+        return NULL;
+    if (!l->kept)
+        eas_live_while(t->b);
+    l->kept = true; /* begun; it has no bounds */
+    PyObject *cond = trace_ok(t) ? PyObject_CallNoArgs(l->cond) : NULL;
+    int ok = cond && trace_enter("while_") && value_arg(t, cond, "while_", "the condition", &c), more = ok && eas_live_test(t->b, c);
+    Py_XDECREF(cond);
+    return ok ? live_turn(l, t, more, more ? Py_NewRef(Py_None) : NULL) : NULL;
+}
 static PyObject *range_next(PyObject *o)
 {
     Loop *l = (Loop *)o;
     Trace *t = loop_enter(l);
     if (!t)
         return NULL;
+    if (t->live)
+        return live_range(l, t);
     if (l->state == 0)
         return range_begin(l, t);
     if (l->state == 1)
@@ -625,6 +741,8 @@ static PyObject *while_next(PyObject *o)
     Trace *t = loop_enter(l);
     if (!t)
         return NULL;
+    if (t->live)
+        return live_while(l, t);
     if (l->state == 0)
         return while_begin(l, t);
     if (l->state == 1)
@@ -638,6 +756,10 @@ static PyObject *while_enter(PyObject *o, PyObject *unused)
     Trace *t = loop_enter(l);
     if (t && l->state)
         return py_fail_at(PyExc_RuntimeError, "this mk.while_ was used already: make a new one");
+    if (t && t->live)
+        return py_fail_at(PyExc_RuntimeError,
+                          "under _interpret this `with mk.while_(cond):` would run once: its function is not the kernel's own, or "
+                          "has no source. Write `for _ in mk.while_(cond):`, which means the same");
     return t ? while_begin(l, t) : NULL;
 }
 static PyObject *while_exit(PyObject *o, PyObject *args)
@@ -674,6 +796,8 @@ static PyObject *branch_new(Trace *t, eas_value cond)
     b->trace = (Trace *)Py_NewRef(t);
     b->frame = NULL;
     b->cond = cond;
+    if (t->live)
+        eas_live_keep(t->b, cond);
     return (PyObject *)b;
 }
 static PyObject *mk_if(PyObject *self, PyObject *cond)
@@ -698,7 +822,12 @@ static PyObject *if_begin(Branch *b, Trace *t)
 {
     if (!(b->frame = frame_new(t, K_IF)))
         return NULL;
-    eas_if_begin(t->b, b->cond);
+    if (t->live) {
+        b->frame->live_cond = b->cond;
+        eas_live_keep(t->b, b->cond);
+        eas_live_if(t->b, b->cond);
+    } else
+        eas_if_begin(t->b, b->cond);
     push(t, b->frame);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
 }
@@ -710,13 +839,22 @@ static PyObject *else_begin(Branch *b, Trace *t)
     t->pending = NULL;
     get_all(f, f->then_vals);
     set_all(f, f->before);
-    eas_if_else(t->b, f->n, f->then_vals);
+    if (t->live)
+        eas_live_else(t->b, f->live_cond);
+    else
+        eas_if_else(t->b, f->n, f->then_vals);
     f->kind = K_ELSE;
-    if (!(f->scope = scope_begin(t, K_ELSE, f->line)))
+    if (!t->live && !(f->scope = scope_begin(t, K_ELSE, f->line)))
         return frame_free(f), NULL;
     b->frame = f;
     push(t, f);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
+}
+static int live_close_else(Trace *t, Frame *f)
+{
+    eas_live_drop(t->b, f->live_cond);
+    frame_free(f);
+    return 1;
 }
 static PyObject *branch_enter(PyObject *o, PyObject *unused)
 {
@@ -734,15 +872,19 @@ static PyObject *branch_exit(PyObject *o, PyObject *args)
     Trace *t = trace_enter("if_");
     if (!t || !pop(t, b->frame))
         return NULL;
+    if (t->live)
+        eas_live_end(t->b);
     if (b->frame->kind == K_IF)
         t->pending = b->frame;
-    else if (!close_if(t, b->frame))
+    else if (t->live ? !live_close_else(t, b->frame) : !close_if(t, b->frame))
         return NULL;
-    Py_RETURN_FALSE;
+    return trace_ok(t) ? Py_NewRef(Py_False) : NULL;
 }
 static void branch_dealloc(PyObject *o)
 {
     PyTypeObject *type = Py_TYPE(o);
+    if (((Branch *)o)->trace->live)
+        eas_live_drop(((Branch *)o)->trace->b, ((Branch *)o)->cond);
     Py_DECREF(((Branch *)o)->trace);
     PyObject_Free(o);
     Py_DECREF(type);

@@ -8,8 +8,8 @@
 #include <structmember.h>
 #include <string.h>
 
-enum { NOPTIONS = 7, MAX_SHAPES = 32 };
-static const char *const option_names[NOPTIONS] = {"_grid", "_tptg", "_shape", "_nthreads", "_sync", "_stream", "_debug"};
+enum { NOPTIONS = 8, MAX_SHAPES = 32 };
+static const char *const option_names[NOPTIONS] = {"_grid", "_tptg", "_shape", "_nthreads", "_sync", "_stream", "_debug", "_interpret"};
 
 typedef struct Shape {
     struct Shape *next;
@@ -118,7 +118,7 @@ static int read_signature(Kernel *k)
 /* ---- call shapes ---- */
 static int bad_keyword(Kernel *k, PyObject *name)
 {
-    PyObject *options = PyUnicode_FromString("_grid, _tptg, _shape, _nthreads, _sync, _stream, _debug");
+    PyObject *options = PyUnicode_FromString("_grid, _tptg, _shape, _nthreads, _sync, _stream, _debug, _interpret");
     if (options)
         py_fail(PyExc_TypeError, "%U() got an unknown argument '%U'; its parameters are %S, the launch options %U", k->name, name, k->names, options);
     Py_XDECREF(options);
@@ -256,19 +256,12 @@ static PyObject *symbol(Trace *t, PyObject *name, int tag)
         return buffer_new(t, eas_param_buffer(t->b, text, dt), name);
     return value_named(t, eas_param_scalar(t->b, text, dt, (tag & TAG_WEAK) != 0), name);
 }
-/* The function called with symbols for run-time parameters and the values themselves for meta ones. 1 if it came through. */
-static int run_body(Kernel *k, Trace *t, PyObject *const *metas, const uint8_t *tags)
+/* fn, the kernel's, called on argv (taken) in the context of the trace. 1 if it came through and returned nothing. */
+static int call_body(Kernel *k, PyObject *fn, Trace *t, PyObject **argv)
 {
-    PyObject *argv[PY_MAX_PARAMS] = {NULL};
-    int ok = 1;
-    for (int i = 0; ok && i < k->nparams; i++) {
-        int p = k->order[i];
-        argv[p] = i < k->nrt ? symbol(t, PyTuple_GET_ITEM(k->names, p), tags[i]) : Py_NewRef(metas[i - k->nrt]);
-        ok = argv[p] != NULL;
-    }
-    PyObject *kwnames = ok && k->nparams > k->npositional ? PyTuple_GetSlice(k->names, k->npositional, k->nparams) : NULL;
+    PyObject *kwnames = k->nparams > k->npositional ? PyTuple_GetSlice(k->names, k->npositional, k->nparams) : NULL;
     Trace *former = trace_push(t);
-    PyObject *r = ok ? PyObject_Vectorcall(k->fn, argv, (size_t)k->npositional, kwnames) : NULL;
+    PyObject *r = PyObject_Vectorcall(fn, argv, (size_t)k->npositional, kwnames);
     trace_pop(former);
     Py_XDECREF(kwnames);
     for (int i = 0; i < k->nparams; i++)
@@ -279,6 +272,30 @@ static int run_body(Kernel *k, Trace *t, PyObject *const *metas, const uint8_t *
     }
     Py_XDECREF(r);
     return r != NULL;
+}
+/* A pending if is closed in the trace's own context; nothing else may be open. */
+static int close_body(Trace *t)
+{
+    Trace *former = trace_push(t);
+    int closed = ctrl_finish(t);
+    trace_pop(former);
+    return closed;
+}
+/* The function called with symbols for run-time parameters and the values themselves for meta ones. 1 if it came through. */
+static int run_body(Kernel *k, Trace *t, PyObject *const *metas, const uint8_t *tags)
+{
+    PyObject *argv[PY_MAX_PARAMS] = {NULL};
+    int ok = 1;
+    for (int i = 0; ok && i < k->nparams; i++) {
+        int p = k->order[i];
+        argv[p] = i < k->nrt ? symbol(t, PyTuple_GET_ITEM(k->names, p), tags[i]) : Py_NewRef(metas[i - k->nrt]);
+        ok = argv[p] != NULL;
+    }
+    if (ok)
+        return call_body(k, k->fn, t, argv);
+    for (int i = 0; i < k->nparams; i++)
+        Py_XDECREF(argv[i]);
+    return 0;
 }
 static void at_definition(Kernel *k, Trace *t)
 {
@@ -293,10 +310,7 @@ static eas_kernel *build(Trace *t)
 {
     eas_ir *ir = NULL;
     eas_kernel *out = NULL;
-    Trace *former = trace_push(t); /* a pending if is closed in the trace's own context */
-    int closed = ctrl_finish(t);
-    trace_pop(former);
-    if (!closed)
+    if (!close_body(t))
         return NULL;
     eas_status st;
     Py_BEGIN_ALLOW_THREADS st = eas_builder_finish(t->b, &ir);
@@ -424,12 +438,12 @@ static PyObject *nested(Kernel *k)
 }
 static void pick_options(Call *c, PyObject *const *args)
 {
-    PyObject **at[NOPTIONS] = {&c->o.grid, &c->o.tptg, &c->o.shape, &c->o.nthreads, &c->o.sync, &c->o.stream, &c->o.debug};
+    PyObject **at[NOPTIONS] = {&c->o.grid, &c->o.tptg, &c->o.shape, &c->o.nthreads, &c->o.sync, &c->o.stream, &c->o.debug, &c->o.interpret};
     for (int i = 0; i < NOPTIONS; i++)
         *at[i] = c->shape->option[i] < 0 ? NULL : args[c->shape->option[i]];
 }
-/* Binds and finds the specialisation; 0 with an exception. call_done is due in either case. */
-static inline int resolve(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, Call *c)
+/* Binds the arguments; 0 with an exception. call_done is due in either case. */
+static inline int bind_call(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, Call *c)
 {
     Shape *s = k->last_shape;
     c->owned = false;
@@ -449,10 +463,19 @@ static inline int resolve(Kernel *k, PyObject *const *args, Py_ssize_t nargs, Py
     for (int i = 0; i < k->nrt; i++)
         if (!(c->tags[i] = (uint8_t)bind_arg(&c->bd, c->objs[i], i, PyTuple_GET_ITEM(k->rt_names, i), &c->args[i])))
             return 0;
-    c->ck = is_last(k, c->objs + k->nrt, c->tags) ? (Compiled *)Py_NewRef(k->last) : specialise(k, c->objs + k->nrt, c->tags);
-    if (c->ck && s->has_options)
+    if (s->has_options)
         pick_options(c, args);
+    return 1;
+}
+/* Finds the specialisation; 0 with an exception. */
+static inline int specialise_call(Kernel *k, Call *c)
+{
+    c->ck = is_last(k, c->objs + k->nrt, c->tags) ? (Compiled *)Py_NewRef(k->last) : specialise(k, c->objs + k->nrt, c->tags);
     return c->ck != NULL;
+}
+static inline int resolve(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, Call *c)
+{
+    return bind_call(k, args, nargs, kwnames, c) && specialise_call(k, c);
 }
 /* Tensors elsewhere: every tensor must be there. Arrays of the host are the device's own business. */
 static int one_device(Kernel *k, Call *c)
@@ -466,12 +489,12 @@ static int one_device(Kernel *k, Call *c)
         }
     return 1;
 }
-static int call_options(Kernel *k, Call *c, eas_launch *l)
+static int call_options(Kernel *k, Call *c, PyObject *meta, eas_launch *l)
 {
     PyObject *rt = NULL;
     if (c->o.grid && PyCallable_Check(c->o.grid) && !(rt = runtime_args(k->rt_names, c->objs, k->nrt)))
         return 0;
-    int ok = options_read(&c->o, c->ck, rt, l);
+    int ok = options_read(&c->o, c->ck, meta, rt, l);
     Py_XDECREF(rt);
     return ok;
 }
@@ -507,6 +530,92 @@ static PyObject *call_runtime(Kernel *k, Call *c, PyObject *get, const eas_launc
     Py_DECREF(r);
     Py_RETURN_NONE;
 }
+
+/* ---- as plain Python ---- */
+typedef struct Interpreted {
+    Kernel *k;
+    PyObject *fn;     /* its function, as _interpret.py has it */
+    PyObject **metas;
+} Interpreted;
+
+/* The kernel's function called on the parameters of a live trace, which are its values from 1 on. */
+static int run_live(void *ctx, Trace *t)
+{
+    Interpreted *in = ctx;
+    Kernel *k = in->k;
+    PyObject *argv[PY_MAX_PARAMS] = {NULL};
+    int ok = 1;
+    for (int i = 0; ok && i < k->nparams; i++) {
+        PyObject *name = PyTuple_GET_ITEM(k->names, k->order[i]);
+        bool buffer = i < k->nrt && eas_value_is_buffer(t->b, (eas_value)i + 1);
+        argv[k->order[i]] = i >= k->nrt ? Py_NewRef(in->metas[i - k->nrt])
+                          : buffer      ? buffer_new(t, (eas_value)i + 1, name)
+                                        : value_named(t, (eas_value)i + 1, name);
+        ok = argv[k->order[i]] != NULL;
+    }
+    if (ok)
+        ok = call_body(k, in->fn, t, argv);
+    else
+        for (int i = 0; i < k->nparams; i++)
+            Py_XDECREF(argv[i]);
+    return ok && close_body(t);
+}
+static PyObject *body_of(Kernel *k)
+{
+    PyObject *m = PyImport_ImportModule("eas._interpret"), *fn = m ? PyObject_CallMethodOneArg(m, N.body, k->fn) : NULL;
+    Py_XDECREF(m);
+    return fn;
+}
+/* Live kernels run on memory that the host reaches. */
+static int on_host(Kernel *k, Call *c)
+{
+    for (int i = 0; i < k->nrt; i++) {
+        Tensor *t = (Tensor *)c->objs[i];
+        if (tensor_check(c->objs[i]) && t->buf && !eas_buffer_host(t->buf)) {
+            py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', and _interpret works in the host's memory: move it with .to('cpu')",
+                    k->name, PyTuple_GET_ITEM(k->rt_names, i), eas_device_name(t->device));
+            return 0;
+        }
+    }
+    return 1;
+}
+static PyObject *interpret(Kernel *k, Call *c)
+{
+    PyObject *metas[PY_MAX_PARAMS], *dict = NULL, *fn = NULL, *r = NULL;
+    eas_launch l;
+    int n = 0;
+    memset(&l, 0, sizeof l);
+    l.size = sizeof l;
+    while (n < k->nmeta && (metas[n] = meta_plain(c->objs[k->nrt + n])))
+        n++;
+    if (n == k->nmeta && (dict = meta_dict(k, metas)) && on_host(k, c) && (!c->shape->has_options || call_options(k, c, dict, &l)))
+        fn = body_of(k);
+    if (fn) {
+        Interpreted in = {k, fn, metas};
+        const live_launch launch = {.name = k->name,
+                                    .names = k->rt_names,
+                                    .flags = k->flags,
+                                    .tags = c->tags,
+                                    .args = c->args,
+                                    .n = k->nrt,
+                                    .opts = &l,
+                                    .tptg = c->shape->has_options ? c->o.tptg : NULL,
+                                    .body = run_live,
+                                    .kernel = &in};
+        r = live_run(&launch);
+    }
+    while (n--)
+        Py_DECREF(metas[n]);
+    Py_XDECREF(dict);
+    Py_XDECREF(fn);
+    return r;
+}
+static bool wants_interpret(const Call *c)
+{
+    if (c->shape->has_options && c->o.interpret && c->o.interpret != Py_None)
+        return c->o.interpret != Py_False;
+    return launch_interprets();
+}
 static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Kernel *k = (Kernel *)self;
@@ -514,7 +623,13 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
     eas_launch l;
     PyObject *r = NULL;
     memset(&l, 0, sizeof l);
-    if (resolve(k, args, PyVectorcall_NARGS(nargsf), kwnames, &c) && (!c.shape->has_options || call_options(k, &c, &l))) {
+    if (!bind_call(k, args, PyVectorcall_NARGS(nargsf), kwnames, &c)) {
+        call_done(&c);
+        return NULL;
+    }
+    if (wants_interpret(&c)) {
+        r = interpret(k, &c);
+    } else if (specialise_call(k, &c) && (!c.shape->has_options || call_options(k, &c, c.ck->meta, &l))) {
         eas_device *d = NULL;
         PyObject *get = launch_where(&d);
         if (get)

@@ -90,6 +90,12 @@ static PyObject *require_trace(PyObject *m, PyObject *name)
                       "@eas.kernel, and launch that",
                       name);
 }
+static PyObject *interpreting(PyObject *m, PyObject *unused)
+{
+    (void)m;
+    (void)unused;
+    return PyBool_FromLong(launch_interprets());
+}
 static PyObject *ops(PyObject *m, PyObject *unused)
 {
     (void)m;
@@ -112,6 +118,7 @@ static PyMethodDef functions[] = {
     {"num_threads", num_threads, METH_NOARGS, "num_threads(): threads a launch may use"},
     {"_set_package", set_package, METH_O, "_set_package(folder): frames of files in it are not the user's"},
     {"require_trace", require_trace, METH_O, "require_trace(name): RuntimeError unless a kernel is traced"},
+    {"interpreting", interpreting, METH_NOARGS, "interpreting(): does EAS_INTERPRET ask for kernels to be run as plain Python?"},
     {"ops", ops, METH_NOARGS, "ops(): names of all instructions"},
     {NULL, NULL, 0, NULL},
 };
@@ -135,10 +142,11 @@ static int init_environ(void)
     if (data && PyDict_Check(data))
         G.environ = Py_NewRef(data);
     G.backend_key = PyBytes_FromString("EAS_BACKEND");
+    G.interpret_key = PyBytes_FromString("EAS_INTERPRET");
     Py_XDECREF(data);
     Py_XDECREF(env);
     Py_XDECREF(os);
-    return G.backend_key ? 0 : -1;
+    return G.backend_key && G.interpret_key ? 0 : -1;
 }
 static int init_types(PyObject *m)
 {

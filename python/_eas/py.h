@@ -9,6 +9,7 @@
  *   mkfuncs.c  the functions of mk: identity, memory, element-wise
  *   blocks.c   shapes, reductions, scans, random numbers
  *   hints.c    what acts while tracing: static_assert, static_print, assume, multiple_of
+ *   live.c     values with data: _interpret=True
  *   ctrl.c     mk.var, mk.range, mk.if_, mk.else_, mk.while_
  *   irview.c   finished IR, for looking at
  *   tensor.c   eas.Tensor;  dlpack.c its interchange
@@ -50,6 +51,7 @@ typedef struct py_state {
     PyObject *get_runtime;  /* our own */
     PyObject *environ;      /* os.environ._data, or NULL: EAS_BACKEND is looked up there at each launch */
     PyObject *backend_key;  /* its key */
+    PyObject *interpret_key; /* EAS_INTERPRET's */
     eas_device *cpu;
     int bf16_num;           /* NumPy's type number of bfloat16; -1 until seen */
 } py_state;
@@ -58,7 +60,7 @@ extern py_state G;
 /* clang-format off */
 #define PY_NAMES(X) \
     X(get_runtime) X(run) X(sync) X(nthreads) X(grid) X(tptg) X(shape) X(torch) X(Tensor) X(data_ptr) X(numel) X(is_cpu) X(is_contiguous) X(dtype) X(requires_grad) \
-    X(device) X(strides) X(stride) X(__dlpack__) X(__dlpack_device__) X(max_version) X(__annotations__) X(IRModule) X(benchmark)
+    X(device) X(strides) X(stride) X(__dlpack__) X(__dlpack_device__) X(max_version) X(__annotations__) X(IRModule) X(body) X(benchmark)
 /* clang-format on */
 typedef struct py_names {
 #define X(n) PyObject *n;
@@ -100,6 +102,8 @@ typedef struct Trace {
     Frame *pending;     /* an if that may yet get its else */
     Scope *scopes;      /* every body so far; 0 is the kernel's own */
     int nscopes, capscopes;
+    bool live;          /* instructions run as they are traced: _interpret=True */
+    int busy;           /* C code holds values that no object stands for: nothing may be swept */
 } Trace;
 Trace *trace_new(PyObject *name, unsigned flags);
 Trace *trace_current(void);
@@ -142,6 +146,26 @@ typedef struct value_ops {
 } value_ops;
 extern value_ops OP;
 PyObject *value_power(Trace *t, PyObject *x, PyObject *y);
+
+/* ---- live.c ---- */
+PyObject *live_array(PyObject *o);                  /* the data of a Value or Buffer; TypeError while tracing */
+PyObject *live_item(PyObject *o, const char *what); /* of a value that is one number */
+PyObject *live_repr(PyObject *o);
+PyObject *live_numpy(PyObject *o, PyObject *unused);
+PyObject *live_item_method(PyObject *o, PyObject *unused);
+PyObject *live_dunder_array(PyObject *o, PyObject *args, PyObject *kw);
+typedef struct live_launch {
+    PyObject *name, *names; /* of the kernel; of its run-time parameters */
+    unsigned flags;
+    const uint8_t *tags;
+    const eas_arg *args;
+    int n;
+    const eas_launch *opts;
+    PyObject *tptg;
+    int (*body)(void *kernel, Trace *t); /* runs one program; 0 with an exception */
+    void *kernel;
+} live_launch;
+PyObject *live_run(const live_launch *l); /* None */
 
 /* ---- args.c ---- */
 typedef struct sig {
@@ -297,10 +321,12 @@ extern PyType_Spec Compiled_spec;
 Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject *meta, PyObject *metas, const uint8_t *tags, int nargs);
 
 typedef struct Options { /* launch options as given; NULL: absent */
-    PyObject *grid, *tptg, *shape, *nthreads, *sync, *stream, *debug;
+    PyObject *grid, *tptg, *shape, *nthreads, *sync, *stream, *debug, *interpret;
 } Options;
-/* Fills l from o; the grid may be a callable. 0 and an exception. */
-int options_read(const Options *o, Compiled *ck, PyObject *runtime_args, eas_launch *l);
+/* Fills l from o; the grid may be a callable of meta (a dict) and runtime_args. ck: what _tptg is checked against, if known. 0 and an exception. */
+int options_read(const Options *o, Compiled *ck, PyObject *meta, PyObject *runtime_args, eas_launch *l);
+int tptg_fits(PyObject *tptg, PyObject *name, int64_t want, bool threads);
+bool launch_interprets(void); /* EAS_INTERPRET is set */
 int options_check(const Options *o, Compiled *ck); /* what compile checks too */
 PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, int n, eas_launch *l); /* None */
 /* Where a launch goes: NULL and the backend's device (NULL with an exception); or the function that was put in place of

@@ -32,6 +32,8 @@ Trace *trace_new(PyObject *name, unsigned flags)
     t->frames = t->pending = NULL;
     t->scopes = NULL;
     t->nscopes = t->capscopes = 0;
+    t->live = false;
+    t->busy = 0;
     eas_status st = eas_builder_new(text, flags, &t->b);
     if (st == EAS_OK)
         return t;
@@ -52,6 +54,8 @@ Trace *trace_enter(const char *what)
     int line;
     if (py_user_line(&file, &line))
         eas_builder_at(t->b, file, line);
+    if (t->live && !t->busy)
+        eas_live_sweep(t->b);
     return !t->pending || ctrl_flush(t) ? t : NULL;
 }
 

@@ -20,6 +20,8 @@ static PyObject *make(PyTypeObject *type, Trace *t, eas_value v, PyObject *name)
     o->name = Py_XNewRef(name);
     o->v = v;
     o->scope = scope_now(t);
+    if (t->live)
+        eas_live_keep(t->b, v);
     return (PyObject *)o;
 }
 PyObject *value_new(Trace *t, eas_value v) { return make(G.value, t, v, NULL); }
@@ -29,6 +31,8 @@ PyObject *buffer_new(Trace *t, eas_value v, PyObject *name) { return make(G.buff
 static void value_dealloc(PyObject *o)
 {
     PyTypeObject *type = Py_TYPE(o);
+    if (((Value *)o)->trace->live)
+        eas_live_drop(((Value *)o)->trace->b, ((Value *)o)->v);
     Py_DECREF(((Value *)o)->trace);
     Py_XDECREF(((Value *)o)->name);
     PyObject_Free(o);
@@ -286,9 +290,21 @@ static PyObject *nb_pow(PyObject *x, PyObject *y, PyObject *mod)
 }
 
 /* ---- what needs the value itself ---- */
+static bool live(PyObject *x) { return ((Value *)x)->trace->live; }
+static PyObject *live_as(PyObject *x, const char *what, unaryfunc f)
+{
+    PyObject *item = live_item(x, what), *r = item ? f(item) : NULL;
+    Py_XDECREF(item);
+    return r;
+}
 static int nb_bool(PyObject *x)
 {
-    (void)x;
+    if (live(x)) {
+        PyObject *item = live_item(x, "the truth");
+        int r = item ? PyObject_IsTrue(item) : -1;
+        Py_XDECREF(item);
+        return r;
+    }
     py_fail_at(
         PyExc_TypeError,
         "the truth of a traced value is not known while the kernel is traced, so `if`, `while`, `and`, `or`, `not` and chained "
@@ -303,21 +319,9 @@ static PyObject *no_number(const char *what)
                       "parameter eas.constexpr; for a loop with a run-time bound use mk.range",
                       what);
 }
-static PyObject *nb_index(PyObject *x)
-{
-    (void)x;
-    return no_number("integer value (__index__)");
-}
-static PyObject *nb_int(PyObject *x)
-{
-    (void)x;
-    return no_number("integer value (int())");
-}
-static PyObject *nb_float(PyObject *x)
-{
-    (void)x;
-    return no_number("number (float())");
-}
+static PyObject *nb_index(PyObject *x) { return live(x) ? live_as(x, "__index__", PyNumber_Index) : no_number("integer value (__index__)"); }
+static PyObject *nb_int(PyObject *x) { return live(x) ? live_as(x, "int()", PyNumber_Long) : no_number("integer value (int())"); }
+static PyObject *nb_float(PyObject *x) { return live(x) ? live_as(x, "float()", PyNumber_Float) : no_number("number (float())"); }
 static PyObject *value_iter(PyObject *x)
 {
     (void)x;
@@ -446,6 +450,8 @@ static PyObject *value_repr(PyObject *o)
     Value *x = (Value *)o;
     if (x->trace != trace_current())
         return PyUnicode_FromFormat("<value of a finished trace of '%U'>", x->trace->name);
+    if (x->trace->live)
+        return live_repr(o);
     PyObject *shape = get_shape(o, NULL);
     PyObject *r = shape ? PyUnicode_FromFormat("<v%u: %s%S>", x->v, eas_dtype_name(eas_value_dtype(x->trace->b, x->v)), shape) : NULL;
     Py_XDECREF(shape);
@@ -462,6 +468,9 @@ static PyGetSetDef value_getset[] = {
 };
 static PyMethodDef value_methods[] = {
     {"to", value_to, METH_O, "to(dtype): the value cast to another element type"},
+    {"numpy", live_numpy, METH_NOARGS, "numpy(): under _interpret=True its data; a scalar of a thread kernel has one entry for each thread"},
+    {"item", live_item_method, METH_NOARGS, "item(): under _interpret=True the Python number, of a scalar that is the same for all threads"},
+    {"__array__", (PyCFunction)(void (*)(void))live_dunder_array, METH_VARARGS | METH_KEYWORDS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static Py_hash_t value_hash(PyObject *o) { return (Py_hash_t)((uintptr_t)o >> 4); }
@@ -549,6 +558,8 @@ static PyObject *buffer_repr(PyObject *o)
     Value *x = (Value *)o;
     if (x->trace != trace_current())
         return PyUnicode_FromFormat("<buffer of a finished trace of '%U'>", x->trace->name);
+    if (x->trace->live)
+        return live_repr(o);
     return PyUnicode_FromFormat("<buffer %V: %s>", x->name, "tg", eas_dtype_name(eas_value_dtype(x->trace->b, x->v)));
 }
 static PyGetSetDef buffer_getset[] = {
@@ -556,7 +567,13 @@ static PyGetSetDef buffer_getset[] = {
     {"name", get_name, NULL, "the parameter's name; None for a threadgroup array", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
+static PyMethodDef buffer_methods[] = {
+    {"numpy", live_numpy, METH_NOARGS, "numpy(): under _interpret=True a copy of what it holds now"},
+    {"__array__", (PyCFunction)(void (*)(void))live_dunder_array, METH_VARARGS | METH_KEYWORDS, NULL},
+    {NULL, NULL, 0, NULL},
+};
 static PyType_Slot buffer_slots[] = {
+    {Py_tp_methods, buffer_methods},
     {Py_tp_doc, "An array argument of the kernel being traced, or a threadgroup array."},
     {Py_tp_dealloc, value_dealloc},
     {Py_tp_repr, buffer_repr},

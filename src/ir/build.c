@@ -24,6 +24,15 @@ eas_status irb_fail(eas_builder *b, eas_status st, const char *fmt, ...)
     return base_fail(st, "%s", b->message ? b->message : "out of memory");
 }
 
+eas_status irb_stop(eas_builder *b, eas_status st)
+{
+    if (!b->status) {
+        b->status = st;
+        b->message = strdup(eas_error_message());
+    }
+    return b->status;
+}
+
 static eas_status oom(eas_builder *b) { return irb_fail(b, EAS_ERR_MEMORY, "out of memory while building a kernel"); }
 
 /* Arrays of an IR under construction are malloc'ed and move into its arena when it is finished. */
@@ -104,6 +113,7 @@ void eas_builder_free(eas_builder *b)
 {
     if (!b)
         return;
+    live_free(b);
     if (b->ir)
         free_unfinished(b->ir);
     vec_free(&b->open);
@@ -212,6 +222,8 @@ uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, 
     arena_free(&tmp);
     if (b->status)
         return 0;
+    if (b->live)
+        return live_insn(b, op, args, nargs, imm, nres, t);
     if (ir->ninsns >= UINT32_MAX / 8 || !vec_grow((void **)&ir->insns, &b->capinsns, ir->ninsns + 1, sizeof *ir->insns))
         return oom(b), 0;
     uint32_t at = add_operands(b, args, nargs), first = 0;
@@ -228,6 +240,25 @@ uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, 
         ir->threads = imm;
     track_region(b, op);
     return first;
+}
+
+bool irb_live_room(eas_builder *b)
+{
+    eas_ir *ir = b->ir;
+    if (!vec_grow((void **)&ir->insns, &b->capinsns, ir->nvals, sizeof *ir->insns))
+        return oom(b), false;
+    for (; ir->ninsns < ir->nvals; ir->ninsns++)
+        ir->insns[ir->ninsns] = (ir_insn){.op = IR_NOP};
+    return true;
+}
+
+bool irb_live_value(eas_builder *b) { return new_value(b, ir_scalar(EAS_BOOL), 0, false) && irb_live_room(b); }
+
+bool irb_live_operands(eas_builder *b, const uint32_t *args, int nargs)
+{
+    b->ir->npool = 0;
+    add_operands(b, args, nargs);
+    return !b->status;
 }
 
 void irb_note_block(eas_builder *b, uint32_t v)
@@ -321,6 +352,8 @@ eas_status irb_finish(eas_builder *b, eas_ir **out)
         return base_fail(b->status, "%s", b->message ? b->message : "out of memory");
     if (!b->ir)
         return base_fail(EAS_ERR_HANDLE, "this builder is finished already");
+    if (b->live)
+        return irb_fail(b, EAS_ERR_VALUE, "a live builder has run its kernel and kept no IR of it");
     if (b->open.len)
         return irb_fail(b, EAS_ERR_VALUE, "%s is not closed", ir_rows[b->ir->insns[b->open.at[b->open.len - 1]].op].name);
     eas_ir *ir = b->ir;

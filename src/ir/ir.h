@@ -10,7 +10,7 @@
 
 #include "../base/base.h"
 
-enum { IR_MAX_RANK = 4, IR_MAX_DIM = 1 << 20, IR_MAX_LANES = 1 << 20, IR_MAX_PARAMS = 256, IR_SIMD = 32 };
+enum { IR_MAX_RANK = 4, IR_MAX_DIM = 1 << 20, IR_MAX_LANES = 1 << 20, IR_MAX_PARAMS = 256, IR_MAX_THREADS = 1024, IR_SIMD = 32 };
 
 /* ---- the table (insn.c) ---- */
 typedef enum ir_op {
@@ -149,6 +149,7 @@ struct eas_builder {
     uint32_t line;
     uint16_t file;
     VEC(uint32_t) open; /* indices of the region openers around the current position */
+    struct ir_live *live; /* NULL: instructions are only recorded */
 };
 enum { IRB_MAGIC = 0x45415342 };
 /* The raw append: exact types, nothing promoted. t holds result types (in: where explicit; out: all). Returns the first
@@ -163,11 +164,38 @@ uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits);                    
 void irb_note_block(eas_builder *b, uint32_t v);
 uint32_t irb_param(eas_builder *b, const char *name, ir_type t, bool weak);
 eas_status irb_fail(eas_builder *b, eas_status st, const char *fmt, ...) BASE_PRINTF(3, 4); /* adds "file:line: " */
+eas_status irb_stop(eas_builder *b, eas_status st); /* fails with this thread's message as it is */
 eas_status irb_finish(eas_builder *b, eas_ir **out); /* verify and hand over, no simplification */
 /* A builder that continues where `from` is copied by a pass: same name, flags, files and parameters (same value ids). */
 eas_status irb_like(const eas_ir *from, eas_builder **out);
 /* Copies instruction i of `from`, operands through map[], results entered into map[]; keeps its source line. */
 void irb_copy(eas_builder *b, const eas_ir *from, uint32_t i, uint32_t *map);
+
+/* The bounds of a loop in one integer dtype; a condition as one bool (sugar.c). False with the error set. */
+bool irb_bounds(eas_builder *b, uint32_t head[3]);
+bool irb_condition(eas_builder *b, const char *what, uint32_t *cond);
+
+/* ---- live.c: instructions that run as they are appended; the rest of it is in eas.h ---- */
+typedef struct ir_live ir_live;
+typedef struct ir_live_host { /* what a live kernel needs of its launch */
+    const uint64_t *slot; /* as ir_call's */
+    const int64_t *count;
+    const bool *readonly; /* per parameter */
+    /* The grid, once somebody must know it; naxes: how many axes the kernel has asked for so far. */
+    eas_status (*grid)(void *ctx, const eas_builder *b, int naxes, int64_t grid[3]);
+    void (*done)(void *ctx); /* when the builder goes */
+    void *ctx;
+} ir_live_host;
+eas_status live_begin(eas_builder *b, const ir_live_host *host);
+eas_status live_program(eas_builder *b, const int64_t pid[3]); /* instructions from now on are that program's */
+eas_status live_grid(eas_builder *b, int64_t grid[3]);
+ir_live_host *live_host(eas_builder *b);
+uint32_t live_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, const ir_type *t);
+void live_free(eas_builder *b);
+/* What live.c asks of build.c: an empty instruction for every value; one value more; the operands of the instruction that is to run. */
+bool irb_live_room(eas_builder *b);
+bool irb_live_value(eas_builder *b);
+bool irb_live_operands(eas_builder *b, const uint32_t *args, int nargs);
 
 /* ---- verify.c ---- */
 eas_status ir_verify(const eas_ir *ir);
@@ -217,6 +245,7 @@ eas_status ir_checked(const eas_ir *ir, eas_ir **out);
 /* Every IR_EXPAND instruction replaced, or with `native` only those that C-like languages have no function for; `ir` itself,
  * retained, if there is none. */
 eas_status ir_expanded(const eas_ir *ir, bool native, eas_ir **out);
+uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y); /* one of them; y is 0 for functions of one operand */
 
 /* ---- interp.c ---- */
 typedef struct ir_call {

@@ -641,7 +641,7 @@ static uint32_t spell(maths *m, uint16_t op, uint32_t x, uint32_t y)
     return op == IR_POW ? do_pow(m, x, y) : unary[op](m, x);
 }
 
-static uint32_t expand_insn(eas_builder *b, uint16_t op, uint32_t x, uint32_t y)
+uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y)
 {
     if (b->status)
         return 0;
@@ -693,7 +693,7 @@ eas_status ir_expanded(const eas_ir *ir, bool native, eas_ir **out)
         }
         b->file = in->file;
         b->line = in->line;
-        map[in->res] = expand_insn(b, in->op, map[ir_args(ir, in)[0]], in->nargs > 1 ? map[ir_args(ir, in)[1]] : 0);
+        map[in->res] = ir_spell(b, in->op, map[ir_args(ir, in)[0]], in->nargs > 1 ? map[ir_args(ir, in)[1]] : 0);
     }
     eas_ir *raw = NULL;
     st = irb_finish(b, &raw);

@@ -684,17 +684,28 @@ static uint32_t as_carried(eas_builder *b, const char *what, uint32_t next, ir_t
     return next;
 }
 
+bool irb_bounds(eas_builder *b, uint32_t head[3])
+{
+    char d[160];
+    for (int i = 0; i < 3; i++) {
+        if (!want_offset(b, "range", "a bound", &head[i]))
+            return false;
+        if (type_of(b, head[i]).rank)
+            return irb_fail(b, EAS_ERR_TYPE, "range: a bound must be one integer for the whole program, got %s", describe(b, head[i], d)), false;
+    }
+    eas_dtype dt;
+    if (!common_dtype(b, "range", head, 3, false, &dt))
+        return false;
+    for (int i = 0; i < 3; i++)
+        head[i] = adapt(b, head[i], dt);
+    return !b->status;
+}
+
 void eas_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n, const eas_value *init, eas_value *iv, eas_value *carried)
 {
     uint32_t head[3] = {lo, hi, step}, start[MAX_CARRIED];
-    for (int i = 0; i < 3; i++)
-        if (!want_offset(b, "range", "a bound", &head[i]))
-            return;
-    eas_dtype dt;
-    if (!common_dtype(b, "range", head, 3, false, &dt))
+    if (!irb_bounds(b, head))
         return;
-    for (int i = 0; i < 3; i++)
-        head[i] = adapt(b, head[i], dt);
     strengthen(b, n, init, start);
     uint32_t r = region(b, IR_LOOP, head, 3, n, start, n + 1, carried, 1);
     *iv = r;
@@ -724,7 +735,7 @@ void eas_while_begin(eas_builder *b, int n, const eas_value *init, eas_value *ca
     region(b, IR_WHILE, NULL, 0, n, start, n, carried, 0);
 }
 
-static bool want_scalar_condition(eas_builder *b, const char *what, uint32_t *cond)
+bool irb_condition(eas_builder *b, const char *what, uint32_t *cond)
 {
     char d[160];
     if (!want_value(b, what, *cond) || !as_condition(b, cond))
@@ -738,7 +749,7 @@ static bool want_scalar_condition(eas_builder *b, const char *what, uint32_t *co
 
 void eas_while_do(eas_builder *b, eas_value cond)
 {
-    if (want_scalar_condition(b, "while_", &cond))
+    if (irb_condition(b, "while_", &cond))
         irb_insn(b, IR_DO, &cond, 1, 0, 0, NULL);
 }
 
@@ -761,7 +772,7 @@ void eas_while_end(eas_builder *b, int n, const eas_value *next, eas_value *fina
 
 void eas_if_begin(eas_builder *b, eas_value cond)
 {
-    if (want_scalar_condition(b, "if_", &cond))
+    if (irb_condition(b, "if_", &cond))
         irb_insn(b, IR_IF, &cond, 1, 0, 0, NULL);
 }
 

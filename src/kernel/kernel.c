@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-enum { TG_LIMIT = 32768, THREAD_LIMIT = 1024 };
+enum { TG_LIMIT = 32768, THREAD_LIMIT = IR_MAX_THREADS };
 
 static int find_scalar(const eas_ir *ir, const char *name)
 {
@@ -11,6 +11,15 @@ static int find_scalar(const eas_ir *ir, const char *name)
         if (!strcmp(ir->params[i].name, name))
             return ir->vals[i + 1].type.kind == IR_VAL && dtype_is_int(ir->vals[i + 1].type.dtype) ? i : -1;
     return -1;
+}
+
+void kernel_sizes(const eas_ir *ir, eas_kernel *k)
+{
+    k->ir = (eas_ir *)(uintptr_t)ir;
+    k->size_n = find_scalar(ir, "N");
+    k->size_h = find_scalar(ir, "H");
+    k->size_w = find_scalar(ir, "W");
+    k->size_d = find_scalar(ir, "D");
 }
 
 /* Limits that hold on every device, so that a kernel that runs here runs there: what uses the memory is listed. */
@@ -80,10 +89,7 @@ eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
     k->magic = KERNEL_MAGIC;
     k->refs = 1;
     k->info = info;
-    k->size_n = find_scalar(ir, "N");
-    k->size_h = find_scalar(ir, "H");
-    k->size_w = find_scalar(ir, "W");
-    k->size_d = find_scalar(ir, "D");
+    kernel_sizes(k->ir, k);
     k->has_mma = uses_matrices(k->ir);
     pthread_mutex_init(&k->lock, NULL);
     atomic_flag_clear(&k->memo_lock);

@@ -53,6 +53,8 @@ eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out);  /* IR_FORM_
 eas_status kernel_narrowed(eas_kernel *k, eas_ir **out);             /* borrowed; the plain IR if there is nothing to narrow */
 eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out);
 
+void kernel_sizes(const eas_ir *ir, eas_kernel *k); /* fills in what the grid is inferred from: ir and size_* */
+
 /* ---- cost.c ---- */
 double kernel_cost(const eas_ir *ir, const ir_env *env); /* rough nanoseconds of one program */
 
