@@ -1,7 +1,7 @@
 /* ctext_msl.c: the Metal Shading Language.
  *
- * Buffers and scalars are bound in the order of the parameters. A kernel with `bounds` has two more: eas_fault and eas_count
- * (see gen.h). Runtimes compile with fast math off: division and sqrt are then correctly rounded.
+ * Buffers and scalars are bound in the order of the parameters, as long as there are not too many (see gen.h). A kernel with `bounds` has
+ * two more: eas_fault and eas_count. Runtimes compile with fast math off: division and sqrt are then correctly rounded.
  */
 #include "ctext.h"
 
@@ -213,16 +213,72 @@ static void helpers(ct *g, str *s)
         str_add(s, "%s", bounds);
 }
 
-static void param(ct *g, str *s, int i)
+static bool has_bounds(const eas_ir *ir)
+{
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        if (ir->insns[i].op == IR_BOUNDS)
+            return true;
+    return false;
+}
+
+static bool is_buffer(const eas_ir *ir, int i) { return ir_typeof(ir, (uint32_t)i + 1).kind == IR_BUF; }
+
+static void pack_scalars(const eas_ir *ir, gen_msl_layout *l)
+{
+    unsigned at = 0, widest = 1;
+    for (int i = 0, n = 0; i < ir->nparams; i++) {
+        unsigned size = (unsigned)eas_dtype_size(gen_ctext_scalar(ir, i));
+        if (is_buffer(ir, i)) {
+            l->index[i] = (uint16_t)n++;
+            continue;
+        }
+        at = (at + size - 1) / size * size;
+        l->index[i] = (uint16_t)at;
+        at += size;
+        widest = size > widest ? size : widest;
+    }
+    l->pack_bytes = (uint16_t)((at + widest - 1) / widest * widest);
+}
+
+eas_status gen_msl_layout_of(const eas_ir *ir, gen_msl_layout *out)
+{
+    int n = ir->nparams, extra = has_bounds(ir) ? 2 : 0, buffers = 0;
+    *out = (gen_msl_layout){.packed = n + extra > GEN_MSL_BUFFERS};
+    for (int i = 0; i < n; i++) {
+        out->index[i] = (uint16_t)i;
+        buffers += is_buffer(ir, i);
+    }
+    if (out->packed) {
+        pack_scalars(ir, out);
+        out->pack = (uint16_t)buffers;
+        n = buffers + (out->pack_bytes != 0);
+    }
+    out->fault = (uint16_t)n;
+    out->count = (uint16_t)(n + 1);
+    if (n + extra <= GEN_MSL_BUFFERS)
+        return EAS_OK;
+    return base_fail(EAS_ERR_VALUE, "kernel %s: Metal binds %d buffers; this takes %d: %d buffer arguments%s%s", ir->name, (int)GEN_MSL_BUFFERS,
+                     n + extra, buffers, out->pack_bytes ? ", one for all scalars" : "", extra ? ", two for bounds checks" : "");
+}
+
+static void param(ct *g, str *s, const gen_msl_layout *l, int i)
 {
     uint32_t v = (uint32_t)i + 1;
     const ir_param *p = &g->ir->params[i];
     const char *T = g->d->mem[g->param_dtype[i]], *name = ct_name(g, v);
     if (ir_typeof(g->ir, v).kind == IR_BUF)
         str_add(s, "    device %s%s*%s %s [[buffer(%d)]],\n", p->write || p->atomic ? "" : "const ", T, g->flags & GEN_ALIAS ? "" : " __restrict",
-                name, i);
-    else
-        str_add(s, "    constant %s& %s [[buffer(%d)]],\n", T, name, i);
+                name, l->index[i]);
+    else if (!l->packed)
+        str_add(s, "    constant %s& %s [[buffer(%d)]],\n", T, name, l->index[i]);
+}
+
+/* Scalars that do not fit one by one: the structure, and their names at the start of the body. */
+static void packed_scalars(ct *g, str *s, const gen_msl_layout *l, const char *line)
+{
+    for (int i = 0; i < g->ir->nparams && l->packed; i++)
+        if (!is_buffer(g->ir, i))
+            str_add(s, line, g->d->mem[g->param_dtype[i]], ct_name(g, (uint32_t)i + 1), ct_name(g, (uint32_t)i + 1));
 }
 
 static void head(ct *g, str *s)
@@ -238,18 +294,27 @@ static void head(ct *g, str *s)
         str_add(s, "#include <metal_simdgroup_matrix>\n");
     str_add(s, "using namespace metal;\n#pragma METAL fp contract(off)\n\n");
     helpers(g, s);
+    gen_msl_layout l;
+    gen_msl_layout_of(g->ir, &l); /* check() has refused what does not fit */
+    if (l.pack_bytes) {
+        str_add(s, "struct eas_scalars\n{\n");
+        packed_scalars(g, s, &l, "    %s %s;\n");
+        str_add(s, "};\n\n");
+    }
     str_add(s, "kernel void %s(\n", g->kernel_name);
-    int n = g->ir->nparams;
-    for (int i = 0; i < n; i++)
-        param(g, s, i);
+    for (int i = 0; i < g->ir->nparams; i++)
+        param(g, s, &l, i);
+    if (l.pack_bytes)
+        str_add(s, "    constant eas_scalars& eas_packed [[buffer(%d)]],\n", l.pack);
     if (g->has_bounds)
-        str_add(s, "    device atomic_int* eas_fault [[buffer(%d)]],\n    constant long* eas_count [[buffer(%d)]],\n", n, n + 1);
+        str_add(s, "    device atomic_int* eas_fault [[buffer(%d)]],\n    constant long* eas_count [[buffer(%d)]],\n", l.fault, l.count);
     for (int i = 0; i < CT_NIDENTS; i++)
         if (g->idents >> i & 1)
             str_add(s, "    %s,\n", attr[g->thread_mode][i]);
     if (s->len >= 2 && s->at[s->len - 2] == ',')
         s->at[s->len -= 2] = 0;
     str_add(s, ")\n{\n");
+    packed_scalars(g, s, &l, "    constant %s& %s = eas_packed.%s;\n");
 }
 
 /* ---- what Metal cannot say ---- */
@@ -293,7 +358,8 @@ static eas_status check(ct *g)
     for (int i = 0; i < ir->nparams; i++)
         if (is_double(g, (uint32_t)i + 1))
             return base_fail(EAS_ERR_TYPE, "kernel %s: Metal has no double; argument \"%s\" is f64", ir->name, ir->params[i].name);
-    return EAS_OK;
+    gen_msl_layout l;
+    return gen_msl_layout_of(ir, &l);
 }
 
 #define TYPES \

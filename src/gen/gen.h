@@ -28,6 +28,18 @@ eas_status gen_ctext(const eas_ir *ir, gen_dialect d, unsigned flags, str *out, 
 eas_status gen_ctext_name(const eas_ir *ir, str *out);
 eas_dtype gen_ctext_scalar(const eas_ir *ir, int i);
 
+/* ---- ctext_msl.c: where a runtime binds what ---- */
+enum { GEN_MSL_BUFFERS = 31 };
+/* Parameters are bound in order. Where that would be too many, buffers are, and the scalars share one structure behind them, each at its
+ * natural alignment. A kernel with `bounds` has fault and count after all of that. */
+typedef struct gen_msl_layout {
+    bool packed;           /* index[i] of a scalar is then a byte offset into the structure */
+    uint16_t index[IR_MAX_PARAMS];
+    uint16_t pack, pack_bytes; /* the structure */
+    uint16_t fault, count;
+} gen_msl_layout;
+eas_status gen_msl_layout_of(const eas_ir *ir, gen_msl_layout *out);
+
 /* ---- the call into compiled CPU code ---- */
 enum { GEN_STREAM = 1 }; /* gen_call.flags: outputs are larger than the caches: store past them */
 typedef struct gen_call {

@@ -280,7 +280,7 @@ static text whole_text(const char *const *texts, int n, bool fast_math)
     text out = {0}, table = {0};
     put(&table, "");
     putf(&out, "// shim %016llx, %s, %s math\n", (unsigned long long)shim_hash(), target_options(), fast_math ? "fast" : "exact");
-    put(&out, "#include \"msl.h\"\n#include \"msl_shim.h\"\n#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\nusing metal::uint3;\n");
+    put(&out, "#include \"msl.h\"\n#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\nusing metal::uint3;\n");
     for (int i = 0; i < n; i++)
         put_text(&out, &table, texts[i], i, n == 1);
     put(&out, "extern \"C\" __attribute__((visibility(\"default\"))) const msl_kernel eas_msl_kernels[] = {\n");

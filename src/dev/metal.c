@@ -1,0 +1,365 @@
+/* metal.c: the device "mps": Apple's GPUs through Metal. This file has the device itself, its memory and its code; metal_queue.c has the work.
+ *
+ * Memory is private to the device. Addresses are numbers of our own, handed out upwards and never again, and a table leads from them to the buffers.
+ */
+#include "metal.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+/* ---- the device ---- */
+
+static struct {
+    pthread_mutex_t lock; /* guards opening */
+    _Atomic(mtl_id) device;
+    dev_limits limits;
+    char name[128];
+} metal = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+mtl_id metal_device(void) { return atomic_load_explicit(&metal.device, memory_order_acquire); }
+
+static void read_limits(mtl_id d)
+{
+    mtl_size threads = SEND0(max_threads, d);
+    mtl_id name = SEND0(name, d);
+    snprintf(metal.name, sizeof metal.name, "%s", name ? SEND0(utf8, name) : "unnamed");
+    metal.limits = (dev_limits){.threads = (int64_t)threads.width,
+                                .tg_bytes = (int64_t)SEND0(max_tg, d),
+                                .simd = IR_SIMD,
+                                .buffers = GEN_MSL_BUFFERS,
+                                .max_alloc = SEND0(max_buffer, d),
+                                .f16 = true,
+                                .unified = SEND0(unified, d) != 0};
+}
+
+/* Failing is not remembered: the library may be named later. */
+static const char *open_device(void)
+{
+    mtl_id d = NULL;
+    const char *why = NULL;
+    pthread_mutex_lock(&metal.lock);
+    if (!metal_device() && !(why = metal_open(&d))) {
+        void *pool = metal_pool_push();
+        read_limits(d);
+        metal_pool_pop(pool);
+        metal_watch_fork();
+        atomic_store_explicit(&metal.device, d, memory_order_release);
+    }
+    pthread_mutex_unlock(&metal.lock);
+    return why;
+}
+
+static const char *unavailable(eas_device *d)
+{
+    (void)d;
+    if (metal_forked())
+        return "Metal cannot be used in a child of fork() once the parent has used it; start the child with exec or spawn";
+    return metal_device() ? NULL : open_device();
+}
+
+eas_status metal_ready(void)
+{
+    const char *why = unavailable(&dev_metal);
+    return why ? base_fail(EAS_ERR_UNAVAILABLE, "device \"mps\" is not available: %s", why) : EAS_OK;
+}
+
+static const char *describe(eas_device *d)
+{
+    static _Thread_local char text[256];
+    const char *why = unavailable(d);
+    if (why)
+        return why;
+    snprintf(text, sizeof text, "%s, %lld KiB of threadgroup memory, %lld threads a group", metal.name, (long long)metal.limits.tg_bytes >> 10,
+             (long long)metal.limits.threads);
+    return text;
+}
+
+static dev_limits limits(eas_device *d)
+{
+    static const dev_limits unknown = {.threads = 1024, .tg_bytes = 32768, .simd = IR_SIMD, .buffers = GEN_MSL_BUFFERS, .f16 = true, .unified = true};
+    return unavailable(d) ? unknown : metal.limits;
+}
+
+/* ---- memory ---- */
+
+typedef struct block {
+    uint64_t base, size;
+    mtl_id buffer;
+    char *host;
+} block;
+
+static struct {
+    pthread_mutex_t lock;
+    VEC(block) blocks; /* by base: new ones are the highest */
+    uint64_t next;
+} memory = {.lock = PTHREAD_MUTEX_INITIALIZER, .next = (uint64_t)1 << 40};
+
+enum { GAP = 4096 }; /* between blocks, so that an address just past one is never in another */
+
+/* The index of the block that address lies in or just behind; -1: none. */
+static int64_t block_of(uint64_t address)
+{
+    int64_t lo = 0, hi = (int64_t)memory.blocks.len;
+    while (lo < hi) {
+        int64_t mid = (lo + hi) / 2;
+        if (memory.blocks.at[mid].base <= address)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (!lo)
+        return -1;
+    const block *b = &memory.blocks.at[lo - 1];
+    return address - b->base <= b->size ? lo - 1 : -1;
+}
+
+static eas_status remember(mtl_id buffer, size_t nbytes, char *host, void **mem)
+{
+    pthread_mutex_lock(&memory.lock);
+    block b = {.base = memory.next, .size = nbytes, .buffer = buffer, .host = host};
+    bool ok = vec_push(&memory.blocks, b);
+    if (ok)
+        memory.next += (nbytes + 2 * GAP - 1) / GAP * GAP;
+    pthread_mutex_unlock(&memory.lock);
+    *mem = (void *)(uintptr_t)b.base;
+    return ok ? EAS_OK : base_fail_oom(sizeof b);
+}
+
+static eas_status alloc(eas_device *d, size_t nbytes, void **mem)
+{
+    (void)d;
+    eas_status st = metal_ready();
+    if (st)
+        return st;
+    if (nbytes > metal.limits.max_alloc)
+        return base_fail(EAS_ERR_MEMORY, "device \"mps\": %zu bytes; one allocation has at most %zu", nbytes, metal.limits.max_alloc);
+    mtl_id b = SEND(new_buffer, metal_device(), nbytes ? nbytes : 1, METAL_PRIVATE);
+    if (!b)
+        return base_fail(EAS_ERR_MEMORY, "device \"mps\": out of memory, %zu bytes were asked for", nbytes);
+    st = remember(b, nbytes, NULL, mem);
+    if (st)
+        SEND0(release, b);
+    return st;
+}
+
+/* Command buffers retain what they use: the memory itself goes when the last of them is done. */
+static void dealloc(eas_device *d, void *mem, size_t nbytes)
+{
+    (void)d, (void)nbytes;
+    mtl_id buffer = NULL;
+    pthread_mutex_lock(&memory.lock);
+    int64_t i = block_of((uint64_t)(uintptr_t)mem);
+    if (i >= 0) {
+        buffer = memory.blocks.at[i].buffer;
+        memmove(&memory.blocks.at[i], &memory.blocks.at[i + 1], (memory.blocks.len - (size_t)i - 1) * sizeof(block));
+        memory.blocks.len--;
+    }
+    pthread_mutex_unlock(&memory.lock);
+    if (buffer && !metal_forked())
+        SEND0(release, buffer);
+}
+
+eas_status metal_find(uint64_t address, size_t n, metal_place *out)
+{
+    pthread_mutex_lock(&memory.lock);
+    int64_t i = block_of(address);
+    block b = {0};
+    if (i >= 0)
+        b = memory.blocks.at[i];
+    pthread_mutex_unlock(&memory.lock);
+    if (i < 0 || n > b.size - (address - b.base))
+        return base_fail(EAS_ERR_VALUE, "device \"mps\": %zu bytes from address 0x%llx are not in its memory", n, (unsigned long long)address);
+    *out = (metal_place){b.buffer, (size_t)(address - b.base), b.host ? b.host + (address - b.base) : NULL};
+    return EAS_OK;
+}
+
+/* ---- code ---- */
+
+static bool uses_bf16(const eas_ir *ir)
+{
+    for (uint32_t v = 1; v < ir->nvals; v++)
+        if (ir->vals[v].type.kind != IR_FRAG && ir->vals[v].type.dtype == EAS_BF16)
+            return true;
+    return false;
+}
+
+static bool uses_lanes(const eas_ir *ir)
+{
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        uint16_t op = ir->insns[i].op;
+        if (op == IR_LANE_ID || op == IR_SG_ID || op == IR_MMA || op == IR_MMA_STORE)
+            return true;
+    }
+    return false;
+}
+
+static bool answers(mtl_id o, int message) { return SEND(responds, o, metal_sel[message]) != 0; }
+
+/* Exact arithmetic unless the kernel asks for fast math: division and sqrt are then correctly rounded. */
+static mtl_id new_options(const eas_ir *ir)
+{
+    enum { MATH_SAFE = 0, MATH_FAST = 2, VERSION_3_1 = (3 << 16) + 1 };
+    bool fast = ir->flags & EAS_KERNEL_FAST_MATH;
+    mtl_id o = SEND0(alloc, metal_class("MTLCompileOptions"));
+    o = SEND0(init, o);
+    if (answers(o, MSG_set_math_mode))
+        SEND(set_math_mode, o, fast ? MATH_FAST : MATH_SAFE);
+    else
+        SEND(set_fast_math, o, fast);
+    if (uses_bf16(ir))
+        SEND(set_version, o, VERSION_3_1);
+    return o;
+}
+
+static const char *line_of(const char *text, unsigned line, int *len)
+{
+    while (--line && text) {
+        text = strchr(text, '\n');
+        text = text ? text + 1 : NULL;
+    }
+    *len = text ? (int)strcspn(text, "\n") : 0;
+    return text ? text : "";
+}
+
+/* Metal's complaint names a line of the text; the user's line is what they can do something about. */
+static eas_status refuse(const eas_ir *ir, const str *text, const gen_linemap *map, const char *said)
+{
+    const char *at = strstr(said, "program_source:"), *error = at ? strstr(at, "error:") : NULL;
+    unsigned line = 0;
+    int len = 0;
+    if (!at || !error || sscanf(at, "program_source:%u", &line) != 1 || !line)
+        return base_fail(EAS_ERR_RUNTIME, "kernel %s: Metal cannot compile it: %s", ir->name, said);
+    const char *shown = line_of(text->at, line, &len);
+    uint32_t i = line <= map->len ? map->at[line - 1] : UINT32_MAX;
+    int what = (int)strcspn(error, "\n");
+    if (i < ir->ninsns && ir->insns[i].file)
+        return base_fail(EAS_ERR_RUNTIME, "%s:%u: kernel %s: Metal cannot compile line %u of its text, `%.*s`: %.*s", ir->files[ir->insns[i].file],
+                         (unsigned)ir->insns[i].line, ir->name, line, len, shown, what, error);
+    return base_fail(EAS_ERR_RUNTIME, "kernel %s: Metal cannot compile line %u of its text, `%.*s`: %.*s", ir->name, line, len, shown, what, error);
+}
+
+static eas_status make_pipeline(const eas_ir *ir, mtl_id library, mtl_id *pipeline)
+{
+    str name = {0};
+    mtl_id error = NULL;
+    eas_status st = gen_ctext_name(ir, &name);
+    if (st)
+        return st;
+    mtl_id fn = SEND(new_function, library, metal_string(name.at));
+    *pipeline = fn ? SEND(new_pipeline, metal_device(), fn, &error) : NULL;
+    if (!*pipeline)
+        st = base_fail(EAS_ERR_RUNTIME, "kernel %s: Metal makes no pipeline of it: %s", ir->name, fn ? metal_text(error) : "no such function");
+    if (fn)
+        SEND0(release, fn);
+    str_free(&name);
+    return st;
+}
+
+static eas_status build(const eas_ir *ir, const str *text, const gen_linemap *map, mtl_id *pipeline)
+{
+    mtl_id error = NULL, options = new_options(ir);
+    mtl_id library = SEND(new_library, metal_device(), metal_string(text->at), options, &error);
+    SEND0(release, options);
+    if (!library)
+        return refuse(ir, text, map, metal_text(error));
+    eas_status st = make_pipeline(ir, library, pipeline);
+    SEND0(release, library);
+    return st;
+}
+
+/* What only the compiled pipeline knows. */
+static eas_status check_pipeline(const dev_code *c)
+{
+    const char *name = c->ir->name;
+    int64_t most = (int64_t)SEND0(max_group, c->pipeline), tg = (int64_t)SEND0(tg_used, c->pipeline);
+    if (c->thread_mode && c->threads > most)
+        return base_fail(EAS_ERR_VALUE, "kernel %s: a group of %lld threads; with the registers it uses the device runs at most %lld", name,
+                         (long long)c->threads, (long long)most);
+    if (tg > metal.limits.tg_bytes)
+        return base_fail(EAS_ERR_VALUE, "kernel %s needs %lld bytes of threadgroup memory; the device has %lld", name, (long long)tg,
+                         (long long)metal.limits.tg_bytes);
+    if (c->width != IR_SIMD && uses_lanes(c->ir))
+        return base_fail(EAS_ERR_VALUE, "kernel %s uses simdgroups of %d threads; the device's have %lld", name, (int)IR_SIMD, (long long)c->width);
+    return EAS_OK;
+}
+
+static void drop(eas_device *d, dev_code *c)
+{
+    (void)d;
+    if (!c)
+        return;
+    if (c->pipeline && !metal_forked())
+        SEND0(release, c->pipeline);
+    eas_ir_release(c->ir);
+    free(c);
+}
+
+static eas_status compile_text(dev_code *c, bool alias)
+{
+    str text = {0};
+    gen_linemap map = {0};
+    void *pool = metal_pool_push();
+    eas_status st = gen_msl_layout_of(c->ir, &c->layout);
+    if (!st)
+        st = gen_ctext(c->ir, GEN_MSL, alias ? GEN_ALIAS : 0, &text, &map);
+    if (!st)
+        st = build(c->ir, &text, &map, &c->pipeline);
+    if (!st) {
+        c->width = (int64_t)SEND0(simd_width, c->pipeline);
+        st = check_pipeline(c);
+    }
+    metal_pool_pop(pool);
+    str_free(&text);
+    vec_free(&map);
+    return st;
+}
+
+static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out)
+{
+    eas_status st = metal_ready();
+    dev_code *c = st ? NULL : calloc(1, sizeof *c);
+    *out = NULL;
+    if (!c)
+        return st ? st : base_fail_oom(sizeof *c);
+    eas_ir_info info = ir_analyse(ir);
+    c->ir = eas_ir_retain((eas_ir *)(uintptr_t)ir);
+    c->thread_mode = info.mode == EAS_MODE_THREAD;
+    c->threads = info.block;
+    for (int i = 0; i < ir->nparams; i++)
+        c->scalar[i] = (uint8_t)gen_ctext_scalar(ir, i);
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        c->checked |= ir->insns[i].op == IR_BOUNDS;
+    st = compile_text(c, alias);
+    if (st) {
+        drop(d, c);
+        return st;
+    }
+    atomic_fetch_add_explicit(&dev_count.compiles, 1, memory_order_relaxed);
+    *out = c;
+    return EAS_OK;
+}
+
+/* The text says restrict unless it was made for overlap. */
+static bool alias_sensitive(const dev_code *c) { return (void)c, true; }
+
+eas_device dev_metal = {
+    .name = "mps",
+    .unavailable = unavailable,
+    .describe = describe,
+    .limits = limits,
+    .alloc = alloc,
+    .dealloc = dealloc,
+    .text = true,
+    .compile = compile,
+    .drop = drop,
+    .alias_sensitive = alias_sensitive,
+    .queue_new = metal_queue_new,
+    .queue_free = metal_queue_free,
+    .launch = metal_launch,
+    .copy = metal_copy,
+    .mark = metal_mark,
+    .reached = metal_reached,
+    .wait = metal_wait,
+    .after = metal_after,
+    .time = metal_time,
+};

@@ -1,0 +1,96 @@
+/* metal.h: what the parts of the Metal device share.
+ *
+ *   metal_msg.def    every message that is sent, with its types
+ *   metal_objc.c     the Objective-C runtime, opened at run time: how plain C sends messages
+ *   metal.c          the device: memory, code
+ *   metal_queue.c    queues: command buffers, launches, copies, tickets
+ *
+ * Objects are plain pointers, counted by hand: what comes from new... or retain is released, the rest belongs to the autorelease pool around
+ * the call.
+ */
+#ifndef METAL_H
+#define METAL_H
+
+#include "dev.h"
+
+#include <pthread.h>
+
+/* ---- metal_objc.c ---- */
+
+typedef struct objc_object *mtl_id;
+typedef struct objc_selector *mtl_sel;
+typedef struct mtl_size {
+    unsigned long width, height, depth;
+} mtl_size;
+#if defined(__APPLE__) && defined(__aarch64__)
+typedef bool mtl_bool;
+#else
+typedef signed char mtl_bool; /* BOOL: a char on Intel Macs; GNU's is an unsigned char, and 0 and 1 are the same in both */
+#endif
+
+enum {
+#define MSG(result, name, types, cls, selector, text) MSG_##name,
+#include "metal_msg.def"
+#undef MSG
+    NMESSAGES
+};
+#define MSG(result, name, types, cls, selector, text) typedef result msg_##name types;
+#include "metal_msg.def"
+#undef MSG
+
+extern mtl_sel metal_sel[NMESSAGES];
+typedef void metal_fn(void);
+metal_fn *metal_method(mtl_id o, int message);
+#define SEND0(name, o) (((msg_##name *)metal_method((o), MSG_##name))((o), metal_sel[MSG_##name]))
+#define SEND(name, o, ...) (((msg_##name *)metal_method((o), MSG_##name))((o), metal_sel[MSG_##name], __VA_ARGS__))
+
+/* Opens the library that EAS_METAL_LIBRARY names, or the system's. NULL, or why it cannot be had. *device is counted. */
+const char *metal_open(mtl_id *device);
+mtl_id metal_class(const char *name); /* NULL: there is none */
+mtl_id metal_string(const char *s);
+const char *metal_text(mtl_id error); /* what an NSError says */
+void *metal_pool_push(void);
+void metal_pool_pop(void *pool);
+void metal_watch_fork(void); /* once, when Metal is open */
+bool metal_forked(void);     /* this process is a child of the one that opened Metal */
+
+/* Has handler(ctx, command buffer) called when the command buffer is done, on a thread of Metal's. */
+void metal_on_completed(mtl_id command_buffer, void (*handler)(void *ctx, mtl_id command_buffer), void *ctx);
+
+/* ---- metal.c ---- */
+
+enum { METAL_SHARED = 0, METAL_PRIVATE = 2 << 4 }; /* MTLResourceOptions */
+
+typedef struct metal_place { /* where an address is */
+    mtl_id buffer;
+    size_t offset;
+    char *host; /* its first byte if the host reaches it, else NULL */
+} metal_place;
+
+struct dev_code {
+    eas_ir *ir; /* what it was compiled from */
+    mtl_id pipeline;
+    gen_msl_layout layout;
+    uint8_t scalar[IR_MAX_PARAMS]; /* dtype of each scalar as the text has it */
+    bool thread_mode, checked;
+    int64_t threads; /* of a group, in thread mode */
+    int64_t width;   /* of a simdgroup */
+};
+
+mtl_id metal_device(void);
+eas_status metal_ready(void); /* open, and not in a forked child */
+/* The buffer that n bytes from address lie in. */
+eas_status metal_find(uint64_t address, size_t n, metal_place *out);
+
+/* ---- metal_queue.c ---- */
+eas_status metal_queue_new(eas_device *d, dev_queue **out);
+void metal_queue_free(eas_device *d, dev_queue *q);
+eas_status metal_launch(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l);
+eas_status metal_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
+eas_status metal_mark(eas_device *d, dev_queue *q, uint64_t *ticket);
+bool metal_reached(eas_device *d, dev_queue *q, uint64_t ticket);
+eas_status metal_wait(eas_device *d, dev_queue *q, uint64_t ticket);
+eas_status metal_after(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket);
+double metal_time(eas_device *d, dev_queue *q, uint64_t ticket);
+
+#endif
