@@ -17,6 +17,8 @@ compiles() { printf '#include <%s>\nint main(void){return 0;}\n' "$1" | cc -x c 
 python_include() { python3 -c 'import sysconfig; print("-I" + sysconfig.get_path("include"))' 2>/dev/null; }
 fuzzer_library() { clang-19 -print-file-name=libclang_rt.fuzzer-x86_64.a 2>/dev/null | grep -q / || ls /usr/lib/llvm-19/lib/clang/19/lib/*/libclang_rt.fuzzer* >/dev/null 2>&1; }
 
+objective_c() { printf '#include <objc/runtime.h>\n' | cc -x objective-c -fsyntax-only - >/dev/null 2>&1; }
+
 missing_debian() {
     have cc && have c++ && have make || echo build-essential
     have python3 || echo python3
@@ -26,8 +28,12 @@ missing_debian() {
     compiles zlib.h || echo zlib1g-dev
     compiles zstd.h || echo libzstd-dev
     have llvm-config-19 && [ -f /usr/lib/llvm-19/lib/libLLVMCore.a ] || echo llvm-19-dev
-    case $purpose in test | soak)
+    # Metal on Linux: the stand-in is Objective-C, and clang compiles what it is handed
+    case $purpose in run | test | soak)
+        objective_c || echo gobjc
         have clang-19 || echo clang-19
+    esac
+    case $purpose in test | soak)
         fuzzer_library || echo libclang-rt-19-dev
         compiles cmocka.h "-include stdarg.h -include stddef.h -include setjmp.h" || echo libcmocka-dev
     esac

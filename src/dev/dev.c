@@ -8,15 +8,13 @@
 
 struct dev_counters dev_count;
 
-static eas_device *const devices[] = {&dev_cpu, &dev_ref};
+static eas_device *const devices[] = {&dev_cpu, &dev_ref, &dev_metal};
 enum { NDEVICES = sizeof devices / sizeof *devices };
 
 /* Names that exist in the language but not in this library. */
 static const struct {
     const char *name, *why;
 } absent[] = {
-    {"mps", "the Metal device is not part of this build"},
-    {"metal", "the Metal device is not part of this build"},
     {"opencl", "the OpenCL device is not part of this build"},
 };
 
@@ -114,8 +112,13 @@ eas_status dev_check(eas_device *d, const eas_ir *ir)
 eas_status eas_device_get(const char *name, eas_device **out)
 {
     *out = NULL;
+    if (!strcmp(name, "metal"))
+        name = "mps";
     for (int i = 0; i < NDEVICES; i++)
         if (!strcmp(devices[i]->name, name)) {
+            const char *why = devices[i]->unavailable(devices[i]);
+            if (why)
+                return base_fail(EAS_ERR_UNAVAILABLE, "device \"%s\" is not available: %s", name, why);
             *out = devices[i];
             return EAS_OK;
         }

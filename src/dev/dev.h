@@ -66,7 +66,7 @@ struct eas_device {
     double (*time)(eas_device *d, dev_queue *q, uint64_t ticket); /* seconds at which a reached ticket was, on a clock of the device's */
 };
 
-extern eas_device dev_ref, dev_cpu;
+extern eas_device dev_ref, dev_cpu, dev_metal;
 
 struct eas_buffer {
     uint32_t magic;

@@ -11,8 +11,8 @@
 mtl_sel metal_sel[NMESSAGES];
 
 static struct {
-    metal_fn *send, *send_struct;              /* Apple's */
-    metal_fn *(*lookup)(mtl_id, mtl_sel);      /* GNU's */
+    metal_fn *send, *send_struct; /* Apple's */
+    metal_fn *(*lookup)(mtl_id, mtl_sel); /* GNU's */
     mtl_id (*get_class)(const char *);
     mtl_sel (*selector)(const char *);
     void *(*push)(void);
@@ -88,9 +88,8 @@ static const char *find_all(void *lib)
         const char *name;
         void *at;
     } needed[] = {
-        {"objc_getClass", &rt.get_class},           {"sel_registerName", &rt.selector},
-        {"objc_autoreleasePoolPush", &rt.push},     {"objc_autoreleasePoolPop", &rt.pop},
-        {"_NSConcreteStackBlock", &rt.stack_block}, {"MTLCreateSystemDefaultDevice", &rt.create_device},
+        {"objc_getClass", &rt.get_class},     {"sel_registerName", &rt.selector},         {"objc_autoreleasePoolPush", &rt.push},
+        {"objc_autoreleasePoolPop", &rt.pop}, {"_NSConcreteStackBlock", &rt.stack_block}, {"MTLCreateSystemDefaultDevice", &rt.create_device},
     };
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!find(lib, needed[i].name, needed[i].at))

@@ -643,8 +643,11 @@ void metal_queue_free(eas_device *d, dev_queue *q)
 {
     if (metal_forked())
         return;
-    metal_wait(d, q, UINT64_MAX);
+    (void)d;
     pthread_mutex_lock(&q->lock);
+    void *pool = metal_pool_push();
+    commit(q);
+    metal_pool_pop(pool);
     while (q->in_flight)
         pthread_cond_wait(&q->changed, &q->lock);
     pthread_mutex_unlock(&q->lock);

@@ -189,8 +189,9 @@ static unsigned element_size(const char *type)
     static const struct {
         const char *name;
         unsigned size;
-    } table[] = {{"bool", 1}, {"char", 1}, {"uchar", 1},  {"short", 2}, {"ushort", 2}, {"half", 2},       {"bfloat", 2},      {"int", 4},
-                 {"uint", 4}, {"long", 8}, {"ulong", 8}, {"float", 4}, {"atomic_int", 4}, {"atomic_uint", 4}, {"atomic_float", 4}, {"atomic_ulong", 8}};
+    } table[] = {{"bool", 1},       {"char", 1},        {"uchar", 1},        {"short", 2},       {"ushort", 2}, {"half", 2},
+                 {"bfloat", 2},     {"int", 4},         {"uint", 4},         {"long", 8},        {"ulong", 8},  {"float", 4},
+                 {"atomic_int", 4}, {"atomic_uint", 4}, {"atomic_float", 4}, {"atomic_ulong", 8}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(type, table[i].name))
             return table[i].size;
@@ -314,8 +315,7 @@ static int run_clang(const char *const *argv, char **said)
     int rc = posix_spawnp(&pid, argv[0], &files, NULL, (char *const *)(uintptr_t)argv, environ);
     posix_spawn_file_actions_destroy(&files);
     if (!rc)
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-        }
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     *said = rc ? strdup("the stand-in needs clang-19, or what EAS_CLANG names, and cannot start it") : read_all(path);
     close(fd);
     unlink(path);

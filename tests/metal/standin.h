@@ -22,10 +22,21 @@ typedef struct MTLSize {
 } MTLSize;
 
 enum { MTLStorageShared = 0, MTLStoragePrivate = 2 << 4, MTLStorageMask = 0xf0 }; /* of MTLResourceOptions */
-enum { MTLCommandBufferStatusNotEnqueued, MTLCommandBufferStatusEnqueued, MTLCommandBufferStatusCommitted, MTLCommandBufferStatusScheduled,
-       MTLCommandBufferStatusCompleted, MTLCommandBufferStatusError };
-enum { MTLCommandBufferErrorInternal = 1, MTLCommandBufferErrorTimeout = 2, MTLCommandBufferErrorPageFault = 3, MTLCommandBufferErrorOutOfMemory = 8,
-       MTLCommandBufferErrorInvalidResource = 9 };
+enum {
+    MTLCommandBufferStatusNotEnqueued,
+    MTLCommandBufferStatusEnqueued,
+    MTLCommandBufferStatusCommitted,
+    MTLCommandBufferStatusScheduled,
+    MTLCommandBufferStatusCompleted,
+    MTLCommandBufferStatusError
+};
+enum {
+    MTLCommandBufferErrorInternal = 1,
+    MTLCommandBufferErrorTimeout = 2,
+    MTLCommandBufferErrorPageFault = 3,
+    MTLCommandBufferErrorOutOfMemory = 8,
+    MTLCommandBufferErrorInvalidResource = 9
+};
 enum { MTLMathModeSafe, MTLMathModeRelaxed, MTLMathModeFast };
 
 /* gcc has no _Atomic in Objective-C */
@@ -49,7 +60,8 @@ double standin_limit(void); /* seconds that a command may take: EAS_METAL_TIMEOU
 
 @class NSString, NSError;
 
-__attribute__((objc_root_class)) @interface NSObject {
+__attribute__((objc_root_class))
+@interface NSObject {
     Class isa;
     long refs;
 }
@@ -240,11 +252,7 @@ typedef struct command command;
 @end
 
 @interface EASBlitEncoder : EASEncoder
-- (void)copyFromBuffer:(EASBuffer *)a
-          sourceOffset:(NSUInteger)ao
-              toBuffer:(EASBuffer *)b
-     destinationOffset:(NSUInteger)bo
-                  size:(NSUInteger)n;
+- (void)copyFromBuffer:(EASBuffer *)a sourceOffset:(NSUInteger)ao toBuffer:(EASBuffer *)b destinationOffset:(NSUInteger)bo size:(NSUInteger)n;
 @end
 
 #endif
