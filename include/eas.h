@@ -141,6 +141,8 @@ EAS_API eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis);
 EAS_API eas_value eas_fold(eas_builder *b, eas_value x, int axis, eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx);
 EAS_API eas_value eas_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis); /* i64; the first of equals */
 EAS_API eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis);
+/* Blocks (M,K) times (K,N), plus acc (M,N) if it is not 0: one fma a step, k ascending, in f32 (f64 if any of them is). */
+EAS_API eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc);
 EAS_API eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size);
 EAS_API eas_value eas_trans(eas_builder *b, eas_value x, const int *axes); /* NULL: axes reversed */
 EAS_API eas_value eas_join(eas_builder *b, eas_value x, eas_value y);      /* on a new last axis of 2 */

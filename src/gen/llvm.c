@@ -224,8 +224,11 @@ static V scalar_value(gen *g, const ir_insn *in)
     case IR_PAD:
     case IR_TRANS: return scalar_move(g, in);
     case IR_LOAD: return scalar_load(g, in);
+    case IR_MATMUL: return float_fma(g, g->sval[a[0]], g->sval[a[1]], g->sval[a[2]]);
     default: break;
     }
+    if (ir_is_fold(in)) /* of one element */
+        return g->sval[a[0]];
     if (in->nargs == 0)
         return scalar_ident(g, in);
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[in->op == IR_WHERE ? 1 : 0]).dtype;
@@ -734,7 +737,8 @@ static eas_status generate(gen *g)
         return st;
     g->sval = arena_alloc(&g->mem, sizeof *g->sval * (g->ir->nvals + 1));
     g->frags = arena_alloc(&g->mem, sizeof *g->frags * (g->ir->nvals + 1));
-    if (!g->sval || !g->frags)
+    g->chains = arena_alloc(&g->mem, sizeof *g->chains * (g->ir->nvals + 1));
+    if (!g->sval || !g->frags || !g->chains)
         return base_fail_oom(sizeof *g->sval * g->ir->nvals);
     emit_function(g);
     return g->st ? g->st : check_module(g);

@@ -9,6 +9,8 @@
  *   llvm_mem.c     loads, stores, gathers, bounds
  *   llvm_atomic.c  read-modify-write
  *   llvm_dot.c     dot and simdgroup matrices
+ *   llvm_fold.c    reductions inside a segment; scans, matrix products and transposes as segments of their own
+ *   llvm_matmul.c  the register tiles of a matrix product
  *
  * A kernel is a tree of steps: scalar instructions, segments and scalar-level regions. A *segment* is a run of block
  * instructions of one iteration shape that may be executed chunk by chunk: a chunk is `n` neighbouring lanes of the innermost dim, all of
@@ -52,6 +54,7 @@ typedef struct vinfo {
     uint16_t cost;     /* of recomputing, C_REMAT */
     uint32_t seg;      /* segment that defines it; 0: none */
     int64_t slot;      /* offset in scratch, -1: none */
+    uint32_t late;     /* 0, or the segment at whose end it is there: a reduction, and what is recomputed from one */
     uint32_t same_slot; /* final values of loops live where the carried ones do: that value, or 0 */
     shape sh;
 } vinfo;
@@ -65,8 +68,8 @@ typedef struct item { /* of a segment */
 typedef struct segment {
     uint32_t id;
     shape sh;
-    bool mma;           /* chunks are simdgroups */
-    bool effects_masked;
+    enum { SEG_CHUNKS, SEG_SIMDGROUPS, SEG_WHOLE } kind; /* SEG_WHOLE: one instruction on blocks in their slots */
+    bool reduces;
     VEC(item) items;
 } segment;
 typedef struct step {
@@ -97,6 +100,8 @@ typedef struct plan {
 
 /* slice, pad and trans read their operand from its slot, once all of it is there */
 static inline bool is_move(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_MOVE; }
+static inline bool is_reduce(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_REDUCE; }
+bool plan_whole(const plan *p, const ir_insn *in); /* runs as a segment of its own */
 int plan_canon_dim(ir_type t, int d); /* the canonical number of dim d, or NODIM if it has size 1 */
 
 eas_status plan_make(plan *p);
@@ -179,6 +184,7 @@ typedef struct gen {
     V pid, id[3];        /* the running program, as a number and by axis */
     V *sval;             /* per value: uniform values (scalar), buffers (pointer) */
     frag *frags;         /* per value, in the running chunk */
+    V *chains;           /* per value: the running results of a reduction along the last axis */
     segment *seg;        /* the one being emitted */
     chunk *c;            /* the chunk being emitted, NULL at scalar level */
     V *ahead;            /* uniform values one round of the surrounding loop later, NULL if not looked for */
@@ -253,6 +259,13 @@ map_t seg_map(gen *g);
 aff seg_ahead(gen *g, uint32_t v);          /* an offset one round of the surrounding loop later; not ok if it stays or is not affine */
 frag seg_frag(gen *g, uint32_t v);
 void seg_define_frag(gen *g, uint32_t v, const frag *f);
+typedef struct loop {
+    LLVMBasicBlockRef head, done;
+    V iv;
+    int64_t step;
+} loop; /* iv from lo on, below hi */
+loop loop_open(gen *g, V lo, V hi, int64_t step);
+void loop_close(gen *g, const loop *l);
 /* Counted loops: does it start; is there a step from iv to the next, without wrapping? Scalars or vectors. */
 V loop_first(gen *g, V iv, V hi, V step, bool is_signed);
 V loop_next(gen *g, V iv, V hi, V step, bool is_signed);
@@ -285,6 +298,14 @@ void atomic_scalar(gen *g, uint32_t insn);
 void dot_insn(gen *g, uint32_t insn);       /* in a chunk */
 void dot_scalar(gen *g, uint32_t insn);
 void mma_insn(gen *g, uint32_t insn);       /* MMA_ZERO, MMA, MMA_STORE in a simdgroup chunk */
+
+/* llvm_fold.c */
+void fold_chunk(gen *g, uint32_t insn);     /* a reduction takes in the chunk */
+void fold_finish(gen *g, const segment *s); /* after the last chunk of the innermost dim */
+void whole_insn(gen *g, uint32_t insn);
+
+/* llvm_matmul.c */
+void matmul_insn(gen *g, uint32_t insn);
 
 /* llvm.c: a uniform instruction, at scalar level or inside a chunk */
 void scalar_insn(gen *g, uint32_t insn);

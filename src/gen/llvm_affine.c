@@ -461,6 +461,8 @@ static V collect(gen *g, uint32_t v, uint32_t top, int depth)
 
 static bool lives_out(gen *g, const segment *s)
 {
+    if (s->reduces)
+        return true;
     for (uint32_t v = 1; v < g->ir->nvals; v++)
         if (g->p.val[v].seg == s->id && g->p.val[v].needs_slot)
             return true;

@@ -66,6 +66,31 @@ static map_t broadcast_map(ir_type from, ir_type to, map_t m)
     return r;
 }
 
+/* The last two dims change places. */
+static bool swaps(const plan *p, const ir_insn *in)
+{
+    const ir_type from = ir_typeof(p->ir, ir_args(p->ir, in)[0]), to = ir_typeof(p->ir, in->res);
+    const int rank = plan_shape(p, from).rank;
+    for (int d = 0, c = 0; d < to.rank; d++) {
+        if (to.dim[d] == 1)
+            continue;
+        const int src = plan_canon_dim(from, ir_imm_perm(in->imm, d));
+        if (src != (c == rank - 2 ? rank - 1 : c == rank - 1 ? rank - 2 : c))
+            return false;
+        c++;
+    }
+    return rank >= 2;
+}
+
+bool plan_whole(const plan *p, const ir_insn *in)
+{
+    if (in->op == IR_MATMUL && p->val[in->res].cls == C_UNI)
+        return p->val[ir_args(p->ir, in)[0]].sh.rank > 0;
+    if (!in->res || p->val[in->res].cls != C_BLOCK)
+        return false;
+    return in->op == IR_MATMUL || ir_rows[in->op].rule == IR_RULE_SCAN || (in->op == IR_TRANS && p->val[ir_args(p->ir, in)[0]].cls == C_BLOCK && swaps(p, in));
+}
+
 map_t plan_source_map(const plan *p, const ir_insn *in, map_t m)
 {
     const uint32_t src = ir_args(p->ir, in)[0];
@@ -221,7 +246,7 @@ static bool expensive(const plan *p, const ir_insn *in)
 static bool can_remat(const plan *p, const ir_insn *in, uint16_t *cost)
 {
     uint32_t c = 1;
-    if (!(ir_rows[in->op].flags & IR_PURE) || expensive(p, in))
+    if (!(ir_rows[in->op].flags & IR_PURE) || ir_is_fold(in) || expensive(p, in))
         return false;
     for (int i = 0; i < in->nargs; i++) {
         const vinfo *a = &p->val[ir_args(p->ir, in)[i]];
@@ -266,11 +291,13 @@ static void classify(plan *p, const bool *uni, bool *forced)
         if (p->ir->vals[v].def == UINT32_MAX)
             p->val[v].cls = p->ir->vals[v].type.kind == IR_VAL ? C_UNI : C_NONE;
     }
-    for (uint32_t i = 0; i < p->ir->ninsns; i++) { /* what a real reshape or a move reads must lie in memory */
+    for (uint32_t i = 0; i < p->ir->ninsns; i++) { /* what is read whole must lie in memory */
         const ir_insn *in = &p->ir->insns[i];
-        const bool whole = is_move(in) || (in->op == IR_RESHAPE && !trivial_reshape(p, in));
-        if (whole && !uni[ir_args(p->ir, in)[0]])
-            forced[ir_args(p->ir, in)[0]] = true;
+        const bool first = is_move(in) || (in->op == IR_RESHAPE && !trivial_reshape(p, in)) || (ir_is_fold(in) && !is_reduce(in));
+        int64_t zero;
+        for (int k = 0; first && k < (in->op == IR_MATMUL ? 3 : 1); k++)
+            if (!uni[ir_args(p->ir, in)[k]] && !(k == 2 && ir_const_of(p->ir, ir_args(p->ir, in)[2], &zero)))
+                forced[ir_args(p->ir, in)[k]] = true;
     }
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
         const ir_insn *in = &p->ir->insns[i];
@@ -371,6 +398,13 @@ static void add_accesses(plan *p, uint32_t i, accesses *out)
 
 /* ---- steps ---- */
 
+static bool touches_memory(const ir_insn *in)
+{
+    return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_BOUNDS || in->op == IR_DOT || ir_is_atomic(in);
+}
+
+static bool is_mma(const ir_insn *in) { return in->op == IR_MMA || in->op == IR_MMA_ZERO || in->op == IR_MMA_STORE; }
+
 typedef struct planner {
     plan *p;
     steps *out;
@@ -396,9 +430,9 @@ static void close_segment(planner *q)
     q->acc.len = 0;
 }
 
-static void open_segment(planner *q, shape sh, bool mma)
+static void open_segment(planner *q, shape sh, int kind)
 {
-    if (q->open && q->open->mma == mma && shape_eq(&q->open->sh, &sh))
+    if (q->open && (int)q->open->kind == kind && shape_eq(&q->open->sh, &sh))
         return;
     close_segment(q);
     q->open = arena_alloc(q->p->mem, sizeof *q->open);
@@ -406,7 +440,7 @@ static void open_segment(planner *q, shape sh, bool mma)
         return;
     q->open->id = ++q->p->nsegs;
     q->open->sh = sh;
-    q->open->mma = mma;
+    q->open->kind = kind;
 }
 
 static void push_item(planner *q, item it)
@@ -430,6 +464,24 @@ static bool readable(planner *q, uint32_t v, const shape *sh)
         return false;
     q->views = true;
     return true;
+}
+
+/* Does it wait for the end of the open segment? */
+static bool waits(const planner *q, const ir_insn *in)
+{
+    for (int k = 0; k < in->nargs; k++)
+        if (q->open && q->p->val[ir_args(q->p->ir, in)[k]].late == q->open->id)
+            return true;
+    return false;
+}
+
+/* What is recomputed from a value is late where that is. */
+static void pass_on_late(planner *q, const ir_insn *in)
+{
+    vinfo *v = &q->p->val[in->res];
+    for (int k = 0; k < in->nargs; k++)
+        if (q->p->val[ir_args(q->p->ir, in)[k]].late > v->late)
+            v->late = q->p->val[ir_args(q->p->ir, in)[k]].late;
 }
 
 /* The operand of a move is made in the open segment: not all of it is there yet. */
@@ -477,23 +529,23 @@ static shape insn_shape(const plan *p, const ir_insn *in)
         return (shape){1, {(int32_t)p->info.block}};
     if (in->op == IR_STORE || in->op == IR_BOUNDS)
         return p->val[ir_args(p->ir, in)[1]].sh;
-    return p->val[in->res].sh;
+    return p->val[is_reduce(in) ? ir_args(p->ir, in)[0] : in->res].sh;
 }
 
 static void plan_block(planner *q, uint32_t i)
 {
     const ir_insn *in = &q->p->ir->insns[i];
     const shape sh = insn_shape(q->p, in);
-    const bool mma = in->op == IR_MMA || in->op == IR_MMA_ZERO || in->op == IR_MMA_STORE;
+    const int kind = is_mma(in) ? SEG_SIMDGROUPS : SEG_CHUNKS;
     accesses add = {0};
     add_accesses(q->p, i, &add);
-    open_segment(q, sh, mma);
+    open_segment(q, sh, kind);
     bool ok = !conflicts(q->p, &q->acc, &add, UINT32_MAX) && !half_made(q, in);
     for (int k = 0; k < in->nargs; k++)
         ok = ok && readable(q, ir_args(q->p->ir, in)[k], &sh);
     if (!ok) {
         close_segment(q);
-        open_segment(q, sh, mma);
+        open_segment(q, sh, kind);
         half_made(q, in);
         for (int k = 0; k < in->nargs; k++)
             readable(q, ir_args(q->p->ir, in)[k], &sh);
@@ -504,6 +556,36 @@ static void plan_block(planner *q, uint32_t i)
     vec_free(&add);
     push_item(q, (item){.insn = i});
     define_in(q, i);
+}
+
+/* A reduction takes part in the segment of its operand; its result is there when that ends. */
+static void plan_reduce(planner *q, uint32_t i)
+{
+    plan_block(q, i);
+    vinfo *v = &q->p->val[q->p->ir->insns[i].res];
+    if (!q->open)
+        return;
+    q->open->reduces = true;
+    v->late = q->open->id;
+    v->inseg = 0;
+    v->seg = v->cls == C_UNI ? 0 : v->seg;
+    v->needs_slot = v->cls == C_BLOCK;
+}
+
+static void plan_alone(planner *q, uint32_t i)
+{
+    const ir_insn *in = &q->p->ir->insns[i];
+    close_segment(q);
+    open_segment(q, q->p->val[in->res].sh, SEG_WHOLE);
+    push_item(q, (item){.insn = i});
+    define_in(q, i);
+    q->p->val[in->res].needs_slot = 1;
+    q->p->val[in->res].inseg = 0;
+    if (q->p->val[in->res].cls == C_UNI)
+        q->p->val[in->res].seg = 0;
+    for (int k = 0; k < in->nargs; k++)
+        q->p->val[ir_args(q->p->ir, in)[k]].needs_slot |= q->p->val[ir_args(q->p->ir, in)[k]].cls == C_BLOCK;
+    close_segment(q);
 }
 
 static void plan_scalar(planner *q, uint32_t i)
@@ -529,13 +611,6 @@ static void plan_scalar(planner *q, uint32_t i)
 
 /* ---- regions ---- */
 
-static bool touches_memory(const ir_insn *in)
-{
-    return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_BOUNDS || in->op == IR_DOT || ir_is_atomic(in);
-}
-
-static bool is_mma(const ir_insn *in) { return in->op == IR_MMA || in->op == IR_MMA_ZERO || in->op == IR_MMA_STORE; }
-
 typedef struct scan {
     bool ok, any, mma, block;
     shape sh;
@@ -554,7 +629,7 @@ static void scan_insn(plan *p, uint32_t i, uint32_t opener, scan *s)
 {
     const ir_insn *in = &p->ir->insns[i];
     const bool spmd = p->info.mode == EAS_MODE_SPMD;
-    if (in->op == IR_BARRIER || in->op == IR_ALLOC_TG)
+    if (in->op == IR_BARRIER || in->op == IR_ALLOC_TG || (ir_is_fold(in) && p->val[ir_args(p->ir, in)[0]].sh.rank) || plan_whole(p, in))
         s->ok = false;
     if (is_mma(in))
         s->mma = true;
@@ -638,7 +713,7 @@ static bool region_readable(planner *q, uint32_t opener, const shape *sh)
 {
     bool ok = true;
     for (uint32_t i = opener; i <= q->p->end[opener]; i++)
-        ok = !half_made(q, &q->p->ir->insns[i]) && ok;
+        ok = !half_made(q, &q->p->ir->insns[i]) && !waits(q, &q->p->ir->insns[i]) && ok;
     for (uint32_t i = opener; i <= q->p->end[opener]; i++)
         for (int k = 0; k < q->p->ir->insns[i].nargs; k++)
             ok = readable(q, ir_args(q->p->ir, &q->p->ir->insns[i])[k], sh) && ok;
@@ -647,10 +722,10 @@ static bool region_readable(planner *q, uint32_t opener, const shape *sh)
 
 static void plan_inner_region(planner *q, uint32_t opener, scan *s)
 {
-    open_segment(q, s->sh, s->mma);
+    open_segment(q, s->sh, s->mma ? SEG_SIMDGROUPS : SEG_CHUNKS);
     if (conflicts(q->p, &q->acc, &s->acc, UINT32_MAX) || !region_readable(q, opener, &s->sh)) {
         close_segment(q);
-        open_segment(q, s->sh, s->mma);
+        open_segment(q, s->sh, s->mma ? SEG_SIMDGROUPS : SEG_CHUNKS);
         region_readable(q, opener, &s->sh);
     }
     for (uint32_t k = 0; k < s->acc.len; k++)
@@ -676,10 +751,10 @@ static void plan_copies(planner *q, const uint32_t *src, uint32_t dst, int n)
             continue;
         if (src[k] == dst + (uint32_t)k || p->val[src[k]].same_slot == dst + (uint32_t)k)
             continue;
-        open_segment(q, d->cls == C_FRAG ? (shape){1, {(int32_t)p->info.block}} : d->sh, d->cls == C_FRAG);
-        if (d->cls == C_BLOCK && !readable(q, src[k], &d->sh)) {
+        open_segment(q, d->cls == C_FRAG ? (shape){1, {(int32_t)p->info.block}} : d->sh, d->cls == C_FRAG ? SEG_SIMDGROUPS : SEG_CHUNKS);
+        if (d->cls == C_BLOCK && ((q->open && p->val[src[k]].late == q->open->id) || !readable(q, src[k], &d->sh))) {
             close_segment(q);
-            open_segment(q, d->sh, false);
+            open_segment(q, d->sh, SEG_CHUNKS);
             readable(q, src[k], &d->sh);
         }
         push_item(q, (item){.insn = UINT32_MAX, .src = src[k], .dst = dst + (uint32_t)k});
@@ -712,6 +787,16 @@ static bool has_views(const plan *p, uint32_t v, uint32_t from, uint32_t to)
     return false;
 }
 
+/* May v be made where its operand c lies? */
+static bool in_place(const plan *p, uint32_t v, uint32_t c)
+{
+    const ir_insn *in = ir_def(p->ir, v);
+    const uint32_t *a = ir_args(p->ir, in);
+    if (in->op == IR_MATMUL)
+        return a[0] != c && a[1] != c;
+    return !is_reduce(in) && !plan_whole(p, in);
+}
+
 /* The next value of a carried block may be made right in the carried one's slot, if that is not read any more from there on. */
 static void share_next(plan *p, uint32_t opener, const uint32_t *next, uint32_t first, int n)
 {
@@ -723,7 +808,7 @@ static void share_next(plan *p, uint32_t opener, const uint32_t *next, uint32_t 
                   p->ir->vals[v].def > opener && p->parent[p->ir->vals[v].def] == opener;
         for (int j = 0; j < n; j++)
             ok = ok && next[j] != c;
-        if (!ok || used_after(p, c, p->ir->vals[v].def + 1, end) || has_views(p, c, opener, end) || has_views(p, v, opener, end))
+        if (!ok || !in_place(p, v, c) || used_after(p, c, p->ir->vals[v].def + 1, end) || has_views(p, c, opener, end) || has_views(p, v, opener, end))
             continue;
         x->same_slot = c;
         x->needs_slot = 1;
@@ -792,12 +877,22 @@ static void plan_outer_if(planner *q, uint32_t i, step *s)
         p->val[in->res + k].needs_slot = 1;
 }
 
+static bool region_waits(const planner *q, uint32_t opener)
+{
+    for (uint32_t i = opener; i <= q->p->end[opener]; i++)
+        if (waits(q, &q->p->ir->insns[i]))
+            return true;
+    return false;
+}
+
 static void plan_region(planner *q, uint32_t i)
 {
+    if (region_waits(q, i))
+        close_segment(q);
     scan s = scan_region(q->p, i);
     if (s.ok && (s.any || region_uses_open(q, i))) {
         if (!s.any)
-            s.sh = q->open->sh, s.mma = q->open->mma;
+            s.sh = q->open->sh, s.mma = q->open->kind == SEG_SIMDGROUPS;
         plan_inner_region(q, i, &s);
         vec_free(&s.acc);
         return;
@@ -828,9 +923,17 @@ static void plan_insn(planner *q, uint32_t i)
             close_segment(q);
         return;
     }
-    if (cls == C_REMAT || cls == C_VIEW)
+    if (cls == C_REMAT || cls == C_VIEW) {
+        pass_on_late(q, in);
         return;
-    if (is_mma(in) || cls == C_BLOCK)
+    }
+    if (waits(q, in))
+        close_segment(q);
+    if (plan_whole(p, in))
+        plan_alone(q, i);
+    else if (is_reduce(in) && p->val[ir_args(p->ir, in)[0]].sh.rank)
+        plan_reduce(q, i);
+    else if (is_mma(in) || cls == C_BLOCK)
         plan_block(q, i);
     else if (!spmd && touches_memory(in))
         plan_block(q, i);

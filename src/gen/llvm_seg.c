@@ -699,7 +699,9 @@ static void emit_insn(gen *g, uint32_t i)
     case IR_MMA_STORE: mma_insn(g, i); return;
     default: break;
     }
-    if (cls == C_UNI) {
+    if (is_reduce(in)) {
+        fold_chunk(g, i);
+    } else if (cls == C_UNI) {
         scalar_insn(g, i);
         publish(g, in->res);
     } else if (cls == C_BLOCK) {
@@ -746,7 +748,7 @@ static uint32_t emit_copies(gen *g, const segment *s, uint32_t k)
         b[i - k] = bundle_get(g, s->items.at[i].dst, s->items.at[i].src);
     for (uint32_t i = k; i < end; i++) {
         const uint32_t d = s->items.at[i].dst;
-        if (s->mma) {
+        if (s->kind == SEG_SIMDGROUPS) {
             frag f;
             memcpy(f.row, b[i - k].v, sizeof f.row);
             put_frag(g, d, &f);
@@ -773,13 +775,7 @@ static void emit_chunk(gen *g, const segment *s)
 
 /* ---- loops over chunks ---- */
 
-typedef struct loop {
-    LLVMBasicBlockRef head, done;
-    V iv;
-    int64_t step;
-} loop;
-
-static loop open_loop(gen *g, V lo, V hi, int64_t step)
+loop loop_open(gen *g, V lo, V hi, int64_t step)
 {
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body = new_block(g, "chunk");
     loop l = {.head = new_block(g, "chunks"), .done = new_block(g, "chunked"), .step = step};
@@ -792,7 +788,7 @@ static loop open_loop(gen *g, V lo, V hi, int64_t step)
     return l;
 }
 
-static void close_loop(gen *g, const loop *l)
+void loop_close(gen *g, const loop *l)
 {
     V next = LLVMBuildAdd(g->b, l->iv, k_int(g, l->step), "");
     LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
@@ -835,7 +831,8 @@ static int widest(gen *g, const segment *s)
     }
     for (uint32_t i = 0; i < s->items.len; i++) {
         const item *it = &s->items.at[i];
-        const uint32_t v = it->insn == UINT32_MAX ? it->dst : g->ir->insns[it->insn].op == IR_STORE ? ir_args(g->ir, &g->ir->insns[it->insn])[0] : 0;
+        const ir_insn *in = it->insn == UINT32_MAX ? NULL : &g->ir->insns[it->insn];
+        const uint32_t v = !in ? it->dst : in->op == IR_STORE || is_reduce(in) ? ir_args(g->ir, in)[0] : 0;
         const int bytes = v ? (int)eas_dtype_size((eas_dtype)ir_typeof(g->ir, v).dtype) : 1;
         if (bytes > w)
             w = bytes;
@@ -882,14 +879,14 @@ static void run_chunks(gen *g, const segment *s, V lo, V hi, bool full, bool str
 {
     const int d = s->sh.rank - 1;
     const int64_t size = s->sh.dim[d];
-    loop l = open_loop(g, lo, hi, g->c->n);
+    loop l = loop_open(g, lo, hi, g->c->n);
     g->c->idx[d] = l.iv;
     g->c->full = full;
     g->c->stream = stream;
     g->c->exec = full || size % g->c->n == 0 ? NULL : lanes_below(g, LLVMBuildSub(g->b, k_int(g, size), l.iv, ""));
     emit_chunk(g, s);
     g->c->exec = NULL;
-    close_loop(g, &l);
+    loop_close(g, &l);
 }
 
 /* i1: the call wants streaming stores and every contiguous store of the segment starts at a multiple of 16 bytes; NULL: no such store */
@@ -953,7 +950,7 @@ static void emit_inner(gen *g, segment *s)
         full = sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, full, c->pre[i].count, ""), full, c->pre[i].count);
     forget(g, mark);
     V end = limit ? limit : k_int(g, size), from = round_down(g, full, c->n);
-    if (!small && c->npre)
+    if (size < c->n || (!small && c->npre))
         from = k_int(g, 0);
     else
         full_chunks(g, s, from, stream);
@@ -965,20 +962,21 @@ static void emit_outer(gen *g, segment *s, int d)
 {
     if (d == s->sh.rank - 1) {
         emit_inner(g, s);
+        fold_finish(g, s);
         return;
     }
-    loop l = open_loop(g, k_int(g, 0), k_int(g, s->sh.dim[d]), 1);
+    loop l = loop_open(g, k_int(g, 0), k_int(g, s->sh.dim[d]), 1);
     g->c->idx[d] = l.iv;
     emit_outer(g, s, d + 1);
-    close_loop(g, &l);
+    loop_close(g, &l);
 }
 
 static void emit_simdgroups(gen *g, segment *s)
 {
-    loop l = open_loop(g, k_int(g, 0), k_int(g, g->p.info.block), IR_SIMD);
+    loop l = loop_open(g, k_int(g, 0), k_int(g, g->p.info.block), IR_SIMD);
     g->c->idx[0] = l.iv;
     emit_chunk(g, s);
-    close_loop(g, &l);
+    loop_close(g, &l);
 }
 
 static void reload_uniform(gen *g, const segment *s)
@@ -1018,7 +1016,7 @@ static void look_ahead(gen *g, const segment *s)
     const uint32_t first = first_insn(s), loop = first == UINT32_MAX ? first : g->p.parent[first];
     const size_t nv = g->ir->nvals + 1;
     g->ahead = NULL;
-    if (s->mma || loop == UINT32_MAX || g->ir->insns[loop].op != IR_LOOP)
+    if (s->kind != SEG_CHUNKS || loop == UINT32_MAX || g->ir->insns[loop].op != IR_LOOP)
         return;
     const ir_insn *in = &g->ir->insns[loop];
     V *now = g->sval, *ahead = arena_alloc(&g->mem, nv * sizeof *ahead);
@@ -1064,8 +1062,13 @@ aff seg_ahead(gen *g, uint32_t v)
 
 void seg_emit(gen *g, segment *s)
 {
-    chunk c = {.sh = s->sh, .n = s->mma ? 8 : pick_lanes(g, s)};
-    c.align = s->mma ? IR_SIMD : (uint32_t)c.n;
+    if (s->kind == SEG_WHOLE) {
+        whole_insn(g, s->items.at[0].insn);
+        return;
+    }
+    const bool mma = s->kind == SEG_SIMDGROUPS;
+    chunk c = {.sh = s->sh, .n = mma ? 8 : pick_lanes(g, s)};
+    c.align = mma ? IR_SIMD : (uint32_t)c.n;
     c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
     if (!c.cache) {
         gen_fail(g, EAS_ERR_MEMORY, "out of memory");
@@ -1074,7 +1077,7 @@ void seg_emit(gen *g, segment *s)
     g->c = &c;
     g->seg = s;
     look_ahead(g, s);
-    if (s->mma)
+    if (mma)
         emit_simdgroups(g, s);
     else
         emit_outer(g, s, 0);

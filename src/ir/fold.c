@@ -1,8 +1,12 @@
-/* fold.c: reductions and scans along an axis of a block, spelled as slices and element-wise steps.
+/* fold.c: reductions and scans along an axis of a block.
  *
- * The order is part of the meaning, so that every device gives the same bits. A fold of n elements: with p the largest power of two
- * not above n, the elements from p on join the first n - p; then the upper half joins the lower until one is left. A scan: for s = 1,
- * 2, 4, ... every element i >= s is joined with the element s before it.
+ * The order is part of the meaning, so that every device gives the same bits.
+ *   reduce_*, scan_* along an axis that has others behind it: one element after the other.
+ *   reduce_* along the last axis (but for axes of length 1): element i joins the running result i % 64 (i % 32 of 8-byte dtypes); then, with p the
+ *     largest power of two not above the number of running results, those from p on join the first ones, and the upper half joins the lower until one is left.
+ *   scan_* along the last axis: in chunks of 16; within one, for s = 1, 2, 4, 8 every element i >= s is joined with the element s before it; then all
+ *     of them with the last result of the chunk before.
+ *   folds with a function of the user's: that same halving, of all elements.
  */
 #include "ir.h"
 
@@ -75,75 +79,47 @@ static bool want_block(eas_builder *b, const char *what, uint32_t x, int *axis)
     return true;
 }
 
-/* ---- folds of one or two blocks side by side ---- */
+/* ---- folds with a function of the user's ---- */
 
-enum { MAX_TOGETHER = 2 };
 typedef struct folder {
-    int n; /* blocks folded together */
-    void (*join)(eas_builder *b, const uint32_t *x, const uint32_t *y, uint32_t *out, void *ctx);
+    eas_value (*fn)(void *, eas_builder *, eas_value, eas_value);
     void *ctx;
 } folder;
 
-static bool keeps_types(eas_builder *b, const folder *f, const uint32_t *in, const uint32_t *out)
+static uint32_t join(eas_builder *b, const folder *f, uint32_t x, uint32_t y)
 {
-    for (int i = 0; i < f->n && !b->status; i++)
-        if (!out[i] || !ir_type_eq(type_of(b, in[i]), type_of(b, out[i])))
-            return irb_fail(b, EAS_ERR_TYPE, "reduce: the function must give the dtype and shape that it takes"), false;
-    return !b->status;
+    uint32_t r = b->status ? 0 : f->fn(f->ctx, b, x, y);
+    if (!b->status && (!r || !ir_type_eq(type_of(b, x), type_of(b, r))))
+        irb_fail(b, EAS_ERR_TYPE, "reduce: the function must give the dtype and shape that it takes");
+    return b->status ? 0 : r;
 }
 
-static void join_parts(eas_builder *b, const folder *f, uint32_t *v, int axis, int64_t second, int64_t n)
+static uint32_t fold(eas_builder *b, const folder *f, uint32_t v, int axis)
 {
-    uint32_t x[MAX_TOGETHER], y[MAX_TOGETHER], out[MAX_TOGETHER] = {0};
-    for (int i = 0; i < f->n; i++) {
-        x[i] = slice(b, v[i], axis, 0, n);
-        y[i] = slice(b, v[i], axis, second, n);
-    }
-    if (b->status)
-        return;
-    f->join(b, x, y, out, f->ctx);
-    if (keeps_types(b, f, x, out))
-        for (int i = 0; i < f->n; i++)
-            v[i] = out[i];
-}
-
-/* Brings the length to a power of two. */
-static int64_t join_rest(eas_builder *b, const folder *f, uint32_t *v, int axis)
-{
-    int64_t n = type_of(b, v[0]).dim[axis], p = 1;
-    uint32_t x[MAX_TOGETHER], y[MAX_TOGETHER], out[MAX_TOGETHER] = {0};
+    int64_t n = type_of(b, v).dim[axis], p = 1;
     while (2 * p <= n)
         p *= 2;
-    if (p == n)
-        return p;
-    for (int i = 0; i < f->n; i++) {
-        x[i] = slice(b, v[i], axis, 0, p);
-        y[i] = pad(b, slice(b, v[i], axis, p, n - p), axis, 0, p);
+    if (p < n) { /* those beyond the power of two join the first ones */
+        uint32_t x = slice(b, v, axis, 0, p), r = join(b, f, x, pad(b, slice(b, v, axis, p, n - p), axis, 0, p));
+        v = b->status ? 0 : irb_op(b, IR_WHERE, where_position(b, type_of(b, x), axis, IR_LT, n - p), r, x);
     }
-    if (b->status)
-        return p;
-    f->join(b, x, y, out, f->ctx);
-    if (!keeps_types(b, f, x, out))
-        return p;
-    uint32_t first = where_position(b, type_of(b, x[0]), axis, IR_LT, n - p);
-    for (int i = 0; i < f->n; i++)
-        v[i] = irb_op(b, IR_WHERE, first, out[i], x[i]);
-    return p;
-}
-
-static void fold(eas_builder *b, const folder *f, uint32_t *v, int axis)
-{
-    for (int64_t p = join_rest(b, f, v, axis); p > 1 && !b->status; p /= 2)
-        join_parts(b, f, v, axis, p / 2, p / 2);
-    for (int i = 0; i < f->n; i++)
-        v[i] = drop_axis(b, v[i], axis);
+    for (; p > 1 && !b->status; p /= 2)
+        v = join(b, f, slice(b, v, axis, 0, p / 2), slice(b, v, axis, p / 2, p / 2));
+    return drop_axis(b, v, axis);
 }
 
 /* ---- the public calls ---- */
 
-static void join_op(eas_builder *b, const uint32_t *x, const uint32_t *y, uint32_t *out, void *ctx)
+/* The row `kind`_`op` of the table; 0 and an error if op does not join two values. */
+static uint16_t row_of(eas_builder *b, const char *kind, eas_op op)
 {
-    out[0] = irb_op(b, *(const uint16_t *)ctx, x[0], y[0], 0);
+    static const uint16_t rows[] = {IR_REDUCE_ADD, IR_SCAN_ADD};
+    uint16_t first = rows[*kind == 's'];
+    for (uint16_t r = first; r < first + (IR_SCAN_ADD - IR_REDUCE_ADD); r++)
+        if (op && ir_join_of(r) == op)
+            return r;
+    irb_fail(b, EAS_ERR_VALUE, "%s: %s does not join two values", kind, eas_op_name(op));
+    return 0;
 }
 
 /* bool counts as integer where the operation is arithmetic */
@@ -155,87 +131,79 @@ static uint32_t ready(eas_builder *b, uint16_t op, uint32_t x)
 
 eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis)
 {
-    uint16_t o = op;
     if (b->status)
         return 0;
-    if (op == 0 || op >= IR_NOPS || ir_rows[op].rule != IR_RULE_SAME || ir_rows[op].nargs != 2)
-        return irb_fail(b, EAS_ERR_VALUE, "reduce: %s does not join two values", eas_op_name(op)), 0;
-    if (!want_block(b, "reduce", x, &axis))
+    uint16_t row = row_of(b, "reduce", op);
+    if (!row || !want_block(b, "reduce", x, &axis))
         return 0;
-    uint32_t v[MAX_TOGETHER] = {ready(b, o, x)};
-    fold(b, &(folder){.n = 1, .join = join_op, .ctx = &o}, v, axis);
-    return b->status ? 0 : v[0];
-}
-
-typedef struct users {
-    eas_value (*fn)(void *, eas_builder *, eas_value, eas_value);
-    void *ctx;
-} users;
-
-static void join_users(eas_builder *b, const uint32_t *x, const uint32_t *y, uint32_t *out, void *ctx)
-{
-    users *u = ctx;
-    out[0] = u->fn(u->ctx, b, x[0], y[0]);
+    x = ready(b, op, x);
+    if (b->status || type_of(b, x).dim[axis] == 1)
+        return drop_axis(b, x, axis);
+    ir_type t;
+    return irb_insn(b, row, &x, 1, axis, 1, &t);
 }
 
 eas_value eas_fold(eas_builder *b, eas_value x, int axis, eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx)
 {
-    users u = {fn, ctx};
-    if (!want_block(b, "reduce", x, &axis))
-        return 0;
-    uint32_t v[MAX_TOGETHER] = {x};
-    fold(b, &(folder){.n = 1, .join = join_users, .ctx = &u}, v, axis);
-    return b->status ? 0 : v[0];
+    return want_block(b, "reduce", x, &axis) ? fold(b, &(folder){fn, ctx}, x, axis) : 0;
 }
 
-/* The better value, the lower index among equals; NaN is better than any number. */
-static void join_best(eas_builder *b, const uint32_t *x, const uint32_t *y, uint32_t *out, void *ctx)
-{
-    uint16_t cmp = *(const bool *)ctx ? IR_GT : IR_LT;
-    uint32_t better = irb_op(b, cmp, y[0], x[0], 0);
-    uint32_t even = irb_op(b, IR_EQ, y[0], x[0], 0), lower = irb_op(b, IR_LT, y[1], x[1], 0);
-    if (b->status)
-        return;
-    if (dtype_is_float(type_of(b, x[0]).dtype)) {
-        uint32_t nx = irb_op(b, IR_ISNAN, x[0], 0, 0), ny = irb_op(b, IR_ISNAN, y[0], 0, 0);
-        better = irb_op(b, IR_OR, better, irb_op(b, IR_AND, ny, irb_op(b, IR_NOT, nx, 0, 0), 0), 0);
-        even = irb_op(b, IR_OR, even, irb_op(b, IR_AND, nx, ny, 0), 0);
-    }
-    uint32_t take = irb_op(b, IR_OR, better, irb_op(b, IR_AND, even, lower, 0), 0);
-    out[0] = irb_op(b, IR_WHERE, take, y[0], x[0]);
-    out[1] = irb_op(b, IR_WHERE, take, y[1], x[1]);
-}
-
+/* The least of the positions that hold the best value; a NaN is better than any number. */
 eas_value eas_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis)
 {
-    bool max = want_max != 0;
-    if (!want_block(b, max ? "argmax" : "argmin", x, &axis))
+    if (!want_block(b, want_max ? "argmax" : "argmin", x, &axis))
         return 0;
     x = ready(b, IR_MAX, x);
+    uint32_t best = eas_reduce(b, want_max ? IR_MAX : IR_MIN, x, axis);
     if (b->status)
         return 0;
-    uint32_t v[MAX_TOGETHER] = {x, positions(b, type_of(b, x), axis)};
-    fold(b, &(folder){.n = 2, .join = join_best, .ctx = &max}, v, axis);
-    return b->status ? 0 : v[1];
+    ir_type t = type_of(b, x), kept = with_dim(t, axis, 1), at = ir_with_dtype(t, EAS_I64);
+    best = irb_to(b, IR_BROADCAST, t, irb_to(b, IR_RESHAPE, kept, best));
+    uint32_t hit = irb_op(b, IR_EQ, x, best, 0);
+    if (dtype_is_float(t.dtype))
+        hit = irb_op(b, IR_OR, hit, irb_op(b, IR_ISNAN, x, 0, 0), 0);
+    return eas_reduce(b, IR_MIN, irb_op(b, IR_WHERE, hit, positions(b, t, axis), irb_const(b, at, t.dim[axis])), axis);
 }
 
 eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis)
 {
     if (b->status)
         return 0;
-    if (op == 0 || op >= IR_NOPS || ir_rows[op].rule != IR_RULE_SAME || ir_rows[op].nargs != 2)
-        return irb_fail(b, EAS_ERR_VALUE, "scan: %s does not join two values", eas_op_name(op)), 0;
-    if (!want_block(b, "scan", x, &axis))
+    uint16_t row = row_of(b, "scan", op);
+    if (!row || !want_block(b, "scan", x, &axis))
         return 0;
     x = ready(b, op, x);
-    if (b->status)
-        return 0;
-    ir_type t = type_of(b, x);
-    for (int64_t n = t.dim[axis], s = 1; s < n && !b->status; s *= 2) {
-        uint32_t before = pad(b, slice(b, x, axis, 0, n - s), axis, s, n);
-        x = irb_op(b, IR_WHERE, where_position(b, t, axis, IR_GE, s), irb_op(b, op, before, x, 0), x);
+    if (b->status || type_of(b, x).dim[axis] == 1)
+        return b->status ? 0 : x;
+    ir_type t;
+    return irb_insn(b, row, &x, 1, axis, 1, &t);
+}
+
+/* x times y plus acc: halves are widened to f32 first; acc 0: none. */
+eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc)
+{
+    uint32_t v[3] = {x, y, acc};
+    bool wide = false;
+    for (int i = 0; i < (acc ? 3 : 2); i++) {
+        int axis = 0;
+        if (!want_block(b, "dot", v[i], &axis))
+            return 0;
+        ir_type t = type_of(b, v[i]);
+        if (t.rank != 2 || !dtype_is_float(t.dtype))
+            return irb_fail(b, EAS_ERR_TYPE, "dot: needs blocks of floats of rank 2, operand %d is %s of rank %d", i + 1, eas_dtype_name(t.dtype), (int)t.rank), 0;
+        wide = wide || t.dtype == EAS_F64;
     }
-    return b->status ? 0 : x;
+    ir_type tx = type_of(b, x), ty = type_of(b, y), sum = ir_with_dtype(tx, wide ? EAS_F64 : EAS_F32);
+    if (tx.dim[1] != ty.dim[0])
+        return irb_fail(b, EAS_ERR_TYPE, "dot: (%d, %d) times (%d, %d) do not fit: %d is not %d", (int)tx.dim[0], (int)tx.dim[1], (int)ty.dim[0], (int)ty.dim[1],
+                        (int)tx.dim[1], (int)ty.dim[0]), 0;
+    sum.dim[1] = ty.dim[1];
+    if (acc && !ir_shape_eq(type_of(b, acc), sum))
+        return irb_fail(b, EAS_ERR_TYPE, "dot: the sum has the shape (%d, %d), acc has not", (int)sum.dim[0], (int)sum.dim[1]), 0;
+    v[2] = acc ? acc : irb_const(b, sum, 0);
+    for (int i = 0; i < 3 && !b->status; i++)
+        v[i] = irb_to(b, IR_CAST, ir_with_dtype(type_of(b, v[i]), sum.dtype), v[i]);
+    return b->status ? 0 : irb_insn(b, IR_MATMUL, v, 3, 0, 1, &sum);
 }
 
 eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size)

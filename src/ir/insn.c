@@ -39,7 +39,23 @@ eas_op eas_op_find(const char *name)
 const char *eas_op_name(eas_op op) { return op && op < IR_NOPS ? ir_rows[op].name : "?"; }
 int eas_op_count(void) { return IR_NOPS - 1; }
 
+uint16_t ir_join_of(uint16_t op)
+{
+    static const uint16_t join[] = {IR_ADD, IR_MUL, IR_MIN, IR_MAX, IR_AND, IR_OR, IR_XOR};
+    return op >= IR_REDUCE_ADD && op <= IR_REDUCE_XOR ? join[op - IR_REDUCE_ADD] : op >= IR_SCAN_ADD && op <= IR_SCAN_XOR ? join[op - IR_SCAN_ADD] : 0;
+}
+
+bool ir_is_fold(const ir_insn *in) { return ir_join_of(in->op) || in->op == IR_MATMUL; }
+
 /* ---- types ---- */
+
+ir_axis ir_axis_of(ir_type t, int axis)
+{
+    ir_axis a = {1, t.dim[axis], 1};
+    for (int i = 0; i < t.rank; i++)
+        *(i < axis ? &a.outer : &a.inner) *= i == axis ? 1 : t.dim[i];
+    return a;
+}
 
 ir_type ir_scalar(eas_dtype dt) { return (ir_type){.dtype = (uint8_t)dt, .kind = IR_VAL}; }
 
@@ -403,6 +419,46 @@ static const char *rule_move(check *c)
     return same_but(c, axis);
 }
 
+static const char *rule_reduce(check *c)
+{
+    const char *e = want_value(c, 0);
+    if (e)
+        return e;
+    ir_type t = arg(c, 0), to = ir_scalar(t.dtype);
+    if (c->imm < 0 || c->imm >= t.rank)
+        return "no such axis";
+    e = same_operands(c, 0);
+    for (int i = 0; i < t.rank; i++)
+        if (i != c->imm)
+            to.dim[to.rank++] = t.dim[i];
+    *c->t = to;
+    return e;
+}
+
+static const char *rule_scan(check *c)
+{
+    const char *e = rule_same(c);
+    return e ? e : c->imm >= 0 && c->imm < arg(c, 0).rank ? NULL : "no such axis";
+}
+
+static const char *rule_matmul(check *c)
+{
+    for (int i = 0; i < 3; i++) {
+        const char *e = want_value(c, i);
+        if (!e && arg(c, i).rank != 2)
+            e = arena_printf(c->mem, "operand %d is %s, expected a block of rank 2", i + 1, type_text(c->mem, arg(c, i)));
+        if (e)
+            return e;
+    }
+    ir_type x = arg(c, 0), y = arg(c, 1), acc = arg(c, 2);
+    if ((x.dtype != EAS_F32 && x.dtype != EAS_F64) || y.dtype != x.dtype || acc.dtype != x.dtype)
+        return "operands must all be f32 or all f64";
+    if (x.dim[1] != y.dim[0] || acc.dim[0] != x.dim[0] || acc.dim[1] != y.dim[1])
+        return arena_printf(c->mem, "%s times %s does not give %s", type_text(c->mem, x), type_text(c->mem, y), type_text(c->mem, acc));
+    *c->t = acc;
+    return NULL;
+}
+
 static const char *rule_load(check *c)
 {
     if (c->nargs != 2 && c->nargs != 4)
@@ -633,11 +689,29 @@ static int results_of(const check *c)
 const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t)
 {
     static const char *(*const rules[])(check *) = {
-        [IR_RULE_CONST] = rule_const,   [IR_RULE_IDENT] = rule_ident,         [IR_RULE_ARANGE] = rule_arange, [IR_RULE_SAME] = rule_same,
-        [IR_RULE_CMP] = rule_cmp,       [IR_RULE_WHERE] = rule_where,         [IR_RULE_CAST] = rule_cast,     [IR_RULE_SHAPE] = rule_shape,
-        [IR_RULE_MOVE] = rule_move,     [IR_RULE_LOAD] = rule_load,           [IR_RULE_STORE] = rule_store,   [IR_RULE_BOUNDS] = rule_bounds,
-        [IR_RULE_ATOMIC] = rule_atomic, [IR_RULE_ALLOC] = rule_alloc,         [IR_RULE_DOT] = rule_dot,       [IR_RULE_FRAG] = rule_frag,
-        [IR_RULE_MMA] = rule_mma,       [IR_RULE_MMA_STORE] = rule_mma_store, [IR_RULE_LOOP] = rule_loop,     [IR_RULE_END] = rule_end,
+        [IR_RULE_CONST] = rule_const,
+        [IR_RULE_IDENT] = rule_ident,
+        [IR_RULE_ARANGE] = rule_arange,
+        [IR_RULE_SAME] = rule_same,
+        [IR_RULE_CMP] = rule_cmp,
+        [IR_RULE_WHERE] = rule_where,
+        [IR_RULE_CAST] = rule_cast,
+        [IR_RULE_SHAPE] = rule_shape,
+        [IR_RULE_MOVE] = rule_move,
+        [IR_RULE_REDUCE] = rule_reduce,
+        [IR_RULE_SCAN] = rule_scan,
+        [IR_RULE_MATMUL] = rule_matmul,
+        [IR_RULE_LOAD] = rule_load,
+        [IR_RULE_STORE] = rule_store,
+        [IR_RULE_BOUNDS] = rule_bounds,
+        [IR_RULE_ATOMIC] = rule_atomic,
+        [IR_RULE_ALLOC] = rule_alloc,
+        [IR_RULE_DOT] = rule_dot,
+        [IR_RULE_FRAG] = rule_frag,
+        [IR_RULE_MMA] = rule_mma,
+        [IR_RULE_MMA_STORE] = rule_mma_store,
+        [IR_RULE_LOOP] = rule_loop,
+        [IR_RULE_END] = rule_end,
         [IR_RULE_NONE] = rule_none,
     };
     check c = {ir, mem, op, args, nargs, nres, imm, t};
@@ -652,7 +726,7 @@ const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint3
     if (results_of(&c) != nres)
         return arena_printf(mem, "gives %d results, not %d", results_of(&c), nres);
     bool has_imm = row->rule == IR_RULE_CONST || row->rule == IR_RULE_IDENT || row->rule == IR_RULE_ARANGE || row->rule == IR_RULE_ALLOC ||
-                   row->rule == IR_RULE_MOVE;
+                   row->rule == IR_RULE_MOVE || row->rule == IR_RULE_REDUCE || row->rule == IR_RULE_SCAN;
     if (!has_imm && imm)
         return "takes no immediate";
     return rules[row->rule](&c);

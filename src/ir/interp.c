@@ -310,6 +310,94 @@ static void do_dot(run *r, uint32_t i)
             return;
 }
 
+/* ---- along an axis: the order is that of fold.c ---- */
+
+static void join(const run *r, const ir_insn *in, int64_t n, const int64_t *x, const int64_t *y, int64_t *out)
+{
+    eas_dtype dt = ir_typeof(r->ir, in->res).dtype;
+    ir_eval_lanes(ir_join_of(in->op), dt, dt, n, x, y, y, out);
+}
+
+/* The elements of the last axis: running results side by side, then the upper half joins the lower. */
+static int64_t reduce_line(const run *r, const ir_insn *in, const int64_t *x, int64_t n)
+{
+    int64_t chains = ir_chains(ir_typeof(r->ir, in->res).dtype), w = n < chains ? n : chains, acc[IR_CHAINS], p = 1;
+    memcpy(acc, x, (size_t)w * sizeof *acc);
+    for (int64_t k = w; k < n; k += w)
+        join(r, in, n - k < w ? n - k : w, acc, x + k, acc);
+    while (2 * p <= w)
+        p *= 2;
+    join(r, in, w - p, acc, acc + p, acc);
+    for (p /= 2; p; p /= 2)
+        join(r, in, p, acc, acc + p, acc);
+    return acc[0];
+}
+
+static void do_reduce(run *r, const ir_insn *in)
+{
+    uint32_t x = ir_args(r->ir, in)[0];
+    ir_axis a = ir_axis_of(ir_typeof(r->ir, x), (int)in->imm);
+    for (int64_t o = 0; o < a.outer; o++) {
+        const int64_t *from = r->val[x] + o * a.n * a.inner;
+        int64_t *to = r->val[in->res] + o * a.inner;
+        if (a.inner == 1) {
+            *to = reduce_line(r, in, from, a.n);
+            continue;
+        }
+        memcpy(to, from, (size_t)a.inner * sizeof *to);
+        for (int64_t k = 1; k < a.n; k++)
+            join(r, in, a.inner, to, from + k * a.inner, to);
+    }
+}
+
+/* Within a chunk every element is joined with the one 1, 2, 4, 8 before it; then with the result before the chunk. */
+static void scan_line(const run *r, const ir_insn *in, const int64_t *x, int64_t n, int64_t *out)
+{
+    int64_t old[IR_CHUNK], before[IR_CHUNK];
+    for (int64_t c = 0; c < n; c += IR_CHUNK) {
+        int64_t m = n - c < IR_CHUNK ? n - c : IR_CHUNK;
+        memcpy(out + c, x + c, (size_t)m * sizeof *out);
+        for (int64_t s = 1; s < m; s *= 2) {
+            memcpy(old, out + c, sizeof *old * (size_t)m);
+            join(r, in, m - s, old, old + s, out + c + s);
+        }
+        for (int64_t k = 0; k < m && c; k++)
+            before[k] = out[c - 1];
+        if (c)
+            join(r, in, m, before, out + c, out + c);
+    }
+}
+
+static void do_scan(run *r, const ir_insn *in)
+{
+    uint32_t x = ir_args(r->ir, in)[0];
+    ir_axis a = ir_axis_of(ir_typeof(r->ir, x), (int)in->imm);
+    for (int64_t o = 0; o < a.outer; o++) {
+        const int64_t *from = r->val[x] + o * a.n * a.inner;
+        int64_t *to = r->val[in->res] + o * a.n * a.inner;
+        if (a.inner == 1) {
+            scan_line(r, in, from, a.n, to);
+            continue;
+        }
+        memcpy(to, from, (size_t)a.inner * sizeof *to);
+        for (int64_t k = 1; k < a.n; k++)
+            join(r, in, a.inner, to + (k - 1) * a.inner, from + k * a.inner, to + k * a.inner);
+    }
+}
+
+static void do_matmul(run *r, const ir_insn *in)
+{
+    const uint32_t *a = ir_args(r->ir, in);
+    ir_type x = ir_typeof(r->ir, a[0]), y = ir_typeof(r->ir, a[1]);
+    for (int64_t i = 0; i < x.dim[0]; i++)
+        for (int64_t j = 0; j < y.dim[1]; j++) {
+            int64_t s = r->val[a[2]][i * y.dim[1] + j];
+            for (int64_t k = 0; k < x.dim[1]; k++)
+                ir_eval(IR_FMA, x.dtype, x.dtype, (int64_t[]){r->val[a[0]][i * x.dim[1] + k], r->val[a[1]][k * y.dim[1] + j], s}, &s);
+            r->val[in->res][i * y.dim[1] + j] = s;
+        }
+}
+
 /* ---- simdgroup matrices: operands are those of a group's first thread ---- */
 
 static bool read_tile(run *r, uint32_t i, uint32_t buf, uint32_t base, uint32_t stride, int64_t lane, float tile[64])
@@ -644,9 +732,14 @@ uint32_t interp_step(run *r, uint32_t i)
     case IR_SLICE:
     case IR_PAD:
     case IR_TRANS: do_shape(r, in); break;
+    case IR_MATMUL: do_matmul(r, in); break;
     default:
         if (ir_is_atomic(in))
             do_atomic(r, i);
+        else if (ir_rows[in->op].rule == IR_RULE_REDUCE)
+            do_reduce(r, in);
+        else if (ir_rows[in->op].rule == IR_RULE_SCAN)
+            do_scan(r, in);
         else if (in->nargs)
             do_elementwise(r, in);
         else

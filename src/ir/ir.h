@@ -34,6 +34,9 @@ typedef enum ir_rule {
     IR_RULE_CAST,   /* any value; result any dtype, same shape (bitcast: same size) */
     IR_RULE_SHAPE,  /* any value; result same dtype */
     IR_RULE_MOVE,   /* a block; result same dtype and rank */
+    IR_RULE_REDUCE, /* a block; result without the axis imm */
+    IR_RULE_SCAN,   /* a block; result the same type */
+    IR_RULE_MATMUL, /* (M,K), (K,N), (M,N) of one dtype; result (M,N) */
     IR_RULE_LOAD,
     IR_RULE_STORE,
     IR_RULE_BOUNDS,
@@ -129,6 +132,17 @@ static inline int64_t ir_imm_start(int64_t imm) { return imm >> 3; }
 static inline int ir_imm_perm(int64_t imm, int axis) { return (int)(imm >> (3 * axis) & 7); }
 /* Which lane of the operand lane k of a broadcast, reshape, slice, pad or trans comes from; -1: the fill of a pad. */
 int64_t ir_source_lane(uint16_t op, int64_t imm, ir_type from, ir_type to, int64_t k);
+/* Reductions and scans. The instruction that joins two elements; 0 for any other. */
+uint16_t ir_join_of(uint16_t op);
+bool ir_is_fold(const ir_insn *in); /* a reduction, a scan or a matrix product: needs its operands whole */
+/* A block seen along an axis: `outer` times `n` elements `inner` apart. */
+typedef struct ir_axis {
+    int64_t outer, n, inner;
+} ir_axis;
+ir_axis ir_axis_of(ir_type t, int axis);
+/* Elements of the last axis go round `IR_CHAINS` running results (half as many of 8 bytes), scans of it in chunks of IR_CHUNK. */
+enum { IR_CHAINS = 64, IR_CHUNK = 16 };
+static inline int64_t ir_chains(eas_dtype dt) { return eas_dtype_size(dt) == 8 ? IR_CHAINS / 2 : IR_CHAINS; }
 /* Constants. imm holds the bits of the dtype: integers sign- or zero-extended to 64 bits, bool 0/1, f16/bf16/f32/f64 their bit
  * patterns zero-extended. */
 bool ir_const_of(const eas_ir *ir, uint32_t v, int64_t *bits);  /* through broadcast and reshape too */

@@ -352,6 +352,8 @@ static bool parse_imm(parser *p, uint16_t op, int64_t *imm)
     case IR_RULE_IDENT: return op == IR_LANE_ID || op == IR_SG_ID || integer(p, imm);
     case IR_RULE_ARANGE: return integer(p, imm);
     case IR_RULE_MOVE: return parse_place(p, op, imm);
+    case IR_RULE_REDUCE:
+    case IR_RULE_SCAN: return small(p, 7, imm);
     default: return true;
     }
 }

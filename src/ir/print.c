@@ -44,7 +44,9 @@ static bool prints_imm(const ir_insn *in)
 {
     switch (ir_rows[in->op].rule) {
     case IR_RULE_IDENT: return in->op != IR_LANE_ID && in->op != IR_SG_ID;
-    case IR_RULE_ARANGE: return true;
+    case IR_RULE_ARANGE:
+    case IR_RULE_REDUCE:
+    case IR_RULE_SCAN: return true;
     default: return false;
     }
 }

@@ -199,6 +199,17 @@ static ir_range transfer(const asking *q, const ir_insn *in, int k)
         ir_range x = q->ask(q->ctx, a[0]), fill = in->op == IR_PAD ? q->ask(q->ctx, a[1]) : x;
         return (ir_range){min64(x.lo, fill.lo), max64(x.hi, fill.hi)};
     }
+    case IR_RULE_REDUCE:
+    case IR_RULE_SCAN: {
+        ir_range x = q->ask(q->ctx, a[0]);
+        wide n = ir_typeof(q->ir, a[0]).dim[in->imm];
+        const uint16_t join = ir_join_of(in->op);
+        if (join == IR_MIN || join == IR_MAX)
+            return x;
+        if (join != IR_ADD || (dt == EAS_U64 && is_unknown(x)))
+            return whole(dt);
+        return fit(dt, x.lo < 0 || in->op == IR_REDUCE_ADD ? x.lo * n : x.lo, x.hi > 0 || in->op == IR_REDUCE_ADD ? x.hi * n : x.hi);
+    }
     case IR_RULE_SAME: {
         ir_range x = q->ask(q->ctx, a[0]), y = in->nargs > 1 ? q->ask(q->ctx, a[1]) : x;
         if (in->op == IR_NOT)

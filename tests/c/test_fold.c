@@ -72,6 +72,23 @@ static eas_value f_trans(eas_builder *b, eas_value x, int axis) { return (void)a
 static eas_value f_join(eas_builder *b, eas_value x, int axis) { return (void)axis, eas_join(b, x, eas_apply(b, eas_op_find("neg"), x, 0, 0)); }
 static eas_value f_slice(eas_builder *b, eas_value x, int axis) { return eas_slice(b, x, axis, 1, 2); }
 
+static uint16_t current;
+static eas_value f_row(eas_builder *b, eas_value x, int axis)
+{
+    const bool scan = ir_rows[current].rule == IR_RULE_SCAN;
+    return scan ? eas_scan(b, ir_join_of(current), x, axis) : eas_reduce(b, ir_join_of(current), x, axis);
+}
+static eas_value f_swap(eas_builder *b, eas_value x, int axis)
+{
+    int64_t dims[4];
+    const int rank = eas_value_shape(b, x, dims);
+    int axes[4] = {0, 1, 2, 3};
+    (void)axis;
+    axes[rank - 1] = rank - 2;
+    axes[rank - 2] = rank - 1;
+    return eas_trans(b, x, axes);
+}
+
 static eas_value hypot_like(void *ctx, eas_builder *b, eas_value x, eas_value y)
 {
     (void)ctx;
@@ -153,12 +170,13 @@ static void scans_run_along_the_axis(void **state)
 /* The order is fixed: devices agree to the bit, and it is the documented one. */
 static float folded(const float *x, int64_t n)
 {
-    float t[MOST];
-    int64_t p = 1;
-    while (2 * p <= n)
+    float t[64];
+    int64_t w = n < 64 ? n : 64, p = 1;
+    for (int64_t i = 0; i < n; i++)
+        t[i % 64] = i < 64 ? x[i] : t[i % 64] + x[i];
+    while (2 * p <= w)
         p *= 2;
-    memcpy(t, x, (size_t)n * sizeof *t);
-    for (int64_t i = 0; i < n - p; i++)
+    for (int64_t i = 0; i < w - p; i++)
         t[i] += t[p + i];
     for (p /= 2; p; p /= 2)
         for (int64_t i = 0; i < p; i++)
@@ -223,6 +241,112 @@ static void blocks_are_rearranged(void **state)
     }
 }
 
+/* ---- on cpu to the bit as on ref ---- */
+
+static void fill(eas_dtype dt, void *data, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++) {
+        const double v = (double)next_int() * 0.37 + (k % 97 == 13 ? 1e7 : 0);
+        const int64_t bits = ir_bits_from_double(dt, v);
+        memcpy((char *)data + k * (int64_t)eas_dtype_size(dt), &bits, eas_dtype_size(dt));
+    }
+}
+
+static void devices_agree_on_every_row(void **state)
+{
+    (void)state;
+    static int64_t in[MOST], out[2][MOST];
+    static const shape more[] = {{1, {5}}, {1, {64}}, {1, {65}}, {1, {130}}, {1, {2000}}, {2, {7, 33}}, {2, {33, 7}}, {2, {5, 128}}, {3, {3, 9, 20}}, {3, {2, 1, 70}}, {4, {2, 3, 5, 17}}};
+    for (uint16_t op = IR_REDUCE_ADD; op <= IR_SCAN_XOR; op++)
+        for (int dt = EAS_BOOL; dt < EAS_NDTYPES; dt++) {
+            const int cls = dt == EAS_BOOL ? IR_B : dtype_is_float((eas_dtype)dt) ? IR_F : IR_I;
+            if (!(ir_rows[op].classes & cls))
+                continue;
+            for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+                for (int axis = 0; axis < more[i].rank; axis++) {
+                    fill((eas_dtype)dt, in, lanes(more[i]));
+                    memset(out, 0, sizeof out);
+                    current = op;
+                    for (int d = 0; d < 2; d++)
+                        run(devices[d], (eas_dtype)dt, more[i], axis, f_row, in, out[d]);
+                    if (memcmp(out[0], out[1], sizeof out[0]))
+                        fail_msg("%s of %s, shape %zu, axis %d", ir_rows[op].name, eas_dtype_name((eas_dtype)dt), i, axis);
+                }
+        }
+}
+
+/* x (m,k), y (k,n), acc (m,n), all in one buffer */
+static void product(const char *device, eas_dtype dt, int64_t m, int64_t k, int64_t n, int with_acc, const void *in, void *out)
+{
+    eas_builder *b;
+    eas_ir *ir = NULL;
+    eas_kernel *kern = NULL;
+    eas_device *d = NULL;
+    const eas_dtype sum = dt == EAS_F64 ? EAS_F64 : EAS_F32;
+    const shape s[3] = {{2, {m, k}}, {2, {k, n}}, {2, {m, n}}};
+    eas_value v[3] = {0}, from;
+    assert_int_equal(eas_builder_new("k", 0, &b), EAS_OK);
+    eas_value a = eas_param_buffer(b, "a", dt), o = eas_param_buffer(b, "o", sum);
+    int64_t at = 0;
+    for (int i = 0; i < 2 + with_acc; i++) {
+        from = eas_apply(b, eas_op_find("add"), offsets(b, s[i]), eas_const_int(b, at), 0);
+        v[i] = eas_load(b, a, from, 0, 0);
+        at += lanes(s[i]);
+    }
+    eas_store(b, o, offsets(b, s[2]), eas_matmul(b, v[0], v[1], v[2]), 0);
+    if (eas_builder_finish(b, &ir) || eas_kernel_new(ir, &kern) || eas_device_get(device, &d))
+        fail_msg("%s", eas_error_message());
+    eas_arg args[2] = {{.v.data = (void *)(uintptr_t)in, .count = at, .dtype = (uint8_t)dt, .is_buffer = 1},
+                       {.v.data = out, .count = m * n, .dtype = (uint8_t)sum, .is_buffer = 1}};
+    eas_launch l = {.size = sizeof l, .has_grid = 1, .grid = {1, 1, 1}};
+    if (eas_kernel_launch(kern, d, args, 2, &l))
+        fail_msg("%s", eas_error_message());
+    eas_kernel_release(kern);
+    eas_ir_release(ir);
+    eas_builder_free(b);
+}
+
+static void matrices_multiply_in_order(void **state)
+{
+    (void)state;
+    static int64_t in[MOST], out[2][MOST];
+    static const int64_t sizes[][3] = {{1, 1, 1}, {1, 7, 1}, {3, 1, 5}, {2, 5, 3}, {5, 4, 31}, {17, 9, 33}, {1, 16, 70}, {40, 3, 1}, {30, 12, 64}, {8, 8, 8}, {64, 2, 16}, {1, 1, 9}, {9, 1, 1}};
+    static const eas_dtype types[] = {EAS_F16, EAS_BF16, EAS_F32, EAS_F64};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int t = 0; t < 4; t++)
+            for (int acc = 0; acc < 2; acc++) {
+                const int64_t *z = sizes[i];
+                fill(types[t], in, z[0] * z[1] + z[1] * z[2] + z[0] * z[2]);
+                memset(out, 0, sizeof out);
+                for (int d = 0; d < 2; d++)
+                    product(devices[d], types[t], z[0], z[1], z[2], acc, in, out[d]);
+                if (memcmp(out[0], out[1], sizeof out[0]))
+                    fail_msg("(%d, %d) times (%d, %d) of %s", (int)z[0], (int)z[1], (int)z[1], (int)z[2], eas_dtype_name(types[t]));
+            }
+    const float x[4] = {1, 2, 3, 4}, y[4] = {5, 6, 7, 8}, want[4] = {19, 22, 43, 50};
+    float both[8], got[4];
+    memcpy(both, x, sizeof x);
+    memcpy(both + 4, y, sizeof y);
+    product("ref", EAS_F32, 2, 2, 2, 0, both, got);
+    assert_memory_equal(got, want, sizeof want);
+}
+
+static void transposes_of_all_sizes(void **state)
+{
+    (void)state;
+    static int64_t in[MOST], out[2][MOST];
+    static const shape some[] = {{2, {5, 7}}, {2, {16, 16}}, {2, {33, 50}}, {2, {64, 4}}, {3, {3, 20, 17}}, {2, {1, 8}}, {4, {2, 3, 9, 8}}};
+    for (int dt = EAS_BOOL; dt < EAS_NDTYPES; dt++)
+        for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+            fill((eas_dtype)dt, in, lanes(some[i]));
+            memset(out, 0, sizeof out);
+            for (int d = 0; d < 2; d++)
+                run(devices[d], (eas_dtype)dt, some[i], 0, f_swap, in, out[d]);
+            if (memcmp(out[0], out[1], sizeof out[0]))
+                fail_msg("transpose of %s, shape %zu", eas_dtype_name((eas_dtype)dt), i);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +355,9 @@ int main(void)
         cmocka_unit_test(floats_fold_in_the_documented_order),
         cmocka_unit_test(nan_wins),
         cmocka_unit_test(blocks_are_rearranged),
+        cmocka_unit_test(devices_agree_on_every_row),
+        cmocka_unit_test(matrices_multiply_in_order),
+        cmocka_unit_test(transposes_of_all_sizes),
     };
     return cmocka_run_group_tests_name("fold", tests, NULL, NULL);
 }

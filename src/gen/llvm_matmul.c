@@ -1,0 +1,175 @@
+/* llvm_matmul.c: a matrix product of blocks in their slots, by register tiles.
+ *
+ * A tile of the sum, `rows` by a few vectors of columns, stays in registers while k runs over the whole inner dim: one element of x is
+ * broadcast, a row of y is read, an fma each, k ascending. Blocks are small enough for the caches, and copying them from global memory to their slots is what
+ * other libraries call packing. Tiles are cut evenly: 64 rows with room for 14 are 13, 13, 13, 13, 12.
+ */
+#include "llvm.h"
+
+enum { MAX_ROWS = 16, MAX_VECS = 12 };
+
+typedef struct product {
+    eas_dtype dt;
+    V x, y, acc, out;      /* addresses; acc NULL: start is the constant */
+    V xs, ys, start;       /* operands of one element: the scalar */
+    int64_t m, n, k;
+} product;
+
+typedef struct tile {
+    int rows, nvec;
+    int width[MAX_VECS], at[MAX_VECS]; /* lanes and first column of each vector */
+} tile;
+
+static V place(gen *g, V ptr, eas_dtype dt, V off) { return LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, ""); }
+
+static V read_at(gen *g, V p, eas_dtype dt, int n)
+{
+    V x = LLVMBuildLoad2(g->b, ty_mem(g, dt, n), p, "");
+    LLVMSetAlignment(x, (unsigned)eas_dtype_size(dt));
+    return x;
+}
+
+static V sums_at(gen *g, const product *p, V base, const tile *t, int r, int v)
+{
+    return place(g, base, p->dt, k_int(g, r * p->n + t->at[v]));
+}
+
+/* one step of k: xp at x[row 0][k], yp at y[k][column 0] */
+static void step_k(gen *g, const product *p, const tile *t, V xp, V yp, V *sum)
+{
+    V y[MAX_VECS];
+    for (int v = 0; v < t->nvec; v++) {
+        const int w = t->width[v] == 1 ? 0 : t->width[v];
+        y[v] = p->ys ? (w ? splat(g, p->ys, w) : p->ys) : read_at(g, place(g, yp, p->dt, k_int(g, t->at[v])), p->dt, w);
+    }
+    for (int r = 0; r < t->rows; r++) {
+        V x = p->xs ? p->xs : read_at(g, place(g, xp, p->dt, k_int(g, r * p->k)), p->dt, 0);
+        for (int v = 0; v < t->nvec; v++) {
+            V *s = &sum[r * t->nvec + v];
+            *s = float_fma(g, t->width[v] == 1 ? x : splat(g, x, t->width[v]), y[v], *s);
+        }
+    }
+}
+
+static void start_sums(gen *g, const product *p, const tile *t, V acc, V *sum)
+{
+    for (int r = 0; r < t->rows; r++)
+        for (int v = 0; v < t->nvec; v++) {
+            const int w = t->width[v] == 1 ? 0 : t->width[v];
+            sum[r * t->nvec + v] = p->start ? (w ? splat(g, p->start, w) : p->start) : read_at(g, sums_at(g, p, acc, t, r, v), p->dt, w);
+        }
+}
+
+/* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. */
+static void emit_tile(gen *g, const product *p, const tile *t, V xp, V yp, V acc, V out)
+{
+    const int count = t->rows * t->nvec;
+    const int64_t unroll = p->k % 4 == 0 ? 4 : p->k % 2 == 0 ? 2 : 1;
+    V sum[MAX_ROWS * MAX_VECS], phi[MAX_ROWS * MAX_VECS];
+    start_sums(g, p, t, acc, sum);
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), loop = new_block(g, "tile"), done = new_block(g, "tiled");
+    branch_to(g, loop);
+    LLVMPositionBuilderAtEnd(g->b, loop);
+    V zero = k_int(g, 0), k = LLVMBuildPhi(g->b, ty_int(g, 64, 0), ""), xk = LLVMBuildPhi(g->b, LLVMTypeOf(xp), ""),
+      yk = LLVMBuildPhi(g->b, LLVMTypeOf(yp), "");
+    for (int i = 0; i < count; i++) {
+        phi[i] = LLVMBuildPhi(g->b, LLVMTypeOf(sum[i]), "");
+        LLVMAddIncoming(phi[i], &sum[i], &from, 1);
+        sum[i] = phi[i];
+    }
+    for (int64_t u = 0; u < unroll; u++)
+        step_k(g, p, t, place(g, xk, p->dt, k_int(g, u)), place(g, yk, p->dt, k_int(g, u * p->n)), sum);
+    V next = LLVMBuildAdd(g->b, k, k_int(g, unroll), ""), xn = place(g, xk, p->dt, k_int(g, unroll)), yn = place(g, yk, p->dt, k_int(g, unroll * p->n));
+    LLVMAddIncoming(k, &zero, &from, 1);
+    LLVMAddIncoming(k, &next, &loop, 1);
+    LLVMAddIncoming(xk, &xp, &from, 1);
+    LLVMAddIncoming(xk, &xn, &loop, 1);
+    LLVMAddIncoming(yk, &yp, &from, 1);
+    LLVMAddIncoming(yk, &yn, &loop, 1);
+    for (int i = 0; i < count; i++)
+        LLVMAddIncoming(phi[i], &sum[i], &loop, 1);
+    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, next, k_int(g, p->k), ""), loop, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    for (int r = 0; r < t->rows; r++)
+        for (int v = 0; v < t->nvec; v++)
+            LLVMSetAlignment(LLVMBuildStore(g->b, sum[r * t->nvec + v], sums_at(g, p, out, t, r, v)), (unsigned)eas_dtype_size(p->dt));
+}
+
+/* `count` tiles of t->rows rows each, from row `row` on, in the columns from `col` on */
+static void emit_rows(gen *g, const product *p, tile *t, int64_t row, int64_t count, V col)
+{
+    if (!count || !t->rows)
+        return;
+    loop l = loop_open(g, k_int(g, 0), k_int(g, count), 1);
+    V r = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, l.iv, k_int(g, t->rows), ""), k_int(g, row), "");
+    V at = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, r, k_int(g, p->n), ""), col, "");
+    V xp = p->xs ? p->out : place(g, p->x, p->dt, LLVMBuildMul(g->b, r, k_int(g, p->k), ""));
+    V yp = p->ys ? p->out : place(g, p->y, p->dt, col);
+    emit_tile(g, p, t, xp, yp, p->acc ? place(g, p->acc, p->dt, at) : NULL, place(g, p->out, p->dt, at));
+    loop_close(g, &l);
+}
+
+/* All rows of the columns that t describes, cut evenly into tiles of at most `most` rows. */
+static void emit_columns(gen *g, const product *p, tile *t, V col, int64_t most)
+{
+    const int64_t tiles = (p->m + most - 1) / most, small = p->m / tiles, larger = p->m % tiles;
+    t->rows = (int)small + 1;
+    emit_rows(g, p, t, 0, larger, col);
+    t->rows = (int)small;
+    emit_rows(g, p, t, larger * (small + 1), tiles - larger, col);
+}
+
+static void add_vector(tile *t, int *at, int width)
+{
+    t->width[t->nvec] = width;
+    t->at[t->nvec++] = *at;
+    *at += width;
+}
+
+static void emit_product(gen *g, const product *p)
+{
+    const int lanes = g->opt->vector_bytes / (int)eas_dtype_size(p->dt), room = g->avx512 || !g->x86 ? 28 : 12; /* registers for sums */
+    int nvec = p->m >= room / 2 ? 2 : room / (int)p->m;
+    nvec = nvec > 8 ? 8 : nvec;
+    const int64_t step = (int64_t)nvec * lanes, full = p->n / step * step;
+    if (full) {
+        tile t = {0};
+        for (int at = 0; at < step;)
+            add_vector(&t, &at, lanes);
+        loop l = loop_open(g, k_int(g, 0), k_int(g, full), step);
+        emit_columns(g, p, &t, l.iv, room / nvec < MAX_ROWS ? room / nvec : MAX_ROWS);
+        loop_close(g, &l);
+    }
+    if (full == p->n)
+        return;
+    tile t = {0};
+    int at = 0, rest = (int)(p->n - full);
+    for (int w = lanes; at < rest; w /= 2)
+        while (at + w <= rest)
+            add_vector(&t, &at, w);
+    const int most = room / t.nvec > 0 ? room / t.nvec : 1;
+    emit_columns(g, p, &t, k_int(g, full), most < MAX_ROWS ? most : MAX_ROWS);
+}
+
+static V slot_or_null(gen *g, uint32_t v) { return g->p.val[v].cls == C_UNI ? NULL : mem_slot(g, g->p.val[v].slot); }
+
+void matmul_insn(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i];
+    const uint32_t *a = ir_args(g->ir, in);
+    const ir_type x = ir_typeof(g->ir, a[0]), y = ir_typeof(g->ir, a[1]);
+    product p = {.dt = (eas_dtype)x.dtype, .m = x.dim[0], .k = x.dim[1], .n = y.dim[1]};
+    int64_t bits;
+    p.out = mem_slot(g, g->p.val[in->res].slot);
+    p.x = slot_or_null(g, a[0]);
+    p.y = slot_or_null(g, a[1]);
+    p.xs = p.x ? NULL : g->sval[a[0]];
+    p.ys = p.y ? NULL : g->sval[a[1]];
+    if (g->p.val[a[2]].cls == C_UNI)
+        p.start = g->sval[a[2]];
+    else if (ir_const_of(g->ir, a[2], &bits))
+        p.start = k_bits(g, p.dt, 0, bits);
+    else
+        p.acc = mem_slot(g, g->p.val[a[2]].slot);
+    emit_product(g, &p);
+}
