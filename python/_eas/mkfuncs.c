@@ -159,12 +159,26 @@ static int six(Trace *t, const sig *s, PyObject **in, eas_value v[7]) /* a, a_ba
             return 0;
     return 1;
 }
+FN(dot_blocks)
+{
+    eas_value v[3] = {0};
+    PARSE({"dot", 3, 2, {"x", "y", "acc"}});
+    for (int i = 0; i < 3; i++)
+        if (in[i] && in[i] != Py_None && !value_arg(t, in[i], s.fn, s.names[i], &v[i]))
+            return NULL;
+    return value_new(t, eas_matmul(t->b, v[0], v[1], v[2]));
+}
+/* Two operations share the name: dot(x, y, acc) of blocks and the strided dot of buffers. */
+static bool of_blocks(Py_ssize_t nargs, PyObject *kwnames)
+{
+    Py_ssize_t n = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    return n < 4;
+}
 FN(dot)
 {
     eas_value v[7];
-    if (nargs >= 2 && value_check(args[0]))
-        return py_fail_at(PyExc_NotImplementedError,
-                          "mk.dot of 2-D blocks is not there yet; use mk.dot(a, a_base, a_stride, b, b_base, b_stride, K)");
+    if (of_blocks(nargs, kwnames))
+        return mk_dot_blocks(self, args, nargs, kwnames);
     PARSE({"dot", 7, 7, {"a", "a_base", "a_stride", "b", "b_base", "b_stride", "K"}});
     if (!six(t, &s, in, v) || !value_arg(t, in[6], s.fn, "K", &v[6]))
         return NULL;
@@ -444,8 +458,8 @@ static PyMethodDef rows[] = {
     ROW(alloc_tg, "alloc_tg($module, size, dtype=f32)\n--\n\nAn array of size elements shared by the threads of a group."),
     ROW(alloc_tg_f16, "alloc_tg_f16($module, size)\n--\n\nalloc_tg(size, mk.f16)"),
     ROW(barrier, "barrier($module)\n--\n\nAll threads of the group meet here; threadgroup memory written before is seen after."),
-    ROW(dot, "dot($module, a, a_base, a_stride, b, b_base, b_stride, K)\n--\n\nSum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in "
-             "f32."),
+    ROW(dot, "dot($module, *args, **kwargs)\n--\n\ndot(x, y, acc=None): blocks (M, K) times (K, N), plus acc; in f32, f64 if one of them is.\n"
+             "dot(a, a_base, a_stride, b, b_base, b_stride, K): the sum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in f32."),
     ROW(mma_zero, "mma_zero($module)\n--\n\nAn 8x8 float32 simdgroup matrix of zeros."),
     ROW(mma, "mma($module, a, a_base, a_stride, b, b_base, b_stride, acc)\n--\n\nacc + A @ B for 8x8 tiles read at a[a_base + i*a_stride + k] and "
              "b[b_base + k*b_stride + j]."),

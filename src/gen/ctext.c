@@ -304,10 +304,22 @@ static bool open_k(ct *g, uint32_t K)
     return wide;
 }
 
-static void close_brace(ct *g)
+void ct_close(ct *g)
 {
     g->indent--;
     ct_line(g, "}");
+}
+
+void ct_open(ct *g, const char *var, int64_t n)
+{
+    ct_line(g, "for (uint %s = 0; %s < %lldu; ++%s) {", var, var, (long long)n, var);
+    g->indent++;
+}
+
+void ct_new_scope(ct *g)
+{
+    g->loop.epoch++;
+    g->ninsts = 0;
 }
 
 static bool wide_k(const eas_ir *ir, uint32_t K)
@@ -334,7 +346,7 @@ static void print_dot(ct *g, const ir_insn *in)
     const char *r = ct_ref(g, in->res, NULL);
     open_k(g, a[6]);
     ct_line(g, "%s = fma(%s, %s, %s);", r, dot_element(g, a[0], ia, sum), dot_element(g, a[3], ib, sum), r);
-    close_brace(g);
+    ct_close(g);
 }
 
 /* The results of the four dots that i leads, in order of their columns. */
@@ -361,7 +373,7 @@ static void dot4_loop(ct *g, const uint32_t *a, const uint32_t res[4], bool vect
         const char *y = vector ? ct_fmt(g, "%s.%c", vb, part[c]) : dot_element(g, a[3], c ? ct_fmt(g, "%s + %d", ib, c) : ib, EAS_F32);
         ct_line(g, "%s = fma(%s, %s, %s);", r, va, y, r);
     }
-    close_brace(g);
+    ct_close(g);
 }
 
 /* "" when base and stride of b are known multiples of four; else the test for it. */
@@ -398,7 +410,7 @@ static void print_dot4(ct *g, const ir_insn *in)
     ct_line(g, "} else {");
     g->indent++;
     dot4_loop(g, a, res, false);
-    close_brace(g);
+    ct_close(g);
 }
 
 /* ---- lane loops ---- */
@@ -407,18 +419,15 @@ static void open_lanes(ct *g, ir_type t, uint32_t group)
 {
     g->loop.rank = ct_dims(t, g->loop.dim);
     g->loop.group = group;
-    g->loop.epoch++;
-    g->ninsts = 0;
-    for (int d = 0; d < g->loop.rank; d++) {
-        ct_line(g, "for (uint %s = 0; %s < %du; ++%s) {", ct_lane_var[d], ct_lane_var[d], (int)g->loop.dim[d], ct_lane_var[d]);
-        g->indent++;
-    }
+    ct_new_scope(g);
+    for (int d = 0; d < g->loop.rank; d++)
+        ct_open(g, ct_lane_var[d], g->loop.dim[d]);
 }
 
 static void close_lanes(ct *g)
 {
     for (int d = 0; d < g->loop.rank; d++)
-        close_brace(g);
+        ct_close(g);
     g->loop.rank = 0;
     g->loop.group = 0;
     g->loop.epoch++;
@@ -445,7 +454,7 @@ static void print_pick(ct *g, const ir_insn *in)
     open_lanes(g, ir_scalar(EAS_BOOL), 0);
     ct_line(g, "%s = %s;", ct_name(g, in->res), ct_ref(g, from, &at));
     close_lanes(g);
-    close_brace(g);
+    ct_close(g);
 }
 
 static const char *identity_expr(ct *g, const ir_insn *in)
@@ -519,6 +528,12 @@ static void print_group(ct *g, uint32_t group)
             g->name[in->res] = ct_name(g, g->home[in->res]);
     }
     g->at = first;
+    if (ir_is_fold(lead)) {
+        if (!is_block(ir_typeof(ir, lead->res)))
+            declare(g, lead->res);
+        ct_fold(g, lead);
+        return;
+    }
     open_lanes(g, ir_typeof(ir, lead->op == IR_STORE ? ir_args(ir, lead)[1] : lead->res), group);
     for (uint32_t i = first; i <= last; i++)
         if (g->group[i] == group)
@@ -647,7 +662,7 @@ static void finish_loop(ct *g, const ir_insn *in)
     const ir_insn *open = opener(g);
     uint32_t first = open->res + (open->op == IR_LOOP ? 1 : 0);
     assign_all(g, first, ir_args(g->ir, in), in->nargs);
-    close_brace(g);
+    ct_close(g);
     for (uint32_t j = 0; j < in->nres; j++)
         g->name[in->res + j] = ct_name(g, first + j);
 }
@@ -708,7 +723,7 @@ static void print_structure(ct *g, uint32_t i)
         return;
     default: /* IR_ENDIF */
         merge(g, in);
-        close_brace(g);
+        ct_close(g);
         g->open.len--;
         return;
     }

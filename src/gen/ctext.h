@@ -5,6 +5,7 @@
  *   ctext_lazy.c    which values may wait until they are read
  *   ctext_arrays.c  blocks in arrays, and which share one
  *   ctext_place.c   index expressions, through broadcasts, reshapes, slices, pads and transposes
+ *   ctext_fold.c    reductions, scans and matrix products as loops
  *   ctext_expr.c    expressions: the table's meanings, literals, casts
  *   ctext_names.c   identifiers that are legal in the target language
  *   ctext_msl.c, ctext_opencl.c   the dialects
@@ -125,6 +126,10 @@ const char *ct_name(ct *g, uint32_t v);
 const char *ct_ref(ct *g, uint32_t v, const ct_at *at);
 const char *ct_ref_often(ct *g, uint32_t v, const ct_at *at); /* the same in a variable, unless it is as short as that */
 
+void ct_open(ct *g, const char *var, int64_t n); /* for (uint var = 0; var < n; ++var) { */
+void ct_close(ct *g);
+void ct_new_scope(ct *g); /* recomputed values made so far are out of sight */
+
 /* ctext_plan.c */
 eas_status ct_plan(ct *g);
 int ct_dims(ir_type t, int32_t dim[IR_MAX_RANK]); /* the dims other than 1; returns how many */
@@ -150,11 +155,15 @@ const char *ct_flat(ct *g, ir_type t, const ct_at *at); /* the row-major index *
 /* The place in a view's operand of a place in its result; *inside: when it is one, for a pad (NULL: always). */
 ct_at ct_through(ct *g, const ir_insn *view, const ct_at *at, const char **inside);
 
+/* ctext_fold.c */
+void ct_fold(ct *g, const ir_insn *in); /* gives in->res its value; its array or variable is declared */
+
 /* ctext_expr.c */
 const char *ct_literal(ct *g, eas_dtype dt, int64_t bits);         /* in a variable's type */
 const char *ct_literal_compute(ct *g, eas_dtype dt, int64_t bits); /* f16 and bf16 as float */
 /* The meaning of a pure element-wise instruction on values at one place; not atomic. */
 const char *ct_expr(ct *g, const ir_insn *in, const ct_at *at);
+const char *ct_join(ct *g, uint16_t op, eas_dtype dt, const char *x, const char *y); /* of two names; not atomic */
 const char *ct_as_f32(ct *g, eas_dtype dt, const char *x);
 extern const char ct_odd_text[]; /* the helper of CT_ODD, the same in both languages */
 const char *ct_unsigned(ct *g, uint32_t v); /* an index operand as the dialect's uint or ulong */

@@ -172,7 +172,7 @@ static bool in_place(const ct *g, uint32_t old, uint32_t def)
             bool aligned;
             if (ct_leaf(ir, ir_args(ir, in)[k], &aligned) != old)
                 continue;
-            if (printed_at(g, i) > def || !reads_forward(ir, ir_args(ir, in)[k]) || in->op == IR_DOT)
+            if (printed_at(g, i) > def || !reads_forward(ir, ir_args(ir, in)[k]) || in->op == IR_DOT || ir_is_fold(in))
                 return false;
         }
     }

@@ -224,6 +224,21 @@ static const char *bool_expr(ct *g, const ir_insn *in, const char *const a[3])
     }
 }
 
+const char *ct_join(ct *g, uint16_t op, eas_dtype dt, const char *x, const char *y)
+{
+    const ir_row *row = &ir_rows[op];
+    const ir_insn in = {.op = op};
+    const char *text = dtype_is_float(dt) ? row->fl : dtype_is_signed(dt) ? row->si : row->ui;
+    meaning m = {.g = g, .dt = dt, .arg = {ct_as_f32(g, dt, x), ct_as_f32(g, dt, y), NULL}};
+    if (dt == EAS_BOOL)
+        return bool_expr(g, &in, m.arg);
+    str s = {0};
+    substitute(&m, &s, text);
+    const char *r = strip(g, s.oom ? "" : ct_fmt(g, "%s", s.at));
+    str_free(&s);
+    return dt == EAS_F16 || dt == EAS_BF16 ? g->d->round(g, dt, ct_fmt(g, "(%s)", r)) : r;
+}
+
 /* ---- casts ---- */
 
 /* A 64-bit integer as a float rounded to odd: rounding that again rounds once. */

@@ -84,6 +84,8 @@ void ct_find_lazy(ct *g)
             reads *x = &r[ir_args(ir, in)[k]];
             if (in->op == IR_SLICE)
                 part(g, x, in, sole);
+            else if (ir_join_of(in->op))
+                once(x, true, i); /* reads every lane once */
             else
                 once(x, through, through ? g->reach[v] : 0);
         }

@@ -360,6 +360,14 @@ static void plan_insn(planner *p, uint32_t i)
         close_group(p);
         return;
     }
+    if (ir_is_fold(in)) { /* loops of its own */
+        open_group(p, ir_typeof(ir, ir_args(ir, in)[0]), i);
+        g->group[i] = p->open;
+        g->last[p->open] = i;
+        g->array[in->res] = is_block(ir_typeof(ir, in->res));
+        close_group(p);
+        return;
+    }
     ir_type t = in->op == IR_STORE ? ir_typeof(ir, ir_args(ir, in)[1]) : in->nres ? ir_typeof(ir, in->res) : ir_scalar(EAS_BOOL);
     if (!is_block(t)) {
         if (p->open && (any_clash(p, in) || reads_open(p, in, true)))

@@ -29,10 +29,7 @@ static V read_at(gen *g, V p, eas_dtype dt, int n)
     return x;
 }
 
-static V sums_at(gen *g, const product *p, V base, const tile *t, int r, int v)
-{
-    return place(g, base, p->dt, k_int(g, r * p->n + t->at[v]));
-}
+static V sums_at(gen *g, const product *p, V base, const tile *t, int r, int v) { return place(g, base, p->dt, k_int(g, r * p->n + t->at[v])); }
 
 /* one step of k: xp at x[row 0][k], yp at y[k][column 0] */
 static void step_k(gen *g, const product *p, const tile *t, V xp, V yp, V *sum)
@@ -79,7 +76,8 @@ static void emit_tile(gen *g, const product *p, const tile *t, V xp, V yp, V acc
     }
     for (int64_t u = 0; u < unroll; u++)
         step_k(g, p, t, place(g, xk, p->dt, k_int(g, u)), place(g, yk, p->dt, k_int(g, u * p->n)), sum);
-    V next = LLVMBuildAdd(g->b, k, k_int(g, unroll), ""), xn = place(g, xk, p->dt, k_int(g, unroll)), yn = place(g, yk, p->dt, k_int(g, unroll * p->n));
+    V next = LLVMBuildAdd(g->b, k, k_int(g, unroll), ""), xn = place(g, xk, p->dt, k_int(g, unroll)),
+      yn = place(g, yk, p->dt, k_int(g, unroll * p->n));
     LLVMAddIncoming(k, &zero, &from, 1);
     LLVMAddIncoming(k, &next, &loop, 1);
     LLVMAddIncoming(xk, &xp, &from, 1);

@@ -88,7 +88,8 @@ bool plan_whole(const plan *p, const ir_insn *in)
         return p->val[ir_args(p->ir, in)[0]].sh.rank > 0;
     if (!in->res || p->val[in->res].cls != C_BLOCK)
         return false;
-    return in->op == IR_MATMUL || ir_rows[in->op].rule == IR_RULE_SCAN || (in->op == IR_TRANS && p->val[ir_args(p->ir, in)[0]].cls == C_BLOCK && swaps(p, in));
+    return in->op == IR_MATMUL || ir_rows[in->op].rule == IR_RULE_SCAN ||
+           (in->op == IR_TRANS && p->val[ir_args(p->ir, in)[0]].cls == C_BLOCK && swaps(p, in));
 }
 
 map_t plan_source_map(const plan *p, const ir_insn *in, map_t m)
@@ -808,7 +809,8 @@ static void share_next(plan *p, uint32_t opener, const uint32_t *next, uint32_t 
                   p->ir->vals[v].def > opener && p->parent[p->ir->vals[v].def] == opener;
         for (int j = 0; j < n; j++)
             ok = ok && next[j] != c;
-        if (!ok || !in_place(p, v, c) || used_after(p, c, p->ir->vals[v].def + 1, end) || has_views(p, c, opener, end) || has_views(p, v, opener, end))
+        if (!ok || !in_place(p, v, c) || used_after(p, c, p->ir->vals[v].def + 1, end) || has_views(p, c, opener, end) ||
+            has_views(p, v, opener, end))
             continue;
         x->same_slot = c;
         x->needs_slot = 1;

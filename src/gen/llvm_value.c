@@ -297,12 +297,32 @@ static V int_to_float(gen *g, V x, eas_dtype from, eas_dtype to)
     return float_down(g, r, to);
 }
 
+/* Saturating, as vectors: x is brought into the range that converts exactly, and what lay above it takes the largest integer. */
+static V float_to_int_vector(gen *g, V f, T to, eas_dtype dt)
+{
+    const T ft = LLVMTypeOf(f), via = dtype_bits(dt) < 32 ? with_bits(g, to, 32) : to;
+    const bool wide = LLVMGetTypeKind(LLVMGetElementType(ft)) == LLVMDoubleTypeKind, is_signed = dtype_is_signed(dt);
+    const int bits = dtype_bits(dt), mantissa = wide ? 53 : 24, room = bits - (is_signed ? 1 : 0);
+    const double end = ldexp(1, room), low = is_signed ? -end : 0; /* the first number too large, and the least */
+    const double high = room > mantissa ? end - ldexp(1, room - mantissa) : end - 1;
+    V lo = k_float(g, ft, low), hi = k_float(g, ft, high);
+    V y = LLVMBuildSelect(g->b, fcmp(g, LLVMRealOGT, f, lo), f, lo, ""); /* NaN becomes low, and 0 below */
+    y = LLVMBuildSelect(g->b, fcmp(g, LLVMRealOLT, y, hi), y, hi, "");
+    V i = is_signed || bits < 32 ? LLVMBuildFPToSI(g->b, y, via, "") : LLVMBuildFPToUI(g->b, y, via, "");
+    i = via == to ? i : LLVMBuildTrunc(g->b, i, to, "");
+    if (room > mantissa)
+        i = sel(g, fcmp(g, LLVMRealOGE, f, k_float(g, ft, end)), k_like(g, to, (int64_t)dtype_max(dt)), i);
+    return is_signed ? sel(g, fcmp(g, LLVMRealUNO, f, f), k_like(g, to, 0), i) : i;
+}
+
 static V float_to_int(gen *g, V x, eas_dtype from, eas_dtype to)
 {
     V f = float_up(g, x, from);
     T t[2] = {with_bits(g, LLVMTypeOf(x), dtype_bits(to)), LLVMTypeOf(f)};
     if (to == EAS_BOOL)
         return fcmp(g, LLVMRealUNE, f, k_float(g, t[1], 0));
+    if (lanes_of(t[1]))
+        return float_to_int_vector(g, f, t[0], to);
     return intrinsic(g, dtype_is_signed(to) ? "llvm.fptosi.sat" : "llvm.fptoui.sat", t, 2, &f, 1);
 }
 

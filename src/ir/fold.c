@@ -190,13 +190,16 @@ eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc)
             return 0;
         ir_type t = type_of(b, v[i]);
         if (t.rank != 2 || !dtype_is_float(t.dtype))
-            return irb_fail(b, EAS_ERR_TYPE, "dot: needs blocks of floats of rank 2, operand %d is %s of rank %d", i + 1, eas_dtype_name(t.dtype), (int)t.rank), 0;
+            return irb_fail(b, EAS_ERR_TYPE, "dot: needs blocks of floats of rank 2, operand %d is %s of rank %d", i + 1, eas_dtype_name(t.dtype),
+                            (int)t.rank),
+                   0;
         wide = wide || t.dtype == EAS_F64;
     }
     ir_type tx = type_of(b, x), ty = type_of(b, y), sum = ir_with_dtype(tx, wide ? EAS_F64 : EAS_F32);
     if (tx.dim[1] != ty.dim[0])
-        return irb_fail(b, EAS_ERR_TYPE, "dot: (%d, %d) times (%d, %d) do not fit: %d is not %d", (int)tx.dim[0], (int)tx.dim[1], (int)ty.dim[0], (int)ty.dim[1],
-                        (int)tx.dim[1], (int)ty.dim[0]), 0;
+        return irb_fail(b, EAS_ERR_TYPE, "dot: (%d, %d) times (%d, %d) do not fit: %d is not %d", (int)tx.dim[0], (int)tx.dim[1], (int)ty.dim[0],
+                        (int)ty.dim[1], (int)tx.dim[1], (int)ty.dim[0]),
+               0;
     sum.dim[1] = ty.dim[1];
     if (acc && !ir_shape_eq(type_of(b, acc), sum))
         return irb_fail(b, EAS_ERR_TYPE, "dot: the sum has the shape (%d, %d), acc has not", (int)sum.dim[0], (int)sum.dim[1]), 0;

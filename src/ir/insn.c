@@ -42,7 +42,9 @@ int eas_op_count(void) { return IR_NOPS - 1; }
 uint16_t ir_join_of(uint16_t op)
 {
     static const uint16_t join[] = {IR_ADD, IR_MUL, IR_MIN, IR_MAX, IR_AND, IR_OR, IR_XOR};
-    return op >= IR_REDUCE_ADD && op <= IR_REDUCE_XOR ? join[op - IR_REDUCE_ADD] : op >= IR_SCAN_ADD && op <= IR_SCAN_XOR ? join[op - IR_SCAN_ADD] : 0;
+    return op >= IR_REDUCE_ADD && op <= IR_REDUCE_XOR ? join[op - IR_REDUCE_ADD]
+         : op >= IR_SCAN_ADD && op <= IR_SCAN_XOR     ? join[op - IR_SCAN_ADD]
+                                                      : 0;
 }
 
 bool ir_is_fold(const ir_insn *in) { return ir_join_of(in->op) || in->op == IR_MATMUL; }

@@ -136,14 +136,24 @@ static const double EXP64[] = {0.5,
 /* (2^r - 1) / r */
 static const double EXP2_32[] = {0.6931471825, 0.2402265072, 0.05550397933, 0.009618107229, 0.001334656496, 0.0001544040570, 1.199191956e-5};
 
+/* x k to the nearest integer n, as a float and as an integer: added to 1.5 * 2^23 (2^52), it stands in the last bits of the sum. For results that
+ * are small against that. */
+static uint32_t round_to(maths *m, uint32_t x, double k, uint32_t *n)
+{
+    const double big = m->wide ? 0x1.8p52 : 0x1.8p23;
+    uint32_t t = k == 1 ? add(m, x, num(m, big)) : fma3(m, x, num(m, k), num(m, big));
+    *n = sub(m, as_bits(m, t), whole_num(m, m->wide ? 0x4338000000000000 : 0x4b400000));
+    return sub(m, t, num(m, big));
+}
+
 /* x = n ln2 + r, |r| <= ln2/2; r as a pair when asked for */
 static uint32_t reduce_exp(maths *m, uint32_t x, uint32_t *n, uint32_t *lo)
 {
-    *n = nearest(m, mul(m, x, num(m, LOG2E)));
-    uint32_t r1 = fma3(m, *n, num2(m, -LN2_HI32, -LN2_HI64), x);
+    uint32_t fn = round_to(m, x, LOG2E, n);
+    uint32_t r1 = fma3(m, fn, num2(m, -LN2_HI32, -LN2_HI64), x);
     if (!lo)
-        return fma3(m, *n, num2(m, -LN2_LO32, -LN2_LO64), r1);
-    uint32_t c = mul(m, *n, num2(m, LN2_LO32, LN2_LO64)), r = sub(m, r1, c);
+        return fma3(m, fn, num2(m, -LN2_LO32, -LN2_LO64), r1);
+    uint32_t c = mul(m, fn, num2(m, LN2_LO32, LN2_LO64)), r = sub(m, r1, c);
     *lo = sub(m, sub(m, r1, r), c);
     return r;
 }
@@ -154,14 +164,13 @@ static uint32_t do_exp(maths *m, uint32_t x)
 {
     uint32_t n, r = reduce_exp(m, m->wide ? clamp(m, x, -746, 710) : clamp(m, x, -104, 89), &n, NULL);
     uint32_t p = fma3(m, mul(m, r, r), HORNER2(m, r, EXP32, EXP64), r);
-    return scale(m, add(m, p, num(m, 1)), to_int(m, n));
+    return scale(m, add(m, p, num(m, 1)), n);
 }
 
 /* e^(hi + lo) as a pair times 2^n: for functions that go on computing */
 static pair exp_pair(maths *m, uint32_t hi, uint32_t lo, uint32_t *n)
 {
-    uint32_t fn, rl, r = reduce_exp(m, hi, &fn, &rl);
-    *n = to_int(m, fn);
+    uint32_t rl, r = reduce_exp(m, hi, n, &rl);
     if (lo)
         rl = add(m, rl, lo);
     /* e^(r+rl) = 1 + r + tail + rl e^r */
@@ -172,7 +181,7 @@ static pair exp_pair(maths *m, uint32_t hi, uint32_t lo, uint32_t *n)
 
 static uint32_t do_exp2(maths *m, uint32_t x)
 {
-    uint32_t c = m->wide ? clamp(m, x, -1076, 1025) : clamp(m, x, -151, 129), n = nearest(m, c), r = sub(m, c, n), p;
+    uint32_t c = m->wide ? clamp(m, x, -1076, 1025) : clamp(m, x, -151, 129), n, r = sub(m, c, round_to(m, c, 1, &n)), p;
     if (m->wide) { /* e^(r ln2): r ln2 as a pair keeps the last bit */
         pair a = two_mul(m, r, num(m, 0.69314718055994530942));
         uint32_t lo = fma3(m, r, num(m, 2.3190468138462996e-17), a.lo);
@@ -180,7 +189,7 @@ static uint32_t do_exp2(maths *m, uint32_t x)
     } else {
         p = fma3(m, r, HORNER(m, r, EXP2_32), num(m, 1));
     }
-    return scale(m, p, to_int(m, n));
+    return scale(m, p, n);
 }
 
 /* 2^n (r + tail) + (2^n - 1), the large parts first and their rounding errors after them */
@@ -188,7 +197,7 @@ static uint32_t do_expm1(maths *m, uint32_t x)
 {
     uint32_t one = num(m, 1), top = m->wide ? whole_num(m, 1023) : whole_num(m, 127);
     uint32_t c = m->wide ? clamp(m, x, -60, 710) : clamp(m, x, -30, 89), n, rl, r = reduce_exp(m, c, &n, &rl);
-    uint32_t ni = to_int(m, n), over = gt(m, ni, top), k = pick(m, over, top, ni);
+    uint32_t over = gt(m, n, top), k = pick(m, over, top, n);
     uint32_t s = power_of_two(m, k), unit = pick(m, over, num(m, 0.5), one); /* past the top exponent work with half of everything */
     uint32_t b = sub(m, s, unit), bl = sub(m, sub(m, s, b), unit);
     uint32_t hi = fma3(m, s, r, b), lo = fma3(m, s, r, sub(m, b, hi));

@@ -256,7 +256,8 @@ static void devices_agree_on_every_row(void **state)
 {
     (void)state;
     static int64_t in[MOST], out[2][MOST];
-    static const shape more[] = {{1, {5}}, {1, {64}}, {1, {65}}, {1, {130}}, {1, {2000}}, {2, {7, 33}}, {2, {33, 7}}, {2, {5, 128}}, {3, {3, 9, 20}}, {3, {2, 1, 70}}, {4, {2, 3, 5, 17}}};
+    static const shape more[] = {{1, {5}},     {1, {64}},     {1, {65}},       {1, {130}},      {1, {2000}},       {2, {7, 33}},
+                                 {2, {33, 7}}, {2, {5, 128}}, {3, {3, 9, 20}}, {3, {2, 1, 70}}, {4, {2, 3, 5, 17}}};
     for (uint16_t op = IR_REDUCE_ADD; op <= IR_SCAN_XOR; op++)
         for (int dt = EAS_BOOL; dt < EAS_NDTYPES; dt++) {
             const int cls = dt == EAS_BOOL ? IR_B : dtype_is_float((eas_dtype)dt) ? IR_F : IR_I;
@@ -310,7 +311,8 @@ static void matrices_multiply_in_order(void **state)
 {
     (void)state;
     static int64_t in[MOST], out[2][MOST];
-    static const int64_t sizes[][3] = {{1, 1, 1}, {1, 7, 1}, {3, 1, 5}, {2, 5, 3}, {5, 4, 31}, {17, 9, 33}, {1, 16, 70}, {40, 3, 1}, {30, 12, 64}, {8, 8, 8}, {64, 2, 16}, {1, 1, 9}, {9, 1, 1}};
+    static const int64_t sizes[][3] = {{1, 1, 1},  {1, 7, 1},    {3, 1, 5}, {2, 5, 3},   {5, 4, 31}, {17, 9, 33}, {1, 16, 70},
+                                       {40, 3, 1}, {30, 12, 64}, {8, 8, 8}, {64, 2, 16}, {1, 1, 9},  {9, 1, 1}};
     static const eas_dtype types[] = {EAS_F16, EAS_BF16, EAS_F32, EAS_F64};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int t = 0; t < 4; t++)
