@@ -163,6 +163,22 @@ EAS_API void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value v
 EAS_API eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask);
 EAS_API eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem);
 EAS_API void eas_barrier(eas_builder *b);
+
+/* Between the threads of a simdgroup (32 neighbours; the group has a multiple of 32 threads) and of a whole group (of any size). Control flow around
+ * them must be the same for the whole group. x is one value per thread; the result is the same for all that share it. The order of joining is
+ * fixed: see docs/ir.md. reduce: op is add, mul, min, max, and, or, xor. scan: running sums; exclusive: without the own value. */
+typedef enum eas_shuffle {
+    EAS_SHUFFLE_LANE, /* the value of lane y, modulo 32 */
+    EAS_SHUFFLE_XOR,  /* of lane own ^ y */
+    EAS_SHUFFLE_UP,   /* of lane own - y; lanes without a source keep their own */
+    EAS_SHUFFLE_DOWN  /* of lane own + y; likewise */
+} eas_shuffle;
+EAS_API eas_value eas_simd_shuffle(eas_builder *b, eas_shuffle kind, eas_value x, eas_value y);
+EAS_API eas_value eas_simd_reduce(eas_builder *b, eas_op op, eas_value x);
+EAS_API eas_value eas_simd_scan(eas_builder *b, eas_value x, int exclusive);
+EAS_API eas_value eas_tg_reduce(eas_builder *b, eas_op op, eas_value x);
+EAS_API eas_value eas_tg_scan(eas_builder *b, eas_value x, int exclusive);
+
 /* sum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in f32 (f64 for f64 buffers) with one fma a step */
 EAS_API eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
                           eas_value K);

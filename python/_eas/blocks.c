@@ -27,7 +27,7 @@ static block flat(Trace *t, block x)
     int64_t n = lanes(&x);
     return x.rank == 1 ? x : block_of(t, eas_reshape(t->b, x.v, 1, &n));
 }
-/* What is folded must be a block: over the threads of a group nothing folds yet. */
+/* What is folded must be a block; group.c has the functions over threads. */
 static int folded_arg(Trace *t, PyObject *o, const char *fn, block *out)
 {
     eas_value v;
@@ -36,8 +36,9 @@ static int folded_arg(Trace *t, PyObject *o, const char *fn, block *out)
     *out = block_of(t, v);
     if (!out->rank)
         py_fail_at(PyExc_TypeError,
-                   "mk.%s works along the axes of a block (mk.arange begins one); got one value. Over the threads of a group, tg_sum, simd_sum and "
-                   "their like are not available yet: go through threadgroup memory",
+                   "mk.%s works along the axes of a block (mk.arange begins one); got one value. Over the threads of a group there are mk.tg_sum, "
+                   "mk.simd_sum and "
+                   "their like",
                    fn);
     return out->rank > 0;
 }

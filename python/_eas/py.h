@@ -194,6 +194,7 @@ int mk_add(PyObject *mk, PyMethodDef *def, PyObject *self); /* one function into
 int mk_add_all(PyObject *mk, PyMethodDef *def);
 int mk_add_numbered(PyObject *mk, PyMethodDef *def, long row); /* with its row as self */
 int blocks_init(PyObject *mk);      /* adds shapes, reductions, scans, random numbers; the methods of values too */
+int group_init(PyObject *mk);       /* adds functions over threads */
 int hints_init(PyObject *mk);       /* adds what acts while tracing */
 PyObject *mk_extreme(Trace *t, const char *fn, PyObject **in, bool is_max); /* element-wise, of two */
 typedef struct Var {

@@ -91,6 +91,18 @@ static eas_status check_double(const eas_device *d, const eas_ir *ir)
     return EAS_OK;
 }
 
+static eas_status check_wide_atomics(const eas_device *d, const eas_ir *ir)
+{
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        if (ir_is_atomic(in) && dtype_bits(ir_typeof(ir, in->res).dtype) == 64)
+            return base_fail(EAS_ERR_TYPE, "%s:%u: kernel %s: device \"%s\" has no 64-bit atomics; `%s` works on %s here",
+                             in->file ? ir->files[in->file] : "?", (unsigned)in->line, ir->name, d->name, ir_rows[in->op].name,
+                             eas_dtype_name(ir_typeof(ir, in->res).dtype));
+    }
+    return EAS_OK;
+}
+
 eas_status dev_check(eas_device *d, const eas_ir *ir)
 {
     dev_limits l = d->limits(d);
@@ -106,7 +118,8 @@ eas_status dev_check(eas_device *d, const eas_ir *ir)
     if (l.buffers && buffers > l.buffers)
         return base_fail(EAS_ERR_VALUE, "kernel %s has %d buffer arguments; device \"%s\" takes %lld", ir->name, buffers, d->name,
                          (long long)l.buffers);
-    return l.f64 ? EAS_OK : check_double(d, ir);
+    eas_status st = l.i64_atomics ? EAS_OK : check_wide_atomics(d, ir);
+    return st || l.f64 ? st : check_double(d, ir);
 }
 
 eas_status eas_device_get(const char *name, eas_device **out)

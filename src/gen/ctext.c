@@ -489,6 +489,7 @@ static void print_insn(ct *g, uint32_t i)
     case IR_STORE: print_store(g, in); return;
     case IR_BOUNDS: print_bounds(g, in); return;
     case IR_BARRIER: g->d->barrier(g); return;
+    case IR_SIMD_SHUFFLE: define(g, in->res, g->d->shuffle(g, in, ct_ref(g, ir_args(ir, in)[0], NULL), ct_ref(g, ir_args(ir, in)[1], NULL))); return;
     case IR_DOT:
         if (g->dot4[i] == i + 1)
             print_dot4(g, in);

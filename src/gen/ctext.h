@@ -58,6 +58,7 @@ typedef struct ct_dialect {
     void (*mma)(ct *g, const char *r, const uint32_t *args);
     void (*mma_store)(ct *g, const uint32_t *args);
     void (*barrier)(ct *g);
+    const char *(*shuffle)(ct *g, const ir_insn *in, const char *x, const char *lane); /* prints what must stand before */
     /* the old element; y: of a compare-and-exchange */
     const char *(*atomic)(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y);
     const char *bounds; /* the call: buffer's index, offset, instruction */
@@ -95,7 +96,7 @@ struct ct {
     uint32_t early;    /* the mask of the kernel's only effect, or 0 */
     bool device_barrier; /* a global buffer is both read and written: barriers must order it too */
     int max_rank;      /* deepest nest of lane loops */
-    bool has_dot, has_bounds;
+    bool has_dot, has_bounds, has_shuffle;
 
     /* printing */
     str body;

@@ -104,6 +104,30 @@ static void mma_store(ct *g, const uint32_t *a)
         ct_line(g, "}");
 }
 
+/* ---- shuffles: of numbers of at most 32 bits; wider ones go in halves ---- */
+
+static const char *shuffle_one(ct *g, const ir_insn *in, const char *x, const char *lane)
+{
+    int64_t c;
+    if (ir_shuffle_xor(g->ir, in, &c))
+        return ct_fmt(g, "simd_shuffle_xor(%s, (ushort)%d)", x, (int)c);
+    return ct_fmt(g, "simd_shuffle(%s, (ushort)(%s & 31))", x, lane);
+}
+
+static const char *shuffle(ct *g, const ir_insn *in, const char *x, const char *lane)
+{
+    eas_dtype dt = ir_typeof(g->ir, in->res).dtype;
+    const char *T = g->d->type[dt];
+    if (dt == EAS_BOOL)
+        return ct_fmt(g, "(%s != 0u)", shuffle_one(g, in, ct_fmt(g, "(uint)%s", x), lane));
+    if (dt == EAS_BF16)
+        return ct_fmt(g, "as_type<bfloat>(%s)", shuffle_one(g, in, ct_fmt(g, "as_type<ushort>(%s)", x), lane));
+    if (dtype_bits(dt) < 64)
+        return shuffle_one(g, in, x, lane);
+    const char *low = shuffle_one(g, in, ct_fmt(g, "(uint)%s", x), lane), *high = shuffle_one(g, in, ct_fmt(g, "(uint)((ulong)%s >> 32)", x), lane);
+    return ct_fmt(g, "(%s)((ulong)%s | (ulong)%s << 32)", T, low, high);
+}
+
 /* ---- atomics: on integers the language has them; on floats a loop that compares bits ---- */
 
 static const char *atomic(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y)
@@ -389,6 +413,7 @@ const ct_dialect ct_msl = {
     .mma = mma,
     .mma_store = mma_store,
     .barrier = barrier,
+    .shuffle = shuffle,
     .atomic = atomic,
     .bounds = "eas_in_bounds(eas_fault, eas_count, %uu, (long)%s, %u, pid)",
 };

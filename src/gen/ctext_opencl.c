@@ -147,6 +147,19 @@ static void mma_store(ct *g, const uint32_t *a)
     ct_line(g, "}");
 }
 
+/* ---- shuffles: through local memory, since simdgroups of 32 are rare ---- */
+
+static const char *shuffle(ct *g, const ir_insn *in, const char *x, const char *lane)
+{
+    const char *array = ct_fmt(g, "((__local %s*)eas_shuffle)", g->d->type[ir_typeof(g->ir, in->res).dtype]);
+    if (ir_typeof(g->ir, in->res).dtype == EAS_BOOL)
+        array = "((__local uchar*)eas_shuffle)";
+    ct_line(g, "barrier(CLK_LOCAL_MEM_FENCE);"); /* what stood there was read */
+    ct_line(g, "%s[get_local_id(0)] = %s;", array, x);
+    ct_line(g, "barrier(CLK_LOCAL_MEM_FENCE);");
+    return ct_fmt(g, "%s[((uint)get_local_id(0) & ~31u) + ((uint)%s & 31u)]", array, lane);
+}
+
 /* ---- atomics ---- */
 
 static const char *atomic(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y)
@@ -347,6 +360,8 @@ static void head(ct *g, str *s)
     if (s->len >= 2 && s->at[s->len - 2] == ',')
         s->at[s->len -= 2] = 0;
     str_add(s, ")\n{\n");
+    if (g->has_shuffle)
+        str_add(s, "    __local ulong eas_shuffle[%lld];\n", (long long)g->info.block);
     if (g->flags & GEN_OFFSETS)
         offsets(g, s, false);
     if (g->has_bounds) {
@@ -399,6 +414,7 @@ const ct_dialect ct_opencl = {
     .mma = mma,
     .mma_store = mma_store,
     .barrier = barrier,
+    .shuffle = shuffle,
     .atomic = atomic,
     .bounds = "eas_in_bounds(eas_fault, eas_count, %uu, (long)%s, %u, eas_x, eas_y, eas_z)",
 };

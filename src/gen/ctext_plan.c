@@ -472,6 +472,8 @@ static uint32_t only_masked_store(const ct *g)
 {
     const eas_ir *ir = g->ir;
     uint32_t mask = 0;
+    if (g->has_shuffle) /* every thread is asked for its value */
+        return 0;
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
         if (!(ir_rows[in->op].flags & IR_EFFECT))
@@ -545,6 +547,7 @@ static void survey(ct *g)
             g->uses[ir_args(ir, in)[k]]++;
         g->has_dot |= in->op == IR_DOT;
         g->has_bounds |= in->op == IR_BOUNDS;
+        g->has_shuffle |= in->op == IR_SIMD_SHUFFLE;
     }
     uint8_t all = 0;
     for (int i = 1; i <= ir->nparams; i++) {

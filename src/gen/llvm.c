@@ -219,7 +219,8 @@ static V scalar_value(gen *g, const ir_insn *in)
     case IR_CAST: return value_cast(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
     case IR_BITCAST: return value_bitcast(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
     case IR_BROADCAST:
-    case IR_RESHAPE: return g->sval[a[0]];
+    case IR_RESHAPE:
+    case IR_SIMD_SHUFFLE: return g->sval[a[0]]; /* the same for all threads */
     case IR_SLICE:
     case IR_PAD:
     case IR_TRANS: return scalar_move(g, in);

@@ -98,8 +98,8 @@ typedef struct plan {
     const char *why;         /* refusal, NULL if none */
 } plan;
 
-/* slice, pad and trans read their operand from its slot, once all of it is there */
-static inline bool is_move(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_MOVE; }
+/* slice, pad, trans and shuffles read their operand from its slot, once all of it is there */
+static inline bool is_move(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_MOVE || in->op == IR_SIMD_SHUFFLE; }
 static inline bool is_reduce(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_REDUCE; }
 bool plan_whole(const plan *p, const ir_insn *in); /* runs as a segment of its own */
 int plan_canon_dim(ir_type t, int d); /* the canonical number of dim d, or NODIM if it has size 1 */

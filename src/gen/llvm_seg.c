@@ -160,11 +160,52 @@ static V moved(gen *g, const ir_insn *in, map_t m)
     return mem_load_affine(g, mem_slot(g, g->p.val[a[0]].slot), (eas_dtype)from.dtype, at, mask, fill);
 }
 
+/* ---- shuffles ---- */
+
+/* Lanes own ^ c: whole vectors, since a chunk begins at a multiple of its length. */
+static V shuffled_xor(gen *g, const ir_insn *in, int64_t c)
+{
+    const int n = g->c->n;
+    const uint32_t x = ir_args(g->ir, in)[0];
+    V idx[64];
+    aff at = {.ok = true, .exact = true, .mult = 1, .stride = 1};
+    at.base = LLVMBuildXor(g->b, g->c->idx[0], k_int(g, c & -(int64_t)n), "");
+    V v = mem_load_affine(g, mem_slot(g, g->p.val[x].slot), (eas_dtype)ir_typeof(g->ir, x).dtype, at, NULL, NULL);
+    for (int i = 0; i < n; i++)
+        idx[i] = LLVMConstInt(ty_int(g, 32, 0), (uint64_t)(i ^ (c & (n - 1))), 0);
+    return LLVMBuildShuffleVector(g->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(idx, (unsigned)n), "");
+}
+
+static V shuffled(gen *g, const ir_insn *in)
+{
+    const uint32_t x = ir_args(g->ir, in)[0], lane = ir_args(g->ir, in)[1];
+    const int n = g->c->n;
+    int64_t c;
+    if (g->p.val[x].cls == C_UNI)
+        return splat(g, g->sval[x], n);
+    if (ir_shuffle_xor(g->ir, in, &c))
+        return shuffled_xor(g, in, c);
+    V base = mem_slot(g, g->p.val[x].slot), first = LLVMBuildAnd(g->b, g->c->idx[0], k_int(g, -(int64_t)IR_SIMD), "");
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, x).dtype, lt = (eas_dtype)ir_typeof(g->ir, lane).dtype;
+    if (g->p.val[lane].cls == C_UNI && n <= IR_SIMD) {
+        V l = LLVMBuildAnd(g->b, value_cast(g, g->sval[lane], lt, EAS_I64), k_int(g, IR_SIMD - 1), "");
+        const aff at = {.ok = true, .exact = true, .mult = 1, .base = LLVMBuildAdd(g->b, first, l, "")};
+        return mem_load_affine(g, base, dt, at, NULL, NULL);
+    }
+    V own = LLVMBuildAdd(g->b, splat(g, g->c->idx[0], n), k_iota(g, ty_int(g, 64, 0), n, 1), "");
+    const T t = LLVMTypeOf(own);
+    V l = LLVMBuildAnd(g->b, value_cast(g, seg_here(g, lane), lt, EAS_I64), k_like(g, t, IR_SIMD - 1), "");
+    V at = LLVMBuildAdd(g->b, LLVMBuildAnd(g->b, own, k_like(g, t, -(int64_t)IR_SIMD), ""), l, "");
+    return mem_load_vector(g, base, dt, at, g->c->exec, NULL);
+}
+
 static V element_wise(gen *g, const ir_insn *in, map_t m)
 {
     const uint32_t *a = ir_args(g->ir, in);
     const eas_dtype to = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
     V x[3] = {NULL, NULL, NULL};
+    if (in->op == IR_SIMD_SHUFFLE)
+        return shuffled(g, in);
     if (is_move(in))
         return moved(g, in, m);
     if (in->op == IR_RESHAPE && g->p.val[a[0]].cls == C_BLOCK && !shape_eq(&g->p.val[a[0]].sh, &g->p.val[in->res].sh)) {

@@ -53,6 +53,7 @@ static int64_t bf16_bits(float f) { return f32_to_bf16(f); }
 #define EVAL_REDUCE(N, n, e)
 #define EVAL_SCAN(N, n, e)
 #define EVAL_MATMUL(N, n, e)
+#define EVAL_SHUFFLE(N, n, e)
 #define EVAL_LOAD(N, n, e)
 #define EVAL_STORE(N, n, e)
 #define EVAL_BOUNDS(N, n, e)

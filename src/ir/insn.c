@@ -461,6 +461,18 @@ static const char *rule_matmul(check *c)
     return NULL;
 }
 
+static const char *rule_shuffle(check *c)
+{
+    const char *e = want_value(c, 0);
+    if (!e && arg(c, 0).rank)
+        e = arena_printf(c->mem, "operand 1 is %s, expected a scalar", type_text(c->mem, arg(c, 0)));
+    if (!e)
+        e = want_scalar_int(c, 1);
+    if (!e)
+        *c->t = arg(c, 0);
+    return e;
+}
+
 static const char *rule_load(check *c)
 {
     if (c->nargs != 2 && c->nargs != 4)
@@ -553,6 +565,27 @@ uint16_t ir_atomic_op(uint16_t op)
     case IR_ATOMIC_XOR: return IR_XOR;
     default: return 0;
     }
+}
+
+static const ir_insn *through_casts(const eas_ir *ir, uint32_t v)
+{
+    const ir_insn *d = ir_def(ir, v);
+    while (d && d->op == IR_CAST && dtype_is_int(ir_typeof(ir, ir_args(ir, d)[0]).dtype))
+        d = ir_def(ir, ir_args(ir, d)[0]);
+    return d;
+}
+
+bool ir_shuffle_xor(const eas_ir *ir, const ir_insn *in, int64_t *delta)
+{
+    const ir_insn *d = through_casts(ir, ir_args(ir, in)[1]);
+    if (!d || d->op != IR_XOR)
+        return false;
+    for (int k = 0; k < 2; k++) {
+        const ir_insn *own = through_casts(ir, ir_args(ir, d)[k]);
+        if (own && own->op == IR_LANE_ID && ir_const_of(ir, ir_args(ir, d)[1 - k], delta) && *delta >= 0 && *delta < IR_SIMD)
+            return true;
+    }
+    return false;
 }
 
 static const char *rule_alloc(check *c)
@@ -703,6 +736,7 @@ const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint3
         [IR_RULE_REDUCE] = rule_reduce,
         [IR_RULE_SCAN] = rule_scan,
         [IR_RULE_MATMUL] = rule_matmul,
+        [IR_RULE_SHUFFLE] = rule_shuffle,
         [IR_RULE_LOAD] = rule_load,
         [IR_RULE_STORE] = rule_store,
         [IR_RULE_BOUNDS] = rule_bounds,

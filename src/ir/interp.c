@@ -461,6 +461,30 @@ static void do_shape(run *r, const ir_insn *in)
     }
 }
 
+static bool all_here(run *r, uint32_t i, const char *what)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    for (int64_t k = 1; k < r->threads; k++)
+        if (r->active[k] != r->active[0]) {
+            r->st = base_fail(EAS_ERR_RUNTIME, "%s:%u: kernel %s: some threads of the group do not reach this %s", r->ir->files[in->file],
+                              (unsigned)in->line, r->ir->name, what);
+            return false;
+        }
+    return true;
+}
+
+static void do_shuffle(run *r, uint32_t i)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    const uint32_t *a = ir_args(r->ir, in);
+    if (!all_here(r, i, ir_rows[in->op].name))
+        return;
+    for (int64_t k = 0; k < r->threads; k++) {
+        int64_t from = k - k % IR_SIMD + (r->val[a[1]][k] & (IR_SIMD - 1));
+        r->val[in->res][k] = r->val[a[0]][from];
+    }
+}
+
 static int64_t identity(const run *r, const ir_insn *in, int64_t lane)
 {
     switch (in->op) {
@@ -697,13 +721,7 @@ static void barrier(run *r, uint32_t i)
         r->watch->barrier(r->watch, r, i);
         return;
     }
-    for (int64_t k = 1; k < r->threads; k++)
-        if (r->active[k] != r->active[0]) {
-            const ir_insn *in = &r->ir->insns[i];
-            r->st = base_fail(EAS_ERR_RUNTIME, "%s:%u: kernel %s: some threads of the group do not reach this barrier", r->ir->files[in->file],
-                              (unsigned)in->line, r->ir->name);
-            return;
-        }
+    all_here(r, i, "barrier");
 }
 
 uint32_t interp_step(run *r, uint32_t i)
@@ -733,6 +751,7 @@ uint32_t interp_step(run *r, uint32_t i)
     case IR_PAD:
     case IR_TRANS: do_shape(r, in); break;
     case IR_MATMUL: do_matmul(r, in); break;
+    case IR_SIMD_SHUFFLE: do_shuffle(r, i); break;
     default:
         if (ir_is_atomic(in))
             do_atomic(r, i);

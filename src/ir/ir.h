@@ -37,6 +37,7 @@ typedef enum ir_rule {
     IR_RULE_REDUCE, /* a block; result without the axis imm */
     IR_RULE_SCAN,   /* a block; result the same type */
     IR_RULE_MATMUL, /* (M,K), (K,N), (M,N) of one dtype; result (M,N) */
+    IR_RULE_SHUFFLE, /* a scalar and an integer scalar; result the type of the first */
     IR_RULE_LOAD,
     IR_RULE_STORE,
     IR_RULE_BOUNDS,
@@ -123,6 +124,7 @@ static inline const ir_insn *ir_def(const eas_ir *ir, uint32_t v) { return ir->v
 static inline bool ir_is_atomic(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_ATOMIC; }
 bool ir_writes(const ir_insn *in);                           /* stores to the memory that operand 0 names */
 uint32_t ir_mask(const eas_ir *ir, const ir_insn *in);       /* of a load, store, atomic or bounds; 0: none */
+bool ir_shuffle_xor(const eas_ir *ir, const ir_insn *in, int64_t *delta); /* a shuffle from lane own ^ delta, a constant below 32 */
 uint16_t ir_atomic_op(uint16_t op);                          /* what joins old element and value: IR_ADD, ...; 0 for xchg and cas */
 
 /* Immediates of slice and pad: axis and start; of trans: per axis of the result the axis of the operand. */
@@ -162,6 +164,7 @@ struct eas_builder {
     char *message; /* first error */
     uint32_t line;
     uint16_t file;
+    uint32_t group_array[EAS_NDTYPES]; /* group.c: threadgroup arrays made at top level, one element a thread; 0: none yet */
     VEC(uint32_t) open; /* indices of the region openers around the current position */
     struct ir_live *live; /* NULL: instructions are only recorded */
 };
@@ -176,6 +179,7 @@ uint32_t irb_to(eas_builder *b, uint16_t op, ir_type t, uint32_t x);            
 uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits);                      /* with a broadcast if t has a shape */
 /* If v is an arange, then one that the kernel's author wrote: the first one says the block size. */
 void irb_note_block(eas_builder *b, uint32_t v);
+uint32_t irb_strong(eas_builder *b, uint32_t x); /* a Python float that met nothing is an f32 */
 uint32_t irb_param(eas_builder *b, const char *name, ir_type t, bool weak);
 eas_status irb_fail(eas_builder *b, eas_status st, const char *fmt, ...) BASE_PRINTF(3, 4); /* adds "file:line: " */
 eas_status irb_stop(eas_builder *b, eas_status st); /* fails with this thread's message as it is */
@@ -204,6 +208,7 @@ eas_status live_begin(eas_builder *b, const ir_live_host *host);
 eas_status live_program(eas_builder *b, const int64_t pid[3]); /* instructions from now on are that program's */
 eas_status live_grid(eas_builder *b, int64_t grid[3]);
 ir_live_host *live_host(eas_builder *b);
+bool live_inside(const eas_builder *b); /* a loop or branch is open */
 uint32_t live_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, const ir_type *t);
 void live_free(eas_builder *b);
 /* What live.c asks of build.c: an empty instruction for every value; one value more; the operands of the instruction that is to run. */

@@ -200,10 +200,7 @@ static bool mode_fits(eas_builder *b, uint16_t op, int64_t imm, int nres, const 
     case IR_MMA_ZERO:
     case IR_MMA:
     case IR_MMA_STORE: return need_threads(b, op);
-    case IR_ALLOC_TG:
-        if (l->regions.len)
-            irb_fail(b, EAS_ERR_VALUE, "alloc_tg: a threadgroup array cannot be made inside a loop or branch; move it to the top");
-        return !l->regions.len;
+    case IR_SIMD_SHUFFLE: return need_threads(b, op);
     default: break;
     }
     bool blocks = nres && t[0].kind == IR_VAL && t[0].rank;
@@ -213,6 +210,8 @@ static bool mode_fits(eas_builder *b, uint16_t op, int64_t imm, int nres, const 
     l->early |= !b->ir->threads && (ir_rows[op].flags & IR_EFFECT) && op != IR_STORE && op != IR_BARRIER;
     return true;
 }
+
+bool live_inside(const eas_builder *b) { return b->live && b->live->regions.len; }
 
 /* ---- running an instruction ---- */
 

@@ -47,7 +47,8 @@ static bool narrows(uint16_t op)
     case IR_RESHAPE:
     case IR_SLICE:
     case IR_PAD:
-    case IR_TRANS: return true;
+    case IR_TRANS:
+    case IR_SIMD_SHUFFLE: return true;
     default: return false;
     }
 }

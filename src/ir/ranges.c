@@ -194,6 +194,7 @@ static ir_range transfer(const asking *q, const ir_insn *in, int k)
     case IR_RULE_CONST: return dt == EAS_U64 && in->imm < 0 ? whole(dt) : (ir_range){in->imm, in->imm};
     case IR_RULE_ARANGE: return fit(dt, in->imm, (wide)in->imm + t.dim[0] - 1);
     case IR_RULE_IDENT: return identity(in, dt, q->env, q->info);
+    case IR_RULE_SHUFFLE:
     case IR_RULE_SHAPE: return q->ask(q->ctx, a[0]);
     case IR_RULE_MOVE: {
         ir_range x = q->ask(q->ctx, a[0]), fill = in->op == IR_PAD ? q->ask(q->ctx, a[1]) : x;

@@ -389,14 +389,14 @@ static bool shape_type(eas_builder *b, const char *what, int rank, const int64_t
     return true;
 }
 
-static uint32_t strong(eas_builder *b, uint32_t x) { return weak_float(b, x) && type_of(b, x).dtype == EAS_F64 ? adapt(b, x, EAS_F32) : x; }
+uint32_t irb_strong(eas_builder *b, uint32_t x) { return weak_float(b, x) && type_of(b, x).dtype == EAS_F64 ? adapt(b, x, EAS_F32) : x; }
 
 eas_value eas_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape)
 {
     ir_type t;
     if (!want_value(b, "broadcast", x))
         return 0;
-    x = strong(b, x);
+    x = irb_strong(b, x);
     return !b->status && shape_type(b, "broadcast", rank, shape, type_of(b, x).dtype, &t) ? irb_to(b, IR_BROADCAST, t, x) : 0;
 }
 
@@ -405,7 +405,7 @@ eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shap
     ir_type t;
     if (!want_value(b, "reshape", x))
         return 0;
-    x = strong(b, x);
+    x = irb_strong(b, x);
     return !b->status && shape_type(b, "reshape", rank, shape, type_of(b, x).dtype, &t) ? irb_to(b, IR_RESHAPE, t, x) : 0;
 }
 
@@ -583,7 +583,7 @@ eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem)
         return 0;
     if (size < 1 || size > IR_MAX_DIM * (int64_t)64)
         return irb_fail(b, EAS_ERR_VALUE, "alloc_tg: size is %lld; it must be positive", (long long)size), 0;
-    if (b->open.len)
+    if (b->open.len || live_inside(b))
         return irb_fail(b, EAS_ERR_VALUE, "alloc_tg: a threadgroup array cannot be made inside a loop or branch; move it to the top"), 0;
     ir_type t = {.dtype = (uint8_t)elem, .kind = IR_TG, .rank = 1, .dim = {(int32_t)size}};
     return irb_typed(b, IR_ALLOC_TG, t, size);

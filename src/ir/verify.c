@@ -165,7 +165,12 @@ static eas_status check_mode(verifier *v, uint32_t i)
     case IR_LOCAL_ID:
     case IR_LANE_ID:
     case IR_SG_ID: return be_thread(v, i, 0);
-    case IR_ALLOC_TG: return v->depth ? bad(v, i, "stands inside a region") : EAS_OK;
+    case IR_SIMD_SHUFFLE:
+        if (diverged)
+            return bad(v, i, "control around it may differ between threads; it must be the same for the whole group");
+        if (v->ir->threads % IR_SIMD)
+            return bad(v, i, "needs a group of a multiple of %d threads; this one has %lld", (int)IR_SIMD, (long long)v->ir->threads);
+        return be_thread(v, i, 0);
     case IR_MMA_ZERO: return be_thread(v, i, 0);
     case IR_MMA:
     case IR_MMA_STORE:
