@@ -282,7 +282,7 @@ class Reductions(unittest.TestCase):
             t = mk.tid(0, B)
             mk.store(out, t, mk.sum(mk.load(x, t)))
 
-        with self.assertRaisesRegex(TypeError, "tg_sum, simd_sum"):
+        with self.assertRaisesRegex(TypeError, "mk.tg_sum, mk.simd_sum"):
             k(np.ones(4, np.float32), np.ones(4, np.float32), 4, _grid=1)
 
     def test_in_loops(self):

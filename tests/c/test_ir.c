@@ -164,7 +164,12 @@ static const struct {
     {K("bool c, i64 n", "  if %1\n    %3 = add %2, %2 : i64\n  else\n    %4 = add %3, %3 : i64\n  endif\n"), "not defined here"},
     {K("i64 n", "  %2 = loop %1, %1, %1 : i64\n  endloop\n  %3 = add %2, %2 : i64\n"), "not defined here"},
     {K("i64 n", "  %2 = while %1 : i64\n  %3 = endwhile %2 : i64\n"), "no condition"},
-    {K("bool c", "  if %1\n    %2 = alloc_tg : tg<f32>[4]\n  endif\n"), "inside a region"},
+    {K("bool c", "  if %1\n    %2 = alloc_tg : tg<f32>[4]\n  endif\n  %3 = const 0 : i64\n  %4 = load %2, %3 : f32\n"), "is not defined here"},
+    {K("f32 x", "  %2 = thread_id 48 : i64\n  %3 = simd_shuffle %1, %2 : f32\n"), "multiple of 32 threads; this one has 48"},
+    {K("f32 x", "  %2 = const 0 : i64\n  %3 = simd_shuffle %1, %2 : f32\n"), "call tid"},
+    {K("f32 x", "  %2 = thread_id 32 : i64\n  %3 = const 4 : i64\n  %4 = lt %2, %3 : bool\n  if %4\n    %5 = simd_shuffle %1, %2 : f32\n  endif\n"),
+     "the same for the whole group"},
+    {K("f32 x", "  %2 = thread_id 32 : i64\n  %3 = simd_shuffle %1, %1 : f32\n"), "expected an integer"},
     /* modes */
     {K("", "  %1 = arange 0 : i64[4]\n  %2 = thread_id 4 : i64\n"), "mixes"},
     {K("", "  %1 = thread_id 4 : i64\n  %2 = thread_id 8 : i64\n"), "threads elsewhere"},
