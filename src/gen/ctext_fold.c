@@ -221,7 +221,8 @@ static void matmul(folding *f)
 
 void ct_fold(ct *g, const ir_insn *in)
 {
-    folding f = {.g = g, .in = in, .from = ir_typeof(g->ir, ir_args(g->ir, in)[0]), .op = ir_join_of(in->op), .v = ct_fmt(g, "v%u", (unsigned)in->res)};
+    folding f = {
+        .g = g, .in = in, .from = ir_typeof(g->ir, ir_args(g->ir, in)[0]), .op = ir_join_of(in->op), .v = ct_fmt(g, "v%u", (unsigned)in->res)};
     f.dt = (eas_dtype)f.from.dtype;
     f.type = g->d->type[f.dt];
     ct_line(g, "{");
