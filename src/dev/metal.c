@@ -267,6 +267,34 @@ static eas_status build(const eas_ir *ir, const str *text, const gen_linemap *ma
     return st;
 }
 
+eas_status metal_byte_copier(mtl_id *pipeline)
+{
+    static const char text[] = "#include <metal_stdlib>\n"
+                               "using namespace metal;\n"
+                               "kernel void eas_copy_bytes(\n"
+                               "    device const uchar* from [[buffer(0)]],\n"
+                               "    device uchar* to [[buffer(1)]],\n"
+                               "    uint3 gid [[thread_position_in_grid]])\n"
+                               "{\n"
+                               "    to[gid.x] = from[gid.x];\n"
+                               "}\n";
+    static mtl_id made;
+    mtl_id error = NULL;
+    pthread_mutex_lock(&metal.lock);
+    mtl_id library = made ? NULL : SEND(new_library, metal_device(), metal_string(text), NULL, &error);
+    mtl_id fn = library ? SEND(new_function, library, metal_string("eas_copy_bytes")) : NULL;
+    if (fn)
+        made = SEND(new_pipeline, metal_device(), fn, &error);
+    *pipeline = made;
+    eas_status st = made ? EAS_OK : base_fail(EAS_ERR_RUNTIME, "device \"mps\": no kernel to copy bytes: %s", metal_text(error));
+    if (fn)
+        SEND0(release, fn);
+    if (library)
+        SEND0(release, library);
+    pthread_mutex_unlock(&metal.lock);
+    return st;
+}
+
 /* What only the compiled pipeline knows. */
 static eas_status check_pipeline(const dev_code *c)
 {

@@ -82,6 +82,9 @@ eas_status metal_ready(void); /* open, and not in a forked child */
 /* The buffer that n bytes from address lie in. */
 eas_status metal_find(uint64_t address, size_t n, metal_place *out);
 
+/* A kernel that copies bytes, from buffer 0 to buffer 1; borrowed. */
+eas_status metal_byte_copier(mtl_id *pipeline);
+
 /* ---- metal_queue.c ---- */
 eas_status metal_queue_new(eas_device *d, dev_queue **out);
 void metal_queue_free(eas_device *d, dev_queue *q);

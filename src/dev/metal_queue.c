@@ -406,53 +406,75 @@ eas_status metal_launch(eas_device *d, dev_queue *q, dev_code *c, const dev_laun
 
 static eas_status no_stage(size_t n) { return base_fail(EAS_ERR_MEMORY, "device \"mps\": no memory to stage a copy of %zu bytes", n); }
 
-static eas_status copy_to(dev_queue *q, const metal_place *to, const char *from, size_t n)
+enum { WORD = 4, MOST_BYTES = 1 << 30 };
+
+/* Blits move whole words; what does not lie on them is moved by a kernel, a thread a byte. */
+static eas_status copy_bytes(dev_queue *q, const metal_place *from, const metal_place *to, size_t n)
 {
-    mtl_id e, stage = SEND(new_filled, metal_device(), from, n, METAL_SHARED);
-    if (!stage)
-        return no_stage(n);
+    mtl_id e, pipeline;
+    eas_status st = metal_byte_copier(&pipeline);
+    if (!st)
+        st = encoder(q, true, &e);
+    if (st)
+        return st;
+    SEND(set_pipeline, e, pipeline);
+    for (size_t at = 0, part; at < n; at += part) {
+        part = n - at < MOST_BYTES ? n - at : MOST_BYTES;
+        SEND(set_buffer, e, from->buffer, from->offset + at, 0);
+        SEND(set_buffer, e, to->buffer, to->offset + at, 1);
+        SEND(dispatch_threads, e, ((mtl_size){part, 1, 1}), ((mtl_size){part < 256 ? part : 256, 1, 1}));
+    }
+    return EAS_OK;
+}
+
+static eas_status encode_copy(dev_queue *q, const metal_place *from, const metal_place *to, size_t n)
+{
+    mtl_id e;
+    if ((from->offset | to->offset | n) % WORD)
+        return copy_bytes(q, from, to, n);
     eas_status st = encoder(q, false, &e);
     if (!st)
-        SEND(copy, e, stage, 0, to->buffer, to->offset, n);
-    SEND0(release, stage);
+        SEND(copy, e, from->buffer, from->offset, to->buffer, to->offset, n);
+    return st;
+}
+
+static eas_status copy_to(dev_queue *q, const metal_place *to, const char *from, size_t n)
+{
+    metal_place stage = {.buffer = SEND(new_filled, metal_device(), from, n, METAL_SHARED)};
+    if (!stage.buffer)
+        return no_stage(n);
+    eas_status st = encode_copy(q, &stage, to, n);
+    SEND0(release, stage.buffer);
     return st;
 }
 
 static eas_status copy_from(dev_queue *q, char *to, const metal_place *from, size_t n)
 {
-    mtl_id e, stage = SEND(new_buffer, metal_device(), n, METAL_SHARED);
-    if (!stage)
+    metal_place stage = {.buffer = SEND(new_buffer, metal_device(), n, METAL_SHARED)};
+    if (!stage.buffer)
         return no_stage(n);
-    eas_status st = encoder(q, false, &e);
-    landing l = {.to = to, .from = SEND0(contents, stage), .n = n, .buffer = stage};
+    eas_status st = encode_copy(q, from, &stage, n);
+    landing l = {.to = to, .from = SEND0(contents, stage.buffer), .n = n, .buffer = stage.buffer};
     if (!st && !vec_push(&q->open->landings, l))
         st = base_fail_oom(sizeof l);
-    if (!st)
-        SEND(copy, e, from->buffer, from->offset, stage, 0, n);
-    else
-        SEND0(release, stage);
+    if (st)
+        SEND0(release, stage.buffer);
     return st;
 }
 
 /* Metal copies no bytes onto themselves: those go through a buffer of their own. */
 static eas_status copy_within(dev_queue *q, const metal_place *to, const metal_place *from, size_t n)
 {
-    mtl_id e;
-    bool overlap = to->buffer == from->buffer && to->offset < from->offset + n && from->offset < to->offset + n;
-    eas_status st = encoder(q, false, &e);
-    if (st)
-        return st;
-    if (!overlap) {
-        SEND(copy, e, from->buffer, from->offset, to->buffer, to->offset, n);
-        return EAS_OK;
-    }
-    mtl_id stage = SEND(new_buffer, metal_device(), n, METAL_PRIVATE);
-    if (!stage)
+    if (to->buffer != from->buffer || to->offset >= from->offset + n || from->offset >= to->offset + n)
+        return encode_copy(q, from, to, n);
+    metal_place stage = {.buffer = SEND(new_buffer, metal_device(), n, METAL_PRIVATE)};
+    if (!stage.buffer)
         return no_stage(n);
-    SEND(copy, e, from->buffer, from->offset, stage, 0, n);
-    SEND(copy, e, stage, 0, to->buffer, to->offset, n);
-    SEND0(release, stage);
-    return EAS_OK;
+    eas_status st = encode_copy(q, from, &stage, n);
+    if (!st)
+        st = encode_copy(q, &stage, to, n);
+    SEND0(release, stage.buffer);
+    return st;
 }
 
 static eas_status copy_part(dev_queue *q, dev_way way, char *dst, const char *src, size_t n)

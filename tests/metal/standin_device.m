@@ -100,7 +100,7 @@ static void fail(NSError **error, const char *domain, NSInteger code, const char
 - (void)dealloc
 {
     if (users)
-        standin_report("a buffer of %lu bytes was released while %d command buffers that do not retain it use it", (unsigned long)size, (int)users);
+        standin_report("a buffer of %lu bytes was released while %d command buffers use it", (unsigned long)size, (int)users);
     else
         munmap(memory, size);
     [super dealloc];

@@ -558,6 +558,10 @@ static void *queue_thread(void *arg)
         [self wrong:text];
         return;
     }
+    if ((ao | bo | n) % 4) {
+        [self wrong:"a copy whose offsets or size are no multiples of 4"];
+        return;
+    }
     if (a == b && ao < bo + n && bo < ao + n) {
         [self wrong:"a copy within a buffer whose source and destination overlap"];
         return;

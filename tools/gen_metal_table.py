@@ -1,0 +1,50 @@
+"""Writes the table of messages into docs/metal.md, out of src/dev/metal_msg.def; with --check only says whether it is current.
+
+usage: gen_metal_table.py [--check]
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TABLE, DOC = ROOT / "src/dev/metal_msg.def", ROOT / "docs/metal.md"
+BEGIN, END = "<!-- messages: begin (tools/gen_metal_table.py) -->", "<!-- messages: end -->"
+ROW = re.compile(r'MSG\((?P<result>[^,]+), \w+, \((?P<types>[^)]*)\), "(?P<owner>[^"]+)", "(?P<selector>[^"]+)",\s*"(?P<text>[^"]+)"\)')
+
+
+def c_types(row):
+    """The call as C makes it, receiver and selector left out."""
+    rest = ", ".join(row["types"].split(", ")[2:]) or "void"
+    return f"`{row['result']} ({rest})`"
+
+
+def table(text):
+    out = []
+    for part in re.split(r"(/\* ---- .*? ---- \*/)", text):
+        if m := re.match(r"/\* ---- (.*?) ---- \*/", part):
+            out += ["", f"### {m[1][0].upper()}{m[1][1:]}", "", "| of | selector | documented as | called in C as |", "|---|---|---|---|"]
+        else:
+            out += [f"| {r['owner']} | `{r['selector']}` | `{r['text']}` | {c_types(r)} |" for r in ROW.finditer(part)]
+    if sum(line.startswith("| ") for line in out) - sum(line.startswith("| of") for line in out) != len(re.findall(r"^MSG\(", text, re.M)):
+        raise SystemExit("gen_metal_table.py cannot read every row of metal_msg.def")
+    return "\n".join(out).strip()
+
+
+def main():
+    doc = DOC.read_text(encoding="utf-8")
+    head, rest = doc.split(BEGIN)
+    new = head + BEGIN + "\n" + table(TABLE.read_text(encoding="utf-8")) + "\n" + END + rest.split(END)[1]
+    if new == doc:
+        print("docs/metal.md is current")
+        return 0
+    if "--check" in sys.argv:
+        print("docs/metal.md is out of date: run tools/gen_metal_table.py")
+        return 1
+    DOC.write_text(new, encoding="utf-8")
+    print("docs/metal.md: table written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
