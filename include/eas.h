@@ -98,7 +98,8 @@ EAS_API int eas_op_count(void); /* codes are 1 .. count */
 
 enum { /* flags of a kernel */
        EAS_KERNEL_NO_CONTRACT = 1, /* keep a*b+c as two roundings */
-       EAS_KERNEL_FAST_MATH = 2    /* elementary functions may be the device's own */
+       EAS_KERNEL_FAST_MATH = 2,   /* elementary functions may be the device's own */
+       EAS_KERNEL_LOOSE = 4        /* for eas_kernel_check alone: barriers may stand where control may differ between threads; no device runs it */
 };
 
 EAS_API eas_status eas_builder_new(const char *name, unsigned flags, eas_builder **out);
@@ -324,6 +325,37 @@ EAS_API eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg
 EAS_API eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *opts, int64_t grid[3]);
 /* Compiles for d what a launch with these arguments would need, without launching. */
 EAS_API eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *opts);
+
+/* ---- checking a kernel ------------------------------------------------------------------------------------------------ */
+
+/* Runs a launch on the interpreter, on copies of its memory (which the host must reach), and reports what it does wrong. Findings of one kind at
+ * the same two lines are one, counted. A race: two accesses of an element by different programs, or by different threads of a group with
+ * no barrier between, of which one writes and not both are atomic; that both write the same value does not matter. */
+typedef enum eas_finding_kind {
+    EAS_FOUND_WRITE_WRITE,
+    EAS_FOUND_READ_WRITE,
+    EAS_FOUND_DIVERGENT_BARRIER, /* at[0]: the barrier; at[1]: where a thread that misses it went another way */
+    EAS_FOUND_UNINITIALISED,     /* an element of threadgroup memory is read that its group has not written; at[1] is at[0] */
+    EAS_FOUND_OUT_OF_BOUNDS      /* at[1] is at[0]; the access touched nothing and read 0 */
+} eas_finding_kind;
+typedef struct eas_place {
+    const char *file; /* NULL if unknown */
+    int line;
+    int64_t program[3], thread; /* thread: -1 in SPMD mode */
+} eas_place;
+typedef struct eas_finding {
+    eas_finding_kind kind;
+    const char *arg;      /* NULL: a threadgroup array, or nothing (barriers) */
+    int64_t index, count; /* the element, of the first time; how often */
+    eas_place at[2];      /* of the first time, the earlier access first */
+} eas_finding;
+typedef struct eas_report eas_report;
+EAS_API eas_status eas_kernel_check(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *opts, eas_report **out);
+EAS_API int eas_report_count(const eas_report *r);
+EAS_API eas_finding eas_report_at(const eas_report *r, int i); /* its names live as long as the report */
+EAS_API eas_status eas_report_text(const eas_report *r, char **out); /* free with eas_free */
+EAS_API void eas_report_free(eas_report *r);
+EAS_API const char *eas_finding_name(eas_finding_kind kind); /* "write-write race" */
 
 /* ---- running a kernel while it is built ------------------------------------------------------------------------------ */
 

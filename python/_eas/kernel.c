@@ -329,9 +329,9 @@ static PyObject *meta_dict(Kernel *k, PyObject *const *metas)
             Py_CLEAR(d);
     return d;
 }
-static Compiled *trace_kernel(Kernel *k, PyObject *const *metas, const uint8_t *tags)
+static Compiled *trace_kernel(Kernel *k, PyObject *const *metas, const uint8_t *tags, unsigned flags)
 {
-    Trace *t = trace_new(k->name, k->flags);
+    Trace *t = trace_new(k->name, flags);
     if (!t)
         return NULL;
     at_definition(k, t);
@@ -377,7 +377,7 @@ static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags)
         return NULL;
     PyObject *c = Py_XNewRef(PyDict_GetItemWithError(k->cache, key));
     if (!c && !PyErr_Occurred()) {
-        c = (PyObject *)trace_kernel(k, metas, tags);
+        c = (PyObject *)trace_kernel(k, metas, tags, k->flags);
         if (c) { /* another thread may have been quicker: its object stays */
             PyObject *kept = PyDict_SetDefault(k->cache, key, c);
             Py_XINCREF(kept);
@@ -572,8 +572,8 @@ static int on_host(Kernel *k, Call *c)
     for (int i = 0; i < k->nrt; i++) {
         Tensor *t = (Tensor *)c->objs[i];
         if (tensor_check(c->objs[i]) && t->buf && !eas_buffer_host(t->buf)) {
-            py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', and _interpret works in the host's memory: move it with .to('cpu')",
-                    k->name, PyTuple_GET_ITEM(k->rt_names, i), eas_device_name(t->device));
+            py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', and this works in the host's memory: move it with .to('cpu')", k->name,
+                    PyTuple_GET_ITEM(k->rt_names, i), eas_device_name(t->device));
             return 0;
         }
     }
@@ -608,6 +608,74 @@ static PyObject *interpret(Kernel *k, Call *c)
         Py_DECREF(metas[n]);
     Py_XDECREF(dict);
     Py_XDECREF(fn);
+    return r;
+}
+
+/* ---- looked at ---- */
+static int check_signals(void *ctx)
+{
+    (void)ctx;
+    return PyErr_CheckSignals();
+}
+static PyObject *place_tuple(const eas_place *p)
+{
+    return Py_BuildValue("(zi(LLL)L)", p->file, p->line, (long long)p->program[0], (long long)p->program[1], (long long)p->program[2],
+                         (long long)p->thread);
+}
+static PyObject *finding_tuple(const eas_report *r, int i)
+{
+    eas_finding f = eas_report_at(r, i);
+    return Py_BuildValue("(szLLNN)", eas_finding_name(f.kind), f.arg, (long long)f.index, (long long)f.count, place_tuple(&f.at[0]),
+                         place_tuple(&f.at[1]));
+}
+/* (text, [finding, ...]) */
+static PyObject *report_tuple(const eas_report *r)
+{
+    char *text = NULL;
+    eas_status st = eas_report_text(r, &text);
+    PyObject *s = py_take_text(st, text), *list = s ? PyList_New(eas_report_count(r)) : NULL;
+    for (int i = 0; list && i < eas_report_count(r); i++) {
+        PyObject *f = finding_tuple(r, i);
+        if (!f)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, f);
+    }
+    PyObject *out = list ? PyTuple_Pack(2, s, list) : NULL;
+    Py_XDECREF(s);
+    Py_XDECREF(list);
+    return out;
+}
+static PyObject *check_launch(Kernel *k, Call *c)
+{
+    eas_launch l;
+    eas_report *report = NULL;
+    memset(&l, 0, sizeof l);
+    if (c->shape->has_options && !call_options(k, c, c->ck->meta, &l))
+        return NULL;
+    l.size = sizeof l;
+    l.interrupted = check_signals;
+    eas_status st = eas_kernel_check(c->ck->k, c->args, k->nrt, &l, &report);
+    PyObject *r = st == EAS_OK ? report_tuple(report) : py_raise(st);
+    eas_report_free(report);
+    return r;
+}
+/* Traced anew: barriers that the compiler refuses are what is looked for here. */
+static PyObject *kernel_check(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    Kernel *k = (Kernel *)self;
+    Call c;
+    PyObject *r = NULL, *metas[PY_MAX_PARAMS];
+    int n = 0;
+    if (bind_call(k, args, nargs, kwnames, &c) && on_host(k, &c)) {
+        while (n < k->nmeta && (metas[n] = meta_plain(c.objs[k->nrt + n])))
+            n++;
+        c.ck = n == k->nmeta ? trace_kernel(k, metas, c.tags, k->flags | EAS_KERNEL_LOOSE) : NULL;
+        r = c.ck ? check_launch(k, &c) : NULL;
+        while (n--)
+            Py_DECREF(metas[n]);
+    }
+    call_done(&c);
     return r;
 }
 static bool wants_interpret(const Call *c)
@@ -792,6 +860,7 @@ static PyGetSetDef kernel_getset[] = {
 #define FAST(f) (PyCFunction)(void (*)(void)) f, METH_FASTCALL | METH_KEYWORDS
 static PyMethodDef kernel_methods[] = {
     {"compile", FAST(kernel_compile), "compile(*args, **kw): the CompiledKernel that a launch with these arguments would use; needs no device"},
+    {"_check", FAST(kernel_check), "_check(*args, **kw): (text, findings); eas.check is the public form"},
     {"to_ir", FAST(kernel_to_ir), "to_ir(*args, **kw): the IR as text"},
     {"to_msl", FAST(kernel_to_msl), "to_msl(*args, **kw): Metal Shading Language"},
     {"to_opencl", FAST(kernel_to_opencl), "to_opencl(*args, **kw): OpenCL C"},

@@ -35,10 +35,13 @@ _set_package(__file__[: -len("__init__.py")])
 __all__ = [
     "CompiledKernel",
     "Config",
+    "Finding",
     "Kernel",
+    "Report",
     "Tensor",
     "__version__",
     "autotune",
+    "check",
     "constexpr",
     "devices",
     "empty",
@@ -58,7 +61,15 @@ __all__ = [
 
 # Everything else is imported when first asked for: the import of eas itself stays at a few milliseconds.
 _MODULES = ("analysis", "autotune", "codegen", "compiler", "dlpack", "ir", "runtime", "tensor", "torch")
-_NAMES = {"Config": "autotune", "to_dlpack": "dlpack", "to_torch": "torch", "from_torch": "torch"}
+_NAMES = {
+    "Config": "autotune",
+    "Finding": "_check",
+    "Report": "_check",
+    "check": "_check",
+    "to_dlpack": "dlpack",
+    "to_torch": "torch",
+    "from_torch": "torch",
+}
 
 
 def __getattr__(name):

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -104,6 +104,26 @@ def from_dlpack(x: Any, *, device: str | None = None) -> Tensor: ...
 def to_dlpack(t: Tensor) -> Any: ...
 def from_torch(t: Any, *, device: str | None = None) -> Tensor: ...
 def to_torch(t: Tensor, device: Any = None) -> Any: ...
+
+class Place(NamedTuple):
+    file: str | None
+    line: int
+    program: tuple[int, int, int]
+    thread: int | None
+
+class Finding(NamedTuple):
+    kind: str
+    argument: str | None
+    index: int
+    count: int
+    first: Place
+    second: Place
+
+class Report(list[Finding]):
+    text: str
+    ok: bool
+
+def check(kernel: Any, *args: Any, **kw: Any) -> Report: ...
 def devices() -> list[tuple[str, str, str | None]]: ...
 def stats() -> dict[str, int | bool]: ...
 

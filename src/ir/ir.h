@@ -277,6 +277,25 @@ typedef struct ir_call {
 /* Runs every program in order. Out-of-bounds accesses stop it with ERR_INDEX and a full message. */
 eas_status ir_interp(const eas_ir *ir, const ir_call *call);
 
+/* ---- check.c: the same, with every access looked at; `ir` has elementary functions spelled out ---- */
+typedef struct ir_place {
+    uint32_t insn;
+    const char *file; /* the IR's; NULL if unknown */
+    int line;
+    int64_t program[3], thread; /* thread: -1 in SPMD mode */
+} ir_place;
+typedef struct ir_finding {
+    eas_finding_kind kind;
+    uint32_t buf; /* the value; 0: none */
+    int64_t index, count;
+    ir_place at[2];
+} ir_finding;
+typedef struct ir_report {
+    VEC(ir_finding) findings;
+    bool oom;
+} ir_report;
+eas_status ir_check(const eas_ir *ir, const ir_call *call, ir_report *report);
+
 /* ---- eval.c: one element-wise instruction on slots (see ir_const_of); the constant folder and the interpreter share it.
  * dt: dtype of the operands (where: ignored); to: dtype of the result of cast and bitcast. False for other instructions. */
 bool ir_eval_lanes(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, const int64_t *a, const int64_t *b, const int64_t *c, int64_t *r);

@@ -175,7 +175,7 @@ static eas_status check_mode(verifier *v, uint32_t i)
     case IR_MMA:
     case IR_MMA_STORE:
     case IR_BARRIER:
-        if (diverged)
+        if (diverged && !(in->op == IR_BARRIER && (v->ir->flags & EAS_KERNEL_LOOSE)))
             return bad(v, i, "control around it may differ between threads; it must be the same for the whole group");
         return in->op == IR_BARRIER ? EAS_OK : be_thread(v, i, 0);
     default: return ir_is_fold(in) ? be_spmd(v, i) : EAS_OK;

@@ -184,6 +184,13 @@ static unsigned ir_form_of(const eas_device *d, unsigned form)
     return (form & FORM_CHECKED ? IR_FORM_CHECKED : 0) | (form & FORM_NARROW ? IR_FORM_NARROW : 0) | (d->text ? IR_FORM_TEXT : 0);
 }
 
+static eas_status refuse_loose(const eas_kernel *k)
+{
+    return k->ir->flags & EAS_KERNEL_LOOSE
+             ? base_fail(EAS_ERR_VALUE, "kernel %s was built to be checked, not to run: build it without EAS_KERNEL_LOOSE", k->ir->name)
+             : EAS_OK;
+}
+
 eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out)
 {
     *out = atomic_load_explicit(&k->code[device][form], memory_order_acquire);
@@ -191,7 +198,9 @@ eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out)
         return EAS_OK;
     eas_ir *ir = NULL;
     eas_device *d = eas_device_at(device);
-    eas_status st = kernel_form(k, ir_form_of(d, form), &ir);
+    eas_status st = refuse_loose(k);
+    if (!st)
+        st = kernel_form(k, ir_form_of(d, form), &ir);
     if (!st)
         st = dev_check(d, ir);
     if (st)
@@ -258,6 +267,8 @@ eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out)
 {
     eas_ir *narrow = NULL;
     *out = NULL;
-    eas_status st = kernel_narrowed(k, &narrow);
+    eas_status st = refuse_loose(k);
+    if (!st)
+        st = kernel_narrowed(k, &narrow);
     return st ? st : emit(k->ir, narrow, form, out);
 }

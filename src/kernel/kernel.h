@@ -58,6 +58,10 @@ void kernel_sizes(const eas_ir *ir, eas_kernel *k); /* fills in what the grid is
 /* ---- cost.c ---- */
 double kernel_cost(const eas_ir *ir, const ir_env *env); /* rough nanoseconds of one program */
 
+/* ---- launch.c ---- */
+/* Arguments checked and as code wants them, and the grid. */
+eas_status kernel_pack(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, uint64_t *slot, int64_t *count, int64_t grid[3]);
+
 /* ---- grid.c ---- */
 eas_status kernel_grid(const eas_kernel *k, const eas_arg *args, const eas_launch *o, int64_t grid[3]);
 

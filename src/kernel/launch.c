@@ -232,6 +232,18 @@ static eas_status prepare(eas_kernel *k, const eas_arg *args, int nargs, const e
     return st ? st : count_programs(k, p);
 }
 
+eas_status kernel_pack(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, uint64_t *slot, int64_t *count, int64_t grid[3])
+{
+    packed p;
+    eas_status st = prepare(k, args, nargs, o, &p);
+    if (st)
+        return st;
+    memcpy(slot, p.slot, (size_t)k->nparams * sizeof *slot);
+    memcpy(count, p.count, (size_t)k->nparams * sizeof *count);
+    memcpy(grid, p.grid, sizeof p.grid);
+    return EAS_OK;
+}
+
 static eas_status decide(eas_kernel *k, eas_device *d, const packed *p, const eas_launch *o, verdict *v, eas_device **on, dev_code **code)
 {
     eas_status st = judge(k, d, p, v);
