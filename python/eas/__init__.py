@@ -37,6 +37,7 @@ __all__ = [
     "Config",
     "Finding",
     "Kernel",
+    "Place",
     "Report",
     "Tensor",
     "__version__",
