@@ -65,6 +65,7 @@ _MODULES = ("analysis", "autotune", "codegen", "compiler", "dlpack", "ir", "runt
 _NAMES = {
     "Config": "autotune",
     "Finding": "_check",
+    "Place": "_check",
     "Report": "_check",
     "check": "_check",
     "to_dlpack": "dlpack",
