@@ -269,6 +269,7 @@ EAS_API const char *eas_device_describe(const eas_device *d); /* one line for pe
 EAS_API int eas_device_count(void);
 EAS_API eas_device *eas_device_at(int i);
 EAS_API const char *eas_device_unavailable(const eas_device *d); /* NULL if it can be used, else the reason */
+EAS_API int eas_device_host_memory(const eas_device *d); /* 1: its addresses are host pointers, and it takes any host memory as it is */
 
 EAS_API eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out);
 /* Wraps memory of the caller's; done(ctx) is called when the last reference goes. */
@@ -278,6 +279,52 @@ EAS_API void eas_buffer_release(eas_buffer *b);
 EAS_API eas_device *eas_buffer_device(const eas_buffer *b);
 EAS_API size_t eas_buffer_size(const eas_buffer *b);
 EAS_API void *eas_buffer_host(const eas_buffer *b); /* NULL where the host cannot reach it */
+EAS_API void *eas_buffer_address(const eas_buffer *b); /* of its first byte, in the device's own space; offsets may be added */
+
+/* Freed buffers are kept for the next request of their size: see docs/devices.md. Bytes are those taken from the device. */
+typedef struct eas_memory {
+    uint64_t live_bytes, live_count;     /* in use */
+    uint64_t cached_bytes, cached_count; /* kept */
+    uint64_t peak_bytes;                 /* the most that was in use */
+    uint64_t hits, misses;               /* requests served from what was kept, and from the device */
+    uint64_t limit;                      /* on cached_bytes, now */
+} eas_memory;
+EAS_API eas_memory eas_memory_stats(eas_device *d);
+EAS_API void eas_empty_cache(eas_device *d); /* NULL: of every device */
+
+/* ---- streams and events ------------------------------------------------------------------------------------------- */
+
+typedef struct eas_stream eas_stream; /* counted: work given to one stream runs in the order given */
+typedef struct eas_event eas_event;   /* counted: a point in a stream */
+typedef struct eas_launch eas_launch;
+
+EAS_API eas_status eas_stream_new(eas_device *d, eas_stream **out);
+EAS_API eas_stream *eas_stream_retain(eas_stream *s);
+EAS_API void eas_stream_release(eas_stream *s); /* the last one waits for its work */
+EAS_API eas_device *eas_stream_device(const eas_stream *s);
+EAS_API eas_status eas_stream_default(eas_device *d, eas_stream **out); /* the device's own; borrowed */
+EAS_API eas_status eas_stream_current(eas_device *d, eas_stream **out); /* this thread's for d, else the default; borrowed */
+/* Makes s (NULL: the default) this thread's stream for d and returns the former one, NULL for the default. Borrowed: keep s while it is in use. */
+EAS_API eas_stream *eas_stream_use(eas_device *d, eas_stream *s);
+EAS_API int eas_stream_idle(eas_stream *s); /* 1 when everything given to it is done */
+/* Waits for everything given. Returns, once, the first failure among it since the last wait; the stream stays usable. hooks may be NULL; with
+ * `interrupted` the wait can end early with ERR_INTERRUPTED while the work goes on. */
+EAS_API eas_status eas_stream_synchronize(eas_stream *s, const eas_launch *hooks);
+EAS_API eas_status eas_synchronize(eas_device *d, const eas_launch *hooks); /* every stream of d; NULL: of every device */
+
+EAS_API eas_status eas_event_new(eas_event **out);
+EAS_API eas_event *eas_event_retain(eas_event *e);
+EAS_API void eas_event_release(eas_event *e);
+EAS_API eas_status eas_event_record(eas_event *e, eas_stream *s); /* reached when all given to s before is done; replaces an earlier record */
+/* What is given to s from now on runs after the event. Between devices the caller waits. An event that was not recorded holds nothing up. */
+EAS_API eas_status eas_event_wait(eas_event *e, eas_stream *s, const eas_launch *hooks);
+EAS_API eas_status eas_event_synchronize(eas_event *e, const eas_launch *hooks);
+EAS_API int eas_event_reached(eas_event *e);
+/* Seconds between two recorded events of one device; waits for both. */
+EAS_API eas_status eas_event_elapsed(eas_event *start, eas_event *end, double *seconds, const eas_launch *hooks);
+
+/* Copies n bytes between devices (NULL: the host) and waits. Both streams' work so far, the current ones of this thread, is done before. */
+EAS_API eas_status eas_copy(eas_device *to, void *dst, eas_device *from, const void *src, size_t n, const eas_launch *hooks);
 
 /* ---- kernels and launches --------------------------------------------------------------------------------------- */
 
@@ -291,7 +338,10 @@ EAS_API eas_ir_info eas_kernel_info(const eas_kernel *k);
 /* "ir", "msl", "opencl", "llvm", "asm"; msl and opencl are the 32-bit forms where those are possible. */
 EAS_API eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out);
 
-enum { EAS_ARG_READONLY = 1 };
+enum {
+    EAS_ARG_READONLY = 1,
+    EAS_ARG_HOST = 2 /* host memory: on a device that cannot use it, it is copied there and, if written, back */
+};
 typedef struct eas_arg {
     union {
         void *data;   /* buffers: first element, on the device's memory */
@@ -304,7 +354,7 @@ typedef struct eas_arg {
     uint8_t flags;    /* EAS_ARG_* */
 } eas_arg;
 
-typedef struct eas_launch {
+struct eas_launch {
     uint32_t size;       /* sizeof(eas_launch), for later versions */
     uint8_t has_grid, has_nthreads, has_shape, debug;
     int64_t grid[3];     /* programs (SPMD) or threadgroups */
@@ -317,7 +367,16 @@ typedef struct eas_launch {
     /* called on the calling thread before and after a launch that is not tiny (to release and take a lock) */
     void (*leave)(void *ctx);
     void (*enter)(void *ctx);
-} eas_launch;
+    /* streams */
+    eas_stream *stream;  /* NULL: this thread's current one */
+    uint8_t async;       /* return once the launch is queued; failures come at the stream's next synchronise */
+    /* Objects that keep the arguments' memory alive. A launch that may still run when the call returns (async, or interrupted on a device with
+     * memory of its own) calls retain for each; a later call on the stream, on its own thread, calls release when the launch is over. */
+    void *const *hold;
+    int nhold;
+    void (*retain)(void *object);
+    void (*release)(void *object);
+};
 
 /* Where opts is NULL or has no grid, the grid is inferred from nthreads, shape, or the scalars N / H, W, D. */
 EAS_API eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *opts);
@@ -325,6 +384,30 @@ EAS_API eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg
 EAS_API eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *opts, int64_t grid[3]);
 /* Compiles for d what a launch with these arguments would need, without launching. */
 EAS_API eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *opts);
+
+/* A copy on one device's stream, as a launch is: queued with `async`, recorded by a capture. TO: from the host; FROM: to the host. hold: dst's object, then src's. */
+typedef enum eas_copy_way { EAS_COPY_TO, EAS_COPY_FROM, EAS_COPY_WITHIN } eas_copy_way;
+EAS_API eas_status eas_copy_on(eas_device *d, eas_copy_way way, void *dst, const void *src, size_t n, const eas_launch *opts);
+
+/* ---- capture and replay ---------------------------------------------------------------------------------------------- */
+
+typedef struct eas_graph eas_graph; /* counted: launches and copies of one device, to be run again as a whole */
+
+/* From begin to end (or abort) launches and queued copies of this thread are checked and recorded, not run. For rebinding, the first
+ * objects of eas_launch.hold are the arguments', one each. end compiles what is missing, in parallel, and makes the graph usable. */
+EAS_API eas_status eas_capture_begin(eas_graph **out);
+EAS_API eas_status eas_capture_end(eas_graph *g, const eas_launch *hooks);
+EAS_API void eas_capture_abort(eas_graph *g);
+EAS_API eas_graph *eas_graph_retain(eas_graph *g);
+EAS_API void eas_graph_release(eas_graph *g);
+EAS_API int eas_graph_count(const eas_graph *g); /* launches and copies */
+/* Runs everything, in order: stream, async and hooks of opts count. */
+EAS_API eas_status eas_graph_replay(eas_graph *g, const eas_launch *opts);
+/* Calls the array at an address by a name of its own. */
+EAS_API eas_status eas_graph_label(eas_graph *g, const char *name, const void *address);
+/* Replaces what the name stands for (a label, else a parameter's name if it stands for one value only) from now on. A refused value changes
+ * nothing. object is retained as the capture's objects were, and may be NULL. */
+EAS_API eas_status eas_graph_bind(eas_graph *g, const char *name, const eas_arg *arg, void *object);
 
 /* ---- checking a kernel ------------------------------------------------------------------------------------------------ */
 
@@ -396,13 +479,13 @@ EAS_API void eas_live_active(const eas_builder *b, uint8_t *out); /* per thread:
 /* ---- the cache on disk and the thread pool ------------------------------------------------------------------------- */
 
 typedef struct eas_stats {
-    uint64_t compiles;      /* programs compiled by this process */
+    uint64_t compiles; /* programs compiled by this process */
     uint64_t disk_hits, disk_misses, disk_bad; /* bad: entries dropped for a wrong checksum */
     uint64_t launches;
-    int compiler_loaded;    /* 1 once the compiler module was opened */
+    int compiler_loaded; /* 1 once the compiler module was opened */
 } eas_stats;
 EAS_API eas_stats eas_stats_get(void);
-EAS_API const char *eas_cache_dir(void);  /* "" when the disk cache is off, eas_cache_why() then says why */
+EAS_API const char *eas_cache_dir(void); /* "" when the disk cache is off, eas_cache_why() then says why */
 EAS_API const char *eas_cache_why(void);
 EAS_API eas_status eas_cache_clear(void);
 EAS_API eas_status eas_cache_verify(uint64_t *good, uint64_t *bad, uint64_t *bytes); /* drops the bad ones */

@@ -165,7 +165,7 @@ static int bind_torch(Bound *bd, PyObject *o, PyObject *name, eas_arg *out)
         return contiguous < 0 ? 0 : torch_strides(bd, o, name);
     PyObject *p = PyObject_CallMethodNoArgs(o, N.data_ptr), *n = p ? PyObject_CallMethodNoArgs(o, N.numel) : NULL;
     if (n)
-        *out = (eas_arg){.v.data = PyLong_AsVoidPtr(p), .count = PyLong_AsLongLong(n), .dtype = (uint8_t)dt, .is_buffer = 1};
+        *out = (eas_arg){.v.data = PyLong_AsVoidPtr(p), .count = PyLong_AsLongLong(n), .dtype = (uint8_t)dt, .is_buffer = 1, .flags = EAS_ARG_HOST};
     Py_XDECREF(p);
     Py_XDECREF(n);
     return PyErr_Occurred() ? 0 : TAG_BUFFER | dt;

@@ -235,8 +235,8 @@ int options_check(const Options *o, Compiled *ck)
 {
     if (!check_bool(o->sync, "_sync") || !check_bool(o->debug, "_debug") || !check_bool(o->interpret, "_interpret"))
         return 0;
-    if (given(o->stream))
-        return py_fail(PyExc_ValueError, "_stream: the cpu and ref devices have no streams; leave it out or pass None"), 0;
+    if (given(o->stream) && !stream_arg(o->stream, "_stream", NULL))
+        return 0;
     return !ck || !given(o->tptg) || check_tptg(o->tptg, ck);
 }
 int options_read(const Options *o, Compiled *ck, PyObject *meta, PyObject *rt, eas_launch *l)
@@ -248,39 +248,27 @@ int options_read(const Options *o, Compiled *ck, PyObject *meta, PyObject *rt, e
     if (given(o->shape) && !read_shape(o->shape, l))
         return 0;
     l->debug = o->debug == Py_True;
+    l->async = o->sync == Py_False;
+    l->stream = given(o->stream) ? stream_arg(o->stream, "_stream", NULL) : NULL;
     return !given(o->grid) || read_grid(o->grid, meta, rt, l);
 }
 
 /* ---- the launch ---- */
-typedef struct lock {
-    PyThreadState *left;
-} lock; /* the GIL, while libeas runs without it */
-
-static void leave(void *ctx) { ((lock *)ctx)->left = PyEval_SaveThread(); }
-static void enter(void *ctx)
+PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject *const *objs, int n, const Bound *bd, eas_launch *l)
 {
-    PyThreadState *ts = ((lock *)ctx)->left;
-    ((lock *)ctx)->left = NULL;
-    PyEval_RestoreThread(ts);
-}
-static int interrupted(void *ctx)
-{
-    bool left = ((lock *)ctx)->left != NULL;
-    if (left)
-        enter(ctx);
-    int r = PyErr_CheckSignals();
-    if (left)
-        leave(ctx);
-    return r;
-}
-PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, int n, eas_launch *l)
-{
-    lock gil = {NULL};
-    l->size = sizeof *l;
-    l->interrupted = interrupted;
-    l->leave = leave;
-    l->enter = enter;
-    l->ctx = &gil;
+    hooks gil;
+    void *all[2 * PY_MAX_PARAMS];
+    hooks_init(l, &gil);
+    l->hold = (void *const *)objs;
+    l->nhold = n;
+    if (bd->ntemps) {
+        memcpy(all, objs, (size_t)n * sizeof *objs);
+        memcpy(all + n, bd->temps, (size_t)bd->ntemps * sizeof *bd->temps);
+        l->hold = all;
+        l->nhold = n + bd->ntemps;
+    }
+    l->retain = hold_retain;
+    l->release = hold_release;
     eas_status st = eas_kernel_launch(ck->k, d, args, n, l);
     return st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
 }
@@ -325,8 +313,7 @@ static void remember(void)
 }
 #endif
 
-/* The device that EAS_BACKEND names; NULL with an exception. */
-static eas_device *backend_device(void)
+eas_device *py_backend(void)
 {
     PyObject *v = G.environ ? PyDict_GetItemWithError(G.environ, G.backend_key) : NULL;
     const char *name = !v ? "" : PyBytes_Check(v) ? PyBytes_AS_STRING(v) : PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : "";
@@ -346,7 +333,7 @@ PyObject *launch_where(eas_device **d)
     PyObject *get = PyDict_GetItemWithError(G.kernel_dict, N.get_runtime);
     if (get && get != G.get_runtime)
         return get;
-    *d = where.device = backend_device();
+    *d = where.device = py_backend();
     where.interpret = env_interprets();
     if (*d)
         remember();
@@ -419,7 +406,7 @@ static int run_ready(run *r)
     r->bd.ntemps = 0;
     if (!collect(r->ck, r->rt, r->objs) || !bind_all(r->ck, r->objs, &r->bd, r->args))
         return 0;
-    r->d = given(r->device) ? py_device(r->device) : r->bd.device ? r->bd.device : backend_device();
+    r->d = given(r->device) ? py_device(r->device) : r->bd.device ? r->bd.device : py_backend();
     if (!r->d)
         return 0;
     if (r->bd.device && r->bd.device != r->d) {
@@ -429,16 +416,16 @@ static int run_ready(run *r)
     }
     return options_read(&r->o, r->ck, r->ck->meta, r->rt, &r->l);
 }
-#define RUN_OPTIONS &r.device, &r.o.sync, &r.o.nthreads, &r.o.grid, &r.o.tptg, &r.o.shape, &r.o.debug
+#define RUN_OPTIONS &r.device, &r.o.sync, &r.o.nthreads, &r.o.grid, &r.o.tptg, &r.o.shape, &r.o.debug, &r.o.stream
 PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw)
 {
     (void)module;
-    static char *names[] = {"ck", "runtime_args", "meta", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", NULL};
+    static char *names[] = {"ck", "runtime_args", "meta", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", "stream", NULL};
     run r;
     memset(&r, 0, offsetof(run, objs));
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOO:run", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOOO:run", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
         return NULL;
-    PyObject *done = run_ready(&r) ? launch_with(r.ck, r.d, r.args, r.ck->nargs, &r.l) : NULL;
+    PyObject *done = run_ready(&r) ? launch_with(r.ck, r.d, r.args, r.objs, r.ck->nargs, &r.bd, &r.l) : NULL;
     bind_done(&r.bd);
     return done;
 }
@@ -454,7 +441,7 @@ static PyObject *timed(run *r, long long warmup, long long repeat)
     for (long long i = 0; i < warmup + repeat; i++) {
         if (i == warmup)
             start = seconds();
-        PyObject *done = launch_with(r->ck, r->d, r->args, r->ck->nargs, &r->l);
+        PyObject *done = launch_with(r->ck, r->d, r->args, r->objs, r->ck->nargs, &r->bd, &r->l);
         if (!done)
             return NULL;
         Py_DECREF(done);
@@ -464,11 +451,12 @@ static PyObject *timed(run *r, long long warmup, long long repeat)
 PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw)
 {
     (void)module;
-    static char *names[] = {"ck", "runtime_args", "meta", "repeat", "warmup", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", NULL};
+    static char *names[] = {"ck",       "runtime_args", "meta", "repeat", "warmup", "device", "sync",
+                            "nthreads", "grid",         "tptg", "shape",  "debug",  "stream", NULL};
     run r;
     long long repeat = 1, warmup = 0;
     memset(&r, 0, offsetof(run, objs));
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$LLOOOOOOO:benchmark", names, G.compiled, &r.ck, &r.rt, &r.meta, &repeat, &warmup, RUN_OPTIONS))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$LLOOOOOOOO:benchmark", names, G.compiled, &r.ck, &r.rt, &r.meta, &repeat, &warmup, RUN_OPTIONS))
         return NULL;
     if (repeat <= 0 || warmup < 0)
         return py_fail(PyExc_ValueError, "benchmark: repeat must be at least 1 and warmup at least 0");
@@ -479,11 +467,11 @@ PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw)
 PyObject *py_grid(PyObject *module, PyObject *args, PyObject *kw)
 {
     (void)module;
-    static char *names[] = {"ck", "runtime_args", "meta", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", NULL};
+    static char *names[] = {"ck", "runtime_args", "meta", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", "stream", NULL};
     run r;
     int64_t g[3];
     memset(&r, 0, offsetof(run, objs));
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOO:grid", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOOO:grid", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
         return NULL;
     PyObject *out = NULL;
     if (run_ready(&r)) {

@@ -127,6 +127,9 @@ PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kw)
         return NULL;
     if (stream != Py_None)
         return py_fail(PyExc_BufferError, "a %s tensor has no streams: stream must be None", eas_device_name(t->device));
+    if (!eas_device_host_memory(t->device))
+        return py_fail(PyExc_BufferError, "memory of '%s' has no address that others could use: move the tensor with .to(\"cpu\") first",
+                       eas_device_name(t->device));
     if (copy == Py_True)
         return py_fail(PyExc_BufferError, "copy=True: copy the tensor before exporting it");
     if ((version != Py_None && !pair(version, &major, "max_version")) || (device != Py_None && !pair(device, &type, "dl_device")))

@@ -511,6 +511,10 @@ static PyObject *call_runtime(Kernel *k, Call *c, PyObject *get, const eas_launc
              *runtime = rt && meta ? PyObject_CallNoArgs(get) : NULL;
     PyObject *f = runtime ? PyObject_GetAttr(runtime, N.run) : NULL, *grid = f ? grid_object(c, l) : NULL, *r = NULL;
     bool opts = c->shape->has_options;
+    if (l->stream && grid) {
+        py_fail(PyExc_ValueError, "%U: _stream is of the runtime that eas.kernel.get_runtime was replaced for: leave it out", k->name);
+        Py_CLEAR(grid);
+    }
     PyObject *kw =
         grid ? Py_BuildValue("{OOOOOOOOOO}", N.sync, opts && c->o.sync ? c->o.sync : Py_True, N.nthreads, opts ? or_none(c->o.nthreads) : Py_None,
                              N.grid, grid, N.tptg, opts ? or_none(c->o.tptg) : Py_None, N.shape, opts ? or_none(c->o.shape) : Py_None)
@@ -703,7 +707,7 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
         if (get)
             r = call_runtime(k, &c, get, &l);
         else if (c.bd.device ? (d = c.bd.device, one_device(k, &c)) : d != NULL)
-            r = launch_with(c.ck, d, c.args, k->nrt, &l);
+            r = launch_with(c.ck, d, c.args, c.objs, k->nrt, &c.bd, &l);
     }
     call_done(&c);
     return r;

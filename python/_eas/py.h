@@ -15,6 +15,7 @@
  *   tensor.c   eas.Tensor;  dlpack.c its interchange
  *   bind.c     Python arguments -> eas_arg
  *   compiled.c CompiledKernel, launches
+ *   stream.c   Stream, Event, captures, memory
  *   kernel.c   Kernel: signature, specialisations, vectorcall
  *   module.c   the module itself
  */
@@ -44,7 +45,7 @@ enum { PY_MAX_PARAMS = 256 };
 /* ---- module.c ---- */
 /* One interpreter, one state: NumPy's C API table is process-wide as well. */
 typedef struct py_state {
-    PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled, *kernel, *constexpr;
+    PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled, *kernel, *constexpr, *stream, *event, *graph;
     PyObject *dtypes[EAS_NDTYPES];
     PyObject *package;      /* str: the folder of the package, with a separator at its end */
     PyObject *kernel_dict;  /* globals of eas.kernel: launches look get_runtime up there */
@@ -280,7 +281,7 @@ static inline int bind_arg(Bound *bd, PyObject *o, int i, PyObject *name, eas_ar
                 out->count = PyArray_NDIM(a) == 1 ? PyArray_DIM(a, 0) : PyArray_SIZE(a);
                 out->dtype = (uint8_t)(tag & TAG_DTYPE);
                 out->is_buffer = 1;
-                out->flags = flags & NPY_ARRAY_WRITEABLE ? 0 : EAS_ARG_READONLY;
+                out->flags = EAS_ARG_HOST | (flags & NPY_ARRAY_WRITEABLE ? 0 : EAS_ARG_READONLY);
                 return tag;
             }
         }
@@ -329,7 +330,9 @@ int options_read(const Options *o, Compiled *ck, PyObject *meta, PyObject *runti
 int tptg_fits(PyObject *tptg, PyObject *name, int64_t want, bool threads);
 bool launch_interprets(void); /* EAS_INTERPRET is set */
 int options_check(const Options *o, Compiled *ck); /* what compile checks too */
-PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, int n, eas_launch *l); /* None */
+/* objs: the arguments, kept alive with what bd holds for them while the launch may run. None. */
+PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject *const *objs, int n, const Bound *bd, eas_launch *l);
+eas_device *py_backend(void); /* that EAS_BACKEND names; NULL with an exception */
 /* Where a launch goes: NULL and the backend's device (NULL with an exception); or the function that was put in place of
  * eas.kernel.get_runtime (borrowed). */
 PyObject *launch_where(eas_device **d);
@@ -339,6 +342,19 @@ PyObject *runtime_args(PyObject *params, PyObject *const *objs, int n); /* the d
 PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw);
 PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw);
 PyObject *py_grid(PyObject *module, PyObject *args, PyObject *kw);
+
+/* ---- stream.c ---- */
+int stream_init(PyObject *module);
+typedef struct hooks { /* the GIL, while libeas runs or waits without it */
+    PyThreadState *left;
+} hooks;
+void hooks_init(eas_launch *l, hooks *h);
+void hooks_leave(void *h);
+void hooks_enter(void *h);
+int hooks_interrupted(void *h);
+void hold_retain(void *object);
+void hold_release(void *object);
+eas_stream *stream_arg(PyObject *o, const char *what, eas_device *d);
 
 /* ---- kernel.c ---- */
 extern PyType_Spec Kernel_spec;

@@ -66,6 +66,7 @@ static Tensor *make(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
     t->tag = (uint8_t)(TAG_BUFFER | dt);
     t->arg.dtype = (uint8_t)dt;
     t->arg.is_buffer = 1;
+    t->arg.flags = eas_device_host_memory(d) ? EAS_ARG_HOST : 0;
     t->arg.count = c_strides(ndim, shape, (int64_t)eas_dtype_size(dt), t->dims + ndim);
     if (t->arg.count >= 0)
         return t;
@@ -78,7 +79,7 @@ Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape,
     if (!t)
         return NULL;
     t->arg.v.data = data;
-    t->arg.flags = readonly ? EAS_ARG_READONLY : 0;
+    t->arg.flags |= readonly ? EAS_ARG_READONLY : 0;
     t->owner = Py_XNewRef(owner);
     if (strides)
         memcpy(t->dims + ndim, strides, (size_t)ndim * sizeof *strides);
@@ -93,7 +94,7 @@ static Tensor *tensor_alloc(eas_device *d, eas_dtype dt, int ndim, const int64_t
         return NULL;
     eas_status st = eas_buffer_new(d, (size_t)t->arg.count * eas_dtype_size(dt), &t->buf);
     if (st == EAS_OK) {
-        t->arg.v.data = eas_buffer_host(t->buf);
+        t->arg.v.data = eas_buffer_address(t->buf);
         return t;
     }
     t->buf = NULL;
@@ -155,9 +156,35 @@ static PyObject *view_array(Tensor *t)
         Py_CLEAR(a);
     return a;
 }
+static size_t nbytes_of(const Tensor *t) { return (size_t)t->arg.count * eas_dtype_size((eas_dtype)t->arg.dtype); }
+
+/* From or to memory of the host; waits. 0 with an exception. */
+static int copy_bytes(eas_device *to, void *dst, eas_device *from, const void *src, size_t n)
+{
+    hooks h;
+    eas_launch l = {0};
+    hooks_init(&l, &h);
+    eas_status st = eas_copy(to, dst, from, src, n, &l);
+    return st == EAS_OK ? 1 : (py_raise(st), 0);
+}
+static bool on_host(const Tensor *t) { return eas_device_host_memory(t->device); }
+
+static PyObject *fetch_array(Tensor *t)
+{
+    int num = py_dtype_to_npy((eas_dtype)t->arg.dtype);
+    npy_intp shape[NPY_MAXDIMS];
+    for (int i = 0; i < t->ndim; i++)
+        shape[i] = (npy_intp)t->dims[i];
+    PyObject *a = num < 0 ? NULL : PyArray_SimpleNew(t->ndim, shape, num);
+    if (a && !copy_bytes(NULL, PyArray_DATA((PyArrayObject *)a), t->device, t->arg.v.data, nbytes_of(t)))
+        Py_CLEAR(a);
+    return a;
+}
 static PyObject *tensor_numpy(PyObject *o, PyObject *unused)
 {
     (void)unused;
+    if (!on_host((Tensor *)o))
+        return fetch_array((Tensor *)o);
     PyObject *a = view_array((Tensor *)o);
     if (!a || ((Tensor *)o)->device == G.cpu)
         return a;
@@ -196,31 +223,81 @@ static PyObject *tensor_array(PyObject *o, PyObject *args, PyObject *kw)
 }
 
 /* ---- between devices ---- */
+static bool is_c_order(const Tensor *t)
+{
+    return t->tag || in_c_order(t->ndim, t->dims, t->dims + t->ndim, (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype));
+}
 static Tensor *copy_to(Tensor *t, eas_device *d)
 {
     Tensor *r = tensor_alloc(d, (eas_dtype)t->arg.dtype, t->ndim, t->dims);
-    if (!r)
-        return NULL;
-    if (r->arg.count == 0)
+    if (!r || r->arg.count == 0)
         return r;
-    if (!r->arg.v.data || !t->arg.v.data)
-        return Py_DECREF(r),
-               py_fail(PyExc_RuntimeError, "cannot copy between '%s' and '%s': the host does not reach that memory", eas_device_name(t->device),
-                       eas_device_name(d)),
-               NULL;
-    if (t->tag || in_c_order(t->ndim, t->dims, t->dims + t->ndim, (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype))) {
-        size_t n = (size_t)r->arg.count * eas_dtype_size((eas_dtype)r->arg.dtype);
-        void *to = r->arg.v.data, *from = t->arg.v.data;
-        Py_BEGIN_ALLOW_THREADS memcpy(to, from, n);
-        Py_END_ALLOW_THREADS return r;
+    if (is_c_order(t)) {
+        if (!copy_bytes(d, r->arg.v.data, t->device, t->arg.v.data, nbytes_of(r)))
+            Py_CLEAR(r);
+        return r;
     }
-    PyObject *src = view_array(t), *dst = src ? view_array(r) : NULL; /* NumPy walks the strides */
-    if (!dst || PyArray_CopyInto((PyArrayObject *)dst, (PyArrayObject *)src) < 0)
+    PyObject *view = view_array(t), *src = view ? PyArray_NewCopy((PyArrayObject *)view, NPY_CORDER) : NULL; /* NumPy walks the strides */
+    if (!src || !copy_bytes(d, r->arg.v.data, NULL, PyArray_DATA((PyArrayObject *)src), nbytes_of(r)))
         Py_CLEAR(r);
     Py_XDECREF(src);
-    Py_XDECREF(dst);
+    Py_XDECREF(view);
     return r;
 }
+/* ---- copies in place: on a stream, so they may be queued and captured ---- */
+static int same_size(const Tensor *t, const Tensor *o, const char *what)
+{
+    if (t->arg.count == o->arg.count && t->arg.dtype == o->arg.dtype && t->tag && o->tag)
+        return 1;
+    py_fail(PyExc_ValueError, "%s needs as many contiguous elements of the same dtype on both sides: %lld of %s, and %lld of %s", what,
+            (long long)t->arg.count, eas_dtype_name((eas_dtype)t->arg.dtype), (long long)o->arg.count, eas_dtype_name((eas_dtype)o->arg.dtype));
+    return 0;
+}
+static PyObject *queue_copy(Tensor *to, Tensor *from, PyObject *to_keep, PyObject *from_keep, bool sync, PyObject *stream)
+{
+    hooks h;
+    eas_launch l = {0};
+    eas_device *d = on_host(to) && !on_host(from) ? from->device : to->device;
+    eas_copy_way way =
+        on_host(d == to->device ? from : to) && !eas_device_host_memory(d) ? (d == to->device ? EAS_COPY_TO : EAS_COPY_FROM) : EAS_COPY_WITHIN;
+    void *hold[2] = {to_keep, from_keep};
+    if (!on_host(to) && !on_host(from) && to->device != from->device)
+        return py_fail(PyExc_ValueError, "a copy between '%s' and '%s' goes through the host: use .to()", eas_device_name(to->device),
+                       eas_device_name(from->device));
+    hooks_init(&l, &h);
+    l.async = !sync;
+    l.hold = hold;
+    l.nhold = 2;
+    l.retain = hold_retain;
+    l.release = hold_release;
+    if (stream != Py_None && !(l.stream = stream_arg(stream, "stream", d)))
+        return NULL;
+    eas_status st = eas_copy_on(d, way, to->arg.v.data, from->arg.v.data, nbytes_of(to), &l);
+    return st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
+}
+static Tensor *wrap(PyObject *data, PyObject *dtype);
+static PyObject *copy_either(PyObject *o, PyObject *args, PyObject *kw, bool into)
+{
+    static char *names[] = {"x", "sync", "stream", NULL};
+    PyObject *x, *stream = Py_None;
+    int sync = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, into ? "O|$pO:copy_from" : "O|$pO:copy_to", names, &x, &sync, &stream))
+        return NULL;
+    Tensor *self = (Tensor *)o, *other = wrap(x, NULL), *to = into ? self : other;
+    PyObject *r = NULL;
+    if (other && same_size(self, other, into ? "copy_from" : "copy_to")) {
+        if (to->arg.flags & EAS_ARG_READONLY)
+            py_fail(PyExc_ValueError, "%s: the destination is read-only", into ? "copy_from" : "copy_to");
+        else if (into)
+            r = queue_copy(self, other, o, (PyObject *)other, sync, stream);
+        else
+            r = queue_copy(other, self, (PyObject *)other, o, sync, stream);
+    }
+    Py_XDECREF(other);
+    return r;
+}
+static PyObject *tensor_copy_from(PyObject *o, PyObject *args, PyObject *kw) { return copy_either(o, args, kw, true); }
+static PyObject *tensor_copy_to(PyObject *o, PyObject *args, PyObject *kw) { return copy_either(o, args, kw, false); }
 static PyObject *tensor_to(PyObject *o, PyObject *name)
 {
     eas_device *d = py_device(name);
@@ -328,35 +405,46 @@ static PyObject *eas_empty(PyObject *m, PyObject *args, PyObject *kw)
     (void)m;
     return (PyObject *)empty_from(args, kw, "O|$OO:empty");
 }
-static Tensor *clear(Tensor *t)
+/* Every element the same, by its bytes. */
+static Tensor *fill(Tensor *t, const char *bytes)
 {
-    if (t && t->arg.count)
-        memset(t->arg.v.data, 0, (size_t)t->arg.count * eas_dtype_size((eas_dtype)t->arg.dtype));
+    size_t n = t ? nbytes_of(t) : 0, size = t ? eas_dtype_size((eas_dtype)t->arg.dtype) : 1;
+    if (!n)
+        return t;
+    bool here = on_host(t);
+    char *to = here ? t->arg.v.data : PyMem_RawMalloc(n);
+    if (!to)
+        return Py_DECREF(t), (Tensor *)PyErr_NoMemory();
+    for (size_t i = 0; bytes && i < n; i += size)
+        memcpy(to + i, bytes, size);
+    if (!bytes)
+        memset(to, 0, n);
+    if (here)
+        return t;
+    int ok = copy_bytes(t->device, t->arg.v.data, NULL, to, n);
+    PyMem_RawFree(to);
+    if (!ok)
+        Py_CLEAR(t);
     return t;
 }
 static PyObject *eas_zeros(PyObject *m, PyObject *args, PyObject *kw)
 {
     (void)m;
-    return (PyObject *)clear(empty_from(args, kw, "O|$OO:zeros"));
+    return (PyObject *)fill(empty_from(args, kw, "O|$OO:zeros"), NULL);
 }
-static void fill_ones(Tensor *t)
+static PyObject *eas_ones(PyObject *m, PyObject *args, PyObject *kw)
 {
+    (void)m;
     static const uint64_t ones[EAS_NDTYPES] = {[EAS_F16] = 0x3c00, [EAS_BF16] = 0x3f80, [EAS_F32] = 0x3f800000, [EAS_F64] = 0x3ff0000000000000};
+    Tensor *t = empty_from(args, kw, "O|$OO:ones");
+    if (!t)
+        return NULL;
     size_t size = eas_dtype_size((eas_dtype)t->arg.dtype);
     uint64_t one = ones[t->arg.dtype] ? ones[t->arg.dtype] : 1;
     char bytes[8];
     for (size_t k = 0; k < size; k++)
         bytes[k] = (char)(one >> 8 * (PY_LITTLE_ENDIAN ? k : size - 1 - k));
-    for (int64_t i = 0; i < t->arg.count; i++)
-        memcpy((char *)t->arg.v.data + (size_t)i * size, bytes, size);
-}
-static PyObject *eas_ones(PyObject *m, PyObject *args, PyObject *kw)
-{
-    (void)m;
-    Tensor *t = empty_from(args, kw, "O|$OO:ones");
-    if (t)
-        fill_ones(t);
-    return (PyObject *)t;
+    return (PyObject *)fill(t, bytes);
 }
 static PyObject *eas_empty_like(PyObject *m, PyObject *args, PyObject *kw)
 {
@@ -460,7 +548,7 @@ static PyObject *tensor_to_torch(PyObject *o, PyObject *args, PyObject *kw)
 }
 static PyObject *tensor_repr(PyObject *o)
 {
-    PyObject *shape = get_shape(o, NULL), *a = shape ? view_array((Tensor *)o) : NULL, *text = NULL;
+    PyObject *shape = get_shape(o, NULL), *a = shape ? on_host((Tensor *)o) ? view_array((Tensor *)o) : fetch_array((Tensor *)o) : NULL, *text = NULL;
     if (shape && !a)
         PyErr_Clear();
     text = a ? PyObject_Str(a) : PyUnicode_FromString("...");
@@ -488,6 +576,10 @@ static PyGetSetDef tensor_getset[] = {
 static PyMethodDef tensor_methods[] = {
     {"numpy", tensor_numpy, METH_NOARGS, "numpy(): the elements as an array; on the cpu the same memory, elsewhere a copy"},
     {"to", tensor_to, METH_O, "to(device): the tensor there; itself if it is there already, else a copy"},
+    {"copy_from", (PyCFunction)(void (*)(void))tensor_copy_from, METH_VARARGS | METH_KEYWORDS,
+     "copy_from(x, *, sync=True, stream=None): x's elements into this tensor; can be queued and captured as a launch can"},
+    {"copy_to", (PyCFunction)(void (*)(void))tensor_copy_to, METH_VARARGS | METH_KEYWORDS,
+     "copy_to(x, *, sync=True, stream=None): this tensor's elements into x; can be queued and captured as a launch can"},
     {"data_ptr", get_data_ptr, METH_NOARGS, "data_ptr(): address of the first element"},
     {"to_torch", (PyCFunction)(void (*)(void))tensor_to_torch, METH_VARARGS | METH_KEYWORDS,
      "to_torch(device=None): as a torch tensor; on the cpu the same memory"},

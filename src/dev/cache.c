@@ -115,17 +115,22 @@ const char *eas_cache_why(void) { return folder(), C.why; }
 
 /* ---- entries ---- */
 
-void cache_key_of(const eas_ir *ir, const char *target, const char *options, cache_key *key)
+void cache_key_text(const char *text, size_t len, const char *target, const char *options, cache_key *key)
 {
     sha256 h;
-    str s = {0};
-    ir_print(&s, ir, false);
     sha256_init(&h);
     const char *parts[] = {eas_build_id(), target, options};
     for (int i = 0; i < 3; i++)
         sha256_add(&h, parts[i], strlen(parts[i]) + 1);
-    sha256_add(&h, s.at ? s.at : "", s.len);
+    sha256_add(&h, text, len);
     sha256_done(&h, key->h);
+}
+
+void cache_key_of(const eas_ir *ir, const char *target, const char *options, cache_key *key)
+{
+    str s = {0};
+    ir_print(&s, ir, false);
+    cache_key_text(s.at ? s.at : "", s.len, target, options, key);
     str_free(&s);
 }
 

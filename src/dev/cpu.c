@@ -280,16 +280,16 @@ static uint64_t cache_bytes(void)
     return n;
 }
 
-static eas_status launch(eas_device *d, dev_queue *q, dev_code *c, const dev_launch *l)
+eas_status cpu_run(dev_code *c, const dev_launch *l)
 {
+    if (l->interp || !c->fn)
+        return dev_ref.launch(&dev_ref, NULL, (dev_code *)(uintptr_t)(l->interp ? l->interp : c->ir), l);
     work w = {.code = c,
               .call = {.slot = l->slot,
                        .count = l->count,
                        .grid = {l->grid[0], l->grid[1], l->grid[2]},
                        .flags = l->bytes > cache_bytes() / 2 ? GEN_STREAM : 0},
               .lock = PTHREAD_MUTEX_INITIALIZER};
-    if (!c->fn)
-        return dev_ref.launch(d, q, (dev_code *)(void *)c->ir, l);
     double ns = l->cost * (double)l->programs;
     if (ns < TINY_NS) {
         run_slice(&w, 0, l->programs, 0);
@@ -334,13 +334,15 @@ eas_device dev_cpu = {
     .compile = compile,
     .drop = drop,
     .alias_sensitive = alias_sensitive,
-    .queue_new = now_queue_new,
-    .queue_free = now_queue_free,
-    .launch = launch,
-    .copy = now_copy,
-    .mark = now_mark,
-    .reached = now_reached,
-    .wait = now_wait,
-    .after = now_after,
-    .time = now_time,
+    .queue_new = cpu_queue_new,
+    .queue_free = cpu_queue_free,
+    .launch = cpu_queue_launch,
+    .copy = cpu_queue_copy,
+    .mark = cpu_queue_mark,
+    .given = cpu_queue_given,
+    .reached = cpu_queue_reached,
+    .wait = cpu_queue_wait,
+    .after = cpu_queue_after,
+    .time = cpu_queue_time,
+    .replay = cpu_queue_replay,
 };

@@ -1,28 +1,25 @@
-/* dev.c: the table of devices, and device memory as counted buffers. */
+/* dev.c: the table of devices, their limits, and what fork leaves of them. */
 #include "dev.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <sys/mman.h>
 
 struct dev_counters dev_count;
 
-static eas_device *const devices[] = {&dev_cpu, &dev_ref, &dev_metal};
+static eas_device *const devices[] = {&dev_cpu, &dev_ref, &dev_metal, &dev_opencl};
 enum { NDEVICES = sizeof devices / sizeof *devices };
-
-/* Names that exist in the language but not in this library. */
-static const struct {
-    const char *name, *why;
-} absent[] = {
-    {"opencl", "the OpenCL device is not part of this build"},
-};
 
 int eas_device_count(void) { return NDEVICES; }
 eas_device *eas_device_at(int i) { return i >= 0 && i < NDEVICES ? devices[i] : NULL; }
 const char *eas_device_name(const eas_device *d) { return d->name; }
+int eas_device_host_memory(const eas_device *d) { return d->host_memory; }
 const char *eas_device_describe(const eas_device *d) { return d->describe((eas_device *)(uintptr_t)d); }
-const char *eas_device_unavailable(const eas_device *d) { return d->unavailable((eas_device *)(uintptr_t)d); }
+const char *eas_device_unavailable(const eas_device *d)
+{
+    const char *why = d->unavailable((eas_device *)(uintptr_t)d);
+    return why ? why : dev_usable((eas_device *)(uintptr_t)d) ? "it was used before this process was forked" : NULL;
+}
 
 int dev_index(const eas_device *d)
 {
@@ -32,21 +29,36 @@ int dev_index(const eas_device *d)
     return i;
 }
 
-eas_status dev_default_queue(eas_device *d, dev_queue **out)
+/* ---- fork: a child has the parent's CPU, not its drivers ---- */
+
+static _Atomic int used[DEV_MAX], lost[DEV_MAX];
+
+static void after_fork(void)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static _Atomic(dev_queue *) queues[DEV_MAX];
-    _Atomic(dev_queue *) *q = &queues[dev_index(d)];
-    *out = atomic_load_explicit(q, memory_order_acquire);
-    if (*out)
+    for (int i = 0; i < NDEVICES; i++)
+        lost[i] = used[i] && !devices[i]->host_memory;
+}
+
+static void hook_fork(void) { pthread_atfork(NULL, NULL, after_fork); }
+
+void dev_used(eas_device *d)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, hook_fork);
+    atomic_store_explicit(&used[dev_index(d)], 1, memory_order_relaxed);
+}
+
+eas_status dev_usable(eas_device *d)
+{
+    if (d->host_memory)
         return EAS_OK;
-    eas_status st = EAS_OK;
-    pthread_mutex_lock(&lock);
-    *out = *q;
-    if (!*out && !(st = d->queue_new(d, out)))
-        atomic_store_explicit(q, *out, memory_order_release);
-    pthread_mutex_unlock(&lock);
-    return st;
+    if (lost[dev_index(d)])
+        return base_fail(EAS_ERR_UNAVAILABLE,
+                         "device \"%s\" was used before this process was forked, and its driver does not survive that: use it in the "
+                         "parent only, or start the child anew (multiprocessing's \"spawn\")",
+                         d->name);
+    const char *why = d->unavailable(d);
+    return why ? base_fail(EAS_ERR_UNAVAILABLE, "device \"%s\" is not available: %s", d->name, why) : EAS_OK;
 }
 
 /* ---- limits ---- */
@@ -135,9 +147,6 @@ eas_status eas_device_get(const char *name, eas_device **out)
             *out = devices[i];
             return EAS_OK;
         }
-    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
-        if (!strcmp(absent[i].name, name))
-            return base_fail(EAS_ERR_UNAVAILABLE, "device \"%s\" is not available: %s", name, absent[i].why);
     return base_fail(EAS_ERR_VALUE, "unknown device \"%s\"; there are cpu, ref, mps (also called metal) and opencl", name);
 }
 
@@ -174,86 +183,3 @@ eas_stats eas_stats_get(void)
                        .launches = dev_count.launches,
                        .compiler_loaded = dev_count.compiler};
 }
-
-/* ---- host memory: cache lines, and huge pages for what is large ---- */
-
-enum { HUGE_PAGE = 2 << 20 };
-
-eas_status dev_host_alloc(eas_device *d, size_t nbytes, void **mem)
-{
-    (void)d;
-    bool big = nbytes >= 2 * (size_t)HUGE_PAGE;
-    if (posix_memalign(mem, big ? HUGE_PAGE : 64, nbytes ? nbytes : 1))
-        return base_fail_oom(nbytes);
-#ifdef MADV_HUGEPAGE
-    if (big)
-        madvise(*mem, nbytes, MADV_HUGEPAGE);
-#endif
-    return EAS_OK;
-}
-
-void dev_host_dealloc(eas_device *d, void *mem, size_t nbytes)
-{
-    (void)d, (void)nbytes;
-    free(mem);
-}
-
-/* ---- buffers ---- */
-
-enum { BUFFER_MAGIC = 0x45415342 };
-
-static eas_status new_buffer(eas_buffer what, eas_buffer **out)
-{
-    eas_buffer *b = malloc(sizeof *b);
-    if (!b)
-        return base_fail_oom(sizeof *b);
-    *b = what;
-    b->magic = BUFFER_MAGIC;
-    b->refs = 1;
-    *out = b;
-    return EAS_OK;
-}
-
-eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
-{
-    void *mem;
-    *out = NULL;
-    eas_status st = d->alloc(d, nbytes, &mem);
-    if (st)
-        return st;
-    st = new_buffer((eas_buffer){.device = d, .mem = mem, .size = nbytes, .owned = true}, out);
-    if (st)
-        d->dealloc(d, mem, nbytes);
-    return st;
-}
-
-eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done)(void *), void *ctx, eas_buffer **out)
-{
-    *out = NULL;
-    if (!d->host_memory)
-        return base_fail(EAS_ERR_VALUE, "device \"%s\" cannot use host memory as it is", d->name);
-    return new_buffer((eas_buffer){.device = d, .mem = data, .size = nbytes, .done = done, .ctx = ctx}, out);
-}
-
-eas_buffer *eas_buffer_retain(eas_buffer *b)
-{
-    if (b)
-        __atomic_add_fetch(&b->refs, 1, __ATOMIC_RELAXED);
-    return b;
-}
-
-void eas_buffer_release(eas_buffer *b)
-{
-    if (!b || __atomic_sub_fetch(&b->refs, 1, __ATOMIC_ACQ_REL))
-        return;
-    if (b->done)
-        b->done(b->ctx);
-    if (b->owned)
-        b->device->dealloc(b->device, b->mem, b->size);
-    b->magic = 0;
-    free(b);
-}
-
-eas_device *eas_buffer_device(const eas_buffer *b) { return b->device; }
-size_t eas_buffer_size(const eas_buffer *b) { return b->size; }
-void *eas_buffer_host(const eas_buffer *b) { return b->device->host_memory ? b->mem : NULL; }

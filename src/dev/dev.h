@@ -18,6 +18,7 @@ typedef struct dev_launch {
     int64_t grid[3], programs; /* programs = product of grid, > 0 */
     uint64_t bytes;       /* of all buffers together */
     double cost;          /* rough nanoseconds of one program, > 0 */
+    const eas_ir *interp; /* devices with host memory: interpret this in place of running the code; else NULL */
     bool now;             /* the caller waits for it: a device of the host may run it on the calling thread */
     const eas_launch *opts; /* hooks, for a launch that is waited for; may be NULL */
 } dev_launch;
@@ -30,6 +31,15 @@ typedef struct dev_limits { /* as read from the device; 0: no such limit */
 } dev_limits;
 
 typedef enum dev_way { DEV_TO, DEV_FROM, DEV_WITHIN } dev_way; /* host to device, device to host, on the device */
+
+typedef struct dev_step { /* of a replay: a launch, or a copy where code is NULL */
+    dev_code *code;
+    dev_launch l;
+    dev_way way;
+    void *dst;
+    const void *src;
+    size_t n;
+} dev_step;
 
 enum { DEV_MAX = 4 }; /* devices in the table */
 
@@ -58,28 +68,23 @@ struct eas_device {
     eas_status (*copy)(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
     /* A number larger than those before; it is reached when all work given to q before is done. */
     eas_status (*mark)(eas_device *d, dev_queue *q, uint64_t *ticket);
+    /* The ticket of what was given last; NULL: mark makes one for it. */
+    uint64_t (*given)(eas_device *d, dev_queue *q);
     bool (*reached)(eas_device *d, dev_queue *q, uint64_t ticket);
     /* UINT64_MAX: for everything given so far. Returns, once, the first failure since the last wait; the queue works on. */
     eas_status (*wait)(eas_device *d, dev_queue *q, uint64_t ticket);
     /* What is given to q from now on runs after other has reached ticket. Both are queues of d. */
     eas_status (*after)(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket);
-    double (*time)(eas_device *d, dev_queue *q, uint64_t ticket); /* seconds at which a reached ticket was, on a clock of the device's */
+    /* Seconds at which a reached ticket of mark was, on a clock of the device's; negative: so old that it is forgotten. */
+    double (*time)(eas_device *d, dev_queue *q, uint64_t ticket);
+    /* A list of launches and copies as one piece of work; it lives until that is done. NULL: they are given one by one. */
+    eas_status (*replay)(eas_device *d, dev_queue *q, const dev_step *steps, int n, bool now);
 };
 
-extern eas_device dev_ref, dev_cpu, dev_metal;
-
-struct eas_buffer {
-    uint32_t magic;
-    int refs;
-    eas_device *device;
-    void *mem;
-    size_t size;
-    void (*done)(void *);
-    void *ctx;
-    bool owned; /* mem is the device's, not the caller's */
-};
+extern eas_device dev_ref, dev_cpu, dev_metal, dev_opencl;
 
 /* ---- cpu.c ---- */
+eas_status cpu_run(dev_code *code, const dev_launch *l); /* on the calling thread and the pool */
 /* "llvm" or "asm" text of ir for this machine. */
 eas_status cpu_text(const eas_ir *ir, const char *form, char **out);
 
@@ -88,6 +93,7 @@ typedef struct cache_key {
     uint8_t h[32];
 } cache_key;
 void cache_key_of(const eas_ir *ir, const char *target, const char *options, cache_key *key);
+void cache_key_text(const char *text, size_t len, const char *target, const char *options, cache_key *key);
 bool cache_load(const cache_key *key, gen_image *im);         /* false: not there, or dropped as bad */
 void cache_store(const cache_key *key, const gen_image *im);  /* best effort */
 
@@ -97,9 +103,9 @@ extern struct dev_counters {
 } dev_count;
 
 /* ---- dev.c ---- */
-/* The device's own queue, made at first need. */
-eas_status dev_default_queue(eas_device *d, dev_queue **out);
 int dev_index(const eas_device *d); /* in the table of devices */
+eas_status dev_usable(eas_device *d); /* EAS_OK, or why it cannot be used: not there, or not after fork */
+void dev_used(eas_device *d);         /* from now on a forked child may not use it, unless it has host memory */
 /* Does the device have what ir needs? The message lists what uses it. */
 eas_status dev_check(eas_device *d, const eas_ir *ir);
 
@@ -112,6 +118,53 @@ bool now_reached(eas_device *d, dev_queue *q, uint64_t ticket);
 eas_status now_wait(eas_device *d, dev_queue *q, uint64_t ticket);
 eas_status now_after(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket);
 double now_time(eas_device *d, dev_queue *q, uint64_t ticket);
+
+/* ---- queue.c: the cpu's queues ---- */
+eas_status cpu_queue_new(eas_device *d, dev_queue **out);
+void cpu_queue_free(eas_device *d, dev_queue *q);
+eas_status cpu_queue_launch(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l);
+eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_step *steps, int n, bool now);
+eas_status cpu_queue_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
+eas_status cpu_queue_mark(eas_device *d, dev_queue *q, uint64_t *ticket);
+uint64_t cpu_queue_given(eas_device *d, dev_queue *q);
+bool cpu_queue_reached(eas_device *d, dev_queue *q, uint64_t ticket);
+eas_status cpu_queue_wait(eas_device *d, dev_queue *q, uint64_t ticket);
+eas_status cpu_queue_after(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket);
+double cpu_queue_time(eas_device *d, dev_queue *q, uint64_t ticket);
+eas_status cpu_queue_steps(const dev_step *steps, int n);        /* on the calling thread */
+
+/* ---- stream.c ---- */
+typedef struct stream_hold { /* what a piece of work needs while it may run */
+    void *owner, *stage;     /* a kernel or the like; memory of its own */
+    void (*drop_owner)(void *), (*drop_stage)(void *);
+    void *const *objects;    /* of the caller's: each is retained, and released later */
+    int nobjects;
+    void (*retain)(void *), (*release)(void *);
+} stream_hold;
+/* Between begin and end this thread gives work to the stream; begin waits while too much is pending. end: hold is let go once everything
+ * given so far is done, by some later call on the stream. With failed work (end's st) nothing is held. */
+eas_status stream_begin(eas_stream *s, const eas_launch *hooks);
+eas_status stream_end(eas_stream *s, eas_status st, const stream_hold *hold);
+eas_status stream_wait(eas_stream *s, const eas_launch *hooks); /* everything given; returns the first failure since the last time */
+bool stream_pending(const eas_stream *s);
+dev_queue *stream_queue(eas_stream *s);
+void stream_retire_all(eas_device *d); /* lets go of what is done, to have memory back */
+
+/* ---- memory.c: buffers, and the pool they come from ---- */
+struct eas_buffer {
+    uint32_t magic;
+    int refs;
+    eas_device *device;
+    void *mem;
+    size_t size, room; /* asked for; there */
+    void (*done)(void *);
+    void *ctx;
+    bool owned; /* mem is the device's, not the caller's */
+    /* of the pool */
+    const eas_stream *stream; /* it was made for */
+    struct eas_buffer *next, *prev; /* of its size */
+    struct eas_buffer *newer, *older;
+};
 
 /* Memory of devices that share the host's. */
 eas_status dev_host_alloc(eas_device *d, size_t nbytes, void **mem);

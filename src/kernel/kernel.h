@@ -59,8 +59,51 @@ void kernel_sizes(const eas_ir *ir, eas_kernel *k); /* fills in what the grid is
 double kernel_cost(const eas_ir *ir, const ir_env *env); /* rough nanoseconds of one program */
 
 /* ---- launch.c ---- */
+/* A launch's arguments as the device wants them. */
+typedef struct packed {
+    uint64_t slot[IR_MAX_PARAMS];
+    int64_t count[IR_MAX_PARAMS];
+    int64_t key[3 + IR_MAX_PARAMS]; /* grid, then per parameter its integer value or its count */
+    uint64_t bytes;
+    int64_t grid[3], programs;
+} packed;
+
+typedef struct resolved { /* a launch that nothing refuses any more */
+    packed p;
+    double cost;
+    eas_device *on;      /* where it runs: dev_ref for what must be interpreted */
+    dev_code *code;
+    struct stage *stage; /* host arguments of a device with memory of its own; NULL: none */
+} resolved;
 /* Arguments checked and as code wants them, and the grid. */
 eas_status kernel_pack(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, uint64_t *slot, int64_t *count, int64_t grid[3]);
+eas_status kernel_refuses(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o); /* arguments and grid alone */
+/* Checks everything and compiles what is missing. With programs == 0 there is nothing to do. */
+eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, resolved *r);
+dev_launch kernel_launch_of(const eas_kernel *k, const eas_device *d, const resolved *r);
+
+/* ---- stage.c ---- */
+typedef struct span {
+    uint64_t lo, hi;  /* the memory as it was given */
+    uint64_t there;   /* where it begins on the other side */
+    eas_buffer *buf;  /* on the device */
+    void *host;       /* or on the host */
+    bool written;
+} span;
+typedef struct stage {
+    int n;
+    span at[];
+} stage;
+/* The memory of the host arguments (or of all others), in pieces that do not overlap. */
+stage *stage_new(const eas_kernel *k, const eas_arg *args, const packed *p, bool host);
+eas_status stage_alloc(stage *g, eas_device *d); /* on d, or with NULL on the host */
+void stage_map(const stage *g, const eas_kernel *k, packed *p, const eas_arg *args, bool host);
+eas_status stage_copy(const stage *g, eas_device *d, dev_queue *q, dev_way way);
+void stage_free(void *g);
+
+/* ---- graph.c ---- */
+bool graph_capturing(void); /* is this thread recording? */
+eas_status graph_record(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o);
 
 /* ---- grid.c ---- */
 eas_status kernel_grid(const eas_kernel *k, const eas_arg *args, const eas_launch *o, int64_t grid[3]);

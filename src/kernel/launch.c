@@ -1,18 +1,10 @@
-/* launch.c: from a call to running code: arguments checked and packed, the form chosen by what this launch's values prove.
+/* launch.c: from a call to running code: arguments checked and packed, the form chosen by what this launch's values prove, and given to a stream.
  *
  * Order matters: everything that can refuse a launch comes before anything runs, so a refused launch leaves outputs untouched.
  */
 #include "kernel.h"
 
 #include <stdio.h>
-
-typedef struct packed {
-    uint64_t slot[IR_MAX_PARAMS];
-    int64_t count[IR_MAX_PARAMS];
-    int64_t key[3 + IR_MAX_PARAMS]; /* grid, then per parameter its integer value or its count */
-    uint64_t bytes;
-    int64_t grid[3], programs;
-} packed;
 
 /* ---- arguments ---- */
 
@@ -244,48 +236,204 @@ eas_status kernel_pack(eas_kernel *k, const eas_arg *args, int nargs, const eas_
     return EAS_OK;
 }
 
-static eas_status decide(eas_kernel *k, eas_device *d, const packed *p, const eas_launch *o, verdict *v, eas_device **on, dev_code **code)
+eas_status kernel_refuses(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o)
 {
-    eas_status st = judge(k, d, p, v);
-    if (o && o->debug)
-        v->in_bounds = false;
-    return st ? st : choose(k, d, p, *v, on, code);
+    packed p;
+    return prepare(k, args, nargs, o, &p);
+}
+
+static bool has_host_args(const eas_kernel *k, const eas_arg *args)
+{
+    for (int i = 0; i < k->nparams; i++)
+        if (args[i].flags & EAS_ARG_HOST && args[i].is_buffer && args[i].count)
+            return true;
+    return false;
+}
+
+static eas_status bring(eas_kernel *k, eas_device *d, const eas_arg *args, resolved *r)
+{
+    if (!(r->stage = stage_new(k, args, &r->p, true)))
+        return base_fail_oom((size_t)k->nparams * sizeof(span));
+    eas_status st = stage_alloc(r->stage, d);
+    if (!st)
+        stage_map(r->stage, k, &r->p, args, true);
+    return st;
+}
+
+eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, resolved *r)
+{
+    verdict v;
+    r->stage = NULL;
+    eas_status st = prepare(k, args, nargs, o, &r->p);
+    if (st || !r->p.programs)
+        return st;
+    if ((st = judge(k, d, &r->p, &v)))
+        return st;
+    v.in_bounds &= !(o && o->debug);
+    if (!d->host_memory && (st = dev_usable(d)))
+        return st;
+    bool foreign = !d->host_memory && !(k->has_mma && !v.in_bounds) && has_host_args(k, args);
+    if (foreign)
+        st = bring(k, d, args, r);
+    if (!st)
+        st = choose(k, d, &r->p, v, &r->on, &r->code);
+    r->cost = v.cost;
+    if (st) {
+        stage_free(r->stage);
+        r->stage = NULL;
+    }
+    return st;
+}
+
+dev_launch kernel_launch_of(const eas_kernel *k, const eas_device *d, const resolved *r)
+{
+    return (dev_launch){.cost = r->cost,
+                        .ir = k->ir,
+                        .slot = r->p.slot,
+                        .count = r->p.count,
+                        .grid = {r->p.grid[0], r->p.grid[1], r->p.grid[2]},
+                        .programs = r->p.programs,
+                        .bytes = r->p.bytes,
+                        .interp = r->on != d ? (const eas_ir *)(const void *)r->code : NULL};
+}
+
+/* ---- ways to run it ---- */
+
+static void release_kernel(void *k) { eas_kernel_release(k); }
+
+static stream_hold hold_of(eas_kernel *k, stage *g, const eas_launch *o)
+{
+    bool objects = o && o->retain && o->release;
+    return (stream_hold){.owner = k,
+                         .drop_owner = release_kernel,
+                         .stage = g,
+                         .drop_stage = stage_free,
+                         .objects = objects ? o->hold : NULL,
+                         .nobjects = objects ? o->nhold : 0,
+                         .retain = objects ? o->retain : NULL,
+                         .release = objects ? o->release : NULL};
+}
+
+/* Between begin and end of the stream. Once a copy was given the stream holds everything, whatever comes after. */
+static eas_status give(eas_stream *s, eas_kernel *k, const resolved *r, const dev_launch *l, const eas_launch *o)
+{
+    eas_device *d = eas_stream_device(s);
+    dev_queue *q = stream_queue(s);
+    eas_status st = r->stage ? stage_copy(r->stage, d, q, DEV_TO) : EAS_OK;
+    if (!st)
+        st = d->launch(d, q, r->code, l);
+    if (!st && r->stage)
+        st = stage_copy(r->stage, d, q, DEV_FROM);
+    if (st && !r->stage)
+        return stream_end(s, st, NULL);
+    eas_kernel_retain(k);
+    stream_hold hold = hold_of(k, r->stage, o);
+    eas_status held = stream_end(s, EAS_OK, &hold);
+    if (held) {
+        stage_free(r->stage);
+        eas_kernel_release(k);
+    }
+    return st ? st : held;
+}
+
+static eas_status run_queued(eas_stream *s, eas_kernel *k, resolved *r, const eas_launch *o)
+{
+    eas_status st = stream_begin(s, o);
+    if (st) {
+        stage_free(r->stage);
+        return st;
+    }
+    dev_launch l = kernel_launch_of(k, eas_stream_device(s), r);
+    st = give(s, k, r, &l, o);
+    return st || (o && o->async) ? st : stream_wait(s, o);
+}
+
+/* On the calling thread, when nothing is pending. */
+static eas_status run_here(eas_stream *s, eas_kernel *k, const resolved *r, const eas_launch *o)
+{
+    eas_device *d = eas_stream_device(s);
+    eas_status st = stream_pending(s) ? stream_wait(s, o) : EAS_OK;
+    if (st)
+        return st;
+    dev_launch l = kernel_launch_of(k, d, r);
+    l.now = true;
+    l.opts = o;
+    st = d->launch(d, stream_queue(s), r->code, &l);
+    return st ? st : d->wait(d, stream_queue(s), UINT64_MAX);
+}
+
+/* Interpreted for a device whose memory the host cannot reach: what it uses is copied here, and back. */
+static eas_status fetch(eas_stream *s, eas_kernel *k, const eas_arg *args, packed *p, stage *g, const eas_launch *quiet)
+{
+    eas_device *d = eas_stream_device(s);
+    eas_status st = stage_alloc(g, NULL);
+    if (st)
+        return st;
+    stage_map(g, k, p, args, false);
+    st = stage_copy(g, d, stream_queue(s), DEV_FROM);
+    eas_status waited = stream_wait(s, quiet);
+    return st ? st : waited;
+}
+
+static eas_status run_fetched(eas_stream *s, eas_kernel *k, const eas_arg *args, resolved *r, const eas_launch *o)
+{
+    eas_device *d = eas_stream_device(s);
+    eas_launch quiet = o ? *o : (eas_launch){0};
+    quiet.interrupted = NULL; /* copies into memory of ours may not go on by themselves */
+    eas_status st = stream_wait(s, o);
+    stage *g = st ? NULL : stage_new(k, args, &r->p, false);
+    if (!g)
+        return st ? st : base_fail_oom((size_t)k->nparams * sizeof(span));
+    if (!(st = fetch(s, k, args, &r->p, g, &quiet))) {
+        dev_launch l = kernel_launch_of(k, &dev_ref, r);
+        l.opts = o;
+        eas_status ran = dev_ref.launch(&dev_ref, NULL, r->code, &l);
+        char text[2048];
+        snprintf(text, sizeof text, "%s", eas_error_message());
+        st = stage_copy(g, d, stream_queue(s), DEV_TO); /* what was written before a failure too, as everywhere */
+        eas_status back = stream_wait(s, &quiet);
+        st = ran ? base_fail(ran, "%s", text) : st ? st : back;
+    }
+    stage_free(g);
+    return st;
+}
+
+static eas_status stream_of(eas_device *d, const eas_launch *o, eas_stream **out)
+{
+    *out = o ? o->stream : NULL;
+    if (!*out)
+        return eas_stream_current(d, out);
+    if (eas_stream_device(*out) == d)
+        return EAS_OK;
+    return base_fail(EAS_ERR_VALUE, "the stream is of device \"%s\", the launch runs on \"%s\"", eas_stream_device(*out)->name, d->name);
 }
 
 eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
 {
-    packed p;
-    verdict v;
-    eas_device *on;
-    dev_code *code;
-    dev_queue *q;
-    eas_status st = prepare(k, args, nargs, o, &p);
-    if (st || !p.programs)
+    resolved r;
+    eas_stream *s;
+    if (graph_capturing())
+        return graph_record(k, d, args, nargs, o);
+    eas_status st = kernel_resolve(k, d, args, nargs, o, &r);
+    if (st || !r.p.programs)
         return st;
-    if ((st = decide(k, d, &p, o, &v, &on, &code)) || (st = dev_default_queue(on, &q)))
+    if ((st = stream_of(d, o, &s))) {
+        stage_free(r.stage);
         return st;
-    dev_launch l = {.cost = v.cost,
-                    .ir = k->ir,
-                    .slot = p.slot,
-                    .count = p.count,
-                    .grid = {p.grid[0], p.grid[1], p.grid[2]},
-                    .programs = p.programs,
-                    .bytes = p.bytes,
-                    .now = true,
-                    .opts = o};
+    }
     atomic_fetch_add_explicit(&dev_count.launches, 1, memory_order_relaxed);
-    st = on->launch(on, q, code, &l);
-    return st ? st : on->wait(on, q, UINT64_MAX);
+    if (!d->host_memory && r.on != d)
+        return run_fetched(s, k, args, &r, o);
+    bool here = d->host_memory && !(o && o->async);
+    return here ? run_here(s, k, &r, o) : run_queued(s, k, &r, o);
 }
 
 eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
 {
-    packed p;
-    verdict v;
-    eas_device *on;
-    dev_code *code;
-    eas_status st = prepare(k, args, nargs, o, &p);
-    return st || !p.programs ? st : decide(k, d, &p, o, &v, &on, &code);
+    resolved r;
+    eas_status st = kernel_resolve(k, d, args, nargs, o, &r);
+    stage_free(r.stage);
+    return st;
 }
 
 eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, int64_t grid[3])

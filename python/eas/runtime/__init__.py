@@ -27,12 +27,13 @@ class Runtime:
         """Can the device be used?"""
         return self.unavailable() is None
 
-    def run(self, ck, runtime_args, meta=None, *, sync=True, nthreads=None, grid=None, tptg=None, shape=None):
+    def run(self, ck, runtime_args, meta=None, *, sync=True, nthreads=None, grid=None, tptg=None, shape=None, stream=None):
         """Launches `ck` with run-time arguments by name (or in order)."""
-        _eas.run(ck, runtime_args, meta, device=self.device, sync=sync, nthreads=nthreads, grid=grid, tptg=tptg, shape=shape)
+        _eas.run(ck, runtime_args, meta, device=self.device, sync=sync, nthreads=nthreads, grid=grid, tptg=tptg, shape=shape, stream=stream)
 
     def synchronize(self):
-        """Waits for everything launched. On the CPU a launch is over when it returns."""
+        """Waits for everything launched on the device."""
+        _eas.synchronize(self.device)
 
     def benchmark(self, ck, runtime_args, meta=None, *, repeat, warmup=0, nthreads=None, grid=None, tptg=None, shape=None):
         """Mean seconds of a run over `repeat` runs, after `warmup` that are not counted."""

@@ -1,0 +1,509 @@
+/* queue.c: the cpu's queues: each has a thread of its own that takes what was given and runs it in order, over the pool where it is large.
+ *
+ * A ticket is the number of an item; `completed` is the last one that is done. Who waits for a launch anyway and finds the queue idle runs it
+ * himself, so the thread exists only once something was left to it. After fork the child's queues are empty and have no thread: what
+ * the parent had given is the parent's. At exit what has not begun is dropped and what runs stops at its next slice.
+ */
+#include "dev.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { INLINE_PARAMS = 12, SPINS = 3000, TIMES = 4096, EXIT_MS = 2000 };
+
+typedef enum kind { LAUNCH, COPY, AFTER, MARK, REPLAY, QUIT } kind;
+
+typedef struct item {
+    struct item *next;
+    kind kind;
+    dev_code *code;
+    dev_launch l;
+    void *dst;
+    const void *src;
+    size_t n;
+    dev_queue *other;
+    uint64_t ticket;
+    const dev_step *steps;
+    int nsteps;
+    uint64_t *big; /* slots and counts of a launch with many parameters */
+    uint64_t slot[INLINE_PARAMS];
+    int64_t count[INLINE_PARAMS];
+} item;
+
+struct dev_queue {
+    pthread_mutex_t lock;
+    pthread_cond_t wake, done;
+    item *first, **last; /* given and not taken by the thread yet */
+    item *spare;
+    uint64_t given;      /* with the lock held */
+    _Atomic uint64_t offered;   /* the same, for looking at without it */
+    _Atomic uint64_t completed;
+    _Atomic int sleeping, waiters;
+    bool started;
+    eas_status failure;
+    char message[2048];
+    _Atomic int failed;
+    struct {
+        uint64_t ticket;
+        double when;
+    } times[TIMES];
+    dev_queue *next; /* all queues */
+};
+
+static struct {
+    pthread_mutex_t lock;
+    dev_queue *all;
+    _Atomic int stopping;
+} Q = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* ---- the thread ---- */
+
+static int stopping(void *ctx) { return (void)ctx, atomic_load_explicit(&Q.stopping, memory_order_relaxed); }
+
+static void keep_failure(dev_queue *q, eas_status st)
+{
+    pthread_mutex_lock(&q->lock);
+    if (!q->failure) {
+        q->failure = st;
+        snprintf(q->message, sizeof q->message, "%s", eas_error_message());
+        atomic_store(&q->failed, 1);
+    }
+    pthread_mutex_unlock(&q->lock);
+}
+
+static void wait_until(dev_queue *q, uint64_t ticket)
+{
+    for (int i = 0; i < SPINS / 8; i++) {
+        if (atomic_load_explicit(&q->completed, memory_order_acquire) >= ticket)
+            return;
+        relax();
+    }
+    pthread_mutex_lock(&q->lock);
+    atomic_fetch_add(&q->waiters, 1);
+    while (atomic_load(&q->completed) < ticket)
+        pthread_cond_wait(&q->done, &q->lock);
+    atomic_fetch_sub(&q->waiters, 1);
+    pthread_mutex_unlock(&q->lock);
+}
+
+eas_status cpu_queue_steps(const dev_step *steps, int n)
+{
+    static const eas_launch hooks = {.size = sizeof hooks, .interrupted = stopping};
+    eas_status st = EAS_OK;
+    for (int i = 0; i < n && !st && !stopping(NULL); i++) {
+        const dev_step *s = &steps[i];
+        if (s->code) {
+            dev_launch l = s->l;
+            l.opts = &hooks;
+            st = cpu_run(s->code, &l);
+        } else if (s->n) {
+            memmove(s->dst, s->src, s->n);
+        }
+    }
+    return st;
+}
+
+static eas_status run(const item *it)
+{
+    static const eas_launch hooks = {.size = sizeof hooks, .interrupted = stopping};
+    switch (it->kind) {
+    case LAUNCH: {
+        dev_launch l = it->l;
+        l.opts = &hooks;
+        return cpu_run(it->code, &l);
+    }
+    case COPY: memmove(it->dst, it->src, it->n); return EAS_OK;
+    case AFTER: wait_until(it->other, it->ticket); return EAS_OK;
+    case REPLAY: return cpu_queue_steps(it->steps, it->nsteps);
+    case MARK:
+    case QUIT: return EAS_OK;
+    }
+    return EAS_OK;
+}
+
+static void note_time(dev_queue *q, uint64_t ticket)
+{
+    q->times[ticket % TIMES].ticket = ticket;
+    q->times[ticket % TIMES].when = seconds();
+}
+
+static void complete(dev_queue *q, const item *it)
+{
+    uint64_t n = atomic_load_explicit(&q->completed, memory_order_relaxed) + 1;
+    if (it->kind == MARK) {
+        pthread_mutex_lock(&q->lock);
+        note_time(q, n);
+        pthread_mutex_unlock(&q->lock);
+    }
+    atomic_store(&q->completed, n);
+    if (atomic_load(&q->waiters)) {
+        pthread_mutex_lock(&q->lock);
+        pthread_cond_broadcast(&q->done);
+        pthread_mutex_unlock(&q->lock);
+    }
+}
+
+static void give_back(dev_queue *q, item *done)
+{
+    while (done) {
+        item *next = done->next;
+        done->next = q->spare;
+        q->spare = done;
+        done = next;
+    }
+}
+
+/* Everything given so far, at once; done holds what can be used again. */
+static item *take(dev_queue *q, item *done)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&q->offered, memory_order_acquire) != atomic_load_explicit(&q->completed, memory_order_relaxed))
+            break;
+        relax();
+    }
+    pthread_mutex_lock(&q->lock);
+    give_back(q, done);
+    while (!q->first) {
+        atomic_store(&q->sleeping, 1);
+        pthread_cond_wait(&q->wake, &q->lock);
+    }
+    atomic_store(&q->sleeping, 0);
+    item *all = q->first;
+    q->first = NULL;
+    q->last = &q->first;
+    pthread_mutex_unlock(&q->lock);
+    return all;
+}
+
+static void free_queue(dev_queue *q)
+{
+    for (item *it = q->spare, *next; it; it = next) {
+        next = it->next;
+        free(it);
+    }
+    pthread_cond_destroy(&q->wake);
+    pthread_cond_destroy(&q->done);
+    pthread_mutex_destroy(&q->lock);
+    free(q);
+}
+
+static void *thread_main(void *arg)
+{
+    dev_queue *q = arg;
+    item *done = NULL;
+    for (;;) {
+        item *it = take(q, done);
+        done = NULL;
+        while (it) {
+            item *next = it->next;
+            if (it->kind == QUIT) { /* the last one: nobody knows the queue any more */
+                it->next = done;
+                give_back(q, it);
+                free_queue(q);
+                return NULL;
+            }
+            eas_status st = stopping(NULL) ? EAS_OK : run(it);
+            if (st)
+                keep_failure(q, st);
+            complete(q, it);
+            free(it->big);
+            it->big = NULL;
+            it->next = done;
+            done = it;
+            it = next;
+        }
+    }
+    return NULL;
+}
+
+/* ---- giving ---- */
+
+static void at_exit(void)
+{
+    struct timespec ms = {0, 1000000};
+    atomic_store(&Q.stopping, 1);
+    pthread_mutex_lock(&Q.lock);
+    int left = EXIT_MS;
+    for (dev_queue *q = Q.all; q; q = q->next)
+        for (; left && atomic_load(&q->completed) < atomic_load(&q->offered); left--)
+            nanosleep(&ms, NULL);
+    pthread_mutex_unlock(&Q.lock);
+}
+
+/* In the child no other thread exists: locks that they held are made anew, and what they were doing is not the child's. */
+static void after_fork(void)
+{
+    pthread_mutex_init(&Q.lock, NULL);
+    for (dev_queue *q = Q.all; q; q = q->next) {
+        pthread_mutex_init(&q->lock, NULL);
+        pthread_cond_init(&q->wake, NULL);
+        pthread_cond_init(&q->done, NULL);
+        q->first = NULL;
+        q->last = &q->first;
+        q->started = false;
+        q->failure = EAS_OK;
+        atomic_store(&q->failed, 0);
+        atomic_store(&q->sleeping, 0);
+        atomic_store(&q->waiters, 0);
+        atomic_store(&q->offered, q->given);
+        atomic_store(&q->completed, q->given);
+    }
+}
+
+static void hook(void)
+{
+    pthread_atfork(NULL, NULL, after_fork);
+    atexit(at_exit);
+}
+
+eas_status cpu_queue_new(eas_device *d, dev_queue **out)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)d;
+    pthread_once(&once, hook);
+    dev_queue *q = *out = calloc(1, sizeof *q);
+    if (!q)
+        return base_fail_oom(sizeof *q);
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->wake, NULL);
+    pthread_cond_init(&q->done, NULL);
+    q->last = &q->first;
+    pthread_mutex_lock(&Q.lock);
+    q->next = Q.all;
+    Q.all = q;
+    pthread_mutex_unlock(&Q.lock);
+    return EAS_OK;
+}
+
+/* With the lock held. Signals stay with the threads of the host program. */
+static eas_status start(dev_queue *q)
+{
+    if (q->started)
+        return EAS_OK;
+    pthread_t t;
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int bad = pthread_create(&t, NULL, thread_main, q);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (bad)
+        return base_fail(EAS_ERR_RUNTIME, "no thread could be started for a stream: %s", strerror(bad));
+    pthread_detach(t);
+    q->started = true;
+    return EAS_OK;
+}
+
+/* An item to fill, with the lock held; NULL with an error and the lock released. */
+static item *begin(dev_queue *q, kind k)
+{
+    pthread_mutex_lock(&q->lock);
+    eas_status st = start(q);
+    item *it = q->spare;
+    if (!st && it)
+        q->spare = it->next;
+    else if (!st && !(it = malloc(sizeof *it)))
+        base_fail_oom(sizeof *it);
+    if (st || !it) {
+        pthread_mutex_unlock(&q->lock);
+        return NULL;
+    }
+    it->next = NULL;
+    it->kind = k;
+    it->big = NULL;
+    return it;
+}
+
+static void give(dev_queue *q, item *it)
+{
+    *q->last = it;
+    q->last = &it->next;
+    atomic_store_explicit(&q->offered, ++q->given, memory_order_release);
+    if (atomic_load_explicit(&q->sleeping, memory_order_relaxed))
+        pthread_cond_signal(&q->wake);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void cpu_queue_free(eas_device *d, dev_queue *q)
+{
+    cpu_queue_wait(d, q, UINT64_MAX);
+    pthread_mutex_lock(&Q.lock);
+    dev_queue **at = &Q.all;
+    while (*at && *at != q)
+        at = &(*at)->next;
+    if (*at)
+        *at = q->next;
+    pthread_mutex_unlock(&Q.lock);
+    item *it = q->started ? begin(q, QUIT) : NULL;
+    if (it)
+        give(q, it);
+    else if (!q->started)
+        free_queue(q);
+}
+
+/* The parameters are the caller's: they are copied. */
+static bool copy_params(item *it, const dev_launch *l)
+{
+    size_t n = (size_t)l->ir->nparams;
+    uint64_t *slot = it->slot;
+    int64_t *count = it->count;
+    if (n > INLINE_PARAMS) {
+        if (!(it->big = malloc(2 * n * sizeof *it->big)))
+            return false;
+        slot = it->big;
+        count = (int64_t *)(void *)(it->big + n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        slot[i] = l->slot[i];
+        count[i] = l->count[i];
+    }
+    it->l = *l;
+    it->l.slot = slot;
+    it->l.count = count;
+    return true;
+}
+
+static bool idle(dev_queue *q)
+{
+    return atomic_load_explicit(&q->completed, memory_order_acquire) == atomic_load_explicit(&q->offered, memory_order_acquire);
+}
+
+eas_status cpu_queue_launch(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l)
+{
+    (void)d;
+    if (l->now && idle(q))
+        return cpu_run(code, l);
+    item *it = begin(q, LAUNCH);
+    if (!it)
+        return EAS_ERR_RUNTIME;
+    it->code = code;
+    if (!copy_params(it, l)) {
+        it->next = q->spare;
+        q->spare = it;
+        pthread_mutex_unlock(&q->lock);
+        return base_fail_oom(0);
+    }
+    give(q, it);
+    return EAS_OK;
+}
+
+eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_step *steps, int n, bool now)
+{
+    (void)d;
+    if (now && idle(q))
+        return cpu_queue_steps(steps, n);
+    item *it = begin(q, REPLAY);
+    if (!it)
+        return EAS_ERR_RUNTIME;
+    it->steps = steps;
+    it->nsteps = n;
+    give(q, it);
+    return EAS_OK;
+}
+
+eas_status cpu_queue_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n)
+{
+    (void)d, (void)way;
+    if (!n)
+        return EAS_OK;
+    item *it = begin(q, COPY);
+    if (!it)
+        return EAS_ERR_RUNTIME;
+    it->dst = dst;
+    it->src = src;
+    it->n = n;
+    give(q, it);
+    return EAS_OK;
+}
+
+eas_status cpu_queue_after(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket)
+{
+    (void)d;
+    if (q == other || atomic_load(&other->completed) >= ticket)
+        return EAS_OK;
+    item *it = begin(q, AFTER);
+    if (!it)
+        return EAS_ERR_RUNTIME;
+    it->other = other;
+    it->ticket = ticket;
+    give(q, it);
+    return EAS_OK;
+}
+
+eas_status cpu_queue_mark(eas_device *d, dev_queue *q, uint64_t *ticket)
+{
+    (void)d;
+    pthread_mutex_lock(&q->lock);
+    if (idle(q)) { /* reached as it is made */
+        *ticket = ++q->given;
+        note_time(q, *ticket);
+        atomic_store(&q->completed, *ticket);
+        atomic_store(&q->offered, *ticket);
+        pthread_mutex_unlock(&q->lock);
+        return EAS_OK;
+    }
+    pthread_mutex_unlock(&q->lock);
+    item *it = begin(q, MARK);
+    if (!it)
+        return EAS_ERR_RUNTIME;
+    *ticket = q->given + 1;
+    give(q, it);
+    return EAS_OK;
+}
+
+/* ---- looking and waiting ---- */
+
+uint64_t cpu_queue_given(eas_device *d, dev_queue *q) { return (void)d, atomic_load_explicit(&q->offered, memory_order_acquire); }
+
+bool cpu_queue_reached(eas_device *d, dev_queue *q, uint64_t ticket)
+{
+    (void)d;
+    return atomic_load_explicit(&q->completed, memory_order_acquire) >= ticket;
+}
+
+eas_status cpu_queue_wait(eas_device *d, dev_queue *q, uint64_t ticket)
+{
+    (void)d;
+    if (ticket == UINT64_MAX)
+        ticket = atomic_load(&q->offered);
+    if (atomic_load_explicit(&q->completed, memory_order_acquire) < ticket)
+        wait_until(q, ticket);
+    if (!atomic_load_explicit(&q->failed, memory_order_relaxed))
+        return EAS_OK;
+    pthread_mutex_lock(&q->lock);
+    eas_status st = q->failure;
+    q->failure = EAS_OK;
+    atomic_store(&q->failed, 0);
+    if (st)
+        base_fail(st, "%s", q->message);
+    pthread_mutex_unlock(&q->lock);
+    return st;
+}
+
+double cpu_queue_time(eas_device *d, dev_queue *q, uint64_t ticket)
+{
+    (void)d;
+    pthread_mutex_lock(&q->lock);
+    double t = q->times[ticket % TIMES].ticket == ticket ? q->times[ticket % TIMES].when : -1;
+    pthread_mutex_unlock(&q->lock);
+    return t;
+}
