@@ -472,7 +472,7 @@ EAS_API eas_value eas_live_merge(eas_builder *b, eas_value old, eas_value next);
 EAS_API int64_t eas_live_count(const eas_builder *b, eas_value v);
 EAS_API eas_status eas_live_read(const eas_builder *b, eas_value v, void *out);
 EAS_API int64_t eas_live_threads(const eas_builder *b); /* of a group; 0 in SPMD mode, and before the first tid */
-EAS_API int64_t eas_live_block(const eas_builder *b);   /* as eas_ir_info's, as far as the kernel has said */
+EAS_API int64_t eas_live_block(const eas_builder *b); /* as eas_ir_info's, as far as the kernel has said */
 EAS_API int eas_live_axes(const eas_builder *b);
 EAS_API void eas_live_active(const eas_builder *b, uint8_t *out); /* per thread: does it take part? */
 

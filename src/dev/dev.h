@@ -148,6 +148,7 @@ eas_status stream_end(eas_stream *s, eas_status st, const stream_hold *hold);
 eas_status stream_wait(eas_stream *s, const eas_launch *hooks); /* everything given; returns the first failure since the last time */
 bool stream_pending(const eas_stream *s);
 dev_queue *stream_queue(eas_stream *s);
+eas_status dev_default_queue(eas_device *d, dev_queue **out); /* the default stream's */
 void stream_retire_all(eas_device *d); /* lets go of what is done, to have memory back */
 
 /* ---- memory.c: buffers, and the pool they come from ---- */

@@ -165,6 +165,14 @@ eas_status eas_stream_default(eas_device *d, eas_stream **out)
     return st;
 }
 
+eas_status dev_default_queue(eas_device *d, dev_queue **out)
+{
+    eas_stream *s;
+    eas_status st = eas_stream_default(d, &s);
+    *out = st ? NULL : s->q;
+    return st;
+}
+
 eas_status eas_stream_current(eas_device *d, eas_stream **out)
 {
     *out = current[dev_index(d)];
