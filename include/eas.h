@@ -418,8 +418,8 @@ typedef enum eas_finding_kind {
     EAS_FOUND_WRITE_WRITE,
     EAS_FOUND_READ_WRITE,
     EAS_FOUND_DIVERGENT_BARRIER, /* at[0]: the barrier; at[1]: where a thread that misses it went another way */
-    EAS_FOUND_UNINITIALISED,     /* an element of threadgroup memory is read that its group has not written; at[1] is at[0] */
-    EAS_FOUND_OUT_OF_BOUNDS      /* at[1] is at[0]; the access touched nothing and read 0 */
+    EAS_FOUND_UNINITIALISED, /* an element of threadgroup memory is read that its group has not written; at[1] is at[0] */
+    EAS_FOUND_OUT_OF_BOUNDS /* at[1] is at[0]; the access touched nothing and read 0 */
 } eas_finding_kind;
 typedef struct eas_place {
     const char *file; /* NULL if unknown */
@@ -428,9 +428,9 @@ typedef struct eas_place {
 } eas_place;
 typedef struct eas_finding {
     eas_finding_kind kind;
-    const char *arg;      /* NULL: a threadgroup array, or nothing (barriers) */
+    const char *arg; /* NULL: a threadgroup array, or nothing (barriers) */
     int64_t index, count; /* the element, of the first time; how often */
-    eas_place at[2];      /* of the first time, the earlier access first */
+    eas_place at[2]; /* of the first time, the earlier access first */
 } eas_finding;
 typedef struct eas_report eas_report;
 EAS_API eas_status eas_kernel_check(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *opts, eas_report **out);
