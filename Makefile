@@ -1,7 +1,8 @@
 # The front door. Each command sets up what it needs first (tools/setup.sh), says what it installs, and is quick the second time.
 #
 #   make         build the C library into build/
-#   make run     build, install into .venv, run the quick start, show the MSL and the devices
+#   make run     build, install into .venv, run the quick start, show the MSL and the devices; EAS_BACKEND=mps make run
+#                does it on Metal, or where there is none on the stand-in (docs/metal.md)
 #   make test    everything: C tests, sanitizers, a short fuzz run, pytest
 #   make check   clang-format and ruff
 #   make format  rewrites the sources as `make check` wants them
@@ -19,9 +20,14 @@ SUMMARY := build/summary
 C_FILES = $(shell git ls-files '*.c' '*.h')
 SOURCES = $(shell git ls-files -co --exclude-standard src include python pyproject.toml meson.build meson_options.txt tools/build_id.py)
 
+# Metal where there is none: the stand-in, once it is built; whoever has set the variable keeps it.
+STANDIN := $(CURDIR)/build/release/tests/metal/libeas-metal-standin.so
+WANTS_STANDIN := $(if $(EAS_METAL_LIBRARY)$(filter Darwin,$(shell uname)),,yes)
+METAL = $(if $(WANTS_STANDIN),$(shell test -f $(STANDIN) && echo EAS_METAL_LIBRARY=$(STANDIN)))
+
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all run test check format bench soak clean setup-run setup-test setup-check setup-bench setup-soak ctest asan tsan fuzz pytest
+.PHONY: all run test check format bench soak clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz pytest
 
 all: setup-run build/release/build.ninja
 	@$(NINJA) -C build/release --quiet
@@ -53,11 +59,11 @@ build:
 
 # ---- commands ----
 
-run: setup-run
+run: setup-run $(if $(WANTS_STANDIN),$(if $(filter mps metal,$(EAS_BACKEND)),standin))
 	@$(MAKE) -s --no-print-directory .venv/.installed
-	@$(PY) -m examples.add
+	@$(METAL) $(PY) -m examples.add
 	@echo "devices:"
-	@$(PY) tools/devices.py
+	@$(METAL) $(PY) tools/devices.py
 
 # Everything runs even if something fails; the plain count of the C tests comes last.
 test: setup-test
@@ -89,9 +95,13 @@ fuzz: build/asan/build.ninja
 	@build/asan/tests/fuzz/fuzz_ir -max_total_time=$(FUZZ) -timeout=20 -verbosity=0 -artifact_prefix=build/crashes/ build/corpus tests/fuzz/corpus \
 		&& echo "1 0" >>$(SUMMARY) || { echo "0 1" >>$(SUMMARY); exit 1; }
 
-pytest:
+standin: setup-run build/release/build.ninja
+	@$(MESON) setup --reconfigure build/release >/dev/null
+	@$(NINJA) -C build/release --quiet tests/metal/libeas-metal-standin.so
+
+pytest: $(if $(WANTS_STANDIN),standin)
 	@$(MAKE) -s --no-print-directory .venv/.installed
-	@$(PY) -m pytest -q
+	@$(METAL) $(PY) -m pytest -q
 
 soak: setup-soak
 	@$(MAKE) --no-print-directory fuzz FUZZ=$(SOAK)

@@ -29,7 +29,7 @@ missing_debian() {
     compiles zstd.h || echo libzstd-dev
     have llvm-config-19 && [ -f /usr/lib/llvm-19/lib/libLLVMCore.a ] || echo llvm-19-dev
     # Metal on Linux: the stand-in is Objective-C, and clang compiles what it is handed
-    case $purpose in run | test | soak)
+    case $purpose-${EAS_BACKEND:-} in test-* | soak-* | run-mps | run-metal)
         objective_c || echo gobjc
         have clang-19 || echo clang-19
     esac
