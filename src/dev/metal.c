@@ -386,6 +386,7 @@ eas_device dev_metal = {
     .launch = metal_launch,
     .copy = metal_copy,
     .mark = metal_mark,
+    .given = metal_given,
     .reached = metal_reached,
     .wait = metal_wait,
     .after = metal_after,

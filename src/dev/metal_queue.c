@@ -534,11 +534,28 @@ eas_status metal_mark(eas_device *d, dev_queue *q, uint64_t *ticket)
     return EAS_OK;
 }
 
-bool metal_reached(eas_device *d, dev_queue *q, uint64_t ticket)
+uint64_t metal_given(eas_device *d, dev_queue *q)
 {
     (void)d;
     pthread_mutex_lock(&q->lock);
+    uint64_t given = q->given;
+    pthread_mutex_unlock(&q->lock);
+    return given;
+}
+
+/* Who asks wants it to be reached some time: what is still open goes to the device. */
+bool metal_reached(eas_device *d, dev_queue *q, uint64_t ticket)
+{
+    (void)d;
+    if (metal_forked())
+        return false;
+    pthread_mutex_lock(&q->lock);
     bool reached = q->done >= ticket;
+    if (!reached && q->open && !q->in_flight) {
+        void *pool = metal_pool_push();
+        commit(q);
+        metal_pool_pop(pool);
+    }
     pthread_mutex_unlock(&q->lock);
     return reached;
 }
@@ -612,14 +629,13 @@ eas_status metal_after(eas_device *d, dev_queue *q, dev_queue *other, uint64_t t
 double metal_time(eas_device *d, dev_queue *q, uint64_t ticket)
 {
     (void)d;
-    double at = 0;
+    double at = -1;
     pthread_mutex_lock(&q->lock);
     uint32_t n = q->ntimes < TIMES ? q->ntimes : TIMES;
-    for (uint32_t i = q->ntimes - n; i != q->ntimes; i++) {
-        at = q->times[i % TIMES].at;
+    bool forgotten = q->ntimes > TIMES && q->times[q->ntimes % TIMES].ticket > ticket;
+    for (uint32_t i = q->ntimes - n; i != q->ntimes && at < 0 && !forgotten; i++)
         if (q->times[i % TIMES].ticket >= ticket)
-            break;
-    }
+            at = q->times[i % TIMES].at;
     pthread_mutex_unlock(&q->lock);
     return at;
 }
