@@ -15,6 +15,7 @@ static PyObject *exception_of(eas_status st)
     case EAS_ERR_IO: return PyExc_OSError;
     case EAS_ERR_INTERRUPTED: return PyExc_KeyboardInterrupt;
     case EAS_ERR_INTERNAL: return PyExc_SystemError;
+    case EAS_ERR_ASSERT: return PyExc_AssertionError;
     default: return PyExc_RuntimeError;
     }
 }

@@ -355,8 +355,7 @@ static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code 
     c->threads = info.block;
     for (int i = 0; i < ir->nparams; i++)
         c->scalar[i] = (uint8_t)gen_ctext_scalar(ir, i);
-    for (uint32_t i = 0; i < ir->ninsns; i++)
-        c->checked |= ir->insns[i].op == IR_BOUNDS;
+    c->checked = ir_faults(ir);
     st = compile_text(c, alias);
     if (st) {
         drop(d, c);

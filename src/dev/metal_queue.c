@@ -117,8 +117,7 @@ static void check_faults(batch *b)
         uint32_t insn = (uint32_t)f[1];
         int64_t index = (int64_t)((uint64_t)(uint32_t)f[2] | (uint64_t)(uint32_t)f[3] << 32);
         int64_t pid[3] = {(uint32_t)f[4], (uint32_t)f[5], (uint32_t)f[6]};
-        int64_t count = s->count[ir_args(s->ir, &s->ir->insns[insn])[0] - 1];
-        keep_failure(b->q, ir_fault_message(s->ir, insn, index, count, pid));
+        keep_failure(b->q, ir_fault_message(s->ir, insn, index, s->count, pid));
         return;
     }
 }

@@ -247,8 +247,23 @@ static void print_bounds(ct *g, const ir_insn *in)
     const uint32_t *a = ir_args(g->ir, in);
     const char *off = ct_ref(g, a[1], NULL), *mask = in->nargs == 3 ? mask_of(g, a[2], NULL) : NULL;
     ct_need(g, CT_BOUNDS);
-    const char *call = ct_fmt(g, g->d->bounds, a[0] - 1, off, g->at);
+    const char *count =
+        a[0] <= (uint32_t)g->ir->nparams ? ct_fmt(g, "eas_count[%u]", a[0] - 1) : ct_literal(g, EAS_I64, ir_typeof(g->ir, a[0]).dim[0]);
+    const char *call = ct_fmt(g, g->d->bounds, count, off, g->at);
     define(g, in->res, mask ? ct_fmt(g, "%s && %s", mask, call) : call);
+}
+
+static void print_assert(ct *g, const ir_insn *in)
+{
+    const uint32_t cond = ir_args(g->ir, in)[0], m = ir_mask(g->ir, in);
+    ir_type t = ir_typeof(g->ir, cond);
+    ct_at at = ct_natural(t);
+    const ir_insn tid = {.op = IR_THREAD_ID};
+    const char *ok = ct_ref(g, cond, NULL), *mask = m ? mask_of(g, m, NULL) : NULL;
+    const char *lane = g->thread_mode ? g->d->identity(g, &tid) : is_block(t) ? ct_flat(g, t, &at) : "0";
+    ct_need(g, CT_BOUNDS);
+    const char *call = ct_fmt(g, g->d->failed, lane, g->at);
+    ct_line(g, mask ? "if (%s && !%s) %s;" : "if (%s!%s) %s;", mask ? mask : "", ok, call);
 }
 
 /* ---- dots ---- */
@@ -488,6 +503,7 @@ static void print_insn(ct *g, uint32_t i)
     case IR_LOAD: print_load(g, in); return;
     case IR_STORE: print_store(g, in); return;
     case IR_BOUNDS: print_bounds(g, in); return;
+    case IR_ASSERT: print_assert(g, in); return;
     case IR_BARRIER: g->d->barrier(g); return;
     case IR_SIMD_SHUFFLE: define(g, in->res, g->d->shuffle(g, in, ct_ref(g, ir_args(ir, in)[0], NULL), ct_ref(g, ir_args(ir, in)[1], NULL))); return;
     case IR_DOT:
@@ -535,7 +551,7 @@ static void print_group(ct *g, uint32_t group)
         ct_fold(g, lead);
         return;
     }
-    open_lanes(g, ir_typeof(ir, lead->op == IR_STORE ? ir_args(ir, lead)[1] : lead->res), group);
+    open_lanes(g, ct_lanes_of(ir, lead), group);
     for (uint32_t i = first; i <= last; i++)
         if (g->group[i] == group)
             print_insn(g, i);
@@ -778,13 +794,16 @@ static void print_body(ct *g)
 static void find_idents(ct *g)
 {
     static const uint8_t of[IR_NOPS] = {
-        [IR_PROGRAM_ID] = 1 + CT_PID, [IR_NUM_PROGRAMS] = 1 + CT_NPROG, [IR_THREAD_ID] = 1 + CT_TID, [IR_GLOBAL_ID] = 1 + CT_GID,
-        [IR_LOCAL_ID] = 1 + CT_TID,   [IR_LANE_ID] = 1 + CT_LANE,       [IR_SG_ID] = 1 + CT_SG,      [IR_BOUNDS] = 1 + CT_PID,
+        [IR_PROGRAM_ID] = 1 + CT_PID, [IR_NUM_PROGRAMS] = 1 + CT_NPROG, [IR_THREAD_ID] = 1 + CT_TID,
+        [IR_GLOBAL_ID] = 1 + CT_GID,  [IR_LOCAL_ID] = 1 + CT_TID,       [IR_LANE_ID] = 1 + CT_LANE,
+        [IR_SG_ID] = 1 + CT_SG,       [IR_BOUNDS] = 1 + CT_PID,         [IR_ASSERT] = 1 + CT_PID,
     };
     for (uint32_t i = 0; i < g->ir->ninsns; i++) {
         uint16_t op = g->ir->insns[i].op;
         if (of[op])
             g->idents |= 1u << (of[op] - 1);
+        if (op == IR_ASSERT && g->thread_mode)
+            g->idents |= 1u << CT_TID;
     }
     if (!g->thread_mode)
         g->idents |= 1u << CT_PID;

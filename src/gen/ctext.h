@@ -61,7 +61,8 @@ typedef struct ct_dialect {
     const char *(*shuffle)(ct *g, const ir_insn *in, const char *x, const char *lane); /* prints what must stand before */
     /* the old element; y: of a compare-and-exchange */
     const char *(*atomic)(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y);
-    const char *bounds; /* the call: buffer's index, offset, instruction */
+    const char *bounds; /* the call: count, offset, instruction */
+    const char *failed; /* the call that reports: lane, instruction */
 } ct_dialect;
 extern const ct_dialect ct_msl, ct_opencl;
 
@@ -132,6 +133,7 @@ void ct_close(ct *g);
 void ct_new_scope(ct *g); /* recomputed values made so far are out of sight */
 
 /* ctext_plan.c */
+ir_type ct_lanes_of(const eas_ir *ir, const ir_insn *in); /* the block that an instruction works through */
 eas_status ct_plan(ct *g);
 int ct_dims(ir_type t, int32_t dim[IR_MAX_RANK]); /* the dims other than 1; returns how many */
 bool ct_picks(const eas_ir *ir, const ir_insn *in);   /* a slice of one lane: a variable */

@@ -165,9 +165,8 @@ static void barrier(ct *g)
 /* ---- the head ---- */
 
 static const char bounds[] =
-    "bool eas_in_bounds(device atomic_int* fault, constant long* count, uint arg, long off, int insn, uint3 pid)\n"
+    "void eas_failed(device atomic_int* fault, long off, int insn, uint3 pid)\n"
     "{\n"
-    "    if (off >= 0 && off < count[arg]) return true;\n"
     "    int seen = 0;\n"
     "    while (seen == 0) {\n"
     "        if (!atomic_compare_exchange_weak_explicit(&fault[0], &seen, 1, memory_order_relaxed, memory_order_relaxed)) continue;\n"
@@ -179,6 +178,12 @@ static const char bounds[] =
     "        atomic_store_explicit(&fault[6], (int)pid.z, memory_order_relaxed);\n"
     "        break;\n"
     "    }\n"
+    "}\n"
+    "\n"
+    "bool eas_in_bounds(device atomic_int* fault, long count, long off, int insn, uint3 pid)\n"
+    "{\n"
+    "    if (off >= 0 && off < count) return true;\n"
+    "    eas_failed(fault, off, insn, pid);\n"
     "    return false;\n"
     "}\n"
     "\n";
@@ -237,14 +242,6 @@ static void helpers(ct *g, str *s)
         str_add(s, "%s", bounds);
 }
 
-static bool has_bounds(const eas_ir *ir)
-{
-    for (uint32_t i = 0; i < ir->ninsns; i++)
-        if (ir->insns[i].op == IR_BOUNDS)
-            return true;
-    return false;
-}
-
 static bool is_buffer(const eas_ir *ir, int i) { return ir_typeof(ir, (uint32_t)i + 1).kind == IR_BUF; }
 
 static void pack_scalars(const eas_ir *ir, gen_msl_layout *l)
@@ -266,7 +263,7 @@ static void pack_scalars(const eas_ir *ir, gen_msl_layout *l)
 
 eas_status gen_msl_layout_of(const eas_ir *ir, gen_msl_layout *out)
 {
-    int n = ir->nparams, extra = has_bounds(ir) ? 2 : 0, buffers = 0;
+    int n = ir->nparams, extra = ir_faults(ir) ? 2 : 0, buffers = 0;
     *out = (gen_msl_layout){.packed = n + extra > GEN_MSL_BUFFERS};
     for (int i = 0; i < n; i++) {
         out->index[i] = (uint16_t)i;
@@ -415,5 +412,6 @@ const ct_dialect ct_msl = {
     .barrier = barrier,
     .shuffle = shuffle,
     .atomic = atomic,
-    .bounds = "eas_in_bounds(eas_fault, eas_count, %uu, (long)%s, %u, pid)",
+    .bounds = "eas_in_bounds(eas_fault, %s, (long)%s, %u, pid)",
+    .failed = "eas_failed(eas_fault, (long)(%s), %u, pid)",
 };

@@ -239,21 +239,25 @@ static const char f64_bf16[] = /* through a float rounded to odd, so that it is 
     "}\n"
     "\n";
 
-static const char bounds[] =
-    "bool eas_in_bounds(__global volatile int* fault, __global const long* count, uint arg, long off, int insn, uint x, uint y, uint z)\n"
-    "{\n"
-    "    if (off >= 0 && off < count[arg]) return true;\n"
-    "    if (atomic_cmpxchg(&fault[0], 0, 1) == 0) {\n"
-    "        fault[1] = insn;\n"
-    "        fault[2] = (int)(uint)off;\n"
-    "        fault[3] = (int)(off >> 32);\n"
-    "        fault[4] = (int)x;\n"
-    "        fault[5] = (int)y;\n"
-    "        fault[6] = (int)z;\n"
-    "    }\n"
-    "    return false;\n"
-    "}\n"
-    "\n";
+static const char bounds[] = "void eas_failed(__global volatile int* fault, long off, int insn, uint x, uint y, uint z)\n"
+                             "{\n"
+                             "    if (atomic_cmpxchg(&fault[0], 0, 1) == 0) {\n"
+                             "        fault[1] = insn;\n"
+                             "        fault[2] = (int)(uint)off;\n"
+                             "        fault[3] = (int)(off >> 32);\n"
+                             "        fault[4] = (int)x;\n"
+                             "        fault[5] = (int)y;\n"
+                             "        fault[6] = (int)z;\n"
+                             "    }\n"
+                             "}\n"
+                             "\n"
+                             "bool eas_in_bounds(__global volatile int* fault, long count, long off, int insn, uint x, uint y, uint z)\n"
+                             "{\n"
+                             "    if (off >= 0 && off < count) return true;\n"
+                             "    eas_failed(fault, off, insn, x, y, z);\n"
+                             "    return false;\n"
+                             "}\n"
+                             "\n";
 
 static void float_atomic(str *s, uint16_t op, const char *space)
 {
@@ -416,5 +420,6 @@ const ct_dialect ct_opencl = {
     .barrier = barrier,
     .shuffle = shuffle,
     .atomic = atomic,
-    .bounds = "eas_in_bounds(eas_fault, eas_count, %uu, (long)%s, %u, eas_x, eas_y, eas_z)",
+    .bounds = "eas_in_bounds(eas_fault, %s, (long)%s, %u, eas_x, eas_y, eas_z)",
+    .failed = "eas_failed(eas_fault, (long)(%s), %u, eas_x, eas_y, eas_z)",
 };

@@ -350,6 +350,13 @@ static bool can_remat(planner *p, const ir_insn *in)
     return w <= REMAT_MAX;
 }
 
+ir_type ct_lanes_of(const eas_ir *ir, const ir_insn *in)
+{
+    if (in->op == IR_STORE || in->op == IR_ASSERT)
+        return ir_typeof(ir, ir_args(ir, in)[in->op == IR_STORE]);
+    return in->nres ? ir_typeof(ir, in->res) : ir_scalar(EAS_BOOL);
+}
+
 static void plan_insn(planner *p, uint32_t i)
 {
     ct *g = p->g;
@@ -368,7 +375,7 @@ static void plan_insn(planner *p, uint32_t i)
         close_group(p);
         return;
     }
-    ir_type t = in->op == IR_STORE ? ir_typeof(ir, ir_args(ir, in)[1]) : in->nres ? ir_typeof(ir, in->res) : ir_scalar(EAS_BOOL);
+    ir_type t = ct_lanes_of(ir, in);
     if (!is_block(t)) {
         if (p->open && (any_clash(p, in) || reads_open(p, in, true)))
             close_group(p);
@@ -546,7 +553,7 @@ static void survey(ct *g)
         for (int k = 0; k < in->nargs; k++)
             g->uses[ir_args(ir, in)[k]]++;
         g->has_dot |= in->op == IR_DOT;
-        g->has_bounds |= in->op == IR_BOUNDS;
+        g->has_bounds |= in->op == IR_BOUNDS || in->op == IR_ASSERT;
         g->has_shuffle |= in->op == IR_SIMD_SHUFFLE;
     }
     uint8_t all = 0;

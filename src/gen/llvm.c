@@ -243,6 +243,8 @@ void scalar_insn(gen *g, uint32_t i)
         scalar_store(g, in);
     else if (in->op == IR_BOUNDS)
         mem_bounds_scalar(g, i);
+    else if (in->op == IR_ASSERT)
+        mem_assert_scalar(g, i);
     else if (in->op == IR_DOT)
         dot_scalar(g, i);
     else if (ir_is_atomic(in))

@@ -280,6 +280,8 @@ void mem_load(gen *g, uint32_t insn);       /* in a chunk */
 void mem_store(gen *g, uint32_t insn);
 void mem_bounds(gen *g, uint32_t insn);
 void mem_bounds_scalar(gen *g, uint32_t insn);
+void mem_assert(gen *g, uint32_t insn);     /* in a chunk */
+void mem_assert_scalar(gen *g, uint32_t insn);
 void mem_spill(gen *g, int64_t slot, eas_dtype dt, V x, uint32_t v);
 
 typedef struct lanes { /* a loop over the set bits of a mask, in order */

@@ -490,7 +490,7 @@ V affine_prefixes(gen *g, segment *s)
             const ir_insn *in = &g->ir->insns[k];
             const uint32_t mask = ir_mask(g->ir, in);
             V count = mask ? collect(g, mask, it->insn, 0) : NULL;
-            if (!ir_writes(in) && in->op != IR_BOUNDS)
+            if (!ir_writes(in) && in->op != IR_BOUNDS && in->op != IR_ASSERT)
                 continue;
             if (!count)
                 all = false;

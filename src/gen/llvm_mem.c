@@ -355,6 +355,8 @@ void mem_spill(gen *g, int64_t slot, eas_dtype dt, V x, uint32_t v)
 
 static V count_of(gen *g, uint32_t buf)
 {
+    if (ir_typeof(g->ir, buf).kind == IR_TG)
+        return k_int(g, ir_typeof(g->ir, buf).dim[0]);
     V i = k_int(g, (int64_t)buf - 1);
     return LLVMBuildLoad2(g->b, ty_int(g, 64, 0), LLVMBuildGEP2(g->b, ty_int(g, 64, 0), g->counts, &i, 1, ""), "");
 }
@@ -451,4 +453,39 @@ void mem_bounds_scalar(gen *g, uint32_t i)
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
     g->sval[in->res] = LLVMBuildAnd(g->b, mask, inside, "");
+}
+
+/* Row-major number of lane 0 of the chunk, then of each lane. */
+static V lane_numbers(gen *g)
+{
+    int64_t stride;
+    V first = seg_linear(g, &g->c->sh, seg_map(g), &stride);
+    return LLVMBuildAdd(g->b, splat(g, first, g->c->n), k_iota(g, ty_int(g, 64, 0), g->c->n, stride), "");
+}
+
+void mem_assert(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i];
+    const uint32_t m = ir_mask(g->ir, in);
+    V mask = all_lanes(g, mask_and(g, m ? seg_mask(g, m) : NULL, g->c->exec));
+    V fails = LLVMBuildAnd(g->b, mask, LLVMBuildNot(g->b, seg_here(g, ir_args(g->ir, in)[0]), ""), "");
+    LLVMBasicBlockRef bad = new_block(g, "bad"), done = new_block(g, "asserted");
+    LLVMBuildCondBr(g->b, any_of(g, fails), bad, done);
+    LLVMPositionBuilderAtEnd(g->b, bad);
+    record_lane(g, i, fails, lane_numbers(g));
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+}
+
+void mem_assert_scalar(gen *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i];
+    const uint32_t m = ir_mask(g->ir, in);
+    V fails = LLVMBuildNot(g->b, g->sval[ir_args(g->ir, in)[0]], "");
+    LLVMBasicBlockRef bad = new_block(g, "bad"), done = new_block(g, "asserted");
+    LLVMBuildCondBr(g->b, m ? LLVMBuildAnd(g->b, fails, g->sval[m], "") : fails, bad, done);
+    LLVMPositionBuilderAtEnd(g->b, bad);
+    record(g, i, k_int(g, 0));
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
 }

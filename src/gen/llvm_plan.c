@@ -401,7 +401,7 @@ static void add_accesses(plan *p, uint32_t i, accesses *out)
 
 static bool touches_memory(const ir_insn *in)
 {
-    return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_BOUNDS || in->op == IR_DOT || ir_is_atomic(in);
+    return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_BOUNDS || in->op == IR_DOT || in->op == IR_ASSERT || ir_is_atomic(in);
 }
 
 static bool is_mma(const ir_insn *in) { return in->op == IR_MMA || in->op == IR_MMA_ZERO || in->op == IR_MMA_STORE; }
@@ -526,6 +526,8 @@ static void define_in(planner *q, uint32_t i)
 /* the iteration shape of a block instruction */
 static shape insn_shape(const plan *p, const ir_insn *in)
 {
+    if (in->op == IR_ASSERT && p->info.mode == EAS_MODE_SPMD)
+        return p->val[ir_args(p->ir, in)[0]].sh;
     if (p->info.mode == EAS_MODE_THREAD)
         return (shape){1, {(int32_t)p->info.block}};
     if (in->op == IR_STORE || in->op == IR_BOUNDS)
@@ -638,6 +640,8 @@ static void scan_insn(plan *p, uint32_t i, uint32_t opener, scan *s)
         scan_shape(s, insn_shape(p, in));
     if (!spmd && touches_memory(in))
         s->block = true;
+    if (spmd && in->op == IR_ASSERT && p->val[ir_args(p->ir, in)[0]].sh.rank)
+        scan_shape(s, p->val[ir_args(p->ir, in)[0]].sh);
     if (spmd && (in->op == IR_STORE || in->op == IR_BOUNDS || ir_is_atomic(in))) {
         const shape sh = p->val[ir_args(p->ir, in)[1]].sh;
         if (sh.rank == 0)
@@ -940,6 +944,8 @@ static void plan_insn(planner *q, uint32_t i)
     else if (!spmd && touches_memory(in))
         plan_block(q, i);
     else if (in->op == IR_STORE && p->val[ir_args(p->ir, in)[1]].sh.rank)
+        plan_block(q, i);
+    else if (in->op == IR_ASSERT && p->val[ir_args(p->ir, in)[0]].sh.rank)
         plan_block(q, i);
     else
         plan_scalar(q, i);

@@ -735,6 +735,7 @@ static void emit_insn(gen *g, uint32_t i)
     const uint8_t cls = in->res ? g->p.val[in->res].cls : C_NONE;
     switch (in->op) {
     case IR_STORE: mem_store(g, i); return;
+    case IR_ASSERT: mem_assert(g, i); return;
     case IR_MMA_ZERO:
     case IR_MMA:
     case IR_MMA_STORE: mma_insn(g, i); return;

@@ -64,6 +64,27 @@ static bool add_file(eas_builder *b, const char *name)
     return ir->files[ir->nfiles++] != NULL;
 }
 
+static bool add_string(eas_builder *b, const char *s)
+{
+    eas_ir *ir = b->ir;
+    if (!vec_grow((void **)&ir->strings, &b->capstrings, (uint32_t)ir->nstrings + 1, sizeof *ir->strings))
+        return false;
+    ir->strings[ir->nstrings] = arena_strdup(&ir->mem, s);
+    return ir->strings[ir->nstrings++] != NULL;
+}
+
+int64_t irb_string(eas_builder *b, const char *s)
+{
+    if (b->status)
+        return -1;
+    for (int i = 0; i < b->ir->nstrings; i++)
+        if (!strcmp(b->ir->strings[i], s))
+            return i;
+    if (!add_string(b, s))
+        return oom(b), -1;
+    return b->ir->nstrings - 1;
+}
+
 static bool valid_name(const char *s)
 {
     if (!s || !*s || strlen(s) > 255)
@@ -105,6 +126,7 @@ static void free_unfinished(eas_ir *ir)
     free(ir->insns);
     free(ir->pool);
     free(ir->files);
+    free(ir->strings);
     arena_free(&ir->mem);
     free(ir);
 }
@@ -291,13 +313,13 @@ uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits) { return irb_to(b, I
 /* Moves the arrays into the arena: all of them or none. */
 static bool settle(eas_ir *ir)
 {
-    void *at[4] = {ir->vals, ir->insns, ir->pool, ir->files}, *to[4];
-    size_t bytes[4] = {ir->nvals * sizeof *ir->vals, ir->ninsns * sizeof *ir->insns, ir->npool * sizeof *ir->pool,
-                       (size_t)ir->nfiles * sizeof *ir->files};
-    for (int i = 0; i < 4; i++)
+    void *at[5] = {ir->vals, ir->insns, ir->pool, ir->files, ir->strings}, *to[5];
+    size_t bytes[5] = {ir->nvals * sizeof *ir->vals, ir->ninsns * sizeof *ir->insns, ir->npool * sizeof *ir->pool,
+                       (size_t)ir->nfiles * sizeof *ir->files, (size_t)ir->nstrings * sizeof *ir->strings};
+    for (int i = 0; i < 5; i++)
         if (!(to[i] = arena_alloc(&ir->mem, bytes[i])))
             return false;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         if (bytes[i])
             memcpy(to[i], at[i], bytes[i]);
         free(at[i]);
@@ -306,6 +328,7 @@ static bool settle(eas_ir *ir)
     ir->insns = to[1];
     ir->pool = to[2];
     ir->files = to[3];
+    ir->strings = to[4];
     return true;
 }
 
@@ -381,6 +404,9 @@ eas_status irb_like(const eas_ir *from, eas_builder **out)
     (*out)->ir->threads = from->threads;
     for (int i = 1; i < from->nfiles; i++)
         if (!add_file(*out, from->files[i]))
+            oom(*out);
+    for (int i = 0; i < from->nstrings; i++)
+        if (!add_string(*out, from->strings[i]))
             oom(*out);
     for (int i = 0; i < from->nparams; i++)
         irb_param(*out, from->params[i].name, from->vals[from->params[i].value].type, from->vals[from->params[i].value].weak);

@@ -59,6 +59,8 @@ static int64_t bf16_bits(float f) { return f32_to_bf16(f); }
 #define EVAL_BOUNDS(N, n, e)
 #define EVAL_ATOMIC(N, n, e)
 #define EVAL_ALLOC(N, n, e)
+#define EVAL_ASSERT(N, n, e)
+#define EVAL_PRINT(N, n, e)
 #define EVAL_NONE(N, n, e)
 #define EVAL_DOT(N, n, e)
 #define EVAL_FRAG(N, n, e)

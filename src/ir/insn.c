@@ -510,7 +510,9 @@ static const char *rule_bounds(check *c)
 {
     if (c->nargs != 2 && c->nargs != 3)
         return "takes 2 or 3 operands";
-    const char *e = arg(c, 0).kind == IR_BUF ? want_int(c, 1) : "operand 1 must be a global buffer";
+    const char *e = want_memory(c, 0);
+    if (!e)
+        e = want_int(c, 1);
     if (!e && c->nargs == 3)
         e = want_bool_like(c, 2, arg(c, 1));
     if (!e)
@@ -546,7 +548,8 @@ bool ir_writes(const ir_insn *in) { return in->op == IR_STORE || in->op == IR_MM
 
 uint32_t ir_mask(const eas_ir *ir, const ir_insn *in)
 {
-    int without = in->op == IR_LOAD || in->op == IR_BOUNDS ? 2
+    int without = in->op == IR_ASSERT                      ? 1
+                : in->op == IR_LOAD || in->op == IR_BOUNDS ? 2
                 : in->op == IR_STORE                       ? 3
                 : !ir_is_atomic(in)                        ? UINT16_MAX
                 : in->op == IR_ATOMIC_CAS                  ? 4
@@ -586,6 +589,48 @@ bool ir_shuffle_xor(const eas_ir *ir, const ir_insn *in, int64_t *delta)
             return true;
     }
     return false;
+}
+
+static const char *rule_assert(check *c)
+{
+    if (c->nargs != 1 && c->nargs != 2)
+        return "takes 1 or 2 operands";
+    if (c->imm < 0 || c->imm >= c->ir->nstrings)
+        return "has no message";
+    const char *e = want_value(c, 0);
+    for (int i = 0; i < c->nargs && !e; i++)
+        e = want_bool_like(c, i, arg(c, 0));
+    return e;
+}
+
+int ir_print_values(const char *text)
+{
+    int n = 0;
+    for (const char *p = text; *p; p++) {
+        n += p[0] == '{' && p[1] == '}';
+        p += (p[0] == '{' || p[0] == '}') && p[1];
+    }
+    return n;
+}
+
+/* Under a mask that is a block every value has its shape; else each its own. */
+static const char *rule_print(check *c)
+{
+    if (c->imm < 0 || c->imm >= c->ir->nstrings)
+        return "has no text";
+    int n = ir_print_values(c->ir->strings[c->imm]);
+    if (c->nargs != n && c->nargs != n + 1)
+        return arena_printf(c->mem, "takes %d or %d operands", n, n + 1);
+    const char *e = NULL;
+    for (int i = 0; i < c->nargs && !e; i++)
+        e = want_value(c, i);
+    if (e || c->nargs == n)
+        return e;
+    ir_type mask = arg(c, n);
+    for (int i = 0; i < n && mask.rank && !e; i++)
+        if (!ir_shape_eq(arg(c, i), mask))
+            e = "shapes differ from the mask's";
+    return e ? e : want_bool_like(c, n, mask);
 }
 
 static const char *rule_alloc(check *c)
@@ -714,6 +759,8 @@ static int results_of(const check *c)
     switch (ir_rows[c->op].rule) {
     case IR_RULE_STORE:
     case IR_RULE_MMA_STORE:
+    case IR_RULE_ASSERT:
+    case IR_RULE_PRINT:
     case IR_RULE_NONE: return 0;
     case IR_RULE_LOOP:
     case IR_RULE_END: return c->nres;
@@ -724,13 +771,13 @@ static int results_of(const check *c)
 const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t)
 {
     static const char *(*const rules[])(check *) = {
-        [IR_RULE_CONST] = rule_const,     [IR_RULE_IDENT] = rule_ident,         [IR_RULE_ARANGE] = rule_arange, [IR_RULE_SAME] = rule_same,
-        [IR_RULE_CMP] = rule_cmp,         [IR_RULE_WHERE] = rule_where,         [IR_RULE_CAST] = rule_cast,     [IR_RULE_SHAPE] = rule_shape,
-        [IR_RULE_MOVE] = rule_move,       [IR_RULE_REDUCE] = rule_reduce,       [IR_RULE_SCAN] = rule_scan,     [IR_RULE_MATMUL] = rule_matmul,
-        [IR_RULE_SHUFFLE] = rule_shuffle, [IR_RULE_LOAD] = rule_load,           [IR_RULE_STORE] = rule_store,   [IR_RULE_BOUNDS] = rule_bounds,
-        [IR_RULE_ATOMIC] = rule_atomic,   [IR_RULE_ALLOC] = rule_alloc,         [IR_RULE_DOT] = rule_dot,       [IR_RULE_FRAG] = rule_frag,
-        [IR_RULE_MMA] = rule_mma,         [IR_RULE_MMA_STORE] = rule_mma_store, [IR_RULE_LOOP] = rule_loop,     [IR_RULE_END] = rule_end,
-        [IR_RULE_NONE] = rule_none,
+        [IR_RULE_CONST] = rule_const,     [IR_RULE_IDENT] = rule_ident,   [IR_RULE_ARANGE] = rule_arange, [IR_RULE_SAME] = rule_same,
+        [IR_RULE_CMP] = rule_cmp,         [IR_RULE_WHERE] = rule_where,   [IR_RULE_CAST] = rule_cast,     [IR_RULE_SHAPE] = rule_shape,
+        [IR_RULE_MOVE] = rule_move,       [IR_RULE_REDUCE] = rule_reduce, [IR_RULE_SCAN] = rule_scan,     [IR_RULE_MATMUL] = rule_matmul,
+        [IR_RULE_SHUFFLE] = rule_shuffle, [IR_RULE_LOAD] = rule_load,     [IR_RULE_STORE] = rule_store,   [IR_RULE_BOUNDS] = rule_bounds,
+        [IR_RULE_ATOMIC] = rule_atomic,   [IR_RULE_ALLOC] = rule_alloc,   [IR_RULE_ASSERT] = rule_assert, [IR_RULE_PRINT] = rule_print,
+        [IR_RULE_DOT] = rule_dot,         [IR_RULE_FRAG] = rule_frag,     [IR_RULE_MMA] = rule_mma,       [IR_RULE_MMA_STORE] = rule_mma_store,
+        [IR_RULE_LOOP] = rule_loop,       [IR_RULE_END] = rule_end,       [IR_RULE_NONE] = rule_none,
     };
     check c = {ir, mem, op, args, nargs, nres, imm, t};
     if (op == IR_NOP || op >= IR_NOPS)
@@ -744,7 +791,8 @@ const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint3
     if (results_of(&c) != nres)
         return arena_printf(mem, "gives %d results, not %d", results_of(&c), nres);
     bool has_imm = row->rule == IR_RULE_CONST || row->rule == IR_RULE_IDENT || row->rule == IR_RULE_ARANGE || row->rule == IR_RULE_ALLOC ||
-                   row->rule == IR_RULE_MOVE || row->rule == IR_RULE_REDUCE || row->rule == IR_RULE_SCAN;
+                   row->rule == IR_RULE_MOVE || row->rule == IR_RULE_REDUCE || row->rule == IR_RULE_SCAN || row->rule == IR_RULE_ASSERT ||
+                   row->rule == IR_RULE_PRINT;
     if (!has_imm && imm)
         return "takes no immediate";
     return rules[row->rule](&c);

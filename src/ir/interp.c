@@ -154,9 +154,35 @@ static eas_status fault(const eas_ir *ir, uint32_t insn, uint32_t buf, int64_t i
                      ir->name, (long long)index, name, (long long)count, (long long)pid[0], (long long)pid[1], (long long)pid[2]);
 }
 
-eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, int64_t count, const int64_t pid[3])
+static eas_status assertion_message(const eas_ir *ir, uint32_t insn, int64_t lane, const int64_t pid[3])
 {
-    return fault(ir, insn, ir_args(ir, &ir->insns[insn])[0], index, count, pid);
+    const ir_insn *in = &ir->insns[insn];
+    char where[320] = "", who[64] = "";
+    if (in->file)
+        snprintf(where, sizeof where, "%s:%u: ", ir->files[in->file], (unsigned)in->line);
+    if (ir->threads)
+        snprintf(who, sizeof who, ", thread %lld", (long long)lane);
+    else if (ir_lanes(ir_typeof(ir, ir_args(ir, in)[0])) > 1)
+        snprintf(who, sizeof who, ", lane %lld", (long long)lane);
+    return base_fail(EAS_ERR_ASSERT, "%skernel %s: assertion failed: %s (program %lld, %lld, %lld%s)", where, ir->name, ir->strings[in->imm],
+                     (long long)pid[0], (long long)pid[1], (long long)pid[2], who);
+}
+
+eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, const int64_t *count, const int64_t pid[3])
+{
+    const ir_insn *in = &ir->insns[insn];
+    if (in->op == IR_ASSERT)
+        return assertion_message(ir, insn, index, pid);
+    uint32_t buf = ir_args(ir, in)[0];
+    return fault(ir, insn, buf, index, buf <= (uint32_t)ir->nparams ? count[buf - 1] : ir_typeof(ir, buf).dim[0], pid);
+}
+
+bool ir_faults(const eas_ir *ir)
+{
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        if (ir->insns[i].op == IR_BOUNDS || ir->insns[i].op == IR_ASSERT)
+            return true;
+    return false;
 }
 
 static int64_t count_of(const run *r, uint32_t buf)
@@ -266,11 +292,23 @@ static void do_bounds(run *r, uint32_t i)
         bool on = lane_on(r, k) && (in->nargs == 2 || r->val[a[2]][k]);
         int64_t off = offset_of(r, a[1], k);
         if (on && (off < 0 || off >= count)) {
-            r->st = ir_fault_message(r->ir, i, off, count, r->pid);
+            r->st = fault(r->ir, i, a[0], off, count, r->pid);
             return;
         }
         r->val[in->res][k] = on;
     }
+}
+
+static void do_assert(run *r, uint32_t i)
+{
+    const ir_insn *in = &r->ir->insns[i];
+    const uint32_t cond = ir_args(r->ir, in)[0], mask = ir_mask(r->ir, in);
+    int64_t n = interp_lanes(r, cond);
+    for (int64_t k = 0; k < n; k++)
+        if (lane_on(r, k) && !r->val[cond][k] && (!mask || r->val[mask][k])) {
+            r->st = assertion_message(r->ir, i, k, r->pid);
+            return;
+        }
 }
 
 static double element_as_double(const run *r, uint32_t buf, const uint8_t *p)
@@ -739,6 +777,8 @@ uint32_t interp_step(run *r, uint32_t i)
     case IR_LOAD: do_load(r, i); break;
     case IR_STORE: do_store(r, i); break;
     case IR_BOUNDS: do_bounds(r, i); break;
+    case IR_ASSERT: do_assert(r, i); break;
+    case IR_PRINT: interp_print(r, i); break;
     case IR_ALLOC_TG: memset(r->tg[in->res], 0, (size_t)in->imm * eas_dtype_size(ir_typeof(r->ir, in->res).dtype)); break;
     case IR_BARRIER: barrier(r, i); break;
     case IR_DOT: do_dot(r, i); break;

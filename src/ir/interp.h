@@ -38,6 +38,7 @@ typedef struct watch {
     int64_t nowhere[2]; /* what accesses out of bounds touch */
 } watch;
 
+void interp_print(run *r, uint32_t i); /* records.c */
 /* Runs instruction i and returns the next one. */
 uint32_t interp_step(run *r, uint32_t i);
 int64_t interp_lanes(const run *r, uint32_t v); /* elements of a value */

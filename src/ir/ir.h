@@ -43,6 +43,8 @@ typedef enum ir_rule {
     IR_RULE_BOUNDS,
     IR_RULE_ATOMIC,
     IR_RULE_ALLOC,
+    IR_RULE_ASSERT,
+    IR_RULE_PRINT,
     IR_RULE_DOT,
     IR_RULE_FRAG,
     IR_RULE_MMA,
@@ -113,6 +115,8 @@ struct eas_ir {
     uint32_t npool; /* operands */
     const char **files;
     int nfiles; /* files[0] is "" */
+    const char **strings;
+    int nstrings; /* messages of asserts, texts of prints: imm counts them */
 };
 enum { IR_MAGIC = 0x45415349 };
 
@@ -123,8 +127,9 @@ static inline const ir_insn *ir_def(const eas_ir *ir, uint32_t v) { return ir->v
 /* ---- accesses, by instruction (insn.c) ---- */
 static inline bool ir_is_atomic(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_ATOMIC; }
 bool ir_writes(const ir_insn *in);                           /* stores to the memory that operand 0 names */
-uint32_t ir_mask(const eas_ir *ir, const ir_insn *in);       /* of a load, store, atomic or bounds; 0: none */
+uint32_t ir_mask(const eas_ir *ir, const ir_insn *in);       /* of a load, store, atomic, bounds or assert; 0: none */
 bool ir_shuffle_xor(const eas_ir *ir, const ir_insn *in, int64_t *delta); /* a shuffle from lane own ^ delta, a constant below 32 */
+int ir_print_values(const char *text); /* how many {} there are; {{ and }} stand for braces */
 uint16_t ir_atomic_op(uint16_t op);                          /* what joins old element and value: IR_ADD, ...; 0 for xchg and cas */
 
 /* Immediates of slice and pad: axis and start; of trans: per axis of the result the axis of the operand. */
@@ -159,7 +164,7 @@ const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint3
 struct eas_builder {
     uint32_t magic; /* IRB_MAGIC */
     eas_ir *ir;     /* under construction; NULL once finished */
-    uint32_t capinsns, capvals, cappool, capfiles;
+    uint32_t capinsns, capvals, cappool, capfiles, capstrings;
     eas_status status;
     char *message; /* first error */
     uint32_t line;
@@ -179,6 +184,7 @@ uint32_t irb_to(eas_builder *b, uint16_t op, ir_type t, uint32_t x);            
 uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits);                      /* with a broadcast if t has a shape */
 /* If v is an arange, then one that the kernel's author wrote: the first one says the block size. */
 void irb_note_block(eas_builder *b, uint32_t v);
+int64_t irb_string(eas_builder *b, const char *s); /* its number among the strings; -1 after a failure */
 uint32_t irb_strong(eas_builder *b, uint32_t x); /* a Python float that met nothing is an f32 */
 uint32_t irb_param(eas_builder *b, const char *name, ir_type t, bool weak);
 eas_status irb_fail(eas_builder *b, eas_status st, const char *fmt, ...) BASE_PRINTF(3, 4); /* adds "file:line: " */
@@ -266,6 +272,18 @@ eas_status ir_checked(const eas_ir *ir, eas_ir **out);
 eas_status ir_expanded(const eas_ir *ir, bool native, eas_ir **out);
 uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y); /* one of them; y is 0 for functions of one operand */
 
+/* ---- records.c: print ---- */
+typedef struct ir_records {
+    int64_t limit; /* lines */
+    int64_t cap, stride; /* places for records, and words of each */
+} ir_records;
+bool ir_prints(const eas_ir *ir);
+/* Each print as stores into two buffers of u32 that become the last parameters: count[2], zero before (records written, records without a
+ * place), and the records, cap * stride words. */
+eas_status ir_printed(const eas_ir *ir, int64_t limit, eas_ir **out, ir_records *rec);
+/* What they say, as lines in the order of programs; ir: with the prints. False: no memory. */
+bool ir_add_records(str *s, const eas_ir *ir, const ir_records *rec, const uint32_t count[2], const uint32_t *words, const int64_t grid[3]);
+
 /* ---- interp.c ---- */
 typedef struct ir_call {
     const uint64_t *slot; /* per parameter: address of element 0, or the scalar's bits (zero- or sign-extended as constants are) */
@@ -273,6 +291,8 @@ typedef struct ir_call {
     int64_t grid[3];
     int (*interrupted)(void *);
     void *ctx; /* asked between programs */
+    void (*print)(void *print_ctx, const char *text, size_t n); /* NULL: standard output */
+    void *print_ctx;
 } ir_call;
 /* Runs every program in order. Out-of-bounds accesses stop it with ERR_INDEX and a full message. */
 eas_status ir_interp(const eas_ir *ir, const ir_call *call);
@@ -300,7 +320,9 @@ eas_status ir_check(const eas_ir *ir, const ir_call *call, ir_report *report);
  * dt: dtype of the operands (where: ignored); to: dtype of the result of cast and bitcast. False for other instructions. */
 bool ir_eval_lanes(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, const int64_t *a, const int64_t *b, const int64_t *c, int64_t *r);
 bool ir_eval(uint16_t op, eas_dtype dt, eas_dtype to, const int64_t *args, int64_t *out);
-/* The text of an out-of-bounds error, the same on every device; shape is the count. */
-eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, int64_t count, const int64_t pid[3]);
+/* The text of what `bounds` or `assert` found, the same on every device; index: the offset, or the lane (or thread); count: elements of each
+ * parameter. */
+eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, const int64_t *count, const int64_t pid[3]);
+bool ir_faults(const eas_ir *ir); /* has `bounds` or `assert`: needs a place to report to */
 
 #endif

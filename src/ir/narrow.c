@@ -325,34 +325,11 @@ typedef struct checker {
     uint32_t *map;
 } checker;
 
-static bool is_global(const eas_ir *ir, uint32_t v) { return ir_typeof(ir, v).kind == IR_BUF; }
-
-static uint32_t guard(checker *c, uint32_t buf, uint32_t off, uint32_t mask)
+static uint32_t guarded(checker *c, uint32_t buf, uint32_t off, uint32_t mask)
 {
     uint32_t args[3] = {buf, off, mask};
     ir_type t = {0};
     return irb_insn(c->b, IR_BOUNDS, args, mask ? 3 : 2, 0, 1, &t);
-}
-
-/* A threadgroup array has its size in its type: a comparison does. Lanes outside read `other` and write nothing. */
-static uint32_t inside_array(checker *c, uint32_t buf, uint32_t off, uint32_t mask)
-{
-    if (dtype_bits(ir_typeof(c->b->ir, off).dtype) < 32) /* the size may not fit the offset's dtype */
-        off = irb_to(c->b, IR_CAST, ir_with_dtype(ir_typeof(c->b->ir, off), EAS_I32), off);
-    if (c->b->status)
-        return 0;
-    ir_type t = ir_typeof(c->b->ir, off);
-    uint32_t lo = irb_op(c->b, IR_GE, off, irb_const(c->b, t, 0), 0);
-    uint32_t hi = irb_op(c->b, IR_LT, off, irb_const(c->b, t, ir_typeof(c->b->ir, buf).dim[0]), 0);
-    uint32_t in = irb_op(c->b, IR_AND, lo, hi, 0);
-    return mask ? irb_op(c->b, IR_AND, mask, in, 0) : in;
-}
-
-static uint32_t guarded(checker *c, uint32_t buf, uint32_t off, uint32_t mask)
-{
-    if (c->b->status)
-        return 0;
-    return is_global(c->b->ir, buf) ? guard(c, buf, off, mask) : inside_array(c, buf, off, mask);
 }
 
 static void check_load(checker *c, const ir_insn *in)

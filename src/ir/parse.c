@@ -345,11 +345,24 @@ static bool parse_place(parser *p, uint16_t op, int64_t *imm)
     return true;
 }
 
+static bool parse_text(parser *p, int64_t *imm)
+{
+    str s = {0};
+    skip_blanks(p);
+    bool ok = parse_string(p, &s);
+    if (ok)
+        *imm = irb_string(p->b, s.at ? s.at : "");
+    str_free(&s);
+    return ok && (*imm >= 0 || fail(p, "out of memory"));
+}
+
 static bool parse_imm(parser *p, uint16_t op, int64_t *imm)
 {
     switch (ir_rows[op].rule) {
     case IR_RULE_CONST: return parse_const(p, imm);
     case IR_RULE_IDENT: return op == IR_LANE_ID || op == IR_SG_ID || integer(p, imm);
+    case IR_RULE_ASSERT:
+    case IR_RULE_PRINT: return parse_text(p, imm);
     case IR_RULE_ARANGE: return integer(p, imm);
     case IR_RULE_MOVE: return parse_place(p, op, imm);
     case IR_RULE_REDUCE:

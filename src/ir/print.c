@@ -65,6 +65,9 @@ void ir_print_insn(str *s, const eas_ir *ir, uint32_t i, bool lines)
             str_add(s, " %d", ir_imm_perm(in->imm, k));
     } else if (in->op == IR_SLICE || in->op == IR_PAD) {
         str_add(s, " %d %lld", ir_imm_axis(in->imm), (long long)ir_imm_start(in->imm));
+    } else if (in->op == IR_ASSERT || in->op == IR_PRINT) {
+        str_add(s, " ");
+        print_string(s, ir->strings[in->imm]);
     } else if (prints_imm(in)) {
         str_add(s, " %lld", (long long)in->imm);
     }

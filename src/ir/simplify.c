@@ -528,6 +528,12 @@ static void structure(simp *s, uint32_t i)
     note_ranges(s);
 }
 
+static bool holds_anyway(const simp *s, const ir_insn *in, const uint32_t *a)
+{
+    bool yes;
+    return (decided(s, a[0], &yes) && yes) || (in->nargs == 2 && decided(s, a[1], &yes) && !yes);
+}
+
 static uint32_t visit(simp *s, uint32_t i, const uint32_t *end)
 {
     const ir_insn *in = &s->from->insns[i];
@@ -541,8 +547,16 @@ static uint32_t visit(simp *s, uint32_t i, const uint32_t *end)
         structure(s, i);
         return i + 1;
     }
+    if (in->op == IR_PRINT) { /* of any number of values */
+        irb_copy(s->b, s->from, i, s->map);
+        return i + 1;
+    }
     for (int k = 0; k < in->nargs; k++)
         few[k] = s->map[ir_args(s->from, in)[k]];
+    if (in->op == IR_ASSERT && holds_anyway(s, in, few)) {
+        s->changed = true;
+        return i + 1;
+    }
     if (in->op == IR_LOAD)
         load(s, in, few);
     else if (in->op == IR_STORE)

@@ -577,6 +577,46 @@ eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, ea
     return irb_insn(b, op, args, 1 + n, 0, 1, &t);
 }
 
+void eas_assert(eas_builder *b, eas_value cond, const char *message, eas_value mask)
+{
+    char d[160];
+    if (!want_value(b, "assert_", cond) || (mask && !want_mask(b, "assert_", mask)))
+        return;
+    if (type_of(b, cond).dtype != EAS_BOOL) {
+        irb_fail(b, EAS_ERR_TYPE, "assert_: the condition must be bool, got %s; compare it with something", describe(b, cond, d));
+        return;
+    }
+    uint32_t v[2] = {cond, mask};
+    if (!spread_all(b, "assert_", v, mask ? 2 : 1))
+        return;
+    irb_insn(b, IR_ASSERT, v, mask ? 2 : 1, irb_string(b, message ? message : ""), 0, NULL);
+}
+
+enum { MAX_PRINTED = 64 };
+
+void eas_print(eas_builder *b, const char *text, int n, const eas_value *values, eas_value mask)
+{
+    uint32_t v[MAX_PRINTED + 1];
+    if (b->status)
+        return;
+    if (n < 0 || n > MAX_PRINTED || ir_print_values(text) != n) {
+        irb_fail(b, EAS_ERR_VALUE, "print: %d values for %d places in \"%s\"; at most %d", n, ir_print_values(text), text, (int)MAX_PRINTED);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        if (!want_value(b, "print", values[i]) || !(v[i] = irb_strong(b, values[i])))
+            return;
+    if (mask && !want_mask(b, "print", mask))
+        return;
+    v[n] = mask;
+    ir_type shape = {0};
+    if (mask && (!common_shape(b, "print", v, n + 1, &shape)))
+        return;
+    for (int i = 0; i <= n && mask && type_of(b, mask).rank; i++)
+        v[i] = spread(b, v[i], shape);
+    irb_insn(b, IR_PRINT, v, n + (mask != 0), irb_string(b, text), 0, NULL);
+}
+
 eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem)
 {
     if (b->status)

@@ -223,7 +223,7 @@ static eas_status run_ref(const eas_ir *ir, const arg *a, const int64_t grid[3])
         slot[i] = a[i].data ? (uint64_t)(uintptr_t)a[i].data : (uint64_t)a[i].bits;
         count[i] = a[i].count;
     }
-    const ir_call call = {slot, count, {grid[0], grid[1], grid[2]}, NULL, NULL};
+    const ir_call call = {.slot = slot, .count = count, .grid = {grid[0], grid[1], grid[2]}};
     return ir_interp(ir, &call);
 }
 
