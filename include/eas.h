@@ -41,7 +41,8 @@ extern "C" {
     X(ERR_INTERRUPTED, -8, "interrupted") \
     X(ERR_SYNTAX, -9, "malformed IR text") \
     X(ERR_HANDLE, -10, "a released handle was used") \
-    X(ERR_INTERNAL, -11, "an error inside libeas")
+    X(ERR_INTERNAL, -11, "an error inside libeas") \
+    X(ERR_ASSERT, -12, "an assertion of a kernel failed")
 
 typedef enum eas_status {
 #define EAS_X(name, code, text) EAS_##name = code,
@@ -183,6 +184,10 @@ EAS_API eas_value eas_tg_scan(eas_builder *b, eas_value x, int exclusive);
 /* sum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in f32 (f64 for f64 buffers) with one fma a step */
 EAS_API eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
                           eas_value K);
+/* Debugging. assert: launches with `debug` stop with ERR_ASSERT where a lane's condition is false; others do not look. print: one record per program,
+ * written after the launch in the order of programs; text has one {} for each value ({{ and }} for braces); mask (0: always) chooses lanes. */
+EAS_API void eas_assert(eas_builder *b, eas_value cond, const char *message, eas_value mask);
+EAS_API void eas_print(eas_builder *b, const char *text, int n, const eas_value *values, eas_value mask);
 EAS_API eas_value eas_mma_zero(eas_builder *b);
 EAS_API eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
                           eas_value acc);
@@ -376,6 +381,7 @@ struct eas_launch {
     int nhold;
     void (*retain)(void *object);
     void (*release)(void *object);
+    void (*print)(void *ctx, const char *text, size_t n); /* takes what the kernel printed, on the calling thread; NULL: standard output */
 };
 
 /* Where opts is NULL or has no grid, the grid is inferred from nthreads, shape, or the scalars N / H, W, D. */

@@ -270,6 +270,8 @@ PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject
     l->retain = hold_retain;
     l->release = hold_release;
     eas_status st = eas_kernel_launch(ck->k, d, args, n, l);
+    if (st == EAS_OK && PyErr_Occurred()) /* of sys.stdout, while it took what was printed */
+        return NULL;
     return st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
 }
 

@@ -590,6 +590,7 @@ static PyObject *interpret(Kernel *k, Call *c)
     int n = 0;
     memset(&l, 0, sizeof l);
     l.size = sizeof l;
+    l.print = hooks_print;
     while (n < k->nmeta && (metas[n] = meta_plain(c->objs[k->nrt + n])))
         n++;
     if (n == k->nmeta && (dict = meta_dict(k, metas)) && on_host(k, c) && (!c->shape->has_options || call_options(k, c, dict, &l)))

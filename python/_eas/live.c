@@ -192,7 +192,7 @@ PyObject *live_run(const live_launch *l)
         py_raise(st);
         ok = 0;
     }
-    ok = ok && run_programs(t, l);
+    ok = ok && run_programs(t, l) && !PyErr_Occurred();
     ctrl_clear(t);
     Py_DECREF(t);
     return ok ? Py_NewRef(Py_None) : NULL;

@@ -545,7 +545,7 @@ int mkfuncs_init(PyObject *module)
     if (!mk)
         return -1;
     if (mk_add_all(mk, rows) < 0 || add_unaries(mk) < 0 || add_atomics(mk) < 0 || add_dtypes(mk) < 0 || blocks_init(mk) < 0 || group_init(mk) < 0 ||
-        hints_init(mk) < 0 || ctrl_init(mk) < 0 || PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 ||
+        hints_init(mk) < 0 || debug_init(mk) < 0 || ctrl_init(mk) < 0 || PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 ||
         PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 || PyDict_SetItemString(mk, "constexpr", (PyObject *)G.constexpr) < 0)
         return -1;
     return PyModule_AddObject(module, "mk", mk);

@@ -196,6 +196,7 @@ int mk_add_all(PyObject *mk, PyMethodDef *def);
 int mk_add_numbered(PyObject *mk, PyMethodDef *def, long row); /* with its row as self */
 int blocks_init(PyObject *mk);      /* adds shapes, reductions, scans, random numbers; the methods of values too */
 int group_init(PyObject *mk);       /* adds functions over threads */
+int debug_init(PyObject *mk);       /* adds assert_ and print */
 int hints_init(PyObject *mk);       /* adds what acts while tracing */
 PyObject *mk_extreme(Trace *t, const char *fn, PyObject **in, bool is_max); /* element-wise, of two */
 typedef struct Var {
@@ -349,6 +350,7 @@ typedef struct hooks { /* the GIL, while libeas runs or waits without it */
     PyThreadState *left;
 } hooks;
 void hooks_init(eas_launch *l, hooks *h);
+void hooks_print(void *h, const char *text, size_t n);
 void hooks_leave(void *h);
 void hooks_enter(void *h);
 int hooks_interrupted(void *h);

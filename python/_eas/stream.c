@@ -4,6 +4,15 @@
 #include <structmember.h>
 
 /* ---- waiting without the GIL, with an ear for signals ---- */
+/* What a kernel printed goes where Python's print goes. */
+void hooks_print(void *ctx, const char *text, size_t n)
+{
+    (void)ctx;
+    PyObject *out = PySys_GetObject("stdout"), *s = PyUnicode_DecodeUTF8(text, (Py_ssize_t)n, "replace");
+    if (s && out && out != Py_None)
+        PyFile_WriteObject(s, out, Py_PRINT_RAW);
+    Py_XDECREF(s);
+}
 void hooks_init(eas_launch *l, hooks *h)
 {
     h->left = NULL;
@@ -12,6 +21,7 @@ void hooks_init(eas_launch *l, hooks *h)
     l->leave = hooks_leave;
     l->enter = hooks_enter;
     l->ctx = h;
+    l->print = hooks_print;
 }
 void hooks_leave(void *ctx) { ((hooks *)ctx)->left = PyEval_SaveThread(); }
 void hooks_enter(void *ctx)

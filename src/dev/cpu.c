@@ -279,6 +279,16 @@ static uint64_t cache_bytes(void)
     return n;
 }
 
+static bool run_serial(work *w, int64_t programs, int64_t grain, const eas_launch *o)
+{
+    for (int64_t i = 0; i < programs; i += grain) {
+        run_slice(w, i, i + grain < programs ? i + grain : programs, 0);
+        if (o && o->interrupted && dev_poll((void *)(uintptr_t)o))
+            return false;
+    }
+    return true;
+}
+
 eas_status cpu_run(dev_code *c, const dev_launch *l)
 {
     if (l->interp || !c->fn)
@@ -299,7 +309,8 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
     int64_t grain = (int64_t)(SLICE_NS / l->cost) + 1;
     if (locks)
         o->leave(o->ctx);
-    bool done = pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? dev_poll : NULL, (void *)(uintptr_t)o);
+    bool done = l->serial ? run_serial(&w, l->programs, grain, o)
+                          : pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? dev_poll : NULL, (void *)(uintptr_t)o);
     if (locks)
         o->enter(o->ctx);
     if (!done)

@@ -19,6 +19,7 @@ typedef struct dev_launch {
     uint64_t bytes;       /* of all buffers together */
     double cost;          /* rough nanoseconds of one program, > 0 */
     const eas_ir *interp; /* devices with host memory: interpret this in place of running the code; else NULL */
+    bool serial;          /* programs run in order, one after the other, where the device can */
     bool now;             /* the caller waits for it: a device of the host may run it on the calling thread */
     const eas_launch *opts; /* hooks, for a launch that is waited for; may be NULL */
 } dev_launch;

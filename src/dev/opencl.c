@@ -323,14 +323,6 @@ static void drop(eas_device *d, dev_code *c)
 
 static bool always(const dev_code *c) { return (void)c, true; } /* the text says restrict */
 
-static bool has_bounds(const eas_ir *ir)
-{
-    for (uint32_t i = 0; i < ir->ninsns; i++)
-        if (ir->insns[i].op == IR_BOUNDS)
-            return true;
-    return false;
-}
-
 /* The first ":LINE:COLUMN: error" of a build log; 0 if there is none. */
 static unsigned error_line(const char *log)
 {
@@ -462,7 +454,7 @@ static eas_status compile(eas_device *d, const eas_ir *ir, bool alias, dev_code 
         return st ? st : base_fail_oom(sizeof *c);
     c->ir = eas_ir_retain((eas_ir *)(uintptr_t)ir);
     c->info = ir_analyse(ir);
-    c->checked = has_bounds(ir);
+    c->checked = ir_faults(ir);
     pthread_mutex_init(&c->lock, NULL);
     for (int i = 0; i < ir->nparams; i++)
         c->dtype[i] = (uint8_t)gen_ctext_scalar(ir, i);
@@ -551,7 +543,7 @@ static eas_status read_fault(const fault *f)
         return EAS_OK;
     uint32_t insn = (uint32_t)f->word[1];
     int64_t index = (int64_t)((uint64_t)(uint32_t)f->word[2] | (uint64_t)(uint32_t)f->word[3] << 32), pid[3] = {f->word[4], f->word[5], f->word[6]};
-    return ir_fault_message(f->ir, insn, index, f->count[ir_args(f->ir, &f->ir->insns[insn])[0] - 1], pid);
+    return ir_fault_message(f->ir, insn, index, f->count, pid);
 }
 
 /* With the lock held: 1 done, 0 not yet, negative: failed. */

@@ -209,6 +209,8 @@ typedef struct ir_live_host { /* what a live kernel needs of its launch */
     eas_status (*grid)(void *ctx, const eas_builder *b, int naxes, int64_t grid[3]);
     void (*done)(void *ctx); /* when the builder goes */
     void *ctx;
+    void (*print)(void *print_ctx, const char *text, size_t n); /* as ir_call's */
+    void *print_ctx;
 } ir_live_host;
 eas_status live_begin(eas_builder *b, const ir_live_host *host);
 eas_status live_program(eas_builder *b, const int64_t pid[3]); /* instructions from now on are that program's */
@@ -265,6 +267,9 @@ void ir_narrow_free(ir_narrow *need);
 bool ir_narrow_ok(const eas_ir *ir, const ir_narrow *need, const ir_env *env);
 /* Every load, store, atomic and dot guarded: `bounds` for global memory; simdgroup matrices are left as they are. */
 eas_status ir_checked(const eas_ir *ir, eas_ir **out);
+/* Without asserts; `ir` itself, retained, if it has none. */
+eas_status ir_unasserted(const eas_ir *ir, eas_ir **out);
+bool ir_asserts(const eas_ir *ir);
 
 /* ---- math.c: elementary functions spelled out ---- */
 /* Every IR_EXPAND instruction replaced, or with `native` only those that C-like languages have no function for; `ir` itself,

@@ -230,7 +230,7 @@ static bool ask_host(eas_builder *b, uint16_t op, int64_t imm, const uint32_t *a
 {
     ir_live *l = b->live;
     if ((op == IR_PROGRAM_ID || op == IR_NUM_PROGRAMS) && imm + 1 > l->naxes)
-        l->naxes = (int)imm + 1;
+        l->r.info.naxes = l->naxes = (int)imm + 1;
     if (op == IR_NUM_PROGRAMS && !know_grid(b))
         return false;
     if (!nargs || args[0] > (uint32_t)b->ir->nparams || !(ir_rows[op].flags & IR_EFFECT) || op == IR_BOUNDS || !l->host.readonly[args[0] - 1])
@@ -506,7 +506,7 @@ eas_status live_begin(eas_builder *b, const ir_live_host *host)
     if (!l)
         return oom(b), b->status;
     l->host = *host;
-    l->call = (ir_call){.slot = host->slot, .count = host->count};
+    l->call = (ir_call){.slot = host->slot, .count = host->count, .print = host->print, .print_ctx = host->print_ctx};
     l->naxes = 1;
     l->r = (run){.ir = b->ir, .call = &l->call, .threads = 1, .groups = 1, .active = malloc(1)};
     if (!make_room(l, b->ir->nvals) || !irb_live_room(b) || !l->r.active)

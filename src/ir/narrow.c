@@ -1,10 +1,12 @@
-/* narrow.c: two other forms of a kernel for two kinds of launch.
+/* narrow.c: other forms of a kernel for other kinds of launch.
  *
  * ir_narrowed: 64-bit integers that the kernel computes become 32-bit ones. Which values, and whether u32 or i32, depends on the
  * kernel alone, so the text is the same in every process; whether the form may be used depends on the launch, whose intervals
  * must satisfy the obligations that are handed back with it.
  *
- * ir_checked: every access to global memory asks `bounds` first; used when a launch cannot be proved to stay inside.
+ * ir_checked: every access asks `bounds` first; used when a launch cannot be proved to stay inside.
+ *
+ * ir_unasserted: what runs unless a launch debugs.
  */
 #include "ir.h"
 
@@ -420,6 +422,46 @@ eas_status ir_checked(const eas_ir *ir, eas_ir **out)
     st = irb_finish(c.b, &raw);
     eas_builder_free(c.b);
     arena_free(&mem);
+    if (st)
+        return st;
+    st = ir_simplify(raw, out);
+    eas_ir_release(raw);
+    return st;
+}
+
+/* ---- without asserts ---- */
+
+bool ir_asserts(const eas_ir *ir)
+{
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        if (ir->insns[i].op == IR_ASSERT)
+            return true;
+    return false;
+}
+
+eas_status ir_unasserted(const eas_ir *ir, eas_ir **out)
+{
+    *out = NULL;
+    if (!ir_asserts(ir)) {
+        *out = eas_ir_retain((eas_ir *)(uintptr_t)ir);
+        return EAS_OK;
+    }
+    eas_builder *b;
+    uint32_t *map = calloc(ir->nvals, sizeof *map);
+    eas_status st = map ? irb_like(ir, &b) : base_fail_oom(ir->nvals * sizeof *map);
+    if (st) {
+        free(map);
+        return st;
+    }
+    for (int p = 1; p <= ir->nparams; p++)
+        map[p] = (uint32_t)p;
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        if (ir->insns[i].op != IR_ASSERT)
+            irb_copy(b, ir, i, map);
+    eas_ir *raw = NULL;
+    st = irb_finish(b, &raw);
+    eas_builder_free(b);
+    free(map);
     if (st)
         return st;
     st = ir_simplify(raw, out);

@@ -13,17 +13,36 @@ enum { HEAD = 4, MAX_WORDS = 1 << 24, MANY = 1000, EDGE = 3 };
 
 /* ---- values as text ---- */
 
-/* The shortest decimal that reads back as the same half. */
-static void add_half(str *s, eas_dtype dt, int64_t bits)
+/* The shortest digits that read back as the same float, as NumPy writes them: with a point where that is not too long. */
+static void add_float(str *s, eas_dtype dt, int64_t bits)
 {
     double d = ir_bits_to_double(dt, bits);
-    char text[40];
-    for (int digits = 1; digits < 10; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, d);
+    char text[40], digits[24];
+    int n = 0, exponent;
+    if (d != d || d - d != 0) {
+        str_add(s, d != d ? "nan" : d < 0 ? "-inf" : "inf");
+        return;
+    }
+    for (int more = 0; more < 17; more++) {
+        snprintf(text, sizeof text, "%.*e", more, d);
         if (ir_bits_from_double(dt, strtod(text, NULL)) == bits)
             break;
     }
-    str_add(s, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
+    const char *p = text + (*text == '-');
+    for (; *p && *p != 'e'; p++)
+        if (*p != '.')
+            digits[n++] = *p;
+    digits[n] = 0;
+    exponent = atoi(p + 1);
+    str_add(s, "%s", *text == '-' ? "-" : "");
+    if (exponent < -4 || exponent >= 16)
+        str_add(s, n > 1 ? "%c.%se%+03d" : "%c%se%+03d", digits[0], digits + 1, exponent);
+    else if (exponent < 0)
+        str_add(s, "0.%.*s%s", -exponent - 1, "0000", digits);
+    else if (n <= exponent + 1)
+        str_add(s, "%s%.*s.0", digits, exponent + 1 - n, "0000000000000000");
+    else
+        str_add(s, "%.*s.%s", exponent + 1, digits, digits + exponent + 1);
 }
 
 static void add_value(str *s, eas_dtype dt, int64_t bits)
@@ -34,10 +53,8 @@ static void add_value(str *s, eas_dtype dt, int64_t bits)
         str_add(s, "%llu", (unsigned long long)bits);
     else if (!dtype_is_float(dt))
         str_add(s, "%lld", (long long)bits);
-    else if (dt == EAS_F32 || dt == EAS_F64)
-        str_add_double(s, ir_bits_to_double(dt, bits), dt == EAS_F32);
     else
-        add_half(s, dt, bits);
+        add_float(s, dt, bits);
 }
 
 typedef struct lanes { /* of one value */
@@ -171,7 +188,10 @@ void interp_print(run *r, uint32_t i)
     lanes *v = arena_alloc(&mem, (size_t)(n + 1) * sizeof *v);
     str s = {0};
     if (!mem.oom && (on = lanes_on(r, mask, all, who))) {
-        add_head(&s, r->pid, 3, thread ? "thread" : "lane", some ? who : NULL, on);
+        int naxes = r->info.naxes > 1 ? r->info.naxes : 1;
+        for (int axis = naxes; axis < 3; axis++)
+            naxes = r->pid[axis] ? axis + 1 : naxes;
+        add_head(&s, r->pid, naxes, thread ? "thread" : "lane", some ? who : NULL, on);
         for (int k = 0; k < n && !mem.oom; k++) {
             if (some)
                 pick(r, a[k], who, on, on > 1, &mem, &v[k]);

@@ -91,10 +91,15 @@ eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
     k->info = info;
     kernel_sizes(k->ir, k);
     k->has_mma = uses_matrices(k->ir);
+    k->has_assert = ir_asserts(k->ir);
     pthread_mutex_init(&k->lock, NULL);
     atomic_flag_clear(&k->memo_lock);
-    *out = k;
-    return EAS_OK;
+    st = print_kernel(k);
+    if (st)
+        eas_kernel_release(k);
+    else
+        *out = k;
+    return st;
 }
 
 eas_kernel *eas_kernel_retain(eas_kernel *k)
@@ -126,6 +131,7 @@ void eas_kernel_release(eas_kernel *k)
     for (int i = 0; i < MEMOS; i++)
         free(k->memo[i].key);
     free(k->params);
+    eas_kernel_release(k->printer);
     eas_ir_release(k->ir);
     for (int i = 0; i < NIRFORMS; i++)
         eas_ir_release(k->forms[i]);
@@ -154,13 +160,25 @@ eas_status kernel_narrowed(eas_kernel *k, eas_ir **out)
     return st;
 }
 
+static eas_status make_plain(eas_kernel *k, unsigned bits, const eas_ir *from)
+{
+    bool native = bits & IR_FORM_TEXT && k->ir->flags & EAS_KERNEL_FAST_MATH;
+    eas_ir *ir = NULL;
+    if (bits & IR_FORM_ASSERT)
+        return ir_expanded(from, native, &k->forms[bits]);
+    eas_status st = ir_unasserted(from, &ir);
+    if (!st)
+        st = ir_expanded(ir, native, &k->forms[bits]);
+    eas_ir_release(ir);
+    return st;
+}
+
 static eas_status make_form(eas_kernel *k, unsigned bits, const eas_ir *narrow)
 {
     unsigned plain = bits & ~(unsigned)IR_FORM_CHECKED;
-    bool native = bits & IR_FORM_TEXT && k->ir->flags & EAS_KERNEL_FAST_MATH;
     eas_status st = EAS_OK;
     if (!k->forms[plain])
-        st = ir_expanded(bits & IR_FORM_NARROW ? narrow : k->ir, native, &k->forms[plain]);
+        st = make_plain(k, plain, bits & IR_FORM_NARROW ? narrow : k->ir);
     if (!st && bits != plain && !k->forms[bits])
         st = ir_checked(k->forms[plain], &k->forms[bits]);
     return st;
@@ -181,7 +199,8 @@ eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out)
 
 static unsigned ir_form_of(const eas_device *d, unsigned form)
 {
-    return (form & FORM_CHECKED ? IR_FORM_CHECKED : 0) | (form & FORM_NARROW ? IR_FORM_NARROW : 0) | (d->text ? IR_FORM_TEXT : 0);
+    return (form & FORM_CHECKED ? IR_FORM_CHECKED : 0) | (form & FORM_NARROW ? IR_FORM_NARROW : 0) | (d->text ? IR_FORM_TEXT : 0) |
+           (form & FORM_ASSERT ? IR_FORM_ASSERT : 0);
 }
 
 static eas_status refuse_loose(const eas_kernel *k)
@@ -218,10 +237,25 @@ eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out)
 
 /* ---- text ---- */
 
+/* As a launch runs it: prints are stores, asserts are gone. */
+static eas_status runnable(const eas_ir *ir, bool native, eas_ir **out)
+{
+    eas_ir *stores = NULL, *bare = NULL;
+    ir_records rec;
+    eas_status st = ir_prints(ir) ? ir_printed(ir, 1, &stores, &rec) : EAS_OK;
+    if (!st)
+        st = ir_unasserted(stores ? stores : ir, &bare);
+    if (!st)
+        st = ir_expanded(bare, native, out);
+    eas_ir_release(stores);
+    eas_ir_release(bare);
+    return st;
+}
+
 static eas_status machine_text(const eas_ir *ir, const char *form, char **out)
 {
     eas_ir *plain;
-    eas_status st = ir_expanded(ir, false, &plain);
+    eas_status st = runnable(ir, false, &plain);
     if (st)
         return st;
     st = cpu_text(plain, form, out);
@@ -234,7 +268,7 @@ static eas_status source_text(const eas_ir *ir, gen_dialect d, char **out)
 {
     eas_ir *plain;
     str s = {0};
-    eas_status st = ir_expanded(ir, (ir->flags & EAS_KERNEL_FAST_MATH) != 0, &plain);
+    eas_status st = runnable(ir, (ir->flags & EAS_KERNEL_FAST_MATH) != 0, &plain);
     if (st)
         return st;
     st = gen_ctext(plain, d, 0, &s, NULL);

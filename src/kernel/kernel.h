@@ -8,9 +8,9 @@
 #include <stdatomic.h>
 
 /* Forms of a launch, as bits: each combination is compiled at first need. */
-enum { FORM_ALIAS = 1, FORM_CHECKED = 2, FORM_NARROW = 4, NFORMS = 8 };
+enum { FORM_ALIAS = 1, FORM_CHECKED = 2, FORM_NARROW = 4, FORM_ASSERT = 8, NFORMS = 16 };
 /* Forms of the IR that code is made of, as bits. IR_FORM_TEXT: with fast math, functions that C-like languages have stay calls. */
-enum { IR_FORM_CHECKED = 1, IR_FORM_NARROW = 2, IR_FORM_TEXT = 4, NIRFORMS = 8 };
+enum { IR_FORM_CHECKED = 1, IR_FORM_NARROW = 2, IR_FORM_TEXT = 4, IR_FORM_ASSERT = 8, NIRFORMS = 16 };
 
 /* What one launch's integers prove; remembered because the next launch is usually the same. */
 typedef struct kernel_memo {
@@ -39,6 +39,10 @@ struct eas_kernel {
     int nparams;
     int size_n, size_h, size_w, size_d; /* parameters called N, H, W, D, or -1 */
     bool has_mma;        /* accesses that cannot be guarded one by one */
+    bool has_assert;
+    bool serial;         /* programs run one after the other */
+    eas_kernel *printer; /* of a kernel that prints: what runs, with two parameters more (see ir_printed) */
+    ir_records records;
     pthread_mutex_t lock; /* guards the making of forms and code */
     _Atomic(dev_code *) code[DEV_MAX][NFORMS];
     atomic_flag memo_lock;
@@ -81,6 +85,13 @@ eas_status kernel_refuses(eas_kernel *k, const eas_arg *args, int nargs, const e
 /* Checks everything and compiles what is missing. With programs == 0 there is nothing to do. */
 eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, resolved *r);
 dev_launch kernel_launch_of(const eas_kernel *k, const eas_device *d, const resolved *r);
+
+bool kernel_debugs(const eas_launch *o); /* the launch, or EAS_DEBUG, asks for checks and asserts */
+
+/* ---- print.c: kernels that print ---- */
+eas_status print_kernel(eas_kernel *k); /* makes k->printer, if k prints */
+eas_status print_launch(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o);
+eas_status print_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o);
 
 /* ---- stage.c ---- */
 typedef struct span {

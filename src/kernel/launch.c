@@ -194,10 +194,22 @@ static bool overlaps(const eas_kernel *k, const packed *p, bool sensitive)
 
 /* ---- the launch ---- */
 
-/* The code for this launch. Simdgroup matrices that cannot be proved to stay inside run on the interpreter, which checks. */
-static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict v, eas_device **on, dev_code **code)
+bool kernel_debugs(const eas_launch *o)
 {
-    unsigned form = 0;
+    static _Atomic int always = -1; /* EAS_DEBUG, read once */
+    int on = atomic_load_explicit(&always, memory_order_relaxed);
+    if (on < 0) {
+        const char *e = getenv("EAS_DEBUG");
+        on = e && *e && strcmp(e, "0");
+        atomic_store_explicit(&always, on, memory_order_relaxed);
+    }
+    return on || (o && o->debug);
+}
+
+/* The code for this launch. Simdgroup matrices that cannot be proved to stay inside run on the interpreter, which checks. */
+static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict v, bool debug, eas_device **on, dev_code **code)
+{
+    unsigned form = debug && k->has_assert ? FORM_ASSERT : 0;
     if (d != &dev_ref && !v.in_bounds)
         form |= FORM_CHECKED;
     if (d->text && v.narrow == 1)
@@ -205,7 +217,7 @@ static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict 
     *on = (form & FORM_CHECKED) && k->has_mma ? &dev_ref : d;
     int device = dev_index(*on);
     if (*on == &dev_ref)
-        return kernel_code(k, device, 0, code);
+        return kernel_code(k, device, form & FORM_ASSERT, code);
     eas_status st = kernel_code(k, device, form, code);
     if (st || !overlaps(k, p, d->alias_sensitive(*code)))
         return st;
@@ -269,14 +281,14 @@ eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int
         return st;
     if ((st = judge(k, d, &r->p, &v)))
         return st;
-    v.in_bounds &= !(o && o->debug);
+    v.in_bounds &= !kernel_debugs(o);
     if (!d->host_memory && (st = dev_usable(d)))
         return st;
     bool foreign = !d->host_memory && !(k->has_mma && !v.in_bounds) && has_host_args(k, args);
     if (foreign)
         st = bring(k, d, args, r);
     if (!st)
-        st = choose(k, d, &r->p, v, &r->on, &r->code);
+        st = choose(k, d, &r->p, v, kernel_debugs(o), &r->on, &r->code);
     r->cost = v.cost;
     if (st) {
         stage_free(r->stage);
@@ -294,6 +306,7 @@ dev_launch kernel_launch_of(const eas_kernel *k, const eas_device *d, const reso
                         .grid = {r->p.grid[0], r->p.grid[1], r->p.grid[2]},
                         .programs = r->p.programs,
                         .bytes = r->p.bytes,
+                        .serial = k->serial,
                         .interp = r->on != d ? (const eas_ir *)(const void *)r->code : NULL};
 }
 
@@ -412,6 +425,8 @@ eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, 
 {
     resolved r;
     eas_stream *s;
+    if (k->printer)
+        return print_launch(k, d, args, nargs, o);
     if (graph_capturing())
         return graph_record(k, d, args, nargs, o);
     eas_status st = kernel_resolve(k, d, args, nargs, o, &r);
@@ -431,6 +446,8 @@ eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, 
 eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
 {
     resolved r;
+    if (k->printer)
+        return print_prepare(k, d, args, nargs, o);
     eas_status st = kernel_resolve(k, d, args, nargs, o, &r);
     stage_free(r.stage);
     return st;

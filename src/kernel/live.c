@@ -79,7 +79,14 @@ eas_status eas_live_begin(eas_builder *b, const eas_arg *args, int nargs, const 
     if (opts)
         l->opts = *opts;
     kernel_sizes(b->ir, &l->sizes);
-    ir_live_host host = {.slot = l->slot, .count = l->count, .readonly = l->readonly, .grid = grid_of, .done = free, .ctx = l};
+    ir_live_host host = {.slot = l->slot,
+                         .count = l->count,
+                         .readonly = l->readonly,
+                         .grid = grid_of,
+                         .done = free,
+                         .ctx = l,
+                         .print = l->opts.print,
+                         .print_ctx = l->opts.ctx};
     if (!st)
         st = live_begin(b, &host);
     if (st && !live_host(b))
