@@ -231,7 +231,7 @@ EAS_API const char *eas_ir_name(const eas_ir *ir);
 EAS_API int eas_ir_nparams(const eas_ir *ir);
 typedef struct eas_param {
     const char *name;
-    eas_dtype dtype;   /* element dtype of a buffer */
+    eas_dtype dtype; /* element dtype of a buffer */
     uint8_t is_buffer;
     uint8_t is_read, is_written, is_atomic; /* for buffers */
 } eas_param;
@@ -241,10 +241,10 @@ typedef struct eas_insn { /* one instruction, for looking at */
     eas_op op;
     int nargs, nresults;
     const eas_value *args;
-    eas_value result;  /* first of nresults consecutive values; 0 if none */
-    const char *file;  /* NULL if unknown */
+    eas_value result; /* first of nresults consecutive values; 0 if none */
+    const char *file; /* NULL if unknown */
     int line;
-    int64_t imm;       /* start, axis, size or constant bits, by op */
+    int64_t imm; /* start, axis, size or constant bits, by op */
 } eas_insn;
 EAS_API int eas_ir_ninsns(const eas_ir *ir);
 EAS_API eas_insn eas_ir_insn(const eas_ir *ir, int i);
@@ -252,10 +252,10 @@ EAS_API eas_status eas_ir_value_type(const eas_ir *ir, eas_value v, eas_dtype *d
 
 enum { EAS_MODE_SPMD = 0, EAS_MODE_THREAD = 1 };
 typedef struct eas_ir_info {
-    int mode;            /* EAS_MODE_* */
-    int64_t block;       /* innermost block size (SPMD) or threads in a group */
-    int naxes;           /* 1 + the highest program axis used; at least 1 */
-    int64_t tg_bytes;    /* threadgroup memory */
+    int mode; /* EAS_MODE_* */
+    int64_t block; /* innermost block size (SPMD) or threads in a group */
+    int naxes; /* 1 + the highest program axis used; at least 1 */
+    int64_t tg_bytes; /* threadgroup memory */
     int has_barrier;
 } eas_ir_info;
 EAS_API eas_ir_info eas_ir_analyse(const eas_ir *ir);
@@ -288,11 +288,11 @@ EAS_API void *eas_buffer_address(const eas_buffer *b); /* of its first byte, in 
 
 /* Freed buffers are kept for the next request of their size: see docs/devices.md. Bytes are those taken from the device. */
 typedef struct eas_memory {
-    uint64_t live_bytes, live_count;     /* in use */
+    uint64_t live_bytes, live_count; /* in use */
     uint64_t cached_bytes, cached_count; /* kept */
-    uint64_t peak_bytes;                 /* the most that was in use */
-    uint64_t hits, misses;               /* requests served from what was kept, and from the device */
-    uint64_t limit;                      /* on cached_bytes, now */
+    uint64_t peak_bytes; /* the most that was in use */
+    uint64_t hits, misses; /* requests served from what was kept, and from the device */
+    uint64_t limit; /* on cached_bytes, now */
 } eas_memory;
 EAS_API eas_memory eas_memory_stats(eas_device *d);
 EAS_API void eas_empty_cache(eas_device *d); /* NULL: of every device */
@@ -300,7 +300,7 @@ EAS_API void eas_empty_cache(eas_device *d); /* NULL: of every device */
 /* ---- streams and events ------------------------------------------------------------------------------------------- */
 
 typedef struct eas_stream eas_stream; /* counted: work given to one stream runs in the order given */
-typedef struct eas_event eas_event;   /* counted: a point in a stream */
+typedef struct eas_event eas_event; /* counted: a point in a stream */
 typedef struct eas_launch eas_launch;
 
 EAS_API eas_status eas_stream_new(eas_device *d, eas_stream **out);
@@ -349,22 +349,22 @@ enum {
 };
 typedef struct eas_arg {
     union {
-        void *data;   /* buffers: first element, on the device's memory */
-        int64_t i;    /* bool and integer scalars */
-        double f;     /* float scalars */
+        void *data; /* buffers: first element, on the device's memory */
+        int64_t i; /* bool and integer scalars */
+        double f; /* float scalars */
     } v;
-    int64_t count;    /* buffers: elements reachable from data; scalars: ignored */
-    uint8_t dtype;    /* eas_dtype */
+    int64_t count; /* buffers: elements reachable from data; scalars: ignored */
+    uint8_t dtype; /* eas_dtype */
     uint8_t is_buffer;
-    uint8_t flags;    /* EAS_ARG_* */
+    uint8_t flags; /* EAS_ARG_* */
 } eas_arg;
 
 struct eas_launch {
-    uint32_t size;       /* sizeof(eas_launch), for later versions */
+    uint32_t size; /* sizeof(eas_launch), for later versions */
     uint8_t has_grid, has_nthreads, has_shape, debug;
-    int64_t grid[3];     /* programs (SPMD) or threadgroups */
+    int64_t grid[3]; /* programs (SPMD) or threadgroups */
     int64_t nthreads;
-    int64_t shape[3];    /* last dims of the iteration space, (D,) H, W */
+    int64_t shape[3]; /* last dims of the iteration space, (D,) H, W */
     int nshape;
     /* asked now and then during a long launch, on the calling thread; non-zero stops it with ERR_INTERRUPTED */
     int (*interrupted)(void *ctx);
@@ -373,8 +373,8 @@ struct eas_launch {
     void (*leave)(void *ctx);
     void (*enter)(void *ctx);
     /* streams */
-    eas_stream *stream;  /* NULL: this thread's current one */
-    uint8_t async;       /* return once the launch is queued; failures come at the stream's next synchronise */
+    eas_stream *stream; /* NULL: this thread's current one */
+    uint8_t async; /* return once the launch is queued; failures come at the stream's next synchronise */
     /* Objects that keep the arguments' memory alive. A launch that may still run when the call returns (async, or interrupted on a device with
      * memory of its own) calls retain for each; a later call on the stream, on its own thread, calls release when the launch is over. */
     void *const *hold;

@@ -18,7 +18,7 @@ static void add_float(str *s, eas_dtype dt, int64_t bits)
 {
     double d = ir_bits_to_double(dt, bits);
     char text[40], digits[24];
-    int n = 0, exponent;
+    int n = 0, exponent, longest = dt == EAS_F64 ? 16 : dt == EAS_F32 ? 6 : 3;
     if (d != d || d - d != 0) {
         str_add(s, d != d ? "nan" : d < 0 ? "-inf" : "inf");
         return;
@@ -35,7 +35,7 @@ static void add_float(str *s, eas_dtype dt, int64_t bits)
     digits[n] = 0;
     exponent = atoi(p + 1);
     str_add(s, "%s", *text == '-' ? "-" : "");
-    if (exponent < -4 || exponent >= 16)
+    if (exponent < -4 || exponent >= longest)
         str_add(s, n > 1 ? "%c.%se%+03d" : "%c%se%+03d", digits[0], digits + 1, exponent);
     else if (exponent < 0)
         str_add(s, "0.%.*s%s", -exponent - 1, "0000", digits);
