@@ -40,6 +40,8 @@ static const char *const whole[] = {
                "f32\n  %8 = endloop %7 : f32\n"
                "  %9 = gt %8, %4 : bool\n  if %9\n  else %8\n  %10 = endif %4 : f32\n  %11 = while %2 : i64\n    %12 = lt %11, %1 : bool\n  do %12\n "
                "   %13 = add %11, %3 : i64\n  %14 = endwhile %13 : i64\n"),
+    K("bool c, f32 x", "  assert \"a \\\"quoted\\\" \\\\ line\\x0a; no comment\" %1\n  assert \"\" %1, %1\n  print \"x {} {{}}\" %2\n  print "
+                       "\"none\"\n  print \"none\" %1\n"),
     K("buf<f16> a", "  %2 = thread_id 64 : i64\n  %3 = alloc_tg : tg<f16>[64]\n  barrier\n  %4 = mma_zero : frag\n  %5 = lane_id : i64\n  %6 = sg_id "
                     ": u32\n  %7 = local_id 1 : i64\n  mma_store %1, %2, %2, %4\n"),
     K("buf<i8> a", "  %2 = arange -4 : i32[7]\n  %3 = reshape %2 : i32[7,1]\n  %4 = broadcast %3 : i32[7,3]\n"),
@@ -147,7 +149,13 @@ static const struct {
     {K("buf<f32> a, f32 i", "  %3 = dot %1, %2, %2, %1, %2, %2, %2 : f32\n"), "integer"},
     {K("buf<f64> a, i64 i", "  %3 = thread_id 32 : i64\n  %4 = mma_zero : frag\n  %5 = mma %1, %2, %2, %1, %2, %2, %4 : frag\n"), "f16 or f32"},
     {K("buf<f32> a, i64 i", "  %3 = thread_id 32 : i64\n  %4 = mma %1, %2, %2, %1, %2, %2, %2 : frag\n"), "fragment"},
-    {K("i64 i", "  %2 = bounds %1, %1 : bool\n"), "global buffer"},
+    {K("i64 i", "  %2 = bounds %1, %1 : bool\n"), "expected a buffer"},
+    {K("i64 i", "  assert \"x\" %1\n"), "mask is i64"},
+    {K("bool c", "  assert %1\n"), "expected"},
+    {K("bool c", "  assert \"x\" %1, %1, %1\n"), "takes 1 or 2 operands"},
+    {K("i64 i", "  print \"{} {}\" %1\n"), "takes 2 or 3 operands"},
+    {K("i64 i", "  print \"{}\" %1, %1\n"), "mask is i64"},
+    {K("buf<f32> x", "  print \"{}\" %1\n"), "expected a value"},
     /* structure */
     {K("i64 n, i32 m", "  %3 = loop %1, %2, %1 : i64\n  endloop\n"), "types differ"},
     {K("f32 n", "  %2 = loop %1, %1, %1 : f32\n  endloop\n"), "integer"},
