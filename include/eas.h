@@ -284,6 +284,13 @@ EAS_API void eas_buffer_release(eas_buffer *b);
 EAS_API eas_device *eas_buffer_device(const eas_buffer *b);
 EAS_API size_t eas_buffer_size(const eas_buffer *b);
 EAS_API void *eas_buffer_host(const eas_buffer *b); /* NULL where the host cannot reach it */
+/* Memory that the host reaches as well (eas_buffer_host): on devices with memory of their own it is outside the pool. */
+EAS_API eas_status eas_buffer_new_shared(eas_device *d, size_t nbytes, eas_buffer **out);
+/* Memory that others made with the device's own interface (Metal: an id<MTLBuffer>). It is retained; done(ctx) is called when the last reference
+ * goes. The same handle has the same address while any buffer of it lives. ERR_VALUE where the device has no such handles. */
+EAS_API eas_status eas_buffer_adopt(eas_device *d, void *handle, void (*done)(void *), void *ctx, eas_buffer **out);
+/* The other way: the handle that an address of the device's lies in, and how far in; NULL where there is none. Borrowed. */
+EAS_API void *eas_device_handle(eas_device *d, const void *address, size_t *offset);
 EAS_API void *eas_buffer_address(const eas_buffer *b); /* of its first byte, in the device's own space; offsets may be added */
 
 /* Freed buffers are kept for the next request of their size: see docs/devices.md. Bytes are those taken from the device. */

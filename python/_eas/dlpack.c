@@ -91,6 +91,28 @@ static void fill(dl_tensor *d, Tensor *t, int64_t *dims)
         dims[t->ndim + i] = t->dims[t->ndim + i] / size;
     }
     *d = (dl_tensor){t->arg.v.data, device_of(t), t->ndim, dtype_out((eas_dtype)t->arg.dtype), dims, dims + t->ndim, 0};
+    if (!eas_device_host_memory(t->device)) { /* a handle, and where in it */
+        size_t offset;
+        d->data = eas_device_handle(t->device, t->arg.v.data, &offset);
+        d->byte_offset = offset;
+    }
+}
+/* Others know nothing of our streams: what is pending is done first. */
+static int settled(Tensor *t)
+{
+    size_t offset;
+    hooks h;
+    eas_launch l = {0};
+    if (eas_device_host_memory(t->device))
+        return 1;
+    if (!eas_device_handle(t->device, t->arg.v.data, &offset)) {
+        py_fail(PyExc_BufferError, "memory of '%s' has no handle that others could use: move the tensor with .to(\"cpu\") first",
+                eas_device_name(t->device));
+        return 0;
+    }
+    hooks_init(&l, &h);
+    eas_status st = eas_synchronize(t->device, &l);
+    return st == EAS_OK ? 1 : (py_raise(st), 0);
 }
 static PyObject *export(Tensor *t, bool versioned)
 {
@@ -127,9 +149,6 @@ PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kw)
         return NULL;
     if (stream != Py_None)
         return py_fail(PyExc_BufferError, "a %s tensor has no streams: stream must be None", eas_device_name(t->device));
-    if (!eas_device_host_memory(t->device))
-        return py_fail(PyExc_BufferError, "memory of '%s' has no address that others could use: move the tensor with .to(\"cpu\") first",
-                       eas_device_name(t->device));
     if (copy == Py_True)
         return py_fail(PyExc_BufferError, "copy=True: copy the tensor before exporting it");
     if ((version != Py_None && !pair(version, &major, "max_version")) || (device != Py_None && !pair(device, &type, "dl_device")))
@@ -138,7 +157,7 @@ PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kw)
         return py_fail(PyExc_BufferError, "the tensor is on '%s': move it with .to() first", eas_device_name(t->device));
     if (major < 1 && (t->arg.flags & EAS_ARG_READONLY))
         return py_fail(PyExc_BufferError, "a read-only tensor needs a consumer of DLPack 1.0 or newer");
-    return export(t, major >= 1);
+    return settled(t) ? export(t, major >= 1) : NULL;
 }
 PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused)
 {
@@ -160,6 +179,25 @@ static void owner_free(PyObject *c)
             m->deleter(m);
     }
 }
+static Tensor *over_metal(const dl_tensor *d, eas_dtype dt, const int64_t *strides, bool readonly)
+{
+    eas_device *mps = py_device_named("mps");
+    eas_buffer *b;
+    if (!mps)
+        return NULL;
+    eas_status st = eas_buffer_adopt(mps, d->data, NULL, NULL, &b);
+    if (st != EAS_OK)
+        return py_raise(st), NULL;
+    Tensor *t = tensor_over(mps, dt, d->ndim, d->shape, strides, (char *)eas_buffer_address(b) + d->byte_offset, readonly, NULL);
+    if (!t)
+        return eas_buffer_release(b), NULL;
+    t->buf = b;
+    int64_t size = (int64_t)eas_dtype_size(dt), room = (int64_t)((eas_buffer_size(b) - d->byte_offset) / (size_t)size);
+    if (t->tag && d->byte_offset <= eas_buffer_size(b) && t->arg.count <= room && d->byte_offset % (uint64_t)size == 0)
+        return t;
+    Py_DECREF(t);
+    return py_fail(PyExc_BufferError, "a Metal buffer is taken as it is: contiguous, aligned to its elements and inside the buffer"), NULL;
+}
 static Tensor *over(const dl_tensor *d, bool readonly)
 {
     int dt = dtype_in(d->dtype);
@@ -168,12 +206,14 @@ static Tensor *over(const dl_tensor *d, bool readonly)
         return py_fail(PyExc_TypeError, "DLPack element type (code %d, %d bits, %d lanes) is not supported", d->dtype.code, d->dtype.bits,
                        d->dtype.lanes),
                NULL;
-    if (d->device.type != DL_CPU && d->device.type != DL_CUDA_HOST)
+    if (d->device.type != DL_CPU && d->device.type != DL_CUDA_HOST && d->device.type != DL_METAL)
         return py_fail(PyExc_RuntimeError, "DLPack device type %d is not reachable from here: move the data to the CPU first", d->device.type), NULL;
     if (d->ndim > NPY_MAXDIMS)
         return py_fail(PyExc_ValueError, "%d dims are too many", d->ndim), NULL;
     for (int i = 0; d->strides && i < d->ndim; i++)
         strides[i] = d->strides[i] * (int64_t)eas_dtype_size((eas_dtype)dt);
+    if (d->device.type == DL_METAL)
+        return over_metal(d, (eas_dtype)dt, d->strides ? strides : NULL, readonly);
     Tensor *t = tensor_over(G.cpu, (eas_dtype)dt, d->ndim, d->shape, d->strides ? strides : NULL, (char *)d->data + d->byte_offset, readonly, NULL);
     if (t && (uintptr_t)t->arg.v.data % eas_dtype_size((eas_dtype)dt))
         t->tag = 0;
@@ -211,7 +251,7 @@ static PyObject *ask(PyObject *o) /* o.__dlpack__(max_version=(1, 0)), or withou
     Py_XDECREF(f);
     return c;
 }
-static int on_host(PyObject *o)
+static int reachable(PyObject *o)
 {
     PyObject *f = PyObject_GetAttr(o, N.__dlpack_device__), *d = f ? PyObject_CallNoArgs(f) : NULL;
     Py_XDECREF(f);
@@ -222,7 +262,7 @@ static int on_host(PyObject *o)
     PyErr_Clear();
     Py_XDECREF(first);
     Py_DECREF(d);
-    if (type == DL_CPU || type == DL_CUDA_HOST || type == -1)
+    if (type == DL_CPU || type == DL_CUDA_HOST || type == DL_METAL || type == -1)
         return 1;
     py_fail(PyExc_RuntimeError, "the %s is on DLPack device type %ld, which is not reachable from here: move it to the CPU first",
             Py_TYPE(o)->tp_name, type);
@@ -236,7 +276,7 @@ PyObject *tensor_from_dlpack(PyObject *o)
         return consume(o);
     if (!PyObject_HasAttr(o, N.__dlpack__))
         return py_fail(PyExc_TypeError, "from_dlpack takes an object with __dlpack__ or a DLPack capsule, got %s", Py_TYPE(o)->tp_name);
-    PyObject *c = on_host(o) ? ask(o) : NULL, *t = c ? consume(c) : NULL;
+    PyObject *c = reachable(o) ? ask(o) : NULL, *t = c ? consume(c) : NULL;
     Py_XDECREF(c);
     return t;
 }

@@ -575,7 +575,7 @@ static int on_host(Kernel *k, Call *c)
 {
     for (int i = 0; i < k->nrt; i++) {
         Tensor *t = (Tensor *)c->objs[i];
-        if (tensor_check(c->objs[i]) && t->buf && !eas_buffer_host(t->buf)) {
+        if (tensor_check(c->objs[i]) && !eas_device_host_memory(t->device)) {
             py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', and this works in the host's memory: move it with .to('cpu')", k->name,
                     PyTuple_GET_ITEM(k->rt_names, i), eas_device_name(t->device));
             return 0;

@@ -87,12 +87,12 @@ Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape,
         t->tag = 0;
     return t;
 }
-static Tensor *tensor_alloc(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
+static Tensor *tensor_alloc_by(eas_status (*alloc)(eas_device *, size_t, eas_buffer **), eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
 {
     Tensor *t = make(d, dt, ndim, shape);
     if (!t)
         return NULL;
-    eas_status st = eas_buffer_new(d, (size_t)t->arg.count * eas_dtype_size(dt), &t->buf);
+    eas_status st = alloc(d, (size_t)t->arg.count * eas_dtype_size(dt), &t->buf);
     if (st == EAS_OK) {
         t->arg.v.data = eas_buffer_address(t->buf);
         return t;
@@ -100,6 +100,10 @@ static Tensor *tensor_alloc(eas_device *d, eas_dtype dt, int ndim, const int64_t
     t->buf = NULL;
     Py_DECREF(t);
     return py_raise(st), NULL;
+}
+static Tensor *tensor_alloc(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
+{
+    return tensor_alloc_by(eas_buffer_new, d, dt, ndim, shape);
 }
 Tensor *tensor_from_array(PyArrayObject *a)
 {
@@ -405,6 +409,20 @@ static PyObject *eas_empty(PyObject *m, PyObject *args, PyObject *kw)
     (void)m;
     return (PyObject *)empty_from(args, kw, "O|$OO:empty");
 }
+static PyObject *empty_shared(PyObject *m, PyObject *args, PyObject *kw)
+{
+    (void)m;
+    static char *names[] = {"nbytes", "device", NULL};
+    PyObject *device = Py_None;
+    long long n;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "L|$O:empty_shared", names, &n, &device))
+        return NULL;
+    eas_device *d = py_device(device);
+    int64_t shape = n;
+    if (n < 0)
+        return py_fail(PyExc_ValueError, "nbytes must not be negative, got %lld", n);
+    return d ? (PyObject *)tensor_alloc_by(eas_buffer_new_shared, d, EAS_U8, 1, &shape) : NULL;
+}
 /* Every element the same, by its bytes. */
 static Tensor *fill(Tensor *t, const char *bytes)
 {
@@ -644,6 +662,7 @@ static PyMethodDef functions[] = {
     {"zeros", KW(eas_zeros), "zeros(shape, *, device=None, dtype=None)\n--\n\nA tensor of zeros."},
     {"ones", KW(eas_ones), "ones(shape, *, device=None, dtype=None)\n--\n\nA tensor of ones."},
     {"empty_like", KW(eas_empty_like), "empty_like(x, *, device=None, dtype=None)\n--\n\nA tensor of x's shape, dtype and device."},
+    {"empty_shared", KW(empty_shared), "empty_shared(nbytes, *, device): a tensor of uint8 in memory that host and device share"},
     {"from_dlpack", KW(eas_from_dlpack),
      "from_dlpack(x, *, device=None)\n--\n\nA tensor over what x.__dlpack__() gives (or over a DLPack capsule), without a copy."},
     {"devices", eas_devices, METH_NOARGS, "devices(): (name, description, why unavailable or None) of each"},

@@ -17,6 +17,8 @@ def from_torch(t, *, device=None):
     """An eas.Tensor over a torch tensor's memory; on another device than it is, a copy."""
     if not isinstance(t, _torch().Tensor):
         raise TypeError(f"from_torch takes a torch.Tensor, got {type(t).__name__}")
+    if t.device.type == "mps":
+        _torch().mps.synchronize()  # its queue is not ours
     return from_dlpack(t.detach(), device=device)
 
 

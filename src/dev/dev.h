@@ -56,6 +56,12 @@ struct eas_device {
      * their handles. */
     eas_status (*alloc)(eas_device *d, size_t nbytes, void **mem);
     void (*dealloc)(eas_device *d, void *mem, size_t nbytes);
+    /* Memory that the host reaches too; NULL: what alloc gives is. */
+    eas_status (*alloc_shared)(eas_device *d, size_t nbytes, void **mem, void **host);
+    /* Memory in the device's own terms: adopt gives a handle of others addresses until dealloc, handle tells what an address lies in. NULL: no
+     * such thing. */
+    eas_status (*adopt)(eas_device *d, void *handle, size_t *nbytes, void **mem, void **host);
+    void *(*handle)(eas_device *d, const void *mem, size_t *offset);
     bool host_memory; /* the host may touch its buffers, and it the host's */
     bool text;        /* compiles the text of gen_ctext: gets the 32-bit form where a launch allows it, and native functions with fast math */
     /* Code. alias: arguments may overlap in any way. */
@@ -161,7 +167,9 @@ struct eas_buffer {
     size_t size, room; /* asked for; there */
     void (*done)(void *);
     void *ctx;
-    bool owned; /* mem is the device's, not the caller's */
+    bool owned;  /* mem is the device's, not the caller's */
+    bool direct; /* mem goes back to the device, not to the pool */
+    void *host;  /* of direct ones, where the host reaches it; else NULL */
     /* of the pool */
     const eas_stream *stream; /* it was made for */
     struct eas_buffer *next, *prev; /* of its size */

@@ -311,6 +311,48 @@ eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done
     return new_buffer((eas_buffer){.device = d, .mem = data, .size = nbytes, .done = done, .ctx = ctx}, out);
 }
 
+static eas_status direct_buffer(eas_buffer what, eas_buffer **out)
+{
+    dev_used(what.device);
+    what.direct = true;
+    eas_status st = new_buffer(what, out);
+    if (st)
+        what.device->dealloc(what.device, what.mem, what.size);
+    return st;
+}
+
+eas_status eas_buffer_new_shared(eas_device *d, size_t nbytes, eas_buffer **out)
+{
+    void *mem, *host;
+    *out = NULL;
+    if (!d->alloc_shared)
+        return d->host_memory ? eas_buffer_new(d, nbytes, out)
+                              : base_fail(EAS_ERR_VALUE, "device \"%s\" has no memory that the host reaches as well", d->name);
+    eas_status st = dev_usable(d);
+    if (!st)
+        st = d->alloc_shared(d, nbytes, &mem, &host);
+    return st ? st : direct_buffer((eas_buffer){.device = d, .mem = mem, .size = nbytes, .host = host}, out);
+}
+
+eas_status eas_buffer_adopt(eas_device *d, void *handle, void (*done)(void *), void *ctx, eas_buffer **out)
+{
+    void *mem, *host;
+    size_t nbytes;
+    *out = NULL;
+    if (!d->adopt || !handle)
+        return base_fail(EAS_ERR_VALUE, "device \"%s\" %s", d->name, d->adopt ? "cannot adopt a handle of NULL" : "has no handles of others");
+    eas_status st = dev_usable(d);
+    if (!st)
+        st = d->adopt(d, handle, &nbytes, &mem, &host);
+    return st ? st : direct_buffer((eas_buffer){.device = d, .mem = mem, .size = nbytes, .host = host, .done = done, .ctx = ctx}, out);
+}
+
+void *eas_device_handle(eas_device *d, const void *address, size_t *offset)
+{
+    *offset = 0;
+    return d->handle && !dev_usable(d) ? d->handle(d, address, offset) : NULL;
+}
+
 eas_buffer *eas_buffer_retain(eas_buffer *b)
 {
     if (b)
@@ -346,6 +388,8 @@ void eas_buffer_release(eas_buffer *b)
 {
     if (!b || __atomic_sub_fetch(&b->refs, 1, __ATOMIC_ACQ_REL))
         return;
+    if (b->direct && !dev_usable(b->device))
+        b->device->dealloc(b->device, b->mem, b->size);
     if (b->done)
         b->done(b->ctx);
     if (b->owned) {
@@ -358,7 +402,7 @@ void eas_buffer_release(eas_buffer *b)
 
 eas_device *eas_buffer_device(const eas_buffer *b) { return b->device; }
 size_t eas_buffer_size(const eas_buffer *b) { return b->size; }
-void *eas_buffer_host(const eas_buffer *b) { return b->device->host_memory ? b->mem : NULL; }
+void *eas_buffer_host(const eas_buffer *b) { return b->device->host_memory ? b->mem : b->host; }
 void *eas_buffer_address(const eas_buffer *b) { return b->mem; }
 
 /* ---- for people ---- */

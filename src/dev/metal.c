@@ -1,6 +1,6 @@
 /* metal.c: the device "mps": Apple's GPUs through Metal. This file has the device itself, its memory and its code; metal_queue.c has the work.
  *
- * Memory is private to the device. Addresses are numbers of our own, handed out upwards and never again, and a table leads from them to the buffers.
+ * Memory is private to the device, unless it was asked for as shared. Addresses are numbers of our own, handed out upwards and never again, and a table leads from them to the buffers.
  */
 #include "metal.h"
 
@@ -86,6 +86,7 @@ typedef struct block {
     uint64_t base, size;
     mtl_id buffer;
     char *host;
+    int refs; /* a buffer of others may be adopted more than once */
 } block;
 
 static struct {
@@ -116,7 +117,7 @@ static int64_t block_of(uint64_t address)
 static eas_status remember(mtl_id buffer, size_t nbytes, char *host, void **mem)
 {
     pthread_mutex_lock(&memory.lock);
-    block b = {.base = memory.next, .size = nbytes, .buffer = buffer, .host = host};
+    block b = {.base = memory.next, .size = nbytes, .buffer = buffer, .host = host, .refs = 1};
     bool ok = vec_push(&memory.blocks, b);
     if (ok)
         memory.next += (nbytes + 2 * GAP - 1) / GAP * GAP;
@@ -125,21 +126,82 @@ static eas_status remember(mtl_id buffer, size_t nbytes, char *host, void **mem)
     return ok ? EAS_OK : base_fail_oom(sizeof b);
 }
 
-static eas_status alloc(eas_device *d, size_t nbytes, void **mem)
+static eas_status new_memory(size_t nbytes, bool shared, void **mem, void **host)
 {
-    (void)d;
     eas_status st = metal_ready();
     if (st)
         return st;
     if (nbytes > metal.limits.max_alloc)
         return base_fail(EAS_ERR_MEMORY, "device \"mps\": %zu bytes; one allocation has at most %zu", nbytes, metal.limits.max_alloc);
-    mtl_id b = SEND(new_buffer, metal_device(), nbytes ? nbytes : 1, METAL_PRIVATE);
+    mtl_id b = SEND(new_buffer, metal_device(), nbytes ? nbytes : 1, shared ? METAL_SHARED : METAL_PRIVATE);
     if (!b)
         return base_fail(EAS_ERR_MEMORY, "device \"mps\": out of memory, %zu bytes were asked for", nbytes);
-    st = remember(b, nbytes, NULL, mem);
+    *host = shared ? SEND0(contents, b) : NULL;
+    st = remember(b, nbytes, *host, mem);
     if (st)
         SEND0(release, b);
     return st;
+}
+
+static eas_status alloc(eas_device *d, size_t nbytes, void **mem)
+{
+    void *host;
+    (void)d;
+    return new_memory(nbytes, false, mem, &host);
+}
+
+static eas_status alloc_shared(eas_device *d, size_t nbytes, void **mem, void **host)
+{
+    (void)d;
+    return new_memory(nbytes, true, mem, host);
+}
+
+/* The block of a buffer that is known already, counted once more; false: there is none. */
+static bool known(mtl_id buffer, block *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&memory.lock);
+    for (uint32_t i = 0; i < memory.blocks.len && !found; i++)
+        if (memory.blocks.at[i].buffer == buffer) {
+            memory.blocks.at[i].refs++;
+            *out = memory.blocks.at[i];
+            found = true;
+        }
+    pthread_mutex_unlock(&memory.lock);
+    return found;
+}
+
+static eas_status adopt(eas_device *d, void *handle, size_t *nbytes, void **mem, void **host)
+{
+    (void)d;
+    eas_status st = metal_ready();
+    mtl_id buffer = handle;
+    block b;
+    if (st)
+        return st;
+    if (known(buffer, &b)) {
+        *nbytes = b.size;
+        *host = b.host;
+        *mem = (void *)(uintptr_t)b.base;
+        return EAS_OK;
+    }
+    SEND0(retain, buffer);
+    *nbytes = SEND0(length, buffer);
+    *host = SEND0(contents, buffer);
+    st = remember(buffer, *nbytes, *host, mem);
+    if (st)
+        SEND0(release, buffer);
+    return st;
+}
+
+static void *handle(eas_device *d, const void *mem, size_t *offset)
+{
+    metal_place at;
+    (void)d;
+    if (metal_find((uint64_t)(uintptr_t)mem, 0, &at))
+        return NULL;
+    *offset = at.offset;
+    return at.buffer;
 }
 
 /* Command buffers retain what they use: the memory itself goes when the last of them is done. */
@@ -149,7 +211,7 @@ static void dealloc(eas_device *d, void *mem, size_t nbytes)
     mtl_id buffer = NULL;
     pthread_mutex_lock(&memory.lock);
     int64_t i = block_of((uint64_t)(uintptr_t)mem);
-    if (i >= 0) {
+    if (i >= 0 && !--memory.blocks.at[i].refs) {
         buffer = memory.blocks.at[i].buffer;
         memmove(&memory.blocks.at[i], &memory.blocks.at[i + 1], (memory.blocks.len - (size_t)i - 1) * sizeof(block));
         memory.blocks.len--;
@@ -376,6 +438,9 @@ eas_device dev_metal = {
     .limits = limits,
     .alloc = alloc,
     .dealloc = dealloc,
+    .alloc_shared = alloc_shared,
+    .adopt = adopt,
+    .handle = handle,
     .text = true,
     .compile = compile,
     .drop = drop,

@@ -447,8 +447,22 @@ static eas_status copy_to(dev_queue *q, const metal_place *to, const char *from,
     return st;
 }
 
+/* What the host reaches anyway is read when the batch is over. */
+static eas_status land(dev_queue *q, char *to, const metal_place *from, size_t n)
+{
+    landing l = {.to = to, .from = from->host, .n = n, .buffer = from->buffer};
+    eas_status st = open_batch(q);
+    if (!st && !vec_push(&q->open->landings, l))
+        st = base_fail_oom(sizeof l);
+    if (!st)
+        SEND0(retain, from->buffer);
+    return st;
+}
+
 static eas_status copy_from(dev_queue *q, char *to, const metal_place *from, size_t n)
 {
+    if (from->host)
+        return land(q, to, from, n);
     metal_place stage = {.buffer = SEND(new_buffer, metal_device(), n, METAL_SHARED)};
     if (!stage.buffer)
         return no_stage(n);

@@ -348,6 +348,52 @@ static void tickets_grow_and_are_reached(void **state)
     free_abc(x);
 }
 
+static void shared_memory_is_the_hosts_too(void **state)
+{
+    (void)state;
+    eas_buffer *b;
+    char back[64];
+    ok(eas_buffer_new_shared(mps, 64, &b));
+    memset(eas_buffer_host(b), 7, 64);
+    get(back, address(eas_buffer_address(b), 1), 63);
+    assert_int_equal(back[62], 7);
+    put(eas_buffer_address(b), "hello", 5);
+    ok(mps->wait(mps, queue, UINT64_MAX));
+    assert_memory_equal(eas_buffer_host(b), "hello", 5);
+    eas_buffer_release(b);
+}
+
+static void count_call(void *ctx) { ++*(int *)ctx; }
+
+static void buffers_of_others_have_one_address(void **state)
+{
+    (void)state;
+    long before = live("buffer");
+    int calls = 0;
+    size_t offset;
+    eas_buffer *x, *y;
+    void *mem = new_memory(100), *handle = eas_device_handle(mps, address(mem, 40), &offset);
+    char back[5];
+    assert_non_null(handle);
+    assert_int_equal(offset, 40);
+    put(address(mem, 40), "hello", 5);
+    ok(eas_buffer_adopt(mps, handle, count_call, &calls, &x));
+    ok(eas_buffer_adopt(mps, handle, count_call, &calls, &y));
+    assert_ptr_equal(eas_buffer_address(x), mem);
+    assert_ptr_equal(eas_buffer_address(y), mem);
+    mps->dealloc(mps, mem, 100);
+    get(back, address(eas_buffer_address(y), offset), 5);
+    assert_memory_equal(back, "hello", 5);
+    eas_buffer_release(x);
+    assert_int_equal(calls, 1);
+    eas_buffer_release(y);
+    assert_int_equal(calls, 2);
+    for (int i = 0; i < 200 && live("buffer") != before; i++)
+        usleep(10000); /* staging goes on the queue's thread */
+    assert_int_equal(live("buffer"), before);
+    fails(eas_buffer_adopt(mps, NULL, NULL, NULL, &x), EAS_ERR_VALUE, "NULL");
+}
+
 /* ---- faults ---- */
 
 static void out_of_memory_is_an_error(void **state)
@@ -499,6 +545,8 @@ int main(void)
         TEST(many_scalars_fit),
         TEST(too_many_buffers_are_refused),
         TEST(tickets_grow_and_are_reached),
+        TEST(shared_memory_is_the_hosts_too),
+        TEST(buffers_of_others_have_one_address),
         TEST(out_of_memory_is_an_error),
         TEST(a_compile_error_names_the_line),
         TEST(a_failed_command_buffer_is_an_error_once),

@@ -206,6 +206,7 @@ typedef struct command command;
     id encoder; /* not ended */
     command *first, *last;
     BOOL unretained, enqueued, wrong;
+    int fault; /* that was asked for */
     NSUInteger status;
     NSError *error;
     double start, end;

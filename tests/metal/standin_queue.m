@@ -100,14 +100,22 @@ static void run_command(EASCommandBuffer *b, command *c)
     }
 }
 
-static void inject(EASCommandBuffer *b)
+static const struct {
+    const char *kind, *text;
+    NSInteger code;
+} injectable[] = {
+    {"command", "injected command buffer error", MTLCommandBufferErrorInternal},
+    {"timeout", "Caused GPU Timeout Error (00000002:kIOAccelCommandBufferCallbackErrorTimeout)", MTLCommandBufferErrorTimeout},
+    {"pagefault", "Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)", MTLCommandBufferErrorPageFault},
+};
+
+/* Decided when a buffer is committed, so that the order does not depend on threads: 1 + which of the above, or 0. */
+static int choose_fault(void)
 {
-    if (standin_fault("command"))
-        set_error(b, MTLCommandBufferErrorInternal, "injected command buffer error");
-    else if (standin_fault("timeout"))
-        set_error(b, MTLCommandBufferErrorTimeout, "Caused GPU Timeout Error (00000002:kIOAccelCommandBufferCallbackErrorTimeout)");
-    else if (standin_fault("pagefault"))
-        set_error(b, MTLCommandBufferErrorPageFault, "Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)");
+    for (int i = 0; i < (int)(sizeof injectable / sizeof *injectable); i++)
+        if (standin_fault(injectable[i].kind))
+            return i + 1;
+    return 0;
 }
 
 static void run_buffer(EASCommandBuffer *b)
@@ -116,7 +124,8 @@ static void run_buffer(EASCommandBuffer *b)
     b->start = standin_now();
     if (b->wrong)
         set_error(b, MTLCommandBufferErrorInvalidResource, "refused by validation");
-    inject(b);
+    if (b->fault)
+        set_error(b, injectable[b->fault - 1].code, injectable[b->fault - 1].text);
     for (command *c = b->first; c && !b->error; c = c->next) /* after an error nothing of the buffer runs, signals included */
         run_command(b, c);
     b->end = standin_now();
@@ -297,6 +306,7 @@ static void *queue_thread(void *arg)
         encoder = nil;
     }
     [self retain];
+    fault = choose_fault();
     pthread_mutex_lock(&queue->lock);
     status = MTLCommandBufferStatusCommitted;
     queue->open--;
