@@ -89,6 +89,15 @@ uint16_t f64_to_bf16(double d);
  * 20 ms; non-zero stops handing out slices and pool_run returns false. Safe from many threads at once and after fork. */
 bool pool_run(int64_t n, int64_t grain, void (*fn)(void *ctx, int64_t first, int64_t last, int worker), void *ctx, int (*poll)(void *),
               void *poll_ctx);
+/* For loops that wait a very short time. */
+static inline void base_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
 int pool_size(void); /* EAS_NUM_THREADS, or the CPUs this process may use */
 
 #endif

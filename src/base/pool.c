@@ -92,22 +92,13 @@ static void work(job *j, int worker)
         ;
 }
 
-static inline void cpu_relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 static uint64_t wait_for_job(uint64_t seen)
 {
     for (int i = 0; i < SPINS; i++) {
         uint64_t e = atomic_load_explicit(&P.epoch, memory_order_acquire);
         if (e != seen && (e & 1))
             return e;
-        cpu_relax();
+        base_relax();
     }
     pthread_mutex_lock(&P.sleep);
     atomic_fetch_add(&P.sleepers, 1);
@@ -186,7 +177,7 @@ static void withdraw(void)
     atomic_fetch_add(&P.epoch, 1);
     for (int i = 0; atomic_load(&P.inside); i++)
         if (i < SPINS)
-            cpu_relax();
+            base_relax();
         else
             sched_yield();
 }

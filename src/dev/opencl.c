@@ -1,6 +1,7 @@
 /* opencl.c: the OpenCL device: any vendor's, through the loader that the system has.
  *
- * One device is used: what EAS_OPENCL_DEVICE names (a number in the order of `clinfo -l`, or part of a name), else the first GPU, accelerator or CPU.
+ * One device is used: what EAS_OPENCL_DEVICE names (a number in the order of `clinfo -l`, or part of a name), else the first GPU, accelerator or CPU. EAS_OPENCL_OPTIONS
+ * adds to the options that programs are built with.
  * Addresses are numbers of our own, never used twice; a sorted table leads from them to cl_mem objects. Kernels take the whole object and an offset in
  * elements (GEN_OFFSETS), so views need no alignment. A queue is an in-order command queue; a ticket is the number of a command in it, and the
  * commands that may still run are kept with their events. Checked kernels write what went wrong into a buffer of their own, which is read when the
@@ -21,8 +22,8 @@ static struct {
     pthread_once_t once;
     char why[512]; /* "" : usable */
     char about[512];
-    char target[768]; /* what a compiled program depends on besides its text */
-    char options[128];
+    char target[1024]; /* what a compiled program depends on besides its text */
+    char options[256];
 #define X(result, name, params) result(*name) params;
     OPENCL_FUNCTIONS(X)
 #undef X
@@ -173,7 +174,9 @@ static void describe_device(cl_device_id d)
     info_text(d, CL_DEVICE_NAME, name, sizeof name);
     info_text(d, CL_DEVICE_VERSION, version, sizeof version);
     info_text(d, CL_DRIVER_VERSION, driver, sizeof driver);
-    snprintf(O.options, sizeof O.options, "-cl-std=CL1.2%s", exact ? " -cl-fp32-correctly-rounded-divide-sqrt" : "");
+    const char *more = getenv("EAS_OPENCL_OPTIONS");
+    snprintf(O.options, sizeof O.options, "-cl-std=CL1.2%s%s%s", exact ? " -cl-fp32-correctly-rounded-divide-sqrt" : "", more ? " " : "",
+             more ? more : "");
     snprintf(O.about, sizeof O.about, "%s, %s%s%s%s", name, version, O.limits.f64 ? "" : ", no double",
              exact ? "" : ", f32 division and square root are not correctly rounded", fp & CL_FP_DENORM ? "" : ", f32 denormals are flushed");
     snprintf(O.target, sizeof O.target, "opencl %s %s %s %s", name, version, driver, O.options);

@@ -18,7 +18,7 @@ enum { INLINE_PARAMS = 12, SPINS = 3000, TIMES = 4096, EXIT_MS = 2000 };
 typedef enum kind { LAUNCH, COPY, AFTER, MARK, REPLAY, QUIT } kind;
 
 typedef struct item {
-    struct item *next;
+    _Atomic(struct item *) next;
     kind kind;
     dev_code *code;
     dev_launch l;
@@ -35,18 +35,23 @@ typedef struct item {
 } item;
 
 struct dev_queue {
+    /* of those who give and those who wait; the thread takes the lock to sleep, and when something failed */
     pthread_mutex_t lock;
-    pthread_cond_t wake, done;
-    item *first, **last; /* given and not taken by the thread yet */
-    item *spare;
-    uint64_t given;      /* with the lock held */
-    _Atomic uint64_t offered;   /* the same, for looking at without it */
-    _Atomic uint64_t completed;
-    _Atomic int sleeping, waiters;
+    item *tail;               /* given last */
+    item *spare;              /* to be used again */
+    uint64_t given;
     bool started;
+    _Atomic uint64_t offered; /* given, for looking at without the lock */
+    _Atomic int sleeping;
+    char apart[64]; /* what follows is the thread's: on other cache lines than what the givers write */
+    item *at;                 /* done last: its place in the chain */
+    _Atomic(item *) freed;    /* taken back by givers, all at once */
+    _Atomic uint64_t completed;
+    char apart2[64];
+    _Atomic int waiters, failed;
     eas_status failure;
+    pthread_cond_t wake, done;
     char message[2048];
-    _Atomic int failed;
     struct {
         uint64_t ticket;
         double when;
@@ -65,15 +70,6 @@ static double seconds(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static inline void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
 }
 
 /* ---- the thread ---- */
@@ -96,7 +92,7 @@ static void wait_until(dev_queue *q, uint64_t ticket)
     for (int i = 0; i < SPINS / 8; i++) {
         if (atomic_load_explicit(&q->completed, memory_order_acquire) >= ticket)
             return;
-        relax();
+        base_relax();
     }
     pthread_mutex_lock(&q->lock);
     atomic_fetch_add(&q->waiters, 1);
@@ -163,44 +159,48 @@ static void complete(dev_queue *q, const item *it)
     }
 }
 
-static void give_back(dev_queue *q, item *done)
+/* The next item, after sleeping if there is none. */
+static item *take(dev_queue *q)
 {
-    while (done) {
-        item *next = done->next;
-        done->next = q->spare;
-        q->spare = done;
-        done = next;
-    }
-}
-
-/* Everything given so far, at once; done holds what can be used again. */
-static item *take(dev_queue *q, item *done)
-{
+    item *it;
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&q->offered, memory_order_acquire) != atomic_load_explicit(&q->completed, memory_order_relaxed))
-            break;
-        relax();
+        if ((it = atomic_load_explicit(&q->at->next, memory_order_acquire)))
+            return it;
+        base_relax();
     }
     pthread_mutex_lock(&q->lock);
-    give_back(q, done);
-    while (!q->first) {
-        atomic_store(&q->sleeping, 1);
+    atomic_store(&q->sleeping, 1);
+    while (!(it = atomic_load(&q->at->next)))
         pthread_cond_wait(&q->wake, &q->lock);
-    }
     atomic_store(&q->sleeping, 0);
-    item *all = q->first;
-    q->first = NULL;
-    q->last = &q->first;
     pthread_mutex_unlock(&q->lock);
-    return all;
+    return it;
+}
+
+/* The item before this one is not looked at again. */
+static void advance(dev_queue *q, item *it)
+{
+    item *old = q->at;
+    q->at = it;
+    item *top = atomic_load_explicit(&q->freed, memory_order_relaxed);
+    do
+        atomic_store_explicit(&old->next, top, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&q->freed, &top, old, memory_order_release, memory_order_relaxed));
+}
+
+static void free_items(item *it)
+{
+    for (item *next; it; it = next) {
+        next = it->next;
+        free(it);
+    }
 }
 
 static void free_queue(dev_queue *q)
 {
-    for (item *it = q->spare, *next; it; it = next) {
-        next = it->next;
-        free(it);
-    }
+    free_items(q->spare);
+    free_items(q->freed);
+    free_items(q->at);
     pthread_cond_destroy(&q->wake);
     pthread_cond_destroy(&q->done);
     pthread_mutex_destroy(&q->lock);
@@ -210,30 +210,20 @@ static void free_queue(dev_queue *q)
 static void *thread_main(void *arg)
 {
     dev_queue *q = arg;
-    item *done = NULL;
     for (;;) {
-        item *it = take(q, done);
-        done = NULL;
-        while (it) {
-            item *next = it->next;
-            if (it->kind == QUIT) { /* the last one: nobody knows the queue any more */
-                it->next = done;
-                give_back(q, it);
-                free_queue(q);
-                return NULL;
-            }
-            eas_status st = stopping(NULL) ? EAS_OK : run(it);
-            if (st)
-                keep_failure(q, st);
-            complete(q, it);
-            free(it->big);
-            it->big = NULL;
-            it->next = done;
-            done = it;
-            it = next;
+        item *it = take(q);
+        if (it->kind == QUIT) { /* the last one: nobody knows the queue any more */
+            free_queue(q);
+            return NULL;
         }
+        eas_status st = stopping(NULL) ? EAS_OK : run(it);
+        if (st)
+            keep_failure(q, st);
+        free(it->big);
+        it->big = NULL;
+        advance(q, it);
+        complete(q, it);
     }
-    return NULL;
 }
 
 /* ---- giving ---- */
@@ -258,8 +248,8 @@ static void after_fork(void)
         pthread_mutex_init(&q->lock, NULL);
         pthread_cond_init(&q->wake, NULL);
         pthread_cond_init(&q->done, NULL);
-        q->first = NULL;
-        q->last = &q->first;
+        q->at = q->tail;
+        atomic_store(&q->at->next, NULL);
         q->started = false;
         q->failure = EAS_OK;
         atomic_store(&q->failed, 0);
@@ -281,13 +271,19 @@ eas_status cpu_queue_new(eas_device *d, dev_queue **out)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)d;
     pthread_once(&once, hook);
-    dev_queue *q = *out = calloc(1, sizeof *q);
-    if (!q)
-        return base_fail_oom(sizeof *q);
+    *out = NULL;
+    dev_queue *q = calloc(1, sizeof *q);
+    item *none = calloc(1, sizeof *none); /* stands before the first */
+    if (!q || !none) {
+        free(q);
+        free(none);
+        return base_fail_oom(sizeof *q + sizeof *none);
+    }
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->wake, NULL);
     pthread_cond_init(&q->done, NULL);
-    q->last = &q->first;
+    q->tail = q->at = none;
+    *out = q;
     pthread_mutex_lock(&Q.lock);
     q->next = Q.all;
     Q.all = q;
@@ -318,6 +314,8 @@ static item *begin(dev_queue *q, kind k)
 {
     pthread_mutex_lock(&q->lock);
     eas_status st = start(q);
+    if (!q->spare)
+        q->spare = atomic_exchange_explicit(&q->freed, NULL, memory_order_acquire);
     item *it = q->spare;
     if (!st && it)
         q->spare = it->next;
@@ -327,7 +325,7 @@ static item *begin(dev_queue *q, kind k)
         pthread_mutex_unlock(&q->lock);
         return NULL;
     }
-    it->next = NULL;
+    atomic_store_explicit(&it->next, NULL, memory_order_relaxed);
     it->kind = k;
     it->big = NULL;
     return it;
@@ -335,9 +333,10 @@ static item *begin(dev_queue *q, kind k)
 
 static void give(dev_queue *q, item *it)
 {
-    *q->last = it;
-    q->last = &it->next;
+    item *before = q->tail;
+    q->tail = it;
     atomic_store_explicit(&q->offered, ++q->given, memory_order_release);
+    atomic_store_explicit(&before->next, it, memory_order_release);
     if (atomic_load_explicit(&q->sleeping, memory_order_relaxed))
         pthread_cond_signal(&q->wake);
     pthread_mutex_unlock(&q->lock);

@@ -271,15 +271,19 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Sleeps for a sixteenth of the time waited so far, so a wait is at most that much too long. */
+/* Short waits spin: a sleep takes longer than most launches. Later ones sleep for a sixteenth of the time waited so far, so a wait is at most that
+ * much too long. */
 static void doze(double waited)
 {
-    double ns = waited / 16 * 1e9;
-    if (waited < 10e-6) {
-        sched_yield();
+    if (waited < 100e-6) {
+        for (int i = 0; i < 16; i++)
+            base_relax();
+        if (waited > 20e-6)
+            sched_yield();
         return;
     }
-    struct timespec t = {0, ns < 5000 ? 5000 : ns > 1000000 ? 1000000 : (long)ns};
+    double ns = waited / 16 * 1e9;
+    struct timespec t = {0, ns > 1000000 ? 1000000 : (long)ns};
     nanosleep(&t, NULL);
 }
 
@@ -362,14 +366,14 @@ eas_status stream_wait(eas_stream *s, const eas_launch *hooks)
     return st ? st : wait_for(s, ticket, hooks);
 }
 
-/* Waits until the oldest is over; a failure it finds is kept for whoever asks. */
+/* Waits until half of it is over, so that the next ones need not wait again; a failure it finds is kept for whoever asks. */
 static eas_status hold_back(eas_stream *s, const eas_launch *hooks)
 {
     pthread_mutex_lock(&s->lock);
-    bool some = atomic_load(&s->len) != 0;
-    uint64_t ticket = some ? s->ring[s->first].ticket : 0;
+    uint32_t len = atomic_load(&s->len);
+    uint64_t ticket = len ? s->ring[(s->first + len / 2) & (s->cap - 1)].ticket : 0;
     pthread_mutex_unlock(&s->lock);
-    eas_status st = some ? await(s, ticket, hooks) : EAS_OK;
+    eas_status st = len ? await(s, ticket, hooks) : EAS_OK;
     if (st && st != EAS_ERR_INTERRUPTED) {
         keep_failure(s, st);
         st = EAS_OK;
@@ -380,20 +384,16 @@ static eas_status hold_back(eas_stream *s, const eas_launch *hooks)
 
 eas_status stream_begin(eas_stream *s, const eas_launch *hooks)
 {
-    flight done[SOME];
     for (;;) {
         pthread_mutex_lock(&s->lock);
-        int n = pop_reached(s, done, SOME);
         bool full = atomic_load_explicit(&s->len, memory_order_relaxed) >= max_in_flight();
         bool room = make_room(s);
-        if (!n && !full && room)
+        if (!full && room)
             return EAS_OK;
         pthread_mutex_unlock(&s->lock);
-        for (int i = 0; i < n; i++)
-            let_go(&done[i]);
         if (!room)
             return base_fail_oom(2 * (size_t)s->cap * sizeof(flight));
-        eas_status st = full ? hold_back(s, hooks) : EAS_OK;
+        eas_status st = hold_back(s, hooks);
         if (st)
             return st;
     }
@@ -413,13 +413,16 @@ static bool fill(flight *f, const stream_hold *h)
 
 eas_status stream_end(eas_stream *s, eas_status st, const stream_hold *hold)
 {
-    flight *f = &s->ring[(s->first + atomic_load_explicit(&s->len, memory_order_relaxed)) & (s->cap - 1)];
+    flight *f = &s->ring[(s->first + atomic_load_explicit(&s->len, memory_order_relaxed)) & (s->cap - 1)], done[SOME];
     bool out_of_memory = !st && !fill(f, hold);
     if (!st && !out_of_memory)
         st = last_ticket(s, &f->ticket);
     if (!st && !out_of_memory)
         atomic_store_explicit(&s->len, atomic_load_explicit(&s->len, memory_order_relaxed) + 1, memory_order_release);
+    int n = pop_reached(s, done, SOME);
     pthread_mutex_unlock(&s->lock);
+    for (int i = 0; i < n; i++)
+        let_go(&done[i]);
     if (!out_of_memory)
         return st;
     s->d->wait(s->d, s->q, UINT64_MAX); /* nothing may still use what nobody holds */

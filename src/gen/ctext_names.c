@@ -21,6 +21,16 @@ static const char words[] = " INFINITY NAN alignas alignof and and_eq as_type as
                             "typename uchar uint uint2 uint3 ulong union unsigned ushort using vertex virtual void volatile wchar_t while "
                             "write_only xor xor_eq ";
 
+/* The functions of OpenCL C: a kernel of such a name would be one more of them, found under another name. */
+static const char functions[] = " abs abs_diff acos acosh acospi add_sat all any asin asinh asinpi async_work_group_copy atan atan2 atan2pi "
+                                "atanh atanpi bitselect cbrt clamp clz copysign cosh cospi cross degrees distance dot erf erfc exp10 expm1 "
+                                "fast_distance fast_length fast_normalize fdim fmax fmin fract frexp hadd hypot ilogb isequal isfinite "
+                                "isgreater isgreaterequal isinf isless islessequal islessgreater isnan isnormal isnotequal isordered "
+                                "isunordered ldexp length lgamma lgamma_r log10 log1p logb mad mad24 mad_hi mad_sat maxmag mem_fence min minmag "
+                                "mix modf mul24 mul_hi nan nextafter normalize popcount pown powr prefetch printf radians read_mem_fence "
+                                "remainder remquo rhadd rootn rotate round rsqrt select shuffle shuffle2 sign signbit sincos sinh sinpi "
+                                "smoothstep step sub_sat tanpi tgamma upsample vec_step wait_group_events work_group_barrier write_mem_fence ";
+
 static bool starts(const char *s, const char *prefix) { return !strncmp(s, prefix, strlen(prefix)); }
 
 /* v7, v7_1: the names of values */
@@ -33,14 +43,15 @@ static bool like_a_value(const char *s)
     return *s == 0 || *s == '_';
 }
 
-static bool is_word(const char *s)
+static bool listed(const char *list, const char *s)
 {
     size_t n = strlen(s);
-    for (const char *p = words; (p = strstr(p, s)); p++)
+    for (const char *p = list; (p = strstr(p, s)); p++)
         if (p[-1] == ' ' && p[n] == ' ')
             return true;
     return false;
 }
+static bool is_word(const char *s) { return listed(words, s); }
 
 /* Names of whole families that generated text draws from. */
 static bool in_family(const char *s)
@@ -96,7 +107,7 @@ static bool taken(const ct *g, const char *s, int nparams)
 static const char *kernel_name(ct *g)
 {
     const char *s = identifier(g, g->ir->name);
-    while (s && is_word(s))
+    while (s && (is_word(s) || listed(functions, s)))
         s = arena_printf(&g->mem, "%s_", s);
     return s;
 }

@@ -194,6 +194,21 @@ static bool overlaps(const eas_kernel *k, const packed *p, bool sensitive)
 
 /* ---- the launch ---- */
 
+/* Compiling takes long: the caller's lock is not held meanwhile. */
+static eas_status code_of(eas_kernel *k, int device, unsigned form, const eas_launch *o, dev_code **code)
+{
+    *code = atomic_load_explicit(&k->code[device][form], memory_order_acquire);
+    if (*code)
+        return EAS_OK;
+    bool locks = o && o->leave && o->enter;
+    if (locks)
+        o->leave(o->ctx);
+    eas_status st = kernel_code(k, device, form, code);
+    if (locks)
+        o->enter(o->ctx);
+    return st;
+}
+
 bool kernel_debugs(const eas_launch *o)
 {
     static _Atomic int always = -1; /* EAS_DEBUG, read once */
@@ -207,9 +222,9 @@ bool kernel_debugs(const eas_launch *o)
 }
 
 /* The code for this launch. Simdgroup matrices that cannot be proved to stay inside run on the interpreter, which checks. */
-static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict v, bool debug, eas_device **on, dev_code **code)
+static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict v, const eas_launch *o, eas_device **on, dev_code **code)
 {
-    unsigned form = debug && k->has_assert ? FORM_ASSERT : 0;
+    unsigned form = k->has_assert && kernel_debugs(o) ? FORM_ASSERT : 0;
     if (d != &dev_ref && !v.in_bounds)
         form |= FORM_CHECKED;
     if (d->text && v.narrow == 1)
@@ -217,11 +232,11 @@ static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict 
     *on = (form & FORM_CHECKED) && k->has_mma ? &dev_ref : d;
     int device = dev_index(*on);
     if (*on == &dev_ref)
-        return kernel_code(k, device, form & FORM_ASSERT, code);
-    eas_status st = kernel_code(k, device, form, code);
+        return code_of(k, device, form & FORM_ASSERT, o, code);
+    eas_status st = code_of(k, device, form, o, code);
     if (st || !overlaps(k, p, d->alias_sensitive(*code)))
         return st;
-    return kernel_code(k, device, form | FORM_ALIAS, code);
+    return code_of(k, device, form | FORM_ALIAS, o, code);
 }
 
 static eas_status prepare(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, packed *p)
@@ -288,7 +303,7 @@ eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int
     if (foreign)
         st = bring(k, d, args, r);
     if (!st)
-        st = choose(k, d, &r->p, v, kernel_debugs(o), &r->on, &r->code);
+        st = choose(k, d, &r->p, v, o, &r->on, &r->code);
     r->cost = v.cost;
     if (st) {
         stage_free(r->stage);
