@@ -101,6 +101,20 @@ class Launches(OnEachDevice):
         np.testing.assert_allclose(c, (a + b) * 2 + 1, rtol=1e-5, atol=1e-5)
 
     @each
+    def test_queued_launches_pass_host_arrays_on(self, device):
+        a, b, c = pair()
+        add(a, b, c, 1000, BLOCK=128, _sync=False)
+        step(c, c, 0.5, 1000, BLOCK=128, _sync=False)
+        add(c, c, c, 1000, BLOCK=128, _sync=False)
+        eas.synchronize()
+        np.testing.assert_allclose(c, (a + b) + 2, rtol=1e-5, atol=1e-5)
+        with eas.capture() as g:
+            add(a, b, c, 1000, BLOCK=128)
+            step(c, c, 0.5, 1000, BLOCK=128)
+        g.replay()
+        np.testing.assert_allclose(c, (a + b) / 2 + 1, rtol=1e-5, atol=1e-5)
+
+    @each
     def test_overlapping_host_arrays_stay_so(self, device):
         x = np.arange(64, dtype=np.float32)
         step(x[:32], x[16:48], 1.0, 32, BLOCK=32)

@@ -63,6 +63,7 @@ struct eas_device {
     eas_status (*adopt)(eas_device *d, void *handle, size_t *nbytes, void **mem, void **host);
     void *(*handle)(eas_device *d, const void *mem, size_t *offset);
     bool host_memory; /* the host may touch its buffers, and it the host's */
+    bool reads_now;   /* a copy to it reads the host's memory in the call, whatever is pending */
     bool text;        /* compiles the text of gen_ctext: gets the 32-bit form where a launch allows it, and native functions with fast math */
     /* Code. alias: arguments may overlap in any way. */
     eas_status (*compile)(eas_device *d, const eas_ir *ir, bool alias, dev_code **out);
@@ -154,6 +155,7 @@ eas_status stream_begin(eas_stream *s, const eas_launch *hooks);
 eas_status stream_end(eas_stream *s, eas_status st, const stream_hold *hold);
 eas_status stream_wait(eas_stream *s, const eas_launch *hooks); /* everything given; returns the first failure since the last time */
 bool stream_pending(const eas_stream *s);
+eas_status stream_drain(eas_stream *s, const eas_launch *hooks); /* the same, but a failure waits for who asks for it */
 dev_queue *stream_queue(eas_stream *s);
 eas_status dev_default_queue(eas_device *d, dev_queue **out); /* the default stream's */
 void stream_retire_all(eas_device *d); /* lets go of what is done, to have memory back */

@@ -441,6 +441,7 @@ eas_device dev_metal = {
     .alloc_shared = alloc_shared,
     .adopt = adopt,
     .handle = handle,
+    .reads_now = true,
     .text = true,
     .compile = compile,
     .drop = drop,
