@@ -85,8 +85,8 @@ asan: build/asan/build.ninja
 
 tsan: build/tsan/build.ninja
 	@$(MESON) setup --reconfigure build/tsan >/dev/null
-	@$(NINJA) -C build/tsan --quiet tests/c/test_pool
-	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env TSAN_OPTIONS=die_after_fork=0 build/tsan:test_pool
+	@$(NINJA) -C build/tsan --quiet tests/c/test_pool tests/c/test_stream
+	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env TSAN_OPTIONS=die_after_fork=0 build/tsan:test_pool,test_stream
 
 fuzz: build/asan/build.ninja
 	@$(NINJA) -C build/asan --quiet tests/fuzz/fuzz_ir

@@ -19,6 +19,9 @@ fuzzer_library() { clang-19 -print-file-name=libclang_rt.fuzzer-x86_64.a 2>/dev/
 
 objective_c() { printf '#include <objc/runtime.h>\n' | cc -x objective-c -fsyntax-only - >/dev/null 2>&1; }
 
+opencl_loader() { ldconfig -p 2>/dev/null | grep -q 'libOpenCL\.so\.1' || ls /usr/lib/*/libOpenCL.so.1 >/dev/null 2>&1; }
+opencl_driver() { ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1; }
+
 missing_debian() {
     have cc && have c++ && have make || echo build-essential
     have python3 || echo python3
@@ -32,6 +35,11 @@ missing_debian() {
     case $purpose-${EAS_BACKEND:-} in test-* | soak-* | run-mps | run-metal)
         objective_c || echo gobjc
         have clang-19 || echo clang-19
+    esac
+    # OpenCL on the CPU, so that its texts are run and not only compiled
+    case $purpose-${EAS_BACKEND:-} in test-* | soak-* | bench-* | run-opencl)
+        opencl_loader || echo ocl-icd-libopencl1
+        opencl_driver || echo pocl-opencl-icd
     esac
     case $purpose in test | soak)
         fuzzer_library || echo libclang-rt-19-dev
