@@ -41,6 +41,7 @@ struct dev_queue {
     item *spare;              /* to be used again */
     uint64_t given;
     bool started;
+    pthread_t thread;
     _Atomic uint64_t offered; /* given, for looking at without the lock */
     _Atomic int sleeping;
     char apart[64]; /* what follows is the thread's: on other cache lines than what the givers write */
@@ -212,10 +213,8 @@ static void *thread_main(void *arg)
     dev_queue *q = arg;
     for (;;) {
         item *it = take(q);
-        if (it->kind == QUIT) { /* the last one: nobody knows the queue any more */
-            free_queue(q);
+        if (it->kind == QUIT)
             return NULL;
-        }
         eas_status st = stopping(NULL) ? EAS_OK : run(it);
         if (st)
             keep_failure(q, st);
@@ -296,15 +295,13 @@ static eas_status start(dev_queue *q)
 {
     if (q->started)
         return EAS_OK;
-    pthread_t t;
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int bad = pthread_create(&t, NULL, thread_main, q);
+    int bad = pthread_create(&q->thread, NULL, thread_main, q);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (bad)
         return base_fail(EAS_ERR_RUNTIME, "no thread could be started for a stream: %s", strerror(bad));
-    pthread_detach(t);
     q->started = true;
     return EAS_OK;
 }
@@ -353,9 +350,11 @@ void cpu_queue_free(eas_device *d, dev_queue *q)
         *at = q->next;
     pthread_mutex_unlock(&Q.lock);
     item *it = q->started ? begin(q, QUIT) : NULL;
-    if (it)
+    if (it) {
         give(q, it);
-    else if (!q->started)
+        pthread_join(q->thread, NULL);
+    }
+    if (it || !q->started)
         free_queue(q);
 }
 
