@@ -1,6 +1,7 @@
 /* llvm.h: what the files of the LLVM generator share.
  *
- *   llvm_plan.c    classes of values, segments, slots in scratch              (no LLVM)
+ *   llvm_plan.c    classes of values, segments                                (no LLVM)
+ *   llvm_slots.c   slots in scratch, prefetches                                (no LLVM)
  *   llvm.c         entry point, target, the loop over programs, scalar code and scalar-level control flow
  *   llvm_seg.c     a segment: loops over chunks, variants, control flow inside a chunk, values on demand
  *   llvm_affine.c  integer values as base + stride*lane; prefix masks
@@ -65,12 +66,17 @@ typedef struct item { /* of a segment */
     uint32_t insn;      /* an instruction, or the opener of a region that runs inside the chunk */
     uint32_t src, dst;  /* insn == UINT32_MAX: copy src to the slot of dst */
 } item;
+typedef struct ahead { /* a load that another segment asks for */
+    uint32_t insn;
+    bool next;          /* as the next program will do it */
+} ahead;
 typedef struct segment {
     uint32_t id;
     shape sh;
     enum { SEG_CHUNKS, SEG_SIMDGROUPS, SEG_WHOLE } kind; /* SEG_WHOLE: one instruction on blocks in their slots */
     bool reduces;
     VEC(item) items;
+    VEC(ahead) ahead;
 } segment;
 typedef struct step {
     enum { S_SCALAR, S_SEGMENT, S_REGION } kind;
@@ -95,6 +101,7 @@ typedef struct plan {
     steps *top;
     uint32_t nsegs;
     uint64_t scratch;
+    bool *hosted;            /* per instruction: a load that another segment prefetches */
     const char *why;         /* refusal, NULL if none */
 } plan;
 
@@ -104,6 +111,10 @@ static inline bool is_reduce(const ir_insn *in) { return ir_rows[in->op].rule ==
 bool plan_whole(const plan *p, const ir_insn *in); /* runs as a segment of its own */
 int plan_canon_dim(ir_type t, int d); /* the canonical number of dim d, or NODIM if it has size 1 */
 
+/* llvm_slots.c */
+void plan_slots(plan *p, const uint32_t *iseg);
+void plan_prefetch(plan *p);
+/* llvm_plan.c */
 eas_status plan_make(plan *p);
 void plan_free(plan *p);
 map_t plan_source_map(const plan *p, const ir_insn *in, map_t m); /* of a broadcast or trivial reshape: how its operand is read */
@@ -122,6 +133,7 @@ typedef struct view {
     map_t linmap;
 } view;
 view plan_resolve(const plan *p, uint32_t v, map_t m);
+bool plan_identity(const plan *p, const view *w, const shape *sh); /* lane for lane */
 bool plan_fits(const plan *p, uint16_t op, uint32_t a, uint32_t b, eas_dtype dt); /* the exact result lies in dt */
 bool plan_cast_fits(const plan *p, uint32_t v, eas_dtype dt);
 
@@ -152,6 +164,12 @@ typedef struct prefix {
     V count;
 } prefix; /* mask v is true for the first `count` indices of the inner dim */
 
+typedef struct line { /* an offset at inner index 0, made before the loop over chunks */
+    uint32_t v;
+    bool ahead;
+    aff a;
+} line;
+
 typedef struct chunk {
     int n;               /* lanes */
     shape sh;            /* iteration space */
@@ -164,6 +182,7 @@ typedef struct chunk {
     VEC(made) log;       /* in order of making, so that leaving a region forgets what was made in it */
     prefix *pre;
     int npre;
+    VEC(line) lines;
 } chunk;
 
 typedef struct frag {
@@ -256,6 +275,8 @@ V seg_linear(gen *g, const shape *sh, map_t m, int64_t *stride); /* row-major nu
 entry *seg_find(gen *g, uint32_t v, map_t m); /* what is remembered of (v, m), NULL if nothing is */
 void seg_remember(gen *g, uint32_t v, map_t m, V vec, const aff *a); /* vec or a */
 map_t seg_map(gen *g);
+bool seg_available(gen *g, uint32_t v);     /* an integer that needs only uniform values that are there */
+aff seg_offset(gen *g, uint32_t v);         /* affine_of an offset, from its line where it has one */
 aff seg_ahead(gen *g, uint32_t v);          /* an offset one round of the surrounding loop later; not ok if it stays or is not affine */
 frag seg_frag(gen *g, uint32_t v);
 void seg_define_frag(gen *g, uint32_t v, const frag *f);
@@ -277,6 +298,8 @@ void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x);
 V mem_load_affine(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other);
 V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other);
 void mem_load(gen *g, uint32_t insn);       /* in a chunk */
+void mem_prefetch(gen *g, const ahead *a);
+void mem_prefetch_row(gen *g, uint32_t insn, V row); /* of a load of two dims, one round of the loop later */
 void mem_store(gen *g, uint32_t insn);
 void mem_bounds(gen *g, uint32_t insn);
 void mem_bounds_scalar(gen *g, uint32_t insn);
@@ -304,10 +327,10 @@ void mma_insn(gen *g, uint32_t insn);       /* MMA_ZERO, MMA, MMA_STORE in a sim
 /* llvm_fold.c */
 void fold_chunk(gen *g, uint32_t insn);     /* a reduction takes in the chunk */
 void fold_finish(gen *g, const segment *s); /* after the last chunk of the innermost dim */
-void whole_insn(gen *g, uint32_t insn);
+void whole_insn(gen *g, const segment *s);
 
 /* llvm_matmul.c */
-void matmul_insn(gen *g, uint32_t insn);
+void matmul_insn(gen *g, const segment *s);
 
 /* llvm.c: a uniform instruction, at scalar level or inside a chunk */
 void scalar_insn(gen *g, uint32_t insn);

@@ -283,11 +283,11 @@ static void trans_insn(gen *g, const ir_insn *in)
     loop_close(g, &o);
 }
 
-void whole_insn(gen *g, uint32_t i)
+void whole_insn(gen *g, const segment *s)
 {
-    const ir_insn *in = &g->ir->insns[i];
+    const ir_insn *in = &g->ir->insns[s->items.at[0].insn];
     if (in->op == IR_MATMUL)
-        matmul_insn(g, i);
+        matmul_insn(g, s);
     else if (in->op == IR_TRANS)
         trans_insn(g, in);
     else

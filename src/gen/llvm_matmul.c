@@ -13,6 +13,8 @@ typedef struct product {
     V x, y, acc, out;      /* addresses; acc NULL: start is the constant */
     V xs, ys, start;       /* operands of one element: the scalar */
     int64_t m, n, k;
+    const segment *seg;
+    int64_t tiles; /* in all, about */
 } product;
 
 typedef struct tile {
@@ -93,28 +95,44 @@ static void emit_tile(gen *g, const product *p, const tile *t, V xp, V yp, V acc
             LLVMSetAlignment(LLVMBuildStore(g->b, sum[r * t->nvec + v], sums_at(g, p, out, t, r, v)), (unsigned)eas_dtype_size(p->dt));
 }
 
+/* Tile number `t` asks for its share of what the next round of the loop reads. */
+static void prefetch_share(gen *g, const product *p, V t)
+{
+    for (uint32_t k = 0; p->seg && k < p->seg->ahead.len; k++) {
+        const uint32_t i = p->seg->ahead.at[k].insn;
+        const int64_t rows = g->p.val[g->ir->insns[i].res].sh.dim[0], share = (rows + p->tiles - 1) / p->tiles;
+        for (int64_t r = 0; r < share; r++) {
+            V row = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, t, k_int(g, share), ""), k_int(g, r), "");
+            mem_prefetch_row(g, i, sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, row, k_int(g, rows), ""), row, k_int(g, rows - 1)));
+        }
+    }
+}
+
 /* `count` tiles of t->rows rows each, from row `row` on, in the columns from `col` on */
-static void emit_rows(gen *g, const product *p, tile *t, int64_t row, int64_t count, V col)
+static void emit_rows(gen *g, const product *p, tile *t, int64_t row, int64_t count, V col, V number)
 {
     if (!count || !t->rows)
         return;
     loop l = loop_open(g, k_int(g, 0), k_int(g, count), 1);
     V r = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, l.iv, k_int(g, t->rows), ""), k_int(g, row), "");
     V at = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, r, k_int(g, p->n), ""), col, "");
+    prefetch_share(g, p, LLVMBuildAdd(g->b, number, l.iv, ""));
     V xp = p->xs ? p->out : place(g, p->x, p->dt, LLVMBuildMul(g->b, r, k_int(g, p->k), ""));
     V yp = p->ys ? p->out : place(g, p->y, p->dt, col);
     emit_tile(g, p, t, xp, yp, p->acc ? place(g, p->acc, p->dt, at) : NULL, place(g, p->out, p->dt, at));
     loop_close(g, &l);
 }
 
-/* All rows of the columns that t describes, cut evenly into tiles of at most `most` rows. */
-static void emit_columns(gen *g, const product *p, tile *t, V col, int64_t most)
+/* All rows of the columns that t describes, which are strip number `strip` of so many, cut evenly into tiles of at most `most` rows. */
+static void emit_columns(gen *g, product *p, tile *t, V col, int64_t strips, V strip, int64_t most)
 {
     const int64_t tiles = (p->m + most - 1) / most, small = p->m / tiles, larger = p->m % tiles;
+    V number = LLVMBuildMul(g->b, strip, k_int(g, tiles), "");
+    p->tiles = strips * tiles;
     t->rows = (int)small + 1;
-    emit_rows(g, p, t, 0, larger, col);
+    emit_rows(g, p, t, 0, larger, col, number);
     t->rows = (int)small;
-    emit_rows(g, p, t, larger * (small + 1), tiles - larger, col);
+    emit_rows(g, p, t, larger * (small + 1), tiles - larger, col, LLVMBuildAdd(g->b, number, k_int(g, larger), ""));
 }
 
 static void add_vector(tile *t, int *at, int width)
@@ -124,7 +142,7 @@ static void add_vector(tile *t, int *at, int width)
     *at += width;
 }
 
-static void emit_product(gen *g, const product *p)
+static void emit_product(gen *g, product *p)
 {
     const int lanes = g->opt->vector_bytes / (int)eas_dtype_size(p->dt), room = g->avx512 || !g->x86 ? 28 : 12; /* registers for sums */
     int nvec = p->m >= room / 2 ? 2 : room / (int)p->m;
@@ -135,7 +153,7 @@ static void emit_product(gen *g, const product *p)
         for (int at = 0; at < step;)
             add_vector(&t, &at, lanes);
         loop l = loop_open(g, k_int(g, 0), k_int(g, full), step);
-        emit_columns(g, p, &t, l.iv, room / nvec < MAX_ROWS ? room / nvec : MAX_ROWS);
+        emit_columns(g, p, &t, l.iv, full / step, LLVMBuildUDiv(g->b, l.iv, k_int(g, step), ""), room / nvec < MAX_ROWS ? room / nvec : MAX_ROWS);
         loop_close(g, &l);
     }
     if (full == p->n)
@@ -146,17 +164,19 @@ static void emit_product(gen *g, const product *p)
         while (at + w <= rest)
             add_vector(&t, &at, w);
     const int most = room / t.nvec > 0 ? room / t.nvec : 1;
-    emit_columns(g, p, &t, k_int(g, full), most < MAX_ROWS ? most : MAX_ROWS);
+    if (full)
+        p->seg = NULL;
+    emit_columns(g, p, &t, k_int(g, full), 1, k_int(g, 0), most < MAX_ROWS ? most : MAX_ROWS);
 }
 
 static V slot_or_null(gen *g, uint32_t v) { return g->p.val[v].cls == C_UNI ? NULL : mem_slot(g, g->p.val[v].slot); }
 
-void matmul_insn(gen *g, uint32_t i)
+void matmul_insn(gen *g, const segment *s)
 {
-    const ir_insn *in = &g->ir->insns[i];
+    const ir_insn *in = &g->ir->insns[s->items.at[0].insn];
     const uint32_t *a = ir_args(g->ir, in);
     const ir_type x = ir_typeof(g->ir, a[0]), y = ir_typeof(g->ir, a[1]);
-    product p = {.dt = (eas_dtype)x.dtype, .m = x.dim[0], .k = x.dim[1], .n = y.dim[1]};
+    product p = {.dt = (eas_dtype)x.dtype, .m = x.dim[0], .k = x.dim[1], .n = y.dim[1], .seg = s};
     int64_t bits;
     p.out = mem_slot(g, g->p.val[in->res].slot);
     p.x = slot_or_null(g, a[0]);

@@ -249,7 +249,7 @@ V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other)
 
 static offsets offsets_of(gen *g, uint32_t v)
 {
-    offsets o = {.a = affine_of(g, v, seg_map(g))};
+    offsets o = {.a = seg_offset(g, v)};
     if (o.a.ok && o.a.exact)
         return o;
     o.a.ok = false;
@@ -257,14 +257,13 @@ static offsets offsets_of(gen *g, uint32_t v)
     return o;
 }
 
-/* Tiles are read once per round of a loop, often with a long stride: ask for the next round's lines now. A prefetch never faults. */
-static void prefetch(gen *g, V ptr, eas_dtype dt, uint32_t off)
+/* Tiles are read once per round of a loop, often with a long stride: ask for the next round's lines now. A prefetch never faults. Into the cache of that level. */
+static void prefetch(gen *g, V ptr, eas_dtype dt, aff a, int level)
 {
-    const aff a = seg_ahead(g, off);
     if (!a.ok || !a.exact || a.stride < 0 || a.stride > 1)
         return;
     T t = LLVMPointerTypeInContext(g->cx, 0);
-    V x[4] = {affine_element(g, ptr, dt, a, 0), k_i32(g, 0), k_i32(g, 3), k_i32(g, 1)};
+    V x[4] = {affine_element(g, ptr, dt, a, 0), k_i32(g, 0), k_i32(g, 4 - level), k_i32(g, 1)};
     intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
 }
 
@@ -277,8 +276,36 @@ void mem_load(gen *g, uint32_t i)
     V mask = mask_and(g, in->nargs == 4 ? seg_mask(g, a[2]) : NULL, g->c->exec);
     V other = in->nargs == 4 && mask ? seg_here(g, a[3]) : NULL;
     seg_define(g, in->res, load_offsets(g, g->sval[a[0]], dt, &o, mask, other));
-    if (g->ahead && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.ok && g->c->exec == NULL)
-        prefetch(g, g->sval[a[0]], dt, a[1]);
+    if (g->ahead && !g->p.hosted[i] && !g->seg->ahead.len && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.ok && g->c->exec == NULL)
+        prefetch(g, g->sval[a[0]], dt, seg_ahead(g, a[1]), 1);
+}
+
+void mem_prefetch(gen *g, const ahead *x)
+{
+    const uint32_t *a = ir_args(g->ir, &g->ir->insns[x->insn]);
+    if (!seg_available(g, a[1]))
+        return;
+    const aff off = x->next ? seg_ahead(g, a[1]) : seg_offset(g, a[1]);
+    prefetch(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, off, 2);
+}
+
+void mem_prefetch_row(gen *g, uint32_t i, V row)
+{
+    const uint32_t *a = ir_args(g->ir, &g->ir->insns[i]);
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
+    chunk c = {.sh = g->p.val[g->ir->insns[i].res].sh, .n = 1, .align = 1, .idx = {row, k_int(g, 0)}};
+    chunk *saved = g->c;
+    if (!seg_available(g, a[1]))
+        return;
+    g->c = &c;
+    const aff off = seg_ahead(g, a[1]);
+    const int64_t bytes = (int64_t)c.sh.dim[1] * (int64_t)eas_dtype_size(dt);
+    for (int64_t at = 0; at < bytes && off.ok && off.stride == 1; at += 64) {
+        aff here = off;
+        here.k += at / (int64_t)eas_dtype_size(dt);
+        prefetch(g, g->sval[a[0]], dt, here, 2);
+    }
+    g->c = saved;
 }
 
 /* ---- stores ---- */

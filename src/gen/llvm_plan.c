@@ -450,7 +450,7 @@ static void push_item(planner *q, item it)
         q->p->mem->oom = true;
 }
 
-static bool is_identity(const plan *p, const view *w, const shape *sh)
+bool plan_identity(const plan *p, const view *w, const shape *sh)
 {
     return !w->linear && w->m == map_identity(sh->rank) && shape_eq(&p->val[w->v].sh, sh);
 }
@@ -459,7 +459,7 @@ static bool is_identity(const plan *p, const view *w, const shape *sh)
 static bool readable(planner *q, uint32_t v, const shape *sh)
 {
     const view w = plan_resolve(q->p, v, map_identity(sh->rank));
-    if (q->p->val[w.v].cls != C_BLOCK || is_identity(q->p, &w, sh))
+    if (q->p->val[w.v].cls != C_BLOCK || plan_identity(q->p, &w, sh))
         return true;
     if (q->open && q->p->val[w.v].seg == q->open->id)
         return false;
@@ -669,7 +669,7 @@ static void scan_insn(plan *p, uint32_t i, uint32_t opener, scan *s)
         if (p->val[a].cls != C_VIEW)
             continue;
         const view w = plan_resolve(p, a, map_identity(p->val[a].sh.rank));
-        if (!is_identity(p, &w, &p->val[a].sh) && p->ir->vals[w.v].def != UINT32_MAX && p->ir->vals[w.v].def >= opener)
+        if (!plan_identity(p, &w, &p->val[a].sh) && p->ir->vals[w.v].def != UINT32_MAX && p->ir->vals[w.v].def >= opener)
             s->ok = false;
     }
     add_accesses(p, i, &s->acc);
@@ -964,74 +964,6 @@ static void plan_range(planner *q, uint32_t from, uint32_t to)
     }
 }
 
-/* ---- slots ---- */
-
-static void want_slot(plan *p, uint32_t v, uint32_t seg, const shape *sh)
-{
-    const view w = plan_resolve(p, v, map_identity(sh->rank));
-    vinfo *r = &p->val[w.v];
-    if (r->cls == C_FRAG || r->cls == C_UNI)
-        r->needs_slot |= r->seg != seg && r->seg != 0;
-    if (r->cls == C_BLOCK && (r->seg != seg || !is_identity(p, &w, sh)))
-        r->needs_slot = 1;
-}
-
-static void find_uses(plan *p, const uint32_t *iseg)
-{
-    for (uint32_t i = 0; i < p->ir->ninsns; i++) {
-        const ir_insn *in = &p->ir->insns[i];
-        for (int k = 0; k < in->nargs; k++) {
-            const uint32_t a = ir_args(p->ir, in)[k];
-            if (is_move(in) && k == 0 && p->val[a].cls == C_BLOCK)
-                p->val[a].needs_slot = 1;
-            if (in->res && p->val[in->res].cls == C_VIEW && p->val[a].cls != C_UNI)
-                continue; /* seen where the view is read */
-            const shape sh = p->info.mode == EAS_MODE_THREAD ? (shape){1, {(int32_t)p->info.block}} : p->val[a].sh;
-            want_slot(p, a, iseg[i], &sh);
-        }
-    }
-}
-
-static void find_copy_uses(plan *p, const steps *s)
-{
-    for (uint32_t i = 0; s && i < s->v.len; i++) {
-        const step *st = &s->v.at[i];
-        if (st->kind == S_REGION) {
-            find_copy_uses(p, st->body);
-            find_copy_uses(p, st->other);
-        }
-        for (uint32_t k = 0; st->kind == S_SEGMENT && k < st->seg->items.len; k++) {
-            const item *it = &st->seg->items.at[k];
-            if (it->insn == UINT32_MAX)
-                want_slot(p, it->src, st->seg->id, &st->seg->sh);
-        }
-    }
-}
-
-static uint64_t slot_bytes(const plan *p, uint32_t v)
-{
-    const ir_type t = p->ir->vals[v].type;
-    if (t.kind == IR_FRAG)
-        return (uint64_t)(p->info.block + IR_SIMD - 1) / IR_SIMD * 256;
-    if (t.kind == IR_TG)
-        return (uint64_t)t.dim[0] * eas_dtype_size((eas_dtype)t.dtype);
-    /* whole vectors are stored, also at the end */
-    return ((uint64_t)shape_lanes(&p->val[v].sh) + 64) * eas_dtype_size((eas_dtype)t.dtype);
-}
-
-static void assign_slots(plan *p)
-{
-    for (uint32_t v = 1; v < p->ir->nvals; v++) {
-        vinfo *x = &p->val[v];
-        if (x->same_slot) {
-            x->slot = p->val[x->same_slot].slot;
-        } else if (x->needs_slot) {
-            x->slot = (int64_t)p->scratch;
-            p->scratch = (p->scratch + slot_bytes(p, v) + 63) & ~(uint64_t)63;
-        }
-    }
-}
-
 static void find_parents(plan *p)
 {
     VEC(uint32_t) open = {0};
@@ -1079,8 +1011,10 @@ static void free_steps(steps *s)
     for (uint32_t i = 0; s && i < s->v.len; i++) {
         free_steps(s->v.at[i].body);
         free_steps(s->v.at[i].other);
-        if (s->v.at[i].seg)
+        if (s->v.at[i].seg) {
             vec_free(&s->v.at[i].seg->items);
+            vec_free(&s->v.at[i].seg->ahead);
+        }
     }
     if (s)
         vec_free(&s->v);
@@ -1109,9 +1043,8 @@ eas_status plan_make(plan *p)
     plan_range(&q, 0, p->ir->ninsns);
     close_segment(&q);
     vec_free(&q.acc);
-    find_uses(p, iseg);
-    find_copy_uses(p, p->top);
-    assign_slots(p);
+    plan_slots(p, iseg);
+    plan_prefetch(p);
     if (p->mem->oom)
         return base_fail_oom(nv);
     if (p->why)

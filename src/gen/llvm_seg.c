@@ -804,6 +804,8 @@ static uint32_t emit_copies(gen *g, const segment *s, uint32_t k)
 static void emit_chunk(gen *g, const segment *s)
 {
     const uint32_t mark = g->c->log.len;
+    for (uint32_t k = 0; k < s->ahead.len && g->c->full; k++)
+        mem_prefetch(g, &s->ahead.at[k]);
     for (uint32_t k = 0; k < s->items.len && !g->st;) {
         if (s->items.at[k].insn == UINT32_MAX) {
             k = emit_copies(g, s, k);
@@ -976,6 +978,8 @@ static void full_chunks(gen *g, const segment *s, V end, V stream)
 }
 
 /* the innermost dim, at the outer indices that stand in c->idx */
+static void make_lines(gen *g, const segment *s);
+
 static void emit_inner(gen *g, segment *s)
 {
     chunk *c = g->c;
@@ -986,6 +990,7 @@ static void emit_inner(gen *g, segment *s)
     c->idx[d] = k_int(g, 0);
     c->npre = 0;
     c->pre = NULL;
+    make_lines(g, s);
     V limit = affine_prefixes(g, s), full = k_int(g, size);
     V stream = g->x86 && small && s->items.len <= LIGHT_BODY * 2 ? can_stream(g, s) : NULL;
     for (int i = 0; i < c->npre; i++)
@@ -1053,14 +1058,39 @@ static bool moves_on(gen *g, const ir_insn *in)
     return moves;
 }
 
+/* What moves on: the loop's counter, or for segments outside loops the program's number. */
+static void step_ahead(gen *g, uint32_t loop, V *ahead)
+{
+    if (loop != UINT32_MAX) {
+        const ir_insn *in = &g->ir->insns[loop];
+        ahead[in->res] = LLVMBuildAdd(g->b, g->sval[in->res], g->sval[ir_args(g->ir, in)[2]], "");
+        g->moves[in->res] = true;
+        return;
+    }
+    for (uint32_t i = 0; i < g->ir->ninsns; i++) {
+        const ir_insn *in = &g->ir->insns[i];
+        if (in->op != IR_PROGRAM_ID || in->imm != 0 || !g->sval[in->res])
+            continue;
+        ahead[in->res] = LLVMBuildAdd(g->b, g->sval[in->res], k_like(g, LLVMTypeOf(g->sval[in->res]), 1), "");
+        g->moves[in->res] = true;
+    }
+}
+
+static bool looks_ahead(const segment *s)
+{
+    for (uint32_t k = 0; k < s->ahead.len; k++)
+        if (s->ahead.at[k].next)
+            return true;
+    return false;
+}
+
 static void look_ahead(gen *g, const segment *s)
 {
     const uint32_t first = first_insn(s), loop = first == UINT32_MAX ? first : g->p.parent[first];
     const size_t nv = g->ir->nvals + 1;
     g->ahead = NULL;
-    if (s->kind != SEG_CHUNKS || loop == UINT32_MAX || g->ir->insns[loop].op != IR_LOOP)
+    if (s->kind == SEG_SIMDGROUPS || (s->kind == SEG_WHOLE && !s->ahead.len) || (loop == UINT32_MAX ? !looks_ahead(s) : g->ir->insns[loop].op != IR_LOOP))
         return;
-    const ir_insn *in = &g->ir->insns[loop];
     V *now = g->sval, *ahead = arena_alloc(&g->mem, nv * sizeof *ahead);
     g->moves = arena_alloc(&g->mem, nv);
     g->ahead_cache = arena_alloc(&g->mem, nv * sizeof *g->ahead_cache);
@@ -1069,10 +1099,9 @@ static void look_ahead(gen *g, const segment *s)
         return;
     }
     memcpy(ahead, now, (nv - 1) * sizeof *ahead);
-    ahead[in->res] = LLVMBuildAdd(g->b, now[in->res], now[ir_args(g->ir, in)[2]], "");
-    g->moves[in->res] = true;
+    step_ahead(g, loop, ahead);
     g->sval = ahead;
-    for (uint32_t i = loop + 1; i < g->p.end[loop]; i++) {
+    for (uint32_t i = loop + 1; i < (loop == UINT32_MAX ? first : g->p.end[loop]); i++) {
         const ir_insn *x = &g->ir->insns[i];
         if (!x->res || x->nres != 1 || !(ir_rows[x->op].flags & IR_PURE) || g->p.parent[i] != loop || !moves_on(g, x))
             continue;
@@ -1084,10 +1113,70 @@ static void look_ahead(gen *g, const segment *s)
     g->ahead = ahead;
 }
 
+bool seg_available(gen *g, uint32_t v)
+{
+    const ir_insn *in = ir_def(g->ir, v);
+    if (g->p.val[v].cls == C_UNI)
+        return g->sval[v] != NULL && !g->p.val[v].inseg;
+    if (g->p.val[v].cls != C_REMAT)
+        return false;
+    for (int k = 0; k < in->nargs; k++)
+        if (!seg_available(g, ir_args(g->ir, in)[k]))
+            return false;
+    return true;
+}
+
+/* The offset at the running inner index, from its line. */
+static bool on_line(gen *g, uint32_t v, bool ahead, aff *out)
+{
+    for (uint32_t k = 0; k < g->c->lines.len; k++) {
+        const line *l = &g->c->lines.at[k];
+        if (l->v != v || l->ahead != ahead)
+            continue;
+        *out = l->a;
+        if (l->a.stride)
+            out->base = LLVMBuildAdd(g->b, l->a.base, LLVMBuildMul(g->b, g->c->idx[g->c->sh.rank - 1], k_int(g, l->a.stride), ""), "");
+        return true;
+    }
+    return false;
+}
+
+aff seg_offset(gen *g, uint32_t v)
+{
+    aff a;
+    return on_line(g, v, false, &a) ? a : affine_of(g, v, seg_map(g));
+}
+
+static void add_line(gen *g, uint32_t v, bool ahead)
+{
+    aff a;
+    if (!seg_available(g, v) || on_line(g, v, ahead, &a))
+        return;
+    a = ahead ? seg_ahead(g, v) : affine_of(g, v, seg_map(g));
+    if (a.ok && a.exact && a.whole && !vec_push(&g->c->lines, ((line){v, ahead, a})))
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+}
+
+/* Offsets of the segment's own accesses and prefetches; the chunk stands at inner index 0. */
+static void make_lines(gen *g, const segment *s)
+{
+    g->c->lines.len = 0;
+    for (uint32_t k = 0; k < s->items.len; k++) {
+        const ir_insn *in = s->items.at[k].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[k].insn];
+        if (in && (in->op == IR_LOAD || in->op == IR_STORE)) {
+            add_line(g, ir_args(g->ir, in)[1], false);
+            if (in->op == IR_LOAD && g->ahead)
+                add_line(g, ir_args(g->ir, in)[1], true);
+        }
+    }
+    for (uint32_t k = 0; k < s->ahead.len; k++)
+        add_line(g, ir_args(g->ir, &g->ir->insns[s->ahead.at[k].insn])[1], s->ahead.at[k].next);
+}
+
 aff seg_ahead(gen *g, uint32_t v)
 {
     aff a = {0};
-    if (!g->ahead || !g->moves[v])
+    if (!g->ahead || !g->moves[v] || on_line(g, v, true, &a))
         return a;
     V *now = g->sval;
     const chunk saved = *g->c;
@@ -1105,7 +1194,10 @@ aff seg_ahead(gen *g, uint32_t v)
 void seg_emit(gen *g, segment *s)
 {
     if (s->kind == SEG_WHOLE) {
-        whole_insn(g, s->items.at[0].insn);
+        g->seg = s;
+        look_ahead(g, s);
+        whole_insn(g, s);
+        g->seg = NULL;
         return;
     }
     const bool mma = s->kind == SEG_SIMDGROUPS;
@@ -1124,6 +1216,7 @@ void seg_emit(gen *g, segment *s)
     else
         emit_outer(g, s, 0);
     vec_free(&c.log);
+    vec_free(&c.lines);
     g->c = NULL;
     g->seg = NULL;
     reload_uniform(g, s);

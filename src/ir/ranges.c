@@ -165,8 +165,14 @@ static ir_range identity(const ir_insn *in, eas_dtype dt, const ir_env *env, con
     }
 }
 
+/* Where start and step are known, so is the last value: it does not just stay below hi. */
 static ir_range loop_variable(eas_dtype dt, ir_range lo, ir_range hi, ir_range step)
 {
+    const wide first = lo.lo, room = step.lo > 0 ? (wide)hi.hi - 1 - first : first - 1 - (wide)hi.lo;
+    if (is_point(lo) && is_point(step) && step.lo && room >= 0) {
+        const wide last = first + room / (step.lo > 0 ? (wide)step.lo : -(wide)step.lo) * step.lo;
+        return step.lo > 0 ? fit(dt, first, last) : fit(dt, last, first);
+    }
     if (step.lo >= 0)
         return fit(dt, lo.lo, max64(lo.lo, hi.hi > INT64_MIN ? hi.hi - 1 : hi.hi));
     if (step.hi <= 0)
