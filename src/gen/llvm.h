@@ -101,6 +101,7 @@ typedef struct plan {
     steps *top;
     uint32_t nsegs;
     uint64_t scratch;
+    bool *direct;            /* per value: a tile that the matrix product reads where it lies; no instruction of its own */
     bool *hosted;            /* per instruction: a load that another segment prefetches */
     const char *why;         /* refusal, NULL if none */
 } plan;
@@ -299,6 +300,7 @@ V mem_load_affine(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other);
 V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other);
 void mem_load(gen *g, uint32_t insn);       /* in a chunk */
 void mem_prefetch(gen *g, const ahead *a);
+V mem_row(gen *g, uint32_t insn, int64_t row); /* the address of a row of a load of two dims */
 void mem_prefetch_row(gen *g, uint32_t insn, V row); /* of a load of two dims, one round of the loop later */
 void mem_store(gen *g, uint32_t insn);
 void mem_bounds(gen *g, uint32_t insn);

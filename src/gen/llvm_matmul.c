@@ -12,6 +12,7 @@ typedef struct product {
     eas_dtype dt;
     V x, y, acc, out;      /* addresses; acc NULL: start is the constant */
     V xs, ys, start;       /* operands of one element: the scalar */
+    V row;                 /* elements from one row of y to the next */
     int64_t m, n, k;
     const segment *seg;
     int64_t tiles; /* in all, about */
@@ -76,8 +77,11 @@ static void emit_tile(gen *g, const product *p, const tile *t, V xp, V yp, V acc
         LLVMAddIncoming(phi[i], &sum[i], &from, 1);
         sum[i] = phi[i];
     }
-    for (int64_t u = 0; u < unroll; u++)
-        step_k(g, p, t, place(g, xk, p->dt, k_int(g, u)), place(g, yk, p->dt, k_int(g, u * p->n)), sum);
+    V at = yk;
+    for (int64_t u = 0; u < unroll; u++) {
+        step_k(g, p, t, place(g, xk, p->dt, k_int(g, u)), at, sum);
+        at = place(g, at, p->dt, p->row);
+    }
     V next = LLVMBuildAdd(g->b, k, k_int(g, unroll), ""), xn = place(g, xk, p->dt, k_int(g, unroll)),
       yn = place(g, yk, p->dt, k_int(g, unroll * p->n));
     LLVMAddIncoming(k, &zero, &from, 1);
@@ -180,7 +184,16 @@ void matmul_insn(gen *g, const segment *s)
     int64_t bits;
     p.out = mem_slot(g, g->p.val[in->res].slot);
     p.x = slot_or_null(g, a[0]);
-    p.y = slot_or_null(g, a[1]);
+    if (g->p.direct[a[1]]) {
+        const uint32_t load = g->ir->vals[a[1]].def;
+        p.y = mem_row(g, load, 0);
+        V apart = LLVMBuildSub(g->b, LLVMBuildPtrToInt(g->b, mem_row(g, load, 1), ty_int(g, 64, 0), ""),
+                               LLVMBuildPtrToInt(g->b, p.y, ty_int(g, 64, 0), ""), "");
+        p.row = LLVMBuildExactSDiv(g->b, apart, k_int(g, (int64_t)eas_dtype_size(p.dt)), "");
+    } else {
+        p.y = slot_or_null(g, a[1]);
+        p.row = k_int(g, p.n);
+    }
     p.xs = p.x ? NULL : g->sval[a[0]];
     p.ys = p.y ? NULL : g->sval[a[1]];
     if (g->p.val[a[2]].cls == C_UNI)

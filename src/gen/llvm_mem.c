@@ -289,6 +289,26 @@ void mem_prefetch(gen *g, const ahead *x)
     prefetch(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, off, 2);
 }
 
+V mem_row(gen *g, uint32_t i, int64_t row)
+{
+    const uint32_t *a = ir_args(g->ir, &g->ir->insns[i]);
+    chunk c = {.sh = g->p.val[g->ir->insns[i].res].sh, .n = 1, .align = 1, .idx = {k_int(g, row), k_int(g, 0)}};
+    chunk *saved = g->c;
+    c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
+    if (!c.cache) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return g->sval[a[0]];
+    }
+    g->c = &c;
+    const aff off = affine_of(g, a[1], seg_map(g));
+    if (!off.ok || !off.exact || off.stride != 1)
+        gen_fail(g, EAS_ERR_INTERNAL, "the rows of load %u are not lines", (unsigned)i);
+    V p = affine_element(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, off, 0);
+    vec_free(&c.log);
+    g->c = saved;
+    return p;
+}
+
 void mem_prefetch_row(gen *g, uint32_t i, V row)
 {
     const uint32_t *a = ir_args(g->ir, &g->ir->insns[i]);

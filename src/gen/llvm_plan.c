@@ -297,13 +297,87 @@ static void classify(plan *p, const bool *uni, bool *forced)
         const bool first = is_move(in) || (in->op == IR_RESHAPE && !trivial_reshape(p, in)) || (ir_is_fold(in) && !is_reduce(in));
         int64_t zero;
         for (int k = 0; first && k < (in->op == IR_MATMUL ? 3 : 1); k++)
-            if (!uni[ir_args(p->ir, in)[k]] && !(k == 2 && ir_const_of(p->ir, ir_args(p->ir, in)[2], &zero)))
+            if (!uni[ir_args(p->ir, in)[k]] && !p->direct[ir_args(p->ir, in)[k]] && !(k == 2 && ir_const_of(p->ir, ir_args(p->ir, in)[2], &zero)))
                 forced[ir_args(p->ir, in)[k]] = true;
     }
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
         const ir_insn *in = &p->ir->insns[i];
         for (uint32_t k = 0; k < in->nres; k++)
             p->val[in->res + k].cls = class_of(p, in, in->res + k, uni, forced);
+    }
+}
+
+/* ---- tiles that a matrix product reads where they lie ---- */
+
+typedef struct slope {
+    bool ok;
+    int64_t inner; /* elements from one column to the next */
+} slope; /* of an offset that is a sum of rows and columns times something uniform */
+
+static slope slope_of(const plan *p, uint32_t v, int depth)
+{
+    const ir_insn *in = ir_def(p->ir, v);
+    const ir_type t = ir_typeof(p->ir, v);
+    const slope no = {false, 0};
+    if (ir_lanes(t) == 1)
+        return (slope){true, 0};
+    if (!in || depth > 32 || t.dtype != EAS_I64)
+        return no;
+    const uint32_t *a = ir_args(p->ir, in);
+    slope x = in->nargs ? slope_of(p, a[0], depth + 1) : no, y = in->nargs > 1 ? slope_of(p, a[1], depth + 1) : no;
+    switch (in->op) {
+    case IR_ARANGE: return (slope){true, 1};
+    case IR_ADD: return (slope){x.ok && y.ok, x.inner + y.inner};
+    case IR_SUB: return (slope){x.ok && y.ok, x.inner - y.inner};
+    case IR_MUL: { /* by something uniform; then the columns must not take part */
+        const ir_insn *dx = ir_def(p->ir, a[0]), *dy = ir_def(p->ir, a[1]);
+        const bool ux = dx && is_view_op(dx) && ir_lanes(ir_typeof(p->ir, ir_args(p->ir, dx)[0])) == 1;
+        const bool uy = dy && is_view_op(dy) && ir_lanes(ir_typeof(p->ir, ir_args(p->ir, dy)[0])) == 1;
+        return (slope){x.ok && y.ok && (ux || uy) && !x.inner && !y.inner, 0};
+    }
+    case IR_BROADCAST:
+    case IR_RESHAPE: {
+        const ir_type from = ir_typeof(p->ir, a[0]);
+        const bool keeps = in->op == IR_BROADCAST || trivial_reshape(p, in), lines = from.rank && from.dim[from.rank - 1] != 1;
+        const bool still = t.rank && t.dim[t.rank - 1] != 1;
+        return (slope){x.ok && keeps, lines && still ? x.inner : 0};
+    }
+    default: return no;
+    }
+}
+
+/* Nothing between the load and the product changes memory. */
+static bool undisturbed(const plan *p, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from + 1; i < to; i++)
+        if (ir_rows[p->ir->insns[i].op].flags & (IR_EFFECT | IR_STRUCT))
+            return false;
+    return true;
+}
+
+static uint32_t uses_of(const plan *p, uint32_t v)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < p->ir->npool; k++)
+        n += p->ir->pool[k] == v;
+    return n;
+}
+
+static void find_direct(plan *p)
+{
+    for (uint32_t i = 0; i < p->ir->ninsns; i++) {
+        const ir_insn *in = &p->ir->insns[i];
+        if (in->op != IR_MATMUL)
+            continue;
+        const uint32_t y = ir_args(p->ir, in)[1];
+        const ir_insn *load = ir_def(p->ir, y);
+        const ir_type t = ir_typeof(p->ir, y);
+        if (!load || load->op != IR_LOAD || load->nargs != 2 || t.dim[0] == 1 || t.dim[1] == 1 || uses_of(p, y) != 1)
+            continue;
+        const uint32_t at = p->ir->vals[y].def;
+        const slope s = slope_of(p, ir_args(p->ir, load)[1], 0);
+        p->direct[y] = ir_typeof(p->ir, ir_args(p->ir, load)[0]).kind == IR_BUF && s.ok && s.inner == 1 && p->parent[at] == p->parent[i] &&
+                       undisturbed(p, at, i);
     }
 }
 
@@ -586,8 +660,10 @@ static void plan_alone(planner *q, uint32_t i)
     q->p->val[in->res].inseg = 0;
     if (q->p->val[in->res].cls == C_UNI)
         q->p->val[in->res].seg = 0;
-    for (int k = 0; k < in->nargs; k++)
-        q->p->val[ir_args(q->p->ir, in)[k]].needs_slot |= q->p->val[ir_args(q->p->ir, in)[k]].cls == C_BLOCK;
+    for (int k = 0; k < in->nargs; k++) {
+        const uint32_t a = ir_args(q->p->ir, in)[k];
+        q->p->val[a].needs_slot |= q->p->val[a].cls == C_BLOCK && !q->p->direct[a];
+    }
     close_segment(q);
 }
 
@@ -929,6 +1005,8 @@ static void plan_insn(planner *q, uint32_t i)
             close_segment(q);
         return;
     }
+    if (in->res && p->direct[in->res])
+        return;
     if (cls == C_REMAT || cls == C_VIEW) {
         pass_on_late(q, in);
         return;
@@ -1031,12 +1109,14 @@ eas_status plan_make(plan *p)
     p->parent = arena_alloc(p->mem, ni * sizeof *p->parent);
     p->val = arena_alloc(p->mem, nv * sizeof *p->val);
     p->range = ir_ranges(p->ir, &env, p->mem);
+    p->direct = arena_alloc(p->mem, nv);
     bool *uni = arena_alloc(p->mem, nv), *forced = arena_alloc(p->mem, nv);
     uint32_t *iseg = arena_alloc(p->mem, ni * sizeof *iseg);
     p->top = arena_alloc(p->mem, sizeof *p->top);
     if (p->mem->oom)
         return base_fail_oom(nv);
     find_parents(p);
+    find_direct(p);
     find_uniform(p, uni);
     classify(p, uni, forced);
     planner q = {.p = p, .out = p->top, .iseg = iseg};

@@ -14,7 +14,7 @@ static void want_slot(plan *p, uint32_t v, uint32_t seg, const shape *sh)
     vinfo *r = &p->val[w.v];
     if (r->cls == C_FRAG || r->cls == C_UNI)
         r->needs_slot |= r->seg != seg && r->seg != 0;
-    if (r->cls == C_BLOCK && (r->seg != seg || !plan_identity(p, &w, sh)))
+    if (r->cls == C_BLOCK && !p->direct[w.v] && (r->seg != seg || !plan_identity(p, &w, sh)))
         r->needs_slot = 1;
 }
 
@@ -241,6 +241,11 @@ static void prefetch_in_loop(plan *p, const steps *body)
         segment *s = body->v.at[i].kind == S_SEGMENT ? body->v.at[i].seg : NULL;
         if (s && s->items.len && flops(p, s) > (host ? flops(p, host) : 0))
             host = s;
+    }
+    if (host) {
+        const uint32_t y = ir_args(p->ir, &p->ir->insns[host->items.at[0].insn])[1];
+        if (p->direct[y] && !vec_push(&host->ahead, ((ahead){p->ir->vals[y].def, true})))
+            p->mem->oom = true;
     }
     for (uint32_t i = 0; host && i < body->v.len; i++) {
         const segment *s = body->v.at[i].kind == S_SEGMENT ? body->v.at[i].seg : NULL;
