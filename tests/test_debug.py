@@ -114,7 +114,7 @@ class Print(unittest.TestCase):
                 self.assertEqual(output(k, x, 1, BLOCK=16, _grid=1, device=d), want)
         for dt in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"):
             info = None if dt == "?" else np.iinfo(dt)
-            x = np.array([True, False] if dt == "?" else [info.min, info.max, 0, 7]).astype(dt)
+            x = np.array([True, False] if dt == "?" else [info.min, info.max, 0, 7], dtype=dt)
             want = "program 0: [" + " ".join(str(v) for v in x) + "]\n"
             for d in DEVICES:
                 self.assertEqual(output(k, x, 1, BLOCK=x.size, _grid=1, device=d), want)

@@ -106,23 +106,66 @@ static bool used(const gen *g, uint32_t v)
     return false;
 }
 
+/* All lanes are on: lane after lane, written out. */
+static void all_in_a_row(gen *g, const ir_insn *in, V off, V x, V y, V out)
+{
+    V r = LLVMConstNull(ty_of(g, (eas_dtype)ir_typeof(g->ir, in->res).dtype, g->c->n));
+    for (int k = 0; k < g->c->n; k++) {
+        V at = k_int(g, k);
+        V old = change(g, in, LLVMBuildExtractElement(g->b, off, at, ""), LLVMBuildExtractElement(g->b, x, at, ""),
+                       y ? LLVMBuildExtractElement(g->b, y, at, "") : NULL);
+        r = out ? LLVMBuildInsertElement(g->b, r, old, at, "") : r;
+    }
+    if (out)
+        LLVMBuildStore(g->b, r, out);
+}
+
+static void in_a_loop(gen *g, const ir_insn *in, V mask, V off, V x, V y, V out)
+{
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
+    V offs = laid_out(g, off), xs = laid_out(g, x), ys = y ? laid_out(g, y) : NULL;
+    lanes l = mem_open_lanes(g, mask);
+    V old =
+        change(g, in, mem_load_scalar(g, offs, EAS_I64, l.lane), mem_load_scalar(g, xs, dt, l.lane), ys ? mem_load_scalar(g, ys, dt, l.lane) : NULL);
+    if (out)
+        mem_store_scalar(g, out, dt, l.lane, old);
+    mem_close_lanes(g, &l);
+}
+
+static V all_on(gen *g, V mask)
+{
+    V bits = mask_bits(g, mask, g->c->n);
+    return LLVMBuildICmp(g->b, LLVMIntEQ, bits, LLVMConstAllOnes(LLVMTypeOf(bits)), "");
+}
+
+enum { MAX_IN_A_ROW = 16 };
+
+/* Plain accesses are quick enough to be worth writing out; locked ones are not. */
 void atomic_insn(gen *g, uint32_t i)
 {
     const ir_insn *in = &g->ir->insns[i];
     const uint32_t *a = ir_args(g->ir, in), m = ir_mask(g->ir, in);
-    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
-    const T vec = ty_of(g, dt, g->c->n);
-    const bool keep = used(g, in->res);
+    const T vec = ty_of(g, (eas_dtype)ir_typeof(g->ir, in->res).dtype, g->c->n);
+    const bool row = ir_typeof(g->ir, a[0]).kind == IR_TG && g->c->n <= MAX_IN_A_ROW && dtype_is_int((eas_dtype)ir_typeof(g->ir, in->res).dtype);
     V mask = mask_and(g, m ? seg_mask(g, m) : NULL, g->c->exec);
-    V off = laid_out(g, offset_vector(g, a[1])), x = laid_out(g, seg_here(g, a[2])),
-      y = in->op == IR_ATOMIC_CAS ? laid_out(g, seg_here(g, a[3])) : NULL;
-    V out = keep ? laid_out(g, LLVMConstNull(vec)) : NULL;
-    lanes l = mem_open_lanes(g, mask);
-    V old = change(g, in, mem_load_scalar(g, off, EAS_I64, l.lane), mem_load_scalar(g, x, dt, l.lane), y ? mem_load_scalar(g, y, dt, l.lane) : NULL);
-    if (keep)
-        mem_store_scalar(g, out, dt, l.lane, old);
-    mem_close_lanes(g, &l);
-    seg_define(g, in->res, keep ? LLVMBuildLoad2(g->b, vec, out, "") : LLVMConstNull(vec));
+    V off = offset_vector(g, a[1]), x = seg_here(g, a[2]), y = in->op == IR_ATOMIC_CAS ? seg_here(g, a[3]) : NULL;
+    V out = used(g, in->res) ? laid_out(g, LLVMConstNull(vec)) : NULL;
+    LLVMBasicBlockRef done = new_block(g, "changed");
+    if (row && mask) {
+        LLVMBasicBlockRef all = new_block(g, "all"), some = new_block(g, "some");
+        LLVMBuildCondBr(g->b, all_on(g, mask), all, some);
+        LLVMPositionBuilderAtEnd(g->b, all);
+        all_in_a_row(g, in, off, x, y, out);
+        branch_to(g, done);
+        LLVMPositionBuilderAtEnd(g->b, some);
+    }
+    if (row && !mask)
+        all_in_a_row(g, in, off, x, y, out);
+    else
+        in_a_loop(g, in, mask, off, x, y, out);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    seg_define(g, in->res, out ? LLVMBuildLoad2(g->b, vec, out, "") : LLVMConstNull(vec));
 }
 
 void atomic_scalar(gen *g, uint32_t i)
