@@ -7,7 +7,7 @@
 #   make check   clang-format and ruff
 #   make format  rewrites the sources as `make check` wants them
 #   make bench   numbers, against peers
-#   make soak    the fuzzer for SOAK seconds
+#   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is
 #   make clean
 PY := .venv/bin/python
 MESON := $(PY) -m mesonbuild.mesonmain
@@ -16,6 +16,7 @@ CLANG ?= clang-19
 FORMAT ?= clang-format-19
 FUZZ ?= 20
 SOAK ?= 600
+DIFF ?= 100000
 SUMMARY := build/summary
 C_FILES = $(shell git ls-files '*.c' '*.h')
 SOURCES = $(shell git ls-files -co --exclude-standard src include python pyproject.toml meson.build meson_options.txt tools/build_id.py)
@@ -27,7 +28,7 @@ METAL = $(if $(WANTS_STANDIN),$(shell test -f $(STANDIN) && echo EAS_METAL_LIBRA
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all run test check format bench soak clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz pytest
+.PHONY: all run test check format bench soak clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz diff pytest
 
 all: setup-run build/release/build.ninja
 	@$(NINJA) -C build/release --quiet
@@ -105,6 +106,17 @@ pytest: $(if $(WANTS_STANDIN),standin)
 
 soak: setup-soak
 	@$(MAKE) --no-print-directory fuzz FUZZ=$(SOAK)
+	@$(MAKE) --no-print-directory diff
+
+# Every instruction set takes its share; the seeds go on from where the last one ended.
+diff: build/release/build.ninja
+	@$(NINJA) -C build/release --quiet tests/c/fuzz_diff libeas-llvm.so
+	@status=0; seed=1; n=$$(( $(DIFF) / 3 + 1 )); \
+	for isa in native avx2 sse2; do \
+		echo "$$n random kernels on $$isa"; \
+		EAS_ISA=$$isa EAS_LLVM_LIBRARY=$(CURDIR)/build/release/libeas-llvm.so build/release/tests/c/fuzz_diff $$n $$seed || status=1; \
+		seed=$$(( seed + n )); \
+	done; exit $$status
 
 check: setup-check
 	@$(FORMAT) --dry-run -Werror $(C_FILES)

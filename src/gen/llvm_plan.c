@@ -751,15 +751,29 @@ static void scan_insn(plan *p, uint32_t i, uint32_t opener, scan *s)
     add_accesses(p, i, &s->acc);
 }
 
+static bool parts_threads(const plan *p, const ir_insn *in)
+{
+    const int n = in->op == IR_LOOP ? 3 : in->op == IR_IF || in->op == IR_DO ? 1 : 0;
+    for (int k = 0; k < n; k++)
+        if (p->val[ir_args(p->ir, in)[k]].cls != C_UNI)
+            return true;
+    return false;
+}
+
 static bool has_divergence(const plan *p, uint32_t opener)
 {
-    for (uint32_t i = opener; i <= p->end[opener]; i++) {
-        const ir_insn *in = &p->ir->insns[i];
-        const int n = in->op == IR_LOOP ? 3 : in->op == IR_IF || in->op == IR_DO ? 1 : 0;
-        for (int k = 0; k < n; k++)
-            if (p->val[ir_args(p->ir, in)[k]].cls != C_UNI)
-                return true;
-    }
+    for (uint32_t i = opener; i <= p->end[opener]; i++)
+        if (parts_threads(p, &p->ir->insns[i]))
+            return true;
+    return false;
+}
+
+/* Do the threads part at this region itself, whatever the regions in it do? */
+static bool diverges(const plan *p, uint32_t opener)
+{
+    for (uint32_t i = opener; i <= p->end[opener]; i++)
+        if ((i == opener || p->parent[i] == opener) && parts_threads(p, &p->ir->insns[i]) && (i == opener || p->ir->insns[i].op == IR_DO))
+            return true;
     return false;
 }
 
@@ -980,7 +994,7 @@ static void plan_region(planner *q, uint32_t i)
         return;
     }
     vec_free(&s.acc);
-    if (has_divergence(q->p, i))
+    if (diverges(q->p, i))
         q->p->why = "a barrier or simdgroup matrix under a condition that differs between threads";
     step st = {.kind = S_REGION, .insn = i};
     if (q->p->ir->insns[i].op == IR_IF)

@@ -337,7 +337,9 @@ static uint32_t simplify_cast(simp *s, uint32_t x, ir_type t)
         uint32_t inner = args_of(s, d)[0];
         eas_dtype from = type_of(s, inner).dtype, mid = type_of(s, x).dtype;
         bool wraps = dtype_is_int(from) && dtype_is_int(mid) && dtype_is_int(t.dtype) && dtype_bits(t.dtype) <= dtype_bits(mid);
-        if (widens(from, mid) || wraps)
+        /* out of a float an integer saturates, out of an integer it wraps */
+        bool saturates = dtype_is_int(from) && dtype_is_float(mid) && dtype_is_int(t.dtype) && !widens(from, t.dtype);
+        if ((widens(from, mid) && !saturates) || wraps)
             return from == t.dtype ? inner : emit(s, IR_CAST, &inner, 1, 0, t);
     }
     return 0;
