@@ -1,4 +1,4 @@
-"""Atomics: the functions of mk, on ref and cpu."""
+"""Atomics: the functions of mk, on ref, cpu and, where there is one, an OpenCL device."""
 
 import unittest
 
@@ -8,6 +8,7 @@ from support import ROOT, python
 import eas
 from eas import mk
 
+OPENCL = tuple(name for name, _, why in eas._eas.devices() if why is None and name == "opencl")
 DTYPES = {mk.i32: np.int32, mk.u32: np.uint32, mk.i64: np.int64, mk.u64: np.uint64, mk.f32: np.float32}
 FLOAT = ("atomic_add", "atomic_min", "atomic_max", "atomic_xchg")
 INT = (*FLOAT, "atomic_and", "atomic_or", "atomic_xor")
@@ -54,7 +55,7 @@ class Atomics(unittest.TestCase):
         rng = np.random.default_rng(2)
         for dt in DTYPES.values():
             for op in FLOAT if dt == np.float32 else INT:
-                for device in ("ref", "cpu"):
+                for device in ("ref", "cpu", *OPENCL):
                     n = 70
                     a = rng.integers(0, 50, 9).astype(dt)
                     i, v = rng.integers(0, 9, n).astype(np.int32), rng.integers(0, 50, n).astype(dt)
