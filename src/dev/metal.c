@@ -456,4 +456,5 @@ eas_device dev_metal = {
     .wait = metal_wait,
     .after = metal_after,
     .time = metal_time,
+    .replay = metal_replay,
 };

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { BATCH_OPS = 32, IN_FLIGHT = 32, FAULT_BYTES = 32, TIMES = 1024, STAGE = 256 << 20 };
+enum { BATCH_OPS = 32, /* and places for faults in a batch */ IN_FLIGHT = 32, FAULT_BYTES = 32, TIMES = 1024, STAGE = 256 << 20 };
 
 typedef struct landing { /* bytes to copy to the host when the batch is done */
     void *to;
@@ -44,6 +44,7 @@ struct dev_queue {
     batch *open;
     batch *first, *last; /* committed, in order */
     int in_flight;
+    bool gathers; /* a replay is being encoded: it stays in one batch */
     uint64_t given, done, serial;
     eas_status status; /* the first failure since the last wait */
     char *message;
@@ -54,7 +55,7 @@ struct dev_queue {
     uint32_t ntimes;
 };
 
-static double now(void)
+static double clock_now(void)
 {
 #ifdef __APPLE__
     return (double)clock_gettime_nsec_np(CLOCK_UPTIME_RAW) * 1e-9; /* the clock of GPUEndTime */
@@ -246,8 +247,9 @@ static void commit(dev_queue *q)
 /* Counts one piece of work. keep: more of the same will follow soon. */
 static void count_op(dev_queue *q, bool keep)
 {
+    bool full = ++q->open->nops >= BATCH_OPS && (!q->gathers || q->open->suspects.len >= BATCH_OPS);
     q->given++;
-    if (++q->open->nops >= BATCH_OPS || (!keep && !q->in_flight))
+    if (full || (!keep && !q->gathers && !q->in_flight))
         commit(q);
 }
 
@@ -382,20 +384,24 @@ static eas_status encode_launch(dev_queue *q, const dev_code *c, const dev_launc
     return EAS_OK;
 }
 
+static eas_status add_launch(dev_queue *q, const dev_code *c, const dev_launch *l)
+{
+    metal_place at[IR_MAX_PARAMS];
+    eas_status st = check_grid(c, l);
+    if (!st)
+        st = find_buffers(c, l, at);
+    return st ? st : encode_launch(q, c, l, at);
+}
+
 eas_status metal_launch(eas_device *d, dev_queue *q, dev_code *c, const dev_launch *l)
 {
     (void)d;
-    metal_place at[IR_MAX_PARAMS];
     eas_status st = metal_ready();
-    if (!st)
-        st = check_grid(c, l);
-    if (!st)
-        st = find_buffers(c, l, at);
     if (st)
         return st;
     pthread_mutex_lock(&q->lock);
     void *pool = metal_pool_push();
-    st = encode_launch(q, c, l, at);
+    st = add_launch(q, c, l);
     metal_pool_pop(pool);
     pthread_mutex_unlock(&q->lock);
     return st;
@@ -506,6 +512,16 @@ static eas_status copy_part(dev_queue *q, dev_way way, char *dst, const char *sr
 }
 
 /* In parts, so that staging stays small; within the device in one, since parts could overlap. */
+static eas_status add_copy(dev_queue *q, dev_way way, char *dst, const char *src, size_t n)
+{
+    eas_status st = EAS_OK;
+    for (size_t at = 0, part; at < n && !st; at += part) {
+        part = way == DEV_WITHIN || n - at < STAGE ? n - at : STAGE;
+        st = copy_part(q, way, dst + at, src + at, part);
+    }
+    return st;
+}
+
 eas_status metal_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n)
 {
     (void)d;
@@ -514,10 +530,29 @@ eas_status metal_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const
         return st;
     pthread_mutex_lock(&q->lock);
     void *pool = metal_pool_push();
-    for (size_t at = 0, part; at < n && !st; at += part) {
-        part = way == DEV_WITHIN || n - at < STAGE ? n - at : STAGE;
-        st = copy_part(q, way, (char *)dst + at, (const char *)src + at, part);
+    st = add_copy(q, way, dst, src, n);
+    metal_pool_pop(pool);
+    pthread_mutex_unlock(&q->lock);
+    return st;
+}
+
+/* Steps of a captured graph, encoded in one go. */
+eas_status metal_replay(eas_device *d, dev_queue *q, const dev_step *steps, int n, bool now)
+{
+    (void)d;
+    eas_status st = metal_ready();
+    if (st)
+        return st;
+    pthread_mutex_lock(&q->lock);
+    void *pool = metal_pool_push();
+    q->gathers = true;
+    for (int i = 0; i < n && !st; i++) {
+        const dev_step *s = &steps[i];
+        st = s->code ? add_launch(q, s->code, &s->l) : add_copy(q, s->way, s->dst, s->src, s->n);
     }
+    q->gathers = false;
+    if (!now)
+        commit(q);
     metal_pool_pop(pool);
     pthread_mutex_unlock(&q->lock);
     return st;
@@ -540,7 +575,7 @@ eas_status metal_mark(eas_device *d, dev_queue *q, uint64_t *ticket)
         q->last->ticket = *ticket;
     else {
         q->done = *ticket;
-        note_time(q, *ticket, now());
+        note_time(q, *ticket, clock_now());
     }
     metal_pool_pop(pool);
     pthread_mutex_unlock(&q->lock);

@@ -22,6 +22,8 @@ void msl_batch_add(msl_batch *b, const char *msl)
 int msl_batch_compile(msl_batch *b)
 {
     char *error;
+    if (msl_spaces((const char *const *)b->texts, b->n))
+        return -1;
     b->lib = msl_compile((const char *const *)b->texts, b->n, false, &error);
     if (!b->lib)
         fprintf(stderr, "%s\n", error);

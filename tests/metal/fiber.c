@@ -29,22 +29,18 @@ void fiber_free(fiber *f)
 #if defined(__x86_64__)
 
 __asm__(".text\n"
-        ".type eas_fiber_swap, @function\n"
         "eas_fiber_swap:\n"
         "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
         "  movq %rsp, (%rdi)\n"
         "  movq %rsi, %rsp\n"
         "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
         "  ret\n"
-        ".size eas_fiber_swap, .-eas_fiber_swap\n"
-        ".type eas_fiber_first, @function\n"
         "eas_fiber_first:\n"
         "  movq %r12, %rdi\n"
         "  callq *%rbx\n"
-        "  ud2\n"
-        ".size eas_fiber_first, .-eas_fiber_first\n");
-void eas_fiber_swap(void **save, void *load);
-void eas_fiber_first(void);
+        "  ud2\n");
+void eas_fiber_swap(void **save, void *load) __asm__("eas_fiber_swap");
+void eas_fiber_first(void) __asm__("eas_fiber_first");
 
 void fiber_start(fiber *f, void (*entry)(void *), void *arg)
 {
@@ -59,8 +55,7 @@ void fiber_switch(fiber *from, fiber *to) { eas_fiber_swap(&from->sp, to->sp); }
 #elif defined(__aarch64__)
 
 __asm__(".text\n"
-        ".globl eas_fiber_swap\n.globl _eas_fiber_swap\n"
-        "eas_fiber_swap:\n_eas_fiber_swap:\n"
+        "eas_fiber_swap:\n"
         "  sub sp, sp, #160\n"
         "  stp x19, x20, [sp]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
         "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
@@ -71,13 +66,12 @@ __asm__(".text\n"
         "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
         "  add sp, sp, #160\n"
         "  ret\n"
-        ".globl eas_fiber_first\n.globl _eas_fiber_first\n"
-        "eas_fiber_first:\n_eas_fiber_first:\n"
+        "eas_fiber_first:\n"
         "  mov x0, x19\n"
         "  blr x20\n"
         "  brk #1\n");
-void eas_fiber_swap(void **save, void *load);
-void eas_fiber_first(void);
+void eas_fiber_swap(void **save, void *load) __asm__("eas_fiber_swap");
+void eas_fiber_first(void) __asm__("eas_fiber_first");
 
 void fiber_start(fiber *f, void (*entry)(void *), void *arg)
 {

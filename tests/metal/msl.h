@@ -52,8 +52,10 @@ typedef struct msl_grid {
 /* Runs every thread of the grid. seconds <= 0: no limit. */
 msl_result msl_run(const msl_kernel *k, void *const *args, const msl_grid *grid, double seconds, char why[256]);
 
-/* 0 if clang takes the text; it complains on standard error otherwise. */
+/* 0 if clang takes the text; it complains on standard error otherwise. msl_spaces reads it as C++ for OpenCL, whose address spaces are
+ * checked as Metal's are: the shim that runs kernels knows none. */
 int msl_syntax(const char *msl);
+int msl_spaces(const char *const *texts, int n);
 int opencl_syntax(const char *cl);
 
 #endif

@@ -198,7 +198,7 @@ static unsigned element_size(const char *type)
     return 0;
 }
 
-/* Copies a text; "threadgroup T name[N];" at the start of a line becomes a reference. Returns the bytes taken by a kernel's arrays. */
+/* Copies a text; "threadgroup T name[N];" on a line of its own becomes a macro of the shim's. Returns the bytes taken by a kernel's arrays. */
 static unsigned put_body(text *out, const char *s)
 {
     unsigned used = 0;
@@ -207,8 +207,8 @@ static unsigned put_body(text *out, const char *s)
         size_t n = end ? (size_t)(end - s) + 1 : strlen(s);
         char type[64], name[128];
         unsigned count, size;
-        if (sscanf(s, " threadgroup %63[a-z_0-9] %127[A-Za-z_0-9][%u];", type, name, &count) == 3 && (size = element_size(type)) > 0) {
-            putf(out, "    %s (&%s)[%u] = *(%s(*)[%u])(eas_shim->group_memory() + %u);\n", type, name, count, type, count, used);
+        if (*s == ' ' && sscanf(s, " threadgroup %63[a-z_0-9] %127[A-Za-z_0-9][%u];", type, name, &count) == 3 && (size = element_size(type)) > 0) {
+            putf(out, "    EAS_GROUP_ARRAY(%s, %s, %u, %u);\n", type, name, count, used);
             used += (size * count + 15) / 16 * 16;
         } else {
             put_n(out, s, n);
@@ -379,6 +379,25 @@ int msl_syntax(const char *msl)
     temporary(path, ".metal");
     const char *argv[] = {clang(), SYNTAX, COMMON, "-Wno-unused-function", path, NULL};
     return check_text(msl, argv, path);
+}
+
+int msl_spaces(const char *const *texts, int n)
+{
+    char path[64];
+    text all = {0};
+    put(&all, "#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\n");
+    for (int i = 0; i < n; i++) {
+        putf(&all, "namespace n%d {\n", i);
+        put_body(&all, texts[i]);
+        put(&all, "} // namespace\n");
+    }
+    temporary(path, ".metal");
+    const char *argv[] = {
+        clang(), "-fsyntax-only", "-x", "clcpp", "-cl-std=clc++2021", "-cl-no-stdinc", "-isystem", EAS_SHIM_DIR "/../spaces", "-Wno-everything", path,
+        NULL};
+    int rc = check_text(all.at, argv, path);
+    free(all.at);
+    return rc;
 }
 
 int opencl_syntax(const char *cl)
