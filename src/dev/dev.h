@@ -154,6 +154,7 @@ typedef struct stream_hold { /* what a piece of work needs while it may run */
 eas_status stream_begin(eas_stream *s, const eas_launch *hooks);
 eas_status stream_end(eas_stream *s, eas_status st, const stream_hold *hold);
 eas_status stream_wait(eas_stream *s, const eas_launch *hooks); /* everything given; returns the first failure since the last time */
+const eas_stream *stream_used(const eas_device *d); /* this thread's, NULL for the default */
 bool stream_pending(const eas_stream *s);
 eas_status stream_drain(eas_stream *s, const eas_launch *hooks); /* the same, but a failure waits for who asks for it */
 dev_queue *stream_queue(eas_stream *s);
@@ -174,6 +175,7 @@ struct eas_buffer {
     void *host;  /* of direct ones, where the host reaches it; else NULL */
     /* of the pool */
     const eas_stream *stream; /* it was made for */
+    unsigned cls;             /* of its size */
     struct eas_buffer *next, *prev; /* of its size */
     struct eas_buffer *newer, *older;
 };

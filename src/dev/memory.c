@@ -155,20 +155,18 @@ static eas_buffer *trim(pool *p, uint64_t keep)
     eas_buffer *out = NULL;
     while (p->oldest && p->s.cached_bytes > keep) {
         eas_buffer *b = p->oldest;
-        unsigned cls;
-        size_class(b->room, &cls);
-        take_out(p, b, cls);
+        take_out(p, b, b->cls);
         b->next = out;
         out = b;
     }
     return out;
 }
 
-static void lived(pool *p, size_t room, unsigned cls, int by)
+static void lived(pool *p, const eas_buffer *b, int by)
 {
-    p->s.live_bytes += by > 0 ? room : -room;
+    p->s.live_bytes += by > 0 ? b->room : -b->room;
     p->s.live_count += (uint64_t)(int64_t)by;
-    p->of[cls] += (uint64_t)(int64_t)by;
+    p->of[b->cls] += (uint64_t)(int64_t)by;
     if (p->s.live_bytes > p->s.peak_bytes)
         p->s.peak_bytes = p->s.live_bytes;
 }
@@ -275,15 +273,13 @@ eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
     pool *p = pool_of(d);
     unsigned cls;
     size_t room = size_class(nbytes, &cls);
-    const eas_stream *stream = eas_stream_use(d, NULL);
-    eas_stream_use(d, (eas_stream *)(uintptr_t)stream);
+    const eas_stream *stream = stream_used(d);
     *out = NULL;
     pthread_mutex_lock(&p->lock);
     eas_buffer *b = find(p, cls, nbytes, stream);
     if (b) {
         p->s.hits++;
-        size_class(b->room, &cls);
-        lived(p, b->room, cls, 1);
+        lived(p, b, 1);
     }
     pthread_mutex_unlock(&p->lock);
     if (!b) {
@@ -292,7 +288,8 @@ eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
             return st;
         pthread_mutex_lock(&p->lock);
         p->s.misses++;
-        lived(p, room, cls, 1);
+        b->cls = cls;
+        lived(p, b, 1);
         pthread_mutex_unlock(&p->lock);
     }
     b->refs = 1;
@@ -363,11 +360,10 @@ eas_buffer *eas_buffer_retain(eas_buffer *b)
 static void recycle(eas_buffer *b)
 {
     pool *p = pool_of(b->device);
-    unsigned cls;
-    size_class(b->room, &cls);
+    unsigned cls = b->cls;
     b->magic = 0;
     pthread_mutex_lock(&p->lock);
-    lived(p, b->room, cls, -1);
+    lived(p, b, -1);
     b->prev = NULL;
     b->next = p->free[cls];
     if (b->next)
@@ -379,7 +375,8 @@ static void recycle(eas_buffer *b)
     p->newest = b;
     p->s.cached_bytes += b->room;
     p->s.cached_count++;
-    eas_buffer *old = p->s.cached_bytes > limit_of(p) ? trim(p, limit_of(p)) : NULL;
+    uint64_t limit = limit_of(p);
+    eas_buffer *old = p->s.cached_bytes > limit ? trim(p, limit) : NULL;
     pthread_mutex_unlock(&p->lock);
     give_back(old);
 }

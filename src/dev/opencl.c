@@ -300,6 +300,16 @@ static eas_status locate(uint64_t at, uint64_t size, cl_mem *mem, uint64_t *offs
     return EAS_OK;
 }
 
+static void *handle(eas_device *d, const void *mem, size_t *offset)
+{
+    (void)d;
+    cl_mem m;
+    uint64_t at = 0;
+    bool found = !locate((uint64_t)(uintptr_t)mem, 0, &m, &at);
+    *offset = (size_t)at;
+    return found ? m : NULL;
+}
+
 /* ---- code ---- */
 
 struct dev_code {
@@ -906,6 +916,7 @@ eas_device dev_opencl = {
     .limits = limits,
     .alloc = alloc,
     .dealloc = dealloc,
+    .handle = handle,
     .text = true,
     .compile = compile,
     .drop = drop,

@@ -179,6 +179,8 @@ eas_status eas_stream_current(eas_device *d, eas_stream **out)
     return *out ? EAS_OK : eas_stream_default(d, out);
 }
 
+const eas_stream *stream_used(const eas_device *d) { return current[dev_index(d)]; }
+
 eas_stream *eas_stream_use(eas_device *d, eas_stream *s)
 {
     eas_stream **at = &current[dev_index(d)], *former = *at;
