@@ -336,24 +336,31 @@ static void drop(eas_device *d, dev_code *c)
 
 static bool always(const dev_code *c) { return (void)c, true; } /* the text says restrict */
 
-/* The first ":LINE:COLUMN: error" of a build log; 0 if there is none. */
-static unsigned error_line(const char *log)
+/* The first ":LINE:COLUMN" of a line of a build log; 0 if there is none. */
+static unsigned place_in(const char *line, const char *end)
 {
-    for (const char *p = log; (p = strstr(p, "error")); p++) {
-        const char *q = p;
-        while (q > log && (q[-1] == ' ' || q[-1] == ':'))
-            q--;
-        while (q > log && isdigit((unsigned char)q[-1]))
-            q--;
-        if (q == log || q[-1] != ':')
-            continue;
-        const char *end = --q;
-        while (q > log && isdigit((unsigned char)q[-1]))
-            q--;
-        if (q < end)
-            return (unsigned)strtoul(q, NULL, 10);
+    for (const char *p = line; p < end && (p = memchr(p, ':', (size_t)(end - p))); p++) {
+        const char *q = p + 1;
+        while (q < end && isdigit((unsigned char)*q))
+            q++;
+        if (q > p + 1 && q + 1 < end && *q == ':' && isdigit((unsigned char)q[1]))
+            return (unsigned)strtoul(p + 1, NULL, 10);
     }
     return 0;
+}
+
+/* The instruction that the first error in the text itself is about; UINT32_MAX if none is. Compilers differ in what comes first, the place or the
+ * word; errors in headers have no line in the map. */
+static uint32_t blamed(const char *log, const gen_linemap *map)
+{
+    for (const char *line = log, *end; *line; line = *end ? end + 1 : end) {
+        end = line + strcspn(line, "\n");
+        const char *word = strstr(line, "error");
+        unsigned n = word && word < end ? place_in(line, end) : 0;
+        if (n && n <= map->len && map->at[n - 1] != UINT32_MAX)
+            return map->at[n - 1];
+    }
+    return UINT32_MAX;
 }
 
 static eas_status build_failed(cl_int e, const eas_ir *ir, cl_program program, const gen_linemap *map)
@@ -363,8 +370,7 @@ static eas_status build_failed(cl_int e, const eas_ir *ir, cl_program program, c
     char *log = calloc(1, size + 1);
     if (log)
         O.clGetProgramBuildInfo(program, O.device, CL_PROGRAM_BUILD_LOG, size, log, NULL);
-    unsigned line = log ? error_line(log) : 0;
-    uint32_t insn = line && line <= map->len ? map->at[line - 1] : UINT32_MAX;
+    uint32_t insn = log ? blamed(log, map) : UINT32_MAX;
     const ir_insn *in = insn < ir->ninsns ? &ir->insns[insn] : NULL;
     eas_status st;
     if (in && in->file)
