@@ -55,6 +55,7 @@ typedef struct vinfo {
     uint16_t cost;     /* of recomputing, C_REMAT */
     uint32_t seg;      /* segment that defines it; 0: none */
     int64_t slot;      /* offset in scratch, -1: none */
+    int32_t pitch;     /* 0, or elements from one row to the next in its slot */
     uint32_t late;     /* 0, or the segment at whose end it is there: a reduction, and what is recomputed from one */
     uint32_t same_slot; /* final values of loops live where the carried ones do: that value, or 0 */
     shape sh;
@@ -101,7 +102,6 @@ typedef struct plan {
     steps *top;
     uint32_t nsegs;
     uint64_t scratch;
-    bool *direct;            /* per value: a tile that the matrix product reads where it lies; no instruction of its own */
     bool *hosted;            /* per instruction: a load that another segment prefetches */
     const char *why;         /* refusal, NULL if none */
 } plan;
@@ -300,8 +300,7 @@ V mem_load_affine(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other);
 V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other);
 void mem_load(gen *g, uint32_t insn);       /* in a chunk */
 void mem_prefetch(gen *g, const ahead *a);
-V mem_row(gen *g, uint32_t insn, int64_t row); /* the address of a row of a load of two dims */
-void mem_prefetch_row(gen *g, uint32_t insn, V row); /* of a load of two dims, one round of the loop later */
+void mem_prefetch_at(gen *g, uint32_t insn, V row, V col); /* an element of a load of two dims, one round of the loop later */
 void mem_store(gen *g, uint32_t insn);
 void mem_bounds(gen *g, uint32_t insn);
 void mem_bounds_scalar(gen *g, uint32_t insn);

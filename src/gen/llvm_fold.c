@@ -223,7 +223,7 @@ static V exchange(gen *g, V a, V b, int n, int s, bool second)
     return LLVMBuildShuffleVector(g->b, a, b, LLVMConstVector(idx, (unsigned)n), "");
 }
 
-static void transpose_tile(gen *g, V from, V to, eas_dtype dt, int n, int64_t rows, int64_t cols)
+static void transpose_tile(gen *g, V from, V to, eas_dtype dt, int n, int64_t cols, int64_t pitch)
 {
     V r[16];
     for (int i = 0; i < n; i++)
@@ -236,13 +236,14 @@ static void transpose_tile(gen *g, V from, V to, eas_dtype dt, int n, int64_t ro
                 r[i + s] = exchange(g, a, b, n, s, true);
             }
     for (int i = 0; i < n; i++)
-        store_vec(g, elem_at(g, to, dt, k_int(g, i * rows)), dt, r[i]);
+        store_vec(g, elem_at(g, to, dt, k_int(g, i * pitch)), dt, r[i]);
 }
 
 typedef struct matrix {
     V from, to;
     eas_dtype dt;
     int64_t rows, cols; /* of the operand */
+    int64_t pitch;      /* from one row of the result to the next */
 } matrix;
 
 /* rows r0 <= r < r1 and columns c0 <= c < c1 in tiles of n (n = 1: elements) */
@@ -255,11 +256,11 @@ static void transpose_part(gen *g, const matrix *m, int64_t r0, int64_t r1, int6
     loop j = loop_open(g, k_int(g, 0), k_int(g, c1 - c0), n);
     V c = LLVMBuildAdd(g->b, j.iv, k_int(g, c0), "");
     V from = elem_at(g, m->from, m->dt, LLVMBuildAdd(g->b, scaled(g, r, m->cols), c, ""));
-    V to = elem_at(g, m->to, m->dt, LLVMBuildAdd(g->b, scaled(g, c, m->rows), r, ""));
+    V to = elem_at(g, m->to, m->dt, LLVMBuildAdd(g->b, scaled(g, c, m->pitch), r, ""));
     if (n == 1)
         mem_store_scalar(g, to, m->dt, k_int(g, 0), mem_load_scalar(g, from, m->dt, k_int(g, 0)));
     else
-        transpose_tile(g, from, to, m->dt, n, m->rows, m->cols);
+        transpose_tile(g, from, to, m->dt, n, m->cols, m->pitch);
     loop_close(g, &j);
     loop_close(g, &i);
 }
@@ -269,6 +270,7 @@ static void trans_insn(gen *g, const ir_insn *in)
     const uint32_t x = ir_args(g->ir, in)[0];
     const shape *sh = &g->p.val[x].sh;
     matrix m = {.dt = (eas_dtype)ir_typeof(g->ir, x).dtype, .rows = sh->dim[sh->rank - 2], .cols = sh->dim[sh->rank - 1]};
+    m.pitch = g->p.val[in->res].pitch ? g->p.val[in->res].pitch : m.rows; /* a pitch is for two dims only */
     const int64_t all = shape_lanes(sh) / (m.rows * m.cols);
     int n = g->opt->vector_bytes / (int)eas_dtype_size(m.dt);
     n = n > 16 ? 16 : n;

@@ -12,7 +12,7 @@ typedef struct product {
     eas_dtype dt;
     V x, y, acc, out;      /* addresses; acc NULL: start is the constant */
     V xs, ys, start;       /* operands of one element: the scalar */
-    V row;                 /* elements from one row of y to the next */
+    int64_t row;           /* elements from one row of y to the next */
     int64_t m, n, k;
     const segment *seg;
     int64_t tiles; /* in all, about */
@@ -60,8 +60,28 @@ static void start_sums(gen *g, const product *p, const tile *t, V acc, V *sum)
         }
 }
 
+/* Round k of tile `number` asks for its share of what the next round of the loop around reads, spread so that it does not keep the tile's own loads waiting. */
+static void prefetch_share(gen *g, const product *p, V number, V k, int64_t unroll)
+{
+    const int64_t rounds = p->k / unroll;
+    V at = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, number, k_int(g, rounds), ""), LLVMBuildUDiv(g->b, k, k_int(g, unroll), ""), "");
+    for (uint32_t j = 0; p->seg && j < p->seg->ahead.len; j++) {
+        const uint32_t i = p->seg->ahead.at[j].insn;
+        const shape *sh = &g->p.val[g->ir->insns[i].res].sh;
+        const int64_t line = 64 / (int64_t)eas_dtype_size((eas_dtype)ir_typeof(g->ir, g->ir->insns[i].res).dtype);
+        const int64_t per_row = (sh->dim[1] + line - 1) / line, all = per_row * sh->dim[0],
+                      share = (all + p->tiles * rounds - 1) / (p->tiles * rounds);
+        for (int64_t s = 0; s < share; s++) {
+            V n = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, at, k_int(g, share), ""), k_int(g, s), "");
+            n = sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, n, k_int(g, all), ""), n, k_int(g, all - 1));
+            V col = LLVMBuildMul(g->b, LLVMBuildURem(g->b, n, k_int(g, per_row), ""), k_int(g, line), "");
+            mem_prefetch_at(g, i, LLVMBuildUDiv(g->b, n, k_int(g, per_row), ""), col);
+        }
+    }
+}
+
 /* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. */
-static void emit_tile(gen *g, const product *p, const tile *t, V xp, V yp, V acc, V out)
+static void emit_tile(gen *g, const product *p, const tile *t, V number, V xp, V yp, V acc, V out)
 {
     const int count = t->rows * t->nvec;
     const int64_t unroll = p->k % 4 == 0 ? 4 : p->k % 2 == 0 ? 2 : 1;
@@ -77,13 +97,13 @@ static void emit_tile(gen *g, const product *p, const tile *t, V xp, V yp, V acc
         LLVMAddIncoming(phi[i], &sum[i], &from, 1);
         sum[i] = phi[i];
     }
+    prefetch_share(g, p, number, k, unroll);
     V at = yk;
     for (int64_t u = 0; u < unroll; u++) {
         step_k(g, p, t, place(g, xk, p->dt, k_int(g, u)), at, sum);
-        at = place(g, at, p->dt, p->row);
+        at = place(g, at, p->dt, k_int(g, p->row));
     }
-    V next = LLVMBuildAdd(g->b, k, k_int(g, unroll), ""), xn = place(g, xk, p->dt, k_int(g, unroll)),
-      yn = place(g, yk, p->dt, k_int(g, unroll * p->n));
+    V next = LLVMBuildAdd(g->b, k, k_int(g, unroll), ""), xn = place(g, xk, p->dt, k_int(g, unroll)), yn = at;
     LLVMAddIncoming(k, &zero, &from, 1);
     LLVMAddIncoming(k, &next, &loop, 1);
     LLVMAddIncoming(xk, &xp, &from, 1);
@@ -99,19 +119,6 @@ static void emit_tile(gen *g, const product *p, const tile *t, V xp, V yp, V acc
             LLVMSetAlignment(LLVMBuildStore(g->b, sum[r * t->nvec + v], sums_at(g, p, out, t, r, v)), (unsigned)eas_dtype_size(p->dt));
 }
 
-/* Tile number `t` asks for its share of what the next round of the loop reads. */
-static void prefetch_share(gen *g, const product *p, V t)
-{
-    for (uint32_t k = 0; p->seg && k < p->seg->ahead.len; k++) {
-        const uint32_t i = p->seg->ahead.at[k].insn;
-        const int64_t rows = g->p.val[g->ir->insns[i].res].sh.dim[0], share = (rows + p->tiles - 1) / p->tiles;
-        for (int64_t r = 0; r < share; r++) {
-            V row = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, t, k_int(g, share), ""), k_int(g, r), "");
-            mem_prefetch_row(g, i, sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, row, k_int(g, rows), ""), row, k_int(g, rows - 1)));
-        }
-    }
-}
-
 /* `count` tiles of t->rows rows each, from row `row` on, in the columns from `col` on */
 static void emit_rows(gen *g, const product *p, tile *t, int64_t row, int64_t count, V col, V number)
 {
@@ -120,10 +127,9 @@ static void emit_rows(gen *g, const product *p, tile *t, int64_t row, int64_t co
     loop l = loop_open(g, k_int(g, 0), k_int(g, count), 1);
     V r = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, l.iv, k_int(g, t->rows), ""), k_int(g, row), "");
     V at = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, r, k_int(g, p->n), ""), col, "");
-    prefetch_share(g, p, LLVMBuildAdd(g->b, number, l.iv, ""));
     V xp = p->xs ? p->out : place(g, p->x, p->dt, LLVMBuildMul(g->b, r, k_int(g, p->k), ""));
     V yp = p->ys ? p->out : place(g, p->y, p->dt, col);
-    emit_tile(g, p, t, xp, yp, p->acc ? place(g, p->acc, p->dt, at) : NULL, place(g, p->out, p->dt, at));
+    emit_tile(g, p, t, LLVMBuildAdd(g->b, number, l.iv, ""), xp, yp, p->acc ? place(g, p->acc, p->dt, at) : NULL, place(g, p->out, p->dt, at));
     loop_close(g, &l);
 }
 
@@ -184,16 +190,8 @@ void matmul_insn(gen *g, const segment *s)
     int64_t bits;
     p.out = mem_slot(g, g->p.val[in->res].slot);
     p.x = slot_or_null(g, a[0]);
-    if (g->p.direct[a[1]]) {
-        const uint32_t load = g->ir->vals[a[1]].def;
-        p.y = mem_row(g, load, 0);
-        V apart = LLVMBuildSub(g->b, LLVMBuildPtrToInt(g->b, mem_row(g, load, 1), ty_int(g, 64, 0), ""),
-                               LLVMBuildPtrToInt(g->b, p.y, ty_int(g, 64, 0), ""), "");
-        p.row = LLVMBuildExactSDiv(g->b, apart, k_int(g, (int64_t)eas_dtype_size(p.dt)), "");
-    } else {
-        p.y = slot_or_null(g, a[1]);
-        p.row = k_int(g, p.n);
-    }
+    p.y = slot_or_null(g, a[1]);
+    p.row = g->p.val[a[1]].pitch ? g->p.val[a[1]].pitch : p.n;
     p.xs = p.x ? NULL : g->sval[a[0]];
     p.ys = p.y ? NULL : g->sval[a[1]];
     if (g->p.val[a[2]].cls == C_UNI)

@@ -289,42 +289,17 @@ void mem_prefetch(gen *g, const ahead *x)
     prefetch(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, off, 2);
 }
 
-V mem_row(gen *g, uint32_t i, int64_t row)
+void mem_prefetch_at(gen *g, uint32_t i, V row, V col)
 {
     const uint32_t *a = ir_args(g->ir, &g->ir->insns[i]);
-    chunk c = {.sh = g->p.val[g->ir->insns[i].res].sh, .n = 1, .align = 1, .idx = {k_int(g, row), k_int(g, 0)}};
-    chunk *saved = g->c;
-    c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
-    if (!c.cache) {
-        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
-        return g->sval[a[0]];
-    }
-    g->c = &c;
-    const aff off = affine_of(g, a[1], seg_map(g));
-    if (!off.ok || !off.exact || off.stride != 1)
-        gen_fail(g, EAS_ERR_INTERNAL, "the rows of load %u are not lines", (unsigned)i);
-    V p = affine_element(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, off, 0);
-    vec_free(&c.log);
-    g->c = saved;
-    return p;
-}
-
-void mem_prefetch_row(gen *g, uint32_t i, V row)
-{
-    const uint32_t *a = ir_args(g->ir, &g->ir->insns[i]);
-    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
-    chunk c = {.sh = g->p.val[g->ir->insns[i].res].sh, .n = 1, .align = 1, .idx = {row, k_int(g, 0)}};
+    chunk c = {.sh = g->p.val[g->ir->insns[i].res].sh, .n = 1, .align = 1, .idx = {row, col}};
     chunk *saved = g->c;
     if (!seg_available(g, a[1]))
         return;
     g->c = &c;
     const aff off = seg_ahead(g, a[1]);
-    const int64_t bytes = (int64_t)c.sh.dim[1] * (int64_t)eas_dtype_size(dt);
-    for (int64_t at = 0; at < bytes && off.ok && off.stride == 1; at += 64) {
-        aff here = off;
-        here.k += at / (int64_t)eas_dtype_size(dt);
-        prefetch(g, g->sval[a[0]], dt, here, 2);
-    }
+    if (off.ok && off.stride == 1)
+        prefetch(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, off, 2);
     g->c = saved;
 }
 
@@ -392,9 +367,11 @@ void mem_store(gen *g, uint32_t i)
 void mem_spill(gen *g, int64_t slot, eas_dtype dt, V x, uint32_t v)
 {
     offsets o = {.a = {.ok = true, .exact = true, .mult = 1}};
-    const shape *sh = &g->p.val[v].sh;
-    const bool rows = sh->rank > 1 && sh->dim[sh->rank - 1] % g->c->n != 0;
-    o.a.base = seg_linear(g, sh, seg_map(g), &o.a.stride);
+    shape sh = g->p.val[v].sh;
+    const bool rows = sh.rank > 1 && sh.dim[sh.rank - 1] % g->c->n != 0;
+    if (g->p.val[v].pitch)
+        sh.dim[1] = g->p.val[v].pitch;
+    o.a.base = seg_linear(g, &sh, seg_map(g), &o.a.stride);
     store_offsets(g, mem_slot(g, slot), dt, &o, rows ? g->c->exec : NULL, x, false);
 }
 

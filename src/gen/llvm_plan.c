@@ -297,7 +297,7 @@ static void classify(plan *p, const bool *uni, bool *forced)
         const bool first = is_move(in) || (in->op == IR_RESHAPE && !trivial_reshape(p, in)) || (ir_is_fold(in) && !is_reduce(in));
         int64_t zero;
         for (int k = 0; first && k < (in->op == IR_MATMUL ? 3 : 1); k++)
-            if (!uni[ir_args(p->ir, in)[k]] && !p->direct[ir_args(p->ir, in)[k]] && !(k == 2 && ir_const_of(p->ir, ir_args(p->ir, in)[2], &zero)))
+            if (!uni[ir_args(p->ir, in)[k]] && !(k == 2 && ir_const_of(p->ir, ir_args(p->ir, in)[2], &zero)))
                 forced[ir_args(p->ir, in)[k]] = true;
     }
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
@@ -307,77 +307,28 @@ static void classify(plan *p, const bool *uni, bool *forced)
     }
 }
 
-/* ---- tiles that a matrix product reads where they lie ---- */
+/* ---- tiles ---- */
 
-typedef struct slope {
-    bool ok;
-    int64_t inner; /* elements from one column to the next */
-} slope; /* of an offset that is a sum of rows and columns times something uniform */
-
-static slope slope_of(const plan *p, uint32_t v, int depth)
-{
-    const ir_insn *in = ir_def(p->ir, v);
-    const ir_type t = ir_typeof(p->ir, v);
-    const slope no = {false, 0};
-    if (ir_lanes(t) == 1)
-        return (slope){true, 0};
-    if (!in || depth > 32 || t.dtype != EAS_I64)
-        return no;
-    const uint32_t *a = ir_args(p->ir, in);
-    slope x = in->nargs ? slope_of(p, a[0], depth + 1) : no, y = in->nargs > 1 ? slope_of(p, a[1], depth + 1) : no;
-    switch (in->op) {
-    case IR_ARANGE: return (slope){true, 1};
-    case IR_ADD: return (slope){x.ok && y.ok, x.inner + y.inner};
-    case IR_SUB: return (slope){x.ok && y.ok, x.inner - y.inner};
-    case IR_MUL: { /* by something uniform; then the columns must not take part */
-        const ir_insn *dx = ir_def(p->ir, a[0]), *dy = ir_def(p->ir, a[1]);
-        const bool ux = dx && is_view_op(dx) && ir_lanes(ir_typeof(p->ir, ir_args(p->ir, dx)[0])) == 1;
-        const bool uy = dy && is_view_op(dy) && ir_lanes(ir_typeof(p->ir, ir_args(p->ir, dy)[0])) == 1;
-        return (slope){x.ok && y.ok && (ux || uy) && !x.inner && !y.inner, 0};
-    }
-    case IR_BROADCAST:
-    case IR_RESHAPE: {
-        const ir_type from = ir_typeof(p->ir, a[0]);
-        const bool keeps = in->op == IR_BROADCAST || trivial_reshape(p, in), lines = from.rank && from.dim[from.rank - 1] != 1;
-        const bool still = t.rank && t.dim[t.rank - 1] != 1;
-        return (slope){x.ok && keeps, lines && still ? x.inner : 0};
-    }
-    default: return no;
-    }
-}
-
-/* Nothing between the load and the product changes memory. */
-static bool undisturbed(const plan *p, uint32_t from, uint32_t to)
-{
-    for (uint32_t i = from + 1; i < to; i++)
-        if (ir_rows[p->ir->insns[i].op].flags & (IR_EFFECT | IR_STRUCT))
-            return false;
-    return true;
-}
-
-static uint32_t uses_of(const plan *p, uint32_t v)
-{
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < p->ir->npool; k++)
-        n += p->ir->pool[k] == v;
-    return n;
-}
-
-static void find_direct(plan *p)
+/* Rows of the right factor of a product that lie a large power of two apart would share a few sets of the cache: they are kept a line further apart, if nothing but
+ * products reads the block. */
+static void find_pitches(plan *p)
 {
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
         const ir_insn *in = &p->ir->insns[i];
         if (in->op != IR_MATMUL)
             continue;
         const uint32_t y = ir_args(p->ir, in)[1];
-        const ir_insn *load = ir_def(p->ir, y);
         const ir_type t = ir_typeof(p->ir, y);
-        if (!load || load->op != IR_LOAD || load->nargs != 2 || t.dim[0] == 1 || t.dim[1] == 1 || uses_of(p, y) != 1)
-            continue;
-        const uint32_t at = p->ir->vals[y].def;
-        const slope s = slope_of(p, ir_args(p->ir, load)[1], 0);
-        p->direct[y] = ir_typeof(p->ir, ir_args(p->ir, load)[0]).kind == IR_BUF && s.ok && s.inner == 1 && p->parent[at] == p->parent[i] &&
-                       undisturbed(p, at, i);
+        const ir_insn *def = ir_def(p->ir, y);
+        const int64_t size = (int64_t)eas_dtype_size((eas_dtype)t.dtype);
+        if (t.dim[0] > 1 && t.dim[1] * size % 256 == 0 && def && !(ir_rows[def->op].flags & IR_STRUCT) && (def->op == IR_TRANS || !ir_is_fold(def)))
+            p->val[y].pitch = t.dim[1] + (int32_t)(64 / size);
+    }
+    for (uint32_t i = 0; i < p->ir->ninsns; i++) {
+        const ir_insn *in = &p->ir->insns[i];
+        for (int k = 0; k < in->nargs; k++)
+            if (in->op != IR_MATMUL || k != 1)
+                p->val[ir_args(p->ir, in)[k]].pitch = 0;
     }
 }
 
@@ -484,9 +435,9 @@ typedef struct planner {
     plan *p;
     steps *out;
     segment *open;
-    accesses acc;      /* of the open segment */
-    bool views;        /* the open segment reads slots through maps */
-    uint32_t *iseg;    /* per instruction: its segment, shared by all planners */
+    accesses acc; /* of the open segment */
+    bool views; /* the open segment reads slots through maps */
+    uint32_t *iseg; /* per instruction: its segment, shared by all planners */
 } planner;
 
 static void push_step(planner *q, step s)
@@ -660,10 +611,8 @@ static void plan_alone(planner *q, uint32_t i)
     q->p->val[in->res].inseg = 0;
     if (q->p->val[in->res].cls == C_UNI)
         q->p->val[in->res].seg = 0;
-    for (int k = 0; k < in->nargs; k++) {
-        const uint32_t a = ir_args(q->p->ir, in)[k];
-        q->p->val[a].needs_slot |= q->p->val[a].cls == C_BLOCK && !q->p->direct[a];
-    }
+    for (int k = 0; k < in->nargs; k++)
+        q->p->val[ir_args(q->p->ir, in)[k]].needs_slot |= q->p->val[ir_args(q->p->ir, in)[k]].cls == C_BLOCK;
     close_segment(q);
 }
 
@@ -1019,8 +968,6 @@ static void plan_insn(planner *q, uint32_t i)
             close_segment(q);
         return;
     }
-    if (in->res && p->direct[in->res])
-        return;
     if (cls == C_REMAT || cls == C_VIEW) {
         pass_on_late(q, in);
         return;
@@ -1123,15 +1070,14 @@ eas_status plan_make(plan *p)
     p->parent = arena_alloc(p->mem, ni * sizeof *p->parent);
     p->val = arena_alloc(p->mem, nv * sizeof *p->val);
     p->range = ir_ranges(p->ir, &env, p->mem);
-    p->direct = arena_alloc(p->mem, nv);
     bool *uni = arena_alloc(p->mem, nv), *forced = arena_alloc(p->mem, nv);
     uint32_t *iseg = arena_alloc(p->mem, ni * sizeof *iseg);
     p->top = arena_alloc(p->mem, sizeof *p->top);
     if (p->mem->oom)
         return base_fail_oom(nv);
     find_parents(p);
-    find_direct(p);
     find_uniform(p, uni);
+    find_pitches(p);
     classify(p, uni, forced);
     planner q = {.p = p, .out = p->top, .iseg = iseg};
     plan_range(&q, 0, p->ir->ninsns);

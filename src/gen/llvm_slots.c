@@ -14,7 +14,7 @@ static void want_slot(plan *p, uint32_t v, uint32_t seg, const shape *sh)
     vinfo *r = &p->val[w.v];
     if (r->cls == C_FRAG || r->cls == C_UNI)
         r->needs_slot |= r->seg != seg && r->seg != 0;
-    if (r->cls == C_BLOCK && !p->direct[w.v] && (r->seg != seg || !plan_identity(p, &w, sh)))
+    if (r->cls == C_BLOCK && (r->seg != seg || !plan_identity(p, &w, sh)))
         r->needs_slot = 1;
 }
 
@@ -58,7 +58,8 @@ static uint64_t slot_bytes(const plan *p, uint32_t v)
     if (t.kind == IR_TG)
         return (uint64_t)t.dim[0] * eas_dtype_size((eas_dtype)t.dtype);
     /* whole vectors are stored, also at the end */
-    return ((uint64_t)shape_lanes(&p->val[v].sh) + 64) * eas_dtype_size((eas_dtype)t.dtype);
+    const vinfo *x = &p->val[v];
+    return ((uint64_t)(x->pitch ? (int64_t)x->sh.dim[0] * x->pitch : shape_lanes(&x->sh)) + 64) * eas_dtype_size((eas_dtype)t.dtype);
 }
 
 /* ---- how long ---- */
@@ -155,7 +156,7 @@ static bool in_place(const plan *p, const lives *l, uint32_t old, uint32_t v)
 {
     const uint32_t def = p->ir->vals[v].def;
     const ir_insn *in = &p->ir->insns[def];
-    const bool same = shape_eq(&p->val[old].sh, &p->val[v].sh) &&
+    const bool same = shape_eq(&p->val[old].sh, &p->val[v].sh) && p->val[old].pitch == p->val[v].pitch &&
                       eas_dtype_size((eas_dtype)ir_typeof(p->ir, old).dtype) == eas_dtype_size((eas_dtype)ir_typeof(p->ir, v).dtype);
     return same && l->of[old].straight && l->of[old].reader <= def && !is_reduce(in) && !plan_whole(p, in) &&
            p->parent[def] == p->parent[p->ir->vals[old].def];
@@ -241,11 +242,6 @@ static void prefetch_in_loop(plan *p, const steps *body)
         segment *s = body->v.at[i].kind == S_SEGMENT ? body->v.at[i].seg : NULL;
         if (s && s->items.len && flops(p, s) > (host ? flops(p, host) : 0))
             host = s;
-    }
-    if (host) {
-        const uint32_t y = ir_args(p->ir, &p->ir->insns[host->items.at[0].insn])[1];
-        if (p->direct[y] && !vec_push(&host->ahead, ((ahead){p->ir->vals[y].def, true})))
-            p->mem->oom = true;
     }
     for (uint32_t i = 0; host && i < body->v.len; i++) {
         const segment *s = body->v.at[i].kind == S_SEGMENT ? body->v.at[i].seg : NULL;

@@ -1,0 +1,115 @@
+"""Matrix product, three ways, and a fourth that does more in one go. (matmul_tiled.py has a fifth, by hand in threadgroup memory.)
+
+plain      one element per thread: mk.dot walks a row of a and a column of b
+simdgroup  one 8 x 8 tile per simdgroup of 32 threads: mk.mma multiplies tiles, as the matrix units of a GPU do
+blocks     one tile per program: mk.dot multiplies blocks that were loaded whole; on the CPU it runs in registers
+fused      the same, and before a tile is stored, a bias and the gelu function on top: no further pass over memory"""
+
+import numpy as np
+
+import eas
+from eas import mk
+from examples import ms, peers, size
+
+
+@eas.kernel
+def plain(a, b, c, M, N, K, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.tid(0, BLOCK)
+    row, col = i // N, i % N
+    mk.store(c, i, mk.dot(a, row * K, 1, b, col, N, K), i < M * N)
+
+
+@eas.kernel
+def simdgroup(a, b, c, N, K):
+    mk.tid(0, 32)
+    row, col = mk.program_id(1) * 8, mk.program_id(0) * 8
+    acc = mk.var(mk.mma_zero())
+    for k in mk.range(0, K, 8):
+        acc.set(mk.mma(a, row * K + k, K, b, k * N + col, N, acc))
+    mk.mma_store(c, row * N + col, N, acc)
+
+
+@eas.fn
+def product(a, b, rows, cols, N, K, BM, BN, BK):
+    """The tile of a @ b at these rows and columns. K is a multiple of BK."""
+    acc = mk.var(mk.zeros((BM, BN)))
+    for start in mk.range(0, K, BK):
+        k = start + mk.arange(0, BK)
+        x = mk.load(a, rows[:, None] * K + k[None, :])
+        y = mk.load(b, k[:, None] * N + cols[None, :])
+        acc.set(mk.dot(x, y, acc))
+    return acc.value
+
+
+@eas.fn
+def gelu(x):
+    """x / (1 + exp(-2u)) is x/2 (1 + tanh(u)), with one function less."""
+    return x / (1.0 + mk.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
+
+
+@eas.kernel
+def blocks(a, b, c, N, K, BM: eas.constexpr, BN: eas.constexpr, BK: eas.constexpr):
+    rows, cols = mk.program_id(1) * BM + mk.arange(0, BM), mk.program_id(0) * BN + mk.arange(0, BN)
+    mk.store(c, rows[:, None] * N + cols[None, :], product(a, b, rows, cols, N, K, BM, BN, BK))
+
+
+@eas.kernel
+def fused(a, b, bias, c, N, K, BM: eas.constexpr, BN: eas.constexpr, BK: eas.constexpr):
+    rows, cols = mk.program_id(1) * BM + mk.arange(0, BM), mk.program_id(0) * BN + mk.arange(0, BN)
+    acc = product(a, b, rows, cols, N, K, BM, BN, BK)
+    mk.store(c, rows[:, None] * N + cols[None, :], gelu(acc + mk.load(bias, cols)[None, :]))
+
+
+def tiles(n):
+    """(BM, BN, BK) for sizes that they divide."""
+    return (128, min(512, n // 2), 256) if n >= 512 else (16, 16, 16)
+
+
+def run_blocks(a, b, c):
+    n = a.shape[0]
+    bm, bn, bk = tiles(n)
+    blocks(a, b, c, n, n, BM=bm, BN=bn, BK=bk, _grid=(n // bn, n // bm))
+
+
+def run_fused(a, b, bias, c):
+    n = a.shape[0]
+    bm, bn, bk = tiles(n)
+    fused(a, b, bias, c, n, n, BM=bm, BN=bn, BK=bk, _grid=(n // bn, n // bm))
+
+
+def torch_fused(torch, a, b, bias):
+    return torch.nn.functional.gelu(a @ b + bias, approximate="tanh")
+
+
+def jax_fused(jnp, a, b, bias):
+    import jax
+
+    return jax.nn.gelu(a @ b + bias)
+
+
+def main(n=None):
+    n = n or size(1024, 32)
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, n, n), dtype=np.float32)
+    bias, c = rng.standard_normal(n, dtype=np.float32), np.empty((n, n), np.float32)
+    exact = a.astype(np.float64) @ b
+    ways = {
+        "plain": lambda: plain(a, b, c, n, n, n, BLOCK=64, _nthreads=n * n),
+        "simdgroup": lambda: simdgroup(a, b, c, n, n, _grid=(n // 8, n // 8)),
+        "blocks": lambda: run_blocks(a, b, c),
+    }
+    text = []
+    for name, way in ways.items():
+        c[:] = np.nan
+        text.append(f"{name} {ms(way, 2):.1f} ms")
+        np.testing.assert_allclose(c, exact, rtol=1e-3, atol=n * 2e-6)
+    others = peers(a, b, torch=lambda _, x, y: x @ y, jax=lambda _, x, y: x @ y)
+    took = ms(lambda: run_fused(a, b, bias, c))
+    z = exact + bias
+    np.testing.assert_allclose(c, z / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3))), rtol=1e-3, atol=n * 2e-6)
+    more = peers(a, b, bias, torch=torch_fused, jax=jax_fused)
+    print(f"matmul of {n}: {', '.join(text)}{others}; with bias and gelu {took:.1f} ms{more}")
+
+
+if __name__ == "__main__":
+    main()
