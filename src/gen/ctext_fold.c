@@ -101,27 +101,45 @@ static void join_chains(folding *f, int64_t w)
     ct_close(g);
 }
 
+/* The chains side by side, so that a compiler sees vectors: chain k takes elements k, k + w, k + 2w and so on. */
+static void run_chains(folding *f, int64_t n, int64_t w)
+{
+    ct *g = f->g;
+    const char *k = ct_fmt(g, "%s_k", f->v), *a = ct_fmt(g, "%s_a", f->v), *x = ct_fmt(g, "%s_x", f->v);
+    ct_line(g, "for (uint %s_j = 0; %s_j < %lldu; %s_j += %lldu) {", f->v, f->v, (long long)n, f->v, (long long)w);
+    g->indent++;
+    if (n % w)
+        ct_line(g, "for (uint k = 0; k < %lldu && %s_j + k < %lldu; ++k) {", (long long)w, f->v, (long long)n);
+    else
+        ct_line(g, "for (uint k = 0; k < %lldu; ++k) {", (long long)w);
+    g->indent++;
+    ct_line(g, "uint %s = %s_j + k;", k, f->v);
+    const char *e = element(f, k);
+    ct_line(g, "%s %s = %s;", f->type, x, e);
+    ct_line(g, "if (%s_j == 0) {", f->v);
+    ct_line(g, "    %s_c[k] = %s;", f->v, x);
+    ct_line(g, "} else {");
+    g->indent++;
+    ct_line(g, "%s %s = %s_c[k];", f->type, a, f->v);
+    ct_line(g, "%s_c[k] = %s;", f->v, ct_join(g, f->op, f->dt, a, x));
+    ct_close(g);
+    ct_close(g);
+    ct_close(g);
+}
+
 static void reduce_last(folding *f)
 {
     ct *g = f->g;
     const int64_t n = f->from.dim[f->in->imm], chains = ir_chains(f->dt), w = n < chains ? n : chains;
     ct_line(g, "%s %s_c[%lld];", f->type, f->v, (long long)w);
-    ct_open(g, "k", n);
-    const char *x = element(f, "k");
-    ct_line(g, "%s %s_x = %s;", f->type, f->v, x);
-    if (n <= chains) {
-        ct_line(g, "%s_c[k] = %s_x;", f->v, f->v);
+    if (n > chains) {
+        run_chains(f, n, w);
     } else {
-        const char *at = ct_fmt(g, "%s_c[k %% %lldu]", f->v, (long long)w);
-        ct_line(g, "if (k < %lldu) {", (long long)w);
-        ct_line(g, "    %s_c[k] = %s_x;", f->v, f->v);
-        ct_line(g, "} else {");
-        g->indent++;
-        ct_line(g, "%s %s_a = %s;", f->type, f->v, at);
-        ct_line(g, "%s = %s;", at, ct_join(g, f->op, f->dt, ct_fmt(g, "%s_a", f->v), ct_fmt(g, "%s_x", f->v)));
+        ct_open(g, "k", n);
+        const char *x = element(f, "k");
+        ct_line(g, "%s_c[k] = %s;", f->v, x);
         ct_close(g);
     }
-    ct_close(g);
     join_chains(f, w);
     const ct_at at = place(f, NULL, false);
     put(f, &at, ct_fmt(g, "%s_c[0]", f->v));
