@@ -496,6 +496,31 @@ static eas_status copy_within(dev_queue *q, const metal_place *to, const metal_p
     return st;
 }
 
+static bool lands_in(const batch *b, const char *src, size_t n)
+{
+    for (uint32_t i = 0; b && i < b->landings.len; i++) {
+        const landing *l = &b->landings.at[i];
+        if ((char *)l->to < src + n && src < (char *)l->to + l->n)
+            return true;
+    }
+    return false;
+}
+
+/* A copy to the device reads the host's memory at once: what this queue is still to write there comes first. */
+static void let_land(dev_queue *q, const char *src, size_t n)
+{
+    uint64_t until = 0;
+    if (lands_in(q->open, src, n)) {
+        commit(q);
+        until = q->last->ticket;
+    }
+    for (const batch *b = q->first; b; b = b->next)
+        if (lands_in(b, src, n) && b->ticket > until)
+            until = b->ticket;
+    while (q->done < until)
+        pthread_cond_wait(&q->changed, &q->lock);
+}
+
 static eas_status copy_part(dev_queue *q, dev_way way, char *dst, const char *src, size_t n)
 {
     metal_place to = {0}, from = {0};
@@ -515,6 +540,8 @@ static eas_status copy_part(dev_queue *q, dev_way way, char *dst, const char *sr
 static eas_status add_copy(dev_queue *q, dev_way way, char *dst, const char *src, size_t n)
 {
     eas_status st = EAS_OK;
+    if (way == DEV_TO)
+        let_land(q, src, n);
     for (size_t at = 0, part; at < n && !st; at += part) {
         part = way == DEV_WITHIN || n - at < STAGE ? n - at : STAGE;
         st = copy_part(q, way, dst + at, src + at, part);

@@ -394,6 +394,18 @@ static void buffers_of_others_have_one_address(void **state)
     fails(eas_buffer_adopt(mps, NULL, NULL, NULL, &x), EAS_ERR_VALUE, "NULL");
 }
 
+static void what_comes_home_may_go_out_again(void **state)
+{
+    (void)state;
+    abc *x = new_abc();
+    float host[N] = {0}, back[N];
+    ok(mps->copy(mps, queue, DEV_FROM, host, x->a, sizeof host));
+    put(x->c, host, sizeof host);
+    get(back, x->c, sizeof back);
+    assert_memory_equal(back, x->host, sizeof back);
+    free_abc(x);
+}
+
 /* ---- faults ---- */
 
 static void out_of_memory_is_an_error(void **state)
@@ -547,6 +559,7 @@ int main(void)
         TEST(tickets_grow_and_are_reached),
         TEST(shared_memory_is_the_hosts_too),
         TEST(buffers_of_others_have_one_address),
+        TEST(what_comes_home_may_go_out_again),
         TEST(out_of_memory_is_an_error),
         TEST(a_compile_error_names_the_line),
         TEST(a_failed_command_buffer_is_an_error_once),
