@@ -44,7 +44,7 @@ typedef struct dev_step { /* of a replay: a launch, or a copy where code is NULL
 
 enum { DEV_MAX = 4 }; /* devices in the table */
 
-/* Calls that give work to a queue may return before it is done; whatever they need of their arguments is copied. Failures of work that
+/* Calls that give work to a queue may return before it is done; whatever they need of their arguments is copied, and copies see the host memory that work given before wrote. Failures of work that
  * was given are kept by the queue and returned by the next wait. */
 struct eas_device {
     const char *name;
@@ -63,8 +63,7 @@ struct eas_device {
     eas_status (*adopt)(eas_device *d, void *handle, size_t *nbytes, void **mem, void **host);
     void *(*handle)(eas_device *d, const void *mem, size_t *offset);
     bool host_memory; /* the host may touch its buffers, and it the host's */
-    bool reads_now;   /* a copy to it reads the host's memory in the call, whatever is pending */
-    bool text;        /* compiles the text of gen_ctext: gets the 32-bit form where a launch allows it, and native functions with fast math */
+    bool text; /* compiles the text of gen_ctext: gets the 32-bit form where a launch allows it, and native functions with fast math */
     /* Code. alias: arguments may overlap in any way. */
     eas_status (*compile)(eas_device *d, const eas_ir *ir, bool alias, dev_code **out);
     void (*drop)(eas_device *d, dev_code *code);
@@ -102,8 +101,8 @@ typedef struct cache_key {
 } cache_key;
 void cache_key_of(const eas_ir *ir, const char *target, const char *options, cache_key *key);
 void cache_key_text(const char *text, size_t len, const char *target, const char *options, cache_key *key);
-bool cache_load(const cache_key *key, gen_image *im);         /* false: not there, or dropped as bad */
-void cache_store(const cache_key *key, const gen_image *im);  /* best effort */
+bool cache_load(const cache_key *key, gen_image *im); /* false: not there, or dropped as bad */
+void cache_store(const cache_key *key, const gen_image *im); /* best effort */
 
 extern struct dev_counters {
     _Atomic uint64_t compiles, hits, misses, bad, launches;
@@ -113,7 +112,7 @@ extern struct dev_counters {
 /* ---- dev.c ---- */
 int dev_index(const eas_device *d); /* in the table of devices */
 eas_status dev_usable(eas_device *d); /* EAS_OK, or why it cannot be used: not there, or not after fork */
-void dev_used(eas_device *d);         /* from now on a forked child may not use it, unless it has host memory */
+void dev_used(eas_device *d); /* from now on a forked child may not use it, unless it has host memory */
 /* Does the device have what ir needs? The message lists what uses it. */
 eas_status dev_check(eas_device *d, const eas_ir *ir);
 
@@ -139,13 +138,13 @@ bool cpu_queue_reached(eas_device *d, dev_queue *q, uint64_t ticket);
 eas_status cpu_queue_wait(eas_device *d, dev_queue *q, uint64_t ticket);
 eas_status cpu_queue_after(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket);
 double cpu_queue_time(eas_device *d, dev_queue *q, uint64_t ticket);
-eas_status cpu_queue_steps(const dev_step *steps, int n);        /* on the calling thread */
+eas_status cpu_queue_steps(const dev_step *steps, int n); /* on the calling thread */
 
 /* ---- stream.c ---- */
 typedef struct stream_hold { /* what a piece of work needs while it may run */
-    void *owner, *stage;     /* a kernel or the like; memory of its own */
+    void *owner, *stage; /* a kernel or the like; memory of its own */
     void (*drop_owner)(void *), (*drop_stage)(void *);
-    void *const *objects;    /* of the caller's: each is retained, and released later */
+    void *const *objects; /* of the caller's: each is retained, and released later */
     int nobjects;
     void (*retain)(void *), (*release)(void *);
 } stream_hold;
@@ -156,7 +155,6 @@ eas_status stream_end(eas_stream *s, eas_status st, const stream_hold *hold);
 eas_status stream_wait(eas_stream *s, const eas_launch *hooks); /* everything given; returns the first failure since the last time */
 const eas_stream *stream_used(const eas_device *d); /* this thread's, NULL for the default */
 bool stream_pending(const eas_stream *s);
-eas_status stream_drain(eas_stream *s, const eas_launch *hooks); /* the same, but a failure waits for who asks for it */
 dev_queue *stream_queue(eas_stream *s);
 eas_status dev_default_queue(eas_device *d, dev_queue **out); /* the default stream's */
 void stream_retire_all(eas_device *d); /* lets go of what is done, to have memory back */
@@ -170,12 +168,12 @@ struct eas_buffer {
     size_t size, room; /* asked for; there */
     void (*done)(void *);
     void *ctx;
-    bool owned;  /* mem is the device's, not the caller's */
+    bool owned; /* mem is the device's, not the caller's */
     bool direct; /* mem goes back to the device, not to the pool */
-    void *host;  /* of direct ones, where the host reaches it; else NULL */
+    void *host; /* of direct ones, where the host reaches it; else NULL */
     /* of the pool */
     const eas_stream *stream; /* it was made for */
-    unsigned cls;             /* of its size */
+    unsigned cls; /* of its size */
     struct eas_buffer *next, *prev; /* of its size */
     struct eas_buffer *newer, *older;
 };

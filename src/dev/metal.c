@@ -441,7 +441,6 @@ eas_device dev_metal = {
     .alloc_shared = alloc_shared,
     .adopt = adopt,
     .handle = handle,
-    .reads_now = true,
     .text = true,
     .compile = compile,
     .drop = drop,

@@ -368,20 +368,6 @@ eas_status stream_wait(eas_stream *s, const eas_launch *hooks)
     return st ? st : wait_for(s, ticket, hooks);
 }
 
-eas_status stream_drain(eas_stream *s, const eas_launch *hooks)
-{
-    uint64_t ticket;
-    eas_status st = last_ticket(s, &ticket);
-    if (!st)
-        st = await(s, ticket, hooks);
-    if (st && st != EAS_ERR_INTERRUPTED) {
-        keep_failure(s, st);
-        st = EAS_OK;
-    }
-    retire(s);
-    return st;
-}
-
 /* Waits until half of it is over, so that the next ones need not wait again; a failure it finds is kept for whoever asks. */
 static eas_status hold_back(eas_stream *s, const eas_launch *hooks)
 {

@@ -408,14 +408,10 @@ static eas_status give_steps(eas_graph *g, dev_queue *q, bool now)
 {
     eas_device *d = g->d;
     eas_status st = EAS_OK;
-    bool wrote = false; /* to the host, maybe what a later step reads */
     if (d->replay)
         return d->replay(d, q, g->steps.at, (int)g->steps.len, now);
     for (uint32_t i = 0; i < g->steps.len && !st; i++) {
         const dev_step *s = &g->steps.at[i];
-        if (d->reads_now && wrote && !s->code && s->way == DEV_TO && (st = d->wait(d, q, UINT64_MAX)))
-            return st;
-        wrote |= !s->code && s->way == DEV_FROM;
         st = s->code ? d->launch(d, q, s->code, &s->l) : d->copy(d, q, s->way, s->dst, s->src, s->n);
     }
     return st;

@@ -366,10 +366,7 @@ static eas_status give(eas_stream *s, eas_kernel *k, const resolved *r, const de
 
 static eas_status run_queued(eas_stream *s, eas_kernel *k, resolved *r, const eas_launch *o)
 {
-    /* what is pending may still write what is copied */
-    eas_status st = r->stage && eas_stream_device(s)->reads_now && stream_pending(s) ? stream_drain(s, o) : EAS_OK;
-    if (!st)
-        st = stream_begin(s, o);
+    eas_status st = stream_begin(s, o);
     if (st) {
         stage_free(r->stage);
         return st;
