@@ -23,7 +23,8 @@ SOURCES = $(shell git ls-files -co --exclude-standard src include python pyproje
 
 # Metal where there is none: the stand-in, once it is built; whoever has set the variable keeps it.
 STANDIN := $(CURDIR)/build/release/tests/metal/libeas-metal-standin.so
-WANTS_STANDIN := $(if $(EAS_METAL_LIBRARY)$(filter Darwin,$(shell uname)),,yes)
+ON_MAC := $(filter Darwin,$(shell uname))
+WANTS_STANDIN := $(if $(EAS_METAL_LIBRARY)$(ON_MAC),,yes)
 METAL = $(if $(WANTS_STANDIN),$(shell test -f $(STANDIN) && echo EAS_METAL_LIBRARY=$(STANDIN)))
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -86,8 +87,8 @@ asan: build/asan/build.ninja
 
 tsan: build/tsan/build.ninja
 	@$(MESON) setup --reconfigure build/tsan >/dev/null
-	@$(NINJA) -C build/tsan --quiet tests/c/test_pool tests/c/test_stream
-	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env TSAN_OPTIONS=die_after_fork=0 build/tsan:test_pool,test_stream
+	@$(NINJA) -C build/tsan --quiet tests/c/test_pool tests/c/test_stream $(if $(ON_MAC),,tests/c/test_metal tests/metal/libeas-metal-standin.so)
+	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env TSAN_OPTIONS=die_after_fork=0 build/tsan:test_pool,test_stream,test_metal
 
 fuzz: build/asan/build.ninja
 	@$(NINJA) -C build/asan --quiet tests/fuzz/fuzz_ir

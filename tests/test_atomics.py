@@ -1,4 +1,4 @@
-"""Atomics: the functions of mk, on ref, cpu and, where there is one, an OpenCL device."""
+"""Atomics: the functions of mk, on ref, cpu and, where there are such, an OpenCL and a Metal device."""
 
 import unittest
 
@@ -8,6 +8,7 @@ from support import ROOT, python
 import eas
 from eas import mk
 
+METAL = tuple(name for name, _, why in eas._eas.devices() if why is None and name == "mps")
 OPENCL = tuple(name for name, _, why in eas._eas.devices() if why is None and name == "opencl")
 DTYPES = {mk.i32: np.int32, mk.u32: np.uint32, mk.i64: np.int64, mk.u64: np.uint64, mk.f32: np.float32}
 FLOAT = ("atomic_add", "atomic_min", "atomic_max", "atomic_xchg")
@@ -55,7 +56,7 @@ class Atomics(unittest.TestCase):
         rng = np.random.default_rng(2)
         for dt in DTYPES.values():
             for op in FLOAT if dt == np.float32 else INT:
-                for device in ("ref", "cpu", *OPENCL):
+                for device in ("ref", "cpu", *OPENCL, *(METAL if np.dtype(dt).itemsize == 4 else ())):  # Metal has no 64-bit atomics
                     n = 70
                     a = rng.integers(0, 50, 9).astype(dt)
                     i, v = rng.integers(0, 9, n).astype(np.int32), rng.integers(0, 50, n).astype(dt)
@@ -106,7 +107,7 @@ class Atomics(unittest.TestCase):
             mk.atomic_add(bins, t, mk.load(mine, t, t < 16), t < 16)
 
         x = np.random.default_rng(3).integers(0, 16, 10_000).astype(np.uint8)
-        for device in ("ref", "cpu"):
+        for device in ("ref", "cpu", *METAL):
             bins = eas.tensor(np.zeros(16, np.int32), device=device)
             k(*on(device, x), bins, 10_000, BLOCK=64)
             np.testing.assert_array_equal(bins.numpy(), np.bincount(x, minlength=16))
@@ -123,6 +124,11 @@ class Atomics(unittest.TestCase):
         with self.assertRaisesRegex(IndexError, r'test_atomics.py:\d+: kernel k: .*index -5 of "a", which has 2 elements'):
             k(a, 0, BLOCK=16, _grid=1)
         self.assertEqual(a.sum(), 0)
+
+    def test_metal_has_no_64_bit_atomics(self):
+        for device in METAL:
+            with self.assertRaisesRegex(TypeError, "no 64-bit atomics"):
+                histogram(*on(device, np.zeros(4, np.int32), np.zeros(4, np.int64)), 4, NBINS=4, BLOCK=32)
 
     def test_read_only_arrays_are_refused(self):
         x = np.zeros(4, np.int32)
