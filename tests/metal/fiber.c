@@ -44,7 +44,7 @@ void eas_fiber_first(void) __asm__("eas_fiber_first");
 
 void fiber_start(fiber *f, void (*entry)(void *), void *arg)
 {
-    uint64_t *top = (uint64_t *)(void *)(f->stack + f->size) - 2; /* so that the stack is aligned at the call */
+    uint64_t *top = (uint64_t *)(void *)(f->stack + f->size - f->shift) - 2; /* so that the stack is aligned at the call */
     uint64_t frame[7] = {0, 0, 0, (uint64_t)(uintptr_t)arg, (uint64_t)(uintptr_t)entry, 0, (uint64_t)(uintptr_t)eas_fiber_first};
     memcpy(top - 7, frame, sizeof frame); /* r15 r14 r13 r12 rbx rbp, return address */
     f->sp = top - 7;
@@ -75,7 +75,7 @@ void eas_fiber_first(void) __asm__("eas_fiber_first");
 
 void fiber_start(fiber *f, void (*entry)(void *), void *arg)
 {
-    uint64_t *sp = (uint64_t *)(void *)(f->stack + f->size) - 20;
+    uint64_t *sp = (uint64_t *)(void *)(f->stack + f->size - f->shift) - 20;
     memset(sp, 0, 160);
     sp[0] = (uint64_t)(uintptr_t)arg;
     sp[1] = (uint64_t)(uintptr_t)entry;
@@ -99,7 +99,7 @@ static void first(unsigned e_hi, unsigned e_lo, unsigned a_hi, unsigned a_lo)
 
 void fiber_start(fiber *f, void (*entry)(void *), void *arg)
 {
-    ucontext_t *c = (ucontext_t *)(void *)(f->stack + f->size - (sizeof *c + 63) / 64 * 64);
+    ucontext_t *c = (ucontext_t *)(void *)(f->stack + f->size - f->shift - (sizeof *c + 63) / 64 * 64);
     uint64_t e = (uint64_t)(uintptr_t)entry, a = (uint64_t)(uintptr_t)arg;
     getcontext(c);
     c->uc_stack.ss_sp = f->stack;

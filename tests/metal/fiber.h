@@ -8,6 +8,7 @@ typedef struct fiber {
     void *sp; /* while it is not running */
     char *stack;
     size_t size;
+    size_t shift; /* where the stack begins below its end: stacks that all began alike would share few cache lines */
 } fiber;
 
 int fiber_new(fiber *f, size_t stack_bytes); /* 0, or -1 without memory; below the stack is a page that may not be touched */

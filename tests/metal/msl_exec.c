@@ -238,8 +238,10 @@ static runner *get_runner(void)
 
 static bool have_threads(runner *r, int n)
 {
-    while (r->nmade < n && !fiber_new(&r->threads[r->nmade].f, THREAD_STACK))
+    while (r->nmade < n && !fiber_new(&r->threads[r->nmade].f, THREAD_STACK)) {
+        r->threads[r->nmade].f.shift = (size_t)r->nmade * 5 * 64 % (64 << 10);
         r->nmade++;
+    }
     return r->nmade >= n;
 }
 
