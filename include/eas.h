@@ -276,6 +276,14 @@ EAS_API eas_device *eas_device_at(int i);
 EAS_API const char *eas_device_unavailable(const eas_device *d); /* NULL if it can be used, else the reason */
 EAS_API int eas_device_host_memory(const eas_device *d); /* 1: its addresses are host pointers, and it takes any host memory as it is */
 
+typedef struct eas_limits { /* of a device that can be used; 0: no limit */
+    int64_t threads, tg_bytes, simd, buffers; /* threads of a group; threadgroup memory; width of a simdgroup; buffer arguments */
+    uint64_t max_alloc; /* bytes */
+    uint8_t f64, f16, i64_atomics; /* does it have them? */
+    uint8_t unified; /* host and device share memory */
+} eas_limits;
+EAS_API eas_status eas_device_limits(eas_device *d, eas_limits *out);
+
 EAS_API eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out);
 /* Wraps memory of the caller's; done(ctx) is called when the last reference goes. */
 EAS_API eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done)(void *), void *ctx, eas_buffer **out);
@@ -349,6 +357,10 @@ EAS_API eas_ir *eas_kernel_ir(const eas_kernel *k); /* borrowed */
 EAS_API eas_ir_info eas_kernel_info(const eas_kernel *k);
 /* "ir", "msl", "opencl", "llvm", "asm"; msl and opencl are the 32-bit forms where those are possible. */
 EAS_API eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out);
+/* The CPU code as a relocatable object of the host's format; its function is `kernel`. Opens the compiler. Free with eas_free. */
+EAS_API eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size);
+/* Does d have what the kernel needs (threads, memory of a group, dtypes)? EAS_OK, or what is missing. Compiles nothing. */
+EAS_API eas_status eas_kernel_fits(eas_kernel *k, eas_device *d);
 
 enum {
     EAS_ARG_READONLY = 1,

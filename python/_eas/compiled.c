@@ -113,6 +113,31 @@ static PyObject *compiled_repr(PyObject *o)
     return PyUnicode_FromFormat("<eas.CompiledKernel '%U' %s block_size=%lld meta=%R>", c->name, c->info.mode == EAS_MODE_THREAD ? "thread" : "spmd",
                                 (long long)c->info.block, c->meta);
 }
+static PyObject *compiled_obj(PyObject *o, PyObject *unused)
+{
+    (void)unused;
+    void *bytes = NULL;
+    size_t size = 0;
+    eas_status st;
+    Py_BEGIN_ALLOW_THREADS st = eas_kernel_object(((Compiled *)o)->k, &bytes, &size);
+    Py_END_ALLOW_THREADS PyObject *r = st == EAS_OK ? PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size) : py_raise(st);
+    eas_free(bytes);
+    return r;
+}
+static PyObject *compiled_fits(PyObject *o, PyObject *device)
+{
+    eas_device *d = py_device(device);
+    eas_status st = EAS_OK;
+    if (!d)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS st = eas_kernel_fits(((Compiled *)o)->k, d);
+    Py_END_ALLOW_THREADS return st == EAS_OK ? Py_NewRef(Py_None) : PyUnicode_FromString(eas_error_message());
+}
+static PyMethodDef compiled_methods[] = {
+    {"to_obj", compiled_obj, METH_NOARGS, "to_obj(): the CPU code as a relocatable object file (bytes)"},
+    {"misfit", compiled_fits, METH_O, "misfit(device): what the kernel needs that the device does not have, or None"},
+    {NULL, NULL, 0, NULL},
+};
 static PyGetSetDef compiled_getset[] = {
     {"ir", get_ir, NULL, "the kernel's IR (an eas.ir.IRModule)", NULL},
     {"msl", get_msl, NULL, "Metal Shading Language text", NULL},
@@ -133,10 +158,58 @@ static PyType_Slot compiled_slots[] = {
     {Py_tp_dealloc, compiled_dealloc},
     {Py_tp_repr, compiled_repr},
     {Py_tp_getset, compiled_getset},
+    {Py_tp_methods, compiled_methods},
     {0, NULL},
 };
 PyType_Spec Compiled_spec = {"eas.compiler.CompiledKernel", sizeof(Compiled), 1, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                              compiled_slots};
+
+/* ---- from IR ---- */
+/* i64 and f64 are what Python's numbers are handed over as. */
+static uint8_t param_tag(eas_param p)
+{
+    bool weak = !p.is_buffer && (p.dtype == EAS_I64 || p.dtype == EAS_F64);
+    return (uint8_t)((p.is_buffer ? TAG_BUFFER : TAG_SCALAR) | (weak ? TAG_WEAK : 0) | (int)p.dtype);
+}
+static PyObject *compiled_of(eas_kernel *k, const eas_ir *ir)
+{
+    uint8_t tags[PY_MAX_PARAMS];
+    int n = eas_ir_nparams(ir);
+    PyObject *name = PyUnicode_FromString(eas_ir_name(ir)), *params = PyTuple_New(n), *meta = PyDict_New(), *metas = PyTuple_New(0), *c = NULL;
+    bool ok = name && params && meta && metas;
+    for (int i = 0; ok && i < n; i++) {
+        eas_param p = eas_ir_param(ir, i);
+        PyObject *s = PyUnicode_FromString(p.name);
+        tags[i] = param_tag(p);
+        ok = s != NULL;
+        if (ok)
+            PyTuple_SET_ITEM(params, i, s);
+    }
+    if (ok)
+        c = (PyObject *)compiled_new(k, name, params, meta, metas, tags, n);
+    Py_XDECREF(name);
+    Py_XDECREF(params);
+    Py_XDECREF(meta);
+    Py_XDECREF(metas);
+    return c;
+}
+PyObject *py_compile_ir(PyObject *module, PyObject *o)
+{
+    (void)module;
+    if (!PyObject_TypeCheck(o, G.ir))
+        return py_fail(PyExc_TypeError, "compile_ir takes an eas.ir.IRModule, got %s", Py_TYPE(o)->tp_name);
+    eas_ir *ir = ((IR *)o)->ir;
+    eas_kernel *k = NULL;
+    eas_status st = EAS_OK;
+    if (eas_ir_nparams(ir) > PY_MAX_PARAMS)
+        return py_fail(PyExc_ValueError, "the kernel has %d parameters; at most %d are possible", eas_ir_nparams(ir), PY_MAX_PARAMS);
+    Py_BEGIN_ALLOW_THREADS st = eas_kernel_new(ir, &k);
+    Py_END_ALLOW_THREADS if (st != EAS_OK) return py_raise(st);
+    PyObject *c = compiled_of(k, ir);
+    if (!c)
+        eas_kernel_release(k);
+    return c;
+}
 
 /* ---- options ---- */
 static bool given(PyObject *o) { return o && o != Py_None; }

@@ -38,6 +38,21 @@ static PyObject *stats(PyObject *m, PyObject *unused)
                          "disk_misses", (unsigned long long)s.disk_misses, "disk_bad", (unsigned long long)s.disk_bad, "launches",
                          (unsigned long long)s.launches, "compiler_loaded", s.compiler_loaded ? Py_True : Py_False);
 }
+static PyObject *limits(PyObject *m, PyObject *device)
+{
+    (void)m;
+    eas_limits l;
+    eas_device *d = py_device(device);
+    if (!d)
+        return NULL;
+    eas_status st = eas_device_limits(d, &l);
+    if (st != EAS_OK)
+        return py_raise(st);
+    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:K,s:N,s:N,s:N,s:N}", "threads", (long long)l.threads, "threadgroup_bytes", (long long)l.tg_bytes, "simd",
+                         (long long)l.simd, "buffers", (long long)l.buffers, "max_alloc", (unsigned long long)l.max_alloc, "f64",
+                         PyBool_FromLong(l.f64), "f16", PyBool_FromLong(l.f16), "i64_atomics", PyBool_FromLong(l.i64_atomics), "unified",
+                         PyBool_FromLong(l.unified));
+}
 static PyObject *cache_dir(PyObject *m, PyObject *unused)
 {
     (void)m;
@@ -110,6 +125,8 @@ static PyMethodDef functions[] = {
     {"run", KW(py_run), "run(ck, runtime_args, meta, *, device, sync, nthreads, grid, tptg, shape, debug): launches"},
     {"benchmark", KW(py_benchmark), "benchmark(ck, runtime_args, meta, *, repeat, warmup, ...): seconds per run"},
     {"grid", KW(py_grid), "grid(ck, runtime_args, meta, ...): the grid a launch would use"},
+    {"compile_ir", py_compile_ir, METH_O, "compile_ir(ir): the CompiledKernel of an eas.ir.IRModule"},
+    {"limits", limits, METH_O, "limits(device): what a device can do, as a dict"},
     {"stats", stats, METH_NOARGS, "stats(): counters of this process"},
     {"cache_dir", cache_dir, METH_NOARGS, "cache_dir(): folder of the disk cache, \"\" when it is off"},
     {"cache_why", cache_why, METH_NOARGS, "cache_why(): why the disk cache is off"},

@@ -340,6 +340,7 @@ PyObject *launch_where(eas_device **d);
 int launch_watch(void);
 PyObject *compiled_text(Compiled *ck, const char *form);
 PyObject *runtime_args(PyObject *params, PyObject *const *objs, int n); /* the dict that callables and runtimes see */
+PyObject *py_compile_ir(PyObject *module, PyObject *ir);
 PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw);
 PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw);
 PyObject *py_grid(PyObject *module, PyObject *args, PyObject *kw);

@@ -196,16 +196,16 @@ static bool read_entry(int fd, const uint8_t *key, header *h, uint8_t **bytes)
         h->entry >= h->size)
         return false;
     *bytes = malloc(h->size);
-    if (!*bytes || !read_all(fd, *bytes, h->size)) {
-        free(*bytes);
-        return false;
+    bool good = *bytes && read_all(fd, *bytes, h->size);
+    if (good) {
+        checksum(h, *bytes, sum);
+        good = !memcmp(sum, h->sum, 32);
     }
-    checksum(h, *bytes, sum);
-    if (memcmp(sum, h->sum, 32)) {
+    if (!good) {
         free(*bytes);
-        return false;
+        *bytes = NULL;
     }
-    return true;
+    return good;
 }
 
 /* An entry in use moves to the end of the queue for eviction; once an hour is often enough. */

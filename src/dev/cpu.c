@@ -76,18 +76,33 @@ static gen_options options(bool alias, const char *text)
     return (gen_options){.cpu_features = isa_features(), .vector_bytes = isa_vector_bytes(), .alias = alias, .text = text, .build = eas_build_id()};
 }
 
-eas_status cpu_text(const eas_ir *ir, const char *form, char **out)
+static eas_status compile_as(const eas_ir *ir, const char *form, gen_image *im, char **out)
 {
     gen_llvm_compile *f = compiler();
     char *error = NULL;
     if (!f)
         return base_fail(EAS_ERR_UNAVAILABLE, "no compiler for \"%s\": %s", form, llvm_why);
     gen_options o = options(false, form);
-    gen_image im = {0};
-    eas_status st = f(ir, &o, &im, out, &error);
+    eas_status st = f(ir, &o, im, out, &error);
     if (st)
         base_fail(st, "%s", error ? error : "the compiler failed");
     free(error);
+    return st;
+}
+
+eas_status cpu_text(const eas_ir *ir, const char *form, char **out)
+{
+    gen_image im = {0};
+    return compile_as(ir, form, &im, out);
+}
+
+eas_status cpu_object(const eas_ir *ir, void **bytes, size_t *size)
+{
+    gen_image im = {0};
+    char *none = NULL;
+    eas_status st = compile_as(ir, "obj", &im, &none);
+    *bytes = im.bytes;
+    *size = im.size;
     return st;
 }
 

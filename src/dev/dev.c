@@ -115,6 +115,25 @@ static eas_status check_wide_atomics(const eas_device *d, const eas_ir *ir)
     return EAS_OK;
 }
 
+eas_status eas_device_limits(eas_device *d, eas_limits *out)
+{
+    *out = (eas_limits){0};
+    eas_status st = dev_usable(d);
+    if (st)
+        return st;
+    dev_limits l = d->limits(d);
+    *out = (eas_limits){.threads = l.threads,
+                        .tg_bytes = l.tg_bytes,
+                        .simd = l.simd,
+                        .buffers = l.buffers,
+                        .max_alloc = l.max_alloc,
+                        .f64 = l.f64,
+                        .f16 = l.f16,
+                        .i64_atomics = l.i64_atomics,
+                        .unified = l.unified};
+    return EAS_OK;
+}
+
 eas_status dev_check(eas_device *d, const eas_ir *ir)
 {
     dev_limits l = d->limits(d);

@@ -720,6 +720,20 @@ static eas_status make_text(gen *g, char **text)
     return *text ? EAS_OK : base_fail_oom(1);
 }
 
+static eas_status make_object(gen *g, gen_image *image)
+{
+    LLVMMemoryBufferRef buf;
+    const eas_status st = emit_object(g, LLVMObjectFile, &buf);
+    if (st)
+        return st;
+    image->size = LLVMGetBufferSize(buf);
+    image->bytes = malloc(image->size);
+    if (image->bytes)
+        memcpy(image->bytes, LLVMGetBufferStart(buf), image->size);
+    LLVMDisposeMemoryBuffer(buf);
+    return image->bytes ? EAS_OK : base_fail_oom(image->size);
+}
+
 static eas_status make_image(gen *g, gen_image *image)
 {
     LLVMMemoryBufferRef buf;
@@ -757,7 +771,7 @@ static eas_status compile(const eas_ir *ir, const gen_options *opt, gen_image *i
     read_isa(&g);
     eas_status st = generate(&g);
     if (!st)
-        st = opt->text ? make_text(&g, text) : make_image(&g, image);
+        st = !opt->text ? make_image(&g, image) : strcmp(opt->text, "obj") ? make_text(&g, text) : make_object(&g, image);
     LLVMDisposeBuilder(g.b);
     LLVMDisposeModule(g.mod);
     LLVMContextDispose(g.cx);

@@ -306,3 +306,26 @@ eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out)
         st = kernel_narrowed(k, &narrow);
     return st ? st : emit(k->ir, narrow, form, out);
 }
+
+eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size)
+{
+    eas_ir *plain = NULL;
+    *bytes = NULL;
+    *size = 0;
+    eas_status st = refuse_loose(k);
+    if (!st)
+        st = runnable(k->ir, false, &plain);
+    if (!st)
+        st = cpu_object(plain, bytes, size);
+    eas_ir_release(plain);
+    return st;
+}
+
+eas_status eas_kernel_fits(eas_kernel *k, eas_device *d)
+{
+    eas_ir *ir = NULL;
+    eas_status st = refuse_loose(k);
+    if (!st)
+        st = kernel_form(k, d->text ? IR_FORM_TEXT : 0, &ir);
+    return st ? st : dev_check(d, ir);
+}
