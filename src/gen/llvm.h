@@ -1,6 +1,7 @@
 /* llvm.h: what the files of the LLVM generator share.
  *
  *   llvm_plan.c    classes of values, segments                                (no LLVM)
+ *   llvm_rare.c    what only few lanes ever need                               (no LLVM)
  *   llvm_slots.c   slots in scratch, prefetches                                (no LLVM)
  *   llvm.c         entry point, target, the loop over programs, scalar code and scalar-level control flow
  *   llvm_seg.c     a segment: loops over chunks, variants, control flow inside a chunk, values on demand
@@ -66,6 +67,8 @@ typedef struct steps steps;
 typedef struct item { /* of a segment */
     uint32_t insn;      /* an instruction, or the opener of a region that runs inside the chunk */
     uint32_t src, dst;  /* insn == UINT32_MAX: copy src to the slot of dst */
+    uint32_t rare;      /* 0, or the instruction `where` that is the first to want it: made there, if a lane does */
+    bool chooses;       /* that `where` */
 } item;
 typedef struct ahead { /* a load that another segment asks for */
     uint32_t insn;
@@ -115,6 +118,8 @@ int plan_canon_dim(ir_type t, int d); /* the canonical number of dim d, or NODIM
 /* llvm_slots.c */
 void plan_slots(plan *p, const uint32_t *iseg);
 void plan_prefetch(plan *p);
+/* llvm_rare.c */
+void plan_rare(plan *p);
 /* llvm_plan.c */
 eas_status plan_make(plan *p);
 void plan_free(plan *p);

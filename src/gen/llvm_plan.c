@@ -1085,6 +1085,7 @@ eas_status plan_make(plan *p)
     vec_free(&q.acc);
     plan_slots(p, iseg);
     plan_prefetch(p);
+    plan_rare(p);
     if (p->mem->oom)
         return base_fail_oom(nv);
     if (p->why)

@@ -801,6 +801,53 @@ static uint32_t emit_copies(gen *g, const segment *s, uint32_t k)
     return end;
 }
 
+static bool is_rare(const segment *s, uint32_t k, uint32_t choice) { return s->items.at[k].rare == choice; }
+
+/* The values that a `where` (and others with its condition) choose, made if some lane wants them. */
+static void emit_rare(gen *g, const segment *s, uint32_t at)
+{
+    const uint32_t choice = s->items.at[at].insn, cond = ir_args(g->ir, &g->ir->insns[choice])[0];
+    uint32_t *vals = arena_alloc(&g->mem, sizeof *vals * (s->items.len + 1)), n = 0;
+    V *x = arena_alloc(&g->mem, sizeof *x * (s->items.len + 1));
+    if (!vals || !x) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return;
+    }
+    for (uint32_t k = at; k < s->items.len; k++) {
+        const ir_insn *in = s->items.at[k].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[k].insn];
+        if (in && in->op == IR_WHERE && ir_args(g->ir, in)[0] == cond)
+            for (uint32_t j = 0; j < at; j++)
+                if (is_rare(s, j, choice) && g->ir->insns[s->items.at[j].insn].res == ir_args(g->ir, in)[1])
+                    vals[n++] = ir_args(g->ir, in)[1];
+    }
+    for (uint32_t j = 0; j < at; j++) /* what it wants from outside is made before the branch */
+        for (int k = 0; is_rare(s, j, choice) && k < g->ir->insns[s->items.at[j].insn].nargs; k++) {
+            const uint32_t a = ir_args(g->ir, &g->ir->insns[s->items.at[j].insn])[k];
+            if (g->p.val[a].cls == C_BLOCK && g->p.val[a].seg != s->id)
+                seg_here(g, a);
+        }
+    V want = mask_and(g, seg_here(g, cond), g->c->exec);
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(g->b), arm = new_block(g, "rare"), done = new_block(g, "usual");
+    LLVMBuildCondBr(g->b, any_of(g, want), arm, done);
+    LLVMPositionBuilderAtEnd(g->b, arm);
+    const uint32_t mark = g->c->log.len;
+    for (uint32_t j = 0; j < at; j++)
+        if (is_rare(s, j, choice))
+            emit_one(g, s->items.at[j].insn);
+    for (uint32_t k = 0; k < n; k++)
+        x[k] = seg_here(g, vals[k]);
+    arm = LLVMGetInsertBlock(g->b);
+    branch_to(g, done);
+    forget(g, mark);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    for (uint32_t k = 0; k < n; k++) {
+        V none = LLVMConstNull(LLVMTypeOf(x[k])), phi = LLVMBuildPhi(g->b, LLVMTypeOf(x[k]), "");
+        LLVMAddIncoming(phi, &x[k], &arm, 1);
+        LLVMAddIncoming(phi, &none, &before, 1);
+        set_vector(g, vals[k], phi);
+    }
+}
+
 static void emit_chunk(gen *g, const segment *s)
 {
     const uint32_t mark = g->c->log.len;
@@ -809,7 +856,11 @@ static void emit_chunk(gen *g, const segment *s)
     for (uint32_t k = 0; k < s->items.len && !g->st;) {
         if (s->items.at[k].insn == UINT32_MAX) {
             k = emit_copies(g, s, k);
+        } else if (s->items.at[k].rare) {
+            k++;
         } else {
+            if (s->items.at[k].chooses)
+                emit_rare(g, s, k);
             emit_one(g, s->items.at[k].insn);
             k++;
         }
