@@ -465,6 +465,26 @@ EAS_API eas_status eas_report_text(const eas_report *r, char **out); /* free wit
 EAS_API void eas_report_free(eas_report *r);
 EAS_API const char *eas_finding_name(eas_finding_kind kind); /* "write-write race" */
 
+/* ---- profiling --------------------------------------------------------------------------------------------------------- */
+
+/* Takes the time of every launch, replay, copy and compile from start to stop; one profile at a time. Queued work is waited for meanwhile.
+ * Start and stop while no other thread gives work. Costs nothing when none is open. */
+typedef struct eas_profile eas_profile;
+typedef struct eas_profile_row { /* a kernel on a device */
+    const char *kernel, *device, *file; /* file: "" if unknown; they live as long as the profile */
+    int line;
+    uint64_t calls, compiles;
+    double seconds, compile_seconds;
+    double bytes, flops; /* of global memory and on floats, counted in the IR: whole blocks, loops by their trips */
+} eas_profile_row;
+EAS_API eas_status eas_profile_start(eas_profile **out);
+EAS_API void eas_profile_stop(eas_profile *p);
+EAS_API double eas_profile_seconds(const eas_profile *p); /* from start to stop */
+EAS_API int eas_profile_count(const eas_profile *p); /* rows, in the order of first use */
+EAS_API eas_profile_row eas_profile_at(const eas_profile *p, int i);
+EAS_API eas_status eas_profile_trace(eas_profile *p, char **out); /* JSON for Perfetto or chrome://tracing; free with eas_free */
+EAS_API void eas_profile_free(eas_profile *p);
+
 /* ---- running a kernel while it is built ------------------------------------------------------------------------------ */
 
 /* A live builder runs each instruction as it is appended, on the memory of the host, one program after the other: for debugging. Values

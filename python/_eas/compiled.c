@@ -16,6 +16,7 @@ Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject
     c->metas = Py_NewRef(metas);
     c->msl = c->irmod = NULL;
     c->info = eas_kernel_info(k);
+    c->traced = 0;
     c->nargs = nargs;
     memcpy(c->tags, tags, (size_t)nargs);
     return c;
@@ -107,6 +108,25 @@ static PyObject *get_params(PyObject *o, void *u)
     (void)u;
     return Py_NewRef(((Compiled *)o)->params);
 }
+static PyObject *get_types(PyObject *o, void *u)
+{
+    (void)u;
+    Compiled *c = (Compiled *)o;
+    PyObject *t = PyTuple_New(c->nargs);
+    for (int i = 0; t && i < c->nargs; i++) {
+        PyObject *n = bind_tag_name(c->tags[i]);
+        if (!n)
+            Py_CLEAR(t);
+        else
+            PyTuple_SET_ITEM(t, i, n);
+    }
+    return t;
+}
+static PyObject *get_traced(PyObject *o, void *u)
+{
+    (void)u;
+    return PyFloat_FromDouble(((Compiled *)o)->traced);
+}
 static PyObject *compiled_repr(PyObject *o)
 {
     Compiled *c = (Compiled *)o;
@@ -150,6 +170,8 @@ static PyGetSetDef compiled_getset[] = {
     {"writes", get_writes, NULL, "names of the arguments it writes", NULL},
     {"name", get_name, NULL, "the kernel's name", NULL},
     {"meta", get_meta, NULL, "the meta values it was made for", NULL},
+    {"_types", get_types, NULL, "of its run-time arguments, for people", NULL},
+    {"_trace_seconds", get_traced, NULL, "what tracing it took", NULL},
     {"params", get_params, NULL, "names of its run-time parameters", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -6,7 +6,9 @@
 #include "py.h"
 
 #include <structmember.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { NOPTIONS = 8, MAX_SHAPES = 32 };
 static const char *const option_names[NOPTIONS] = {"_grid", "_tptg", "_shape", "_nthreads", "_sync", "_stream", "_debug", "_interpret"};
@@ -370,6 +372,26 @@ static PyObject *make_key(Kernel *k, PyObject *const *metas, const uint8_t *tags
     }
     return key;
 }
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+static bool logs(void)
+{
+    const char *level = getenv("EAS_LOG");
+    return level && (!strcmp(level, "info") || !strcmp(level, "debug"));
+}
+/* What is written for people fails nothing. */
+static void log_traced(Kernel *k, PyObject *c)
+{
+    PyObject *m = PyImport_ImportModule("eas._profile"), *r = m ? PyObject_CallMethod(m, "log_traced", "OO", (PyObject *)k, c) : NULL;
+    if (!r)
+        PyErr_WriteUnraisable((PyObject *)k);
+    Py_XDECREF(r);
+    Py_XDECREF(m);
+}
 static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags) /* new reference */
 {
     PyObject *key = make_key(k, metas, tags);
@@ -377,11 +399,16 @@ static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags)
         return NULL;
     PyObject *c = Py_XNewRef(PyDict_GetItemWithError(k->cache, key));
     if (!c && !PyErr_Occurred()) {
+        double start = seconds();
         c = (PyObject *)trace_kernel(k, metas, tags, k->flags);
-        if (c) { /* another thread may have been quicker: its object stays */
+        if (c) {
+            ((Compiled *)c)->traced = seconds() - start;
+            /* another thread may have been quicker: its object stays */
             PyObject *kept = PyDict_SetDefault(k->cache, key, c);
             Py_XINCREF(kept);
             Py_SETREF(c, kept);
+            if (kept && logs())
+                log_traced(k, kept);
         }
     }
     Py_DECREF(key);

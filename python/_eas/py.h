@@ -317,6 +317,7 @@ typedef struct Compiled {
     PyObject *metas;   /* tuple: the same values in order; the fast path compares with them */
     PyObject *msl, *irmod;
     eas_ir_info info;
+    double traced;     /* seconds that tracing took */
     int nargs;
     uint8_t tags[];
 } Compiled;
@@ -358,6 +359,9 @@ int hooks_interrupted(void *h);
 void hold_retain(void *object);
 void hold_release(void *object);
 eas_stream *stream_arg(PyObject *o, const char *what, eas_device *d);
+
+/* ---- profile.c ---- */
+int profile_init(PyObject *module);
 
 /* ---- kernel.c ---- */
 extern PyType_Spec Kernel_spec;

@@ -129,6 +129,33 @@ class Report(list[Finding]):
 
 def check(kernel: Any, *args: Any, **kw: Any) -> Report: ...
 
+class ProfileRow(NamedTuple):
+    kernel: str
+    device: str
+    file: str
+    line: int
+    calls: int
+    seconds: float
+    bytes: float
+    flops: float
+    compiles: int
+    compile_seconds: float
+    @property
+    def mean(self) -> float: ...
+    @property
+    def roofline(self) -> float: ...
+
+class profile:
+    seconds: float
+    def __init__(self) -> None: ...
+    @property
+    def rows(self) -> list[ProfileRow]: ...
+    def save(self, path: str) -> None: ...
+    def __enter__(self) -> profile: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+def explain(kernel: Any) -> str: ...
+
 class Stream:
     def __init__(self, device: str | None = None) -> None: ...
     @property

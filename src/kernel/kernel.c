@@ -2,6 +2,7 @@
 #include "kernel.h"
 
 #include <stdio.h>
+#include <time.h>
 
 enum { TG_LIMIT = 32768, THREAD_LIMIT = IR_MAX_THREADS };
 
@@ -210,6 +211,28 @@ static eas_status refuse_loose(const eas_kernel *k)
              : EAS_OK;
 }
 
+/* EAS_LOG=info: what was compiled, for whom, whether the disk had it, and what it took. */
+static eas_status compile_logged(eas_device *d, const eas_ir *ir, unsigned form, dev_code **out)
+{
+    const char *level = getenv("EAS_LOG");
+    if (!level || (strcmp(level, "info") && strcmp(level, "debug")))
+        return d->compile(d, ir, (form & FORM_ALIAS) != 0, out);
+    struct timespec a, b;
+    uint64_t hits = dev_count.hits, misses = dev_count.misses;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    eas_status st = d->compile(d, ir, (form & FORM_ALIAS) != 0, out);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    double ms = 1e3 * (double)(b.tv_sec - a.tv_sec) + 1e-6 * (double)(b.tv_nsec - a.tv_nsec);
+    const char *disk = dev_count.hits != hits ? "found on disk" : dev_count.misses != misses ? "not on disk" : "the disk was not asked";
+    fprintf(stderr, "eas: %s %s for %s in %.2f ms (%s%s%s%s%s)\n",
+            st                       ? "failed to compile"
+            : dev_count.hits != hits ? "loaded"
+                                     : "compiled",
+            ir->name, d->name, ms, disk, form & FORM_ALIAS ? "; arguments overlap" : "", form & FORM_CHECKED ? "; accesses are checked" : "",
+            form & FORM_NARROW ? "; 32-bit integers" : "", form & FORM_ASSERT ? "; with asserts" : "");
+    return st;
+}
+
 eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out)
 {
     *out = atomic_load_explicit(&k->code[device][form], memory_order_acquire);
@@ -227,7 +250,7 @@ eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out)
     pthread_mutex_lock(&k->lock);
     *out = k->code[device][form];
     if (!*out) {
-        st = d->compile(d, ir, (form & FORM_ALIAS) != 0, out);
+        st = compile_logged(d, ir, form, out);
         if (!st)
             atomic_store_explicit(&k->code[device][form], *out, memory_order_release);
     }

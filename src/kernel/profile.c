@@ -1,0 +1,442 @@
+/* profile.c: what launches, copies and compiles take, while a profile is open.
+ *
+ * A profile puts itself between the kernel folder and the devices: it exchanges the devices' own functions (launch, replay, copy,
+ * compile) for ones that take the time around them, and puts them back at its end. So a launch without a profile runs exactly the code it
+ * runs in a library that has no profiler. Work given to a queue is waited for, or its time would not be known: streams do not
+ * overlap while they are looked at.
+ *
+ * Bytes and operations are counted in the IR, loops by the trips that the launch's values allow: whole blocks, masked lanes
+ * among them, every load and store of global memory once each time it is done.
+ */
+#include "kernel.h"
+
+#include <stdio.h>
+#include <time.h>
+
+enum { MAX_DEPTH = 64, MAX_EVENTS = 1 << 20 };
+
+typedef enum event_kind { LAUNCH, REPLAY, COPY, COMPILE } event_kind;
+static const char *const kind_names[] = {"launch", "replay", "copy", "compile"};
+
+typedef struct event {
+    event_kind kind;
+    int device;
+    const void *queue;
+    char *name;   /* of the kernel, owned by the profile */
+    char *file;   /* where the kernel begins, or NULL */
+    int line;
+    double start, seconds;
+    int64_t grid[3];
+    double bytes, flops;
+} event;
+
+typedef struct row {
+    eas_profile_row r;
+    uint64_t key; /* of the launch that was counted last */
+    double bytes, flops;
+} row;
+
+struct eas_profile {
+    arena mem; /* names */
+    VEC(event) events;
+    VEC(row) rows;
+    VEC(const void *) queues;
+    uint64_t lost; /* events beyond MAX_EVENTS */
+    double begun, ended;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    eas_profile *open;
+    eas_device own[DEV_MAX]; /* the devices as they are */
+} P = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- counting ---- */
+
+static double trips(const ir_range *r, const uint32_t *a)
+{
+    ir_range lo = r[a[0]], hi = r[a[1]], step = r[a[2]];
+    if (step.lo <= 0 && step.hi >= 0)
+        return 1;
+    double span = step.lo > 0 ? (double)hi.hi - (double)lo.lo : (double)lo.hi - (double)hi.lo;
+    double by = step.lo > 0 ? (double)step.lo : -(double)step.hi;
+    return span <= 0 ? 0 : span < by ? 1 : span / by;
+}
+
+static double lanes_of(const eas_ir *ir, const eas_ir_info *info, uint32_t v)
+{
+    if (info->mode == EAS_MODE_THREAD)
+        return (double)info->block;
+    return ir_typeof(ir, v).kind == IR_VAL ? (double)ir_lanes(ir_typeof(ir, v)) : 1;
+}
+
+static double global_bytes(const eas_ir *ir, uint32_t buf)
+{
+    ir_type t = ir_typeof(ir, buf);
+    return t.kind == IR_BUF ? (double)eas_dtype_size(t.dtype) : 0;
+}
+
+/* Bytes of global memory that one instruction moves in a program. */
+static double insn_bytes(const eas_ir *ir, const eas_ir_info *info, const ir_insn *in, const ir_range *r)
+{
+    const uint32_t *a = ir_args(ir, in);
+    double groups = (double)info->block / IR_SIMD;
+    if (in->op == IR_LOAD || in->op == IR_STORE)
+        return global_bytes(ir, a[0]) * lanes_of(ir, info, a[1]);
+    if (ir_is_atomic(in))
+        return 2 * global_bytes(ir, a[0]) * lanes_of(ir, info, a[1]);
+    if (in->op == IR_DOT)
+        return (global_bytes(ir, a[0]) + global_bytes(ir, a[3])) * (double)r[a[6]].hi * lanes_of(ir, info, in->res);
+    if (in->op == IR_MMA)
+        return 64 * (global_bytes(ir, a[0]) + global_bytes(ir, a[3])) * groups;
+    return in->op == IR_MMA_STORE ? 64 * global_bytes(ir, a[0]) * groups : 0;
+}
+
+/* Operations on floats of one instruction in a program: an fma is two, anything that only moves or compares none. */
+static double insn_flops(const eas_ir *ir, const eas_ir_info *info, const ir_insn *in, const ir_range *r)
+{
+    const uint32_t *a = ir_args(ir, in);
+    if (in->op == IR_DOT)
+        return 2 * (double)r[a[6]].hi * lanes_of(ir, info, in->res);
+    if (in->op == IR_MMA)
+        return 1024 * (double)info->block / IR_SIMD;
+    if (!in->res || ir_typeof(ir, in->res).kind != IR_VAL || !dtype_is_float(ir_typeof(ir, in->res).dtype))
+        return 0;
+    if (in->op == IR_MATMUL) {
+        ir_type x = ir_typeof(ir, a[0]);
+        return 2 * (double)ir_lanes(ir_typeof(ir, in->res)) * (double)x.dim[1];
+    }
+    if (in->op == IR_FMA)
+        return 2 * lanes_of(ir, info, in->res);
+    switch (ir_rows[in->op].rule) {
+    case IR_RULE_SAME: return lanes_of(ir, info, in->res);
+    case IR_RULE_REDUCE:
+    case IR_RULE_SCAN: return lanes_of(ir, info, a[0]);
+    default: return ir_is_atomic(in) ? lanes_of(ir, info, in->res) : 0;
+    }
+}
+
+static void count(const eas_ir *ir, const ir_env *env, double *bytes, double *flops)
+{
+    arena mem = {0};
+    eas_ir_info info = ir_analyse(ir);
+    const ir_range *r = ir_ranges(ir, env, &mem);
+    double times = 1, outer[MAX_DEPTH];
+    int depth = 0;
+    *bytes = *flops = 0;
+    for (uint32_t i = 0; i < ir->ninsns && r; i++) {
+        const ir_insn *in = &ir->insns[i];
+        if ((in->op == IR_LOOP || in->op == IR_WHILE) && depth < MAX_DEPTH) {
+            outer[depth++] = times;
+            times *= in->op == IR_LOOP ? trips(r, ir_args(ir, in)) : 1;
+        } else if ((in->op == IR_ENDLOOP || in->op == IR_ENDWHILE) && depth) {
+            times = outer[--depth];
+        } else {
+            *bytes += times * insn_bytes(ir, &info, in, r);
+            *flops += times * insn_flops(ir, &info, in, r);
+        }
+    }
+    arena_free(&mem);
+}
+
+static uint64_t launch_key(const dev_launch *l)
+{
+    uint64_t h = 1469598103934665603u;
+    const eas_ir *ir = l->ir;
+    for (int i = 0; i < 3; i++)
+        h = (h ^ (uint64_t)l->grid[i]) * 1099511628211u;
+    for (int i = 0; i < ir->nparams; i++)
+        h = (h ^ (ir_typeof(ir, (uint32_t)i + 1).kind == IR_BUF ? 0 : l->slot[i])) * 1099511628211u;
+    return h ? h : 1;
+}
+
+static void count_launch(const dev_launch *l, double *bytes, double *flops)
+{
+    ir_range scalar[IR_MAX_PARAMS];
+    for (int i = 0; i < l->ir->nparams; i++) {
+        int64_t v = dtype_is_float(ir_typeof(l->ir, (uint32_t)i + 1).dtype) ? 0 : (int64_t)l->slot[i];
+        scalar[i] = (ir_range){v, v};
+    }
+    ir_env env = {.scalar = scalar, .grid = {l->grid[0], l->grid[1], l->grid[2]}, .count = l->count};
+    count(l->ir, &env, bytes, flops);
+    *bytes *= (double)l->programs;
+    *flops *= (double)l->programs;
+}
+
+/* ---- recording ---- */
+
+static const ir_insn *first_line(const eas_ir *ir)
+{
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        if (ir->insns[i].file && ir->insns[i].line)
+            return &ir->insns[i];
+    return NULL;
+}
+
+static char *keep(eas_profile *p, const char *s)
+{
+    size_t n = strlen(s) + 1;
+    char *out = arena_alloc(&p->mem, n);
+    return out ? memcpy(out, s, n) : NULL;
+}
+
+static row *row_of(eas_profile *p, const eas_ir *ir, int device)
+{
+    const ir_insn *at = first_line(ir);
+    const char *file = at ? ir->files[at->file] : "";
+    int line = at ? (int)at->line : 0;
+    for (uint32_t i = 0; i < p->rows.len; i++) {
+        eas_profile_row *r = &p->rows.at[i].r;
+        if (!strcmp(r->kernel, ir->name) && r->line == line && !strcmp(r->file, file) && !strcmp(r->device, P.own[device].name))
+            return &p->rows.at[i];
+    }
+    row n = {.r = {.kernel = keep(p, ir->name), .device = P.own[device].name, .file = keep(p, file), .line = line}};
+    return n.r.kernel && n.r.file && vec_push(&p->rows, n) ? &p->rows.at[p->rows.len - 1] : NULL;
+}
+
+static void add_event(eas_profile *p, event e)
+{
+    if (p->events.len >= MAX_EVENTS || !vec_push(&p->events, e))
+        p->lost++;
+}
+
+static void record_launch(int device, const dev_queue *q, const dev_launch *l, double start, double seconds)
+{
+    pthread_mutex_lock(&P.lock);
+    eas_profile *p = P.open;
+    row *r = p ? row_of(p, l->ir, device) : NULL;
+    if (r) {
+        uint64_t key = launch_key(l);
+        if (r->key != key)
+            count_launch(l, &r->bytes, &r->flops);
+        r->key = key;
+        r->r.calls++;
+        r->r.seconds += seconds;
+        r->r.bytes += r->bytes;
+        r->r.flops += r->flops;
+        add_event(p, (event){.kind = LAUNCH,
+                             .device = device,
+                             .queue = q,
+                             .name = (char *)(uintptr_t)r->r.kernel,
+                             .file = (char *)(uintptr_t)r->r.file,
+                             .line = r->r.line,
+                             .start = start,
+                             .seconds = seconds,
+                             .grid = {l->grid[0], l->grid[1], l->grid[2]},
+                             .bytes = r->bytes,
+                             .flops = r->flops});
+    }
+    pthread_mutex_unlock(&P.lock);
+}
+
+static void record(event_kind kind, int device, const dev_queue *q, const eas_ir *ir, double start, double bytes)
+{
+    double seconds = now() - start;
+    pthread_mutex_lock(&P.lock);
+    eas_profile *p = P.open;
+    if (p) {
+        const ir_insn *at = ir ? first_line(ir) : NULL;
+        event e = {.kind = kind, .device = device, .queue = q, .start = start, .seconds = seconds, .bytes = bytes, .line = at ? (int)at->line : 0};
+        e.name = keep(p, ir ? ir->name : kind_names[kind]);
+        e.file = at ? keep(p, ir->files[at->file]) : NULL;
+        row *r = ir ? row_of(p, ir, device) : NULL;
+        if (r && kind == COMPILE) {
+            r->r.compiles++;
+            r->r.compile_seconds += seconds;
+        }
+        if (e.name)
+            add_event(p, e);
+    }
+    pthread_mutex_unlock(&P.lock);
+}
+
+/* ---- in the devices' places ---- */
+
+static eas_status timed_launch(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l)
+{
+    eas_device *own = &P.own[dev_index(d)];
+    double start = now();
+    eas_status st = own->launch(d, q, code, l);
+    if (!st && q)
+        st = own->wait(d, q, UINT64_MAX);
+    if (!st)
+        record_launch(dev_index(d), q, l, start, now() - start);
+    return st;
+}
+
+static eas_status timed_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n)
+{
+    eas_device *own = &P.own[dev_index(d)];
+    double start = now();
+    eas_status st = own->copy(d, q, way, dst, src, n);
+    if (!st && q)
+        st = own->wait(d, q, UINT64_MAX);
+    if (!st)
+        record(COPY, dev_index(d), q, NULL, start, (double)n);
+    return st;
+}
+
+static eas_status timed_replay(eas_device *d, dev_queue *q, const dev_step *steps, int n, bool here)
+{
+    eas_device *own = &P.own[dev_index(d)];
+    double start = now();
+    eas_status st = own->replay(d, q, steps, n, here);
+    if (!st && q)
+        st = own->wait(d, q, UINT64_MAX);
+    if (!st)
+        record(REPLAY, dev_index(d), q, NULL, start, 0);
+    return st;
+}
+
+static eas_status timed_compile(eas_device *d, const eas_ir *ir, bool alias, dev_code **out)
+{
+    double start = now();
+    eas_status st = P.own[dev_index(d)].compile(d, ir, alias, out);
+    if (!st)
+        record(COMPILE, dev_index(d), NULL, ir, start, 0);
+    return st;
+}
+
+#define SWAP(d, field, f) __atomic_store_n(&(d)->field, f, __ATOMIC_RELEASE)
+static void step_between(void)
+{
+    for (int i = 0; i < eas_device_count(); i++) {
+        eas_device *d = eas_device_at(i);
+        P.own[i] = *d;
+        SWAP(d, launch, timed_launch);
+        SWAP(d, copy, timed_copy);
+        SWAP(d, compile, timed_compile);
+        if (d->replay)
+            SWAP(d, replay, timed_replay);
+    }
+}
+
+static void step_back(void)
+{
+    for (int i = 0; i < eas_device_count(); i++) {
+        eas_device *d = eas_device_at(i);
+        SWAP(d, launch, P.own[i].launch);
+        SWAP(d, copy, P.own[i].copy);
+        SWAP(d, compile, P.own[i].compile);
+        SWAP(d, replay, P.own[i].replay);
+    }
+}
+
+/* ---- for users ---- */
+
+eas_status eas_profile_start(eas_profile **out)
+{
+    *out = NULL;
+    eas_profile *p = calloc(1, sizeof *p);
+    if (!p)
+        return base_fail_oom(sizeof *p);
+    pthread_mutex_lock(&P.lock);
+    bool taken = P.open != NULL;
+    if (!taken) {
+        p->begun = now();
+        P.open = *out = p;
+        step_between();
+    }
+    pthread_mutex_unlock(&P.lock);
+    if (!taken)
+        return EAS_OK;
+    free(p);
+    return base_fail(EAS_ERR_RUNTIME, "a profile is open already: there is one at a time");
+}
+
+void eas_profile_stop(eas_profile *p)
+{
+    pthread_mutex_lock(&P.lock);
+    if (P.open == p) {
+        step_back();
+        P.open = NULL;
+        p->ended = now();
+    }
+    pthread_mutex_unlock(&P.lock);
+}
+
+void eas_profile_free(eas_profile *p)
+{
+    if (!p)
+        return;
+    eas_profile_stop(p);
+    vec_free(&p->events);
+    vec_free(&p->rows);
+    vec_free(&p->queues);
+    arena_free(&p->mem);
+    free(p);
+}
+
+double eas_profile_seconds(const eas_profile *p) { return (p->ended ? p->ended : now()) - p->begun; }
+int eas_profile_count(const eas_profile *p) { return (int)p->rows.len; }
+eas_profile_row eas_profile_at(const eas_profile *p, int i) { return i >= 0 && i < (int)p->rows.len ? p->rows.at[i].r : (eas_profile_row){0}; }
+
+/* ---- the trace: Chrome's format, which Perfetto reads ---- */
+
+static void add_string(str *s, const char *text)
+{
+    str_add(s, "\"");
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
+        if (*c == '"' || *c == '\\')
+            str_add(s, "\\%c", *c);
+        else if (*c < 0x20)
+            str_add(s, "\\u%04x", *c);
+        else
+            str_add(s, "%c", *c);
+    str_add(s, "\"");
+}
+
+/* A lane of the trace: 0 for compiles, then one for each queue in the order of their first work. */
+static int lane(eas_profile *p, const void *queue)
+{
+    if (!queue)
+        return 0;
+    for (uint32_t i = 0; i < p->queues.len; i++)
+        if (p->queues.at[i] == queue)
+            return (int)i + 1;
+    return vec_push(&p->queues, queue) ? (int)p->queues.len : 0;
+}
+
+static void trace_event(str *s, eas_profile *p, const event *e)
+{
+    str_add(s, ",\n{\"ph\": \"X\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": ", kind_names[e->kind],
+            e->device, lane(p, e->queue), (e->start - p->begun) * 1e6, e->seconds * 1e6);
+    add_string(s, e->name);
+    str_add(s, ", \"args\": {\"kind\": \"%s\"", kind_names[e->kind]);
+    if (e->file && *e->file) {
+        str_add(s, ", \"line\": ");
+        str at = {0};
+        str_add(&at, "%s:%d", e->file, e->line);
+        add_string(s, at.at ? at.at : "");
+        str_free(&at);
+    }
+    if (e->kind == LAUNCH)
+        str_add(s, ", \"grid\": [%lld, %lld, %lld], \"flops\": %.0f", (long long)e->grid[0], (long long)e->grid[1], (long long)e->grid[2], e->flops);
+    if (e->kind == LAUNCH || e->kind == COPY)
+        str_add(s, ", \"bytes\": %.0f", e->bytes);
+    str_add(s, "}}");
+}
+
+eas_status eas_profile_trace(eas_profile *p, char **out)
+{
+    str s = {0};
+    *out = NULL;
+    pthread_mutex_lock(&P.lock);
+    str_add(&s, "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"version\": \"%s\", \"lost\": %llu}, \"traceEvents\": [\n", eas_version(),
+            (unsigned long long)p->lost);
+    for (int i = 0; i < eas_device_count(); i++)
+        str_add(&s, "%s{\"ph\": \"M\", \"pid\": %d, \"name\": \"process_name\", \"args\": {\"name\": \"%s\"}}", i ? ",\n" : "", i,
+                eas_device_name(eas_device_at(i)));
+    for (uint32_t i = 0; i < p->events.len; i++)
+        trace_event(&s, p, &p->events.at[i]);
+    str_add(&s, "\n]}\n");
+    pthread_mutex_unlock(&P.lock);
+    return str_take(&s, out);
+}
