@@ -8,6 +8,7 @@
 #   make format  rewrites the sources as `make check` wants them
 #   make bench   numbers, against peers
 #   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is
+#   make sweep   every f32 through the elementary functions, against the C library in double: minutes each
 #   make clean
 PY := .venv/bin/python
 MESON := $(PY) -m mesonbuild.mesonmain
@@ -29,7 +30,7 @@ METAL = $(if $(WANTS_STANDIN),$(shell test -f $(STANDIN) && echo EAS_METAL_LIBRA
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all run test check format bench soak clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz diff pytest
+.PHONY: all run test check format bench soak sweep clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz diff pytest
 
 all: setup-run build/release/build.ninja
 	@$(NINJA) -C build/release --quiet
@@ -118,6 +119,12 @@ diff: build/release/build.ninja
 		EAS_ISA=$$isa EAS_LLVM_LIBRARY=$(CURDIR)/build/release/libeas-llvm.so build/release/tests/c/fuzz_diff $$n $$seed || status=1; \
 		seed=$$(( seed + n )); \
 	done; exit $$status
+
+# FUNCTIONS="exp tan" takes only those.
+sweep: setup-run build/release/build.ninja
+	@$(MESON) setup --reconfigure build/release >/dev/null
+	@$(NINJA) -C build/release --quiet tools/sweep_math libeas-llvm.so
+	@build/release/tools/sweep_math $(FUNCTIONS)
 
 check: setup-check
 	@$(FORMAT) --dry-run -Werror $(C_FILES)
