@@ -37,7 +37,7 @@ def jax_call(f, arrays):
     import jax
 
     compiled, there = jax.jit(lambda *a: f(jax.numpy, *a)), [jax.numpy.asarray(a) for a in arrays]
-    return lambda: compiled(*there).block_until_ready()
+    return lambda: jax.block_until_ready(compiled(*there))
 
 
 def peers(*arrays, **functions):
