@@ -2,16 +2,13 @@
 
 import ctypes
 import os
-import shutil
-import subprocess
-import tempfile
 
 import numpy as np
 
 import eas
 from eas import mk
 
-from .tools import has, interleaved
+from .tools import c_library, has, interleaved
 
 N = 1 << 24
 TRIAD = r"""
@@ -51,16 +48,8 @@ void triad(const float *a, const float *b, float *c, size_t n, int threads)
 
 def build_triad():
     """The C function, or None without a compiler that can."""
-    cc = os.environ.get("CC") or shutil.which("clang") or shutil.which("gcc") or shutil.which("cc")
-    folder = tempfile.mkdtemp(prefix="eas-triad-")
-    src, lib = os.path.join(folder, "t.c"), os.path.join(folder, "t.so")
-    with open(src, "w") as f:
-        f.write(TRIAD)
-    r = subprocess.run([cc, "-O3", "-march=native", "-shared", "-fPIC", "-o", lib, src, "-lpthread"], capture_output=True, text=True) if cc else None
-    if r is None or r.returncode:
-        print("    (no triad:", r.stderr.strip().splitlines()[-1] if r else "no C compiler", ")")
-        return None
-    return ctypes.CDLL(lib).triad
+    lib = c_library(TRIAD)
+    return lib and lib.triad
 
 
 def aligned(n):

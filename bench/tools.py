@@ -1,6 +1,10 @@
 """Shared by the rows: interleaved medians, subprocesses, the table."""
 
+import atexit
+import ctypes
+import functools
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -10,18 +14,39 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def interleaved(candidates, rounds=15, number=1):
-    """{name: median seconds per call} of {name: callable}; the rounds take turns, so that drift hits all alike."""
+def interleaved(candidates, rounds=15, number=1, settle=False):
+    """{name: median seconds per call} of {name: callable}; the rounds take turns, so that drift hits all alike. With settle, each turn begins with a
+    call that is not timed: threads of the candidate before may still spin, and its data may fill the caches."""
     times = {name: [] for name in candidates}
     for f in candidates.values():
         f()
     for _ in range(rounds):
         for name, f in candidates.items():
+            if settle:
+                f()
             start = time.perf_counter()
             for _ in range(number):
                 f()
             times[name].append((time.perf_counter() - start) / number)
     return {name: statistics.median(t) for name, t in times.items()}
+
+
+def c_library(source):
+    """The C source as a loaded library for this very CPU; None, said once, without a compiler that can."""
+    cc = os.environ.get("CC") or shutil.which("clang") or shutil.which("clang-19") or shutil.which("gcc") or shutil.which("cc")
+    if not cc:
+        print("    (no C compiler: the limits of the machine are not measured)", file=sys.stderr)
+        return None
+    folder = tempfile.mkdtemp(prefix="eas-bench-c-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    src, lib = os.path.join(folder, "t.c"), os.path.join(folder, "t.so")
+    with open(src, "w") as f:
+        f.write(source)
+    r = subprocess.run([cc, "-O3", "-march=native", "-shared", "-fPIC", "-o", lib, src, "-lpthread"], capture_output=True, text=True)
+    if r.returncode:
+        print("    (the limits of the machine are not measured:", r.stderr.strip().splitlines()[-1], ")", file=sys.stderr)
+        return None
+    return ctypes.CDLL(lib)
 
 
 def environment(**extra):
@@ -58,6 +83,7 @@ def empty_caches():
     return environment(**env, JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0", JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1", HOME=folder), folder
 
 
+@functools.cache
 def has(module):
     """Can the peer be imported? Says so once if not."""
     try:
@@ -74,24 +100,33 @@ class Table:
     def __init__(self):
         self.rows = []
 
-    def add(self, what, ours, peers, goal, unit="s", better="less", note="", right=True):
+    def add(self, what, ours, peers, goal, unit="s", better="less", note="", right=True, limit=None):
         """ours: seconds (or a rate); peers: {name: the same}; goal: the ratio to the best peer that is wanted. A wrong result
-        (right=False) has no time."""
+        (right=False) has no time. limit: (what of the machine, the seconds that it would allow, the fraction of it that is wanted)."""
         if not right:
             ours, note = None, ("WRONG RESULT " + note).strip()
         peers = {n: v for n, v in peers.items() if v}
         pick = min if better == "less" else max
         best = pick(peers, key=peers.get) if peers else None
         ratio = ours / peers[best] if best and ours else None
-        met = goal is not None and ratio is not None and (ratio <= goal if better == "less" else ratio >= goal)
+        goals, met = [], []
+        if goal is not None:
+            goals.append(f"{'≤' if better == 'less' else '≥'} {goal:.2f}")
+            met.append(ratio is not None and (ratio <= goal if better == "less" else ratio >= goal))
+        if limit:
+            name, least, wanted = limit
+            reached = least / ours if least and ours else None
+            goals.append(f"≥ {wanted:.0%} of {name}")
+            met.append(reached is not None and reached >= wanted)
+            note = ", ".join(filter(None, (f"{'unknown part' if reached is None else format(reached, '.0%')} of {name}", note)))
         others = ", ".join(f"{n} {show(v, unit)}" for n, v in sorted(peers.items(), key=lambda p: p[1], reverse=better == "more"))
         row = (
             what,
             show(ours, unit),
             others or "none",
             "" if ratio is None else f"{ratio:.2f}",
-            "" if goal is None else f"{'≤' if better == 'less' else '≥'} {goal:.2f}",
-            "" if goal is None else "yes" if met else "no",
+            ", ".join(goals),
+            "" if not goals else "yes" if all(met) else "no",
             note,
         )
         self.rows.append(row)
