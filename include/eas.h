@@ -485,6 +485,16 @@ EAS_API eas_profile_row eas_profile_at(const eas_profile *p, int i);
 EAS_API eas_status eas_profile_trace(eas_profile *p, char **out); /* JSON for Perfetto or chrome://tracing; free with eas_free */
 EAS_API void eas_profile_free(eas_profile *p);
 
+/* ---- choosing among configs --------------------------------------------------------------------------------------------- */
+
+/* The first, in order, of those within the band (0.02: 2 %) above the least; negative times are configs that are out. -1: all are. */
+EAS_API int eas_tune_choose(const double *seconds, int n, double band);
+/* Timings on disk, beside the cache: by kernel (so by config), device, build of the library, and a key of the caller's. */
+EAS_API int eas_tune_load(eas_kernel *k, eas_device *d, const char *key, double *seconds); /* 1 if there is one */
+EAS_API void eas_tune_store(eas_kernel *k, eas_device *d, const char *key, double seconds); /* best effort */
+EAS_API eas_status eas_tune_export(char **out); /* all of them, a line each; free with eas_free */
+EAS_API eas_status eas_tune_import(const char *text, int *count);
+
 /* ---- running a kernel while it is built ------------------------------------------------------------------------------ */
 
 /* A live builder runs each instruction as it is appended, on the memory of the host, one program after the other: for debugging. Values

@@ -561,6 +561,83 @@ PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw)
     bind_done(&r.bd);
     return time;
 }
+/* Compiles what a launch would need. The lock is not held meanwhile. */
+PyObject *py_prepare(PyObject *module, PyObject *args, PyObject *kw)
+{
+    (void)module;
+    static char *names[] = {"ck", "runtime_args", "meta", "device", "sync", "nthreads", "grid", "tptg", "shape", "debug", "stream", NULL};
+    run r;
+    hooks gil;
+    memset(&r, 0, offsetof(run, objs));
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOOO:prepare", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
+        return NULL;
+    PyObject *out = NULL;
+    if (run_ready(&r)) {
+        hooks_init(&r.l, &gil);
+        eas_status st = eas_kernel_prepare(r.ck->k, r.d, r.args, r.ck->nargs, &r.l);
+        out = st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
+    }
+    bind_done(&r.bd);
+    return out;
+}
+static int tune_args(PyObject *args, const char *format, Compiled **ck, eas_device **d, const char **key, double *seconds)
+{
+    PyObject *device;
+    return PyArg_ParseTuple(args, format, G.compiled, ck, &device, key, seconds) && (*d = py_device(device));
+}
+PyObject *py_tune_load(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Compiled *ck;
+    eas_device *d;
+    const char *key;
+    double seconds = 0;
+    if (!tune_args(args, "O!Os:tune_load", &ck, &d, &key, NULL))
+        return NULL;
+    return eas_tune_load(ck->k, d, key, &seconds) ? PyFloat_FromDouble(seconds) : Py_NewRef(Py_None);
+}
+PyObject *py_tune_store(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Compiled *ck;
+    eas_device *d;
+    const char *key;
+    double seconds = 0;
+    if (!tune_args(args, "O!Osd:tune_store", &ck, &d, &key, &seconds))
+        return NULL;
+    eas_tune_store(ck->k, d, key, seconds);
+    Py_RETURN_NONE;
+}
+PyObject *py_tune_choose(PyObject *module, PyObject *list)
+{
+    (void)module;
+    double seconds[1024];
+    Py_ssize_t n = PyList_Check(list) ? PyList_GET_SIZE(list) : -1;
+    if (n < 0 || n > 1024)
+        return py_fail(PyExc_ValueError, "tune_choose takes a list of at most 1024 times");
+    for (Py_ssize_t i = 0; i < n; i++)
+        if ((seconds[i] = PyFloat_AsDouble(PyList_GET_ITEM(list, i))) == -1 && PyErr_Occurred())
+            return NULL;
+    return PyLong_FromLong(eas_tune_choose(seconds, (int)n, 0.02));
+}
+PyObject *py_tune_export(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    char *text = NULL;
+    eas_status st = eas_tune_export(&text);
+    return py_take_text(st, text);
+}
+PyObject *py_tune_import(PyObject *module, PyObject *text)
+{
+    (void)module;
+    int count = 0;
+    const char *s = PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : NULL;
+    if (!s)
+        return PyErr_Occurred() ? NULL : py_fail(PyExc_TypeError, "timings are a str");
+    eas_status st = eas_tune_import(s, &count);
+    return st == EAS_OK ? PyLong_FromLong(count) : py_raise(st);
+}
 PyObject *py_grid(PyObject *module, PyObject *args, PyObject *kw)
 {
     (void)module;

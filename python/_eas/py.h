@@ -341,6 +341,12 @@ PyObject *launch_where(eas_device **d);
 int launch_watch(void);
 PyObject *compiled_text(Compiled *ck, const char *form);
 PyObject *runtime_args(PyObject *params, PyObject *const *objs, int n); /* the dict that callables and runtimes see */
+PyObject *py_prepare(PyObject *module, PyObject *args, PyObject *kw);
+PyObject *py_tune_load(PyObject *module, PyObject *args);
+PyObject *py_tune_store(PyObject *module, PyObject *args);
+PyObject *py_tune_choose(PyObject *module, PyObject *list);
+PyObject *py_tune_export(PyObject *module, PyObject *unused);
+PyObject *py_tune_import(PyObject *module, PyObject *text);
 PyObject *py_compile_ir(PyObject *module, PyObject *ir);
 PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw);
 PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw);

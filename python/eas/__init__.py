@@ -78,7 +78,7 @@ __all__ = [
 ]
 
 # Everything else is imported when first asked for: the import of eas itself stays at a few milliseconds.
-_MODULES = ("analysis", "autotune", "codegen", "compiler", "dlpack", "ir", "runtime", "tensor", "torch")
+_MODULES = ("analysis", "autotune", "codegen", "compiler", "dlpack", "ir", "runtime", "tensor", "torch", "tuning")
 _NAMES = {
     "Config": "autotune",
     "Finding": "_check",

@@ -1,9 +1,13 @@
 """`@eas.autotune`: picks meta values by measuring (the module is also the decorator)."""
 
+import os
+import sys
+
+from . import _eas
 from . import kernel as _kernel
 from ._callable import make_callable
-from ._eas import Kernel, interpreting
-from .runtime import get_runtime
+from ._eas import Kernel, Tensor, interpreting
+from .runtime import Runtime, get_runtime
 
 __all__ = ["Autotuner", "Config", "autotune"]
 
@@ -36,12 +40,15 @@ def _runtime():
 class Autotuner:
     """A kernel that chooses among configs: once for each value of the key arguments (and argument types)."""
 
-    def __init__(self, kernel, configs, key, warmup, repeat):
+    def __init__(self, kernel, configs, key, warmup, repeat, prune=None, restore=None, deterministic=False):
         self.kernel = kernel
         self.configs = configs
         self.key = key
         self.warmup = warmup
         self.repeat = repeat
+        self.prune = prune
+        self.restore = restore
+        self.deterministic = deterministic
         self.best = {}  # key -> Config
         self.timings = {}  # key -> seconds per config
         self.__name__ = kernel.__name__
@@ -66,30 +73,87 @@ class Autotuner:
     def _compile(self, config, bound, options):
         return self.kernel.compile(**{**bound, **config.meta}, **options)
 
+    def _any(self, bound, options):
+        """The first config's kernel that can be made: all have the same argument types."""
+        error = None
+        for config in self.configs:
+            try:
+                return self._compile(config, bound, options)
+            except ValueError as e:
+                error = error or e
+        raise error
+
     def _launch_args(self, config, bound, options):
         ck = self._compile(config, bound, options)
         runtime_args = _kernel.RuntimeArgs((n, bound[n]) for n in ck.params if n in bound)
         return ck, runtime_args, ck.meta, _run_options(options, ck.meta, runtime_args)
 
-    def _measure(self, bound, options):
+    def _candidates(self, bound, options, device):
+        """({index: what a launch needs} of the configs that may run on the device, {index: why not} of the others)"""
+        kept = self.configs if self.prune is None else list(self.prune(list(self.configs), dict(bound)))
+        strange = [c for c in kept if c not in self.configs]
+        if strange:
+            raise ValueError(f"autotune: prune gave {strange[0]!r}, which is none of the configs")
+        good, bad = {}, {}
+        for i, config in enumerate(self.configs):
+            if config not in kept:
+                bad[i] = "left out by prune"
+                continue
+            try:
+                made = self._launch_args(config, bound, options)
+            except ValueError as e:  # no device could run it, or it does not fit these arguments
+                bad[i] = str(e)
+                continue
+            why = made[0].misfit(device) if device else None
+            if why is None:
+                good[i] = made
+            else:
+                bad[i] = why
+        if not good:
+            reasons = "".join(f"\n  {self.configs[i]!r}: {why}" for i, why in bad.items())
+            raise ValueError(f"autotune: no config of {self.__name__}() can run:{reasons}")
+        return good, bad
+
+    def _measure(self, bound, options, key):
+        """Seconds of each config, -1 for those that cannot run. What the disk knows is not measured again."""
         runtime = _runtime()
-        times = []
-        for config in self.configs:
-            ck, runtime_args, meta, opts = self._launch_args(config, bound, options)
-            opts.pop("sync", None)
-            times.append(runtime.benchmark(ck, runtime_args, meta, repeat=self.repeat, warmup=self.warmup, **opts))
+        device = runtime.device if isinstance(runtime, Runtime) else None
+        good, _ = self._candidates(bound, options, device)
+        times = [-1.0] * len(self.configs)
+        if self.deterministic:
+            times[min(good)] = 0.0
+            return times
+        text = repr((key, self.warmup, self.repeat))
+        known = {i: _eas.tune_load(made[0], device, text) for i, made in good.items()} if device else {}
+        cold = {i: made for i, made in good.items() if known.get(i) is None}
+        if device:
+            _compile_all(cold.values(), device)
+        saved = _Saved(next(iter(good.values())), self.restore) if cold else None
+        for done, (i, made) in enumerate(cold.items()):
+            _progress(self.__name__, done, len(cold))
+            known[i] = self._time(runtime, made)
+            saved.put_back()
+            if device:
+                _eas.tune_store(made[0], device, text, max(known[i], 1e-12))
+        _progress(self.__name__, len(cold), len(cold))
+        for i, t in known.items():
+            times[i] = t
         return times
+
+    def _time(self, runtime, made):
+        ck, runtime_args, meta, opts = made
+        return runtime.benchmark(ck, runtime_args, meta, repeat=self.repeat, warmup=self.warmup, **{n: v for n, v in opts.items() if n != "sync"})
 
     def choose(self, *args, **kw):
         """The config for these arguments, measured if it is not known yet."""
         return self._choose(*self._bind(args, kw))
 
     def _choose(self, bound, options):
-        key = self._key(bound, self._compile(self.configs[0], bound, options))
+        key = self._key(bound, self._any(bound, options))
         if key not in self.best:
-            times = self._measure(bound, options)
+            times = self._measure(bound, options, key)
             self.timings[key] = times
-            self.best[key] = self.configs[times.index(min(times))]
+            self.best[key] = self.configs[_eas.tune_choose(times)]
         return self.best[key]
 
     def __call__(self, *args, **kw):
@@ -109,6 +173,55 @@ class Autotuner:
         return f"<eas.autotune {self.__name__!r}: {len(self.configs)} configs, key {self.key}>"
 
 
+class _Saved:
+    """Copies of the arguments that timing would change: those named, else those that the kernel reads and writes."""
+
+    def __init__(self, made, names):
+        ck, args = made[0], made[1]
+        if names is None:
+            names = [a.name for a in ck.ir.args if a.kind == "buffer" and a.read and a.written]
+        unknown = [n for n in names if n not in args]
+        if unknown:
+            raise ValueError(f"autotune: restore names {unknown[0]!r}, which is no argument of {ck.name}()")
+        self.pairs = [(args[n], _copy(args[n])) for n in names]
+
+    def put_back(self):
+        for x, copy in self.pairs:
+            if isinstance(x, Tensor):
+                x.copy_from(copy)
+            elif hasattr(x, "copy_"):  # torch
+                x.detach().copy_(copy)
+            else:
+                x[...] = copy
+
+
+def _copy(x):
+    if isinstance(x, Tensor):
+        return x.to("cpu").numpy().copy()
+    return x.detach().clone() if hasattr(x, "detach") else x.copy()
+
+
+def _compile_all(cold, device):
+    """In parallel: compiling holds no lock."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def prepare(made):
+        ck, args, meta, opts = made
+        _eas.prepare(ck, args, meta, device=device, **opts)
+
+    with ThreadPoolExecutor(max(1, min(len(cold), os.cpu_count() or 1))) as pool:
+        list(pool.map(prepare, cold))
+
+
+def _progress(name, done, total):
+    """A line on a terminal that is gone when all is done."""
+    if not total or os.environ.get("EAS_PROGRESS") == "0" or not sys.stderr.isatty():
+        return
+    line = f"eas: tuning {name}: {done}/{total} [{'#' * (20 * done // total):20}]"
+    sys.stderr.write("\r" + (line if done < total else " " * len(line) + "\r"))
+    sys.stderr.flush()
+
+
 def _run_options(options, meta, runtime_args):
     grid = options.get("_grid")
     return {
@@ -120,8 +233,10 @@ def _run_options(options, meta, runtime_args):
     }
 
 
-def autotune(*, configs, key, warmup=5, repeat=25):
-    """Above @eas.kernel: the first call for each value of the `key` arguments measures every config and keeps the fastest."""
+def autotune(*, configs, key, warmup=5, repeat=25, prune=None, restore=None, deterministic=False):
+    """Above @eas.kernel: the first call for each value of the `key` arguments measures every config and keeps the fastest, the first of those
+    within 2 %. Timings are kept on disk. `prune(configs, args)` returns the configs to try; `restore` names arguments that get their content back
+    between timings (by default those that the kernel reads and writes); `deterministic=True` takes the first config that can run."""
     configs, key = list(configs), [key] if isinstance(key, str) else list(key)
     if not configs:
         raise ValueError("autotune: configs must not be empty")
@@ -135,7 +250,7 @@ def autotune(*, configs, key, warmup=5, repeat=25):
     def decorate(kernel):
         if not isinstance(kernel, Kernel):
             raise TypeError(f"@eas.autotune goes above @eas.kernel; got {type(kernel).__name__}")
-        return Autotuner(kernel, configs, key, warmup, repeat)
+        return Autotuner(kernel, configs, key, warmup, repeat, prune, restore, deterministic)
 
     return decorate
 

@@ -17,5 +17,23 @@ class Autotuner:
     def choose(self, *args: Any, **kw: Any) -> Config: ...
     def compile(self, *args: Any, **kw: Any) -> CompiledKernel: ...
 
-def autotune(*, configs: Iterable[Config], key: str | Sequence[str], warmup: int = 5, repeat: int = 25) -> Callable[[Kernel], Autotuner]: ...
-def __call__(*, configs: Iterable[Config], key: str | Sequence[str], warmup: int = 5, repeat: int = 25) -> Callable[[Kernel], Autotuner]: ...
+def autotune(
+    *,
+    configs: Iterable[Config],
+    key: str | Sequence[str],
+    warmup: int = 5,
+    repeat: int = 25,
+    prune: Callable[[list[Config], dict[str, Any]], Iterable[Config]] | None = None,
+    restore: Sequence[str] | None = None,
+    deterministic: bool = False,
+) -> Callable[[Kernel], Autotuner]: ...
+def __call__(
+    *,
+    configs: Iterable[Config],
+    key: str | Sequence[str],
+    warmup: int = 5,
+    repeat: int = 25,
+    prune: Callable[[list[Config], dict[str, Any]], Iterable[Config]] | None = None,
+    restore: Sequence[str] | None = None,
+    deterministic: bool = False,
+) -> Callable[[Kernel], Autotuner]: ...

@@ -368,3 +368,98 @@ eas_status eas_cache_verify(uint64_t *good, uint64_t *bad, uint64_t *bytes)
     *good = *bad = *bytes = 0;
     return each_entry(true, good, bad, bytes);
 }
+
+/* ---- timings: a line of text a file, "eas-tune KEY SECONDS" ---- */
+
+enum { LINE = 160 };
+
+static bool is_timing(const char *name) { return strlen(name) == 64 + 5 && !strcmp(name + 64, ".tune"); }
+
+static bool parse_timing(const char *line, char hex[65], double *seconds)
+{
+    int used = 0;
+    return sscanf(line, "eas-tune %64[0-9a-f] %lf%n", hex, seconds, &used) == 2 && used && strlen(hex) == 64 && *seconds > 0 && *seconds < 1e9;
+}
+
+static bool read_timing(const char *hex, double *seconds)
+{
+    char path[MAX_PATH + 80], line[LINE], found[65];
+    if (!*folder())
+        return false;
+    snprintf(path, sizeof path, "%s/%s.tune", C.dir, hex);
+    FILE *f = fopen(path, "re");
+    bool good = f && fgets(line, sizeof line, f) && parse_timing(line, found, seconds) && !strcmp(found, hex);
+    if (f)
+        fclose(f);
+    return good;
+}
+
+static void write_timing(const char *hex, double seconds)
+{
+    static _Atomic unsigned serial;
+    char path[MAX_PATH + 80], tmp[MAX_PATH + 80], line[LINE];
+    if (!*folder())
+        return;
+    snprintf(path, sizeof path, "%s/%s.tune", C.dir, hex);
+    snprintf(tmp, sizeof tmp, "%s/.%ld-t%u.tmp", C.dir, (long)getpid(), atomic_fetch_add(&serial, 1));
+    int n = snprintf(line, sizeof line, "eas-tune %s %.9g\n", hex, seconds);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool ok = fd >= 0 && write_all(fd, line, (size_t)n);
+    if (fd >= 0)
+        ok = close(fd) == 0 && ok;
+    if (!ok || rename(tmp, path))
+        unlink(tmp);
+}
+
+void cache_timing_name(const eas_ir *ir, eas_device *d, const char *key, char hex[65])
+{
+    cache_key k;
+    cache_key_of(ir, eas_device_describe(d), key, &k);
+    sha256_hex(k.h, hex);
+}
+bool cache_timing_load(const char *hex, double *seconds) { return read_timing(hex, seconds); }
+void cache_timing_store(const char *hex, double seconds) { write_timing(hex, seconds); }
+
+eas_status eas_tune_export(char **out)
+{
+    str s = {0};
+    *out = NULL;
+    DIR *d = *folder() ? opendir(C.dir) : NULL;
+    if (!d)
+        return base_fail(EAS_ERR_IO, "there is no cache: %s", *folder() ? strerror(errno) : C.why);
+    for (struct dirent *e; (e = readdir(d));) {
+        double seconds;
+        char hex[65] = "";
+        if (!is_timing(e->d_name))
+            continue;
+        memcpy(hex, e->d_name, 64);
+        if (read_timing(hex, &seconds))
+            str_add(&s, "eas-tune %s %.9g\n", hex, seconds);
+    }
+    closedir(d);
+    str_add(&s, "%s", "");
+    return str_take(&s, out);
+}
+
+eas_status eas_tune_import(const char *text, int *count)
+{
+    *count = 0;
+    if (!*folder())
+        return base_fail(EAS_ERR_IO, "there is no cache: %s", C.why);
+    for (int pass = 0; pass < 2; pass++) { /* nothing is taken of a text that has a bad line */
+        int number = 1;
+        for (const char *at = text; *at; number++) {
+            char hex[65];
+            double seconds;
+            if (!parse_timing(at, hex, &seconds))
+                return base_fail(EAS_ERR_VALUE, "line %d is no timing: want \"eas-tune KEY SECONDS\"", number);
+            if (pass) {
+                write_timing(hex, seconds);
+                ++*count;
+            }
+            const char *end = strchr(at, '\n');
+            at = end ? end + 1 : at + strlen(at);
+        }
+    }
+    return EAS_OK;
+}

@@ -105,6 +105,11 @@ void cache_key_text(const char *text, size_t len, const char *target, const char
 bool cache_load(const cache_key *key, gen_image *im); /* false: not there, or dropped as bad */
 void cache_store(const cache_key *key, const gen_image *im); /* best effort */
 
+/* Timings of configs: hex names the kernel, the device and the caller's key. Best effort. */
+void cache_timing_name(const eas_ir *ir, eas_device *d, const char *key, char hex[65]);
+bool cache_timing_load(const char *hex, double *seconds);
+void cache_timing_store(const char *hex, double seconds);
+
 extern struct dev_counters {
     _Atomic uint64_t compiles, hits, misses, bad, launches;
     _Atomic int compiler;

@@ -1,0 +1,28 @@
+/* tune.c: choosing among configs of a kernel: what was measured, and which one that makes. */
+#include "kernel.h"
+
+int eas_tune_choose(const double *seconds, int n, double band)
+{
+    double least = -1;
+    for (int i = 0; i < n; i++)
+        if (seconds[i] >= 0 && (least < 0 || seconds[i] < least))
+            least = seconds[i];
+    for (int i = 0; i < n && least >= 0; i++)
+        if (seconds[i] >= 0 && seconds[i] <= least * (1 + band))
+            return i;
+    return -1;
+}
+
+int eas_tune_load(eas_kernel *k, eas_device *d, const char *key, double *seconds)
+{
+    char hex[65];
+    cache_timing_name(k->ir, d, key, hex);
+    return cache_timing_load(hex, seconds);
+}
+
+void eas_tune_store(eas_kernel *k, eas_device *d, const char *key, double seconds)
+{
+    char hex[65];
+    cache_timing_name(k->ir, d, key, hex);
+    cache_timing_store(hex, seconds);
+}
