@@ -285,13 +285,13 @@ def sum_rows_kernel(x, out, COLS: eas.constexpr):
 
 
 @eas.kernel
-def sum_columns_kernel(x, out, ROWS, COLS, BLOCK: eas.constexpr, TALL: eas.constexpr):
-    c = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+def sum_columns_kernel(x, out, ROWS, COLS, BLOCK: eas.constexpr):
+    """Row p of out is the sum of the p-th band of ROWS rows of x: a band is short, so that memory is read nearly in its order."""
+    band, c = mk.program_id(1), mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
     total = mk.var(mk.zeros(BLOCK))
-    for start in mk.range(0, ROWS, TALL):
-        for k in range(TALL):
-            total += mk.load(x, (start + k) * COLS + c)
-    mk.store(out, c, total)
+    for row in mk.range(band * ROWS, band * ROWS + ROWS):
+        total += mk.load(x, row * COLS + c)
+    mk.store(out, band * COLS + c, total)
 
 
 def sum_case(x, what, ours, axis, note):
@@ -338,11 +338,13 @@ def sum_columns(n=4096):
     x = normal(n, n)
     out = np.empty(n, np.float32)
 
-    def run(block, tall):
-        sum_columns_kernel(x, out, n, n, BLOCK=block, TALL=tall, _grid=n // block)
+    def run(band, block):
+        parts = np.empty((n // band, n), np.float32)
+        sum_columns_kernel(x, parts, band, n, BLOCK=block, _grid=(n // block, n // band))
+        sum_columns_kernel(parts, out, len(parts), n, BLOCK=512, _grid=(n // 512, 1))
 
-    block, tall = quickest([(2048, 8), (2048, 4), (1024, 8), (512, 8), (256, 8), (128, 16)], run)
-    case = sum_case(x, "axis 0", into(lambda: run(block, tall), out), 0, f"blocks of {block}, {tall} rows at a time")
+    band, block = quickest([(32, 1024), (32, 4096), (64, 512), (64, 1024), (64, 2048), (64, 4096), (128, 1024)], run)
+    case = sum_case(x, "axis 0", into(lambda: run(band, block), out), 0, f"bands of {band} rows, blocks of {block}")
     case.peer("numba", lambda: numba_run("sum_columns", np.empty(n, np.float32), x))
     case.peer("halide", lambda: halide_run("sum_columns", x))
     return case
