@@ -84,7 +84,7 @@ static void prefetch_share(gen *g, const product *p, V number, V k, int64_t unro
 static void emit_tile(gen *g, const product *p, const tile *t, V number, V xp, V yp, V acc, V out)
 {
     const int count = t->rows * t->nvec;
-    const int64_t unroll = p->k % 4 == 0 ? 4 : p->k % 2 == 0 ? 2 : 1;
+    const int64_t unroll = p->k % 4 == 0 && count < 16 ? 4 : p->k % 2 == 0 ? 2 : 1; /* a large tile hides the loop by itself */
     V sum[MAX_ROWS * MAX_VECS], phi[MAX_ROWS * MAX_VECS];
     start_sums(g, p, t, acc, sum);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), loop = new_block(g, "tile"), done = new_block(g, "tiled");

@@ -10,7 +10,7 @@
  */
 #include "llvm.h"
 
-enum { SMALL_BODY = 160, LIGHT_BODY = 16, UNROLL_BODY = 64 };
+enum { SMALL_BODY = 160, STREAM_BODY = 64, UNROLL_BODY = 64 };
 
 /* ---- the cache ---- */
 
@@ -1043,7 +1043,7 @@ static void emit_inner(gen *g, segment *s)
     c->pre = NULL;
     make_lines(g, s);
     V limit = affine_prefixes(g, s), full = k_int(g, size);
-    V stream = g->x86 && small && s->items.len <= LIGHT_BODY * 2 ? can_stream(g, s) : NULL;
+    V stream = g->x86 && small && s->items.len <= STREAM_BODY ? can_stream(g, s) : NULL;
     for (int i = 0; i < c->npre; i++)
         full = sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, full, c->pre[i].count, ""), full, c->pre[i].count);
     forget(g, mark);
