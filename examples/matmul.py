@@ -62,7 +62,7 @@ def fused(a, b, bias, c, N, K, BM: eas.constexpr, BN: eas.constexpr, BK: eas.con
 
 def tiles(n):
     """(BM, BN, BK) for sizes that they divide."""
-    return (128, min(512, n // 2), 256) if n >= 512 else (16, 16, 16)
+    return (256, 256, 128) if n >= 1024 else (128, 128, 256) if n >= 512 else (16, 16, 16)
 
 
 def run_blocks(a, b, c):
