@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 
 import eas
+from eas import mk
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _STANDIN = os.path.join(ROOT, "build", "release", "tests", "metal", "libeas-metal-standin.so")
@@ -75,3 +76,25 @@ def script(text):
     with f:
         f.write(text)
     return f.name
+
+
+def kernel1(f):
+    """out = f(x), element by element."""
+
+    @eas.kernel
+    def k(x, out, N, BLOCK: eas.constexpr):
+        i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+        mk.store(out, i, f(mk.load(x, i, i < N)), i < N)
+
+    return k
+
+
+def kernel2(f):
+    """out = f(x, y), element by element."""
+
+    @eas.kernel
+    def k(x, y, out, N, BLOCK: eas.constexpr):
+        i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+        mk.store(out, i, f(mk.load(x, i, i < N), mk.load(y, i, i < N)), i < N)
+
+    return k

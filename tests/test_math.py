@@ -4,30 +4,12 @@ import math
 import unittest
 
 import numpy as np
-from support import BF16, each
+from support import BF16, each, kernel1, kernel2
 
 import eas
 from eas import mk
 
 LONG = np.longdouble
-
-
-def kernel1(f):
-    @eas.kernel
-    def k(x, out, N, BLOCK: eas.constexpr):
-        i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
-        mk.store(out, i, f(mk.load(x, i, i < N)), i < N)
-
-    return k
-
-
-def kernel2(f):
-    @eas.kernel
-    def k(x, y, out, N, BLOCK: eas.constexpr):
-        i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
-        mk.store(out, i, f(mk.load(x, i, i < N), mk.load(y, i, i < N)), i < N)
-
-    return k
 
 
 def wide_erf(x):

@@ -4,7 +4,7 @@ import itertools
 import unittest
 
 import numpy as np
-from support import BF16, each
+from support import BF16, each, kernel1, kernel2
 
 import eas
 from eas import mk
@@ -52,24 +52,6 @@ def pairs(values):
     x = np.array([a for a, _ in head], values.dtype)
     y = np.array([b for _, b in head], values.dtype)
     return np.concatenate([x, values]), np.concatenate([y, values[::-1]])
-
-
-def kernel1(f):
-    @eas.kernel
-    def k(x, out, N, BLOCK: eas.constexpr):
-        i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
-        mk.store(out, i, f(mk.load(x, i, i < N)), i < N)
-
-    return k
-
-
-def kernel2(f):
-    @eas.kernel
-    def k(x, y, out, N, BLOCK: eas.constexpr):
-        i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
-        mk.store(out, i, f(mk.load(x, i, i < N), mk.load(y, i, i < N)), i < N)
-
-    return k
 
 
 def same(test, got, want):

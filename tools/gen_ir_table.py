@@ -7,6 +7,8 @@ import pathlib
 import re
 import sys
 
+import doc_table
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE, DOC = ROOT / "src/ir/insn.def", ROOT / "docs/ir.md"
 BEGIN, END = "<!-- instructions: begin (tools/gen_ir_table.py) -->", "<!-- instructions: end -->"
@@ -53,20 +55,5 @@ def table(text):
     return "\n".join(out).strip()
 
 
-def main():
-    doc = DOC.read_text(encoding="utf-8")
-    head, rest = doc.split(BEGIN)
-    new = head + BEGIN + "\n" + table(TABLE.read_text(encoding="utf-8")) + "\n" + END + rest.split(END)[1]
-    if new == doc:
-        print("docs/ir.md is current")
-        return 0
-    if "--check" in sys.argv:
-        print("docs/ir.md is out of date: run tools/gen_ir_table.py")
-        return 1
-    DOC.write_text(new, encoding="utf-8")
-    print("docs/ir.md: table written")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(doc_table.write(DOC, BEGIN, END, table(TABLE.read_text(encoding="utf-8")), "gen_ir_table.py"))

@@ -7,6 +7,8 @@ import pathlib
 import re
 import sys
 
+import doc_table
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE, DOC = ROOT / "src/dev/metal_msg.def", ROOT / "docs/metal.md"
 BEGIN, END = "<!-- messages: begin (tools/gen_metal_table.py) -->", "<!-- messages: end -->"
@@ -31,20 +33,5 @@ def table(text):
     return "\n".join(out).strip()
 
 
-def main():
-    doc = DOC.read_text(encoding="utf-8")
-    head, rest = doc.split(BEGIN)
-    new = head + BEGIN + "\n" + table(TABLE.read_text(encoding="utf-8")) + "\n" + END + rest.split(END)[1]
-    if new == doc:
-        print("docs/metal.md is current")
-        return 0
-    if "--check" in sys.argv:
-        print("docs/metal.md is out of date: run tools/gen_metal_table.py")
-        return 1
-    DOC.write_text(new, encoding="utf-8")
-    print("docs/metal.md: table written")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(doc_table.write(DOC, BEGIN, END, table(TABLE.read_text(encoding="utf-8")), "gen_metal_table.py"))

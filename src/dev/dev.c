@@ -63,17 +63,22 @@ eas_status dev_usable(eas_device *d)
 
 /* ---- limits ---- */
 
-static eas_status refuse_tg(const eas_device *d, const eas_ir *ir, long long bytes, long long limit)
+void dev_list_tg(str *s, const eas_ir *ir)
 {
-    str s = {0};
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
         if (in->op != IR_ALLOC_TG)
             continue;
         ir_type t = ir_typeof(ir, in->res);
-        str_add(&s, "\n  %s:%u: alloc_tg(%lld, %s): %lld bytes", ir->files[in->file], (unsigned)in->line, (long long)in->imm, eas_dtype_name(t.dtype),
+        str_add(s, "\n  %s:%u: alloc_tg(%lld, %s): %lld bytes", ir->files[in->file], (unsigned)in->line, (long long)in->imm, eas_dtype_name(t.dtype),
                 (long long)(in->imm * (int64_t)eas_dtype_size(t.dtype)));
     }
+}
+
+static eas_status refuse_tg(const eas_device *d, const eas_ir *ir, long long bytes, long long limit)
+{
+    str s = {0};
+    dev_list_tg(&s, ir);
     eas_status st = base_fail(EAS_ERR_VALUE, "kernel %s needs %lld bytes of threadgroup memory; device \"%s\" has %lld:%s", ir->name, bytes, d->name,
                               limit, s.at ? s.at : "");
     str_free(&s);

@@ -189,6 +189,8 @@ eas_status dev_host_alloc(eas_device *d, size_t nbytes, void **mem);
 void dev_host_dealloc(eas_device *d, void *mem, size_t nbytes);
 /* Asks the host, holding its lock, whether to stop; ctx is the eas_launch. */
 int dev_poll(void *ctx);
+/* What uses threadgroup memory, a line each, for messages. */
+void dev_list_tg(str *s, const eas_ir *ir);
 /* Says something once per process on standard error. */
 void dev_warn_once(_Atomic int *said, const char *fmt, ...) BASE_PRINTF(2, 3);
 

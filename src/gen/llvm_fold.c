@@ -8,8 +8,6 @@
  */
 #include "llvm.h"
 
-static V elem_at(gen *g, V ptr, eas_dtype dt, V off) { return LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, ""); }
-
 static V load_vec(gen *g, V p, eas_dtype dt, int n)
 {
     V x = LLVMBuildLoad2(g->b, ty_mem(g, dt, n), p, "");
@@ -55,7 +53,7 @@ static V result_place(gen *g, const ir_insn *in, int axis)
     int64_t stride;
     for (int d = 0; d < r->sh.rank; d++)
         m = (map_t)((m & ~(15 << (4 * d))) | (d < axis ? d : d + 1) << (4 * d));
-    return elem_at(g, mem_slot(g, r->slot), (eas_dtype)ir_typeof(g->ir, in->res).dtype, seg_linear(g, &r->sh, m, &stride));
+    return mem_element(g, mem_slot(g, r->slot), (eas_dtype)ir_typeof(g->ir, in->res).dtype, seg_linear(g, &r->sh, m, &stride));
 }
 
 void fold_chunk(gen *g, uint32_t i)
@@ -72,7 +70,7 @@ void fold_chunk(gen *g, uint32_t i)
         const int64_t w = ir_chains(dt);
         if (!g->chains[in->res])
             g->chains[in->res] = entry_alloca(g, ty_mem(g, dt, IR_CHAINS));
-        at = elem_at(g, g->chains[in->res], dt, LLVMBuildAnd(g->b, g->c->idx[axis], k_int(g, w - 1), ""));
+        at = mem_element(g, g->chains[in->res], dt, LLVMBuildAnd(g->b, g->c->idx[axis], k_int(g, w - 1), ""));
         first = LLVMBuildICmp(g->b, LLVMIntSLT, g->c->idx[axis], k_int(g, w), "");
     } else {
         at = result_place(g, in, axis);
@@ -107,7 +105,7 @@ static V join_chains(gen *g, const ir_insn *in)
         p *= 2;
     V ptr = g->chains[in->res], x = load_vec(g, ptr, dt, p);
     if (w > p)
-        x = sel(g, lanes_below(g, p, w - p), join(g, in, x, load_vec(g, elem_at(g, ptr, dt, k_int(g, p)), dt, p)), x);
+        x = sel(g, lanes_below(g, p, w - p), join(g, in, x, load_vec(g, mem_element(g, ptr, dt, k_int(g, p)), dt, p)), x);
     for (p /= 2; p; p /= 2)
         x = join(g, in, half(g, x, 0, p), half(g, x, p, p));
     return LLVMBuildExtractElement(g->b, x, k_int(g, 0), "");
@@ -167,8 +165,8 @@ static void scan_line(gen *g, const ir_insn *in, V from, V to, int64_t n)
     LLVMPositionBuilderAtEnd(g->b, body);
     LLVMAddIncoming(phi, &carry, &before, 1);
     V at = LLVMBuildAdd(g->b, l.iv, k_int(g, IR_CHUNK), "");
-    V x = scan_chunk(g, in, load_vec(g, elem_at(g, from, dt, at), dt, IR_CHUNK));
-    store_vec(g, elem_at(g, to, dt, at), dt, join(g, in, splat(g, phi, IR_CHUNK), x));
+    V x = scan_chunk(g, in, load_vec(g, mem_element(g, from, dt, at), dt, IR_CHUNK));
+    store_vec(g, mem_element(g, to, dt, at), dt, join(g, in, splat(g, phi, IR_CHUNK), x));
     V next = join(g, in, phi, LLVMBuildExtractElement(g->b, x, last, ""));
     LLVMAddIncoming(phi, &next, &body, 1);
     loop_close(g, &l);
@@ -182,15 +180,15 @@ static void scan_lines(gen *g, const ir_insn *in, V from, V to, const ir_axis *a
     while (n > 1 && a->inner % n)
         n /= 2;
     loop l = loop_open(g, k_int(g, 0), k_int(g, a->inner), n);
-    V x = load_vec(g, elem_at(g, from, dt, l.iv), dt, n);
-    store_vec(g, elem_at(g, to, dt, l.iv), dt, x);
+    V x = load_vec(g, mem_element(g, from, dt, l.iv), dt, n);
+    store_vec(g, mem_element(g, to, dt, l.iv), dt, x);
     loop_close(g, &l);
     loop k = loop_open(g, k_int(g, 0), k_int(g, a->n - 1), 1);
     V row = scaled(g, k.iv, a->inner);
     loop j = loop_open(g, k_int(g, 0), k_int(g, a->inner), n);
     V old = LLVMBuildAdd(g->b, row, j.iv, ""), at = LLVMBuildAdd(g->b, old, k_int(g, a->inner), "");
-    x = join(g, in, load_vec(g, elem_at(g, to, dt, old), dt, n), load_vec(g, elem_at(g, from, dt, at), dt, n));
-    store_vec(g, elem_at(g, to, dt, at), dt, x);
+    x = join(g, in, load_vec(g, mem_element(g, to, dt, old), dt, n), load_vec(g, mem_element(g, from, dt, at), dt, n));
+    store_vec(g, mem_element(g, to, dt, at), dt, x);
     loop_close(g, &j);
     loop_close(g, &k);
 }
@@ -202,7 +200,7 @@ static void scan_insn(gen *g, const ir_insn *in)
     const ir_axis a = ir_axis_of(ir_typeof(g->ir, x), (int)in->imm);
     loop o = loop_open(g, k_int(g, 0), k_int(g, a.outer), 1);
     V off = scaled(g, o.iv, a.n * a.inner);
-    V from = elem_at(g, mem_slot(g, g->p.val[x].slot), dt, off), to = elem_at(g, mem_slot(g, g->p.val[in->res].slot), dt, off);
+    V from = mem_element(g, mem_slot(g, g->p.val[x].slot), dt, off), to = mem_element(g, mem_slot(g, g->p.val[in->res].slot), dt, off);
     if (a.inner == 1)
         scan_line(g, in, from, to, a.n);
     else
@@ -227,7 +225,7 @@ static void transpose_tile(gen *g, V from, V to, eas_dtype dt, int n, int64_t co
 {
     V r[16];
     for (int i = 0; i < n; i++)
-        r[i] = load_vec(g, elem_at(g, from, dt, k_int(g, i * cols)), dt, n);
+        r[i] = load_vec(g, mem_element(g, from, dt, k_int(g, i * cols)), dt, n);
     for (int s = n / 2; s; s /= 2)
         for (int i = 0; i < n; i++)
             if (!(i & s)) {
@@ -236,7 +234,7 @@ static void transpose_tile(gen *g, V from, V to, eas_dtype dt, int n, int64_t co
                 r[i + s] = exchange(g, a, b, n, s, true);
             }
     for (int i = 0; i < n; i++)
-        store_vec(g, elem_at(g, to, dt, k_int(g, i * pitch)), dt, r[i]);
+        store_vec(g, mem_element(g, to, dt, k_int(g, i * pitch)), dt, r[i]);
 }
 
 typedef struct matrix {
@@ -255,8 +253,8 @@ static void transpose_part(gen *g, const matrix *m, int64_t r0, int64_t r1, int6
     V r = LLVMBuildAdd(g->b, i.iv, k_int(g, r0), "");
     loop j = loop_open(g, k_int(g, 0), k_int(g, c1 - c0), n);
     V c = LLVMBuildAdd(g->b, j.iv, k_int(g, c0), "");
-    V from = elem_at(g, m->from, m->dt, LLVMBuildAdd(g->b, scaled(g, r, m->cols), c, ""));
-    V to = elem_at(g, m->to, m->dt, LLVMBuildAdd(g->b, scaled(g, c, m->pitch), r, ""));
+    V from = mem_element(g, m->from, m->dt, LLVMBuildAdd(g->b, scaled(g, r, m->cols), c, ""));
+    V to = mem_element(g, m->to, m->dt, LLVMBuildAdd(g->b, scaled(g, c, m->pitch), r, ""));
     if (n == 1)
         mem_store_scalar(g, to, m->dt, k_int(g, 0), mem_load_scalar(g, from, m->dt, k_int(g, 0)));
     else
@@ -276,8 +274,8 @@ static void trans_insn(gen *g, const ir_insn *in)
     n = n > 16 ? 16 : n;
     loop o = loop_open(g, k_int(g, 0), k_int(g, all), 1);
     V off = scaled(g, o.iv, m.rows * m.cols);
-    m.from = elem_at(g, mem_slot(g, g->p.val[x].slot), m.dt, off);
-    m.to = elem_at(g, mem_slot(g, g->p.val[in->res].slot), m.dt, off);
+    m.from = mem_element(g, mem_slot(g, g->p.val[x].slot), m.dt, off);
+    m.to = mem_element(g, mem_slot(g, g->p.val[in->res].slot), m.dt, off);
     const int64_t r = m.rows / n * n, c = m.cols / n * n;
     transpose_part(g, &m, 0, r, 0, c, n);
     transpose_part(g, &m, r, m.rows, 0, m.cols, 1);

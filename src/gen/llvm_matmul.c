@@ -23,8 +23,6 @@ typedef struct tile {
     int width[MAX_VECS], at[MAX_VECS]; /* lanes and first column of each vector */
 } tile;
 
-static V place(gen *g, V ptr, eas_dtype dt, V off) { return LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, ""); }
-
 static V read_at(gen *g, V p, eas_dtype dt, int n)
 {
     V x = LLVMBuildLoad2(g->b, ty_mem(g, dt, n), p, "");
@@ -32,7 +30,7 @@ static V read_at(gen *g, V p, eas_dtype dt, int n)
     return x;
 }
 
-static V sums_at(gen *g, const product *p, V base, const tile *t, int r, int v) { return place(g, base, p->dt, k_int(g, r * p->n + t->at[v])); }
+static V sums_at(gen *g, const product *p, V base, const tile *t, int r, int v) { return mem_element(g, base, p->dt, k_int(g, r * p->n + t->at[v])); }
 
 /* one step of k: xp at x[row 0][k], yp at y[k][column 0] */
 static void step_k(gen *g, const product *p, const tile *t, V xp, V yp, V *sum)
@@ -40,10 +38,10 @@ static void step_k(gen *g, const product *p, const tile *t, V xp, V yp, V *sum)
     V y[MAX_VECS];
     for (int v = 0; v < t->nvec; v++) {
         const int w = t->width[v] == 1 ? 0 : t->width[v];
-        y[v] = p->ys ? (w ? splat(g, p->ys, w) : p->ys) : read_at(g, place(g, yp, p->dt, k_int(g, t->at[v])), p->dt, w);
+        y[v] = p->ys ? (w ? splat(g, p->ys, w) : p->ys) : read_at(g, mem_element(g, yp, p->dt, k_int(g, t->at[v])), p->dt, w);
     }
     for (int r = 0; r < t->rows; r++) {
-        V x = p->xs ? p->xs : read_at(g, place(g, xp, p->dt, k_int(g, r * p->k)), p->dt, 0);
+        V x = p->xs ? p->xs : read_at(g, mem_element(g, xp, p->dt, k_int(g, r * p->k)), p->dt, 0);
         for (int v = 0; v < t->nvec; v++) {
             V *s = &sum[r * t->nvec + v];
             *s = float_fma(g, t->width[v] == 1 ? x : splat(g, x, t->width[v]), y[v], *s);
@@ -100,10 +98,10 @@ static void emit_tile(gen *g, const product *p, const tile *t, V number, V xp, V
     prefetch_share(g, p, number, k, unroll);
     V at = yk;
     for (int64_t u = 0; u < unroll; u++) {
-        step_k(g, p, t, place(g, xk, p->dt, k_int(g, u)), at, sum);
-        at = place(g, at, p->dt, k_int(g, p->row));
+        step_k(g, p, t, mem_element(g, xk, p->dt, k_int(g, u)), at, sum);
+        at = mem_element(g, at, p->dt, k_int(g, p->row));
     }
-    V next = LLVMBuildAdd(g->b, k, k_int(g, unroll), ""), xn = place(g, xk, p->dt, k_int(g, unroll)), yn = at;
+    V next = LLVMBuildAdd(g->b, k, k_int(g, unroll), ""), xn = mem_element(g, xk, p->dt, k_int(g, unroll)), yn = at;
     LLVMAddIncoming(k, &zero, &from, 1);
     LLVMAddIncoming(k, &next, &loop, 1);
     LLVMAddIncoming(xk, &xp, &from, 1);
@@ -127,9 +125,10 @@ static void emit_rows(gen *g, const product *p, tile *t, int64_t row, int64_t co
     loop l = loop_open(g, k_int(g, 0), k_int(g, count), 1);
     V r = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, l.iv, k_int(g, t->rows), ""), k_int(g, row), "");
     V at = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, r, k_int(g, p->n), ""), col, "");
-    V xp = p->xs ? p->out : place(g, p->x, p->dt, LLVMBuildMul(g->b, r, k_int(g, p->k), ""));
-    V yp = p->ys ? p->out : place(g, p->y, p->dt, col);
-    emit_tile(g, p, t, LLVMBuildAdd(g->b, number, l.iv, ""), xp, yp, p->acc ? place(g, p->acc, p->dt, at) : NULL, place(g, p->out, p->dt, at));
+    V xp = p->xs ? p->out : mem_element(g, p->x, p->dt, LLVMBuildMul(g->b, r, k_int(g, p->k), ""));
+    V yp = p->ys ? p->out : mem_element(g, p->y, p->dt, col);
+    emit_tile(g, p, t, LLVMBuildAdd(g->b, number, l.iv, ""), xp, yp, p->acc ? mem_element(g, p->acc, p->dt, at) : NULL,
+              mem_element(g, p->out, p->dt, at));
     loop_close(g, &l);
 }
 

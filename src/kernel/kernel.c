@@ -31,14 +31,7 @@ static eas_status check_limits(const eas_ir *ir, const eas_ir_info *info)
     if (info->tg_bytes <= TG_LIMIT)
         return EAS_OK;
     str s = {0};
-    for (uint32_t i = 0; i < ir->ninsns; i++) {
-        const ir_insn *in = &ir->insns[i];
-        if (in->op != IR_ALLOC_TG)
-            continue;
-        ir_type t = ir_typeof(ir, in->res);
-        str_add(&s, "\n  %s:%u: alloc_tg(%lld, %s): %lld bytes", ir->files[in->file], (unsigned)in->line, (long long)in->imm, eas_dtype_name(t.dtype),
-                (long long)(in->imm * (int64_t)eas_dtype_size(t.dtype)));
-    }
+    dev_list_tg(&s, ir);
     eas_status st = base_fail(EAS_ERR_VALUE, "kernel %s needs %lld bytes of threadgroup memory; the limit is %d:%s", ir->name,
                               (long long)info->tg_bytes, (int)TG_LIMIT, s.at ? s.at : "");
     str_free(&s);
