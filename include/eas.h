@@ -1,7 +1,7 @@
 /* eas.h: the whole public interface of libeas.
  *
  * Sections stand in the order in which data flows: status, dtypes, building a kernel,
- * the finished IR, devices and memory, kernels and launches, caches.
+ * the finished IR, devices and memory, kernels and launches, lazy tensors, caches.
  *
  * Conventions
  *   - A fallible call returns eas_status: EAS_OK or a negative code; the message is in eas_error_message(), per thread,
@@ -530,6 +530,94 @@ EAS_API int64_t eas_live_threads(const eas_builder *b); /* of a group; 0 in SPMD
 EAS_API int64_t eas_live_block(const eas_builder *b); /* as eas_ir_info's, as far as the kernel has said */
 EAS_API int eas_live_axes(const eas_builder *b);
 EAS_API void eas_live_active(const eas_builder *b, uint8_t *out); /* per thread: does it take part? */
+
+/* ---- lazy tensors ---------------------------------------------------------------------------------------------------- */
+
+/* A size: >= 0, or < 0 for an expression in symbols. Equal expressions have equal numbers, in one process. */
+typedef int64_t eas_dim;
+typedef enum eas_dim_op { EAS_DIM_ADD, EAS_DIM_SUB, EAS_DIM_MUL, EAS_DIM_FLOORDIV, EAS_DIM_MOD, EAS_DIM_MIN, EAS_DIM_MAX } eas_dim_op;
+EAS_API eas_status eas_dim_symbol(const char *name, eas_dim *out);
+EAS_API eas_status eas_dim_apply(eas_dim_op op, eas_dim a, eas_dim b, eas_dim *out);
+EAS_API eas_status eas_dim_text(eas_dim d, char **out); /* "2*batch + 1"; free with eas_free */
+/* The value of d where symbol names[i] is values[i]; ERR_VALUE names a symbol that has none. */
+EAS_API eas_status eas_dim_value(eas_dim d, int n, const char *const *names, const int64_t *values, int64_t *out);
+
+/* A tensor: recorded, or with its data. Counted. Shapes are physical: the first batch_dims dims are vmap's, operations speak of the rest. */
+typedef struct eas_node eas_node;
+typedef uint16_t eas_tensor_op; /* an operation on tensors: a row of op.def */
+typedef struct eas_tensor_op_info {
+    const char *name, *kind, *signature, *doc; /* the signature's form is described in op.def */
+} eas_tensor_op_info;
+EAS_API int eas_tensor_op_count(void); /* codes are 0 .. count-1 */
+EAS_API int eas_tensor_op_find(const char *name); /* -1: none */
+EAS_API eas_tensor_op_info eas_tensor_op_at(eas_tensor_op op);
+
+EAS_API eas_node *eas_node_retain(eas_node *n);
+EAS_API void eas_node_release(eas_node *n); /* NULL is let pass; long chains need no stack */
+/* Data: a tensor over a buffer (retained). offset and strides in elements; strides NULL: C order. */
+EAS_API eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const int64_t *shape, int64_t offset, const int64_t *strides, eas_node **out);
+/* A number: i for bool and integers, f for floats; weak: it takes the dtype of what it meets, as Python's do. */
+EAS_API eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node **out);
+/* A placeholder for argument `index` of a compiled function. */
+EAS_API eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, eas_node **out);
+/* Records an operation: never computes. attr: the signature's attributes, flattened. */
+EAS_API eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out);
+/* Records a launch of a kernel: order[p] says what parameter p is, input order[p] or (negative) output -1 - order[p]. outs: one node each. */
+typedef struct eas_node_type {
+    eas_dtype dtype;
+    int rank;
+    const eas_dim *shape;
+} eas_node_type;
+EAS_API eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nparams, const int8_t *order,
+                                 const int64_t grid[3], eas_node **results);
+
+/* Looking at a node. */
+EAS_API eas_dtype eas_node_dtype(const eas_node *n);
+EAS_API int eas_node_rank(const eas_node *n); /* physical */
+EAS_API const eas_dim *eas_node_shape(const eas_node *n); /* physical */
+EAS_API int eas_node_batch_dims(const eas_node *n);
+EAS_API eas_device *eas_node_device(const eas_node *n); /* NULL: any will do */
+EAS_API eas_tensor_op eas_node_op(const eas_node *n);
+EAS_API int eas_node_is_real(const eas_node *n); /* has data */
+EAS_API int eas_node_is_weak(const eas_node *n);
+EAS_API int eas_node_number_value(const eas_node *n, int64_t *i, double *f); /* 1 if it is a number */
+EAS_API int eas_node_inputs(const eas_node *n, eas_node *const **in); /* how many; borrowed; none once it has data and is not traced */
+EAS_API int eas_node_words(const eas_node *n, const int64_t **words); /* what the operation was given, in physical terms: see graph.h */
+/* Data of a node that has some: borrowed; offset and strides in elements. */
+EAS_API eas_buffer *eas_node_buffer(const eas_node *n, int64_t *offset, int64_t *strides);
+EAS_API int eas_node_traced(const eas_node *n); /* keeps its inputs for derivatives */
+EAS_API void eas_node_set_traced(eas_node *n, int traced); /* before anything is recorded from it */
+/* A pointer of the caller's, kept with the node, and an object that is dropped with it. */
+EAS_API void *eas_node_user(const eas_node *n);
+EAS_API void eas_node_set_user(eas_node *n, void *user);
+EAS_API void *eas_node_object(const eas_node *n);
+EAS_API eas_status eas_node_set_object(eas_node *n, void *object, void (*drop)(void *object));
+/* Where nodes recorded from now on by this thread come from; 0: unknown. The resolver gives file and line for messages: 1 if it knows. */
+EAS_API void eas_site(uint32_t site);
+EAS_API void eas_site_resolver(int (*resolve)(uint32_t site, char *file, size_t room, int *line));
+EAS_API uint32_t eas_node_site(const eas_node *n);
+
+/* Gives data to these nodes: everything they need is computed in one program, found again by its structure. hooks: as for a launch; may be NULL. A node that depends on a
+ * placeholder: ERR_RUNTIME. device: for what belongs to none; NULL: cpu. */
+EAS_API eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks);
+
+/* A function of placeholders, compiled: outs depend on inputs 0 .. nin-1. Symbols in the inputs' shapes are solved at each run. */
+typedef struct eas_program eas_program; /* counted */
+EAS_API eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, eas_program **out);
+EAS_API eas_program *eas_program_retain(eas_program *p);
+EAS_API void eas_program_release(eas_program *p);
+/* args: nodes with data (others are realised first). donated[i] != 0: argument i's memory may become a result's. results: nouts new nodes. */
+EAS_API eas_status eas_program_run(eas_program *p, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results);
+/* What it does: "text" (kernels, buffers, peak memory), "svg-before", "svg-after" (the graph, with kernels drawn around it). Free with eas_free. */
+EAS_API eas_status eas_program_show(eas_program *p, const char *form, char **out);
+EAS_API eas_status eas_nodes_show(int n, eas_node *const *nodes, const char *form, char **out); /* of what eas_realize would do */
+typedef struct eas_lazy_stats {
+    uint64_t programs, program_hits; /* structures seen for the first time; found again */
+    uint64_t kernels;                /* kernels made */
+    uint64_t steps;                  /* launches and copies done */
+    uint64_t live_nodes;
+} eas_lazy_stats;
+EAS_API eas_lazy_stats eas_lazy_stats_get(void);
 
 /* ---- the cache on disk and the thread pool ------------------------------------------------------------------------- */
 

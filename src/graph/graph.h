@@ -1,0 +1,193 @@
+/* graph.h: lazy tensors as a graph of nodes.
+ *
+ * A node is an operation that was recorded, or data. Nodes are immutable but for one step: exec gives a recorded node its data, and the node lets
+ * go of its inputs (unless it is traced). Shapes are physical: the first batch_dims dims are those that vmap put there, the rest is what the
+ * user sees. Axes in a node's words are physical too; rules turn the user's logical ones into them.
+ *
+ *   dim.c         sizes that are expressions in symbols
+ *   node.c        nodes: making, counting, looking
+ *   op.c          the table of operations (op.def), promotion of dtypes
+ *   op_<family>.c the rules of one family of operations
+ */
+#ifndef GRAPH_H
+#define GRAPH_H
+
+#include "../ir/ir.h"
+
+#include <stdatomic.h>
+
+/* What the lowering does with an operation. Rules and lowering speak of kinds; only a family's own file knows its operations. */
+typedef enum graph_kind {
+    KIND_LEAF,      /* has data. words: none (C order), or offset and strides, in elements */
+    KIND_INPUT,     /* a placeholder of a compiled function. words: its number */
+    KIND_CONST,     /* one number, rank 0. words: its bits (as ir_const_of), weak, fixed (1: part of the structure, 0: given at each run) */
+    KIND_MAP,       /* element by element; inputs broadcast by NumPy's rule on physical shapes and have the exact dtypes that emit wants */
+    KIND_CAST,      /* to the node's dtype */
+    KIND_RESHAPE,   /* to the node's shape */
+    KIND_PERMUTE,   /* words: which axis of the input each axis is */
+    KIND_BROADCAST, /* to the node's shape, aligned at the end */
+    KIND_SLICE,     /* words: start per axis, then step per axis (may be negative): element i is input[start + i*step] */
+    KIND_PAD,       /* x, fill (rank 0). words: elements before x, per axis */
+    KIND_CONCAT,    /* words: axis */
+    KIND_UPDATE,    /* x, u: x with u in place of a slice. words: start per axis, then step per axis (> 0) */
+    KIND_WINDOW,    /* sliding windows. words: n, then per window axis, stride, dilation. n dims of the windows' sizes are appended to the shape */
+    KIND_IOTA,      /* the index along an axis, in the node's dtype. words: axis */
+    KIND_RANDOM,    /* key (u64 or i64; its shape is a prefix of the node's), offset (i64, rank 0). words: eas_rand_kind. Elements after the prefix are counted from 0 */
+    KIND_REDUCE,    /* words: keepdims, axes... (sorted) */
+    KIND_ARG,       /* argmax, argmin: i64. words: keepdims, axis */
+    KIND_SCAN,      /* cumulative. words: axis, reverse */
+    KIND_MATMUL,    /* x (..., M, K), y (..., K, N): leading dims broadcast */
+    KIND_GATHER,    /* x, index: words: nbatch, axis. The first nbatch dims are common; index dims replace the axis. Negative counts from the end */
+    KIND_ALONG,     /* x, index of the same rank: words: axis. Other dims broadcast */
+    KIND_SCATTER,   /* x, index, updates: words: nbatch, axis, how (GRAPH_SET, ...). In the order of the indices */
+    KIND_SORT,      /* sort, argsort (stable). words: axis, descending */
+    KIND_ALIAS,     /* its first input, under another name or with other batch_dims; inputs after it are for looking at */
+    KIND_CALL,      /* a kernel of the user's; extra says which. Its results are KIND_RESULT */
+    KIND_RESULT,    /* words: which */
+    KIND_COMPOSITE  /* expand says what it is made of */
+} graph_kind;
+enum { GRAPH_SET, GRAPH_ADD, GRAPH_MUL, GRAPH_MIN, GRAPH_MAX };
+enum { GRAPH_MAX_RANK = 16 };
+enum { /* flags of a node */
+       NODE_TRACED = 1,   /* keeps its inputs when it has data */
+       NODE_SYMBOLIC = 2, /* depends on a KIND_INPUT: cannot be evaluated by itself */
+       NODE_WEAK = 4      /* a Python number: takes the dtype of what it meets */
+};
+
+struct eas_node {
+    _Atomic uint32_t refs;    /* all references */
+    _Atomic uint32_t handles; /* those of users: public retain and release */
+    uint16_t op;
+    uint8_t dtype, rank;
+    uint8_t batch_dims, flags;
+    uint16_t nin, nwords;
+    uint32_t site;            /* where it was recorded; 0: unknown */
+    uint32_t depth;           /* of what was recorded since there was data */
+    uint32_t mark, epoch;     /* exec's, under its lock */
+    eas_device *device;       /* NULL: any */
+    _Atomic(eas_buffer *) buf; /* data: in C order unless KIND_LEAF says otherwise */
+    void *user;               /* of the language above: not counted */
+    struct eas_node *expansion; /* of a KIND_COMPOSITE, once somebody asked; of dead nodes, the next one to free */
+    struct node_extra *extra; /* what few nodes have */
+    int64_t at[];             /* shape, words, inputs */
+};
+typedef struct node_extra {
+    void *object;             /* the language's own, e.g. the operation that a user wrote, a sharding; */
+    void (*drop)(void *object);
+    eas_kernel *kernel;       /* of KIND_CALL */
+    eas_launch launch;
+    int nouts, nargs;
+    struct node_out { eas_dtype dtype; int rank; const eas_dim *shape; } *outs;
+    int8_t *order;            /* of KIND_CALL, per parameter: the number of an input (>= 0) or of an output (-1 - i) */
+} node_extra;
+
+static inline const eas_dim *node_shape(const eas_node *n) { return n->at; }
+static inline const int64_t *node_words(const eas_node *n) { return n->at + n->rank; }
+static inline eas_node **node_in(const eas_node *n) { return (eas_node **)(n->at + n->rank + n->nwords); }
+
+/* One call of an operation, as a rule sees it. attr: what the signature lists after the tensors, flattened (see op.def). */
+typedef struct graph_row graph_row;
+typedef struct graph_call {
+    uint16_t op;
+    const graph_row *row;
+    eas_node *const *in;
+    int nin;
+    const int64_t *attr;
+    int nattr;
+} graph_call;
+typedef eas_status (*graph_make)(const graph_call *c, eas_node **out);   /* checks, infers shape and dtype, records */
+typedef eas_status (*graph_expand)(eas_node *n, eas_node *const *in, eas_node **out); /* the same in simpler operations; in: what stands for n's inputs */
+typedef eas_value (*graph_emit)(eas_builder *b, const eas_value *x, eas_dtype dt); /* kernel code of a KIND_MAP; dt: the node's */
+typedef eas_status (*graph_vjp)(eas_node *n, eas_node *cotangent, eas_node **grads);   /* one per input; NULL: none */
+typedef eas_status (*graph_jvp)(eas_node *n, eas_node *const *tangents, eas_node **out);
+typedef eas_status (*graph_shard)(eas_node *n, void *rule);
+struct graph_row {
+    const char *name;
+    uint8_t kind;
+    graph_make make;
+    const char *ir;      /* KIND_MAP: the instruction; KIND_REDUCE, KIND_SCAN: the one that joins; else NULL */
+    graph_emit emit;     /* KIND_MAP without one */
+    graph_expand expand; /* KIND_COMPOSITE */
+    graph_vjp vjp;
+    graph_jvp jvp;
+    graph_shard shard;
+    const char *sig, *doc;
+};
+enum {
+#define OP(NAME, ...) GRAPH_##NAME,
+#include "op.def"
+#undef OP
+    GRAPH_NOPS
+};
+extern const graph_row graph_rows[GRAPH_NOPS];
+static inline graph_kind node_kind(const eas_node *n) { return (graph_kind)graph_rows[n->op].kind; }
+static inline bool node_real(const eas_node *n) { return atomic_load_explicit(&n->buf, memory_order_acquire) != NULL; }
+
+/* ---- dim.c ---- */
+static inline bool dim_known(eas_dim d) { return d >= 0; }
+eas_dim dim_product(int n, const eas_dim *d);
+bool dim_equal(eas_dim a, eas_dim b);
+/* a / b if that is exact for every value of the symbols; else -1 and false. */
+bool dim_divides(eas_dim a, eas_dim b, eas_dim *out);
+void dim_add_text(str *s, eas_dim d);
+void shape_add_text(str *s, int rank, const eas_dim *shape); /* "(2, batch)" */
+const char *shape_text(char *buf, size_t n, int rank, const eas_dim *shape); /* for messages */
+
+/* ---- node.c ---- */
+/* A node of op with that shape and dtype; the inputs are counted by it; flags, device and depth follow from them, batch_dims is given. */
+eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin, eas_node *const *in,
+                    eas_node **out);
+eas_node *node_ref(eas_node *n); /* counted from inside the graph */
+void node_unref(eas_node *n);
+/* exec: n has its data now (counted by n). Lets the inputs go unless n is traced. */
+void node_settle(eas_node *n, eas_buffer *buf);
+eas_status node_const(eas_dtype dt, bool weak, int64_t bits, eas_node **out); /* equal ones are usually one node */
+eas_status node_const_double(eas_dtype dt, bool weak, double v, eas_node **out); /* v in dt */
+bool node_const_bits(const eas_node *n, int64_t *bits); /* is it a KIND_CONST? */
+eas_status node_fail(eas_status st, const graph_call *c, const char *fmt, ...) BASE_PRINTF(3, 4); /* "eager.<op>: ..." */
+
+/* ---- op.c ---- */
+/* JAX's lattice; weak ones give way. *weak: is the result weak? */
+eas_dtype graph_promote(eas_dtype a, bool weak_a, eas_dtype b, bool weak_b, bool *weak);
+eas_status graph_apply(uint16_t op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out); /* what eas_node_apply does */
+/* x in dtype dt: itself, a constant of that dtype, or a cast. Counted. */
+eas_status graph_cast(eas_node *x, eas_dtype dt, eas_node **out);
+/* Batch dims brought together: out[i] is in[i], or in[i] reshaped so that physical shapes align as the logical ones do with the largest batch_dims in
+ * front. Counted. *batch_dims: the largest. */
+eas_status graph_align(const graph_call *c, int n, eas_node *const *in, eas_node **out, int *batch_dims);
+/* NumPy's broadcasting of physical shapes; fails with the op's name and the logical shapes. */
+eas_status graph_broadcast(const graph_call *c, int n, eas_node *const *in, int *rank, eas_dim *shape);
+/* A logical axis (negative: from the end of `rank` logical ones) to a physical one. */
+eas_status graph_axis(const graph_call *c, const eas_node *x, int64_t axis, int *out);
+static inline int node_logical_rank(const eas_node *n) { return n->rank - n->batch_dims; }
+static inline const eas_dim *node_logical_shape(const eas_node *n) { return node_shape(n) + n->batch_dims; }
+
+/* Sticky building for rules: after a failure every call gives NULL and the status stays. Every node made is let go by gb_done, which hands over the
+ * result. So expansions read as formulas. */
+typedef struct gbuild {
+    eas_status st;
+    VEC(eas_node *) made;
+} gbuild;
+eas_node *gb_apply(gbuild *g, uint16_t op, int nin, eas_node *const *in, int nattr, const int64_t *attr);
+eas_node *gb1(gbuild *g, uint16_t op, eas_node *x);
+eas_node *gb2(gbuild *g, uint16_t op, eas_node *x, eas_node *y);
+eas_node *gb3(gbuild *g, uint16_t op, eas_node *x, eas_node *y, eas_node *z);
+eas_node *gb_num(gbuild *g, const eas_node *like, double v); /* in like's dtype */
+eas_node *gb_int(gbuild *g, eas_dtype dt, int64_t v);
+eas_node *gb_cast(gbuild *g, eas_node *x, eas_dtype dt);
+eas_node *gb_new(gbuild *g, uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin, eas_node *const *in);
+eas_status gb_done(gbuild *g, eas_node *result, eas_node **out);
+
+/* ---- op_<family>.c ---- */
+/* Declared here from the table; a rule that is missing is spelled none, fails and says so. */
+#define OP(NAME, name, kind, make, ir, emit, expand, vjp, jvp, shard, sig, doc) \
+    eas_status make_##make(const graph_call *c, eas_node **out); \
+    eas_value emit_##emit(eas_builder *b, const eas_value *x, eas_dtype dt); \
+    eas_status expand_##expand(eas_node *n, eas_node *const *in, eas_node **out); \
+    eas_status vjp_##vjp(eas_node *n, eas_node *cotangent, eas_node **grads); \
+    eas_status jvp_##jvp(eas_node *n, eas_node *const *tangents, eas_node **out); \
+    eas_status shard_##shard(eas_node *n, void *rule);
+#include "op.def"
+#undef OP
+
+#endif
