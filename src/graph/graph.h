@@ -20,7 +20,7 @@
 typedef enum graph_kind {
     KIND_LEAF,      /* has data. words: none (C order), or offset and strides, in elements */
     KIND_INPUT,     /* a placeholder of a compiled function. words: its number */
-    KIND_CONST,     /* one number, rank 0. words: its bits (as ir_const_of), weak, fixed (1: part of the structure, 0: given at each run) */
+    KIND_CONST,     /* one number, rank 0. words: its bits (as ir_const_of), weak */
     KIND_MAP,       /* element by element; inputs broadcast by NumPy's rule on physical shapes and have the exact dtypes that emit wants */
     KIND_CAST,      /* to the node's dtype */
     KIND_RESHAPE,   /* to the node's shape */
@@ -144,6 +144,8 @@ void node_settle(eas_node *n, eas_buffer *buf);
 eas_status node_const(eas_dtype dt, bool weak, int64_t bits, eas_node **out); /* equal ones are usually one node */
 eas_status node_const_double(eas_dtype dt, bool weak, double v, eas_node **out); /* v in dt */
 bool node_const_bits(const eas_node *n, int64_t *bits); /* is it a KIND_CONST? */
+bool node_place(const eas_node *n, char *file, size_t room, int *line); /* where it was recorded, if that is known */
+uint64_t node_live(void); /* how many there are */
 eas_status node_fail(eas_status st, const graph_call *c, const char *fmt, ...) BASE_PRINTF(3, 4); /* "eager.<op>: ..." */
 
 /* ---- op.c ---- */

@@ -1,0 +1,429 @@
+/* node.c: nodes of the graph: making, counting, looking.
+ *
+ * A node lives while somebody counts it: handles of users, nodes recorded from it. Letting go of a long chain frees it in a loop, not in depth.
+ * Data arrives once (node_settle), by exec and under its lock; a reader that sees the buffer sees what was written before.
+ */
+#include "graph.h"
+
+static _Atomic uint64_t live_nodes;
+static _Thread_local uint32_t site_now;
+static int (*site_resolve)(uint32_t site, char *file, size_t room, int *line);
+
+uint64_t node_live(void) { return atomic_load_explicit(&live_nodes, memory_order_relaxed); }
+
+/* ---- counting ---- */
+
+eas_node *node_ref(eas_node *n)
+{
+    atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
+    return n;
+}
+
+static void drop_extra(node_extra *e)
+{
+    if (!e)
+        return;
+    if (e->drop)
+        e->drop(e->object);
+    if (e->kernel)
+        eas_kernel_release(e->kernel);
+    free(e->outs);
+    free(e->order);
+    free(e);
+}
+
+/* One reference less; a node that nobody counts any more goes on the list of dead ones. */
+static void let_go(eas_node *n, eas_node **dead)
+{
+    if (atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    eas_node *e = n->expansion;
+    n->expansion = *dead;
+    *dead = n;
+    if (e)
+        let_go(e, dead);
+}
+
+static void bury(eas_node *dead)
+{
+    while (dead) {
+        eas_node *n = dead;
+        dead = n->expansion;
+        for (int i = 0; i < n->nin; i++)
+            let_go(node_in(n)[i], &dead);
+        eas_buffer *buf = atomic_load_explicit(&n->buf, memory_order_relaxed);
+        if (buf)
+            eas_buffer_release(buf);
+        drop_extra(n->extra);
+        free(n);
+        atomic_fetch_sub_explicit(&live_nodes, 1, memory_order_relaxed);
+    }
+}
+
+void node_unref(eas_node *n)
+{
+    eas_node *dead = NULL;
+    if (n)
+        let_go(n, &dead);
+    bury(dead);
+}
+
+eas_node *eas_node_retain(eas_node *n)
+{
+    atomic_fetch_add_explicit(&n->handles, 1, memory_order_relaxed);
+    return node_ref(n);
+}
+
+void eas_node_release(eas_node *n)
+{
+    if (!n)
+        return;
+    atomic_fetch_sub_explicit(&n->handles, 1, memory_order_relaxed);
+    node_unref(n);
+}
+
+/* ---- making ---- */
+
+static void inherit(eas_node *n, eas_node *const *in)
+{
+    for (int i = 0; i < n->nin; i++) {
+        node_in(n)[i] = node_ref(in[i]);
+        n->flags |= in[i]->flags & (NODE_TRACED | NODE_SYMBOLIC);
+        if (!n->device)
+            n->device = in[i]->device;
+        if (in[i]->depth >= n->depth && !node_real(in[i]))
+            n->depth = in[i]->depth + 1;
+    }
+}
+
+static eas_status other_device(uint16_t op, int nin, eas_node *const *in)
+{
+    const eas_device *d = NULL;
+    for (int i = 0; i < nin; i++) {
+        if (!in[i]->device || in[i]->device == d)
+            continue;
+        if (d)
+            return base_fail(EAS_ERR_VALUE, "eager.%s: one tensor is on %s and another on %s; move one with .to(device)", graph_rows[op].name, eas_device_name(d),
+                             eas_device_name(in[i]->device));
+        d = in[i]->device;
+    }
+    return EAS_OK;
+}
+
+eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin, eas_node *const *in,
+                    eas_node **out)
+{
+    *out = NULL;
+    if (rank > GRAPH_MAX_RANK)
+        return base_fail(EAS_ERR_VALUE, "eager.%s: a result of %d dims; there are at most %d, those of vmap included", graph_rows[op].name, rank, GRAPH_MAX_RANK);
+    if (nin > 1) {
+        eas_status st = other_device(op, nin, in);
+        if (st)
+            return st;
+    }
+    size_t size = sizeof(eas_node) + sizeof(int64_t) * (size_t)(rank + nwords + nin);
+    eas_node *n = malloc(size);
+    if (!n)
+        return base_fail_oom(size);
+    memset(n, 0, sizeof *n);
+    atomic_init(&n->refs, 1);
+    n->op = op;
+    n->dtype = (uint8_t)dt;
+    n->rank = (uint8_t)rank;
+    n->batch_dims = (uint8_t)batch_dims;
+    n->nin = (uint16_t)nin;
+    n->nwords = (uint16_t)nwords;
+    n->site = site_now;
+    if (rank)
+        memcpy(n->at, shape, sizeof *shape * (size_t)rank);
+    if (nwords)
+        memcpy(n->at + rank, words, sizeof *words * (size_t)nwords);
+    inherit(n, in);
+    atomic_fetch_add_explicit(&live_nodes, 1, memory_order_relaxed);
+    *out = n;
+    return EAS_OK;
+}
+
+void node_settle(eas_node *n, eas_buffer *buf)
+{
+    eas_node *dead = NULL;
+    atomic_store_explicit(&n->buf, buf, memory_order_release);
+    n->depth = 0;
+    n->device = eas_buffer_device(buf);
+    if (!(n->flags & NODE_TRACED)) {
+        for (int i = 0; i < n->nin; i++)
+            let_go(node_in(n)[i], &dead);
+        n->nin = 0;
+    }
+    if (n->expansion) {
+        eas_node *e = n->expansion;
+        n->expansion = NULL;
+        let_go(e, &dead);
+    }
+    bury(dead);
+}
+
+eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const int64_t *shape, int64_t offset, const int64_t *strides, eas_node **out)
+{
+    int64_t words[GRAPH_MAX_RANK + 1] = {offset}, dense = 1;
+    bool plain = offset == 0;
+    *out = NULL;
+    if (rank < 0 || rank > GRAPH_MAX_RANK)
+        return base_fail(EAS_ERR_VALUE, "eager: a tensor of %d dims; there are at most %d", rank, GRAPH_MAX_RANK);
+    int64_t low = offset, high = offset, empty = 0;
+    for (int i = rank - 1; i >= 0; i--) {
+        words[1 + i] = strides ? strides[i] : dense;
+        plain &= shape[i] == 1 || words[1 + i] == dense;
+        empty |= shape[i] == 0;
+        int64_t reach = (shape[i] - 1) * words[1 + i];
+        *(reach < 0 ? &low : &high) += reach;
+        dense *= shape[i];
+    }
+    if (!empty && (low < 0 || (uint64_t)(high + 1) * eas_dtype_size(dt) > eas_buffer_size(buf)))
+        return base_fail(EAS_ERR_VALUE, "eager: elements %lld to %lld of a buffer of %zu bytes", (long long)low, (long long)high, eas_buffer_size(buf));
+    eas_status st = node_new(GRAPH_LEAF, dt, 0, rank, shape, plain || empty ? 0 : rank + 1, words, 0, NULL, out);
+    if (st)
+        return st;
+    (*out)->device = eas_buffer_device(buf);
+    atomic_store(&(*out)->handles, 1);
+    atomic_store_explicit(&(*out)->buf, eas_buffer_retain(buf), memory_order_release);
+    return EAS_OK;
+}
+
+eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, eas_node **out)
+{
+    int64_t word = index;
+    eas_status st = node_new(GRAPH_INPUT, dt, batch_dims, rank, shape, 1, &word, 0, NULL, out);
+    if (st)
+        return st;
+    (*out)->flags |= NODE_SYMBOLIC;
+    (*out)->device = d;
+    atomic_store(&(*out)->handles, 1);
+    return EAS_OK;
+}
+
+/* ---- numbers ---- */
+
+/* The last numbers of this thread: Python's literals come back again and again, and one node for equal ones makes their equality visible. */
+enum { RECENT = 64 };
+typedef struct recent {
+    eas_node *node[RECENT];
+} recent;
+static _Thread_local recent numbers;
+
+eas_status node_const(eas_dtype dt, bool weak, int64_t bits, eas_node **out)
+{
+    uint64_t h = ((uint64_t)bits ^ (uint64_t)bits >> 32 ^ (uint64_t)dt * 2 ^ weak) * 0x9e3779b97f4a7c15u;
+    eas_node **slot = &numbers.node[h >> 58];
+    if (*slot && (*slot)->dtype == dt && node_words(*slot)[0] == bits && node_words(*slot)[1] == weak) {
+        *out = node_ref(*slot);
+        return EAS_OK;
+    }
+    int64_t words[2] = {bits, weak};
+    eas_status st = node_new(GRAPH_CONST, dt, 0, 0, NULL, 2, words, 0, NULL, out);
+    if (st)
+        return st;
+    if (weak)
+        (*out)->flags |= NODE_WEAK;
+    (*out)->site = 0;
+    node_unref(*slot);
+    *slot = node_ref(*out);
+    return EAS_OK;
+}
+
+eas_status node_const_double(eas_dtype dt, bool weak, double v, eas_node **out)
+{
+    if (dtype_is_float(dt))
+        return node_const(dt, weak, ir_bits_from_double(dt, v), out);
+    return node_const(dt, weak, dt == EAS_BOOL ? v != 0 : dt == EAS_U64 ? (int64_t)(uint64_t)v : (int64_t)v, out);
+}
+
+bool node_const_bits(const eas_node *n, int64_t *bits)
+{
+    if (n->op != GRAPH_CONST)
+        return false;
+    *bits = node_words(n)[0];
+    return true;
+}
+
+static int64_t wrapped(eas_dtype dt, int64_t v)
+{
+    int bits = dtype_bits(dt);
+    if (dt == EAS_BOOL)
+        return v != 0;
+    if (bits == 64)
+        return v;
+    uint64_t low = (uint64_t)v << (64 - bits);
+    return dtype_is_signed(dt) ? (int64_t)low >> (64 - bits) : (int64_t)(low >> (64 - bits));
+}
+
+eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node **out)
+{
+    eas_status st = node_const(dt, weak != 0, dtype_is_float(dt) ? ir_bits_from_double(dt, f) : wrapped(dt, i), out);
+    if (!st)
+        atomic_fetch_add_explicit(&(*out)->handles, 1, memory_order_relaxed);
+    return st;
+}
+
+int eas_node_number_value(const eas_node *n, int64_t *i, double *f)
+{
+    int64_t bits;
+    if (!node_const_bits(n, &bits))
+        return 0;
+    bool real = dtype_is_float((eas_dtype)n->dtype);
+    *f = real ? ir_bits_to_double((eas_dtype)n->dtype, bits) : n->dtype == EAS_U64 ? (double)(uint64_t)bits : (double)bits;
+    *i = real ? 0 : bits;
+    return 1;
+}
+
+/* ---- a number in another dtype: as the cast of the IR does ---- */
+static eas_status const_cast(const eas_node *x, eas_dtype dt, eas_node **out)
+{
+    int64_t from = node_words(x)[0], to;
+    if (!ir_eval(IR_CAST, (eas_dtype)x->dtype, dt, &from, &to))
+        return base_fail(EAS_ERR_INTERNAL, "eager: a number cannot be cast");
+    return node_const(dt, false, to, out);
+}
+
+eas_status graph_cast(eas_node *x, eas_dtype dt, eas_node **out)
+{
+    *out = NULL;
+    if (x->dtype == dt && !(x->flags & NODE_WEAK)) {
+        *out = node_ref(x);
+        return EAS_OK;
+    }
+    if (x->op == GRAPH_CONST)
+        return const_cast(x, dt, out);
+    if (x->dtype == dt) {
+        *out = node_ref(x);
+        return EAS_OK;
+    }
+    return node_new(GRAPH_CAST, dt, x->batch_dims, x->rank, node_shape(x), 0, NULL, 1, &x, out);
+}
+
+/* ---- calls of kernels ---- */
+
+static eas_status call_extra(eas_kernel *k, int nouts, const eas_node_type *outs, int nparams, const int8_t *order, const int64_t grid[3], node_extra **out)
+{
+    node_extra *e = calloc(1, sizeof *e);
+    size_t dims = 0;
+    for (int i = 0; i < nouts; i++)
+        dims += (size_t)outs[i].rank;
+    struct node_out *o = malloc(sizeof *o * (size_t)nouts + sizeof(eas_dim) * dims);
+    int8_t *ord = malloc((size_t)nparams + 1);
+    if (!e || !o || !ord) {
+        free(e);
+        free(o);
+        free(ord);
+        return base_fail_oom(sizeof *e);
+    }
+    eas_dim *d = (eas_dim *)(o + nouts);
+    for (int i = 0; i < nouts; i++) {
+        o[i] = (struct node_out){outs[i].dtype, outs[i].rank, d};
+        memcpy(d, outs[i].shape, sizeof *d * (size_t)outs[i].rank);
+        d += outs[i].rank;
+    }
+    memcpy(ord, order, (size_t)nparams);
+    e->kernel = eas_kernel_retain(k);
+    e->nouts = nouts;
+    e->nargs = nparams;
+    e->outs = o;
+    e->order = ord;
+    e->launch.size = sizeof e->launch;
+    e->launch.has_grid = grid != NULL;
+    if (grid)
+        memcpy(e->launch.grid, grid, sizeof e->launch.grid);
+    *out = e;
+    return EAS_OK;
+}
+
+eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nparams, const int8_t *order,
+                         const int64_t grid[3], eas_node **results)
+{
+    eas_node *call = NULL;
+    node_extra *e = NULL;
+    if (nparams != eas_ir_nparams(eas_kernel_ir(k)))
+        return base_fail(EAS_ERR_VALUE, "eager.call: kernel %s has %d parameters, %d are given", eas_ir_name(eas_kernel_ir(k)), eas_ir_nparams(eas_kernel_ir(k)), nparams);
+    eas_status st = call_extra(k, nouts, outs, nparams, order, grid, &e);
+    if (!st)
+        st = node_new(GRAPH_CALL, EAS_I64, 0, 0, NULL, 0, NULL, nin, in, &call);
+    if (st) {
+        drop_extra(e);
+        return st;
+    }
+    call->extra = e;
+    for (int i = 0; i < nouts && !st; i++) {
+        int64_t word = i;
+        st = node_new(GRAPH_RESULT, outs[i].dtype, 0, outs[i].rank, outs[i].shape, 1, &word, 1, &call, &results[i]);
+        if (!st)
+            atomic_store(&results[i]->handles, 1);
+        else
+            while (i > 0)
+                eas_node_release(results[--i]);
+    }
+    node_unref(call);
+    return st;
+}
+
+/* ---- looking ---- */
+
+eas_dtype eas_node_dtype(const eas_node *n) { return (eas_dtype)n->dtype; }
+int eas_node_rank(const eas_node *n) { return n->rank; }
+const eas_dim *eas_node_shape(const eas_node *n) { return node_shape(n); }
+int eas_node_batch_dims(const eas_node *n) { return n->batch_dims; }
+eas_device *eas_node_device(const eas_node *n) { return n->device; }
+eas_tensor_op eas_node_op(const eas_node *n) { return n->op; }
+int eas_node_is_real(const eas_node *n) { return node_real(n); }
+int eas_node_is_weak(const eas_node *n) { return (n->flags & NODE_WEAK) != 0; }
+int eas_node_traced(const eas_node *n) { return (n->flags & NODE_TRACED) != 0; }
+void *eas_node_user(const eas_node *n) { return n->user; }
+void eas_node_set_user(eas_node *n, void *user) { n->user = user; }
+void *eas_node_object(const eas_node *n) { return n->extra ? n->extra->object : NULL; }
+uint32_t eas_node_site(const eas_node *n) { return n->site; }
+void eas_site(uint32_t site) { site_now = site; }
+void eas_site_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_resolve = resolve; }
+
+bool node_place(const eas_node *n, char *file, size_t room, int *line) { return n->site && site_resolve && site_resolve(n->site, file, room, line); }
+
+void eas_node_set_traced(eas_node *n, int traced) { n->flags = (uint8_t)(traced ? n->flags | NODE_TRACED : n->flags & ~NODE_TRACED); }
+
+eas_status eas_node_set_object(eas_node *n, void *object, void (*drop)(void *))
+{
+    if (!n->extra) {
+        n->extra = calloc(1, sizeof *n->extra);
+        if (!n->extra)
+            return base_fail_oom(sizeof *n->extra);
+    }
+    if (n->extra->drop)
+        n->extra->drop(n->extra->object);
+    n->extra->object = object;
+    n->extra->drop = drop;
+    return EAS_OK;
+}
+
+int eas_node_inputs(const eas_node *n, eas_node *const **in)
+{
+    *in = node_in(n);
+    return n->nin;
+}
+
+int eas_node_words(const eas_node *n, const int64_t **words)
+{
+    *words = node_words(n);
+    return n->nwords;
+}
+
+eas_buffer *eas_node_buffer(const eas_node *n, int64_t *offset, int64_t *strides)
+{
+    eas_buffer *buf = atomic_load_explicit(&n->buf, memory_order_acquire);
+    if (!buf)
+        return NULL;
+    const int64_t *words = n->op == GRAPH_LEAF && n->nwords ? node_words(n) : NULL;
+    int64_t dense = 1;
+    *offset = words ? words[0] : 0;
+    for (int i = n->rank - 1; i >= 0; i--) {
+        strides[i] = words ? words[1 + i] : dense;
+        dense *= node_shape(n)[i];
+    }
+    return buf;
+}
