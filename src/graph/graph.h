@@ -39,14 +39,14 @@ typedef enum graph_kind {
     KIND_MATMUL,    /* x (..., M, K), y (..., K, N): leading dims broadcast */
     KIND_GATHER,    /* x, index: words: nbatch, axis. The first nbatch dims are common; index dims replace the axis. Negative counts from the end */
     KIND_ALONG,     /* x, index of the same rank: words: axis. Other dims broadcast */
-    KIND_SCATTER,   /* x, index, updates: words: nbatch, axis, how (GRAPH_SET, ...). In the order of the indices */
+    KIND_SCATTER,   /* x, index, updates: words: nbatch, axis, how (SCATTER_SET, ...). In the order of the indices */
     KIND_SORT,      /* sort, argsort (stable). words: axis, descending */
     KIND_ALIAS,     /* its first input, under another name or with other batch_dims; inputs after it are for looking at */
     KIND_CALL,      /* a kernel of the user's; extra says which. Its results are KIND_RESULT */
     KIND_RESULT,    /* words: which */
     KIND_COMPOSITE  /* expand says what it is made of */
 } graph_kind;
-enum { GRAPH_SET, GRAPH_ADD, GRAPH_MUL, GRAPH_MIN, GRAPH_MAX };
+enum { SCATTER_SET, SCATTER_ADD, SCATTER_MUL, SCATTER_MIN, SCATTER_MAX };
 enum { GRAPH_MAX_RANK = 16 };
 enum { /* flags of a node */
        NODE_TRACED = 1,   /* keeps its inputs when it has data */
@@ -125,10 +125,18 @@ static inline bool node_real(const eas_node *n) { return atomic_load_explicit(&n
 
 /* ---- dim.c ---- */
 static inline bool dim_known(eas_dim d) { return d >= 0; }
-eas_dim dim_product(int n, const eas_dim *d);
+/* Numbers of expressions lie below DIM_LOWEST: small negative numbers (-1 in a reshape) are not taken for one. DIM_NONE is None in attributes. */
+#define DIM_NONE INT64_MIN
+#define DIM_LOWEST (-((int64_t)1 << 62))
+static inline bool dim_is_expr(eas_dim d) { return d < DIM_LOWEST && d != DIM_NONE; }
+eas_dim dim_product(int n, const eas_dim *d); /* DIM_NONE: failed */
 bool dim_equal(eas_dim a, eas_dim b);
 /* a / b if that is exact for every value of the symbols; else -1 and false. */
 bool dim_divides(eas_dim a, eas_dim b, eas_dim *out);
+/* Is d scale*symbol + offset? */
+bool dim_linear(eas_dim d, eas_dim *symbol, int64_t *scale, int64_t *offset);
+/* The value of d where symbols[i] is values[i]. */
+eas_status dim_eval(eas_dim d, int n, const eas_dim *symbols, const int64_t *values, int64_t *out);
 void dim_add_text(str *s, eas_dim d);
 void shape_add_text(str *s, int rank, const eas_dim *shape); /* "(2, batch)" */
 const char *shape_text(char *buf, size_t n, int rank, const eas_dim *shape); /* for messages */
@@ -179,6 +187,60 @@ eas_node *gb_int(gbuild *g, eas_dtype dt, int64_t v);
 eas_node *gb_cast(gbuild *g, eas_node *x, eas_dtype dt);
 eas_node *gb_new(gbuild *g, uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin, eas_node *const *in);
 eas_status gb_done(gbuild *g, eas_node *result, eas_node **out);
+
+/* ---- rule.c: what rules outside op_map.c share ---- */
+/* Axes and shapes here are physical; views and reductions keep x's batch dims unless told. In makes, `c` is in the messages; expansions have none. */
+typedef struct dims {
+    int n;
+    eas_dim at[2 * GRAPH_MAX_RANK + 2];
+} dims;
+/* A make reads its attributes in order; sticky like gbuild, which it holds. */
+typedef struct rule {
+    gbuild g;
+    const graph_call *c;
+    int at;
+    bool physical; /* axes and shapes count batch dims too */
+} rule;
+rule rule_begin(const graph_call *c, int least, int most); /* so many tensors; most < 0: any number */
+void rule_fail(rule *r, const char *fmt, ...) BASE_PRINTF(2, 3); /* ERR_VALUE */
+void rule_type_fail(rule *r, const char *fmt, ...) BASE_PRINTF(2, 3); /* ERR_TYPE */
+int64_t rule_int(rule *r);
+double rule_float(rule *r);
+eas_dtype rule_dtype(rule *r);
+int rule_list(rule *r, const int64_t **items); /* how many; -1: None */
+dims rule_shape(rule *r); /* sizes: none negative */
+int rule_axis(rule *r, const eas_node *x);
+uint32_t rule_axes(rule *r, const eas_node *x); /* a bit for each; None: all logical ones */
+int rule_axis_of(rule *r, const eas_node *x, int64_t axis);
+static inline int rule_base(const rule *r, const eas_node *x) { return r->physical ? 0 : x->batch_dims; } /* the first axis that can be spoken of */
+const char *rule_text(const eas_node *x, char buf[128]); /* the logical shape */
+/* Records c's operation and ends the rule. */
+eas_status rule_node(rule *r, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin, eas_node *const *in,
+                     eas_node **out);
+eas_status rule_done(rule *r, eas_node *result, eas_node **out);
+/* Batch dims in front of x, of size 1, until there are n. */
+eas_node *gb_lift(gbuild *g, eas_node *x, int batch_dims);
+/* All inputs with the same batch dims, size 1 where they have none; their number. */
+int gb_align_batch(gbuild *g, int n, eas_node *const *in, eas_node **out);
+/* What the batch dims of the inputs (aligned) broadcast to. */
+void gb_batch_shape(gbuild *g, int n, eas_node *const *in, int batch_dims, eas_dim *shape);
+
+eas_dim gb_dim(gbuild *g, eas_dim_op op, eas_dim a, eas_dim b);
+eas_dim gb_product(gbuild *g, int n, const eas_dim *d);
+eas_node *gb_size(gbuild *g, eas_dim d, eas_dtype dt); /* a size as a number of rank 0 */
+eas_node *gb_reshape(gbuild *g, eas_node *x, int batch_dims, int rank, const eas_dim *shape);
+eas_node *gb_unsqueeze(gbuild *g, eas_node *x, int axis);
+eas_node *gb_squeeze(gbuild *g, eas_node *x, int axis);
+eas_node *gb_permute(gbuild *g, eas_node *x, const int *order);
+eas_node *gb_move(gbuild *g, eas_node *x, int from, int to);
+eas_node *gb_broadcast(gbuild *g, eas_node *x, int batch_dims, int rank, const eas_dim *shape);
+eas_node *gb_slice(gbuild *g, eas_node *x, int axis, eas_dim start, eas_dim size, int64_t step);
+eas_node *gb_concat(gbuild *g, int axis, int n, eas_node *const *in);
+eas_node *gb_iota(gbuild *g, eas_dim size, eas_dtype dt); /* 0, 1, ... of rank 1 */
+eas_node *gb_iota_at(gbuild *g, eas_dim size, eas_dtype dt, int after); /* with `after` dims of size 1 behind */
+eas_node *gb_reduce(gbuild *g, uint16_t op, eas_node *x, uint32_t axes, bool keep); /* no dtype changes; empty axes are let pass */
+eas_node *gb_gather(gbuild *g, eas_node *x, eas_node *index, int nbatch, int axis);
+eas_dtype graph_compute_dtype(eas_dtype dt); /* f32 for halves: what composites compute in */
 
 /* ---- op_<family>.c ---- */
 /* Declared here from the table; a rule that is missing is spelled none, fails and says so. */

@@ -1,0 +1,568 @@
+/* Rules of operations: shapes, dtypes, batch dims and messages, by a table of calls in words; and what composites are made of.
+ *
+ * A tensor reads "f32 2|3,n": dtype, batch dims, logical dims; "f32 ." has no dims. Numbers: "#2" weak int, "#2.5" weak float. Attributes: numbers (floats
+ * with a point), _ for None, [1,2,n] for lists, none for a missing list, names of dtypes. A result is written like a tensor, or is a
+ * part of the message, with ! in front. Whatever is recorded is expanded until nothing composite is left; shapes must stay.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <ctype.h>
+#include <stdio.h>
+#include "../../src/graph/graph.h"
+
+typedef struct row {
+    const char *op, *in, *attr, *out;
+} row;
+
+/* ---- words to nodes ---- */
+
+static eas_dim parse_dim(const char **p)
+{
+    char name[32];
+    int n = 0;
+    if (**p == '_') {
+        ++*p;
+        return DIM_NONE;
+    }
+    if (isdigit((unsigned char)**p) || **p == '-')
+        return strtoll(*p, (char **)p, 10);
+    while (isalnum((unsigned char)**p))
+        name[n++] = *(*p)++;
+    name[n] = 0;
+    eas_dim d;
+    assert_int_equal(eas_dim_symbol(name, &d), EAS_OK);
+    return d;
+}
+
+static eas_dtype parse_dtype(const char **p)
+{
+    char name[8];
+    int n = 0;
+    eas_dtype dt;
+    while (isalnum((unsigned char)**p) && n < 7)
+        name[n++] = *(*p)++;
+    name[n] = 0;
+    if (!eas_dtype_parse(name, &dt))
+        fail_msg("no dtype '%s'", name);
+    return dt;
+}
+
+static eas_node *parse_number(const char **p)
+{
+    eas_node *x;
+    char *end, *end2;
+    long long i = strtoll(*p, &end, 10);
+    double f = strtod(*p, &end2);
+    eas_status st = end2 > end ? eas_node_number(EAS_F32, 1, 0, f, &x) : eas_node_number(EAS_I64, 1, i, 0, &x);
+    assert_int_equal(st, EAS_OK);
+    *p = end2;
+    return x;
+}
+
+static eas_node *parse_tensor(const char **p, int index)
+{
+    eas_dim shape[GRAPH_MAX_RANK];
+    int rank = 0, bd = 0;
+    if (**p == '#') {
+        ++*p;
+        return parse_number(p);
+    }
+    eas_dtype dt = parse_dtype(p);
+    ++*p;
+    while (**p && !isspace((unsigned char)**p)) {
+        if (**p == '.' || **p == ',')
+            ++*p;
+        else if (**p == '|') {
+            bd = rank;
+            ++*p;
+        } else
+            shape[rank++] = parse_dim(p);
+    }
+    eas_node *x;
+    assert_int_equal(eas_node_input(index, dt, rank, shape, bd, NULL, &x), EAS_OK);
+    return x;
+}
+
+static int parse_tensors(const char *p, eas_node **out)
+{
+    int n = 0;
+    while (*p) {
+        out[n] = parse_tensor(&p, n);
+        n++;
+        while (isspace((unsigned char)*p))
+            p++;
+    }
+    return n;
+}
+
+static int64_t parse_word(const char **p)
+{
+    eas_dtype dt;
+    char name[8] = {0};
+    if (**p == '_')
+        return ++*p, DIM_NONE;
+    if (isalpha((unsigned char)**p)) {
+        for (int n = 0; isalnum((unsigned char)**p) && n < 7; n++)
+            name[n] = *(*p)++;
+        if (!eas_dtype_parse(name, &dt))
+            fail_msg("no dtype '%s'", name);
+        return (int64_t)dt;
+    }
+    char *end, *end2;
+    int64_t i = strtoll(*p, &end, 10), bits;
+    double f = strtod(*p, &end2);
+    memcpy(&bits, &f, sizeof bits);
+    *p = end2;
+    return end2 > end ? bits : i;
+}
+
+static int parse_attr(const char *p, int64_t *out)
+{
+    int n = 0;
+    while (*p) {
+        if (!strncmp(p, "none", 4)) {
+            out[n++] = -1;
+            p += 4;
+        } else if (*p == '[') {
+            int at = n++;
+            for (p++; *p != ']';)
+                if (*p == ',')
+                    p++;
+                else
+                    out[n++] = parse_dim(&p);
+            out[at] = n - at - 1;
+            p++;
+        } else
+            out[n++] = parse_word(&p);
+        while (isspace((unsigned char)*p))
+            p++;
+    }
+    return n;
+}
+
+/* ---- nodes to words ---- */
+
+static void describe(const eas_node *n, char *buf, size_t room)
+{
+    str s = {0};
+    str_add(&s, "%s ", eas_dtype_name((eas_dtype)n->dtype));
+    for (int i = 0; i < n->rank; i++) {
+        str_add(&s, "%s", i == 0 ? "" : i == n->batch_dims ? "" : ",");
+        dim_add_text(&s, node_shape(n)[i]);
+        if (i + 1 == n->batch_dims)
+            str_add(&s, "|");
+    }
+    if (n->rank == 0)
+        str_add(&s, ".");
+    snprintf(buf, room, "%s", s.at);
+    str_free(&s);
+}
+
+/* ---- expansions ---- */
+
+/* What n is made of, with composites taken apart; every step keeps shape, dtype and batch dims. Counts the nodes it sees. */
+static int take_apart(eas_node *n)
+{
+    char was[256], is[256];
+    int seen = 1;
+    if (node_kind(n) == KIND_COMPOSITE) {
+        eas_node *e = NULL;
+        if (graph_rows[n->op].expand(n, node_in(n), &e))
+            fail_msg("%s does not expand: %s", graph_rows[n->op].name, eas_error_message());
+        describe(n, was, sizeof was);
+        describe(e, is, sizeof is);
+        if (strcmp(was, is))
+            fail_msg("%s is %s but expands to %s", graph_rows[n->op].name, was, is);
+        seen += take_apart(e);
+        node_unref(e);
+        return seen;
+    }
+    for (int i = 0; i < n->nin; i++)
+        seen += take_apart(node_in(n)[i]);
+    return seen;
+}
+
+static void run(const row *r)
+{
+    eas_node *in[16], *out = NULL;
+    int64_t attr[64];
+    char got[256];
+    int op = eas_tensor_op_find(r->op);
+    if (op < 0)
+        fail_msg("no operation '%s'", r->op);
+    int n = parse_tensors(r->in, in), m = parse_attr(r->attr, attr);
+    eas_status st = eas_node_apply((eas_tensor_op)op, n, in, m, attr, &out);
+    if (r->out[0] == '!') {
+        if (!st) {
+            describe(out, got, sizeof got);
+            fail_msg("%s(%s; %s) gave %s, not a failure with '%s'", r->op, r->in, r->attr, got, r->out + 1);
+        }
+        if (strncmp(eas_error_message(), "eager.", 6) || !strstr(eas_error_message(), r->op) || !strstr(eas_error_message(), r->out + 1))
+            fail_msg("%s(%s; %s): '%s' is not in '%s'", r->op, r->in, r->attr, r->out + 1, eas_error_message());
+        assert_null(out);
+    } else {
+        if (st)
+            fail_msg("%s(%s; %s): %s", r->op, r->in, r->attr, eas_error_message());
+        describe(out, got, sizeof got);
+        if (strcmp(got, r->out))
+            fail_msg("%s(%s; %s) is %s, not %s", r->op, r->in, r->attr, got, r->out);
+        take_apart(out);
+    }
+    eas_node_release(out);
+    for (int i = 0; i < n; i++)
+        eas_node_release(in[i]);
+}
+
+/* No row leaves a node behind, other than the numbers that are kept. */
+static void run_all(const row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        run(&rows[i]);
+        uint64_t before = node_live();
+        run(&rows[i]);
+        if (node_live() > before + 8)
+            fail_msg("%s(%s; %s) left %d nodes", rows[i].op, rows[i].in, rows[i].attr, (int)(node_live() - before));
+    }
+}
+#define RUN(rows) run_all(rows, sizeof(rows) / sizeof *(rows))
+
+static void views(void **state)
+{
+    (void)state;
+    static const row rows[] = {
+        {"reshape", "f32 2,6", "[3,4]", "f32 3,4"},
+        {"reshape", "f32 2,6", "[-1,4]", "f32 3,4"},
+        {"reshape", "f32 5|2,6", "[3,-1]", "f32 5|3,4"},
+        {"reshape", "f32 n,4", "[-1,2]", "f32 2*n,2"},
+        {"reshape", "f32 n,4", "[n,2,2]", "f32 n,2,2"},
+        {"reshape", "f32 n,4", "[4,-1]", "f32 4,n"},
+        {"reshape", "f32 n,4", "[-1]", "f32 4*n"},
+        {"reshape", "f32 n", "[-1,2]", "!(n,) cannot be reshaped to (-1, 2)"},
+        {"reshape", "f32 .", "[1,1]", "f32 1,1"},
+        {"reshape", "f32 1,1", "[]", "f32 ."},
+        {"reshape", "f32 0,3", "[3,0]", "f32 3,0"},
+        {"reshape", "f32 0,3", "[-1,3]", "f32 0,3"},
+        {"reshape", "f32 0,3", "[0,-1]", "!cannot be reshaped"},
+        {"reshape", "f32 2,6", "[5]", "!(2, 6) cannot be reshaped to (5,)"},
+        {"reshape", "f32 2,6", "[-1,-1]", "!one size may be -1"},
+        {"reshape", "f32 2,6", "[-2,6]", "!one size may be -1"},
+        {"reshape", "f32 2,6", "none", "!shape is missing"},
+        {"reshape", "", "[2]", "!1 tensor expected, 0 given"},
+        {"reshape", "f32 2,6", "", "!too few"},
+        {"reshape_physical", "f32 5|2,6", "[10,6]", "f32 10|6"},
+        {"flatten", "f32 2,3,4", "0 -1", "f32 24"},
+        {"flatten", "f32 7|2,3,4", "1 2", "f32 7|2,12"},
+        {"flatten", "f32 .", "0 -1", "f32 1"},
+        {"flatten", "f32 2,3", "1 0", "!behind"},
+        {"flatten", "f32 2,3", "0 2", "!axis 2 is out of range for shape (2, 3)"},
+        {"unflatten", "f32 7|6,4", "0 [2,-1]", "f32 7|2,3,4"},
+        {"unflatten", "f32 6,4", "0 [4,-1]", "!does not become"},
+        {"unflatten", "f32 6,4", "0 [2,2]", "!does not become"},
+        {"squeeze", "f32 1,3,1", "none", "f32 3"},
+        {"squeeze", "f32 1|1,3,1", "none", "f32 1|3"},
+        {"squeeze", "f32 1,3,1", "[0]", "f32 3,1"},
+        {"squeeze", "f32 1,3,1", "[1]", "!axis 1 of shape (1, 3, 1) has not size 1"},
+        {"squeeze", "f32 1,3,1", "[0,-3]", "!twice"},
+        {"squeeze_physical", "f32 1|3,1", "[0]", "f32 3|1"},
+        {"unsqueeze", "f32 5|3", "[0]", "f32 5|1,3"},
+        {"unsqueeze", "f32 5|3", "[-1,0]", "f32 5|1,3,1"},
+        {"unsqueeze", "f32 3", "[2]", "!axis 2"},
+        {"unsqueeze_physical", "f32 5|3", "[0]", "f32 1|5,3"},
+        {"permute", "f32 9|2,3,4", "[2,0,1]", "f32 9|4,2,3"},
+        {"permute", "f32 9|2,3,4", "none", "f32 9|4,3,2"},
+        {"permute", "f32 2,3", "[0,0]", "!axis 0 is there twice"},
+        {"permute", "f32 2,3", "[0]", "!an order of 1 axes for shape (2, 3)"},
+        {"swap_axes", "f32 9|2,3,4", "0 -1", "f32 9|4,3,2"},
+        {"swap_axes", "f32 9|2,3,4", "0 3", "!axis 3 is out of range"},
+        {"matrix_transpose", "f32 9|2,3,4", "", "f32 9|2,4,3"},
+        {"matrix_transpose", "f32 9|4", "", "!(4,) is not that of a matrix"},
+        {"moveaxis", "f32 9|2,3,4", "[0] [-1]", "f32 9|3,4,2"},
+        {"moveaxis", "f32 2,3,4", "[0,2] [2,0]", "f32 4,3,2"},
+        {"moveaxis", "f32 2,3,4", "[0,0] [2,1]", "!twice"},
+        {"moveaxis_physical", "f32 9|2,3", "[0] [2]", "f32 2|3,9"},
+        {"broadcast_to", "f32 3", "[2,3]", "f32 2,3"},
+        {"broadcast_to", "f32 9|3", "[2,3]", "f32 9|2,3"},
+        {"broadcast_to", "f32 9|1", "[n]", "f32 9|n"},
+        {"broadcast_to", "f32 3", "[3,2]", "!(3,) does not broadcast to (3, 2)"},
+        {"broadcast_to", "f32 n", "[3]", "!(n,) does not broadcast to (3,)"},
+        {"broadcast_to", "f32 2,3", "[3]", "!does not broadcast"},
+        {"broadcast_to", "f32 3", "[-1]", "!size -1 is negative"},
+        {"broadcast_to", "f32 1", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "!at most 16"},
+        {"broadcast_to_physical", "f32 3", "[2,3]", "f32 2,3"},
+        {"slice_steps", "f32 9|10,3", "[1] [3] [2]", "f32 9|3,3"},
+        {"slice_steps", "f32 10", "[9] [10] [-1]", "f32 10"},
+        {"slice_steps", "f32 10", "[9] [11] [-1]", "!elements 9 to -1 of axis 0, which has size 10"},
+        {"slice_steps", "f32 10", "[1] [3] [0]", "!step 0"},
+        {"slice_tensor", "f32 9|10,3", "[2,0] [4,3]", "f32 9|4,3"},
+        {"slice_tensor", "f32 10", "[8] [4]", "!elements 8 to 11"},
+        {"slice_tensor", "f32 10", "[10] [0]", "f32 0"},
+        {"slice_tensor", "f32 10", "[1,2] [1,2]", "!(10,)"},
+        {"slice_tensor_physical", "f32 9|10,3", "[2] [4]", "f32 4|10,3"},
+        {"slice", "f32 9|10,3", "[1] [-1] [2]", "f32 9|4,3"},
+        {"slice", "f32 10", "[_] [_] [-1]", "f32 10"},
+        {"slice", "f32 10", "[20] [_] [_]", "f32 0"},
+        {"slice", "f32 10", "[-3] [_] [_]", "f32 3"},
+        {"slice", "f32 10", "[_] [-20] [_]", "f32 0"},
+        {"slice", "f32 10", "[8] [1] [-3]", "f32 3"},
+        {"slice", "f32 n", "[_] [_] [-1]", "f32 n"},
+        {"slice", "f32 n", "[_] [_] [2]", "f32 floordiv(n + 1, 2)"},
+        {"slice", "f32 0", "[_] [_] [-1]", "f32 0"},
+        {"slice", "f32 10", "[0] [1] [0]", "!step is 0"},
+        {"flip", "f32 9|2,n", "none", "f32 9|2,n"},
+        {"flip", "f32 2,0", "[1]", "f32 2,0"},
+        {"diagonal", "f32 3,4", "0 0 1", "f32 3"},
+        {"diagonal", "f32 9|3,5,4", "1 0 2", "f32 9|5,3"},
+        {"diagonal", "f32 9|3,5,4", "-1 2 0", "f32 9|5,3"},
+        {"diagonal", "f32 3,4", "9 0 1", "f32 0"},
+        {"diagonal", "f32 3,4", "0 1 -1", "!are one"},
+        {"slice_update", "f32 5,6 f32 2,3", "[1,2] [2,3]", "f32 5,6"},
+        {"slice_update", "f32 5,6 i32 .", "[1,2] [2,3]", "f32 5,6"},
+        {"slice_update", "f32 5,6 f32 9|3", "[1,2] [2,3]", "f32 9|5,6"},
+        {"slice_update", "f32 9|5,6 f32 3", "[1,2] [2,3]", "f32 9|5,6"},
+        {"slice_update", "f32 5,6 f32 2,2", "[1,2] [2,3]", "!an update of shape (2, 2) does not fit (2, 3)"},
+        {"slice_set", "f32 5,6 f32 3", "[_,_] [_,_] [-2,2]", "f32 5,6"},
+        {"slice_set", "f32 7|5,6 f32 8,1|3", "[_,_] [_,_] [-2,2]", "f32 8,7|5,6"},
+        {"slice_set", "f32 5 f32 2", "[3] [1] [_]", "!does not fit (0,)"},
+    };
+    RUN(rows);
+}
+
+static void batch_dims(void **state)
+{
+    (void)state;
+    static const row rows[] = {
+        {"alias", "f32 2,3", "1", "f32 2|3"},
+        {"alias", "f32 2,3", "3", "!3 batch dims of a tensor of 2 dims"},
+        {"custom", "f32 2 f32 3", "", "f32 2"},
+        {"incr_batch_dims", "f32 2,3", "", "f32 2|3"},
+        {"incr_batch_dims", "f32 2|", "", "!no dim is left"},
+        {"decr_batch_dims", "f32 2|3", "", "f32 2,3"},
+        {"decr_batch_dims", "f32 2,3", "", "!batch_dims is 0"},
+        {"move_axis_to_batch_dims", "f32 5|2,3", "1", "f32 3,5|2"},
+        {"move_axis_to_batch_dims", "f32 5|2,3", "2", "!axis 2"},
+        {"move_axis_from_batch_dims", "f32 7,5|2,3", "0 2", "f32 5|2,3,7"},
+        {"move_axis_from_batch_dims", "f32 7,5|2,3", "-1 -1", "f32 7|2,3,5"},
+        {"move_axis_from_batch_dims", "f32 2,3", "0 0", "!batch_axis 0 of 0 batch dims"},
+        {"move_axis_from_batch_dims", "f32 7|2,3", "0 3", "!logical_destination 3"},
+        {"lift_batch_dims", "f32 5|2", "3", "f32 1,1,5|2"},
+        {"lift_batch_dims", "f32 5|2", "0", "!0 batch dims for a tensor that has 1"},
+        {"broadcast_batch_dims", "f32 2", "[4,n]", "f32 4,n|2"},
+        {"broadcast_batch_dims", "f32 5|2", "[4,5]", "f32 4,5|2"},
+        {"broadcast_batch_dims", "f32 5|2", "[4,3]", "!batch dims (5,) do not broadcast to (4, 3)"},
+    };
+    RUN(rows);
+}
+
+static void together_and_apart(void **state)
+{
+    (void)state;
+    static const row rows[] = {
+        {"concatenate", "f32 2,3 i32 4,3", "0", "f32 6,3"},
+        {"concatenate", "f32 2,3 f32 n,3", "0", "f32 n + 2,3"},
+        {"concatenate", "f32 9|2,3 f32 2,4", "-1", "f32 9|2,7"},
+        {"concatenate", "f32 2,3 f32 4", "_", "f32 10"},
+        {"concatenate", "f32 2,3 f32 4,4", "0", "!shapes (2, 3) and (4, 4) do not go together along axis 0"},
+        {"concatenate", "f32 . f32 .", "0", "!stack"},
+        {"concatenate", "", "0", "!at least 1 tensor"},
+        {"stack", "f32 2,3 f64 2,3", "1", "f64 2,2,3"},
+        {"stack", "f32 9|3 f32 3", "-1", "f32 9|3,2"},
+        {"stack", "f32 . f32 . f32 .", "0", "f32 3"},
+        {"stack", "f32 3 f32 4", "0", "!do not go together"},
+        {"split", "f32 9|6,2", "3 0 2", "f32 9|2,2"},
+        {"split", "f32 7,2", "3 0 2", "!(7, 2) does not split into 3 equal parts"},
+        {"chunk", "f32 7,2", "3 0 0", "f32 3,2"},
+        {"chunk", "f32 7,2", "3 0 2", "f32 2,2"},
+        {"chunk", "f32 2", "3 0 2", "f32 0"},
+        {"chunk", "f32 7,2", "0 0 2", "!0 chunks"},
+        {"unbind", "f32 9|7,2", "1 1", "f32 9|7"},
+        {"unbind", "f32 7,2", "1 2", "!part 2 of 2"},
+        {"unbind", "f32 n,2", "0 0", "!no fixed size"},
+        {"tile", "f32 2,3", "[2]", "f32 2,6"},
+        {"tile", "f32 9|3", "[2,2]", "f32 9|2,6"},
+        {"tile", "f32 n", "[3,0]", "f32 3,0"},
+        {"repeat", "f32 9|2,3", "4 1", "f32 9|2,12"},
+        {"repeat", "f32 9|2,3", "4 _", "f32 9|24"},
+        {"repeat", "f32 3", "-1 _", "!-1 repeats"},
+        {"roll", "f32 9|2,n", "[1] none", "f32 9|2,n"},
+        {"roll", "f32 2,3", "[1,-1] [0,1]", "f32 2,3"},
+        {"roll", "f32 0", "[1] [0]", "f32 0"},
+        {"roll", "f32 2,3", "[1,1,1] [0,1]", "!3 shifts for 2 axes"},
+        {"pad", "f32 9|2,3", "[1,1,0,2] 0", "f32 9|4,5"},
+        {"pad", "f32 2,3 f32 9|", "[1,1,0,2] 0", "f32 9|4,5"},
+        {"pad", "f32 2,3 #1", "[1,1,0,2] 0", "f32 4,5"},
+        {"pad", "i32 2,n", "[1,1,0,2] 1", "i32 4,n + 2"},
+        {"pad", "f32 2,1", "[1,1,4,2] 2", "f32 4,7"},
+        {"pad", "f32 2,3", "[1,1,4,2] 3", "f32 4,9"},
+        {"pad", "f32 9|2,3", "[1,1,4,2] 4", "f32 9|4,9"},
+        {"pad", "bool 2,3", "[1,1,4,0] 5", "bool 4,7"},
+        {"pad", "i8 2,3", "[1,1,4,0] 6", "i8 4,7"},
+        {"pad", "i8 2,3", "[1,1,4,0] 7", "i8 4,7"},
+        {"pad", "i8 2,3 #5", "[1,1,4,2] 8", "i8 4,9"},
+        {"pad", "f16 2,3 f32 9|", "[1,1,4,2] 8", "f16 9|4,9"},
+        {"pad", "f32 2,3", "[1,1] 0", "!2 paddings"},
+        {"pad", "f32 2,3", "[1,1,-1,0] 0", "!axis 1 is padded by -1 and 0"},
+        {"pad", "f32 0", "[1,1] 2", "!axis 0 is empty"},
+        {"pad", "f32 0", "[1,1] 0", "f32 2"},
+        {"pad", "f32 2", "[1,1] 99", "!no mode 99"},
+    };
+    RUN(rows);
+}
+
+static void indices(void **state)
+{
+    (void)state;
+    static const row rows[] = {
+        {"gather", "f32 5,3 i32 2,4", "0", "f32 2,4,3"},
+        {"gather", "f32 9|5,3 i32 4", "1", "f32 9|5,4"},
+        {"gather", "f32 5,3 i32 9|4", "0", "f32 9|4,3"},
+        {"gather", "f32 5,3 i32 9|4", "1", "f32 9|5,4"},
+        {"gather", "f32 8|5,3 i32 9,1|4", "1", "f32 9,8|5,4"},
+        {"gather", "f32 9|5,3 u64 9|", "0", "f32 9|3"},
+        {"gather", "f32 5,3 f32 4", "0", "!indices must be integers, these are f32"},
+        {"gather", "f32 5,3 bool 5", "0", "!a mask"},
+        {"gather", "f32 . i32 4", "0", "!axis 0 is out of range for shape ()"},
+        {"take_along_axis", "f32 5,3 i64 2,3", "0", "f32 2,3"},
+        {"take_along_axis", "f32 9|5,3 i64 1,7", "-1", "f32 9|5,7"},
+        {"take_along_axis", "f32 5,3 i64 9|2,1", "0", "f32 9|2,3"},
+        {"take_along_axis", "f32 5,3 i64 2,2", "0", "!(2, 2) do not fit (5, 3)"},
+        {"take_along_axis", "f32 5,3 i64 2", "0", "!as many dims"},
+        {"index", "f32 5,3 i64 4 i64 4", "[0,1]", "f32 4"},
+        {"index", "f32 5,3,7 i64 4 i64 4", "[0,2]", "f32 4,3"},
+        {"index", "f32 9|5,3,7 i64 4,1 i64 2", "[1,2]", "f32 9|5,4,2"},
+        {"index", "f32 9|5,3,7 i64 9|4 i64 .", "[1,2]", "f32 9|5,4"},
+        {"index", "f32 5,n,7 i64 9|4", "[1]", "f32 9|5,4,7"},
+        {"index", "f32 5,3 i64 4 i64 3", "[0,1]", "!do not broadcast"},
+        {"index", "f32 5,3 i64 4", "[0,1]", "!1 indices for 2 axes"},
+        {"index", "f32 5,3 i64 4 i64 4", "[1,0]", "!ascending"},
+        {"scatter", "f32 5,3 i32 4 f32 4,3", "0 0", "f32 5,3"},
+        {"scatter", "f32 5,3 i32 4 f32 3", "0 1", "f32 5,3"},
+        {"scatter", "f32 9|5,3 i32 4 f32 5,4", "1 1", "f32 9|5,3"},
+        {"scatter", "f32 5,3 i32 9|4 f32 5,4", "1 1", "f32 9|5,3"},
+        {"scatter", "bool 5 i32 4 bool 4", "0 1", "bool 5"},
+        {"scatter", "f32 5,3 i32 4 f32 4,2", "0 0", "!updates of shape (4, 2) do not fit (4, 3)"},
+        {"scatter", "f32 5,3 f32 4 f32 4,3", "0 0", "!must be integers"},
+        {"scatter", "f32 5,3 i32 4 f32 4,3", "0 9", "!no mode 9"},
+        {"index_update", "f32 5,3 f32 4 i64 4 i64 4", "[0,1] 0", "f32 5,3"},
+        {"index_update", "f32 5,3,7 f32 . i64 4 i64 4", "[0,2] 1", "f32 5,3,7"},
+        {"index_update", "f32 5,3,7 f32 5,4 i64 4 i64 4", "[1,2] 1", "f32 5,3,7"},
+        {"index_update", "f32 8|5,3,7 f32 5,4 i64 9,1|4 i64 4", "[1,2] 1", "f32 9,8|5,3,7"},
+        {"put_along_axis", "f32 5,3 i64 2,3 f32 2,3", "0 0", "f32 5,3"},
+        {"put_along_axis", "f32 5,3 i64 9|5,1 f32 .", "1 1", "f32 9|5,3"},
+        {"put_along_axis", "f32 5,3 i64 2,2 f32 .", "0 0", "!do not fit"},
+        {"searchsorted", "f32 7 f32 2,3", "0", "i64 2,3"},
+        {"searchsorted", "f32 700 i32 2,3", "1", "i64 2,3"},
+        {"searchsorted", "f32 n f32 9|2", "1", "i64 9|2"},
+        {"searchsorted", "f32 9|100 f32 .", "1", "i64 9|"},
+        {"searchsorted", "f32 9|100 f32 9|3", "1", "i64 9|3"},
+        {"searchsorted", "f32 2,3 f32 2", "0", "!one axis"},
+    };
+    RUN(rows);
+}
+
+static void reductions(void **state)
+{
+    (void)state;
+    static const row rows[] = {
+        {"reduce_sum", "f32 2,3", "none 0", "f32 ."},
+        {"reduce_sum", "f32 9|2,3", "none 0", "f32 9|"},
+        {"reduce_sum", "f32 9|2,3", "none 1", "f32 9|1,1"},
+        {"reduce_sum", "i8 2,3,4", "[0,-1] 0", "i64 3"},
+        {"reduce_sum", "u8 2,3", "[1] 1", "u64 2,1"},
+        {"reduce_sum", "bool .", "none 0", "i64 ."},
+        {"reduce_sum", "f16 n", "[0] 0", "f16 ."},
+        {"reduce_sum", "f32 2,3", "[2] 0", "!axis 2 is out of range for shape (2, 3)"},
+        {"reduce_sum", "f32 2,3", "[0,0] 0", "!axis 0 is there twice"},
+        {"reduce_sum_physical", "f32 9|2,3", "[0] 0", "f32 2|3"},
+        {"prod", "i32 0,3", "[0] 0", "i64 3"},
+        {"reduce_max", "i8 2,3", "[1] 0", "i8 2"},
+        {"reduce_max", "bool 2,3", "[1] 0", "bool 2"},
+        {"reduce_max", "f32 2,0", "[1] 0", "!no element"},
+        {"reduce_min", "f32 2,0", "[0] 0", "f32 0"},
+        {"any", "f32 9|2", "none 0", "bool 9|"},
+        {"all", "i8 2", "none 1", "bool 1"},
+        {"mean", "i32 9|2,3", "[0] 1", "f32 9|1,3"},
+        {"mean", "f16 n,3", "none 0", "f16 ."},
+        {"mean", "f64 0", "none 0", "f64 ."},
+        {"mean_physical", "f32 9|2,3", "[0,1] 0", "f32 3|"},
+        {"var", "f32 9|n,3", "[0] 0 1.0", "f32 9|3"},
+        {"std", "i32 2,3", "none 1 0.0", "f32 1,1"},
+        {"count_nonzero", "f32 9|2,3", "[0] 0", "i64 9|3"},
+        {"logsumexp", "f16 9|2,3", "[0] 1", "f16 9|1,3"},
+        {"logsumexp", "f32 0", "none 0", "f32 ."},
+        {"softmax", "f32 9|2,3", "-1", "f32 9|2,3"},
+        {"softmax", "i32 2,n", "0", "f32 2,n"},
+        {"softmax", "bf16 2,0", "1", "bf16 2,0"},
+        {"softmax", "f32 .", "-1", "!axis -1 is out of range for shape ()"},
+        {"logsoftmax", "f64 3", "0", "f64 3"},
+    };
+    RUN(rows);
+}
+
+static void products(void **state)
+{
+    (void)state;
+    static const row rows[] = {
+        {"matmul", "f32 2,3 f32 3,4", "", "f32 2,4"},
+        {"matmul", "f32 3 f32 3", "", "f32 ."},
+        {"matmul", "f32 3 f32 3,4", "", "f32 4"},
+        {"matmul", "f32 2,3 i32 3", "", "f32 2"},
+        {"matmul", "f32 7,1,2,3 f32 5,3,4", "", "f32 7,5,2,4"},
+        {"matmul", "f32 9|2,3 f32 3,4", "", "f32 9|2,4"},
+        {"matmul", "f32 9|3 f32 3,4", "", "f32 9|4"},
+        {"matmul", "f32 9|3 f32 9|3,4", "", "f32 9|4"},
+        {"matmul", "f32 9|3 f32 9|3", "", "f32 9|"},
+        {"matmul", "f32 3 f32 9|3,4", "", "f32 9|4"},
+        {"matmul", "f32 8|2,3 f32 9,1|5,3,4", "", "f32 9,8|5,2,4"},
+        {"matmul", "f32 n,3 f32 3,n", "", "f32 n,n"},
+        {"matmul", "bool 2,3 bool 3,4", "", "bool 2,4"},
+        {"matmul", "i8 2,0 i32 0,4", "", "i32 2,4"},
+        {"matmul", "f32 2,3 f32 4,3", "", "!shapes (2, 3) and (4, 3) do not multiply"},
+        {"matmul", "f32 7,2,3 f32 5,3,4", "", "!do not multiply"},
+        {"matmul", "f32 . f32 3", "", "!a number is no matrix"},
+    };
+    RUN(rows);
+}
+
+static void creation(void **state)
+{
+    (void)state;
+    static const row rows[] = {
+        {"iota", "", "[2,n] -1 i32", "i32 2,n"},
+        {"iota", "", "[2] 1 i32", "!axis 1 of shape (2,)"},
+        {"full", "#1", "[2,n]", "i64 2,n"},
+        {"full", "f32 9|", "[2,3]", "f32 9|2,3"},
+        {"full", "f32 .", "[]", "f32 ."},
+        {"full", "f32 2", "[3]", "!(2,) does not fill (3,)"},
+        {"full", "f32 .", "[-3]", "!size -3 is negative"},
+    };
+    RUN(rows);
+}
+
+/* A chain of 10^5 is let go in a loop. */
+static void long_chain(void **state)
+{
+    (void)state;
+    eas_node *x, *y;
+    int64_t attr[] = {2, 3, 2};
+    uint64_t before = node_live();
+    assert_int_equal(eas_node_input(0, EAS_F32, 2, (eas_dim[]){3, 2}, 0, NULL, &x), EAS_OK);
+    for (int i = 0; i < 100000; i++) {
+        assert_int_equal(eas_node_apply(GRAPH_RESHAPE, 1, &x, 3, attr, &y), EAS_OK);
+        eas_node_release(x);
+        x = y;
+    }
+    assert_int_equal(node_live() - before, 100001);
+    eas_node_release(x);
+    assert_int_equal(node_live(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(views),    cmocka_unit_test(batch_dims), cmocka_unit_test(together_and_apart),
+                                       cmocka_unit_test(indices),  cmocka_unit_test(reductions), cmocka_unit_test(products),
+                                       cmocka_unit_test(creation), cmocka_unit_test(long_chain)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
