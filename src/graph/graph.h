@@ -154,6 +154,10 @@ eas_status node_const_double(eas_dtype dt, bool weak, double v, eas_node **out);
 bool node_const_bits(const eas_node *n, int64_t *bits); /* is it a KIND_CONST? */
 bool node_place(const eas_node *n, char *file, size_t room, int *line); /* where it was recorded, if that is known */
 uint64_t node_live(void); /* how many there are */
+/* While a composite is expanded: numbers made meanwhile are part of what the composite means, those of its inputs may be others at the next run. So
+ * the former get nodes of their own, and the latter are not computed with. */
+extern _Thread_local bool node_expanding;
+void node_at(uint32_t site); /* nodes made from now on come from there */
 eas_status node_fail(eas_status st, const graph_call *c, const char *fmt, ...) BASE_PRINTF(3, 4); /* "eager.<op>: ..." */
 
 /* ---- op.c ---- */

@@ -7,6 +7,7 @@
 
 static _Atomic uint64_t live_nodes;
 static _Thread_local uint32_t site_now;
+_Thread_local bool node_expanding;
 static int (*site_resolve)(uint32_t site, char *file, size_t room, int *line);
 
 uint64_t node_live(void) { return atomic_load_explicit(&live_nodes, memory_order_relaxed); }
@@ -215,7 +216,7 @@ eas_status node_const(eas_dtype dt, bool weak, int64_t bits, eas_node **out)
 {
     uint64_t h = ((uint64_t)bits ^ (uint64_t)bits >> 32 ^ (uint64_t)dt * 2 ^ weak) * 0x9e3779b97f4a7c15u;
     eas_node **slot = &numbers.node[h >> 58];
-    if (*slot && (*slot)->dtype == dt && node_words(*slot)[0] == bits && node_words(*slot)[1] == weak) {
+    if (!node_expanding && *slot && (*slot)->dtype == dt && node_words(*slot)[0] == bits && node_words(*slot)[1] == weak) {
         *out = node_ref(*slot);
         return EAS_OK;
     }
@@ -226,6 +227,8 @@ eas_status node_const(eas_dtype dt, bool weak, int64_t bits, eas_node **out)
     if (weak)
         (*out)->flags |= NODE_WEAK;
     (*out)->site = 0;
+    if (node_expanding)
+        return EAS_OK;
     node_unref(*slot);
     *slot = node_ref(*out);
     return EAS_OK;
@@ -292,7 +295,7 @@ eas_status graph_cast(eas_node *x, eas_dtype dt, eas_node **out)
         *out = node_ref(x);
         return EAS_OK;
     }
-    if (x->op == GRAPH_CONST)
+    if (x->op == GRAPH_CONST && !node_expanding)
         return const_cast(x, dt, out);
     if (x->dtype == dt) {
         *out = node_ref(x);
@@ -381,6 +384,7 @@ void eas_node_set_user(eas_node *n, void *user) { n->user = user; }
 void *eas_node_object(const eas_node *n) { return n->extra ? n->extra->object : NULL; }
 uint32_t eas_node_site(const eas_node *n) { return n->site; }
 void eas_site(uint32_t site) { site_now = site; }
+void node_at(uint32_t site) { site_now = site; }
 void eas_site_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_resolve = resolve; }
 
 bool node_place(const eas_node *n, char *file, size_t room, int *line) { return n->site && site_resolve && site_resolve(n->site, file, room, line); }

@@ -1,0 +1,170 @@
+/* exec.h: from a flat graph to kernels that run.
+ *
+ *   fuse.c     which nodes share a kernel
+ *   index.c    the value of a node at an index: views, gathers, pads are arithmetic on indices
+ *   lower.c    a group of nodes as a kernel: which dims are blocks, which are loops; parameters
+ *   lower_*.c  groups around a matrix product, a scan, a scatter, a sort
+ *   program.c  kernels and memory in order: made, kept, run
+ *   realize.c  the front: structure found again or made
+ */
+#ifndef EXEC_H
+#define EXEC_H
+
+#include "../kernel/kernel.h"
+#include "../pass/pass.h"
+
+/* ---- fuse.c ---- */
+typedef enum group_kind { GROUP_MAP, GROUP_MATMUL, GROUP_SCAN, GROUP_SCATTER, GROUP_SORT, GROUP_CALL, GROUP_ALIAS } group_kind;
+typedef struct group_root {
+    uint32_t node, value; /* stored: node; computed: value, the same elements in the group's shape */
+} group_root;
+typedef struct group {
+    group_kind kind;
+    uint32_t core;             /* of other kinds than GROUP_MAP */
+    int rank;
+    eas_dim space[GRAPH_MAX_RANK]; /* what is iterated over */
+    uint32_t inner;            /* bits: dims that are reduced or scanned along */
+    VEC(group_root) roots;
+    VEC(uint32_t) folds;       /* reductions computed here, inputs first */
+    uint32_t size;             /* nodes */
+} group;
+typedef struct place { /* of a node */
+    uint32_t group;    /* it is computed in; 0: none yet */
+    bool many;         /* in several: computed again in each */
+    bool used, root, stored, simple;
+    int8_t map[GRAPH_MAX_RANK]; /* simple: which dim of the group's space each dim is; -1: index 0 */
+    uint16_t cost;     /* of an element, with what is inlined into it */
+    uint16_t len;      /* of the longest chain into it */
+} place;
+typedef struct fusion {
+    const pgraph *g;
+    place *at;         /* per node */
+    VEC(group) groups; /* 0 is unused; from results to inputs: run them backwards */
+    uint32_t limit;    /* nodes in a group */
+} fusion;
+eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit);
+void fuse_free(fusion *f);
+static inline bool fused_stored(const fusion *f, uint32_t p) { return f->at[p].stored || pass_at(f->g, p)->kind == KIND_LEAF; }
+/* How input k of p lies in the space if p lies by map; false: not simply. */
+bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t *to);
+/* Of reductions: is d one of the axes? Which dim of the result is dim d of the input, if it is none? */
+bool fold_axis(const pnode *p, int d);
+int fold_kept(const pnode *p, int d);
+eas_dim shape_count(int rank, const eas_dim *shape);
+
+/* ---- collect.c ---- */
+typedef VEC(uint32_t) VEC_U32;
+typedef struct access { /* of a tensor that lies simply in the space */
+    uint32_t node;
+    eas_dim stride[GRAPH_MAX_RANK]; /* per dim of the space; 0: none */
+} access;
+typedef struct collected {
+    VEC_U32 buffers, numbers;
+    VEC(eas_dim) dims;     /* symbolic sizes that code needs */
+    VEC(access) accesses;
+    bool general;          /* something is read at indices of its own */
+    bool indexed;          /* by an index that is data */
+    bool oom;
+} collected;
+void collect_from(const fusion *f, uint32_t grp, uint32_t node, const int8_t *map, uint8_t *seen, collected *c);
+void collect_free(collected *c);
+void collect_shape(collected *c, int rank, const eas_dim *shape); /* sizes and strides as parameters */
+bool fold_varies(const pgraph *g, const fusion *f, uint32_t fold, int dim); /* does the result depend on that dim of the space? */
+void fold_input_map(const fusion *f, uint32_t fold, int8_t *map);
+void root_map(const fusion *f, const group *g, const group_root *r, int8_t *map);
+
+/* ---- lowering ---- */
+typedef struct lindex { /* along one dim, for a block of programs' lanes */
+    eas_value v;  /* 0: always 0 */
+    eas_value ok; /* 0: within the dim; else where it is */
+} lindex;
+enum { MAX_DIMS = GRAPH_MAX_RANK, MAX_BLOCK = 4 };
+
+typedef struct memo {
+    uint32_t node, older;
+    eas_value v;
+    int8_t rank; /* -1: by map */
+    union {
+        lindex at[MAX_DIMS];
+        int8_t map[MAX_DIMS];
+    } by;
+} memo;
+
+typedef struct lower {
+    const pgraph *g;
+    const fusion *f;
+    const group *grp;
+    eas_builder *b;
+    eas_value *param;      /* per node: its buffer, or its number */
+    struct lower_dim { eas_dim d; eas_value v; } *dims; /* symbolic sizes among the parameters */
+    int ndims;
+    lindex at[MAX_DIMS];    /* the group's own index; v is 0 where it is not set */
+    eas_value *fold;       /* per node: results of reductions that are done */
+    VEC(memo) memos;
+    uint32_t *newest;      /* per node, in memos */
+    /* The space with neighbouring dims merged where every access allows it. */
+    int nm;
+    eas_dim msize[MAX_DIMS];
+    bool minner[MAX_DIMS];
+    int8_t mlast[MAX_DIMS]; /* the last dim of the space in each */
+    int8_t mdim[MAX_DIMS];  /* per dim of the space: the merged one */
+    int nblock;            /* rank of blocks */
+    arena *mem;
+    eas_status st;
+} lower;
+
+/* index.c */
+/* At an index of its own, or (at NULL) where map says that its dims lie in the group's space. */
+eas_value low_value(lower *l, uint32_t p, const lindex *at, const int8_t *map);
+bool low_by_map(const pgraph *g, const pnode *p, const int8_t *map); /* computed from its inputs' values alone? */
+eas_value low_offset(lower *l, int rank, const eas_dim *shape, const lindex *at, eas_value *ok); /* in C order */
+eas_value low_sum(lower *l, int n, const lindex *at, const eas_dim *strides, eas_value *ok); /* of index times stride */
+eas_value low_dim(lower *l, eas_dim d);
+eas_value low_bin(lower *l, const char *op, eas_value x, eas_value y);
+eas_value low_and(lower *l, eas_value x, eas_value y); /* 0: true */
+eas_value low_neutral(lower *l, const char *join, eas_dtype dt);
+uint32_t low_mark(const lower *l);
+void low_forget(lower *l, uint32_t mark); /* values of a region that is closed */
+void low_line(lower *l, const pnode *p); /* what follows was written where p was */
+eas_value low_emit(lower *l, const pnode *p, const eas_value *x);
+bool leaf_strides(const pgraph *g, uint32_t p, eas_dim *offset, eas_dim *strides); /* of something with memory */
+
+/* lower.c */
+typedef struct use { /* a parameter of a kernel */
+    enum { USE_NODE, USE_NUMBER, USE_DIM } what;
+    uint32_t node; /* USE_NODE: with memory; USE_NUMBER: the constant */
+    eas_dim dim;
+    uint8_t dtype;
+    bool written;
+} use;
+typedef struct kernel_use { /* a kernel and what it is given, in the order of its parameters */
+    eas_kernel *kernel;
+    VEC(use) params;
+    eas_dim grid[3];
+    uint32_t in_place; /* a node whose memory the first result may take, if it is not needed any more; 0: none */
+} kernel_use;
+eas_status lower_group(const fusion *f, uint32_t grp, kernel_use *out);
+void kernel_use_free(kernel_use *u);
+eas_dim ceil_dim(eas_dim n, int64_t by);
+
+/* What the files of the lowering share. */
+typedef struct lowering {
+    lower l;
+    const collected *c;
+    kernel_use *use;
+    eas_value *out;   /* per root */
+    uint8_t role[MAX_DIMS];
+    int64_t block[MAX_DIMS]; /* lanes along a merged dim */
+    int8_t axis[MAX_DIMS];   /* block axis; -1 */
+    eas_value first;  /* of the innermost loop */
+    bool *late;       /* per root: stored inside loops */
+} lowering;
+eas_value low_lanes(lower *l, int axis, int64_t n); /* 0 .. n-1 along a block axis */
+void low_store(lowering *w, uint32_t root);
+void lower_map(lowering *w);
+void lower_matmul(lowering *w);
+void lower_scan(lowering *w);
+void lower_scatter(lowering *w);
+void lower_sort(lowering *w);
+
+#endif

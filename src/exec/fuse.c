@@ -1,0 +1,540 @@
+/* fuse.c: which nodes share a kernel.
+ *
+ * From results to inputs: a node joins the one group that uses it where it can be computed there, is computed again in each of several where that costs next to
+ * nothing, and otherwise gets memory and a group of its own. A group iterates over a space; each member knows how its dims lie in it (place.map) as long as
+ * that is simple. Reductions join when their axes are exactly the dims of the space that their users broadcast over (softmax, layer norm), or when their
+ * users do not see the axes at all (what follows a sum). Matrix products and scans take what follows them element by element.
+ */
+#include "exec.h"
+
+enum { CHEAP = 2, COSTLY = 1000, ROW_MAX = 1 << 15, CONCAT_MAX = 4, LONG = 64 };
+
+eas_dim shape_count(int rank, const eas_dim *shape) { return dim_product(rank, shape); }
+
+static bool same_dim(eas_dim a, eas_dim b) { return a == b; }
+
+/* ---- cost of computing a node where it is used ---- */
+
+static int own_cost(const pnode *p)
+{
+    switch (p->kind) {
+    case KIND_MAP: {
+        const char *ir = graph_rows[p->op].ir;
+        uint16_t op = ir ? eas_op_find(ir) : 0;
+        if (!ir)
+            return 6;
+        return ir_rows[op].flags & IR_EXPAND ? 8 : op == IR_DIV || op == IR_SQRT ? 3 : 1;
+    }
+    case KIND_RANDOM: return 12;
+    case KIND_GATHER:
+    case KIND_ALONG:
+    case KIND_PAD:
+    case KIND_UPDATE: return 1;
+    case KIND_CONCAT: return p->nin;
+    case KIND_REDUCE:
+    case KIND_ARG:
+    case KIND_SCAN:
+    case KIND_MATMUL:
+    case KIND_SCATTER:
+    case KIND_SORT:
+    case KIND_CALL: return COSTLY;
+    default: return 0;
+    }
+}
+
+static void costs(fusion *f)
+{
+    for (uint32_t i = 1; i < f->g->n.len; i++) {
+        const pnode *p = pass_at(f->g, i);
+        int c = own_cost(p), len = 0;
+        for (int k = 0; k < p->nin; k++) {
+            c += f->at[p->in[k]].cost;
+            len = f->at[p->in[k]].len > len ? f->at[p->in[k]].len : len;
+        }
+        f->at[i].cost = (uint16_t)(c > COSTLY ? COSTLY : c);
+        f->at[i].len = (uint16_t)(len < LONG ? len + 1 : LONG);
+    }
+}
+
+/* ---- how inputs lie in the space ---- */
+
+static void push(fusion *f, uint32_t x, uint32_t grp, const int8_t *map, bool many)
+{
+    place *q = &f->at[x];
+    int rank = pass_at(f->g, x)->rank;
+    if (!q->used) {
+        q->used = true;
+        q->group = grp;
+        q->many = many;
+        q->simple = map != NULL;
+        if (map)
+            memcpy(q->map, map, (size_t)rank);
+        return;
+    }
+    if (q->group != grp || many)
+        q->many = true;
+    if (!map || (q->simple && memcmp(q->map, map, (size_t)rank)))
+        q->simple = false;
+}
+
+static void map_aligned(const pnode *p, const pnode *x, const int8_t *from, int8_t *to)
+{
+    int skip = p->rank - x->rank;
+    for (int k = 0; k < x->rank; k++)
+        to[k] = x->shape[k] == 1 && p->shape[skip + k] != 1 ? -1 : from[skip + k];
+}
+
+/* A reshape that only adds and drops dims of size 1. */
+static bool map_reshape(const pnode *p, const pnode *x, const int8_t *from, int8_t *to)
+{
+    int i = 0;
+    for (int k = 0; k < x->rank; k++) {
+        to[k] = -1;
+        if (x->shape[k] == 1)
+            continue;
+        while (i < p->rank && p->shape[i] == 1)
+            i++;
+        if (i == p->rank || !same_dim(p->shape[i], x->shape[k]))
+            return false;
+        to[k] = from[i++];
+    }
+    while (i < p->rank && p->shape[i] == 1)
+        i++;
+    return i == p->rank;
+}
+
+/* The index of a gather: its dims stand where the axis was. */
+static void map_gather(const pnode *p, const pnode *x, const int8_t *from, int8_t *to)
+{
+    int nbatch = (int)p->words[0], axis = (int)p->words[1];
+    for (int k = 0; k < x->rank; k++)
+        to[k] = k < nbatch ? from[k] : from[axis + k - nbatch];
+}
+
+bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t *to)
+{
+    const pnode *x = pass_at(g, p->in[k]);
+    switch (p->kind) {
+    case KIND_MAP:
+    case KIND_CAST:
+    case KIND_BROADCAST: map_aligned(p, x, map, to); return true;
+    case KIND_PERMUTE:
+        for (int d = 0; d < p->rank; d++)
+            to[p->words[d]] = map[d];
+        return true;
+    case KIND_ALIAS: memcpy(to, map, p->rank); return true;
+    case KIND_RESHAPE: return map_reshape(p, x, map, to);
+    case KIND_GATHER:
+        if (k == 1)
+            map_gather(p, x, map, to);
+        return k == 1;
+    case KIND_ALONG:
+        if (k == 1)
+            map_aligned(p, x, map, to);
+        return k == 1;
+    case KIND_UPDATE: memcpy(to, map, p->rank); return k == 0;
+    default: return x->rank == 0;
+    }
+}
+
+static void push_inputs(fusion *f, uint32_t i)
+{
+    const pnode *p = pass_at(f->g, i);
+    const place *q = &f->at[i];
+    for (int k = 0; k < p->nin; k++) {
+        int8_t map[GRAPH_MAX_RANK];
+        bool simple = q->simple && !q->many && map_input(f->g, p, k, q->map, map);
+        push(f, p->in[k], q->group, simple ? map : NULL, q->many);
+    }
+}
+
+/* ---- groups ---- */
+
+static uint32_t open_group(fusion *f, group_kind kind, uint32_t core, int rank, const eas_dim *space)
+{
+    group g = {.kind = kind, .core = core, .rank = rank};
+    memcpy(g.space, space, sizeof *space * (size_t)rank);
+    return vec_push(&f->groups, g) ? f->groups.len - 1 : 0;
+}
+
+static void identity(place *q, int rank)
+{
+    q->simple = true;
+    q->many = false;
+    for (int k = 0; k < rank; k++)
+        q->map[k] = (int8_t)k;
+}
+
+static int axis_count(const pnode *p) { return p->kind == KIND_REDUCE ? p->nwords - 1 : 1; }
+bool fold_axis(const pnode *p, int d)
+{
+    for (int i = 0; i < axis_count(p); i++)
+        if (p->words[1 + i] == d)
+            return true;
+    return false;
+}
+
+/* Which dim of the result an unreduced dim of the input is. */
+int fold_kept(const pnode *p, int d)
+{
+    int skipped = 0;
+    if (p->words[0])
+        return d;
+    for (int i = 0; i < d; i++)
+        skipped += fold_axis(p, i);
+    return d - skipped;
+}
+
+static bool join_fold(fusion *f, uint32_t i, group *g)
+{
+    if (!vec_push(&g->folds, i))
+        return false;
+    g->size++;
+    return true;
+}
+
+/* A reduction with a group of its own: it iterates over the input. */
+static void root_fold(fusion *f, uint32_t i)
+{
+    const pnode *p = pass_at(f->g, i), *x = pass_at(f->g, p->in[0]);
+    uint32_t id = open_group(f, GROUP_MAP, 0, x->rank, x->shape);
+    group *g = &f->groups.at[id];
+    place *q = &f->at[i];
+    int8_t map[GRAPH_MAX_RANK];
+    q->group = id;
+    q->simple = true;
+    q->many = false;
+    for (int k = 0; k < p->rank; k++)
+        q->map[k] = -1;
+    for (int d = 0; d < x->rank; d++) {
+        map[d] = (int8_t)d;
+        if (fold_axis(p, d))
+            g->inner |= 1u << d;
+        else
+            q->map[fold_kept(p, d)] = (int8_t)d;
+    }
+    join_fold(f, i, g);
+    push(f, p->in[0], id, map, false);
+}
+
+static bool inlinable(const pnode *p)
+{
+    switch (p->kind) {
+    case KIND_MAP:
+    case KIND_CAST:
+    case KIND_RESHAPE:
+    case KIND_PERMUTE:
+    case KIND_BROADCAST:
+    case KIND_SLICE:
+    case KIND_PAD:
+    case KIND_UPDATE:
+    case KIND_WINDOW:
+    case KIND_IOTA:
+    case KIND_RANDOM:
+    case KIND_GATHER:
+    case KIND_ALONG:
+    case KIND_ALIAS: return true;
+    case KIND_CONCAT: return p->nin <= CONCAT_MAX;
+    default: return false;
+    }
+}
+
+/* Does every dim of the space that programs are spread over reach p? If not, p would be computed again for each index of the missing one. */
+static bool covers(const group *g, const pnode *p, const place *q)
+{
+    uint32_t seen = g->inner;
+    for (int k = 0; k < p->rank; k++)
+        if (q->map[k] >= 0)
+            seen |= 1u << q->map[k];
+    for (int d = 0; d < g->rank; d++)
+        if (!(seen >> d & 1) && g->space[d] != 1)
+            return false;
+    return true;
+}
+
+static bool cheap_here(const fusion *f, uint32_t i, const group *g)
+{
+    const pnode *p = pass_at(f->g, i);
+    const place *q = &f->at[i];
+    if (q->cost <= CHEAP)
+        return true;
+    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || g->kind == GROUP_CALL)
+        return false;
+    if (q->simple)
+        return covers(g, p, q);
+    if (g->kind == GROUP_MATMUL)
+        return false;
+    /* read through something that is not simple: as long as no element is computed more than once */
+    eas_dim mine = shape_count(p->rank, p->shape), all = shape_count(g->rank, g->space);
+    return dim_known(mine) && dim_known(all) ? all <= mine : mine == all;
+}
+
+/* ---- reductions that join a group ---- */
+
+static bool row_fits(const group *g, uint32_t inner)
+{
+    eas_dim n = 1, rest = 1;
+    for (int d = 0; d < g->rank; d++) {
+        if (!dim_known(g->space[d]))
+            return true;
+        if (inner >> d & 1)
+            n *= g->space[d];
+        else
+            rest *= g->space[d];
+    }
+    return n <= ROW_MAX || rest >= 64;
+}
+
+/* The dims of the space that p's users broadcast over; they must be p's axes, in order. Fills map for p's input. */
+static bool match_inner(const pgraph *pg, const group *g, const pnode *p, const place *q, uint32_t *inner, int8_t *map)
+{
+    const pnode *x = pass_at(pg, p->in[0]);
+    uint32_t seen = 0;
+    int next = 0;
+    for (int k = 0; k < p->rank; k++)
+        if (q->map[k] >= 0)
+            seen |= 1u << q->map[k];
+    *inner = 0;
+    for (int d = 0; d < x->rank; d++) {
+        if (!fold_axis(p, d)) {
+            map[d] = q->map[fold_kept(p, d)];
+            if (map[d] < 0 && x->shape[d] != 1)
+                return false;
+            continue;
+        }
+        while (next < g->rank && ((seen >> next & 1) || g->space[next] == 1))
+            next++;
+        if (next == g->rank || !same_dim(g->space[next], x->shape[d]))
+            return false;
+        *inner |= 1u << next;
+        map[d] = (int8_t)next++;
+    }
+    while (next < g->rank && ((seen >> next & 1) || g->space[next] == 1))
+        next++;
+    return next == g->rank;
+}
+
+/* Nobody in the group sees the axes: they become new dims of the space. */
+static bool append_inner(const pgraph *pg, group *g, const pnode *p, const place *q, int8_t *map)
+{
+    const pnode *x = pass_at(pg, p->in[0]);
+    if (g->inner || !covers(g, p, q) || g->rank + axis_count(p) > GRAPH_MAX_RANK)
+        return false;
+    for (int d = 0; d < x->rank; d++) {
+        if (fold_axis(p, d)) {
+            g->inner |= 1u << g->rank;
+            map[d] = (int8_t)g->rank;
+            g->space[g->rank++] = x->shape[d];
+        } else {
+            map[d] = q->map[fold_kept(p, d)];
+        }
+    }
+    return true;
+}
+
+static bool try_fold(fusion *f, uint32_t i)
+{
+    const pnode *p = pass_at(f->g, i);
+    place *q = &f->at[i];
+    group *g = &f->groups.at[q->group];
+    uint32_t inner;
+    int8_t map[GRAPH_MAX_RANK];
+    if (q->many || !q->simple || g->kind != GROUP_MAP || g->size >= f->limit)
+        return false;
+    if (match_inner(f->g, g, p, q, &inner, map)) {
+        if ((g->inner && g->inner != inner) || !row_fits(g, inner))
+            return false;
+        g->inner = inner;
+    } else if (!append_inner(f->g, g, p, q, map)) {
+        return false;
+    }
+    if (!join_fold(f, i, g))
+        return false;
+    push(f, p->in[0], q->group, map, false);
+    return true;
+}
+
+/* ---- matrix products and scans with what follows them ---- */
+
+static bool try_core(fusion *f, uint32_t i, group_kind kind)
+{
+    const pnode *p = pass_at(f->g, i);
+    place *q = &f->at[i];
+    group *g = &f->groups.at[q->group];
+    if (q->many || !q->simple || g->kind != GROUP_MAP || g->inner || g->rank != p->rank || g->size >= f->limit)
+        return false;
+    for (int k = 0; k < p->rank; k++)
+        if (q->map[k] != k && !(q->map[k] == -1 && g->space[k] == 1))
+            return false;
+    for (int k = 0; k < p->rank; k++)
+        if (!same_dim(g->space[k], p->shape[k]))
+            return false;
+    g->kind = kind;
+    g->core = i;
+    if (kind == GROUP_SCAN)
+        g->inner = 1u << p->words[0];
+    g->size++;
+    return true;
+}
+
+/* The operands of a core are read at indices of its own; of a scan at the group's. */
+static void push_core(fusion *f, uint32_t i)
+{
+    const pnode *p = pass_at(f->g, i);
+    place *q = &f->at[i];
+    for (int k = 0; k < p->nin; k++)
+        push(f, p->in[k], q->group, p->kind == KIND_SCAN && k == 0 && !p->words[1] ? q->map : NULL, false);
+}
+
+static group_kind core_kind(const pnode *p)
+{
+    switch (p->kind) {
+    case KIND_MATMUL: return GROUP_MATMUL;
+    case KIND_SCAN: return GROUP_SCAN;
+    case KIND_SCATTER: return GROUP_SCATTER;
+    case KIND_SORT: return GROUP_SORT;
+    case KIND_CALL: return GROUP_CALL;
+    case KIND_RESULT: return GROUP_ALIAS;
+    default: return GROUP_MAP;
+    }
+}
+
+static void add_root(fusion *f, uint32_t i, uint32_t value) { vec_push(&f->groups.at[f->at[i].group].roots, ((group_root){i, value})); }
+
+/* Memory and a group of its own. */
+static void root_group(fusion *f, uint32_t i)
+{
+    const pnode *p = pass_at(f->g, i);
+    place *q = &f->at[i];
+    group_kind kind = core_kind(p);
+    q->stored = true;
+    q->used = true;
+    if (p->kind == KIND_REDUCE || p->kind == KIND_ARG) {
+        root_fold(f, i);
+        add_root(f, i, i);
+        return;
+    }
+    if (p->kind == KIND_RESHAPE) { /* the same memory in order: iterate over what is reshaped */
+        const pnode *x = pass_at(f->g, p->in[0]);
+        q->group = open_group(f, GROUP_MAP, 0, x->rank, x->shape);
+        int8_t map[GRAPH_MAX_RANK];
+        for (int k = 0; k < x->rank; k++)
+            map[k] = (int8_t)k;
+        q->simple = false;
+        add_root(f, i, p->in[0]);
+        push(f, p->in[0], q->group, map, false);
+        return;
+    }
+    q->group = open_group(f, kind, kind == GROUP_MAP ? 0 : i, p->rank, p->shape);
+    if (!q->group)
+        return;
+    identity(q, p->rank);
+    f->groups.at[q->group].size = 1;
+    if (kind == GROUP_SCAN)
+        f->groups.at[q->group].inner = 1u << p->words[0];
+    add_root(f, i, i);
+    if (kind == GROUP_MAP)
+        push_inputs(f, i);
+    else
+        push_core(f, i);
+}
+
+/* A result that is used in one group only, at that group's index, is stored there on the way. */
+static bool may_ride(const fusion *f, uint32_t i)
+{
+    const pnode *p = pass_at(f->g, i);
+    const place *q = &f->at[i];
+    const group *g = &f->groups.at[q->group];
+    if (!q->used || q->many || !q->simple || g->kind != GROUP_MAP || !inlinable(p) || g->size >= f->limit || !covers(g, p, q))
+        return false;
+    uint32_t seen = 0, whole = 0;
+    for (int k = 0; k < p->rank; k++)
+        if (q->map[k] >= 0)
+            seen |= 1u << q->map[k];
+    for (int d = 0; d < g->rank; d++)
+        whole |= (g->space[d] != 1 ? 1u : 0u) << d;
+    seen &= whole;
+    return seen == whole || (g->inner && seen == (whole & ~g->inner));
+}
+
+static void settle(fusion *f, uint32_t i)
+{
+    const pnode *p = pass_at(f->g, i);
+    place *q = &f->at[i];
+    if (q->root) {
+        if (!may_ride(f, i)) {
+            root_group(f, i);
+            return;
+        }
+        q->stored = true;
+        add_root(f, i, i);
+        f->groups.at[q->group].size++;
+        push_inputs(f, i);
+        return;
+    }
+    group *g = q->many ? NULL : &f->groups.at[q->group];
+    if (p->kind == KIND_REDUCE || p->kind == KIND_ARG) {
+        if (!try_fold(f, i))
+            root_group(f, i);
+        return;
+    }
+    if (p->kind == KIND_MATMUL || p->kind == KIND_SCAN) {
+        if (try_core(f, i, core_kind(p)))
+            push_core(f, i);
+        else
+            root_group(f, i);
+        return;
+    }
+    bool here = inlinable(p) && (q->many ? q->cost <= CHEAP && q->len < LONG : g->size < f->limit && cheap_here(f, i, g));
+    if (!here) {
+        root_group(f, i);
+        return;
+    }
+    if (g)
+        g->size++;
+    push_inputs(f, i);
+}
+
+/* Reductions were found from results to inputs. */
+static void order_folds(fusion *f)
+{
+    for (uint32_t i = 1; i < f->groups.len; i++) {
+        group *g = &f->groups.at[i];
+        for (uint32_t a = 0, b = g->folds.len; a + 1 < b; a++, b--) {
+            uint32_t t = g->folds.at[a];
+            g->folds.at[a] = g->folds.at[b - 1];
+            g->folds.at[b - 1] = t;
+        }
+    }
+}
+
+eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit)
+{
+    *f = (fusion){.g = g, .limit = limit};
+    group none = {0};
+    f->at = calloc(g->n.len, sizeof *f->at);
+    if (!f->at || !vec_push(&f->groups, none))
+        return base_fail_oom(g->n.len * sizeof *f->at);
+    costs(f);
+    for (uint32_t i = 0; i < nroots; i++)
+        f->at[roots[i]].root = true;
+    for (uint32_t i = g->n.len - 1; i > 0; i--) {
+        const pnode *p = pass_at(g, i);
+        if ((f->at[i].used || f->at[i].root) && p->kind != KIND_LEAF && (p->kind != KIND_CONST || f->at[i].root))
+            settle(f, i);
+        else if (p->kind == KIND_LEAF && f->at[i].root)
+            f->at[i].stored = true;
+    }
+    order_folds(f);
+    return EAS_OK;
+}
+
+void fuse_free(fusion *f)
+{
+    for (uint32_t i = 0; i < f->groups.len; i++) {
+        vec_free(&f->groups.at[i].roots);
+        vec_free(&f->groups.at[i].folds);
+    }
+    vec_free(&f->groups);
+    free(f->at);
+}

@@ -1,0 +1,342 @@
+/* lower.c: a group of nodes as a kernel: its parameters, the merged space, and the frame that every kind of group shares. */
+#include "exec.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+/* ---- kernels that were made before ---- */
+
+/* By the text of their IR: equal groups of one program, or of several, share one kernel. Entries are counted by who uses them; a kernel that nobody
+ * uses goes when its place is wanted. */
+enum { TABLE = 1024 };
+typedef struct made {
+    uint8_t key[32];
+    eas_kernel *kernel;
+} made;
+static made table[TABLE];
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic uint64_t kernels_made;
+
+uint64_t lower_kernels(void) { return kernels_made; }
+
+static eas_status kernel_of(eas_ir *ir, bool lines, eas_kernel **out)
+{
+    char *text;
+    uint8_t key[32];
+    sha256 h;
+    eas_status st = eas_ir_text(ir, lines, &text);
+    if (st)
+        return st;
+    sha256_init(&h);
+    sha256_add(&h, text, strlen(text));
+    sha256_done(&h, key);
+    eas_free(text);
+    pthread_mutex_lock(&table_lock);
+    made *m = &table[(key[0] | key[1] << 8) % TABLE];
+    if (!m->kernel || memcmp(m->key, key, sizeof key)) {
+        eas_kernel *k;
+        st = eas_kernel_new(ir, &k);
+        if (!st) {
+            if (m->kernel)
+                eas_kernel_release(m->kernel);
+            memcpy(m->key, key, sizeof key);
+            m->kernel = k;
+            kernels_made++;
+        }
+    }
+    if (!st)
+        *out = eas_kernel_retain(m->kernel);
+    pthread_mutex_unlock(&table_lock);
+    return st;
+}
+
+void kernel_use_free(kernel_use *u)
+{
+    if (u->kernel)
+        eas_kernel_release(u->kernel);
+    vec_free(&u->params);
+}
+
+/* ---- parameters ---- */
+
+static void add_use(lowering *w, use u)
+{
+    if (!vec_push(&w->use->params, u))
+        w->l.st = base_fail_oom(sizeof u);
+}
+
+static void add_params(lowering *w)
+{
+    lower *l = &w->l;
+    char name[32];
+    for (uint32_t i = 0; i < l->grp->roots.len; i++) {
+        uint32_t id = l->grp->roots.at[i].node;
+        eas_dtype dt = (eas_dtype)pass_at(l->g, id)->dtype;
+        snprintf(name, sizeof name, "out%u", i);
+        w->out[i] = eas_param_buffer(l->b, name, dt);
+        add_use(w, (use){.what = USE_NODE, .node = id, .dtype = (uint8_t)dt, .written = true});
+    }
+    for (uint32_t i = 0; i < w->c->buffers.len; i++) {
+        uint32_t id = w->c->buffers.at[i];
+        eas_dtype dt = (eas_dtype)pass_at(l->g, id)->dtype;
+        snprintf(name, sizeof name, "in%u", i);
+        l->param[id] = eas_param_buffer(l->b, name, dt);
+        add_use(w, (use){.what = USE_NODE, .node = id, .dtype = (uint8_t)dt});
+    }
+    for (uint32_t i = 0; i < w->c->numbers.len; i++) {
+        uint32_t id = w->c->numbers.at[i];
+        eas_dtype dt = (eas_dtype)pass_at(l->g, id)->dtype;
+        snprintf(name, sizeof name, "x%u", i);
+        l->param[id] = eas_param_scalar(l->b, name, dt, 0);
+        add_use(w, (use){.what = USE_NUMBER, .node = id, .dtype = (uint8_t)dt});
+    }
+    for (uint32_t i = 0; i < w->c->dims.len; i++) {
+        snprintf(name, sizeof name, "n%u", i);
+        l->dims[i].d = w->c->dims.at[i];
+        l->dims[i].v = eas_param_scalar(l->b, name, EAS_I64, 0);
+        add_use(w, (use){.what = USE_DIM, .dim = l->dims[i].d, .dtype = EAS_I64});
+    }
+    l->ndims = (int)w->c->dims.len;
+}
+
+/* ---- the merged space ---- */
+
+static bool run_on(const collected *c, const group *g, int a, int b)
+{
+    for (uint32_t i = 0; i < c->accesses.len; i++) {
+        const eas_dim *s = c->accesses.at[i].stride;
+        eas_dim step;
+        if (s[a] == 0 && s[b] == 0)
+            continue;
+        if (s[a] == 0 || s[b] == 0 || eas_dim_apply(EAS_DIM_MUL, s[b], g->space[b], &step) || step != s[a])
+            return false;
+    }
+    return true;
+}
+
+/* Dims in the order in which the largest tensor has them in memory, when something is reduced; results' order else. */
+static void memory_order(const collected *c, const group *g, int n, int8_t *order)
+{
+    const access *ref = NULL;
+    int most = 0;
+    for (uint32_t i = 0; i < c->accesses.len && g->inner; i++) {
+        int dims = 0;
+        for (int d = 0; d < g->rank; d++) {
+            dims += c->accesses.at[i].stride[d] != 0;
+            if (!dim_known(c->accesses.at[i].stride[d]))
+                return;
+        }
+        if (dims > most) {
+            most = dims;
+            ref = &c->accesses.at[i];
+        }
+    }
+    if (!ref)
+        return;
+    for (int i = 1; i < n; i++) /* few: by insertion, stable */
+        for (int k = i; k > 0 && ref->stride[order[k]] > ref->stride[order[k - 1]] && ref->stride[order[k - 1]] != 0; k--) {
+            int8_t t = order[k];
+            order[k] = order[k - 1];
+            order[k - 1] = t;
+        }
+}
+
+static void merge_dims(lowering *w)
+{
+    lower *l = &w->l;
+    const group *g = l->grp;
+    int8_t order[MAX_DIMS];
+    int n = 0;
+    for (int d = 0; d < g->rank; d++)
+        if (g->space[d] != 1)
+            order[n++] = (int8_t)d;
+    if (g->kind == GROUP_MAP)
+        memory_order(w->c, g, n, order);
+    bool may = !w->c->general && g->kind == GROUP_MAP;
+    l->nm = 0;
+    for (int i = 0; i < n; i++) {
+        int d = order[i];
+        bool inner = g->inner >> d & 1;
+        if (may && i > 0 && inner == l->minner[l->nm - 1] && run_on(w->c, g, order[i - 1], d)) {
+            eas_dim_apply(EAS_DIM_MUL, l->msize[l->nm - 1], g->space[d], &l->msize[l->nm - 1]);
+        } else {
+            l->minner[l->nm] = inner;
+            l->msize[l->nm++] = g->space[d];
+        }
+        l->mdim[d] = (int8_t)(l->nm - 1);
+        l->mlast[l->nm - 1] = (int8_t)d;
+    }
+}
+
+/* ---- pieces of code ---- */
+
+eas_dim ceil_dim(eas_dim n, int64_t by)
+{
+    eas_dim up, r;
+    if (by == 1)
+        return n;
+    if (dim_known(n))
+        return (n + by - 1) / by;
+    eas_dim_apply(EAS_DIM_ADD, n, by - 1, &up);
+    eas_dim_apply(EAS_DIM_FLOORDIV, up, by, &r);
+    return r;
+}
+
+eas_value low_lanes(lower *l, int axis, int64_t n)
+{
+    int64_t shape[MAX_BLOCK] = {1, 1, 1, 1};
+    eas_value v = eas_arange(l->b, 0, n);
+    shape[axis] = n;
+    return l->nblock == 1 ? v : eas_reshape(l->b, v, l->nblock, shape);
+}
+
+/* Where root i goes in memory, and what is stored there. */
+void low_store(lowering *w, uint32_t i)
+{
+    lower *l = &w->l;
+    const group_root *r = &l->grp->roots.at[i];
+    const pnode *p = pass_at(l->g, r->value);
+    int8_t map[MAX_DIMS];
+    lindex at[MAX_DIMS] = {{0, 0}};
+    eas_dim dense = 1, strides[MAX_DIMS];
+    int64_t shape[4];
+    root_map(l->f, l->grp, r, map);
+    eas_value v = low_value(l, r->value, NULL, map), ok = 0, off = 0;
+    int n = 0;
+    for (int k = p->rank - 1; k >= 0; k--) {
+        if (map[k] >= 0 && p->shape[k] != 1 && l->mlast[l->mdim[map[k]]] == map[k]) {
+            at[n] = l->at[l->mdim[map[k]]];
+            strides[n++] = dense;
+        }
+        eas_dim_apply(EAS_DIM_MUL, dense, p->shape[k], &dense);
+    }
+    off = low_sum(l, n, at, strides, &ok);
+    if (!v || !off)
+        return;
+    if (eas_value_shape(l->b, off, shape) == 0 && eas_value_shape(l->b, v, shape) > 0)
+        v = eas_reshape(l->b, v, 0, NULL);
+    eas_store(l->b, w->out[i], off, v, ok);
+}
+
+/* ---- any group ---- */
+
+static void collect_group(const fusion *f, uint32_t grp, uint8_t *seen, collected *c)
+{
+    const group *g = &f->groups.at[grp];
+    int8_t map[GRAPH_MAX_RANK];
+    for (uint32_t i = 0; i < g->roots.len; i++) {
+        root_map(f, g, &g->roots.at[i], map);
+        collect_from(f, grp, g->roots.at[i].value, map, seen, c);
+        const pnode *p = pass_at(f->g, g->roots.at[i].value);
+        access out = {.node = g->roots.at[i].node};
+        eas_dim dense = 1;
+        for (int k = p->rank - 1; k >= 0; k--) {
+            if (map[k] >= 0 && p->shape[k] != 1)
+                out.stride[map[k]] = dense;
+            eas_dim_apply(EAS_DIM_MUL, dense, p->shape[k], &dense);
+        }
+        c->oom |= !vec_push(&c->accesses, out);
+    }
+    for (uint32_t i = 0; i < g->folds.len; i++) {
+        fold_input_map(f, g->folds.at[i], map);
+        collect_from(f, grp, pass_at(f->g, g->folds.at[i])->in[0], map, seen, c);
+    }
+    if (g->core) {
+        const pnode *p = pass_at(f->g, g->core);
+        for (int k = 0; k < p->nin; k++)
+            collect_from(f, grp, p->in[k], NULL, seen, c);
+    }
+    collect_shape(c, g->rank, g->space);
+}
+
+/* A flat kernel takes its length when it runs, so one serves all. */
+static bool is_flat(const lowering *w) { return w->l.grp->kind == GROUP_MAP && w->l.nm == 1 && !w->l.minner[0] && dim_known(w->l.msize[0]) && !w->c->general; }
+
+static void add_length(lowering *w)
+{
+    lower *l = &w->l;
+    l->dims[l->ndims].d = l->msize[0];
+    l->dims[l->ndims++].v = eas_param_scalar(l->b, "N", EAS_I64, 0);
+    add_use(w, (use){.what = USE_DIM, .dim = l->msize[0], .dtype = EAS_I64});
+}
+
+/* An input of the same shape and dtype as the first result, read where that is written: its memory may become the result's. */
+static uint32_t in_place(const lowering *w)
+{
+    const collected *c = w->c;
+    const group *g = w->l.grp;
+    if (g->kind != GROUP_MAP || g->inner || c->general || g->roots.len == 0)
+        return 0;
+    const access *out = NULL;
+    for (uint32_t i = 0; i < c->accesses.len && !out; i++)
+        if (c->accesses.at[i].node == g->roots.at[0].node)
+            out = &c->accesses.at[i];
+    for (uint32_t i = 0; out && i < c->accesses.len; i++) {
+        const access *a = &c->accesses.at[i];
+        bool once = a->node != out->node && pass_at(w->l.g, a->node)->dtype == pass_at(w->l.g, out->node)->dtype && !memcmp(a->stride, out->stride, sizeof a->stride);
+        for (uint32_t k = 0; once && k < c->accesses.len; k++)
+            once = c->accesses.at[k].node != a->node || !memcmp(c->accesses.at[k].stride, a->stride, sizeof a->stride);
+        if (once && !(pass_at(w->l.g, a->node)->kind == KIND_LEAF && pass_at(w->l.g, a->node)->nwords))
+            return a->node;
+    }
+    return 0;
+}
+
+static void emit(lowering *w)
+{
+    switch (w->l.grp->kind) {
+    case GROUP_MATMUL: lower_matmul(w); break;
+    case GROUP_SCAN: lower_scan(w); break;
+    case GROUP_SCATTER: lower_scatter(w); break;
+    case GROUP_SORT: lower_sort(w); break;
+    default: lower_map(w);
+    }
+}
+
+static eas_status build(lowering *w)
+{
+    lower *l = &w->l;
+    char name[64];
+    const group_root *r = &l->grp->roots.at[0];
+    snprintf(name, sizeof name, "%s", graph_rows[pass_at(l->g, l->grp->core ? l->grp->core : r->value)->op].name);
+    eas_status st = eas_builder_new(name, EAS_KERNEL_NO_CONTRACT, &l->b);
+    if (st)
+        return st;
+    merge_dims(w);
+    add_params(w);
+    if (is_flat(w))
+        add_length(w);
+    w->use->in_place = in_place(w);
+    emit(w);
+    eas_ir *ir = NULL;
+    st = l->st ? l->st : eas_builder_finish(l->b, &ir);
+    if (!st)
+        st = kernel_of(ir, w->c->indexed, &w->use->kernel);
+    eas_ir_release(ir);
+    eas_builder_free(l->b);
+    return st;
+}
+
+eas_status lower_group(const fusion *f, uint32_t grp, kernel_use *out)
+{
+    arena mem = {0};
+    collected c = {0};
+    uint32_t n = f->g->n.len;
+    lowering w = {.l = {.g = f->g, .f = f, .grp = &f->groups.at[grp], .mem = &mem}, .c = &c, .use = out};
+    memset(out, 0, sizeof *out);
+    uint8_t *seen = arena_alloc(&mem, n);
+    if (seen)
+        collect_group(f, grp, seen, &c);
+    w.l.param = arena_alloc(&mem, n * sizeof *w.l.param);
+    w.l.fold = arena_alloc(&mem, n * sizeof *w.l.fold);
+    w.l.newest = arena_alloc(&mem, n * sizeof *w.l.newest);
+    w.l.dims = arena_alloc(&mem, (c.dims.len + 2) * sizeof *w.l.dims);
+    w.out = arena_alloc(&mem, (w.l.grp->roots.len + 1) * sizeof *w.out);
+    eas_status st = mem.oom || c.oom ? base_fail_oom(n) : build(&w);
+    vec_free(&w.l.memos);
+    collect_free(&c);
+    arena_free(&mem);
+    if (st)
+        kernel_use_free(out);
+    return st;
+}

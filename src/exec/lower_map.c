@@ -1,0 +1,499 @@
+/* lower_map.c: groups that are element-wise around reductions.
+ *
+ * Each dim of the merged space has a role: one index a program, a block of lanes, or a loop. The last dim in memory is always lanes. Rows that fit are whole
+ * blocks: what is computed before a reduction is there for what follows it. Longer ones are loops of blocks, once for each reduction and once for
+ * the results; columns are loops over rows with a block of columns.
+ */
+#include "exec.h"
+
+enum { ROLE_PROGRAM, ROLE_BLOCK, ROLE_WHOLE, ROLE_LOOP };
+enum { LANES = 2048, ROW = 16384, CHUNK = 1024, TILE_V = 64, TILE_U = 32, COLUMN = 32768 };
+
+/* ---- roles ---- */
+
+static eas_dim inner_count(const lower *l)
+{
+    eas_dim n = 1;
+    for (int m = 0; m < l->nm; m++)
+        if (l->minner[m])
+            eas_dim_apply(EAS_DIM_MUL, n, l->msize[m], &n);
+    return n;
+}
+
+static int inner_dims(const lower *l)
+{
+    int n = 0;
+    for (int m = 0; m < l->nm; m++)
+        n += l->minner[m];
+    return n;
+}
+
+/* Whole if it fits, else a block of at most n lanes. */
+static void lanes_of(lowering *w, int m, int64_t n)
+{
+    eas_dim size = w->l.msize[m];
+    bool whole = dim_known(size) && size <= n;
+    w->role[m] = whole ? ROLE_WHOLE : ROLE_BLOCK;
+    w->block[m] = whole ? size : n;
+}
+
+/* The dim along which some tensor has neighbours in memory, other than the last. */
+static int turned_dim(const lowering *w)
+{
+    const lower *l = &w->l;
+    for (uint32_t i = 0; i < w->c->accesses.len; i++)
+        for (int m = 0; m + 1 < l->nm; m++)
+            if (w->c->accesses.at[i].stride[l->mlast[m]] == 1 && dim_known(l->msize[m]) && l->msize[m] >= 8)
+                return m;
+    return -1;
+}
+
+/* Dims from the last on as lanes, until there are enough. */
+static void pack_lanes(lowering *w, int from, int64_t want)
+{
+    lower *l = &w->l;
+    int used = 0;
+    for (int m = 0; m < l->nm; m++)
+        used += w->role[m] == ROLE_WHOLE || w->role[m] == ROLE_BLOCK;
+    for (int m = from; m >= 0 && want > 1 && used < MAX_BLOCK; m--) {
+        if (w->role[m] != ROLE_PROGRAM || l->minner[m])
+            continue;
+        lanes_of(w, m, want);
+        used++;
+        if (w->role[m] == ROLE_BLOCK)
+            return;
+        want /= w->block[m] ? w->block[m] : 1;
+    }
+}
+
+static void elementwise_roles(lowering *w)
+{
+    lower *l = &w->l;
+    int v = l->nm - 1, u = turned_dim(w);
+    if (v < 0)
+        return;
+    if (u >= 0) {
+        lanes_of(w, v, TILE_V);
+        lanes_of(w, u, TILE_U);
+        return;
+    }
+    if (l->nm == 1 && !w->c->general && dim_known(l->msize[v])) { /* flat: any length */
+        w->role[v] = ROLE_BLOCK;
+        w->block[v] = LANES;
+        return;
+    }
+    lanes_of(w, v, dim_known(l->msize[v]) && l->msize[v] <= 2 * LANES ? 2 * LANES : LANES);
+    if (w->role[v] == ROLE_WHOLE)
+        pack_lanes(w, v - 1, LANES / (w->block[v] ? w->block[v] : 1));
+}
+
+static void loop_roles(lowering *w, bool last_is_lanes)
+{
+    lower *l = &w->l;
+    int last = -1;
+    for (int m = 0; m < l->nm; m++)
+        if (l->minner[m]) {
+            w->role[m] = ROLE_LOOP;
+            w->block[m] = 1;
+            last = m;
+        }
+    if (last_is_lanes && last >= 0)
+        w->block[last] = CHUNK;
+}
+
+/* Must rows be there as a whole? When results or later reductions look at them again. */
+static bool looks_again(const lowering *w)
+{
+    const group *g = w->l.grp;
+    int8_t map[MAX_DIMS];
+    if (g->folds.len > 1)
+        return true;
+    for (uint32_t i = 0; i < g->roots.len; i++) {
+        const pnode *p = pass_at(w->l.g, g->roots.at[i].value);
+        root_map(w->l.f, g, &g->roots.at[i], map);
+        for (int k = 0; k < p->rank; k++)
+            if (map[k] >= 0 && p->shape[k] != 1 && (g->inner >> map[k] & 1))
+                return true;
+    }
+    return false;
+}
+
+static void inner_roles(lowering *w)
+{
+    lower *l = &w->l;
+    int v = l->nm - 1;
+    eas_dim n = inner_count(l);
+    bool rows = l->minner[v], fits = dim_known(n) && n > 0 && inner_dims(l) < MAX_BLOCK;
+    int64_t room = rows ? (looks_again(w) ? ROW : 4 * CHUNK) : COLUMN / 16;
+    if (fits && n <= room && (rows || looks_again(w))) {
+        for (int m = 0; m < l->nm; m++)
+            if (l->minner[m]) {
+                w->role[m] = ROLE_WHOLE;
+                w->block[m] = l->msize[m];
+            }
+        if (!rows)
+            lanes_of(w, v, COLUMN / n > 256 ? 256 : COLUMN / n);
+        else if (n < 256)
+            pack_lanes(w, v - 1, LANES / n);
+        return;
+    }
+    loop_roles(w, rows);
+    if (!rows)
+        lanes_of(w, v, CHUNK);
+    else if (dim_known(l->msize[v]) && l->msize[v] < CHUNK)
+        w->block[v] = l->msize[v] ? l->msize[v] : 1;
+}
+
+static void choose_roles(lowering *w)
+{
+    lower *l = &w->l;
+    for (int m = 0; m < l->nm; m++) {
+        w->role[m] = ROLE_PROGRAM;
+        w->block[m] = 1;
+        w->axis[m] = -1;
+    }
+    if (inner_dims(l))
+        inner_roles(w);
+    else
+        elementwise_roles(w);
+    l->nblock = 0;
+    for (int m = 0; m < l->nm; m++)
+        if (w->role[m] == ROLE_WHOLE || w->role[m] == ROLE_BLOCK || (w->role[m] == ROLE_LOOP && w->block[m] > 1))
+            w->axis[m] = (int8_t)l->nblock++;
+}
+
+/* ---- indices ---- */
+
+static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
+
+/* Length of a merged dim as code: of a flat kernel it is a parameter. */
+static eas_value length(lowering *w, int m)
+{
+    lower *l = &w->l;
+    if (l->ndims && l->dims[l->ndims - 1].d == l->msize[m])
+        return l->dims[l->ndims - 1].v;
+    return low_dim(l, l->msize[m]);
+}
+
+static void set_block(lowering *w, int m, eas_value first)
+{
+    lower *l = &w->l;
+    int64_t n = w->block[m];
+    eas_value v = w->axis[m] < 0 ? 0 : low_lanes(l, w->axis[m], n);
+    v = !v ? first : first ? low_bin(l, "add", first, v) : v;
+    bool exact = w->role[m] == ROLE_WHOLE || n == 1 || (dim_known(l->msize[m]) && l->msize[m] % n == 0 && !(l->nm == 1 && !l->minner[0]));
+    l->at[m] = (lindex){v, exact ? 0 : low_bin(l, "lt", v, length(w, m))};
+}
+
+/* Programs: axis 0 for the last dim, 1 for the one before, 2 for all others. */
+static void program_indices(lowering *w)
+{
+    lower *l = &w->l;
+    int axis = 0;
+    eas_dim *grid = w->use->grid;
+    eas_value rest = 0;
+    grid[0] = grid[1] = grid[2] = 1;
+    for (int m = l->nm - 1; m >= 0; m--) {
+        if (w->role[m] == ROLE_LOOP)
+            continue;
+        if (w->role[m] == ROLE_WHOLE) {
+            set_block(w, m, 0);
+            continue;
+        }
+        eas_dim count = ceil_dim(l->msize[m], w->block[m]);
+        eas_value pid;
+        if (axis < 2) {
+            pid = eas_program_id(l->b, axis);
+            grid[axis++] = count;
+        } else {
+            rest = rest ? rest : eas_program_id(l->b, 2);
+            pid = low_bin(l, "mod", rest, low_dim(l, count));
+            rest = low_bin(l, "floordiv", rest, low_dim(l, count));
+            eas_dim_apply(EAS_DIM_MUL, grid[2], count, &grid[2]);
+        }
+        set_block(w, m, w->block[m] == 1 ? pid : low_bin(l, "mul", pid, int_of(l, w->block[m])));
+    }
+}
+
+/* ---- reductions ---- */
+
+typedef struct fold_state {
+    uint32_t id;
+    const pnode *p;
+    eas_dtype sum; /* that it is joined in */
+    int8_t map[MAX_DIMS]; /* of the input */
+} fold_state;
+
+static bool half(eas_dtype dt) { return dt == EAS_F16 || dt == EAS_BF16; }
+
+static fold_state fold_of(lowering *w, uint32_t id)
+{
+    const pnode *p = pass_at(w->l.g, id);
+    fold_state f = {.id = id, .p = p};
+    eas_dtype dt = (eas_dtype)(p->kind == KIND_ARG ? pass_at(w->l.g, p->in[0])->dtype : p->dtype);
+    f.sum = half(dt) ? EAS_F32 : dt;
+    fold_input_map(w->l.f, id, f.map);
+    return f;
+}
+
+static bool wants_max(const pnode *p) { return !strcmp(graph_rows[p->op].ir, "max"); }
+static const char *join_of(const pnode *p) { return graph_rows[p->op].ir; }
+
+/* The shape of a block with the inner axes as they are (or 1) and the others as v has them. */
+static void block_shape(lowering *w, eas_value v, bool inner, int64_t shape[4])
+{
+    lower *l = &w->l;
+    int64_t have[4];
+    int rank = eas_value_shape(l->b, v, have);
+    for (int a = 0; a < l->nblock; a++)
+        shape[a] = rank == l->nblock ? have[a] : 1;
+    for (int m = 0; m < l->nm; m++)
+        if (w->axis[m] >= 0 && l->minner[m])
+            shape[w->axis[m]] = inner ? w->block[m] : 1;
+}
+
+/* What is reduced: with all inner lanes, and nothing where there is no element. */
+static eas_value fold_input(lowering *w, const fold_state *f)
+{
+    lower *l = &w->l;
+    int64_t shape[4];
+    eas_value v = low_value(l, f->p->in[0], NULL, f->map), ok = 0;
+    v = eas_cast(l->b, v, f->sum);
+    block_shape(w, v, true, shape);
+    if (l->nblock)
+        v = eas_broadcast(l->b, v, l->nblock, shape);
+    for (int m = 0; m < l->nm; m++)
+        if (l->minner[m])
+            ok = low_and(l, ok, l->at[m].ok);
+    return ok ? eas_apply(l->b, eas_op_find("where"), ok, v, low_neutral(l, join_of(f->p), f->sum)) : v;
+}
+
+/* Along the inner block axes, which stay with size 1. */
+static eas_value fold_lanes(lowering *w, const fold_state *f, eas_value v)
+{
+    lower *l = &w->l;
+    int64_t shape[4];
+    block_shape(w, v, false, shape);
+    bool any = false;
+    for (int m = l->nm - 1; m >= 0; m--)
+        if (l->minner[m] && w->axis[m] >= 0) {
+            v = eas_reduce(l->b, eas_op_find(join_of(f->p)), v, w->axis[m]);
+            any = true;
+        }
+    return any ? eas_reshape(l->b, v, l->nblock, shape) : v;
+}
+
+/* Which index of the axis is it, and the value there: of one block. */
+static void arg_lanes(lowering *w, const fold_state *f, eas_value v, eas_value *best, eas_value *where)
+{
+    lower *l = &w->l;
+    int64_t shape[4];
+    int m = 0;
+    while (!l->minner[m])
+        m++;
+    block_shape(w, v, false, shape);
+    if (w->axis[m] < 0) {
+        *best = v;
+        *where = l->at[m].v;
+        return;
+    }
+    eas_value i = eas_arg_reduce(l->b, wants_max(f->p), v, w->axis[m]);
+    *where = eas_reshape(l->b, i, l->nblock, shape);
+    if (w->role[m] == ROLE_LOOP)
+        *where = low_bin(l, "add", *where, w->l.at[m].v ? w->first : 0);
+    *best = fold_lanes(w, f, v);
+}
+
+static eas_value finished(lowering *w, const fold_state *f, eas_value v) { return f->p->kind == KIND_ARG ? v : eas_cast(w->l.b, v, (eas_dtype)f->p->dtype); }
+
+/* Everything is there: no loop. */
+static void fold_whole(lowering *w, const fold_state *f)
+{
+    eas_value v = fold_input(w, f), best, where;
+    if (f->p->kind == KIND_ARG) {
+        arg_lanes(w, f, v, &best, &where);
+        w->l.fold[f->id] = where;
+    } else {
+        w->l.fold[f->id] = finished(w, f, fold_lanes(w, f, v));
+    }
+}
+
+/* ---- loops ---- */
+
+enum { MAX_FOLDS = 8 };
+typedef struct batch {
+    fold_state f[MAX_FOLDS];
+    int n;
+    bool roots; /* the body stores results */
+} batch;
+
+static int carried_count(const batch *b)
+{
+    int n = 0;
+    for (int i = 0; i < b->n; i++)
+        n += b->f[i].p->kind == KIND_ARG ? 2 : 1;
+    return n;
+}
+
+static void body(lowering *w, const batch *b, const eas_value *now, eas_value *next)
+{
+    lower *l = &w->l;
+    int c = 0;
+    for (int i = 0; i < b->n; i++) {
+        const fold_state *f = &b->f[i];
+        eas_value v = fold_input(w, f);
+        if (f->p->kind != KIND_ARG) {
+            next[c] = low_bin(l, join_of(f->p), now[c], v);
+            c++;
+            continue;
+        }
+        eas_value best, where;
+        arg_lanes(w, f, v, &best, &where);
+        eas_value better = low_bin(l, wants_max(f->p) ? "gt" : "lt", best, now[c]);
+        if (dtype_is_float(f->sum)) {
+            eas_value nan = eas_apply(l->b, eas_op_find("isnan"), best, 0, 0), had = eas_apply(l->b, eas_op_find("isnan"), now[c], 0, 0);
+            better = low_bin(l, "or", better, low_and(l, nan, eas_apply(l->b, eas_op_find("not"), had, 0, 0)));
+        }
+        next[c] = eas_apply(l->b, eas_op_find("where"), better, best, now[c]);
+        next[c + 1] = eas_apply(l->b, eas_op_find("where"), better, where, now[c + 1]);
+        c += 2;
+    }
+    for (uint32_t i = 0; b->roots && i < l->grp->roots.len; i++)
+        if (w->late[i])
+            low_store(w, i);
+}
+
+/* One loop for each inner dim that is one, the last inside. */
+static void loops(lowering *w, const batch *b, int m, const eas_value *now, eas_value *next)
+{
+    lower *l = &w->l;
+    while (m < l->nm && w->role[m] != ROLE_LOOP)
+        m++;
+    if (m == l->nm) {
+        body(w, b, now, next);
+        return;
+    }
+    eas_value iv, inside[2 * MAX_FOLDS], out[2 * MAX_FOLDS];
+    int n = carried_count(b);
+    uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, int_of(l, 0), length(w, m), int_of(l, w->block[m]), n, now, &iv, inside);
+    w->first = iv;
+    set_block(w, m, iv);
+    loops(w, b, m + 1, inside, out);
+    eas_loop_end(l->b, n, out, next);
+    low_forget(l, mark);
+    l->at[m] = (lindex){0, 0};
+}
+
+static void initial(lowering *w, const batch *b, eas_value *now)
+{
+    lower *l = &w->l;
+    int c = 0;
+    for (int i = 0; i < b->n; i++) {
+        const fold_state *f = &b->f[i];
+        int64_t shape[4] = {1, 1, 1, 1};
+        bool arg = f->p->kind == KIND_ARG;
+        for (int m = 0; m < l->nm; m++)
+            if (w->axis[m] >= 0 && (l->minner[m] ? !arg : w->role[m] != ROLE_LOOP))
+                shape[w->axis[m]] = l->minner[m] || fold_varies(l->g, l->f, f->id, l->mlast[m]) ? w->block[m] : 1;
+        eas_value v = low_neutral(l, join_of(f->p), f->sum), zero = int_of(l, 0);
+        now[c++] = l->nblock ? eas_broadcast(l->b, v, l->nblock, shape) : v;
+        if (arg)
+            now[c++] = l->nblock ? eas_broadcast(l->b, zero, l->nblock, shape) : zero;
+    }
+}
+
+static void run_batch(lowering *w, const batch *b)
+{
+    eas_value now[2 * MAX_FOLDS], next[2 * MAX_FOLDS];
+    int c = 0;
+    initial(w, b, now);
+    loops(w, b, 0, now, next);
+    for (int i = 0; i < b->n; i++) {
+        const fold_state *f = &b->f[i];
+        if (f->p->kind == KIND_ARG) {
+            w->l.fold[f->id] = next[c + 1];
+            c += 2;
+        } else {
+            w->l.fold[f->id] = finished(w, f, fold_lanes(w, f, next[c++]));
+        }
+    }
+}
+
+/* ---- the kernel ---- */
+
+static bool depends(const lowering *w, uint32_t node, const batch *b, int depth)
+{
+    const pnode *p = pass_at(w->l.g, node);
+    const place *q = &w->l.f->at[node];
+    for (int i = 0; i < b->n; i++)
+        if (b->f[i].id == node)
+            return true;
+    if (w->l.fold[node] || w->l.param[node] || depth == 0 || (q->stored && w->l.f->groups.at[q->group].roots.at != w->l.grp->roots.at))
+        return false;
+    for (int k = 0; k < p->nin; k++)
+        if (depends(w, p->in[k], b, depth - 1))
+            return true;
+    return false;
+}
+
+static bool has_loops(const lowering *w)
+{
+    for (int m = 0; m < w->l.nm; m++)
+        if (w->role[m] == ROLE_LOOP)
+            return true;
+    return false;
+}
+
+static void all_folds(lowering *w)
+{
+    const group *g = w->l.grp;
+    bool looping = has_loops(w);
+    batch b = {.n = 0};
+    for (uint32_t i = 0; i < g->folds.len; i++) {
+        fold_state f = fold_of(w, g->folds.at[i]);
+        if (!looping) {
+            fold_whole(w, &f);
+            continue;
+        }
+        if (b.n == MAX_FOLDS || (b.n && depends(w, f.p->in[0], &b, 64))) {
+            run_batch(w, &b);
+            b.n = 0;
+        }
+        b.f[b.n++] = f;
+    }
+    if (b.n)
+        run_batch(w, &b);
+}
+
+static bool sees_loop(const lowering *w, uint32_t i)
+{
+    const lower *l = &w->l;
+    const pnode *p = pass_at(l->g, l->grp->roots.at[i].value);
+    int8_t map[MAX_DIMS];
+    root_map(l->f, l->grp, &l->grp->roots.at[i], map);
+    for (int k = 0; k < p->rank; k++)
+        if (map[k] >= 0 && p->shape[k] != 1 && w->role[l->mdim[map[k]]] == ROLE_LOOP)
+            return true;
+    return false;
+}
+
+void lower_map(lowering *w)
+{
+    lower *l = &w->l;
+    bool any = false;
+    choose_roles(w);
+    program_indices(w);
+    all_folds(w);
+    w->late = arena_alloc(l->mem, l->grp->roots.len + 1);
+    for (uint32_t i = 0; i < l->grp->roots.len && w->late; i++) {
+        w->late[i] = sees_loop(w, i);
+        any |= w->late[i];
+        if (!w->late[i])
+            low_store(w, i);
+    }
+    if (any) {
+        batch b = {.roots = true};
+        loops(w, &b, 0, NULL, NULL);
+    }
+}

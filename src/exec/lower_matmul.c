@@ -1,0 +1,134 @@
+/* lower_matmul.c: a matrix product and what follows it element by element.
+ *
+ * A program makes one tile of the result: it walks along K in blocks, multiplies them into the tile, and computes what follows on the tile before it is stored. Operands
+ * are read through their views at the indices of the block, so transposes, casts and gathers cost no pass of their own.
+ */
+#include "exec.h"
+
+static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
+
+/* n itself if it is at most `want`; else a divisor not far below; else `want`, and the last tile is masked. */
+static int64_t tile_of(eas_dim n, int64_t want)
+{
+    if (!dim_known(n))
+        return want;
+    if (n <= want)
+        return n ? n : 1;
+    for (int64_t t = want; t >= want / 2; t -= 16)
+        if (n % t == 0)
+            return t;
+    return want;
+}
+
+typedef struct tiles {
+    eas_dim m, n, k;
+    int64_t bm, bn, bk;
+    lindex row, col; /* of the tile */
+    lindex batch[MAX_DIMS];
+} tiles;
+
+static int64_t wanted(eas_dim n) { return !dim_known(n) ? 64 : n >= 1024 ? 256 : n >= 512 ? 128 : 64; }
+
+static void choose_tiles(const pnode *p, eas_dim k, tiles *t)
+{
+    t->m = p->shape[p->rank - 2];
+    t->n = p->shape[p->rank - 1];
+    t->k = k;
+    int64_t wm = wanted(t->m), wn = wanted(t->n);
+    if (wm == 256 && wn < 256)
+        wm = 128;
+    t->bm = tile_of(t->m, wm);
+    t->bn = tile_of(t->n, wn);
+    t->bk = tile_of(k, t->bm * t->bn > 128 * 128 ? 128 : 256);
+}
+
+static lindex along(lower *l, eas_value first, int axis, int64_t n, eas_dim size)
+{
+    eas_value v = low_lanes(l, axis, n);
+    if (first)
+        v = low_bin(l, "add", first, v);
+    bool exact = dim_known(size) && size % n == 0;
+    return (lindex){v, exact ? 0 : low_bin(l, "lt", v, low_dim(l, size))};
+}
+
+/* An operand's block, rows by r and columns by c; nothing where there is no element of K. */
+static eas_value operand(lowering *w, uint32_t id, const tiles *t, lindex r, lindex c, int64_t nr, int64_t nc, eas_value k_ok)
+{
+    lower *l = &w->l;
+    const pnode *x = pass_at(l->g, id), *p = pass_at(l->g, l->grp->core);
+    lindex at[MAX_DIMS];
+    for (int i = 0; i + 2 < x->rank; i++)
+        at[i] = x->shape[i] == 1 ? (lindex){0, 0} : t->batch[i + p->rank - x->rank];
+    at[x->rank - 2] = r;
+    at[x->rank - 1] = c;
+    eas_value v = low_value(l, id, at, NULL);
+    eas_dtype dt = (eas_dtype)x->dtype;
+    v = eas_broadcast(l->b, v, 2, (int64_t[]){nr, nc});
+    return k_ok ? eas_apply(l->b, eas_op_find("where"), k_ok, v, eas_const_typed(l->b, dt, 0, 0)) : v;
+}
+
+static eas_value product(lowering *w, const tiles *t, eas_value first, eas_value acc)
+{
+    lower *l = &w->l;
+    const pnode *p = pass_at(l->g, l->grp->core);
+    lindex across = along(l, first, 1, t->bk, t->k), down = along(l, first, 0, t->bk, t->k);
+    eas_value x = operand(w, p->in[0], t, t->row, across, t->bm, t->bk, across.ok);
+    eas_value y = operand(w, p->in[1], t, down, t->col, t->bk, t->bn, down.ok);
+    return eas_matmul(l->b, x, y, acc);
+}
+
+/* The indices of batch dims from one program axis; the last dim fastest. */
+static void batch_indices(lowering *w, const pnode *p, tiles *t)
+{
+    lower *l = &w->l;
+    eas_dim *count = &w->use->grid[2];
+    eas_value rest = 0;
+    *count = 1;
+    for (int i = p->rank - 3; i >= 0; i--) {
+        t->batch[i] = (lindex){0, 0};
+        if (p->shape[i] == 1)
+            continue;
+        rest = rest ? rest : eas_program_id(l->b, 2);
+        bool first = true;
+        for (int k = 0; k < i; k++)
+            first &= p->shape[k] == 1;
+        t->batch[i].v = first ? rest : low_bin(l, "mod", rest, low_dim(l, p->shape[i]));
+        rest = low_bin(l, "floordiv", rest, low_dim(l, p->shape[i]));
+        eas_dim_apply(EAS_DIM_MUL, *count, p->shape[i], count);
+        l->at[l->mdim[i]] = t->batch[i];
+    }
+}
+
+static eas_value tile_start(lower *l, int axis, int64_t n) { return low_bin(l, "mul", eas_program_id(l->b, axis), int_of(l, n)); }
+
+void lower_matmul(lowering *w)
+{
+    lower *l = &w->l;
+    const pnode *p = pass_at(l->g, l->grp->core), *x = pass_at(l->g, p->in[0]), *y = pass_at(l->g, p->in[1]);
+    tiles t = {0};
+    l->nblock = 2;
+    choose_tiles(p, x->shape[x->rank - 1], &t);
+    w->use->grid[0] = ceil_dim(t.n, t.bn);
+    w->use->grid[1] = ceil_dim(t.m, t.bm);
+    t.col = along(l, w->use->grid[0] == 1 ? 0 : tile_start(l, 0, t.bn), 1, t.bn, t.n);
+    t.row = along(l, w->use->grid[1] == 1 ? 0 : tile_start(l, 1, t.bm), 0, t.bm, t.m);
+    batch_indices(w, p, &t);
+    eas_dtype sum = x->dtype == EAS_F64 || y->dtype == EAS_F64 ? EAS_F64 : EAS_F32;
+    eas_value acc = eas_broadcast(l->b, eas_const_typed(l->b, sum, 0, 0), 2, (int64_t[]){t.bm, t.bn}), iv, now;
+    if (dim_known(t.k) && t.k <= t.bk) {
+        acc = t.k ? product(w, &t, 0, acc) : acc;
+    } else {
+        uint32_t mark = low_mark(l);
+        eas_loop_begin(l->b, int_of(l, 0), low_dim(l, t.k), int_of(l, t.bk), 1, &acc, &iv, &now);
+        eas_value next = product(w, &t, iv, now);
+        eas_loop_end(l->b, 1, &next, &acc);
+        low_forget(l, mark);
+    }
+    l->fold[l->grp->core] = eas_cast(l->b, acc, (eas_dtype)p->dtype);
+    if (t.m != 1)
+        l->at[l->mdim[p->rank - 2]] = t.row;
+    if (t.n != 1)
+        l->at[l->mdim[p->rank - 1]] = t.col;
+    for (uint32_t i = 0; i < l->grp->roots.len; i++)
+        low_store(w, i);
+}

@@ -1,0 +1,130 @@
+/* lower_scan.c: running sums and the like along an axis, with what follows element by element.
+ *
+ * Along the last axis: rows as whole blocks, or in chunks with the result so far carried on. Along another: lanes are columns, and a loop goes down the axis.
+ */
+#include "exec.h"
+
+enum { WHOLE = 8192, CHUNK = 1024, COLUMNS = 256 };
+
+static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
+
+typedef struct scan {
+    lowering *w;
+    const pnode *p;
+    int axis; /* of the space */
+    eas_dim n;
+    eas_dtype sum;
+    const char *join;
+    int8_t map[MAX_DIMS];
+} scan;
+
+/* Along the axis, from the other end if the scan is reversed. */
+static void place_axis(const scan *s, eas_value i, eas_value ok)
+{
+    lower *l = &s->w->l;
+    if (s->p->words[1])
+        i = low_bin(l, "sub", low_bin(l, "sub", low_dim(l, s->n), int_of(l, 1)), i);
+    l->at[l->mdim[s->axis]] = (lindex){i, ok};
+}
+
+static eas_value input(const scan *s, eas_value ok)
+{
+    lower *l = &s->w->l;
+    eas_value v = eas_cast(l->b, low_value(l, s->p->in[0], NULL, s->map), s->sum);
+    return ok ? eas_apply(l->b, eas_op_find("where"), ok, v, low_neutral(l, s->join, s->sum)) : v;
+}
+
+static void store_all(const scan *s, eas_value v)
+{
+    lower *l = &s->w->l;
+    l->fold[l->grp->core] = eas_cast(l->b, v, (eas_dtype)s->p->dtype);
+    for (uint32_t i = 0; i < l->grp->roots.len; i++)
+        low_store(s->w, i);
+    l->fold[l->grp->core] = 0;
+}
+
+static void rows_whole(const scan *s)
+{
+    lower *l = &s->w->l;
+    place_axis(s, low_lanes(l, 0, s->n), 0);
+    eas_value v = eas_broadcast(l->b, input(s, 0), 1, (int64_t[]){s->n});
+    store_all(s, eas_scan(l->b, eas_op_find(s->join), v, 0));
+}
+
+static void rows_in_chunks(const scan *s)
+{
+    lower *l = &s->w->l;
+    eas_value so_far = low_neutral(l, s->join, s->sum), iv, now, end;
+    uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, int_of(l, 0), low_dim(l, s->n), int_of(l, CHUNK), 1, &so_far, &iv, &now);
+    eas_value i = low_bin(l, "add", iv, low_lanes(l, 0, CHUNK)), ok = low_bin(l, "lt", i, low_dim(l, s->n));
+    place_axis(s, i, ok);
+    eas_value v = eas_broadcast(l->b, input(s, ok), 1, (int64_t[]){CHUNK});
+    store_all(s, low_bin(l, s->join, now, eas_scan(l->b, eas_op_find(s->join), v, 0)));
+    eas_value next = low_bin(l, s->join, now, eas_reduce(l->b, eas_op_find(s->join), v, 0));
+    eas_loop_end(l->b, 1, &next, &end);
+    low_forget(l, mark);
+}
+
+static void down_columns(const scan *s, int64_t columns)
+{
+    lower *l = &s->w->l;
+    eas_value zero = low_neutral(l, s->join, s->sum), so_far = eas_broadcast(l->b, zero, 1, &columns), iv, now, end;
+    uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, int_of(l, 0), low_dim(l, s->n), int_of(l, 1), 1, &so_far, &iv, &now);
+    place_axis(s, iv, 0);
+    eas_value next = low_bin(l, s->join, now, input(s, 0));
+    store_all(s, next);
+    eas_loop_end(l->b, 1, &next, &end);
+    low_forget(l, mark);
+}
+
+/* Indices of all dims but the axis: the last of them as lanes if the axis is not the last. */
+static int64_t other_indices(const scan *s)
+{
+    lower *l = &s->w->l;
+    eas_dim *grid = s->w->use->grid;
+    eas_value rest = 0;
+    int64_t lanes = 1;
+    grid[0] = grid[1] = grid[2] = 1;
+    for (int m = l->nm - 1; m >= 0; m--) {
+        eas_dim n = l->msize[m];
+        if (m == l->mdim[s->axis])
+            continue;
+        if (m == l->nm - 1) {
+            lanes = dim_known(n) && n < COLUMNS ? (n ? n : 1) : COLUMNS;
+            grid[0] = ceil_dim(n, lanes);
+            eas_value first = low_bin(l, "mul", eas_program_id(l->b, 0), int_of(l, lanes)), v = low_bin(l, "add", first, low_lanes(l, 0, lanes));
+            l->at[m] = (lindex){v, dim_known(n) && n % lanes == 0 ? 0 : low_bin(l, "lt", v, low_dim(l, n))};
+            continue;
+        }
+        rest = rest ? rest : eas_program_id(l->b, 1);
+        l->at[m] = (lindex){low_bin(l, "mod", rest, low_dim(l, n)), 0};
+        rest = low_bin(l, "floordiv", rest, low_dim(l, n));
+        eas_dim_apply(EAS_DIM_MUL, grid[1], n, &grid[1]);
+    }
+    return lanes;
+}
+
+void lower_scan(lowering *w)
+{
+    lower *l = &w->l;
+    const pnode *p = pass_at(l->g, l->grp->core);
+    int axis = (int)p->words[0];
+    eas_dtype dt = (eas_dtype)p->dtype;
+    scan s = {w, p, axis, p->shape[axis], dt == EAS_F16 || dt == EAS_BF16 ? EAS_F32 : dt, graph_rows[p->op].ir, {0}};
+    memcpy(s.map, l->f->at[l->grp->core].map, sizeof s.map);
+    l->nblock = 1;
+    if (s.n == 1) { /* nothing to add up: there is no dim of it in the merged space */
+        l->mdim[axis] = (int8_t)l->nm;
+        l->mlast[l->nm] = (int8_t)axis;
+        l->msize[l->nm++] = 1;
+    }
+    int64_t lanes = other_indices(&s);
+    if (l->mdim[axis] != l->nm - 1)
+        down_columns(&s, lanes);
+    else if (dim_known(s.n) && s.n <= WHOLE && s.n > 0)
+        rows_whole(&s);
+    else
+        rows_in_chunks(&s);
+}

@@ -1,0 +1,121 @@
+/* lower_scatter.c: updates at indices, in their order, so that results do not depend on threads.
+ *
+ * A program owns everything along the axis for one index of the other dims (a block of lanes along the last of them): it copies, then goes through the
+ * indices. With no dim after the axis, the copy itself is done in blocks.
+ */
+#include "exec.h"
+
+enum { LANES = 1024 };
+
+static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
+
+typedef struct scatter {
+    lowering *w;
+    const pnode *p, *x, *index;
+    int nbatch, axis, many; /* many: dims of the index after the common ones */
+    lindex at[MAX_DIMS];    /* of x; the axis is set on the way */
+} scatter;
+
+static void other_indices(scatter *s)
+{
+    lower *l = &s->w->l;
+    eas_dim *grid = s->w->use->grid;
+    eas_value rest = 0;
+    grid[0] = grid[1] = grid[2] = 1;
+    for (int d = s->p->rank - 1; d >= 0; d--) {
+        eas_dim n = s->p->shape[d];
+        s->at[d] = (lindex){0, 0};
+        if (d == s->axis || n == 1)
+            continue;
+        if (d == s->p->rank - 1) {
+            int64_t lanes = dim_known(n) && n < LANES ? (n ? n : 1) : LANES;
+            grid[0] = ceil_dim(n, lanes);
+            eas_value v = low_bin(l, "add", low_bin(l, "mul", eas_program_id(l->b, 0), int_of(l, lanes)), low_lanes(l, 0, lanes));
+            s->at[d] = (lindex){v, dim_known(n) && n % lanes == 0 ? 0 : low_bin(l, "lt", v, low_dim(l, n))};
+            continue;
+        }
+        rest = rest ? rest : eas_program_id(l->b, 1);
+        s->at[d].v = low_bin(l, "mod", rest, low_dim(l, n));
+        rest = low_bin(l, "floordiv", rest, low_dim(l, n));
+        eas_dim_apply(EAS_DIM_MUL, grid[1], n, &grid[1]);
+    }
+}
+
+static void copy(scatter *s)
+{
+    lower *l = &s->w->l;
+    bool last = s->axis == s->p->rank - 1;
+    eas_dim n = s->p->shape[s->axis];
+    eas_value iv, ok, v;
+    uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, int_of(l, 0), low_dim(l, n), int_of(l, last ? LANES : 1), 0, NULL, &iv, NULL);
+    if (last) {
+        eas_value i = low_bin(l, "add", iv, low_lanes(l, 0, LANES));
+        s->at[s->axis] = (lindex){i, low_bin(l, "lt", i, low_dim(l, n))};
+    } else {
+        s->at[s->axis] = (lindex){iv, 0};
+    }
+    v = low_value(l, s->p->in[0], s->at, NULL);
+    eas_value off = low_offset(l, s->p->rank, s->p->shape, s->at, &ok);
+    eas_store(l->b, s->w->out[0], off, v, ok);
+    eas_loop_end(l->b, 0, NULL, NULL);
+    low_forget(l, mark);
+}
+
+static eas_value joined(scatter *s, eas_value old, eas_value v)
+{
+    static const char *const how[] = {NULL, "add", "mul", "min", "max"};
+    static const char *const truth[] = {NULL, "or", "and", "and", "or"};
+    int h = (int)s->p->words[2];
+    return h == GRAPH_SET ? v : low_bin(&s->w->l, s->p->dtype == EAS_BOOL ? truth[h] : how[h], old, v);
+}
+
+/* One after the other. */
+static void updates(scatter *s)
+{
+    lower *l = &s->w->l;
+    lindex in[MAX_DIMS], up[MAX_DIMS];
+    eas_dim n = 1;
+    eas_value iv, ok;
+    for (int k = s->nbatch; k < s->index->rank; k++)
+        eas_dim_apply(EAS_DIM_MUL, n, s->index->shape[k], &n);
+    uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, int_of(l, 0), low_dim(l, n), int_of(l, 1), 0, NULL, &iv, NULL);
+    eas_value rest = iv;
+    for (int k = s->index->rank - 1; k >= 0; k--) {
+        eas_dim size = s->index->shape[k];
+        in[k] = k < s->nbatch ? s->at[k] : (lindex){0, 0};
+        if (k < s->nbatch || size == 1)
+            continue;
+        in[k].v = k == s->nbatch ? rest : low_bin(l, "mod", rest, low_dim(l, size));
+        rest = low_bin(l, "floordiv", rest, low_dim(l, size));
+    }
+    eas_value i = eas_cast(l->b, low_value(l, s->p->in[1], in, NULL), EAS_I64), zero = int_of(l, 0);
+    i = eas_apply(l->b, eas_op_find("where"), low_bin(l, "lt", i, zero), low_bin(l, "add", i, low_dim(l, s->x->shape[s->axis])), i);
+    const pnode *u = pass_at(l->g, s->p->in[2]);
+    for (int k = 0; k < u->rank; k++)
+        up[k] = k < s->axis ? s->at[k] : k < s->axis + s->many ? in[s->nbatch + k - s->axis] : s->at[k - s->many + 1];
+    for (int k = 0; k < u->rank; k++)
+        if (u->shape[k] == 1)
+            up[k] = (lindex){0, 0};
+    eas_value v = low_value(l, s->p->in[2], up, NULL);
+    s->at[s->axis] = (lindex){i, 0};
+    low_line(l, s->p);
+    eas_value off = low_offset(l, s->p->rank, s->p->shape, s->at, &ok);
+    eas_value old = s->p->words[2] == GRAPH_SET ? 0 : eas_load(l->b, s->w->out[0], off, ok, 0);
+    eas_store(l->b, s->w->out[0], off, joined(s, old, v), ok);
+    eas_loop_end(l->b, 0, NULL, NULL);
+    low_forget(l, mark);
+}
+
+void lower_scatter(lowering *w)
+{
+    lower *l = &w->l;
+    const pnode *p = pass_at(l->g, l->grp->core);
+    scatter s = {w, p, pass_at(l->g, p->in[0]), pass_at(l->g, p->in[1]), (int)p->words[0], (int)p->words[1], 0, {{0, 0}}};
+    s.many = s.index->rank - s.nbatch;
+    l->nblock = 1;
+    other_indices(&s);
+    copy(&s);
+    updates(&s);
+}

@@ -1,0 +1,271 @@
+/* flatten.c: from recorded nodes to a list: the walk that finds and hashes what a run needs, and the building of the list.
+ *
+ * The walk is what every evaluation pays, so it does little: inputs first, without recursion, one visit a node, two running hashes. The same structure
+ * over other data gives the same key; what data there is, numbers included, is collected on the way.
+ */
+#include "pass.h"
+
+enum { MAX_NUMBERS = 24 }; /* numbers given at each run; more than that become part of the structure */
+
+static uint32_t walks; /* epochs, under exec's lock */
+
+static void mix(pass_walk *w, uint64_t v)
+{
+    w->key[0] = (w->key[0] ^ v) * 0x9e3779b97f4a7c15u;
+    w->key[0] ^= w->key[0] >> 29;
+    w->key[1] = (w->key[1] + v) * 0xd6e8feb86659fd93u;
+    w->key[1] ^= w->key[1] >> 32;
+}
+
+/* Numbers that simplification knows what to do with; bools. */
+bool pass_fixed(const eas_node *n)
+{
+    static const double plain[] = {0, 1, -1, 2, -2, 0.5, 3, 4, 10};
+    eas_dtype dt = (eas_dtype)n->dtype;
+    if (dt == EAS_BOOL)
+        return true;
+    double v = dtype_is_float(dt) ? ir_bits_to_double(dt, node_words(n)[0]) : (double)node_words(n)[0];
+    if (v != v || v - v != 0) /* nan and the infinities */
+        return true;
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (v == plain[i])
+            return true;
+    return false;
+}
+
+static bool ends_here(const eas_node *n) { return n->nin == 0 || node_real(n); }
+
+static bool take_number(pass_walk *w, eas_node *n)
+{
+    bool fixed = pass_fixed(n) || w->numbers.len >= MAX_NUMBERS;
+    mix(w, (uint64_t)GRAPH_CONST << 32 | (uint64_t)n->dtype << 1 | fixed);
+    if (fixed) {
+        mix(w, (uint64_t)node_words(n)[0]);
+        return true;
+    }
+    return vec_push(&w->numbers, n);
+}
+
+static bool take_leaf(pass_walk *w, eas_node *n)
+{
+    bool real = node_real(n);
+    mix(w, (uint64_t)(real ? GRAPH_LEAF : GRAPH_INPUT) << 32 | (uint64_t)n->dtype << 16 | n->rank);
+    mix(w, (uint64_t)(uintptr_t)n->device);
+    for (int i = 0; i < n->rank; i++)
+        mix(w, (uint64_t)node_shape(n)[i]);
+    if (n->op == GRAPH_LEAF || !real)
+        for (int i = 0; i < n->nwords; i++)
+            mix(w, (uint64_t)node_words(n)[i] + 1);
+    return vec_push(&w->leaves, n);
+}
+
+static bool take_recorded(pass_walk *w, eas_node *n)
+{
+    bool held = atomic_load_explicit(&n->handles, memory_order_relaxed) > 0;
+    mix(w, (uint64_t)n->op << 32 | (uint64_t)n->dtype << 16 | (uint64_t)n->nin << 1 | held);
+    mix(w, n->nwords);
+    for (int i = 0; i < n->nwords; i++)
+        mix(w, (uint64_t)node_words(n)[i]);
+    for (int i = 0; i < n->nin; i++)
+        mix(w, node_in(n)[i]->mark);
+    if (n->rank && node_kind(n) != KIND_MAP) /* others' shapes follow from their inputs */
+        for (int i = 0; i < n->rank; i++)
+            mix(w, (uint64_t)node_shape(n)[i]);
+    if (n->extra && n->extra->kernel)
+        mix(w, (uint64_t)(uintptr_t)n->extra->kernel);
+    return !held || vec_push(&w->held, w->order.len);
+}
+
+static bool take(pass_walk *w, eas_node *n)
+{
+    bool ok;
+    uint32_t which = PARAM_NONE, numbers = w->numbers.len;
+    if (node_real(n) || n->op == GRAPH_INPUT) {
+        which = w->leaves.len;
+        ok = take_leaf(w, n);
+    } else if (n->op == GRAPH_CONST) {
+        ok = take_number(w, n);
+        which = w->numbers.len > numbers ? numbers : PARAM_NONE;
+    } else
+        ok = take_recorded(w, n);
+    n->mark = w->order.len;
+    n->epoch = w->epoch;
+    return ok && vec_push(&w->number, which) && vec_push(&w->order, n);
+}
+
+typedef struct visit {
+    eas_node *n;
+    int next;
+} visit;
+
+eas_status pass_walk_from(pass_walk *w, int n, eas_node *const *roots)
+{
+    VEC(visit) stack = {0};
+    bool ok = true;
+    *w = (pass_walk){.key = {0x243f6a8885a308d3u, 0x13198a2e03707344u}, .epoch = ++walks};
+    for (int r = 0; r < n && ok; r++) {
+        if (roots[r]->epoch != w->epoch)
+            ok = vec_push(&stack, ((visit){roots[r], 0}));
+        while (stack.len && ok) {
+            visit *v = &stack.at[stack.len - 1];
+            if (ends_here(v->n))
+                v->next = v->n->nin;
+            if (v->next < v->n->nin && !ends_here(v->n)) {
+                eas_node *in = node_in(v->n)[v->next++];
+                if (in->epoch != w->epoch)
+                    ok = vec_push(&stack, ((visit){in, 0}));
+            } else {
+                eas_node *done = v->n;
+                stack.len--;
+                if (done->epoch != w->epoch)
+                    ok = take(w, done);
+            }
+        }
+        mix(w, roots[r]->mark + 0x10001u);
+    }
+    vec_free(&stack);
+    if (!ok)
+        pass_walk_clear(w);
+    return ok ? EAS_OK : base_fail_oom(0);
+}
+
+void pass_walk_clear(pass_walk *w)
+{
+    vec_free(&w->order);
+    vec_free(&w->leaves);
+    vec_free(&w->numbers);
+    vec_free(&w->number);
+    vec_free(&w->held);
+}
+
+/* ---- the list ---- */
+
+typedef struct flat {
+    pgraph *g;
+    const pass_walk *w;
+    uint32_t *at;           /* per position of the walk */
+    VEC(uint32_t) more;     /* the same for nodes of expansions, whose marks count on from the walk's */
+    VEC(eas_node *) opened; /* composites that were expanded here: let go at the end */
+} flat;
+
+static uint32_t *slot(flat *f, const eas_node *n)
+{
+    uint32_t m = n->mark;
+    return m < f->w->order.len ? &f->at[m] : &f->more.at[m - f->w->order.len];
+}
+
+static bool done(flat *f, const eas_node *n) { return n->epoch == f->w->epoch && *slot(f, n); }
+
+/* Nodes of an expansion are not in the walk: they get the next marks. */
+static bool enter(flat *f, eas_node *n)
+{
+    if (n->epoch == f->w->epoch)
+        return true;
+    n->epoch = f->w->epoch;
+    n->mark = f->w->order.len + f->more.len;
+    return vec_push(&f->more, 0);
+}
+
+/* Which leaf or number of the run it is; nodes of expansions are none. */
+static uint32_t given_as(const flat *f, const eas_node *n) { return n->mark < f->w->order.len ? f->w->number.at[n->mark] : PARAM_NONE; }
+
+static uint32_t add_plain(flat *f, eas_node *n, const uint32_t *in)
+{
+    bool real = node_real(n);
+    pnode p = {.op = real ? GRAPH_LEAF : n->op,
+               .kind = (uint8_t)(real ? KIND_LEAF : node_kind(n)),
+               .dtype = n->dtype,
+               .rank = n->rank,
+               .nin = real ? 0 : n->nin,
+               .nwords = real && n->op != GRAPH_LEAF ? 0 : n->nwords,
+               .param = PARAM_NONE,
+               .shape = node_shape(n),
+               .words = node_words(n),
+               .in = in,
+               .extra = n->extra};
+    if (p.kind == KIND_LEAF || p.kind == KIND_INPUT) {
+        p.param = given_as(f, n);
+        p.kind = KIND_LEAF;
+        if (n->op == GRAPH_INPUT)
+            p.nwords = 0;
+    } else if (p.kind == KIND_CONST) {
+        p.param = given_as(f, n);
+        p.fixed = p.param == PARAM_NONE;
+        p.nwords = 1;
+    }
+    f->g->site = n->site;
+    return pass_add(f->g, &p);
+}
+
+static eas_status expanded(flat *f, eas_node *n)
+{
+    if (n->expansion)
+        return EAS_OK;
+    node_expanding = true;
+    node_at(n->site);
+    eas_status st = graph_rows[n->op].expand(n, node_in(n), &n->expansion);
+    node_at(0);
+    node_expanding = false;
+    if (!st && !vec_push(&f->opened, n))
+        st = base_fail_oom(0);
+    return st;
+}
+
+/* One node and whatever it needs; iterative, as chains are long. */
+static eas_status flatten_one(flat *f, eas_node *root)
+{
+    VEC(visit) stack = {0};
+    VEC(uint32_t) in = {0};
+    eas_status st = enter(f, root) && vec_push(&stack, ((visit){root, 0})) ? EAS_OK : base_fail_oom(0);
+    while (stack.len && !st) {
+        visit *v = &stack.at[stack.len - 1];
+        eas_node *n = v->n;
+        bool composite = !node_real(n) && node_kind(n) == KIND_COMPOSITE;
+        if (done(f, n)) {
+            stack.len--;
+            continue;
+        }
+        if (composite)
+            st = expanded(f, n);
+        if (st)
+            break;
+        int nin = ends_here(n) ? 0 : composite ? 1 : n->nin;
+        if (v->next < nin) {
+            eas_node *next = composite ? n->expansion : node_in(n)[v->next];
+            v->next++;
+            if (!done(f, next) && !(enter(f, next) && vec_push(&stack, ((visit){next, 0}))))
+                st = base_fail_oom(0);
+            continue;
+        }
+        in.len = 0;
+        for (int i = 0; i < nin && !st; i++)
+            if (!vec_push(&in, *slot(f, composite ? n->expansion : node_in(n)[i])))
+                st = base_fail_oom(0);
+        if (st)
+            break;
+        uint32_t p = composite || (nin && node_kind(n) == KIND_ALIAS) ? in.at[0] : add_plain(f, n, in.at);
+        *slot(f, n) = p;
+        st = f->g->st;
+        stack.len--;
+    }
+    vec_free(&stack);
+    vec_free(&in);
+    return st;
+}
+
+eas_status pass_flatten(pgraph *g, const pass_walk *w, uint32_t *at)
+{
+    flat f = {g, w, at, {0}, {0}};
+    eas_status st = EAS_OK;
+    memset(at, 0, sizeof *at * w->order.len);
+    for (uint32_t i = 0; i < w->order.len && !st; i++)
+        if (!at[i])
+            st = flatten_one(&f, w->order.at[i]);
+    for (uint32_t i = 0; i < f.opened.len; i++) {
+        node_unref(f.opened.at[i]->expansion);
+        f.opened.at[i]->expansion = NULL;
+    }
+    vec_free(&f.opened);
+    vec_free(&f.more);
+    return st;
+}

@@ -1,0 +1,65 @@
+/* pass.h: a graph that is about to run, as one flat list: inputs before users, equal nodes once, simple things done.
+ *
+ * eas_nodes become pnodes through pass_add, which simplifies and shares as it builds (simplify.c); composites are expanded on the way (flatten.c);
+ * reductions that would leave the machine idle are split (split.c). Nothing here computes or knows a device.
+ */
+#ifndef PASS_H
+#define PASS_H
+
+#include "../graph/graph.h"
+
+enum { PARAM_NONE = UINT32_MAX };
+typedef struct pnode {
+    uint16_t op;
+    uint8_t kind, dtype, rank;
+    bool fixed;        /* of KIND_CONST: the bits are part of the structure; else param says which number of a run it is */
+    uint16_t nin, nwords;
+    uint32_t param;    /* of KIND_LEAF: which tensor of a run; of KIND_CONST: which number */
+    uint32_t hash, next; /* of the table */
+    const eas_dim *shape;
+    const int64_t *words;
+    const uint32_t *in;
+    uint32_t site;     /* where it was recorded */
+    const node_extra *extra;
+} pnode;
+
+typedef struct pgraph {
+    arena mem;
+    VEC(pnode) n;      /* 0 is unused */
+    uint32_t *table;   /* heads of chains, by hash */
+    uint32_t ntable;
+    eas_status st;     /* sticky */
+    uint32_t site;     /* that pass_add notes */
+} pgraph;
+
+/* ---- simplify.c ---- */
+eas_status pass_init(pgraph *g);
+void pass_free(pgraph *g);
+/* The node that computes this: p itself if new, an equal one, or something simpler. Arrays are copied. 0 after a failure. */
+uint32_t pass_add(pgraph *g, const pnode *p);
+uint32_t pass_const(pgraph *g, eas_dtype dt, int64_t bits);
+static inline const pnode *pass_at(const pgraph *g, uint32_t i) { return &g->n.at[i]; }
+bool pass_is_const(const pgraph *g, uint32_t i, double *v); /* a number known now */
+
+/* ---- flatten.c ---- */
+/* What a run is given: tensors with data (or placeholders) and numbers, in the order of the walk. */
+typedef struct pass_walk {
+    VEC(eas_node *) order;   /* inputs first; nodes with data and numbers included */
+    VEC(eas_node *) leaves;  /* tensors: KIND_LEAF, with data, or KIND_INPUT */
+    VEC(eas_node *) numbers; /* KIND_CONST that are not part of the structure */
+    VEC(uint32_t) number;    /* per position in order: which leaf or number it is; PARAM_NONE */
+    VEC(uint32_t) held;      /* positions in order of recorded nodes that users hold */
+    uint64_t key[2];
+    uint32_t epoch;
+} pass_walk;
+/* Everything that roots need, from data on. One at a time: it marks the nodes. */
+eas_status pass_walk_from(pass_walk *w, int n, eas_node *const *roots);
+void pass_walk_clear(pass_walk *w);
+/* The list; at[i] is the pnode of w->order.at[i]. */
+eas_status pass_flatten(pgraph *g, const pass_walk *w, uint32_t *at);
+bool pass_fixed(const eas_node *n); /* is this number part of the structure? */
+
+/* ---- split.c ---- */
+uint32_t pass_split_reduce(pgraph *g, const pnode *p); /* in two stages where one would be slow; 0: as it is */
+
+#endif

@@ -1,0 +1,169 @@
+/* split.c: reductions in two stages where one would leave the machine idle or jump through memory.
+ *
+ * Long rows, few of them: each is cut into parts that are reduced side by side, then the parts. Columns: bands of rows first, so that memory is read nearly in its order.
+ * How a reduction is cut depends on its sizes alone, never on the number of threads: bits stay the same.
+ */
+#include "pass.h"
+
+enum { LONG_ROW = 1 << 16, PART = 1 << 14, FEW = 64, TALL = 512, BAND = 64 };
+
+static bool known(const pnode *x)
+{
+    for (int i = 0; i < x->rank; i++)
+        if (!dim_known(x->shape[i]))
+            return false;
+    return true;
+}
+
+/* The identity of a reduction: what padding adds. */
+static uint32_t neutral(pgraph *g, const pnode *p)
+{
+    eas_dtype dt = (eas_dtype)p->dtype;
+    const char *join = graph_rows[p->op].ir;
+    bool real = dtype_is_float(dt);
+    if (!strcmp(join, "add") || !strcmp(join, "or"))
+        return pass_const(g, dt, 0);
+    if (!strcmp(join, "and"))
+        return pass_const(g, dt, 1);
+    if (!strcmp(join, "mul"))
+        return pass_const(g, dt, real ? ir_bits_from_double(dt, 1) : 1);
+    bool max = !strcmp(join, "max");
+    if (real)
+        return pass_const(g, dt, ir_bits_from_double(dt, max ? -1.0 / 0.0 : 1.0 / 0.0));
+    return pass_const(g, dt, max ? dtype_min(dt) : (int64_t)dtype_max(dt));
+}
+
+static uint32_t view_of(pgraph *g, uint16_t op, uint32_t x, int rank, const eas_dim *shape, int nwords, const int64_t *words, uint32_t fill)
+{
+    pnode p = {.op = op, .kind = graph_rows[op].kind, .dtype = pass_at(g, x)->dtype, .rank = (uint8_t)rank, .nin = fill ? 2 : 1, .nwords = (uint16_t)nwords, .param = PARAM_NONE, .shape = shape, .words = words, .in = (uint32_t[]){x, fill}};
+    return pass_add(g, &p);
+}
+
+/* p over axis `axis` of x, which is cut into parts of `part`. */
+static uint32_t in_parts(pgraph *g, const pnode *p, int axis, int64_t part)
+{
+    uint32_t x = p->in[0];
+    const pnode *from = pass_at(g, x);
+    int rank = from->rank;
+    eas_dim shape[GRAPH_MAX_RANK + 1];
+    int64_t n = from->shape[axis], parts = (n + part - 1) / part, zeros[GRAPH_MAX_RANK] = {0};
+    if (rank >= GRAPH_MAX_RANK)
+        return 0;
+    memcpy(shape, from->shape, sizeof *shape * (size_t)rank);
+    if (parts * part != n) {
+        uint32_t fill = neutral(g, p);
+        shape[axis] = parts * part;
+        x = view_of(g, GRAPH_PAD, x, rank, shape, rank, zeros, fill);
+    }
+    memmove(shape + axis + 2, shape + axis + 1, sizeof *shape * (size_t)(rank - axis - 1));
+    shape[axis] = parts;
+    shape[axis + 1] = part;
+    x = view_of(g, GRAPH_RESHAPE, x, rank + 1, shape, 0, NULL, 0);
+    pnode first = *p;
+    first.words = (int64_t[]){0, axis + 1};
+    first.nwords = 2;
+    first.in = &x;
+    memmove(shape + axis + 1, shape + axis + 2, sizeof *shape * (size_t)(rank - axis - 1));
+    first.rank = (uint8_t)rank;
+    first.shape = shape;
+    uint32_t stage = g->st ? 0 : pass_add(g, &first);
+    pnode second = *p;
+    second.in = &stage;
+    return stage ? pass_add(g, &second) : 0;
+}
+
+/* Can x be read in another shape at no cost? */
+static bool any_shape(const pgraph *g, const pnode *x, int depth)
+{
+    if (x->kind == KIND_LEAF)
+        return !x->nwords;
+    if ((x->kind != KIND_MAP && x->kind != KIND_CAST) || depth == 0)
+        return false;
+    for (int i = 0; i < x->nin; i++) {
+        const pnode *y = pass_at(g, x->in[i]);
+        bool one = true;
+        for (int k = 0; k < y->rank; k++)
+            one &= y->shape[k] == 1;
+        if (!one && (y->rank != x->rank || memcmp(y->shape, x->shape, sizeof *x->shape * x->rank) || !any_shape(g, y, depth - 1)))
+            return false;
+    }
+    return true;
+}
+
+static uint32_t reduce(pgraph *g, const pnode *like, uint32_t x, int naxes, const int64_t *axes)
+{
+    const pnode *from = pass_at(g, x);
+    int64_t words[GRAPH_MAX_RANK + 1] = {1};
+    eas_dim shape[GRAPH_MAX_RANK];
+    memcpy(shape, from->shape, sizeof *shape * from->rank);
+    for (int i = 0; i < naxes; i++) {
+        words[1 + i] = axes[i];
+        shape[axes[i]] = 1;
+    }
+    pnode p = *like;
+    p.words = words;
+    p.nwords = (uint16_t)(1 + naxes);
+    p.rank = from->rank;
+    p.shape = shape;
+    p.in = &x;
+    return pass_add(g, &p);
+}
+
+/* The dims from first to last as one, the reduction over that, and the result in p's shape. */
+static uint32_t merged(pgraph *g, const pnode *p, int first, int last)
+{
+    const pnode *x = pass_at(g, p->in[0]);
+    eas_dim shape[GRAPH_MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (i <= first || i > last)
+            shape[rank++] = x->shape[i];
+        else
+            shape[rank - 1] *= x->shape[i];
+    uint32_t flat = view_of(g, GRAPH_RESHAPE, p->in[0], rank, shape, 0, NULL, 0);
+    uint32_t r = flat ? reduce(g, p, flat, 1, (int64_t[]){first}) : 0;
+    return r ? view_of(g, GRAPH_RESHAPE, r, p->rank, p->shape, 0, NULL, 0) : 0;
+}
+
+/* Runs of neighbouring axes one after the other, the last first; a run is one axis where that costs nothing. */
+static uint32_t by_runs(pgraph *g, const pnode *p, int naxes, const int64_t *axes)
+{
+    int first = naxes - 1;
+    while (first > 0 && axes[first - 1] == axes[first] - 1)
+        first--;
+    if (first == 0)
+        return naxes > 1 && any_shape(g, pass_at(g, p->in[0]), 24) ? merged(g, p, (int)axes[0], (int)axes[naxes - 1]) : 0;
+    uint32_t stage = reduce(g, p, p->in[0], naxes - first, axes + first);
+    stage = stage ? reduce(g, p, stage, first, axes) : 0;
+    return stage ? view_of(g, GRAPH_RESHAPE, stage, p->rank, p->shape, 0, NULL, 0) : 0;
+}
+
+uint32_t pass_split_reduce(pgraph *g, const pnode *p)
+{
+    const pnode *x = pass_at(g, p->in[0]);
+    int64_t axes[GRAPH_MAX_RANK], size = 1, after = 1;
+    int naxes = 0, given = p->nwords - 1;
+    for (int i = 1; i <= given; i++)
+        if (x->shape[p->words[i]] != 1)
+            axes[naxes++] = p->words[i];
+    if (naxes == 0)
+        return view_of(g, GRAPH_RESHAPE, p->in[0], p->rank, p->shape, 0, NULL, 0);
+    if (naxes < given) {
+        uint32_t r = reduce(g, p, p->in[0], naxes, axes);
+        return r ? view_of(g, GRAPH_RESHAPE, r, p->rank, p->shape, 0, NULL, 0) : 0;
+    }
+    if (!known(x))
+        return 0;
+    if (naxes > 1)
+        return by_runs(g, p, naxes, axes);
+    for (int i = 0; i < x->rank; i++)
+        size *= x->shape[i];
+    for (int i = (int)axes[0] + 1; i < x->rank; i++)
+        after *= x->shape[i];
+    int64_t inner = x->shape[axes[0]];
+    if (size == 0)
+        return 0;
+    if (after == 1 && inner > LONG_ROW && size / inner < FEW)
+        return in_parts(g, p, (int)axes[0], PART);
+    return after > 1 && inner >= TALL ? in_parts(g, p, (int)axes[0], BAND) : 0;
+}
