@@ -166,5 +166,53 @@ void lower_matmul(lowering *w);
 void lower_scan(lowering *w);
 void lower_scatter(lowering *w);
 void lower_sort(lowering *w);
+uint64_t lower_kernels(void); /* made so far */
+
+/* ---- program.c: kernels in order, with their memory ---- */
+enum { SLOT_NONE = UINT32_MAX };
+typedef struct slot { /* memory of one tensor of a plan */
+    uint32_t leaf;    /* which tensor of the run it is; SLOT_NONE: made here */
+    uint8_t dtype;
+    bool kept;        /* a result */
+    eas_dim count;    /* elements */
+    uint32_t takes;   /* a slot whose memory it takes over; SLOT_NONE */
+    uint32_t last;    /* the last step that needs it */
+} slot;
+typedef struct plan_step {
+    eas_kernel *kernel;
+    struct plan_arg {
+        uint8_t what, dtype; /* USE_*; fixed numbers are USE_NUMBER with index SLOT_NONE */
+        uint32_t index;      /* slot, or number */
+        eas_dim dim;
+        int64_t bits;
+    } *args;
+    int nargs, nouts;        /* the first nouts are written: they need memory */
+    eas_dim grid[3];
+    uint32_t reuse;          /* a leaf's slot that the first result may take if the leaf is given away */
+} plan_step;
+typedef struct plan { /* counted */
+    _Atomic uint32_t refs;
+    eas_device *device;
+    uint32_t nleaves, nnumbers, nslots, nsteps, nouts;
+    slot *slots;
+    plan_step *steps;
+    struct plan_out { uint32_t position, slot; } *outs; /* which node of the walk gets which memory */
+    bool symbolic;
+    char *text;          /* what it does, for people */
+    uint64_t used;       /* when it was found last */
+} plan;
+typedef struct plan_run {
+    eas_node *const *leaves;
+    const int64_t *numbers; /* bits */
+    const uint8_t *given;   /* per leaf: its memory may be taken; may be NULL */
+    int nsymbols;
+    const eas_dim *symbols;
+    const int64_t *sizes;
+    const eas_launch *hooks;
+} plan_run;
+eas_status plan_new(const pass_walk *w, uint32_t nroots, eas_node *const *roots, eas_device *d, plan **out);
+eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs); /* one each, counted */
+void plan_release(plan *p);
+extern _Atomic uint64_t plan_steps_done;
 
 #endif

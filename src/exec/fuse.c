@@ -185,7 +185,7 @@ int fold_kept(const pnode *p, int d)
     return d - skipped;
 }
 
-static bool join_fold(fusion *f, uint32_t i, group *g)
+static bool join_fold(uint32_t i, group *g)
 {
     if (!vec_push(&g->folds, i))
         return false;
@@ -213,7 +213,7 @@ static void root_fold(fusion *f, uint32_t i)
         else
             q->map[fold_kept(p, d)] = (int8_t)d;
     }
-    join_fold(f, i, g);
+    join_fold(i, g);
     push(f, p->in[0], id, map, false);
 }
 
@@ -348,7 +348,7 @@ static bool try_fold(fusion *f, uint32_t i)
     } else if (!append_inner(f->g, g, p, q, map)) {
         return false;
     }
-    if (!join_fold(f, i, g))
+    if (!join_fold(i, g))
         return false;
     push(f, p->in[0], q->group, map, false);
     return true;

@@ -115,7 +115,7 @@ static bool run_on(const collected *c, const group *g, int a, int b)
 }
 
 /* Dims in the order in which the largest tensor has them in memory, when something is reduced; results' order else. */
-static void memory_order(const collected *c, const group *g, int n, int8_t *order)
+static void order_in_memory(const collected *c, const group *g, int n, int8_t *order)
 {
     const access *ref = NULL;
     int most = 0;
@@ -151,7 +151,7 @@ static void merge_dims(lowering *w)
         if (g->space[d] != 1)
             order[n++] = (int8_t)d;
     if (g->kind == GROUP_MAP)
-        memory_order(w->c, g, n, order);
+        order_in_memory(w->c, g, n, order);
     bool may = !w->c->general && g->kind == GROUP_MAP;
     l->nm = 0;
     for (int i = 0; i < n; i++) {

@@ -67,7 +67,7 @@ static eas_value joined(scatter *s, eas_value old, eas_value v)
     static const char *const how[] = {NULL, "add", "mul", "min", "max"};
     static const char *const truth[] = {NULL, "or", "and", "and", "or"};
     int h = (int)s->p->words[2];
-    return h == GRAPH_SET ? v : low_bin(&s->w->l, s->p->dtype == EAS_BOOL ? truth[h] : how[h], old, v);
+    return h == SCATTER_SET ? v : low_bin(&s->w->l, s->p->dtype == EAS_BOOL ? truth[h] : how[h], old, v);
 }
 
 /* One after the other. */
@@ -102,7 +102,7 @@ static void updates(scatter *s)
     s->at[s->axis] = (lindex){i, 0};
     low_line(l, s->p);
     eas_value off = low_offset(l, s->p->rank, s->p->shape, s->at, &ok);
-    eas_value old = s->p->words[2] == GRAPH_SET ? 0 : eas_load(l->b, s->w->out[0], off, ok, 0);
+    eas_value old = s->p->words[2] == SCATTER_SET ? 0 : eas_load(l->b, s->w->out[0], off, ok, 0);
     eas_store(l->b, s->w->out[0], off, joined(s, old, v), ok);
     eas_loop_end(l->b, 0, NULL, NULL);
     low_forget(l, mark);

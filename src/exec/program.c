@@ -1,0 +1,488 @@
+/* program.c: a plan: kernels in order, and the memory of every tensor between them. Made once for a structure, run any number of times.
+ *
+ * Memory comes from the device's pool just before a step needs it and goes back after the last one that does, so what is dead is used again; a result takes the memory of
+ * an input that dies with it where the kernel reads and writes the same place.
+ */
+#include "exec.h"
+
+#include <stdio.h>
+
+_Atomic uint64_t plan_steps_done;
+
+/* ---- making ---- */
+
+typedef struct making {
+    const fusion *f;
+    const pgraph *g;
+    plan *p;
+    uint32_t *slot_of; /* per node */
+    VEC(slot) slots;
+    VEC(plan_step) steps;
+} making;
+
+static uint32_t new_slot(making *m, uint32_t leaf, eas_dtype dt, int rank, const eas_dim *shape)
+{
+    slot s = {.leaf = leaf, .dtype = (uint8_t)dt, .count = shape_count(rank, shape), .takes = SLOT_NONE};
+    m->p->symbolic |= !dim_known(s.count);
+    return vec_push(&m->slots, s) ? m->slots.len - 1 : SLOT_NONE;
+}
+
+static uint32_t slot_for(making *m, uint32_t node)
+{
+    const pnode *p = pass_at(m->g, node);
+    if (m->slot_of[node] == SLOT_NONE)
+        m->slot_of[node] = new_slot(m, p->kind == KIND_LEAF ? p->param : SLOT_NONE, (eas_dtype)p->dtype, p->rank, p->shape);
+    return m->slot_of[node];
+}
+
+static struct plan_arg arg_of(making *m, const use *u)
+{
+    struct plan_arg a = {.what = (uint8_t)u->what, .dtype = u->dtype, .dim = u->dim};
+    if (u->what == USE_NODE)
+        a.index = slot_for(m, u->node);
+    else if (u->what == USE_NUMBER)
+        a.index = pass_at(m->g, u->node)->param;
+    m->p->symbolic |= u->what == USE_DIM && !dim_known(u->dim);
+    return a;
+}
+
+static eas_status add_step(making *m, eas_kernel *k, const eas_dim *grid, int nargs, const struct plan_arg *args, int nouts, uint32_t reuse)
+{
+    plan_step s = {.kernel = eas_kernel_retain(k), .nargs = nargs, .nouts = nouts, .reuse = reuse};
+    memcpy(s.grid, grid, sizeof s.grid);
+    for (int i = 0; i < 3; i++)
+        m->p->symbolic |= !dim_known(grid[i]);
+    s.args = malloc(sizeof *s.args * (size_t)(nargs + 1));
+    if (s.args)
+        memcpy(s.args, args, sizeof *args * (size_t)nargs);
+    if (!s.args || !vec_push(&m->steps, s)) {
+        free(s.args);
+        eas_kernel_release(k);
+        return base_fail_oom(sizeof s);
+    }
+    return EAS_OK;
+}
+
+static eas_status add_kernel(making *m, const kernel_use *u)
+{
+    struct plan_arg args[IR_MAX_PARAMS];
+    int nouts = 0;
+    for (uint32_t i = 0; i < u->params.len; i++) {
+        args[i] = arg_of(m, &u->params.at[i]);
+        nouts += u->params.at[i].written;
+    }
+    return add_step(m, u->kernel, u->grid, (int)u->params.len, args, nouts, u->in_place ? slot_for(m, u->in_place) : SLOT_NONE);
+}
+
+/* A kernel of the user's: results first in the list of slots, parameters in its own order. */
+static eas_status add_call(making *m, uint32_t node)
+{
+    const pnode *p = pass_at(m->g, node);
+    const node_extra *e = p->extra;
+    struct plan_arg args[IR_MAX_PARAMS];
+    uint32_t first = m->slots.len;
+    eas_dim grid[3];
+    for (int i = 0; i < e->nouts; i++)
+        if (new_slot(m, SLOT_NONE, e->outs[i].dtype, e->outs[i].rank, e->outs[i].shape) == SLOT_NONE)
+            return base_fail_oom(sizeof(slot));
+    for (int i = 0; i < e->nargs; i++) {
+        eas_param want = eas_ir_param(eas_kernel_ir(e->kernel), i);
+        args[i] = (struct plan_arg){.what = USE_NODE, .dtype = (uint8_t)want.dtype};
+        if (e->order[i] < 0) {
+            args[i].index = first + (uint32_t)(-1 - e->order[i]);
+            continue;
+        }
+        uint32_t in = p->in[e->order[i]];
+        const pnode *x = pass_at(m->g, in);
+        if (want.is_buffer) {
+            args[i].index = slot_for(m, in);
+        } else if (x->kind == KIND_CONST) {
+            args[i] = (struct plan_arg){.what = USE_NUMBER, .dtype = (uint8_t)x->dtype, .index = x->fixed ? SLOT_NONE : x->param, .bits = x->words[0]};
+        } else {
+            return base_fail(EAS_ERR_TYPE, "eager: kernel %s takes a number for \"%s\", and a tensor is given", eas_ir_name(eas_kernel_ir(e->kernel)), want.name);
+        }
+    }
+    m->slot_of[node] = first;
+    for (int i = 0; i < 3; i++)
+        grid[i] = e->launch.has_grid ? e->launch.grid[i] : -1;
+    eas_status st = add_step(m, e->kernel, grid, e->nargs, args, 0, SLOT_NONE);
+    if (!st)
+        m->steps.at[m->steps.len - 1].nouts = -e->nouts; /* they are slots first .. first + nouts */
+    if (!st && e->nouts)
+        m->steps.at[m->steps.len - 1].reuse = first;
+    return st;
+}
+
+static eas_status add_group(making *m, uint32_t grp)
+{
+    const group *g = &m->f->groups.at[grp];
+    kernel_use u;
+    if (g->kind == GROUP_CALL)
+        return add_call(m, g->core);
+    if (g->kind == GROUP_ALIAS) {
+        const pnode *p = pass_at(m->g, g->core);
+        m->slot_of[g->core] = m->slot_of[p->in[0]] + (uint32_t)p->words[0];
+        return EAS_OK;
+    }
+    eas_status st = lower_group(m->f, grp, &u);
+    if (st)
+        return st;
+    eas_limits lim;
+    st = eas_device_limits(m->p->device, &lim);
+    if (!st && lim.buffers && (int64_t)u.params.len > lim.buffers)
+        st = EAS_ERR_UNAVAILABLE; /* smaller groups have fewer */
+    if (!st)
+        st = add_kernel(m, &u);
+    kernel_use_free(&u);
+    return st;
+}
+
+/* ---- when memory is needed ---- */
+
+static bool writes_slot(const plan_step *s, int i) { return s->nouts > 0 && i < s->nouts; }
+
+static void lifetimes(making *m)
+{
+    for (uint32_t i = 0; i < m->steps.len; i++) {
+        const plan_step *s = &m->steps.at[i];
+        for (int k = 0; k < s->nargs; k++)
+            if (s->args[k].what == USE_NODE)
+                m->slots.at[s->args[k].index].last = i;
+        for (int k = 0; k < -s->nouts; k++)
+            if (m->slots.at[s->reuse + (uint32_t)k].last < i)
+                m->slots.at[s->reuse + (uint32_t)k].last = i;
+    }
+}
+
+static void take_over(making *m)
+{
+    for (uint32_t i = 0; i < m->steps.len; i++) {
+        plan_step *s = &m->steps.at[i];
+        if (s->nouts <= 0 || s->reuse == SLOT_NONE)
+            continue;
+        slot *to = &m->slots.at[s->args[0].index], *from = &m->slots.at[s->reuse];
+        if (from->leaf == SLOT_NONE && !from->kept && from->last == i && from->count == to->count && from->dtype == to->dtype)
+            to->takes = s->reuse;
+        if (from->leaf == SLOT_NONE || from->last != i || from->count != to->count)
+            s->reuse = SLOT_NONE;
+    }
+}
+
+/* ---- roots ---- */
+
+/* Something to copy a tensor that is there already but not in C order. */
+static uint32_t solid(pgraph *g, uint32_t i)
+{
+    const pnode *x = pass_at(g, i);
+    if (x->kind != KIND_LEAF || !x->nwords)
+        return i;
+    pnode p = {.op = GRAPH_ALIAS, .kind = KIND_ALIAS, .dtype = x->dtype, .rank = x->rank, .nin = 1, .param = PARAM_NONE, .shape = x->shape, .in = &i};
+    return pass_add(g, &p);
+}
+
+static eas_status all_groups(making *m)
+{
+    eas_status st = EAS_OK;
+    for (uint32_t i = m->f->groups.len - 1; i > 0 && !st; i--)
+        st = add_group(m, i);
+    return st;
+}
+
+static void discard_steps(making *m)
+{
+    for (uint32_t i = 0; i < m->steps.len; i++) {
+        eas_kernel_release(m->steps.at[i].kernel);
+        free(m->steps.at[i].args);
+    }
+    vec_free(&m->steps);
+    vec_free(&m->slots);
+}
+
+typedef struct wanted { /* what the plan hands back: positions of the walk, as nodes of the list */
+    VEC(struct plan_out) outs;
+} wanted;
+
+static eas_status finish(making *m, const wanted *w, uint32_t nroots)
+{
+    plan *p = m->p;
+    lifetimes(m);
+    VEC(struct plan_out) outs = {0};
+    for (uint32_t i = 0; i < w->outs.len; i++) {
+        uint32_t node = w->outs.at[i].slot;
+        bool there = fused_stored(m->f, node) && !(pass_at(m->g, node)->kind == KIND_LEAF && pass_at(m->g, node)->nwords);
+        if (i >= nroots && (!there || pass_at(m->g, node)->kind == KIND_LEAF))
+            continue; /* held, but nothing was stored on the way */
+        struct plan_out o = {w->outs.at[i].position, slot_for(m, node)};
+        if (o.slot == SLOT_NONE || !vec_push(&outs, o)) {
+            vec_free(&outs);
+            return base_fail_oom(sizeof o);
+        }
+        m->slots.at[o.slot].kept = true;
+    }
+    take_over(m);
+    p->slots = m->slots.at;
+    p->nslots = m->slots.len;
+    p->steps = m->steps.at;
+    p->nsteps = m->steps.len;
+    p->outs = outs.at;
+    p->nouts = outs.len;
+    return EAS_OK;
+}
+
+static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, uint32_t limit)
+{
+    fusion f;
+    uint32_t *roots = malloc(sizeof *roots * (nroots + 1));
+    making m = {.f = &f, .g = g, .p = p};
+    if (!roots)
+        return base_fail_oom(nroots);
+    for (uint32_t i = 0; i < nroots; i++)
+        roots[i] = w->outs.at[i].slot;
+    eas_status st = fuse(&f, g, nroots, roots, limit);
+    m.slot_of = malloc(sizeof *m.slot_of * g->n.len);
+    if (!m.slot_of)
+        st = base_fail_oom(g->n.len);
+    for (uint32_t i = 0; i < g->n.len && !st; i++)
+        m.slot_of[i] = SLOT_NONE;
+    if (!st)
+        st = all_groups(&m);
+    if (!st)
+        st = finish(&m, w, nroots);
+    if (st)
+        discard_steps(&m);
+    fuse_free(&f);
+    free(roots);
+    free(m.slot_of);
+    return st;
+}
+
+static eas_status want(pgraph *g, const pass_walk *walk, const uint32_t *at, uint32_t nroots, eas_node *const *roots, wanted *w)
+{
+    for (uint32_t i = 0; i < nroots + walk->held.len; i++) {
+        uint32_t position = i < nroots ? roots[i]->mark : walk->held.at[i - nroots];
+        bool root = i < nroots;
+        for (uint32_t k = 0; !root && k < nroots; k++)
+            if (roots[k]->mark == position)
+                position = SLOT_NONE; /* asked for anyway */
+        if (position == SLOT_NONE)
+            continue;
+        struct plan_out o = {position, root ? solid(g, at[position]) : at[position]};
+        if (!vec_push(&w->outs, o))
+            return base_fail_oom(sizeof o);
+    }
+    return g->st;
+}
+
+eas_status plan_new(const pass_walk *walk, uint32_t nroots, eas_node *const *roots, eas_device *d, plan **out)
+{
+    pgraph g;
+    wanted w = {0};
+    plan *p = calloc(1, sizeof *p);
+    uint32_t *at = malloc(sizeof *at * (walk->order.len + 1));
+    eas_status st = pass_init(&g);
+    if (!p || !at)
+        st = base_fail_oom(sizeof *p);
+    if (!st) {
+        atomic_init(&p->refs, 1);
+        p->device = d;
+        p->nleaves = walk->leaves.len;
+        p->nnumbers = walk->numbers.len;
+        st = pass_flatten(&g, walk, at);
+    }
+    if (!st)
+        st = want(&g, walk, at, nroots, roots, &w);
+    static const uint32_t limits[] = {256, 16, 4, 1};
+    eas_status tried = EAS_ERR_UNAVAILABLE;
+    for (int i = 0; i < 4 && !st && tried == EAS_ERR_UNAVAILABLE; i++)
+        tried = attempt(&g, p, &w, nroots, limits[i]);
+    st = st ? st : tried;
+    vec_free(&w.outs);
+    free(at);
+    pass_free(&g);
+    if (st) {
+        free(p);
+        p = NULL;
+    }
+    *out = p;
+    return st;
+}
+
+void plan_release(plan *p)
+{
+    if (!p || atomic_fetch_sub(&p->refs, 1) != 1)
+        return;
+    for (uint32_t i = 0; i < p->nsteps; i++) {
+        eas_kernel_release(p->steps[i].kernel);
+        free(p->steps[i].args);
+    }
+    free(p->steps);
+    free(p->slots);
+    free(p->outs);
+    free(p->text);
+    free(p);
+}
+
+/* ---- running ---- */
+
+typedef struct running {
+    const plan *p;
+    const plan_run *r;
+    eas_buffer **buf; /* per slot */
+    bool *owned;      /* counted by the run */
+} running;
+
+static eas_status size_of(const running *x, eas_dim d, int64_t *out)
+{
+    if (dim_known(d)) {
+        *out = d;
+        return EAS_OK;
+    }
+    return dim_eval(d, x->r->nsymbols, x->r->symbols, x->r->sizes, out);
+}
+
+static eas_status need(running *x, uint32_t i)
+{
+    const slot *s = &x->p->slots[i];
+    int64_t n;
+    if (x->buf[i])
+        return EAS_OK;
+    if (s->takes != SLOT_NONE && x->owned[s->takes]) {
+        x->buf[i] = x->buf[s->takes];
+        x->owned[i] = true;
+        x->buf[s->takes] = NULL;
+        x->owned[s->takes] = false;
+        return EAS_OK;
+    }
+    eas_status st = size_of(x, s->count, &n);
+    if (st)
+        return st;
+    if (n < 0 || (uint64_t)n > SIZE_MAX / 16)
+        return base_fail(EAS_ERR_MEMORY, "eager: a tensor of %lld elements", (long long)n);
+    st = eas_buffer_new(x->p->device, (size_t)n * eas_dtype_size((eas_dtype)s->dtype), &x->buf[i]);
+    x->owned[i] = !st;
+    return st;
+}
+
+/* The memory of a leaf that was given away becomes the first result's. */
+static void take_given(running *x, const plan_step *s)
+{
+    if (s->nouts <= 0 || s->reuse == SLOT_NONE || !x->r->given)
+        return;
+    uint32_t to = s->args[0].index, leaf = x->p->slots[s->reuse].leaf;
+    if (leaf == SLOT_NONE || !x->r->given[leaf] || x->buf[to] || eas_buffer_size(x->buf[s->reuse]) != (size_t)x->p->slots[to].count * eas_dtype_size((eas_dtype)x->p->slots[to].dtype))
+        return;
+    x->buf[to] = eas_buffer_retain(x->buf[s->reuse]);
+    x->owned[to] = true;
+}
+
+static eas_status fill_arg(running *x, const struct plan_arg *a, eas_arg *out)
+{
+    memset(out, 0, sizeof *out);
+    out->dtype = a->dtype;
+    if (a->what == USE_NODE) {
+        const eas_buffer *b = x->buf[a->index];
+        out->is_buffer = 1;
+        out->v.data = eas_buffer_address(b);
+        out->count = (int64_t)(eas_buffer_size(b) / eas_dtype_size((eas_dtype)a->dtype));
+        return EAS_OK;
+    }
+    if (a->what == USE_DIM)
+        return size_of(x, a->dim, &out->v.i);
+    int64_t bits = a->index == SLOT_NONE ? a->bits : x->r->numbers[a->index];
+    if (dtype_is_float((eas_dtype)a->dtype))
+        out->v.f = ir_bits_to_double((eas_dtype)a->dtype, bits);
+    else
+        out->v.i = bits;
+    return EAS_OK;
+}
+
+static eas_status run_step(running *x, const plan_step *s)
+{
+    eas_arg args[IR_MAX_PARAMS];
+    eas_launch o = {.size = sizeof o, .has_grid = 1};
+    eas_status st = EAS_OK;
+    if (x->r->hooks) {
+        o = *x->r->hooks;
+        o.has_grid = 1;
+    }
+    take_given(x, s);
+    for (int i = 0; i < s->nouts && !st; i++)
+        st = need(x, s->args[i].index);
+    for (int i = 0; i < -s->nouts && !st; i++)
+        st = need(x, s->reuse + (uint32_t)i);
+    if (s->grid[0] < 0 && dim_known(s->grid[0]) == false && s->grid[0] == -1)
+        o.has_grid = 0;
+    for (int i = 0; i < 3 && !st && o.has_grid; i++) {
+        st = size_of(x, s->grid[i], &o.grid[i]);
+        if (!st && o.grid[i] == 0)
+            return EAS_OK;
+    }
+    for (int i = 0; i < s->nargs && !st; i++)
+        st = fill_arg(x, &s->args[i], &args[i]);
+    atomic_fetch_add_explicit(&plan_steps_done, 1, memory_order_relaxed);
+    return st ? st : eas_kernel_launch(s->kernel, x->p->device, args, s->nargs, &o);
+}
+
+static void let_go_after(running *x, uint32_t step)
+{
+    const plan_step *s = &x->p->steps[step];
+    for (int i = 0; i < s->nargs; i++) {
+        uint32_t k = s->args[i].index;
+        if (s->args[i].what != USE_NODE || x->p->slots[k].last != step || x->p->slots[k].kept || !x->owned[k])
+            continue;
+        eas_buffer_release(x->buf[k]);
+        x->buf[k] = NULL;
+        x->owned[k] = false;
+    }
+}
+
+static eas_status hand_over(running *x, eas_buffer **outs)
+{
+    for (uint32_t i = 0; i < x->p->nouts; i++) {
+        uint32_t k = x->p->outs[i].slot;
+        eas_status st = need(x, k); /* of a tensor that no step wrote: it is empty */
+        if (st) {
+            while (i > 0)
+                eas_buffer_release(outs[--i]);
+            return st;
+        }
+        outs[i] = eas_buffer_retain(x->buf[k]);
+    }
+    return EAS_OK;
+}
+
+eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
+{
+    enum { FEW = 64 };
+    eas_buffer *few[FEW];
+    bool few_owned[FEW];
+    running x = {p, r, few, few_owned};
+    eas_status st = EAS_OK;
+    if (p->nslots > FEW) {
+        x.buf = malloc(sizeof *x.buf * p->nslots);
+        x.owned = malloc(sizeof *x.owned * p->nslots);
+    }
+    if (!x.buf || !x.owned)
+        st = base_fail_oom(p->nslots);
+    for (uint32_t i = 0; i < p->nslots && !st; i++) {
+        uint32_t leaf = p->slots[i].leaf;
+        x.owned[i] = false;
+        x.buf[i] = leaf == SLOT_NONE ? NULL : atomic_load_explicit(&r->leaves[leaf]->buf, memory_order_acquire);
+    }
+    bool ready = !st;
+    for (uint32_t i = 0; i < p->nsteps && !st; i++) {
+        st = run_step(&x, &p->steps[i]);
+        if (!st)
+            let_go_after(&x, i);
+    }
+    if (!st)
+        st = hand_over(&x, outs);
+    for (uint32_t i = 0; i < p->nslots && ready; i++)
+        if (x.owned[i])
+            eas_buffer_release(x.buf[i]);
+    if (x.buf != few) {
+        free(x.buf);
+        free(x.owned);
+    }
+    return st;
+}

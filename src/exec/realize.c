@@ -1,0 +1,398 @@
+/* realize.c: the front: what is asked for is walked, its structure is looked up or planned, and the plan is run.
+ *
+ * One lock for all of it: the walk marks nodes, and results settle before anybody else looks. Plans are kept by key, the ones used least recently go first.
+ */
+#include "exec.h"
+
+#include <pthread.h>
+
+enum { PLANS = 1024, WAYS = 8 }; /* kept: PLANS sets of WAYS */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+typedef struct kept {
+    uint64_t key[2];
+    plan *p;
+} kept;
+static kept (*plans)[WAYS];
+static uint64_t clock_now, plans_made, plans_found;
+
+static void hold(void) { pthread_mutex_lock(&lock); }
+static void let(void) { pthread_mutex_unlock(&lock); }
+static void hook_fork(void) { pthread_atfork(hold, let, let); }
+
+/* Taken without the caller's lock where it would be waited for: whoever has this one may need that one. */
+static void enter(const eas_launch *hooks)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, hook_fork);
+    if (pthread_mutex_trylock(&lock) == 0)
+        return;
+    if (hooks && hooks->leave)
+        hooks->leave(hooks->ctx);
+    pthread_mutex_lock(&lock);
+    if (hooks && hooks->enter)
+        hooks->enter(hooks->ctx);
+}
+
+static plan *find(const uint64_t key[2], kept **place)
+{
+    if (!plans) {
+        plans = calloc(PLANS, sizeof *plans);
+        if (!plans)
+            return NULL;
+    }
+    kept *set = plans[key[0] % PLANS];
+    *place = &set[0];
+    for (int i = 0; i < WAYS; i++) {
+        if (set[i].p && set[i].key[0] == key[0] && set[i].key[1] == key[1]) {
+            set[i].p->used = ++clock_now;
+            return set[i].p;
+        }
+        if ((*place)->p && (!set[i].p || set[i].p->used < (*place)->p->used))
+            *place = &set[i];
+    }
+    return NULL;
+}
+
+static eas_status planned(const pass_walk *w, int n, eas_node *const *roots, eas_device *d, plan **out)
+{
+    kept *place = NULL;
+    uint64_t key[2] = {w->key[0] ^ (uint64_t)(uintptr_t)d, w->key[1]};
+    *out = find(key, &place);
+    if (*out) {
+        plans_found++;
+        return EAS_OK;
+    }
+    eas_status st = plan_new(w, (uint32_t)n, roots, d, out);
+    if (st || !place)
+        return st;
+    plans_made++;
+    plan_release(place->p);
+    *place = (kept){{key[0], key[1]}, *out};
+    (*out)->used = ++clock_now;
+    return EAS_OK;
+}
+
+static eas_status run(plan *p, const pass_walk *w, const eas_launch *hooks)
+{
+    int64_t numbers[64];
+    eas_buffer **outs = malloc(sizeof *outs * (p->nouts + 1));
+    if (!outs)
+        return base_fail_oom(p->nouts);
+    for (uint32_t i = 0; i < w->numbers.len; i++)
+        numbers[i] = node_words(w->numbers.at[i])[0];
+    plan_run r = {.leaves = w->leaves.at, .numbers = numbers, .hooks = hooks};
+    eas_status st = plan_go(p, &r, outs);
+    for (uint32_t i = 0; i < p->nouts && !st; i++) {
+        eas_node *n = w->order.at[p->outs[i].position];
+        if (node_real(n))
+            eas_buffer_release(outs[i]);
+        else
+            node_settle(n, outs[i]);
+    }
+    free(outs);
+    return st;
+}
+
+static eas_device *device_of(const pass_walk *w, eas_device *d)
+{
+    for (uint32_t i = 0; i < w->leaves.len; i++)
+        if (w->leaves.at[i]->device)
+            return w->leaves.at[i]->device;
+    if (!d)
+        eas_device_get("cpu", &d);
+    return d;
+}
+
+static eas_status realize_locked(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
+{
+    pass_walk w;
+    plan *p = NULL;
+    eas_status st = pass_walk_from(&w, n, nodes);
+    if (st)
+        return st;
+    for (uint32_t i = 0; i < w.order.len; i++)
+        node_ref(w.order.at[i]); /* settling lets go of inputs that the walk still lists */
+    st = planned(&w, n, nodes, device_of(&w, device), &p);
+    if (!st) {
+        atomic_fetch_add(&p->refs, 1);
+        st = run(p, &w, hooks);
+        plan_release(p);
+    }
+    for (uint32_t i = 0; i < w.order.len; i++)
+        node_unref(w.order.at[i]);
+    pass_walk_clear(&w);
+    return st;
+}
+
+eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
+{
+    enum { FEW = 16 };
+    eas_node *few[FEW], **todo = n <= FEW ? few : malloc(sizeof *todo * (size_t)n);
+    int count = 0;
+    if (!todo)
+        return base_fail_oom((size_t)n);
+    for (int i = 0; i < n; i++) {
+        if (nodes[i]->flags & NODE_SYMBOLIC) {
+            if (todo != few)
+                free(todo);
+            return base_fail(EAS_ERR_RUNTIME, "eager: this tensor stands for an argument of a function that is being compiled; its data is not there yet");
+        }
+        if (!node_real(nodes[i]))
+            todo[count++] = nodes[i];
+    }
+    eas_status st = EAS_OK;
+    if (count) {
+        enter(hooks);
+        st = realize_locked(count, todo, device, hooks);
+        let();
+    }
+    if (todo != few)
+        free(todo);
+    return st;
+}
+
+/* ---- compiled functions ---- */
+
+struct eas_program {
+    _Atomic uint32_t refs;
+    plan *p;
+    int nin;
+    eas_node **inputs;  /* placeholders: what arguments must look like */
+    uint32_t nleaves, nnumbers;
+    eas_node **leaves;  /* per leaf of the plan: a tensor that was captured, or a placeholder */
+    int64_t *numbers;
+    int nouts;
+    uint32_t *out_at;   /* per result: which of the plan's */
+    eas_node **outs;    /* what results look like: placeholders' shapes in symbols */
+    int nsymbols;
+    eas_dim *symbols;
+};
+
+static eas_status keep_symbols(eas_program *g)
+{
+    VEC(eas_dim) all = {0};
+    for (int i = 0; i < g->nin; i++)
+        for (int k = 0; k < g->inputs[i]->rank; k++) {
+            eas_dim sym;
+            int64_t scale, offset;
+            bool known = !dim_linear(node_shape(g->inputs[i])[k], &sym, &scale, &offset);
+            for (uint32_t j = 0; j < all.len && !known; j++)
+                known = all.at[j] == sym;
+            if (!known && !vec_push(&all, sym))
+                return base_fail_oom(sizeof sym);
+        }
+    g->symbols = all.at;
+    g->nsymbols = (int)all.len;
+    return EAS_OK;
+}
+
+static eas_status fill_program(eas_program *g, const pass_walk *w, int nin, eas_node *const *inputs, int nouts, eas_node *const *outs)
+{
+    g->nin = nin;
+    g->inputs = calloc((size_t)nin + 1, sizeof *g->inputs);
+    g->leaves = calloc(w->leaves.len + 1, sizeof *g->leaves);
+    g->numbers = calloc(w->numbers.len + 1, sizeof *g->numbers);
+    g->outs = calloc((size_t)nouts + 1, sizeof *g->outs);
+    g->out_at = calloc((size_t)nouts + 1, sizeof *g->out_at);
+    if (!g->inputs || !g->leaves || !g->numbers || !g->outs || !g->out_at)
+        return base_fail_oom(sizeof *g);
+    for (int i = 0; i < nin; i++)
+        g->inputs[i] = node_ref(inputs[i]);
+    for (uint32_t i = 0; i < w->leaves.len; i++)
+        g->leaves[g->nleaves++] = node_ref(w->leaves.at[i]);
+    for (uint32_t i = 0; i < w->numbers.len; i++)
+        g->numbers[i] = node_words(w->numbers.at[i])[0];
+    for (int i = 0; i < nouts; i++) {
+        g->outs[g->nouts++] = node_ref(outs[i]);
+        for (uint32_t k = 0; k < g->p->nouts; k++)
+            if (g->p->outs[k].position == outs[i]->mark)
+                g->out_at[i] = k;
+    }
+    return keep_symbols(g);
+}
+
+eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, eas_program **out)
+{
+    pass_walk w;
+    eas_program *g = calloc(1, sizeof *g);
+    if (!g)
+        return base_fail_oom(sizeof *g);
+    atomic_init(&g->refs, 1);
+    enter(NULL);
+    eas_status st = pass_walk_from(&w, nouts, outs);
+    if (!st) {
+        w.held.len = 0; /* nobody can hold what has no data */
+        st = plan_new(&w, (uint32_t)nouts, outs, device_of(&w, device), &g->p);
+        if (!st)
+            st = fill_program(g, &w, nin, inputs, nouts, outs);
+        pass_walk_clear(&w);
+    }
+    let();
+    if (st) {
+        eas_program_release(g);
+        g = NULL;
+    }
+    *out = g;
+    return st;
+}
+
+eas_program *eas_program_retain(eas_program *g)
+{
+    atomic_fetch_add(&g->refs, 1);
+    return g;
+}
+
+void eas_program_release(eas_program *g)
+{
+    if (!g || atomic_fetch_sub(&g->refs, 1) != 1)
+        return;
+    for (int i = 0; i < g->nin && g->inputs; i++)
+        node_unref(g->inputs[i]);
+    for (uint32_t i = 0; i < g->nleaves; i++)
+        node_unref(g->leaves[i]);
+    for (int i = 0; i < g->nouts; i++)
+        node_unref(g->outs[i]);
+    plan_release(g->p);
+    free(g->inputs);
+    free(g->leaves);
+    free(g->numbers);
+    free(g->outs);
+    free(g->out_at);
+    free(g->symbols);
+    free(g);
+}
+
+/* Sizes of symbols from one argument's shape; two that disagree are an error. */
+static eas_status solve_dim(const eas_program *g, int arg, int axis, eas_dim want, int64_t have, int64_t *sizes)
+{
+    eas_dim sym;
+    int64_t scale, offset;
+    if (dim_known(want)) {
+        if (want != have)
+            return base_fail(EAS_ERR_VALUE, "compiled function: argument %d has size %lld along axis %d, and was compiled for %lld", arg, (long long)have, axis, (long long)want);
+        return EAS_OK;
+    }
+    if (!dim_linear(want, &sym, &scale, &offset))
+        return EAS_OK; /* checked when all symbols are known */
+    if ((have - offset) % scale || (have - offset) / scale < 0)
+        return base_fail(EAS_ERR_VALUE, "compiled function: argument %d has size %lld along axis %d, which does not fit its expression", arg, (long long)have, axis);
+    int64_t v = (have - offset) / scale;
+    for (int i = 0; i < g->nsymbols; i++)
+        if (g->symbols[i] == sym) {
+            if (sizes[i] >= 0 && sizes[i] != v) {
+                char *name = NULL;
+                eas_dim_text(sym, &name);
+                eas_status st = base_fail(EAS_ERR_VALUE, "compiled function: dim \"%s\" is %lld in one argument and %lld in argument %d, axis %d", name ? name : "?",
+                                          (long long)sizes[i], (long long)v, arg, axis);
+                eas_free(name);
+                return st;
+            }
+            sizes[i] = v;
+        }
+    return EAS_OK;
+}
+
+static eas_status solve(const eas_program *g, eas_node *const *args, int64_t *sizes)
+{
+    for (int i = 0; i < g->nsymbols; i++)
+        sizes[i] = -1;
+    for (int i = 0; i < g->nin; i++) {
+        const eas_node *want = g->inputs[i], *have = args[i];
+        if (want->dtype != have->dtype || want->rank != have->rank)
+            return base_fail(EAS_ERR_TYPE, "compiled function: argument %d is %s of %d dims, and was compiled for %s of %d dims", i, eas_dtype_name((eas_dtype)have->dtype), have->rank,
+                             eas_dtype_name((eas_dtype)want->dtype), want->rank);
+        for (int k = 0; k < want->rank; k++) {
+            eas_status st = solve_dim(g, i, k, node_shape(want)[k], node_shape(have)[k], sizes);
+            if (st)
+                return st;
+        }
+    }
+    return EAS_OK;
+}
+
+static eas_status result_of(const eas_program *g, int i, const int64_t *sizes, eas_buffer *buf, eas_node **out)
+{
+    const eas_node *o = g->outs[i];
+    int64_t shape[GRAPH_MAX_RANK];
+    for (int k = 0; k < o->rank; k++) {
+        eas_dim d = node_shape(o)[k];
+        shape[k] = d;
+        eas_status st = dim_known(d) ? EAS_OK : dim_eval(d, g->nsymbols, g->symbols, sizes, &shape[k]);
+        if (st)
+            return st;
+    }
+    eas_status st = eas_node_from_buffer(buf, (eas_dtype)o->dtype, o->rank, shape, 0, NULL, out);
+    if (!st)
+        (*out)->batch_dims = o->batch_dims;
+    return st;
+}
+
+enum { RUN_MAX = 256 };
+
+static eas_status run_program(eas_program *g, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results)
+{
+    int64_t sizes_few[16], *sizes = g->nsymbols <= 16 ? sizes_few : malloc(sizeof *sizes * (size_t)g->nsymbols);
+    eas_node **leaves = malloc(sizeof *leaves * (g->nleaves + 1));
+    uint8_t *given = calloc(g->nleaves + 1, 1);
+    eas_buffer **outs = calloc(g->p->nouts + 1, sizeof *outs);
+    int done = 0;
+    eas_status st = sizes && leaves && given && outs ? solve(g, args, sizes) : base_fail_oom(g->nleaves);
+    for (uint32_t i = 0; i < g->nleaves && !st; i++) {
+        bool input = g->leaves[i]->op == GRAPH_INPUT;
+        int64_t k = input ? node_words(g->leaves[i])[0] : 0;
+        leaves[i] = input ? args[k] : g->leaves[i];
+        given[i] = input && donated && donated[k];
+    }
+    if (!st) {
+        plan_run r = {leaves, g->numbers, given, g->nsymbols, g->symbols, sizes, hooks};
+        st = plan_go(g->p, &r, outs);
+    }
+    for (int i = 0; i < g->nouts && !st; i++) {
+        st = result_of(g, i, sizes, outs[g->out_at[i]], &results[i]);
+        done += !st;
+    }
+    for (int i = 0; st && i < done; i++)
+        eas_node_release(results[i]);
+    for (uint32_t i = 0; outs && i < g->p->nouts; i++)
+        if (outs[i])
+            eas_buffer_release(outs[i]);
+    if (sizes != sizes_few)
+        free(sizes);
+    free(leaves);
+    free(given);
+    free(outs);
+    return st;
+}
+
+/* Placeholders stand for tensors in C order. */
+static bool fits_as_is(const eas_node *n) { return node_real(n) && !(n->op == GRAPH_LEAF && n->nwords); }
+
+eas_status eas_program_run(eas_program *g, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results)
+{
+    if (nin != g->nin)
+        return base_fail(EAS_ERR_VALUE, "compiled function: %d arguments given, %d expected", nin, g->nin);
+    bool ready = true;
+    for (int i = 0; i < nin; i++)
+        ready &= fits_as_is(args[i]);
+    if (ready)
+        return run_program(g, args, donated, hooks, results);
+    eas_node **solid = calloc((size_t)nin + 1, sizeof *solid);
+    eas_status st = solid ? EAS_OK : base_fail_oom((size_t)nin);
+    for (int i = 0; i < nin && !st; i++) {
+        if (fits_as_is(args[i]) || !node_real(args[i]))
+            solid[i] = node_ref(args[i]);
+        else
+            st = node_new(GRAPH_ALIAS, (eas_dtype)args[i]->dtype, args[i]->batch_dims, args[i]->rank, node_shape(args[i]), 0, NULL, 1, &args[i], &solid[i]);
+    }
+    if (!st)
+        st = eas_realize(nin, solid, g->p->device, hooks);
+    if (!st)
+        st = run_program(g, solid, donated, hooks, results);
+    for (int i = 0; i < nin && solid; i++)
+        node_unref(solid[i]);
+    free(solid);
+    return st;
+}
+
+eas_lazy_stats eas_lazy_stats_get(void) { return (eas_lazy_stats){plans_made, plans_found, lower_kernels(), plan_steps_done, node_live()}; }
