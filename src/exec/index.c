@@ -345,7 +345,7 @@ static eas_value choose(lower *l, eas_value cond, eas_value x, eas_value y) { re
 static eas_value pad_value(lower *l, const pnode *p, const lindex *at)
 {
     const pnode *x = pass_at(l->g, p->in[0]);
-    lindex to[MAX_DIMS];
+    lindex to[MAX_DIMS] = {{0, 0}};
     eas_value inside = 0;
     for (int i = 0; i < p->rank; i++) {
         eas_value here = 0;

@@ -139,8 +139,6 @@ static eas_status add_group(making *m, uint32_t grp)
 
 /* ---- when memory is needed ---- */
 
-static bool writes_slot(const plan_step *s, int i) { return s->nouts > 0 && i < s->nouts; }
-
 static void lifetimes(making *m)
 {
     for (uint32_t i = 0; i < m->steps.len; i++) {
@@ -349,8 +347,7 @@ static eas_status need(running *x, uint32_t i)
     if (s->takes != SLOT_NONE && x->owned[s->takes]) {
         x->buf[i] = x->buf[s->takes];
         x->owned[i] = true;
-        x->buf[s->takes] = NULL;
-        x->owned[s->takes] = false;
+        x->owned[s->takes] = false; /* still read by this step, from the same place */
         return EAS_OK;
     }
     eas_status st = size_of(x, s->count, &n);

@@ -169,10 +169,23 @@ static bool enter(flat *f, eas_node *n)
 /* Which leaf or number of the run it is; nodes of expansions are none. */
 static uint32_t given_as(const flat *f, const eas_node *n) { return n->mark < f->w->order.len ? f->w->number.at[n->mark] : PARAM_NONE; }
 
+/* Operations of one kind that differ in how they are asked for are one here. */
+static uint16_t plain_op(const eas_node *n)
+{
+    switch (node_kind(n)) {
+    case KIND_RESHAPE: return GRAPH_RESHAPE;
+    case KIND_PERMUTE: return GRAPH_PERMUTE;
+    case KIND_BROADCAST: return GRAPH_BROADCAST_TO;
+    case KIND_SLICE: return GRAPH_SLICE_STEPS;
+    case KIND_UPDATE: return GRAPH_SLICE_UPDATE;
+    default: return n->op;
+    }
+}
+
 static uint32_t add_plain(flat *f, eas_node *n, const uint32_t *in)
 {
     bool real = node_real(n);
-    pnode p = {.op = real ? GRAPH_LEAF : n->op,
+    pnode p = {.op = real ? GRAPH_LEAF : plain_op(n),
                .kind = (uint8_t)(real ? KIND_LEAF : node_kind(n)),
                .dtype = n->dtype,
                .rank = n->rank,

@@ -53,7 +53,7 @@ static uint32_t in_parts(pgraph *g, const pnode *p, int axis, int64_t part)
     if (parts * part != n) {
         uint32_t fill = neutral(g, p);
         shape[axis] = parts * part;
-        x = view_of(g, GRAPH_PAD, x, rank, shape, rank, zeros, fill);
+        x = view_of(g, GRAPH_PAD_CONSTANT, x, rank, shape, rank, zeros, fill);
     }
     memmove(shape + axis + 2, shape + axis + 1, sizeof *shape * (size_t)(rank - axis - 1));
     shape[axis] = parts;
