@@ -215,4 +215,7 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs); /* one each, 
 void plan_release(plan *p);
 extern _Atomic uint64_t plan_steps_done;
 
+/* ---- show.c ---- */
+void show_groups(str *s, const fusion *f);
+
 #endif

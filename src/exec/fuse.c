@@ -252,23 +252,6 @@ static bool covers(const group *g, const pnode *p, const place *q)
     return true;
 }
 
-static bool cheap_here(const fusion *f, uint32_t i, const group *g)
-{
-    const pnode *p = pass_at(f->g, i);
-    const place *q = &f->at[i];
-    if (q->cost <= CHEAP)
-        return true;
-    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || g->kind == GROUP_CALL)
-        return false;
-    if (q->simple)
-        return covers(g, p, q);
-    if (g->kind == GROUP_MATMUL)
-        return false;
-    /* read through something that is not simple: as long as no element is computed more than once */
-    eas_dim mine = shape_count(p->rank, p->shape), all = shape_count(g->rank, g->space);
-    return dim_known(mine) && dim_known(all) ? all <= mine : mine == all;
-}
-
 /* ---- reductions that join a group ---- */
 
 static bool row_fits(const group *g, uint32_t inner)
@@ -312,6 +295,46 @@ static bool match_inner(const pgraph *pg, const group *g, const pnode *p, const 
     while (next < g->rank && ((seen >> next & 1) || g->space[next] == 1))
         next++;
     return next == g->rank;
+}
+
+/* Is it computed from a reduction over just the dims that it is broadcast over? Then that will join, and this is done once a row. */
+static bool follows_fold(const fusion *f, const group *g, uint32_t i, const int8_t *map, int depth)
+{
+    const pnode *p = pass_at(f->g, i);
+    if (g->kind != GROUP_MAP || depth == 0)
+        return false;
+    if (p->kind == KIND_REDUCE || p->kind == KIND_ARG) {
+        uint32_t inner;
+        int8_t to[GRAPH_MAX_RANK];
+        place q = {.simple = true};
+        memcpy(q.map, map, p->rank);
+        return match_inner(f->g, g, p, &q, &inner, to) && (!g->inner || g->inner == inner) && row_fits(g, inner);
+    }
+    for (int k = 0; k < p->nin; k++) {
+        int8_t to[GRAPH_MAX_RANK];
+        if (f->at[p->in[k]].cost >= COSTLY && map_input(f->g, p, k, map, to) && follows_fold(f, g, p->in[k], to, depth - 1))
+            return true;
+    }
+    return false;
+}
+
+static bool cheap_here(const fusion *f, uint32_t i, const group *g)
+{
+    const pnode *p = pass_at(f->g, i);
+    const place *q = &f->at[i];
+    if (g->kind == GROUP_CALL)
+        return false;
+    if (q->cost <= CHEAP)
+        return true;
+    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT)
+        return false;
+    if (q->simple)
+        return covers(g, p, q) || follows_fold(f, g, i, q->map, 24);
+    if (g->kind == GROUP_MATMUL)
+        return false;
+    /* read through something that is not simple: as long as no element is computed more than once */
+    eas_dim mine = shape_count(p->rank, p->shape), all = shape_count(g->rank, g->space);
+    return dim_known(mine) && dim_known(all) ? all <= mine : mine == all;
 }
 
 /* Nobody in the group sees the axes: they become new dims of the space. */
