@@ -30,17 +30,17 @@ typedef enum graph_kind {
     KIND_PAD,       /* x, fill (rank 0). words: elements before x, per axis */
     KIND_CONCAT,    /* words: axis */
     KIND_UPDATE,    /* x, u: x with u in place of a slice. words: start per axis, then step per axis (> 0) */
-    KIND_WINDOW,    /* sliding windows. words: n, then per window axis, stride, dilation. n dims of the windows' sizes are appended to the shape */
+    KIND_WINDOW,    /* sliding windows. words: n, then axis, stride, dilation of each. n dims of the windows' sizes are appended to the shape */
     KIND_IOTA,      /* the index along an axis, in the node's dtype. words: axis */
     KIND_RANDOM,    /* key (u64 or i64; its shape is a prefix of the node's), offset (i64, rank 0). words: eas_rand_kind. Elements after the prefix are counted from 0 */
     KIND_REDUCE,    /* words: keepdims, axes... (sorted) */
-    KIND_ARG,       /* argmax, argmin: i64. words: keepdims, axis */
+    KIND_ARG,       /* argmax, argmin (ir: max, min): i64, the first of equals and of NaNs. words: keepdims, axis */
     KIND_SCAN,      /* cumulative. words: axis, reverse */
     KIND_MATMUL,    /* x (..., M, K), y (..., K, N): leading dims broadcast */
     KIND_GATHER,    /* x, index: words: nbatch, axis. The first nbatch dims are common; index dims replace the axis. Negative counts from the end */
     KIND_ALONG,     /* x, index of the same rank: words: axis. Other dims broadcast */
     KIND_SCATTER,   /* x, index, updates: words: nbatch, axis, how (SCATTER_SET, ...). In the order of the indices */
-    KIND_SORT,      /* sort, argsort (stable). words: axis, descending */
+    KIND_SORT,      /* sort, argsort (stable; NaN last). words: axis, descending, 1 for indices */
     KIND_ALIAS,     /* its first input, under another name or with other batch_dims; inputs after it are for looking at */
     KIND_CALL,      /* a kernel of the user's; extra says which. Its results are KIND_RESULT */
     KIND_RESULT,    /* words: which */
@@ -105,7 +105,7 @@ struct graph_row {
     const char *name;
     uint8_t kind;
     graph_make make;
-    const char *ir;      /* KIND_MAP: the instruction; KIND_REDUCE, KIND_SCAN: the one that joins; else NULL */
+    const char *ir;      /* KIND_MAP: the instruction; KIND_REDUCE, KIND_SCAN, KIND_ARG: the one that joins; else NULL */
     graph_emit emit;     /* KIND_MAP without one */
     graph_expand expand; /* KIND_COMPOSITE */
     graph_vjp vjp;
@@ -244,6 +244,8 @@ eas_node *gb_iota(gbuild *g, eas_dim size, eas_dtype dt); /* 0, 1, ... of rank 1
 eas_node *gb_iota_at(gbuild *g, eas_dim size, eas_dtype dt, int after); /* with `after` dims of size 1 behind */
 eas_node *gb_reduce(gbuild *g, uint16_t op, eas_node *x, uint32_t axes, bool keep); /* no dtype changes; empty axes are let pass */
 eas_node *gb_gather(gbuild *g, eas_node *x, eas_node *index, int nbatch, int axis);
+eas_node *gb_spread(gbuild *g, eas_node *x, int rank); /* a number per batch, against `rank` logical dims */
+eas_dtype graph_wide_dtype(eas_dtype dt); /* a float dtype that holds dt's numbers, for integers too */
 eas_dtype graph_compute_dtype(eas_dtype dt); /* f32 for halves: what composites compute in */
 
 /* ---- op_<family>.c ---- */

@@ -464,7 +464,7 @@ static eas_node *pad_summary(gbuild *g, int mode, eas_node *x, int axis)
         return gb_reduce(g, mode == PAD_MAXIMUM ? GRAPH_ANY : GRAPH_ALL, x, axes, true);
     if (mode != PAD_MEAN)
         return gb_reduce(g, mode == PAD_MAXIMUM ? GRAPH_REDUCE_MAX : GRAPH_REDUCE_MIN, x, axes, true);
-    eas_node *wide = gb_cast(g, x, dtype_is_float(dt) ? graph_compute_dtype(dt) : EAS_F64);
+    eas_node *wide = gb_cast(g, x, graph_wide_dtype(dt));
     eas_node *mean =
         gb2(g, GRAPH_DIV, gb_reduce(g, GRAPH_REDUCE_SUM, wide, axes, true), wide ? gb_size(g, node_shape(x)[axis], (eas_dtype)wide->dtype) : NULL);
     return gb_cast(g, dtype_is_float(dt) ? mean : gb1(g, GRAPH_ROUND, mean), dt);
@@ -473,7 +473,7 @@ static eas_node *pad_summary(gbuild *g, int mode, eas_node *x, int axis)
 /* `count` steps from value to the edge of x, value included, the edge not; backwards at the end of an axis. */
 static eas_node *pad_ramp(gbuild *g, eas_node *x, int axis, eas_node *value, eas_dim count, bool end)
 {
-    eas_dtype dt = (eas_dtype)x->dtype, wide = dtype_is_float(dt) ? graph_compute_dtype(dt) : EAS_F64;
+    eas_dtype dt = (eas_dtype)x->dtype, wide = graph_wide_dtype(dt);
     eas_node *edge = gb_cast(g, gb_slice(g, x, axis, end ? gb_dim(g, EAS_DIM_SUB, node_shape(x)[axis], 1) : 0, 1, 1), wide);
     eas_node *from = gb_cast(g, value ? value : gb_int(g, wide, 0), wide), *steps = gb_iota_at(g, count, wide, x->rank - 1 - axis);
     if (value && value->rank && !g->st) {

@@ -380,3 +380,21 @@ eas_node *gb_gather(gbuild *g, eas_node *x, eas_node *index, int nbatch, int axi
 }
 
 eas_dtype graph_compute_dtype(eas_dtype dt) { return dt == EAS_F16 || dt == EAS_BF16 ? EAS_F32 : dt; }
+
+eas_dtype graph_wide_dtype(eas_dtype dt)
+{
+    if (dtype_is_float(dt))
+        return graph_compute_dtype(dt);
+    return eas_dtype_size(dt) <= 2 ? EAS_F32 : EAS_F64;
+}
+
+/* A tensor of logical rank 0 so that it broadcasts against `rank` logical dims. */
+eas_node *gb_spread(gbuild *g, eas_node *x, int rank)
+{
+    eas_dim shape[2 * GRAPH_MAX_RANK];
+    if (g->st || !x || x->rank == 0)
+        return x;
+    for (int i = 0; i < x->batch_dims + rank; i++)
+        shape[i] = i < x->batch_dims ? node_shape(x)[i] : 1;
+    return gb_reshape(g, x, x->batch_dims, x->batch_dims + rank, shape);
+}

@@ -102,8 +102,8 @@ static int64_t parse_word(const char **p)
 {
     eas_dtype dt;
     char name[8] = {0};
-    if (**p == '_')
-        return ++*p, DIM_NONE;
+    if (**p == '_' || (isalpha((unsigned char)**p) && !isalnum((unsigned char)(*p)[1]))) /* None, or a size of one letter */
+        return parse_dim(p);
     if (isalpha((unsigned char)**p)) {
         for (int n = 0; isalnum((unsigned char)**p) && n < 7; n++)
             name[n] = *(*p)++;
@@ -497,6 +497,44 @@ static void reductions(void **state)
         {"softmax", "bf16 2,0", "1", "bf16 2,0"},
         {"softmax", "f32 .", "-1", "!axis -1 is out of range for shape ()"},
         {"logsoftmax", "f64 3", "0", "f64 3"},
+        {"minmax", "bool 9|2,3", "[0] 1 0", "bool 9|1,3"},
+        {"minmax", "f32 9|2,3", "none 0 1", "f32 9|"},
+        {"minmax", "f32 0", "none 0 1", "!no element"},
+        {"minmax", "f32 2", "none 0 2", "!result 2 of 2"},
+    };
+    RUN(rows);
+}
+
+static void along(void **state)
+{
+    (void)state;
+    static const row rows[] = {
+        {"argmax", "f32 9|2,3", "-1 0", "i64 9|2"},
+        {"argmax", "f32 9|2,3", "_ 0", "i64 9|"},
+        {"argmin", "bool 9|2,3", "_ 1", "i64 9|1,1"},
+        {"argmin", "f32 2,3", "0 1", "i64 1,3"},
+        {"argmax", "f32 2,0", "1 0", "!no element"},
+        {"argmax", "f32 2,0", "0 0", "i64 0"},
+        {"argmax", "f32 .", "_ 0", "i64 ."},
+        {"cumsum", "i8 9|2,n", "0 0", "i64 9|2,n"},
+        {"cumsum", "bool 2,3", "_ 1", "i64 6"},
+        {"cumprod", "u16 3", "0 0", "u64 3"},
+        {"cummax", "f16 3", "0 0", "f16 3"},
+        {"cummin", "bool 3", "0 0", "!not for bool"},
+        {"cumulative_sum", "f32 9|2,3", "1 1", "f32 9|2,4"},
+        {"cumulative_sum", "f32 3", "_ 0", "f32 3"},
+        {"cumulative_sum", "f32 2,3", "_ 0", "!which axis of shape (2, 3)?"},
+        {"cumulative_prod", "i32 0", "0 1", "i64 1"},
+        {"diff", "f32 9|2,3", "1 1", "f32 9|2,2"},
+        {"diff", "bool n", "0 2", "bool max(n - 2, 0)"},
+        {"diff", "i8 3", "0 4", "i8 0"},
+        {"diff", "i8 3", "0 -1", "!n is -1"},
+        {"sort", "f32 9|2,3", "-1 0", "f32 9|2,3"},
+        {"sort", "bool 2,3", "_ 1", "bool 6"},
+        {"argsort", "bool 9|2,3", "0 1", "i64 9|2,3"},
+        {"topk", "f32 9|2,5", "3 -1 1 0", "f32 9|2,3"},
+        {"topk", "bool 2,5", "3 -1 0 1", "i64 2,3"},
+        {"topk", "f32 2,5", "6 -1 1 0", "!k is 6 for axis 1 of shape (2, 5)"},
     };
     RUN(rows);
 }
@@ -522,6 +560,24 @@ static void products(void **state)
         {"matmul", "f32 2,3 f32 4,3", "", "!shapes (2, 3) and (4, 3) do not multiply"},
         {"matmul", "f32 7,2,3 f32 5,3,4", "", "!do not multiply"},
         {"matmul", "f32 . f32 3", "", "!a number is no matrix"},
+        {"outer", "f32 2 i32 9|3", "", "f32 9|2,3"},
+        {"outer", "f32 2,2 f32 .", "", "f32 4,1"},
+        {"vecdot", "f32 9|2,3 f32 3", "-1", "f32 9|2"},
+        {"vecdot", "i8 5,3 i8 5,3", "0", "i8 3"},
+        {"vecdot", "bool 3 bool 3", "-1", "bool ."},
+        {"vecdot", "f32 3 f32 4", "-1", "!do not multiply"},
+        {"vecdot", "f32 2,3 f32 3", "0", "!axis 0 of shapes"},
+        {"tensordot", "f32 9|2,3,4 f32 4,3,5", "[1,2] [1,0]", "f32 9|2,5"},
+        {"tensordot", "f32 2 f32 3", "[] []", "f32 2,3"},
+        {"tensordot", "bool n,2 bool 2,n", "[0] [1]", "bool 2,2"},
+        {"tensordot", "f32 2,3 f32 2,3", "[0] [1]", "!do not multiply"},
+        {"tensordot", "f32 2,3 f32 2,3", "[0,0] [0,0]", "!twice"},
+        {"tensordot", "f32 2,3 f32 2,3", "[0] [0,1]", "!1 axes against 2"},
+        {"dot", "f32 3 f32 3", "", "f32 ."},
+        {"dot", "f32 9|2,3 f32 4,3,5", "", "f32 9|2,4,5"},
+        {"dot", "f32 . f32 9|3", "", "f32 9|3"},
+        {"trace", "i32 9|7,2,3", "1", "i64 9|7"},
+        {"trace", "i32 9|3", "0", "!not that of a matrix"},
     };
     RUN(rows);
 }
@@ -537,6 +593,101 @@ static void creation(void **state)
         {"full", "f32 .", "[]", "f32 ."},
         {"full", "f32 2", "[3]", "!(2,) does not fill (3,)"},
         {"full", "f32 .", "[-3]", "!size -3 is negative"},
+        {"arange", "#0 #1", "n f32", "f32 n"},
+        {"arange", "f32 9| #2", "5 i16", "i16 9|5"},
+        {"arange", "#0 #1", "-2 f32", "!length is -2"},
+        {"arange", "f32 3 #1", "2 f32", "!start has shape (3,)"},
+        {"arange", "#0 #1", "3 bool", "!not for bool"},
+        {"linspace", "#0 #1", "n 1 f32", "f32 n"},
+        {"linspace", "#0 f32 9|", "5 0 i8", "i8 9|5"},
+        {"hann_window", "", "n 1 f32", "f32 n"},
+        {"hann_window", "", "1 0 f16", "f16 1"},
+        {"hann_window", "", "8 0 i32", "!not for i32"},
+        {"eye", "", "[3,n] 1 bool", "bool 3,n"},
+        {"eye", "", "[3] 1 bool", "!not that of a matrix"},
+        {"tri", "", "[3,4] -1 f64", "f64 3,4"},
+        {"tril", "f32 9|n,3,4", "1", "f32 9|n,3,4"},
+        {"triu", "bool 3,4", "-1", "bool 3,4"},
+        {"triu", "bool 4", "-1", "!not that of a matrix"},
+    };
+    RUN(rows);
+}
+
+static void randoms(void **state)
+{
+    (void)state;
+    static const row rows[] = {
+        {"random_bits", "u64 .", "[2,n]", "u32 2,n"},
+        {"random_uniform", "i64 9|", "[2]", "f32 9|2"},
+        {"random_normal", "u64 .", "[]", "f32 ."},
+        {"random_bits", "u64 3", "[2]", "!one key is wanted, these have shape (3,)"},
+        {"random_bits", "f32 .", "[2]", "!a key is a u64"},
+        {"uniform", "u64 . #0 #1", "[2,3] f32", "f32 2,3"},
+        {"uniform", "u64 9| #0 #1", "[2,3] f64", "f64 9|2,3"},
+        {"uniform", "u64 . f32 9| #1", "[2,3] f16", "f16 9|2,3"},
+        {"uniform", "u64 8| f32 9,1| #1", "[] bf16", "bf16 9,8|"},
+        {"uniform", "u64 . #0 #1", "[2] i32", "!not for i32"},
+        {"gaussian", "u64 . #0.0 #1", "[n] f32", "f32 n"},
+        {"gaussian", "u64 9| #0 #1", "[2,3] f64", "f64 9|2,3"},
+        {"gaussian", "u64 9| f32 2 #1", "[2,3] f64", "!bounds of shape (2,)"},
+        {"randint", "u64 . #0 #10", "[2] u8", "u8 2"},
+        {"randint", "u64 9| i64 9| #10", "[2] i64", "i64 9|2"},
+        {"randint", "u64 . #0 #9000000000", "[2] u64", "u64 2"},
+        {"randint", "u64 . #3 #3", "[2] i32", "!no integer from 3 to below 3"},
+        {"split_key", "u64 9|", "n", "u64 9|n"},
+        {"split_key", "u64 .", "-1", "!-1 keys"},
+        {"fold_in", "u64 9| i32 4", "", "u64 9|4"},
+        {"fold_in", "u64 . #7", "", "u64 ."},
+    };
+    RUN(rows);
+}
+
+static void networks(void **state)
+{
+    (void)state;
+    static const row rows[] = {
+        {"window", "f32 9|10,3", "[0] [3] [2] [1]", "f32 9|4,3,3"},
+        {"window", "f32 n", "[0] [3] [1] [1]", "f32 max(n - 2, 0),3"},
+        {"window", "f32 10,3", "[0,0] [3,3] [2,2] [1,1]", "!twice"},
+        {"window", "f32 10,3", "[0] [0] [2] [1]", "!must be above 0"},
+        {"conv2d", "f32 2,8,9,3 f32 3,3,3,5", "[1] [1] [0] 1", "f32 2,6,7,5"},
+        {"conv2d", "f32 2,8,9,4 f32 3,3,2,6 f32 6", "[2] [1] [1] 2", "f32 2,4,5,6"},
+        {"conv2d", "f32 7|2,8,9,3 f32 3,3,3,5", "[1,2] [2] [1,1,0,0] 1", "f32 7|2,6,3,5"},
+        {"conv2d", "f32 2,8,9,3 f32 7|3,3,3,5 f32 5", "[1] [1] [0] 1", "f32 7|2,6,7,5"},
+        {"conv2d", "f32 2,8,9,3 f32 3,3,3,5 f32 7|5", "[1] [1] [0] 1", "f32 7|2,6,7,5"},
+        {"conv2d", "f32 6|2,8,9,4 f32 7,1|3,3,2,4 f32 4", "[1] [1] [0] 2", "f32 7,6|2,6,7,4"},
+        {"conv2d", "f32 n,8,9,3 f32 3,3,3,5", "[1] [1] [0] 1", "f32 n,6,7,5"},
+        {"conv2d", "f32 2,8,9,3 f32 3,3,3,5", "[0] [1] [0] 1", "!stride is 0; it must be at least 1"},
+        {"conv2d", "f32 2,8,9,3 f32 3,3,3,5", "[1] [-1] [0] 1", "!dilation is -1"},
+        {"conv2d", "f32 2,8,9,3 f32 3,3,3,5", "[1] [1] [-2] 1", "!padding is -2 and -2"},
+        {"conv2d", "f32 2,8,9,3 f32 3,3,3,5", "[1] [1] [0] 2", "!groups is 2"},
+        {"conv2d", "f32 2,8,9,3 f32 3,3,4,5", "[1] [1] [0] 1", "!channels differ"},
+        {"conv2d", "f32 8,9,3 f32 3,3,3,5", "[1] [1] [0] 1", "!x has shape (8, 9, 3); (N, H, W, C) is wanted"},
+        {"conv2d", "f32 2,2,9,3 f32 3,3,3,5", "[1] [1] [0] 1", "!does not fit shape (2, 2, 9, 3)"},
+        {"conv2d", "f32 2,8,9,3 f32 3,3,3,5 f32 4", "[1] [1] [0] 1", "!bias has shape (4,); (5,) is wanted"},
+        {"conv2d_transpose", "f32 2,4,5,3 f32 3,3,6,3", "[2] [1] [0] [0]", "f32 2,9,11,6"},
+        {"conv2d_transpose", "f32 7|2,4,5,3 f32 3,3,6,3 f32 6", "[2] [1] [1] [1]", "f32 7|2,8,10,6"},
+        {"conv2d_transpose", "f32 2,4,5,3 f32 1,1,6,3", "[2] [1] [1] [0]", "f32 2,5,7,6"},
+        {"conv2d_transpose", "f32 2,4,5,3 f32 3,3,6,3", "[2] [1] [0] [2]", "!output_paddings is 2"},
+        {"conv2d_transpose", "f32 2,4,5,3 f32 3,3,3,6", "[2] [1] [0] [0]", "!channels differ"},
+        {"avg_pool2d", "f32 7|2,8,9,3", "[2] [2] [1] [0] 0 1", "f32 7|2,4,4,3"},
+        {"avg_pool2d", "i32 2,8,9,3", "[3] [2] [1] [1] 1 0", "f32 2,5,5,3"},
+        {"avg_pool2d", "f16 n,8,9,3", "[3] [2] [1] [1] 0 0", "f16 n,4,5,3"},
+        {"max_pool2d", "f32 7|2,8,9,3", "[2] [2] [1] [0] 1", "f32 7|2,4,5,3"},
+        {"max_pool2d", "u8 2,8,9,3", "[2] [2] [1] [1] 0", "u8 2,5,5,3"},
+        {"max_pool2d", "bool 2,8,9,3", "[2] [2] [1] [1] 0", "bool 2,5,5,3"},
+        {"max_pool2d", "f32 2,8,9,3", "[0] [2] [1] [0] 0", "!kernel_size is 0"},
+        {"max_pool2d", "f32 2,8,9,3", "[2] [2] [1] [2] 0", "!more than half"},
+        {"max_pool2d", "f32 2,8,9,3", "[9] [2] [1] [0] 0", "!does not fit"},
+        {"clip", "i8 9|2,3 #0 #10", "", "i8 9|2,3"},
+        {"clip", "f32 3 f32 9|3 f64 2,1", "", "f64 9|2,3"},
+        {"layer_norm", "f16 9|2,3 f16 3 f16 3", "[-1] 1e-5", "f16 9|2,3"},
+        {"layer_norm", "i32 2,3", "none 1e-5", "f32 2,3"},
+        {"layer_norm", "f32 2,3 f32 9|3", "[1] 1e-5", "f32 9|2,3"},
+        {"layer_norm", "f32 3 f32 2,3", "[0] 1e-5", "!more dims than x"},
+        {"rms_norm", "f32 9|n,3 f32 3", "[-1] 1e-5", "f32 9|n,3"},
+        {"one_hot", "i32 9|2", "5 f32", "f32 9|2,5"},
+        {"one_hot", "f32 2", "5 f32", "!classes must be integers"},
     };
     RUN(rows);
 }
@@ -562,7 +713,8 @@ static void long_chain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(views),    cmocka_unit_test(batch_dims), cmocka_unit_test(together_and_apart),
-                                       cmocka_unit_test(indices),  cmocka_unit_test(reductions), cmocka_unit_test(products),
+                                       cmocka_unit_test(indices),  cmocka_unit_test(reductions), cmocka_unit_test(along),
+                                       cmocka_unit_test(randoms),  cmocka_unit_test(networks),   cmocka_unit_test(products),
                                        cmocka_unit_test(creation), cmocka_unit_test(long_chain)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
