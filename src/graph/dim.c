@@ -55,8 +55,8 @@ static void enter(void)
 }
 
 static eas_dim number_of(uint32_t i) { return INT64_MIN + 1 + (int64_t)i; }
-static uint32_t place_of(eas_dim d) { return (uint32_t)(d - INT64_MIN - 1); }
-static bool is_place(eas_dim d) { return d != DIM_NONE && place_of(d) < table.exprs.len; }
+static uint64_t place_of(eas_dim d) { return (uint64_t)d - (uint64_t)INT64_MIN - 1; }
+static bool is_place(eas_dim d) { return dim_is_expr(d) && place_of(d) < table.exprs.len; }
 
 /* ---- numbers ---- */
 
