@@ -152,6 +152,30 @@ eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const 
     return st;
 }
 
+/* ---- recording ---- */
+
+/* A chain that nobody reads is computed now and then, so that what is pending stays bounded. */
+enum { LONGEST = 20000 };
+
+eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out)
+{
+    *out = NULL;
+    if (op >= GRAPH_NOPS)
+        return base_fail(EAS_ERR_VALUE, "eager: there is no operation %d", op);
+    eas_status st = graph_apply(op, nin, in, nattr, attr, out);
+    if (st)
+        return st;
+    eas_node *n = *out;
+    atomic_fetch_add_explicit(&n->handles, 1, memory_order_relaxed);
+    if (n->depth > LONGEST && !(n->flags & NODE_SYMBOLIC))
+        st = eas_realize(1, &n, NULL, NULL);
+    if (st) {
+        eas_node_release(n);
+        *out = NULL;
+    }
+    return st;
+}
+
 /* ---- compiled functions ---- */
 
 struct eas_program {

@@ -84,17 +84,6 @@ eas_status graph_apply(uint16_t op, int nin, eas_node *const *in, int nattr, con
     return c.row->make(&c, out);
 }
 
-eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out)
-{
-    *out = NULL;
-    if (op >= GRAPH_NOPS)
-        return base_fail(EAS_ERR_VALUE, "eager: there is no operation %d", op);
-    eas_status st = graph_apply(op, nin, in, nattr, attr, out);
-    if (!st)
-        atomic_fetch_add_explicit(&(*out)->handles, 1, memory_order_relaxed);
-    return st;
-}
-
 /* ---- dtypes ---- */
 
 /* Bool, then integers, then floats: a weak one of the same or a lower kind gives way. */

@@ -250,7 +250,7 @@ eas_status expand_softmax(eas_node *n, eas_node *const *in, eas_node **out)
     gbuild g = {0};
     uint32_t axes = (uint32_t)1 << node_words(n)[0];
     eas_node *e = gb1(&g, GRAPH_EXP, shifted(&g, n, in[0], axes));
-    return finish(&g, n, gb2(&g, GRAPH_DIV, e, gb_reduce(&g, GRAPH_REDUCE_SUM, e, axes, true)), out);
+    return finish(&g, n, gb2(&g, GRAPH_MUL, e, gb1(&g, GRAPH_RECIPROCAL, gb_reduce(&g, GRAPH_REDUCE_SUM, e, axes, true))), out);
 }
 
 eas_status expand_logsoftmax(eas_node *n, eas_node *const *in, eas_node **out)

@@ -351,6 +351,66 @@ static uint32_t simple_cast(pgraph *g, const pnode *p)
     return pass_add(g, &q);
 }
 
+/* ---- matrix products that are none ---- */
+
+/* x with a dim of size 1 after (or, for the second factor, before) its last two. */
+static uint32_t wider(pgraph *g, uint32_t x, int at, eas_dtype dt)
+{
+    const pnode *p = pass_at(g, x);
+    eas_dim shape[GRAPH_MAX_RANK + 1];
+    int rank = p->rank;
+    memcpy(shape, p->shape, sizeof *shape * (size_t)at);
+    shape[at] = 1;
+    memcpy(shape + at + 1, p->shape + at, sizeof *shape * (size_t)(rank - at));
+    x = view(g, GRAPH_RESHAPE, &(pnode){.rank = (uint8_t)(rank + 1), .shape = shape}, x);
+    pnode c = {.op = GRAPH_CAST, .kind = KIND_CAST, .dtype = (uint8_t)dt, .rank = (uint8_t)(rank + 1), .nin = 1, .param = PARAM_NONE, .shape = shape, .in = &x};
+    return x ? pass_add(g, &c) : 0;
+}
+
+/* Of integers, and of a matrix and a vector: the sum of products element by element is as quick or quicker. */
+static uint32_t simple_matmul(pgraph *g, const pnode *p)
+{
+    eas_dtype dt = (eas_dtype)p->dtype, sum = dt == EAS_F16 || dt == EAS_BF16 ? EAS_F32 : dt;
+    bool thin = p->shape[p->rank - 1] == 1 || p->shape[p->rank - 2] == 1;
+    if ((dtype_is_float(dt) && !thin) || p->rank >= GRAPH_MAX_RANK)
+        return 0;
+    eas_dim shape[GRAPH_MAX_RANK + 1], k = pass_at(g, p->in[0])->shape[pass_at(g, p->in[0])->rank - 1];
+    uint32_t in[2];
+    int rank = p->rank + 1;
+    memcpy(shape, p->shape, sizeof *shape * (size_t)(rank - 2));
+    shape[rank - 2] = k;
+    shape[rank - 1] = p->shape[p->rank - 1];
+    in[0] = wider(g, p->in[0], pass_at(g, p->in[0])->rank, sum);
+    in[1] = wider(g, p->in[1], pass_at(g, p->in[1])->rank - 2, sum);
+    if (g->st)
+        return 0;
+    pnode m = {.op = GRAPH_MUL, .kind = KIND_MAP, .dtype = (uint8_t)sum, .rank = (uint8_t)rank, .nin = 2, .param = PARAM_NONE, .shape = shape, .in = in};
+    uint32_t x = pass_add(g, &m);
+    pnode r = {.op = GRAPH_REDUCE_SUM, .kind = KIND_REDUCE, .dtype = (uint8_t)sum, .rank = p->rank, .nin = 1, .nwords = 2, .param = PARAM_NONE, .shape = p->shape, .words = (int64_t[]){0, rank - 2}, .in = &x};
+    x = x ? pass_add(g, &r) : 0;
+    pnode c = {.op = GRAPH_CAST, .kind = KIND_CAST, .dtype = p->dtype, .rank = p->rank, .nin = 1, .param = PARAM_NONE, .shape = p->shape, .in = &x};
+    return x ? pass_add(g, &c) : 0;
+}
+
+/* Kernels of the user's read memory in C order. */
+static uint32_t solid_call(pgraph *g, const pnode *p)
+{
+    uint32_t in[256];
+    bool changed = false;
+    for (int i = 0; i < p->nin && p->nin <= 256; i++) {
+        const pnode *x = pass_at(g, p->in[i]);
+        in[i] = p->in[i];
+        if (x->kind != KIND_LEAF || !x->nwords)
+            continue;
+        pnode a = {.op = GRAPH_ALIAS, .kind = KIND_ALIAS, .dtype = x->dtype, .rank = x->rank, .nin = 1, .param = PARAM_NONE, .shape = x->shape, .in = &p->in[i]};
+        in[i] = intern(g, &a);
+        changed = true;
+    }
+    pnode q = *p;
+    q.in = in;
+    return changed && !g->st ? intern(g, &q) : 0;
+}
+
 static uint32_t simpler(pgraph *g, const pnode *p)
 {
     uint32_t r = fold(g, p);
@@ -363,6 +423,8 @@ static uint32_t simpler(pgraph *g, const pnode *p)
     case KIND_SLICE: return simple_slice(g, p);
     case KIND_CAST: return simple_cast(g, p);
     case KIND_REDUCE: return pass_split_reduce(g, p);
+    case KIND_MATMUL: return simple_matmul(g, p);
+    case KIND_CALL: return solid_call(g, p);
     case KIND_MAP: {
         uint32_t in[3];
         if (p->nin > 1 && p->nin <= 3 && strip_broadcasts(g, p, in)) {
