@@ -84,7 +84,7 @@ static void visit(gather_ctx *x, uint32_t id, const int8_t *map)
         x->seen[id] |= map ? 1 : 2;
         return;
     }
-    if ((p->kind == KIND_REDUCE || p->kind == KIND_ARG || id == x->f->groups.at[x->grp].core) && mine(x, id))
+    if ((p->kind == KIND_REDUCE || p->kind == KIND_ARG || id == x->f->groups.at[x->grp].core || id == x->f->groups.at[x->grp].inner_core) && mine(x, id))
         return;
     if (again && !map)
         return;

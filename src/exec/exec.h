@@ -14,13 +14,14 @@
 #include "../pass/pass.h"
 
 /* ---- fuse.c ---- */
-typedef enum group_kind { GROUP_MAP, GROUP_MATMUL, GROUP_SCAN, GROUP_SCATTER, GROUP_SORT, GROUP_CALL, GROUP_ALIAS } group_kind;
+typedef enum group_kind { GROUP_MAP, GROUP_MATMUL, GROUP_SCAN, GROUP_SCATTER, GROUP_SORT, GROUP_CALL, GROUP_ALIAS, GROUP_ATTENTION } group_kind;
 typedef struct group_root {
     uint32_t node, value; /* stored: node; computed: value, the same elements in the group's shape */
 } group_root;
 typedef struct group {
     group_kind kind;
     uint32_t core;             /* of other kinds than GROUP_MAP */
+    uint32_t scores, inner_core; /* of GROUP_ATTENTION: what softmax is taken of, and the product in it */
     int rank;
     eas_dim space[GRAPH_MAX_RANK]; /* what is iterated over */
     uint32_t inner;            /* bits: dims that are reduced or scanned along */
@@ -32,6 +33,7 @@ typedef struct place { /* of a node */
     uint32_t group;    /* it is computed in; 0: none yet */
     bool many;         /* in several: computed again in each */
     bool used, root, stored, simple;
+    bool taken;        /* by a group that knows what to do with it */
     int8_t map[GRAPH_MAX_RANK]; /* simple: which dim of the group's space each dim is; -1: index 0 */
     uint16_t cost;     /* of an element, with what is inlined into it */
     uint16_t len;      /* of the longest chain into it */
@@ -41,6 +43,7 @@ typedef struct fusion {
     place *at;         /* per node */
     VEC(group) groups; /* 0 is unused; from results to inputs: run them backwards */
     uint32_t limit;    /* nodes in a group */
+    uint32_t *uses;    /* per node: how many inputs it is */
 } fusion;
 eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit);
 void fuse_free(fusion *f);
@@ -48,6 +51,9 @@ static inline bool fused_stored(const fusion *f, uint32_t p) { return f->at[p].s
 /* How input k of p lies in the space if p lies by map; false: not simply. */
 bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t *to);
 /* Of reductions: is d one of the axes? Which dim of the result is dim d of the input, if it is none? */
+/* attention.c: is MATMUL i softmax(scores) @ v, with nothing else looking at what lies between? */
+bool reaches(const fusion *f, uint32_t x, uint32_t core, int depth);
+bool match_attention(const fusion *f, uint32_t i, const uint32_t *uses, uint32_t *scores, uint32_t *core);
 bool fold_axis(const pnode *p, int d);
 int fold_kept(const pnode *p, int d);
 eas_dim shape_count(int rank, const eas_dim *shape);
@@ -163,6 +169,7 @@ eas_value low_lanes(lower *l, int axis, int64_t n); /* 0 .. n-1 along a block ax
 void low_store(lowering *w, uint32_t root);
 void lower_map(lowering *w);
 void lower_matmul(lowering *w);
+void lower_attention(lowering *w);
 void lower_scan(lowering *w);
 void lower_scatter(lowering *w);
 void lower_sort(lowering *w);

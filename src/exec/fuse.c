@@ -400,6 +400,20 @@ static bool try_core(fusion *f, uint32_t i, group_kind kind)
     return true;
 }
 
+/* Does x depend on core? */
+bool reaches(const fusion *f, uint32_t x, uint32_t core, int depth)
+{
+    const pnode *p = pass_at(f->g, x);
+    if (x == core)
+        return true;
+    if (x < core || depth == 0 || f->at[x].cost < COSTLY)
+        return false;
+    for (int k = 0; k < p->nin; k++)
+        if (reaches(f, p->in[k], core, depth - 1))
+            return true;
+    return false;
+}
+
 /* The operands of a core are read at indices of its own; of a scan at the group's. */
 static void push_core(fusion *f, uint32_t i)
 {
@@ -407,6 +421,42 @@ static void push_core(fusion *f, uint32_t i)
     place *q = &f->at[i];
     for (int k = 0; k < p->nin; k++)
         push(f, p->in[k], q->group, p->kind == KIND_SCAN && k == 0 && !p->words[1] ? q->map : NULL, false);
+}
+
+/* softmax(scores) @ v: the nodes between are this group's own affair; what the scores are computed from, but for their product, is read at indices. */
+static void take_scores(fusion *f, uint32_t i, uint32_t core, uint32_t grp, int depth)
+{
+    const pnode *p = pass_at(f->g, i);
+    place *q = &f->at[i];
+    if (q->taken)
+        return;
+    q->taken = q->used = true;
+    q->group = grp;
+    q->many = q->simple = false;
+    for (int k = 0; k < p->nin; k++) {
+        uint32_t x = p->in[k];
+        if (i == core)
+            push(f, x, grp, NULL, false);
+        else if (x == core || (f->at[x].cost >= COSTLY && pass_at(f->g, x)->kind != KIND_LEAF && depth > 0 && reaches(f, x, core, depth)))
+            take_scores(f, x, core, grp, depth - 1);
+        else
+            push(f, x, grp, NULL, false);
+    }
+}
+
+static void try_attention(fusion *f, uint32_t i)
+{
+    uint32_t scores, core, id = f->at[i].group;
+    if (!match_attention(f, i, f->uses, &scores, &core)) {
+        push_core(f, i);
+        return;
+    }
+    group *g = &f->groups.at[id];
+    g->kind = GROUP_ATTENTION;
+    g->scores = scores;
+    g->inner_core = core;
+    take_scores(f, scores, core, id, 24);
+    push(f, pass_at(f->g, i)->in[1], id, NULL, false);
 }
 
 static group_kind core_kind(const pnode *p)
@@ -458,6 +508,8 @@ static void root_group(fusion *f, uint32_t i)
     add_root(f, i, i);
     if (kind == GROUP_MAP)
         push_inputs(f, i);
+    else if (kind == GROUP_MATMUL)
+        try_attention(f, i);
     else
         push_core(f, i);
 }
@@ -484,6 +536,8 @@ static void settle(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
     place *q = &f->at[i];
+    if (q->taken)
+        return;
     if (q->root) {
         if (!may_ride(f, i)) {
             root_group(f, i);
@@ -502,9 +556,12 @@ static void settle(fusion *f, uint32_t i)
         return;
     }
     if (p->kind == KIND_MATMUL || p->kind == KIND_SCAN) {
-        if (try_core(f, i, core_kind(p)))
-            push_core(f, i);
-        else
+        if (try_core(f, i, core_kind(p))) {
+            if (p->kind == KIND_MATMUL)
+                try_attention(f, i);
+            else
+                push_core(f, i);
+        } else
             root_group(f, i);
         return;
     }
@@ -538,7 +595,15 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
     f->at = calloc(g->n.len, sizeof *f->at);
     if (!f->at || !vec_push(&f->groups, none))
         return base_fail_oom(g->n.len * sizeof *f->at);
+    f->uses = calloc(g->n.len, sizeof *f->uses);
+    if (!f->uses)
+        return base_fail_oom(g->n.len);
     costs(f);
+    for (uint32_t i = 1; i < g->n.len; i++)
+        for (int k = 0; k < pass_at(g, i)->nin; k++)
+            f->uses[pass_at(g, i)->in[k]]++;
+    for (uint32_t i = 0; i < nroots; i++)
+        f->uses[roots[i]]++;
     for (uint32_t i = 0; i < nroots; i++)
         f->at[roots[i]].root = true;
     for (uint32_t i = g->n.len - 1; i > 0; i--) {
@@ -559,5 +624,6 @@ void fuse_free(fusion *f)
         vec_free(&f->groups.at[i].folds);
     }
     vec_free(&f->groups);
+    free(f->uses);
     free(f->at);
 }

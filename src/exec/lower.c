@@ -243,8 +243,17 @@ static void collect_group(const fusion *f, uint32_t grp, uint8_t *seen, collecte
     }
     if (g->core) {
         const pnode *p = pass_at(f->g, g->core);
+        for (int k = g->kind == GROUP_ATTENTION; k < p->nin; k++)
+            collect_from(f, grp, p->in[k], g->kind == GROUP_SCAN && k == 0 ? f->at[g->core].map : NULL, seen, c);
+    }
+    if (g->kind == GROUP_ATTENTION) {
+        const pnode *p = pass_at(f->g, g->inner_core), *s = pass_at(f->g, g->scores);
+        for (int k = 0; k < s->rank; k++)
+            map[k] = (int8_t)k;
+        collect_from(f, grp, g->scores, map, seen, c);
         for (int k = 0; k < p->nin; k++)
             collect_from(f, grp, p->in[k], NULL, seen, c);
+        collect_shape(c, s->rank, s->shape);
     }
     collect_shape(c, g->rank, g->space);
 }
@@ -286,6 +295,7 @@ static void emit(lowering *w)
 {
     switch (w->l.grp->kind) {
     case GROUP_MATMUL: lower_matmul(w); break;
+    case GROUP_ATTENTION: lower_attention(w); break;
     case GROUP_SCAN: lower_scan(w); break;
     case GROUP_SCATTER: lower_scatter(w); break;
     case GROUP_SORT: lower_sort(w); break;

@@ -13,7 +13,7 @@ static void add_node(str *s, const pgraph *g, uint32_t i)
     shape_add_text(s, p->rank, p->shape);
 }
 
-static const char *const kinds[] = {"map", "matmul", "scan", "scatter", "sort", "call", "alias"};
+static const char *const kinds[] = {"map", "matmul", "scan", "scatter", "sort", "call", "alias", "attention"};
 
 void show_groups(str *s, const fusion *f)
 {

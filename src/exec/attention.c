@@ -1,0 +1,206 @@
+/* attention.c: softmax(scores) @ v without the matrix of scores.
+ *
+ * scores may be anything element-wise over one product (scaled, masked, with a bias). A program takes a tile of rows and walks the columns of the scores in
+ * tiles: per row it keeps the largest score so far, the sum of exponentials against it, and the weighted sum of v; a tile that raises the maximum scales both sums
+ * down before it is added.
+ */
+#include "exec.h"
+
+#include <math.h>
+
+enum { ROWS = 128, COLS = 128, WIDEST = 256 };
+
+/* ---- finding it ---- */
+
+static bool is_op(const pgraph *g, uint32_t i, uint16_t op) { return pass_at(g, i)->op == op; }
+
+static bool over_last(const pnode *p, const pnode *x) { return p->nwords == 2 && p->words[1] == x->rank - 1; }
+
+/* The one product below a node, if there is one; nodes on the way are element-wise in the node's own shape. */
+static bool only_product(const fusion *f, uint32_t i, const pnode *shape, uint32_t *core, int depth)
+{
+    const pnode *p = pass_at(f->g, i);
+    if (f->at[i].cost < 1000)
+        return true;
+    if (depth == 0 || p->rank != shape->rank || memcmp(p->shape, shape->shape, sizeof *p->shape * p->rank))
+        return false;
+    if (p->kind == KIND_MATMUL) {
+        bool first = *core == 0 || *core == i;
+        *core = i;
+        return first;
+    }
+    if (p->kind != KIND_MAP && p->kind != KIND_CAST)
+        return false;
+    for (int k = 0; k < p->nin; k++)
+        if (!only_product(f, p->in[k], shape, core, depth - 1))
+            return false;
+    return true;
+}
+
+bool match_attention(const fusion *f, uint32_t i, const uint32_t *uses, uint32_t *scores, uint32_t *core)
+{
+    const pgraph *g = f->g;
+    const pnode *o = pass_at(g, i);
+    uint32_t weights = o->in[0];
+    if (o->kind != KIND_MATMUL || !is_op(g, weights, GRAPH_MUL) || uses[weights] != 1)
+        return false;
+    const pnode *w = pass_at(g, weights);
+    uint32_t e = w->in[0], inverse = w->in[1];
+    if (!is_op(g, e, GRAPH_EXP) || !is_op(g, inverse, GRAPH_RECIPROCAL))
+        return false;
+    uint32_t sum = pass_at(g, inverse)->in[0], diff = pass_at(g, e)->in[0];
+    if (!is_op(g, sum, GRAPH_REDUCE_SUM) || pass_at(g, sum)->in[0] != e || !over_last(pass_at(g, sum), w) || !is_op(g, diff, GRAPH_SUB))
+        return false;
+    uint32_t s = pass_at(g, diff)->in[0], top = pass_at(g, diff)->in[1];
+    if (!is_op(g, top, GRAPH_REDUCE_MAX) || pass_at(g, top)->in[0] != s || !over_last(pass_at(g, top), w))
+        return false;
+    if (uses[e] != 2 || uses[inverse] != 1 || uses[sum] != 1 || uses[diff] != 1 || uses[top] != 1 || uses[s] != 2 || f->at[s].root)
+        return false;
+    *scores = s;
+    *core = 0;
+    if (!only_product(f, s, pass_at(g, s), core, 16) || !*core || (uses[*core] != 1 && *core != s))
+        return false;
+    const pnode *c = pass_at(g, *core), *v = pass_at(g, o->in[1]), *q = pass_at(g, c->in[0]);
+    eas_dim depth = q->shape[q->rank - 1], width = v->shape[v->rank - 1];
+    return o->dtype == c->dtype && dim_known(depth) && depth <= WIDEST && depth > 0 && dim_known(width) && width <= WIDEST && width > 0 && o->rank == c->rank && w->rank == o->rank;
+}
+
+/* ---- lowering ---- */
+
+static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
+static eas_value op1(lower *l, const char *name, eas_value x) { return eas_apply(l->b, eas_op_find(name), x, 0, 0); }
+
+typedef struct attend {
+    lowering *w;
+    const pnode *o, *s, *c; /* the result, the scores, the product in them */
+    int64_t rows, cols, depth, width;
+    eas_dim nrows, ncols;
+    lindex batch[MAX_DIMS], row;
+    eas_dtype sum;
+} attend;
+
+static lindex tile_index(lower *l, eas_value first, int axis, int64_t n, eas_dim size)
+{
+    eas_value v = low_lanes(l, axis, n);
+    v = first ? low_bin(l, "add", first, v) : v;
+    bool exact = dim_known(size) && size % n == 0;
+    return (lindex){v, exact ? 0 : low_bin(l, "lt", v, low_dim(l, size))};
+}
+
+static lindex whole(lower *l, int axis, int64_t n) { return (lindex){low_lanes(l, axis, n), 0}; }
+
+static eas_value tile(attend *a, uint32_t id, lindex r, lindex c, int64_t nr, int64_t nc)
+{
+    lower *l = &a->w->l;
+    const pnode *x = pass_at(l->g, id);
+    lindex at[MAX_DIMS];
+    for (int i = 0; i + 2 < x->rank; i++)
+        at[i] = x->shape[i] == 1 ? (lindex){0, 0} : a->batch[i + a->o->rank - x->rank];
+    at[x->rank - 2] = r;
+    at[x->rank - 1] = c;
+    return eas_cast(l->b, eas_broadcast(l->b, low_value(l, id, at, NULL), 2, (int64_t[]){nr, nc}), a->sum);
+}
+
+/* The group's own index becomes that of a tile of rows by columns. */
+static void stand_at(attend *a, const pnode *space, lindex r, lindex c)
+{
+    lower *l = &a->w->l;
+    l->nm = space->rank;
+    for (int d = 0; d < space->rank; d++) {
+        l->mdim[d] = l->mlast[d] = (int8_t)d;
+        l->msize[d] = space->shape[d];
+        l->at[d] = d == space->rank - 2 ? r : d == space->rank - 1 ? c : a->batch[d];
+    }
+}
+
+static eas_value scores_tile(attend *a, eas_value q, eas_value first)
+{
+    lower *l = &a->w->l;
+    int8_t map[MAX_DIMS];
+    lindex col = tile_index(l, first, 1, a->cols, a->ncols);
+    eas_value k = tile(a, a->c->in[1], whole(l, 0, a->depth), col, a->depth, a->cols);
+    eas_value zero = eas_broadcast(l->b, eas_const_typed(l->b, a->sum, 0, 0), 2, (int64_t[]){a->rows, a->cols});
+    l->fold[l->grp->inner_core] = eas_cast(l->b, eas_matmul(l->b, q, k, zero), (eas_dtype)a->c->dtype);
+    stand_at(a, a->s, a->row, col);
+    for (int d = 0; d < a->s->rank; d++)
+        map[d] = (int8_t)d;
+    eas_value s = eas_cast(l->b, low_value(l, l->grp->scores, NULL, map), a->sum);
+    l->fold[l->grp->inner_core] = 0;
+    s = eas_broadcast(l->b, s, 2, (int64_t[]){a->rows, a->cols});
+    return col.ok ? eas_apply(l->b, eas_op_find("where"), col.ok, s, eas_const_typed(l->b, a->sum, -INFINITY, 0)) : s;
+}
+
+static eas_value per_row(lower *l, eas_value v, int64_t n) { return eas_reshape(l->b, v, 2, (int64_t[]){n, 1}); }
+
+/* now: largest, sum, weighted sum */
+static void one_tile(attend *a, eas_value q, eas_value first, const eas_value *now, eas_value *next)
+{
+    lower *l = &a->w->l;
+    eas_value s = scores_tile(a, q, first);
+    eas_value top = low_bin(l, "max", now[0], per_row(l, eas_reduce(l->b, eas_op_find("max"), s, 1), a->rows));
+    eas_value p = op1(l, "exp", low_bin(l, "sub", s, top)), fade = op1(l, "exp", low_bin(l, "sub", now[0], top));
+    lindex key = tile_index(l, first, 0, a->cols, a->ncols);
+    eas_value v = tile(a, a->o->in[1], key, whole(l, 1, a->width), a->cols, a->width);
+    next[0] = top;
+    next[1] = low_bin(l, "add", low_bin(l, "mul", now[1], fade), per_row(l, eas_reduce(l->b, eas_op_find("add"), p, 1), a->rows));
+    next[2] = eas_matmul(l->b, p, v, low_bin(l, "mul", now[2], fade));
+}
+
+static void batch_indices(attend *a)
+{
+    lower *l = &a->w->l;
+    eas_dim *count = &a->w->use->grid[1];
+    eas_value rest = 0;
+    *count = 1;
+    for (int i = a->o->rank - 3; i >= 0; i--) {
+        if (a->o->shape[i] == 1)
+            continue;
+        rest = rest ? rest : eas_program_id(l->b, 1);
+        a->batch[i].v = low_bin(l, "mod", rest, low_dim(l, a->o->shape[i]));
+        rest = low_bin(l, "floordiv", rest, low_dim(l, a->o->shape[i]));
+        eas_dim_apply(EAS_DIM_MUL, *count, a->o->shape[i], count);
+    }
+}
+
+static int64_t tile_size(eas_dim n, int64_t most)
+{
+    if (!dim_known(n))
+        return most / 2;
+    for (int64_t t = most; t >= most / 2; t -= 8)
+        if (n % t == 0)
+            return t;
+    return n < most ? (n ? n : 1) : most / 2;
+}
+
+void lower_attention(lowering *w)
+{
+    lower *l = &w->l;
+    attend a = {.w = w, .o = pass_at(l->g, l->grp->core), .s = pass_at(l->g, l->grp->scores), .c = pass_at(l->g, l->grp->inner_core)};
+    const pnode *q = pass_at(l->g, a.c->in[0]);
+    l->nblock = 2;
+    a.sum = a.o->dtype == EAS_F64 ? EAS_F64 : EAS_F32;
+    a.nrows = a.o->shape[a.o->rank - 2];
+    a.ncols = a.c->shape[a.c->rank - 1];
+    a.depth = q->shape[q->rank - 1];
+    a.width = a.o->shape[a.o->rank - 1];
+    a.rows = tile_size(a.nrows, ROWS);
+    a.cols = tile_size(a.ncols, COLS);
+    w->use->grid[0] = ceil_dim(a.nrows, a.rows);
+    w->use->grid[2] = 1;
+    batch_indices(&a);
+    a.row = tile_index(l, low_bin(l, "mul", eas_program_id(l->b, 0), int_of(l, a.rows)), 0, a.rows, a.nrows);
+    eas_value query = tile(&a, a.c->in[0], a.row, whole(l, 1, a.depth), a.rows, a.depth);
+    eas_value zero = eas_const_typed(l->b, a.sum, 0, 0), iv, now[3], next[3], last[3];
+    eas_value init[3] = {eas_broadcast(l->b, eas_const_typed(l->b, a.sum, -INFINITY, 0), 2, (int64_t[]){a.rows, 1}),
+                         eas_broadcast(l->b, zero, 2, (int64_t[]){a.rows, 1}), eas_broadcast(l->b, zero, 2, (int64_t[]){a.rows, a.width})};
+    uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, int_of(l, 0), low_dim(l, a.ncols), int_of(l, a.cols), 3, init, &iv, now);
+    one_tile(&a, query, iv, now, next);
+    eas_loop_end(l->b, 3, next, last);
+    low_forget(l, mark);
+    eas_value r = low_bin(l, "mul", last[2], low_bin(l, "div", eas_const_typed(l->b, a.sum, 1, 0), last[1]));
+    l->fold[l->grp->core] = eas_cast(l->b, r, (eas_dtype)a.o->dtype);
+    stand_at(&a, a.o, a.row, whole(l, 1, a.width));
+    for (uint32_t i = 0; i < l->grp->roots.len; i++)
+        low_store(w, i);
+}
