@@ -223,6 +223,7 @@ void plan_release(plan *p);
 extern _Atomic uint64_t plan_steps_done;
 
 /* ---- show.c ---- */
-void show_groups(str *s, const fusion *f);
+/* form: "text", "svg-before", "svg-after" */
+eas_status show_walk(const pass_walk *w, int n, eas_node *const *roots, eas_device *d, const char *form, char **out);
 
 #endif

@@ -420,3 +420,21 @@ eas_status eas_program_run(eas_program *g, int nin, eas_node *const *args, const
 }
 
 eas_lazy_stats eas_lazy_stats_get(void) { return (eas_lazy_stats){plans_made, plans_found, lower_kernels(), plan_steps_done, node_live()}; }
+
+/* ---- looking ---- */
+
+eas_status eas_nodes_show(int n, eas_node *const *nodes, const char *form, char **out)
+{
+    pass_walk w;
+    *out = NULL;
+    enter(NULL);
+    eas_status st = pass_walk_from(&w, n, nodes);
+    if (!st) {
+        st = show_walk(&w, n, nodes, device_of(&w, NULL), form, out);
+        pass_walk_clear(&w);
+    }
+    let();
+    return st;
+}
+
+eas_status eas_program_show(eas_program *g, const char *form, char **out) { return eas_nodes_show(g->nouts, g->outs, form, out); }
