@@ -242,7 +242,7 @@ static eas_status flatten_one(flat *f, eas_node *root)
             st = expanded(f, n);
         if (st)
             break;
-        int nin = ends_here(n) ? 0 : composite ? 1 : n->nin;
+        int nin = composite ? 1 : ends_here(n) ? 0 : n->nin;
         if (v->next < nin) {
             eas_node *next = composite ? n->expansion : node_in(n)[v->next];
             v->next++;
