@@ -411,9 +411,24 @@ static uint32_t solid_call(pgraph *g, const pnode *p)
     return changed && !g->st ? intern(g, &q) : 0;
 }
 
+/* A tensor without elements needs none of its inputs: it is a number, spread over nothing. */
+static uint32_t nothing(pgraph *g, const pnode *p)
+{
+    bool empty = false;
+    for (int i = 0; i < p->rank; i++)
+        empty |= p->shape[i] == 0;
+    if (!empty || p->kind == KIND_LEAF || p->kind == KIND_RESULT || (p->kind == KIND_BROADCAST && pass_at(g, p->in[0])->kind == KIND_CONST))
+        return 0;
+    uint32_t zero = pass_const(g, (eas_dtype)p->dtype, 0);
+    pnode b = {.op = GRAPH_BROADCAST_TO, .kind = KIND_BROADCAST, .dtype = p->dtype, .rank = p->rank, .nin = 1, .param = PARAM_NONE, .shape = p->shape, .in = &zero};
+    return zero ? intern(g, &b) : 0;
+}
+
 static uint32_t simpler(pgraph *g, const pnode *p)
 {
     uint32_t r = fold(g, p);
+    if (!r)
+        r = nothing(g, p);
     if (r)
         return r;
     switch (p->kind) {
