@@ -554,6 +554,10 @@ EAS_API eas_tensor_op_info eas_tensor_op_at(eas_tensor_op op);
 
 EAS_API eas_node *eas_node_retain(eas_node *n);
 EAS_API void eas_node_release(eas_node *n); /* NULL is let pass; long chains need no stack */
+/* For those who remember nodes without counting them, and are told by the object's drop (below) before the memory goes: counts n if somebody else
+ * does, else NULL. */
+EAS_API eas_node *eas_node_revive(eas_node *n);
+EAS_API int eas_node_is_shared(const eas_node *n); /* does somebody count it besides the caller, who counts it once? */
 /* Data: a tensor over a buffer (retained). offset and strides in elements; strides NULL: C order. */
 EAS_API eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const int64_t *shape, int64_t offset, const int64_t *strides, eas_node **out);
 /* A number: i for bool and integers, f for floats; weak: it takes the dtype of what it meets, as Python's do. */
@@ -580,6 +584,7 @@ EAS_API eas_device *eas_node_device(const eas_node *n); /* NULL: any will do */
 EAS_API eas_tensor_op eas_node_op(const eas_node *n);
 EAS_API int eas_node_is_real(const eas_node *n); /* has data */
 EAS_API int eas_node_is_weak(const eas_node *n);
+EAS_API int eas_node_is_symbolic(const eas_node *n); /* depends on a placeholder: cannot be evaluated by itself */
 EAS_API int eas_node_number_value(const eas_node *n, int64_t *i, double *f); /* 1 if it is a number */
 EAS_API int eas_node_inputs(const eas_node *n, eas_node *const **in); /* how many; borrowed; none once it has data and is not traced */
 EAS_API int eas_node_words(const eas_node *n, const int64_t **words); /* what the operation was given, in physical terms: see graph.h */
@@ -587,6 +592,7 @@ EAS_API int eas_node_words(const eas_node *n, const int64_t **words); /* what th
 EAS_API eas_buffer *eas_node_buffer(const eas_node *n, int64_t *offset, int64_t *strides);
 EAS_API int eas_node_traced(const eas_node *n); /* keeps its inputs for derivatives */
 EAS_API void eas_node_set_traced(eas_node *n, int traced); /* before anything is recorded from it */
+EAS_API void eas_node_set_batch_dims(eas_node *n, int batch_dims); /* as well; at most its rank */
 /* A pointer of the caller's, kept with the node, and an object that is dropped with it. */
 EAS_API void *eas_node_user(const eas_node *n);
 EAS_API void eas_node_set_user(eas_node *n, void *user);

@@ -83,6 +83,19 @@ void eas_node_release(eas_node *n)
     node_unref(n);
 }
 
+eas_node *eas_node_revive(eas_node *n)
+{
+    uint32_t refs = atomic_load_explicit(&n->refs, memory_order_relaxed);
+    while (refs)
+        if (atomic_compare_exchange_weak_explicit(&n->refs, &refs, refs + 1, memory_order_acq_rel, memory_order_relaxed)) {
+            atomic_fetch_add_explicit(&n->handles, 1, memory_order_relaxed);
+            return n;
+        }
+    return NULL;
+}
+
+int eas_node_is_shared(const eas_node *n) { return atomic_load_explicit(&n->refs, memory_order_acquire) > 1; }
+
 /* ---- making ---- */
 
 static void inherit(eas_node *n, eas_node *const *in)
@@ -378,6 +391,7 @@ eas_device *eas_node_device(const eas_node *n) { return n->device; }
 eas_tensor_op eas_node_op(const eas_node *n) { return n->op; }
 int eas_node_is_real(const eas_node *n) { return node_real(n); }
 int eas_node_is_weak(const eas_node *n) { return (n->flags & NODE_WEAK) != 0; }
+int eas_node_is_symbolic(const eas_node *n) { return (n->flags & NODE_SYMBOLIC) != 0; }
 int eas_node_traced(const eas_node *n) { return (n->flags & NODE_TRACED) != 0; }
 void *eas_node_user(const eas_node *n) { return n->user; }
 void eas_node_set_user(eas_node *n, void *user) { n->user = user; }
@@ -390,6 +404,12 @@ void eas_site_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_r
 bool node_place(const eas_node *n, char *file, size_t room, int *line) { return n->site && site_resolve && site_resolve(n->site, file, room, line); }
 
 void eas_node_set_traced(eas_node *n, int traced) { n->flags = (uint8_t)(traced ? n->flags | NODE_TRACED : n->flags & ~NODE_TRACED); }
+
+void eas_node_set_batch_dims(eas_node *n, int batch_dims)
+{
+    if (batch_dims >= 0 && batch_dims <= n->rank)
+        n->batch_dims = (uint8_t)batch_dims;
+}
 
 eas_status eas_node_set_object(eas_node *n, void *object, void (*drop)(void *))
 {
