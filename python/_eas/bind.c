@@ -256,6 +256,12 @@ int bind_other(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
         return bind_number(bd, o, name, out);
     if (value_check(o) || Py_IS_TYPE(o, G.buffer))
         return bind_traced(bd, name);
+    if (eager_check(o)) { /* the tensor's own memory: a kernel that writes to it changes the tensor */
+        Tensor *t = tensor_of_node(eager_node(o));
+        if (t)
+            keep(bd, (PyObject *)t);
+        return t ? bind_tensor(bd, t, i, name, out) : 0;
+    }
     if (is_torch(o))
         return bind_torch(bd, o, name, out);
     if (PyObject_HasAttr((PyObject *)Py_TYPE(o), N.__dlpack__)) {

@@ -19,6 +19,9 @@ static const int numpy_nums[EAS_NDTYPES] = {
     [EAS_BF16] = -1,       [EAS_F32] = NPY_FLOAT32, [EAS_F64] = NPY_FLOAT64,
 };
 
+static int by_str_of(PyObject *o, eas_dtype *out);
+static int by_numpy(PyObject *o, eas_dtype *out);
+
 /* ---- the objects ---- */
 static PyObject *dtype_repr(PyObject *o)
 {
@@ -46,6 +49,23 @@ static PyObject *dtype_numpy(PyObject *o, void *c)
     (void)c;
     return py_npy_dtype(((DType *)o)->dt);
 }
+static PyObject *dtype_numpy_name(PyObject *o, void *c)
+{
+    (void)c;
+    return PyUnicode_FromString(numpy_names[((DType *)o)->dt]);
+}
+/* Also with what names the same element type elsewhere: np.float32, "float32", torch.float32. */
+static PyObject *dtype_richcompare(PyObject *x, PyObject *y, int op)
+{
+    eas_dtype dt;
+    if (op != Py_EQ && op != Py_NE)
+        Py_RETURN_NOTIMPLEMENTED;
+    if (Py_IS_TYPE(y, G.dtype))
+        return PyBool_FromLong((x == y) == (op == Py_EQ));
+    bool known = by_str_of(y, &dt) || ((PyType_Check(y) || PyArray_DescrCheck(y)) && by_numpy(y, &dt));
+    return PyBool_FromLong((known && dt == ((DType *)x)->dt) == (op == Py_EQ));
+}
+static Py_hash_t dtype_hash(PyObject *o) { return ((DType *)o)->dt + 1; }
 static PyObject *dtype_reduce(PyObject *o, PyObject *unused)
 {
     (void)unused;
@@ -69,6 +89,7 @@ static PyGetSetDef dtype_getset[] = {
     {"value", dtype_name, NULL, "its name, as \"f32\"", NULL},
     {"size", dtype_size, NULL, "bytes of an element", NULL},
     {"itemsize", dtype_size, NULL, "bytes of an element", NULL},
+    {"numpy_name", dtype_numpy_name, NULL, "its name in NumPy, as \"float32\"", NULL},
     {"kind", dtype_kind, NULL, "'b'ool, 'i'nt, 'u'nsigned or 'f'loat", NULL},
     {"numpy", dtype_numpy, NULL, "the same as an np.dtype", NULL},
     {"dtype", dtype_numpy, NULL, "the same as an np.dtype: np.dtype(mk.f32) works", NULL},
@@ -83,6 +104,8 @@ static PyType_Slot dtype_slots[] = {
     {Py_tp_new, dtype_make},
     {Py_tp_repr, dtype_repr},
     {Py_tp_str, dtype_str},
+    {Py_tp_richcompare, dtype_richcompare},
+    {Py_tp_hash, dtype_hash},
     {Py_tp_getset, dtype_getset},
     {Py_tp_methods, dtype_methods},
     {0, NULL},
@@ -112,7 +135,8 @@ int py_dtype_init(PyObject *module)
         o->dt = (eas_dtype)dt;
         G.dtypes[dt] = (PyObject *)o;
         const char *name = eas_dtype_name((eas_dtype)dt);
-        if (add_constant(G.dtype->tp_dict, (PyObject *)o, name, false) < 0 || add_constant(G.dtype->tp_dict, (PyObject *)o, name, true) < 0)
+        if (add_constant(G.dtype->tp_dict, (PyObject *)o, name, false) < 0 || add_constant(G.dtype->tp_dict, (PyObject *)o, name, true) < 0 ||
+            add_constant(G.dtype->tp_dict, (PyObject *)o, numpy_names[dt], false) < 0)
             return -1;
     }
     PyType_Modified(G.dtype);

@@ -18,6 +18,17 @@
  *   stream.c   Stream, Event, captures, memory
  *   kernel.c   Kernel: signature, specialisations, vectorcall
  *   module.c   the module itself
+ *
+ * Lazy tensors:
+ *   pytree.c         nested containers: leaves and structure
+ *   eager_site.c     the user's lines as numbers; what may only be let go with the GIL
+ *   eager_dim.c      Dim, SymbolicDim, Shape
+ *   eager_tensor.c   eager.Tensor: operators, attributes;  eager_data.c its data: in, out, realising
+ *   eager_impl.c     TensorImpl, OutputRefs: what is kept with a node
+ *   eager_op.c       the operations of the table as functions and methods
+ *   eager_index.c    x[key], x[key] = v, x.at[key]
+ *   eager_call.c     kernels of the user's as operations
+ *   eager_vmap.c     vmap;  eager_compile.c  compiled functions
  */
 #ifndef PY_H
 #define PY_H
@@ -45,9 +56,11 @@ enum { PY_MAX_PARAMS = 256 };
 /* ---- module.c ---- */
 /* One interpreter, one state: NumPy's C API table is process-wide as well. */
 typedef struct py_state {
-    PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled, *kernel, *constexpr, *stream, *event, *graph;
+    PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled, *kernel, *constexpr, *stream, *event, *graph,
+        *eager;
     PyObject *dtypes[EAS_NDTYPES];
     PyObject *package;      /* str: the folder of the package, with a separator at its end */
+    PyObject *package2;     /* the same of eager */
     PyObject *kernel_dict;  /* globals of eas.kernel: launches look get_runtime up there */
     PyObject *get_runtime;  /* our own */
     PyObject *environ;      /* os.environ._data, or NULL: EAS_BACKEND is looked up there at each launch */
@@ -368,6 +381,104 @@ eas_stream *stream_arg(PyObject *o, const char *what, eas_device *d);
 
 /* ---- profile.c ---- */
 int profile_init(PyObject *module);
+
+/* ---- pytree.c ---- */
+int pytree_init(PyObject *module);
+/* 1: leaves (a list) and, if asked, the structure; 0 with an exception. is_leaf may be NULL. */
+int pytree_flatten(PyObject *tree, PyObject *is_leaf, PyObject **leaves, PyObject **treedef);
+PyObject *pytree_unflatten(PyObject *treedef, PyObject *const *leaves, Py_ssize_t n);
+PyObject *pytree_map(PyObject *tree, PyObject *(*fn)(void *ctx, PyObject *leaf), void *ctx);
+PyObject *pytree_broadcast_prefix(PyObject *prefix, PyObject *treedef); /* a list: what the prefix says for each leaf */
+PyObject *pytree_path(PyObject *treedef, Py_ssize_t leaf);              /* "[0]['w']" */
+PyObject *pytree_arg_path(PyObject *treedef, Py_ssize_t leaf);          /* of a structure of (args, kwargs): "args[0]['w']" */
+int pytree_same(PyObject *a, PyObject *b);                              /* 1, 0; -1 with an exception */
+bool pytree_is_treedef(PyObject *o);
+Py_ssize_t pytree_num_leaves(PyObject *treedef);
+
+/* ---- eager_site.c ---- */
+int site_init(PyObject *module);
+uint32_t site_here(void);                       /* the number of the line that runs now */
+/* Lets go of a Python object from any thread, with or without the GIL, whatever locks are held: later, when there is nothing to fear. */
+void later_decref(void *object);
+extern _Atomic(void *) later_list;
+void later_run(void);
+static inline void later_check(void)
+{
+    if (later_list)
+        later_run();
+}
+
+/* ---- eager_dim.c ---- */
+int dim_init(PyObject *module);
+PyObject *dim_object(eas_dim d);
+int dim_of(PyObject *o, const char *what, eas_dim *out); /* an int, a Dim, a str: 1; 0 with an exception */
+PyObject *shape_object(int rank, const eas_dim *dims);
+/* The rank; -1 with an exception. An int or a sequence. */
+int dims_of(PyObject *o, const char *what, eas_dim *out, int room);
+
+/* ---- eager_tensor.c ---- */
+typedef struct Eager { /* eager.Tensor: a handle of a node */
+    PyObject_HEAD eas_node *n;
+    PyObject *extra; /* dict of what few tensors have, or NULL */
+    PyObject *weakrefs;
+} Eager;
+int eager_init(PyObject *module);
+static inline bool eager_check(PyObject *o) { return Py_IS_TYPE(o, G.eager) || PyType_IsSubtype(Py_TYPE(o), G.eager); }
+PyObject *eager_wrap(eas_node *n);               /* steals n; NULL: the error of libeas is raised by the caller */
+PyObject *eager_result(eas_status st, eas_node *n); /* the same after a call: raises, or runs the operation at once if EAGER_STRICT asks for that */
+extern int eager_strict;
+/* Node of an operand, counted: a tensor, a number, an array, a list. NULL with an exception, or without one if o is none of those. */
+eas_node *eager_operand(PyObject *o);
+eas_node *eager_arg(PyObject *o, const char *fn, const char *arg); /* TypeError instead */
+static inline eas_node *eager_node(PyObject *o) { return ((Eager *)o)->n; }
+/* Applies an operation of the table by its name. Steals the inputs. */
+eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int64_t *attr);
+
+/* ---- eager_data.c ---- */
+int eager_data_init(PyObject *module);
+int eager_realize(int n, eas_node *const *nodes);       /* 1, or 0 with an exception */
+eas_node *node_of_tensor(Tensor *t);                    /* the same memory, counted */
+eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d); /* a copy of arrays and lists; Tensors of eas share */
+Tensor *tensor_of_node(eas_node *n);                    /* realises; the same memory */
+PyObject *array_of_node(eas_node *n, bool writeable);   /* realises; on the cpu the same memory */
+bool eager_convertible(PyObject *o);
+PyObject *eager_number(PyObject *o, const char *what);  /* the one element as a Python number */
+int eager_getbuffer(PyObject *o, Py_buffer *view, int flags);
+PyObject *eager_repr(PyObject *o);
+PyObject *eager_await(PyObject *o);
+
+/* ---- eager_impl.c ---- */
+int impl_init(PyObject *module);
+PyObject *impl_of(eas_node *n); /* the one TensorImpl of a node */
+extern PyTypeObject *impl_type;
+eas_node *impl_node(PyObject *impl);
+PyObject *node_sharding(eas_node *n); /* borrowed; NULL: none */
+int node_set_sharding(eas_node *n, PyObject *sharding);
+/* What a traced result remembers: the operation and its arguments. */
+int impl_record(eas_node *const *outs, int nouts, PyObject *op, PyObject *args, PyObject *kwargs, PyObject *tree_def);
+PyObject *op_object(eas_tensor_op op); /* the function of that row, borrowed; NULL: it has none */
+
+/* ---- eager_op.c ---- */
+int eager_op_init(PyObject *module);
+extern PyTypeObject *tensor_op_type;
+
+/* ---- eager_index.c ---- */
+int eager_index_init(PyObject *module);
+PyObject *eager_subscript(PyObject *o, PyObject *key);
+int eager_ass_subscript(PyObject *o, PyObject *key, PyObject *value);
+PyObject *eager_at(PyObject *o, void *c);
+
+/* ---- eager_call.c ---- */
+int eager_call_init(PyObject *module);
+
+/* ---- eager_vmap.c ---- */
+int eager_vmap_init(PyObject *module);
+
+/* ---- eager_compile.c ---- */
+int eager_compile_init(PyObject *module);
+extern PyObject *graph_break; /* the exception of data that is asked for while a function is traced */
+extern int eager_tracing; /* functions that are being traced, on all threads */
+eas_node *eager_stand_in(void *key); /* the placeholder of a captured tensor (its node) or array in this thread's trace; counted, or NULL */
 
 /* ---- kernel.c ---- */
 extern PyType_Spec Kernel_spec;

@@ -1,0 +1,79 @@
+/* eager_call.c: kernels of the user's as operations: a launch that is recorded. */
+#include "py.h"
+
+enum { MAX_RANK = 64 };
+typedef struct outputs {
+    int n;
+    eas_node_type type[PY_MAX_PARAMS];
+    eas_dim dims[PY_MAX_PARAMS][16];
+} outputs;
+
+static int read_output(PyObject *o, outputs *out) /* (shape, dtype) */
+{
+    eas_node_type *t = &out->type[out->n];
+    if (!PyTuple_Check(o) || PyTuple_GET_SIZE(o) != 2)
+        return py_fail(PyExc_TypeError, "from_kernel: an output is (shape, dtype), got %R", o), 0;
+    t->rank = dims_of(PyTuple_GET_ITEM(o, 0), "from_kernel: the shape of an output", out->dims[out->n], 16);
+    t->shape = out->dims[out->n++];
+    return t->rank >= 0 && py_to_dtype(PyTuple_GET_ITEM(o, 1), "from_kernel: an output", &t->dtype);
+}
+static int read_grid(PyObject *o, int64_t grid[3])
+{
+    eas_dim dims[3];
+    int n = dims_of(o, "from_kernel: grid", dims, 3);
+    if (n < 1)
+        return n < 0 ? 0 : (py_fail(PyExc_ValueError, "from_kernel: grid has 1 to 3 sizes"), 0);
+    for (int i = 0; i < 3; i++)
+        grid[i] = i < n ? dims[i] : 1;
+    return 1;
+}
+/* kernel_call(compiled, arguments, outputs, grid): arguments in the order of the kernel's parameters: tensors, numbers, or the number of an output in a list of
+ * one. Gives the tensors of the outputs. */
+static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)m;
+    if (nargs != 4 || !PyObject_TypeCheck(args[0], G.compiled) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]))
+        return py_fail(PyExc_TypeError, "kernel_call(compiled, arguments, outputs, grid)");
+    Compiled *ck = (Compiled *)args[0];
+    Py_ssize_t n = PyTuple_GET_SIZE(args[1]), nouts = PyTuple_GET_SIZE(args[2]);
+    eas_node *in[PY_MAX_PARAMS], *results[PY_MAX_PARAMS];
+    int8_t order[PY_MAX_PARAMS];
+    int64_t grid[3];
+    int nin = 0, ok = n <= PY_MAX_PARAMS && nouts < 128;
+    outputs *out = ok ? PyMem_Calloc(1, sizeof *out) : NULL;
+    if (!out)
+        return ok ? PyErr_NoMemory() : py_fail(PyExc_ValueError, "from_kernel: too many parameters");
+    for (Py_ssize_t i = 0; ok && i < nouts; i++)
+        ok = read_output(PyTuple_GET_ITEM(args[2], i), out);
+    for (Py_ssize_t i = 0; ok && i < n; i++) {
+        PyObject *o = PyTuple_GET_ITEM(args[1], i);
+        if (PyList_Check(o)) {
+            order[i] = (int8_t)(-1 - PyLong_AsLong(PyList_GET_ITEM(o, 0)));
+            continue;
+        }
+        order[i] = (int8_t)nin;
+        ok = nin < 128 && (in[nin] = eager_arg(o, "from_kernel", "an argument")) != NULL;
+        nin += ok;
+    }
+    PyObject *list = NULL;
+    if (ok && (args[3] == Py_None || read_grid(args[3], grid))) {
+        eas_site(site_here());
+        eas_status st = eas_node_call(ck->k, nin, in, (int)nouts, out->type, (int)n, order, args[3] == Py_None ? NULL : grid, results);
+        list = st == EAS_OK ? PyList_New(nouts) : py_raise(st);
+        for (Py_ssize_t i = 0; st == EAS_OK && i < nouts; i++) {
+            PyObject *t = eager_result(EAS_OK, results[i]);
+            if (list && t)
+                PyList_SET_ITEM(list, i, t);
+            else
+                Py_CLEAR(list);
+        }
+    }
+    for (int i = 0; i < nin; i++)
+        eas_node_release(in[i]);
+    PyMem_Free(out);
+    return list;
+}
+static PyMethodDef functions[] = {
+    {"kernel_call", (PyCFunction)(void (*)(void))kernel_call, METH_FASTCALL, "kernel_call(compiled, arguments, outputs, grid)"},
+    {NULL, NULL, 0, NULL}};
+int eager_call_init(PyObject *module) { return PyModule_AddFunctions(module, functions); }

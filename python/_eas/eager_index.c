@@ -1,0 +1,520 @@
+/* eager_index.c: NumPy's indexing in terms of the table's operations: slice, unsqueeze, squeeze, index, and their inverses for x[key] = v and x.at[key].
+ *
+ * A key is read into one entry per axis of x (slices), the axes that integers drop, new axes, and the axes that are indexed by tensors. Masks are read, since
+ * how many elements they choose decides a shape. */
+#include "py.h"
+
+#include <string.h>
+
+enum { MAX = 32, NONE = INT32_MIN };
+typedef struct key {
+    int rank; /* of x, logical */
+    int64_t start[MAX], stop[MAX], step[MAX]; /* per axis; INT64_MIN: left out */
+    bool sliced; /* does any slice change anything? */
+    int ndrop, drop[MAX]; /* axes of x that an integer took one element of */
+    int nnew, new_[MAX]; /* new axes, where they stand among x's axes and each other, nothing dropped yet */
+    int nindex, at[MAX]; /* axes indexed by tensors, counted as new_ are */
+    eas_node *index[MAX];
+    bool mask; /* one mask of x's whole shape and nothing else: mask_node */
+    eas_node *mask_node;
+} key;
+
+static void key_free(key *k)
+{
+    for (int i = 0; i < k->nindex; i++)
+        eas_node_release(k->index[i]);
+    eas_node_release(k->mask_node);
+}
+static int add_index(key *k, eas_node *n, int at) /* steals n */
+{
+    if (!n)
+        return 0;
+    if (k->nindex == MAX) {
+        eas_node_release(n);
+        return py_fail(PyExc_IndexError, "too many indices"), 0;
+    }
+    k->at[k->nindex] = at;
+    k->index[k->nindex++] = n;
+    return 1;
+}
+
+/* ---- reading a key ---- */
+typedef enum entry_kind { E_INT, E_SLICE, E_NEW, E_DOTS, E_ARRAY, E_MASK } entry_kind;
+typedef struct entry {
+    entry_kind kind;
+    PyObject *o; /* slices and integers: borrowed */
+    eas_node *n; /* arrays and masks: counted */
+    int takes; /* axes */
+} entry;
+
+static int logical_rank(eas_node *n) { return eas_node_rank(n) - eas_node_batch_dims(n); }
+
+static int read_entry(PyObject *o, entry *e)
+{
+    *e = (entry){E_INT, o, NULL, 1};
+    if (o == Py_None)
+        return e->kind = E_NEW, e->takes = 0, 1;
+    if (o == Py_Ellipsis)
+        return e->kind = E_DOTS, e->takes = 0, 1;
+    if (PySlice_Check(o))
+        return e->kind = E_SLICE, 1;
+    bool flag = PyBool_Check(o) || PyArray_IsScalar(o, Bool);
+    if (PyIndex_Check(o) && !flag && !eager_check(o) && !PyArray_Check(o))
+        return 1;
+    eas_node *n = eager_operand(o);
+    if (!n)
+        return PyErr_Occurred()
+                 ? 0
+                 : (py_fail(PyExc_IndexError, "an index must be an int, a slice, None, ..., or a tensor or array of ints or bools; got %s",
+                            Py_TYPE(o)->tp_name),
+                    0);
+    e->n = n;
+    char kind = eas_dtype_kind(eas_node_dtype(n));
+    bool empty_list = kind == 'f' && PyList_Check(o) && PyList_GET_SIZE(o) == 0;
+    if (empty_list) {
+        int64_t dt = EAS_I64;
+        e->n = n = eager_do("cast", 1, &n, 1, &dt);
+        kind = 'i';
+        if (!n)
+            return 0;
+    }
+    if (kind == 'f') {
+        eas_node_release(n);
+        e->n = NULL;
+        return py_fail(PyExc_IndexError, "an index must be of ints or bools, this one is of %s", eas_dtype_name(eas_node_dtype(n))), 0;
+    }
+    e->kind = kind == 'b' ? E_MASK : E_ARRAY;
+    e->takes = kind == 'b' ? logical_rank(n) : 1;
+    return 1;
+}
+/* The numbers of the elements that a mask chooses, an array for each of its axes. */
+static int add_mask(key *k, eas_node *mask, int at, int rank)
+{
+    if (eas_node_batch_dims(mask))
+        return py_fail(PyExc_IndexError, "a mask inside vmap chooses another number of elements in each lane: use eager.where"), 0;
+    PyObject *a = array_of_node(mask, false), *b = NULL, *where = NULL;
+    if (a && !rank) /* one truth value: a new axis of size 1 or 0 */
+        b = PyArray_Ravel((PyArrayObject *)a, NPY_CORDER);
+    else
+        b = Py_XNewRef(a);
+    where = b ? PyArray_Nonzero((PyArrayObject *)b) : NULL;
+    int ok = where != NULL;
+    for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(where); i++)
+        ok = add_index(k, node_of_data(PyTuple_GET_ITEM(where, i), NULL, NULL), at + (int)i);
+    Py_XDECREF(where);
+    Py_XDECREF(b);
+    Py_XDECREF(a);
+    return ok;
+}
+static int bound(PyObject *o, int64_t *out)
+{
+    if (o == Py_None)
+        return *out = INT64_MIN, 1;
+    if (PyIndex_Check(o)) {
+        *out = PyNumber_AsSsize_t(o, NULL); /* clamps */
+        return !(*out == -1 && PyErr_Occurred());
+    }
+    return dim_of(o, "a bound of a slice", out);
+}
+static int add_slice(key *k, int axis, PyObject *o)
+{
+    PySliceObject *s = (PySliceObject *)o;
+    if (!bound(s->start, &k->start[axis]) || !bound(s->stop, &k->stop[axis]) || !bound(s->step, &k->step[axis]))
+        return 0;
+    if (k->step[axis] == 0)
+        return py_fail(PyExc_ValueError, "slice step cannot be zero"), 0;
+    if (s->start != Py_None || s->stop != Py_None || (s->step != Py_None && k->step[axis] != 1))
+        k->sliced = true;
+    return 1;
+}
+static int add_int(key *k, int axis, PyObject *o, eas_dim size)
+{
+    Py_ssize_t i = PyNumber_AsSsize_t(o, PyExc_IndexError);
+    if (i == -1 && PyErr_Occurred())
+        return 0;
+    if (size >= 0 && (i < -size || i >= size))
+        return py_fail(PyExc_IndexError, "index %zd is out of bounds for axis %d with size %lld", i, axis, (long long)size), 0;
+    k->start[axis] = i;
+    k->stop[axis] = i == -1 ? INT64_MIN : i + 1;
+    k->sliced = true;
+    k->drop[k->ndrop++] = axis;
+    return 1;
+}
+static int check_mask(eas_node *x, int axis, eas_node *mask)
+{
+    const eas_dim *have = eas_node_shape(x) + eas_node_batch_dims(x) + axis, *want = eas_node_shape(mask) + eas_node_batch_dims(mask);
+    for (int i = 0; i < logical_rank(mask); i++)
+        if (have[i] != want[i])
+            return py_fail(PyExc_IndexError, "a mask of size %lld does not fit axis %d of size %lld", (long long)want[i], axis + i,
+                           (long long)have[i]),
+                   0;
+    return 1;
+}
+static int place_entries(key *k, eas_node *x, entry *e, int n)
+{
+    int axis = 0, place = 0, takes = 0, dots = -1;
+    bool arrays = false;
+    const eas_dim *shape = eas_node_shape(x) + eas_node_batch_dims(x);
+    for (int i = 0; i < n; i++) {
+        takes += e[i].takes;
+        arrays = arrays || e[i].kind == E_ARRAY || e[i].kind == E_MASK;
+        if (e[i].kind == E_DOTS && dots >= 0)
+            return py_fail(PyExc_IndexError, "an index has at most one ellipsis"), 0;
+        if (e[i].kind == E_DOTS)
+            dots = i;
+    }
+    if (takes > k->rank)
+        return py_fail(PyExc_IndexError, "%d indices for a tensor of %d dims", takes, k->rank), 0;
+    for (int i = 0; i < n; i++) {
+        if (e[i].kind == E_DOTS) {
+            axis += k->rank - takes;
+            place += k->rank - takes;
+            continue;
+        }
+        if (e[i].kind == E_NEW || (e[i].kind == E_MASK && !e[i].takes)) {
+            if (k->nnew == MAX)
+                return py_fail(PyExc_IndexError, "too many new axes"), 0;
+            if (e[i].kind == E_MASK && !add_mask(k, e[i].n, place, 0))
+                return 0;
+            k->new_[k->nnew++] = place++;
+            continue;
+        }
+        if (e[i].kind == E_SLICE && !add_slice(k, axis, e[i].o))
+            return 0;
+        if (e[i].kind == E_INT && !arrays && !add_int(k, axis, e[i].o, shape[axis]))
+            return 0;
+        if (e[i].kind == E_INT && arrays) { /* beside arrays an integer is one too */
+            Py_ssize_t v = PyNumber_AsSsize_t(e[i].o, PyExc_IndexError);
+            eas_node *c;
+            if (v == -1 && PyErr_Occurred())
+                return 0;
+            if (shape[axis] >= 0 && (v < -shape[axis] || v >= shape[axis]))
+                return py_fail(PyExc_IndexError, "index %zd is out of bounds for axis %d with size %lld", v, axis, (long long)shape[axis]), 0;
+            eas_status st = eas_node_number(EAS_I64, 0, v, 0, &c);
+            if (st != EAS_OK)
+                return py_raise(st), 0;
+            if (!add_index(k, c, place))
+                return 0;
+        }
+        if (e[i].kind == E_ARRAY && !add_index(k, eas_node_retain(e[i].n), place))
+            return 0;
+        if (e[i].kind == E_MASK && !(check_mask(x, axis, e[i].n) && add_mask(k, e[i].n, place, e[i].takes)))
+            return 0;
+        axis += e[i].takes;
+        place += e[i].takes;
+    }
+    return 1;
+}
+/* masks: a lone mask may stay one. */
+static int key_read(PyObject *o, eas_node *x, bool masks, key *k)
+{
+    memset(k, 0, sizeof *k);
+    k->rank = logical_rank(x);
+    if (k->rank > MAX)
+        return py_fail(PyExc_IndexError, "more than %d dims", MAX), 0;
+    for (int i = 0; i < k->rank; i++) {
+        k->start[i] = k->stop[i] = INT64_MIN;
+        k->step[i] = 1;
+    }
+    PyObject *one[1] = {o}, **items = PyTuple_Check(o) ? &PyTuple_GET_ITEM(o, 0) : one;
+    Py_ssize_t n = PyTuple_Check(o) ? PyTuple_GET_SIZE(o) : 1;
+    entry e[2 * MAX];
+    int count = 0, ok = n <= 2 * MAX;
+    if (!ok)
+        py_fail(PyExc_IndexError, "too many indices");
+    for (; ok && count < n; count++)
+        ok = read_entry(items[count], &e[count]);
+    if (ok && masks && n == 1 && e[0].kind == E_MASK && e[0].takes == k->rank && check_mask(x, 0, e[0].n)) {
+        k->mask = true;
+        k->mask_node = eas_node_retain(e[0].n);
+    } else
+        ok = ok && !PyErr_Occurred() && place_entries(k, x, e, (int)n);
+    for (int i = 0; i < count; i++)
+        eas_node_release(e[i].n);
+    return ok;
+}
+
+/* ---- getting ---- */
+static eas_node *slice_of(eas_node *x, key *k) /* steals x */
+{
+    int64_t attr[3 * MAX + 3], n = 0;
+    if (!k->sliced)
+        return x;
+    for (int w = 0; w < 3; w++) {
+        const int64_t *from = w == 0 ? k->start : w == 1 ? k->stop : k->step;
+        attr[n++] = k->rank;
+        for (int i = 0; i < k->rank; i++)
+            attr[n++] = w == 2 && from[i] == INT64_MIN ? 1 : from[i];
+    }
+    return eager_do("slice", 1, &x, (int)n, attr);
+}
+static eas_node *axes_op(const char *op, eas_node *x, int n, const int *axes) /* steals x */
+{
+    int64_t attr[MAX + 1] = {n};
+    for (int i = 0; i < n; i++)
+        attr[1 + i] = axes[i];
+    return !n || !x ? x : eager_do(op, 1, &x, n + 1, attr);
+}
+/* x with its slices taken, new axes there; without the dropped ones only if nothing is indexed by tensors (else none are dropped). */
+static eas_node *basic(eas_node *x, key *k)
+{
+    int shift[MAX], n = 0;
+    x = axes_op("squeeze", slice_of(x, k), k->ndrop, k->drop);
+    for (int i = 0; i < k->nnew; i++) { /* places among all axes -> among those left */
+        int before = 0;
+        for (int d = 0; d < k->ndrop; d++) {
+            int place = k->drop[d];
+            for (int j = 0; j < k->nnew; j++)
+                place += k->new_[j] <= place;
+            before += place < k->new_[i];
+        }
+        shift[n++] = k->new_[i] - before;
+    }
+    return axes_op("unsqueeze", x, n, shift);
+}
+static eas_node *indexed(eas_node *x, key *k) /* steals x */
+{
+    eas_node *in[MAX + 1] = {x};
+    int64_t attr[MAX + 1] = {k->nindex};
+    if (!k->nindex || !x)
+        return x;
+    for (int i = 0; i < k->nindex; i++) {
+        in[1 + i] = eas_node_retain(k->index[i]);
+        attr[1 + i] = k->at[i];
+    }
+    return eager_do("index", k->nindex + 1, in, k->nindex + 1, attr);
+}
+static eas_node *operand_of(PyObject *o) { return eager_tracing ? eager_operand(o) : eas_node_retain(eager_node(o)); }
+
+PyObject *eager_subscript(PyObject *o, PyObject *keyobj)
+{
+    key k;
+    eas_node *x = operand_of(o), *r = NULL;
+    if (!x)
+        return NULL;
+    if (key_read(keyobj, x, false, &k))
+        r = indexed(basic(eas_node_retain(x), &k), &k);
+    key_free(&k);
+    eas_node_release(x);
+    return r ? eager_result(EAS_OK, r) : NULL;
+}
+
+/* ---- setting ---- */
+enum { SET, ADD, MUL, MIN, MAX_ };
+static const char *const join_names[] = {"set", "add", "mul", "minimum", "maximum"};
+
+static eas_node *cast_to(eas_node *v, eas_dtype dt) /* steals */
+{
+    int64_t attr = dt;
+    return !v || (eas_node_dtype(v) == dt && !eas_node_is_weak(v)) ? v : eager_do("cast", 1, &v, 1, &attr);
+}
+static eas_node *shaped(const char *op, eas_node *v, eas_node *like) /* reshape or broadcast_to like's logical shape; steals v */
+{
+    int64_t attr[MAX + 1];
+    int bd = eas_node_batch_dims(like), n = eas_node_rank(like) - bd;
+    attr[0] = n;
+    memcpy(attr + 1, eas_node_shape(like) + bd, sizeof *attr * (size_t)n);
+    return v ? eager_do(op, 1, &v, n + 1, attr) : NULL;
+}
+/* NumPy lets values have more leading axes of size 1 than there is room for. */
+static eas_node *without_leading_ones(eas_node *v, int rank)
+{
+    int bd = eas_node_batch_dims(v), have = eas_node_rank(v) - bd, axes[MAX], n = 0;
+    while (have - n > rank && n < MAX && eas_node_shape(v)[bd + n] == 1) {
+        axes[n] = n;
+        n++;
+    }
+    return axes_op("squeeze", v, n, axes);
+}
+static eas_node *put_slice(eas_node *x, eas_node *v, key *k) /* x with v in place of its slice; steals both */
+{
+    int64_t attr[3 * MAX + 3], n = 0;
+    eas_node *in[2] = {x, v};
+    if (!k->sliced && x && v && eas_node_batch_dims(v) >= eas_node_batch_dims(x)) {
+        eas_node_release(x);
+        return v;
+    }
+    for (int w = 0; w < 3; w++) {
+        const int64_t *from = w == 0 ? k->start : w == 1 ? k->stop : k->step;
+        attr[n++] = k->rank;
+        for (int i = 0; i < k->rank; i++)
+            attr[n++] = w == 2 && from[i] == INT64_MIN ? 1 : from[i];
+    }
+    return eager_do("slice_set", 2, in, (int)n, attr);
+}
+static eas_node *set_basic(eas_node *x, eas_node *v, key *k, int how) /* steals v */
+{
+    eas_node *part = basic(eas_node_retain(x), k), *whole = slice_of(eas_node_retain(x), k), *r = NULL;
+    if (part && whole && v) {
+        v = without_leading_ones(v, logical_rank(part));
+        if (how != SET && v) {
+            eas_node *in[2] = {eas_node_retain(part), v};
+            v = cast_to(eager_do(join_names[how], 2, in, 0, NULL), eas_node_dtype(x));
+        }
+        v = shaped("reshape", shaped("broadcast_to", v, part), whole);
+        r = v ? put_slice(eas_node_retain(x), v, k) : NULL;
+        v = NULL;
+    }
+    eas_node_release(v);
+    eas_node_release(part);
+    eas_node_release(whole);
+    return r;
+}
+static eas_node *set_indexed(eas_node *x, eas_node *v, key *k, int how) /* steals v */
+{
+    eas_node *in[MAX + 2], *part = basic(eas_node_retain(x), k), *whole = slice_of(eas_node_retain(x), k), *r = NULL;
+    int64_t attr[MAX + 2] = {k->nindex};
+    if (!part || !whole || !v) {
+        eas_node_release(v);
+        eas_node_release(part);
+        eas_node_release(whole);
+        return NULL;
+    }
+    in[0] = part;
+    in[1] = v;
+    for (int i = 0; i < k->nindex; i++) {
+        in[2 + i] = eas_node_retain(k->index[i]);
+        attr[1 + i] = k->at[i];
+    }
+    attr[1 + k->nindex] = how;
+    r = shaped("reshape", eager_do("index_update", k->nindex + 2, in, k->nindex + 2, attr), whole);
+    eas_node_release(whole);
+    return r ? put_slice(eas_node_retain(x), r, k) : NULL;
+}
+static eas_node *set_masked(eas_node *x, eas_node *v, key *k, int how) /* steals v; v is one number */
+{
+    if (how != SET) {
+        eas_node *in[2] = {eas_node_retain(x), v};
+        v = cast_to(eager_do(join_names[how], 2, in, 0, NULL), eas_node_dtype(x));
+    }
+    eas_node *in[3] = {eas_node_retain(k->mask_node), v, eas_node_retain(x)};
+    return eager_do("where", 3, in, 0, NULL);
+}
+static eas_node *updated(PyObject *o, PyObject *keyobj, PyObject *value, int how)
+{
+    key k;
+    eas_node *x = operand_of(o), *v = x ? eager_operand(value) : NULL, *r = NULL;
+    if (x && !v && !PyErr_Occurred())
+        py_fail(PyExc_TypeError, "a tensor's elements cannot be set to a %s", Py_TYPE(value)->tp_name);
+    v = v ? cast_to(v, eas_node_dtype(x)) : NULL;
+    memset(&k, 0, sizeof k);
+    if (v && key_read(keyobj, x, logical_rank(v) == 0, &k))
+        r = k.mask ? set_masked(x, v, &k, how) : k.nindex ? set_indexed(x, v, &k, how) : set_basic(x, v, &k, how);
+    else
+        eas_node_release(v);
+    key_free(&k);
+    eas_node_release(x);
+    return r;
+}
+static int record_set(eas_node *out, PyObject *x, PyObject *value, bool in_place)
+{
+    if (!eas_node_traced(out))
+        return 1;
+    PyObject *args = PyTuple_Pack(2, x, value), *kwargs = Py_BuildValue("{s:O}", "use_buffer_ops", in_place ? Py_True : Py_False);
+    int code = eas_tensor_op_find("slice_update");
+    int ok = args && kwargs && impl_record(&out, 1, code < 0 ? NULL : op_object((eas_tensor_op)code), args, kwargs, NULL);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    return ok;
+}
+int eager_ass_subscript(PyObject *o, PyObject *keyobj, PyObject *value)
+{
+    if (!value)
+        return py_fail(PyExc_TypeError, "elements of a tensor cannot be deleted"), -1;
+    eas_node *n = updated(o, keyobj, value, SET);
+    if (!n)
+        return -1;
+    if (!record_set(n, o, value, true) || (eager_strict && !eager_tracing && !eager_realize(1, &n))) {
+        eas_node_release(n);
+        return -1;
+    }
+    eas_node *old = ((Eager *)o)->n;
+    ((Eager *)o)->n = n;
+    eas_node_release(old);
+    return 0;
+}
+
+/* ---- x.at[key] ---- */
+typedef struct At {
+    PyObject_HEAD PyObject *x, *key; /* key NULL: x.at itself */
+} At;
+static PyTypeObject *at_type;
+static PyObject *at_new(PyObject *x, PyObject *keyobj)
+{
+    At *a = PyObject_New(At, at_type);
+    if (a) {
+        a->x = Py_NewRef(x);
+        a->key = Py_XNewRef(keyobj);
+    }
+    return (PyObject *)a;
+}
+PyObject *eager_at(PyObject *o, void *c)
+{
+    (void)c;
+    return at_new(o, NULL);
+}
+static void at_dealloc(PyObject *o)
+{
+    PyTypeObject *type = Py_TYPE(o);
+    Py_DECREF(((At *)o)->x);
+    Py_XDECREF(((At *)o)->key);
+    PyObject_Free(o);
+    Py_DECREF(type);
+}
+static PyObject *at_subscript(PyObject *o, PyObject *keyobj)
+{
+    if (((At *)o)->key)
+        return py_fail(PyExc_TypeError, "x.at[key] takes one key");
+    return at_new(((At *)o)->x, keyobj);
+}
+static PyObject *at_update(PyObject *o, PyObject *value, int how)
+{
+    At *a = (At *)o;
+    if (!a->key)
+        return py_fail(PyExc_TypeError, "a key is missing: x.at[key].set(value)");
+    eas_node *n = updated(a->x, a->key, value, how);
+    if (n && !record_set(n, a->x, value, false)) {
+        eas_node_release(n);
+        n = NULL;
+    }
+    return n ? eager_result(EAS_OK, n) : NULL;
+}
+static PyObject *at_set(PyObject *o, PyObject *v) { return at_update(o, v, SET); }
+static PyObject *at_add(PyObject *o, PyObject *v) { return at_update(o, v, ADD); }
+static PyObject *at_mul(PyObject *o, PyObject *v) { return at_update(o, v, MUL); }
+static PyObject *at_min(PyObject *o, PyObject *v) { return at_update(o, v, MIN); }
+static PyObject *at_max(PyObject *o, PyObject *v) { return at_update(o, v, MAX_); }
+static PyObject *at_sub(PyObject *o, PyObject *v)
+{
+    PyObject *n = PyNumber_Negative(v), *r = n ? at_update(o, n, ADD) : NULL;
+    Py_XDECREF(n);
+    return r;
+}
+static PyObject *at_get(PyObject *o, PyObject *unused)
+{
+    (void)unused;
+    return ((At *)o)->key ? eager_subscript(((At *)o)->x, ((At *)o)->key) : py_fail(PyExc_TypeError, "a key is missing: x.at[key].get()");
+}
+static PyMethodDef at_methods[] = {
+    {"set", at_set, METH_O, "set(v)\n--\n\nx with v there."},
+    {"add", at_add, METH_O, "add(v)\n--\n\nx with v added there; elements that are named twice get both."},
+    {"subtract", at_sub, METH_O, "subtract(v)\n--\n\nx with v subtracted there."},
+    {"sub", at_sub, METH_O, "sub(v)\n--\n\nx with v subtracted there."},
+    {"mul", at_mul, METH_O, "mul(v)\n--\n\nx multiplied by v there."},
+    {"multiply", at_mul, METH_O, "multiply(v)\n--\n\nx multiplied by v there."},
+    {"min", at_min, METH_O, "min(v)\n--\n\nThe smaller of x and v there."},
+    {"max", at_max, METH_O, "max(v)\n--\n\nThe larger of x and v there."},
+    {"get", at_get, METH_NOARGS, "get()\n--\n\nx[key]."},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot at_slots[] = {{Py_tp_doc, "x.at[key]: what x would be with other elements there."},
+                                 {Py_tp_dealloc, at_dealloc},
+                                 {Py_tp_methods, at_methods},
+                                 {Py_mp_subscript, at_subscript},
+                                 {0, NULL}};
+static PyType_Spec at_spec = {"eager.At", sizeof(At), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, at_slots};
+int eager_index_init(PyObject *module)
+{
+    (void)module;
+    return (at_type = py_type(module, &at_spec, NULL)) ? 0 : -1;
+}
