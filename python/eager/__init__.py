@@ -1,0 +1,49 @@
+"""Lazy tensors: look imperative, act functional, compile automatically.
+
+import eager
+
+x = eager.Tensor.ones((3, 4))
+y = eager.Tensor.arange(12).reshape((3, 4))
+z = (x + y).sum()    # only recorded
+print(z.item())      # compiled and computed here
+"""
+
+from eas._eas import DType, GraphBreak, __version__, _set_package2, tensor_ops
+from eas._eas import eager_stats as stats
+
+_set_package2(__file__[: -len("__init__.py")])
+
+from . import _array_api, _methods, config, core, driver, ops, sharding, testing, transforms  # noqa: E402
+from ._array_api import *  # noqa: E402, F403
+from ._array_api import __array_namespace_info__  # noqa: E402, F401
+from ._kernel import from_kernel  # noqa: E402
+from .core import *  # noqa: E402, F403
+from .ops import BinaryOperation, Operation, ReduceOperation, UnaryOperation  # noqa: E402
+from .ops.control_flow import cond, scan, where, while_loop  # noqa: E402
+from .ops.convolution import conv2d, conv2d_transpose  # noqa: E402
+from .ops.creation import *  # noqa: E402, F403
+from .ops.creation import seed  # noqa: E402
+from .ops.multi_output import chunk, minmax, split, topk, unbind  # noqa: E402
+from .ops.pooling import avg_pool2d, max_pool2d  # noqa: E402
+from .sharding import DeviceMesh, DimSpec, P, PartitionSpec, ShardingSpec, create_replicated_spec  # noqa: E402
+from .transforms import CompiledFunction, compile, vmap  # noqa: E402
+from .transforms.utils import trace, visualize  # noqa: E402
+
+__array_api_version__ = "2024.12"
+
+# Every operation of the table is here under its name, unless a function above says more.
+from .ops._table import INTERNAL as _INTERNAL  # noqa: E402
+
+for _name, _op in tensor_ops.items():
+    if _name not in _INTERNAL:
+        globals().setdefault(_name, _op)
+for _name, _of in _array_api.ALIASES.items():
+    if _of in tensor_ops:
+        globals().setdefault(_name, tensor_ops[_of])
+globals().update({_n: _d for _n, _d in _array_api.DTYPES.items()})
+concat = tensor_ops["concatenate"]
+slice_tensor, slice_update = tensor_ops["slice_tensor"], tensor_ops["slice_update"]
+_methods.install()
+del _name, _op, _of
+
+__all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("tensor_ops",)) + ["__version__"]

@@ -1,0 +1,339 @@
+"""Names of the Python array API standard (2024.12), where ours are different or need a word more. What depends on data (unique, nonzero) evaluates."""
+
+import builtins
+from typing import NamedTuple
+
+import numpy as np
+
+from eas._eas import DType, EagerTensor, constant, tensor_ops
+from eas._eas import devices as _devices
+
+from .ops.creation import asarray
+
+_ops = tensor_ops
+
+e, pi, inf, nan, newaxis = np.e, np.pi, np.inf, np.nan, None
+
+ALIASES = {
+    "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh", "divide": "div", "floor_divide": "floordiv", "isfinite": "is_finite",
+    "isinf": "is_inf", "isnan": "is_nan", "multiply": "mul", "negative": "neg", "permute_dims": "permute", "remainder": "mod", "subtract": "sub", "max": "reduce_max", "min": "reduce_min",
+    "concat": "concatenate", "transpose": "swap_axes", "expand_dims": "unsqueeze", "take": "gather", "true_divide": "div", "power": "pow", "absolute": "abs", "swapaxes": "swap_axes",
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "log_softmax": "logsoftmax",
+}  # fmt: skip
+
+
+def _tensor(x):
+    return x if isinstance(x, EagerTensor) else constant(x)
+
+
+def astype(x, dtype, /, *, copy=True, device=None):
+    """x in another dtype."""
+    return asarray(_tensor(x), dtype=dtype, device=device)
+
+
+def _wide(x, dtype):
+    return x if dtype is None else _ops["cast"](x, dtype=dtype)
+
+
+def sum(x, axis=None, keepdims=False, dtype=None):
+    """Sum."""
+    return _ops["reduce_sum"](_wide(x, dtype), axis=axis, keepdims=keepdims)
+
+
+def prod(x, axis=None, keepdims=False, dtype=None):
+    """Product."""
+    return _ops["prod"](_wide(x, dtype), axis=axis, keepdims=keepdims)
+
+
+def cumulative_sum(x, /, *, axis=None, dtype=None, include_initial=False):
+    """Running sums."""
+    return _cumulative("cumulative_sum", x, axis, dtype, include_initial)
+
+
+def cumulative_prod(x, /, *, axis=None, dtype=None, include_initial=False):
+    """Running products."""
+    return _cumulative("cumulative_prod", x, axis, dtype, include_initial)
+
+
+def _cumulative(op, x, axis, dtype, include_initial):
+    x = _tensor(x)
+    if axis is None:
+        if len(x.shape) != 1:
+            raise ValueError(f"eager.{op}: an axis is needed for a tensor of {len(x.shape)} dims")
+        axis = 0
+    return _ops[op](_wide(x, dtype), axis=axis, include_initial=include_initial)
+
+
+def sort(x, axis=-1, descending=False, stable=True):
+    """In order, NaN last; equal elements keep theirs."""
+    return _ops["sort"](x, axis=axis, descending=descending)
+
+
+def argsort(x, axis=-1, descending=False, stable=True):
+    """The indices that sort."""
+    return _ops["argsort"](x, axis=axis, descending=descending)
+
+
+def clip(x, min=None, max=None):
+    """No element below min or above max."""
+    x = _tensor(x)
+    dtype = x.dtype
+    if min is not None:
+        x = _ops["maximum"](x, min)
+    if max is not None:
+        x = _ops["minimum"](x, max)
+    return x if x.dtype == dtype or dtype.kind != "f" else _ops["cast"](x, dtype=dtype)
+
+
+def positive(x, /):
+    """x."""
+    return _tensor(x)
+
+
+real = conj = positive
+
+
+def imag(x, /):
+    """0: tensors are real."""
+    return _ops["mul"](x, 0)
+
+
+def matmul(x1, x2, /):
+    """Matrix product."""
+    return _ops["matmul"](x1, x2)
+
+
+def vecdot(x1, x2, /, *, axis=-1):
+    """Products of vectors along an axis."""
+    return _ops["reduce_sum"](_ops["mul"](x1, x2), axis=axis)
+
+
+def outer(x, y):
+    """All products of an element of x and one of y, both flattened."""
+    return _ops["mul"](_ops["reshape"](x, (-1, 1)), _ops["reshape"](y, (1, -1)))
+
+
+def tensordot(x1, x2, /, *, axes=2):
+    """Sum of products over several axes."""
+    x1, x2 = _tensor(x1), _tensor(x2)
+    r1, r2 = len(x1.shape), len(x2.shape)
+    if isinstance(axes, int):
+        if axes < 0 or axes > builtins.min(r1, r2):
+            raise ValueError(f"eager.tensordot: axes={axes} for tensors of {r1} and {r2} dims")
+        a, b = list(range(r1 - axes, r1)), list(range(axes))
+    else:
+        a, b = [[i % r for i in ([s] if isinstance(s, int) else s)] for s, r in zip(axes, (r1, r2))]
+    if len(a) != len(b) or builtins.any(x1.shape[i] != x2.shape[j] for i, j in zip(a, b)):
+        raise ValueError(f"eager.tensordot: axes {a} of {x1.shape} do not fit axes {b} of {x2.shape}")
+    keep1, keep2 = [i for i in range(r1) if i not in a], [i for i in range(r2) if i not in b]
+    k = 1
+    for i in a:
+        k = k * x1.shape[i]
+    rows, cols = [x1.shape[i] for i in keep1], [x2.shape[i] for i in keep2]
+    m, n = 1, 1
+    for d in rows:
+        m = m * d
+    for d in cols:
+        n = n * d
+    left = _ops["reshape"](_ops["permute"](x1, keep1 + a), (m, k))
+    right = _ops["reshape"](_ops["permute"](x2, b + keep2), (k, n))
+    return _ops["reshape"](_ops["matmul"](left, right), rows + cols)
+
+
+def broadcast_arrays(*xs):
+    """All in the shape that they broadcast to."""
+    xs = [_tensor(x) for x in xs]
+    shape = np.broadcast_shapes(*(tuple(int(d) for d in x.shape) for x in xs))
+    return [_ops["broadcast_to"](x, shape) for x in xs]
+
+
+def broadcast_shapes(*shapes):
+    """The shape that these broadcast to."""
+    return np.broadcast_shapes(*(tuple(int(d) for d in s) for s in shapes))
+
+
+def meshgrid(*xs, indexing="xy"):
+    """Coordinates of a grid from those of its axes."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"eager.meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
+    xs = [_tensor(x) for x in xs]
+    n = len(xs)
+    place = [1, 0, *range(2, n)] if indexing == "xy" and n > 1 else list(range(n))
+    shape = [None] * n
+    for x, p in zip(xs, place):
+        shape[p] = x.size
+    return [_ops["broadcast_to"](_ops["reshape"](x, [-1 if i == p else 1 for i in range(n)]), shape) for x, p in zip(xs, place)]
+
+
+def unstack(x, /, *, axis=0):
+    """The elements along an axis."""
+    from .ops.multi_output import unbind
+
+    return unbind(x, axis)
+
+
+def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
+    """Differences of neighbours along an axis, n times."""
+    parts = [p for p in (prepend, x, append) if p is not None]
+    x = _ops["concatenate"](parts, axis=axis) if len(parts) > 1 else _tensor(x)
+    rank = len(x.shape)
+    if not -rank <= axis < rank:
+        raise ValueError(f"eager.diff: axis {axis} of a tensor of {rank} dims")
+    hi, lo = [slice(None)] * rank, [slice(None)] * rank
+    hi[axis], lo[axis] = slice(1, None), slice(None, -1)
+    for _ in range(n):
+        op = "not_equal" if x.dtype == "bool" else "sub"
+        x = _ops[op](x[tuple(hi)], x[tuple(lo)])
+    return x
+
+
+# ---- what depends on data ----
+class UniqueAll(NamedTuple):
+    values: EagerTensor
+    indices: EagerTensor
+    inverse_indices: EagerTensor
+    counts: EagerTensor
+
+
+class UniqueCounts(NamedTuple):
+    values: EagerTensor
+    counts: EagerTensor
+
+
+class UniqueInverse(NamedTuple):
+    values: EagerTensor
+    inverse_indices: EagerTensor
+
+
+def _unique(x):
+    a = _tensor(x).numpy()
+    values, indices, inverse, counts = np.unique(a, return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
+    return constant(values), constant(indices), constant(inverse.reshape(a.shape)), constant(counts)
+
+
+def unique_all(x, /):
+    return UniqueAll(*_unique(x))
+
+
+def unique_counts(x, /):
+    values, _, _, counts = _unique(x)
+    return UniqueCounts(values, counts)
+
+
+def unique_inverse(x, /):
+    values, _, inverse, _ = _unique(x)
+    return UniqueInverse(values, inverse)
+
+
+def unique_values(x, /):
+    return _unique(x)[0]
+
+
+def nonzero(x, /):
+    """The places of the elements that are not zero: a tensor for each axis."""
+    x = _tensor(x)
+    if len(x.shape) == 0:
+        raise ValueError("eager.nonzero: a tensor with no dims has no places")
+    return tuple(constant(i) for i in np.nonzero(x.numpy()))
+
+
+# ---- dtypes ----
+_NAMES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64")
+DTYPES = {n: getattr(DType, n) for n in _NAMES}
+_KINDS = {
+    "bool": ("bool",),
+    "signed integer": ("int8", "int16", "int32", "int64"),
+    "unsigned integer": ("uint8", "uint16", "uint32", "uint64"),
+    "real floating": ("float16", "bfloat16", "float32", "float64"),
+    "complex floating": (),
+}
+_KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
+_KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"]
+
+
+def isdtype(dtype, kind):
+    """Is the dtype of that kind: a dtype, a word of the standard, or a tuple of those?"""
+    if isinstance(kind, tuple):
+        return builtins.any(isdtype(dtype, k) for k in kind)
+    if isinstance(kind, str):
+        if kind not in _KINDS:
+            raise ValueError(f"eager.isdtype: kind must be one of {sorted(_KINDS)}, got {kind!r}")
+        return DType(dtype).numpy_name in _KINDS[kind]
+    return DType(dtype) == DType(kind)
+
+
+def result_type(*args):
+    """The dtype that an operation on these has."""
+    total = None
+    for a in args:
+        if isinstance(a, (bool, int, float)) and not isinstance(a, np.generic):
+            part = a
+        else:
+            part = a if isinstance(a, EagerTensor) else constant(0, dtype=getattr(a, "dtype", a))
+            part = _ops["cast"](0, dtype=part.dtype)
+        total = part if total is None else _ops["add"](total, part)
+    if not isinstance(total, EagerTensor):
+        raise ValueError("eager.result_type: a tensor or a dtype is wanted")
+    return total.dtype
+
+
+def can_cast(from_, to, /):
+    """Does every value of one dtype fit the other, as promotion sees it?"""
+    a = DType(from_.dtype if isinstance(from_, EagerTensor) else from_)
+    return result_type(a, DType(to)) == DType(to)
+
+
+class finfo:
+    """Limits of a float dtype."""
+
+    def __init__(self, type, /):
+        self.dtype = DType(type.dtype if isinstance(type, EagerTensor) else type)
+        if self.dtype.kind != "f":
+            raise TypeError(f"eager.finfo: a float dtype is wanted, got {self.dtype.numpy_name}")
+        if self.dtype == "bfloat16":
+            self.bits, self.eps, self.max, self.smallest_normal = 16, 2.0**-7, (2 - 2.0**-7) * 2.0**127, 2.0**-126
+        else:
+            f = np.finfo(self.dtype.numpy)
+            self.bits, self.eps, self.max, self.smallest_normal = f.bits, float(f.eps), float(f.max), float(f.smallest_normal)
+        self.min = -self.max
+
+
+class iinfo:
+    """Limits of an integer dtype."""
+
+    def __init__(self, type, /):
+        self.dtype = DType(type.dtype if isinstance(type, EagerTensor) else type)
+        if self.dtype.kind not in "iu":
+            raise TypeError(f"eager.iinfo: an integer dtype is wanted, got {self.dtype.numpy_name}")
+        i = np.iinfo(self.dtype.numpy)
+        self.bits, self.min, self.max = i.bits, int(i.min), int(i.max)
+
+
+class _Info:
+    """What the standard lets one ask."""
+
+    def capabilities(self):
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 16}
+
+    def default_device(self):
+        return "cpu"
+
+    def default_dtypes(self, *, device=None):
+        return {"real floating": DTYPES["float32"], "integral": DTYPES["int64"], "indexing": DTYPES["int64"]}
+
+    def devices(self):
+        return [name for name, _, why in _devices() if why is None]
+
+    def dtypes(self, *, device=None, kind=None):
+        return {n: d for n, d in DTYPES.items() if n not in ("float16", "bfloat16") and (kind is None or isdtype(d, kind))}
+
+
+def __array_namespace_info__():
+    return _Info()
+
+
+__all__ = [
+    "argsort", "astype", "broadcast_arrays", "broadcast_shapes", "can_cast", "clip", "conj", "cumulative_prod", "cumulative_sum", "diff", "e", "finfo", "iinfo", "imag", "inf",
+    "isdtype", "matmul", "meshgrid", "nan", "newaxis", "nonzero", "outer", "pi", "positive", "prod", "real", "result_type", "sort", "sum", "tensordot", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values", "unstack", "vecdot",
+]  # fmt: skip

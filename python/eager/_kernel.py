@@ -1,0 +1,112 @@
+"""Kernels as operations."""
+
+import inspect
+import math
+
+import eas
+from eas._eas import EagerTensor, constant, kernel_call, tensor_ops
+
+from .ops.operation import Operation
+
+__all__ = ["from_kernel"]
+
+
+def _spec(spec, bound):
+    """(shape, dtype) of an output: as given, of a tensor, or what a function of the arguments says."""
+    if callable(spec) and not isinstance(spec, EagerTensor):
+        wanted = inspect.signature(spec).parameters
+        spec = spec(**{k: v for k, v in bound.items() if k in wanted})
+    if isinstance(spec, EagerTensor):
+        return tuple(spec.shape), spec.dtype
+    if isinstance(spec, tuple) and len(spec) == 2 and not isinstance(spec[1], int):
+        return spec
+    raise TypeError(f"from_kernel: an output is a tensor to be like, or (shape, dtype); got {spec!r}")
+
+
+class _KernelOperation(Operation):
+    def __new__(cls, *args, **kwargs):
+        return object.__new__(cls)
+
+    def __init__(self, kernel, outputs, grid, name, rules):
+        self._kernel, self._outputs, self._grid = kernel, dict(outputs), grid
+        self._name, self._rules = name or getattr(kernel, "__name__", "kernel"), rules
+        self._signature = inspect.signature(kernel)
+        missing = set(self._outputs) - set(self._signature.parameters)
+        if missing:
+            raise ValueError(f"from_kernel: {self._name} has no parameter {sorted(missing)}; its parameters are {list(self._signature.parameters)}")
+        self._inputs = [p for p in self._signature.parameters.values() if p.name not in self._outputs]
+
+    @property
+    def name(self):
+        return self._name
+
+    def vjp_rule(self, primals, cotangent, output):
+        return self._rule("vjp", super().vjp_rule)(primals, cotangent, output)
+
+    def jvp_rule(self, primals, tangents, output):
+        return self._rule("jvp", super().jvp_rule)(primals, tangents, output)
+
+    def sharding_rule(self, *shapes, **kwargs):
+        return self._rule("sharding", super().sharding_rule)(*shapes, **kwargs)
+
+    def _rule(self, which, default):
+        return self._rules.get(which) or default
+
+    def _bind(self, args, kwargs):
+        bound = inspect.Signature([p.replace(kind=p.POSITIONAL_OR_KEYWORD) for p in self._inputs]).bind(*args, **kwargs)
+        bound.apply_defaults()
+        data = (EagerTensor, int, float, bool, str, tuple)
+        return {k: v if isinstance(v, data) or not hasattr(v, "__array__") else constant(v) for k, v in bound.arguments.items()}
+
+    def maxpr(self, *args, **kwargs):
+        bound = self._bind(args, kwargs)
+        lanes = max((v.batch_dims for v in bound.values() if isinstance(v, EagerTensor)), default=0)
+        outs = self._lanes(bound, lanes) if lanes else self._launch(bound)
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+    def _lanes(self, bound, depth):
+        """In vmap: a launch for each lane."""
+        sizes = [1] * depth
+        for v in bound.values():
+            if isinstance(v, EagerTensor):
+                for i, n in enumerate(v.physical_shape[: v.batch_dims]):
+                    at = depth - v.batch_dims + i
+                    sizes[at] = max(sizes[at], int(n))
+        count = math.prod(sizes)
+        flat = {k: self._flat(v, sizes) if isinstance(v, EagerTensor) and v.batch_dims else v for k, v in bound.items()}
+        picked = [k for k, v in bound.items() if isinstance(v, EagerTensor) and v.batch_dims]
+        rows = [self._launch({k: v[i] if k in picked else v for k, v in flat.items()}) for i in range(count)]
+        outs = [tensor_ops["stack"](list(column), axis=0) for column in zip(*rows)]
+        return [tensor_ops["alias"](o.reshape((*sizes, *o.shape[1:])), depth) for o in outs]
+
+    def _flat(self, v, sizes):
+        shape = tuple(v.shape)
+        v = tensor_ops["alias"](tensor_ops["broadcast_batch_dims"](v, sizes), 0)
+        return v.reshape((math.prod(sizes), *shape))
+
+    def _launch(self, bound):
+        specs = {k: _spec(s, bound) for k, s in self._outputs.items()}
+        names = list(self._outputs)
+        dummies = {k: eas.empty(0, dtype=v.dtype) if isinstance(v, EagerTensor) else v for k, v in bound.items()}
+        dummies.update({k: eas.empty(0, dtype=dtype) for k, (_, dtype) in specs.items()})
+        compiled = self._kernel.compile(**dummies)
+        grid = self._grid
+        if callable(grid):
+            wanted = inspect.signature(grid).parameters
+            grid = grid(**{k: v for k, v in bound.items() if k in wanted})
+        run_time = [p for p in self._signature.parameters if p not in compiled.meta]
+        arguments = tuple([names.index(p)] if p in specs else bound[p] for p in run_time)
+        return kernel_call(compiled, arguments, tuple(specs.values()), grid)
+
+
+def from_kernel(kernel, outputs, *, grid=None, name=None, vjp=None, jvp=None, sharding=None):
+    """An operation that launches a kernel (under @eas.kernel) as part of the graph.
+
+    outputs: {parameter: what it is}, for the parameters that the kernel writes: a tensor to be like, (shape, dtype), or a function of arguments by their names that
+    gives one of those. The operation is called with the other parameters. grid: as for a launch, or a function of arguments by their names. vjp, jvp, sharding: rules.
+    Inside vmap each lane is a launch.
+
+    add = eager.from_kernel(add_kernel, {"c": lambda a: a})
+    c = add(a, b, N=1024, BLOCK=256)
+    """
+    return _KernelOperation(kernel, outputs, grid, name, {"vjp": vjp, "jvp": jvp, "sharding": sharding})

@@ -1,0 +1,96 @@
+"""Methods of Tensor that are sugar: constructors, shards, names of other libraries."""
+
+from eas._eas import EagerTensor as Tensor
+from eas._eas import tensor_ops as _ops
+
+from . import _array_api
+from .ops import creation, multi_output
+from .sharding.spec import PartitionSpec, ShardingSpec
+
+
+def _shard(self, mesh, specs, replicated_axes=None):
+    """The tensor with a layout over a mesh: a PartitionSpec, or an entry for each dim (None, an axis, several, a DimSpec). Values stay what they are."""
+    rank = len(self.shape)
+    if isinstance(specs, PartitionSpec):
+        specs = list(specs.to_spec(mesh, rank).dim_specs)
+    specs = list(specs)
+    if len(specs) != rank:
+        raise ValueError(f"shard: {len(specs)} specs for a tensor of {rank} dims")
+    out = _ops["alias"](self, self.batch_dims)
+    out.sharding = ShardingSpec(mesh, [None] * self.batch_dims + specs, replicated_axes or ())
+    return out
+
+
+def _gather(self, *args, **kwargs):
+    """gather(): the tensor without its layout. gather(indices, axis=0): elements of an axis by their numbers."""
+    if args or kwargs:
+        return _ops["gather"](self, *args, **kwargs)
+    return self if self.sharding is None else _ops["alias"](self, self.batch_dims)
+
+
+def _is_sharded(self):
+    """Is any dim cut?"""
+    return self.sharding is not None and not self.sharding.is_fully_replicated()
+
+
+def _requires_grad_(self, requires_grad=True):
+    """From now on operations on this tensor are kept for derivatives, or not; gives the tensor."""
+    self.traced = requires_grad
+    return self
+
+
+def _namespace(self, *, api_version=None):
+    """The module, as the array API standard asks for."""
+    if api_version is not None and api_version not in ("2021.12", "2022.12", "2023.12", "2024.12"):
+        raise ValueError(f"array API version {api_version} is not known here; 2024.12 is")
+    import eager
+
+    return eager
+
+
+def _copy(self):
+    """Another handle of the same data: assignments to elements of one do not show in the other."""
+    return _ops["alias"](self, self.batch_dims)
+
+
+def _transpose(self, *axes):
+    """transpose(): axes in reverse order; transpose(a, b): two change places; transpose(order) or more axes: that order."""
+    if len(axes) == 1 and not isinstance(axes[0], int):
+        axes = tuple(axes[0])
+    if not axes:
+        return self.T
+    return _ops["swap_axes"](self, *axes) if len(axes) == 2 and len(self.shape) != 2 else _ops["permute"](self, axes)
+
+
+def _view(self, *shape):
+    """The same elements in another shape."""
+    return _ops["reshape"](self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+
+
+def _astype(self, dtype, copy=True):
+    """In another dtype."""
+    return _ops["cast"](self, dtype=dtype)
+
+
+def install():
+    for name in ("ones", "zeros", "full", "arange", "constant", "from_dlpack", "eye", "uniform", "gaussian", "linspace"):
+        setattr(Tensor, name, staticmethod(getattr(creation, name)))
+    for name in ("split", "chunk", "unbind", "minmax", "topk"):
+        setattr(Tensor, name, getattr(multi_output, name))
+    for name in ("sum", "prod", "clip", "sort", "argsort", "nonzero", "outer"):
+        setattr(Tensor, name, getattr(_array_api, name))
+    for name, op in _array_api.ALIASES.items():
+        if op in _ops and name not in ("concat", "transpose"):
+            setattr(Tensor, name, _ops[op])
+    for name, f in {
+        "shard": _shard, "gather": _gather, "requires_grad_": _requires_grad_, "__array_namespace__": _namespace, "copy": _copy, "clone": _copy, "transpose": _transpose, "view": _view,
+        "astype": _astype, "dot": _ops["matmul"],
+    }.items():  # fmt: skip
+        setattr(Tensor, name, f)
+    Tensor.is_sharded = property(_is_sharded)
+    Tensor.requires_grad = property(
+        lambda self: self.is_traced, lambda self, on: _requires_grad_(self, on), doc="are operations kept for derivatives?"
+    )
+    for name in ("alias", "custom", "index", "index_update", "slice_set", "iota"):
+        if name in Tensor.__dict__:
+            delattr(Tensor, name)

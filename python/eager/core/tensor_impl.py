@@ -1,0 +1,5 @@
+"""The state behind tensors."""
+
+from eas._eas import TensorImpl
+
+__all__ = ["TensorImpl"]

@@ -1,0 +1,165 @@
+"""Tensors from nothing: constants, ranges, random numbers."""
+
+import builtins
+import math
+
+import numpy as np
+
+from eas._eas import EagerTensor, SymbolicDim, constant, eager_full, tensor_ops
+from eas._eas import eager_from_dlpack as from_dlpack
+
+__all__ = [
+    "arange", "asarray", "constant", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "gaussian", "hann_window", "key", "linspace", "normal",
+    "ones", "ones_like", "split_key", "tri", "uniform", "zeros", "zeros_like",
+]  # fmt: skip
+
+_ops = tensor_ops
+
+
+def _finish(t, device=None, traced=False):
+    if device is not None:
+        t = t.to(device)
+    if traced:
+        t.trace()
+    return t
+
+
+def full(shape, value=None, dtype=None, device=None, traced=False, *, fill_value=None):
+    """All elements the same."""
+    value = fill_value if value is None else value
+    if value is None:
+        raise TypeError("eager.full(shape, value): the value is missing")
+    return _finish(eager_full(shape, value, dtype), device, traced)
+
+
+def zeros(shape, dtype="float32", device=None, traced=False):
+    """All elements 0; float32 unless told otherwise."""
+    return _finish(eager_full(shape, 0, "float32" if dtype is None else dtype), device, traced)
+
+
+def ones(shape, dtype="float32", device=None, traced=False):
+    """All elements 1; float32 unless told otherwise."""
+    return _finish(eager_full(shape, 1, "float32" if dtype is None else dtype), device, traced)
+
+
+def empty(shape, dtype="float32", device=None):
+    """A tensor whose elements do not matter (they are 0)."""
+    return zeros(shape, dtype, device)
+
+
+def _like(x):
+    return x if isinstance(x, EagerTensor) else constant(x)
+
+
+def full_like(x, value=None, dtype=None, device=None, *, fill_value=None):
+    """All elements the same, in x's shape and dtype."""
+    x = _like(x)
+    return full(x.shape, value, dtype or x.dtype, device, fill_value=fill_value)
+
+
+def zeros_like(x, dtype=None, device=None):
+    """0 in x's shape and dtype."""
+    return full_like(x, 0, dtype, device)
+
+
+def ones_like(x, dtype=None, device=None):
+    """1 in x's shape and dtype."""
+    return full_like(x, 1, dtype, device)
+
+
+def empty_like(x, dtype=None, device=None):
+    """A tensor of x's shape and dtype whose elements do not matter."""
+    return zeros_like(x, dtype, device)
+
+
+def arange(start, stop=None, step=1, dtype=None, device=None, traced=False):
+    """start, start + step, ... below stop; float32 unless told otherwise."""
+    if stop is None:
+        start, stop = 0, start
+    if isinstance(stop, (str, SymbolicDim)):
+        length = stop
+    else:
+        if step == 0:
+            raise ValueError("eager.arange: step must not be 0")
+        length = builtins.max(0, math.ceil((stop - start) / step))
+    return _finish(_ops["arange"](start, step, length=length, dtype="float32" if dtype is None else dtype), device, traced)
+
+
+def linspace(start, stop, num, *, dtype=None, device=None, endpoint=True):
+    """num evenly spaced numbers from start to stop."""
+    if num < 0:
+        raise ValueError(f"eager.linspace: num must not be negative, got {num}")
+    dtype = "float32" if dtype is None else dtype
+    return constant(np.linspace(start, stop, num, endpoint=endpoint), dtype=dtype, device=device)
+
+
+def eye(n_rows, n_cols=None, *, k=0, dtype="float32", device=None):
+    """Ones on the k-th diagonal."""
+    return _finish(_ops["eye"]((n_rows, n_rows if n_cols is None else n_cols), k=k, dtype="float32" if dtype is None else dtype), device)
+
+
+def tri(n_rows, n_cols=None, *, k=0, dtype="float32", device=None):
+    """Ones on and below the k-th diagonal."""
+    return _finish(_ops["tri"]((n_rows, n_rows if n_cols is None else n_cols), k=k, dtype="float32" if dtype is None else dtype), device)
+
+
+def hann_window(window_length, *, periodic=True, dtype="float32", device=None):
+    """The Hann window."""
+    return _finish(_ops["hann_window"](window_length, periodic=periodic, dtype=dtype), device)
+
+
+def asarray(obj, /, *, dtype=None, device=None, copy=None):
+    """A tensor of obj: itself if it is one and fits, a copy of other data."""
+    if isinstance(obj, EagerTensor):
+        if copy and (dtype is None or dtype == obj.dtype):
+            return _ops["alias"](obj, obj.batch_dims)
+        return obj.to(device=device, dtype=obj.dtype if dtype is None else dtype)
+    if copy is False and not hasattr(obj, "__dlpack__"):
+        raise ValueError("eager.asarray: this object becomes a tensor only by a copy")
+    if copy is False:
+        return from_dlpack(obj, device=device)
+    return constant(obj, dtype=dtype, device=device)
+
+
+# ---- random numbers: a key is a number, or a tensor of numbers (one each for the leading axes); the same key gives the same numbers ----
+_MIX = 0x9E3779B97F4A7C15
+_state = [0]
+
+
+def seed(n):
+    """Where the keys of calls without one begin."""
+    _state[0] = int(n)
+
+
+def _next_key():
+    _state[0] += 1
+    return key(_state[0] * _MIX)
+
+
+def key(n):
+    """A key from an int."""
+    return constant(np.uint64(int(n) & 0xFFFFFFFFFFFFFFFF))
+
+
+def split_key(k, num=2):
+    """num keys that have nothing to do with each other, nor with k."""
+    low = _ops["cast"](_ops["random_bits"](k, (num,)), dtype="uint64")
+    high = _ops["cast"](_ops["random_bits"](_ops["bitwise_xor"](k, np.uint64(_MIX)), (num,)), dtype="uint64")
+    return _ops["bitwise_or"](_ops["bitwise_left_shift"](high, np.uint64(32)), low)
+
+
+def _shape(shape):
+    return (shape,) if isinstance(shape, (int, str, SymbolicDim)) else tuple(shape)
+
+
+def uniform(shape=(), low=0.0, high=1.0, *, key=None, dtype="float32", device=None):
+    """Evenly distributed in [low, high). Without a key every call gives other numbers (see eager.seed)."""
+    return _finish(_ops["uniform"](_next_key() if key is None else key, low, high, shape=_shape(shape), dtype=dtype), device)
+
+
+def gaussian(shape=(), mean=0.0, std=1.0, *, key=None, dtype="float32", device=None):
+    """Normally distributed. Without a key every call gives other numbers (see eager.seed)."""
+    return _finish(_ops["gaussian"](_next_key() if key is None else key, mean, std, shape=_shape(shape), dtype=dtype), device)
+
+
+normal = gaussian

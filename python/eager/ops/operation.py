@@ -1,0 +1,74 @@
+"""Operations: those of the table are TensorOps; users write their own as subclasses of Operation."""
+
+from abc import ABCMeta
+
+from eas._eas import EagerTensor, TensorOp, record, tensor_ops, tree_flatten, tree_unflatten
+
+__all__ = ["BinaryOperation", "Operation", "ReduceOperation", "TensorOp", "UnaryOperation"]
+
+_custom = tensor_ops["custom"]
+
+
+class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all that it takes from ABCs)
+    """An operation of your own: give it a `name` and `maxpr`, the body in terms of other operations. Instances are singletons.
+
+    class Swish(Operation):
+        name = "swish"
+
+        def maxpr(self, x, beta=1.0):
+            return x * eager.sigmoid(beta * x)
+
+    swish = Swish()
+
+    Results carry the operation (`t._impl.op`); batch dims need nothing, since the operations in the body know them.
+    """
+
+    def __new__(cls):
+        if "_instance" not in cls.__dict__:
+            cls._instance = super().__new__(cls)
+        return cls._instance
+
+    @property
+    def name(self):
+        raise NotImplementedError(f"{type(self).__name__} has no name")
+
+    def maxpr(self, *args, **kwargs):
+        raise NotImplementedError(f"{type(self).__name__}.maxpr, the operation's body, is not there")
+
+    def vjp_rule(self, primals, cotangent, output):
+        raise NotImplementedError(f"{self.name} has no vjp rule")
+
+    def jvp_rule(self, primals, tangents, output):
+        raise NotImplementedError(f"{self.name} has no jvp rule")
+
+    def sharding_rule(self, *shapes, **kwargs):
+        raise NotImplementedError(f"{self.name} has no sharding rule")
+
+    def __call__(self, *args, **kwargs):
+        name = self.name
+        results, tree = tree_flatten(self.maxpr(*args, **kwargs))
+        inputs = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, EagerTensor)]
+        for i, r in enumerate(results):
+            if not isinstance(r, EagerTensor):
+                raise TypeError(f"{name}: result {tree.path(i)} is a {type(r).__name__}; operations give tensors")
+        results = [_custom([r, *inputs]) for r in results]
+        record(self, results, args, kwargs, None if tree.num_nodes == 1 else tree)
+        return tree_unflatten(tree, results)
+
+    def __repr__(self):
+        return f"<eager operation {self.name}>"
+
+
+class UnaryOperation(Operation):
+    """Of one tensor."""
+
+
+class BinaryOperation(Operation):
+    """Of two tensors."""
+
+
+class ReduceOperation(Operation):
+    """Over axes of a tensor."""
+
+
+Operation.register(TensorOp)

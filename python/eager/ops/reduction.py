@@ -1,0 +1,9 @@
+"""Over axes: sums, extremes, scans, sorting."""
+
+from eas._eas import tensor_ops as _ops
+
+from ._table import ops_of
+
+globals().update(ops_of("reduction"))
+sum, max, min = _ops["reduce_sum"], _ops["reduce_max"], _ops["reduce_min"]
+__all__ = [*ops_of("reduction"), "max", "min", "sum"]

@@ -1,0 +1,58 @@
+"""compile: a function that is traced once for each kind of arguments and then replayed as a whole."""
+
+import functools
+from typing import NamedTuple
+
+from eas._eas import CompiledFunction as _CompiledFunction
+from eas._eas import GraphBreak
+
+__all__ = ["CompileStats", "CompiledFunction", "GraphBreak", "compile"]
+
+
+class CompileStats(NamedTuple):
+    """How often a call found its program, how often it did not, and how many programs there are now."""
+
+    hits: int
+    misses: int
+    programs: int
+
+
+class CompiledFunction(_CompiledFunction):
+    """What compile gives: call it as the function."""
+
+    @property
+    def stats(self):
+        return CompileStats(*self._counts())
+
+    def explain(self):
+        """Every miss: its cause (what differs from the call before), how many ms it took, whether it was compiled (else the function reads data, and runs as it is)."""
+        return self._log()
+
+    def show(self, form="text"):
+        """What the program that was used last does: "text", or the graph as "svg-before" and "svg-after"."""
+        return self._show(form)
+
+
+def compile(fn=None, *, fullgraph=False, max_cache_size=64, dynamic_dims=None, donate=None, bucket=None, max_compiles=None):
+    """Compiles a function of tensors (and pytrees of them).
+
+    A call is looked up by the structure, shapes and dtypes of its arguments, the values of those that are no tensors, and the same for what the function captures;
+    captured tensors are inputs, so new values of them are seen. dynamic_dims={argument index: {dim: name}}: those sizes may vary in one program; equal names mean equal sizes.
+    donate: numbers of arguments whose memory may become a result's; they are gone after the call. bucket="pow2": dynamic dims of one power of two share
+    a program. max_compiles: RuntimeError instead of one more. fullgraph=True: RuntimeError where the body reads data; without it such a function runs as it is.
+    """
+    options = {
+        "fullgraph": fullgraph,
+        "max_cache_size": max_cache_size,
+        "dynamic_dims": dynamic_dims,
+        "donate": donate,
+        "bucket": bucket,
+        "max_compiles": max_compiles,
+    }
+    if fn is None:
+        return functools.partial(compile, **options)
+    compiled = CompiledFunction(fn, **options)
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        if hasattr(fn, name):
+            setattr(compiled, name, getattr(fn, name))
+    return compiled
