@@ -129,6 +129,16 @@ void fold_input_map(const fusion *f, uint32_t fold, int8_t *map)
     }
 }
 
+eas_dim concat_start(const pgraph *g, const pnode *p, int part)
+{
+    eas_dim start = 0;
+    for (int k = 0; k < part; k++)
+        eas_dim_apply(EAS_DIM_ADD, start, pass_at(g, p->in[k])->shape[p->words[0]], &start);
+    return start;
+}
+
+void collect_starts(collected *c, const pgraph *g, const pnode *p, int part) { add_dim(c, concat_start(g, p, part)); }
+
 bool fold_varies(const pgraph *g, const fusion *f, uint32_t fold, int dim)
 {
     for (int k = 0; k < pass_at(g, fold)->rank; k++)

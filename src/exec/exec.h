@@ -14,7 +14,7 @@
 #include "../pass/pass.h"
 
 /* ---- fuse.c ---- */
-typedef enum group_kind { GROUP_MAP, GROUP_MATMUL, GROUP_SCAN, GROUP_SCATTER, GROUP_SORT, GROUP_CALL, GROUP_ALIAS, GROUP_ATTENTION } group_kind;
+typedef enum group_kind { GROUP_MAP, GROUP_MATMUL, GROUP_SCAN, GROUP_SCATTER, GROUP_SORT, GROUP_CALL, GROUP_ALIAS, GROUP_ATTENTION, GROUP_CONCAT } group_kind;
 typedef struct group_root {
     uint32_t node, value; /* stored: node; computed: value, the same elements in the group's shape */
 } group_root;
@@ -75,6 +75,8 @@ typedef struct collected {
 void collect_from(const fusion *f, uint32_t grp, uint32_t node, const int8_t *map, uint8_t *seen, collected *c);
 void collect_free(collected *c);
 void collect_shape(collected *c, int rank, const eas_dim *shape); /* sizes and strides as parameters */
+eas_dim concat_start(const pgraph *g, const pnode *p, int part); /* where input `part` begins along the axis */
+void collect_starts(collected *c, const pgraph *g, const pnode *p, int part);
 bool fold_varies(const pgraph *g, const fusion *f, uint32_t fold, int dim); /* does the result depend on that dim of the space? */
 void fold_input_map(const fusion *f, uint32_t fold, int8_t *map);
 void root_map(const fusion *f, const group *g, const group_root *r, int8_t *map);
@@ -149,7 +151,8 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
     eas_dim grid[3];
     uint32_t in_place; /* a node whose memory the first result may take, if it is not needed any more; 0: none */
 } kernel_use;
-eas_status lower_group(const fusion *f, uint32_t grp, kernel_use *out);
+/* part: of GROUP_CONCAT, which input is copied; else 0 */
+eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out);
 void kernel_use_free(kernel_use *u);
 eas_dim ceil_dim(eas_dim n, int64_t by);
 
@@ -164,6 +167,7 @@ typedef struct lowering {
     int8_t axis[MAX_DIMS];   /* block axis; -1 */
     eas_value first;  /* of the innermost loop */
     bool *late;       /* per root: stored inside loops */
+    int part;
 } lowering;
 eas_value low_lanes(lower *l, int axis, int64_t n); /* 0 .. n-1 along a block axis */
 void low_store(lowering *w, uint32_t root);
@@ -173,6 +177,7 @@ void lower_attention(lowering *w);
 void lower_scan(lowering *w);
 void lower_scatter(lowering *w);
 void lower_sort(lowering *w);
+void lower_concat(lowering *w);
 uint64_t lower_kernels(void); /* made so far */
 
 /* ---- program.c: kernels in order, with their memory ---- */

@@ -220,10 +220,19 @@ void low_store(lowering *w, uint32_t i)
 
 /* ---- any group ---- */
 
-static void collect_group(const fusion *f, uint32_t grp, uint8_t *seen, collected *c)
+static void collect_group(const fusion *f, uint32_t grp, int part, uint8_t *seen, collected *c)
 {
     const group *g = &f->groups.at[grp];
     int8_t map[GRAPH_MAX_RANK];
+    if (g->kind == GROUP_CONCAT) {
+        const pnode *p = pass_at(f->g, g->core);
+        for (int k = 0; k <= part; k++)
+            collect_shape(c, p->rank, pass_at(f->g, p->in[k])->shape);
+        collect_from(f, grp, p->in[part], NULL, seen, c);
+        collect_shape(c, p->rank, p->shape);
+        collect_starts(c, f->g, p, part);
+        return;
+    }
     for (uint32_t i = 0; i < g->roots.len; i++) {
         root_map(f, g, &g->roots.at[i], map);
         collect_from(f, grp, g->roots.at[i].value, map, seen, c);
@@ -299,6 +308,7 @@ static void emit(lowering *w)
     case GROUP_SCAN: lower_scan(w); break;
     case GROUP_SCATTER: lower_scatter(w); break;
     case GROUP_SORT: lower_sort(w); break;
+    case GROUP_CONCAT: lower_concat(w); break;
     default: lower_map(w);
     }
 }
@@ -327,16 +337,16 @@ static eas_status build(lowering *w)
     return st;
 }
 
-eas_status lower_group(const fusion *f, uint32_t grp, kernel_use *out)
+eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out)
 {
     arena mem = {0};
     collected c = {0};
     uint32_t n = f->g->n.len;
-    lowering w = {.l = {.g = f->g, .f = f, .grp = &f->groups.at[grp], .mem = &mem}, .c = &c, .use = out};
+    lowering w = {.l = {.g = f->g, .f = f, .grp = &f->groups.at[grp], .mem = &mem}, .c = &c, .use = out, .part = part};
     memset(out, 0, sizeof *out);
     uint8_t *seen = arena_alloc(&mem, n);
     if (seen)
-        collect_group(f, grp, seen, &c);
+        collect_group(f, grp, part, seen, &c);
     w.l.param = arena_alloc(&mem, n * sizeof *w.l.param);
     w.l.fold = arena_alloc(&mem, n * sizeof *w.l.fold);
     w.l.newest = arena_alloc(&mem, n * sizeof *w.l.newest);

@@ -113,10 +113,28 @@ static eas_status add_call(making *m, uint32_t node)
     return st;
 }
 
+static eas_status add_lowered(making *m, uint32_t grp, int part)
+{
+    kernel_use u;
+    eas_limits lim;
+    eas_status st = lower_group(m->f, grp, part, &u);
+    if (st)
+        return st;
+    st = eas_device_limits(m->p->device, &lim);
+    if (!st && lim.buffers && (int64_t)u.params.len > lim.buffers)
+        st = EAS_ERR_UNAVAILABLE; /* smaller groups have fewer */
+    if (!st)
+        st = add_kernel(m, &u);
+    kernel_use_free(&u);
+    return st;
+}
+
 static eas_status add_group(making *m, uint32_t grp)
 {
     const group *g = &m->f->groups.at[grp];
-    kernel_use u;
+    eas_status st = EAS_OK;
+    if (g->roots.len == 0)
+        return EAS_OK; /* became part of another */
     if (g->kind == GROUP_CALL)
         return add_call(m, g->core);
     if (g->kind == GROUP_ALIAS) {
@@ -124,16 +142,9 @@ static eas_status add_group(making *m, uint32_t grp)
         m->slot_of[g->core] = m->slot_of[p->in[0]] + (uint32_t)p->words[0];
         return EAS_OK;
     }
-    eas_status st = lower_group(m->f, grp, &u);
-    if (st)
-        return st;
-    eas_limits lim;
-    st = eas_device_limits(m->p->device, &lim);
-    if (!st && lim.buffers && (int64_t)u.params.len > lim.buffers)
-        st = EAS_ERR_UNAVAILABLE; /* smaller groups have fewer */
-    if (!st)
-        st = add_kernel(m, &u);
-    kernel_use_free(&u);
+    int parts = g->kind == GROUP_CONCAT ? pass_at(m->g, g->core)->nin : 1;
+    for (int i = 0; i < parts && !st; i++)
+        st = add_lowered(m, grp, i);
     return st;
 }
 

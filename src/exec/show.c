@@ -17,7 +17,7 @@ static void add_node(str *s, const pgraph *g, uint32_t i)
     shape_add_text(s, p->rank, p->shape);
 }
 
-static const char *const kinds[] = {"map", "matmul", "scan", "scatter", "sort", "call", "result", "attention"};
+static const char *const kinds[] = {"map", "matmul", "scan", "scatter", "sort", "call", "result", "attention", "concatenate"};
 
 static bool member(const fusion *f, uint32_t i, uint32_t grp)
 {
