@@ -29,8 +29,13 @@ void collect_shape(collected *c, int rank, const eas_dim *shape)
     }
 }
 
-static void add_words(collected *c, const pnode *p)
+static void add_words(collected *c, const pgraph *g, const pnode *p)
 {
+    eas_dim start = 0;
+    for (int i = 0; i < p->nin && p->kind == KIND_CONCAT; i++) { /* where each part begins */
+        eas_dim_apply(EAS_DIM_ADD, start, pass_at(g, p->in[i])->shape[p->words[0]], &start);
+        add_dim(c, start);
+    }
     if (p->kind == KIND_SLICE || p->kind == KIND_PAD || p->kind == KIND_UPDATE)
         for (int i = 0; i < p->rank; i++)
             add_dim(c, p->words[i]);
@@ -90,7 +95,7 @@ static void visit(gather_ctx *x, uint32_t id, const int8_t *map)
         return;
     x->seen[id] |= map ? 1 : 2;
     collect_shape(x->c, p->rank, p->shape);
-    add_words(x->c, p);
+    add_words(x->c, g, p);
     bool by_map = map && low_by_map(g, p, map);
     if (!by_map)
         x->c->general |= p->rank > 0;
