@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { ROWS = 128, COLS = 128, WIDEST = 256 };
+enum { ROWS = 64, COLS = 128, WIDEST = 256 };
 
 /* ---- finding it ---- */
 
@@ -136,14 +136,15 @@ static eas_value per_row(lower *l, eas_value v, int64_t n) { return eas_reshape(
 static void one_tile(attend *a, eas_value q, eas_value first, const eas_value *now, eas_value *next)
 {
     lower *l = &a->w->l;
-    eas_value s = scores_tile(a, q, first);
-    eas_value top = low_bin(l, "max", now[0], per_row(l, eas_reduce(l->b, eas_op_find("max"), s, 1), a->rows));
-    eas_value p = op1(l, "exp", low_bin(l, "sub", s, top)), fade = op1(l, "exp", low_bin(l, "sub", now[0], top));
+    /* in powers of two, which are cheaper: exp(s - top) is exp2 of both times log2(e) */
+    eas_value s = low_bin(l, "mul", scores_tile(a, q, first), eas_const_typed(l->b, a->sum, 1.44269504088896340736, 0));
+    eas_value top = low_bin(l, "max", now[0], eas_reduce(l->b, eas_op_find("max"), s, 1));
+    eas_value p = op1(l, "exp2", low_bin(l, "sub", s, per_row(l, top, a->rows))), fade = op1(l, "exp2", low_bin(l, "sub", now[0], top));
     lindex key = tile_index(l, first, 0, a->cols, a->ncols);
     eas_value v = tile(a, a->o->in[1], key, whole(l, 1, a->width), a->cols, a->width);
     next[0] = top;
-    next[1] = low_bin(l, "add", low_bin(l, "mul", now[1], fade), per_row(l, eas_reduce(l->b, eas_op_find("add"), p, 1), a->rows));
-    next[2] = eas_matmul(l->b, p, v, low_bin(l, "mul", now[2], fade));
+    next[1] = low_bin(l, "add", low_bin(l, "mul", now[1], fade), eas_reduce(l->b, eas_op_find("add"), p, 1));
+    next[2] = eas_matmul(l->b, p, v, low_bin(l, "mul", now[2], per_row(l, fade, a->rows)));
 }
 
 static void batch_indices(attend *a)
@@ -191,14 +192,13 @@ void lower_attention(lowering *w)
     a.row = tile_index(l, low_bin(l, "mul", eas_program_id(l->b, 0), int_of(l, a.rows)), 0, a.rows, a.nrows);
     eas_value query = tile(&a, a.c->in[0], a.row, whole(l, 1, a.depth), a.rows, a.depth);
     eas_value zero = eas_const_typed(l->b, a.sum, 0, 0), iv, now[3], next[3], last[3];
-    eas_value init[3] = {eas_broadcast(l->b, eas_const_typed(l->b, a.sum, -INFINITY, 0), 2, (int64_t[]){a.rows, 1}),
-                         eas_broadcast(l->b, zero, 2, (int64_t[]){a.rows, 1}), eas_broadcast(l->b, zero, 2, (int64_t[]){a.rows, a.width})};
+    eas_value init[3] = {eas_broadcast(l->b, eas_const_typed(l->b, a.sum, -INFINITY, 0), 1, &a.rows), eas_broadcast(l->b, zero, 1, &a.rows), eas_broadcast(l->b, zero, 2, (int64_t[]){a.rows, a.width})};
     uint32_t mark = low_mark(l);
     eas_loop_begin(l->b, int_of(l, 0), low_dim(l, a.ncols), int_of(l, a.cols), 3, init, &iv, now);
     one_tile(&a, query, iv, now, next);
     eas_loop_end(l->b, 3, next, last);
     low_forget(l, mark);
-    eas_value r = low_bin(l, "mul", last[2], low_bin(l, "div", eas_const_typed(l->b, a.sum, 1, 0), last[1]));
+    eas_value r = low_bin(l, "mul", last[2], per_row(l, low_bin(l, "div", eas_const_typed(l->b, a.sum, 1, 0), last[1]), a.rows));
     l->fold[l->grp->core] = eas_cast(l->b, r, (eas_dtype)a.o->dtype);
     stand_at(&a, a.o, a.row, whole(l, 1, a.width));
     for (uint32_t i = 0; i < l->grp->roots.len; i++)

@@ -177,6 +177,12 @@ static eas_value swapped(lower *l, eas_value v, int a, int b)
     int64_t shape[4];
     if (!v || eas_value_shape(l->b, v, shape) != l->nblock)
         return v;
+    if (axis_of(l, v) != -2) { /* one row of lanes: only its direction changes */
+        int64_t t = shape[a];
+        shape[a] = shape[b];
+        shape[b] = t;
+        return eas_reshape(l->b, v, l->nblock, shape);
+    }
     axes[a] = b;
     axes[b] = a;
     return eas_trans(l->b, v, axes);
