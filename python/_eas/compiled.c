@@ -501,6 +501,7 @@ static int run_ready(run *r)
     r->bd.kernel = r->ck->name;
     r->bd.device = NULL;
     r->bd.ntemps = 0;
+    r->bd.defer_mps = r->bd.has_mps = false;
     if (!collect(r->ck, r->rt, r->objs) || !bind_all(r->ck, r->objs, &r->bd, r->args))
         return 0;
     r->d = given(r->device) ? py_device(r->device) : r->bd.device ? r->bd.device : py_backend();
