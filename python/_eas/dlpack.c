@@ -20,7 +20,10 @@ static void fill_dtypes(void)
         dtype_table[d.code][d.bits / 8] = (uint8_t)(i + 1);
     }
 }
-int dlpack_dtype(dl_dtype d) { return d.lanes == 1 && d.code <= DL_BOOL && d.bits <= 64 && d.bits % 8 == 0 ? dtype_table[d.code][d.bits / 8] - 1 : -1; }
+int dlpack_dtype(dl_dtype d)
+{
+    return d.lanes == 1 && d.code <= DL_BOOL && d.bits <= 64 && d.bits % 8 == 0 ? dtype_table[d.code][d.bits / 8] - 1 : -1;
+}
 static dl_device device_of(const Tensor *t)
 {
     const char *name = eas_device_name(t->device);
@@ -203,7 +206,7 @@ static void owner_free(PyObject *c)
     bool new = PyCapsule_IsValid(c, NEW_USED);
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace); /* the deleter may run anything */
-    delete(PyCapsule_GetPointer(c, new ? NEW_USED : OLD_USED), new);
+    delete (PyCapsule_GetPointer(c, new ? NEW_USED : OLD_USED), new);
     PyErr_Restore(type, value, trace);
 }
 /* Memory behind a handle: data is it, byte_offset where in it the tensor begins. */
@@ -226,7 +229,8 @@ static Tensor *over_handle(const dl_tensor *d, eas_dtype dt, const int64_t *stri
     if (d->byte_offset % (uint64_t)size == 0 && d->byte_offset <= room && lo + (int64_t)d->byte_offset >= 0 && hi <= (int64_t)(room - d->byte_offset))
         return t;
     Py_DECREF(t);
-    return py_fail(PyExc_BufferError, "a buffer of %llu bytes on '%s' does not hold the tensor: bytes %lld to %lld from offset %llu, in elements of %lld",
+    return py_fail(PyExc_BufferError,
+                   "a buffer of %llu bytes on '%s' does not hold the tensor: bytes %lld to %lld from offset %llu, in elements of %lld",
                    (unsigned long long)room, eas_device_name(dev), (long long)lo, (long long)hi, (unsigned long long)d->byte_offset, (long long)size),
            NULL;
 }
@@ -260,7 +264,7 @@ static PyObject *take(void *m, const dl_tensor *d, bool readonly, const char *na
     if (!owner) { /* out of memory: nobody else would free m */
         PyObject *type, *value, *trace;
         PyErr_Fetch(&type, &value, &trace);
-        delete(m, name == NEW_USED);
+        delete (m, name == NEW_USED);
         PyErr_Restore(type, value, trace);
     }
     if (!t || !owner)
@@ -279,7 +283,7 @@ PyObject *dlpack_take(dl_versioned *m)
 {
     if (known_version(m))
         return take(m, &m->t, m->flags & DL_READ_ONLY, NEW_USED);
-    delete(m, true); /* its head is the same in every version */
+    delete (m, true); /* its head is the same in every version */
     return NULL;
 }
 /* A capsule whose content cannot be used keeps it, and frees it itself. */

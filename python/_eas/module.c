@@ -125,6 +125,8 @@ static PyMethodDef functions[] = {
     {"run", KW(py_run), "run(ck, runtime_args, meta, *, device, sync, nthreads, grid, tptg, shape, debug): launches"},
     {"benchmark", KW(py_benchmark), "benchmark(ck, runtime_args, meta, *, repeat, warmup, ...): seconds per run"},
     {"grid", KW(py_grid), "grid(ck, runtime_args, meta, ...): the grid a launch would use"},
+    {"source", KW(py_source), "source(ck, runtime_args, addresses, ...): (variant, threads, group, values) of a launch that others run"},
+    {"source_text", py_source_text, METH_VARARGS, "source_text(ck, variant): (MSL, name of the function)"},
     {"prepare", KW(py_prepare), "prepare(ck, runtime_args, meta, ...): compiles what a launch would need"},
     {"tune_load", py_tune_load, METH_VARARGS, "tune_load(ck, device, key): seconds that were stored, or None"},
     {"tune_store", py_tune_store, METH_VARARGS, "tune_store(ck, device, key, seconds)"},

@@ -273,10 +273,10 @@ typedef struct Options Options;
 /* A tag tells all of an argument's type that a specialisation depends on; 0 is none. */
 enum { TAG_BUFFER = 0x80, TAG_SCALAR = 0x40, TAG_WEAK = 0x20, TAG_DTYPE = 0x0f };
 typedef struct Bound {
-    PyObject *kernel;   /* name, for messages */
+    PyObject *kernel; /* name, for messages */
     eas_device *device; /* of the tensors among the arguments; NULL if any will do */
-    int device_arg;     /* which of them said so */
-    bool defer_mps;     /* the caller looks at has_mps: torch tensors on mps are not imported */
+    int device_arg; /* which of them said so */
+    bool defer_mps; /* the caller looks at has_mps: torch tensors on mps are not imported */
     bool has_mps;
     int ntemps;
     PyObject *temps[PY_MAX_PARAMS]; /* kept until the launch is over */
@@ -351,13 +351,13 @@ static inline void bind_done(Bound *bd)
 /* ---- compiled.c ---- */
 struct Compiled {
     PyObject_VAR_HEAD eas_kernel *k;
-    PyObject *name;    /* str */
-    PyObject *params;  /* tuple of str: run-time parameters */
-    PyObject *meta;    /* dict */
-    PyObject *metas;   /* tuple: the same values in order; the fast path compares with them */
+    PyObject *name; /* str */
+    PyObject *params; /* tuple of str: run-time parameters */
+    PyObject *meta; /* dict */
+    PyObject *metas; /* tuple: the same values in order; the fast path compares with them */
     PyObject *msl, *irmod;
     eas_ir_info info;
-    double traced;     /* seconds that tracing took */
+    double traced; /* seconds that tracing took */
     int nargs;
     uint8_t tags[];
 };
@@ -390,6 +390,8 @@ PyObject *py_tune_import(PyObject *module, PyObject *text);
 PyObject *py_compile_ir(PyObject *module, PyObject *ir);
 PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw);
 PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw);
+PyObject *py_source(PyObject *module, PyObject *args, PyObject *kw);
+PyObject *py_source_text(PyObject *module, PyObject *args);
 PyObject *py_grid(PyObject *module, PyObject *args, PyObject *kw);
 
 /* ---- stream.c ---- */

@@ -110,10 +110,7 @@ static Tensor *tensor_alloc_by(eas_status (*alloc)(eas_device *, size_t, eas_buf
     Py_DECREF(t);
     return py_raise(st), NULL;
 }
-Tensor *tensor_new(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
-{
-    return tensor_alloc_by(eas_buffer_new, d, dt, ndim, shape);
-}
+Tensor *tensor_new(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape) { return tensor_alloc_by(eas_buffer_new, d, dt, ndim, shape); }
 Tensor *tensor_from_array(PyArrayObject *a)
 {
     int dt = py_dtype_of_npy(PyArray_DESCR(a)), ndim = PyArray_NDIM(a);
@@ -627,7 +624,8 @@ static PyObject *tensor_to_torch(PyObject *o, PyObject *args, PyObject *kw)
 }
 static PyObject *tensor_repr(PyObject *o)
 {
-    PyObject *shape = get_shape(o, NULL), *a = shape ? on_host((Tensor *)o) ? tensor_array_view((Tensor *)o) : tensor_fetch((Tensor *)o) : NULL, *text = NULL;
+    PyObject *shape = get_shape(o, NULL), *a = shape ? on_host((Tensor *)o) ? tensor_array_view((Tensor *)o) : tensor_fetch((Tensor *)o) : NULL,
+             *text = NULL;
     if (shape && !a)
         PyErr_Clear();
     text = a ? PyObject_Str(a) : PyUnicode_FromString("...");
@@ -739,7 +737,8 @@ static PyMethodDef functions[] = {
     {"empty_like", KW(eas_empty_like), "empty_like(x, *, device=None, dtype=None)\n--\n\nA tensor of x's shape, dtype and device."},
     {"empty_shared", KW(empty_shared), "empty_shared(nbytes, *, device): a tensor of uint8 in memory that host and device share"},
     {"from_dlpack", KW(eas_from_dlpack),
-     "from_dlpack(x, *, device=None, copy=None)\n--\n\nA tensor over what x.__dlpack__() gives (or over a DLPack capsule). Copied if copy is True or the device is another one."},
+     "from_dlpack(x, *, device=None, copy=None)\n--\n\nA tensor over what x.__dlpack__() gives (or over a DLPack capsule). Copied if copy is True or "
+     "the device is another one."},
     {"_rebuild", view_rebuild, METH_VARARGS, "_rebuild(bytes, dtype, shape, device): what pickles call"},
     {"_to_torch", torch_export, METH_O, "_to_torch(t): a torch tensor over a tensor of the cpu; None where that takes a longer way"},
     {"devices", eas_devices, METH_NOARGS, "devices(): (name, description, why unavailable or None) of each"},

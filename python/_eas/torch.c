@@ -261,10 +261,10 @@ PyObject *torch_launch(Compiled *ck, PyObject *const *objs, int n, const Options
 {
     PyObject *grid = l->has_grid ? Py_BuildValue("(LLL)", (long long)l->grid[0], (long long)l->grid[1], (long long)l->grid[2]) : Py_NewRef(Py_None);
     PyObject *rt = grid ? runtime_args(ck->params, objs, n) : NULL;
-    PyObject *kw = rt ? Py_BuildValue("{sOsOsOsOsOsOsO}", "grid", grid, "tptg", or_none(o->tptg), "shape", or_none(o->shape), "nthreads",
-                                      or_none(o->nthreads), "sync", o->sync ? o->sync : Py_True, "stream", or_none(o->stream), "debug",
-                                      l->debug ? Py_True : Py_False)
-                      : NULL;
+    PyObject *kw =
+        rt ? Py_BuildValue("{sOsOsOsOsOsOsO}", "grid", grid, "tptg", or_none(o->tptg), "shape", or_none(o->shape), "nthreads", or_none(o->nthreads),
+                           "sync", o->sync ? o->sync : Py_True, "stream", or_none(o->stream), "debug", l->debug ? Py_True : Py_False)
+           : NULL;
     PyObject *m = kw ? PyImport_ImportModule("eas.torch") : NULL, *f = m ? PyObject_GetAttrString(m, "_launch") : NULL;
     PyObject *pos = f ? PyTuple_Pack(2, (PyObject *)ck, rt) : NULL, *r = pos ? PyObject_Call(f, pos, kw) : NULL;
     Py_XDECREF(pos);

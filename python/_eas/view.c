@@ -76,8 +76,8 @@ static int uses_dim(PyObject *key) { return key != Py_None && key != Py_Ellipsis
 static Tensor *view_of(Tensor *t, int ndim, const int64_t *shape, const int64_t *strides, int64_t offset)
 {
     PyObject *owner = t->owner && tensor_check(t->owner) ? t->owner : (PyObject *)t;
-    return tensor_over(t->device, (eas_dtype)t->arg.dtype, ndim, shape, strides, (char *)t->arg.v.data + offset,
-                       t->arg.flags & EAS_ARG_READONLY, owner);
+    return tensor_over(t->device, (eas_dtype)t->arg.dtype, ndim, shape, strides, (char *)t->arg.v.data + offset, t->arg.flags & EAS_ARG_READONLY,
+                       owner);
 }
 PyObject *view_subscript(PyObject *o, PyObject *key)
 {
@@ -122,8 +122,8 @@ static int assign(Tensor *t, PyObject *value)
     Tensor *from = tensor_check(value) || torch_check(value) ? tensor_wrap(value, NULL) : NULL;
     if (!from && PyErr_Occurred())
         return 0;
-    PyObject *a = from ? eas_device_host_memory(from->device) ? tensor_array_view(from) : tensor_fetch(from)
-                       : PyArray_FromAny(value, NULL, 0, 0, 0, NULL);
+    PyObject *a =
+        from ? eas_device_host_memory(from->device) ? tensor_array_view(from) : tensor_fetch(from) : PyArray_FromAny(value, NULL, 0, 0, 0, NULL);
     Py_XDECREF(from);
     int ok = a != NULL;
     if (ok && t->arg.count && eas_device_host_memory(t->device)) {
@@ -251,8 +251,9 @@ static PyObject *item(PyObject *o, PyObject *unused)
 }
 
 /* ---- the buffer protocol, and NumPy's ---- */
-static const char *const formats[EAS_NDTYPES] = {[EAS_BOOL] = "?", [EAS_I8] = "b",  [EAS_I16] = "h", [EAS_I32] = "i", [EAS_I64] = "q", [EAS_U8] = "B",
-                                                 [EAS_U16] = "H",  [EAS_U32] = "I", [EAS_U64] = "Q", [EAS_F16] = "e", [EAS_F32] = "f", [EAS_F64] = "d"};
+static const char *const formats[EAS_NDTYPES] = {
+    [EAS_BOOL] = "?", [EAS_I8] = "b",  [EAS_I16] = "h", [EAS_I32] = "i", [EAS_I64] = "q", [EAS_U8] = "B",
+    [EAS_U16] = "H",  [EAS_U32] = "I", [EAS_U64] = "Q", [EAS_F16] = "e", [EAS_F32] = "f", [EAS_F64] = "d"};
 
 typedef struct shown { /* of one buffer view */
     Py_ssize_t dims[2 * NPY_MAXDIMS];
@@ -342,8 +343,7 @@ static PyObject *host_bytes(Tensor *t, bool outside)
         flat = tensor_over(G.cpu, EAS_U8, 1, &n, NULL, here->arg.v.data, true, (PyObject *)here);
     }
     if (flat)
-        r = outside ? PyPickleBuffer_FromObject((PyObject *)flat)
-                    : PyBytes_FromStringAndSize(flat->arg.v.data, (Py_ssize_t)flat->arg.count);
+        r = outside ? PyPickleBuffer_FromObject((PyObject *)flat) : PyBytes_FromStringAndSize(flat->arg.v.data, (Py_ssize_t)flat->arg.count);
     Py_XDECREF(flat);
     Py_XDECREF(here);
     return r;
