@@ -166,9 +166,17 @@ static int bind_slowly(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *o
     int dt = torch_dtype(bd, o, name);
     if (dt < 0)
         return 0;
+    PyObject *layout = PyObject_GetAttrString(o, "layout"), *text = layout ? PyObject_Str(layout) : NULL;
+    bool strided = text && !PyUnicode_CompareWithASCIIString(text, "torch.strided");
+    Py_XDECREF(text);
+    Py_XDECREF(layout);
+    if (!strided)
+        return refuse_memory(bd, o, name);
     int contiguous = flag(o, N.is_contiguous, true);
     if (contiguous <= 0)
         return contiguous < 0 ? refuse_memory(bd, o, name) : refuse_strides(bd, o, name);
+    if (flag(o, N.is_neg, true) > 0)
+        return py_fail(PyExc_ValueError, "%U: argument '%U' is negated lazily: pass x.resolve_neg()", bd->kernel, name), 0;
     PyObject *p = PyObject_CallMethodNoArgs(o, N.data_ptr), *n = p ? PyObject_CallMethodNoArgs(o, N.numel) : NULL;
     if (n)
         *out = (eas_arg){.v.data = PyLong_AsVoidPtr(p), .count = PyLong_AsLongLong(n), .dtype = (uint8_t)dt, .is_buffer = 1, .flags = EAS_ARG_HOST};
