@@ -558,6 +558,10 @@ EAS_API const char *eas_cache_why(void);
 EAS_API eas_status eas_cache_clear(void);
 EAS_API eas_status eas_cache_verify(uint64_t *good, uint64_t *bad, uint64_t *bytes); /* drops the bad ones */
 EAS_API int eas_num_threads(void);
+/* Launches from now on use the host program's threads in place of the library's own: run(fn, ctx, n, 0) calls fn(ctx) on the calling thread and on
+ * at most n - 1 others, and returns when all are done (libgomp's and libomp's GOMP_parallel does). NULL: the library's own again. A child of
+ * fork uses its own. */
+EAS_API void eas_threads_lend(void (*run)(void (*fn)(void *ctx), void *ctx, unsigned n, unsigned flags));
 
 #ifdef __cplusplus
 }

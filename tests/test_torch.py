@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import unittest
+import warnings
 from unittest import mock
 
 import numpy as np
@@ -121,7 +122,8 @@ class Cpu(unittest.TestCase):
         with FakeTensorMode():
             fake = torch.zeros(4)
         for bad in (torch.zeros(4).to_sparse(), fake):
-            with self.assertRaisesRegex(ValueError, "without plain memory.*eas.torch.op"):
+            with warnings.catch_warnings(), self.assertRaisesRegex(ValueError, "without plain memory.*eas.torch.op"):
+                warnings.simplefilter("ignore")  # torch's own, of fake memory
                 shift(bad, out, 4, BLOCK=4)
         with self.assertRaisesRegex(ValueError, "without plain memory.*eas.torch.op"):
             torch.vmap(lambda x: (shift(x, out, 4, BLOCK=4), x)[1])(torch.zeros(2, 4))
@@ -161,6 +163,37 @@ class Cpu(unittest.TestCase):
         back = t.to_torch()
         del t
         self.assertEqual(back.sum().item(), 7000)
+
+    def test_torchs_threads(self):
+        """Launches use them, also between torch's own parallel work, from several threads at once, and not in a child of fork."""
+        code = """
+import os, threading, torch, eas
+from eas import mk
+@eas.kernel
+def k(x, y, N, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    mk.store(y, i, mk.load(x, i, i < N) * 2, i < N)
+n = 1 << 20
+def check():
+    x, y = torch.arange(float(n)), torch.zeros(n)
+    for _ in range(5):
+        k(x, y, n, BLOCK=1024)
+        assert torch.equal(y, 2 * x)
+check()
+threads = [threading.Thread(target=check) for _ in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+torch.set_num_threads(1)
+pid = os.fork()
+if not pid:
+    x = torch.ones(n)
+    y = torch.empty(n)
+    k(x, y, n, BLOCK=1024)
+    os._exit(0 if y[0].item() == 2 and y[n - 1].item() == 2 else 1)
+print(os.waitpid(pid, 0)[1])
+"""
+        for apart in ("0", "1"):
+            self.assertEqual(python(code, env={"EAS_TORCH_THREADS": apart}).stdout, "0\n")
 
     def test_without_the_table_of_c_functions(self):
         code = """

@@ -209,9 +209,51 @@ class Ops(unittest.TestCase):
         x = torch.randn(40)
         torch.testing.assert_close(op(x, x), x * x)
 
+    def test_functions_that_launch(self):
+        def both(x, y, out, twice):
+            mul_kernel(x, y, out, x.numel(), BLOCK=64)
+            scale_kernel(twice.zero_(), out, 2.0, x.numel(), BLOCK=64)
+
+        op = eas.torch.op(
+            "eastest::both",
+            both,
+            outputs={"out": "x", "twice": "x"},
+            differentiable="out",
+            save=("y",),
+            backward=lambda ctx, grad: (grad * ctx.saved_tensors[0], None),
+        )
+        x, y = torch.randn(5, requires_grad=True), torch.randn(5)
+        out, twice = op(x, y)
+        self.assertEqual((out.requires_grad, twice.requires_grad), (True, False))
+        torch.testing.assert_close(twice, 2 * out.detach())
+        out.sum().backward()
+        torch.testing.assert_close(x.grad, y)
+        torch.library.opcheck(op, (torch.randn(5, requires_grad=True), y))
+        with self.assertRaisesRegex(TypeError, "launches by itself"):
+            eas.torch.op("eastest::bad", both, outputs=("out", "twice"), grid=1)
+
+    def test_defaults(self):
+        def scaled(x, out, by: float = 2.0):
+            scale_kernel(out.zero_(), x, by, x.numel(), BLOCK=64)
+
+        op = eas.torch.op("eastest::scaled", scaled, outputs="out", backward=lambda ctx, grad: (grad * ctx.scalars["by"], None))
+        self.assertEqual(str(op._schema), "eastest::scaled(Tensor x, float by=2.) -> Tensor")
+        for args, by in (((), 2.0), ((3.0,), 3.0)):
+            x = torch.ones(4, requires_grad=True)
+            op(x, *args).sum().backward()
+            self.assertEqual(x.grad.tolist(), [by] * 4)
+
+    def test_an_older_torch(self):
+        from unittest import mock
+
+        with mock.patch.object(torch._C, "_after_autograd_keyset", None):
+            op = eas.torch.op("eastest::older", mul_kernel, outputs="out", backward=mul_back, N=count, BLOCK=64)
+        x, y = (torch.randn(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+        self.assertTrue(torch.autograd.gradcheck(op, (x, y)))
+
     def test_mistakes(self):
         bad = [
-            (TypeError, "say which parameters the kernel writes", {"N": count, "BLOCK": 1}),
+            (TypeError, "say which parameters it writes", {"N": count, "BLOCK": 1}),
             (TypeError, "'BLOCK' .* has no value", {"outputs": "out", "N": count}),
             (TypeError, "'nosuch', which is no parameter", {"outputs": "nosuch", "N": count, "BLOCK": 1}),
             (TypeError, "asks for 'z'", {"outputs": "out", "N": lambda z: 1, "BLOCK": 1}),
@@ -225,7 +267,7 @@ class Ops(unittest.TestCase):
                 eas.torch.op("eastest::bad", mul_kernel, **kw)
         with self.assertRaisesRegex(ValueError, "namespace::name"):
             eas.torch.op("bad", mul_kernel, outputs="out", N=count, BLOCK=1)
-        with self.assertRaisesRegex(TypeError, "takes a kernel"):
+        with self.assertRaisesRegex(TypeError, "takes a kernel or a function"):
             eas.torch.op("eastest::bad", print)
         wrong = eas.torch.op("eastest::wrong", mul_kernel, mutates="x", N=count, BLOCK=64)
         with self.assertRaisesRegex(RuntimeError, "writes 'out'"):

@@ -39,6 +39,10 @@ static void meet(PyObject *torch, PyTypeObject *type)
     G.torch_parameter = type_of(nn, "Parameter");
     G.torch_tensor = (PyTypeObject *)Py_NewRef(type);
     PyErr_Clear();
+    PyObject *threads = PyImport_ImportModule("eas.torch._threads"), *r = threads ? PyObject_CallMethod(threads, "share", "O", torch) : NULL;
+    PyErr_Clear(); /* then each has its own threads */
+    Py_XDECREF(r);
+    Py_XDECREF(threads);
     Py_XDECREF(d);
     Py_XDECREF(nn);
 }

@@ -8,7 +8,7 @@ def from_torch(t: Any, *, device: str | None = None, copy: bool | None = None) -
 def to_torch(t: Tensor, device: Any = None) -> Any: ...
 def op(
     name: str,
-    kernel: Kernel | Autotuner,
+    kernel: Kernel | Autotuner | Callable[..., None],
     *,
     outputs: str | Iterable[str] | Mapping[str, str | Callable[..., Any] | None] | None = None,
     mutates: str | Iterable[str] = (),
@@ -20,6 +20,7 @@ def op(
     backward: Any = None,
     save: Iterable[str] | None = None,
     setup_context: Callable[..., None] | None = None,
+    differentiable: str | Iterable[str] | None = None,
     backward_grid: Any = None,
     backward_params: Mapping[str, Any] | None = None,
     vmap: Literal["loop", "batch"] | Callable[..., Any] | None = "loop",

@@ -1,8 +1,9 @@
-"""`eas.torch.op`: a kernel as an operator of torch: schema, fake implementation, autograd, vmap.
+"""`eas.torch.op`: a kernel, or a function that launches some, as an operator of torch: schema, fake implementation, autograd, vmap.
 
 The operator's functions are written out as Python text and compiled once, so that a call runs straight-line code: make the outputs, launch."""
 
 from inspect import Parameter, signature
+from types import FunctionType
 
 import torch
 
@@ -22,9 +23,10 @@ class _Spec:
     def __init__(self, name, kernel, outputs, mutates, types, bound):
         self.name, self.kernel = name, kernel
         inner = kernel.kernel if isinstance(kernel, Autotuner) else kernel
-        self.params = inner.params
-        self.meta = inner.meta_params
-        self.signature = signature(inner.fn).parameters
+        self.is_kernel = isinstance(inner, Kernel)
+        self.signature = signature(inner.fn if self.is_kernel else inner).parameters
+        self.params = tuple(self.signature)
+        self.meta = inner.meta_params if self.is_kernel else ()
         self.bound = bound
         self.mutates = (mutates,) if isinstance(mutates, str) else tuple(mutates)
         tuned = set().union(*(c.meta for c in kernel.configs)) if isinstance(kernel, Autotuner) else set()
@@ -51,7 +53,7 @@ class _Spec:
         if self.mutates and self.outputs:
             raise TypeError(f"{name}: an operator either mutates arguments or returns outputs, not both: torch could not differentiate it")
         if not self.mutates and not self.outputs:
-            raise TypeError(f"{name}: say which parameters the kernel writes: outputs= (made by the operator) or mutates= (given by the caller)")
+            raise TypeError(f"{name}: say which parameters it writes: outputs= (made by the operator) or mutates= (given by the caller)")
 
     def _check_names(self, what, names):
         for n in names:
@@ -96,9 +98,10 @@ class _Text:
 
     def __init__(self, spec, head):
         self.spec = spec
-        self.lines = [f"def {head}({', '.join(spec.names())}):"]
         self.head = head
         self.uses = {}
+        takes = [n if d is Parameter.empty else f"{n}={self.use(d, n)}" for n, _, d in spec.arguments]
+        self.lines = [f"def {head}({', '.join(takes)}):"]
 
     def use(self, value, hint):
         name = f"_{hint}_{len(self.uses)}"
@@ -173,8 +176,9 @@ def _implementation(spec, options, contiguous):
     known = [*known, *(p for p in spec.params if p in spec.bound)]
     launch += [f"{o}={text.value(v, o[1:], known)}" for o, v in options.items() if v is not None]
     call = ", ".join(launch)
-    check = text.use(_Check(spec), "check")
-    text.add(f"if {check}.due: {check}.look({', '.join(a for a in launch if not a.startswith('_'))})")
+    if spec.is_kernel:
+        check = text.use(_Check(spec), "check")
+        text.add(f"if {check}.due: {check}.look({', '.join(a for a in launch if not a.startswith('_'))})")
     text.add(f"{text.use(spec.kernel, 'kernel')}({call})")
     for m in spec.mutates:
         text.add(f"if not {m}.is_inference(): {text.use(torch.autograd.graph.increment_version, 'bump')}({m})")
@@ -219,23 +223,38 @@ def _no_backward(name):
     return backward
 
 
-def _setup(spec, save):
+def _setup(spec, save, differentiable):
     """Keeps the tensors named (arguments and outputs), and all scalars, for the backward function."""
     names, outs = spec.names(), list(spec.outputs)
     scalars = [n for n in names if n not in spec.tensors]
+    fixed = [n for n in outs if n not in differentiable]
 
     def setup_context(ctx, inputs, output):
         have = dict(zip(names, inputs))
         have.update(zip(outs, (output,) if len(outs) == 1 else output))
-        ctx.save_for_backward(*(have[n] for n in save))
+        ctx.save_for_backward(*[have[n] for n in save])
         ctx.scalars = {n: have[n] for n in scalars}
+        if fixed:  # nothing is made for gradients that nobody has
+            ctx.mark_non_differentiable(*[have[n] for n in fixed])
+            ctx.set_materialize_grads(False)
+            ctx.missing = [have[n].new_zeros for n in differentiable], [have[n].shape for n in differentiable]
 
     return setup_context
 
 
-def _gradient_of(spec, name):
+def _only(differentiable, spec, backward):
+    """The backward with the gradients of these outputs alone; zeros where an output was not used."""
+    at = [list(spec.outputs).index(n) for n in differentiable]
+
+    def run(ctx, *grads):
+        zeros, shapes = ctx.missing
+        return backward(ctx, *[grads[i] if grads[i] is not None else zeros[k](shapes[k]) for k, i in enumerate(at)])
+
+    return run
+
+
+def _gradient_of(outs, name):
     """grad_c is the gradient of output c; grad, if there is one output only."""
-    outs = list(spec.outputs)
     if name == "grad" and len(outs) == 1:
         return 0
     return outs.index(name[5:]) if name.startswith("grad_") and name[5:] in outs else None
@@ -257,13 +276,13 @@ def _backward_op(spec, backward, bound, options, contiguous):
     )
 
 
-def _by_names(spec, backward):
+def _by_names(spec, backward, differentiable):
     """(names to save, backward function) of an operator whose arguments' names say what they are."""
     inner = _specs[backward]
     places = []
     save = []
     for name, _, _ in inner.arguments:
-        grad = _gradient_of(spec, name)
+        grad = _gradient_of(differentiable, name)
         if grad is not None:
             places.append(("grad", grad))
         elif name in spec.tensors or name in spec.outputs:
@@ -288,19 +307,70 @@ def _by_names(spec, backward):
     return save, run
 
 
-def _register_autograd(lib, spec, backward, save, setup_context):
+def _register_directly(lib, spec, overload, backward, setup_context):
+    """What torch.library.register_autograd does, without looking at the schema in every call. False: this torch has not what it takes."""
+    below, after = getattr(torch._C, "_AutoDispatchBelowAutograd", None), getattr(torch._C, "_after_autograd_keyset", None)
+    redispatch = getattr(overload, "redispatch", None)
+    if below is None or after is None or redispatch is None:
+        return False
+    n, defaults = len(spec.arguments), [d for _, _, d in spec.arguments]
+    tensors = [i for i, (_, kind, _) in enumerate(spec.arguments) if kind == "Tensor"]
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *args):
+            *args, keys = args
+            with below():
+                out = redispatch(keys & after, *args)
+            setup_context(ctx, args, out)
+            return out
+
+        @staticmethod
+        def backward(ctx, *grads):
+            got = backward(ctx, *grads)
+            return (*got, None) if isinstance(got, tuple) else (got, None)
+
+    Function.__name__ = Function.__qualname__ = f"{lib.ns}_{overload._opname}"
+
+    def autograd(keys, *args):
+        if len(args) < n:  # the dispatcher leaves out what equals its default
+            args = (*args, *defaults[len(args) :])
+        if torch.is_grad_enabled():
+            for i in tensors:
+                if args[i].requires_grad:
+                    return Function.apply(*args, keys)
+        with below():
+            return redispatch(keys & after, *args)
+
+    lib.impl(overload._opname, autograd, "Autograd", with_keyset=True)
+    return True
+
+
+def _differentiable(spec, names):
+    names = list(spec.outputs) if names is None else [names] if isinstance(names, str) else list(names)
+    strange = [n for n in names if n not in spec.outputs]
+    if strange or not names:
+        raise TypeError(f"{spec.name}: differentiable must name outputs ({', '.join(spec.outputs)}), got {strange[0] if strange else 'none'!r}")
+    return names
+
+
+def _register_autograd(lib, spec, overload, backward, save, setup_context, differentiable):
     if backward in _specs:
         if save is not None or setup_context is not None:
             raise TypeError(f"{spec.name}: save= and setup_context= are for a backward function; a kernel's parameters say what it needs")
-        save, backward = _by_names(spec, backward)
+        save, backward = _by_names(spec, backward, differentiable)
     elif backward is None:
         backward = _no_backward(spec.name)
         save = []
     for n in save or ():
         if n not in spec.tensors and n not in spec.outputs:
             raise TypeError(f"{spec.name}: save names {n!r}, which is neither a tensor argument nor an output")
-    setup_context = setup_context or _setup(spec, spec.tensors if save is None else save)
-    torch.library.register_autograd(spec.name, backward, setup_context=setup_context, lib=lib)
+    if setup_context is None:
+        setup_context = _setup(spec, spec.tensors if save is None else save, differentiable)
+        if len(differentiable) < len(spec.outputs):
+            backward = _only(differentiable, spec, backward)
+    if not _register_directly(lib, spec, overload, backward, setup_context):
+        torch.library.register_autograd(spec.name, backward, setup_context=setup_context, lib=lib)
 
 
 # ---- vmap ----
@@ -380,13 +450,15 @@ def op(
     backward=None,
     save=None,
     setup_context=None,
+    differentiable=None,
     backward_grid=None,
     backward_params=None,
     vmap="loop",
     params=None,
     **bound,
 ):
-    """Makes a kernel an operator of torch, `torch.ops.namespace.name`, and returns it; docs/torch.md tells the whole story.
+    """Makes a kernel an operator of torch, `torch.ops.namespace.name`, and returns it; docs/torch.md tells the whole story. In a kernel's place
+    may stand a function that launches kernels: it is given its outputs, too.
 
     outputs   parameters that the operator makes and returns: a name, names, or {name: how}, where how is the name of the tensor argument it is
               like, or a function of arguments (by their names) that returns the tensor or its shape
@@ -398,11 +470,13 @@ def op(
     backward  a kernel whose parameters are named after arguments and outputs, grad_<output> (or grad) and, for what it makes, grad_<argument>; or an
               operator made of such a kernel; or a function backward(ctx, *grads) as torch.library.register_autograd wants it. The function finds the
               tensors that save names (arguments and outputs; by default all tensor arguments) in ctx.saved_tensors and scalars in ctx.scalars,
-              unless setup_context does it otherwise. backward_grid and backward_params are for a kernel; what it shares with the forward one it gets from there
+              unless setup_context does it otherwise. differentiable names the outputs that have gradients, where not all do. backward_grid and backward_params are for a kernel; what it shares with the forward one it gets from there
     vmap      "loop": one call for each member; "batch": one call, with one more dim in front; a function; None
     """
-    if not isinstance(kernel, (Kernel, Autotuner)):
-        raise TypeError(f"eas.torch.op takes a kernel, got {type(kernel).__name__}")
+    if not isinstance(kernel, (Kernel, Autotuner, FunctionType)):
+        raise TypeError(f"eas.torch.op takes a kernel or a function that launches kernels, got {type(kernel).__name__}")
+    if isinstance(kernel, FunctionType) and not (grid is shape is nthreads is None):
+        raise TypeError(f"{name}: grid, shape and nthreads are for a kernel; a function launches by itself")
     spec = _Spec(name, kernel, outputs, mutates, types or {}, {**(params or {}), **bound})
     if spec.mutates and (backward is not None or save is not None or setup_context is not None):
         raise TypeError(f"{name}: an operator that mutates its arguments has no backward: use outputs=")
@@ -417,6 +491,6 @@ def op(
     _libraries[name] = lib
     _specs[overload] = spec
     if not spec.mutates:
-        _register_autograd(lib, spec, backward, save, setup_context)
+        _register_autograd(lib, spec, overload, backward, save, setup_context, _differentiable(spec, differentiable))
     _register_vmap(lib, spec, overload, vmap)
     return overload
