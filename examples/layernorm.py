@@ -78,12 +78,21 @@ def forward(x, weight, bias, out, mean, rstd, eps):
     layernorm(x, weight, bias, out, mean, rstd, n, eps, COLS=columns(n), _grid=rows)
 
 
-def backward(x, weight, grad, mean, rstd, dx, dweight, dbias):
+def norm_dx(x, weight, grad, mean, rstd, dx):
+    rows, n = x.shape
+    layernorm_dx(x, weight, grad, mean, rstd, dx, n, COLS=columns(n), _grid=rows)
+
+
+def norm_sums(x, grad, mean, rstd, dweight, dbias):
     (rows, n), bands = x.shape, -(-x.shape[0] // BAND)
     dweights, dbiases = np.empty((bands, n), np.float32), np.empty((bands, n), np.float32)
-    layernorm_dx(x, weight, grad, mean, rstd, dx, n, COLS=columns(n), _grid=rows)
     band_sums(x, grad, mean, rstd, dweights, dbiases, rows, n, BAND=BAND, BLOCK=BLOCK, _grid=(-(-n // BLOCK), bands))
     column_sums(dweights, dbiases, dweight, dbias, bands, n, BLOCK=BLOCK, _grid=-(-n // BLOCK))
+
+
+def backward(x, weight, grad, mean, rstd, dx, dweight, dbias):
+    norm_dx(x, weight, grad, mean, rstd, dx)
+    norm_sums(x, grad, mean, rstd, dweight, dbias)
 
 
 def reference(x, weight, bias, eps):

@@ -410,6 +410,19 @@ EAS_API eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int
 /* Compiles for d what a launch with these arguments would need, without launching. */
 EAS_API eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *opts);
 
+/* A launch on a queue that others own (torch's, say): which text for exactly these arguments, what to bind, how many threads. Nothing runs. Addresses
+ * only tell which buffers overlap: any will do that do that. ERR_UNAVAILABLE where something would have to come back from the device: accesses
+ * that are not proved to stay inside, prints, debug. */
+enum { EAS_MAX_PARAMS = 256 };
+typedef struct eas_source {
+    int variant; /* which text: eas_kernel_source_text */
+    int64_t threads[3], group[3]; /* in all, and in a group; all 0: nothing to do */
+    uint64_t value[EAS_MAX_PARAMS]; /* a scalar's bytes as the text takes them, the first at the lowest address; buffers 0. Bound in order */
+} eas_source;
+EAS_API eas_status eas_kernel_source(eas_kernel *k, const char *form, const eas_arg *args, int nargs, const eas_launch *opts, eas_source *out);
+EAS_API eas_status eas_kernel_source_text(eas_kernel *k, const char *form, int variant, char **text,
+                                          char **name); /* "msl", "opencl"; free both with eas_free */
+
 /* A copy on one device's stream, as a launch is: queued with `async`, recorded by a capture. TO: from the host; FROM: to the host. hold: dst's object, then src's. */
 typedef enum eas_copy_way { EAS_COPY_TO, EAS_COPY_FROM, EAS_COPY_WITHIN } eas_copy_way;
 EAS_API eas_status eas_copy_on(eas_device *d, eas_copy_way way, void *dst, const void *src, size_t n, const eas_launch *opts);
@@ -639,6 +652,10 @@ EAS_API const char *eas_cache_why(void);
 EAS_API eas_status eas_cache_clear(void);
 EAS_API eas_status eas_cache_verify(uint64_t *good, uint64_t *bad, uint64_t *bytes); /* drops the bad ones */
 EAS_API int eas_num_threads(void);
+/* Launches from now on use the host program's threads in place of the library's own: run(fn, ctx, n, 0) calls fn(ctx) on the calling thread and on
+ * at most n - 1 others, and returns when all are done (libgomp's and libomp's GOMP_parallel does). NULL: the library's own again. A child of
+ * fork uses its own. */
+EAS_API void eas_threads_lend(void (*run)(void (*fn)(void *ctx), void *ctx, unsigned n, unsigned flags));
 
 #ifdef __cplusplus
 }

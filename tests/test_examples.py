@@ -1,5 +1,6 @@
 """Every example runs, checks itself, and says so in one line (the quick start and the older ones print what they show)."""
 
+import importlib.util
 import os
 import struct
 import tempfile
@@ -9,6 +10,8 @@ import zlib
 from support import DEVICES, ROOT, python
 
 NAMES = sorted(f[:-3] for f in os.listdir(os.path.join(ROOT, "examples")) if f.endswith(".py") and f[0] != "_")
+if not importlib.util.find_spec("torch"):
+    NAMES.remove("train_torch")
 RUN = "import runpy, sys; name = sys.argv[1]; sys.argv[:] = sys.argv[1:]; runpy.run_module('examples.' + name, run_name='__main__', alter_sys=False)"
 TALKATIVE = {"add", "saxpy"}
 SLOW_ON_REF = {"matmul_tiled", "saxpy"}  # they have one size

@@ -1,5 +1,5 @@
 /* bind.c: arguments that are not the common kinds (those are inline in py.h): bools, NumPy scalars, subclasses of ndarray,
- * torch tensors, DLPack producers, the buffer protocol; and the messages for what cannot be an argument. */
+ * DLPack producers, the buffer protocol; and the messages for what cannot be an argument. */
 #include "py.h"
 
 #include <string.h>
@@ -44,21 +44,20 @@ static int not_contiguous(Bound *bd, PyObject *name, int ndim, const int64_t *sh
     if (s && st)
         py_fail(PyExc_ValueError,
                 "%U: argument '%U' must be C-contiguous; got strides %S in bytes for shape %S of %s. Pass a contiguous copy (np.ascontiguousarray, "
-                ".contiguous()) "
-                "and copy results back",
+                ".contiguous()) and copy results back, or eas.tensor(x).memory() with the strides as arguments",
                 bd->kernel, name, st, s, eas_dtype_name(dt));
     Py_XDECREF(s);
     Py_XDECREF(st);
     return 0;
 }
-static int bad_dtype(Bound *bd, PyObject *name, PyObject *dtype)
+int bind_bad_dtype(Bound *bd, PyObject *name, PyObject *dtype)
 {
     py_fail(PyExc_TypeError,
             "%U: argument '%U' has elements of %S; kernels take bool, int8-int64, uint8-uint64, float16, bfloat16, float32 and float64", bd->kernel,
             name, dtype);
     return 0;
 }
-static void keep(Bound *bd, PyObject *o) { bd->temps[bd->ntemps++] = o; }
+void bind_keep(Bound *bd, PyObject *o) { bd->temps[bd->ntemps++] = o; }
 
 /* ---- tensors ---- */
 int bind_tensor_device(Bound *bd, Tensor *t, int i, PyObject *name)
@@ -74,8 +73,12 @@ int bind_tensor_device(Bound *bd, Tensor *t, int i, PyObject *name)
             eas_device_name(t->device), eas_device_name(bd->device));
     return 0;
 }
-static int bind_tensor(Bound *bd, Tensor *t, int i, PyObject *name, eas_arg *out)
+int bind_tensor(Bound *bd, Tensor *t, int i, PyObject *name, eas_arg *out)
 {
+    if (!t->tag && tensor_in_c_order(t))
+        return py_fail(PyExc_ValueError, "%U: argument '%U' is not aligned to its elements of %s; pass a copy", bd->kernel, name,
+                       eas_dtype_name((eas_dtype)t->arg.dtype)),
+               0;
     if (!t->tag)
         return not_contiguous(bd, name, t->ndim, t->dims, t->dims + t->ndim, (eas_dtype)t->arg.dtype);
     if (t->device != G.cpu && !bind_tensor_device(bd, t, i, name))
@@ -93,82 +96,11 @@ static int bind_array(Bound *bd, PyArrayObject *a, int i, PyObject *name, eas_ar
                        bd->kernel, name, (PyObject *)d),
                0;
     if (py_dtype_of_npy(d) < 0)
-        return bad_dtype(bd, name, (PyObject *)d);
-    if (!PyArray_ISALIGNED(a))
-        return py_fail(PyExc_ValueError, "%U: argument '%U' is not aligned to its element size; pass a copy", bd->kernel, name), 0;
+        return bind_bad_dtype(bd, name, (PyObject *)d);
     Tensor *t = tensor_from_array(a);
     int tag = t ? bind_tensor(bd, t, i, name, out) : 0;
     Py_XDECREF(t); /* the array itself is alive as long as the call */
     return tag;
-}
-
-/* ---- torch: asked through its attributes, which is quicker than a capsule and needs no import ---- */
-static PyObject *torch_module(void)
-{
-    PyObject *modules = PyImport_GetModuleDict(); /* borrowed */
-    return PyDict_GetItemWithError(modules, N.torch);
-}
-static bool is_torch(PyObject *o)
-{
-    static PyTypeObject *seen; /* torch.Tensor's type once met */
-    if (Py_TYPE(o) == seen)
-        return true;
-    PyObject *torch = torch_module(), *type = torch ? PyObject_GetAttr(torch, N.Tensor) : NULL;
-    PyErr_Clear();
-    bool yes = type && PyType_Check(type) && PyObject_TypeCheck(o, (PyTypeObject *)type);
-    if (type && (PyObject *)Py_TYPE(o) == type)
-        seen = (PyTypeObject *)Py_NewRef(type);
-    Py_XDECREF(type);
-    return yes;
-}
-static int flag(PyObject *o, PyObject *attr, bool call)
-{
-    PyObject *r = call ? PyObject_CallMethodNoArgs(o, attr) : PyObject_GetAttr(o, attr);
-    int v = r ? PyObject_IsTrue(r) : -1;
-    Py_XDECREF(r);
-    return v;
-}
-static int torch_strides(Bound *bd, PyObject *o, PyObject *name)
-{
-    PyObject *s = PyObject_CallMethodNoArgs(o, N.stride), *shape = PyObject_GetAttr(o, N.shape);
-    if (s && shape)
-        py_fail(PyExc_ValueError, "%U: argument '%U' must be C-contiguous; got strides %S in elements for a torch tensor of %S. Pass x.contiguous()",
-                bd->kernel, name, s, shape);
-    Py_XDECREF(s);
-    Py_XDECREF(shape);
-    return 0;
-}
-static int bind_torch(Bound *bd, PyObject *o, PyObject *name, eas_arg *out)
-{
-    int cpu = flag(o, N.is_cpu, false);
-    if (cpu < 0)
-        return 0;
-    if (!cpu) {
-        PyObject *d = PyObject_GetAttr(o, N.device);
-        if (d)
-            py_fail(PyExc_ValueError, "%U: argument '%U' is a torch tensor on device '%S', the launch runs on the cpu: pass x.cpu()", bd->kernel,
-                    name, d);
-        Py_XDECREF(d);
-        return 0;
-    }
-    if (flag(o, N.requires_grad, false) == 1)
-        return py_fail(PyExc_ValueError, "%U: argument '%U' requires grad, which kernels do not record: pass x.detach()", bd->kernel, name), 0;
-    PyObject *dtype = PyObject_GetAttr(o, N.dtype);
-    int dt = dtype ? py_dtype_of_torch(NULL, dtype) : -1;
-    if (dtype && dt < 0)
-        bad_dtype(bd, name, dtype);
-    Py_XDECREF(dtype);
-    if (dt < 0)
-        return 0;
-    int contiguous = flag(o, N.is_contiguous, true);
-    if (contiguous <= 0)
-        return contiguous < 0 ? 0 : torch_strides(bd, o, name);
-    PyObject *p = PyObject_CallMethodNoArgs(o, N.data_ptr), *n = p ? PyObject_CallMethodNoArgs(o, N.numel) : NULL;
-    if (n)
-        *out = (eas_arg){.v.data = PyLong_AsVoidPtr(p), .count = PyLong_AsLongLong(n), .dtype = (uint8_t)dt, .is_buffer = 1, .flags = EAS_ARG_HOST};
-    Py_XDECREF(p);
-    Py_XDECREF(n);
-    return PyErr_Occurred() ? 0 : TAG_BUFFER | dt;
 }
 
 /* ---- the buffer protocol ---- */
@@ -179,12 +111,12 @@ static int bind_buffer(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *o
     if (!mem)
         return 0;
     view = *PyMemoryView_GET_BUFFER(mem);
-    keep(bd, mem);
+    bind_keep(bd, mem);
     int dt = py_dtype_of_format(view.format, view.itemsize);
     if (dt < 0) {
         PyObject *f = PyUnicode_FromFormat("format '%s'", view.format);
         if (f)
-            bad_dtype(bd, name, f);
+            bind_bad_dtype(bd, name, f);
         Py_XDECREF(f);
         return 0;
     }
@@ -205,7 +137,7 @@ static int bind_numpy_scalar(Bound *bd, PyObject *o, PyObject *name, eas_arg *ou
     PyArray_Descr *d = PyArray_DescrFromScalar(o);
     int dt = d ? py_dtype_of_npy(d) : -1;
     if (d && dt < 0)
-        bad_dtype(bd, name, (PyObject *)d);
+        bind_bad_dtype(bd, name, (PyObject *)d);
     Py_XDECREF(d);
     if (dt < 0)
         return 0;
@@ -259,15 +191,15 @@ int bind_other(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
     if (eager_check(o)) { /* the tensor's own memory: a kernel that writes to it changes the tensor */
         Tensor *t = tensor_of_node(eager_node(o));
         if (t)
-            keep(bd, (PyObject *)t);
+            bind_keep(bd, (PyObject *)t);
         return t ? bind_tensor(bd, t, i, name, out) : 0;
     }
-    if (is_torch(o))
-        return bind_torch(bd, o, name, out);
+    if (torch_check(o))
+        return bind_torch(bd, o, i, name, out);
     if (PyObject_HasAttr((PyObject *)Py_TYPE(o), N.__dlpack__)) {
-        PyObject *t = tensor_from_dlpack(o);
+        PyObject *t = tensor_from_dlpack(o, Py_None);
         if (t)
-            keep(bd, t);
+            bind_keep(bd, t);
         return t ? bind_tensor(bd, (Tensor *)t, i, name, out) : 0;
     }
     if (PyObject_CheckBuffer(o))

@@ -495,12 +495,14 @@ typedef struct run { /* one call of run, benchmark or grid */
     eas_device *d;
 } run;
 
-static int run_ready(run *r)
+static int run_ready(run *r, bool defer_mps)
 {
     memset(&r->l, 0, sizeof r->l);
     r->bd.kernel = r->ck->name;
     r->bd.device = NULL;
     r->bd.ntemps = 0;
+    r->bd.defer_mps = defer_mps;
+    r->bd.has_mps = false;
     if (!collect(r->ck, r->rt, r->objs) || !bind_all(r->ck, r->objs, &r->bd, r->args))
         return 0;
     r->d = given(r->device) ? py_device(r->device) : r->bd.device ? r->bd.device : py_backend();
@@ -522,7 +524,7 @@ PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw)
     memset(&r, 0, offsetof(run, objs));
     if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOOO:run", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
         return NULL;
-    PyObject *done = run_ready(&r) ? launch_with(r.ck, r.d, r.args, r.objs, r.ck->nargs, &r.bd, &r.l) : NULL;
+    PyObject *done = run_ready(&r, false) ? launch_with(r.ck, r.d, r.args, r.objs, r.ck->nargs, &r.bd, &r.l) : NULL;
     bind_done(&r.bd);
     return done;
 }
@@ -557,7 +559,7 @@ PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw)
         return NULL;
     if (repeat <= 0 || warmup < 0)
         return py_fail(PyExc_ValueError, "benchmark: repeat must be at least 1 and warmup at least 0");
-    PyObject *time = run_ready(&r) ? timed(&r, warmup, repeat) : NULL;
+    PyObject *time = run_ready(&r, false) ? timed(&r, warmup, repeat) : NULL;
     bind_done(&r.bd);
     return time;
 }
@@ -572,7 +574,7 @@ PyObject *py_prepare(PyObject *module, PyObject *args, PyObject *kw)
     if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOOO:prepare", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
         return NULL;
     PyObject *out = NULL;
-    if (run_ready(&r)) {
+    if (run_ready(&r, false)) {
         hooks_init(&r.l, &gil);
         eas_status st = eas_kernel_prepare(r.ck->k, r.d, r.args, r.ck->nargs, &r.l);
         out = st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
@@ -648,11 +650,79 @@ PyObject *py_grid(PyObject *module, PyObject *args, PyObject *kw)
     if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOOO:grid", names, G.compiled, &r.ck, &r.rt, &r.meta, RUN_OPTIONS))
         return NULL;
     PyObject *out = NULL;
-    if (run_ready(&r)) {
+    if (run_ready(&r, false)) {
         r.l.size = sizeof r.l;
         eas_status st = eas_kernel_grid(r.ck->k, r.args, r.ck->nargs, &r.l, g);
         out = st == EAS_OK ? Py_BuildValue("(LLL)", (long long)g[0], (long long)g[1], (long long)g[2]) : py_raise(st);
     }
     bind_done(&r.bd);
     return out;
+}
+/* A launch that others run: (variant, threads, group, values), values[i] None for a buffer; None if there is nothing to do; a str that says why
+ * only a launch of ours can do it. addresses: ints, by which
+ * overlapping buffers are told. */
+static int set_addresses(run *r, PyObject *addresses)
+{
+    if (!PyTuple_Check(addresses) || PyTuple_GET_SIZE(addresses) != r->ck->nargs)
+        return py_fail(PyExc_TypeError, "source: one address for each argument is wanted"), 0;
+    for (int i = 0; i < r->ck->nargs; i++)
+        if (r->args[i].is_buffer)
+            r->args[i].v.data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
+    return !PyErr_Occurred();
+}
+static PyObject *values_of(const run *r, const eas_source *s)
+{
+    PyObject *t = PyTuple_New(r->ck->nargs);
+    for (int i = 0; t && i < r->ck->nargs; i++) {
+        PyObject *v = r->args[i].is_buffer ? Py_NewRef(Py_None) : PyLong_FromLongLong((int64_t)s->value[i]);
+        if (!v)
+            Py_CLEAR(t);
+        else
+            PyTuple_SET_ITEM(t, i, v);
+    }
+    return t;
+}
+PyObject *py_source(PyObject *module, PyObject *args, PyObject *kw)
+{
+    (void)module;
+    static char *names[] = {"ck", "runtime_args", "addresses", "sync", "nthreads", "grid", "tptg", "shape", "debug", "stream", NULL};
+    run r;
+    eas_source s;
+    PyObject *addresses, *out = NULL;
+    memset(&r, 0, offsetof(run, objs));
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|$OOOOOOO:source", names, G.compiled, &r.ck, &r.rt, &addresses, &r.o.sync, &r.o.nthreads,
+                                     &r.o.grid, &r.o.tptg, &r.o.shape, &r.o.debug, &r.o.stream))
+        return NULL;
+    r.device = NULL;
+    if (run_ready(&r, true) && set_addresses(&r, addresses)) {
+        r.l.size = sizeof r.l;
+        eas_status st = eas_kernel_source(r.ck->k, "msl", r.args, r.ck->nargs, &r.l, &s);
+        PyObject *values = st == EAS_OK && s.threads[0] ? values_of(&r, &s) : NULL;
+        if (values)
+            out = Py_BuildValue("i(LLL)(LLL)N", s.variant, (long long)s.threads[0], (long long)s.threads[1], (long long)s.threads[2],
+                                (long long)s.group[0], (long long)s.group[1], (long long)s.group[2], values);
+        else if (st == EAS_OK && !PyErr_Occurred())
+            out = Py_NewRef(Py_None);
+        else if (st == EAS_ERR_UNAVAILABLE)
+            out = PyUnicode_FromString(eas_error_message());
+        else if (st != EAS_OK)
+            py_raise(st);
+    }
+    bind_done(&r.bd);
+    return out;
+}
+PyObject *py_source_text(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Compiled *ck;
+    int variant;
+    char *text = NULL, *name = NULL;
+    eas_status st;
+    if (!PyArg_ParseTuple(args, "O!i:source_text", G.compiled, &ck, &variant))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS st = eas_kernel_source_text(ck->k, "msl", variant, &text, &name);
+    Py_END_ALLOW_THREADS PyObject *r = st == EAS_OK ? Py_BuildValue("(ss)", text, name) : py_raise(st);
+    eas_free(text);
+    eas_free(name);
+    return r;
 }

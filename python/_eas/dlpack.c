@@ -1,39 +1,8 @@
-/* dlpack.c: DLPack 1.x, both ways, old and versioned capsules; no copies. */
-#include "py.h"
+/* dlpack.c: DLPack 1.x, both ways: old and versioned capsules, and the table of C functions. No copies unless asked for. */
+#include "dlpack.h"
 
 #include <string.h>
 
-/* The interface as DLPack's specification lays it out. */
-typedef struct {
-    int32_t type, id;
-} dl_device;
-typedef struct {
-    uint8_t code, bits;
-    uint16_t lanes;
-} dl_dtype;
-typedef struct {
-    void *data;
-    dl_device device;
-    int32_t ndim;
-    dl_dtype dtype;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-} dl_tensor;
-typedef struct dl_managed {
-    dl_tensor t;
-    void *ctx;
-    void (*deleter)(struct dl_managed *);
-} dl_managed;
-typedef struct dl_versioned {
-    uint32_t major, minor;
-    void *ctx;
-    void (*deleter)(struct dl_versioned *);
-    uint64_t flags;
-    dl_tensor t;
-} dl_versioned;
-enum { DL_CPU = 1, DL_CUDA_HOST = 3, DL_OPENCL = 4, DL_METAL = 8 };
-enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
-enum { DL_READ_ONLY = 1, DL_IS_COPIED = 2 };
 static const char OLD[] = "dltensor", NEW[] = "dltensor_versioned", OLD_USED[] = "used_dltensor", NEW_USED[] = "used_dltensor_versioned";
 
 static dl_dtype dtype_out(eas_dtype dt)
@@ -42,14 +11,18 @@ static dl_dtype dtype_out(eas_dtype dt)
     uint8_t code = dt == EAS_BF16 ? DL_BFLOAT : kind == 'b' ? DL_BOOL : kind == 'i' ? DL_INT : kind == 'u' ? DL_UINT : DL_FLOAT;
     return (dl_dtype){code, (uint8_t)(8 * eas_dtype_size(dt)), 1};
 }
-static int dtype_in(dl_dtype d)
+/* By code and bytes, plus 1; 0: no such type here. */
+static uint8_t dtype_table[DL_BOOL + 1][9];
+static void fill_dtypes(void)
 {
     for (int i = 0; i < EAS_NDTYPES; i++) {
-        dl_dtype o = dtype_out((eas_dtype)i);
-        if (d.lanes == 1 && o.code == d.code && o.bits == d.bits)
-            return i;
+        dl_dtype d = dtype_out((eas_dtype)i);
+        dtype_table[d.code][d.bits / 8] = (uint8_t)(i + 1);
     }
-    return -1;
+}
+int dlpack_dtype(dl_dtype d)
+{
+    return d.lanes == 1 && d.code <= DL_BOOL && d.bits <= 64 && d.bits % 8 == 0 ? dtype_table[d.code][d.bits / 8] - 1 : -1;
 }
 static dl_device device_of(const Tensor *t)
 {
@@ -58,13 +31,12 @@ static dl_device device_of(const Tensor *t)
 }
 
 /* ---- out ---- */
-typedef struct held { /* what the consumer frees; shape and strides in elements follow */
+typedef struct held { /* what the consumer frees */
     union {
         dl_managed old;
         dl_versioned new;
     } m;
-    PyObject *tensor;
-    int64_t dims[];
+    PyObject *tensor; /* shape and strides are its own */
 } held;
 
 static void drop(held *h)
@@ -83,19 +55,17 @@ static void capsule_free(PyObject *c) /* only if nobody took it */
     else if (PyCapsule_IsValid(c, NEW))
         drop_new(PyCapsule_GetPointer(c, NEW));
 }
-static void fill(dl_tensor *d, Tensor *t, int64_t *dims)
+/* DLPack counts strides in elements; arrays with fields have others. */
+static int whole_strides(const Tensor *t)
 {
     int64_t size = (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype);
-    for (int i = 0; i < t->ndim; i++) {
-        dims[i] = t->dims[i];
-        dims[t->ndim + i] = t->dims[t->ndim + i] / size;
-    }
-    *d = (dl_tensor){t->arg.v.data, device_of(t), t->ndim, dtype_out((eas_dtype)t->arg.dtype), dims, dims + t->ndim, 0};
-    if (!eas_device_host_memory(t->device)) { /* a handle, and where in it */
-        size_t offset;
-        d->data = eas_device_handle(t->device, t->arg.v.data, &offset);
-        d->byte_offset = offset;
-    }
+    for (int i = 0; i < t->ndim; i++)
+        if (t->dims[i] > 1 && t->dims[t->ndim + i] % size) {
+            py_fail(PyExc_BufferError, "a stride of %lld bytes is no whole number of %s elements: copy the tensor first",
+                    (long long)t->dims[t->ndim + i], eas_dtype_name((eas_dtype)t->arg.dtype));
+            return 0;
+        }
+    return 1;
 }
 /* Others know nothing of our streams: what is pending is done first. */
 static int settled(Tensor *t)
@@ -114,50 +84,107 @@ static int settled(Tensor *t)
     eas_status st = eas_synchronize(t->device, &l);
     return st == EAS_OK ? 1 : (py_raise(st), 0);
 }
-static PyObject *export(Tensor *t, bool versioned)
+static int fill(dl_tensor *d, Tensor *t)
 {
-    held *h = PyMem_RawMalloc(sizeof *h + 2 * (size_t)t->ndim * sizeof(int64_t));
-    if (!h)
-        return PyErr_NoMemory();
-    h->tensor = Py_NewRef(t);
-    if (versioned) {
-        h->m.new = (dl_versioned){.major = 1, .minor = 0, .ctx = h, .deleter = drop_new, .flags = t->arg.flags & EAS_ARG_READONLY ? DL_READ_ONLY : 0};
-        fill(&h->m.new.t, t, h->dims);
-    } else {
-        h->m.old = (dl_managed){.ctx = h, .deleter = drop_old};
-        fill(&h->m.old.t, t, h->dims);
+    if (!whole_strides(t) || !settled(t))
+        return 0;
+    *d = (dl_tensor){t->arg.v.data, device_of(t), t->ndim, dtype_out((eas_dtype)t->arg.dtype), t->dims, t->dims + 2 * t->ndim, 0};
+    if (!eas_device_host_memory(t->device)) { /* a handle, and where in it */
+        size_t offset;
+        d->data = eas_device_handle(t->device, t->arg.v.data, &offset);
+        d->byte_offset = offset;
     }
-    PyObject *c = PyCapsule_New(&h->m, versioned ? NEW : OLD, capsule_free);
-    if (!c)
-        drop(h);
+    return 1;
+}
+static held *hold(Tensor *t, dl_tensor *d)
+{
+    held *h = fill(d, t) ? PyMem_RawCalloc(1, sizeof *h) : NULL;
+    if (h)
+        h->tensor = Py_NewRef(t);
+    else if (!PyErr_Occurred())
+        PyErr_NoMemory();
+    return h;
+}
+dl_versioned *dlpack_give(Tensor *t, bool copied)
+{
+    dl_tensor d;
+    held *h = hold(t, &d);
+    uint64_t flags = (t->arg.flags & EAS_ARG_READONLY ? DL_READ_ONLY : 0) | (copied ? DL_IS_COPIED : 0);
+    if (!h)
+        return NULL;
+    h->m.new = (dl_versioned){.major = 1, .minor = 0, .ctx = h, .deleter = drop_new, .flags = flags, .t = d};
+    return &h->m.new;
+}
+static dl_managed *give_old(Tensor *t)
+{
+    dl_tensor d;
+    held *h = hold(t, &d);
+    if (!h)
+        return NULL;
+    h->m.old = (dl_managed){.ctx = h, .deleter = drop_old, .t = d};
+    return &h->m.old;
+}
+static PyObject *export(Tensor *t, bool versioned, bool copied)
+{
+    void *m = versioned ? (void *)dlpack_give(t, copied) : (void *)give_old(t);
+    PyObject *c = m ? PyCapsule_New(m, versioned ? NEW : OLD, capsule_free) : NULL;
+    if (m && !c)
+        drop(versioned ? ((dl_versioned *)m)->ctx : ((dl_managed *)m)->ctx);
     return c;
 }
-static int pair(PyObject *o, long *a, const char *what) /* the first of a tuple of two */
+static int pair(PyObject *o, const char *what, long out[2])
 {
     if (!PyTuple_Check(o) || PyTuple_GET_SIZE(o) != 2)
         return py_fail(PyExc_TypeError, "%s must be a tuple of two ints", what), 0;
-    *a = PyLong_AsLong(PyTuple_GET_ITEM(o, 0));
+    for (int i = 0; i < 2; i++)
+        out[i] = PyLong_AsLong(PyTuple_GET_ITEM(o, i));
     return !PyErr_Occurred();
+}
+/* The tensor as it is exported: itself, or a copy where one is asked for. New reference; NULL with an exception. */
+static Tensor *exported(Tensor *t, const long want[2], PyObject *copy)
+{
+    bool here = want[0] == device_of(t).type && want[1] == device_of(t).id, host = want[0] == DL_CPU && want[1] == 0;
+    if (!here && !host)
+        return py_fail(PyExc_BufferError, "the tensor is on '%s' and cannot be exported to DLPack device (%ld, %ld): move it with .to() first",
+                       eas_device_name(t->device), want[0], want[1]),
+               NULL;
+    if (!here && copy == Py_False)
+        return py_fail(PyExc_BufferError, "the tensor is on '%s': to reach the CPU it must be copied, which copy=False forbids",
+                       eas_device_name(t->device)),
+               NULL;
+    if (here && copy != Py_True)
+        return (Tensor *)Py_NewRef(t);
+    return tensor_copy(t, here ? t->device : G.cpu);
+}
+/* Devices other than the CPU are waited for unless -1 says that the consumer does it; they have no streams of a kind that DLPack numbers. */
+static int check_stream(const Tensor *t, PyObject *stream)
+{
+    if (stream == Py_None || (!eas_device_host_memory(t->device) && PyLong_Check(stream) && PyLong_AsLong(stream) == -1))
+        return 1;
+    PyErr_Clear();
+    py_fail(PyExc_BufferError, "stream must be None for a tensor on '%s', got %R", eas_device_name(t->device), stream);
+    return 0;
 }
 PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kw)
 {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
     PyObject *stream = Py_None, *version = Py_None, *device = Py_None, *copy = Py_None;
     Tensor *t = (Tensor *)self;
-    long major = 0, type = device_of(t).type;
+    long max[2] = {0, 0}, want[2] = {device_of(t).type, device_of(t).id};
     if (!PyArg_ParseTupleAndKeywords(args, kw, "|$OOOO:__dlpack__", names, &stream, &version, &device, &copy))
         return NULL;
-    if (stream != Py_None)
-        return py_fail(PyExc_BufferError, "a %s tensor has no streams: stream must be None", eas_device_name(t->device));
-    if (copy == Py_True)
-        return py_fail(PyExc_BufferError, "copy=True: copy the tensor before exporting it");
-    if ((version != Py_None && !pair(version, &major, "max_version")) || (device != Py_None && !pair(device, &type, "dl_device")))
+    if ((version != Py_None && !pair(version, "max_version", max)) || (device != Py_None && !pair(device, "dl_device", want)))
         return NULL;
-    if (type != device_of(t).type)
-        return py_fail(PyExc_BufferError, "the tensor is on '%s': move it with .to() first", eas_device_name(t->device));
-    if (major < 1 && (t->arg.flags & EAS_ARG_READONLY))
-        return py_fail(PyExc_BufferError, "a read-only tensor needs a consumer of DLPack 1.0 or newer");
-    return settled(t) ? export(t, major >= 1) : NULL;
+    if (copy != Py_None && !PyBool_Check(copy))
+        return py_fail(PyExc_TypeError, "copy must be None, True or False, got %R", copy);
+    Tensor *out = check_stream(t, stream) ? exported(t, want, copy) : NULL;
+    PyObject *c = NULL;
+    if (out && max[0] < 1 && (out->arg.flags & EAS_ARG_READONLY))
+        py_fail(PyExc_BufferError, "a read-only tensor needs a consumer of DLPack 1.0 or newer");
+    else if (out)
+        c = export(out, max[0] >= 1, out != t);
+    Py_XDECREF(out);
+    return c;
 }
 PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused)
 {
@@ -167,82 +194,121 @@ PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused)
 }
 
 /* ---- in ---- */
+static void delete(void *m, bool versioned)
+{
+    if (versioned && ((dl_versioned *)m)->deleter)
+        ((dl_versioned *)m)->deleter(m);
+    else if (!versioned && ((dl_managed *)m)->deleter)
+        ((dl_managed *)m)->deleter(m);
+}
 static void owner_free(PyObject *c)
 {
-    if (PyCapsule_IsValid(c, OLD_USED)) {
-        dl_managed *m = PyCapsule_GetPointer(c, OLD_USED);
-        if (m->deleter)
-            m->deleter(m);
-    } else {
-        dl_versioned *m = PyCapsule_GetPointer(c, NEW_USED);
-        if (m && m->deleter)
-            m->deleter(m);
-    }
+    bool new = PyCapsule_IsValid(c, NEW_USED);
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace); /* the deleter may run anything */
+    delete (PyCapsule_GetPointer(c, new ? NEW_USED : OLD_USED), new);
+    PyErr_Restore(type, value, trace);
 }
-static Tensor *over_metal(const dl_tensor *d, eas_dtype dt, const int64_t *strides, bool readonly)
+/* Memory behind a handle: data is it, byte_offset where in it the tensor begins. */
+static Tensor *over_handle(const dl_tensor *d, eas_dtype dt, const int64_t *strides, bool readonly)
 {
-    eas_device *mps = py_device_named("mps");
+    eas_device *dev = py_device_named(d->device.type == DL_METAL ? "mps" : "opencl");
     eas_buffer *b;
-    if (!mps)
+    if (!dev)
         return NULL;
-    eas_status st = eas_buffer_adopt(mps, d->data, NULL, NULL, &b);
+    eas_status st = eas_buffer_adopt(dev, d->data, NULL, NULL, &b);
     if (st != EAS_OK)
         return py_raise(st), NULL;
-    Tensor *t = tensor_over(mps, dt, d->ndim, d->shape, strides, (char *)eas_buffer_address(b) + d->byte_offset, readonly, NULL);
+    Tensor *t = tensor_over(dev, dt, d->ndim, d->shape, strides, (char *)eas_buffer_address(b) + d->byte_offset, readonly, NULL);
     if (!t)
         return eas_buffer_release(b), NULL;
     t->buf = b;
-    int64_t size = (int64_t)eas_dtype_size(dt), room = (int64_t)((eas_buffer_size(b) - d->byte_offset) / (size_t)size);
-    if (t->tag && d->byte_offset <= eas_buffer_size(b) && t->arg.count <= room && d->byte_offset % (uint64_t)size == 0)
+    int64_t lo, hi, size = (int64_t)eas_dtype_size(dt);
+    tensor_span(t, &lo, &hi);
+    uint64_t room = eas_buffer_size(b);
+    if (d->byte_offset % (uint64_t)size == 0 && d->byte_offset <= room && lo + (int64_t)d->byte_offset >= 0 && hi <= (int64_t)(room - d->byte_offset))
         return t;
     Py_DECREF(t);
-    return py_fail(PyExc_BufferError, "a Metal buffer is taken as it is: contiguous, aligned to its elements and inside the buffer"), NULL;
+    return py_fail(PyExc_BufferError,
+                   "a buffer of %llu bytes on '%s' does not hold the tensor: bytes %lld to %lld from offset %llu, in elements of %lld",
+                   (unsigned long long)room, eas_device_name(dev), (long long)lo, (long long)hi, (unsigned long long)d->byte_offset, (long long)size),
+           NULL;
 }
 static Tensor *over(const dl_tensor *d, bool readonly)
 {
-    int dt = dtype_in(d->dtype);
+    int dt = dlpack_dtype(d->dtype);
     int64_t strides[NPY_MAXDIMS];
     if (dt < 0)
         return py_fail(PyExc_TypeError, "DLPack element type (code %d, %d bits, %d lanes) is not supported", d->dtype.code, d->dtype.bits,
                        d->dtype.lanes),
                NULL;
-    if (d->device.type != DL_CPU && d->device.type != DL_CUDA_HOST && d->device.type != DL_METAL)
+    bool handle = d->device.type == DL_METAL || d->device.type == DL_OPENCL;
+    if (d->device.type != DL_CPU && d->device.type != DL_CUDA_HOST && !handle)
         return py_fail(PyExc_RuntimeError, "DLPack device type %d is not reachable from here: move the data to the CPU first", d->device.type), NULL;
-    if (d->ndim > NPY_MAXDIMS)
-        return py_fail(PyExc_ValueError, "%d dims are too many", d->ndim), NULL;
+    if (d->ndim < 0 || d->ndim > NPY_MAXDIMS)
+        return py_fail(PyExc_ValueError, "%d dims; a tensor has at most %d", d->ndim, NPY_MAXDIMS), NULL;
     for (int i = 0; d->strides && i < d->ndim; i++)
         strides[i] = d->strides[i] * (int64_t)eas_dtype_size((eas_dtype)dt);
-    if (d->device.type == DL_METAL)
-        return over_metal(d, (eas_dtype)dt, d->strides ? strides : NULL, readonly);
+    if (handle)
+        return over_handle(d, (eas_dtype)dt, d->strides ? strides : NULL, readonly);
     Tensor *t = tensor_over(G.cpu, (eas_dtype)dt, d->ndim, d->shape, d->strides ? strides : NULL, (char *)d->data + d->byte_offset, readonly, NULL);
     if (t && (uintptr_t)t->arg.v.data % eas_dtype_size((eas_dtype)dt))
         t->tag = 0;
     return t;
 }
-/* Takes what the capsule holds; the tensor's owner then frees it, exactly once. */
+/* m's content, owned by a tensor: deleted exactly once, when the tensor goes or here if there can be none. */
+static PyObject *take(void *m, const dl_tensor *d, bool readonly, const char *name)
+{
+    Tensor *t = over(d, readonly);
+    PyObject *owner = PyCapsule_New(m, name, owner_free);
+    if (!owner) { /* out of memory: nobody else would free m */
+        PyObject *type, *value, *trace;
+        PyErr_Fetch(&type, &value, &trace);
+        delete (m, name == NEW_USED);
+        PyErr_Restore(type, value, trace);
+    }
+    if (!t || !owner)
+        return Py_XDECREF(t), Py_XDECREF(owner), NULL;
+    t->owner = owner;
+    return (PyObject *)t;
+}
+static int known_version(const dl_versioned *m)
+{
+    if (m->major == 1)
+        return 1;
+    py_fail(PyExc_BufferError, "DLPack %u.x is not known here", m->major);
+    return 0;
+}
+PyObject *dlpack_take(dl_versioned *m)
+{
+    if (known_version(m))
+        return take(m, &m->t, m->flags & DL_READ_ONLY, NEW_USED);
+    delete (m, true); /* its head is the same in every version */
+    return NULL;
+}
+/* A capsule whose content cannot be used keeps it, and frees it itself. */
 static PyObject *consume(PyObject *c)
 {
     bool new = PyCapsule_IsValid(c, NEW);
     if (!new && !PyCapsule_IsValid(c, OLD))
         return py_fail(PyExc_ValueError, "not a fresh DLPack capsule: each can be used once");
     void *p = PyCapsule_GetPointer(c, new ? NEW : OLD);
-    if (new && ((dl_versioned *)p)->major != 1)
-        return py_fail(PyExc_BufferError, "DLPack %u.x is not known here", ((dl_versioned *)p)->major);
-    Tensor *t = new ? over(&((dl_versioned *)p)->t, ((dl_versioned *)p)->flags & DL_READ_ONLY) : over(&((dl_managed *)p)->t, false);
-    if (!t)
+    if (new && !known_version(p))
         return NULL;
-    t->owner = PyCapsule_New(p, new ? NEW_USED : OLD_USED, owner_free);
-    if (!t->owner || PyCapsule_SetName(c, new ? NEW_USED : OLD_USED) < 0)
-        return Py_DECREF(t), NULL;
-    PyCapsule_SetDestructor(c, NULL);
-    return (PyObject *)t;
+    if (PyCapsule_SetName(c, new ? NEW_USED : OLD_USED) < 0 || PyCapsule_SetDestructor(c, NULL) < 0)
+        return NULL;
+    return new ? take(p, &((dl_versioned *)p)->t, ((dl_versioned *)p)->flags & DL_READ_ONLY, NEW_USED)
+               : take(p, &((dl_managed *)p)->t, false, OLD_USED);
 }
-static PyObject *ask(PyObject *o) /* o.__dlpack__(max_version=(1, 0)), or without it for older producers */
+/* o.__dlpack__(max_version=(1, 0), copy=...), or without what older producers do not know */
+static PyObject *ask(PyObject *o, PyObject *copy)
 {
     PyObject *f = PyObject_GetAttr(o, N.__dlpack__), *kw = f ? Py_BuildValue("{O(ii)}", N.max_version, 1, 0) : NULL,
              *none = kw ? PyTuple_New(0) : NULL;
+    if (none && copy != Py_None && PyDict_SetItem(kw, N.copy, copy) < 0)
+        Py_CLEAR(none);
     PyObject *c = none ? PyObject_Call(f, none, kw) : NULL;
-    if (!c && none && PyErr_ExceptionMatches(PyExc_TypeError)) {
+    if (!c && none && copy == Py_None && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear();
         c = PyObject_CallNoArgs(f);
     }
@@ -262,21 +328,80 @@ static int reachable(PyObject *o)
     PyErr_Clear();
     Py_XDECREF(first);
     Py_DECREF(d);
-    if (type == DL_CPU || type == DL_CUDA_HOST || type == DL_METAL || type == -1)
+    if (type == DL_CPU || type == DL_CUDA_HOST || type == DL_METAL || type == DL_OPENCL || type == -1)
         return 1;
     py_fail(PyExc_RuntimeError, "the %s is on DLPack device type %ld, which is not reachable from here: move it to the CPU first",
             Py_TYPE(o)->tp_name, type);
     return 0;
 }
-PyObject *tensor_from_dlpack(PyObject *o)
+static PyObject *by_method(PyObject *o, PyObject *copy)
 {
-    if (tensor_check(o))
-        return Py_NewRef(o);
-    if (PyCapsule_CheckExact(o))
-        return consume(o);
     if (!PyObject_HasAttr(o, N.__dlpack__))
         return py_fail(PyExc_TypeError, "from_dlpack takes an object with __dlpack__ or a DLPack capsule, got %s", Py_TYPE(o)->tp_name);
-    PyObject *c = reachable(o) ? ask(o) : NULL, *t = c ? consume(c) : NULL;
+    PyObject *c = reachable(o) ? ask(o, copy) : NULL, *t = c ? consume(c) : NULL;
     Py_XDECREF(c);
     return t;
+}
+PyObject *tensor_from_dlpack(PyObject *o, PyObject *copy)
+{
+    if (PyCapsule_CheckExact(o) && copy == Py_None)
+        return consume(o);
+    if (tensor_check(o))
+        return copy == Py_True ? (PyObject *)tensor_copy((Tensor *)o, ((Tensor *)o)->device) : Py_NewRef(o);
+    if (copy != Py_True && torch_check(o) && torch_check_exact(o))
+        return torch_import(o);
+    return by_method(o, copy);
+}
+
+/* ---- the table of C functions ---- */
+const dl_api *dlpack_api(PyTypeObject *type)
+{
+    PyObject *c = PyObject_GetAttr((PyObject *)type, N.__dlpack_c_exchange_api__);
+    const dl_api *api = c && PyCapsule_IsValid(c, "dlpack_exchange_api") ? PyCapsule_GetPointer(c, "dlpack_exchange_api") : NULL;
+    PyErr_Clear();
+    Py_XDECREF(c); /* the table lives as long as the process */
+    while (api && api->major != 1)
+        api = api->prev;
+    return api;
+}
+static int api_allocate(dl_tensor *like, dl_versioned **out, void *ctx, void (*fail)(void *ctx, const char *kind, const char *message))
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    int dt = dlpack_dtype(like->dtype);
+    const char *name = like->device.type == DL_METAL ? "mps" : like->device.type == DL_OPENCL ? "opencl" : like->device.type == DL_CPU ? "cpu" : NULL;
+    eas_device *d = name ? py_device_named(name) : NULL;
+    Tensor *t = d && dt >= 0 && like->ndim <= NPY_MAXDIMS ? tensor_new(d, (eas_dtype)dt, like->ndim, like->shape) : NULL;
+    *out = t ? dlpack_give(t, false) : NULL;
+    Py_XDECREF(t);
+    PyErr_Clear();
+    PyGILState_Release(gil);
+    if (!*out)
+        fail(ctx, "BufferError", "eas cannot allocate a tensor of this dtype, shape and device");
+    return *out ? 0 : -1;
+}
+static int api_managed_from(void *o, dl_versioned **out) { return (*out = dlpack_give(o, false)) ? 0 : -1; }
+static int api_managed_to(dl_versioned *m, void **o) { return (*o = dlpack_take(m)) ? 0 : -1; }
+static int api_view(void *o, dl_tensor *out)
+{
+    if (!(((Tensor *)o)->arg.flags & EAS_ARG_READONLY))
+        return fill(out, o) ? 0 : -1;
+    py_fail(PyExc_BufferError, "a read-only tensor cannot be handed over as a plain DLTensor");
+    return -1;
+}
+static int api_stream(int32_t device, int32_t id, void **out) /* what is handed over has no work pending */
+{
+    (void)device;
+    (void)id;
+    *out = NULL;
+    return 0;
+}
+static const dl_api our_api = {1, 3, NULL, api_allocate, api_managed_from, api_managed_to, api_view, api_stream};
+
+int dlpack_init(void)
+{
+    fill_dtypes();
+    PyObject *c = PyCapsule_New((void *)(uintptr_t)&our_api, "dlpack_exchange_api", NULL);
+    int r = c ? PyObject_SetAttr((PyObject *)G.tensor, N.__dlpack_c_exchange_api__, c) : -1;
+    Py_XDECREF(c);
+    return r;
 }

@@ -478,6 +478,8 @@ static inline int bind_call(Kernel *k, PyObject *const *args, Py_ssize_t nargs, 
     c->bd.kernel = k->name;
     c->bd.device = NULL;
     c->bd.ntemps = 0;
+    c->bd.defer_mps = true;
+    c->bd.has_mps = false;
     c->shape = NULL;
     if (trace_active && trace_current())
         return nested(k), 0;
@@ -600,6 +602,8 @@ static PyObject *body_of(Kernel *k)
 /* Live kernels run on memory that the host reaches. */
 static int on_host(Kernel *k, Call *c)
 {
+    if (c->bd.has_mps)
+        return py_fail(PyExc_ValueError, "%U: an argument is a torch tensor on mps, and this works in the host's memory: pass x.cpu()", k->name), 0;
     for (int i = 0; i < k->nrt; i++) {
         Tensor *t = (Tensor *)c->objs[i];
         if (tensor_check(c->objs[i]) && !eas_device_host_memory(t->device)) {
@@ -731,8 +735,10 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
         r = interpret(k, &c);
     } else if (specialise_call(k, &c) && (!c.shape->has_options || call_options(k, &c, c.ck->meta, &l))) {
         eas_device *d = NULL;
-        PyObject *get = launch_where(&d);
-        if (get)
+        PyObject *get = c.bd.has_mps ? NULL : launch_where(&d);
+        if (c.bd.has_mps)
+            r = torch_launch(c.ck, c.objs, k->nrt, c.shape->has_options ? &c.o : &(Options){0}, &l);
+        else if (get)
             r = call_runtime(k, &c, get, &l);
         else if (c.bd.device ? (d = c.bd.device, one_device(k, &c)) : d != NULL)
             r = launch_with(c.ck, d, c.args, c.objs, k->nrt, &c.bd, &l);

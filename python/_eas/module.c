@@ -86,6 +86,15 @@ static PyObject *num_threads(PyObject *m, PyObject *unused)
     (void)unused;
     return PyLong_FromLong(eas_num_threads());
 }
+static PyObject *lend_threads(PyObject *m, PyObject *address)
+{
+    (void)m;
+    void *run = address == Py_None ? NULL : PyLong_AsVoidPtr(address);
+    if (PyErr_Occurred())
+        return NULL;
+    eas_threads_lend((void (*)(void (*)(void *), void *, unsigned, unsigned))(uintptr_t)run);
+    Py_RETURN_NONE;
+}
 /* The folder of the Python files, so that messages can name the user's line and not ours. The extension may lie elsewhere. */
 static PyObject *set_package(PyObject *m, PyObject *folder)
 {
@@ -125,6 +134,8 @@ static PyMethodDef functions[] = {
     {"run", KW(py_run), "run(ck, runtime_args, meta, *, device, sync, nthreads, grid, tptg, shape, debug): launches"},
     {"benchmark", KW(py_benchmark), "benchmark(ck, runtime_args, meta, *, repeat, warmup, ...): seconds per run"},
     {"grid", KW(py_grid), "grid(ck, runtime_args, meta, ...): the grid a launch would use"},
+    {"source", KW(py_source), "source(ck, runtime_args, addresses, ...): (variant, threads, group, values) of a launch that others run"},
+    {"source_text", py_source_text, METH_VARARGS, "source_text(ck, variant): (MSL, name of the function)"},
     {"prepare", KW(py_prepare), "prepare(ck, runtime_args, meta, ...): compiles what a launch would need"},
     {"tune_load", py_tune_load, METH_VARARGS, "tune_load(ck, device, key): seconds that were stored, or None"},
     {"tune_store", py_tune_store, METH_VARARGS, "tune_store(ck, device, key, seconds)"},
@@ -139,6 +150,7 @@ static PyMethodDef functions[] = {
     {"cache_clear", cache_clear, METH_NOARGS, "cache_clear(): empties the disk cache"},
     {"cache_verify", cache_verify, METH_NOARGS, "cache_verify(): (good, bad, bytes); bad entries are dropped"},
     {"num_threads", num_threads, METH_NOARGS, "num_threads(): threads a launch may use"},
+    {"_lend_threads", lend_threads, METH_O, "_lend_threads(address): of a function as GOMP_parallel, whose threads launches use; None: our own"},
     {"_set_package", set_package, METH_O, "_set_package(folder): frames of files in it are not the user's"},
     {"require_trace", require_trace, METH_O, "require_trace(name): RuntimeError unless a kernel is traced"},
     {"interpreting", interpreting, METH_NOARGS, "interpreting(): does EAS_INTERPRET ask for kernels to be run as plain Python?"},

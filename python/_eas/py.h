@@ -12,8 +12,8 @@
  *   live.c     values with data: _interpret=True
  *   ctrl.c     mk.var, mk.range, mk.if_, mk.else_, mk.while_
  *   irview.c   finished IR, for looking at
- *   tensor.c   eas.Tensor;  dlpack.c its interchange
- *   bind.c     Python arguments -> eas_arg
+ *   tensor.c   eas.Tensor;  view.c its views, copies and protocols;  dlpack.c its interchange
+ *   bind.c     Python arguments -> eas_arg;  torch.c those that are torch's
  *   compiled.c CompiledKernel, launches
  *   stream.c   Stream, Event, captures, memory
  *   kernel.c   Kernel: signature, specialisations, vectorcall
@@ -67,6 +67,7 @@ typedef struct py_state {
     PyObject *backend_key;  /* its key */
     PyObject *interpret_key; /* EAS_INTERPRET's */
     eas_device *cpu;
+    PyTypeObject *torch_tensor, *torch_parameter; /* torch's, once met */
     int bf16_num;           /* NumPy's type number of bfloat16; -1 until seen */
 } py_state;
 extern py_state G;
@@ -74,7 +75,7 @@ extern py_state G;
 /* clang-format off */
 #define PY_NAMES(X) \
     X(get_runtime) X(run) X(sync) X(nthreads) X(grid) X(tptg) X(shape) X(torch) X(Tensor) X(data_ptr) X(numel) X(is_cpu) X(is_contiguous) X(dtype) X(requires_grad) \
-    X(device) X(strides) X(stride) X(__dlpack__) X(__dlpack_device__) X(max_version) X(__annotations__) X(IRModule) X(body) X(benchmark)
+    X(device) X(strides) X(stride) X(__dlpack__) X(__dlpack_device__) X(__dlpack_c_exchange_api__) X(max_version) X(copy) X(is_mps) X(is_neg) X(__annotations__) X(IRModule) X(body) X(benchmark)
 /* clang-format on */
 typedef struct py_names {
 #define X(n) PyObject *n;
@@ -243,7 +244,7 @@ typedef struct Tensor {
     eas_buffer *buf;   /* NULL when the memory belongs to owner */
     PyObject *owner;
     PyObject *weakrefs;
-    int64_t dims[];    /* shape, then strides in bytes */
+    int64_t dims[];    /* shape, then strides in bytes, then strides in elements */
 } Tensor;
 extern PyType_Spec Tensor_spec;
 int tensor_init(PyObject *module);
@@ -251,20 +252,45 @@ static inline bool tensor_check(PyObject *o) { return Py_IS_TYPE(o, G.tensor) ||
 /* A tensor over memory of owner's (reference taken). strides NULL: C order. */
 Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape, const int64_t *strides, void *data, bool readonly, PyObject *owner);
 Tensor *tensor_from_array(PyArrayObject *a); /* zero copy */
-PyObject *tensor_from_dlpack(PyObject *o);   /* zero copy */
+/* Owns new memory of the device's; contents are arbitrary. */
+Tensor *tensor_new(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape);
+Tensor *tensor_copy(Tensor *t, eas_device *d); /* in C order, on d */
+/* The bytes that the elements take, from the first element's address: [lo, hi). */
+void tensor_span(const Tensor *t, int64_t *lo, int64_t *hi);
+bool tensor_in_c_order(const Tensor *t);
+PyObject *tensor_array_view(Tensor *t); /* the same memory as an array; of the host only */
+PyObject *tensor_fetch(Tensor *t);      /* a copy as an array */
+int tensor_bytes(eas_device *to, void *dst, eas_device *from, const void *src, size_t n); /* copies and waits; NULL: the host. 0 with an exception */
+Tensor *tensor_wrap(PyObject *data, PyObject *dtype); /* what eas.tensor takes, where it is; dtype may be NULL */
+int dlpack_init(void);
+PyObject *tensor_from_dlpack(PyObject *o, PyObject *copy); /* zero copy unless copy is True */
+
+/* ---- view.c ---- */
+extern PyMethodDef view_methods[];
+extern PyGetSetDef view_getset[];
+PyObject *view_subscript(PyObject *t, PyObject *key);
+int view_assign(PyObject *t, PyObject *key, PyObject *value);
+int view_getbuffer(PyObject *t, Py_buffer *b, int flags);
+void view_releasebuffer(PyObject *t, Py_buffer *b);
+PyObject *view_rebuild(PyObject *m, PyObject *args); /* what pickles call */
 PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kw);
 PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused);
 /* The device of that name ("metal" is "mps"); ValueError if unknown, RuntimeError if it cannot be used. NULL o: cpu. */
 eas_device *py_device(PyObject *o);
 eas_device *py_device_named(const char *name);
 
+typedef struct Compiled Compiled;
+typedef struct Options Options;
+
 /* ---- bind.c ---- */
 /* A tag tells all of an argument's type that a specialisation depends on; 0 is none. */
 enum { TAG_BUFFER = 0x80, TAG_SCALAR = 0x40, TAG_WEAK = 0x20, TAG_DTYPE = 0x0f };
 typedef struct Bound {
-    PyObject *kernel;   /* name, for messages */
+    PyObject *kernel; /* name, for messages */
     eas_device *device; /* of the tensors among the arguments; NULL if any will do */
-    int device_arg;     /* which of them said so */
+    int device_arg; /* which of them said so */
+    bool defer_mps; /* the caller looks at has_mps: torch tensors on mps are not imported */
+    bool has_mps;
     int ntemps;
     PyObject *temps[PY_MAX_PARAMS]; /* kept until the launch is over */
 } Bound;
@@ -273,6 +299,18 @@ int bind_other(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out);
 int bind_tensor_device(Bound *bd, Tensor *t, int i, PyObject *name);
 extern uint8_t bind_npy_dtype[NPY_NTYPES_LEGACY + 1]; /* 0x80 | dtype, or 0 */
 PyObject *bind_tag_name(int tag); /* "array of f32", "Python int" */
+int bind_tensor(Bound *bd, Tensor *t, int i, PyObject *name, eas_arg *out);
+int bind_bad_dtype(Bound *bd, PyObject *name, PyObject *dtype); /* 0 with an exception */
+void bind_keep(Bound *bd, PyObject *o); /* takes o, until the launch is over */
+
+/* ---- torch.c ---- */
+static inline bool torch_check_exact(PyObject *o) { return Py_TYPE(o) == G.torch_tensor || Py_TYPE(o) == G.torch_parameter; }
+bool torch_check(PyObject *o); /* and subclasses; does not import torch */
+int bind_torch(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out);
+PyObject *torch_import(PyObject *o); /* a tensor over the memory of one that torch_check_exact knows */
+PyObject *torch_export(PyObject *m, PyObject *t); /* a torch tensor over an eas.Tensor */
+/* Arguments on torch's GPU: eas.torch launches. */
+PyObject *torch_launch(Compiled *ck, PyObject *const *objs, int n, const Options *o, const eas_launch *l);
 
 /* The tag of o, out filled; 0 and an exception. */
 static inline int bind_arg(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
@@ -299,6 +337,8 @@ static inline int bind_arg(Bound *bd, PyObject *o, int i, PyObject *name, eas_ar
                 return tag;
             }
         }
+    } else if (torch_check_exact(o)) {
+        return bind_torch(bd, o, i, name, out);
     } else if (PyLong_CheckExact(o)) {
         int over;
         out->v.i = PyLong_AsLongLongAndOverflow(o, &over);
@@ -322,24 +362,24 @@ static inline void bind_done(Bound *bd)
 }
 
 /* ---- compiled.c ---- */
-typedef struct Compiled {
+struct Compiled {
     PyObject_VAR_HEAD eas_kernel *k;
-    PyObject *name;    /* str */
-    PyObject *params;  /* tuple of str: run-time parameters */
-    PyObject *meta;    /* dict */
-    PyObject *metas;   /* tuple: the same values in order; the fast path compares with them */
+    PyObject *name; /* str */
+    PyObject *params; /* tuple of str: run-time parameters */
+    PyObject *meta; /* dict */
+    PyObject *metas; /* tuple: the same values in order; the fast path compares with them */
     PyObject *msl, *irmod;
     eas_ir_info info;
-    double traced;     /* seconds that tracing took */
+    double traced; /* seconds that tracing took */
     int nargs;
     uint8_t tags[];
-} Compiled;
+};
 extern PyType_Spec Compiled_spec;
 Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject *meta, PyObject *metas, const uint8_t *tags, int nargs);
 
-typedef struct Options { /* launch options as given; NULL: absent */
+struct Options { /* launch options as given; NULL: absent */
     PyObject *grid, *tptg, *shape, *nthreads, *sync, *stream, *debug, *interpret;
-} Options;
+};
 /* Fills l from o; the grid may be a callable of meta (a dict) and runtime_args. ck: what _tptg is checked against, if known. 0 and an exception. */
 int options_read(const Options *o, Compiled *ck, PyObject *meta, PyObject *runtime_args, eas_launch *l);
 int tptg_fits(PyObject *tptg, PyObject *name, int64_t want, bool threads);
@@ -363,6 +403,8 @@ PyObject *py_tune_import(PyObject *module, PyObject *text);
 PyObject *py_compile_ir(PyObject *module, PyObject *ir);
 PyObject *py_run(PyObject *module, PyObject *args, PyObject *kw);
 PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw);
+PyObject *py_source(PyObject *module, PyObject *args, PyObject *kw);
+PyObject *py_source_text(PyObject *module, PyObject *args);
 PyObject *py_grid(PyObject *module, PyObject *args, PyObject *kw);
 
 /* ---- stream.c ---- */

@@ -52,9 +52,15 @@ static bool in_c_order(int ndim, const int64_t *shape, const int64_t *strides, i
             return false;
     return true;
 }
+static void element_strides(Tensor *t)
+{
+    int64_t size = (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype);
+    for (int i = 0; i < t->ndim; i++)
+        t->dims[2 * t->ndim + i] = t->dims[t->ndim + i] / size;
+}
 static Tensor *make(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
 {
-    Tensor *t = PyObject_NewVar(Tensor, G.tensor, 2 * ndim);
+    Tensor *t = PyObject_NewVar(Tensor, G.tensor, 3 * ndim);
     if (!t)
         return NULL;
     memset(&t->arg, 0, sizeof t->arg);
@@ -68,6 +74,7 @@ static Tensor *make(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
     t->arg.is_buffer = 1;
     t->arg.flags = eas_device_host_memory(d) ? EAS_ARG_HOST : 0;
     t->arg.count = c_strides(ndim, shape, (int64_t)eas_dtype_size(dt), t->dims + ndim);
+    element_strides(t);
     if (t->arg.count >= 0)
         return t;
     Py_DECREF(t);
@@ -83,7 +90,9 @@ Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape,
     t->owner = Py_XNewRef(owner);
     if (strides)
         memcpy(t->dims + ndim, strides, (size_t)ndim * sizeof *strides);
-    if (strides && !in_c_order(ndim, shape, strides, (int64_t)eas_dtype_size(dt)))
+    if (strides)
+        element_strides(t);
+    if ((strides && !in_c_order(ndim, shape, strides, (int64_t)eas_dtype_size(dt))) || (uintptr_t)data % eas_dtype_size(dt))
         t->tag = 0;
     return t;
 }
@@ -101,10 +110,7 @@ static Tensor *tensor_alloc_by(eas_status (*alloc)(eas_device *, size_t, eas_buf
     Py_DECREF(t);
     return py_raise(st), NULL;
 }
-static Tensor *tensor_alloc(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
-{
-    return tensor_alloc_by(eas_buffer_new, d, dt, ndim, shape);
-}
+Tensor *tensor_new(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape) { return tensor_alloc_by(eas_buffer_new, d, dt, ndim, shape); }
 Tensor *tensor_from_array(PyArrayObject *a)
 {
     int dt = py_dtype_of_npy(PyArray_DESCR(a)), ndim = PyArray_NDIM(a);
@@ -119,10 +125,7 @@ Tensor *tensor_from_array(PyArrayObject *a)
         shape[i] = PyArray_DIM(a, i);
         strides[i] = PyArray_STRIDE(a, i);
     }
-    Tensor *t = tensor_over(G.cpu, (eas_dtype)dt, ndim, shape, strides, PyArray_DATA(a), !PyArray_ISWRITEABLE(a), (PyObject *)a);
-    if (t && !PyArray_ISALIGNED(a))
-        t->tag = 0;
-    return t;
+    return tensor_over(G.cpu, (eas_dtype)dt, ndim, shape, strides, PyArray_DATA(a), !PyArray_ISWRITEABLE(a), (PyObject *)a);
 }
 static void tensor_dealloc(PyObject *o)
 {
@@ -139,7 +142,7 @@ static void tensor_dealloc(PyObject *o)
 
 /* ---- arrays of it ---- */
 /* The same memory as an array; needs host memory. */
-static PyObject *view_array(Tensor *t)
+PyObject *tensor_array_view(Tensor *t)
 {
     int num = py_dtype_to_npy((eas_dtype)t->arg.dtype);
     npy_intp shape[NPY_MAXDIMS], strides[NPY_MAXDIMS];
@@ -163,7 +166,7 @@ static PyObject *view_array(Tensor *t)
 static size_t nbytes_of(const Tensor *t) { return (size_t)t->arg.count * eas_dtype_size((eas_dtype)t->arg.dtype); }
 
 /* From or to memory of the host; waits. 0 with an exception. */
-static int copy_bytes(eas_device *to, void *dst, eas_device *from, const void *src, size_t n)
+int tensor_bytes(eas_device *to, void *dst, eas_device *from, const void *src, size_t n)
 {
     hooks h;
     eas_launch l = {0};
@@ -173,14 +176,47 @@ static int copy_bytes(eas_device *to, void *dst, eas_device *from, const void *s
 }
 static bool on_host(const Tensor *t) { return eas_device_host_memory(t->device); }
 
-static PyObject *fetch_array(Tensor *t)
+void tensor_span(const Tensor *t, int64_t *lo, int64_t *hi)
+{
+    *lo = 0;
+    *hi = t->arg.count ? (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype) : 0;
+    for (int i = 0; i < t->ndim && t->arg.count; i++) {
+        int64_t reach = (t->dims[i] - 1) * t->dims[t->ndim + i];
+        *(reach < 0 ? lo : hi) += reach;
+    }
+}
+/* Strided elements come with all that lies between them, and are picked here. */
+static int fetch_strided(Tensor *t, PyArrayObject *into)
+{
+    int64_t lo, hi;
+    tensor_span(t, &lo, &hi);
+    char *bytes = PyMem_RawMalloc((size_t)(hi - lo) + 1);
+    if (!bytes)
+        return PyErr_NoMemory(), 0;
+    Tensor *here = NULL;
+    PyObject *view = NULL;
+    int ok = tensor_bytes(NULL, bytes, t->device, (char *)t->arg.v.data + lo, (size_t)(hi - lo));
+    if (ok)
+        here = tensor_over(G.cpu, (eas_dtype)t->arg.dtype, t->ndim, t->dims, t->dims + t->ndim, bytes - lo, true, NULL);
+    view = here ? tensor_array_view(here) : NULL;
+    ok = view && PyArray_CopyInto(into, (PyArrayObject *)view) == 0;
+    Py_XDECREF(view);
+    Py_XDECREF(here);
+    PyMem_RawFree(bytes);
+    return ok;
+}
+PyObject *tensor_fetch(Tensor *t)
 {
     int num = py_dtype_to_npy((eas_dtype)t->arg.dtype);
     npy_intp shape[NPY_MAXDIMS];
     for (int i = 0; i < t->ndim; i++)
         shape[i] = (npy_intp)t->dims[i];
     PyObject *a = num < 0 ? NULL : PyArray_SimpleNew(t->ndim, shape, num);
-    if (a && !copy_bytes(NULL, PyArray_DATA((PyArrayObject *)a), t->device, t->arg.v.data, nbytes_of(t)))
+    if (!a || !t->arg.count)
+        return a;
+    int ok = tensor_in_c_order(t) ? tensor_bytes(NULL, PyArray_DATA((PyArrayObject *)a), t->device, t->arg.v.data, nbytes_of(t))
+                                  : fetch_strided(t, (PyArrayObject *)a);
+    if (!ok)
         Py_CLEAR(a);
     return a;
 }
@@ -188,8 +224,8 @@ static PyObject *tensor_numpy(PyObject *o, PyObject *unused)
 {
     (void)unused;
     if (!on_host((Tensor *)o))
-        return fetch_array((Tensor *)o);
-    PyObject *a = view_array((Tensor *)o);
+        return tensor_fetch((Tensor *)o);
+    PyObject *a = tensor_array_view((Tensor *)o);
     if (!a || ((Tensor *)o)->device == G.cpu)
         return a;
     PyObject *copy = PyArray_NewCopy((PyArrayObject *)a, NPY_CORDER);
@@ -227,22 +263,23 @@ static PyObject *tensor_array(PyObject *o, PyObject *args, PyObject *kw)
 }
 
 /* ---- between devices ---- */
-static bool is_c_order(const Tensor *t)
+bool tensor_in_c_order(const Tensor *t)
 {
     return t->tag || in_c_order(t->ndim, t->dims, t->dims + t->ndim, (int64_t)eas_dtype_size((eas_dtype)t->arg.dtype));
 }
-static Tensor *copy_to(Tensor *t, eas_device *d)
+Tensor *tensor_copy(Tensor *t, eas_device *d)
 {
-    Tensor *r = tensor_alloc(d, (eas_dtype)t->arg.dtype, t->ndim, t->dims);
+    Tensor *r = tensor_new(d, (eas_dtype)t->arg.dtype, t->ndim, t->dims);
     if (!r || r->arg.count == 0)
         return r;
-    if (is_c_order(t)) {
-        if (!copy_bytes(d, r->arg.v.data, t->device, t->arg.v.data, nbytes_of(r)))
+    if (tensor_in_c_order(t)) {
+        if (!tensor_bytes(d, r->arg.v.data, t->device, t->arg.v.data, nbytes_of(r)))
             Py_CLEAR(r);
         return r;
     }
-    PyObject *view = view_array(t), *src = view ? PyArray_NewCopy((PyArrayObject *)view, NPY_CORDER) : NULL; /* NumPy walks the strides */
-    if (!src || !copy_bytes(d, r->arg.v.data, NULL, PyArray_DATA((PyArrayObject *)src), nbytes_of(r)))
+    PyObject *view = on_host(t) ? tensor_array_view(t) : tensor_fetch(t);
+    PyObject *src = view ? PyArray_NewCopy((PyArrayObject *)view, NPY_CORDER) : NULL; /* NumPy walks the strides */
+    if (!src || !tensor_bytes(d, r->arg.v.data, NULL, PyArray_DATA((PyArrayObject *)src), nbytes_of(r)))
         Py_CLEAR(r);
     Py_XDECREF(src);
     Py_XDECREF(view);
@@ -279,7 +316,6 @@ static PyObject *queue_copy(Tensor *to, Tensor *from, PyObject *to_keep, PyObjec
     eas_status st = eas_copy_on(d, way, to->arg.v.data, from->arg.v.data, nbytes_of(to), &l);
     return st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
 }
-static Tensor *wrap(PyObject *data, PyObject *dtype);
 static PyObject *copy_either(PyObject *o, PyObject *args, PyObject *kw, bool into)
 {
     static char *names[] = {"x", "sync", "stream", NULL};
@@ -287,7 +323,7 @@ static PyObject *copy_either(PyObject *o, PyObject *args, PyObject *kw, bool int
     int sync = 1;
     if (!PyArg_ParseTupleAndKeywords(args, kw, into ? "O|$pO:copy_from" : "O|$pO:copy_to", names, &x, &sync, &stream))
         return NULL;
-    Tensor *self = (Tensor *)o, *other = wrap(x, NULL), *to = into ? self : other;
+    Tensor *self = (Tensor *)o, *other = tensor_wrap(x, NULL), *to = into ? self : other;
     PyObject *r = NULL;
     if (other && same_size(self, other, into ? "copy_from" : "copy_to")) {
         if (to->arg.flags & EAS_ARG_READONLY)
@@ -302,12 +338,19 @@ static PyObject *copy_either(PyObject *o, PyObject *args, PyObject *kw, bool int
 }
 static PyObject *tensor_copy_from(PyObject *o, PyObject *args, PyObject *kw) { return copy_either(o, args, kw, true); }
 static PyObject *tensor_copy_to(PyObject *o, PyObject *args, PyObject *kw) { return copy_either(o, args, kw, false); }
-static PyObject *tensor_to(PyObject *o, PyObject *name)
+static PyObject *tensor_to(PyObject *o, PyObject *args, PyObject *kw)
 {
-    eas_device *d = py_device(name);
-    if (!d)
+    static char *names[] = {"device", "dtype", NULL};
+    PyObject *device = Py_None, *dtype = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$O:to", names, &device, &dtype))
         return NULL;
-    return d == ((Tensor *)o)->device ? Py_NewRef(o) : (PyObject *)copy_to((Tensor *)o, d);
+    eas_device *d = device == Py_None ? ((Tensor *)o)->device : py_device(device);
+    Tensor *t = d ? tensor_wrap(o, dtype) : NULL;
+    if (!t || t->device == d)
+        return (PyObject *)t;
+    Tensor *moved = tensor_copy(t, d);
+    Py_DECREF(t);
+    return (PyObject *)moved;
 }
 
 /* ---- eas.tensor and friends ---- */
@@ -330,7 +373,7 @@ static PyObject *as_array(PyObject *data, PyArray_Descr *d) /* steals d */
         return PyArray_FromAny(data, d, 0, 0, NPY_ARRAY_FORCECAST, NULL);
     return list_array(data, d);
 }
-static Tensor *wrap(PyObject *data, PyObject *dtype)
+Tensor *tensor_wrap(PyObject *data, PyObject *dtype)
 {
     eas_dtype dt = EAS_F32;
     bool cast = dtype && dtype != Py_None;
@@ -340,11 +383,12 @@ static Tensor *wrap(PyObject *data, PyObject *dtype)
     if (tensor_check(data))
         t = (Tensor *)Py_NewRef(data);
     else if (!PyArray_Check(data) && speaks_dlpack(data))
-        t = (Tensor *)tensor_from_dlpack(data);
+        t = (Tensor *)tensor_from_dlpack(data, Py_None);
     if (!t && PyErr_Occurred())
         return NULL;
     if (t && (!cast || t->arg.dtype == dt))
         return t;
+    eas_device *d = t ? t->device : G.cpu;
     int num = cast ? py_dtype_to_npy(dt) : 0;
     PyObject *src = num < 0 ? NULL : t ? tensor_numpy((PyObject *)t, NULL) : Py_NewRef(data);
     Py_XDECREF(t);
@@ -352,7 +396,11 @@ static Tensor *wrap(PyObject *data, PyObject *dtype)
     Py_XDECREF(src);
     Tensor *r = a ? tensor_from_array((PyArrayObject *)a) : NULL;
     Py_XDECREF(a);
-    return r;
+    if (!r || r->device == d)
+        return r;
+    Tensor *back = tensor_copy(r, d);
+    Py_DECREF(r);
+    return back;
 }
 static PyObject *eas_tensor(PyObject *m, PyObject *args, PyObject *kw)
 {
@@ -362,10 +410,10 @@ static PyObject *eas_tensor(PyObject *m, PyObject *args, PyObject *kw)
     if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OO:tensor", names, &data, &device, &dtype))
         return NULL;
     eas_device *d = device == Py_None && tensor_check(data) ? ((Tensor *)data)->device : py_device(device);
-    Tensor *t = d ? wrap(data, dtype) : NULL;
+    Tensor *t = d ? tensor_wrap(data, dtype) : NULL;
     if (!t || t->device == d)
         return (PyObject *)t;
-    Tensor *moved = copy_to(t, d);
+    Tensor *moved = tensor_copy(t, d);
     Py_DECREF(t);
     return (PyObject *)moved;
 }
@@ -402,7 +450,7 @@ static Tensor *empty_from(PyObject *args, PyObject *kw, const char *format)
     if (!d || (dtype != Py_None && !py_to_dtype(dtype, "dtype", &dt)))
         return NULL;
     int rank = shape_of(shape, dims);
-    return rank < 0 ? NULL : tensor_alloc(d, dt, rank, dims);
+    return rank < 0 ? NULL : tensor_new(d, dt, rank, dims);
 }
 static PyObject *eas_empty(PyObject *m, PyObject *args, PyObject *kw)
 {
@@ -439,7 +487,7 @@ static Tensor *fill(Tensor *t, const char *bytes)
         memset(to, 0, n);
     if (here)
         return t;
-    int ok = copy_bytes(t->device, t->arg.v.data, NULL, to, n);
+    int ok = tensor_bytes(t->device, t->arg.v.data, NULL, to, n);
     PyMem_RawFree(to);
     if (!ok)
         Py_CLEAR(t);
@@ -472,13 +520,13 @@ static PyObject *eas_empty_like(PyObject *m, PyObject *args, PyObject *kw)
     eas_dtype dt;
     if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OO:empty_like", names, &x, &device, &dtype))
         return NULL;
-    Tensor *t = wrap(x, NULL), *r = NULL;
+    Tensor *t = tensor_wrap(x, NULL), *r = NULL;
     if (!t)
         return NULL;
     eas_device *d = device == Py_None ? t->device : py_device(device);
     dt = (eas_dtype)t->arg.dtype;
     if (d && (dtype == Py_None || py_to_dtype(dtype, "dtype", &dt)))
-        r = tensor_alloc(d, dt, t->ndim, t->dims);
+        r = tensor_new(d, dt, t->ndim, t->dims);
     Py_DECREF(t);
     return (PyObject *)r;
 }
@@ -549,9 +597,19 @@ static Py_ssize_t tensor_len(PyObject *o)
     PyErr_SetString(PyExc_TypeError, "len() of a 0-d tensor");
     return -1;
 }
+static PyObject *tensor_item(PyObject *o, Py_ssize_t i) /* what iterates */
+{
+    PyObject *n = PyLong_FromSsize_t(i), *r = n ? view_subscript(o, n) : NULL;
+    Py_XDECREF(n);
+    return r;
+}
 static PyObject *tensor_to_torch(PyObject *o, PyObject *args, PyObject *kw)
 {
-    PyObject *m = PyImport_ImportModule("eas.torch"), *f = m ? PyObject_GetAttrString(m, "to_torch") : NULL, *r = NULL;
+    PyObject *r = PyTuple_GET_SIZE(args) || (kw && PyDict_GET_SIZE(kw)) ? Py_NewRef(Py_None) : torch_export(NULL, o);
+    if (r != Py_None)
+        return r;
+    Py_CLEAR(r);
+    PyObject *m = PyImport_ImportModule("eas.torch"), *f = m ? PyObject_GetAttrString(m, "to_torch") : NULL;
     PyObject *all = f ? PyTuple_New(PyTuple_GET_SIZE(args) + 1) : NULL;
     if (all) {
         PyTuple_SET_ITEM(all, 0, Py_NewRef(o));
@@ -566,7 +624,8 @@ static PyObject *tensor_to_torch(PyObject *o, PyObject *args, PyObject *kw)
 }
 static PyObject *tensor_repr(PyObject *o)
 {
-    PyObject *shape = get_shape(o, NULL), *a = shape ? on_host((Tensor *)o) ? view_array((Tensor *)o) : fetch_array((Tensor *)o) : NULL, *text = NULL;
+    PyObject *shape = get_shape(o, NULL), *a = shape ? on_host((Tensor *)o) ? tensor_array_view((Tensor *)o) : tensor_fetch((Tensor *)o) : NULL,
+             *text = NULL;
     if (shape && !a)
         PyErr_Clear();
     text = a ? PyObject_Str(a) : PyUnicode_FromString("...");
@@ -593,7 +652,8 @@ static PyGetSetDef tensor_getset[] = {
 };
 static PyMethodDef tensor_methods[] = {
     {"numpy", tensor_numpy, METH_NOARGS, "numpy(): the elements as an array; on the cpu the same memory, elsewhere a copy"},
-    {"to", tensor_to, METH_O, "to(device): the tensor there; itself if it is there already, else a copy"},
+    {"to", (PyCFunction)(void (*)(void))tensor_to, METH_VARARGS | METH_KEYWORDS,
+     "to(device=None, *, dtype=None): the tensor there and of that dtype; itself if it is so already, else a copy"},
     {"copy_from", (PyCFunction)(void (*)(void))tensor_copy_from, METH_VARARGS | METH_KEYWORDS,
      "copy_from(x, *, sync=True, stream=None): x's elements into this tensor; can be queued and captured as a launch can"},
     {"copy_to", (PyCFunction)(void (*)(void))tensor_copy_to, METH_VARARGS | METH_KEYWORDS,
@@ -619,6 +679,12 @@ static PyType_Slot tensor_slots[] = {
     {Py_tp_methods, tensor_methods},
     {Py_tp_members, tensor_members},
     {Py_sq_length, tensor_len},
+    {Py_sq_item, tensor_item},
+    {Py_mp_length, tensor_len},
+    {Py_mp_subscript, view_subscript},
+    {Py_mp_ass_subscript, view_assign},
+    {Py_bf_getbuffer, view_getbuffer},
+    {Py_bf_releasebuffer, view_releasebuffer},
     {0, NULL},
 };
 PyType_Spec Tensor_spec = {"eas.Tensor", sizeof(Tensor), sizeof(int64_t), Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, tensor_slots};
@@ -626,15 +692,22 @@ PyType_Spec Tensor_spec = {"eas.Tensor", sizeof(Tensor), sizeof(int64_t), Py_TPF
 static PyObject *eas_from_dlpack(PyObject *m, PyObject *args, PyObject *kw)
 {
     (void)m;
-    static char *names[] = {"x", "device", NULL};
-    PyObject *x, *device = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$O:from_dlpack", names, &x, &device))
+    static char *names[] = {"x", "device", "copy", NULL};
+    PyObject *x, *device = Py_None, *copy = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OO:from_dlpack", names, &x, &device, &copy))
         return NULL;
+    if (copy != Py_None && !PyBool_Check(copy))
+        return py_fail(PyExc_TypeError, "copy must be None, True or False, got %R", copy);
     eas_device *d = device == Py_None ? NULL : py_device(device);
-    PyObject *t = d || device == Py_None ? tensor_from_dlpack(x) : NULL;
+    PyObject *t = d || device == Py_None ? tensor_from_dlpack(x, copy) : NULL;
     if (!t || !d || ((Tensor *)t)->device == d)
         return t;
-    Tensor *moved = copy_to((Tensor *)t, d);
+    if (copy == Py_False) {
+        py_fail(PyExc_BufferError, "the data is on '%s': to reach '%s' it must be copied, which copy=False forbids",
+                eas_device_name(((Tensor *)t)->device), eas_device_name(d));
+        return Py_DECREF(t), NULL;
+    }
+    Tensor *moved = tensor_copy((Tensor *)t, d);
     Py_DECREF(t);
     return (PyObject *)moved;
 }
@@ -664,8 +737,35 @@ static PyMethodDef functions[] = {
     {"empty_like", KW(eas_empty_like), "empty_like(x, *, device=None, dtype=None)\n--\n\nA tensor of x's shape, dtype and device."},
     {"empty_shared", KW(empty_shared), "empty_shared(nbytes, *, device): a tensor of uint8 in memory that host and device share"},
     {"from_dlpack", KW(eas_from_dlpack),
-     "from_dlpack(x, *, device=None)\n--\n\nA tensor over what x.__dlpack__() gives (or over a DLPack capsule), without a copy."},
+     "from_dlpack(x, *, device=None, copy=None)\n--\n\nA tensor over what x.__dlpack__() gives (or over a DLPack capsule). Copied if copy is True or "
+     "the device is another one."},
+    {"_rebuild", view_rebuild, METH_VARARGS, "_rebuild(bytes, dtype, shape, device): what pickles call"},
+    {"_to_torch", torch_export, METH_O, "_to_torch(t): a torch tensor over a tensor of the cpu; None where that takes a longer way"},
     {"devices", eas_devices, METH_NOARGS, "devices(): (name, description, why unavailable or None) of each"},
     {NULL, NULL, 0, NULL},
 };
-int tensor_init(PyObject *module) { return (G.tensor = py_type(module, &Tensor_spec, "Tensor")) ? PyModule_AddFunctions(module, functions) : -1; }
+/* What view.c has: the type's own tables hold the rest. */
+static int add_views(void)
+{
+    for (PyMethodDef *m = view_methods; m->ml_name; m++) {
+        PyObject *d = PyDescr_NewMethod(G.tensor, m);
+        int r = d ? PyObject_SetAttrString((PyObject *)G.tensor, m->ml_name, d) : -1;
+        Py_XDECREF(d);
+        if (r < 0)
+            return -1;
+    }
+    for (PyGetSetDef *g = view_getset; g->name; g++) {
+        PyObject *d = PyDescr_NewGetSet(G.tensor, g);
+        int r = d ? PyObject_SetAttrString((PyObject *)G.tensor, g->name, d) : -1;
+        Py_XDECREF(d);
+        if (r < 0)
+            return -1;
+    }
+    return 0;
+}
+int tensor_init(PyObject *module)
+{
+    if (!(G.tensor = py_type(module, &Tensor_spec, "Tensor")) || add_views() < 0 || dlpack_init() < 0)
+        return -1;
+    return PyModule_AddFunctions(module, functions);
+}

@@ -4,6 +4,8 @@
  * leaves when the range is used up and no worker is inside. One job at a time uses the workers; a caller that finds them
  * busy runs its whole job itself, so nested and concurrent runs cannot deadlock. Workers spin briefly, then sleep.
  * After fork the child has no workers: it sees another pid and starts its own.
+ *
+ * A host program whose own threads spin between its jobs may lend them: two pools on the same CPUs would wait for each other's spinning.
  */
 #include "base.h"
 
@@ -203,6 +205,51 @@ static bool work_and_poll(job *j, int (*poll)(void *), void *poll_ctx)
     return true;
 }
 
+/* ---- threads of the host program ---- */
+
+typedef void parallel(void (*fn)(void *), void *ctx, unsigned n, unsigned flags);
+static struct {
+    _Atomic(parallel *) run;
+    _Atomic pid_t owner; /* a forked child has none of these threads */
+} lent;
+
+typedef struct team {
+    job *j;
+    pthread_t caller;
+    _Atomic int next; /* worker */
+    int (*poll)(void *);
+    void *poll_ctx;
+    bool done;
+} team;
+
+void eas_threads_lend(void (*run)(void (*fn)(void *ctx), void *ctx, unsigned n, unsigned flags))
+{
+    atomic_store(&lent.owner, getpid());
+    atomic_store(&lent.run, run);
+}
+
+static parallel *lent_run(void)
+{
+    parallel *run = atomic_load_explicit(&lent.run, memory_order_relaxed);
+    return run && atomic_load_explicit(&lent.owner, memory_order_relaxed) == getpid() ? run : NULL;
+}
+
+static void team_part(void *ctx)
+{
+    team *t = ctx;
+    if (pthread_equal(pthread_self(), t->caller))
+        t->done = work_and_poll(t->j, t->poll, t->poll_ctx);
+    else
+        work(t->j, atomic_fetch_add(&t->next, 1));
+}
+
+static bool run_lent(parallel *run, job *j, int threads, int (*poll)(void *), void *poll_ctx)
+{
+    team t = {.j = j, .caller = pthread_self(), .next = 1, .poll = poll, .poll_ctx = poll_ctx};
+    run(team_part, &t, (unsigned)threads, 0);
+    return t.done;
+}
+
 bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int), void *ctx, int (*poll)(void *), void *poll_ctx)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -214,10 +261,16 @@ bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int
     if (threads == 1 || n <= slice || pthread_mutex_trylock(&P.lock))
         return work_and_poll(&j, poll, poll_ctx);
     pthread_once(&once, hook_fork);
-    start_workers();
-    offer(&j);
-    bool done = work_and_poll(&j, poll, poll_ctx);
-    withdraw();
+    parallel *run = lent_run();
+    bool done;
+    if (run) {
+        done = run_lent(run, &j, threads, poll, poll_ctx);
+    } else {
+        start_workers();
+        offer(&j);
+        done = work_and_poll(&j, poll, poll_ctx);
+        withdraw();
+    }
     pthread_mutex_unlock(&P.lock);
     return done;
 }

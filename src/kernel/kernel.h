@@ -84,6 +84,9 @@ eas_status kernel_pack(eas_kernel *k, const eas_arg *args, int nargs, const eas_
 eas_status kernel_refuses(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o); /* arguments and grid alone */
 /* Checks everything and compiles what is missing. With programs == 0 there is nothing to do. */
 eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, resolved *r);
+/* What this launch's values prove for a device, and whether its buffers overlap where one is written. */
+eas_status kernel_judge(eas_kernel *k, const eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, packed *p, bool *in_bounds,
+                        bool *narrow, bool *overlap);
 dev_launch kernel_launch_of(const eas_kernel *k, const eas_device *d, const resolved *r);
 
 bool kernel_debugs(const eas_launch *o); /* the launch, or EAS_DEBUG, asks for checks and asserts */

@@ -269,6 +269,19 @@ eas_status kernel_refuses(eas_kernel *k, const eas_arg *args, int nargs, const e
     return prepare(k, args, nargs, o, &p);
 }
 
+eas_status kernel_judge(eas_kernel *k, const eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, packed *p, bool *in_bounds,
+                        bool *narrow, bool *overlap)
+{
+    verdict v = {0};
+    eas_status st = prepare(k, args, nargs, o, p);
+    if (!st && p->programs)
+        st = judge(k, d, p, &v);
+    *in_bounds = v.in_bounds;
+    *narrow = v.narrow == 1;
+    *overlap = !st && overlaps(k, p, true);
+    return st;
+}
+
 static bool has_host_args(const eas_kernel *k, const eas_arg *args)
 {
     for (int i = 0; i < k->nparams; i++)

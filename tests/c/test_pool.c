@@ -109,11 +109,57 @@ static void test_works_after_fork(void **state)
     assert_int_equal(run_and_check(), 0);
 }
 
+/* Threads of the host program, made for each job. */
+typedef struct part {
+    void (*fn)(void *);
+    void *ctx;
+} part;
+static atomic_int lent_jobs;
+
+static void *part_main(void *p)
+{
+    ((part *)p)->fn(((part *)p)->ctx);
+    return NULL;
+}
+
+static void lend(void (*fn)(void *), void *ctx, unsigned n, unsigned flags)
+{
+    pthread_t t[256];
+    part p = {fn, ctx};
+    assert_int_equal(flags, 0);
+    atomic_fetch_add(&lent_jobs, 1);
+    for (unsigned i = 1; i < n; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, part_main, &p), 0);
+    fn(ctx);
+    for (unsigned i = 1; i < n; i++)
+        pthread_join(t[i], NULL);
+}
+
+static void test_lent_threads(void **state)
+{
+    (void)state;
+    eas_threads_lend(lend);
+    test_every_index_once(NULL);
+    test_can_be_stopped(NULL);
+    int jobs = atomic_load(&lent_jobs);
+    assert_true(pool_size() == 1 || jobs > 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (!pid) /* a child has none of them */
+        _exit(run_and_check() || atomic_load(&lent_jobs) != jobs);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    eas_threads_lend(NULL);
+    assert_int_equal(run_and_check(), 0);
+    assert_int_equal(atomic_load(&lent_jobs), jobs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_index_once), cmocka_unit_test(test_nothing_to_do),    cmocka_unit_test(test_many_callers),
-        cmocka_unit_test(test_can_be_stopped),   cmocka_unit_test(test_works_after_fork),
+        cmocka_unit_test(test_lent_threads), cmocka_unit_test(test_every_index_once), cmocka_unit_test(test_nothing_to_do),
+        cmocka_unit_test(test_many_callers), cmocka_unit_test(test_can_be_stopped),   cmocka_unit_test(test_works_after_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,18 @@ def _torch_version():
         return None
 
 
+def _torch_tier():
+    """How launches with torch's mps tensors are done, or None without torch. Imports torch."""
+    if _torch_version() is None:
+        return None
+    from ..torch import tier
+
+    try:
+        return "{}: {}".format(*tier())
+    except (ValueError, RuntimeError, OSError) as e:  # a setting that cannot be had, a torch that does not load
+        return f"none: {e}"
+
+
 def _facts():
     devices = []
     for name, text, why in eas.devices():
@@ -66,6 +78,7 @@ def _facts():
         "python": sys.version.split()[0],
         "numpy": np.__version__,
         "torch": _torch_version(),
+        "torch_tier": _torch_tier(),
         "threads": _eas.num_threads(),
         "devices": devices,
         "default_device": os.environ.get("EAS_BACKEND") or "cpu",
@@ -99,6 +112,8 @@ def info(opts):
         print(f"  {d['name']:8}{d['description'] if d['unavailable'] is None else 'not available: ' + d['unavailable']}")
         if d["limits"]:
             print(f"  {'':8}{_limits_text(d['limits'])}")
+    if facts["torch"]:
+        print(f"torch   cpu tensors are arguments without a copy; mps tensors by tier {facts['torch_tier']}")
     print(f"cache   {facts['cache']['folder'] or 'off: ' + facts['cache']['off']}")
     return 0
 

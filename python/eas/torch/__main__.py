@@ -1,0 +1,37 @@
+"""`python -m eas.torch`: what this torch offers, and which tier launches with its tensors use."""
+
+import json
+import sys
+
+from . import probe
+
+
+def text(facts):
+    yes = {True: "yes", False: "no"}
+    lines = [
+        f"torch                      {facts['torch']}",
+        "cpu tensors                zero copy, both ways",
+        f"DLPack's table of C functions  {yes[facts['dlpack_table']]}"
+        + ("" if facts["dlpack_table"] else ": arguments are asked attribute by attribute"),
+        f"mps available              {yes[facts['mps']]}",
+        f"torch.mps.compile_shader   {yes[facts['compile_shader']]}",
+    ]
+    if facts["mps"]:
+        lines.append(f"DLPack of mps tensors      {facts['mps_dlpack']}")
+        lines.append(f"torch.mps.synchronize() before launches of tier A  {yes[facts['mps_sync']]} (EAS_TORCH_MPS_SYNC)")
+    lines.append(f"tier of mps launches       {facts['tier']}: {facts['why']}")
+    return "\n".join(lines)
+
+
+def main(argv):
+    try:
+        facts = probe()
+    except (RuntimeError, ValueError) as e:
+        print(e, file=sys.stderr)
+        return 1
+    print(json.dumps(facts, indent=2) if "--json" in argv else text(facts))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

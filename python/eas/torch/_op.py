@@ -1,0 +1,496 @@
+"""`eas.torch.op`: a kernel, or a function that launches some, as an operator of torch: schema, fake implementation, autograd, vmap.
+
+The operator's functions are written out as Python text and compiled once, so that a call runs straight-line code: make the outputs, launch."""
+
+from inspect import Parameter, signature
+from types import FunctionType
+
+import torch
+
+from .._eas import Kernel
+from ..autotune import Autotuner
+
+__all__ = ["op"]
+
+_libraries = {}  # name -> the Library that defines it
+_specs = {}  # OpOverload -> _Spec
+_SCALARS = {int: "SymInt", float: "float", bool: "bool"}
+
+
+class _Spec:
+    """What an operator is made of: the kernel's parameters, sorted."""
+
+    def __init__(self, name, kernel, outputs, mutates, types, bound):
+        self.name, self.kernel = name, kernel
+        inner = kernel.kernel if isinstance(kernel, Autotuner) else kernel
+        self.is_kernel = isinstance(inner, Kernel)
+        self.signature = signature(inner.fn if self.is_kernel else inner).parameters
+        self.params = tuple(self.signature)
+        self.meta = inner.meta_params if self.is_kernel else ()
+        self.bound = bound
+        self.mutates = (mutates,) if isinstance(mutates, str) else tuple(mutates)
+        tuned = set().union(*(c.meta for c in kernel.configs)) if isinstance(kernel, Autotuner) else set()
+        self._check_names("bound", bound)
+        self._check_names("mutates", self.mutates)
+        self._check_names("types", types)
+        self.outputs = self._outputs(outputs)
+        self.arguments = []  # (name, schema type, default or Parameter.empty)
+        for p in self.params:
+            if p in bound or p in self.outputs or p in tuned:
+                continue
+            default = self.signature[p].default
+            if p in self.meta:
+                if default is Parameter.empty:
+                    raise TypeError(f"{name}: meta parameter {p!r} of {kernel.__name__}() has no value: pass {p}=... to eas.torch.op")
+                continue
+            self.arguments.append((p, self._type(p, types, default), default))
+        self.tensors = [a for a, kind, _ in self.arguments if kind == "Tensor"]
+        if not self.tensors:
+            raise TypeError(f"{name}: an operator needs at least one tensor argument")
+        for p in self.mutates:
+            if p not in self.tensors:
+                raise TypeError(f"{name}: mutates names {p!r}, which is no tensor argument of the operator")
+        if self.mutates and self.outputs:
+            raise TypeError(f"{name}: an operator either mutates arguments or returns outputs, not both: torch could not differentiate it")
+        if not self.mutates and not self.outputs:
+            raise TypeError(f"{name}: say which parameters it writes: outputs= (made by the operator) or mutates= (given by the caller)")
+
+    def _check_names(self, what, names):
+        for n in names:
+            if n not in self.params:
+                raise TypeError(f"{self.name}: {what} names {n!r}, which is no parameter of {self.kernel.__name__}(): {', '.join(self.params)}")
+
+    def _outputs(self, outputs):
+        if outputs is None:
+            return {}
+        made = {outputs: None} if isinstance(outputs, str) else dict(outputs) if isinstance(outputs, dict) else dict.fromkeys(outputs)
+        self._check_names("outputs", made)
+        return made
+
+    def _type(self, p, types, default):
+        kind = types.get(p, self.signature[p].annotation)
+        if isinstance(kind, str):
+            kind = {"int": int, "float": float, "bool": bool, "Tensor": torch.Tensor, "torch.Tensor": torch.Tensor}.get(kind, Parameter.empty)
+        if kind is Parameter.empty and default is not Parameter.empty:
+            kind = type(default)
+        if kind in (Parameter.empty, torch.Tensor):
+            return "Tensor"
+        if kind not in _SCALARS:
+            raise TypeError(f"{self.name}: parameter {p!r} is of {kind!r}; operators take torch.Tensor, int, float and bool: say which in types=")
+        return _SCALARS[kind]
+
+    def schema(self):
+        def one(i, name, kind, default):
+            alias = f"(a{i}!)" if name in self.mutates else ""
+            return f"{kind}{alias} {name}" + ("" if default is Parameter.empty else f"={default!r}")
+
+        takes = ", ".join(one(i, *a) for i, a in enumerate(self.arguments))
+        n = len(self.outputs)
+        gives = "()" if not n else "Tensor" if n == 1 else "(" + ", ".join(["Tensor"] * n) + ")"
+        return f"({takes}) -> {gives}"
+
+    def names(self):
+        return [a for a, _, _ in self.arguments]
+
+
+class _Text:
+    """A function written line by line; objects that it uses get names of their own."""
+
+    def __init__(self, spec, head):
+        self.spec = spec
+        self.head = head
+        self.uses = {}
+        takes = [n if d is Parameter.empty else f"{n}={self.use(d, n)}" for n, _, d in spec.arguments]
+        self.lines = [f"def {head}({', '.join(takes)}):"]
+
+    def use(self, value, hint):
+        name = f"_{hint}_{len(self.uses)}"
+        self.uses[name] = value
+        return name
+
+    def add(self, line):
+        self.lines.append("    " + line)
+
+    def call(self, fn, what, known):
+        """The text of a call of the user's function: it is given what its parameters name."""
+        names = list(signature(fn).parameters)
+        strange = [n for n in names if n not in known]
+        if strange:
+            raise TypeError(f"{self.spec.name}: {what} asks for {strange[0]!r}; it may name {', '.join(known)}")
+        return f"{self.use(fn, what)}({', '.join(names)})"
+
+    def value(self, v, what, known):
+        if callable(v) and not isinstance(v, type):
+            return self.call(v, what, known)
+        return repr(v) if type(v) in (bool, int, str) else self.use(v, what)
+
+    def compile(self):
+        scope = dict(self.uses)
+        exec(compile("\n".join(self.lines), f"<eas.torch.op {self.spec.name}>", "exec"), scope)
+        return scope[self.head]
+
+
+def _made(like, made):
+    """What an outputs= function gave: a tensor, or the shape of one like the first tensor argument."""
+    return made if isinstance(made, torch.Tensor) else like.new_empty(made)
+
+
+def _write_outputs(text):
+    spec = text.spec
+    known = spec.names()
+    for name, how in spec.outputs.items():
+        if how is None or isinstance(how, str):
+            like = how or spec.tensors[0]
+            if like not in spec.tensors:
+                raise TypeError(f"{spec.name}: output {name!r} is to be like {like!r}, which is no tensor argument")
+            text.add(f"{name} = {text.use(torch.empty_like, 'like')}({like}, memory_format={text.use(torch.contiguous_format, 'order')})")
+        elif callable(how):
+            text.add(f"{name} = {text.use(_made, 'made')}({spec.tensors[0]}, {text.call(how, 'outputs', known)})")
+        else:
+            raise TypeError(
+                f"{spec.name}: output {name!r}: give the name of the tensor argument it is like, or a function that makes it or its shape"
+            )
+        known = [*known, name]
+    return known
+
+
+def _write_return(text):
+    if text.spec.outputs:
+        text.add("return " + ", ".join(text.spec.outputs))
+
+
+def _implementation(spec, options, contiguous):
+    text = _Text(spec, "implementation")
+    if contiguous:
+        for t in spec.tensors:
+            if t not in spec.mutates:
+                text.add(f"if not {t}.is_contiguous(): {t} = {t}.contiguous()")
+    known = _write_outputs(text)
+    launch = []
+    for p in spec.params:
+        if p in spec.bound:
+            text.add(f"{p} = {text.value(spec.bound[p], p, known)}")
+            launch.append(f"{p}={p}")
+        elif p in known:
+            launch.append(f"{p}={p}")
+    known = [*known, *(p for p in spec.params if p in spec.bound)]
+    launch += [f"{o}={text.value(v, o[1:], known)}" for o, v in options.items() if v is not None]
+    call = ", ".join(launch)
+    if spec.is_kernel:
+        check = text.use(_Check(spec), "check")
+        text.add(f"if {check}.due: {check}.look({', '.join(a for a in launch if not a.startswith('_'))})")
+    text.add(f"{text.use(spec.kernel, 'kernel')}({call})")
+    for m in spec.mutates:
+        text.add(f"if not {m}.is_inference(): {text.use(torch.autograd.graph.increment_version, 'bump')}({m})")
+    _write_return(text)
+    return text.compile()
+
+
+class _Check:
+    """The first call looks whether the kernel writes what the operator says, and nothing else."""
+
+    def __init__(self, spec):
+        self.spec, self.due = spec, True
+
+    def look(self, **args):
+        written = self.spec.kernel.compile(**args).writes
+        said = {*self.spec.outputs, *self.spec.mutates}
+        if written - said:
+            raise RuntimeError(
+                f"{self.spec.name}: the kernel writes {sorted(written - said)[0]!r}, and the operator does not say so: name it in outputs= or mutates="
+            )
+        if said - written:
+            raise RuntimeError(f"{self.spec.name}: the kernel does not write {sorted(said - written)[0]!r}, which the operator names as written")
+        self.due = False
+
+
+def _fake(spec):
+    text = _Text(spec, "fake")
+    _write_outputs(text)
+    _write_return(text)
+    if not spec.outputs:
+        text.add("pass")
+    return text.compile()
+
+
+# ---- autograd ----
+
+
+def _no_backward(name):
+    def backward(ctx, *grads):
+        raise RuntimeError(f"{name} has no backward: pass backward= to eas.torch.op, or call it on x.detach()")
+
+    return backward
+
+
+def _setup(spec, save, differentiable):
+    """Keeps the tensors named (arguments and outputs), and all scalars, for the backward function."""
+    names, outs = spec.names(), list(spec.outputs)
+    scalars = [n for n in names if n not in spec.tensors]
+    fixed = [n for n in outs if n not in differentiable]
+
+    def setup_context(ctx, inputs, output):
+        have = dict(zip(names, inputs))
+        have.update(zip(outs, (output,) if len(outs) == 1 else output))
+        ctx.save_for_backward(*[have[n] for n in save])
+        ctx.scalars = {n: have[n] for n in scalars}
+        if fixed:  # nothing is made for gradients that nobody has
+            ctx.mark_non_differentiable(*[have[n] for n in fixed])
+            ctx.set_materialize_grads(False)
+            ctx.missing = [have[n].new_zeros for n in differentiable], [have[n].shape for n in differentiable]
+
+    return setup_context
+
+
+def _only(differentiable, spec, backward):
+    """The backward with the gradients of these outputs alone; zeros where an output was not used."""
+    at = [list(spec.outputs).index(n) for n in differentiable]
+
+    def run(ctx, *grads):
+        zeros, shapes = ctx.missing
+        return backward(ctx, *[grads[i] if grads[i] is not None else zeros[k](shapes[k]) for k, i in enumerate(at)])
+
+    return run
+
+
+def _gradient_of(outs, name):
+    """grad_c is the gradient of output c; grad, if there is one output only."""
+    if name == "grad" and len(outs) == 1:
+        return 0
+    return outs.index(name[5:]) if name.startswith("grad_") and name[5:] in outs else None
+
+
+def _backward_op(spec, backward, bound, options, contiguous):
+    """A kernel becomes an operator of its own; names say what each parameter is."""
+    if not isinstance(backward, (Kernel, Autotuner)):
+        return backward
+    params = (backward.kernel if isinstance(backward, Autotuner) else backward).params
+    outputs = {p: p[5:] for p in params if p.startswith("grad_") and p[5:] in spec.tensors}
+    if not outputs:
+        raise TypeError(f"{spec.name}: the backward kernel has no parameter grad_<argument> for a gradient: {', '.join(params)}")
+    shared = {p: v for p, v in spec.bound.items() if p in params}
+    kinds = {n: kind for n, kind, _ in spec.arguments}
+    types = {p: {"SymInt": int, "float": float, "bool": bool}.get(kinds[p], torch.Tensor) for p in params if p in kinds}
+    return op(
+        spec.name + "_backward", backward, outputs=outputs, types=types, contiguous=contiguous, params={**shared, **bound}, vmap="loop", **options
+    )
+
+
+def _by_names(spec, backward, differentiable):
+    """(names to save, backward function) of an operator whose arguments' names say what they are."""
+    inner = _specs[backward]
+    places = []
+    save = []
+    for name, _, _ in inner.arguments:
+        grad = _gradient_of(differentiable, name)
+        if grad is not None:
+            places.append(("grad", grad))
+        elif name in spec.tensors or name in spec.outputs:
+            places.append(("saved", len(save)))
+            save.append(name)
+        elif name in spec.names():
+            places.append(("scalar", name))
+        else:
+            raise TypeError(
+                f"{spec.name}: the backward's parameter {name!r} is neither an argument nor an output of the operator, nor grad_<output>; "
+                f"bind it in backward_params="
+            )
+    position = {n: i for i, n in enumerate(inner.outputs)}
+    results = [position.get("grad_" + n) for n in spec.names()]
+
+    def run(ctx, *grads):
+        saved = ctx.saved_tensors
+        out = backward(*(grads[at] if kind == "grad" else saved[at] if kind == "saved" else ctx.scalars[at] for kind, at in places))
+        out = (out,) if len(position) == 1 else out
+        return tuple(None if r is None else out[r] for r in results)
+
+    return save, run
+
+
+def _register_directly(lib, spec, overload, backward, setup_context):
+    """What torch.library.register_autograd does, without looking at the schema in every call. False: this torch has not what it takes."""
+    below, after = getattr(torch._C, "_AutoDispatchBelowAutograd", None), getattr(torch._C, "_after_autograd_keyset", None)
+    redispatch = getattr(overload, "redispatch", None)
+    if below is None or after is None or redispatch is None:
+        return False
+    n, defaults = len(spec.arguments), [d for _, _, d in spec.arguments]
+    tensors = [i for i, (_, kind, _) in enumerate(spec.arguments) if kind == "Tensor"]
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *args):
+            *args, keys = args
+            with below():
+                out = redispatch(keys & after, *args)
+            setup_context(ctx, args, out)
+            return out
+
+        @staticmethod
+        def backward(ctx, *grads):
+            got = backward(ctx, *grads)
+            return (*got, None) if isinstance(got, tuple) else (got, None)
+
+    Function.__name__ = Function.__qualname__ = f"{lib.ns}_{overload._opname}"
+
+    def autograd(keys, *args):
+        if len(args) < n:  # the dispatcher leaves out what equals its default
+            args = (*args, *defaults[len(args) :])
+        if torch.is_grad_enabled():
+            for i in tensors:
+                if args[i].requires_grad:
+                    return Function.apply(*args, keys)
+        with below():
+            return redispatch(keys & after, *args)
+
+    lib.impl(overload._opname, autograd, "Autograd", with_keyset=True)
+    return True
+
+
+def _differentiable(spec, names):
+    names = list(spec.outputs) if names is None else [names] if isinstance(names, str) else list(names)
+    strange = [n for n in names if n not in spec.outputs]
+    if strange or not names:
+        raise TypeError(f"{spec.name}: differentiable must name outputs ({', '.join(spec.outputs)}), got {strange[0] if strange else 'none'!r}")
+    return names
+
+
+def _register_autograd(lib, spec, overload, backward, save, setup_context, differentiable):
+    if backward in _specs:
+        if save is not None or setup_context is not None:
+            raise TypeError(f"{spec.name}: save= and setup_context= are for a backward function; a kernel's parameters say what it needs")
+        save, backward = _by_names(spec, backward, differentiable)
+    elif backward is None:
+        backward = _no_backward(spec.name)
+        save = []
+    for n in save or ():
+        if n not in spec.tensors and n not in spec.outputs:
+            raise TypeError(f"{spec.name}: save names {n!r}, which is neither a tensor argument nor an output")
+    if setup_context is None:
+        setup_context = _setup(spec, spec.tensors if save is None else save, differentiable)
+        if len(differentiable) < len(spec.outputs):
+            backward = _only(differentiable, spec, backward)
+    if not _register_directly(lib, spec, overload, backward, setup_context):
+        torch.library.register_autograd(spec.name, backward, setup_context=setup_context, lib=lib)
+
+
+# ---- vmap ----
+
+
+def _loop_rule(overload, spec):
+    """One call for each member of the batch."""
+
+    def rule(info, in_dims, *args):
+        def member(i):
+            return overload(*(a if d is None else a.select(d, i) for a, d in zip(args, in_dims)))
+
+        if spec.mutates:
+            for name, d in zip(spec.names(), in_dims):
+                if name in spec.mutates and d is None:
+                    raise RuntimeError(f"{spec.name}: vmap would write {name!r}, which is not batched, once for each member of the batch")
+            for i in range(info.batch_size):
+                member(i)
+            return None, None
+        done = [member(i) for i in range(info.batch_size)]
+        if len(spec.outputs) == 1:
+            return torch.stack(done), 0
+        return tuple(torch.stack(x) for x in zip(*done)), (0,) * len(spec.outputs)
+
+    return rule
+
+
+def _batch_rule(overload, spec):
+    """One call: the operator takes tensors with one more dim in front as they are."""
+
+    def rule(info, in_dims, *args):
+        def front(a, d):
+            if not isinstance(a, torch.Tensor):
+                return a
+            return a.expand(info.batch_size, *a.shape) if d is None else a.movedim(d, 0)
+
+        out = overload(*(front(a, d) for a, d in zip(args, in_dims)))
+        return out, 0 if len(spec.outputs) == 1 else (0,) * len(spec.outputs)
+
+    return rule
+
+
+def _register_vmap(lib, spec, overload, vmap):
+    if vmap is None:
+        return
+    if vmap == "batch" and spec.mutates:
+        raise TypeError(f'{spec.name}: vmap="batch" is for operators that return outputs')
+    rules = {"loop": _loop_rule, "batch": _batch_rule}
+    if not callable(vmap) and vmap not in rules:
+        raise ValueError(f'{spec.name}: vmap must be "loop", "batch", a function or None, got {vmap!r}')
+    torch.library.register_vmap(spec.name, vmap if callable(vmap) else rules[vmap](overload, spec), lib=lib)
+
+
+# ---- all together ----
+
+
+def _library(name):
+    parts = name.split("::") if isinstance(name, str) else []
+    if len(parts) != 2 or not all(p.isidentifier() for p in parts):
+        raise ValueError(f"an operator is named 'namespace::name', got {name!r}")
+    if name in _libraries:  # defined again, as in a notebook
+        _libraries.pop(name)._destroy()
+    return torch.library.Library(parts[0], "FRAGMENT"), parts[1]
+
+
+def op(
+    name,
+    kernel,
+    *,
+    outputs=None,
+    mutates=(),
+    grid=None,
+    shape=None,
+    nthreads=None,
+    types=None,
+    contiguous=True,
+    backward=None,
+    save=None,
+    setup_context=None,
+    differentiable=None,
+    backward_grid=None,
+    backward_params=None,
+    vmap="loop",
+    params=None,
+    **bound,
+):
+    """Makes a kernel an operator of torch, `torch.ops.namespace.name`, and returns it; docs/torch.md tells the whole story. In a kernel's place
+    may stand a function that launches kernels: it is given its outputs, too.
+
+    outputs   parameters that the operator makes and returns: a name, names, or {name: how}, where how is the name of the tensor argument it is
+              like, or a function of arguments (by their names) that returns the tensor or its shape
+    mutates   parameters that the caller gives and the kernel writes; the operator then returns nothing
+    N=, ...   values of other parameters, meta ones too: constants, or functions of arguments by their names (params= takes them as a dict)
+    grid, shape, nthreads   as in a launch; a function is given arguments, outputs and bound values by their names
+    types     {parameter: int, float or bool} for scalars that neither an annotation nor a default tells; all others are tensors
+    contiguous  arguments that are not contiguous are copied first; False makes them an error
+    backward  a kernel whose parameters are named after arguments and outputs, grad_<output> (or grad) and, for what it makes, grad_<argument>; or an
+              operator made of such a kernel; or a function backward(ctx, *grads) as torch.library.register_autograd wants it. The function finds the
+              tensors that save names (arguments and outputs; by default all tensor arguments) in ctx.saved_tensors and scalars in ctx.scalars,
+              unless setup_context does it otherwise. differentiable names the outputs that have gradients, where not all do. backward_grid and backward_params are for a kernel; what it shares with the forward one it gets from there
+    vmap      "loop": one call for each member; "batch": one call, with one more dim in front; a function; None
+    """
+    if not isinstance(kernel, (Kernel, Autotuner, FunctionType)):
+        raise TypeError(f"eas.torch.op takes a kernel or a function that launches kernels, got {type(kernel).__name__}")
+    if isinstance(kernel, FunctionType) and not (grid is shape is nthreads is None):
+        raise TypeError(f"{name}: grid, shape and nthreads are for a kernel; a function launches by itself")
+    spec = _Spec(name, kernel, outputs, mutates, types or {}, {**(params or {}), **bound})
+    if spec.mutates and (backward is not None or save is not None or setup_context is not None):
+        raise TypeError(f"{name}: an operator that mutates its arguments has no backward: use outputs=")
+    options = {"_grid": grid, "_shape": shape, "_nthreads": nthreads}
+    implementation, fake = _implementation(spec, options, contiguous), _fake(spec)
+    backward = _backward_op(spec, backward, backward_params or {}, {"grid": grid if backward_grid is None else backward_grid}, contiguous)
+    lib, short = _library(name)
+    lib.define(short + spec.schema(), tags=(torch.Tag.pt2_compliant_tag,))
+    lib.impl(short, implementation, "CompositeExplicitAutograd")
+    torch.library.register_fake(name, fake, lib=lib)
+    overload = getattr(getattr(torch.ops, lib.ns), short).default
+    _libraries[name] = lib
+    _specs[overload] = spec
+    if not spec.mutates:
+        _register_autograd(lib, spec, overload, backward, save, setup_context, _differentiable(spec, differentiable))
+    _register_vmap(lib, spec, overload, vmap)
+    return overload
