@@ -140,7 +140,7 @@ static PyArrayObject *array_of(PyObject *o, PyObject *dtype)
     }
     PyObject *src = Py_NewRef(o);
     if (!PyArray_Check(o) && !tensor_check(o) && !PyObject_CheckBuffer(o) && PyObject_HasAttr((PyObject *)Py_TYPE(o), N.__dlpack__)) {
-        PyObject *t = tensor_from_dlpack(o), *a = t ? PyObject_CallMethod(t, "numpy", NULL) : NULL;
+        PyObject *t = tensor_from_dlpack(o, Py_None), *a = t ? PyObject_CallMethod(t, "numpy", NULL) : NULL;
         Py_XDECREF(t);
         Py_SETREF(src, a);
         if (!a) {
@@ -469,7 +469,7 @@ static PyObject *from_dlpack(PyObject *m, PyObject *args, PyObject *kw)
         return NULL;
     if (eager_check(x) && copy != Py_True && !d)
         return Py_NewRef(x);
-    PyObject *t = tensor_from_dlpack(x);
+    PyObject *t = tensor_from_dlpack(x, Py_None);
     eas_node *n = t ? copy == Py_True ? node_of_data(t, NULL, NULL) : node_of_tensor((Tensor *)t) : NULL;
     Py_XDECREF(t);
     n = on_device(n, d);

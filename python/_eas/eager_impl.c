@@ -262,7 +262,7 @@ static PyObject *impl_new(PyTypeObject *type, PyObject *args, PyObject *kw)
                       ? PySequence_Size(storages) ? PySequence_GetItem(storages, 0) : Py_NewRef(Py_None)
                       : Py_NewRef(storages);
     if (one && one != Py_None) {
-        PyObject *t = tensor_check(one) ? Py_NewRef(one) : tensor_from_dlpack(one), *impl = NULL;
+        PyObject *t = tensor_check(one) ? Py_NewRef(one) : tensor_from_dlpack(one, Py_None), *impl = NULL;
         eas_node *n = t ? node_of_tensor((Tensor *)t) : NULL;
         Py_XDECREF(t);
         Py_DECREF(one);

@@ -70,7 +70,7 @@ static PyObject *eager_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     } else if (value)
         n = node_of_data(value, dtype, d);
     else {
-        PyObject *t = tensor_check(storage) ? Py_NewRef(storage) : tensor_from_dlpack(storage);
+        PyObject *t = tensor_check(storage) ? Py_NewRef(storage) : tensor_from_dlpack(storage, Py_None);
         n = t ? node_of_tensor((Tensor *)t) : NULL;
         Py_XDECREF(t);
     }
