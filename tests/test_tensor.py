@@ -1,6 +1,8 @@
 """eas.Tensor: making, moving, sharing, DLPack."""
 
+import copy
 import gc
+import pickle
 import sys
 import unittest
 import weakref
@@ -108,6 +110,256 @@ class Making(unittest.TestCase):
         del view
         gc.collect()
         self.assertIsNone(ref())
+
+
+def sample(dtype="float32", shape=(3, 4)):
+    return (np.arange(np.prod(shape)).reshape(shape) % 7).astype(dtype)
+
+
+DTYPES = [*"? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split(), *([BF16] if BF16 else [])]
+KEYS = [
+    0,
+    -1,
+    slice(1, None),
+    slice(None, None, 2),
+    slice(None, None, -1),
+    slice(5, 1),
+    ...,
+    None,
+    (1, 2),
+    (slice(None), 1),
+    (slice(None), slice(1, 3)),
+    (..., 0),
+    (0, ...),
+    (None, slice(None), None, ..., 1),
+    (slice(None, None, -2), slice(3, 0, -1)),
+    (),
+]
+
+
+class Views(unittest.TestCase):
+    def test_slices_share_memory(self):
+        for device in DEVICES:
+            a = sample()
+            t = eas.tensor(a.copy(), device=device)
+            for key in KEYS:
+                v = t[key]
+                self.assertEqual((v.shape, v.device), (a[key].shape, device), key)
+                np.testing.assert_array_equal(np.asarray(v), a[key])
+                np.testing.assert_array_equal(v.to("cpu").numpy(), a[key])
+                np.testing.assert_array_equal(v.copy().numpy(), a[key])
+            t[1][2] = 99.0  # through a view of a view
+            self.assertEqual(t.numpy()[1, 2], 99)
+
+    def test_assignment(self):
+        for device in DEVICES:
+            for key in KEYS:
+                a, t = sample(), eas.tensor(sample(), device=device)
+                for value in (5.0, a[key] + 1, eas.tensor(np.asarray(a[key] + 2, np.float32))):
+                    a[key] = np.asarray(value)
+                    t[key] = value
+                    np.testing.assert_array_equal(t.numpy(), a, f"{device} {key}")
+            with self.assertRaises(ValueError):
+                t[0] = np.zeros(3)
+            with self.assertRaises(TypeError):
+                del t[0]
+
+    def test_wrong_keys(self):
+        t = eas.zeros((2, 3))
+        for key in (2, -3, (0, 3), (0, 0, 0), (..., 1, ...)):
+            with self.assertRaises(IndexError):
+                t[key]
+        for key in ("a", 1.5, [0, 1], np.zeros(2, bool), True):
+            with self.assertRaises(TypeError):
+                t[key]
+
+    def test_iteration_and_values(self):
+        for device in DEVICES:
+            t = eas.tensor(sample(), device=device)
+            self.assertEqual([r.tolist() for r in t], sample().tolist())
+            self.assertEqual(t[1, 2].item(), 6.0)
+            self.assertEqual(t.tolist(), sample().tolist())
+            with self.assertRaises(ValueError):
+                t.item()
+        with self.assertRaises(TypeError):
+            len(eas.tensor(1.0))
+
+    def test_reshape_transpose_view(self):
+        for device in DEVICES:
+            t = eas.tensor(sample(), device=device)
+            self.assertEqual(t.reshape(2, 6).tolist(), sample().reshape(2, 6).tolist())
+            self.assertEqual((t.reshape(-1).shape, t.reshape((4, -1)).shape, t.reshape([12]).shape), ((12,), (4, 3), (12,)))
+            self.assertEqual(t.T.tolist(), sample().T.tolist())
+            self.assertEqual(t.T.contiguous().tolist(), sample().T.tolist())
+            self.assertIs(t.contiguous(), t)
+            for bad in ((5,), (-1, -1), (7, -1), (-2, 6)):
+                with self.assertRaises(ValueError):
+                    t.reshape(bad)
+            with self.assertRaisesRegex(ValueError, "contiguous"):
+                t.T.reshape(12)
+            self.assertEqual(t.view("u32").tolist(), sample().view("u4").tolist())
+            with self.assertRaisesRegex(ValueError, "bytes"):
+                t.view("f64")
+        self.assertEqual(eas.empty((0, 3)).reshape(3, 0).shape, (3, 0))
+
+    def test_memory(self):
+        for device in DEVICES:
+            t = eas.tensor(sample(), device=device)
+            self.assertEqual(t[:, 1:3].memory().tolist(), sample().reshape(-1)[1:11].tolist())
+            with self.assertRaisesRegex(ValueError, "negative stride"):
+                t[::-1].memory()
+            self.assertEqual(eas.empty((0, 2), device=device).memory().shape, (0,))
+
+    def test_kernels_take_contiguous_views(self):
+        @eas.kernel
+        def double(x, N, BLOCK: eas.constexpr):
+            i = mk.arange(0, BLOCK)
+            mk.store(x, i, mk.load(x, i, i < N) * 2, i < N)
+
+        for device in DEVICES:
+            t = eas.tensor(sample(), device=device)
+            double(t[1], 4, BLOCK=4, _grid=1)
+            want = sample()
+            want[1] *= 2
+            np.testing.assert_array_equal(t.numpy(), want)
+            with self.assertRaisesRegex(ValueError, "C-contiguous.*memory"):
+                double(t[:, 1], 3, BLOCK=4, _grid=1)
+
+    def test_views_keep_memory_alive(self):
+        for device in DEVICES:
+            v = eas.tensor(sample(), device=device)[1:][0][2:]
+            gc.collect()
+            self.assertEqual(v.tolist(), [6, 0])
+
+
+class Conversions(unittest.TestCase):
+    def test_dtypes(self):
+        for device in DEVICES:
+            t = eas.tensor(sample("i4"), device=device)
+            for dt in DTYPES:
+                u = t.astype(np.dtype(dt))
+                self.assertEqual((u.dtype, u.device), (np.dtype(dt), device))
+                np.testing.assert_array_equal(u.numpy(), sample("i4").astype(dt))
+                self.assertEqual(t.to(dtype=np.dtype(dt)).dtype, np.dtype(dt))
+            self.assertIsNot(t.astype("i32"), t)
+            self.assertIs(t.to(dtype="i32"), t)
+            self.assertIs(t.to(device), t)
+            for other in DEVICES:
+                moved = t.to(other, dtype="f32")
+                self.assertEqual((moved.device, moved.dtype, moved.tolist()), (other, np.float32, sample().tolist()))
+        self.assertEqual(eas.tensor(eas.tensor([1.5], device="ref"), dtype="i8").device, "ref")
+
+    def test_repr_shows_data(self):
+        for device in DEVICES:
+            text = repr(eas.tensor(sample(), device=device)[1:, ::2])
+            for part in ("[4. 6.]", "shape=(2, 2)", "dtype=f32", f"device='{device}'"):
+                self.assertIn(part, text)
+        self.assertIn("[]", repr(eas.empty((0,))))
+        self.assertIn("3.5", repr(eas.tensor(3.5)))
+        if BF16:
+            self.assertIn("1.5", repr(eas.tensor([1.5], dtype=mk.bf16)))
+
+
+class Protocols(unittest.TestCase):
+    def test_buffer(self):
+        for dt in DTYPES:
+            a = sample(dt)
+            if a.dtype == BF16:
+                with self.assertRaisesRegex(BufferError, "bfloat16"):
+                    memoryview(eas.tensor(a))
+                continue
+            m = memoryview(eas.tensor(a))
+            self.assertEqual((m.shape, m.strides, m.itemsize, m.readonly), (a.shape, a.strides, a.itemsize, False))
+            np.testing.assert_array_equal(np.asarray(m), a)
+        t = eas.tensor(sample())
+        memoryview(t).cast("B").cast("f")[5] = 77.0
+        self.assertEqual(t[1, 1].item(), 77)
+        m = memoryview(t[:, ::2])
+        self.assertEqual((m.tolist(), m.contiguous), (t[:, ::2].tolist(), False))
+        self.assertEqual(bytes(t[1:2]), t[1:2].numpy().tobytes())
+        frozen = sample()
+        frozen.flags.writeable = False
+        self.assertTrue(memoryview(eas.tensor(frozen)).readonly)
+        for device in set(DEVICES) - {"cpu"}:
+            with self.assertRaisesRegex(BufferError, "cpu"):
+                memoryview(eas.tensor(sample(), device=device))
+
+    def test_a_buffer_keeps_memory_alive(self):
+        m = memoryview(eas.tensor(sample())[1:])
+        gc.collect()
+        self.assertEqual(m.tolist(), sample()[1:].tolist())
+
+    def test_array_interface(self):
+        for dt in DTYPES:
+            t = eas.tensor(sample(dt))
+            if t.dtype == BF16:
+                self.assertFalse(hasattr(t, "__array_interface__"))
+                continue
+            d = t[:, ::2].__array_interface__
+            self.assertEqual((d["shape"], d["typestr"], d["data"]), ((3, 2), np.dtype(dt).str, (t.data_ptr(), False)))
+
+        for device in set(DEVICES) - {"cpu"}:
+            self.assertFalse(hasattr(eas.tensor(sample(), device=device), "__array_interface__"))
+
+    def test_numpy_takes_it(self):
+        for device in DEVICES:
+            t = eas.tensor(sample(), device=device)
+            np.testing.assert_array_equal(np.asarray(t[:, 1:]), sample()[:, 1:])
+            self.assertEqual(np.shares_memory(np.asarray(t), np.asarray(t)), device == "cpu")
+            np.testing.assert_array_equal(np.add(t, 1), sample() + 1)
+            if device != "cpu":
+                with self.assertRaises(ValueError):
+                    np.asarray(t, copy=False)
+
+    def test_pickle(self):
+        for device in DEVICES:
+            for dt in DTYPES:
+                for shape in ((), (0,), (3, 4)):
+                    t = eas.tensor(sample(dt, shape), device=device)
+                    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+                        u = pickle.loads(pickle.dumps(t, protocol))
+                        self.assertEqual((u.shape, u.dtype, u.device), (t.shape, t.dtype, device))
+                        np.testing.assert_array_equal(u.numpy(), t.numpy())
+            strided = eas.tensor(sample(), device=device)[:, ::2]
+            np.testing.assert_array_equal(pickle.loads(pickle.dumps(strided)).numpy(), sample()[:, ::2])
+
+    def test_pickle_beside_the_pickle(self):
+        t, beside = eas.tensor(sample()), []
+        data = pickle.dumps(t, 5, buffer_callback=beside.append)
+        self.assertEqual(len(beside), 1)
+        u = pickle.loads(data, buffers=beside)
+        u[0, 0] = 9.0
+        self.assertEqual((u[0, 1:].tolist(), t[0, 0].item()), (sample()[0, 1:].tolist(), 0))
+
+    def test_damaged_pickles(self):
+        for args in ((b"123", "f32", (1,), "cpu"), (b"", "f33", (0,), "cpu"), (b"", "f32", (-1,), "cpu"), (b"", "f32", (0,), "nowhere")):
+            with self.assertRaises((ValueError, RuntimeError)):
+                eas._eas._rebuild(*args)
+
+    def test_copies(self):
+        for device in DEVICES:
+            t = eas.tensor(sample(), device=device)
+            for u in (copy.copy(t), copy.deepcopy(t), t.copy(), copy.deepcopy({"t": t})["t"]):
+                u[0, 0] = 42.0
+                self.assertEqual((u.device, t[0, 0].item()), (device, 0))
+            both = copy.deepcopy([t, t])
+            self.assertIs(both[0], both[1])
+
+    def test_weak_references(self):
+        for device in DEVICES:
+            t = eas.tensor(sample(), device=device)
+            gone = []
+            ref = weakref.ref(t, gone.append)
+            self.assertIs(ref(), t)
+            del t
+            gc.collect()
+            self.assertIsNone(ref())
+            self.assertEqual(len(gone), 1)
+
+    def test_equality_is_identity(self):
+        t = eas.zeros(2)
+        self.assertEqual({t: 1}[t], 1)
+        self.assertNotEqual(t, eas.zeros(2))
 
 
 class DLPack(unittest.TestCase):

@@ -135,6 +135,8 @@ python_packages() {
         # shellcheck disable=SC2086
         pip_install test $tests || die "pip could not install the test tools: is there a network?"
         pip_install torch torch==2.13.0 || say "setup: torch cannot be had here: the tests that hand torch tensors over are left out"
+        pip_install jax jax jaxlib || say "setup: JAX cannot be had here: the tests that hand its arrays over are left out"
+        pip_install mlx "mlx[cpu]" || say "setup: MLX cannot be had here: the tests that hand its arrays over are left out"
     esac
     case $purpose in check) pip_install check "ruff" || die "pip could not install ruff" ;; esac
     case $purpose in bench)

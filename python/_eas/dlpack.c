@@ -194,20 +194,21 @@ PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused)
 }
 
 /* ---- in ---- */
+/* The deleter may run anything: an exception that is on its way stays out of it. */
 static void delete(void *m, bool versioned)
 {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
     if (versioned && ((dl_versioned *)m)->deleter)
         ((dl_versioned *)m)->deleter(m);
     else if (!versioned && ((dl_managed *)m)->deleter)
         ((dl_managed *)m)->deleter(m);
+    PyErr_Restore(type, value, trace);
 }
 static void owner_free(PyObject *c)
 {
     bool new = PyCapsule_IsValid(c, NEW_USED);
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace); /* the deleter may run anything */
     delete (PyCapsule_GetPointer(c, new ? NEW_USED : OLD_USED), new);
-    PyErr_Restore(type, value, trace);
 }
 /* Memory behind a handle: data is it, byte_offset where in it the tensor begins. */
 static Tensor *over_handle(const dl_tensor *d, eas_dtype dt, const int64_t *strides, bool readonly)

@@ -194,6 +194,18 @@ static PyObject *reshape(PyObject *o, PyObject *args)
     Py_XDECREF(seq);
     return PyErr_Occurred() ? NULL : (PyObject *)view_of(t, (int)n, shape, NULL, 0);
 }
+static PyObject *view_as(PyObject *o, PyObject *dtype)
+{
+    Tensor *t = (Tensor *)o;
+    eas_dtype dt;
+    if (!py_to_dtype(dtype, "view", &dt))
+        return NULL;
+    if (eas_dtype_size(dt) != item_size(t))
+        return py_fail(PyExc_ValueError, "view: elements of %s have %zu bytes, those of %s %zu", eas_dtype_name((eas_dtype)t->arg.dtype),
+                       item_size(t), eas_dtype_name(dt), eas_dtype_size(dt));
+    PyObject *owner = t->owner && tensor_check(t->owner) ? t->owner : o;
+    return (PyObject *)tensor_over(t->device, dt, t->ndim, t->dims, t->dims + t->ndim, t->arg.v.data, t->arg.flags & EAS_ARG_READONLY, owner);
+}
 /* For kernels that take strides: one dim over all the memory from the first element on. */
 static PyObject *memory(PyObject *o, PyObject *unused)
 {
@@ -392,6 +404,7 @@ PyObject *view_rebuild(PyObject *m, PyObject *args)
 
 PyMethodDef view_methods[] = {
     {"reshape", reshape, METH_VARARGS, "reshape(*shape): a view of another shape (one length may be -1); ValueError if the tensor is not contiguous"},
+    {"view", view_as, METH_O, "view(dtype): a view whose elements' bytes are read as another dtype of the same size"},
     {"memory", memory, METH_NOARGS,
      "memory(): a view with one dim over all memory from the first element to the last: for kernels that are given strides"},
     {"copy", copy, METH_NOARGS, "copy(): a contiguous copy on the same device"},

@@ -223,6 +223,7 @@ static dev_limits limits(eas_device *d) { return unavailable(d) ? (dev_limits){0
 typedef struct range {
     uint64_t at, size;
     cl_mem mem;
+    int refs; /* a buffer may be adopted more than once */
 } range;
 
 static struct {
@@ -246,20 +247,11 @@ static uint32_t find_range(uint64_t at) /* the last one that begins at or before
     return lo; /* one past it */
 }
 
-static eas_status alloc(eas_device *d, size_t nbytes, void **mem)
+/* Takes m. */
+static eas_status add_range(cl_mem m, size_t nbytes, void **mem)
 {
-    (void)d;
-    cl_int e = 0;
-    eas_status st = usable();
-    if (st)
-        return st;
-    if (O.limits.max_alloc && nbytes > O.limits.max_alloc)
-        return base_fail(EAS_ERR_MEMORY, "out of memory: %zu bytes in one piece; the OpenCL device gives at most %zu", nbytes, O.limits.max_alloc);
-    cl_mem m = O.clCreateBuffer(O.context, CL_MEM_READ_WRITE, nbytes ? nbytes : 1, NULL, &e);
-    if (!m)
-        return failed(e, "a buffer could not be made");
     pthread_mutex_lock(&M.lock);
-    range r = {M.next, nbytes, m};
+    range r = {M.next, nbytes, m, 1};
     bool ok = vec_push(&M.all, r);
     if (ok)
         M.next += (nbytes + 2 * GUARD - 1) / GUARD * GUARD;
@@ -272,12 +264,62 @@ static eas_status alloc(eas_device *d, size_t nbytes, void **mem)
     return EAS_OK;
 }
 
+static eas_status alloc(eas_device *d, size_t nbytes, void **mem)
+{
+    (void)d;
+    cl_int e = 0;
+    eas_status st = usable();
+    if (st)
+        return st;
+    if (O.limits.max_alloc && nbytes > O.limits.max_alloc)
+        return base_fail(EAS_ERR_MEMORY, "out of memory: %zu bytes in one piece; the OpenCL device gives at most %zu", nbytes, O.limits.max_alloc);
+    cl_mem m = O.clCreateBuffer(O.context, CL_MEM_READ_WRITE, nbytes ? nbytes : 1, NULL, &e);
+    if (!m)
+        return failed(e, "a buffer could not be made");
+    return add_range(m, nbytes, mem);
+}
+
+/* The range of a buffer that is known already, counted once more. */
+static bool known(cl_mem m, size_t *nbytes, void **mem)
+{
+    bool found = false;
+    pthread_mutex_lock(&M.lock);
+    for (uint32_t i = 0; i < M.all.len && !found; i++)
+        if ((found = M.all.at[i].mem == m)) {
+            M.all.at[i].refs++;
+            *nbytes = M.all.at[i].size;
+            *mem = (void *)(uintptr_t)M.all.at[i].at;
+        }
+    pthread_mutex_unlock(&M.lock);
+    return found;
+}
+
+/* A buffer belongs to the context it was made in: only those of ours can be used. */
+static eas_status adopt(eas_device *d, void *handle, size_t *nbytes, void **mem, void **host)
+{
+    (void)d;
+    cl_context context = NULL;
+    eas_status st = usable();
+    *host = NULL;
+    if (st || known(handle, nbytes, mem))
+        return st;
+    cl_int e = O.clGetMemObjectInfo(handle, CL_MEM_CONTEXT, sizeof context, &context, NULL);
+    if (!e)
+        e = O.clGetMemObjectInfo(handle, CL_MEM_SIZE, sizeof *nbytes, nbytes, NULL);
+    if (e)
+        return failed(e, "a buffer of others could not be asked for its size");
+    if (context != O.context)
+        return base_fail(EAS_ERR_VALUE, "an OpenCL buffer of another context cannot be used here: copy it through the host");
+    O.clRetainMemObject(handle);
+    return add_range(handle, *nbytes, mem);
+}
+
 static void dealloc(eas_device *d, void *mem, size_t nbytes)
 {
     (void)d, (void)nbytes;
     pthread_mutex_lock(&M.lock);
     uint32_t i = find_range((uint64_t)(uintptr_t)mem);
-    if (i && M.all.at[i - 1].at == (uint64_t)(uintptr_t)mem) {
+    if (i && M.all.at[i - 1].at == (uint64_t)(uintptr_t)mem && !--M.all.at[i - 1].refs) {
         O.clReleaseMemObject(M.all.at[i - 1].mem); /* the driver keeps it until commands that use it are done */
         memmove(&M.all.at[i - 1], &M.all.at[i], (M.all.len - i) * sizeof(range));
         M.all.len--;
@@ -922,6 +964,7 @@ eas_device dev_opencl = {
     .limits = limits,
     .alloc = alloc,
     .dealloc = dealloc,
+    .adopt = adopt,
     .handle = handle,
     .text = true,
     .compile = compile,

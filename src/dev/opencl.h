@@ -37,6 +37,8 @@ enum {
     CL_DEVICE_SINGLE_FP_CONFIG = 0x101B,
     CL_DEVICE_LOCAL_MEM_SIZE = 0x1023,
     CL_DEVICE_NAME = 0x102B,
+    CL_MEM_SIZE = 0x1102,
+    CL_MEM_CONTEXT = 0x1106,
     CL_DRIVER_VERSION = 0x102D,
     CL_DEVICE_VERSION = 0x102F,
     CL_DEVICE_EXTENSIONS = 0x1030,
@@ -68,7 +70,9 @@ enum {
     X(cl_command_queue, clCreateCommandQueue, (cl_context, cl_device_id, cl_bits, cl_int *)) \
     X(cl_int, clReleaseCommandQueue, (cl_command_queue)) \
     X(cl_mem, clCreateBuffer, (cl_context, cl_bits, size_t, void *, cl_int *)) \
+    X(cl_int, clRetainMemObject, (cl_mem)) \
     X(cl_int, clReleaseMemObject, (cl_mem)) \
+    X(cl_int, clGetMemObjectInfo, (cl_mem, cl_uint, size_t, void *, size_t *)) \
     X(cl_program, clCreateProgramWithSource, (cl_context, cl_uint, const char **, const size_t *, cl_int *)) \
     X(cl_program, clCreateProgramWithBinary, \
       (cl_context, cl_uint, const cl_device_id *, const size_t *, const unsigned char **, cl_int *, cl_int *)) \
