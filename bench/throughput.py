@@ -35,6 +35,7 @@ class Case:
     atol: float = 1e-5
     note: str = ""
     peers: dict = field(default_factory=dict)
+    lazy: object = None  # the same in operations of `eager`, compiled when they are read
 
     def peer(self, module, make, name=None):
         """Adds one, where its module is installed; building it may fail, which is said."""
@@ -62,6 +63,14 @@ def jax_run(f, *arrays):
     there = [jax.numpy.asarray(a) for a in arrays]
     compiled = jax.jit(functools.partial(f, jax))
     return lambda: compiled(*there).block_until_ready()
+
+
+def eager_run(f, *arrays):
+    """f(eager, *tensors), recorded and evaluated anew each time."""
+    import eager
+
+    there = [eager.Tensor.from_dlpack(a) for a in arrays]
+    return lambda: f(eager, *there).realize()
 
 
 def torch_run(f, *arrays):
@@ -132,6 +141,7 @@ def gelu():
     x = normal(n)
     out = np.empty_like(x)
     case = Case("gelu(x·w + b)·s, 2^22 f32", into(lambda: gelu_kernel(x, out, w, b, s, n, BLOCK=1024), out), ("bandwidth", 8 * n, 0.85))
+    case.lazy = eager_run(lambda e, a: e.gelu(a * w + b) * s, x)
 
     def in_jax(jax, a):
         return jax.nn.gelu(a * w + b) * s
@@ -171,6 +181,7 @@ def add_transposed(n=4096):
 
     t, u = quickest([(16, 16), (16, 64), (32, 32), (64, 16), (64, 64), (128, 32), (32, 128)], run)
     case = Case(f"a + bᵀ, {n}²", into(lambda: run(t, u), out), ("bandwidth", 12 * n * n, 0.6), note=f"tile {t} x {u}")
+    case.lazy = eager_run(lambda e, x, y: x + y.T, a, b)
     case.peer("numba", lambda: numba_run("add_transposed", np.empty_like(a), a, b))
     case.peer("halide", lambda: halide_run("add_transposed", a, b))
     case.peer("jax", lambda: jax_run(lambda jax, x, y: x + y.T, a, b))
@@ -200,6 +211,7 @@ def softmax(rows, n):
         1 / 1.7,
         atol=1e-7,
     )
+    case.lazy = eager_run(lambda e, a: e.softmax(a), x)
     case.peer("numba", lambda: numba_run("softmax", np.empty_like(x), x))
     case.peer("halide", lambda: halide_run("softmax", x))
     case.peer("jax", lambda: jax_run(lambda jax, a: jax.nn.softmax(a, 1), x))
@@ -226,6 +238,12 @@ def layernorm(rows=4096, n=1024, eps=1e-5):
         into(lambda: layernorm_kernel(x, weight, bias, out, n, eps, COLS=n, _grid=rows), out),
         ("bandwidth", 8 * rows * n, 0.85),
     )
+
+    def in_eager(e, a, w, b):
+        d = a - a.mean(axis=1, keepdims=True)
+        return d * e.rsqrt((d * d).mean(axis=1, keepdims=True) + eps) * w + b
+
+    case.lazy = eager_run(in_eager, x, weight, bias)
 
     def in_jax(jax, a, w, b):
         d = a - a.mean(1, keepdims=True)
@@ -260,6 +278,7 @@ def cumsum(rows=4096, n=1024):
     x = normal(rows, n)
     out = np.empty_like(x)
     case = Case(f"cumulative sum of rows, {rows} x {n}", into(lambda: cumsum_kernel(x, out, n, COLS=n, _grid=rows), out), None, 1.0, atol=1e-3)
+    case.lazy = eager_run(lambda e, a: e.cumsum(a, axis=1), x)
     case.peer("numba", lambda: numba_run("cumsum", np.empty_like(x), x))
     case.peer("jax", lambda: jax_run(lambda jax, a: a.cumsum(1), x))
     case.peer("torch", lambda: torch_run(lambda torch, o, a: a.cumsum(1) if o is None else torch.cumsum(a, 1, out=o), x))
@@ -298,6 +317,7 @@ def sum_case(x, what, ours, axis, note):
     """Long sums of random signs cancel: the tolerance goes by the size of what is added."""
     count = x.size if axis is None else x.shape[axis]
     case = Case(f"sum of {x.shape[0]}², {what}", ours, ("reading", x.nbytes, 0.92), 1.0, atol=1e-5 * count**0.5 * 10, note=note)
+    case.lazy = eager_run(lambda e, a: a.sum(axis=axis), x)
     case.peer("jax", lambda: jax_run(lambda jax, a: a.sum(axis), x))
     if axis is None:
         case.peer("torch", lambda: torch_run(lambda torch, _, a: a.sum(), x))
@@ -378,6 +398,7 @@ def matmul(n):
     case = Case(
         f"matmul f32 {n}", into(lambda: run(*best), c), ("peak FMA", 2 * n**3, 0.85), rtol=1e-3, atol=n * 2e-6, note="tile {} x {} x {}".format(*best)
     )
+    case.lazy = eager_run(lambda e, x, y: x @ y, a, b)
     d = np.empty_like(c)
     case.peers["numpy"] = into(lambda: np.matmul(a, b, out=d), d)
     case.peer("jax", lambda: jax_run(lambda jax, x, y: x @ y, a, b))
@@ -400,6 +421,7 @@ def matmul_gelu(n=1024):
         atol=n * 2e-6,
         note="tile {} x {} x {}".format(*best),
     )
+    case.lazy = eager_run(lambda e, x, y, z: e.gelu(x @ y + z), a, b, bias)
 
     def numba():
         from . import peer_numba
@@ -444,6 +466,13 @@ def attention(heads=8, s=1024, d=64):
         note="tile {} x {}".format(*best),
     )
 
+    def in_eager(e, q, k, v):
+        rows, cols = e.Tensor.arange(s).reshape((s, 1)), e.Tensor.arange(s).reshape((1, s))
+        scores = e.where(cols <= rows, q @ e.swap_axes(k, 1, 2) * (d**-0.5), -float("inf"))
+        return e.softmax(scores) @ v
+
+    case.lazy = eager_run(in_eager, q, k, v)
+
     def in_jax(jax, *a):
         return jax.nn.dot_product_attention(*(x.transpose(1, 0, 2)[None] for x in a), is_causal=True)[0].transpose(1, 0, 2)
 
@@ -482,6 +511,7 @@ def gather(count=8192, rows=50000, n=384):
 
     (tall,) = quickest([(1,), (4,), (16,)], run)
     case = Case(f"gather {count} rows of {rows} x {n}", into(lambda: run(tall), out), None, 1.0, 0, 0, note=f"{tall} rows a program")
+    case.lazy = eager_run(lambda e, a, i: e.gather(a, i, axis=0), x, index)
     case.peer("numba", lambda: numba_run("gather", np.empty_like(out), x, index))
     case.peer("jax", lambda: jax_run(lambda jax, a, i: a[i], x, index))
     case.peer("torch", lambda: torch_run(lambda torch, o, a, i: a[i] if o is None else torch.index_select(a, 0, i, out=o), x, index))
@@ -539,9 +569,20 @@ def agreeing(case):
     return good, bool(good) or not case.peers
 
 
+def lazy_right(case):
+    try:
+        np.testing.assert_allclose(np.asarray(case.lazy()).reshape(np.shape(case.ours())), case.ours(), case.rtol, case.atol)
+        return True
+    except AssertionError as e:
+        print(f"    ({case.what}: eager gives another result: {' '.join(str(e).split())[:200]})", file=sys.stderr)
+        return False
+
+
 def measure(case, limits, table):
     peers, right = agreeing(case)
     runs = {"eas": case.ours, **peers}
+    if case.lazy:
+        runs["eager"] = case.lazy
     probe = limits.probe(case.limit[0]) if case.limit else None
     if probe:
         runs["limit"] = probe
@@ -551,7 +592,10 @@ def measure(case, limits, table):
     if case.limit:
         kind, amount, wanted = case.limit
         limit = (kind, took and limits.least(kind, amount, took), wanted)
+    lazy = t.pop("eager", None)
     table.add(case.what, ours, t, case.ratio, note=case.note, right=right, limit=limit)
+    if lazy:
+        table.add(f"{case.what}, in eager", lazy, t, 1.0, note=f"{lazy / ours:.2f} × the kernel's time", right=lazy_right(case))
 
 
 def main(names):

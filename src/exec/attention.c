@@ -132,6 +132,32 @@ static eas_value scores_tile(attend *a, eas_value q, eas_value first)
 
 static eas_value per_row(lower *l, eas_value v, int64_t n) { return eas_reshape(l->b, v, 2, (int64_t[]){n, 1}); }
 
+/* The condition under which there are scores at all, if they are where(condition, ..., -inf) and it has nothing to do with the product. */
+static uint32_t gate(const attend *a)
+{
+    const lower *l = &a->w->l;
+    double v;
+    if (a->s->op != GRAPH_WHERE || !pass_is_const(l->g, a->s->in[2], &v) || v != -INFINITY || l->f->at[a->s->in[0]].cost >= 1000)
+        return 0;
+    return a->s->in[0];
+}
+
+/* Is any score of this tile there? */
+static eas_value any_there(attend *a, uint32_t cond, eas_value first)
+{
+    lower *l = &a->w->l;
+    int8_t map[MAX_DIMS], to[MAX_DIMS];
+    uint32_t mark = low_mark(l);
+    stand_at(a, a->s, a->row, tile_index(l, first, 1, a->cols, a->ncols));
+    for (int d = 0; d < a->s->rank; d++)
+        map[d] = (int8_t)d;
+    map_input(l->g, a->s, 0, map, to);
+    eas_value v = eas_broadcast(l->b, low_value(l, cond, NULL, to), 2, (int64_t[]){a->rows, a->cols});
+    low_forget(l, mark);
+    v = eas_reduce(l->b, eas_op_find("or"), eas_cast(l->b, v, EAS_U8), 1);
+    return low_bin(l, "ne", eas_reduce(l->b, eas_op_find("or"), v, 0), eas_const_typed(l->b, EAS_U8, 0, 0));
+}
+
 /* now: largest, sum, weighted sum */
 static void one_tile(attend *a, eas_value q, eas_value first, const eas_value *now, eas_value *next)
 {
@@ -139,7 +165,9 @@ static void one_tile(attend *a, eas_value q, eas_value first, const eas_value *n
     /* in powers of two, which are cheaper: exp(s - top) is exp2 of both times log2(e) */
     eas_value s = low_bin(l, "mul", scores_tile(a, q, first), eas_const_typed(l->b, a->sum, 1.44269504088896340736, 0));
     eas_value top = low_bin(l, "max", now[0], eas_reduce(l->b, eas_op_find("max"), s, 1));
-    eas_value p = op1(l, "exp2", low_bin(l, "sub", s, per_row(l, top, a->rows))), fade = op1(l, "exp2", low_bin(l, "sub", now[0], top));
+    eas_value none = low_bin(l, "eq", top, eas_const_typed(l->b, a->sum, -INFINITY, 0)); /* rows without a score so far: nothing is added */
+    eas_value safe = eas_apply(l->b, eas_op_find("where"), none, eas_const_typed(l->b, a->sum, 0, 0), top);
+    eas_value p = op1(l, "exp2", low_bin(l, "sub", s, per_row(l, safe, a->rows))), fade = op1(l, "exp2", low_bin(l, "sub", now[0], safe));
     lindex key = tile_index(l, first, 0, a->cols, a->ncols);
     eas_value v = tile(a, a->o->in[1], key, whole(l, 1, a->width), a->cols, a->width);
     next[0] = top;
@@ -195,7 +223,17 @@ void lower_attention(lowering *w)
     eas_value init[3] = {eas_broadcast(l->b, eas_const_typed(l->b, a.sum, -INFINITY, 0), 1, &a.rows), eas_broadcast(l->b, zero, 1, &a.rows), eas_broadcast(l->b, zero, 2, (int64_t[]){a.rows, a.width})};
     uint32_t mark = low_mark(l);
     eas_loop_begin(l->b, int_of(l, 0), low_dim(l, a.ncols), int_of(l, a.cols), 3, init, &iv, now);
-    one_tile(&a, query, iv, now, next);
+    uint32_t cond = gate(&a);
+    if (cond) {
+        eas_value merged[3];
+        eas_if_begin(l->b, any_there(&a, cond, iv));
+        one_tile(&a, query, iv, now, next);
+        eas_if_else(l->b, 3, next);
+        eas_if_end(l->b, 3, now, merged);
+        memcpy(next, merged, sizeof next);
+    } else {
+        one_tile(&a, query, iv, now, next);
+    }
     eas_loop_end(l->b, 3, next, last);
     low_forget(l, mark);
     eas_value r = low_bin(l, "mul", last[2], per_row(l, low_bin(l, "div", eas_const_typed(l->b, a.sum, 1, 0), last[1]), a.rows));

@@ -7,7 +7,7 @@
 #include "exec.h"
 
 enum { ROLE_PROGRAM, ROLE_BLOCK, ROLE_WHOLE, ROLE_LOOP };
-enum { LANES = 2048, ROW = 16384, CHUNK = 1024, TILE_V = 64, TILE_U = 32, COLUMN = 32768 };
+enum { LANES = 2048, ROW = 65536, CHUNK = 1024, TILE_V = 64, TILE_U = 32, COLUMN = 32768 };
 
 /* ---- roles ---- */
 
@@ -83,7 +83,7 @@ static void elementwise_roles(lowering *w)
         return;
     }
     lanes_of(w, v, dim_known(l->msize[v]) && l->msize[v] <= 2 * LANES ? 2 * LANES : LANES);
-    if (w->role[v] == ROLE_WHOLE)
+    if (w->role[v] == ROLE_WHOLE && !(w->c->indexed && w->block[v] >= 64))
         pack_lanes(w, v - 1, LANES / (w->block[v] ? w->block[v] : 1));
 }
 
