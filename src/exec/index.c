@@ -220,12 +220,13 @@ static eas_value load_strided(lower *l, uint32_t p, int n, const lindex *at, con
     eas_value v, ok;
     /* strides of data are plain numbers: a negative one would read as a symbol */
     const pnode *q = pass_at(l->g, p);
-    bool plain = q->kind == KIND_LEAF && q->nwords;
+    bool plain = q->kind == KIND_LEAF && q->nwords, any = false;
     for (int i = 0; i < n; i++) {
         negative[i] = plain && strides[i] < 0;
+        any |= negative[i];
         size[i] = negative[i] ? -strides[i] : strides[i];
     }
-    if (load_turned(l, l->param[p], n, at, size, start, &v))
+    if (!any && load_turned(l, l->param[p], n, at, size, start, &v))
         return v;
     eas_value off = offset_of(l, n, at, size, negative, start, &ok);
     return eas_load(l->b, l->param[p], off, ok, 0);
