@@ -188,7 +188,7 @@ eas_status make_cast(const graph_call *c, eas_node **out)
 
 static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_apply(b, eas_op_find(name), x, y, 0); }
 static eas_value op1(eas_builder *b, const char *name, eas_value x) { return eas_apply(b, eas_op_find(name), x, 0, 0); }
-static eas_value num(eas_builder *b, eas_dtype dt, double v) { return eas_const_typed(b, dt, v, (int64_t)v); }
+static eas_value num(eas_builder *b, eas_dtype dt, double v) { return eas_const_typed(b, dt, v, dtype_is_float(dt) ? 0 : (int64_t)v); }
 static eas_value add(eas_builder *b, eas_value x, eas_value y) { return op2(b, "add", x, y); }
 static eas_value sub(eas_builder *b, eas_value x, eas_value y) { return op2(b, "sub", x, y); }
 static eas_value mul(eas_builder *b, eas_value x, eas_value y) { return op2(b, "mul", x, y); }

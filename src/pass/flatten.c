@@ -274,7 +274,7 @@ eas_status pass_flatten(pgraph *g, const pass_walk *w, uint32_t *at)
     for (uint32_t i = 0; i < w->order.len && !st; i++)
         if (!at[i])
             st = flatten_one(&f, w->order.at[i]);
-    for (uint32_t i = 0; i < f.opened.len; i++) {
+    for (uint32_t i = f.opened.len; i-- > 0;) { /* the inner ones were opened later, and live in the outer ones */
         node_unref(f.opened.at[i]->expansion);
         f.opened.at[i]->expansion = NULL;
     }

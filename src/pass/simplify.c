@@ -39,11 +39,13 @@ static uint32_t hash_of(const pnode *p)
     return (uint32_t)(h ^ h >> 32);
 }
 
+static bool equal(const void *a, const void *b, size_t n) { return n == 0 || !memcmp(a, b, n); }
+
 static bool same(const pnode *a, const pnode *b)
 {
     return a->op == b->op && a->dtype == b->dtype && a->rank == b->rank && a->nin == b->nin && a->nwords == b->nwords && a->param == b->param &&
-           a->extra == b->extra && !memcmp(a->shape, b->shape, sizeof *a->shape * a->rank) && !memcmp(a->words, b->words, sizeof *a->words * a->nwords) &&
-           !memcmp(a->in, b->in, sizeof *a->in * a->nin);
+           a->extra == b->extra && equal(a->shape, b->shape, sizeof *a->shape * a->rank) && equal(a->words, b->words, sizeof *a->words * a->nwords) &&
+           equal(a->in, b->in, sizeof *a->in * a->nin);
 }
 
 static bool rehash(pgraph *g)
@@ -139,7 +141,7 @@ static uint32_t fold(pgraph *g, const pnode *p)
 
 /* ---- shapes ---- */
 
-static bool same_shape(const pnode *a, const pnode *b) { return a->rank == b->rank && !memcmp(a->shape, b->shape, sizeof *a->shape * a->rank); }
+static bool same_shape(const pnode *a, const pnode *b) { return a->rank == b->rank && equal(a->shape, b->shape, sizeof *a->shape * a->rank); }
 
 static uint32_t view(pgraph *g, uint16_t op, const pnode *like, uint32_t x)
 {
