@@ -166,7 +166,7 @@ eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int na
     if (st)
         return st;
     eas_node *n = *out;
-    atomic_fetch_add_explicit(&n->handles, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&n->counts, NODE_HANDLE - NODE_REF, memory_order_relaxed);
     if (n->depth > LONGEST && !(n->flags & NODE_SYMBOLIC))
         st = eas_realize(1, &n, NULL, NULL);
     if (st) {

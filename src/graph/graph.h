@@ -55,12 +55,11 @@ enum { /* flags of a node */
 };
 
 struct eas_node {
-    _Atomic uint32_t refs;    /* all references */
-    _Atomic uint32_t handles; /* those of users: public retain and release */
+    _Atomic uint64_t counts;  /* all references; in the upper half those of users (public retain and release) */
     uint16_t op;
     uint8_t dtype, rank;
     uint8_t batch_dims, flags;
-    uint16_t nin, nwords;
+    uint16_t nin, nwords, size; /* size: of its memory, if that is small */
     uint32_t site;            /* where it was recorded; 0: unknown */
     uint32_t depth;           /* of what was recorded since there was data */
     uint32_t mark, epoch;     /* exec's, under its lock */
@@ -122,6 +121,13 @@ enum {
 extern const graph_row graph_rows[GRAPH_NOPS];
 static inline graph_kind node_kind(const eas_node *n) { return (graph_kind)graph_rows[n->op].kind; }
 static inline bool node_real(const eas_node *n) { return atomic_load_explicit(&n->buf, memory_order_acquire) != NULL; }
+
+enum { NODE_REF = 1 };
+#define NODE_HANDLE ((uint64_t)1 << 32 | NODE_REF)
+static inline uint32_t node_refs(const eas_node *n) { return (uint32_t)atomic_load_explicit(&n->counts, memory_order_acquire); }
+static inline bool node_held(const eas_node *n) { return atomic_load_explicit(&n->counts, memory_order_relaxed) >> 32 != 0; }
+/* The first reference becomes a user's: nobody else has seen the node. */
+static inline void node_hand_out(eas_node *n) { atomic_store_explicit(&n->counts, NODE_HANDLE, memory_order_relaxed); }
 
 /* ---- dim.c ---- */
 static inline bool dim_known(eas_dim d) { return d >= 0; }

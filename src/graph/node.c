@@ -5,18 +5,96 @@
  */
 #include "graph.h"
 
-static _Atomic uint64_t live_nodes;
+#include <pthread.h>
+
+/* ---- memory of nodes ---- */
+
+/* Nodes come and go by the million and are small: each thread keeps some of each size. What it keeps goes back when the thread ends. */
+enum { STEP = 32, SIZES = 8, KEPT = 512, SETTLE = 1024 };
+typedef struct store {
+    void *at[SIZES]; /* lists, linked through the first word */
+    int count[SIZES];
+    int64_t live;    /* nodes made less nodes freed, not yet in the common number */
+    bool known;      /* to the end of the thread */
+} store;
+static _Thread_local store own;
+static _Atomic int64_t live_nodes;
+static pthread_key_t ending;
+static pthread_once_t ending_once = PTHREAD_ONCE_INIT;
+
+static void give_back(void *p)
+{
+    store *s = p;
+    for (int i = 0; i < SIZES; i++)
+        while (s->at[i]) {
+            void *next = *(void **)s->at[i];
+            free(s->at[i]);
+            s->at[i] = next;
+        }
+    memset(s->count, 0, sizeof s->count);
+    atomic_fetch_add_explicit(&live_nodes, s->live, memory_order_relaxed);
+    s->live = 0;
+    s->known = false;
+}
+
+static void make_key(void) { pthread_key_create(&ending, give_back); }
+
+static void meet_thread(void)
+{
+    pthread_once(&ending_once, make_key);
+    own.known = pthread_setspecific(ending, &own) == 0;
+}
+
+static void count_live(int by)
+{
+    own.live += by;
+    if (own.live > SETTLE || own.live < -SETTLE) {
+        atomic_fetch_add_explicit(&live_nodes, own.live, memory_order_relaxed);
+        own.live = 0;
+    }
+}
+
+static void *node_alloc(size_t size)
+{
+    size_t k = (size - 1) / STEP;
+    count_live(1);
+    if (k >= SIZES)
+        return malloc(size);
+    if (!own.known)
+        meet_thread();
+    void *p = own.at[k];
+    if (!p)
+        return malloc((k + 1) * STEP);
+    own.at[k] = *(void **)p;
+    own.count[k]--;
+    return p;
+}
+
+static void node_dealloc(eas_node *n, size_t size)
+{
+    size_t k = (size - 1) / STEP;
+    count_live(-1);
+#if !defined(__SANITIZE_ADDRESS__) /* which wants to see every free */
+    if (k < SIZES && own.known && own.count[k] < KEPT) {
+        *(void **)n = own.at[k];
+        own.at[k] = n;
+        own.count[k]++;
+        return;
+    }
+#endif
+    free(n);
+}
 static _Thread_local uint32_t site_now;
 _Thread_local bool node_expanding;
 static int (*site_resolve)(uint32_t site, char *file, size_t room, int *line);
 
-uint64_t node_live(void) { return atomic_load_explicit(&live_nodes, memory_order_relaxed); }
+uint64_t node_live(void) { return (uint64_t)(atomic_load_explicit(&live_nodes, memory_order_relaxed) + own.live); }
 
 /* ---- counting ---- */
 
 eas_node *node_ref(eas_node *n)
 {
-    atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&n->counts, NODE_REF, memory_order_relaxed);
     return n;
 }
 
@@ -34,16 +112,17 @@ static void drop_extra(node_extra *e)
 }
 
 /* One reference less; a node that nobody counts any more goes on the list of dead ones. */
-static void let_go(eas_node *n, eas_node **dead)
+static void drop_count(eas_node *n, uint64_t kind, eas_node **dead)
 {
-    if (atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) != 1)
+    if (atomic_fetch_sub_explicit(&n->counts, kind, memory_order_acq_rel) != kind)
         return;
     eas_node *e = n->expansion;
     n->expansion = *dead;
     *dead = n;
     if (e)
-        let_go(e, dead);
+        drop_count(e, NODE_REF, dead);
 }
+static void let_go(eas_node *n, eas_node **dead) { drop_count(n, NODE_REF, dead); }
 
 static void bury(eas_node *dead)
 {
@@ -56,8 +135,7 @@ static void bury(eas_node *dead)
         if (buf)
             eas_buffer_release(buf);
         drop_extra(n->extra);
-        free(n);
-        atomic_fetch_sub_explicit(&live_nodes, 1, memory_order_relaxed);
+        node_dealloc(n, n->size ? n->size : (size_t)-1);
     }
 }
 
@@ -71,30 +149,28 @@ void node_unref(eas_node *n)
 
 eas_node *eas_node_retain(eas_node *n)
 {
-    atomic_fetch_add_explicit(&n->handles, 1, memory_order_relaxed);
-    return node_ref(n);
+    atomic_fetch_add_explicit(&n->counts, NODE_HANDLE, memory_order_relaxed);
+    return n;
 }
 
 void eas_node_release(eas_node *n)
 {
-    if (!n)
-        return;
-    atomic_fetch_sub_explicit(&n->handles, 1, memory_order_relaxed);
-    node_unref(n);
+    eas_node *dead = NULL;
+    if (n)
+        drop_count(n, NODE_HANDLE, &dead);
+    bury(dead);
 }
 
 eas_node *eas_node_revive(eas_node *n)
 {
-    uint32_t refs = atomic_load_explicit(&n->refs, memory_order_relaxed);
-    while (refs)
-        if (atomic_compare_exchange_weak_explicit(&n->refs, &refs, refs + 1, memory_order_acq_rel, memory_order_relaxed)) {
-            atomic_fetch_add_explicit(&n->handles, 1, memory_order_relaxed);
+    uint64_t counts = atomic_load_explicit(&n->counts, memory_order_relaxed);
+    while (counts)
+        if (atomic_compare_exchange_weak_explicit(&n->counts, &counts, counts + NODE_HANDLE, memory_order_acq_rel, memory_order_relaxed))
             return n;
-        }
     return NULL;
 }
 
-int eas_node_is_shared(const eas_node *n) { return atomic_load_explicit(&n->refs, memory_order_acquire) > 1; }
+int eas_node_is_shared(const eas_node *n) { return node_refs(n) > 1; }
 
 /* ---- making ---- */
 
@@ -136,11 +212,12 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
             return st;
     }
     size_t size = sizeof(eas_node) + sizeof(int64_t) * (size_t)(rank + nwords + nin);
-    eas_node *n = malloc(size);
+    eas_node *n = node_alloc(size);
     if (!n)
         return base_fail_oom(size);
     memset(n, 0, sizeof *n);
-    atomic_init(&n->refs, 1);
+    n->size = (uint16_t)(size <= STEP * SIZES ? size : 0); /* 0: too large to be kept */
+    atomic_init(&n->counts, NODE_REF);
     n->op = op;
     n->dtype = (uint8_t)dt;
     n->rank = (uint8_t)rank;
@@ -153,7 +230,6 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
     if (nwords)
         memcpy(n->at + rank, words, sizeof *words * (size_t)nwords);
     inherit(n, in);
-    atomic_fetch_add_explicit(&live_nodes, 1, memory_order_relaxed);
     *out = n;
     return EAS_OK;
 }
@@ -199,7 +275,7 @@ eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const i
     if (st)
         return st;
     (*out)->device = eas_buffer_device(buf);
-    atomic_store(&(*out)->handles, 1);
+    node_hand_out(*out);
     atomic_store_explicit(&(*out)->buf, eas_buffer_retain(buf), memory_order_release);
     return EAS_OK;
 }
@@ -212,7 +288,7 @@ eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shap
         return st;
     (*out)->flags |= NODE_SYMBOLIC;
     (*out)->device = d;
-    atomic_store(&(*out)->handles, 1);
+    node_hand_out(*out);
     return EAS_OK;
 }
 
@@ -277,7 +353,7 @@ eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node
 {
     eas_status st = node_const(dt, weak != 0, dtype_is_float(dt) ? ir_bits_from_double(dt, f) : wrapped(dt, i), out);
     if (!st)
-        atomic_fetch_add_explicit(&(*out)->handles, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&(*out)->counts, NODE_HANDLE - NODE_REF, memory_order_relaxed);
     return st;
 }
 
@@ -372,7 +448,7 @@ eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts,
         int64_t word = i;
         st = node_new(GRAPH_RESULT, outs[i].dtype, 0, outs[i].rank, outs[i].shape, 1, &word, 1, &call, &results[i]);
         if (!st)
-            atomic_store(&results[i]->handles, 1);
+            node_hand_out(results[i]);
         else
             while (i > 0)
                 eas_node_release(results[--i]);

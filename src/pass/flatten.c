@@ -61,7 +61,7 @@ static bool take_leaf(pass_walk *w, eas_node *n)
 
 static bool take_recorded(pass_walk *w, eas_node *n)
 {
-    bool held = atomic_load_explicit(&n->handles, memory_order_relaxed) > 0;
+    bool held = node_held(n);
     mix(w, (uint64_t)n->op << 32 | (uint64_t)n->dtype << 16 | (uint64_t)n->nin << 1 | held);
     mix(w, n->nwords);
     for (int i = 0; i < n->nwords; i++)
