@@ -250,6 +250,7 @@ eas_node *gb_iota(gbuild *g, eas_dim size, eas_dtype dt); /* 0, 1, ... of rank 1
 eas_node *gb_iota_at(gbuild *g, eas_dim size, eas_dtype dt, int after); /* with `after` dims of size 1 behind */
 eas_node *gb_reduce(gbuild *g, uint16_t op, eas_node *x, uint32_t axes, bool keep); /* no dtype changes; empty axes are let pass */
 eas_node *gb_gather(gbuild *g, eas_node *x, eas_node *index, int nbatch, int axis);
+eas_node *gb_typed(gbuild *g, eas_node *x, eas_dtype dt); /* gb_cast, where it is needed */
 eas_node *gb_spread(gbuild *g, eas_node *x, int rank); /* a number per batch, against `rank` logical dims */
 eas_dtype graph_wide_dtype(eas_dtype dt); /* a float dtype that holds dt's numbers, for integers too */
 eas_dtype graph_compute_dtype(eas_dtype dt); /* f32 for halves: what composites compute in */

@@ -39,7 +39,7 @@ eas_status make_arg(const graph_call *c, eas_node **out)
     bool keep = rule_int(&r) != 0;
     if (!g->st && node_shape(x)[axis] == 0)
         rule_fail(&r, "there is no element to take: shape %s", rule_text(c->in[0], (char[128]){0}));
-    x = c->in[0]->dtype == EAS_BOOL ? gb_cast(g, x, EAS_U8) : x;
+    x = c->in[0]->dtype == EAS_BOOL ? gb_typed(g, x, EAS_U8) : x;
     if (g->st)
         return rule_done(&r, NULL, out);
     for (int i = 0; i < x->rank; i++)
@@ -76,7 +76,7 @@ eas_status make_scan(const graph_call *c, eas_node **out)
     words[1] = rule_int(&r) != 0;
     if (dt == EAS_BOOL)
         rule_type_fail(&r, "not for bool; cast it");
-    x = gb_cast(&r.g, x, dt);
+    x = gb_typed(&r.g, x, dt);
     if (r.g.st)
         return rule_done(&r, NULL, out);
     return rule_node(&r, dt, x->batch_dims, x->rank, node_shape(x), 2, words, 1, &x, out);
@@ -108,7 +108,7 @@ eas_status expand_cumulative(eas_node *n, eas_node *const *in, eas_node **out)
     int axis = (int)node_words(n)[0];
     bool product = !strcmp(graph_rows[n->op].ir, "mul");
     eas_dtype dt = (eas_dtype)n->dtype;
-    eas_node *x = gb_cast(&g, in[0], dt);
+    eas_node *x = gb_typed(&g, in[0], dt);
     eas_node *y = gb_new(&g, product ? GRAPH_CUMPROD : GRAPH_CUMSUM, dt, n->batch_dims, n->rank, node_shape(in[0]), 2, (int64_t[]){axis, 0}, 1, &x);
     if (node_words(n)[1]) {
         memcpy(shape, node_shape(n), sizeof *shape * n->rank);
@@ -166,11 +166,11 @@ eas_status make_sort(const graph_call *c, eas_node **out)
     int64_t words[3] = {0, 0, indices};
     words[0] = axis_or_flat(&r, &x);
     words[1] = rule_int(&r) != 0;
-    x = truth ? gb_cast(g, x, EAS_U8) : x;
+    x = truth ? gb_typed(g, x, EAS_U8) : x;
     if (g->st)
         return rule_done(&r, NULL, out);
     eas_node *y = gb_new(g, c->op, indices ? EAS_I64 : (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 3, words, 1, &x);
-    return rule_done(&r, truth && !indices ? gb_cast(g, y, EAS_BOOL) : y, out);
+    return rule_done(&r, truth && !indices ? gb_typed(g, y, EAS_BOOL) : y, out);
 }
 
 /* words: axis, largest, 0 for the elements and 1 for their indices */

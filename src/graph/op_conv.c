@@ -97,7 +97,7 @@ static eas_status record(rule *r, const window *w, int64_t more, const eas_dim l
     words[WINDOW_WORDS] = more;
     eas_dtype dt = common_dtype(c);
     for (int i = 0; i < c->nin; i++)
-        in[i] = gb_cast(g, c->in[i], dt); /* batch dims as they are: one filter for all lanes is one matrix */
+        in[i] = gb_typed(g, c->in[i], dt); /* batch dims as they are: one filter for all lanes is one matrix */
     return rule_node(r, dt, bd, bd + 4, shape, WINDOW_WORDS + 1, words, c->nin, in, out);
 }
 
@@ -478,11 +478,11 @@ eas_status expand_avg_pool2d(eas_node *n, eas_node *const *in, eas_node **out)
         padded |= w.before[i] || w.after[i];
         ragged |= beyond[i] != 0;
     }
-    eas_node *x = gb_cast(&g, in[0], dt);
+    eas_node *x = gb_typed(&g, in[0], dt);
     eas_node *sum = pooled(&g, n, x, &w, w.before, after, gb_int(&g, dt, 0), GRAPH_REDUCE_SUM);
     bool counted = ragged || (padded && !w.flags[1]);
     eas_node *count = counted ? pool_counts(&g, n, in[0], &w, beyond, dt) : gb_int(&g, dt, w.size[0] * w.size[1]);
-    return gb_done(&g, gb_cast(&g, gb2(&g, GRAPH_DIV, sum, count), (eas_dtype)n->dtype), out);
+    return gb_done(&g, gb_typed(&g, gb2(&g, GRAPH_DIV, sum, count), (eas_dtype)n->dtype), out);
 }
 
 /* ---- windows themselves ---- */

@@ -34,7 +34,7 @@ eas_status make_full(const graph_call *c, eas_node **out)
         full[i] = i < bd ? node_shape(x)[i] : to.at[i - bd];
     }
     eas_dtype dt = (eas_dtype)x->dtype;
-    x = gb_cast(&r.g, x, dt);
+    x = gb_typed(&r.g, x, dt);
     if (bd && more > 0)
         x = gb_reshape(&r.g, x, bd, bd + to.n, ones);
     return rule_node(&r, dt, bd, bd + to.n, full, 0, NULL, 1, &x, out);
@@ -70,7 +70,7 @@ static eas_status row_of(rule *r, eas_dtype in, eas_dtype dt, eas_dim n, int nwo
     gb_batch_shape(g, 2, both, bd, shape);
     shape[bd] = n;
     for (int i = 0; i < 2; i++)
-        both[i] = gb_cast(g, both[i], in);
+        both[i] = gb_typed(g, both[i], in);
     return rule_node(r, dt, bd, bd + 1, shape, nwords, words, 2, both, out);
 }
 
@@ -94,7 +94,7 @@ eas_status expand_arange(eas_node *n, eas_node *const *in, eas_node **out)
     gbuild g = {0};
     eas_node *i = gb_iota(&g, node_shape(n)[n->rank - 1], (eas_dtype)in[0]->dtype);
     eas_node *y = gb2(&g, GRAPH_ADD, gb_spread(&g, in[0], 1), gb2(&g, GRAPH_MUL, i, gb_spread(&g, in[1], 1)));
-    return gb_done(&g, gb_cast(&g, y, (eas_dtype)n->dtype), out);
+    return gb_done(&g, gb_typed(&g, y, (eas_dtype)n->dtype), out);
 }
 
 /* words: endpoint */
@@ -126,7 +126,7 @@ eas_status expand_linspace(eas_node *n, eas_node *const *in, eas_node **out)
         y = gb3(&g, GRAPH_WHERE, gb2(&g, GRAPH_EQUAL, i, last), stop, y);
     if (!dtype_is_float((eas_dtype)n->dtype))
         y = gb1(&g, GRAPH_FLOOR, y);
-    return gb_done(&g, gb_cast(&g, y, (eas_dtype)n->dtype), out);
+    return gb_done(&g, gb_typed(&g, y, (eas_dtype)n->dtype), out);
 }
 
 /* words: periodic */
@@ -154,7 +154,7 @@ eas_status expand_hann_window(eas_node *n, eas_node *const *in, eas_node **out)
     eas_node *half = gb_num(&g, i, 0.5), *y = gb2(&g, GRAPH_SUB, half, gb2(&g, GRAPH_MUL, half, gb1(&g, GRAPH_COS, turn)));
     if (num == 1 || !dim_known(num)) /* a window of one element lets it pass */
         y = gb3(&g, GRAPH_WHERE, gb2(&g, GRAPH_EQUAL, gb_size(&g, num, dt), gb_num(&g, i, 1)), gb_num(&g, i, 1), y);
-    return gb_done(&g, gb_cast(&g, y, (eas_dtype)n->dtype), out);
+    return gb_done(&g, gb_typed(&g, y, (eas_dtype)n->dtype), out);
 }
 
 /* ---- triangles ---- */
@@ -181,7 +181,7 @@ eas_status make_eye(const graph_call *c, eas_node **out)
 static eas_status expand_mask(eas_node *n, uint16_t compare, eas_node **out)
 {
     gbuild g = {0};
-    return gb_done(&g, gb_cast(&g, diagonal_mask(&g, compare, node_shape(n)[0], node_shape(n)[1], node_words(n)[0]), (eas_dtype)n->dtype), out);
+    return gb_done(&g, gb_typed(&g, diagonal_mask(&g, compare, node_shape(n)[0], node_shape(n)[1], node_words(n)[0]), (eas_dtype)n->dtype), out);
 }
 
 eas_status expand_eye(eas_node *n, eas_node *const *in, eas_node **out)

@@ -12,7 +12,7 @@ static void need_integers(rule *r, const eas_node *index)
                        index->dtype == EAS_BOOL ? "; how many elements a mask chooses is known only from its data" : "");
 }
 
-static eas_node *signed_index(gbuild *g, eas_node *index) { return index && index->dtype == EAS_U64 ? gb_cast(g, index, EAS_I64) : index; }
+static eas_node *signed_index(gbuild *g, eas_node *index) { return index && index->dtype == EAS_U64 ? gb_typed(g, index, EAS_I64) : index; }
 
 /* x with batch dims `batch` in front of its own logical dims */
 static eas_node *with_batch(gbuild *g, eas_node *x, int bd, const eas_dim *batch)
@@ -99,7 +99,7 @@ eas_status make_take_along_axis(const graph_call *c, eas_node **out)
 static eas_node *wrapped(gbuild *g, eas_node *i, eas_node *n, eas_node **good)
 {
     eas_node *zero = gb_int(g, EAS_I64, 0);
-    i = gb_cast(g, i, EAS_I64);
+    i = gb_typed(g, i, EAS_I64);
     i = gb3(g, GRAPH_WHERE, gb2(g, GRAPH_LESS, i, zero), gb2(g, GRAPH_ADD, i, n), i);
     eas_node *in = gb2(g, GRAPH_LOGICAL_AND, gb2(g, GRAPH_GREATER_EQUAL, i, zero), gb2(g, GRAPH_LESS, i, n));
     *good = *good ? gb2(g, GRAPH_LOGICAL_AND, *good, in) : in;
@@ -296,7 +296,7 @@ static eas_node *scattered(gbuild *g, const graph_call *c, eas_node *x, eas_node
     gb_batch_shape(g, 3, all, bd, batch);
     x = with_batch(g, x, bd, batch);
     index = nbatch ? with_batch(g, index, bd, batch) : index;
-    u = gb_cast(g, all[2], (eas_dtype)all[0]->dtype);
+    u = gb_typed(g, all[2], (eas_dtype)all[0]->dtype);
     if (g->st)
         return NULL;
     for (int i = 0; i < bd + logical_axis; i++)
@@ -327,7 +327,7 @@ static eas_node *scatter_any(gbuild *g, const graph_call *c, eas_node *x, eas_no
     if (g->st || !x || x->dtype != EAS_BOOL || how == SCATTER_SET)
         return scattered(g, c, x, index, u, axis, how);
     how = how == SCATTER_ADD ? SCATTER_MAX : how == SCATTER_MUL ? SCATTER_MIN : how;
-    return gb_cast(g, scattered(g, c, gb_cast(g, x, EAS_U8), index, gb_cast(g, gb_cast(g, u, EAS_BOOL), EAS_U8), axis, how), EAS_BOOL);
+    return gb_typed(g, scattered(g, c, gb_typed(g, x, EAS_U8), index, gb_typed(g, gb_typed(g, u, EAS_BOOL), EAS_U8), axis, how), EAS_BOOL);
 }
 
 eas_status make_scatter(const graph_call *c, eas_node **out)
@@ -390,7 +390,7 @@ eas_status make_put_along_axis(const graph_call *c, eas_node **out)
     flat[bd] = gb_product(g, rank - bd, node_shape(x) + bd);
     eas_node *index = gb_broadcast(g, both[1], bd, rank, want);
     index = along_numbers(g, index, bd, rank, node_shape(x), axis);
-    eas_node *u = gb_cast(g, c->in[2], (eas_dtype)x->dtype);
+    eas_node *u = gb_typed(g, c->in[2], (eas_dtype)x->dtype);
     if (g->st)
         return rule_done(&r, NULL, out);
     eas_node *y = scatter_any(g, c, gb_reshape(g, x, bd, bd + 1, flat), index, u, 0, how);
@@ -425,7 +425,7 @@ eas_status make_searchsorted(const graph_call *c, eas_node **out)
         return rule_done(&r, NULL, out);
     gb_batch_shape(&r.g, 2, both, bd, shape);
     memcpy(shape + bd, node_logical_shape(v), sizeof *shape * (size_t)node_logical_rank(v));
-    eas_node *in[2] = {gb_cast(&r.g, x, dt), gb_cast(&r.g, v, dt)};
+    eas_node *in[2] = {gb_typed(&r.g, x, dt), gb_typed(&r.g, v, dt)};
     return rule_node(&r, EAS_I64, bd, bd + node_logical_rank(v), shape, 1, &right, 2, in, out);
 }
 
@@ -448,7 +448,7 @@ static eas_node *stays_left(gbuild *g, eas_node *a, eas_node *v, bool right)
 static eas_node *count_left(gbuild *g, eas_node *x, eas_node *v, bool right)
 {
     eas_node *one = gb_unsqueeze(g, v, v->rank);
-    eas_node *left = gb_cast(g, stays_left(g, x, one, right), EAS_I64);
+    eas_node *left = gb_typed(g, stays_left(g, x, one, right), EAS_I64);
     return left ? gb_reduce(g, GRAPH_REDUCE_SUM, left, (uint32_t)1 << (left->rank - 1), false) : NULL;
 }
 

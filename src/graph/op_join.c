@@ -23,7 +23,7 @@ static int uniform_inputs(rule *r, eas_node **out)
     if (!g->st)
         gb_batch_shape(g, c->nin, out, bd, shape);
     for (int i = 0; i < c->nin && !g->st; i++) {
-        eas_node *x = gb_cast(g, out[i], dt);
+        eas_node *x = gb_typed(g, out[i], dt);
         if (!x)
             break;
         memcpy(shape + bd, node_shape(x) + bd, sizeof *shape * (size_t)(x->rank - bd));
@@ -66,12 +66,15 @@ static eas_status concatenated(rule *r, int axis, eas_node **x, eas_node **out)
     return rule_node(r, (eas_dtype)x[0]->dtype, bd, x[0]->rank, shape, 1, &word, c->nin, x, out);
 }
 
-enum { MANY = 65535 };
+enum { MANY = 65535, FEW = 8 };
 
-static eas_node **room(rule *r)
+/* Space for the inputs: `few`, if they are few; else to be freed. */
+static eas_node **room(rule *r, eas_node **few)
 {
     if (r->c->nin > MANY)
         rule_fail(r, "%d tensors; at most %d go together at once", r->c->nin, MANY);
+    if (r->c->nin <= FEW)
+        return few;
     eas_node **x = r->g.st ? NULL : malloc(sizeof *x * (size_t)r->c->nin);
     if (!x && !r->g.st)
         r->g.st = base_fail_oom(sizeof *x * (size_t)r->c->nin);
@@ -88,9 +91,10 @@ eas_status make_concatenate(const graph_call *c, eas_node **out)
             rule_fail(&r, "tensors of 0 dims have no axis; stack them");
         logical = rule_axis_of(&r, c->in[0], axis) - c->in[0]->batch_dims;
     }
-    eas_node **x = room(&r);
+    eas_node *few[FEW], **x = room(&r, few);
     eas_status st = r.g.st ? rule_done(&r, NULL, out) : concatenated(&r, logical, x, out);
-    free(x);
+    if (x != few)
+        free(x);
     return st;
 }
 
@@ -102,8 +106,8 @@ eas_status make_stack(const graph_call *c, eas_node **out)
     int64_t axis = rule_int(&r), rank = r.g.st ? 0 : node_logical_rank(c->in[0]) + 1;
     if (!r.g.st && (axis < -rank || axis >= rank))
         rule_fail(&r, "axis %lld is out of range for a result of %d dims", (long long)axis, (int)rank);
-    eas_node **x = room(&r);
-    int bd = x ? uniform_inputs(&r, x) : 0;
+    eas_node *few[FEW], **x = room(&r, few);
+    int bd = x && !r.g.st ? uniform_inputs(&r, x) : 0;
     for (int i = 1; i < c->nin && !r.g.st; i++)
         same_shape_but(&r, c->in[0], c->in[i], -1);
     eas_status st;
@@ -115,7 +119,8 @@ eas_status make_stack(const graph_call *c, eas_node **out)
             shape[i] = i == word ? c->nin : node_shape(x[0])[i - (i > word)];
         st = rule_node(&r, (eas_dtype)x[0]->dtype, bd, x[0]->rank + 1, shape, 1, &word, c->nin, x, out);
     }
-    free(x);
+    if (x != few)
+        free(x);
     return st;
 }
 
@@ -368,7 +373,7 @@ eas_status make_pad_constant(const graph_call *c, eas_node **out)
         rule_fail(&r, "a fill of shape %s is no number", rule_text(c->in[1], (char[128]){0}));
     if (r.g.st)
         return rule_done(&r, NULL, out);
-    eas_node *x = c->in[0], *both[2] = {x, gb_cast(&r.g, c->in[1], (eas_dtype)x->dtype)};
+    eas_node *x = c->in[0], *both[2] = {x, gb_typed(&r.g, c->in[1], (eas_dtype)x->dtype)};
     int bd = x->batch_dims;
     for (int i = 0; i < x->rank; i++) {
         words[i] = i < bd ? 0 : before.at[i - bd];
@@ -411,7 +416,7 @@ eas_status make_pad(const graph_call *c, eas_node **out)
         shape[i] = i < bd ? batch[i] : gb_dim(g, EAS_DIM_ADD, have, gb_dim(g, EAS_DIM_ADD, before, after));
     }
     if (c->nin == 2)
-        in[1] = c->in[1]->rank ? gb_cast(g, in[1], dt) : gb_cast(g, c->in[1], dt);
+        in[1] = c->in[1]->rank ? gb_typed(g, in[1], dt) : gb_typed(g, c->in[1], dt);
     return rule_node(&r, dt, bd, rank, shape, 1 + 2 * rank, words, c->nin, in, out);
 }
 
@@ -464,18 +469,18 @@ static eas_node *pad_summary(gbuild *g, int mode, eas_node *x, int axis)
         return gb_reduce(g, mode == PAD_MAXIMUM ? GRAPH_ANY : GRAPH_ALL, x, axes, true);
     if (mode != PAD_MEAN)
         return gb_reduce(g, mode == PAD_MAXIMUM ? GRAPH_REDUCE_MAX : GRAPH_REDUCE_MIN, x, axes, true);
-    eas_node *wide = gb_cast(g, x, graph_wide_dtype(dt));
+    eas_node *wide = gb_typed(g, x, graph_wide_dtype(dt));
     eas_node *mean =
         gb2(g, GRAPH_DIV, gb_reduce(g, GRAPH_REDUCE_SUM, wide, axes, true), wide ? gb_size(g, node_shape(x)[axis], (eas_dtype)wide->dtype) : NULL);
-    return gb_cast(g, dtype_is_float(dt) ? mean : gb1(g, GRAPH_ROUND, mean), dt);
+    return gb_typed(g, dtype_is_float(dt) ? mean : gb1(g, GRAPH_ROUND, mean), dt);
 }
 
 /* `count` steps from value to the edge of x, value included, the edge not; backwards at the end of an axis. */
 static eas_node *pad_ramp(gbuild *g, eas_node *x, int axis, eas_node *value, eas_dim count, bool end)
 {
     eas_dtype dt = (eas_dtype)x->dtype, wide = graph_wide_dtype(dt);
-    eas_node *edge = gb_cast(g, gb_slice(g, x, axis, end ? gb_dim(g, EAS_DIM_SUB, node_shape(x)[axis], 1) : 0, 1, 1), wide);
-    eas_node *from = gb_cast(g, value ? value : gb_int(g, wide, 0), wide), *steps = gb_iota_at(g, count, wide, x->rank - 1 - axis);
+    eas_node *edge = gb_typed(g, gb_slice(g, x, axis, end ? gb_dim(g, EAS_DIM_SUB, node_shape(x)[axis], 1) : 0, 1, 1), wide);
+    eas_node *from = gb_typed(g, value ? value : gb_int(g, wide, 0), wide), *steps = gb_iota_at(g, count, wide, x->rank - 1 - axis);
     if (value && value->rank && !g->st) {
         eas_dim ones[GRAPH_MAX_RANK];
         for (int i = 0; i < x->rank; i++)
@@ -486,7 +491,7 @@ static eas_node *pad_ramp(gbuild *g, eas_node *x, int axis, eas_node *value, eas
     y = gb2(g, GRAPH_ADD, y, from);
     if (!dtype_is_float(dt))
         y = gb1(g, GRAPH_FLOOR, y);
-    y = gb_cast(g, y, dt);
+    y = gb_typed(g, y, dt);
     return end ? gb_slice(g, y, axis, gb_dim(g, EAS_DIM_SUB, count, 1), count, -1) : y;
 }
 

@@ -12,13 +12,9 @@ static void cannot_multiply(rule *r, const eas_node *x, const eas_node *y)
     rule_fail(r, "shapes %s and %s do not multiply", rule_text(x, (char[128]){0}), rule_text(y, (char[128]){0}));
 }
 
-/* The product of x (..., M, K) and y (..., K, N), which lie so that leading dims broadcast. */
-static eas_node *product(rule *r, eas_node *x, eas_node *y, eas_dtype dt, int batch_dims)
+/* The shape of the product of x (..., M, K) and y (..., K, N), which lie so that leading dims broadcast; its rank. */
+static int product_shape(rule *r, const eas_node *x, const eas_node *y, eas_dim *shape)
 {
-    eas_dim shape[GRAPH_MAX_RANK];
-    gbuild *g = &r->g;
-    if (g->st)
-        return NULL;
     int rank = x->rank > y->rank ? x->rank : y->rank;
     for (int i = 0; i < rank - 2; i++) {
         eas_dim a = i < rank - x->rank ? 1 : node_shape(x)[i - (rank - x->rank)], b = i < rank - y->rank ? 1 : node_shape(y)[i - (rank - y->rank)];
@@ -28,10 +24,18 @@ static eas_node *product(rule *r, eas_node *x, eas_node *y, eas_dtype dt, int ba
     }
     shape[rank - 2] = node_shape(x)[x->rank - 2];
     shape[rank - 1] = node_shape(y)[y->rank - 1];
+    return rank;
+}
+
+static eas_node *product(rule *r, eas_node *x, eas_node *y, eas_dtype dt, int batch_dims)
+{
+    eas_dim shape[GRAPH_MAX_RANK];
+    gbuild *g = &r->g;
+    int rank = product_shape(r, x, y, shape);
     eas_dtype in = dt == EAS_BOOL ? EAS_I32 : dt;
-    eas_node *both[2] = {gb_cast(g, x, in), gb_cast(g, y, in)};
+    eas_node *both[2] = {gb_typed(g, x, in), gb_typed(g, y, in)};
     eas_node *p = gb_new(g, GRAPH_MATMUL, in, batch_dims, rank, shape, 0, NULL, 2, both);
-    return dt == EAS_BOOL ? gb_cast(g, p, EAS_BOOL) : p;
+    return dt == EAS_BOOL ? gb_typed(g, p, EAS_BOOL) : p;
 }
 
 static eas_node *drop_axis(gbuild *g, eas_node *x, int from_end) { return x ? gb_squeeze(g, x, x->rank - from_end) : NULL; }
@@ -59,6 +63,13 @@ eas_status make_matmul(const graph_call *c, eas_node **out)
     eas_dtype dt = common(x, y);
     if (g->st)
         return rule_done(&r, NULL, out);
+    if (lx > 1 && ly > 1 && x->batch_dims == 0 && y->batch_dims == 0 && dt != EAS_BOOL) { /* the common case needs no other node */
+        eas_dim shape[GRAPH_MAX_RANK];
+        int rank = product_shape(&r, x, y, shape);
+        both[0] = gb_typed(g, x, dt);
+        both[1] = gb_typed(g, y, dt);
+        return rule_node(&r, dt, 0, rank, shape, 0, NULL, 2, both, out);
+    }
     if (rows_of_matrix(x, y))
         return rule_done(&r, product(&r, x, y, dt, x->batch_dims), out);
     both[0] = lx == 1 ? gb_unsqueeze(g, x, x->rank - 1) : x;
@@ -85,7 +96,7 @@ eas_status make_matmul(const graph_call *c, eas_node **out)
 static eas_status pair(rule *r, eas_node *x, eas_node *y, eas_dtype dt, int rank, const eas_dim *shape, int nwords, const int64_t *words,
                        int batch_dims, eas_node **out)
 {
-    eas_node *both[2] = {gb_cast(&r->g, x, dt), gb_cast(&r->g, y, dt)};
+    eas_node *both[2] = {gb_typed(&r->g, x, dt), gb_typed(&r->g, y, dt)};
     return rule_node(r, dt, batch_dims, rank, shape, nwords, words, 2, both, out);
 }
 

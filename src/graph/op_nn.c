@@ -28,7 +28,7 @@ eas_status make_clip(const graph_call *c, eas_node **out)
         return rule_done(&r, NULL, out);
     r.g.st = graph_broadcast(c, 3, in, &rank, shape);
     for (int i = 0; i < 3; i++)
-        typed[i] = gb_cast(&r.g, in[i], dt);
+        typed[i] = gb_typed(&r.g, in[i], dt);
     eas_status st = rule_node(&r, dt, bd, rank, shape, 0, NULL, 3, typed, out);
     for (int i = 0; i < 3; i++)
         node_unref(in[i]);
@@ -99,21 +99,21 @@ static eas_status scaled(gbuild *g, eas_node *n, eas_node *y, eas_node *const *i
         y = gb2(g, GRAPH_MUL, y, in[1]);
     if (n->nin > 2)
         y = gb2(g, GRAPH_ADD, y, in[2]);
-    y = gb_cast(g, y, (eas_dtype)n->dtype);
+    y = gb_typed(g, y, (eas_dtype)n->dtype);
     return gb_done(g, y ? gb_broadcast(g, y, n->batch_dims, n->rank, node_shape(n)) : NULL, out);
 }
 
 eas_status expand_layer_norm(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
-    eas_node *x = gb_cast(&g, in[0], graph_compute_dtype((eas_dtype)n->dtype));
+    eas_node *x = gb_typed(&g, in[0], graph_compute_dtype((eas_dtype)n->dtype));
     return scaled(&g, n, gb2(&g, GRAPH_SUB, x, mean_over(&g, x, n)), in, out);
 }
 
 eas_status expand_rms_norm(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
-    return scaled(&g, n, gb_cast(&g, in[0], graph_compute_dtype((eas_dtype)n->dtype)), in, out);
+    return scaled(&g, n, gb_typed(&g, in[0], graph_compute_dtype((eas_dtype)n->dtype)), in, out);
 }
 
 /* ---- one_hot: a new last axis ---- */
@@ -139,6 +139,6 @@ eas_status make_one_hot(const graph_call *c, eas_node **out)
 eas_status expand_one_hot(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
-    eas_node *x = gb_unsqueeze(&g, gb_cast(&g, in[0], EAS_I64), in[0]->rank);
-    return gb_done(&g, gb_cast(&g, gb2(&g, GRAPH_EQUAL, x, gb_iota(&g, node_shape(n)[n->rank - 1], EAS_I64)), (eas_dtype)n->dtype), out);
+    eas_node *x = gb_unsqueeze(&g, gb_typed(&g, in[0], EAS_I64), in[0]->rank);
+    return gb_done(&g, gb_typed(&g, gb2(&g, GRAPH_EQUAL, x, gb_iota(&g, node_shape(n)[n->rank - 1], EAS_I64)), (eas_dtype)n->dtype), out);
 }

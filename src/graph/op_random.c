@@ -47,7 +47,7 @@ eas_status make_random(const graph_call *c, eas_node **out)
     if (r.g.st)
         return rule_done(&r, NULL, out);
     eas_rand_kind kind = c->op == GRAPH_RANDOM_BITS ? EAS_RAND_BITS : c->op == GRAPH_RANDOM_UNIFORM ? EAS_RAND_UNIFORM : EAS_RAND_NORMAL;
-    return rule_done(&r, draw(&r.g, gb_cast(&r.g, c->in[0], EAS_U64), stream[0], kind, shape.n, shape.at), out);
+    return rule_done(&r, draw(&r.g, gb_typed(&r.g, c->in[0], EAS_U64), stream[0], kind, shape.n, shape.at), out);
 }
 
 /* ---- distributions: key and two numbers ---- */
@@ -72,9 +72,9 @@ static eas_status distribution(const graph_call *c, bool ints, eas_node **out)
     gb_batch_shape(g, 3, in, bd, full);
     memcpy(full + bd, shape.at, sizeof *full * (size_t)shape.n);
     eas_dtype numbers = ints ? (dt == EAS_U64 ? EAS_U64 : EAS_I64) : graph_compute_dtype(dt);
-    in[0] = gb_cast(g, c->in[0], EAS_U64); /* as it is: lanes that share a key share the numbers */
+    in[0] = gb_typed(g, c->in[0], EAS_U64); /* as it is: lanes that share a key share the numbers */
     for (int i = 1; i < 3; i++)
-        in[i] = gb_cast(g, c->in[i], numbers);
+        in[i] = gb_typed(g, c->in[i], numbers);
     int64_t low, high;
     if (ints && !g->st && node_const_bits(in[1], &low) && node_const_bits(in[2], &high) &&
         (dt == EAS_U64 ? (uint64_t)high <= (uint64_t)low : high <= low))
@@ -98,8 +98,8 @@ static eas_node *shift_right(gbuild *g, eas_node *x, int by)
 /* 64 bits out of two draws */
 static eas_node *wide_bits(gbuild *g, eas_node *high, eas_node *low)
 {
-    eas_node *up = gb2(g, GRAPH_BITWISE_LEFT_SHIFT, gb_cast(g, high, EAS_U64), gb_int(g, EAS_U64, 32));
-    return gb2(g, GRAPH_BITWISE_OR, up, gb_cast(g, low, EAS_U64));
+    eas_node *up = gb2(g, GRAPH_BITWISE_LEFT_SHIFT, gb_typed(g, high, EAS_U64), gb_int(g, EAS_U64, 32));
+    return gb2(g, GRAPH_BITWISE_OR, up, gb_typed(g, low, EAS_U64));
 }
 
 /* [0, 1) in n's dtype, with as many bits as it holds, from streams s and s + 1. */
@@ -110,11 +110,11 @@ static eas_node *unit(gbuild *g, eas_node *n, eas_node *key, int s)
         return draw(g, key, stream[s], EAS_RAND_UNIFORM, n->rank - n->batch_dims, node_shape(n) + n->batch_dims);
     if (dt == EAS_F64) {
         eas_node *all = shift_right(g, wide_bits(g, bits_at(g, n, key, stream[s]), bits_at(g, n, key, stream[s + 1])), 11);
-        eas_node *f = gb_cast(g, gb_cast(g, all, EAS_I64), EAS_F64);
+        eas_node *f = gb_typed(g, gb_typed(g, all, EAS_I64), EAS_F64);
         return f ? gb2(g, GRAPH_MUL, f, gb_num(g, f, 0x1p-53)) : NULL;
     }
     int digits = dt == EAS_F16 ? 11 : 8;
-    eas_node *f = gb_cast(g, gb_cast(g, shift_right(g, bits_at(g, n, key, stream[s]), 32 - digits), EAS_I32), EAS_F32);
+    eas_node *f = gb_typed(g, gb_typed(g, shift_right(g, bits_at(g, n, key, stream[s]), 32 - digits), EAS_I32), EAS_F32);
     return f ? gb2(g, GRAPH_MUL, f, gb_num(g, f, dt == EAS_F16 ? 0x1p-11 : 0x1p-8)) : NULL;
 }
 
@@ -123,7 +123,7 @@ static eas_status placed(gbuild *g, eas_node *n, eas_node *u, eas_node *low, eas
 {
     int rank = n->rank - n->batch_dims;
     eas_node *y = gb2(g, GRAPH_ADD, gb2(g, GRAPH_MUL, u, gb_spread(g, scale, rank)), gb_spread(g, low, rank));
-    y = gb_cast(g, y, (eas_dtype)n->dtype);
+    y = gb_typed(g, y, (eas_dtype)n->dtype);
     return gb_done(g, y ? gb_broadcast(g, y, n->batch_dims, n->rank, node_shape(n)) : NULL, out);
 }
 
@@ -163,13 +163,13 @@ eas_status expand_randint(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     int rank = n->rank - n->batch_dims;
-    eas_node *low = gb_cast(&g, in[1], EAS_U64), *high = gb_cast(&g, in[2], EAS_U64);
+    eas_node *low = gb_typed(&g, in[1], EAS_U64), *high = gb_typed(&g, in[2], EAS_U64);
     eas_node *range = gb_spread(&g, gb2(&g, GRAPH_SUB, high, low), rank), *bits = bits_at(&g, n, in[0], stream[0]), *pick;
     if (narrow(in[1], in[2]))
-        pick = shift_right(&g, gb2(&g, GRAPH_MUL, gb_cast(&g, bits, EAS_U64), range), 32);
+        pick = shift_right(&g, gb2(&g, GRAPH_MUL, gb_typed(&g, bits, EAS_U64), range), 32);
     else
         pick = gb2(&g, GRAPH_MOD, wide_bits(&g, bits, bits_at(&g, n, in[0], stream[1])), range);
-    eas_node *y = gb_cast(&g, gb2(&g, GRAPH_ADD, pick, gb_spread(&g, low, rank)), (eas_dtype)n->dtype);
+    eas_node *y = gb_typed(&g, gb2(&g, GRAPH_ADD, pick, gb_spread(&g, low, rank)), (eas_dtype)n->dtype);
     return gb_done(&g, y ? gb_broadcast(&g, y, n->batch_dims, n->rank, node_shape(n)) : NULL, out);
 }
 
@@ -183,7 +183,7 @@ eas_status make_split_key(const graph_call *c, eas_node **out)
     need_key(&r);
     if (n < 0 && !dim_is_expr(n))
         rule_fail(&r, "%lld keys", (long long)n);
-    eas_node *key = r.g.st ? NULL : gb_cast(&r.g, c->in[0], EAS_U64);
+    eas_node *key = r.g.st ? NULL : gb_typed(&r.g, c->in[0], EAS_U64);
     if (r.g.st)
         return rule_done(&r, NULL, out);
     memcpy(shape, node_shape(key), sizeof *shape * key->rank);
@@ -212,7 +212,7 @@ eas_status make_fold_in(const graph_call *c, eas_node **out)
     if (g->st)
         return rule_done(&r, NULL, out);
     g->st = graph_broadcast(c, 2, in, &rank, shape);
-    eas_node *both[2] = {gb_cast(g, in[0], EAS_U64), gb_cast(g, in[1], EAS_U64)};
+    eas_node *both[2] = {gb_typed(g, in[0], EAS_U64), gb_typed(g, in[1], EAS_U64)};
     eas_status st = rule_node(&r, EAS_U64, bd, rank, shape, 0, NULL, 2, both, out);
     node_unref(in[0]);
     node_unref(in[1]);
@@ -224,7 +224,7 @@ eas_status expand_fold_in(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     eas_node *step = gb_int(&g, EAS_U64, (int64_t)UINT64_C(0x9E3779B97F4A7C15));
-    eas_node *seed = gb2(&g, GRAPH_ADD, in[0], gb2(&g, GRAPH_MUL, gb_cast(&g, in[1], EAS_U64), step));
+    eas_node *seed = gb2(&g, GRAPH_ADD, in[0], gb2(&g, GRAPH_MUL, gb_typed(&g, in[1], EAS_U64), step));
     seed = seed ? gb_broadcast(&g, seed, n->batch_dims, n->rank, node_shape(n)) : NULL;
     return gb_done(&g, wide_bits(&g, draw(&g, seed, fold_at[0], EAS_RAND_BITS, 0, NULL), draw(&g, seed, fold_at[1], EAS_RAND_BITS, 0, NULL)), out);
 }

@@ -58,7 +58,7 @@ static eas_status reduced(rule *r, eas_node *x, eas_dtype dt, uint32_t axes, boo
     if (r->g.st)
         return rule_done(r, NULL, out);
     left l = without(x, axes, keep, r->physical, 0, NULL);
-    eas_node *y = gb_cast(&r->g, x, dt);
+    eas_node *y = gb_typed(&r->g, x, dt);
     return rule_node(r, dt, l.batch_dims, l.rank, l.shape, l.nwords, l.words, 1, &y, out);
 }
 
@@ -163,7 +163,7 @@ eas_status make_count_nonzero(const graph_call *c, eas_node **out) { return comp
 /* The result in n's dtype and with its batch dims. */
 static eas_status finish(gbuild *g, eas_node *n, eas_node *y, eas_node **out)
 {
-    y = gb_cast(g, y, (eas_dtype)n->dtype);
+    y = gb_typed(g, y, (eas_dtype)n->dtype);
     return gb_done(g, y ? gb_reshape(g, y, n->batch_dims, n->rank, node_shape(n)) : NULL, out);
 }
 
@@ -176,7 +176,7 @@ static eas_node *mean_of(gbuild *g, eas_node *x, uint32_t axes, bool keep)
 eas_status expand_mean(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
-    eas_node *x = gb_cast(&g, in[0], graph_compute_dtype((eas_dtype)n->dtype));
+    eas_node *x = gb_typed(&g, in[0], graph_compute_dtype((eas_dtype)n->dtype));
     return finish(&g, n, mean_of(&g, x, axes_of(n, 1), node_words(n)[0] != 0), out);
 }
 
@@ -185,7 +185,7 @@ static eas_node *variance(gbuild *g, eas_node *n, eas_node *in)
 {
     uint32_t axes = axes_of(n, 2);
     double correction = bits_double(node_words(n)[1]);
-    eas_node *x = gb_cast(g, in, graph_compute_dtype((eas_dtype)n->dtype));
+    eas_node *x = gb_typed(g, in, graph_compute_dtype((eas_dtype)n->dtype));
     eas_node *off = gb2(g, GRAPH_SUB, x, mean_of(g, x, axes, true));
     eas_node *sum = gb_reduce(g, GRAPH_REDUCE_SUM, gb1(g, GRAPH_SQUARE, off), axes, node_words(n)[0] != 0);
     if (!x)
@@ -210,7 +210,7 @@ eas_status expand_std(eas_node *n, eas_node *const *in, eas_node **out)
 eas_status expand_count_nonzero(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
-    eas_node *x = gb_cast(&g, gb_cast(&g, in[0], EAS_BOOL), EAS_I64);
+    eas_node *x = gb_typed(&g, gb_typed(&g, in[0], EAS_BOOL), EAS_I64);
     return finish(&g, n, gb_reduce(&g, GRAPH_REDUCE_SUM, x, axes_of(n, 1), node_words(n)[0] != 0), out);
 }
 
@@ -219,7 +219,7 @@ eas_status expand_logsumexp(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     uint32_t axes = axes_of(n, 1);
-    eas_node *x = gb_cast(&g, in[0], graph_compute_dtype((eas_dtype)n->dtype));
+    eas_node *x = gb_typed(&g, in[0], graph_compute_dtype((eas_dtype)n->dtype));
     eas_node *top = gb_reduce(&g, GRAPH_REDUCE_MAX, x, axes, true);
     top = gb3(&g, GRAPH_WHERE, gb1(&g, GRAPH_IS_FINITE, top), top, x ? gb_num(&g, x, 0) : NULL);
     eas_node *sum = gb_reduce(&g, GRAPH_REDUCE_SUM, gb1(&g, GRAPH_EXP, gb2(&g, GRAPH_SUB, x, top)), axes, true);
@@ -241,7 +241,7 @@ eas_status make_softmax(const graph_call *c, eas_node **out)
 /* exp(x - max) */
 static eas_node *shifted(gbuild *g, eas_node *n, eas_node *in, uint32_t axes)
 {
-    eas_node *x = gb_cast(g, in, graph_compute_dtype((eas_dtype)n->dtype));
+    eas_node *x = gb_typed(g, in, graph_compute_dtype((eas_dtype)n->dtype));
     return gb2(g, GRAPH_SUB, x, gb_reduce(g, GRAPH_REDUCE_MAX, x, axes, true));
 }
 

@@ -530,7 +530,7 @@ static eas_status updated(rule *r, eas_node *x, eas_node *u, part *p, eas_node *
         q.words[bd + logical + i] = i < bd ? 1 : p->words[x->rank + own + i - bd];
     }
     both[0] = gb_broadcast(g, both[0], bd, bd + logical, shape);
-    both[1] = gb_broadcast(g, gb_reshape(g, gb_cast(g, both[1], (eas_dtype)x->dtype), bd, bd + logical, lifted), bd, bd + logical, q.size);
+    both[1] = gb_broadcast(g, gb_reshape(g, gb_typed(g, both[1], (eas_dtype)x->dtype), bd, bd + logical, lifted), bd, bd + logical, q.size);
     for (int i = bd; i < bd + logical && !g->st; i++) {
         int64_t step = q.words[bd + logical + i];
         if (step > 0)
