@@ -64,7 +64,8 @@ int node_set_sharding(eas_node *n, PyObject *sharding)
 }
 
 /* ---- OutputRefs ---- */
-static Refs *refs_new(eas_node *const *outs, int n, PyObject *op, PyObject *args, PyObject *kwargs, PyObject *tree_def)
+/* replace: what was remembered of these nodes before is forgotten. */
+static Refs *refs_new(eas_node *const *outs, int n, PyObject *op, PyObject *args, PyObject *kwargs, PyObject *tree_def, bool replace)
 {
     Refs *r = PyObject_NewVar(Refs, refs_type, n);
     if (!r)
@@ -82,8 +83,12 @@ static Refs *refs_new(eas_node *const *outs, int n, PyObject *op, PyObject *args
             Py_DECREF(r);
             return NULL;
         }
-        if (m->refs)
+        if (m->refs && !replace)
             continue;
+        if (m->refs) {
+            m->refs->outs[m->index] = NULL;
+            Py_DECREF(m->refs);
+        }
         m->refs = (Refs *)Py_NewRef(r);
         m->index = i;
         r->outs[i] = outs[i];
@@ -187,7 +192,7 @@ int impl_record(eas_node *const *outs, int nouts, PyObject *op, PyObject *args, 
     if (!traced && nouts == 1 && (!op || PyObject_TypeCheck(op, tensor_op_type)))
         return 1;
     PyObject *a = traced ? as_impls(args) : NULL, *k = traced ? as_impls(kwargs) : NULL;
-    Refs *r = traced && (!a || (kwargs && !k)) ? NULL : refs_new(outs, nouts, op, a, k, tree_def);
+    Refs *r = traced && (!a || (kwargs && !k)) ? NULL : refs_new(outs, nouts, op, a, k, tree_def, nouts > 1);
     Py_XDECREF(a);
     Py_XDECREF(k);
     Py_XDECREF(r);
@@ -298,6 +303,24 @@ static PyObject *get_op_name(PyObject *o, void *c)
     Py_XDECREF(op);
     return r;
 }
+/* Those that are tensors. */
+static PyObject *inputs(eas_node *n)
+{
+    eas_node *const *in = NULL;
+    int count = n ? eas_node_inputs(n, &in) : 0;
+    PyObject *list = PyList_New(0);
+    int64_t v;
+    double f;
+    for (int k = 0; list && k < count; k++) {
+        if (eas_node_number_value(in[k], &v, &f))
+            continue;
+        PyObject *p = impl_of(in[k]);
+        if (!p || PyList_Append(list, p) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(p);
+    }
+    return list;
+}
 static PyObject *get_refs(PyObject *o, void *c)
 {
     (void)c;
@@ -307,18 +330,9 @@ static PyObject *get_refs(PyObject *o, void *c)
         return Py_NewRef(m->refs);
     if (is_data(i->n))
         Py_RETURN_NONE;
-    PyObject *args = NULL;
-    eas_node *const *in;
-    int n = eas_node_traced(i->n) ? eas_node_inputs(i->n, &in) : 0;
-    args = PyTuple_New(n);
-    for (int k = 0; args && k < n; k++) {
-        PyObject *p = impl_of(in[k]);
-        if (!p)
-            Py_CLEAR(args);
-        else
-            PyTuple_SET_ITEM(args, k, p);
-    }
-    Refs *r = args ? refs_new(&i->n, 1, op_object(eas_node_op(i->n)), args, NULL, NULL) : NULL;
+    PyObject *list = eas_node_traced(i->n) ? inputs(i->n) : PyList_New(0), *args = list ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    Refs *r = args ? refs_new(&i->n, 1, op_object(eas_node_op(i->n)), args, NULL, NULL, false) : NULL;
     Py_XDECREF(args);
     return (PyObject *)r;
 }
@@ -327,19 +341,6 @@ static PyObject *get_index(PyObject *o, void *c)
     (void)c;
     meta *m = impl_meta((Impl *)o);
     return PyLong_FromLong(m && m->refs ? m->index : 0);
-}
-static PyObject *inputs(eas_node *n)
-{
-    eas_node *const *in = NULL;
-    int count = n ? eas_node_inputs(n, &in) : 0;
-    PyObject *list = PyList_New(0);
-    for (int k = 0; list && k < count; k++) {
-        PyObject *p = impl_of(in[k]);
-        if (!p || PyList_Append(list, p) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(p);
-    }
-    return list;
 }
 static PyObject *get_inputs(PyObject *o, void *c)
 {

@@ -27,7 +27,7 @@ typedef struct Op {
 } Op;
 PyTypeObject *tensor_op_type;
 static Op **ops; /* by code; NULL: not for calling */
-static int nops;
+static int nops, op_custom;
 
 PyObject *op_object(eas_tensor_op op) { return op < nops ? (PyObject *)ops[op] : NULL; }
 
@@ -191,6 +191,8 @@ static int add_list(call *c, param *p, PyObject *o)
 {
     if (o == Py_None)
         return put(c, -1);
+    if (p->kind != P_DIMS && PyUnicode_Check(o))
+        return py_fail(PyExc_TypeError, "eager.%s: %U must be an int or a sequence of ints, got %R", c->name, p->name, o), 0;
     int at = c->nattr;
     if (!put(c, 0))
         return 0;
@@ -302,11 +304,17 @@ static int read_arguments(call *c, PyObject **value)
     }
     return settle_numbers(c);
 }
+/* What users' operations give is recorded as theirs. */
 static int remember(Op *o, eas_node *out, PyObject **value, eas_node *const *in, int nin)
 {
     bool any = eas_node_traced(out);
-    for (int i = 0; i < nin; i++)
+    if (o->op == op_custom)
+        return 1;
+    for (int i = 0; i < nin; i++) {
+        if (in[i] == out)
+            return 1; /* nothing was to be done */
         any = any || eas_node_object(in[i]);
+    }
     if (!any)
         return 1;
     PyObject *args = PyTuple_New(o->ntensors), *kwargs = PyDict_New();
@@ -417,7 +425,6 @@ static PyMethodDef op_methods[] = {{"maxpr", KW(op_maxpr), "maxpr(...)\n--\n\nRe
                                    {"__reduce__", op_reduce, METH_NOARGS, NULL},
                                    {NULL, NULL, 0, NULL}};
 static PyType_Slot op_slots[] = {
-    {Py_tp_doc, "An operation of the table: a function of tensors, and a method."},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_descr_get, op_get},
     {Py_tp_repr, op_repr},
@@ -460,6 +467,7 @@ static PyMethodDef functions[] = {{"tensor_op", tensor_op, METH_O, "tensor_op(na
 int eager_op_init(PyObject *module)
 {
     nops = eas_tensor_op_count();
+    op_custom = eas_tensor_op_find("custom");
     PyObject *dict = PyDict_New();
     if (!dict || !(tensor_op_type = py_type(module, &op_spec, "TensorOp")) || !(ops = PyMem_Calloc((size_t)nops, sizeof *ops)))
         return -1;

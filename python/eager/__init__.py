@@ -25,6 +25,8 @@ from .ops.creation import *  # noqa: E402, F403
 from .ops.creation import seed  # noqa: E402
 from .ops.multi_output import chunk, minmax, split, topk, unbind  # noqa: E402
 from .ops.pooling import avg_pool2d, max_pool2d  # noqa: E402
+from .ops.unary import layer_norm, one_hot, rms_norm  # noqa: E402
+from .ops.view import matrix_trace, pad, transpose  # noqa: E402
 from .sharding import DeviceMesh, DimSpec, P, PartitionSpec, ShardingSpec, create_replicated_spec  # noqa: E402
 from .transforms import CompiledFunction, compile, vmap  # noqa: E402
 from .transforms.utils import trace, visualize  # noqa: E402

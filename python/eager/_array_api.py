@@ -105,39 +105,23 @@ def matmul(x1, x2, /):
 
 def vecdot(x1, x2, /, *, axis=-1):
     """Products of vectors along an axis."""
-    return _ops["reduce_sum"](_ops["mul"](x1, x2), axis=axis)
+    return _ops["vecdot"](x1, x2, axis=axis)
 
 
 def outer(x, y):
     """All products of an element of x and one of y, both flattened."""
-    return _ops["mul"](_ops["reshape"](x, (-1, 1)), _ops["reshape"](y, (1, -1)))
+    return _ops["outer"](x, y)
 
 
 def tensordot(x1, x2, /, *, axes=2):
-    """Sum of products over several axes."""
+    """Sum of products over several axes: how many of the last and first ones, or two lists of axes."""
     x1, x2 = _tensor(x1), _tensor(x2)
-    r1, r2 = len(x1.shape), len(x2.shape)
     if isinstance(axes, int):
-        if axes < 0 or axes > builtins.min(r1, r2):
-            raise ValueError(f"eager.tensordot: axes={axes} for tensors of {r1} and {r2} dims")
-        a, b = list(range(r1 - axes, r1)), list(range(axes))
-    else:
-        a, b = [[i % r for i in ([s] if isinstance(s, int) else s)] for s, r in zip(axes, (r1, r2))]
-    if len(a) != len(b) or builtins.any(x1.shape[i] != x2.shape[j] for i, j in zip(a, b)):
-        raise ValueError(f"eager.tensordot: axes {a} of {x1.shape} do not fit axes {b} of {x2.shape}")
-    keep1, keep2 = [i for i in range(r1) if i not in a], [i for i in range(r2) if i not in b]
-    k = 1
-    for i in a:
-        k = k * x1.shape[i]
-    rows, cols = [x1.shape[i] for i in keep1], [x2.shape[i] for i in keep2]
-    m, n = 1, 1
-    for d in rows:
-        m = m * d
-    for d in cols:
-        n = n * d
-    left = _ops["reshape"](_ops["permute"](x1, keep1 + a), (m, k))
-    right = _ops["reshape"](_ops["permute"](x2, b + keep2), (k, n))
-    return _ops["reshape"](_ops["matmul"](left, right), rows + cols)
+        rank = len(x1.shape)
+        if axes < 0 or axes > builtins.min(rank, len(x2.shape)):
+            raise ValueError(f"eager.tensordot: axes={axes} for tensors of {rank} and {len(x2.shape)} dims")
+        axes = (list(range(rank - axes, rank)), list(range(axes)))
+    return _ops["tensordot"](x1, x2, axes_x=axes[0], axes_y=axes[1])
 
 
 def broadcast_arrays(*xs):

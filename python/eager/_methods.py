@@ -4,7 +4,7 @@ from eas._eas import EagerTensor as Tensor
 from eas._eas import tensor_ops as _ops
 
 from . import _array_api
-from .ops import creation, multi_output
+from .ops import creation, multi_output, unary, view
 from .sharding.spec import PartitionSpec, ShardingSpec
 
 
@@ -75,9 +75,12 @@ def _astype(self, dtype, copy=True):
 def install():
     for name in ("ones", "zeros", "full", "arange", "constant", "from_dlpack", "eye", "uniform", "gaussian", "linspace"):
         setattr(Tensor, name, staticmethod(getattr(creation, name)))
+    for name in ("layer_norm", "rms_norm", "one_hot"):
+        setattr(Tensor, name, getattr(unary, name))
+    Tensor.pad, Tensor.matrix_trace = view.pad, view.matrix_trace
     for name in ("split", "chunk", "unbind", "minmax", "topk"):
         setattr(Tensor, name, getattr(multi_output, name))
-    for name in ("sum", "prod", "clip", "sort", "argsort", "nonzero", "outer"):
+    for name in ("sum", "prod", "clip", "sort", "argsort", "nonzero", "outer", "diff"):
         setattr(Tensor, name, getattr(_array_api, name))
     for name, op in _array_api.ALIASES.items():
         if op in _ops and name not in ("concat", "transpose"):

@@ -2,7 +2,40 @@
 
 from eas._eas import tensor_ops
 
-INTERNAL = {"alias", "custom", "split", "chunk", "unbind", "index", "index_update", "slice", "slice_set", "lift_batch_dims", "full", "iota"}
+INTERNAL = {
+    "alias",
+    "custom",
+    "split",
+    "chunk",
+    "unbind",
+    "index",
+    "index_update",
+    "slice",
+    "slice_set",
+    "lift_batch_dims",
+    "full",
+    "minmax",
+    "topk",
+    "layer_norm",
+    "rms_norm",
+    "one_hot",
+    "trace",
+    "linspace",
+    "eye",
+    "tri",
+    "arange",
+    "hann_window",
+    "uniform",
+    "gaussian",
+    "randint",
+    "split_key",
+    "fold_in",
+    "pad",
+    "random_bits",
+    "random_uniform",
+    "random_normal",
+    "iota",
+}
 COMPARISONS = {
     "equal",
     "not_equal",

@@ -9,8 +9,8 @@ from eas._eas import EagerTensor, SymbolicDim, constant, eager_full, tensor_ops
 from eas._eas import eager_from_dlpack as from_dlpack
 
 __all__ = [
-    "arange", "asarray", "constant", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "gaussian", "hann_window", "key", "linspace", "normal",
-    "ones", "ones_like", "split_key", "tri", "uniform", "zeros", "zeros_like",
+    "arange", "asarray", "constant", "empty", "empty_like", "eye", "fold_in", "from_dlpack", "full", "full_like", "gaussian", "hann_window", "key", "linspace", "normal",
+    "ones", "ones_like", "randint", "random_bits", "random_normal", "random_uniform", "split_key", "tri", "uniform", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _ops = tensor_ops
@@ -87,10 +87,7 @@ def arange(start, stop=None, step=1, dtype=None, device=None, traced=False):
 
 def linspace(start, stop, num, *, dtype=None, device=None, endpoint=True):
     """num evenly spaced numbers from start to stop."""
-    if num < 0:
-        raise ValueError(f"eager.linspace: num must not be negative, got {num}")
-    dtype = "float32" if dtype is None else dtype
-    return constant(np.linspace(start, stop, num, endpoint=endpoint), dtype=dtype, device=device)
+    return _finish(_ops["linspace"](start, stop, num=num, endpoint=endpoint, dtype="float32" if dtype is None else dtype), device)
 
 
 def eye(n_rows, n_cols=None, *, k=0, dtype="float32", device=None):
@@ -141,11 +138,14 @@ def key(n):
     return constant(np.uint64(int(n) & 0xFFFFFFFFFFFFFFFF))
 
 
-def split_key(k, num=2):
-    """num keys that have nothing to do with each other, nor with k."""
-    low = _ops["cast"](_ops["random_bits"](k, (num,)), dtype="uint64")
-    high = _ops["cast"](_ops["random_bits"](_ops["bitwise_xor"](k, np.uint64(_MIX)), (num,)), dtype="uint64")
-    return _ops["bitwise_or"](_ops["bitwise_left_shift"](high, np.uint64(32)), low)
+def split_key(key, num=2):
+    """num keys that have nothing to do with each other, nor with this one."""
+    return _ops["split_key"](key, num=num)
+
+
+def fold_in(key, data):
+    """A new key for each of the numbers."""
+    return _ops["fold_in"](key, data)
 
 
 def _shape(shape):
@@ -163,3 +163,11 @@ def gaussian(shape=(), mean=0.0, std=1.0, *, key=None, dtype="float32", device=N
 
 
 normal = gaussian
+
+
+def randint(shape, low, high, *, key=None, dtype="int64", device=None):
+    """Integers in [low, high), all as likely. Without a key every call gives other numbers."""
+    return _finish(_ops["randint"](_next_key() if key is None else key, low, high, shape=_shape(shape), dtype=dtype), device)
+
+
+random_bits, random_uniform, random_normal = (_ops["random_" + n] for n in ("bits", "uniform", "normal"))

@@ -17,13 +17,12 @@ def _size(op, x, axis):
 
 
 def _pieces(op, x, count, kwargs):
-    parts = [tensor_ops[op](x, index=i, **kwargs) for i in range(count)]
-    return parts
+    return [tensor_ops[op](x, index=i, **kwargs) for i in range(count)]
 
 
 def _record(op, x, kwargs, results):
     leaves, tree = tree_flatten(results)
-    record(tensor_ops[op] if op in tensor_ops else None, leaves, (x,), kwargs, tree)
+    record(tensor_ops[op], leaves, (x,), kwargs, tree)
     return results
 
 
@@ -58,18 +57,12 @@ def minmax(x, axis=None, keepdims=False):
     """{"min": ..., "max": ...}."""
     x = _tensor(x)
     kwargs = {"axis": axis, "keepdims": keepdims}
-    return _record("reduce_min", x, kwargs, {"min": tensor_ops["reduce_min"](x, **kwargs), "max": tensor_ops["reduce_max"](x, **kwargs)})
+    low, high = _pieces("minmax", x, 2, kwargs)
+    return _record("minmax", x, kwargs, {"min": low, "max": high})
 
 
 def topk(x, k, axis=-1, largest=True):
     """(values, indices) of the k largest, or smallest, along an axis; in order."""
     x = _tensor(x)
-    n = _size("topk", x, axis)
-    if not 0 <= k <= n:
-        raise ValueError(f"eager.topk: k must be between 0 and the axis's size {n}, got {k}")
-    order = tensor_ops["argsort"](x, axis=axis, descending=largest)
-    rank = len(x.shape)
-    key = [slice(None)] * rank
-    key[axis] = slice(0, k)
-    indices = order[tuple(key)]
-    return _record("argsort", x, {"k": k, "axis": axis, "largest": largest}, (tensor_ops["take_along_axis"](x, indices, axis=axis), indices))
+    kwargs = {"k": k, "axis": axis, "largest": largest}
+    return _record("topk", x, kwargs, tuple(_pieces("topk", x, 2, kwargs)))
