@@ -155,7 +155,7 @@ eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const 
 /* ---- recording ---- */
 
 /* A chain that nobody reads is computed now and then, so that what is pending stays bounded. */
-enum { LONGEST = 20000 };
+enum { LONGEST = 1 << 17 };
 
 eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out)
 {
