@@ -58,7 +58,7 @@ bool match_attention(const fusion *f, uint32_t i, const uint32_t *uses, uint32_t
         return false;
     *scores = s;
     *core = 0;
-    if (!only_product(f, s, pass_at(g, s), core, 16) || !*core || (uses[*core] != 1 && *core != s))
+    if (!only_product(f, s, pass_at(g, s), core, 9) || !*core || (uses[*core] != 1 && *core != s))
         return false;
     const pnode *c = pass_at(g, *core), *v = pass_at(g, o->in[1]), *q = pass_at(g, c->in[0]);
     eas_dim depth = q->shape[q->rank - 1], width = v->shape[v->rank - 1];

@@ -5,8 +5,26 @@ typedef struct gather_ctx {
     const fusion *f;
     uint32_t grp;
     collected *c;
-    uint8_t *seen; /* per node: 1 by a map, 2 at an index */
 } gather_ctx;
+
+scratch *scratch_new(uint32_t n)
+{
+    scratch *s = calloc(1, sizeof *s + 6 * sizeof(uint32_t) * n);
+    if (!s)
+        return NULL;
+    uint32_t *at = (uint32_t *)(s + 1);
+    s->param = at;
+    s->fold = at + n;
+    s->newest = at + 2 * (size_t)n;
+    s->visits = at + 3 * (size_t)n;
+    s->number = at + 4 * (size_t)n;
+    s->stamp = at + 5 * (size_t)n;
+    return s;
+}
+
+void scratch_free(scratch *s) { free(s); }
+
+void collect_key(collected *c, const void *p, size_t n) { str_put(&c->key, p, n); }
 
 static void add_dim(collected *c, eas_dim d)
 {
@@ -68,32 +86,72 @@ static bool mine(const gather_ctx *x, uint32_t id)
     return q->group == x->grp && !q->many;
 }
 
+/* Was it visited like this before? Notes it if not. */
+static bool again(gather_ctx *x, uint32_t id, const int8_t *map)
+{
+    scratch *t = x->f->scratch;
+    int rank = pass_at(x->f->g, id)->rank;
+    for (uint32_t i = t->visits[id]; i; i = x->c->visits.at[i - 1].older) {
+        const visited *v = &x->c->visits.at[i - 1];
+        if (map ? !v->general && !memcmp(v->map, map, (size_t)rank) : v->general)
+            return true;
+    }
+    visited v = {.node = id, .older = t->visits[id], .general = !map};
+    if (map)
+        memcpy(v.map, map, (size_t)rank);
+    x->c->oom |= !vec_push(&x->c->visits, v);
+    t->visits[id] = x->c->visits.len;
+    return false;
+}
+
+/* What there is to know of a node, the first time; after that, which one it was. */
+static void note(gather_ctx *x, uint32_t id, bool outside, const int8_t *map)
+{
+    scratch *t = x->f->scratch;
+    const pnode *p = pass_at(x->f->g, id);
+    collected *c = x->c;
+    if (!t->number[id]) {
+        uint32_t head[] = {0, p->op, p->dtype, p->rank, p->nwords, p->nin, p->fixed, outside, x->f->at[id].stored};
+        collect_key(c, head, sizeof head);
+        collect_key(c, p->shape, sizeof *p->shape * p->rank);
+        if (p->kind != KIND_CONST || p->fixed)
+            collect_key(c, p->words, sizeof *p->words * p->nwords);
+        c->oom |= !vec_push(&c->touched, id);
+        t->number[id] = c->touched.len;
+    }
+    collect_key(c, &t->number[id], sizeof t->number[id]);
+    if (map)
+        collect_key(c, map, p->rank);
+    else
+        collect_key(c, "*", 1);
+}
+
 static void visit(gather_ctx *x, uint32_t id, const int8_t *map)
 {
     const pgraph *g = x->f->g;
     const pnode *p = pass_at(g, id);
     const place *q = &x->f->at[id];
-    bool again = x->seen[id] & (map ? 1 : 2);
+    const group *grp = &x->f->groups.at[x->grp];
+    bool outside = p->kind == KIND_LEAF || (q->stored && !mine(x, id));
+    note(x, id, outside, map);
     if (p->kind == KIND_CONST) {
         if (!p->fixed)
             add_once(x->c, &x->c->numbers, id);
         return;
     }
-    if (p->kind == KIND_LEAF || (q->stored && !mine(x, id))) {
+    if (again(x, id, map))
+        return;
+    if (outside) {
         add_once(x->c, &x->c->buffers, id);
         collect_shape(x->c, p->rank, p->shape);
         if (map)
             add_access(x->c, g, id, map);
         else
             x->c->general |= p->rank > 0;
-        x->seen[id] |= map ? 1 : 2;
         return;
     }
-    if ((p->kind == KIND_REDUCE || p->kind == KIND_ARG || id == x->f->groups.at[x->grp].core || id == x->f->groups.at[x->grp].inner_core) && mine(x, id))
+    if ((p->kind == KIND_REDUCE || p->kind == KIND_ARG || id == grp->core || id == grp->inner_core) && mine(x, id))
         return;
-    if (again && !map)
-        return;
-    x->seen[id] |= map ? 1 : 2;
     collect_shape(x->c, p->rank, p->shape);
     add_words(x->c, g, p);
     bool by_map = map && low_by_map(g, p, map);
@@ -105,10 +163,17 @@ static void visit(gather_ctx *x, uint32_t id, const int8_t *map)
     }
 }
 
-void collect_from(const fusion *f, uint32_t grp, uint32_t node, const int8_t *map, uint8_t *seen, collected *c)
+void collect_from(const fusion *f, uint32_t grp, uint32_t node, const int8_t *map, collected *c)
 {
-    gather_ctx x = {f, grp, c, seen};
+    gather_ctx x = {f, grp, c};
     visit(&x, node, map);
+}
+
+void collect_note(const fusion *f, uint32_t grp, uint32_t node, collected *c)
+{
+    gather_ctx x = {f, grp, c};
+    const place *q = &f->at[node];
+    note(&x, node, false, q->simple ? q->map : NULL);
 }
 
 /* How a reduction's input lies in the space of the group that the reduction joined. */
@@ -163,8 +228,16 @@ void root_map(const fusion *f, const group *g, const group_root *r, int8_t *map)
     (void)g;
 }
 
-void collect_free(collected *c)
+void collect_free(const fusion *f, collected *c)
 {
+    scratch *t = f->scratch;
+    for (uint32_t i = 0; i < c->touched.len; i++) {
+        uint32_t id = c->touched.at[i];
+        t->param[id] = t->fold[id] = t->newest[id] = t->visits[id] = t->number[id] = 0;
+    }
+    vec_free(&c->touched);
+    vec_free(&c->visits);
+    str_free(&c->key);
     vec_free(&c->buffers);
     vec_free(&c->numbers);
     vec_free(&c->dims);

@@ -44,6 +44,7 @@ typedef struct fusion {
     VEC(group) groups; /* 0 is unused; from results to inputs: run them backwards */
     uint32_t limit;    /* nodes in a group */
     uint32_t *uses;    /* per node: how many inputs it is */
+    struct scratch *scratch; /* of lowering: shared by the groups, clean between them */
 } fusion;
 eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit);
 void fuse_free(fusion *f);
@@ -59,21 +60,39 @@ int fold_kept(const pnode *p, int d);
 eas_dim shape_count(int rank, const eas_dim *shape);
 
 /* ---- collect.c ---- */
+/* Arrays with an entry for each node that the lowering of one group needs; only what it touched is cleaned. */
+typedef struct scratch {
+    eas_value *param, *fold;
+    uint32_t *newest, *visits, *number, *stamp;
+    uint32_t now; /* of stamps */
+} scratch;
+scratch *scratch_new(uint32_t n);
+void scratch_free(scratch *s);
 typedef VEC(uint32_t) VEC_U32;
 typedef struct access { /* of a tensor that lies simply in the space */
     uint32_t node;
     eas_dim stride[GRAPH_MAX_RANK]; /* per dim of the space; 0: none */
 } access;
+typedef struct visited { /* a node, seen at a place of the space or (rank -1) at an index */
+    uint32_t node, older;
+    bool general;
+    int8_t map[GRAPH_MAX_RANK];
+} visited;
 typedef struct collected {
     VEC_U32 buffers, numbers;
+    VEC(visited) visits;
+    VEC_U32 touched;
+    str key;               /* tells groups apart: equal ones make equal code for parameters in the same order */
     VEC(eas_dim) dims;     /* symbolic sizes that code needs */
     VEC(access) accesses;
     bool general;          /* something is read at indices of its own */
     bool indexed;          /* by an index that is data */
     bool oom;
 } collected;
-void collect_from(const fusion *f, uint32_t grp, uint32_t node, const int8_t *map, uint8_t *seen, collected *c);
-void collect_free(collected *c);
+void collect_from(const fusion *f, uint32_t grp, uint32_t node, const int8_t *map, collected *c);
+void collect_note(const fusion *f, uint32_t grp, uint32_t node, collected *c); /* it is part of the group: into the key */
+void collect_key(collected *c, const void *p, size_t n);
+void collect_free(const fusion *f, collected *c);
 void collect_shape(collected *c, int rank, const eas_dim *shape); /* sizes and strides as parameters */
 eas_dim concat_start(const pgraph *g, const pnode *p, int part); /* where input `part` begins along the axis */
 void collect_starts(collected *c, const pgraph *g, const pnode *p, int part);

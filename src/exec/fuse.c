@@ -329,7 +329,7 @@ static bool cheap_here(const fusion *f, uint32_t i, const group *g)
     if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || g->kind == GROUP_CONCAT)
         return false;
     if (q->simple)
-        return covers(g, p, q) || follows_fold(f, g, i, q->map, 24);
+        return covers(g, p, q) || follows_fold(f, g, i, q->map, 12);
     if (g->kind == GROUP_MATMUL)
         return false;
     /* read through something that is not simple: as long as no element is computed more than once */
@@ -455,7 +455,7 @@ static void try_attention(fusion *f, uint32_t i)
     g->kind = GROUP_ATTENTION;
     g->scores = scores;
     g->inner_core = core;
-    take_scores(f, scores, core, id, 24);
+    take_scores(f, scores, core, id, 10);
     push(f, pass_at(f->g, i)->in[1], id, NULL, false);
 }
 
@@ -669,7 +669,8 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
     if (!f->at || !vec_push(&f->groups, none))
         return base_fail_oom(g->n.len * sizeof *f->at);
     f->uses = calloc(g->n.len, sizeof *f->uses);
-    if (!f->uses)
+    f->scratch = scratch_new(g->n.len);
+    if (!f->uses || !f->scratch)
         return base_fail_oom(g->n.len);
     costs(f);
     for (uint32_t i = 1; i < g->n.len; i++)
@@ -698,5 +699,6 @@ void fuse_free(fusion *f)
     }
     vec_free(&f->groups);
     free(f->uses);
+    scratch_free(f->scratch);
     free(f->at);
 }

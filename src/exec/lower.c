@@ -59,44 +59,49 @@ void kernel_use_free(kernel_use *u)
 
 /* ---- parameters ---- */
 
+static bool is_flat(const lowering *w) { return w->l.grp->kind == GROUP_MAP && w->l.nm == 1 && !w->l.minner[0] && dim_known(w->l.msize[0]) && !w->c->general; }
+
 static void add_use(lowering *w, use u)
 {
     if (!vec_push(&w->use->params, u))
         w->l.st = base_fail_oom(sizeof u);
 }
 
+/* What the kernel is given, in the order of its parameters: results, tensors, numbers, sizes. */
+static void add_uses(lowering *w)
+{
+    const lower *l = &w->l;
+    for (uint32_t i = 0; i < l->grp->roots.len; i++) {
+        uint32_t id = l->grp->roots.at[i].node;
+        add_use(w, (use){.what = USE_NODE, .node = id, .dtype = pass_at(l->g, id)->dtype, .written = true});
+    }
+    for (uint32_t i = 0; i < w->c->buffers.len; i++)
+        add_use(w, (use){.what = USE_NODE, .node = w->c->buffers.at[i], .dtype = pass_at(l->g, w->c->buffers.at[i])->dtype});
+    for (uint32_t i = 0; i < w->c->numbers.len; i++)
+        add_use(w, (use){.what = USE_NUMBER, .node = w->c->numbers.at[i], .dtype = pass_at(l->g, w->c->numbers.at[i])->dtype});
+    for (uint32_t i = 0; i < w->c->dims.len; i++)
+        add_use(w, (use){.what = USE_DIM, .dim = w->c->dims.at[i], .dtype = EAS_I64});
+    if (is_flat(w)) /* takes its length when it runs, so one kernel serves all */
+        add_use(w, (use){.what = USE_DIM, .dim = l->msize[0], .dtype = EAS_I64});
+}
+
 static void add_params(lowering *w)
 {
     lower *l = &w->l;
-    char name[32];
-    for (uint32_t i = 0; i < l->grp->roots.len; i++) {
-        uint32_t id = l->grp->roots.at[i].node;
-        eas_dtype dt = (eas_dtype)pass_at(l->g, id)->dtype;
-        snprintf(name, sizeof name, "out%u", i);
-        w->out[i] = eas_param_buffer(l->b, name, dt);
-        add_use(w, (use){.what = USE_NODE, .node = id, .dtype = (uint8_t)dt, .written = true});
+    uint32_t outs = 0;
+    for (uint32_t i = 0; i < w->use->params.len; i++) {
+        const use *u = &w->use->params.at[i];
+        eas_dtype dt = (eas_dtype)u->dtype;
+        char name[32];
+        snprintf(name, sizeof name, "%s%u", u->written ? "out" : u->what == USE_NODE ? "in" : u->what == USE_NUMBER ? "x" : "n", i);
+        eas_value v = u->what == USE_NODE ? eas_param_buffer(l->b, name, dt) : eas_param_scalar(l->b, name, dt, 0);
+        if (u->written)
+            w->out[outs++] = v;
+        else if (u->what == USE_DIM)
+            l->dims[l->ndims++] = (struct lower_dim){u->dim, v};
+        else
+            l->param[u->node] = v;
     }
-    for (uint32_t i = 0; i < w->c->buffers.len; i++) {
-        uint32_t id = w->c->buffers.at[i];
-        eas_dtype dt = (eas_dtype)pass_at(l->g, id)->dtype;
-        snprintf(name, sizeof name, "in%u", i);
-        l->param[id] = eas_param_buffer(l->b, name, dt);
-        add_use(w, (use){.what = USE_NODE, .node = id, .dtype = (uint8_t)dt});
-    }
-    for (uint32_t i = 0; i < w->c->numbers.len; i++) {
-        uint32_t id = w->c->numbers.at[i];
-        eas_dtype dt = (eas_dtype)pass_at(l->g, id)->dtype;
-        snprintf(name, sizeof name, "x%u", i);
-        l->param[id] = eas_param_scalar(l->b, name, dt, 0);
-        add_use(w, (use){.what = USE_NUMBER, .node = id, .dtype = (uint8_t)dt});
-    }
-    for (uint32_t i = 0; i < w->c->dims.len; i++) {
-        snprintf(name, sizeof name, "n%u", i);
-        l->dims[i].d = w->c->dims.at[i];
-        l->dims[i].v = eas_param_scalar(l->b, name, EAS_I64, 0);
-        add_use(w, (use){.what = USE_DIM, .dim = l->dims[i].d, .dtype = EAS_I64});
-    }
-    l->ndims = (int)w->c->dims.len;
 }
 
 /* ---- the merged space ---- */
@@ -220,22 +225,33 @@ void low_store(lowering *w, uint32_t i)
 
 /* ---- any group ---- */
 
-static void collect_group(const fusion *f, uint32_t grp, int part, uint8_t *seen, collected *c)
+static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
 {
     const group *g = &f->groups.at[grp];
     int8_t map[GRAPH_MAX_RANK];
+    uint32_t head[] = {g->kind, (uint32_t)g->rank, g->inner, g->roots.len, g->folds.len, (uint32_t)part, f->limit};
+    collect_key(c, head, sizeof head);
+    collect_key(c, g->space, sizeof *g->space * (size_t)g->rank);
+    for (uint32_t i = 0; i < g->roots.len; i++)
+        collect_note(f, grp, g->roots.at[i].node, c);
+    for (uint32_t i = 0; i < g->folds.len; i++)
+        collect_note(f, grp, g->folds.at[i], c);
+    if (g->core)
+        collect_note(f, grp, g->core, c);
+    if (g->inner_core)
+        collect_note(f, grp, g->inner_core, c);
     if (g->kind == GROUP_CONCAT) {
         const pnode *p = pass_at(f->g, g->core);
         for (int k = 0; k <= part; k++)
             collect_shape(c, p->rank, pass_at(f->g, p->in[k])->shape);
-        collect_from(f, grp, p->in[part], NULL, seen, c);
+        collect_from(f, grp, p->in[part], NULL, c);
         collect_shape(c, p->rank, p->shape);
         collect_starts(c, f->g, p, part);
         return;
     }
     for (uint32_t i = 0; i < g->roots.len; i++) {
         root_map(f, g, &g->roots.at[i], map);
-        collect_from(f, grp, g->roots.at[i].value, map, seen, c);
+        collect_from(f, grp, g->roots.at[i].value, map, c);
         const pnode *p = pass_at(f->g, g->roots.at[i].value);
         access out = {.node = g->roots.at[i].node};
         eas_dim dense = 1;
@@ -248,34 +264,23 @@ static void collect_group(const fusion *f, uint32_t grp, int part, uint8_t *seen
     }
     for (uint32_t i = 0; i < g->folds.len; i++) {
         fold_input_map(f, g->folds.at[i], map);
-        collect_from(f, grp, pass_at(f->g, g->folds.at[i])->in[0], map, seen, c);
+        collect_from(f, grp, pass_at(f->g, g->folds.at[i])->in[0], map, c);
     }
     if (g->core) {
         const pnode *p = pass_at(f->g, g->core);
         for (int k = g->kind == GROUP_ATTENTION; k < p->nin; k++)
-            collect_from(f, grp, p->in[k], g->kind == GROUP_SCAN && k == 0 ? f->at[g->core].map : NULL, seen, c);
+            collect_from(f, grp, p->in[k], g->kind == GROUP_SCAN && k == 0 ? f->at[g->core].map : NULL, c);
     }
     if (g->kind == GROUP_ATTENTION) {
         const pnode *p = pass_at(f->g, g->inner_core), *s = pass_at(f->g, g->scores);
         for (int k = 0; k < s->rank; k++)
             map[k] = (int8_t)k;
-        collect_from(f, grp, g->scores, map, seen, c);
+        collect_from(f, grp, g->scores, map, c);
         for (int k = 0; k < p->nin; k++)
-            collect_from(f, grp, p->in[k], NULL, seen, c);
+            collect_from(f, grp, p->in[k], NULL, c);
         collect_shape(c, s->rank, s->shape);
     }
     collect_shape(c, g->rank, g->space);
-}
-
-/* A flat kernel takes its length when it runs, so one serves all. */
-static bool is_flat(const lowering *w) { return w->l.grp->kind == GROUP_MAP && w->l.nm == 1 && !w->l.minner[0] && dim_known(w->l.msize[0]) && !w->c->general; }
-
-static void add_length(lowering *w)
-{
-    lower *l = &w->l;
-    l->dims[l->ndims].d = l->msize[0];
-    l->dims[l->ndims++].v = eas_param_scalar(l->b, "N", EAS_I64, 0);
-    add_use(w, (use){.what = USE_DIM, .dim = l->msize[0], .dtype = EAS_I64});
 }
 
 /* An input of the same shape and dtype as the first result, read where that is written: its memory may become the result's. */
@@ -313,7 +318,52 @@ static void emit(lowering *w)
     }
 }
 
-static eas_status build(lowering *w)
+/* ---- groups that were lowered before ---- */
+
+/* The layers of a network are alike: what is computed is the same, on other tensors. */
+typedef struct recipe {
+    uint8_t key[32];
+    eas_kernel *kernel;
+    eas_dim grid[3];
+    uint32_t in_place; /* which parameter; UINT32_MAX: none */
+} recipe;
+static recipe recipes[TABLE];
+
+static recipe *recipe_of(const collected *c, uint8_t key[32])
+{
+    sha256 h;
+    sha256_init(&h);
+    sha256_add(&h, c->key.at, c->key.len);
+    sha256_done(&h, key);
+    return &recipes[(key[0] | key[1] << 8) % TABLE];
+}
+
+static bool recall(lowering *w, const recipe *r, const uint8_t key[32])
+{
+    if (!r->kernel || memcmp(r->key, key, sizeof r->key))
+        return false;
+    w->use->kernel = eas_kernel_retain(r->kernel);
+    memcpy(w->use->grid, r->grid, sizeof r->grid);
+    w->use->in_place = r->in_place == UINT32_MAX ? 0 : w->use->params.at[r->in_place].node;
+    return true;
+}
+
+static void remember(const lowering *w, recipe *r, const uint8_t key[32])
+{
+    if (r->kernel)
+        eas_kernel_release(r->kernel);
+    memcpy(r->key, key, sizeof r->key);
+    r->kernel = eas_kernel_retain(w->use->kernel);
+    memcpy(r->grid, w->use->grid, sizeof r->grid);
+    r->in_place = UINT32_MAX;
+    for (uint32_t i = 0; w->use->in_place && i < w->use->params.len; i++)
+        if (w->use->params.at[i].what == USE_NODE && !w->use->params.at[i].written && w->use->params.at[i].node == w->use->in_place)
+            r->in_place = i;
+}
+
+/* ---- the kernel ---- */
+
+static eas_status make(lowering *w)
 {
     lower *l = &w->l;
     char name[64];
@@ -322,10 +372,7 @@ static eas_status build(lowering *w)
     eas_status st = eas_builder_new(name, EAS_KERNEL_NO_CONTRACT, &l->b);
     if (st)
         return st;
-    merge_dims(w);
     add_params(w);
-    if (is_flat(w))
-        add_length(w);
     w->use->in_place = in_place(w);
     emit(w);
     eas_ir *ir = NULL;
@@ -337,24 +384,37 @@ static eas_status build(lowering *w)
     return st;
 }
 
+static eas_status build(lowering *w)
+{
+    uint8_t key[32];
+    merge_dims(w);
+    add_uses(w);
+    if (w->l.st)
+        return w->l.st;
+    if (w->c->indexed) /* its messages tell a line of its own */
+        return make(w);
+    recipe *r = recipe_of(w->c, key);
+    if (recall(w, r, key))
+        return EAS_OK;
+    eas_status st = make(w);
+    if (!st)
+        remember(w, r, key);
+    return st;
+}
+
 eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out)
 {
     arena mem = {0};
     collected c = {0};
-    uint32_t n = f->g->n.len;
-    lowering w = {.l = {.g = f->g, .f = f, .grp = &f->groups.at[grp], .mem = &mem}, .c = &c, .use = out, .part = part};
+    scratch *t = f->scratch;
+    lowering w = {.l = {.g = f->g, .f = f, .grp = &f->groups.at[grp], .mem = &mem, .param = t->param, .fold = t->fold, .newest = t->newest}, .c = &c, .use = out, .part = part};
     memset(out, 0, sizeof *out);
-    uint8_t *seen = arena_alloc(&mem, n);
-    if (seen)
-        collect_group(f, grp, part, seen, &c);
-    w.l.param = arena_alloc(&mem, n * sizeof *w.l.param);
-    w.l.fold = arena_alloc(&mem, n * sizeof *w.l.fold);
-    w.l.newest = arena_alloc(&mem, n * sizeof *w.l.newest);
+    collect_group(f, grp, part, &c);
     w.l.dims = arena_alloc(&mem, (c.dims.len + 2) * sizeof *w.l.dims);
     w.out = arena_alloc(&mem, (w.l.grp->roots.len + 1) * sizeof *w.out);
-    eas_status st = mem.oom || c.oom ? base_fail_oom(n) : build(&w);
+    eas_status st = mem.oom || c.oom || c.key.oom ? base_fail_oom(c.key.len) : build(&w);
     vec_free(&w.l.memos);
-    collect_free(&c);
+    collect_free(f, &c);
     arena_free(&mem);
     if (st)
         kernel_use_free(out);

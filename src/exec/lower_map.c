@@ -422,17 +422,19 @@ static void run_batch(lowering *w, const batch *b)
 
 /* ---- the kernel ---- */
 
-static bool depends(const lowering *w, uint32_t node, const batch *b, int depth)
+/* Does node need a reduction of the batch? Each node is looked at once. */
+static bool depends(const lowering *w, uint32_t node, const batch *b)
 {
+    scratch *t = w->l.f->scratch;
     const pnode *p = pass_at(w->l.g, node);
-    const place *q = &w->l.f->at[node];
     for (int i = 0; i < b->n; i++)
         if (b->f[i].id == node)
             return true;
-    if (w->l.fold[node] || w->l.param[node] || depth == 0 || (q->stored && w->l.f->groups.at[q->group].roots.at != w->l.grp->roots.at))
+    if (t->stamp[node] == t->now || w->l.fold[node] || w->l.param[node])
         return false;
+    t->stamp[node] = t->now;
     for (int k = 0; k < p->nin; k++)
-        if (depends(w, p->in[k], b, depth - 1))
+        if (depends(w, p->in[k], b))
             return true;
     return false;
 }
@@ -456,7 +458,8 @@ static void all_folds(lowering *w)
             fold_whole(w, &f);
             continue;
         }
-        if (b.n == MAX_FOLDS || (b.n && depends(w, f.p->in[0], &b, 64))) {
+        w->l.f->scratch->now++;
+        if (b.n == MAX_FOLDS || (b.n && depends(w, f.p->in[0], &b))) {
             run_batch(w, &b);
             b.n = 0;
         }
