@@ -117,9 +117,9 @@ BY_HAND = {
     "slice_tensor", "slice_update", "slice_steps", "flip", "diagonal", "concatenate", "stack", "tile", "repeat", "roll", "pad", "pad_constant", "gather", "take_along_axis", "scatter", "put_along_axis",
     "searchsorted", "arange", "eye", "tri", "tril", "triu", "hann_window", "argmax", "argmin", "cumulative_sum", "cumulative_prod", "sort", "argsort", "topk", "matmul", "softmax", "logsoftmax", "logsumexp",
     "conv2d", "conv2d_transpose", "avg_pool2d", "max_pool2d", "window", "random_bits", "random_uniform", "random_normal", "uniform", "gaussian", "outer", "tensordot", "vecdot", "linspace",
-    "randint", "split_key", "fold_in", "minmax", "layer_norm", "rms_norm", "one_hot", "clip", "diff", "dot", "trace",
+    "randint", "split_key", "fold_in", "minmax", "layer_norm", "rms_norm", "one_hot", "clip", "diff", "dot", "trace", "flat_nonzero", "count_unique",
 }  # fmt: skip
-INTERNAL = {"alias", "custom", "index", "index_update", "slice", "slice_set", "split", "chunk", "unbind", "full", "iota", "lift_batch_dims"}
+INTERNAL = {"alias", "custom", "index", "index_update", "slice", "slice_set", "split", "chunk", "unbind", "full", "iota", "unique", "lift_batch_dims"}
 
 
 class Case(unittest.TestCase):
@@ -388,6 +388,23 @@ class Views(Case):
         ):
             with self.assertRaises(ValueError):
                 bad(eager.constant(self.a))
+
+    def test_sets(self):
+        for dtype in ("float32", "int8", "bool", "uint64"):
+            for shape in ((0,), (1,), (5,), (3, 4), (2, 0, 3), (2, 3, 50)):
+                a = np.floor(data(shape, dtype, -3, 3)) if dtype == "float32" else data(shape, dtype, 0, 3)
+                t = eager.constant(a)
+                values, indices, inverse, counts = np.unique(a, return_index=True, return_inverse=True, return_counts=True)
+                with self.subTest(dtype=dtype, shape=shape):
+                    got = eager.unique_all(t)
+                    self.check(got.values, values, dtype)
+                    self.check(got.indices, indices, "int64")
+                    self.check(got.inverse_indices, inverse.reshape(shape), "int64")
+                    self.check(got.counts, counts, "int64")
+                    self.check(eager.count_unique(t), len(values), "int64")
+                    for k, w in zip(eager.nonzero(t), np.nonzero(a), strict=True):
+                        self.check(k, w, "int64")
+                    self.check(eager.flat_nonzero(t, np.count_nonzero(a)), np.flatnonzero(a), "int64")
 
     def test_searchsorted(self):
         x, v = np.sort(data((9,), "float32")), data((2, 3), "float32")

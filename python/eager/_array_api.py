@@ -190,9 +190,9 @@ class UniqueInverse(NamedTuple):
 
 
 def _unique(x):
-    a = _tensor(x).numpy()
-    values, indices, inverse, counts = np.unique(a, return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
-    return constant(values), constant(indices), constant(inverse.reshape(a.shape)), constant(counts)
+    x = _tensor(x)
+    size = int(_ops["count_unique"](x).item())
+    return tuple(_ops["unique"](x, size=size, index=i) for i in range(4))
 
 
 def unique_all(x, /):
@@ -218,7 +218,12 @@ def nonzero(x, /):
     x = _tensor(x)
     if len(x.shape) == 0:
         raise ValueError("eager.nonzero: a tensor with no dims has no places")
-    return tuple(constant(i) for i in np.nonzero(x.numpy()))
+    size = int(_ops["count_nonzero"](x).item())
+    left, places = _ops["flat_nonzero"](x, size=size), []
+    for n in reversed(x.shape):
+        places.append(_ops["mod"](left, int(n)))
+        left = _ops["floordiv"](left, int(n))
+    return tuple(reversed(places))
 
 
 # ---- dtypes ----

@@ -504,9 +504,13 @@ eas_dim dim_product(int n, const eas_dim *d)
     bool empty = false;
     for (int i = 0; i < n; i++)
         empty |= d[i] == 0;
-    for (int i = 0; i < n && !empty; i++)
-        if (eas_dim_apply(EAS_DIM_MUL, p, d[i], &p))
+    for (int i = 0; i < n && !empty; i++) {
+        int64_t plain;
+        if (p >= 0 && d[i] >= 0 && !__builtin_mul_overflow(p, d[i], &plain)) /* nearly always */
+            p = plain;
+        else if (eas_dim_apply(EAS_DIM_MUL, p, d[i], &p))
             return DIM_NONE;
+    }
     return empty ? 0 : p;
 }
 

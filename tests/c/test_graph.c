@@ -341,6 +341,14 @@ static void indices(void **state)
         {"searchsorted", "f32 9|100 f32 .", "1", "i64 9|"},
         {"searchsorted", "f32 9|100 f32 9|3", "1", "i64 9|3"},
         {"searchsorted", "f32 2,3 f32 2", "0", "!one axis"},
+        {"flat_nonzero", "f32 9|2,3", "4", "i64 9|4"},
+        {"flat_nonzero", "f32 .", "-1", "!size is -1"},
+        {"count_unique", "f32 9|2,n", "", "i64 9|"},
+        {"unique", "bool 9|2,3", "2 0", "bool 9|2"},
+        {"unique", "f32 2,n", "2 1", "i64 2"},
+        {"unique", "f32 2,n", "2 2", "i64 2,n"},
+        {"unique", "f32 .", "1 3", "i64 1"},
+        {"unique", "f32 2", "1 4", "!result 4 of 4"},
     };
     RUN(rows);
 }

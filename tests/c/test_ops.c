@@ -256,6 +256,26 @@ static void indices(void **state)
     run_all(rows, sizeof rows / sizeof *rows);
 }
 
+static void sets(void **state)
+{
+    (void)state;
+    static const row rows[] = {
+        {"flat_nonzero", "f32 2,3: 0 1 0 2 nan 0", "3", "i64 3: 1 3 4"},
+        {"flat_nonzero", "bool 2|3: 0 1 1 1 0 1", "2", "i64 2|2: 1 2 0 2"},
+        {"flat_nonzero", "f32 0:", "0", "i64 0:"},
+        {"count_unique", "f32 2,3: 3 1 nan 3 nan 1", "", "i64 .: 4"},
+        {"count_unique", "i8 2|3: 3 1 3 5 5 5", "", "i64 2|: 2 1"},
+        {"count_unique", "i8 0:", "", "i64 .: 0"},
+        {"unique", "i32 2,3: 3 1 7 3 1 1", "3 0", "i32 3: 1 3 7"},
+        {"unique", "i32 2,3: 3 1 7 3 1 1", "3 1", "i64 3: 1 0 2"},
+        {"unique", "i32 2,3: 3 1 7 3 1 1", "3 2", "i64 2,3: 1 0 2 1 0 0"},
+        {"unique", "i32 2,3: 3 1 7 3 1 1", "3 3", "i64 3: 3 2 1"},
+        {"unique", "bool 4: 1 0 1 1", "2 3", "i64 2: 1 3"},
+        {"unique", "f32 3: nan 2 nan", "3 0", "f32 3: 2 nan nan"},
+    };
+    run_all(rows, sizeof rows / sizeof *rows);
+}
+
 static void reductions(void **state)
 {
     (void)state;
@@ -534,9 +554,9 @@ static void bad_indices(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(views),      cmocka_unit_test(joins),      cmocka_unit_test(indices),
-                                       cmocka_unit_test(reductions), cmocka_unit_test(along),      cmocka_unit_test(products),
-                                       cmocka_unit_test(creation),   cmocka_unit_test(networks),   cmocka_unit_test(randoms),
-                                       cmocka_unit_test(keys),       cmocka_unit_test(bad_indices)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(views),    cmocka_unit_test(joins),      cmocka_unit_test(indices),
+                                       cmocka_unit_test(sets),     cmocka_unit_test(reductions), cmocka_unit_test(along),
+                                       cmocka_unit_test(products), cmocka_unit_test(creation),   cmocka_unit_test(networks),
+                                       cmocka_unit_test(randoms),  cmocka_unit_test(keys),       cmocka_unit_test(bad_indices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

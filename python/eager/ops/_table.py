@@ -35,6 +35,7 @@ INTERNAL = {
     "random_uniform",
     "random_normal",
     "iota",
+    "unique",
 }
 COMPARISONS = {
     "equal",
