@@ -636,9 +636,23 @@ static int capture(Entry *e, PyObject *values, eas_node **inputs, void **keys, i
             if (!(inputs[k] = placeholder(&e->leaves[leaf], k)))
                 return 0;
             keys[k++] = eager_check(o) ? (void *)eager_node(o) : (void *)o;
+            if (eager_check(o))
+                eas_node_retain(eager_node(o)); /* the function might put another in its place */
         }
     }
     return 1;
+}
+static void let_go(Entry *e, PyObject *values, void **keys, int k)
+{
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(values); i++)
+        for (Py_ssize_t j = 0; j < PyList_GET_SIZE(PyList_GET_ITEM(values, i)); j++) {
+            PyObject *o = PyList_GET_ITEM(PyList_GET_ITEM(values, i), j);
+            if (!is_tensorlike(o) || k >= e->ninputs || !keys[k])
+                continue;
+            if (eager_check(o))
+                eas_node_release(keys[k]);
+            k++;
+        }
 }
 static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values)
 {
@@ -673,6 +687,8 @@ static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values
         eas_node_release(outs[i]);
     for (int i = 0; inputs && i < e->ninputs; i++)
         eas_node_release(inputs[i]);
+    if (keys)
+        let_go(e, values, keys, nargs);
     PyMem_Free(outs);
     PyMem_Free(keys);
     PyMem_Free(inputs);
@@ -908,7 +924,19 @@ static void insert(CompiledFn *c, Entry *e)
     c->entries[0] = e;
     c->n++;
 }
-static Entry *make(CompiledFn *c, leaves *l)
+/* The captured tensors as they were when the function was traced. */
+static void take_values(leaves *l, PyObject *values, PyObject **env, int *nenv)
+{
+    *nenv = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(values); i++)
+        for (Py_ssize_t j = 0; j < PyList_GET_SIZE(PyList_GET_ITEM(values, i)); j++) {
+            PyObject *o = PyList_GET_ITEM(PyList_GET_ITEM(values, i), j);
+            if (is_tensorlike(o) && *nenv < ENV)
+                env[(*nenv)++] = o;
+        }
+    Py_XSETREF(l->env, Py_NewRef(values));
+}
+static Entry *make(CompiledFn *c, leaves *l, PyObject **env, int *nenv)
 {
     PyObject *cause = difference(c, l), *values = cause ? PyList_New(0) : NULL;
     Entry *e = NULL;
@@ -940,6 +968,7 @@ static Entry *make(CompiledFn *c, leaves *l)
         if (e) {
             c->misses++;
             insert(c, e);
+            take_values(l, values, env, nenv);
         }
     }
     Py_XDECREF(values);
@@ -981,8 +1010,8 @@ static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nar
     else if (locked(c, true)) {
         if ((e = find(c, &l, env, &nenv))) /* another thread may have been here */
             c->hits++;
-        else if (make(c, &l) && !(e = find(c, &l, env, &nenv)) && !PyErr_Occurred())
-            py_fail(PyExc_RuntimeError, "compile: what %R captures changes while it is traced", c->fn);
+        else
+            e = make(c, &l, env, &nenv);
         PyObject *t, *v, *tb;
         PyErr_Fetch(&t, &v, &tb);
         locked(c, false);

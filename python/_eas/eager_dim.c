@@ -42,6 +42,8 @@ PyObject *dim_object(eas_dim d)
     return Py_XNewRef(small[d]);
 }
 
+bool dim_check(PyObject *o) { return Py_IS_TYPE(o, symbolic_type) || PyUnicode_Check(o) || PyIndex_Check(o); }
+
 /* ---- from Python ---- */
 static int symbol(PyObject *name, eas_dim *out)
 {

@@ -11,6 +11,8 @@ typedef struct key {
     int rank; /* of x, logical */
     int64_t start[MAX], stop[MAX], step[MAX]; /* per axis; INT64_MIN: left out */
     bool sliced; /* does any slice change anything? */
+    bool picked; /* integers for axes of symbolic size: one element from pick on, before any slice */
+    int64_t pick[MAX], picks[MAX]; /* start and size per axis then */
     int ndrop, drop[MAX]; /* axes of x that an integer took one element of */
     int nnew, new_[MAX]; /* new axes, where they stand among x's axes and each other, nothing dropped yet */
     int nindex, at[MAX]; /* axes indexed by tensors, counted as new_ are */
@@ -134,10 +136,18 @@ static int add_int(key *k, int axis, PyObject *o, eas_dim size)
         return 0;
     if (size >= 0 && (i < -size || i >= size))
         return py_fail(PyExc_IndexError, "index %zd is out of bounds for axis %d with size %lld", i, axis, (long long)size), 0;
+    k->drop[k->ndrop++] = axis;
+    if (size < 0) {
+        eas_status st = i < 0 ? eas_dim_apply(EAS_DIM_ADD, size, i, &k->pick[axis]) : EAS_OK;
+        if (i >= 0)
+            k->pick[axis] = i;
+        k->picks[axis] = 1;
+        k->picked = true;
+        return st == EAS_OK ? 1 : (py_raise(st), 0);
+    }
     k->start[axis] = i;
     k->stop[axis] = i == -1 ? INT64_MIN : i + 1;
     k->sliced = true;
-    k->drop[k->ndrop++] = axis;
     return 1;
 }
 static int check_mask(eas_node *x, int axis, eas_node *mask)
@@ -215,6 +225,8 @@ static int key_read(PyObject *o, eas_node *x, bool masks, key *k)
     for (int i = 0; i < k->rank; i++) {
         k->start[i] = k->stop[i] = INT64_MIN;
         k->step[i] = 1;
+        k->pick[i] = 0;
+        k->picks[i] = (eas_node_shape(x) + eas_node_batch_dims(x))[i];
     }
     PyObject *one[1] = {o}, **items = PyTuple_Check(o) ? &PyTuple_GET_ITEM(o, 0) : one;
     Py_ssize_t n = PyTuple_Check(o) ? PyTuple_GET_SIZE(o) : 1;
@@ -235,10 +247,23 @@ static int key_read(PyObject *o, eas_node *x, bool masks, key *k)
 }
 
 /* ---- getting ---- */
+static int pick_attr(const key *k, int64_t *attr)
+{
+    attr[0] = attr[1 + k->rank] = k->rank;
+    memcpy(attr + 1, k->pick, sizeof *attr * (size_t)k->rank);
+    memcpy(attr + 2 + k->rank, k->picks, sizeof *attr * (size_t)k->rank);
+    return 2 * k->rank + 2;
+}
+static eas_node *picked_of(eas_node *x, key *k) /* steals x */
+{
+    int64_t attr[2 * MAX + 2];
+    return !k->picked || !x ? x : eager_do("slice_tensor", 1, &x, pick_attr(k, attr), attr);
+}
 static eas_node *slice_of(eas_node *x, key *k) /* steals x */
 {
     int64_t attr[3 * MAX + 3], n = 0;
-    if (!k->sliced)
+    x = picked_of(x, k);
+    if (!k->sliced || !x)
         return x;
     for (int w = 0; w < 3; w++) {
         const int64_t *from = w == 0 ? k->start : w == 1 ? k->stop : k->step;
@@ -326,8 +351,20 @@ static eas_node *without_leading_ones(eas_node *v, int rank)
     }
     return axes_op("squeeze", v, n, axes);
 }
+static eas_node *put_slice(eas_node *x, eas_node *v, key *k);
+static eas_node *put_picked(eas_node *x, eas_node *v, key *k)
+{
+    int64_t attr[2 * MAX + 2];
+    eas_node *in[2] = {x, NULL}, *part = picked_of(eas_node_retain(x), k);
+    k->picked = false;
+    in[1] = part ? put_slice(part, v, k) : (eas_node_release(v), NULL);
+    k->picked = true;
+    return eager_do("slice_update", 2, in, pick_attr(k, attr), attr);
+}
 static eas_node *put_slice(eas_node *x, eas_node *v, key *k) /* x with v in place of its slice; steals both */
 {
+    if (k->picked)
+        return put_picked(x, v, k);
     int64_t attr[3 * MAX + 3], n = 0;
     eas_node *in[2] = {x, v};
     if (!k->sliced && x && v && eas_node_batch_dims(v) >= eas_node_batch_dims(x)) {

@@ -173,7 +173,7 @@ static int word_number(call *c, param *p, PyObject *o, int64_t *out)
 }
 static int whole(call *c, param *p, PyObject *o, int64_t *out)
 {
-    if (p->kind == P_INT && !PyIndex_Check(o) && (PyUnicode_Check(o) || !strcmp(Py_TYPE(o)->tp_name, "eager.SymbolicDim")))
+    if (p->kind == P_INT && !PyIndex_Check(o) && dim_check(o))
         return dim_of(o, c->name, out);
     if (!PyIndex_Check(o) || PyBool_Check(o))
         return py_fail(PyExc_TypeError, "eager.%s: %U must be an int, got %R", c->name, p->name, o), 0;
@@ -264,8 +264,7 @@ static bool is_list_kind(const param *p) { return p->kind == P_DIMS || p->kind =
 static int bind(Op *o, const char *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **value, PyObject **spread)
 {
     int first = o->ntensors;
-    if (nargs > first + 1 && first < o->n && is_list_kind(&o->p[first]) && (PyIndex_Check(args[first]) || PyUnicode_Check(args[first])) &&
-        nargs > o->n) {
+    if (nargs > first + 1 && first < o->n && is_list_kind(&o->p[first]) && dim_check(args[first]) && nargs > o->n) {
         if (!(*spread = PyTuple_New(nargs - first)))
             return 0;
         for (Py_ssize_t i = first; i < nargs; i++)

@@ -453,6 +453,7 @@ static inline void later_check(void)
 /* ---- eager_dim.c ---- */
 int dim_init(PyObject *module);
 PyObject *dim_object(eas_dim d);
+bool dim_check(PyObject *o); /* can it be a size? */
 int dim_of(PyObject *o, const char *what, eas_dim *out); /* an int, a Dim, a str: 1; 0 with an exception */
 PyObject *shape_object(int rank, const eas_dim *dims);
 /* The rank; -1 with an exception. An int or a sequence. */
