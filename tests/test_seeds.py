@@ -95,5 +95,73 @@ class Torch(unittest.TestCase):
         self.assertTrue(self.torch.equal(g, h + h))
 
 
+class Eager(unittest.TestCase):
+    """The examples on lazy tensors."""
+
+    def test_philosophy(self):
+        from eager import Tensor
+
+        x = Tensor.ones((3, 4))
+        y = x + x
+        z = y.sum()
+        self.assertFalse(z.real)
+        self.assertEqual(z.numpy(), 24)
+
+    def test_basic_usage(self):
+        import asyncio
+
+        import eager
+
+        async def main():
+            x = eager.Tensor.ones((3, 4))
+            y = eager.Tensor.arange(12).reshape((3, 4))
+            z = x + y  # Still symbolic!
+            self.assertFalse(z.real)
+            result = await z  # Compiles and executes here
+            return result
+
+        np.testing.assert_array_equal(asyncio.run(main()).numpy(), np.arange(12, dtype=np.float32).reshape(3, 4) + 1)
+
+    def test_vmap(self):
+        import eager
+        from eager import vmap
+
+        def process(x):
+            return x * x + 1
+
+        batched = vmap(process)
+        result = batched(eager.Tensor.ones((10, 5)))  # Vectorized!
+        np.testing.assert_array_equal(result.numpy(), np.full((10, 5), 2, np.float32))
+
+    def test_compile(self):
+        import eager
+        from eager import compile
+
+        @compile(dynamic_dims={0: {0: "batch"}})
+        def model(x, W, b):
+            return (x @ W + b).relu()
+
+        x_5, x_10 = eager.Tensor.ones((5, 4)), eager.Tensor.ones((10, 4))
+        W, b = eager.Tensor.ones((4, 2)), eager.Tensor.ones((2,))
+        # Compiles once, works for any batch size
+        y1 = model(x_5, W, b)  # Batch size 5
+        y2 = model(x_10, W, b)  # Batch size 10 (cache hit!)
+        self.assertEqual((y1.shape, y2.shape), ((5, 2), (10, 2)))
+        self.assertEqual((model.stats.misses, model.stats.hits), (1, 1))
+        self.assertTrue((y2.numpy() == 5).all())
+
+    def test_modules(self):
+        import importlib
+
+        for folder, names in {
+            "core": "tensor tensor_impl tracing context pytree compute_graph graph_utils",
+            "ops": "operation binary unary creation reduction view multi_output _physical",
+            "transforms": "vmap compile",
+            "sharding": "spec",
+        }.items():
+            for name in names.split():
+                importlib.import_module(f"eager.{folder}.{name}")
+
+
 if __name__ == "__main__":
     unittest.main()
