@@ -413,6 +413,13 @@ static uint32_t solid_call(pgraph *g, const pnode *p)
     return changed && !g->st ? intern(g, &q) : 0;
 }
 
+static uint32_t zeros(pgraph *g, const pnode *like)
+{
+    uint32_t zero = pass_const(g, (eas_dtype)like->dtype, 0);
+    pnode b = {.op = GRAPH_BROADCAST_TO, .kind = KIND_BROADCAST, .dtype = like->dtype, .rank = like->rank, .nin = 1, .param = PARAM_NONE, .shape = like->shape, .in = &zero};
+    return zero && like->rank ? intern(g, &b) : zero;
+}
+
 /* A tensor without elements needs none of its inputs: it is a number, spread over nothing. */
 static uint32_t nothing(pgraph *g, const pnode *p)
 {
@@ -421,10 +428,11 @@ static uint32_t nothing(pgraph *g, const pnode *p)
         empty |= p->shape[i] == 0;
     if (!empty || p->kind == KIND_LEAF || p->kind == KIND_RESULT || (p->kind == KIND_BROADCAST && pass_at(g, p->in[0])->kind == KIND_CONST))
         return 0;
-    uint32_t zero = pass_const(g, (eas_dtype)p->dtype, 0);
-    pnode b = {.op = GRAPH_BROADCAST_TO, .kind = KIND_BROADCAST, .dtype = p->dtype, .rank = p->rank, .nin = 1, .param = PARAM_NONE, .shape = p->shape, .in = &zero};
-    return zero ? intern(g, &b) : 0;
+    return zeros(g, p);
 }
+
+/* The largest of one is the first. */
+static uint32_t simple_arg(pgraph *g, const pnode *p) { return pass_at(g, p->in[0])->shape[p->words[1]] == 1 ? zeros(g, p) : 0; }
 
 static uint32_t simpler(pgraph *g, const pnode *p)
 {
@@ -440,6 +448,7 @@ static uint32_t simpler(pgraph *g, const pnode *p)
     case KIND_SLICE: return simple_slice(g, p);
     case KIND_CAST: return simple_cast(g, p);
     case KIND_REDUCE: return pass_split_reduce(g, p);
+    case KIND_ARG: return simple_arg(g, p);
     case KIND_MATMUL: return simple_matmul(g, p);
     case KIND_CALL: return solid_call(g, p);
     case KIND_MAP: {
