@@ -9,10 +9,11 @@ import unittest
 import weakref
 from contextlib import redirect_stdout
 
-import eager
 import numpy as np
-from eager import CompiledFunction, Tensor, compile, vmap
 from support import DEVICES, backend
+
+import eager
+from eager import CompiledFunction, Tensor, compile, vmap
 
 SCALE = 2.0
 WEIGHTS = {"w": Tensor.full((3,), 2.0), "layers": [Tensor.ones((3,))]}

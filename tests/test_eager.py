@@ -9,15 +9,15 @@ import threading
 import unittest
 from contextlib import redirect_stdout
 
-import eager
 import numpy as np
-from eager import GRAPH, DType, Shape, SymbolicDim, Tensor, TensorImpl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from support import DEVICES, backend, python
 
+import eager
 import eas
+from eager import GRAPH, DType, Shape, SymbolicDim, Tensor, TensorImpl
 
 
 class Lazy(unittest.TestCase):

@@ -5,10 +5,11 @@ import math
 import unittest
 import warnings
 
-import eager
 import numpy as np
-from eager.testing import to_numpy
 from support import BF16
+
+import eager
+from eager.testing import to_numpy
 
 RNG = np.random.default_rng(7)
 FLOATS = ["float32", "float64", "float16"]

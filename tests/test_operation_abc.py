@@ -3,8 +3,9 @@
 import pickle
 import unittest
 
-import eager
 import numpy as np
+
+import eager
 from eager import Operation, Tensor, vmap
 from eager.ops.operation import BinaryOperation, UnaryOperation
 

@@ -1,11 +1,13 @@
 """The stubs name what there is."""
 
 import ast
+import importlib.util
 import os
 import unittest
 
 from support import ROOT
 
+import eager
 import eas
 from eas import _eas, mk
 
@@ -37,8 +39,19 @@ class Stubs(unittest.TestCase):
             if callable(getattr(mk, name)):
                 self.assertTrue(getattr(mk, name).__doc__, name)
 
+    def test_eager(self):
+        path = os.path.join(ROOT, "tools", "gen_eager_stub.py")
+        spec = importlib.util.spec_from_file_location("gen_eager_stub", path)
+        tool = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(tool)
+        with open(tool.PATH) as f:
+            old = f.read()
+        ast.parse(old)
+        self.assertEqual(old, tool.text(), "python/eager/__init__.pyi is old: run tools/gen_eager_stub.py")
+
     def test_marker(self):
         self.assertTrue(os.path.exists(os.path.join(os.path.dirname(eas.__file__), "py.typed")))
+        self.assertTrue(os.path.exists(os.path.join(os.path.dirname(eager.__file__), "py.typed")))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 import unittest
 from collections import namedtuple
 
-import eager
 import numpy as np
+
+import eager
 from eager import Tensor, vmap
 
 RNG = np.random.default_rng(3)

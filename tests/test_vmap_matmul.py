@@ -4,6 +4,7 @@ import itertools
 import unittest
 
 import numpy as np
+
 from eager import Tensor, vmap
 
 RNG = np.random.default_rng(5)

@@ -2,8 +2,9 @@
 
 import unittest
 
-import eager
 import numpy as np
+
+import eager
 from eager import Tensor
 from eager.ops import _physical as physical
 

@@ -187,10 +187,35 @@ static int put(call *c, int64_t v)
     c->attr[c->nattr++] = v;
     return 1;
 }
+/* Plain ints, the common case: 1 if that is all there is. */
+static int add_ints(call *c, PyObject *o)
+{
+    PyObject *one[1] = {o}, **items = one;
+    Py_ssize_t n = 1;
+    int over = 0;
+    if (PyTuple_CheckExact(o) || PyList_CheckExact(o)) {
+        n = Py_SIZE(o);
+        items = PyTuple_CheckExact(o) ? &PyTuple_GET_ITEM(o, 0) : ((PyListObject *)o)->ob_item;
+    }
+    if (c->nattr + n + 1 > MAX_ATTR)
+        return 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (!PyLong_CheckExact(items[i]))
+            return 0;
+        c->attr[c->nattr + 1 + i] = PyLong_AsLongLongAndOverflow(items[i], &over);
+        if (over)
+            return 0;
+    }
+    c->attr[c->nattr] = n;
+    c->nattr += (int)n + 1;
+    return 1;
+}
 static int add_list(call *c, param *p, PyObject *o)
 {
     if (o == Py_None)
         return put(c, -1);
+    if (add_ints(c, o))
+        return 1;
     if (p->kind != P_DIMS && PyUnicode_Check(o))
         return py_fail(PyExc_TypeError, "eager.%s: %U must be an int or a sequence of ints, got %R", c->name, p->name, o), 0;
     int at = c->nattr;
@@ -328,10 +353,30 @@ static int remember(Op *o, eas_node *out, PyObject **value, eas_node *const *in,
     Py_XDECREF(kwargs);
     return ok;
 }
+/* Tensors only, each given once and as what it is: NULL without an exception if it is not that simple. */
+static PyObject *simple_call(Op *o, PyObject *const *args)
+{
+    eas_node *in[MAX_PARAMS], *out;
+    for (int i = 0; i < o->n; i++) {
+        if (!Py_IS_TYPE(args[i], G.eager))
+            return NULL;
+        in[i] = eager_node(args[i]);
+        if (eas_node_traced(in[i]) || eas_node_object(in[i]))
+            return NULL;
+    }
+    eas_site(site_here());
+    eas_status st = eas_node_apply(o->op, o->n, in, 0, NULL, &out);
+    return eager_result(st, out);
+}
 static PyObject *op_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Op *o = (Op *)self;
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    if (o->simple && nargs == o->n && !kwnames && !eager_tracing) {
+        PyObject *r = simple_call(o, args);
+        if (r || PyErr_Occurred())
+            return r;
+    }
     PyObject *value[MAX_PARAMS] = {NULL}, *spread = NULL, *r = NULL;
     call c;
     c.op = o;

@@ -205,6 +205,28 @@ static PyObject *finish(int op, eas_node *const *in, PyObject *const *args, int 
     return make(st, out);
 }
 static PyObject *missing(const char *name) { return py_fail(PyExc_NotImplementedError, "eager: there is no operation '%s' in this build", name); }
+/* A Python number that meets a tensor of its own kind or a wider one is in the tensor's dtype at once. NULL: it is not that simple. */
+static eas_node *number_like(PyObject *o, PyObject *tensor)
+{
+    eas_node *n;
+    int over;
+    if (!Py_IS_TYPE(tensor, G.eager) || eas_node_is_weak(eager_node(tensor)))
+        return NULL;
+    eas_dtype dt = eas_node_dtype(eager_node(tensor));
+    bool real = eas_dtype_kind(dt) == 'f';
+    if (PyFloat_CheckExact(o))
+        return real && eas_node_number(dt, 0, 0, PyFloat_AS_DOUBLE(o), &n) == EAS_OK ? n : NULL;
+    if (!PyLong_CheckExact(o) || dt == EAS_BOOL)
+        return NULL;
+    int64_t v = PyLong_AsLongLongAndOverflow(o, &over);
+    return !over && eas_node_number(dt, 0, v, (double)v, &n) == EAS_OK ? n : NULL;
+}
+static inline eas_node *take_beside(PyObject *o, PyObject *other, bool *owned)
+{
+    eas_node *n = PyFloat_CheckExact(o) || PyLong_CheckExact(o) ? number_like(o, other) : NULL;
+    *owned = true;
+    return n ? n : take(o, owned);
+}
 static PyObject *binary(int op, const char *name, PyObject *x, PyObject *y)
 {
     bool own0, own1 = false;
@@ -212,8 +234,8 @@ static PyObject *binary(int op, const char *name, PyObject *x, PyObject *y)
     PyObject *r = NULL;
     if (op < 0)
         return missing(name);
-    in[0] = take(x, &own0);
-    in[1] = in[0] ? take(y, &own1) : NULL;
+    in[0] = take_beside(x, y, &own0);
+    in[1] = in[0] ? take_beside(y, x, &own1) : NULL;
     if (in[1])
         r = finish(op, in, (PyObject *[]){x, y}, 2, eager_result);
     else if (!PyErr_Occurred())

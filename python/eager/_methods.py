@@ -4,7 +4,7 @@ from eas._eas import EagerTensor as Tensor
 from eas._eas import tensor_ops as _ops
 
 from . import _array_api
-from .ops import creation, multi_output, unary, view
+from .ops import convolution, creation, multi_output, pooling, unary, view
 from .sharding.spec import PartitionSpec, ShardingSpec
 
 
@@ -77,6 +77,8 @@ def install():
         setattr(Tensor, name, staticmethod(getattr(creation, name)))
     for name in ("layer_norm", "rms_norm", "one_hot"):
         setattr(Tensor, name, getattr(unary, name))
+    Tensor.conv2d, Tensor.conv2d_transpose = convolution.conv2d, convolution.conv2d_transpose
+    Tensor.avg_pool2d, Tensor.max_pool2d = pooling.avg_pool2d, pooling.max_pool2d
     Tensor.pad, Tensor.matrix_trace = view.pad, view.matrix_trace
     for name in ("split", "chunk", "unbind", "minmax", "topk"):
         setattr(Tensor, name, getattr(multi_output, name))

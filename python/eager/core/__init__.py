@@ -1,6 +1,6 @@
 """State: tensors, what they are made of, pytrees, the graph."""
 
-from . import compute_graph, context, graph_utils, pytree, tensor, tensor_impl, tracing
+from . import compute_graph, context, graph_utils, pytree, tensor, tensor_impl, tracing  # noqa: F401
 from .compute_graph import GRAPH, ComputeGraph
 from .graph_utils import get_all_impls_topological, get_operations_topological, get_topological_order, print_computation_graph, print_trace_graph
 from .pytree import (
@@ -21,8 +21,7 @@ from .tensor_impl import TensorImpl
 from .tracing import OutputRefs
 
 __all__ = [
-    "GRAPH", "ComputeGraph", "Dim", "OutputRefs", "PyTreeDef", "Shape", "StaticDim", "SymbolicDim", "Tensor", "TensorImpl", "compute_graph", "context",
-    "get_all_impls_topological", "get_operations_topological", "get_topological_order", "graph_utils", "print_computation_graph", "print_trace_graph", "pytree",
-    "realize_all", "register_pytree_node", "tensor", "tensor_impl", "tensor_leaves", "traced", "tracing", "tree_flatten", "tree_leaves", "tree_map",
+    "GRAPH", "ComputeGraph", "Dim", "OutputRefs", "PyTreeDef", "Shape", "StaticDim", "SymbolicDim", "Tensor", "TensorImpl", "get_all_impls_topological", "get_operations_topological",
+    "get_topological_order", "print_computation_graph", "print_trace_graph", "realize_all", "register_pytree_node", "tensor_leaves", "traced", "tree_flatten", "tree_leaves", "tree_map",
     "tree_structure", "tree_unflatten", "untraced",
 ]  # fmt: skip
