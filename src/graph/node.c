@@ -22,9 +22,12 @@ static _Atomic int64_t live_nodes;
 static pthread_key_t ending;
 static pthread_once_t ending_once = PTHREAD_ONCE_INIT;
 
+static void forget_numbers(void);
+
 static void give_back(void *p)
 {
     store *s = p;
+    forget_numbers();
     for (int i = 0; i < SIZES; i++)
         while (s->at[i]) {
             void *next = *(void **)s->at[i];
@@ -300,6 +303,14 @@ typedef struct recent {
     eas_node *node[RECENT];
 } recent;
 static _Thread_local recent numbers;
+
+static void forget_numbers(void)
+{
+    for (int i = 0; i < RECENT; i++) {
+        node_unref(numbers.node[i]);
+        numbers.node[i] = NULL;
+    }
+}
 
 eas_status node_const(eas_dtype dt, bool weak, int64_t bits, eas_node **out)
 {
