@@ -41,7 +41,8 @@ class Autotune(unittest.TestCase):
 
     def test_restore(self):
         x = np.zeros(100, np.float32)
-        tuned(restore=[], repeat=997)(x, 100)
+        with mock.patch.object(_eas, "tune_load", return_value=None):  # an earlier run of this test may have left its times
+            tuned(restore=[], repeat=997)(x, 100)
         self.assertGreater(x[0], 1)
         with self.assertRaisesRegex(ValueError, "restore names 'y'"):
             tuned(restore=["y"], repeat=998)(x, 100)
