@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """python -m bench [row ...]: all rows, or those named (launch, cold, bandwidth, matmul, throughput, compiling, lazy, devices, callgrind)."""
+=======
+"""python -m bench [row ...]: all rows, or those named (launch, cold, bandwidth, matmul, throughput, compiling, devices, torch_bridge, callgrind)."""
+>>>>>>> main
 
 import importlib
 import os
@@ -8,7 +12,11 @@ import traceback
 
 from .tools import Table
 
+<<<<<<< HEAD
 ROWS = ("launch", "cold", "bandwidth", "matmul", "throughput", "compiling", "lazy", "devices", "callgrind")
+=======
+ROWS = ("launch", "cold", "bandwidth", "matmul", "throughput", "compiling", "devices", "torch_bridge", "callgrind")
+>>>>>>> main
 
 
 def main(names):

@@ -19,6 +19,9 @@ def add(a, b, c, N, BLOCK: eas.constexpr):
 x = np.ones(4, np.float32)
 if sys.argv[2] == 'tensor':
     x = eas.tensor(x)
+if sys.argv[2] == 'profiled':
+    with eas.profile():
+        add(x, x, x, 4, BLOCK=4)
 for _ in range(int(sys.argv[1])):
     add(x, x, x, 4, BLOCK=4)
 """
@@ -55,14 +58,17 @@ def measure(kind="numpy"):
 
 
 def rows(table):
+    counts = {}
     for kind in ("numpy", "tensor"):
-        n = measure(kind)
+        counts[kind] = n = measure(kind)
         if n is None:
             print("    (no valgrind: instructions not counted)")
             return
         table.add(f"instructions of a cached launch, {kind} arguments", n, {}, None, "instructions", note="recorded")
+    after = measure("profiled")
+    table.add("the same once a profile was open and closed", after, {"without one": counts["numpy"]}, 1.0, "instructions")
 
 
 if __name__ == "__main__":
-    for kind in ("numpy", "tensor"):
+    for kind in ("numpy", "tensor", "profiled"):
         print(kind, measure(kind))

@@ -504,7 +504,7 @@ EAS_API void eas_profile_free(eas_profile *p);
 EAS_API int eas_tune_choose(const double *seconds, int n, double band);
 /* Timings on disk, beside the cache: by kernel (so by config), device, build of the library, and a key of the caller's. */
 EAS_API int eas_tune_load(eas_kernel *k, eas_device *d, const char *key, double *seconds); /* 1 if there is one */
-EAS_API void eas_tune_store(eas_kernel *k, eas_device *d, const char *key, double seconds); /* best effort */
+EAS_API void eas_tune_store(eas_kernel *k, eas_device *d, const char *key, double seconds); /* best effort; one that is there stays: load it again */
 EAS_API eas_status eas_tune_export(char **out); /* all of them, a line each; free with eas_free */
 EAS_API eas_status eas_tune_import(const char *text, int *count);
 
@@ -649,7 +649,7 @@ typedef struct eas_stats {
 EAS_API eas_stats eas_stats_get(void);
 EAS_API const char *eas_cache_dir(void); /* "" when the disk cache is off, eas_cache_why() then says why */
 EAS_API const char *eas_cache_why(void);
-EAS_API eas_status eas_cache_clear(void);
+EAS_API eas_status eas_cache_clear(void); /* kernels and timings */
 EAS_API eas_status eas_cache_verify(uint64_t *good, uint64_t *bad, uint64_t *bytes); /* drops the bad ones */
 EAS_API int eas_num_threads(void);
 /* Launches from now on use the host program's threads in place of the library's own: run(fn, ctx, n, 0) calls fn(ctx) on the calling thread and on

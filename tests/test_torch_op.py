@@ -1,6 +1,9 @@
 """eas.torch.op: kernels as operators of torch."""
 
+import sys
 import unittest
+
+from support import ROOT
 
 import eas
 from eas import mk
@@ -272,6 +275,50 @@ class Ops(unittest.TestCase):
         wrong = eas.torch.op("eastest::wrong", mul_kernel, mutates="x", N=count, BLOCK=64)
         with self.assertRaisesRegex(RuntimeError, "writes 'out'"):
             wrong(torch.zeros(3), torch.zeros(3), torch.zeros(3))
+
+
+@unittest.skipUnless(torch, "torch is not installed")
+class Training(unittest.TestCase):
+    """The block of examples/train_torch.py; that it converges like torch's own layers the example itself checks (test_examples.py)."""
+
+    @classmethod
+    def setUpClass(cls):
+        sys.path.insert(0, ROOT)
+        try:
+            from examples import train_torch
+        finally:
+            sys.path.remove(ROOT)
+        cls.example = train_torch
+        torch.manual_seed(0)
+        cls.theirs, cls.ours = train_torch.networks(32)
+
+    def grads(self, net, x):
+        net.zero_grad()
+        net(x).square().sum().backward()
+        return [p.grad.clone() for p in net.parameters()]
+
+    def test_gradients_are_torchs(self):
+        x = torch.randn(16, 32, requires_grad=True)
+        gamma, beta, up, b1, down, b2 = self.grads(self.theirs, x)
+        want, x.grad = x.grad, None
+        names = [n for n, _ in self.ours.named_parameters()]
+        got = dict(zip(names, self.grads(self.ours, x)))
+        torch.testing.assert_close(x.grad, want, rtol=1e-4, atol=1e-4)
+        for name, g in {"gamma": gamma, "beta": beta, "w1": up.T, "b1": b1, "w2": down.T, "b2": b2}.items():
+            torch.testing.assert_close(got[name], g, rtol=1e-4, atol=1e-3, msg=name)
+
+    def test_compiled(self):
+        x = torch.randn(16, 32)
+        want = self.grads(self.ours, x)
+        got = self.grads(torch.compile(self.ours, fullgraph=True, backend="aot_eager"), x)
+        for g, w in zip(got, want):
+            torch.testing.assert_close(g, w)
+
+    def test_opcheck(self):
+        p = [q.detach().requires_grad_() for q in self.ours.parameters()]
+        named = dict(zip([n for n, _ in self.ours.named_parameters()], p))
+        args = (torch.randn(16, 32), *(named[n] for n in ("gamma", "beta", "w1", "b1", "w2", "b2")))
+        torch.library.opcheck(self.example.block, args)
 
 
 @eas.kernel

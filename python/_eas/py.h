@@ -337,8 +337,6 @@ static inline int bind_arg(Bound *bd, PyObject *o, int i, PyObject *name, eas_ar
                 return tag;
             }
         }
-    } else if (torch_check_exact(o)) {
-        return bind_torch(bd, o, i, name, out);
     } else if (PyLong_CheckExact(o)) {
         int over;
         out->v.i = PyLong_AsLongLongAndOverflow(o, &over);
@@ -353,6 +351,8 @@ static inline int bind_arg(Bound *bd, PyObject *o, int i, PyObject *name, eas_ar
         out->is_buffer = out->flags = 0;
         return TAG_SCALAR | TAG_WEAK | EAS_F64;
     }
+    if (torch_check_exact(o))
+        return bind_torch(bd, o, i, name, out);
     return bind_other(bd, o, i, name, out);
 }
 static inline void bind_done(Bound *bd)

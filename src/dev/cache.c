@@ -325,7 +325,62 @@ void cache_store(const cache_key *key, const gen_image *im)
     }
 }
 
+/* ---- timings: a line of text a file, "eas-tune KEY SECONDS" ---- */
+
+enum { LINE = 160 };
+
+static bool is_timing(const char *name) { return strlen(name) == 64 + 5 && !strcmp(name + 64, ".tune"); }
+
+static bool parse_timing(const char *line, char hex[65], double *seconds)
+{
+    int used = 0;
+    return sscanf(line, "eas-tune %64[0-9a-f] %lf%n", hex, seconds, &used) == 2 && used && strlen(hex) == 64 && *seconds > 0 && *seconds < 1e9;
+}
+
+static bool read_timing(const char *hex, double *seconds)
+{
+    char path[MAX_PATH + 80], line[LINE], found[65];
+    if (!*folder())
+        return false;
+    snprintf(path, sizeof path, "%s/%s.tune", C.dir, hex);
+    FILE *f = fopen(path, "re");
+    bool good = f && fgets(line, sizeof line, f) && parse_timing(line, found, seconds) && !strcmp(found, hex);
+    if (f)
+        fclose(f);
+    return good;
+}
+
+/* A timing that is there stays, so that processes that measure at the same time end up with the same ones; only an import replaces it. */
+static void write_timing(const char *hex, double seconds, bool replace)
+{
+    static _Atomic unsigned serial;
+    char path[MAX_PATH + 80], tmp[MAX_PATH + 80], line[LINE];
+    double there;
+    if (!*folder())
+        return;
+    snprintf(path, sizeof path, "%s/%s.tune", C.dir, hex);
+    snprintf(tmp, sizeof tmp, "%s/.%ld-t%u.tmp", C.dir, (long)getpid(), atomic_fetch_add(&serial, 1));
+    int n = snprintf(line, sizeof line, "eas-tune %s %.9g\n", hex, seconds);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool ok = fd >= 0 && write_all(fd, line, (size_t)n);
+    if (fd >= 0)
+        ok = close(fd) == 0 && ok;
+    if (ok && !replace && link(tmp, path) && errno == EEXIST && !read_timing(hex, &there))
+        replace = true; /* a damaged one */
+    if (!ok || !replace || rename(tmp, path))
+        unlink(tmp);
+}
+
 /* ---- for people ---- */
+
+/* Damaged ones, or all. */
+static bool drop_timing(DIR *d, const char *name, bool check)
+{
+    char hex[65] = "";
+    double seconds;
+    memcpy(hex, name, 64);
+    return (!check || !read_timing(hex, &seconds)) && unlinkat(dirfd(d), name, 0) == 0;
+}
 
 static eas_status each_entry(bool check, uint64_t *good, uint64_t *bad, uint64_t *bytes)
 {
@@ -335,6 +390,8 @@ static eas_status each_entry(bool check, uint64_t *good, uint64_t *bad, uint64_t
     for (struct dirent *e; (e = readdir(d));) {
         header h;
         uint8_t *b = NULL;
+        if (is_timing(e->d_name) && drop_timing(d, e->d_name, check))
+            *bad += 1;
         if (!is_entry(e->d_name))
             continue;
         int fd = check ? openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
@@ -369,48 +426,6 @@ eas_status eas_cache_verify(uint64_t *good, uint64_t *bad, uint64_t *bytes)
     return each_entry(true, good, bad, bytes);
 }
 
-/* ---- timings: a line of text a file, "eas-tune KEY SECONDS" ---- */
-
-enum { LINE = 160 };
-
-static bool is_timing(const char *name) { return strlen(name) == 64 + 5 && !strcmp(name + 64, ".tune"); }
-
-static bool parse_timing(const char *line, char hex[65], double *seconds)
-{
-    int used = 0;
-    return sscanf(line, "eas-tune %64[0-9a-f] %lf%n", hex, seconds, &used) == 2 && used && strlen(hex) == 64 && *seconds > 0 && *seconds < 1e9;
-}
-
-static bool read_timing(const char *hex, double *seconds)
-{
-    char path[MAX_PATH + 80], line[LINE], found[65];
-    if (!*folder())
-        return false;
-    snprintf(path, sizeof path, "%s/%s.tune", C.dir, hex);
-    FILE *f = fopen(path, "re");
-    bool good = f && fgets(line, sizeof line, f) && parse_timing(line, found, seconds) && !strcmp(found, hex);
-    if (f)
-        fclose(f);
-    return good;
-}
-
-static void write_timing(const char *hex, double seconds)
-{
-    static _Atomic unsigned serial;
-    char path[MAX_PATH + 80], tmp[MAX_PATH + 80], line[LINE];
-    if (!*folder())
-        return;
-    snprintf(path, sizeof path, "%s/%s.tune", C.dir, hex);
-    snprintf(tmp, sizeof tmp, "%s/.%ld-t%u.tmp", C.dir, (long)getpid(), atomic_fetch_add(&serial, 1));
-    int n = snprintf(line, sizeof line, "eas-tune %s %.9g\n", hex, seconds);
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    bool ok = fd >= 0 && write_all(fd, line, (size_t)n);
-    if (fd >= 0)
-        ok = close(fd) == 0 && ok;
-    if (!ok || rename(tmp, path))
-        unlink(tmp);
-}
-
 void cache_timing_name(const eas_ir *ir, eas_device *d, const char *key, char hex[65])
 {
     cache_key k;
@@ -418,7 +433,7 @@ void cache_timing_name(const eas_ir *ir, eas_device *d, const char *key, char he
     sha256_hex(k.h, hex);
 }
 bool cache_timing_load(const char *hex, double *seconds) { return read_timing(hex, seconds); }
-void cache_timing_store(const char *hex, double seconds) { write_timing(hex, seconds); }
+void cache_timing_store(const char *hex, double seconds) { write_timing(hex, seconds, false); }
 
 eas_status eas_tune_export(char **out)
 {
@@ -454,7 +469,7 @@ eas_status eas_tune_import(const char *text, int *count)
             if (!parse_timing(at, hex, &seconds))
                 return base_fail(EAS_ERR_VALUE, "line %d is no timing: want \"eas-tune KEY SECONDS\"", number);
             if (pass) {
-                write_timing(hex, seconds);
+                write_timing(hex, seconds, true);
                 ++*count;
             }
             const char *end = strchr(at, '\n');

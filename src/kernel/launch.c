@@ -159,7 +159,10 @@ static void remember(eas_kernel *k, const packed *p, verdict v)
     atomic_flag_clear_explicit(&k->memo_lock, memory_order_release);
 }
 
-static eas_status judge(eas_kernel *k, const eas_device *d, const packed *p, verdict *v)
+/* Part of every launch, and of nothing else that counts: in line there, whoever calls it besides. */
+#define IN_LINE static inline __attribute__((always_inline))
+
+IN_LINE eas_status judge(eas_kernel *k, const eas_device *d, const packed *p, verdict *v)
 {
     bool known = recall(k, p, v);
     eas_status st = EAS_OK;
@@ -175,7 +178,7 @@ static eas_status judge(eas_kernel *k, const eas_device *d, const packed *p, ver
 }
 
 /* Do a written buffer and another one overlap? Exactly equal ones only matter to code that is sensitive to it. */
-static bool overlaps(const eas_kernel *k, const packed *p, bool sensitive)
+IN_LINE bool overlaps(const eas_kernel *k, const packed *p, bool sensitive)
 {
     for (int i = 0; i < k->nparams; i++) {
         const kernel_param *q = &k->params[i];
