@@ -16,7 +16,7 @@ typedef struct row {
 
 /* ---- words to nodes ---- */
 
-static eas_dim parse_dim(const char **p)
+static inline eas_dim parse_dim(const char **p)
 {
     char name[32];
     int n = 0;
@@ -34,7 +34,7 @@ static eas_dim parse_dim(const char **p)
     return d;
 }
 
-static eas_dtype parse_dtype(const char **p)
+static inline eas_dtype parse_dtype(const char **p)
 {
     char name[8];
     int n = 0;
@@ -47,7 +47,7 @@ static eas_dtype parse_dtype(const char **p)
     return dt;
 }
 
-static eas_node *parse_number(const char **p)
+static inline eas_node *parse_number(const char **p)
 {
     eas_node *x;
     char *end, *end2;
@@ -60,7 +60,7 @@ static eas_node *parse_number(const char **p)
 }
 
 /* "f32 2|3,4"; the rank */
-static int parse_type(const char **p, eas_dtype *dt, eas_dim *shape, int *batch_dims)
+static inline int parse_type(const char **p, eas_dtype *dt, eas_dim *shape, int *batch_dims)
 {
     int rank = 0;
     *batch_dims = 0;
@@ -78,7 +78,7 @@ static int parse_type(const char **p, eas_dtype *dt, eas_dim *shape, int *batch_
     return rank;
 }
 
-static int64_t parse_word(const char **p)
+static inline int64_t parse_word(const char **p)
 {
     eas_dtype dt;
     char name[8] = {0};
@@ -99,7 +99,7 @@ static int64_t parse_word(const char **p)
     return end2 > end ? bits : i;
 }
 
-static int parse_attr(const char *p, int64_t *out)
+static inline int parse_attr(const char *p, int64_t *out)
 {
     int n = 0;
     while (*p) {
@@ -125,7 +125,7 @@ static int parse_attr(const char *p, int64_t *out)
 
 /* ---- nodes to words ---- */
 
-static void describe(const eas_node *n, char *buf, size_t room)
+static inline void describe(const eas_node *n, char *buf, size_t room)
 {
     str s = {0};
     str_add(&s, "%s ", eas_dtype_name((eas_dtype)n->dtype));

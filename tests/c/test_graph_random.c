@@ -1,0 +1,367 @@
+/* Random graphs out of the whole table: what is fused and compiled must give what each operation gives by itself on the reference.
+ *
+ * A step takes any row of op.def, tensors that are there and attributes of the right kinds. Most calls make no sense: they must fail with a message that
+ * opens with the operation's name. The others are recorded twice: on `ref`, where each is computed at once, and on `cpu`, where all is computed at the end.
+ *
+ *   test_graph_random [graphs [seed]]
+ *
+ * Results are compared with a tolerance, so an operation that may jump (a comparison, a rounding, a logarithm) only takes tensors that are exact: integers,
+ * and floats that are small multiples of 1/64.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include "graph_words.h"
+
+enum { MAX_POOL = 48, MAX_STEPS = 16, MAX_ELEMENTS = 2000, MAX_TRIES = 400 };
+
+static uint64_t rng;
+static uint32_t any(uint32_t n)
+{
+    rng ^= rng << 13;
+    rng ^= rng >> 7;
+    rng ^= rng << 17;
+    return (uint32_t)((rng >> 11) % n);
+}
+static int64_t between(int64_t a, int64_t b) { return b < a ? a : a + any((uint32_t)(b - a + 1)); }
+
+/* ---- tensors, in both worlds ---- */
+
+typedef struct tensor {
+    eas_node *ref, *cpu;
+    bool exact;
+} tensor;
+static tensor pool[MAX_POOL];
+static int npool;
+static eas_device *ref, *cpu;
+static str story; /* what was done, for the message */
+
+static double item(const eas_node *n, int64_t i)
+{
+    int64_t offset, strides[GRAPH_MAX_RANK];
+    const char *data = eas_buffer_host(eas_node_buffer(n, &offset, strides));
+    for (int k = n->rank - 1; k >= 0; k--) {
+        offset += i % node_shape(n)[k] * strides[k];
+        i /= node_shape(n)[k];
+    }
+    switch ((eas_dtype)n->dtype) {
+    case EAS_BOOL:
+    case EAS_U8: return ((const uint8_t *)data)[offset];
+    case EAS_I8: return ((const int8_t *)data)[offset];
+    case EAS_I16: return ((const int16_t *)data)[offset];
+    case EAS_U16: return ((const uint16_t *)data)[offset];
+    case EAS_I32: return ((const int32_t *)data)[offset];
+    case EAS_U32: return ((const uint32_t *)data)[offset];
+    case EAS_I64: return (double)((const int64_t *)data)[offset];
+    case EAS_U64: return (double)((const uint64_t *)data)[offset];
+    case EAS_F16: return f16_to_f32(((const uint16_t *)data)[offset]);
+    case EAS_BF16: return bf16_to_f32(((const uint16_t *)data)[offset]);
+    case EAS_F32: return ((const float *)data)[offset];
+    default: return ((const double *)data)[offset];
+    }
+}
+
+static int64_t elements(const eas_node *n) { return dim_product(n->rank, node_shape(n)); }
+
+static double largest(const eas_node *n)
+{
+    double top = 0;
+    for (int64_t i = 0; i < elements(n); i++)
+        if (isfinite(item(n, i)))
+            top = fmax(top, fabs(item(n, i)));
+    return top;
+}
+
+static bool is_exact(const eas_node *n)
+{
+    if (!dtype_is_float((eas_dtype)n->dtype))
+        return true;
+    for (int64_t i = 0; i < elements(n); i++) {
+        double v = item(n, i) * 64;
+        if (isfinite(v) && (v != floor(v) || fabs(v) > 1 << 20))
+            return false;
+    }
+    return true;
+}
+
+static void drop_all(void)
+{
+    for (int i = 0; i < npool; i++) {
+        eas_node_release(pool[i].ref);
+        eas_node_release(pool[i].cpu);
+    }
+    npool = 0;
+    str_free(&story);
+}
+
+/* ---- leaves ---- */
+
+static eas_node *leaf(eas_device *d, eas_dtype dt, int rank, const eas_dim *shape, int bd, uint64_t seed)
+{
+    eas_buffer *buf;
+    eas_node *x, *y, *z;
+    int64_t n = dim_product(rank, shape);
+    uint64_t keep = rng;
+    assert_int_equal(eas_buffer_new(d, (size_t)(n ? n : 1) * 4, &buf), EAS_OK);
+    rng = seed;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t v = between(-6, 6);
+        if (dt == EAS_F32)
+            ((float *)eas_buffer_host(buf))[i] = (float)v / 2;
+        else
+            ((int32_t *)eas_buffer_host(buf))[i] = (int32_t)v;
+    }
+    rng = keep;
+    assert_int_equal(eas_node_from_buffer(buf, dt == EAS_F32 ? EAS_F32 : EAS_I32, rank, shape, 0, NULL, &x), EAS_OK);
+    eas_buffer_release(buf);
+    assert_int_equal(eas_node_apply(GRAPH_CAST, 1, &x, 1, (int64_t[]){dt}, &y), EAS_OK);
+    assert_int_equal(eas_node_apply(GRAPH_ALIAS, 1, &y, 1, (int64_t[]){bd}, &z), EAS_OK);
+    eas_node_release(x);
+    eas_node_release(y);
+    return z;
+}
+
+static void add_leaf(void)
+{
+    static const eas_dtype dtypes[] = {EAS_F32, EAS_F32, EAS_F32, EAS_I32, EAS_I64, EAS_U8, EAS_BOOL, EAS_F64, EAS_F16};
+    static const eas_dim sizes[] = {1, 2, 3, 3, 4, 5, 0, 17};
+    eas_dim shape[4];
+    int rank = (int)any(5);
+    eas_dtype dt = dtypes[any(9)];
+    for (int i = 0; i < rank; i++)
+        shape[i] = sizes[any(i ? 8 : 6)];
+    int bd = rank ? (int)any(4) == 0 : 0;
+    uint64_t seed = rng | 1;
+    pool[npool++] = (tensor){leaf(ref, dt, rank, shape, bd, seed), leaf(cpu, dt, rank, shape, bd, seed), true};
+    assert_int_equal(eas_realize(1, &pool[npool - 1].ref, ref, NULL), EAS_OK);
+    char text[128];
+    describe(pool[npool - 1].ref, text, sizeof text);
+    str_add(&story, "v%d = %s; ", npool - 1, text);
+}
+
+/* ---- attributes by their kinds ---- */
+
+static int add_list(int64_t *out, int n, int64_t low, int64_t high)
+{
+    out[0] = n;
+    for (int i = 0; i < n; i++)
+        out[1 + i] = between(low, high);
+    return 1 + n;
+}
+
+/* A list that may be a shape: often x's own, in part or in another order. */
+static int add_dims(int64_t *out, const eas_node *x)
+{
+    int rank = x ? node_logical_rank(x) : 0;
+    if (!x || any(3) == 0)
+        return add_list(out, (int)any(4), -1, 4);
+    out[0] = rank;
+    for (int i = 0; i < rank; i++)
+        out[1 + i] = any(4) ? node_logical_shape(x)[any(3) ? i : rank - 1 - i] : between(-1, 3);
+    if (any(3) == 0 && rank < 6) {
+        memmove(out + 2, out + 1, sizeof *out * (size_t)rank);
+        out[1] = between(1, 2);
+        out[0]++;
+    }
+    return 1 + (int)out[0];
+}
+
+static bool is(const char *kind, size_t len, const char *word) { return strlen(word) == len && !strncmp(kind, word, len); }
+
+static int add_attribute(const char *kind, const eas_node *x, int64_t *out)
+{
+    int rank = x ? node_logical_rank(x) : 2;
+    size_t len = strcspn(kind, "= ");
+    bool none = !strncmp(kind + len, "=None", 5) && any(3) == 0;
+    double f = between(0, 4) / 4.0;
+    if (is(kind, len, "axis")) {
+        out[0] = none ? DIM_NONE : between(-rank, rank - 1 + (any(20) == 0));
+        return 1;
+    }
+    if (is(kind, len, "axes")) {
+        if (none)
+            return out[0] = -1, 1;
+        return add_list(out, rank ? (int)between(0, rank > 2 ? 2 : rank) : 0, -rank, rank ? rank - 1 : 0);
+    }
+    if (is(kind, len, "dims"))
+        return add_dims(out, x);
+    if (is(kind, len, "ints")) {
+        int n = any(2) ? rank : (int)any(3);
+        add_list(out, n, any(3) ? 0 : -2, 2);
+        for (int i = 0; i < n && any(2); i++) /* an order of axes */
+            out[1 + i] = n - 1 - i;
+        return 1 + n;
+    }
+    if (is(kind, len, "float"))
+        return memcpy(out, &f, sizeof f), 1;
+    if (is(kind, len, "bool"))
+        return out[0] = any(2), 1;
+    if (is(kind, len, "dtype"))
+        return out[0] = any(EAS_NDTYPES), 1;
+    if (is(kind, len, "int"))
+        return out[0] = between(any(3) ? 0 : -2, 4), 1;
+    int words = 1;
+    for (size_t i = 0; i < len; i++)
+        words += kind[i] == '|';
+    return out[0] = any((uint32_t)words), 1;
+}
+
+/* ---- steps ---- */
+
+/* Small errors stay small. */
+static bool is_smooth(const graph_row *r)
+{
+    static const char *const names[] = {"add",     "sub",    "mul",    "neg",     "abs",       "maximum",  "minimum", "relu",  "tanh",
+                                        "sigmoid", "sin",    "cos",    "softmax", "mean",      "stack",    "roll",    "tile",  "repeat",
+                                        "pad",     "unbind", "outer",  "vecdot",  "tensordot", "dot",      "trace",   "tril",  "triu",
+                                        "clip",    "index",  "cumsum", "cummax",  "cummin",    "diagonal", "minmax",  "square"};
+    switch (r->kind) {
+    case KIND_RESHAPE:
+    case KIND_PERMUTE:
+    case KIND_BROADCAST:
+    case KIND_SLICE:
+    case KIND_CONCAT:
+    case KIND_PAD:
+    case KIND_UPDATE:
+    case KIND_WINDOW:
+    case KIND_GATHER:
+    case KIND_ALONG:
+    case KIND_MATMUL:
+    case KIND_ALIAS: return true;
+    case KIND_REDUCE: return strcmp(r->ir, "or") && strcmp(r->ir, "and") && strcmp(r->ir, "mul");
+    default: break;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(r->name, names[i]))
+            return true;
+    return false;
+}
+
+/* Inputs and attributes for a row; false if it cannot be asked for. */
+static bool choose(const graph_row *r, int *in, int *nin, int64_t *attr, int *nattr)
+{
+    const eas_node *x = NULL;
+    *nin = *nattr = 0;
+    for (const char *p = r->sig; *p; p += strcspn(p, " "), p += *p == ' ') {
+        size_t len = strcspn(p, " :");
+        if (p[len] == ':') {
+            *nattr += add_attribute(p + len + 1, x, attr + *nattr);
+            continue;
+        }
+        int copies = p[len - 1] == '?' ? (int)any(2) : p[len - 1] == '*' ? (int)between(1, 3) : 1;
+        while (copies-- > 0) {
+            in[*nin] = any(2) || npool < 4 ? (int)any((uint32_t)npool) : npool - 1 - (int)any(3);
+            if (*nin == 0)
+                x = pool[in[0]].ref;
+            if (!pool[in[*nin]].exact && !is_smooth(r))
+                return false;
+            ++*nin;
+        }
+    }
+    return true;
+}
+
+static void tell(const graph_row *r, int n, const int *in, int m, const int64_t *attr, const eas_node *out)
+{
+    char text[128];
+    describe(out, text, sizeof text);
+    str_add(&story, "v%d = %s(", npool, r->name);
+    for (int i = 0; i < n; i++)
+        str_add(&story, "%sv%d", i ? ", " : "", in[i]);
+    for (int i = 0; i < m; i++)
+        str_add(&story, "%s%lld", i ? " " : "; ", (long long)attr[i]);
+    str_add(&story, ") = %s; ", text);
+}
+
+static bool step(void)
+{
+    int op = (int)any(GRAPH_NOPS), in[8], n, m;
+    int64_t attr[64];
+    const graph_row *r = &graph_rows[op];
+    if (r->make == make_none || op == GRAPH_CUSTOM || !choose(r, in, &n, attr, &m))
+        return false;
+    eas_node *a[8], *b[8], *x = NULL, *y = NULL;
+    for (int i = 0; i < n; i++) {
+        a[i] = pool[in[i]].ref;
+        b[i] = pool[in[i]].cpu;
+    }
+    eas_status st = eas_node_apply((eas_tensor_op)op, n, a, m, attr, &x);
+    if (st) {
+        if (strncmp(eas_error_message(), "eager", 5))
+            fail_msg("%s fails with '%s'", r->name, eas_error_message());
+        assert_null(x);
+        return false;
+    }
+    bool good = elements(x) <= MAX_ELEMENTS && !eas_realize(1, &x, ref, NULL) && largest(x) < 1e4;
+    if (good) {
+        assert_int_equal(eas_node_apply((eas_tensor_op)op, n, b, m, attr, &y), EAS_OK);
+        tell(r, n, in, m, attr, x);
+        pool[npool++] = (tensor){x, y, is_exact(x)};
+    } else
+        eas_node_release(x);
+    return good;
+}
+
+static void compare(int k, uint64_t seed)
+{
+    const eas_node *x = pool[k].ref, *y = pool[k].cpu;
+    eas_dtype dt = (eas_dtype)x->dtype;
+    double scale = fmax(1, largest(x)), tolerance = dt == EAS_F16 ? 4e-3 : dt == EAS_BF16 ? 3e-2 : 1e-4;
+    char a[128], b[128];
+    describe(x, a, sizeof a);
+    describe(y, b, sizeof b);
+    assert_string_equal(a, b);
+    for (int64_t i = 0; i < elements(x); i++) {
+        double v = item(x, i), w = item(y, i);
+        if (v == w || (isnan(v) && isnan(w)) || (dtype_is_float(dt) && fabs(v - w) <= tolerance * scale))
+            continue;
+        fail_msg("seed %llu: element %lld of v%d is %.9g, fused %.9g\n%s", (unsigned long long)seed, (long long)i, k, v, w, story.at);
+    }
+}
+
+static void one_graph(uint64_t seed)
+{
+    eas_node *roots[MAX_POOL];
+    rng = (seed + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    for (int i = 0; i < 4; i++)
+        any(2);
+    int leaves = (int)between(1, 4), first;
+    for (int i = 0; i < leaves; i++)
+        add_leaf();
+    first = npool;
+    for (int i = 0, made = 0; i < MAX_TRIES && made < MAX_STEPS; i++)
+        made += step();
+    for (int i = 0; i < npool; i++)
+        roots[i] = pool[i].cpu;
+    if (eas_realize(npool > first + 4 ? 3 : npool, npool > first + 4 ? roots + npool - 3 : roots, cpu, NULL))
+        fail_msg("seed %llu: %s\n%s", (unsigned long long)seed, eas_error_message(), story.at);
+    if (eas_realize(npool, roots, cpu, NULL)) /* the rest, partly from what there is now */
+        fail_msg("seed %llu: %s\n%s", (unsigned long long)seed, eas_error_message(), story.at);
+    for (int i = 0; i < npool; i++)
+        compare(i, seed);
+    drop_all();
+}
+
+static uint64_t graphs = 60, first_seed;
+
+static void random_graphs(void **state)
+{
+    (void)state;
+    assert_int_equal(eas_device_get("ref", &ref), EAS_OK);
+    assert_int_equal(eas_device_get("cpu", &cpu), EAS_OK);
+    for (uint64_t i = 0; i < graphs; i++)
+        one_graph(first_seed + i);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs)};
+    if (argc > 1)
+        graphs = strtoull(argv[1], NULL, 10);
+    if (argc > 2)
+        first_seed = strtoull(argv[2], NULL, 10);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
