@@ -335,6 +335,21 @@ static int carried_count(const batch *b)
     return n;
 }
 
+/* All values first: the memory of the first result may be that of a tensor that others read. */
+static void store_roots(lowering *w, bool late)
+{
+    lower *l = &w->l;
+    int8_t map[MAX_DIMS];
+    for (uint32_t i = 0; i < l->grp->roots.len; i++)
+        if (w->late[i] == late) {
+            root_map(l->f, l->grp, &l->grp->roots.at[i], map);
+            low_value(l, l->grp->roots.at[i].value, NULL, map);
+        }
+    for (uint32_t i = 0; i < l->grp->roots.len; i++)
+        if (w->late[i] == late)
+            low_store(w, i);
+}
+
 static void body(lowering *w, const batch *b, const eas_value *now, eas_value *next)
 {
     lower *l = &w->l;
@@ -358,9 +373,8 @@ static void body(lowering *w, const batch *b, const eas_value *now, eas_value *n
         next[c + 1] = eas_apply(l->b, eas_op_find("where"), better, where, now[c + 1]);
         c += 2;
     }
-    for (uint32_t i = 0; b->roots && i < l->grp->roots.len; i++)
-        if (w->late[i])
-            low_store(w, i);
+    if (b->roots)
+        store_roots(w, true);
 }
 
 /* One loop for each inner dim that is one, the last inside. */
@@ -492,9 +506,9 @@ void lower_map(lowering *w)
     for (uint32_t i = 0; i < l->grp->roots.len && w->late; i++) {
         w->late[i] = sees_loop(w, i);
         any |= w->late[i];
-        if (!w->late[i])
-            low_store(w, i);
     }
+    if (w->late)
+        store_roots(w, false);
     if (any) {
         batch b = {.roots = true};
         loops(w, &b, 0, NULL, NULL);
