@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""python -m bench [row ...]: all rows, or those named (launch, cold, bandwidth, matmul, throughput, compiling, lazy, devices, callgrind)."""
-=======
-"""python -m bench [row ...]: all rows, or those named (launch, cold, bandwidth, matmul, throughput, compiling, devices, torch_bridge, callgrind)."""
->>>>>>> main
+"""python -m bench [row ...]: all rows, or those named (launch, cold, bandwidth, matmul, throughput, compiling, lazy, devices, torch_bridge, callgrind)."""
 
 import importlib
 import os
@@ -12,11 +8,7 @@ import traceback
 
 from .tools import Table
 
-<<<<<<< HEAD
-ROWS = ("launch", "cold", "bandwidth", "matmul", "throughput", "compiling", "lazy", "devices", "callgrind")
-=======
-ROWS = ("launch", "cold", "bandwidth", "matmul", "throughput", "compiling", "devices", "torch_bridge", "callgrind")
->>>>>>> main
+ROWS = ("launch", "cold", "bandwidth", "matmul", "throughput", "compiling", "lazy", "devices", "torch_bridge", "callgrind")
 
 
 def main(names):
