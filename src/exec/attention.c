@@ -8,7 +8,8 @@
 
 #include <math.h>
 
-enum { ROWS = 64, COLS = 128, WIDEST = 256 };
+enum { WIDEST = 256 };
+static const int64_t tile_sizes[VARIANTS][2] = {{64, 128}, {64, 64}, {128, 128}, {32, 256}}; /* rows and columns; the first is usually best */
 
 /* ---- finding it ---- */
 
@@ -212,8 +213,8 @@ void lower_attention(lowering *w)
     a.ncols = a.c->shape[a.c->rank - 1];
     a.depth = q->shape[q->rank - 1];
     a.width = a.o->shape[a.o->rank - 1];
-    a.rows = tile_size(a.nrows, ROWS);
-    a.cols = tile_size(a.ncols, COLS);
+    a.rows = tile_size(a.nrows, tile_sizes[l->f->variant][0]);
+    a.cols = tile_size(a.ncols, tile_sizes[l->f->variant][1]);
     w->use->grid[0] = ceil_dim(a.nrows, a.rows);
     w->use->grid[2] = 1;
     batch_indices(&a);

@@ -43,9 +43,11 @@ typedef struct fusion {
     place *at;         /* per node */
     VEC(group) groups; /* 0 is unused; from results to inputs: run them backwards */
     uint32_t limit;    /* nodes in a group */
+    int variant;       /* of the choices that lowering makes: 0 is what it thinks best, see VARIANTS */
     uint32_t *uses;    /* per node: how many inputs it is */
     struct scratch *scratch; /* of lowering: shared by the groups, clean between them */
 } fusion;
+enum { VARIANTS = 4 };
 eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit);
 void fuse_free(fusion *f);
 static inline bool fused_stored(const fusion *f, uint32_t p) { return f->at[p].stored || pass_at(f->g, p)->kind == KIND_LEAF; }
@@ -241,7 +243,8 @@ typedef struct plan_run {
     const int64_t *sizes;
     const eas_launch *hooks;
 } plan_run;
-eas_status plan_new(const pass_walk *w, uint32_t nroots, eas_node *const *roots, eas_device *d, plan **out);
+eas_status plan_new(const pass_walk *w, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant, plan **out);
+bool plan_same(const plan *a, const plan *b); /* the same kernels? */
 eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs); /* one each, counted */
 void plan_release(plan *p);
 extern _Atomic uint64_t plan_steps_done;

@@ -229,7 +229,7 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
 {
     const group *g = &f->groups.at[grp];
     int8_t map[GRAPH_MAX_RANK];
-    uint32_t head[] = {g->kind, (uint32_t)g->rank, g->inner, g->roots.len, g->folds.len, (uint32_t)part, f->limit};
+    uint32_t head[] = {g->kind, (uint32_t)g->rank, g->inner, g->roots.len, g->folds.len, (uint32_t)part, f->limit, (uint32_t)f->variant};
     collect_key(c, head, sizeof head);
     collect_key(c, g->space, sizeof *g->space * (size_t)g->rank);
     for (uint32_t i = 0; i < g->roots.len; i++)

@@ -7,7 +7,11 @@
 #include "exec.h"
 
 enum { ROLE_PROGRAM, ROLE_BLOCK, ROLE_WHOLE, ROLE_LOOP };
-enum { LANES = 2048, ROW = 65536, CHUNK = 1024, TILE_V = 64, TILE_U = 32, COLUMN = 32768 };
+enum { ROW = 65536, CHUNK = 1024, COLUMN = 32768 };
+/* Lanes of a program; the tile of a tensor that is read across its rows. The first is usually best. */
+static const struct {
+    int64_t lanes, along, across;
+} sizes[VARIANTS] = {{2048, 64, 32}, {4096, 64, 64}, {1024, 128, 32}, {8192, 32, 32}};
 
 /* ---- roles ---- */
 
@@ -69,22 +73,23 @@ static void pack_lanes(lowering *w, int from, int64_t want)
 static void elementwise_roles(lowering *w)
 {
     lower *l = &w->l;
+    const int64_t lanes = sizes[l->f->variant].lanes;
     int v = l->nm - 1, u = turned_dim(w);
     if (v < 0)
         return;
     if (u >= 0) {
-        lanes_of(w, v, TILE_V);
-        lanes_of(w, u, TILE_U);
+        lanes_of(w, v, sizes[l->f->variant].along);
+        lanes_of(w, u, sizes[l->f->variant].across);
         return;
     }
     if (l->nm == 1 && !w->c->general && dim_known(l->msize[v])) { /* flat: any length */
         w->role[v] = ROLE_BLOCK;
-        w->block[v] = LANES;
+        w->block[v] = lanes;
         return;
     }
-    lanes_of(w, v, dim_known(l->msize[v]) && l->msize[v] <= 2 * LANES ? 2 * LANES : LANES);
+    lanes_of(w, v, dim_known(l->msize[v]) && l->msize[v] <= 2 * lanes ? 2 * lanes : lanes);
     if (w->role[v] == ROLE_WHOLE && !(w->c->indexed && w->block[v] >= 64))
-        pack_lanes(w, v - 1, LANES / (w->block[v] ? w->block[v] : 1));
+        pack_lanes(w, v - 1, lanes / (w->block[v] ? w->block[v] : 1));
 }
 
 static void loop_roles(lowering *w, bool last_is_lanes)
@@ -134,7 +139,7 @@ static void inner_roles(lowering *w)
         if (!rows)
             lanes_of(w, v, COLUMN / n > 256 ? 256 : COLUMN / n);
         else if (n < 256)
-            pack_lanes(w, v - 1, LANES / n);
+            pack_lanes(w, v - 1, sizes[l->f->variant].lanes / n);
         return;
     }
     loop_roles(w, rows);

@@ -29,7 +29,10 @@ typedef struct tiles {
 
 static int64_t wanted(eas_dim n) { return !dim_known(n) ? 64 : n >= 1024 ? 256 : n >= 512 ? 128 : 64; }
 
-static void choose_tiles(const pnode *p, eas_dim k, tiles *t)
+/* Other tiles to try than those that are usually best: rows, columns, along K. */
+static const int64_t other_tiles[VARIANTS][3] = {{0, 0, 0}, {128, 512, 256}, {64, 256, 256}, {128, 128, 256}};
+
+static void choose_tiles(const pnode *p, eas_dim k, int variant, tiles *t)
 {
     t->m = p->shape[p->rank - 2];
     t->n = p->shape[p->rank - 1];
@@ -40,6 +43,11 @@ static void choose_tiles(const pnode *p, eas_dim k, tiles *t)
     t->bm = tile_of(t->m, wm);
     t->bn = tile_of(t->n, wn);
     t->bk = tile_of(k, t->bm * t->bn > 128 * 128 ? 128 : 256);
+    if (variant) {
+        t->bm = tile_of(t->m, other_tiles[variant][0]);
+        t->bn = tile_of(t->n, other_tiles[variant][1]);
+        t->bk = tile_of(k, other_tiles[variant][2]);
+    }
 }
 
 static lindex along(lower *l, eas_value first, int axis, int64_t n, eas_dim size)
@@ -107,7 +115,7 @@ void lower_matmul(lowering *w)
     const pnode *p = pass_at(l->g, l->grp->core), *x = pass_at(l->g, p->in[0]), *y = pass_at(l->g, p->in[1]);
     tiles t = {0};
     l->nblock = 2;
-    choose_tiles(p, x->shape[x->rank - 1], &t);
+    choose_tiles(p, x->shape[x->rank - 1], l->f->variant, &t);
     w->use->grid[0] = ceil_dim(t.n, t.bn);
     w->use->grid[1] = ceil_dim(t.m, t.bm);
     t.col = along(l, w->use->grid[0] == 1 ? 0 : tile_start(l, 0, t.bn), 1, t.bn, t.n);

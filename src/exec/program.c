@@ -238,7 +238,7 @@ static eas_status finish(making *m, const wanted *w, uint32_t nroots)
     return EAS_OK;
 }
 
-static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, uint32_t limit)
+static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, uint32_t limit, int variant)
 {
     fusion f;
     uint32_t *roots = malloc(sizeof *roots * (nroots + 1));
@@ -248,6 +248,7 @@ static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, 
     for (uint32_t i = 0; i < nroots; i++)
         roots[i] = w->outs.at[i].slot;
     eas_status st = fuse(&f, g, nroots, roots, limit);
+    f.variant = variant;
     m.slot_of = malloc(sizeof *m.slot_of * g->n.len);
     if (!m.slot_of)
         st = base_fail_oom(g->n.len);
@@ -282,7 +283,7 @@ static eas_status want(pgraph *g, const pass_walk *walk, const uint32_t *at, uin
     return g->st;
 }
 
-eas_status plan_new(const pass_walk *walk, uint32_t nroots, eas_node *const *roots, eas_device *d, plan **out)
+eas_status plan_new(const pass_walk *walk, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant, plan **out)
 {
     pgraph g;
     wanted w = {0};
@@ -303,7 +304,7 @@ eas_status plan_new(const pass_walk *walk, uint32_t nroots, eas_node *const *roo
     static const uint32_t limits[] = {256, 16, 4, 1};
     eas_status tried = EAS_ERR_UNAVAILABLE;
     for (int i = 0; i < 4 && !st && tried == EAS_ERR_UNAVAILABLE; i++)
-        tried = attempt(&g, p, &w, nroots, limits[i]);
+        tried = attempt(&g, p, &w, nroots, limits[i], variant);
     st = st ? st : tried;
     vec_free(&w.outs);
     free(at);
@@ -314,6 +315,14 @@ eas_status plan_new(const pass_walk *walk, uint32_t nroots, eas_node *const *roo
     }
     *out = p;
     return st;
+}
+
+bool plan_same(const plan *a, const plan *b)
+{
+    bool same = a->nsteps == b->nsteps;
+    for (uint32_t i = 0; same && i < a->nsteps; i++)
+        same = a->steps[i].kernel == b->steps[i].kernel;
+    return same;
 }
 
 void plan_release(plan *p)

@@ -5,6 +5,7 @@
 #include "exec.h"
 
 #include <pthread.h>
+#include <time.h>
 
 enum { PLANS = 1024, WAYS = 8 }; /* kept: PLANS sets of WAYS */
 
@@ -63,7 +64,7 @@ static eas_status planned(const pass_walk *w, int n, eas_node *const *roots, eas
         plans_found++;
         return EAS_OK;
     }
-    eas_status st = plan_new(w, (uint32_t)n, roots, d, out);
+    eas_status st = plan_new(w, (uint32_t)n, roots, d, 0, out);
     if (st || !place)
         return st;
     plans_made++;
@@ -247,7 +248,7 @@ eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node
     eas_status st = pass_walk_from(&w, nouts, outs);
     if (!st) {
         w.held.len = 0; /* nobody can hold what has no data */
-        st = plan_new(&w, (uint32_t)nouts, outs, device_of(&w, device), &g->p);
+        st = plan_new(&w, (uint32_t)nouts, outs, device_of(&w, device), 0, &g->p);
         if (!st)
             st = fill_program(g, &w, nin, inputs, nouts, outs);
         pass_walk_clear(&w);
@@ -391,6 +392,74 @@ static eas_status run_program(eas_program *g, eas_node *const *args, const uint8
 
 /* Placeholders stand for tensors in C order. */
 static bool fits_as_is(const eas_node *n) { return node_real(n) && !(n->op == GRAPH_LEAF && n->nwords); }
+
+/* ---- choosing by the clock ---- */
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The quickest of a few runs, after one that compiles. Negative: it failed. */
+static double timed(eas_program *g, eas_node *const *args, const eas_launch *hooks)
+{
+    eas_node **results = calloc((size_t)g->nouts + 1, sizeof *results);
+    double best = -1;
+    for (int i = 0; i < 6 && results; i++) {
+        double start = seconds_now();
+        if (run_program(g, args, NULL, hooks, results)) {
+            best = -1;
+            break;
+        }
+        double took = seconds_now() - start;
+        for (int k = 0; k < g->nouts; k++)
+            eas_node_release(results[k]);
+        if (i > 0 && (best < 0 || took < best))
+            best = took;
+    }
+    free(results);
+    return best;
+}
+
+static eas_status variant_of(eas_program *g, int variant, plan **out)
+{
+    pass_walk w;
+    enter(NULL);
+    eas_status st = pass_walk_from(&w, g->nouts, g->outs);
+    if (!st) {
+        w.held.len = 0;
+        st = plan_new(&w, (uint32_t)g->nouts, g->outs, g->p->device, variant, out);
+        pass_walk_clear(&w);
+    }
+    let();
+    return st;
+}
+
+eas_status eas_program_tune(eas_program *g, int nin, eas_node *const *args, const eas_launch *hooks)
+{
+    plan *p[VARIANTS] = {g->p};
+    double took[VARIANTS] = {-1, -1, -1, -1};
+    eas_status st = nin == g->nin ? EAS_OK : base_fail(EAS_ERR_VALUE, "compiled function: %d arguments given, %d expected", nin, g->nin);
+    for (int i = 0; i < nin && !st; i++)
+        if (!fits_as_is(args[i]))
+            st = base_fail(EAS_ERR_VALUE, "compiled function: argument %d has no data in C order to take times with", i);
+    for (int v = 0; v < VARIANTS && !st; v++) {
+        st = v ? variant_of(g, v, &p[v]) : EAS_OK;
+        bool other = !st;
+        for (int k = 0; k < v && other; k++)
+            other = !plan_same(p[k], p[v]);
+        g->p = st ? p[0] : p[v];
+        took[v] = other ? timed(g, args, hooks) : -1;
+    }
+    int best = st ? 0 : eas_tune_choose(took, VARIANTS, 0.02);
+    g->p = p[best < 0 ? 0 : best];
+    for (int v = 0; v < VARIANTS; v++)
+        if (p[v] && p[v] != g->p)
+            plan_release(p[v]);
+    return st;
+}
 
 eas_status eas_program_run(eas_program *g, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results)
 {

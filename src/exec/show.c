@@ -319,7 +319,7 @@ eas_status show_walk(const pass_walk *w, int n, eas_node *const *roots, eas_devi
         st = fuse(&f, &g, (uint32_t)n, ids, 256);
     if (!st && text) {
         text_groups(&s, &f);
-        st = plan_new(w, (uint32_t)n, roots, d, &p);
+        st = plan_new(w, (uint32_t)n, roots, d, 0, &p);
         if (!st && !p->symbolic)
             str_add(&s, "%u kernel%s, %lld bytes at most above the inputs\n", p->nsteps, p->nsteps == 1 ? "" : "s", (long long)peak_bytes(p));
         else if (!st)
