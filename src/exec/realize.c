@@ -355,6 +355,18 @@ static eas_status result_of(const eas_program *g, int i, const int64_t *sizes, e
 
 enum { RUN_MAX = 256 };
 
+/* Memory that may be written: ours, of no other tensor, and no other argument's. */
+static bool only_here(eas_node *const *leaves, uint32_t n, uint32_t i)
+{
+    const eas_buffer *buf = atomic_load_explicit(&leaves[i]->buf, memory_order_acquire);
+    if (!buf->owned || __atomic_load_n(&buf->refs, __ATOMIC_ACQUIRE) != 1)
+        return false;
+    for (uint32_t k = 0; k < n; k++)
+        if (k != i && atomic_load_explicit(&leaves[k]->buf, memory_order_acquire) == buf)
+            return false;
+    return true;
+}
+
 static eas_status run_program(eas_program *g, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results)
 {
     int64_t sizes_few[16], *sizes = g->nsymbols <= 16 ? sizes_few : malloc(sizeof *sizes * (size_t)g->nsymbols);
@@ -369,6 +381,8 @@ static eas_status run_program(eas_program *g, eas_node *const *args, const uint8
         leaves[i] = input ? args[k] : g->leaves[i];
         given[i] = input && donated && donated[k];
     }
+    for (uint32_t i = 0; i < g->nleaves && !st; i++)
+        given[i] = given[i] && only_here(leaves, g->nleaves, i);
     if (!st) {
         plan_run r = {leaves, g->numbers, given, g->nsymbols, g->symbols, sizes, hooks};
         st = plan_go(g->p, &r, outs);
