@@ -416,6 +416,34 @@ class Rest(unittest.TestCase):
         self.assertEqual(out, {(i, n): n * (2 * i + 1) for i in range(6) for n in (1, 2, 3, 4, 5)})
         self.assertEqual((f.stats.misses, f.stats.hits), (5, 25))
 
+    def test_threads_that_evict_each_other(self):
+        f = compile(lambda x, n: x * n, max_cache_size=1)
+        errors = []
+
+        def work(i):
+            try:
+                for k in range(60):
+                    n = (i + k) % 5
+                    if f(Tensor.ones((n + 1,)), n).tolist() != [n] * (n + 1):
+                        errors.append((i, k))
+            except Exception as e:  # pragma: no cover
+                errors.append(e)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(errors, [])
+
+    def test_many(self):
+        f = compile(lambda *xs: [x + 1 for x in xs])
+        xs = [Tensor.full((1,), float(i)).realize() for i in range(200)]
+        for _ in range(2):
+            self.assertEqual([y.item() for y in f(*xs)], [i + 1 for i in range(200)])
+        g = compile(lambda *xs: [x * 2 for x in xs], donate=range(100))
+        self.assertEqual([y.item() for y in g(*xs)], [2 * i for i in range(200)])
+
     def test_asyncio(self):
         f = compile(lambda x: x + 1)
 

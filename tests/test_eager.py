@@ -2,9 +2,11 @@
 
 import asyncio
 import contextvars
+import copy
 import gc
 import io
 import os
+import pickle
 import threading
 import unittest
 from contextlib import redirect_stdout
@@ -171,6 +173,13 @@ class Making(unittest.TestCase):
         self.assertIsInstance(t.storage, eas.Tensor)
         self.assertIsNone(t._value)
         self.assertEqual(t.storage.data_ptr(), eas.tensor(t).data_ptr())
+
+    def test_pickle_and_copies(self):
+        x = Tensor.arange(4).reshape(2, 2)
+        for y in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x), copy.copy(x)):
+            self.assertEqual((y.tolist(), y.dtype), ([[0, 1], [2, 3]], x.dtype))
+            y[0] = 9
+            self.assertEqual(x.tolist(), [[0, 1], [2, 3]])
 
     def test_views_are_read_only(self):
         a = (Tensor.ones((2,)) + 1).numpy()

@@ -30,7 +30,7 @@ eas_node *eager_stand_in(void *key)
 }
 
 /* ---- what a program depends on ---- */
-enum { MAX_RANK = 64, FAST_LEAVES = 32 };
+enum { FAST_LEAVES = 32, ENV = 4096 }; /* ENV: captured tensors, at most */
 typedef struct leaf_sig {
     bool is_tensor;
     uint8_t dtype, batch_dims, rank;
@@ -48,6 +48,7 @@ typedef struct source { /* where a captured value is */
 } source;
 enum { RESULT = -1, CONSTANT = -2 };
 typedef struct Entry {
+    int refs; /* the function's, and those of calls that use it */
     PyObject *treedef; /* of (args, kwargs); NULL: nargs positional leaves */
     Py_ssize_t nargs;
     leaf_sig *leaves;  /* of the arguments, then of the sources */
@@ -79,7 +80,7 @@ static PyTypeObject *compiled_fn_type;
 
 static void entry_free(Entry *e)
 {
-    if (!e)
+    if (!e || --e->refs)
         return;
     Py_XDECREF(e->treedef);
     for (int i = 0; i < e->nleaves; i++) {
@@ -494,12 +495,20 @@ static int read_sources(Entry *e, PyObject *values) /* values: a list that keeps
     }
     return 1;
 }
+static int few_captured(const Entry *e)
+{
+    int n = 0;
+    for (int i = e->nargleaves; i < e->nleaves; i++)
+        n += e->leaves[i].is_tensor;
+    return n <= ENV || (py_fail(PyExc_ValueError, "compile: the function captures %d tensors; at most %d: pass them as arguments", n, ENV), 0);
+}
 static Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values)
 {
     Entry *e = PyMem_Calloc(1, sizeof *e);
     finder f = {0};
     if (!e)
         return (Entry *)PyErr_NoMemory();
+    e->refs = 1;
     e->treedef = Py_XNewRef(l->treedef);
     e->nargs = l->n;
     int ok = (f.seen = PySet_New(NULL)) != NULL;
@@ -516,7 +525,7 @@ static Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values)
     e->sources = f.at;
     e->nsources = f.n;
     Py_XDECREF(f.seen);
-    if (ok && read_sources(e, values))
+    if (ok && read_sources(e, values) && few_captured(e))
         return e;
     entry_free(e);
     return NULL;
@@ -578,7 +587,8 @@ static int which_input(eas_node *n, eas_node **inputs, int count)
             return i;
     return -1;
 }
-static int split_outputs(Entry *e, PyObject *result, eas_node **inputs, eas_node **outs, int room)
+/* The nodes that the program computes go to *results (counted); how many, or -1. */
+static int split_outputs(Entry *e, PyObject *result, eas_node **inputs, eas_node ***results)
 {
     PyObject *list;
     if (!pytree_flatten(result, NULL, &list, &e->out_treedef))
@@ -587,19 +597,20 @@ static int split_outputs(Entry *e, PyObject *result, eas_node **inputs, eas_node
     e->nouts = (int)PyList_GET_SIZE(list);
     e->outs = PyMem_Calloc((size_t)e->nouts + 1, sizeof *e->outs);
     e->out_of = PyMem_Calloc((size_t)e->nouts + 1, sizeof *e->out_of);
-    for (int i = 0; e->outs && e->out_of && i < e->nouts; i++) {
+    eas_node **outs = *results = PyMem_Calloc((size_t)e->nouts + 1, sizeof *outs);
+    for (int i = 0; e->outs && e->out_of && outs && i < e->nouts; i++) {
         PyObject *o = PyList_GET_ITEM(list, i);
         bool symbolic = eager_check(o) && eas_node_is_symbolic(eager_node(o));
         int arg = symbolic ? which_input(eager_node(o), inputs, e->ninputs) : -1;
         e->out_of[i] = !symbolic ? CONSTANT : arg >= 0 ? arg : RESULT;
         if (!symbolic)
             e->outs[i] = Py_NewRef(o);
-        else if (arg < 0 && n < room)
+        else if (arg < 0)
             outs[n++] = eas_node_retain(eager_node(o));
     }
     Py_DECREF(list);
     e->nresults = n;
-    return e->outs && e->out_of ? n : (PyErr_NoMemory(), -1);
+    return e->outs && e->out_of && outs ? n : (PyErr_NoMemory(), -1);
 }
 static int captured_changed(PyObject *values, void **keys, int first, int n)
 {
@@ -673,8 +684,8 @@ static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values
         now = t.outer;
         ok = !captured_changed(values, keys, nargs, e->ninputs) && result;
     }
-    if (ok && (ok = (outs = PyMem_Calloc(4096, sizeof *outs)) != NULL))
-        nouts = split_outputs(e, result, inputs, outs, 4096);
+    if (ok)
+        nouts = split_outputs(e, result, inputs, &outs);
     ok = ok && nouts >= 0;
     if (ok && nouts) {
         eas_device *d = py_backend();
@@ -747,16 +758,15 @@ static PyObject *collect(Entry *e, eas_node **results, PyObject *const *who, eas
         PyMem_Free(at);
     return r;
 }
-static PyObject *run_program(CompiledFn *c, Entry *e, const leaves *l, PyObject **env, int nenv)
+static PyObject *run_program(Entry *e, const leaves *l, PyObject **env, int nenv)
 {
-    (void)c;
     eas_node *few[2 * FAST_LEAVES], **args = e->ninputs <= 2 * FAST_LEAVES ? few : PyMem_New(eas_node *, (size_t)e->ninputs);
     PyObject *who_few[2 * FAST_LEAVES], **who = e->ninputs <= 2 * FAST_LEAVES ? who_few : PyMem_New(PyObject *, (size_t)e->ninputs);
     bool owned_few[2 * FAST_LEAVES], *owned = e->ninputs <= 2 * FAST_LEAVES ? owned_few : PyMem_New(bool, (size_t)e->ninputs);
     eas_node *result_few[FAST_LEAVES], **results = e->nresults <= FAST_LEAVES ? result_few : PyMem_New(eas_node *, (size_t)e->nresults);
-    uint8_t donated[2 * FAST_LEAVES];
+    uint8_t donated_few[2 * FAST_LEAVES], *donated = e->ninputs <= 2 * FAST_LEAVES ? donated_few : PyMem_New(uint8_t, (size_t)e->ninputs);
     PyObject *r = NULL;
-    int k = 0, ok = args && who && owned && results;
+    int k = 0, ok = args && who && owned && results && donated;
     for (int i = 0; ok && i < e->nargleaves + nenv; i++) {
         if (i < e->nargleaves && !e->leaves[i].is_tensor)
             continue;
@@ -768,7 +778,7 @@ static PyObject *run_program(CompiledFn *c, Entry *e, const leaves *l, PyObject 
         k += ok;
     }
     if (ok) {
-        bool give = e->any_donated && k <= 2 * FAST_LEAVES;
+        bool give = e->any_donated;
         for (int i = 0; give && i < k; i++)
             donated[i] = e->donated[i] && !owned[i] && !eas_node_is_shared(args[i]);
         hooks h;
@@ -796,11 +806,12 @@ static PyObject *run_program(CompiledFn *c, Entry *e, const leaves *l, PyObject 
         PyMem_Free(owned);
     if (results != result_few)
         PyMem_Free(results);
-    return r;
+    if (donated != donated_few)
+        PyMem_Free(donated);
+    return ok || PyErr_Occurred() ? r : PyErr_NoMemory();
 }
 
 /* ---- looking up ---- */
-enum { ENV = 4096 };
 static bool entry_matches(Entry *e, leaves *l, PyObject **env, int *nenv)
 {
     if (e->nargleaves != l->n || (e->treedef == NULL) != (l->treedef == NULL))
@@ -814,15 +825,24 @@ static bool entry_matches(Entry *e, leaves *l, PyObject **env, int *nenv)
     Py_CLEAR(l->env);
     return env_matches(e, l, env, nenv, ENV);
 }
+/* Counted. Comparing runs Python code, so other threads may change the list meanwhile: an entry is kept while it is looked at, and then looked up again. */
 static Entry *find(CompiledFn *c, leaves *l, PyObject **env, int *nenv)
 {
     for (int i = 0; i < c->n; i++) {
         Entry *e = c->entries[i];
-        if (!entry_matches(e, l, env, nenv))
+        e->refs++;
+        if (!entry_matches(e, l, env, nenv)) {
+            entry_free(e);
             continue;
-        for (; i > 0; i--)
-            c->entries[i] = c->entries[i - 1];
-        return c->entries[0] = e;
+        }
+        int at = 0;
+        while (at < c->n && c->entries[at] != e)
+            at++;
+        if (at < c->n) {
+            memmove(c->entries + 1, c->entries, (size_t)at * sizeof *c->entries);
+            c->entries[0] = e;
+        }
+        return e;
     }
     return NULL;
 }
@@ -967,6 +987,7 @@ static Entry *make(CompiledFn *c, leaves *l, PyObject **env, int *nenv)
         }
         if (e) {
             c->misses++;
+            e->refs++;
             insert(c, e);
             take_values(l, values, env, nenv);
         }
@@ -1020,7 +1041,8 @@ static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nar
     if (e && e->plain)
         r = call_plain(c, &l);
     else if (e)
-        r = run_program(c, e, &l, env, nenv);
+        r = run_program(e, &l, env, nenv);
+    entry_free(e);
     leaves_done(&l);
     return r;
 }

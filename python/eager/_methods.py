@@ -72,6 +72,13 @@ def _astype(self, dtype, copy=True):
     return _ops["cast"](self, dtype=dtype)
 
 
+def _reduce(self):
+    """Pickles and deep copies hold the data."""
+    if self.batch_dims:
+        raise TypeError("a tensor inside vmap cannot be pickled")
+    return creation.constant, (self.numpy(), None, self.device)
+
+
 def install():
     for name in ("ones", "zeros", "full", "arange", "constant", "from_dlpack", "eye", "uniform", "gaussian", "linspace"):
         setattr(Tensor, name, staticmethod(getattr(creation, name)))
@@ -89,7 +96,7 @@ def install():
             setattr(Tensor, name, _ops[op])
     for name, f in {
         "shard": _shard, "gather": _gather, "requires_grad_": _requires_grad_, "__array_namespace__": _namespace, "copy": _copy, "clone": _copy, "transpose": _transpose, "view": _view,
-        "astype": _astype, "dot": _ops["matmul"],
+        "astype": _astype, "dot": _ops["matmul"], "__reduce__": _reduce, "__copy__": _copy,
     }.items():  # fmt: skip
         setattr(Tensor, name, f)
     Tensor.is_sharded = property(_is_sharded)
