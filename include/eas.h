@@ -627,7 +627,7 @@ EAS_API eas_program *eas_program_retain(eas_program *p);
 EAS_API void eas_program_release(eas_program *p);
 /* args: nodes with data (others are realised first). donated[i] != 0: argument i's memory may become a result's. results: nouts new nodes. */
 EAS_API eas_status eas_program_run(eas_program *p, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results);
-/* Takes the time of several ways to do it, with these arguments (with data, in C order), and keeps the quickest; ties go to the usual way. Not while others run it. */
+/* Takes the time of several ways to do it, with these arguments, and keeps the quickest; ties go to the usual way. Not while others run it. */
 EAS_API eas_status eas_program_tune(eas_program *p, int nin, eas_node *const *args, const eas_launch *hooks);
 /* What it does: "text" (kernels, buffers, peak memory), "svg-before", "svg-after" (the graph, with kernels drawn around it). Free with eas_free. */
 EAS_API eas_status eas_program_show(eas_program *p, const char *form, char **out);

@@ -466,5 +466,21 @@ class Rest(unittest.TestCase):
         self.assertIn("<svg", eager.visualize(Tensor.ones((2,)) + 1, fused=False).svg)
 
 
+
+class Autotune(unittest.TestCase):
+    def test_the_result_is_the_same(self):
+        a = Tensor.constant(np.random.default_rng(0).standard_normal((70, 90), dtype=np.float32))
+        f = eager.compile(lambda x: (x @ x.T).relu().sum(axis=0), mode="autotune")
+        want = (a @ a.T).relu().sum(axis=0).numpy()
+        for _ in range(3):
+            np.testing.assert_allclose(f(a).numpy(), want, rtol=1e-5, atol=1e-4)
+        self.assertEqual(f.stats.misses, 1)
+        np.testing.assert_allclose(f(a[::-1, ::-1]).numpy(), want[::-1], rtol=1e-5, atol=1e-4)
+
+    def test_other_modes(self):
+        with self.assertRaisesRegex(ValueError, "autotune"):
+            eager.compile(lambda x: x, mode="fast")
+
+
 if __name__ == "__main__":
     unittest.main()

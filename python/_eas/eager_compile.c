@@ -64,6 +64,7 @@ typedef struct Entry {
     int nouts, nresults;
     uint8_t *donated;
     bool any_donated;
+    bool tune;          /* before the next run: mode="autotune" */
 } Entry;
 typedef struct CompiledFn {
     PyObject_HEAD vectorcallfunc call;
@@ -73,7 +74,7 @@ typedef struct CompiledFn {
     PyObject *log;     /* of misses: (cause, ms) */
     Entry **entries;   /* the one used last comes first */
     int n, cap, max_compiles;
-    bool fullgraph, pow2;
+    bool fullgraph, pow2, autotune;
     int64_t hits, misses;
 } CompiledFn;
 static PyTypeObject *compiled_fn_type;
@@ -784,7 +785,12 @@ static PyObject *run_program(Entry *e, const leaves *l, PyObject **env, int nenv
         hooks h;
         eas_launch launch = {0};
         hooks_init(&launch, &h);
-        eas_status st = e->program ? eas_program_run(e->program, k, args, give ? donated : NULL, &launch, results) : EAS_OK;
+        eas_status st = EAS_OK;
+        if (e->program && e->tune)
+            st = eas_program_tune(e->program, k, args, &launch);
+        e->tune = false;
+        if (e->program && st == EAS_OK)
+            st = eas_program_run(e->program, k, args, give ? donated : NULL, &launch, results);
         later_check();
         if (st != EAS_OK)
             py_raise(st);
@@ -977,6 +983,7 @@ static Entry *make(CompiledFn *c, leaves *l, PyObject **env, int *nenv)
             }
         }
         if (e) {
+            e->tune = c->autotune;
             PyObject *row =
                 Py_BuildValue("{s:O,s:d,s:O}", "cause", cause, "ms", 1e3 * (seconds() - start), "compiled", e->plain ? Py_False : Py_True);
             if (!row || PyList_Append(c->log, row) < 0) {
@@ -1050,10 +1057,11 @@ static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nar
 /* ---- the object ---- */
 static PyObject *fn_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {"fn", "fullgraph", "max_cache_size", "dynamic_dims", "donate", "bucket", "max_compiles", NULL};
-    PyObject *fn, *dynamic = Py_None, *donate = Py_None, *bucket = Py_None, *max_compiles = Py_None;
+    static char *names[] = {"fn", "fullgraph", "max_cache_size", "dynamic_dims", "donate", "bucket", "max_compiles", "mode", NULL};
+    PyObject *fn, *dynamic = Py_None, *donate = Py_None, *bucket = Py_None, *max_compiles = Py_None, *mode = Py_None;
     int fullgraph = 0, cap = 64;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$piOOOO:CompiledFunction", names, &fn, &fullgraph, &cap, &dynamic, &donate, &bucket, &max_compiles))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$piOOOOO:CompiledFunction", names, &fn, &fullgraph, &cap, &dynamic, &donate, &bucket, &max_compiles,
+                                     &mode))
         return NULL;
     if (!PyCallable_Check(fn))
         return py_fail(PyExc_TypeError, "compile takes a function, got %s", Py_TYPE(fn)->tp_name);
@@ -1065,6 +1073,8 @@ static PyObject *fn_new(PyTypeObject *type, PyObject *args, PyObject *kw)
         return py_fail(PyExc_ValueError, "compile: bucket must be None or \"pow2\", got %R", bucket);
     if (bucket != Py_None && dynamic == Py_None)
         return py_fail(PyExc_ValueError, "compile: bucket=\"pow2\" needs dynamic_dims, which say what dims vary");
+    if (mode != Py_None && (!PyUnicode_Check(mode) || PyUnicode_CompareWithASCIIString(mode, "autotune")))
+        return py_fail(PyExc_ValueError, "compile: mode must be None or \"autotune\", got %R", mode);
     long limit = max_compiles == Py_None ? -1 : PyLong_AsLong(max_compiles);
     if (PyErr_Occurred())
         return NULL;
@@ -1079,6 +1089,7 @@ static PyObject *fn_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     c->donate = donate == Py_None ? NULL : PyIndex_Check(donate) ? PyTuple_Pack(1, donate) : PySequence_Tuple(donate);
     c->fullgraph = fullgraph;
     c->pow2 = bucket != Py_None;
+    c->autotune = mode != Py_None;
     c->cap = cap;
     c->max_compiles = (int)limit;
     c->entries = PyMem_Calloc((size_t)cap, sizeof *c->entries);

@@ -407,6 +407,41 @@ static eas_status run_program(eas_program *g, eas_node *const *args, const uint8
 /* Placeholders stand for tensors in C order. */
 static bool fits_as_is(const eas_node *n) { return node_real(n) && !(n->op == GRAPH_LEAF && n->nwords); }
 
+static void drop_solid(eas_node **solid, int n)
+{
+    for (int i = 0; i < n && solid; i++)
+        node_unref(solid[i]);
+    free(solid);
+}
+
+/* The arguments with data and in C order; *out stays NULL where they are that already. */
+static eas_status made_solid(eas_program *g, int nin, eas_node *const *args, const eas_launch *hooks, eas_node ***out)
+{
+    bool ready = true;
+    *out = NULL;
+    if (nin != g->nin)
+        return base_fail(EAS_ERR_VALUE, "compiled function: %d arguments given, %d expected", nin, g->nin);
+    for (int i = 0; i < nin; i++)
+        ready &= fits_as_is(args[i]);
+    if (ready)
+        return EAS_OK;
+    eas_node **solid = calloc((size_t)nin + 1, sizeof *solid);
+    eas_status st = solid ? EAS_OK : base_fail_oom((size_t)nin);
+    for (int i = 0; i < nin && !st; i++) {
+        if (fits_as_is(args[i]) || !node_real(args[i]))
+            solid[i] = node_ref(args[i]);
+        else
+            st = node_new(GRAPH_ALIAS, (eas_dtype)args[i]->dtype, args[i]->batch_dims, args[i]->rank, node_shape(args[i]), 0, NULL, 1, &args[i], &solid[i]);
+    }
+    if (!st)
+        st = eas_realize(nin, solid, g->p->device, hooks);
+    if (st)
+        drop_solid(solid, nin);
+    else
+        *out = solid;
+    return st;
+}
+
 /* ---- choosing by the clock ---- */
 
 static double seconds_now(void)
@@ -455,50 +490,32 @@ eas_status eas_program_tune(eas_program *g, int nin, eas_node *const *args, cons
 {
     plan *p[VARIANTS] = {g->p};
     double took[VARIANTS] = {-1, -1, -1, -1};
-    eas_status st = nin == g->nin ? EAS_OK : base_fail(EAS_ERR_VALUE, "compiled function: %d arguments given, %d expected", nin, g->nin);
-    for (int i = 0; i < nin && !st; i++)
-        if (!fits_as_is(args[i]))
-            st = base_fail(EAS_ERR_VALUE, "compiled function: argument %d has no data in C order to take times with", i);
+    eas_node **solid = NULL;
+    eas_status st = made_solid(g, nin, args, hooks, &solid);
     for (int v = 0; v < VARIANTS && !st; v++) {
         st = v ? variant_of(g, v, &p[v]) : EAS_OK;
         bool other = !st;
         for (int k = 0; k < v && other; k++)
             other = !plan_same(p[k], p[v]);
         g->p = st ? p[0] : p[v];
-        took[v] = other ? timed(g, args, hooks) : -1;
+        took[v] = other ? timed(g, solid ? solid : args, hooks) : -1;
     }
     int best = st ? 0 : eas_tune_choose(took, VARIANTS, 0.02);
     g->p = p[best < 0 ? 0 : best];
     for (int v = 0; v < VARIANTS; v++)
         if (p[v] && p[v] != g->p)
             plan_release(p[v]);
+    drop_solid(solid, nin);
     return st;
 }
 
 eas_status eas_program_run(eas_program *g, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results)
 {
-    if (nin != g->nin)
-        return base_fail(EAS_ERR_VALUE, "compiled function: %d arguments given, %d expected", nin, g->nin);
-    bool ready = true;
-    for (int i = 0; i < nin; i++)
-        ready &= fits_as_is(args[i]);
-    if (ready)
-        return run_program(g, args, donated, hooks, results);
-    eas_node **solid = calloc((size_t)nin + 1, sizeof *solid);
-    eas_status st = solid ? EAS_OK : base_fail_oom((size_t)nin);
-    for (int i = 0; i < nin && !st; i++) {
-        if (fits_as_is(args[i]) || !node_real(args[i]))
-            solid[i] = node_ref(args[i]);
-        else
-            st = node_new(GRAPH_ALIAS, (eas_dtype)args[i]->dtype, args[i]->batch_dims, args[i]->rank, node_shape(args[i]), 0, NULL, 1, &args[i], &solid[i]);
-    }
+    eas_node **solid = NULL;
+    eas_status st = made_solid(g, nin, args, hooks, &solid);
     if (!st)
-        st = eas_realize(nin, solid, g->p->device, hooks);
-    if (!st)
-        st = run_program(g, solid, donated, hooks, results);
-    for (int i = 0; i < nin && solid; i++)
-        node_unref(solid[i]);
-    free(solid);
+        st = run_program(g, solid ? solid : args, donated, hooks, results);
+    drop_solid(solid, nin);
     return st;
 }
 
