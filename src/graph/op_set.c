@@ -17,11 +17,16 @@ static eas_node *flat(gbuild *g, eas_node *x)
 static eas_node *take(gbuild *g, eas_node *x, eas_node *index) { return gb_apply(g, GRAPH_GATHER, 2, (eas_node *[]){x, index}, 1, (int64_t[]){0}); }
 static eas_node *running_sum(gbuild *g, eas_node *x) { return gb_apply(g, GRAPH_CUMSUM, 1, &x, 2, (int64_t[]){0, 0}); }
 
+/* How many are asked for: not more than there are elements. */
 static eas_dim read_size(rule *r)
 {
     int64_t n = rule_int(r);
-    if (n < 0 && !dim_is_expr(n))
-        rule_fail(r, "size is %lld", (long long)n);
+    if (r->g.st)
+        return 0;
+    const eas_node *x = r->c->in[0];
+    eas_dim all = gb_product(&r->g, node_logical_rank(x), node_logical_shape(x));
+    if ((n < 0 && !dim_is_expr(n)) || (dim_known(all) && n > all))
+        rule_fail(r, "size is %lld for shape %s", (long long)n, rule_text(x, (char[128]){0}));
     return n;
 }
 

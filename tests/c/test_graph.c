@@ -349,6 +349,7 @@ static void indices(void **state)
         {"unique", "f32 2,n", "2 2", "i64 2,n"},
         {"unique", "f32 .", "1 3", "i64 1"},
         {"unique", "f32 2", "1 4", "!result 4 of 4"},
+        {"unique", "f32 2|3", "4 0", "!size is 4 for shape (3,)"},
     };
     RUN(rows);
 }

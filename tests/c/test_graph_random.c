@@ -32,7 +32,7 @@ static int64_t between(int64_t a, int64_t b) { return b < a ? a : a + any((uint3
 
 typedef struct tensor {
     eas_node *ref, *cpu;
-    bool exact;
+    bool exact, large;
 } tensor;
 static tensor pool[MAX_POOL];
 static int npool;
@@ -135,7 +135,7 @@ static void add_leaf(void)
         shape[i] = sizes[any(i ? 8 : 6)];
     int bd = rank ? (int)any(4) == 0 : 0;
     uint64_t seed = rng | 1;
-    pool[npool++] = (tensor){leaf(ref, dt, rank, shape, bd, seed), leaf(cpu, dt, rank, shape, bd, seed), true};
+    pool[npool++] = (tensor){leaf(ref, dt, rank, shape, bd, seed), leaf(cpu, dt, rank, shape, bd, seed), true, false};
     assert_int_equal(eas_realize(1, &pool[npool - 1].ref, ref, NULL), EAS_OK);
     char text[128];
     describe(pool[npool - 1].ref, text, sizeof text);
@@ -256,7 +256,7 @@ static bool choose(const graph_row *r, int *in, int *nin, int64_t *attr, int *na
             in[*nin] = any(2) || npool < 4 ? (int)any((uint32_t)npool) : npool - 1 - (int)any(3);
             if (*nin == 0)
                 x = pool[in[0]].ref;
-            if (!pool[in[*nin]].exact && !is_smooth(r))
+            if (!pool[in[*nin]].exact && (!is_smooth(r) || (pool[in[*nin]].large && (r->kind == KIND_MAP || r->kind == KIND_COMPOSITE))))
                 return false;
             ++*nin;
         }
@@ -299,7 +299,7 @@ static bool step(void)
     if (good) {
         assert_int_equal(eas_node_apply((eas_tensor_op)op, n, b, m, attr, &y), EAS_OK);
         tell(r, n, in, m, attr, x);
-        pool[npool++] = (tensor){x, y, is_exact(x)};
+        pool[npool++] = (tensor){x, y, is_exact(x), largest(x) > 64};
     } else
         eas_node_release(x);
     return good;
