@@ -7,7 +7,7 @@
 #   make check   clang-format and ruff
 #   make format  rewrites the sources as `make check` wants them
 #   make bench   numbers, against peers
-#   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is
+#   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is; GRAPHS random graphs of tensors
 #   make sweep   every f32 through the elementary functions, against the C library in double: minutes each
 #   make clean
 PY := .venv/bin/python
@@ -18,6 +18,7 @@ FORMAT ?= clang-format-19
 FUZZ ?= 20
 SOAK ?= 600
 DIFF ?= 100000
+GRAPHS ?= 20000
 SUMMARY := build/summary
 C_FILES = $(shell git ls-files '*.c' '*.h')
 SOURCES = $(shell git ls-files -co --exclude-standard src include python pyproject.toml meson.build meson_options.txt tools/build_id.py)
@@ -109,6 +110,8 @@ pytest: $(if $(WANTS_STANDIN),standin)
 soak: setup-soak
 	@$(MAKE) --no-print-directory fuzz FUZZ=$(SOAK)
 	@$(MAKE) --no-print-directory diff
+	@$(MAKE) --no-print-directory .venv/.installed
+	@EAGER_FUZZ=$(GRAPHS) $(PY) -m pytest -q tests/test_eager_fuzz.py
 
 # Every instruction set takes its share; the seeds go on from where the last one ended.
 diff: build/release/build.ninja
