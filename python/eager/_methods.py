@@ -54,12 +54,12 @@ def _copy(self):
 
 
 def _transpose(self, *axes):
-    """transpose(): axes in reverse order; transpose(a, b): two change places; transpose(order) or more axes: that order."""
+    """transpose(): axes in reverse order; transpose(a, b): two change places; transpose(order), or another number of axes: that order."""
     if len(axes) == 1 and not isinstance(axes[0], int):
-        axes = tuple(axes[0])
+        return _ops["permute"](self, axes[0])
     if not axes:
         return self.T
-    return _ops["swap_axes"](self, *axes) if len(axes) == 2 and len(self.shape) != 2 else _ops["permute"](self, axes)
+    return _ops["swap_axes"](self, *axes) if len(axes) == 2 else _ops["permute"](self, axes)
 
 
 def _view(self, *shape):
@@ -96,7 +96,7 @@ def install():
             setattr(Tensor, name, _ops[op])
     for name, f in {
         "shard": _shard, "gather": _gather, "requires_grad_": _requires_grad_, "__array_namespace__": _namespace, "copy": _copy, "clone": _copy, "transpose": _transpose, "view": _view,
-        "astype": _astype, "dot": _ops["matmul"], "__reduce__": _reduce, "__copy__": _copy,
+        "astype": _astype, "__reduce__": _reduce, "__copy__": _copy,
     }.items():  # fmt: skip
         setattr(Tensor, name, f)
     Tensor.is_sharded = property(_is_sharded)
