@@ -637,5 +637,30 @@ class Modules(unittest.TestCase):
         self.assertEqual(r.stdout.split(), ["0", "2.0"])
 
 
+
+class BadIndices(unittest.TestCase):
+    """An index that is out of range for its axis raises when it is read, with the line that recorded it, wherever the axis lies in memory."""
+
+    def test_every_way_to_index(self):
+        a = Tensor.constant(np.arange(16, dtype=np.float32).reshape(4, 4))
+        i = Tensor.constant(np.array([0, 9]))
+        j = Tensor.constant(np.array([[7], [0], [0], [0]]))
+        ways = {
+            "numbers": lambda: eager.gather(Tensor.ones((4, 4)) + 1, i, axis=0),
+            "rows": lambda: eager.gather(a, i, axis=0),
+            "columns": lambda: eager.gather(a, i, axis=1),
+            "computed": lambda: eager.gather(a * 2 + 1, i, axis=1),
+            "turned": lambda: eager.gather(a.T, i, axis=0),
+            "brackets": lambda: a[:, i],
+            "add": lambda: a.at[i].add(1.0),
+            "set": lambda: a.at[:, i].set(1.0),
+            "along": lambda: eager.take_along_axis(a, j, axis=1),
+        }
+        for name, way in ways.items():
+            with self.subTest(name), self.assertRaisesRegex(IndexError, r"test_eager\.py:\d+: an index is out of range"):
+                way().numpy()
+        self.assertEqual(eager.gather(a, Tensor.constant(np.array([-1, -4])), axis=1).numpy().tolist(), a.numpy()[:, [-1, -4]].tolist())
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -33,6 +33,8 @@ typedef struct place { /* of a node */
     uint32_t group;    /* it is computed in; 0: none yet */
     bool many;         /* in several: computed again in each */
     bool used, root, stored, simple;
+    bool whole;        /* is read by an index that is data: must have memory that tells a bad one
+                        * (or be computed from such, element by element) */
     bool taken;        /* by a group that knows what to do with it */
     int8_t map[GRAPH_MAX_RANK]; /* simple: which dim of the group's space each dim is; -1: index 0 */
     uint16_t cost;     /* of an element, with what is inlined into it */
@@ -145,6 +147,7 @@ typedef struct lower {
 /* index.c */
 /* At an index of its own, or (at NULL) where map says that its dims lie in the group's space. */
 eas_value low_value(lower *l, uint32_t p, const lindex *at, const int8_t *map);
+eas_value low_wrapped(lower *l, eas_value i, eas_dim size); /* an index that is data, counted from the end if negative, refused if out of range */
 bool low_by_map(const pgraph *g, const pnode *p, const int8_t *map); /* computed from its inputs' values alone? */
 eas_value low_offset(lower *l, int rank, const eas_dim *shape, const lindex *at, eas_value *ok); /* in C order */
 eas_value low_sum(lower *l, int n, const lindex *at, const eas_dim *strides, eas_value *ok); /* of index times stride */
@@ -202,7 +205,7 @@ void lower_concat(lowering *w);
 uint64_t lower_kernels(void); /* made so far */
 
 /* ---- program.c: kernels in order, with their memory ---- */
-enum { SLOT_NONE = UINT32_MAX };
+#define SLOT_NONE UINT32_MAX
 typedef struct slot { /* memory of one tensor of a plan */
     uint32_t leaf;    /* which tensor of the run it is; SLOT_NONE: made here */
     uint8_t dtype;

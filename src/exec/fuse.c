@@ -145,6 +145,8 @@ static void push_inputs(fusion *f, uint32_t i)
         int8_t map[GRAPH_MAX_RANK];
         bool simple = q->simple && !q->many && map_input(f->g, p, k, q->map, map);
         push(f, p->in[k], q->group, simple ? map : NULL, q->many);
+        f->at[p->in[k]].whole |= k == 0 && (p->kind == KIND_GATHER || p->kind == KIND_ALONG);
+        f->at[p->in[k]].whole |= q->whole && (p->kind == KIND_MAP || p->kind == KIND_CAST);
     }
 }
 
@@ -533,6 +535,19 @@ static bool may_ride(const fusion *f, uint32_t i)
     return seen == whole || (g->inner && seen == (whole & ~g->inner));
 }
 
+/* Element-wise in tensors of its own shape: a bad index of it is a bad index of theirs. */
+static bool by_elements(const pgraph *g, const pnode *p)
+{
+    bool any = false;
+    if (p->kind != KIND_MAP && p->kind != KIND_CAST)
+        return false;
+    for (int k = 0; k < p->nin; k++) {
+        const pnode *x = pass_at(g, p->in[k]);
+        any |= x->kind != KIND_CONST && x->rank == p->rank && !memcmp(x->shape, p->shape, sizeof *x->shape * x->rank);
+    }
+    return any;
+}
+
 static void settle(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
@@ -566,7 +581,7 @@ static void settle(fusion *f, uint32_t i)
             root_group(f, i);
         return;
     }
-    bool here = inlinable(p) && (q->many ? q->cost <= CHEAP && q->len < LONG : g->size < f->limit && cheap_here(f, i, g));
+    bool here = inlinable(p) && (!q->whole || by_elements(f->g, p)) && (q->many ? q->cost <= CHEAP && q->len < LONG : g->size < f->limit && cheap_here(f, i, g));
     if (!here) {
         root_group(f, i);
         return;

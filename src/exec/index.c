@@ -412,15 +412,22 @@ static eas_value update_value(lower *l, const pnode *p, const lindex *at)
     return choose(l, inside, low_value(l, p->in[1], to, NULL), low_value(l, p->in[0], at, NULL));
 }
 
-/* An element of an integer tensor as an index: negative ones count from the end. */
+/* An element of an integer tensor as an index: negative ones count from the end. One that is out of range becomes one that no memory has, so that the access is
+ * refused; low_bad_index says it in words. */
+eas_value low_wrapped(lower *l, eas_value i, eas_dim size)
+{
+    eas_value n = low_dim(l, size), zero = int_const(l, 0);
+    i = choose(l, low_bin(l, "lt", i, zero), low_bin(l, "add", i, n), i);
+    return choose(l, low_and(l, low_bin(l, "ge", i, zero), low_bin(l, "lt", i, n)), i, int_const(l, (int64_t)1 << 40));
+}
+
 static lindex picked(lower *l, uint32_t index, const lindex *at, int rank, eas_dim size)
 {
-    eas_value i = eas_cast(l->b, low_value(l, index, at, NULL), EAS_I64), ok = 0;
-    eas_value below = low_bin(l, "lt", i, int_const(l, 0));
+    eas_value ok = 0;
     for (int k = 0; k < rank; k++)
         if (at[k].v)
             ok = low_and(l, ok, at[k].ok);
-    return (lindex){choose(l, below, low_bin(l, "add", i, low_dim(l, size)), i), ok};
+    return (lindex){low_wrapped(l, eas_cast(l->b, low_value(l, index, at, NULL), EAS_I64), size), ok};
 }
 
 static eas_value gather_value(lower *l, const pnode *p, const lindex *at)

@@ -90,8 +90,7 @@ static void updates(scatter *s)
         in[k].v = k == s->nbatch ? rest : low_bin(l, "mod", rest, low_dim(l, size));
         rest = low_bin(l, "floordiv", rest, low_dim(l, size));
     }
-    eas_value i = eas_cast(l->b, low_value(l, s->p->in[1], in, NULL), EAS_I64), zero = int_of(l, 0);
-    i = eas_apply(l->b, eas_op_find("where"), low_bin(l, "lt", i, zero), low_bin(l, "add", i, low_dim(l, s->x->shape[s->axis])), i);
+    eas_value i = low_wrapped(l, eas_cast(l->b, low_value(l, s->p->in[1], in, NULL), EAS_I64), s->x->shape[s->axis]);
     const pnode *u = pass_at(l->g, s->p->in[2]);
     for (int k = 0; k < u->rank; k++)
         up[k] = k < s->axis ? s->at[k] : k < s->axis + s->many ? in[s->nbatch + k - s->axis] : s->at[k - s->many + 1];

@@ -413,6 +413,16 @@ static eas_status fill_arg(running *x, const struct plan_arg *a, eas_arg *out)
     return EAS_OK;
 }
 
+/* Kernels of our own only fail where an index is data; what the kernel says of its memory is no use to the one who wrote it. */
+static eas_status bad_index(void)
+{
+    char place[512] = "";
+    const char *text = eas_error_message(), *colon = strchr(text, ':'), *end = colon ? strchr(colon + 1, ':') : NULL;
+    if (end && end - text < (ptrdiff_t)sizeof place && colon[1] >= '0' && colon[1] <= '9')
+        snprintf(place, sizeof place, "%.*s: ", (int)(end - text), text);
+    return base_fail(EAS_ERR_INDEX, "%san index is out of range for the axis that it selects from", place);
+}
+
 static eas_status run_step(running *x, const plan_step *s)
 {
     eas_arg args[IR_MAX_PARAMS];
@@ -437,7 +447,9 @@ static eas_status run_step(running *x, const plan_step *s)
     for (int i = 0; i < s->nargs && !st; i++)
         st = fill_arg(x, &s->args[i], &args[i]);
     atomic_fetch_add_explicit(&plan_steps_done, 1, memory_order_relaxed);
-    return st ? st : eas_kernel_launch(s->kernel, x->p->device, args, s->nargs, &o);
+    if (!st)
+        st = eas_kernel_launch(s->kernel, x->p->device, args, s->nargs, &o);
+    return st == EAS_ERR_INDEX && s->nouts > 0 ? bad_index() : st;
 }
 
 static void let_go_after(running *x, uint32_t step)

@@ -8,7 +8,7 @@
 
 #include "../graph/graph.h"
 
-enum { PARAM_NONE = UINT32_MAX };
+#define PARAM_NONE UINT32_MAX
 typedef struct pnode {
     uint16_t op;
     uint8_t kind, dtype, rank;
