@@ -31,7 +31,7 @@ METAL = $(if $(WANTS_STANDIN),$(shell test -f $(STANDIN) && echo EAS_METAL_LIBRA
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all run test check format bench soak sweep clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz diff pytest
+.PHONY: all run test check format bench soak sweep clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz diff graphs pytest
 
 all: setup-run build/release/build.ninja
 	@$(NINJA) -C build/release --quiet
@@ -112,6 +112,13 @@ soak: setup-soak
 	@$(MAKE) --no-print-directory diff
 	@$(MAKE) --no-print-directory .venv/.installed
 	@EAGER_FUZZ=$(GRAPHS) $(PY) -m pytest -q tests/test_eager_fuzz.py
+	@$(MAKE) --no-print-directory graphs
+
+# Random graphs of tensors, fused against one operation after another.
+graphs: build/release/build.ninja
+	@$(MESON) setup --reconfigure build/release >/dev/null
+	@$(NINJA) -C build/release --quiet tests/c/test_graph_random libeas-llvm.so
+	@EAS_LLVM_LIBRARY=$(CURDIR)/build/release/libeas-llvm.so build/release/tests/c/test_graph_random $(GRAPHS) 1
 
 # Every instruction set takes its share; the seeds go on from where the last one ended.
 diff: build/release/build.ninja
