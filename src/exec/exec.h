@@ -163,15 +163,16 @@ bool leaf_strides(const pgraph *g, uint32_t p, eas_dim *offset, eas_dim *strides
 
 /* lower.c */
 typedef struct use { /* a parameter of a kernel */
-    enum { USE_NODE, USE_NUMBER, USE_DIM } what;
+    enum { USE_NODE, USE_NUMBER, USE_DIM, USE_SCRATCH } what;
     uint32_t node; /* USE_NODE: with memory; USE_NUMBER: the constant */
-    eas_dim dim;
+    eas_dim dim;   /* USE_SCRATCH: elements of memory for this launch alone */
     uint8_t dtype;
     bool written;
 } use;
+typedef VEC(use) VEC_USE;
 typedef struct kernel_use { /* a kernel and what it is given, in the order of its parameters */
     eas_kernel *kernel;
-    VEC(use) params;
+    VEC_USE params;
     eas_dim grid[3];
     uint32_t in_place; /* a node whose memory the first result may take, if it is not needed any more; 0: none */
 } kernel_use;
@@ -186,6 +187,7 @@ typedef struct lowering {
     const collected *c;
     kernel_use *use;
     eas_value *out;   /* per root */
+    eas_value scratch[8];
     uint8_t role[MAX_DIMS];
     int64_t block[MAX_DIMS]; /* lanes along a merged dim */
     int8_t axis[MAX_DIMS];   /* block axis; -1 */
@@ -201,6 +203,7 @@ void lower_attention(lowering *w);
 void lower_scan(lowering *w);
 void lower_scatter(lowering *w);
 void lower_sort(lowering *w);
+void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom);
 void lower_concat(lowering *w);
 uint64_t lower_kernels(void); /* made so far */
 

@@ -81,6 +81,11 @@ static void add_uses(lowering *w)
         add_use(w, (use){.what = USE_NUMBER, .node = w->c->numbers.at[i], .dtype = pass_at(l->g, w->c->numbers.at[i])->dtype});
     for (uint32_t i = 0; i < w->c->dims.len; i++)
         add_use(w, (use){.what = USE_DIM, .dim = w->c->dims.at[i], .dtype = EAS_I64});
+    bool oom = false;
+    if (l->grp->kind == GROUP_SORT)
+        sort_scratch(l->g, pass_at(l->g, l->grp->core), &w->use->params, &oom);
+    if (oom)
+        w->l.st = base_fail_oom(sizeof(use));
     if (is_flat(w)) /* takes its length when it runs, so one kernel serves all */
         add_use(w, (use){.what = USE_DIM, .dim = l->msize[0], .dtype = EAS_I64});
 }
@@ -88,15 +93,17 @@ static void add_uses(lowering *w)
 static void add_params(lowering *w)
 {
     lower *l = &w->l;
-    uint32_t outs = 0;
+    uint32_t outs = 0, scratch = 0;
     for (uint32_t i = 0; i < w->use->params.len; i++) {
         const use *u = &w->use->params.at[i];
         eas_dtype dt = (eas_dtype)u->dtype;
         char name[32];
-        snprintf(name, sizeof name, "%s%u", u->written ? "out" : u->what == USE_NODE ? "in" : u->what == USE_NUMBER ? "x" : "n", i);
-        eas_value v = u->what == USE_NODE ? eas_param_buffer(l->b, name, dt) : eas_param_scalar(l->b, name, dt, 0);
+        snprintf(name, sizeof name, "%s%u", u->written ? "out" : u->what == USE_NODE ? "in" : u->what == USE_NUMBER ? "x" : u->what == USE_DIM ? "n" : "tmp", i);
+        eas_value v = u->what == USE_NODE || u->what == USE_SCRATCH ? eas_param_buffer(l->b, name, dt) : eas_param_scalar(l->b, name, dt, 0);
         if (u->written)
             w->out[outs++] = v;
+        else if (u->what == USE_SCRATCH)
+            w->scratch[scratch++] = v;
         else if (u->what == USE_DIM)
             l->dims[l->ndims++] = (struct lower_dim){u->dim, v};
         else

@@ -1,136 +1,242 @@
-/* lower_sort.c: sort and argsort along an axis, by a network of compare-exchanges.
+/* lower_sort.c: sort and argsort along an axis. A program sorts one row; equal elements keep their order, NaN comes last.
  *
- * Every exchange puts the smaller element first, so elements beyond the end, taken as larger than all, never move and need no memory: any length works.
- * A program sorts one row in the memory of the result. NaN is larger than all numbers; equal elements keep their order in argsort.
+ * Elements become unsigned keys of the same order. Short rows: each element counts those that come before it, which is its place. Longer ones: by the bytes of the keys, the lowest
+ * first: count, add up, move, between two arrays of scratch memory.
  */
 #include "exec.h"
 
-enum { LANES = 1024 };
+#include <math.h>
 
-static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
+enum { LANES = 1024, SHORT = 128, BYTE = 256 };
+enum { KEYS_A, KEYS_B, COUNTS, INDEX_A, INDEX_B };
 
 typedef struct sorting {
     lowering *w;
     const pnode *p;
     int axis;
-    bool by_index; /* argsort: the result holds indices into the input */
-    bool down;
+    bool by_index; /* argsort */
+    eas_dtype from, key;
+    eas_value n, row; /* length of the row; number of its first element in scratch memory */
     lindex at[MAX_DIMS];
 } sorting;
 
-static eas_value offset(sorting *s, eas_value i, eas_value ok)
+static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
+static eas_value op1(lower *l, const char *name, eas_value x) { return eas_apply(l->b, eas_op_find(name), x, 0, 0); }
+static eas_value pick(lower *l, eas_value c, eas_value x, eas_value y) { return eas_apply(l->b, eas_op_find("where"), c, x, y); }
+
+static bool is_arg(const pnode *p) { return !strcmp(graph_rows[p->op].name, "argsort"); }
+static eas_dtype key_type(eas_dtype dt)
 {
-    eas_value all;
-    s->at[s->axis] = (lindex){i, ok};
-    return low_offset(&s->w->l, s->p->rank, s->p->shape, s->at, &all);
+    static const eas_dtype of[9] = {[1] = EAS_U8, [2] = EAS_U16, [4] = EAS_U32, [8] = EAS_U64};
+    return of[eas_dtype_size(dt)];
+}
+static bool short_row(const pnode *p) { return dim_known(p->shape[p->words[0]]) && p->shape[p->words[0]] <= SHORT; }
+
+void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom)
+{
+    eas_dim all = shape_count(p->rank, p->shape), rows = 1;
+    if (short_row(p))
+        return;
+    for (int d = 0; d < p->rank; d++)
+        if (d != p->words[0])
+            eas_dim_apply(EAS_DIM_MUL, rows, p->shape[d], &rows);
+    eas_dim_apply(EAS_DIM_MUL, rows, BYTE, &rows);
+    eas_dtype key = key_type((eas_dtype)pass_at(g, p->in[0])->dtype);
+    use list[5] = {{.what = USE_SCRATCH, .dim = all, .dtype = (uint8_t)key},
+                   {.what = USE_SCRATCH, .dim = all, .dtype = (uint8_t)key},
+                   {.what = USE_SCRATCH, .dim = rows, .dtype = EAS_I64},
+                   {.what = USE_SCRATCH, .dim = all, .dtype = EAS_I64},
+                   {.what = USE_SCRATCH, .dim = all, .dtype = EAS_I64}};
+    for (int i = 0; i < (is_arg(p) ? 5 : 3); i++)
+        *oom |= !vec_push(out, list[i]);
 }
 
-static eas_value key_at(sorting *s, eas_value i, eas_value ok)
+/* ---- keys ---- */
+
+static eas_value top_bit(sorting *s) { return eas_const_typed(s->w->l.b, s->key, 0, (int64_t)((uint64_t)1 << (dtype_bits(s->key) - 1))); }
+
+static eas_value to_key(sorting *s, eas_value v)
+{
+    lower *l = &s->w->l;
+    char kind = eas_dtype_kind(s->from);
+    eas_value k;
+    if (kind == 'f') {
+        eas_value nan = op1(l, "isnan", v);
+        if (s->by_index) /* both zeros are equal */
+            v = low_bin(l, "add", v, eas_const_typed(l->b, s->from, 0, 0));
+        k = eas_bitcast(l->b, v, s->key);
+        eas_value below = low_bin(l, "ge", k, top_bit(s));
+        k = pick(l, below, op1(l, "not", k), low_bin(l, "or", k, top_bit(s)));
+        k = pick(l, nan, eas_const_typed(l->b, s->key, 0, -1), k);
+    } else {
+        k = eas_cast(l->b, v, s->key);
+        k = kind == 'i' ? low_bin(l, "xor", k, top_bit(s)) : k;
+    }
+    return s->p->words[1] ? op1(l, "not", k) : k;
+}
+
+static eas_value from_key(sorting *s, eas_value k)
+{
+    lower *l = &s->w->l;
+    char kind = eas_dtype_kind(s->from);
+    if (s->p->words[1])
+        k = op1(l, "not", k);
+    if (kind == 'f') {
+        eas_value above = low_bin(l, "ge", k, top_bit(s));
+        return eas_bitcast(l->b, pick(l, above, low_bin(l, "xor", k, top_bit(s)), op1(l, "not", k)), s->from);
+    }
+    return eas_cast(l->b, kind == 'i' ? low_bin(l, "xor", k, top_bit(s)) : k, s->from);
+}
+
+/* ---- elements of the row ---- */
+
+static eas_value input(sorting *s, eas_value i, eas_value ok)
 {
     s->at[s->axis] = (lindex){i, ok};
     return low_value(&s->w->l, s->p->in[0], s->at, NULL);
 }
 
-static eas_value op1(lower *l, const char *name, eas_value x) { return eas_apply(l->b, eas_op_find(name), x, 0, 0); }
-
-/* Does x come before y? */
-static eas_value before(sorting *s, eas_value x, eas_value y)
+static void output(sorting *s, eas_value i, eas_value v, eas_value ok)
 {
-    lower *l = &s->w->l;
-    eas_dtype dt = eas_value_dtype(l->b, x);
-    if (dt == EAS_BOOL) {
-        x = eas_cast(l->b, x, EAS_U8);
-        y = eas_cast(l->b, y, EAS_U8);
-    }
-    eas_value r = low_bin(l, s->down ? "gt" : "lt", x, y);
-    if (!dtype_is_float(dt))
-        return r;
-    eas_value nx = op1(l, "isnan", x), ny = op1(l, "isnan", y);
-    return low_bin(l, "or", r, s->down ? low_bin(l, "and", nx, op1(l, "not", ny)) : low_bin(l, "and", ny, op1(l, "not", nx)));
+    eas_value all;
+    s->at[s->axis] = (lindex){i, ok};
+    eas_value off = low_offset(&s->w->l, s->p->rank, s->p->shape, s->at, &all);
+    eas_store(s->w->l.b, s->w->out[0], off, v, ok);
 }
 
-/* Elements i < j of the row in order; lanes with j beyond the end do nothing. */
-static void exchange(sorting *s, eas_value i, eas_value j)
-{
-    lower *l = &s->w->l;
-    eas_value ok = low_bin(l, "lt", j, low_dim(l, s->p->shape[s->axis])), out = s->w->out[0], wrong;
-    eas_value at_i = offset(s, i, ok), at_j = offset(s, j, ok);
-    eas_value x = eas_load(l->b, out, at_i, ok, 0), y = eas_load(l->b, out, at_j, ok, 0);
-    if (s->by_index) {
-        uint32_t mark = low_mark(l);
-        eas_value kx = key_at(s, x, ok), ky = key_at(s, y, ok);
-        low_forget(l, mark);
-        eas_value tie = low_bin(l, "and", op1(l, "not", low_bin(l, "or", before(s, kx, ky), before(s, ky, kx))), low_bin(l, "lt", y, x));
-        wrong = low_bin(l, "or", before(s, ky, kx), tie);
-    } else {
-        wrong = before(s, y, x);
-    }
-    eas_store(l->b, out, at_i, eas_apply(l->b, eas_op_find("where"), wrong, y, x), ok);
-    eas_store(l->b, out, at_j, eas_apply(l->b, eas_op_find("where"), wrong, x, y), ok);
-}
+static eas_value there(sorting *s, eas_value i) { return low_bin(&s->w->l, "add", s->row, i); }
+static eas_value read(sorting *s, int which, eas_value i, eas_value ok) { return eas_load(s->w->l.b, s->w->scratch[which], there(s, i), ok, 0); }
+static void write(sorting *s, int which, eas_value i, eas_value v, eas_value ok) { eas_store(s->w->l.b, s->w->scratch[which], there(s, i), v, ok); }
 
-/* All pairs of one step: runs of 2*half elements, the lower half against the upper one, mirrored or straight. */
-static void step(sorting *s, eas_value half, bool mirrored)
+/* A loop over the row in blocks of lanes. */
+static uint32_t blocks(sorting *s, eas_value *i, eas_value *ok)
 {
     lower *l = &s->w->l;
-    eas_value n = low_dim(l, s->p->shape[s->axis]), one = int_of(l, 1), two = int_of(l, 2), iv;
-    eas_value run = low_bin(l, "mul", half, two);
-    eas_value runs = low_bin(l, "floordiv", low_bin(l, "add", n, low_bin(l, "sub", run, one)), run);
-    eas_loop_begin(l->b, int_of(l, 0), low_bin(l, "mul", runs, half), int_of(l, LANES), 0, NULL, &iv, NULL);
-    eas_value q = low_bin(l, "add", iv, low_lanes(l, 0, LANES));
-    eas_value t = low_bin(l, "and", q, low_bin(l, "sub", half, one)), start = low_bin(l, "mul", low_bin(l, "sub", q, t), two);
-    eas_value far = mirrored ? low_bin(l, "sub", low_bin(l, "sub", run, one), t) : low_bin(l, "add", t, half);
-    exchange(s, low_bin(l, "add", start, t), low_bin(l, "add", start, far));
-    eas_loop_end(l->b, 0, NULL, NULL);
-}
-
-static void fill(sorting *s)
-{
-    lower *l = &s->w->l;
-    eas_value n = low_dim(l, s->p->shape[s->axis]), iv;
+    eas_value iv;
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, int_of(l, 0), n, int_of(l, LANES), 0, NULL, &iv, NULL);
-    eas_value i = low_bin(l, "add", iv, low_lanes(l, 0, LANES)), ok = low_bin(l, "lt", i, n);
-    eas_value v = s->by_index ? i : key_at(s, i, ok);
-    eas_store(l->b, s->w->out[0], offset(s, i, ok), v, ok);
-    eas_loop_end(l->b, 0, NULL, NULL);
-    low_forget(l, mark);
+    eas_loop_begin(l->b, int_of(l, 0), s->n, int_of(l, LANES), 0, NULL, &iv, NULL);
+    *i = low_bin(l, "add", iv, low_lanes(l, 0, LANES));
+    *ok = low_bin(l, "lt", *i, s->n);
+    return mark;
 }
 
-static void network(sorting *s)
+static void end_loop(sorting *s, uint32_t mark)
+{
+    eas_loop_end(s->w->l.b, 0, NULL, NULL);
+    low_forget(&s->w->l, mark);
+}
+
+/* ---- short rows ---- */
+
+static void by_counting(sorting *s)
 {
     lower *l = &s->w->l;
-    eas_value half = int_of(l, 1), now, end, two = int_of(l, 2), inner, last;
-    eas_while_begin(l->b, 1, &half, &now);
-    eas_while_do(l->b, low_bin(l, "lt", now, low_dim(l, s->p->shape[s->axis])));
-    step(s, now, true);
-    eas_value next = low_bin(l, "floordiv", now, two);
-    eas_while_begin(l->b, 1, &next, &inner);
-    eas_while_do(l->b, low_bin(l, "gt", inner, int_of(l, 0)));
-    step(s, inner, false);
-    next = low_bin(l, "floordiv", inner, two);
-    eas_while_end(l->b, 1, &next, &last);
-    next = low_bin(l, "mul", now, two);
-    eas_while_end(l->b, 1, &next, &end);
+    int64_t n = s->p->shape[s->axis];
+    eas_value i = low_lanes(l, 0, n), v = eas_broadcast(l->b, input(s, i, 0), 1, &n), k = to_key(s, v), iv, now, place;
+    eas_value none = eas_broadcast(l->b, int_of(l, 0), 1, &n);
+    uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, int_of(l, 0), s->n, int_of(l, 1), 1, &none, &iv, &now);
+    eas_value other = to_key(s, input(s, iv, 0));
+    eas_value before = low_bin(l, "or", low_bin(l, "lt", other, k), low_bin(l, "and", low_bin(l, "eq", other, k), low_bin(l, "lt", iv, i)));
+    eas_value next = low_bin(l, "add", now, eas_cast(l->b, before, EAS_I64));
+    eas_loop_end(l->b, 1, &next, &place);
+    low_forget(l, mark);
+    output(s, place, s->by_index ? i : v, 0);
+}
+
+/* ---- longer ones ---- */
+
+static void load_keys(sorting *s)
+{
+    eas_value i, ok;
+    uint32_t mark = blocks(s, &i, &ok);
+    write(s, KEYS_A, i, to_key(s, input(s, i, ok)), ok);
+    if (s->by_index)
+        write(s, INDEX_A, i, i, ok);
+    end_loop(s, mark);
+}
+
+static eas_value counts_at(sorting *s, eas_value digit)
+{
+    lower *l = &s->w->l;
+    return low_bin(l, "add", low_bin(l, "mul", eas_program_id(l->b, 0), int_of(l, BYTE)), digit);
+}
+
+static eas_value digit_of(sorting *s, eas_value key, int byte)
+{
+    lower *l = &s->w->l;
+    eas_value d = byte ? low_bin(l, "shr", key, eas_const_typed(l->b, s->key, 0, 8 * byte)) : key;
+    return eas_cast(l->b, dtype_bits(s->key) == 8 ? d : low_bin(l, "and", d, eas_const_typed(l->b, s->key, 0, BYTE - 1)), EAS_I64);
+}
+
+static eas_value one_by_one(sorting *s)
+{
+    eas_value iv;
+    eas_loop_begin(s->w->l.b, int_of(&s->w->l, 0), s->n, int_of(&s->w->l, 1), 0, NULL, &iv, NULL);
+    return iv;
+}
+
+/* The count of a digit, which is one more afterwards. */
+static eas_value count_up(sorting *s, eas_value digit)
+{
+    lower *l = &s->w->l;
+    eas_value at = counts_at(s, digit), c = eas_load(l->b, s->w->scratch[COUNTS], at, 0, 0);
+    eas_store(l->b, s->w->scratch[COUNTS], at, low_bin(l, "add", c, int_of(l, 1)), 0);
+    return c;
+}
+
+static void by_byte(sorting *s, int byte, int from, int to)
+{
+    lower *l = &s->w->l;
+    eas_value every = counts_at(s, low_lanes(l, 0, BYTE)), zero = eas_broadcast(l->b, int_of(l, 0), 1, (int64_t[]){BYTE});
+    eas_store(l->b, s->w->scratch[COUNTS], every, zero, 0);
+    eas_value i = one_by_one(s);
+    count_up(s, digit_of(s, read(s, KEYS_A + from, i, 0), byte));
+    eas_loop_end(l->b, 0, NULL, NULL);
+    eas_value c = eas_load(l->b, s->w->scratch[COUNTS], every, 0, 0);
+    eas_store(l->b, s->w->scratch[COUNTS], every, low_bin(l, "sub", eas_scan(l->b, eas_op_find("add"), c, 0), c), 0);
+    i = one_by_one(s);
+    eas_value key = read(s, KEYS_A + from, i, 0), place = count_up(s, digit_of(s, key, byte));
+    place = low_bin(l, "min", low_bin(l, "max", place, int_of(l, 0)), low_bin(l, "sub", s->n, int_of(l, 1))); /* as it is; so it needs no checks */
+    write(s, KEYS_A + to, place, key, 0);
+    if (s->by_index)
+        write(s, INDEX_A + to, place, read(s, INDEX_A + from, i, 0), 0);
+    eas_loop_end(l->b, 0, NULL, NULL);
+}
+
+static void by_bytes(sorting *s)
+{
+    int bytes = dtype_bits(s->key) / 8, from = 0;
+    eas_value i, ok;
+    load_keys(s);
+    for (int b = 0; b < bytes; b++, from ^= 1)
+        by_byte(s, b, from, from ^ 1);
+    uint32_t mark = blocks(s, &i, &ok);
+    output(s, i, s->by_index ? read(s, INDEX_A + from, i, ok) : from_key(s, read(s, KEYS_A + from, i, ok)), ok);
+    end_loop(s, mark);
 }
 
 void lower_sort(lowering *w)
 {
     lower *l = &w->l;
     const pnode *p = pass_at(l->g, l->grp->core);
-    sorting s = {w, p, (int)p->words[0], !strcmp(graph_rows[p->op].name, "argsort"), p->words[1] != 0, {{0, 0}}};
+    eas_dtype from = (eas_dtype)pass_at(l->g, p->in[0])->dtype;
+    sorting s = {.w = w, .p = p, .axis = (int)p->words[0], .by_index = is_arg(p), .from = from, .key = key_type(from)};
     eas_dim *grid = w->use->grid;
-    eas_value rest = 0;
     l->nblock = 1;
     grid[0] = grid[1] = grid[2] = 1;
+    eas_value pid = eas_program_id(l->b, 0), rest = pid;
     for (int d = p->rank - 1; d >= 0; d--) {
         if (d == s.axis || p->shape[d] == 1)
             continue;
-        rest = rest ? rest : eas_program_id(l->b, 0);
         s.at[d].v = low_bin(l, "mod", rest, low_dim(l, p->shape[d]));
         rest = low_bin(l, "floordiv", rest, low_dim(l, p->shape[d]));
         eas_dim_apply(EAS_DIM_MUL, grid[0], p->shape[d], &grid[0]);
     }
-    fill(&s);
-    network(&s);
+    s.n = low_dim(l, p->shape[s.axis]);
+    s.row = low_bin(l, "mul", pid, s.n);
+    if (!short_row(p))
+        by_bytes(&s);
+    else if (p->shape[s.axis] > 0)
+        by_counting(&s);
 }

@@ -38,7 +38,10 @@ static uint32_t slot_for(making *m, uint32_t node)
 static struct plan_arg arg_of(making *m, const use *u)
 {
     struct plan_arg a = {.what = (uint8_t)u->what, .dtype = u->dtype, .dim = u->dim};
-    if (u->what == USE_NODE)
+    if (u->what == USE_SCRATCH) {
+        a.what = USE_NODE;
+        a.index = new_slot(m, SLOT_NONE, (eas_dtype)u->dtype, 1, &u->dim);
+    } else if (u->what == USE_NODE)
         a.index = slot_for(m, u->node);
     else if (u->what == USE_NUMBER)
         a.index = pass_at(m->g, u->node)->param;
@@ -433,8 +436,9 @@ static eas_status run_step(running *x, const plan_step *s)
         o.has_grid = 1;
     }
     take_given(x, s);
-    for (int i = 0; i < s->nouts && !st; i++)
-        st = need(x, s->args[i].index);
+    for (int i = 0; i < s->nargs && !st; i++)
+        if (s->args[i].what == USE_NODE)
+            st = need(x, s->args[i].index);
     for (int i = 0; i < -s->nouts && !st; i++)
         st = need(x, s->reuse + (uint32_t)i);
     if (s->grid[0] < 0 && dim_known(s->grid[0]) == false && s->grid[0] == -1)
