@@ -10,6 +10,7 @@ from eas import mk
 
 try:
     import torch
+    import torch.utils.checkpoint
 except ImportError:
     torch = None
 
@@ -116,6 +117,21 @@ class Ops(unittest.TestCase):
         self.assertTrue(torch.autograd.gradcheck(self.mul, (x, y)))
         self.mul(x, y).sum().backward()  # an expanded gradient: not contiguous
         torch.testing.assert_close(x.grad, y.detach())
+
+    def test_gradients_in_other_company(self):
+        x, y = torch.randn(4, 5, requires_grad=True), torch.randn(4, 5)
+        torch.vmap(self.mul)(x, y).sum().backward()
+        torch.testing.assert_close(x.grad, y)
+        x.grad = None
+        torch.utils.checkpoint.checkpoint(lambda a: 2 * self.mul(a, y), x, use_reentrant=False).sum().backward()
+        torch.testing.assert_close(x.grad, 2 * y)
+        with torch.no_grad():
+            self.assertFalse(self.mul(x, y).requires_grad)
+        with torch.inference_mode():
+            torch.testing.assert_close(self.mul(x, y), x * y)
+        (g,) = torch.autograd.grad(self.mul(x, y).sum(), x, create_graph=True)
+        with self.assertRaisesRegex(RuntimeError, "eastest::mul_backward has no backward"):
+            g.sum().backward()
 
     def test_backward_function(self):
         square = eas.torch.op(

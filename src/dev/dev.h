@@ -62,6 +62,9 @@ struct eas_device {
      * such thing. */
     eas_status (*adopt)(eas_device *d, void *handle, size_t *nbytes, void **mem, void **host);
     void *(*handle)(eas_device *d, const void *mem, size_t *offset);
+    /* Host memory as it is, at an address of the device until dealloc: what the device writes is there once a copy from that address to the memory
+     * itself is done. Nothing else may use the memory meanwhile. False: it cannot be used so; NULL: no such thing. */
+    bool (*lend)(eas_device *d, void *host, size_t nbytes, bool written, void **mem);
     bool host_memory; /* the host may touch its buffers, and it the host's */
     bool text; /* compiles the text of gen_ctext: gets the 32-bit form where a launch allows it, and native functions with fast math */
     /* Code. alias: arguments may overlap in any way. */

@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <unistd.h>
 
 /* ---- the device ---- */
 
@@ -154,6 +155,21 @@ static eas_status alloc_shared(eas_device *d, size_t nbytes, void **mem, void **
 {
     (void)d;
     return new_memory(nbytes, true, mem, host);
+}
+
+/* Metal takes whole pages. The last one may hold more than was lent: it is there all the same, and nothing touches it. */
+static bool lend(eas_device *d, void *host, size_t nbytes, bool written, void **mem)
+{
+    (void)d, (void)written;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (nbytes + page - 1) / page * page;
+    if (unavailable(d) || !metal.limits.unified || (uintptr_t)host % page || whole < nbytes || whole > metal.limits.max_alloc)
+        return false;
+    mtl_id b = SEND(new_lent, metal_device(), host, whole, METAL_SHARED, NULL);
+    if (b && !remember(b, nbytes, host, mem))
+        return true;
+    if (b)
+        SEND0(release, b);
+    return false;
 }
 
 /* The block of a buffer that is known already, counted once more; false: there is none. */
@@ -441,6 +457,7 @@ eas_device dev_metal = {
     .alloc_shared = alloc_shared,
     .adopt = adopt,
     .handle = handle,
+    .lend = lend,
     .text = true,
     .compile = compile,
     .drop = drop,

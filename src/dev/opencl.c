@@ -224,6 +224,7 @@ typedef struct range {
     uint64_t at, size;
     cl_mem mem;
     int refs; /* a buffer may be adopted more than once */
+    const void *host; /* of lent memory; else NULL */
 } range;
 
 static struct {
@@ -248,10 +249,10 @@ static uint32_t find_range(uint64_t at) /* the last one that begins at or before
 }
 
 /* Takes m. */
-static eas_status add_range(cl_mem m, size_t nbytes, void **mem)
+static eas_status add_range(cl_mem m, size_t nbytes, const void *host, void **mem)
 {
     pthread_mutex_lock(&M.lock);
-    range r = {M.next, nbytes, m, 1};
+    range r = {M.next, nbytes, m, 1, host};
     bool ok = vec_push(&M.all, r);
     if (ok)
         M.next += (nbytes + 2 * GUARD - 1) / GUARD * GUARD;
@@ -276,7 +277,18 @@ static eas_status alloc(eas_device *d, size_t nbytes, void **mem)
     cl_mem m = O.clCreateBuffer(O.context, CL_MEM_READ_WRITE, nbytes ? nbytes : 1, NULL, &e);
     if (!m)
         return failed(e, "a buffer could not be made");
-    return add_range(m, nbytes, mem);
+    return add_range(m, nbytes, NULL, mem);
+}
+
+/* Only where the device works in the host's memory: others would copy behind our back. */
+static bool lend(eas_device *d, void *host, size_t nbytes, bool written, void **mem)
+{
+    (void)d;
+    cl_int e = 0;
+    if (unavailable(NULL) || !O.limits.unified || (O.limits.max_alloc && nbytes > O.limits.max_alloc))
+        return false;
+    cl_mem m = O.clCreateBuffer(O.context, CL_MEM_USE_HOST_PTR | (written ? CL_MEM_READ_WRITE : CL_MEM_READ_ONLY), nbytes, host, &e);
+    return m && !add_range(m, nbytes, host, mem);
 }
 
 /* The range of a buffer that is known already, counted once more. */
@@ -311,7 +323,7 @@ static eas_status adopt(eas_device *d, void *handle, size_t *nbytes, void **mem,
     if (context != O.context)
         return base_fail(EAS_ERR_VALUE, "an OpenCL buffer of another context cannot be used here: copy it through the host");
     O.clRetainMemObject(handle);
-    return add_range(handle, *nbytes, mem);
+    return add_range(handle, *nbytes, NULL, mem);
 }
 
 static void dealloc(eas_device *d, void *mem, size_t nbytes)
@@ -327,8 +339,8 @@ static void dealloc(eas_device *d, void *mem, size_t nbytes)
     pthread_mutex_unlock(&M.lock);
 }
 
-/* The object behind [at, at + size) and the offset in it. */
-static eas_status locate(uint64_t at, uint64_t size, cl_mem *mem, uint64_t *offset)
+/* What [at, at + size) lies in. */
+static eas_status range_of(uint64_t at, uint64_t size, range *out)
 {
     pthread_mutex_lock(&M.lock);
     uint32_t i = find_range(at);
@@ -337,9 +349,18 @@ static eas_status locate(uint64_t at, uint64_t size, cl_mem *mem, uint64_t *offs
     if (!r.mem || at - r.at > r.size || size > r.size - (at - r.at))
         return base_fail(EAS_ERR_VALUE, "%#llx is not an address of the OpenCL device, or %llu bytes reach beyond its buffer", (unsigned long long)at,
                          (unsigned long long)size);
-    *mem = r.mem;
-    *offset = at - r.at;
+    *out = r;
     return EAS_OK;
+}
+
+/* The object behind [at, at + size) and the offset in it. */
+static eas_status locate(uint64_t at, uint64_t size, cl_mem *mem, uint64_t *offset)
+{
+    range r;
+    eas_status st = range_of(at, size, &r);
+    *mem = st ? NULL : r.mem;
+    *offset = st ? 0 : at - r.at;
+    return st;
 }
 
 static void *handle(eas_device *d, const void *mem, size_t *offset)
@@ -788,15 +809,28 @@ static eas_status copy_within(dev_queue *q, uint64_t dst, uint64_t src, size_t n
     return err ? failed(err, "a copy could not be queued") : EAS_OK;
 }
 
+/* The host may look at lent memory once it was mapped. */
+static cl_int show(dev_queue *q, cl_mem mem, uint64_t off, size_t n, cl_event *e)
+{
+    cl_int err = 0;
+    void *at = O.clEnqueueMapBuffer(q->q, mem, 0, CL_MAP_READ, off, n, 0, NULL, e, &err);
+    if (!err && (err = O.clEnqueueUnmapMemObject(q->q, mem, at, 0, NULL, NULL)))
+        O.clReleaseEvent(*e);
+    return err;
+}
+
 static eas_status copy_host(dev_queue *q, dev_way way, void *dst, const void *src, size_t n, cl_event *e)
 {
-    cl_mem mem;
-    uint64_t off;
+    range r;
     bool to = way == DEV_TO;
-    eas_status st = locate((uint64_t)(uintptr_t)(to ? dst : src), n, &mem, &off);
+    uint64_t at = (uint64_t)(uintptr_t)(to ? dst : src), off;
+    eas_status st = range_of(at, n, &r);
     if (st)
         return st;
-    cl_int err = to ? O.clEnqueueWriteBuffer(q->q, mem, 0, off, n, src, 0, NULL, e) : O.clEnqueueReadBuffer(q->q, mem, 0, off, n, dst, 0, NULL, e);
+    off = at - r.at;
+    cl_int err = to                                                  ? O.clEnqueueWriteBuffer(q->q, r.mem, 0, off, n, src, 0, NULL, e)
+               : r.host && (const char *)r.host + off == (char *)dst ? show(q, r.mem, off, n, e)
+                                                                     : O.clEnqueueReadBuffer(q->q, r.mem, 0, off, n, dst, 0, NULL, e);
     return err ? failed(err, "a copy could not be queued") : EAS_OK;
 }
 
@@ -966,6 +1000,7 @@ eas_device dev_opencl = {
     .dealloc = dealloc,
     .adopt = adopt,
     .handle = handle,
+    .lend = lend,
     .text = true,
     .compile = compile,
     .drop = drop,

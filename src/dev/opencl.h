@@ -56,6 +56,9 @@ enum {
 #define CL_DEVICE_TYPE_ALL ((cl_bits)0xFFFFFFFF)
 #define CL_QUEUE_PROFILING_ENABLE ((cl_bits)2)
 #define CL_MEM_READ_WRITE ((cl_bits)1)
+#define CL_MEM_READ_ONLY ((cl_bits)4)
+#define CL_MEM_USE_HOST_PTR ((cl_bits)8)
+#define CL_MAP_READ ((cl_bits)1)
 #define CL_FP_DENORM ((cl_bits)1)
 #define CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT ((cl_bits)128)
 
@@ -88,6 +91,8 @@ enum {
     X(cl_int, clEnqueueReadBuffer, (cl_command_queue, cl_mem, cl_bool, size_t, size_t, void *, cl_uint, const cl_event *, cl_event *)) \
     X(cl_int, clEnqueueWriteBuffer, (cl_command_queue, cl_mem, cl_bool, size_t, size_t, const void *, cl_uint, const cl_event *, cl_event *)) \
     X(cl_int, clEnqueueCopyBuffer, (cl_command_queue, cl_mem, cl_mem, size_t, size_t, size_t, cl_uint, const cl_event *, cl_event *)) \
+    X(void *, clEnqueueMapBuffer, (cl_command_queue, cl_mem, cl_bool, cl_bits, size_t, size_t, cl_uint, const cl_event *, cl_event *, cl_int *)) \
+    X(cl_int, clEnqueueUnmapMemObject, (cl_command_queue, cl_mem, void *, cl_uint, const cl_event *, cl_event *)) \
     X(cl_int, clEnqueueMarkerWithWaitList, (cl_command_queue, cl_uint, const cl_event *, cl_event *)) \
     X(cl_int, clEnqueueBarrierWithWaitList, (cl_command_queue, cl_uint, const cl_event *, cl_event *)) \
     X(cl_int, clWaitForEvents, (cl_uint, const cl_event *)) \

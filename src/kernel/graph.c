@@ -199,7 +199,7 @@ static void lay_out(eas_graph *g, action *a)
     if (!a->k)
         return;
     a->r = malloc(sizeof *a->r);
-    a->st = a->r ? kernel_resolve(a->k, g->d, a->args, a->nargs, &a->o, a->r) : base_fail_oom(sizeof *a->r);
+    a->st = a->r ? kernel_resolve(a->k, g->d, a->args, a->nargs, &a->o, false, a->r) : base_fail_oom(sizeof *a->r);
     if (a->st && a->r)
         a->r->stage = NULL;
     if (!a->st && a->r->p.programs && a->r->on != g->d && !g->d->host_memory)

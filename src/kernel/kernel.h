@@ -82,8 +82,9 @@ typedef struct resolved { /* a launch that nothing refuses any more */
 /* Arguments checked and as code wants them, and the grid. */
 eas_status kernel_pack(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, uint64_t *slot, int64_t *count, int64_t grid[3]);
 eas_status kernel_refuses(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o); /* arguments and grid alone */
-/* Checks everything and compiles what is missing. With programs == 0 there is nothing to do. */
-eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, resolved *r);
+/* Checks everything and compiles what is missing. With programs == 0 there is nothing to do. lend: the launch is waited for, so the device may use host arrays where they
+ * lie. */
+eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, bool lend, resolved *r);
 /* What this launch's values prove for a device, and whether its buffers overlap where one is written. */
 eas_status kernel_judge(eas_kernel *k, const eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, packed *p, bool *in_bounds,
                         bool *narrow, bool *overlap);
@@ -98,19 +99,21 @@ eas_status print_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int 
 
 /* ---- stage.c ---- */
 typedef struct span {
-    uint64_t lo, hi;  /* the memory as it was given */
-    uint64_t there;   /* where it begins on the other side */
-    eas_buffer *buf;  /* on the device */
-    void *host;       /* or on the host */
-    bool written;
+    uint64_t lo, hi; /* the memory as it was given */
+    uint64_t there; /* where it begins on the other side */
+    eas_buffer *buf; /* on the device */
+    void *host; /* or on the host */
+    bool written, lent; /* lent: there is the same memory */
+    uint8_t log2_align; /* of its largest element */
 } span;
 typedef struct stage {
+    eas_device *lent_to; /* or NULL */
     int n;
     span at[];
 } stage;
 /* The memory of the host arguments (or of all others), in pieces that do not overlap. */
 stage *stage_new(const eas_kernel *k, const eas_arg *args, const packed *p, bool host);
-eas_status stage_alloc(stage *g, eas_device *d); /* on d, or with NULL on the host */
+eas_status stage_alloc(stage *g, eas_device *d, bool lend); /* on d, or with NULL on the host; lend: without a copy where d can */
 void stage_map(const stage *g, const eas_kernel *k, packed *p, const eas_arg *args, bool host);
 eas_status stage_copy(const stage *g, eas_device *d, dev_queue *q, dev_way way);
 void stage_free(void *g);

@@ -293,17 +293,30 @@ static bool has_host_args(const eas_kernel *k, const eas_arg *args)
     return false;
 }
 
-static eas_status bring(eas_kernel *k, eas_device *d, const eas_arg *args, resolved *r)
+static eas_status stream_of(eas_device *d, const eas_launch *o, eas_stream **out);
+
+/* Work that is pending may still write what is lent, and a driver may look at that at once. */
+static eas_status settle(eas_device *d, const eas_launch *o)
 {
+    eas_stream *s;
+    eas_status st = stream_of(d, o, &s);
+    return st || !stream_pending(s) ? st : stream_wait(s, o);
+}
+
+static eas_status bring(eas_kernel *k, eas_device *d, const eas_arg *args, const eas_launch *o, bool lend, resolved *r)
+{
+    eas_status st = lend && d->lend ? settle(d, o) : EAS_OK;
+    if (st)
+        return st;
     if (!(r->stage = stage_new(k, args, &r->p, true)))
         return base_fail_oom((size_t)k->nparams * sizeof(span));
-    eas_status st = stage_alloc(r->stage, d);
+    st = stage_alloc(r->stage, d, lend);
     if (!st)
         stage_map(r->stage, k, &r->p, args, true);
     return st;
 }
 
-eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, resolved *r)
+eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o, bool lend, resolved *r)
 {
     verdict v;
     r->stage = NULL;
@@ -317,7 +330,7 @@ eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int
         return st;
     bool foreign = !d->host_memory && !(k->has_mma && !v.in_bounds) && has_host_args(k, args);
     if (foreign)
-        st = bring(k, d, args, r);
+        st = bring(k, d, args, o, lend, r);
     if (!st)
         st = choose(k, d, &r->p, v, o, &r->on, &r->code);
     r->cost = v.cost;
@@ -410,7 +423,7 @@ static eas_status run_here(eas_stream *s, eas_kernel *k, const resolved *r, cons
 static eas_status fetch(eas_stream *s, eas_kernel *k, const eas_arg *args, packed *p, stage *g, const eas_launch *quiet)
 {
     eas_device *d = eas_stream_device(s);
-    eas_status st = stage_alloc(g, NULL);
+    eas_status st = stage_alloc(g, NULL, false);
     if (st)
         return st;
     stage_map(g, k, p, args, false);
@@ -460,7 +473,7 @@ eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, 
         return print_launch(k, d, args, nargs, o);
     if (graph_capturing())
         return graph_record(k, d, args, nargs, o);
-    eas_status st = kernel_resolve(k, d, args, nargs, o, &r);
+    eas_status st = kernel_resolve(k, d, args, nargs, o, !(o && o->async), &r);
     if (st || !r.p.programs)
         return st;
     if ((st = stream_of(d, o, &s))) {
@@ -479,7 +492,7 @@ eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args,
     resolved r;
     if (k->printer)
         return print_prepare(k, d, args, nargs, o);
-    eas_status st = kernel_resolve(k, d, args, nargs, o, &r);
+    eas_status st = kernel_resolve(k, d, args, nargs, o, false, &r);
     stage_free(r.stage);
     return st;
 }

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <cmocka.h>
@@ -167,6 +168,41 @@ static void lanes_talk(void **state)
     for (unsigned i = 0; i < 64; i++)
         assert_int_equal(x[i], 496 + (((63 - i) % 32) ^ 1));
     SEND0(release, r.buffer);
+    quiet();
+}
+
+/* A buffer over memory of the caller's: whole pages, nothing copied, and the memory stays his. */
+static void lent_memory(void **state)
+{
+    (void)state;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *p = aligned_alloc(page, 2 * page);
+    assert_non_null(p);
+    memset(p, 0, 2 * page);
+    assert_null(SEND(new_lent, device, p + 64, page, METAL_SHARED, NULL));
+    complains("whole pages");
+    assert_null(SEND(new_lent, device, p, page - 4, METAL_SHARED, NULL));
+    complains("whole pages");
+    assert_null(SEND(new_lent, device, p, 0, METAL_SHARED, NULL));
+    complains("whole pages");
+    assert_null(SEND(new_lent, device, p, page, METAL_PRIVATE, NULL));
+    complains("shared");
+    mtl_id b = SEND(new_lent, device, p, 2 * page, METAL_SHARED, NULL);
+    assert_ptr_equal(SEND0(contents, b), p);
+    assert_int_equal(SEND0(length, b), 2 * page);
+    run r = begin("twice");
+    unsigned n = 4;
+    float x[4] = {1, 2, 3, 4};
+    memcpy(p + page, x, sizeof x);
+    SEND(set_buffer, r.encoder, b, page, 0);
+    SEND(set_bytes, r.encoder, &n, sizeof n, 1);
+    dispatch(&r, 4, 4);
+    SEND0(end_encoding, r.encoder);
+    assert_int_equal(end(&r), 0);
+    SEND0(release, b);
+    memcpy(x, p + page, sizeof x);
+    assert_true(x[0] == 2 && x[3] == 8);
+    free(p);
     quiet();
 }
 
@@ -431,6 +467,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(kernels_run),
         TEST(lanes_talk),
+        TEST(lent_memory),
         TEST(a_buffer_index_that_is_not_there),
         TEST(an_argument_that_is_not_bound),
         TEST(a_scalar_that_is_too_short),

@@ -134,11 +134,19 @@ __attribute__((objc_root_class))
 - (NSUInteger)staticThreadgroupMemoryLength;
 @end
 
+typedef struct standin_deallocator { /* a block that gives memory back */
+    void *isa;
+    int flags, reserved;
+    void (*invoke)(void *block, void *memory, NSUInteger size);
+} standin_deallocator;
+
 @interface EASBuffer : NSObject {
   @public
     char *memory;
     NSUInteger size;
     BOOL private_;
+    BOOL lent; /* the memory is the caller's */
+    standin_deallocator *done; /* of lent memory, or NULL */
     int users; /* command buffers that are not over */
 }
 - (void *)contents;
@@ -166,6 +174,7 @@ __attribute__((objc_root_class))
 - (id)newComputePipelineStateWithFunction:(EASFunction *)f error:(NSError **)error;
 - (id)newBufferWithLength:(NSUInteger)n options:(NSUInteger)o;
 - (id)newBufferWithBytes:(const void *)p length:(NSUInteger)n options:(NSUInteger)o;
+- (id)newBufferWithBytesNoCopy:(void *)p length:(NSUInteger)n options:(NSUInteger)o deallocator:(standin_deallocator *)done;
 - (id)newCommandQueue;
 - (id)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)n;
 - (id)newSharedEvent;

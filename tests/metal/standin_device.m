@@ -101,8 +101,10 @@ static void fail(NSError **error, const char *domain, NSInteger code, const char
 {
     if (users)
         standin_report("a buffer of %lu bytes was released while %d command buffers use it", (unsigned long)size, (int)users);
-    else
+    else if (!lent)
         munmap(memory, size);
+    if (done)
+        done->invoke(done, memory, size);
     [super dealloc];
 }
 @end
@@ -246,6 +248,24 @@ static void fail(NSError **error, const char *domain, NSInteger code, const char
     EASBuffer *b = [self newBufferWithLength:n options:o];
     if (b)
         memcpy(b->memory, p, n);
+    return b;
+}
+
+- (id)newBufferWithBytesNoCopy:(void *)p length:(NSUInteger)n options:(NSUInteger)o deallocator:(standin_deallocator *)done
+{
+    NSUInteger page = (NSUInteger)sysconf(_SC_PAGESIZE);
+    if ((o & MTLStorageMask) != MTLStorageShared || !p || (uintptr_t)p % page || !n || n % page) {
+        standin_report("newBufferWithBytesNoCopy: %lu bytes at %p with options %lu; it takes whole pages of %lu bytes, shared", (unsigned long)n, p,
+                       (unsigned long)o, (unsigned long)page);
+        return nil;
+    }
+    if (standin_fault("memory") || n > [self maxBufferLength])
+        return nil;
+    EASBuffer *b = [EASBuffer alloc];
+    b->memory = p;
+    b->size = n;
+    b->lent = YES;
+    b->done = done;
     return b;
 }
 
