@@ -63,12 +63,12 @@ bool match_attention(const fusion *f, uint32_t i, const uint32_t *uses, uint32_t
         return false;
     const pnode *c = pass_at(g, *core), *v = pass_at(g, o->in[1]), *q = pass_at(g, c->in[0]);
     eas_dim depth = q->shape[q->rank - 1], width = v->shape[v->rank - 1];
-    return o->dtype == c->dtype && dim_known(depth) && depth <= WIDEST && depth > 0 && dim_known(width) && width <= WIDEST && width > 0 && o->rank == c->rank && w->rank == o->rank;
+    return o->dtype == c->dtype && dim_known(depth) && depth <= WIDEST && depth > 0 && dim_known(width) && width <= WIDEST && width > 0 &&
+           o->rank == c->rank && w->rank == o->rank;
 }
 
 /* ---- lowering ---- */
 
-static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
 static eas_value op1(lower *l, const char *name, eas_value x) { return eas_apply(l->b, eas_op_find(name), x, 0, 0); }
 
 typedef struct attend {
@@ -79,14 +79,6 @@ typedef struct attend {
     lindex batch[MAX_DIMS], row;
     eas_dtype sum;
 } attend;
-
-static lindex tile_index(lower *l, eas_value first, int axis, int64_t n, eas_dim size)
-{
-    eas_value v = low_lanes(l, axis, n);
-    v = first ? low_bin(l, "add", first, v) : v;
-    bool exact = dim_known(size) && size % n == 0;
-    return (lindex){v, exact ? 0 : low_bin(l, "lt", v, low_dim(l, size))};
-}
 
 static lindex whole(lower *l, int axis, int64_t n) { return (lindex){low_lanes(l, axis, n), 0}; }
 
@@ -118,7 +110,7 @@ static eas_value scores_tile(attend *a, eas_value q, eas_value first)
 {
     lower *l = &a->w->l;
     int8_t map[MAX_DIMS];
-    lindex col = tile_index(l, first, 1, a->cols, a->ncols);
+    lindex col = low_along(l, first, 1, a->cols, a->ncols);
     eas_value k = tile(a, a->c->in[1], whole(l, 0, a->depth), col, a->depth, a->cols);
     eas_value zero = eas_broadcast(l->b, eas_const_typed(l->b, a->sum, 0, 0), 2, (int64_t[]){a->rows, a->cols});
     l->fold[l->grp->inner_core] = eas_cast(l->b, eas_matmul(l->b, q, k, zero), (eas_dtype)a->c->dtype);
@@ -149,7 +141,7 @@ static eas_value any_there(attend *a, uint32_t cond, eas_value first)
     lower *l = &a->w->l;
     int8_t map[MAX_DIMS], to[MAX_DIMS];
     uint32_t mark = low_mark(l);
-    stand_at(a, a->s, a->row, tile_index(l, first, 1, a->cols, a->ncols));
+    stand_at(a, a->s, a->row, low_along(l, first, 1, a->cols, a->ncols));
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
     map_input(l->g, a->s, 0, map, to);
@@ -169,27 +161,11 @@ static void one_tile(attend *a, eas_value q, eas_value first, const eas_value *n
     eas_value none = low_bin(l, "eq", top, eas_const_typed(l->b, a->sum, -INFINITY, 0)); /* rows without a score so far: nothing is added */
     eas_value safe = eas_apply(l->b, eas_op_find("where"), none, eas_const_typed(l->b, a->sum, 0, 0), top);
     eas_value p = op1(l, "exp2", low_bin(l, "sub", s, per_row(l, safe, a->rows))), fade = op1(l, "exp2", low_bin(l, "sub", now[0], safe));
-    lindex key = tile_index(l, first, 0, a->cols, a->ncols);
+    lindex key = low_along(l, first, 0, a->cols, a->ncols);
     eas_value v = tile(a, a->o->in[1], key, whole(l, 1, a->width), a->cols, a->width);
     next[0] = top;
     next[1] = low_bin(l, "add", low_bin(l, "mul", now[1], fade), eas_reduce(l->b, eas_op_find("add"), p, 1));
     next[2] = eas_matmul(l->b, p, v, low_bin(l, "mul", now[2], per_row(l, fade, a->rows)));
-}
-
-static void batch_indices(attend *a)
-{
-    lower *l = &a->w->l;
-    eas_dim *count = &a->w->use->grid[1];
-    eas_value rest = 0;
-    *count = 1;
-    for (int i = a->o->rank - 3; i >= 0; i--) {
-        if (a->o->shape[i] == 1)
-            continue;
-        rest = rest ? rest : eas_program_id(l->b, 1);
-        a->batch[i].v = low_bin(l, "mod", rest, low_dim(l, a->o->shape[i]));
-        rest = low_bin(l, "floordiv", rest, low_dim(l, a->o->shape[i]));
-        eas_dim_apply(EAS_DIM_MUL, *count, a->o->shape[i], count);
-    }
 }
 
 static int64_t tile_size(eas_dim n, int64_t most)
@@ -217,13 +193,14 @@ void lower_attention(lowering *w)
     a.cols = tile_size(a.ncols, tile_sizes[l->f->variant][1]);
     w->use->grid[0] = ceil_dim(a.nrows, a.rows);
     w->use->grid[2] = 1;
-    batch_indices(&a);
-    a.row = tile_index(l, low_bin(l, "mul", eas_program_id(l->b, 0), int_of(l, a.rows)), 0, a.rows, a.nrows);
+    w->use->grid[1] = low_spread(l, 1, a.o->rank - 2, a.o->shape, 0, a.batch);
+    a.row = low_along(l, low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, a.rows)), 0, a.rows, a.nrows);
     eas_value query = tile(&a, a.c->in[0], a.row, whole(l, 1, a.depth), a.rows, a.depth);
     eas_value zero = eas_const_typed(l->b, a.sum, 0, 0), iv, now[3], next[3], last[3];
-    eas_value init[3] = {eas_broadcast(l->b, eas_const_typed(l->b, a.sum, -INFINITY, 0), 1, &a.rows), eas_broadcast(l->b, zero, 1, &a.rows), eas_broadcast(l->b, zero, 2, (int64_t[]){a.rows, a.width})};
+    eas_value init[3] = {eas_broadcast(l->b, eas_const_typed(l->b, a.sum, -INFINITY, 0), 1, &a.rows), eas_broadcast(l->b, zero, 1, &a.rows),
+                         eas_broadcast(l->b, zero, 2, (int64_t[]){a.rows, a.width})};
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, int_of(l, 0), low_dim(l, a.ncols), int_of(l, a.cols), 3, init, &iv, now);
+    eas_loop_begin(l->b, low_int(l, 0), low_dim(l, a.ncols), low_int(l, a.cols), 3, init, &iv, now);
     uint32_t cond = gate(&a);
     if (cond) {
         eas_value merged[3];

@@ -14,7 +14,17 @@
 #include "../pass/pass.h"
 
 /* ---- fuse.c ---- */
-typedef enum group_kind { GROUP_MAP, GROUP_MATMUL, GROUP_SCAN, GROUP_SCATTER, GROUP_SORT, GROUP_CALL, GROUP_ALIAS, GROUP_ATTENTION, GROUP_CONCAT } group_kind;
+typedef enum group_kind {
+    GROUP_MAP,
+    GROUP_MATMUL,
+    GROUP_SCAN,
+    GROUP_SCATTER,
+    GROUP_SORT,
+    GROUP_CALL,
+    GROUP_ALIAS,
+    GROUP_ATTENTION,
+    GROUP_CONCAT
+} group_kind;
 typedef struct group_root {
     uint32_t node, value; /* stored: node; computed: value, the same elements in the group's shape */
 } group_root;
@@ -127,7 +137,10 @@ typedef struct lower {
     const group *grp;
     eas_builder *b;
     eas_value *param;      /* per node: its buffer, or its number */
-    struct lower_dim { eas_dim d; eas_value v; } *dims; /* symbolic sizes among the parameters */
+    struct lower_dim {
+        eas_dim d;
+        eas_value v;
+    } *dims; /* symbolic sizes among the parameters */
     int ndims;
     lindex at[MAX_DIMS];    /* the group's own index; v is 0 where it is not set */
     eas_value *fold;       /* per node: results of reductions that are done */
@@ -152,6 +165,9 @@ bool low_by_map(const pgraph *g, const pnode *p, const int8_t *map); /* computed
 eas_value low_offset(lower *l, int rank, const eas_dim *shape, const lindex *at, eas_value *ok); /* in C order */
 eas_value low_sum(lower *l, int n, const lindex *at, const eas_dim *strides, eas_value *ok); /* of index times stride */
 eas_value low_dim(lower *l, eas_dim d);
+eas_value low_int(lower *l, int64_t v);
+/* Indices of the dims that are not in `skip` (bits) and have more than one element, from one program axis, the last dim fastest; and how many programs that is. */
+eas_dim low_spread(lower *l, int axis, int rank, const eas_dim *shape, uint32_t skip, lindex *at);
 eas_value low_bin(lower *l, const char *op, eas_value x, eas_value y);
 eas_value low_and(lower *l, eas_value x, eas_value y); /* 0: true */
 eas_value low_neutral(lower *l, const char *join, eas_dtype dt);
@@ -165,7 +181,7 @@ bool leaf_strides(const pgraph *g, uint32_t p, eas_dim *offset, eas_dim *strides
 typedef struct use { /* a parameter of a kernel */
     enum { USE_NODE, USE_NUMBER, USE_DIM, USE_SCRATCH } what;
     uint32_t node; /* USE_NODE: with memory; USE_NUMBER: the constant */
-    eas_dim dim;   /* USE_SCRATCH: elements of memory for this launch alone */
+    eas_dim dim; /* USE_SCRATCH: elements of memory for this launch alone */
     uint8_t dtype;
     bool written;
 } use;
@@ -186,16 +202,20 @@ typedef struct lowering {
     lower l;
     const collected *c;
     kernel_use *use;
-    eas_value *out;   /* per root */
+    eas_value *out; /* per root */
     eas_value scratch[8];
     uint8_t role[MAX_DIMS];
     int64_t block[MAX_DIMS]; /* lanes along a merged dim */
-    int8_t axis[MAX_DIMS];   /* block axis; -1 */
-    eas_value first;  /* of the innermost loop */
-    bool *late;       /* per root: stored inside loops */
+    int8_t axis[MAX_DIMS]; /* block axis; -1 */
+    eas_value first; /* of the innermost loop */
+    bool *late; /* per root: stored inside loops */
     int part;
 } lowering;
 eas_value low_lanes(lower *l, int axis, int64_t n); /* 0 .. n-1 along a block axis */
+/* first + lanes along a block axis, within size. */
+lindex low_along(lower *l, eas_value first, int axis, int64_t n, eas_dim size);
+/* The same from a program axis: a block of at most `most` lanes each; *programs: how many. */
+lindex low_lanes_of(lower *l, int axis, eas_dim size, int64_t most, eas_dim *programs);
 void low_store(lowering *w, uint32_t root);
 void lower_map(lowering *w);
 void lower_matmul(lowering *w);
@@ -210,24 +230,24 @@ uint64_t lower_kernels(void); /* made so far */
 /* ---- program.c: kernels in order, with their memory ---- */
 #define SLOT_NONE UINT32_MAX
 typedef struct slot { /* memory of one tensor of a plan */
-    uint32_t leaf;    /* which tensor of the run it is; SLOT_NONE: made here */
+    uint32_t leaf; /* which tensor of the run it is; SLOT_NONE: made here */
     uint8_t dtype;
-    bool kept;        /* a result */
-    eas_dim count;    /* elements */
-    uint32_t takes;   /* a slot whose memory it takes over; SLOT_NONE */
-    uint32_t last;    /* the last step that needs it */
+    bool kept; /* a result */
+    eas_dim count; /* elements */
+    uint32_t takes; /* a slot whose memory it takes over; SLOT_NONE */
+    uint32_t last; /* the last step that needs it */
 } slot;
 typedef struct plan_step {
     eas_kernel *kernel;
     struct plan_arg {
         uint8_t what, dtype; /* USE_*; fixed numbers are USE_NUMBER with index SLOT_NONE */
-        uint32_t index;      /* slot, or number */
+        uint32_t index; /* slot, or number */
         eas_dim dim;
         int64_t bits;
     } *args;
-    int nargs, nouts;        /* the first nouts are written: they need memory */
+    int nargs, nouts; /* the first nouts are written: they need memory */
     eas_dim grid[3];
-    uint32_t reuse;          /* a leaf's slot that the first result may take if the leaf is given away */
+    uint32_t reuse; /* a leaf's slot that the first result may take if the leaf is given away */
 } plan_step;
 typedef struct plan { /* counted */
     _Atomic uint32_t refs;
@@ -235,15 +255,17 @@ typedef struct plan { /* counted */
     uint32_t nleaves, nnumbers, nslots, nsteps, nouts;
     slot *slots;
     plan_step *steps;
-    struct plan_out { uint32_t position, slot; } *outs; /* which node of the walk gets which memory */
+    struct plan_out {
+        uint32_t position, slot;
+    } *outs; /* which node of the walk gets which memory */
     bool symbolic;
-    char *text;          /* what it does, for people */
-    uint64_t used;       /* when it was found last */
+    char *text; /* what it does, for people */
+    uint64_t used; /* when it was found last */
 } plan;
 typedef struct plan_run {
     eas_node *const *leaves;
     const int64_t *numbers; /* bits */
-    const uint8_t *given;   /* per leaf: its memory may be taken; may be NULL */
+    const uint8_t *given; /* per leaf: its memory may be taken; may be NULL */
     int nsymbols;
     const eas_dim *symbols;
     const int64_t *sizes;

@@ -581,7 +581,8 @@ static void settle(fusion *f, uint32_t i)
             root_group(f, i);
         return;
     }
-    bool here = inlinable(p) && (!q->whole || by_elements(f->g, p)) && (q->many ? q->cost <= CHEAP && q->len < LONG : g->size < f->limit && cheap_here(f, i, g));
+    bool here = inlinable(p) && (!q->whole || by_elements(f->g, p)) &&
+                (q->many ? q->cost <= CHEAP && q->len < LONG : g->size < f->limit && cheap_here(f, i, g));
     if (!here) {
         root_group(f, i);
         return;

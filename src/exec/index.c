@@ -12,17 +12,35 @@ eas_value low_bin(lower *l, const char *op, eas_value x, eas_value y) { return e
 
 eas_value low_and(lower *l, eas_value x, eas_value y) { return !x ? y : !y || x == y ? x : low_bin(l, "and", x, y); }
 
-static eas_value int_const(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
+eas_value low_int(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
 
 eas_value low_dim(lower *l, eas_dim d)
 {
     if (dim_known(d))
-        return int_const(l, d);
+        return low_int(l, d);
     for (int i = 0; i < l->ndims; i++)
         if (l->dims[i].d == d)
             return l->dims[i].v;
     l->st = base_fail(EAS_ERR_INTERNAL, "exec: a size that is no parameter");
-    return int_const(l, 1);
+    return low_int(l, 1);
+}
+
+eas_dim low_spread(lower *l, int axis, int rank, const eas_dim *shape, uint32_t skip, lindex *at)
+{
+    eas_dim count = 1;
+    eas_value rest = 0;
+    int first = 0;
+    while (first < rank && (shape[first] == 1 || skip >> first & 1))
+        first++;
+    for (int d = rank - 1; d >= first; d--) {
+        if (shape[d] == 1 || skip >> d & 1)
+            continue;
+        rest = rest ? rest : eas_program_id(l->b, axis);
+        at[d] = (lindex){d == first ? rest : low_bin(l, "mod", rest, low_dim(l, shape[d])), 0};
+        rest = low_bin(l, "floordiv", rest, low_dim(l, shape[d]));
+        eas_dim_apply(EAS_DIM_MUL, count, shape[d], &count);
+    }
+    return count;
 }
 
 /* x * d, where either may be simple */
@@ -32,7 +50,7 @@ static eas_value scaled(lower *l, eas_value x, eas_dim d)
     if (d == 1)
         return x;
     if (dim_known(d) && eas_value_const_int(l->b, x, &c))
-        return int_const(l, c * d);
+        return low_int(l, c * d);
     return low_bin(l, "mul", x, low_dim(l, d));
 }
 
@@ -65,7 +83,8 @@ eas_value low_neutral(lower *l, const char *join, eas_dtype dt)
     if (!strcmp(join, "mul") || !strcmp(join, "and"))
         return eas_const_typed(l->b, dt, 1, dt == EAS_BOOL || !strcmp(join, "mul") ? 1 : -1);
     bool max = !strcmp(join, "max");
-    return real ? eas_const_typed(l->b, dt, max ? -1.0 / 0.0 : 1.0 / 0.0, 0) : eas_const_typed(l->b, dt, 0, max ? dtype_min(dt) : (int64_t)dtype_max(dt));
+    return real ? eas_const_typed(l->b, dt, max ? -1.0 / 0.0 : 1.0 / 0.0, 0)
+                : eas_const_typed(l->b, dt, 0, max ? dtype_min(dt) : (int64_t)dtype_max(dt));
 }
 
 /* ---- values that were computed before ---- */
@@ -145,7 +164,7 @@ static eas_value offset_of(lower *l, int n, const lindex *at, const eas_dim *str
     base = plus_dim(l, base, start);
     if (base && block)
         return low_bin(l, "add", base, block);
-    return base ? base : block ? block : int_const(l, 0);
+    return base ? base : block ? block : low_int(l, 0);
 }
 
 eas_value low_sum(lower *l, int n, const lindex *at, const eas_dim *strides, eas_value *ok) { return offset_of(l, n, at, strides, NULL, 0, ok); }
@@ -315,7 +334,7 @@ static void slice_index(lower *l, const pnode *p, const lindex *at, lindex *to)
         int64_t step = p->words[p->rank + i];
         eas_value v = at[i].v;
         if (v && step != 1)
-            v = low_bin(l, "mul", v, int_const(l, step));
+            v = low_bin(l, "mul", v, low_int(l, step));
         to[i] = (lindex){plus_dim(l, v, p->words[i]), at[i].ok};
     }
 }
@@ -335,7 +354,7 @@ static void window_index(lower *l, const pnode *p, const pnode *x, const lindex 
 /* lo <= v < lo + n, as far as that is not known; v counted from lo. */
 static eas_value shifted(lower *l, eas_value v, eas_dim lo, eas_dim n, eas_dim whole, eas_value *inside)
 {
-    eas_value zero = int_const(l, 0), u = v ? v : zero;
+    eas_value zero = low_int(l, 0), u = v ? v : zero;
     eas_dim end;
     if (lo != 0)
         u = low_bin(l, "sub", u, low_dim(l, lo));
@@ -401,10 +420,10 @@ static eas_value update_value(lower *l, const pnode *p, const lindex *at)
         if (step == 1) {
             to[i].v = shifted(l, at[i].v, p->words[i], u->shape[i], p->shape[i], &here);
         } else {
-            eas_value zero = int_const(l, 0), far = low_bin(l, "sub", at[i].v ? at[i].v : zero, low_dim(l, p->words[i]));
-            to[i].v = low_bin(l, "floordiv", far, int_const(l, step));
+            eas_value zero = low_int(l, 0), far = low_bin(l, "sub", at[i].v ? at[i].v : zero, low_dim(l, p->words[i]));
+            to[i].v = low_bin(l, "floordiv", far, low_int(l, step));
             here = low_and(l, low_bin(l, "ge", far, zero), low_bin(l, "lt", to[i].v, low_dim(l, u->shape[i])));
-            here = low_and(l, here, low_bin(l, "eq", low_bin(l, "mod", far, int_const(l, step)), zero));
+            here = low_and(l, here, low_bin(l, "eq", low_bin(l, "mod", far, low_int(l, step)), zero));
         }
         to[i].ok = low_and(l, at[i].ok, here);
         inside = low_and(l, inside, here);
@@ -416,9 +435,9 @@ static eas_value update_value(lower *l, const pnode *p, const lindex *at)
  * refused; low_bad_index says it in words. */
 eas_value low_wrapped(lower *l, eas_value i, eas_dim size)
 {
-    eas_value n = low_dim(l, size), zero = int_const(l, 0);
+    eas_value n = low_dim(l, size), zero = low_int(l, 0);
     i = choose(l, low_bin(l, "lt", i, zero), low_bin(l, "add", i, n), i);
-    return choose(l, low_and(l, low_bin(l, "ge", i, zero), low_bin(l, "lt", i, n)), i, int_const(l, (int64_t)1 << 40));
+    return choose(l, low_and(l, low_bin(l, "ge", i, zero), low_bin(l, "lt", i, n)), i, low_int(l, (int64_t)1 << 40));
 }
 
 static lindex picked(lower *l, uint32_t index, const lindex *at, int rank, eas_dim size)
@@ -517,7 +536,7 @@ static eas_value map_value(lower *l, const pnode *p, const lindex *at, const int
 static eas_value iota_value(lower *l, const pnode *p, const lindex *at)
 {
     const lindex *i = &at[p->words[0]];
-    return eas_cast(l->b, i->v ? i->v : int_const(l, 0), (eas_dtype)p->dtype);
+    return eas_cast(l->b, i->v ? i->v : low_int(l, 0), (eas_dtype)p->dtype);
 }
 
 static eas_value reshape_value(lower *l, const pnode *p, const lindex *at)
@@ -554,7 +573,7 @@ static eas_value at_index(lower *l, const pnode *p, const lindex *at)
     case KIND_ALONG: return along_value(l, p, at);
     case KIND_RANDOM: return random_value(l, p, at);
     case KIND_IOTA: return iota_value(l, p, at);
-    default: l->st = base_fail(EAS_ERR_INTERNAL, "exec: %s has no value at an index", graph_rows[p->op].name); return int_const(l, 0);
+    default: l->st = base_fail(EAS_ERR_INTERNAL, "exec: %s has no value at an index", graph_rows[p->op].name); return low_int(l, 0);
     }
 }
 

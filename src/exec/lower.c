@@ -59,7 +59,10 @@ void kernel_use_free(kernel_use *u)
 
 /* ---- parameters ---- */
 
-static bool is_flat(const lowering *w) { return w->l.grp->kind == GROUP_MAP && w->l.nm == 1 && !w->l.minner[0] && dim_known(w->l.msize[0]) && !w->c->general; }
+static bool is_flat(const lowering *w)
+{
+    return w->l.grp->kind == GROUP_MAP && w->l.nm == 1 && !w->l.minner[0] && dim_known(w->l.msize[0]) && !w->c->general;
+}
 
 static void add_use(lowering *w, use u)
 {
@@ -98,7 +101,13 @@ static void add_params(lowering *w)
         const use *u = &w->use->params.at[i];
         eas_dtype dt = (eas_dtype)u->dtype;
         char name[32];
-        snprintf(name, sizeof name, "%s%u", u->written ? "out" : u->what == USE_NODE ? "in" : u->what == USE_NUMBER ? "x" : u->what == USE_DIM ? "n" : "tmp", i);
+        snprintf(name, sizeof name, "%s%u",
+                 u->written              ? "out"
+                 : u->what == USE_NODE   ? "in"
+                 : u->what == USE_NUMBER ? "x"
+                 : u->what == USE_DIM    ? "n"
+                                         : "tmp",
+                 i);
         eas_value v = u->what == USE_NODE || u->what == USE_SCRATCH ? eas_param_buffer(l->b, name, dt) : eas_param_scalar(l->b, name, dt, 0);
         if (u->written)
             w->out[outs++] = v;
@@ -202,6 +211,20 @@ eas_value low_lanes(lower *l, int axis, int64_t n)
     return l->nblock == 1 ? v : eas_reshape(l->b, v, l->nblock, shape);
 }
 
+lindex low_along(lower *l, eas_value first, int axis, int64_t n, eas_dim size)
+{
+    eas_value v = low_lanes(l, axis, n);
+    v = first ? low_bin(l, "add", first, v) : v;
+    return (lindex){v, dim_known(size) && size % n == 0 ? 0 : low_bin(l, "lt", v, low_dim(l, size))};
+}
+
+lindex low_lanes_of(lower *l, int axis, eas_dim size, int64_t most, eas_dim *programs)
+{
+    int64_t n = dim_known(size) && size < most ? (size ? size : 1) : most;
+    *programs = ceil_dim(size, n);
+    return low_along(l, low_bin(l, "mul", eas_program_id(l->b, axis), low_int(l, n)), 0, n, size);
+}
+
 /* Where root i goes in memory, and what is stored there. */
 void low_store(lowering *w, uint32_t i)
 {
@@ -303,7 +326,8 @@ static uint32_t in_place(const lowering *w)
             out = &c->accesses.at[i];
     for (uint32_t i = 0; out && i < c->accesses.len; i++) {
         const access *a = &c->accesses.at[i];
-        bool once = a->node != out->node && pass_at(w->l.g, a->node)->dtype == pass_at(w->l.g, out->node)->dtype && !memcmp(a->stride, out->stride, sizeof a->stride);
+        bool once = a->node != out->node && pass_at(w->l.g, a->node)->dtype == pass_at(w->l.g, out->node)->dtype &&
+                    !memcmp(a->stride, out->stride, sizeof a->stride);
         for (uint32_t k = 0; once && k < c->accesses.len; k++)
             once = c->accesses.at[k].node != a->node || !memcmp(c->accesses.at[k].stride, a->stride, sizeof a->stride);
         if (once && !(pass_at(w->l.g, a->node)->kind == KIND_LEAF && pass_at(w->l.g, a->node)->nwords))
@@ -414,7 +438,10 @@ eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out)
     arena mem = {0};
     collected c = {0};
     scratch *t = f->scratch;
-    lowering w = {.l = {.g = f->g, .f = f, .grp = &f->groups.at[grp], .mem = &mem, .param = t->param, .fold = t->fold, .newest = t->newest}, .c = &c, .use = out, .part = part};
+    lowering w = {.l = {.g = f->g, .f = f, .grp = &f->groups.at[grp], .mem = &mem, .param = t->param, .fold = t->fold, .newest = t->newest},
+                  .c = &c,
+                  .use = out,
+                  .part = part};
     memset(out, 0, sizeof *out);
     collect_group(f, grp, part, &c);
     w.l.dims = arena_alloc(&mem, (c.dims.len + 2) * sizeof *w.l.dims);

@@ -169,8 +169,6 @@ static void choose_roles(lowering *w)
 
 /* ---- indices ---- */
 
-static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
-
 /* Length of a merged dim as code: of a flat kernel it is a parameter. */
 static eas_value length(lowering *w, int m)
 {
@@ -216,7 +214,7 @@ static void program_indices(lowering *w)
             rest = low_bin(l, "floordiv", rest, low_dim(l, count));
             eas_dim_apply(EAS_DIM_MUL, grid[2], count, &grid[2]);
         }
-        set_block(w, m, w->block[m] == 1 ? pid : low_bin(l, "mul", pid, int_of(l, w->block[m])));
+        set_block(w, m, w->block[m] == 1 ? pid : low_bin(l, "mul", pid, low_int(l, w->block[m])));
     }
 }
 
@@ -309,7 +307,10 @@ static void arg_lanes(lowering *w, const fold_state *f, eas_value v, eas_value *
     *best = fold_lanes(w, f, v);
 }
 
-static eas_value finished(lowering *w, const fold_state *f, eas_value v) { return f->p->kind == KIND_ARG ? v : eas_cast(w->l.b, v, (eas_dtype)f->p->dtype); }
+static eas_value finished(lowering *w, const fold_state *f, eas_value v)
+{
+    return f->p->kind == KIND_ARG ? v : eas_cast(w->l.b, v, (eas_dtype)f->p->dtype);
+}
 
 /* Everything is there: no loop. */
 static void fold_whole(lowering *w, const fold_state *f)
@@ -395,7 +396,7 @@ static void loops(lowering *w, const batch *b, int m, const eas_value *now, eas_
     eas_value iv, inside[2 * MAX_FOLDS], out[2 * MAX_FOLDS];
     int n = carried_count(b);
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, int_of(l, 0), length(w, m), int_of(l, w->block[m]), n, now, &iv, inside);
+    eas_loop_begin(l->b, low_int(l, 0), length(w, m), low_int(l, w->block[m]), n, now, &iv, inside);
     w->first = iv;
     set_block(w, m, iv);
     loops(w, b, m + 1, inside, out);
@@ -415,7 +416,7 @@ static void initial(lowering *w, const batch *b, eas_value *now)
         for (int m = 0; m < l->nm; m++)
             if (w->axis[m] >= 0 && (l->minner[m] ? !arg : w->role[m] != ROLE_LOOP))
                 shape[w->axis[m]] = l->minner[m] || fold_varies(l->g, l->f, f->id, l->mlast[m]) ? w->block[m] : 1;
-        eas_value v = low_neutral(l, join_of(f->p), f->sum), zero = int_of(l, 0);
+        eas_value v = low_neutral(l, join_of(f->p), f->sum), zero = low_int(l, 0);
         now[c++] = l->nblock ? eas_broadcast(l->b, v, l->nblock, shape) : v;
         if (arg)
             now[c++] = l->nblock ? eas_broadcast(l->b, zero, l->nblock, shape) : zero;

@@ -5,8 +5,6 @@
  */
 #include "exec.h"
 
-static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
-
 /* n itself if it is at most `want`; else a divisor not far below; else `want`, and the last tile is masked. */
 static int64_t tile_of(eas_dim n, int64_t want)
 {
@@ -50,15 +48,6 @@ static void choose_tiles(const pnode *p, eas_dim k, int variant, tiles *t)
     }
 }
 
-static lindex along(lower *l, eas_value first, int axis, int64_t n, eas_dim size)
-{
-    eas_value v = low_lanes(l, axis, n);
-    if (first)
-        v = low_bin(l, "add", first, v);
-    bool exact = dim_known(size) && size % n == 0;
-    return (lindex){v, exact ? 0 : low_bin(l, "lt", v, low_dim(l, size))};
-}
-
 /* An operand's block, rows by r and columns by c; nothing where there is no element of K. */
 static eas_value operand(lowering *w, uint32_t id, const tiles *t, lindex r, lindex c, int64_t nr, int64_t nc, eas_value k_ok)
 {
@@ -79,35 +68,22 @@ static eas_value product(lowering *w, const tiles *t, eas_value first, eas_value
 {
     lower *l = &w->l;
     const pnode *p = pass_at(l->g, l->grp->core);
-    lindex across = along(l, first, 1, t->bk, t->k), down = along(l, first, 0, t->bk, t->k);
+    lindex across = low_along(l, first, 1, t->bk, t->k), down = low_along(l, first, 0, t->bk, t->k);
     eas_value x = operand(w, p->in[0], t, t->row, across, t->bm, t->bk, across.ok);
     eas_value y = operand(w, p->in[1], t, down, t->col, t->bk, t->bn, down.ok);
     return eas_matmul(l->b, x, y, acc);
 }
 
-/* The indices of batch dims from one program axis; the last dim fastest. */
 static void batch_indices(lowering *w, const pnode *p, tiles *t)
 {
     lower *l = &w->l;
-    eas_dim *count = &w->use->grid[2];
-    eas_value rest = 0;
-    *count = 1;
-    for (int i = p->rank - 3; i >= 0; i--) {
-        t->batch[i] = (lindex){0, 0};
-        if (p->shape[i] == 1)
-            continue;
-        rest = rest ? rest : eas_program_id(l->b, 2);
-        bool first = true;
-        for (int k = 0; k < i; k++)
-            first &= p->shape[k] == 1;
-        t->batch[i].v = first ? rest : low_bin(l, "mod", rest, low_dim(l, p->shape[i]));
-        rest = low_bin(l, "floordiv", rest, low_dim(l, p->shape[i]));
-        eas_dim_apply(EAS_DIM_MUL, *count, p->shape[i], count);
-        l->at[l->mdim[i]] = t->batch[i];
-    }
+    w->use->grid[2] = low_spread(l, 2, p->rank - 2, p->shape, 0, t->batch);
+    for (int i = 0; i < p->rank - 2; i++)
+        if (p->shape[i] != 1)
+            l->at[l->mdim[i]] = t->batch[i];
 }
 
-static eas_value tile_start(lower *l, int axis, int64_t n) { return low_bin(l, "mul", eas_program_id(l->b, axis), int_of(l, n)); }
+static eas_value tile_start(lower *l, int axis, int64_t n) { return low_bin(l, "mul", eas_program_id(l->b, axis), low_int(l, n)); }
 
 void lower_matmul(lowering *w)
 {
@@ -118,8 +94,8 @@ void lower_matmul(lowering *w)
     choose_tiles(p, x->shape[x->rank - 1], l->f->variant, &t);
     w->use->grid[0] = ceil_dim(t.n, t.bn);
     w->use->grid[1] = ceil_dim(t.m, t.bm);
-    t.col = along(l, w->use->grid[0] == 1 ? 0 : tile_start(l, 0, t.bn), 1, t.bn, t.n);
-    t.row = along(l, w->use->grid[1] == 1 ? 0 : tile_start(l, 1, t.bm), 0, t.bm, t.m);
+    t.col = low_along(l, w->use->grid[0] == 1 ? 0 : tile_start(l, 0, t.bn), 1, t.bn, t.n);
+    t.row = low_along(l, w->use->grid[1] == 1 ? 0 : tile_start(l, 1, t.bm), 0, t.bm, t.m);
     batch_indices(w, p, &t);
     eas_dtype sum = x->dtype == EAS_F64 || y->dtype == EAS_F64 ? EAS_F64 : EAS_F32;
     eas_value acc = eas_broadcast(l->b, eas_const_typed(l->b, sum, 0, 0), 2, (int64_t[]){t.bm, t.bn}), iv, now;
@@ -127,7 +103,7 @@ void lower_matmul(lowering *w)
         acc = t.k ? product(w, &t, 0, acc) : acc;
     } else {
         uint32_t mark = low_mark(l);
-        eas_loop_begin(l->b, int_of(l, 0), low_dim(l, t.k), int_of(l, t.bk), 1, &acc, &iv, &now);
+        eas_loop_begin(l->b, low_int(l, 0), low_dim(l, t.k), low_int(l, t.bk), 1, &acc, &iv, &now);
         eas_value next = product(w, &t, iv, now);
         eas_loop_end(l->b, 1, &next, &acc);
         low_forget(l, mark);

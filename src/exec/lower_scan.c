@@ -6,8 +6,6 @@
 
 enum { WHOLE = 8192, CHUNK = 1024, COLUMNS = 256 };
 
-static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
-
 typedef struct scan {
     lowering *w;
     const pnode *p;
@@ -23,7 +21,7 @@ static void place_axis(const scan *s, eas_value i, eas_value ok)
 {
     lower *l = &s->w->l;
     if (s->p->words[1])
-        i = low_bin(l, "sub", low_bin(l, "sub", low_dim(l, s->n), int_of(l, 1)), i);
+        i = low_bin(l, "sub", low_bin(l, "sub", low_dim(l, s->n), low_int(l, 1)), i);
     l->at[l->mdim[s->axis]] = (lindex){i, ok};
 }
 
@@ -56,7 +54,7 @@ static void rows_in_chunks(const scan *s)
     lower *l = &s->w->l;
     eas_value so_far = low_neutral(l, s->join, s->sum), iv, now, end;
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, int_of(l, 0), low_dim(l, s->n), int_of(l, CHUNK), 1, &so_far, &iv, &now);
+    eas_loop_begin(l->b, low_int(l, 0), low_dim(l, s->n), low_int(l, CHUNK), 1, &so_far, &iv, &now);
     eas_value i = low_bin(l, "add", iv, low_lanes(l, 0, CHUNK)), ok = low_bin(l, "lt", i, low_dim(l, s->n));
     place_axis(s, i, ok);
     eas_value v = eas_broadcast(l->b, input(s, ok), 1, (int64_t[]){CHUNK});
@@ -71,7 +69,7 @@ static void down_columns(const scan *s, int64_t columns)
     lower *l = &s->w->l;
     eas_value zero = low_neutral(l, s->join, s->sum), so_far = eas_broadcast(l->b, zero, 1, &columns), iv, now, end;
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, int_of(l, 0), low_dim(l, s->n), int_of(l, 1), 1, &so_far, &iv, &now);
+    eas_loop_begin(l->b, low_int(l, 0), low_dim(l, s->n), low_int(l, 1), 1, &so_far, &iv, &now);
     place_axis(s, iv, 0);
     eas_value next = low_bin(l, s->join, now, input(s, 0));
     store_all(s, next);
@@ -84,25 +82,15 @@ static int64_t other_indices(const scan *s)
 {
     lower *l = &s->w->l;
     eas_dim *grid = s->w->use->grid;
-    eas_value rest = 0;
+    int last = l->nm - 1, axis = l->mdim[s->axis];
     int64_t lanes = 1;
-    grid[0] = grid[1] = grid[2] = 1;
-    for (int m = l->nm - 1; m >= 0; m--) {
-        eas_dim n = l->msize[m];
-        if (m == l->mdim[s->axis])
-            continue;
-        if (m == l->nm - 1) {
-            lanes = dim_known(n) && n < COLUMNS ? (n ? n : 1) : COLUMNS;
-            grid[0] = ceil_dim(n, lanes);
-            eas_value first = low_bin(l, "mul", eas_program_id(l->b, 0), int_of(l, lanes)), v = low_bin(l, "add", first, low_lanes(l, 0, lanes));
-            l->at[m] = (lindex){v, dim_known(n) && n % lanes == 0 ? 0 : low_bin(l, "lt", v, low_dim(l, n))};
-            continue;
-        }
-        rest = rest ? rest : eas_program_id(l->b, 1);
-        l->at[m] = (lindex){low_bin(l, "mod", rest, low_dim(l, n)), 0};
-        rest = low_bin(l, "floordiv", rest, low_dim(l, n));
-        eas_dim_apply(EAS_DIM_MUL, grid[1], n, &grid[1]);
+    grid[0] = grid[2] = 1;
+    if (last != axis) {
+        eas_dim n = l->msize[last];
+        lanes = dim_known(n) && n < COLUMNS ? (n ? n : 1) : COLUMNS;
+        l->at[last] = low_lanes_of(l, 0, n, COLUMNS, &grid[0]);
     }
+    grid[1] = low_spread(l, 1, l->nm, l->msize, 1u << axis | 1u << last, l->at);
     return lanes;
 }
 

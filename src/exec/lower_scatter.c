@@ -7,8 +7,6 @@
 
 enum { LANES = 1024 };
 
-static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
-
 typedef struct scatter {
     lowering *w;
     const pnode *p, *x, *index;
@@ -20,25 +18,11 @@ static void other_indices(scatter *s)
 {
     lower *l = &s->w->l;
     eas_dim *grid = s->w->use->grid;
-    eas_value rest = 0;
-    grid[0] = grid[1] = grid[2] = 1;
-    for (int d = s->p->rank - 1; d >= 0; d--) {
-        eas_dim n = s->p->shape[d];
-        s->at[d] = (lindex){0, 0};
-        if (d == s->axis || n == 1)
-            continue;
-        if (d == s->p->rank - 1) {
-            int64_t lanes = dim_known(n) && n < LANES ? (n ? n : 1) : LANES;
-            grid[0] = ceil_dim(n, lanes);
-            eas_value v = low_bin(l, "add", low_bin(l, "mul", eas_program_id(l->b, 0), int_of(l, lanes)), low_lanes(l, 0, lanes));
-            s->at[d] = (lindex){v, dim_known(n) && n % lanes == 0 ? 0 : low_bin(l, "lt", v, low_dim(l, n))};
-            continue;
-        }
-        rest = rest ? rest : eas_program_id(l->b, 1);
-        s->at[d].v = low_bin(l, "mod", rest, low_dim(l, n));
-        rest = low_bin(l, "floordiv", rest, low_dim(l, n));
-        eas_dim_apply(EAS_DIM_MUL, grid[1], n, &grid[1]);
-    }
+    int last = s->p->rank - 1;
+    grid[0] = grid[2] = 1;
+    if (last != s->axis && s->p->shape[last] != 1)
+        s->at[last] = low_lanes_of(l, 0, s->p->shape[last], LANES, &grid[0]);
+    grid[1] = low_spread(l, 1, s->p->rank, s->p->shape, 1u << s->axis | 1u << last, s->at);
 }
 
 static void copy(scatter *s)
@@ -48,7 +32,7 @@ static void copy(scatter *s)
     eas_dim n = s->p->shape[s->axis];
     eas_value iv, ok, v;
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, int_of(l, 0), low_dim(l, n), int_of(l, last ? LANES : 1), 0, NULL, &iv, NULL);
+    eas_loop_begin(l->b, low_int(l, 0), low_dim(l, n), low_int(l, last ? LANES : 1), 0, NULL, &iv, NULL);
     if (last) {
         eas_value i = low_bin(l, "add", iv, low_lanes(l, 0, LANES));
         s->at[s->axis] = (lindex){i, low_bin(l, "lt", i, low_dim(l, n))};
@@ -80,7 +64,7 @@ static void updates(scatter *s)
     for (int k = s->nbatch; k < s->index->rank; k++)
         eas_dim_apply(EAS_DIM_MUL, n, s->index->shape[k], &n);
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, int_of(l, 0), low_dim(l, n), int_of(l, 1), 0, NULL, &iv, NULL);
+    eas_loop_begin(l->b, low_int(l, 0), low_dim(l, n), low_int(l, 1), 0, NULL, &iv, NULL);
     eas_value rest = iv;
     for (int k = s->index->rank - 1; k >= 0; k--) {
         eas_dim size = s->index->shape[k];

@@ -20,7 +20,6 @@ typedef struct sorting {
     lindex at[MAX_DIMS];
 } sorting;
 
-static eas_value int_of(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
 static eas_value op1(lower *l, const char *name, eas_value x) { return eas_apply(l->b, eas_op_find(name), x, 0, 0); }
 static eas_value pick(lower *l, eas_value c, eas_value x, eas_value y) { return eas_apply(l->b, eas_op_find("where"), c, x, y); }
 
@@ -114,7 +113,7 @@ static uint32_t blocks(sorting *s, eas_value *i, eas_value *ok)
     lower *l = &s->w->l;
     eas_value iv;
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, int_of(l, 0), s->n, int_of(l, LANES), 0, NULL, &iv, NULL);
+    eas_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, LANES), 0, NULL, &iv, NULL);
     *i = low_bin(l, "add", iv, low_lanes(l, 0, LANES));
     *ok = low_bin(l, "lt", *i, s->n);
     return mark;
@@ -133,9 +132,9 @@ static void by_counting(sorting *s)
     lower *l = &s->w->l;
     int64_t n = s->p->shape[s->axis];
     eas_value i = low_lanes(l, 0, n), v = eas_broadcast(l->b, input(s, i, 0), 1, &n), k = to_key(s, v), iv, now, place;
-    eas_value none = eas_broadcast(l->b, int_of(l, 0), 1, &n);
+    eas_value none = eas_broadcast(l->b, low_int(l, 0), 1, &n);
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, int_of(l, 0), s->n, int_of(l, 1), 1, &none, &iv, &now);
+    eas_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, 1), 1, &none, &iv, &now);
     eas_value other = to_key(s, input(s, iv, 0));
     eas_value before = low_bin(l, "or", low_bin(l, "lt", other, k), low_bin(l, "and", low_bin(l, "eq", other, k), low_bin(l, "lt", iv, i)));
     eas_value next = low_bin(l, "add", now, eas_cast(l->b, before, EAS_I64));
@@ -159,7 +158,7 @@ static void load_keys(sorting *s)
 static eas_value counts_at(sorting *s, eas_value digit)
 {
     lower *l = &s->w->l;
-    return low_bin(l, "add", low_bin(l, "mul", eas_program_id(l->b, 0), int_of(l, BYTE)), digit);
+    return low_bin(l, "add", low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, BYTE)), digit);
 }
 
 static eas_value digit_of(sorting *s, eas_value key, int byte)
@@ -172,7 +171,7 @@ static eas_value digit_of(sorting *s, eas_value key, int byte)
 static eas_value one_by_one(sorting *s)
 {
     eas_value iv;
-    eas_loop_begin(s->w->l.b, int_of(&s->w->l, 0), s->n, int_of(&s->w->l, 1), 0, NULL, &iv, NULL);
+    eas_loop_begin(s->w->l.b, low_int(&s->w->l, 0), s->n, low_int(&s->w->l, 1), 0, NULL, &iv, NULL);
     return iv;
 }
 
@@ -181,14 +180,14 @@ static eas_value count_up(sorting *s, eas_value digit)
 {
     lower *l = &s->w->l;
     eas_value at = counts_at(s, digit), c = eas_load(l->b, s->w->scratch[COUNTS], at, 0, 0);
-    eas_store(l->b, s->w->scratch[COUNTS], at, low_bin(l, "add", c, int_of(l, 1)), 0);
+    eas_store(l->b, s->w->scratch[COUNTS], at, low_bin(l, "add", c, low_int(l, 1)), 0);
     return c;
 }
 
 static void by_byte(sorting *s, int byte, int from, int to)
 {
     lower *l = &s->w->l;
-    eas_value every = counts_at(s, low_lanes(l, 0, BYTE)), zero = eas_broadcast(l->b, int_of(l, 0), 1, (int64_t[]){BYTE});
+    eas_value every = counts_at(s, low_lanes(l, 0, BYTE)), zero = eas_broadcast(l->b, low_int(l, 0), 1, (int64_t[]){BYTE});
     eas_store(l->b, s->w->scratch[COUNTS], every, zero, 0);
     eas_value i = one_by_one(s);
     count_up(s, digit_of(s, read(s, KEYS_A + from, i, 0), byte));
@@ -197,7 +196,7 @@ static void by_byte(sorting *s, int byte, int from, int to)
     eas_store(l->b, s->w->scratch[COUNTS], every, low_bin(l, "sub", eas_scan(l->b, eas_op_find("add"), c, 0), c), 0);
     i = one_by_one(s);
     eas_value key = read(s, KEYS_A + from, i, 0), place = count_up(s, digit_of(s, key, byte));
-    place = low_bin(l, "min", low_bin(l, "max", place, int_of(l, 0)), low_bin(l, "sub", s->n, int_of(l, 1))); /* as it is; so it needs no checks */
+    place = low_bin(l, "min", low_bin(l, "max", place, low_int(l, 0)), low_bin(l, "sub", s->n, low_int(l, 1))); /* as it is; so it needs no checks */
     write(s, KEYS_A + to, place, key, 0);
     if (s->by_index)
         write(s, INDEX_A + to, place, read(s, INDEX_A + from, i, 0), 0);
@@ -224,17 +223,10 @@ void lower_sort(lowering *w)
     sorting s = {.w = w, .p = p, .axis = (int)p->words[0], .by_index = is_arg(p), .from = from, .key = key_type(from)};
     eas_dim *grid = w->use->grid;
     l->nblock = 1;
-    grid[0] = grid[1] = grid[2] = 1;
-    eas_value pid = eas_program_id(l->b, 0), rest = pid;
-    for (int d = p->rank - 1; d >= 0; d--) {
-        if (d == s.axis || p->shape[d] == 1)
-            continue;
-        s.at[d].v = low_bin(l, "mod", rest, low_dim(l, p->shape[d]));
-        rest = low_bin(l, "floordiv", rest, low_dim(l, p->shape[d]));
-        eas_dim_apply(EAS_DIM_MUL, grid[0], p->shape[d], &grid[0]);
-    }
+    grid[1] = grid[2] = 1;
+    grid[0] = low_spread(l, 0, p->rank, p->shape, 1u << s.axis, s.at);
     s.n = low_dim(l, p->shape[s.axis]);
-    s.row = low_bin(l, "mul", pid, s.n);
+    s.row = low_bin(l, "mul", eas_program_id(l->b, 0), s.n);
     if (!short_row(p))
         by_bytes(&s);
     else if (p->shape[s.axis] > 0)

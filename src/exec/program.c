@@ -100,9 +100,11 @@ static eas_status add_call(making *m, uint32_t node)
         if (want.is_buffer) {
             args[i].index = slot_for(m, in);
         } else if (x->kind == KIND_CONST) {
-            args[i] = (struct plan_arg){.what = USE_NUMBER, .dtype = (uint8_t)x->dtype, .index = x->fixed ? SLOT_NONE : x->param, .bits = x->words[0]};
+            args[i] =
+                (struct plan_arg){.what = USE_NUMBER, .dtype = (uint8_t)x->dtype, .index = x->fixed ? SLOT_NONE : x->param, .bits = x->words[0]};
         } else {
-            return base_fail(EAS_ERR_TYPE, "eager: kernel %s takes a number for \"%s\", and a tensor is given", eas_ir_name(eas_kernel_ir(e->kernel)), want.name);
+            return base_fail(EAS_ERR_TYPE, "eager: kernel %s takes a number for \"%s\", and a tensor is given", eas_ir_name(eas_kernel_ir(e->kernel)),
+                             want.name);
         }
     }
     m->slot_of[node] = first;
@@ -389,7 +391,8 @@ static void take_given(running *x, const plan_step *s)
     if (s->nouts <= 0 || s->reuse == SLOT_NONE || !x->r->given)
         return;
     uint32_t to = s->args[0].index, leaf = x->p->slots[s->reuse].leaf;
-    if (leaf == SLOT_NONE || !x->r->given[leaf] || x->buf[to] || eas_buffer_size(x->buf[s->reuse]) != (size_t)x->p->slots[to].count * eas_dtype_size((eas_dtype)x->p->slots[to].dtype))
+    if (leaf == SLOT_NONE || !x->r->given[leaf] || x->buf[to] ||
+        eas_buffer_size(x->buf[s->reuse]) != (size_t)x->p->slots[to].count * eas_dtype_size((eas_dtype)x->p->slots[to].dtype))
         return;
     x->buf[to] = eas_buffer_retain(x->buf[s->reuse]);
     x->owned[to] = true;

@@ -137,7 +137,8 @@ eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const 
         if (nodes[i]->flags & NODE_SYMBOLIC) {
             if (todo != few)
                 free(todo);
-            return base_fail(EAS_ERR_RUNTIME, "eager: this tensor stands for an argument of a function that is being compiled; its data is not there yet");
+            return base_fail(EAS_ERR_RUNTIME,
+                             "eager: this tensor stands for an argument of a function that is being compiled; its data is not there yet");
         }
         if (!node_real(nodes[i]))
             todo[count++] = nodes[i];
@@ -295,21 +296,23 @@ static eas_status solve_dim(const eas_program *g, int arg, int axis, eas_dim wan
     int64_t scale, offset;
     if (dim_known(want)) {
         if (want != have)
-            return base_fail(EAS_ERR_VALUE, "compiled function: argument %d has size %lld along axis %d, and was compiled for %lld", arg, (long long)have, axis, (long long)want);
+            return base_fail(EAS_ERR_VALUE, "compiled function: argument %d has size %lld along axis %d, and was compiled for %lld", arg,
+                             (long long)have, axis, (long long)want);
         return EAS_OK;
     }
     if (!dim_linear(want, &sym, &scale, &offset))
         return EAS_OK; /* checked when all symbols are known */
     if ((have - offset) % scale || (have - offset) / scale < 0)
-        return base_fail(EAS_ERR_VALUE, "compiled function: argument %d has size %lld along axis %d, which does not fit its expression", arg, (long long)have, axis);
+        return base_fail(EAS_ERR_VALUE, "compiled function: argument %d has size %lld along axis %d, which does not fit its expression", arg,
+                         (long long)have, axis);
     int64_t v = (have - offset) / scale;
     for (int i = 0; i < g->nsymbols; i++)
         if (g->symbols[i] == sym) {
             if (sizes[i] >= 0 && sizes[i] != v) {
                 char *name = NULL;
                 eas_dim_text(sym, &name);
-                eas_status st = base_fail(EAS_ERR_VALUE, "compiled function: dim \"%s\" is %lld in one argument and %lld in argument %d, axis %d", name ? name : "?",
-                                          (long long)sizes[i], (long long)v, arg, axis);
+                eas_status st = base_fail(EAS_ERR_VALUE, "compiled function: dim \"%s\" is %lld in one argument and %lld in argument %d, axis %d",
+                                          name ? name : "?", (long long)sizes[i], (long long)v, arg, axis);
                 eas_free(name);
                 return st;
             }
@@ -325,8 +328,8 @@ static eas_status solve(const eas_program *g, eas_node *const *args, int64_t *si
     for (int i = 0; i < g->nin; i++) {
         const eas_node *want = g->inputs[i], *have = args[i];
         if (want->dtype != have->dtype || want->rank != have->rank)
-            return base_fail(EAS_ERR_TYPE, "compiled function: argument %d is %s of %d dims, and was compiled for %s of %d dims", i, eas_dtype_name((eas_dtype)have->dtype), have->rank,
-                             eas_dtype_name((eas_dtype)want->dtype), want->rank);
+            return base_fail(EAS_ERR_TYPE, "compiled function: argument %d is %s of %d dims, and was compiled for %s of %d dims", i,
+                             eas_dtype_name((eas_dtype)have->dtype), have->rank, eas_dtype_name((eas_dtype)want->dtype), want->rank);
         for (int k = 0; k < want->rank; k++) {
             eas_status st = solve_dim(g, i, k, node_shape(want)[k], node_shape(have)[k], sizes);
             if (st)
@@ -431,7 +434,8 @@ static eas_status made_solid(eas_program *g, int nin, eas_node *const *args, con
         if (fits_as_is(args[i]) || !node_real(args[i]))
             solid[i] = node_ref(args[i]);
         else
-            st = node_new(GRAPH_ALIAS, (eas_dtype)args[i]->dtype, args[i]->batch_dims, args[i]->rank, node_shape(args[i]), 0, NULL, 1, &args[i], &solid[i]);
+            st = node_new(GRAPH_ALIAS, (eas_dtype)args[i]->dtype, args[i]->batch_dims, args[i]->rank, node_shape(args[i]), 0, NULL, 1, &args[i],
+                          &solid[i]);
     }
     if (!st)
         st = eas_realize(nin, solid, g->p->device, hooks);

@@ -110,7 +110,10 @@ static void svg_text(str *s, int x, int y, const char *cls, const char *t)
     str_add(s, "</text>\n");
 }
 
-static void svg_box(str *s, int x, int y, int w, int h, const char *cls) { str_add(s, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" class=\"%s\"/>\n", x, y, w, h, cls); }
+static void svg_box(str *s, int x, int y, int w, int h, const char *cls)
+{
+    str_add(s, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" class=\"%s\"/>\n", x, y, w, h, cls);
+}
 
 static void svg_line(str *s, int x0, int y0, int x1, int y1)
 {
@@ -121,8 +124,10 @@ static void svg_line(str *s, int x0, int y0, int x1, int y1)
 static void svg_begin(str *s, int w, int h)
 {
     str_add(s,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" font-family=\"ui-sans-serif, sans-serif\" font-size=\"12\">\n"
-            "<style>.data{fill:#e8f1fb;stroke:#5b8fc7}.node{fill:#fff;stroke:#8a8f98}.result{fill:#e9f7ec;stroke:#4f9d62}.kernel{fill:#fafafa;stroke:#444b57}"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" font-family=\"ui-sans-serif, sans-serif\" "
+            "font-size=\"12\">\n"
+            "<style>.data{fill:#e8f1fb;stroke:#5b8fc7}.node{fill:#fff;stroke:#8a8f98}.result{fill:#e9f7ec;stroke:#4f9d62}.kernel{fill:#fafafa;stroke:"
+            "#444b57}"
             ".edge{fill:none;stroke:#9aa1ab}.name{font-weight:600;fill:#20242b}.type{fill:#5d6470;font-size:11px}</style>\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
             w, h, w, h);
@@ -247,7 +252,8 @@ static void svg_after(str *s, const fusion *f)
         at[k].layer = 1;
         for (uint32_t i = 1; i < nn; i++) {
             const place *q = &f->at[i];
-            if (q->stored && q->group && q->group != (uint32_t)k && pass_at(f->g, i)->kind != KIND_LEAF && reads(f, (uint32_t)k, i) && at[q->group].layer >= at[k].layer)
+            if (q->stored && q->group && q->group != (uint32_t)k && pass_at(f->g, i)->kind != KIND_LEAF && reads(f, (uint32_t)k, i) &&
+                at[q->group].layer >= at[k].layer)
                 at[k].layer = at[q->group].layer + 1;
         }
     }

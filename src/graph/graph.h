@@ -32,52 +32,56 @@ typedef enum graph_kind {
     KIND_UPDATE,    /* x, u: x with u in place of a slice. words: start per axis, then step per axis (> 0) */
     KIND_WINDOW,    /* sliding windows. words: n, then axis, stride, dilation of each. n dims of the windows' sizes are appended to the shape */
     KIND_IOTA,      /* the index along an axis, in the node's dtype. words: axis */
-    KIND_RANDOM,    /* key (u64 or i64; its shape is a prefix of the node's), offset (i64, rank 0). words: eas_rand_kind. Elements after the prefix are counted from 0 */
-    KIND_REDUCE,    /* words: keepdims, axes... (sorted) */
-    KIND_ARG,       /* argmax, argmin (ir: max, min): i64, the first of equals and of NaNs. words: keepdims, axis */
-    KIND_SCAN,      /* cumulative. words: axis, reverse */
-    KIND_MATMUL,    /* x (..., M, K), y (..., K, N): leading dims broadcast */
-    KIND_GATHER,    /* x, index: words: nbatch, axis. The first nbatch dims are common; index dims replace the axis. Negative counts from the end */
-    KIND_ALONG,     /* x, index of the same rank: words: axis. Other dims broadcast */
-    KIND_SCATTER,   /* x, index, updates: words: nbatch, axis, how (SCATTER_SET, ...). In the order of the indices */
-    KIND_SORT,      /* sort, argsort (stable; NaN last). words: axis, descending, 1 for indices */
-    KIND_ALIAS,     /* its first input, under another name or with other batch_dims; inputs after it are for looking at */
-    KIND_CALL,      /* a kernel of the user's; extra says which. Its results are KIND_RESULT */
-    KIND_RESULT,    /* words: which */
-    KIND_COMPOSITE  /* expand says what it is made of */
+    KIND_RANDOM, /* key (u64 or i64; its shape is a prefix of the node's), offset (i64, rank 0). words: eas_rand_kind. Elements after the prefix are counted from 0 */
+    KIND_REDUCE, /* words: keepdims, axes... (sorted) */
+    KIND_ARG, /* argmax, argmin (ir: max, min): i64, the first of equals and of NaNs. words: keepdims, axis */
+    KIND_SCAN, /* cumulative. words: axis, reverse */
+    KIND_MATMUL, /* x (..., M, K), y (..., K, N): leading dims broadcast */
+    KIND_GATHER, /* x, index: words: nbatch, axis. The first nbatch dims are common; index dims replace the axis. Negative counts from the end */
+    KIND_ALONG, /* x, index of the same rank: words: axis. Other dims broadcast */
+    KIND_SCATTER, /* x, index, updates: words: nbatch, axis, how (SCATTER_SET, ...). In the order of the indices */
+    KIND_SORT, /* sort, argsort (stable; NaN last). words: axis, descending, 1 for indices */
+    KIND_ALIAS, /* its first input, under another name or with other batch_dims; inputs after it are for looking at */
+    KIND_CALL, /* a kernel of the user's; extra says which. Its results are KIND_RESULT */
+    KIND_RESULT, /* words: which */
+    KIND_COMPOSITE /* expand says what it is made of */
 } graph_kind;
 enum { SCATTER_SET, SCATTER_ADD, SCATTER_MUL, SCATTER_MIN, SCATTER_MAX };
 enum { GRAPH_MAX_RANK = 16 };
 enum { /* flags of a node */
-       NODE_TRACED = 1,   /* keeps its inputs when it has data */
+       NODE_TRACED = 1, /* keeps its inputs when it has data */
        NODE_SYMBOLIC = 2, /* depends on a KIND_INPUT: cannot be evaluated by itself */
-       NODE_WEAK = 4      /* a Python number: takes the dtype of what it meets */
+       NODE_WEAK = 4 /* a Python number: takes the dtype of what it meets */
 };
 
 struct eas_node {
-    _Atomic uint64_t counts;  /* all references; in the upper half those of users (public retain and release) */
+    _Atomic uint64_t counts; /* all references; in the upper half those of users (public retain and release) */
     uint16_t op;
     uint8_t dtype, rank;
     uint8_t batch_dims, flags;
     uint16_t nin, nwords, size; /* size: of its memory, if that is small */
-    uint32_t site;            /* where it was recorded; 0: unknown */
-    uint32_t depth;           /* of what was recorded since there was data */
-    uint32_t mark, epoch;     /* exec's, under its lock */
-    eas_device *device;       /* NULL: any */
+    uint32_t site; /* where it was recorded; 0: unknown */
+    uint32_t depth; /* of what was recorded since there was data */
+    uint32_t mark, epoch; /* exec's, under its lock */
+    eas_device *device; /* NULL: any */
     _Atomic(eas_buffer *) buf; /* data: in C order unless KIND_LEAF says otherwise */
-    void *user;               /* of the language above: not counted */
+    void *user; /* of the language above: not counted */
     struct eas_node *expansion; /* of a KIND_COMPOSITE, once somebody asked; of dead nodes, the next one to free */
     struct node_extra *extra; /* what few nodes have */
-    int64_t at[];             /* shape, words, inputs */
+    int64_t at[]; /* shape, words, inputs */
 };
 typedef struct node_extra {
-    void *object;             /* the language's own, e.g. the operation that a user wrote, a sharding; */
+    void *object; /* the language's own, e.g. the operation that a user wrote, a sharding; */
     void (*drop)(void *object);
-    eas_kernel *kernel;       /* of KIND_CALL */
+    eas_kernel *kernel; /* of KIND_CALL */
     eas_launch launch;
     int nouts, nargs;
-    struct node_out { eas_dtype dtype; int rank; const eas_dim *shape; } *outs;
-    int8_t *order;            /* of KIND_CALL, per parameter: the number of an input (>= 0) or of an output (-1 - i) */
+    struct node_out {
+        eas_dtype dtype;
+        int rank;
+        const eas_dim *shape;
+    } *outs;
+    int8_t *order; /* of KIND_CALL, per parameter: the number of an input (>= 0) or of an output (-1 - i) */
 } node_extra;
 
 static inline const eas_dim *node_shape(const eas_node *n) { return n->at; }
@@ -94,18 +98,19 @@ typedef struct graph_call {
     const int64_t *attr;
     int nattr;
 } graph_call;
-typedef eas_status (*graph_make)(const graph_call *c, eas_node **out);   /* checks, infers shape and dtype, records */
-typedef eas_status (*graph_expand)(eas_node *n, eas_node *const *in, eas_node **out); /* the same in simpler operations; in: what stands for n's inputs */
+typedef eas_status (*graph_make)(const graph_call *c, eas_node **out); /* checks, infers shape and dtype, records */
+typedef eas_status (*graph_expand)(eas_node *n, eas_node *const *in,
+                                   eas_node **out); /* the same in simpler operations; in: what stands for n's inputs */
 typedef eas_value (*graph_emit)(eas_builder *b, const eas_value *x, eas_dtype dt); /* kernel code of a KIND_MAP; dt: the node's */
-typedef eas_status (*graph_vjp)(eas_node *n, eas_node *cotangent, eas_node **grads);   /* one per input; NULL: none */
+typedef eas_status (*graph_vjp)(eas_node *n, eas_node *cotangent, eas_node **grads); /* one per input; NULL: none */
 typedef eas_status (*graph_jvp)(eas_node *n, eas_node *const *tangents, eas_node **out);
 typedef eas_status (*graph_shard)(eas_node *n, void *rule);
 struct graph_row {
     const char *name;
     uint8_t kind;
     graph_make make;
-    const char *ir;      /* KIND_MAP: the instruction; KIND_REDUCE, KIND_SCAN, KIND_ARG: the one that joins; else NULL */
-    graph_emit emit;     /* KIND_MAP without one */
+    const char *ir; /* KIND_MAP: the instruction; KIND_REDUCE, KIND_SCAN, KIND_ARG: the one that joins; else NULL */
+    graph_emit emit; /* KIND_MAP without one */
     graph_expand expand; /* KIND_COMPOSITE */
     graph_vjp vjp;
     graph_jvp jvp;
@@ -149,8 +154,8 @@ const char *shape_text(char *buf, size_t n, int rank, const eas_dim *shape); /* 
 
 /* ---- node.c ---- */
 /* A node of op with that shape and dtype; the inputs are counted by it; flags, device and depth follow from them, batch_dims is given. */
-eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin, eas_node *const *in,
-                    eas_node **out);
+eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin,
+                    eas_node *const *in, eas_node **out);
 eas_node *node_ref(eas_node *n); /* counted from inside the graph */
 void node_unref(eas_node *n);
 /* exec: n has its data now (counted by n). Lets the inputs go unless n is traced. */
@@ -195,7 +200,8 @@ eas_node *gb3(gbuild *g, uint16_t op, eas_node *x, eas_node *y, eas_node *z);
 eas_node *gb_num(gbuild *g, const eas_node *like, double v); /* in like's dtype */
 eas_node *gb_int(gbuild *g, eas_dtype dt, int64_t v);
 eas_node *gb_cast(gbuild *g, eas_node *x, eas_dtype dt);
-eas_node *gb_new(gbuild *g, uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin, eas_node *const *in);
+eas_node *gb_new(gbuild *g, uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin,
+                 eas_node *const *in);
 eas_status gb_done(gbuild *g, eas_node *result, eas_node **out);
 
 /* ---- rule.c: what rules outside op_map.c share ---- */
@@ -225,8 +231,8 @@ int rule_axis_of(rule *r, const eas_node *x, int64_t axis);
 static inline int rule_base(const rule *r, const eas_node *x) { return r->physical ? 0 : x->batch_dims; } /* the first axis that can be spoken of */
 const char *rule_text(const eas_node *x, char buf[128]); /* the logical shape */
 /* Records c's operation and ends the rule. */
-eas_status rule_node(rule *r, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin, eas_node *const *in,
-                     eas_node **out);
+eas_status rule_node(rule *r, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin,
+                     eas_node *const *in, eas_node **out);
 eas_status rule_done(rule *r, eas_node *result, eas_node **out);
 /* Batch dims in front of x, of size 1, until there are n. */
 eas_node *gb_lift(gbuild *g, eas_node *x, int batch_dims);

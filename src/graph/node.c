@@ -196,19 +196,20 @@ static eas_status other_device(uint16_t op, int nin, eas_node *const *in)
         if (!in[i]->device || in[i]->device == d)
             continue;
         if (d)
-            return base_fail(EAS_ERR_VALUE, "eager.%s: one tensor is on %s and another on %s; move one with .to(device)", graph_rows[op].name, eas_device_name(d),
-                             eas_device_name(in[i]->device));
+            return base_fail(EAS_ERR_VALUE, "eager.%s: one tensor is on %s and another on %s; move one with .to(device)", graph_rows[op].name,
+                             eas_device_name(d), eas_device_name(in[i]->device));
         d = in[i]->device;
     }
     return EAS_OK;
 }
 
-eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin, eas_node *const *in,
-                    eas_node **out)
+eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin,
+                    eas_node *const *in, eas_node **out)
 {
     *out = NULL;
     if (rank > GRAPH_MAX_RANK)
-        return base_fail(EAS_ERR_VALUE, "eager.%s: a result of %d dims; there are at most %d, those of vmap included", graph_rows[op].name, rank, GRAPH_MAX_RANK);
+        return base_fail(EAS_ERR_VALUE, "eager.%s: a result of %d dims; there are at most %d, those of vmap included", graph_rows[op].name, rank,
+                         GRAPH_MAX_RANK);
     if (nin > 1) {
         eas_status st = other_device(op, nin, in);
         if (st)
@@ -273,7 +274,8 @@ eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const i
         dense *= shape[i];
     }
     if (!empty && (low < 0 || (uint64_t)(high + 1) * eas_dtype_size(dt) > eas_buffer_size(buf)))
-        return base_fail(EAS_ERR_VALUE, "eager: elements %lld to %lld of a buffer of %zu bytes", (long long)low, (long long)high, eas_buffer_size(buf));
+        return base_fail(EAS_ERR_VALUE, "eager: elements %lld to %lld of a buffer of %zu bytes", (long long)low, (long long)high,
+                         eas_buffer_size(buf));
     eas_status st = node_new(GRAPH_LEAF, dt, 0, rank, shape, plain || empty ? 0 : rank + 1, words, 0, NULL, out);
     if (st)
         return st;
@@ -406,7 +408,8 @@ eas_status graph_cast(eas_node *x, eas_dtype dt, eas_node **out)
 
 /* ---- calls of kernels ---- */
 
-static eas_status call_extra(eas_kernel *k, int nouts, const eas_node_type *outs, int nparams, const int8_t *order, const int64_t grid[3], node_extra **out)
+static eas_status call_extra(eas_kernel *k, int nouts, const eas_node_type *outs, int nparams, const int8_t *order, const int64_t grid[3],
+                             node_extra **out)
 {
     node_extra *e = calloc(1, sizeof *e);
     size_t dims = 0;
@@ -446,7 +449,8 @@ eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts,
     eas_node *call = NULL;
     node_extra *e = NULL;
     if (nparams != eas_ir_nparams(eas_kernel_ir(k)))
-        return base_fail(EAS_ERR_VALUE, "eager.call: kernel %s has %d parameters, %d are given", eas_ir_name(eas_kernel_ir(k)), eas_ir_nparams(eas_kernel_ir(k)), nparams);
+        return base_fail(EAS_ERR_VALUE, "eager.call: kernel %s has %d parameters, %d are given", eas_ir_name(eas_kernel_ir(k)),
+                         eas_ir_nparams(eas_kernel_ir(k)), nparams);
     eas_status st = call_extra(k, nouts, outs, nparams, order, grid, &e);
     if (!st)
         st = node_new(GRAPH_CALL, EAS_I64, 0, 0, NULL, 0, NULL, nin, in, &call);

@@ -10,9 +10,9 @@ const graph_row graph_rows[GRAPH_NOPS] = {
 #undef OP
 };
 
-static const char *const kind_names[] = {"leaf", "input", "const", "map", "cast", "reshape", "permute", "broadcast", "slice", "pad", "concat", "update", "window",
-                                         "iota", "random", "reduce", "arg", "scan", "matmul", "gather", "along", "scatter", "sort", "alias", "call", "result",
-                                         "composite"};
+static const char *const kind_names[] = {"leaf",   "input",  "const",  "map",     "cast", "reshape", "permute", "broadcast", "slice",
+                                         "pad",    "concat", "update", "window",  "iota", "random",  "reduce",  "arg",       "scan",
+                                         "matmul", "gather", "along",  "scatter", "sort", "alias",   "call",    "result",    "composite"};
 _Static_assert(sizeof kind_names / sizeof *kind_names == KIND_COMPOSITE + 1, "a name for each kind");
 
 int eas_tensor_op_count(void) { return GRAPH_NOPS; }
@@ -43,7 +43,10 @@ eas_value emit_none(eas_builder *b, const eas_value *x, eas_dtype dt)
     (void)b, (void)x, (void)dt;
     return 0;
 }
-static eas_status no_rule(const eas_node *n, const char *rule) { return base_fail(EAS_ERR_UNAVAILABLE, "eager.%s has no %s rule", graph_rows[n->op].name, rule); }
+static eas_status no_rule(const eas_node *n, const char *rule)
+{
+    return base_fail(EAS_ERR_UNAVAILABLE, "eager.%s has no %s rule", graph_rows[n->op].name, rule);
+}
 eas_status expand_none(eas_node *n, eas_node *const *in, eas_node **out)
 {
     (void)in, (void)out;
@@ -271,7 +274,8 @@ eas_node *gb_cast(gbuild *g, eas_node *x, eas_dtype dt)
     return keep(g, st, n);
 }
 
-eas_node *gb_new(gbuild *g, uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin, eas_node *const *in)
+eas_node *gb_new(gbuild *g, uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin,
+                 eas_node *const *in)
 {
     eas_node *n = NULL;
     if (g->st)

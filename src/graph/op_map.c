@@ -252,7 +252,10 @@ ROUNDING(ceil)
 ROUNDING(round)
 ROUNDING(trunc)
 
-eas_value emit_abs(eas_builder *b, const eas_value *x, eas_dtype dt) { return eas_dtype_kind(dt) == 'f' || eas_dtype_kind(dt) == 'i' ? op1(b, "abs", x[0]) : x[0]; }
+eas_value emit_abs(eas_builder *b, const eas_value *x, eas_dtype dt)
+{
+    return eas_dtype_kind(dt) == 'f' || eas_dtype_kind(dt) == 'i' ? op1(b, "abs", x[0]) : x[0];
+}
 eas_value emit_relu(eas_builder *b, const eas_value *x, eas_dtype dt) { return op2(b, "max", x[0], num(b, dt, 0)); }
 eas_value emit_square(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
@@ -299,7 +302,10 @@ eas_value emit_signbit(eas_builder *b, const eas_value *x, eas_dtype dt)
 /* ---- activations ---- */
 
 /* x * sigmoid(u), with one division */
-static eas_value gated(eas_builder *b, eas_value x, eas_value u, eas_dtype dt) { return quo(b, x, add(b, num(b, dt, 1), op1(b, "exp", op1(b, "neg", u)))); }
+static eas_value gated(eas_builder *b, eas_value x, eas_value u, eas_dtype dt)
+{
+    return quo(b, x, add(b, num(b, dt, 1), op1(b, "exp", op1(b, "neg", u))));
+}
 
 eas_value emit_silu(eas_builder *b, const eas_value *x, eas_dtype dt) { return gated(b, x[0], x[0], dt); }
 
@@ -470,4 +476,7 @@ static eas_value int_power(eas_builder *b, eas_value x, eas_value y, eas_dtype d
     eas_value unit = pick(b, op2(b, "eq", x, one), one, pick(b, op2(b, "eq", x, minus), pick(b, odd_y, minus, one), zero));
     return pick(b, op2(b, "lt", y, zero), unit, last[0]);
 }
-eas_value emit_pow(eas_builder *b, const eas_value *x, eas_dtype dt) { return dtype_is_float(dt) ? op2(b, "pow", x[0], x[1]) : int_power(b, x[0], x[1], dt); }
+eas_value emit_pow(eas_builder *b, const eas_value *x, eas_dtype dt)
+{
+    return dtype_is_float(dt) ? op2(b, "pow", x[0], x[1]) : int_power(b, x[0], x[1], dt);
+}

@@ -145,7 +145,14 @@ static bool same_shape(const pnode *a, const pnode *b) { return a->rank == b->ra
 
 static uint32_t view(pgraph *g, uint16_t op, const pnode *like, uint32_t x)
 {
-    pnode p = {.op = op, .kind = graph_rows[op].kind, .dtype = pass_at(g, x)->dtype, .rank = like->rank, .nin = 1, .param = PARAM_NONE, .shape = like->shape, .in = &x};
+    pnode p = {.op = op,
+               .kind = graph_rows[op].kind,
+               .dtype = pass_at(g, x)->dtype,
+               .rank = like->rank,
+               .nin = 1,
+               .param = PARAM_NONE,
+               .shape = like->shape,
+               .in = &x};
     return pass_add(g, &p);
 }
 
@@ -345,7 +352,8 @@ static uint32_t simple_cast(pgraph *g, const pnode *p)
         return 0;
     const pnode *y = pass_at(g, x->in[0]);
     eas_dtype a = (eas_dtype)y->dtype, b = (eas_dtype)x->dtype;
-    bool keeps = a == EAS_BOOL || (eas_dtype_kind(a) == eas_dtype_kind(b) && (dtype_is_int(a) || a != EAS_BF16 || b != EAS_F16) && eas_dtype_size(b) > eas_dtype_size(a));
+    bool keeps = a == EAS_BOOL || (eas_dtype_kind(a) == eas_dtype_kind(b) && (dtype_is_int(a) || a != EAS_BF16 || b != EAS_F16) &&
+                                   eas_dtype_size(b) > eas_dtype_size(a));
     if (!keeps)
         return 0;
     pnode q = *p;
@@ -365,7 +373,14 @@ static uint32_t wider(pgraph *g, uint32_t x, int at, eas_dtype dt)
     shape[at] = 1;
     memcpy(shape + at + 1, p->shape + at, sizeof *shape * (size_t)(rank - at));
     x = view(g, GRAPH_RESHAPE, &(pnode){.rank = (uint8_t)(rank + 1), .shape = shape}, x);
-    pnode c = {.op = GRAPH_CAST, .kind = KIND_CAST, .dtype = (uint8_t)dt, .rank = (uint8_t)(rank + 1), .nin = 1, .param = PARAM_NONE, .shape = shape, .in = &x};
+    pnode c = {.op = GRAPH_CAST,
+               .kind = KIND_CAST,
+               .dtype = (uint8_t)dt,
+               .rank = (uint8_t)(rank + 1),
+               .nin = 1,
+               .param = PARAM_NONE,
+               .shape = shape,
+               .in = &x};
     return x ? pass_add(g, &c) : 0;
 }
 
@@ -386,9 +401,19 @@ static uint32_t simple_matmul(pgraph *g, const pnode *p)
     in[1] = wider(g, p->in[1], pass_at(g, p->in[1])->rank - 2, sum);
     if (g->st)
         return 0;
-    pnode m = {.op = GRAPH_MUL, .kind = KIND_MAP, .dtype = (uint8_t)sum, .rank = (uint8_t)rank, .nin = 2, .param = PARAM_NONE, .shape = shape, .in = in};
+    pnode m = {
+        .op = GRAPH_MUL, .kind = KIND_MAP, .dtype = (uint8_t)sum, .rank = (uint8_t)rank, .nin = 2, .param = PARAM_NONE, .shape = shape, .in = in};
     uint32_t x = pass_add(g, &m);
-    pnode r = {.op = GRAPH_REDUCE_SUM, .kind = KIND_REDUCE, .dtype = (uint8_t)sum, .rank = p->rank, .nin = 1, .nwords = 2, .param = PARAM_NONE, .shape = p->shape, .words = (int64_t[]){0, rank - 2}, .in = &x};
+    pnode r = {.op = GRAPH_REDUCE_SUM,
+               .kind = KIND_REDUCE,
+               .dtype = (uint8_t)sum,
+               .rank = p->rank,
+               .nin = 1,
+               .nwords = 2,
+               .param = PARAM_NONE,
+               .shape = p->shape,
+               .words = (int64_t[]){0, rank - 2},
+               .in = &x};
     x = x ? pass_add(g, &r) : 0;
     pnode c = {.op = GRAPH_CAST, .kind = KIND_CAST, .dtype = p->dtype, .rank = p->rank, .nin = 1, .param = PARAM_NONE, .shape = p->shape, .in = &x};
     return x ? pass_add(g, &c) : 0;
@@ -404,7 +429,14 @@ static uint32_t solid_call(pgraph *g, const pnode *p)
         in[i] = p->in[i];
         if (x->kind != KIND_LEAF || !x->nwords)
             continue;
-        pnode a = {.op = GRAPH_ALIAS, .kind = KIND_ALIAS, .dtype = x->dtype, .rank = x->rank, .nin = 1, .param = PARAM_NONE, .shape = x->shape, .in = &p->in[i]};
+        pnode a = {.op = GRAPH_ALIAS,
+                   .kind = KIND_ALIAS,
+                   .dtype = x->dtype,
+                   .rank = x->rank,
+                   .nin = 1,
+                   .param = PARAM_NONE,
+                   .shape = x->shape,
+                   .in = &p->in[i]};
         in[i] = intern(g, &a);
         changed = true;
     }
@@ -416,7 +448,14 @@ static uint32_t solid_call(pgraph *g, const pnode *p)
 static uint32_t zeros(pgraph *g, const pnode *like)
 {
     uint32_t zero = pass_const(g, (eas_dtype)like->dtype, 0);
-    pnode b = {.op = GRAPH_BROADCAST_TO, .kind = KIND_BROADCAST, .dtype = like->dtype, .rank = like->rank, .nin = 1, .param = PARAM_NONE, .shape = like->shape, .in = &zero};
+    pnode b = {.op = GRAPH_BROADCAST_TO,
+               .kind = KIND_BROADCAST,
+               .dtype = like->dtype,
+               .rank = like->rank,
+               .nin = 1,
+               .param = PARAM_NONE,
+               .shape = like->shape,
+               .in = &zero};
     return zero && like->rank ? intern(g, &b) : zero;
 }
 

@@ -35,7 +35,16 @@ static uint32_t neutral(pgraph *g, const pnode *p)
 
 static uint32_t view_of(pgraph *g, uint16_t op, uint32_t x, int rank, const eas_dim *shape, int nwords, const int64_t *words, uint32_t fill)
 {
-    pnode p = {.op = op, .kind = graph_rows[op].kind, .dtype = pass_at(g, x)->dtype, .rank = (uint8_t)rank, .nin = fill ? 2 : 1, .nwords = (uint16_t)nwords, .param = PARAM_NONE, .shape = shape, .words = words, .in = (uint32_t[]){x, fill}};
+    pnode p = {.op = op,
+               .kind = graph_rows[op].kind,
+               .dtype = pass_at(g, x)->dtype,
+               .rank = (uint8_t)rank,
+               .nin = fill ? 2 : 1,
+               .nwords = (uint16_t)nwords,
+               .param = PARAM_NONE,
+               .shape = shape,
+               .words = words,
+               .in = (uint32_t[]){x, fill}};
     return pass_add(g, &p);
 }
 

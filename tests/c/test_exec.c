@@ -382,7 +382,8 @@ static void it_can_be_looked_at(void **state)
 {
     (void)state;
     eas_node *a = tensor(R, C, wave), *x = own1(softmax, formula(a));
-    static const char *const forms[] = {"text", "svg-before", "svg-after"}, *const holds[] = {"1 kernel, ", "softmax", "kernel 1: reduce over (37, 53) along 1"};
+    static const char *const forms[] = {"text", "svg-before", "svg-after"}, *const holds[] = {"1 kernel, ", "softmax",
+                                                                                              "kernel 1: reduce over (37, 53) along 1"};
     for (int i = 0; i < 3; i++) {
         char *text;
         ok(eas_nodes_show(1, &x, forms[i], &text));
