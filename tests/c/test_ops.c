@@ -1,5 +1,6 @@
 /* Values of operations, on little data, against what NumPy and torch give (tests/c/graph_words.h says how the tables read; data follow a colon, results have
- * them too). Each row runs on every device whose memory the host reaches; then once more with inputs that do not lie in C order.
+ * them too). Each row runs on every device whose memory the host reaches, or on those that are named (test_ops opencl mps); then once more with inputs
+ * that do not lie in C order.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,10 +63,14 @@ static eas_node *node_of(eas_device *d, const typed *t, bool backwards)
 {
     eas_buffer *buf;
     eas_node *x, *y;
-    int64_t strides[GRAPH_MAX_RANK], dense = 1;
-    assert_int_equal(eas_buffer_new(d, eas_dtype_size(t->dtype) * (size_t)(t->n ? t->n : 1), &buf), EAS_OK);
+    eas_device *host;
+    int64_t strides[GRAPH_MAX_RANK], dense = 1, data[MAX_ELEMENTS];
+    size_t bytes = eas_dtype_size(t->dtype) * (size_t)(t->n ? t->n : 1);
+    assert_int_equal(eas_device_get("cpu", &host), EAS_OK);
+    assert_int_equal(eas_buffer_new(d, bytes, &buf), EAS_OK);
     for (int64_t i = 0; i < t->n; i++)
-        write_item(t->dtype, eas_buffer_host(buf), backwards ? t->n - 1 - i : i, t->item[i]);
+        write_item(t->dtype, data, backwards ? t->n - 1 - i : i, t->item[i]);
+    assert_int_equal(eas_copy(d, eas_buffer_address(buf), host, data, bytes, NULL), EAS_OK);
     for (int i = t->rank - 1; i >= 0; i--) {
         strides[i] = backwards ? -dense : dense;
         dense *= t->shape[i];
@@ -107,6 +112,11 @@ static void compare(const row *r, eas_node *got, const char *where)
     if (strcmp(is, should))
         fail_msg("%s(%s; %s) is %s, not %s", r->op, r->in, r->attr, is, should);
     eas_buffer *buf = eas_node_buffer(got, &offset, strides);
+    eas_device *host;
+    void *data = malloc(eas_buffer_size(buf) + 1);
+    assert_int_equal(eas_device_get("cpu", &host), EAS_OK);
+    if (want.n)
+        assert_int_equal(eas_copy(host, data, eas_buffer_device(buf), eas_buffer_address(buf), eas_buffer_size(buf), NULL), EAS_OK);
     int64_t at[GRAPH_MAX_RANK] = {0};
     for (int64_t i = 0; i < want.n; i++) {
         int64_t off = offset, rest = i;
@@ -115,11 +125,12 @@ static void compare(const row *r, eas_node *got, const char *where)
             rest /= want.shape[k];
             off += at[k] * strides[k];
         }
-        double v = read_item(want.dtype, eas_buffer_host(buf), off), w = want.item[i];
+        double v = read_item(want.dtype, data, off), w = want.item[i];
         bool same = v == w || (isnan(v) && isnan(w)) || (dtype_is_float(want.dtype) && fabs(v - w) <= 1e-5 * (1 + fabs(w)));
         if (!same)
             fail_msg("%s(%s; %s) on %s: element %d is %.9g, not %.9g", r->op, r->in, r->attr, where, (int)i, v, w);
     }
+    free(data);
 }
 
 static void run(eas_device *d, const row *r, bool backwards)
@@ -137,11 +148,23 @@ static void run(eas_device *d, const row *r, bool backwards)
         eas_node_release(in[i]);
 }
 
+static char **named; /* the devices to take, if some are named */
+
+static bool is_wanted(const eas_device *d)
+{
+    if (!named[0])
+        return !eas_device_unavailable(d) && eas_device_host_memory(d);
+    for (char **p = named; *p; p++)
+        if (!strcmp(*p, eas_device_name(d)))
+            return true;
+    return false;
+}
+
 static void run_all(const row *rows, size_t n)
 {
     for (int k = 0; k < eas_device_count(); k++) {
         eas_device *d = eas_device_at(k);
-        if (eas_device_unavailable(d) || !eas_device_host_memory(d))
+        if (!is_wanted(d))
             continue;
         for (size_t i = 0; i < n; i++) {
             run(d, &rows[i], false);
@@ -552,8 +575,10 @@ static void bad_indices(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argc;
+    named = argv + 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(views),    cmocka_unit_test(joins),      cmocka_unit_test(indices),
                                        cmocka_unit_test(sets),     cmocka_unit_test(reductions), cmocka_unit_test(along),
                                        cmocka_unit_test(products), cmocka_unit_test(creation),   cmocka_unit_test(networks),
