@@ -26,7 +26,7 @@ enum { CT_PID, CT_NPROG, CT_TID, CT_GID, CT_LANE, CT_SG, CT_NIDENTS };
 /* What is printed before the kernel when it needs it; bits of ct.helpers. CT_SAT + dtype is the saturating cast to that dtype;
  * CT_ATOMIC + 2*n + local the n-th of ct_float_atomics on a float. */
 enum { CT_MMA, CT_BOUNDS, CT_ODD, CT_F16, CT_BF16, CT_F64_F16, CT_F64_BF16, CT_CAS, CT_SAT, CT_ATOMIC = CT_SAT + EAS_NDTYPES };
-enum { CT_NFLOAT_ATOMICS = 3 };
+enum { CT_NFLOAT_ATOMICS = 3, CT_MAX_VEC = 16 };
 extern const uint16_t ct_float_atomics[CT_NFLOAT_ATOMICS]; /* those that have no call of their own in the languages */
 
 /* A place in the lane loops around the current statement: an index expression per dim of some block shape. */
@@ -48,11 +48,17 @@ typedef struct ct_dialect {
     void (*store)(ct *g, const char *guard, uint32_t buf, const char *off, const char *value);
     const char *(*load4)(ct *g, uint32_t buf, const char *off); /* four neighbours as a float4 */
     bool load4_needs_alignment;
-    const char *(*round)(ct *g, eas_dtype dt, const char *x);   /* float x to f16 or bf16 */
+    /* Vectors of floats or doubles, in variables: how many lanes; of as many expressions; of neighbours in an array; of one value; and into an array. */
+    int vec;
+    const char *(*vec_of)(ct *g, const char *type, const char *const *x);
+    const char *(*vec_load)(ct *g, const char *type, const char *array, const char *at);
+    const char *(*vec_splat)(ct *g, const char *type, const char *x);
+    void (*vec_store)(ct *g, const char *array, const char *at, const char *x);
+    const char *(*round)(ct *g, eas_dtype dt, const char *x); /* float x to f16 or bf16 */
     const char *(*from_f64)(ct *g, eas_dtype dt, const char *x); /* f64 x to f16 or bf16 */
     const char *(*sat)(ct *g, eas_dtype from, eas_dtype to, const char *x); /* float to integer */
     const char *(*bitcast)(ct *g, eas_dtype from, eas_dtype to, const char *x);
-    const char *(*bits)(ct *g, eas_dtype dt, uint64_t bits);    /* the float with these bits, for odd NaNs */
+    const char *(*bits)(ct *g, eas_dtype dt, uint64_t bits); /* the float with these bits, for odd NaNs */
     const char *frag; /* the type of a simdgroup matrix */
     void (*mma_zero)(ct *g, const char *r);
     void (*mma)(ct *g, const char *r, const uint32_t *args);
@@ -77,32 +83,32 @@ struct ct {
 
     /* names */
     const char *kernel_name;
-    const char **name;    /* per value: set for parameters and for values that live in another's variable */
+    const char **name; /* per value: set for parameters and for values that live in another's variable */
     uint8_t *param_dtype; /* per parameter: what the text declares (see ct_plan) */
 
     /* the plan, see ctext_plan.c */
-    uint32_t *uses;    /* per value */
-    uint32_t *region;  /* per instruction: the innermost region's id; 0 at top level */
+    uint32_t *uses; /* per value */
+    uint32_t *region; /* per instruction: the innermost region's id; 0 at top level */
     uint32_t *parent, *opener; /* per region: the one around it, and the instruction that begins it */
-    uint32_t *group;   /* per instruction: the lane loop it is printed in; 0: none */
+    uint32_t *group; /* per instruction: the lane loop it is printed in; 0: none */
     uint32_t *first, *last; /* per group: its instructions lie in first..last */
     uint32_t ngroups;
-    uint8_t *lazy;     /* per value: see ctext_lazy.c */
+    uint8_t *lazy; /* per value: see ctext_lazy.c */
     uint32_t *reach;
-    uint8_t *remat;    /* per value: recomputed where it is used (pure and cheap, or lazy) */
-    uint8_t *array;    /* per value: lives in an array, one element per lane */
-    uint32_t *home;    /* per value with an array: the value whose array it lives in; 0: its own */
-    uint8_t *inlined;  /* per value: printed inside its only user (masks) */
-    uint32_t *dot4;    /* per instruction: 1 + the first of the four neighbouring dots it belongs to; 0: none */
-    uint32_t early;    /* the mask of the kernel's only effect, or 0 */
+    uint8_t *remat; /* per value: recomputed where it is used (pure and cheap, or lazy) */
+    uint8_t *array; /* per value: lives in an array, one element per lane */
+    uint32_t *home; /* per value with an array: the value whose array it lives in; 0: its own */
+    uint8_t *inlined; /* per value: printed inside its only user (masks) */
+    uint32_t *dot4; /* per instruction: 1 + the first of the four neighbouring dots it belongs to; 0: none */
+    uint32_t early; /* the mask of the kernel's only effect, or 0 */
     bool device_barrier; /* a global buffer is both read and written: barriers must order it too */
-    int max_rank;      /* deepest nest of lane loops */
-    bool has_dot, has_bounds, has_shuffle;
+    int max_rank; /* deepest nest of lane loops */
+    bool has_dot /* or a fold: loops over k */, has_bounds, has_shuffle;
 
     /* printing */
     str body;
     gen_linemap lines; /* per line of body */
-    uint32_t at;       /* the instruction being printed */
+    uint32_t at; /* the instruction being printed */
     int indent;
     bool early_done;
     uint32_t idents;
@@ -115,9 +121,9 @@ struct ct {
     } loop; /* the lane loop being printed */
     struct ct_inst *insts;
     uint32_t ninsts, capinsts; /* recomputed values of the current lane loop */
-    uint32_t *inst_head;   /* per value: chain into insts, 1-based */
-    uint32_t *inst_epoch;  /* per value: the loop that chain belongs to */
-    VEC(uint32_t) open;    /* openers of the regions around the current position */
+    uint32_t *inst_head; /* per value: chain into insts, 1-based */
+    uint32_t *inst_epoch; /* per value: the loop that chain belongs to */
+    VEC(uint32_t) open; /* openers of the regions around the current position */
 };
 
 /* ctext.c */
@@ -136,7 +142,7 @@ void ct_new_scope(ct *g); /* recomputed values made so far are out of sight */
 ir_type ct_lanes_of(const eas_ir *ir, const ir_insn *in); /* the block that an instruction works through */
 eas_status ct_plan(ct *g);
 int ct_dims(ir_type t, int32_t dim[IR_MAX_RANK]); /* the dims other than 1; returns how many */
-bool ct_picks(const eas_ir *ir, const ir_insn *in);   /* a slice of one lane: a variable */
+bool ct_picks(const eas_ir *ir, const ir_insn *in); /* a slice of one lane: a variable */
 bool ct_is_view(const eas_ir *ir, const ir_insn *in); /* read through, never computed */
 /* Through views to what is really computed; *aligned: the row-major index stays what it is. */
 uint32_t ct_leaf(const eas_ir *ir, uint32_t v, bool *aligned);
@@ -162,7 +168,7 @@ ct_at ct_through(ct *g, const ir_insn *view, const ct_at *at, const char **insid
 void ct_fold(ct *g, const ir_insn *in); /* gives in->res its value; its array or variable is declared */
 
 /* ctext_expr.c */
-const char *ct_literal(ct *g, eas_dtype dt, int64_t bits);         /* in a variable's type */
+const char *ct_literal(ct *g, eas_dtype dt, int64_t bits); /* in a variable's type */
 const char *ct_literal_compute(ct *g, eas_dtype dt, int64_t bits); /* f16 and bf16 as float */
 /* The meaning of a pure element-wise instruction on values at one place; not atomic. */
 const char *ct_expr(ct *g, const ir_insn *in, const ct_at *at);

@@ -218,23 +218,157 @@ static const char *entry(ct *g, uint32_t v, const char *row, const char *col)
     return ct_ref(g, v, &at);
 }
 
+/* A product in rectangles of the result: `rows` x `wide` vectors of running sums in variables, so that an element of x and a vector of y serve several. Before
+ * that a strip of y, as wide as the rectangle, is copied to where its rows are neighbours. One fma a step and k ascending, as everywhere. */
+typedef struct tiling {
+    folding *f;
+    const uint32_t *a; /* x, y, what to begin with */
+    ir_type to;
+    int64_t K;
+    int lanes, wide; /* of a vector; vectors of a row */
+} tiling;
+enum { TILE_ROWS = 6, TILE_WIDE = 2 };
+
+static const char *plus(ct *g, const char *x, int64_t n) { return n ? ct_fmt(g, "%s + %lldu", x, (long long)n) : x; }
+
+static void open_part(ct *g, const char *var, int64_t lo, int64_t hi, int64_t step)
+{
+    ct_line(g, "for (uint %s = %lldu; %s < %lldu; %s += %lldu) {", var, (long long)lo, var, (long long)hi, var, (long long)step);
+    g->indent++;
+}
+
+static const char *sum_name(const tiling *t, int r, int c) { return ct_fmt(t->f->g, "%s_t%d_%d", t->f->v, r, c); }
+
+/* The strip of y at column j. */
+static void copy_strip(const tiling *t)
+{
+    ct *g = t->f->g;
+    const int width = t->lanes * t->wide;
+    ct_line(g, "%s %s_y[%lld];", t->f->type, t->f->v, (long long)t->K * width);
+    ct_open(g, "k", t->K);
+    const char *l = ct_fmt(g, "%s_l", t->f->v);
+    ct_open(g, l, width);
+    ct_new_scope(g);
+    const char *y = entry(g, t->a[1], "k", ct_fmt(g, "j + %s", l));
+    ct_line(g, "%s_y[k * %du + %s] = %s;", t->f->v, width, l, y);
+    ct_close(g);
+    ct_close(g);
+}
+
+/* The vector at row and column of what the sums begin with. */
+static const char *start_vector(const tiling *t, const char *row, const char *col)
+{
+    ct *g = t->f->g;
+    bool aligned;
+    const uint32_t leaf = ct_leaf(g->ir, t->a[2], &aligned);
+    const ct_at at = {.dim = {t->to.dim[0] == 1 ? "0" : row, col}};
+    if (aligned && g->array[leaf])
+        return g->d->vec_load(g, t->f->type, ct_name(g, leaf), ct_flat(g, t->to, &at));
+    const char *e[CT_MAX_VEC];
+    bool same = true;
+    for (int l = 0; l < t->lanes; l++) {
+        e[l] = entry(g, t->a[2], row, plus(g, col, l));
+        same = same && !strcmp(e[0], e[l]);
+    }
+    return same ? g->d->vec_splat(g, t->f->type, e[0]) : g->d->vec_of(g, t->f->type, e);
+}
+
+static void begin_sums(const tiling *t, int rows)
+{
+    ct *g = t->f->g;
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < t->wide; c++) {
+            const char *x = start_vector(t, plus(g, "i", r), plus(g, "j", c * t->lanes));
+            ct_line(g, "%s%d %s = %s;", t->f->type, t->lanes, sum_name(t, r, c), x);
+        }
+}
+
+static void step_sums(const tiling *t, int rows)
+{
+    ct *g = t->f->g;
+    const char *v = t->f->v;
+    ct_open(g, "k", t->K);
+    ct_new_scope(g);
+    for (int c = 0; c < t->wide; c++) {
+        const char *at = plus(g, ct_fmt(g, "k * %du", t->lanes * t->wide), c * t->lanes);
+        ct_line(g, "%s%d %s_y%d = %s;", t->f->type, t->lanes, v, c, g->d->vec_load(g, t->f->type, ct_fmt(g, "%s_y", v), at));
+    }
+    for (int r = 0; r < rows; r++) {
+        const char *x = entry(g, t->a[0], plus(g, "i", r), "k");
+        ct_line(g, "%s%d %s_x%d = %s;", t->f->type, t->lanes, v, r, g->d->vec_splat(g, t->f->type, x));
+        for (int c = 0; c < t->wide; c++)
+            ct_line(g, "%s = fma(%s_x%d, %s_y%d, %s);", sum_name(t, r, c), v, r, v, c, sum_name(t, r, c));
+    }
+    ct_close(g);
+}
+
+static void end_sums(const tiling *t, int rows)
+{
+    ct *g = t->f->g;
+    const uint32_t to = t->f->in->res;
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < t->wide; c++) {
+            const ct_at at = {.dim = {t->to.dim[0] == 1 ? "0" : plus(g, "i", r), plus(g, "j", c * t->lanes)}};
+            g->d->vec_store(g, ct_name(g, to), ct_flat(g, t->to, &at), sum_name(t, r, c));
+        }
+}
+
+/* Rows lo to hi, so many at once. */
+static void tile_rows(const tiling *t, int64_t lo, int64_t hi, int rows)
+{
+    if (lo == hi)
+        return;
+    open_part(t->f->g, "i", lo, hi, rows);
+    ct_new_scope(t->f->g);
+    begin_sums(t, rows);
+    step_sums(t, rows);
+    end_sums(t, rows);
+    ct_close(t->f->g);
+}
+
+/* Columns from lo on, as far as rectangles of this width go; returns where they end. */
+static int64_t tile_columns(tiling *t, int64_t lo, int wide)
+{
+    const int64_t width = (int64_t)wide * t->lanes, hi = lo + (t->to.dim[1] - lo) / width * width, M = t->to.dim[0];
+    if (lo == hi)
+        return lo;
+    t->wide = wide;
+    open_part(t->f->g, "j", lo, hi, width);
+    copy_strip(t);
+    tile_rows(t, 0, M / TILE_ROWS * TILE_ROWS, TILE_ROWS);
+    tile_rows(t, M / TILE_ROWS * TILE_ROWS, M, (int)(M % TILE_ROWS));
+    ct_close(t->f->g);
+    return hi;
+}
+
+/* The columns that are left, one by one. */
+static void last_columns(const tiling *t, int64_t lo)
+{
+    folding *f = t->f;
+    ct *g = f->g;
+    if (lo == t->to.dim[1])
+        return;
+    ct_open(g, "i", t->to.dim[0]);
+    open_part(g, "j", lo, t->to.dim[1], 1);
+    ct_new_scope(g);
+    const char *start = entry(g, t->a[2], "i", "j");
+    ct_line(g, "%s %s_a = %s;", f->type, f->v, start);
+    ct_open(g, "k", t->K);
+    const char *x = entry(g, t->a[0], "i", "k"), *y = entry(g, t->a[1], "k", "j");
+    ct_line(g, "%s_a = fma(%s, %s, %s_a);", f->v, x, y, f->v);
+    ct_close(g);
+    const ct_at at = {.dim = {t->to.dim[0] == 1 ? "0" : "i", t->to.dim[1] == 1 ? "0" : "j"}};
+    put(f, &at, ct_fmt(g, "%s_a", f->v));
+    ct_close(g);
+    ct_close(g);
+}
+
 static void matmul(folding *f)
 {
     ct *g = f->g;
-    const uint32_t *a = ir_args(g->ir, f->in);
-    const ir_type to = ir_typeof(g->ir, f->in->res);
-    ct_open(g, "i", to.dim[0]);
-    ct_open(g, "j", to.dim[1]);
-    ct_new_scope(g);
-    const char *start = entry(g, a[2], "i", "j");
-    ct_line(g, "%s %s_a = %s;", f->type, f->v, start);
-    ct_open(g, "k", f->from.dim[1]);
-    const char *x = entry(g, a[0], "i", "k"), *y = entry(g, a[1], "k", "j");
-    ct_line(g, "%s_a = fma(%s, %s, %s_a);", f->v, x, y, f->v);
-    ct_close(g);
-    const ct_at at = {.dim = {to.dim[0] == 1 ? "0" : "i", to.dim[1] == 1 ? "0" : "j"}};
-    put(f, &at, ct_fmt(g, "%s_a", f->v));
-    f->open = 2;
+    tiling t = {.f = f, .a = ir_args(g->ir, f->in), .to = ir_typeof(g->ir, f->in->res), .K = f->from.dim[1], .lanes = g->d->vec};
+    int64_t done = tile_columns(&t, 0, TILE_WIDE);
+    last_columns(&t, tile_columns(&t, done, 1));
 }
 
 void ct_fold(ct *g, const ir_insn *in)

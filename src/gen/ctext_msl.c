@@ -37,6 +37,25 @@ static const char *load4(ct *g, uint32_t buf, const char *off)
                   ct_name(g, buf), off);
 }
 
+/* Arrays of floats are not aligned as vectors are, so these go element by element; compilers see through that. */
+enum { LANES = 4 };
+
+static const char *vec_of(ct *g, const char *type, const char *const *x) { return ct_fmt(g, "%s4(%s, %s, %s, %s)", type, x[0], x[1], x[2], x[3]); }
+
+static const char *vec_load(ct *g, const char *type, const char *array, const char *at)
+{
+    return ct_fmt(g, "%s4(%s[%s], %s[%s + 1u], %s[%s + 2u], %s[%s + 3u])", type, array, at, array, at, array, at, array, at);
+}
+
+static const char *vec_splat(ct *g, const char *type, const char *x) { return ct_fmt(g, "%s4(%s)", type, x); }
+
+static void vec_store(ct *g, const char *array, const char *at, const char *x)
+{
+    ct_line(g, "%s[%s] = %s.x;", array, at, x);
+    for (int l = 1; l < LANES; l++)
+        ct_line(g, "%s[%s + %du] = %s.%c;", array, at, l, x, "xyzw"[l]);
+}
+
 static const char *round_half(ct *g, eas_dtype dt, const char *x) { return ct_fmt(g, "(%s)%s", dt == EAS_F16 ? "half" : "bfloat", x); }
 
 static const char *sat(ct *g, eas_dtype from, eas_dtype to, const char *x)
@@ -400,6 +419,11 @@ const ct_dialect ct_msl = {
     .store = store,
     .load4 = load4,
     .load4_needs_alignment = true,
+    .vec = LANES,
+    .vec_of = vec_of,
+    .vec_load = vec_load,
+    .vec_splat = vec_splat,
+    .vec_store = vec_store,
     .round = round_half,
     .from_f64 = round_half,
     .sat = sat,

@@ -22,6 +22,25 @@ static const char *identity(ct *g, const ir_insn *in)
     }
 }
 
+/* ---- vectors of floats ---- */
+
+enum { LANES = 8 };
+
+static const char *vec_of(ct *g, const char *type, const char *const *x)
+{
+    return ct_fmt(g, "(%s8)(%s, %s, %s, %s, %s, %s, %s, %s)", type, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
+}
+
+static const char *vec_load(ct *g, const char *type, const char *array, const char *at)
+{
+    (void)type;
+    return ct_fmt(g, "vload8(0, %s + (%s))", array, at);
+}
+
+static const char *vec_splat(ct *g, const char *type, const char *x) { return ct_fmt(g, "(%s8)(%s)", type, x); }
+
+static void vec_store(ct *g, const char *array, const char *at, const char *x) { ct_line(g, "vstore8(%s, 0, %s + (%s));", x, array, at); }
+
 /* ---- memory ---- */
 
 /* The buffer as a pointer to half: threadgroup arrays cannot be declared as half. */
@@ -408,6 +427,11 @@ const ct_dialect ct_opencl = {
     .load = load,
     .store = store,
     .load4 = load4,
+    .vec = LANES,
+    .vec_of = vec_of,
+    .vec_load = vec_load,
+    .vec_splat = vec_splat,
+    .vec_store = vec_store,
     .round = round_half,
     .from_f64 = from_f64,
     .sat = sat,

@@ -552,7 +552,9 @@ static void survey(ct *g)
             rw[x[k].buf] |= ir_is_atomic(in) ? 3 : x[k].store ? 2 : 1;
         for (int k = 0; k < in->nargs; k++)
             g->uses[ir_args(ir, in)[k]]++;
-        g->has_dot |= in->op == IR_DOT;
+        g->has_dot |= in->op == IR_DOT || ir_is_fold(in);
+        if (ir_is_fold(in))
+            g->max_rank = IR_MAX_RANK; /* its loops are named by axis */
         g->has_bounds |= in->op == IR_BOUNDS || in->op == IR_ASSERT;
         g->has_shuffle |= in->op == IR_SIMD_SHUFFLE;
     }
