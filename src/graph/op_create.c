@@ -110,7 +110,8 @@ eas_status make_linspace(const graph_call *c, eas_node **out)
     need_number(&r, c->in[1], "stop");
     if (dt == EAS_BOOL)
         rule_type_fail(&r, "not for bool");
-    return row_of(&r, graph_wide_dtype(dt), dt, n, 1, &endpoint, out);
+    bool whole = !dtype_is_float(dt) && dtype_is_int((eas_dtype)c->in[0]->dtype) && dtype_is_int((eas_dtype)c->in[1]->dtype);
+    return row_of(&r, whole ? EAS_I64 : graph_wide_dtype(dt), dt, n, 1, &endpoint, out);
 }
 
 eas_status expand_linspace(eas_node *n, eas_node *const *in, eas_node **out)
@@ -121,7 +122,11 @@ eas_status expand_linspace(eas_node *n, eas_node *const *in, eas_node **out)
     bool endpoint = node_words(n)[0] != 0;
     eas_node *start = gb_spread(&g, in[0], 1), *stop = gb_spread(&g, in[1], 1), *i = gb_iota(&g, num, wide);
     eas_node *last = gb_size(&g, gb_dim(&g, EAS_DIM_MAX, gb_dim(&g, EAS_DIM_SUB, num, endpoint), 1), wide);
-    eas_node *y = gb2(&g, GRAPH_ADD, gb2(&g, GRAPH_MUL, i, gb2(&g, GRAPH_DIV, gb2(&g, GRAPH_SUB, stop, start), last)), start);
+    eas_node *way = gb2(&g, GRAPH_SUB, stop, start);
+    if (!dtype_is_float(wide)) /* integers between integers, rounded down */
+        return gb_done(&g, gb_typed(&g, gb2(&g, GRAPH_ADD, gb2(&g, GRAPH_FLOORDIV, gb2(&g, GRAPH_MUL, i, way), last), start), (eas_dtype)n->dtype),
+                       out);
+    eas_node *y = gb2(&g, GRAPH_ADD, gb2(&g, GRAPH_MUL, i, gb2(&g, GRAPH_DIV, way, last)), start);
     if (endpoint) /* exactly */
         y = gb3(&g, GRAPH_WHERE, gb2(&g, GRAPH_EQUAL, i, last), stop, y);
     if (!dtype_is_float((eas_dtype)n->dtype))

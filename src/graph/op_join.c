@@ -460,6 +460,18 @@ static eas_node *pad_index(gbuild *g, int mode, eas_dim m, eas_dim size, eas_dim
     return gb2(g, GRAPH_MINIMUM, k, back);
 }
 
+/* The mean of integers, rounded to the nearest one and halves to the even one: exact, on devices without f64 too. */
+static eas_node *integer_mean(gbuild *g, eas_node *x, int axis)
+{
+    eas_dtype wide = x->dtype == EAS_BOOL || dtype_is_signed((eas_dtype)x->dtype) ? EAS_I64 : EAS_U64;
+    eas_node *n = gb_size(g, node_shape(x)[axis], wide), *two = gb_int(g, wide, 2);
+    eas_node *sum = gb_reduce(g, GRAPH_REDUCE_SUM, gb_typed(g, x, wide), (uint32_t)1 << axis, true);
+    eas_node *down = gb2(g, GRAPH_FLOORDIV, sum, n), *twice = gb2(g, GRAPH_MUL, gb2(g, GRAPH_MOD, sum, n), two);
+    eas_node *odd = gb_typed(g, gb2(g, GRAPH_MOD, down, two), EAS_BOOL);
+    eas_node *up = gb2(g, GRAPH_LOGICAL_OR, gb2(g, GRAPH_GREATER, twice, n), gb2(g, GRAPH_LOGICAL_AND, gb2(g, GRAPH_EQUAL, twice, n), odd));
+    return gb2(g, GRAPH_ADD, down, gb_typed(g, up, wide));
+}
+
 /* The number that stands for the whole axis, in x's dtype. */
 static eas_node *pad_summary(gbuild *g, int mode, eas_node *x, int axis)
 {
@@ -469,16 +481,16 @@ static eas_node *pad_summary(gbuild *g, int mode, eas_node *x, int axis)
         return gb_reduce(g, mode == PAD_MAXIMUM ? GRAPH_ANY : GRAPH_ALL, x, axes, true);
     if (mode != PAD_MEAN)
         return gb_reduce(g, mode == PAD_MAXIMUM ? GRAPH_REDUCE_MAX : GRAPH_REDUCE_MIN, x, axes, true);
-    eas_node *wide = gb_typed(g, x, graph_wide_dtype(dt));
-    eas_node *mean =
-        gb2(g, GRAPH_DIV, gb_reduce(g, GRAPH_REDUCE_SUM, wide, axes, true), wide ? gb_size(g, node_shape(x)[axis], (eas_dtype)wide->dtype) : NULL);
-    return gb_typed(g, dtype_is_float(dt) ? mean : gb1(g, GRAPH_ROUND, mean), dt);
+    if (!dtype_is_float(dt))
+        return gb_typed(g, integer_mean(g, x, axis), dt);
+    eas_node *wide = gb_typed(g, x, graph_compute_dtype(dt)), *n = gb_size(g, node_shape(x)[axis], graph_compute_dtype(dt));
+    return gb_typed(g, gb2(g, GRAPH_DIV, gb_reduce(g, GRAPH_REDUCE_SUM, wide, axes, true), n), dt);
 }
 
-/* `count` steps from value to the edge of x, value included, the edge not; backwards at the end of an axis. */
+/* `count` steps from value to the edge of x, value included, the edge not; backwards at the end of an axis. Integers are rounded down. */
 static eas_node *pad_ramp(gbuild *g, eas_node *x, int axis, eas_node *value, eas_dim count, bool end)
 {
-    eas_dtype dt = (eas_dtype)x->dtype, wide = graph_wide_dtype(dt);
+    eas_dtype dt = (eas_dtype)x->dtype, wide = dtype_is_float(dt) ? graph_compute_dtype(dt) : EAS_I64;
     eas_node *edge = gb_typed(g, gb_slice(g, x, axis, end ? gb_dim(g, EAS_DIM_SUB, node_shape(x)[axis], 1) : 0, 1, 1), wide);
     eas_node *from = gb_typed(g, value ? value : gb_int(g, wide, 0), wide), *steps = gb_iota_at(g, count, wide, x->rank - 1 - axis);
     if (value && value->rank && !g->st) {
@@ -487,11 +499,9 @@ static eas_node *pad_ramp(gbuild *g, eas_node *x, int axis, eas_node *value, eas
             ones[i] = i < x->batch_dims ? node_shape(value)[i] : 1;
         from = gb_reshape(g, from, x->batch_dims, x->rank, ones);
     }
-    eas_node *y = gb2(g, GRAPH_DIV, gb2(g, GRAPH_MUL, gb2(g, GRAPH_SUB, edge, from), steps), gb_size(g, count, wide));
-    y = gb2(g, GRAPH_ADD, y, from);
-    if (!dtype_is_float(dt))
-        y = gb1(g, GRAPH_FLOOR, y);
-    y = gb_typed(g, y, dt);
+    eas_node *way = gb2(g, GRAPH_MUL, gb2(g, GRAPH_SUB, edge, from), steps);
+    eas_node *y = gb2(g, dtype_is_float(dt) ? GRAPH_DIV : GRAPH_FLOORDIV, way, gb_size(g, count, wide));
+    y = gb_typed(g, gb2(g, GRAPH_ADD, y, from), dt);
     return end ? gb_slice(g, y, axis, gb_dim(g, EAS_DIM_SUB, count, 1), count, -1) : y;
 }
 
