@@ -49,7 +49,13 @@ def small_ops(table):
     runs = {"eager": lambda: chain(x).realize(), "record": lambda: chain(x), **peers_of_chain()}
     t = interleaved(runs, 15, 20)
     ours, record = t.pop("eager") / OPS, t.pop("record") / OPS
-    table.add(f"{OPS} operations on 8 elements, then read: each", ours, {n: v / OPS for n, v in t.items()}, 0.5, note=f"recording alone {record * 1e9:.0f} ns (goal 250)")
+    table.add(
+        f"{OPS} operations on 8 elements, then read: each",
+        ours,
+        {n: v / OPS for n, v in t.items()},
+        0.5,
+        note=f"recording alone {record * 1e9:.0f} ns (goal 250)",
+    )
 
 
 def calls(table):
@@ -82,7 +88,9 @@ def calls(table):
 
 
 EAGER = "import eager; x = eager.Tensor.full((1024,), 0.5).realize(); f = lambda: (eager.tanh(x) * x + 1.0).numpy()"
-JAX = "import jax, numpy; x = jax.numpy.full(1024, 0.5, 'float32'); g = jax.jit(lambda x: jax.numpy.tanh(x) * x + 1.0); f = lambda: numpy.asarray(g(x))"
+JAX = (
+    "import jax, numpy; x = jax.numpy.full(1024, 0.5, 'float32'); g = jax.jit(lambda x: jax.numpy.tanh(x) * x + 1.0); f = lambda: numpy.asarray(g(x))"
+)
 
 
 def first(setup, env):
@@ -127,7 +135,9 @@ print((s["live_bytes"] - before) / (4 * n))
 
 def memory(table):
     plain, donated = child(PEAK.format(donate=False)), child(PEAK.format(donate=True))
-    table.add("10 operations on 2^26 f32: arrays above the inputs", plain, {}, None, unit="arrays", note=f"goal 1; with a donated input {donated} (goal 0)")
+    table.add(
+        "10 operations on 2^26 f32: arrays above the inputs", plain, {}, None, unit="arrays", note=f"goal 1; with a donated input {donated} (goal 0)"
+    )
 
 
 def long_graph(table, n=100_000):
@@ -155,7 +165,13 @@ def long_graph(table, n=100_000):
     keep = record()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / n
     del keep
-    table.add(f"recording {n} operations: each", times[1], {}, None, note=f"goal 300 ns; with a tenth of them {times[0] * 1e9:.0f} ns; {grown:.0f} bytes more each (goal 200)")
+    table.add(
+        f"recording {n} operations: each",
+        times[1],
+        {},
+        None,
+        note=f"goal 300 ns; with a tenth of them {times[0] * 1e9:.0f} ns; {grown:.0f} bytes more each (goal 200)",
+    )
 
 
 LAYERS = """

@@ -21,7 +21,7 @@ static bool over_last(const pnode *p, const pnode *x) { return p->nwords == 2 &&
 static bool only_product(const fusion *f, uint32_t i, const pnode *shape, uint32_t *core, int depth)
 {
     const pnode *p = pass_at(f->g, i);
-    if (f->at[i].cost < 1000)
+    if (!f->at[i].heavy)
         return true;
     if (depth == 0 || p->rank != shape->rank || memcmp(p->shape, shape->shape, sizeof *p->shape * p->rank))
         return false;
@@ -130,7 +130,7 @@ static uint32_t gate(const attend *a)
 {
     const lower *l = &a->w->l;
     double v;
-    if (a->s->op != GRAPH_WHERE || !pass_is_const(l->g, a->s->in[2], &v) || v != -INFINITY || l->f->at[a->s->in[0]].cost >= 1000)
+    if (a->s->op != GRAPH_WHERE || !pass_is_const(l->g, a->s->in[2], &v) || v != -INFINITY || l->f->at[a->s->in[0]].heavy)
         return 0;
     return a->s->in[0];
 }

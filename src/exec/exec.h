@@ -47,6 +47,8 @@ typedef struct place { /* of a node */
                         * (or be computed from such, element by element) */
     bool taken;        /* by a group that knows what to do with it */
     int8_t map[GRAPH_MAX_RANK]; /* simple: which dim of the group's space each dim is; -1: index 0 */
+    bool heavy;        /* a reduction, a product or the like is below it, or it is one */
+    bool reads;        /* memory: it is not made of indices and numbers alone */
     uint16_t cost;     /* of an element, with what is inlined into it */
     uint16_t len;      /* of the longest chain into it */
 } place;

@@ -7,7 +7,7 @@
  */
 #include "exec.h"
 
-enum { CHEAP = 2, COSTLY = 1000, ROW_MAX = 1 << 15, CONCAT_MAX = 4, LONG = 64 };
+enum { CHEAP = 2, HEAVY = -1, FREE = 8, ROW_MAX = 1 << 15, CONCAT_MAX = 4, LONG = 64 };
 
 eas_dim shape_count(int rank, const eas_dim *shape) { return dim_product(rank, shape); }
 
@@ -15,9 +15,42 @@ static bool same_dim(eas_dim a, eas_dim b) { return a == b; }
 
 /* ---- cost of computing a node where it is used ---- */
 
-static int own_cost(const pnode *p)
+/* Will it be in memory, in C order? */
+static bool own_memory(const pnode *p)
 {
     switch (p->kind) {
+    case KIND_LEAF: return !p->nwords;
+    case KIND_MATMUL:
+    case KIND_SORT:
+    case KIND_SCATTER:
+    case KIND_RESULT: return true;
+    default: return false;
+    }
+}
+
+/* Does the reshape of x to p make one dim of several? Then an index into p must be taken apart, with divisions; splitting dims only multiplies and adds. */
+static bool joins_dims(const pnode *p, const pnode *x)
+{
+    int i = 0;
+    for (int k = 0; k < x->rank; k++) {
+        eas_dim whole = x->shape[k], part = 1;
+        while (part != whole) {
+            while (i < p->rank && p->shape[i] == 1)
+                i++;
+            if (i == p->rank || (part != 1 && !(dim_known(part) && dim_known(whole))))
+                return true;
+            eas_dim_apply(EAS_DIM_MUL, part, p->shape[i++], &part);
+            if (part != whole && (!dim_known(part) || !dim_known(whole) || part > whole))
+                return true;
+        }
+    }
+    return false;
+}
+
+static int own_cost(const pgraph *g, const pnode *p)
+{
+    switch (p->kind) {
+    case KIND_RESHAPE: return joins_dims(p, pass_at(g, p->in[0])) && !own_memory(pass_at(g, p->in[0])) ? CHEAP + 1 : 0;
     case KIND_MAP: {
         const char *ir = graph_rows[p->op].ir;
         uint16_t op = ir ? eas_op_find(ir) : 0;
@@ -37,22 +70,30 @@ static int own_cost(const pnode *p)
     case KIND_MATMUL:
     case KIND_SCATTER:
     case KIND_SORT:
-    case KIND_CALL: return COSTLY;
+    case KIND_CALL: return HEAVY;
     default: return 0;
     }
 }
 
+/* What it takes to compute a node again, as if everything heavy below it were in memory. What needs no memory at all is worth a few operations. */
 static void costs(fusion *f)
 {
     for (uint32_t i = 1; i < f->g->n.len; i++) {
         const pnode *p = pass_at(f->g, i);
-        int c = own_cost(p), len = 0;
+        place *q = &f->at[i];
+        int own = own_cost(f->g, p), c = own == HEAVY ? 0 : own, len = 0;
+        bool reads = p->kind == KIND_LEAF || own == HEAVY;
+        q->heavy = own == HEAVY;
         for (int k = 0; k < p->nin; k++) {
-            c += f->at[p->in[k]].cost;
-            len = f->at[p->in[k]].len > len ? f->at[p->in[k]].len : len;
+            const place *x = &f->at[p->in[k]];
+            c += own == HEAVY ? 0 : x->cost;
+            len = x->len > len ? x->len : len;
+            q->heavy |= x->heavy;
+            reads |= x->reads;
         }
-        f->at[i].cost = (uint16_t)(c > COSTLY ? COSTLY : c);
-        f->at[i].len = (uint16_t)(len < LONG ? len + 1 : LONG);
+        q->reads = reads;
+        q->cost = (uint16_t)(c > UINT16_MAX ? UINT16_MAX : !reads && c <= FREE ? 0 : c);
+        q->len = (uint16_t)(len < LONG ? len + 1 : LONG);
     }
 }
 
@@ -314,7 +355,7 @@ static bool follows_fold(const fusion *f, const group *g, uint32_t i, const int8
     }
     for (int k = 0; k < p->nin; k++) {
         int8_t to[GRAPH_MAX_RANK];
-        if (f->at[p->in[k]].cost >= COSTLY && map_input(f->g, p, k, map, to) && follows_fold(f, g, p->in[k], to, depth - 1))
+        if (f->at[p->in[k]].heavy && map_input(f->g, p, k, map, to) && follows_fold(f, g, p->in[k], to, depth - 1))
             return true;
     }
     return false;
@@ -408,7 +449,7 @@ bool reaches(const fusion *f, uint32_t x, uint32_t core, int depth)
     const pnode *p = pass_at(f->g, x);
     if (x == core)
         return true;
-    if (x < core || depth == 0 || f->at[x].cost < COSTLY)
+    if (x < core || depth == 0 || !f->at[x].heavy)
         return false;
     for (int k = 0; k < p->nin; k++)
         if (reaches(f, p->in[k], core, depth - 1))
@@ -439,7 +480,7 @@ static void take_scores(fusion *f, uint32_t i, uint32_t core, uint32_t grp, int 
         uint32_t x = p->in[k];
         if (i == core)
             push(f, x, grp, NULL, false);
-        else if (x == core || (f->at[x].cost >= COSTLY && pass_at(f->g, x)->kind != KIND_LEAF && depth > 0 && reaches(f, x, core, depth)))
+        else if (x == core || (f->at[x].heavy && depth > 0 && reaches(f, x, core, depth)))
             take_scores(f, x, core, grp, depth - 1);
         else
             push(f, x, grp, NULL, false);

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <time.h>
 
-enum { PLANS = 1024, WAYS = 8 }; /* kept: PLANS sets of WAYS */
+enum { PLANS = 256, WAYS = 8 }; /* kept: PLANS sets of WAYS; a plan with a kernel of its own is some 50 KB */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 typedef struct kept {
