@@ -45,24 +45,38 @@ def dlpack(table, torch):
     table.add("eas.from_dlpack(torch tensor), and to_torch()", t["eas"] / 1000, {"torch.from_dlpack(NumPy array)": t["torch"] / 1000}, 1.0)
 
 
-def operators(table, torch):
-    @torch.library.custom_op("eas_bench::empty", mutates_args=())
-    def empty(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(x)
+@eas.kernel
+def axpy(y, x, a: float, N, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    mk.store(y, i, mk.load(y, i, i < N) + a * mk.load(x, i, i < N), i < N)
 
-    op = eas.torch.op("eas_bench::mul", mul, outputs="out", N=lambda x: x.numel(), BLOCK=64)
-    x, y = torch.ones(4), torch.ones(4)
 
+def operator(table, what, op, empty, args):
     def loop(f):
         def run(n=300):
             for _ in range(n):
-                f(x, y)
+                f(*args)
 
         return run
 
     t = interleaved({"eas": loop(op), "empty": loop(empty)}, rounds=31)
     goal = 1 + 1e-6 / (t["empty"] / 300)
-    table.add("operator around a kernel", t["eas"] / 300, {"an empty torch.library.custom_op": t["empty"] / 300}, goal, note="goal: + 1 µs")
+    table.add(f"operator around a kernel, {what}", t["eas"] / 300, {"an empty torch.library.custom_op": t["empty"] / 300}, goal, note="goal: + 1 µs")
+
+
+def operators(table, torch):
+    @torch.library.custom_op("eas_bench::empty", mutates_args=())
+    def empty(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    @torch.library.custom_op("eas_bench::empty_", mutates_args=("y",))
+    def empty_(y: torch.Tensor, x: torch.Tensor, a: float) -> None:
+        pass
+
+    bound = {"N": lambda x: x.numel(), "BLOCK": 64}
+    x, y = torch.ones(4), torch.ones(4)
+    operator(table, "functional", eas.torch.op("eas_bench::mul", mul, outputs="out", **bound), empty, (x, y))
+    operator(table, "mutating", eas.torch.op("eas_bench::axpy", axpy, mutates="y", **bound), empty_, (y, x, 0.5))
 
 
 def training(table, torch, hidden=512, batch=128):
