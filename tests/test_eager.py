@@ -292,6 +292,19 @@ class Numbers(unittest.TestCase):
             [1, 2][Tensor.full((), 1.0)]
         self.assertEqual(Tensor.arange(6).reshape(2, 3).item(1, 2), 5)
 
+    def test_sugar(self):
+        x = Tensor.constant([1.25, -2.5])
+        self.assertEqual(f"{x[0]:.1f}", "1.2")
+        self.assertIn("Tensor(", f"{x}")
+        self.assertEqual((round(x).tolist(), round(x, 1).dtype), ([1, -2], "float32"))
+        self.assertTrue(-2.5 in x)
+        self.assertFalse(3 in x)
+        self.assertEqual(
+            (x.int().dtype, x.double().dtype, x.half().dtype, x.numel(), x.dim(), x.cpu() is x), ("int32", "float64", "float16", 2, 1, True)
+        )
+        t = Tensor.ones((2,), traced=True)
+        self.assertFalse(t.detach().is_traced)
+
     def test_hash_is_identity(self):
         x = Tensor.ones((2,))
         self.assertEqual({x: 1}[x], 1)

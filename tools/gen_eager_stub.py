@@ -5,6 +5,7 @@ Run it with an installed eager: python tools/gen_eager_stub.py [--check]
 
 import inspect
 import os
+import re
 import sys
 
 import eager
@@ -306,8 +307,13 @@ def methods():
             yield "    " + line(name, o, True)
 
 
+def in_class(text):
+    """Tensor has methods called int, float and bool: inside the class the types are builtins'."""
+    return re.sub(r"(?<!def )(?<![\w.'])(int|float|bool)\b(?![('])", r"builtins.\1", text)
+
+
 def text():
-    out = [HEAD + TENSOR + "\n".join([*operators(), *methods()]), ""]
+    out = [HEAD + in_class(TENSOR + "\n".join([*operators(), *methods()])), ""]
     for name in sorted(eager.__all__):
         if name not in FIXED and not (name.startswith("__") and name != "__version__"):
             out.append(line(name, getattr(eager, name)))

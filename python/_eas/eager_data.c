@@ -6,6 +6,24 @@
 enum { MAX_RANK = 64 };
 
 /* ---- realising ---- */
+/* Counted meanwhile: without the GIL other threads may rebind the handles that the nodes are from. */
+static eas_status realize_nodes(int n, eas_node *const *nodes, eas_device *d)
+{
+    eas_node *few[16], **own = n <= 16 ? few : PyMem_New(eas_node *, (size_t)n);
+    hooks h;
+    eas_launch l = {0};
+    if (!own)
+        return EAS_ERR_MEMORY;
+    hooks_init(&l, &h);
+    for (int i = 0; i < n; i++)
+        own[i] = eas_node_retain(nodes[i]);
+    eas_status st = eas_realize(n, own, d, &l);
+    for (int i = 0; i < n; i++)
+        eas_node_release(own[i]);
+    if (own != few)
+        PyMem_Free(own);
+    return st;
+}
 int eager_realize(int n, eas_node *const *nodes)
 {
     bool done = true;
@@ -19,10 +37,7 @@ int eager_realize(int n, eas_node *const *nodes)
     eas_device *d = py_backend();
     if (!d)
         return 0;
-    hooks h;
-    eas_launch l = {0};
-    hooks_init(&l, &h);
-    eas_status st = eas_realize(n, nodes, d, &l);
+    eas_status st = realize_nodes(n, nodes, d);
     later_check();
     if (st == EAS_OK)
         return 1;

@@ -86,7 +86,9 @@ static Refs *refs_new(eas_node *const *outs, int n, PyObject *op, PyObject *args
         if (m->refs && !replace)
             continue;
         if (m->refs) {
+            pthread_mutex_lock(&weak_lock);
             m->refs->outs[m->index] = NULL;
+            pthread_mutex_unlock(&weak_lock);
             Py_DECREF(m->refs);
         }
         m->refs = (Refs *)Py_NewRef(r);
@@ -242,12 +244,11 @@ static void impl_dealloc(PyObject *o)
 {
     Impl *i = (Impl *)o;
     PyTypeObject *type = Py_TYPE(o);
+    if (i->n)
+        eas_node_set_user(i->n, NULL); /* first: callbacks of weak references may ask for the node's */
     if (i->weakrefs)
         PyObject_ClearWeakRefs(o);
-    if (i->n) {
-        eas_node_set_user(i->n, NULL);
-        eas_node_release(i->n);
-    }
+    eas_node_release(i->n);
     Py_XDECREF(i->sharding);
     PyObject_Free(o);
     Py_DECREF(type);
@@ -567,8 +568,12 @@ static PyMethodDef functions[] = {
     {"set_traced", (PyCFunction)(void (*)(void))set_traced_all, METH_FASTCALL, "set_traced(tree, on): the tree with tensors that are traced, or not"},
     {NULL, NULL, 0, NULL},
 };
+static void lock_weak(void) { pthread_mutex_lock(&weak_lock); }
+static void unlock_weak(void) { pthread_mutex_unlock(&weak_lock); }
+
 int impl_init(PyObject *module)
 {
+    pthread_atfork(lock_weak, unlock_weak, unlock_weak); /* a child must not find it taken by a thread that it does not have */
     return (impl_type = py_type(module, &impl_spec, "TensorImpl")) && (refs_type = py_type(module, &refs_spec, "OutputRefs"))
              ? PyModule_AddFunctions(module, functions)
              : -1;

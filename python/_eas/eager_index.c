@@ -129,13 +129,18 @@ static int add_slice(key *k, int axis, PyObject *o)
         k->sliced = true;
     return 1;
 }
+static int out_of_bounds(Py_ssize_t i, int axis, eas_dim size)
+{
+    if (size < 0 || (i >= -size && i < size))
+        return 0;
+    py_fail(PyExc_IndexError, "index %zd is out of bounds for axis %d with size %lld", i, axis, (long long)size);
+    return 1;
+}
 static int add_int(key *k, int axis, PyObject *o, eas_dim size)
 {
     Py_ssize_t i = PyNumber_AsSsize_t(o, PyExc_IndexError);
-    if (i == -1 && PyErr_Occurred())
+    if ((i == -1 && PyErr_Occurred()) || out_of_bounds(i, axis, size))
         return 0;
-    if (size >= 0 && (i < -size || i >= size))
-        return py_fail(PyExc_IndexError, "index %zd is out of bounds for axis %d with size %lld", i, axis, (long long)size), 0;
     k->drop[k->ndrop++] = axis;
     if (size < 0) {
         eas_status st = i < 0 ? eas_dim_apply(EAS_DIM_ADD, size, i, &k->pick[axis]) : EAS_OK;
@@ -160,58 +165,57 @@ static int check_mask(eas_node *x, int axis, eas_node *mask)
                    0;
     return 1;
 }
+/* Beside arrays an integer is one too. */
+static int add_int_array(key *k, int axis, int place, PyObject *o, eas_dim size)
+{
+    Py_ssize_t v = PyNumber_AsSsize_t(o, PyExc_IndexError);
+    eas_node *n;
+    if ((v == -1 && PyErr_Occurred()) || out_of_bounds(v, axis, size))
+        return 0;
+    eas_status st = eas_node_number(EAS_I64, 0, v, 0, &n);
+    return st == EAS_OK ? add_index(k, n, place) : (py_raise(st), 0);
+}
+static int add_new_axis(key *k, entry *e, int place)
+{
+    if (k->nnew == MAX)
+        return py_fail(PyExc_IndexError, "too many new axes"), 0;
+    k->new_[k->nnew++] = place;
+    return e->kind == E_NEW || add_mask(k, e->n, place, 0);
+}
+static int place_entry(key *k, eas_node *x, entry *e, bool arrays, int axis, int place)
+{
+    eas_dim size = e->takes ? (eas_node_shape(x) + eas_node_batch_dims(x))[axis] : 0;
+    switch (e->kind) {
+    case E_SLICE: return add_slice(k, axis, e->o);
+    case E_INT: return arrays ? add_int_array(k, axis, place, e->o, size) : add_int(k, axis, e->o, size);
+    case E_ARRAY: return add_index(k, eas_node_retain(e->n), place);
+    case E_MASK:
+        if (e->takes)
+            return check_mask(x, axis, e->n) && add_mask(k, e->n, place, e->takes);
+        return add_new_axis(k, e, place);
+    case E_NEW: return add_new_axis(k, e, place);
+    default: return 1;
+    }
+}
 static int place_entries(key *k, eas_node *x, entry *e, int n)
 {
-    int axis = 0, place = 0, takes = 0, dots = -1;
+    int axis = 0, place = 0, takes = 0, dots = 0;
     bool arrays = false;
-    const eas_dim *shape = eas_node_shape(x) + eas_node_batch_dims(x);
     for (int i = 0; i < n; i++) {
         takes += e[i].takes;
+        dots += e[i].kind == E_DOTS;
         arrays = arrays || e[i].kind == E_ARRAY || e[i].kind == E_MASK;
-        if (e[i].kind == E_DOTS && dots >= 0)
-            return py_fail(PyExc_IndexError, "an index has at most one ellipsis"), 0;
-        if (e[i].kind == E_DOTS)
-            dots = i;
     }
+    if (dots > 1)
+        return py_fail(PyExc_IndexError, "an index has at most one ellipsis"), 0;
     if (takes > k->rank)
         return py_fail(PyExc_IndexError, "%d indices for a tensor of %d dims", takes, k->rank), 0;
     for (int i = 0; i < n; i++) {
-        if (e[i].kind == E_DOTS) {
-            axis += k->rank - takes;
-            place += k->rank - takes;
-            continue;
-        }
-        if (e[i].kind == E_NEW || (e[i].kind == E_MASK && !e[i].takes)) {
-            if (k->nnew == MAX)
-                return py_fail(PyExc_IndexError, "too many new axes"), 0;
-            if (e[i].kind == E_MASK && !add_mask(k, e[i].n, place, 0))
-                return 0;
-            k->new_[k->nnew++] = place++;
-            continue;
-        }
-        if (e[i].kind == E_SLICE && !add_slice(k, axis, e[i].o))
+        int over = e[i].kind == E_DOTS ? k->rank - takes : e[i].takes;
+        if (!place_entry(k, x, &e[i], arrays, axis, place))
             return 0;
-        if (e[i].kind == E_INT && !arrays && !add_int(k, axis, e[i].o, shape[axis]))
-            return 0;
-        if (e[i].kind == E_INT && arrays) { /* beside arrays an integer is one too */
-            Py_ssize_t v = PyNumber_AsSsize_t(e[i].o, PyExc_IndexError);
-            eas_node *c;
-            if (v == -1 && PyErr_Occurred())
-                return 0;
-            if (shape[axis] >= 0 && (v < -shape[axis] || v >= shape[axis]))
-                return py_fail(PyExc_IndexError, "index %zd is out of bounds for axis %d with size %lld", v, axis, (long long)shape[axis]), 0;
-            eas_status st = eas_node_number(EAS_I64, 0, v, 0, &c);
-            if (st != EAS_OK)
-                return py_raise(st), 0;
-            if (!add_index(k, c, place))
-                return 0;
-        }
-        if (e[i].kind == E_ARRAY && !add_index(k, eas_node_retain(e[i].n), place))
-            return 0;
-        if (e[i].kind == E_MASK && !(check_mask(x, axis, e[i].n) && add_mask(k, e[i].n, place, e[i].takes)))
-            return 0;
-        axis += e[i].takes;
-        place += e[i].takes;
+        axis += over;
+        place += over + (e[i].kind == E_NEW || (e[i].kind == E_MASK && !e[i].takes));
     }
     return 1;
 }

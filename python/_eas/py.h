@@ -28,7 +28,8 @@
  *   eager_op.c       the operations of the table as functions and methods
  *   eager_index.c    x[key], x[key] = v, x.at[key]
  *   eager_call.c     kernels of the user's as operations
- *   eager_vmap.c     vmap;  eager_compile.c  compiled functions
+ *   eager_vmap.c     vmap
+ *   eager_key.c, eager_compile.c  compiled functions
  */
 #ifndef PY_H
 #define PY_H

@@ -72,6 +72,36 @@ def _astype(self, dtype, copy=True):
     return _ops["cast"](self, dtype=dtype)
 
 
+def _format(self, spec):
+    """A tensor of one element is formatted as its number, any other as its text."""
+    return format(self.item(), spec) if spec and self.size == 1 else format(repr(self), spec)
+
+
+def _round(self, ndigits=None):
+    """round(x), round(x, ndigits)."""
+    return _ops["round"](self) if not ndigits else _ops["round"](self * 10.0**ndigits) / 10.0**ndigits
+
+
+def _contains(self, value):
+    """Is any element equal to the value?"""
+    return bool(_ops["any"](self == value))
+
+
+def _detach(self):
+    """The same data, its operations not kept for derivatives."""
+    from .core.tracing import untraced
+
+    return untraced(self)
+
+
+def _caster(name, dtype):
+    def f(self):
+        return _ops["cast"](self, dtype=dtype)
+
+    f.__name__, f.__doc__ = name, f"As {dtype}."
+    return f
+
+
 def _reduce(self):
     """Pickles and deep copies hold the data."""
     if self.batch_dims:
@@ -96,9 +126,20 @@ def install():
             setattr(Tensor, name, _ops[op])
     for name, f in {
         "shard": _shard, "gather": _gather, "requires_grad_": _requires_grad_, "__array_namespace__": _namespace, "copy": _copy, "clone": _copy, "transpose": _transpose, "view": _view,
-        "astype": _astype, "__reduce__": _reduce, "__copy__": _copy,
+        "astype": _astype, "__reduce__": _reduce, "__format__": _format, "__round__": _round, "__contains__": _contains, "detach": _detach, "__copy__": _copy,
     }.items():  # fmt: skip
         setattr(Tensor, name, f)
+    for name, dtype in {
+        "float": "float32",
+        "half": "float16",
+        "double": "float64",
+        "bfloat16": "bfloat16",
+        "int": "int32",
+        "long": "int64",
+        "bool": "bool",
+    }.items():
+        setattr(Tensor, name, _caster(name, dtype))
+    Tensor.cpu, Tensor.numel, Tensor.dim = lambda self: self.to("cpu"), lambda self: self.size, lambda self: self.ndim
     Tensor.is_sharded = property(_is_sharded)
     Tensor.requires_grad = property(
         lambda self: self.is_traced, lambda self, on: _requires_grad_(self, on), doc="are operations kept for derivatives?"

@@ -1,0 +1,552 @@
+/* eager_key.c: what the program of a compiled function depends on, and whether a call is like an earlier one: structure, shapes, dtypes of the arguments,
+ * values of those that are no tensors, and the same for everything that the function captures: closure cells, the globals that its code names, and
+ * so on through the functions and objects it finds there. */
+#include "eager_compile.h"
+
+#include <string.h>
+
+/* ---- what a program depends on ---- */
+void entry_free(Entry *e)
+{
+    if (!e || --e->refs)
+        return;
+    Py_XDECREF(e->treedef);
+    for (int i = 0; i < e->nleaves; i++) {
+        Py_XDECREF(e->leaves[i].value);
+        PyMem_Free(e->leaves[i].shape);
+        PyMem_Free(e->leaves[i].bucket);
+    }
+    PyMem_Free(e->leaves);
+    for (int i = 0; i < e->nsources; i++) {
+        Py_XDECREF(e->sources[i].container);
+        Py_XDECREF(e->sources[i].key);
+        Py_XDECREF(e->sources[i].treedef);
+    }
+    PyMem_Free(e->sources);
+    eas_program_release(e->program);
+    Py_XDECREF(e->out_treedef);
+    for (int i = 0; i < e->nouts; i++)
+        Py_XDECREF(e->outs[i]);
+    PyMem_Free(e->outs);
+    PyMem_Free(e->out_of);
+    PyMem_Free(e->donated);
+    PyMem_Free(e);
+}
+
+bool key_is_tensor(PyObject *o) { return eager_check(o) || PyArray_Check(o) || tensor_check(o); }
+
+/* Equal in a way that a program may rely on. */
+static bool same_value(PyObject *a, PyObject *b)
+{
+    if (a == b)
+        return true;
+    if (Py_TYPE(a) != Py_TYPE(b))
+        return false;
+    if (PyFloat_CheckExact(a)) {
+        double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
+        return !memcmp(&x, &y, sizeof x);
+    }
+    if (PyMethod_Check(a))
+        return PyMethod_GET_FUNCTION(a) == PyMethod_GET_FUNCTION(b) && PyMethod_GET_SELF(a) == PyMethod_GET_SELF(b);
+    if (Py_TYPE(a)->tp_flags & Py_TPFLAGS_HEAPTYPE && !PyLong_Check(a) && !PyUnicode_Check(a) &&
+        Py_TYPE(a)->tp_richcompare == PyBaseObject_Type.tp_richcompare)
+        return false;
+    int same = PyObject_RichCompareBool(a, b, Py_EQ);
+    if (same < 0)
+        PyErr_Clear();
+    return same > 0;
+}
+static int64_t pow2_of(int64_t n)
+{
+    int64_t p = 1;
+    while (p < n)
+        p *= 2;
+    return n <= 0 ? 0 : p;
+}
+static bool same_shape(const leaf_sig *s, int rank, const int64_t *shape)
+{
+    if (rank != s->rank)
+        return false;
+    for (int i = 0; i < rank; i++) {
+        if (s->shape[i] >= 0 ? s->shape[i] != shape[i] : shape[i] < 0)
+            return false;
+        if (s->shape[i] < 0 && s->bucket && s->bucket[i] != pow2_of(shape[i]))
+            return false;
+    }
+    return true;
+}
+static bool leaf_matches(const leaf_sig *s, PyObject *o)
+{
+    if (!s->is_tensor)
+        return !key_is_tensor(o) && same_value(s->value, o);
+    if (eager_check(o)) {
+        eas_node *n = eager_node(o);
+        if (eas_node_dtype(n) != s->dtype || eas_node_batch_dims(n) != s->batch_dims || !same_shape(s, eas_node_rank(n), eas_node_shape(n)))
+            return false;
+        if (eas_node_device(n) && s->device && eas_node_device(n) != s->device)
+            return false;
+        PyObject *sh = node_sharding(n);
+        return sh == s->value || (sh && s->value && same_value(sh, s->value));
+    }
+    if (PyArray_Check(o)) {
+        PyArrayObject *a = (PyArrayObject *)o;
+        int64_t shape[NPY_MAXDIMS];
+        for (int i = 0; i < PyArray_NDIM(a); i++)
+            shape[i] = PyArray_DIM(a, i);
+        return s->batch_dims == 0 && !s->value && py_dtype_of_npy(PyArray_DESCR(a)) == s->dtype && same_shape(s, PyArray_NDIM(a), shape);
+    }
+    if (!tensor_check(o))
+        return false;
+    Tensor *t = (Tensor *)o;
+    return s->batch_dims == 0 && !s->value && t->arg.dtype == s->dtype && (!s->device || t->device == s->device) && same_shape(s, t->ndim, t->dims);
+}
+
+/* ---- a call's leaves ---- */
+static inline bool plain(PyObject *o)
+{
+    return Py_IS_TYPE(o, G.eager) || PyArray_CheckExact(o) || PyFloat_CheckExact(o) || PyLong_CheckExact(o) || PyBool_Check(o);
+}
+
+static PyObject *pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *a = PyTuple_New(nargs), *k = PyDict_New(), *both = NULL;
+    for (Py_ssize_t i = 0; a && i < nargs; i++)
+        PyTuple_SET_ITEM(a, i, Py_NewRef(args[i]));
+    int bad = !a || !k;
+    for (Py_ssize_t i = 0; !bad && kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
+        bad = PyDict_SetItem(k, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0;
+    if (!bad)
+        both = PyTuple_Pack(2, a, k);
+    Py_XDECREF(a);
+    Py_XDECREF(k);
+    return both;
+}
+int leaves_of(leaves *l, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    *l = (leaves){.at = args, .n = nargs};
+    bool fast = !kwnames || !PyTuple_GET_SIZE(kwnames);
+    for (Py_ssize_t i = 0; fast && i < nargs; i++)
+        fast = plain(args[i]);
+    if (fast)
+        return 1;
+    if (!(l->both = pack(args, nargs, kwnames)) || !pytree_flatten(l->both, NULL, &l->list, &l->treedef))
+        return 0;
+    l->at = ((PyListObject *)l->list)->ob_item;
+    l->n = PyList_GET_SIZE(l->list);
+    return 1;
+}
+void leaves_done(leaves *l)
+{
+    Py_XDECREF(l->list);
+    Py_XDECREF(l->treedef);
+    Py_XDECREF(l->both);
+    Py_XDECREF(l->env);
+}
+
+/* ---- captured values ---- */
+static PyObject *fetch(const source *s) /* borrowed; NULL: gone */
+{
+    PyObject *v = s->kind == S_CELL ? PyCell_GET(s->container) : PyDict_GetItemWithError(s->container, s->key);
+    if (!v)
+        PyErr_Clear();
+    return v;
+}
+/* Do the captured values fit the entry? Their tensors are collected in order. */
+static bool env_matches(Entry *e, leaves *l, PyObject **tensors, int *ntensors, int room)
+{
+    for (int i = 0; i < e->nsources; i++) {
+        source *s = &e->sources[i];
+        PyObject *v = fetch(s), *list = NULL, *treedef = NULL;
+        if (!v)
+            return false;
+        if (!s->treedef) {
+            if (!leaf_matches(&e->leaves[s->first], v))
+                return false;
+            if (e->leaves[s->first].is_tensor && *ntensors < room)
+                tensors[(*ntensors)++] = v;
+            continue;
+        }
+        if (!pytree_flatten(v, NULL, &list, &treedef))
+            return PyErr_Clear(), false;
+        bool ok = PyList_GET_SIZE(list) == s->n && pytree_same(treedef, s->treedef) == 1;
+        for (int k = 0; ok && k < s->n; k++) {
+            ok = leaf_matches(&e->leaves[s->first + k], PyList_GET_ITEM(list, k));
+            if (ok && e->leaves[s->first + k].is_tensor && *ntensors < room)
+                tensors[(*ntensors)++] = PyList_GET_ITEM(list, k);
+        }
+        Py_DECREF(treedef);
+        if (!l->env && !(l->env = PyList_New(0)))
+            ok = false;
+        ok = ok && PyList_Append(l->env, list) == 0; /* keeps them while the call runs */
+        Py_DECREF(list);
+        if (!ok)
+            return PyErr_Clear(), false;
+    }
+    return true;
+}
+typedef struct finder {
+    PyObject *seen; /* set of ids */
+    source *at;
+    int n, cap;
+} finder;
+static int add_source(finder *f, source_kind kind, PyObject *container, PyObject *key)
+{
+    if (f->n == f->cap) {
+        int cap = f->cap ? 2 * f->cap : 16;
+        source *at = PyMem_Realloc(f->at, (size_t)cap * sizeof *at);
+        if (!at)
+            return PyErr_NoMemory(), 0;
+        f->at = at;
+        f->cap = cap;
+    }
+    f->at[f->n++] = (source){.kind = kind, .container = Py_NewRef(container), .key = Py_XNewRef(key)};
+    return 1;
+}
+static int seen_before(finder *f, void *p) /* 1, 0; -1 with an exception */
+{
+    PyObject *id = PyLong_FromVoidPtr(p);
+    int r = id ? PySet_Contains(f->seen, id) : -1;
+    if (r == 0 && PySet_Add(f->seen, id) < 0)
+        r = -1;
+    Py_XDECREF(id);
+    return r;
+}
+static int look_into(finder *f, PyObject *v, int depth);
+
+static bool is_library(PyObject *module_name) /* functions of these do not change under us */
+{
+    if (!module_name || !PyUnicode_Check(module_name))
+        return false;
+    const char *s = PyUnicode_AsUTF8(module_name);
+    if (!s)
+        return PyErr_Clear(), false;
+    static const char *const names[] = {"eager", "eas", "numpy", "torch", "jax", "math", "functools", "builtins", "typing", "unittest"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n = strlen(names[i]);
+        if (!strncmp(s, names[i], n) && (s[n] == 0 || s[n] == '.'))
+            return true;
+    }
+    return false;
+}
+static int code_names(finder *f, PyObject *code, PyObject *globals, int depth)
+{
+    PyObject *names = ((PyCodeObject *)code)->co_names, *consts = ((PyCodeObject *)code)->co_consts;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i), *v = PyDict_GetItemWithError(globals, name);
+        if (!v) {
+            if (PyErr_Occurred())
+                return 0;
+            continue;
+        }
+        if (!add_source(f, S_DICT, globals, name) || !look_into(f, v, depth + 1))
+            return 0;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(consts); i++)
+        if (PyCode_Check(PyTuple_GET_ITEM(consts, i)) && !code_names(f, PyTuple_GET_ITEM(consts, i), globals, depth))
+            return 0;
+    return 1;
+}
+static int look_into_function(finder *f, PyObject *fn, int depth)
+{
+    PyFunctionObject *p = (PyFunctionObject *)fn;
+    if (is_library(p->func_module))
+        return 1;
+    if (!code_names(f, p->func_code, p->func_globals, depth))
+        return 0;
+    for (Py_ssize_t i = 0; p->func_closure && i < PyTuple_GET_SIZE(p->func_closure); i++) {
+        PyObject *cell = PyTuple_GET_ITEM(p->func_closure, i), *v = PyCell_GET(cell);
+        if (v && (!add_source(f, S_CELL, cell, NULL) || !look_into(f, v, depth + 1)))
+            return 0;
+    }
+    return 1;
+}
+/* The attributes of an object, and what the methods of its class capture. Dicts are copied first: looking may run code that changes them. */
+static int look_into_object(finder *f, PyObject *v, int depth)
+{
+    PyObject *module = PyObject_GetAttrString((PyObject *)Py_TYPE(v), "__module__"), *key, *item;
+    PyObject *dict = is_library(module) ? NULL : PyObject_GenericGetDict(v, NULL);
+    PyErr_Clear();
+    Py_XDECREF(module);
+    if (!dict)
+        return 1;
+    PyObject *copy = PyDict_Copy(dict), *methods = PyDict_Copy(Py_TYPE(v)->tp_dict);
+    Py_ssize_t pos = 0;
+    int ok = copy && methods;
+    while (ok && PyDict_Next(copy, &pos, &key, &item))
+        ok = add_source(f, S_DICT, dict, key) && look_into(f, item, depth + 1);
+    pos = 0;
+    while (ok && PyDict_Next(methods, &pos, &key, &item))
+        ok = !PyFunction_Check(item) || look_into(f, item, depth + 1);
+    Py_XDECREF(methods);
+    Py_XDECREF(copy);
+    Py_DECREF(dict);
+    return ok;
+}
+/* What hangs on a value that is a leaf to pytrees: functions, methods, partials, objects with a __dict__. */
+static int look_into(finder *f, PyObject *v, int depth)
+{
+    if (plain(v) || PyUnicode_CheckExact(v) || v == Py_None || PyModule_Check(v) || depth > 64)
+        return 1;
+    if (PyTuple_Check(v) || PyList_CheckExact(v) || PyDict_CheckExact(v)) {
+        PyObject *list;
+        int ok = pytree_flatten(v, NULL, &list, NULL);
+        if (!ok)
+            return PyErr_Clear(), 1;
+        for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(list); i++)
+            ok = look_into(f, PyList_GET_ITEM(list, i), depth + 1);
+        Py_DECREF(list);
+        return ok;
+    }
+    int seen = seen_before(f, v);
+    if (seen)
+        return seen > 0;
+    if (PyFunction_Check(v))
+        return look_into_function(f, v, depth);
+    if (PyMethod_Check(v))
+        return look_into(f, PyMethod_GET_FUNCTION(v), depth + 1) && look_into(f, PyMethod_GET_SELF(v), depth + 1);
+    if (PyType_Check(v) || PyCFunction_Check(v) || key_is_tensor(v))
+        return 1;
+    if (PyObject_TypeCheck(v, compiled_fn_type))
+        return look_into(f, ((CompiledFn *)v)->fn, depth + 1);
+    return look_into_object(f, v, depth);
+}
+
+/* ---- making an entry ---- */
+static int dim_names(CompiledFn *c, Py_ssize_t arg, PyObject **out) /* {dim: name} of argument arg, borrowed, or NULL */
+{
+    *out = NULL;
+    if (!c->dynamic || arg < 0)
+        return 1;
+    PyObject *k = PyLong_FromSsize_t(arg);
+    *out = k ? PyDict_GetItemWithError(c->dynamic, k) : NULL;
+    Py_XDECREF(k);
+    return !PyErr_Occurred();
+}
+static int set_dynamic(CompiledFn *c, leaf_sig *s, PyObject *names)
+{
+    PyObject *dim, *name;
+    Py_ssize_t pos = 0;
+    if (c->pow2 && !(s->bucket = PyMem_Calloc((size_t)s->rank + 1, sizeof *s->bucket)))
+        return PyErr_NoMemory(), 0;
+    while (PyDict_Next(names, &pos, &dim, &name)) {
+        long d = PyLong_AsLong(dim), rank = s->rank - s->batch_dims;
+        if (d == -1 && PyErr_Occurred())
+            return 0;
+        if (d < -rank || d >= rank)
+            return py_fail(PyExc_ValueError, "compile: dynamic_dims names dim %ld of an argument of %ld dims", d, rank), 0;
+        d = s->batch_dims + (d < 0 ? d + rank : d);
+        if (c->pow2)
+            s->bucket[d] = pow2_of(s->shape[d]);
+        if (!dim_of(name, "compile: a name in dynamic_dims", &s->shape[d]))
+            return 0;
+    }
+    return 1;
+}
+static int sig_of(leaf_sig *s, PyObject *o)
+{
+    *s = (leaf_sig){0};
+    if (!key_is_tensor(o))
+        return s->value = Py_NewRef(o), 1;
+    s->is_tensor = true;
+    eas_node *n = eager_check(o) ? eas_node_retain(eager_node(o)) : node_of_data(o, NULL, NULL);
+    if (!n)
+        return 0;
+    s->dtype = (uint8_t)eas_node_dtype(n);
+    s->batch_dims = (uint8_t)eas_node_batch_dims(n);
+    s->rank = (uint8_t)eas_node_rank(n);
+    s->device = eas_node_device(n);
+    s->value = Py_XNewRef(node_sharding(n));
+    s->shape = PyMem_Calloc((size_t)s->rank + 1, sizeof *s->shape);
+    if (s->shape)
+        memcpy(s->shape, eas_node_shape(n), sizeof *s->shape * s->rank);
+    eas_node_release(n);
+    return s->shape ? 1 : (PyErr_NoMemory(), 0);
+}
+Py_ssize_t argument_of(const leaves *l, Py_ssize_t leaf)
+{
+    if (!l->both)
+        return leaf;
+    PyObject *args = PyTuple_GET_ITEM(l->both, 0), *list;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) {
+        if (!pytree_flatten(PyTuple_GET_ITEM(args, i), NULL, &list, NULL))
+            return PyErr_Clear(), -1;
+        Py_ssize_t n = PyList_GET_SIZE(list);
+        Py_DECREF(list);
+        if (leaf < n)
+            return i;
+        leaf -= n;
+    }
+    return -1;
+}
+static int add_leaf(Entry *e, PyObject *o)
+{
+    leaf_sig *at = PyMem_Realloc(e->leaves, ((size_t)e->nleaves + 1) * sizeof *at);
+    if (!at)
+        return PyErr_NoMemory(), 0;
+    e->leaves = at;
+    if (!sig_of(&at[e->nleaves], o))
+        return 0;
+    e->ninputs += at[e->nleaves++].is_tensor;
+    return 1;
+}
+static int read_sources(Entry *e, PyObject *values) /* values: a list that keeps what was found, one list of leaves each */
+{
+    for (int i = 0; i < e->nsources; i++) {
+        source *s = &e->sources[i];
+        PyObject *v = fetch(s), *list = NULL;
+        s->first = e->nleaves;
+        if (!v)
+            return py_fail(PyExc_RuntimeError, "compile: a captured value disappeared"), 0;
+        bool container = !key_is_tensor(v) && (PyTuple_Check(v) || PyList_CheckExact(v) || PyDict_CheckExact(v));
+        if (!container) {
+            if (!(list = PyList_New(1)))
+                return 0;
+            PyList_SET_ITEM(list, 0, Py_NewRef(v));
+        } else if (!pytree_flatten(v, NULL, &list, &s->treedef)) { /* keys without an order: what it is decides */
+            PyErr_Clear();
+            if (!(list = PyList_New(1)))
+                return 0;
+            PyList_SET_ITEM(list, 0, Py_NewRef(v));
+        }
+        s->n = (int)PyList_GET_SIZE(list);
+        int ok = PyList_Append(values, list) == 0;
+        for (int k = 0; ok && k < s->n; k++)
+            ok = add_leaf(e, PyList_GET_ITEM(list, k));
+        Py_DECREF(list);
+        if (!ok)
+            return 0;
+    }
+    return 1;
+}
+static int few_captured(const Entry *e)
+{
+    int n = 0;
+    for (int i = e->nargleaves; i < e->nleaves; i++)
+        n += e->leaves[i].is_tensor;
+    return n <= ENV || (py_fail(PyExc_ValueError, "compile: the function captures %d tensors; at most %d: pass them as arguments", n, ENV), 0);
+}
+Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values)
+{
+    Entry *e = PyMem_Calloc(1, sizeof *e);
+    finder f = {0};
+    if (!e)
+        return (Entry *)PyErr_NoMemory();
+    e->refs = 1;
+    e->treedef = Py_XNewRef(l->treedef);
+    e->nargs = l->n;
+    int ok = (f.seen = PySet_New(NULL)) != NULL;
+    for (Py_ssize_t i = 0; ok && i < l->n; i++) {
+        PyObject *names = NULL;
+        ok = add_leaf(e, l->at[i]);
+        if (ok && e->leaves[i].is_tensor && c->dynamic)
+            ok = dim_names(c, argument_of(l, i), &names) && (!names || set_dynamic(c, &e->leaves[i], names));
+    }
+    e->nargleaves = e->nleaves;
+    ok = ok && look_into(&f, c->fn, 0);
+    for (Py_ssize_t i = 0; ok && i < l->n; i++)
+        ok = look_into(&f, l->at[i], 1);
+    e->sources = f.at;
+    e->nsources = f.n;
+    Py_XDECREF(f.seen);
+    if (ok && read_sources(e, values) && few_captured(e))
+        return e;
+    entry_free(e);
+    return NULL;
+}
+
+/* ---- looking up ---- */
+bool entry_matches(Entry *e, leaves *l, PyObject **env, int *nenv)
+{
+    if (e->nargleaves != l->n || (e->treedef == NULL) != (l->treedef == NULL))
+        return false;
+    for (Py_ssize_t i = 0; i < l->n; i++)
+        if (!leaf_matches(&e->leaves[i], l->at[i]))
+            return false;
+    if (e->treedef && pytree_same(e->treedef, l->treedef) != 1)
+        return PyErr_Clear(), false;
+    *nenv = 0;
+    Py_CLEAR(l->env);
+    return env_matches(e, l, env, nenv, ENV);
+}
+/* ---- why not ---- */
+static PyObject *leaf_path(Entry *e, Py_ssize_t i) { return e->treedef ? pytree_arg_path(e->treedef, i) : PyUnicode_FromFormat("args[%zd]", i); }
+
+/* In what a leaf differs, in words: NULL without an exception if it does not. */
+static PyObject *leaf_difference(PyObject *path, const leaf_sig *s, PyObject *o)
+{
+    if (leaf_matches(s, o))
+        return NULL;
+    if (!s->is_tensor || !key_is_tensor(o))
+        return PyUnicode_FromFormat("%U: %s%R, was %s%R", path, key_is_tensor(o) ? "a tensor of type " : "",
+                                    key_is_tensor(o) ? (PyObject *)Py_TYPE(o) : o, s->is_tensor ? "a tensor " : "",
+                                    s->is_tensor ? Py_None : s->value);
+    leaf_sig t;
+    PyObject *r = NULL;
+    if (!sig_of(&t, o))
+        return NULL;
+    if (t.dtype != s->dtype)
+        r = PyUnicode_FromFormat("%U: dtype %s, was %s", path, eas_dtype_name((eas_dtype)t.dtype), eas_dtype_name((eas_dtype)s->dtype));
+    else if (t.rank != s->rank || t.batch_dims != s->batch_dims)
+        r = PyUnicode_FromFormat("%U: %d dims, was %d", path, t.rank - t.batch_dims, s->rank - s->batch_dims);
+    for (int i = 0; !r && !PyErr_Occurred() && i < s->rank; i++)
+        if (s->shape[i] >= 0 && t.shape[i] != s->shape[i])
+            r = PyUnicode_FromFormat("%U: dim %d is %lld, was %lld", path, i - s->batch_dims, (long long)t.shape[i], (long long)s->shape[i]);
+        else if (s->shape[i] < 0 && s->bucket && s->bucket[i] != pow2_of(t.shape[i]))
+            r = PyUnicode_FromFormat("%U: dim %d is %lld, in another bucket than %lld", path, i - s->batch_dims, (long long)t.shape[i],
+                                     (long long)s->bucket[i]);
+    if (!r && !PyErr_Occurred())
+        r = PyUnicode_FromFormat("%U: device or sharding", path);
+    Py_XDECREF(t.value);
+    PyMem_Free(t.shape);
+    return r;
+}
+static PyObject *env_difference(Entry *e)
+{
+    for (int i = 0; i < e->nsources; i++) {
+        source *s = &e->sources[i];
+        PyObject *v = fetch(s), *name = s->key ? PyUnicode_FromFormat("captured %S", s->key) : PyUnicode_FromString("a captured variable"), *r = NULL;
+        if (!name)
+            return NULL;
+        if (!v)
+            r = PyUnicode_FromFormat("%U: gone", name);
+        else if (!s->treedef)
+            r = leaf_difference(name, &e->leaves[s->first], v);
+        else {
+            PyObject *list = NULL, *treedef = NULL;
+            if (pytree_flatten(v, NULL, &list, &treedef)) {
+                if (pytree_same(treedef, s->treedef) != 1)
+                    r = PyUnicode_FromFormat("%U: another structure", name);
+                for (int k = 0; !r && !PyErr_Occurred() && k < s->n; k++) {
+                    PyObject *p = pytree_path(treedef, k), *path = p ? PyUnicode_FromFormat("%U%U", name, p) : NULL;
+                    r = path ? leaf_difference(path, &e->leaves[s->first + k], PyList_GET_ITEM(list, k)) : NULL;
+                    Py_XDECREF(p);
+                    Py_XDECREF(path);
+                }
+                Py_DECREF(list);
+                Py_DECREF(treedef);
+            }
+        }
+        Py_DECREF(name);
+        if (r || PyErr_Occurred())
+            return r;
+    }
+    return NULL;
+}
+PyObject *entry_difference(Entry *e, const leaves *l)
+{
+    PyObject *r = NULL;
+    if (!e)
+        return PyUnicode_FromString("first call");
+    if (e->nargleaves != l->n || (e->treedef == NULL) != (l->treedef == NULL) || (e->treedef && pytree_same(e->treedef, l->treedef) != 1))
+        return PyErr_Clear(), PyUnicode_FromString("the structure of the arguments");
+    for (Py_ssize_t i = 0; !r && i < l->n; i++) {
+        PyObject *path = leaf_path(e, i);
+        r = path ? leaf_difference(path, &e->leaves[i], l->at[i]) : NULL;
+        Py_XDECREF(path);
+        if (PyErr_Occurred())
+            return NULL;
+    }
+    if (!r)
+        r = env_difference(e);
+    return r || PyErr_Occurred() ? r : PyUnicode_FromString("it had been dropped from the cache");
+}
