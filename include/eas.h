@@ -596,6 +596,7 @@ EAS_API int eas_node_batch_dims(const eas_node *n);
 EAS_API eas_device *eas_node_device(const eas_node *n); /* NULL: any will do */
 EAS_API eas_tensor_op eas_node_op(const eas_node *n);
 EAS_API int eas_node_is_real(const eas_node *n); /* has data */
+EAS_API uint32_t eas_node_depth(const eas_node *n); /* how many operations deep, since there was data; recording evaluates a chain that gets very long, without hooks */
 EAS_API int eas_node_is_weak(const eas_node *n);
 EAS_API int eas_node_is_symbolic(const eas_node *n); /* depends on a placeholder: cannot be evaluated by itself */
 EAS_API int eas_node_number_value(const eas_node *n, int64_t *i, double *f); /* 1 if it is a number */
@@ -622,6 +623,7 @@ EAS_API eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device
 
 /* A function of placeholders, compiled: outs depend on inputs 0 .. nin-1. Symbols in the inputs' shapes are solved at each run. */
 typedef struct eas_program eas_program; /* counted */
+/* Like eas_nodes_show it may wait for other threads: the caller holds no lock that hooks of theirs take. */
 EAS_API eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, eas_program **out);
 EAS_API eas_program *eas_program_retain(eas_program *p);
 EAS_API void eas_program_release(eas_program *p);

@@ -186,7 +186,12 @@ static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values
     ok = ok && nouts >= 0;
     if (ok && nouts) {
         eas_device *d = py_backend();
-        eas_status st = d ? eas_program_new(e->ninputs, inputs, nouts, outs, d, &e->program) : EAS_OK;
+        eas_status st = EAS_OK;
+        if (d) {
+            Py_BEGIN_ALLOW_THREADS; /* other threads have what it waits for, and need the GIL */
+            st = eas_program_new(e->ninputs, inputs, nouts, outs, d, &e->program);
+            Py_END_ALLOW_THREADS;
+        }
         ok = d && st == EAS_OK;
         if (st != EAS_OK)
             py_raise(st);
@@ -630,7 +635,12 @@ static PyObject *fn_show(PyObject *o, PyObject *form)
         return PyErr_Occurred() ? NULL : py_fail(PyExc_TypeError, "_show(form)");
     if (!c->n || !c->entries[0]->program)
         return py_fail(PyExc_RuntimeError, "nothing was compiled yet: call the function first");
-    eas_status st = eas_program_show(c->entries[0]->program, f, &text);
+    eas_program *p = eas_program_retain(c->entries[0]->program);
+    eas_status st;
+    Py_BEGIN_ALLOW_THREADS;
+    st = eas_program_show(p, f, &text);
+    Py_END_ALLOW_THREADS;
+    eas_program_release(p);
     return py_take_text(st, text);
 }
 static PyMethodDef fn_methods[] = {

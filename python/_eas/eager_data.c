@@ -543,7 +543,14 @@ static PyObject *show(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     if (!form || !n)
         return py_fail(PyExc_TypeError, "show(form, *tensors)");
     char *text;
-    eas_status st = eas_nodes_show(n, nodes, form, &text);
+    eas_status st;
+    for (int i = 0; i < n; i++)
+        eas_node_retain(nodes[i]);
+    Py_BEGIN_ALLOW_THREADS;
+    st = eas_nodes_show(n, nodes, form, &text);
+    Py_END_ALLOW_THREADS;
+    for (int i = 0; i < n; i++)
+        eas_node_release(nodes[i]);
     return py_take_text(st, text);
 }
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS

@@ -40,11 +40,14 @@ static void eager_dealloc(PyObject *o)
     Py_DECREF(type);
     later_check();
 }
+/* Chains that nobody reads are computed here, where the GIL can be let go of, before the library has to. */
+enum { LONGEST = 1 << 16 };
 PyObject *eager_result(eas_status st, eas_node *n)
 {
     if (st != EAS_OK)
         return py_raise(st);
-    if (eager_strict && !eager_tracing && !eager_realize(1, &n)) {
+    bool now = eager_strict ? !eager_tracing : eas_node_depth(n) > LONGEST && !eas_node_is_symbolic(n);
+    if (now && !eager_realize(1, &n)) {
         eas_node_release(n);
         return NULL;
     }

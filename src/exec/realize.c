@@ -476,10 +476,10 @@ static double timed(eas_program *g, eas_node *const *args, const eas_launch *hoo
     return best;
 }
 
-static eas_status variant_of(eas_program *g, int variant, plan **out)
+static eas_status variant_of(eas_program *g, int variant, const eas_launch *hooks, plan **out)
 {
     pass_walk w;
-    enter(NULL);
+    enter(hooks);
     eas_status st = pass_walk_from(&w, g->nouts, g->outs);
     if (!st) {
         w.held.len = 0;
@@ -497,7 +497,7 @@ eas_status eas_program_tune(eas_program *g, int nin, eas_node *const *args, cons
     eas_node **solid = NULL;
     eas_status st = made_solid(g, nin, args, hooks, &solid);
     for (int v = 0; v < VARIANTS && !st; v++) {
-        st = v ? variant_of(g, v, &p[v]) : EAS_OK;
+        st = v ? variant_of(g, v, hooks, &p[v]) : EAS_OK;
         bool other = !st;
         for (int k = 0; k < v && other; k++)
             other = !plan_same(p[k], p[v]);

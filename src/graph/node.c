@@ -481,6 +481,7 @@ int eas_node_batch_dims(const eas_node *n) { return n->batch_dims; }
 eas_device *eas_node_device(const eas_node *n) { return n->device; }
 eas_tensor_op eas_node_op(const eas_node *n) { return n->op; }
 int eas_node_is_real(const eas_node *n) { return node_real(n); }
+uint32_t eas_node_depth(const eas_node *n) { return n->depth; }
 int eas_node_is_weak(const eas_node *n) { return (n->flags & NODE_WEAK) != 0; }
 int eas_node_is_symbolic(const eas_node *n) { return (n->flags & NODE_SYMBOLIC) != 0; }
 int eas_node_traced(const eas_node *n) { return (n->flags & NODE_TRACED) != 0; }
