@@ -274,10 +274,14 @@ class Assert(unittest.TestCase):
         for d in DEVICES:
             array(eas.tensor(x, device=d), 10, BLOCK=16, _grid=1, _debug=True)
             message = self.failure(array, x, 11, BLOCK=16, _grid=1, device=d, error=IndexError)
-            words = "index 16 of a threadgroup array, which has 16 elements (program 0, 0, 0)"
+            words = "index 16 of a threadgroup array, which has 16 elements (program 0, 0, 0, thread 5)"
             self.assertEqual(message, f"LINE kernel array: access out of bounds: {words}")
             message = self.failure(array, x[:8].copy(), 0, BLOCK=16, _grid=1, device=d, error=IndexError)
-            self.assertRegex(message, r'^LINE kernel array: access out of bounds: index \d+ of "x", which has 8 elements \(program 0, 0, 0\)$')
+            self.assertRegex(
+                message, r'^LINE kernel array: access out of bounds: index \d+ of "x", which has 8 elements \(program 0, 0, 0, thread \d+\)$'
+            )
+            index, thread = re.search(r"index (\d+) .* thread (\d+)", message).groups()
+            self.assertEqual(index, thread, d)
 
     def test_environment(self):
         code = (

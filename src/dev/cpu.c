@@ -275,7 +275,7 @@ static eas_status report(const dev_launch *l, const work *w)
     int64_t p = w->fault.program, pid[3] = {p % l->grid[0], p / l->grid[0] % l->grid[1], p / (l->grid[0] * l->grid[1])};
     const eas_ir *ir = w->code->ir;
     uint32_t insn = (uint32_t)w->fault.insn;
-    return ir_fault_message(ir, insn, w->fault.index, l->count, pid);
+    return ir_fault_message(ir, insn, w->fault.index, l->count, pid, w->fault.thread);
 }
 
 enum { TINY_NS = 4000, SLICE_NS = 20000 };

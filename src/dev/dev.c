@@ -75,10 +75,12 @@ void dev_list_tg(str *s, const eas_ir *ir)
     }
 }
 
-static eas_status refuse_tg(const eas_device *d, const eas_ir *ir, long long bytes, long long limit)
+static eas_status refuse_tg(const eas_device *d, const eas_ir *ir, long long bytes, long long own, long long limit)
 {
     str s = {0};
     dev_list_tg(&s, ir);
+    if (own)
+        str_add(&s, "\n  values that go from one thread of a simdgroup to another: %lld bytes", own);
     eas_status st = base_fail(EAS_ERR_VALUE, "kernel %s needs %lld bytes of threadgroup memory; device \"%s\" has %lld:%s", ir->name, bytes, d->name,
                               limit, s.at ? s.at : "");
     str_free(&s);
@@ -149,8 +151,9 @@ eas_status dev_check(eas_device *d, const eas_ir *ir)
     if (info.mode == EAS_MODE_THREAD && l.threads && info.block > l.threads)
         return base_fail(EAS_ERR_VALUE, "kernel %s: a group of %lld threads; device \"%s\" has at most %lld", ir->name, (long long)info.block,
                          d->name, (long long)l.threads);
-    if (l.tg_bytes && info.tg_bytes > l.tg_bytes)
-        return refuse_tg(d, ir, (long long)info.tg_bytes, (long long)l.tg_bytes);
+    int64_t own = d->own_tg ? d->own_tg(ir) : 0;
+    if (l.tg_bytes && info.tg_bytes + own > l.tg_bytes)
+        return refuse_tg(d, ir, (long long)(info.tg_bytes + own), (long long)own, (long long)l.tg_bytes);
     if (l.buffers && buffers > l.buffers)
         return base_fail(EAS_ERR_VALUE, "kernel %s has %d buffer arguments; device \"%s\" takes %lld", ir->name, buffers, d->name,
                          (long long)l.buffers);

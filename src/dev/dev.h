@@ -66,6 +66,7 @@ struct eas_device {
      * itself is done. Nothing else may use the memory meanwhile. False: it cannot be used so; NULL: no such thing. */
     bool (*lend)(eas_device *d, void *host, size_t nbytes, bool written, void **mem);
     bool host_memory; /* the host may touch its buffers, and it the host's */
+    int64_t (*own_tg)(const eas_ir *ir); /* threadgroup memory that its code uses besides the kernel's own; NULL: none */
     bool text; /* compiles the text of gen_ctext: gets the 32-bit form where a launch allows it, and native functions with fast math */
     /* Code. alias: arguments may overlap in any way. */
     eas_status (*compile)(eas_device *d, const eas_ir *ir, bool alias, dev_code **out);

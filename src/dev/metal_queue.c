@@ -111,14 +111,14 @@ static void check_faults(batch *b)
     const char *all = b->faults && !b->bad ? SEND0(contents, b->faults) : NULL;
     for (uint32_t i = 0; all && i < b->suspects.len; i++) {
         const suspect *s = &b->suspects.at[i];
-        int32_t f[7];
+        int32_t f[8];
         memcpy(f, all + (size_t)i * FAULT_BYTES, sizeof f);
         if (!f[0])
             continue;
         uint32_t insn = (uint32_t)f[1];
         int64_t index = (int64_t)((uint64_t)(uint32_t)f[2] | (uint64_t)(uint32_t)f[3] << 32);
         int64_t pid[3] = {(uint32_t)f[4], (uint32_t)f[5], (uint32_t)f[6]};
-        keep_failure(b->q, ir_fault_message(s->ir, insn, index, s->count, pid));
+        keep_failure(b->q, ir_fault_message(s->ir, insn, index, s->count, pid, (uint32_t)f[7]));
         return;
     }
 }

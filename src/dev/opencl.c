@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-enum { MAX_PLATFORMS = 16, MAX_DEVICES = 64, FAULT_WORDS = 7, TIMES = 4096 };
+enum { MAX_PLATFORMS = 16, MAX_DEVICES = 64, FAULT_WORDS = 8, TIMES = 4096 };
 
 static struct {
     pthread_once_t once;
@@ -625,7 +625,7 @@ static eas_status read_fault(const fault *f)
         return EAS_OK;
     uint32_t insn = (uint32_t)f->word[1];
     int64_t index = (int64_t)((uint64_t)(uint32_t)f->word[2] | (uint64_t)(uint32_t)f->word[3] << 32), pid[3] = {f->word[4], f->word[5], f->word[6]};
-    return ir_fault_message(f->ir, insn, index, f->count, pid);
+    return ir_fault_message(f->ir, insn, index, f->count, pid, (uint32_t)f->word[7]);
 }
 
 /* With the lock held: 1 done, 0 not yet, negative: failed. */
@@ -1001,6 +1001,7 @@ eas_device dev_opencl = {
     .adopt = adopt,
     .handle = handle,
     .lend = lend,
+    .own_tg = gen_opencl_tg,
     .text = true,
     .compile = compile,
     .drop = drop,

@@ -249,7 +249,8 @@ static void print_bounds(ct *g, const ir_insn *in)
     ct_need(g, CT_BOUNDS);
     const char *count =
         a[0] <= (uint32_t)g->ir->nparams ? ct_fmt(g, "eas_count[%u]", a[0] - 1) : ct_literal(g, EAS_I64, ir_typeof(g->ir, a[0]).dim[0]);
-    const char *call = ct_fmt(g, g->d->bounds, count, off, g->at);
+    const ir_insn tid = {.op = IR_THREAD_ID};
+    const char *call = ct_fmt(g, g->d->bounds, count, off, g->at, g->thread_mode ? g->d->identity(g, &tid) : "0u");
     define(g, in->res, mask ? ct_fmt(g, "%s && %s", mask, call) : call);
 }
 
@@ -802,7 +803,7 @@ static void find_idents(ct *g)
         uint16_t op = g->ir->insns[i].op;
         if (of[op])
             g->idents |= 1u << (of[op] - 1);
-        if (op == IR_ASSERT && g->thread_mode)
+        if ((op == IR_ASSERT || op == IR_BOUNDS) && g->thread_mode)
             g->idents |= 1u << CT_TID;
     }
     if (!g->thread_mode)

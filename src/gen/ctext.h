@@ -67,7 +67,7 @@ typedef struct ct_dialect {
     const char *(*shuffle)(ct *g, const ir_insn *in, const char *x, const char *lane); /* prints what must stand before */
     /* the old element; y: of a compare-and-exchange */
     const char *(*atomic)(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y);
-    const char *bounds; /* the call: count, offset, instruction */
+    const char *bounds; /* the call: count, offset, instruction, thread */
     const char *failed; /* the call that reports: lane, instruction */
 } ct_dialect;
 extern const ct_dialect ct_msl, ct_opencl;

@@ -184,7 +184,7 @@ static void barrier(ct *g)
 /* ---- the head ---- */
 
 static const char bounds[] =
-    "void eas_failed(device atomic_int* fault, long off, int insn, uint3 pid)\n"
+    "void eas_failed(device atomic_int* fault, long off, int insn, uint3 pid, uint thread_)\n"
     "{\n"
     "    int seen = 0;\n"
     "    while (seen == 0) {\n"
@@ -195,14 +195,15 @@ static const char bounds[] =
     "        atomic_store_explicit(&fault[4], (int)pid.x, memory_order_relaxed);\n"
     "        atomic_store_explicit(&fault[5], (int)pid.y, memory_order_relaxed);\n"
     "        atomic_store_explicit(&fault[6], (int)pid.z, memory_order_relaxed);\n"
+    "        atomic_store_explicit(&fault[7], (int)thread_, memory_order_relaxed);\n"
     "        break;\n"
     "    }\n"
     "}\n"
     "\n"
-    "bool eas_in_bounds(device atomic_int* fault, long count, long off, int insn, uint3 pid)\n"
+    "bool eas_in_bounds(device atomic_int* fault, long count, long off, int insn, uint3 pid, uint thread_)\n"
     "{\n"
     "    if (off >= 0 && off < count) return true;\n"
-    "    eas_failed(fault, off, insn, pid);\n"
+    "    eas_failed(fault, off, insn, pid, thread_);\n"
     "    return false;\n"
     "}\n"
     "\n";
@@ -436,6 +437,6 @@ const ct_dialect ct_msl = {
     .barrier = barrier,
     .shuffle = shuffle,
     .atomic = atomic,
-    .bounds = "eas_in_bounds(eas_fault, %s, (long)%s, %u, pid)",
-    .failed = "eas_failed(eas_fault, (long)(%s), %u, pid)",
+    .bounds = "eas_in_bounds(eas_fault, %s, (long)%s, %u, pid, %s)",
+    .failed = "eas_failed(eas_fault, (long)(%s), %u, pid, 0u)",
 };

@@ -258,7 +258,7 @@ static const char f64_bf16[] = /* through a float rounded to odd, so that it is 
     "}\n"
     "\n";
 
-static const char bounds[] = "void eas_failed(__global volatile int* fault, long off, int insn, uint x, uint y, uint z)\n"
+static const char bounds[] = "void eas_failed(__global volatile int* fault, long off, int insn, uint x, uint y, uint z, uint thread)\n"
                              "{\n"
                              "    if (atomic_cmpxchg(&fault[0], 0, 1) == 0) {\n"
                              "        fault[1] = insn;\n"
@@ -267,13 +267,14 @@ static const char bounds[] = "void eas_failed(__global volatile int* fault, long
                              "        fault[4] = (int)x;\n"
                              "        fault[5] = (int)y;\n"
                              "        fault[6] = (int)z;\n"
+                             "        fault[7] = (int)thread;\n"
                              "    }\n"
                              "}\n"
                              "\n"
-                             "bool eas_in_bounds(__global volatile int* fault, long count, long off, int insn, uint x, uint y, uint z)\n"
+                             "bool eas_in_bounds(__global volatile int* fault, long count, long off, int insn, uint x, uint y, uint z, uint thread)\n"
                              "{\n"
                              "    if (off >= 0 && off < count) return true;\n"
-                             "    eas_failed(fault, off, insn, x, y, z);\n"
+                             "    eas_failed(fault, off, insn, x, y, z, thread);\n"
                              "    return false;\n"
                              "}\n"
                              "\n";
@@ -363,6 +364,15 @@ static void offsets(ct *g, str *s, bool declare)
     }
 }
 
+/* Without sub-groups, values go from one thread to another through an array with a place for each. */
+int64_t gen_opencl_tg(const eas_ir *ir)
+{
+    for (uint32_t i = 0; i < ir->ninsns; i++)
+        if (ir->insns[i].op == IR_SIMD_SHUFFLE)
+            return ir_analyse(ir).block * (int64_t)sizeof(uint64_t);
+    return 0;
+}
+
 static void head(ct *g, str *s)
 {
     if (uses_double(g))
@@ -444,6 +454,6 @@ const ct_dialect ct_opencl = {
     .barrier = barrier,
     .shuffle = shuffle,
     .atomic = atomic,
-    .bounds = "eas_in_bounds(eas_fault, %s, (long)%s, %u, eas_x, eas_y, eas_z)",
-    .failed = "eas_failed(eas_fault, (long)(%s), %u, eas_x, eas_y, eas_z)",
+    .bounds = "eas_in_bounds(eas_fault, %s, (long)%s, %u, eas_x, eas_y, eas_z, %s)",
+    .failed = "eas_failed(eas_fault, (long)(%s), %u, eas_x, eas_y, eas_z, 0u)",
 };

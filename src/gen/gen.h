@@ -22,9 +22,10 @@ eas_status gen_ctext(const eas_ir *ir, gen_dialect d, unsigned flags, str *out, 
 /* What a runtime must know besides: the function's name in the text, and the dtype in which scalar i is handed over (an f64 that
  * is only ever cast to one narrower float is rounded by the host; OpenCL takes f16 and bf16 as float, bool as uchar).
  * A kernel with `bounds` takes two more buffers after its parameters:
- *   int fault[7]: all 0 before; after a failure 1, instruction, offset (low, high word), program x, y, z: of one failing lane
+ *   int fault[8]: all 0 before; after a failure 1, instruction, offset (low, high word), program x, y, z, thread: of one failing lane
  *   const long count[nparams]: elements of each buffer
  * Without GEN_ALIAS buffers of different arguments may not overlap where one of them is written. */
+int64_t gen_opencl_tg(const eas_ir *ir); /* bytes of threadgroup memory that the text declares besides the kernel's */
 eas_status gen_ctext_name(const eas_ir *ir, str *out);
 eas_dtype gen_ctext_scalar(const eas_ir *ir, int i);
 
@@ -50,7 +51,7 @@ typedef struct gen_call {
 } gen_call;
 typedef struct gen_fault { /* written by `bounds` when it fails: the first failure of the lowest program of this call */
     uint64_t set, insn;
-    int64_t index, program;
+    int64_t index, program, thread;
 } gen_fault;
 /* Runs programs first <= p < last. scratch: image.scratch bytes, 64-byte aligned, private to this call: threadgroup arrays
  * and blocks that do not fit registers. Its content is undefined on entry. */

@@ -392,7 +392,7 @@ static V fault_field(gen *g, int k)
 }
 
 /* Keeps the first failure of the lowest program: within a program that of the first instruction, then of the first lane. */
-static void record(gen *g, uint32_t insn, V index)
+static void record(gen *g, uint32_t insn, V index, V thread)
 {
     const T t = ty_int(g, 64, 0);
     LLVMBasicBlockRef yes = new_block(g, "fault"), done = new_block(g, "faulted");
@@ -405,8 +405,24 @@ static void record(gen *g, uint32_t insn, V index)
     LLVMBuildStore(g->b, k_int(g, insn), fault_field(g, 1));
     LLVMBuildStore(g->b, index, fault_field(g, 2));
     LLVMBuildStore(g->b, g->pid, fault_field(g, 3));
+    LLVMBuildStore(g->b, thread, fault_field(g, 4));
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
+}
+
+/* Row-major number of lane 0 of the chunk, then of each lane. */
+static V lane_numbers(gen *g)
+{
+    int64_t stride;
+    V first = seg_linear(g, &g->c->sh, seg_map(g), &stride);
+    return LLVMBuildAdd(g->b, splat(g, first, g->c->n), k_iota(g, ty_int(g, 64, 0), g->c->n, stride), "");
+}
+
+static V pick_lane(gen *g, V of, V lane)
+{
+    V buf = entry_alloca(g, LLVMTypeOf(of));
+    LLVMBuildStore(g->b, of, buf);
+    return mem_load_scalar(g, buf, EAS_I64, lane);
 }
 
 static void record_lane(gen *g, uint32_t insn, V fails, V off)
@@ -416,9 +432,7 @@ static void record_lane(gen *g, uint32_t insn, V fails, V off)
     V a[2] = {mask_bits(g, fails, n), LLVMConstInt(ty_int(g, 1, 0), 0, 0)};
     V lane = intrinsic(g, "llvm.cttz", &t, 1, a, 2);
     lane = n < 64 ? LLVMBuildZExt(g->b, lane, ty_int(g, 64, 0), "") : lane;
-    V buf = entry_alloca(g, LLVMTypeOf(off));
-    LLVMBuildStore(g->b, off, buf);
-    record(g, insn, mem_load_scalar(g, buf, EAS_I64, lane));
+    record(g, insn, pick_lane(g, off, lane), g->ir->threads ? pick_lane(g, lane_numbers(g), lane) : k_int(g, 0));
 }
 
 /* i1: surely inside, by the two ends of a contiguous chunk */
@@ -473,18 +487,10 @@ void mem_bounds_scalar(gen *g, uint32_t i)
     LLVMBasicBlockRef bad = new_block(g, "bad"), done = new_block(g, "checked");
     LLVMBuildCondBr(g->b, LLVMBuildAnd(g->b, mask, LLVMBuildNot(g->b, inside, ""), ""), bad, done);
     LLVMPositionBuilderAtEnd(g->b, bad);
-    record(g, i, off);
+    record(g, i, off, k_int(g, 0));
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
     g->sval[in->res] = LLVMBuildAnd(g->b, mask, inside, "");
-}
-
-/* Row-major number of lane 0 of the chunk, then of each lane. */
-static V lane_numbers(gen *g)
-{
-    int64_t stride;
-    V first = seg_linear(g, &g->c->sh, seg_map(g), &stride);
-    return LLVMBuildAdd(g->b, splat(g, first, g->c->n), k_iota(g, ty_int(g, 64, 0), g->c->n, stride), "");
 }
 
 void mem_assert(gen *g, uint32_t i)
@@ -509,7 +515,7 @@ void mem_assert_scalar(gen *g, uint32_t i)
     LLVMBasicBlockRef bad = new_block(g, "bad"), done = new_block(g, "asserted");
     LLVMBuildCondBr(g->b, m ? LLVMBuildAnd(g->b, fails, g->sval[m], "") : fails, bad, done);
     LLVMPositionBuilderAtEnd(g->b, bad);
-    record(g, i, k_int(g, 0));
+    record(g, i, k_int(g, 0), k_int(g, 0));
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
 }

@@ -140,18 +140,20 @@ int64_t interp_load_element(eas_dtype dt, const uint8_t *p)
 
 void interp_store_element(eas_dtype dt, uint8_t *p, int64_t v) { memcpy(p, &v, eas_dtype_size(dt)); /* little-endian hosts only */ }
 
-static eas_status fault(const eas_ir *ir, uint32_t insn, uint32_t buf, int64_t index, int64_t count, const int64_t pid[3])
+static eas_status fault(const eas_ir *ir, uint32_t insn, uint32_t buf, int64_t index, int64_t count, const int64_t pid[3], int64_t thread)
 {
     const ir_insn *in = &ir->insns[insn];
-    char where[320] = "", name[320];
+    char where[320] = "", name[320], who[64] = "";
     if (in->file)
         snprintf(where, sizeof where, "%s:%u: ", ir->files[in->file], (unsigned)in->line);
     if (buf <= (uint32_t)ir->nparams)
         snprintf(name, sizeof name, "\"%s\"", ir->params[buf - 1].name);
     else
         snprintf(name, sizeof name, "a threadgroup array");
-    return base_fail(EAS_ERR_INDEX, "%skernel %s: access out of bounds: index %lld of %s, which has %lld elements (program %lld, %lld, %lld)", where,
-                     ir->name, (long long)index, name, (long long)count, (long long)pid[0], (long long)pid[1], (long long)pid[2]);
+    if (ir->threads)
+        snprintf(who, sizeof who, ", thread %lld", (long long)thread);
+    return base_fail(EAS_ERR_INDEX, "%skernel %s: access out of bounds: index %lld of %s, which has %lld elements (program %lld, %lld, %lld%s)",
+                     where, ir->name, (long long)index, name, (long long)count, (long long)pid[0], (long long)pid[1], (long long)pid[2], who);
 }
 
 static eas_status assertion_message(const eas_ir *ir, uint32_t insn, int64_t lane, const int64_t pid[3])
@@ -168,13 +170,13 @@ static eas_status assertion_message(const eas_ir *ir, uint32_t insn, int64_t lan
                      (long long)pid[0], (long long)pid[1], (long long)pid[2], who);
 }
 
-eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, const int64_t *count, const int64_t pid[3])
+eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, const int64_t *count, const int64_t pid[3], int64_t thread)
 {
     const ir_insn *in = &ir->insns[insn];
     if (in->op == IR_ASSERT)
         return assertion_message(ir, insn, index, pid);
     uint32_t buf = ir_args(ir, in)[0];
-    return fault(ir, insn, buf, index, buf <= (uint32_t)ir->nparams ? count[buf - 1] : ir_typeof(ir, buf).dim[0], pid);
+    return fault(ir, insn, buf, index, buf <= (uint32_t)ir->nparams ? count[buf - 1] : ir_typeof(ir, buf).dim[0], pid, thread);
 }
 
 bool ir_faults(const eas_ir *ir)
@@ -191,7 +193,7 @@ static int64_t count_of(const run *r, uint32_t buf)
 }
 
 /* The address of element off of buf, or NULL with the error set. */
-static uint8_t *address_in(run *r, uint32_t i, uint32_t buf, int64_t off)
+static uint8_t *address_in(run *r, uint32_t i, uint32_t buf, int64_t off, int64_t lane)
 {
     int64_t n = count_of(r, buf);
     bool inside = off >= 0 && off < n;
@@ -200,7 +202,7 @@ static uint8_t *address_in(run *r, uint32_t i, uint32_t buf, int64_t off)
     if (!inside && r->watch)
         return (uint8_t *)r->watch->nowhere;
     if (!inside) {
-        r->st = fault(r->ir, i, buf, off, n, r->pid);
+        r->st = fault(r->ir, i, buf, off, n, r->pid, lane);
         return NULL;
     }
     uint8_t *base = buf <= (uint32_t)r->ir->nparams ? (uint8_t *)(uintptr_t)r->call->slot[buf - 1] : r->tg[buf];
@@ -228,7 +230,7 @@ static void do_load(run *r, uint32_t i)
             continue;
         }
         r->lane = k;
-        const uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k));
+        const uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k), k);
         if (!p)
             return;
         r->val[in->res][k] = interp_load_element(dt, p);
@@ -245,7 +247,7 @@ static void do_store(run *r, uint32_t i)
         if (!lane_on(r, k) || (in->nargs == 4 && !r->val[a[3]][k]))
             continue;
         r->lane = k;
-        uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k));
+        uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k), k);
         if (!p)
             return;
         interp_store_element(dt, p, r->val[a[2]][k]);
@@ -274,7 +276,7 @@ static void do_atomic(run *r, uint32_t i)
         if (!lane_on(r, k) || (mask && !r->val[mask][k]))
             continue;
         r->lane = k;
-        uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k));
+        uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k), k);
         if (!p)
             return;
         int64_t old = interp_load_element(dt, p), v[2] = {r->val[a[2]][k], in->op == IR_ATOMIC_CAS ? r->val[a[3]][k] : 0};
@@ -292,7 +294,7 @@ static void do_bounds(run *r, uint32_t i)
         bool on = lane_on(r, k) && (in->nargs == 2 || r->val[a[2]][k]);
         int64_t off = offset_of(r, a[1], k);
         if (on && (off < 0 || off >= count)) {
-            r->st = fault(r->ir, i, a[0], off, count, r->pid);
+            r->st = fault(r->ir, i, a[0], off, count, r->pid, k);
             return;
         }
         r->val[in->res][k] = on;
@@ -326,8 +328,9 @@ static bool dot_lane(run *r, uint32_t i, int64_t lane)
     double sd = 0;
     r->lane = lane;
     for (int64_t k = 0; k < r->val[a[6]][lane]; k++) {
-        const uint8_t *p = address_in(r, i, a[0], (int64_t)((uint64_t)r->val[a[1]][lane] + (uint64_t)k * (uint64_t)r->val[a[2]][lane]));
-        const uint8_t *q = p ? address_in(r, i, a[3], (int64_t)((uint64_t)r->val[a[4]][lane] + (uint64_t)k * (uint64_t)r->val[a[5]][lane])) : NULL;
+        const uint8_t *p = address_in(r, i, a[0], (int64_t)((uint64_t)r->val[a[1]][lane] + (uint64_t)k * (uint64_t)r->val[a[2]][lane]), lane);
+        const uint8_t *q =
+            p ? address_in(r, i, a[3], (int64_t)((uint64_t)r->val[a[4]][lane] + (uint64_t)k * (uint64_t)r->val[a[5]][lane]), lane) : NULL;
         if (!q)
             return false;
         double x = element_as_double(r, a[0], p), y = element_as_double(r, a[3], q);
@@ -443,7 +446,7 @@ static bool read_tile(run *r, uint32_t i, uint32_t buf, uint32_t base, uint32_t 
     r->lane = lane;
     for (int row = 0; row < 8; row++)
         for (int col = 0; col < 8; col++) {
-            const uint8_t *p = address_in(r, i, buf, r->val[base][lane] + row * r->val[stride][lane] + col);
+            const uint8_t *p = address_in(r, i, buf, r->val[base][lane] + row * r->val[stride][lane] + col, lane);
             if (!p)
                 return false;
             tile[row * 8 + col] = (float)element_as_double(r, buf, p);
@@ -479,7 +482,7 @@ static void do_mma_store(run *r, uint32_t i)
     for (int64_t g = 0; g < r->groups; g++)
         for (int e = 0; e < 64; e++) {
             int64_t lane = r->lane = g * IR_SIMD;
-            uint8_t *p = address_in(r, i, a[0], r->val[a[1]][lane] + e / 8 * r->val[a[2]][lane] + e % 8);
+            uint8_t *p = address_in(r, i, a[0], r->val[a[1]][lane] + e / 8 * r->val[a[2]][lane] + e % 8, lane);
             if (!p)
                 return;
             interp_store_element(dt, p, ir_bits_from_double(dt, (double)r->frag[a[3]][g * 64 + e]));

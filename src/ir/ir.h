@@ -327,7 +327,7 @@ bool ir_eval_lanes(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, const int
 bool ir_eval(uint16_t op, eas_dtype dt, eas_dtype to, const int64_t *args, int64_t *out);
 /* The text of what `bounds` or `assert` found, the same on every device; index: the offset, or the lane (or thread); count: elements of each
  * parameter. */
-eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, const int64_t *count, const int64_t pid[3]);
+eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, const int64_t *count, const int64_t pid[3], int64_t thread);
 bool ir_faults(const eas_ir *ir); /* has `bounds` or `assert`: needs a place to report to */
 
 #endif

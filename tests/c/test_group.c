@@ -1,7 +1,7 @@
 /* test_group.c: functions over the threads of a simdgroup and of a group: on ref, cpu and as MSL, against plain C, and what is refused. */
 #include "everywhere.h"
 
-#include "../../src/ir/ir.h"
+#include "../../src/dev/dev.h"
 
 static const uint16_t joins[] = {IR_ADD, IR_MUL, IR_MIN, IR_MAX, IR_AND, IR_OR, IR_XOR};
 enum { NJOINS = sizeof joins / sizeof *joins };
@@ -242,12 +242,43 @@ static void test_refused(void **state)
     }
 }
 
+static dev_limits little(eas_device *d)
+{
+    (void)d;
+    return (dev_limits){.tg_bytes = 1024, .f64 = true, .i64_atomics = true};
+}
+
+/* In OpenCL values go from thread to thread through threadgroup memory: it counts. */
+static void test_hidden_memory_counts(void **state)
+{
+    (void)state;
+    eas_device d = {.name = "small", .limits = little, .own_tg = gen_opencl_tg};
+    for (int shuffles = 0; shuffles < 2; shuffles++) {
+        eas_ir *ir;
+        eas_builder *b;
+        assert_int_equal(eas_builder_new("k", 0, &b), EAS_OK);
+        eas_value x = eas_param_buffer(b, "x", EAS_F32), t = eas_tid(b, 0, 64), a = eas_alloc_tg(b, 200, EAS_F32), v = eas_load(b, x, t, 0, 0);
+        eas_store(b, a, t, v, 0);
+        eas_barrier(b);
+        v = eas_load(b, a, t, 0, 0);
+        eas_store(b, x, t, shuffles ? eas_simd_shuffle(b, EAS_SHUFFLE_XOR, v, eas_const_int(b, 1)) : v, 0);
+        assert_int_equal(eas_builder_finish(b, &ir), EAS_OK);
+        assert_int_equal(gen_opencl_tg(ir), shuffles ? 512 : 0);
+        assert_int_equal(dev_check(&d, ir), shuffles ? EAS_ERR_VALUE : EAS_OK);
+        if (shuffles) {
+            assert_non_null(strstr(eas_error_message(), "needs 1312 bytes of threadgroup memory; device \"small\" has 1024"));
+            assert_non_null(strstr(eas_error_message(), "from one thread of a simdgroup to another: 512 bytes"));
+        }
+        eas_ir_release(ir);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_groups_everywhere), cmocka_unit_test(test_the_order_of_joining),
         cmocka_unit_test(test_all_lanes_agree),   cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),           cmocka_unit_test(test_hidden_memory_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
