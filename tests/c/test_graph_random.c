@@ -1,7 +1,8 @@
 /* Random graphs out of the whole table: what is fused and compiled must give what each operation gives by itself on the reference.
  *
  * A step takes any row of op.def, tensors that are there and attributes of the right kinds. Most calls make no sense: they must fail with a message that
- * opens with the operation's name. The others are recorded twice: on `ref`, where each is computed at once, and on `cpu`, where all is computed at the end.
+ * opens with the operation's name. The others are recorded three times: on `ref`, where each is computed at once; on `cpu`, where all is computed at the end;
+ * and, as far as the rules allow it, over placeholders in which every size of 3 is a symbol, which become one compiled program.
  *
  *   test_graph_random [graphs [seed]]
  *
@@ -31,7 +32,7 @@ static int64_t between(int64_t a, int64_t b) { return b < a ? a : a + any((uint3
 /* ---- tensors, in both worlds ---- */
 
 typedef struct tensor {
-    eas_node *ref, *cpu;
+    eas_node *ref, *cpu, *sym; /* sym: NULL if there is none */
     bool exact, large;
 } tensor;
 static tensor pool[MAX_POOL];
@@ -92,6 +93,7 @@ static void drop_all(void)
     for (int i = 0; i < npool; i++) {
         eas_node_release(pool[i].ref);
         eas_node_release(pool[i].cpu);
+        eas_node_release(pool[i].sym);
     }
     npool = 0;
     str_free(&story);
@@ -124,6 +126,17 @@ static eas_node *leaf(eas_device *d, eas_dtype dt, int rank, const eas_dim *shap
     return z;
 }
 
+static eas_node *placeholder(eas_dtype dt, int rank, const eas_dim *shape, int bd)
+{
+    eas_dim sizes[4], n;
+    eas_node *x;
+    assert_int_equal(eas_dim_symbol("n", &n), EAS_OK);
+    for (int i = 0; i < rank; i++)
+        sizes[i] = shape[i] == 3 ? n : shape[i];
+    assert_int_equal(eas_node_input(npool, dt, rank, sizes, bd, cpu, &x), EAS_OK);
+    return x;
+}
+
 static void add_leaf(void)
 {
     static const eas_dtype dtypes[] = {EAS_F32, EAS_F32, EAS_F32, EAS_I32, EAS_I64, EAS_U8, EAS_BOOL, EAS_F64, EAS_F16};
@@ -135,7 +148,8 @@ static void add_leaf(void)
         shape[i] = sizes[any(i ? 8 : 6)];
     int bd = rank ? (int)any(4) == 0 : 0;
     uint64_t seed = rng | 1;
-    pool[npool++] = (tensor){leaf(ref, dt, rank, shape, bd, seed), leaf(cpu, dt, rank, shape, bd, seed), true, false};
+    tensor t = {leaf(ref, dt, rank, shape, bd, seed), leaf(cpu, dt, rank, shape, bd, seed), placeholder(dt, rank, shape, bd), true, false};
+    pool[npool++] = t;
     assert_int_equal(eas_realize(1, &pool[npool - 1].ref, ref, NULL), EAS_OK);
     char text[128];
     describe(pool[npool - 1].ref, text, sizeof text);
@@ -283,10 +297,13 @@ static bool step(void)
     const graph_row *r = &graph_rows[op];
     if (r->make == make_none || op == GRAPH_CUSTOM || !choose(r, in, &n, attr, &m))
         return false;
-    eas_node *a[8], *b[8], *x = NULL, *y = NULL;
+    eas_node *a[8], *b[8], *c[8], *x = NULL, *y = NULL, *z = NULL;
+    bool symbolic = true;
     for (int i = 0; i < n; i++) {
         a[i] = pool[in[i]].ref;
         b[i] = pool[in[i]].cpu;
+        c[i] = pool[in[i]].sym;
+        symbolic &= c[i] != NULL;
     }
     eas_status st = eas_node_apply((eas_tensor_op)op, n, a, m, attr, &x);
     if (st) {
@@ -298,16 +315,18 @@ static bool step(void)
     bool good = elements(x) <= MAX_ELEMENTS && !eas_realize(1, &x, ref, NULL) && largest(x) < 1e4;
     if (good) {
         assert_int_equal(eas_node_apply((eas_tensor_op)op, n, b, m, attr, &y), EAS_OK);
+        if (symbolic && eas_node_apply((eas_tensor_op)op, n, c, m, attr, &z))
+            assert_null(z);
         tell(r, n, in, m, attr, x);
-        pool[npool++] = (tensor){x, y, is_exact(x), largest(x) > 64};
+        pool[npool++] = (tensor){x, y, z, is_exact(x), largest(x) > 64};
     } else
         eas_node_release(x);
     return good;
 }
 
-static void compare(int k, uint64_t seed)
+static void compare(int k, const eas_node *y, const char *how, uint64_t seed)
 {
-    const eas_node *x = pool[k].ref, *y = pool[k].cpu;
+    const eas_node *x = pool[k].ref;
     eas_dtype dt = (eas_dtype)x->dtype;
     double scale = fmax(1, largest(x)), tolerance = dt == EAS_F16 ? 4e-3 : dt == EAS_BF16 ? 3e-2 : 1e-4;
     char a[128], b[128];
@@ -318,8 +337,34 @@ static void compare(int k, uint64_t seed)
         double v = item(x, i), w = item(y, i);
         if (v == w || (isnan(v) && isnan(w)) || (dtype_is_float(dt) && fabs(v - w) <= tolerance * scale))
             continue;
-        fail_msg("seed %llu: element %lld of v%d is %.9g, fused %.9g\n%s", (unsigned long long)seed, (long long)i, k, v, w, story.at);
+        fail_msg("seed %llu: element %lld of v%d is %.9g, %s %.9g\n%s", (unsigned long long)seed, (long long)i, k, v, how, w, story.at);
     }
+}
+
+/* The last tensors that have placeholders, as a program; run with the leaves. */
+static void as_program(int leaves, uint64_t seed)
+{
+    eas_node *inputs[8], *args[8], *outs[6], *results[6];
+    int which[6], n = 0;
+    eas_program *p = NULL;
+    for (int i = npool - 1; i >= leaves && n < 6; i--)
+        if (pool[i].sym) {
+            which[n] = i;
+            outs[n++] = pool[i].sym;
+        }
+    for (int i = 0; i < leaves; i++) {
+        inputs[i] = pool[i].sym;
+        args[i] = pool[i].cpu;
+    }
+    if (n == 0)
+        return;
+    if (eas_program_new(leaves, inputs, n, outs, cpu, &p) || eas_program_run(p, leaves, args, NULL, NULL, results))
+        fail_msg("seed %llu: compiled (v%d ...): %s\n%s", (unsigned long long)seed, which[0], eas_error_message(), story.at);
+    for (int i = 0; i < n; i++) {
+        compare(which[i], results[i], "compiled", seed);
+        eas_node_release(results[i]);
+    }
+    eas_program_release(p);
 }
 
 static void one_graph(uint64_t seed)
@@ -341,7 +386,8 @@ static void one_graph(uint64_t seed)
     if (eas_realize(npool, roots, cpu, NULL)) /* the rest, partly from what there is now */
         fail_msg("seed %llu: %s\n%s", (unsigned long long)seed, eas_error_message(), story.at);
     for (int i = 0; i < npool; i++)
-        compare(i, seed);
+        compare(i, pool[i].cpu, "fused", seed);
+    as_program(leaves, seed);
     drop_all();
 }
 
