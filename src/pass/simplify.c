@@ -445,9 +445,10 @@ static uint32_t solid_call(pgraph *g, const pnode *p)
     return changed && !g->st ? intern(g, &q) : 0;
 }
 
-static uint32_t zeros(pgraph *g, const pnode *like)
+/* One number, in like's dtype and shape. */
+static uint32_t all_same(pgraph *g, const pnode *like, int64_t bits)
 {
-    uint32_t zero = pass_const(g, (eas_dtype)like->dtype, 0);
+    uint32_t number = pass_const(g, (eas_dtype)like->dtype, bits);
     pnode b = {.op = GRAPH_BROADCAST_TO,
                .kind = KIND_BROADCAST,
                .dtype = like->dtype,
@@ -455,17 +456,43 @@ static uint32_t zeros(pgraph *g, const pnode *like)
                .nin = 1,
                .param = PARAM_NONE,
                .shape = like->shape,
-               .in = &zero};
-    return zero && like->rank ? intern(g, &b) : zero;
+               .in = &number};
+    return number && like->rank ? intern(g, &b) : number;
+}
+
+static uint32_t zeros(pgraph *g, const pnode *like) { return all_same(g, like, 0); }
+
+static bool has_no_element(const pnode *p)
+{
+    for (int i = 0; i < p->rank; i++)
+        if (p->shape[i] == 0)
+            return true;
+    return false;
+}
+
+/* What joining nothing gives. */
+static int64_t neutral(const char *join, eas_dtype dt)
+{
+    bool real = dtype_is_float(dt), max = !strcmp(join, "max");
+    if (!strcmp(join, "add") || !strcmp(join, "or"))
+        return 0;
+    if (!strcmp(join, "mul") || !strcmp(join, "and"))
+        return real ? ir_bits_from_double(dt, 1) : 1;
+    return real ? ir_bits_from_double(dt, max ? -1.0 / 0.0 : 1.0 / 0.0) : max ? dtype_min(dt) : (int64_t)dtype_max(dt);
+}
+
+static uint32_t simple_reduce(pgraph *g, const pnode *p)
+{
+    if (has_no_element(pass_at(g, p->in[0])))
+        return all_same(g, p, neutral(graph_rows[p->op].ir, (eas_dtype)p->dtype));
+    return pass_split_reduce(g, p);
 }
 
 /* A tensor without elements needs none of its inputs: it is a number, spread over nothing. */
 static uint32_t nothing(pgraph *g, const pnode *p)
 {
-    bool empty = false;
-    for (int i = 0; i < p->rank; i++)
-        empty |= p->shape[i] == 0;
-    if (!empty || p->kind == KIND_LEAF || p->kind == KIND_RESULT || (p->kind == KIND_BROADCAST && pass_at(g, p->in[0])->kind == KIND_CONST))
+    if (!has_no_element(p) || p->kind == KIND_LEAF || p->kind == KIND_RESULT ||
+        (p->kind == KIND_BROADCAST && pass_at(g, p->in[0])->kind == KIND_CONST))
         return 0;
     return zeros(g, p);
 }
@@ -486,7 +513,7 @@ static uint32_t simpler(pgraph *g, const pnode *p)
     case KIND_BROADCAST: return simple_broadcast(g, p);
     case KIND_SLICE: return simple_slice(g, p);
     case KIND_CAST: return simple_cast(g, p);
-    case KIND_REDUCE: return pass_split_reduce(g, p);
+    case KIND_REDUCE: return simple_reduce(g, p);
     case KIND_ARG: return simple_arg(g, p);
     case KIND_MATMUL: return simple_matmul(g, p);
     case KIND_CALL: return solid_call(g, p);
