@@ -202,7 +202,7 @@ eas_dim ceil_dim(eas_dim n, int64_t by);
 /* What the files of the lowering share. */
 typedef struct lowering {
     lower l;
-    const collected *c;
+    collected *c;
     kernel_use *use;
     eas_value *out; /* per root */
     eas_value scratch[8];

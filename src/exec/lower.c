@@ -187,6 +187,8 @@ static void merge_dims(lowering *w)
         l->mdim[d] = (int8_t)(l->nm - 1);
         l->mlast[l->nm - 1] = (int8_t)d;
     }
+    for (int m = 0; m < l->nm; m++) /* merged sizes are parameters too where they are symbols */
+        collect_shape(w->c, 1, &l->msize[m]);
 }
 
 /* ---- pieces of code ---- */
@@ -444,7 +446,7 @@ eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out)
                   .part = part};
     memset(out, 0, sizeof *out);
     collect_group(f, grp, part, &c);
-    w.l.dims = arena_alloc(&mem, (c.dims.len + 2) * sizeof *w.l.dims);
+    w.l.dims = arena_alloc(&mem, (c.dims.len + MAX_DIMS + 2) * sizeof *w.l.dims);
     w.out = arena_alloc(&mem, (w.l.grp->roots.len + 1) * sizeof *w.out);
     eas_status st = mem.oom || c.oom || c.key.oom ? base_fail_oom(c.key.len) : build(&w);
     vec_free(&w.l.memos);
