@@ -622,11 +622,56 @@ static void every_row_is_tried(void **state)
             fail_msg("%s is in no table of this file", graph_rows[i].name);
 }
 
+/* ---- nodes that somebody remembers ---- */
+
+static int dropped;
+static void count_drop(void *object)
+{
+    (void)object;
+    dropped++;
+}
+
+static void remembered(void **state)
+{
+    (void)state;
+    eas_dim shape[2] = {2, 3};
+    eas_node *x, *y, *again;
+    assert_int_equal(eas_node_input(0, EAS_F32, 2, shape, 0, NULL, &x), EAS_OK);
+    assert_int_equal(eas_node_apply((eas_tensor_op)eas_tensor_op_find("neg"), 1, &x, 0, NULL, &y), EAS_OK);
+    assert_true(eas_node_is_symbolic(y));
+    assert_int_equal(eas_node_depth(y), eas_node_depth(x) + 1);
+    assert_true(eas_node_is_shared(x)); /* y counts it */
+    assert_false(eas_node_is_shared(y));
+    eas_node_set_batch_dims(y, 1);
+    assert_int_equal(eas_node_batch_dims(y), 1);
+    eas_node_set_batch_dims(y, 3); /* more than it has */
+    assert_int_equal(eas_node_batch_dims(y), 1);
+    assert_int_equal(eas_node_set_object(y, &dropped, count_drop), EAS_OK);
+    again = eas_node_revive(y);
+    assert_ptr_equal(again, y);
+    assert_true(eas_node_is_shared(y));
+    eas_node_release(again);
+    assert_int_equal(dropped, 0);
+    eas_node_release(y);
+    assert_int_equal(dropped, 1);
+    assert_false(eas_node_is_shared(x));
+    eas_node_release(x);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(views),    cmocka_unit_test(batch_dims), cmocka_unit_test(together_and_apart),
-                                       cmocka_unit_test(indices),  cmocka_unit_test(reductions), cmocka_unit_test(along),
-                                       cmocka_unit_test(randoms),  cmocka_unit_test(networks),   cmocka_unit_test(products),
-                                       cmocka_unit_test(creation), cmocka_unit_test(long_chain), cmocka_unit_test(every_row_is_tried)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(views),
+                                       cmocka_unit_test(batch_dims),
+                                       cmocka_unit_test(together_and_apart),
+                                       cmocka_unit_test(indices),
+                                       cmocka_unit_test(reductions),
+                                       cmocka_unit_test(along),
+                                       cmocka_unit_test(randoms),
+                                       cmocka_unit_test(networks),
+                                       cmocka_unit_test(products),
+                                       cmocka_unit_test(creation),
+                                       cmocka_unit_test(long_chain),
+                                       cmocka_unit_test(remembered),
+                                       cmocka_unit_test(every_row_is_tried)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
