@@ -380,6 +380,14 @@ class Views(Case):
                 eager.gather(x, eager.constant(bad)).numpy()
             with self.assertRaises(IndexError):
                 eager.scatter(x, eager.constant(bad), 1.0).numpy()
+        wide = eager.constant(np.arange(12, dtype=np.float32).reshape(3, 4))
+        for bad in (
+            lambda: eager.arange(4)[eager.constant([4])],
+            lambda: wide[:2][:, eager.constant([4])],
+            lambda: eager.ones((3,))[eager.constant([-4])],
+        ):  # no memory, or more of it than the axis has
+            with self.assertRaises(IndexError):
+                bad().numpy()
         for bad in (
             lambda t: t.reshape(5),
             lambda t: t.permute(0, 1),
