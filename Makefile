@@ -112,6 +112,7 @@ soak: setup-soak
 	@$(MAKE) --no-print-directory diff
 	@$(MAKE) --no-print-directory .venv/.installed
 	@EAGER_FUZZ=$(GRAPHS) $(PY) -m pytest -q tests/test_eager_fuzz.py
+	@EAS_SOAK=1 $(METAL) $(PY) -m pytest -q tests/test_faults.py
 	@$(MAKE) --no-print-directory graphs
 
 # Random graphs of tensors, fused against one operation after another.

@@ -466,7 +466,6 @@ class Rest(unittest.TestCase):
         self.assertIn("<svg", eager.visualize(Tensor.ones((2,)) + 1, fused=False).svg)
 
 
-
 class Autotune(unittest.TestCase):
     def test_the_result_is_the_same(self):
         a = Tensor.constant(np.random.default_rng(0).standard_normal((70, 90), dtype=np.float32))

@@ -650,7 +650,6 @@ class Modules(unittest.TestCase):
         self.assertEqual(r.stdout.split(), ["0", "2.0"])
 
 
-
 class BadIndices(unittest.TestCase):
     """An index that is out of range for its axis raises when it is read, with the line that recorded it, wherever the axis lies in memory."""
 
