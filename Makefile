@@ -7,7 +7,7 @@
 #   make check   clang-format and ruff
 #   make format  rewrites the sources as `make check` wants them
 #   make bench   numbers, against peers
-#   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is; GRAPHS random graphs of tensors
+#   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is; GRAPHS random graphs of tensors; a million queued launches
 #   make sweep   every f32 through the elementary functions, against the C library in double: minutes each
 #   make clean
 PY := .venv/bin/python
@@ -112,6 +112,7 @@ soak: setup-soak
 	@$(MAKE) --no-print-directory diff
 	@$(MAKE) --no-print-directory .venv/.installed
 	@EAGER_FUZZ=$(GRAPHS) $(PY) -m pytest -q tests/test_eager_fuzz.py
+	@EAS_SOAK=1 $(METAL) $(PY) -m pytest -q tests/test_faults.py
 	@$(MAKE) --no-print-directory graphs
 
 # Random graphs of tensors, fused against one operation after another.

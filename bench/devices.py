@@ -9,6 +9,7 @@ import numpy as np
 import eas
 from eas import mk
 from examples.layernorm import layernorm
+from examples.matmul import run_blocks
 from examples.matmul_tiled import matmul
 from examples.softmax import softmax
 
@@ -128,8 +129,9 @@ def opencl(table):
         w, bias, mean, rstd = t(1024), t(1024), t(4096), t(4096)
         return {
             "softmax 4096 x 1024": lambda: softmax(x, out, 1024, COLS=1024, _grid=4096),
-            "layer norm 4096 x 1024": lambda: layernorm(x, w, bias, out, mean, rstd, 1024, 1e-5, BLOCK=256, _grid=4096),
-            "matmul 1024, tiled": lambda: matmul(a, b, c),
+            "layer norm 4096 x 1024": lambda: layernorm(x, w, bias, out, mean, rstd, 1024, 1e-5, COLS=1024, _grid=4096),
+            "matmul 1024, blocks": lambda: run_blocks(a, b, c),
+            "matmul 1024, by hand in threadgroup memory": lambda: matmul(a, b, c),
         }
 
     cpu, cl = on("cpu"), on("opencl")
