@@ -396,7 +396,6 @@ eas_status make_put_along_axis(const graph_call *c, eas_node **out)
     eas_node *y = scatter_any(g, c, gb_reshape(g, x, bd, bd + 1, flat), index, u, 0, how);
     if (!y)
         return rule_done(&r, NULL, out);
-    memcpy(flat, node_shape(x), 0);
     eas_dim shape[GRAPH_MAX_RANK];
     memcpy(shape, node_shape(x), sizeof *shape * (size_t)rank);
     memcpy(shape, node_shape(y), sizeof *shape * (size_t)y->batch_dims);
