@@ -269,6 +269,7 @@ static void test_hidden_memory_counts(void **state)
             assert_non_null(strstr(eas_error_message(), "needs 1312 bytes of threadgroup memory; device \"small\" has 1024"));
             assert_non_null(strstr(eas_error_message(), "from one thread of a simdgroup to another: 512 bytes"));
         }
+        eas_builder_free(b);
         eas_ir_release(ir);
     }
 }
