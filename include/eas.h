@@ -351,6 +351,9 @@ EAS_API eas_status eas_copy(eas_device *to, void *dst, eas_device *from, const v
 typedef struct eas_kernel eas_kernel; /* counted: IR plus, per device, what was compiled from it */
 
 EAS_API eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out); /* needs no device; simplifies; retains what it keeps */
+/* The same over many sets of arguments at once: programs of `axis` (0 to 2, one that k does not use) are the sets. Buffers with batched[i] hold the sets one after
+ * the other, and there is one more parameter (i64) at the end for each of them: the elements of one set. Others are shared, and must not be written. */
+EAS_API eas_status eas_kernel_lanes(eas_kernel *k, const uint8_t *batched, int axis, eas_kernel **out);
 EAS_API eas_kernel *eas_kernel_retain(eas_kernel *k);
 EAS_API void eas_kernel_release(eas_kernel *k);
 EAS_API eas_ir *eas_kernel_ir(const eas_kernel *k); /* borrowed */
@@ -572,7 +575,8 @@ EAS_API void eas_node_release(eas_node *n); /* NULL is let pass; long chains nee
 EAS_API eas_node *eas_node_revive(eas_node *n);
 EAS_API int eas_node_is_shared(const eas_node *n); /* does somebody count it besides the caller, who counts it once? */
 /* Data: a tensor over a buffer (retained). offset and strides in elements; strides NULL: C order. */
-EAS_API eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const int64_t *shape, int64_t offset, const int64_t *strides, eas_node **out);
+EAS_API eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const int64_t *shape, int64_t offset, const int64_t *strides,
+                                        eas_node **out);
 /* A number: i for bool and integers, f for floats; weak: it takes the dtype of what it meets, as Python's do. */
 EAS_API eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node **out);
 /* A placeholder for argument `index` of a compiled function. */
@@ -596,7 +600,8 @@ EAS_API int eas_node_batch_dims(const eas_node *n);
 EAS_API eas_device *eas_node_device(const eas_node *n); /* NULL: any will do */
 EAS_API eas_tensor_op eas_node_op(const eas_node *n);
 EAS_API int eas_node_is_real(const eas_node *n); /* has data */
-EAS_API uint32_t eas_node_depth(const eas_node *n); /* how many operations deep, since there was data; recording evaluates a chain that gets very long, without hooks */
+EAS_API uint32_t eas_node_depth(
+    const eas_node *n); /* how many operations deep, since there was data; recording evaluates a chain that gets very long, without hooks */
 EAS_API int eas_node_is_weak(const eas_node *n);
 EAS_API int eas_node_is_symbolic(const eas_node *n); /* depends on a placeholder: cannot be evaluated by itself */
 EAS_API int eas_node_number_value(const eas_node *n, int64_t *i, double *f); /* 1 if it is a number */
@@ -628,7 +633,8 @@ EAS_API eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, 
 EAS_API eas_program *eas_program_retain(eas_program *p);
 EAS_API void eas_program_release(eas_program *p);
 /* args: nodes with data (others are realised first). donated[i] != 0: argument i's memory may become a result's. results: nouts new nodes. */
-EAS_API eas_status eas_program_run(eas_program *p, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results);
+EAS_API eas_status eas_program_run(eas_program *p, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks,
+                                   eas_node **results);
 /* Takes the time of several ways to do it, with these arguments, and keeps the quickest; ties go to the usual way. Not while others run it. */
 EAS_API eas_status eas_program_tune(eas_program *p, int nin, eas_node *const *args, const eas_launch *hooks);
 /* What it does: "text" (kernels, buffers, peak memory), "svg-before", "svg-after" (the graph, with kernels drawn around it). Free with eas_free. */
@@ -636,8 +642,8 @@ EAS_API eas_status eas_program_show(eas_program *p, const char *form, char **out
 EAS_API eas_status eas_nodes_show(int n, eas_node *const *nodes, const char *form, char **out); /* of what eas_realize would do */
 typedef struct eas_lazy_stats {
     uint64_t programs, program_hits; /* structures seen for the first time; found again */
-    uint64_t kernels;                /* kernels made */
-    uint64_t steps;                  /* launches and copies done */
+    uint64_t kernels; /* kernels made */
+    uint64_t steps; /* launches and copies done */
     uint64_t live_nodes;
 } eas_lazy_stats;
 EAS_API eas_lazy_stats eas_lazy_stats_get(void);

@@ -6,7 +6,9 @@ from collections import namedtuple
 import numpy as np
 
 import eager
+import eas
 from eager import Tensor, vmap
+from eas import mk
 
 RNG = np.random.default_rng(3)
 
@@ -244,6 +246,61 @@ class Operations(unittest.TestCase):
         y = vmap(lambda v: v * 2)(x)
         self.assertTrue(y.is_traced)
         self.assertIn(x._impl, eager.get_topological_order(y._impl))
+
+
+@eas.kernel
+def _add(a, b, c, N, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    mk.store(c, i, mk.load(a, i, i < N) + mk.load(b, i, i < N), i < N)
+
+
+@eas.kernel
+def _group_sums(x, out, N, BLOCK: eas.constexpr):
+    t = mk.tid(0, BLOCK)
+    i = mk.program_id(0) * BLOCK + t
+    mk.store(out, mk.program_id(0), mk.tg_sum(mk.load(x, i, i < N)), t == 0)
+
+
+@eas.kernel
+def _three_axes(x, out, BLOCK: eas.constexpr):
+    i = (mk.program_id(2) * 2 + mk.program_id(1)) * 2 + mk.program_id(0) + mk.arange(0, BLOCK)
+    mk.store(out, i, mk.load(x, i) * 2.0)
+
+
+class Kernels(unittest.TestCase):
+    """Kernels of the user's: lanes are one more axis of programs."""
+
+    def setUp(self):
+        self.rng = np.random.default_rng(0)
+        self.add = eager.from_kernel(_add, {"c": lambda a: a})
+
+    def array(self, *shape):
+        return self.rng.standard_normal(shape, dtype=np.float32)
+
+    def test_shared_and_mapped_arguments(self):
+        a, b = self.array(20, 1000), self.array(1000)
+        got = vmap(lambda x: self.add(x, Tensor.constant(b), N=1000, BLOCK=256))(Tensor.constant(a))
+        np.testing.assert_array_equal(got.numpy(), a + b)
+
+    def test_nested(self):
+        x, y = self.array(3, 4, 10), self.array(3, 10)
+        f = vmap(vmap(lambda u, v: self.add(u, v, N=10, BLOCK=16), in_axes=(0, None)), in_axes=(0, 0))
+        np.testing.assert_array_equal(f(Tensor.constant(x), Tensor.constant(y)).numpy(), x + y[:, None])
+
+    def test_threads_of_a_group(self):
+        sums = eager.from_kernel(_group_sums, {"out": lambda x: ((4,), x.dtype)}, grid=4)
+        z = self.array(6, 256)
+        got = vmap(lambda v: sums(v, N=256, BLOCK=64))(Tensor.constant(z))
+        np.testing.assert_allclose(got.numpy(), z.reshape(6, 4, 64).sum(2), rtol=1e-4, atol=1e-5)
+
+    def test_a_kernel_that_leaves_no_axis(self):
+        double = eager.from_kernel(_three_axes, {"out": lambda x: x}, grid=(2, 2, 2))
+        z = self.array(5, 8)
+        np.testing.assert_array_equal(vmap(lambda v: double(v, BLOCK=1))(Tensor.constant(z)).numpy(), z * 2)
+
+    def test_no_lanes_at_all(self):
+        got = vmap(lambda x, y: self.add(x, y, N=10, BLOCK=16))(Tensor.zeros((0, 10)), Tensor.zeros((0, 10)))
+        self.assertEqual(got.shape, (0, 10))
 
 
 if __name__ == "__main__":

@@ -27,14 +27,38 @@ static int read_grid(PyObject *o, int64_t grid[3])
         grid[i] = i < n ? dims[i] : 1;
     return 1;
 }
+/* ---- lanes of vmap ---- */
+
+static void drop_kernel(PyObject *capsule) { eas_kernel_release(PyCapsule_GetPointer(capsule, "eas_kernel")); }
+
+/* kernel_lanes(compiled, flags, axis): the kernel with lanes on that axis; flags: per parameter, does it have one part for each lane? */
+static PyObject *kernel_lanes(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
+{
+    uint8_t batched[PY_MAX_PARAMS] = {0};
+    eas_kernel *k;
+    (void)m;
+    if (nargs != 3 || !PyObject_TypeCheck(args[0], G.compiled) || !PyTuple_Check(args[1]) || PyTuple_GET_SIZE(args[1]) > PY_MAX_PARAMS)
+        return py_fail(PyExc_TypeError, "kernel_lanes(compiled, flags, axis)");
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[1]); i++)
+        batched[i] = PyTuple_GET_ITEM(args[1], i) == Py_True;
+    long axis = PyLong_AsLong(args[2]);
+    if (axis == -1 && PyErr_Occurred())
+        return NULL;
+    eas_status st = eas_kernel_lanes(((Compiled *)args[0])->k, batched, (int)axis, &k);
+    return st == EAS_OK ? PyCapsule_New(k, "eas_kernel", drop_kernel) : py_raise(st);
+}
+
+/* ---- calls ---- */
+
 /* kernel_call(compiled, arguments, outputs, grid): arguments in the order of the kernel's parameters: tensors, numbers, or the number of an output in a list of
- * one. Gives the tensors of the outputs. */
+ * one. Gives the tensors of the outputs. compiled may be what kernel_lanes gave. */
 static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)m;
-    if (nargs != 4 || !PyObject_TypeCheck(args[0], G.compiled) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]))
+    bool lanes = nargs == 4 && PyCapsule_IsValid(args[0], "eas_kernel");
+    if (nargs != 4 || (!lanes && !PyObject_TypeCheck(args[0], G.compiled)) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]))
         return py_fail(PyExc_TypeError, "kernel_call(compiled, arguments, outputs, grid)");
-    Compiled *ck = (Compiled *)args[0];
+    eas_kernel *k = lanes ? PyCapsule_GetPointer(args[0], "eas_kernel") : ((Compiled *)args[0])->k;
     Py_ssize_t n = PyTuple_GET_SIZE(args[1]), nouts = PyTuple_GET_SIZE(args[2]);
     eas_node *in[PY_MAX_PARAMS], *results[PY_MAX_PARAMS];
     int8_t order[PY_MAX_PARAMS];
@@ -58,7 +82,7 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
     PyObject *list = NULL;
     if (ok && (args[3] == Py_None || read_grid(args[3], grid))) {
         eas_site(site_here());
-        eas_status st = eas_node_call(ck->k, nin, in, (int)nouts, out->type, (int)n, order, args[3] == Py_None ? NULL : grid, results);
+        eas_status st = eas_node_call(k, nin, in, (int)nouts, out->type, (int)n, order, args[3] == Py_None ? NULL : grid, results);
         list = st == EAS_OK ? PyList_New(nouts) : py_raise(st);
         for (Py_ssize_t i = 0; st == EAS_OK && i < nouts; i++) {
             PyObject *t = eager_result(EAS_OK, results[i]);
@@ -75,5 +99,6 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
 }
 static PyMethodDef functions[] = {
     {"kernel_call", (PyCFunction)(void (*)(void))kernel_call, METH_FASTCALL, "kernel_call(compiled, arguments, outputs, grid)"},
+    {"kernel_lanes", (PyCFunction)(void (*)(void))kernel_lanes, METH_FASTCALL, "kernel_lanes(compiled, flags, axis)"},
     {NULL, NULL, 0, NULL}};
 int eager_call_init(PyObject *module) { return PyModule_AddFunctions(module, functions); }

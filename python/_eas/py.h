@@ -432,15 +432,15 @@ int pytree_flatten(PyObject *tree, PyObject *is_leaf, PyObject **leaves, PyObjec
 PyObject *pytree_unflatten(PyObject *treedef, PyObject *const *leaves, Py_ssize_t n);
 PyObject *pytree_map(PyObject *tree, PyObject *(*fn)(void *ctx, PyObject *leaf), void *ctx);
 PyObject *pytree_broadcast_prefix(PyObject *prefix, PyObject *treedef); /* a list: what the prefix says for each leaf */
-PyObject *pytree_path(PyObject *treedef, Py_ssize_t leaf);              /* "[0]['w']" */
-PyObject *pytree_arg_path(PyObject *treedef, Py_ssize_t leaf);          /* of a structure of (args, kwargs): "args[0]['w']" */
-int pytree_same(PyObject *a, PyObject *b);                              /* 1, 0; -1 with an exception */
+PyObject *pytree_path(PyObject *treedef, Py_ssize_t leaf); /* "[0]['w']" */
+PyObject *pytree_arg_path(PyObject *treedef, Py_ssize_t leaf); /* of a structure of (args, kwargs): "args[0]['w']" */
+int pytree_same(PyObject *a, PyObject *b); /* 1, 0; -1 with an exception */
 bool pytree_is_treedef(PyObject *o);
 Py_ssize_t pytree_num_leaves(PyObject *treedef);
 
 /* ---- eager_site.c ---- */
 int site_init(PyObject *module);
-uint32_t site_here(void);                       /* the number of the line that runs now */
+uint32_t site_here(void); /* the number of the line that runs now */
 /* Lets go of a Python object from any thread, with or without the GIL, whatever locks are held: later, when there is nothing to fear. */
 void later_decref(void *object);
 extern _Atomic(void *) later_list;
@@ -468,7 +468,7 @@ typedef struct Eager { /* eager.Tensor: a handle of a node */
 } Eager;
 int eager_init(PyObject *module);
 static inline bool eager_check(PyObject *o) { return Py_IS_TYPE(o, G.eager) || PyType_IsSubtype(Py_TYPE(o), G.eager); }
-PyObject *eager_wrap(eas_node *n);               /* steals n; NULL: the error of libeas is raised by the caller */
+PyObject *eager_wrap(eas_node *n); /* steals n; NULL: the error of libeas is raised by the caller */
 PyObject *eager_result(eas_status st, eas_node *n); /* the same after a call: raises, or runs the operation at once if EAGER_STRICT asks for that */
 extern int eager_strict;
 /* Node of an operand, counted: a tensor, a number, an array, a list. NULL with an exception, or without one if o is none of those. */
@@ -480,13 +480,13 @@ eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int6
 
 /* ---- eager_data.c ---- */
 int eager_data_init(PyObject *module);
-int eager_realize(int n, eas_node *const *nodes);       /* 1, or 0 with an exception */
-eas_node *node_of_tensor(Tensor *t);                    /* the same memory, counted */
+int eager_realize(int n, eas_node *const *nodes); /* 1, or 0 with an exception */
+eas_node *node_of_tensor(Tensor *t); /* the same memory, counted */
 eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d); /* a copy of arrays and lists; Tensors of eas share */
-Tensor *tensor_of_node(eas_node *n);                    /* realises; the same memory */
-PyObject *array_of_node(eas_node *n, bool writeable);   /* realises; on the cpu the same memory */
+Tensor *tensor_of_node(eas_node *n); /* realises; the same memory */
+PyObject *array_of_node(eas_node *n, bool writeable); /* realises; on the cpu the same memory */
 bool eager_convertible(PyObject *o);
-PyObject *eager_number(PyObject *o, const char *what);  /* the one element as a Python number */
+PyObject *eager_number(PyObject *o, const char *what); /* the one element as a Python number */
 int eager_getbuffer(PyObject *o, Py_buffer *view, int flags);
 PyObject *eager_repr(PyObject *o);
 PyObject *eager_await(PyObject *o);

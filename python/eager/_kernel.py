@@ -4,7 +4,8 @@ import inspect
 import math
 
 import eas
-from eas._eas import EagerTensor, constant, kernel_call, tensor_ops
+from eas._eas import EagerTensor, constant, kernel_call, kernel_lanes, tensor_ops
+from eas.runtime.grid import infer_grid
 
 from .ops.operation import Operation
 
@@ -31,6 +32,7 @@ class _KernelOperation(Operation):
         self._kernel, self._outputs, self._grid = kernel, dict(outputs), grid
         self._name, self._rules = name or getattr(kernel, "__name__", "kernel"), rules
         self._signature = inspect.signature(kernel)
+        self._lane_kernels = {}
         missing = set(self._outputs) - set(self._signature.parameters)
         if missing:
             raise ValueError(f"from_kernel: {self._name} has no parameter {sorted(missing)}; its parameters are {list(self._signature.parameters)}")
@@ -65,28 +67,64 @@ class _KernelOperation(Operation):
         return outs[0] if len(outs) == 1 else tuple(outs)
 
     def _lanes(self, bound, depth):
-        """In vmap: a launch for each lane."""
+        """In vmap: lanes are one more axis of programs; a launch for each where the kernel leaves no axis."""
         sizes = [1] * depth
         for v in bound.values():
             if isinstance(v, EagerTensor):
                 for i, n in enumerate(v.physical_shape[: v.batch_dims]):
                     at = depth - v.batch_dims + i
-                    sizes[at] = max(sizes[at], int(n))
+                    sizes[at] = int(n) if int(n) != 1 else sizes[at]
         count = math.prod(sizes)
         flat = {k: self._flat(v, sizes) if isinstance(v, EagerTensor) and v.batch_dims else v for k, v in bound.items()}
         picked = [k for k, v in bound.items() if isinstance(v, EagerTensor) and v.batch_dims]
-        rows = [self._launch({k: v[i] if k in picked else v for k, v in flat.items()}) for i in range(count)]
-        outs = [tensor_ops["stack"](list(column), axis=0) for column in zip(*rows)]
+        outs = self._launch_lanes(flat, picked, count)
+        if outs is None:
+            rows = [self._launch({k: v[i] if k in picked else v for k, v in flat.items()}) for i in range(count)]
+            outs = [tensor_ops["stack"](list(column), axis=0) for column in zip(*rows)]
         return [tensor_ops["alias"](o.reshape((*sizes, *o.shape[1:])), depth) for o in outs]
+
+    def _launch_lanes(self, flat, picked, count):
+        # what one lane looks like
+        one = {k: EagerTensor.zeros(tuple(v.shape)[1:], dtype=v.dtype) if k in picked else v for k, v in flat.items()}
+        specs, compiled, grid, run_time = self._compiled(one)
+        if count == 0:
+            return [EagerTensor.zeros((0, *shape), dtype=dtype) for shape, dtype in specs.values()]
+        if grid is None:
+            grid = self._inferred(compiled, one, run_time)
+        grid = (grid,) if isinstance(grid, int) else tuple(grid)
+        while len(grid) > 1 and grid[-1] == 1:
+            grid = grid[:-1]
+        axis = max(len(grid), compiled.ir.naxes)
+        if axis > 2:
+            return None
+        flags = tuple(p in specs or p in picked for p in run_time)
+        key = (compiled, flags, axis)
+        if key not in self._lane_kernels:
+            self._lane_kernels[key] = kernel_lanes(compiled, flags, axis)
+        lengths = [math.prod(int(d) for d in (specs[p][0] if p in specs else one[p].shape)) for p, f in zip(run_time, flags) if f]
+        names = list(self._outputs)
+        arguments = (*([names.index(p)] if p in specs else flat[p] for p in run_time), *lengths)
+        outputs = tuple(((count, *shape), dtype) for shape, dtype in specs.values())
+        return kernel_call(self._lane_kernels[key], arguments, outputs, (*grid, *(1,) * (axis - len(grid)), count))
+
+    def _inferred(self, compiled, bound, run_time):
+        """The grid of a launch that names none, as a launch of eas finds it."""
+        numbers = {p: bound[p] for p in run_time if p in bound and not isinstance(bound[p], EagerTensor)}
+        grid = infer_grid(compiled.ir, numbers, compiled.block_size)
+        if grid is not None:
+            return grid
+        if "N" not in numbers:
+            raise ValueError(f"from_kernel: {self._name} needs a grid, or a number N among its arguments")
+        return (-(-int(numbers["N"]) // compiled.block_size),)
 
     def _flat(self, v, sizes):
         shape = tuple(v.shape)
         v = tensor_ops["alias"](tensor_ops["broadcast_batch_dims"](v, sizes), 0)
         return v.reshape((math.prod(sizes), *shape))
 
-    def _launch(self, bound):
+    def _compiled(self, bound):
+        """Outputs, the kernel for these arguments, its grid (None: inferred), and the names of its run-time parameters."""
         specs = {k: _spec(s, bound) for k, s in self._outputs.items()}
-        names = list(self._outputs)
         dummies = {k: eas.empty(0, dtype=v.dtype) if isinstance(v, EagerTensor) else v for k, v in bound.items()}
         dummies.update({k: eas.empty(0, dtype=dtype) for k, (_, dtype) in specs.items()})
         compiled = self._kernel.compile(**dummies)
@@ -94,7 +132,11 @@ class _KernelOperation(Operation):
         if callable(grid):
             wanted = inspect.signature(grid).parameters
             grid = grid(**{k: v for k, v in bound.items() if k in wanted})
-        run_time = [p for p in self._signature.parameters if p not in compiled.meta]
+        return specs, compiled, grid, [p for p in self._signature.parameters if p not in compiled.meta]
+
+    def _launch(self, bound):
+        specs, compiled, grid, run_time = self._compiled(bound)
+        names = list(self._outputs)
         arguments = tuple([names.index(p)] if p in specs else bound[p] for p in run_time)
         return kernel_call(compiled, arguments, tuple(specs.values()), grid)
 
@@ -104,7 +146,7 @@ def from_kernel(kernel, outputs, *, grid=None, name=None, vjp=None, jvp=None, sh
 
     outputs: {parameter: what it is}, for the parameters that the kernel writes: a tensor to be like, (shape, dtype), or a function of arguments by their names that
     gives one of those. The operation is called with the other parameters. grid: as for a launch, or a function of arguments by their names. vjp, jvp, sharding: rules.
-    Inside vmap each lane is a launch.
+    Inside vmap lanes are one more axis of programs.
 
     add = eager.from_kernel(add_kernel, {"c": lambda a: a})
     c = add(a, b, N=1024, BLOCK=256)

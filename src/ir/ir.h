@@ -271,6 +271,10 @@ eas_status ir_checked(const eas_ir *ir, eas_ir **out);
 eas_status ir_unasserted(const eas_ir *ir, eas_ir **out);
 bool ir_asserts(const eas_ir *ir);
 
+/* ---- many.c: over many sets of arguments, on one more axis of programs. batched: per parameter, is it a buffer that holds all sets? For each of those
+ * a last parameter more: elements of one set. ---- */
+eas_status ir_many(const eas_ir *ir, const uint8_t *batched, int axis, eas_ir **out);
+
 /* ---- math.c: elementary functions spelled out ---- */
 /* Every IR_EXPAND instruction replaced, or with `native` only those that C-like languages have no function for; `ir` itself,
  * retained, if there is none. */

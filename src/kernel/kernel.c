@@ -96,6 +96,27 @@ eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
     return st;
 }
 
+eas_status eas_kernel_lanes(eas_kernel *k, const uint8_t *batched, int axis, eas_kernel **out)
+{
+    eas_ir *ir;
+    *out = NULL;
+    if (axis < k->info.naxes || axis > 2)
+        return base_fail(EAS_ERR_VALUE, "kernel %s uses %d axes of programs: there is none left for lanes on axis %d", k->ir->name, k->info.naxes,
+                         axis);
+    for (int i = 0; i < k->nparams; i++) {
+        if (batched[i] && !k->params[i].is_buffer)
+            return base_fail(EAS_ERR_TYPE, "kernel %s, argument \"%s\": a number cannot differ from lane to lane", k->ir->name,
+                             k->ir->params[i].name);
+        if (!batched[i] && k->params[i].is_buffer && k->params[i].written)
+            return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": every lane would write to it", k->ir->name, k->ir->params[i].name);
+    }
+    eas_status st = ir_many(k->ir, batched, axis, &ir);
+    if (!st)
+        st = eas_kernel_new(ir, out);
+    eas_ir_release(ir);
+    return st;
+}
+
 eas_kernel *eas_kernel_retain(eas_kernel *k)
 {
     if (k)
