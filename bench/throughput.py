@@ -580,9 +580,7 @@ def lazy_right(case):
 
 def measure(case, limits, table):
     peers, right = agreeing(case)
-    runs = {"eas": case.ours, **peers}
-    if case.lazy:
-        runs["eager"] = case.lazy
+    runs = {"eas": case.ours, **({"eager": case.lazy} if case.lazy else {}), **peers}  # ours together: peers' threads may spin for a while
     probe = limits.probe(case.limit[0]) if case.limit else None
     if probe:
         runs["limit"] = probe

@@ -135,18 +135,16 @@ static uint32_t gate(const attend *a)
     return a->s->in[0];
 }
 
-/* Is any score of this tile there? */
+/* Is any score of this tile there? The condition stays known for the scores themselves. */
 static eas_value any_there(attend *a, uint32_t cond, eas_value first)
 {
     lower *l = &a->w->l;
     int8_t map[MAX_DIMS], to[MAX_DIMS];
-    uint32_t mark = low_mark(l);
     stand_at(a, a->s, a->row, low_along(l, first, 1, a->cols, a->ncols));
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
     map_input(l->g, a->s, 0, map, to);
     eas_value v = eas_broadcast(l->b, low_value(l, cond, NULL, to), 2, (int64_t[]){a->rows, a->cols});
-    low_forget(l, mark);
     v = eas_reduce(l->b, eas_op_find("or"), eas_cast(l->b, v, EAS_U8), 1);
     return low_bin(l, "ne", eas_reduce(l->b, eas_op_find("or"), v, 0), eas_const_typed(l->b, EAS_U8, 0, 0));
 }
