@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from .tools import child, empty_caches, environment, has, interleaved
+from .tools import child, empty_caches, has, interleaved
 
 OPS = 100
 
@@ -114,22 +114,21 @@ def first_results(table):
 
 
 PEAK = """
-import eager, eas, sys
+import eager, eas
 n = 1 << 26
-donate = sys.argv[1:] == ["donate"] or {donate}
 def f(x):
     for _ in range(5):
         x = x * 1.25
         x = x + 0.5
     return x
-g = eager.compile(f, donate=(0,)) if donate else eager.compile(f)
-g(eager.Tensor.ones((16,)).realize() if False else eager.Tensor.ones((n,)).realize())
+g = eager.compile(f, donate=(0,)) if {donate} else eager.compile(f)
+g(eager.Tensor.ones((n,)).realize())
 x = eager.Tensor.ones((n,)).realize()
 eas.empty_cache()
-before = eas.memory_stats()["cpu"]["live_bytes"] if "cpu" in eas.memory_stats() else eas.memory_stats()["live_bytes"]
+live = lambda: eas.memory_stats("cpu")["live_bytes"]
+before = live()
 y = g(x)
-s = eas.memory_stats()["cpu"] if "cpu" in eas.memory_stats() else eas.memory_stats()
-print((s["live_bytes"] - before) / (4 * n))
+print((live() - before) / (4 * n))
 """
 
 
@@ -207,4 +206,3 @@ def rows(table):
             part(table)
         except Exception as e:
             print(f"    ({part.__name__}: {type(e).__name__}: {e})", file=sys.stderr)
-    _ = environment

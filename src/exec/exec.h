@@ -254,14 +254,13 @@ typedef struct plan_step {
 typedef struct plan { /* counted */
     _Atomic uint32_t refs;
     eas_device *device;
-    uint32_t nleaves, nnumbers, nslots, nsteps, nouts;
+    uint32_t nleaves, nslots, nsteps, nouts;
     slot *slots;
     plan_step *steps;
     struct plan_out {
         uint32_t position, slot;
     } *outs; /* which node of the walk gets which memory */
     bool symbolic;
-    char *text; /* what it does, for people */
     uint64_t used; /* when it was found last */
 } plan;
 typedef struct plan_run {

@@ -11,8 +11,6 @@ enum { CHEAP = 2, HEAVY = -1, FREE = 8, ROW_MAX = 1 << 15, CONCAT_MAX = 4, LONG 
 
 eas_dim shape_count(int rank, const eas_dim *shape) { return dim_product(rank, shape); }
 
-static bool same_dim(eas_dim a, eas_dim b) { return a == b; }
-
 /* ---- cost of computing a node where it is used ---- */
 
 /* Will it be in memory, in C order? */
@@ -135,7 +133,7 @@ static bool map_reshape(const pnode *p, const pnode *x, const int8_t *from, int8
             continue;
         while (i < p->rank && p->shape[i] == 1)
             i++;
-        if (i == p->rank || !same_dim(p->shape[i], x->shape[k]))
+        if (i == p->rank || p->shape[i] != x->shape[k])
             return false;
         to[k] = from[i++];
     }
@@ -330,7 +328,7 @@ static bool match_inner(const pgraph *pg, const group *g, const pnode *p, const 
         }
         while (next < g->rank && ((seen >> next & 1) || g->space[next] == 1))
             next++;
-        if (next == g->rank || !same_dim(g->space[next], x->shape[d]))
+        if (next == g->rank || g->space[next] != x->shape[d])
             return false;
         *inner |= 1u << next;
         map[d] = (int8_t)next++;
@@ -433,7 +431,7 @@ static bool try_core(fusion *f, uint32_t i, group_kind kind)
         if (q->map[k] != k && !(q->map[k] == -1 && g->space[k] == 1))
             return false;
     for (int k = 0; k < p->rank; k++)
-        if (!same_dim(g->space[k], p->shape[k]))
+        if (g->space[k] != p->shape[k])
             return false;
     g->kind = kind;
     g->core = i;

@@ -75,17 +75,12 @@ static int lanes(lower *l, eas_value v)
     return n;
 }
 
-eas_value low_neutral(lower *l, const char *join, eas_dtype dt)
+static eas_value bits_value(lower *l, eas_dtype dt, int64_t bits)
 {
-    bool real = dtype_is_float(dt);
-    if (!strcmp(join, "add") || !strcmp(join, "or") || !strcmp(join, "xor"))
-        return eas_const_typed(l->b, dt, 0, 0);
-    if (!strcmp(join, "mul") || !strcmp(join, "and"))
-        return eas_const_typed(l->b, dt, 1, dt == EAS_BOOL || !strcmp(join, "mul") ? 1 : -1);
-    bool max = !strcmp(join, "max");
-    return real ? eas_const_typed(l->b, dt, max ? -1.0 / 0.0 : 1.0 / 0.0, 0)
-                : eas_const_typed(l->b, dt, 0, max ? dtype_min(dt) : (int64_t)dtype_max(dt));
+    return eas_const_typed(l->b, dt, dtype_is_float(dt) ? ir_bits_to_double(dt, bits) : 0, bits);
 }
+
+eas_value low_neutral(lower *l, const char *join, eas_dtype dt) { return bits_value(l, dt, graph_neutral(join, dt)); }
 
 /* ---- values that were computed before ---- */
 
@@ -613,8 +608,7 @@ void low_line(lower *l, const pnode *p)
 static eas_value number_value(lower *l, uint32_t id)
 {
     const pnode *p = pass_at(l->g, id);
-    eas_dtype dt = (eas_dtype)p->dtype;
-    return p->fixed ? eas_const_typed(l->b, dt, dtype_is_float(dt) ? ir_bits_to_double(dt, p->words[0]) : 0, p->words[0]) : l->param[id];
+    return p->fixed ? bits_value(l, (eas_dtype)p->dtype, p->words[0]) : l->param[id];
 }
 
 eas_value low_value(lower *l, uint32_t id, const lindex *at, const int8_t *map)

@@ -301,7 +301,6 @@ eas_status plan_new(const pass_walk *walk, uint32_t nroots, eas_node *const *roo
         atomic_init(&p->refs, 1);
         p->device = d;
         p->nleaves = walk->leaves.len;
-        p->nnumbers = walk->numbers.len;
         st = pass_flatten(&g, walk, at);
     }
     if (!st)
@@ -341,7 +340,6 @@ void plan_release(plan *p)
     free(p->steps);
     free(p->slots);
     free(p->outs);
-    free(p->text);
     free(p);
 }
 
@@ -444,7 +442,7 @@ static eas_status run_step(running *x, const plan_step *s)
             st = need(x, s->args[i].index);
     for (int i = 0; i < -s->nouts && !st; i++)
         st = need(x, s->reuse + (uint32_t)i);
-    if (s->grid[0] < 0 && dim_known(s->grid[0]) == false && s->grid[0] == -1)
+    if (s->grid[0] == -1) /* a kernel of the user's that finds its own */
         o.has_grid = 0;
     for (int i = 0; i < 3 && !st && o.has_grid; i++) {
         st = size_of(x, s->grid[i], &o.grid[i]);

@@ -185,7 +185,7 @@ struct eas_program {
     plan *p;
     int nin;
     eas_node **inputs;  /* placeholders: what arguments must look like */
-    uint32_t nleaves, nnumbers;
+    uint32_t nleaves;
     eas_node **leaves;  /* per leaf of the plan: a tensor that was captured, or a placeholder */
     int64_t *numbers;
     int nouts;
@@ -355,8 +355,6 @@ static eas_status result_of(const eas_program *g, int i, const int64_t *sizes, e
         (*out)->batch_dims = o->batch_dims;
     return st;
 }
-
-enum { RUN_MAX = 256 };
 
 /* Memory that may be written: ours, of no other tensor, and no other argument's. */
 static bool only_here(eas_node *const *leaves, uint32_t n, uint32_t i)

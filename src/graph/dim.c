@@ -514,8 +514,6 @@ eas_dim dim_product(int n, const eas_dim *d)
     return empty ? 0 : p;
 }
 
-bool dim_equal(eas_dim a, eas_dim b) { return a == b; }
-
 bool dim_divides(eas_dim a, eas_dim b, eas_dim *out)
 {
     poly p, q, r;

@@ -141,7 +141,6 @@ static inline bool dim_known(eas_dim d) { return d >= 0; }
 #define DIM_LOWEST (-((int64_t)1 << 62))
 static inline bool dim_is_expr(eas_dim d) { return d < DIM_LOWEST && d != DIM_NONE; }
 eas_dim dim_product(int n, const eas_dim *d); /* DIM_NONE: failed */
-bool dim_equal(eas_dim a, eas_dim b);
 /* a / b if that is exact for every value of the symbols; else -1 and false. */
 bool dim_divides(eas_dim a, eas_dim b, eas_dim *out);
 /* Is d scale*symbol + offset? */
@@ -168,11 +167,12 @@ uint64_t node_live(void); /* how many there are */
 /* While a composite is expanded: numbers made meanwhile are part of what the composite means, those of its inputs may be others at the next run. So
  * the former get nodes of their own, and the latter are not computed with. */
 extern _Thread_local bool node_expanding;
-void node_at(uint32_t site); /* nodes made from now on come from there */
 eas_status node_fail(eas_status st, const graph_call *c, const char *fmt, ...) BASE_PRINTF(3, 4); /* "eager.<op>: ..." */
 
 /* ---- op.c ---- */
 /* JAX's lattice; weak ones give way. *weak: is the result weak? */
+/* What changes nothing when it is joined with `join` (add, mul, min, max, and, or, xor): the bits, as constants have them. */
+int64_t graph_neutral(const char *join, eas_dtype dt);
 eas_dtype graph_promote(eas_dtype a, bool weak_a, eas_dtype b, bool weak_b, bool *weak);
 eas_status graph_apply(uint16_t op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out); /* what eas_node_apply does */
 /* x in dtype dt: itself, a constant of that dtype, or a cast. Counted. */

@@ -490,7 +490,6 @@ void eas_node_set_user(eas_node *n, void *user) { n->user = user; }
 void *eas_node_object(const eas_node *n) { return n->extra ? n->extra->object : NULL; }
 uint32_t eas_node_site(const eas_node *n) { return n->site; }
 void eas_site(uint32_t site) { site_now = site; }
-void node_at(uint32_t site) { site_now = site; }
 void eas_site_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_resolve = resolve; }
 
 bool node_place(const eas_node *n, char *file, size_t room, int *line) { return n->site && site_resolve && site_resolve(n->site, file, room, line); }

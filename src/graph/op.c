@@ -1,6 +1,7 @@
 /* op.c: the table of operations, and what the rules of all families share: promotion, alignment, broadcasting, building. */
 #include "graph.h"
 
+#include <math.h>
 #include <stdio.h>
 
 const graph_row graph_rows[GRAPH_NOPS] = {
@@ -114,6 +115,20 @@ static eas_dtype join_floats(eas_dtype a, eas_dtype b)
     if (eas_dtype_size(a) == eas_dtype_size(b))
         return EAS_F32; /* f16 and bf16 */
     return eas_dtype_size(a) > eas_dtype_size(b) ? a : b;
+}
+
+int64_t graph_neutral(const char *join, eas_dtype dt)
+{
+    bool real = dtype_is_float(dt), max = !strcmp(join, "max");
+    if (!strcmp(join, "add") || !strcmp(join, "or") || !strcmp(join, "xor"))
+        return 0;
+    if (!strcmp(join, "mul"))
+        return real ? ir_bits_from_double(dt, 1) : 1;
+    if (!strcmp(join, "and"))
+        return dt == EAS_BOOL ? 1 : -1;
+    if (real)
+        return ir_bits_from_double(dt, max ? -INFINITY : INFINITY);
+    return max ? dtype_min(dt) : (int64_t)dtype_max(dt);
 }
 
 eas_dtype graph_promote(eas_dtype a, bool weak_a, eas_dtype b, bool weak_b, bool *weak)

@@ -64,7 +64,7 @@ static eas_status reduced(rule *r, eas_node *x, eas_dtype dt, uint32_t axes, boo
 
 /* ---- sums, products, extremes, truth ---- */
 
-static eas_status reduce_sum(const graph_call *c, bool physical, eas_node **out)
+static eas_status reduce_as(const graph_call *c, bool physical, eas_dtype (*result)(eas_dtype), eas_node **out)
 {
     rule r = rule_begin(c, 1, 1);
     bool keep;
@@ -72,11 +72,11 @@ static eas_status reduce_sum(const graph_call *c, bool physical, eas_node **out)
     if (r.g.st)
         return rule_done(&r, NULL, out);
     uint32_t axes = read_axes(&r, c->in[0], &keep);
-    return reduced(&r, c->in[0], sum_dtype((eas_dtype)c->in[0]->dtype), axes, keep, out);
+    return reduced(&r, c->in[0], result((eas_dtype)c->in[0]->dtype), axes, keep, out);
 }
 
-eas_status make_reduce_sum(const graph_call *c, eas_node **out) { return reduce_sum(c, false, out); }
-eas_status make_reduce_sum_physical(const graph_call *c, eas_node **out) { return reduce_sum(c, true, out); }
+eas_status make_reduce_sum(const graph_call *c, eas_node **out) { return reduce_as(c, false, sum_dtype, out); }
+eas_status make_reduce_sum_physical(const graph_call *c, eas_node **out) { return reduce_as(c, true, sum_dtype, out); }
 
 /* The largest of bools is whether any is true. */
 static eas_status extreme_of_bools(rule *r, eas_node *x, uint32_t axes, bool keep, eas_node **out)
@@ -104,19 +104,14 @@ static eas_status reduce_extreme(const graph_call *c, bool physical, eas_node **
 eas_status make_reduce_extreme(const graph_call *c, eas_node **out) { return reduce_extreme(c, false, out); }
 eas_status make_reduce_extreme_physical(const graph_call *c, eas_node **out) { return reduce_extreme(c, true, out); }
 
-static eas_status reduce_truth(const graph_call *c, bool physical, eas_node **out)
+static eas_dtype truth_dtype(eas_dtype dt)
 {
-    rule r = rule_begin(c, 1, 1);
-    bool keep;
-    r.physical = physical;
-    if (r.g.st)
-        return rule_done(&r, NULL, out);
-    uint32_t axes = read_axes(&r, c->in[0], &keep);
-    return reduced(&r, c->in[0], EAS_BOOL, axes, keep, out);
+    (void)dt;
+    return EAS_BOOL;
 }
 
-eas_status make_reduce_truth(const graph_call *c, eas_node **out) { return reduce_truth(c, false, out); }
-eas_status make_reduce_truth_physical(const graph_call *c, eas_node **out) { return reduce_truth(c, true, out); }
+eas_status make_reduce_truth(const graph_call *c, eas_node **out) { return reduce_as(c, false, truth_dtype, out); }
+eas_status make_reduce_truth_physical(const graph_call *c, eas_node **out) { return reduce_as(c, true, truth_dtype, out); }
 
 /* ---- composites over axes: words are keepdims, then one more for those that have it, then axes ---- */
 

@@ -63,7 +63,7 @@ static void resolve_shape(rule *r, const eas_node *x, int base, dims *to)
     eas_dim have = gb_product(&r->g, x->rank - base, node_shape(x) + base);
     if (at >= 0)
         to->at[at] = missing_size(r, x, base, have, n, shape, at);
-    else if (!dim_equal(have, gb_product(&r->g, n, to->at)) && !r->g.st)
+    else if (have != gb_product(&r->g, n, to->at) && !r->g.st)
         cannot_reshape(r, x, base, n, shape);
 }
 

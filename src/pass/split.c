@@ -15,24 +15,6 @@ static bool known(const pnode *x)
     return true;
 }
 
-/* The identity of a reduction: what padding adds. */
-static uint32_t neutral(pgraph *g, const pnode *p)
-{
-    eas_dtype dt = (eas_dtype)p->dtype;
-    const char *join = graph_rows[p->op].ir;
-    bool real = dtype_is_float(dt);
-    if (!strcmp(join, "add") || !strcmp(join, "or"))
-        return pass_const(g, dt, 0);
-    if (!strcmp(join, "and"))
-        return pass_const(g, dt, 1);
-    if (!strcmp(join, "mul"))
-        return pass_const(g, dt, real ? ir_bits_from_double(dt, 1) : 1);
-    bool max = !strcmp(join, "max");
-    if (real)
-        return pass_const(g, dt, ir_bits_from_double(dt, max ? -1.0 / 0.0 : 1.0 / 0.0));
-    return pass_const(g, dt, max ? dtype_min(dt) : (int64_t)dtype_max(dt));
-}
-
 static uint32_t view_of(pgraph *g, uint16_t op, uint32_t x, int rank, const eas_dim *shape, int nwords, const int64_t *words, uint32_t fill)
 {
     pnode p = {.op = op,
@@ -60,7 +42,7 @@ static uint32_t in_parts(pgraph *g, const pnode *p, int axis, int64_t part)
         return 0;
     memcpy(shape, from->shape, sizeof *shape * (size_t)rank);
     if (parts * part != n) {
-        uint32_t fill = neutral(g, p);
+        uint32_t fill = pass_const(g, (eas_dtype)p->dtype, graph_neutral(graph_rows[p->op].ir, (eas_dtype)p->dtype)); /* adds nothing */
         shape[axis] = parts * part;
         x = view_of(g, GRAPH_PAD_CONSTANT, x, rank, shape, rank, zeros, fill);
     }
