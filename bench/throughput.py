@@ -18,7 +18,7 @@ from examples import histogram as histogram_example
 from examples import matmul as matmul_example
 
 from .limits import THREADS, Limits
-from .tools import Table, environment, has, interleaved
+from .tools import SETTLE, Table, environment, has, interleaved
 
 ROUNDS = int(os.environ.get("EAS_BENCH_ROUNDS", "15"))
 
@@ -580,11 +580,11 @@ def lazy_right(case):
 
 def measure(case, limits, table):
     peers, right = agreeing(case)
-    runs = {"eas": case.ours, **({"eager": case.lazy} if case.lazy else {}), **peers}  # ours together: peers' threads may spin for a while
+    runs = {"eas": case.ours, **({"eager": case.lazy} if case.lazy else {}), **peers}
     probe = limits.probe(case.limit[0]) if case.limit else None
     if probe:
         runs["limit"] = probe
-    t = interleaved(runs, ROUNDS, settle=True)
+    t = interleaved(runs, ROUNDS, settle=SETTLE)
     ours, took = t.pop("eas"), t.pop("limit", None)
     limit = None
     if case.limit:

@@ -14,17 +14,21 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def interleaved(candidates, rounds=15, number=1, settle=False):
-    """{name: median seconds per call} of {name: callable}; the rounds take turns, so that drift hits all alike. With settle, each turn begins with a
-    call that is not timed: threads of the candidate before may still spin, and its data may fill the caches."""
+SETTLE = 0.04  # idle threads of OpenMP and OpenBLAS spin for 10 to 25 ms before they sleep
+
+
+def interleaved(candidates, rounds=15, number=1, settle=0.0):
+    """{name: median seconds per call} of {name: callable}; the rounds take turns, so that drift hits all alike. With settle, each turn begins with
+    calls that are not timed, for that many seconds: threads of the candidate before may still spin, and its data may fill the caches."""
     times = {name: [] for name in candidates}
     for f in candidates.values():
         f()
     for _ in range(rounds):
         for name, f in candidates.items():
-            if settle:
+            begin = start = time.perf_counter()
+            while start - begin < settle:
                 f()
-            start = time.perf_counter()
+                start = time.perf_counter()
             for _ in range(number):
                 f()
             times[name].append((time.perf_counter() - start) / number)

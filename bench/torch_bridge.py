@@ -6,7 +6,7 @@ import eas
 from eas import mk
 
 from .launch import add
-from .tools import child, empty_caches, has, interleaved
+from .tools import SETTLE, child, empty_caches, has, interleaved
 
 
 @eas.kernel
@@ -90,7 +90,7 @@ def training(table, torch, hidden=512, batch=128):
         net = ours if name == "eas" else theirs
         step = example.trainer(torch.compile(net) if name == "torch.compile" else net, net.parameters())
         steps[name] = lambda step=step: step(x, y)
-    t = interleaved(steps, rounds=41, number=5, settle=True)
+    t = interleaved(steps, rounds=41, number=5, settle=SETTLE)
     table.add(f"training step, layer norm and MLP, hidden {hidden}, batch {batch}", t.pop("eas"), t, 1.0)
 
 
