@@ -237,6 +237,11 @@ static PyObject *binary(int op, const char *name, PyObject *x, PyObject *y)
     PyObject *r = NULL;
     if (op < 0)
         return missing(name);
+    if (Py_IS_TYPE(x, G.eager) && Py_IS_TYPE(y, G.eager) && !eager_tracing) { /* the way most calls go */
+        in[0] = eager_node(x);
+        in[1] = eager_node(y);
+        return finish(op, in, (PyObject *[]){x, y}, 2, eager_result);
+    }
     in[0] = take_beside(x, y, &own0);
     in[1] = in[0] ? take_beside(y, x, &own1) : NULL;
     if (in[1])

@@ -39,7 +39,8 @@ void arena_free(arena *a);
         T *at; \
         uint32_t len, cap; \
     }
-#define vec_push(v, x) (vec_grow((void **)&(v)->at, &(v)->cap, (v)->len + 1, sizeof *(v)->at) ? ((v)->at[(v)->len++] = (x), true) : false)
+#define vec_push(v, x) \
+    ((v)->len < (v)->cap || vec_grow((void **)&(v)->at, &(v)->cap, (v)->len + 1, sizeof *(v)->at) ? ((v)->at[(v)->len++] = (x), true) : false)
 #define vec_free(v) (free((v)->at), (v)->at = NULL, (v)->len = (v)->cap = 0)
 bool vec_grow(void **at, uint32_t *cap, uint32_t need, size_t size);
 

@@ -82,6 +82,8 @@ static eas_status run(plan *p, const pass_walk *w, const eas_launch *hooks)
         return base_fail_oom(p->nouts);
     for (uint32_t i = 0; i < w->numbers.len; i++)
         numbers[i] = node_words(w->numbers.at[i])[0];
+    for (uint32_t i = 0; i < p->nouts; i++) /* settling one lets go of its inputs, which may be others of them */
+        node_ref(w->order.at[p->outs[i].position]);
     plan_run r = {.leaves = w->leaves.at, .numbers = numbers, .hooks = hooks};
     eas_status st = plan_go(p, &r, outs);
     for (uint32_t i = 0; i < p->nouts && !st; i++) {
@@ -91,6 +93,8 @@ static eas_status run(plan *p, const pass_walk *w, const eas_launch *hooks)
         else
             node_settle(n, outs[i]);
     }
+    for (uint32_t i = 0; i < p->nouts; i++)
+        node_unref(w->order.at[p->outs[i].position]);
     free(outs);
     return st;
 }
@@ -112,16 +116,12 @@ static eas_status realize_locked(int n, eas_node *const *nodes, eas_device *devi
     eas_status st = pass_walk_from(&w, n, nodes);
     if (st)
         return st;
-    for (uint32_t i = 0; i < w.order.len; i++)
-        node_ref(w.order.at[i]); /* settling lets go of inputs that the walk still lists */
     st = planned(&w, n, nodes, device_of(&w, device), &p);
     if (!st) {
         atomic_fetch_add(&p->refs, 1);
         st = run(p, &w, hooks);
         plan_release(p);
     }
-    for (uint32_t i = 0; i < w.order.len; i++)
-        node_unref(w.order.at[i]);
     pass_walk_clear(&w);
     return st;
 }
@@ -168,7 +168,10 @@ eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int na
     if (st)
         return st;
     eas_node *n = *out;
-    atomic_fetch_add_explicit(&n->counts, NODE_HANDLE - NODE_REF, memory_order_relaxed);
+    if (atomic_load_explicit(&n->counts, memory_order_relaxed) == NODE_REF)
+        node_hand_out(n);
+    else /* an input of the operation, given back */
+        atomic_fetch_add_explicit(&n->counts, NODE_HANDLE - NODE_REF, memory_order_relaxed);
     if (n->depth > LONGEST && !(n->flags & NODE_SYMBOLIC))
         st = eas_realize(1, &n, NULL, NULL);
     if (st) {

@@ -10,11 +10,12 @@
 /* ---- memory of nodes ---- */
 
 /* Nodes come and go by the million and are small: each thread keeps some of each size. What it keeps goes back when the thread ends. */
-enum { STEP = 32, SIZES = 8, KEPT = 512, SETTLE = 1024 };
+enum { STEP = 32, SIZES = 8, KEPT = 16384, SETTLE = 1024 };
 typedef struct store {
     void *at[SIZES]; /* lists, linked through the first word */
     int count[SIZES];
     int64_t live;    /* nodes made less nodes freed, not yet in the common number */
+    uint32_t site;   /* where nodes are recorded now */
     bool known;      /* to the end of the thread */
 } store;
 static _Thread_local store own;
@@ -42,52 +43,59 @@ static void give_back(void *p)
 
 static void make_key(void) { pthread_key_create(&ending, give_back); }
 
-static void meet_thread(void)
+/* What this thread keeps. Looking it up is a call; the compiler, which thinks it free, is kept from doing it again at every use. */
+static inline store *mine(void)
 {
-    pthread_once(&ending_once, make_key);
-    own.known = pthread_setspecific(ending, &own) == 0;
+    store *s = &own;
+    __asm__("" : "+r"(s));
+    return s;
 }
 
-static void count_live(int by)
+static void meet_thread(store *s)
 {
-    own.live += by;
-    if (own.live > SETTLE || own.live < -SETTLE) {
-        atomic_fetch_add_explicit(&live_nodes, own.live, memory_order_relaxed);
-        own.live = 0;
+    pthread_once(&ending_once, make_key);
+    s->known = pthread_setspecific(ending, s) == 0;
+}
+
+static void count_live(store *s, int by)
+{
+    s->live += by;
+    if (s->live > SETTLE || s->live < -SETTLE) {
+        atomic_fetch_add_explicit(&live_nodes, s->live, memory_order_relaxed);
+        s->live = 0;
     }
 }
 
-static void *node_alloc(size_t size)
+static void *node_alloc(store *s, size_t size)
 {
     size_t k = (size - 1) / STEP;
-    count_live(1);
+    count_live(s, 1);
     if (k >= SIZES)
         return malloc(size);
-    if (!own.known)
-        meet_thread();
-    void *p = own.at[k];
+    if (!s->known)
+        meet_thread(s);
+    void *p = s->at[k];
     if (!p)
         return malloc((k + 1) * STEP);
-    own.at[k] = *(void **)p;
-    own.count[k]--;
+    s->at[k] = *(void **)p;
+    s->count[k]--;
     return p;
 }
 
-static void node_dealloc(eas_node *n, size_t size)
+static void node_dealloc(store *s, eas_node *n, size_t size)
 {
     size_t k = (size - 1) / STEP;
-    count_live(-1);
+    count_live(s, -1);
 #if !defined(__SANITIZE_ADDRESS__) /* which wants to see every free */
-    if (k < SIZES && own.known && own.count[k] < KEPT) {
-        *(void **)n = own.at[k];
-        own.at[k] = n;
-        own.count[k]++;
+    if (k < SIZES && s->known && s->count[k] < KEPT) {
+        *(void **)n = s->at[k];
+        s->at[k] = n;
+        s->count[k]++;
         return;
     }
 #endif
     free(n);
 }
-static _Thread_local uint32_t site_now;
 _Thread_local bool node_expanding;
 static int (*site_resolve)(uint32_t site, char *file, size_t room, int *line);
 
@@ -114,10 +122,12 @@ static void drop_extra(node_extra *e)
     free(e);
 }
 
-/* One reference less; a node that nobody counts any more goes on the list of dead ones. */
+/* One reference less; a node that nobody counts any more goes on the list of dead ones. The only reference there is needs no atomic step: nobody can
+ * take one from it, but for eas_node_revive, which knows nodes by what hangs on them. */
 static void drop_count(eas_node *n, uint64_t kind, eas_node **dead)
 {
-    if (atomic_fetch_sub_explicit(&n->counts, kind, memory_order_acq_rel) != kind)
+    bool last = !n->extra && atomic_load_explicit(&n->counts, memory_order_acquire) == kind;
+    if (!last && atomic_fetch_sub_explicit(&n->counts, kind, memory_order_acq_rel) != kind)
         return;
     eas_node *e = n->expansion;
     n->expansion = *dead;
@@ -129,6 +139,7 @@ static void let_go(eas_node *n, eas_node **dead) { drop_count(n, NODE_REF, dead)
 
 static void bury(eas_node *dead)
 {
+    store *s = dead ? mine() : NULL;
     while (dead) {
         eas_node *n = dead;
         dead = n->expansion;
@@ -138,7 +149,7 @@ static void bury(eas_node *dead)
         if (buf)
             eas_buffer_release(buf);
         drop_extra(n->extra);
-        node_dealloc(n, n->size ? n->size : (size_t)-1);
+        node_dealloc(s, n, n->size ? n->size : (size_t)-1);
     }
 }
 
@@ -177,30 +188,10 @@ int eas_node_is_shared(const eas_node *n) { return node_refs(n) > 1; }
 
 /* ---- making ---- */
 
-static void inherit(eas_node *n, eas_node *const *in)
+static eas_status other_device(uint16_t op, const eas_device *a, const eas_device *b)
 {
-    for (int i = 0; i < n->nin; i++) {
-        node_in(n)[i] = node_ref(in[i]);
-        n->flags |= in[i]->flags & (NODE_TRACED | NODE_SYMBOLIC);
-        if (!n->device)
-            n->device = in[i]->device;
-        if (in[i]->depth >= n->depth && !node_real(in[i]))
-            n->depth = in[i]->depth + 1;
-    }
-}
-
-static eas_status other_device(uint16_t op, int nin, eas_node *const *in)
-{
-    const eas_device *d = NULL;
-    for (int i = 0; i < nin; i++) {
-        if (!in[i]->device || in[i]->device == d)
-            continue;
-        if (d)
-            return base_fail(EAS_ERR_VALUE, "eager.%s: one tensor is on %s and another on %s; move one with .to(device)", graph_rows[op].name,
-                             eas_device_name(d), eas_device_name(in[i]->device));
-        d = in[i]->device;
-    }
-    return EAS_OK;
+    return base_fail(EAS_ERR_VALUE, "eager.%s: one tensor is on %s and another on %s; move one with .to(device)", graph_rows[op].name,
+                     eas_device_name(a), eas_device_name(b));
 }
 
 eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const eas_dim *shape, int nwords, const int64_t *words, int nin,
@@ -210,13 +201,23 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
     if (rank > GRAPH_MAX_RANK)
         return base_fail(EAS_ERR_VALUE, "eager.%s: a result of %d dims; there are at most %d, those of vmap included", graph_rows[op].name, rank,
                          GRAPH_MAX_RANK);
-    if (nin > 1) {
-        eas_status st = other_device(op, nin, in);
-        if (st)
-            return st;
+    eas_device *device = NULL;
+    uint32_t depth = 0;
+    unsigned flags = 0;
+    for (int i = 0; i < nin; i++) {
+        const eas_node *x = in[i];
+        if (x->device && x->device != device) {
+            if (device)
+                return other_device(op, device, x->device);
+            device = x->device;
+        }
+        flags |= x->flags;
+        if (x->depth >= depth && !node_real(x))
+            depth = x->depth + 1;
     }
+    store *s = mine();
     size_t size = sizeof(eas_node) + sizeof(int64_t) * (size_t)(rank + nwords + nin);
-    eas_node *n = node_alloc(size);
+    eas_node *n = node_alloc(s, size);
     if (!n)
         return base_fail_oom(size);
     memset(n, 0, sizeof *n);
@@ -226,14 +227,19 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
     n->dtype = (uint8_t)dt;
     n->rank = (uint8_t)rank;
     n->batch_dims = (uint8_t)batch_dims;
+    n->flags = (uint8_t)(flags & (NODE_TRACED | NODE_SYMBOLIC));
     n->nin = (uint16_t)nin;
     n->nwords = (uint16_t)nwords;
-    n->site = site_now;
-    if (rank)
-        memcpy(n->at, shape, sizeof *shape * (size_t)rank);
-    if (nwords)
-        memcpy(n->at + rank, words, sizeof *words * (size_t)nwords);
-    inherit(n, in);
+    n->site = s->site;
+    n->device = device;
+    n->depth = depth;
+    int64_t *at = n->at;
+    for (int i = 0; i < rank; i++)
+        *at++ = shape[i];
+    for (int i = 0; i < nwords; i++)
+        *at++ = words[i];
+    for (int i = 0; i < nin; i++)
+        node_in(n)[i] = node_ref(in[i]);
     *out = n;
     return EAS_OK;
 }
@@ -489,7 +495,7 @@ void *eas_node_user(const eas_node *n) { return n->user; }
 void eas_node_set_user(eas_node *n, void *user) { n->user = user; }
 void *eas_node_object(const eas_node *n) { return n->extra ? n->extra->object : NULL; }
 uint32_t eas_node_site(const eas_node *n) { return n->site; }
-void eas_site(uint32_t site) { site_now = site; }
+void eas_site(uint32_t site) { own.site = site; }
 void eas_site_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_resolve = resolve; }
 
 bool node_place(const eas_node *n, char *file, size_t room, int *line) { return n->site && site_resolve && site_resolve(n->site, file, room, line); }

@@ -62,12 +62,11 @@ static bool take_leaf(pass_walk *w, eas_node *n)
 static bool take_recorded(pass_walk *w, eas_node *n)
 {
     bool held = node_held(n);
-    mix(w, (uint64_t)n->op << 32 | (uint64_t)n->dtype << 16 | (uint64_t)n->nin << 1 | held);
-    mix(w, n->nwords);
+    mix(w, (uint64_t)n->op << 48 | (uint64_t)n->dtype << 40 | (uint64_t)n->nwords << 24 | (uint64_t)n->nin << 1 | held);
     for (int i = 0; i < n->nwords; i++)
         mix(w, (uint64_t)node_words(n)[i]);
-    for (int i = 0; i < n->nin; i++)
-        mix(w, node_in(n)[i]->mark);
+    for (int i = 0; i < n->nin; i += 2) /* two at a time */
+        mix(w, node_in(n)[i]->mark | (uint64_t)(i + 1 < n->nin ? node_in(n)[i + 1]->mark : 0) << 32);
     if (n->rank && node_kind(n) != KIND_MAP) /* others' shapes follow from their inputs */
         for (int i = 0; i < n->rank; i++)
             mix(w, (uint64_t)node_shape(n)[i]);
@@ -97,33 +96,53 @@ typedef struct visit {
     eas_node *n;
     int next;
 } visit;
+typedef VEC(visit) visits;
+
+/* Memory of the walk before, for the next one: a short chain costs no allocation. */
+static pass_walk spare;
+static visits spare_stack;
+enum { SPARE = 4096 };
+
+/* Takes all that is on the stack, inputs first. */
+static bool take_stack(pass_walk *w, visits *stack)
+{
+    while (stack->len) {
+        visit *v = &stack->at[stack->len - 1];
+        eas_node *n = v->n, *next = NULL;
+        while (v->next < n->nin && !next) {
+            eas_node *in = node_in(n)[v->next++];
+            if (in->epoch == w->epoch)
+                continue;
+            if (!ends_here(in))
+                next = in;
+            else if (!take(w, in))
+                return false;
+        }
+        if (next ? !vec_push(stack, ((visit){next, 0})) : (stack->len--, n->epoch != w->epoch && !take(w, n)))
+            return false;
+    }
+    return true;
+}
 
 eas_status pass_walk_from(pass_walk *w, int n, eas_node *const *roots)
 {
-    VEC(visit) stack = {0};
+    visits stack = spare_stack;
     bool ok = true;
-    *w = (pass_walk){.key = {0x243f6a8885a308d3u, 0x13198a2e03707344u}, .epoch = ++walks};
+    *w = spare;
+    w->key[0] = 0x243f6a8885a308d3u;
+    w->key[1] = 0x13198a2e03707344u;
+    w->epoch = ++walks;
+    memset(&spare, 0, sizeof spare);
+    memset(&spare_stack, 0, sizeof spare_stack);
     for (int r = 0; r < n && ok; r++) {
         if (roots[r]->epoch != w->epoch)
-            ok = vec_push(&stack, ((visit){roots[r], 0}));
-        while (stack.len && ok) {
-            visit *v = &stack.at[stack.len - 1];
-            if (ends_here(v->n))
-                v->next = v->n->nin;
-            if (v->next < v->n->nin && !ends_here(v->n)) {
-                eas_node *in = node_in(v->n)[v->next++];
-                if (in->epoch != w->epoch)
-                    ok = vec_push(&stack, ((visit){in, 0}));
-            } else {
-                eas_node *done = v->n;
-                stack.len--;
-                if (done->epoch != w->epoch)
-                    ok = take(w, done);
-            }
-        }
+            ok = ends_here(roots[r]) ? take(w, roots[r]) : vec_push(&stack, ((visit){roots[r], 0})) && take_stack(w, &stack);
         mix(w, roots[r]->mark + 0x10001u);
     }
-    vec_free(&stack);
+    if (stack.cap <= SPARE && ok)
+        spare_stack = stack;
+    else
+        vec_free(&stack);
     if (!ok)
         pass_walk_clear(w);
     return ok ? EAS_OK : base_fail_oom(0);
@@ -131,6 +150,11 @@ eas_status pass_walk_from(pass_walk *w, int n, eas_node *const *roots)
 
 void pass_walk_clear(pass_walk *w)
 {
+    if (!spare.order.at && w->order.cap <= SPARE) {
+        spare = *w;
+        spare.order.len = spare.leaves.len = spare.numbers.len = spare.number.len = spare.held.len = 0;
+        return;
+    }
     vec_free(&w->order);
     vec_free(&w->leaves);
     vec_free(&w->numbers);
