@@ -592,6 +592,28 @@ typedef struct eas_node_type {
 EAS_API eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nparams, const int8_t *order,
                                  const int64_t grid[3], eas_node **results);
 
+/* Records a loop: state = init; while condition: state = next, where condition and next are recorded from the placeholders `state` (eas_node_input, with any number).
+ * One trip runs as one program, nothing is called in between. What they need besides is computed once, before the loop. */
+#define EAS_DIM_NONE INT64_MIN
+typedef struct eas_loop {
+    int ncarried;
+    eas_node *const *init, *const *state, *const *next; /* of one dtype, shape and batch_dims */
+    eas_node *condition; /* one truth value; with batch dims: one for each lane, and lanes that are done keep their state. NULL: none */
+    eas_dim length; /* trips, at most; EAS_DIM_NONE: any number */
+    /* Without a condition: tensors of that length along their first axis that are gone through, with placeholders for an element, and what each trip gives, stacked. */
+    int nscanned;
+    eas_node *const *scanned, *const *element;
+    int nstacked;
+    eas_node *const *stacked;
+    int reverse; /* from the last element to the first */
+} eas_loop;
+EAS_API eas_status eas_node_loop(const eas_loop *l, eas_node **results); /* the last state, then what is stacked: ncarried + nstacked nodes */
+/* Records a branch: what this thread records from begin to end belongs to it, and only the branch that is taken runs. Where both are next to nothing, both are
+ * computed and chosen from. pred: one bool. yes[i] and no[i] have one dtype, shape and batch_dims. end (or abort) closes the innermost. */
+EAS_API void eas_branch_begin(void);
+EAS_API void eas_branch_abort(void);
+EAS_API eas_status eas_branch_end(eas_node *pred, int n, eas_node *const *yes, eas_node *const *no, eas_node **results);
+
 /* Looking at a node. */
 EAS_API eas_dtype eas_node_dtype(const eas_node *n);
 EAS_API int eas_node_rank(const eas_node *n); /* physical */

@@ -28,6 +28,7 @@
  *   eager_op.c       the operations of the table as functions and methods
  *   eager_index.c    x[key], x[key] = v, x.at[key]
  *   eager_call.c     kernels of the user's as operations
+ *   eager_loop.c     loops and branches
  *   eager_vmap.c     vmap
  *   eager_key.c, eager_compile.c  compiled functions
  */
@@ -514,6 +515,9 @@ PyObject *eager_at(PyObject *o, void *c);
 
 /* ---- eager_call.c ---- */
 int eager_call_init(PyObject *module);
+
+/* ---- eager_loop.c ---- */
+int eager_loop_init(PyObject *module);
 
 /* ---- eager_vmap.c ---- */
 int eager_vmap_init(PyObject *module);

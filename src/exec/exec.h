@@ -5,6 +5,7 @@
  *   lower.c    a group of nodes as a kernel: which dims are blocks, which are loops; parameters
  *   lower_*.c  groups around a matrix product, a scan, a scatter, a sort
  *   program.c  kernels and memory in order: made, kept, run
+ *   control.c  loops and branches: plans that a step of a plan runs
  *   realize.c  the front: structure found again or made
  */
 #ifndef EXEC_H
@@ -240,7 +241,8 @@ typedef struct slot { /* memory of one tensor of a plan */
     uint32_t last; /* the last step that needs it */
 } slot;
 typedef struct plan_step {
-    eas_kernel *kernel;
+    eas_kernel *kernel; /* NULL: control */
+    struct control_step *control;
     struct plan_arg {
         uint8_t what, dtype; /* USE_*; fixed numbers are USE_NUMBER with index SLOT_NONE */
         uint32_t index; /* slot, or number */
@@ -265,6 +267,8 @@ typedef struct plan { /* counted */
 } plan;
 typedef struct plan_run {
     eas_node *const *leaves;
+    eas_buffer *const *bufs; /* NULL, or the leaves' memory, in place of leaves */
+    eas_buffer *const *places; /* NULL, or per result: memory that it goes to if it is made here and nothing else is; may be NULL */
     const int64_t *numbers; /* bits */
     const uint8_t *given; /* per leaf: its memory may be taken; may be NULL */
     int nsymbols;
@@ -277,6 +281,14 @@ bool plan_same(const plan *a, const plan *b); /* the same kernels? */
 eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs); /* one each, counted */
 void plan_release(plan *p);
 extern _Atomic uint64_t plan_steps_done;
+
+/* ---- control.c ---- */
+typedef struct control_step control_step;
+eas_status control_new(const graph_control *c, eas_device *d, int variant, control_step **out);
+void control_free(control_step *c);
+bool control_same(const control_step *a, const control_step *b);
+/* outs: one each, counted, none of them an input's and no two the same. numbers: one for each input after those with memory. */
+eas_status control_run(const control_step *c, const plan_run *r, eas_device *d, eas_buffer *const *in, const int64_t *numbers, eas_buffer **outs);
 
 /* ---- show.c ---- */
 /* form: "text", "svg-before", "svg-after" */

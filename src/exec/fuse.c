@@ -68,7 +68,8 @@ static int own_cost(const pgraph *g, const pnode *p)
     case KIND_MATMUL:
     case KIND_SCATTER:
     case KIND_SORT:
-    case KIND_CALL: return HEAVY;
+    case KIND_CALL:
+    case KIND_CONTROL: return HEAVY;
     default: return 0;
     }
 }
@@ -460,8 +461,11 @@ static void push_core(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
     place *q = &f->at[i];
-    for (int k = 0; k < p->nin; k++)
+    for (int k = 0; k < p->nin; k++) {
+        if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL) && pass_at(f->g, p->in[k])->kind != KIND_CONST)
+            f->at[p->in[k]].root = true; /* it is read from memory, whoever else uses it */
         push(f, p->in[k], q->group, p->kind == KIND_SCAN && k == 0 && !p->words[1] ? q->map : NULL, false);
+    }
 }
 
 /* softmax(scores) @ v: the nodes between are this group's own affair; what the scores are computed from, but for their product, is read at indices. */
@@ -507,7 +511,8 @@ static group_kind core_kind(const pnode *p)
     case KIND_SCAN: return GROUP_SCAN;
     case KIND_SCATTER: return GROUP_SCATTER;
     case KIND_SORT: return GROUP_SORT;
-    case KIND_CALL: return GROUP_CALL;
+    case KIND_CALL:
+    case KIND_CONTROL: return GROUP_CALL;
     case KIND_RESULT: return GROUP_ALIAS;
     case KIND_CONCAT: return p->nin > CONCAT_MAX ? GROUP_CONCAT : GROUP_MAP;
     default: return GROUP_MAP;

@@ -49,9 +49,17 @@ static struct plan_arg arg_of(making *m, const use *u)
     return a;
 }
 
+static void step_free(plan_step *s)
+{
+    if (s->kernel)
+        eas_kernel_release(s->kernel);
+    control_free(s->control);
+    free(s->args);
+}
+
 static eas_status add_step(making *m, eas_kernel *k, const eas_dim *grid, int nargs, const struct plan_arg *args, int nouts, uint32_t reuse)
 {
-    plan_step s = {.kernel = eas_kernel_retain(k), .nargs = nargs, .nouts = nouts, .reuse = reuse};
+    plan_step s = {.kernel = k ? eas_kernel_retain(k) : NULL, .nargs = nargs, .nouts = nouts, .reuse = reuse};
     memcpy(s.grid, grid, sizeof s.grid);
     for (int i = 0; i < 3; i++)
         m->p->symbolic |= !dim_known(grid[i]);
@@ -59,8 +67,7 @@ static eas_status add_step(making *m, eas_kernel *k, const eas_dim *grid, int na
     if (s.args)
         memcpy(s.args, args, sizeof *args * (size_t)nargs);
     if (!s.args || !vec_push(&m->steps, s)) {
-        free(s.args);
-        eas_kernel_release(k);
+        step_free(&s);
         return base_fail_oom(sizeof s);
     }
     return EAS_OK;
@@ -75,6 +82,11 @@ static eas_status add_kernel(making *m, const kernel_use *u)
         nouts += u->params.at[i].written;
     }
     return add_step(m, u->kernel, u->grid, (int)u->params.len, args, nouts, u->in_place ? slot_for(m, u->in_place) : SLOT_NONE);
+}
+
+static struct plan_arg number_arg(const pnode *x)
+{
+    return (struct plan_arg){.what = USE_NUMBER, .dtype = x->dtype, .index = x->fixed ? SLOT_NONE : x->param, .bits = x->words[0]};
 }
 
 /* A kernel of the user's: results first in the list of slots, parameters in its own order. */
@@ -100,8 +112,7 @@ static eas_status add_call(making *m, uint32_t node)
         if (want.is_buffer) {
             args[i].index = slot_for(m, in);
         } else if (x->kind == KIND_CONST) {
-            args[i] =
-                (struct plan_arg){.what = USE_NUMBER, .dtype = (uint8_t)x->dtype, .index = x->fixed ? SLOT_NONE : x->param, .bits = x->words[0]};
+            args[i] = number_arg(x);
         } else {
             return base_fail(EAS_ERR_TYPE, "eager: kernel %s takes a number for \"%s\", and a tensor is given", eas_ir_name(eas_kernel_ir(e->kernel)),
                              want.name);
@@ -115,6 +126,32 @@ static eas_status add_call(making *m, uint32_t node)
         m->steps.at[m->steps.len - 1].nouts = -e->nouts; /* they are slots first .. first + nouts */
     if (!st && e->nouts)
         m->steps.at[m->steps.len - 1].reuse = first;
+    return st;
+}
+
+/* A loop or a branch: as a kernel of the user's, with plans in place of the kernel. */
+static eas_status add_control(making *m, uint32_t node)
+{
+    const pnode *p = pass_at(m->g, node);
+    const node_extra *e = p->extra;
+    uint32_t first = m->slots.len;
+    struct plan_arg *args = calloc((size_t)p->nin + 1, sizeof *args);
+    eas_status st = args ? EAS_OK : base_fail_oom(p->nin);
+    for (int i = 0; i < e->nouts && !st; i++)
+        if (new_slot(m, SLOT_NONE, e->outs[i].dtype, e->outs[i].rank, e->outs[i].shape) == SLOT_NONE)
+            st = base_fail_oom(sizeof(slot));
+    for (int i = 0; i < p->nin && !st; i++) {
+        const pnode *x = pass_at(m->g, p->in[i]);
+        args[i] = i < e->control->nin ? (struct plan_arg){.what = USE_NODE, .dtype = x->dtype, .index = slot_for(m, p->in[i])} : number_arg(x);
+        if (args[i].what == USE_NODE && args[i].index == SLOT_NONE)
+            st = base_fail_oom(sizeof(slot));
+    }
+    m->slot_of[node] = first;
+    if (!st)
+        st = add_step(m, NULL, (eas_dim[3]){1, 1, 1}, p->nin, args, -e->nouts, first);
+    if (!st)
+        st = control_new(e->control, m->p->device, m->f->variant, &m->steps.at[m->steps.len - 1].control);
+    free(args);
     return st;
 }
 
@@ -141,7 +178,7 @@ static eas_status add_group(making *m, uint32_t grp)
     if (g->roots.len == 0)
         return EAS_OK; /* became part of another */
     if (g->kind == GROUP_CALL)
-        return add_call(m, g->core);
+        return pass_at(m->g, g->core)->kind == KIND_CALL ? add_call(m, g->core) : add_control(m, g->core);
     if (g->kind == GROUP_ALIAS) {
         const pnode *p = pass_at(m->g, g->core);
         m->slot_of[g->core] = m->slot_of[p->in[0]] + (uint32_t)p->words[0];
@@ -177,7 +214,7 @@ static void take_over(making *m)
         slot *to = &m->slots.at[s->args[0].index], *from = &m->slots.at[s->reuse];
         if (from->leaf == SLOT_NONE && !from->kept && from->last == i && from->count == to->count && from->dtype == to->dtype)
             to->takes = s->reuse;
-        if (from->leaf == SLOT_NONE || from->last != i || from->count != to->count)
+        if (from->leaf == SLOT_NONE || from->kept || from->last != i || from->count != to->count)
             s->reuse = SLOT_NONE;
     }
 }
@@ -204,10 +241,8 @@ static eas_status all_groups(making *m)
 
 static void discard_steps(making *m)
 {
-    for (uint32_t i = 0; i < m->steps.len; i++) {
-        eas_kernel_release(m->steps.at[i].kernel);
-        free(m->steps.at[i].args);
-    }
+    for (uint32_t i = 0; i < m->steps.len; i++)
+        step_free(&m->steps.at[i]);
     vec_free(&m->steps);
     vec_free(&m->slots);
 }
@@ -325,7 +360,7 @@ bool plan_same(const plan *a, const plan *b)
 {
     bool same = a->nsteps == b->nsteps;
     for (uint32_t i = 0; same && i < a->nsteps; i++)
-        same = a->steps[i].kernel == b->steps[i].kernel;
+        same = a->steps[i].kernel == b->steps[i].kernel && control_same(a->steps[i].control, b->steps[i].control);
     return same;
 }
 
@@ -333,10 +368,8 @@ void plan_release(plan *p)
 {
     if (!p || atomic_fetch_sub(&p->refs, 1) != 1)
         return;
-    for (uint32_t i = 0; i < p->nsteps; i++) {
-        eas_kernel_release(p->steps[i].kernel);
-        free(p->steps[i].args);
-    }
+    for (uint32_t i = 0; i < p->nsteps; i++)
+        step_free(&p->steps[i]);
     free(p->steps);
     free(p->slots);
     free(p->outs);
@@ -427,6 +460,33 @@ static eas_status bad_index(void)
     return base_fail(EAS_ERR_INDEX, "%san index is out of range for the axis that it selects from", place);
 }
 
+static eas_status run_control(running *x, const plan_step *s)
+{
+    enum { FEW = 32 };
+    eas_buffer *few[FEW], **in = s->nargs <= FEW ? few : malloc(sizeof *in * (size_t)s->nargs);
+    int64_t numbers_few[FEW], *numbers = s->nargs <= FEW ? numbers_few : malloc(sizeof *numbers * (size_t)s->nargs);
+    int nin = 0, nnumbers = 0;
+    eas_status st = in && numbers ? EAS_OK : base_fail_oom((size_t)s->nargs);
+    for (int i = 0; i < s->nargs && !st; i++) {
+        const struct plan_arg *a = &s->args[i];
+        if (a->what != USE_NODE) {
+            numbers[nnumbers++] = a->index == SLOT_NONE ? a->bits : x->r->numbers[a->index];
+            continue;
+        }
+        st = need(x, a->index);
+        in[nin++] = x->buf[a->index];
+    }
+    if (!st)
+        st = control_run(s->control, x->r, x->p->device, in, numbers, &x->buf[s->reuse]);
+    for (int i = 0; i < -s->nouts && !st; i++)
+        x->owned[s->reuse + (uint32_t)i] = true;
+    if (in != few)
+        free(in);
+    if (numbers != numbers_few)
+        free(numbers);
+    return st;
+}
+
 static eas_status run_step(running *x, const plan_step *s)
 {
     eas_arg args[IR_MAX_PARAMS];
@@ -501,11 +561,16 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
     for (uint32_t i = 0; i < p->nslots && !st; i++) {
         uint32_t leaf = p->slots[i].leaf;
         x.owned[i] = false;
-        x.buf[i] = leaf == SLOT_NONE ? NULL : atomic_load_explicit(&r->leaves[leaf]->buf, memory_order_acquire);
+        x.buf[i] = leaf == SLOT_NONE ? NULL : r->bufs ? r->bufs[leaf] : atomic_load_explicit(&r->leaves[leaf]->buf, memory_order_acquire);
     }
     bool ready = !st;
+    for (uint32_t i = 0; r->places && i < p->nouts && !st; i++) {
+        uint32_t k = p->outs[i].slot;
+        if (r->places[i] && p->slots[k].leaf == SLOT_NONE && !x.buf[k])
+            x.buf[k] = r->places[i];
+    }
     for (uint32_t i = 0; i < p->nsteps && !st; i++) {
-        st = run_step(&x, &p->steps[i]);
+        st = p->steps[i].control ? run_control(&x, &p->steps[i]) : run_step(&x, &p->steps[i]);
         if (!st)
             let_go_after(&x, i);
     }

@@ -6,6 +6,7 @@
  *
  *   dim.c         sizes that are expressions in symbols
  *   node.c        nodes: making, counting, looking
+ *   control.c     loops and branches: functions cut out of the graph around them
  *   op.c          the table of operations (op.def), promotion of dtypes
  *   op_<family>.c the rules of one family of operations
  */
@@ -43,6 +44,7 @@ typedef enum graph_kind {
     KIND_SORT, /* sort, argsort (stable; NaN last). words: axis, descending, 1 for indices */
     KIND_ALIAS, /* its first input, under another name or with other batch_dims; inputs after it are for looking at */
     KIND_CALL, /* a kernel of the user's; extra says which. Its results are KIND_RESULT */
+    KIND_CONTROL, /* a loop or a branch; extra->control says what runs. Its results are KIND_RESULT */
     KIND_RESULT, /* words: which */
     KIND_COMPOSITE /* expand says what it is made of */
 } graph_kind;
@@ -51,8 +53,10 @@ enum { GRAPH_MAX_RANK = 16 };
 enum { /* flags of a node */
        NODE_TRACED = 1, /* keeps its inputs when it has data */
        NODE_SYMBOLIC = 2, /* depends on a KIND_INPUT: cannot be evaluated by itself */
-       NODE_WEAK = 4 /* a Python number: takes the dtype of what it meets */
+       NODE_WEAK = 4, /* a Python number: takes the dtype of what it meets */
+       NODE_BRANCH = 8 /* and above: how many branches were open when it was recorded, BRANCH_MOST at most */
 };
+enum { BRANCH_MOST = 31 };
 
 struct eas_node {
     _Atomic uint64_t counts; /* all references; in the upper half those of users (public retain and release) */
@@ -82,7 +86,26 @@ typedef struct node_extra {
         const eas_dim *shape;
     } *outs;
     int8_t *order; /* of KIND_CALL, per parameter: the number of an input (>= 0) or of an output (-1 - i) */
+    struct graph_control *control; /* of KIND_CONTROL; outs as of calls */
 } node_extra;
+/* What a loop or a branch runs: functions of placeholders, which share no node with the graph around them. Placeholder i is input i of the KIND_CONTROL. Counted. */
+typedef struct graph_fn {
+    int n;
+    eas_node **outs;
+} graph_fn;
+typedef struct graph_control {
+    _Atomic uint32_t refs;
+    uint64_t key[2];     /* of the structure */
+    bool branch;         /* fn[1] where input 0 holds, else fn[0]. A loop: fn[0] is one trip */
+    bool reverse;        /* the last element first */
+    bool conditional;    /* a trip follows while carried value 0 holds */
+    int ncarried, nscanned, nstacked; /* inputs: carried, scanned (an element each trip), others. Results of a trip: carried, stacked */
+    eas_dim length;      /* trips, at most; DIM_NONE: any number */
+    int nin;             /* inputs with memory; numbers[i] has the value of input nin + i */
+    int nnumbers;
+    eas_node **numbers;
+    graph_fn fn[2];
+} graph_control;
 
 static inline const eas_dim *node_shape(const eas_node *n) { return n->at; }
 static inline const int64_t *node_words(const eas_node *n) { return n->at + n->rank; }
@@ -168,6 +191,17 @@ uint64_t node_live(void); /* how many there are */
  * the former get nodes of their own, and the latter are not computed with. */
 extern _Thread_local bool node_expanding;
 eas_status node_fail(eas_status st, const graph_call *c, const char *fmt, ...) BASE_PRINTF(3, 4); /* "eager.<op>: ..." */
+
+bool node_fixed(const eas_node *n); /* of a KIND_CONST: is the number part of the structure of what it is in? Else it is given at each run */
+unsigned node_branches(void); /* that are open on this thread */
+void node_open_branches(int by);
+/* A loop or branch (c is counted by it) and its results. batch_dims: one each. */
+eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control *c, int nouts, const struct node_out *outs, const uint8_t *batch_dims,
+                        eas_node **results);
+eas_status node_extra_copy(const node_extra *e, node_extra **out); /* what it says of kernels and loops */
+
+/* ---- control.c ---- */
+void control_release(graph_control *c);
 
 /* ---- op.c ---- */
 /* JAX's lattice; weak ones give way. *weak: is the result weak? */

@@ -16,6 +16,8 @@ typedef struct store {
     int count[SIZES];
     int64_t live;    /* nodes made less nodes freed, not yet in the common number */
     uint32_t site;   /* where nodes are recorded now */
+    unsigned open;   /* branches */
+    uint8_t branches; /* the same, as nodes recorded now carry it */
     bool known;      /* to the end of the thread */
 } store;
 static _Thread_local store own;
@@ -117,6 +119,7 @@ static void drop_extra(node_extra *e)
         e->drop(e->object);
     if (e->kernel)
         eas_kernel_release(e->kernel);
+    control_release(e->control);
     free(e->outs);
     free(e->order);
     free(e);
@@ -227,7 +230,7 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
     n->dtype = (uint8_t)dt;
     n->rank = (uint8_t)rank;
     n->batch_dims = (uint8_t)batch_dims;
-    n->flags = (uint8_t)(flags & (NODE_TRACED | NODE_SYMBOLIC));
+    n->flags = (uint8_t)((flags & (NODE_TRACED | NODE_SYMBOLIC)) | s->branches);
     n->nin = (uint16_t)nin;
     n->nwords = (uint16_t)nwords;
     n->site = s->site;
@@ -412,21 +415,34 @@ eas_status graph_cast(eas_node *x, eas_dtype dt, eas_node **out)
     return node_new(GRAPH_CAST, dt, x->batch_dims, x->rank, node_shape(x), 0, NULL, 1, &x, out);
 }
 
+/* Numbers that simplification knows what to do with; bools. */
+bool node_fixed(const eas_node *n)
+{
+    static const double plain[] = {0, 1, -1, 2, -2, 0.5, 3, 4, 10};
+    eas_dtype dt = (eas_dtype)n->dtype;
+    if (dt == EAS_BOOL)
+        return true;
+    double v = dtype_is_float(dt) ? ir_bits_to_double(dt, node_words(n)[0]) : (double)node_words(n)[0];
+    if (v != v || v - v != 0) /* nan and the infinities */
+        return true;
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (v == plain[i])
+            return true;
+    return false;
+}
+
 /* ---- calls of kernels ---- */
 
-static eas_status call_extra(eas_kernel *k, int nouts, const eas_node_type *outs, int nparams, const int8_t *order, const int64_t grid[3],
-                             node_extra **out)
+static eas_status results_extra(int nouts, const struct node_out *outs, node_extra **out)
 {
     node_extra *e = calloc(1, sizeof *e);
     size_t dims = 0;
     for (int i = 0; i < nouts; i++)
         dims += (size_t)outs[i].rank;
-    struct node_out *o = malloc(sizeof *o * (size_t)nouts + sizeof(eas_dim) * dims);
-    int8_t *ord = malloc((size_t)nparams + 1);
-    if (!e || !o || !ord) {
+    struct node_out *o = malloc(sizeof *o * (size_t)nouts + sizeof(eas_dim) * dims + 1);
+    if (!e || !o) {
         free(e);
         free(o);
-        free(ord);
         return base_fail_oom(sizeof *e);
     }
     eas_dim *d = (eas_dim *)(o + nouts);
@@ -435,46 +451,85 @@ static eas_status call_extra(eas_kernel *k, int nouts, const eas_node_type *outs
         memcpy(d, outs[i].shape, sizeof *d * (size_t)outs[i].rank);
         d += outs[i].rank;
     }
-    memcpy(ord, order, (size_t)nparams);
-    e->kernel = eas_kernel_retain(k);
     e->nouts = nouts;
-    e->nargs = nparams;
     e->outs = o;
-    e->order = ord;
     e->launch.size = sizeof e->launch;
-    e->launch.has_grid = grid != NULL;
-    if (grid)
-        memcpy(e->launch.grid, grid, sizeof e->launch.grid);
     *out = e;
     return EAS_OK;
+}
+
+eas_status node_extra_copy(const node_extra *from, node_extra **out)
+{
+    eas_status st = results_extra(from->nouts, from->outs, out);
+    if (st)
+        return st;
+    node_extra *e = *out;
+    if (from->order && !(e->order = malloc((size_t)from->nargs + 1))) {
+        drop_extra(e);
+        return base_fail_oom((size_t)from->nargs);
+    }
+    if (from->order)
+        memcpy(e->order, from->order, (size_t)from->nargs);
+    e->nargs = from->nargs;
+    e->launch = from->launch;
+    e->kernel = from->kernel ? eas_kernel_retain(from->kernel) : NULL;
+    e->control = from->control;
+    if (e->control)
+        atomic_fetch_add(&e->control->refs, 1);
+    return EAS_OK;
+}
+
+/* What belongs to a node that has several results, and the nodes of the results. */
+static eas_status with_results(uint16_t op, int nin, eas_node *const *in, const node_extra *what, const uint8_t *batch_dims, eas_node **results)
+{
+    eas_node *n = NULL;
+    node_extra *e = NULL;
+    eas_status st = node_extra_copy(what, &e);
+    if (!st)
+        st = node_new(op, EAS_I64, 0, 0, NULL, 0, NULL, nin, in, &n);
+    if (st) {
+        drop_extra(e);
+        return st;
+    }
+    n->extra = e;
+    for (int i = 0; i < what->nouts && !st; i++) {
+        const struct node_out *o = &what->outs[i];
+        int64_t word = i;
+        st = node_new(GRAPH_RESULT, o->dtype, batch_dims ? batch_dims[i] : 0, o->rank, o->shape, 1, &word, 1, &n, &results[i]);
+        for (int k = i; st && k > 0;)
+            node_unref(results[--k]);
+    }
+    node_unref(n);
+    return st;
+}
+
+eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control *c, int nouts, const struct node_out *outs, const uint8_t *batch_dims,
+                        eas_node **results)
+{
+    node_extra e = {.nouts = nouts, .outs = (struct node_out *)(uintptr_t)outs, .control = c};
+    return with_results(op, nin, in, &e, batch_dims, results);
 }
 
 eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nparams, const int8_t *order,
                          const int64_t grid[3], eas_node **results)
 {
-    eas_node *call = NULL;
-    node_extra *e = NULL;
     if (nparams != eas_ir_nparams(eas_kernel_ir(k)))
         return base_fail(EAS_ERR_VALUE, "eager.call: kernel %s has %d parameters, %d are given", eas_ir_name(eas_kernel_ir(k)),
                          eas_ir_nparams(eas_kernel_ir(k)), nparams);
-    eas_status st = call_extra(k, nouts, outs, nparams, order, grid, &e);
-    if (!st)
-        st = node_new(GRAPH_CALL, EAS_I64, 0, 0, NULL, 0, NULL, nin, in, &call);
-    if (st) {
-        drop_extra(e);
-        return st;
-    }
-    call->extra = e;
-    for (int i = 0; i < nouts && !st; i++) {
-        int64_t word = i;
-        st = node_new(GRAPH_RESULT, outs[i].dtype, 0, outs[i].rank, outs[i].shape, 1, &word, 1, &call, &results[i]);
-        if (!st)
-            node_hand_out(results[i]);
-        else
-            while (i > 0)
-                eas_node_release(results[--i]);
-    }
-    node_unref(call);
+    struct node_out *o = malloc(sizeof *o * (size_t)(nouts + 1));
+    if (!o)
+        return base_fail_oom((size_t)nouts);
+    for (int i = 0; i < nouts; i++)
+        o[i] = (struct node_out){outs[i].dtype, outs[i].rank, outs[i].shape};
+    node_extra e = {.kernel = k, .nouts = nouts, .nargs = nparams, .outs = o, .order = (int8_t *)(uintptr_t)order};
+    e.launch.size = sizeof e.launch;
+    e.launch.has_grid = grid != NULL;
+    if (grid)
+        memcpy(e.launch.grid, grid, sizeof e.launch.grid);
+    eas_status st = with_results(GRAPH_CALL, nin, in, &e, NULL, results);
+    for (int i = 0; i < nouts && !st; i++)
+        node_hand_out(results[i]);
+    free(o);
     return st;
 }
 
@@ -496,6 +551,14 @@ void eas_node_set_user(eas_node *n, void *user) { n->user = user; }
 void *eas_node_object(const eas_node *n) { return n->extra ? n->extra->object : NULL; }
 uint32_t eas_node_site(const eas_node *n) { return n->site; }
 void eas_site(uint32_t site) { own.site = site; }
+unsigned node_branches(void) { return own.branches / NODE_BRANCH; }
+
+void node_open_branches(int by)
+{
+    own.open = by < 0 && own.open == 0 ? 0 : own.open + (unsigned)by;
+    own.branches = (uint8_t)((own.open < BRANCH_MOST ? own.open : BRANCH_MOST) * NODE_BRANCH);
+}
+
 void eas_site_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_resolve = resolve; }
 
 bool node_place(const eas_node *n, char *file, size_t room, int *line) { return n->site && site_resolve && site_resolve(n->site, file, room, line); }

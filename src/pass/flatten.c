@@ -17,27 +17,11 @@ static void mix(pass_walk *w, uint64_t v)
     w->key[1] ^= w->key[1] >> 32;
 }
 
-/* Numbers that simplification knows what to do with; bools. */
-bool pass_fixed(const eas_node *n)
-{
-    static const double plain[] = {0, 1, -1, 2, -2, 0.5, 3, 4, 10};
-    eas_dtype dt = (eas_dtype)n->dtype;
-    if (dt == EAS_BOOL)
-        return true;
-    double v = dtype_is_float(dt) ? ir_bits_to_double(dt, node_words(n)[0]) : (double)node_words(n)[0];
-    if (v != v || v - v != 0) /* nan and the infinities */
-        return true;
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        if (v == plain[i])
-            return true;
-    return false;
-}
-
 static bool ends_here(const eas_node *n) { return n->nin == 0 || node_real(n); }
 
 static bool take_number(pass_walk *w, eas_node *n)
 {
-    bool fixed = pass_fixed(n) || w->numbers.len >= MAX_NUMBERS;
+    bool fixed = node_fixed(n) || w->numbers.len >= MAX_NUMBERS;
     mix(w, (uint64_t)GRAPH_CONST << 32 | (uint64_t)n->dtype << 1 | fixed);
     if (fixed) {
         mix(w, (uint64_t)node_words(n)[0]);
@@ -72,6 +56,10 @@ static bool take_recorded(pass_walk *w, eas_node *n)
             mix(w, (uint64_t)node_shape(n)[i]);
     if (n->extra && n->extra->kernel)
         mix(w, (uint64_t)(uintptr_t)n->extra->kernel);
+    if (n->extra && n->extra->control) {
+        mix(w, n->extra->control->key[0]);
+        mix(w, n->extra->control->key[1]);
+    }
     return !held || vec_push(&w->held, w->order.len);
 }
 

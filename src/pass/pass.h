@@ -57,7 +57,6 @@ eas_status pass_walk_from(pass_walk *w, int n, eas_node *const *roots);
 void pass_walk_clear(pass_walk *w);
 /* The list; at[i] is the pnode of w->order.at[i]. */
 eas_status pass_flatten(pgraph *g, const pass_walk *w, uint32_t *at);
-bool pass_fixed(const eas_node *n); /* is this number part of the structure? */
 
 /* ---- split.c ---- */
 uint32_t pass_split_reduce(pgraph *g, const pnode *p); /* in two stages where one would be slow; 0: as it is */

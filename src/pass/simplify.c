@@ -419,26 +419,29 @@ static uint32_t simple_matmul(pgraph *g, const pnode *p)
     return x ? pass_add(g, &c) : 0;
 }
 
-/* Kernels of the user's read memory in C order. */
+/* In memory, in C order. */
+static uint32_t in_memory(pgraph *g, uint32_t i)
+{
+    const pnode *x = pass_at(g, i);
+    if (x->kind != KIND_CONST && (x->kind != KIND_LEAF || !x->nwords))
+        return i;
+    pnode a = {.op = GRAPH_ALIAS, .kind = KIND_ALIAS, .dtype = x->dtype, .rank = x->rank, .nin = 1, .param = PARAM_NONE, .shape = x->shape, .in = &i};
+    return intern(g, &a);
+}
+
+/* Kernels of the user's, loops and branches read memory; what is a number stays one where a number is wanted. */
 static uint32_t solid_call(pgraph *g, const pnode *p)
 {
-    uint32_t in[256];
+    uint32_t *in = arena_alloc(&g->mem, sizeof *in * (size_t)(p->nin + 1));
     bool changed = false;
-    for (int i = 0; i < p->nin && p->nin <= 256; i++) {
-        const pnode *x = pass_at(g, p->in[i]);
-        in[i] = p->in[i];
-        if (x->kind != KIND_LEAF || !x->nwords)
-            continue;
-        pnode a = {.op = GRAPH_ALIAS,
-                   .kind = KIND_ALIAS,
-                   .dtype = x->dtype,
-                   .rank = x->rank,
-                   .nin = 1,
-                   .param = PARAM_NONE,
-                   .shape = x->shape,
-                   .in = &p->in[i]};
-        in[i] = intern(g, &a);
-        changed = true;
+    if (!in) {
+        g->st = base_fail_oom(p->nin);
+        return 0;
+    }
+    for (int i = 0; i < p->nin; i++) {
+        bool number = pass_at(g, p->in[i])->kind == KIND_CONST && (p->kind == KIND_CALL || i >= p->extra->control->nin);
+        in[i] = number ? p->in[i] : in_memory(g, p->in[i]);
+        changed |= in[i] != p->in[i];
     }
     pnode q = *p;
     q.in = in;
@@ -516,7 +519,8 @@ static uint32_t simpler(pgraph *g, const pnode *p)
     case KIND_REDUCE: return simple_reduce(g, p);
     case KIND_ARG: return simple_arg(g, p);
     case KIND_MATMUL: return simple_matmul(g, p);
-    case KIND_CALL: return solid_call(g, p);
+    case KIND_CALL:
+    case KIND_CONTROL: return solid_call(g, p);
     case KIND_MAP: {
         uint32_t in[3];
         if (p->nin > 1 && p->nin <= 3 && strip_broadcasts(g, p, in)) {

@@ -1,69 +1,237 @@
-"""Choices and loops. Outside of compile conditions are read, so one branch runs; while a function is traced, or in the lanes of vmap, both branches run and
-`where` chooses."""
+"""Choices and loops, as parts of the graph.
 
-from eas._eas import EagerTensor, constant, tensor_ops, tree_flatten, tree_map, tree_unflatten, vmap_level
+A body is traced once, with placeholders for what it is given; then the whole loop is one node, and runs without Python. A body that reads data, or that derivatives are
+taken through, runs as Python does instead: once for each trip. `cond` reads its condition where it can; while a function is traced it becomes a
+branch, of which one side runs; in the lanes of vmap both sides run and `where` chooses.
+"""
+
+from eas._eas import (
+    EagerTensor, GraphBreak, branch_abort, branch_begin, branch_end, constant, like_lanes, loop_inputs, loop_record, loop_trace,
+    tensor_ops, tree_flatten, tree_map, tree_unflatten, vmap_level,
+)  # fmt: skip
 
 __all__ = ["cond", "scan", "where", "while_loop"]
 
 where = tensor_ops["where"]
+_cast, _alias, _any, _stack = (tensor_ops[n] for n in ("cast", "alias", "any", "stack"))
+
+
+def _tensor(x):
+    return x if isinstance(x, EagerTensor) else constant(x)
+
+
+def _like(x, other):
+    """x as a tensor; a Python number takes the dtype of the other if that holds such numbers."""
+    if isinstance(x, EagerTensor):
+        return x
+    t = constant(x)
+    fits = isinstance(x, (bool, int)) or (isinstance(x, float) and "float" in str(other.dtype))
+    return _cast(t, other.dtype) if fits and isinstance(other, EagerTensor) and not (isinstance(x, bool) is False and str(other.dtype) == "bool") else t
+
+
+def _kind(t):
+    return f"{t.dtype}{tuple(t.shape)}"
+
+
+def _symbolic(leaves):
+    return any(isinstance(x, EagerTensor) and x._impl._is_symbolic for x in leaves)
+
+
+def _traced(leaves):
+    return any(isinstance(x, EagerTensor) and x.is_traced for x in leaves)
+
+
+def _leaves_like(tree, treedef, what):
+    leaves, found = tree_flatten(tree)
+    if found != treedef:
+        raise TypeError(f"eager.{what}: {found} is given where {treedef} is wanted")
+    return leaves
+
+
+# ---- cond ----
 
 
 def _choose(pred, yes, no, what):
-    a, ta = tree_flatten(yes)
-    b, tb = tree_flatten(no)
-    if ta != tb:
-        raise TypeError(f"eager.{what}: both must give the same structure, got {ta} and {tb}")
-    return tree_unflatten(ta, [where(pred, x, y) for x, y in zip(a, b)])
+    a, treedef = tree_flatten(yes)
+    b = _leaves_like(no, treedef, what)
+    return tree_unflatten(treedef, [where(pred, x, y) for x, y in zip(a, b)])
 
 
-def _both(pred):
-    return isinstance(pred, EagerTensor) and (pred.batch_dims > 0 or pred._impl._is_symbolic)
+def _meet(x, y, path):
+    """Both as tensors of one dtype, in the same lanes."""
+    x = _like(x, y)
+    y = _like(y, x)
+    if x.dtype != y.dtype:
+        from .._array_api import result_type
+
+        dtype = result_type(x, y)
+        x, y = _cast(x, dtype), _cast(y, dtype)
+    if x.batch_dims != y.batch_dims:
+        x, y = (like_lanes(x, y), y) if x.batch_dims < y.batch_dims else (x, like_lanes(y, x))
+    if tuple(x.shape) != tuple(y.shape):
+        raise ValueError(f"eager.cond: result{path and ' ' + path} is {_kind(x)} in one branch and {_kind(y)} in the other")
+    return x, y
+
+
+def _branch(pred, true_fn, false_fn, operands):
+    branch_begin()
+    try:
+        a, treedef = tree_flatten(true_fn(*operands))
+        b = _leaves_like(false_fn(*operands), treedef, "cond")
+        pairs = [_meet(x, y, treedef.path(i)) for i, (x, y) in enumerate(zip(a, b))]
+    except BaseException:
+        branch_abort()
+        raise
+    return tree_unflatten(treedef, branch_end(pred, [x for x, _ in pairs], [y for _, y in pairs]))
 
 
 def cond(pred, true_fn, false_fn, *operands):
     """true_fn(*operands) if pred holds, else false_fn(*operands)."""
-    if _both(pred):
+    if isinstance(pred, EagerTensor) and pred.batch_dims > 0:
         return _choose(pred, true_fn(*operands), false_fn(*operands), "cond")
+    if _symbolic([pred]):
+        if pred.shape and any(int(d) != 1 for d in pred.shape):
+            raise ValueError(f"eager.cond: the condition is one truth value, got {_kind(pred)}")
+        pred = _cast(pred.reshape(()), "bool")
+        if _traced(tree_flatten(operands)[0]):
+            return _choose(pred, true_fn(*operands), false_fn(*operands), "cond")
+        return _branch(pred, true_fn, false_fn, operands)
     return true_fn(*operands) if bool(pred) else false_fn(*operands)
 
 
-def _any_lane(pred):
-    alias = tensor_ops["alias"](pred, 0)
-    return bool(tensor_ops["any"](alias))
+# ---- what is carried ----
 
 
-def while_loop(cond_fn, body_fn, init):
-    """state = init; while cond_fn(state): state = body_fn(state). The condition is read each time round, so this is not for the inside of compile."""
-    state = tree_map(lambda x: x if isinstance(x, EagerTensor) else constant(x), init)
+class _Carried:
+    """Values that go from trip to trip: dtypes and lanes settle as bodies are traced; shapes stay."""
+
+    def __init__(self, init, what):
+        leaves, self.treedef = tree_flatten(init)
+        self.weak = [not isinstance(x, EagerTensor) and isinstance(x, (bool, int, float)) for x in leaves]
+        self.init = [_tensor(x) for x in leaves]
+        self.what = what
+
+    def next(self, tree):
+        leaves = _leaves_like(tree, self.treedef, self.what)
+        return [_like(x, t) for x, t in zip(leaves, self.init)]
+
+    def settle(self, leaves, lanes=None):
+        """False: something was made to fit what the body gives, and the body must be traced again."""
+        settled = True
+        for i, (old, new) in enumerate(zip(self.init, leaves)):
+            if self.weak[i] and new.dtype != old.dtype:
+                old = _cast(old, new.dtype)
+            for other in (new, lanes):
+                if other is not None and old.batch_dims < other.batch_dims:
+                    old = like_lanes(old, other)
+            settled = settled and old is self.init[i]
+            self.init[i] = old
+            if old.dtype != new.dtype or tuple(old.shape) != tuple(new.shape):
+                path = self.treedef.path(i)
+                raise TypeError(f"eager.{self.what}: the body makes {_kind(new)} of carried value{path and ' ' + path}, which is {_kind(old)} before")
+        return settled
+
+    def fit(self, leaves):
+        """The results of a trip, in the lanes that are carried."""
+        return [like_lanes(n, o) if n.batch_dims < o.batch_dims else n for n, o in zip(leaves, self.init)]
+
+
+# ---- while_loop ----
+
+
+def _while_node(cond_fn, body_fn, init):
+    carried = _Carried(init, "while_loop")
+    while True:
+        inputs = loop_inputs(carried.init, False)
+        state = tree_unflatten(carried.treedef, inputs)
+        pred = _tensor(loop_trace(cond_fn, state))
+        leaves = carried.next(loop_trace(body_fn, state))
+        if carried.settle(leaves, pred):
+            break
+    results = loop_record(carried.init, inputs, carried.fit(leaves), pred, None, [], [], [], False)
+    return tree_unflatten(carried.treedef, results)
+
+
+def _while_python(cond_fn, body_fn, init):
+    state = tree_map(_tensor, init)
     while True:
         pred = cond_fn(state)
         lanes = isinstance(pred, EagerTensor) and pred.batch_dims > 0
-        if not (_any_lane(pred) if lanes else bool(pred)):
+        if not (bool(_any(_alias(pred, 0))) if lanes else bool(pred)):
             return state
         new = body_fn(state)
         state = _choose(pred, new, state, "while_loop") if lanes or (vmap_level() and isinstance(pred, EagerTensor)) else new
 
 
-def _length(xs, length):
-    sizes = {int(x.shape[0]) for x in tree_flatten(xs)[0]}
-    if length is not None:
-        sizes.add(int(length))
-    if len(sizes) != 1:
-        raise ValueError(f"eager.scan: one length is wanted, got {sorted(sizes) if sizes else 'neither xs nor length'}")
-    return sizes.pop()
+def while_loop(cond_fn, body_fn, init):
+    """state = init; while cond_fn(state): state = body_fn(state). The state keeps its structure, dtypes and shapes."""
+    leaves = tree_flatten(init)[0]
+    if _traced(leaves) and not _symbolic(leaves):
+        return _while_python(cond_fn, body_fn, init)
+    try:
+        return _while_node(cond_fn, body_fn, init)
+    except GraphBreak:
+        if _symbolic(leaves):
+            raise
+    return _while_python(cond_fn, body_fn, init)
 
 
-def scan(f, init, xs=None, length=None, reverse=False):
-    """carry, y = f(carry, x) for each element of xs along its first axis; gives the last carry and the ys, stacked."""
-    xs = tree_map(lambda x: x if isinstance(x, EagerTensor) else constant(x), xs)
-    n = _length(xs, length)
+# ---- scan ----
+
+
+def _length(leaves, length):
+    for i, x in enumerate(leaves):
+        if not x.shape:
+            raise ValueError(f"eager.scan: xs must have a first axis to go along; leaf {i} is {_kind(x)}")
+    sizes = [x.shape[0] for x in leaves] + ([] if length is None else [length])
+    if not sizes or any(s != sizes[0] for s in sizes):
+        raise ValueError(f"eager.scan: one length is wanted, got {[str(s) for s in sizes] if sizes else 'neither xs nor length'}")
+    if length is not None and isinstance(length, int) and length < 0:
+        raise ValueError(f"eager.scan: length must not be negative, got {length}")
+    return sizes[0]
+
+
+def _pair(result):
+    if not isinstance(result, (tuple, list)) or len(result) != 2:
+        raise TypeError(f"eager.scan: f(carry, x) returns (carry, y), got {type(result).__name__}")
+    return result
+
+
+def _scan_node(f, init, leaves, treedef, n, reverse):
+    carried = _Carried(init, "scan")
+    while True:
+        inputs, elements = loop_inputs(carried.init, False), loop_inputs(leaves, True)
+        carry, y = _pair(loop_trace(f, tree_unflatten(carried.treedef, inputs), tree_unflatten(treedef, elements)))
+        new = carried.next(carry)
+        if carried.settle(new):
+            break
+    ys, y_treedef = tree_flatten(y)
+    results = loop_record(carried.init, inputs, carried.fit(new), None, n, leaves, elements, [_tensor(t) for t in ys], reverse)
+    k = len(carried.init)
+    return tree_unflatten(carried.treedef, results[:k]), tree_unflatten(y_treedef, results[k:])
+
+
+def _scan_python(f, init, leaves, treedef, n, reverse):
     carry, ys = init, []
-    for i in reversed(range(n)) if reverse else range(n):
-        carry, y = f(carry, tree_map(lambda x: x[i], xs))  # noqa: B023
+    for i in reversed(range(int(n))) if reverse else range(int(n)):
+        carry, y = _pair(f(carry, tree_unflatten(treedef, [x[i] for x in leaves])))
         ys.append(y)
     if reverse:
         ys.reverse()
     if not ys:
-        return carry, None
-    stack = tensor_ops["stack"]
-    return carry, tree_map(lambda *leaves: stack(list(leaves), axis=0), ys[0], *ys[1:])
+        raise ValueError("eager.scan: a body that reads data, or that derivatives are taken through, needs a length of 1 at least")
+    return carry, tree_map(lambda *parts: _stack([_tensor(p) for p in parts], axis=0), ys[0], *ys[1:])
+
+
+def scan(f, init, xs=None, length=None, reverse=False):
+    """carry, y = f(carry, x) for each element of xs along its first axis; gives the last carry and the ys, stacked."""
+    leaves, treedef = tree_flatten(tree_map(_tensor, xs))
+    n = _length(leaves, length)
+    given = leaves + tree_flatten(init)[0]
+    if not _traced(given):
+        try:
+            return _scan_node(f, init, leaves, treedef, n, reverse)
+        except GraphBreak:
+            if _symbolic(given):
+                raise
+    return _scan_python(f, init, leaves, treedef, n, reverse)

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from eas._eas import EagerTensor, SymbolicDim, constant, eager_full, tensor_ops
+from eas._eas import GraphBreak, loop_depth, EagerTensor, SymbolicDim, constant, eager_full, tensor_ops
 from eas._eas import eager_from_dlpack as from_dlpack
 
 __all__ = [
@@ -129,6 +129,8 @@ def seed(n):
 
 
 def _next_key():
+    if loop_depth():
+        raise GraphBreak("random numbers without a key would be the same in each trip of a loop: carry a key, or go through keys with scan")
     _state[0] += 1
     return key(_state[0] * _MIX)
 
