@@ -144,6 +144,18 @@ class Kernels(unittest.TestCase):
         self.assertFalse(z.real)
         np.testing.assert_array_equal(z.numpy(), np.arange(1000, dtype=np.float32) * 6 + 2)
 
+    def test_argument_that_others_use_too(self):
+        x = Tensor.arange(100)
+        y = x + 1
+        z, u, v = self.op(y, y, 1.0, 100, 128), y * 2, (y * 3).reshape((10, 10)).sum()
+        eager.realize_all(z, u, v)
+        np.testing.assert_array_equal(z.numpy(), u.numpy())
+        self.assertEqual(v.item(), 15150)
+
+    def test_in_a_loop(self):
+        f = eager.compile(lambda x: eager.while_loop(lambda s: s.max() < 100, lambda s: self.op(s, s, 1.0, 3, 16), x), fullgraph=True)
+        self.assertEqual(f(Tensor.arange(3)).tolist(), [0, 64, 128])
+
     def test_name(self):
         self.assertEqual(self.op(Tensor.ones((4,)), Tensor.ones((4,)), 1.0, 4, 16)._impl.op_name, "axpy")
 

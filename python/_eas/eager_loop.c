@@ -86,7 +86,7 @@ static PyObject *loop_trace(PyObject *m, PyObject *const *args, Py_ssize_t nargs
     eager_tracing--;
     return r;
 }
-/* like_lanes(x, like): x in every lane of vmap that `like` has */
+/* like_lanes(x, like): x in every lane of vmap that `like` has; x itself if it is there already */
 static PyObject *like_lanes(PyObject *m, PyObject *args)
 {
     PyObject *x, *like;
@@ -95,20 +95,24 @@ static PyObject *like_lanes(PyObject *m, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!O!:like_lanes", G.eager, &x, G.eager, &like))
         return NULL;
     eas_node *n = eas_node_retain(eager_node(x)), *l = eager_node(like);
-    int bd = eas_node_batch_dims(l);
-    if (eas_node_batch_dims(n) < bd) {
-        attr[0] = bd;
+    int lanes = eas_node_batch_dims(l), bd = eas_node_batch_dims(n);
+    attr[0] = lanes;
+    if (bd < lanes)
         n = eager_do("lift_batch_dims", 1, &n, 1, attr);
-    }
-    attr[0] = bd;
+    bd = n ? eas_node_batch_dims(n) : 0;
     bool wider = false;
-    for (int i = 0; n && i < bd; i++) {
-        attr[1 + i] = eas_node_shape(l)[i];
-        wider |= eas_node_shape(n)[i] != attr[1 + i];
+    attr[0] = bd;
+    for (int i = 0; i < bd; i++) { /* the oldest come last in both */
+        eas_dim own = eas_node_shape(n)[i], other = i < bd - lanes ? 1 : eas_node_shape(l)[i - (bd - lanes)];
+        attr[1 + i] = other == 1 ? own : other;
+        wider |= attr[1 + i] != own;
     }
     if (n && wider)
         n = eager_do("broadcast_batch_dims", 1, &n, 1 + bd, attr);
-    return n ? eager_wrap(n) : NULL;
+    if (n != eager_node(x))
+        return n ? eager_wrap(n) : NULL;
+    eas_node_release(n);
+    return Py_NewRef(x);
 }
 
 /* ---- recording ---- */

@@ -388,13 +388,8 @@ static eas_status run_program(eas_program *g, eas_node *const *args, const uint8
     for (uint32_t i = 0; i < g->nleaves && !st; i++)
         given[i] = given[i] && only_here(leaves, g->nleaves, i);
     if (!st) {
-        plan_run r = {.leaves = leaves,
-                      .numbers = g->numbers,
-                      .given = given,
-                      .nsymbols = g->nsymbols,
-                      .symbols = g->symbols,
-                      .sizes = sizes,
-                      .hooks = hooks};
+        plan_run r = {
+            .leaves = leaves, .numbers = g->numbers, .given = given, .nsymbols = g->nsymbols, .symbols = g->symbols, .sizes = sizes, .hooks = hooks};
         st = plan_go(g->p, &r, outs);
     }
     for (int i = 0; i < g->nouts && !st; i++) {

@@ -38,23 +38,79 @@ static void group_title(str *s, const fusion *f, uint32_t k)
         }
 }
 
-static void text_groups(str *s, const fusion *f)
+static eas_status text_fn(str *s, const graph_fn *fn, int indent);
+
+/* What a loop or a branch runs, indented. */
+static eas_status text_control(str *s, const graph_control *c, int indent)
 {
+    static const char *const titles[] = {"a trip", "if not", "if so"};
+    eas_status st = EAS_OK;
+    for (int i = 0; i < (c->branch ? 2 : 1) && !st; i++) {
+        str_add(s, "%*s%s:\n", indent, "", titles[c->branch ? 1 + i : 0]);
+        st = text_fn(s, &c->fn[i], indent + 4);
+    }
+    return st;
+}
+
+static eas_status text_groups(str *s, const fusion *f, int indent)
+{
+    eas_status st = EAS_OK;
     for (uint32_t i = 1; i < f->g->n.len; i++)
         if (pass_at(f->g, i)->kind == KIND_LEAF) {
+            str_add(s, "%*s", indent, "");
             add_node(s, f->g, i);
             str_add(s, "\n");
         }
-    for (uint32_t k = f->groups.len - 1; k > 0; k--) {
+    for (uint32_t k = f->groups.len - 1; k > 0 && !st; k--) {
+        const group *g = &f->groups.at[k];
+        str_add(s, "%*s", indent, "");
         group_title(s, f, k);
         str_add(s, "\n");
         for (uint32_t i = 1; i < f->g->n.len; i++)
             if (member(f, i, k)) {
-                str_add(s, "    ");
+                str_add(s, "%*s", indent + 4, "");
                 add_node(s, f->g, i);
                 str_add(s, "%s\n", f->at[i].stored ? "  -> memory" : "");
             }
+        if (g->kind == GROUP_CALL && pass_at(f->g, g->core)->kind == KIND_CONTROL)
+            st = text_control(s, pass_at(f->g, g->core)->extra->control, indent + 4);
     }
+    return st;
+}
+
+/* The list of what roots need, and its groups. */
+static eas_status fused(pgraph *g, fusion *f, const pass_walk *w, int n, eas_node *const *roots)
+{
+    uint32_t *at = malloc(sizeof *at * (w->order.len + 1)), *ids = malloc(sizeof *ids * (size_t)(n + 1));
+    eas_status st = pass_init(g);
+    if (!at || !ids)
+        st = base_fail_oom(w->order.len);
+    if (!st)
+        st = pass_flatten(g, w, at);
+    for (int i = 0; i < n && !st; i++)
+        ids[i] = at[roots[i]->mark];
+    if (!st)
+        st = fuse(f, g, (uint32_t)n, ids, 256);
+    free(at);
+    free(ids);
+    return st;
+}
+
+static eas_status text_fn(str *s, const graph_fn *fn, int indent)
+{
+    pass_walk w;
+    pgraph g;
+    fusion f = {0};
+    eas_status st = pass_walk_from(&w, fn->n, fn->outs);
+    if (st)
+        return st;
+    st = fused(&g, &f, &w, fn->n, fn->outs);
+    if (!st)
+        st = text_groups(s, &f, indent);
+    fuse_free(&f);
+    pass_free(&g);
+    pass_walk_clear(&w);
+    return st;
 }
 
 /* The most that is there at once above the inputs, if sizes are known. */
@@ -312,20 +368,12 @@ eas_status show_walk(const pass_walk *w, int n, eas_node *const *roots, eas_devi
         svg_before(&s, w, n, roots);
         return str_take(&s, out);
     }
-    uint32_t *at = malloc(sizeof *at * (w->order.len + 1)), *ids = malloc(sizeof *ids * (size_t)(n + 1));
-    eas_status st = pass_init(&g);
     plan *p = NULL;
-    if (!at || !ids)
-        st = base_fail_oom(w->order.len);
-    if (!st)
-        st = pass_flatten(&g, w, at);
-    for (int i = 0; i < n && !st; i++)
-        ids[i] = at[roots[i]->mark];
-    if (!st)
-        st = fuse(&f, &g, (uint32_t)n, ids, 256);
+    eas_status st = fused(&g, &f, w, n, roots);
     if (!st && text) {
-        text_groups(&s, &f);
-        st = plan_new(w, (uint32_t)n, roots, d, 0, &p);
+        st = text_groups(&s, &f, 0);
+        if (!st)
+            st = plan_new(w, (uint32_t)n, roots, d, 0, &p);
         if (!st && !p->symbolic)
             str_add(&s, "%u kernel%s, %lld bytes at most above the inputs\n", p->nsteps, p->nsteps == 1 ? "" : "s", (long long)peak_bytes(p));
         else if (!st)
@@ -336,8 +384,6 @@ eas_status show_walk(const pass_walk *w, int n, eas_node *const *roots, eas_devi
     }
     fuse_free(&f);
     pass_free(&g);
-    free(at);
-    free(ids);
     if (st) {
         str_free(&s);
         return st;

@@ -11,19 +11,19 @@
 
 typedef struct twin {
     const eas_node *from;
-    eas_node *to;  /* NULL: outside, not asked for yet */
-    uint32_t id;   /* for the key */
+    eas_node *to; /* NULL: outside, not asked for yet */
+    uint32_t id; /* for the key */
     bool inside;
 } twin;
 typedef struct cutting {
     twin *table;
     uint32_t ntable, used;
-    bool replace;   /* only puts other nodes in place of some: what is outside stays */
+    bool replace; /* only puts other nodes in place of some: what is outside stays */
     unsigned branch; /* nodes recorded with that many open branches are inside; 0: it does not matter */
     int nin;
     VEC(eas_node *) captured; /* borrowed: inputs, from nin on */
     VEC(eas_node *) numbers, values; /* the private ones; what gives their value (borrowed) */
-    VEC(eas_node *) made;     /* counted here */
+    VEC(eas_node *) made; /* counted here */
     uint64_t key[2];
     eas_status st;
 } cutting;
@@ -318,8 +318,8 @@ static void mix_control(cutting *c, graph_control *k)
 }
 
 /* first: the inputs before those that were captured. */
-static eas_status record(cutting *c, graph_control *k, uint16_t op, eas_node *const *first, int nouts, const struct node_out *outs, const uint8_t *batch_dims,
-                         eas_node **results)
+static eas_status record(cutting *c, graph_control *k, uint16_t op, eas_node *const *first, int nouts, const struct node_out *outs,
+                         const uint8_t *batch_dims, eas_node **results)
 {
     eas_status st = keep_numbers(c, k);
     int n = k->nin + k->nnumbers, at = 0;
@@ -398,7 +398,8 @@ static eas_status check_scanned(const eas_loop *l)
         for (int k = 0; k < e->rank && fits; k++)
             fits = node_shape(e)[k] == node_shape(x)[k < bd ? k : k + 1];
         if (!fits)
-            return base_fail(EAS_ERR_VALUE, "eager.loop: %s cannot be gone through in elements of %s", type_text(x, a, sizeof a), type_text(e, b, sizeof b));
+            return base_fail(EAS_ERR_VALUE, "eager.loop: %s cannot be gone through in elements of %s", type_text(x, a, sizeof a),
+                             type_text(e, b, sizeof b));
     }
     return EAS_OK;
 }

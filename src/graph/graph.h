@@ -95,13 +95,13 @@ typedef struct graph_fn {
 } graph_fn;
 typedef struct graph_control {
     _Atomic uint32_t refs;
-    uint64_t key[2];     /* of the structure */
-    bool branch;         /* fn[1] where input 0 holds, else fn[0]. A loop: fn[0] is one trip */
-    bool reverse;        /* the last element first */
-    bool conditional;    /* a trip follows while carried value 0 holds */
+    uint64_t key[2]; /* of the structure */
+    bool branch; /* fn[1] where input 0 holds, else fn[0]. A loop: fn[0] is one trip */
+    bool reverse; /* the last element first */
+    bool conditional; /* a trip follows while carried value 0 holds */
     int ncarried, nscanned, nstacked; /* inputs: carried, scanned (an element each trip), others. Results of a trip: carried, stacked */
-    eas_dim length;      /* trips, at most; DIM_NONE: any number */
-    int nin;             /* inputs with memory; numbers[i] has the value of input nin + i */
+    eas_dim length; /* trips, at most; DIM_NONE: any number */
+    int nin; /* inputs with memory; numbers[i] has the value of input nin + i */
     int nnumbers;
     eas_node **numbers;
     graph_fn fn[2];
@@ -196,8 +196,8 @@ bool node_fixed(const eas_node *n); /* of a KIND_CONST: is the number part of th
 unsigned node_branches(void); /* that are open on this thread */
 void node_open_branches(int by);
 /* A loop or branch (c is counted by it) and its results. batch_dims: one each. */
-eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control *c, int nouts, const struct node_out *outs, const uint8_t *batch_dims,
-                        eas_node **results);
+eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control *c, int nouts, const struct node_out *outs,
+                        const uint8_t *batch_dims, eas_node **results);
 eas_status node_extra_copy(const node_extra *e, node_extra **out); /* what it says of kernels and loops */
 
 /* ---- control.c ---- */

@@ -503,8 +503,8 @@ static eas_status with_results(uint16_t op, int nin, eas_node *const *in, const 
     return st;
 }
 
-eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control *c, int nouts, const struct node_out *outs, const uint8_t *batch_dims,
-                        eas_node **results)
+eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control *c, int nouts, const struct node_out *outs,
+                        const uint8_t *batch_dims, eas_node **results)
 {
     node_extra e = {.nouts = nouts, .outs = (struct node_out *)(uintptr_t)outs, .control = c};
     return with_results(op, nin, in, &e, batch_dims, results);

@@ -6,8 +6,21 @@ branch, of which one side runs; in the lanes of vmap both sides run and `where` 
 """
 
 from eas._eas import (
-    EagerTensor, GraphBreak, branch_abort, branch_begin, branch_end, constant, like_lanes, loop_inputs, loop_record, loop_trace,
-    tensor_ops, tree_flatten, tree_map, tree_unflatten, vmap_level,
+    EagerTensor,
+    GraphBreak,
+    branch_abort,
+    branch_begin,
+    branch_end,
+    constant,
+    like_lanes,
+    loop_inputs,
+    loop_record,
+    loop_trace,
+    tensor_ops,
+    tree_flatten,
+    tree_map,
+    tree_unflatten,
+    vmap_level,
 )  # fmt: skip
 
 __all__ = ["cond", "scan", "where", "while_loop"]
@@ -20,17 +33,22 @@ def _tensor(x):
     return x if isinstance(x, EagerTensor) else constant(x)
 
 
+def _holds(dtype, x):
+    name = str(dtype)
+    if isinstance(x, bool) or name == "bool":
+        return isinstance(x, bool)
+    return isinstance(x, int) or (isinstance(x, float) and name.startswith(("f", "bf")))
+
+
 def _like(x, other):
     """x as a tensor; a Python number takes the dtype of the other if that holds such numbers."""
     if isinstance(x, EagerTensor):
         return x
-    t = constant(x)
-    fits = isinstance(x, (bool, int)) or (isinstance(x, float) and "float" in str(other.dtype))
-    return _cast(t, other.dtype) if fits and isinstance(other, EagerTensor) and not (isinstance(x, bool) is False and str(other.dtype) == "bool") else t
+    return _cast(constant(x), other.dtype) if isinstance(other, EagerTensor) and _holds(other.dtype, x) else constant(x)
 
 
 def _kind(t):
-    return f"{t.dtype}{tuple(t.shape)}"
+    return f"{t.dtype}({', '.join(str(d) for d in t.shape)})"
 
 
 def _symbolic(leaves):
@@ -66,8 +84,8 @@ def _meet(x, y, path):
 
         dtype = result_type(x, y)
         x, y = _cast(x, dtype), _cast(y, dtype)
-    if x.batch_dims != y.batch_dims:
-        x, y = (like_lanes(x, y), y) if x.batch_dims < y.batch_dims else (x, like_lanes(y, x))
+    x = like_lanes(x, y)
+    y = like_lanes(y, x)
     if tuple(x.shape) != tuple(y.shape):
         raise ValueError(f"eager.cond: result{path and ' ' + path} is {_kind(x)} in one branch and {_kind(y)} in the other")
     return x, y
@@ -122,7 +140,7 @@ class _Carried:
             if self.weak[i] and new.dtype != old.dtype:
                 old = _cast(old, new.dtype)
             for other in (new, lanes):
-                if other is not None and old.batch_dims < other.batch_dims:
+                if other is not None:
                     old = like_lanes(old, other)
             settled = settled and old is self.init[i]
             self.init[i] = old
@@ -133,7 +151,7 @@ class _Carried:
 
     def fit(self, leaves):
         """The results of a trip, in the lanes that are carried."""
-        return [like_lanes(n, o) if n.batch_dims < o.batch_dims else n for n, o in zip(leaves, self.init)]
+        return [like_lanes(n, o) for n, o in zip(leaves, self.init)]
 
 
 # ---- while_loop ----

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from eas._eas import GraphBreak, loop_depth, EagerTensor, SymbolicDim, constant, eager_full, tensor_ops
+from eas._eas import EagerTensor, GraphBreak, SymbolicDim, constant, eager_full, loop_depth, tensor_ops
 from eas._eas import eager_from_dlpack as from_dlpack
 
 __all__ = [
