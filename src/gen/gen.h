@@ -69,13 +69,19 @@ typedef struct gen_image {
 eas_status gen_link_elf(const uint8_t *obj, size_t size, const char *entry, gen_image *out);
 void gen_image_free(gen_image *im);
 
+/* ---- register tiles of matrix products ---- */
+/* Rows of sums that stay in registers beside `nvec` vectors of a row of the right factor and one element of the left; three vectors want some to spare, or the allocator spills. */
+static inline int gen_tile_rows(int registers, int nvec) { return (registers - 1 - nvec - (nvec > 2 ? 3 : 0)) / nvec; }
+/* How many vectors side by side need the fewest loads for an fma. */
+static inline int gen_tile_vectors(int registers) { return registers >= 32 ? 3 : 2; }
+
 /* ---- the LLVM module: libeas-llvm exports one symbol, eas_llvm_compile, of this type ---- */
 typedef struct gen_options {
     const char *cpu_features; /* LLVM's feature string for this machine, "+avx2,+fma,..."; found by the cpu device */
-    int vector_bytes;         /* native vector width: 16, 32, 64 */
-    uint8_t alias;            /* buffers of different arguments may overlap in any way: keep whole-block order between them */
-    const char *text;         /* NULL, or "llvm" / "asm": only produce that text; "obj": the image is a relocatable object, not linked */
-    const char *build;        /* eas_build_id() of the caller: a module of another build is refused; NULL: not checked */
+    int vector_bytes; /* native vector width: 16, 32, 64 */
+    uint8_t alias; /* buffers of different arguments may overlap in any way: keep whole-block order between them */
+    const char *text; /* NULL, or "llvm" / "asm": only produce that text; "obj": the image is a relocatable object, not linked */
+    const char *build; /* eas_build_id() of the caller: a module of another build is refused; NULL: not checked */
 } gen_options;
 typedef eas_status gen_llvm_compile(const eas_ir *ir, const gen_options *opt, gen_image *image, char **text, char **error);
 

@@ -2,6 +2,7 @@
  *
  *   llvm_plan.c    classes of values, segments                                (no LLVM)
  *   llvm_rare.c    what only few lanes ever need                               (no LLVM)
+ *   llvm_lent.c    factors of products that stay in global memory              (no LLVM)
  *   llvm_slots.c   slots in scratch, prefetches                                (no LLVM)
  *   llvm.c         entry point, target, the loop over programs, scalar code and scalar-level control flow
  *   llvm_seg.c     a segment: loops over chunks, variants, control flow inside a chunk, values on demand
@@ -35,6 +36,7 @@ enum {
     C_UNI,     /* one scalar for all lanes */
     C_REMAT,   /* cheap function of lane index and uniforms: computed wherever it is wanted */
     C_VIEW,    /* broadcast or reshape of a C_BLOCK: never computed, its source is read through an index map */
+    C_LENT,    /* a load, or the transpose of one, that a product reads where it lies in global memory (llvm_lent.c) */
     C_BLOCK,   /* computed in its segment; kept in scratch if wanted elsewhere */
     C_FRAG     /* simdgroup matrix: eight vectors of eight f32 per simdgroup */
 };
@@ -57,6 +59,7 @@ typedef struct vinfo {
     uint32_t seg;      /* segment that defines it; 0: none */
     int64_t slot;      /* offset in scratch, -1: none */
     int32_t pitch;     /* 0, or elements from one row to the next in its slot */
+    int64_t step;      /* C_LENT: elements from one row of the load to the next; 0: known when it runs */
     uint32_t late;     /* 0, or the segment at whose end it is there: a reduction, and what is recomputed from one */
     uint32_t same_slot; /* final values of loops live where the carried ones do: that value, or 0 */
     shape sh;
@@ -120,6 +123,10 @@ void plan_slots(plan *p, const uint32_t *iseg);
 void plan_prefetch(plan *p);
 /* llvm_rare.c */
 void plan_rare(plan *p);
+/* llvm_lent.c */
+void plan_lent(plan *p, const bool *uni, bool *lent); /* per value: is it C_LENT? Before there are classes */
+bool plan_lent_holds(const plan *p, const bool *lent); /* with classes: can the offsets be computed where the products are? */
+uint32_t plan_lent_load(const plan *p, uint32_t v); /* the load behind a C_LENT */
 /* llvm_plan.c */
 eas_status plan_make(plan *p);
 void plan_free(plan *p);

@@ -2,17 +2,19 @@
  *
  * A tile of the sum, `rows` by a few vectors of columns, stays in registers while k runs over the whole inner dim: one element of x is
  * broadcast, a row of y is read, an fma each, k ascending. Blocks are small enough for the caches, and copying them from global memory to their slots is what
- * other libraries call packing. Tiles are cut evenly: 64 rows with room for 14 are 13, 13, 13, 13, 12.
+ * other libraries call packing. Factors that are C_LENT are read where they lie. Tiles are cut evenly: 64 rows with room for 14 are 13, 13, 13, 13, 12.
  */
 #include "llvm.h"
 
-enum { MAX_ROWS = 16, MAX_VECS = 12 };
+enum { MAX_ROWS = 16, MAX_VECS = 12, MOST_VECS = 8, AHEAD = 8 };
 
 typedef struct product {
     eas_dtype dt;
     V x, y, acc, out;      /* addresses; acc NULL: start is the constant */
     V xs, ys, start;       /* operands of one element: the scalar */
-    int64_t row;           /* elements from one row of y to the next */
+    V xstep, ystep;        /* elements from one k to the next */
+    int64_t xrow;          /* elements from one row of x to the next */
+    bool xfar, yfar;       /* lent: read once, from beyond the nearest cache */
     int64_t m, n, k;
     const segment *seg;
     int64_t tiles; /* in all, about */
@@ -41,7 +43,7 @@ static void step_k(gen *g, const product *p, const tile *t, V xp, V yp, V *sum)
         y[v] = p->ys ? (w ? splat(g, p->ys, w) : p->ys) : read_at(g, mem_element(g, yp, p->dt, k_int(g, t->at[v])), p->dt, w);
     }
     for (int r = 0; r < t->rows; r++) {
-        V x = p->xs ? p->xs : read_at(g, mem_element(g, xp, p->dt, k_int(g, r * p->k)), p->dt, 0);
+        V x = p->xs ? p->xs : read_at(g, mem_element(g, xp, p->dt, k_int(g, r * p->xrow)), p->dt, 0);
         for (int v = 0; v < t->nvec; v++) {
             V *s = &sum[r * t->nvec + v];
             *s = float_fma(g, t->width[v] == 1 ? x : splat(g, x, t->width[v]), y[v], *s);
@@ -78,6 +80,20 @@ static void prefetch_share(gen *g, const product *p, V number, V k, int64_t unro
     }
 }
 
+/* Asks for what is `AHEAD` steps of k away, `bytes` from p on, a line at a time. */
+static void prefetch_near(gen *g, V p, V step, eas_dtype dt, int64_t bytes)
+{
+    T t = LLVMPointerTypeInContext(g->cx, 0), i32 = ty_int(g, 32, 0);
+    V far = mem_element(g, p, dt, LLVMBuildMul(g->b, step, k_int(g, AHEAD), ""));
+    for (int64_t at = 0; at < bytes; at += 64) {
+        V x[4] = {mem_element(g, far, dt, k_int(g, at / (int64_t)eas_dtype_size(dt))), LLVMConstInt(i32, 0, 0), LLVMConstInt(i32, 3, 0),
+                  LLVMConstInt(i32, 1, 0)};
+        intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
+    }
+}
+
+static int64_t tile_bytes(const product *p, const tile *t) { return (t->at[t->nvec - 1] + t->width[t->nvec - 1]) * (int64_t)eas_dtype_size(p->dt); }
+
 /* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. */
 static void emit_tile(gen *g, const product *p, const tile *t, V number, V xp, V yp, V acc, V out)
 {
@@ -96,12 +112,17 @@ static void emit_tile(gen *g, const product *p, const tile *t, V number, V xp, V
         sum[i] = phi[i];
     }
     prefetch_share(g, p, number, k, unroll);
-    V at = yk;
+    V xn = xk, yn = yk;
     for (int64_t u = 0; u < unroll; u++) {
-        step_k(g, p, t, mem_element(g, xk, p->dt, k_int(g, u)), at, sum);
-        at = mem_element(g, at, p->dt, k_int(g, p->row));
+        if (p->yfar)
+            prefetch_near(g, yn, p->ystep, p->dt, tile_bytes(p, t));
+        if (p->xfar)
+            prefetch_near(g, xn, p->xstep, p->dt, t->rows * (int64_t)eas_dtype_size(p->dt));
+        step_k(g, p, t, xn, yn, sum);
+        xn = mem_element(g, xn, p->dt, p->xstep);
+        yn = mem_element(g, yn, p->dt, p->ystep);
     }
-    V next = LLVMBuildAdd(g->b, k, k_int(g, unroll), ""), xn = mem_element(g, xk, p->dt, k_int(g, unroll)), yn = at;
+    V next = LLVMBuildAdd(g->b, k, k_int(g, unroll), "");
     LLVMAddIncoming(k, &zero, &from, 1);
     LLVMAddIncoming(k, &next, &loop, 1);
     LLVMAddIncoming(xk, &xp, &from, 1);
@@ -125,7 +146,7 @@ static void emit_rows(gen *g, const product *p, tile *t, int64_t row, int64_t co
     loop l = loop_open(g, k_int(g, 0), k_int(g, count), 1);
     V r = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, l.iv, k_int(g, t->rows), ""), k_int(g, row), "");
     V at = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, r, k_int(g, p->n), ""), col, "");
-    V xp = p->xs ? p->out : mem_element(g, p->x, p->dt, LLVMBuildMul(g->b, r, k_int(g, p->k), ""));
+    V xp = p->xs ? p->out : mem_element(g, p->x, p->dt, LLVMBuildMul(g->b, r, k_int(g, p->xrow), ""));
     V yp = p->ys ? p->out : mem_element(g, p->y, p->dt, col);
     emit_tile(g, p, t, LLVMBuildAdd(g->b, number, l.iv, ""), xp, yp, p->acc ? mem_element(g, p->acc, p->dt, at) : NULL,
               mem_element(g, p->out, p->dt, at));
@@ -151,18 +172,32 @@ static void add_vector(tile *t, int *at, int width)
     *at += width;
 }
 
+/* How many rows fit beside `nvec` vectors; 0: none. */
+static int64_t rows_for(const gen *g, int nvec)
+{
+    const int rows = gen_tile_rows((g->avx512 || !g->x86 ? 32 : 16) - !g->fma, nvec);
+    return rows < MAX_ROWS ? rows : MAX_ROWS;
+}
+
+/* Few rows leave room for more vectors side by side. */
+static int vectors_for(const gen *g, int64_t m)
+{
+    int nvec = gen_tile_vectors(g->avx512 || !g->x86 ? 32 : 16);
+    while (nvec < MOST_VECS && rows_for(g, nvec + 1) >= m)
+        nvec++;
+    return nvec;
+}
+
 static void emit_product(gen *g, product *p)
 {
-    const int lanes = g->opt->vector_bytes / (int)eas_dtype_size(p->dt), room = g->avx512 || !g->x86 ? 28 : 12; /* registers for sums */
-    int nvec = p->m >= room / 2 ? 2 : room / (int)p->m;
-    nvec = nvec > 8 ? 8 : nvec;
+    const int lanes = g->opt->vector_bytes / (int)eas_dtype_size(p->dt), nvec = vectors_for(g, p->m);
     const int64_t step = (int64_t)nvec * lanes, full = p->n / step * step;
     if (full) {
         tile t = {0};
         for (int at = 0; at < step;)
             add_vector(&t, &at, lanes);
         loop l = loop_open(g, k_int(g, 0), k_int(g, full), step);
-        emit_columns(g, p, &t, l.iv, full / step, LLVMBuildUDiv(g->b, l.iv, k_int(g, step), ""), room / nvec < MAX_ROWS ? room / nvec : MAX_ROWS);
+        emit_columns(g, p, &t, l.iv, full / step, LLVMBuildUDiv(g->b, l.iv, k_int(g, step), ""), rows_for(g, nvec));
         loop_close(g, &l);
     }
     if (full == p->n)
@@ -172,10 +207,39 @@ static void emit_product(gen *g, product *p)
     for (int w = lanes; at < rest; w /= 2)
         while (at + w <= rest)
             add_vector(&t, &at, w);
-    const int most = room / t.nvec > 0 ? room / t.nvec : 1;
     if (full)
         p->seg = NULL;
-    emit_columns(g, p, &t, k_int(g, full), 1, k_int(g, 0), most < MAX_ROWS ? most : MAX_ROWS);
+    emit_columns(g, p, &t, k_int(g, full), 1, k_int(g, 0), rows_for(g, t.nvec) ? rows_for(g, t.nvec) : 1);
+}
+
+/* The offset of the first element in row `row` of a load of two dims. */
+static V row_offset(gen *g, const ir_insn *load, int64_t row)
+{
+    chunk c = {.sh = g->p.val[load->res].sh, .n = 1, .align = 1, .idx = {k_int(g, row), k_int(g, 0)}};
+    c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
+    if (!c.cache) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return k_int(g, 0);
+    }
+    g->c = &c;
+    const aff a = affine_of(g, ir_args(g->ir, load)[1], seg_map(g));
+    if (!a.ok)
+        gen_fail(g, EAS_ERR_INTERNAL, "the offset of a lent factor is not affine");
+    V off = a.ok ? affine_base(g, a) : k_int(g, 0);
+    vec_free(&c.log);
+    g->c = NULL;
+    return off;
+}
+
+/* Where the load behind v begins, and how far apart its rows are. */
+static V lent_at(gen *g, uint32_t v, V *step)
+{
+    const ir_insn *load = ir_def(g->ir, plan_lent_load(&g->p, v));
+    const uint32_t *a = ir_args(g->ir, load);
+    const int64_t known = g->p.val[load->res].step;
+    V first = row_offset(g, load, 0);
+    *step = known ? k_int(g, known) : LLVMBuildSub(g->b, row_offset(g, load, 1), first, "");
+    return mem_element(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, first);
 }
 
 static V slot_or_null(gen *g, uint32_t v) { return g->p.val[v].cls == C_UNI ? NULL : mem_slot(g, g->p.val[v].slot); }
@@ -188,9 +252,18 @@ void matmul_insn(gen *g, const segment *s)
     product p = {.dt = (eas_dtype)x.dtype, .m = x.dim[0], .k = x.dim[1], .n = y.dim[1], .seg = s};
     int64_t bits;
     p.out = mem_slot(g, g->p.val[in->res].slot);
-    p.x = slot_or_null(g, a[0]);
-    p.y = slot_or_null(g, a[1]);
-    p.row = g->p.val[a[1]].pitch ? g->p.val[a[1]].pitch : p.n;
+    p.xfar = g->p.val[a[0]].cls == C_LENT;
+    p.yfar = g->p.val[a[1]].cls == C_LENT;
+    p.xstep = k_int(g, 1);
+    p.ystep = k_int(g, g->p.val[a[1]].pitch ? g->p.val[a[1]].pitch : p.n);
+    p.x = p.xfar ? lent_at(g, a[0], &p.xstep) : slot_or_null(g, a[0]);
+    p.y = p.yfar ? lent_at(g, a[1], &p.ystep) : slot_or_null(g, a[1]);
+    p.xrow = !p.xfar ? p.k : 1;
+    if (p.xfar && plan_lent_load(&g->p, a[0]) == a[0]) { /* its rows are the product's */
+        p.xrow = g->p.val[a[0]].step;
+        p.xstep = k_int(g, 1);
+        p.xfar = false; /* the hardware sees these streams by itself */
+    }
     p.xs = p.x ? NULL : g->sval[a[0]];
     p.ys = p.y ? NULL : g->sval[a[1]];
     if (g->p.val[a[2]].cls == C_UNI)

@@ -259,7 +259,7 @@ static bool can_remat(const plan *p, const ir_insn *in, uint16_t *cost)
     return c <= REMAT_COST;
 }
 
-static uint8_t class_of(plan *p, const ir_insn *in, uint32_t v, const bool *uni, const bool *forced)
+static uint8_t class_of(plan *p, const ir_insn *in, uint32_t v, const bool *uni, const bool *forced, const bool *lent)
 {
     const ir_type t = p->ir->vals[v].type;
     if (t.kind == IR_FRAG)
@@ -268,6 +268,8 @@ static uint8_t class_of(plan *p, const ir_insn *in, uint32_t v, const bool *uni,
         return C_NONE;
     if (uni[v])
         return C_UNI;
+    if (lent[v])
+        return C_LENT;
     if (forced[v])
         return C_BLOCK;
     if (is_view_op(in)) {
@@ -283,7 +285,7 @@ static uint8_t class_of(plan *p, const ir_insn *in, uint32_t v, const bool *uni,
     return can_remat(p, in, &p->val[v].cost) ? C_REMAT : C_BLOCK;
 }
 
-static void classify(plan *p, const bool *uni, bool *forced)
+static void classify(plan *p, const bool *uni, bool *forced, const bool *lent)
 {
     const bool spmd = p->info.mode == EAS_MODE_SPMD;
     for (uint32_t v = 1; v < p->ir->nvals; v++) {
@@ -303,7 +305,7 @@ static void classify(plan *p, const bool *uni, bool *forced)
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
         const ir_insn *in = &p->ir->insns[i];
         for (uint32_t k = 0; k < in->nres; k++)
-            p->val[in->res + k].cls = class_of(p, in, in->res + k, uni, forced);
+            p->val[in->res + k].cls = class_of(p, in, in->res + k, uni, forced, lent);
     }
 }
 
@@ -968,6 +970,8 @@ static void plan_insn(planner *q, uint32_t i)
             close_segment(q);
         return;
     }
+    if (cls == C_LENT)
+        return;
     if (cls == C_REMAT || cls == C_VIEW) {
         pass_on_late(q, in);
         return;
@@ -1070,7 +1074,7 @@ eas_status plan_make(plan *p)
     p->parent = arena_alloc(p->mem, ni * sizeof *p->parent);
     p->val = arena_alloc(p->mem, nv * sizeof *p->val);
     p->range = ir_ranges(p->ir, &env, p->mem);
-    bool *uni = arena_alloc(p->mem, nv), *forced = arena_alloc(p->mem, nv);
+    bool *uni = arena_alloc(p->mem, nv), *forced = arena_alloc(p->mem, nv), *lent = arena_alloc(p->mem, nv);
     uint32_t *iseg = arena_alloc(p->mem, ni * sizeof *iseg);
     p->top = arena_alloc(p->mem, sizeof *p->top);
     if (p->mem->oom)
@@ -1078,7 +1082,12 @@ eas_status plan_make(plan *p)
     find_parents(p);
     find_uniform(p, uni);
     find_pitches(p);
-    classify(p, uni, forced);
+    plan_lent(p, uni, lent);
+    classify(p, uni, forced, lent);
+    if (!plan_lent_holds(p, lent)) {
+        memset(lent, 0, nv);
+        classify(p, uni, forced, lent);
+    }
     planner q = {.p = p, .out = p->top, .iseg = iseg};
     plan_range(&q, 0, p->ir->ninsns);
     close_segment(&q);

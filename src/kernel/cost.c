@@ -47,6 +47,8 @@ double kernel_cost(const eas_ir *ir, const ir_env *env)
         double n = lanes(ir, &info, in), each = 1;
         if (in->op == IR_DOT)
             each = (double)r[ir_args(ir, in)[6]].hi;
+        if (in->op == IR_MATMUL)
+            each = 0.2 * ir_typeof(ir, ir_args(ir, in)[0]).dim[1]; /* in registers, an fma a lane */
         if (ir_is_atomic(in))
             each = 32;
         total += times * (each < 1 ? 1 : each) * (n > 8 ? n / 8 : 1) * 0.6;
