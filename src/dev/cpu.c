@@ -345,7 +345,15 @@ static const char *describe(eas_device *d)
 
 static dev_limits limits(eas_device *d)
 {
-    return (void)d, (dev_limits){.simd = IR_SIMD, .f64 = true, .f16 = true, .i64_atomics = true, .unified = true};
+    const int vectors = gen_tile_vectors(isa_registers());
+    (void)d;
+    return (dev_limits){.simd = IR_SIMD,
+                        .f64 = true,
+                        .f16 = true,
+                        .i64_atomics = true,
+                        .unified = true,
+                        .tile_rows = gen_tile_rows(isa_registers(), vectors),
+                        .tile_bytes = vectors * isa_vector_bytes()};
 }
 
 eas_device dev_cpu = {

@@ -29,6 +29,7 @@ typedef struct dev_limits { /* as read from the device; 0: no such limit */
     size_t max_alloc;
     bool f64, f16, i64_atomics;
     bool unified; /* host and device share memory: no copy is needed */
+    int tile_rows, tile_bytes; /* of a matrix product: what one program keeps in registers; 0: not so */
 } dev_limits;
 
 typedef enum dev_way { DEV_TO, DEV_FROM, DEV_WITHIN } dev_way; /* host to device, device to host, on the device */

@@ -181,3 +181,13 @@ int isa_vector_bytes(void)
     pthread_once(&once, detect);
     return isa.bytes;
 }
+
+int isa_registers(void)
+{
+    pthread_once(&once, detect);
+#if defined(__x86_64__)
+    return isa.bytes == 64 ? 32 : 16;
+#else
+    return 32;
+#endif
+}

@@ -8,5 +8,7 @@ const char *isa_name(void);
 const char *isa_features(void);
 /* Native vector width: 16, 32 or 64. */
 int isa_vector_bytes(void);
+/* Vector registers: 16 or 32. */
+int isa_registers(void);
 
 #endif

@@ -39,6 +39,7 @@ typedef struct group {
     VEC(group_root) roots;
     VEC(uint32_t) folds;       /* reductions computed here, inputs first */
     uint32_t size;             /* nodes */
+    bool packed;               /* of GROUP_MATMUL: its factors are laid out for register tiles first (lower_pack.c) */
 } group;
 typedef struct place { /* of a node */
     uint32_t group;    /* it is computed in; 0: none yet */
@@ -58,6 +59,7 @@ typedef struct fusion {
     place *at;         /* per node */
     VEC(group) groups; /* 0 is unused; from results to inputs: run them backwards */
     uint32_t limit;    /* nodes in a group */
+    int tile_rows, tile_bytes; /* of the device, dev_limits */
     int variant;       /* of the choices that lowering makes: 0 is what it thinks best, see VARIANTS */
     uint32_t *uses;    /* per node: how many inputs it is */
     struct scratch *scratch; /* of lowering: shared by the groups, clean between them */
@@ -182,9 +184,9 @@ bool leaf_strides(const pgraph *g, uint32_t p, eas_dim *offset, eas_dim *strides
 
 /* lower.c */
 typedef struct use { /* a parameter of a kernel */
-    enum { USE_NODE, USE_NUMBER, USE_DIM, USE_SCRATCH } what;
-    uint32_t node; /* USE_NODE: with memory; USE_NUMBER: the constant */
-    eas_dim dim; /* USE_SCRATCH: elements of memory for this launch alone */
+    enum { USE_NODE, USE_NUMBER, USE_DIM, USE_SCRATCH, USE_PACKED } what;
+    uint32_t node; /* USE_NODE: with memory; USE_NUMBER: the constant; USE_PACKED: which factor, 0 or 1 */
+    eas_dim dim; /* USE_SCRATCH: elements of memory for this launch alone; USE_PACKED: for the launches of this group */
     uint8_t dtype;
     bool written;
 } use;
@@ -195,7 +197,7 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
     eas_dim grid[3];
     uint32_t in_place; /* a node whose memory the first result may take, if it is not needed any more; 0: none */
 } kernel_use;
-/* part: of GROUP_CONCAT, which input is copied; else 0 */
+/* part: of GROUP_CONCAT, which input is copied; of a packed product pack_part; else 0 */
 eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out);
 void kernel_use_free(kernel_use *u);
 eas_dim ceil_dim(eas_dim n, int64_t by);
@@ -222,6 +224,16 @@ lindex low_lanes_of(lower *l, int axis, eas_dim size, int64_t most, eas_dim *pro
 void low_store(lowering *w, uint32_t root);
 void lower_map(lowering *w);
 void lower_matmul(lowering *w);
+/* lower_pack.c: large products of floats. */
+enum pack_part { PACK_RIGHT, PACK_LEFT, PACK_PRODUCT, PACK_PARTS };
+bool pack_wanted(const fusion *f, const group *g);
+bool pack_left(const fusion *f, const group *g); /* is there a part PACK_LEFT? Else the left factor is read where it lies */
+void pack_uses(const lowering *w, VEC_USE *out, bool *oom);
+void lower_pack(lowering *w);
+eas_value matmul_sums(lower *l, eas_dtype dt, int64_t rows, int64_t cols); /* zeros to begin with */
+void matmul_batch(lowering *w, const pnode *p, lindex *batch);
+void matmul_index(const pnode *x, const pnode *p, const lindex *batch, lindex *at); /* leading dims of a factor */
+void matmul_store(lowering *w, eas_value acc, lindex row, lindex col); /* what follows the product, and the results */
 void lower_attention(lowering *w);
 void lower_scan(lowering *w);
 void lower_scatter(lowering *w);

@@ -70,21 +70,26 @@ static void add_use(lowering *w, use u)
         w->l.st = base_fail_oom(sizeof u);
 }
 
+/* Does this kernel write the group's results? */
+static bool stores(const lowering *w) { return !w->l.grp->packed || w->part == PACK_PRODUCT; }
+
 /* What the kernel is given, in the order of its parameters: results, tensors, numbers, sizes. */
 static void add_uses(lowering *w)
 {
     const lower *l = &w->l;
-    for (uint32_t i = 0; i < l->grp->roots.len; i++) {
+    bool oom = false;
+    for (uint32_t i = 0; i < l->grp->roots.len && stores(w); i++) {
         uint32_t id = l->grp->roots.at[i].node;
         add_use(w, (use){.what = USE_NODE, .node = id, .dtype = pass_at(l->g, id)->dtype, .written = true});
     }
+    if (l->grp->packed)
+        pack_uses(w, &w->use->params, &oom);
     for (uint32_t i = 0; i < w->c->buffers.len; i++)
         add_use(w, (use){.what = USE_NODE, .node = w->c->buffers.at[i], .dtype = pass_at(l->g, w->c->buffers.at[i])->dtype});
     for (uint32_t i = 0; i < w->c->numbers.len; i++)
         add_use(w, (use){.what = USE_NUMBER, .node = w->c->numbers.at[i], .dtype = pass_at(l->g, w->c->numbers.at[i])->dtype});
     for (uint32_t i = 0; i < w->c->dims.len; i++)
         add_use(w, (use){.what = USE_DIM, .dim = w->c->dims.at[i], .dtype = EAS_I64});
-    bool oom = false;
     if (l->grp->kind == GROUP_SORT)
         sort_scratch(l->g, pass_at(l->g, l->grp->core), &w->use->params, &oom);
     if (oom)
@@ -108,8 +113,11 @@ static void add_params(lowering *w)
                  : u->what == USE_DIM    ? "n"
                                          : "tmp",
                  i);
-        eas_value v = u->what == USE_NODE || u->what == USE_SCRATCH ? eas_param_buffer(l->b, name, dt) : eas_param_scalar(l->b, name, dt, 0);
-        if (u->written)
+        eas_value v = u->what == USE_NODE || u->what == USE_SCRATCH || u->what == USE_PACKED ? eas_param_buffer(l->b, name, dt)
+                                                                                             : eas_param_scalar(l->b, name, dt, 0);
+        if (u->what == USE_PACKED)
+            w->scratch[u->node] = v;
+        else if (u->written)
             w->out[outs++] = v;
         else if (u->what == USE_SCRATCH)
             w->scratch[scratch++] = v;
@@ -261,7 +269,16 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
 {
     const group *g = &f->groups.at[grp];
     int8_t map[GRAPH_MAX_RANK];
-    uint32_t head[] = {g->kind, (uint32_t)g->rank, g->inner, g->roots.len, g->folds.len, (uint32_t)part, f->limit, (uint32_t)f->variant};
+    uint32_t head[] = {g->kind,
+                       (uint32_t)g->rank,
+                       g->inner,
+                       g->roots.len,
+                       g->folds.len,
+                       (uint32_t)part,
+                       f->limit,
+                       (uint32_t)f->variant,
+                       g->packed ? (uint32_t)f->tile_rows : 0,
+                       g->packed ? (uint32_t)f->tile_bytes : 0};
     collect_key(c, head, sizeof head);
     collect_key(c, g->space, sizeof *g->space * (size_t)g->rank);
     for (uint32_t i = 0; i < g->roots.len; i++)
@@ -279,6 +296,16 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
         collect_from(f, grp, p->in[part], NULL, c);
         collect_shape(c, p->rank, p->shape);
         collect_starts(c, f->g, p, part);
+        return;
+    }
+    for (int k = 0; g->packed && k < 2; k++) { /* their shapes say how they are laid out */
+        const pnode *x = pass_at(f->g, pass_at(f->g, g->core)->in[k]);
+        uint32_t type[] = {x->dtype, x->rank, pack_left(f, g)};
+        collect_key(c, type, sizeof type);
+        collect_key(c, x->shape, sizeof *x->shape * x->rank);
+    }
+    if (g->packed && part != PACK_PRODUCT) {
+        collect_from(f, grp, pass_at(f->g, g->core)->in[part == PACK_RIGHT], NULL, c);
         return;
     }
     for (uint32_t i = 0; i < g->roots.len; i++) {
@@ -300,7 +327,7 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
     }
     if (g->core) {
         const pnode *p = pass_at(f->g, g->core);
-        for (int k = g->kind == GROUP_ATTENTION; k < p->nin; k++)
+        for (int k = g->kind == GROUP_ATTENTION; k < (g->packed ? !pack_left(f, g) : p->nin); k++)
             collect_from(f, grp, p->in[k], g->kind == GROUP_SCAN && k == 0 ? f->at[g->core].map : NULL, c);
     }
     if (g->kind == GROUP_ATTENTION) {
@@ -341,7 +368,7 @@ static uint32_t in_place(const lowering *w)
 static void emit(lowering *w)
 {
     switch (w->l.grp->kind) {
-    case GROUP_MATMUL: lower_matmul(w); break;
+    case GROUP_MATMUL: (w->l.grp->packed ? lower_pack : lower_matmul)(w); break;
     case GROUP_ATTENTION: lower_attention(w); break;
     case GROUP_SCAN: lower_scan(w); break;
     case GROUP_SCATTER: lower_scatter(w); break;

@@ -48,14 +48,19 @@ static void choose_tiles(const pnode *p, eas_dim k, int variant, tiles *t)
     }
 }
 
+void matmul_index(const pnode *x, const pnode *p, const lindex *batch, lindex *at)
+{
+    for (int i = 0; i + 2 < x->rank; i++)
+        at[i] = x->shape[i] == 1 ? (lindex){0, 0} : batch[i + p->rank - x->rank];
+}
+
 /* An operand's block, rows by r and columns by c; nothing where there is no element of K. */
 static eas_value operand(lowering *w, uint32_t id, const tiles *t, lindex r, lindex c, int64_t nr, int64_t nc, eas_value k_ok)
 {
     lower *l = &w->l;
     const pnode *x = pass_at(l->g, id), *p = pass_at(l->g, l->grp->core);
     lindex at[MAX_DIMS];
-    for (int i = 0; i + 2 < x->rank; i++)
-        at[i] = x->shape[i] == 1 ? (lindex){0, 0} : t->batch[i + p->rank - x->rank];
+    matmul_index(x, p, t->batch, at);
     at[x->rank - 2] = r;
     at[x->rank - 1] = c;
     eas_value v = low_value(l, id, at, NULL);
@@ -74,13 +79,31 @@ static eas_value product(lowering *w, const tiles *t, eas_value first, eas_value
     return eas_matmul(l->b, x, y, acc);
 }
 
-static void batch_indices(lowering *w, const pnode *p, tiles *t)
+void matmul_batch(lowering *w, const pnode *p, lindex *batch)
 {
     lower *l = &w->l;
-    w->use->grid[2] = low_spread(l, 2, p->rank - 2, p->shape, 0, t->batch);
+    w->use->grid[2] = low_spread(l, 2, p->rank - 2, p->shape, 0, batch);
     for (int i = 0; i < p->rank - 2; i++)
         if (p->shape[i] != 1)
-            l->at[l->mdim[i]] = t->batch[i];
+            l->at[l->mdim[i]] = batch[i];
+}
+
+eas_value matmul_sums(lower *l, eas_dtype dt, int64_t rows, int64_t cols)
+{
+    return eas_broadcast(l->b, eas_const_typed(l->b, dt, 0, 0), 2, (int64_t[]){rows, cols});
+}
+
+void matmul_store(lowering *w, eas_value acc, lindex row, lindex col)
+{
+    lower *l = &w->l;
+    const pnode *p = pass_at(l->g, l->grp->core);
+    l->fold[l->grp->core] = eas_cast(l->b, acc, (eas_dtype)p->dtype);
+    if (p->shape[p->rank - 2] != 1)
+        l->at[l->mdim[p->rank - 2]] = row;
+    if (p->shape[p->rank - 1] != 1)
+        l->at[l->mdim[p->rank - 1]] = col;
+    for (uint32_t i = 0; i < l->grp->roots.len; i++)
+        low_store(w, i);
 }
 
 static eas_value tile_start(lower *l, int axis, int64_t n) { return low_bin(l, "mul", eas_program_id(l->b, axis), low_int(l, n)); }
@@ -96,9 +119,9 @@ void lower_matmul(lowering *w)
     w->use->grid[1] = ceil_dim(t.m, t.bm);
     t.col = low_along(l, w->use->grid[0] == 1 ? 0 : tile_start(l, 0, t.bn), 1, t.bn, t.n);
     t.row = low_along(l, w->use->grid[1] == 1 ? 0 : tile_start(l, 1, t.bm), 0, t.bm, t.m);
-    batch_indices(w, p, &t);
+    matmul_batch(w, p, t.batch);
     eas_dtype sum = x->dtype == EAS_F64 || y->dtype == EAS_F64 ? EAS_F64 : EAS_F32;
-    eas_value acc = eas_broadcast(l->b, eas_const_typed(l->b, sum, 0, 0), 2, (int64_t[]){t.bm, t.bn}), iv, now;
+    eas_value acc = matmul_sums(l, sum, t.bm, t.bn), iv, now;
     if (dim_known(t.k) && t.k <= t.bk) {
         acc = t.k ? product(w, &t, 0, acc) : acc;
     } else {
@@ -108,11 +131,5 @@ void lower_matmul(lowering *w)
         eas_loop_end(l->b, 1, &next, &acc);
         low_forget(l, mark);
     }
-    l->fold[l->grp->core] = eas_cast(l->b, acc, (eas_dtype)p->dtype);
-    if (t.m != 1)
-        l->at[l->mdim[p->rank - 2]] = t.row;
-    if (t.n != 1)
-        l->at[l->mdim[p->rank - 1]] = t.col;
-    for (uint32_t i = 0; i < l->grp->roots.len; i++)
-        low_store(w, i);
+    matmul_store(w, acc, t.row, t.col);
 }

@@ -16,6 +16,7 @@ typedef struct making {
     const pgraph *g;
     plan *p;
     uint32_t *slot_of; /* per node */
+    uint32_t packed[2]; /* slots of the running group's factors */
     VEC(slot) slots;
     VEC(plan_step) steps;
 } making;
@@ -41,6 +42,11 @@ static struct plan_arg arg_of(making *m, const use *u)
     if (u->what == USE_SCRATCH) {
         a.what = USE_NODE;
         a.index = new_slot(m, SLOT_NONE, (eas_dtype)u->dtype, 1, &u->dim);
+    } else if (u->what == USE_PACKED) {
+        if (m->packed[u->node] == SLOT_NONE)
+            m->packed[u->node] = new_slot(m, SLOT_NONE, (eas_dtype)u->dtype, 1, &u->dim);
+        a.what = USE_NODE;
+        a.index = m->packed[u->node];
     } else if (u->what == USE_NODE)
         a.index = slot_for(m, u->node);
     else if (u->what == USE_NUMBER)
@@ -184,9 +190,11 @@ static eas_status add_group(making *m, uint32_t grp)
         m->slot_of[g->core] = m->slot_of[p->in[0]] + (uint32_t)p->words[0];
         return EAS_OK;
     }
-    int parts = g->kind == GROUP_CONCAT ? pass_at(m->g, g->core)->nin : 1;
+    int parts = g->kind == GROUP_CONCAT ? pass_at(m->g, g->core)->nin : g->packed ? PACK_PARTS : 1;
+    m->packed[0] = m->packed[1] = SLOT_NONE;
     for (int i = 0; i < parts && !st; i++)
-        st = add_lowered(m, grp, i);
+        if (!g->packed || i != PACK_LEFT || pack_left(m->f, g))
+            st = add_lowered(m, grp, i);
     return st;
 }
 
@@ -278,6 +286,16 @@ static eas_status finish(making *m, const wanted *w, uint32_t nroots)
     return EAS_OK;
 }
 
+/* Which products are laid out for the device's register tiles. */
+static void choose_packed(fusion *f, eas_device *d)
+{
+    const dev_limits l = d->limits(d);
+    f->tile_rows = l.tile_rows;
+    f->tile_bytes = l.tile_bytes;
+    for (uint32_t i = 1; i < f->groups.len; i++)
+        f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]);
+}
+
 static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, uint32_t limit, int variant)
 {
     fusion f;
@@ -289,6 +307,8 @@ static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, 
         roots[i] = w->outs.at[i].slot;
     eas_status st = fuse(&f, g, nroots, roots, limit);
     f.variant = variant;
+    if (!st)
+        choose_packed(&f, p->device);
     m.slot_of = malloc(sizeof *m.slot_of * g->n.len);
     if (!m.slot_of)
         st = base_fail_oom(g->n.len);

@@ -1,0 +1,307 @@
+/* lower_pack.c: large matrix products, laid out for the register tiles of the processor.
+ *
+ * Up to three kernels. The first copies the right factor into panels as wide as a register tile, one behind the other, so that the product reads it in the order of memory. The second
+ * does as much for the left factor, row by row, if it does not lie so already. In the third a program makes one tile, rows by a panel's columns, over all of K in registers, and what follows the
+ * product on it. Panels are full: what lies beyond the matrix is 0. The last tile of rows begins early enough to be full, too: a few rows are computed twice, to the same bits.
+ */
+#include "exec.h"
+
+enum { FEWEST_ROWS = 48, LEAST_WORK = 1 << 21, MOST_K = 4096, GROUP = 32, PACK_ROWS = 64, PACK_COLS = 64, PACK_PANELS = 8, PACK_FEW = 16 };
+
+typedef struct panels {
+    const pnode *p, *x, *y;
+    eas_dtype sum;
+    int64_t m, n, k;
+    int64_t rows, cols;      /* of a tile */
+    int64_t tiles, panels;   /* down, across */
+    int64_t step, steps;     /* along K */
+} panels;
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static panels panels_of(const fusion *f, const group *g)
+{
+    panels t = {.p = pass_at(f->g, g->core)};
+    t.x = pass_at(f->g, t.p->in[0]);
+    t.y = pass_at(f->g, t.p->in[1]);
+    t.sum = t.x->dtype == EAS_F64 || t.y->dtype == EAS_F64 ? EAS_F64 : EAS_F32;
+    t.m = t.p->shape[t.p->rank - 2];
+    t.n = t.p->shape[t.p->rank - 1];
+    t.k = t.x->shape[t.x->rank - 1];
+    return t;
+}
+
+static void choose(const fusion *f, panels *t)
+{
+    const int64_t wide = f->tile_bytes / (int64_t)eas_dtype_size(t->sum);
+    t->tiles = ceil_div(t->m, f->tile_rows);
+    t->rows = ceil_div(t->m, t->tiles);
+    t->panels = ceil_div(t->n, wide);
+    t->cols = wide;
+    t->steps = ceil_div(t->k, MOST_K);
+    t->step = ceil_div(t->k, t->steps);
+}
+
+bool pack_wanted(const fusion *f, const group *g)
+{
+    if (g->kind != GROUP_MATMUL || !f->tile_rows || f->variant)
+        return false;
+    const panels t = panels_of(f, g);
+    for (int i = 0; i < t.p->rank; i++)
+        if (!dim_known(t.p->shape[i]))
+            return false;
+    if (!dim_known(t.k) || !dtype_is_float((eas_dtype)t.x->dtype) || t.p->rank + 1 > MAX_DIMS)
+        return false;
+    return t.m >= FEWEST_ROWS && t.n * (int64_t)eas_dtype_size(t.sum) >= f->tile_bytes && t.k >= f->tile_rows && t.m * t.n >= LEAST_WORK / t.k;
+}
+
+bool pack_left(const fusion *f, const group *g)
+{
+    const panels t = panels_of(f, g);
+    eas_dim offset, strides[MAX_DIMS];
+    if (!fused_stored(f, t.p->in[0]) || t.x->dtype != t.sum || t.k > MOST_K)
+        return true;
+    leaf_strides(f->g, t.p->in[0], &offset, strides);
+    return strides[t.x->rank - 1] != 1 || strides[t.x->rank - 2] <= 0;
+}
+
+/* The shape of a packed factor, leading dims included. */
+static int packed_shape(const panels *t, bool right, eas_dim *shape)
+{
+    const pnode *x = right ? t->y : t->x;
+    int n = x->rank - 2;
+    memcpy(shape, x->shape, sizeof *shape * (size_t)n);
+    shape[n++] = right ? t->panels : t->m;
+    shape[n++] = t->step * t->steps;
+    if (right)
+        shape[n++] = t->cols;
+    return n;
+}
+
+void pack_uses(const lowering *w, VEC_USE *out, bool *oom)
+{
+    const lower *l = &w->l;
+    panels t = panels_of(l->f, l->grp);
+    eas_dim shape[MAX_DIMS + 1];
+    choose(l->f, &t);
+    for (int right = 0; right < 2; right++) {
+        if (w->part == PACK_PRODUCT ? !right && !pack_left(l->f, l->grp) : right != (w->part == PACK_RIGHT))
+            continue;
+        int rank = packed_shape(&t, right, shape);
+        use u = {.what = USE_PACKED,
+                 .node = (uint32_t)right,
+                 .dim = shape_count(rank, shape),
+                 .dtype = (uint8_t)t.sum,
+                 .written = w->part != PACK_PRODUCT};
+        *oom |= !vec_push(out, u);
+    }
+}
+
+/* ---- laying out ---- */
+
+/* v as a block in the dtype of the sums, 0 where it is not ok. */
+static eas_value filled(lower *l, const panels *t, eas_value v, eas_value ok, int rank, const int64_t *shape)
+{
+    v = eas_broadcast(l->b, eas_cast(l->b, v, t->sum), rank, shape);
+    return ok ? eas_apply(l->b, eas_op_find("where"), ok, v, eas_const_typed(l->b, t->sum, 0, 0)) : v;
+}
+
+/* A block of a factor, rows by r and columns by c. */
+static eas_value block(lower *l, const panels *t, uint32_t id, lindex *at, lindex r, lindex c, int64_t nr, int64_t nc)
+{
+    const pnode *x = pass_at(l->g, id);
+    at[x->rank - 2] = r;
+    at[x->rank - 1] = c;
+    return filled(l, t, low_value(l, id, at, NULL), low_and(l, r.ok, c.ok), 2, (int64_t[]){nr, nc});
+}
+
+static lindex along(lower *l, int program, int axis, int64_t n, int64_t size)
+{
+    return low_along(l, low_bin(l, "mul", eas_program_id(l->b, program), low_int(l, n)), axis, n, size);
+}
+
+static lindex inside(lower *l, lindex x, int64_t n, int64_t size)
+{
+    return (lindex){x.v, size % n == 0 ? 0 : low_bin(l, "lt", x.v, low_int(l, size))};
+}
+
+static void store_packed(lowering *w, const panels *t, bool right, const lindex *at, eas_value v)
+{
+    lower *l = &w->l;
+    eas_dim shape[MAX_DIMS + 1];
+    eas_value ok = 0, off = low_offset(l, packed_shape(t, right, shape), shape, at, &ok);
+    eas_store(l->b, w->scratch[right], off, v, ok);
+}
+
+/* Does the factor lie by columns? Then blocks of it are turned while they are read. */
+static bool by_columns(const lower *l, uint32_t id)
+{
+    const pnode *x = pass_at(l->g, id);
+    eas_dim offset, strides[MAX_DIMS];
+    while ((x->kind == KIND_MAP || x->kind == KIND_CAST) && x->nin && !fused_stored(l->f, id) && pass_at(l->g, x->in[0])->rank == x->rank) {
+        id = x->in[0];
+        x = pass_at(l->g, id);
+    }
+    if (x->kind == KIND_PERMUTE && !fused_stored(l->f, id))
+        return x->words[x->rank - 1] != x->rank - 1;
+    leaf_strides(l->g, id, &offset, strides);
+    return fused_stored(l->f, id) && strides[x->rank - 1] != 1;
+}
+
+/* Several panels at a time, so that whole stretches of a row are read. */
+static void lay_out_rows(lowering *w, const panels *t)
+{
+    lower *l = &w->l;
+    const int n = t->y->rank - 2;
+    const int64_t deep = t->step * t->steps, wide = t->panels < PACK_PANELS ? t->panels : PACK_PANELS;
+    lindex at[MAX_DIMS + 1] = {{0, 0}}, there[MAX_DIMS + 1];
+    l->nblock = 3;
+    w->use->grid[0] = ceil_div(t->panels, wide);
+    w->use->grid[1] = ceil_div(deep, PACK_FEW);
+    w->use->grid[2] = low_spread(l, 2, n, t->y->shape, 0, at);
+    memcpy(there, at, sizeof at);
+    lindex r = along(l, 1, 0, PACK_FEW, t->k), panel = along(l, 0, 1, wide, t->panels);
+    eas_value c = low_bin(l, "add", low_bin(l, "mul", panel.v, low_int(l, t->cols)), low_lanes(l, 2, t->cols));
+    at[n] = r;
+    at[n + 1] = (lindex){c, t->n % (wide * t->cols) == 0 ? 0 : low_bin(l, "lt", c, low_int(l, t->n))};
+    eas_value v = filled(l, t, low_value(l, t->p->in[1], at, NULL), low_and(l, at[n].ok, at[n + 1].ok), 3, (int64_t[]){PACK_FEW, wide, t->cols});
+    there[n] = panel;
+    there[n + 1] = inside(l, r, PACK_FEW, deep);
+    there[n + 2] = (lindex){low_lanes(l, 2, t->cols), 0};
+    store_packed(w, t, true, there, v);
+}
+
+static void lay_out_columns(lowering *w, const panels *t)
+{
+    lower *l = &w->l;
+    const int n = t->y->rank - 2;
+    const int64_t deep = t->step * t->steps;
+    lindex at[MAX_DIMS + 1] = {{0, 0}}, there[MAX_DIMS + 1];
+    w->use->grid[0] = t->panels;
+    w->use->grid[1] = ceil_div(deep, PACK_ROWS);
+    w->use->grid[2] = low_spread(l, 2, n, t->y->shape, 0, at);
+    memcpy(there, at, sizeof at);
+    lindex r = along(l, 1, 0, PACK_ROWS, t->k), c = along(l, 0, 1, t->cols, t->n);
+    eas_value v = block(l, t, t->p->in[1], at, r, c, PACK_ROWS, t->cols);
+    there[n] = (lindex){eas_program_id(l->b, 0), 0};
+    there[n + 1] = inside(l, r, PACK_ROWS, deep);
+    there[n + 2] = (lindex){low_lanes(l, 1, t->cols), 0};
+    store_packed(w, t, true, there, v);
+}
+
+static void lay_out_left(lowering *w, const panels *t)
+{
+    lower *l = &w->l;
+    const int n = t->x->rank - 2;
+    const int64_t deep = t->step * t->steps;
+    lindex at[MAX_DIMS + 1] = {{0, 0}}, there[MAX_DIMS + 1];
+    w->use->grid[0] = ceil_div(deep, PACK_COLS);
+    w->use->grid[1] = ceil_div(t->m, PACK_ROWS);
+    w->use->grid[2] = low_spread(l, 2, n, t->x->shape, 0, at);
+    memcpy(there, at, sizeof at);
+    lindex r = along(l, 1, 0, PACK_ROWS, t->m), c = along(l, 0, 1, PACK_COLS, t->k);
+    eas_value v = block(l, t, t->p->in[0], at, r, c, PACK_ROWS, PACK_COLS);
+    there[n] = r;
+    there[n + 1] = inside(l, c, PACK_COLS, deep);
+    store_packed(w, t, false, there, v);
+}
+
+/* ---- the product ---- */
+
+typedef struct at_tile {
+    lindex row, col, batch[MAX_DIMS];
+    eas_value panel;
+} at_tile;
+
+/* Tiles in an order that keeps what is read in the caches: a few tiles of rows with all panels, then the next few. */
+static void stand_at(lowering *w, const panels *t, at_tile *a)
+{
+    lower *l = &w->l;
+    const int64_t group = GROUP;
+    eas_value id = eas_program_id(l->b, 0), first = 0, size = low_int(l, group < t->tiles ? group : t->tiles);
+    if (group < t->tiles) {
+        eas_value all = low_int(l, group * t->panels);
+        first = low_bin(l, "mul", low_bin(l, "floordiv", id, all), low_int(l, group));
+        id = low_bin(l, "mod", id, all);
+        if (t->tiles % group)
+            size = low_bin(l, "min", size, low_bin(l, "sub", low_int(l, t->tiles), first));
+    }
+    a->panel = low_bin(l, "floordiv", id, size);
+    eas_value down = low_bin(l, "mod", id, size);
+    down = low_bin(l, "mul", first ? low_bin(l, "add", first, down) : down, low_int(l, t->rows));
+    if (t->m % t->rows)
+        down = low_bin(l, "min", down, low_int(l, t->m - t->rows));
+    a->row = (lindex){low_bin(l, "add", down, low_lanes(l, 0, t->rows)), 0};
+    a->col = low_along(l, low_bin(l, "mul", a->panel, low_int(l, t->cols)), 1, t->cols, t->n);
+}
+
+static lindex along_k(lower *l, eas_value first, int axis, int64_t n)
+{
+    eas_value v = low_lanes(l, axis, n);
+    return (lindex){first ? low_bin(l, "add", first, v) : v, 0};
+}
+
+static eas_value read_packed(lowering *w, const panels *t, bool right, const lindex *at, const int64_t *size)
+{
+    lower *l = &w->l;
+    eas_dim shape[MAX_DIMS + 1];
+    eas_value ok = 0, off = low_offset(l, packed_shape(t, right, shape), shape, at, &ok);
+    return eas_broadcast(l->b, eas_load(l->b, w->scratch[right], off, 0, 0), 2, size);
+}
+
+static eas_value multiplied(lowering *w, const panels *t, const at_tile *a, eas_value first, eas_value acc)
+{
+    lower *l = &w->l;
+    lindex at[MAX_DIMS + 1];
+    int n = t->y->rank - 2;
+    matmul_index(t->y, t->p, a->batch, at);
+    at[n] = (lindex){a->panel, 0};
+    at[n + 1] = along_k(l, first, 0, t->step);
+    at[n + 2] = (lindex){low_lanes(l, 1, t->cols), 0};
+    eas_value y = read_packed(w, t, true, at, (int64_t[]){t->step, t->cols}), x;
+    n = t->x->rank - 2;
+    matmul_index(t->x, t->p, a->batch, at);
+    at[n] = a->row;
+    at[n + 1] = along_k(l, first, 1, t->step);
+    if (w->scratch[0])
+        x = read_packed(w, t, false, at, (int64_t[]){t->rows, t->step});
+    else
+        x = eas_broadcast(l->b, low_value(l, t->p->in[0], at, NULL), 2, (int64_t[]){t->rows, t->step});
+    return eas_matmul(l->b, x, y, acc);
+}
+
+static void multiply(lowering *w, const panels *t)
+{
+    lower *l = &w->l;
+    at_tile a = {0};
+    eas_value acc = matmul_sums(l, t->sum, t->rows, t->cols), iv, now;
+    w->use->grid[0] = t->tiles * t->panels;
+    w->use->grid[1] = 1;
+    stand_at(w, t, &a);
+    matmul_batch(w, t->p, a.batch);
+    if (t->steps == 1) {
+        acc = multiplied(w, t, &a, 0, acc);
+    } else {
+        uint32_t mark = low_mark(l);
+        eas_loop_begin(l->b, low_int(l, 0), low_int(l, t->step * t->steps), low_int(l, t->step), 1, &acc, &iv, &now);
+        eas_value next = multiplied(w, t, &a, iv, now);
+        eas_loop_end(l->b, 1, &next, &acc);
+        low_forget(l, mark);
+    }
+    matmul_store(w, acc, a.row, a.col);
+}
+
+void lower_pack(lowering *w)
+{
+    panels t = panels_of(w->l.f, w->l.grp);
+    choose(w->l.f, &t);
+    w->l.nblock = 2;
+    if (w->part == PACK_RIGHT && !by_columns(&w->l, t.p->in[1]))
+        lay_out_rows(w, &t);
+    else if (w->part == PACK_RIGHT)
+        lay_out_columns(w, &t);
+    else if (w->part == PACK_LEFT)
+        lay_out_left(w, &t);
+    else
+        multiply(w, &t);
+}
