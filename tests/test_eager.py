@@ -674,5 +674,55 @@ class BadIndices(unittest.TestCase):
         self.assertEqual(eager.gather(a, Tensor.constant(np.array([-1, -4])), axis=1).numpy().tolist(), a.numpy()[:, [-1, -4]].tolist())
 
 
+class LargeProducts(unittest.TestCase):
+    """Products that are laid out in panels first: what lies beyond the edges, transposes, other dtypes, what comes before and after, leading dims."""
+
+    def check(self, f, *arrays, tol=1e-4):
+        got = f(*(eager.Tensor.from_dlpack(a) for a in arrays)).numpy()
+        want = f(*(a.astype(np.float64) for a in arrays))
+        np.testing.assert_allclose(np.asarray(got, np.float64), want, rtol=tol, atol=tol * 4 * arrays[0].shape[-1] ** 0.5)
+
+    def test_sizes_and_layouts(self):
+        rng = np.random.default_rng(0)
+        for m, k, n in [(256, 128, 96), (333, 77, 113), (49, 5000, 97), (150, 300, 48), (64, 9000, 64)]:
+            x, y = rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((k, n), dtype=np.float32)
+            across, down = np.ascontiguousarray(x.T), np.ascontiguousarray(y.T)
+            with self.subTest(m=m, k=k, n=n):
+                self.check(lambda a, b: a @ b, x, y)
+                self.check(lambda a, b: a @ b, x.astype(np.float64), y.astype(np.float64), tol=1e-12)
+                self.check(lambda a, b: a @ b, x.astype(np.float16), y.astype(np.float16), tol=4e-3)
+                self.check(lambda a, b: a.T @ b, across, y)
+                self.check(lambda a, b: a @ b.T, x, down)
+                self.check(lambda a, b: a.T @ b.T, across, down)
+                self.check(lambda a, b: (a * 2 + 1) @ (b - 3) * 0.5 + 1, x, y, tol=4e-4)
+                self.check(lambda a, b: a[1:] @ b[:, 1:], x, y)
+
+    def test_leading_dims(self):
+        rng = np.random.default_rng(1)
+        for left, right in [
+            ((3, 200, 100), (3, 100, 150)),
+            ((3, 200, 100), (100, 150)),
+            ((200, 100), (4, 100, 150)),
+            ((2, 1, 200, 100), (1, 3, 100, 150)),
+        ]:
+            self.check(lambda a, b: a @ b, rng.standard_normal(left, dtype=np.float32), rng.standard_normal(right, dtype=np.float32))
+
+    def test_bits_are_those_of_a_chain(self):
+        """One fma a step, k ascending: rows at the edge, which are computed twice, and small products give the same."""
+        rng = np.random.default_rng(2)
+        x, y = rng.standard_normal((201, 257), dtype=np.float32), rng.standard_normal((257, 130), dtype=np.float32)
+        a, b = eager.Tensor.from_dlpack(x), eager.Tensor.from_dlpack(y)
+        whole = (a @ b).numpy()
+        for r in (0, 7, 197):
+            np.testing.assert_array_equal((a[r : r + 4] @ b).numpy(), whole[r : r + 4])
+
+    def test_bad_index_in_a_factor(self):
+        x, y = np.ones((128, 128), np.float32), np.ones((128, 128), np.float32)
+        rows = np.full(128, 500)
+        a, b, i = (eager.Tensor.from_dlpack(v) for v in (x, y, rows))
+        with self.assertRaises(IndexError):
+            (eager.gather(a, i, axis=0) @ b).numpy()
+
+
 if __name__ == "__main__":
     unittest.main()

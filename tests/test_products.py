@@ -23,6 +23,29 @@ def product(x, y, z, out, M: eas.constexpr, N: eas.constexpr, K: eas.constexpr, 
     mk.store(out, i[:, None] * N + j[None, :], mk.dot(a, b, acc))
 
 
+@eas.kernel
+def in_place(x, y, out, STEP, M: eas.constexpr, N: eas.constexpr, K: eas.constexpr, LEFT: eas.constexpr, WRITE: eas.constexpr):
+    """Factors that the CPU reads where they lie: x by rows or by columns, y with rows that are STEP apart."""
+    i, j, k = mk.arange(0, M), mk.arange(0, N), mk.arange(0, K)
+    a = mk.trans(mk.load(x, k[:, None] * M + i[None, :])) if LEFT == "turned" else mk.load(x, i[:, None] * K + k[None, :])
+    b = mk.load(y, k[:, None] * STEP + j[None, :])
+    if WRITE:  # what was loaded before stays as it was
+        mk.store(y, k[:, None] * STEP + j[None, :], mk.zeros((K, N), dtype=y.dtype))
+        mk.store(x, mk.arange(0, M * K), mk.zeros(M * K, dtype=x.dtype))
+    mk.store(out, i[:, None] * N + j[None, :], mk.dot(a, b))
+
+
+@eas.kernel
+def in_loop(x, y, out, TIMES, M: eas.constexpr, N: eas.constexpr, K: eas.constexpr):
+    """Every round reads what the one before has written."""
+    i, j, k = mk.arange(0, M), mk.arange(0, N), mk.arange(0, K)
+    there = i[:, None] * N + j[None, :]
+    for t in mk.range(0, TIMES):
+        a, b = mk.load(x, t * (M * K) + i[:, None] * K + k[None, :]), mk.load(y, k[:, None] * N + j[None, :])
+        mk.store(out, there, mk.dot(a, b))
+        mk.store(y, there, mk.load(out, there))
+
+
 class Products(unittest.TestCase):
     def test_rectangles_of_every_shape(self):
         rng = np.random.default_rng(0)
@@ -40,6 +63,27 @@ class Products(unittest.TestCase):
             got = support.each(self, product, x, b, z, np.zeros((m, n), dtype), M=m, N=n, K=k, START=start, TURNED=turned, _grid=1)[3]
             want = x @ y + (z if start == "block" else 2 * z[0] if start == "row" else 0)
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+    def test_factors_read_in_place(self):
+        rng = np.random.default_rng(1)
+        for m, n, k, left, write, dtype in [
+            (8, 48, 37, "rows", False, np.float32),
+            (9, 48, 20, "turned", False, np.float32),
+            (6, 16, 33, "rows", True, np.float32),
+            (14, 32, 8, "turned", True, np.float32),
+            (4, 12, 9, "rows", False, np.float64),
+            (20, 70, 5, "turned", True, np.float32),
+        ]:
+            x, y = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n + 3)).astype(dtype)
+            given = np.ascontiguousarray(x.T) if left == "turned" else x.copy()
+            out = support.each(self, in_place, given, y.copy(), np.zeros((m, n), dtype), n + 3, M=m, N=n, K=k, LEFT=left, WRITE=write, _grid=1)
+            np.testing.assert_allclose(out[2], x @ y[:, :n], rtol=1e-4, atol=1e-5)
+
+    def test_rounds_that_read_what_was_written(self):
+        rng = np.random.default_rng(2)
+        x, y = rng.standard_normal((3, 8, 8)).astype(np.float32), rng.standard_normal((8, 16)).astype(np.float32)
+        out = support.each(self, in_loop, x, y.copy(), np.zeros((8, 16), np.float32), 3, M=8, N=16, K=8, _grid=1)
+        np.testing.assert_allclose(out[2], x[2] @ (x[1] @ (x[0] @ y)), rtol=1e-3, atol=1e-4)
 
     def test_arguments_may_have_the_names_of_loops(self):
         @eas.kernel
