@@ -670,6 +670,55 @@ typedef struct eas_lazy_stats {
 } eas_lazy_stats;
 EAS_API eas_lazy_stats eas_lazy_stats_get(void);
 
+/* ---- how tensors lie on a mesh -------------------------------------------------------------------------------------- */
+
+/* Metadata: nothing runs on more than one device because of it. Axes of the mesh are told by their number. */
+enum { EAS_MAX_RANK = 16, EAS_MESH_AXES = 16, EAS_MAX_FACTORS = 512, EAS_DIM_FACTORS = 16 };
+typedef struct eas_mesh {
+    int naxes; /* EAS_MESH_AXES at most */
+    int64_t sizes[EAS_MESH_AXES];
+} eas_mesh;
+typedef struct eas_dim_spec {
+    uint8_t n, axes[EAS_MESH_AXES]; /* the dim is cut along these, the outermost first */
+    uint8_t open; /* more may be added */
+    uint16_t priority; /* 0 goes first */
+} eas_dim_spec;
+typedef struct eas_spec {
+    int rank; /* of the physical shape */
+    eas_dim_spec dims[EAS_MAX_RANK];
+    uint32_t replicated, partial; /* bits: axes that are not to be used; axes along which parts are still to be summed */
+} eas_spec;
+typedef enum eas_factor_kind {
+    EAS_FACTOR_PASS, /* in the result too */
+    EAS_FACTOR_SUM, /* summed over: where it is cut, the result is partial */
+    EAS_FACTOR_JOIN, /* reduced by something else */
+    EAS_FACTOR_WHOLE /* not to be cut */
+} eas_factor_kind;
+typedef struct eas_shard_dim { /* a product of factors, the outermost first; none: not to be cut */
+    int n;
+    uint16_t factors[EAS_DIM_FACTORS];
+} eas_shard_dim;
+typedef struct eas_shard_tensor {
+    int rank;
+    eas_shard_dim dims[EAS_MAX_RANK];
+} eas_shard_tensor;
+typedef struct eas_shard_rule {
+    int nin, nfactors;
+    struct {
+        eas_dim size;
+        eas_factor_kind kind;
+    } factors[EAS_MAX_FACTORS];
+    eas_shard_tensor *tensors; /* the inputs, then the result */
+} eas_shard_rule;
+/* Of a recorded node and its inputs (eas_node_inputs). Free with eas_free. ERR_UNAVAILABLE: it is made of simpler operations, and has none of its own. */
+EAS_API eas_status eas_node_shard_rule(eas_node *n, eas_shard_rule **out);
+/* Axes go from tensor to tensor, to dims that are open. specs: of the inputs, then of the result; NULL: none. Where two disagree they keep what they have in common;
+ * aggressive: the one with more parts wins. */
+EAS_API eas_status eas_shard_propagate(const eas_shard_rule *r, const eas_mesh *m, eas_spec *const *specs, int aggressive, int *changed);
+/* The spec of n that follows from those of what an operation was given (specs[i]: NULL for none), however many nodes it made of it. *any: 0 if none of them reaches n. */
+EAS_API eas_status eas_node_infer_spec(eas_node *n, const eas_mesh *m, int nin, eas_node *const *in, const eas_spec *const *specs, eas_spec *out,
+                                       int *any);
+
 /* ---- the cache on disk and the thread pool ------------------------------------------------------------------------- */
 
 typedef struct eas_stats {

@@ -37,6 +37,7 @@ from eas import Kernel
 from . import config as config, core as core, driver as driver, ops as ops, sharding as sharding, testing as testing, transforms as transforms
 from .core.compute_graph import GRAPH as GRAPH, ComputeGraph as ComputeGraph
 from .ops.operation import BinaryOperation as BinaryOperation, Operation as Operation, ReduceOperation as ReduceOperation, UnaryOperation as UnaryOperation
+from .sharding.propagation import OpShardingRule as OpShardingRule, PropagationStrategy as PropagationStrategy, propagate_sharding as propagate_sharding
 from .sharding.spec import DeviceMesh as DeviceMesh, DimSpec as DimSpec, P as P, PartitionSpec as PartitionSpec, ShardingSpec as ShardingSpec, create_replicated_spec as create_replicated_spec
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -213,7 +214,7 @@ TENSOR = """class Tensor:
 FIXED = set(
     """Tensor DType StaticDim SymbolicDim Dim Shape PyTreeDef OutputRefs TensorImpl GraphBreak CompiledFunction compile vmap from_kernel tree_flatten tree_unflatten tree_leaves tree_structure tree_map
 tensor_leaves register_pytree_node realize_all constant from_dlpack stats GRAPH ComputeGraph BinaryOperation Operation ReduceOperation UnaryOperation DeviceMesh DimSpec P PartitionSpec ShardingSpec
-create_replicated_spec config core driver ops sharding testing transforms""".split()
+create_replicated_spec OpShardingRule PropagationStrategy propagate_sharding config core driver ops sharding testing transforms""".split()
 )
 
 

@@ -94,20 +94,23 @@ static int split_outputs(Entry *e, PyObject *result, eas_node **inputs, eas_node
     e->nouts = (int)PyList_GET_SIZE(list);
     e->outs = PyMem_Calloc((size_t)e->nouts + 1, sizeof *e->outs);
     e->out_of = PyMem_Calloc((size_t)e->nouts + 1, sizeof *e->out_of);
+    e->shardings = PyMem_Calloc((size_t)e->nouts + 1, sizeof *e->shardings);
     eas_node **outs = *results = PyMem_Calloc((size_t)e->nouts + 1, sizeof *outs);
-    for (int i = 0; e->outs && e->out_of && outs && i < e->nouts; i++) {
+    for (int i = 0; e->outs && e->out_of && e->shardings && outs && i < e->nouts; i++) {
         PyObject *o = PyList_GET_ITEM(list, i);
         bool symbolic = eager_check(o) && eas_node_is_symbolic(eager_node(o));
         int arg = symbolic ? which_input(eager_node(o), inputs, e->ninputs) : -1;
         e->out_of[i] = !symbolic ? CONSTANT : arg >= 0 ? arg : RESULT;
         if (!symbolic)
             e->outs[i] = Py_NewRef(o);
-        else if (arg < 0)
+        else if (arg < 0) {
+            e->shardings[i] = Py_XNewRef(node_sharding(eager_node(o)));
             outs[n++] = eas_node_retain(eager_node(o));
+        }
     }
     Py_DECREF(list);
     e->nresults = n;
-    return e->outs && e->out_of && outs ? n : (PyErr_NoMemory(), -1);
+    return e->outs && e->out_of && e->shardings && outs ? n : (PyErr_NoMemory(), -1);
 }
 static int captured_changed(PyObject *values, void **keys, int first, int n)
 {
@@ -304,8 +307,13 @@ static void disown(const inputs *in)
 static PyObject *result_of(const Entry *e, int i, eas_node **results, int *next, const inputs *in)
 {
     int of = e->out_of[i];
-    if (of == RESULT)
-        return eager_wrap(results[(*next)++]);
+    if (of == RESULT) {
+        eas_node *n = results[(*next)++];
+        if (!e->shardings[i] || node_set_sharding(n, e->shardings[i]))
+            return eager_wrap(n);
+        eas_node_release(n);
+        return NULL;
+    }
     if (of == CONSTANT)
         return Py_NewRef(e->outs[i]);
     return eager_check(in->who[of]) ? Py_NewRef(in->who[of]) : eager_wrap(eas_node_retain(in->node[of]));
@@ -569,8 +577,10 @@ static int fn_traverse(PyObject *o, visitproc visit, void *arg)
             Py_VISIT(e->sources[k].container);
             Py_VISIT(e->sources[k].treedef);
         }
-        for (int k = 0; k < e->nouts; k++)
+        for (int k = 0; k < e->nouts; k++) {
             Py_VISIT(e->outs[k]);
+            Py_VISIT(e->shardings[k]);
+        }
     }
     return 0;
 }

@@ -38,6 +38,7 @@ typedef struct Entry {
     bool plain;           /* runs as it is */
     PyObject *out_treedef;
     PyObject **outs;      /* constants, or NULL */
+    PyObject **shardings; /* of results, or NULL */
     int *out_of;          /* RESULT: the program's next result; CONSTANT; else the number of an input */
     int nouts, nresults;
     uint8_t *donated;

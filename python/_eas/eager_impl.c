@@ -171,25 +171,8 @@ static PyObject *as_impl(void *ctx, PyObject *leaf)
 }
 static PyObject *as_impls(PyObject *tree) { return tree ? pytree_map(tree, as_impl, NULL) : NULL; }
 
-/* A result that looks like an argument is laid out as it is. */
-static int inherit_sharding(eas_node *out, PyObject *args)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) {
-        PyObject *a = PyTuple_GET_ITEM(args, i);
-        PyObject *s =
-            eager_check(a) && eager_node(a) != out && eas_node_rank(eager_node(a)) == eas_node_rank(out) ? node_sharding(eager_node(a)) : NULL;
-        if (s && !node_sharding(out))
-            return node_set_sharding(out, s);
-    }
-    return 1;
-}
 int impl_record(eas_node *const *outs, int nouts, PyObject *op, PyObject *args, PyObject *kwargs, PyObject *tree_def)
 {
-    for (int i = 0; i < nouts; i++) {
-        const char *kind = eas_tensor_op_at(eas_node_op(outs[i])).kind;
-        if ((kind[0] == 'm' && kind[1] == 'a' && kind[2] == 'p') && !inherit_sharding(outs[i], args))
-            return 0;
-    }
     bool traced = eas_node_traced(outs[0]);
     if (!traced && nouts == 1 && (!op || PyObject_TypeCheck(op, tensor_op_type)))
         return 1;

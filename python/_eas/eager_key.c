@@ -25,9 +25,14 @@ void entry_free(Entry *e)
     PyMem_Free(e->sources);
     eas_program_release(e->program);
     Py_XDECREF(e->out_treedef);
-    for (int i = 0; i < e->nouts; i++)
-        Py_XDECREF(e->outs[i]);
+    for (int i = 0; i < e->nouts; i++) {
+        if (e->outs)
+            Py_XDECREF(e->outs[i]);
+        if (e->shardings)
+            Py_XDECREF(e->shardings[i]);
+    }
     PyMem_Free(e->outs);
+    PyMem_Free(e->shardings);
     PyMem_Free(e->out_of);
     PyMem_Free(e->donated);
     PyMem_Free(e);

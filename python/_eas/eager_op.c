@@ -331,15 +331,15 @@ static int read_arguments(call *c, PyObject **value)
 /* What users' operations give is recorded as theirs. */
 static int remember(Op *o, eas_node *out, PyObject **value, eas_node *const *in, int nin)
 {
-    bool any = eas_node_traced(out);
-    if (o->op == op_custom)
-        return 1;
+    bool any = eas_node_traced(out), objects = false;
     for (int i = 0; i < nin; i++) {
         if (in[i] == out)
             return 1; /* nothing was to be done */
-        any = any || eas_node_object(in[i]);
+        objects = objects || eas_node_object(in[i]);
     }
-    if (!any)
+    if (objects && !shard_follow(out, nin, in))
+        return 0;
+    if ((!any && !objects) || o->op == op_custom)
         return 1;
     PyObject *args = PyTuple_New(o->ntensors), *kwargs = PyDict_New();
     int ok = args && kwargs;
@@ -495,7 +495,8 @@ static Op *op_new(eas_tensor_op code, eas_tensor_op_info info)
 /* Data and calls of kernels are made by functions of their own. */
 static bool callable(eas_tensor_op_info i)
 {
-    return strcmp(i.kind, "leaf") && strcmp(i.kind, "input") && strcmp(i.kind, "const") && strcmp(i.kind, "call") && strcmp(i.kind, "control") && strcmp(i.kind, "result");
+    return strcmp(i.kind, "leaf") && strcmp(i.kind, "input") && strcmp(i.kind, "const") && strcmp(i.kind, "call") && strcmp(i.kind, "control") &&
+           strcmp(i.kind, "result");
 }
 static PyObject *tensor_op(PyObject *m, PyObject *name)
 {

@@ -167,6 +167,13 @@ eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int6
         eas_status st = eas_node_apply((eas_tensor_op)code, nin, in, nattr, attr, &out);
         if (st != EAS_OK)
             py_raise(st);
+        bool follows = false;
+        for (int i = 0; st == EAS_OK && i < nin; i++)
+            follows = in[i] != out && (follows || eas_node_object(in[i]));
+        if (follows && !shard_follow(out, nin, in)) {
+            eas_node_release(out);
+            out = NULL;
+        }
     }
     for (int i = 0; i < nin; i++)
         eas_node_release(in[i]);
@@ -198,7 +205,7 @@ static PyObject *finish(int op, eas_node *const *in, PyObject *const *args, int 
         PyObject *all = PyTuple_New(n);
         for (int i = 0; all && i < n; i++)
             PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
-        int ok = all && impl_record(&out, 1, op_object((eas_tensor_op)op), all, NULL, NULL);
+        int ok = all && shard_follow(out, n, in) && impl_record(&out, 1, op_object((eas_tensor_op)op), all, NULL, NULL);
         Py_XDECREF(all);
         if (!ok) {
             eas_node_release(out);

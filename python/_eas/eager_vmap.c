@@ -12,6 +12,7 @@ typedef struct mapping {
     eas_dim size; /* of the mapped axis */
     bool known;
     PyObject *path; /* of the leaf that told the size; NULL: axis_size did */
+    PyObject *spread; /* gives a mapped tensor a sharding whose first dim is cut along an axis of a mesh; or None */
 } mapping;
 
 static int bad_axis(mapping *m, Py_ssize_t leaf, long axis, int rank)
@@ -66,7 +67,14 @@ static PyObject *map_leaf(mapping *m, Py_ssize_t i, PyObject *leaf, PyObject *ax
     if (bd < level)
         n = one_int("lift_batch_dims", n, level);
     n = one_int("move_axis_to_batch_dims", n, a);
-    return n ? eager_wrap(n) : NULL;
+    PyObject *t = n ? eager_wrap(n) : NULL;
+    if (t && m->spread != Py_None) {
+        PyObject *r = PyObject_CallOneArg(m->spread, t);
+        if (!r)
+            Py_CLEAR(t);
+        Py_XDECREF(r);
+    }
+    return t;
 }
 
 /* ---- out ---- */
@@ -178,12 +186,12 @@ static PyObject *map_arguments(mapping *m, PyObject *both, PyObject *in_axes)
     Py_DECREF(leaves);
     return r;
 }
-static PyObject *vmap_call(PyObject *module, PyObject *args) /* fn, in_axes, out_axes, axis_size, args, kwargs */
+static PyObject *vmap_call(PyObject *module, PyObject *args) /* fn, in_axes, out_axes, axis_size, spread, args, kwargs */
 {
     (void)module;
     PyObject *fn, *in_axes, *out_axes, *axis_size, *a, *k, *r = NULL;
     mapping m = {0};
-    if (!PyArg_ParseTuple(args, "OOOOO!O!:vmap_call", &fn, &in_axes, &out_axes, &axis_size, &PyTuple_Type, &a, &PyDict_Type, &k))
+    if (!PyArg_ParseTuple(args, "OOOOOO!O!:vmap_call", &fn, &in_axes, &out_axes, &axis_size, &m.spread, &PyTuple_Type, &a, &PyDict_Type, &k))
         return NULL;
     if (axis_size != Py_None) {
         if (!dim_of(axis_size, "vmap: axis_size", &m.size))
@@ -211,7 +219,7 @@ static PyObject *vmap_level(PyObject *module, PyObject *unused)
     return PyLong_FromLong(level);
 }
 static PyMethodDef functions[] = {
-    {"vmap_call", vmap_call, METH_VARARGS, "vmap_call(fn, in_axes, out_axes, axis_size, args, kwargs)"},
+    {"vmap_call", vmap_call, METH_VARARGS, "vmap_call(fn, in_axes, out_axes, axis_size, spread, args, kwargs)"},
     {"vmap_level", vmap_level, METH_NOARGS, "vmap_level(): how many vmaps this thread is inside of"},
     {NULL, NULL, 0, NULL},
 };

@@ -29,6 +29,7 @@
  *   eager_index.c    x[key], x[key] = v, x.at[key]
  *   eager_call.c     kernels of the user's as operations
  *   eager_loop.c     loops and branches
+ *   eager_shard.c    shardings of results
  *   eager_vmap.c     vmap
  *   eager_key.c, eager_compile.c  compiled functions
  */
@@ -518,6 +519,11 @@ int eager_call_init(PyObject *module);
 
 /* ---- eager_loop.c ---- */
 int eager_loop_init(PyObject *module);
+
+/* ---- eager_shard.c ---- */
+int eager_shard_init(PyObject *module);
+/* Gives out, which an operation made of these, the sharding that follows from theirs, if any has one. 0 with an exception. */
+int shard_follow(eas_node *out, int n, eas_node *const *in);
 
 /* ---- eager_vmap.c ---- */
 int eager_vmap_init(PyObject *module);

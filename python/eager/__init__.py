@@ -27,7 +27,17 @@ from .ops.multi_output import chunk, minmax, split, topk, unbind  # noqa: E402
 from .ops.pooling import avg_pool2d, max_pool2d  # noqa: E402
 from .ops.unary import layer_norm, one_hot, rms_norm  # noqa: E402
 from .ops.view import matrix_trace, pad, transpose  # noqa: E402
-from .sharding import DeviceMesh, DimSpec, P, PartitionSpec, ShardingSpec, create_replicated_spec  # noqa: E402
+from .sharding import (
+    DeviceMesh,
+    DimSpec,
+    OpShardingRule,
+    P,
+    PartitionSpec,
+    PropagationStrategy,
+    ShardingSpec,
+    create_replicated_spec,
+    propagate_sharding,
+)  # noqa: E402
 from .transforms import CompiledFunction, compile, vmap  # noqa: E402
 from .transforms.utils import trace, visualize  # noqa: E402
 

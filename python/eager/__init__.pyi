@@ -14,6 +14,7 @@ from eas import Kernel
 from . import config as config, core as core, driver as driver, ops as ops, sharding as sharding, testing as testing, transforms as transforms
 from .core.compute_graph import GRAPH as GRAPH, ComputeGraph as ComputeGraph
 from .ops.operation import BinaryOperation as BinaryOperation, Operation as Operation, ReduceOperation as ReduceOperation, UnaryOperation as UnaryOperation
+from .sharding.propagation import OpShardingRule as OpShardingRule, PropagationStrategy as PropagationStrategy, propagate_sharding as propagate_sharding
 from .sharding.spec import DeviceMesh as DeviceMesh, DimSpec as DimSpec, P as P, PartitionSpec as PartitionSpec, ShardingSpec as ShardingSpec, create_replicated_spec as create_replicated_spec
 
 F = TypeVar("F", bound=Callable[..., Any])

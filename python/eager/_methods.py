@@ -16,8 +16,10 @@ def _shard(self, mesh, specs, replicated_axes=None):
     specs = list(specs)
     if len(specs) != rank:
         raise ValueError(f"shard: {len(specs)} specs for a tensor of {rank} dims")
+    old = self.sharding
+    lanes = old.dim_specs[: self.batch_dims] if old is not None and old.mesh == mesh else [None] * self.batch_dims
     out = _ops["alias"](self, self.batch_dims)
-    out.sharding = ShardingSpec(mesh, [None] * self.batch_dims + specs, replicated_axes or ())
+    out.sharding = ShardingSpec(mesh, [*lanes, *specs], replicated_axes or ())
     return out
 
 
@@ -25,7 +27,11 @@ def _gather(self, *args, **kwargs):
     """gather(): the tensor without its layout. gather(indices, axis=0): elements of an axis by their numbers."""
     if args or kwargs:
         return _ops["gather"](self, *args, **kwargs)
-    return self if self.sharding is None else _ops["alias"](self, self.batch_dims)
+    if self.sharding is None:
+        return self
+    out = _ops["alias"](self, self.batch_dims)
+    out.sharding = None
+    return out
 
 
 def _is_sharded(self):

@@ -7,6 +7,7 @@
  *   dim.c         sizes that are expressions in symbols
  *   node.c        nodes: making, counting, looking
  *   control.c     loops and branches: functions cut out of the graph around them
+ *   shard.c       how tensors lie on a mesh: rules, and specs that follow from specs
  *   op.c          the table of operations (op.def), promotion of dtypes
  *   op_<family>.c the rules of one family of operations
  */
@@ -127,7 +128,7 @@ typedef eas_status (*graph_expand)(eas_node *n, eas_node *const *in,
 typedef eas_value (*graph_emit)(eas_builder *b, const eas_value *x, eas_dtype dt); /* kernel code of a KIND_MAP; dt: the node's */
 typedef eas_status (*graph_vjp)(eas_node *n, eas_node *cotangent, eas_node **grads); /* one per input; NULL: none */
 typedef eas_status (*graph_jvp)(eas_node *n, eas_node *const *tangents, eas_node **out);
-typedef eas_status (*graph_shard)(eas_node *n, void *rule);
+typedef eas_status (*graph_shard)(eas_node *n, eas_shard_rule *rule); /* factors of the dims of inputs and result; see shard.c */
 struct graph_row {
     const char *name;
     uint8_t kind;
@@ -303,7 +304,7 @@ eas_dtype graph_compute_dtype(eas_dtype dt); /* f32 for halves: what composites 
     eas_status expand_##expand(eas_node *n, eas_node *const *in, eas_node **out); \
     eas_status vjp_##vjp(eas_node *n, eas_node *cotangent, eas_node **grads); \
     eas_status jvp_##jvp(eas_node *n, eas_node *const *tangents, eas_node **out); \
-    eas_status shard_##shard(eas_node *n, void *rule);
+    eas_status shard_##shard(eas_node *n, eas_shard_rule *rule);
 #include "op.def"
 #undef OP
 

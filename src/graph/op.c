@@ -63,7 +63,7 @@ eas_status jvp_none(eas_node *n, eas_node *const *tangents, eas_node **out)
     (void)tangents, (void)out;
     return no_rule(n, "jvp");
 }
-eas_status shard_none(eas_node *n, void *rule)
+eas_status shard_none(eas_node *n, eas_shard_rule *rule)
 {
     (void)rule;
     return no_rule(n, "sharding");

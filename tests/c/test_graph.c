@@ -65,6 +65,61 @@ static void take_apart(eas_node *n)
         take_apart(node_in(n)[i]);
 }
 
+/* ---- shardings: what always holds, whatever dim is cut ---- */
+
+static void check_spec(const row *r, const eas_node *out, const eas_spec *s)
+{
+    uint32_t seen = s->partial;
+    assert_int_equal(s->rank, out->rank);
+    if (s->partial & s->replicated)
+        fail_msg("%s(%s; %s): an axis that is not to be used is partial", r->op, r->in, r->attr);
+    for (int d = 0; d < s->rank; d++)
+        for (int i = 0; i < s->dims[d].n; i++) {
+            if (seen >> s->dims[d].axes[i] & 1 || s->dims[d].axes[i] > 1)
+                fail_msg("%s(%s; %s): axis %d is used twice", r->op, r->in, r->attr, s->dims[d].axes[i]);
+            seen |= 1u << s->dims[d].axes[i];
+        }
+}
+static void check_rule(const row *r, eas_node *n)
+{
+    eas_shard_rule *rule;
+    eas_status st = eas_node_shard_rule(n, &rule);
+    assert_int_equal(st, node_kind(n) == KIND_COMPOSITE ? EAS_ERR_UNAVAILABLE : EAS_OK);
+    for (int t = 0; !st && t <= rule->nin; t++)
+        for (int d = 0; d < rule->tensors[t].rank; d++)
+            for (int i = 0; i < rule->tensors[t].dims[d].n; i++) {
+                uint16_t f = rule->tensors[t].dims[d].factors[i];
+                if (f >= rule->nfactors || (t == rule->nin && rule->factors[f].kind != EAS_FACTOR_PASS))
+                    fail_msg("%s(%s; %s): factor %d of tensor %d, dim %d", r->op, r->in, r->attr, f, t, d);
+            }
+    eas_free(st ? NULL : rule);
+}
+static void check_shardings(const row *r, eas_node *out, int n, eas_node *const *in)
+{
+    eas_mesh m = {2, {2, 3}};
+    eas_spec spec, got;
+    const eas_spec *specs[16] = {NULL};
+    int any;
+    check_rule(r, out);
+    assert_int_equal(eas_node_infer_spec(out, &m, n, in, specs, &got, &any), EAS_OK);
+    assert_int_equal(any, 0);
+    for (int i = 0; i < n; i++)
+        for (int d = 0; d < in[i]->rank; d++) {
+            if (in[i] == out)
+                continue;
+            spec = (eas_spec){.rank = in[i]->rank};
+            spec.dims[d] = (eas_dim_spec){.n = 1, .axes = {0}};
+            spec.dims[(d + 1) % spec.rank].axes[spec.dims[(d + 1) % spec.rank].n++] = 1;
+            for (int k = 0; k < n; k++)
+                specs[k] = in[k] == in[i] ? &spec : NULL;
+            if (eas_node_infer_spec(out, &m, n, in, specs, &got, &any))
+                fail_msg("%s(%s; %s), dim %d of input %d cut: %s", r->op, r->in, r->attr, d, i, eas_error_message());
+            if (any)
+                check_spec(r, out, &got);
+            specs[i] = NULL;
+        }
+}
+
 static bool tried[GRAPH_NOPS];
 
 static void run(const row *r)
@@ -92,6 +147,7 @@ static void run(const row *r)
         describe(out, got, sizeof got);
         if (strcmp(got, r->out))
             fail_msg("%s(%s; %s) is %s, not %s", r->op, r->in, r->attr, got, r->out);
+        check_shardings(r, out, n, in);
         stamp++;
         take_apart(out);
     }

@@ -23,6 +23,8 @@ from eas._eas import (
     vmap_level,
 )  # fmt: skip
 
+from ..sharding.spec import ShardingSpec
+
 __all__ = ["cond", "scan", "where", "while_loop"]
 
 where = tensor_ops["where"]
@@ -154,6 +156,23 @@ class _Carried:
         return [like_lanes(n, o) for n, o in zip(leaves, self.init)]
 
 
+def _lie_alike(tensors, like, dim=None):
+    """Gives tensors the shardings of others; dim: without that dim of them."""
+    for t, o in zip(tensors, like):
+        s = o.sharding
+        if isinstance(s, ShardingSpec):
+            dims = [d for k, d in enumerate(s.dim_specs) if dim is None or k != o.batch_dims + dim]
+            t.sharding = ShardingSpec(s.mesh, dims, s.replicated_axes, s.partial_sum_axes)
+
+
+def _stacked_alike(tensors, parts):
+    for t, o in zip(tensors, parts):
+        s = o.sharding
+        if isinstance(s, ShardingSpec):
+            dims = [*s.dim_specs[: o.batch_dims], None, *s.dim_specs[o.batch_dims :]]
+            t.sharding = ShardingSpec(s.mesh, dims, s.replicated_axes, s.partial_sum_axes)
+
+
 # ---- while_loop ----
 
 
@@ -161,12 +180,14 @@ def _while_node(cond_fn, body_fn, init):
     carried = _Carried(init, "while_loop")
     while True:
         inputs = loop_inputs(carried.init, False)
+        _lie_alike(inputs, carried.init)
         state = tree_unflatten(carried.treedef, inputs)
         pred = _tensor(loop_trace(cond_fn, state))
         leaves = carried.next(loop_trace(body_fn, state))
         if carried.settle(leaves, pred):
             break
     results = loop_record(carried.init, inputs, carried.fit(leaves), pred, None, [], [], [], False)
+    _lie_alike(results, carried.init)
     return tree_unflatten(carried.treedef, results)
 
 
@@ -219,13 +240,18 @@ def _scan_node(f, init, leaves, treedef, n, reverse):
     carried = _Carried(init, "scan")
     while True:
         inputs, elements = loop_inputs(carried.init, False), loop_inputs(leaves, True)
+        _lie_alike(inputs, carried.init)
+        _lie_alike(elements, leaves, dim=0)
         carry, y = _pair(loop_trace(f, tree_unflatten(carried.treedef, inputs), tree_unflatten(treedef, elements)))
         new = carried.next(carry)
         if carried.settle(new):
             break
     ys, y_treedef = tree_flatten(y)
-    results = loop_record(carried.init, inputs, carried.fit(new), None, n, leaves, elements, [_tensor(t) for t in ys], reverse)
+    ys = [_tensor(t) for t in ys]
+    results = loop_record(carried.init, inputs, carried.fit(new), None, n, leaves, elements, ys, reverse)
     k = len(carried.init)
+    _lie_alike(results, carried.init)
+    _stacked_alike(results[k:], ys)
     return tree_unflatten(carried.treedef, results[:k]), tree_unflatten(y_treedef, results[k:])
 
 

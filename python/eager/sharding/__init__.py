@@ -1,5 +1,16 @@
 """How tensors are laid out over a mesh of devices."""
 
+from .propagation import OpShardingRule, PropagationStrategy, propagate_sharding
 from .spec import DeviceMesh, DimSpec, P, PartitionSpec, ShardingSpec, create_replicated_spec
 
-__all__ = ["DeviceMesh", "DimSpec", "P", "PartitionSpec", "ShardingSpec", "create_replicated_spec"]
+__all__ = [
+    "DeviceMesh",
+    "DimSpec",
+    "OpShardingRule",
+    "P",
+    "PartitionSpec",
+    "PropagationStrategy",
+    "ShardingSpec",
+    "create_replicated_spec",
+    "propagate_sharding",
+]

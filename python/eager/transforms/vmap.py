@@ -4,7 +4,29 @@ import functools
 
 from eas._eas import vmap_call
 
+from ..sharding.spec import DeviceMesh, DimSpec, ShardingSpec
+
 __all__ = ["vmap"]
+
+
+def _spread_over(mesh, axis):
+    """What gives a mapped tensor its sharding: the new batch dim, which is the first, is cut along the axis."""
+
+    def spread(t):
+        rank = t.batch_dims + len(t.shape)
+        old = t.sharding
+        if old is not None and old.mesh != mesh:
+            raise ValueError(f"vmap: an argument lies on {old.mesh!r}, and the axis is to be spread over {mesh!r}")
+        dims = list(old.dim_specs) if old is not None else [DimSpec() for _ in range(rank)]
+        if old is not None and any(axis in d.axes for d in dims[1:]):
+            raise ValueError(f"vmap: another dim of an argument is cut along axis '{axis}' already: {old!r}")
+        if axis not in dims[0].axes:
+            dims[0] = DimSpec([axis, *dims[0].axes], dims[0].is_open, dims[0].priority)
+        t.sharding = ShardingSpec(
+            mesh, dims, old.replicated_axes - {axis} if old is not None else (), old.partial_sum_axes if old is not None else ()
+        )
+
+    return spread
 
 
 def vmap(fn=None, in_axes=0, out_axes=0, axis_size=None, spmd_axis_name=None, mesh=None):
@@ -20,11 +42,16 @@ def vmap(fn=None, in_axes=0, out_axes=0, axis_size=None, spmd_axis_name=None, me
         return functools.partial(vmap, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size, spmd_axis_name=spmd_axis_name, mesh=mesh)
     if not callable(fn):
         raise TypeError(f"vmap takes a function, got {type(fn).__name__}")
-    if spmd_axis_name is not None and mesh is not None and spmd_axis_name not in mesh.axis_names:
+    if mesh is not None and not isinstance(mesh, DeviceMesh):
+        raise TypeError(f"vmap: mesh is a DeviceMesh, got {type(mesh).__name__}")
+    if (spmd_axis_name is None) != (mesh is None):
+        raise ValueError(f"vmap: {'spmd_axis_name' if mesh is None else 'mesh'} needs {'a mesh' if mesh is None else 'spmd_axis_name'} as well")
+    if mesh is not None and spmd_axis_name not in mesh.axis_names:
         raise ValueError(f"vmap: mesh '{mesh.name}' has no axis '{spmd_axis_name}'; its axes are {mesh.axis_names}")
+    spread = None if mesh is None else _spread_over(mesh, spmd_axis_name)
 
     def mapped(*args, **kwargs):
-        return vmap_call(fn, in_axes, out_axes, axis_size, args, kwargs)
+        return vmap_call(fn, in_axes, out_axes, axis_size, spread, args, kwargs)
 
     functools.update_wrapper(mapped, fn, updated=())
     mapped.__wrapped__ = fn

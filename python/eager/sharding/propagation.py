@@ -1,0 +1,76 @@
+"""How shardings go from tensor to tensor, by rules in factors."""
+
+import enum
+
+from eas._eas import shard_propagate
+
+from .spec import ShardingSpec
+
+__all__ = ["OpShardingRule", "PropagationStrategy", "propagate_sharding"]
+
+
+class PropagationStrategy(enum.Enum):
+    """Where two tensors disagree: BASIC keeps what they have in common, AGGRESSIVE the one that is cut into more parts."""
+
+    BASIC = 0
+    AGGRESSIVE = 1
+
+
+class OpShardingRule:
+    """Dims as products of factors: input_mappings and output_mappings have {dim: [factor, ...]} for each tensor, outermost factor first; factor_sizes {factor: size}.
+    A factor that no output has is summed over, unless it is among `joined` (reduced otherwise) or `whole` (not to be cut)."""
+
+    def __init__(self, input_mappings, output_mappings, factor_sizes, joined=(), whole=()):
+        self.input_mappings, self.output_mappings = list(input_mappings), list(output_mappings)
+        self.factor_sizes, self.joined, self.whole = dict(factor_sizes), set(joined), set(whole)
+        for m in self.input_mappings + self.output_mappings:
+            for dim, factors in m.items():
+                missing = [f for f in factors if f not in self.factor_sizes]
+                if missing:
+                    raise ValueError(f"OpShardingRule: dim {dim} has factor {missing[0]!r}, whose size is not given")
+
+    def _kind(self, f):
+        if f in self.whole:
+            return 3
+        if any(f in factors for m in self.output_mappings for factors in m.values()):
+            return 0
+        return 2 if f in self.joined else 1
+
+    def __repr__(self):
+        return f"OpShardingRule({self.input_mappings}, {self.output_mappings}, {self.factor_sizes})"
+
+
+def _dims(mapping, spec, number):
+    rank = max([*mapping, -1]) + 1
+    if spec is not None:
+        if len(spec.dim_specs) < rank:
+            raise ValueError(f"propagate_sharding: spec {spec!r} has {len(spec.dim_specs)} dims, and the rule speaks of dim {rank - 1}")
+        rank = len(spec.dim_specs)
+    return [[number[f] for f in mapping.get(d, ())] for d in range(rank)]
+
+
+def propagate_sharding(rule, in_specs, out_specs, strategy=PropagationStrategy.BASIC):
+    """Axes go from spec to spec, to dims that are open. The specs (None: none) are changed in place; True if any was."""
+    in_specs, out_specs = list(in_specs), list(out_specs)
+    if len(in_specs) != len(rule.input_mappings) or len(out_specs) != len(rule.output_mappings):
+        raise ValueError(
+            f"propagate_sharding: {len(in_specs)} and {len(out_specs)} specs for a rule of {len(rule.input_mappings)} inputs and {len(rule.output_mappings)} outputs"
+        )
+    there = [s for s in in_specs + out_specs if s is not None]
+    if not there:
+        return False
+    if any(not isinstance(s, ShardingSpec) or s.mesh != there[0].mesh for s in there):
+        raise ValueError("propagate_sharding: ShardingSpecs of one mesh are wanted")
+    names = list(rule.factor_sizes)
+    number = {f: i for i, f in enumerate(names)}
+    factors = [(int(rule.factor_sizes[f]), rule._kind(f)) for f in names]
+    changed = False
+    for out, mapping in zip(out_specs, rule.output_mappings) if out_specs else [(None, {})]:
+        specs = [*in_specs, out]
+        tensors = [_dims(m, s, number) for m, s in zip([*rule.input_mappings, mapping], specs)]
+        new, some = shard_propagate(factors, tensors, specs, there[0].mesh, strategy == PropagationStrategy.AGGRESSIVE)
+        for old, s in zip(specs, new):
+            if old is not None:
+                old.dim_specs, old.partial_sum_axes = s.dim_specs, s.partial_sum_axes
+        changed = changed or some
+    return changed
