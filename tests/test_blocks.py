@@ -44,6 +44,27 @@ def numbers(shape, dt):
     return RNG.standard_normal(shape).astype(np.float32).astype(dt)
 
 
+@eas.kernel
+def backwards(x, out, back, N, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    ok = i < N
+    v = mk.load(x, N - 1 - i, ok)
+    mk.store(out, i, v, ok)
+    mk.store(back, N - 1 - i, v + v, ok & (i != 3))
+
+
+class Backwards(unittest.TestCase):
+    def test_against_slices(self):
+        for dt, n in itertools.product(FLOATS + INTS, (1, 7, 64, 1000)):
+            with self.subTest(dtype=dt, n=n):
+                x = numbers((n,), dt)
+                _, out, back = each(self, backwards, x, np.zeros(n, dt), np.zeros(n, dt), n, BLOCK=128)
+                np.testing.assert_array_equal(out, x[::-1])
+                want = x + x
+                want[n - 4 : n - 3] = 0
+                np.testing.assert_array_equal(back[:n], want)
+
+
 class Shapes(unittest.TestCase):
     def test_indexing(self):
         x = numbers((3, 5), np.dtype("f4"))

@@ -1,13 +1,14 @@
-/* lower_sort.c: sort and argsort along an axis. A program sorts one row; equal elements keep their order, NaN comes last.
+/* lower_sort.c: sort and argsort along an axis. A program sorts one row; equal elements keep their order, NaN comes last. A result that is shorter than the row has its first
+ * elements.
  *
  * Elements become unsigned keys of the same order. Short rows: each element counts those that come before it, which is its place. Longer ones: by the bytes of the keys, the lowest
- * first: count, add up, move, between two arrays of scratch memory.
+ * first: count, add up, move, between two arrays of scratch memory. The first few of a long row: one after the other, each the least of those after the one before.
  */
 #include "exec.h"
 
 #include <math.h>
 
-enum { LANES = 1024, SHORT = 128, BYTE = 256 };
+enum { LANES = 1024, SHORT = 128, BYTE = 256, ABREAST = 64 };
 enum { KEYS_A, KEYS_B, COUNTS, INDEX_A, INDEX_B };
 
 typedef struct sorting {
@@ -29,12 +30,14 @@ static eas_dtype key_type(eas_dtype dt)
     static const eas_dtype of[9] = {[1] = EAS_U8, [2] = EAS_U16, [4] = EAS_U32, [8] = EAS_U64};
     return of[eas_dtype_size(dt)];
 }
-static bool short_row(const pnode *p) { return dim_known(p->shape[p->words[0]]) && p->shape[p->words[0]] <= SHORT; }
+static eas_dim length(const pgraph *g, const pnode *p) { return pass_at(g, p->in[0])->shape[p->words[0]]; }
+static bool short_row(const pgraph *g, const pnode *p) { return dim_known(length(g, p)) && length(g, p) <= SHORT; }
+static bool first_few(const pgraph *g, const pnode *p) { return p->shape[p->words[0]] != length(g, p); }
 
 void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom)
 {
-    eas_dim all = shape_count(p->rank, p->shape), rows = 1;
-    if (short_row(p))
+    eas_dim all = shape_count(p->rank, pass_at(g, p->in[0])->shape), rows = 1;
+    if (short_row(g, p))
         return;
     for (int d = 0; d < p->rank; d++)
         if (d != p->words[0])
@@ -46,7 +49,7 @@ void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom)
                    {.what = USE_SCRATCH, .dim = rows, .dtype = EAS_I64},
                    {.what = USE_SCRATCH, .dim = all, .dtype = EAS_I64},
                    {.what = USE_SCRATCH, .dim = all, .dtype = EAS_I64}};
-    for (int i = 0; i < (is_arg(p) ? 5 : 3); i++)
+    for (int i = 0; i < (first_few(g, p) ? 1 : is_arg(p) ? 5 : 3); i++)
         *oom |= !vec_push(out, list[i]);
 }
 
@@ -130,7 +133,9 @@ static void end_loop(sorting *s, uint32_t mark)
 static void by_counting(sorting *s)
 {
     lower *l = &s->w->l;
-    int64_t n = s->p->shape[s->axis];
+    int64_t n = length(l->g, s->p), few = s->p->shape[s->axis];
+    if (!few)
+        return;
     eas_value i = low_lanes(l, 0, n), v = eas_broadcast(l->b, input(s, i, 0), 1, &n), k = to_key(s, v), iv, now, place;
     eas_value none = eas_broadcast(l->b, low_int(l, 0), 1, &n);
     uint32_t mark = low_mark(l);
@@ -140,7 +145,7 @@ static void by_counting(sorting *s)
     eas_value next = low_bin(l, "add", now, eas_cast(l->b, before, EAS_I64));
     eas_loop_end(l->b, 1, &next, &place);
     low_forget(l, mark);
-    output(s, place, s->by_index ? i : v, 0);
+    output(s, place, s->by_index ? i : v, few < n ? low_bin(l, "lt", place, low_int(l, few)) : 0);
 }
 
 /* ---- longer ones ---- */
@@ -150,7 +155,7 @@ static void load_keys(sorting *s)
     eas_value i, ok;
     uint32_t mark = blocks(s, &i, &ok);
     write(s, KEYS_A, i, to_key(s, input(s, i, ok)), ok);
-    if (s->by_index)
+    if (s->by_index && !first_few(s->w->l.g, s->p))
         write(s, INDEX_A, i, i, ok);
     end_loop(s, mark);
 }
@@ -215,6 +220,41 @@ static void by_bytes(sorting *s)
     end_loop(s, mark);
 }
 
+/* ---- the first few ---- */
+
+/* The least key of the row after (last, at), and where it is: of equal ones the first. Every lane keeps the least of what it sees. */
+static void next_least(sorting *s, eas_value last, eas_value at, eas_value *least, eas_value *where)
+{
+    lower *l = &s->w->l;
+    int64_t n = ABREAST;
+    eas_value none = eas_const_typed(l->b, EAS_I32, 0, INT32_MAX), iv, now[2], end[2];
+    eas_value init[2] = {eas_broadcast(l->b, eas_const_typed(l->b, s->key, 0, -1), 1, &n), eas_broadcast(l->b, none, 1, &n)};
+    uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, ABREAST), 2, init, &iv, now);
+    eas_value i = low_bin(l, "add", iv, low_lanes(l, 0, ABREAST)), ok = low_bin(l, "lt", i, s->n), k = read(s, KEYS_A, i, ok);
+    eas_value here = low_bin(l, "add", eas_cast(l->b, iv, EAS_I32), eas_cast(l->b, low_lanes(l, 0, ABREAST), EAS_I32));
+    eas_value after = low_bin(l, "or", low_bin(l, "gt", k, last), low_bin(l, "and", low_bin(l, "eq", k, last), low_bin(l, "gt", here, at)));
+    eas_value less = low_bin(l, "or", low_bin(l, "lt", k, now[0]), low_bin(l, "eq", now[1], none));
+    eas_value take = low_bin(l, "and", ok, low_bin(l, "and", after, less));
+    eas_loop_end(l->b, 2, (eas_value[]){pick(l, take, k, now[0]), pick(l, take, here, now[1])}, end);
+    low_forget(l, mark);
+    *least = eas_reduce(l->b, eas_op_find("min"), end[0], 0);
+    *where = eas_reduce(l->b, eas_op_find("min"), pick(l, low_bin(l, "eq", end[0], *least), end[1], none), 0);
+}
+
+static void by_choosing(sorting *s)
+{
+    lower *l = &s->w->l;
+    eas_value iv, now[2], next[2], end[2], start[2] = {eas_const_typed(l->b, s->key, 0, 0), eas_const_typed(l->b, EAS_I32, 0, -1)};
+    load_keys(s);
+    uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, low_int(l, 0), low_int(l, s->p->shape[s->axis]), low_int(l, 1), 2, start, &iv, now);
+    next_least(s, now[0], now[1], &next[0], &next[1]);
+    output(s, iv, s->by_index ? eas_cast(l->b, next[1], EAS_I64) : from_key(s, next[0]), 0);
+    eas_loop_end(l->b, 2, next, end);
+    low_forget(l, mark);
+}
+
 void lower_sort(lowering *w)
 {
     lower *l = &w->l;
@@ -225,10 +265,12 @@ void lower_sort(lowering *w)
     l->nblock = 1;
     grid[1] = grid[2] = 1;
     grid[0] = low_spread(l, 0, p->rank, p->shape, 1u << s.axis, s.at);
-    s.n = low_dim(l, p->shape[s.axis]);
+    s.n = low_dim(l, length(l->g, p));
     s.row = low_bin(l, "mul", eas_program_id(l->b, 0), s.n);
-    if (!short_row(p))
-        by_bytes(&s);
-    else if (p->shape[s.axis] > 0)
+    if (short_row(l->g, p))
         by_counting(&s);
+    else if (first_few(l->g, p))
+        by_choosing(&s);
+    else
+        by_bytes(&s);
 }

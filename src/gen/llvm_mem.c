@@ -195,6 +195,23 @@ static V load_pairs(gen *g, V ptr, eas_dtype dt, aff off)
     return LLVMBuildShuffleVector(g->b, lo, hi, LLVMConstVector(idx, (unsigned)n), "");
 }
 
+static V reversed(gen *g, V x)
+{
+    const int n = g->c->n;
+    V idx[64];
+    for (int i = 0; i < n; i++)
+        idx[i] = k_i32(g, n - 1 - i);
+    return LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)n), "");
+}
+
+/* Backwards: the vector that ends where lane 0 is, turned round. */
+static V load_backwards(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other)
+{
+    const T t = ty_mem(g, dt, g->c->n);
+    V p = affine_element(g, ptr, dt, off, 1 - g->c->n);
+    return reversed(g, mask ? masked_load(g, p, t, dt, reversed(g, mask), reversed(g, other)) : load_at(g, p, t, dt));
+}
+
 /* one element for all lanes; under a mask only if some lane wants it */
 static V load_one(gen *g, V p, eas_dtype dt, V mask, V other)
 {
@@ -224,6 +241,8 @@ static V load_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
         x = load_at(g, affine_element(g, ptr, dt, a, 0), t, dt);
     else if (a.ok && a.stride == 1 && masked_vectors(g, dt))
         x = masked_load(g, affine_element(g, ptr, dt, a, 0), t, dt, mask, none);
+    else if (a.ok && a.stride == -1 && (!mask || masked_vectors(g, dt)))
+        x = load_backwards(g, ptr, dt, a, mask, none);
     else if (a.ok && a.stride == 2 && !mask)
         x = load_pairs(g, ptr, dt, a);
     else if (gathers(g, dt) && (!a.ok || a.stride != 1))
@@ -333,6 +352,10 @@ static void store_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V val
         store_at(g, affine_element(g, ptr, dt, a, 0), x, dt);
     else if (a.ok && a.stride == 1 && masked_vectors(g, dt))
         masked_store(g, affine_element(g, ptr, dt, a, 0), x, dt, mask);
+    else if (a.ok && a.stride == -1 && !mask)
+        store_at(g, affine_element(g, ptr, dt, a, 1 - g->c->n), reversed(g, x), dt);
+    else if (a.ok && a.stride == -1 && masked_vectors(g, dt))
+        masked_store(g, affine_element(g, ptr, dt, a, 1 - g->c->n), reversed(g, x), dt, reversed(g, mask));
     else if (a.ok && a.stride == 0 && !mask)
         store_at(g, affine_element(g, ptr, dt, a, 0), LLVMBuildExtractElement(g->b, x, k_int(g, g->c->n - 1), ""), dt);
     else if (gathers(g, dt) && (!a.ok || a.stride != 1))

@@ -899,7 +899,7 @@ static uint32_t body_size(gen *g, const segment *s)
         const uint32_t k = s->items.at[i].insn;
         if (k == UINT32_MAX)
             n++;
-        else
+        else if (!s->items.at[i].rare)
             n += g->p.end[k] > k ? g->p.end[k] - k : 1;
     }
     return n;
@@ -913,11 +913,21 @@ static int pow2_at_least(int64_t x)
     return n;
 }
 
+/* Is v made in the segment, and only where some lane wants it? */
+static bool seldom(gen *g, const segment *s, uint32_t v)
+{
+    for (uint32_t i = 0; i < s->items.len; i++)
+        if (s->items.at[i].rare && g->ir->insns[s->items.at[i].insn].res == v)
+            return true;
+    return false;
+}
+
+/* Bytes of the widest element of what every chunk computes: a vector holds that many fewer. */
 static int widest(gen *g, const segment *s)
 {
     int w = 1;
     for (uint32_t v = 1; v < g->ir->nvals; v++) {
-        if (g->p.val[v].seg != s->id || g->p.val[v].cls != C_BLOCK)
+        if (g->p.val[v].seg != s->id || g->p.val[v].cls != C_BLOCK || (eas_dtype_size((eas_dtype)ir_typeof(g->ir, v).dtype) > 4 && seldom(g, s, v)))
             continue;
         const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, v).dtype;
         const int bytes = dt == EAS_F16 || dt == EAS_BF16 ? 4 : (int)eas_dtype_size(dt);
