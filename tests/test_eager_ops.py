@@ -490,6 +490,23 @@ class Reductions(Case):
         self.check(eager.cumulative_sum(eager.constant(a), axis=0, include_initial=True), np.concatenate([np.zeros((1, 4)), a.cumsum(0)]))
         self.check(eager.cumulative_prod(eager.constant(a), axis=0), a.cumprod(0))
 
+    def test_first_few_are_those_of_the_sort(self):
+        rng = np.random.default_rng(11)
+        for dt in ("float16", "float32", "float64", "int8", "int32", "uint32", "int64", "uint64", "bool"):
+            for shape, axis, k in (((3, 1000), 1, 10), ((300, 2), 0, 48), ((2, 129), -1, 1), ((2, 60), 1, 7), ((2, 5000), 1, 3)):
+                a = np.round(rng.standard_normal(shape) * 50).astype(dt)
+                if dt.startswith("float"):
+                    a.flat[[5, 77, 80]], a.flat[3], a.flat[4] = np.nan, np.inf, -np.inf
+                elif dt != "bool":
+                    a.flat[[1, 90]], a.flat[2] = np.iinfo(dt).max, np.iinfo(dt).min
+                for largest in (True, False):
+                    with self.subTest(dtype=dt, shape=shape, k=k, largest=largest):
+                        t = eager.constant(a)
+                        values, indices = eager.topk(t, k, axis=axis, largest=largest)
+                        order = np.take(eager.argsort(t, axis=axis, descending=largest).numpy(), range(k), axis=axis)
+                        np.testing.assert_array_equal(indices.numpy(), order)
+                        np.testing.assert_array_equal(values.numpy(), np.take_along_axis(a, order, axis))
+
     def test_sorting(self):
         for dtype in ["float32", "int32", "uint8", "float16"]:
             for shape in [(1,), (5,), (3, 4), (2, 3, 17), (0,)]:
