@@ -140,7 +140,12 @@ def gelu():
     n, w, b, s = 1 << 22, 1.5, 0.25, 0.75
     x = normal(n)
     out = np.empty_like(x)
-    case = Case("gelu(x·w + b)·s, 2^22 f32", into(lambda: gelu_kernel(x, out, w, b, s, n, BLOCK=1024), out), ("bandwidth", 8 * n, 0.85))
+
+    def run(block):
+        gelu_kernel(x, out, w, b, s, n, BLOCK=block)
+
+    (block,) = quickest([(1024,), (4096,), (16384,)], run)
+    case = Case("gelu(x·w + b)·s, 2^22 f32", into(lambda: run(block), out), ("bandwidth", 8 * n, 0.85), note=f"blocks of {block}")
     case.lazy = eager_run(lambda e, a: e.gelu(a * w + b) * s, x)
 
     def in_jax(jax, a):

@@ -4,6 +4,7 @@ import atexit
 import ctypes
 import functools
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -46,7 +47,7 @@ def c_library(source):
     src, lib = os.path.join(folder, "t.c"), os.path.join(folder, "t.so")
     with open(src, "w") as f:
         f.write(source)
-    r = subprocess.run([cc, "-O3", "-march=native", "-shared", "-fPIC", "-o", lib, src, "-lpthread"], capture_output=True, text=True)
+    r = subprocess.run([*shlex.split(cc), "-O3", "-march=native", "-shared", "-fPIC", "-o", lib, src, "-lpthread"], capture_output=True, text=True)
     if r.returncode:
         print("    (the limits of the machine are not measured:", r.stderr.strip().splitlines()[-1], ")", file=sys.stderr)
         return None

@@ -43,8 +43,8 @@ def product(a, b, rows, cols, N, K, BM, BN, BK):
 
 @eas.fn
 def gelu(x):
-    """x / (1 + exp(-2u)) is x/2 (1 + tanh(u)), with one function less."""
-    return x / (1.0 + mk.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
+    """x / (1 + exp(-2u)) is x/2 (1 + tanh(u)), with one function less; u is sqrt(2/pi) (x + 0.044715 x^3)."""
+    return x / (1.0 + mk.exp(x * (-1.5957691216057308 - 0.07135481627260025 * (x * x))))
 
 
 @eas.kernel

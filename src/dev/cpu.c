@@ -364,6 +364,7 @@ eas_device dev_cpu = {
     .alloc = dev_host_alloc,
     .dealloc = dev_host_dealloc,
     .host_memory = true,
+    .ldexp = isa_ldexp,
     .compile = compile,
     .drop = drop,
     .alias_sensitive = alias_sensitive,

@@ -69,6 +69,7 @@ struct eas_device {
     bool host_memory; /* the host may touch its buffers, and it the host's */
     int64_t (*own_tg)(const eas_ir *ir); /* threadgroup memory that its code uses besides the kernel's own; NULL: none */
     bool text; /* compiles the text of gen_ctext: gets the 32-bit form where a launch allows it, and native functions with fast math */
+    bool (*ldexp)(void); /* its code may have the instruction, of f32 and f64; NULL: never */
     /* Code. alias: arguments may overlap in any way. */
     eas_status (*compile)(eas_device *d, const eas_ir *ir, bool alias, dev_code **out);
     void (*drop)(eas_device *d, dev_code *code);

@@ -191,3 +191,9 @@ int isa_registers(void)
     return 32;
 #endif
 }
+
+bool isa_ldexp(void)
+{
+    pthread_once(&once, detect);
+    return isa.bytes == 64;
+}

@@ -2,6 +2,8 @@
 #ifndef DEV_ISA_H
 #define DEV_ISA_H
 
+#include <stdbool.h>
+
 /* "sse2", "avx2", "avx512", "neon": for people, file names and cache keys next to isa_features(). */
 const char *isa_name(void);
 /* LLVM's feature string, "+avx2,+fma,...", always in one order. EAS_ISA=sse2|avx2|avx512|native lowers it, for tests. */
@@ -10,5 +12,6 @@ const char *isa_features(void);
 int isa_vector_bytes(void);
 /* Vector registers: 16 or 32. */
 int isa_registers(void);
+bool isa_ldexp(void); /* scales floats by powers of two in one instruction */
 
 #endif

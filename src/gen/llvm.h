@@ -189,7 +189,7 @@ typedef struct chunk {
     V idx[IR_MAX_RANK];  /* outer dims: index; innermost: index of lane 0 */
     V exec;              /* lanes that run; NULL: all */
     bool full;           /* prefix masks hold for every lane */
-    bool stream;         /* contiguous stores go past the caches */
+    enum { STREAM_PIECES = 1, STREAM_WHOLE } stream; /* contiguous stores go past the caches: 16 bytes at a time, or as aligned vectors; 0: they do not */
     uint32_t align;      /* idx of the innermost dim is a multiple of this */
     entry **cache;       /* per value */
     VEC(made) log;       /* in order of making, so that leaving a region forgets what was made in it */
@@ -262,6 +262,7 @@ V float_narrow(gen *g, V x, eas_dtype to);  /* f64 -> f16, bf16 bits, one roundi
 V float_odd(gen *g, V x);                   /* f64 -> f32, rounded to odd */
 V float_round(gen *g, uint16_t op, V x);    /* floor, ceil, trunc, round of f32, f64 */
 V float_fma(gen *g, V a, V b, V c);
+V float_ldexp(gen *g, V a, V b);            /* a 2^b of f32, f64 */
 V float_mod(gen *g, V a, V b);              /* fmod of f32, f64 */
 V float_abs(gen *g, V x);
 

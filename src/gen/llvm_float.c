@@ -194,6 +194,48 @@ V float_fma(gen *g, V a, V b, V c)
     return a;
 }
 
+/* ---- a 2^b ---- */
+
+static V part_of(gen *g, V x, int from, int n)
+{
+    V idx[64];
+    for (int i = 0; i < n; i++)
+        idx[i] = LLVMConstInt(ty_int(g, 32, 0), (uint64_t)(from + i), 0);
+    return LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)n), "");
+}
+
+/* Whole vectors of 128, 256 or 512 bits. */
+static V scalef(gen *g, V a, V b, int n, bool wide)
+{
+    static const char *const name[2][3] = {
+        {"llvm.x86.avx512.mask.scalef.ps.128", "llvm.x86.avx512.mask.scalef.ps.256", "llvm.x86.avx512.mask.scalef.ps.512"},
+        {"llvm.x86.avx512.mask.scalef.pd.128", "llvm.x86.avx512.mask.scalef.pd.256", "llvm.x86.avx512.mask.scalef.pd.512"}};
+    const int bits = n * (wide ? 64 : 32);
+    const T mask = ty_int(g, n > 8 ? n : 8, 0);
+    V x[5] = {a, b, LLVMGetUndef(LLVMTypeOf(a)), LLVMConstAllOnes(mask), LLVMConstInt(ty_int(g, 32, 0), 4, 0)}; /* 4: the rounding in force */
+    return intrinsic(g, name[wide][bits == 512 ? 2 : bits == 256], NULL, 0, x, bits == 512 ? 5 : 4);
+}
+
+/* Only machines for which isa_ldexp holds are asked for it. */
+V float_ldexp(gen *g, V a, V b)
+{
+    const T t = LLVMTypeOf(a);
+    const int n = lanes_of(t), least = is_f64(a) ? 2 : 4, most = 4 * least;
+    if (!g->avx512) {
+        gen_fail(g, EAS_ERR_INTERNAL, "ldexp on a machine without it");
+        return a;
+    }
+    if (n == 0)
+        return LLVMBuildExtractElement(g->b, scalef(g, splat(g, a, least), splat(g, b, least), least, is_f64(a)), k_int(g, 0), "");
+    if (n <= most)
+        return scalef(g, a, b, n, is_f64(a));
+    V lo = float_ldexp(g, part_of(g, a, 0, n / 2), part_of(g, b, 0, n / 2)), hi = float_ldexp(g, part_of(g, a, n / 2, n / 2), part_of(g, b, n / 2, n / 2));
+    V idx[64];
+    for (int i = 0; i < n; i++)
+        idx[i] = LLVMConstInt(ty_int(g, 32, 0), (uint64_t)i, 0);
+    return LLVMBuildShuffleVector(g->b, lo, hi, LLVMConstVector(idx, (unsigned)n), "");
+}
+
 /* ---- fmod: long division of the mantissas, one bit a step, until every lane is done ---- */
 
 typedef struct fmt {

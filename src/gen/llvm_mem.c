@@ -324,20 +324,20 @@ void mem_prefetch_at(gen *g, uint32_t i, V row, V col)
 
 /* ---- stores ---- */
 
-/* Past the caches, 16 bytes at a time: that alignment every allocator gives, and the write-combining buffers join the pieces. */
+/* Past the caches, as whole vectors or 16 bytes at a time: that alignment every allocator gives, and the write-combining buffers join the pieces. */
 static void stream_store(gen *g, V p, V x, eas_dtype dt)
 {
-    const int n = g->c->n, step = 16 / (int)eas_dtype_size(dt);
+    const int n = g->c->n, step = g->c->stream == STREAM_WHOLE ? n : 16 / (int)eas_dtype_size(dt);
     const unsigned kind = LLVMGetMDKindIDInContext(g->cx, "nontemporal", 11);
     LLVMMetadataRef one = LLVMValueAsMetadata(k_i32(g, 1));
     V md = LLVMMetadataAsValue(g->cx, LLVMMDNodeInContext2(g->cx, &one, 1));
     for (int i = 0; i < n; i += step) {
-        V idx[16], at = k_int(g, i);
+        V idx[64], at = k_int(g, i);
         for (int k = 0; k < step; k++)
             idx[k] = k_i32(g, i + k);
         V piece = LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)step), "");
         V s = LLVMBuildStore(g->b, piece, mem_element(g, p, dt, at));
-        LLVMSetAlignment(s, 16);
+        LLVMSetAlignment(s, (unsigned)(step * (int)eas_dtype_size(dt)));
         LLVMSetMetadata(s, kind, md);
     }
 }

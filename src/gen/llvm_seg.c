@@ -1,6 +1,7 @@
 /* llvm_seg.c: one segment as loops over chunks.
  *
  *   for outer indices: counts of the prefix masks;
+ *     lanes before the first address at which a vector may be streamed, if that is asked for
  *     full chunks: no masks at all (twice, if streaming stores pay: with and without)
  *     the remaining chunks: masks as they are, lanes beyond the block switched off
  *
@@ -10,7 +11,7 @@
  */
 #include "llvm.h"
 
-enum { SMALL_BODY = 160, STREAM_BODY = 64, UNROLL_BODY = 64 };
+enum { SMALL_BODY = 160, STREAM_BODY = 64, UNROLL_BODY = 64, SHIFT_CHUNKS = 16 };
 
 /* ---- the cache ---- */
 
@@ -241,14 +242,14 @@ V seg_vector(gen *g, uint32_t v, map_t m)
     const vinfo *x = &g->p.val[v];
     if (g->st)
         return LLVMGetUndef(ty_of(g, (eas_dtype)ir_typeof(g->ir, v).dtype, g->c->n));
+    const entry *e = seg_find(g, v, x->cls == C_UNI ? 0 : m);
+    if (e && e->has_vec)
+        return e->vec;
     if (x->cls == C_UNI)
         return splat(g, g->sval[v], g->c->n);
     view w = {.v = v, .m = m};
     if (x->cls == C_VIEW)
         w = plan_resolve(&g->p, v, m);
-    const entry *e = seg_find(g, v, m);
-    if (e && e->has_vec)
-        return e->vec;
     V r;
     if (x->cls == C_REMAT) {
         r = rematerialise(g, v, m);
@@ -980,62 +981,154 @@ static V lanes_below(gen *g, V count) /* lanes l < count, count an i64 scalar */
 
 static V round_down(gen *g, V x, int n) { return LLVMBuildAnd(g->b, x, k_int(g, -(int64_t)n), ""); }
 
-static void run_chunks(gen *g, const segment *s, V lo, V hi, bool full, bool stream)
+/* last: lanes from there on are off; NULL: none are. stream: see chunk. */
+static void run_chunks(gen *g, const segment *s, V lo, V hi, V last, bool full, int stream)
 {
-    const int d = s->sh.rank - 1;
-    const int64_t size = s->sh.dim[d];
     loop l = loop_open(g, lo, hi, g->c->n);
-    g->c->idx[d] = l.iv;
+    g->c->idx[s->sh.rank - 1] = l.iv;
     g->c->full = full;
     g->c->stream = stream;
-    g->c->exec = full || size % g->c->n == 0 ? NULL : lanes_below(g, LLVMBuildSub(g->b, k_int(g, size), l.iv, ""));
+    g->c->exec = last ? lanes_below(g, LLVMBuildSub(g->b, last, l.iv, "")) : NULL;
     emit_chunk(g, s);
     g->c->exec = NULL;
     loop_close(g, &l);
 }
 
-/* i1: the call wants streaming stores and every contiguous store of the segment starts at a multiple of 16 bytes; NULL: no such store */
-static V can_stream(gen *g, const segment *s)
+/* What is streamed: contiguous stores of whole pieces of 16 bytes. The address of inner index 0, NULL for other instructions. */
+static V streamed(gen *g, const ir_insn *in, int *bytes)
+{
+    const uint32_t *a = ir_args(g->ir, in);
+    *bytes = (int)eas_dtype_size((eas_dtype)ir_typeof(g->ir, a[0]).dtype);
+    const aff off = affine_of(g, a[1], seg_map(g));
+    if (ir_typeof(g->ir, a[0]).kind != IR_BUF || !off.ok || !off.exact || !off.whole || off.stride != 1 || g->c->n * *bytes % 16)
+        return NULL;
+    V at = LLVMBuildPtrToInt(g->b, g->sval[a[0]], ty_int(g, 64, 0), "");
+    return LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, affine_base(g, off), k_int(g, *bytes), ""), "");
+}
+
+/* May chunks begin anywhere? Then nothing may rest on where they begin: reductions join by lane number, slots have whole chunks, and quotients
+ * and remainders of lane numbers are simple only within aligned ones. */
+static bool can_shift(gen *g, const segment *s)
+{
+    if (s->reduces || g->p.info.mode == EAS_MODE_THREAD || s->sh.dim[s->sh.rank - 1] < SHIFT_CHUNKS * g->c->n)
+        return false;
+    for (uint32_t i = 0; i < s->items.len; i++) {
+        const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
+        if (!in || ir_rows[in->op].flags & IR_STRUCT || (in->res && g->p.val[in->res].needs_slot))
+            return false;
+        if ((in->op == IR_LOAD || in->op == IR_STORE) && affine_early(g, ir_args(g->ir, in)[1])) {
+            const aff off = affine_of(g, ir_args(g->ir, in)[1], seg_map(g));
+            if (!off.ok || !off.whole)
+                return false;
+        }
+    }
+    for (uint32_t v = 1; v < g->ir->nvals; v++) {
+        const ir_insn *in = ir_def(g->ir, v);
+        if (in && g->p.val[v].cls == C_REMAT && (in->op == IR_MOD || in->op == IR_FLOORDIV || in->op == IR_TDIV || in->op == IR_TREM))
+            return false;
+    }
+    return true;
+}
+
+/* i1: the call wants streaming stores and addresses allow them; NULL: there is no contiguous store. With head, chunks begin at that index, from which on the
+ * stores are aligned vectors; without, they are at multiples of 16 bytes. */
+static V can_stream(gen *g, const segment *s, V *head)
 {
     V low = NULL;
     for (uint32_t i = 0; i < s->items.len; i++) {
         const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
+        int bytes;
         if (!in || in->op != IR_STORE)
             continue;
-        const uint32_t *a = ir_args(g->ir, in);
-        const int bytes = (int)eas_dtype_size((eas_dtype)ir_typeof(g->ir, a[0]).dtype);
-        if (!affine_early(g, a[1]))
+        if (!affine_early(g, ir_args(g->ir, in)[1]))
             return NULL;
-        const aff off = affine_of(g, a[1], seg_map(g));
-        if (ir_typeof(g->ir, a[0]).kind != IR_BUF || !off.ok || !off.exact || !off.whole || off.stride != 1 || g->c->n * bytes % 16)
+        V at = streamed(g, in, &bytes);
+        if (!at)
             continue;
-        V at = LLVMBuildPtrToInt(g->b, g->sval[a[0]], ty_int(g, 64, 0), "");
-        at = LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, affine_base(g, off), k_int(g, bytes), ""), "");
+        V past = k_int(g, 15);
+        if (head) {
+            past = k_int(g, g->c->n * bytes - 1);
+            if (!low)
+                *head = LLVMBuildUDiv(g->b, LLVMBuildAnd(g->b, LLVMBuildNeg(g->b, at, ""), past, ""), k_int(g, bytes), "");
+            at = LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, *head, k_int(g, bytes), ""), "");
+        }
+        at = LLVMBuildAnd(g->b, at, past, "");
         low = low ? LLVMBuildOr(g->b, low, at, "") : at;
     }
     if (!low)
         return NULL;
-    V fit = LLVMBuildICmp(g->b, LLVMIntEQ, LLVMBuildAnd(g->b, low, k_int(g, 15), ""), k_int(g, 0), "");
+    V fit = LLVMBuildICmp(g->b, LLVMIntEQ, low, k_int(g, 0), "");
     V on = LLVMBuildICmp(g->b, LLVMIntNE, LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), ""), k_int(g, 0), "");
     return LLVMBuildAnd(g->b, fit, on, "");
 }
 
-static void full_chunks(gen *g, const segment *s, V end, V stream)
+static void full_chunks(gen *g, const segment *s, V lo, V end, V stream, int how)
 {
     if (!stream) {
-        run_chunks(g, s, k_int(g, 0), end, true, false);
+        run_chunks(g, s, lo, end, NULL, true, 0);
         return;
     }
     LLVMBasicBlockRef yes = new_block(g, "stream"), no = new_block(g, "cached"), done = new_block(g, "filled");
     g->streams = true;
     LLVMBuildCondBr(g->b, stream, yes, no);
     LLVMPositionBuilderAtEnd(g->b, yes);
-    run_chunks(g, s, k_int(g, 0), end, true, true);
+    run_chunks(g, s, lo, end, NULL, true, how);
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, no);
-    run_chunks(g, s, k_int(g, 0), end, true, false);
+    run_chunks(g, s, lo, end, NULL, true, 0);
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
+}
+
+static V lesser(gen *g, V a, V b) { return sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, a, b, ""), a, b); }
+
+/* Three parts in order: lanes before head under a mask, full chunks up to `full`, and the rest under a mask. The first and the last are one piece of code. */
+static void shifted_chunks(gen *g, const segment *s, V full, V end, V stream, V head)
+{
+    const uint32_t align = g->c->align;
+    g->c->align = 1;
+    head = sel(g, stream, head, k_int(g, 0));
+    V room = LLVMBuildSub(g->b, full, lesser(g, head, full), ""), mid = LLVMBuildAdd(g->b, lesser(g, head, full), round_down(g, room, g->c->n), "");
+    loop part = loop_open(g, k_int(g, 0), k_int(g, 3), 1);
+    LLVMBasicBlockRef middle = new_block(g, "middle"), edge = new_block(g, "edge"), done = new_block(g, "part");
+    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntEQ, part.iv, k_int(g, 1), ""), middle, edge);
+    LLVMPositionBuilderAtEnd(g->b, middle);
+    full_chunks(g, s, lesser(g, head, full), mid, stream, STREAM_WHOLE);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, edge);
+    V first = LLVMBuildICmp(g->b, LLVMIntEQ, part.iv, k_int(g, 0), ""), hi = sel(g, first, lesser(g, head, full), end);
+    run_chunks(g, s, sel(g, first, k_int(g, 0), mid), hi, hi, false, 0);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    loop_close(g, &part);
+    g->c->align = align;
+}
+
+/* The uniform value that an operand is, or is spread from; 0 for others, for constants and for what is made in the segment. */
+static uint32_t source_uniform(gen *g, uint32_t v)
+{
+    int64_t k;
+    const ir_insn *in = ir_def(g->ir, v);
+    while (in && g->p.val[v].cls != C_UNI && (in->op == IR_BROADCAST || in->op == IR_RESHAPE)) {
+        v = ir_args(g->ir, in)[0];
+        in = ir_def(g->ir, v);
+    }
+    return g->p.val[v].cls == C_UNI && seg_available(g, v) && !ir_const_of(g->ir, v, &k) ? v : 0;
+}
+
+/* Uniform operands as vectors before the loops over chunks: no pass of LLVM takes them out of there. */
+static void spread_uniforms(gen *g, const segment *s)
+{
+    for (uint32_t i = 0; i < s->items.len; i++) {
+        const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
+        if (!in || !(ir_rows[in->op].flags & IR_PURE) || is_move(in) || !in->res || g->p.val[in->res].cls != C_BLOCK)
+            continue;
+        for (int k = 0; k < in->nargs; k++) {
+            const uint32_t v = source_uniform(g, ir_args(g->ir, in)[k]);
+            if (v && !seg_find(g, v, 0))
+                seg_remember(g, v, 0, splat(g, g->sval[v], g->c->n), NULL);
+        }
+    }
 }
 
 /* the innermost dim, at the outer indices that stand in c->idx */
@@ -1053,17 +1146,25 @@ static void emit_inner(gen *g, segment *s)
     c->pre = NULL;
     make_lines(g, s);
     V limit = affine_prefixes(g, s), full = k_int(g, size);
-    V stream = g->x86 && small && s->items.len <= STREAM_BODY ? can_stream(g, s) : NULL;
+    V head = NULL, stream = NULL;
+    if (g->x86 && small && s->items.len <= STREAM_BODY)
+        stream = can_stream(g, s, can_shift(g, s) ? &head : NULL);
     for (int i = 0; i < c->npre; i++)
-        full = sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, full, c->pre[i].count, ""), full, c->pre[i].count);
+        full = lesser(g, full, c->pre[i].count);
     forget(g, mark);
+    spread_uniforms(g, s);
     V end = limit ? limit : k_int(g, size), from = round_down(g, full, c->n);
-    if (size < c->n || (!small && c->npre))
-        from = k_int(g, 0);
-    else
-        full_chunks(g, s, from, stream);
-    if (c->npre || size % c->n)
-        run_chunks(g, s, from, end, false, false);
+    if (stream && head) {
+        shifted_chunks(g, s, full, end, stream, head);
+    } else {
+        if (size < c->n || (!small && c->npre))
+            from = k_int(g, 0);
+        else
+            full_chunks(g, s, k_int(g, 0), from, stream, STREAM_PIECES);
+        if (c->npre || size % c->n)
+            run_chunks(g, s, from, end, size % c->n ? k_int(g, size) : NULL, false, 0);
+    }
+    forget(g, mark);
 }
 
 static void emit_outer(gen *g, segment *s, int d)

@@ -189,11 +189,11 @@ static V integer_insn(gen *g, uint16_t op, eas_dtype dt, V a, V b)
 
 /* ---- floats ---- */
 
+/* A NaN in b is chosen by the comparison, as it fails; the first choice is one instruction on most machines. */
 static V min_max(gen *g, uint16_t op, V a, V b)
 {
-    V nan_a = fcmp(g, LLVMRealUNO, a, a), take_a = fcmp(g, op == IR_MIN ? LLVMRealOLT : LLVMRealOGT, a, b);
-    V r = sel(g, fcmp(g, LLVMRealUNO, b, b), b, sel(g, take_a, a, b));
-    return sel(g, nan_a, a, r);
+    V take_a = fcmp(g, op == IR_MIN ? LLVMRealOLT : LLVMRealOGT, a, b);
+    return sel(g, fcmp(g, LLVMRealUNO, a, a), a, sel(g, take_a, a, b));
 }
 
 static V float_compare(gen *g, uint16_t op, V a, V b)
@@ -224,6 +224,7 @@ static V float_arith(gen *g, uint16_t op, V a, V b, V c)
     case IR_DIV: return LLVMBuildFDiv(g->b, a, b, "");
     case IR_TREM: return float_mod(g, a, b);
     case IR_FMA: return float_fma(g, a, b, c);
+    case IR_LDEXP: return float_ldexp(g, a, b);
     case IR_MIN:
     case IR_MAX: return min_max(g, op, a, b);
     case IR_FLOOR:

@@ -315,19 +315,16 @@ eas_value emit_signbit(eas_builder *b, const eas_value *x, eas_dtype dt)
 
 /* ---- activations ---- */
 
-/* x * sigmoid(u), with one division */
-static eas_value gated(eas_builder *b, eas_value x, eas_value u, eas_dtype dt)
-{
-    return quo(b, x, add(b, num(b, dt, 1), op1(b, "exp", op1(b, "neg", u))));
-}
+/* x * sigmoid(-u), with one division */
+static eas_value gated(eas_builder *b, eas_value x, eas_value u, eas_dtype dt) { return quo(b, x, add(b, num(b, dt, 1), op1(b, "exp", u))); }
 
-eas_value emit_silu(eas_builder *b, const eas_value *x, eas_dtype dt) { return gated(b, x[0], x[0], dt); }
+eas_value emit_silu(eas_builder *b, const eas_value *x, eas_dtype dt) { return gated(b, x[0], op1(b, "neg", x[0]), dt); }
 
 /* x * (1 + tanh(u)) / 2 with u = sqrt(2/pi) * (x + 0.044715 x^3) is x * sigmoid(2u). */
 eas_value emit_gelu(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
-    eas_value cube = mul(b, mul(b, x[0], x[0]), num(b, dt, 1.5957691216057308 * 0.044715));
-    return gated(b, x[0], mul(b, x[0], add(b, cube, num(b, dt, 1.5957691216057308))), dt);
+    eas_value cube = mul(b, mul(b, x[0], x[0]), num(b, dt, -1.5957691216057308 * 0.044715));
+    return gated(b, x[0], mul(b, x[0], add(b, cube, num(b, dt, -1.5957691216057308))), dt);
 }
 
 /* ---- functions that the IR does not have ---- */

@@ -872,7 +872,7 @@ eas_status interp_watched(const eas_ir *ir, const ir_call *call, watch *w)
 eas_status ir_interp(const eas_ir *ir, const ir_call *call)
 {
     eas_ir *plain;
-    eas_status st = ir_expanded(ir, false, &plain);
+    eas_status st = ir_expanded(ir, 0, &plain);
     if (st)
         return st;
     st = interp_watched(plain, call, NULL);

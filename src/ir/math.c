@@ -12,6 +12,7 @@ typedef struct maths {
     eas_builder *b;
     ir_type t, it, ut; /* the float type, and its signed and unsigned twins */
     bool wide;         /* f64 */
+    bool ldexp;        /* stays an instruction */
 } maths;
 
 typedef struct pair {
@@ -64,11 +65,30 @@ static uint32_t power_of_two(maths *m, uint32_t n)
     return as_float(m, op2(m, IR_SHL, biased, whole_num(m, m->wide ? 52 : 23)));
 }
 
-/* x * 2^n in two steps, so that the result may underflow or overflow by itself */
-static uint32_t scale(maths *m, uint32_t x, uint32_t n)
+/* A whole number that is small against the mantissa: f itself, and t, in whose last bits it stands: BIG and twice the bias of an exponent were added. */
+typedef struct rounded {
+    uint32_t f, t;
+} rounded;
+#define BIG(m) ((m)->wide ? 0x1.8p52 + 2046 : 0x1.8p23 + 254)
+
+/* x k to the nearest integer */
+static rounded round_to(maths *m, uint32_t x, double k)
 {
-    uint32_t half = op2(m, IR_SHR, n, whole_num(m, 1));
-    return mul(m, mul(m, x, power_of_two(m, half)), power_of_two(m, sub(m, n, half)));
+    uint32_t big = num(m, BIG(m)), t = k == 1 ? add(m, x, big) : fma3(m, x, num(m, k), big);
+    return (rounded){sub(m, t, big), t};
+}
+
+static uint32_t whole_of(maths *m, rounded n) { return sub(m, as_bits(m, n.t), whole_num(m, m->wide ? 0x43380000000007fe : 0x4b4000fe)); }
+
+/* x 2^n for an x near 1, in two steps, so that the result may underflow or overflow by itself; the first is exact, so hardware that does it in one gives
+ * the same. Shifting leaves nothing of t but n and the bias. */
+static uint32_t scale(maths *m, uint32_t x, rounded n)
+{
+    if (m->ldexp)
+        return op2(m, IR_LDEXP, x, n.f);
+    uint32_t bits = as_bits(m, n.t), half = op2(m, IR_SHR, bits, whole_num(m, 1)), mant = whole_num(m, m->wide ? 52 : 23);
+    uint32_t first = as_float(m, op2(m, IR_SHL, half, mant)), second = as_float(m, op2(m, IR_SHL, sub(m, bits, half), mant));
+    return mul(m, mul(m, x, first), second);
 }
 
 static uint32_t clamp(maths *m, uint32_t x, double lo, double hi) /* NaN stays */
@@ -122,6 +142,8 @@ static const double LN2_HI64 = 6.93147180369123816490e-01, LN2_LO64 = 1.90821492
 
 /* (e^r - 1 - r) / r^2 */
 static const double EXP32[] = {0.5, 0.1666666716, 0.04166652262, 0.008332905360, 0.001393068000, 0.0002027602168};
+/* e^r itself: enough where nothing is computed further */
+static const double EXP32_WHOLE[] = {1, 1, 0.5, 0.1666651517, 0.04166658595, 0.008369322866, 0.001392089063};
 static const double EXP64[] = {0.5,
                                0.166666666666666713,
                                0.0416666666666666644,
@@ -136,24 +158,14 @@ static const double EXP64[] = {0.5,
 /* (2^r - 1) / r */
 static const double EXP2_32[] = {0.6931471825, 0.2402265072, 0.05550397933, 0.009618107229, 0.001334656496, 0.0001544040570, 1.199191956e-5};
 
-/* x k to the nearest integer n, as a float and as an integer: added to 1.5 * 2^23 (2^52), it stands in the last bits of the sum. For results that
- * are small against that. */
-static uint32_t round_to(maths *m, uint32_t x, double k, uint32_t *n)
-{
-    const double big = m->wide ? 0x1.8p52 : 0x1.8p23;
-    uint32_t t = k == 1 ? add(m, x, num(m, big)) : fma3(m, x, num(m, k), num(m, big));
-    *n = sub(m, as_bits(m, t), whole_num(m, m->wide ? 0x4338000000000000 : 0x4b400000));
-    return sub(m, t, num(m, big));
-}
-
 /* x = n ln2 + r, |r| <= ln2/2; r as a pair when asked for */
-static uint32_t reduce_exp(maths *m, uint32_t x, uint32_t *n, uint32_t *lo)
+static uint32_t reduce_exp(maths *m, uint32_t x, rounded *n, uint32_t *lo)
 {
-    uint32_t fn = round_to(m, x, LOG2E, n);
-    uint32_t r1 = fma3(m, fn, num2(m, -LN2_HI32, -LN2_HI64), x);
+    *n = round_to(m, x, LOG2E);
+    uint32_t r1 = fma3(m, n->f, num2(m, -LN2_HI32, -LN2_HI64), x);
     if (!lo)
-        return fma3(m, fn, num2(m, -LN2_LO32, -LN2_LO64), r1);
-    uint32_t c = mul(m, fn, num2(m, LN2_LO32, LN2_LO64)), r = sub(m, r1, c);
+        return fma3(m, n->f, num2(m, -LN2_LO32, -LN2_LO64), r1);
+    uint32_t c = mul(m, n->f, num2(m, LN2_LO32, LN2_LO64)), r = sub(m, r1, c);
     *lo = sub(m, sub(m, r1, r), c);
     return r;
 }
@@ -162,13 +174,15 @@ static uint32_t exp_tail(maths *m, uint32_t r) { return mul(m, mul(m, r, r), HOR
 
 static uint32_t do_exp(maths *m, uint32_t x)
 {
-    uint32_t n, r = reduce_exp(m, m->wide ? clamp(m, x, -746, 710) : clamp(m, x, -104, 89), &n, NULL);
-    uint32_t p = fma3(m, mul(m, r, r), HORNER2(m, r, EXP32, EXP64), r);
-    return scale(m, add(m, p, num(m, 1)), n);
+    rounded n;
+    uint32_t r = reduce_exp(m, m->wide ? clamp(m, x, -746, 710) : clamp(m, x, -104, 89), &n, NULL);
+    if (!m->wide)
+        return scale(m, HORNER(m, r, EXP32_WHOLE), n);
+    return scale(m, add(m, fma3(m, mul(m, r, r), HORNER(m, r, EXP64), r), num(m, 1)), n);
 }
 
 /* e^(hi + lo) as a pair times 2^n: for functions that go on computing */
-static pair exp_pair(maths *m, uint32_t hi, uint32_t lo, uint32_t *n)
+static pair exp_pair(maths *m, uint32_t hi, uint32_t lo, rounded *n)
 {
     uint32_t rl, r = reduce_exp(m, hi, n, &rl);
     if (lo)
@@ -181,7 +195,9 @@ static pair exp_pair(maths *m, uint32_t hi, uint32_t lo, uint32_t *n)
 
 static uint32_t do_exp2(maths *m, uint32_t x)
 {
-    uint32_t c = m->wide ? clamp(m, x, -1076, 1025) : clamp(m, x, -151, 129), n, r = sub(m, c, round_to(m, c, 1, &n)), p;
+    uint32_t c = m->wide ? clamp(m, x, -1076, 1025) : clamp(m, x, -151, 129), p;
+    const rounded n = round_to(m, c, 1);
+    uint32_t r = sub(m, c, n.f);
     if (m->wide) { /* e^(r ln2): r ln2 as a pair keeps the last bit */
         pair a = two_mul(m, r, num(m, 0.69314718055994530942));
         uint32_t lo = fma3(m, r, num(m, 2.3190468138462996e-17), a.lo);
@@ -196,8 +212,9 @@ static uint32_t do_exp2(maths *m, uint32_t x)
 static uint32_t do_expm1(maths *m, uint32_t x)
 {
     uint32_t one = num(m, 1), top = m->wide ? whole_num(m, 1023) : whole_num(m, 127);
-    uint32_t c = m->wide ? clamp(m, x, -60, 710) : clamp(m, x, -30, 89), n, rl, r = reduce_exp(m, c, &n, &rl);
-    uint32_t over = gt(m, n, top), k = pick(m, over, top, n);
+    rounded w;
+    uint32_t c = m->wide ? clamp(m, x, -60, 710) : clamp(m, x, -30, 89), rl, r = reduce_exp(m, c, &w, &rl);
+    uint32_t n = whole_of(m, w), over = gt(m, n, top), k = pick(m, over, top, n);
     uint32_t s = power_of_two(m, k), unit = pick(m, over, num(m, 0.5), one); /* past the top exponent work with half of everything */
     uint32_t b = sub(m, s, unit), bl = sub(m, sub(m, s, b), unit);
     uint32_t hi = fma3(m, s, r, b), lo = fma3(m, s, r, sub(m, b, hi));
@@ -335,9 +352,10 @@ static const double TANH64[] = {-0.333333333333333315,    0.133333333333324311, 
 /* 1 - 2/(e^c + 1) for c >= 0, with what each step loses carried along */
 static uint32_t one_minus_2_over(maths *m, uint32_t c)
 {
-    uint32_t one = num(m, 1), two = num(m, 2), n;
+    uint32_t one = num(m, 1), two = num(m, 2);
+    rounded n;
     pair e = exp_pair(m, c, 0, &n);
-    uint32_t p2 = power_of_two(m, n);
+    uint32_t p2 = power_of_two(m, whole_of(m, n));
     pair d = fast_two_sum(m, mul(m, e.hi, p2), one);
     uint32_t dl = fma3(m, e.lo, p2, d.lo), q = quo(m, two, d.hi);
     uint32_t rem = sub(m, fma3(m, neg(m, q), d.hi, two), mul(m, q, dl)); /* of the division; q/2 is 1/d */
@@ -363,17 +381,17 @@ static uint32_t do_tanh(maths *m, uint32_t x)
 /* 1/(1+e^-x): with e = e^-|x| as a pair, 1/(1+e) for x >= 0 and e/(1+e) below */
 static uint32_t do_sigmoid(maths *m, uint32_t x)
 {
-    uint32_t a = mag(m, x), top = num2(m, 104, 746), c = neg(m, pick(m, gt(m, a, top), top, a)), n, one = num(m, 1);
-    pair e = exp_pair(m, c, 0, &n);
-    uint32_t nn = pick(m, lt(m, n, whole_num(m, m->wide ? -1000 : -120)), whole_num(m, m->wide ? -1000 : -120), n); /* below, e vanishes against 1 */
-    uint32_t p2 = power_of_two(m, nn);
+    uint32_t a = mag(m, x), top = num2(m, 104, 746), c = neg(m, pick(m, gt(m, a, top), top, a)), one = num(m, 1);
+    rounded w;
+    pair e = exp_pair(m, c, 0, &w);
+    uint32_t n = whole_of(m, w), least = whole_num(m, m->wide ? -1000 : -120), p2 = power_of_two(m, pick(m, lt(m, n, least), least, n)); /* below, e vanishes against 1 */
     pair d = fast_two_sum(m, one, mul(m, e.hi, p2));
     uint32_t dl = add(m, d.lo, mul(m, e.lo, p2));
     uint32_t up = op2(m, IR_GE, x, num(m, 0)), th = pick(m, up, one, e.hi), tl = pick(m, up, num(m, 0), e.lo);
     uint32_t q = quo(m, th, d.hi);
     uint32_t rem = add(m, fma3(m, neg(m, q), d.hi, th), sub(m, tl, mul(m, q, dl)));
     uint32_t y = add(m, q, quo(m, rem, d.hi));
-    y = pick(m, up, y, scale(m, y, n));
+    y = pick(m, up, y, scale(m, y, w));
     return pick(m, op2(m, IR_NE, x, x), x, y);
 }
 
@@ -567,11 +585,12 @@ static pair erfc_exponent(maths *m, uint32_t a)
 static uint32_t do_erf(maths *m, uint32_t x)
 {
     uint32_t a = mag(m, x), one = num(m, 1), top = num2(m, 4, 6), z = mul(m, a, a);
-    uint32_t c = pick(m, gt(m, a, top), top, a), n;
+    uint32_t c = pick(m, gt(m, a, top), top, a);
     uint32_t from = num2(m, 0.796875, 1), near = lt(m, a, from);
     c = pick(m, near, from, c);
+    rounded n;
     pair g = erfc_exponent(m, c), e = exp_pair(m, neg(m, g.hi), neg(m, g.lo), &n);
-    uint32_t p2 = power_of_two(m, n);
+    uint32_t p2 = power_of_two(m, whole_of(m, n));
     pair rest_of_one = fast_two_sum(m, one, neg(m, mul(m, e.hi, p2)));
     uint32_t big = add(m, rest_of_one.hi, fma3(m, neg(m, e.lo), p2, rest_of_one.lo));
     uint32_t w = fma3(m, z, HORNER2(m, z, ERF32, ERF64), num2(m, -5.8635382771399236e-08, 1.533545961316588e-17));
@@ -631,11 +650,31 @@ static uint32_t do_pow(maths *m, uint32_t x, uint32_t y)
     pair l = log_pair(m, mag(m, x)), p = two_mul(m, y, l.hi);
     p.lo = fma3(m, y, l.lo, p.lo);
     double lo = m->wide ? -746 : -104, hi = m->wide ? 710 : 89;
-    uint32_t inside = both(m, gt(m, p.hi, num(m, lo)), lt(m, p.hi, num(m, hi))), n;
+    uint32_t inside = both(m, gt(m, p.hi, num(m, lo)), lt(m, p.hi, num(m, hi)));
+    rounded n;
     uint32_t h = clamp(m, p.hi, lo, hi), lw = pick(m, inside, p.lo, num(m, 0));
     pair e = exp_pair(m, h, lw, &n);
     /* e.hi + e.lo rounds once here; scaling is exact unless the result is subnormal */
     return pow_special(m, x, y, scale(m, add(m, e.hi, e.lo), n));
+}
+
+/* ---- any number times a power of two ---- */
+
+static uint32_t limited(maths *m, uint32_t x) { return m->wide ? clamp(m, x, -1022, 1023) : clamp(m, x, -126, 127); }
+
+static uint32_t power_of_float(maths *m, uint32_t n) /* a whole number within the normal exponents */
+{
+    uint32_t t = add(m, n, num(m, m->wide ? 0x1.8p52 + 1023 : 0x1.8p23 + 127));
+    return as_float(m, op2(m, IR_SHL, as_bits(m, t), whole_num(m, m->wide ? 52 : 23)));
+}
+
+/* Three steps, the largest last: where an earlier one rounds, the result is 0, and where one overflows it is infinite. */
+static uint32_t do_ldexp(maths *m, uint32_t x, uint32_t y)
+{
+    uint32_t n = irb_op(m->b, IR_FLOOR, y, 0, 0), last = limited(m, n), rest = sub(m, n, last), middle = limited(m, rest);
+    uint32_t first = limited(m, sub(m, rest, middle)), zero = num(m, 0);
+    uint32_t r = mul(m, mul(m, mul(m, x, power_of_float(m, first)), power_of_float(m, middle)), power_of_float(m, last));
+    return pick(m, lt(m, mag(m, y), inf_num(m)), r, mul(m, x, pick(m, lt(m, y, zero), zero, y)));
 }
 
 /* ---- the pass ---- */
@@ -647,16 +686,18 @@ static uint32_t spell(maths *m, uint16_t op, uint32_t x, uint32_t y)
         [IR_LOG1P] = do_log1p, [IR_RSQRT] = do_rsqrt,     [IR_SIN] = do_sin,     [IR_COS] = do_cos, [IR_TAN] = do_tan,
         [IR_TANH] = do_tanh,   [IR_SIGMOID] = do_sigmoid, [IR_ERF] = do_erf,
     };
+    if (op == IR_LDEXP)
+        return m->ldexp ? op2(m, IR_LDEXP, x, y) : do_ldexp(m, x, y);
     return op == IR_POW ? do_pow(m, x, y) : unary[op](m, x);
 }
 
-uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y)
+static uint32_t spell_keeping(eas_builder *b, uint16_t op, uint32_t x, uint32_t y, unsigned keep)
 {
     if (b->status)
         return 0;
     ir_type t = ir_typeof(b->ir, x);
     bool half = t.dtype == EAS_F16 || t.dtype == EAS_BF16;
-    maths m = {.b = b, .t = half ? ir_with_dtype(t, EAS_F32) : t, .wide = t.dtype == EAS_F64};
+    maths m = {.b = b, .t = half ? ir_with_dtype(t, EAS_F32) : t, .wide = t.dtype == EAS_F64, .ldexp = (keep & IR_KEEP_LDEXP) != 0};
     m.it = ir_with_dtype(t, m.wide ? EAS_I64 : EAS_I32);
     m.ut = ir_with_dtype(t, m.wide ? EAS_U64 : EAS_U32);
     if (half) {
@@ -667,20 +708,27 @@ uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y)
     return b->status ? 0 : irb_to(b, IR_CAST, t, r);
 }
 
-static bool spelled(const ir_insn *in, bool native) { return (ir_rows[in->op].flags & IR_EXPAND) && !(native && ir_rows[in->op].fl); }
+uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y) { return spell_keeping(b, op, x, y, 0); }
 
-static bool anything(const eas_ir *ir, bool native)
+static bool spelled(const eas_ir *ir, const ir_insn *in, unsigned keep)
+{
+    if (in->op == IR_LDEXP && keep & IR_KEEP_LDEXP)
+        return eas_dtype_size((eas_dtype)ir_typeof(ir, in->res).dtype) < 4;
+    return (ir_rows[in->op].flags & IR_EXPAND) && !(keep & IR_KEEP_NATIVE && ir_rows[in->op].fl);
+}
+
+static bool anything(const eas_ir *ir, unsigned keep)
 {
     for (uint32_t i = 0; i < ir->ninsns; i++)
-        if (spelled(&ir->insns[i], native))
+        if (spelled(ir, &ir->insns[i], keep))
             return true;
     return false;
 }
 
-eas_status ir_expanded(const eas_ir *ir, bool native, eas_ir **out)
+eas_status ir_expanded(const eas_ir *ir, unsigned keep, eas_ir **out)
 {
     *out = NULL;
-    if (!anything(ir, native)) {
+    if (!anything(ir, keep)) {
         *out = eas_ir_retain((eas_ir *)(uintptr_t)ir);
         return EAS_OK;
     }
@@ -696,13 +744,13 @@ eas_status ir_expanded(const eas_ir *ir, bool native, eas_ir **out)
         map[p] = (uint32_t)p;
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
-        if (!spelled(in, native)) {
+        if (!spelled(ir, in, keep)) {
             irb_copy(b, ir, i, map);
             continue;
         }
         b->file = in->file;
         b->line = in->line;
-        map[in->res] = ir_spell(b, in->op, map[ir_args(ir, in)[0]], in->nargs > 1 ? map[ir_args(ir, in)[1]] : 0);
+        map[in->res] = spell_keeping(b, in->op, map[ir_args(ir, in)[0]], in->nargs > 1 ? map[ir_args(ir, in)[1]] : 0, keep);
     }
     eas_ir *raw = NULL;
     st = irb_finish(b, &raw);

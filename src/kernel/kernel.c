@@ -177,13 +177,14 @@ eas_status kernel_narrowed(eas_kernel *k, eas_ir **out)
 
 static eas_status make_plain(eas_kernel *k, unsigned bits, const eas_ir *from)
 {
-    bool native = bits & IR_FORM_TEXT && k->ir->flags & EAS_KERNEL_FAST_MATH;
+    const bool native = bits & IR_FORM_TEXT && k->ir->flags & EAS_KERNEL_FAST_MATH;
+    const unsigned keep = (native ? IR_KEEP_NATIVE : 0) | (bits & IR_FORM_LDEXP ? IR_KEEP_LDEXP : 0);
     eas_ir *ir = NULL;
     if (bits & IR_FORM_ASSERT)
-        return ir_expanded(from, native, &k->forms[bits]);
+        return ir_expanded(from, keep, &k->forms[bits]);
     eas_status st = ir_unasserted(from, &ir);
     if (!st)
-        st = ir_expanded(ir, native, &k->forms[bits]);
+        st = ir_expanded(ir, keep, &k->forms[bits]);
     eas_ir_release(ir);
     return st;
 }
@@ -215,7 +216,7 @@ eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out)
 static unsigned ir_form_of(const eas_device *d, unsigned form)
 {
     return (form & FORM_CHECKED ? IR_FORM_CHECKED : 0) | (form & FORM_NARROW ? IR_FORM_NARROW : 0) | (d->text ? IR_FORM_TEXT : 0) |
-           (form & FORM_ASSERT ? IR_FORM_ASSERT : 0);
+           (form & FORM_ASSERT ? IR_FORM_ASSERT : 0) | (d->ldexp && d->ldexp() ? IR_FORM_LDEXP : 0);
 }
 
 static eas_status refuse_loose(const eas_kernel *k)
@@ -275,7 +276,7 @@ eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out)
 /* ---- text ---- */
 
 /* As a launch runs it: prints are stores, asserts are gone. */
-static eas_status runnable(const eas_ir *ir, bool native, eas_ir **out)
+static eas_status runnable(const eas_ir *ir, unsigned keep, eas_ir **out)
 {
     eas_ir *stores = NULL, *bare = NULL;
     ir_records rec;
@@ -283,7 +284,7 @@ static eas_status runnable(const eas_ir *ir, bool native, eas_ir **out)
     if (!st)
         st = ir_unasserted(stores ? stores : ir, &bare);
     if (!st)
-        st = ir_expanded(bare, native, out);
+        st = ir_expanded(bare, keep, out);
     eas_ir_release(stores);
     eas_ir_release(bare);
     return st;
@@ -292,7 +293,7 @@ static eas_status runnable(const eas_ir *ir, bool native, eas_ir **out)
 static eas_status machine_text(const eas_ir *ir, const char *form, char **out)
 {
     eas_ir *plain;
-    eas_status st = runnable(ir, false, &plain);
+    eas_status st = runnable(ir, dev_cpu.ldexp() ? IR_KEEP_LDEXP : 0, &plain);
     if (st)
         return st;
     st = cpu_text(plain, form, out);
@@ -305,7 +306,7 @@ static eas_status source_text(const eas_ir *ir, gen_dialect d, char **out)
 {
     eas_ir *plain;
     str s = {0};
-    eas_status st = runnable(ir, (ir->flags & EAS_KERNEL_FAST_MATH) != 0, &plain);
+    eas_status st = runnable(ir, ir->flags & EAS_KERNEL_FAST_MATH ? IR_KEEP_NATIVE : 0, &plain);
     if (st)
         return st;
     st = gen_ctext(plain, d, 0, &s, NULL);
@@ -351,7 +352,7 @@ eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size)
     *size = 0;
     eas_status st = refuse_loose(k);
     if (!st)
-        st = runnable(k->ir, false, &plain);
+        st = runnable(k->ir, dev_cpu.ldexp() ? IR_KEEP_LDEXP : 0, &plain);
     if (!st)
         st = cpu_object(plain, bytes, size);
     eas_ir_release(plain);

@@ -9,8 +9,9 @@
 
 /* Forms of a launch, as bits: each combination is compiled at first need. */
 enum { FORM_ALIAS = 1, FORM_CHECKED = 2, FORM_NARROW = 4, FORM_ASSERT = 8, NFORMS = 16 };
-/* Forms of the IR that code is made of, as bits. IR_FORM_TEXT: with fast math, functions that C-like languages have stay calls. */
-enum { IR_FORM_CHECKED = 1, IR_FORM_NARROW = 2, IR_FORM_TEXT = 4, IR_FORM_ASSERT = 8, NIRFORMS = 16 };
+/* Forms of the IR that code is made of, as bits. IR_FORM_TEXT: with fast math, functions that C-like languages have stay calls. IR_FORM_LDEXP: for hardware that
+ * scales by powers of two. */
+enum { IR_FORM_CHECKED = 1, IR_FORM_NARROW = 2, IR_FORM_TEXT = 4, IR_FORM_ASSERT = 8, IR_FORM_LDEXP = 16, NIRFORMS = 32 };
 
 /* What one launch's integers prove; remembered because the next launch is usually the same. */
 typedef struct kernel_memo {

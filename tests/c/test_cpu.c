@@ -207,7 +207,7 @@ static eas_status run_plain(const eas_ir *ir, const arg *a, const int64_t grid[3
 static eas_status run_cpu(const eas_ir *ir, const arg *a, const int64_t grid[3], bool alias, uint64_t flags, gen_fault *fault, gen_image *info)
 {
     eas_ir *plain;
-    eas_status st = ir_expanded(ir, false, &plain);
+    eas_status st = ir_expanded(ir, isa_ldexp() ? IR_KEEP_LDEXP : 0, &plain);
     if (st)
         return st;
     st = run_plain(plain, a, grid, alias, flags, fault, info);
