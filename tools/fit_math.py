@@ -147,6 +147,7 @@ def exp_tail2(x):  # what follows 1/2 in exp_tail
 
 TASKS = {
     "exp32": lambda: fit("exp32, after 1/2", exp_tail2, -ln2h, ln2h, range(5), 24),
+    "exp32_whole": lambda: fit("exp32, after 1 + x", exp_tail, -ln2h, ln2h, range(5), 24, w=lambda x: x * x + mp.mpf(10) ** -12),
     "exp64": lambda: fit("exp64", exp_tail, -ln2h, ln2h, range(11), 53),
     "exp2_32": lambda: fit("exp2_32", exp2_tail, -one / 2, one / 2, range(7), 24),
     "exp2_64": lambda: fit("exp2_64", exp2_tail, -one / 2, one / 2, range(13), 53),

@@ -189,13 +189,18 @@ typedef struct chunk {
     V idx[IR_MAX_RANK];  /* outer dims: index; innermost: index of lane 0 */
     V exec;              /* lanes that run; NULL: all */
     bool full;           /* prefix masks hold for every lane */
-    enum { STREAM_PIECES = 1, STREAM_WHOLE } stream; /* contiguous stores go past the caches: 16 bytes at a time, or as aligned vectors; 0: they do not */
+    enum {
+        STREAM_PIECES = 1,
+        STREAM_WHOLE
+    } stream; /* contiguous stores go past the caches: 16 bytes at a time, or as aligned vectors; 0: they do not */
     uint32_t align;      /* idx of the innermost dim is a multiple of this */
     entry **cache;       /* per value */
     VEC(made) log;       /* in order of making, so that leaving a region forgets what was made in it */
     prefix *pre;
     int npre;
     VEC(line) lines;
+    V **regs;            /* in rounds, per value: the running results of a reduction; NULL outside */
+    int part;            /* which chunk of the round it is */
 } chunk;
 
 typedef struct frag {
@@ -340,6 +345,10 @@ void mma_insn(gen *g, uint32_t insn);       /* MMA_ZERO, MMA, MMA_STORE in a sim
 
 /* llvm_fold.c */
 void fold_chunk(gen *g, uint32_t insn);     /* a reduction takes in the chunk */
+/* Lanes of a round of the segment's reductions along the last axis; 0: none can be done so. */
+int64_t fold_round(gen *g, const segment *s);
+/* Whole rounds from inner index 0 to hi; chunk_at makes the chunk at an index. */
+void fold_rounds(gen *g, const segment *s, V hi, int64_t w, void chunk_at(gen *, const segment *, V));
 void fold_finish(gen *g, const segment *s); /* after the last chunk of the innermost dim */
 void whole_insn(gen *g, const segment *s);
 

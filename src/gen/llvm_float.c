@@ -229,7 +229,8 @@ V float_ldexp(gen *g, V a, V b)
         return LLVMBuildExtractElement(g->b, scalef(g, splat(g, a, least), splat(g, b, least), least, is_f64(a)), k_int(g, 0), "");
     if (n <= most)
         return scalef(g, a, b, n, is_f64(a));
-    V lo = float_ldexp(g, part_of(g, a, 0, n / 2), part_of(g, b, 0, n / 2)), hi = float_ldexp(g, part_of(g, a, n / 2, n / 2), part_of(g, b, n / 2, n / 2));
+    V lo = float_ldexp(g, part_of(g, a, 0, n / 2), part_of(g, b, 0, n / 2)),
+      hi = float_ldexp(g, part_of(g, a, n / 2, n / 2), part_of(g, b, n / 2, n / 2));
     V idx[64];
     for (int i = 0; i < n; i++)
         idx[i] = LLVMConstInt(ty_int(g, 32, 0), (uint64_t)i, 0);

@@ -1,12 +1,14 @@
 /* llvm_fold.c: along an axis. Orders are those of src/ir/fold.c.
  *
  * A reduction takes part in the chunks of its operand's segment. Along the last axis its running results lie side by side in a small
- * array on the stack, chunk k joining the same place every 64 (or 32) lanes; after the last chunk they are joined to one. Along any other
- * axis the running results are the result itself, in its slot.
+ * array on the stack, chunk k joining the same place every 64 (or 32) lanes; after the last chunk they are joined to one. Whole rounds of so many
+ * lanes keep them in registers, and begin with what changes nothing. Along any other axis the running results are the result itself, in its slot.
  *
  * Scans and transposes are segments of their own: they read one slot and write another.
  */
 #include "llvm.h"
+
+#include <math.h>
 
 static V load_vec(gen *g, V p, eas_dtype dt, int n)
 {
@@ -56,6 +58,124 @@ static V result_place(gen *g, const ir_insn *in, int axis)
     return mem_element(g, mem_slot(g, r->slot), (eas_dtype)ir_typeof(g->ir, in->res).dtype, seg_linear(g, &r->sh, m, &stride));
 }
 
+/* Joined with anything it gives that. */
+static int64_t identity_bits(uint16_t op, eas_dtype dt)
+{
+    const bool real = dtype_is_float(dt);
+    switch (op) {
+    case IR_ADD: return real ? ir_bits_from_double(dt, -0.0) : 0;
+    case IR_MUL: return real ? ir_bits_from_double(dt, 1) : 1;
+    case IR_MIN: return real ? ir_bits_from_double(dt, (double)INFINITY) : (int64_t)dtype_max(dt);
+    case IR_MAX: return real ? ir_bits_from_double(dt, (double)-INFINITY) : dtype_min(dt);
+    case IR_AND: return dt == EAS_BOOL ? 1 : -1;
+    default: return 0;
+    }
+}
+
+static bool in_rounds(gen *g, const ir_insn *in) { return in && is_reduce(in) && axis_dim(g, in) != NODIM && along_last(g, in); }
+
+static V chains_at(gen *g, const ir_insn *in, V lane)
+{
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
+    if (!g->chains[in->res])
+        g->chains[in->res] = entry_alloca(g, ty_mem(g, dt, IR_CHAINS));
+    return mem_element(g, g->chains[in->res], dt, lane);
+}
+
+int64_t fold_round(gen *g, const segment *s)
+{
+    int64_t w = 0;
+    for (uint32_t i = 0; i < s->items.len && s->reduces; i++) {
+        const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
+        const int64_t mine = in_rounds(g, in) ? ir_chains((eas_dtype)ir_typeof(g->ir, in->res).dtype) : 0;
+        w = mine > w ? mine : w;
+    }
+    return w % g->c->n ? 0 : w;
+}
+
+/* Calls f for the registers of every reduction that takes part in rounds. */
+typedef void each_chain(gen *g, const ir_insn *in, V *reg, int k, void *ctx);
+static void for_chains(gen *g, const segment *s, each_chain *f, void *ctx)
+{
+    for (uint32_t i = 0; i < s->items.len; i++) {
+        const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
+        if (!in_rounds(g, in))
+            continue;
+        const int count = (int)(ir_chains((eas_dtype)ir_typeof(g->ir, in->res).dtype) / g->c->n);
+        V **regs = &g->c->regs[in->res];
+        if (!*regs && !(*regs = arena_alloc(&g->mem, sizeof **regs * (size_t)count))) {
+            gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+            return;
+        }
+        for (int k = 0; k < count; k++)
+            f(g, in, &(*regs)[k], k, ctx);
+    }
+}
+
+typedef struct chain_phis { /* in order */
+    LLVMBasicBlockRef from;
+    V *phi;
+    int n;
+} chain_phis;
+
+static void open_chain(gen *g, const ir_insn *in, V *reg, int k, void *ctx)
+{
+    chain_phis *c = ctx;
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
+    V none = k_bits(g, dt, g->c->n, identity_bits(ir_join_of(in->op), dt));
+    (void)k;
+    *reg = LLVMBuildPhi(g->b, ty_of(g, dt, g->c->n), "");
+    LLVMAddIncoming(*reg, &none, &c->from, 1);
+    c->phi[c->n++] = *reg;
+}
+
+static void next_chain(gen *g, const ir_insn *in, V *reg, int k, void *ctx)
+{
+    chain_phis *c = ctx;
+    V next = *reg;
+    (void)g, (void)in, (void)k;
+    *reg = c->phi[c->n++];
+    LLVMAddIncoming(*reg, &next, &c->from, 1);
+}
+
+static void put_chain(gen *g, const ir_insn *in, V *reg, int k, void *ctx)
+{
+    (void)ctx;
+    store_vec(g, chains_at(g, in, k_int(g, (int64_t)k * g->c->n)), (eas_dtype)ir_typeof(g->ir, in->res).dtype, *reg);
+}
+
+void fold_rounds(gen *g, const segment *s, V hi, int64_t w, void chunk_at(gen *, const segment *, V))
+{
+    chain_phis c = {.from = LLVMGetInsertBlock(g->b)};
+    LLVMBasicBlockRef head = new_block(g, "rounds"), body = new_block(g, "round"), done = new_block(g, "rounded");
+    c.phi = arena_alloc(&g->mem, sizeof *c.phi * (s->items.len + 1) * IR_CHAINS);
+    g->c->regs = arena_alloc(&g->mem, sizeof *g->c->regs * (g->ir->nvals + 1));
+    if (!c.phi || !g->c->regs) {
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+        return;
+    }
+    branch_to(g, head);
+    LLVMPositionBuilderAtEnd(g->b, head);
+    V iv = LLVMBuildPhi(g->b, ty_int(g, 64, 0), ""), zero = k_int(g, 0);
+    LLVMAddIncoming(iv, &zero, &c.from, 1);
+    for_chains(g, s, open_chain, &c);
+    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, iv, hi, ""), body, done);
+    LLVMPositionBuilderAtEnd(g->b, body);
+    for (int64_t at = 0; at < w; at += g->c->n) {
+        g->c->part = (int)(at / g->c->n);
+        chunk_at(g, s, LLVMBuildAdd(g->b, iv, k_int(g, at), ""));
+    }
+    V next = LLVMBuildAdd(g->b, iv, k_int(g, w), "");
+    c.from = LLVMGetInsertBlock(g->b);
+    LLVMAddIncoming(iv, &next, &c.from, 1);
+    branch_to(g, head);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    c.n = 0;
+    for_chains(g, s, next_chain, &c);
+    for_chains(g, s, put_chain, NULL);
+    g->c->regs = NULL;
+}
+
 void fold_chunk(gen *g, uint32_t i)
 {
     const ir_insn *in = &g->ir->insns[i];
@@ -68,9 +188,12 @@ void fold_chunk(gen *g, uint32_t i)
     }
     if (along_last(g, in)) {
         const int64_t w = ir_chains(dt);
-        if (!g->chains[in->res])
-            g->chains[in->res] = entry_alloca(g, ty_mem(g, dt, IR_CHAINS));
-        at = mem_element(g, g->chains[in->res], dt, LLVMBuildAnd(g->b, g->c->idx[axis], k_int(g, w - 1), ""));
+        V *reg = g->c->regs ? &g->c->regs[in->res][g->c->part % (w / n)] : NULL;
+        if (reg) {
+            *reg = join(g, in, *reg, x);
+            return;
+        }
+        at = chains_at(g, in, LLVMBuildAnd(g->b, g->c->idx[axis], k_int(g, w - 1), ""));
         first = LLVMBuildICmp(g->b, LLVMIntSLT, g->c->idx[axis], k_int(g, w), "");
     } else {
         at = result_place(g, in, axis);

@@ -11,7 +11,7 @@
  */
 #include "llvm.h"
 
-enum { SMALL_BODY = 160, STREAM_BODY = 64, UNROLL_BODY = 64, SHIFT_CHUNKS = 16 };
+enum { SMALL_BODY = 160, STREAM_BODY = 64, UNROLL_BODY = 64, SHIFT_CHUNKS = 16, ROUND_BODY = 192 };
 
 /* ---- the cache ---- */
 
@@ -1104,6 +1104,29 @@ static void shifted_chunks(gen *g, const segment *s, V full, V end, V stream, V 
     g->c->align = align;
 }
 
+static void full_chunk_at(gen *g, const segment *s, V at)
+{
+    g->c->idx[s->sh.rank - 1] = at;
+    g->c->full = true;
+    g->c->stream = 0;
+    g->c->exec = NULL;
+    emit_chunk(g, s);
+}
+
+/* Full chunks, reductions in rounds first. */
+static void full_range(gen *g, const segment *s, V full, V end, V stream)
+{
+    const int64_t size = s->sh.dim[s->sh.rank - 1], w = stream ? 0 : fold_round(g, s);
+    if (!w || size < 2 * w || body_size(g, s) * (uint32_t)(w / g->c->n) > ROUND_BODY) {
+        full_chunks(g, s, k_int(g, 0), end, stream, STREAM_PIECES);
+        return;
+    }
+    V rounds = round_down(g, full, (int)w);
+    fold_rounds(g, s, rounds, w, full_chunk_at);
+    if (g->c->npre || size % w >= g->c->n)
+        full_chunks(g, s, rounds, end, NULL, 0);
+}
+
 /* The uniform value that an operand is, or is spread from; 0 for others, for constants and for what is made in the segment. */
 static uint32_t source_uniform(gen *g, uint32_t v)
 {
@@ -1160,7 +1183,7 @@ static void emit_inner(gen *g, segment *s)
         if (size < c->n || (!small && c->npre))
             from = k_int(g, 0);
         else
-            full_chunks(g, s, k_int(g, 0), from, stream, STREAM_PIECES);
+            full_range(g, s, full, from, stream);
         if (c->npre || size % c->n)
             run_chunks(g, s, from, end, size % c->n ? k_int(g, size) : NULL, false, 0);
     }

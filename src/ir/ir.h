@@ -279,7 +279,7 @@ eas_status ir_many(const eas_ir *ir, const uint8_t *batched, int axis, eas_ir **
 /* Every IR_EXPAND instruction replaced but those to keep; `ir` itself, retained, if there is none. */
 enum {
     IR_KEEP_NATIVE = 1, /* what C-like languages have a function for */
-    IR_KEEP_LDEXP = 2   /* of f32 and f64: the machine has it */
+    IR_KEEP_LDEXP = 2 /* of f32 and f64: the machine has it */
 };
 eas_status ir_expanded(const eas_ir *ir, unsigned keep, eas_ir **out);
 uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y); /* one of them; y is 0 for functions of one operand */

@@ -68,7 +68,8 @@ static void add_lengths(lanes *l, const uint8_t *batched, int axis)
 eas_status ir_many(const eas_ir *ir, const uint8_t *batched, int axis, eas_ir **out)
 {
     arena mem = {0};
-    lanes l = {.ir = ir, .map = arena_alloc(&mem, ir->nvals * sizeof *l.map), .start = arena_alloc(&mem, (size_t)(ir->nparams + 1) * sizeof *l.start)};
+    lanes l = {
+        .ir = ir, .map = arena_alloc(&mem, ir->nvals * sizeof *l.map), .start = arena_alloc(&mem, (size_t)(ir->nparams + 1) * sizeof *l.start)};
     *out = NULL;
     eas_status st = mem.oom ? base_fail_oom(ir->nvals) : irb_like(ir, &l.b);
     if (st) {

@@ -384,7 +384,8 @@ static uint32_t do_sigmoid(maths *m, uint32_t x)
     uint32_t a = mag(m, x), top = num2(m, 104, 746), c = neg(m, pick(m, gt(m, a, top), top, a)), one = num(m, 1);
     rounded w;
     pair e = exp_pair(m, c, 0, &w);
-    uint32_t n = whole_of(m, w), least = whole_num(m, m->wide ? -1000 : -120), p2 = power_of_two(m, pick(m, lt(m, n, least), least, n)); /* below, e vanishes against 1 */
+    uint32_t n = whole_of(m, w), least = whole_num(m, m->wide ? -1000 : -120),
+             p2 = power_of_two(m, pick(m, lt(m, n, least), least, n)); /* below, e vanishes against 1 */
     pair d = fast_two_sum(m, one, mul(m, e.hi, p2));
     uint32_t dl = add(m, d.lo, mul(m, e.lo, p2));
     uint32_t up = op2(m, IR_GE, x, num(m, 0)), th = pick(m, up, one, e.hi), tl = pick(m, up, num(m, 0), e.lo);

@@ -15,10 +15,10 @@ enum { IR_FORM_CHECKED = 1, IR_FORM_NARROW = 2, IR_FORM_TEXT = 4, IR_FORM_ASSERT
 
 /* What one launch's integers prove; remembered because the next launch is usually the same. */
 typedef struct kernel_memo {
-    int64_t *key;    /* grid, scalars, counts */
+    int64_t *key; /* grid, scalars, counts */
     bool in_bounds;
-    int8_t narrow;   /* is the 32-bit form right? -1: nobody asked yet */
-    double cost;     /* of a program, see cost.c */
+    int8_t narrow; /* is the 32-bit form right? -1: nobody asked yet */
+    double cost; /* of a program, see cost.c */
 } kernel_memo;
 enum { MEMOS = 16 };
 
@@ -30,18 +30,18 @@ typedef struct kernel_param {
 struct eas_kernel {
     uint32_t magic;
     int refs;
-    eas_ir *ir;          /* simplified, 64-bit integers: the meaning */
+    eas_ir *ir; /* simplified, 64-bit integers: the meaning */
     eas_ir *forms[NIRFORMS]; /* with elementary functions spelled out: what runs; made at first need */
-    eas_ir *narrow;      /* 32-bit form, or NULL if there is nothing to narrow; made at first need */
+    eas_ir *narrow; /* 32-bit form, or NULL if there is nothing to narrow; made at first need */
     ir_narrow need;
     bool tried_narrow;
     eas_ir_info info;
     kernel_param *params;
     int nparams;
     int size_n, size_h, size_w, size_d; /* parameters called N, H, W, D, or -1 */
-    bool has_mma;        /* accesses that cannot be guarded one by one */
+    bool has_mma; /* accesses that cannot be guarded one by one */
     bool has_assert;
-    bool serial;         /* programs run one after the other */
+    bool serial; /* programs run one after the other */
     eas_kernel *printer; /* of a kernel that prints: what runs, with two parameters more (see ir_printed) */
     ir_records records;
     pthread_mutex_t lock; /* guards the making of forms and code */
@@ -54,8 +54,8 @@ struct eas_kernel {
 enum { KERNEL_MAGIC = 0x4541534b };
 
 /* ---- kernel.c ---- */
-eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out);  /* IR_FORM_*; borrowed */
-eas_status kernel_narrowed(eas_kernel *k, eas_ir **out);             /* borrowed; the plain IR if there is nothing to narrow */
+eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out); /* IR_FORM_*; borrowed */
+eas_status kernel_narrowed(eas_kernel *k, eas_ir **out); /* borrowed; the plain IR if there is nothing to narrow */
 eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out);
 
 void kernel_sizes(const eas_ir *ir, eas_kernel *k); /* fills in what the grid is inferred from: ir and size_* */
@@ -76,7 +76,7 @@ typedef struct packed {
 typedef struct resolved { /* a launch that nothing refuses any more */
     packed p;
     double cost;
-    eas_device *on;      /* where it runs: dev_ref for what must be interpreted */
+    eas_device *on; /* where it runs: dev_ref for what must be interpreted */
     dev_code *code;
     struct stage *stage; /* host arguments of a device with memory of its own; NULL: none */
 } resolved;
