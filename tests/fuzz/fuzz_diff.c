@@ -9,7 +9,6 @@
  *
  *   fuzz_diff [KERNELS [SEED [SECONDS]]]      EAS_ISA chooses the instruction set of the cpu
  */
-#include "../../src/dev/isa.h"
 #include "diff.h"
 
 #include <inttypes.h>
@@ -62,7 +61,7 @@ static eas_status run_interp(const trial *t, const eas_ir *ir, uint8_t *memory)
     uint64_t slot[MAX_BUFS + 2];
     int64_t count[MAX_BUFS + 2] = {0};
     eas_ir *plain; /* the simplifier may have made a parameter narrower */
-    eas_status st = ir_expanded(ir, isa_ldexp() ? IR_KEEP_LDEXP : 0, &plain);
+    eas_status st = ir_expanded(ir, 0, &plain);
     if (st)
         return st;
     for (int b = 0; b < t->nbufs; b++) {
