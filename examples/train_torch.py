@@ -3,8 +3,8 @@
 A kernel, or as here a function that launches some, becomes an operator by eas.torch.op: it says which parameters the operator makes (outputs), how, and what the
 backward is. From then on it is a torch function like any other: autograd, torch.compile(fullgraph=True), vmap and export work.
 
-The backward is an operator as well, called by a function of torch's. What would be many passes over memory is one kernel each: bias and gelu go with the product,
-the slope of gelu and the sums down its columns are one pass. Products of transposed matrices are left to torch.mm, which is good at them.
+The backward is an operator as well, called by a function of torch's. Matrix products are torch's; what lies between them, many passes over memory in torch, is one
+kernel each: bias and gelu; the slope of gelu with the gradient of the bias; layer norm.
 
 The loop trains the same network twice from the same weights, with torch's layers and with this block, and compares the losses."""
 
@@ -17,7 +17,7 @@ from eas import mk
 from examples import ms, size
 from examples.layernorm import forward as norm_forward
 from examples.layernorm import norm_dx, norm_sums
-from examples.matmul import gelu, product
+from examples.matmul import gelu
 
 EPS = 1e-5
 
@@ -27,33 +27,25 @@ def tile(n, most):
     return min(n & -n, most)
 
 
-# ---- linear layers: weights are (in, out), so that the product goes along memory ----
+# ---- between the products ----
 
 
 @eas.kernel
-def linear_kernel(x, w, bias, out, N, K, BM: eas.constexpr, BN: eas.constexpr, BK: eas.constexpr):
-    rows, cols = mk.program_id(1) * BM + mk.arange(0, BM), mk.program_id(0) * BN + mk.arange(0, BN)
-    acc = product(x, w, rows, cols, N, K, BM, BN, BK)
-    mk.store(out, rows[:, None] * N + cols[None, :], acc + mk.load(bias, cols)[None, :])
-
-
-@eas.kernel
-def linear_gelu_kernel(x, w, bias, out, z, N, K, BM: eas.constexpr, BN: eas.constexpr, BK: eas.constexpr):
-    """out = gelu(z), z = x @ w + bias; z is what the backward needs."""
-    rows, cols = mk.program_id(1) * BM + mk.arange(0, BM), mk.program_id(0) * BN + mk.arange(0, BN)
-    at = rows[:, None] * N + cols[None, :]
-    v = product(x, w, rows, cols, N, K, BM, BN, BK) + mk.load(bias, cols)[None, :]
-    mk.store(z, at, v)
-    mk.store(out, at, gelu(v))
-
-
-@eas.kernel
-def gelu_backward_kernel(z, grad, dz, dbias, M, N, BN: eas.constexpr):
-    """dz = grad * gelu'(z), and its sums down the columns, in one pass."""
+def bias_gelu_kernel(u, bias, h, N, BN: eas.constexpr):
+    """h = gelu(u + bias). The backward adds the bias again: cheaper than a second result in memory."""
     c = mk.program_id(0) * BN + mk.arange(0, BN)
+    at = mk.program_id(1) * N + c
+    mk.store(h, at, gelu(mk.load(u, at) + mk.load(bias, c)))
+
+
+@eas.kernel
+def gelu_backward_kernel(u, bias, grad, dz, dbias, M, N, BN: eas.constexpr):
+    """dz = grad * gelu'(u + bias), and its sums down the columns, in one pass."""
+    c = mk.program_id(0) * BN + mk.arange(0, BN)
+    b = mk.load(bias, c)
     total = mk.var(mk.zeros(BN))
     for row in mk.range(0, M):
-        v = mk.load(z, row * N + c)
+        v = mk.load(u, row * N + c) + b
         s = 1.0 / (1.0 + mk.exp(-1.5957691216057308 * (v + 0.044715 * v * v * v)))
         slope = s + v * s * (1.0 - s) * (1.5957691216057308 + 0.21406863000000001 * v * v)
         d = mk.load(grad, row * N + c) * slope
@@ -62,30 +54,26 @@ def gelu_backward_kernel(z, grad, dz, dbias, M, N, BN: eas.constexpr):
     mk.store(dbias, c, total.value)
 
 
-def tiles(x, w):
-    """What a launch of either product needs to know."""
-    (m, k), n = x.shape, w.shape[1]
-    bm, bn, bk = tile(m, 64), tile(n, 64), tile(k, 256)
-    return {"N": n, "K": k, "BM": bm, "BN": bn, "BK": bk, "_grid": (n // bn, m // bm)}
-
-
 # ---- the block ----
 
 
-def forward(x, gamma, beta, w1, b1, w2, b2, out, normed, mean, rstd, z, h):
+def forward(x, gamma, beta, w1, b1, w2, b2, out, normed, mean, rstd, u, h):
     norm_forward(x, gamma, beta, normed, mean, rstd, EPS)
-    linear_gelu_kernel(normed, w1, b1, h, z, **tiles(normed, w1))
-    linear_kernel(h, w2, b2, out, **tiles(h, w2))
+    torch.mm(normed, w1, out=u)
+    m, n = u.shape
+    bn = tile(n, 512)
+    bias_gelu_kernel(u, b1, h, n, BN=bn, _grid=(n // bn, m))
+    torch.addmm(b2, h, w2, out=out)
 
 
-def backward(x, gamma, w1, w2, normed, mean, rstd, z, h, grad, want_dx: bool, dx, dgamma, dbeta, dw1, db1, dw2, db2):
+def backward(x, gamma, w1, b1, w2, normed, mean, rstd, u, h, grad, want_dx: bool, dx, dgamma, dbeta, dw1, db1, dw2, db2):
     """The chain rule, from the end. The first block of a network has no use for dx: it is empty then."""
-    m, n = z.shape
+    m, n = u.shape
     bn = tile(n, 64)
     torch.sum(grad, 0, out=db2)
     torch.mm(h.T, grad, out=dw2)
     dz = grad @ w2.T
-    gelu_backward_kernel(z, dz, dz, db1, m, n, BN=bn, _grid=n // bn)
+    gelu_backward_kernel(u, b1, dz, dz, db1, m, n, BN=bn, _grid=n // bn)
     torch.mm(normed.T, dz, out=dw1)
     dnormed = dz @ w1.T
     if want_dx:
@@ -105,7 +93,7 @@ block_backward = eas.torch.op(
         "dgamma": "gamma",
         "dbeta": "gamma",
         "dw1": "w1",
-        "db1": lambda w1: w1.shape[1:],
+        "db1": "b1",
         "dw2": "w2",
         "db2": lambda w2: w2.shape[1:],
     },
@@ -118,11 +106,11 @@ block = eas.torch.op(
         "normed": "x",
         "mean": lambda x: x.shape[:1],
         "rstd": lambda x: x.shape[:1],
-        "z": hidden_shape,
+        "u": hidden_shape,
         "h": hidden_shape,
     },
     differentiable="out",
-    save=("x", "gamma", "w1", "w2", "normed", "mean", "rstd", "z", "h"),
+    save=("x", "gamma", "w1", "b1", "w2", "normed", "mean", "rstd", "u", "h"),
     backward=lambda ctx, grad: chain(ctx, grad),
 )
 

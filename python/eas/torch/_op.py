@@ -2,6 +2,7 @@
 
 The operator's functions are written out as Python text and compiled once, so that a call runs straight-line code: make the outputs, launch."""
 
+from contextlib import contextmanager
 from inspect import Parameter, signature
 from types import FunctionType
 
@@ -125,14 +126,13 @@ class _Text:
         return repr(v) if type(v) in (bool, int, str) else self.use(v, what)
 
     def compile(self):
-        scope = dict(self.uses)
-        exec(compile("\n".join(self.lines), f"<eas.torch.op {self.spec.name}>", "exec"), scope)
-        return scope[self.head]
+        return _compiled(self.spec, self.head, self.lines, self.uses)
 
 
-def _made(like, made):
-    """What an outputs= function gave: a tensor, or the shape of one like the first tensor argument."""
-    return made if isinstance(made, torch.Tensor) else like.new_empty(made)
+def _compiled(spec, head, lines, uses):
+    scope = dict(uses)
+    exec(compile("\n".join(lines), f"<eas.torch.op {spec.name}>", "exec"), scope)
+    return scope[head]
 
 
 def _write_outputs(text):
@@ -145,7 +145,8 @@ def _write_outputs(text):
                 raise TypeError(f"{spec.name}: output {name!r} is to be like {like!r}, which is no tensor argument")
             text.add(f"{name} = {text.use(torch.empty_like, 'like')}({like}, memory_format={text.use(torch.contiguous_format, 'order')})")
         elif callable(how):
-            text.add(f"{name} = {text.use(_made, 'made')}({spec.tensors[0]}, {text.call(how, 'outputs', known)})")
+            text.add(f"{name} = {text.call(how, 'outputs', known)}")  # the tensor, or the shape of one like the first tensor argument
+            text.add(f"if not isinstance({name}, {text.use(torch.Tensor, 'tensor')}): {name} = {spec.tensors[0]}.new_empty({name})")
         else:
             raise TypeError(
                 f"{spec.name}: output {name!r}: give the name of the tensor argument it is like, or a function that makes it or its shape"
@@ -225,21 +226,28 @@ def _no_backward(name):
 
 def _setup(spec, save, differentiable):
     """Keeps the tensors named (arguments and outputs), and all scalars, for the backward function."""
-    names, outs = spec.names(), list(spec.outputs)
-    scalars = [n for n in names if n not in spec.tensors]
-    fixed = [n for n in outs if n not in differentiable]
+    have = {n: f"a{i}" for i, n in enumerate(spec.names())} | {n: f"o{i}" for i, n in enumerate(spec.outputs)}
+    outs = [have[n] for n in spec.outputs]
+    fixed = [have[n] for n in spec.outputs if n not in differentiable]
+    lines = [
+        "def setup_context(ctx, inputs, output):",
+        f"    {''.join(have[n] + ', ' for n in spec.names())} = inputs",
+        f"    {', '.join(outs)} = output",
+        f"    ctx.save_for_backward({', '.join(have[n] for n in save)})",
+        f"    ctx.scalars = {{{', '.join(f'{n!r}: {have[n]}' for n in spec.names() if n not in spec.tensors)}}}",
+    ]
+    if fixed:  # nothing is made for gradients that nobody has. What missing ones are like is noted; the outputs themselves would keep the graph alive
+        lines += [
+            f"    ctx.mark_non_differentiable({', '.join(fixed)})",
+            "    ctx.set_materialize_grads(False)",
+            f"    ctx.missing = [{', '.join('({0}.shape, {0}.dtype, {0}.device)'.format(have[n]) for n in differentiable)}]",
+        ]
+    return _compiled(spec, "setup_context", lines, {})
 
-    def setup_context(ctx, inputs, output):
-        have = dict(zip(names, inputs))
-        have.update(zip(outs, (output,) if len(outs) == 1 else output))
-        ctx.save_for_backward(*[have[n] for n in save])
-        ctx.scalars = {n: have[n] for n in scalars}
-        if fixed:  # nothing is made for gradients that nobody has
-            ctx.mark_non_differentiable(*[have[n] for n in fixed])
-            ctx.set_materialize_grads(False)
-            ctx.missing = [have[n].new_zeros for n in differentiable], [have[n].shape for n in differentiable]
 
-    return setup_context
+def _zeros(like):
+    shape, dtype, device = like
+    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def _only(differentiable, spec, backward):
@@ -247,8 +255,7 @@ def _only(differentiable, spec, backward):
     at = [list(spec.outputs).index(n) for n in differentiable]
 
     def run(ctx, *grads):
-        zeros, shapes = ctx.missing
-        return backward(ctx, *[grads[i] if grads[i] is not None else zeros[k](shapes[k]) for k, i in enumerate(at)])
+        return backward(ctx, *[_zeros(ctx.missing[k]) if grads[i] is None else grads[i] for k, i in enumerate(at)])
 
     return run
 
@@ -284,44 +291,67 @@ def _by_names(spec, backward, differentiable):
     for name, _, _ in inner.arguments:
         grad = _gradient_of(differentiable, name)
         if grad is not None:
-            places.append(("grad", grad))
+            places.append(f"grads[{grad}]")
         elif name in spec.tensors or name in spec.outputs:
-            places.append(("saved", len(save)))
+            places.append(f"saved[{len(save)}]")
             save.append(name)
         elif name in spec.names():
-            places.append(("scalar", name))
+            places.append(f"ctx.scalars[{name!r}]")
         else:
             raise TypeError(
                 f"{spec.name}: the backward's parameter {name!r} is neither an argument nor an output of the operator, nor grad_<output>; "
                 f"bind it in backward_params="
             )
-    position = {n: i for i, n in enumerate(inner.outputs)}
-    results = [position.get("grad_" + n) for n in spec.names()]
-
-    def run(ctx, *grads):
-        saved = ctx.saved_tensors
-        out = backward(*(grads[at] if kind == "grad" else saved[at] if kind == "saved" else ctx.scalars[at] for kind, at in places))
-        out = (out,) if len(position) == 1 else out
-        return tuple(None if r is None else out[r] for r in results)
-
-    return save, run
+    position = {n: "out" if len(inner.outputs) == 1 else f"out[{i}]" for i, n in enumerate(inner.outputs)}
+    lines = [
+        "def run(ctx, *grads):",
+        "    saved = ctx.saved_tensors",
+        f"    out = backward({', '.join(places)})",
+        f"    return {''.join(position.get('grad_' + n, 'None') + ', ' for n in spec.names())}",
+    ]
+    return save, _compiled(spec, "run", lines, {"backward": backward})
 
 
-def _register_directly(lib, spec, overload, backward, setup_context):
-    """What torch.library.register_autograd does, without looking at the schema in every call. False: this torch has not what it takes."""
+def _plain_keys():
+    """The dispatch keys of a call with tensors on the CPU and nothing in between: no mode, no transform, no subclass, no lazy bit."""
+    key, keys = torch._C.DispatchKey, torch._C.DispatchKeySet
+    both = keys(key.CPU) | keys(key.AutogradCPU)
+    return {both.raw_repr(), (both | keys(key.ADInplaceOrView)).raw_repr()}
+
+
+@contextmanager
+def _one_level():
+    """Inside torch.func's transforms: the function is of the level that runs now, and what it calls goes to the next."""
+    functorch = torch._C._functorch
+    before = functorch.get_single_level_autograd_function_allowed()
+    functorch.set_single_level_autograd_function_allowed(True)
+    try:
+        yield
+    finally:
+        functorch.set_single_level_autograd_function_allowed(before)
+
+
+def _register_directly(lib, spec, overload, implementation, backward, setup_context):
+    """What torch.library.register_autograd does, without looking at the schema in every call; with tensors on the CPU and nothing in between the implementation is
+    called at once, and torch.func.grad and its like work as well. False: this torch has not what it takes."""
     below, after = getattr(torch._C, "_AutoDispatchBelowAutograd", None), getattr(torch._C, "_after_autograd_keyset", None)
-    redispatch = getattr(overload, "redispatch", None)
-    if below is None or after is None or redispatch is None:
+    redispatch, transformed = getattr(overload, "redispatch", None), getattr(torch._C, "_are_functorch_transforms_active", None)
+    if any(f is None for f in (below, after, redispatch, transformed)) or not hasattr(torch._C._functorch, "set_single_level_autograd_function_allowed"):
         return False
+    plain = _plain_keys()
     n, defaults = len(spec.arguments), [d for _, _, d in spec.arguments]
     tensors = [i for i, (_, kind, _) in enumerate(spec.arguments) if kind == "Tensor"]
+    grad_enabled = torch.is_grad_enabled
+
+    def run(keys, args):  # keys None: plain ones
+        with below():
+            return implementation(*args) if keys is None else redispatch(keys & after, *args)
 
     class Function(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, *args):
-            *args, keys = args
-            with below():
-                out = redispatch(keys & after, *args)
+        def forward(ctx, *args_and_keys):
+            *args, keys = args_and_keys
+            out = run(keys, args)
             setup_context(ctx, args, out)
             return out
 
@@ -331,16 +361,23 @@ def _register_directly(lib, spec, overload, backward, setup_context):
             return (*got, None) if isinstance(got, tuple) else (got, None)
 
     Function.__name__ = Function.__qualname__ = f"{lib.ns}_{overload._opname}"
+    apply = super(torch.autograd.Function, Function).apply  # what Function.apply calls once it has looked for transforms
 
     def autograd(keys, *args):
         if len(args) < n:  # the dispatcher leaves out what equals its default
             args = (*args, *defaults[len(args) :])
-        if torch.is_grad_enabled():
+        if keys.raw_repr() in plain:
+            keys = None
+        if grad_enabled():
             for i in tensors:
                 if args[i].requires_grad:
-                    return Function.apply(*args, keys)
-        with below():
-            return redispatch(keys & after, *args)
+                    if keys is None:
+                        return apply(*args, None)
+                    if not transformed():
+                        return Function.apply(*args, keys)
+                    with _one_level():
+                        return apply(*args, keys)
+        return run(keys, args)
 
     lib.impl(overload._opname, autograd, "Autograd", with_keyset=True)
     return True
@@ -354,7 +391,7 @@ def _differentiable(spec, names):
     return names
 
 
-def _register_autograd(lib, spec, overload, backward, save, setup_context, differentiable):
+def _register_autograd(lib, spec, overload, implementation, backward, save, setup_context, differentiable):
     if backward in _specs:
         if save is not None or setup_context is not None:
             raise TypeError(f"{spec.name}: save= and setup_context= are for a backward function; a kernel's parameters say what it needs")
@@ -369,7 +406,7 @@ def _register_autograd(lib, spec, overload, backward, save, setup_context, diffe
         setup_context = _setup(spec, spec.tensors if save is None else save, differentiable)
         if len(differentiable) < len(spec.outputs):
             backward = _only(differentiable, spec, backward)
-    if not _register_directly(lib, spec, overload, backward, setup_context):
+    if not _register_directly(lib, spec, overload, implementation, backward, setup_context):
         torch.library.register_autograd(spec.name, backward, setup_context=setup_context, lib=lib)
 
 
@@ -491,6 +528,6 @@ def op(
     _libraries[name] = lib
     _specs[overload] = spec
     if not spec.mutates:
-        _register_autograd(lib, spec, overload, backward, save, setup_context, _differentiable(spec, differentiable))
+        _register_autograd(lib, spec, overload, implementation, backward, save, setup_context, _differentiable(spec, differentiable))
     _register_vmap(lib, spec, overload, vmap)
     return overload
