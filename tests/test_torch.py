@@ -132,6 +132,56 @@ class Cpu(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "complex64"):
             shift(torch.zeros(4, dtype=torch.complex64), out, 4, BLOCK=4)
 
+    def test_what_cannot_be_shared(self):
+        from torch._subclasses import FakeTensorMode
+
+        class Wrapper(torch.Tensor):
+            @staticmethod
+            def __new__(cls, inner):
+                return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+            @classmethod
+            def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+                raise NotImplementedError
+
+        out = torch.zeros(4)
+        with FakeTensorMode():
+            fake = torch.zeros(4)
+        freed = torch.zeros(4)
+        freed.untyped_storage().resize_(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, of what is in beta
+            nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(3)])
+            for bad in (torch.eye(2).to_sparse(), torch.eye(2).to_sparse_csr(), nested, fake, freed, Wrapper(torch.zeros(4))):
+                with self.assertRaisesRegex(ValueError, "without plain memory.*eas.torch.op"):
+                    shift(bad, out, 4, BLOCK=4)
+                with self.assertRaisesRegex(BufferError, "no plain memory to share|no memory behind"):
+                    eas.tensor(bad)
+        inside = {
+            "vmap": lambda f: torch.vmap(f)(torch.zeros(2, 4)),
+            "grad": lambda f: torch.func.grad(lambda x: f(x).sum())(torch.zeros(4)),
+            "functionalize": lambda f: torch.func.functionalize(f)(torch.zeros(4)),
+        }
+        for name, transform in inside.items():
+            with self.subTest(name), self.assertRaisesRegex(ValueError, "eas.torch.op"):
+                transform(lambda x: (shift(x, out, 4, BLOCK=4), x)[1])
+            with self.subTest(name), self.assertRaisesRegex(BufferError, "no plain memory to share|no memory behind"):
+                transform(lambda x: (eas.from_torch(x), x)[1])
+        with self.assertRaisesRegex(TypeError, "not supported"):
+            eas.tensor(torch.zeros(4, dtype=torch.complex64))
+
+    def test_memory_formats(self):
+        x = torch.arange(24.0).reshape(1, 2, 3, 4).to(memory_format=torch.channels_last)
+        out = torch.zeros(24)
+        with self.assertRaisesRegex(ValueError, "C-contiguous; got strides"):
+            shift(x, out, 24, BLOCK=32)
+        t = eas.tensor(x)
+        self.assertEqual((t.shape, t.data_ptr()), ((1, 2, 3, 4), x.data_ptr()))
+        self.assertEqual(t.to_torch().stride(), x.stride())
+        self.assertTrue(torch.equal(t.to_torch(), x))
+        shift(t.memory(), out, 24, BLOCK=32)
+        self.assertTrue(torch.equal(out, x.permute(0, 2, 3, 1).flatten()))
+
     def test_lazily_negated(self):
         c = torch.tensor([1 + 2j]).conj().imag
         self.assertTrue(c.is_neg())

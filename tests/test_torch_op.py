@@ -262,6 +262,87 @@ class Ops(unittest.TestCase):
             op(x, *args).sum().backward()
             self.assertEqual(x.grad.tolist(), [by] * 4)
 
+    def test_transforms_of_torch_func(self):
+        from torch.func import grad, hessian, jacrev, vjp, vmap
+
+        def ours(x, y):
+            return self.mul(x, y).sin().sum()
+
+        def theirs(x, y):
+            return (x * y).sin().sum()
+
+        x, y, xs = torch.randn(5), torch.randn(5), torch.randn(3, 5)
+        for transform in (
+            lambda f: grad(f)(x, y),
+            lambda f: grad(f, argnums=(0, 1))(x, y)[1],
+            lambda f: vmap(grad(f), in_dims=(0, None))(xs, y),
+            lambda f: grad(lambda x: vmap(f, in_dims=(0, None))(x, y).sum())(xs),
+            lambda f: jacrev(f)(x, y),
+            lambda f: vjp(f, x, y)[1](torch.tensor(2.0))[0],
+            lambda f: vmap(vmap(grad(f), in_dims=(0, None)), in_dims=(None, 0))(xs, xs),
+        ):
+            torch.testing.assert_close(transform(ours), transform(theirs))
+        with self.assertRaises(RuntimeError):  # the backward is a kernel, which has no derivative
+            hessian(ours)(x, y)
+
+    def test_forward_mode_is_refused(self):
+        x = torch.ones(3)
+        with self.assertRaisesRegex(RuntimeError, "eastest::mul has no forward-mode derivative"):
+            torch.func.jvp(lambda x: self.mul(x, x), (x,), (x,))
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(x, x)
+            with self.assertRaisesRegex(RuntimeError, "no forward-mode derivative"):
+                self.mul(x, dual)
+            self.assertEqual(self.mul(x, x).tolist(), [1, 1, 1])
+
+    def test_what_lies_between_is_not_skipped(self):
+        """The implementation is called at once only where the dispatcher would do just that."""
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        seen = []
+
+        class Mode(TorchDispatchMode):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                seen.append(func)
+                return func(*args, **(kwargs or {}))
+
+        x = torch.ones(3, requires_grad=True)
+        with Mode():
+            self.mul(x, x).sum().backward()
+        self.assertIn(self.mul, seen)
+        lazily = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+        self.assertTrue(lazily.is_neg())
+        self.assertEqual(self.mul(lazily, torch.ones(2)).tolist(), [-2, 4])
+        with torch.inference_mode():
+            self.assertEqual(self.mul(x, x).tolist(), [1, 1, 1])
+
+    def test_a_graph_goes_when_nobody_holds_it(self):
+        import gc
+        import weakref
+
+        rows = eas.torch.op(
+            "eastest::rows",
+            sums_kernel,
+            outputs={"total": lambda x: x.shape[:1], "largest": lambda x: x.shape[:1]},
+            COLS=4,
+            grid=2,
+            differentiable="total",
+            save=("x", "largest"),
+            backward=lambda ctx, grad: grad[:, None].expand(ctx.saved_tensors[0].shape),
+        )
+        gc.collect()
+        gc.disable()
+        try:
+            x = torch.ones(2, 4, requires_grad=True)
+            total, _ = rows(x)
+            gone = weakref.ref(total)
+            total.sum().backward()
+            del total
+            self.assertIsNone(gone())
+            self.assertEqual(x.grad.tolist(), [[1] * 4] * 2)
+        finally:
+            gc.enable()
+
     def test_an_older_torch(self):
         from unittest import mock
 

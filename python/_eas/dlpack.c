@@ -253,6 +253,10 @@ static Tensor *over(const dl_tensor *d, bool readonly)
     if (handle)
         return over_handle(d, (eas_dtype)dt, d->strides ? strides : NULL, readonly);
     Tensor *t = tensor_over(G.cpu, (eas_dtype)dt, d->ndim, d->shape, d->strides ? strides : NULL, (char *)d->data + d->byte_offset, readonly, NULL);
+    if (t && t->arg.count && !d->data) {
+        Py_DECREF(t);
+        return py_fail(PyExc_BufferError, "there is no memory behind the tensor: it is fake, functional, or its storage was freed"), NULL;
+    }
     if (t && (uintptr_t)t->arg.v.data % eas_dtype_size((eas_dtype)dt))
         t->tag = 0;
     return t;
@@ -349,9 +353,11 @@ PyObject *tensor_from_dlpack(PyObject *o, PyObject *copy)
         return consume(o);
     if (tensor_check(o))
         return copy == Py_True ? (PyObject *)tensor_copy((Tensor *)o, ((Tensor *)o)->device) : Py_NewRef(o);
-    if (copy != Py_True && torch_check(o) && torch_check_exact(o))
-        return torch_import(o);
-    return by_method(o, copy);
+    bool torch = torch_check(o);
+    PyObject *t = torch && copy != Py_True && torch_check_exact(o) ? torch_import(o) : by_method(o, copy);
+    if (!t && torch)
+        torch_explain(o);
+    return t;
 }
 
 /* ---- the table of C functions ---- */

@@ -311,6 +311,7 @@ static inline bool torch_check_exact(PyObject *o) { return Py_TYPE(o) == G.torch
 bool torch_check(PyObject *o); /* and subclasses; does not import torch */
 int bind_torch(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out);
 PyObject *torch_import(PyObject *o); /* a tensor over the memory of one that torch_check_exact knows */
+void torch_explain(PyObject *o); /* the exception that an import of a torch tensor raised, in words of ours where torch's tell of its own insides */
 PyObject *torch_export(PyObject *m, PyObject *t); /* a torch tensor over an eas.Tensor */
 /* Arguments on torch's GPU: eas.torch launches. */
 PyObject *torch_launch(Compiled *ck, PyObject *const *objs, int n, const Options *o, const eas_launch *l);

@@ -121,8 +121,8 @@ static int refuse_memory(Bound *bd, PyObject *o, PyObject *name)
 {
     PyErr_Clear();
     py_fail(PyExc_ValueError,
-            "%U: argument '%U' is a torch tensor (%s) without plain memory of its own: it is sparse, fake, batched by vmap or functional. Under "
-            "torch.compile, torch.export and torch.vmap call the kernel as an operator: eas.torch.op",
+            "%U: argument '%U' is a torch tensor (%s) without plain memory of its own: it is sparse, nested, fake, batched by vmap or functional. "
+            "Under torch.compile, torch.export and torch.vmap call the kernel as an operator: eas.torch.op",
             bd->kernel, name, Py_TYPE(o)->tp_name);
     return 0;
 }
@@ -155,6 +155,14 @@ static int bind_mps(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
     bind_keep(bd, t);
     return bind_tensor(bd, (Tensor *)t, i, name, out);
 }
+static bool nests(PyObject *o)
+{
+    PyObject *r = PyObject_GetAttrString(o, "is_nested");
+    bool yes = r == Py_True;
+    PyErr_Clear();
+    Py_XDECREF(r);
+    return yes;
+}
 static int bind_slowly(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
 {
     int cpu = flag(o, N.is_cpu, false), mps = cpu == 0 ? flag(o, N.is_mps, false) : 0;
@@ -176,7 +184,7 @@ static int bind_slowly(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *o
     Py_XDECREF(layout);
     if (!strided)
         return refuse_memory(bd, o, name);
-    int contiguous = flag(o, N.is_contiguous, true);
+    int nested = nests(o), contiguous = nested ? -1 : flag(o, N.is_contiguous, true);
     if (contiguous <= 0)
         return contiguous < 0 ? refuse_memory(bd, o, name) : refuse_strides(bd, o, name);
     if (flag(o, N.is_neg, true) > 0)
@@ -215,7 +223,7 @@ int bind_torch(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
     int dt = dlpack_dtype(d.dtype);
     int64_t n = count_of(&d, &contiguous);
     /* one element of a lazily negated tensor is contiguous, and all that can be */
-    if (d.device.type != DL_CPU || dt < 0 || !contiguous || recorded(o) || (n == 1 && flag(o, N.is_neg, true)))
+    if (d.device.type != DL_CPU || dt < 0 || !contiguous || (!d.data && n) || recorded(o) || (n == 1 && flag(o, N.is_neg, true)))
         return bind_slowly(bd, o, i, name, out);
     out->v.data = (char *)d.data + d.byte_offset;
     out->count = n;
@@ -246,6 +254,25 @@ PyObject *torch_import(PyObject *o)
     if (!T.api || !cpu)
         return by_method(o);
     return T.api->managed_from(o, &m) < 0 ? NULL : dlpack_take(m);
+}
+void torch_explain(PyObject *o)
+{
+    if (!PyErr_ExceptionMatches(PyExc_RuntimeError))
+        return;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    int cpu = flag(o, N.is_cpu, false);
+    PyErr_Clear();
+    if (cpu <= 0)
+        return PyErr_Restore(type, value, trace);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    py_fail(PyExc_BufferError,
+            "the torch tensor (%s) has no plain memory to share: it is sparse, nested, quantized or fake, or stands for one inside torch.vmap or "
+            "another transform, where "
+            "kernels are called as operators: eas.torch.op",
+            Py_TYPE(o)->tp_name);
 }
 PyObject *torch_export(PyObject *module_, PyObject *o)
 {

@@ -7,6 +7,7 @@ from inspect import Parameter, signature
 from types import FunctionType
 
 import torch
+from torch.autograd import forward_ad
 
 from .._eas import Kernel
 from ..autotune import Autotuner
@@ -331,12 +332,22 @@ def _one_level():
         functorch.set_single_level_autograd_function_allowed(before)
 
 
+def _refuse_tangents(spec, args):
+    for a in args:
+        if isinstance(a, torch.Tensor) and forward_ad.unpack_dual(a).tangent is not None:
+            raise RuntimeError(
+                f"{spec.name} has no forward-mode derivative: use reverse mode (torch.func.grad, vjp, jacrev), or call it on x.detach()"
+            )
+
+
 def _register_directly(lib, spec, overload, implementation, backward, setup_context):
     """What torch.library.register_autograd does, without looking at the schema in every call; with tensors on the CPU and nothing in between the implementation is
     called at once, and torch.func.grad and its like work as well. False: this torch has not what it takes."""
     below, after = getattr(torch._C, "_AutoDispatchBelowAutograd", None), getattr(torch._C, "_after_autograd_keyset", None)
     redispatch, transformed = getattr(overload, "redispatch", None), getattr(torch._C, "_are_functorch_transforms_active", None)
-    if any(f is None for f in (below, after, redispatch, transformed)) or not hasattr(torch._C._functorch, "set_single_level_autograd_function_allowed"):
+    if any(f is None for f in (below, after, redispatch, transformed)) or not hasattr(
+        torch._C._functorch, "set_single_level_autograd_function_allowed"
+    ):
         return False
     plain = _plain_keys()
     n, defaults = len(spec.arguments), [d for _, _, d in spec.arguments]
@@ -364,6 +375,8 @@ def _register_directly(lib, spec, overload, implementation, backward, setup_cont
     apply = super(torch.autograd.Function, Function).apply  # what Function.apply calls once it has looked for transforms
 
     def autograd(keys, *args):
+        if getattr(forward_ad, "_current_level", -1) >= 0:
+            _refuse_tangents(spec, args)
         if len(args) < n:  # the dispatcher leaves out what equals its default
             args = (*args, *defaults[len(args) :])
         if keys.raw_repr() in plain:
