@@ -1274,7 +1274,7 @@ static void look_ahead(gen *g, const segment *s)
     const uint32_t first = first_insn(s), loop = first == UINT32_MAX ? first : g->p.parent[first];
     const size_t nv = g->ir->nvals + 1;
     g->ahead = NULL;
-    if (s->kind == SEG_SIMDGROUPS || (s->kind == SEG_WHOLE && !s->ahead.len) ||
+    if (first == UINT32_MAX || s->kind == SEG_SIMDGROUPS || (s->kind == SEG_WHOLE && !s->ahead.len) ||
         (loop == UINT32_MAX ? !looks_ahead(s) : g->ir->insns[loop].op != IR_LOOP))
         return;
     V *now = g->sval, *ahead = arena_alloc(&g->mem, nv * sizeof *ahead);
