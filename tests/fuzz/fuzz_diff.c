@@ -37,6 +37,22 @@ static bool is_nan(eas_dtype dt, int64_t bits)
     return d != d;
 }
 
+/* Which NaN it is stays open, so where buffers overlap, what another buffer has there may differ in a NaN's bytes: does size bytes at `at` touch one of both? */
+static bool over_nan(const trial *t, const uint8_t *want, const uint8_t *got, size_t at, size_t size)
+{
+    for (int b = 0; b < t->nbufs; b++) {
+        const size_t each = eas_dtype_size(t->dtype[b]), from = t->offset[b];
+        for (int64_t i = at > from ? (int64_t)((at - from) / each) : 0; i < t->count[b] && from + (size_t)i * each < at + size; i++) {
+            int64_t x = 0, y = 0;
+            memcpy(&x, want + from + (size_t)i * each, each);
+            memcpy(&y, got + from + (size_t)i * each, each);
+            if (is_nan(t->dtype[b], x) && is_nan(t->dtype[b], y))
+                return true;
+        }
+    }
+    return false;
+}
+
 static verdict compare(const trial *t, const char *what, const uint8_t *want, const uint8_t *got)
 {
     char text[200];
@@ -46,7 +62,7 @@ static verdict compare(const trial *t, const char *what, const uint8_t *want, co
             size_t size = eas_dtype_size(t->dtype[b]), at = t->offset[b] + (size_t)i * size;
             memcpy(&x, want + at, size);
             memcpy(&y, got + at, size);
-            if (x == y || (is_nan(t->dtype[b], x) && is_nan(t->dtype[b], y)))
+            if (x == y || over_nan(t, want, got, at, size))
                 continue;
             snprintf(text, sizeof text, "%s[%" PRId64 "]: expected %" PRIx64 ", got %" PRIx64, t->ir->params[b].name, i, x, y);
             return wrong(what, text);
