@@ -280,7 +280,7 @@ static eas_status report(const dev_launch *l, const work *w)
 
 enum { TINY_NS = 4000, SLICE_NS = 20000 };
 
-static uint64_t cache_bytes(void)
+uint64_t dev_cache_bytes(void)
 {
     static _Atomic uint64_t known;
     uint64_t n = known;
@@ -312,7 +312,7 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
               .call = {.slot = l->slot,
                        .count = l->count,
                        .grid = {l->grid[0], l->grid[1], l->grid[2]},
-                       .flags = l->bytes > cache_bytes() / 2 ? GEN_STREAM : 0},
+                       .flags = l->bytes > dev_cache_bytes() / 2 ? GEN_STREAM : 0},
               .lock = PTHREAD_MUTEX_INITIALIZER};
     double ns = l->cost * (double)l->programs;
     if (ns < TINY_NS) {

@@ -32,6 +32,7 @@ static struct {
     dev_limits limits;
     size_t max_params;
     bool on_cpu;
+    int lanes; /* of vectors in the text, on a CPU; 0: threads are the device's own */
 } O = {.once = PTHREAD_ONCE_INIT};
 
 /* ---- errors ---- */
@@ -146,6 +147,14 @@ static cl_device_id pick_device(void)
     return NULL;
 }
 
+/* A CPU gets vectors as wide as its own; EAS_OPENCL_LANES says otherwise (0: the text that GPUs get), for tests. */
+static int text_lanes(cl_device_id d)
+{
+    const char *e = getenv("EAS_OPENCL_LANES");
+    uint64_t n = e && *e ? strtoull(e, NULL, 10) : !O.on_cpu ? 0 : info_bits(d, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, 4);
+    return e && *e && !n ? 0 : n >= 16 ? 16 : n >= 8 ? 8 : n ? 4 : 0;
+}
+
 static void read_limits(cl_device_id d)
 {
     size_t extensions = 0;
@@ -163,6 +172,7 @@ static void read_limits(cl_device_id d)
                             .unified = info_bits(d, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0};
     O.max_params = (size_t)info_bits(d, CL_DEVICE_MAX_PARAMETER_SIZE, sizeof(size_t));
     O.on_cpu = (info_bits(d, CL_DEVICE_TYPE, 8) & CL_DEVICE_TYPE_CPU) != 0;
+    O.lanes = text_lanes(d);
     free(ext);
 }
 
@@ -502,7 +512,7 @@ static eas_status make_kernel(dev_code *c, bool alias)
     str text = {0}, name = {0};
     gen_linemap map = {0};
     cl_int e = 0;
-    eas_status st = gen_ctext(c->ir, GEN_OPENCL, GEN_OFFSETS | (alias ? GEN_ALIAS : 0), &text, &map);
+    eas_status st = gen_ctext(c->ir, GEN_OPENCL, GEN_OFFSETS | (alias ? GEN_ALIAS : 0) | (unsigned)(O.lanes * GEN_LANES), &text, &map);
     if (!st)
         st = gen_ctext_name(c->ir, &name);
     if (!st)
@@ -900,7 +910,10 @@ static eas_status set_args(dev_code *c, const dev_launch *l, const fault *f)
         st = ir_typeof(c->ir, i + 1).kind == IR_BUF ? set_buffer(c, (int)i, next++, l) : set_scalar(c, (int)i, l->slot[i]);
     if (!st && f)
         st = set_arg(c, n, sizeof f->mem, &f->mem);
-    return !st && f ? set_arg(c, n + 1, sizeof f->count_mem, &f->count_mem) : st;
+    if (!st && f)
+        st = set_arg(c, n + 1, sizeof f->count_mem, &f->count_mem);
+    const uint32_t past = l->bytes > dev_cache_bytes() / 2;
+    return !st && O.lanes ? set_arg(c, next, sizeof past, &past) : st;
 }
 
 static eas_status new_fault(dev_queue *q, const dev_code *c, const dev_launch *l, fault **out)

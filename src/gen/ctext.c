@@ -199,11 +199,16 @@ static void define(ct *g, uint32_t v, const char *x)
         ct_line(g, "%s %s = %s;", type_name(g, t), ct_name(g, v), x);
 }
 
+static void declare_array(ct *g, ir_type t, const char *name)
+{
+    ct_line(g, "%s %s[%lld]%s;", ct_array_type(g, t.dtype), name, (long long)ir_lanes(t), g->lanes ? " __attribute__((aligned(64)))" : "");
+}
+
 static void declare(ct *g, uint32_t v)
 {
     ir_type t = ir_typeof(g->ir, v);
     if (is_block(t))
-        ct_line(g, "%s %s[%lld];", g->d->type[t.dtype], ct_name(g, v), (long long)ir_lanes(t));
+        declare_array(g, t, ct_name(g, v));
     else
         ct_line(g, "%s %s;", type_name(g, t), ct_name(g, v));
 }
@@ -336,6 +341,7 @@ void ct_new_scope(ct *g)
 {
     g->loop.epoch++;
     g->ninsts = 0;
+    g->vec.n = 0;
 }
 
 static bool wide_k(const eas_ir *ir, uint32_t K)
@@ -530,6 +536,13 @@ static void print_insn(ct *g, uint32_t i)
 
 /* ---- whole blocks ---- */
 
+static void group_lane(ct *g, const ct_walk *w)
+{
+    for (uint32_t i = g->first[w->group]; i <= g->last[w->group]; i++)
+        if (g->group[i] == w->group)
+            print_insn(g, i);
+}
+
 static void print_group(ct *g, uint32_t group)
 {
     const eas_ir *ir = g->ir;
@@ -552,21 +565,30 @@ static void print_group(ct *g, uint32_t group)
         ct_fold(g, lead);
         return;
     }
+    const ct_walk w = {.group = group, .one = group_lane};
+    if (ct_vec_walk(g, ct_lanes_of(ir, lead), &w))
+        return;
     open_lanes(g, ct_lanes_of(ir, lead), group);
-    for (uint32_t i = first; i <= last; i++)
-        if (g->group[i] == group)
-            print_insn(g, i);
+    group_lane(g, &w);
     close_lanes(g);
+}
+
+static void copy_lane(ct *g, const ct_walk *w)
+{
+    ir_type t = ir_typeof(g->ir, w->value);
+    ct_at at = ct_natural(t);
+    const char *x = ct_ref(g, w->value, &at);
+    ct_line(g, "%s[%s] = %s;", w->to, ct_flat(g, t, &at), x);
 }
 
 /* to[lane] = v, for every lane */
 static void copy_block(ct *g, const char *to, uint32_t v)
 {
-    ir_type t = ir_typeof(g->ir, v);
-    ct_at at = ct_natural(t);
-    open_lanes(g, t, 0);
-    const char *x = ct_ref(g, v, &at);
-    ct_line(g, "%s[%s] = %s;", to, ct_flat(g, t, &at), x);
+    const ct_walk w = {.value = v, .to = to, .one = copy_lane};
+    if (ct_vec_walk(g, ir_typeof(g->ir, v), &w))
+        return;
+    open_lanes(g, ir_typeof(g->ir, v), 0);
+    copy_lane(g, &w);
     close_lanes(g);
 }
 
@@ -599,7 +621,7 @@ static void assign_all(ct *g, uint32_t first, const uint32_t *next, int n)
         ir_type t = ir_typeof(ir, next[j]);
         from[j] = ct_fmt(g, "v%u_next", own);
         if (is_block(t)) {
-            ct_line(g, "%s %s[%lld];", g->d->type[t.dtype], from[j], (long long)ir_lanes(t));
+            declare_array(g, t, from[j]);
             copy_block(g, from[j], next[j]);
         } else {
             ct_line(g, "%s %s = %s;", type_name(g, t), from[j], ct_ref(g, next[j], NULL));
@@ -818,6 +840,8 @@ static eas_status prepare(ct *g)
     g->name = arena_alloc(&g->mem, nv * sizeof *g->name);
     g->inst_head = arena_alloc(&g->mem, nv * sizeof *g->inst_head);
     g->inst_epoch = arena_alloc(&g->mem, nv * sizeof *g->inst_epoch);
+    g->vec.head = arena_alloc(&g->mem, nv * sizeof *g->vec.head);
+    g->vec.epoch = arena_alloc(&g->mem, nv * sizeof *g->vec.epoch);
     g->loop.epoch = 1;
     if (g->mem.oom)
         return base_fail_oom(nv);
@@ -843,7 +867,7 @@ static bool fill_map(gen_linemap *map, const str *head, const gen_linemap *body)
 
 eas_status gen_ctext(const eas_ir *ir, gen_dialect d, unsigned flags, str *out, gen_linemap *map)
 {
-    ct g = {.ir = ir, .d = d == GEN_MSL ? &ct_msl : &ct_opencl, .dialect = d, .flags = flags};
+    ct g = {.ir = ir, .d = d == GEN_MSL ? &ct_msl : &ct_opencl, .dialect = d, .flags = flags, .lanes = (int)(flags / GEN_LANES)};
     str head = {0};
     eas_status st = prepare(&g);
     if (!st) {
@@ -861,6 +885,7 @@ eas_status gen_ctext(const eas_ir *ir, gen_dialect d, unsigned flags, str *out, 
     vec_free(&g.lines);
     vec_free(&g.open);
     free(g.insts);
+    free(g.vec.insts);
     arena_free(&g.mem);
     return st;
 }

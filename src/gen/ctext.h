@@ -6,6 +6,7 @@
  *   ctext_arrays.c  blocks in arrays, and which share one
  *   ctext_place.c   index expressions, through broadcasts, reshapes, slices, pads and transposes
  *   ctext_fold.c    reductions, scans and matrix products as loops
+ *   ctext_vec.c     lane loops in explicit vectors
  *   ctext_expr.c    expressions: the table's meanings, literals, casts
  *   ctext_names.c   identifiers that are legal in the target language
  *   ctext_msl.c, ctext_opencl.c   the dialects
@@ -50,10 +51,10 @@ typedef struct ct_dialect {
     bool load4_needs_alignment;
     /* Vectors of floats or doubles, in variables: how many lanes; of as many expressions; of neighbours in an array; of one value; and into an array. */
     int vec;
-    const char *(*vec_of)(ct *g, const char *type, const char *const *x);
-    const char *(*vec_load)(ct *g, const char *type, const char *array, const char *at);
-    const char *(*vec_splat)(ct *g, const char *type, const char *x);
-    void (*vec_store)(ct *g, const char *array, const char *at, const char *x);
+    const char *(*vec_of)(ct *g, const char *type, int n, const char *const *x);
+    const char *(*vec_load)(ct *g, const char *type, int n, const char *array, const char *at);
+    const char *(*vec_splat)(ct *g, const char *type, int n, const char *x);
+    void (*vec_store)(ct *g, int n, const char *array, const char *at, const char *x);
     const char *(*round)(ct *g, eas_dtype dt, const char *x); /* float x to f16 or bf16 */
     const char *(*from_f64)(ct *g, eas_dtype dt, const char *x); /* f64 x to f16 or bf16 */
     const char *(*sat)(ct *g, eas_dtype from, eas_dtype to, const char *x); /* float to integer */
@@ -124,6 +125,18 @@ struct ct {
     uint32_t *inst_head; /* per value: chain into insts, 1-based */
     uint32_t *inst_epoch; /* per value: the loop that chain belongs to */
     VEC(uint32_t) open; /* openers of the regions around the current position */
+
+    /* ctext_vec.c */
+    int lanes; /* of a vector; 0: lane loops go lane by lane */
+    uint32_t packs; /* per dtype: vectors of it are read or written somewhere */
+    struct {
+        const char *var; /* the index that goes in steps */
+        bool failed, puts;
+        int serial;
+        struct ct_vinst *insts; /* values of the current step */
+        uint32_t n, cap;
+        uint32_t *head, *epoch; /* per value, as inst_head and inst_epoch */
+    } vec;
 };
 
 /* ctext.c */
@@ -137,6 +150,26 @@ const char *ct_ref_often(ct *g, uint32_t v, const ct_at *at); /* the same in a v
 void ct_open(ct *g, const char *var, int64_t n); /* for (uint var = 0; var < n; ++var) { */
 void ct_close(ct *g);
 void ct_new_scope(ct *g); /* recomputed values made so far are out of sight */
+
+/* ctext_vec.c */
+typedef struct ct_walk ct_walk;
+struct ct_walk { /* one lane loop: a group, or a block that is copied to an array */
+    uint32_t group, value;
+    const char *to;
+    void (*one)(ct *g, const ct_walk *w); /* prints the body for one lane */
+};
+bool ct_vec_walk(ct *g, ir_type t, const ct_walk *w); /* false, and nothing printed: it cannot be done in vectors */
+typedef struct ct_vec_mark {
+    size_t len;
+    uint32_t lines;
+    int indent;
+} ct_vec_mark;
+ct_vec_mark ct_vec_begin(ct *g);
+bool ct_vec_end(ct *g, const ct_vec_mark *m); /* false: what was printed since is taken back */
+const char *ct_vec_ref(ct *g, uint32_t v, const ct_at *at); /* g->vec.var is the index that goes in steps */
+void ct_vec_put(ct *g, const char *array, ir_type t, const ct_at *at, const char *x);
+const char *ct_array_type(const ct *g, eas_dtype dt);
+void ct_vec_typedefs(const ct *g, str *s);
 
 /* ctext_plan.c */
 ir_type ct_lanes_of(const eas_ir *ir, const ir_insn *in); /* the block that an instruction works through */
@@ -172,7 +205,8 @@ const char *ct_literal(ct *g, eas_dtype dt, int64_t bits); /* in a variable's ty
 const char *ct_literal_compute(ct *g, eas_dtype dt, int64_t bits); /* f16 and bf16 as float */
 /* The meaning of a pure element-wise instruction on values at one place; not atomic. */
 const char *ct_expr(ct *g, const ir_insn *in, const ct_at *at);
-const char *ct_join(ct *g, uint16_t op, eas_dtype dt, const char *x, const char *y); /* of two names; not atomic */
+const char *ct_expr_with(ct *g, const ir_insn *in, const char *const *arg, int lanes); /* of atomic expressions; lanes: of vectors, 0: scalars */
+const char *ct_join(ct *g, uint16_t op, eas_dtype dt, const char *x, const char *y, int lanes); /* of two names; not atomic */
 const char *ct_as_f32(ct *g, eas_dtype dt, const char *x);
 extern const char ct_odd_text[]; /* the helper of CT_ODD, the same in both languages */
 const char *ct_unsigned(ct *g, uint32_t v); /* an index operand as the dialect's uint or ulong */

@@ -92,6 +92,7 @@ typedef struct meaning {
     const char *arg[3]; /* atomic */
     bool is_const[3];
     int64_t bits[3];
+    int lanes; /* operands are vectors; 0: scalars */
 } meaning;
 
 /* The end of the part at `s`: the position of `stop` outside parentheses, or of the parenthesis that closes around s. */
@@ -176,12 +177,40 @@ static size_t put_cast(const meaning *m, str *out, const char *s)
     return 3;
 }
 
+/* What a cast applies to: its length. */
+static size_t primary(const char *s)
+{
+    if (*s == '(')
+        return (size_t)(part_end(s + 1, NULL) - s) + 1 + (!strncmp(s, "(T)", 3) || !strncmp(s, "(U)", 3) ? primary(s + 3) : 0);
+    size_t n = *s == '~' || *s == '-';
+    while (isalnum((unsigned char)s[n]))
+        n++;
+    return n;
+}
+
+static void substitute(const meaning *m, str *out, const char *text);
+
+/* A cast between integer vectors of one size; returns the length consumed. */
+static size_t put_vector_cast(const meaning *m, str *out, const char *s)
+{
+    const char *type = s[1] == 'U' ? type_u(m) : type_t(m), *next = s + 3;
+    size_t n = primary(next);
+    if (n == 1 && *next == '0') {
+        str_add(out, "(%s%d)(0)", type, m->lanes);
+        return 4;
+    }
+    str_add(out, m->dt == EAS_U32 || m->dt == EAS_U64 ? "(" : "as_%s%d(", type, m->lanes);
+    substitute(m, out, ct_fmt(m->g, "%.*s", (int)n, next));
+    str_add(out, ")");
+    return 3 + n;
+}
+
 static void substitute(const meaning *m, str *out, const char *text)
 {
     for (const char *s = text; *s;) {
         bool start = s == text || (!isalnum((unsigned char)s[-1]) && s[-1] != '_');
         if (!strncmp(s, "(T)", 3) || !strncmp(s, "(U)", 3)) {
-            s += put_cast(m, out, s);
+            s += m->lanes ? put_vector_cast(m, out, s) : put_cast(m, out, s);
         } else if (start && *s >= 'a' && *s <= 'c' && word(s, (char[]){*s, 0})) {
             str_add(out, "%s", m->arg[*s - 'a']);
             s++;
@@ -213,8 +242,21 @@ static int mentions(const char *text, char operand)
     return n;
 }
 
-static const char *bool_expr(ct *g, const ir_insn *in, const char *const a[3])
+static const char *mask_expr(ct *g, const ir_insn *in, const char *const a[3])
 {
+    switch (in->op) {
+    case IR_AND: return ct_fmt(g, "%s & %s", a[0], a[1]);
+    case IR_OR: return ct_fmt(g, "%s | %s", a[0], a[1]);
+    case IR_XOR: return ct_fmt(g, "%s ^ %s", a[0], a[1]);
+    case IR_NOT: return ct_fmt(g, "~%s", a[0]);
+    default: return NULL;
+    }
+}
+
+static const char *bool_expr(ct *g, const ir_insn *in, const char *const a[3], int lanes)
+{
+    if (lanes)
+        return mask_expr(g, in, a);
     switch (in->op) {
     case IR_AND: return ct_fmt(g, "%s && %s", a[0], a[1]);
     case IR_OR: return ct_fmt(g, "%s || %s", a[0], a[1]);
@@ -224,14 +266,14 @@ static const char *bool_expr(ct *g, const ir_insn *in, const char *const a[3])
     }
 }
 
-const char *ct_join(ct *g, uint16_t op, eas_dtype dt, const char *x, const char *y)
+const char *ct_join(ct *g, uint16_t op, eas_dtype dt, const char *x, const char *y, int lanes)
 {
     const ir_row *row = &ir_rows[op];
     const ir_insn in = {.op = op};
     const char *text = dtype_is_float(dt) ? row->fl : dtype_is_signed(dt) ? row->si : row->ui;
-    meaning m = {.g = g, .dt = dt, .arg = {ct_as_f32(g, dt, x), ct_as_f32(g, dt, y), NULL}};
+    meaning m = {.g = g, .dt = dt, .arg = {ct_as_f32(g, dt, x), ct_as_f32(g, dt, y), NULL}, .lanes = lanes};
     if (dt == EAS_BOOL)
-        return bool_expr(g, &in, m.arg);
+        return bool_expr(g, &in, m.arg, lanes);
     str s = {0};
     substitute(&m, &s, text);
     const char *r = strip(g, s.oom ? "" : ct_fmt(g, "%s", s.at));
@@ -288,33 +330,23 @@ static const char *cast_expr(ct *g, eas_dtype from, eas_dtype to, const char *x)
     return d->round(g, to, ct_fmt(g, "(float)%s", x));
 }
 
-const char *ct_expr(ct *g, const ir_insn *in, const ct_at *at)
+/* What the table says of an instruction on these operands. */
+static const char *mean(ct *g, const ir_insn *in, const char *const *arg, int lanes)
 {
     const eas_ir *ir = g->ir;
     const uint32_t *args = ir_args(ir, in);
     eas_dtype to = ir_typeof(ir, in->res).dtype;
-    if (in->op == IR_CAST || in->op == IR_BITCAST) {
-        eas_dtype from = ir_typeof(ir, args[0]).dtype;
-        const char *x = ct_ref(g, args[0], at);
-        if (args[0] <= (uint32_t)ir->nparams)
-            from = g->param_dtype[args[0] - 1];
-        return in->op == IR_CAST ? cast_expr(g, from, to, x) : g->d->bitcast(g, from, to, x);
-    }
-    meaning m = {.g = g, .dt = ir_typeof(ir, args[in->op == IR_WHERE ? 1 : 0]).dtype};
+    meaning m = {.g = g, .dt = ir_typeof(ir, args[in->op == IR_WHERE ? 1 : 0]).dtype, .lanes = lanes};
     const ir_row *row = &ir_rows[in->op];
     const char *text = dtype_is_float(m.dt) ? row->fl : dtype_is_signed(m.dt) ? row->si : row->ui;
     if (!text)
         return "0"; /* the verifier refuses these */
     for (int k = 0; k < in->nargs; k++) {
-        bool often = g->uses[args[k]] > 1 || mentions(text, (char)('a' + k)) > 1;
         m.is_const[k] = ir_const_of(ir, args[k], &m.bits[k]);
-        if (in->op == IR_WHERE)
-            m.arg[k] = often ? ct_ref_often(g, args[k], at) : ct_ref(g, args[k], at);
-        else
-            m.arg[k] = compute_ref(g, args[k], at, often);
+        m.arg[k] = arg[k];
     }
     if (to == EAS_BOOL && m.dt == EAS_BOOL) {
-        const char *x = bool_expr(g, in, m.arg);
+        const char *x = bool_expr(g, in, m.arg, lanes);
         if (x)
             return x;
     }
@@ -327,4 +359,32 @@ const char *ct_expr(ct *g, const ir_insn *in, const ct_at *at)
     if ((to == EAS_F16 || to == EAS_BF16) && in->op != IR_WHERE)
         x = g->d->round(g, to, ct_fmt(g, "(%s)", x));
     return x;
+}
+
+const char *ct_expr_with(ct *g, const ir_insn *in, const char *const *arg, int lanes)
+{
+    const eas_ir *ir = g->ir;
+    if (in->op != IR_CAST && in->op != IR_BITCAST)
+        return mean(g, in, arg, lanes);
+    const uint32_t v = ir_args(ir, in)[0];
+    eas_dtype from = v <= (uint32_t)ir->nparams ? g->param_dtype[v - 1] : ir_typeof(ir, v).dtype, to = ir_typeof(ir, in->res).dtype;
+    return in->op == IR_CAST ? cast_expr(g, from, to, arg[0]) : g->d->bitcast(g, from, to, arg[0]);
+}
+
+const char *ct_expr(ct *g, const ir_insn *in, const ct_at *at)
+{
+    const eas_ir *ir = g->ir;
+    const uint32_t *args = ir_args(ir, in);
+    const ir_row *row = &ir_rows[in->op];
+    eas_dtype dt = ir_typeof(ir, args[in->op == IR_WHERE ? 1 : 0]).dtype;
+    const char *text = dtype_is_float(dt) ? row->fl : dtype_is_signed(dt) ? row->si : row->ui, *arg[3] = {0};
+    bool cast = in->op == IR_CAST || in->op == IR_BITCAST;
+    for (int k = 0; k < in->nargs && k < 3; k++) {
+        bool often = !cast && text && (g->uses[args[k]] > 1 || mentions(text, (char)('a' + k)) > 1);
+        if (cast || in->op == IR_WHERE)
+            arg[k] = often ? ct_ref_often(g, args[k], at) : ct_ref(g, args[k], at);
+        else
+            arg[k] = compute_ref(g, args[k], at, often);
+    }
+    return ct_expr_with(g, in, arg, 0);
 }

@@ -12,6 +12,7 @@ typedef struct folding {
     eas_dtype dt;
     uint16_t op;
     const char *type, *v; /* of a variable; the prefix of names */
+    const char *lane;     /* the type of a vector's lanes */
     int open;             /* loops around */
 } folding;
 
@@ -73,7 +74,7 @@ static void join_places(folding *f, const char *to, const char *from)
     const char *a = ct_fmt(g, "%s_a", f->v), *b = ct_fmt(g, "%s_b", f->v);
     ct_line(g, "%s %s = %s;", f->type, a, to);
     ct_line(g, "%s %s = %s;", f->type, b, from);
-    ct_line(g, "%s = %s;", to, ct_join(g, f->op, f->dt, a, b));
+    ct_line(g, "%s = %s;", to, ct_join(g, f->op, f->dt, a, b, 0));
 }
 
 /* ---- reductions ---- */
@@ -121,7 +122,7 @@ static void run_chains(folding *f, int64_t n, int64_t w)
     ct_line(g, "} else {");
     g->indent++;
     ct_line(g, "%s %s = %s_c[k];", f->type, a, f->v);
-    ct_line(g, "%s_c[k] = %s;", f->v, ct_join(g, f->op, f->dt, a, x));
+    ct_line(g, "%s_c[k] = %s;", f->v, ct_join(g, f->op, f->dt, a, x, 0));
     ct_close(g);
     ct_close(g);
     ct_close(g);
@@ -157,7 +158,7 @@ static void run_along(folding *f, bool every)
     ct_line(g, "if (k == 0) {");
     ct_line(g, "    %s = %s;", a, x);
     ct_line(g, "} else {");
-    ct_line(g, "    %s = %s;", a, ct_join(g, f->op, f->dt, a, x));
+    ct_line(g, "    %s = %s;", a, ct_join(g, f->op, f->dt, a, x, 0));
     ct_line(g, "}");
     ct_at at = place(f, "k", every);
     if (every)
@@ -165,6 +166,82 @@ static void run_along(folding *f, bool every)
     ct_close(g);
     if (!every)
         put(f, &at, a);
+}
+
+/* ---- reductions in vectors ---- */
+
+static const char *vec_name(const folding *f, char what, int k) { return ct_fmt(f->g, "%s_%c%d", f->v, what, k); }
+
+/* The vector of elements from `at` on along the axis, in a variable. */
+static const char *elements(folding *f, const char *at, int k)
+{
+    ct *g = f->g;
+    const char *along = vec_name(f, 'k', k), *x = vec_name(f, 'x', k);
+    ct_line(g, "uint %s = %s;", along, at);
+    const ct_at p = place(f, along, true);
+    g->vec.var = along;
+    const char *e = ct_vec_ref(g, ir_args(g->ir, f->in)[0], &p);
+    ct_line(g, "%s%d %s = %s;", f->lane, g->lanes, x, e);
+    return x;
+}
+
+/* Halves of a vector joined until one element is left. */
+static const char *join_lanes(folding *f, const char *x)
+{
+    ct *g = f->g;
+    for (int n = g->lanes / 2; n; n /= 2) {
+        const char *r = vec_name(f, 'h', n), *lo = ct_fmt(g, "%s_lo%d", f->v, n), *hi = ct_fmt(g, "%s_hi%d", f->v, n);
+        const char *type = n > 1 ? ct_fmt(g, "%s%d", f->lane, n) : f->lane;
+        ct_line(g, "%s %s = %s.%s, %s = %s.%s;", type, lo, x, n > 1 ? "lo" : "x", hi, x, n > 1 ? "hi" : "y");
+        ct_line(g, "%s %s = %s;", type, r, ct_join(g, f->op, f->dt, lo, hi, f->dt == EAS_BOOL || n > 1 ? n : 0));
+        x = r;
+    }
+    return f->dt == EAS_BOOL ? ct_fmt(g, "(%s != 0)", x) : x;
+}
+
+/* The running results as vectors; they are as many as a power of two, and all of them take part in every round. */
+static void reduce_vectors(folding *f, int64_t n, int64_t w)
+{
+    ct *g = f->g;
+    const int W = g->lanes;
+    int many = (int)w / W;
+    for (int k = 0; k < many; k++)
+        ct_line(g, "%s%d %s;", f->lane, W, vec_name(f, 'c', k));
+    for (int round = 0; round < (n > w ? 2 : 1); round++) {
+        if (round)
+            ct_line(g, "for (uint %s_j = %lldu; %s_j < %lldu; %s_j += %lldu) {", f->v, (long long)w, f->v, (long long)n, f->v, (long long)w);
+        else
+            ct_line(g, "{");
+        g->indent++;
+        ct_new_scope(g);
+        for (int k = 0; k < many; k++) {
+            const char *c = vec_name(f, 'c', k), *x = elements(f, round ? ct_fmt(g, "%s_j + %du", f->v, k * W) : ct_fmt(g, "%du", k * W), k);
+            ct_line(g, "%s = %s;", c, round ? ct_join(g, f->op, f->dt, c, x, W) : x);
+        }
+        ct_close(g);
+    }
+    while (many /= 2)
+        for (int k = 0; k < many; k++) {
+            const char *c = vec_name(f, 'c', k);
+            ct_line(g, "%s = %s;", c, ct_join(g, f->op, f->dt, c, vec_name(f, 'c', k + many), W));
+        }
+    const ct_at at = place(f, NULL, false);
+    put(f, &at, join_lanes(f, vec_name(f, 'c', 0)));
+}
+
+static bool joins_in_vectors(const folding *f)
+{
+    return f->dt == EAS_BOOL || f->dt == EAS_F32 || f->dt == EAS_F64 || (dtype_is_int(f->dt) && dtype_bits(f->dt) >= 32);
+}
+
+static bool reduces_last(folding *f)
+{
+    const int64_t n = f->from.dim[f->in->imm], chains = ir_chains(f->dt), w = n < chains ? n : chains;
+    if (n % w || w % f->g->lanes || (w & (w - 1)))
+        return false;
+    const ct_vec_mark m = ct_vec_begin(f->g);
+    reduce_vectors(f, n, w);
+    return ct_vec_end(f->g, &m);
 }
 
 /* ---- scans ---- */
@@ -191,7 +268,7 @@ static void scan_last(folding *f)
     g->indent++;
     ct_line(g, "%s %s_a = %s_c[k - %s_s];", f->type, v, v, v);
     ct_line(g, "%s %s_b = %s_c[k];", f->type, v, v);
-    ct_line(g, "%s_c[k] = %s;", v, ct_join(g, f->op, f->dt, ct_fmt(g, "%s_a", v), ct_fmt(g, "%s_b", v)));
+    ct_line(g, "%s_c[k] = %s;", v, ct_join(g, f->op, f->dt, ct_fmt(g, "%s_a", v), ct_fmt(g, "%s_b", v), 0));
     ct_close(g);
     ct_close(g);
     ct_line(g, "for (uint k = 0; k < %s_m; ++k) {", v);
@@ -199,7 +276,7 @@ static void scan_last(folding *f)
     ct_line(g, "uint %s = %s_k + k;", i, v);
     ct_line(g, "%s %s_b = %s_c[k];", f->type, v, v);
     ct_line(g, "if (%s_k > 0) {", v);
-    ct_line(g, "    %s_b = %s;", v, ct_join(g, f->op, f->dt, ct_fmt(g, "%s_l", v), ct_fmt(g, "%s_b", v)));
+    ct_line(g, "    %s_b = %s;", v, ct_join(g, f->op, f->dt, ct_fmt(g, "%s_l", v), ct_fmt(g, "%s_b", v), 0));
     ct_line(g, "}");
     const ct_at at = place(f, i, true);
     put(f, &at, ct_fmt(g, "%s_b", v));
@@ -263,14 +340,14 @@ static const char *start_vector(const tiling *t, const char *row, const char *co
     const uint32_t leaf = ct_leaf(g->ir, t->a[2], &aligned);
     const ct_at at = {.dim = {t->to.dim[0] == 1 ? "0" : row, col}};
     if (aligned && g->array[leaf])
-        return g->d->vec_load(g, t->f->type, ct_name(g, leaf), ct_flat(g, t->to, &at));
+        return g->d->vec_load(g, t->f->type, t->lanes, ct_name(g, leaf), ct_flat(g, t->to, &at));
     const char *e[CT_MAX_VEC];
     bool same = true;
     for (int l = 0; l < t->lanes; l++) {
         e[l] = entry(g, t->a[2], row, plus(g, col, l));
         same = same && !strcmp(e[0], e[l]);
     }
-    return same ? g->d->vec_splat(g, t->f->type, e[0]) : g->d->vec_of(g, t->f->type, e);
+    return same ? g->d->vec_splat(g, t->f->type, t->lanes, e[0]) : g->d->vec_of(g, t->f->type, t->lanes, e);
 }
 
 static void begin_sums(const tiling *t, int rows)
@@ -291,11 +368,11 @@ static void step_sums(const tiling *t, int rows)
     ct_new_scope(g);
     for (int c = 0; c < t->wide; c++) {
         const char *at = plus(g, ct_fmt(g, "k * %du", t->lanes * t->wide), c * t->lanes);
-        ct_line(g, "%s%d %s_y%d = %s;", t->f->type, t->lanes, v, c, g->d->vec_load(g, t->f->type, ct_fmt(g, "%s_y", v), at));
+        ct_line(g, "%s%d %s_y%d = %s;", t->f->type, t->lanes, v, c, g->d->vec_load(g, t->f->type, t->lanes, ct_fmt(g, "%s_y", v), at));
     }
     for (int r = 0; r < rows; r++) {
         const char *x = entry(g, t->a[0], plus(g, "i", r), "k");
-        ct_line(g, "%s%d %s_x%d = %s;", t->f->type, t->lanes, v, r, g->d->vec_splat(g, t->f->type, x));
+        ct_line(g, "%s%d %s_x%d = %s;", t->f->type, t->lanes, v, r, g->d->vec_splat(g, t->f->type, t->lanes, x));
         for (int c = 0; c < t->wide; c++)
             ct_line(g, "%s = fma(%s_x%d, %s_y%d, %s);", sum_name(t, r, c), v, r, v, c, sum_name(t, r, c));
     }
@@ -309,7 +386,7 @@ static void end_sums(const tiling *t, int rows)
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < t->wide; c++) {
             const ct_at at = {.dim = {t->to.dim[0] == 1 ? "0" : plus(g, "i", r), plus(g, "j", c * t->lanes)}};
-            g->d->vec_store(g, ct_name(g, to), ct_flat(g, t->to, &at), sum_name(t, r, c));
+            g->d->vec_store(g, t->lanes, ct_name(g, to), ct_flat(g, t->to, &at), sum_name(t, r, c));
         }
 }
 
@@ -363,10 +440,16 @@ static void last_columns(const tiling *t, int64_t lo)
     ct_close(g);
 }
 
+static int product_lanes(const folding *f)
+{
+    const int n = f->g->lanes;
+    return !n ? f->g->d->vec : f->dt == EAS_F64 && n > 4 ? n / 2 : n;
+}
+
 static void matmul(folding *f)
 {
     ct *g = f->g;
-    tiling t = {.f = f, .a = ir_args(g->ir, f->in), .to = ir_typeof(g->ir, f->in->res), .K = f->from.dim[1], .lanes = g->d->vec};
+    tiling t = {.f = f, .a = ir_args(g->ir, f->in), .to = ir_typeof(g->ir, f->in->res), .K = f->from.dim[1], .lanes = product_lanes(f)};
     int64_t done = tile_columns(&t, 0, TILE_WIDE);
     last_columns(&t, tile_columns(&t, done, 1));
 }
@@ -377,6 +460,7 @@ void ct_fold(ct *g, const ir_insn *in)
         .g = g, .in = in, .from = ir_typeof(g->ir, ir_args(g->ir, in)[0]), .op = ir_join_of(in->op), .v = ct_fmt(g, "v%u", (unsigned)in->res)};
     f.dt = (eas_dtype)f.from.dtype;
     f.type = g->d->type[f.dt];
+    f.lane = f.dt == EAS_BOOL ? "int" : f.type;
     ct_line(g, "{");
     g->indent++;
     if (in->op == IR_MATMUL) {
@@ -388,7 +472,7 @@ void ct_fold(ct *g, const ir_insn *in)
             run_along(&f, every);
         else if (every)
             scan_last(&f);
-        else
+        else if (!(g->lanes && joins_in_vectors(&f) && reduces_last(&f)))
             reduce_last(&f);
     }
     close_all(&f);

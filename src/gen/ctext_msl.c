@@ -40,17 +40,19 @@ static const char *load4(ct *g, uint32_t buf, const char *off)
 /* Arrays of floats are not aligned as vectors are, so these go element by element; compilers see through that. */
 enum { LANES = 4 };
 
-static const char *vec_of(ct *g, const char *type, const char *const *x) { return ct_fmt(g, "%s4(%s, %s, %s, %s)", type, x[0], x[1], x[2], x[3]); }
+static const char *vec_of(ct *g, const char *type, int n, const char *const *x) { return (void)n, ct_fmt(g, "%s4(%s, %s, %s, %s)", type, x[0], x[1], x[2], x[3]); }
 
-static const char *vec_load(ct *g, const char *type, const char *array, const char *at)
+static const char *vec_load(ct *g, const char *type, int n, const char *array, const char *at)
 {
+    (void)n;
     return ct_fmt(g, "%s4(%s[%s], %s[%s + 1u], %s[%s + 2u], %s[%s + 3u])", type, array, at, array, at, array, at, array, at);
 }
 
-static const char *vec_splat(ct *g, const char *type, const char *x) { return ct_fmt(g, "%s4(%s)", type, x); }
+static const char *vec_splat(ct *g, const char *type, int n, const char *x) { return (void)n, ct_fmt(g, "%s4(%s)", type, x); }
 
-static void vec_store(ct *g, const char *array, const char *at, const char *x)
+static void vec_store(ct *g, int n, const char *array, const char *at, const char *x)
 {
+    (void)n;
     ct_line(g, "%s[%s] = %s.x;", array, at, x);
     for (int l = 1; l < LANES; l++)
         ct_line(g, "%s[%s + %du] = %s.%c;", array, at, l, x, "xyzw"[l]);

@@ -26,20 +26,23 @@ static const char *identity(ct *g, const ir_insn *in)
 
 enum { LANES = 8 };
 
-static const char *vec_of(ct *g, const char *type, const char *const *x)
+static const char *vec_of(ct *g, const char *type, int n, const char *const *x)
 {
-    return ct_fmt(g, "(%s8)(%s, %s, %s, %s, %s, %s, %s, %s)", type, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
+    const char *r = ct_fmt(g, "(%s%d)(%s", type, n, x[0]);
+    for (int l = 1; l < n; l++)
+        r = ct_fmt(g, "%s, %s", r, x[l]);
+    return ct_fmt(g, "%s)", r);
 }
 
-static const char *vec_load(ct *g, const char *type, const char *array, const char *at)
+static const char *vec_load(ct *g, const char *type, int n, const char *array, const char *at)
 {
     (void)type;
-    return ct_fmt(g, "vload8(0, %s + (%s))", array, at);
+    return ct_fmt(g, "vload%d(0, %s + (%s))", n, array, at);
 }
 
-static const char *vec_splat(ct *g, const char *type, const char *x) { return ct_fmt(g, "(%s8)(%s)", type, x); }
+static const char *vec_splat(ct *g, const char *type, int n, const char *x) { return ct_fmt(g, "(%s%d)(%s)", type, n, x); }
 
-static void vec_store(ct *g, const char *array, const char *at, const char *x) { ct_line(g, "vstore8(%s, 0, %s + (%s));", x, array, at); }
+static void vec_store(ct *g, int n, const char *array, const char *at, const char *x) { ct_line(g, "vstore%d(%s, 0, %s + (%s));", n, x, array, at); }
 
 /* ---- memory ---- */
 
@@ -373,12 +376,27 @@ int64_t gen_opencl_tg(const eas_ir *ir)
     return 0;
 }
 
+/* A vector to global memory, past the caches where the kernel's outputs do not fit them. */
+static const char puts[] = "#ifdef __has_builtin\n"
+                           "#if __has_builtin(__builtin_nontemporal_store)\n"
+                           "#define eas_put(T, p, x) if (eas_past && ((size_t)(p) & (sizeof(T) - 1)) == 0) "
+                           "__builtin_nontemporal_store(x, (__global T*)(p)); else ((__global eas_##T*)(p))->v = x\n"
+                           "#endif\n"
+                           "#endif\n"
+                           "#ifndef eas_put\n"
+                           "#define eas_put(T, p, x) ((__global eas_##T*)(p))->v = x\n"
+                           "#endif\n";
+
 static void head(ct *g, str *s)
 {
     if (uses_double(g))
         str_add(s, "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n");
     wide_atomics(g, s);
     str_add(s, "#pragma OPENCL FP_CONTRACT OFF\n\n");
+    if (g->packs) {
+        ct_vec_typedefs(g, s);
+        str_add(s, "%s\n", g->vec.puts ? puts : "");
+    }
     helpers(g, s);
     str_add(s, "__kernel ");
     if (g->thread_mode)
@@ -390,6 +408,8 @@ static void head(ct *g, str *s)
         str_add(s, "    __global volatile int* eas_fault,\n    __global const long* eas_count,\n");
     if (g->flags & GEN_OFFSETS)
         offsets(g, s, true);
+    if (g->lanes)
+        str_add(s, "    uint eas_past,\n");
     if (s->len >= 2 && s->at[s->len - 2] == ',')
         s->at[s->len -= 2] = 0;
     str_add(s, ")\n{\n");

@@ -16,7 +16,9 @@ typedef enum gen_dialect { GEN_MSL, GEN_OPENCL } gen_dialect;
 typedef VEC(uint32_t) gen_linemap;
 enum {
     GEN_ALIAS = 1,  /* buffers of different arguments may overlap: no restrict, and whole-block order between them */
-    GEN_OFFSETS = 2 /* after all other parameters one `ulong` for each buffer parameter, in order: the element at which it begins */
+    GEN_OFFSETS = 2, /* after all other parameters one `ulong` for each buffer parameter, in order: the element at which it begins */
+    GEN_LANES = 256  /* times 4, 8 or 16: OpenCL C for a CPU: blocks in vectors of so many lanes, and one more `uint` parameter at the end, not 0 where outputs
+                      * are larger than the caches */
 };
 eas_status gen_ctext(const eas_ir *ir, gen_dialect d, unsigned flags, str *out, gen_linemap *map);
 /* What a runtime must know besides: the function's name in the text, and the dtype in which scalar i is handed over (an f64 that

@@ -1,0 +1,820 @@
+/* ctext_vec.c: lane loops in explicit vectors, for devices that are CPUs.
+ *
+ * The compilers of such devices do not make good vectors of loops over lanes, so the loops are printed in steps of ct.lanes: a block value is then one of
+ *
+ *   UNI    the same in all lanes of the step: a scalar
+ *   STEP   an integer that goes up by a constant from lane to lane: the scalar of the first lane
+ *   VEC    a vector; bools are masks of int, 0 or -1
+ *
+ * Addresses that are STEP by one are read and written as vectors; what a mask cuts, and everything else, lane by lane through small arrays. An instruction
+ * without a form for vectors is spelled out over the lanes. Where a place cannot be followed, printing fails and the caller prints the loop as before.
+ */
+#include "ctext.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+enum { UNI, STEP, VEC, MAX_MULT = 1 << 20 };
+
+typedef struct vx {
+    uint8_t kind;
+    int64_t step;
+    uint64_t mult; /* UNI, STEP: a power of two that divides the first lane's value */
+    const char *x; /* atomic */
+} vx;
+
+typedef struct ct_vinst {
+    ct_at at;
+    vx x;
+    uint32_t next;
+} ct_vinst;
+
+static bool is_block(ir_type t) { return t.kind == IR_VAL && ir_lanes(t) > 1; }
+static bool is_half(eas_dtype dt) { return dt == EAS_F16 || dt == EAS_BF16; }
+static uint64_t low_bit(uint64_t x) { return !x || (x & (0 - x)) > MAX_MULT ? MAX_MULT : x & (0 - x); }
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static vx give_up(ct *g)
+{
+    g->vec.failed = true;
+    return (vx){.x = "0", .mult = 1};
+}
+
+/* ---- words of the language ---- */
+
+/* The type of a variable's lanes: bools are int. */
+static eas_dtype lane_dtype(eas_dtype dt) { return dt == EAS_BOOL ? EAS_I32 : is_half(dt) ? EAS_F32 : dt; }
+
+static const char *vec_type(ct *g, eas_dtype dt, int n) { return ct_fmt(g, "%s%d", g->d->type[lane_dtype(dt)], n); }
+
+const char *ct_array_type(const ct *g, eas_dtype dt) { return g->lanes && dt == EAS_BOOL ? g->d->type[EAS_U8] : g->d->type[dt]; }
+
+/* The vector of neighbours at a pointer, whatever its alignment. */
+static const char *neighbours(ct *g, const char *space, eas_dtype dt, const char *pointer)
+{
+    g->packs |= 1u << dt;
+    return ct_fmt(g, "((%s%seas_%s%d*)(%s))->v", space, *space ? " " : "", g->d->type[dt], g->lanes, pointer);
+}
+
+static const char *array_at(ct *g, const char *array, eas_dtype dt, const char *at)
+{
+    return neighbours(g, "", dt == EAS_BOOL ? EAS_U8 : lane_dtype(dt), ct_fmt(g, "%s + %s", array, at));
+}
+
+void ct_vec_typedefs(const ct *g, str *s)
+{
+    for (int dt = 0; dt < EAS_NDTYPES; dt++)
+        if (g->packs >> dt & 1)
+            str_add(s, "typedef struct __attribute__((packed)) { %s%d v; } eas_%s%d;\n", g->d->type[dt], g->lanes, g->d->type[dt], g->lanes);
+}
+
+static const char *iota(ct *g, eas_dtype dt, int64_t step)
+{
+    str s = {0};
+    str_add(&s, "(%s)(", vec_type(g, dt, g->lanes));
+    for (int l = 0; l < g->lanes; l++)
+        str_add(&s, l ? ", %lld" : "%lld", (long long)(l * step));
+    str_add(&s, ")");
+    const char *r = ct_fmt(g, "%s", s.oom ? "" : s.at);
+    g->mem.oom |= s.oom;
+    str_free(&s);
+    return r;
+}
+
+/* Any value as a vector, atomic. */
+static const char *as_vector(ct *g, eas_dtype dt, vx v)
+{
+    const char *type = vec_type(g, dt, g->lanes);
+    if (v.kind == VEC)
+        return v.x;
+    if (v.kind == UNI)
+        return dt == EAS_BOOL ? ct_fmt(g, "(%s)(%s ? -1 : 0)", type, v.x) : ct_fmt(g, "(%s)(%s)", type, v.x);
+    return ct_fmt(g, "((%s)(%s) + %s)", type, v.x, iota(g, dt, v.step));
+}
+
+/* One lane of a value in a variable's type. */
+static const char *lane_of(ct *g, eas_dtype dt, vx v, int l)
+{
+    if (v.kind == UNI)
+        return v.x;
+    return ct_fmt(g, dt == EAS_BOOL ? "(%s.s%x != 0)" : "%s.s%x", v.x, (unsigned)l);
+}
+
+/* ---- values known in this step ---- */
+
+static bool same_place(ir_type t, const ct_at *a, const ct_at *b)
+{
+    for (int d = 0; d < t.rank; d++)
+        if (strcmp(a->dim[d], b->dim[d]))
+            return false;
+    return true;
+}
+
+static uint32_t *chain(ct *g, uint32_t v)
+{
+    if (g->vec.epoch[v] != g->loop.epoch) {
+        g->vec.epoch[v] = g->loop.epoch;
+        g->vec.head[v] = 0;
+    }
+    return &g->vec.head[v];
+}
+
+static const vx *recall(ct *g, uint32_t v, const ct_at *at, int *count)
+{
+    *count = 0;
+    for (uint32_t k = *chain(g, v); k; k = g->vec.insts[k - 1].next, ++*count)
+        if (same_place(ir_typeof(g->ir, v), &g->vec.insts[k - 1].at, at))
+            return &g->vec.insts[k - 1].x;
+    return NULL;
+}
+
+static vx remember(ct *g, uint32_t v, const ct_at *at, vx x)
+{
+    uint32_t *head = chain(g, v);
+    if (!vec_grow((void **)&g->vec.insts, &g->vec.cap, g->vec.n + 1, sizeof *g->vec.insts)) {
+        g->mem.oom = true;
+        return x;
+    }
+    g->vec.insts[g->vec.n++] = (ct_vinst){*at, x, *head};
+    *head = g->vec.n;
+    return x;
+}
+
+/* ---- places ---- */
+
+static bool has_word(const char *s, size_t n, const char *w)
+{
+    size_t m = strlen(w);
+    for (size_t i = 0; i + m <= n; i++) {
+        bool before = i && (isalnum((unsigned char)s[i - 1]) || s[i - 1] == '_');
+        bool after = i + m < n && (isalnum((unsigned char)s[i + m]) || s[i + m] == '_');
+        if (!before && !after && !strncmp(s + i, w, m))
+            return true;
+    }
+    return false;
+}
+
+/* The end of a term of a sum. */
+static size_t term_length(const char *s)
+{
+    int depth = 0;
+    size_t n = 0;
+    for (; s[n]; n++) {
+        depth += (s[n] == '(') - (s[n] == ')');
+        if (!depth && n && s[n] == ' ' && (s[n + 1] == '+' || s[n + 1] == '-') && s[n + 2] == ' ')
+            break;
+    }
+    return n;
+}
+
+/* How an index goes from lane to lane: UNI, STEP by one, or VEC (in another way). */
+static vx index_form(ct *g, const char *s)
+{
+    const char *var = g->vec.var;
+    vx r = {.kind = UNI, .mult = MAX_MULT, .x = s};
+    bool plus = true;
+    while (*s) {
+        size_t n = term_length(s);
+        bool own = n == strlen(var) && !strncmp(s, var, n);
+        if (own && plus && r.kind == UNI) {
+            r.kind = STEP;
+            r.step = 1;
+            r.mult = least(r.mult, (uint64_t)g->lanes);
+        } else if (has_word(s, n, var)) {
+            return (vx){.kind = VEC, .mult = 1};
+        } else {
+            r.mult = least(r.mult, isdigit((unsigned char)*s) && !memchr(s, ' ', n) ? low_bit(strtoull(s, NULL, 10)) : 1);
+        }
+        s += n;
+        if (*s) {
+            plus = s[1] == '+';
+            s += 3;
+        }
+    }
+    return r;
+}
+
+/* ---- which form a result has ---- */
+
+/* A power of two that divides a scalar. */
+static uint64_t scalar_mult(const eas_ir *ir, uint32_t v, int depth)
+{
+    int64_t c;
+    if (ir_const_of(ir, v, &c))
+        return low_bit((uint64_t)c);
+    const ir_insn *in = ir_def(ir, v);
+    if (!in || depth > 16 || !dtype_is_int(ir_typeof(ir, v).dtype))
+        return 1;
+    const uint32_t *a = ir_args(ir, in);
+    switch (in->op) {
+    case IR_BROADCAST:
+    case IR_RESHAPE: return scalar_mult(ir, a[0], depth + 1);
+    case IR_CAST: return dtype_is_int(ir_typeof(ir, a[0]).dtype) ? scalar_mult(ir, a[0], depth + 1) : 1;
+    case IR_ADD:
+    case IR_SUB: return least(scalar_mult(ir, a[0], depth + 1), scalar_mult(ir, a[1], depth + 1));
+    case IR_MUL: return least(MAX_MULT, scalar_mult(ir, a[0], depth + 1) * scalar_mult(ir, a[1], depth + 1));
+    case IR_SHL: return ir_const_of(ir, a[1], &c) && c >= 0 && c < 20 ? least(MAX_MULT, scalar_mult(ir, a[0], depth + 1) << c) : 1;
+    case IR_LOOP: return v == in->res ? least(scalar_mult(ir, a[0], depth + 1), scalar_mult(ir, a[2], depth + 1)) : 1;
+    default: return 1;
+    }
+}
+
+/* The lanes of a step lie in one aligned run, so that no carry leaves it. */
+static bool aligned_run(const ct *g, vx x) { return x.kind == STEP && x.step == 1 && x.mult >= (uint64_t)g->lanes; }
+
+static bool wide_int(eas_dtype dt) { return dtype_is_int(dt) && dtype_bits(dt) >= 32; }
+
+/* Quotients and remainders of an aligned run by a constant. */
+static vx divided(const ct *g, const ir_insn *in, eas_dtype dt, vx x, int64_t c)
+{
+    const vx vec = {.kind = VEC, .mult = 1};
+    bool floors = in->op == IR_FLOORDIV || in->op == IR_MOD || !dtype_is_signed(dt);
+    if (!aligned_run(g, x) || !floors || c <= 0 || c % g->lanes)
+        return vec;
+    if (in->op == IR_FLOORDIV || in->op == IR_TDIV)
+        return (vx){.kind = UNI, .mult = 1};
+    return (vx){.kind = STEP, .step = 1, .mult = least(x.mult, low_bit((uint64_t)c))};
+}
+
+static vx form_of(const ct *g, const ir_insn *in, const vx *x)
+{
+    const eas_ir *ir = g->ir;
+    const uint32_t *a = ir_args(ir, in);
+    eas_dtype to = ir_typeof(ir, in->res).dtype;
+    const vx vec = {.kind = VEC, .mult = 1};
+    bool all_uni = true;
+    for (int k = 0; k < in->nargs; k++)
+        all_uni = all_uni && x[k].kind == UNI;
+    if (all_uni && !wide_int(to))
+        return (vx){.kind = UNI, .mult = 1};
+    for (int k = 0; k < in->nargs; k++)
+        if (x[k].kind == VEC || !wide_int(ir_typeof(ir, a[k]).dtype))
+            return all_uni ? (vx){.kind = UNI, .mult = 1} : vec;
+    int64_t c;
+    bool constant = in->nargs == 2 && ir_const_of(ir, a[1], &c);
+    vx r = {.kind = STEP, .mult = 1};
+    switch (in->op) {
+    case IR_ADD:
+    case IR_SUB:
+        r.step = in->op == IR_ADD ? x[0].step + x[1].step : x[0].step - x[1].step;
+        r.mult = least(x[0].mult, x[1].mult);
+        break;
+    case IR_MUL:
+        if (!all_uni && !(constant && c > -4096 && c < 4096))
+            return vec;
+        r.step = all_uni ? 0 : x[0].step * c;
+        r.mult = least(MAX_MULT, x[0].mult * x[1].mult);
+        break;
+    case IR_SHL:
+        if (!(constant && c >= 0 && c < 12))
+            return all_uni ? (vx){.kind = UNI, .mult = 1} : vec;
+        r.step = x[0].step << c;
+        r.mult = least(MAX_MULT, x[0].mult << c);
+        break;
+    case IR_CAST:
+        if (!all_uni && dtype_bits(to) > dtype_bits(ir_typeof(ir, a[0]).dtype) && !aligned_run(g, x[0]))
+            return vec;
+        r.step = x[0].step;
+        r.mult = x[0].mult;
+        break;
+    case IR_FLOORDIV:
+    case IR_TDIV:
+    case IR_MOD:
+    case IR_TREM: return all_uni ? (vx){.kind = UNI, .mult = 1} : constant ? divided(g, in, to, x[0], c) : vec;
+    case IR_SHR:
+        return all_uni                                                                               ? (vx){.kind = UNI, .mult = 1}
+             : constant && c >= 0 && c < 31 && aligned_run(g, x[0]) && ((int64_t)1 << c) % g->lanes == 0 ? (vx){.kind = UNI, .mult = 1}
+                                                                                                     : vec;
+    case IR_AND:
+        if (!all_uni && constant && c > 0 && !(c & (c + 1)) && (c + 1) % g->lanes == 0 && aligned_run(g, x[0]))
+            return (vx){.kind = STEP, .step = 1, .mult = least(x[0].mult, low_bit((uint64_t)c + 1))};
+        return all_uni ? (vx){.kind = UNI, .mult = 1} : vec;
+    default: return all_uni ? (vx){.kind = UNI, .mult = 1} : vec;
+    }
+    r.kind = r.step ? STEP : UNI;
+    return r;
+}
+
+/* ---- instructions on vectors ---- */
+
+static bool in_vectors(eas_dtype dt) { return dt == EAS_F32 || dt == EAS_F64 || wide_int(dt); }
+
+/* A mask as lanes of as many bits. */
+static const char *mask_as(ct *g, int bits, const char *m)
+{
+    return bits == 32 ? m : ct_fmt(g, "convert_%s%d(%s)", bits == 64 ? "long" : bits == 16 ? "short" : "char", g->lanes, m);
+}
+
+static const char *mask_from(ct *g, int bits, const char *m) { return bits == 32 ? m : ct_fmt(g, "convert_int%d(%s)", g->lanes, m); }
+
+static const char *cast_vector(ct *g, eas_dtype from, eas_dtype to, const char *x)
+{
+    int W = g->lanes;
+    const char *type = g->d->type[lane_dtype(to)];
+    if (is_half(to))
+        return is_half(from) && from == to ? x : NULL;
+    if (from == to || (is_half(from) && to == EAS_F32))
+        return x;
+    if (to == EAS_BOOL) {
+        eas_dtype lane = lane_dtype(from);
+        return mask_from(g, dtype_bits(lane), ct_fmt(g, "(%s != (%s)(0))", x, vec_type(g, lane, W)));
+    }
+    if (from == EAS_BOOL)
+        return ct_fmt(g, "convert_%s%d(%s & 1)", type, W, x);
+    if (dtype_is_float(from))
+        return ct_fmt(g, dtype_is_int(to) ? "convert_%s%d_sat_rtz(%s)" : "convert_%s%d(%s)", type, W, x);
+    if (dtype_is_int(to) && dtype_bits(from) == dtype_bits(to))
+        return ct_fmt(g, "as_%s%d(%s)", type, W, x);
+    return ct_fmt(g, "convert_%s%d(%s)", type, W, x);
+}
+
+/* May the table's meaning be printed over vectors? Integer division faults in lanes that a condition would pass over, and shifts by what is not a
+ * constant choose between scalars. */
+static bool has_vector_form(const eas_ir *ir, const ir_insn *in)
+{
+    const uint32_t *a = ir_args(ir, in);
+    eas_dtype dt = ir_typeof(ir, a[in->op == IR_WHERE ? 1 : 0]).dtype;
+    int64_t c;
+    bool constant = in->nargs == 2 && ir_const_of(ir, a[1], &c);
+    switch (in->op) {
+    case IR_NEG:
+    case IR_ABS:
+    case IR_ADD:
+    case IR_SUB:
+    case IR_MUL:
+    case IR_DIV:
+    case IR_FMA:
+    case IR_MIN:
+    case IR_MAX:
+    case IR_FLOOR:
+    case IR_CEIL:
+    case IR_TRUNC:
+    case IR_ROUND:
+    case IR_SQRT: return in_vectors(dt);
+    case IR_FLOORDIV:
+    case IR_TDIV:
+    case IR_MOD:
+    case IR_TREM: return in_vectors(dt) && !dtype_is_signed(dt) && !dtype_is_float(dt) && constant && c > 0;
+    case IR_SHL:
+    case IR_SHR: return in_vectors(dt) && constant && c >= 0 && c < dtype_bits(dt);
+    case IR_AND:
+    case IR_OR:
+    case IR_XOR:
+    case IR_NOT: return in_vectors(dt) || dt == EAS_BOOL;
+    case IR_EQ:
+    case IR_NE: return in_vectors(dt) || dt == EAS_BOOL;
+    case IR_LT:
+    case IR_LE:
+    case IR_GT:
+    case IR_GE:
+    case IR_ISNAN:
+    case IR_ISINF: return in_vectors(dt);
+    default: return in->op == IR_WHERE;
+    }
+}
+
+/* f over the lanes, spelled out. */
+static const char *over_lanes(ct *g, const ir_insn *in, vx *x)
+{
+    const eas_ir *ir = g->ir;
+    const uint32_t *a = ir_args(ir, in);
+    eas_dtype to = ir_typeof(ir, in->res).dtype;
+    const char *lane[3];
+    str s = {0};
+    for (int k = 0; k < in->nargs; k++) /* lanes are picked from names */
+        if (x[k].kind != UNI) {
+            eas_dtype dt = ir_typeof(ir, a[k]).dtype;
+            const char *name = ct_fmt(g, "v%u_l%d", (unsigned)in->res, g->vec.serial++);
+            ct_line(g, "%s %s = %s;", vec_type(g, dt, g->lanes), name, as_vector(g, dt, x[k]));
+            x[k] = (vx){.kind = VEC, .mult = 1, .x = name};
+        }
+    str_add(&s, "(%s)(", vec_type(g, to, g->lanes));
+    for (int l = 0; l < g->lanes; l++) {
+        for (int k = 0; k < in->nargs; k++)
+            lane[k] = lane_of(g, ir_typeof(ir, a[k]).dtype, x[k], l);
+        str_add(&s, to == EAS_BOOL ? "%s((%s) ? -1 : 0)" : "%s(%s)", l ? ", " : "", ct_expr_with(g, in, lane, 0));
+    }
+    str_add(&s, ")");
+    const char *r = ct_fmt(g, "%s", s.oom ? "" : s.at);
+    g->mem.oom |= s.oom;
+    str_free(&s);
+    return r;
+}
+
+static const char *vector_expr(ct *g, const ir_insn *in, vx *x)
+{
+    const eas_ir *ir = g->ir;
+    const uint32_t *a = ir_args(ir, in);
+    eas_dtype from = ir_typeof(ir, a[0]).dtype, to = ir_typeof(ir, in->res).dtype;
+    const char *arg[3] = {0};
+    if (in->op == IR_CAST || in->op == IR_BITCAST) {
+        if (a[0] <= (uint32_t)ir->nparams)
+            from = g->param_dtype[a[0] - 1];
+        bool bits = in->op == IR_BITCAST;
+        const char *v = as_vector(g, from, x[0]);
+        const char *r = !bits ? cast_vector(g, from, to, v) : in_vectors(from) && in_vectors(to) ? ct_fmt(g, "as_%s(%s)", vec_type(g, to, g->lanes), v) : NULL;
+        return r ? r : over_lanes(g, in, x);
+    }
+    if (!has_vector_form(ir, in))
+        return over_lanes(g, in, x);
+    for (int k = 0; k < in->nargs; k++)
+        arg[k] = as_vector(g, ir_typeof(ir, a[k]).dtype, x[k]);
+    if (in->op == IR_SHL || in->op == IR_SHR)
+        arg[1] = x[1].x; /* a constant */
+    if (in->op == IR_WHERE)
+        arg[0] = mask_as(g, dtype_bits(lane_dtype(to)), arg[0]);
+    const char *r = ct_expr_with(g, in, arg, g->lanes);
+    if (to != EAS_BOOL || from == EAS_BOOL || in->op == IR_WHERE)
+        return r;
+    return mask_from(g, dtype_bits(lane_dtype(from)), ct_fmt(g, "(%s)", r));
+}
+
+/* ---- memory ---- */
+
+static const char *index_plus(ct *g, eas_dtype dt, const char *x, const char *l)
+{
+    if (dt == EAS_U32)
+        return ct_fmt(g, "%s + %s", x, l);
+    if (dtype_bits(dt) == 64)
+        return ct_fmt(g, "%s + (%s)%s", x, g->d->type[dt], l);
+    return ct_fmt(g, "(%s)((uint)%s + %s)", g->d->type[dt], x, l);
+}
+
+/* The scalar of a comparison's lanes at both ends of the step: what rises without wrapping holds in between too. */
+static const char *holds_at_ends(ct *g, const ir_insn *in, const vx *x)
+{
+    int s = x[0].kind == STEP ? 0 : 1;
+    eas_dtype dt = ir_typeof(g->ir, ir_args(g->ir, in)[s]).dtype;
+    if (x[1 - s].kind != UNI || x[s].step <= 0 || !wide_int(dt))
+        return NULL;
+    const char *last = ct_fmt(g, "(%s)", index_plus(g, dt, x[s].x, ct_fmt(g, "%lldu", (long long)(x[s].step * (g->lanes - 1)))));
+    const char *lo[2] = {x[0].x, x[1].x}, *hi[2] = {x[0].x, x[1].x};
+    hi[s] = last;
+    const char *first = ct_expr_with(g, in, lo, 0), *end = ct_expr_with(g, in, hi, 0);
+    return ct_fmt(g, "((%s) && (%s) && %s <= %s)", first, end, x[s].x, last);
+}
+
+static vx value(ct *g, uint32_t v, const ct_at *at);
+
+/* Is a mask on in all lanes of the step? A scalar condition. */
+static const char *all_on(ct *g, uint32_t v, const ct_at *at)
+{
+    const eas_ir *ir = g->ir;
+    const ir_insn *in = ir_def(ir, v);
+    vx m = value(g, v, at);
+    if (m.kind == UNI)
+        return m.x;
+    if (in && ct_is_view(ir, in)) {
+        const char *inside;
+        ct_at from = ct_through(g, in, at, &inside);
+        return inside ? ct_fmt(g, "all(%s)", m.x) : all_on(g, ir_args(ir, in)[0], &from);
+    }
+    if (in && in->op == IR_AND)
+        return ct_fmt(g, "(%s && %s)", all_on(g, ir_args(ir, in)[0], at), all_on(g, ir_args(ir, in)[1], at));
+    if (in && (in->op == IR_LT || in->op == IR_LE || in->op == IR_GT || in->op == IR_GE)) {
+        vx x[2] = {value(g, ir_args(ir, in)[0], at), value(g, ir_args(ir, in)[1], at)};
+        const char *r = x[0].kind == STEP || x[1].kind == STEP ? holds_at_ends(g, in, x) : NULL;
+        if (r)
+            return r;
+    }
+    return ct_fmt(g, "all(%s)", m.x);
+}
+
+/* Elements that are vectors in memory as they are in variables. */
+static bool plain_memory(eas_dtype dt) { return dt != EAS_BOOL && !is_half(dt); }
+
+static const char *pointer(ct *g, uint32_t buf, const char *off) { return ct_fmt(g, "%s + %s", ct_name(g, buf), off); }
+
+static const char *space_of(const ct *g, uint32_t buf, bool write)
+{
+    bool local = ir_typeof(g->ir, buf).kind == IR_TG;
+    return local ? write ? "__local" : "__local const" : write ? "__global" : "__global const";
+}
+
+/* What an access needs: its offset, and its mask as a vector with the condition under which all of it is on. */
+typedef struct touch {
+    uint32_t buf;
+    eas_dtype dt, off_dt;
+    vx off;
+    const char *all, *mask; /* NULL: no mask */
+} touch;
+
+static touch touch_of(ct *g, uint32_t buf, uint32_t off, uint32_t mask, const ct_at *at)
+{
+    touch t = {.buf = buf, .dt = ir_typeof(g->ir, buf).dtype, .off_dt = ir_typeof(g->ir, off).dtype};
+    int64_t c;
+    t.off = value(g, off, at);
+    if (mask && !(ir_const_of(g->ir, mask, &c) && c)) {
+        t.mask = as_vector(g, EAS_BOOL, value(g, mask, at));
+        t.all = all_on(g, mask, at);
+    }
+    return t;
+}
+
+static bool direct(const touch *t) { return t->off.kind == STEP && t->off.step == 1 && plain_memory(t->dt); }
+
+/* Opens the loop over the lanes of one access; the index of lane eas_l. Arrays of that loop begin with `name`. */
+static const char *open_each(ct *g, const touch *t, const char *name)
+{
+    const char *off = t->off.x;
+    bool steps = t->off.kind == STEP && t->off.step == 1;
+    if (t->off.kind != UNI && !steps) {
+        ct_line(g, "%s %s_o[%d];", g->d->type[t->off_dt], name, g->lanes);
+        ct_line(g, "%s = %s;", array_at(g, ct_fmt(g, "%s_o", name), t->off_dt, "0"), as_vector(g, t->off_dt, t->off));
+        off = ct_fmt(g, "%s_o[eas_l]", name);
+    }
+    if (t->mask) {
+        ct_line(g, "int %s_m[%d];", name, g->lanes);
+        ct_line(g, "%s = %s;", array_at(g, ct_fmt(g, "%s_m", name), EAS_I32, "0"), t->mask);
+    }
+    ct_line(g, "for (uint eas_l = 0; eas_l < %du; ++eas_l) {", g->lanes);
+    g->indent++;
+    return steps ? index_plus(g, t->off_dt, off, "eas_l") : off;
+}
+
+static const char *to_element(ct *g, eas_dtype dt, const char *x) { return dt == EAS_BOOL ? ct_fmt(g, "convert_uchar%d(%s & 1)", g->lanes, x) : x; }
+
+static const char *from_element(ct *g, eas_dtype dt, const char *x)
+{
+    return dt == EAS_BOOL ? ct_fmt(g, "convert_int%d(%s != (uchar%d)(0))", g->lanes, x, g->lanes) : x;
+}
+
+static void load_each(ct *g, const touch *t, const char *name, const char *other)
+{
+    const char *array = ct_fmt(g, "%s_t", name);
+    ct_line(g, "%s %s[%d];", ct_array_type(g, t->dt), array, g->lanes);
+    if (other)
+        ct_line(g, "%s = %s;", array_at(g, array, t->dt, "0"), to_element(g, t->dt, other));
+    const char *at = open_each(g, t, name);
+    ct_line(g, t->mask ? "if (%s_m[eas_l]) %s[eas_l] = %s;" : "%s%s[eas_l] = %s;", t->mask ? name : "", array, g->d->load(g, t->buf, at));
+    ct_close(g);
+    ct_line(g, "%s = %s;", name, from_element(g, t->dt, array_at(g, array, t->dt, "0")));
+}
+
+static vx load(ct *g, const ir_insn *in, const ct_at *at, const char *name)
+{
+    const uint32_t *a = ir_args(g->ir, in);
+    touch t = touch_of(g, a[0], a[1], in->nargs == 4 ? a[2] : 0, at);
+    const char *other = t.mask ? as_vector(g, t.dt, value(g, a[3], at)) : NULL;
+    if (g->vec.failed)
+        return give_up(g);
+    if (t.off.kind == UNI && !t.mask)
+        return (vx){.kind = UNI, .mult = 1, .x = g->d->load(g, a[0], t.off.x)};
+    const char *type = vec_type(g, t.dt, g->lanes), *whole = direct(&t) ? neighbours(g, space_of(g, a[0], false), t.dt, pointer(g, a[0], t.off.x)) : NULL;
+    if (whole && !t.mask)
+        return (vx){.kind = VEC, .mult = 1, .x = whole};
+    ct_line(g, "%s %s;", type, name);
+    if (whole) {
+        ct_line(g, "if (%s) {", t.all);
+        ct_line(g, "    %s = %s;", name, whole);
+        ct_line(g, "} else {");
+    } else {
+        ct_line(g, "{");
+    }
+    g->indent++;
+    load_each(g, &t, name, other);
+    ct_close(g);
+    return (vx){.kind = VEC, .mult = 1, .x = name};
+}
+
+static void store_each(ct *g, const touch *t, const char *name, const char *x)
+{
+    const char *array = ct_fmt(g, "%s_t", name);
+    ct_line(g, "%s %s[%d];", ct_array_type(g, t->dt), array, g->lanes);
+    ct_line(g, "%s = %s;", array_at(g, array, t->dt, "0"), to_element(g, t->dt, x));
+    const char *at = open_each(g, t, name);
+    g->d->store(g, t->mask ? ct_fmt(g, "if (%s_m[eas_l]) ", name) : "", t->buf, at, ct_fmt(g, "%s[eas_l]", array));
+    ct_close(g);
+}
+
+static void store_whole(ct *g, const touch *t, const char *x)
+{
+    const char *p = pointer(g, t->buf, t->off.x);
+    if (ir_typeof(g->ir, t->buf).kind == IR_TG) {
+        ct_line(g, "%s = %s;", neighbours(g, "__local", t->dt, p), x);
+        return;
+    }
+    g->vec.puts = true;
+    g->packs |= 1u << t->dt;
+    ct_line(g, "eas_put(%s%d, %s, %s);", g->d->type[t->dt], g->lanes, p, x);
+}
+
+static void store(ct *g, const ir_insn *in)
+{
+    const uint32_t *a = ir_args(g->ir, in);
+    const ct_at at = ct_natural(ir_typeof(g->ir, a[1]));
+    touch t = touch_of(g, a[0], a[1], in->nargs == 4 ? a[3] : 0, &at);
+    const char *x = as_vector(g, t.dt, value(g, a[2], &at)), *name = ct_fmt(g, "v0_s%u", (unsigned)g->at);
+    bool whole = direct(&t);
+    if (whole && !t.mask) {
+        store_whole(g, &t, x);
+        return;
+    }
+    ct_line(g, whole ? "if (%s) {" : "%s{", whole ? t.all : "");
+    g->indent++;
+    if (whole) {
+        store_whole(g, &t, x);
+        g->indent--;
+        ct_line(g, "} else {");
+        g->indent++;
+    }
+    store_each(g, &t, name, x);
+    ct_close(g);
+}
+
+/* ---- values ---- */
+
+static vx array_value(ct *g, uint32_t v, const ct_at *at)
+{
+    ir_type t = ir_typeof(g->ir, v);
+    const char *flat = ct_flat(g, t, at);
+    vx f = index_form(g, flat);
+    if (f.kind == VEC)
+        return give_up(g);
+    if (f.kind == UNI)
+        return (vx){.kind = UNI, .mult = 1, .x = ct_fmt(g, t.dtype == EAS_BOOL ? "(%s[%s] != 0)" : "%s[%s]", ct_name(g, v), flat)};
+    return (vx){.kind = VEC, .mult = 1, .x = from_element(g, t.dtype, array_at(g, ct_name(g, v), t.dtype, flat))};
+}
+
+static vx arange_value(ct *g, const ir_insn *in, const ct_at *at)
+{
+    vx f = index_form(g, at->dim[0]);
+    if (f.kind == VEC)
+        return give_up(g);
+    f.mult = least(f.mult, low_bit((uint64_t)in->imm));
+    f.x = ct_ref(g, in->res, at);
+    return f;
+}
+
+/* Puts x into a variable, unless it is a name. */
+static vx named(ct *g, eas_dtype dt, vx x, const char *name)
+{
+    bool plain = ct_plain(x.x) && !strpbrk(x.x, "([>");
+    if (plain)
+        return x;
+    ct_line(g, "%s %s = %s;", x.kind == VEC ? vec_type(g, dt, g->lanes) : g->d->type[dt], name, x.x);
+    x.x = name;
+    return x;
+}
+
+/* What an instruction gives at a place, in a variable of this name; scalars may stand in their own. */
+static vx compute(ct *g, const ir_insn *in, const ct_at *at, const char *name)
+{
+    vx x[3];
+    eas_dtype dt = ir_typeof(g->ir, in->res).dtype;
+    if (in->op == IR_ARANGE)
+        return arange_value(g, in, at);
+    if (in->op == IR_LOAD)
+        return named(g, dt, load(g, in, at, name), name);
+    if (in->nargs > 3 || !(ir_rows[in->op].flags & IR_PURE) || ir_is_fold(in) || in->op == IR_SIMD_SHUFFLE)
+        return give_up(g);
+    for (int k = 0; k < in->nargs; k++)
+        x[k] = value(g, ir_args(g->ir, in)[k], at);
+    vx r = form_of(g, in, x);
+    if (g->vec.failed)
+        return r;
+    if (r.kind == VEC) {
+        r.x = vector_expr(g, in, x);
+    } else {
+        const char *arg[3];
+        for (int k = 0; k < in->nargs; k++)
+            arg[k] = x[k].x;
+        r.x = ct_expr_with(g, in, arg, 0);
+    }
+    ct_line(g, "%s %s = %s;", r.kind == VEC ? vec_type(g, dt, g->lanes) : g->d->type[dt], name, r.x);
+    r.x = name;
+    return r;
+}
+
+static vx value(ct *g, uint32_t v, const ct_at *place)
+{
+    const eas_ir *ir = g->ir;
+    ir_type t = ir_typeof(ir, v);
+    const ir_insn *in = ir_def(ir, v);
+    ct_at at = place ? *place : ct_natural(t);
+    int64_t bits;
+    int count;
+    if (g->vec.failed)
+        return give_up(g);
+    if (ir_const_of(ir, v, &bits))
+        return (vx){.kind = UNI, .mult = low_bit((uint64_t)bits), .x = ct_literal(g, t.dtype, bits)};
+    if (in && ct_is_view(ir, in)) {
+        const char *inside;
+        ct_at from = ct_through(g, in, &at, &inside);
+        return inside ? give_up(g) : value(g, ir_args(ir, in)[0], &from);
+    }
+    if (!is_block(t))
+        return (vx){.kind = UNI, .mult = scalar_mult(ir, v, 0), .x = ct_ref(g, v, &at)};
+    const vx *have = recall(g, v, &at, &count);
+    if (have)
+        return *have;
+    if (g->remat[v] || (g->inlined[v] && !g->array[v])) {
+        vx x = compute(g, in, &at, ct_fmt(g, count ? "v%u_w%d" : "v%u_w", (unsigned)v, count));
+        return g->vec.failed ? x : remember(g, v, &at, x);
+    }
+    if (!g->array[v])
+        return give_up(g);
+    return remember(g, v, &at, named(g, t.dtype, array_value(g, v, &at), ct_fmt(g, "v%u_r%d", (unsigned)v, count)));
+}
+
+/* ---- what ctext.c and ctext_fold.c ask for ---- */
+
+static void put(ct *g, const char *array, ir_type t, const ct_at *at, vx x)
+{
+    const char *flat = ct_flat(g, t, at);
+    if (index_form(g, flat).kind != STEP) {
+        give_up(g);
+        return;
+    }
+    ct_line(g, "%s = %s;", array_at(g, array, t.dtype, flat), to_element(g, t.dtype, as_vector(g, t.dtype, x)));
+}
+
+static void insn(ct *g, uint32_t i)
+{
+    const ir_insn *in = &g->ir->insns[i];
+    g->at = i;
+    if (in->op == IR_STORE) {
+        store(g, in);
+        return;
+    }
+    if (!in->nres || (g->inlined[in->res] && !g->array[in->res]) || ct_is_view(g->ir, in) || in->op == IR_CONST)
+        return;
+    ir_type t = ir_typeof(g->ir, in->res);
+    ct_at at = ct_natural(t);
+    vx x = compute(g, in, &at, ct_fmt(g, "v%u_w", (unsigned)in->res));
+    if (g->vec.failed)
+        return;
+    remember(g, in->res, &at, x);
+    if (g->array[in->res])
+        put(g, ct_name(g, in->res), t, &at, x);
+}
+
+static void group_body(ct *g, uint32_t group)
+{
+    for (uint32_t i = g->first[group]; i <= g->last[group] && !g->vec.failed; i++)
+        if (g->group[i] == group)
+            insn(g, i);
+}
+
+static void copy_body(ct *g, const ct_walk *w)
+{
+    ir_type t = ir_typeof(g->ir, w->value);
+    ct_at at = ct_natural(t);
+    put(g, w->to, t, &at, value(g, w->value, &at));
+}
+
+ct_vec_mark ct_vec_begin(ct *g)
+{
+    g->vec.failed = false;
+    return (ct_vec_mark){g->body.len, g->lines.len, g->indent};
+}
+
+bool ct_vec_end(ct *g, const ct_vec_mark *m)
+{
+    bool ok = !g->vec.failed;
+    g->vec.failed = false;
+    g->vec.var = NULL;
+    ct_new_scope(g);
+    if (ok)
+        return true;
+    g->body.len = m->len;
+    if (g->body.at)
+        g->body.at[m->len] = 0;
+    g->lines.len = m->lines;
+    g->indent = m->indent;
+    return false;
+}
+
+const char *ct_vec_ref(ct *g, uint32_t v, const ct_at *at) { return as_vector(g, ir_typeof(g->ir, v).dtype, value(g, v, at)); }
+
+void ct_vec_put(ct *g, const char *array, ir_type t, const ct_at *at, const char *x) { put(g, array, t, at, (vx){.kind = VEC, .mult = 1, .x = x}); }
+
+/* Loops over the lanes of t, the innermost in steps, and over single lanes at its end. */
+bool ct_vec_walk(ct *g, ir_type t, const ct_walk *w)
+{
+    int32_t dim[IR_MAX_RANK];
+    const int rank = ct_dims(t, dim);
+    const int64_t n = rank ? dim[rank - 1] : 0, whole = g->lanes ? n / g->lanes * g->lanes : 0;
+    if (!whole)
+        return false;
+    const char *var = ct_lane_var[rank - 1];
+    const ct_vec_mark m = ct_vec_begin(g);
+    for (int d = 0; d + 1 < rank; d++)
+        ct_open(g, ct_lane_var[d], dim[d]);
+    ct_line(g, "for (uint %s = 0; %s < %lldu; %s += %du) {", var, var, (long long)whole, var, g->lanes);
+    g->indent++;
+    ct_new_scope(g);
+    g->vec.var = var;
+    w->group ? group_body(g, w->group) : copy_body(g, w);
+    ct_close(g);
+    if (whole < n && !g->vec.failed) {
+        ct_line(g, "for (uint %s = %lldu; %s < %lldu; ++%s) {", var, (long long)whole, var, (long long)n, var);
+        g->indent++;
+        ct_new_scope(g);
+        w->one(g, w);
+        ct_close(g);
+    }
+    for (int d = 0; d + 1 < rank; d++)
+        ct_close(g);
+    return ct_vec_end(g, &m);
+}
