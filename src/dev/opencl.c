@@ -952,7 +952,7 @@ static eas_status check_grid(const dev_code *c, const dev_launch *l)
 /* With the queue's and the code's lock held: a program is a work-item, or a group of them in thread mode. */
 static eas_status enqueue(dev_queue *q, dev_code *c, const dev_launch *l, fault *f, cl_event *e)
 {
-    bool threads = c->info.mode == EAS_MODE_THREAD;
+    bool threads = c->info.mode == EAS_MODE_THREAD && !O.lanes; /* else an item runs a whole group */
     size_t block = threads ? (size_t)c->info.block : 1, local[3] = {block, 1, 1},
            global[3] = {(size_t)l->grid[0] * block, (size_t)l->grid[1], (size_t)l->grid[2]};
     eas_status st = set_args(c, l, f);

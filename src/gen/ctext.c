@@ -42,7 +42,7 @@ void ct_line(ct *g, const char *fmt, ...)
     str_vadd(&g->body, fmt, ap);
     va_end(ap);
     str_put(&g->body, "\n", 1);
-    if (!vec_push(&g->lines, g->at))
+    if (!vec_push(&g->lines, ct_source(g)))
         g->mem.oom = true;
 }
 
@@ -255,7 +255,10 @@ static void print_bounds(ct *g, const ir_insn *in)
     const char *count =
         a[0] <= (uint32_t)g->ir->nparams ? ct_fmt(g, "eas_count[%u]", a[0] - 1) : ct_literal(g, EAS_I64, ir_typeof(g->ir, a[0]).dim[0]);
     const ir_insn tid = {.op = IR_THREAD_ID};
-    const char *call = ct_fmt(g, g->d->bounds, count, off, g->at, g->thread_mode ? g->d->identity(g, &tid) : "0u");
+    ir_type t = ir_typeof(g->ir, in->res);
+    ct_at at = ct_natural(t);
+    const char *thread = g->thread_mode ? g->d->identity(g, &tid) : g->origin && is_block(t) ? ct_flat(g, t, &at) : "0u";
+    const char *call = ct_fmt(g, g->d->bounds, count, off, ct_source(g), thread);
     define(g, in->res, mask ? ct_fmt(g, "%s && %s", mask, call) : call);
 }
 
@@ -268,7 +271,7 @@ static void print_assert(ct *g, const ir_insn *in)
     const char *ok = ct_ref(g, cond, NULL), *mask = m ? mask_of(g, m, NULL) : NULL;
     const char *lane = g->thread_mode ? g->d->identity(g, &tid) : is_block(t) ? ct_flat(g, t, &at) : "0";
     ct_need(g, CT_BOUNDS);
-    const char *call = ct_fmt(g, g->d->failed, lane, g->at);
+    const char *call = ct_fmt(g, g->d->failed, lane, ct_source(g));
     ct_line(g, mask ? "if (%s && !%s) %s;" : "if (%s!%s) %s;", mask ? mask : "", ok, call);
 }
 
@@ -511,7 +514,10 @@ static void print_insn(ct *g, uint32_t i)
     case IR_STORE: print_store(g, in); return;
     case IR_BOUNDS: print_bounds(g, in); return;
     case IR_ASSERT: print_assert(g, in); return;
-    case IR_BARRIER: g->d->barrier(g); return;
+    case IR_BARRIER:
+        if (!g->origin) /* one item runs all lanes */
+            g->d->barrier(g);
+        return;
     case IR_SIMD_SHUFFLE: define(g, in->res, g->d->shuffle(g, in, ct_ref(g, ir_args(ir, in)[0], NULL), ct_ref(g, ir_args(ir, in)[1], NULL))); return;
     case IR_DOT:
         if (g->dot4[i] == i + 1)
@@ -865,27 +871,43 @@ static bool fill_map(gen_linemap *map, const str *head, const gen_linemap *body)
     return ok && vec_push(map, UINT32_MAX); /* the closing brace */
 }
 
-eas_status gen_ctext(const eas_ir *ir, gen_dialect d, unsigned flags, str *out, gen_linemap *map)
+static eas_status print_kernel(ct *g, str *out, gen_linemap *map)
 {
-    ct g = {.ir = ir, .d = d == GEN_MSL ? &ct_msl : &ct_opencl, .dialect = d, .flags = flags, .lanes = (int)(flags / GEN_LANES)};
     str head = {0};
-    eas_status st = prepare(&g);
+    eas_status st = prepare(g);
     if (!st) {
-        print_body(&g);
-        g.d->head(&g, &head);
+        print_body(g);
+        g->d->head(g, &head);
         str_put(out, head.at ? head.at : "", head.len);
-        str_put(out, g.body.at ? g.body.at : "", g.body.len);
+        str_put(out, g->body.at ? g->body.at : "", g->body.len);
         str_put(out, "}\n", 2);
-        bool ok = !map || fill_map(map, &head, &g.lines);
-        if (!ok || g.mem.oom || head.oom || g.body.oom || out->oom)
+        bool ok = !map || fill_map(map, &head, &g->lines);
+        if (!ok || g->mem.oom || head.oom || g->body.oom || out->oom)
             st = base_fail_oom(out->len);
     }
     str_free(&head);
-    str_free(&g.body);
-    vec_free(&g.lines);
-    vec_free(&g.open);
-    free(g.insts);
-    free(g.vec.insts);
-    arena_free(&g.mem);
+    str_free(&g->body);
+    vec_free(&g->lines);
+    vec_free(&g->open);
+    free(g->insts);
+    free(g->vec.insts);
+    arena_free(&g->mem);
+    return st;
+}
+
+eas_status gen_ctext(const eas_ir *ir, gen_dialect d, unsigned flags, str *out, gen_linemap *map)
+{
+    ct g = {.ir = ir, .d = d == GEN_MSL ? &ct_msl : &ct_opencl, .dialect = d, .flags = flags, .lanes = (int)(flags / GEN_LANES)};
+    eas_ir *lanes = NULL;
+    uint32_t *origin = NULL;
+    eas_status st = g.lanes && ir->threads ? ir_as_lanes(ir, &lanes, &origin) : EAS_OK;
+    if (lanes) {
+        g.ir = lanes;
+        g.origin = origin;
+    }
+    if (!st)
+        st = print_kernel(&g, out, map);
+    eas_ir_release(lanes);
+    free(origin);
     return st;
 }

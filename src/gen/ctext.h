@@ -128,11 +128,12 @@ struct ct {
 
     /* ctext_vec.c */
     int lanes; /* of a vector; 0: lane loops go lane by lane */
+    const uint32_t *origin; /* lanes are the threads of another kernel: per instruction the one of that kernel it comes from; else NULL */
     uint32_t packs; /* per dtype: vectors of it are read or written somewhere */
     struct {
         const char *var; /* the index that goes in steps */
         bool failed, puts;
-        int serial;
+        int serial; /* instructions of this loop that go lane by lane */
         struct ct_vinst *insts; /* values of the current step */
         uint32_t n, cap;
         uint32_t *head, *epoch; /* per value, as inst_head and inst_epoch */
@@ -219,6 +220,9 @@ static inline bool ct_shared(const ct *g, uint32_t x, uint32_t y)
 {
     return x == y || (g->flags & GEN_ALIAS && ir_typeof(g->ir, x).kind == IR_BUF && ir_typeof(g->ir, y).kind == IR_BUF);
 }
+
+/* The instruction being printed, as whoever asked for the text knows it. */
+static inline uint32_t ct_source(const ct *g) { return g->origin ? g->origin[g->at] : g->at; }
 
 int ct_float_atomic(uint16_t op); /* its place in ct_float_atomics, -1 */
 

@@ -308,7 +308,8 @@ static bool reads_open(const planner *p, const ir_insn *in, bool own_lane_too)
     return false;
 }
 
-/* Blocks with the same dims have the same row-major index in every lane, whatever reshapes lie between them, so an instruction
+/* Threads as lanes (g->origin) have no order between barriers, so that what one touches never concerns another.
+ * Blocks with the same dims have the same row-major index in every lane, whatever reshapes lie between them, so an instruction
  * that joins a group needs its operands at its own lane. */
 static void anchor(planner *p, uint32_t i, ir_type t)
 {
@@ -316,7 +317,7 @@ static void anchor(planner *p, uint32_t i, ir_type t)
     const ir_insn *in = &g->ir->insns[i];
     int32_t dim[IR_MAX_RANK];
     int rank = ct_dims(t, dim);
-    bool joins = p->open && rank == p->rank && !memcmp(dim, p->dim, (size_t)rank * sizeof *dim) && !any_clash(p, in) && !reads_open(p, in, false);
+    bool joins = p->open && rank == p->rank && !memcmp(dim, p->dim, (size_t)rank * sizeof *dim) && (g->origin || !any_clash(p, in)) && !reads_open(p, in, false);
     if (!joins)
         open_group(p, t, i);
     g->group[i] = p->open;

@@ -6,15 +6,15 @@
  *   STEP   an integer that goes up by a constant from lane to lane: the scalar of the first lane
  *   VEC    a vector; bools are masks of int, 0 or -1
  *
- * Addresses that are STEP by one are read and written as vectors; what a mask cuts, and everything else, lane by lane through small arrays. An instruction
- * without a form for vectors is spelled out over the lanes. Where a place cannot be followed, printing fails and the caller prints the loop as before.
+ * Addresses that are STEP by one are read and written as vectors; what a mask cuts, and everything else, lane by lane through small arrays, and so do a few
+ * instructions without a form for vectors. Where a place cannot be followed, or there are many of those, printing fails and the loop goes lane by lane.
  */
 #include "ctext.h"
 
 #include <ctype.h>
 #include <stdio.h>
 
-enum { UNI, STEP, VEC, MAX_MULT = 1 << 20 };
+enum { UNI, STEP, VEC, MAX_MULT = 1 << 20, MAX_SPREAD = 8 };
 
 typedef struct vx {
     uint8_t kind;
@@ -92,12 +92,12 @@ static const char *as_vector(ct *g, eas_dtype dt, vx v)
     return ct_fmt(g, "((%s)(%s) + %s)", type, v.x, iota(g, dt, v.step));
 }
 
-/* One lane of a value in a variable's type. */
-static const char *lane_of(ct *g, eas_dtype dt, vx v, int l)
+/* Bools in arrays are bytes. */
+static const char *to_element(ct *g, eas_dtype dt, const char *x) { return dt == EAS_BOOL ? ct_fmt(g, "convert_uchar%d(%s & 1)", g->lanes, x) : x; }
+
+static const char *from_element(ct *g, eas_dtype dt, const char *x)
 {
-    if (v.kind == UNI)
-        return v.x;
-    return ct_fmt(g, dt == EAS_BOOL ? "(%s.s%x != 0)" : "%s.s%x", v.x, (unsigned)l);
+    return dt == EAS_BOOL ? ct_fmt(g, "convert_int%d(%s != (uchar%d)(0))", g->lanes, x, g->lanes) : x;
 }
 
 /* ---- values known in this step ---- */
@@ -373,35 +373,39 @@ static bool has_vector_form(const eas_ir *ir, const ir_insn *in)
     }
 }
 
-/* f over the lanes, spelled out. */
-static const char *over_lanes(ct *g, const ir_insn *in, vx *x)
+/* An operand of lane eas_l, through an array unless all lanes have the same. */
+static const char *spread(ct *g, const char *name, int k, eas_dtype dt, vx x)
+{
+    if (x.kind == UNI)
+        return x.x;
+    const char *array = ct_fmt(g, "%s_%c", name, 'a' + k);
+    ct_line(g, "%s %s[%d];", ct_array_type(g, dt), array, g->lanes);
+    ct_line(g, "%s = %s;", array_at(g, array, dt, "0"), to_element(g, dt, as_vector(g, dt, x)));
+    return ct_fmt(g, "%s[eas_l]", array);
+}
+
+/* An instruction lane by lane, where a loop over vectors has only a few of that kind. */
+static const char *over_lanes(ct *g, const ir_insn *in, const vx *x)
 {
     const eas_ir *ir = g->ir;
     const uint32_t *a = ir_args(ir, in);
-    eas_dtype to = ir_typeof(ir, in->res).dtype;
-    const char *lane[3];
-    str s = {0};
-    for (int k = 0; k < in->nargs; k++) /* lanes are picked from names */
-        if (x[k].kind != UNI) {
-            eas_dtype dt = ir_typeof(ir, a[k]).dtype;
-            const char *name = ct_fmt(g, "v%u_l%d", (unsigned)in->res, g->vec.serial++);
-            ct_line(g, "%s %s = %s;", vec_type(g, dt, g->lanes), name, as_vector(g, dt, x[k]));
-            x[k] = (vx){.kind = VEC, .mult = 1, .x = name};
-        }
-    str_add(&s, "(%s)(", vec_type(g, to, g->lanes));
-    for (int l = 0; l < g->lanes; l++) {
-        for (int k = 0; k < in->nargs; k++)
-            lane[k] = lane_of(g, ir_typeof(ir, a[k]).dtype, x[k], l);
-        str_add(&s, to == EAS_BOOL ? "%s((%s) ? -1 : 0)" : "%s(%s)", l ? ", " : "", ct_expr_with(g, in, lane, 0));
-    }
-    str_add(&s, ")");
-    const char *r = ct_fmt(g, "%s", s.oom ? "" : s.at);
-    g->mem.oom |= s.oom;
-    str_free(&s);
-    return r;
+    const eas_dtype to = ir_typeof(ir, in->res).dtype;
+    const char *lane[3], *name = ct_fmt(g, "v%u_e%d", (unsigned)in->res, g->vec.serial);
+    bool narrow = !in_vectors(to) && to != EAS_BOOL;
+    for (int k = 0; k < in->nargs; k++)
+        narrow = narrow || (!in_vectors(ir_typeof(ir, a[k]).dtype) && ir_typeof(ir, a[k]).dtype != EAS_BOOL);
+    if (narrow || ++g->vec.serial > MAX_SPREAD)
+        return give_up(g).x;
+    for (int k = 0; k < in->nargs; k++)
+        lane[k] = spread(g, name, k, ir_typeof(ir, a[k]).dtype, x[k]);
+    ct_line(g, "%s %s[%d];", ct_array_type(g, to), name, g->lanes);
+    ct_line(g, "for (uint eas_l = 0; eas_l < %du; ++eas_l) {", g->lanes);
+    ct_line(g, "    %s[eas_l] = %s;", name, ct_expr_with(g, in, lane, 0));
+    ct_line(g, "}");
+    return from_element(g, to, array_at(g, name, to, "0"));
 }
 
-static const char *vector_expr(ct *g, const ir_insn *in, vx *x)
+static const char *vector_expr(ct *g, const ir_insn *in, const vx *x)
 {
     const eas_ir *ir = g->ir;
     const uint32_t *a = ir_args(ir, in);
@@ -530,13 +534,6 @@ static const char *open_each(ct *g, const touch *t, const char *name)
     ct_line(g, "for (uint eas_l = 0; eas_l < %du; ++eas_l) {", g->lanes);
     g->indent++;
     return steps ? index_plus(g, t->off_dt, off, "eas_l") : off;
-}
-
-static const char *to_element(ct *g, eas_dtype dt, const char *x) { return dt == EAS_BOOL ? ct_fmt(g, "convert_uchar%d(%s & 1)", g->lanes, x) : x; }
-
-static const char *from_element(ct *g, eas_dtype dt, const char *x)
-{
-    return dt == EAS_BOOL ? ct_fmt(g, "convert_int%d(%s != (uchar%d)(0))", g->lanes, x, g->lanes) : x;
 }
 
 static void load_each(ct *g, const touch *t, const char *name, const char *other)
@@ -766,6 +763,7 @@ static void copy_body(ct *g, const ct_walk *w)
 ct_vec_mark ct_vec_begin(ct *g)
 {
     g->vec.failed = false;
+    g->vec.serial = 0;
     return (ct_vec_mark){g->body.len, g->lines.len, g->indent};
 }
 

@@ -275,6 +275,9 @@ bool ir_asserts(const eas_ir *ir);
  * a last parameter more: elements of one set. ---- */
 eas_status ir_many(const eas_ir *ir, const uint8_t *batched, int axis, eas_ir **out);
 
+/* ---- lanes.c: a kernel of threads as one of blocks. origin: per instruction of it the one it comes from; free it. Between barriers no order of lanes is meant. ---- */
+eas_status ir_as_lanes(const eas_ir *ir, eas_ir **out, uint32_t **origin);
+
 /* ---- math.c: elementary functions spelled out ---- */
 /* Every IR_EXPAND instruction replaced but those to keep; `ir` itself, retained, if there is none. */
 enum {

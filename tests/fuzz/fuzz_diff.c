@@ -102,6 +102,13 @@ static eas_status run_device(const trial *t, eas_kernel *k, const char *device, 
     return st ? st : eas_kernel_launch(k, d, args, n, &opts);
 }
 
+/* The device that is compared with ref. */
+static const char *tested(void)
+{
+    const char *e = getenv("EAS_FUZZ_DEVICE");
+    return e && *e ? e : "cpu";
+}
+
 static uint8_t *fresh(const trial *t)
 {
     uint8_t *m = malloc(t->bytes + 1);
@@ -157,13 +164,13 @@ static verdict check_devices(const trial *t)
         v = wrong("kernel", eas_error_message());
     else if (run_device(t, k, "ref", false, ref))
         v = wrong("ref", eas_error_message());
-    eas_status st = v.what ? EAS_OK : run_device(t, k, "cpu", false, cpu);
+    eas_status st = v.what ? EAS_OK : run_device(t, k, tested(), false, cpu);
     if (st && st != EAS_ERR_UNAVAILABLE) /* without FMA, f64 has none: that is said, and no fault */
-        v = wrong("cpu", eas_error_message());
+        v = wrong(tested(), eas_error_message());
     else if (!v.what && !st)
-        v = compare(t, "cpu", ref, cpu);
+        v = compare(t, tested(), ref, cpu);
     if (!v.what && !st && t->n % 4 == 0)
-        v = run_device(t, k, "cpu", true, checked) ? wrong("checked", eas_error_message()) : compare(t, "checked", ref, checked);
+        v = run_device(t, k, tested(), true, checked) ? wrong("checked", eas_error_message()) : compare(t, "checked", ref, checked);
     eas_kernel_release(k);
     free(ref);
     free(cpu);
