@@ -621,7 +621,7 @@ static void assign_all(ct *g, uint32_t first, const uint32_t *next, int n)
         bool aligned;
         uint32_t leaf = ct_leaf(ir, next[j], &aligned), own = first + (uint32_t)j;
         bool carried = leaf >= first && leaf < first + (uint32_t)n;
-        done[j] = next[j] == own;
+        done[j] = next[j] == own || g->home[next[j]] == own;
         if (!carried || done[j])
             continue;
         ir_type t = ir_typeof(ir, next[j]);
@@ -856,6 +856,8 @@ static eas_status prepare(ct *g)
         st = g->d->check(g);
     if (st)
         return st;
+    if (g->lanes)
+        ct_find_ahead(g);
     find_idents(g);
     return ct_names(g) ? EAS_OK : base_fail_oom(nv);
 }

@@ -7,6 +7,7 @@
  *   ctext_place.c   index expressions, through broadcasts, reshapes, slices, pads and transposes
  *   ctext_fold.c    reductions, scans and matrix products as loops
  *   ctext_vec.c     lane loops in explicit vectors
+ *   ctext_ahead.c   asking for data ahead of time
  *   ctext_expr.c    expressions: the table's meanings, literals, casts
  *   ctext_names.c   identifiers that are legal in the target language
  *   ctext_msl.c, ctext_opencl.c   the dialects
@@ -129,10 +130,11 @@ struct ct {
     /* ctext_vec.c */
     int lanes; /* of a vector; 0: lane loops go lane by lane */
     const uint32_t *origin; /* lanes are the threads of another kernel: per instruction the one of that kernel it comes from; else NULL */
+    uint32_t *asked; /* per group: the one whose next loads it asks for; 0: none */
     uint32_t packs; /* per dtype: vectors of it are read or written somewhere */
     struct {
         const char *var; /* the index that goes in steps */
-        bool failed, puts;
+        bool failed, puts, asks;
         int serial; /* instructions of this loop that go lane by lane */
         struct ct_vinst *insts; /* values of the current step */
         uint32_t n, cap;
@@ -171,6 +173,10 @@ const char *ct_vec_ref(ct *g, uint32_t v, const ct_at *at); /* g->vec.var is the
 void ct_vec_put(ct *g, const char *array, ir_type t, const ct_at *at, const char *x);
 const char *ct_array_type(const ct *g, eas_dtype dt);
 void ct_vec_typedefs(const ct *g, str *s);
+
+/* ctext_ahead.c */
+void ct_find_ahead(ct *g);
+const char *ct_ahead(ct *g, uint32_t i); /* by how much the offset of a load moves from one round, or program, to the next; NULL: not at all, or not known */
 
 /* ctext_plan.c */
 ir_type ct_lanes_of(const eas_ir *ir, const ir_insn *in); /* the block that an instruction works through */

@@ -189,15 +189,56 @@ static bool is_free(const ct *g, const uint32_t *last, const slot *s, uint32_t v
     return over < g->first[group] || (over <= g->last[group] && g->group[ir->vals[s->holder].def] != group && in_place(g, s->holder, def));
 }
 
+/* ---- what a loop carries ---- */
+
+/* Does everything that reads the carried block come before v, or read no more than its own lane up to there? */
+static bool read_before(const ct *g, uint32_t carried, uint32_t v, uint32_t end)
+{
+    const eas_ir *ir = g->ir;
+    const uint32_t def = ir->vals[v].def, group = g->group[def];
+    for (uint32_t i = g->last[group] + 1; i <= end; i++)
+        for (int k = 0; k < ir->insns[i].nargs; k++) {
+            bool aligned;
+            if (ct_leaf(ir, ir_args(ir, &ir->insns[i])[k], &aligned) == carried)
+                return false;
+        }
+    return in_place(g, carried, def);
+}
+
+/* The next value of a carried block is computed in the carried block's own array where nobody misses the old one. */
+static void carry_in_place(ct *g, uint32_t open, uint32_t end)
+{
+    const eas_ir *ir = g->ir;
+    const ir_insn *in = &ir->insns[end];
+    const uint32_t first = ir->insns[open].res + (ir->insns[open].op == IR_LOOP ? 1 : 0);
+    for (int k = 0; k < in->nargs; k++) {
+        const uint32_t v = ir_args(ir, in)[k], carried = first + (uint32_t)k, def = ir->vals[v].def;
+        if (!is_block(ir_typeof(ir, v)) || !g->array[v] || g->home[v] || def == UINT32_MAX || def < open || !g->group[def])
+            continue;
+        if (g->opener[g->region[def]] == open && !ir_is_fold(&ir->insns[def]) && read_before(g, carried, v, end))
+            g->home[v] = carried;
+    }
+}
+
+static void carry_all(ct *g)
+{
+    const uint32_t *end = ir_region_ends(g->ir, &g->mem);
+    for (uint32_t i = 0; end && i < g->ir->ninsns; i++)
+        if (g->ir->insns[i].op == IR_LOOP || g->ir->insns[i].op == IR_WHILE)
+            carry_in_place(g, i, end[i]);
+}
+
 void ct_share_arrays(ct *g)
 {
     const eas_ir *ir = g->ir;
     const uint32_t *last = last_uses(g);
     VEC(slot) slots = {0};
+    if (g->lanes)
+        carry_all(g);
     for (uint32_t i = 0; last && i < ir->ninsns; i++) {
         uint32_t v = ir->insns[i].res;
         slot *best = NULL;
-        if (!g->group[i] || !v || !g->array[v])
+        if (!g->group[i] || !v || !g->array[v] || g->home[v])
             continue;
         for (uint32_t s = 0; s < slots.len; s++) {
             slot *x = &slots.at[s];

@@ -387,6 +387,16 @@ static const char puts[] = "#ifdef __has_builtin\n"
                            "#define eas_put(T, p, x) ((__global eas_##T*)(p))->v = x\n"
                            "#endif\n";
 
+/* Never faults, whatever the address. */
+static const char asks[] = "#ifdef __has_builtin\n"
+                           "#if __has_builtin(__builtin_prefetch)\n"
+                           "#define eas_ask(p) __builtin_prefetch((const void*)(size_t)(p))\n"
+                           "#endif\n"
+                           "#endif\n"
+                           "#ifndef eas_ask\n"
+                           "#define eas_ask(p)\n"
+                           "#endif\n";
+
 static void head(ct *g, str *s)
 {
     if (uses_double(g))
@@ -395,7 +405,7 @@ static void head(ct *g, str *s)
     str_add(s, "#pragma OPENCL FP_CONTRACT OFF\n\n");
     if (g->packs) {
         ct_vec_typedefs(g, s);
-        str_add(s, "%s\n", g->vec.puts ? puts : "");
+        str_add(s, "%s%s\n", g->vec.puts ? puts : "", g->vec.asks ? asks : "");
     }
     helpers(g, s);
     str_add(s, "__kernel ");

@@ -245,8 +245,8 @@ static vx form_of(const ct *g, const ir_insn *in, const vx *x)
     bool all_uni = true;
     for (int k = 0; k < in->nargs; k++)
         all_uni = all_uni && x[k].kind == UNI;
-    if (all_uni && !wide_int(to))
-        return (vx){.kind = UNI, .mult = 1};
+    if (!wide_int(to))
+        return all_uni ? (vx){.kind = UNI, .mult = 1} : vec;
     for (int k = 0; k < in->nargs; k++)
         if (x[k].kind == VEC || !wide_int(ir_typeof(ir, a[k]).dtype))
             return all_uni ? (vx){.kind = UNI, .mult = 1} : vec;
@@ -746,8 +746,25 @@ static void insn(ct *g, uint32_t i)
         put(g, ct_name(g, in->res), t, &at, x);
 }
 
+/* Asks for what will be loaded at this step. */
+static void ask(ct *g, uint32_t i)
+{
+    const uint32_t *a = ir_args(g->ir, &g->ir->insns[i]);
+    const ct_at at = ct_natural(ir_typeof(g->ir, a[1]));
+    const char *by = ct_ahead(g, i);
+    vx off = by ? value(g, a[1], &at) : (vx){0};
+    if (off.kind != STEP || off.step != 1)
+        return;
+    ct_line(g, "eas_ask(%s + (%s + %s));", ct_name(g, a[0]), off.x, by);
+    g->vec.asks = true;
+}
+
 static void group_body(ct *g, uint32_t group)
 {
+    const uint32_t next = g->asked[group];
+    for (uint32_t i = g->first[next]; next && i <= g->last[next]; i++)
+        if (g->group[i] == next)
+            ask(g, i);
     for (uint32_t i = g->first[group]; i <= g->last[group] && !g->vec.failed; i++)
         if (g->group[i] == group)
             insn(g, i);
