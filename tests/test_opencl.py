@@ -93,6 +93,13 @@ assert (c == 0).all()
                 far(out, start, BLOCK=8, _grid=1)
             np.testing.assert_array_equal(out, (start + np.arange(8)) // 3)
 
+    def test_texts_for_cpus_and_for_gpus(self):
+        """A CPU gets vectors as wide as its own and one item per group; every other text must mean the same."""
+        for lanes in ("", "0", "4", "8", "16"):
+            with self.subTest(lanes=lanes):
+                r = support.python("import opencl_texts\nopencl_texts.main()", env={"EAS_OPENCL_LANES": lanes}, timeout=300)
+                self.assertRegex(r.stdout, r"^\d+ the same$")
+
     def test_interrupt_of_a_launch(self):
         code = """
 import signal, threading

@@ -176,7 +176,8 @@ void ct_vec_typedefs(const ct *g, str *s);
 
 /* ctext_ahead.c */
 void ct_find_ahead(ct *g);
-const char *ct_ahead(ct *g, uint32_t i); /* by how much the offset of a load moves from one round, or program, to the next; NULL: not at all, or not known */
+const char *ct_ahead(ct *g,
+                     uint32_t i); /* by how much the offset of a load moves from one round, or program, to the next; NULL: not at all, or not known */
 
 /* ctext_plan.c */
 ir_type ct_lanes_of(const eas_ir *ir, const ir_insn *in); /* the block that an instruction works through */

@@ -40,7 +40,10 @@ static const char *load4(ct *g, uint32_t buf, const char *off)
 /* Arrays of floats are not aligned as vectors are, so these go element by element; compilers see through that. */
 enum { LANES = 4 };
 
-static const char *vec_of(ct *g, const char *type, int n, const char *const *x) { return (void)n, ct_fmt(g, "%s4(%s, %s, %s, %s)", type, x[0], x[1], x[2], x[3]); }
+static const char *vec_of(ct *g, const char *type, int n, const char *const *x)
+{
+    return (void)n, ct_fmt(g, "%s4(%s, %s, %s, %s)", type, x[0], x[1], x[2], x[3]);
+}
 
 static const char *vec_load(ct *g, const char *type, int n, const char *array, const char *at)
 {

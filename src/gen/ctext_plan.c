@@ -317,7 +317,8 @@ static void anchor(planner *p, uint32_t i, ir_type t)
     const ir_insn *in = &g->ir->insns[i];
     int32_t dim[IR_MAX_RANK];
     int rank = ct_dims(t, dim);
-    bool joins = p->open && rank == p->rank && !memcmp(dim, p->dim, (size_t)rank * sizeof *dim) && (g->origin || !any_clash(p, in)) && !reads_open(p, in, false);
+    bool joins = p->open && rank == p->rank && !memcmp(dim, p->dim, (size_t)rank * sizeof *dim) && (g->origin || !any_clash(p, in)) &&
+                 !reads_open(p, in, false);
     if (!joins)
         open_group(p, t, i);
     g->group[i] = p->open;

@@ -282,9 +282,9 @@ static vx form_of(const ct *g, const ir_insn *in, const vx *x)
     case IR_MOD:
     case IR_TREM: return all_uni ? (vx){.kind = UNI, .mult = 1} : constant ? divided(g, in, to, x[0], c) : vec;
     case IR_SHR:
-        return all_uni                                                                               ? (vx){.kind = UNI, .mult = 1}
+        return all_uni                                                                                   ? (vx){.kind = UNI, .mult = 1}
              : constant && c >= 0 && c < 31 && aligned_run(g, x[0]) && ((int64_t)1 << c) % g->lanes == 0 ? (vx){.kind = UNI, .mult = 1}
-                                                                                                     : vec;
+                                                                                                         : vec;
     case IR_AND:
         if (!all_uni && constant && c > 0 && !(c & (c + 1)) && (c + 1) % g->lanes == 0 && aligned_run(g, x[0]))
             return (vx){.kind = STEP, .step = 1, .mult = least(x[0].mult, low_bit((uint64_t)c + 1))};
@@ -416,7 +416,9 @@ static const char *vector_expr(ct *g, const ir_insn *in, const vx *x)
             from = g->param_dtype[a[0] - 1];
         bool bits = in->op == IR_BITCAST;
         const char *v = as_vector(g, from, x[0]);
-        const char *r = !bits ? cast_vector(g, from, to, v) : in_vectors(from) && in_vectors(to) ? ct_fmt(g, "as_%s(%s)", vec_type(g, to, g->lanes), v) : NULL;
+        const char *r = !bits                              ? cast_vector(g, from, to, v)
+                      : in_vectors(from) && in_vectors(to) ? ct_fmt(g, "as_%s(%s)", vec_type(g, to, g->lanes), v)
+                                                           : NULL;
         return r ? r : over_lanes(g, in, x);
     }
     if (!has_vector_form(ir, in))
@@ -557,7 +559,8 @@ static vx load(ct *g, const ir_insn *in, const ct_at *at, const char *name)
         return give_up(g);
     if (t.off.kind == UNI && !t.mask)
         return (vx){.kind = UNI, .mult = 1, .x = g->d->load(g, a[0], t.off.x)};
-    const char *type = vec_type(g, t.dt, g->lanes), *whole = direct(&t) ? neighbours(g, space_of(g, a[0], false), t.dt, pointer(g, a[0], t.off.x)) : NULL;
+    const char *type = vec_type(g, t.dt, g->lanes),
+               *whole = direct(&t) ? neighbours(g, space_of(g, a[0], false), t.dt, pointer(g, a[0], t.off.x)) : NULL;
     if (whole && !t.mask)
         return (vx){.kind = VEC, .mult = 1, .x = whole};
     ct_line(g, "%s %s;", type, name);

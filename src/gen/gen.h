@@ -17,7 +17,8 @@ typedef VEC(uint32_t) gen_linemap;
 enum {
     GEN_ALIAS = 1,  /* buffers of different arguments may overlap: no restrict, and whole-block order between them */
     GEN_OFFSETS = 2, /* after all other parameters one `ulong` for each buffer parameter, in order: the element at which it begins */
-    GEN_LANES = 256  /* times 4, 8 or 16: OpenCL C for a CPU: blocks in vectors of so many lanes, and one more `uint` parameter at the end, not 0 where outputs
+    GEN_LANES =
+        256 /* times 4, 8 or 16: OpenCL C for a CPU: blocks in vectors of so many lanes, and one more `uint` parameter at the end, not 0 where outputs
                       * are larger than the caches */
 };
 eas_status gen_ctext(const eas_ir *ir, gen_dialect d, unsigned flags, str *out, gen_linemap *map);
@@ -36,7 +37,7 @@ enum { GEN_MSL_BUFFERS = 31 };
 /* Parameters are bound in order. Where that would be too many, buffers are, and the scalars share one structure behind them, each at its
  * natural alignment. A kernel with `bounds` has fault and count after all of that. */
 typedef struct gen_msl_layout {
-    bool packed;           /* index[i] of a scalar is then a byte offset into the structure */
+    bool packed; /* index[i] of a scalar is then a byte offset into the structure */
     uint16_t index[IR_MAX_PARAMS];
     uint16_t pack, pack_bytes; /* the structure */
     uint16_t fault, count;
@@ -46,9 +47,9 @@ eas_status gen_msl_layout_of(const eas_ir *ir, gen_msl_layout *out);
 /* ---- the call into compiled CPU code ---- */
 enum { GEN_STREAM = 1 }; /* gen_call.flags: outputs are larger than the caches: store past them */
 typedef struct gen_call {
-    const uint64_t *slot;  /* per parameter: address of element 0, or the scalar's bits in its dtype, low bytes first */
-    const int64_t *count;  /* per parameter: elements of a buffer (read by `bounds` only) */
-    int64_t grid[3];       /* program p is (p % g0, p / g0 % g1, p / (g0*g1)) */
+    const uint64_t *slot; /* per parameter: address of element 0, or the scalar's bits in its dtype, low bytes first */
+    const int64_t *count; /* per parameter: elements of a buffer (read by `bounds` only) */
+    int64_t grid[3]; /* program p is (p % g0, p / g0 % g1, p / (g0*g1)) */
     uint64_t flags;
 } gen_call;
 typedef struct gen_fault { /* written by `bounds` when it fails: the first failure of the lowest program of this call */
@@ -63,9 +64,9 @@ typedef void gen_entry(const gen_call *call, int64_t first, int64_t last, void *
 typedef struct gen_image {
     uint8_t *bytes;
     size_t size; /* malloc'ed; code and constants, loadable at any 64-byte aligned address */
-    uint32_t entry;              /* offset of gen_entry */
-    uint64_t scratch;            /* bytes of scratch a call needs */
-    uint8_t alias_sensitive;     /* result may depend on whether *different* buffer arguments overlap; see gen_options.alias */
+    uint32_t entry; /* offset of gen_entry */
+    uint64_t scratch; /* bytes of scratch a call needs */
+    uint8_t alias_sensitive; /* result may depend on whether *different* buffer arguments overlap; see gen_options.alias */
 } gen_image;
 /* Links one relocatable ELF object (x86-64 or AArch64) into a flat image; fails with ERR_INTERNAL on external symbols. */
 eas_status gen_link_elf(const uint8_t *obj, size_t size, const char *entry, gen_image *out);

@@ -54,7 +54,10 @@ static uint32_t widen(laner *l, uint32_t v)
 static uint32_t lanes_of(laner *l, uint32_t old) { return widen(l, l->map[old]); }
 static uint32_t constant(laner *l, eas_dtype dt, int64_t bits) { return irb_const(l->b, block(l, dt), bits); }
 static uint32_t op2(laner *l, uint16_t op, uint32_t x, uint32_t y) { return irb_op(l->b, op, x, y, 0); }
-static uint32_t as(laner *l, eas_dtype dt, uint32_t v) { return l->b->status ? 0 : irb_to(l->b, IR_CAST, ir_with_dtype(ir_typeof(l->b->ir, v), dt), v); }
+static uint32_t as(laner *l, eas_dtype dt, uint32_t v)
+{
+    return l->b->status ? 0 : irb_to(l->b, IR_CAST, ir_with_dtype(ir_typeof(l->b->ir, v), dt), v);
+}
 static uint32_t threads(laner *l, eas_dtype dt) { return irb_typed(l->b, IR_ARANGE, block(l, dt), 0); }
 static uint32_t both(laner *l, uint32_t x, uint32_t y) { return !x ? y : !y ? x : op2(l, IR_AND, x, y); }
 static const uint32_t *args_of(const laner *l, const ir_insn *in) { return ir_args(l->ir, in); }
@@ -157,7 +160,8 @@ static uint32_t masked(laner *l, const ir_insn *in, int values)
     uint32_t a[5];
     for (int k = 0; k < values; k++)
         a[k] = ir_typeof(l->ir, old[k]).kind != IR_VAL || alike ? l->map[old[k]] : lanes_of(l, old[k]);
-    uint32_t own = in->nargs > values ? alike ? l->map[old[values]] : lanes_of(l, old[values]) : 0, mask = both(l, own, alike ? any_here(l) : l->mask);
+    uint32_t own = in->nargs > values ? alike ? l->map[old[values]] : lanes_of(l, old[values]) : 0,
+             mask = both(l, own, alike ? any_here(l) : l->mask);
     a[values] = mask;
     if (l->b->status)
         return 0;

@@ -673,7 +673,8 @@ void diff_free(trial *t)
 int diff_args(const trial *t, uint8_t *memory, eas_arg *args)
 {
     for (int i = 0; i < t->nbufs; i++)
-        args[i] = (eas_arg){.v.data = memory + t->offset[i], .count = t->count[i], .dtype = (uint8_t)t->dtype[i], .is_buffer = 1, .flags = EAS_ARG_HOST};
+        args[i] =
+            (eas_arg){.v.data = memory + t->offset[i], .count = t->count[i], .dtype = (uint8_t)t->dtype[i], .is_buffer = 1, .flags = EAS_ARG_HOST};
     args[t->nbufs] = (eas_arg){.v.i = t->n, .dtype = EAS_I64};
     args[t->nbufs + 1] = (eas_arg){.v.f = t->f, .dtype = EAS_F64};
     return t->nbufs + 2;
