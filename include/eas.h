@@ -652,6 +652,9 @@ EAS_API eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device
 typedef struct eas_program eas_program; /* counted */
 /* Like eas_nodes_show it may wait for other threads: the caller holds no lock that hooks of theirs take. */
 EAS_API eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, eas_program **out);
+/* The same for sizes of symbols[i] up to most[i]: what is reduced, scanned or multiplied along is then a block of that size, and masked. A run with more is refused. */
+EAS_API eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, int nbounds,
+                                           const eas_dim *symbols, const int64_t *most, eas_program **out);
 EAS_API eas_program *eas_program_retain(eas_program *p);
 EAS_API void eas_program_release(eas_program *p);
 /* args: nodes with data (others are realised first). donated[i] != 0: argument i's memory may become a result's. results: nouts new nodes. */

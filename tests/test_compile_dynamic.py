@@ -334,6 +334,53 @@ class Dynamic(unittest.TestCase):
             self.assertEqual(f(Tensor.ones((5, 4))).shape, (10, 2))
         self.assertEqual(out.getvalue(), "[Dim('batch'), Dim(4)]\n")
 
+    def test_buckets_of_every_kind(self):
+        """Lanes after the last element are masked wherever a size is reduced, scanned, multiplied or sorted along: results are those of the size itself."""
+        w = Tensor.constant(np.random.default_rng(1).standard_normal((6, 3)).astype(np.float32))
+        functions = {
+            "sum": lambda x: x.sum(), "sums": lambda x: (x.sum(axis=0), x.sum(axis=1, keepdims=True)), "mean": lambda x: x.mean(axis=0) + x.mean(axis=1).sum(), "var": lambda x: eager.var(x, axis=0),
+            "prod": lambda x: eager.prod(x * 0.1 + 1, axis=0), "max": lambda x: (x.max(axis=0), x.min(axis=1)), "any": lambda x: (eager.any(x > 1, axis=0), eager.all(x > -9, axis=0)),
+            "softmax": lambda x: eager.softmax(x, axis=0) + eager.softmax(x, axis=1), "logsumexp": lambda x: eager.logsumexp(x, axis=0), "layer_norm": lambda x: eager.layer_norm(x, axis=0),
+            "arg": lambda x: (eager.argmax(x, axis=0), eager.argmin(x, axis=0), eager.argmax(x, axis=1)), "cum": lambda x: (eager.cumsum(x, axis=0), eager.cumprod(x, axis=0), eager.cummax(x, axis=0)),
+            "reversed": lambda x: eager.cumsum(x, axis=0, reverse=True), "rows": lambda x: eager.cumsum(x.T, axis=1), "rows back": lambda x: eager.cumsum(x.T, axis=1, reverse=True), "sort": lambda x: eager.sort(x, axis=0),
+            "argsort": lambda x: eager.argsort(x.T, axis=1), "matmul": lambda x: x @ w, "contraction": lambda x: x.T @ x, "square": lambda x: x @ x.T, "vector": lambda x: x.T @ x[:, 0],
+            "attention": lambda x: eager.softmax(x @ x.T) @ x, "map": lambda x: eager.tanh(x) * x + 1, "views": lambda x: (x.T.reshape((-1,)) * 2, eager.flip(x, 0)), "concatenate": lambda x: eager.concatenate([x, x * 2], axis=0).sum(axis=0),
+            "pad": lambda x: eager.pad(x, [(1, 2), (0, 0)]).sum(axis=0), "gather": lambda x: eager.gather(x, eager.argmax(x, axis=0), axis=0), "where": lambda x: eager.where(x > x.mean(axis=0), x, 0.0).sum(axis=0),
+            "both": lambda x: (x - x.max(axis=0)).sum(axis=(0, 1)), "half": lambda x: x.cast("f16").sum(axis=0), "ints": lambda x: x.cast("i32").sum(axis=0), "roll": lambda x: eager.roll(x, 1, axis=0), "scan": lambda x: eager.scan(lambda c, v: (c + v, c), Tensor.zeros((6,)), x),
+            "loop": lambda x: eager.while_loop(lambda s: s.sum() < 10, lambda s: s + abs(s).max(axis=0) + 1, x),
+        }  # fmt: skip
+        rng = np.random.default_rng(0)
+        data = {n: rng.standard_normal((n, 6)).astype(np.float32) for n in (1, 2, 3, 5, 7, 8, 100, 300)}
+        for name, f in functions.items():
+            g = compile(f, dynamic_dims={0: {0: "n"}}, bucket="pow2", fullgraph=True)
+            for n, a in data.items():
+                want, got = (eager.tree_leaves(h(Tensor.constant(a))) for h in (f, g))
+                for x, y in zip(want, got):
+                    self.assertEqual((x.shape, x.dtype), (y.shape, y.dtype), name)
+                    np.testing.assert_allclose(y.numpy(), x.numpy(), rtol=2e-5, atol=2e-5 if name != "half" else 2e-2, err_msg=f"{name}, {n}")
+            self.assertEqual(g.stats.misses, 6, name)
+
+    def test_buckets_on_every_device(self):
+        a = np.random.default_rng(2).standard_normal((4, 21)).astype(np.float32)
+        for d in DEVICES:
+            with backend(d):
+                f = compile(lambda x: (eager.softmax(x), eager.cumsum(x, axis=1), x.sum(axis=1)), dynamic_dims={0: {1: "n"}}, bucket="pow2")
+                for n in (21, 17, 3, 32):
+                    x = np.resize(a, (4, n))
+                    soft, run, total = f(Tensor.constant(x))
+                    e = np.exp(x - x.max(axis=1, keepdims=True))
+                    np.testing.assert_allclose(soft.numpy(), e / e.sum(axis=1, keepdims=True), rtol=1e-5, atol=1e-6, err_msg=d)
+                    np.testing.assert_allclose(run.numpy(), np.cumsum(x, axis=1), rtol=1e-5, atol=1e-5, err_msg=d)
+                    np.testing.assert_allclose(total.numpy(), x.sum(axis=1), rtol=1e-5, atol=1e-5, err_msg=d)
+
+    def test_buckets_hold_special_values(self):
+        f = compile(lambda x: (x.max(axis=0), x.min(axis=0), eager.argmax(x, axis=0), x.sum(axis=0)), dynamic_dims={0: {0: "n"}}, bucket="pow2")
+        for values in ([-np.inf, -np.inf, -np.inf], [np.nan, 1, 2], [1, np.nan, 3, np.nan, 5], [np.inf, 2, np.inf], [-5.0]):
+            x = np.array(values, np.float32)
+            high, low, where, total = f(Tensor.constant(x))
+            with np.errstate(all="ignore"):
+                np.testing.assert_array_equal([high.item(), low.item(), where.item(), total.item()], [x.max(), x.min(), x.argmax(), x.sum()])
+
     def test_buckets(self):
         f = compile(lambda x: (x * 2).sum(), dynamic_dims={0: {0: "n"}}, bucket="pow2")
         for n in (3, 4, 5, 8, 7, 9):

@@ -165,6 +165,30 @@ static void let_go(Entry *e, PyObject *values, void **keys, int k)
             k++;
         }
 }
+/* Of bucket="pow2": what each dynamic dim is at most. */
+enum { BOUNDS = 64 };
+typedef struct bounds {
+    int n;
+    eas_dim symbols[BOUNDS];
+    int64_t most[BOUNDS];
+} bounds;
+
+static bounds bounds_of(const Entry *e)
+{
+    bounds b = {0};
+    for (int i = 0; i < e->nargleaves; i++)
+        for (int d = 0; e->leaves[i].bucket && d < e->leaves[i].rank && b.n < BOUNDS; d++) {
+            eas_dim size = e->leaves[i].shape[d];
+            int k = 0;
+            while (k < b.n && b.symbols[k] != size)
+                k++;
+            if (size >= 0 || k < b.n)
+                continue;
+            b.symbols[b.n] = size;
+            b.most[b.n++] = e->leaves[i].bucket[d];
+        }
+    return b;
+}
 static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values)
 {
     size_t n = (size_t)e->ninputs + 1;
@@ -190,9 +214,10 @@ static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values
     if (ok && nouts) {
         eas_device *d = py_backend();
         eas_status st = EAS_OK;
+        bounds b = bounds_of(e);
         if (d) {
             Py_BEGIN_ALLOW_THREADS; /* other threads have what it waits for, and need the GIL */
-            st = eas_program_new(e->ninputs, inputs, nouts, outs, d, &e->program);
+            st = eas_program_new_bounded(e->ninputs, inputs, nouts, outs, d, b.n, b.symbols, b.most, &e->program);
             Py_END_ALLOW_THREADS;
         }
         ok = d && st == EAS_OK;

@@ -394,6 +394,10 @@ static recipe *recipe_of(const collected *c, uint8_t key[32])
     sha256 h;
     sha256_init(&h);
     sha256_add(&h, c->key.at, c->key.len);
+    for (uint32_t i = 0; i < c->dims.len; i++) {
+        int64_t most = dim_most(c->dims.at[i]);
+        sha256_add(&h, &most, sizeof most);
+    }
     sha256_done(&h, key);
     return &recipes[(key[0] | key[1] << 8) % TABLE];
 }

@@ -128,25 +128,26 @@ static void inner_roles(lowering *w)
     lower *l = &w->l;
     int v = l->nm - 1;
     eas_dim n = inner_count(l);
-    bool rows = l->minner[v], fits = dim_known(n) && n > 0 && inner_dims(l) < MAX_BLOCK;
+    int64_t most = dim_most(n); /* of a size that varies, lanes after the last element are masked */
+    bool rows = l->minner[v], fits = most != DIM_ANY && most > 0 && inner_dims(l) < MAX_BLOCK;
     int64_t room = rows ? (looks_again(w) ? ROW : 4 * CHUNK) : COLUMN / 16;
-    if (fits && n <= room && (rows || looks_again(w))) {
+    if (fits && most <= room && (rows || looks_again(w))) {
         for (int m = 0; m < l->nm; m++)
             if (l->minner[m]) {
                 w->role[m] = ROLE_WHOLE;
-                w->block[m] = l->msize[m];
+                w->block[m] = dim_most(l->msize[m]);
             }
         if (!rows)
-            lanes_of(w, v, COLUMN / n > 256 ? 256 : COLUMN / n);
-        else if (n < 256)
-            pack_lanes(w, v - 1, sizes[l->f->variant].lanes / n);
+            lanes_of(w, v, COLUMN / most > 256 ? 256 : COLUMN / most);
+        else if (most < 256)
+            pack_lanes(w, v - 1, sizes[l->f->variant].lanes / most);
         return;
     }
     loop_roles(w, rows);
     if (!rows)
         lanes_of(w, v, CHUNK);
-    else if (dim_known(l->msize[v]) && l->msize[v] < CHUNK)
-        w->block[v] = l->msize[v] ? l->msize[v] : 1;
+    else if (dim_most(l->msize[v]) < CHUNK)
+        w->block[v] = dim_most(l->msize[v]) ? dim_most(l->msize[v]) : 1;
 }
 
 static void choose_roles(lowering *w)
@@ -184,7 +185,8 @@ static void set_block(lowering *w, int m, eas_value first)
     int64_t n = w->block[m];
     eas_value v = w->axis[m] < 0 ? 0 : low_lanes(l, w->axis[m], n);
     v = !v ? first : first ? low_bin(l, "add", first, v) : v;
-    bool exact = w->role[m] == ROLE_WHOLE || n == 1 || (dim_known(l->msize[m]) && l->msize[m] % n == 0 && !(l->nm == 1 && !l->minner[0]));
+    bool exact = (w->role[m] == ROLE_WHOLE && dim_known(l->msize[m])) || (n == 1 && w->role[m] != ROLE_WHOLE) ||
+                 (dim_known(l->msize[m]) && l->msize[m] % n == 0 && !(l->nm == 1 && !l->minner[0]));
     l->at[m] = (lindex){v, exact ? 0 : low_bin(l, "lt", v, length(w, m))};
 }
 

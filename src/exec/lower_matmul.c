@@ -9,7 +9,7 @@
 static int64_t tile_of(eas_dim n, int64_t want)
 {
     if (!dim_known(n))
-        return want;
+        return dim_most(n) < want && dim_most(n) > 0 ? dim_most(n) : want;
     if (n <= want)
         return n ? n : 1;
     for (int64_t t = want; t >= want / 2; t -= 16)
@@ -25,7 +25,11 @@ typedef struct tiles {
     lindex batch[MAX_DIMS];
 } tiles;
 
-static int64_t wanted(eas_dim n) { return !dim_known(n) ? 64 : n >= 1024 ? 256 : n >= 512 ? 128 : 64; }
+static int64_t wanted(eas_dim n)
+{
+    int64_t most = dim_most(n);
+    return most == DIM_ANY ? 64 : most >= 1024 ? 256 : most >= 512 ? 128 : 64;
+}
 
 /* Other tiles to try than those that are usually best: rows, columns, along K. */
 static const int64_t other_tiles[VARIANTS][3] = {{0, 0, 0}, {128, 512, 256}, {64, 256, 256}, {128, 128, 256}};
@@ -122,7 +126,7 @@ void lower_matmul(lowering *w)
     matmul_batch(w, p, t.batch);
     eas_dtype sum = x->dtype == EAS_F64 || y->dtype == EAS_F64 ? EAS_F64 : EAS_F32;
     eas_value acc = matmul_sums(l, sum, t.bm, t.bn), iv, now;
-    if (dim_known(t.k) && t.k <= t.bk) {
+    if (dim_most(t.k) <= t.bk) {
         acc = t.k ? product(w, &t, 0, acc) : acc;
     } else {
         uint32_t mark = low_mark(l);

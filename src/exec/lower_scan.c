@@ -44,8 +44,10 @@ static void store_all(const scan *s, eas_value v)
 static void rows_whole(const scan *s)
 {
     lower *l = &s->w->l;
-    place_axis(s, low_lanes(l, 0, s->n), 0);
-    eas_value v = eas_broadcast(l->b, input(s, 0), 1, (int64_t[]){s->n});
+    int64_t most = dim_most(s->n);
+    eas_value i = low_lanes(l, 0, most), ok = dim_known(s->n) ? 0 : low_bin(l, "lt", i, low_dim(l, s->n));
+    place_axis(s, i, ok);
+    eas_value v = eas_broadcast(l->b, input(s, ok), 1, (int64_t[]){most});
     store_all(s, eas_scan(l->b, eas_op_find(s->join), v, 0));
 }
 
@@ -111,7 +113,7 @@ void lower_scan(lowering *w)
     int64_t lanes = other_indices(&s);
     if (l->mdim[axis] != l->nm - 1)
         down_columns(&s, lanes);
-    else if (dim_known(s.n) && s.n <= WHOLE && s.n > 0)
+    else if (dim_most(s.n) <= WHOLE && dim_most(s.n) > 0)
         rows_whole(&s);
     else
         rows_in_chunks(&s);

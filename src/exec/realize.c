@@ -196,6 +196,9 @@ struct eas_program {
     eas_node **outs;    /* what results look like: placeholders' shapes in symbols */
     int nsymbols;
     eas_dim *symbols;
+    int nbounds;
+    eas_dim *bounded; /* symbols that have a bound */
+    int64_t *most;
 };
 
 static eas_status keep_symbols(eas_program *g)
@@ -241,18 +244,49 @@ static eas_status fill_program(eas_program *g, const pass_walk *w, int nin, eas_
     return keep_symbols(g);
 }
 
+static eas_status keep_bounds(eas_program *g, int n, const eas_dim *symbols, const int64_t *most)
+{
+    g->bounded = malloc(sizeof *g->bounded * (size_t)(n + 1));
+    g->most = malloc(sizeof *g->most * (size_t)(n + 1));
+    if (!g->bounded || !g->most)
+        return base_fail_oom((size_t)n);
+    for (int i = 0; i < n; i++) {
+        if (most[i] < 0 || !dim_is_expr(symbols[i]))
+            return base_fail(EAS_ERR_VALUE, "compiled function: bound %d is no symbol with a size", i);
+        g->bounded[g->nbounds] = symbols[i];
+        g->most[g->nbounds++] = most[i];
+    }
+    return EAS_OK;
+}
+
+static eas_status plan_program(eas_program *g, const pass_walk *w, int nouts, eas_node *const *outs, eas_device *d, int variant, plan **out)
+{
+    dim_bound(g->nbounds, g->bounded, g->most);
+    eas_status st = plan_new(w, (uint32_t)nouts, outs, d, variant, out);
+    dim_bound(0, NULL, NULL);
+    return st;
+}
+
 eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, eas_program **out)
+{
+    return eas_program_new_bounded(nin, inputs, nouts, outs, device, 0, NULL, NULL, out);
+}
+
+eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, int nbounds,
+                                   const eas_dim *symbols, const int64_t *most, eas_program **out)
 {
     pass_walk w;
     eas_program *g = calloc(1, sizeof *g);
     if (!g)
         return base_fail_oom(sizeof *g);
     atomic_init(&g->refs, 1);
+    eas_status st = keep_bounds(g, nbounds, symbols, most);
     enter(NULL);
-    eas_status st = pass_walk_from(&w, nouts, outs);
+    if (!st)
+        st = pass_walk_from(&w, nouts, outs);
     if (!st) {
         w.held.len = 0; /* nobody can hold what has no data */
-        st = plan_new(&w, (uint32_t)nouts, outs, device_of(&w, device), 0, &g->p);
+        st = plan_program(g, &w, nouts, outs, device_of(&w, device), 0, &g->p);
         if (!st)
             st = fill_program(g, &w, nin, inputs, nouts, outs);
         pass_walk_clear(&w);
@@ -289,6 +323,8 @@ void eas_program_release(eas_program *g)
     free(g->outs);
     free(g->out_at);
     free(g->symbols);
+    free(g->bounded);
+    free(g->most);
     free(g);
 }
 
@@ -339,6 +375,11 @@ static eas_status solve(const eas_program *g, eas_node *const *args, int64_t *si
                 return st;
         }
     }
+    for (int i = 0; i < g->nbounds; i++)
+        for (int k = 0; k < g->nsymbols; k++)
+            if (g->symbols[k] == g->bounded[i] && sizes[k] > g->most[i])
+                return base_fail(EAS_ERR_VALUE, "compiled function: a size of %lld, and it was compiled for %lld at most", (long long)sizes[k],
+                                 (long long)g->most[i]);
     return EAS_OK;
 }
 
@@ -485,7 +526,7 @@ static eas_status variant_of(eas_program *g, int variant, const eas_launch *hook
     eas_status st = pass_walk_from(&w, g->nouts, g->outs);
     if (!st) {
         w.held.len = 0;
-        st = plan_new(&w, (uint32_t)g->nouts, g->outs, g->p->device, variant, out);
+        st = plan_program(g, &w, g->nouts, g->outs, g->p->device, variant, out);
         pass_walk_clear(&w);
     }
     let();

@@ -678,3 +678,66 @@ const char *shape_text(char *buf, size_t n, int rank, const eas_dim *shape)
     str_free(&s);
     return buf;
 }
+
+/* ---- the most that it can be ---- */
+
+static _Thread_local env bounds; /* of symbols, while something is planned */
+
+void dim_bound(int n, const eas_dim *symbols, const int64_t *most) { bounds = (env){.n = n, .symbols = symbols, .values = most}; }
+
+static int64_t most_of(eas_dim d);
+
+static int64_t atom_most(uint32_t number)
+{
+    const atom *a = &table.atoms.at[number];
+    if (a->op == SYMBOL) {
+        for (int i = 0; i < bounds.n; i++) {
+            const poly *p = is_place(bounds.symbols[i]) ? table.exprs.at[place_of(bounds.symbols[i])].p : NULL;
+            if (p && p->n == 1 && p->t[0].coef == 1 && p->t[0].degree == 1 && p->t[0].atom[0] == number)
+                return bounds.values[i];
+        }
+        return DIM_ANY;
+    }
+    int64_t x = most_of(a->a), y = most_of(a->b);
+    switch (a->op) {
+    case EAS_DIM_FLOORDIV: return x != DIM_ANY && a->b >= 1 ? x / a->b : x;
+    case EAS_DIM_MOD: return a->b >= 1 ? a->b - 1 : DIM_ANY;
+    case EAS_DIM_MIN: return x < y ? x : y;
+    case EAS_DIM_MAX: return x > y ? x : y;
+    default: return DIM_ANY;
+    }
+}
+
+/* Symbols are not negative, so what is subtracted is 0 at least. */
+static int64_t most_of(eas_dim d)
+{
+    int64_t sum = 0;
+    if (d >= DIM_LOWEST)
+        return d;
+    if (!is_place(d))
+        return DIM_ANY;
+    const poly *p = table.exprs.at[place_of(d)].p;
+    for (int i = 0; i < p->n; i++) {
+        int64_t v = p->t[i].coef;
+        bool over = false;
+        for (int k = 0; k < p->t[i].degree && v > 0 && !over; k++) {
+            int64_t m = atom_most(p->t[i].atom[k]);
+            over = m == DIM_ANY || __builtin_mul_overflow(v, m, &v);
+        }
+        if (v < 0 && p->t[i].degree)
+            v = 0;
+        if (over || __builtin_add_overflow(sum, v, &sum))
+            return DIM_ANY;
+    }
+    return sum < 0 ? 0 : sum;
+}
+
+int64_t dim_most(eas_dim d)
+{
+    if (d >= DIM_LOWEST || !bounds.n)
+        return d >= DIM_LOWEST ? d : DIM_ANY;
+    enter();
+    int64_t m = most_of(d);
+    unlock();
+    return m;
+}

@@ -171,6 +171,10 @@ bool dim_divides(eas_dim a, eas_dim b, eas_dim *out);
 bool dim_linear(eas_dim d, eas_dim *symbol, int64_t *scale, int64_t *offset);
 /* The value of d where symbols[i] is values[i]. */
 eas_status dim_eval(eas_dim d, int n, const eas_dim *symbols, const int64_t *values, int64_t *out);
+/* The most that d can be, given the bounds of symbols that this thread has set; DIM_ANY: there is no bound. */
+#define DIM_ANY INT64_MAX
+int64_t dim_most(eas_dim d);
+void dim_bound(int n, const eas_dim *symbols, const int64_t *most); /* borrowed; n = 0: none */
 void dim_add_text(str *s, eas_dim d);
 void shape_add_text(str *s, int rank, const eas_dim *shape); /* "(2, batch)" */
 const char *shape_text(char *buf, size_t n, int rank, const eas_dim *shape); /* for messages */

@@ -252,6 +252,42 @@ static void long_chains(void **state)
 
 /* ---- compiled functions ---- */
 
+/* Made for sizes up to a bound: masked below it, refused above. */
+static void bounded_sizes(void **state)
+{
+    (void)state;
+    eas_dim shape[2] = {5, 0};
+    int64_t most = 16;
+    ok(eas_dim_symbol("exec_bounded", &shape[1]));
+    eas_node *in, *out, *got;
+    ok(eas_node_input(0, EAS_F32, 2, shape, 0, cpu, &in));
+    out = softmax(in);
+    eas_program *p;
+    ok(eas_program_new_bounded(1, &in, 1, &out, cpu, 1, &shape[1], &most, &p));
+    for (int64_t size = 0; size <= 17; size++) {
+        eas_node *x = tensor(5, size, wave), *want = softmax(x);
+        if (size > most) {
+            assert_int_equal(eas_program_run(p, 1, &x, NULL, NULL, &got), EAS_ERR_VALUE);
+            assert_non_null(strstr(eas_error_message(), "compiled for 16 at most"));
+        } else {
+            int64_t n, m;
+            ok(eas_program_run(p, 1, &x, NULL, NULL, &got));
+            float *g = data(got, &n), *v = data(want, &m);
+            assert_int_equal(n, m);
+            for (int64_t k = 0; k < n; k++)
+                assert_true(fabsf(g[k] - v[k]) < 1e-6f);
+            free(g);
+            free(v);
+            eas_node_release(got);
+        }
+        eas_node_release(want);
+        eas_node_release(x);
+    }
+    eas_program_release(p);
+    eas_node_release(out);
+    eas_node_release(in);
+}
+
 static void any_batch(void **state)
 {
     (void)state;
@@ -406,6 +442,7 @@ int main(void)
                                        cmocka_unit_test(unread_results_are_not_computed),
                                        cmocka_unit_test(long_chains),
                                        cmocka_unit_test(any_batch),
+                                       cmocka_unit_test(bounded_sizes),
                                        cmocka_unit_test(donated_memory_becomes_the_result),
                                        cmocka_unit_test(every_device_agrees),
                                        cmocka_unit_test(threads_share_a_graph),

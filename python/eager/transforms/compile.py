@@ -38,8 +38,8 @@ def compile(fn=None, *, fullgraph=False, max_cache_size=64, dynamic_dims=None, d
 
     A call is looked up by the structure, shapes and dtypes of its arguments, the values of those that are no tensors, and the same for what the function captures;
     captured tensors are inputs, so new values of them are seen. dynamic_dims={argument index: {dim: name}}: those sizes may vary in one program; equal names mean equal sizes.
-    donate: numbers of arguments whose memory may become a result's; they are gone after the call. bucket="pow2": dynamic dims of one power of two share
-    a program. max_compiles: RuntimeError instead of one more. mode="autotune": the first call takes the time of several ways to cut the work into
+    donate: numbers of arguments whose memory may become a result's; they are gone after the call. bucket="pow2": dynamic dims that round up to one power of two share
+    a program that is made for that size, with what is beyond the true size masked. max_compiles: RuntimeError instead of one more. mode="autotune": the first call takes the time of several ways to cut the work into
     blocks and keeps the quickest. fullgraph=True: RuntimeError where the body reads data; without it such a function runs as it is.
     """
     options = {
