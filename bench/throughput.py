@@ -397,12 +397,14 @@ def matmul(n):
     a, b, c = normal(n, n), normal(n, n, seed=1), np.empty((n, n), np.float32)
 
     def run(bm, bn, bk):
-        matmul_example.blocks(a, b, c, n, n, BM=bm, BN=bn, BK=bk, _grid=(n // bn, n // bm))
+        if bk:
+            matmul_example.blocks(a, b, c, n, n, BM=bm, BN=bn, BK=bk, _grid=(n // bn, n // bm))
+        else:
+            matmul_example.run_panels(a, b, c, bm, bn)
 
-    best = quickest(tiles(n), run)
-    case = Case(
-        f"matmul f32 {n}", into(lambda: run(*best), c), ("peak FMA", 2 * n**3, 0.85), rtol=1e-3, atol=n * 2e-6, note="tile {} x {} x {}".format(*best)
-    )
+    best = quickest([(8, 48, 0), (4, 24, 0), (4, 16, 0), *tiles(n)], run)
+    note = "tile {} x {} x {}".format(*best) if best[2] else "panels, tile {} x {}".format(*best)
+    case = Case(f"matmul f32 {n}", into(lambda: run(*best), c), ("peak FMA", 2 * n**3, 0.85), rtol=1e-3, atol=n * 2e-6, note=note)
     case.lazy = eager_run(lambda e, x, y: x @ y, a, b)
     d = np.empty_like(c)
     case.peers["numpy"] = into(lambda: np.matmul(a, b, out=d), d)

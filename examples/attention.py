@@ -1,7 +1,7 @@
 """Causal attention without the S x S matrix: softmax(q @ k.T / sqrt(D), masked above the diagonal) @ v.
 
 A program takes ROWS queries of one head and walks the keys in tiles of COLS. For each query it keeps the largest score so far, the sum of the exponentials against it, and the
-weighted sum of values; when a tile raises the maximum, both sums are scaled down before the tile is added. Tiles beyond the diagonal are never visited. The scores are kept in powers of two, since
+weighted sum of values; when a tile raises the maximum, both sums are scaled down before the tile is added. Tiles below the diagonal need no mask, tiles beyond it are never visited. The scores are kept in powers of two, since
 exp2 is the cheaper function: log2(e) goes into the scale."""
 
 import math
@@ -22,16 +22,25 @@ def attention(q, k, v, out, S, scale, ROWS: eas.constexpr, COLS: eas.constexpr, 
     top = mk.var(mk.full(ROWS, -float("inf")))
     total = mk.var(mk.zeros(ROWS))
     acc = mk.var(mk.zeros((ROWS, D)))
-    for start in mk.range(0, first + ROWS, COLS):
+
+    def tile(start, masked):
         cols = start + mk.arange(0, COLS)
         at = head + cols[:, None] * D + d[None, :]
         s = mk.dot(queries, mk.trans(mk.load(k, at)))
-        s = mk.where(cols[None, :] <= rows[:, None], s, -float("inf"))
+        if masked:
+            s = mk.where(cols[None, :] <= rows[:, None], s, -float("inf"))
         higher = mk.maximum(top, mk.max(s, axis=1))
-        p, fade = mk.exp2(s - higher[:, None]), mk.exp2(top - higher)
-        total.set(total * fade + mk.sum(p, axis=1))
+        p = mk.exp2(s - higher[:, None])
+        sums, fade = mk.sum(p, axis=1), mk.exp2(top - higher)  # the sums while p is in registers
+        total.set(total * fade + sums)
         acc.set(mk.dot(p, mk.load(v, at), acc * fade[:, None]))
         top.set(higher)
+
+    below = first // COLS * COLS
+    for start in mk.range(0, below, COLS):
+        tile(start, False)
+    for start in mk.range(below, first + ROWS, COLS):
+        tile(start, True)
     mk.store(out, there, acc * (1.0 / total.value)[:, None])
 
 

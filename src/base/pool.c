@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 typedef struct job {
-    int64_t n;
+    int64_t n, least, threads;
     _Atomic int64_t slice; /* programs handed out at a time; shrinks when that takes long */
     void (*fn)(void *, int64_t, int64_t, int);
     void *ctx;
@@ -73,10 +73,19 @@ static int64_t now_us(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
+/* Towards the end slices become smaller, so that all threads end at about the same time. */
+static int64_t next_slice(job *j)
+{
+    int64_t slice = atomic_load_explicit(&j->slice, memory_order_relaxed);
+    int64_t share = (j->n - atomic_load_explicit(&j->next, memory_order_relaxed)) / (2 * j->threads);
+    share = share < j->least ? j->least : share;
+    return share < slice ? share : slice;
+}
+
 /* Runs one slice; false when there is none left. Slices that take long are cut, so that an interrupt is seen soon. */
 static bool one_slice(job *j, int worker)
 {
-    int64_t slice = atomic_load_explicit(&j->slice, memory_order_relaxed);
+    int64_t slice = next_slice(j);
     int64_t first = atomic_fetch_add_explicit(&j->next, slice, memory_order_relaxed);
     if (first >= j->n)
         return false;
@@ -257,7 +266,7 @@ bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int
     /* sixteen slices a thread even things out; never so large that a wrong guess at their cost keeps an interrupt waiting */
     int64_t slice = n / ((int64_t)threads * 16), most = grain > INT64_MAX / 64 ? grain : 64 * grain;
     slice = slice > most ? most : slice < grain ? grain : slice;
-    job j = {.n = n, .slice = slice < 1 ? 1 : slice, .fn = fn, .ctx = ctx};
+    job j = {.n = n, .least = grain < 1 ? 1 : grain, .threads = threads, .slice = slice < 1 ? 1 : slice, .fn = fn, .ctx = ctx};
     if (threads == 1 || n <= slice || pthread_mutex_trylock(&P.lock))
         return work_and_poll(&j, poll, poll_ctx);
     pthread_once(&once, hook_fork);

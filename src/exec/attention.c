@@ -106,10 +106,11 @@ static void stand_at(attend *a, const pnode *space, lindex r, lindex c)
     }
 }
 
-static eas_value scores_tile(attend *a, eas_value q, eas_value first)
+/* whole: all scores of the tile are there, whatever the condition in front of them says */
+static eas_value scores_tile(attend *a, eas_value q, eas_value first, bool whole_tile)
 {
     lower *l = &a->w->l;
-    int8_t map[MAX_DIMS];
+    int8_t map[MAX_DIMS], to[MAX_DIMS];
     lindex col = low_along(l, first, 1, a->cols, a->ncols);
     eas_value k = tile(a, a->c->in[1], whole(l, 0, a->depth), col, a->depth, a->cols);
     eas_value zero = eas_broadcast(l->b, eas_const_typed(l->b, a->sum, 0, 0), 2, (int64_t[]){a->rows, a->cols});
@@ -117,7 +118,9 @@ static eas_value scores_tile(attend *a, eas_value q, eas_value first)
     stand_at(a, a->s, a->row, col);
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
-    eas_value s = eas_cast(l->b, low_value(l, l->grp->scores, NULL, map), a->sum);
+    if (whole_tile)
+        map_input(l->g, a->s, 1, map, to);
+    eas_value s = eas_cast(l->b, whole_tile ? low_value(l, a->s->in[1], NULL, to) : low_value(l, l->grp->scores, NULL, map), a->sum);
     l->fold[l->grp->inner_core] = 0;
     s = eas_broadcast(l->b, s, 2, (int64_t[]){a->rows, a->cols});
     return col.ok ? eas_apply(l->b, eas_op_find("where"), col.ok, s, eas_const_typed(l->b, a->sum, -INFINITY, 0)) : s;
@@ -149,21 +152,145 @@ static eas_value any_there(attend *a, uint32_t cond, eas_value first)
     return low_bin(l, "ne", eas_reduce(l->b, eas_op_find("or"), v, 0), eas_const_typed(l->b, EAS_U8, 0, 0));
 }
 
+/* ---- conditions that hold up to some column ---- */
+
+static bool is_small(const pgraph *g, uint32_t id)
+{
+    double v;
+    return pass_is_const(g, id, &v) && v > -1e9 && v < 1e9;
+}
+
+/* Indices along one axis, shifted by a number: never NaN, no sum wraps, and they grow along the axis. */
+static bool counts(const pgraph *g, uint32_t id)
+{
+    for (;;) {
+        const pnode *x = pass_at(g, id);
+        if (!dtype_is_float((eas_dtype)x->dtype) && dtype_bits((eas_dtype)x->dtype) < 32)
+            return false;
+        if (x->kind == KIND_IOTA) {
+            for (int i = 0; i < x->rank; i++)
+                if (x->shape[i] != 1 && i != x->words[0])
+                    return false;
+            return true;
+        }
+        const bool sum = is_op(g, id, GRAPH_ADD);
+        if (sum && (is_small(g, x->in[0]) || is_small(g, x->in[1])))
+            id = x->in[is_small(g, x->in[0])];
+        else if (x->kind == KIND_RESHAPE || x->kind == KIND_BROADCAST || x->kind == KIND_PERMUTE || x->kind == KIND_CAST)
+            id = x->in[0];
+        else
+            return false;
+    }
+}
+
+/* Numbers that grow with the column and depend on nothing else. */
+static bool of_column(const attend *a, uint32_t id)
+{
+    const pnode *x = pass_at(a->w->l.g, id);
+    for (int i = 0; i < x->rank; i++)
+        if (x->shape[i] != (i == x->rank - 1 ? a->ncols : 1))
+            return false;
+    return x->rank > 0 && counts(a->w->l.g, id);
+}
+
+/* Numbers of a row, never NaN. */
+static bool of_row(const attend *a, uint32_t id)
+{
+    const lower *l = &a->w->l;
+    const pnode *x = pass_at(l->g, id);
+    return (x->rank == 0 || x->shape[x->rank - 1] == 1) && !l->f->at[id].heavy && (dtype_is_int((eas_dtype)x->dtype) || counts(l->g, id));
+}
+
+/* Is cond column < row or column <= row (causal masks, lengths)? Which input is the column, and may it be equal? */
+static bool holds_up_to(const attend *a, uint32_t cond, int *column, bool *equal)
+{
+    const pgraph *g = a->w->l.g;
+    const bool less = is_op(g, cond, GRAPH_LESS) || is_op(g, cond, GRAPH_LESS_EQUAL);
+    if (fused_stored(a->w->l.f, cond) || (!less && !is_op(g, cond, GRAPH_GREATER) && !is_op(g, cond, GRAPH_GREATER_EQUAL)))
+        return false;
+    *column = less ? 0 : 1;
+    *equal = is_op(g, cond, GRAPH_LESS_EQUAL) || is_op(g, cond, GRAPH_GREATER_EQUAL);
+    return of_column(a, pass_at(g, cond)->in[*column]) && of_row(a, pass_at(g, cond)->in[1 - *column]);
+}
+
+/* An input of the condition where the tile at column `first` (0: none) stands. */
+static eas_value side(attend *a, uint32_t cond, int k, eas_value first)
+{
+    lower *l = &a->w->l;
+    int8_t map[MAX_DIMS], of_cond[MAX_DIMS], to[MAX_DIMS];
+    stand_at(a, a->s, a->row, (lindex){first, 0});
+    for (int d = 0; d < a->s->rank; d++)
+        map[d] = (int8_t)d;
+    map_input(l->g, a->s, 0, map, of_cond);
+    map_input(l->g, pass_at(l->g, cond), k, of_cond, to);
+    uint32_t mark = low_mark(l);
+    eas_value v = low_value(l, pass_at(l->g, cond)->in[k], NULL, to);
+    low_forget(l, mark);
+    return v;
+}
+
+static eas_value columns_if(attend *a, eas_value so_far, eas_value yes)
+{
+    lower *l = &a->w->l;
+    return low_bin(l, "add", so_far, eas_apply(l->b, eas_op_find("where"), yes, low_int(l, a->cols), low_int(l, 0)));
+}
+
+/* Up to which column every score is there in whole tiles, and up to which there is any. */
+static void find_ends(attend *a, uint32_t cond, int column, bool equal, eas_value ends[2])
+{
+    lower *l = &a->w->l;
+    const char *below = equal ? "le" : "lt";
+    eas_value row = eas_broadcast(l->b, side(a, cond, 1 - column, 0), 2, (int64_t[]){a->rows, 1}), iv, now[2], next[2];
+    row = eas_reshape(l->b, row, 1, &a->rows);
+    eas_value least = eas_reduce(l->b, eas_op_find("min"), row, 0), most = eas_reduce(l->b, eas_op_find("max"), row, 0);
+    eas_value zero[2] = {low_int(l, 0), low_int(l, 0)};
+    uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, low_int(l, 0), low_dim(l, a->ncols), low_int(l, a->cols), 2, zero, &iv, now);
+    eas_value last = low_bin(l, "min", low_bin(l, "add", iv, low_int(l, a->cols - 1)), low_bin(l, "sub", low_dim(l, a->ncols), low_int(l, 1)));
+    next[0] = columns_if(a, now[0], low_bin(l, below, eas_reshape(l->b, side(a, cond, column, last), 0, NULL), least));
+    next[1] = columns_if(a, now[1], low_bin(l, below, eas_reshape(l->b, side(a, cond, column, iv), 0, NULL), most));
+    eas_loop_end(l->b, 2, next, ends);
+    low_forget(l, mark);
+}
+
 /* now: largest, sum, weighted sum */
-static void one_tile(attend *a, eas_value q, eas_value first, const eas_value *now, eas_value *next)
+static void one_tile(attend *a, eas_value q, eas_value first, bool whole_tile, const eas_value *now, eas_value *next)
 {
     lower *l = &a->w->l;
     /* in powers of two, which are cheaper: exp(s - top) is exp2 of both times log2(e) */
-    eas_value s = low_bin(l, "mul", scores_tile(a, q, first), eas_const_typed(l->b, a->sum, 1.44269504088896340736, 0));
+    eas_value s = low_bin(l, "mul", scores_tile(a, q, first, whole_tile), eas_const_typed(l->b, a->sum, 1.44269504088896340736, 0));
     eas_value top = low_bin(l, "max", now[0], eas_reduce(l->b, eas_op_find("max"), s, 1));
     eas_value none = low_bin(l, "eq", top, eas_const_typed(l->b, a->sum, -INFINITY, 0)); /* rows without a score so far: nothing is added */
     eas_value safe = eas_apply(l->b, eas_op_find("where"), none, eas_const_typed(l->b, a->sum, 0, 0), top);
-    eas_value p = op1(l, "exp2", low_bin(l, "sub", s, per_row(l, safe, a->rows))), fade = op1(l, "exp2", low_bin(l, "sub", now[0], safe));
+    eas_value p = op1(l, "exp2", low_bin(l, "sub", s, per_row(l, safe, a->rows)));
+    eas_value total = eas_reduce(l->b, eas_op_find("add"), p, 1); /* at once, while p is in registers */
+    eas_value fade = op1(l, "exp2", low_bin(l, "sub", now[0], safe));
     lindex key = low_along(l, first, 0, a->cols, a->ncols);
     eas_value v = tile(a, a->o->in[1], key, whole(l, 1, a->width), a->cols, a->width);
     next[0] = top;
-    next[1] = low_bin(l, "add", low_bin(l, "mul", now[1], fade), eas_reduce(l->b, eas_op_find("add"), p, 1));
+    next[1] = low_bin(l, "add", low_bin(l, "mul", now[1], fade), total);
     next[2] = eas_matmul(l->b, p, v, low_bin(l, "mul", now[2], per_row(l, fade, a->rows)));
+}
+
+enum { TILE_PART, TILE_WHOLE };
+
+/* Tiles from column `from` to `to`; with a condition those where any score is there. */
+static void walk(attend *a, eas_value query, eas_value from, eas_value to, int kind, uint32_t cond, const eas_value *init, eas_value *last)
+{
+    lower *l = &a->w->l;
+    eas_value iv, now[3], next[3], merged[3];
+    uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, from, to, low_int(l, a->cols), 3, init, &iv, now);
+    if (cond)
+        eas_if_begin(l->b, any_there(a, cond, iv));
+    one_tile(a, query, iv, kind == TILE_WHOLE, now, next);
+    if (cond) {
+        eas_if_else(l->b, 3, next);
+        eas_if_end(l->b, 3, now, merged);
+        memcpy(next, merged, sizeof next);
+    }
+    eas_loop_end(l->b, 3, next, last);
+    low_forget(l, mark);
 }
 
 static int64_t tile_size(eas_dim n, int64_t most)
@@ -194,24 +321,20 @@ void lower_attention(lowering *w)
     w->use->grid[1] = low_spread(l, 1, a.o->rank - 2, a.o->shape, 0, a.batch);
     a.row = low_along(l, low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, a.rows)), 0, a.rows, a.nrows);
     eas_value query = tile(&a, a.c->in[0], a.row, whole(l, 1, a.depth), a.rows, a.depth);
-    eas_value zero = eas_const_typed(l->b, a.sum, 0, 0), iv, now[3], next[3], last[3];
+    eas_value zero = eas_const_typed(l->b, a.sum, 0, 0), last[3];
     eas_value init[3] = {eas_broadcast(l->b, eas_const_typed(l->b, a.sum, -INFINITY, 0), 1, &a.rows), eas_broadcast(l->b, zero, 1, &a.rows),
                          eas_broadcast(l->b, zero, 2, (int64_t[]){a.rows, a.width})};
-    uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, low_int(l, 0), low_dim(l, a.ncols), low_int(l, a.cols), 3, init, &iv, now);
+    int column;
+    bool equal;
     uint32_t cond = gate(&a);
-    if (cond) {
-        eas_value merged[3];
-        eas_if_begin(l->b, any_there(&a, cond, iv));
-        one_tile(&a, query, iv, now, next);
-        eas_if_else(l->b, 3, next);
-        eas_if_end(l->b, 3, now, merged);
-        memcpy(next, merged, sizeof next);
+    if (cond && holds_up_to(&a, cond, &column, &equal)) {
+        eas_value ends[2], middle[3];
+        find_ends(&a, cond, column, equal, ends);
+        walk(&a, query, low_int(l, 0), ends[0], TILE_WHOLE, 0, init, middle);
+        walk(&a, query, ends[0], ends[1], TILE_PART, 0, middle, last);
     } else {
-        one_tile(&a, query, iv, now, next);
+        walk(&a, query, low_int(l, 0), low_dim(l, a.ncols), TILE_PART, cond, init, last);
     }
-    eas_loop_end(l->b, 3, next, last);
-    low_forget(l, mark);
     eas_value r = low_bin(l, "mul", last[2], per_row(l, low_bin(l, "div", eas_const_typed(l->b, a.sum, 1, 0), last[1]), a.rows));
     l->fold[l->grp->core] = eas_cast(l->b, r, (eas_dtype)a.o->dtype);
     stand_at(&a, a.o, a.row, whole(l, 1, a.width));

@@ -179,10 +179,12 @@ static int64_t rows_for(const gen *g, int nvec)
     return rows < MAX_ROWS ? rows : MAX_ROWS;
 }
 
-/* Few rows leave room for more vectors side by side. */
-static int vectors_for(const gen *g, int64_t m)
+/* Few rows leave room for more vectors side by side; four instead of three where that leaves no narrow strip. */
+static int vectors_for(const gen *g, int64_t m, int64_t n, int lanes)
 {
     int nvec = gen_tile_vectors(g->avx512 || !g->x86 ? 32 : 16);
+    if (nvec == 3 && n % (3 * lanes) && n % (4 * lanes) == 0)
+        nvec = 4;
     while (nvec < MOST_VECS && rows_for(g, nvec + 1) >= m)
         nvec++;
     return nvec;
@@ -190,7 +192,7 @@ static int vectors_for(const gen *g, int64_t m)
 
 static void emit_product(gen *g, product *p)
 {
-    const int lanes = g->opt->vector_bytes / (int)eas_dtype_size(p->dt), nvec = vectors_for(g, p->m);
+    const int lanes = g->opt->vector_bytes / (int)eas_dtype_size(p->dt), nvec = vectors_for(g, p->m, p->n, lanes);
     const int64_t step = (int64_t)nvec * lanes, full = p->n / step * step;
     if (full) {
         tile t = {0};
