@@ -88,7 +88,7 @@ def run_panels(a, b, c, rows=8, cols=48, group=16):
     (m, k), n = a.shape, b.shape[1]
     across, step = -(-n // cols), 16 if k % 16 == 0 else 1
     each = next(e for e in (8, 4, 2, 1) if across % e == 0)
-    laid_out = np.empty(across * k * cols, np.float32)
+    laid_out = eas.empty(across * k * cols, device="cpu", dtype=np.float32)  # from the pool: fresh memory would be slower than the copy
     lay_out(b, laid_out, n, k, COLS=cols, PANELS=each, ROWS=step, _grid=(across // each, k // step))
     by_panels(a, laid_out, c, n, across, K=k, ROWS=rows, COLS=cols, GROUP=group, _grid=m // rows * across)
 
