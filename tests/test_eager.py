@@ -724,5 +724,36 @@ class LargeProducts(unittest.TestCase):
             (eager.gather(a, i, axis=0) @ b).numpy()
 
 
+class Attention(unittest.TestCase):
+    """softmax(where(condition, scores, -inf)) @ v in tiles: conditions that hold up to some column, and others."""
+
+    def check(self, rows, cols, condition, want):
+        rng = np.random.default_rng(rows + cols)
+        q, k, v = (rng.standard_normal((2, n, 32), dtype=np.float32) for n in (rows, cols, cols))
+        scores = np.where(want, q.astype(np.float64) @ k.swapaxes(1, 2) * 32**-0.5, -np.inf)
+        e = np.exp(scores - scores.max(2, keepdims=True))
+        a, b, c = (Tensor.from_dlpack(x) for x in (q, k, v))
+        got = eager.softmax(eager.where(condition, a @ eager.swap_axes(b, 1, 2) * 32**-0.5, -float("inf"))) @ c
+        np.testing.assert_allclose(got.numpy(), e @ v / e.sum(2, keepdims=True), rtol=2e-3, atol=1e-4)
+
+    def test_causal(self):
+        for rows, cols in [(256, 256), (200, 200), (130, 300), (300, 130), (64, 64)]:
+            r, c = np.arange(rows)[:, None], np.arange(cols)[None, :]
+            row, col = Tensor.arange(rows).reshape((rows, 1)), Tensor.arange(cols).reshape((1, cols))
+            with self.subTest(rows=rows, cols=cols):
+                self.check(rows, cols, col <= row, c <= r)
+                self.check(rows, cols, row + 3 > col, c < r + 3)
+                self.check(rows, cols, col.cast(DType.int64) <= row.cast(DType.int64), c <= r)
+                self.check(rows, cols, col >= row * 0 + 5, c >= 5 + 0 * r)
+
+    def test_lengths(self):
+        rng = np.random.default_rng(0)
+        for shape in [(2, 1, 1), (2, 150, 1), (150, 1)]:
+            lengths = rng.integers(1, 301, shape)
+            col = Tensor.arange(300).reshape((1, 300)).cast(DType.int64)
+            with self.subTest(shape=shape):
+                self.check(150, 300, col < Tensor.from_dlpack(lengths), np.arange(300) < lengths)
+
+
 if __name__ == "__main__":
     unittest.main()
