@@ -184,7 +184,7 @@ def add_transposed(n=4096):
     def run(t, u):
         add_transposed_kernel(a, b, out, n, T=t, U=u, _grid=(n // u, n // t))
 
-    t, u = quickest([(16, 16), (16, 64), (32, 32), (64, 16), (64, 64), (128, 32), (32, 128)], run)
+    t, u = quickest([(16, 16), (16, 64), (32, 32), (64, 16), (64, 64), (128, 32), (32, 128), (128, 128), (64, 256)], run)
     case = Case(f"a + bᵀ, {n}²", into(lambda: run(t, u), out), ("bandwidth", 12 * n * n, 0.6), note=f"tile {t} x {u}")
     case.lazy = eager_run(lambda e, x, y: x + y.T, a, b)
     case.peer("numba", lambda: numba_run("add_transposed", np.empty_like(a), a, b))

@@ -11,7 +11,7 @@
  */
 #include "llvm.h"
 
-enum { SMALL_BODY = 160, STREAM_BODY = 64, UNROLL_BODY = 64, SHIFT_CHUNKS = 16, ROUND_BODY = 192 };
+enum { SMALL_BODY = 160, STREAM_BODY = 64, UNROLL_BODY = 64, SHIFT_CHUNKS = 8, ROUND_BODY = 192 };
 
 /* ---- the cache ---- */
 
