@@ -218,18 +218,21 @@ static void stand_at(lowering *w, const panels *t, at_tile *a)
 {
     lower *l = &w->l;
     const int64_t group = GROUP;
+    const bool even = group >= t->tiles || t->tiles % group == 0;
     eas_value id = eas_program_id(l->b, 0), first = 0, size = low_int(l, group < t->tiles ? group : t->tiles);
     if (group < t->tiles) {
         eas_value all = low_int(l, group * t->panels);
         first = low_bin(l, "mul", low_bin(l, "floordiv", id, all), low_int(l, group));
         id = low_bin(l, "mod", id, all);
-        if (t->tiles % group)
-            size = low_bin(l, "min", size, low_bin(l, "sub", low_int(l, t->tiles), first));
+        if (!even)
+            size = low_bin(l, "max", low_bin(l, "min", size, low_bin(l, "sub", low_int(l, t->tiles), first)), low_int(l, 1));
     }
     a->panel = low_bin(l, "floordiv", id, size);
+    if (!even) /* as it is; so accesses need no checks */
+        a->panel = low_bin(l, "min", a->panel, low_int(l, t->panels - 1));
     eas_value down = low_bin(l, "mod", id, size);
     down = low_bin(l, "mul", first ? low_bin(l, "add", first, down) : down, low_int(l, t->rows));
-    if (t->m % t->rows)
+    if (!even || t->m % t->rows)
         down = low_bin(l, "min", down, low_int(l, t->m - t->rows));
     a->row = (lindex){low_bin(l, "add", down, low_lanes(l, 0, t->rows)), 0};
     a->col = low_along(l, low_bin(l, "mul", a->panel, low_int(l, t->cols)), 1, t->cols, t->n);

@@ -128,6 +128,13 @@ static void end_loop(sorting *s, uint32_t mark)
     low_forget(&s->w->l, mark);
 }
 
+/* The place as it is; so it needs no checks. */
+static eas_value in_row(sorting *s, eas_value place)
+{
+    lower *l = &s->w->l;
+    return low_bin(l, "min", low_bin(l, "max", place, low_int(l, 0)), low_bin(l, "sub", s->n, low_int(l, 1)));
+}
+
 /* ---- short rows ---- */
 
 static void by_counting(sorting *s)
@@ -145,6 +152,7 @@ static void by_counting(sorting *s)
     eas_value next = low_bin(l, "add", now, eas_cast(l->b, before, EAS_I64));
     eas_loop_end(l->b, 1, &next, &place);
     low_forget(l, mark);
+    place = in_row(s, place);
     output(s, place, s->by_index ? i : v, few < n ? low_bin(l, "lt", place, low_int(l, few)) : 0);
 }
 
@@ -201,7 +209,7 @@ static void by_byte(sorting *s, int byte, int from, int to)
     eas_store(l->b, s->w->scratch[COUNTS], every, low_bin(l, "sub", eas_scan(l->b, eas_op_find("add"), c, 0), c), 0);
     i = one_by_one(s);
     eas_value key = read(s, KEYS_A + from, i, 0), place = count_up(s, digit_of(s, key, byte));
-    place = low_bin(l, "min", low_bin(l, "max", place, low_int(l, 0)), low_bin(l, "sub", s->n, low_int(l, 1))); /* as it is; so it needs no checks */
+    place = in_row(s, place);
     write(s, KEYS_A + to, place, key, 0);
     if (s->by_index)
         write(s, INDEX_A + to, place, read(s, INDEX_A + from, i, 0), 0);
