@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eager
+import eas
 from eager import DeviceMesh, DimSpec, OpShardingRule, P, PropagationStrategy, ShardingSpec, Tensor, propagate_sharding
+from eas import mk
 
 MESH = DeviceMesh("m", (2, 2, 3), ("x", "y", "z"))
 
@@ -352,6 +354,52 @@ class Rules(unittest.TestCase):
         if at and to[at[0]] % 2 == 0:
             for p, q in zip(np.split(a, 2, axis=dim), np.split(a.reshape(to), 2, axis=at[0])):
                 np.testing.assert_array_equal(p.reshape(-1), q.reshape(-1))
+
+
+@eas.kernel
+def twice(a, c, N, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    mk.store(c, i, mk.load(a, i, i < N) * 2.0, i < N)
+
+
+class Dot(eager.Operation):
+    name = "dot"
+
+    def maxpr(self, a, b):
+        return a @ b
+
+    def sharding_rule(self, a, b):
+        return eager.OpShardingRule([{0: ["m"], 1: ["k"]}, {0: ["k"], 1: ["n"]}], [{0: ["m"], 1: ["n"]}], {"m": a[0], "k": a[1], "n": b[1]})
+
+
+class UsersRules(unittest.TestCase):
+    mesh = eager.DeviceMesh("m", (2, 2), ("x", "y"))
+
+    def axes(self, t):
+        return [d.axes for d in t.sharding.dim_specs]
+
+    def test_kernel(self):
+        op = eager.from_kernel(twice, {"c": lambda a: a}, sharding=lambda a, **_: eager.OpShardingRule([{0: ["n"]}], [{0: ["n"]}], {"n": a[0]}))
+        r = op(eager.arange(16).shard(self.mesh, eager.P("x")), N=16, BLOCK=16)
+        self.assertEqual(self.axes(r), [["x"]])
+        np.testing.assert_array_equal(r.numpy(), np.arange(16) * 2.0)
+        rows = eager.arange(32).reshape(2, 16).shard(self.mesh, eager.P("y", "x"))
+        r = eager.vmap(lambda a: op(a, N=16, BLOCK=16))(rows)
+        self.assertEqual(self.axes(r), [["y"], ["x"]])
+        self.assertIsNone(op(eager.arange(16), N=16, BLOCK=16).sharding)
+        plain = eager.from_kernel(twice, {"c": lambda a: a})
+        self.assertEqual(self.axes(plain(eager.arange(16).shard(self.mesh, eager.P("x")), N=16, BLOCK=16)), [[]])
+
+    def test_operation(self):
+        a, b = eager.ones((4, 6)).shard(self.mesh, eager.P("x", "y")), eager.ones((6, 8)).shard(self.mesh, eager.P("y", None))
+        r = Dot()(a, b)
+        self.assertEqual((self.axes(r), r.sharding.partial_sum_axes), ([["x"], []], {"y"}))
+        np.testing.assert_array_equal(r.numpy(), np.full((4, 8), 6.0))
+
+    def test_a_rule_for_other_tensors(self):
+        op = eager.from_kernel(twice, {"c": lambda a: a}, sharding=lambda a, **_: eager.OpShardingRule([], [{0: ["n"]}], {"n": a[0]}))
+        with self.assertRaisesRegex(ValueError, "twice: its sharding rule is for 0 inputs and 1 outputs"):
+            op(eager.arange(16).shard(self.mesh, eager.P("x")), N=16, BLOCK=16)
 
 
 if __name__ == "__main__":

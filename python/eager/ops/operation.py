@@ -4,6 +4,8 @@ from abc import ABCMeta
 
 from eas._eas import EagerTensor, TensorOp, record, tensor_ops, tree_flatten, tree_unflatten
 
+from ..sharding.propagation import follow_rule
+
 __all__ = ["BinaryOperation", "Operation", "ReduceOperation", "TensorOp", "UnaryOperation"]
 
 _custom = tensor_ops["custom"]
@@ -42,6 +44,7 @@ class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all tha
         raise NotImplementedError(f"{self.name} has no jvp rule")
 
     def sharding_rule(self, *shapes, **kwargs):
+        """An OpShardingRule, given the shapes of the tensors and the keywords of a call. Without one, shardings follow the operations of the body."""
         raise NotImplementedError(f"{self.name} has no sharding rule")
 
     def __call__(self, *args, **kwargs):
@@ -53,6 +56,8 @@ class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all tha
                 raise TypeError(f"{name}: result {tree.path(i)} is a {type(r).__name__}; operations give tensors")
         results = [_custom([r, *inputs]) for r in results]
         record(self, results, args, kwargs, None if tree.num_nodes == 1 else tree)
+        if any(x.sharding is not None for x in inputs):
+            follow_rule(self, inputs, results, {k: v for k, v in kwargs.items() if not isinstance(v, EagerTensor)})
         return tree_unflatten(tree, results)
 
     def __repr__(self):

@@ -4,7 +4,7 @@ import enum
 
 from eas._eas import shard_propagate
 
-from .spec import ShardingSpec
+from .spec import DimSpec, ShardingSpec
 
 __all__ = ["OpShardingRule", "PropagationStrategy", "propagate_sharding"]
 
@@ -74,3 +74,36 @@ def propagate_sharding(rule, in_specs, out_specs, strategy=PropagationStrategy.B
                 old.dim_specs, old.partial_sum_axes = s.dim_specs, s.partial_sum_axes
         changed = changed or some
     return changed
+
+
+def _with_lanes(mapping, t, depth, sizes):
+    """The mapping of a tensor's own dims, and its dims of vmap in front of them."""
+    n = t.batch_dims
+    lanes = {i: [("lane", depth - n + i)] for i in range(n) if int(t.physical_shape[i]) != 1}
+    for i, (name,) in lanes.items():
+        sizes[name] = int(t.physical_shape[i])
+    return {**lanes, **{d + n: f for d, f in mapping.items()}}
+
+
+def follow_rule(operation, inputs, results, kwargs):
+    """The shardings of what a user's operation gives, by its own rule; those of its body stay where it has none."""
+    mesh = next((x.sharding.mesh for x in inputs if x.sharding is not None), None)
+    if mesh is None:
+        return
+    try:
+        rule = operation.sharding_rule(*(tuple(x.shape) for x in inputs), **kwargs)
+    except NotImplementedError:
+        return
+    if len(rule.input_mappings) != len(inputs) or len(rule.output_mappings) != len(results):
+        raise ValueError(
+            f"{operation.name}: its sharding rule is for {len(rule.input_mappings)} inputs and {len(rule.output_mappings)} outputs; there are {len(inputs)} and {len(results)}"
+        )
+    depth, sizes = max(t.batch_dims for t in [*inputs, *results]), dict(rule.factor_sizes)
+    ins = [_with_lanes(m, t, depth, sizes) for m, t in zip(rule.input_mappings, inputs)]
+    outs = [_with_lanes(m, t, depth, sizes) for m, t in zip(rule.output_mappings, results)]
+    whole = OpShardingRule(ins, outs, sizes, rule.joined, rule.whole)
+    given = [x.sharding and ShardingSpec(mesh, x.sharding.dim_specs, x.sharding.replicated_axes, x.sharding.partial_sum_axes) for x in inputs]
+    made = [ShardingSpec(mesh, [DimSpec((), is_open=True) for _ in t.physical_shape]) for t in results]
+    propagate_sharding(whole, given, made)
+    for t, spec in zip(results, made):
+        t.sharding = ShardingSpec(mesh, [DimSpec(d.axes) for d in spec.dim_specs], (), spec.partial_sum_axes)
