@@ -24,18 +24,6 @@ static eas_status finish(const graph_call *c, eas_dtype result, int n, eas_node 
     return st;
 }
 
-/* Two tensors of one dtype and shape: the way most calls go. */
-static bool twins(const graph_call *c)
-{
-    const eas_node *a = c->in[0], *b = c->in[c->nin - 1];
-    if (c->nin != 2 || a->dtype != b->dtype || a->rank != b->rank || a->batch_dims != b->batch_dims || (a->flags | b->flags) & NODE_WEAK)
-        return false;
-    for (int k = 0; k < a->rank; k++)
-        if (node_shape(a)[k] != node_shape(b)[k])
-            return false;
-    return true;
-}
-
 static bool all_alike(const graph_call *c, int first, eas_dtype dt)
 {
     const eas_node *a = c->in[0];
@@ -50,13 +38,19 @@ static bool all_alike(const graph_call *c, int first, eas_dtype dt)
     return true;
 }
 
+/* Nothing to bring together: the way most calls go. */
+static eas_status alike(const graph_call *c, eas_dtype result, eas_node **out)
+{
+    return node_new(c->op, result, c->in[0]->batch_dims, c->in[0]->rank, node_shape(c->in[0]), 0, NULL, c->nin, c->in, out);
+}
+
 /* c's inputs from the `first` one on in dtype dt, those before as they are. */
 static eas_status typed(const graph_call *c, int first, eas_dtype dt, eas_dtype result, eas_node **out)
 {
     eas_node *x[MAX_IN], *y[MAX_IN];
     int bd = 0;
-    if (all_alike(c, first, dt)) /* nothing to do */
-        return node_new(c->op, result, c->in[0]->batch_dims, c->in[0]->rank, node_shape(c->in[0]), 0, NULL, c->nin, c->in, out);
+    if (all_alike(c, first, dt))
+        return alike(c, result, out);
     eas_status st = graph_align(c, c->nin, c->in, x, &bd);
     if (st)
         return st;
@@ -133,9 +127,10 @@ eas_status make_arith2(const graph_call *c, eas_node **out)
     eas_status st = count(c, 2);
     if (st)
         return st;
-    if (twins(c))
-        return node_new(c->op, (eas_dtype)c->in[0]->dtype, c->in[0]->batch_dims, c->in[0]->rank, node_shape(c->in[0]), 0, NULL, 2, c->in, out);
-    eas_dtype dt = common(c, 0);
+    eas_dtype dt = (eas_dtype)c->in[0]->dtype;
+    if (all_alike(c, 0, dt))
+        return alike(c, dt, out);
+    dt = common(c, 0);
     return typed(c, 0, dt, dt, out);
 }
 
