@@ -298,6 +298,12 @@ class Rules(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "1 dims"):
             propagate_sharding(MATMUL, [spec(None), spec(None, None)], [spec(None, None)])
 
+    def test_an_axis_of_two_factors_is_used_once(self):
+        rule = OpShardingRule([{0: ["c"]}, {0: ["d"]}], [{0: ["c", "d"]}], {"c": 2, "d": 2})
+        out = ShardingSpec(MESH, [DimSpec((), is_open=True)])
+        propagate_sharding(rule, [ShardingSpec(MESH, [DimSpec("y")]), ShardingSpec(MESH, [DimSpec("y")])], [out])
+        self.assertEqual([d.axes for d in out.dim_specs], [["y"]])
+
     @settings(max_examples=150, deadline=None)
     @given(st.data())
     def test_always(self, data):

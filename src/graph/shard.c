@@ -115,26 +115,27 @@ eas_status shard_permute(eas_node *n, eas_shard_rule *r)
     return EAS_OK;
 }
 
-/* Dims that are taken as they are; of the others every part may need every part. */
+/* A dim that is taken as it is, or one of which every part may need every part. */
+static void taken(eas_shard_rule *r, const eas_node *n, int d, bool whole)
+{
+    if (whole && node_shape(node_in(n)[0])[d] == node_shape(n)[d])
+        pass(r, n, 0, d, d);
+    else
+        alone(r, n, 0, d, EAS_FACTOR_WHOLE);
+}
+
 eas_status shard_slice(eas_node *n, eas_shard_rule *r)
 {
-    const eas_node *x = node_in(n)[0];
     const int64_t *w = node_words(n);
     for (int d = 0; d < n->rank; d++)
-        if (w[d] == 0 && w[n->rank + d] == 1 && node_shape(x)[d] == node_shape(n)[d])
-            pass(r, n, 0, d, d);
-        else
-            alone(r, n, 0, d, EAS_FACTOR_WHOLE);
+        taken(r, n, d, w[d] == 0 && w[n->rank + d] == 1);
     return EAS_OK;
 }
 
 eas_status shard_pad(eas_node *n, eas_shard_rule *r)
 {
     for (int d = 0; d < n->rank; d++)
-        if (node_shape(node_in(n)[0])[d] == node_shape(n)[d])
-            pass(r, n, 0, d, d);
-        else
-            alone(r, n, 0, d, EAS_FACTOR_WHOLE);
+        taken(r, n, d, true);
     return EAS_OK;
 }
 
@@ -412,6 +413,7 @@ static bool fill_dim(const eas_mesh *m, const eas_shard_rule *r, const eas_shard
             if (used >> a->axes[i] & 1)
                 break;
             want.axes[want.n++] = a->axes[i];
+            used |= 1u << a->axes[i]; /* two factors of the dim may have it */
         }
         if (i < a->n || parts(m, a) != r->factors[dim->factors[k]].size)
             break;

@@ -1,11 +1,5 @@
 /* Evaluating lazy tensors from C: values against plain loops, one program for what is needed, structure found again, memory, symbols, threads. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include "eas.h"
+#include "nodes.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -15,33 +9,12 @@
 
 static eas_device *cpu;
 
-static void ok(eas_status st)
-{
-    if (st)
-        fail_msg("%s", eas_error_message());
-}
-
 /* ---- words ---- */
 
-static eas_node *op(const char *name, int nin, eas_node *const *in, int nattr, const int64_t *attr)
-{
-    eas_node *n;
-    int code = eas_tensor_op_find(name);
-    assert_true(code >= 0);
-    ok(eas_node_apply((eas_tensor_op)code, nin, in, nattr, attr, &n));
-    return n;
-}
 static eas_node *op1(const char *name, eas_node *x) { return op(name, 1, &x, 0, NULL); }
-static eas_node *op2(const char *name, eas_node *x, eas_node *y) { return op(name, 2, (eas_node *[]){x, y}, 0, NULL); }
 static eas_node *reduced(const char *name, eas_node *x, int64_t axis, int64_t keep) { return op(name, 1, &x, 3, (int64_t[]){1, axis, keep}); }
 static eas_node *softmax(eas_node *x) { return op("softmax", 1, &x, 1, (int64_t[]){-1}); }
 static eas_node *turned(eas_node *x) { return op("permute", 1, &x, 3, (int64_t[]){2, 1, 0}); }
-static eas_node *number(double v)
-{
-    eas_node *n;
-    ok(eas_node_number(EAS_F32, 1, 0, v, &n));
-    return n;
-}
 
 /* Lets its arguments go: expressions read as such. */
 static eas_node *own2(const char *name, eas_node *x, eas_node *y)

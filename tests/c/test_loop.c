@@ -1,37 +1,11 @@
 /* Loops and branches from C: values against plain loops, in programs and outside, nested, in lanes; what is refused leaves nothing behind. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include "eas.h"
+#include "nodes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static eas_device *cpu;
 
-static void ok(eas_status st)
-{
-    if (st)
-        fail_msg("%s", eas_error_message());
-}
-static eas_node *op(const char *name, int nin, eas_node *const *in, int nattr, const int64_t *attr)
-{
-    eas_node *n;
-    int code = eas_tensor_op_find(name);
-    assert_true(code >= 0);
-    ok(eas_node_apply((eas_tensor_op)code, nin, in, nattr, attr, &n));
-    return n;
-}
-static eas_node *op2(const char *name, eas_node *x, eas_node *y) { return op(name, 2, (eas_node *[]){x, y}, 0, NULL); }
-static eas_node *number(double v)
-{
-    eas_node *n;
-    ok(eas_node_number(EAS_F32, 1, 0, v, &n));
-    return n;
-}
 static eas_node *with(const char *name, eas_node *x, double v)
 {
     eas_node *n = number(v), *r = op2(name, x, n);
