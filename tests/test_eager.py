@@ -766,6 +766,9 @@ for m, k, n in ((1000, 777, 333), (1000, 96, 1000), (64, 4200, 64), (1, 300, 500
 q = r(2, 133, 64)
 mask = eager.tril(eager.ones((133, 133))) > 0
 (eager.softmax(eager.where(mask, q @ q.swap_axes(-1, -2), -1e9), axis=-1) @ q).realize()
+for n in (133, 256):
+    q, i = r(2, n, 64), eager.arange(n)
+    (eager.softmax(eager.where(i[None, :] <= i[:, None], q @ q.swap_axes(-1, -2), -float("inf")), axis=-1) @ q).realize()
 for x in (r(100, 1000), r(3000, 7), r(7, 3000)):
     for f in (eager.sum, eager.cumsum, eager.softmax, eager.argmax, eager.sort, eager.argsort, eager.flip, eager.var):
         f(x, axis=0).realize(), f(x, axis=1).realize()

@@ -8,8 +8,8 @@
 
 #include <math.h>
 
-enum { WIDEST = 256 };
-static const int64_t tile_sizes[VARIANTS][2] = {{64, 128}, {64, 64}, {128, 128}, {32, 256}}; /* rows and columns; the first is usually best */
+enum { WIDEST = 256, FEW_TILES = 32 };
+static const int64_t tile_sizes[VARIANTS][2] = {{128, 128}, {64, 64}, {64, 128}, {32, 256}}; /* rows and columns; the first is usually best */
 
 /* ---- finding it ---- */
 
@@ -229,10 +229,9 @@ static eas_value side(attend *a, uint32_t cond, int k, eas_value first)
     return v;
 }
 
-static eas_value columns_if(attend *a, eas_value so_far, eas_value yes)
+static eas_value one_more_if(lower *l, eas_value so_far, eas_value yes)
 {
-    lower *l = &a->w->l;
-    return low_bin(l, "add", so_far, eas_apply(l->b, eas_op_find("where"), yes, low_int(l, a->cols), low_int(l, 0)));
+    return low_bin(l, "add", so_far, eas_apply(l->b, eas_op_find("where"), yes, low_int(l, 1), low_int(l, 0)));
 }
 
 /* Up to which column every score is there in whole tiles, and up to which there is any. */
@@ -247,10 +246,14 @@ static void find_ends(attend *a, uint32_t cond, int column, bool equal, eas_valu
     uint32_t mark = low_mark(l);
     eas_loop_begin(l->b, low_int(l, 0), low_dim(l, a->ncols), low_int(l, a->cols), 2, zero, &iv, now);
     eas_value last = low_bin(l, "min", low_bin(l, "add", iv, low_int(l, a->cols - 1)), low_bin(l, "sub", low_dim(l, a->ncols), low_int(l, 1)));
-    next[0] = columns_if(a, now[0], low_bin(l, below, eas_reshape(l->b, side(a, cond, column, last), 0, NULL), least));
-    next[1] = columns_if(a, now[1], low_bin(l, below, eas_reshape(l->b, side(a, cond, column, iv), 0, NULL), most));
+    next[0] = one_more_if(l, now[0], low_bin(l, below, eas_reshape(l->b, side(a, cond, column, last), 0, NULL), least));
+    next[1] = one_more_if(l, now[1], low_bin(l, below, eas_reshape(l->b, side(a, cond, column, iv), 0, NULL), most));
     eas_loop_end(l->b, 2, next, ends);
     low_forget(l, mark);
+    /* never more than all tiles; said for those who prove that accesses stay inside */
+    eas_value all = low_bin(l, "floordiv", low_bin(l, "add", low_dim(l, a->ncols), low_int(l, a->cols - 1)), low_int(l, a->cols));
+    for (int i = 0; i < 2; i++)
+        ends[i] = low_bin(l, "mul", low_bin(l, "max", low_bin(l, "min", ends[i], all), low_int(l, 0)), low_int(l, a->cols));
 }
 
 /* now: largest, sum, weighted sum */
@@ -303,6 +306,16 @@ static int64_t tile_size(eas_dim n, int64_t most)
     return n < most ? (n ? n : 1) : most / 2;
 }
 
+/* Tall tiles reuse more, but there should be some for every thread. */
+static int64_t tallest(const attend *a)
+{
+    const int64_t most = tile_sizes[a->w->l.f->variant][0];
+    int64_t rows = 1;
+    for (int i = 0; i + 1 < a->o->rank; i++)
+        rows = dim_known(a->o->shape[i]) && rows <= FEW_TILES * most ? rows * a->o->shape[i] : rows;
+    return rows < FEW_TILES * most && most > 64 ? 64 : most;
+}
+
 void lower_attention(lowering *w)
 {
     lower *l = &w->l;
@@ -314,7 +327,7 @@ void lower_attention(lowering *w)
     a.ncols = a.c->shape[a.c->rank - 1];
     a.depth = q->shape[q->rank - 1];
     a.width = a.o->shape[a.o->rank - 1];
-    a.rows = tile_size(a.nrows, tile_sizes[l->f->variant][0]);
+    a.rows = tile_size(a.nrows, tallest(&a));
     a.cols = tile_size(a.ncols, tile_sizes[l->f->variant][1]);
     w->use->grid[0] = ceil_dim(a.nrows, a.rows);
     w->use->grid[2] = 1;

@@ -146,7 +146,7 @@ static ir_range cast_range(eas_dtype from, eas_dtype to, ir_range a)
     return fit(to, a.lo, a.hi);
 }
 
-enum { UNKNOWN_GRID = INT32_MAX };
+enum { UNKNOWN_GRID = INT32_MAX, MAX_FACTORS = 8 };
 
 static ir_range identity(const ir_insn *in, eas_dtype dt, const ir_env *env, const eas_ir_info *info)
 {
@@ -165,21 +165,6 @@ static ir_range identity(const ir_insn *in, eas_dtype dt, const ir_env *env, con
     }
 }
 
-/* Where start and step are known, so is the last value: it does not just stay below hi. */
-static ir_range loop_variable(eas_dtype dt, ir_range lo, ir_range hi, ir_range step)
-{
-    const wide first = lo.lo, room = step.lo > 0 ? (wide)hi.hi - 1 - first : first - 1 - (wide)hi.lo;
-    if (is_point(lo) && is_point(step) && step.lo && room >= 0) {
-        const wide last = first + room / (step.lo > 0 ? (wide)step.lo : -(wide)step.lo) * step.lo;
-        return step.lo > 0 ? fit(dt, first, last) : fit(dt, last, first);
-    }
-    if (step.lo >= 0)
-        return fit(dt, lo.lo, max64(lo.lo, hi.hi > INT64_MIN ? hi.hi - 1 : hi.hi));
-    if (step.hi <= 0)
-        return fit(dt, min64(lo.hi, hi.lo < INT64_MAX ? hi.lo + 1 : hi.lo), lo.hi);
-    return fit(dt, min64(lo.lo, hi.lo), max64(lo.hi, hi.hi));
-}
-
 /* Result k of an instruction, given a way to ask for operands. */
 typedef struct asking {
     const eas_ir *ir;
@@ -188,6 +173,64 @@ typedef struct asking {
     ir_range (*ask)(void *ctx, uint32_t v);
     void *ctx;
 } asking;
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+/* A number that divides v for sure; 0 where v is 0. Values that may have wrapped have none but 1. */
+static int64_t divisor(const asking *q, uint32_t v, int depth)
+{
+    const ir_type t = ir_typeof(q->ir, v);
+    if (t.kind != IR_VAL || !dtype_is_int(t.dtype) || depth > MAX_FACTORS)
+        return 1;
+    const ir_range r = q->ask(q->ctx, v);
+    const ir_insn *d = ir_def(q->ir, v);
+    if (is_point(r) && r.lo > INT64_MIN)
+        return r.lo < 0 ? -r.lo : r.lo;
+    if (!d || is_unknown(r) || may_wrap(t.dtype, r))
+        return 1;
+    const uint32_t *a = ir_args(q->ir, d);
+    int64_t x, y;
+    switch (d->op) {
+    case IR_MUL:
+        x = divisor(q, a[0], depth + 1);
+        y = divisor(q, a[1], depth + 1);
+        return (wide)x * y <= INT64_MAX ? x * y : x;
+    case IR_ADD:
+    case IR_SUB:
+    case IR_MIN:
+    case IR_MAX: return gcd(divisor(q, a[0], depth + 1), divisor(q, a[1], depth + 1));
+    case IR_LOOP: return v == d->res ? gcd(divisor(q, a[0], depth + 1), divisor(q, a[2], depth + 1)) : 1;
+    case IR_BROADCAST:
+    case IR_RESHAPE:
+    case IR_NEG:
+    case IR_CAST: return divisor(q, a[0], depth + 1);
+    default: return 1;
+    }
+}
+
+/* Where start and step are known, so is the last value: it does not just stay below hi. Where they are only known to be multiples of some number, so is it. */
+static ir_range loop_variable(eas_dtype dt, ir_range lo, ir_range hi, ir_range step, int64_t unit)
+{
+    const wide first = lo.lo, room = step.lo > 0 ? (wide)hi.hi - 1 - first : first - 1 - (wide)hi.lo;
+    if (is_point(lo) && is_point(step) && step.lo && room >= 0) {
+        const wide last = first + room / (step.lo > 0 ? (wide)step.lo : -(wide)step.lo) * step.lo;
+        return step.lo > 0 ? fit(dt, first, last) : fit(dt, last, first);
+    }
+    const wide u = unit ? unit : 1, last = step.lo >= 0 ? floor_div((wide)hi.hi - 1, u) * u : -floor_div(-(wide)hi.lo - 1, u) * u;
+    if (step.lo >= 0)
+        return fit(dt, lo.lo, last > lo.lo ? last : lo.lo);
+    if (step.hi <= 0)
+        return fit(dt, last < lo.hi ? last : lo.hi, lo.hi);
+    return fit(dt, min64(lo.lo, hi.lo), max64(lo.hi, hi.hi));
+}
 
 static ir_range transfer(const asking *q, const ir_insn *in, int k)
 {
@@ -238,7 +281,7 @@ static ir_range transfer(const asking *q, const ir_insn *in, int k)
     case IR_RULE_CAST: return in->op == IR_CAST ? cast_range(ir_typeof(q->ir, a[0]).dtype, dt, q->ask(q->ctx, a[0])) : whole(dt);
     case IR_RULE_LOOP:
         if (in->op == IR_LOOP && k == 0)
-            return loop_variable(dt, q->ask(q->ctx, a[0]), q->ask(q->ctx, a[1]), q->ask(q->ctx, a[2]));
+            return loop_variable(dt, q->ask(q->ctx, a[0]), q->ask(q->ctx, a[1]), q->ask(q->ctx, a[2]), gcd(divisor(q, a[0], 0), divisor(q, a[2], 0)));
         return whole(dt);
     default: return whole(dt);
     }
