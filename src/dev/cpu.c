@@ -279,6 +279,7 @@ static eas_status report(const dev_launch *l, const work *w)
 }
 
 enum { TINY_NS = 4000, SLICE_NS = 20000 };
+static const uint64_t CACHE_SHARE = 32u << 20; /* a thread: the last cache has other users, and beyond this stores past it are quicker even if the next launch reads them */
 
 uint64_t dev_cache_bytes(void)
 {
@@ -289,7 +290,9 @@ uint64_t dev_cache_bytes(void)
 #ifdef _SC_LEVEL3_CACHE_SIZE
         l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
 #endif
-        known = n = l3 > 0 ? (uint64_t)l3 : 16u << 20;
+        const uint64_t share = CACHE_SHARE * (uint64_t)pool_size();
+        n = l3 > 0 ? (uint64_t)l3 : 16u << 20;
+        known = n = n < share ? n : share;
     }
     return n;
 }

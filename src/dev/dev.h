@@ -123,7 +123,7 @@ extern struct dev_counters {
 
 /* ---- dev.c ---- */
 int dev_index(const eas_device *d); /* in the table of devices */
-uint64_t dev_cache_bytes(void); /* of the host: the largest cache */
+uint64_t dev_cache_bytes(void); /* of the host: what the pool's threads can count on of the largest cache */
 eas_status dev_usable(eas_device *d); /* EAS_OK, or why it cannot be used: not there, or not after fork */
 void dev_used(eas_device *d); /* from now on a forked child may not use it, unless it has host memory */
 /* Does the device have what ir needs? The message lists what uses it. */

@@ -121,6 +121,7 @@ int plan_canon_dim(ir_type t, int d); /* the canonical number of dim d, or NODIM
 /* llvm_slots.c */
 void plan_slots(plan *p, const uint32_t *iseg);
 void plan_prefetch(plan *p);
+bool plan_peeks(const eas_ir *ir, const ir_insn *in); /* a load whose value for the next round may be read early */
 /* llvm_rare.c */
 void plan_rare(plan *p);
 /* llvm_lent.c */
@@ -318,6 +319,7 @@ V mem_load_affine(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other);
 V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other);
 void mem_load(gen *g, uint32_t insn);       /* in a chunk */
 void mem_prefetch(gen *g, const ahead *a);
+V mem_peek(gen *g, const ir_insn *load);                    /* the value of a uniform load, one round of the loop later; anything where that is outside */
 void mem_prefetch_at(gen *g, uint32_t insn, V row, V col); /* an element of a load of two dims, one round of the loop later */
 void mem_store(gen *g, uint32_t insn);
 void mem_bounds(gen *g, uint32_t insn);

@@ -408,6 +408,16 @@ static V count_of(gen *g, uint32_t buf)
     return LLVMBuildLoad2(g->b, ty_int(g, 64, 0), LLVMBuildGEP2(g->b, ty_int(g, 64, 0), g->counts, &i, 1, ""), "");
 }
 
+/* What a uniform load would read one round later, for prefetching; anything at all if that is outside: the call's own frame is read instead. */
+V mem_peek(gen *g, const ir_insn *load)
+{
+    const uint32_t *a = ir_args(g->ir, load);
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, load->res).dtype;
+    V off = value_cast(g, g->sval[a[1]], (eas_dtype)ir_typeof(g->ir, a[1]).dtype, EAS_I64);
+    V inside = LLVMBuildICmp(g->b, LLVMIntULT, off, count_of(g, a[0]), "");
+    return mem_load_scalar(g, sel(g, inside, mem_element(g, g->sval[a[0]], dt, off), g->call), dt, k_int(g, 0));
+}
+
 static V fault_field(gen *g, int k)
 {
     V i = k_int(g, k);

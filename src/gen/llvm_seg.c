@@ -1289,9 +1289,12 @@ static void look_ahead(gen *g, const segment *s)
     g->sval = ahead;
     for (uint32_t i = loop + 1; i < (loop == UINT32_MAX ? first : g->p.end[loop]); i++) {
         const ir_insn *x = &g->ir->insns[i];
-        if (!x->res || x->nres != 1 || !(ir_rows[x->op].flags & IR_PURE) || g->p.parent[i] != loop || !moves_on(g, x))
+        const bool uniform = x->res && g->p.val[x->res].cls == C_UNI && !g->p.val[x->res].inseg, peeks = uniform && plan_peeks(g->ir, x);
+        if (!x->res || x->nres != 1 || !(ir_rows[x->op].flags & IR_PURE || peeks) || g->p.parent[i] != loop || !moves_on(g, x))
             continue;
-        if (g->p.val[x->res].cls == C_UNI && !g->p.val[x->res].inseg)
+        if (peeks)
+            g->sval[x->res] = mem_peek(g, x);
+        else if (uniform)
             scalar_insn(g, i);
         g->moves[x->res] = true;
     }

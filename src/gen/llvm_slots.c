@@ -212,7 +212,8 @@ void plan_slots(plan *p, const uint32_t *iseg)
 
 /* ---- what to ask for ahead ----
  * A program that goes over its block several times waits for the memory in one of its segments and not in the others. Each load of a segment is prefetched in another one of the same shape:
- * in the one before it, or for the first in the largest of the others, for the next program. Tiles that a loop multiplies are prefetched in the product. */
+ * in the one before it, or for the first in the largest of the others, for the next program. Tiles that a loop multiplies are prefetched in the product. Rows whose numbers are data come in
+ * no order that hardware could guess: each asks for its successor. */
 
 static uint32_t weight(const segment *s) { return s->items.len; }
 
@@ -263,6 +264,36 @@ static void prefetch_in_loops(plan *p, const steps *s)
     }
 }
 
+enum { MAX_PATH = 6 };
+
+bool plan_peeks(const eas_ir *ir, const ir_insn *in) { return in->op == IR_LOAD && ir_typeof(ir, ir_args(ir, in)[0]).kind == IR_BUF; }
+
+/* Does a uniform value that was loaded decide where v points? */
+static bool is_data(const plan *p, uint32_t v, int depth)
+{
+    const ir_insn *in = ir_def(p->ir, v);
+    if (!in || depth > MAX_PATH)
+        return false;
+    if (plan_peeks(p->ir, in))
+        return p->val[v].cls == C_UNI && !p->val[v].inseg;
+    bool yes = false;
+    for (int k = 0; k < in->nargs && ir_rows[in->op].flags & IR_PURE; k++)
+        yes = yes || is_data(p, ir_args(p->ir, in)[k], depth + 1);
+    return yes;
+}
+
+static void prefetch_rows(plan *p, segment *s)
+{
+    for (uint32_t k = 0; k < s->items.len; k++) {
+        const uint32_t i = s->items.at[k].insn;
+        if (i == UINT32_MAX || p->hosted[i] || !plan_peeks(p->ir, &p->ir->insns[i]) || !is_data(p, ir_args(p->ir, &p->ir->insns[i])[1], 0))
+            continue;
+        p->hosted[i] = true;
+        if (!vec_push(&s->ahead, ((ahead){i, true})))
+            p->mem->oom = true;
+    }
+}
+
 void plan_prefetch(plan *p)
 {
     segment *first = NULL, *before = NULL, *host = NULL;
@@ -283,4 +314,7 @@ void plan_prefetch(plan *p)
     }
     if (host)
         add_loads(p, first, host, true);
+    for (uint32_t i = 0; i < p->top->v.len; i++)
+        if (p->top->v.at[i].kind == S_SEGMENT && p->top->v.at[i].seg->kind == SEG_CHUNKS)
+            prefetch_rows(p, p->top->v.at[i].seg);
 }

@@ -250,8 +250,12 @@ typedef struct ir_env {
 ir_range *ir_ranges(const eas_ir *ir, const ir_env *env, arena *mem);
 /* The results of one instruction, into r[]; operands' ranges are there already. */
 void ir_range_insn(const eas_ir *ir, const ir_env *env, const eas_ir_info *info, const ir_insn *in, ir_range *r);
-/* Is every access within count[] and within its threadgroup array? Masks of the form off < bound are understood. If not, *insn is the first doubtful one. */
-bool ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn);
+/* Per instruction: an access whose place rests on data, loaded or carried by a loop, which no interval knows. */
+bool *ir_by_data(const eas_ir *ir, arena *mem);
+/* Is every access within count[] and within its threadgroup array? Masks of the form off < bound are understood. IR_PROVED_INDEX: all but those for which ir_by_data
+ * holds. If none is proved, *insn is the first doubtful one. */
+typedef enum ir_proof { IR_PROVED_NONE, IR_PROVED_INDEX, IR_PROVED_ALL } ir_proof;
+ir_proof ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn);
 
 /* ---- simplify.c, narrow.c, check.c: new IR from old ---- */
 eas_status ir_simplify(const eas_ir *ir, eas_ir **out);
@@ -265,8 +269,9 @@ typedef struct ir_narrow {
 eas_status ir_narrowed(const eas_ir *ir, eas_ir **out, ir_narrow *need);
 void ir_narrow_free(ir_narrow *need);
 bool ir_narrow_ok(const eas_ir *ir, const ir_narrow *need, const ir_env *env);
-/* Every load, store, atomic and dot guarded: `bounds` for global memory; simdgroup matrices are left as they are. */
-eas_status ir_checked(const eas_ir *ir, eas_ir **out);
+/* Every load, store, atomic and dot guarded: `bounds` for global memory; simdgroup matrices are left as they are. With `proved`, the IR that this one is a form of and of which
+ * IR_PROVED_INDEX is known, only accesses for which ir_by_data holds. */
+eas_status ir_checked(const eas_ir *ir, const eas_ir *proved, eas_ir **out);
 /* Without asserts; `ir` itself, retained, if it has none. */
 eas_status ir_unasserted(const eas_ir *ir, eas_ir **out);
 bool ir_asserts(const eas_ir *ir);

@@ -4,7 +4,7 @@
  * kernel alone, so the text is the same in every process; whether the form may be used depends on the launch, whose intervals
  * must satisfy the obligations that are handed back with it.
  *
- * ir_checked: every access asks `bounds` first; used when a launch cannot be proved to stay inside.
+ * ir_checked: every access, or every one by data, asks `bounds` first; used when a launch cannot be proved to stay inside.
  *
  * ir_unasserted: what runs unless a launch debugs.
  */
@@ -391,10 +391,34 @@ static void check_dot(checker *c, const ir_insn *in)
     c->map[in->res] = irb_insn(c->b, IR_DOT, a, 7, 0, 1, &r);
 }
 
-eas_status ir_checked(const eas_ir *ir, eas_ir **out)
+static bool is_access(const ir_insn *in) { return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_DOT || ir_is_atomic(in); }
+
+static uint32_t next_access(const eas_ir *ir, uint32_t i)
+{
+    while (i < ir->ninsns && !is_access(&ir->insns[i]))
+        i++;
+    return i;
+}
+
+/* The accesses of ir that need a guard, if they are one for one those of `proved`; NULL: all of them. */
+static const bool *doubtful(const eas_ir *ir, const eas_ir *proved, arena *mem)
+{
+    const bool *here = proved ? ir_by_data(ir, mem) : NULL, *there = here ? ir_by_data(proved, mem) : NULL;
+    if (!there)
+        return NULL;
+    uint32_t i = next_access(ir, 0), j = next_access(proved, 0);
+    while (i < ir->ninsns && j < proved->ninsns && ir->insns[i].op == proved->insns[j].op && here[i] == there[j]) {
+        i = next_access(ir, i + 1);
+        j = next_access(proved, j + 1);
+    }
+    return i == ir->ninsns && j == proved->ninsns ? here : NULL;
+}
+
+eas_status ir_checked(const eas_ir *ir, const eas_ir *proved, eas_ir **out)
 {
     arena mem = {0};
     checker c = {.ir = ir, .map = arena_alloc(&mem, ir->nvals * sizeof *c.map)};
+    const bool *guard = doubtful(ir, proved, &mem);
     *out = NULL;
     eas_status st = mem.oom ? base_fail_oom(ir->nvals) : irb_like(ir, &c.b);
     if (st) {
@@ -407,7 +431,9 @@ eas_status ir_checked(const eas_ir *ir, eas_ir **out)
         const ir_insn *in = &ir->insns[i];
         c.b->file = in->file;
         c.b->line = in->line;
-        if (in->op == IR_LOAD)
+        if (guard && !guard[i])
+            irb_copy(c.b, ir, i, c.map);
+        else if (in->op == IR_LOAD)
             check_load(&c, in);
         else if (in->op == IR_STORE)
             check_store(&c, in);

@@ -324,6 +324,37 @@ ir_range *ir_ranges(const eas_ir *ir, const ir_env *env, arena *mem)
 
 enum { MAX_FACTS = 64, MAX_DEPTH = 64 };
 
+static bool any_data(const eas_ir *ir, const ir_insn *in, const bool *data)
+{
+    for (int k = 0; k < in->nargs; k++)
+        if (data[ir_args(ir, in)[k]])
+            return true;
+    return false;
+}
+
+static bool place_by_data(const eas_ir *ir, const ir_insn *in, const bool *data)
+{
+    const uint32_t *a = ir_args(ir, in);
+    if (in->op == IR_DOT)
+        return data[a[1]] || data[a[2]] || data[a[4]] || data[a[5]] || data[a[6]];
+    return (in->op == IR_LOAD || in->op == IR_STORE || ir_is_atomic(in)) && data[a[1]];
+}
+
+bool *ir_by_data(const eas_ir *ir, arena *mem)
+{
+    bool *by = arena_alloc(mem, ir->ninsns + 1), *data = arena_alloc(mem, ir->nvals);
+    if (!by || !data)
+        return NULL;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        const bool known = ir_rows[in->op].flags & IR_PURE || ir_rows[in->op].rule == IR_RULE_IDENT, counter = in->op == IR_LOOP;
+        for (int k = 0; k < in->nres; k++)
+            data[in->res + (uint32_t)k] = known || (counter && k == 0) ? any_data(ir, in, data) : true;
+        by[i] = place_by_data(ir, in, data);
+    }
+    return by;
+}
+
 typedef struct prover {
     const eas_ir *ir;
     const ir_env *env;
@@ -337,6 +368,8 @@ typedef struct prover {
     uint32_t *stamp, now; /* memo of the current query */
     ir_range *memo;
     int depth;
+    bool *by_data;
+    bool doubts; /* accesses by data that are not proved */
 } prover;
 
 static ir_range refined(void *ctx, uint32_t v)
@@ -500,7 +533,10 @@ static bool prove_all(prover *p, uint32_t *insn, arena *mem)
         case IR_ENDWHILE:
         case IR_ENDIF: p->nfacts = stack[--depth].facts; break;
         default:
-            if (!access_inside(p, in)) {
+            if (access_inside(p, in))
+                break;
+            p->doubts = true;
+            if (!p->by_data[i]) {
                 if (insn)
                     *insn = i;
                 return false;
@@ -510,7 +546,7 @@ static bool prove_all(prover *p, uint32_t *insn, arena *mem)
     return true;
 }
 
-bool ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn)
+ir_proof ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn)
 {
     arena mem = {0};
     prover p = {.ir = ir, .env = env, .info = ir_analyse(ir), .base = ir_ranges(ir, env, &mem)};
@@ -518,7 +554,8 @@ bool ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn)
     p.memo = arena_alloc(&mem, ir->nvals * sizeof *p.memo);
     if (insn)
         *insn = 0;
-    bool ok = p.base && p.stamp && p.memo && prove_all(&p, insn, &mem);
+    p.by_data = ir_by_data(ir, &mem);
+    bool ok = p.base && p.stamp && p.memo && p.by_data && prove_all(&p, insn, &mem);
     arena_free(&mem);
-    return ok;
+    return !ok ? IR_PROVED_NONE : p.doubts ? IR_PROVED_INDEX : IR_PROVED_ALL;
 }

@@ -191,12 +191,12 @@ static eas_status make_plain(eas_kernel *k, unsigned bits, const eas_ir *from)
 
 static eas_status make_form(eas_kernel *k, unsigned bits, const eas_ir *narrow)
 {
-    unsigned plain = bits & ~(unsigned)IR_FORM_CHECKED;
+    unsigned plain = bits & ~(unsigned)(IR_FORM_CHECKED | IR_FORM_DATA);
     eas_status st = EAS_OK;
     if (!k->forms[plain])
         st = make_plain(k, plain, bits & IR_FORM_NARROW ? narrow : k->ir);
     if (!st && bits != plain && !k->forms[bits])
-        st = ir_checked(k->forms[plain], &k->forms[bits]);
+        st = ir_checked(k->forms[plain], bits & IR_FORM_DATA ? k->ir : NULL, &k->forms[bits]);
     return st;
 }
 
@@ -215,7 +215,7 @@ eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out)
 
 static unsigned ir_form_of(const eas_device *d, unsigned form)
 {
-    return (form & FORM_CHECKED ? IR_FORM_CHECKED : 0) | (form & FORM_NARROW ? IR_FORM_NARROW : 0) | (d->text ? IR_FORM_TEXT : 0) |
+    return (form & FORM_CHECKED ? IR_FORM_CHECKED : 0) | (form & FORM_DATA ? IR_FORM_DATA : 0) | (form & FORM_NARROW ? IR_FORM_NARROW : 0) | (d->text ? IR_FORM_TEXT : 0) |
            (form & FORM_ASSERT ? IR_FORM_ASSERT : 0) | (d->ldexp && d->ldexp() ? IR_FORM_LDEXP : 0);
 }
 
@@ -243,7 +243,10 @@ static eas_status compile_logged(eas_device *d, const eas_ir *ir, unsigned form,
             st                       ? "failed to compile"
             : dev_count.hits != hits ? "loaded"
                                      : "compiled",
-            ir->name, d->name, ms, disk, form & FORM_ALIAS ? "; arguments overlap" : "", form & FORM_CHECKED ? "; accesses are checked" : "",
+            ir->name, d->name, ms, disk, form & FORM_ALIAS ? "; arguments overlap" : "", 
+            form & FORM_DATA      ? "; accesses by data are checked"
+            : form & FORM_CHECKED ? "; accesses are checked"
+                                  : "",
             form & FORM_NARROW ? "; 32-bit integers" : "", form & FORM_ASSERT ? "; with asserts" : "");
     return st;
 }

@@ -7,16 +7,16 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Forms of a launch, as bits: each combination is compiled at first need. */
-enum { FORM_ALIAS = 1, FORM_CHECKED = 2, FORM_NARROW = 4, FORM_ASSERT = 8, NFORMS = 16 };
+/* Forms of a launch, as bits: each combination is compiled at first need. FORM_DATA: of what FORM_CHECKED asks for, only accesses by data are checked. */
+enum { FORM_ALIAS = 1, FORM_CHECKED = 2, FORM_NARROW = 4, FORM_ASSERT = 8, FORM_DATA = 16, NFORMS = 32 };
 /* Forms of the IR that code is made of, as bits. IR_FORM_TEXT: with fast math, functions that C-like languages have stay calls. IR_FORM_LDEXP: for hardware that
  * scales by powers of two. */
-enum { IR_FORM_CHECKED = 1, IR_FORM_NARROW = 2, IR_FORM_TEXT = 4, IR_FORM_ASSERT = 8, IR_FORM_LDEXP = 16, NIRFORMS = 32 };
+enum { IR_FORM_CHECKED = 1, IR_FORM_NARROW = 2, IR_FORM_TEXT = 4, IR_FORM_ASSERT = 8, IR_FORM_LDEXP = 16, IR_FORM_DATA = 32, NIRFORMS = 64 };
 
 /* What one launch's integers prove; remembered because the next launch is usually the same. */
 typedef struct kernel_memo {
     int64_t *key; /* grid, scalars, counts */
-    bool in_bounds;
+    uint8_t proof; /* ir_proof */
     int8_t narrow; /* is the 32-bit form right? -1: nobody asked yet */
     double cost; /* of a program, see cost.c */
 } kernel_memo;

@@ -93,7 +93,7 @@ static eas_status count_programs(const eas_kernel *k, packed *p)
 /* ---- what this launch proves ---- */
 
 typedef struct verdict {
-    bool in_bounds;
+    ir_proof proof;
     int8_t narrow; /* as in kernel_memo */
     double cost;
 } verdict;
@@ -136,7 +136,7 @@ static bool recall(eas_kernel *k, const packed *p, verdict *out)
         if (!m->key)
             break;
         found = !memcmp(m->key, p->key, key_bytes(k));
-        *out = (verdict){m->in_bounds, m->narrow, m->cost};
+        *out = (verdict){(ir_proof)m->proof, m->narrow, m->cost};
     }
     atomic_flag_clear_explicit(&k->memo_lock, memory_order_release);
     return found;
@@ -151,7 +151,7 @@ static void remember(eas_kernel *k, const packed *p, verdict v)
         m->key = malloc(key_bytes(k));
     if (m->key) {
         memcpy(m->key, p->key, key_bytes(k));
-        m->in_bounds = v.in_bounds;
+        m->proof = (uint8_t)v.proof;
         m->narrow = v.narrow;
         m->cost = v.cost;
         k->memo_next = (k->memo_next + 1) % MEMOS;
@@ -228,8 +228,8 @@ bool kernel_debugs(const eas_launch *o)
 static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict v, const eas_launch *o, eas_device **on, dev_code **code)
 {
     unsigned form = k->has_assert && kernel_debugs(o) ? FORM_ASSERT : 0;
-    if (d != &dev_ref && !v.in_bounds)
-        form |= FORM_CHECKED;
+    if (d != &dev_ref && v.proof != IR_PROVED_ALL)
+        form |= v.proof == IR_PROVED_INDEX ? FORM_CHECKED | FORM_DATA : FORM_CHECKED;
     if (d->text && v.narrow == 1)
         form |= FORM_NARROW;
     *on = (form & FORM_CHECKED) && k->has_mma ? &dev_ref : d;
@@ -279,7 +279,7 @@ eas_status kernel_judge(eas_kernel *k, const eas_device *d, const eas_arg *args,
     eas_status st = prepare(k, args, nargs, o, p);
     if (!st && p->programs)
         st = judge(k, d, p, &v);
-    *in_bounds = v.in_bounds;
+    *in_bounds = v.proof == IR_PROVED_ALL;
     *narrow = v.narrow == 1;
     *overlap = !st && overlaps(k, p, true);
     return st;
@@ -325,10 +325,11 @@ eas_status kernel_resolve(eas_kernel *k, eas_device *d, const eas_arg *args, int
         return st;
     if ((st = judge(k, d, &r->p, &v)))
         return st;
-    v.in_bounds &= !kernel_debugs(o);
+    if (kernel_debugs(o))
+        v.proof = IR_PROVED_NONE;
     if (!d->host_memory && (st = dev_usable(d)))
         return st;
-    bool foreign = !d->host_memory && !(k->has_mma && !v.in_bounds) && has_host_args(k, args);
+    bool foreign = !d->host_memory && !(k->has_mma && v.proof != IR_PROVED_ALL) && has_host_args(k, args);
     if (foreign)
         st = bring(k, d, args, o, lend, r);
     if (!st)

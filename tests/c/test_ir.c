@@ -513,7 +513,7 @@ static bool inside(const eas_ir *ir, int64_t n, int64_t count, int64_t programs)
 {
     ir_range scalar[3] = {{0, 0}, {0, 0}, {n, n}};
     int64_t counts[3] = {count, count, 0};
-    return ir_in_bounds(ir, &(ir_env){.scalar = scalar, .grid = {programs, 1, 1}, .count = counts}, NULL);
+    return ir_in_bounds(ir, &(ir_env){.scalar = scalar, .grid = {programs, 1, 1}, .count = counts}, NULL) == IR_PROVED_ALL;
 }
 
 static void masks_prove_accesses_in_bounds(void **state)
@@ -540,8 +540,57 @@ static void rows_and_columns_prove_too(void **state)
                          "  %18 = and %15, %17 : bool[32]\n  %19 = const 1.0 : f32\n  %20 = broadcast %19 : f32[32]\n  store %1, %13, %20, %18\n"));
     ir_range s[3] = {{0, 0}, {10, 10}, {100, 100}};
     int64_t exact[3] = {1000, 0, 0}, less_one[3] = {999, 0, 0};
-    assert_true(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 16, 1}, .count = exact}, NULL));
-    assert_false(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 16, 1}, .count = less_one}, NULL));
+    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 16, 1}, .count = exact}, NULL), IR_PROVED_ALL);
+    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 16, 1}, .count = less_one}, NULL), IR_PROVED_NONE);
+    eas_ir_release(ir);
+}
+
+/* c[p] = a[ix[p]] */
+static const char *const gather_text = K("buf<f32> a, buf<i64> ix, buf<f32> c", "  %4 = program_id 0 : i64\n  %5 = load %2, %4 : i64\n  %6 = load %1, %5 : f32\n"
+                                                                               "  store %3, %4, %6\n");
+
+static ir_proof gather_proof(const eas_ir *ir, int64_t results)
+{
+    ir_range s[3] = {{0, 0}, {0, 0}, {0, 0}};
+    int64_t count[3] = {10, 4, results};
+    return ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 1, 1}, .count = count}, NULL);
+}
+
+static void accesses_by_data_are_told_from_others(void **state)
+{
+    (void)state;
+    eas_ir *ir = parse(gather_text), *checked = NULL;
+    assert_int_equal(gather_proof(ir, 4), IR_PROVED_INDEX);
+    assert_int_equal(gather_proof(ir, 3), IR_PROVED_NONE);
+    assert_int_equal(ir_checked(ir, ir, &checked), EAS_OK);
+    char *t = print(checked, 0), *first = strstr(t, "bounds");
+    assert_non_null(first);
+    assert_non_null(strstr(first, "bounds %1"));
+    assert_null(strstr(first + 1, "bounds")); /* only that one */
+    float a[10] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, c[4] = {-1, -1, -1, -1};
+    int64_t ix[4] = {9, 0, 10, 3}, count[3] = {10, 4, 4};
+    uint64_t slot[3] = {(uintptr_t)a, (uintptr_t)ix, (uintptr_t)c};
+    run(checked, slot, count, 4, EAS_ERR_INDEX);
+    assert_non_null(strstr(eas_error_message(), "index 10 of \"a\", which has 10 elements (program 2, 0, 0)"));
+    assert_true(c[0] == 9 && c[1] == 0 && c[3] == 3);
+    free(t);
+    eas_ir_release(checked);
+    eas_ir_release(ir);
+}
+
+/* From a multiple of 64 on in steps of 64, below a bound: the last whole step ends there. */
+static void multiples_prove_loops(void **state)
+{
+    (void)state;
+    eas_ir *ir = parse(K("buf<f32> a, i64 n", "  %3 = program_id 0 : i64\n  %4 = const 64 : i64\n  %5 = mul %3, %4 : i64\n  %6 = const 0.0 : f32\n  %7 = broadcast %6 : "
+                                              "f32[64]\n  %8 = arange 0 : i64[64]\n  %9 = loop %5, %2, %4 : i64\n    %10 = broadcast %9 : i64[64]\n    %11 = add %10, %8 "
+                                              ": i64[64]\n    store %1, %11, %7\n  endloop\n"));
+    ir_range s[2] = {{0, 0}, {256, 256}};
+    int64_t exact[2] = {256, 0}, less_one[2] = {255, 0};
+    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 1, 1}, .count = exact}, NULL), IR_PROVED_ALL);
+    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 1, 1}, .count = less_one}, NULL), IR_PROVED_NONE);
+    s[1] = (ir_range){257, 257}; /* one more step then */
+    assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 1, 1}, .count = exact}, NULL), IR_PROVED_NONE);
     eas_ir_release(ir);
 }
 
@@ -572,7 +621,7 @@ static void checked_form_reports_and_runs(void **state)
 {
     (void)state;
     eas_ir *ir = parse(add_text), *checked = NULL;
-    assert_int_equal(ir_checked(ir, &checked), EAS_OK);
+    assert_int_equal(ir_checked(ir, NULL, &checked), EAS_OK);
     float a[300], c[300];
     for (int i = 0; i < 300; i++)
         a[i] = (float)i, c[i] = -1;
@@ -693,6 +742,8 @@ int main(void)
         cmocka_unit_test(halves_convert_exactly),
         cmocka_unit_test(intervals_contain_every_result),
         cmocka_unit_test(masks_prove_accesses_in_bounds),
+        cmocka_unit_test(accesses_by_data_are_told_from_others),
+        cmocka_unit_test(multiples_prove_loops),
         cmocka_unit_test(rows_and_columns_prove_too),
         cmocka_unit_test(narrowing_is_allowed_only_when_values_fit),
         cmocka_unit_test(checked_form_reports_and_runs),
