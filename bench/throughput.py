@@ -17,6 +17,7 @@ from examples import attention as attention_example
 from examples import histogram as histogram_example
 from examples import matmul as matmul_example
 
+from .bandwidth import aligned
 from .limits import THREADS, Limits
 from .tools import SETTLE, Table, environment, has, interleaved
 
@@ -48,8 +49,8 @@ class Case:
 
 
 def quickest(configs, call):
-    """The config that `call` runs best with, timed once."""
-    times = interleaved({c: (lambda c=c: call(*c)) for c in configs}, 3)
+    """The config that `call` runs best with."""
+    times = interleaved({c: (lambda c=c: call(*c)) for c in configs}, 7)
     return min(times, key=times.get)
 
 
@@ -122,8 +123,21 @@ def halide_run(name, *args):
     return getattr(peer_halide, name)(*args)
 
 
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+def empty(*shape):
+    """f32, from a cache line on, as torch and JAX place their own arrays and NumPy does not: everybody gets the same."""
+    return aligned(int(np.prod(shape))).reshape(shape)
+
+
+def like(x):
+    return empty(*x.shape)
+
+
+def normal(*shape, seed=0, scale=1, shift=0):
+    x = empty(*shape)
+    np.random.default_rng(seed).standard_normal(out=x, dtype=np.float32)
+    x *= scale
+    x += shift
+    return x
 
 
 # ---- element by element ----
@@ -139,7 +153,7 @@ def gelu_kernel(x, out, w, b, s, N, BLOCK: eas.constexpr):
 def gelu():
     n, w, b, s = 1 << 22, 1.5, 0.25, 0.75
     x = normal(n)
-    out = np.empty_like(x)
+    out = like(x)
 
     def run(block):
         gelu_kernel(x, out, w, b, s, n, BLOCK=block)
@@ -159,7 +173,7 @@ def gelu():
     def numba():
         from . import peer_numba
 
-        y, f = np.empty_like(x), np.float32
+        y, f = like(x), np.float32
         return into(lambda: peer_numba.gelu(x, f(w), f(b), f(s), y), y)
 
     case.peer("numba", numba)
@@ -179,7 +193,7 @@ def add_transposed_kernel(a, b, out, N, T: eas.constexpr, U: eas.constexpr):
 
 def add_transposed(n=4096):
     a, b = normal(n, n), normal(n, n, seed=1)
-    out = np.empty_like(a)
+    out = like(a)
 
     def run(t, u):
         add_transposed_kernel(a, b, out, n, T=t, U=u, _grid=(n // u, n // t))
@@ -187,7 +201,7 @@ def add_transposed(n=4096):
     t, u = quickest([(16, 16), (16, 64), (32, 32), (64, 16), (64, 64), (128, 32), (32, 128), (128, 128), (64, 256)], run)
     case = Case(f"a + bᵀ, {n}²", into(lambda: run(t, u), out), ("bandwidth", 12 * n * n, 0.6), note=f"tile {t} x {u}")
     case.lazy = eager_run(lambda e, x, y: x + y.T, a, b)
-    case.peer("numba", lambda: numba_run("add_transposed", np.empty_like(a), a, b))
+    case.peer("numba", lambda: numba_run("add_transposed", like(a), a, b))
     case.peer("halide", lambda: halide_run("add_transposed", a, b))
     case.peer("jax", lambda: jax_run(lambda jax, x, y: x + y.T, a, b))
     case.peer("torch", lambda: torch_run(lambda torch, o, x, y: x + y.T if o is None else torch.add(x, y.T, out=o), a, b))
@@ -207,8 +221,8 @@ def softmax_kernel(x, out, N, COLS: eas.constexpr):
 
 
 def softmax(rows, n):
-    x = normal(rows, n) * 4
-    out = np.empty_like(x)
+    x = normal(rows, n, scale=4)
+    out = like(x)
     case = Case(
         f"softmax {rows} x {n}",
         into(lambda: softmax_kernel(x, out, n, COLS=n, _grid=rows), out),
@@ -217,7 +231,7 @@ def softmax(rows, n):
         atol=1e-7,
     )
     case.lazy = eager_run(lambda e, a: e.softmax(a), x)
-    case.peer("numba", lambda: numba_run("softmax", np.empty_like(x), x))
+    case.peer("numba", lambda: numba_run("softmax", like(x), x))
     case.peer("halide", lambda: halide_run("softmax", x))
     case.peer("jax", lambda: jax_run(lambda jax, a: jax.nn.softmax(a, 1), x))
     case.peer("torch", lambda: torch_run(lambda torch, o, a: a.softmax(1) if o is None else torch.softmax(a, 1, out=o), x))
@@ -236,8 +250,8 @@ def layernorm_kernel(x, weight, bias, out, N, eps, COLS: eas.constexpr):
 
 
 def layernorm(rows=4096, n=1024, eps=1e-5):
-    x, weight, bias = normal(rows, n) * 3 + 1, normal(n, seed=1), normal(n, seed=2)
-    out = np.empty_like(x)
+    x, weight, bias = normal(rows, n, scale=3, shift=1), normal(n, seed=1), normal(n, seed=2)
+    out = like(x)
     case = Case(
         f"layer norm {rows} x {n}",
         into(lambda: layernorm_kernel(x, weight, bias, out, n, eps, COLS=n, _grid=rows), out),
@@ -262,7 +276,7 @@ def layernorm(rows=4096, n=1024, eps=1e-5):
     def numba():
         from . import peer_numba
 
-        y = np.empty_like(x)
+        y = like(x)
         return into(lambda: peer_numba.layernorm(x, weight, bias, np.float32(eps), y), y)
 
     case.peer("numba", numba)
@@ -281,10 +295,10 @@ def cumsum_kernel(x, out, N, COLS: eas.constexpr):
 
 def cumsum(rows=4096, n=1024):
     x = normal(rows, n)
-    out = np.empty_like(x)
+    out = like(x)
     case = Case(f"cumulative sum of rows, {rows} x {n}", into(lambda: cumsum_kernel(x, out, n, COLS=n, _grid=rows), out), None, 1.0, atol=1e-3)
     case.lazy = eager_run(lambda e, a: e.cumsum(a, axis=1), x)
-    case.peer("numba", lambda: numba_run("cumsum", np.empty_like(x), x))
+    case.peer("numba", lambda: numba_run("cumsum", like(x), x))
     case.peer("jax", lambda: jax_run(lambda jax, a: a.cumsum(1), x))
     case.peer("torch", lambda: torch_run(lambda torch, o, a: a.cumsum(1) if o is None else torch.cumsum(a, 1, out=o), x))
     return case
@@ -337,7 +351,7 @@ def sum_all(n=4096):
     out = np.empty(1, np.float32)
 
     def run(length, block):
-        parts = np.empty(x.size // length, np.float32)
+        parts = empty(x.size // length)
         sum_part_kernel(x, parts, LENGTH=length, BLOCK=block, _grid=len(parts))
         sum_rows_kernel(parts, out, COLS=len(parts), _grid=1)
 
@@ -347,7 +361,7 @@ def sum_all(n=4096):
     def numba():
         from . import peer_numba
 
-        rows = np.empty(n, np.float32)
+        rows = empty(n)
 
         def f():
             peer_numba.sum_rows(x, rows)
@@ -361,25 +375,25 @@ def sum_all(n=4096):
 
 def sum_columns(n=4096):
     x = normal(n, n)
-    out = np.empty(n, np.float32)
+    out = empty(n)
 
     def run(band, block):
-        parts = np.empty((n // band, n), np.float32)
+        parts = empty(n // band, n)
         sum_columns_kernel(x, parts, band, n, BLOCK=block, _grid=(n // block, n // band))
         sum_columns_kernel(parts, out, len(parts), n, BLOCK=512, _grid=(n // 512, 1))
 
     band, block = quickest([(32, 1024), (32, 4096), (64, 512), (64, 1024), (64, 2048), (64, 4096), (128, 1024)], run)
     case = sum_case(x, "axis 0", into(lambda: run(band, block), out), 0, f"bands of {band} rows, blocks of {block}")
-    case.peer("numba", lambda: numba_run("sum_columns", np.empty(n, np.float32), x))
+    case.peer("numba", lambda: numba_run("sum_columns", empty(n), x))
     case.peer("halide", lambda: halide_run("sum_columns", x))
     return case
 
 
 def sum_rows(n=4096):
     x = normal(n, n)
-    out = np.empty(n, np.float32)
+    out = empty(n)
     case = sum_case(x, "axis 1", into(lambda: sum_rows_kernel(x, out, COLS=n, _grid=n), out), 1, "")
-    case.peer("numba", lambda: numba_run("sum_rows", np.empty(n, np.float32), x))
+    case.peer("numba", lambda: numba_run("sum_rows", empty(n), x))
     case.peer("halide", lambda: halide_run("sum_rows", x))
     return case
 
@@ -394,7 +408,7 @@ def tiles(n):
 
 
 def matmul(n):
-    a, b, c = normal(n, n), normal(n, n, seed=1), np.empty((n, n), np.float32)
+    a, b, c = normal(n, n), normal(n, n, seed=1), empty(n, n)
 
     def run(bm, bn, bk):
         if bk:
@@ -406,7 +420,7 @@ def matmul(n):
     note = "tile {} x {} x {}".format(*best) if best[2] else "panels, tile {} x {}".format(*best)
     case = Case(f"matmul f32 {n}", into(lambda: run(*best), c), ("peak FMA", 2 * n**3, 0.85), rtol=1e-3, atol=n * 2e-6, note=note)
     case.lazy = eager_run(lambda e, x, y: x @ y, a, b)
-    d = np.empty_like(c)
+    d = like(c)
     case.peers["numpy"] = into(lambda: np.matmul(a, b, out=d), d)
     case.peer("jax", lambda: jax_run(lambda jax, x, y: x @ y, a, b))
     case.peer("torch", lambda: torch_run(lambda torch, o, x, y: x @ y if o is None else torch.mm(x, y, out=o), a, b))
@@ -414,7 +428,7 @@ def matmul(n):
 
 
 def matmul_gelu(n=1024):
-    a, b, bias, c = normal(n, n), normal(n, n, seed=1), normal(n, seed=2), np.empty((n, n), np.float32)
+    a, b, bias, c = normal(n, n), normal(n, n, seed=1), normal(n, seed=2), empty(n, n)
 
     def run(bm, bn, bk):
         matmul_example.fused(a, b, bias, c, n, n, BM=bm, BN=bn, BK=bk, _grid=(n // bn, n // bm))
@@ -433,7 +447,7 @@ def matmul_gelu(n=1024):
     def numba():
         from . import peer_numba
 
-        d = np.empty_like(c)
+        d = like(c)
 
         def f():
             np.matmul(a, b, out=d)
@@ -456,7 +470,7 @@ def matmul_gelu(n=1024):
 
 def attention(heads=8, s=1024, d=64):
     q, k, v = (normal(heads, s, d, seed=i) for i in range(3))
-    out = np.empty_like(q)
+    out = like(q)
 
     def run(rows, cols):
         attention_example.run(q, k, v, out, rows, cols)
@@ -508,7 +522,7 @@ def gather_row_kernel(x, index, out, COLS: eas.constexpr):
 
 def gather(count=8192, rows=50000, n=384):
     x, index = normal(rows, n), np.random.default_rng(3).integers(0, rows, count)
-    out = np.empty((count, n), np.float32)
+    out = empty(count, n)
 
     def run(tall):
         if tall == 1:
@@ -519,7 +533,7 @@ def gather(count=8192, rows=50000, n=384):
     (tall,) = quickest([(1,), (4,), (16,)], run)
     case = Case(f"gather {count} rows of {rows} x {n}", into(lambda: run(tall), out), None, 1.0, 0, 0, note=f"{tall} rows a program")
     case.lazy = eager_run(lambda e, a, i: e.gather(a, i, axis=0), x, index)
-    case.peer("numba", lambda: numba_run("gather", np.empty_like(out), x, index))
+    case.peer("numba", lambda: numba_run("gather", like(out), x, index))
     case.peer("jax", lambda: jax_run(lambda jax, a, i: a[i], x, index))
     case.peer("torch", lambda: torch_run(lambda torch, o, a, i: a[i] if o is None else torch.index_select(a, 0, i, out=o), x, index))
     return case

@@ -53,6 +53,37 @@ def backwards(x, out, back, N, BLOCK: eas.constexpr):
     mk.store(back, N - 1 - i, v + v, ok & (i != 3))
 
 
+@eas.kernel
+def centred(x, out, N, COLS: eas.constexpr, TURN: eas.constexpr, OTHER: eas.constexpr):
+    """A row is wanted three times: for its maximum, for a sum that needs that, and for the result."""
+    row, i = mk.program_id(0) * COLS, mk.arange(0, COLS)
+    v = mk.load(x, row + i, i < N, -1) if OTHER else mk.load(x, row + i)
+    e = v - mk.max(v, axis=0)
+    mk.store(out, row + (COLS - 1 - i if TURN else i), v * mk.sum(e, axis=0))
+
+
+class WantedAgain(unittest.TestCase):
+    def expected(self, x, turn, n):
+        v = np.where(np.arange(x.shape[1]) < n, x, -1).astype(x.dtype)
+        r = v * (v - v.max(1, keepdims=True)).sum(1, keepdims=True, dtype=x.dtype)
+        return r[:, ::-1] if turn else r
+
+    def test_what_is_loaded_once(self):
+        """Also where the result overwrites what is still to be read, at the same place or at another."""
+        for cols, turn, other, dt in itertools.product((5, 64, 1000), (False, True), (False, True), ("f4", "i8")):
+            x = RNG.integers(-9, 9, (4, cols)).astype(dt)
+            n = cols - 3 if other else cols
+            with self.subTest(cols=cols, turn=turn, other=other, dtype=dt):
+                _, out = each(self, centred, x, np.zeros_like(x), n, COLS=cols, TURN=turn, OTHER=other, _grid=4)
+                np.testing.assert_array_equal(out, self.expected(x, turn, n))
+                y = x.copy()
+                centred(y, y, n, COLS=cols, TURN=turn, OTHER=other, _grid=4)
+                np.testing.assert_array_equal(y, self.expected(x, turn, n))
+                z = np.concatenate([x.ravel(), np.zeros(cols, dt)])  # one row further: what is written now is read by the next program
+                centred(z[: x.size].reshape(x.shape), z[cols:], n, COLS=cols, TURN=turn, OTHER=other, _grid=1)
+                np.testing.assert_array_equal(z[cols : 2 * cols], self.expected(x[:1], turn, n)[0])
+
+
 class Backwards(unittest.TestCase):
     def test_against_slices(self):
         for dt, n in itertools.product(FLOATS + INTS, (1, 7, 64, 1000)):

@@ -11,7 +11,7 @@ enum { ROW = 65536, CHUNK = 1024, COLUMN = 32768 };
 /* Lanes of a program; the tile of a tensor that is read across its rows. The first is usually best. */
 static const struct {
     int64_t lanes, along, across;
-} sizes[VARIANTS] = {{2048, 64, 32}, {4096, 64, 64}, {1024, 128, 32}, {8192, 32, 32}};
+} sizes[VARIANTS] = {{2048, 64, 64}, {4096, 128, 32}, {1024, 32, 32}, {8192, 256, 64}};
 
 /* ---- roles ---- */
 

@@ -55,6 +55,7 @@ typedef struct vinfo {
     uint8_t cls;
     uint8_t inseg;     /* C_UNI defined inside a segment */
     uint8_t needs_slot;
+    uint8_t again;     /* a load that other segments do again instead of reading a slot */
     uint16_t cost;     /* of recomputing, C_REMAT */
     uint32_t seg;      /* segment that defines it; 0: none */
     int64_t slot;      /* offset in scratch, -1: none */
@@ -116,12 +117,15 @@ typedef struct plan {
 static inline bool is_move(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_MOVE || in->op == IR_SIMD_SHUFFLE; }
 static inline bool is_reduce(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_REDUCE; }
 bool plan_whole(const plan *p, const ir_insn *in); /* runs as a segment of its own */
+bool plan_injective(const plan *p, uint32_t off); /* no two lanes of an offset are equal, for sure */
 int plan_canon_dim(ir_type t, int d); /* the canonical number of dim d, or NODIM if it has size 1 */
 
 /* llvm_slots.c */
 void plan_slots(plan *p, const uint32_t *iseg);
 void plan_prefetch(plan *p);
 bool plan_peeks(const eas_ir *ir, const ir_insn *in); /* a load whose value for the next round may be read early */
+/* llvm_lent.c */
+bool plan_neighbours(const plan *p, uint32_t off); /* do neighbouring lanes of an offset stand for neighbouring elements? */
 /* llvm_rare.c */
 void plan_rare(plan *p);
 /* llvm_lent.c */
@@ -319,6 +323,7 @@ V mem_load_affine(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other);
 V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other);
 void mem_load(gen *g, uint32_t insn);       /* in a chunk */
 void mem_prefetch(gen *g, const ahead *a);
+V mem_again(gen *g, uint32_t insn); /* what a load of an earlier segment gave, from the same place */
 V mem_peek(gen *g, const ir_insn *load);                    /* the value of a uniform load, one round of the loop later; anything where that is outside */
 void mem_prefetch_at(gen *g, uint32_t insn, V row, V col); /* an element of a load of two dims, one round of the loop later */
 void mem_store(gen *g, uint32_t insn);

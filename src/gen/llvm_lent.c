@@ -106,6 +106,16 @@ static line_sum sum_of(const plan *p, const bool *uni, uint32_t v, int depth)
     }
 }
 
+bool plan_neighbours(const plan *p, uint32_t off)
+{
+    const ir_type t = ir_typeof(p->ir, off);
+    bool *uni = arena_alloc(p->mem, p->ir->nvals + 1);
+    for (uint32_t v = 1; uni && v < p->ir->nvals; v++)
+        uni[v] = p->val[v].cls == C_UNI;
+    const line_sum s = uni && t.rank ? sum_of(p, uni, off, 0) : (line_sum){0};
+    return s.ok && !s.any[t.rank - 1] && s.by[t.rank - 1] == 1;
+}
+
 static bool used_once(const plan *p, uint32_t v)
 {
     int n = 0;

@@ -286,15 +286,28 @@ static void prefetch(gen *g, V ptr, eas_dtype dt, aff a, int level)
     intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
 }
 
+static V load_here(gen *g, const ir_insn *in, offsets *o)
+{
+    const uint32_t *a = ir_args(g->ir, in);
+    *o = offsets_of(g, a[1]);
+    V mask = mask_and(g, in->nargs == 4 ? seg_mask(g, a[2]) : NULL, g->c->exec);
+    V other = in->nargs == 4 && mask ? seg_here(g, a[3]) : NULL;
+    return load_offsets(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, o, mask, other);
+}
+
+V mem_again(gen *g, uint32_t i)
+{
+    offsets o;
+    return load_here(g, &g->ir->insns[i], &o);
+}
+
 void mem_load(gen *g, uint32_t i)
 {
     const ir_insn *in = &g->ir->insns[i];
     const uint32_t *a = ir_args(g->ir, in);
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
-    offsets o = offsets_of(g, a[1]);
-    V mask = mask_and(g, in->nargs == 4 ? seg_mask(g, a[2]) : NULL, g->c->exec);
-    V other = in->nargs == 4 && mask ? seg_here(g, a[3]) : NULL;
-    seg_define(g, in->res, load_offsets(g, g->sval[a[0]], dt, &o, mask, other));
+    offsets o;
+    seg_define(g, in->res, load_here(g, in, &o));
     if (g->ahead && !g->p.hosted[i] && !g->seg->ahead.len && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.ok && g->c->exec == NULL)
         prefetch(g, g->sval[a[0]], dt, seg_ahead(g, a[1]), 1);
 }

@@ -380,6 +380,8 @@ static bool injective(const plan *p, uint32_t v, int depth)
     }
 }
 
+bool plan_injective(const plan *p, uint32_t off) { return injective(p, off, 0); }
+
 static bool conflict(plan *p, const access *x, const access *y, uint32_t loop_begin)
 {
     const ir_type bx = ir_typeof(p->ir, x->buf), by = ir_typeof(p->ir, y->buf);
@@ -390,10 +392,10 @@ static bool conflict(plan *p, const access *x, const access *y, uint32_t loop_be
     const bool same_off =
         x->off && x->off == y->off && (loop_begin == UINT32_MAX || p->ir->vals[x->off].def < loop_begin || p->ir->vals[x->off].def == UINT32_MAX);
     if (x->buf == y->buf)
-        return !(same_off && injective(p, x->off, 0));
+        return !(same_off && plan_injective(p, x->off));
     if (p->alias)
         return true;
-    if (!(same_off && bx.dtype == by.dtype && injective(p, x->off, 0)))
+    if (!(same_off && bx.dtype == by.dtype && plan_injective(p, x->off)))
         p->alias_sensitive = true;
     return false;
 }

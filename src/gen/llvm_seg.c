@@ -86,6 +86,8 @@ static V from_slot(gen *g, const view *w)
 {
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, w->v).dtype;
     aff a = {.ok = true, .exact = true, .mult = 1};
+    if (g->p.val[w->v].again)
+        return mem_again(g, g->ir->vals[w->v].def);
     if (g->p.val[w->v].slot < 0) {
         gen_fail(g, EAS_ERR_INTERNAL, "value %u is wanted outside its segment and has no slot", (unsigned)w->v);
         return LLVMGetUndef(ty_of(g, dt, g->c->n));
@@ -1031,7 +1033,7 @@ static bool can_shift(gen *g, const segment *s)
 }
 
 /* i1: the call wants streaming stores and addresses allow them; NULL: there is no contiguous store. With head, chunks begin at that index, from which on the
- * stores are aligned vectors; without, they are at multiples of 16 bytes. */
+ * stores are aligned vectors; without, they are at multiples of 16 bytes, or, in rows of tiles, of a vector. */
 static V can_stream(gen *g, const segment *s, V *head)
 {
     V low = NULL;
@@ -1045,9 +1047,9 @@ static V can_stream(gen *g, const segment *s, V *head)
         V at = streamed(g, in, &bytes);
         if (!at)
             continue;
-        V past = k_int(g, 15);
+        /* what a block of one dim leaves of a line the next program fills soon; rows of a tile have no such neighbour */
+        V past = k_int(g, (head || s->sh.rank > 1 ? g->c->n * bytes : 16) - 1);
         if (head) {
-            past = k_int(g, g->c->n * bytes - 1);
             if (!low)
                 *head = LLVMBuildUDiv(g->b, LLVMBuildAnd(g->b, LLVMBuildNeg(g->b, at, ""), past, ""), k_int(g, bytes), "");
             at = LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, *head, k_int(g, bytes), ""), "");

@@ -50,6 +50,72 @@ static void find_copy_uses(plan *p, const steps *s)
     }
 }
 
+/* ---- loads that are done again ----
+ * A segment that wants what an earlier one loaded reads the same memory again, where that costs no more than reading a slot: it saves writing one. Nothing may have been written in
+ * between; what the segment itself writes, it writes after it has read the same lanes, so only equal buffers written at other places are sensitive. */
+
+static bool stays_there(const plan *p, uint32_t v) { return (p->val[v].cls == C_UNI || p->val[v].cls == C_REMAT) && !p->val[v].late && !p->val[v].inseg; }
+
+static bool cheap_again(const plan *p, const ir_insn *in)
+{
+    const uint32_t *a = ir_args(p->ir, in);
+    if (in->op != IR_LOAD || ir_typeof(p->ir, a[0]).kind != IR_BUF || eas_dtype_size((eas_dtype)ir_typeof(p->ir, a[0]).dtype) < 4)
+        return false;
+    for (int k = 1; k < in->nargs; k++)
+        if (!stays_there(p, a[k]))
+            return false;
+    return plan_neighbours(p, a[1]);
+}
+
+/* Every reader takes it lane by lane, in the region of the load. */
+static bool plain_reader(const plan *p, uint32_t user, uint32_t def, uint32_t v)
+{
+    const ir_insn *in = &p->ir->insns[user];
+    const shape *sh = &p->val[v].sh;
+    if (is_move(in) || plan_whole(p, in) || ir_rows[in->op].flags & IR_STRUCT || p->parent[user] != p->parent[def])
+        return false;
+    return !in->res || p->val[in->res].cls == C_UNI || (p->val[in->res].cls == C_BLOCK && shape_eq(&p->val[in->res].sh, sh));
+}
+
+static bool reads(const plan *p, const ir_insn *in, uint32_t v)
+{
+    for (int k = 0; k < in->nargs; k++)
+        if (ir_args(p->ir, in)[k] == v)
+            return true;
+    return false;
+}
+
+static bool can_again(plan *p, uint32_t v)
+{
+    const uint32_t def = p->ir->vals[v].def;
+    const ir_insn *load = &p->ir->insns[def];
+    bool written = false, elsewhere = false;
+    if (!cheap_again(p, load))
+        return false;
+    for (uint32_t i = def + 1; i < p->ir->ninsns; i++) {
+        const ir_insn *in = &p->ir->insns[i];
+        if (reads(p, in, v) && (written || !plain_reader(p, i, def, v)))
+            return false;
+        written |= ir_writes(in) || ir_rows[in->op].flags & IR_STRUCT || in->op == IR_BARRIER;
+        if (ir_writes(in) && ir_args(p->ir, in)[0] == ir_args(p->ir, load)[0])
+            return false;
+        elsewhere |= ir_writes(in) && !(ir_args(p->ir, in)[1] == ir_args(p->ir, load)[1] && plan_injective(p, ir_args(p->ir, load)[1]));
+    }
+    p->alias_sensitive |= elsewhere;
+    return true;
+}
+
+static void find_again(plan *p)
+{
+    for (uint32_t v = 1; v < p->ir->nvals && p->info.mode == EAS_MODE_SPMD && !p->alias; v++) {
+        vinfo *x = &p->val[v];
+        if (x->cls != C_BLOCK || !x->needs_slot || x->same_slot || !ir_def(p->ir, v) || !can_again(p, v))
+            continue;
+        x->again = 1;
+        x->needs_slot = 0;
+    }
+}
+
 static uint64_t slot_bytes(const plan *p, uint32_t v)
 {
     const ir_type t = p->ir->vals[v].type;
@@ -204,6 +270,7 @@ void plan_slots(plan *p, const uint32_t *iseg)
     lives l = {.p = p, .of = arena_alloc(p->mem, ((size_t)p->ir->nvals + 1) * sizeof *l.of)};
     find_uses(p, iseg);
     find_copy_uses(p, p->top);
+    find_again(p);
     if (!l.of)
         return;
     walk(&l, p->top);
