@@ -172,14 +172,20 @@ static uint32_t reduce_exp(maths *m, uint32_t x, rounded *n, uint32_t *lo)
 
 static uint32_t exp_tail(maths *m, uint32_t r) { return mul(m, mul(m, r, r), HORNER2(m, r, EXP32, EXP64)); }
 
-/* The power of two at which arguments of exponentials stop falling. Its result is 0, and far enough below the subnormal numbers for hardware to see that
- * at once: rounding what is only just too small takes a trap in microcode, and -infinity, of which masks are made, is a common argument. */
-static double least_power(const maths *m) { return m->ldexp ? -10000 : m->wide ? -2040 : -250; }
+/* x, an exponent of 2^(x k), where that is neither 0 nor infinite for sure. Below, another one, for which hardware sees at once that the result is 0: rounding what is only just too small takes a
+ * trap in microcode, and masks and tails are full of such arguments. */
+static uint32_t exponent(maths *m, uint32_t x, double k)
+{
+    const double far = m->ldexp ? -10000 : m->wide ? -2040 : -250;
+    uint32_t h = num(m, (m->wide ? 1025 : 129) / k);
+    x = pick(m, lt(m, x, num(m, (m->wide ? -1076 : -151) / k)), num(m, far / k), x);
+    return pick(m, gt(m, x, h), h, x); /* NaN stays */
+}
 
 static uint32_t do_exp(maths *m, uint32_t x)
 {
     rounded n;
-    uint32_t r = reduce_exp(m, clamp(m, x, least_power(m) / LOG2E, m->wide ? 710 : 89), &n, NULL);
+    uint32_t r = reduce_exp(m, exponent(m, x, LOG2E), &n, NULL);
     if (!m->wide)
         return scale(m, HORNER(m, r, EXP32_WHOLE), n);
     return scale(m, add(m, fma3(m, mul(m, r, r), HORNER(m, r, EXP64), r), num(m, 1)), n);
@@ -199,7 +205,7 @@ static pair exp_pair(maths *m, uint32_t hi, uint32_t lo, rounded *n)
 
 static uint32_t do_exp2(maths *m, uint32_t x)
 {
-    uint32_t c = clamp(m, x, least_power(m), m->wide ? 1025 : 129), p;
+    uint32_t c = exponent(m, x, 1), p;
     const rounded n = round_to(m, c, 1);
     uint32_t r = sub(m, c, n.f);
     if (m->wide) { /* e^(r ln2): r ln2 as a pair keeps the last bit */
