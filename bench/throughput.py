@@ -401,6 +401,13 @@ def sum_rows(n=4096):
 # ---- matrix products ----
 
 
+PANELS = [(8, 48, 0), (4, 24, 0), (4, 16, 0)]
+
+
+def tile_note(best):
+    return "tile {} x {} x {}".format(*best) if best[2] else "panels, tile {} x {}".format(*best)
+
+
 def tiles(n):
     """Tiles that divide n and leave work for both threads."""
     every = [(128, 512, 256), (128, 256, 256), (64, 256, 256), (64, 512, 256), (256, 256, 256), (128, 1024, 128), (128, 128, 256)]
@@ -416,9 +423,8 @@ def matmul(n):
         else:
             matmul_example.run_panels(a, b, c, bm, bn)
 
-    best = quickest([(8, 48, 0), (4, 24, 0), (4, 16, 0), *tiles(n)], run)
-    note = "tile {} x {} x {}".format(*best) if best[2] else "panels, tile {} x {}".format(*best)
-    case = Case(f"matmul f32 {n}", into(lambda: run(*best), c), ("peak FMA", 2 * n**3, 0.85), rtol=1e-3, atol=n * 2e-6, note=note)
+    best = quickest([*PANELS, *tiles(n)], run)
+    case = Case(f"matmul f32 {n}", into(lambda: run(*best), c), ("peak FMA", 2 * n**3, 0.85), rtol=1e-3, atol=n * 2e-6, note=tile_note(best))
     case.lazy = eager_run(lambda e, x, y: x @ y, a, b)
     d = like(c)
     case.peers["numpy"] = into(lambda: np.matmul(a, b, out=d), d)
@@ -431,16 +437,19 @@ def matmul_gelu(n=1024):
     a, b, bias, c = normal(n, n), normal(n, n, seed=1), normal(n, seed=2), empty(n, n)
 
     def run(bm, bn, bk):
-        matmul_example.fused(a, b, bias, c, n, n, BM=bm, BN=bn, BK=bk, _grid=(n // bn, n // bm))
+        if bk:
+            matmul_example.fused(a, b, bias, c, n, n, BM=bm, BN=bn, BK=bk, _grid=(n // bn, n // bm))
+        else:
+            matmul_example.run_panels(a, b, c, bm, bn, bias=bias)
 
-    best = quickest(tiles(n), run)
+    best = quickest([*PANELS, *tiles(n)], run)
     case = Case(
         f"matmul {n}³ + bias + gelu",
         into(lambda: run(*best), c),
         ("peak FMA", 2 * n**3, 0.8),
         rtol=1e-3,
         atol=n * 2e-6,
-        note="tile {} x {} x {}".format(*best),
+        note=tile_note(best),
     )
     case.lazy = eager_run(lambda e, x, y, z: e.gelu(x @ y + z), a, b, bias)
 

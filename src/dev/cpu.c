@@ -348,15 +348,15 @@ static const char *describe(eas_device *d)
 
 static dev_limits limits(eas_device *d)
 {
-    const int vectors = gen_tile_vectors(isa_registers());
+    const int registers = isa_registers(), bytes = isa_vector_bytes(), vectors = gen_tile_vectors(registers);
     (void)d;
     return (dev_limits){.simd = IR_SIMD,
                         .f64 = true,
                         .f16 = true,
                         .i64_atomics = true,
                         .unified = true,
-                        .tile_rows = gen_tile_rows(isa_registers(), vectors),
-                        .tile_bytes = vectors * isa_vector_bytes()};
+                        .tile = {{gen_tile_rows(registers, vectors), vectors * bytes}, /* powers of two divide the other one's columns */
+                                 {vectors == 3 ? gen_tile_rows(registers, 4) : 0, 4 * bytes}}};
 }
 
 eas_device dev_cpu = {

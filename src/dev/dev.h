@@ -24,12 +24,17 @@ typedef struct dev_launch {
     const eas_launch *opts; /* hooks, for a launch that is waited for; may be NULL */
 } dev_launch;
 
+typedef struct dev_tile { /* of a matrix product: what one program keeps in registers */
+    int rows, bytes; /* bytes of a row */
+} dev_tile;
+enum { DEV_TILES = 2 };
+
 typedef struct dev_limits { /* as read from the device; 0: no such limit */
     int64_t threads, tg_bytes, simd, buffers; /* threads of a group; threadgroup memory; width of a simdgroup; buffer arguments */
     size_t max_alloc;
     bool f64, f16, i64_atomics;
     bool unified; /* host and device share memory: no copy is needed */
-    int tile_rows, tile_bytes; /* of a matrix product: what one program keeps in registers; 0: not so */
+    dev_tile tile[DEV_TILES]; /* the best first; 0 rows: none, or no further one */
 } dev_limits;
 
 typedef enum dev_way { DEV_TO, DEV_FROM, DEV_WITHIN } dev_way; /* host to device, device to host, on the device */

@@ -277,8 +277,8 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
                        (uint32_t)part,
                        f->limit,
                        (uint32_t)f->variant,
-                       g->packed ? (uint32_t)f->tile_rows : 0,
-                       g->packed ? (uint32_t)f->tile_bytes : 0};
+                       g->packed ? (uint32_t)f->tile[0].rows : 0,
+                       g->packed ? (uint32_t)f->tile[0].bytes : 0};
     collect_key(c, head, sizeof head);
     collect_key(c, g->space, sizeof *g->space * (size_t)g->rank);
     for (uint32_t i = 0; i < g->roots.len; i++)

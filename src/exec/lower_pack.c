@@ -31,20 +31,34 @@ static panels panels_of(const fusion *f, const group *g)
     return t;
 }
 
+/* The whole matrix in tiles of that size. */
+static void cut(panels *t, const dev_tile *size)
+{
+    t->tiles = ceil_div(t->m, size->rows);
+    t->rows = ceil_div(t->m, t->tiles);
+    t->cols = size->bytes / (int64_t)eas_dtype_size(t->sum);
+    t->panels = ceil_div(t->n, t->cols);
+}
+
+static int64_t computed(const panels *t) { return t->tiles * t->rows * t->panels * t->cols; }
+
+/* The best tile, unless another one leaves out a good deal of what lies beyond the matrix. */
 static void choose(const fusion *f, panels *t)
 {
-    const int64_t wide = f->tile_bytes / (int64_t)eas_dtype_size(t->sum);
-    t->tiles = ceil_div(t->m, f->tile_rows);
-    t->rows = ceil_div(t->m, t->tiles);
-    t->panels = ceil_div(t->n, wide);
-    t->cols = wide;
+    cut(t, &f->tile[0]);
+    for (int i = 1; i < DEV_TILES && f->tile[i].rows; i++) {
+        panels other = *t;
+        cut(&other, &f->tile[i]);
+        if (computed(&other) + computed(&other) / 64 < computed(t))
+            *t = other;
+    }
     t->steps = ceil_div(t->k, MOST_K);
     t->step = ceil_div(t->k, t->steps);
 }
 
 bool pack_wanted(const fusion *f, const group *g)
 {
-    if (g->kind != GROUP_MATMUL || !f->tile_rows || f->variant)
+    if (g->kind != GROUP_MATMUL || !f->tile[0].rows || f->variant)
         return false;
     const panels t = panels_of(f, g);
     for (int i = 0; i < t.p->rank; i++)
@@ -52,7 +66,7 @@ bool pack_wanted(const fusion *f, const group *g)
             return false;
     if (!dim_known(t.k) || !dtype_is_float((eas_dtype)t.x->dtype) || t.p->rank + 1 > MAX_DIMS)
         return false;
-    return t.m >= FEWEST_ROWS && t.n * (int64_t)eas_dtype_size(t.sum) >= f->tile_bytes && t.k >= f->tile_rows && t.m * t.n >= LEAST_WORK / t.k;
+    return t.m >= FEWEST_ROWS && t.n * (int64_t)eas_dtype_size(t.sum) >= f->tile[0].bytes && t.k >= f->tile[0].rows && t.m * t.n >= LEAST_WORK / t.k;
 }
 
 bool pack_left(const fusion *f, const group *g)

@@ -290,8 +290,7 @@ static eas_status finish(making *m, const wanted *w, uint32_t nroots)
 static void choose_packed(fusion *f, eas_device *d)
 {
     const dev_limits l = d->limits(d);
-    f->tile_rows = l.tile_rows;
-    f->tile_bytes = l.tile_bytes;
+    memcpy(f->tile, l.tile, sizeof f->tile);
     for (uint32_t i = 1; i < f->groups.len; i++)
         f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]);
 }
