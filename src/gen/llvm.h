@@ -74,7 +74,7 @@ typedef struct item { /* of a segment */
     uint32_t rare;      /* 0, or the instruction `where` that is the first to want it: made there, if a lane does */
     bool chooses;       /* that `where` */
 } item;
-typedef struct ahead { /* a load that another segment asks for */
+typedef struct ahead { /* a load or store that another segment asks for */
     uint32_t insn;
     bool next;          /* as the next program will do it */
 } ahead;

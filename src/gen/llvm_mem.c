@@ -286,6 +286,17 @@ static void prefetch(gen *g, V ptr, eas_dtype dt, aff a, int level)
     intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
 }
 
+/* A line that is to be written. Not where stores go past the caches: then some line that is there anyway is asked for. */
+static void prefetch_store(gen *g, V ptr, eas_dtype dt, aff a)
+{
+    if (!a.ok || !a.exact || a.stride != 1)
+        return;
+    T t = LLVMPointerTypeInContext(g->cx, 0);
+    V past = LLVMBuildICmp(g->b, LLVMIntNE, LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), ""), k_int(g, 0), "");
+    V x[4] = {sel(g, past, g->call, affine_element(g, ptr, dt, a, 0)), k_i32(g, 1), k_i32(g, 3), k_i32(g, 1)};
+    intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
+}
+
 static V load_here(gen *g, const ir_insn *in, offsets *o)
 {
     const uint32_t *a = ir_args(g->ir, in);
@@ -318,7 +329,11 @@ void mem_prefetch(gen *g, const ahead *x)
     if (!seg_available(g, a[1]))
         return;
     const aff off = x->next ? seg_ahead(g, a[1]) : seg_offset(g, a[1]);
-    prefetch(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, off, 2);
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
+    if (g->ir->insns[x->insn].op == IR_STORE)
+        prefetch_store(g, g->sval[a[0]], dt, off);
+    else
+        prefetch(g, g->sval[a[0]], dt, off, 2);
 }
 
 void mem_prefetch_at(gen *g, uint32_t i, V row, V col)

@@ -279,7 +279,7 @@ void plan_slots(plan *p, const uint32_t *iseg)
 
 /* ---- what to ask for ahead ----
  * A program that goes over its block several times waits for the memory in one of its segments and not in the others. Each load of a segment is prefetched in another one of the same shape:
- * in the one before it, or for the first in the largest of the others, for the next program. Tiles that a loop multiplies are prefetched in the product. Rows whose numbers are data come in
+ * in the one before it, or for the first in the largest of the others, for the next program. That one also asks for the lines that the last one writes. Tiles that a loop multiplies are prefetched in the product. Rows whose numbers are data come in
  * no order that hardware could guess: each asks for its successor. */
 
 static uint32_t weight(const segment *s) { return s->items.len; }
@@ -292,6 +292,18 @@ static void add_loads(plan *p, const segment *from, segment *to, bool next)
             continue;
         p->hosted[i] = true;
         if (!vec_push(&to->ahead, ((ahead){i, next})))
+            p->mem->oom = true;
+    }
+}
+
+static void add_stores(plan *p, const segment *from, segment *to)
+{
+    for (uint32_t k = 0; k < from->items.len; k++) {
+        const uint32_t i = from->items.at[k].insn;
+        const ir_insn *in = i == UINT32_MAX ? NULL : &p->ir->insns[i];
+        if (!in || in->op != IR_STORE || ir_typeof(p->ir, ir_args(p->ir, in)[0]).kind != IR_BUF || !stays_there(p, ir_args(p->ir, in)[1]))
+            continue;
+        if (!vec_push(&to->ahead, ((ahead){i, false})))
             p->mem->oom = true;
     }
 }
@@ -381,6 +393,8 @@ void plan_prefetch(plan *p)
     }
     if (host)
         add_loads(p, first, host, true);
+    if (host && before != host)
+        add_stores(p, before, host);
     for (uint32_t i = 0; i < p->top->v.len; i++)
         if (p->top->v.at[i].kind == S_SEGMENT && p->top->v.at[i].seg->kind == SEG_CHUNKS)
             prefetch_rows(p, p->top->v.at[i].seg);
