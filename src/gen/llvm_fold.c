@@ -236,7 +236,7 @@ static V join_chains(gen *g, const ir_insn *in)
 
 void fold_finish(gen *g, const segment *s)
 {
-    for (uint32_t i = 0; i < s->items.len && s->reduces; i++) {
+    for (uint32_t i = 0; i < s->items.len && s->reduces && !g->st; i++) { /* after a failure there may be no chains */
         const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
         if (!in || !is_reduce(in) || !along_last(g, in))
             continue;

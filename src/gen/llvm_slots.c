@@ -54,7 +54,17 @@ static void find_copy_uses(plan *p, const steps *s)
  * A segment that wants what an earlier one loaded reads the same memory again, where that costs no more than reading a slot: it saves writing one. Nothing may have been written in
  * between; what the segment itself writes, it writes after it has read the same lanes, so only equal buffers written at other places are sensitive. */
 
-static bool stays_there(const plan *p, uint32_t v) { return (p->val[v].cls == C_UNI || p->val[v].cls == C_REMAT) && !p->val[v].late && !p->val[v].inseg; }
+/* Can any later segment compute it? */
+static bool stays_there(const plan *p, uint32_t v)
+{
+    const ir_insn *in = ir_def(p->ir, v);
+    if (p->val[v].cls != C_REMAT || p->val[v].late)
+        return p->val[v].cls == C_UNI && !p->val[v].late && !p->val[v].inseg;
+    for (int k = 0; k < in->nargs; k++)
+        if (!stays_there(p, ir_args(p->ir, in)[k]))
+            return false;
+    return true;
+}
 
 static bool cheap_again(const plan *p, const ir_insn *in)
 {
