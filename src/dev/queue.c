@@ -404,9 +404,9 @@ eas_status cpu_queue_launch(eas_device *d, dev_queue *q, dev_code *code, const d
     return EAS_OK;
 }
 
-eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_step *steps, int n, bool now)
+eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, bool now)
 {
-    (void)d;
+    (void)d, (void)plan;
     if (now && idle(q))
         return cpu_queue_steps(steps, n);
     item *it = begin(q, REPLAY);

@@ -36,6 +36,7 @@ struct eas_graph {
     eas_device *d;
     VEC(action) all;
     VEC(dev_step) steps;
+    dev_plan *plan; /* the device's, of the steps; may be NULL */
     VEC(label) labels;
     void (*retain)(void *), (*release)(void *);
     eas_event *last; /* after the latest replay that nobody waited for */
@@ -81,6 +82,8 @@ void eas_graph_release(eas_graph *g)
 {
     if (!g || __atomic_sub_fetch(&g->refs, 1, __ATOMIC_ACQ_REL))
         return;
+    if (g->plan)
+        g->d->plan_free(g->d, g->plan);
     for (uint32_t i = 0; i < g->all.len; i++)
         drop_action(g, &g->all.at[i]);
     for (uint32_t i = 0; i < g->labels.len; i++)
@@ -254,8 +257,9 @@ static eas_status collect(eas_graph *g)
         if (!add_steps(g, a))
             return base_fail_oom(sizeof(dev_step));
     }
-    g->ready = true;
-    return EAS_OK;
+    eas_status st = g->d && g->d->plan ? g->d->plan(g->d, g->steps.at, (int)g->steps.len, &g->plan) : EAS_OK;
+    g->ready = !st;
+    return st;
 }
 
 eas_status eas_capture_end(eas_graph *g, const eas_launch *hooks)
@@ -409,7 +413,7 @@ static eas_status give_steps(eas_graph *g, dev_queue *q, bool now)
     eas_device *d = g->d;
     eas_status st = EAS_OK;
     if (d->replay)
-        return d->replay(d, q, g->steps.at, (int)g->steps.len, now);
+        return d->replay(d, q, g->plan, g->steps.at, (int)g->steps.len, now);
     for (uint32_t i = 0; i < g->steps.len && !st; i++) {
         const dev_step *s = &g->steps.at[i];
         st = s->code ? d->launch(d, q, s->code, &s->l) : d->copy(d, q, s->way, s->dst, s->src, s->n);
