@@ -125,7 +125,7 @@ eas_status metal_queue_new(eas_device *d, dev_queue **out);
 void metal_queue_free(eas_device *d, dev_queue *q);
 eas_status metal_launch(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l);
 eas_status metal_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
-eas_status metal_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, bool now);
+eas_status metal_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now);
 eas_status metal_mark(eas_device *d, dev_queue *q, uint64_t *ticket);
 uint64_t metal_given(eas_device *d, dev_queue *q);
 bool metal_reached(eas_device *d, dev_queue *q, uint64_t ticket);

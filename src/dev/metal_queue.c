@@ -506,7 +506,7 @@ static eas_status add_planned(dev_queue *q, const dev_plan *plan, const dev_step
 }
 
 /* Steps of a captured graph, in one batch: what the plan has as it is, copies and the rest encoded anew. */
-eas_status metal_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, bool now)
+eas_status metal_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now)
 {
     (void)d;
     eas_status st = metal_ready();

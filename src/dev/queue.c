@@ -103,19 +103,44 @@ static void wait_until(dev_queue *q, uint64_t ticket)
     pthread_mutex_unlock(&q->lock);
 }
 
-eas_status cpu_queue_steps(const dev_step *steps, int n)
+/* Whoever waits for steps is asked whether to stop, inside long launches and, every 20 ms, between them. */
+typedef struct asker {
+    const eas_launch *hooks; /* NULL: nobody waits */
+    double last;
+} asker;
+
+static int asked(void *ctx)
 {
-    static const eas_launch hooks = {.size = sizeof hooks, .interrupted = stopping};
+    asker *a = ctx;
+    double t;
+    if (stopping(NULL) || !a->hooks || !a->hooks->interrupted)
+        return stopping(NULL);
+    t = seconds();
+    if (t - a->last < 0.02)
+        return 0;
+    a->last = t;
+    return a->hooks->interrupted(a->hooks->ctx);
+}
+
+static eas_status run_steps(const dev_step *steps, int n, const eas_launch *now)
+{
+    enum { SOME = 16, LONG_NS = 4000 };
+    asker a = {.hooks = now, .last = now ? seconds() : 0};
+    const eas_launch hooks = {.size = sizeof hooks, .interrupted = asked, .ctx = &a};
     eas_status st = EAS_OK;
     for (int i = 0; i < n && !st && !stopping(NULL); i++) {
         const dev_step *s = &steps[i];
+        bool ask = now && i % SOME == SOME - 1;
         if (s->code) {
             dev_launch l = s->l;
             l.opts = &hooks;
             st = cpu_run(s->code, &l);
+            ask = now && (ask || l.cost * (double)l.programs > LONG_NS);
         } else if (s->n) {
             memmove(s->dst, s->src, s->n);
         }
+        if (!st && ask && i < n - 1 && asked(&a))
+            st = base_fail(EAS_ERR_INTERRUPTED, "a replay was interrupted");
     }
     return st;
 }
@@ -131,7 +156,7 @@ static eas_status run(const item *it)
     }
     case COPY: memmove(it->dst, it->src, it->n); return EAS_OK;
     case AFTER: wait_until(it->other, it->ticket); return EAS_OK;
-    case REPLAY: return cpu_queue_steps(it->steps, it->nsteps);
+    case REPLAY: return run_steps(it->steps, it->nsteps, NULL);
     case MARK:
     case QUIT: return EAS_OK;
     }
@@ -404,11 +429,11 @@ eas_status cpu_queue_launch(eas_device *d, dev_queue *q, dev_code *code, const d
     return EAS_OK;
 }
 
-eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, bool now)
+eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now)
 {
     (void)d, (void)plan;
     if (now && idle(q))
-        return cpu_queue_steps(steps, n);
+        return run_steps(steps, n, now);
     item *it = begin(q, REPLAY);
     if (!it)
         return EAS_ERR_RUNTIME;
