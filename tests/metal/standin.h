@@ -192,10 +192,7 @@ typedef struct standin_deallocator { /* a block that gives memory back */
 - (BOOL)supportsFamily:(NSInteger)family;
 - (id)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error;
 - (id)newComputePipelineStateWithFunction:(EASFunction *)f error:(NSError **)error;
-- (id)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)d
-                                    options:(NSUInteger)o
-                                 reflection:(id *)r
-                                      error:(NSError **)error;
+- (id)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)d options:(NSUInteger)o reflection:(id *)r error:(NSError **)error;
 - (id)newIndirectCommandBufferWithDescriptor:(MTLIndirectCommandBufferDescriptor *)d maxCommandCount:(NSUInteger)n options:(NSUInteger)o;
 - (id)newBufferWithLength:(NSUInteger)n options:(NSUInteger)o;
 - (id)newBufferWithBytes:(const void *)p length:(NSUInteger)n options:(NSUInteger)o;
@@ -286,7 +283,7 @@ typedef struct command command;
     BOOL stop, started;
     NSUInteger limit;
     NSUInteger open, pending; /* command buffers not committed; committed and not over */
-    id first, last;           /* committed ones, in order */
+    id first, last; /* committed ones, in order */
 }
 - (id)initWithDevice:(EASDevice *)d limit:(NSUInteger)n;
 - (id)commandBuffer;
