@@ -40,10 +40,9 @@ struct dev_queue {
     item *tail;               /* given last */
     item *spare;              /* to be used again */
     uint64_t given;
-    bool started;
+    bool started, sleeping;   /* sleeping: and nobody has woken it */
     pthread_t thread;
     _Atomic uint64_t offered; /* given, for looking at without the lock */
-    _Atomic int sleeping;
     char apart[64]; /* what follows is the thread's: on other cache lines than what the givers write */
     item *at;                 /* done last: its place in the chain */
     _Atomic(item *) freed;    /* taken back by givers, all at once */
@@ -195,10 +194,11 @@ static item *take(dev_queue *q)
         base_relax();
     }
     pthread_mutex_lock(&q->lock);
-    atomic_store(&q->sleeping, 1);
-    while (!(it = atomic_load(&q->at->next)))
+    while (!(it = atomic_load(&q->at->next))) {
+        q->sleeping = true;
         pthread_cond_wait(&q->wake, &q->lock);
-    atomic_store(&q->sleeping, 0);
+    }
+    q->sleeping = false;
     pthread_mutex_unlock(&q->lock);
     return it;
 }
@@ -277,7 +277,7 @@ static void after_fork(void)
         q->started = false;
         q->failure = EAS_OK;
         atomic_store(&q->failed, 0);
-        atomic_store(&q->sleeping, 0);
+        q->sleeping = false;
         atomic_store(&q->waiters, 0);
         atomic_store(&q->offered, q->given);
         atomic_store(&q->completed, q->given);
@@ -359,8 +359,10 @@ static void give(dev_queue *q, item *it)
     q->tail = it;
     atomic_store_explicit(&q->offered, ++q->given, memory_order_release);
     atomic_store_explicit(&before->next, it, memory_order_release);
-    if (atomic_load_explicit(&q->sleeping, memory_order_relaxed))
+    if (q->sleeping) { /* until it is awake, others need not wake it again */
+        q->sleeping = false;
         pthread_cond_signal(&q->wake);
+    }
     pthread_mutex_unlock(&q->lock);
 }
 
