@@ -137,6 +137,200 @@ class Metal(unittest.TestCase):
         self.assertTrue((x.numpy() == 32).all())
 
 
+class Plans(unittest.TestCase):
+    """Graphs that are replayed: encoded once, run as they are; on devices of every kind."""
+
+    BEGIN = """
+import ctypes, os
+lib = ctypes.CDLL(os.environ["EAS_METAL_LIBRARY"])
+lib.eas_standin_reports.restype = ctypes.c_char_p
+def indirect():
+    encoded, executed = ctypes.c_long(), ctypes.c_long()
+    lib.eas_standin_indirect(ctypes.byref(encoded), ctypes.byref(executed))
+    return encoded.value, executed.value
+@eas.kernel
+def axpy(x, y, A, N, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    m = i < N
+    mk.store(y, i, mk.load(x, i, m) * A + mk.load(y, i, m), m)
+@eas.kernel
+def gather(x, at, y, N, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    mk.store(y, i, mk.load(x, mk.load(at, i, i < N), i < N), i < N)
+def on(a):
+    return eas.tensor(a, device="mps")
+a = np.random.default_rng(1).normal(size=1000).astype(np.float32)
+"""
+    # Family, and how many of the launches below are then commands: an older GPU must have run a pipeline itself, some have no commands at all.
+    FAMILIES = (("1009", 20), ("1007", 18), ("0", 0))
+
+    def go(self, code, **env):
+        out = run(self.BEGIN + code + "\nassert not lib.eas_standin_reports(), lib.eas_standin_reports()\nprint('fine')", **env)
+        self.assertEqual((out.returncode, out.stdout.strip()), (0, "fine"), out.stderr)
+
+    def test_replay_equals_launches(self):
+        for family, planned in self.FAMILIES:
+            with self.subTest(family=family):
+                self.go(
+                    f"""
+def work(x, y):
+    for k in range(10):
+        axpy(x, y, 0.3 + k, 1000, BLOCK=64)
+        axpy(y, x, -0.1, 1000, BLOCK=32)
+x, y, u, v = on(a), on(a[::-1].copy()), on(a), on(a[::-1].copy())
+with eas.capture() as g:
+    work(x, y)
+before = indirect()
+assert before == ({planned}, 0), before
+for _ in range(3):
+    g.replay()
+    work(u, v)
+g.replay(_sync=False), g.replay(_sync=False), work(u, v), work(u, v)
+assert x.numpy().tobytes() == u.numpy().tobytes() and y.numpy().tobytes() == v.numpy().tobytes()
+assert indirect() == ({planned}, 5 * {planned}), indirect()
+""",
+                    EAS_METAL_FAMILY=family,
+                )
+
+    def test_copies_and_checked_launches_lie_between(self):
+        for family, _ in self.FAMILIES:
+            with self.subTest(family=family):
+                self.go(
+                    """
+at = np.random.default_rng(2).integers(0, 1000, 1000).astype(np.int32)
+host = a.copy()
+def work(x, y, at):
+    axpy(x, y, 2.0, 1000, BLOCK=64)
+    axpy(x, y, 3.0, 1000, BLOCK=64)
+    x.copy_from(y)
+    axpy(y, x, 4.0, 1000, BLOCK=64)
+    gather(x, at, y, 1000, BLOCK=64)
+    axpy(x, y, 5.0, 1000, BLOCK=64)
+    axpy(x, y, 6.0, 1000, BLOCK=64)
+    axpy(host, y, 7.0, 1000, BLOCK=64)
+x, y, u, v, at = on(a), on(a), on(a), on(a), on(at)
+with eas.capture() as g:
+    work(x, y, at)
+for _ in range(3):
+    g.replay()
+    work(u, v, at)
+assert x.numpy().tobytes() == u.numpy().tobytes() and y.numpy().tobytes() == v.numpy().tobytes()
+""",
+                    EAS_METAL_FAMILY=family,
+                )
+
+    def test_rebinding_encodes_what_changes(self):
+        self.go("""
+x, y, z = on(a), on(a), on(a)
+with eas.capture(source=x, target=y) as g:
+    axpy(x, y, 2.0, 1000, BLOCK=64)
+    for k in range(10):
+        axpy(z, z, 1.0, 1000, BLOCK=64)
+assert indirect()[0] == 11
+g.replay()
+other, target = on(2 * a), on(a)
+g.replay(source=other)
+assert indirect()[0] == 12, indirect()
+g.replay(source=other, target=target)
+assert indirect()[0] == 13, indirect()
+g.replay(target=target)
+assert indirect()[0] == 13, indirect()
+assert np.allclose(y.numpy(), 7 * a)
+assert np.allclose(target.numpy(), 9 * a)
+with eas.capture() as h:
+    axpy(x, y, 2.0, 1000, BLOCK=64)
+    axpy(z, target, 2.0, 1000, BLOCK=64)
+before = indirect()[0]
+kept = y.numpy()
+h.replay(A=0.5, _sync=False)
+h.replay(A=0.25, _sync=False)
+eas.synchronize()
+assert indirect()[0] == before + 4
+assert np.allclose(y.numpy(), kept + 0.75 * a)
+""")
+
+    def test_a_rebound_array_of_another_length(self):
+        for family, _ in self.FAMILIES:
+            with self.subTest(family=family):
+                self.go(
+                    """
+x, y, at = on(a), on(0 * a), on(np.arange(1000, dtype=np.int32))
+with eas.capture(x=x) as g:
+    axpy(x, y, 1.0, 1000, BLOCK=64)
+    axpy(x, y, 1.0, 1000, BLOCK=64)
+    gather(x, at, y, 1000, BLOCK=64)
+g.replay()
+assert (y.numpy() == a).all()
+longer = on(np.concatenate([3 * a, a]))
+g.replay(x=longer)
+assert (y.numpy() == 3 * a).all()
+raises(IndexError, "x", lambda: g.replay(x=on(a[:10].copy())))
+g.replay(x=longer)
+assert (y.numpy() == 3 * a).all()
+""",
+                    EAS_METAL_FAMILY=family,
+                )
+
+    def test_no_room_for_the_commands(self):
+        self.go(
+            """
+s, y = on(a), on(a)
+def captured():
+    with eas.capture() as g:
+        axpy(s, y, 1.0, 1000, BLOCK=64)
+    return g
+raises(MemoryError, "no memory to encode the 1 launches", captured)
+works()
+captured().replay()
+assert (y.numpy() == 2 * a).all()
+""",
+            EAS_METAL_FAULT="indirect",
+        )
+
+    def test_a_replay_that_fails(self):
+        for fault, says in (("command", "gave up"), ("timeout", "too long"), ("pagefault", "not there")):
+            with self.subTest(fault=fault):
+                self.go(f"""
+x, y = on(a), on(a)
+with eas.capture() as g:
+    axpy(x, y, 1.0, 1000, BLOCK=64)
+    axpy(x, y, 1.0, 1000, BLOCK=64)
+eas.synchronize()
+lib.eas_standin_fault(b"{fault}")
+raises(RuntimeError, "{says}", g.replay)
+g.replay(_sync=False)
+lib.eas_standin_fault(b"{fault}")
+g.replay(_sync=False)
+raises(RuntimeError, "axpy, axpy", eas.synchronize)
+eas.synchronize()
+assert (y.numpy() == a + a + a).all()
+""")
+
+    def test_nothing_is_kept(self):
+        self.go("""
+import gc
+lib.eas_standin_live.restype = ctypes.c_long
+def once():
+    x, y = on(a), on(a)
+    with eas.capture() as g:
+        axpy(x, y, 1.0, 1000, BLOCK=64)
+    g.replay(_sync=False)
+    g.replay(x=on(2 * a))
+    eas.synchronize()
+    del g
+    gc.collect()
+    eas.synchronize()
+once()
+eas.empty_cache("mps")
+before = [lib.eas_standin_live(k) for k in (b"buffer", b"indirect", b"command", b"pipeline")]
+for _ in range(5):
+    once()
+eas.empty_cache("mps")
+assert [lib.eas_standin_live(k) for k in (b"buffer", b"indirect", b"command", b"pipeline")] == before, before
+assert before[1] == 0
+""")
+
+
 class LowLevel(unittest.TestCase):
     def test_buffers(self):
         metal = load_metal_ext(require=True)

@@ -438,6 +438,27 @@ class Captures(OnEachDevice):
         with self.assertRaises((IndexError, ValueError)):
             g.replay(source=eas.zeros(10, device=device))
 
+    @each
+    def test_rebinding_waits_for_replays_on_every_stream(self, device):
+        x, y, _ = pair(device=device)
+        out, busy = eas.zeros(1000, device=device), eas.zeros(64, device=device)
+        want = x.numpy() * np.float32(2) + 1
+        with eas.capture(source=x) as g:
+            step(x, out, 2.0, 1000, BLOCK=128)
+        one, two = eas.Stream(device), eas.Stream(device)
+        kept = eas.zeros(1000, device=device)
+        for _ in range(3):
+            spin(busy, 3000000 if device == "cpu" else 2000, BLOCK=64, _grid=1, _sync=False, _stream=one)
+        with one:
+            g.replay(_sync=False)
+            step(out, kept, 1.0, 1000, BLOCK=128, _sync=False)  # what this replay wrote, and 1
+        with two:
+            g.replay(_sync=False)
+        g.replay(source=y, _sync=False)
+        eas.synchronize()
+        np.testing.assert_allclose(kept.numpy(), want + 1, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(out.numpy(), y.numpy() * 2 + 1, rtol=1e-5, atol=1e-5)
+
     def test_an_ambiguous_name_is_refused(self):
         a, b, c = pair()
         with eas.capture() as g:

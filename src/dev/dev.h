@@ -48,6 +48,8 @@ typedef struct dev_step { /* of a replay: a launch, or a copy where code is NULL
     size_t n;
 } dev_step;
 
+typedef struct dev_plan dev_plan; /* a device's own: steps made ready for replays */
+
 enum { DEV_MAX = 4 }; /* devices in the table */
 
 /* Calls that give work to a queue may return before it is done; whatever they need of their arguments is copied, and copies see the host memory that work given before wrote. Failures of work that
@@ -95,8 +97,13 @@ struct eas_device {
     eas_status (*after)(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket);
     /* Seconds at which a reached ticket of mark was, on a clock of the device's; negative: so old that it is forgotten. */
     double (*time)(eas_device *d, dev_queue *q, uint64_t ticket);
-    /* A list of launches and copies as one piece of work; it lives until that is done. NULL: they are given one by one. */
-    eas_status (*replay)(eas_device *d, dev_queue *q, const dev_step *steps, int n, bool now);
+    /* A list of launches and copies as one piece of work; it lives until that is done. now: the caller waits for it, and holds no lock of the
+     * host's; of the hooks only `interrupted` counts. NULL: they are given one by one. */
+    eas_status (*replay)(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now);
+    /* Makes steps ready for replay. *plan is NULL, or what was made of the list before some of its arguments changed; no replay of it is
+     * pending. It may stay NULL. NULL: there is nothing to make ready. */
+    eas_status (*plan)(eas_device *d, const dev_step *steps, int n, dev_plan **plan);
+    void (*plan_free)(eas_device *d, dev_plan *plan);
 };
 
 extern eas_device dev_ref, dev_cpu, dev_metal, dev_opencl;
@@ -148,7 +155,7 @@ double now_time(eas_device *d, dev_queue *q, uint64_t ticket);
 eas_status cpu_queue_new(eas_device *d, dev_queue **out);
 void cpu_queue_free(eas_device *d, dev_queue *q);
 eas_status cpu_queue_launch(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l);
-eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_step *steps, int n, bool now);
+eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now);
 eas_status cpu_queue_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
 eas_status cpu_queue_mark(eas_device *d, dev_queue *q, uint64_t *ticket);
 uint64_t cpu_queue_given(eas_device *d, dev_queue *q);
@@ -156,7 +163,6 @@ bool cpu_queue_reached(eas_device *d, dev_queue *q, uint64_t ticket);
 eas_status cpu_queue_wait(eas_device *d, dev_queue *q, uint64_t ticket);
 eas_status cpu_queue_after(eas_device *d, dev_queue *q, dev_queue *other, uint64_t ticket);
 double cpu_queue_time(eas_device *d, dev_queue *q, uint64_t ticket);
-eas_status cpu_queue_steps(const dev_step *steps, int n); /* on the calling thread */
 
 /* ---- stream.c ---- */
 typedef struct stream_hold { /* what a piece of work needs while it may run */

@@ -14,6 +14,7 @@ static struct {
     pthread_mutex_t lock; /* guards opening */
     _Atomic(mtl_id) device;
     dev_limits limits;
+    bool indirect, resident; /* as metal_indirect says */
     char name[128];
 } metal = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -33,6 +34,36 @@ static void read_limits(mtl_id d)
                                 .unified = SEND0(unified, d) != 0};
 }
 
+bool metal_answers(mtl_id o, int message) { return SEND(responds, o, metal_sel[message]) != 0; }
+
+static bool class_answers(const char *name, int message)
+{
+    mtl_id class = metal_class(name), o = class ? SEND0(alloc, class) : NULL;
+    o = o ? SEND0(init, o) : NULL;
+    bool yes = o && metal_answers(o, message);
+    if (o)
+        SEND0(release, o);
+    return yes;
+}
+
+/* Compute commands are encoded once from macOS 11 on, by these families. Before Apple 9 (M3) the GPU does not find a pipeline that only such commands
+ * name. */
+static void read_families(mtl_id d)
+{
+    enum { APPLE_3 = 1003, APPLE_9 = 1009, MAC_2 = 2002 };
+    bool asks = metal_answers(d, MSG_supports) && metal_answers(d, MSG_new_indirect) &&
+                class_answers("MTLComputePipelineDescriptor", MSG_set_indirect) &&
+                class_answers("MTLIndirectCommandBufferDescriptor", MSG_set_most_buffers);
+    metal.indirect = asks && (SEND(supports, d, APPLE_3) || SEND(supports, d, MAC_2));
+    metal.resident = asks && SEND(supports, d, APPLE_9);
+}
+
+bool metal_indirect(bool *resident)
+{
+    *resident = metal.resident;
+    return metal.indirect;
+}
+
 /* Failing is not remembered: the library may be named later. */
 static const char *open_device(void)
 {
@@ -42,6 +73,7 @@ static const char *open_device(void)
     if (!metal_device() && !(why = metal_open(&d))) {
         void *pool = metal_pool_push();
         read_limits(d);
+        read_families(d);
         metal_pool_pop(pool);
         metal_watch_fork();
         atomic_store_explicit(&metal.device, d, memory_order_release);
@@ -271,8 +303,6 @@ static bool uses_lanes(const eas_ir *ir)
     return false;
 }
 
-static bool answers(mtl_id o, int message) { return SEND(responds, o, metal_sel[message]) != 0; }
-
 /* Exact arithmetic unless the kernel asks for fast math: division and sqrt are then correctly rounded. */
 static mtl_id new_options(const eas_ir *ir)
 {
@@ -280,7 +310,7 @@ static mtl_id new_options(const eas_ir *ir)
     bool fast = ir->flags & EAS_KERNEL_FAST_MATH;
     mtl_id o = SEND0(alloc, metal_class("MTLCompileOptions"));
     o = SEND0(init, o);
-    if (answers(o, MSG_set_math_mode))
+    if (metal_answers(o, MSG_set_math_mode))
         SEND(set_math_mode, o, fast ? MATH_FAST : MATH_SAFE);
     else
         SEND(set_fast_math, o, fast);
@@ -316,6 +346,20 @@ static eas_status refuse(const eas_ir *ir, const str *text, const gen_linemap *m
     return base_fail(EAS_ERR_RUNTIME, "kernel %s: Metal cannot compile line %u of its text, `%.*s`: %.*s", ir->name, line, len, shown, what, error);
 }
 
+/* Launches of it may be part of a plan. */
+static mtl_id new_pipeline(mtl_id fn, mtl_id *error)
+{
+    if (!metal.indirect)
+        return SEND(new_pipeline, metal_device(), fn, error);
+    mtl_id o = SEND0(alloc, metal_class("MTLComputePipelineDescriptor"));
+    o = SEND0(init, o);
+    SEND(set_function, o, fn);
+    SEND(set_indirect, o, 1);
+    mtl_id pipeline = SEND(new_described, metal_device(), o, 0, NULL, error);
+    SEND0(release, o);
+    return pipeline;
+}
+
 static eas_status make_pipeline(const eas_ir *ir, mtl_id library, mtl_id *pipeline)
 {
     str name = {0};
@@ -324,7 +368,7 @@ static eas_status make_pipeline(const eas_ir *ir, mtl_id library, mtl_id *pipeli
     if (st)
         return st;
     mtl_id fn = SEND(new_function, library, metal_string(name.at));
-    *pipeline = fn ? SEND(new_pipeline, metal_device(), fn, &error) : NULL;
+    *pipeline = fn ? new_pipeline(fn, &error) : NULL;
     if (!*pipeline)
         st = base_fail(EAS_ERR_RUNTIME, "kernel %s: Metal makes no pipeline of it: %s", ir->name, fn ? metal_text(error) : "no such function");
     if (fn)
@@ -473,4 +517,6 @@ eas_device dev_metal = {
     .after = metal_after,
     .time = metal_time,
     .replay = metal_replay,
+    .plan = metal_plan,
+    .plan_free = metal_plan_free,
 };

@@ -3,6 +3,8 @@
  *   metal_msg.def    every message that is sent, with its types
  *   metal_objc.c     the Objective-C runtime, opened at run time: how plain C sends messages
  *   metal.c          the device: memory, code
+ *   metal_call.c     a launch as Metal takes it: what is bound where
+ *   metal_plan.c     graphs: launches encoded once, in an indirect command buffer
  *   metal_queue.c    queues: command buffers, launches, copies, tickets
  *
  * Objects are plain pointers, counted by hand: what comes from new... or retain is released, the rest belongs to the autorelease pool around
@@ -22,6 +24,9 @@ typedef struct objc_selector *mtl_sel;
 typedef struct mtl_size {
     unsigned long width, height, depth;
 } mtl_size;
+typedef struct mtl_range { /* NSRange */
+    unsigned long location, length;
+} mtl_range;
 #if defined(__APPLE__) && defined(__aarch64__)
 typedef bool mtl_bool;
 #else
@@ -78,6 +83,10 @@ struct dev_code {
 };
 
 mtl_id metal_device(void);
+bool metal_answers(mtl_id o, int message);
+/* Can launches be encoded once and replayed? *resident: such a launch brings its pipeline along; where it does not, the encoder must have run the
+ * pipeline itself before. */
+bool metal_indirect(bool *resident);
 eas_status metal_ready(void); /* open, and not in a forked child */
 /* The buffer that n bytes from address lie in. */
 eas_status metal_find(uint64_t address, size_t n, metal_place *out);
@@ -85,12 +94,38 @@ eas_status metal_find(uint64_t address, size_t n, metal_place *out);
 /* A kernel that copies bytes, from buffer 0 to buffer 1; borrowed. */
 eas_status metal_byte_copier(mtl_id *pipeline);
 
+/* ---- metal_call.c ---- */
+
+typedef struct metal_arg {
+    mtl_id buffer; /* NULL: a scalar; with n == 0 a buffer of no elements, which must be bound all the same */
+    size_t offset;
+    uint16_t index, at, n; /* a scalar's n bytes are at `at` of the call's */
+} metal_arg;
+
+typedef struct metal_call {
+    mtl_id pipeline;
+    mtl_size grid, group;
+    bool groups; /* the grid counts groups, else threads */
+    int nargs, nbytes;
+    metal_arg arg[GEN_MSL_BUFFERS];
+    unsigned char bytes[IR_MAX_PARAMS * 8];
+} metal_call;
+
+/* Buffers and pipeline are borrowed. A checked kernel's fault and count are not in it. */
+eas_status metal_call_of(const dev_code *c, const dev_launch *l, metal_call *out);
+
+/* ---- metal_plan.c ---- */
+eas_status metal_plan(eas_device *d, const dev_step *steps, int n, dev_plan **plan);
+void metal_plan_free(eas_device *d, dev_plan *p);
+int metal_plan_run(const dev_plan *p, int step); /* how many steps from this one on are encoded; p may be NULL */
+void metal_plan_execute(const dev_plan *p, mtl_id compute, int step, int n);
+
 /* ---- metal_queue.c ---- */
 eas_status metal_queue_new(eas_device *d, dev_queue **out);
 void metal_queue_free(eas_device *d, dev_queue *q);
 eas_status metal_launch(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l);
 eas_status metal_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
-eas_status metal_replay(eas_device *d, dev_queue *q, const dev_step *steps, int n, bool now);
+eas_status metal_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now);
 eas_status metal_mark(eas_device *d, dev_queue *q, uint64_t *ticket);
 uint64_t metal_given(eas_device *d, dev_queue *q);
 bool metal_reached(eas_device *d, dev_queue *q, uint64_t ticket);

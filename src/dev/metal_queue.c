@@ -256,68 +256,15 @@ static void count_op(dev_queue *q, bool keep)
 
 /* ---- launches ---- */
 
-static eas_status check_grid(const dev_code *c, const dev_launch *l)
+/* An argument of no elements is bound to the dummy. */
+static void bind(dev_queue *q, const metal_call *call, mtl_id e)
 {
-    for (int a = 0; a < 3; a++) {
-        int64_t threads = a == 0 && c->thread_mode ? c->threads : 1;
-        if (l->grid[a] > UINT32_MAX / threads)
-            return base_fail(EAS_ERR_VALUE, "kernel %s: %lld programs along axis %d; Metal counts threads in 32 bits", l->ir->name,
-                             (long long)l->grid[a], a);
-    }
-    return EAS_OK;
-}
-
-static eas_status find_buffers(const dev_code *c, const dev_launch *l, metal_place *at)
-{
-    for (int i = 0; i < c->ir->nparams; i++) {
-        ir_type t = ir_typeof(c->ir, (uint32_t)i + 1);
-        at[i].buffer = NULL;
-        if (t.kind != IR_BUF || !l->count[i])
-            continue;
-        eas_status st = metal_find(l->slot[i], (size_t)l->count[i] * eas_dtype_size(t.dtype), &at[i]);
-        if (st)
-            return st;
-    }
-    return EAS_OK;
-}
-
-/* A scalar's bits as the text has it: an f64 that the text takes as something narrower is rounded here. */
-static uint64_t scalar_bits(const dev_code *c, const dev_launch *l, int i)
-{
-    eas_dtype from = ir_typeof(l->ir, (uint32_t)i + 1).dtype, to = (eas_dtype)c->scalar[i];
-    double d;
-    if (from != EAS_F64 || to == EAS_F64)
-        return l->slot[i];
-    memcpy(&d, &l->slot[i], sizeof d);
-    return (uint64_t)ir_bits_from_double(to, d);
-}
-
-static void bind_scalars(const dev_code *c, const dev_launch *l, mtl_id e)
-{
-    unsigned char pack[IR_MAX_PARAMS * 8] = {0};
-    for (int i = 0; i < c->ir->nparams; i++) {
-        if (ir_typeof(c->ir, (uint32_t)i + 1).kind == IR_BUF)
-            continue;
-        uint64_t bits = scalar_bits(c, l, i);
-        size_t n = eas_dtype_size((eas_dtype)c->scalar[i]);
-        if (c->layout.packed)
-            memcpy(pack + c->layout.index[i], &bits, n);
+    for (int i = 0; i < call->nargs; i++) {
+        const metal_arg *a = &call->arg[i];
+        if (a->n)
+            SEND(set_bytes, e, call->bytes + a->at, a->n, a->index);
         else
-            SEND(set_bytes, e, &bits, n, c->layout.index[i]);
-    }
-    if (c->layout.pack_bytes)
-        SEND(set_bytes, e, pack, c->layout.pack_bytes, c->layout.pack);
-}
-
-static void bind_buffers(dev_queue *q, const dev_code *c, const metal_place *at, mtl_id e)
-{
-    for (int i = 0; i < c->ir->nparams; i++) {
-        if (ir_typeof(c->ir, (uint32_t)i + 1).kind != IR_BUF)
-            continue;
-        if (at[i].buffer)
-            SEND(set_buffer, e, at[i].buffer, at[i].offset, c->layout.index[i]);
-        else
-            SEND(set_buffer, e, q->dummy, 0, c->layout.index[i]);
+            SEND(set_buffer, e, a->buffer ? a->buffer : q->dummy, a->offset, a->index);
     }
 }
 
@@ -344,54 +291,32 @@ static eas_status bind_fault(dev_queue *q, const dev_code *c, const dev_launch *
     return EAS_OK;
 }
 
-/* Programs of an SPMD kernel are threads; a simdgroup of them makes a group. */
-static mtl_size group_of(const dev_code *c, const dev_launch *l)
-{
-    mtl_size g = {(unsigned long)c->threads, 1, 1};
-    if (c->thread_mode)
-        return g;
-    unsigned long left = (unsigned long)c->width, n[3];
-    for (int a = 0; a < 3; a++) {
-        n[a] = (unsigned long)l->grid[a] < left ? (unsigned long)l->grid[a] : left;
-        left /= n[a];
-    }
-    return (mtl_size){n[0], n[1], n[2]};
-}
-
 static void note_name(batch *b, const char *name)
 {
     if (b->names.len < 200)
         str_add(&b->names, b->names.len ? ", %s" : "%s", name);
 }
 
-static eas_status encode_launch(dev_queue *q, const dev_code *c, const dev_launch *l, const metal_place *at)
+static eas_status add_launch(dev_queue *q, const dev_code *c, const dev_launch *l)
 {
+    metal_call call;
     mtl_id e;
-    eas_status st = encoder(q, true, &e);
+    eas_status st = metal_call_of(c, l, &call);
+    if (!st)
+        st = encoder(q, true, &e);
     if (!st && c->checked)
         st = bind_fault(q, c, l, e);
     if (st)
         return st;
-    SEND(set_pipeline, e, c->pipeline);
-    bind_buffers(q, c, at, e);
-    bind_scalars(c, l, e);
-    mtl_size grid = {(unsigned long)l->grid[0], (unsigned long)l->grid[1], (unsigned long)l->grid[2]};
-    if (c->thread_mode)
-        SEND(dispatch_groups, e, grid, group_of(c, l));
+    SEND(set_pipeline, e, call.pipeline);
+    bind(q, &call, e);
+    if (call.groups)
+        SEND(dispatch_groups, e, call.grid, call.group);
     else
-        SEND(dispatch_threads, e, grid, group_of(c, l));
+        SEND(dispatch_threads, e, call.grid, call.group);
     note_name(q->open, l->ir->name);
     count_op(q, l->now);
     return EAS_OK;
-}
-
-static eas_status add_launch(dev_queue *q, const dev_code *c, const dev_launch *l)
-{
-    metal_place at[IR_MAX_PARAMS];
-    eas_status st = check_grid(c, l);
-    if (!st)
-        st = find_buffers(c, l, at);
-    return st ? st : encode_launch(q, c, l, at);
 }
 
 eas_status metal_launch(eas_device *d, dev_queue *q, dev_code *c, const dev_launch *l)
@@ -564,8 +489,24 @@ eas_status metal_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const
     return st;
 }
 
-/* Steps of a captured graph, encoded in one go. */
-eas_status metal_replay(eas_device *d, dev_queue *q, const dev_step *steps, int n, bool now)
+/* ---- replays ---- */
+
+/* n steps that the plan has encoded. */
+static eas_status add_planned(dev_queue *q, const dev_plan *plan, const dev_step *steps, int first, int n)
+{
+    mtl_id e;
+    eas_status st = encoder(q, true, &e);
+    if (st)
+        return st;
+    metal_plan_execute(plan, e, first, n);
+    for (int i = 0; i < n; i++)
+        note_name(q->open, steps[first + i].l.ir->name);
+    count_op(q, true);
+    return EAS_OK;
+}
+
+/* Steps of a captured graph, in one batch: what the plan has as it is, copies and the rest encoded anew. */
+eas_status metal_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now)
 {
     (void)d;
     eas_status st = metal_ready();
@@ -574,9 +515,11 @@ eas_status metal_replay(eas_device *d, dev_queue *q, const dev_step *steps, int 
     pthread_mutex_lock(&q->lock);
     void *pool = metal_pool_push();
     q->gathers = true;
-    for (int i = 0; i < n && !st; i++) {
+    for (int i = 0, done; i < n && !st; i += done) {
         const dev_step *s = &steps[i];
-        st = s->code ? add_launch(q, s->code, &s->l) : add_copy(q, s->way, s->dst, s->src, s->n);
+        int run = metal_plan_run(plan, i);
+        done = run ? run : 1;
+        st = run ? add_planned(q, plan, steps, i, run) : s->code ? add_launch(q, s->code, &s->l) : add_copy(q, s->way, s->dst, s->src, s->n);
     }
     q->gathers = false;
     if (!now)

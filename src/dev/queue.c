@@ -40,10 +40,9 @@ struct dev_queue {
     item *tail;               /* given last */
     item *spare;              /* to be used again */
     uint64_t given;
-    bool started;
+    bool started, sleeping;   /* sleeping: and nobody has woken it */
     pthread_t thread;
     _Atomic uint64_t offered; /* given, for looking at without the lock */
-    _Atomic int sleeping;
     char apart[64]; /* what follows is the thread's: on other cache lines than what the givers write */
     item *at;                 /* done last: its place in the chain */
     _Atomic(item *) freed;    /* taken back by givers, all at once */
@@ -103,19 +102,44 @@ static void wait_until(dev_queue *q, uint64_t ticket)
     pthread_mutex_unlock(&q->lock);
 }
 
-eas_status cpu_queue_steps(const dev_step *steps, int n)
+/* Whoever waits for steps is asked whether to stop, inside long launches and, every 20 ms, between them. */
+typedef struct asker {
+    const eas_launch *hooks; /* NULL: nobody waits */
+    double last;
+} asker;
+
+static int asked(void *ctx)
 {
-    static const eas_launch hooks = {.size = sizeof hooks, .interrupted = stopping};
+    asker *a = ctx;
+    double t;
+    if (stopping(NULL) || !a->hooks || !a->hooks->interrupted)
+        return stopping(NULL);
+    t = seconds();
+    if (t - a->last < 0.02)
+        return 0;
+    a->last = t;
+    return a->hooks->interrupted(a->hooks->ctx);
+}
+
+static eas_status run_steps(const dev_step *steps, int n, const eas_launch *now)
+{
+    enum { SOME = 16, LONG_NS = 4000 };
+    asker a = {.hooks = now, .last = now ? seconds() : 0};
+    const eas_launch hooks = {.size = sizeof hooks, .interrupted = asked, .ctx = &a};
     eas_status st = EAS_OK;
     for (int i = 0; i < n && !st && !stopping(NULL); i++) {
         const dev_step *s = &steps[i];
+        bool ask = now && i % SOME == SOME - 1;
         if (s->code) {
             dev_launch l = s->l;
             l.opts = &hooks;
             st = cpu_run(s->code, &l);
+            ask = now && (ask || l.cost * (double)l.programs > LONG_NS);
         } else if (s->n) {
             memmove(s->dst, s->src, s->n);
         }
+        if (!st && ask && i < n - 1 && asked(&a))
+            st = base_fail(EAS_ERR_INTERRUPTED, "a replay was interrupted");
     }
     return st;
 }
@@ -131,7 +155,7 @@ static eas_status run(const item *it)
     }
     case COPY: memmove(it->dst, it->src, it->n); return EAS_OK;
     case AFTER: wait_until(it->other, it->ticket); return EAS_OK;
-    case REPLAY: return cpu_queue_steps(it->steps, it->nsteps);
+    case REPLAY: return run_steps(it->steps, it->nsteps, NULL);
     case MARK:
     case QUIT: return EAS_OK;
     }
@@ -170,10 +194,11 @@ static item *take(dev_queue *q)
         base_relax();
     }
     pthread_mutex_lock(&q->lock);
-    atomic_store(&q->sleeping, 1);
-    while (!(it = atomic_load(&q->at->next)))
+    while (!(it = atomic_load(&q->at->next))) {
+        q->sleeping = true;
         pthread_cond_wait(&q->wake, &q->lock);
-    atomic_store(&q->sleeping, 0);
+    }
+    q->sleeping = false;
     pthread_mutex_unlock(&q->lock);
     return it;
 }
@@ -252,7 +277,7 @@ static void after_fork(void)
         q->started = false;
         q->failure = EAS_OK;
         atomic_store(&q->failed, 0);
-        atomic_store(&q->sleeping, 0);
+        q->sleeping = false;
         atomic_store(&q->waiters, 0);
         atomic_store(&q->offered, q->given);
         atomic_store(&q->completed, q->given);
@@ -334,8 +359,10 @@ static void give(dev_queue *q, item *it)
     q->tail = it;
     atomic_store_explicit(&q->offered, ++q->given, memory_order_release);
     atomic_store_explicit(&before->next, it, memory_order_release);
-    if (atomic_load_explicit(&q->sleeping, memory_order_relaxed))
+    if (q->sleeping) { /* until it is awake, others need not wake it again */
+        q->sleeping = false;
         pthread_cond_signal(&q->wake);
+    }
     pthread_mutex_unlock(&q->lock);
 }
 
@@ -404,11 +431,11 @@ eas_status cpu_queue_launch(eas_device *d, dev_queue *q, dev_code *code, const d
     return EAS_OK;
 }
 
-eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_step *steps, int n, bool now)
+eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now)
 {
-    (void)d;
+    (void)d, (void)plan;
     if (now && idle(q))
-        return cpu_queue_steps(steps, n);
+        return run_steps(steps, n, now);
     item *it = begin(q, REPLAY);
     if (!it)
         return EAS_ERR_RUNTIME;

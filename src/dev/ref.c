@@ -25,7 +25,7 @@ static void drop(eas_device *d, dev_code *code)
 
 static bool insensitive(const dev_code *code) { return (void)code, false; }
 
-/* The interpreter asks after every program; the host is asked every 20 ms. */
+/* The interpreter asks after every program and every turn of a loop; the host is asked every 20 ms. */
 typedef struct asker {
     const eas_launch *opts;
     int64_t last;

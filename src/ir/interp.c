@@ -668,8 +668,16 @@ static uint32_t leave_loop(run *r, uint32_t end, uint32_t body)
     return end + 1;
 }
 
+/* Asked after every program and every turn of a loop. */
+static void ask(run *r)
+{
+    if (!r->st && r->call->interrupted && r->call->interrupted(r->call->ctx))
+        r->st = base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", r->ir->name);
+}
+
 static uint32_t end_loop(run *r, uint32_t i)
 {
+    ask(r);
     uint32_t at = r->stack[r->depth - 1].at;
     const ir_insn *open = &r->ir->insns[at];
     const uint32_t *a = ir_args(r->ir, open);
@@ -700,6 +708,7 @@ static uint32_t test_while(run *r, uint32_t i)
 
 static uint32_t end_while(run *r, uint32_t i)
 {
+    ask(r);
     uint32_t at = r->stack[r->depth - 1].at;
     carry(r, &r->ir->insns[i], r->ir->insns[at].res);
     return at + 1;
@@ -862,8 +871,7 @@ eas_status interp_watched(const eas_ir *ir, const ir_call *call, watch *w)
         for (r.pid[1] = 0; r.pid[1] < call->grid[1] && !r.st; r.pid[1]++)
             for (r.pid[0] = 0; r.pid[0] < call->grid[0] && !r.st; r.pid[0]++) {
                 run_program(&r);
-                if (!r.st && call->interrupted && call->interrupted(call->ctx))
-                    r.st = base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", ir->name);
+                ask(&r);
             }
     arena_free(&r.mem);
     return r.st;

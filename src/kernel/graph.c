@@ -36,8 +36,10 @@ struct eas_graph {
     eas_device *d;
     VEC(action) all;
     VEC(dev_step) steps;
+    dev_plan *plan; /* the device's, of the steps; may be NULL */
     VEC(label) labels;
     void (*retain)(void *), (*release)(void *);
+    double cost; /* rough nanoseconds of all launches */
     eas_event *last; /* after the latest replay that nobody waited for */
     bool ready;
     eas_status failed; /* of the capture */
@@ -81,6 +83,8 @@ void eas_graph_release(eas_graph *g)
 {
     if (!g || __atomic_sub_fetch(&g->refs, 1, __ATOMIC_ACQ_REL))
         return;
+    if (g->plan)
+        g->d->plan_free(g->d, g->plan);
     for (uint32_t i = 0; i < g->all.len; i++)
         drop_action(g, &g->all.at[i]);
     for (uint32_t i = 0; i < g->labels.len; i++)
@@ -240,6 +244,7 @@ static bool add_steps(eas_graph *g, const action *a)
     if (!a->r->p.programs)
         return true;
     dev_step s = {.code = a->r->code, .l = kernel_launch_of(a->k, g->d, a->r)};
+    g->cost += s.l.cost * (double)s.l.programs;
     return add_copies(g, a->r->stage, true) && vec_push(&g->steps, s) && add_copies(g, a->r->stage, false);
 }
 
@@ -247,6 +252,7 @@ static eas_status collect(eas_graph *g)
 {
     g->steps.len = 0;
     g->ready = false;
+    g->cost = 0;
     for (uint32_t i = 0; i < g->all.len; i++) {
         const action *a = &g->all.at[i];
         if (a->st)
@@ -254,8 +260,9 @@ static eas_status collect(eas_graph *g)
         if (!add_steps(g, a))
             return base_fail_oom(sizeof(dev_step));
     }
-    g->ready = true;
-    return EAS_OK;
+    eas_status st = g->d && g->d->plan ? g->d->plan(g->d, g->steps.at, (int)g->steps.len, &g->plan) : EAS_OK;
+    g->ready = !st;
+    return st;
 }
 
 eas_status eas_capture_end(eas_graph *g, const eas_launch *hooks)
@@ -404,28 +411,40 @@ eas_status eas_graph_bind(eas_graph *g, const char *name, const eas_arg *arg, vo
 
 static void release_graph(void *g) { eas_graph_release(g); }
 
-static eas_status give_steps(eas_graph *g, dev_queue *q, bool now)
+/* now: of someone who waits, and holds no lock of his; NULL: nobody does. */
+static eas_status give_steps(eas_graph *g, dev_queue *q, const eas_launch *now)
 {
     eas_device *d = g->d;
     eas_status st = EAS_OK;
     if (d->replay)
-        return d->replay(d, q, g->steps.at, (int)g->steps.len, now);
+        return d->replay(d, q, g->plan, g->steps.at, (int)g->steps.len, now);
     for (uint32_t i = 0; i < g->steps.len && !st; i++) {
         const dev_step *s = &g->steps.at[i];
-        st = s->code ? d->launch(d, q, s->code, &s->l) : d->copy(d, q, s->way, s->dst, s->src, s->n);
+        dev_launch l = s->l;
+        l.opts = now;
+        st = s->code ? d->launch(d, q, s->code, &l) : d->copy(d, q, s->way, s->dst, s->src, s->n);
     }
     return st;
 }
 
+static int ask_outside(void *ctx)
+{
+    const eas_launch *o = ctx;
+    return o->interrupted ? dev_poll((void *)(uintptr_t)o) : 0;
+}
+
+/* What takes long does so without the caller's lock, and asks him now and then. */
 static eas_status replay_here(eas_graph *g, eas_stream *s, const eas_launch *o)
 {
-    bool locks = o && o->leave && o->enter && g->steps.len > 16;
+    enum { FEW = 16, SHORT_NS = 4000 };
+    bool locks = o && o->leave && o->enter && (g->steps.len > FEW || g->cost > SHORT_NS);
+    eas_launch outside = {.size = sizeof outside, .interrupted = locks ? ask_outside : NULL, .ctx = (void *)(uintptr_t)o};
     eas_status st = stream_pending(s) ? stream_wait(s, o) : EAS_OK;
     if (st)
         return st;
     if (locks)
         o->leave(o->ctx);
-    st = give_steps(g, stream_queue(s), true);
+    st = give_steps(g, stream_queue(s), &outside);
     if (!st)
         st = g->d->wait(g->d, stream_queue(s), UINT64_MAX);
     if (locks)
@@ -433,12 +452,15 @@ static eas_status replay_here(eas_graph *g, eas_stream *s, const eas_launch *o)
     return st;
 }
 
+/* Replays on several streams follow each other, so that `last` is the last. */
 static eas_status replay_queued(eas_graph *g, eas_stream *s, const eas_launch *o)
 {
-    eas_status st = stream_begin(s, o);
+    eas_status st = eas_event_wait(g->last, s, o);
+    if (!st)
+        st = stream_begin(s, o);
     if (st)
         return st;
-    eas_status given = give_steps(g, stream_queue(s), false);
+    eas_status given = give_steps(g, stream_queue(s), NULL);
     stream_hold hold = {.owner = eas_graph_retain(g), .drop_owner = release_graph};
     st = stream_end(s, EAS_OK, &hold);
     if (st)

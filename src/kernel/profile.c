@@ -283,11 +283,11 @@ static eas_status timed_copy(eas_device *d, dev_queue *q, dev_way way, void *dst
     return st;
 }
 
-static eas_status timed_replay(eas_device *d, dev_queue *q, const dev_step *steps, int n, bool here)
+static eas_status timed_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *here)
 {
     eas_device *own = &P.own[dev_index(d)];
     double start = now();
-    eas_status st = own->replay(d, q, steps, n, here);
+    eas_status st = own->replay(d, q, plan, steps, n, here);
     if (!st && q)
         st = own->wait(d, q, UINT64_MAX);
     if (!st)

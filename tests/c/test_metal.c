@@ -20,6 +20,7 @@ static const char *(*reports)(void);
 static void (*clear)(void);
 static void (*fault)(const char *);
 static long (*live)(const char *);
+static void (*indirect)(long *encoded, long *executed);
 
 static void ok(eas_status st)
 {
@@ -109,6 +110,17 @@ static const char sum_ir[] = "kernel sum(buf<f32> a, buf<f32> c) {\n"
                              "  %26 = load %9, %11 : f32\n"
                              "  store %2, %4, %26, %25\n"
                              "}\n";
+
+static const char twice_ir[] = "kernel twice(buf<f32> a, buf<f32> c) {\n"
+                               "  %3 = thread_id 256 : i64\n"
+                               "  %4 = program_id 0 : i64\n"
+                               "  %5 = const 256 : i64\n"
+                               "  %6 = mul %4, %5 : i64\n"
+                               "  %7 = add %6, %3 : i64\n"
+                               "  %8 = load %1, %7 : f32\n"
+                               "  %9 = add %8, %8 : f32\n"
+                               "  store %2, %7, %9\n"
+                               "}\n";
 
 static eas_kernel *kernel_of(const char *text)
 {
@@ -294,6 +306,15 @@ static void many_scalars_fit(void **state)
     ok(eas_kernel_launch(k, mps, args, 3 + SCALARS, NULL));
     get(&got, c, 4);
     assert_true(got == SCALARS * (SCALARS + 1) / 2);
+    eas_graph *g;
+    ok(eas_capture_begin(&g));
+    ok(eas_kernel_launch(k, mps, args, 3 + SCALARS, NULL));
+    ok(eas_capture_end(g, NULL));
+    put(c, &zero, 4);
+    ok(eas_graph_replay(g, NULL));
+    eas_graph_release(g);
+    get(&got, c, 4);
+    assert_true(got == SCALARS * (SCALARS + 1) / 2);
     eas_kernel_release(k);
     mps->dealloc(mps, c, 4);
 }
@@ -320,6 +341,93 @@ static void too_many_buffers_are_refused(void **state)
     fails(eas_kernel_launch(k, mps, args, BUFFERS + 1, NULL), EAS_ERR_VALUE, "32 buffer arguments");
     eas_kernel_release(k);
     mps->dealloc(mps, c, 4);
+}
+
+/* ---- graphs ---- */
+
+static void check_indirect(long encoded, long executed)
+{
+    static long before[2];
+    long now[2];
+    indirect(&now[0], &now[1]);
+    assert_int_equal(now[0] - before[0], encoded);
+    assert_int_equal(now[1] - before[1], executed);
+    memcpy(before, now, sizeof now);
+}
+
+/* SPMD and thread mode, a copy in between, arguments and a scalar rebound: what a replay runs is encoded once, and anew only where it changed. */
+static void graphs_are_encoded_once(void **state)
+{
+    (void)state;
+    abc *x = new_abc();
+    eas_kernel *add = kernel_of(add_ir), *twice = kernel_of(twice_ir);
+    void *last = new_memory(768 * 4), *other = new_memory(sizeof x->host);
+    float three[N], got[3];
+    eas_graph *g;
+    for (int i = 0; i < N; i++)
+        three[i] = 3;
+    put(other, three, sizeof three);
+    check_indirect(1, 1); /* so far, by many_scalars_fit */
+    ok(eas_capture_begin(&g));
+    ok(eas_graph_label(g, "b", x->b));
+    ok(launch_add(add, x->a, x->b, x->c, N, N));
+    ok(launch_add(add, x->c, x->b, x->c, N, N));
+    ok(eas_copy_on(mps, EAS_COPY_WITHIN, x->a, x->c, sizeof x->host, NULL));
+    eas_arg args[] = {buffer(x->a, 768), buffer(last, 768)};
+    ok(eas_kernel_launch(twice, mps, args, 2, &(eas_launch){.size = sizeof(eas_launch), .has_grid = 1, .grid = {3, 1, 1}}));
+    ok(eas_capture_end(g, NULL));
+    check_indirect(3, 0);
+    ok(eas_graph_replay(g, NULL));
+    check_indirect(0, 3);
+    get(got, last, sizeof got);
+    assert_true(got[1] == 6 && got[2] == 12);
+    eas_arg b = buffer(other, N), n = integer(256);
+    ok(eas_graph_bind(g, "b", &b, NULL));
+    check_indirect(2, 0);
+    ok(eas_graph_bind(g, "b", &b, NULL));
+    ok(eas_graph_bind(g, "N", &n, NULL));
+    check_indirect(2, 0);
+    put(x->a, three, sizeof three);
+    for (int i = 0; i < 2; i++)
+        ok(eas_graph_replay(g, &(eas_launch){.size = sizeof(eas_launch), .async = 1}));
+    ok(eas_synchronize(mps, NULL));
+    check_indirect(0, 6);
+    get(got, last, sizeof got);
+    assert_true(got[0] == 30);
+    eas_graph_release(g);
+    eas_kernel_release(add);
+    eas_kernel_release(twice);
+    mps->dealloc(mps, last, 768 * 4);
+    mps->dealloc(mps, other, sizeof x->host);
+    free_abc(x);
+}
+
+/* What there is no memory for is refused, once; what could not be encoded leaves nothing. */
+static void a_graph_that_cannot_be_encoded(void **state)
+{
+    (void)state;
+    abc *x = new_abc();
+    eas_kernel *k = kernel_of(add_ir);
+    static const char *const faults[] = {"memory", "indirect"};
+    for (int i = 0; i < 3; i++) {
+        eas_graph *g;
+        ok(eas_capture_begin(&g));
+        ok(launch_add(k, x->a, x->b, x->c, N, N));
+        if (i < 2) {
+            ok(eas_synchronize(mps, NULL));
+            fault(faults[i]);
+            fails(eas_capture_end(g, NULL), EAS_ERR_MEMORY, "no memory to encode the 1 launches");
+            assert_int_equal(eas_graph_replay(g, NULL), EAS_ERR_RUNTIME);
+        } else {
+            ok(eas_capture_end(g, NULL));
+            ok(eas_graph_replay(g, NULL));
+        }
+        eas_graph_release(g);
+        assert_int_equal(live("indirect"), 0);
+    }
+    check_sum(x);
+    eas_kernel_release(k);
+    free_abc(x);
 }
 
 static void tickets_grow_and_are_reached(void **state)
@@ -534,6 +642,7 @@ static int open_standin(void **state)
     find(lib, "eas_standin_clear", &clear);
     find(lib, "eas_standin_fault", &fault);
     find(lib, "eas_standin_live", &live);
+    find(lib, "eas_standin_indirect", &indirect);
     if (eas_device_get("mps", &mps))
         return -1;
     return (int)dev_default_queue(mps, &queue);
@@ -556,6 +665,8 @@ int main(void)
         TEST(a_bad_index_is_an_error_at_the_wait),
         TEST(many_scalars_fit),
         TEST(too_many_buffers_are_refused),
+        TEST(graphs_are_encoded_once),
+        TEST(a_graph_that_cannot_be_encoded),
         TEST(tickets_grow_and_are_reached),
         TEST(shared_memory_is_the_hosts_too),
         TEST(buffers_of_others_have_one_address),

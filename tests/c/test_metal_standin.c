@@ -58,18 +58,25 @@ static const char source[] = "#include <metal_stdlib>\n"
                              "    x[0] = x[1] + 2147483647;\n"
                              "}\n";
 
-static mtl_id new_pipeline(const char *name)
+static mtl_id make_pipeline(const char *name, bool indirect)
 {
     mtl_id error = NULL, library = SEND(new_library, device, metal_string(source), NULL, &error);
     if (!library)
         fail_msg("%s", metal_text(error));
     mtl_id fn = SEND(new_function, library, metal_string(name));
-    mtl_id p = SEND(new_pipeline, device, fn, &error);
+    mtl_id o = SEND0(alloc, metal_class("MTLComputePipelineDescriptor"));
+    o = SEND0(init, o);
+    SEND(set_function, o, fn);
+    SEND(set_indirect, o, indirect);
+    mtl_id p = indirect ? SEND(new_described, device, o, 0, NULL, &error) : SEND(new_pipeline, device, fn, &error);
     assert_non_null(p);
+    SEND0(release, o);
     SEND0(release, fn);
     SEND0(release, library);
     return p;
 }
+
+static mtl_id new_pipeline(const char *name) { return make_pipeline(name, false); }
 
 /* A command buffer with a compute encoder, and what the test does with them; then the rest, and the verdict. */
 typedef struct run {
@@ -383,6 +390,233 @@ static void objects_are_counted(void **state)
     complains("release sent to a released object");
 }
 
+/* ---- indirect commands ---- */
+
+typedef struct plan {
+    mtl_id commands, pipeline, scalar;
+} plan;
+
+static mtl_id new_commands(unsigned long n, unsigned long most)
+{
+    mtl_id o = SEND0(alloc, metal_class("MTLIndirectCommandBufferDescriptor"));
+    o = SEND0(init, o);
+    SEND(set_types, o, 1 << 6);
+    SEND(set_inherit_pipeline, o, 0);
+    SEND(set_inherit_buffers, o, 0);
+    SEND(set_most_buffers, o, most);
+    mtl_id commands = SEND(new_indirect, device, o, n, METAL_SHARED);
+    SEND0(release, o);
+    return commands;
+}
+
+/* n commands, none of which is encoded. */
+static plan begin_plan(unsigned long n)
+{
+    plan p = {.commands = new_commands(n, 2), .pipeline = make_pipeline("twice", true), .scalar = SEND(new_buffer, device, 256, METAL_SHARED)};
+    assert_non_null(p.commands);
+    *(unsigned *)SEND0(contents, p.scalar) = 100;
+    return p;
+}
+
+static mtl_id encode(const plan *p, unsigned long i, mtl_id buffer, bool barrier)
+{
+    mtl_id c = SEND(command_at, p->commands, i);
+    SEND0(reset, c);
+    SEND(set_its_pipeline, c, p->pipeline);
+    SEND(set_its_buffer, c, buffer, 0, 0);
+    SEND(set_its_buffer, c, p->scalar, 0, 1);
+    if (barrier)
+        SEND0(set_barrier, c);
+    SEND(its_threads, c, ((mtl_size){100, 1, 1}), ((mtl_size){32, 1, 1}));
+    return c;
+}
+
+static void use_all(const plan *p, const run *r) { SEND(use, r->encoder, ((mtl_id[]){p->scalar, r->buffer}), 2, 3); }
+
+static void end_plan(plan *p)
+{
+    SEND0(release, p->commands);
+    SEND0(release, p->pipeline);
+    SEND0(release, p->scalar);
+}
+
+static void indirect_commands_run(void **state)
+{
+    (void)state;
+    plan p = begin_plan(3);
+    run r = begin(NULL);
+    float *x = SEND0(contents, r.buffer);
+    x[7] = 1;
+    for (unsigned long i = 0; i < 3; i++)
+        encode(&p, i, r.buffer, true);
+    for (int i = 0; i < 2; i++) {
+        use_all(&p, &r);
+        SEND(execute, r.encoder, p.commands, ((mtl_range){(unsigned long)i, 2}));
+    }
+    SEND0(end_encoding, r.encoder);
+    SEND0(retain, r.buffer);
+    assert_int_equal(end(&r), 0);
+    assert_true(x[7] == 16);
+    SEND0(release, r.buffer);
+    long before = live("indirect");
+    end_plan(&p);
+    assert_int_equal(live("indirect"), before - 1);
+    quiet();
+}
+
+/* The first command doubles n elements of x; the second doubles n, which is 1 and, read as a float, so small that twice as much has the bits of
+ * 2. Without a barrier the second runs first, and the first then doubles two. */
+static void indirect_commands_have_no_order(void **state)
+{
+    (void)state;
+    for (int barrier = 0; barrier < 2; barrier++) {
+        plan p = begin_plan(2);
+        run r = begin(NULL);
+        float *x = SEND0(contents, r.buffer);
+        mtl_id one = SEND(new_buffer, device, 256, METAL_SHARED);
+        *(unsigned *)SEND0(contents, one) = 1;
+        *(unsigned *)SEND0(contents, p.scalar) = 1;
+        x[1] = 3;
+        encode(&p, 0, r.buffer, false);
+        mtl_id c = SEND(command_at, p.commands, 1);
+        SEND(set_its_pipeline, c, p.pipeline);
+        SEND(set_its_buffer, c, p.scalar, 0, 0);
+        SEND(set_its_buffer, c, one, 0, 1);
+        if (barrier)
+            SEND0(set_barrier, c);
+        SEND(its_threads, c, ((mtl_size){1, 1, 1}), ((mtl_size){1, 1, 1}));
+        SEND(use, r.encoder, ((mtl_id[]){p.scalar, r.buffer, one}), 3, 3);
+        SEND(execute, r.encoder, p.commands, ((mtl_range){0, 2}));
+        SEND0(end_encoding, r.encoder);
+        SEND0(retain, r.buffer);
+        assert_int_equal(end(&r), 0);
+        assert_true(x[1] == (barrier ? 3 : 6));
+        SEND0(release, r.buffer);
+        SEND0(release, one);
+        end_plan(&p);
+    }
+    quiet();
+}
+
+static long ends_badly(run *r, const char *says)
+{
+    SEND0(end_encoding, r->encoder);
+    long code = end(r);
+    assert_int_not_equal(code, 0);
+    complains(says);
+    return code;
+}
+
+static void indirect_commands_that_are_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *says;
+    } cases[] = {{"supportIndirectCommandBuffers"},
+                 {"buffer index 2; its commands have 2"},
+                 {"nothing is bound to buffer(1)"},
+                 {"no pipeline"},
+                 {"is past its length"},
+                 {"a group has 1 to 1024"},
+                 {"without reset"},
+                 {"not among those"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plan p = begin_plan(1);
+        run r = begin(NULL);
+        mtl_id c = SEND(command_at, p.commands, 0), plain = new_pipeline("twice");
+        if (i != 3)
+            SEND(set_its_pipeline, c, i == 0 ? plain : p.pipeline);
+        SEND(set_its_buffer, c, r.buffer, i == 4 ? 1024 : 0, i == 1 ? 2 : 0);
+        if (i != 2)
+            SEND(set_its_buffer, c, p.scalar, 0, 1);
+        if (i == 7)
+            SEND(its_groups, c, ((mtl_size){1, 1, 1}), ((mtl_size){1, 1, 1}));
+        else
+            SEND(its_threads, c, ((mtl_size){1, 1, 1}), ((mtl_size){i == 5 ? 2000 : 1, 1, 1}));
+        if (i == 6)
+            SEND(set_its_buffer, c, r.buffer, 0, 0);
+        use_all(&p, &r);
+        SEND(execute, r.encoder, p.commands, ((mtl_range){0, 1}));
+        ends_badly(&r, cases[i].says);
+        SEND0(release, plain);
+        end_plan(&p);
+    }
+}
+
+static void executions_that_are_wrong(void **state)
+{
+    static const char *const says[] = {"useResource: was not told of buffer(0)", "1 from 2 of 2", "command 1 was not encoded",
+                                       "indirect command 5; there are 2"};
+    (void)state;
+    for (unsigned long i = 0; i < sizeof says / sizeof *says; i++) {
+        plan p = begin_plan(2);
+        run r = begin(NULL);
+        encode(&p, 0, r.buffer, true);
+        if (i == 0)
+            SEND(use, r.encoder, &p.scalar, 1, 3);
+        else
+            use_all(&p, &r);
+        if (i == 3)
+            assert_null(SEND(command_at, p.commands, 5));
+        SEND(execute, r.encoder, p.commands, ((mtl_range){i == 1 ? 2 : 0, i == 2 ? 2 : 1}));
+        ends_badly(&r, says[i]);
+        end_plan(&p);
+    }
+    assert_null(new_commands(4, 32));
+    complains("4 commands of types 64 with 32 buffers");
+}
+
+/* What a command buffer that is not over reads must not change. */
+static void commands_that_change_too_early(void **state)
+{
+    (void)state;
+    plan p = begin_plan(1);
+    run r = begin(NULL);
+    mtl_id c = encode(&p, 0, r.buffer, true);
+    use_all(&p, &r);
+    SEND(execute, r.encoder, p.commands, ((mtl_range){0, 1}));
+    SEND0(reset, c);
+    complains("changed while a command buffer");
+    SEND0(end_encoding, r.encoder);
+    end(&r);
+    end_plan(&p);
+    clear();
+}
+
+/* An M1 does not find a pipeline that only indirect commands name. */
+static void older_families(void **state)
+{
+    (void)state;
+    setenv("EAS_METAL_FAMILY", "1007", 1);
+    assert_true(SEND(supports, device, 1007));
+    assert_false(SEND(supports, device, 1009));
+    for (int good = 0; good < 2; good++) {
+        plan p = begin_plan(1);
+        run r = begin(NULL);
+        encode(&p, 0, r.buffer, true);
+        if (good) {
+            SEND(set_pipeline, r.encoder, p.pipeline);
+            SEND(set_buffer, r.encoder, r.buffer, 0, 0);
+            SEND(set_buffer, r.encoder, p.scalar, 0, 1);
+            dispatch(&r, 1, 1);
+        }
+        use_all(&p, &r);
+        SEND(execute, r.encoder, p.commands, ((mtl_range){0, 1}));
+        if (good) {
+            SEND0(end_encoding, r.encoder);
+            assert_int_equal(end(&r), 0);
+        } else {
+            ends_badly(&r, "needs kernel twice run by the encoder before");
+        }
+        end_plan(&p);
+    }
+    setenv("EAS_METAL_FAMILY", "0", 1);
+    assert_false(SEND(supports, device, 1003) || SEND(supports, device, 2002));
+    assert_null(new_commands(1, 1));
+    complains("no indirect commands");
+    unsetenv("EAS_METAL_FAMILY");
+}
+
 /* ---- what is wrong with kernels ---- */
 
 static void kernels_that_misbehave(void **state)
@@ -482,6 +716,12 @@ int main(void)
         TEST(a_buffer_that_goes_too_early),
         TEST(selectors_that_nobody_answers),
         TEST(objects_are_counted),
+        TEST(indirect_commands_run),
+        TEST(indirect_commands_have_no_order),
+        TEST(indirect_commands_that_are_wrong),
+        TEST(executions_that_are_wrong),
+        TEST(commands_that_change_too_early),
+        TEST(older_families),
         TEST(kernels_that_misbehave),
         TEST(complaints_of_the_compiler),
     };

@@ -20,6 +20,9 @@ typedef long NSInteger;
 typedef struct MTLSize {
     NSUInteger width, height, depth;
 } MTLSize;
+typedef struct NSRange {
+    NSUInteger location, length;
+} NSRange;
 
 enum { MTLStorageShared = 0, MTLStoragePrivate = 2 << 4, MTLStorageMask = 0xf0 }; /* of MTLResourceOptions */
 enum {
@@ -37,6 +40,8 @@ enum {
     MTLCommandBufferErrorOutOfMemory = 8,
     MTLCommandBufferErrorInvalidResource = 9
 };
+enum { MTLIndirectDispatch = 1 << 5, MTLIndirectDispatchThreads = 1 << 6 }; /* of MTLIndirectCommandType */
+enum { MTLFamilyApple1 = 1001, MTLFamilyApple3 = 1003, MTLFamilyApple9 = 1009, MTLFamilyMac2 = 2002 };
 enum { MTLMathModeSafe, MTLMathModeRelaxed, MTLMathModeFast };
 
 /* gcc has no _Atomic in Objective-C */
@@ -46,14 +51,16 @@ enum { MTLMathModeSafe, MTLMathModeRelaxed, MTLMathModeFast };
 
 EXPORT const char *eas_standin_reports(void); /* one a line; "" if there was nothing to complain about. Valid until the next call */
 EXPORT void eas_standin_clear(void);          /* forgets reports and faults */
-/* Makes calls fail: "device", "memory", "compile", "pipeline", "command", "timeout", "pagefault", separated by commas; "memory:3" lets three
+/* Makes calls fail: "device", "memory", "compile", "pipeline", "indirect", "command", "timeout", "pagefault", separated by commas; "memory:3" lets three
  * pass first, "memory:0x2" fails twice. NULL: none. At the start it is what EAS_METAL_FAULT says. */
 EXPORT void eas_standin_fault(const char *spec);
+EXPORT void eas_standin_indirect(long *encoded, long *executed); /* indirect commands so far */
 EXPORT long eas_standin_live(const char *kind); /* objects alive, by class: "buffer", "command", "encoder", ... */
 
 void standin_report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool standin_fault(const char *kind); /* should this one fail? */
 double standin_now(void);
+NSInteger standin_family(void); /* of Apple's: EAS_METAL_FAMILY, Apple 9; 0: none that knows indirect commands */
 double standin_limit(void); /* seconds that a command may take: EAS_METAL_TIMEOUT, 60 */
 
 /* ---- Foundation (standin_base.m) ---- */
@@ -125,9 +132,19 @@ __attribute__((objc_root_class))
 }
 @end
 
+@interface MTLComputePipelineDescriptor : NSObject {
+  @public
+    EASFunction *function;
+    BOOL indirect;
+}
+- (void)setComputeFunction:(EASFunction *)f;
+- (void)setSupportIndirectCommandBuffers:(BOOL)on;
+@end
+
 @interface EASPipeline : NSObject {
   @public
     EASFunction *function;
+    BOOL indirect; /* indirect commands may name it */
 }
 - (NSUInteger)maxTotalThreadsPerThreadgroup;
 - (NSUInteger)threadExecutionWidth;
@@ -164,20 +181,84 @@ typedef struct standin_deallocator { /* a block that gives memory back */
 - (BOOL)waitFor:(uint64_t)v seconds:(double)s;
 @end
 
+@class MTLIndirectCommandBufferDescriptor;
+
 @interface EASDevice : NSObject
 - (NSString *)name;
 - (BOOL)hasUnifiedMemory;
 - (MTLSize)maxThreadsPerThreadgroup;
 - (NSUInteger)maxThreadgroupMemoryLength;
 - (NSUInteger)maxBufferLength;
+- (BOOL)supportsFamily:(NSInteger)family;
 - (id)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error;
 - (id)newComputePipelineStateWithFunction:(EASFunction *)f error:(NSError **)error;
+- (id)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)d options:(NSUInteger)o reflection:(id *)r error:(NSError **)error;
+- (id)newIndirectCommandBufferWithDescriptor:(MTLIndirectCommandBufferDescriptor *)d maxCommandCount:(NSUInteger)n options:(NSUInteger)o;
 - (id)newBufferWithLength:(NSUInteger)n options:(NSUInteger)o;
 - (id)newBufferWithBytes:(const void *)p length:(NSUInteger)n options:(NSUInteger)o;
 - (id)newBufferWithBytesNoCopy:(void *)p length:(NSUInteger)n options:(NSUInteger)o deallocator:(standin_deallocator *)done;
 - (id)newCommandQueue;
 - (id)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)n;
 - (id)newSharedEvent;
+@end
+
+/* ---- what a dispatch needs (standin_queue.m) ---- */
+
+typedef struct standin_binding {
+    EASBuffer *buffer;
+    NSUInteger offset, length;
+    void *bytes; /* of setBytes */
+} standin_binding;
+
+/* Is everything that the kernel reads bound, aligned and long enough, and the group of a size? Else why[] says what is not. */
+bool standin_fits(const msl_kernel *k, const standin_binding *bound, MTLSize n, MTLSize group, char why[256]);
+msl_grid standin_grid(MTLSize threads, MTLSize group);
+
+/* ---- indirect commands (standin_indirect.m) ---- */
+
+extern long standin_executed;
+
+@interface MTLIndirectCommandBufferDescriptor : NSObject {
+  @public
+    NSUInteger types, most;
+    BOOL inherit_pipeline, inherit_buffers;
+}
+- (void)setCommandTypes:(NSUInteger)t;
+- (void)setInheritPipelineState:(BOOL)on;
+- (void)setInheritBuffers:(BOOL)on;
+- (void)setMaxKernelBufferBindCount:(NSUInteger)n;
+@end
+
+@class EASIndirectBuffer;
+
+/* Names buffers, and does not count them: whoever executes it must say which it uses. */
+@interface EASIndirectCommand : NSObject {
+  @public
+    EASIndirectBuffer *owner; /* it is part of */
+    EASPipeline *pipeline;
+    standin_binding bound[MSL_MAX_BUFFERS];
+    msl_grid grid;
+    BOOL barrier, encoded;
+}
+- (void)reset;
+- (void)setComputePipelineState:(EASPipeline *)p;
+- (void)setKernelBuffer:(EASBuffer *)b offset:(NSUInteger)o atIndex:(NSUInteger)i;
+- (void)setBarrier;
+- (void)clearBarrier;
+- (void)concurrentDispatchThreadgroups:(MTLSize)n threadsPerThreadgroup:(MTLSize)g;
+- (void)concurrentDispatchThreads:(MTLSize)n threadsPerThreadgroup:(MTLSize)g;
+@end
+
+@interface EASIndirectBuffer : NSObject {
+  @public
+    NSUInteger size, types, most;
+    EASIndirectCommand **commands;
+    int users; /* command buffers that are not over */
+    BOOL wrong; /* something was refused */
+}
+- (id)initWith:(MTLIndirectCommandBufferDescriptor *)d count:(NSUInteger)n;
+- (NSUInteger)size;
+- (id)indirectComputeCommandAtIndex:(NSUInteger)i;
 @end
 
 /* ---- commands (standin_queue.m) ---- */
@@ -202,7 +283,7 @@ typedef struct command command;
     BOOL stop, started;
     NSUInteger limit;
     NSUInteger open, pending; /* command buffers not committed; committed and not over */
-    id first, last;           /* committed ones, in order */
+    id first, last; /* committed ones, in order */
 }
 - (id)initWithDevice:(EASDevice *)d limit:(NSUInteger)n;
 - (id)commandBuffer;
@@ -214,6 +295,8 @@ typedef struct command command;
     EASQueue *queue;
     id encoder; /* not ended */
     command *first, *last;
+    EASBuffer **used; /* by useResources: */
+    NSUInteger nused;
     BOOL unretained, enqueued, wrong;
     int fault; /* that was asked for */
     NSUInteger status;
@@ -248,17 +331,18 @@ typedef struct command command;
 @interface EASComputeEncoder : EASEncoder {
   @public
     EASPipeline *pipeline;
-    struct {
-        EASBuffer *buffer;
-        NSUInteger offset, length;
-        void *bytes; /* of setBytes */
-    } bound[MSL_MAX_BUFFERS];
+    standin_binding bound[MSL_MAX_BUFFERS];
+    EASPipeline **ran; /* that dispatches of its own have named */
+    NSUInteger nran, first_used; /* first_used: of the command buffer's, this encoder's begin here */
 }
 - (void)setComputePipelineState:(EASPipeline *)p;
 - (void)setBuffer:(EASBuffer *)b offset:(NSUInteger)o atIndex:(NSUInteger)i;
 - (void)setBytes:(const void *)p length:(NSUInteger)n atIndex:(NSUInteger)i;
 - (void)dispatchThreadgroups:(MTLSize)groups threadsPerThreadgroup:(MTLSize)size;
 - (void)dispatchThreads:(MTLSize)threads threadsPerThreadgroup:(MTLSize)size;
+- (void)useResources:(EASBuffer *const *)all count:(NSUInteger)n usage:(NSUInteger)u;
+- (void)memoryBarrierWithScope:(NSUInteger)scope;
+- (void)executeCommandsInBuffer:(EASIndirectBuffer *)b withRange:(NSRange)r;
 @end
 
 @interface EASBlitEncoder : EASEncoder

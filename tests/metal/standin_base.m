@@ -109,6 +109,12 @@ double standin_limit(void)
     return v > 0 ? v : 60;
 }
 
+NSInteger standin_family(void)
+{
+    const char *s = getenv("EAS_METAL_FAMILY");
+    return s ? atol(s) : MTLFamilyApple9;
+}
+
 /* ---- how many are alive ---- */
 
 static struct kind {
@@ -118,7 +124,7 @@ static struct kind {
              {"blit", "EASBlitEncoder", 0},        {"pipeline", "EASPipeline", 0},     {"library", "EASLibrary", 0},
              {"function", "EASFunction", 0},       {"event", "EASEvent", 0},           {"queue", "EASQueue", 0},
              {"options", "MTLCompileOptions", 0}, {"string", "NSString", 0},          {"error", "NSError", 0},
-             {"device", "EASDevice", 0}};
+             {"device", "EASDevice", 0},           {"indirect", "EASIndirectBuffer", 0}};
 
 static void count(Class c, long by)
 {

@@ -68,6 +68,24 @@ static void fail(NSError **error, const char *domain, NSInteger code, const char
 }
 @end
 
+@implementation MTLComputePipelineDescriptor
+- (void)setComputeFunction:(EASFunction *)f
+{
+    [f retain];
+    [function release];
+    function = f;
+}
+- (void)setSupportIndirectCommandBuffers:(BOOL)on
+{
+    indirect = on;
+}
+- (void)dealloc
+{
+    [function release];
+    [super dealloc];
+}
+@end
+
 @implementation EASPipeline
 - (NSUInteger)maxTotalThreadsPerThreadgroup
 {
@@ -176,6 +194,13 @@ static void fail(NSError **error, const char *domain, NSInteger code, const char
     return (NSUInteger)sysconf(_SC_PHYS_PAGES) * (NSUInteger)sysconf(_SC_PAGESIZE) / 4 * 3;
 }
 
+/* Apple's devices in a Mac are of the Mac family as well. */
+- (BOOL)supportsFamily:(NSInteger)family
+{
+    NSInteger mine = standin_family();
+    return mine && (family == MTLFamilyMac2 || (family >= MTLFamilyApple1 && family <= mine));
+}
+
 - (id)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error
 {
     const char *text = [source UTF8String];
@@ -199,11 +224,13 @@ static void fail(NSError **error, const char *domain, NSInteger code, const char
     return l;
 }
 
-- (id)newComputePipelineStateWithFunction:(EASFunction *)f error:(NSError **)error
+- (id)newPipeline:(EASFunction *)f indirect:(BOOL)indirect error:(NSError **)error
 {
     char why[160];
     if (!f)
-        standin_report("newComputePipelineStateWithFunction: with a nil function");
+        standin_report("a pipeline of a nil function");
+    if (indirect && ![self supportsFamily:MTLFamilyApple3])
+        standin_report("a pipeline for indirect commands; the device has none");
     if (!f || standin_fault("pipeline")) {
         fail(error, "AGXMetalStandIn", 1, "the pipeline could not be made");
         return nil;
@@ -216,7 +243,37 @@ static void fail(NSError **error, const char *domain, NSInteger code, const char
     }
     EASPipeline *p = [EASPipeline alloc];
     p->function = [f retain];
+    p->indirect = indirect;
     return p;
+}
+- (id)newComputePipelineStateWithFunction:(EASFunction *)f error:(NSError **)error
+{
+    return [self newPipeline:f indirect:NO error:error];
+}
+- (id)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)d
+                                    options:(NSUInteger)o
+                                 reflection:(id *)r
+                                      error:(NSError **)error
+{
+    if (!d || o || r)
+        standin_report("newComputePipelineStateWithDescriptor: with no descriptor, or asking for a reflection that is not here");
+    return [self newPipeline:d ? d->function : nil indirect:d && d->indirect error:error];
+}
+
+- (id)newIndirectCommandBufferWithDescriptor:(MTLIndirectCommandBufferDescriptor *)d maxCommandCount:(NSUInteger)n options:(NSUInteger)o
+{
+    NSUInteger compute = MTLIndirectDispatch | MTLIndirectDispatchThreads;
+    if (!d || !n || !d->types || d->types & ~compute || d->inherit_pipeline || d->inherit_buffers || d->most > MSL_MAX_BUFFERS ||
+        (o & MTLStorageMask) != MTLStorageShared) {
+        standin_report("newIndirectCommandBufferWithDescriptor: %lu commands of types %lu with %lu buffers", (unsigned long)n,
+                       (unsigned long)(d ? d->types : 0), (unsigned long)(d ? d->most : 0));
+        return nil;
+    }
+    if (![self supportsFamily:MTLFamilyApple3]) {
+        standin_report("newIndirectCommandBufferWithDescriptor: the device has no indirect commands");
+        return nil;
+    }
+    return standin_fault("indirect") || standin_fault("memory") ? nil : [[EASIndirectBuffer alloc] initWith:d count:n];
 }
 
 - (id)newBufferWithLength:(NSUInteger)n options:(NSUInteger)o

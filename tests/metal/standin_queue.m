@@ -15,14 +15,12 @@ enum { BLOCK_IS_GLOBAL = 1 << 28, BLOCK_HAS_COPY_DISPOSE = 1 << 25 };
 
 struct command {
     command *next;
-    enum { DISPATCH, COPY, SIGNAL, WAIT } kind;
+    enum { DISPATCH, COPY, SIGNAL, WAIT, EXECUTE } kind;
     EASPipeline *pipeline;
     msl_grid grid;
-    struct {
-        EASBuffer *buffer;
-        NSUInteger offset;
-        void *bytes;
-    } arg[MSL_MAX_BUFFERS];
+    standin_binding arg[MSL_MAX_BUFFERS];
+    EASIndirectBuffer *indirect;
+    NSRange range; /* of indirect */
     NSUInteger size; /* of a copy: arg[0] to arg[1] */
     EASEvent *event;
     uint64_t value;
@@ -58,11 +56,22 @@ static void free_commands(EASCommandBuffer *b)
             }
             free(c->arg[i].bytes);
         }
+        if (c->indirect)
+            COUNT(c->indirect->users, -1);
+        [c->indirect release];
         [c->pipeline release];
         [c->event release];
         free(c);
     }
     b->first = b->last = NULL;
+    for (NSUInteger i = 0; i < b->nused; i++) {
+        COUNT(b->used[i]->users, -1);
+        if (!b->unretained)
+            [b->used[i] release];
+    }
+    free(b->used);
+    b->used = NULL;
+    b->nused = 0;
 }
 
 /* ---- running ---- */
@@ -73,25 +82,38 @@ static void set_error(EASCommandBuffer *b, NSInteger code, const char *text)
         b->error = [[NSError errorWithDomain:"MTLCommandBufferErrorDomain" code:code text:text] retain];
 }
 
-static void run_dispatch(EASCommandBuffer *b, command *c)
+static void run_kernel(EASCommandBuffer *b, const msl_kernel *k, const standin_binding *arg, const msl_grid *grid)
 {
     static const NSInteger codes[] = {[MSL_FAULT] = MTLCommandBufferErrorPageFault, [MSL_TIMEOUT] = MTLCommandBufferErrorTimeout,
                                       [MSL_DIVERGED] = MTLCommandBufferErrorInternal, [MSL_NO_MEMORY] = MTLCommandBufferErrorOutOfMemory};
     void *args[MSL_MAX_BUFFERS];
     char why[256];
     for (int i = 0; i < MSL_MAX_BUFFERS; i++)
-        args[i] = c->arg[i].buffer ? c->arg[i].buffer->memory + c->arg[i].offset : c->arg[i].bytes;
-    msl_result r = msl_run(c->pipeline->function->kernel, args, &c->grid, standin_limit(), why);
+        args[i] = arg[i].buffer ? arg[i].buffer->memory + arg[i].offset : arg[i].bytes;
+    msl_result r = msl_run(k, args, grid, standin_limit(), why);
     if (r)
         set_error(b, codes[r], why);
     if (r == MSL_DIVERGED)
         standin_report("%s", why);
 }
 
+/* Commands between two barriers have no order: the last one runs first, so that whoever relies on one finds out. */
+static void run_indirect(EASCommandBuffer *b, const command *c)
+{
+    EASIndirectCommand **all = c->indirect->commands + c->range.location;
+    for (NSUInteger first = 0, end; first < c->range.length && !b->error; first = end) {
+        for (end = first + 1; end < c->range.length && !all[end]->barrier;)
+            end++;
+        for (NSUInteger i = end; i-- > first && !b->error; COUNT(standin_executed, 1))
+            run_kernel(b, all[i]->pipeline->function->kernel, all[i]->bound, &all[i]->grid);
+    }
+}
+
 static void run_command(EASCommandBuffer *b, command *c)
 {
     switch (c->kind) {
-    case DISPATCH: run_dispatch(b, c); break;
+    case DISPATCH: run_kernel(b, c->pipeline->function->kernel, c->arg, &c->grid); break;
+    case EXECUTE: run_indirect(b, c); break;
     case COPY: memmove(c->arg[1].buffer->memory + c->arg[1].offset, c->arg[0].buffer->memory + c->arg[0].offset, c->size); break;
     case SIGNAL: [c->event setSignaledValue:c->value]; break;
     case WAIT:
@@ -249,6 +271,8 @@ static void *queue_thread(void *arg)
         return nil;
     EASEncoder *e = [c alloc];
     e->buffer = [self retain];
+    if (c == objc_getClass("EASComputeEncoder"))
+        ((EASComputeEncoder *)e)->first_used = nused;
     encoder = e;
     return [e autorelease];
 }
@@ -408,6 +432,40 @@ static void *queue_thread(void *arg)
 }
 @end
 
+static bool argument_fits(const msl_arg *a, const char *kernel, const standin_binding *bound, char why[256])
+{
+    int i = a->index;
+    if (i < 0 || i >= MSL_MAX_BUFFERS || (!bound[i].buffer && !bound[i].bytes))
+        snprintf(why, 256, "kernel %s: nothing is bound to buffer(%d), argument %s", kernel, i, a->name);
+    else if (a->reference && bound[i].length < a->size)
+        snprintf(why, 256, "kernel %s: buffer(%d) holds %lu bytes, argument %s has %lu", kernel, i, (unsigned long)bound[i].length, a->name,
+                 (unsigned long)a->size);
+    else if (bound[i].buffer && bound[i].offset % (a->size > 16 ? 16 : a->size))
+        snprintf(why, 256, "kernel %s: offset %lu of buffer(%d) is not aligned to the %lu bytes of an element", kernel,
+                 (unsigned long)bound[i].offset, i, (unsigned long)a->size);
+    else
+        return true;
+    return false;
+}
+
+bool standin_fits(const msl_kernel *k, const standin_binding *bound, MTLSize n, MTLSize g, char why[256])
+{
+    NSUInteger volume = g.width * g.height * g.depth;
+    bool good = n.width && n.height && n.depth && volume && volume <= MSL_MAX_THREADS;
+    if (!good)
+        snprintf(why, 256, "kernel %s: %lu x %lu x %lu of groups of %lu x %lu x %lu threads; a group has 1 to %d", k->name, n.width, n.height, n.depth,
+                 g.width, g.height, g.depth, (int)MSL_MAX_THREADS);
+    for (int i = 0; i < k->nargs && good; i++)
+        good = argument_fits(&k->args[i], k->name, bound, why);
+    return good;
+}
+
+msl_grid standin_grid(MTLSize threads, MTLSize g)
+{
+    return (msl_grid){.threads = {threads.width, threads.height, threads.depth},
+                      .group = {(uint32_t)g.width, (uint32_t)g.height, (uint32_t)g.depth}};
+}
+
 @implementation EASComputeEncoder
 - (void)setComputePipelineState:(EASPipeline *)p
 {
@@ -471,57 +529,25 @@ static void *queue_thread(void *arg)
     bound[i].length = n;
 }
 
-/* What a kernel reads must be bound, aligned and long enough. */
-- (BOOL)checkArgument:(const msl_arg *)a of:(const char *)kernel
-{
-    char text[256];
-    int i = a->index;
-    if (i < 0 || i >= MSL_MAX_BUFFERS || (!bound[i].buffer && !bound[i].bytes))
-        snprintf(text, sizeof text, "kernel %s: nothing is bound to buffer(%d), argument %s", kernel, i, a->name);
-    else if (a->reference && bound[i].length < a->size)
-        snprintf(text, sizeof text, "kernel %s: buffer(%d) holds %lu bytes, argument %s has %lu", kernel, i, (unsigned long)bound[i].length, a->name,
-                 (unsigned long)a->size);
-    else if (bound[i].buffer && bound[i].offset % (a->size > 16 ? 16 : a->size))
-        snprintf(text, sizeof text, "kernel %s: offset %lu of buffer(%d) is not aligned to the %lu bytes of an element", kernel,
-                 (unsigned long)bound[i].offset, i, (unsigned long)a->size);
-    else
-        return YES;
-    [self wrong:text];
-    return NO;
-}
-
 - (BOOL)checkDispatch:(MTLSize)n group:(MTLSize)g
 {
-    char text[160];
+    char why[256];
     if (![self isOpen:"a dispatch"])
         return NO;
-    if (!pipeline) {
+    if (!pipeline)
         [self wrong:"a dispatch with no pipeline set"];
-        return NO;
-    }
-    const msl_kernel *k = pipeline->function->kernel;
-    NSUInteger volume = g.width * g.height * g.depth;
-    if (!n.width || !n.height || !n.depth || !volume || volume > MSL_MAX_THREADS) {
-        snprintf(text, sizeof text, "kernel %s: %lu x %lu x %lu of groups of %lu x %lu x %lu threads; a group has 1 to %d", k->name, n.width, n.height,
-                 n.depth, g.width, g.height, g.depth, (int)MSL_MAX_THREADS);
-        [self wrong:text];
-        return NO;
-    }
-    BOOL good = YES;
-    for (int i = 0; i < k->nargs; i++)
-        good &= [self checkArgument:&k->args[i] of:k->name];
-    return good;
+    else if (!standin_fits(pipeline->function->kernel, bound, n, g, why))
+        [self wrong:why];
+    else
+        return YES;
+    return NO;
 }
 
 - (void)encode:(MTLSize)threads group:(MTLSize)g
 {
-    const NSUInteger n[3] = {threads.width, threads.height, threads.depth}, size[3] = {g.width, g.height, g.depth};
     command *c = add_command(buffer, DISPATCH);
     c->pipeline = [pipeline retain];
-    for (int a = 0; a < 3; a++) {
-        c->grid.threads[a] = n[a];
-        c->grid.group[a] = (uint32_t)size[a];
-    }
+    c->grid = standin_grid(threads, g);
     for (int i = 0; i < MSL_MAX_BUFFERS; i++) {
         if (bound[i].buffer) {
             use_buffer(buffer, c, i, bound[i].buffer, bound[i].offset);
@@ -530,6 +556,8 @@ static void *queue_thread(void *arg)
             memcpy(c->arg[i].bytes, bound[i].bytes, bound[i].length);
         }
     }
+    ran = realloc(ran, (nran + 1) * sizeof *ran);
+    ran[nran++] = pipeline; /* the command counts it */
 }
 
 - (void)dispatchThreadgroups:(MTLSize)n threadsPerThreadgroup:(MTLSize)g
@@ -543,10 +571,85 @@ static void *queue_thread(void *arg)
         [self encode:n group:g];
 }
 
+- (void)useResources:(EASBuffer *const *)all count:(NSUInteger)n usage:(NSUInteger)u
+{
+    if (![self isOpen:"useResources:"])
+        return;
+    if (!n || !u || u & ~(NSUInteger)3) {
+        [self wrong:"useResources: of nothing, or for no use that there is"];
+        return;
+    }
+    buffer->used = realloc(buffer->used, (buffer->nused + n) * sizeof *buffer->used);
+    for (NSUInteger i = 0; i < n; i++) {
+        COUNT(all[i]->users, 1);
+        buffer->used[buffer->nused++] = buffer->unretained ? all[i] : [all[i] retain];
+    }
+}
+
+- (void)memoryBarrierWithScope:(NSUInteger)scope
+{
+    if ([self isOpen:"memoryBarrierWithScope:"] && scope != 1)
+        [self wrong:"a barrier of a scope other than buffers"];
+}
+
+- (BOOL)uses:(const EASBuffer *)b
+{
+    for (NSUInteger i = first_used; i < buffer->nused; i++)
+        if (buffer->used[i] == b)
+            return YES;
+    return NO;
+}
+- (BOOL)hasRun:(const EASPipeline *)p
+{
+    for (NSUInteger i = 0; i < nran; i++)
+        if (ran[i] == p)
+            return YES;
+    return NO;
+}
+
+/* Before Apple 9 the GPU does not find a pipeline that only indirect commands name. */
+- (BOOL)checkIndirect:(const EASIndirectCommand *)c number:(NSUInteger)number
+{
+    char text[256] = "";
+    const msl_kernel *k = c->encoded ? c->pipeline->function->kernel : NULL;
+    if (!k)
+        snprintf(text, sizeof text, "indirect command %lu was not encoded", (unsigned long)number);
+    else if (standin_family() < MTLFamilyApple9 && ![self hasRun:c->pipeline])
+        snprintf(text, sizeof text, "indirect command %lu: this family needs kernel %s run by the encoder before", (unsigned long)number, k->name);
+    for (int i = 0; k && i < k->nargs && !*text; i++)
+        if (![self uses:c->bound[k->args[i].index].buffer])
+            snprintf(text, sizeof text, "indirect command %lu: kernel %s: useResource: was not told of buffer(%d)", (unsigned long)number, k->name,
+                     (int)k->args[i].index);
+    if (*text)
+        [self wrong:text];
+    return !*text;
+}
+
+- (void)executeCommandsInBuffer:(EASIndirectBuffer *)b withRange:(NSRange)r
+{
+    char text[128];
+    BOOL good = [self isOpen:"executeCommandsInBuffer:"];
+    if (good && (!b || b->wrong || !r.length || r.length > 16384 || r.location + r.length > b->size)) {
+        snprintf(text, sizeof text, "executeCommandsInBuffer: %lu from %lu of %lu%s", (unsigned long)r.length, (unsigned long)r.location,
+                 (unsigned long)(b ? b->size : 0), b && b->wrong ? ", some of which were refused" : "");
+        [self wrong:text];
+        good = NO;
+    }
+    for (NSUInteger i = 0; good && i < r.length; i++)
+        good = [self checkIndirect:b->commands[r.location + i] number:r.location + i];
+    if (!good)
+        return;
+    command *c = add_command(buffer, EXECUTE);
+    c->indirect = [b retain];
+    COUNT(b->users, 1);
+    c->range = r;
+}
+
 - (void)dealloc
 {
     for (NSUInteger i = 0; i < MSL_MAX_BUFFERS; i++)
         [self unbind:i];
+    free(ran);
     [pipeline release];
     [super dealloc];
 }
