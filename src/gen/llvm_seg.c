@@ -1289,7 +1289,7 @@ static void look_ahead(gen *g, const segment *s)
     memcpy(ahead, now, (nv - 1) * sizeof *ahead);
     step_ahead(g, loop, ahead);
     g->sval = ahead;
-    for (uint32_t i = loop + 1; i < (loop == UINT32_MAX ? first : g->p.end[loop]); i++) {
+    for (uint32_t i = loop + 1; i < (loop == UINT32_MAX ? first : g->p.end[loop]) && !g->st; i++) {
         const ir_insn *x = &g->ir->insns[i];
         const bool uniform = x->res && g->p.val[x->res].cls == C_UNI && !g->p.val[x->res].inseg, peeks = uniform && plan_peeks(g->ir, x);
         if (!x->res || x->nres != 1 || !(ir_rows[x->op].flags & IR_PURE || peeks) || g->p.parent[i] != loop || !moves_on(g, x))
