@@ -11,8 +11,8 @@ def text(facts):
     lines = [
         f"torch                      {facts['torch']}",
         "cpu tensors                zero copy, both ways",
-        f"DLPack's table of C functions  {yes[facts['dlpack_table']]}"
-        + ("" if facts["dlpack_table"] else ": arguments are asked attribute by attribute"),
+        f"cpu arguments are read by  {facts['arguments']}",
+        f"DLPack's table             {yes[facts['dlpack_table']]}",
         f"mps available              {yes[facts['mps']]}",
         f"torch.mps.compile_shader   {yes[facts['compile_shader']]}",
     ]
