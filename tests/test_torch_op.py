@@ -401,7 +401,7 @@ class Training(unittest.TestCase):
         names = [n for n, _ in self.ours.named_parameters()]
         got = dict(zip(names, self.grads(self.ours, x)))
         torch.testing.assert_close(x.grad, want, rtol=1e-4, atol=1e-4)
-        for name, g in {"gamma": gamma, "beta": beta, "w1": up.T, "b1": b1, "w2": down.T, "b2": b2}.items():
+        for name, g in {"gamma": gamma, "beta": beta, "w1": up, "b1": b1, "w2": down, "b2": b2}.items():
             torch.testing.assert_close(got[name], g, rtol=1e-4, atol=1e-3, msg=name)
 
     def test_compiled(self):
