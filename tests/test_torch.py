@@ -548,6 +548,17 @@ class Probe(unittest.TestCase):
         self.assertIn("tier of mps launches", r.stdout)
         facts = json.loads(subprocess.run([sys.executable, "-m", "eas.torch", "--json"], capture_output=True, text=True, check=True).stdout)
         self.assertIn(facts["tier"], ("A", "B"))
+        self.assertEqual(facts["arguments"], "torch's C functions")
+
+    def test_options(self):
+        def run(*args):
+            r = subprocess.run([sys.executable, "-m", "eas.torch", *args], capture_output=True, text=True)
+            return r.returncode, r.stdout + r.stderr
+
+        code, text = run("--help")
+        self.assertEqual(code, 0)
+        self.assertIn("--json", text)
+        self.assertEqual(run("--nosuch")[0], 2)
 
     def test_without_torch(self):
         code = """
