@@ -15,8 +15,8 @@ import torch
 import eas
 from eas import mk
 from examples import ms, size
-from examples.layernorm import norm_dx
 from examples.layernorm import forward as norm_forward
+from examples.layernorm import norm_dx
 from examples.matmul import gelu
 
 EPS = 1e-5
