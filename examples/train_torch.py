@@ -3,8 +3,8 @@
 A kernel, or as here a function that launches some, becomes an operator by eas.torch.op: it says which parameters the operator makes (outputs), how, and what the
 backward is. From then on it is a torch function like any other: autograd, torch.compile(fullgraph=True), vmap and export work.
 
-The backward is an operator as well, called by a function of torch's. Matrix products are torch's; what lies between them, many passes over memory in torch, is one
-kernel each: bias and gelu; the slope of gelu with the gradient of the bias; layer norm.
+The backward is an operator as well, whose parameters' names say what they are. Matrix products are torch's; what lies between them, many passes over memory in torch, is one
+kernel each: layer norm; bias and gelu; the slope of gelu; and the gradients of all that is added or scaled by column, in one pass at the end.
 
 The loop trains the same network twice from the same weights, with torch's layers and with this block, and compares the losses."""
 
@@ -15,8 +15,8 @@ import torch
 import eas
 from eas import mk
 from examples import ms, size
-from examples.layernorm import band_sums, norm_dx
 from examples.layernorm import forward as norm_forward
+from examples.layernorm import norm_dx
 from examples.matmul import gelu
 
 EPS = 1e-5
@@ -39,87 +39,92 @@ def bias_gelu_kernel(u, bias, h, N, BN: eas.constexpr):
 
 
 @eas.kernel
-def gelu_backward_kernel(u, bias, grad, dz, dbias, M, N, BN: eas.constexpr):
-    """dz = grad * gelu'(u + bias), and its sums down the columns, in one pass."""
+def gelu_backward_kernel(u, bias, grad, dz, N, BN: eas.constexpr):
+    """dz = grad * gelu'(u + bias)."""
     c = mk.program_id(0) * BN + mk.arange(0, BN)
-    b = mk.load(bias, c)
-    total = mk.var(mk.zeros(BN))
+    at = mk.program_id(1) * N + c
+    v = mk.load(u, at) + mk.load(bias, c)
+    s = 1.0 / (1.0 + mk.exp(-1.5957691216057308 * (v + 0.044715 * v * v * v)))
+    slope = s + v * s * (1.0 - s) * (1.5957691216057308 + 0.21406863000000001 * v * v)
+    mk.store(dz, at, mk.load(grad, at) * slope)
+
+
+@eas.kernel
+def column_sums(grad, dz, dnormed, x, mean, rstd, db2, db1, dgamma, dbeta, M, OUT, HIDDEN, IN, BN: eas.constexpr):
+    """The gradients of all that is the same for every row: sums down the columns of three matrices, each of a width of its own."""
+    c = mk.program_id(0) * BN + mk.arange(0, BN)
+    in_out, in_hidden, in_x = c < OUT, c < HIDDEN, c < IN
+    b2, b1, scale, shift = (mk.var(mk.zeros(BN)) for _ in range(4))
     for row in mk.range(0, M):
-        v = mk.load(u, row * N + c) + b
-        s = 1.0 / (1.0 + mk.exp(-1.5957691216057308 * (v + 0.044715 * v * v * v)))
-        slope = s + v * s * (1.0 - s) * (1.5957691216057308 + 0.21406863000000001 * v * v)
-        d = mk.load(grad, row * N + c) * slope
-        mk.store(dz, row * N + c, d)
-        total += d
-    mk.store(dbias, c, total.value)
+        b2 += mk.load(grad, row * OUT + c, in_out)
+        b1 += mk.load(dz, row * HIDDEN + c, in_hidden)
+        d = mk.load(dnormed, row * IN + c, in_x)
+        scale += d * ((mk.load(x, row * IN + c, in_x) - mk.load(mean, row)) * mk.load(rstd, row))
+        shift += d
+    mk.store(db2, c, b2, in_out)
+    mk.store(db1, c, b1, in_hidden)
+    mk.store(dgamma, c, scale, in_x)
+    mk.store(dbeta, c, shift, in_x)
 
 
-# ---- the block ----
+# ---- the block: weights are (out, in), as torch's linear layers have them ----
 
 
 def forward(x, gamma, beta, w1, b1, w2, b2, out, normed, mean, rstd, u, h):
     norm_forward(x, gamma, beta, normed, mean, rstd, EPS)
-    torch.mm(normed, w1, out=u)
+    torch.mm(normed, w1.T, out=u)
     m, n = u.shape
     bn = tile(n, 512)
     bias_gelu_kernel(u, b1, h, n, BN=bn, _grid=(n // bn, m))
-    torch.addmm(b2, h, w2, out=out)
+    torch.addmm(b2, h, w2.T, out=out)
 
 
-def backward(x, gamma, w1, b1, w2, normed, mean, rstd, u, h, grad, want_dx: bool, dx, dgamma, dbeta, dw1, db1, dw2, db2):
-    """The chain rule, from the end. The first block of a network has no use for dx: it is empty then."""
+def backward(
+    x, gamma, w1, b1, w2, normed, mean, rstd, u, h, grad, needs_x: bool, grad_x, grad_gamma, grad_beta, grad_w1, grad_b1, grad_w2, grad_b2
+):
+    """The chain rule, from the end. The first block of a network has no use for grad_x: it is empty then."""
     m, n = u.shape
-    bn = tile(n, 64)
-    torch.sum(grad, 0, out=db2)
-    torch.mm(h.T, grad, out=dw2)
-    dz = grad @ w2.T
-    gelu_backward_kernel(u, b1, dz, dz, db1, m, n, BN=bn, _grid=n // bn)
-    torch.mm(normed.T, dz, out=dw1)
-    dnormed = dz @ w1.T
-    if want_dx:
-        norm_dx(x, gamma, dnormed, mean, rstd, dx)
-    band_sums(x, dnormed, mean, rstd, dgamma, dbeta, m, x.shape[1], BAND=m, BLOCK=64, _grid=-(-x.shape[1] // 64))
-
-
-def hidden_shape(x, w1):
-    return x.shape[0], w1.shape[1]
+    bn = tile(n, 512)
+    dz = torch.mm(grad, w2)
+    gelu_backward_kernel(u, b1, dz, dz, n, BN=bn, _grid=(n // bn, m))
+    dnormed = torch.mm(dz, w1)
+    if needs_x:
+        norm_dx(x, gamma, dnormed, mean, rstd, grad_x)
+    torch.mm(dz.T, normed, out=grad_w1)
+    widths = grad.shape[1], n, x.shape[1]
+    column_sums(
+        grad, dz, dnormed, x, mean, rstd, grad_b2, grad_b1, grad_gamma, grad_beta, m, *widths, BN=128, _grid=-(-max(widths) // 128)
+    )
+    torch.mm(grad.T, h, out=grad_w2)
 
 
 block_backward = eas.torch.op(
     "train::block_backward",
     backward,
     outputs={
-        "dx": lambda x, want_dx: x.shape if want_dx else (0,),
-        "dgamma": "gamma",
-        "dbeta": "gamma",
-        "dw1": "w1",
-        "db1": "b1",
-        "dw2": "w2",
-        "db2": lambda w2: w2.shape[1:],
+        "grad_x": lambda x, needs_x: x.shape if needs_x else (0,),
+        "grad_gamma": "gamma",
+        "grad_beta": "gamma",
+        "grad_w1": "w1",
+        "grad_b1": "b1",
+        "grad_w2": "w2",
+        "grad_b2": lambda w2: w2.shape[:1],
     },
 )
 block = eas.torch.op(
     "train::block",
     forward,
     outputs={
-        "out": lambda x, w2: (x.shape[0], w2.shape[1]),
+        "out": lambda x, w2: (x.shape[0], w2.shape[0]),
         "normed": "x",
         "mean": lambda x: x.shape[:1],
-        "rstd": lambda x: x.shape[:1],
-        "u": hidden_shape,
-        "h": hidden_shape,
+        "rstd": "mean",
+        "u": lambda x, w1: (x.shape[0], w1.shape[0]),
+        "h": "u",
     },
     differentiable="out",
-    save=("x", "gamma", "w1", "b1", "w2", "normed", "mean", "rstd", "u", "h"),
-    backward=lambda ctx, grad: chain(ctx, grad),
+    backward=block_backward,
 )
-
-
-def chain(ctx, grad):
-    """What torch calls: one gradient for each argument of the block, None where there is none."""
-    want_dx = ctx.needs_input_grad[0]
-    dx, *others = block_backward(*ctx.saved_tensors, grad, want_dx)
-    return dx if want_dx else None, *others
 
 
 # ---- the network, twice ----
@@ -129,7 +134,7 @@ class Ours(torch.nn.Module):
     def __init__(self, theirs):
         super().__init__()
         self.gamma, self.beta = (torch.nn.Parameter(p.detach().clone()) for p in (theirs.norm.weight, theirs.norm.bias))
-        self.w1, self.w2 = (torch.nn.Parameter(layer.weight.detach().T.contiguous()) for layer in (theirs.up, theirs.down))
+        self.w1, self.w2 = (torch.nn.Parameter(layer.weight.detach().clone()) for layer in (theirs.up, theirs.down))
         self.b1, self.b2 = (torch.nn.Parameter(layer.bias.detach().clone()) for layer in (theirs.up, theirs.down))
 
     def forward(self, x):

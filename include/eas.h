@@ -54,6 +54,7 @@ EAS_API const char *eas_status_name(eas_status st); /* "ERR_VALUE" */
 EAS_API const char *eas_error_message(void);        /* of this thread's last failure; "" if none */
 EAS_API const char *eas_version(void);              /* "0.1.0" */
 EAS_API const char *eas_build_id(void);             /* hash of the library's sources: part of every cache key */
+EAS_API const char *eas_llvm_version(void);         /* of the compiler that the library was built with; "none" without one */
 
 /* ---- dtypes ------------------------------------------------------------------------------------------------ */
 

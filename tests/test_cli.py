@@ -187,8 +187,10 @@ class Others(Command):
         self.assertIn("write-write race", found)
 
     def test_info(self):
-        self.assertIn("devices", self.eas("info"))
-        facts = json.loads(self.eas("info", "--json"))
+        text, facts = self.eas("info"), json.loads(self.eas("info", "--json"))
+        self.assertIn("devices", text)
+        self.assertRegex(facts["llvm"], r"^\d+\.\d+")
+        self.assertIn(f"LLVM {facts['llvm']}", text)
         self.assertEqual([d["name"] for d in facts["devices"] if d["unavailable"] is None], list(DEVICES))
 
     def test_cache(self):

@@ -265,6 +265,177 @@ print("fine")
         self.assertEqual(python(code).stdout, "fine\n")
 
 
+ODD = """
+import gc, json, sys, warnings
+import torch, eas
+from torch._subclasses import FakeTensorMode
+from eas import mk
+warnings.simplefilter("ignore")  # torch's own, of what is in beta
+@eas.kernel
+def shift(x, y, N, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    mk.store(y, i, mk.load(x, i, i < N), i < N)
+out = torch.zeros(4)
+said = {}
+def launch(name, x, y=out, n=4):
+    try:
+        shift(x, y, n, BLOCK=4, _grid=1)
+        said[name] = y.tolist()
+    except (ValueError, TypeError) as e:
+        said[name] = str(e)
+def inside(name, transform, *args):
+    def f(x):
+        launch(name, x)
+        return x.sum()
+    transform(f)(*args)
+launch("plain", torch.arange(4.0))
+launch("parameter", torch.nn.Parameter(torch.zeros(4)))
+with torch.no_grad():
+    launch("parameter, not recorded", torch.nn.Parameter(torch.ones(4)))
+launch("leaf", torch.zeros(4, requires_grad=True))
+launch("result", torch.zeros(4, requires_grad=True) * 2)
+with torch.inference_mode():
+    launch("inference", torch.full((4,), 2.0))
+launch("transposed", torch.zeros(2, 2).T)
+launch("expanded", torch.zeros(1).expand(4))
+launch("channels last", torch.zeros(1, 2, 1, 2).contiguous(memory_format=torch.channels_last))
+launch("coo", torch.zeros(4).to_sparse())
+for layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
+    blocks = {"blocksize": (1, 1)} if "bs" in str(layout) else {}
+    launch(str(layout), torch.eye(2).to_sparse(layout=layout, **blocks))
+launch("mkldnn", torch.eye(2).to_mkldnn())
+launch("nested", torch.nested.nested_tensor([torch.ones(1), torch.ones(3)]))
+launch("nested alike", torch.nested.nested_tensor([torch.ones(2), torch.ones(2)]))
+launch("jagged", torch.nested.nested_tensor([torch.ones(1), torch.ones(3)], layout=torch.jagged))
+launch("quantized", torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8))
+launch("complex", torch.zeros(4, dtype=torch.complex64))
+launch("float8", torch.zeros(4).to(torch.float8_e4m3fn))
+launch("meta", torch.zeros(4, device="meta"))
+launch("zeros without memory", torch._efficientzerotensor((4,)))
+launch("functional", torch._to_functional_tensor(torch.ones(4)))
+launch("negated", torch._neg_view(torch.ones(4)))
+launch("negated, one", torch.ones(1, dtype=torch.complex64).conj().imag, n=1)
+launch("negated, of a stride", torch.as_strided(torch.ones(4, dtype=torch.complex64).conj().imag, (4,), (1,)))
+with FakeTensorMode():
+    fake = torch.zeros(4)
+launch("fake", fake)
+freed = torch.zeros(4)
+freed.untyped_storage().resize_(0)
+launch("freed", freed)
+guarded = torch.zeros(4)
+torch._C._set_throw_on_mutable_data_ptr(guarded)
+launch("guarded", guarded)
+launch("made bare", torch.Tensor.__new__(torch.Tensor), n=0)
+launch("empty", torch.zeros(0), torch.zeros(0), n=0)
+source = torch.ones(4)
+lazy = torch._lazy_clone(source)
+launch("copied lazily, written", torch.full((4,), 5.0), lazy)
+said["its source"] = source.tolist()
+for name, transform in (("vmap", torch.vmap), ("grad", torch.func.grad), ("functionalize", torch.func.functionalize)):
+    inside(name, transform, torch.ones(2, 4) if name == "vmap" else torch.ones(4))
+torch.func.jvp(lambda x: (launch("jvp", x), x.sum())[1], (torch.ones(4),), (torch.ones(4),))
+class Mine(torch.Tensor):
+    pass
+launch("subclass", torch.ones(4).as_subclass(Mine))
+class Cyclic:  # its finaliser sees the tensor when the collector already took it apart
+    def __init__(self):
+        self.tensor, self.me = torch.ones(4), self
+        self.tensor.cycle = self
+    def __del__(self):
+        launch("collected", self.tensor)
+Cyclic()
+gc.collect()
+from eas.torch import probe
+print(json.dumps([probe()["arguments"], said]))
+"""
+
+
+@unittest.skipUnless(torch, "torch is not installed")
+class Ways(unittest.TestCase):
+    """How an argument is read makes no difference: by torch's C functions, DLPack's table, or attributes."""
+
+    def run_odd(self, before="", **env):
+        r = python(before + ODD, env=env)
+        self.assertEqual(r.stderr, "")  # no function of torch's was called that throws and says so
+        return json.loads(r.stdout)
+
+    def test_odd_tensors(self):
+        way, direct = self.run_odd(EAS_TORCH_DIRECT="1")
+        self.assertEqual(way, "torch's C functions")
+        way, table = self.run_odd(EAS_TORCH_DIRECT="0")
+        self.assertEqual(way, "DLPack's table")
+        way, attributes = self.run_odd("import torch\ndel torch.Tensor.__dlpack_c_exchange_api__\n", EAS_TORCH_DIRECT="0")
+        self.assertEqual(way, "attributes")
+        self.assertEqual(direct, table)
+        self.assertEqual(direct, attributes)
+        runs = {
+            "plain": [0.0, 1.0, 2.0, 3.0],
+            "parameter, not recorded": [1.0] * 4,
+            "inference": [2.0] * 4,
+            "copied lazily, written": [5.0] * 4,
+            "its source": [1.0] * 4,
+            "subclass": [1.0] * 4,
+            "collected": [1.0] * 4,
+            "empty": [],
+        }
+        for name, said in direct.items():
+            if name in runs:
+                self.assertEqual(said, runs[name], name)
+            elif name != "made bare":
+                self.assertIsInstance(said, str, name)
+
+    def test_a_first_launch_inside_a_transform(self):
+        """Nothing can be learned there; it is later."""
+        code = """
+import torch, eas
+from eas import mk
+from eas.torch import _direct
+@eas.kernel
+def fill(y, N, BLOCK: eas.constexpr):
+    i = mk.arange(0, BLOCK)
+    mk.store(y, i, 1.0, i < N)
+out = torch.zeros(4)
+asked = []
+learn = _direct.learn
+_direct.learn = lambda torch: asked.append(learn(torch)) or asked[-1]
+def f(x):
+    fill(out, 4, BLOCK=4)
+    return x.sum()
+torch.func.grad(f)(torch.ones(4))
+for _ in range(16):
+    fill(out, 4, BLOCK=4)
+print(asked[-1], sum(asked), out.tolist())
+"""
+        self.assertEqual(python(code).stdout, "True 1 [1.0, 1.0, 1.0, 1.0]\n")
+
+    def test_samples_are_kept_from_the_callers_modes(self):
+        code = """
+import torch, eas
+from eas import mk
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+@eas.kernel
+def fill(y, N, BLOCK: eas.constexpr):
+    i = mk.arange(0, BLOCK)
+    mk.store(y, i, 1.0, i < N)
+seen = []
+class Functions(TorchFunctionMode):
+    def __torch_function__(self, f, types, args=(), kwargs=None):
+        seen.append(f)
+        return f(*args, **(kwargs or {}))
+class Operators(TorchDispatchMode):
+    def __torch_dispatch__(self, f, types, args=(), kwargs=None):
+        seen.append(f)
+        return f(*args, **(kwargs or {}))
+out = torch.zeros(4)
+with torch.device("meta"), Functions(), Operators():
+    fill(out, 4, BLOCK=4)
+    fill(out, 4, BLOCK=4)
+print(seen, eas.torch._direct.learn(torch), out.tolist())
+"""
+        self.assertEqual(python(code).stdout, "[] True [1.0, 1.0, 1.0, 1.0]\n")
+
+
 @unittest.skipUnless(torch and AVAILABLE, "needs torch and the stand-in for Metal")
 class Mps(unittest.TestCase):
     def test_tier_a(self):
@@ -377,6 +548,17 @@ class Probe(unittest.TestCase):
         self.assertIn("tier of mps launches", r.stdout)
         facts = json.loads(subprocess.run([sys.executable, "-m", "eas.torch", "--json"], capture_output=True, text=True, check=True).stdout)
         self.assertIn(facts["tier"], ("A", "B"))
+        self.assertEqual(facts["arguments"], "torch's C functions")
+
+    def test_options(self):
+        def run(*args):
+            r = subprocess.run([sys.executable, "-m", "eas.torch", *args], capture_output=True, text=True)
+            return r.returncode, r.stdout + r.stderr
+
+        code, text = run("--help")
+        self.assertEqual(code, 0)
+        self.assertIn("--json", text)
+        self.assertEqual(run("--nosuch")[0], 2)
 
     def test_without_torch(self):
         code = """

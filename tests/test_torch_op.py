@@ -316,6 +316,73 @@ class Ops(unittest.TestCase):
         with torch.inference_mode():
             self.assertEqual(self.mul(x, x).tolist(), [1, 1, 1])
 
+    def test_what_comes_between_forward_and_backward_is_not_skipped(self):
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        seen = []
+
+        class Mode(TorchDispatchMode):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                seen.append(func)
+                return func(*args, **(kwargs or {}))
+
+        x, y = torch.ones(3, requires_grad=True), torch.tensor([1.0, 2.0, 3.0])
+        z = self.mul(x, y)
+        with Mode():
+            z.sum().backward()
+        self.assertIn(torch.ops.eastest.mul_backward.default, seen)
+        self.assertEqual(x.grad.tolist(), [1, 2, 3])
+        grad = torch.tensor([1 + 1j, 1 - 1j, 2j]).conj().imag  # negated lazily
+        self.assertEqual(torch.autograd.grad(self.mul(x, y), x, grad)[0].tolist(), [-1, 2, -6])
+        batch = torch.eye(3)
+        (rows,) = torch.autograd.grad(self.mul(x, y), x, batch, is_grads_batched=True)
+        self.assertEqual(rows.tolist(), (batch * y).tolist())
+        z = self.mul(x, y)
+        with torch.inference_mode():
+            self.assertEqual(torch.autograd.grad(z, x, torch.ones(3))[0].tolist(), [1, 2, 3])
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.double(), lambda t: t.float()):
+            z = self.mul(x, y)
+        self.assertEqual(torch.autograd.grad(z.sum(), x)[0].tolist(), [1, 2, 3])
+
+    def test_what_needs_no_gradient(self):
+        asked = []
+
+        def times(x, y, out):
+            torch.mul(x, y, out=out)
+
+        def back(x, y, grad, needs_x: bool, needs_y: bool, grad_x, grad_y):
+            asked.append((needs_x, needs_y))
+            if needs_x:
+                torch.mul(grad, y, out=grad_x)
+            if needs_y:
+                torch.mul(grad, x, out=grad_y)
+
+        shapes = {"grad_x": lambda x, needs_x: x.shape if needs_x else (0,), "grad_y": lambda y, needs_y: y.shape if needs_y else (0,)}
+        backward = eas.torch.op("eastest::times_backward", back, outputs=shapes)
+        op = eas.torch.op("eastest::times", times, outputs="out", backward=backward)
+        for needs in ((True, False), (False, True), (True, True)):
+            x, y = (torch.randn(3, requires_grad=n) for n in needs)
+            for f in (op, torch.compile(op, fullgraph=True, backend="aot_eager")):
+                x.grad = y.grad = None
+                f(x, y).sum().backward()
+                for a, b in ((x, y), (y, x)):
+                    if a.requires_grad:
+                        torch.testing.assert_close(a.grad, b.detach())
+                    else:
+                        self.assertIsNone(a.grad)
+            self.assertEqual(asked[0], needs)
+            asked.clear()
+        self.assertTrue(torch.autograd.gradcheck(op, (torch.randn(3, dtype=torch.float64, requires_grad=True), torch.randn(3, dtype=torch.float64))))
+
+    def test_an_output_like_another(self):
+        rows = eas.torch.op(
+            "eastest::like", sums_kernel, outputs={"total": lambda x: x.shape[:1], "largest": "total"}, COLS=lambda x: x.shape[1], grid=lambda x: x.shape[0]
+        )
+        total, largest = rows(torch.arange(8.0).reshape(2, 4))
+        self.assertEqual((total.tolist(), largest.tolist()), ([6, 22], [3, 7]))
+        with self.assertRaisesRegex(TypeError, "neither a tensor argument nor an output before it"):
+            eas.torch.op("eastest::unlike", sums_kernel, outputs={"total": "largest", "largest": lambda x: x.shape[:1]}, COLS=4)
+
     def test_a_graph_goes_when_nobody_holds_it(self):
         import gc
         import weakref
@@ -401,7 +468,7 @@ class Training(unittest.TestCase):
         names = [n for n, _ in self.ours.named_parameters()]
         got = dict(zip(names, self.grads(self.ours, x)))
         torch.testing.assert_close(x.grad, want, rtol=1e-4, atol=1e-4)
-        for name, g in {"gamma": gamma, "beta": beta, "w1": up.T, "b1": b1, "w2": down.T, "b2": b2}.items():
+        for name, g in {"gamma": gamma, "beta": beta, "w1": up, "b1": b1, "w2": down, "b2": b2}.items():
             torch.testing.assert_close(got[name], g, rtol=1e-4, atol=1e-3, msg=name)
 
     def test_compiled(self):

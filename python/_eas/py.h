@@ -13,7 +13,7 @@
  *   ctrl.c     mk.var, mk.range, mk.if_, mk.else_, mk.while_
  *   irview.c   finished IR, for looking at
  *   tensor.c   eas.Tensor;  view.c its views, copies and protocols;  dlpack.c its interchange
- *   bind.c     Python arguments -> eas_arg;  torch.c those that are torch's
+ *   bind.c     Python arguments -> eas_arg;  torch.c those that are torch's;  torch_direct.c the quickest way to read them
  *   compiled.c CompiledKernel, launches
  *   stream.c   Stream, Event, captures, memory
  *   kernel.c   Kernel: signature, specialisations, vectorcall
@@ -315,6 +315,11 @@ void torch_explain(PyObject *o); /* the exception that an import of a torch tens
 PyObject *torch_export(PyObject *m, PyObject *t); /* a torch tensor over an eas.Tensor */
 /* Arguments on torch's GPU: eas.torch launches. */
 PyObject *torch_launch(Compiled *ck, PyObject *const *objs, int n, const Options *o, const eas_launch *l);
+
+/* ---- torch_direct.c ---- */
+/* Of one that torch_check_exact knows: its tag, out filled; 0 without an exception where it takes another way. */
+int torch_direct(PyObject *o, eas_arg *out);
+PyObject *torch_learn(PyObject *m, PyObject *args); /* from samples; until it succeeds, torch_direct returns 0 */
 
 /* The tag of o, out filled; 0 and an exception. */
 static inline int bind_arg(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)

@@ -740,6 +740,8 @@ static PyMethodDef functions[] = {
      "from_dlpack(x, *, device=None, copy=None)\n--\n\nA tensor over what x.__dlpack__() gives (or over a DLPack capsule). Copied if copy is True or "
      "the device is another one."},
     {"_rebuild", view_rebuild, METH_VARARGS, "_rebuild(bytes, dtype, shape, device): what pickles call"},
+    {"_torch_learn", torch_learn, METH_VARARGS,
+     "_torch_learn(path of torch's extension, samples): whether tensors are read by torch's C functions from now on"},
     {"_to_torch", torch_export, METH_O, "_to_torch(t): a torch tensor over a tensor of the cpu; None where that takes a longer way"},
     {"devices", eas_devices, METH_NOARGS, "devices(): (name, description, why unavailable or None) of each"},
     {NULL, NULL, 0, NULL},

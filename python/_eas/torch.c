@@ -1,8 +1,8 @@
 /* torch.c: torch tensors as arguments and as tensors.
  *
- * On the CPU they are read through the table of C functions that torch's own type offers (DLPack's exchange API), which takes a fraction of what its
- * attributes do. What the table cannot tell (subclasses, sparse, fake or batched tensors, older versions) is asked attribute by attribute, and so are
- * the reasons for an error. torch is never imported here. */
+ * On the CPU they are read by torch's C functions (torch_direct.c); where those are not known, through the table of C functions that torch's own type
+ * offers (DLPack's exchange API), which takes a fraction of what its attributes do. What neither can tell (subclasses, sparse, fake or batched tensors,
+ * older versions) is asked attribute by attribute, and so are the reasons for an error. torch is never imported here. */
 #include "dlpack.h"
 
 static struct {
@@ -10,6 +10,8 @@ static struct {
     getter requires_grad;  /* of its type's descriptor: no look-up, no call object */
     void *closure;
     PyObject *grad_enabled; /* torch.is_grad_enabled */
+    bool learned;           /* torch_direct.c knows this torch */
+    unsigned asked;         /* arguments that it was not known for */
 } T;
 
 /* ---- which objects ---- */
@@ -212,18 +214,43 @@ static inline int64_t count_of(const dl_tensor *d, bool *contiguous) /* of a ten
     *contiguous |= n == 0;
     return n;
 }
+/* Whether torch_direct is worth another call. Samples may not be had inside a transform of torch.func, so later arguments ask again: ever less often, in
+ * case it is for another reason. */
+static bool learn(void)
+{
+    if (T.learned)
+        return false;
+    unsigned n = ++T.asked;
+    PyObject *torch = n & (n - 1) ? NULL : module();
+    PyObject *m = torch ? PyImport_ImportModule("eas.torch._direct") : NULL, *r = m ? PyObject_CallMethod(m, "learn", "O", torch) : NULL;
+    T.learned = r == Py_True;
+    PyErr_Clear(); /* then the other ways stay */
+    Py_XDECREF(r);
+    Py_XDECREF(m);
+    return T.learned;
+}
+static bool negated(PyObject *o, int dt) /* lazily: the imaginary part of a conjugate */
+{
+    int neg = eas_dtype_kind((eas_dtype)dt) == 'f' ? flag(o, N.is_neg, true) : 0;
+    PyErr_Clear(); /* the slow way raises it */
+    return neg != 0;
+}
 int bind_torch(Bound *bd, PyObject *o, int i, PyObject *name, eas_arg *out)
 {
     dl_tensor d;
     bool contiguous;
-    if (!T.api || !T.api->view || !torch_check_exact(o))
+    if (!torch_check_exact(o))
+        return bind_slowly(bd, o, i, name, out);
+    int tag = torch_direct(o, out);
+    if (tag || (learn() && (tag = torch_direct(o, out))))
+        return tag;
+    if (!T.api || !T.api->view)
         return bind_slowly(bd, o, i, name, out);
     if (T.api->view(o, &d) < 0)
         return PyErr_Clear(), bind_slowly(bd, o, i, name, out);
     int dt = dlpack_dtype(d.dtype);
     int64_t n = count_of(&d, &contiguous);
-    /* one element of a lazily negated tensor is contiguous, and all that can be */
-    if (d.device.type != DL_CPU || dt < 0 || !contiguous || (!d.data && n) || recorded(o) || (n == 1 && flag(o, N.is_neg, true)))
+    if (d.device.type != DL_CPU || dt < 0 || !contiguous || (!d.data && n) || recorded(o) || negated(o, dt))
         return bind_slowly(bd, o, i, name, out);
     out->v.data = (char *)d.data + d.byte_offset;
     out->count = n;

@@ -75,6 +75,7 @@ def _facts():
     return {
         "eas": eas.__version__,
         "build": _eas.build_id,
+        "llvm": _eas.llvm_version,
         "python": sys.version.split()[0],
         "numpy": np.__version__,
         "torch": _torch_version(),
@@ -105,7 +106,10 @@ def info(opts):
     if opts.json:
         print(json.dumps(facts, indent=2))
         return 0
-    print(f"eas {facts['eas']} (build {facts['build'][:12]}), Python {facts['python']}, NumPy {facts['numpy']}, torch {facts['torch'] or 'none'}")
+    print(
+        f"eas {facts['eas']} (build {facts['build'][:12]}), LLVM {facts['llvm']}, Python {facts['python']}, NumPy {facts['numpy']}, "
+        f"torch {facts['torch'] or 'none'}"
+    )
     print(f"launches go to {facts['default_device']} by default, over {facts['threads']} threads on the CPU")
     print("devices")
     for d in facts["devices"]:

@@ -1,5 +1,6 @@
 """`python -m eas.torch`: what this torch offers, and which tier launches with its tensors use."""
 
+import argparse
 import json
 import sys
 
@@ -11,8 +12,8 @@ def text(facts):
     lines = [
         f"torch                      {facts['torch']}",
         "cpu tensors                zero copy, both ways",
-        f"DLPack's table of C functions  {yes[facts['dlpack_table']]}"
-        + ("" if facts["dlpack_table"] else ": arguments are asked attribute by attribute"),
+        f"cpu arguments are read by  {facts['arguments']}",
+        f"DLPack's table             {yes[facts['dlpack_table']]}",
         f"mps available              {yes[facts['mps']]}",
         f"torch.mps.compile_shader   {yes[facts['compile_shader']]}",
     ]
@@ -24,12 +25,17 @@ def text(facts):
 
 
 def main(argv):
+    p = argparse.ArgumentParser(
+        prog="python -m eas.torch", description="What the installed torch offers, and which tier launches with its tensors use; exit code 1 without torch."
+    )
+    p.add_argument("--json", action="store_true", help="for programs")
+    opts = p.parse_args(argv)
     try:
         facts = probe()
     except (RuntimeError, ValueError) as e:
         print(e, file=sys.stderr)
         return 1
-    print(json.dumps(facts, indent=2) if "--json" in argv else text(facts))
+    print(json.dumps(facts, indent=2) if opts.json else text(facts))
     return 0
 
 

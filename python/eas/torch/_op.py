@@ -3,6 +3,7 @@
 The operator's functions are written out as Python text and compiled once, so that a call runs straight-line code: make the outputs, launch."""
 
 from contextlib import contextmanager
+from functools import cache
 from inspect import Parameter, signature
 from types import FunctionType
 
@@ -142,8 +143,8 @@ def _write_outputs(text):
     for name, how in spec.outputs.items():
         if how is None or isinstance(how, str):
             like = how or spec.tensors[0]
-            if like not in spec.tensors:
-                raise TypeError(f"{spec.name}: output {name!r} is to be like {like!r}, which is no tensor argument")
+            if like not in spec.tensors and like not in known[len(spec.arguments) :]:
+                raise TypeError(f"{spec.name}: output {name!r} is to be like {like!r}, which is neither a tensor argument nor an output before it")
             text.add(f"{name} = {text.use(torch.empty_like, 'like')}({like}, memory_format={text.use(torch.contiguous_format, 'order')})")
         elif callable(how):
             text.add(f"{name} = {text.call(how, 'outputs', known)}")  # the tensor, or the shape of one like the first tensor argument
@@ -177,6 +178,8 @@ def _implementation(spec, options, contiguous):
             launch.append(f"{p}={p}")
     known = [*known, *(p for p in spec.params if p in spec.bound)]
     launch += [f"{o}={text.value(v, o[1:], known)}" for o, v in options.items() if v is not None]
+    if not spec.is_kernel and len(launch) == len(spec.params):
+        launch = list(spec.params)  # by position: less to match in a call
     call = ", ".join(launch)
     if spec.is_kernel:
         check = text.use(_Check(spec), "check")
@@ -225,24 +228,37 @@ def _no_backward(name):
     return backward
 
 
-def _setup(spec, save, differentiable):
-    """Keeps the tensors named (arguments and outputs), and all scalars, for the backward function."""
-    have = {n: f"a{i}" for i, n in enumerate(spec.names())} | {n: f"o{i}" for i, n in enumerate(spec.outputs)}
-    outs = [have[n] for n in spec.outputs]
-    fixed = [have[n] for n in spec.outputs if n not in differentiable]
-    lines = [
-        "def setup_context(ctx, inputs, output):",
-        f"    {''.join(have[n] + ', ' for n in spec.names())} = inputs",
-        f"    {', '.join(outs)} = output",
-        f"    ctx.save_for_backward({', '.join(have[n] for n in save)})",
-        f"    ctx.scalars = {{{', '.join(f'{n!r}: {have[n]}' for n in spec.names() if n not in spec.tensors)}}}",
-    ]
+def _places(spec):
+    """Names for arguments and outputs that no other name of the text can be."""
+    return {n: f"a{i}" for i, n in enumerate(spec.names())}, {n: f"o{i}" for i, n in enumerate(spec.outputs)}
+
+
+def _write_keeping(spec, save, differentiable):
+    """Lines that keep the tensors named (arguments and outputs), and all scalars, for the backward function."""
+    ins, outs = _places(spec)
+    have = ins | outs
+    fixed = [outs[n] for n in spec.outputs if n not in differentiable]
+    lines = [f"    ctx.save_for_backward({', '.join(have[n] for n in save)})"]
+    scalars = [n for n in spec.names() if n not in spec.tensors]
+    lines += [f"    ctx.scalars = {{{', '.join(f'{n!r}: {ins[n]}' for n in scalars)}}}"]
     if fixed:  # nothing is made for gradients that nobody has. What missing ones are like is noted; the outputs themselves would keep the graph alive
         lines += [
             f"    ctx.mark_non_differentiable({', '.join(fixed)})",
             "    ctx.set_materialize_grads(False)",
-            f"    ctx.missing = [{', '.join('({0}.shape, {0}.dtype, {0}.device)'.format(have[n]) for n in differentiable)}]",
+            f"    ctx.missing = [{', '.join('({0}.shape, {0}.dtype, {0}.device)'.format(outs[n]) for n in differentiable)}]",
         ]
+    return lines
+
+
+def _setup(spec, save, differentiable):
+    """The same as a function."""
+    ins, outs = _places(spec)
+    lines = [
+        "def setup_context(ctx, inputs, output):",
+        f"    {''.join(p + ', ' for p in ins.values())} = inputs",
+        f"    {', '.join(outs.values())} = output",
+        *_write_keeping(spec, save, differentiable),
+    ]
     return _compiled(spec, "setup_context", lines, {})
 
 
@@ -262,7 +278,7 @@ def _only(differentiable, spec, backward):
 
 
 def _gradient_of(outs, name):
-    """grad_c is the gradient of output c; grad, if there is one output only."""
+    """grad_c is the gradient of output c; grad, if there is one only."""
     if name == "grad" and len(outs) == 1:
         return 0
     return outs.index(name[5:]) if name.startswith("grad_") and name[5:] in outs else None
@@ -279,18 +295,24 @@ def _backward_op(spec, backward, bound, options, contiguous):
     shared = {p: v for p, v in spec.bound.items() if p in params}
     kinds = {n: kind for n, kind, _ in spec.arguments}
     types = {p: {"SymInt": int, "float": float, "bool": bool}.get(kinds[p], torch.Tensor) for p in params if p in kinds}
+    types |= {p: bool for p in params if _need_of(spec, p) is not None}
     return op(
         spec.name + "_backward", backward, outputs=outputs, types=types, contiguous=contiguous, params={**shared, **bound}, vmap="loop", **options
     )
 
 
+def _need_of(spec, name):
+    """needs_a asks whether argument a needs a gradient."""
+    return spec.names().index(name[6:]) if name.startswith("needs_") and name[6:] in spec.tensors else None
+
+
 def _by_names(spec, backward, differentiable):
-    """(names to save, backward function) of an operator whose arguments' names say what they are."""
+    """(names to save, text of each argument, text of each result) of an operator whose arguments' names say what they are."""
     inner = _specs[backward]
     places = []
     save = []
     for name, _, _ in inner.arguments:
-        grad = _gradient_of(differentiable, name)
+        grad, need = _gradient_of(differentiable, name), _need_of(spec, name)
         if grad is not None:
             places.append(f"grads[{grad}]")
         elif name in spec.tensors or name in spec.outputs:
@@ -298,19 +320,35 @@ def _by_names(spec, backward, differentiable):
             save.append(name)
         elif name in spec.names():
             places.append(f"ctx.scalars[{name!r}]")
+        elif need is not None:
+            places.append(f"ctx.needs_input_grad[{need}]")
         else:
             raise TypeError(
-                f"{spec.name}: the backward's parameter {name!r} is neither an argument nor an output of the operator, nor grad_<output>; "
-                f"bind it in backward_params="
+                f"{spec.name}: the backward's parameter {name!r} is neither an argument nor an output of the operator, nor grad_<output>, nor "
+                f"needs_<argument>; bind it in backward_params="
             )
+    asked = [name for name, _, _ in inner.arguments]
     position = {n: "out" if len(inner.outputs) == 1 else f"out[{i}]" for i, n in enumerate(inner.outputs)}
+    results = []
+    for i, n in enumerate(spec.names()):
+        result = position.get("grad_" + n, "None")
+        results.append(f"{result} if ctx.needs_input_grad[{i}] else None" if result != "None" and "needs_" + n in asked else result)
+    return save, places, results
+
+
+def _call_by_names(spec, backward, places, results):
+    """As a function of torch.library.register_autograd's kind; it leaves the dispatcher out where ctx.plain says that the forward did, and still can."""
     lines = [
         "def run(ctx, *grads):",
         "    saved = ctx.saved_tensors",
-        f"    out = backward({', '.join(places)})",
-        f"    return {''.join(position.get('grad_' + n, 'None') + ', ' for n in spec.names())}",
+        "    if getattr(ctx, 'plain', False) and still_plain(grads):",
+        f"        with below(): out = implementation({', '.join(places)})",
+        "    else:",
+        f"        out = backward({', '.join(places)})",
+        f"    return {''.join(r + ', ' for r in results)}",
     ]
-    return save, _compiled(spec, "run", lines, {"backward": backward})
+    uses = {"backward": backward, "implementation": _specs[backward].implementation, "still_plain": _still_plain()}
+    return _compiled(spec, "run", lines, uses | {"below": getattr(torch._C, "_AutoDispatchBelowAutograd", None)})
 
 
 def _plain_keys():
@@ -318,6 +356,29 @@ def _plain_keys():
     key, keys = torch._C.DispatchKey, torch._C.DispatchKeySet
     both = keys(key.CPU) | keys(key.AutogradCPU)
     return {both.raw_repr(), (both | keys(key.ADInplaceOrView)).raw_repr()}
+
+
+@cache
+def _still_plain():
+    """A function that tells whether a backward, called with these gradients, has nothing in between: not recorded, no mode, no transform."""
+    names = ("_dispatch_keys", "_dispatch_tls_local_include_set", "DispatchKeySet")
+    if not all(hasattr(torch._C, n) for n in names):
+        return lambda grads: False
+    key, keys = torch._C.DispatchKey, torch._C.DispatchKeySet
+    usual = (keys(key.BackendSelect) | keys(key.ADInplaceOrView)).raw_repr()
+    dense = keys(key.CPU) | keys(key.AutocastCPU)
+    plain = {dense.raw_repr(), (dense | keys(key.ADInplaceOrView) | keys(key.AutogradCPU)).raw_repr()}
+    keys_of, included, grad_enabled = torch._C._dispatch_keys, torch._C._dispatch_tls_local_include_set, torch.is_grad_enabled
+
+    def still_plain(grads):
+        if grad_enabled() or included().raw_repr() != usual:
+            return False
+        for g in grads:
+            if keys_of(g).raw_repr() not in plain:
+                return False
+        return True
+
+    return still_plain
 
 
 @contextmanager
@@ -340,7 +401,32 @@ def _refuse_tangents(spec, args):
             )
 
 
-def _register_directly(lib, spec, overload, implementation, backward, setup_context):
+def _function(spec, uses, keeping):
+    """The autograd.Function of an operator; keys, its last argument, is None for a plain call."""
+    ins, outs = _places(spec)
+    args = ", ".join(ins.values())
+    lines = [
+        f"def forward(ctx, {args}, keys):",
+        "    with below():",
+        f"        out = {', '.join(outs.values())} = implementation({args}) if keys is None else redispatch(keys & after, {args})",
+        "    ctx.plain = keys is None",
+        *keeping,
+        "    return out",
+    ]
+    backward = uses["backward"]
+
+    class Function(torch.autograd.Function):
+        forward = staticmethod(_compiled(spec, "forward", lines, uses))
+
+        @staticmethod
+        def backward(ctx, *grads):
+            got = backward(ctx, *grads)
+            return (*got, None) if isinstance(got, tuple) else (got, None)
+
+    return Function
+
+
+def _register_directly(lib, spec, overload, implementation, backward, setup_context, keeping):
     """What torch.library.register_autograd does, without looking at the schema in every call; with tensors on the CPU and nothing in between the implementation is
     called at once, and torch.func.grad and its like work as well. False: this torch has not what it takes."""
     below, after = getattr(torch._C, "_AutoDispatchBelowAutograd", None), getattr(torch._C, "_after_autograd_keyset", None)
@@ -349,50 +435,35 @@ def _register_directly(lib, spec, overload, implementation, backward, setup_cont
         torch._C._functorch, "set_single_level_autograd_function_allowed"
     ):
         return False
-    plain = _plain_keys()
-    n, defaults = len(spec.arguments), [d for _, _, d in spec.arguments]
-    tensors = [i for i, (_, kind, _) in enumerate(spec.arguments) if kind == "Tensor"]
-    grad_enabled = torch.is_grad_enabled
-
-    def run(keys, args):  # keys None: plain ones
-        with below():
-            return implementation(*args) if keys is None else redispatch(keys & after, *args)
-
-    class Function(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, *args_and_keys):
-            *args, keys = args_and_keys
-            out = run(keys, args)
-            setup_context(ctx, args, out)
-            return out
-
-        @staticmethod
-        def backward(ctx, *grads):
-            got = backward(ctx, *grads)
-            return (*got, None) if isinstance(got, tuple) else (got, None)
-
+    uses = {"below": below, "after": after, "redispatch": redispatch, "implementation": implementation, "backward": backward, "setup": setup_context}
+    ins, _ = _places(spec)
+    args = ", ".join(ins.values())
+    Function = _function(spec, uses, keeping or [f"    setup(ctx, [{args}], out)"])
     Function.__name__ = Function.__qualname__ = f"{lib.ns}_{overload._opname}"
     apply = super(torch.autograd.Function, Function).apply  # what Function.apply calls once it has looked for transforms
 
-    def autograd(keys, *args):
-        if getattr(forward_ad, "_current_level", -1) >= 0:
-            _refuse_tangents(spec, args)
-        if len(args) < n:  # the dispatcher leaves out what equals its default
-            args = (*args, *defaults[len(args) :])
-        if keys.raw_repr() in plain:
-            keys = None
-        if grad_enabled():
-            for i in tensors:
-                if args[i].requires_grad:
-                    if keys is None:
-                        return apply(*args, None)
-                    if not transformed():
-                        return Function.apply(*args, keys)
-                    with _one_level():
-                        return apply(*args, keys)
-        return run(keys, args)
+    def through(keys, *args):
+        if not transformed():
+            return Function.apply(*args, keys)
+        with _one_level():
+            return apply(*args, keys)
 
-    lib.impl(overload._opname, autograd, "Autograd", with_keyset=True)
+    defaults = {f"default{i}": d for i, (_, _, d) in enumerate(spec.arguments) if d is not Parameter.empty}
+    takes = [f"a{i}" + (f"=default{i}" if f"default{i}" in defaults else "") for i in range(len(ins))]  # the dispatcher leaves out what equals its default
+    lines = [
+        f"def autograd(keys, {', '.join(takes)}):",
+        "    if getattr(forward_ad, '_current_level', -1) >= 0:",
+        f"        refuse_tangents(spec, ({args}, ))",
+        "    if keys.raw_repr() in plain:",
+        "        keys = None",
+        f"    if grad_enabled() and ({' or '.join(ins[t] + '.requires_grad' for t in spec.tensors)}):",
+        f"        return apply({args}, None) if keys is None else through(keys, {args})",
+        "    with below():",
+        f"        return implementation({args}) if keys is None else redispatch(keys & after, {args})",
+    ]
+    uses |= defaults | {"forward_ad": forward_ad, "refuse_tangents": _refuse_tangents, "spec": spec, "plain": _plain_keys()}
+    uses |= {"grad_enabled": torch.is_grad_enabled, "apply": apply, "through": through}
+    lib.impl(overload._opname, _compiled(spec, "autograd", lines, uses), "Autograd", with_keyset=True)
     return True
 
 
@@ -408,18 +479,21 @@ def _register_autograd(lib, spec, overload, implementation, backward, save, setu
     if backward in _specs:
         if save is not None or setup_context is not None:
             raise TypeError(f"{spec.name}: save= and setup_context= are for a backward function; a kernel's parameters say what it needs")
-        save, backward = _by_names(spec, backward, differentiable)
+        save, places, results = _by_names(spec, backward, differentiable)
+        backward = _call_by_names(spec, backward, places, results)
     elif backward is None:
         backward = _no_backward(spec.name)
         save = []
     for n in save or ():
         if n not in spec.tensors and n not in spec.outputs:
             raise TypeError(f"{spec.name}: save names {n!r}, which is neither a tensor argument nor an output")
+    keeping = None
     if setup_context is None:
-        setup_context = _setup(spec, spec.tensors if save is None else save, differentiable)
+        save = spec.tensors if save is None else save
+        setup_context, keeping = _setup(spec, save, differentiable), _write_keeping(spec, save, differentiable)
         if len(differentiable) < len(spec.outputs):
             backward = _only(differentiable, spec, backward)
-    if not _register_directly(lib, spec, overload, implementation, backward, setup_context):
+    if not _register_directly(lib, spec, overload, implementation, backward, setup_context, keeping):
         torch.library.register_autograd(spec.name, backward, setup_context=setup_context, lib=lib)
 
 
@@ -517,8 +591,8 @@ def op(
     grid, shape, nthreads   as in a launch; a function is given arguments, outputs and bound values by their names
     types     {parameter: int, float or bool} for scalars that neither an annotation nor a default tells; all others are tensors
     contiguous  arguments that are not contiguous are copied first; False makes them an error
-    backward  a kernel whose parameters are named after arguments and outputs, grad_<output> (or grad) and, for what it makes, grad_<argument>; or an
-              operator made of such a kernel; or a function backward(ctx, *grads) as torch.library.register_autograd wants it. The function finds the
+    backward  a kernel whose parameters are named after arguments and outputs, grad_<output> (or grad), needs_<argument> (a bool: is its gradient
+              needed?) and, for what it makes, grad_<argument>; or an operator made of such a kernel; or a function backward(ctx, *grads) as torch.library.register_autograd wants it. The function finds the
               tensors that save names (arguments and outputs; by default all tensor arguments) in ctx.saved_tensors and scalars in ctx.scalars,
               unless setup_context does it otherwise. differentiable names the outputs that have gradients, where not all do. backward_grid and backward_params are for a kernel; what it shares with the forward one it gets from there
     vmap      "loop": one call for each member; "batch": one call, with one more dim in front; a function; None
@@ -532,6 +606,7 @@ def op(
         raise TypeError(f"{name}: an operator that mutates its arguments has no backward: use outputs=")
     options = {"_grid": grid, "_shape": shape, "_nthreads": nthreads}
     implementation, fake = _implementation(spec, options, contiguous), _fake(spec)
+    spec.implementation = implementation
     backward = _backward_op(spec, backward, backward_params or {}, {"grid": grid if backward_grid is None else backward_grid}, contiguous)
     lib, short = _library(name)
     lib.define(short + spec.schema(), tags=(torch.Tag.pt2_compliant_tag,))

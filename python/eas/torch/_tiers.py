@@ -149,6 +149,17 @@ def _launch(ck, args, **options):
 # ---- what there is ----
 
 
+def _reading(torch, table):
+    from ._direct import learn
+
+    try:
+        if learn(torch):
+            return "torch's C functions"
+    except Exception:  # a torch that lacks what the samples are made with
+        pass
+    return "DLPack's table" if table else "attributes"
+
+
 def probe():
     """What this torch offers, as a dict."""
     torch = _torch()
@@ -156,6 +167,7 @@ def probe():
     facts = {
         "torch": torch.__version__,
         "dlpack_table": exchange,
+        "arguments": _reading(torch, exchange),
         "mps": _has_mps(torch),
         "compile_shader": _shaders(torch)[0] is not None,
         "mps_dlpack": None,
