@@ -46,7 +46,23 @@ def in_loop(x, y, out, TIMES, M: eas.constexpr, N: eas.constexpr, K: eas.constex
         mk.store(y, there, mk.load(out, there))
 
 
+@eas.kernel
+def rows_by_number(x, index, w, out, COLS: eas.constexpr, K: eas.constexpr):
+    """Rows whose numbers are data, times a product of one element that begins with such a number: nothing of it can be known ahead."""
+    k, c = mk.arange(0, K), mk.arange(0, COLS)
+    row = mk.load(index, mk.program_id(0))
+    one = mk.dot(mk.load(w, k)[None, :], mk.load(w, k)[:, None], mk.cast(row, mk.f32) + mk.zeros((1, 1)))
+    mk.store(out, mk.program_id(0) * COLS + c, mk.load(x, row * COLS + c) * mk.reshape(one, ()))
+
+
 class Products(unittest.TestCase):
+    def test_one_element_beside_rows_by_number(self):
+        rng = np.random.default_rng(2)
+        x, index, w = rng.integers(0, 9, (6, 100)).astype("f4"), rng.integers(0, 6, 5), np.arange(7, dtype="f4")
+        _, _, _, out = support.each(self, rows_by_number, x, index, w, np.zeros((5, 100), "f4"), COLS=100, K=7, _grid=5)
+        np.testing.assert_array_equal(out, x[index] * (index + (w * w).sum())[:, None].astype("f4"))
+
+
     def test_rectangles_of_every_shape(self):
         rng = np.random.default_rng(0)
         cases = [  # M, N, K; what the sums begin with; is y transposed?

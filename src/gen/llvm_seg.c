@@ -1232,13 +1232,13 @@ static uint32_t first_insn(const segment *s)
     return UINT32_MAX;
 }
 
-/* Does it depend on the loop's counter, by way of values that were made before the segment? */
-static bool moves_on(gen *g, const ir_insn *in)
+/* Does it depend on the loop's counter, by way of values that were made before the segment? A uniform value that is made of a block is not made again. */
+static bool moves_on(gen *g, const ir_insn *in, bool uniform)
 {
     bool moves = false;
     for (int k = 0; k < in->nargs; k++) {
         const uint32_t a = ir_args(g->ir, in)[k];
-        if (g->p.val[a].cls == C_UNI && !g->sval[a])
+        if (g->p.val[a].cls == C_UNI ? !g->sval[a] : uniform && g->p.val[a].cls != C_NONE)
             return false;
         moves = moves || g->moves[a];
     }
@@ -1292,7 +1292,7 @@ static void look_ahead(gen *g, const segment *s)
     for (uint32_t i = loop + 1; i < (loop == UINT32_MAX ? first : g->p.end[loop]) && !g->st; i++) {
         const ir_insn *x = &g->ir->insns[i];
         const bool uniform = x->res && g->p.val[x->res].cls == C_UNI && !g->p.val[x->res].inseg, peeks = uniform && plan_peeks(g->ir, x);
-        if (!x->res || x->nres != 1 || !(ir_rows[x->op].flags & IR_PURE || peeks) || g->p.parent[i] != loop || !moves_on(g, x))
+        if (!x->res || x->nres != 1 || !(ir_rows[x->op].flags & IR_PURE || peeks) || g->p.parent[i] != loop || !moves_on(g, x, uniform))
             continue;
         if (peeks)
             g->sval[x->res] = mem_peek(g, x);
