@@ -279,7 +279,8 @@ static eas_status report(const dev_launch *l, const work *w)
 }
 
 enum { TINY_NS = 4000, SLICE_NS = 20000 };
-static const uint64_t CACHE_SHARE = 32u << 20; /* a thread: the last cache has other users, and beyond this stores past it are quicker even if the next launch reads them */
+static const uint64_t CACHE_SHARE =
+    32u << 20; /* a thread: the last cache has other users, and beyond this stores past it are quicker even if the next launch reads them */
 
 uint64_t dev_cache_bytes(void)
 {

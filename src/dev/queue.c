@@ -17,21 +17,29 @@ enum { INLINE_PARAMS = 12, SPINS = 3000, TIMES = 4096, EXIT_MS = 2000 };
 
 typedef enum kind { LAUNCH, COPY, AFTER, MARK, REPLAY, QUIT } kind;
 
+/* Items go from one core to another and back: the fewer cache lines they have, the sooner a launch is given. */
 typedef struct item {
     _Atomic(struct item *) next;
     kind kind;
     dev_code *code;
-    dev_launch l;
-    void *dst;
-    const void *src;
-    size_t n;
-    dev_queue *other;
-    uint64_t ticket;
-    const dev_step *steps;
-    int nsteps;
-    uint64_t *big; /* slots and counts of a launch with many parameters */
-    uint64_t slot[INLINE_PARAMS];
-    int64_t count[INLINE_PARAMS];
+    uint64_t *big; /* slots and counts of a launch with many parameters; else NULL */
+    union {
+        dev_launch l;
+        struct {
+            void *dst;
+            const void *src;
+            size_t n;
+        } copy;
+        struct {
+            dev_queue *of;
+            uint64_t ticket;
+        } after;
+        struct {
+            const dev_step *at;
+            int n;
+        } steps;
+    } u;
+    uint64_t param[2 * INLINE_PARAMS]; /* slots, then counts, as many as there are */
 } item;
 
 struct dev_queue {
@@ -58,6 +66,12 @@ struct dev_queue {
     } times[TIMES];
     dev_queue *next; /* all queues */
 };
+
+static item *new_item(void)
+{
+    void *p;
+    return posix_memalign(&p, 64, sizeof(item)) ? NULL : memset(p, 0, sizeof(item));
+}
 
 static struct {
     pthread_mutex_t lock;
@@ -149,13 +163,13 @@ static eas_status run(const item *it)
     static const eas_launch hooks = {.size = sizeof hooks, .interrupted = stopping};
     switch (it->kind) {
     case LAUNCH: {
-        dev_launch l = it->l;
+        dev_launch l = it->u.l;
         l.opts = &hooks;
         return cpu_run(it->code, &l);
     }
-    case COPY: memmove(it->dst, it->src, it->n); return EAS_OK;
-    case AFTER: wait_until(it->other, it->ticket); return EAS_OK;
-    case REPLAY: return run_steps(it->steps, it->nsteps, NULL);
+    case COPY: memmove(it->u.copy.dst, it->u.copy.src, it->u.copy.n); return EAS_OK;
+    case AFTER: wait_until(it->u.after.of, it->u.after.ticket); return EAS_OK;
+    case REPLAY: return run_steps(it->u.steps.at, it->u.steps.n, NULL);
     case MARK:
     case QUIT: return EAS_OK;
     }
@@ -244,7 +258,6 @@ static void *thread_main(void *arg)
         if (st)
             keep_failure(q, st);
         free(it->big);
-        it->big = NULL;
         advance(q, it);
         complete(q, it);
     }
@@ -297,7 +310,7 @@ eas_status cpu_queue_new(eas_device *d, dev_queue **out)
     pthread_once(&once, hook);
     *out = NULL;
     dev_queue *q = calloc(1, sizeof *q);
-    item *none = calloc(1, sizeof *none); /* stands before the first */
+    item *none = new_item(); /* stands before the first */
     if (!q || !none) {
         free(q);
         free(none);
@@ -341,7 +354,7 @@ static item *begin(dev_queue *q, kind k)
     item *it = q->spare;
     if (!st && it)
         q->spare = it->next;
-    else if (!st && !(it = malloc(sizeof *it)))
+    else if (!st && !(it = new_item()))
         base_fail_oom(sizeof *it);
     if (st || !it) {
         pthread_mutex_unlock(&q->lock);
@@ -389,21 +402,17 @@ void cpu_queue_free(eas_device *d, dev_queue *q)
 static bool copy_params(item *it, const dev_launch *l)
 {
     size_t n = (size_t)l->ir->nparams;
-    uint64_t *slot = it->slot;
-    int64_t *count = it->count;
-    if (n > INLINE_PARAMS) {
-        if (!(it->big = malloc(2 * n * sizeof *it->big)))
-            return false;
-        slot = it->big;
-        count = (int64_t *)(void *)(it->big + n);
-    }
+    if (n > INLINE_PARAMS && !(it->big = malloc(2 * n * sizeof *it->big)))
+        return false;
+    uint64_t *slot = it->big ? it->big : it->param;
+    int64_t *count = (int64_t *)(void *)(slot + n);
     for (size_t i = 0; i < n; i++) {
         slot[i] = l->slot[i];
         count[i] = l->count[i];
     }
-    it->l = *l;
-    it->l.slot = slot;
-    it->l.count = count;
+    it->u.l = *l;
+    it->u.l.slot = slot;
+    it->u.l.count = count;
     return true;
 }
 
@@ -439,8 +448,8 @@ eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_plan *plan, c
     item *it = begin(q, REPLAY);
     if (!it)
         return EAS_ERR_RUNTIME;
-    it->steps = steps;
-    it->nsteps = n;
+    it->u.steps.at = steps;
+    it->u.steps.n = n;
     give(q, it);
     return EAS_OK;
 }
@@ -453,9 +462,9 @@ eas_status cpu_queue_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, c
     item *it = begin(q, COPY);
     if (!it)
         return EAS_ERR_RUNTIME;
-    it->dst = dst;
-    it->src = src;
-    it->n = n;
+    it->u.copy.dst = dst;
+    it->u.copy.src = src;
+    it->u.copy.n = n;
     give(q, it);
     return EAS_OK;
 }
@@ -468,8 +477,8 @@ eas_status cpu_queue_after(eas_device *d, dev_queue *q, dev_queue *other, uint64
     item *it = begin(q, AFTER);
     if (!it)
         return EAS_ERR_RUNTIME;
-    it->other = other;
-    it->ticket = ticket;
+    it->u.after.of = other;
+    it->u.after.ticket = ticket;
     give(q, it);
     return EAS_OK;
 }

@@ -324,12 +324,12 @@ V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other);
 void mem_load(gen *g, uint32_t insn);       /* in a chunk */
 void mem_prefetch(gen *g, const ahead *a);
 V mem_again(gen *g, uint32_t insn); /* what a load of an earlier segment gave, from the same place */
-V mem_peek(gen *g, const ir_insn *load);                    /* the value of a uniform load, one round of the loop later; anything where that is outside */
+V mem_peek(gen *g, const ir_insn *load); /* the value of a uniform load, one round of the loop later; anything where that is outside */
 void mem_prefetch_at(gen *g, uint32_t insn, V row, V col); /* an element of a load of two dims, one round of the loop later */
 void mem_store(gen *g, uint32_t insn);
 void mem_bounds(gen *g, uint32_t insn);
 void mem_bounds_scalar(gen *g, uint32_t insn);
-void mem_assert(gen *g, uint32_t insn);     /* in a chunk */
+void mem_assert(gen *g, uint32_t insn); /* in a chunk */
 void mem_assert_scalar(gen *g, uint32_t insn);
 void mem_spill(gen *g, int64_t slot, eas_dtype dt, V x, uint32_t v);
 
@@ -337,21 +337,21 @@ typedef struct lanes { /* a loop over the set bits of a mask, in order */
     LLVMBasicBlockRef head, done;
     V bits, lane;
 } lanes;
-lanes mem_open_lanes(gen *g, V mask);       /* mask NULL: all lanes of the chunk */
+lanes mem_open_lanes(gen *g, V mask); /* mask NULL: all lanes of the chunk */
 void mem_close_lanes(gen *g, const lanes *l);
 V mem_element(gen *g, V ptr, eas_dtype dt, V off); /* an address */
 
 /* llvm_atomic.c */
-void atomic_insn(gen *g, uint32_t insn);    /* in a chunk, lane after lane */
+void atomic_insn(gen *g, uint32_t insn); /* in a chunk, lane after lane */
 void atomic_scalar(gen *g, uint32_t insn);
 
 /* llvm_dot.c */
-void dot_insn(gen *g, uint32_t insn);       /* in a chunk */
+void dot_insn(gen *g, uint32_t insn); /* in a chunk */
 void dot_scalar(gen *g, uint32_t insn);
-void mma_insn(gen *g, uint32_t insn);       /* MMA_ZERO, MMA, MMA_STORE in a simdgroup chunk */
+void mma_insn(gen *g, uint32_t insn); /* MMA_ZERO, MMA, MMA_STORE in a simdgroup chunk */
 
 /* llvm_fold.c */
-void fold_chunk(gen *g, uint32_t insn);     /* a reduction takes in the chunk */
+void fold_chunk(gen *g, uint32_t insn); /* a reduction takes in the chunk */
 /* Lanes of a round of the segment's reductions along the last axis; 0: none can be done so. */
 int64_t fold_round(gen *g, const segment *s);
 /* Whole rounds from inner index 0 to hi; chunk_at makes the chunk at an index. */

@@ -215,8 +215,8 @@ eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out)
 
 static unsigned ir_form_of(const eas_device *d, unsigned form)
 {
-    return (form & FORM_CHECKED ? IR_FORM_CHECKED : 0) | (form & FORM_DATA ? IR_FORM_DATA : 0) | (form & FORM_NARROW ? IR_FORM_NARROW : 0) | (d->text ? IR_FORM_TEXT : 0) |
-           (form & FORM_ASSERT ? IR_FORM_ASSERT : 0) | (d->ldexp && d->ldexp() ? IR_FORM_LDEXP : 0);
+    return (form & FORM_CHECKED ? IR_FORM_CHECKED : 0) | (form & FORM_DATA ? IR_FORM_DATA : 0) | (form & FORM_NARROW ? IR_FORM_NARROW : 0) |
+           (d->text ? IR_FORM_TEXT : 0) | (form & FORM_ASSERT ? IR_FORM_ASSERT : 0) | (d->ldexp && d->ldexp() ? IR_FORM_LDEXP : 0);
 }
 
 static eas_status refuse_loose(const eas_kernel *k)
@@ -243,7 +243,7 @@ static eas_status compile_logged(eas_device *d, const eas_ir *ir, unsigned form,
             st                       ? "failed to compile"
             : dev_count.hits != hits ? "loaded"
                                      : "compiled",
-            ir->name, d->name, ms, disk, form & FORM_ALIAS ? "; arguments overlap" : "", 
+            ir->name, d->name, ms, disk, form & FORM_ALIAS ? "; arguments overlap" : "",
             form & FORM_DATA      ? "; accesses by data are checked"
             : form & FORM_CHECKED ? "; accesses are checked"
                                   : "",

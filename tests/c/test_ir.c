@@ -546,8 +546,9 @@ static void rows_and_columns_prove_too(void **state)
 }
 
 /* c[p] = a[ix[p]] */
-static const char *const gather_text = K("buf<f32> a, buf<i64> ix, buf<f32> c", "  %4 = program_id 0 : i64\n  %5 = load %2, %4 : i64\n  %6 = load %1, %5 : f32\n"
-                                                                               "  store %3, %4, %6\n");
+static const char *const gather_text =
+    K("buf<f32> a, buf<i64> ix, buf<f32> c", "  %4 = program_id 0 : i64\n  %5 = load %2, %4 : i64\n  %6 = load %1, %5 : f32\n"
+                                             "  store %3, %4, %6\n");
 
 static ir_proof gather_proof(const eas_ir *ir, int64_t results)
 {
@@ -589,9 +590,10 @@ static void accesses_by_data_are_told_from_others(void **state)
 static void multiples_prove_loops(void **state)
 {
     (void)state;
-    eas_ir *ir = parse(K("buf<f32> a, i64 n", "  %3 = program_id 0 : i64\n  %4 = const 64 : i64\n  %5 = mul %3, %4 : i64\n  %6 = const 0.0 : f32\n  %7 = broadcast %6 : "
-                                              "f32[64]\n  %8 = arange 0 : i64[64]\n  %9 = loop %5, %2, %4 : i64\n    %10 = broadcast %9 : i64[64]\n    %11 = add %10, %8 "
-                                              ": i64[64]\n    store %1, %11, %7\n  endloop\n"));
+    eas_ir *ir = parse(K("buf<f32> a, i64 n",
+                         "  %3 = program_id 0 : i64\n  %4 = const 64 : i64\n  %5 = mul %3, %4 : i64\n  %6 = const 0.0 : f32\n  %7 = broadcast %6 : "
+                         "f32[64]\n  %8 = arange 0 : i64[64]\n  %9 = loop %5, %2, %4 : i64\n    %10 = broadcast %9 : i64[64]\n    %11 = add %10, %8 "
+                         ": i64[64]\n    store %1, %11, %7\n  endloop\n"));
     ir_range s[2] = {{0, 0}, {256, 256}};
     int64_t exact[2] = {256, 0}, less_one[2] = {255, 0};
     assert_int_equal(ir_in_bounds(ir, &(ir_env){.scalar = s, .grid = {4, 1, 1}, .count = exact}, NULL), IR_PROVED_ALL);
