@@ -142,7 +142,7 @@ static void regions_of_the_other_kind_are_refused(void **state)
 static eas_kernel *parsed(const char *text)
 {
     eas_ir *ir;
-    eas_kernel *k;
+    eas_kernel *k = NULL;
     if (eas_ir_parse(text, strlen(text), &ir) || eas_kernel_new(ir, &k))
         fail_msg("%s", eas_error_message());
     eas_ir_release(ir);
