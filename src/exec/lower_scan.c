@@ -92,7 +92,9 @@ static int64_t other_indices(const scan *s)
         lanes = dim_known(n) && n < COLUMNS ? (n ? n : 1) : COLUMNS;
         l->at[last] = low_lanes_of(l, 0, n, COLUMNS, &grid[0]);
     }
-    grid[1] = low_spread(l, 1, l->nm, l->msize, 1u << axis | 1u << last, l->at);
+    const int along = last == axis ? 0 : 1; /* rows one after the other, so that each can ask for the next */
+    grid[1] = 1;
+    grid[along] = low_spread(l, along, l->nm, l->msize, 1u << axis | 1u << last, l->at);
     return lanes;
 }
 
