@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,8 @@ import numpy as np
 import eas
 from eas import mk
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; tests interrupt themselves and their children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _STANDIN = os.path.join(ROOT, "build", "release", "tests", "metal", "libeas-metal-standin.so")
 if sys.platform != "darwin" and os.path.exists(_STANDIN):
