@@ -132,6 +132,12 @@ def like(x):
     return empty(*x.shape)
 
 
+@functools.cache
+def scratch(*shape):
+    """For what lies between two kernels: the same memory every time, as a pool would give it."""
+    return empty(*shape)
+
+
 def normal(*shape, seed=0, scale=1, shift=0):
     x = empty(*shape)
     np.random.default_rng(seed).standard_normal(out=x, dtype=np.float32)
@@ -351,7 +357,7 @@ def sum_all(n=4096):
     out = np.empty(1, np.float32)
 
     def run(length, block):
-        parts = empty(x.size // length)
+        parts = scratch(x.size // length)
         sum_part_kernel(x, parts, LENGTH=length, BLOCK=block, _grid=len(parts))
         sum_rows_kernel(parts, out, COLS=len(parts), _grid=1)
 
@@ -378,7 +384,7 @@ def sum_columns(n=4096):
     out = empty(n)
 
     def run(band, block):
-        parts = empty(n // band, n)
+        parts = scratch(n // band, n)
         sum_columns_kernel(x, parts, band, n, BLOCK=block, _grid=(n // block, n // band))
         sum_columns_kernel(parts, out, len(parts), n, BLOCK=512, _grid=(n // 512, 1))
 
