@@ -7,7 +7,7 @@
 #include "exec.h"
 
 enum { ROLE_PROGRAM, ROLE_BLOCK, ROLE_WHOLE, ROLE_LOOP };
-enum { ROW = 65536, CHUNK = 1024, COLUMN = 32768 };
+enum { ROW = 65536, CHUNK = 1024, COLUMN = 32768, LONG = 1 << 20 };
 /* Lanes of a program; the tile of a tensor that is read across its rows. The first is usually best. */
 static const struct {
     int64_t lanes, along, across;
@@ -84,7 +84,7 @@ static void elementwise_roles(lowering *w)
     }
     if (l->nm == 1 && !w->c->general && dim_known(l->msize[v])) { /* flat: any length */
         w->role[v] = ROLE_BLOCK;
-        w->block[v] = lanes;
+        w->block[v] = l->msize[v] >= LONG ? 4 * lanes : lanes; /* fewer beginnings and ends, where enough blocks are left for all */
         return;
     }
     lanes_of(w, v, dim_known(l->msize[v]) && l->msize[v] <= 2 * lanes ? 2 * lanes : lanes);
