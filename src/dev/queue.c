@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { INLINE_PARAMS = 12, SPINS = 3000, TIMES = 4096, EXIT_MS = 2000 };
+enum { INLINE_PARAMS = 12, SPINS = 3000, PEEK = 64, TIMES = 4096, EXIT_MS = 2000 };
 
 typedef enum kind { LAUNCH, COPY, AFTER, MARK, REPLAY, QUIT } kind;
 
@@ -56,7 +56,7 @@ struct dev_queue {
     _Atomic(item *) freed;    /* taken back by givers, all at once */
     _Atomic uint64_t completed;
     char apart2[64];
-    _Atomic int waiters, failed;
+    _Atomic int waiters, hurry, failed; /* hurry: somebody has begun to wait */
     eas_status failure;
     pthread_cond_t wake, done;
     char message[2048];
@@ -103,17 +103,21 @@ static void keep_failure(dev_queue *q, eas_status st)
 
 static void wait_until(dev_queue *q, uint64_t ticket)
 {
-    for (int i = 0; i < SPINS / 8; i++) {
-        if (atomic_load_explicit(&q->completed, memory_order_acquire) >= ticket)
-            return;
+    bool done = false;
+    atomic_store_explicit(&q->hurry, 1, memory_order_relaxed);
+    for (int i = 0; i < SPINS / 8 && !done; i++) {
+        done = atomic_load_explicit(&q->completed, memory_order_acquire) >= ticket;
         base_relax();
     }
-    pthread_mutex_lock(&q->lock);
-    atomic_fetch_add(&q->waiters, 1);
-    while (atomic_load(&q->completed) < ticket)
-        pthread_cond_wait(&q->done, &q->lock);
-    atomic_fetch_sub(&q->waiters, 1);
-    pthread_mutex_unlock(&q->lock);
+    if (!done) {
+        pthread_mutex_lock(&q->lock);
+        atomic_fetch_add(&q->waiters, 1);
+        while (atomic_load(&q->completed) < ticket)
+            pthread_cond_wait(&q->done, &q->lock);
+        atomic_fetch_sub(&q->waiters, 1);
+        pthread_mutex_unlock(&q->lock);
+    }
+    atomic_store_explicit(&q->hurry, 0, memory_order_relaxed); /* of several who wait, the others' work is taken a little later then */
 }
 
 /* Whoever waits for steps is asked whether to stop, inside long launches and, every 20 ms, between them. */
@@ -202,8 +206,9 @@ static void complete(dev_queue *q, const item *it)
 static item *take(dev_queue *q)
 {
     item *it;
-    for (int i = 0; i < SPINS; i++) {
-        if ((it = atomic_load_explicit(&q->at->next, memory_order_acquire)))
+    for (int i = 0; i < SPINS; i++) { /* not at every turn: who gives would have to fetch the line back for each launch */
+        const bool look = i % PEEK == 0 || atomic_load_explicit(&q->hurry, memory_order_relaxed);
+        if (look && (it = atomic_load_explicit(&q->at->next, memory_order_acquire)))
             return it;
         base_relax();
     }
