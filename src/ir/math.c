@@ -697,8 +697,10 @@ static uint32_t spell(maths *m, uint16_t op, uint32_t x, uint32_t y)
         [IR_LOG1P] = do_log1p, [IR_RSQRT] = do_rsqrt,     [IR_SIN] = do_sin,     [IR_COS] = do_cos, [IR_TAN] = do_tan,
         [IR_TANH] = do_tanh,   [IR_SIGMOID] = do_sigmoid, [IR_ERF] = do_erf,
     };
+    if (op == IR_LDEXP && m->ldexp) /* hardware gives an infinity or 0 for NaN scaled by one */
+        return pick(m, op2(m, IR_NE, x, x), x, op2(m, IR_LDEXP, x, y));
     if (op == IR_LDEXP)
-        return m->ldexp ? op2(m, IR_LDEXP, x, y) : do_ldexp(m, x, y);
+        return do_ldexp(m, x, y);
     return op == IR_POW ? do_pow(m, x, y) : unary[op](m, x);
 }
 
@@ -721,17 +723,15 @@ static uint32_t spell_keeping(eas_builder *b, uint16_t op, uint32_t x, uint32_t 
 
 uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y) { return spell_keeping(b, op, x, y, 0); }
 
-static bool spelled(const eas_ir *ir, const ir_insn *in, unsigned keep)
+static bool spelled(const ir_insn *in, unsigned keep)
 {
-    if (in->op == IR_LDEXP && keep & IR_KEEP_LDEXP)
-        return eas_dtype_size((eas_dtype)ir_typeof(ir, in->res).dtype) < 4;
     return (ir_rows[in->op].flags & IR_EXPAND) && !(keep & IR_KEEP_NATIVE && ir_rows[in->op].fl);
 }
 
 static bool anything(const eas_ir *ir, unsigned keep)
 {
     for (uint32_t i = 0; i < ir->ninsns; i++)
-        if (spelled(ir, &ir->insns[i], keep))
+        if (spelled(&ir->insns[i], keep))
             return true;
     return false;
 }
@@ -755,7 +755,7 @@ eas_status ir_expanded(const eas_ir *ir, unsigned keep, eas_ir **out)
         map[p] = (uint32_t)p;
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
-        if (!spelled(ir, in, keep)) {
+        if (!spelled(in, keep)) {
             irb_copy(b, ir, i, map);
             continue;
         }

@@ -30,6 +30,17 @@ static void k_add(void)
     eas_store(b, r, o, ADD(eas_load(b, x, o, m, 0), eas_load(b, y, o, m, 0)), m);
 }
 
+/* NaN scaled by an infinity is NaN, whatever hardware says of it. */
+static void k_scaled_nan(void)
+{
+    BUF(x, F32);
+    BUF(r, F32);
+    eas_value o = OFFSETS(64), size = eas_apply(b, IR_ABS, LOAD(x, o), 0, 0), nan = eas_apply(b, IR_SQRT, SUB(F(-1), size), 0, 0);
+    eas_value inf = eas_apply(b, IR_EXP, ADD(F(1000), OP(MIN, size, F(1))), 0, 0);
+    STORE(r, o, OP(LDEXP, nan, inf));
+    STORE(r, ADD(o, K(1024)), OP(LDEXP, nan, SUB(F(0), inf)));
+}
+
 static void k_strides(void)
 {
     BUF(x, F32);
@@ -491,6 +502,7 @@ typedef struct kernel_case {
 
 static const kernel_case kernels[] = {
     {"add", k_add, {1000, 1000, 1000, 1000}, {4, 1}, 0},
+    {"scaled_nan", k_scaled_nan, {128, 1152}, {2, 1}, 0},
     {"strides", k_strides, {200, 300, 100, 200}, {2, 1}, 0},
     {"gather", k_gather, {500, 300, 300, 250}, {3, 1}, 500},
     {"gather_small", k_gather_small, {500, 300, 300, 500}, {3, 1}, 500},
