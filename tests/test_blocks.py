@@ -4,7 +4,7 @@ import itertools
 import unittest
 
 import numpy as np
-from support import BF16, each
+from support import BF16, backend, each
 
 import eas
 from eas import mk
@@ -62,7 +62,30 @@ def centred(x, out, N, COLS: eas.constexpr, TURN: eas.constexpr, OTHER: eas.cons
     mk.store(out, row + (COLS - 1 - i if TURN else i), v * mk.sum(e, axis=0))
 
 
+@eas.kernel
+def reload(a, part, out, B: eas.constexpr, ATOMIC: eas.constexpr):
+    """Is part a part of a? Then what is written there is seen by the next load."""
+    i = mk.arange(0, B)
+    before = mk.load(a, i)
+    if ATOMIC:
+        mk.atomic_min(part, i % 14, mk.cast(i, mk.u64))
+    else:
+        mk.store(part, i, mk.cast(i, mk.u64), i < 14)
+    mk.store(out, i, mk.load(a, i % B))
+    mk.store(out, i + B, before)
+
+
 class WantedAgain(unittest.TestCase):
+    def test_what_an_overlapping_argument_wrote(self):
+        for atomic, how in itertools.product((False, True), ("ref", "cpu", "interpret")):
+            with self.subTest(atomic=atomic, how=how), backend("ref" if how == "ref" else "cpu"):
+                memory, out = np.arange(1000, 1064, dtype=np.uint64), np.zeros(128, np.uint64)
+                reload(memory, memory[25:39], out, B=64, ATOMIC=atomic, _grid=1, _interpret=how == "interpret")
+                wanted = np.arange(1000, 1064)
+                np.testing.assert_array_equal(out[64:], wanted)
+                wanted[25:39] = np.arange(14)
+                np.testing.assert_array_equal(out[:64], wanted)
+
     def expected(self, x, turn, n):
         v = np.where(np.arange(x.shape[1]) < n, x, -1).astype(x.dtype)
         r = v * (v - v.max(1, keepdims=True)).sum(1, keepdims=True, dtype=x.dtype)

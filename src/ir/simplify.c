@@ -24,6 +24,7 @@ typedef struct simp {
     uint32_t tabsize;
     VEC(uint32_t) undo;  /* table slots filled, to empty them when a region closes */
     VEC(uint32_t) scope; /* undo.len at each open region */
+    uint32_t written;    /* instructions before the last that writes memory, or before the loop that does: arguments may overlap */
     arena mem;
 } simp;
 
@@ -72,7 +73,7 @@ static bool same_insn(const simp *s, const ir_insn *in, uint16_t op, const uint3
            (!nargs || !memcmp(args_of(s, in), args, (size_t)nargs * sizeof *args));
 }
 
-/* Loads may be shared where nothing in this kernel writes what they read. */
+/* Loads may be shared where nothing in this kernel writes what they read, and nothing is written between them. */
 static bool shareable(const simp *s, uint16_t op, const uint32_t *args)
 {
     if (ir_rows[op].flags & IR_PURE)
@@ -112,7 +113,7 @@ static uint32_t emit(simp *s, uint16_t op, const uint32_t *args, int nargs, int6
         if (why)
             return irb_insn(b, op, args, nargs, imm, 1, &t); /* reports it */
         for (slot = hash_insn(op, args, nargs, imm, t) % s->tabsize; s->table[slot]; slot = (slot + 1) % s->tabsize)
-            if (same_insn(s, &b->ir->insns[s->table[slot] - 1], op, args, nargs, imm, t))
+            if ((op != IR_LOAD || s->table[slot] > s->written) && same_insn(s, &b->ir->insns[s->table[slot] - 1], op, args, nargs, imm, t))
                 return b->ir->insns[s->table[slot] - 1].res;
     }
     uint32_t r = irb_insn(b, op, args, nargs, imm, 1, &t);
@@ -518,9 +519,19 @@ static uint32_t inline_if(simp *s, uint32_t i, bool yes, const uint32_t *end)
     return stop + 1;
 }
 
-static void structure(simp *s, uint32_t i)
+static bool writes_inside(const eas_ir *ir, uint32_t i, const uint32_t *end)
+{
+    for (uint32_t k = i + 1; k < end[i]; k++)
+        if (ir_writes(&ir->insns[k]) && ir_args(ir, &ir->insns[k])[0] <= (uint32_t)ir->nparams)
+            return true;
+    return false;
+}
+
+static void structure(simp *s, uint32_t i, const uint32_t *end)
 {
     const ir_insn *in = &s->from->insns[i];
+    if ((in->op == IR_LOOP || in->op == IR_WHILE) && writes_inside(s->from, i, end))
+        s->written = s->b->ir->ninsns;
     bool divides = in->op == IR_ELSE, closes = in->op == IR_ENDLOOP || in->op == IR_ENDWHILE || in->op == IR_ENDIF;
     irb_copy(s->b, s->from, i, s->map);
     if (closes || divides)
@@ -546,7 +557,7 @@ static uint32_t visit(simp *s, uint32_t i, const uint32_t *end)
     if (in->op == IR_IF && decided(s, s->map[ir_args(s->from, in)[0]], &yes))
         return inline_if(s, i, yes, end);
     if (ir_rows[in->op].flags & IR_STRUCT) {
-        structure(s, i);
+        structure(s, i, end);
         return i + 1;
     }
     if (in->op == IR_PRINT) { /* of any number of values */
@@ -571,6 +582,8 @@ static uint32_t visit(simp *s, uint32_t i, const uint32_t *end)
         irb_copy(s->b, s->from, i, s->map);
         note_ranges(s);
     }
+    if (ir_writes(in) && few[0] <= (uint32_t)s->from->nparams)
+        s->written = s->b->ir->ninsns;
     return i + 1;
 }
 
