@@ -452,9 +452,14 @@ class Captures(OnEachDevice):
         with one:
             g.replay(_sync=False)
             step(out, kept, 1.0, 1000, BLOCK=128, _sync=False)  # what this replay wrote, and 1
+        kept_it = eas.Event()
+        kept_it.record(one)
         with two:
             g.replay(_sync=False)
-        g.replay(source=y, _sync=False)
+        three = eas.Stream(device)
+        three.wait(kept_it)  # the last replay writes out, too
+        with three:
+            g.replay(source=y, _sync=False)
         eas.synchronize()
         np.testing.assert_allclose(kept.numpy(), want + 1, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(out.numpy(), y.numpy() * 2 + 1, rtol=1e-5, atol=1e-5)
