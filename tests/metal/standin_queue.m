@@ -109,11 +109,19 @@ static void run_indirect(EASCommandBuffer *b, const command *c)
     }
 }
 
+/* What has run is not read again, and whoever waits for a signal behind it may change it. */
+static void let_go_of(command *c)
+{
+    COUNT(c->indirect->users, -1);
+    [c->indirect release];
+    c->indirect = nil;
+}
+
 static void run_command(EASCommandBuffer *b, command *c)
 {
     switch (c->kind) {
     case DISPATCH: run_kernel(b, c->pipeline->function->kernel, c->arg, &c->grid); break;
-    case EXECUTE: run_indirect(b, c); break;
+    case EXECUTE: run_indirect(b, c), let_go_of(c); break;
     case COPY: memmove(c->arg[1].buffer->memory + c->arg[1].offset, c->arg[0].buffer->memory + c->arg[0].offset, c->size); break;
     case SIGNAL: [c->event setSignaledValue:c->value]; break;
     case WAIT:
