@@ -1,8 +1,9 @@
 /* pool.c: one pool of worker threads for the process.
  *
- * A run is a job on the caller's stack; workers take slices of its range with one atomic add each, and so does the caller, who
- * leaves when the range is used up and no worker is inside. One job at a time uses the workers; a caller that finds them
- * busy runs its whole job itself, so nested and concurrent runs cannot deadlock. Workers spin briefly, then sleep.
+ * A run is a job on the caller's stack. Its range is cut into one part a thread, always in the same way, so that the same thread comes to the same data from one
+ * job to the next and finds it in its caches. A thread takes slices of its own part with one atomic add each, and then of the others'. The caller does so too, and leaves when
+ * everything is handed out and no worker is inside. One job at a time uses the workers; a caller that finds them busy runs its whole job itself, so nested and concurrent runs
+ * cannot deadlock. Workers spin briefly, then sleep.
  * After fork the child has no workers: it sees another pid and starts its own.
  *
  * A host program whose own threads spin between its jobs may lend them: two pools on the same CPUs would wait for each other's spinning.
@@ -16,15 +17,21 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { SPINS = 4000, MAX_WORKERS = 256, LONG_US = 4000, POLL_US = 20000 };
+
+typedef struct part {
+    _Alignas(64) _Atomic int64_t next;
+    int64_t end;
+} part;
+
 typedef struct job {
-    int64_t n, least, threads;
+    int64_t least;
+    int threads;
     _Atomic int64_t slice; /* programs handed out at a time; shrinks when that takes long */
     void (*fn)(void *, int64_t, int64_t, int);
     void *ctx;
-    _Atomic int64_t next;
+    part *parts; /* one a thread */
 } job;
-
-enum { SPINS = 4000, MAX_WORKERS = 256, LONG_US = 4000, POLL_US = 20000 };
 
 static struct {
     pthread_mutex_t lock;  /* held by the caller whose job uses the workers */
@@ -73,28 +80,49 @@ static int64_t now_us(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* Towards the end slices become smaller, so that all threads end at about the same time. */
-static int64_t next_slice(job *j)
+/* The next slice of a part: [*first, *last). Towards the end slices become smaller, so that all threads end at about the same time. */
+static bool take(job *j, part *p, int64_t *first, int64_t *last)
 {
-    int64_t slice = atomic_load_explicit(&j->slice, memory_order_relaxed);
-    int64_t share = (j->n - atomic_load_explicit(&j->next, memory_order_relaxed)) / (2 * j->threads);
-    share = share < j->least ? j->least : share;
-    return share < slice ? share : slice;
+    const int64_t left = p->end - atomic_load_explicit(&p->next, memory_order_relaxed);
+    if (left <= 0)
+        return false;
+    int64_t slice = atomic_load_explicit(&j->slice, memory_order_relaxed), share = left / 2 < j->least ? j->least : left / 2;
+    slice = share < slice ? share : slice;
+    *first = atomic_fetch_add_explicit(&p->next, slice, memory_order_relaxed);
+    *last = p->end - *first < slice ? p->end : *first + slice;
+    return *first < p->end;
 }
 
 /* Runs one slice; false when there is none left. Slices that take long are cut, so that an interrupt is seen soon. */
 static bool one_slice(job *j, int worker)
 {
-    int64_t slice = next_slice(j);
-    int64_t first = atomic_fetch_add_explicit(&j->next, slice, memory_order_relaxed);
-    if (first >= j->n)
+    int64_t first = 0, last = 0;
+    int k = 0;
+    while (k < j->threads && !take(j, &j->parts[(worker + k) % j->threads], &first, &last))
+        k++;
+    if (k == j->threads)
         return false;
     int64_t start = now_us();
-    j->fn(j->ctx, first, j->n - first < slice ? j->n : first + slice, worker);
+    j->fn(j->ctx, first, last, worker);
     int64_t took = now_us() - start;
-    if (took > LONG_US && slice > 1)
-        atomic_store_explicit(&j->slice, 1 + (slice - 1) * LONG_US / (2 * took), memory_order_relaxed);
+    if (took > LONG_US && last - first > 1)
+        atomic_store_explicit(&j->slice, 1 + (last - first - 1) * LONG_US / (2 * took), memory_order_relaxed);
     return true;
+}
+
+static void cut(job *j, int64_t n)
+{
+    for (int i = 0; i < j->threads; i++) {
+        const int64_t first = n / j->threads * i + (i < n % j->threads ? i : n % j->threads);
+        atomic_store_explicit(&j->parts[i].next, first, memory_order_relaxed);
+        j->parts[i].end = first + n / j->threads + (i < n % j->threads);
+    }
+}
+
+static void stop(job *j)
+{
+    for (int i = 0; i < j->threads; i++)
+        atomic_store(&j->parts[i].next, j->parts[i].end);
 }
 
 static void work(job *j, int worker)
@@ -207,7 +235,7 @@ static bool work_and_poll(job *j, int (*poll)(void *), void *poll_ctx)
             continue;
         last_poll = t;
         if (poll(poll_ctx)) {
-            atomic_store(&j->next, j->n);
+            stop(j);
             return false;
         }
     }
@@ -252,10 +280,10 @@ static void team_part(void *ctx)
         work(t->j, atomic_fetch_add(&t->next, 1));
 }
 
-static bool run_lent(parallel *run, job *j, int threads, int (*poll)(void *), void *poll_ctx)
+static bool run_lent(parallel *run, job *j, int (*poll)(void *), void *poll_ctx)
 {
     team t = {.j = j, .caller = pthread_self(), .next = 1, .poll = poll, .poll_ctx = poll_ctx};
-    run(team_part, &t, (unsigned)threads, 0);
+    run(team_part, &t, (unsigned)j->threads, 0);
     return t.done;
 }
 
@@ -266,14 +294,17 @@ bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int
     /* sixteen slices a thread even things out; never so large that a wrong guess at their cost keeps an interrupt waiting */
     int64_t slice = n / ((int64_t)threads * 16), most = grain > INT64_MAX / 64 ? grain : 64 * grain;
     slice = slice > most ? most : slice < grain ? grain : slice;
-    job j = {.n = n, .least = grain < 1 ? 1 : grain, .threads = threads, .slice = slice < 1 ? 1 : slice, .fn = fn, .ctx = ctx};
-    if (threads == 1 || n <= slice || pthread_mutex_trylock(&P.lock))
+    part parts[MAX_WORKERS];
+    job j = {.least = grain < 1 ? 1 : grain, .slice = slice < 1 ? 1 : slice, .fn = fn, .ctx = ctx, .parts = parts};
+    j.threads = threads == 1 || n <= slice || pthread_mutex_trylock(&P.lock) ? 1 : threads;
+    cut(&j, n);
+    if (j.threads == 1)
         return work_and_poll(&j, poll, poll_ctx);
     pthread_once(&once, hook_fork);
     parallel *run = lent_run();
     bool done;
     if (run) {
-        done = run_lent(run, &j, threads, poll, poll_ctx);
+        done = run_lent(run, &j, poll, poll_ctx);
     } else {
         start_workers();
         offer(&j);
