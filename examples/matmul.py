@@ -1,10 +1,11 @@
-"""Matrix product, four ways, and a fifth that does more in one go. (matmul_tiled.py has a sixth, by hand in threadgroup memory.)
+"""Matrix product, five ways, and a sixth that does more in one go. (matmul_tiled.py has a seventh, by hand in threadgroup memory.)
 
 plain      one element per thread: mk.dot walks a row of a and a column of b
 simdgroup  one 8 x 8 tile per simdgroup of 32 threads: mk.mma multiplies tiles, as the matrix units of a GPU do
 blocks     one tile per program: mk.dot multiplies blocks that were loaded whole; on the CPU it runs in registers
-panels     two kernels: the first lays b out in panels of COLS columns, in the second a program makes ROWS x COLS sums over all of K; with as many as the CPU has
-           registers for, mk.dot reads both factors where they lie and nothing else is ever copied: the quickest of all
+panels     two kernels: the first lays b out in panels of COLS columns, in the second a program multiplies ROWS rows of a, which stay in the second cache, by one panel;
+           with as many columns as the CPU has registers for, mk.dot reads both factors where they lie and nothing else is ever copied: the quickest of all
+in_place   the same of a b that stays in the second cache as it is, up to a megabyte: nothing needs to be laid out
 fused      blocks or panels, and before a tile is stored, a bias and the gelu function on top: no further pass over memory"""
 
 import numpy as np
@@ -73,36 +74,42 @@ def lay_out(b, out, N, K, COLS: eas.constexpr, PANELS: eas.constexpr, ROWS: eas.
 
 
 @eas.fn
-def panel_product(a, b, ACROSS, K, ROWS, COLS, GROUP):
-    """A tile of a @ b, its rows and its columns. GROUP tiles of rows with every panel, then the next: what is read again is still in the caches."""
-    panel, row = mk.program_id(0) // GROUP % ACROSS, (mk.program_id(0) // (GROUP * ACROSS) * GROUP + mk.program_id(0) % GROUP) * ROWS
-    k, rows, cols = mk.arange(0, K), row + mk.arange(0, ROWS), mk.arange(0, COLS)
+def panel_product(a, b, K, ROWS, COLS):
+    """A tile of a @ b, its rows and its columns. Programs with the same rows follow each other."""
+    k, rows, cols = mk.arange(0, K), mk.program_id(1) * ROWS + mk.arange(0, ROWS), mk.arange(0, COLS)
     x = mk.load(a, rows[:, None] * K + k[None, :])
-    y = mk.load(b, panel * (K * COLS) + k[:, None] * COLS + cols[None, :])
-    return mk.dot(x, y), rows, panel * COLS + cols
+    y = mk.load(b, mk.program_id(0) * (K * COLS) + k[:, None] * COLS + cols[None, :])
+    return mk.dot(x, y), rows, mk.program_id(0) * COLS + cols
 
 
 @eas.kernel
-def by_panels(a, b, c, N, ACROSS, K: eas.constexpr, ROWS: eas.constexpr, COLS: eas.constexpr, GROUP: eas.constexpr):
-    acc, rows, cols = panel_product(a, b, ACROSS, K, ROWS, COLS, GROUP)
+def by_panels(a, b, c, N, K: eas.constexpr, ROWS: eas.constexpr, COLS: eas.constexpr):
+    acc, rows, cols = panel_product(a, b, K, ROWS, COLS)
     mk.store(c, rows[:, None] * N + cols[None, :], acc, (cols < N)[None, :])
 
 
 @eas.kernel
-def fused_by_panels(a, b, bias, c, N, ACROSS, K: eas.constexpr, ROWS: eas.constexpr, COLS: eas.constexpr, GROUP: eas.constexpr):
-    acc, rows, cols = panel_product(a, b, ACROSS, K, ROWS, COLS, GROUP)
+def in_place(a, b, c, N: eas.constexpr, K: eas.constexpr, ROWS: eas.constexpr, COLS: eas.constexpr):
+    k, rows, cols = mk.arange(0, K), mk.program_id(1) * ROWS + mk.arange(0, ROWS), mk.program_id(0) * COLS + mk.arange(0, COLS)
+    acc = mk.dot(mk.load(a, rows[:, None] * K + k[None, :]), mk.load(b, k[:, None] * N + cols[None, :]))
+    mk.store(c, rows[:, None] * N + cols[None, :], acc)
+
+
+@eas.kernel
+def fused_by_panels(a, b, bias, c, N, K: eas.constexpr, ROWS: eas.constexpr, COLS: eas.constexpr):
+    acc, rows, cols = panel_product(a, b, K, ROWS, COLS)
     mk.store(c, rows[:, None] * N + cols[None, :], gelu(acc + mk.load(bias, cols, cols < N)[None, :]), (cols < N)[None, :])
 
 
-def run_panels(a, b, c, rows=8, cols=48, group=16, bias=None):
-    """rows * group divides the rows of a. 8 x 48 suit 32 registers of 16 floats; 4 x 16 suit 16 of 8."""
+def run_panels(a, b, c, rows=64, cols=64, bias=None):
+    """rows divides the rows of a. 64 columns suit 32 registers of 16 floats; 16 suit 16 of 8."""
     (m, k), n = a.shape, b.shape[1]
     across, step = -(-n // cols), 16 if k % 16 == 0 else 1
     each = next(e for e in (8, 4, 2, 1) if across % e == 0)
     laid_out = eas.empty(across * k * cols, device="cpu", dtype=np.float32)  # from the pool: fresh memory would be slower than the copy
     lay_out(b, laid_out, n, k, COLS=cols, PANELS=each, ROWS=step, _grid=(across // each, k // step))
     kernel, more = (by_panels, ()) if bias is None else (fused_by_panels, (bias,))
-    kernel(a, laid_out, *more, c, n, across, K=k, ROWS=rows, COLS=cols, GROUP=group, _grid=m // rows * across)
+    kernel(a, laid_out, *more, c, n, K=k, ROWS=rows, COLS=cols, _grid=(across, m // rows))
 
 
 def tiles(n):
@@ -142,7 +149,8 @@ def main(n=None):
         "plain": lambda: plain(a, b, c, n, n, n, BLOCK=64, _nthreads=n * n),
         "simdgroup": lambda: simdgroup(a, b, c, n, n, _grid=(n // 8, n // 8)),
         "blocks": lambda: run_blocks(a, b, c),
-        "panels": lambda: run_panels(a, b, c, group=min(16, n // 8)),
+        "panels": lambda: run_panels(a, b, c, rows=min(64, n)),
+        "in place": lambda: in_place(a, b, c, N=n, K=n, ROWS=min(64, n), COLS=min(64, n), _grid=(n // min(64, n), n // min(64, n))),
     }
     text = []
     for name, way in ways.items():
@@ -153,7 +161,7 @@ def main(n=None):
     z = exact + bias
     wanted = z / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))
     took = []
-    for way in (lambda: run_fused(a, b, bias, c), lambda: run_panels(a, b, c, group=min(16, n // 8), bias=bias)):
+    for way in (lambda: run_fused(a, b, bias, c), lambda: run_panels(a, b, c, rows=min(64, n), bias=bias)):
         c[:] = np.nan
         took.append(ms(way, 2))
         np.testing.assert_allclose(c, wanted, rtol=1e-3, atol=n * 2e-6)

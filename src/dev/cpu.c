@@ -350,14 +350,15 @@ static const char *describe(eas_device *d)
 static dev_limits limits(eas_device *d)
 {
     const int registers = isa_registers(), bytes = isa_vector_bytes(), vectors = gen_tile_vectors(registers);
+    const bool wide = vectors == 3; /* then four reach further, and powers of two are multiples of them */
+    const dev_tile best = {gen_tile_rows(registers, wide ? 4 : vectors), (wide ? 4 : vectors) * bytes};
     (void)d;
     return (dev_limits){.simd = IR_SIMD,
                         .f64 = true,
                         .f16 = true,
                         .i64_atomics = true,
                         .unified = true,
-                        .tile = {{gen_tile_rows(registers, vectors), vectors * bytes}, /* powers of two divide the other one's columns */
-                                 {vectors == 3 ? gen_tile_rows(registers, 4) : 0, 4 * bytes}}};
+                        .tile = {best, {wide ? gen_tile_rows(registers, vectors) : 0, vectors * bytes}}};
 }
 
 eas_device dev_cpu = {

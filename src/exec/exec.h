@@ -227,7 +227,7 @@ void lower_matmul(lowering *w);
 /* lower_pack.c: large products of floats. */
 enum pack_part { PACK_RIGHT, PACK_LEFT, PACK_PRODUCT, PACK_PARTS };
 bool pack_wanted(const fusion *f, const group *g);
-bool pack_left(const fusion *f, const group *g); /* is there a part PACK_LEFT? Else the left factor is read where it lies */
+bool pack_copies(const fusion *f, const group *g, int part); /* is there such a part? Else that factor is read where it lies */
 void pack_uses(const lowering *w, VEC_USE *out, bool *oom);
 void lower_pack(lowering *w);
 eas_value matmul_sums(lower *l, eas_dtype dt, int64_t rows, int64_t cols); /* zeros to begin with */

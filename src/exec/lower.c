@@ -300,7 +300,7 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
     }
     for (int k = 0; g->packed && k < 2; k++) { /* their shapes say how they are laid out */
         const pnode *x = pass_at(f->g, pass_at(f->g, g->core)->in[k]);
-        uint32_t type[] = {x->dtype, x->rank, pack_left(f, g)};
+        uint32_t type[] = {x->dtype, x->rank, pack_copies(f, g, k ? PACK_RIGHT : PACK_LEFT)};
         collect_key(c, type, sizeof type);
         collect_key(c, x->shape, sizeof *x->shape * x->rank);
     }
@@ -327,8 +327,9 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
     }
     if (g->core) {
         const pnode *p = pass_at(f->g, g->core);
-        for (int k = g->kind == GROUP_ATTENTION; k < (g->packed ? !pack_left(f, g) : p->nin); k++)
-            collect_from(f, grp, p->in[k], g->kind == GROUP_SCAN && k == 0 ? f->at[g->core].map : NULL, c);
+        for (int k = g->kind == GROUP_ATTENTION; k < p->nin; k++)
+            if (!g->packed || !pack_copies(f, g, k ? PACK_RIGHT : PACK_LEFT))
+                collect_from(f, grp, p->in[k], g->kind == GROUP_SCAN && k == 0 ? f->at[g->core].map : NULL, c);
     }
     if (g->kind == GROUP_ATTENTION) {
         const pnode *p = pass_at(f->g, g->inner_core), *s = pass_at(f->g, g->scores);

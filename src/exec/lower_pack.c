@@ -1,19 +1,28 @@
 /* lower_pack.c: large matrix products, laid out for the register tiles of the processor.
  *
  * Up to three kernels. The first copies the right factor into panels as wide as a register tile, one behind the other, so that the product reads it in the order of memory. The second
- * does as much for the left factor, row by row, if it does not lie so already. In the third a program makes one tile, rows by a panel's columns, over all of K in registers, and what follows the
- * product on it. Panels are full: what lies beyond the matrix is 0. The last tile of rows begins early enough to be full, too: a few rows are computed twice, to the same bits.
+ * does as much for the left factor, row by row, if it does not lie so already. In the third a program multiplies a block of rows, which stays in the second cache, by one panel, register tile after
+ * register tile, and asks for the next program's panel meanwhile. What follows the product comes on top. Panels are full: what lies beyond the matrix is 0. The last block of rows begins early enough
+ * to be full, too: a few rows are computed twice, to the same bits.
  */
 #include "exec.h"
 
-enum { FEWEST_ROWS = 48, LEAST_WORK = 1 << 21, MOST_K = 4096, GROUP = 32, PACK_ROWS = 64, PACK_COLS = 64, PACK_PANELS = 8, PACK_FEW = 16 };
+enum { FEWEST_ROWS = 48, LEAST_WORK = 1 << 21, MOST_K = 2048, PACK_ROWS = 64, PACK_COLS = 64, PACK_PANELS = 8, PACK_FEW = 16 };
+enum {
+    BLOCK_BYTES = 512 << 10, /* of the left factor in a block */
+    MOST_ROWS = 128,         /* of one */
+    PROGRAMS = 64,           /* so many are worth smaller blocks */
+    WIDE_BYTES = 256,        /* of a panel's row, for a right factor that is read in place: as a whole not larger than */
+    SMALL_BYTES = 1 << 20,   /* this */
+    PAGE_BYTES = 4096,       /* lines so far apart share their place in the first cache */
+};
 
 typedef struct panels {
     const pnode *p, *x, *y;
     eas_dtype sum;
     int64_t m, n, k;
-    int64_t rows, cols;      /* of a tile */
-    int64_t tiles, panels;   /* down, across */
+    int64_t rows, cols;      /* of a program's result */
+    int64_t blocks, panels;  /* down, across */
     int64_t step, steps;     /* along K */
 } panels;
 
@@ -31,29 +40,36 @@ static panels panels_of(const fusion *f, const group *g)
     return t;
 }
 
-/* The whole matrix in tiles of that size. */
-static void cut(panels *t, const dev_tile *size)
+static void cut_across(panels *t, const dev_tile *size)
 {
-    t->tiles = ceil_div(t->m, size->rows);
-    t->rows = ceil_div(t->m, t->tiles);
     t->cols = size->bytes / (int64_t)eas_dtype_size(t->sum);
     t->panels = ceil_div(t->n, t->cols);
 }
 
-static int64_t computed(const panels *t) { return t->tiles * t->rows * t->panels * t->cols; }
+/* Blocks as large as the cache likes, but enough of them for all threads. */
+static void cut_down(panels *t)
+{
+    int64_t rows = BLOCK_BYTES / (t->step * (int64_t)eas_dtype_size(t->sum));
+    rows = rows > MOST_ROWS ? MOST_ROWS : rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
+    if (ceil_div(t->m, rows) * t->panels < PROGRAMS)
+        rows = FEWEST_ROWS;
+    t->blocks = ceil_div(t->m, rows);
+    t->rows = ceil_div(t->m, t->blocks);
+}
 
 /* The best tile, unless another one leaves out a good deal of what lies beyond the matrix. */
 static void choose(const fusion *f, panels *t)
 {
-    cut(t, &f->tile[0]);
+    cut_across(t, &f->tile[0]);
     for (int i = 1; i < DEV_TILES && f->tile[i].rows; i++) {
         panels other = *t;
-        cut(&other, &f->tile[i]);
-        if (computed(&other) + computed(&other) / 64 < computed(t))
+        cut_across(&other, &f->tile[i]);
+        if (other.panels * other.cols * 65 < t->panels * t->cols * 64)
             *t = other;
     }
     t->steps = ceil_div(t->k, MOST_K);
     t->step = ceil_div(t->k, t->steps);
+    cut_down(t);
 }
 
 bool pack_wanted(const fusion *f, const group *g)
@@ -69,14 +85,29 @@ bool pack_wanted(const fusion *f, const group *g)
     return t.m >= FEWEST_ROWS && t.n * (int64_t)eas_dtype_size(t.sum) >= f->tile[0].bytes && t.k >= f->tile[0].rows && t.m * t.n >= LEAST_WORK / t.k;
 }
 
-bool pack_left(const fusion *f, const group *g)
+/* The factor in memory as the product likes it, row after row: the distance of rows in bytes. 0: not so. */
+static int64_t rows_apart(const fusion *f, const panels *t, uint32_t id)
 {
-    const panels t = panels_of(f, g);
+    const pnode *x = pass_at(f->g, id);
     eas_dim offset, strides[MAX_DIMS];
-    if (!fused_stored(f, t.p->in[0]) || t.x->dtype != t.sum || t.k > MOST_K)
+    if (!fused_stored(f, id) || x->dtype != t->sum || t->steps > 1)
+        return 0;
+    leaf_strides(f->g, id, &offset, strides);
+    const eas_dim rows = strides[x->rank - 2];
+    return strides[x->rank - 1] == 1 && dim_known(rows) && rows > 0 ? rows * (int64_t)eas_dtype_size(t->sum) : 0;
+}
+
+bool pack_copies(const fusion *f, const group *g, int part)
+{
+    panels t = panels_of(f, g);
+    choose(f, &t);
+    if (part == PACK_LEFT)
+        return !rows_apart(f, &t, t.p->in[0]);
+    if (part == PACK_PRODUCT)
         return true;
-    leaf_strides(f->g, t.p->in[0], &offset, strides);
-    return strides[t.x->rank - 1] != 1 || strides[t.x->rank - 2] <= 0;
+    /* A small one stays in the second cache as it is, unless all its rows meet in a few places of the first. */
+    const int64_t apart = rows_apart(f, &t, t.p->in[1]);
+    return !apart || t.cols * (int64_t)eas_dtype_size(t.sum) < WIDE_BYTES || t.n % t.cols || apart * t.k > SMALL_BYTES || apart % PAGE_BYTES == 0;
 }
 
 /* The shape of a packed factor, leading dims included. */
@@ -99,7 +130,8 @@ void pack_uses(const lowering *w, VEC_USE *out, bool *oom)
     eas_dim shape[MAX_DIMS + 1];
     choose(l->f, &t);
     for (int right = 0; right < 2; right++) {
-        if (w->part == PACK_PRODUCT ? !right && !pack_left(l->f, l->grp) : right != (w->part == PACK_RIGHT))
+        const int part = right ? PACK_RIGHT : PACK_LEFT;
+        if (w->part == PACK_PRODUCT ? !pack_copies(l->f, l->grp, part) : w->part != part)
             continue;
         int rank = packed_shape(&t, right, shape);
         use u = {.what = USE_PACKED,
@@ -227,27 +259,13 @@ typedef struct at_tile {
     eas_value panel;
 } at_tile;
 
-/* Tiles in an order that keeps what is read in the caches: a few tiles of rows with all panels, then the next few. */
 static void stand_at(lowering *w, const panels *t, at_tile *a)
 {
     lower *l = &w->l;
-    const int64_t group = GROUP;
-    const bool even = group >= t->tiles || t->tiles % group == 0;
-    eas_value id = eas_program_id(l->b, 0), first = 0, size = low_int(l, group < t->tiles ? group : t->tiles);
-    if (group < t->tiles) {
-        eas_value all = low_int(l, group * t->panels);
-        first = low_bin(l, "mul", low_bin(l, "floordiv", id, all), low_int(l, group));
-        id = low_bin(l, "mod", id, all);
-        if (!even)
-            size = low_bin(l, "max", low_bin(l, "min", size, low_bin(l, "sub", low_int(l, t->tiles), first)), low_int(l, 1));
-    }
-    a->panel = low_bin(l, "floordiv", id, size);
-    if (!even) /* as it is; so accesses need no checks */
-        a->panel = low_bin(l, "min", a->panel, low_int(l, t->panels - 1));
-    eas_value down = low_bin(l, "mod", id, size);
-    down = low_bin(l, "mul", first ? low_bin(l, "add", first, down) : down, low_int(l, t->rows));
-    if (!even || t->m % t->rows)
+    eas_value down = low_bin(l, "mul", eas_program_id(l->b, 1), low_int(l, t->rows));
+    if (t->m % t->rows)
         down = low_bin(l, "min", down, low_int(l, t->m - t->rows));
+    a->panel = eas_program_id(l->b, 0);
     a->row = (lindex){low_bin(l, "add", down, low_lanes(l, 0, t->rows)), 0};
     a->col = low_along(l, low_bin(l, "mul", a->panel, low_int(l, t->cols)), 1, t->cols, t->n);
 }
@@ -266,25 +284,30 @@ static eas_value read_packed(lowering *w, const panels *t, bool right, const lin
     return eas_broadcast(l->b, eas_load(l->b, w->scratch[right], off, 0, 0), 2, size);
 }
 
+/* A factor's block, as it was laid out or where it lies. */
+static eas_value factor(lowering *w, const panels *t, const at_tile *a, bool right, lindex k)
+{
+    const pnode *x = right ? t->y : t->x;
+    const int64_t size[] = {right ? t->step : t->rows, right ? t->cols : t->step};
+    const int n = x->rank - 2;
+    lindex at[MAX_DIMS + 1];
+    matmul_index(x, t->p, a->batch, at);
+    at[n] = right ? k : a->row;
+    at[n + 1] = right ? a->col : k;
+    if (!w->scratch[right])
+        return eas_broadcast(w->l.b, low_value(&w->l, t->p->in[right], at, NULL), 2, size);
+    if (right) {
+        at[n] = (lindex){a->panel, 0};
+        at[n + 1] = k;
+        at[n + 2] = (lindex){low_lanes(&w->l, 1, t->cols), 0};
+    }
+    return read_packed(w, t, right, at, size);
+}
+
 static eas_value multiplied(lowering *w, const panels *t, const at_tile *a, eas_value first, eas_value acc)
 {
-    lower *l = &w->l;
-    lindex at[MAX_DIMS + 1];
-    int n = t->y->rank - 2;
-    matmul_index(t->y, t->p, a->batch, at);
-    at[n] = (lindex){a->panel, 0};
-    at[n + 1] = along_k(l, first, 0, t->step);
-    at[n + 2] = (lindex){low_lanes(l, 1, t->cols), 0};
-    eas_value y = read_packed(w, t, true, at, (int64_t[]){t->step, t->cols}), x;
-    n = t->x->rank - 2;
-    matmul_index(t->x, t->p, a->batch, at);
-    at[n] = a->row;
-    at[n + 1] = along_k(l, first, 1, t->step);
-    if (w->scratch[0])
-        x = read_packed(w, t, false, at, (int64_t[]){t->rows, t->step});
-    else
-        x = eas_broadcast(l->b, low_value(l, t->p->in[0], at, NULL), 2, (int64_t[]){t->rows, t->step});
-    return eas_matmul(l->b, x, y, acc);
+    eas_value y = factor(w, t, a, true, along_k(&w->l, first, 0, t->step)), x = factor(w, t, a, false, along_k(&w->l, first, 1, t->step));
+    return eas_matmul(w->l.b, x, y, acc);
 }
 
 static void multiply(lowering *w, const panels *t)
@@ -292,8 +315,8 @@ static void multiply(lowering *w, const panels *t)
     lower *l = &w->l;
     at_tile a = {0};
     eas_value acc = matmul_sums(l, t->sum, t->rows, t->cols), iv, now;
-    w->use->grid[0] = t->tiles * t->panels;
-    w->use->grid[1] = 1;
+    w->use->grid[0] = t->panels;
+    w->use->grid[1] = t->blocks;
     stand_at(w, t, &a);
     matmul_batch(w, t->p, a.batch);
     if (t->steps == 1) {

@@ -193,7 +193,7 @@ static eas_status add_group(making *m, uint32_t grp)
     int parts = g->kind == GROUP_CONCAT ? pass_at(m->g, g->core)->nin : g->packed ? PACK_PARTS : 1;
     m->packed[0] = m->packed[1] = SLOT_NONE;
     for (int i = 0; i < parts && !st; i++)
-        if (!g->packed || i != PACK_LEFT || pack_left(m->f, g))
+        if (!g->packed || pack_copies(m->f, g, i))
             st = add_lowered(m, grp, i);
     return st;
 }

@@ -325,7 +325,8 @@ void mem_load(gen *g, uint32_t insn);       /* in a chunk */
 void mem_prefetch(gen *g, const ahead *a);
 V mem_again(gen *g, uint32_t insn); /* what a load of an earlier segment gave, from the same place */
 V mem_peek(gen *g, const ir_insn *load); /* the value of a uniform load, one round of the loop later; anything where that is outside */
-void mem_prefetch_at(gen *g, uint32_t insn, V row, V col); /* an element of a load of two dims, one round of the loop later */
+shape mem_reach(const gen *g, const ahead *x);                 /* the lanes that it reads or writes */
+void mem_prefetch_at(gen *g, const ahead *x, V row, V col);    /* one element of it, of two dims */
 void mem_store(gen *g, uint32_t insn);
 void mem_bounds(gen *g, uint32_t insn);
 void mem_bounds_scalar(gen *g, uint32_t insn);

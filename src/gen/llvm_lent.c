@@ -1,11 +1,11 @@
 /* llvm_lent.c: factors of matrix products that are read where they lie in global memory; knows nothing of LLVM.
  *
- * A block that a product reads once, or whose rows follow each other without a gap, gains nothing from being copied to a slot first. The right factor may be such a load, and the left one too if the
- * distance of its rows is a number, or the transpose of one. The product then reads at its own place what was to be loaded before: nothing may be written in between.
+ * A block that a product reads once, whose rows follow each other without a gap, or of whole lines in a small matrix, gains nothing from being copied to a slot first. The right factor may be such a
+ * load, and the left one too if the distance of its rows is a number, or the transpose of one. The product then reads at its own place what was to be loaded before: nothing may be written in between.
  */
 #include "llvm.h"
 
-enum { MAX_DEPTH = 12, FEW_ROWS = 16, FEW_BYTES = 256, LINE_BYTES = 256 };
+enum { MAX_DEPTH = 12, FEW_ROWS = 16, FEW_BYTES = 256, LINE_BYTES = 256, SMALL_BYTES = 1 << 20, PAGE_BYTES = 4096 };
 
 /* An integer block as a sum over its dims of coefficient times index, plus something uniform. */
 typedef struct line_sum {
@@ -133,6 +133,9 @@ static bool nothing_written(const plan *p, uint32_t from, uint32_t to)
     return p->parent[from] == p->parent[to];
 }
 
+/* Rows so far apart are still within reach of an instruction's address. */
+static bool near(int64_t step) { return step > 0 && step < 1 << 22; }
+
 /* The load can be read as rows of neighbours by the product at `user`, which reads each of its elements once if `once`. */
 static bool in_rows(plan *p, const bool *uni, uint32_t v, uint32_t user, bool once)
 {
@@ -146,8 +149,11 @@ static bool in_rows(plan *p, const bool *uni, uint32_t v, uint32_t user, bool on
     const line_sum s = sum_of(p, uni, a[1], 0);
     if (!s.ok || s.any[1] || s.by[1] != 1)
         return false;
+    const int64_t size = (int64_t)eas_dtype_size((eas_dtype)t.dtype), row = t.dim[1] * size, apart = s.by[0] * size;
     p->val[v].step = s.any[0] ? 0 : s.by[0];
-    return once || (!s.any[0] && s.by[0] == t.dim[1] && t.dim[1] * (int64_t)eas_dtype_size((eas_dtype)t.dtype) <= LINE_BYTES);
+    if (once || s.any[0])
+        return once;
+    return row <= LINE_BYTES && (apart == row || (row == LINE_BYTES && near(s.by[0]) && apart * t.dim[0] <= SMALL_BYTES && apart % PAGE_BYTES));
 }
 
 static bool is_transpose(const plan *p, uint32_t v)
@@ -157,9 +163,6 @@ static bool is_transpose(const plan *p, uint32_t v)
 }
 
 uint32_t plan_lent_load(const plan *p, uint32_t v) { return is_transpose(p, v) ? ir_args(p->ir, ir_def(p->ir, v))[0] : v; }
-
-/* Rows so far apart are still within reach of an instruction's address. */
-static bool near(int64_t step) { return step > 0 && step < 1 << 22; }
 
 void plan_lent(plan *p, const bool *uni, bool *lent)
 {
@@ -174,7 +177,7 @@ void plan_lent(plan *p, const bool *uni, bool *lent)
             lent[y] = true;
         if (is_transpose(p, x) && used_once(p, x) && in_rows(p, uni, plan_lent_load(p, x), i, bytes <= FEW_BYTES))
             lent[x] = lent[plan_lent_load(p, x)] = true;
-        else if (rows <= FEW_ROWS && bytes <= FEW_BYTES && in_rows(p, uni, x, i, true) && near(p->val[x].step))
+        else if (bytes <= FEW_BYTES && in_rows(p, uni, x, i, true) && near(p->val[x].step))
             lent[x] = true;
     }
 }

@@ -60,22 +60,21 @@ static void start_sums(gen *g, const product *p, const tile *t, V acc, V *sum)
         }
 }
 
-/* Round k of tile `number` asks for its share of what the next round of the loop around reads, spread so that it does not keep the tile's own loads waiting. */
+/* Round k of tile `number` asks for its share of what is read or written next, spread so that it does not keep the tile's own loads waiting. */
 static void prefetch_share(gen *g, const product *p, V number, V k, int64_t unroll)
 {
     const int64_t rounds = p->k / unroll;
     V at = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, number, k_int(g, rounds), ""), LLVMBuildUDiv(g->b, k, k_int(g, unroll), ""), "");
     for (uint32_t j = 0; p->seg && j < p->seg->ahead.len; j++) {
-        const uint32_t i = p->seg->ahead.at[j].insn;
-        const shape *sh = &g->p.val[g->ir->insns[i].res].sh;
-        const int64_t line = 64 / (int64_t)eas_dtype_size((eas_dtype)ir_typeof(g->ir, g->ir->insns[i].res).dtype);
-        const int64_t per_row = (sh->dim[1] + line - 1) / line, all = per_row * sh->dim[0],
-                      share = (all + p->tiles * rounds - 1) / (p->tiles * rounds);
+        const ahead *x = &p->seg->ahead.at[j];
+        const shape sh = mem_reach(g, x);
+        const int64_t line = 64 / (int64_t)eas_dtype_size((eas_dtype)ir_typeof(g->ir, ir_args(g->ir, &g->ir->insns[x->insn])[0]).dtype);
+        const int64_t per_row = (sh.dim[1] + line - 1) / line, all = per_row * sh.dim[0], share = (all + p->tiles * rounds - 1) / (p->tiles * rounds);
         for (int64_t s = 0; s < share; s++) {
             V n = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, at, k_int(g, share), ""), k_int(g, s), "");
             n = sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, n, k_int(g, all), ""), n, k_int(g, all - 1));
             V col = LLVMBuildMul(g->b, LLVMBuildURem(g->b, n, k_int(g, per_row), ""), k_int(g, line), "");
-            mem_prefetch_at(g, i, LLVMBuildUDiv(g->b, n, k_int(g, per_row), ""), col);
+            mem_prefetch_at(g, x, LLVMBuildUDiv(g->b, n, k_int(g, per_row), ""), col);
         }
     }
 }
@@ -98,7 +97,9 @@ static int64_t tile_bytes(const product *p, const tile *t) { return (t->at[t->nv
 static void emit_tile(gen *g, const product *p, const tile *t, V number, V xp, V yp, V acc, V out)
 {
     const int count = t->rows * t->nvec;
-    const int64_t unroll = p->k % 4 == 0 && count < 16 ? 4 : p->k % 2 == 0 ? 2 : 1; /* a large tile hides the loop by itself */
+    const bool more =
+        count < 16 || (p->yfar && p->seg && p->seg->ahead.len); /* a large tile hides the loop by itself, but not what a round asks for too */
+    const int64_t unroll = p->k % 4 == 0 && more ? 4 : p->k % 2 == 0 ? 2 : 1;
     V sum[MAX_ROWS * MAX_VECS], phi[MAX_ROWS * MAX_VECS];
     start_sums(g, p, t, acc, sum);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), loop = new_block(g, "tile"), done = new_block(g, "tiled");

@@ -336,17 +336,30 @@ void mem_prefetch(gen *g, const ahead *x)
         prefetch(g, g->sval[a[0]], dt, off, 2);
 }
 
-void mem_prefetch_at(gen *g, uint32_t i, V row, V col)
+shape mem_reach(const gen *g, const ahead *x)
 {
-    const uint32_t *a = ir_args(g->ir, &g->ir->insns[i]);
-    chunk c = {.sh = g->p.val[g->ir->insns[i].res].sh, .n = 1, .align = 1, .idx = {row, col}};
-    chunk *saved = g->c;
-    if (!seg_available(g, a[1]))
+    const ir_insn *in = &g->ir->insns[x->insn];
+    return g->p.val[in->op == IR_STORE ? ir_args(g->ir, in)[2] : in->res].sh;
+}
+
+void mem_prefetch_at(gen *g, const ahead *x, V row, V col)
+{
+    const ir_insn *in = &g->ir->insns[x->insn];
+    const uint32_t *a = ir_args(g->ir, in);
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
+    chunk c = {.sh = mem_reach(g, x), .n = 1, .align = 1, .idx = {row, col}}, *saved = g->c;
+    c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
+    if (!c.cache)
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    if (g->st || !seg_available(g, a[1]))
         return;
     g->c = &c;
-    const aff off = seg_ahead(g, a[1]);
-    if (off.ok && off.stride == 1)
-        prefetch(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, off, 2);
+    const aff off = x->next ? seg_ahead(g, a[1]) : seg_offset(g, a[1]);
+    if (in->op == IR_STORE)
+        prefetch_store(g, g->sval[a[0]], dt, off);
+    else if (off.ok && off.stride == 1)
+        prefetch(g, g->sval[a[0]], dt, off, 2);
+    vec_free(&c.log);
     g->c = saved;
 }
 

@@ -617,7 +617,8 @@ static void plan_alone(planner *q, uint32_t i)
         q->p->val[in->res].seg = 0;
     for (int k = 0; k < in->nargs; k++)
         q->p->val[ir_args(q->p->ir, in)[k]].needs_slot |= q->p->val[ir_args(q->p->ir, in)[k]].cls == C_BLOCK;
-    close_segment(q);
+    if (q->p->val[in->res].cls == C_UNI) /* what may follow waits for it; else scalars pass, and a product can tell where its result will go */
+        close_segment(q);
 }
 
 static void plan_scalar(planner *q, uint32_t i)

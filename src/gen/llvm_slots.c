@@ -324,6 +324,31 @@ static int64_t flops(const plan *p, const segment *s)
     return s->kind == SEG_WHOLE && in->op == IR_MATMUL ? shape_lanes(&p->val[in->res].sh) * ir_typeof(p->ir, ir_args(p->ir, in)[0]).dim[1] : 0;
 }
 
+enum { FEW_ROWS = 16, LARGE_BYTES = 96 << 10 };
+
+static const segment *next_segment(const steps *s, uint32_t i)
+{
+    do
+        i++;
+    while (i < s->v.len && s->v.at[i].kind == S_SCALAR);
+    return i < s->v.len && s->v.at[i].kind == S_SEGMENT ? s->v.at[i].seg : NULL;
+}
+
+static int64_t bytes(const plan *p, uint32_t v) { return shape_lanes(&p->val[v].sh) * (int64_t)eas_dtype_size((eas_dtype)ir_typeof(p->ir, v).dtype); }
+
+/* A product that reads its large factor in place has time to fetch the next one, and the lines that its result will go to. */
+static void prefetch_in_product(plan *p, segment *s, const segment *after)
+{
+    const ir_insn *in = &p->ir->insns[s->items.at[0].insn];
+    const uint32_t y = flops(p, s) ? ir_args(p->ir, in)[1] : 0;
+    if (!y || p->val[y].cls != C_LENT || ir_typeof(p->ir, in->res).dim[0] <= FEW_ROWS || bytes(p, y) < LARGE_BYTES)
+        return;
+    if (!vec_push(&s->ahead, ((ahead){p->ir->vals[y].def, true})))
+        p->mem->oom = true;
+    if (after && shape_eq(&after->sh, &p->val[in->res].sh))
+        add_stores(p, after, s);
+}
+
 /* A loop that multiplies matrices has time to fetch the tiles of its next round while it does. */
 static void prefetch_in_loop(plan *p, const steps *body)
 {
@@ -338,6 +363,8 @@ static void prefetch_in_loop(plan *p, const steps *body)
         if (s && s->kind == SEG_CHUNKS && s->sh.rank == 2)
             add_loads(p, s, host, true);
     }
+    if (host)
+        prefetch_in_product(p, host, NULL);
 }
 
 static void prefetch_in_loops(plan *p, const steps *s)
@@ -405,7 +432,11 @@ void plan_prefetch(plan *p)
         add_loads(p, first, host, true);
     if (host && before != host)
         add_stores(p, before, host);
-    for (uint32_t i = 0; i < p->top->v.len; i++)
-        if (p->top->v.at[i].kind == S_SEGMENT && p->top->v.at[i].seg->kind == SEG_CHUNKS)
-            prefetch_rows(p, p->top->v.at[i].seg);
+    for (uint32_t i = 0; i < p->top->v.len; i++) {
+        segment *s = p->top->v.at[i].kind == S_SEGMENT ? p->top->v.at[i].seg : NULL;
+        if (s && s->kind == SEG_CHUNKS)
+            prefetch_rows(p, s);
+        if (s && s->kind == SEG_WHOLE && s->items.len)
+            prefetch_in_product(p, s, next_segment(p->top, i));
+    }
 }
