@@ -19,8 +19,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SETTLE = 0.04  # idle threads of OpenMP and OpenBLAS spin for 10 to 25 ms before they sleep
 
 
-def interleaved(candidates, rounds=15, number=1, settle=0.0):
-    """{name: median seconds per call} of {name: callable}; the rounds take turns, so that drift hits all alike. With settle, each turn begins with
+def interleaved(candidates, rounds=15, number=1, settle=0.0, of=statistics.median):
+    """{name: median seconds per call} of {name: callable}, or what else is asked `of` them; the rounds take turns, so that drift hits all alike. With settle, each turn begins with
     calls that are not timed, for that many seconds: threads of the candidate before may still spin, and its data may fill the caches."""
     times = {name: [] for name in candidates}
     for f in candidates.values():
@@ -34,7 +34,7 @@ def interleaved(candidates, rounds=15, number=1, settle=0.0):
             for _ in range(number):
                 f()
             times[name].append((time.perf_counter() - start) / number)
-    return {name: statistics.median(t) for name, t in times.items()}
+    return {name: of(t) for name, t in times.items()}
 
 
 def c_library(source):
