@@ -324,7 +324,7 @@ static int64_t flops(const plan *p, const segment *s)
     return s->kind == SEG_WHOLE && in->op == IR_MATMUL ? shape_lanes(&p->val[in->res].sh) * ir_typeof(p->ir, ir_args(p->ir, in)[0]).dim[1] : 0;
 }
 
-enum { FEW_ROWS = 16, LARGE_BYTES = 96 << 10 };
+enum { FEW_ROWS = 16, LARGE_BYTES = 96 << 10, LONG_ROW = 8192 };
 
 static const segment *next_segment(const steps *s, uint32_t i)
 {
@@ -428,8 +428,8 @@ void plan_prefetch(plan *p)
         first = first ? first : s;
         before = s;
     }
-    if (host)
-        add_loads(p, first, host, true);
+    if (host) /* a long row has the memory busy in one segment, which then is the last: the heaviest asks for the lines that are written */
+        add_loads(p, first, shape_lanes(&first->sh) >= LONG_ROW ? before : host, true);
     if (host && before != host)
         add_stores(p, before, host);
     for (uint32_t i = 0; i < p->top->v.len; i++) {
