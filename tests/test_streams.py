@@ -359,6 +359,21 @@ class Pool(OnEachDevice):
         self.assertEqual(eas.memory_stats(device)["cached_bytes"], 0)
 
     @each
+    def test_what_finished_launches_hold_comes_before_fresh_memory(self, device):
+        n = 1 << 20
+        x = eas.tensor(np.ones(n, np.float32), device=device)
+        before = eas.memory_stats(device)["misses"]
+        for _ in range(6):
+            y = eas.empty(n, device=device)
+            step(x, y, 2.0, n, BLOCK=1024, _sync=False)
+            del y
+            done = eas.Event()
+            done.record(eas.current_stream(device))
+            while not done.reached:
+                time.sleep(0.001)
+        self.assertLessEqual(eas.memory_stats(device)["misses"] - before, 1)
+
+    @each
     def test_sizes_fit_within_an_eighth(self, device):
         for n in (0, 1, 63, 64, 65, 1000, 4097, 65537, 1000003):
             before = eas.memory_stats(device)["live_bytes"]

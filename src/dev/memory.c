@@ -268,13 +268,8 @@ static eas_status fresh_buffer(pool *p, eas_device *d, size_t n, size_t room, ea
     return st;
 }
 
-eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
+static eas_buffer *used_again(pool *p, unsigned cls, size_t nbytes, const eas_stream *stream)
 {
-    pool *p = pool_of(d);
-    unsigned cls;
-    size_t room = size_class(nbytes, &cls);
-    const eas_stream *stream = stream_used(d);
-    *out = NULL;
     pthread_mutex_lock(&p->lock);
     eas_buffer *b = find(p, cls, nbytes, stream);
     if (b) {
@@ -282,6 +277,21 @@ eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
         lived(p, b, 1);
     }
     pthread_mutex_unlock(&p->lock);
+    return b;
+}
+
+eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
+{
+    pool *p = pool_of(d);
+    unsigned cls;
+    size_t room = size_class(nbytes, &cls);
+    const eas_stream *stream = stream_used(d);
+    *out = NULL;
+    eas_buffer *b = used_again(p, cls, nbytes, stream);
+    if (!b && room >= MAPPED) { /* what launches that are over still hold comes before fresh pages */
+        stream_retire_all(d);
+        b = used_again(p, cls, nbytes, stream);
+    }
     if (!b) {
         eas_status st = fresh_buffer(p, d, nbytes, room, &b);
         if (st)

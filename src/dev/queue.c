@@ -13,13 +13,13 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { INLINE_PARAMS = 12, SPINS = 3000, PEEK = 64, TIMES = 4096, EXIT_MS = 2000 };
+enum { INLINE_PARAMS = 12, CHUNK = 64, SPINS = 3000, PEEK = 64, TIMES = 4096, EXIT_MS = 2000 };
 
 typedef enum kind { LAUNCH, COPY, AFTER, MARK, REPLAY, QUIT } kind;
 
 /* Items go from one core to another and back: the fewer cache lines they have, the sooner a launch is given. */
 typedef struct item {
-    _Atomic(struct item *) next;
+    _Alignas(64) _Atomic uint64_t number; /* written last: the item is there. Older ones have smaller numbers */
     kind kind;
     dev_code *code;
     uint64_t *big; /* slots and counts of a launch with many parameters; else NULL */
@@ -42,18 +42,25 @@ typedef struct item {
     uint64_t param[2 * INLINE_PARAMS]; /* slots, then counts, as many as there are */
 } item;
 
+typedef struct chunk { /* items in their order: whoever gives need not ask where the next one is */
+    _Atomic(struct chunk *) next;
+    item item[CHUNK];
+} chunk;
+
 struct dev_queue {
     /* of those who give and those who wait; the thread takes the lock to sleep, and when something failed */
     pthread_mutex_t lock;
-    item *tail;               /* given last */
-    item *spare;              /* to be used again */
-    uint64_t given;
+    chunk *filling, *spare;   /* spare: to be used again */
+    int filled;               /* items of filling */
+    uint64_t items, given;    /* items; tickets, which marks have too that are reached as they are made */
     bool started, sleeping;   /* sleeping: and nobody has woken it */
     pthread_t thread;
     _Atomic uint64_t offered; /* given, for looking at without the lock */
     char apart[64]; /* what follows is the thread's: on other cache lines than what the givers write */
-    item *at;                 /* done last: its place in the chain */
-    _Atomic(item *) freed;    /* taken back by givers, all at once */
+    chunk *emptying;
+    int emptied;
+    uint64_t taken;           /* items */
+    _Atomic(chunk *) freed;   /* taken back by givers, all at once */
     _Atomic uint64_t completed;
     char apart2[64];
     _Atomic int waiters, hurry, failed; /* hurry: somebody has begun to wait */
@@ -67,10 +74,10 @@ struct dev_queue {
     dev_queue *next; /* all queues */
 };
 
-static item *new_item(void)
+static chunk *new_chunk(void)
 {
     void *p;
-    return posix_memalign(&p, 64, sizeof(item)) ? NULL : memset(p, 0, sizeof(item));
+    return posix_memalign(&p, 64, sizeof(chunk)) ? NULL : memset(p, 0, sizeof(chunk));
 }
 
 static struct {
@@ -202,18 +209,36 @@ static void complete(dev_queue *q, const item *it)
     }
 }
 
-/* The next item, after sleeping if there is none. */
+/* The next item, if there is one. An empty chunk goes back to the givers. */
+static item *look(dev_queue *q)
+{
+    if (q->emptied == CHUNK) {
+        chunk *old = q->emptying, *next = atomic_load_explicit(&old->next, memory_order_acquire),
+              *top = atomic_load_explicit(&q->freed, memory_order_relaxed);
+        if (!next)
+            return NULL;
+        do
+            atomic_store_explicit(&old->next, top, memory_order_relaxed);
+        while (!atomic_compare_exchange_weak_explicit(&q->freed, &top, old, memory_order_release, memory_order_relaxed));
+        q->emptying = next;
+        q->emptied = 0;
+    }
+    item *it = &q->emptying->item[q->emptied];
+    return atomic_load_explicit(&it->number, memory_order_acquire) == q->taken + 1 ? it : NULL;
+}
+
+/* The same, after sleeping if there is none. */
 static item *take(dev_queue *q)
 {
     item *it;
     for (int i = 0; i < SPINS; i++) { /* not at every turn: who gives would have to fetch the line back for each launch */
-        const bool look = i % PEEK == 0 || atomic_load_explicit(&q->hurry, memory_order_relaxed);
-        if (look && (it = atomic_load_explicit(&q->at->next, memory_order_acquire)))
+        const bool now = i % PEEK == 0 || atomic_load_explicit(&q->hurry, memory_order_relaxed);
+        if (now && (it = look(q)))
             return it;
         base_relax();
     }
     pthread_mutex_lock(&q->lock);
-    while (!(it = atomic_load(&q->at->next))) {
+    while (!(it = look(q))) {
         q->sleeping = true;
         pthread_cond_wait(&q->wake, &q->lock);
     }
@@ -222,30 +247,19 @@ static item *take(dev_queue *q)
     return it;
 }
 
-/* The item before this one is not looked at again. */
-static void advance(dev_queue *q, item *it)
+static void free_chunks(chunk *c)
 {
-    item *old = q->at;
-    q->at = it;
-    item *top = atomic_load_explicit(&q->freed, memory_order_relaxed);
-    do
-        atomic_store_explicit(&old->next, top, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&q->freed, &top, old, memory_order_release, memory_order_relaxed));
-}
-
-static void free_items(item *it)
-{
-    for (item *next; it; it = next) {
-        next = it->next;
-        free(it);
+    for (chunk *next; c; c = next) {
+        next = c->next;
+        free(c);
     }
 }
 
 static void free_queue(dev_queue *q)
 {
-    free_items(q->spare);
-    free_items(q->freed);
-    free_items(q->at);
+    free_chunks(q->spare);
+    free_chunks(q->freed);
+    free_chunks(q->emptying);
     pthread_cond_destroy(&q->wake);
     pthread_cond_destroy(&q->done);
     pthread_mutex_destroy(&q->lock);
@@ -263,7 +277,8 @@ static void *thread_main(void *arg)
         if (st)
             keep_failure(q, st);
         free(it->big);
-        advance(q, it);
+        q->emptied++;
+        q->taken++;
         complete(q, it);
     }
 }
@@ -290,8 +305,9 @@ static void after_fork(void)
         pthread_mutex_init(&q->lock, NULL);
         pthread_cond_init(&q->wake, NULL);
         pthread_cond_init(&q->done, NULL);
-        q->at = q->tail;
-        atomic_store(&q->at->next, NULL);
+        q->emptying = q->filling;
+        q->emptied = q->filled;
+        q->taken = q->items;
         q->started = false;
         q->failure = EAS_OK;
         atomic_store(&q->failed, 0);
@@ -315,16 +331,16 @@ eas_status cpu_queue_new(eas_device *d, dev_queue **out)
     pthread_once(&once, hook);
     *out = NULL;
     dev_queue *q = calloc(1, sizeof *q);
-    item *none = new_item(); /* stands before the first */
-    if (!q || !none) {
+    chunk *first = new_chunk();
+    if (!q || !first) {
         free(q);
-        free(none);
-        return base_fail_oom(sizeof *q + sizeof *none);
+        free(first);
+        return base_fail_oom(sizeof *q + sizeof *first);
     }
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->wake, NULL);
     pthread_cond_init(&q->done, NULL);
-    q->tail = q->at = none;
+    q->filling = q->emptying = first;
     *out = q;
     pthread_mutex_lock(&Q.lock);
     q->next = Q.all;
@@ -349,39 +365,61 @@ static eas_status start(dev_queue *q)
     return EAS_OK;
 }
 
-/* An item to fill, with the lock held; NULL with an error and the lock released. */
+/* With the lock held: the chunk is full. */
+static bool next_chunk(dev_queue *q)
+{
+    if (!q->spare)
+        q->spare = atomic_exchange_explicit(&q->freed, NULL, memory_order_acquire);
+    chunk *c = q->spare;
+    if (c)
+        q->spare = c->next;
+    else if (!(c = new_chunk()))
+        return base_fail_oom(sizeof *c), false;
+    atomic_store_explicit(&c->next, NULL, memory_order_relaxed);
+    atomic_store_explicit(&q->filling->next, c, memory_order_release);
+    q->filling = c;
+    q->filled = 0;
+    return true;
+}
+
+/* An item to fill, with the lock held; NULL with an error and the lock released. It counts only once it is given. */
 static item *begin(dev_queue *q, kind k)
 {
     pthread_mutex_lock(&q->lock);
-    eas_status st = start(q);
-    if (!q->spare)
-        q->spare = atomic_exchange_explicit(&q->freed, NULL, memory_order_acquire);
-    item *it = q->spare;
-    if (!st && it)
-        q->spare = it->next;
-    else if (!st && !(it = new_item()))
-        base_fail_oom(sizeof *it);
-    if (st || !it) {
+    if (start(q) || (q->filled == CHUNK && !next_chunk(q))) {
         pthread_mutex_unlock(&q->lock);
         return NULL;
     }
-    atomic_store_explicit(&it->next, NULL, memory_order_relaxed);
+    item *it = &q->filling->item[q->filled];
     it->kind = k;
     it->big = NULL;
     return it;
 }
 
+/* Lines that the other core has read, to be written soon. */
+static void want(const item *it)
+{
+    for (size_t at = 0; at < offsetof(item, param) + 64; at += 64)
+#if defined(__x86_64__)
+        __asm__ volatile("prefetchw %0" : : "m"(((const char *)it)[at]));
+#else
+        __builtin_prefetch((const char *)it + at, 1);
+#endif
+}
+
 static void give(dev_queue *q, item *it)
 {
-    item *before = q->tail;
-    q->tail = it;
     atomic_store_explicit(&q->offered, ++q->given, memory_order_release);
-    atomic_store_explicit(&before->next, it, memory_order_release);
+    atomic_store_explicit(&it->number, ++q->items, memory_order_release);
+    q->filled++;
     if (q->sleeping) { /* until it is awake, others need not wake it again */
         q->sleeping = false;
         pthread_cond_signal(&q->wake);
     }
+    const item *next = q->filled < CHUNK ? it + 1 : NULL;
     pthread_mutex_unlock(&q->lock);
+    if (next)
+        want(next);
 }
 
 void cpu_queue_free(eas_device *d, dev_queue *q)
@@ -436,8 +474,6 @@ eas_status cpu_queue_launch(eas_device *d, dev_queue *q, dev_code *code, const d
         return EAS_ERR_RUNTIME;
     it->code = code;
     if (!copy_params(it, l)) {
-        it->next = q->spare;
-        q->spare = it;
         pthread_mutex_unlock(&q->lock);
         return base_fail_oom(0);
     }
