@@ -173,6 +173,18 @@ class SixtyFourBits(unittest.TestCase):
         (out,) = each(self, k, np.zeros(4, np.int64), 2**31 - 1, 1, _grid=1)
         self.assertEqual(out[0], -(2**31))
 
+    def test_less_than_nothing_becomes_much_without_a_sign(self):
+        @eas.kernel
+        def k(out, v, FROM: eas.constexpr, TO: eas.constexpr, B: eas.constexpr):
+            i = mk.arange(0, B)
+            bound = mk.cast(mk.broadcast_to(mk.cast(v, FROM), (B,)), TO)
+            mk.store(out, i, 1, mk.cast(i, TO) < bound)
+
+        for v in (-3, 0, 3):
+            for signed, unsigned in ((mk.i8, mk.u16), (mk.i8, mk.u32), (mk.i16, mk.u32), (mk.i32, mk.u64), (mk.i64, mk.u64), (mk.i32, mk.u8)):
+                (out,) = each(self, k, np.zeros(20, np.int32), v, FROM=signed, TO=unsigned, B=20, _grid=1)
+                np.testing.assert_array_equal(out, np.arange(20) < (v if v >= 0 else 20))
+
     def test_shifts_and_bits(self):
         @eas.kernel
         def k(x, out, S: eas.constexpr, B: eas.constexpr):

@@ -1,12 +1,15 @@
 """Products of blocks: rectangles of every shape, on every device."""
 
+import platform
 import unittest
 
 import numpy as np
 import support
 
+import eager
 import eas
 from eas import mk
+from examples import matmul
 
 
 @eas.kernel
@@ -89,11 +92,60 @@ class Products(unittest.TestCase):
             (14, 32, 8, "turned", True, np.float32),
             (4, 12, 9, "rows", False, np.float64),
             (20, 70, 5, "turned", True, np.float32),
+            (70, 64, 40, "rows", False, np.float32),
+            (33, 32, 21, "rows", True, np.float64),
         ]:
             x, y = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n + 3)).astype(dtype)
             given = np.ascontiguousarray(x.T) if left == "turned" else x.copy()
             out = support.each(self, in_place, given, y.copy(), np.zeros((m, n), dtype), n + 3, M=m, N=n, K=k, LEFT=left, WRITE=write, _grid=1)
             np.testing.assert_allclose(out[2], x @ y[:, :n], rtol=1e-4, atol=1e-5)
+
+    def test_a_block_of_rows_by_panels(self):
+        """The next program's panel and the lines of the result are asked for ahead, also where there is no next one; b as panels and as it is."""
+        rng = np.random.default_rng(3)
+        for m, n, k, rows, cols in [(150, 192, 400, 75, 64), (34, 96, 803, 17, 32), (40, 128, 512, 20, 64)]:
+            a, b = rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((k, n), dtype=np.float32)
+            laid_out = np.ascontiguousarray(b.reshape(k, n // cols, cols).transpose(1, 0, 2))
+            grid = (n // cols, m // rows)
+            one = support.each(self, matmul.by_panels, a, laid_out, np.zeros((m, n), np.float32), n, K=k, ROWS=rows, COLS=cols, _grid=grid)[2]
+            other = support.each(self, matmul.in_place, a, b, np.zeros((m, n), np.float32), N=n, K=k, ROWS=rows, COLS=cols, _grid=grid)[2]
+            np.testing.assert_array_equal(one, other)
+            np.testing.assert_allclose(one, a @ b, rtol=1e-4, atol=1e-3)
+
+    def test_large_products_of_tensors(self):
+        """In one kernel, two or three; K in one go or in steps; with what comes before and after. The bits are those of one fma a step, k ascending."""
+        rng = np.random.default_rng(4)
+        for m, k, n, dtype in [(512, 512, 512, "f4"), (130, 2500, 100, "f4"), (257, 300, 70, "f8"), (49, 700, 1000, "f4")]:
+            a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+            bias = rng.standard_normal(n).astype(dtype)
+            x, y, z = eager.asarray(a), eager.asarray(b), eager.asarray(bias)
+            want = a.astype("f8") @ b.astype("f8")
+            for got in (x @ y, x @ eager.asarray(np.ascontiguousarray(b.T)).T, eager.asarray(np.ascontiguousarray(a.T)).T @ y):
+                np.testing.assert_allclose(got.numpy(), want, rtol=1e-4, atol=1e-3)
+            np.testing.assert_allclose(eager.maximum(x * 2 @ y + z, 0).numpy(), np.maximum(2 * want + bias, 0), rtol=1e-4, atol=2e-3)
+
+    def test_f64_without_fma_is_refused_and_nothing_else_happens(self):
+        """Where nothing can be compiled for it, also inside a branch, whose values then are missing."""
+        code = """
+import numpy as np, eas
+from eas import mk
+@eas.kernel
+def k(x, out, GO, B: eas.constexpr):
+    i = mk.arange(0, B)
+    v = mk.var(mk.load(x, i))
+    with mk.if_(GO > 0):
+        v.set(mk.fma(v, v, v))
+    mk.store(out, i, v)
+x = np.arange(8.0)
+try:
+    k(x, x, 1, B=8, _grid=1)
+    print(x[2])
+except RuntimeError as e:
+    print(e)
+"""
+        if platform.machine() in ("x86_64", "AMD64"):
+            self.assertIn("needs a CPU with FMA", support.python(code, env={"EAS_ISA": "sse2", "EAS_BACKEND": "cpu"}).stdout)
+        self.assertIn("6.0", support.python(code, env={"EAS_BACKEND": "cpu"}).stdout)
 
     def test_rounds_that_read_what_was_written(self):
         rng = np.random.default_rng(2)

@@ -227,9 +227,11 @@ static aff casted(gen *g, const ir_insn *in, map_t m)
     aff a = affine_of(g, s, m);
     if (!a.ok)
         return a;
-    if (dtype_bits(to) > dtype_bits(from))
-        return a.exact ? a : NOT_AFFINE;
-    if (!plan_cast_fits(&g->p, s, to))
+    const bool wider = dtype_bits(to) > dtype_bits(from);
+    if (wider && !a.exact)
+        return NOT_AFFINE;
+    if (!(wider && dtype_bits(to) == 64) &&
+        !plan_cast_fits(&g->p, s, to)) /* a wider one neither, if it has no sign: less than nothing becomes much */
         a.exact = false;
     return a;
 }

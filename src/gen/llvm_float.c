@@ -186,12 +186,7 @@ V float_fma(gen *g, V a, V b, V c)
 {
     T t = LLVMTypeOf(a);
     V x[3] = {a, b, c};
-    if (g->fma)
-        return intrinsic(g, "llvm.fma", &t, 1, x, 3);
-    if (!is_f64(a))
-        return fma_soft(g, a, b, c);
-    gen_fail(g, EAS_ERR_UNAVAILABLE, "fma of f64 needs a CPU with FMA");
-    return a;
+    return g->fma ? intrinsic(g, "llvm.fma", &t, 1, x, 3) : fma_soft(g, a, b, c);
 }
 
 /* ---- a 2^b ---- */
