@@ -2,12 +2,12 @@
  *
  * Each dim of the merged space has a role: one index a program, a block of lanes, or a loop. The last dim in memory is always lanes. Rows that fit are whole
  * blocks: what is computed before a reduction is there for what follows it. Longer ones are loops of blocks, once for each reduction and once for
- * the results; columns are loops over rows with a block of columns.
+ * the results; columns are loops over rows with a block of columns. Of rows that share a factor, a program computes several, one beside the other.
  */
 #include "exec.h"
 
-enum { ROLE_PROGRAM, ROLE_BLOCK, ROLE_WHOLE, ROLE_LOOP };
-enum { ROW = 65536, CHUNK = 1024, COLUMN = 32768, LONG = 1 << 20 };
+enum { ROLE_PROGRAM, ROLE_BLOCK, ROLE_WHOLE, ROLE_LOOP, ROLE_SEVERAL };
+enum { ROW = 65536, CHUNK = 1024, COLUMN = 32768, LONG = 1 << 20, SEVERAL = 4 };
 /* Lanes of a program; the tile of a tensor that is read across its rows. The first is usually best. */
 static const struct {
     int64_t lanes, along, across;
@@ -123,6 +123,19 @@ static bool looks_again(const lowering *w)
     return false;
 }
 
+/* Rows that are multiplied with one vector, or the like: several at a time need it once. */
+static bool rows_share(const lowering *w, int m)
+{
+    const lower *l = &w->l;
+    const int v = l->mlast[l->nm - 1];
+    bool shared = false;
+    if (m < 0 || l->minner[m] || inner_dims(l) != 1 || !dim_known(l->msize[m]) || l->msize[m] < 16 * SEVERAL || w->c->general || looks_again(w))
+        return false;
+    for (uint32_t i = 0; i < w->c->accesses.len; i++)
+        shared |= w->c->accesses.at[i].stride[l->mlast[m]] == 0 && w->c->accesses.at[i].stride[v] == 1;
+    return shared;
+}
+
 static void inner_roles(lowering *w)
 {
     lower *l = &w->l;
@@ -130,7 +143,8 @@ static void inner_roles(lowering *w)
     eas_dim n = inner_count(l);
     int64_t most = dim_most(n); /* of a size that varies, lanes after the last element are masked */
     bool rows = l->minner[v], fits = most != DIM_ANY && most > 0 && inner_dims(l) < MAX_BLOCK;
-    int64_t room = rows ? (looks_again(w) ? ROW : 4 * CHUNK) : COLUMN / 16;
+    const bool share = rows && most >= 256 && rows_share(w, v - 1);
+    int64_t room = rows ? (looks_again(w) ? ROW : share ? 16 * CHUNK : 4 * CHUNK) : COLUMN / 16;
     if (fits && most <= room && (rows || looks_again(w))) {
         for (int m = 0; m < l->nm; m++)
             if (l->minner[m]) {
@@ -139,6 +153,8 @@ static void inner_roles(lowering *w)
             }
         if (!rows)
             lanes_of(w, v, COLUMN / most > 256 ? 256 : COLUMN / most);
+        else if (share)
+            w->role[v - 1] = ROLE_SEVERAL;
         else if (most < 256)
             pack_lanes(w, v - 1, sizes[l->f->variant].lanes / most);
         return;
@@ -205,7 +221,8 @@ static void program_indices(lowering *w)
             set_block(w, m, 0);
             continue;
         }
-        eas_dim count = ceil_dim(l->msize[m], w->block[m]);
+        const bool several = w->role[m] == ROLE_SEVERAL;
+        eas_dim count = ceil_dim(l->msize[m], several ? SEVERAL : w->block[m]);
         eas_value pid;
         if (axis < 2) {
             pid = eas_program_id(l->b, axis);
@@ -216,6 +233,10 @@ static void program_indices(lowering *w)
             rest = low_bin(l, "floordiv", rest, low_dim(l, count));
             eas_dim_apply(EAS_DIM_MUL, grid[2], count, &grid[2]);
         }
+        if (several)
+            pid = low_bin(l, "mul", pid, low_int(l, SEVERAL));
+        if (several && l->msize[m] % SEVERAL) /* the last ones begin early enough for all to be there: some are computed twice, to the same bits */
+            pid = low_bin(l, "min", pid, low_int(l, l->msize[m] - SEVERAL));
         set_block(w, m, w->block[m] == 1 ? pid : low_bin(l, "mul", pid, low_int(l, w->block[m])));
     }
 }
@@ -503,14 +524,40 @@ static bool sees_loop(const lowering *w, uint32_t i)
     return false;
 }
 
+/* Sums first, all of them, then what is stored: so no load waits for a store. */
+static void several_rows(lowering *w, int m)
+{
+    lower *l = &w->l;
+    const uint32_t fold = l->grp->folds.at[0], mark = low_mark(l);
+    eas_value first = l->at[m].v, sum[SEVERAL];
+    for (int i = 0; i < SEVERAL; i++) {
+        l->at[m].v = i ? low_bin(l, "add", first, low_int(l, i)) : first;
+        all_folds(w);
+        sum[i] = l->fold[fold];
+        low_forget(l, mark);
+        l->fold[fold] = 0;
+    }
+    for (int i = 0; i < SEVERAL; i++) {
+        l->at[m].v = i ? low_bin(l, "add", first, low_int(l, i)) : first;
+        l->fold[fold] = sum[i];
+        store_roots(w, false);
+        low_forget(l, mark);
+    }
+}
+
 void lower_map(lowering *w)
 {
     lower *l = &w->l;
     bool any = false;
     choose_roles(w);
     program_indices(w);
-    all_folds(w);
     w->late = arena_alloc(l->mem, l->grp->roots.len + 1);
+    for (int m = 0; m < l->nm && w->late; m++)
+        if (w->role[m] == ROLE_SEVERAL) {
+            several_rows(w, m);
+            return;
+        }
+    all_folds(w);
     for (uint32_t i = 0; i < l->grp->roots.len && w->late; i++) {
         w->late[i] = sees_loop(w, i);
         any |= w->late[i];
