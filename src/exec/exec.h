@@ -48,6 +48,7 @@ typedef struct place { /* of a node */
     bool whole;        /* is read by an index that is data: must have memory that tells a bad one
                         * (or be computed from such, element by element) */
     bool taken;        /* by a group that knows what to do with it */
+    bool rows;         /* windows that a product reads where they lie (lower_conv.c) */
     int8_t map[GRAPH_MAX_RANK]; /* simple: which dim of the group's space each dim is; -1: index 0 */
     bool heavy;        /* a reduction, a product or the like is below it, or it is one */
     bool reads;        /* memory: it is not made of indices and numbers alone */
@@ -234,6 +235,10 @@ eas_value matmul_sums(lower *l, eas_dtype dt, int64_t rows, int64_t cols); /* ze
 void matmul_batch(lowering *w, const pnode *p, lindex *batch);
 void matmul_index(const pnode *x, const pnode *p, const lindex *batch, lindex *at); /* leading dims of a factor */
 void matmul_store(lowering *w, eas_value acc, lindex row, lindex col); /* what follows the product, and the results */
+/* lower_conv.c: products whose left factor are windows of images. */
+bool conv_wanted(const pgraph *g, const pnode *p); /* may they be read where they lie? */
+bool conv_rows(const fusion *f, const group *g);   /* are they? */
+void lower_conv(lowering *w);
 void lower_attention(lowering *w);
 void lower_scan(lowering *w);
 void lower_scatter(lowering *w);

@@ -368,7 +368,7 @@ static uint32_t in_place(const lowering *w)
 static void emit(lowering *w)
 {
     switch (w->l.grp->kind) {
-    case GROUP_MATMUL: (w->l.grp->packed ? lower_pack : lower_matmul)(w); break;
+    case GROUP_MATMUL: (w->l.grp->packed ? lower_pack : conv_rows(w->l.f, w->l.grp) ? lower_conv : lower_matmul)(w); break;
     case GROUP_ATTENTION: lower_attention(w); break;
     case GROUP_SCAN: lower_scan(w); break;
     case GROUP_SCATTER: lower_scatter(w); break;

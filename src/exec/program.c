@@ -292,7 +292,7 @@ static void choose_packed(fusion *f, eas_device *d)
     const dev_limits l = d->limits(d);
     memcpy(f->tile, l.tile, sizeof f->tile);
     for (uint32_t i = 1; i < f->groups.len; i++)
-        f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]);
+        f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]) && !conv_rows(f, &f->groups.at[i]);
 }
 
 static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, uint32_t limit, int variant)

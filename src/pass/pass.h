@@ -62,6 +62,10 @@ eas_status pass_flatten(pgraph *g, const pass_walk *w, uint32_t *at);
 uint32_t pass_split_reduce(pgraph *g, const pnode *p); /* in two stages where one would be slow; 0: as it is */
 int pass_last_in_memory(const pgraph *g, uint32_t x); /* the dim along which elements are neighbours, as far as one can tell; -1: none */
 
+/* ---- conv.c ---- */
+uint32_t pass_flat_windows(pgraph *g,
+                           const pnode *p); /* a KIND_RESHAPE of a convolution's windows to a matrix, as one that needs no copy; 0: as it is */
+
 /* ---- thin.c ---- */
 uint32_t pass_thin(pgraph *g, const pnode *p); /* a KIND_MATMUL of integers, or with one row or column, as something quicker; 0: as it is */
 

@@ -202,7 +202,7 @@ static uint32_t simple_reshape(pgraph *g, const pnode *p)
         x.in = in;
         return g->st ? 0 : pass_add(g, &x);
     }
-    return 0;
+    return x.kind == KIND_PERMUTE ? pass_flat_windows(g, p) : 0;
 }
 
 static uint32_t simple_permute(pgraph *g, const pnode *p)
