@@ -198,7 +198,7 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
     eas_dim grid[3];
     uint32_t in_place; /* a node whose memory the first result may take, if it is not needed any more; 0: none */
 } kernel_use;
-/* part: of GROUP_CONCAT, which input is copied; of a packed product pack_part; else 0 */
+/* part: of GROUP_CONCAT, which input is copied; of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
 eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out);
 void kernel_use_free(kernel_use *u);
 eas_dim ceil_dim(eas_dim n, int64_t by);
@@ -237,11 +237,12 @@ void matmul_index(const pnode *x, const pnode *p, const lindex *batch, lindex *a
 void matmul_store(lowering *w, eas_value acc, lindex row, lindex col); /* what follows the product, and the results */
 /* lower_conv.c: products whose left factor are windows of images. */
 bool conv_wanted(const pgraph *g, const pnode *p); /* may they be read where they lie? */
-bool conv_rows(const fusion *f, const group *g);   /* are they? */
+bool conv_rows(const fusion *f, const group *g); /* are they? */
 void lower_conv(lowering *w);
 void lower_attention(lowering *w);
 void lower_scan(lowering *w);
 void lower_scatter(lowering *w);
+int scatter_parts(const pnode *p); /* kernels: what is large is copied by one, and updated by another */
 void lower_sort(lowering *w);
 void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom);
 void lower_concat(lowering *w);

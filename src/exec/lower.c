@@ -327,7 +327,9 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
     }
     if (g->core) {
         const pnode *p = pass_at(f->g, g->core);
-        for (int k = g->kind == GROUP_ATTENTION; k < (g->packed ? !pack_left(f, g) : p->nin); k++)
+        const bool parts = g->kind == GROUP_SCATTER && scatter_parts(p) == 2; /* the first one reads the first input */
+        const int first = g->kind == GROUP_ATTENTION || (parts && part), end = g->packed ? !pack_left(f, g) : parts && !part ? 1 : p->nin;
+        for (int k = first; k < end; k++)
             collect_from(f, grp, p->in[k], g->kind == GROUP_SCAN && k == 0 ? f->at[g->core].map : NULL, c);
     }
     if (g->kind == GROUP_ATTENTION) {
