@@ -213,6 +213,7 @@ typedef struct lowering {
     uint8_t role[MAX_DIMS];
     int64_t block[MAX_DIMS]; /* lanes along a merged dim */
     int8_t axis[MAX_DIMS]; /* block axis; -1 */
+    uint8_t several[MAX_DIMS]; /* of a dim of which a program does several, one beside the other: how many */
     eas_value first; /* of the innermost loop */
     bool *late; /* per root: stored inside loops */
     int part;

@@ -148,15 +148,20 @@ static void order_in_memory(const collected *c, const group *g, int n, int8_t *o
 {
     const access *ref = NULL;
     int most = 0;
+    double largest = 0;
     for (uint32_t i = 0; i < c->accesses.len && g->inner; i++) {
         int dims = 0;
+        double size = 1;
         for (int d = 0; d < g->rank; d++) {
-            dims += c->accesses.at[i].stride[d] != 0;
+            const bool has = c->accesses.at[i].stride[d] != 0;
+            dims += has;
+            size *= has && dim_known(g->space[d]) ? (double)g->space[d] : 1;
             if (!dim_known(c->accesses.at[i].stride[d]))
                 return;
         }
-        if (dims > most) {
+        if (dims > most || (dims == most && size > largest)) {
             most = dims;
+            largest = size;
             ref = &c->accesses.at[i];
         }
     }

@@ -80,14 +80,29 @@ static int solid_number(const pnode *x, int d)
     return n;
 }
 
-static bool equal_shape(const pnode *x, const pnode *y) { return x->rank == y->rank && !memcmp(x->shape, y->shape, sizeof *x->shape * x->rank); }
-
 static int last_dim(const pnode *x)
 {
     int d = x->rank - 1;
     while (d >= 0 && x->shape[d] == 1)
         d--;
     return d;
+}
+
+/* The first of those with the most elements; 0: some size is not known. */
+static uint32_t largest_input(const pgraph *g, const pnode *p)
+{
+    uint32_t best = 0;
+    int64_t most = 0;
+    for (int k = 0; k < p->nin; k++) {
+        const int64_t n = dim_product(pass_at(g, p->in[k])->rank, pass_at(g, p->in[k])->shape);
+        if (!dim_known(n))
+            return 0;
+        if (n > most) {
+            best = p->in[k];
+            most = n;
+        }
+    }
+    return best;
 }
 
 static int neighbours(const pgraph *g, uint32_t i, int depth)
@@ -116,11 +131,11 @@ static int neighbours(const pgraph *g, uint32_t i, int depth)
         return from >= 0 && solid_dim(x, n) < 0 && solid_dim(p, n) < 0 ? solid_dim(p, solid_number(x, from)) : last_dim(p);
     }
     case KIND_MAP:
-    case KIND_CAST: /* as the first factor of its own size */
-        for (int k = 0; k < p->nin; k++)
-            if (equal_shape(p, pass_at(g, p->in[k])))
-                return neighbours(g, p->in[k], depth - 1);
-        return last_dim(p);
+    case KIND_CAST: { /* as the largest of its inputs */
+        const uint32_t most = largest_input(g, p);
+        const int from = most ? neighbours(g, most, depth - 1) : -1;
+        return from >= 0 ? from + p->rank - pass_at(g, most)->rank : last_dim(p);
+    }
     default: return last_dim(p);
     }
 }

@@ -5,7 +5,7 @@
  */
 #include "pass.h"
 
-enum { BAND = 256, LEAST_BAND = 128, MOST_BAND = 512 };
+enum { BAND = 256, LEAST_BAND = 128, MOST_BAND = 512, FEW_ROWS = 4, MANY_COLUMNS = 64, LEAST_K = 256, MOST_K = 1 << 14 };
 
 static uint32_t reshaped(pgraph *g, uint32_t x, int rank, const eas_dim *shape)
 {
@@ -169,13 +169,23 @@ static bool known(const pnode *x)
     return true;
 }
 
+/* A few vectors against a matrix that lies by columns: as with one, each column is read once, by a program that has all of them. */
+static bool few_rows(const pgraph *g, const pnode *p, const pnode *x, const pnode *y)
+{
+    if (!known(x) || !known(y) || p->rank != 2 || p->shape[0] > FEW_ROWS || p->shape[1] < MANY_COLUMNS)
+        return false;
+    return y->shape[0] >= LEAST_K && y->shape[0] <= MOST_K && pass_last_in_memory(g, p->in[1]) == 0 && pass_last_in_memory(g, p->in[0]) == 1;
+}
+
 uint32_t pass_thin(pgraph *g, const pnode *p)
 {
     eas_dtype dt = (eas_dtype)p->dtype;
     const bool row = p->shape[p->rank - 2] == 1, column = p->shape[p->rank - 1] == 1;
     const pnode *x = pass_at(g, p->in[0]), *y = pass_at(g, p->in[1]);
-    if ((dtype_is_float(dt) && !row && !column) || p->rank >= GRAPH_MAX_RANK)
+    if (p->rank >= GRAPH_MAX_RANK)
         return 0;
+    if (dtype_is_float(dt) && !row && !column)
+        return few_rows(g, p, x, y) ? by_elements(g, p) : 0;
     const bool wide = (dt == EAS_F32 || dt == EAS_F64) && known(x) && known(y);
     if (wide && column && !row && x->rank == p->rank && y->rank == p->rank && pass_last_in_memory(g, p->in[0]) == x->rank - 2)
         return other_way(g, p);
