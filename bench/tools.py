@@ -5,6 +5,7 @@ import ctypes
 import functools
 import os
 import platform
+import random
 import shlex
 import shutil
 import statistics
@@ -19,14 +20,17 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SETTLE = 0.04  # idle threads of OpenMP and OpenBLAS spin for 10 to 25 ms before they sleep
 
 
-def interleaved(candidates, rounds=15, number=1, settle=0.0, of=statistics.median):
+def interleaved(candidates, rounds=15, number=1, settle=0.0, shuffle=False, of=statistics.median):
     """{name: median seconds per call} of {name: callable}, or what else is asked `of` them; the rounds take turns, so that drift hits all alike. With settle, each turn begins with
-    calls that are not timed, for that many seconds: threads of the candidate before may still spin, and its data may fill the caches."""
+    calls that are not timed, for that many seconds: threads of the candidate before may still spin, and its data may fill the caches. With shuffle, nobody always follows the same one."""
+    order, shuffled = list(candidates.items()), random.Random(0)
     times = {name: [] for name in candidates}
     for f in candidates.values():
         f()
     for _ in range(rounds):
-        for name, f in candidates.items():
+        if shuffle:
+            shuffled.shuffle(order)
+        for name, f in order:
             begin = start = time.perf_counter()
             while start - begin < settle:
                 f()

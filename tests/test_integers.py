@@ -4,7 +4,7 @@ import itertools
 import unittest
 
 import numpy as np
-from support import DEVICES, backend, each
+from support import DEVICES, ROOT, backend, each, python
 
 import eas
 from eas import mk
@@ -43,7 +43,47 @@ def mixed(x, q, r, Y: eas.constexpr, BLOCK: eas.constexpr):
     mk.store(r, i, a % Y)
 
 
+@eas.kernel
+def by_one(x, y, q, r, BLOCK: eas.constexpr):
+    """The divisor is one number for all lanes, and not known when the kernel is compiled."""
+    i = mk.arange(0, BLOCK)
+    a, b = mk.load(x, i), mk.load(y, 0)
+    mk.store(q, i, a // b)
+    mk.store(r, i, a % b)
+
+
+BY_ONE = """
+import sys
+sys.path.insert(0, "tests")
+import test_integers
+test_integers.FloorDivision("test_by_one_number").debug()
+"""
+
+
+def wrapped(values, dt):
+    bits = np.iinfo(dt).bits
+    return np.array([v % (1 << bits) for v in values], f"u{bits // 8}").astype(dt)
+
+
 class FloorDivision(unittest.TestCase):
+    def test_by_one_number(self):
+        """The largest dividends, and multiples of the divisor with their neighbours, are where a reciprocal would go wrong."""
+        rng = np.random.default_rng(0)
+        for dt in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64):
+            lo, hi, bits = int(np.iinfo(dt).min), int(np.iinfo(dt).max), np.iinfo(dt).bits
+            random = [int(v) for v in rng.integers(lo, hi, 6, dt)]
+            for d in (0, 1, 2, 3, 7, 10, hi, hi - 1, hi // 2 + 1, (1 << bits // 2) - 1, *random, *((lo, lo + 1, -1, -2, -7) if lo else ())):
+                near = [k * d + j for k in (-50, -3, -2, -1, 1, 2, 5, 100, hi // d if d else 0, lo // d if d else 0) for j in (-1, 0, 1)]
+                ends = [lo, lo + 1, hi, hi - 1, 0, 1]
+                x = wrapped(near + ends + [int(v) for v in rng.integers(lo, hi, 128 - len(near) - len(ends), dt)], dt)
+                _, _, q, r = each(self, by_one, x, np.array([d], dt), x * 0, x * 0, 128, _grid=1)
+                for got, want in ((q, [int(a) // d if d else 0 for a in x]), (r, [int(a) % d if d else 0 for a in x])):
+                    np.testing.assert_array_equal(got, wrapped(want, dt), f"{np.dtype(dt).name} by {d}")
+
+    def test_by_one_number_in_narrower_vectors(self):
+        for isa in ("avx2", "sse2"):
+            python(BY_ONE, env={"EAS_ISA": isa}, cwd=ROOT)
+
     def test_blocks(self):
         pairs = list(itertools.product(SMALL, SMALL))
         for dt in (np.int8, np.int16, np.int32, np.int64):

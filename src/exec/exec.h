@@ -48,6 +48,7 @@ typedef struct place { /* of a node */
     bool whole;        /* is read by an index that is data: must have memory that tells a bad one
                         * (or be computed from such, element by element) */
     bool taken;        /* by a group that knows what to do with it */
+    bool rows;         /* windows that a product reads where they lie (lower_conv.c) */
     int8_t map[GRAPH_MAX_RANK]; /* simple: which dim of the group's space each dim is; -1: index 0 */
     bool heavy;        /* a reduction, a product or the like is below it, or it is one */
     bool reads;        /* memory: it is not made of indices and numbers alone */
@@ -197,7 +198,7 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
     eas_dim grid[3];
     uint32_t in_place; /* a node whose memory the first result may take, if it is not needed any more; 0: none */
 } kernel_use;
-/* part: of GROUP_CONCAT, which input is copied; of a packed product pack_part; else 0 */
+/* part: of GROUP_CONCAT, which input is copied; of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
 eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out);
 void kernel_use_free(kernel_use *u);
 eas_dim ceil_dim(eas_dim n, int64_t by);
@@ -212,6 +213,7 @@ typedef struct lowering {
     uint8_t role[MAX_DIMS];
     int64_t block[MAX_DIMS]; /* lanes along a merged dim */
     int8_t axis[MAX_DIMS]; /* block axis; -1 */
+    uint8_t several[MAX_DIMS]; /* of a dim of which a program does several, one beside the other: how many */
     eas_value first; /* of the innermost loop */
     bool *late; /* per root: stored inside loops */
     int part;
@@ -234,9 +236,14 @@ eas_value matmul_sums(lower *l, eas_dtype dt, int64_t rows, int64_t cols); /* ze
 void matmul_batch(lowering *w, const pnode *p, lindex *batch);
 void matmul_index(const pnode *x, const pnode *p, const lindex *batch, lindex *at); /* leading dims of a factor */
 void matmul_store(lowering *w, eas_value acc, lindex row, lindex col); /* what follows the product, and the results */
+/* lower_conv.c: products whose left factor are windows of images. */
+bool conv_wanted(const pgraph *g, const pnode *p); /* may they be read where they lie? */
+bool conv_rows(const fusion *f, const group *g); /* are they? */
+void lower_conv(lowering *w);
 void lower_attention(lowering *w);
 void lower_scan(lowering *w);
 void lower_scatter(lowering *w);
+int scatter_parts(const pnode *p); /* kernels: what is large is copied by one, and updated by another */
 void lower_sort(lowering *w);
 void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom);
 void lower_concat(lowering *w);

@@ -461,6 +461,11 @@ static void push_core(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
     place *q = &f->at[i];
+    if (p->kind == KIND_MATMUL && conv_wanted(f->g, p)) {
+        const uint32_t windows = pass_at(f->g, p->in[0])->in[0], image = pass_at(f->g, windows)->in[0];
+        f->at[p->in[0]].rows = f->at[windows].rows = true;
+        f->at[image].root |= pass_at(f->g, image)->kind != KIND_LEAF; /* it is read as often as windows overlap */
+    }
     for (int k = 0; k < p->nin; k++) {
         if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL) && pass_at(f->g, p->in[k])->kind != KIND_CONST)
             f->at[p->in[k]].root = true; /* it is read from memory, whoever else uses it */
@@ -626,7 +631,7 @@ static void settle(fusion *f, uint32_t i)
         return;
     }
     bool here = inlinable(p) && (!q->whole || by_elements(f->g, p)) &&
-                (q->many ? q->cost <= CHEAP && q->len < LONG : g->size < f->limit && cheap_here(f, i, g));
+                (q->many ? q->cost <= CHEAP && q->len < LONG : g->size < f->limit && (cheap_here(f, i, g) || (q->rows && g->kind == GROUP_MATMUL)));
     if (!here) {
         root_group(f, i);
         return;

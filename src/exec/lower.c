@@ -148,15 +148,20 @@ static void order_in_memory(const collected *c, const group *g, int n, int8_t *o
 {
     const access *ref = NULL;
     int most = 0;
+    double largest = 0;
     for (uint32_t i = 0; i < c->accesses.len && g->inner; i++) {
         int dims = 0;
+        double size = 1;
         for (int d = 0; d < g->rank; d++) {
-            dims += c->accesses.at[i].stride[d] != 0;
+            const bool has = c->accesses.at[i].stride[d] != 0;
+            dims += has;
+            size *= has && dim_known(g->space[d]) ? (double)g->space[d] : 1;
             if (!dim_known(c->accesses.at[i].stride[d]))
                 return;
         }
-        if (dims > most) {
+        if (dims > most || (dims == most && size > largest)) {
             most = dims;
+            largest = size;
             ref = &c->accesses.at[i];
         }
     }
@@ -327,7 +332,8 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
     }
     if (g->core) {
         const pnode *p = pass_at(f->g, g->core);
-        for (int k = g->kind == GROUP_ATTENTION; k < p->nin; k++)
+        const bool parts = g->kind == GROUP_SCATTER && scatter_parts(p) == 2; /* the first one reads the first input */
+        for (int k = g->kind == GROUP_ATTENTION || (parts && part); k < (parts && !part ? 1 : p->nin); k++)
             if (!g->packed || !pack_copies(f, g, k ? PACK_RIGHT : PACK_LEFT))
                 collect_from(f, grp, p->in[k], g->kind == GROUP_SCAN && k == 0 ? f->at[g->core].map : NULL, c);
     }
@@ -369,7 +375,7 @@ static uint32_t in_place(const lowering *w)
 static void emit(lowering *w)
 {
     switch (w->l.grp->kind) {
-    case GROUP_MATMUL: (w->l.grp->packed ? lower_pack : lower_matmul)(w); break;
+    case GROUP_MATMUL: (w->l.grp->packed ? lower_pack : conv_rows(w->l.f, w->l.grp) ? lower_conv : lower_matmul)(w); break;
     case GROUP_ATTENTION: lower_attention(w); break;
     case GROUP_SCAN: lower_scan(w); break;
     case GROUP_SCATTER: lower_scatter(w); break;

@@ -2,12 +2,12 @@
  *
  * Each dim of the merged space has a role: one index a program, a block of lanes, or a loop. The last dim in memory is always lanes. Rows that fit are whole
  * blocks: what is computed before a reduction is there for what follows it. Longer ones are loops of blocks, once for each reduction and once for
- * the results; columns are loops over rows with a block of columns.
+ * the results; columns are loops over rows with a block of columns. Of rows that share a factor, a program computes several, one beside the other.
  */
 #include "exec.h"
 
-enum { ROLE_PROGRAM, ROLE_BLOCK, ROLE_WHOLE, ROLE_LOOP };
-enum { ROW = 65536, CHUNK = 1024, COLUMN = 32768, LONG = 1 << 20 };
+enum { ROLE_PROGRAM, ROLE_BLOCK, ROLE_WHOLE, ROLE_LOOP, ROLE_SEVERAL };
+enum { ROW = 65536, CHUNK = 1024, COLUMN = 32768, LONG = 1 << 20, SEVERAL = 4 };
 /* Lanes of a program; the tile of a tensor that is read across its rows. The first is usually best. */
 static const struct {
     int64_t lanes, along, across;
@@ -123,6 +123,47 @@ static bool looks_again(const lowering *w)
     return false;
 }
 
+static bool shared_along(const lowering *w, int m)
+{
+    const lower *l = &w->l;
+    const int v = l->mlast[l->nm - 1];
+    for (uint32_t i = 0; i < w->c->accesses.len; i++)
+        if (w->c->accesses.at[i].stride[l->mlast[m]] == 0 && w->c->accesses.at[i].stride[v] == 1)
+            return true;
+    return false;
+}
+
+/* Rows that are multiplied with one vector, or with a few of them: a program that does several at a time reads each once. Which dim has the rows, and which the vectors (-1: there is one). */
+static bool rows_share(const lowering *w, int *rows, int *few)
+{
+    const lower *l = &w->l;
+    *rows = l->nm - 2;
+    *few = -1;
+    if (*rows < 0 || inner_dims(l) != 1 || w->c->general || looks_again(w))
+        return false;
+    for (int m = 0; m + 1 < l->nm; m++)
+        if (!dim_known(l->msize[m]))
+            return false;
+    if (*rows > 0 && shared_along(w, *rows) && shared_along(w, *rows - 1)) {
+        *few = l->msize[*rows] < l->msize[*rows - 1] ? *rows : *rows - 1;
+        *rows = 2 * l->nm - 5 - *few;
+    }
+    return l->msize[*rows] >= 16 * SEVERAL && shared_along(w, *rows) && (*few < 0 || l->msize[*few] > 0);
+}
+
+/* How many are done at a time: SEVERAL in all, so that their sums stay in registers. */
+static void several_of(lowering *w, int rows, int few)
+{
+    const eas_dim *size = w->l.msize;
+    const int64_t vectors = few < 0 ? 1 : size[few] < SEVERAL ? size[few] : SEVERAL;
+    w->role[rows] = ROLE_SEVERAL;
+    w->several[rows] = (uint8_t)(SEVERAL / vectors);
+    if (few < 0)
+        return;
+    w->role[few] = ROLE_SEVERAL;
+    w->several[few] = (uint8_t)vectors;
+}
+
 static void inner_roles(lowering *w)
 {
     lower *l = &w->l;
@@ -130,7 +171,9 @@ static void inner_roles(lowering *w)
     eas_dim n = inner_count(l);
     int64_t most = dim_most(n); /* of a size that varies, lanes after the last element are masked */
     bool rows = l->minner[v], fits = most != DIM_ANY && most > 0 && inner_dims(l) < MAX_BLOCK;
-    int64_t room = rows ? (looks_again(w) ? ROW : 4 * CHUNK) : COLUMN / 16;
+    int many, few;
+    const bool share = rows && most >= 256 && rows_share(w, &many, &few);
+    int64_t room = rows ? (looks_again(w) ? ROW : share ? 16 * CHUNK : 4 * CHUNK) : COLUMN / 16;
     if (fits && most <= room && (rows || looks_again(w))) {
         for (int m = 0; m < l->nm; m++)
             if (l->minner[m]) {
@@ -139,6 +182,8 @@ static void inner_roles(lowering *w)
             }
         if (!rows)
             lanes_of(w, v, COLUMN / most > 256 ? 256 : COLUMN / most);
+        else if (share)
+            several_of(w, many, few);
         else if (most < 256)
             pack_lanes(w, v - 1, sizes[l->f->variant].lanes / most);
         return;
@@ -190,33 +235,67 @@ static void set_block(lowering *w, int m, eas_value first)
     l->at[m] = (lindex){v, exact ? 0 : low_bin(l, "lt", v, length(w, m))};
 }
 
+/* The first of the block or of the several that a program does. */
+static eas_value first_of(lowering *w, int m, eas_value pid)
+{
+    lower *l = &w->l;
+    const int64_t n = w->role[m] == ROLE_SEVERAL ? w->several[m] : w->block[m];
+    eas_value first = n == 1 ? pid : low_bin(l, "mul", pid, low_int(l, n));
+    if (w->role[m] == ROLE_SEVERAL &&
+        l->msize[m] % n) /* the last ones begin early enough for all to be there: some are computed twice, to the same bits */
+        first = low_bin(l, "min", first, low_int(l, l->msize[m] - n));
+    return first;
+}
+
+typedef struct programs {
+    int axis;
+    eas_value rest;
+} programs;
+
+static void program_index(lowering *w, int m, programs *p)
+{
+    lower *l = &w->l;
+    eas_dim *grid = w->use->grid;
+    eas_dim count = ceil_dim(l->msize[m], w->role[m] == ROLE_SEVERAL ? w->several[m] : w->block[m]);
+    eas_value pid;
+    if (p->axis < 2) {
+        pid = eas_program_id(l->b, p->axis);
+        grid[p->axis++] = count;
+    } else {
+        p->rest = p->rest ? p->rest : eas_program_id(l->b, 2);
+        pid = low_bin(l, "mod", p->rest, low_dim(l, count));
+        p->rest = low_bin(l, "floordiv", p->rest, low_dim(l, count));
+        eas_dim_apply(EAS_DIM_MUL, grid[2], count, &grid[2]);
+    }
+    set_block(w, m, first_of(w, m, pid));
+}
+
+/* The vectors that share rows, where a program does not do all of them: neighbours in time read the same rows. */
+static int vectors_dim(const lowering *w)
+{
+    int few = -1;
+    for (int m = 0; m < w->l.nm; m++)
+        if (w->role[m] == ROLE_SEVERAL && (few < 0 || w->l.msize[m] < w->l.msize[few]))
+            few = m;
+    return few >= 0 && w->l.msize[few] > w->several[few] ? few : -1;
+}
+
 /* Programs: axis 0 for the last dim, 1 for the one before, 2 for all others. */
 static void program_indices(lowering *w)
 {
     lower *l = &w->l;
-    int axis = 0;
-    eas_dim *grid = w->use->grid;
-    eas_value rest = 0;
-    grid[0] = grid[1] = grid[2] = 1;
+    programs p = {0};
+    const int few = vectors_dim(w);
+    w->use->grid[0] = w->use->grid[1] = w->use->grid[2] = 1;
+    if (few >= 0)
+        program_index(w, few, &p);
     for (int m = l->nm - 1; m >= 0; m--) {
-        if (w->role[m] == ROLE_LOOP)
+        if (w->role[m] == ROLE_LOOP || m == few)
             continue;
-        if (w->role[m] == ROLE_WHOLE) {
+        if (w->role[m] == ROLE_WHOLE || (w->role[m] == ROLE_SEVERAL && l->msize[m] == w->several[m]))
             set_block(w, m, 0);
-            continue;
-        }
-        eas_dim count = ceil_dim(l->msize[m], w->block[m]);
-        eas_value pid;
-        if (axis < 2) {
-            pid = eas_program_id(l->b, axis);
-            grid[axis++] = count;
-        } else {
-            rest = rest ? rest : eas_program_id(l->b, 2);
-            pid = low_bin(l, "mod", rest, low_dim(l, count));
-            rest = low_bin(l, "floordiv", rest, low_dim(l, count));
-            eas_dim_apply(EAS_DIM_MUL, grid[2], count, &grid[2]);
-        }
-        set_block(w, m, w->block[m] == 1 ? pid : low_bin(l, "mul", pid, low_int(l, w->block[m])));
+        else
+            program_index(w, m, &p);
     }
 }
 
@@ -503,14 +582,57 @@ static bool sees_loop(const lowering *w, uint32_t i)
     return false;
 }
 
+static eas_value further(lower *l, eas_value first, int i) { return !i ? first : first ? low_bin(l, "add", first, low_int(l, i)) : low_int(l, i); }
+
+/* The i-th of what a program does several of. */
+static void stand_at(lowering *w, int i, const eas_value *first)
+{
+    for (int m = 0; m < w->l.nm; m++)
+        if (w->role[m] == ROLE_SEVERAL) {
+            w->l.at[m].v = further(&w->l, first[m], i % w->several[m]);
+            i /= w->several[m];
+        }
+}
+
+/* Sums first, all of them, then what is stored: so no load waits for a store. */
+static void several_rows(lowering *w)
+{
+    lower *l = &w->l;
+    const uint32_t fold = l->grp->folds.at[0], mark = low_mark(l);
+    eas_value first[MAX_DIMS], sum[SEVERAL];
+    int n = 1;
+    for (int m = 0; m < l->nm; m++) {
+        first[m] = l->at[m].v;
+        n *= w->role[m] == ROLE_SEVERAL ? w->several[m] : 1;
+    }
+    for (int i = 0; i < n; i++) {
+        stand_at(w, i, first);
+        all_folds(w);
+        sum[i] = l->fold[fold];
+        low_forget(l, mark);
+        l->fold[fold] = 0;
+    }
+    for (int i = 0; i < n; i++) {
+        stand_at(w, i, first);
+        l->fold[fold] = sum[i];
+        store_roots(w, false);
+        low_forget(l, mark);
+    }
+}
+
 void lower_map(lowering *w)
 {
     lower *l = &w->l;
     bool any = false;
     choose_roles(w);
     program_indices(w);
-    all_folds(w);
     w->late = arena_alloc(l->mem, l->grp->roots.len + 1);
+    for (int m = 0; m < l->nm && w->late; m++)
+        if (w->role[m] == ROLE_SEVERAL) {
+            several_rows(w);
+            return;
+        }
+    all_folds(w);
     for (uint32_t i = 0; i < l->grp->roots.len && w->late; i++) {
         w->late[i] = sees_loop(w, i);
         any |= w->late[i];

@@ -5,6 +5,8 @@
  */
 #include "exec.h"
 
+enum { WIDE = 1024, DEEP = 256, SHALLOW = 16 };
+
 /* n itself if it is at most `want`; else a divisor not far below; else `want`, and the last tile is masked. */
 static int64_t tile_of(eas_dim n, int64_t want)
 {
@@ -21,6 +23,7 @@ static int64_t tile_of(eas_dim n, int64_t want)
 typedef struct tiles {
     eas_dim m, n, k;
     int64_t bm, bn, bk;
+    bool full; /* tiles overlap rather than end outside */
     lindex row, col; /* of the tile */
     lindex batch[MAX_DIMS];
 } tiles;
@@ -34,11 +37,36 @@ static int64_t wanted(eas_dim n)
 /* Other tiles to try than those that are usually best: rows, columns, along K. */
 static const int64_t other_tiles[VARIANTS][3] = {{0, 0, 0}, {128, 512, 256}, {64, 256, 256}, {128, 128, 256}};
 
+/* The largest divisor of k that is at most `most`. */
+static int64_t divisor(int64_t k, int64_t most)
+{
+    int64_t d = most < k ? most : k;
+    while (k % d)
+        d--;
+    return d;
+}
+
+/* One row, against a matrix that is read where it lies: wide stretches of its rows. The last tile begins early enough to be full, so that nothing is masked, unless K has no
+ * divisor to go by. */
+static bool one_row(tiles *t)
+{
+    if (t->m != 1 || !dim_known(t->n) || !dim_known(t->k) || t->k == 0 || t->n == 0)
+        return false;
+    const int64_t strips = (t->n + WIDE - 1) / WIDE, even = ((t->n + strips - 1) / strips + 15) / 16 * 16, deep = divisor(t->k, DEEP);
+    t->bm = 1;
+    t->bn = even < t->n ? even : t->n;
+    t->bk = deep >= SHALLOW ? deep : tile_of(t->k, DEEP);
+    t->full = true;
+    return true;
+}
+
 static void choose_tiles(const pnode *p, eas_dim k, int variant, tiles *t)
 {
     t->m = p->shape[p->rank - 2];
     t->n = p->shape[p->rank - 1];
     t->k = k;
+    if (!variant && one_row(t))
+        return;
     int64_t wm = wanted(t->m), wn = wanted(t->n);
     if (wm == 256 && wn < 256)
         wm = 128;
@@ -112,6 +140,15 @@ void matmul_store(lowering *w, eas_value acc, lindex row, lindex col)
 
 static eas_value tile_start(lower *l, int axis, int64_t n) { return low_bin(l, "mul", eas_program_id(l->b, axis), low_int(l, n)); }
 
+static lindex columns(lowering *w, const tiles *t)
+{
+    lower *l = &w->l;
+    eas_value first = w->use->grid[0] == 1 ? 0 : tile_start(l, 0, t->bn);
+    if (!t->full || !first)
+        return low_along(l, first, 1, t->bn, t->n);
+    return (lindex){low_bin(l, "add", low_bin(l, "min", first, low_int(l, t->n - t->bn)), low_lanes(l, 1, t->bn)), 0};
+}
+
 void lower_matmul(lowering *w)
 {
     lower *l = &w->l;
@@ -121,7 +158,7 @@ void lower_matmul(lowering *w)
     choose_tiles(p, x->shape[x->rank - 1], l->f->variant, &t);
     w->use->grid[0] = ceil_dim(t.n, t.bn);
     w->use->grid[1] = ceil_dim(t.m, t.bm);
-    t.col = low_along(l, w->use->grid[0] == 1 ? 0 : tile_start(l, 0, t.bn), 1, t.bn, t.n);
+    t.col = columns(w, &t);
     t.row = low_along(l, w->use->grid[1] == 1 ? 0 : tile_start(l, 1, t.bm), 0, t.bm, t.m);
     matmul_batch(w, p, t.batch);
     eas_dtype sum = x->dtype == EAS_F64 || y->dtype == EAS_F64 ? EAS_F64 : EAS_F32;

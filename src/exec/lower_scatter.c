@@ -1,11 +1,18 @@
 /* lower_scatter.c: updates at indices, in their order, so that results do not depend on threads.
  *
  * A program owns everything along the axis for one index of the other dims (a block of lanes along the last of them): it copies, then goes through the
- * indices. With no dim after the axis, the copy itself is done in blocks.
+ * indices. With no dim after the axis, the copy itself is done in blocks. What is large is copied by a kernel of its own, by all threads.
  */
 #include "exec.h"
 
-enum { LANES = 1024 };
+enum { LANES = 1024, UPDATED = 128, COPIED = 4096, LARGE = 1 << 16 };
+enum { PART_COPY, PART_UPDATES };
+
+int scatter_parts(const pnode *p)
+{
+    const eas_dim n = shape_count(p->rank, p->shape);
+    return dim_known(n) && n >= LARGE ? 2 : 1;
+}
 
 typedef struct scatter {
     lowering *w;
@@ -21,7 +28,7 @@ static void other_indices(scatter *s)
     int last = s->p->rank - 1;
     grid[0] = grid[2] = 1;
     if (last != s->axis && s->p->shape[last] != 1)
-        s->at[last] = low_lanes_of(l, 0, s->p->shape[last], LANES, &grid[0]);
+        s->at[last] = low_lanes_of(l, 0, s->p->shape[last], scatter_parts(s->p) == 2 ? UPDATED : LANES, &grid[0]);
     grid[1] = low_spread(l, 1, s->p->rank, s->p->shape, 1u << s->axis | 1u << last, s->at);
 }
 
@@ -54,6 +61,16 @@ static eas_value joined(scatter *s, eas_value old, eas_value v)
     return h == SCATTER_SET ? v : low_bin(&s->w->l, s->p->dtype == EAS_BOOL ? truth[h] : how[h], old, v);
 }
 
+/* An index counted from the end if negative. Where the axis is all there is, a bad one is outside of the memory, which is checked anyway. */
+static eas_value where_to(scatter *s, eas_value i)
+{
+    lower *l = &s->w->l;
+    if (s->p->rank > 1)
+        return low_wrapped(l, i, s->x->shape[s->axis]);
+    eas_value n = low_dim(l, s->x->shape[s->axis]);
+    return eas_apply(l->b, eas_op_find("where"), low_bin(l, "lt", i, low_int(l, 0)), low_bin(l, "add", i, n), i);
+}
+
 /* One after the other. */
 static void updates(scatter *s)
 {
@@ -74,7 +91,7 @@ static void updates(scatter *s)
         in[k].v = k == s->nbatch ? rest : low_bin(l, "mod", rest, low_dim(l, size));
         rest = low_bin(l, "floordiv", rest, low_dim(l, size));
     }
-    eas_value i = low_wrapped(l, eas_cast(l->b, low_value(l, s->p->in[1], in, NULL), EAS_I64), s->x->shape[s->axis]);
+    eas_value i = where_to(s, eas_cast(l->b, low_value(l, s->p->in[1], in, NULL), EAS_I64));
     const pnode *u = pass_at(l->g, s->p->in[2]);
     for (int k = 0; k < u->rank; k++)
         up[k] = k < s->axis ? s->at[k] : k < s->axis + s->many ? in[s->nbatch + k - s->axis] : s->at[k - s->many + 1];
@@ -91,6 +108,45 @@ static void updates(scatter *s)
     low_forget(l, mark);
 }
 
+/* In C order in memory: dims do not matter. */
+static void copy_flat(scatter *s)
+{
+    lower *l = &s->w->l;
+    lindex at = low_lanes_of(l, 0, shape_count(s->p->rank, s->p->shape), COPIED, &s->w->use->grid[0]);
+    eas_value zero = at.ok ? eas_const_typed(l->b, (eas_dtype)s->p->dtype, 0, 0) : 0;
+    eas_store(l->b, s->w->out[0], at.v, eas_load(l->b, l->param[s->p->in[0]], at.v, at.ok, zero), at.ok);
+}
+
+/* A few rows of the last dim, or a part of one. */
+static void copy_rows(scatter *s)
+{
+    lower *l = &s->w->l;
+    eas_dim *grid = s->w->use->grid;
+    const int last = s->p->rank - 1;
+    const int64_t n = s->p->shape[last], wide = n < COPIED ? n : COPIED, rows = COPIED / wide;
+    eas_value ok;
+    l->nblock = 2;
+    grid[0] = (n + wide - 1) / wide;
+    s->at[last] = low_along(l, grid[0] == 1 ? 0 : low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, wide)), 1, wide, n);
+    if (last > 0) {
+        grid[1] = ceil_dim(s->p->shape[last - 1], rows);
+        s->at[last - 1] = low_along(l, low_bin(l, "mul", eas_program_id(l->b, 1), low_int(l, rows)), 0, rows, s->p->shape[last - 1]);
+        grid[2] = low_spread(l, 2, last - 1, s->p->shape, 0, s->at);
+    }
+    eas_value v = low_value(l, s->p->in[0], s->at, NULL), off = low_offset(l, s->p->rank, s->p->shape, s->at, &ok);
+    eas_store(l->b, s->w->out[0], off, v, ok);
+}
+
+static void copy_part(scatter *s)
+{
+    eas_dim offset, strides[MAX_DIMS];
+    s->w->use->grid[0] = s->w->use->grid[1] = s->w->use->grid[2] = 1;
+    if (fused_stored(s->w->l.f, s->p->in[0]) && leaf_strides(s->w->l.g, s->p->in[0], &offset, strides))
+        copy_flat(s);
+    else
+        copy_rows(s);
+}
+
 void lower_scatter(lowering *w)
 {
     lower *l = &w->l;
@@ -98,7 +154,12 @@ void lower_scatter(lowering *w)
     scatter s = {w, p, pass_at(l->g, p->in[0]), pass_at(l->g, p->in[1]), (int)p->words[0], (int)p->words[1], 0, {{0, 0}}};
     s.many = s.index->rank - s.nbatch;
     l->nblock = 1;
+    if (scatter_parts(p) == 2 && w->part == PART_COPY) {
+        copy_part(&s);
+        return;
+    }
     other_indices(&s);
-    copy(&s);
+    if (scatter_parts(p) == 1)
+        copy(&s);
     updates(&s);
 }

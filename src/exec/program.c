@@ -190,7 +190,8 @@ static eas_status add_group(making *m, uint32_t grp)
         m->slot_of[g->core] = m->slot_of[p->in[0]] + (uint32_t)p->words[0];
         return EAS_OK;
     }
-    int parts = g->kind == GROUP_CONCAT ? pass_at(m->g, g->core)->nin : g->packed ? PACK_PARTS : 1;
+    const pnode *core = pass_at(m->g, g->core);
+    int parts = g->kind == GROUP_CONCAT ? core->nin : g->kind == GROUP_SCATTER ? scatter_parts(core) : g->packed ? PACK_PARTS : 1;
     m->packed[0] = m->packed[1] = SLOT_NONE;
     for (int i = 0; i < parts && !st; i++)
         if (!g->packed || pack_copies(m->f, g, i))
@@ -292,7 +293,7 @@ static void choose_packed(fusion *f, eas_device *d)
     const dev_limits l = d->limits(d);
     memcpy(f->tile, l.tile, sizeof f->tile);
     for (uint32_t i = 1; i < f->groups.len; i++)
-        f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]);
+        f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]) && !conv_rows(f, &f->groups.at[i]);
 }
 
 static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, uint32_t limit, int variant)

@@ -556,15 +556,15 @@ void mem_bounds_scalar(gen *g, uint32_t i)
     const ir_insn *in = &g->ir->insns[i];
     const uint32_t *a = ir_args(g->ir, in);
     V off = value_cast(g, g->sval[a[1]], (eas_dtype)ir_typeof(g->ir, a[1]).dtype, EAS_I64);
-    V mask = in->nargs == 3 ? g->sval[a[2]] : LLVMConstInt(ty_int(g, 1, 0), 1, 0);
+    V mask = in->nargs == 3 ? g->sval[a[2]] : NULL;
     V inside = LLVMBuildICmp(g->b, LLVMIntULT, off, count_of(g, a[0]), "");
     LLVMBasicBlockRef bad = new_block(g, "bad"), done = new_block(g, "checked");
-    LLVMBuildCondBr(g->b, LLVMBuildAnd(g->b, mask, LLVMBuildNot(g->b, inside, ""), ""), bad, done);
+    LLVMBuildCondBr(g->b, mask ? LLVMBuildOr(g->b, inside, LLVMBuildNot(g->b, mask, ""), "") : inside, done, bad);
     LLVMPositionBuilderAtEnd(g->b, bad);
     record(g, i, off, k_int(g, 0));
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
-    g->sval[in->res] = LLVMBuildAnd(g->b, mask, inside, "");
+    g->sval[in->res] = mask ? LLVMBuildAnd(g->b, mask, inside, "") : inside;
 }
 
 void mem_assert(gen *g, uint32_t i)

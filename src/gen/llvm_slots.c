@@ -290,7 +290,7 @@ void plan_slots(plan *p, const uint32_t *iseg)
 /* ---- what to ask for ahead ----
  * A program that goes over its block several times waits for the memory in one of its segments and not in the others. Each load of a segment is prefetched in another one of the same shape:
  * in the one before it, or for the first in the largest of the others, for the next program. That one also asks for the lines that the last one writes. Tiles that a loop multiplies are prefetched in the product. Rows whose numbers are data come in
- * no order that hardware could guess: each asks for its successor. */
+ * no order that hardware could guess: each asks for its successor, and so do rows that are only summed up. */
 
 static uint32_t weight(const segment *s) { return s->items.len; }
 
@@ -324,7 +324,7 @@ static int64_t flops(const plan *p, const segment *s)
     return s->kind == SEG_WHOLE && in->op == IR_MATMUL ? shape_lanes(&p->val[in->res].sh) * ir_typeof(p->ir, ir_args(p->ir, in)[0]).dim[1] : 0;
 }
 
-enum { FEW_ROWS = 16, LARGE_BYTES = 96 << 10, LONG_ROW = 8192 };
+enum { FEW_ROWS = 16, LARGE_BYTES = 96 << 10, LONGEST_ROW = 8192 };
 
 static const segment *next_segment(const steps *s, uint32_t i)
 {
@@ -380,7 +380,7 @@ static void prefetch_in_loops(plan *p, const steps *s)
     }
 }
 
-enum { MAX_PATH = 6 };
+enum { MAX_PATH = 6, LONG_ROW = 256 };
 
 bool plan_peeks(const eas_ir *ir, const ir_insn *in) { return in->op == IR_LOAD && ir_typeof(ir, ir_args(ir, in)[0]).kind == IR_BUF; }
 
@@ -410,6 +410,9 @@ static void prefetch_rows(plan *p, segment *s)
     }
 }
 
+/* A program that only sums up one row: where rows end, hardware stops looking ahead, and each begins with a wait. */
+static bool sums_row(const segment *s) { return s->reduces && s->sh.rank == 1 && s->sh.dim[0] >= LONG_ROW; }
+
 void plan_prefetch(plan *p)
 {
     segment *first = NULL, *before = NULL, *host = NULL;
@@ -428,8 +431,10 @@ void plan_prefetch(plan *p)
         first = first ? first : s;
         before = s;
     }
+    if (!host && first && sums_row(first))
+        host = first;
     if (host) /* a long row has the memory busy in one segment, which then is the last: the heaviest asks for the lines that are written */
-        add_loads(p, first, shape_lanes(&first->sh) >= LONG_ROW ? before : host, true);
+        add_loads(p, first, shape_lanes(&first->sh) >= LONGEST_ROW ? before : host, true);
     if (host && before != host)
         add_stores(p, before, host);
     for (uint32_t i = 0; i < p->top->v.len; i++) {

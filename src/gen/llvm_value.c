@@ -61,6 +61,75 @@ static V divide_lanes(gen *g, V a, V b, bool is_signed)
     return LLVMBuildLoad2(g->b, t, pa, "");
 }
 
+/* ---- by one number for all lanes: times its reciprocal ---- */
+
+/* The number in every lane of b; NULL if it was not made of one. */
+static V one_number(V b)
+{
+    V v = LLVMIsAShuffleVectorInst(b) ? LLVMGetOperand(b, 0) : NULL;
+    return v && LLVMIsAInsertElementInst(v) && LLVMIsPoison(LLVMGetOperand(v, 0)) ? LLVMGetOperand(v, 1) : NULL;
+}
+
+/* 1/d times a number near 1, in every lane */
+static V reciprocal(gen *g, V d, bool is_signed, int bits, int n, double near)
+{
+    const T f = ty_float(g, bits, 0);
+    V y = is_signed ? LLVMBuildSIToFP(g->b, d, f, "") : LLVMBuildUIToFP(g->b, d, f, "");
+    V r = LLVMBuildFDiv(g->b, LLVMConstReal(f, 1), y, "");
+    return splat(g, LLVMBuildFMul(g->b, r, LLVMConstReal(f, near), ""), n);
+}
+
+/* Up to 32 bits: the reciprocal is larger than it should be by two units at most. So a multiple of d does not fall short, and anything else is too far below the next one to reach it. */
+static V divide_short(gen *g, V a, V d, bool is_signed, int bits)
+{
+    const T t = LLVMTypeOf(a);
+    const int n = lanes_of(t), wide = bits == 32 ? 64 : 32;
+    const T f = ty_float(g, wide, n);
+    V x = is_signed ? LLVMBuildSIToFP(g->b, a, f, "") : LLVMBuildUIToFP(g->b, a, f, "");
+    V q = LLVMBuildFMul(g->b, x, reciprocal(g, d, is_signed, wide, n, wide == 64 ? 1 + 0x1p-52 : 1 + 0x1p-23), "");
+    if (bits == 32)
+        return is_signed ? LLVMBuildFPToSI(g->b, q, t, "") : LLVMBuildFPToUI(g->b, q, t, "");
+    return LLVMBuildTrunc(g->b, LLVMBuildFPToSI(g->b, q, with_bits(g, t, 32), ""), t, "");
+}
+
+/* What of r is quotient for sure, added to *q; gives what is left. */
+static V take_off(gen *g, V r, V by, V d, V *q)
+{
+    const T t = LLVMTypeOf(r);
+    V some = LLVMBuildFPToUI(g->b, LLVMBuildFMul(g->b, LLVMBuildUIToFP(g->b, r, LLVMTypeOf(by), ""), by, ""), t, "");
+    *q = *q ? LLVMBuildAdd(g->b, *q, some, "") : some;
+    return LLVMBuildSub(g->b, r, LLVMBuildMul(g->b, some, d, ""), "");
+}
+
+/* 64 bits: magnitudes, with a reciprocal that is too small. The first step leaves less than 2^15 and d, the second less than twice d. */
+static V divide_long(gen *g, V a, V d, bool is_signed)
+{
+    const T t = LLVMTypeOf(a);
+    const int n = lanes_of(t);
+    V zero = zero_of(g, a), minus = NULL, q = NULL;
+    if (is_signed) {
+        minus = icmp(g, LLVMIntSLT, LLVMBuildXor(g->b, a, splat(g, d, n), ""), zero);
+        a = sel(g, icmp(g, LLVMIntSLT, a, zero), LLVMBuildNeg(g->b, a, ""), a);
+        d = sel(g, icmp(g, LLVMIntSLT, d, zero_of(g, d)), LLVMBuildNeg(g->b, d, ""), d);
+    }
+    V by = reciprocal(g, d, false, 64, n, 1 - 0x1p-50), all = splat(g, d, n);
+    V r = take_off(g, take_off(g, a, by, all, &q), by, all, &q);
+    q = sel(g, icmp(g, LLVMIntUGE, r, all), LLVMBuildAdd(g->b, q, k_like(g, t, 1), ""), q);
+    return minus ? sel(g, minus, LLVMBuildNeg(g->b, q, ""), q) : q;
+}
+
+/* As below, for a number that is not known here. */
+static V quotient_by(gen *g, V a, V d, bool is_signed, int bits)
+{
+    V is0 = icmp(g, LLVMIntEQ, d, zero_of(g, d)), ism1 = is_signed ? icmp(g, LLVMIntEQ, d, k_like(g, LLVMTypeOf(d), -1)) : NULL;
+    V safe = sel(g, ism1 ? LLVMBuildOr(g->b, is0, ism1, "") : is0, k_like(g, LLVMTypeOf(d), 1), d);
+    V q = bits == 64 ? divide_long(g, a, safe, is_signed) : divide_short(g, a, safe, is_signed, bits);
+    const int n = lanes_of(LLVMTypeOf(a));
+    if (ism1)
+        q = sel(g, splat(g, ism1, n), LLVMBuildNeg(g->b, a, ""), q);
+    return sel(g, splat(g, is0, n), zero_of(g, a), q);
+}
+
 static V divide_raw(gen *g, V a, V b, bool is_signed, int bits)
 {
     bool z, m;
@@ -81,6 +150,9 @@ static V quotient(gen *g, V a, V b, bool is_signed, int bits)
             return LLVMBuildNeg(g->b, a, "");
         return divide_raw(g, a, b, is_signed, bits);
     }
+    V d = lanes_of(t) ? one_number(b) : NULL;
+    if (d && (bits < 64 || g->avx512)) /* others have no vectors of such conversions */
+        return quotient_by(g, a, d, is_signed, bits);
     V is0 = icmp(g, LLVMIntEQ, b, zero_of(g, b)), odd = is0, ism1 = NULL;
     if (is_signed) {
         ism1 = icmp(g, LLVMIntEQ, b, k_like(g, t, -1));

@@ -325,13 +325,17 @@ typedef struct checker {
     const eas_ir *ir;
     eas_builder *b;
     uint32_t *map;
+    uint32_t last[3], verdict; /* of the newest guard in this region: an element that is changed is asked for once */
 } checker;
 
 static uint32_t guarded(checker *c, uint32_t buf, uint32_t off, uint32_t mask)
 {
     uint32_t args[3] = {buf, off, mask};
     ir_type t = {0};
-    return irb_insn(c->b, IR_BOUNDS, args, mask ? 3 : 2, 0, 1, &t);
+    if (c->verdict && !memcmp(args, c->last, sizeof args))
+        return c->verdict;
+    memcpy(c->last, args, sizeof args);
+    return c->verdict = irb_insn(c->b, IR_BOUNDS, args, mask ? 3 : 2, 0, 1, &t);
 }
 
 static void check_load(checker *c, const ir_insn *in)
@@ -431,6 +435,8 @@ eas_status ir_checked(const eas_ir *ir, const eas_ir *proved, eas_ir **out)
         const ir_insn *in = &ir->insns[i];
         c.b->file = in->file;
         c.b->line = in->line;
+        if (ir_rows[in->op].flags & IR_STRUCT)
+            c.verdict = 0;
         if (guard && !guard[i])
             irb_copy(c.b, ir, i, c.map);
         else if (in->op == IR_LOAD)

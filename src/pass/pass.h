@@ -1,7 +1,7 @@
 /* pass.h: a graph that is about to run, as one flat list: inputs before users, equal nodes once, simple things done.
  *
  * eas_nodes become pnodes through pass_add, which simplifies and shares as it builds (simplify.c); composites are expanded on the way (flatten.c);
- * reductions that would leave the machine idle are split (split.c). Nothing here computes or knows a device.
+ * reductions that would leave the machine idle are split (split.c), and so are products of vectors and matrices (thin.c). Nothing here computes or knows a device.
  */
 #ifndef PASS_H
 #define PASS_H
@@ -60,5 +60,13 @@ eas_status pass_flatten(pgraph *g, const pass_walk *w, uint32_t *at);
 
 /* ---- split.c ---- */
 uint32_t pass_split_reduce(pgraph *g, const pnode *p); /* in two stages where one would be slow; 0: as it is */
+int pass_last_in_memory(const pgraph *g, uint32_t x); /* the dim along which elements are neighbours, as far as one can tell; -1: none */
+
+/* ---- conv.c ---- */
+uint32_t pass_flat_windows(pgraph *g,
+                           const pnode *p); /* a KIND_RESHAPE of a convolution's windows to a matrix, as one that needs no copy; 0: as it is */
+
+/* ---- thin.c ---- */
+uint32_t pass_thin(pgraph *g, const pnode *p); /* a KIND_MATMUL of integers, or with one row or column, as something quicker; 0: as it is */
 
 #endif

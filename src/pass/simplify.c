@@ -202,7 +202,7 @@ static uint32_t simple_reshape(pgraph *g, const pnode *p)
         x.in = in;
         return g->st ? 0 : pass_add(g, &x);
     }
-    return 0;
+    return x.kind == KIND_PERMUTE ? pass_flat_windows(g, p) : 0;
 }
 
 static uint32_t simple_permute(pgraph *g, const pnode *p)
@@ -361,64 +361,6 @@ static uint32_t simple_cast(pgraph *g, const pnode *p)
     return pass_add(g, &q);
 }
 
-/* ---- matrix products that are none ---- */
-
-/* x with a dim of size 1 after (or, for the second factor, before) its last two. */
-static uint32_t wider(pgraph *g, uint32_t x, int at, eas_dtype dt)
-{
-    const pnode *p = pass_at(g, x);
-    eas_dim shape[GRAPH_MAX_RANK + 1];
-    int rank = p->rank;
-    memcpy(shape, p->shape, sizeof *shape * (size_t)at);
-    shape[at] = 1;
-    memcpy(shape + at + 1, p->shape + at, sizeof *shape * (size_t)(rank - at));
-    x = view(g, GRAPH_RESHAPE, &(pnode){.rank = (uint8_t)(rank + 1), .shape = shape}, x);
-    pnode c = {.op = GRAPH_CAST,
-               .kind = KIND_CAST,
-               .dtype = (uint8_t)dt,
-               .rank = (uint8_t)(rank + 1),
-               .nin = 1,
-               .param = PARAM_NONE,
-               .shape = shape,
-               .in = &x};
-    return x ? pass_add(g, &c) : 0;
-}
-
-/* Of integers, and of a matrix and a vector: the sum of products element by element is as quick or quicker. */
-static uint32_t simple_matmul(pgraph *g, const pnode *p)
-{
-    eas_dtype dt = (eas_dtype)p->dtype, sum = dt == EAS_F16 || dt == EAS_BF16 ? EAS_F32 : dt;
-    bool thin = p->shape[p->rank - 1] == 1 || p->shape[p->rank - 2] == 1;
-    if ((dtype_is_float(dt) && !thin) || p->rank >= GRAPH_MAX_RANK)
-        return 0;
-    eas_dim shape[GRAPH_MAX_RANK + 1], k = pass_at(g, p->in[0])->shape[pass_at(g, p->in[0])->rank - 1];
-    uint32_t in[2];
-    int rank = p->rank + 1;
-    memcpy(shape, p->shape, sizeof *shape * (size_t)(rank - 2));
-    shape[rank - 2] = k;
-    shape[rank - 1] = p->shape[p->rank - 1];
-    in[0] = wider(g, p->in[0], pass_at(g, p->in[0])->rank, sum);
-    in[1] = wider(g, p->in[1], pass_at(g, p->in[1])->rank - 2, sum);
-    if (g->st)
-        return 0;
-    pnode m = {
-        .op = GRAPH_MUL, .kind = KIND_MAP, .dtype = (uint8_t)sum, .rank = (uint8_t)rank, .nin = 2, .param = PARAM_NONE, .shape = shape, .in = in};
-    uint32_t x = pass_add(g, &m);
-    pnode r = {.op = GRAPH_REDUCE_SUM,
-               .kind = KIND_REDUCE,
-               .dtype = (uint8_t)sum,
-               .rank = p->rank,
-               .nin = 1,
-               .nwords = 2,
-               .param = PARAM_NONE,
-               .shape = p->shape,
-               .words = (int64_t[]){0, rank - 2},
-               .in = &x};
-    x = x ? pass_add(g, &r) : 0;
-    pnode c = {.op = GRAPH_CAST, .kind = KIND_CAST, .dtype = p->dtype, .rank = p->rank, .nin = 1, .param = PARAM_NONE, .shape = p->shape, .in = &x};
-    return x ? pass_add(g, &c) : 0;
-}
-
 /* In memory, in C order. */
 static uint32_t in_memory(pgraph *g, uint32_t i)
 {
@@ -518,7 +460,7 @@ static uint32_t simpler(pgraph *g, const pnode *p)
     case KIND_CAST: return simple_cast(g, p);
     case KIND_REDUCE: return simple_reduce(g, p);
     case KIND_ARG: return simple_arg(g, p);
-    case KIND_MATMUL: return simple_matmul(g, p);
+    case KIND_MATMUL: return pass_thin(g, p);
     case KIND_CALL:
     case KIND_CONTROL: return solid_call(g, p);
     case KIND_MAP: {

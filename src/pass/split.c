@@ -63,6 +63,85 @@ static uint32_t in_parts(pgraph *g, const pnode *p, int axis, int64_t part)
     return stage ? pass_add(g, &second) : 0;
 }
 
+/* The n-th dim of x that is not 1, or which of them dim d is. */
+static int solid_dim(const pnode *x, int n)
+{
+    for (int d = 0; d < x->rank; d++)
+        if (x->shape[d] != 1 && n-- == 0)
+            return d;
+    return -1;
+}
+
+static int solid_number(const pnode *x, int d)
+{
+    int n = 0;
+    for (int i = 0; i < d; i++)
+        n += x->shape[i] != 1;
+    return n;
+}
+
+static int last_dim(const pnode *x)
+{
+    int d = x->rank - 1;
+    while (d >= 0 && x->shape[d] == 1)
+        d--;
+    return d;
+}
+
+/* The first of those with the most elements; 0: some size is not known. */
+static uint32_t largest_input(const pgraph *g, const pnode *p)
+{
+    uint32_t best = 0;
+    int64_t most = 0;
+    for (int k = 0; k < p->nin; k++) {
+        const int64_t n = dim_product(pass_at(g, p->in[k])->rank, pass_at(g, p->in[k])->shape);
+        if (!dim_known(n))
+            return 0;
+        if (n > most) {
+            best = p->in[k];
+            most = n;
+        }
+    }
+    return best;
+}
+
+static int neighbours(const pgraph *g, uint32_t i, int depth)
+{
+    const pnode *p = pass_at(g, i), *x = p->nin ? pass_at(g, p->in[0]) : NULL;
+    if (depth == 0)
+        return last_dim(p);
+    switch (p->kind) {
+    case KIND_LEAF:
+        for (int d = 0; p->nwords && d < p->rank; d++)
+            if (p->words[1 + d] == 1 && p->shape[d] != 1)
+                return d;
+        return last_dim(p);
+    case KIND_PERMUTE: {
+        const int from = neighbours(g, p->in[0], depth - 1);
+        for (int d = 0; d < p->rank; d++)
+            if (p->words[d] == from)
+                return d;
+        return -1;
+    }
+    case KIND_RESHAPE: { /* that adds and drops dims of 1 */
+        const int from = neighbours(g, p->in[0], depth - 1);
+        int n = 0;
+        while (solid_dim(x, n) >= 0 && solid_dim(p, n) >= 0 && x->shape[solid_dim(x, n)] == p->shape[solid_dim(p, n)])
+            n++;
+        return from >= 0 && solid_dim(x, n) < 0 && solid_dim(p, n) < 0 ? solid_dim(p, solid_number(x, from)) : last_dim(p);
+    }
+    case KIND_MAP:
+    case KIND_CAST: { /* as the largest of its inputs */
+        const uint32_t most = largest_input(g, p);
+        const int from = most ? neighbours(g, most, depth - 1) : -1;
+        return from >= 0 ? from + p->rank - pass_at(g, most)->rank : last_dim(p);
+    }
+    default: return last_dim(p);
+    }
+}
+
+int pass_last_in_memory(const pgraph *g, uint32_t x) { return neighbours(g, x, 24); }
+
 /* Can x be read in another shape at no cost? */
 static bool any_shape(const pgraph *g, const pnode *x, int depth)
 {
@@ -154,7 +233,8 @@ uint32_t pass_split_reduce(pgraph *g, const pnode *p)
     int64_t inner = x->shape[axes[0]];
     if (size == 0)
         return 0;
-    if (after == 1 && inner > LONG_ROW && size / inner < FEW)
+    const bool rows = after == 1 || pass_last_in_memory(g, p->in[0]) == axes[0];
+    if (rows && inner > LONG_ROW && size / inner < FEW)
         return in_parts(g, p, (int)axes[0], PART);
-    return after > 1 && inner >= TALL ? in_parts(g, p, (int)axes[0], BAND) : 0;
+    return !rows && inner >= TALL ? in_parts(g, p, (int)axes[0], BAND) : 0;
 }
