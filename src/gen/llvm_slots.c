@@ -324,6 +324,15 @@ static int64_t flops(const plan *p, const segment *s)
     return s->kind == SEG_WHOLE && in->op == IR_MATMUL ? shape_lanes(&p->val[in->res].sh) * ir_typeof(p->ir, ir_args(p->ir, in)[0]).dim[1] : 0;
 }
 
+/* Factors that are read where they lie, once, before the product begins. */
+static void add_lent_halves(plan *p, segment *host)
+{
+    const uint32_t *a = ir_args(p->ir, &p->ir->insns[host->items.at[0].insn]);
+    for (int k = 0; k < 2; k++)
+        if (p->val[a[k]].cls == C_LENT && ir_typeof(p->ir, a[k]).dtype == EAS_BF16 && !vec_push(&host->ahead, ((ahead){p->ir->vals[a[k]].def, true})))
+            p->mem->oom = true;
+}
+
 /* A loop that multiplies matrices has time to fetch the tiles of its next round while it does. */
 static void prefetch_in_loop(plan *p, const steps *body)
 {
@@ -333,6 +342,8 @@ static void prefetch_in_loop(plan *p, const steps *body)
         if (s && s->items.len && flops(p, s) > (host ? flops(p, host) : 0))
             host = s;
     }
+    if (host)
+        add_lent_halves(p, host);
     for (uint32_t i = 0; host && i < body->v.len; i++) {
         const segment *s = body->v.at[i].kind == S_SEGMENT ? body->v.at[i].seg : NULL;
         if (s && s->kind == SEG_CHUNKS && s->sh.rank == 2)
