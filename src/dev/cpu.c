@@ -356,6 +356,7 @@ static dev_limits limits(eas_device *d)
                         .f16 = true,
                         .i64_atomics = true,
                         .unified = true,
+                        .bf16_products = isa_bf16(),
                         .tile = {{gen_tile_rows(registers, vectors), vectors * bytes}, /* powers of two divide the other one's columns */
                                  {vectors == 3 ? gen_tile_rows(registers, 4) : 0, 4 * bytes}}};
 }

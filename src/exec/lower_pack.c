@@ -2,7 +2,7 @@
  *
  * Up to three kernels. The first copies the right factor into panels as wide as a register tile, one behind the other, so that the product reads it in the order of memory. The second
  * does as much for the left factor, row by row, if it does not lie so already. In the third a program makes one tile, rows by a panel's columns, over all of K in registers, and what follows the
- * product on it. Panels are full: what lies beyond the matrix is 0. The last tile of rows begins early enough to be full, too: a few rows are computed twice, to the same bits.
+ * product on it. Factors that are both bf16 are not laid out for a device that multiplies bf16: its products do that by themselves, block by block (lower_matmul.c). Panels are full: what lies beyond the matrix is 0. The last tile of rows begins early enough to be full, too: a few rows are computed twice, to the same bits.
  */
 #include "exec.h"
 
@@ -61,6 +61,8 @@ bool pack_wanted(const fusion *f, const group *g)
     if (g->kind != GROUP_MATMUL || !f->tile[0].rows || f->variant)
         return false;
     const panels t = panels_of(f, g);
+    if (f->bf16_products && t.x->dtype == EAS_BF16 && t.y->dtype == EAS_BF16)
+        return false;
     for (int i = 0; i < t.p->rank; i++)
         if (!dim_known(t.p->shape[i]))
             return false;
