@@ -5,9 +5,10 @@
  * with its bytes and aborts. On a machine that has the instructions nothing is ever raised, and they run themselves; some have vdpbf16ps though they do not say so. An ud2 before an instruction
  * has it emulated all the same.
  *
- * Linked into a test, or loaded before everything else (LD_PRELOAD). The symbol eas_emulated_isa is how src/dev/isa.c knows: no setting of a user's turns it on.
+ * Linked into a test, or loaded before everything else (LD_PRELOAD; compiled with EMULATE_PRELOADED, it keeps the signal to itself). The symbol eas_emulated_isa is how src/dev/isa.c knows: no setting of a user's turns it on.
  */
 #include <cpuid.h>
+#include <dlfcn.h>
 #include <immintrin.h>
 #include <pthread.h>
 #include <signal.h>
@@ -302,7 +303,38 @@ static void on_illegal(int sig, siginfo_t *info, void *context)
     c.r[REG_RIP] = (greg_t)(uintptr_t)next;
 }
 
-/* Also for whoever comes after something that takes the signal for itself, as cmocka does for every test. */
+#ifdef EMULATE_PRELOADED
+typedef int set_action(int, const struct sigaction *, struct sigaction *);
+typedef void (*set_handler(int, void (*)(int)))(int);
+
+static void *behind(const char *name) { return dlsym(RTLD_NEXT, name); }
+
+/* Handlers of others (faulthandler's, cmocka's) never get to be SIGILL's. */
+__attribute__((visibility("default"))) int sigaction(int sig, const struct sigaction *now, struct sigaction *old)
+{
+    set_action *f;
+    *(void **)&f = behind("sigaction");
+    return f(sig, sig == SIGILL ? NULL : now, old);
+}
+
+__attribute__((visibility("default"))) void (*signal(int sig, void (*now)(int)))(int)
+{
+    set_handler *f;
+    *(void **)&f = behind("signal");
+    return sig == SIGILL ? SIG_DFL : f(sig, now);
+}
+
+static void take_signal(const struct sigaction *s)
+{
+    set_action *f;
+    *(void **)&f = behind("sigaction");
+    f(SIGILL, s, NULL);
+}
+#else
+static void take_signal(const struct sigaction *s) { sigaction(SIGILL, s, NULL); }
+#endif
+
+/* Called again by who comes after something that takes the signal for itself, as cmocka does for every test. */
 __attribute__((constructor, visibility("default"))) void eas_emulate(void)
 {
     unsigned a, b, c, d;
@@ -313,5 +345,5 @@ __attribute__((constructor, visibility("default"))) void eas_emulate(void)
         offset_of[i] = b;
     }
     struct sigaction s = {.sa_sigaction = on_illegal, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART};
-    sigaction(SIGILL, &s, NULL);
+    take_signal(&s);
 }
