@@ -6,7 +6,17 @@
  */
 #include "exec.h"
 
-enum { FEWEST_ROWS = 48, LEAST_WORK = 1 << 21, MOST_K = 4096, GROUP = 32, PACK_ROWS = 64, PACK_COLS = 64, PACK_PANELS = 8, PACK_FEW = 16 };
+enum {
+    FEWEST_ROWS = 48,
+    LEAST_WORK = 1 << 21,
+    MOST_K = 4096,
+    GROUP = 32,
+    PACK_ROWS = 64,
+    PACK_COLS = 64,
+    PACK_PANELS = 8,
+    PACK_FEW = 16,
+    FEWEST_HALVES = 32
+};
 
 typedef struct panels {
     const pnode *p, *x, *y;
@@ -61,12 +71,12 @@ bool pack_wanted(const fusion *f, const group *g)
     if (g->kind != GROUP_MATMUL || !f->tile[0].rows || f->variant)
         return false;
     const panels t = panels_of(f, g);
-    if (f->bf16_products && t.x->dtype == EAS_BF16 && t.y->dtype == EAS_BF16)
-        return false;
     for (int i = 0; i < t.p->rank; i++)
         if (!dim_known(t.p->shape[i]))
             return false;
     if (!dim_known(t.k) || !dtype_is_float((eas_dtype)t.x->dtype) || t.p->rank + 1 > MAX_DIMS)
+        return false;
+    if (f->bf16_products && t.k >= FEWEST_HALVES && t.x->dtype == EAS_BF16 && t.y->dtype == EAS_BF16)
         return false;
     return t.m >= FEWEST_ROWS && t.n * (int64_t)eas_dtype_size(t.sum) >= f->tile[0].bytes && t.k >= f->tile[0].rows && t.m * t.n >= LEAST_WORK / t.k;
 }
