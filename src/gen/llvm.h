@@ -382,6 +382,7 @@ typedef struct matmul {
 void matmul_insn(gen *g, const segment *s);
 /* One of the `rounds` rounds of tile `number` asks for its share of what the next round of the loop around reads, spread so that it does not keep the tile's own loads waiting. */
 void matmul_prefetch(gen *g, const matmul *p, V number, V round, int64_t rounds);
+int64_t matmul_share(gen *g, const matmul *p, int64_t rounds); /* how many lines of a load that is at most; 0: there is nothing to ask for */
 
 /* llvm_bf16.c */
 eas_status bf16_factors(gen *g); /* before the plan: products take bf16 as it is, where the machine does */

@@ -347,6 +347,17 @@ static void multiply_tiles(gen *g, int i, int j)
     intrinsic(g, "llvm.x86.tdpbf16ps", NULL, 0, a, 3);
 }
 
+/* Line by line in a loop: addresses of many at once would take all registers. */
+static void prefetch_lines(gen *g, const square *s, V round)
+{
+    const int64_t rounds = s->l->rows / LANES, share = matmul_share(g, s->p, rounds);
+    if (!share)
+        return;
+    loop f = loop_open(g, k_int(g, 0), k_int(g, share), 1);
+    matmul_prefetch(g, s->p, s->number, LLVMBuildAdd(g->b, times(g, round, share), f.iv, ""), rounds * share);
+    loop_close(g, &f);
+}
+
 static void emit_square(gen *g, const square *s)
 {
     const layout *l = s->l;
@@ -355,7 +366,6 @@ static void emit_square(gen *g, const square *s)
     V left = bytes_on(g, s->left, LLVMBuildMul(g->b, down16, s->left_tile, "")), right = bytes_on(g, s->right, times(g, right16, l->right.chunk));
     start_square(g, s);
     loop k = loop_open(g, k_int(g, 0), k_int(g, l->rows / LANES), 1);
-    matmul_prefetch(g, s->p, s->number, k.iv, l->rows / LANES);
     V x = bytes_on(g, left, LLVMBuildMul(g->b, k.iv, s->left_step, "")), y = bytes_on(g, right, times(g, k.iv, TILE_BYTES));
     for (int j = 0; j < across; j++)
         tile_read(g, RIGHT_TILE + j, bytes_on(g, y, k_int(g, j * l->right.chunk)), k_int(g, 64));
@@ -364,6 +374,7 @@ static void emit_square(gen *g, const square *s)
         for (int j = 0; j < across; j++)
             multiply_tiles(g, i, j);
     }
+    prefetch_lines(g, s, k.iv);
     loop_close(g, &k);
     if (!is_edge(s)) {
         all_sums(g, s, tile_write, sums_at(g, s, s->p->out), s->p->n);

@@ -68,15 +68,34 @@ static void start_sums(gen *g, const matmul *p, const tile *t, V acc, V *sum)
         }
 }
 
+/* Lines of a row of what a load reads, and of all of it. */
+static int64_t lines_of(gen *g, uint32_t insn, int64_t *per_row, int64_t *line)
+{
+    const shape *sh = &g->p.val[g->ir->insns[insn].res].sh;
+    *line = 64 / (int64_t)eas_dtype_size((eas_dtype)ir_typeof(g->ir, g->ir->insns[insn].res).dtype);
+    *per_row = (sh->dim[1] + *line - 1) / *line;
+    return *per_row * sh->dim[0];
+}
+
+static int64_t share_of(const matmul *p, int64_t all, int64_t rounds) { return (all + p->tiles * rounds - 1) / (p->tiles * rounds); }
+
+int64_t matmul_share(gen *g, const matmul *p, int64_t rounds)
+{
+    int64_t most = 0, per_row, line;
+    for (uint32_t j = 0; p->seg && j < p->seg->ahead.len; j++) {
+        const int64_t share = share_of(p, lines_of(g, p->seg->ahead.at[j].insn, &per_row, &line), rounds);
+        most = share > most ? share : most;
+    }
+    return most;
+}
+
 void matmul_prefetch(gen *g, const matmul *p, V number, V round, int64_t rounds)
 {
     V at = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, number, k_int(g, rounds), ""), round, "");
     for (uint32_t j = 0; p->seg && j < p->seg->ahead.len; j++) {
         const uint32_t i = p->seg->ahead.at[j].insn;
-        const shape *sh = &g->p.val[g->ir->insns[i].res].sh;
-        const int64_t line = 64 / (int64_t)eas_dtype_size((eas_dtype)ir_typeof(g->ir, g->ir->insns[i].res).dtype);
-        const int64_t per_row = (sh->dim[1] + line - 1) / line, all = per_row * sh->dim[0],
-                      share = (all + p->tiles * rounds - 1) / (p->tiles * rounds);
+        int64_t per_row, line;
+        const int64_t all = lines_of(g, i, &per_row, &line), share = share_of(p, all, rounds);
         for (int64_t s = 0; s < share; s++) {
             V n = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, at, k_int(g, share), ""), k_int(g, s), "");
             n = sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, n, k_int(g, all), ""), n, k_int(g, all - 1));
