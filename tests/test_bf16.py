@@ -45,7 +45,12 @@ def counted():
 out = {}
 a, b, c = bf16(128, 128), bf16(128, 128), np.empty((128, 128), np.float32)
 blocks(a, b, c, 128, 128, BM=64, BN=64, BK=64, _grid=(2, 2))
-out["blocks"] = c
+out["blocks"] = c.copy()
+try:
+    blocks(a[:100], b, c, 128, 128, BM=64, BN=64, BK=64, _grid=(2, 2))
+    error = None
+except IndexError as e:
+    error = str(e)
 a, b, c = bf16(75, 101), bf16(101, 83), np.empty((75, 83), np.float32)
 masked(a, b, c, 75, 83, 101, BM=32, BN=48, BK=64, _grid=(2, 3))
 out["masked"] = c
@@ -56,7 +61,7 @@ out["turned"] = (q.T @ p.T).numpy()
 out["after"] = ((p @ q) * 0.5 + 1.0).numpy()
 out["batch"] = (eager.asarray(bf16(3, 40, 50)) @ eager.asarray(bf16(50, 37))).numpy()
 out["large"] = (eager.asarray(bf16(192, 256)) @ eager.asarray(bf16(256, 256))).numpy()
-print(json.dumps({"level": dict((d[0], d[1]) for d in eas.devices())["cpu"].split(",")[0], "compiles": eas.stats()["compiles"], "blocks": before, "tensors": counted() - before,
+print(json.dumps({"level": dict((d[0], d[1]) for d in eas.devices())["cpu"].split(",")[0], "compiles": eas.stats()["compiles"], "error": error, "blocks": before, "tensors": counted() - before,
                   "out": {k: v.astype(np.float32).tobytes().hex() for k, v in out.items()}}))
 """
 
@@ -127,6 +132,11 @@ class Bf16(unittest.TestCase):
         self.assertEqual(again["out"], other["out"])
         self.assertEqual(again["compiles"], 0)
         self.assertEqual(other["compiles"] > 0, self.wide())
+
+    def test_a_bad_index_is_told_with_its_line(self):
+        self.assertIn("matmul.py", self.plain["error"])
+        for level in ("avx512bf16", "amx"):
+            self.assertEqual(self.run_at(level)["error"], self.plain["error"])
 
     def test_naming_a_level_never_raises_it(self):
         amx = self.run_at("amx", emulated=False)
