@@ -458,7 +458,8 @@ static PyMethodDef rows[] = {
     ROW(alloc_tg, "alloc_tg($module, size, dtype=f32)\n--\n\nAn array of size elements shared by the threads of a group."),
     ROW(alloc_tg_f16, "alloc_tg_f16($module, size)\n--\n\nalloc_tg(size, mk.f16)"),
     ROW(barrier, "barrier($module)\n--\n\nAll threads of the group meet here; threadgroup memory written before is seen after."),
-    ROW(dot, "dot($module, *args, **kwargs)\n--\n\ndot(x, y, acc=None): blocks (M, K) times (K, N), plus acc; in f32, f64 if one of them is.\n"
+    ROW(dot, "dot($module, *args, **kwargs)\n--\n\ndot(x, y, acc=None): blocks (M, K) times (K, N), plus acc; in f32, f64 if one of them is. Two "
+             "blocks of bf16: docs/ir.md says what processors that multiply those do.\n"
              "dot(a, a_base, a_stride, b, b_base, b_stride, K): the sum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in f32."),
     ROW(mma_zero, "mma_zero($module)\n--\n\nAn 8x8 float32 simdgroup matrix of zeros."),
     ROW(mma, "mma($module, a, a_base, a_stride, b, b_base, b_stride, acc)\n--\n\nacc + A @ B for 8x8 tiles read at a[a_base + i*a_stride + k] and "

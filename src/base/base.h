@@ -99,6 +99,9 @@ static inline void base_relax(void)
     __asm__ volatile("yield");
 #endif
 }
+/* For starting threads of our own: signals stay with the threads of the host program, but for faults, which are the thread's that makes them: blocked, they would end
+ * the process without a word from the host's handler. */
+void pool_block_signals(void *old); /* a sigset_t: the mask before */
 int pool_size(void); /* EAS_NUM_THREADS, or the CPUs this process may use */
 
 #endif

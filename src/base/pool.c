@@ -165,7 +165,17 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* With P.lock held. Signals stay with the threads of the host program. */
+void pool_block_signals(void *old)
+{
+    static const int own[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGTRAP};
+    sigset_t all;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        sigdelset(&all, own[i]);
+    pthread_sigmask(SIG_SETMASK, &all, old);
+}
+
+/* With P.lock held. */
 static void start_workers(void)
 {
     pid_t me = getpid();
@@ -174,9 +184,8 @@ static void start_workers(void)
     P.nworkers = 0;
     atomic_store(&P.inside, 0);
     atomic_store(&P.sleepers, 0);
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
+    sigset_t old;
+    pool_block_signals(&old);
     for (int i = 1; i < pool_size(); i++) {
         pthread_t t;
         if (pthread_create(&t, NULL, worker_main, (void *)(intptr_t)i))

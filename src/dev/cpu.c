@@ -358,6 +358,7 @@ static dev_limits limits(eas_device *d)
                         .f16 = true,
                         .i64_atomics = true,
                         .unified = true,
+                        .bf16_products = isa_bf16(),
                         .tile = {best, {wide ? gen_tile_rows(registers, vectors) : 0, vectors * bytes}}};
 }
 

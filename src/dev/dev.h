@@ -35,6 +35,7 @@ typedef struct dev_limits { /* as read from the device; 0: no such limit */
     bool f64, f16, i64_atomics;
     bool unified; /* host and device share memory: no copy is needed */
     dev_tile tile[DEV_TILES]; /* the best first; 0 rows: none, or no further one */
+    bool bf16_products; /* blocks of bf16 are multiplied as they are, without a pass that widens them */
 } dev_limits;
 
 typedef enum dev_way { DEV_TO, DEV_FROM, DEV_WITHIN } dev_way; /* host to device, device to host, on the device */

@@ -1,7 +1,8 @@
 /* isa.c: run-time detection of the instruction set: cpuid and xgetbv on x86-64, auxv or sysctl on AArch64.
  *
  * A feature counts only if the operating system saves its registers. EAS_ISA lowers the level (never raises it above what the
- * machine has), so that every code path can be tested on one machine.
+ * machine has), so that every code path can be tested on one machine. What a machine lacks can be tested where the program contains an
+ * emulator of it (tests/c/emulate.c): that names the features it stands in for in a symbol of its own, which no setting can.
  */
 #include "isa.h"
 
@@ -11,17 +12,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 static struct {
     char features[512];
     const char *name;
     int bytes;
+    bool bf16;
 } isa;
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-enum { L_SSE2, L_AVX2, L_AVX512 }; /* levels that EAS_ISA names */
+enum { L_SSE2, L_AVX2, L_AVX512, L_BF16, L_AMX }; /* levels that EAS_ISA names */
+static const char *const levels[] = {"sse2", "avx2", "avx512", "avx512bf16", "amx"};
 
 typedef struct regs {
     uint32_t r[4];
@@ -68,25 +75,44 @@ static uint64_t xgetbv0(void)
     X("avx512vl", 7, 0, 1, 31, L_AVX512, ZMM) \
     X("avx512vnni", 7, 0, 2, 11, L_AVX512, ZMM) \
     X("avx512fp16", 7, 0, 3, 23, L_AVX512, ZMM) \
-    X("avx512bf16", 7, 1, 0, 5, L_AVX512, ZMM) \
-    X("amx-tile", 7, 0, 3, 24, L_AVX512, TILE) \
-    X("amx-bf16", 7, 0, 3, 22, L_AVX512, TILE) \
-    X("amx-int8", 7, 0, 3, 25, L_AVX512, TILE)
+    X("avx512bf16", 7, 1, 0, 5, L_BF16, ZMM) \
+    X("amx-tile", 7, 0, 3, 24, L_AMX, TILE) \
+    X("amx-bf16", 7, 0, 3, 22, L_AMX, TILE) \
+    X("amx-int8", 7, 0, 3, 25, L_AMX, TILE)
 
 static int level_of(const char *want)
 {
-    if (!want)
-        return L_AVX512;
-    if (strcmp(want, "sse2") == 0)
-        return L_SSE2;
-    if (strcmp(want, "avx2") == 0)
-        return L_AVX2;
-    return L_AVX512; /* native, avx512, anything unknown */
+    for (int i = 0; want && i <= L_AMX; i++)
+        if (strcmp(want, levels[i]) == 0)
+            return i;
+    return L_AMX; /* native, anything unknown */
 }
 
-static bool has_bit(uint32_t leaf, uint32_t sub, int reg, int bit, uint64_t state, uint64_t xcr0)
+#if defined(__linux__)
+/* Features that the program emulates, with a comma before and after each; there only in tests. */
+extern const char eas_emulated_isa[] __attribute__((weak, visibility("default")));
+
+static bool emulated(const char *feature)
 {
-    return (cpuid(leaf, sub).r[reg] >> bit & 1) && (xcr0 & state) == state;
+    char want[32];
+    snprintf(want, sizeof want, ",%s,", feature);
+    return eas_emulated_isa && strstr(eas_emulated_isa, want);
+}
+
+/* The kernel makes room for tiles when it is asked to, once a process. */
+static bool granted(uint64_t state)
+{
+    enum { REQUEST = 0x1023, TILE_DATA = 18 };
+    return state != TILE || syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+}
+#else
+static bool emulated(const char *feature) { return (void)feature, false; }
+static bool granted(uint64_t state) { return state != TILE; }
+#endif
+
+static bool has_bit(const char *feature, uint32_t leaf, uint32_t sub, int reg, int bit, uint64_t state, uint64_t xcr0)
+{
+    return ((cpuid(leaf, sub).r[reg] >> bit & 1) && (xcr0 & state) == state && granted(state)) || emulated(feature);
 }
 
 static bool on(const char *feature)
@@ -101,19 +127,25 @@ static bool wide(void) /* the parts of AVX-512 that every AVX-512 server and cli
     return on("avx512f") && on("avx512dq") && on("avx512bw") && on("avx512vl");
 }
 
+/* On processors that have AVX512-FP16 too (Intel's from Sapphire Rapids on) a vdpbf16ps takes four times as long as an fma and does the work of two: it
+ * is used there only if EAS_ISA names it. */
+static bool pays(const char *feature, int level) { return strcmp(feature, "avx512bf16") != 0 || level == L_BF16 || !(cpuid(7, 0).r[3] >> 23 & 1); }
+
 static void detect(void)
 {
     const int level = level_of(getenv("EAS_ISA"));
     const uint64_t xcr0 = cpuid(1, 0).r[2] >> 27 & 1 ? xgetbv0() : 0;
     size_t n = 0;
 #define ADD(f, leaf, sub, reg, bit, lv, state) \
-    if ((lv) <= level && has_bit(leaf, sub, reg, bit, state, xcr0)) \
+    if ((lv) <= level && pays(f, level) && has_bit(f, leaf, sub, reg, bit, state, xcr0)) \
         n += (size_t)snprintf(isa.features + n, sizeof isa.features - n, "+%s,", f);
     FEATURES(ADD)
 #undef ADD
     const bool avx2 = on("avx2") && on("fma") && on("f16c") && on("bmi") && on("bmi2");
     isa.bytes = avx2 && wide() ? 64 : avx2 ? 32 : 16;
-    isa.name = avx2 && wide() ? "avx512" : avx2 ? "avx2" : "sse2";
+    const bool bf16 = avx2 && wide() && on("avx512bf16"), amx = avx2 && wide() && on("amx-tile") && on("amx-bf16");
+    isa.name = levels[amx ? L_AMX : bf16 ? L_BF16 : avx2 && wide() ? L_AVX512 : avx2 ? L_AVX2 : L_SSE2];
+    isa.bf16 = bf16 || amx;
     if (n)
         isa.features[n - 1] = 0; /* the last comma */
 }
@@ -196,4 +228,10 @@ bool isa_ldexp(void)
 {
     pthread_once(&once, detect);
     return isa.bytes == 64;
+}
+
+bool isa_bf16(void)
+{
+    pthread_once(&once, detect);
+    return isa.bf16;
 }

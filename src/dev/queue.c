@@ -349,14 +349,13 @@ eas_status cpu_queue_new(eas_device *d, dev_queue **out)
     return EAS_OK;
 }
 
-/* With the lock held. Signals stay with the threads of the host program. */
+/* With the lock held. */
 static eas_status start(dev_queue *q)
 {
     if (q->started)
         return EAS_OK;
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
+    sigset_t old;
+    pool_block_signals(&old);
     int bad = pthread_create(&q->thread, NULL, thread_main, q);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (bad)

@@ -61,6 +61,7 @@ typedef struct fusion {
     VEC(group) groups; /* 0 is unused; from results to inputs: run them backwards */
     uint32_t limit;    /* nodes in a group */
     dev_tile tile[DEV_TILES]; /* of the device, dev_limits */
+    bool bf16_products; /* likewise */
     int variant;       /* of the choices that lowering makes: 0 is what it thinks best, see VARIANTS */
     uint32_t *uses;    /* per node: how many inputs it is */
     struct scratch *scratch; /* of lowering: shared by the groups, clean between them */

@@ -2,12 +2,13 @@
  *
  * Up to three kernels. The first copies the right factor into panels as wide as a register tile, one behind the other, so that the product reads it in the order of memory. The second
  * does as much for the left factor, row by row, if it does not lie so already. In the third a program multiplies a block of rows, which stays in the second cache, by one panel, register tile after
- * register tile, and asks for the next program's panel meanwhile. What follows the product comes on top. Panels are full: what lies beyond the matrix is 0. The last block of rows begins early enough
+ * register tile, and asks for the next program's panel meanwhile. What follows the product comes on top. Factors that are both bf16 are not laid out
+ * for a device that multiplies bf16: its products do that by themselves, block by block (lower_matmul.c). Panels are full: what lies beyond the matrix is 0. The last block of rows begins early enough
  * to be full, too: a few rows are computed twice, to the same bits.
  */
 #include "exec.h"
 
-enum { FEWEST_ROWS = 48, LEAST_WORK = 1 << 21, MOST_K = 2048, PACK_ROWS = 64, PACK_COLS = 64, PACK_PANELS = 8, PACK_FEW = 16 };
+enum { FEWEST_ROWS = 48, LEAST_WORK = 1 << 21, MOST_K = 2048, PACK_ROWS = 64, PACK_COLS = 64, PACK_PANELS = 8, PACK_FEW = 16, FEWEST_HALVES = 32 };
 enum {
     BLOCK_BYTES = 512 << 10, /* of the left factor in a block */
     MOST_ROWS = 128,         /* of one */
@@ -81,6 +82,8 @@ bool pack_wanted(const fusion *f, const group *g)
         if (!dim_known(t.p->shape[i]))
             return false;
     if (!dim_known(t.k) || !dtype_is_float((eas_dtype)t.x->dtype) || t.p->rank + 1 > MAX_DIMS)
+        return false;
+    if (f->bf16_products && t.k >= FEWEST_HALVES && t.x->dtype == EAS_BF16 && t.y->dtype == EAS_BF16)
         return false;
     return t.m >= FEWEST_ROWS && t.n * (int64_t)eas_dtype_size(t.sum) >= f->tile[0].bytes && t.k >= f->tile[0].rows && t.m * t.n >= LEAST_WORK / t.k;
 }

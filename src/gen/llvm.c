@@ -499,6 +499,7 @@ static void make_function(gen *g)
     g->entry_end = LLVMBuildBr(g->b, start);
     LLVMPositionBuilderAtEnd(g->b, start);
     load_params(g);
+    bf16_begin(g);
 }
 
 static void emit_function(gen *g)
@@ -528,6 +529,7 @@ static void emit_function(gen *g)
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, done);
     fence_streams(g);
+    bf16_end(g);
     LLVMBuildRetVoid(g->b);
 }
 
@@ -598,6 +600,9 @@ static void read_isa(gen *g)
     g->fma = has_feature(f, "fma");
     g->avx2 = has_feature(f, "avx2");
     g->avx512 = has_feature(f, "avx512f") && has_feature(f, "avx512bw") && has_feature(f, "avx512vl") && has_feature(f, "avx512dq");
+    const bool whole = g->avx512 && g->opt->vector_bytes == 64;
+    g->bf16 = whole && has_feature(f, "avx512bf16");
+    g->amx = whole && has_feature(f, "amx-tile") && has_feature(f, "amx-bf16");
 #endif
 }
 
@@ -613,7 +618,10 @@ static const char *cpu_of(const gen *g, char *rest, size_t size)
         has3 = has3 && has_feature(f, v3[i]);
     for (size_t i = 0; i < sizeof v4 / sizeof *v4; i++)
         has4 = has4 && has_feature(f, v4[i]);
-    snprintf(rest, size, "%s", has3 && has4 ? "-prefer-256-bit" : has3 ? "" : f);
+    if (has3 && has4)
+        snprintf(rest, size, "-prefer-256-bit%s%s", g->bf16 ? ",+avx512bf16" : "", g->amx ? ",+amx-tile,+amx-bf16" : "");
+    else
+        snprintf(rest, size, "%s", has3 ? "" : f);
     return has3 && has4 ? "x86-64-v4" : has3 ? "x86-64-v3" : "x86-64";
 #else
     snprintf(rest, size, "%s", f);
@@ -762,9 +770,12 @@ static eas_status generate(gen *g)
 {
     if (!g->fma && fuses_f64(g->ir))
         return base_fail(EAS_ERR_UNAVAILABLE, "fma of f64 needs a CPU with FMA");
-    eas_status st = plan_make(&g->p);
+    eas_status st = bf16_factors(g);
+    if (!st)
+        st = plan_make(&g->p);
     if (st)
         return st;
+    bf16_reserve(g);
     g->sval = arena_alloc(&g->mem, sizeof *g->sval * (g->ir->nvals + 1));
     g->frags = arena_alloc(&g->mem, sizeof *g->frags * (g->ir->nvals + 1));
     g->chains = arena_alloc(&g->mem, sizeof *g->chains * (g->ir->nvals + 1));

@@ -14,6 +14,7 @@
  *   llvm_dot.c     dot and simdgroup matrices
  *   llvm_fold.c    reductions inside a segment; scans, matrix products and transposes as segments of their own
  *   llvm_matmul.c  the register tiles of a matrix product
+ *   llvm_bf16.c    products of bf16 blocks: pairs for vdpbf16ps, tiles of AMX
  *
  * A kernel is a tree of steps: scalar instructions, segments and scalar-level regions. A *segment* is a run of block
  * instructions of one iteration shape that may be executed chunk by chunk: a chunk is `n` neighbouring lanes of the innermost dim, all of
@@ -221,7 +222,9 @@ typedef struct gen {
     LLVMModuleRef mod;
     LLVMBuilderRef b;
     V fn, entry_end;     /* entry_end: where allocas go */
-    bool x86, sse41, f16c, fma, avx2, avx512, fp16;
+    bool x86, sse41, f16c, fma, avx2, avx512, fp16, bf16, amx;
+    bool tiles;          /* some product uses those of AMX */
+    int64_t pairs_at;    /* in scratch, llvm_bf16.c */
     V call, slots, counts, grid, scratch, fault, flags;
     V pid, id[3];        /* the running program, as a number and by axis */
     V *sval;             /* per value: uniform values (scalar), buffers (pointer) */
@@ -341,6 +344,9 @@ typedef struct lanes { /* a loop over the set bits of a mask, in order */
 lanes mem_open_lanes(gen *g, V mask); /* mask NULL: all lanes of the chunk */
 void mem_close_lanes(gen *g, const lanes *l);
 V mem_element(gen *g, V ptr, eas_dtype dt, V off); /* an address */
+/* The first n of a vector's lanes, on machines with masks. other: the lanes behind; NULL: any. */
+V mem_read_first(gen *g, V ptr, eas_dtype dt, int lanes, int n, V other);
+void mem_write_first(gen *g, V ptr, eas_dtype dt, int n, V x);
 
 /* llvm_atomic.c */
 void atomic_insn(gen *g, uint32_t insn); /* in a chunk, lane after lane */
@@ -361,7 +367,31 @@ void fold_finish(gen *g, const segment *s); /* after the last chunk of the inner
 void whole_insn(gen *g, const segment *s);
 
 /* llvm_matmul.c */
+typedef struct matmul {
+    eas_dtype dt;          /* of the sums, and of the factors unless they are bf16 */
+    V x, y, acc, out;      /* addresses; acc NULL: start is the constant */
+    V xs, ys, start;       /* operands of one element: the scalar */
+    V xstep, ystep;        /* elements from one k to the next */
+    int64_t xrow;          /* elements from one row of x to the next */
+    V xrows;               /* the same of a bf16 factor, where it need not be a number */
+    bool xfar, yfar;       /* lent: read once, from beyond the nearest cache */
+    bool pairs;            /* an element of x and y is a pair of bf16 */
+    int64_t m, n, k;
+    const segment *seg;
+    int64_t tiles;         /* in all, about */
+} matmul;
 void matmul_insn(gen *g, const segment *s);
+/* One of the `rounds` rounds of tile `number` asks for its share of what the next round of the loop around reads, spread so that it does not keep the tile's own loads waiting. */
+void matmul_prefetch(gen *g, const matmul *p, V number, V round, int64_t rounds);
+int64_t matmul_share(gen *g, const matmul *p, int64_t rounds); /* how many lines of a load that is at most; 0: there is nothing to ask for */
+
+/* llvm_bf16.c */
+eas_status bf16_factors(gen *g); /* before the plan: products take bf16 as it is, where the machine does */
+void bf16_reserve(gen *g); /* after it: scratch for the pairs */
+void bf16_begin(gen *g); /* at both ends of the kernel */
+void bf16_end(gen *g);
+bool bf16_product(gen *g, matmul *p); /* true: done; false: its factors are pairs now */
+V bf16_step(gen *g, V x, V y, V sum); /* two steps of k, the first in the upper halves */
 
 /* llvm.c: a uniform instruction, at scalar level or inside a chunk */
 void scalar_insn(gen *g, uint32_t insn);

@@ -1,7 +1,8 @@
 /* llvm_lent.c: factors of matrix products that are read where they lie in global memory; knows nothing of LLVM.
  *
  * A block that a product reads once, whose rows follow each other without a gap, or of whole lines in a small matrix, gains nothing from being copied to a slot first. The right factor may be such a
- * load, and the left one too if the distance of its rows is a number, or the transpose of one. The product then reads at its own place what was to be loaded before: nothing may be written in between.
+ * load, and the left one too if the distance of its rows is a number, or the transpose of one. bf16 factors that are laid out as pairs (llvm_bf16.c) are read once, row by row. The product then reads
+ * at its own place what was to be loaded before: nothing may be written in between.
  */
 #include "llvm.h"
 
@@ -173,9 +174,12 @@ void plan_lent(plan *p, const bool *uni, bool *lent)
         const uint32_t x = ir_args(p->ir, in)[0], y = ir_args(p->ir, in)[1];
         const int64_t rows = ir_typeof(p->ir, x).dim[0],
                       bytes = ir_typeof(p->ir, y).dim[1] * (int64_t)eas_dtype_size((eas_dtype)ir_typeof(p->ir, y).dtype);
-        if (in_rows(p, uni, y, i, rows <= FEW_ROWS))
+        const bool half = ir_typeof(p->ir, x).dtype == EAS_BF16; /* laid out as pairs: read once, row by row */
+        if (in_rows(p, uni, y, i, half || rows <= FEW_ROWS))
             lent[y] = true;
-        if (is_transpose(p, x) && used_once(p, x) && in_rows(p, uni, plan_lent_load(p, x), i, bytes <= FEW_BYTES))
+        if (half)
+            lent[x] = in_rows(p, uni, x, i, true);
+        else if (is_transpose(p, x) && used_once(p, x) && in_rows(p, uni, plan_lent_load(p, x), i, bytes <= FEW_BYTES))
             lent[x] = lent[plan_lent_load(p, x)] = true;
         else if (bytes <= FEW_BYTES && in_rows(p, uni, x, i, true) && near(p->val[x].step))
             lent[x] = true;

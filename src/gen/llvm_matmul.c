@@ -2,27 +2,16 @@
  *
  * A tile of the sum, `rows` by a few vectors of columns, stays in registers while k runs over the whole inner dim: one element of x is
  * broadcast, a row of y is read, an fma each, k ascending. Blocks are small enough for the caches, and copying them from global memory to their slots is what
- * other libraries call packing. Factors that are C_LENT are read where they lie. Tiles are cut evenly: 64 rows with room for 14 are 13, 13, 13, 13, 12.
+ * other libraries call packing. Factors that are C_LENT are read where they lie. bf16 factors come as pairs along k, made in llvm_bf16.c, where the machine multiplies those. Tiles are cut evenly: 64 rows with room for 14 are 13, 13, 13, 13, 12.
  */
 #include "llvm.h"
 
 enum { MAX_ROWS = 16, MAX_VECS = 12, MOST_VECS = 8, AHEAD = 8 };
 
-typedef struct product {
-    eas_dtype dt;
-    V x, y, acc, out;      /* addresses; acc NULL: start is the constant */
-    V xs, ys, start;       /* operands of one element: the scalar */
-    V xstep, ystep;        /* elements from one k to the next */
-    int64_t xrow;          /* elements from one row of x to the next */
-    bool xfar, yfar;       /* lent: read once, from beyond the nearest cache */
-    int64_t m, n, k;
-    const segment *seg;
-    int64_t tiles; /* in all, about */
-} product;
-
 typedef struct tile {
     int rows, nvec;
     int width[MAX_VECS], at[MAX_VECS]; /* lanes and first column of each vector */
+    int cols;                          /* that there are: the last vector may reach beyond */
 } tile;
 
 static V read_at(gen *g, V p, eas_dtype dt, int n)
@@ -32,10 +21,12 @@ static V read_at(gen *g, V p, eas_dtype dt, int n)
     return x;
 }
 
-static V sums_at(gen *g, const product *p, V base, const tile *t, int r, int v) { return mem_element(g, base, p->dt, k_int(g, r * p->n + t->at[v])); }
+static int lanes_at(const tile *t, int v) { return t->at[v] + t->width[v] <= t->cols ? t->width[v] : t->cols - t->at[v]; }
+
+static V sums_at(gen *g, const matmul *p, V base, const tile *t, int r, int v) { return mem_element(g, base, p->dt, k_int(g, r * p->n + t->at[v])); }
 
 /* one step of k: xp at x[row 0][k], yp at y[k][column 0] */
-static void step_k(gen *g, const product *p, const tile *t, V xp, V yp, V *sum)
+static void step_k(gen *g, const matmul *p, const tile *t, V xp, V yp, V *sum)
 {
     V y[MAX_VECS];
     for (int v = 0; v < t->nvec; v++) {
@@ -46,30 +37,65 @@ static void step_k(gen *g, const product *p, const tile *t, V xp, V yp, V *sum)
         V x = p->xs ? p->xs : read_at(g, mem_element(g, xp, p->dt, k_int(g, r * p->xrow)), p->dt, 0);
         for (int v = 0; v < t->nvec; v++) {
             V *s = &sum[r * t->nvec + v];
-            *s = float_fma(g, t->width[v] == 1 ? x : splat(g, x, t->width[v]), y[v], *s);
+            V many = t->width[v] == 1 ? x : splat(g, x, t->width[v]);
+            *s = p->pairs ? bf16_step(g, many, y[v], *s) : float_fma(g, many, y[v], *s);
         }
     }
 }
 
-static void start_sums(gen *g, const product *p, const tile *t, V acc, V *sum)
+static V read_sums(gen *g, const matmul *p, V acc, const tile *t, int r, int v)
+{
+    const int w = t->width[v] == 1 ? 0 : t->width[v], n = lanes_at(t, v);
+    V at = sums_at(g, p, acc, t, r, v);
+    return n < w ? mem_read_first(g, at, p->dt, w, n, NULL) : read_at(g, at, p->dt, w);
+}
+
+static void write_sums(gen *g, const matmul *p, V out, const tile *t, int r, int v, V x)
+{
+    V at = sums_at(g, p, out, t, r, v);
+    if (lanes_at(t, v) < t->width[v])
+        mem_write_first(g, at, p->dt, lanes_at(t, v), x);
+    else
+        LLVMSetAlignment(LLVMBuildStore(g->b, x, at), (unsigned)eas_dtype_size(p->dt));
+}
+
+static void start_sums(gen *g, const matmul *p, const tile *t, V acc, V *sum)
 {
     for (int r = 0; r < t->rows; r++)
         for (int v = 0; v < t->nvec; v++) {
             const int w = t->width[v] == 1 ? 0 : t->width[v];
-            sum[r * t->nvec + v] = p->start ? (w ? splat(g, p->start, w) : p->start) : read_at(g, sums_at(g, p, acc, t, r, v), p->dt, w);
+            sum[r * t->nvec + v] = p->start ? (w ? splat(g, p->start, w) : p->start) : read_sums(g, p, acc, t, r, v);
         }
 }
 
-/* Round k of tile `number` asks for its share of what is read or written next, spread so that it does not keep the tile's own loads waiting. */
-static void prefetch_share(gen *g, const product *p, V number, V k, int64_t unroll)
+/* Lines of a row of what is read or written, and of all of it. */
+static int64_t lines_of(gen *g, const ahead *x, int64_t *per_row, int64_t *line)
 {
-    const int64_t rounds = p->k / unroll;
-    V at = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, number, k_int(g, rounds), ""), LLVMBuildUDiv(g->b, k, k_int(g, unroll), ""), "");
+    const shape sh = mem_reach(g, x);
+    *line = 64 / (int64_t)eas_dtype_size((eas_dtype)ir_typeof(g->ir, ir_args(g->ir, &g->ir->insns[x->insn])[0]).dtype);
+    *per_row = (sh.dim[1] + *line - 1) / *line;
+    return *per_row * sh.dim[0];
+}
+
+static int64_t share_of(const matmul *p, int64_t all, int64_t rounds) { return (all + p->tiles * rounds - 1) / (p->tiles * rounds); }
+
+int64_t matmul_share(gen *g, const matmul *p, int64_t rounds)
+{
+    int64_t most = 0, per_row, line;
+    for (uint32_t j = 0; p->seg && j < p->seg->ahead.len; j++) {
+        const int64_t share = share_of(p, lines_of(g, &p->seg->ahead.at[j], &per_row, &line), rounds);
+        most = share > most ? share : most;
+    }
+    return most;
+}
+
+void matmul_prefetch(gen *g, const matmul *p, V number, V round, int64_t rounds)
+{
+    V at = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, number, k_int(g, rounds), ""), round, "");
     for (uint32_t j = 0; p->seg && j < p->seg->ahead.len; j++) {
         const ahead *x = &p->seg->ahead.at[j];
-        const shape sh = mem_reach(g, x);
-        const int64_t line = 64 / (int64_t)eas_dtype_size((eas_dtype)ir_typeof(g->ir, ir_args(g->ir, &g->ir->insns[x->insn])[0]).dtype);
-        const int64_t per_row = (sh.dim[1] + line - 1) / line, all = per_row * sh.dim[0], share = (all + p->tiles * rounds - 1) / (p->tiles * rounds);
+        int64_t per_row, line;
+        const int64_t all = lines_of(g, x, &per_row, &line), share = share_of(p, all, rounds);
         for (int64_t s = 0; s < share; s++) {
             V n = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, at, k_int(g, share), ""), k_int(g, s), "");
             n = sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, n, k_int(g, all), ""), n, k_int(g, all - 1));
@@ -91,10 +117,10 @@ static void prefetch_near(gen *g, V p, V step, eas_dtype dt, int64_t bytes)
     }
 }
 
-static int64_t tile_bytes(const product *p, const tile *t) { return (t->at[t->nvec - 1] + t->width[t->nvec - 1]) * (int64_t)eas_dtype_size(p->dt); }
+static int64_t tile_bytes(const matmul *p, const tile *t) { return (t->at[t->nvec - 1] + t->width[t->nvec - 1]) * (int64_t)eas_dtype_size(p->dt); }
 
 /* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. */
-static void emit_tile(gen *g, const product *p, const tile *t, V number, V xp, V yp, V acc, V out)
+static void emit_tile(gen *g, const matmul *p, const tile *t, V number, V xp, V yp, V acc, V out)
 {
     const int count = t->rows * t->nvec;
     const bool more =
@@ -112,7 +138,7 @@ static void emit_tile(gen *g, const product *p, const tile *t, V number, V xp, V
         LLVMAddIncoming(phi[i], &sum[i], &from, 1);
         sum[i] = phi[i];
     }
-    prefetch_share(g, p, number, k, unroll);
+    matmul_prefetch(g, p, number, LLVMBuildUDiv(g->b, k, k_int(g, unroll), ""), p->k / unroll);
     V xn = xk, yn = yk;
     for (int64_t u = 0; u < unroll; u++) {
         if (p->yfar)
@@ -136,11 +162,11 @@ static void emit_tile(gen *g, const product *p, const tile *t, V number, V xp, V
     LLVMPositionBuilderAtEnd(g->b, done);
     for (int r = 0; r < t->rows; r++)
         for (int v = 0; v < t->nvec; v++)
-            LLVMSetAlignment(LLVMBuildStore(g->b, sum[r * t->nvec + v], sums_at(g, p, out, t, r, v)), (unsigned)eas_dtype_size(p->dt));
+            write_sums(g, p, out, t, r, v, sum[r * t->nvec + v]);
 }
 
 /* `count` tiles of t->rows rows each, from row `row` on, in the columns from `col` on */
-static void emit_rows(gen *g, const product *p, tile *t, int64_t row, int64_t count, V col, V number)
+static void emit_rows(gen *g, const matmul *p, tile *t, int64_t row, int64_t count, V col, V number)
 {
     if (!count || !t->rows)
         return;
@@ -155,7 +181,7 @@ static void emit_rows(gen *g, const product *p, tile *t, int64_t row, int64_t co
 }
 
 /* All rows of the columns that t describes, which are strip number `strip` of so many, cut evenly into tiles of at most `most` rows. */
-static void emit_columns(gen *g, product *p, tile *t, V col, int64_t strips, V strip, int64_t most)
+static void emit_columns(gen *g, matmul *p, tile *t, V col, int64_t strips, V strip, int64_t most)
 {
     const int64_t tiles = (p->m + most - 1) / most, small = p->m / tiles, larger = p->m % tiles;
     V number = LLVMBuildMul(g->b, strip, k_int(g, tiles), "");
@@ -170,7 +196,7 @@ static void add_vector(tile *t, int *at, int width)
 {
     t->width[t->nvec] = width;
     t->at[t->nvec++] = *at;
-    *at += width;
+    t->cols = *at += width;
 }
 
 /* How many rows fit beside `nvec` vectors; 0: none. */
@@ -191,7 +217,7 @@ static int vectors_for(const gen *g, int64_t m, int64_t n, int lanes)
     return nvec;
 }
 
-static void emit_product(gen *g, product *p)
+static void emit_product(gen *g, matmul *p)
 {
     const int lanes = g->opt->vector_bytes / (int)eas_dtype_size(p->dt), nvec = vectors_for(g, p->m, p->n, lanes);
     const int64_t step = (int64_t)nvec * lanes, full = p->n / step * step;
@@ -207,9 +233,10 @@ static void emit_product(gen *g, product *p)
         return;
     tile t = {0};
     int at = 0, rest = (int)(p->n - full);
-    for (int w = lanes; at < rest; w /= 2)
-        while (at + w <= rest)
+    for (int w = lanes; at < rest; w /= p->pairs ? 1 : 2)
+        while (p->pairs ? at < rest : at + w <= rest)
             add_vector(&t, &at, w);
+    t.cols = rest;
     if (full)
         p->seg = NULL;
     emit_columns(g, p, &t, k_int(g, full), 1, k_int(g, 0), rows_for(g, t.nvec) ? rows_for(g, t.nvec) : 1);
@@ -252,7 +279,7 @@ void matmul_insn(gen *g, const segment *s)
     const ir_insn *in = &g->ir->insns[s->items.at[0].insn];
     const uint32_t *a = ir_args(g->ir, in);
     const ir_type x = ir_typeof(g->ir, a[0]), y = ir_typeof(g->ir, a[1]);
-    product p = {.dt = (eas_dtype)x.dtype, .m = x.dim[0], .k = x.dim[1], .n = y.dim[1], .seg = s};
+    matmul p = {.dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype, .m = x.dim[0], .k = x.dim[1], .n = y.dim[1], .seg = s};
     int64_t bits;
     p.out = mem_slot(g, g->p.val[in->res].slot);
     p.xfar = g->p.val[a[0]].cls == C_LENT;
@@ -262,6 +289,7 @@ void matmul_insn(gen *g, const segment *s)
     p.x = p.xfar ? lent_at(g, a[0], &p.xstep) : slot_or_null(g, a[0]);
     p.y = p.yfar ? lent_at(g, a[1], &p.ystep) : slot_or_null(g, a[1]);
     p.xrow = !p.xfar ? p.k : 1;
+    p.xrows = p.xfar ? p.xstep : k_int(g, p.k);
     if (p.xfar && plan_lent_load(&g->p, a[0]) == a[0]) { /* its rows are the product's */
         p.xrow = g->p.val[a[0]].step;
         p.xstep = k_int(g, 1);
@@ -275,5 +303,7 @@ void matmul_insn(gen *g, const segment *s)
         p.start = k_bits(g, p.dt, 0, bits);
     else
         p.acc = mem_slot(g, g->p.val[a[2]].slot);
+    if (x.dtype == EAS_BF16 && bf16_product(g, &p))
+        return;
     emit_product(g, &p);
 }

@@ -160,6 +160,30 @@ static void masked_store(gen *g, V p, V x, eas_dtype dt, V mask)
     intrinsic(g, "llvm.masked.store", ts, 2, a, 4);
 }
 
+/* of n lanes, the first ones */
+static V first_lanes(gen *g, int lanes, int n)
+{
+    V on[64];
+    for (int i = 0; i < lanes; i++)
+        on[i] = LLVMConstInt(ty_int(g, 1, 0), i < n, 0);
+    return LLVMConstVector(on, (unsigned)lanes);
+}
+
+V mem_read_first(gen *g, V ptr, eas_dtype dt, int lanes, int n, V other)
+{
+    const T t = ty_mem(g, dt, lanes);
+    return n == lanes ? load_at(g, ptr, t, dt) : masked_load(g, ptr, t, dt, first_lanes(g, lanes, n), other ? other : LLVMConstNull(t));
+}
+
+void mem_write_first(gen *g, V ptr, eas_dtype dt, int n, V x)
+{
+    const int lanes = lanes_of(LLVMTypeOf(x));
+    if (n == lanes)
+        store_at(g, ptr, x, dt);
+    else
+        masked_store(g, ptr, x, dt, first_lanes(g, lanes, n));
+}
+
 static V pointers(gen *g, V ptr, eas_dtype dt, offsets *o)
 {
     V off = offset_vector(g, o);

@@ -973,7 +973,7 @@ static void plan_insn(planner *q, uint32_t i)
             close_segment(q);
         return;
     }
-    if (cls == C_LENT)
+    if (cls == C_LENT || in->op == IR_NOP)
         return;
     if (cls == C_REMAT || cls == C_VIEW) {
         pass_on_late(q, in);

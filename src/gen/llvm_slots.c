@@ -341,12 +341,22 @@ static void prefetch_in_product(plan *p, segment *s, const segment *after)
 {
     const ir_insn *in = &p->ir->insns[s->items.at[0].insn];
     const uint32_t y = flops(p, s) ? ir_args(p->ir, in)[1] : 0;
-    if (!y || p->val[y].cls != C_LENT || ir_typeof(p->ir, in->res).dim[0] <= FEW_ROWS || bytes(p, y) < LARGE_BYTES)
+    if (!y || p->val[y].cls != C_LENT || ir_typeof(p->ir, y).dtype == EAS_BF16 || ir_typeof(p->ir, in->res).dim[0] <= FEW_ROWS ||
+        bytes(p, y) < LARGE_BYTES)
         return;
     if (!vec_push(&s->ahead, ((ahead){p->ir->vals[y].def, true})))
         p->mem->oom = true;
     if (after && shape_eq(&after->sh, &p->val[in->res].sh))
         add_stores(p, after, s);
+}
+
+/* Factors that are read where they lie, once, before the product begins. */
+static void add_lent_halves(plan *p, segment *host)
+{
+    const uint32_t *a = ir_args(p->ir, &p->ir->insns[host->items.at[0].insn]);
+    for (int k = 0; k < 2; k++)
+        if (p->val[a[k]].cls == C_LENT && ir_typeof(p->ir, a[k]).dtype == EAS_BF16 && !vec_push(&host->ahead, ((ahead){p->ir->vals[a[k]].def, true})))
+            p->mem->oom = true;
 }
 
 /* A loop that multiplies matrices has time to fetch the tiles of its next round while it does. */
@@ -358,6 +368,8 @@ static void prefetch_in_loop(plan *p, const steps *body)
         if (s && s->items.len && flops(p, s) > (host ? flops(p, host) : 0))
             host = s;
     }
+    if (host)
+        add_lent_halves(p, host);
     for (uint32_t i = 0; host && i < body->v.len; i++) {
         const segment *s = body->v.at[i].kind == S_SEGMENT ? body->v.at[i].seg : NULL;
         if (s && s->kind == SEG_CHUNKS && s->sh.rank == 2)

@@ -391,13 +391,28 @@ static eas_value loaded_block(made *g, int input, int64_t m, int64_t n)
     return eas_reshape(g->b, v, 2, shape);
 }
 
+/* Machines that multiply bf16 themselves do it without subnormal numbers (docs/ir.md): small numbers are made 0 here, so that no product or sum is one. AMX, which sums in another order, has
+ * its say from k = 32 on. */
+static eas_value not_tiny(made *g, eas_value x)
+{
+    const eas_dtype dt = eas_value_dtype(g->b, x);
+    eas_value tiny = op2(g, IR_LT, eas_apply(g->b, IR_ABS, x, 0, 0), eas_const_typed(g->b, dt, dt == EAS_F16 ? 0 : 0x1p-50, 0));
+    return eas_apply(g->b, IR_WHERE, tiny, eas_const_typed(g->b, dt, 0, 0), x);
+}
+
 static void do_matmul(made *g)
 {
     int64_t m = 1 + below(g, one_in(g, 3) ? 24 : 6), k = 1 + below(g, 9), n = 1 + below(g, one_in(g, 3) ? 40 : 6);
     if (m * n > g->k.max_lanes || m * k > g->k.max_lanes || k * n > g->k.max_lanes)
         return;
     eas_value x = loaded_block(g, (int)below(g, INPUTS), m, k), y = loaded_block(g, (int)below(g, INPUTS), k, n);
-    push(g, eas_matmul(g->b, x, y, one_in(g, 2) ? 0 : loaded_block(g, (int)below(g, INPUTS), m, n)));
+    eas_value acc = one_in(g, 2) ? 0 : loaded_block(g, (int)below(g, INPUTS), m, n);
+    if (eas_value_dtype(g->b, x) == EAS_BF16 && eas_value_dtype(g->b, y) == EAS_BF16) {
+        x = not_tiny(g, x);
+        y = not_tiny(g, y);
+        acc = acc ? not_tiny(g, acc) : 0;
+    }
+    push(g, eas_matmul(g->b, x, y, acc));
 }
 
 /* ---- threads ---- */
