@@ -47,7 +47,7 @@ class Thin(unittest.TestCase):
                     self.check((a @ b).numpy(), x, y, dtype, f"{shape} {dtype} {how}")
 
     def test_devices_agree(self):
-        for shape in (*SHAPES[:7], *SHAPES[8:10]):
+        for shape in SHAPES[:10]:
             results = {}
             for device in DEVICES:
                 results[device] = [(a @ b + 1).numpy().tobytes() for *_, a, b in tensors(*shape, "f4", device)]

@@ -282,6 +282,7 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
                        (uint32_t)part,
                        f->limit,
                        (uint32_t)f->variant,
+                       f->tile[0].rows != 0,
                        g->packed ? (uint32_t)f->tile[0].rows : 0,
                        g->packed ? (uint32_t)f->tile[0].bytes : 0};
     collect_key(c, head, sizeof head);

@@ -182,7 +182,7 @@ static void inner_roles(lowering *w)
             }
         if (!rows)
             lanes_of(w, v, COLUMN / most > 256 ? 256 : COLUMN / most);
-        else if (share)
+        else if (share && l->f->tile[0].rows) /* elsewhere what they share would be an array of each thread */
             several_of(w, many, few);
         else if (most < 256)
             pack_lanes(w, v - 1, sizes[l->f->variant].lanes / most);
