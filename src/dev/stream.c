@@ -421,8 +421,9 @@ eas_status stream_end(eas_stream *s, eas_status st, const stream_hold *hold)
         st = last_ticket(s, &f->ticket);
     if (!st && !out_of_memory)
         atomic_store_explicit(&s->len, atomic_load_explicit(&s->len, memory_order_relaxed) + 1, memory_order_release);
-    /* not at every launch: the count of what is done is written by another core for each, and would have to come over each time */
-    const bool due = (s->first + atomic_load_explicit(&s->len, memory_order_relaxed)) % LOOK == 0;
+    /* Where many are pending, not at every launch: the count of what is done is written by another core for each, and would have to come over each time. */
+    const uint32_t len = atomic_load_explicit(&s->len, memory_order_relaxed);
+    const bool due = len <= 2 || (s->first + len) % LOOK == 0;
     int n = due ? pop_reached(s, done, SOME) : 0;
     pthread_mutex_unlock(&s->lock);
     for (int i = 0; i < n; i++)
