@@ -12,11 +12,10 @@ import numpy as np
 
 from .limits import THREADS
 from .throughput import eager_run, jax_run, normal, torch_run
-from .tools import Table, environment, has, interleaved
+from .tools import SETTLE, Table, environment, has, interleaved
 
 ROUNDS = int(os.environ.get("EAS_BENCH_ROUNDS", "15"))
 NUMBER = 4  # calls a turn
-SETTLE = 0.15  # on two CPUs, the threads that OpenBLAS lets spin cost whoever comes next half its speed for up to 0.1 s
 
 
 @dataclass

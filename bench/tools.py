@@ -17,7 +17,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-SETTLE = 0.04  # idle threads of OpenMP and OpenBLAS spin for 10 to 25 ms before they sleep
+SETTLE = 0.15  # idle threads of OpenMP spin for 10 to 25 ms before they sleep, those of OpenBLAS up to 0.1 s: on two CPUs they cost whoever comes next half its speed
 
 
 def interleaved(candidates, rounds=15, number=1, settle=0.0, shuffle=False, of=statistics.median):
