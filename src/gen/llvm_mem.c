@@ -347,18 +347,24 @@ void mem_load(gen *g, uint32_t i)
         prefetch(g, g->sval[a[0]], dt, seg_ahead(g, a[1]), 1);
 }
 
-void mem_prefetch(gen *g, const ahead *x)
+static aff offset_ahead(gen *g, const ahead *x)
 {
-    const uint32_t *a = ir_args(g->ir, &g->ir->insns[x->insn]);
-    if (!seg_available(g, a[1]))
-        return;
-    const aff off = x->next ? seg_ahead(g, a[1]) : seg_offset(g, a[1]);
-    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
-    if (g->ir->insns[x->insn].op == IR_STORE)
-        prefetch_store(g, g->sval[a[0]], dt, off);
-    else
-        prefetch(g, g->sval[a[0]], dt, off, 2);
+    const uint32_t off = ir_args(g->ir, &g->ir->insns[x->insn])[1];
+    return !seg_available(g, off) ? (aff){0} : x->next ? seg_ahead(g, off) : seg_offset(g, off);
 }
+
+static void prefetch_ahead(gen *g, const ahead *x, aff off)
+{
+    const ir_insn *in = &g->ir->insns[x->insn];
+    const uint32_t buf = ir_args(g->ir, in)[0];
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, buf).dtype;
+    if (in->op == IR_STORE)
+        prefetch_store(g, g->sval[buf], dt, off);
+    else
+        prefetch(g, g->sval[buf], dt, off, 2);
+}
+
+void mem_prefetch(gen *g, const ahead *x) { prefetch_ahead(g, x, offset_ahead(g, x)); }
 
 shape mem_reach(const gen *g, const ahead *x)
 {
@@ -368,21 +374,16 @@ shape mem_reach(const gen *g, const ahead *x)
 
 void mem_prefetch_at(gen *g, const ahead *x, V row, V col)
 {
-    const ir_insn *in = &g->ir->insns[x->insn];
-    const uint32_t *a = ir_args(g->ir, in);
-    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
     chunk c = {.sh = mem_reach(g, x), .n = 1, .align = 1, .idx = {row, col}}, *saved = g->c;
     c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
-    if (!c.cache)
+    if (!c.cache) {
         gen_fail(g, EAS_ERR_MEMORY, "out of memory");
-    if (g->st || !seg_available(g, a[1]))
         return;
+    }
     g->c = &c;
-    const aff off = x->next ? seg_ahead(g, a[1]) : seg_offset(g, a[1]);
-    if (in->op == IR_STORE)
-        prefetch_store(g, g->sval[a[0]], dt, off);
-    else if (off.ok && off.stride == 1)
-        prefetch(g, g->sval[a[0]], dt, off, 2);
+    const aff off = offset_ahead(g, x);
+    if (off.stride == 1)
+        prefetch_ahead(g, x, off);
     vec_free(&c.log);
     g->c = saved;
 }

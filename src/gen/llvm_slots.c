@@ -69,7 +69,7 @@ static bool stays_there(const plan *p, uint32_t v)
 static bool cheap_again(const plan *p, const ir_insn *in)
 {
     const uint32_t *a = ir_args(p->ir, in);
-    if (in->op != IR_LOAD || ir_typeof(p->ir, a[0]).kind != IR_BUF || eas_dtype_size((eas_dtype)ir_typeof(p->ir, a[0]).dtype) < 4)
+    if (!plan_peeks(p->ir, in) || eas_dtype_size((eas_dtype)ir_typeof(p->ir, a[0]).dtype) < 4)
         return false;
     for (int k = 1; k < in->nargs; k++)
         if (!stays_there(p, a[k]))
@@ -294,15 +294,20 @@ void plan_slots(plan *p, const uint32_t *iseg)
 
 static uint32_t weight(const segment *s) { return s->items.len; }
 
+static void ask(plan *p, segment *in, uint32_t insn, bool next)
+{
+    if (!vec_push(&in->ahead, ((ahead){insn, next})))
+        p->mem->oom = true;
+}
+
 static void add_loads(plan *p, const segment *from, segment *to, bool next)
 {
     for (uint32_t k = 0; k < from->items.len; k++) {
         const uint32_t i = from->items.at[k].insn;
-        if (i == UINT32_MAX || p->ir->insns[i].op != IR_LOAD || ir_typeof(p->ir, ir_args(p->ir, &p->ir->insns[i])[0]).kind != IR_BUF)
+        if (i == UINT32_MAX || !plan_peeks(p->ir, &p->ir->insns[i]))
             continue;
         p->hosted[i] = true;
-        if (!vec_push(&to->ahead, ((ahead){i, next})))
-            p->mem->oom = true;
+        ask(p, to, i, next);
     }
 }
 
@@ -313,8 +318,7 @@ static void add_stores(plan *p, const segment *from, segment *to)
         const ir_insn *in = i == UINT32_MAX ? NULL : &p->ir->insns[i];
         if (!in || in->op != IR_STORE || ir_typeof(p->ir, ir_args(p->ir, in)[0]).kind != IR_BUF || !stays_there(p, ir_args(p->ir, in)[1]))
             continue;
-        if (!vec_push(&to->ahead, ((ahead){i, false})))
-            p->mem->oom = true;
+        ask(p, to, i, false);
     }
 }
 
@@ -344,8 +348,7 @@ static void prefetch_in_product(plan *p, segment *s, const segment *after)
     if (!y || p->val[y].cls != C_LENT || ir_typeof(p->ir, y).dtype == EAS_BF16 || ir_typeof(p->ir, in->res).dim[0] <= FEW_ROWS ||
         bytes(p, y) < LARGE_BYTES)
         return;
-    if (!vec_push(&s->ahead, ((ahead){p->ir->vals[y].def, true})))
-        p->mem->oom = true;
+    ask(p, s, p->ir->vals[y].def, true);
     if (after && shape_eq(&after->sh, &p->val[in->res].sh))
         add_stores(p, after, s);
 }
@@ -355,8 +358,8 @@ static void add_lent_halves(plan *p, segment *host)
 {
     const uint32_t *a = ir_args(p->ir, &p->ir->insns[host->items.at[0].insn]);
     for (int k = 0; k < 2; k++)
-        if (p->val[a[k]].cls == C_LENT && ir_typeof(p->ir, a[k]).dtype == EAS_BF16 && !vec_push(&host->ahead, ((ahead){p->ir->vals[a[k]].def, true})))
-            p->mem->oom = true;
+        if (p->val[a[k]].cls == C_LENT && ir_typeof(p->ir, a[k]).dtype == EAS_BF16)
+            ask(p, host, p->ir->vals[a[k]].def, true);
 }
 
 /* A loop that multiplies matrices has time to fetch the tiles of its next round while it does. */
@@ -417,8 +420,7 @@ static void prefetch_rows(plan *p, segment *s)
         if (i == UINT32_MAX || p->hosted[i] || !plan_peeks(p->ir, &p->ir->insns[i]) || !is_data(p, ir_args(p->ir, &p->ir->insns[i])[1], 0))
             continue;
         p->hosted[i] = true;
-        if (!vec_push(&s->ahead, ((ahead){i, true})))
-            p->mem->oom = true;
+        ask(p, s, i, true);
     }
 }
 

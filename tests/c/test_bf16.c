@@ -51,24 +51,9 @@ static uint64_t rnd(void)
     return seed ^= seed << 17;
 }
 
-static float half_value(uint16_t h)
-{
-    const uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-static uint16_t half_of(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    return (uint16_t)(bits >> 16);
-}
-
 static bool is_subnormal(uint16_t h) { return !(h & 0x7f80) && h & 0x7f; }
 
-static uint16_t whole(void) { return half_of((float)((int64_t)(rnd() % 17) - 8)); }
+static uint16_t whole(void) { return f32_to_bf16((float)((int64_t)(rnd() % 17) - 8)); }
 static uint16_t plain(void) { return (uint16_t)((rnd() & 0x8000) | (uint16_t)((120 + rnd() % 12) << 7) | (rnd() & 0x7f)); }
 
 static uint16_t special(void)
@@ -214,7 +199,7 @@ static data data_new(const job *j, uint16_t value(void))
     for (int64_t i = 0; i < d.ny; i++)
         ((uint16_t *)d.y.at)[i] = value();
     for (int64_t i = 0; i < d.nout; i++)
-        ((float *)d.acc.at)[i] = value == whole || value == tiny ? half_value(whole()) : half_value(plain());
+        ((float *)d.acc.at)[i] = value == whole || value == tiny ? bf16_to_f32(whole()) : bf16_to_f32(plain());
     return d;
 }
 
@@ -284,7 +269,7 @@ static double bound(const job *j, const data *d, int64_t r, int64_t c)
     double sum = j->start == BLOCK ? fabs((double)((float *)d->acc.at)[r * j->n + c]) : 1;
     const double by = j->form == ROUNDED ? 4 : 1;
     for (int64_t i = 0; i < deep; i++)
-        sum += by * fabs((double)half_value(factor_at(j, d, false, r, i)) * (double)half_value(factor_at(j, d, true, i, c)));
+        sum += by * fabs((double)bf16_to_f32(factor_at(j, d, false, r, i)) * (double)bf16_to_f32(factor_at(j, d, true, i, c)));
     return 2 * (double)(deep + 3) * 0x1p-24 * sum + (double)(deep + 3) * 0x1p-126;
 }
 
@@ -403,7 +388,7 @@ static void subnormal_factors_count_as_zero(void **state)
     }
 }
 
-static uint16_t small(void) { return half_of(0x1p-70f); }
+static uint16_t small(void) { return f32_to_bf16(0x1p-70f); }
 
 static void subnormal_sums_become_zero(void **state)
 {
@@ -530,7 +515,7 @@ static void the_emulator_does_as_the_processor(void **state)
         for (int k = 0; k < 128; k++)
             around[k] = i % 2 ? special() : (uint16_t)rnd();
         for (int k = 0; k < 16; k++)
-            sum[k] = half_value(i % 2 ? special() : (uint16_t)rnd());
+            sum[k] = bf16_to_f32(i % 2 ? special() : (uint16_t)rnd());
         one_step(i % STEPS, false, sum, x, y, want);
         one_step(i % STEPS, true, sum, x, y, got);
         for (int k = 0; k < 16; k++)
