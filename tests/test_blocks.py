@@ -107,6 +107,119 @@ class WantedAgain(unittest.TestCase):
                 np.testing.assert_array_equal(z[cols : 2 * cols], self.expected(x[:1], turn, n)[0])
 
 
+class WaitingInTheOutput(unittest.TestCase):
+    """Rows so long that what is made of them waits where it will be stored: only where no other program and no other argument meets it."""
+
+    LONG = 40960  # 160 KB of f32
+
+    def scaled(self, x, out, gap, rows, n, long):
+        """out = (x + 1) / (the largest of the row + 1), rows of `long` elements that begin every `gap`, of which n are there."""
+
+        @eas.kernel
+        def k(x, out, GAP, N, LONG: eas.constexpr):
+            i = mk.arange(0, LONG)
+            at = mk.program_id(0) * GAP + i
+            v = mk.load(x, at, i < N, 0.0) + 1
+            mk.store(out, at, v / mk.max(v, axis=0), i < N)
+
+        k(x, out, gap, n, LONG=long, _grid=rows)
+
+    def expected(self, x, gap, rows, n):
+        out = np.full_like(x, -1)
+        for r in range(rows):
+            v = x[r * gap : r * gap + n] + 1
+            out[r * gap : r * gap + n] = v / v.max()
+        return out
+
+    def test_rows_of_their_own(self):
+        for n in (self.LONG, self.LONG - 1, 17):
+            for gap in (self.LONG, self.LONG + 3):
+                with self.subTest(n=n, gap=gap):
+                    x = RNG.random(gap * 4, dtype=np.float32)
+                    out = np.full_like(x, -1)
+                    self.scaled(x, out, gap, 4, n, self.LONG)
+                    np.testing.assert_array_equal(out, self.expected(x, gap, 4, n))
+
+    def test_backwards_and_on_two_axes(self):
+        @eas.kernel
+        def k(x, out, ROWS, N, LONG: eas.constexpr):
+            at = ((mk.program_id(1) + 1) * ROWS - 1 - mk.program_id(0)) * N + mk.arange(0, LONG)
+            v = mk.load(x, at) * 2
+            mk.store(out, at, v - mk.sum(v, axis=0))
+
+        x = RNG.integers(-9, 9, (2, 3, self.LONG)).astype(np.float32)
+        out = np.empty_like(x)
+        k(x, out, 3, self.LONG, LONG=self.LONG, _grid=(3, 2))
+        np.testing.assert_array_equal(out, 2 * x - 2 * x.sum(2, keepdims=True))
+
+    def test_rows_that_overlap_may_write_the_same(self):
+        @eas.kernel
+        def k(x, out, GAP, LONG: eas.constexpr):
+            at = mk.program_id(0) * GAP + mk.arange(0, LONG)
+            v = mk.load(x, at) * 2
+            mk.store(out, at, v * 3 + 0 * mk.max(v, axis=0))
+
+        x = RNG.random(self.LONG + 64 * 32, dtype=np.float32)
+        for gap in (0, 1, 32):
+            out = np.empty(self.LONG + 63 * gap, np.float32)
+            for _ in range(5):
+                k(x, out, gap, LONG=self.LONG, _grid=64)
+                np.testing.assert_array_equal(out, 2 * x[: out.size] * 3)
+
+    def test_axes_that_meet(self):
+        @eas.kernel
+        def k(x, out, GAP, LONG: eas.constexpr):
+            at = mk.program_id(0) * LONG + mk.program_id(1) * GAP + mk.arange(0, LONG)
+            v = mk.load(x, at) * 2
+            mk.store(out, at, v * 3 + 0 * mk.max(v, axis=0))
+
+        x = RNG.random(self.LONG * 9, dtype=np.float32)
+        for gap in (0, 16, self.LONG):
+            out = np.empty(self.LONG * 2 + 7 * gap, np.float32)
+            for _ in range(5):
+                k(x, out, gap, LONG=self.LONG, _grid=(2, 8))
+                np.testing.assert_array_equal(out, 2 * x[: out.size] * 3)
+
+    def test_arguments_that_are_one_array(self):
+        x = RNG.random(self.LONG * 4, dtype=np.float32)
+        want = self.expected(x, self.LONG, 4, self.LONG)
+        same = x.copy()
+        self.scaled(same, same, self.LONG, 4, self.LONG, self.LONG)
+        np.testing.assert_array_equal(same, want)
+
+    def test_a_second_look_at_what_would_be_overwritten(self):
+        @eas.kernel
+        def k(x, y, out, N: eas.constexpr):
+            at = mk.program_id(0) * N + mk.arange(0, N)
+            v = mk.load(x, at) * 2
+            top = mk.max(v, axis=0)
+            mk.store(out, at, v / top + mk.load(y, at))
+
+        x, y = (RNG.random((3, self.LONG), dtype=np.float32) for _ in range(2))
+        want = 2 * x / (2 * x).max(1, keepdims=True) + y
+        for out in (np.empty_like(x), x, y):  # apart, in the place of the first, of the second
+            a, b = x.copy(), y.copy()
+            o = a if out is x else b if out is y else out
+            k(a, b, o, N=self.LONG, _grid=3)
+            np.testing.assert_array_equal(o, want)
+
+    def test_two_outputs_and_other_types(self):
+        @eas.kernel
+        def k(x, first, second, N: eas.constexpr):
+            at = mk.program_id(0) * N + mk.arange(0, N)
+            v = mk.load(x, at) * 2
+            mk.store(first, at, v + mk.max(v, axis=0))
+            mk.store(second, at, v)
+
+        for kind, other in (("i4", "i4"), ("f8", "f4"), ("f4", "f8"), ("u2", "i2"), ("u1", "f4")):
+            with self.subTest(kind=kind, other=other):
+                x = RNG.integers(0, 50, (3, self.LONG * 4)).astype(kind)
+                first, second = np.empty(x.shape, other), np.empty_like(x)
+                k(x, first, second, N=self.LONG * 4, _grid=3)
+                np.testing.assert_array_equal(second, 2 * x)
+                np.testing.assert_array_equal(first, 2 * x + 2 * x.max(1, keepdims=True))
+
+
 class Backwards(unittest.TestCase):
     def test_against_slices(self):
         for dt, n in itertools.product(FLOATS + INTS, (1, 7, 64, 1000)):

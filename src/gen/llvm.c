@@ -144,7 +144,7 @@ V entry_alloca(gen *g, T t)
 
 static V program_axis(gen *g, int64_t axis) { return g->id[axis] ? g->id[axis] : k_int(g, 0); }
 
-static V grid_axis(gen *g, int64_t axis)
+V grid_axis(gen *g, int64_t axis)
 {
     V i = k_int(g, axis);
     return LLVMBuildLoad2(g->b, ty_int(g, 64, 0), LLVMBuildGEP2(g->b, ty_int(g, 64, 0), g->grid, &i, 1, ""), "");
@@ -777,9 +777,10 @@ static eas_status generate(gen *g)
         return st;
     bf16_reserve(g);
     g->sval = arena_alloc(&g->mem, sizeof *g->sval * (g->ir->nvals + 1));
+    g->homes = arena_alloc(&g->mem, sizeof *g->homes * (g->ir->nvals + 1));
     g->frags = arena_alloc(&g->mem, sizeof *g->frags * (g->ir->nvals + 1));
     g->chains = arena_alloc(&g->mem, sizeof *g->chains * (g->ir->nvals + 1));
-    if (!g->sval || !g->frags || !g->chains)
+    if (!g->sval || !g->homes || !g->frags || !g->chains)
         return base_fail_oom(sizeof *g->sval * g->ir->nvals);
     emit_function(g);
     return g->st ? g->st : check_module(g);

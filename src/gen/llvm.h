@@ -4,6 +4,7 @@
  *   llvm_rare.c    what only few lanes ever need                               (no LLVM)
  *   llvm_lent.c    factors of products that stay in global memory              (no LLVM)
  *   llvm_slots.c   slots in scratch, prefetches                                (no LLVM)
+ *   llvm_home.c    large blocks that wait where they are stored in the end
  *   llvm.c         entry point, target, the loop over programs, scalar code and scalar-level control flow
  *   llvm_seg.c     a segment: loops over chunks, variants, control flow inside a chunk, values on demand
  *   llvm_affine.c  integer values as base + stride*lane; prefix masks
@@ -97,6 +98,16 @@ struct steps {
     VEC(step) v;
 };
 
+/* What is added to an offset from one program to the next: k, or k times the parameter `by`. */
+typedef struct pace {
+    int64_t k;
+    uint32_t by;
+} pace;
+typedef struct home { /* block v waits where an instruction stores what is made of it */
+    uint32_t v, store;
+    pace pace[3]; /* along each axis of the grid */
+} home;
+
 typedef struct plan {
     const eas_ir *ir;
     arena *mem;
@@ -111,6 +122,7 @@ typedef struct plan {
     uint32_t nsegs;
     uint64_t scratch;
     bool *hosted;            /* per instruction: a load that another segment prefetches */
+    VEC(home) homes;
     const char *why;         /* refusal, NULL if none */
 } plan;
 
@@ -125,6 +137,12 @@ int plan_canon_dim(ir_type t, int d); /* the canonical number of dim d, or NODIM
 void plan_slots(plan *p, const uint32_t *iseg);
 void plan_prefetch(plan *p);
 bool plan_peeks(const eas_ir *ir, const ir_insn *in); /* a load whose value for the next round may be read early */
+bool plan_stays(const plan *p, uint32_t v); /* can any later segment compute it? */
+bool plan_plain_reader(const plan *p, uint32_t user, uint32_t def, uint32_t v); /* takes v lane by lane, in the region of its definition */
+bool plan_reads(const plan *p, const ir_insn *in, uint32_t v);
+/* llvm_home.c */
+void plan_homes(plan *p, const uint32_t *iseg); /* once it is known who needs a slot */
+const home *plan_home(const plan *p, uint32_t store); /* the one that a store takes in, or NULL */
 /* llvm_lent.c */
 bool plan_neighbours(const plan *p, uint32_t off); /* do neighbouring lanes of an offset stand for neighbouring elements? */
 /* llvm_rare.c */
@@ -228,6 +246,7 @@ typedef struct gen {
     V call, slots, counts, grid, scratch, fault, flags;
     V pid, id[3];        /* the running program, as a number and by axis */
     V *sval;             /* per value: uniform values (scalar), buffers (pointer) */
+    V *homes;            /* per value: where it waits, once that was chosen; NULL: in its slot */
     frag *frags;         /* per value, in the running chunk */
     V *chains;           /* per value: the running results of a reduction along the last axis */
     segment *seg;        /* the one being emitted */
@@ -335,7 +354,7 @@ void mem_bounds(gen *g, uint32_t insn);
 void mem_bounds_scalar(gen *g, uint32_t insn);
 void mem_assert(gen *g, uint32_t insn); /* in a chunk */
 void mem_assert_scalar(gen *g, uint32_t insn);
-void mem_spill(gen *g, int64_t slot, eas_dtype dt, V x, uint32_t v);
+void mem_spill(gen *g, V to, eas_dtype dt, V x, uint32_t v);
 
 typedef struct lanes { /* a loop over the set bits of a mask, in order */
     LLVMBasicBlockRef head, done;
@@ -347,6 +366,10 @@ V mem_element(gen *g, V ptr, eas_dtype dt, V off); /* an address */
 /* The first n of a vector's lanes, on machines with masks. other: the lanes behind; NULL: any. */
 V mem_read_first(gen *g, V ptr, eas_dtype dt, int lanes, int n, V other);
 void mem_write_first(gen *g, V ptr, eas_dtype dt, int n, V x);
+
+/* llvm_home.c */
+void home_choose(gen *g, const segment *s);
+V home_or_slot(gen *g, uint32_t v);         /* the address of a block in memory */
 
 /* llvm_atomic.c */
 void atomic_insn(gen *g, uint32_t insn); /* in a chunk, lane after lane */
@@ -395,5 +418,6 @@ V bf16_step(gen *g, V x, V y, V sum); /* two steps of k, the first in the upper 
 
 /* llvm.c: a uniform instruction, at scalar level or inside a chunk */
 void scalar_insn(gen *g, uint32_t insn);
+V grid_axis(gen *g, int64_t axis);
 
 #endif

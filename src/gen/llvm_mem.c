@@ -452,8 +452,8 @@ void mem_store(gen *g, uint32_t i)
     store_offsets(g, g->sval[a[0]], (eas_dtype)buf.dtype, &o, mask, x, stream);
 }
 
-/* A chunk of a block to its slot. The padding at the end of a slot takes lanes beyond the block; between rows there is none. */
-void mem_spill(gen *g, int64_t slot, eas_dtype dt, V x, uint32_t v)
+/* A chunk of a block to its slot or home. The padding at the end of a slot takes lanes beyond the block; between rows there is none. */
+void mem_spill(gen *g, V to, eas_dtype dt, V x, uint32_t v)
 {
     offsets o = {.a = {.ok = true, .exact = true, .mult = 1}};
     shape sh = g->p.val[v].sh;
@@ -461,7 +461,7 @@ void mem_spill(gen *g, int64_t slot, eas_dtype dt, V x, uint32_t v)
     if (g->p.val[v].pitch)
         sh.dim[1] = g->p.val[v].pitch;
     o.a.base = seg_linear(g, &sh, seg_map(g), &o.a.stride);
-    store_offsets(g, mem_slot(g, slot), dt, &o, rows ? g->c->exec : NULL, x, false);
+    store_offsets(g, to, dt, &o, rows ? g->c->exec : NULL, x, false);
 }
 
 /* ---- bounds ---- */

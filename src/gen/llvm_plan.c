@@ -1066,7 +1066,11 @@ static void free_steps(steps *s)
         vec_free(&s->v);
 }
 
-void plan_free(plan *p) { free_steps(p->top); }
+void plan_free(plan *p)
+{
+    free_steps(p->top);
+    vec_free(&p->homes);
+}
 
 eas_status plan_make(plan *p)
 {

@@ -93,7 +93,7 @@ static V from_slot(gen *g, const view *w)
         return LLVMGetUndef(ty_of(g, dt, g->c->n));
     }
     a.base = seg_linear(g, w->linear ? &w->lin : &g->p.val[w->v].sh, w->linear ? w->linmap : w->m, &a.stride);
-    return mem_load_affine(g, mem_slot(g, g->p.val[w->v].slot), dt, a, a.stride > 1 ? g->c->exec : NULL, NULL);
+    return mem_load_affine(g, home_or_slot(g, w->v), dt, a, a.stride > 1 ? g->c->exec : NULL, NULL);
 }
 
 static V wrapped_identity(gen *g, const ir_insn *in, eas_dtype dt) /* lane_id and sg_id where a chunk is wider than a simdgroup */
@@ -291,7 +291,7 @@ void seg_define(gen *g, uint32_t v, V x)
 {
     set_vector(g, v, x);
     if (g->p.val[v].slot >= 0 && g->p.val[v].needs_slot)
-        mem_spill(g, g->p.val[v].slot, (eas_dtype)ir_typeof(g->ir, v).dtype, x, v);
+        mem_spill(g, home_or_slot(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype, x, v);
 }
 
 /* a uniform value made inside the segment and wanted after it */
@@ -798,7 +798,7 @@ static uint32_t emit_copies(gen *g, const segment *s, uint32_t k)
             memcpy(f.row, b[i - k].v, sizeof f.row);
             put_frag(g, d, &f);
         } else {
-            mem_spill(g, g->p.val[d].slot, (eas_dtype)ir_typeof(g->ir, d).dtype, b[i - k].v[0], d);
+            mem_spill(g, mem_slot(g, g->p.val[d].slot), (eas_dtype)ir_typeof(g->ir, d).dtype, b[i - k].v[0], d);
         }
     }
     return end;
@@ -1171,6 +1171,7 @@ static void emit_inner(gen *g, segment *s)
     c->pre = NULL;
     make_lines(g, s);
     V limit = affine_prefixes(g, s), full = k_int(g, size);
+    home_choose(g, s);
     V head = NULL, stream = NULL;
     if (g->x86 && small && s->items.len <= STREAM_BODY)
         stream = can_stream(g, s, can_shift(g, s) ? &head : NULL);

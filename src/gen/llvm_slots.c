@@ -55,13 +55,13 @@ static void find_copy_uses(plan *p, const steps *s)
  * between; what the segment itself writes, it writes after it has read the same lanes, so only equal buffers written at other places are sensitive. */
 
 /* Can any later segment compute it? */
-static bool stays_there(const plan *p, uint32_t v)
+bool plan_stays(const plan *p, uint32_t v)
 {
     const ir_insn *in = ir_def(p->ir, v);
     if (p->val[v].cls != C_REMAT || p->val[v].late)
         return p->val[v].cls == C_UNI && !p->val[v].late && !p->val[v].inseg;
     for (int k = 0; k < in->nargs; k++)
-        if (!stays_there(p, ir_args(p->ir, in)[k]))
+        if (!plan_stays(p, ir_args(p->ir, in)[k]))
             return false;
     return true;
 }
@@ -72,13 +72,13 @@ static bool cheap_again(const plan *p, const ir_insn *in)
     if (!plan_peeks(p->ir, in) || eas_dtype_size((eas_dtype)ir_typeof(p->ir, a[0]).dtype) < 4)
         return false;
     for (int k = 1; k < in->nargs; k++)
-        if (!stays_there(p, a[k]))
+        if (!plan_stays(p, a[k]))
             return false;
     return plan_neighbours(p, a[1]);
 }
 
 /* Every reader takes it lane by lane, in the region of the load. */
-static bool plain_reader(const plan *p, uint32_t user, uint32_t def, uint32_t v)
+bool plan_plain_reader(const plan *p, uint32_t user, uint32_t def, uint32_t v)
 {
     const ir_insn *in = &p->ir->insns[user];
     const shape *sh = &p->val[v].sh;
@@ -87,7 +87,7 @@ static bool plain_reader(const plan *p, uint32_t user, uint32_t def, uint32_t v)
     return !in->res || p->val[in->res].cls == C_UNI || (p->val[in->res].cls == C_BLOCK && shape_eq(&p->val[in->res].sh, sh));
 }
 
-static bool reads(const plan *p, const ir_insn *in, uint32_t v)
+bool plan_reads(const plan *p, const ir_insn *in, uint32_t v)
 {
     for (int k = 0; k < in->nargs; k++)
         if (ir_args(p->ir, in)[k] == v)
@@ -104,7 +104,7 @@ static bool can_again(plan *p, uint32_t v)
         return false;
     for (uint32_t i = def + 1; i < p->ir->ninsns; i++) {
         const ir_insn *in = &p->ir->insns[i];
-        if (reads(p, in, v) && (written || !plain_reader(p, i, def, v)))
+        if (plan_reads(p, in, v) && (written || !plan_plain_reader(p, i, def, v)))
             return false;
         written |= ir_writes(in) || ir_rows[in->op].flags & IR_STRUCT || in->op == IR_BARRIER;
         if (ir_writes(in) && ir_args(p->ir, in)[0] == ir_args(p->ir, load)[0])
@@ -281,6 +281,7 @@ void plan_slots(plan *p, const uint32_t *iseg)
     find_uses(p, iseg);
     find_copy_uses(p, p->top);
     find_again(p);
+    plan_homes(p, iseg);
     if (!l.of)
         return;
     walk(&l, p->top);
@@ -311,14 +312,16 @@ static void add_loads(plan *p, const segment *from, segment *to, bool next)
     }
 }
 
+/* Not for lines that a block waits in already. */
 static void add_stores(plan *p, const segment *from, segment *to)
 {
     for (uint32_t k = 0; k < from->items.len; k++) {
         const uint32_t i = from->items.at[k].insn;
         const ir_insn *in = i == UINT32_MAX ? NULL : &p->ir->insns[i];
-        if (!in || in->op != IR_STORE || ir_typeof(p->ir, ir_args(p->ir, in)[0]).kind != IR_BUF || !stays_there(p, ir_args(p->ir, in)[1]))
+        if (!in || in->op != IR_STORE || ir_typeof(p->ir, ir_args(p->ir, in)[0]).kind != IR_BUF || !plan_stays(p, ir_args(p->ir, in)[1]))
             continue;
-        ask(p, to, i, false);
+        if (!plan_home(p, i))
+            ask(p, to, i, false);
     }
 }
 
