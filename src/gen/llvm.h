@@ -79,6 +79,7 @@ typedef struct item { /* of a segment */
 typedef struct ahead { /* a load or store that another segment asks for */
     uint32_t insn;
     bool next;          /* as the next program will do it */
+    uint8_t half;       /* 0: all of it, at the pace of the segment; 1, 2: only that half of its row, at half the pace */
 } ahead;
 typedef struct segment {
     uint32_t id;

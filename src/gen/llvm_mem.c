@@ -364,7 +364,16 @@ static void prefetch_ahead(gen *g, const ahead *x, aff off)
         prefetch(g, g->sval[buf], dt, off, 2);
 }
 
-void mem_prefetch(gen *g, const ahead *x) { prefetch_ahead(g, x, offset_ahead(g, x)); }
+void mem_prefetch(gen *g, const ahead *x)
+{
+    aff off = offset_ahead(g, x);
+    const int d = g->c->sh.rank - 1;
+    if (off.ok && x->half) { /* in a row: each line is asked for twice, which costs little */
+        off.base = LLVMBuildSub(g->b, off.base, LLVMBuildLShr(g->b, g->c->idx[d], k_int(g, 1), ""), "");
+        off.k += x->half == 2 ? g->c->sh.dim[d] / 2 : 0;
+    }
+    prefetch_ahead(g, x, off);
+}
 
 shape mem_reach(const gen *g, const ahead *x)
 {

@@ -297,7 +297,7 @@ static uint32_t weight(const segment *s) { return s->items.len; }
 
 static void ask(plan *p, segment *in, uint32_t insn, bool next)
 {
-    if (!vec_push(&in->ahead, ((ahead){insn, next})))
+    if (!vec_push(&in->ahead, ((ahead){insn, next, 0})))
         p->mem->oom = true;
 }
 
@@ -310,6 +310,18 @@ static void add_loads(plan *p, const segment *from, segment *to, bool next)
         p->hosted[i] = true;
         ask(p, to, i, next);
     }
+}
+
+/* Where blocks wait in the output, the segment that makes them and the last one have the memory to themselves equally: each asks for half of the next row. */
+static void add_halves(plan *p, const segment *from, segment *first, segment *second)
+{
+    const uint32_t had[2] = {first->ahead.len, second->ahead.len};
+    add_loads(p, from, first, true);
+    add_loads(p, from, second, true);
+    for (uint32_t k = had[0]; k < first->ahead.len; k++)
+        first->ahead.at[k].half = 1;
+    for (uint32_t k = had[1]; k < second->ahead.len; k++)
+        second->ahead.at[k].half = 2;
 }
 
 /* Not for lines that a block waits in already. */
@@ -450,7 +462,9 @@ void plan_prefetch(plan *p)
     }
     if (!host && first && sums_row(first))
         host = first;
-    if (host) /* a long row has the memory busy in one segment, which then is the last: the heaviest asks for the lines that are written */
+    if (host && host != before && p->homes.len)
+        add_halves(p, first, host, before);
+    else if (host) /* a long row has the memory busy in one segment, which then is the last: the heaviest asks for the lines that are written */
         add_loads(p, first, shape_lanes(&first->sh) >= LONGEST_ROW ? before : host, true);
     if (host && before != host)
         add_stores(p, before, host);
