@@ -329,12 +329,13 @@ def sum_rows_kernel(x, out, COLS: eas.constexpr):
 
 
 @eas.kernel
-def sum_columns_kernel(x, out, ROWS, COLS, BLOCK: eas.constexpr):
-    """Row p of out is the sum of the p-th band of ROWS rows of x: a band is short, so that memory is read nearly in its order."""
+def sum_columns_kernel(x, out, ROWS: eas.constexpr, COLS: eas.constexpr, BLOCK: eas.constexpr, AT_ONCE: eas.constexpr):
+    """Row p of out is the sum of the p-th band of ROWS rows of x: a band is short, so that memory is read nearly in its order. The running sums lie in the
+    nearest cache: AT_ONCE rows are added up before they are touched."""
     band, c = mk.program_id(1), mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
     total = mk.var(mk.zeros(BLOCK))
-    for row in mk.range(band * ROWS, band * ROWS + ROWS):
-        total += mk.load(x, row * COLS + c)
+    for row in mk.range(0, ROWS, AT_ONCE):
+        total += sum(mk.load(x, (band * ROWS + row + k) * COLS + c) for k in range(AT_ONCE))
     mk.store(out, band * COLS + c, total)
 
 
@@ -383,13 +384,13 @@ def sum_columns(n=4096):
     x = normal(n, n)
     out = empty(n)
 
-    def run(band, block):
+    def run(band, block, rows):
         parts = scratch(n // band, n)
-        sum_columns_kernel(x, parts, band, n, BLOCK=block, _grid=(n // block, n // band))
-        sum_columns_kernel(parts, out, len(parts), n, BLOCK=512, _grid=(n // 512, 1))
+        sum_columns_kernel(x, parts, ROWS=band, COLS=n, BLOCK=block, AT_ONCE=rows, _grid=(n // block, n // band))
+        sum_columns_kernel(parts, out, ROWS=len(parts), COLS=n, BLOCK=512, AT_ONCE=8, _grid=(n // 512, 1))
 
-    band, block = quickest([(32, 1024), (32, 4096), (64, 512), (64, 1024), (64, 2048), (64, 4096), (128, 1024)], run)
-    case = sum_case(x, "axis 0", into(lambda: run(band, block), out), 0, f"bands of {band} rows, blocks of {block}")
+    best = quickest([(32, 1024, 16), (32, 4096, 8), (64, 512, 16), (64, 1024, 4), (64, 1024, 16), (64, 4096, 16)], run)
+    case = sum_case(x, "axis 0", into(lambda: run(*best), out), 0, "bands of {} rows, blocks of {}, {} rows at once".format(*best))
     case.peer("numba", lambda: numba_run("sum_columns", empty(n), x))
     case.peer("halide", lambda: halide_run("sum_columns", x))
     return case

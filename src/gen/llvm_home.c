@@ -103,8 +103,9 @@ static bool takes_in(const plan *p, uint32_t i, home *h)
     const uint32_t *a = ir_args(p->ir, in);
     const shape *sh = &p->val[a[2]].sh;
     const size_t size = eas_dtype_size((eas_dtype)ir_typeof(p->ir, a[0]).dtype);
-    return ir_typeof(p->ir, a[0]).kind == IR_BUF && sh->rank == 1 && (size_t)sh->dim[0] * size >= HOME_BYTES && (size_t)sh->dim[0] * size % LINE == 0 &&
-           uses(p, a[0]) == 1 && plan_stays(p, a[1]) && plan_neighbours(p, a[1]) && find_pace(p, a[1], h->pace, 0);
+    return ir_typeof(p->ir, a[0]).kind == IR_BUF && sh->rank == 1 && (size_t)sh->dim[0] * size >= HOME_BYTES &&
+           (size_t)sh->dim[0] * size % LINE == 0 && uses(p, a[0]) == 1 && plan_stays(p, a[1]) && plan_neighbours(p, a[1]) &&
+           find_pace(p, a[1], h->pace, 0);
 }
 
 /* Are all loads, in whatever buffers, over and done with when v is made, and of the very lanes that the store is to write? Then arguments may be the same array. */
