@@ -92,10 +92,35 @@ static V laid_out(gen *g, V x)
     return buf;
 }
 
-static V offset_vector(gen *g, uint32_t v)
+/* Offsets in a dtype of their own, as narrow as they were made: fewer words have to leave the vector registers. */
+typedef struct offsets {
+    V x;
+    eas_dtype dt;
+} offsets;
+
+static offsets offsets_of(gen *g, uint32_t v)
 {
     const aff a = affine_of(g, v, seg_map(g));
-    return a.ok && a.exact ? affine_vector(g, a, EAS_I64) : value_cast(g, seg_here(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);
+    if (a.ok && a.exact)
+        return (offsets){affine_vector(g, a, EAS_I64), EAS_I64};
+    return (offsets){seg_here(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype};
+}
+
+static V offset_vector(gen *g, const offsets *o) { return value_cast(g, o->x, o->dt, EAS_I64); }
+
+/* One lane. From a register the CPU takes words of 64 bits; smaller parts are shifted out of these. */
+static V offset_lane(gen *g, const offsets *o, int k)
+{
+    const int bits = dtype_bits(o->dt), all = bits * g->c->n;
+    V x;
+    if (bits < 64 && all % 64 == 0) {
+        V words = LLVMBuildBitCast(g->b, o->x, ty_int(g, 64, all / 64), "");
+        V word = LLVMBuildExtractElement(g->b, words, k_int(g, k * bits / 64), "");
+        x = LLVMBuildTrunc(g->b, LLVMBuildLShr(g->b, word, k_int(g, k * bits % 64), ""), ty_int(g, bits, 0), "");
+    } else {
+        x = LLVMBuildExtractElement(g->b, o->x, k_int(g, k), "");
+    }
+    return value_cast(g, x, o->dt, EAS_I64);
 }
 
 static bool used(const gen *g, uint32_t v)
@@ -107,12 +132,12 @@ static bool used(const gen *g, uint32_t v)
 }
 
 /* All lanes are on: lane after lane, written out. */
-static void all_in_a_row(gen *g, const ir_insn *in, V off, V x, V y, V out)
+static void all_in_a_row(gen *g, const ir_insn *in, const offsets *off, V x, V y, V out)
 {
     V r = LLVMConstNull(ty_of(g, (eas_dtype)ir_typeof(g->ir, in->res).dtype, g->c->n));
     for (int k = 0; k < g->c->n; k++) {
         V at = k_int(g, k);
-        V old = change(g, in, LLVMBuildExtractElement(g->b, off, at, ""), LLVMBuildExtractElement(g->b, x, at, ""),
+        V old = change(g, in, offset_lane(g, off, k), LLVMBuildExtractElement(g->b, x, at, ""),
                        y ? LLVMBuildExtractElement(g->b, y, at, "") : NULL);
         r = out ? LLVMBuildInsertElement(g->b, r, old, at, "") : r;
     }
@@ -120,10 +145,10 @@ static void all_in_a_row(gen *g, const ir_insn *in, V off, V x, V y, V out)
         LLVMBuildStore(g->b, r, out);
 }
 
-static void in_a_loop(gen *g, const ir_insn *in, V mask, V off, V x, V y, V out)
+static void in_a_loop(gen *g, const ir_insn *in, V mask, const offsets *off, V x, V y, V out)
 {
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
-    V offs = laid_out(g, off), xs = laid_out(g, x), ys = y ? laid_out(g, y) : NULL;
+    V offs = laid_out(g, offset_vector(g, off)), xs = laid_out(g, x), ys = y ? laid_out(g, y) : NULL;
     lanes l = mem_open_lanes(g, mask);
     V old =
         change(g, in, mem_load_scalar(g, offs, EAS_I64, l.lane), mem_load_scalar(g, xs, dt, l.lane), ys ? mem_load_scalar(g, ys, dt, l.lane) : NULL);
@@ -148,21 +173,22 @@ void atomic_insn(gen *g, uint32_t i)
     const T vec = ty_of(g, (eas_dtype)ir_typeof(g->ir, in->res).dtype, g->c->n);
     const bool row = ir_typeof(g->ir, a[0]).kind == IR_TG && g->c->n <= MAX_IN_A_ROW && dtype_is_int((eas_dtype)ir_typeof(g->ir, in->res).dtype);
     V mask = mask_and(g, m ? seg_mask(g, m) : NULL, g->c->exec);
-    V off = offset_vector(g, a[1]), x = seg_here(g, a[2]), y = in->op == IR_ATOMIC_CAS ? seg_here(g, a[3]) : NULL;
+    const offsets off = offsets_of(g, a[1]);
+    V x = seg_here(g, a[2]), y = in->op == IR_ATOMIC_CAS ? seg_here(g, a[3]) : NULL;
     V out = used(g, in->res) ? laid_out(g, LLVMConstNull(vec)) : NULL;
     LLVMBasicBlockRef done = new_block(g, "changed");
     if (row && mask) {
         LLVMBasicBlockRef all = new_block(g, "all"), some = new_block(g, "some");
         LLVMBuildCondBr(g->b, all_on(g, mask), all, some);
         LLVMPositionBuilderAtEnd(g->b, all);
-        all_in_a_row(g, in, off, x, y, out);
+        all_in_a_row(g, in, &off, x, y, out);
         branch_to(g, done);
         LLVMPositionBuilderAtEnd(g->b, some);
     }
     if (row && !mask)
-        all_in_a_row(g, in, off, x, y, out);
+        all_in_a_row(g, in, &off, x, y, out);
     else
-        in_a_loop(g, in, mask, off, x, y, out);
+        in_a_loop(g, in, mask, &off, x, y, out);
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
     seg_define(g, in->res, out ? LLVMBuildLoad2(g->b, vec, out, "") : LLVMConstNull(vec));
