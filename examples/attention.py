@@ -1,8 +1,9 @@
 """Causal attention without the S x S matrix: softmax(q @ k.T / sqrt(D), masked above the diagonal) @ v.
 
 A program takes ROWS queries of one head and walks the keys in tiles of COLS. For each query it keeps the largest score so far, the sum of the exponentials against it, and the
-weighted sum of values; when a tile raises the maximum, both sums are scaled down before the tile is added. Tiles below the diagonal need no mask, tiles beyond it are never visited. The scores are kept in powers of two, since
-exp2 is the cheaper function: log2(e) goes into the scale."""
+weighted sum of values; when a tile raises the maximum, both sums are scaled down before the tile is added. Tiles below the diagonal need no mask, tiles beyond it are never visited. A tile of scores has a row for
+each key and a column for each query: the keys are a left factor as they lie in memory, the queries are transposed once, and what is kept per query is a row that whole vectors of queries share. The scores are kept in
+powers of two, since exp2 is the cheaper function: log2(e) goes into the scale."""
 
 import math
 
@@ -18,7 +19,7 @@ def attention(q, k, v, out, S, scale, ROWS: eas.constexpr, COLS: eas.constexpr, 
     first, head = mk.program_id(0) * ROWS, mk.program_id(1) * (S * D)
     rows, d = first + mk.arange(0, ROWS), mk.arange(0, D)
     there = head + rows[:, None] * D + d[None, :]
-    queries = mk.load(q, there) * scale
+    queries = mk.trans(mk.load(q, there) * scale)
     top = mk.var(mk.full(ROWS, -float("inf")))
     total = mk.var(mk.zeros(ROWS))
     acc = mk.var(mk.zeros((ROWS, D)))
@@ -26,14 +27,14 @@ def attention(q, k, v, out, S, scale, ROWS: eas.constexpr, COLS: eas.constexpr, 
     def tile(start, masked):
         cols = start + mk.arange(0, COLS)
         at = head + cols[:, None] * D + d[None, :]
-        s = mk.dot(queries, mk.trans(mk.load(k, at)))
+        s = mk.dot(mk.load(k, at), queries)
         if masked:
-            s = mk.where(cols[None, :] <= rows[:, None], s, -float("inf"))
-        higher = mk.maximum(top, mk.max(s, axis=1))
-        p = mk.exp2(s - higher[:, None])
-        sums, fade = mk.sum(p, axis=1), mk.exp2(top - higher)  # the sums while p is in registers
+            s = mk.where(cols[:, None] <= rows[None, :], s, -float("inf"))
+        higher = mk.maximum(top, mk.max(s, axis=0))
+        p = mk.exp2(s - higher[None, :])
+        sums, fade = mk.sum(p, axis=0), mk.exp2(top - higher)  # the sums while p is in registers
         total.set(total * fade + sums)
-        acc.set(mk.dot(p, mk.load(v, at), acc * fade[:, None]))
+        acc.set(mk.dot(mk.trans(p), mk.load(v, at), acc * fade[:, None]))
         top.set(higher)
 
     below = first // COLS * COLS
@@ -58,7 +59,7 @@ def reference(q, k, v):
 
 def main(heads=None, s=None, d=64):
     heads, s = heads or size(8, 2), s or size(1024, 64)
-    tile = size(128, 32)
+    tile = size(64, 32)
     q, k, v = np.random.default_rng(0).standard_normal((3, heads, s, d), dtype=np.float32)
     out = np.empty_like(q)
     took = ms(lambda: run(q, k, v, out, tile, tile))

@@ -11,6 +11,8 @@ import eas
 from eas import mk
 from examples import matmul
 
+RNG = np.random.default_rng(11)
+
 
 @eas.kernel
 def product(x, y, z, out, M: eas.constexpr, N: eas.constexpr, K: eas.constexpr, START: eas.constexpr, TURNED: eas.constexpr):
@@ -58,7 +60,37 @@ def rows_by_number(x, index, w, out, COLS: eas.constexpr, K: eas.constexpr):
     mk.store(out, mk.program_id(0) * COLS + c, mk.load(x, row * COLS + c) * mk.reshape(one, ()))
 
 
+@eas.kernel
+def turned_left(x, y, out, again, TIMES, M: eas.constexpr, N: eas.constexpr, K: eas.constexpr, AFTER: eas.constexpr):
+    """The left factor is the transpose of a block that was computed, in every round of a loop; before it is multiplied, others are made and done with."""
+    i, j, k = mk.arange(0, M), mk.arange(0, N), mk.arange(0, K)
+    acc = mk.var(mk.zeros((M, N), dtype=out.dtype))
+    for t in mk.range(0, TIMES):
+        p = mk.load(x, k[:, None] * M + i[None, :]) * 2 + mk.cast(t, x.dtype)
+        turned = mk.trans(p)
+        q = p * 3 - mk.max(p, axis=0)[None, :]
+        r = q + mk.min(q, axis=0)[None, :]
+        mk.store(again, k[:, None] * M + i[None, :], r)
+        acc.set(mk.dot(turned, mk.load(y, k[:, None] * N + j[None, :]), acc))
+        if AFTER:
+            mk.store(again, k[:, None] * M + i[None, :], p)
+    mk.store(out, i[:, None] * N + j[None, :], acc.value)
+
+
 class Products(unittest.TestCase):
+    def test_the_transpose_of_a_computed_block_is_a_left_factor(self):
+        for dtype, sizes in (("f4", ((33, 5, 40), (2, 2, 2), (1, 8, 5), (5, 8, 1), (130, 2, 130))), ("f8", ((7, 16, 3),)), ("f2", ((16, 16, 16),))):
+            for m, n, k in sizes:
+                for after in (False, True) if k < 130 else (False,):
+                    with self.subTest(dtype=dtype, m=m, n=n, k=k, after=after):
+                        x, y = (RNG.integers(-3, 4, s).astype(dtype) for s in ((k, m), (k, n)))
+                        out, again = np.zeros((m, n), "f8" if dtype == "f8" else "f4"), np.zeros_like(x)
+                        _, _, out, again = support.each(self, turned_left, x, y, out, again, 2, M=m, N=n, K=k, AFTER=after, _grid=1)
+                        rounds = [x.astype("f8") * 2 + t for t in range(2)]
+                        np.testing.assert_array_equal(out, sum(p.T @ y.astype("f8") for p in rounds))
+                        q = rounds[1] * 3 - rounds[1].max(0)
+                        np.testing.assert_array_equal(again, rounds[1] if after else q + q.min(0))
+
     def test_one_element_beside_rows_by_number(self):
         rng = np.random.default_rng(2)
         x, index, w = rng.integers(0, 9, (6, 100)).astype("f4"), rng.integers(0, 6, 5), np.arange(7, dtype="f4")

@@ -2,14 +2,16 @@
  *
  * scores may be anything element-wise over one product (scaled, masked, with a bias). A program takes a tile of rows and walks the columns of the scores in
  * tiles: per row it keeps the largest score so far, the sum of exponentials against it, and the weighted sum of v; a tile that raises the maximum scales both sums
- * down before it is added.
+ * down before it is added. A tile of scores has a row for each column of theirs and a column for each row: the right factor of the product, keys as they mostly lie in memory,
+ * is then the left one, and what is kept per row lies along the lanes.
  */
 #include "exec.h"
 
 #include <math.h>
 
+#define LOG2_E 1.44269504088896340736
 enum { WIDEST = 256, FEW_TILES = 32 };
-static const int64_t tile_sizes[VARIANTS][2] = {{128, 128}, {64, 64}, {64, 128}, {32, 256}}; /* rows and columns; the first is usually best */
+static const int64_t tile_sizes[VARIANTS][2] = {{64, 64}, {128, 128}, {64, 128}, {32, 256}}; /* rows and columns; the first is usually best */
 
 /* ---- finding it ---- */
 
@@ -76,7 +78,7 @@ typedef struct attend {
     const pnode *o, *s, *c; /* the result, the scores, the product in them */
     int64_t rows, cols, depth, width;
     eas_dim nrows, ncols;
-    lindex batch[MAX_DIMS], row;
+    lindex batch[MAX_DIMS], row, across; /* its rows along the first and the second dim of a block */
     eas_dtype sum;
 } attend;
 
@@ -111,22 +113,23 @@ static eas_value scores_tile(attend *a, eas_value q, eas_value first, bool whole
 {
     lower *l = &a->w->l;
     int8_t map[MAX_DIMS], to[MAX_DIMS];
-    lindex col = low_along(l, first, 1, a->cols, a->ncols);
-    eas_value k = tile(a, a->c->in[1], whole(l, 0, a->depth), col, a->depth, a->cols);
-    eas_value zero = eas_broadcast(l->b, eas_const_typed(l->b, a->sum, 0, 0), 2, (int64_t[]){a->rows, a->cols});
-    l->fold[l->grp->inner_core] = eas_cast(l->b, eas_matmul(l->b, q, k, zero), (eas_dtype)a->c->dtype);
-    stand_at(a, a->s, a->row, col);
+    lindex col = low_along(l, first, 0, a->cols, a->ncols);
+    eas_value k = tile(a, a->c->in[1], whole(l, 1, a->depth), col, a->cols, a->depth);
+    eas_value zero = eas_broadcast(l->b, eas_const_typed(l->b, a->sum, 0, 0), 2, (int64_t[]){a->cols, a->rows});
+    l->fold[l->grp->inner_core] = eas_cast(l->b, eas_matmul(l->b, k, q, zero), (eas_dtype)a->c->dtype);
+    stand_at(a, a->s, a->across, col);
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
     if (whole_tile)
         map_input(l->g, a->s, 1, map, to);
     eas_value s = eas_cast(l->b, whole_tile ? low_value(l, a->s->in[1], NULL, to) : low_value(l, l->grp->scores, NULL, map), a->sum);
     l->fold[l->grp->inner_core] = 0;
-    s = eas_broadcast(l->b, s, 2, (int64_t[]){a->rows, a->cols});
+    s = eas_broadcast(l->b, s, 2, (int64_t[]){a->cols, a->rows});
     return col.ok ? eas_apply(l->b, eas_op_find("where"), col.ok, s, eas_const_typed(l->b, a->sum, -INFINITY, 0)) : s;
 }
 
 static eas_value per_row(lower *l, eas_value v, int64_t n) { return eas_reshape(l->b, v, 2, (int64_t[]){n, 1}); }
+static eas_value per_lane(lower *l, eas_value v, int64_t n) { return eas_reshape(l->b, v, 2, (int64_t[]){1, n}); }
 
 /* The condition under which there are scores at all, if they are where(condition, ..., -inf) and it has nothing to do with the product. */
 static uint32_t gate(const attend *a)
@@ -143,11 +146,11 @@ static eas_value any_there(attend *a, uint32_t cond, eas_value first)
 {
     lower *l = &a->w->l;
     int8_t map[MAX_DIMS], to[MAX_DIMS];
-    stand_at(a, a->s, a->row, low_along(l, first, 1, a->cols, a->ncols));
+    stand_at(a, a->s, a->across, low_along(l, first, 0, a->cols, a->ncols));
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
     map_input(l->g, a->s, 0, map, to);
-    eas_value v = eas_broadcast(l->b, low_value(l, cond, NULL, to), 2, (int64_t[]){a->rows, a->cols});
+    eas_value v = eas_broadcast(l->b, low_value(l, cond, NULL, to), 2, (int64_t[]){a->cols, a->rows});
     v = eas_reduce(l->b, eas_op_find("or"), eas_cast(l->b, v, EAS_U8), 1);
     return low_bin(l, "ne", eas_reduce(l->b, eas_op_find("or"), v, 0), eas_const_typed(l->b, EAS_U8, 0, 0));
 }
@@ -256,23 +259,33 @@ static void find_ends(attend *a, uint32_t cond, int column, bool equal, eas_valu
         ends[i] = low_bin(l, "mul", low_bin(l, "max", low_bin(l, "min", ends[i], all), low_int(l, 0)), low_int(l, a->cols));
 }
 
-/* now: largest, sum, weighted sum */
+/* x log2(e) - y, without a pass of its own for the product where a fused one is cheap everywhere */
+static eas_value in_twos(const attend *a, eas_value x, eas_value y)
+{
+    lower *l = &a->w->l;
+    eas_value by = eas_const_typed(l->b, a->sum, LOG2_E, 0);
+    if (a->sum == EAS_F64)
+        return low_bin(l, "sub", low_bin(l, "mul", x, by), y);
+    return eas_apply(l->b, eas_op_find("fma"), x, by, op1(l, "neg", y));
+}
+
+/* now: largest, sum, weighted sum. Powers of two are cheaper: exp(s - top) is exp2 of both times log2(e). */
 static void one_tile(attend *a, eas_value q, eas_value first, bool whole_tile, const eas_value *now, eas_value *next)
 {
     lower *l = &a->w->l;
-    /* in powers of two, which are cheaper: exp(s - top) is exp2 of both times log2(e) */
-    eas_value s = low_bin(l, "mul", scores_tile(a, q, first, whole_tile), eas_const_typed(l->b, a->sum, 1.44269504088896340736, 0));
-    eas_value top = low_bin(l, "max", now[0], eas_reduce(l->b, eas_op_find("max"), s, 1));
+    eas_value by = eas_const_typed(l->b, a->sum, LOG2_E, 0), zero = eas_const_typed(l->b, a->sum, 0, 0);
+    eas_value s = scores_tile(a, q, first, whole_tile);
+    eas_value top = low_bin(l, "max", now[0], eas_reduce(l->b, eas_op_find("max"), s, 0));
     eas_value none = low_bin(l, "eq", top, eas_const_typed(l->b, a->sum, -INFINITY, 0)); /* rows without a score so far: nothing is added */
-    eas_value safe = eas_apply(l->b, eas_op_find("where"), none, eas_const_typed(l->b, a->sum, 0, 0), top);
-    eas_value p = op1(l, "exp2", low_bin(l, "sub", s, per_row(l, safe, a->rows)));
-    eas_value total = eas_reduce(l->b, eas_op_find("add"), p, 1); /* at once, while p is in registers */
-    eas_value fade = op1(l, "exp2", low_bin(l, "sub", now[0], safe));
+    eas_value safe = eas_apply(l->b, eas_op_find("where"), none, zero, low_bin(l, "mul", top, by));
+    eas_value p = op1(l, "exp2", in_twos(a, s, per_lane(l, safe, a->rows)));
+    eas_value total = eas_reduce(l->b, eas_op_find("add"), p, 0); /* at once, while p is in registers */
+    eas_value fade = op1(l, "exp2", low_bin(l, "sub", low_bin(l, "mul", now[0], by), safe));
     lindex key = low_along(l, first, 0, a->cols, a->ncols);
     eas_value v = tile(a, a->o->in[1], key, whole(l, 1, a->width), a->cols, a->width);
     next[0] = top;
     next[1] = low_bin(l, "add", low_bin(l, "mul", now[1], fade), total);
-    next[2] = eas_matmul(l->b, p, v, low_bin(l, "mul", now[2], per_row(l, fade, a->rows)));
+    next[2] = eas_matmul(l->b, eas_trans(l->b, p, NULL), v, low_bin(l, "mul", now[2], per_row(l, fade, a->rows)));
 }
 
 enum { TILE_PART, TILE_WHOLE };
@@ -332,8 +345,10 @@ void lower_attention(lowering *w)
     w->use->grid[0] = ceil_dim(a.nrows, a.rows);
     w->use->grid[2] = 1;
     w->use->grid[1] = low_spread(l, 1, a.o->rank - 2, a.o->shape, 0, a.batch);
-    a.row = low_along(l, low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, a.rows)), 0, a.rows, a.nrows);
-    eas_value query = tile(&a, a.c->in[0], a.row, whole(l, 1, a.depth), a.rows, a.depth);
+    eas_value first = low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, a.rows));
+    a.row = low_along(l, first, 0, a.rows, a.nrows);
+    a.across = low_along(l, first, 1, a.rows, a.nrows);
+    eas_value query = eas_trans(l->b, tile(&a, a.c->in[0], a.row, whole(l, 1, a.depth), a.rows, a.depth), NULL);
     eas_value zero = eas_const_typed(l->b, a.sum, 0, 0), last[3];
     eas_value init[3] = {eas_broadcast(l->b, eas_const_typed(l->b, a.sum, -INFINITY, 0), 1, &a.rows), eas_broadcast(l->b, zero, 1, &a.rows),
                          eas_broadcast(l->b, zero, 2, (int64_t[]){a.rows, a.width})};

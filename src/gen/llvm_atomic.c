@@ -137,8 +137,7 @@ static void all_in_a_row(gen *g, const ir_insn *in, const offsets *off, V x, V y
     V r = LLVMConstNull(ty_of(g, (eas_dtype)ir_typeof(g->ir, in->res).dtype, g->c->n));
     for (int k = 0; k < g->c->n; k++) {
         V at = k_int(g, k);
-        V old = change(g, in, offset_lane(g, off, k), LLVMBuildExtractElement(g->b, x, at, ""),
-                       y ? LLVMBuildExtractElement(g->b, y, at, "") : NULL);
+        V old = change(g, in, offset_lane(g, off, k), LLVMBuildExtractElement(g->b, x, at, ""), y ? LLVMBuildExtractElement(g->b, y, at, "") : NULL);
         r = out ? LLVMBuildInsertElement(g->b, r, old, at, "") : r;
     }
     if (out)

@@ -1,12 +1,12 @@
-/* llvm_lent.c: factors of matrix products that are read where they lie in global memory; knows nothing of LLVM.
+/* llvm_lent.c: factors of matrix products that are read where they lie, in global memory or transposed in a slot; knows nothing of LLVM.
  *
  * A block that a product reads once, whose rows follow each other without a gap, or of whole lines in a small matrix, gains nothing from being copied to a slot first. The right factor may be such a
  * load, and the left one too if the distance of its rows is a number, or the transpose of one. bf16 factors that are laid out as pairs (llvm_bf16.c) are read once, row by row. The product then reads
- * at its own place what was to be loaded before: nothing may be written in between.
+ * at its own place what was to be loaded before: nothing may be written in between. The transpose of a block that has a slot needs no slot of its own as a left factor: its elements are read one by one anyway.
  */
 #include "llvm.h"
 
-enum { MAX_DEPTH = 12, FEW_ROWS = 16, FEW_BYTES = 256, LINE_BYTES = 256, SMALL_BYTES = 1 << 20, PAGE_BYTES = 4096 };
+enum { MAX_DEPTH = 12, FEW_ROWS = 16, FEW_BYTES = 256, LINE_BYTES = 256, SMALL_BYTES = 1 << 20, PAGE_BYTES = 4096, NEAR_BYTES = 64 << 10 };
 
 /* An integer block as a sum over its dims of coefficient times index, plus something uniform. */
 typedef struct line_sum {
@@ -165,6 +165,24 @@ static bool is_transpose(const plan *p, uint32_t v)
 
 uint32_t plan_lent_load(const plan *p, uint32_t v) { return is_transpose(p, v) ? ir_args(p->ir, ir_def(p->ir, v))[0] : v; }
 
+/* The transpose of a block that stays in its slot, small enough for the nearest caches. */
+static bool turns_slot(const plan *p, const bool *uni, uint32_t v)
+{
+    if (!is_transpose(p, v) || !used_once(p, v))
+        return false;
+    const uint32_t x = ir_args(p->ir, ir_def(p->ir, v))[0];
+    const ir_insn *in = ir_def(p->ir, x);
+    const ir_type t = ir_typeof(p->ir, x);
+    return in && !uni[x] && !(ir_rows[in->op].flags & IR_STRUCT) && t.dim[0] > 1 && t.dim[1] > 1 &&
+           (int64_t)t.dim[0] * t.dim[1] * (int64_t)eas_dtype_size((eas_dtype)t.dtype) <= NEAR_BYTES;
+}
+
+uint32_t plan_turned(const plan *p, uint32_t v)
+{
+    const uint32_t x = p->val[v].cls == C_LENT && is_transpose(p, v) ? ir_args(p->ir, ir_def(p->ir, v))[0] : 0;
+    return x && p->val[x].cls == C_BLOCK ? x : 0;
+}
+
 void plan_lent(plan *p, const bool *uni, bool *lent)
 {
     for (uint32_t i = 0; i < p->ir->ninsns && p->info.mode == EAS_MODE_SPMD; i++) {
@@ -181,7 +199,7 @@ void plan_lent(plan *p, const bool *uni, bool *lent)
             lent[x] = in_rows(p, uni, x, i, true);
         else if (is_transpose(p, x) && used_once(p, x) && in_rows(p, uni, plan_lent_load(p, x), i, bytes <= FEW_BYTES))
             lent[x] = lent[plan_lent_load(p, x)] = true;
-        else if (bytes <= FEW_BYTES && in_rows(p, uni, x, i, true) && near(p->val[x].step))
+        else if (turns_slot(p, uni, x) || (bytes <= FEW_BYTES && in_rows(p, uni, x, i, true) && near(p->val[x].step)))
             lent[x] = true;
     }
 }

@@ -282,11 +282,12 @@ void matmul_insn(gen *g, const segment *s)
     matmul p = {.dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype, .m = x.dim[0], .k = x.dim[1], .n = y.dim[1], .seg = s};
     int64_t bits;
     p.out = mem_slot(g, g->p.val[in->res].slot);
-    p.xfar = g->p.val[a[0]].cls == C_LENT;
+    const uint32_t turned = plan_turned(&g->p, a[0]);
+    p.xfar = g->p.val[a[0]].cls == C_LENT && !turned;
     p.yfar = g->p.val[a[1]].cls == C_LENT;
     p.xstep = k_int(g, 1);
     p.ystep = k_int(g, g->p.val[a[1]].pitch ? g->p.val[a[1]].pitch : p.n);
-    p.x = p.xfar ? lent_at(g, a[0], &p.xstep) : slot_or_null(g, a[0]);
+    p.x = p.xfar ? lent_at(g, a[0], &p.xstep) : slot_or_null(g, turned ? turned : a[0]);
     p.y = p.yfar ? lent_at(g, a[1], &p.ystep) : slot_or_null(g, a[1]);
     p.xrow = !p.xfar ? p.k : 1;
     p.xrows = p.xfar ? p.xstep : k_int(g, p.k);
@@ -294,6 +295,10 @@ void matmul_insn(gen *g, const segment *s)
         p.xrow = g->p.val[a[0]].step;
         p.xstep = k_int(g, 1);
         p.xfar = false; /* the hardware sees these streams by itself */
+    }
+    if (turned) {
+        p.xrow = 1;
+        p.xstep = k_int(g, p.m);
     }
     p.xs = p.x ? NULL : g->sval[a[0]];
     p.ys = p.y ? NULL : g->sval[a[1]];

@@ -154,7 +154,8 @@ typedef struct lives {
 
 static void touch(lives *l, uint32_t v, uint32_t seg, uint32_t insn, const shape *sh)
 {
-    const view w = plan_resolve(l->p, v, map_identity(sh ? sh->rank : 0));
+    const uint32_t turned = plan_turned(l->p, v);
+    const view w = plan_resolve(l->p, turned ? turned : v, map_identity(sh ? sh->rank : 0));
     life *x = &l->of[w.v];
     if (seg > x->last)
         *x = (life){.last = seg, .straight = true};
@@ -168,7 +169,7 @@ static void touch_insn(lives *l, uint32_t i, uint32_t at, uint32_t seg, const sh
     for (int k = 0; k < in->nargs; k++) {
         const uint32_t a = ir_args(l->p->ir, in)[k];
         if (ir_typeof(l->p->ir, a).kind == IR_VAL)
-            touch(l, a, seg, at, is_move(in) ? NULL : sh);
+            touch(l, a, seg, at, is_move(in) || plan_turned(l->p, a) ? NULL : sh);
     }
 }
 
