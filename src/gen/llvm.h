@@ -145,6 +145,7 @@ bool plan_reads(const plan *p, const ir_insn *in, uint32_t v);
 void plan_homes(plan *p, const uint32_t *iseg); /* once it is known who needs a slot */
 const home *plan_home(const plan *p, uint32_t store); /* the one that a store takes in, or NULL */
 /* llvm_lent.c */
+int plan_uses(const plan *p, uint32_t v); /* how often instructions read it */
 bool plan_neighbours(const plan *p, uint32_t off); /* do neighbouring lanes of an offset stand for neighbouring elements? */
 /* llvm_rare.c */
 void plan_rare(plan *p);

@@ -85,15 +85,6 @@ static bool find_pace(const plan *p, uint32_t v, pace *out, int depth)
 
 /* ---- who has one ---- */
 
-static int uses(const plan *p, uint32_t v)
-{
-    int n = 0;
-    for (uint32_t i = 0; i < p->ir->ninsns; i++)
-        for (int k = 0; k < p->ir->insns[i].nargs; k++)
-            n += ir_args(p->ir, &p->ir->insns[i])[k] == v;
-    return n;
-}
-
 /* A store of a row to memory that nothing else touches. */
 static bool takes_in(const plan *p, uint32_t i, home *h)
 {
@@ -104,7 +95,7 @@ static bool takes_in(const plan *p, uint32_t i, home *h)
     const shape *sh = &p->val[a[2]].sh;
     const size_t size = eas_dtype_size((eas_dtype)ir_typeof(p->ir, a[0]).dtype);
     return ir_typeof(p->ir, a[0]).kind == IR_BUF && sh->rank == 1 && (size_t)sh->dim[0] * size >= HOME_BYTES &&
-           (size_t)sh->dim[0] * size % LINE == 0 && uses(p, a[0]) == 1 && plan_stays(p, a[1]) && plan_neighbours(p, a[1]) &&
+           (size_t)sh->dim[0] * size % LINE == 0 && plan_uses(p, a[0]) == 1 && plan_stays(p, a[1]) && plan_neighbours(p, a[1]) &&
            find_pace(p, a[1], h->pace, 0);
 }
 

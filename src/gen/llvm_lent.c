@@ -117,13 +117,13 @@ bool plan_neighbours(const plan *p, uint32_t off)
     return s.ok && !s.any[t.rank - 1] && s.by[t.rank - 1] == 1;
 }
 
-static bool used_once(const plan *p, uint32_t v)
+int plan_uses(const plan *p, uint32_t v)
 {
     int n = 0;
     for (uint32_t i = 0; i < p->ir->ninsns; i++)
         for (int k = 0; k < p->ir->insns[i].nargs; k++)
             n += ir_args(p->ir, &p->ir->insns[i])[k] == v;
-    return n == 1;
+    return n;
 }
 
 static bool nothing_written(const plan *p, uint32_t from, uint32_t to)
@@ -141,7 +141,7 @@ static bool near(int64_t step) { return step > 0 && step < 1 << 22; }
 static bool in_rows(plan *p, const bool *uni, uint32_t v, uint32_t user, bool once)
 {
     const ir_insn *in = ir_def(p->ir, v);
-    if (!in || in->op != IR_LOAD || in->nargs != 2 || !used_once(p, v) || !nothing_written(p, p->ir->vals[v].def, user))
+    if (!in || in->op != IR_LOAD || in->nargs != 2 || plan_uses(p, v) != 1 || !nothing_written(p, p->ir->vals[v].def, user))
         return false;
     const uint32_t *a = ir_args(p->ir, in);
     const ir_type t = ir_typeof(p->ir, v);
@@ -168,7 +168,7 @@ uint32_t plan_lent_load(const plan *p, uint32_t v) { return is_transpose(p, v) ?
 /* The transpose of a block that stays in its slot, small enough for the nearest caches. */
 static bool turns_slot(const plan *p, const bool *uni, uint32_t v)
 {
-    if (!is_transpose(p, v) || !used_once(p, v))
+    if (!is_transpose(p, v) || plan_uses(p, v) != 1)
         return false;
     const uint32_t x = ir_args(p->ir, ir_def(p->ir, v))[0];
     const ir_insn *in = ir_def(p->ir, x);
@@ -197,7 +197,7 @@ void plan_lent(plan *p, const bool *uni, bool *lent)
             lent[y] = true;
         if (half)
             lent[x] = in_rows(p, uni, x, i, true);
-        else if (is_transpose(p, x) && used_once(p, x) && in_rows(p, uni, plan_lent_load(p, x), i, bytes <= FEW_BYTES))
+        else if (is_transpose(p, x) && plan_uses(p, x) == 1 && in_rows(p, uni, plan_lent_load(p, x), i, bytes <= FEW_BYTES))
             lent[x] = lent[plan_lent_load(p, x)] = true;
         else if (turns_slot(p, uni, x) || (bytes <= FEW_BYTES && in_rows(p, uni, x, i, true) && near(p->val[x].step)))
             lent[x] = true;
