@@ -165,15 +165,17 @@ static V distance(gen *g, pace x)
     return intrinsic(g, "llvm.abs", (T[]){t}, 1, a, 2);
 }
 
-/* i1: rows of that many elements never meet. Each axis steps over all that the ones before it reach. */
+/* i1: rows of that many elements never meet. Each axis steps over all that the ones before it reach; in floats, which do not wrap. */
 static V apart(gen *g, const pace *x, int64_t lanes)
 {
-    V reach = k_int(g, lanes), yes = NULL;
+    const T t = ty_float(g, 64, 0);
+    V reach = k_float(g, t, (double)lanes), yes = NULL;
     for (int d = 0; d < 3; d++) {
-        V n = grid_axis(g, d), by = distance(g, x[d]);
-        V ok = LLVMBuildOr(g->b, LLVMBuildICmp(g->b, LLVMIntSGE, by, reach, ""), LLVMBuildICmp(g->b, LLVMIntSLE, n, k_int(g, 1), ""), "");
+        V n = grid_axis(g, d), by = LLVMBuildSIToFP(g->b, distance(g, x[d]), t, "");
+        V more = LLVMBuildSIToFP(g->b, LLVMBuildSub(g->b, n, k_int(g, 1), ""), t, "");
+        V ok = LLVMBuildOr(g->b, LLVMBuildFCmp(g->b, LLVMRealOGE, by, reach, ""), LLVMBuildICmp(g->b, LLVMIntSLE, n, k_int(g, 1), ""), "");
         yes = yes ? LLVMBuildAnd(g->b, yes, ok, "") : ok;
-        reach = LLVMBuildAdd(g->b, reach, LLVMBuildMul(g->b, by, LLVMBuildSub(g->b, n, k_int(g, 1), ""), ""), "");
+        reach = LLVMBuildFAdd(g->b, reach, LLVMBuildFMul(g->b, by, more, ""), "");
     }
     return yes;
 }
