@@ -308,11 +308,13 @@ aff seg_ahead(gen *g, uint32_t v);          /* an offset one round of the surrou
 frag seg_frag(gen *g, uint32_t v);
 void seg_define_frag(gen *g, uint32_t v, const frag *f);
 typedef struct loop {
-    LLVMBasicBlockRef head, done;
-    V iv;
+    LLVMBasicBlockRef from, head, done; /* head NULL: there is one round */
+    V iv, end;                          /* end: where the test comes last */
     int64_t step;
 } loop; /* iv from lo on, below hi */
 loop loop_open(gen *g, V lo, V hi, int64_t step);
+V loop_carry(gen *g, const loop *l, V first); /* right after loop_open: a value that goes from round to round */
+void loop_carried(gen *g, const loop *l, V carry, V next); /* right before loop_close: what it is then */
 void loop_close(gen *g, const loop *l);
 /* Counted loops: does it start; is there a step from iv to the next, without wrapping? Scalars or vectors. */
 V loop_first(gen *g, V iv, V hi, V step, bool is_signed);

@@ -277,21 +277,12 @@ static void scan_line(gen *g, const ir_insn *in, V from, V to, int64_t n)
     store_vec(g, to, dt, first);
     if (n <= IR_CHUNK)
         return;
-    V carry = LLVMBuildExtractElement(g->b, first, last, "");
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(g->b);
+    V start = LLVMBuildExtractElement(g->b, first, last, "");
     loop l = loop_open(g, k_int(g, 0), k_int(g, n - IR_CHUNK), IR_CHUNK);
-    LLVMBasicBlockRef body = LLVMGetInsertBlock(g->b);
-    LLVMPositionBuilderBefore(g->b, LLVMGetBasicBlockTerminator(l.head));
-    V where = LLVMGetFirstInstruction(l.head), phi;
-    LLVMPositionBuilderBefore(g->b, where);
-    phi = LLVMBuildPhi(g->b, LLVMTypeOf(carry), "");
-    LLVMPositionBuilderAtEnd(g->b, body);
-    LLVMAddIncoming(phi, &carry, &before, 1);
-    V at = LLVMBuildAdd(g->b, l.iv, k_int(g, IR_CHUNK), "");
+    V carry = loop_carry(g, &l, start), at = LLVMBuildAdd(g->b, l.iv, k_int(g, IR_CHUNK), "");
     V x = scan_chunk(g, in, load_vec(g, mem_element(g, from, dt, at), dt, IR_CHUNK));
-    store_vec(g, mem_element(g, to, dt, at), dt, join(g, in, splat(g, phi, IR_CHUNK), x));
-    V next = join(g, in, phi, LLVMBuildExtractElement(g->b, x, last, ""));
-    LLVMAddIncoming(phi, &next, &body, 1);
+    store_vec(g, mem_element(g, to, dt, at), dt, join(g, in, splat(g, carry, IR_CHUNK), x));
+    loop_carried(g, &l, carry, join(g, in, carry, LLVMBuildExtractElement(g->b, x, last, "")));
     loop_close(g, &l);
 }
 

@@ -873,25 +873,65 @@ static void emit_chunk(gen *g, const segment *s)
 
 /* ---- loops over chunks ---- */
 
+/* Rounds of a loop that are known to be run, 2 for any number above 1; 0: not known. */
+static int sure_rounds(V lo, V hi, int64_t step)
+{
+    if (!LLVMIsAConstantInt(lo) || !LLVMIsAConstantInt(hi))
+        return 0;
+    const int64_t n = LLVMConstIntGetSExtValue(hi) - LLVMConstIntGetSExtValue(lo);
+    return n <= 0 ? 0 : n <= step ? 1 : 2;
+}
+
+/* Most loops are over blocks, so their first round is sure to be run and the test is at the end; one round is no loop. */
 loop loop_open(gen *g, V lo, V hi, int64_t step)
 {
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body = new_block(g, "chunk");
-    loop l = {.head = new_block(g, "chunks"), .done = new_block(g, "chunked"), .step = step};
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body;
+    const int sure = sure_rounds(lo, hi, step);
+    if (sure == 1)
+        return (loop){.iv = lo};
+    body = sure ? NULL : new_block(g, "chunk");
+    loop l = {.from = from, .head = new_block(g, "chunks"), .done = new_block(g, "chunked"), .step = step, .end = sure ? hi : NULL};
     branch_to(g, l.head);
     LLVMPositionBuilderAtEnd(g->b, l.head);
     l.iv = LLVMBuildPhi(g->b, ty_int(g, 64, 0), "");
     LLVMAddIncoming(l.iv, &lo, &from, 1);
-    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, l.iv, hi, ""), body, l.done);
-    LLVMPositionBuilderAtEnd(g->b, body);
+    if (!sure) {
+        LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, l.iv, hi, ""), body, l.done);
+        LLVMPositionBuilderAtEnd(g->b, body);
+    }
     return l;
+}
+
+V loop_carry(gen *g, const loop *l, V first)
+{
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(g->b), from = l->from;
+    if (!l->head)
+        return first;
+    LLVMPositionBuilderBefore(g->b, LLVMGetFirstInstruction(l->head));
+    V phi = LLVMBuildPhi(g->b, LLVMTypeOf(first), "");
+    LLVMAddIncoming(phi, &first, &from, 1);
+    LLVMPositionBuilderAtEnd(g->b, here);
+    return phi;
+}
+
+void loop_carried(gen *g, const loop *l, V carry, V next)
+{
+    LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
+    if (l->head)
+        LLVMAddIncoming(carry, &next, &back, 1);
 }
 
 void loop_close(gen *g, const loop *l)
 {
+    if (!l->head)
+        return;
     V next = LLVMBuildAdd(g->b, l->iv, k_int(g, l->step), "");
     LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
     LLVMAddIncoming(l->iv, &next, &back, 1);
-    branch_to(g, l->head);
+    if (l->end)
+        LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, next, l->end, ""), l->head, l->done);
+    else
+        branch_to(g, l->head);
     LLVMPositionBuilderAtEnd(g->b, l->done);
 }
 
