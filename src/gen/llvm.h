@@ -235,7 +235,6 @@ typedef struct gen {
     V *ahead;            /* uniform values one round of the surrounding loop later, NULL if not looked for */
     bool *moves;         /* per value: it depends on that loop's counter */
     entry **ahead_cache;
-    bool streams;        /* some code looks at GEN_STREAM */
     eas_status st;       /* sticky */
 } gen;
 

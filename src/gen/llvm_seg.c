@@ -1111,7 +1111,6 @@ static void full_chunks(gen *g, const segment *s, V lo, V end, V stream, int how
         return;
     }
     LLVMBasicBlockRef yes = new_block(g, "stream"), no = new_block(g, "cached"), done = new_block(g, "filled");
-    g->streams = true;
     LLVMBuildCondBr(g->b, stream, yes, no);
     LLVMPositionBuilderAtEnd(g->b, yes);
     run_chunks(g, s, lo, end, NULL, true, how);
