@@ -1077,6 +1077,8 @@ static bool can_shift(gen *g, const segment *s)
 static V can_stream(gen *g, const segment *s, V *head)
 {
     V low = NULL;
+    if (!gen_streams(g))
+        return NULL;
     for (uint32_t i = 0; i < s->items.len; i++) {
         const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
         int bytes;
