@@ -544,7 +544,10 @@ static void set_options(void)
         "-disable-early-ifcvt",
         "-disable-select-optimize",
         "-disable-partial-libcall-inlining",
+        "-disable-tail-duplicate",
 #if !defined(__aarch64__)
+        "-disable-cgp",
+        "-x86-cmov-converter=false",
         "-disable-x86-domain-reassignment",
 #endif
     };
