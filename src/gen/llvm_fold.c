@@ -345,7 +345,8 @@ static V load_pieces(gen *g, V from, eas_dtype dt, int w, int count, int64_t ste
     V idx[16];
     if (count == 1)
         return load_vec(g, from, dt, w);
-    V lo = load_pieces(g, from, dt, w, count / 2, step), hi = load_pieces(g, mem_element(g, from, dt, k_int(g, count / 2 * step)), dt, w, count / 2, step);
+    V lo = load_pieces(g, from, dt, w, count / 2, step),
+      hi = load_pieces(g, mem_element(g, from, dt, k_int(g, count / 2 * step)), dt, w, count / 2, step);
     for (int k = 0; k < w * count; k++)
         idx[k] = LLVMConstInt(ty_int(g, 32, 0), (unsigned)k, 0);
     return LLVMBuildShuffleVector(g->b, lo, hi, LLVMConstVector(idx, (unsigned)(w * count)), "");
