@@ -34,8 +34,11 @@ def main(out, library, member):
         obj = os.path.join(folder, member)
         if not only_names(obj):
             sys.exit(1)
+        run("objcopy", f"--remove-relocations={TABLES}", obj)
         os.makedirs(os.path.dirname(out), exist_ok=True)
-        run("objcopy", f"--remove-relocations={TABLES}", obj, out)
+        if os.path.exists(out):
+            os.remove(out)
+        run("ar", "qcsD", out, obj)  # a library of its own, since the linker hides what comes from libraries
 
 
 if __name__ == "__main__":
