@@ -32,17 +32,6 @@ void gen_fail(gen *g, eas_status st, const char *fmt, ...)
     g->st = base_fail(st, "%s", text);
 }
 
-bool gen_streams(const gen *g)
-{
-    enum { LONG = 64 }; /* products for each sum */
-    for (uint32_t i = 0; i < g->ir->ninsns; i++) {
-        const ir_insn *in = &g->ir->insns[i];
-        if (in->op == IR_MATMUL && ir_typeof(g->ir, ir_args(g->ir, in)[0]).dim[1] >= LONG)
-            return false;
-    }
-    return true;
-}
-
 /* ---- types and constants ---- */
 
 static T vec(T e, int n) { return n ? LLVMVectorType(e, (unsigned)n) : e; }

@@ -240,9 +240,6 @@ typedef struct gen {
 
 void gen_fail(gen *g, eas_status st, const char *fmt, ...) BASE_PRINTF(3, 4);
 
-/* Does it store past the caches, when it is told to? Not where a product of blocks takes far longer than its result to memory. */
-bool gen_streams(const gen *g);
-
 /* types and constants; n = 0 is a scalar */
 T ty_int(gen *g, int bits, int n);
 T ty_float(gen *g, int bits, int n);        /* 16: half */

@@ -319,12 +319,8 @@ static void prefetch_store(gen *g, V ptr, eas_dtype dt, aff a)
     if (!a.ok || !a.exact || a.stride != 1)
         return;
     T t = LLVMPointerTypeInContext(g->cx, 0);
-    V at = affine_element(g, ptr, dt, a, 0);
-    if (gen_streams(g)) {
-        V past = LLVMBuildICmp(g->b, LLVMIntNE, LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), ""), k_int(g, 0), "");
-        at = sel(g, past, g->call, at);
-    }
-    V x[4] = {at, k_i32(g, 1), k_i32(g, 3), k_i32(g, 1)};
+    V past = LLVMBuildICmp(g->b, LLVMIntNE, LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), ""), k_int(g, 0), "");
+    V x[4] = {sel(g, past, g->call, affine_element(g, ptr, dt, a, 0)), k_i32(g, 1), k_i32(g, 3), k_i32(g, 1)};
     intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
 }
 

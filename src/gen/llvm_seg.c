@@ -1048,11 +1048,23 @@ static V streamed(gen *g, const ir_insn *in, int *bytes)
     return LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, affine_base(g, off), k_int(g, *bytes), ""), "");
 }
 
-/* May chunks begin anywhere? Then nothing may rest on where they begin: reductions join by lane number, slots have whole chunks, and quotients
+/* Is a product of blocks summed up in a loop? Then storing the result is little of the work. */
+static bool sums_products(const gen *g)
+{
+    for (uint32_t i = 0; i < g->ir->ninsns; i++)
+        for (uint32_t up = g->p.parent[i]; g->ir->insns[i].op == IR_MATMUL && up != UINT32_MAX; up = g->p.parent[up])
+            if (g->ir->insns[up].op != IR_IF)
+                return true;
+    return false;
+}
+
+/* May chunks begin anywhere? Rows of tiles may, but that is a lot of code, which only pays where they are much of the work. Then nothing may rest on where they begin: reductions join by lane number, slots have whole chunks, and quotients
  * and remainders of lane numbers are simple only within aligned ones. */
 static bool can_shift(gen *g, const segment *s)
 {
     if (s->reduces || g->p.info.mode == EAS_MODE_THREAD || s->sh.dim[s->sh.rank - 1] < SHIFT_CHUNKS * g->c->n)
+        return false;
+    if (s->sh.rank > 1 && sums_products(g))
         return false;
     for (uint32_t i = 0; i < s->items.len; i++) {
         const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
@@ -1077,8 +1089,6 @@ static bool can_shift(gen *g, const segment *s)
 static V can_stream(gen *g, const segment *s, V *head)
 {
     V low = NULL;
-    if (!gen_streams(g))
-        return NULL;
     for (uint32_t i = 0; i < s->items.len; i++) {
         const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
         int bytes;
@@ -1161,7 +1171,7 @@ static void full_range(gen *g, const segment *s, V full, V end, V stream)
 {
     const int64_t size = s->sh.dim[s->sh.rank - 1], w = stream ? 0 : fold_round(g, s);
     if (!w || size < 2 * w || body_size(g, s) * (uint32_t)(w / g->c->n) > ROUND_BODY) {
-        full_chunks(g, s, k_int(g, 0), end, stream, STREAM_PIECES);
+        full_chunks(g, s, k_int(g, 0), end, stream, s->sh.rank > 1 ? STREAM_WHOLE : STREAM_PIECES); /* as can_stream has checked */
         return;
     }
     V rounds = round_down(g, full, (int)w);
