@@ -124,7 +124,7 @@ static int64_t tile_bytes(const matmul *p, const tile *t) { return (t->at[t->nve
 static int64_t asks_every(gen *g, const matmul *p, int64_t rounds)
 {
     int64_t every = 1;
-    while (every < 8 && matmul_share(g, p, (rounds + 2 * every - 1) / (2 * every)) == matmul_share(g, p, rounds))
+    while (!p->yfar && every < 8 && matmul_share(g, p, (rounds + 2 * every - 1) / (2 * every)) == matmul_share(g, p, rounds))
         every *= 2;
     return every;
 }
@@ -148,12 +148,13 @@ static void ask(gen *g, const matmul *p, V number, V k, int64_t unroll)
     }
 }
 
-/* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. A large one hides its loop by itself;
- * all code that it does without is code that need not be compiled. */
+/* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. A large one hides its loop by itself, but not what
+ * it asks for too where y is read from afar; all code that it does without is code that need not be compiled. */
 static void emit_tile(gen *g, const matmul *p, const tile *t, V number, V xp, V yp, V acc, V out)
 {
     const int count = t->rows * t->nvec;
-    const int64_t unroll = count >= 16 ? 1 : p->k % 4 == 0 ? 4 : p->k % 2 == 0 ? 2 : 1;
+    const bool more = count < 16 || (p->yfar && p->seg && p->seg->ahead.len);
+    const int64_t unroll = more && p->k % 4 == 0 ? 4 : (more || p->yfar) && p->k % 2 == 0 ? 2 : 1;
     V sum[MAX_ROWS * MAX_VECS], phi[MAX_ROWS * MAX_VECS];
     start_sums(g, p, t, acc, sum);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), loop = new_block(g, "tile"), done = new_block(g, "tiled");
