@@ -2,7 +2,7 @@
  *
  * A tile of the sum, `rows` by a few vectors of columns, stays in registers while k runs over the whole inner dim: one element of x is
  * broadcast, a row of y is read, an fma each, k ascending. Blocks are small enough for the caches, and copying them from global memory to their slots is what
- * other libraries call packing. Factors that are C_LENT are read where they lie. bf16 factors come as pairs along k, made in llvm_bf16.c, where the machine multiplies those. Tiles are cut evenly: 64 rows with room for 14 are 13, 13, 13, 13, 12.
+ * other libraries call packing. Factors that are C_LENT are read where they lie. bf16 factors come as pairs along k, made in llvm_bf16.c, where the machine multiplies those. Tiles are cut evenly: 61 rows with room for 14 are 13, 12, 12, 12, 12; all alike where they can be.
  */
 #include "llvm.h"
 
