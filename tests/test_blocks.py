@@ -4,7 +4,7 @@ import itertools
 import unittest
 
 import numpy as np
-from support import BF16, backend, each
+from support import BF16, ROOT, backend, each, python
 
 import eas
 from eas import mk
@@ -305,6 +305,19 @@ class Shapes(unittest.TestCase):
         for axes in ((0, 0, 1), (0, 1), (0, 1, 3)):
             with self.assertRaises(ValueError):
                 apply(self, lambda v, a=axes: mk.trans(v, a), x)
+
+    def test_transposed_tiles_and_their_edges(self):
+        for dt in (np.dtype(t) for t in ("f4", "f8", "f2", "i1", "i8", "bool")):
+            for shape in ((16, 4), (17, 5), (32, 64), (48, 20), (64, 2)):
+                x = RNG.integers(0, 100, shape).astype(dt)
+                np.testing.assert_array_equal(apply(self, lambda v: v.T, x), x.T, f"{dt} {shape}")
+        x = numbers((3, 32, 9), np.dtype("f4"))
+        np.testing.assert_array_equal(apply(self, lambda v: mk.trans(v, (0, 2, 1)), x), x.transpose(0, 2, 1))
+
+    def test_transposed_tiles_in_narrower_vectors(self):
+        code = "import sys; sys.path.insert(0, 'tests'); import test_blocks; test_blocks.Shapes('test_transposed_tiles_and_their_edges').debug()"
+        for isa in ("avx2", "sse2"):
+            python(code, env={"EAS_ISA": isa}, cwd=ROOT)
 
     def test_transposed_halves_and_ints(self):
         for dt in FLOATS + INTS:

@@ -52,6 +52,16 @@ def by_one(x, y, q, r, BLOCK: eas.constexpr):
     mk.store(r, i, a % b)
 
 
+@eas.kernel
+def by_lane(x, q, r, BLOCK: eas.constexpr):
+    """The divisors are known when the kernel is compiled, and no two are the same."""
+    i = mk.arange(0, BLOCK)
+    a = mk.load(x, i)
+    b = mk.cast(i + 1, a.dtype)
+    mk.store(q, i, a // b)
+    mk.store(r, i, a % b)
+
+
 BY_ONE = """
 import sys
 sys.path.insert(0, "tests")
@@ -83,6 +93,14 @@ class FloorDivision(unittest.TestCase):
     def test_by_one_number_in_narrower_vectors(self):
         for isa in ("avx2", "sse2"):
             python(BY_ONE, env={"EAS_ISA": isa}, cwd=ROOT)
+
+    def test_by_the_number_of_the_lane(self):
+        for dt in (np.int8, np.uint16, np.int32, np.int64):
+            for n in (4, 8, 16):
+                x = np.arange(100, 100 + n).astype(dt)
+                _, q, r = each(self, by_lane, x, x * 0, x * 0, n, _grid=1)
+                np.testing.assert_array_equal(q, x // np.arange(1, n + 1))
+                np.testing.assert_array_equal(r, x % np.arange(1, n + 1))
 
     def test_blocks(self):
         pairs = list(itertools.product(SMALL, SMALL))

@@ -251,17 +251,32 @@ static void keep_first(work *w, const gen_fault *f)
     pthread_mutex_unlock(&w->lock);
 }
 
+static void stream_fence(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_sfence();
+#endif
+}
+
 static void run_slice(void *ctx, int64_t first, int64_t last, int worker)
 {
     work *w = ctx;
     gen_fault f = {0};
+    gen_call call = w->call;
     void *s = get_scratch(w->code->scratch);
     (void)worker;
     if (!s && w->code->scratch) {
         w->oom = true;
         return;
     }
-    w->code->fn(&w->call, first, last, s, &f);
+    if (first) {
+        call.id[0] = first % call.grid[0];
+        call.id[1] = first / call.grid[0] % call.grid[1];
+        call.id[2] = first / call.grid[0] / call.grid[1];
+    }
+    w->code->fn(&call, first, last, s, &f);
+    if (call.flags & GEN_STREAM)
+        stream_fence();
     if (f.set)
         keep_first(w, &f);
 }

@@ -34,12 +34,32 @@ typedef struct regs {
     uint32_t r[4];
 } regs; /* eax ebx ecx edx */
 
-static regs cpuid(uint32_t leaf, uint32_t sub)
+static regs ask_cpuid(uint32_t leaf, uint32_t sub)
 {
     regs x = {{0}};
     if (leaf <= __get_cpuid_max(leaf & 0x80000000u, NULL))
         __cpuid_count(leaf, sub, x.r[0], x.r[1], x.r[2], x.r[3]);
     return x;
+}
+
+/* Each leaf is asked for once: in a virtual machine the host answers, which takes microseconds. Only under the lock of pthread_once. */
+static regs cpuid(uint32_t leaf, uint32_t sub)
+{
+    static struct {
+        uint32_t leaf, sub;
+        regs x;
+    } known[4];
+    size_t i = 0;
+    while (i < 4 && known[i].leaf && (known[i].leaf != leaf || known[i].sub != sub))
+        i++;
+    if (i == 4)
+        return ask_cpuid(leaf, sub);
+    if (!known[i].leaf) {
+        known[i].leaf = leaf;
+        known[i].sub = sub;
+        known[i].x = ask_cpuid(leaf, sub);
+    }
+    return known[i].x;
 }
 
 static uint64_t xgetbv0(void)

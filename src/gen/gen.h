@@ -51,12 +51,13 @@ typedef struct gen_call {
     const int64_t *count; /* per parameter: elements of a buffer (read by `bounds` only) */
     int64_t grid[3]; /* program p is (p % g0, p / g0 % g1, p / (g0*g1)) */
     uint64_t flags;
+    int64_t id[3]; /* that of the first program: whoever calls takes it apart, so that no kernel need have code for it */
 } gen_call;
 typedef struct gen_fault { /* written by `bounds` when it fails: the first failure of the lowest program of this call */
     uint64_t set, insn;
     int64_t index, program, thread;
 } gen_fault;
-/* Runs programs first <= p < last. scratch: image.scratch bytes, 64-byte aligned, private to this call: threadgroup arrays
+/* Runs programs first <= p < last. What it streams, others see after a fence (sfence). scratch: image.scratch bytes, 64-byte aligned, private to this call: threadgroup arrays
  * and blocks that do not fit registers. Its content is undefined on entry. */
 typedef void gen_entry(const gen_call *call, int64_t first, int64_t last, void *scratch, gen_fault *fault);
 

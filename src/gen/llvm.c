@@ -443,16 +443,12 @@ static void load_params(gen *g)
             g->sval[g->ir->insns[i].res] = mem_slot(g, g->p.val[g->ir->insns[i].res].slot);
 }
 
-/* Program ids by axis: the first is taken apart by division, the next follow by counting. */
-static void open_programs(gen *g, V first, LLVMBasicBlockRef from, V *start, V *gridv)
+/* Program ids by axis: those of the first are given, the next follow by counting. */
+static void open_programs(gen *g, V *start, V *gridv)
 {
-    V rest = first;
-    (void)from;
     for (int a = 0; a < g->p.info.naxes; a++) {
         gridv[a] = grid_axis(g, a);
-        V safe = sel(g, LLVMBuildICmp(g->b, LLVMIntEQ, gridv[a], k_int(g, 0), ""), k_int(g, 1), gridv[a]);
-        start[a] = LLVMBuildURem(g->b, rest, safe, "");
-        rest = LLVMBuildUDiv(g->b, rest, safe, "");
+        start[a] = field(g, g->call, (int64_t)offsetof(gen_call, id) + 8 * (int64_t)a, ty_int(g, 64, 0));
     }
 }
 
@@ -464,19 +460,6 @@ static void next_ids(gen *g, V *gridv, V *next)
         carry = LLVMBuildICmp(g->b, LLVMIntEQ, up, gridv[a], "");
         next[a] = sel(g, carry, k_int(g, 0), up);
     }
-}
-
-static void fence_streams(gen *g)
-{
-    if (!g->streams || !g->x86)
-        return;
-    LLVMBasicBlockRef yes = new_block(g, "fence"), done = new_block(g, "fenced");
-    V on = LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), "");
-    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntNE, on, k_int(g, 0), ""), yes, done);
-    LLVMPositionBuilderAtEnd(g->b, yes);
-    intrinsic(g, "llvm.x86.sse.sfence", NULL, 0, NULL, 0);
-    branch_to(g, done);
-    LLVMPositionBuilderAtEnd(g->b, done);
 }
 
 static void add_attribute(gen *g, const char *name)
@@ -508,7 +491,7 @@ static void emit_function(gen *g)
     V first = LLVMGetParam(g->fn, 1), last = LLVMGetParam(g->fn, 2), start[3], gridv[3], next[3];
     const int axes = g->p.info.naxes;
     LLVMBasicBlockRef from, head = new_block(g, "program"), body = new_block(g, "run"), done = new_block(g, "end");
-    open_programs(g, first, NULL, start, gridv);
+    open_programs(g, start, gridv);
     from = LLVMGetInsertBlock(g->b);
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, head);
@@ -528,7 +511,6 @@ static void emit_function(gen *g)
         add_incoming(ids[a], next[a], back);
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, done);
-    fence_streams(g);
     bf16_end(g);
     LLVMBuildRetVoid(g->b);
 }
@@ -551,7 +533,10 @@ static void set_options(void)
         "-disable-early-ifcvt",
         "-disable-select-optimize",
         "-disable-partial-libcall-inlining",
+        "-disable-tail-duplicate",
 #if !defined(__aarch64__)
+        "-disable-cgp",
+        "-x86-cmov-converter=false",
         "-disable-x86-domain-reassignment",
 #endif
     };

@@ -277,21 +277,12 @@ static void scan_line(gen *g, const ir_insn *in, V from, V to, int64_t n)
     store_vec(g, to, dt, first);
     if (n <= IR_CHUNK)
         return;
-    V carry = LLVMBuildExtractElement(g->b, first, last, "");
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(g->b);
+    V start = LLVMBuildExtractElement(g->b, first, last, "");
     loop l = loop_open(g, k_int(g, 0), k_int(g, n - IR_CHUNK), IR_CHUNK);
-    LLVMBasicBlockRef body = LLVMGetInsertBlock(g->b);
-    LLVMPositionBuilderBefore(g->b, LLVMGetBasicBlockTerminator(l.head));
-    V where = LLVMGetFirstInstruction(l.head), phi;
-    LLVMPositionBuilderBefore(g->b, where);
-    phi = LLVMBuildPhi(g->b, LLVMTypeOf(carry), "");
-    LLVMPositionBuilderAtEnd(g->b, body);
-    LLVMAddIncoming(phi, &carry, &before, 1);
-    V at = LLVMBuildAdd(g->b, l.iv, k_int(g, IR_CHUNK), "");
+    V carry = loop_carry(g, &l, start), at = LLVMBuildAdd(g->b, l.iv, k_int(g, IR_CHUNK), "");
     V x = scan_chunk(g, in, load_vec(g, mem_element(g, from, dt, at), dt, IR_CHUNK));
-    store_vec(g, mem_element(g, to, dt, at), dt, join(g, in, splat(g, phi, IR_CHUNK), x));
-    V next = join(g, in, phi, LLVMBuildExtractElement(g->b, x, last, ""));
-    LLVMAddIncoming(phi, &next, &body, 1);
+    store_vec(g, mem_element(g, to, dt, at), dt, join(g, in, splat(g, carry, IR_CHUNK), x));
+    loop_carried(g, &l, carry, join(g, in, carry, LLVMBuildExtractElement(g->b, x, last, "")));
     loop_close(g, &l);
 }
 
@@ -331,32 +322,47 @@ static void scan_insn(gen *g, const ir_insn *in)
     loop_close(g, &o);
 }
 
-/* ---- transposes: square tiles in registers, single elements at the edges ---- */
+/* ---- transposes: tiles in registers, single elements at the edges ----
+ *
+ * A tile is n rows by as many columns as fit 16 bytes. Pieces of that size come from memory to where the result wants them, so what is left are
+ * small squares inside each piece, which needs half the shuffles of squares of n by n, and code of a quarter of the size.
+ */
 
-/* lanes whose bit s is clear come from a, the others from b; up: those of a s higher, down: those of b s lower */
-static V exchange(gen *g, V a, V b, int n, int s, bool second)
+/* The first or the second halves of the pieces of a and b, their elements in turns: there is an instruction for that. */
+static V interleave(gen *g, V a, V b, int n, int w, bool second)
 {
     V idx[16];
     for (int k = 0; k < n; k++) {
-        const int lane = k & s ? (second ? n + k : n + k - s) : (second ? k + s : k);
+        const int lane = k / w * w + (second ? w / 2 : 0) + k % w / 2 + (k % 2 ? n : 0);
         idx[k] = LLVMConstInt(ty_int(g, 32, 0), (unsigned)lane, 0);
     }
     return LLVMBuildShuffleVector(g->b, a, b, LLVMConstVector(idx, (unsigned)n), "");
 }
 
-static void transpose_tile(gen *g, V from, V to, eas_dtype dt, int n, int64_t cols, int64_t pitch)
+/* `count` pieces of w elements, `step` apart, side by side */
+static V load_pieces(gen *g, V from, eas_dtype dt, int w, int count, int64_t step)
 {
-    V r[16];
-    for (int i = 0; i < n; i++)
-        r[i] = load_vec(g, mem_element(g, from, dt, k_int(g, i * cols)), dt, n);
-    for (int s = n / 2; s; s /= 2)
-        for (int i = 0; i < n; i++)
-            if (!(i & s)) {
-                V a = r[i], b = r[i + s];
-                r[i] = exchange(g, a, b, n, s, false);
-                r[i + s] = exchange(g, a, b, n, s, true);
-            }
-    for (int i = 0; i < n; i++)
+    V idx[16];
+    if (count == 1)
+        return load_vec(g, from, dt, w);
+    V lo = load_pieces(g, from, dt, w, count / 2, step),
+      hi = load_pieces(g, mem_element(g, from, dt, k_int(g, count / 2 * step)), dt, w, count / 2, step);
+    for (int k = 0; k < w * count; k++)
+        idx[k] = LLVMConstInt(ty_int(g, 32, 0), (unsigned)k, 0);
+    return LLVMBuildShuffleVector(g->b, lo, hi, LLVMConstVector(idx, (unsigned)(w * count)), "");
+}
+
+static void transpose_tile(gen *g, V from, V to, eas_dtype dt, int n, int w, int64_t cols, int64_t pitch)
+{
+    V r[16], old[16];
+    for (int i = 0; i < w; i++)
+        r[i] = load_pieces(g, mem_element(g, from, dt, k_int(g, i * cols)), dt, w, n / w, w * cols);
+    for (int s = 1; s < w; s *= 2) {
+        memcpy(old, r, sizeof r);
+        for (int i = 0; i < w; i++)
+            r[i] = interleave(g, old[i / 2], old[i / 2 + w / 2], n, w, i % 2);
+    }
+    for (int i = 0; i < w; i++)
         store_vec(g, mem_element(g, to, dt, k_int(g, i * pitch)), dt, r[i]);
 }
 
@@ -367,21 +373,21 @@ typedef struct matrix {
     int64_t pitch;      /* from one row of the result to the next */
 } matrix;
 
-/* rows r0 <= r < r1 and columns c0 <= c < c1 in tiles of n (n = 1: elements) */
-static void transpose_part(gen *g, const matrix *m, int64_t r0, int64_t r1, int64_t c0, int64_t c1, int n)
+/* rows r0 <= r < r1 and columns c0 <= c < c1 in tiles of n by w (n = 1: elements) */
+static void transpose_part(gen *g, const matrix *m, int64_t r0, int64_t r1, int64_t c0, int64_t c1, int n, int w)
 {
     if (r0 >= r1 || c0 >= c1)
         return;
     loop i = loop_open(g, k_int(g, 0), k_int(g, r1 - r0), n);
     V r = LLVMBuildAdd(g->b, i.iv, k_int(g, r0), "");
-    loop j = loop_open(g, k_int(g, 0), k_int(g, c1 - c0), n);
+    loop j = loop_open(g, k_int(g, 0), k_int(g, c1 - c0), w);
     V c = LLVMBuildAdd(g->b, j.iv, k_int(g, c0), "");
     V from = mem_element(g, m->from, m->dt, LLVMBuildAdd(g->b, scaled(g, r, m->cols), c, ""));
     V to = mem_element(g, m->to, m->dt, LLVMBuildAdd(g->b, scaled(g, c, m->pitch), r, ""));
     if (n == 1)
         mem_store_scalar(g, to, m->dt, k_int(g, 0), mem_load_scalar(g, from, m->dt, k_int(g, 0)));
     else
-        transpose_tile(g, from, to, m->dt, n, m->cols, m->pitch);
+        transpose_tile(g, from, to, m->dt, n, w, m->cols, m->pitch);
     loop_close(g, &j);
     loop_close(g, &i);
 }
@@ -393,16 +399,16 @@ static void trans_insn(gen *g, const ir_insn *in)
     matrix m = {.dt = (eas_dtype)ir_typeof(g->ir, x).dtype, .rows = sh->dim[sh->rank - 2], .cols = sh->dim[sh->rank - 1]};
     m.pitch = g->p.val[in->res].pitch ? g->p.val[in->res].pitch : m.rows; /* a pitch is for two dims only */
     const int64_t all = shape_lanes(sh) / (m.rows * m.cols);
-    int n = g->opt->vector_bytes / (int)eas_dtype_size(m.dt);
+    int n = g->opt->vector_bytes / (int)eas_dtype_size(m.dt), w = 16 / (int)eas_dtype_size(m.dt);
     n = n > 16 ? 16 : n;
     loop o = loop_open(g, k_int(g, 0), k_int(g, all), 1);
     V off = scaled(g, o.iv, m.rows * m.cols);
     m.from = mem_element(g, mem_slot(g, g->p.val[x].slot), m.dt, off);
     m.to = mem_element(g, mem_slot(g, g->p.val[in->res].slot), m.dt, off);
-    const int64_t r = m.rows / n * n, c = m.cols / n * n;
-    transpose_part(g, &m, 0, r, 0, c, n);
-    transpose_part(g, &m, r, m.rows, 0, m.cols, 1);
-    transpose_part(g, &m, 0, r, c, m.cols, 1);
+    const int64_t r = m.rows / n * n, c = m.cols / w * w;
+    transpose_part(g, &m, 0, r, 0, c, n, w);
+    transpose_part(g, &m, r, m.rows, 0, m.cols, 1, 1);
+    transpose_part(g, &m, 0, r, c, m.cols, 1, 1);
     loop_close(g, &o);
 }
 

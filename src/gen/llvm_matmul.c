@@ -2,7 +2,7 @@
  *
  * A tile of the sum, `rows` by a few vectors of columns, stays in registers while k runs over the whole inner dim: one element of x is
  * broadcast, a row of y is read, an fma each, k ascending. Blocks are small enough for the caches, and copying them from global memory to their slots is what
- * other libraries call packing. Factors that are C_LENT are read where they lie. bf16 factors come as pairs along k, made in llvm_bf16.c, where the machine multiplies those. Tiles are cut evenly: 64 rows with room for 14 are 13, 13, 13, 13, 12.
+ * other libraries call packing. Factors that are C_LENT are read where they lie. bf16 factors come as pairs along k, made in llvm_bf16.c, where the machine multiplies those. Tiles are cut evenly: 61 rows with room for 14 are 13, 12, 12, 12, 12; all alike where they can be.
  */
 #include "llvm.h"
 
@@ -34,10 +34,11 @@ static void step_k(gen *g, const matmul *p, const tile *t, V xp, V yp, V *sum)
         y[v] = p->ys ? (w ? splat(g, p->ys, w) : p->ys) : read_at(g, mem_element(g, yp, p->dt, k_int(g, t->at[v])), p->dt, w);
     }
     for (int r = 0; r < t->rows; r++) {
-        V x = p->xs ? p->xs : read_at(g, mem_element(g, xp, p->dt, k_int(g, r * p->xrow)), p->dt, 0);
+        V x = p->xs ? p->xs : read_at(g, mem_element(g, xp, p->dt, k_int(g, r * p->xrow)), p->dt, 0), many = x;
         for (int v = 0; v < t->nvec; v++) {
             V *s = &sum[r * t->nvec + v];
-            V many = t->width[v] == 1 ? x : splat(g, x, t->width[v]);
+            if (v == 0 || t->width[v] != t->width[v - 1])
+                many = t->width[v] == 1 ? x : splat(g, x, t->width[v]);
             *s = p->pairs ? bf16_step(g, many, y[v], *s) : float_fma(g, many, y[v], *s);
         }
     }
@@ -119,13 +120,41 @@ static void prefetch_near(gen *g, V p, V step, eas_dtype dt, int64_t bytes)
 
 static int64_t tile_bytes(const matmul *p, const tile *t) { return (t->at[t->nvec - 1] + t->width[t->nvec - 1]) * (int64_t)eas_dtype_size(p->dt); }
 
-/* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. */
+/* How many rounds of a loop go by from one request to the next: as many as leave what each of them asks for as little as it can be. */
+static int64_t asks_every(gen *g, const matmul *p, int64_t rounds)
+{
+    int64_t every = 1;
+    while (!p->yfar && every < 8 && matmul_share(g, p, (rounds + 2 * every - 1) / (2 * every)) == matmul_share(g, p, rounds))
+        every *= 2;
+    return every;
+}
+
+/* In round k / unroll of a tile's loop: asks for what comes later, in a block of its own if not every round does. */
+static void ask(gen *g, const matmul *p, V number, V k, int64_t unroll)
+{
+    const int64_t rounds = p->k / unroll, every = asks_every(g, p, rounds);
+    if (!matmul_share(g, p, rounds))
+        return;
+    LLVMBasicBlockRef yes = every > 1 ? new_block(g, "ask") : NULL, done = every > 1 ? new_block(g, "asked") : NULL;
+    if (yes) {
+        V left = LLVMBuildAnd(g->b, k, k_int(g, every * unroll - 1), "");
+        LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntEQ, left, k_int(g, 0), ""), yes, done);
+        LLVMPositionBuilderAtEnd(g->b, yes);
+    }
+    matmul_prefetch(g, p, number, LLVMBuildUDiv(g->b, k, k_int(g, every * unroll), ""), (rounds + every - 1) / every);
+    if (yes) {
+        branch_to(g, done);
+        LLVMPositionBuilderAtEnd(g->b, done);
+    }
+}
+
+/* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. A large one hides its loop by itself, but not what
+ * it asks for too where y is read from afar; all code that it does without is code that need not be compiled. */
 static void emit_tile(gen *g, const matmul *p, const tile *t, V number, V xp, V yp, V acc, V out)
 {
     const int count = t->rows * t->nvec;
-    const bool more =
-        count < 16 || (p->yfar && p->seg && p->seg->ahead.len); /* a large tile hides the loop by itself, but not what a round asks for too */
-    const int64_t unroll = p->k % 4 == 0 && more ? 4 : p->k % 2 == 0 ? 2 : 1;
+    const bool more = count < 16 || (p->yfar && p->seg && p->seg->ahead.len);
+    const int64_t unroll = more && p->k % 4 == 0 ? 4 : (more || p->yfar) && p->k % 2 == 0 ? 2 : 1;
     V sum[MAX_ROWS * MAX_VECS], phi[MAX_ROWS * MAX_VECS];
     start_sums(g, p, t, acc, sum);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), loop = new_block(g, "tile"), done = new_block(g, "tiled");
@@ -138,7 +167,7 @@ static void emit_tile(gen *g, const matmul *p, const tile *t, V number, V xp, V 
         LLVMAddIncoming(phi[i], &sum[i], &from, 1);
         sum[i] = phi[i];
     }
-    matmul_prefetch(g, p, number, LLVMBuildUDiv(g->b, k, k_int(g, unroll), ""), p->k / unroll);
+    ask(g, p, number, k, unroll);
     V xn = xk, yn = yk;
     for (int64_t u = 0; u < unroll; u++) {
         if (p->yfar)
@@ -150,14 +179,15 @@ static void emit_tile(gen *g, const matmul *p, const tile *t, V number, V xp, V 
         yn = mem_element(g, yn, p->dt, p->ystep);
     }
     V next = LLVMBuildAdd(g->b, k, k_int(g, unroll), "");
+    LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
     LLVMAddIncoming(k, &zero, &from, 1);
-    LLVMAddIncoming(k, &next, &loop, 1);
+    LLVMAddIncoming(k, &next, &back, 1);
     LLVMAddIncoming(xk, &xp, &from, 1);
-    LLVMAddIncoming(xk, &xn, &loop, 1);
+    LLVMAddIncoming(xk, &xn, &back, 1);
     LLVMAddIncoming(yk, &yp, &from, 1);
-    LLVMAddIncoming(yk, &yn, &loop, 1);
+    LLVMAddIncoming(yk, &yn, &back, 1);
     for (int i = 0; i < count; i++)
-        LLVMAddIncoming(phi[i], &sum[i], &loop, 1);
+        LLVMAddIncoming(phi[i], &sum[i], &back, 1);
     LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, next, k_int(g, p->k), ""), loop, done);
     LLVMPositionBuilderAtEnd(g->b, done);
     for (int r = 0; r < t->rows; r++)
@@ -180,10 +210,20 @@ static void emit_rows(gen *g, const matmul *p, tile *t, int64_t row, int64_t cou
     loop_close(g, &l);
 }
 
+/* How many tiles of at most `most` rows: all alike where that leaves enough sums to hide what an fma takes, since a second kind of tile is as
+ * much to compile as the first. */
+static int64_t count_tiles(const matmul *p, const tile *t, int64_t most)
+{
+    for (int64_t rows = most; rows * t->nvec >= 16; rows--)
+        if (p->m % rows == 0)
+            return p->m / rows;
+    return (p->m + most - 1) / most;
+}
+
 /* All rows of the columns that t describes, which are strip number `strip` of so many, cut evenly into tiles of at most `most` rows. */
 static void emit_columns(gen *g, matmul *p, tile *t, V col, int64_t strips, V strip, int64_t most)
 {
-    const int64_t tiles = (p->m + most - 1) / most, small = p->m / tiles, larger = p->m % tiles;
+    const int64_t tiles = count_tiles(p, t, most), small = p->m / tiles, larger = p->m % tiles;
     V number = LLVMBuildMul(g->b, strip, k_int(g, tiles), "");
     p->tiles = strips * tiles;
     t->rows = (int)small + 1;

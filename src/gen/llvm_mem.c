@@ -9,12 +9,15 @@
 V mem_slot(gen *g, int64_t off)
 {
     V i = k_int(g, off);
-    return LLVMBuildGEP2(g->b, ty_int(g, 8, 0), g->scratch, &i, 1, "");
+    return off ? LLVMBuildGEP2(g->b, ty_int(g, 8, 0), g->scratch, &i, 1, "") : g->scratch;
 }
 
 static unsigned elem_align(eas_dtype dt) { return (unsigned)eas_dtype_size(dt); }
 
-V mem_element(gen *g, V ptr, eas_dtype dt, V off) { return LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, ""); }
+V mem_element(gen *g, V ptr, eas_dtype dt, V off)
+{
+    return LLVMIsConstant(off) && LLVMIsNull(off) ? ptr : LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, "");
+}
 
 /* the address of lane 0 of an affine offset, `more` elements on */
 static V affine_element(gen *g, V ptr, eas_dtype dt, aff a, int64_t more)

@@ -873,25 +873,65 @@ static void emit_chunk(gen *g, const segment *s)
 
 /* ---- loops over chunks ---- */
 
+/* Rounds of a loop that are known to be run, 2 for any number above 1; 0: not known. */
+static int sure_rounds(V lo, V hi, int64_t step)
+{
+    if (!LLVMIsAConstantInt(lo) || !LLVMIsAConstantInt(hi))
+        return 0;
+    const int64_t n = LLVMConstIntGetSExtValue(hi) - LLVMConstIntGetSExtValue(lo);
+    return n <= 0 ? 0 : n <= step ? 1 : 2;
+}
+
+/* Most loops are over blocks, so their first round is sure to be run and the test is at the end; one round is no loop. */
 loop loop_open(gen *g, V lo, V hi, int64_t step)
 {
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body = new_block(g, "chunk");
-    loop l = {.head = new_block(g, "chunks"), .done = new_block(g, "chunked"), .step = step};
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body;
+    const int sure = sure_rounds(lo, hi, step);
+    if (sure == 1)
+        return (loop){.iv = lo};
+    body = sure ? NULL : new_block(g, "chunk");
+    loop l = {.from = from, .head = new_block(g, "chunks"), .done = new_block(g, "chunked"), .step = step, .end = sure ? hi : NULL};
     branch_to(g, l.head);
     LLVMPositionBuilderAtEnd(g->b, l.head);
     l.iv = LLVMBuildPhi(g->b, ty_int(g, 64, 0), "");
     LLVMAddIncoming(l.iv, &lo, &from, 1);
-    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, l.iv, hi, ""), body, l.done);
-    LLVMPositionBuilderAtEnd(g->b, body);
+    if (!sure) {
+        LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, l.iv, hi, ""), body, l.done);
+        LLVMPositionBuilderAtEnd(g->b, body);
+    }
     return l;
+}
+
+V loop_carry(gen *g, const loop *l, V first)
+{
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(g->b), from = l->from;
+    if (!l->head)
+        return first;
+    LLVMPositionBuilderBefore(g->b, LLVMGetFirstInstruction(l->head));
+    V phi = LLVMBuildPhi(g->b, LLVMTypeOf(first), "");
+    LLVMAddIncoming(phi, &first, &from, 1);
+    LLVMPositionBuilderAtEnd(g->b, here);
+    return phi;
+}
+
+void loop_carried(gen *g, const loop *l, V carry, V next)
+{
+    LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
+    if (l->head)
+        LLVMAddIncoming(carry, &next, &back, 1);
 }
 
 void loop_close(gen *g, const loop *l)
 {
+    if (!l->head)
+        return;
     V next = LLVMBuildAdd(g->b, l->iv, k_int(g, l->step), "");
     LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
     LLVMAddIncoming(l->iv, &next, &back, 1);
-    branch_to(g, l->head);
+    if (l->end)
+        LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, next, l->end, ""), l->head, l->done);
+    else
+        branch_to(g, l->head);
     LLVMPositionBuilderAtEnd(g->b, l->done);
 }
 
@@ -1008,11 +1048,23 @@ static V streamed(gen *g, const ir_insn *in, int *bytes)
     return LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, affine_base(g, off), k_int(g, *bytes), ""), "");
 }
 
-/* May chunks begin anywhere? Then nothing may rest on where they begin: reductions join by lane number, slots have whole chunks, and quotients
+/* Is a product of blocks summed up in a loop? Then storing the result is little of the work. */
+static bool sums_products(const gen *g)
+{
+    for (uint32_t i = 0; i < g->ir->ninsns; i++)
+        for (uint32_t up = g->p.parent[i]; g->ir->insns[i].op == IR_MATMUL && up != UINT32_MAX; up = g->p.parent[up])
+            if (g->ir->insns[up].op != IR_IF)
+                return true;
+    return false;
+}
+
+/* May chunks begin anywhere? Rows of tiles may, but that is a lot of code, which only pays where they are much of the work. Then nothing may rest on where they begin: reductions join by lane number, slots have whole chunks, and quotients
  * and remainders of lane numbers are simple only within aligned ones. */
 static bool can_shift(gen *g, const segment *s)
 {
     if (s->reduces || g->p.info.mode == EAS_MODE_THREAD || s->sh.dim[s->sh.rank - 1] < SHIFT_CHUNKS * g->c->n)
+        return false;
+    if (s->sh.rank > 1 && sums_products(g))
         return false;
     for (uint32_t i = 0; i < s->items.len; i++) {
         const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
@@ -1071,7 +1123,6 @@ static void full_chunks(gen *g, const segment *s, V lo, V end, V stream, int how
         return;
     }
     LLVMBasicBlockRef yes = new_block(g, "stream"), no = new_block(g, "cached"), done = new_block(g, "filled");
-    g->streams = true;
     LLVMBuildCondBr(g->b, stream, yes, no);
     LLVMPositionBuilderAtEnd(g->b, yes);
     run_chunks(g, s, lo, end, NULL, true, how);
@@ -1120,7 +1171,7 @@ static void full_range(gen *g, const segment *s, V full, V end, V stream)
 {
     const int64_t size = s->sh.dim[s->sh.rank - 1], w = stream ? 0 : fold_round(g, s);
     if (!w || size < 2 * w || body_size(g, s) * (uint32_t)(w / g->c->n) > ROUND_BODY) {
-        full_chunks(g, s, k_int(g, 0), end, stream, STREAM_PIECES);
+        full_chunks(g, s, k_int(g, 0), end, stream, s->sh.rank > 1 ? STREAM_WHOLE : STREAM_PIECES); /* as can_stream has checked */
         return;
     }
     V rounds = round_down(g, full, (int)w);

@@ -17,9 +17,13 @@ static bool all_constant(V x, bool *has_zero, bool *has_m1) /* a constant scalar
 {
     if (!LLVMIsConstant(x))
         return false;
-    V e = lanes_of(LLVMTypeOf(x)) ? LLVMGetAggregateElement(x, 0) : x;
+    const int n = lanes_of(LLVMTypeOf(x));
+    V e = n ? LLVMGetAggregateElement(x, 0) : x;
     if (!e || !LLVMIsAConstantInt(e))
         return false;
+    for (int i = 1; i < n; i++)
+        if (LLVMGetAggregateElement(x, (unsigned)i) != e) /* equal constants are one object */
+            return false;
     *has_zero = LLVMConstIntGetZExtValue(e) == 0;
     *has_m1 = LLVMConstIntGetSExtValue(e) == -1;
     return true;
