@@ -260,12 +260,18 @@ static int int_list(PyObject *o, const char *what, int max, int64_t *out)
     }
     return (int)n;
 }
+/* Of the meta values alone, as in Triton? */
+static bool of_meta_alone(PyObject *f)
+{
+    PyCodeObject *code = PyFunction_Check(f) ? (PyCodeObject *)PyFunction_GET_CODE(f) : NULL;
+    return code && code->co_argcount == 1 && !(code->co_flags & CO_VARARGS);
+}
 static int read_grid(PyObject *g, PyObject *meta, PyObject *rt, eas_launch *l)
 {
     PyObject *made = NULL;
     if (PyCallable_Check(g)) {
         PyObject *copy = PyDict_Copy(meta);
-        made = copy ? PyObject_CallFunctionObjArgs(g, copy, rt, NULL) : NULL;
+        made = copy ? PyObject_CallFunctionObjArgs(g, copy, of_meta_alone(g) ? NULL : rt, NULL) : NULL;
         Py_XDECREF(copy);
         if (!made)
             return 0;
@@ -367,7 +373,11 @@ PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject
     eas_status st = eas_kernel_launch(ck->k, d, args, n, l);
     if (st == EAS_OK && PyErr_Occurred()) /* of sys.stdout, while it took what was printed */
         return NULL;
-    return st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
+    if (st == EAS_OK)
+        Py_RETURN_NONE;
+    py_raise(st);
+    py_tell_shape(ck->params, objs, n);
+    return NULL;
 }
 
 /* ---- where to ----

@@ -91,6 +91,7 @@ PyTypeObject *py_type(PyObject *module, PyType_Spec *spec, const char *name); /*
 
 /* ---- errors.c ---- */
 PyObject *py_raise(eas_status st);                 /* from eas_error_message(); NULL */
+void py_tell_shape(PyObject *names, PyObject *const *args, int n); /* an IndexError of a launch names the argument's shape, too */
 PyObject *py_fail(PyObject *exc, const char *fmt, ...);    /* NULL */
 PyObject *py_fail_at(PyObject *exc, const char *fmt, ...); /* the same with the user's "file:line: " */
 /* The user's position: innermost Python frame outside the package. *file is valid while that code object lives. */

@@ -190,7 +190,7 @@ void interp_print(run *r, uint32_t i)
     if (!mem.oom && (on = lanes_on(r, mask, all, who))) {
         int naxes = r->info.naxes > 1 ? r->info.naxes : 1;
         for (int axis = naxes; axis < 3; axis++)
-            naxes = r->pid[axis] ? axis + 1 : naxes;
+            naxes = r->pid[axis] || r->call->grid[axis] > 1 ? axis + 1 : naxes;
         add_head(&s, r->pid, naxes, thread ? "thread" : "lane", some ? who : NULL, on);
         for (int k = 0; k < n && !mem.oom; k++) {
             if (some)
