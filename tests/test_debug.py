@@ -276,9 +276,9 @@ class Assert(unittest.TestCase):
             message = self.failure(array, x, 11, BLOCK=16, _grid=1, device=d, error=IndexError)
             words = "index 16 of a threadgroup array, which has 16 elements (program 0, 0, 0, thread 5)"
             self.assertEqual(message, f"LINE kernel array: access out of bounds: {words}")
-            message = self.failure(array, x[:8].copy(), 0, BLOCK=16, _grid=1, device=d, error=IndexError)
+            message = self.failure(array, x[:8].reshape(2, 4), 0, BLOCK=16, _grid=1, device=d, error=IndexError)
             self.assertRegex(
-                message, r'^LINE kernel array: access out of bounds: index \d+ of "x", which has 8 elements \(program 0, 0, 0, thread \d+\)$'
+                message, r'^LINE kernel array: access out of bounds: index \d+ of "x", which has 8 elements in the shape \(2, 4\) \(program 0, 0, 0, thread \d+\)$'
             )
             index, thread = re.search(r"index (\d+) .* thread (\d+)", message).groups()
             self.assertEqual(index, thread, d)

@@ -289,7 +289,7 @@ class Launches(unittest.TestCase):
         scope = {}
         with open(path) as f:
             exec(compile(f.read(), path, "exec"), scope)
-        with self.assertRaisesRegex(IndexError, rf'{path}:4: kernel k: .*index 3 of "x", which has 3 elements \(program 0'):
+        with self.assertRaisesRegex(IndexError, rf'{path}:4: kernel k: .*index 3 of "x", which has 3 elements in the shape \(3,\) \(program 0'):
             try:
                 eas.kernel(scope["k"])(np.zeros(3), 1, _interpret=True)
             except IndexError as e:

@@ -258,26 +258,30 @@ static eas_value one_like(Trace *t, eas_value x)
     eas_value one = eas_const_typed(t->b, eas_value_dtype(t->b, x), 1.0, 1);
     return rank ? eas_broadcast(t->b, one, rank, shape) : one;
 }
-static eas_value reciprocal(Trace *t, eas_value x) { return eas_apply(t->b, OP.div, eas_const_float(t->b, 1.0), x, 0); }
-
-/* Whole exponents are products as long as those are few; else it is the power function's. */
+/* Whole exponents of floats are products as long as those stay within two units of the last place, and lose nothing to an overflow or
+ * underflow on the way: up to 3, and 1 / x. Beyond that it is the power function's. */
+static PyObject *float_power(Trace *t, eas_value x, PyObject *y, long long n)
+{
+    if (n > 0 && n <= 3)
+        return value_new(t, int_power(t, x, n));
+    if (n == -1)
+        return value_new(t, eas_apply(t->b, OP.div, eas_const_float(t->b, 1.0), x, 0));
+    double e = PyFloat_AsDouble(y);
+    return PyErr_Occurred() ? NULL : value_new(t, eas_apply(t->b, OP.pow, x, eas_const_float(t->b, e), 0));
+}
 static PyObject *literal_power(Trace *t, eas_value x, PyObject *y)
 {
     int over;
     long long n = PyLong_AsLongLongAndOverflow(y, &over);
-    bool is_float = eas_dtype_kind(eas_value_dtype(t->b, x)) == 'f';
-    if (over || n > 4096 || n < -4096) {
-        double e = PyFloat_AsDouble(y);
-        if (PyErr_Occurred())
-            return NULL;
-        return is_float ? value_new(t, eas_apply(t->b, OP.pow, x, eas_const_float(t->b, e), 0))
-                        : py_fail_at(PyExc_ValueError, "an integer to the literal power %S: only 0 to 4096 are unrolled", y);
-    }
-    if (n < 0 && !is_float)
-        return py_fail_at(PyExc_ValueError, "an integer to the negative power %lld is not an integer: cast it to a float first", n);
-    if (n == 0)
+    if (n == 0 && !over)
         return value_new(t, one_like(t, x));
-    return value_new(t, n > 0 ? int_power(t, x, n) : reciprocal(t, int_power(t, x, -n)));
+    if (eas_dtype_kind(eas_value_dtype(t->b, x)) == 'f')
+        return float_power(t, x, y, over ? 0 : n);
+    if (over || n > 4096)
+        return py_fail_at(PyExc_ValueError, "an integer to the literal power %S: only 0 to 4096 are unrolled", y);
+    if (n < 0)
+        return py_fail_at(PyExc_ValueError, "an integer to the negative power %lld is not an integer: cast it to a float first", n);
+    return value_new(t, int_power(t, x, n));
 }
 
 /* pow takes -0 for 0 and -inf for inf where the exponent is not whole; square roots do not. */
