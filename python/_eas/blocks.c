@@ -207,7 +207,9 @@ static int fit_together(Trace *t, const char *fn, eas_value x, eas_value y)
     for (int i = 1; i <= a.rank && i <= b.rank; i++) {
         int64_t m = a.shape[a.rank - i], n = b.shape[b.rank - i];
         if (m != n && m != 1 && n != 1)
-            return py_fail_at(PyExc_ValueError, "mk.%s: the shapes do not fit: %lld and %lld elements along axis -%d", fn, (long long)m, (long long)n, i), 0;
+            return py_fail_at(PyExc_ValueError, "mk.%s: the shapes do not fit: %lld and %lld elements along axis -%d", fn, (long long)m, (long long)n,
+                              i),
+                   0;
     }
     return 1;
 }
@@ -488,8 +490,15 @@ static int add_methods(PyObject *mk)
 {
     static const struct {
         const char *method, *function;
-    } rows[] = {{"broadcast_to", "broadcast_to"}, {"reshape", "reshape"}, {"trans", "trans"}, {"permute", "trans"}, {"reduce", "reduce"}, {"to", "cast"},
-                {"cast", "cast"}, {"astype", "cast"}, {"bitcast", "bitcast"}};
+    } rows[] = {{"broadcast_to", "broadcast_to"},
+                {"reshape", "reshape"},
+                {"trans", "trans"},
+                {"permute", "trans"},
+                {"reduce", "reduce"},
+                {"to", "cast"},
+                {"cast", "cast"},
+                {"astype", "cast"},
+                {"bitcast", "bitcast"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (add_method(rows[i].method, PyDict_GetItemString(mk, rows[i].function)) < 0)
             return -1;

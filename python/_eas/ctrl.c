@@ -130,10 +130,11 @@ static int left_early(Frame *f)
 {
     long early = ask_names(f, "left_early", Py_None);
     if (early > 0)
-        py_fail_at(PyExc_RuntimeError,
-                   "the body of %s (line %d) is left by return, continue or break: both branches are traced, so what follows would be missing whatever "
-                   "the condition is. Put what follows into `with mk.else_():`, or choose by a mask or mk.where",
-                   what_of[f->kind], f->line);
+        py_fail_at(
+            PyExc_RuntimeError,
+            "the body of %s (line %d) is left by return, continue or break: both branches are traced, so what follows would be missing whatever "
+            "the condition is. Put what follows into `with mk.else_():`, or choose by a mask or mk.where",
+            what_of[f->kind], f->line);
     return early == 0;
 }
 /* A number that a branch gives to a name is the same whether the branch is taken or not. */
@@ -696,8 +697,9 @@ static PyObject *loop_iter(PyObject *o)
     Py_XDECREF(names);
     Py_DECREF(code);
     if (direct == 0)
-        py_fail_at(PyExc_TypeError, "%s is for a `for` statement itself: its body is traced once, so enumerate, zip, list and the like would see one "
-                                    "turn. Count with k, or with a variable: n = mk.var(0)",
+        py_fail_at(PyExc_TypeError,
+                   "%s is for a `for` statement itself: its body is traced once, so enumerate, zip, list and the like would see one "
+                   "turn. Count with k, or with a variable: n = mk.var(0)",
                    what_of[Py_IS_TYPE(o, G.whil) ? K_WHILE : K_LOOP]);
     return direct > 0 ? Py_NewRef(o) : NULL;
 }

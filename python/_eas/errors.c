@@ -36,7 +36,8 @@ PyObject *py_raise(eas_status st)
 static PyObject *with_shape(PyObject *text, PyObject *name, PyObject *arg)
 {
     PyObject *of = PyUnicode_FromFormat(" of \"%U\", which has ", name), *end = PyUnicode_FromString(" elements"), *r = NULL;
-    Py_ssize_t n = PyUnicode_GetLength(text), at = of ? PyUnicode_Find(text, of, 0, n, 1) : -1, to = at < 0 || !end ? -1 : PyUnicode_Find(text, end, at, n, 1);
+    Py_ssize_t n = PyUnicode_GetLength(text), at = of ? PyUnicode_Find(text, of, 0, n, 1) : -1,
+               to = at < 0 || !end ? -1 : PyUnicode_Find(text, end, at, n, 1);
     PyObject *dims = to < 0 ? NULL : PyObject_GetAttrString(arg, "shape"), *shape = dims ? PySequence_Tuple(dims) : NULL;
     if (shape) {
         to += PyUnicode_GetLength(end);

@@ -1,0 +1,10 @@
+"""`python examples/softmax.py` looks for `examples` beside the script and finds this file, which hands it the package, as `python -m examples.softmax`
+would have found it by itself."""
+
+import importlib
+import os
+import sys
+
+sys.path[:] = [os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *sys.path]
+del sys.modules[__name__]
+importlib.import_module("examples")
