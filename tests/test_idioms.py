@@ -88,6 +88,25 @@ class Values(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "axis 3"):
             eas.kernel(lambda x: mk.expand_dims(mk.arange(0, 4), 3))(np.zeros(1), _grid=1)
 
+    def test_sizes_alone_and_variables_of_a_dtype(self):
+        @eas.kernel
+        def k(x, out, N):
+            v, n = mk.var(1.5, mk.f64), mk.var(init=300, dtype="uint8")
+            for _ in mk.range(N):
+                v += mk.to_f64(mk.load(x, 0))
+                n += mk.cast(1, mk.u8)
+            mk.store(out, mk.arange(4), mk.full(4, v + mk.to_f64(n), mk.f64))
+
+        _, out = each(self, k, np.array([1e-9], np.float32), np.zeros(4, np.float64), 3, _grid=1)
+        self.assertEqual(out.tolist(), [1.5 + 3 * float(np.float32(1e-9)) + 47] * 4)
+
+        @eas.kernel
+        def threads(x):
+            mk.store(x, mk.tid(8), 1.0)
+
+        self.assertEqual(each(self, threads, np.zeros(8, np.float32), _grid=1)[0].sum(), 8)
+        self.assertEqual(threads.compile(np.zeros(8, np.float32)).block_size, 8)
+
     def test_joined_shapes_that_do_not_fit(self):
         with self.assertRaisesRegex(ValueError, r"test_idioms.py:\d+: mk.join: the shapes do not fit: 3 and 4 elements along axis -1"):
             eas.kernel(lambda x: mk.join(mk.zeros((2, 3)), mk.zeros(4)))(np.zeros(1), _grid=1)

@@ -566,18 +566,17 @@ static PyType_Slot var_slots[] = {
 };
 PyType_Spec Var_spec = {"eas.mk.Var", sizeof(Var), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, var_slots};
 
-static PyObject *mk_var(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+FN(var)
 {
-    (void)self;
     eas_value v;
-    Trace *t = trace_enter("var");
-    if (!t)
+    eas_dtype dt;
+    PARSE({"var", 2, 1, {"init", "dtype"}});
+    bool typed = in[1] && in[1] != Py_None;
+    if (!value_arg(t, in[0], s.fn, "init", &v) || (typed && !py_to_dtype(in[1], "mk.var", &dt)))
         return NULL;
-    if (nargs != 1)
-        return py_fail_at(PyExc_TypeError, "mk.var takes one argument, its first value");
-    if (!value_arg(t, args[0], "var", "init", &v))
-        return NULL;
-    if (eas_value_is_weak(t->b, v))
+    if (typed)
+        v = eas_cast(t->b, v, dt);
+    else if (eas_value_is_weak(t->b, v))
         v = eas_cast(t->b, v, eas_dtype_kind(eas_value_dtype(t->b, v)) == 'f' ? EAS_F32 : EAS_I64);
     Var *o = trace_ok(t) ? PyObject_New(Var, G.var) : NULL;
     if (!o)
@@ -987,8 +986,9 @@ PyType_Spec Branch_spec = {"eas.mk.Branch", sizeof(Branch), 0, Py_TPFLAGS_DEFAUL
 
 /* ---- the functions ---- */
 static PyMethodDef rows[] = {
-    {"var", (PyCFunction)(void (*)(void))mk_var, METH_FASTCALL,
-     "var($module, init, /)\n--\n\nA variable that changes over traced loops and branches."},
+    ROW(var, "var($module, init, dtype=None)\n--\n\nA variable that changes over traced loops and branches; a Python number is i64 or f32 unless "
+             "dtype says "
+             "otherwise."),
     {"range", (PyCFunction)(void (*)(void))mk_range, METH_FASTCALL,
      "for k in mk.range(lo, hi, step): a loop of the kernel; the bounds may be traced."},
     {"while_", mk_while, METH_O, "with mk.while_(lambda: cond): a loop of the kernel while the condition, computed anew each time, holds."},
