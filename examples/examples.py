@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 
-sys.path[:] = [os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *sys.path]
-del sys.modules[__name__]
-importlib.import_module("examples")
+if __name__ == "examples":
+    sys.path[:] = [os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *sys.path]
+    del sys.modules[__name__]
+    importlib.import_module("examples")

@@ -1,9 +1,11 @@
 """mk.print, mk.assert_ and debug launches: the same text on every device."""
 
 import io
+import os
 import re
 import unittest
 from contextlib import redirect_stdout
+from unittest import mock
 
 import numpy as np
 from support import ROOT, python
@@ -291,6 +293,17 @@ class Assert(unittest.TestCase):
         )
         self.assertIn("v must be below 7", python(code, env={"EAS_DEBUG": "1"}, cwd=ROOT).stdout)
         self.assertEqual(python(code, env={"EAS_DEBUG": "0"}, cwd=ROOT).stdout, "")
+
+    def test_environment_counts_at_once(self):
+        @eas.kernel
+        def k(x):
+            mk.assert_(mk.load(x, 0) < 7, "small")
+
+        x = np.full(1, 9, np.float32)
+        for _ in range(2):
+            k(x, _grid=1)
+            with mock.patch.dict(os.environ, {"EAS_DEBUG": "1"}), self.assertRaisesRegex(AssertionError, "small"):
+                k(x, _grid=1)
 
     def test_messages_of_any_kind(self):
         text = 'quote " back \\ line\nbrace { } ü'

@@ -69,6 +69,7 @@ typedef struct py_state {
     PyObject *environ;      /* os.environ._data, or NULL: EAS_BACKEND is looked up there at each launch */
     PyObject *backend_key;  /* its key */
     PyObject *interpret_key; /* EAS_INTERPRET's */
+    PyObject *debug_key; /* EAS_DEBUG's */
     eas_device *cpu;
     PyTypeObject *torch_tensor, *torch_parameter; /* torch's, once met */
     int bf16_num;           /* NumPy's type number of bfloat16; -1 until seen */
