@@ -97,6 +97,36 @@ class Print(unittest.TestCase):
                 d,
             )
 
+    def test_threads_that_print_different_lines(self):
+        """In the order of the source, whichever thread was first."""
+
+        @eas.kernel
+        def k(x):
+            t = mk.tid(0, 8)
+            mk.print("last", t, when=t > 5)
+            mk.print("all", mk.program_id(0))
+            for i in mk.range(2):
+                mk.print("a", i, when=t == 7)
+                mk.print("b", i, when=t == 2)
+            with mk.if_(t < 3):
+                mk.print("few", t)
+            with mk.else_():
+                mk.print("many", t, when=t < 5)
+
+        want = """
+program P, threads 6-7: last [6 7]
+program P, threads 0-7: all [P P P P P P P P]
+program P, thread 7: a 0
+program P, thread 2: b 0
+program P, thread 7: a 1
+program P, thread 2: b 1
+program P, threads 0-2: few [0 1 2]
+program P, threads 3-4: many [3 4]
+"""[1:]
+        for device in DEVICES:
+            self.assertEqual(output(k, np.zeros(1, np.float32), device=device, _grid=2), want.replace("P", "0") + want.replace("P", "1"), device)
+        self.assertEqual(output(k, np.zeros(1, np.float32), _grid=2, _interpret=True), want.replace("P", "0") + want.replace("P", "1"))
+
     def test_interpreted(self):
         x = np.arange(10, dtype=np.float32) / 2
         self.assertEqual(output(blocks, x, 10, BLOCK=4, _interpret=True), output(blocks, x, 10, BLOCK=4))
