@@ -1,4 +1,4 @@
-"""Tutorials that run: `python -m examples.softmax`, with EAS_BACKEND=ref to run on the reference interpreter."""
+"""Tutorials that run: `python -m examples.softmax` or `python examples/softmax.py`, with EAS_BACKEND=ref to run on the reference interpreter."""
 
 import importlib.util
 import os

@@ -3,6 +3,7 @@
 import numpy as np
 import eas
 from eas import mk
+from examples import ms, peers, size
 
 
 @eas.kernel
@@ -21,4 +22,11 @@ c = np.zeros_like(a)
 add_kernel(a, b, c, n, BLOCK=256)
 print(c)
 print("c == a + b:", bool((c == a + b).all()))
+assert (c == a + b).all()
 print(add_kernel.to_msl(a, b, c, n, BLOCK=256))
+
+if __name__ == "__main__":
+    n = size(1 << 22, 1 << 12)
+    a, b, c = (np.ones(n, np.float32) for _ in range(3))
+    others = peers(a, b, torch=lambda torch, x, y: x + y, jax=lambda jnp, x, y: x + y)
+    print(f"add of {n}: {ms(lambda: add_kernel(a, b, c, n, BLOCK=1024)):.2f} ms{others}")

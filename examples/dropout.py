@@ -7,7 +7,7 @@ import numpy as np
 
 import eas
 from eas import mk
-from examples import ms, size
+from examples import ms, peers, size
 
 
 @eas.kernel
@@ -15,6 +15,16 @@ def dropout(x, out, p, seed, N, BLOCK: eas.constexpr):
     i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
     keep = mk.rand(seed, i) >= p
     mk.store(out, i, mk.where(keep, mk.load(x, i, i < N) / (1.0 - p), 0.0), i < N)
+
+
+def jax_dropout(p, seed):
+    def f(jnp, x):
+        import jax
+
+        keep = jax.random.uniform(jax.random.key(seed), x.shape) >= p
+        return jnp.where(keep, x / (1 - p), 0)
+
+    return f
 
 
 def main(n=None, p=0.25, seed=42):
@@ -34,7 +44,8 @@ def main(n=None, p=0.25, seed=42):
     assert deviation < 5, f"{kept.mean()} of the elements are kept"
     assert ((other != 0) != kept).any(), "another seed draws the same mask"
     there = ms(lambda: x * (np.random.default_rng(seed).random(n, dtype=np.float32) >= p) / (1 - p))
-    print(f"dropout of {n}: {took:.2f} ms, NumPy {there:.2f} ms; kept {kept.mean():.4f} of the elements for p = {p}")
+    others = peers(x, torch=lambda torch, a: torch.nn.functional.dropout(a, p), jax=jax_dropout(p, seed))
+    print(f"dropout of {n}: {took:.2f} ms, NumPy {there:.2f} ms{others}; kept {kept.mean():.4f} of the elements for p = {p}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import numpy as np
 
 import eas
 from eas import mk
-from examples import ms, size
+from examples import ms, peers, size
 
 
 @eas.kernel
@@ -42,6 +42,33 @@ def reference(w, h, left, top, step, limit):
         z = np.where(inside, z * z + c, z)
         count += inside
     return count
+
+
+def on_torch(limit):
+    def f(torch, cr, ci):
+        zr, zi, count = torch.zeros_like(cr), torch.zeros_like(cr), torch.zeros(cr.shape, dtype=torch.int32)
+        for _ in range(limit):
+            inside = zr * zr + zi * zi <= 4
+            zr, zi = torch.where(inside, zr * zr - zi * zi + cr, zr), torch.where(inside, 2 * zr * zi + ci, zi)
+            count += inside
+        return count
+
+    return f
+
+
+def on_jax(limit):
+    def f(jnp, cr, ci):
+        import jax
+
+        def step(_, state):
+            zr, zi, count = state
+            inside = zr * zr + zi * zi <= 4
+            return jnp.where(inside, zr * zr - zi * zi + cr, zr), jnp.where(inside, 2 * zr * zi + ci, zi), count + inside
+
+        zero = jnp.zeros_like(cr)
+        return jax.lax.fori_loop(0, limit, step, (zero, zero, zero.astype(jnp.int32)))[2]
+
+    return f
 
 
 def png(path, pixels):
@@ -73,11 +100,13 @@ def main(path=None, w=None, limit=None):
     with np.errstate(all="ignore"):
         off = small != reference(48, 32, -2.2, 1.1, 3.3 / 48, 50)
     assert off.mean() < 0.01, f"{off.sum()} pixels differ from NumPy's"  # rounding may tip a pixel on the edge
+    cr, ci = np.meshgrid(np.float32(view["left"] + view["step"] * np.arange(w)), np.float32(view["top"] - view["step"] * np.arange(h)))
+    others = peers(cr, ci, torch=on_torch(limit), jax=on_jax(limit))
     if path is None:
         fd, path = tempfile.mkstemp(suffix=".png", prefix="mandelbrot-")
         os.close(fd)
     png(path, colours(out, limit))
-    print(f"mandelbrot {w} x {h}, up to {limit} steps: {took:.1f} ms; {os.path.getsize(path)} bytes in {path}")
+    print(f"mandelbrot {w} x {h}, up to {limit} steps: {took:.1f} ms{others}; {os.path.getsize(path)} bytes in {path}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import numpy as np
 
 import eas
 from eas import mk
-from examples import ms, size
+from examples import ms, peers, size
 
 
 @eas.kernel
@@ -44,7 +44,8 @@ def main(n=None):
     out = np.empty_like(x)
     took = ms(lambda: prefix_sum(x, out, block), 3)
     np.testing.assert_array_equal(out, np.cumsum(x))
-    print(f"prefix sum of {n}: {took:.2f} ms, NumPy {ms(lambda: np.cumsum(x)):.2f} ms; the last is {out[-1]}")
+    others = peers(x, torch=lambda torch, a: torch.cumsum(a, 0), jax=lambda jnp, a: jnp.cumsum(a))
+    print(f"prefix sum of {n}: {took:.2f} ms, NumPy {ms(lambda: np.cumsum(x)):.2f} ms{others}; the last is {out[-1]}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import numpy as np
 
 import eas
 from eas import mk
+from examples import ms, peers
 
 
 @eas.kernel
@@ -23,6 +24,10 @@ def main(n=1 << 20):
     tx, ty = eas.tensor(x), eas.zeros(n)
     saxpy(tx, ty, 2.5, n, BLOCK=1024)
     print("tensors: largest error", np.abs(ty.numpy() - 2.5 * x.astype(np.float64)).max())
+    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ty.numpy(), 2.5 * x, rtol=1e-6)
+    others = peers(x, y, torch=lambda torch, a, b: b.add_(a, alpha=2.5), jax=lambda jnp, a, b: 2.5 * a + b)
+    print(f"saxpy of {n}: {ms(lambda: saxpy(x, y, 2.5, n, BLOCK=1024)):.2f} ms{others}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import numpy as np
 
 import eas
 from eas import mk
-from examples import ms, size
+from examples import ms, peers, size
 
 
 @eas.kernel
@@ -31,7 +31,9 @@ def main(rows=None, n=1000):
     cols = 1 << (n - 1).bit_length()
     took = ms(lambda: softmax(x, out, n, COLS=cols, _grid=rows))
     np.testing.assert_allclose(out, reference(x.astype(np.float64)), rtol=2e-5, atol=1e-7)
-    print(f"softmax of {rows} x {n}: {took:.2f} ms, NumPy {ms(lambda: reference(x)):.2f} ms; rows sum to 1 within {abs(out.sum(1) - 1).max():.1e}")
+    others = peers(x, torch=lambda torch, a: torch.softmax(a, 1), jax=lambda jnp, a: __import__("jax").nn.softmax(a, 1))
+    numpy = ms(lambda: reference(x))
+    print(f"softmax of {rows} x {n}: {took:.2f} ms, NumPy {numpy:.2f} ms{others}; rows sum to 1 within {abs(out.sum(1) - 1).max():.1e}")
 
 
 if __name__ == "__main__":

@@ -384,7 +384,8 @@ typedef struct eas_arg {
 
 struct eas_launch {
     uint32_t size; /* sizeof(eas_launch), for later versions */
-    uint8_t has_grid, has_nthreads, has_shape, debug;
+    uint8_t has_grid, has_nthreads, has_shape;
+    uint8_t debug; /* 1: checks and asserts; 2: none; 0: as EAS_DEBUG of the environment was at the first launch */
     int64_t grid[3]; /* programs (SPMD) or threadgroups */
     int64_t nthreads;
     int64_t shape[3]; /* last dims of the iteration space, (D,) H, W */

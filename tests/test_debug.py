@@ -1,9 +1,11 @@
 """mk.print, mk.assert_ and debug launches: the same text on every device."""
 
 import io
+import os
 import re
 import unittest
 from contextlib import redirect_stdout
+from unittest import mock
 
 import numpy as np
 from support import ROOT, python
@@ -94,6 +96,36 @@ class Print(unittest.TestCase):
                 ],
                 d,
             )
+
+    def test_threads_that_print_different_lines(self):
+        """In the order of the source, whichever thread was first."""
+
+        @eas.kernel
+        def k(x):
+            t = mk.tid(0, 8)
+            mk.print("last", t, when=t > 5)
+            mk.print("all", mk.program_id(0))
+            for i in mk.range(2):
+                mk.print("a", i, when=t == 7)
+                mk.print("b", i, when=t == 2)
+            with mk.if_(t < 3):
+                mk.print("few", t)
+            with mk.else_():
+                mk.print("many", t, when=t < 5)
+
+        want = """
+program P, threads 6-7: last [6 7]
+program P, threads 0-7: all [P P P P P P P P]
+program P, thread 7: a 0
+program P, thread 2: b 0
+program P, thread 7: a 1
+program P, thread 2: b 1
+program P, threads 0-2: few [0 1 2]
+program P, threads 3-4: many [3 4]
+"""[1:]
+        for device in DEVICES:
+            self.assertEqual(output(k, np.zeros(1, np.float32), device=device, _grid=2), want.replace("P", "0") + want.replace("P", "1"), device)
+        self.assertEqual(output(k, np.zeros(1, np.float32), _grid=2, _interpret=True), want.replace("P", "0") + want.replace("P", "1"))
 
     def test_interpreted(self):
         x = np.arange(10, dtype=np.float32) / 2
@@ -276,9 +308,9 @@ class Assert(unittest.TestCase):
             message = self.failure(array, x, 11, BLOCK=16, _grid=1, device=d, error=IndexError)
             words = "index 16 of a threadgroup array, which has 16 elements (program 0, 0, 0, thread 5)"
             self.assertEqual(message, f"LINE kernel array: access out of bounds: {words}")
-            message = self.failure(array, x[:8].copy(), 0, BLOCK=16, _grid=1, device=d, error=IndexError)
+            message = self.failure(array, x[:8].reshape(2, 4), 0, BLOCK=16, _grid=1, device=d, error=IndexError)
             self.assertRegex(
-                message, r'^LINE kernel array: access out of bounds: index \d+ of "x", which has 8 elements \(program 0, 0, 0, thread \d+\)$'
+                message, r'^LINE kernel array: access out of bounds: index \d+ of "x", which has 8 elements in the shape \(2, 4\) \(program 0, 0, 0, thread \d+\)$'
             )
             index, thread = re.search(r"index (\d+) .* thread (\d+)", message).groups()
             self.assertEqual(index, thread, d)
@@ -291,6 +323,17 @@ class Assert(unittest.TestCase):
         )
         self.assertIn("v must be below 7", python(code, env={"EAS_DEBUG": "1"}, cwd=ROOT).stdout)
         self.assertEqual(python(code, env={"EAS_DEBUG": "0"}, cwd=ROOT).stdout, "")
+
+    def test_environment_counts_at_once(self):
+        @eas.kernel
+        def k(x):
+            mk.assert_(mk.load(x, 0) < 7, "small")
+
+        x = np.full(1, 9, np.float32)
+        for _ in range(2):
+            k(x, _grid=1)
+            with mock.patch.dict(os.environ, {"EAS_DEBUG": "1"}), self.assertRaisesRegex(AssertionError, "small"):
+                k(x, _grid=1)
 
     def test_messages_of_any_kind(self):
         text = 'quote " back \\ line\nbrace { } ü'

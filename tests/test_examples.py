@@ -3,13 +3,17 @@
 import importlib.util
 import os
 import struct
+import subprocess
+import sys
 import tempfile
 import unittest
 import zlib
 
 from support import DEVICES, ROOT, python
 
-NAMES = sorted(f[:-3] for f in os.listdir(os.path.join(ROOT, "examples")) if f.endswith(".py") and f[0] != "_")
+import eas
+
+NAMES = sorted(f[:-3] for f in os.listdir(os.path.join(ROOT, "examples")) if f.endswith(".py") and f[0] != "_" and f != "examples.py")
 if not importlib.util.find_spec("torch"):
     NAMES.remove("train_torch")
 RUN = "import runpy, sys; name = sys.argv[1]; sys.argv[:] = sys.argv[1:]; runpy.run_module('examples.' + name, run_name='__main__', alter_sys=False)"
@@ -34,6 +38,22 @@ class Examples(unittest.TestCase):
                     args = [os.path.join(folder, "out.png")] if name == "mandelbrot" else []
                     with self.subTest(example=name, device=device):
                         self.run_example(name, device, *args)
+
+    def test_as_scripts(self):
+        """From any folder, by path; add and softmax stand for all: they import the same."""
+        env = {"EAS_EXAMPLES_SMALL": "1", "PYTHONPATH": os.path.dirname(os.path.dirname(eas.__file__))}
+        for name in ("add", "softmax", "histogram"):
+            path = os.path.join(ROOT, "examples", name + ".py")
+            r = subprocess.run([sys.executable, path], env={**os.environ, **env}, cwd=tempfile.gettempdir(), capture_output=True, text=True, timeout=300)
+            self.assertEqual((r.returncode, r.stderr), (0, ""))
+            self.assertIn(" ms", r.stdout)
+
+    def test_every_one_is_timed_against_others(self):
+        for name in NAMES:
+            with open(os.path.join(ROOT, "examples", name + ".py")) as f:
+                text = f.read()
+            self.assertTrue("peers(" in text or name == "train_torch", name)
+            self.assertRegex(text, "assert|testing", name)
 
     def test_png(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,7 @@ import math
 import unittest
 
 import numpy as np
-from support import BF16, each, kernel1, kernel2
+from support import BF16, each, kernel1, kernel2, same
 
 import eas
 from eas import mk
@@ -161,6 +161,23 @@ class Power(Quiet):
         np.testing.assert_array_equal(np.isnan(out), nan)
         np.testing.assert_array_equal(np.signbit(out[~nan]), np.signbit(want[~nan]))
         np.testing.assert_allclose(out[~nan], want[~nan], rtol=2e-7)
+
+    def test_special_values_of_literal_exponents(self):
+        x = np.array([*SPECIAL, 2.0, -2.0, 0.5, 3.0, -3.0, 1e30, -0.5], np.float32)
+        for e in (0, 1, 2, 3, 4, -1, -2, -3, 0.5, -0.5, 2.0, -1.0, 1.5, 0.0, math.inf, -math.inf, 5000, -5000, 10**30):
+            with self.subTest(e=e):
+                _, out = each(self, kernel1(lambda v, e=e: v**e), x, np.zeros_like(x), len(x), BLOCK=64)
+                want = np.power(x.astype(np.float64), np.full(x.shape, float(e))).astype(np.float32)
+                same(self, np.signbit(out[want == want]), np.signbit(want[want == want]), "signs")
+                np.testing.assert_allclose(out, want, rtol=2e-7)
+
+    def test_accuracy_of_literal_exponents(self):
+        """Products as little as functions: nothing is lost to many of them, or to an overflow on the way."""
+        x = np.exp2(np.random.default_rng(7).uniform(-70, 70, 4000)).astype(np.float32)
+        for e in (1, 2, 3, 4, 5, 7, 10, 31, 100, -1, -2, -3, -4, 0.5, -0.5, 2.0):
+            with self.subTest(e=e):
+                _, out = each(self, kernel1(lambda v, e=e: v**e), x, np.zeros_like(x), len(x), BLOCK=64)
+                self.assertLessEqual(ulps(out, x.astype(np.float64) ** e), 2)
 
     def test_literal_exponents(self):
         x = np.linspace(0.5, 3, 50, dtype=np.float32)

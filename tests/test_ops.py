@@ -72,7 +72,7 @@ UNARY = {
     "sqrt": (mk.sqrt, np.sqrt),
     "square": (lambda x: x**2, lambda x: x * x),
     "cube": (lambda x: x**3, lambda x: x * (x * x)),
-    "root": (lambda x: x**0.5, np.sqrt),
+    "root": (lambda x: x**0.5, lambda x: np.where(x == -np.inf, np.inf, np.sqrt(x + 0.0))),  # as pow has it
     "one": (lambda x: x**0, lambda x: x * 0 + 1),
     "pos": (lambda x: +x, lambda x: x),
 }

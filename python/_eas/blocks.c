@@ -200,11 +200,26 @@ static eas_value as_part(Trace *t, eas_value v, eas_value model)
     m.shape[0] = m.rank ? m.shape[0] : 1;
     return eas_broadcast(t->b, eas_cast(t->b, v, eas_value_dtype(t->b, model)), m.rank ? m.rank : 1, m.shape);
 }
+/* Do the shapes of two blocks fit by NumPy's rule? */
+static int fit_together(Trace *t, const char *fn, eas_value x, eas_value y)
+{
+    block a = block_of(t, x), b = block_of(t, y);
+    for (int i = 1; i <= a.rank && i <= b.rank; i++) {
+        int64_t m = a.shape[a.rank - i], n = b.shape[b.rank - i];
+        if (m != n && m != 1 && n != 1)
+            return py_fail_at(PyExc_ValueError, "mk.%s: the shapes do not fit: %lld and %lld elements along axis -%d", fn, (long long)m, (long long)n,
+                              i),
+                   0;
+    }
+    return 1;
+}
 FN(join)
 {
     eas_value x, y;
     PARSE({"join", 2, 2, {"x", "y"}});
     if (!value_arg(t, in[0], s.fn, "x", &x) || !value_arg(t, in[1], s.fn, "y", &y))
+        return NULL;
+    if (!fit_together(t, s.fn, x, y))
         return NULL;
     eas_value model = eas_apply(t->b, OP.where, eas_const_bool(t->b, 1), x, y); /* of the common dtype and shape */
     if (!trace_ok(t))
@@ -471,11 +486,21 @@ static int add_method(const char *name, PyObject *f)
     Py_XDECREF(m);
     return r;
 }
-static int add_shape_methods(PyObject *mk)
+static int add_methods(PyObject *mk)
 {
-    static const char *const names[] = {"broadcast_to", "reshape", "trans", "reduce"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (add_method(names[i], PyDict_GetItemString(mk, names[i])) < 0)
+    static const struct {
+        const char *method, *function;
+    } rows[] = {{"broadcast_to", "broadcast_to"},
+                {"reshape", "reshape"},
+                {"trans", "trans"},
+                {"permute", "trans"},
+                {"reduce", "reduce"},
+                {"to", "cast"},
+                {"cast", "cast"},
+                {"astype", "cast"},
+                {"bitcast", "bitcast"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (add_method(rows[i].method, PyDict_GetItemString(mk, rows[i].function)) < 0)
             return -1;
     return 0;
 }
@@ -495,7 +520,7 @@ int blocks_init(PyObject *mk)
     for (long i = 0; i < NFOLDINGS && r >= 0; i++)
         r = add_folding(mk, methods, i);
     if (r >= 0)
-        r = add_shape_methods(mk);
+        r = add_methods(mk);
     Py_XDECREF(methods);
     PyType_Modified(G.value);
     PyType_Modified(G.var);

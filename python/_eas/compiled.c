@@ -260,12 +260,18 @@ static int int_list(PyObject *o, const char *what, int max, int64_t *out)
     }
     return (int)n;
 }
+/* Of the meta values alone, as in Triton? */
+static bool of_meta_alone(PyObject *f)
+{
+    PyCodeObject *code = PyFunction_Check(f) ? (PyCodeObject *)PyFunction_GET_CODE(f) : NULL;
+    return code && code->co_argcount == 1 && !(code->co_flags & CO_VARARGS);
+}
 static int read_grid(PyObject *g, PyObject *meta, PyObject *rt, eas_launch *l)
 {
     PyObject *made = NULL;
     if (PyCallable_Check(g)) {
         PyObject *copy = PyDict_Copy(meta);
-        made = copy ? PyObject_CallFunctionObjArgs(g, copy, rt, NULL) : NULL;
+        made = copy ? PyObject_CallFunctionObjArgs(g, copy, of_meta_alone(g) ? NULL : rt, NULL) : NULL;
         Py_XDECREF(copy);
         if (!made)
             return 0;
@@ -349,6 +355,7 @@ int options_read(const Options *o, Compiled *ck, PyObject *meta, PyObject *rt, e
 }
 
 /* ---- the launch ---- */
+static bool launch_debugs(void); /* EAS_DEBUG is set */
 PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject *const *objs, int n, const Bound *bd, eas_launch *l)
 {
     hooks gil;
@@ -364,10 +371,15 @@ PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject
     }
     l->retain = hold_retain;
     l->release = hold_release;
+    l->debug = l->debug || launch_debugs() ? 1 : 2;
     eas_status st = eas_kernel_launch(ck->k, d, args, n, l);
     if (st == EAS_OK && PyErr_Occurred()) /* of sys.stdout, while it took what was printed */
         return NULL;
-    return st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
+    if (st == EAS_OK)
+        Py_RETURN_NONE;
+    py_raise(st);
+    py_tell_shape(ck->params, objs, n);
+    return NULL;
 }
 
 /* ---- where to ----
@@ -375,7 +387,7 @@ PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject
  * long as neither dict has changed the last answer stands. */
 static struct {
     eas_device *device;
-    bool known, interpret;
+    bool known, interpret, debug;
 } where;
 
 #if PY_VERSION_HEX >= 0x030C0000
@@ -416,13 +428,14 @@ eas_device *py_backend(void)
     const char *name = !v ? "" : PyBytes_Check(v) ? PyBytes_AS_STRING(v) : PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : "";
     return !name || !*name || !strcmp(name, "auto") ? G.cpu : py_device_named(name);
 }
-static bool env_interprets(void)
+static bool env_says(PyObject *key)
 {
-    PyObject *v = G.environ ? PyDict_GetItemWithError(G.environ, G.interpret_key) : NULL;
+    PyObject *v = G.environ ? PyDict_GetItemWithError(G.environ, key) : NULL;
     const char *text = v && PyBytes_Check(v) ? PyBytes_AS_STRING(v) : "";
     return *text && strcmp(text, "0");
 }
-bool launch_interprets(void) { return still_known() ? where.interpret : env_interprets(); }
+bool launch_interprets(void) { return still_known() ? where.interpret : env_says(G.interpret_key); }
+static bool launch_debugs(void) { return still_known() ? where.debug : env_says(G.debug_key); }
 PyObject *launch_where(eas_device **d)
 {
     if (still_known())
@@ -431,7 +444,8 @@ PyObject *launch_where(eas_device **d)
     if (get && get != G.get_runtime)
         return get;
     *d = where.device = py_backend();
-    where.interpret = env_interprets();
+    where.interpret = env_says(G.interpret_key);
+    where.debug = env_says(G.debug_key);
     if (*d)
         remember();
     return NULL;

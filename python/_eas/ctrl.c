@@ -17,7 +17,7 @@ struct Frame {
     eas_value *then_vals; /* K_ELSE: at the end of the first branch */
     int scope;
     int line;
-    /* loops: what the names of the function held at the start */
+    /* what the names of the function held at the start */
     PyFrameObject *py;
     PyObject *names;
     PyObject *cond;
@@ -66,15 +66,16 @@ static int names_keep(Frame *f, PyObject *cond)
     f->at = f->py ? PyFrame_GetLasti(f->py) : 0;
     return ok || !f->py;
 }
-static bool is_number(PyObject *o) { return PyLong_Check(o) || PyFloat_Check(o); }
+static bool is_plain(PyObject *o) { return o == Py_None || PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o); }
+static bool is_gathered(PyObject *o) { return PyTuple_Check(o) || PyList_Check(o); }
 /* May the loop have meant to carry this name? What a body that is over has left behind is of no use to anyone. */
 static int looks_carried(Trace *t, PyObject *was, PyObject *is)
 {
     if (was == is || (Py_IS_TYPE(was, G.value) && !scope_open(t, ((Value *)was)->scope)))
         return 0;
-    if (is_number(was) && is_number(is))
+    if (is_plain(was) && is_plain(is))
         return PyObject_RichCompareBool(was, is, Py_NE);
-    return Py_IS_TYPE(is, G.value);
+    return Py_IS_TYPE(is, G.value) || is_gathered(is) || (value_check(was) && is_plain(is));
 }
 static int name_fail(Frame *f, PyObject *code, PyObject *name, long line)
 {
@@ -113,12 +114,69 @@ static int names_check(Trace *t, Frame *f)
     return ok && !PyErr_Occurred();
 }
 
+/* ---- branches ---- */
+/* A function of eas._names on the code of the frame's function, between its start and where it is now; -1 with an exception. */
+static long ask_names(const Frame *f, const char *question, PyObject *name)
+{
+    PyObject *names = PyImport_ImportModule("eas._names"), *code = (PyObject *)PyFrame_GetCode(f->py);
+    PyObject *r = names ? PyObject_CallMethod(names, question, "OiiO", code, f->at, PyFrame_GetLasti(f->py), name) : NULL;
+    long line = r ? PyLong_AsLong(r) : -1;
+    Py_XDECREF(r);
+    Py_XDECREF(names);
+    Py_DECREF(code);
+    return line;
+}
+static int left_early(Frame *f)
+{
+    long early = ask_names(f, "left_early", Py_None);
+    if (early > 0)
+        py_fail_at(
+            PyExc_RuntimeError,
+            "the body of %s (line %d) is left by return, continue or break: both branches are traced, so what follows would be missing whatever "
+            "the condition is. Put what follows into `with mk.else_():`, or choose by a mask or mk.where",
+            what_of[f->kind], f->line);
+    return early == 0;
+}
+/* A number that a branch gives to a name is the same whether the branch is taken or not. */
+static int number_read_after(Frame *f, PyObject *name)
+{
+    long line = ask_names(f, "read_after", name);
+    PyCodeObject *code = PyFrame_GetCode(f->py);
+    if (line > 0)
+        py_fail(PyExc_RuntimeError,
+                "%U:%ld: '%U' is a Python value that the body of %s (line %d) assigned, and is read after it: both branches are traced, so it is the "
+                "same whatever the condition is. Make it a variable: %U = mk.var(init) before, %U.set(value) in the body; or choose with mk.where",
+                code->co_filename, line, name, what_of[f->kind], f->line, name, name);
+    Py_DECREF(code);
+    return line == 0;
+}
+static int branch_names_check(Frame *f)
+{
+    PyObject *name, *is, *locals = f->py && f->py == PyEval_GetFrame() ? PyFrame_GetLocals(f->py) : NULL, *now = locals ? PyDict_New() : NULL;
+    Py_ssize_t at = 0;
+    int ok = !locals || (now && PyDict_Update(now, locals) == 0 && left_early(f));
+    while (ok && now && PyDict_Next(now, &at, &name, &is)) {
+        PyObject *was = PyDict_GetItemWithError(f->names, name);
+        int changed = is_plain(is) && was != is;
+        if (changed && was && is_plain(was))
+            changed = PyObject_RichCompareBool(was, is, Py_NE);
+        ok = changed >= 0 && (!changed || number_read_after(f, name));
+    }
+    Py_XDECREF(now);
+    Py_XDECREF(locals);
+    return ok && !PyErr_Occurred();
+}
+
 /* ---- frames ---- */
+static void names_drop(Frame *f)
+{
+    Py_CLEAR(f->py);
+    Py_CLEAR(f->names);
+    Py_CLEAR(f->cond);
+}
 static void frame_free(Frame *f)
 {
-    Py_XDECREF(f->py);
-    Py_XDECREF(f->names);
-    Py_XDECREF(f->cond);
+    names_drop(f);
     for (int i = 0; i < f->n; i++)
         Py_DECREF(f->vars[i]);
     PyMem_Free(f->vars);
@@ -149,7 +207,8 @@ static Frame *frame_new(Trace *t, enum kind kind)
         return frame_free(f), NULL;
     return f;
 }
-static Frame *loop_frame(Trace *t, enum kind kind, PyObject *cond)
+/* with the names */
+static Frame *named_frame(Trace *t, enum kind kind, PyObject *cond)
 {
     Frame *f = frame_new(t, kind);
     if (f && !names_keep(f, cond))
@@ -359,6 +418,7 @@ VIA(and, PyNumber_And)
 VIA(or, PyNumber_Or)
 VIA(xor, PyNumber_Xor)
 VIA(shl, PyNumber_Lshift)
+VIA(matmul, PyNumber_MatrixMultiply)
 VIA(shr, PyNumber_Rshift) static PyObject *power(PyObject *x, PyObject *y) { return PyNumber_Power(x, y, Py_None); }
 static PyObject *var_pow(PyObject *x, PyObject *y, PyObject *z)
 {
@@ -370,6 +430,7 @@ static PyObject *var_ipow(PyObject *x, PyObject *y, PyObject *z)
     (void)z;
     return via_in_place(x, y, power);
 }
+static PyObject *var_divmod(PyObject *x, PyObject *y) { return via(x, y, PyNumber_Divmod); }
 static PyObject *via1(PyObject *x, unaryfunc f)
 {
     PyObject *a = plain(x), *r = a ? f(a) : NULL;
@@ -476,6 +537,9 @@ static PyType_Slot var_slots[] = {
     {Py_nb_lshift, var_shl},
     {Py_nb_rshift, var_shr},
     {Py_nb_power, var_pow},
+    {Py_nb_divmod, var_divmod},
+    {Py_nb_matrix_multiply, var_matmul},
+    {Py_nb_inplace_matrix_multiply, var_imatmul},
     {Py_nb_inplace_add, var_iadd},
     {Py_nb_inplace_subtract, var_isub},
     {Py_nb_inplace_multiply, var_imul},
@@ -502,18 +566,17 @@ static PyType_Slot var_slots[] = {
 };
 PyType_Spec Var_spec = {"eas.mk.Var", sizeof(Var), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, var_slots};
 
-static PyObject *mk_var(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+FN(var)
 {
-    (void)self;
     eas_value v;
-    Trace *t = trace_enter("var");
-    if (!t)
+    eas_dtype dt;
+    PARSE({"var", 2, 1, {"init", "dtype"}});
+    bool typed = in[1] && in[1] != Py_None;
+    if (!value_arg(t, in[0], s.fn, "init", &v) || (typed && !py_to_dtype(in[1], "mk.var", &dt)))
         return NULL;
-    if (nargs != 1)
-        return py_fail_at(PyExc_TypeError, "mk.var takes one argument, its first value");
-    if (!value_arg(t, args[0], "var", "init", &v))
-        return NULL;
-    if (eas_value_is_weak(t->b, v))
+    if (typed)
+        v = eas_cast(t->b, v, dt);
+    else if (eas_value_is_weak(t->b, v))
         v = eas_cast(t->b, v, eas_dtype_kind(eas_value_dtype(t->b, v)) == 'f' ? EAS_F32 : EAS_I64);
     Var *o = trace_ok(t) ? PyObject_New(Var, G.var) : NULL;
     if (!o)
@@ -620,10 +683,29 @@ static int loop_end(Loop *l, Trace *t, void (*end)(eas_builder *, int, const eas
     frame_free(f);
     return ok;
 }
+/* enumerate, zip and list would count the one turn that is traced. */
+static PyObject *loop_iter(PyObject *o)
+{
+    PyFrameObject *py = ((Loop *)o)->trace->live ? NULL : PyEval_GetFrame();
+    if (!py)
+        return Py_NewRef(o);
+    PyObject *names = PyImport_ImportModule("eas._names"), *code = (PyObject *)PyFrame_GetCode(py);
+    PyObject *r = names ? PyObject_CallMethod(names, "is_loop", "Oi", code, PyFrame_GetLasti(py)) : NULL;
+    int direct = r ? PyObject_IsTrue(r) : -1;
+    Py_XDECREF(r);
+    Py_XDECREF(names);
+    Py_DECREF(code);
+    if (direct == 0)
+        py_fail_at(PyExc_TypeError,
+                   "%s is for a `for` statement itself: its body is traced once, so enumerate, zip, list and the like would see one "
+                   "turn. Count with k, or with a variable: n = mk.var(0)",
+                   what_of[Py_IS_TYPE(o, G.whil) ? K_WHILE : K_LOOP]);
+    return direct > 0 ? Py_NewRef(o) : NULL;
+}
 static PyObject *range_begin(Loop *l, Trace *t)
 {
     eas_value iv = 0;
-    if (!(l->frame = loop_frame(t, K_LOOP, NULL)))
+    if (!(l->frame = named_frame(t, K_LOOP, NULL)))
         return NULL;
     eas_loop_begin(t->b, l->lo, l->hi, l->step, l->frame->n, l->frame->before, &iv, l->frame->then_vals);
     set_all(l->frame, l->frame->then_vals);
@@ -699,7 +781,7 @@ static PyObject *range_next(PyObject *o)
 static PyType_Slot range_slots[] = {
     {Py_tp_doc, "A loop of the kernel: `for k in mk.range(lo, hi, step)`."},
     {Py_tp_dealloc, loop_dealloc},
-    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iter, loop_iter},
     {Py_tp_iternext, range_next},
     {0, NULL},
 };
@@ -721,7 +803,7 @@ static PyObject *mk_while(PyObject *self, PyObject *cond)
 static PyObject *while_begin(Loop *l, Trace *t)
 {
     eas_value c;
-    if (!(l->frame = loop_frame(t, K_WHILE, l->cond)))
+    if (!(l->frame = named_frame(t, K_WHILE, l->cond)))
         return NULL;
     eas_while_begin(t->b, l->frame->n, l->frame->before, l->frame->then_vals);
     set_all(l->frame, l->frame->then_vals);
@@ -767,14 +849,16 @@ static PyObject *while_exit(PyObject *o, PyObject *args)
     if (PyTuple_GET_SIZE(args) && PyTuple_GET_ITEM(args, 0) != Py_None)
         Py_RETURN_FALSE;
     Trace *t = loop_enter((Loop *)o);
-    return t && loop_end((Loop *)o, t, eas_while_end) ? Py_NewRef(Py_False) : NULL;
+    Frame *f = ((Loop *)o)->frame;
+    bool whole = t && f && (f->py != PyEval_GetFrame() || left_early(f));
+    return whole && loop_end((Loop *)o, t, eas_while_end) ? Py_NewRef(Py_False) : NULL;
 }
 static PyMethodDef while_methods[] = {
     {"__enter__", while_enter, METH_NOARGS, NULL}, {"__exit__", while_exit, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
 static PyType_Slot while_slots[] = {
     {Py_tp_doc, "A loop of the kernel: `with mk.while_(lambda: cond):` or `for _ in mk.while_(lambda: cond):`."},
     {Py_tp_dealloc, loop_dealloc},
-    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iter, loop_iter},
     {Py_tp_iternext, while_next},
     {Py_tp_methods, while_methods},
     {0, NULL},
@@ -820,7 +904,7 @@ static PyObject *mk_else(PyObject *self, PyObject *unused)
 }
 static PyObject *if_begin(Branch *b, Trace *t)
 {
-    if (!(b->frame = frame_new(t, K_IF)))
+    if (!(b->frame = t->live ? frame_new(t, K_IF) : named_frame(t, K_IF, NULL)))
         return NULL;
     if (t->live) {
         b->frame->live_cond = b->cond;
@@ -844,7 +928,8 @@ static PyObject *else_begin(Branch *b, Trace *t)
     else
         eas_if_else(t->b, f->n, f->then_vals);
     f->kind = K_ELSE;
-    if (!t->live && !(f->scope = scope_begin(t, K_ELSE, f->line)))
+    names_drop(f);
+    if (!t->live && (!(f->scope = scope_begin(t, K_ELSE, f->line)) || !names_keep(f, NULL)))
         return frame_free(f), NULL;
     b->frame = f;
     push(t, f);
@@ -870,7 +955,7 @@ static PyObject *branch_exit(PyObject *o, PyObject *args)
     if (PyTuple_GET_SIZE(args) && PyTuple_GET_ITEM(args, 0) != Py_None)
         Py_RETURN_FALSE;
     Trace *t = trace_enter("if_");
-    if (!t || !pop(t, b->frame))
+    if (!t || (!t->live && !branch_names_check(b->frame)) || !pop(t, b->frame))
         return NULL;
     if (t->live)
         eas_live_end(t->b);
@@ -901,8 +986,9 @@ PyType_Spec Branch_spec = {"eas.mk.Branch", sizeof(Branch), 0, Py_TPFLAGS_DEFAUL
 
 /* ---- the functions ---- */
 static PyMethodDef rows[] = {
-    {"var", (PyCFunction)(void (*)(void))mk_var, METH_FASTCALL,
-     "var($module, init, /)\n--\n\nA variable that changes over traced loops and branches."},
+    ROW(var, "var($module, init, dtype=None)\n--\n\nA variable that changes over traced loops and branches; a Python number is i64 or f32 unless "
+             "dtype says "
+             "otherwise."),
     {"range", (PyCFunction)(void (*)(void))mk_range, METH_FASTCALL,
      "for k in mk.range(lo, hi, step): a loop of the kernel; the bounds may be traced."},
     {"while_", mk_while, METH_O, "with mk.while_(lambda: cond): a loop of the kernel while the condition, computed anew each time, holds."},

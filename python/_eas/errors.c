@@ -32,6 +32,48 @@ PyObject *py_raise(eas_status st)
     return NULL;
 }
 
+/* "which has 24 elements" with " in the shape (3, 8)" behind it, if the text speaks of the parameter; else NULL. */
+static PyObject *with_shape(PyObject *text, PyObject *name, PyObject *arg)
+{
+    PyObject *of = PyUnicode_FromFormat(" of \"%U\", which has ", name), *end = PyUnicode_FromString(" elements"), *r = NULL;
+    Py_ssize_t n = PyUnicode_GetLength(text), at = of ? PyUnicode_Find(text, of, 0, n, 1) : -1,
+               to = at < 0 || !end ? -1 : PyUnicode_Find(text, end, at, n, 1);
+    PyObject *dims = to < 0 ? NULL : PyObject_GetAttrString(arg, "shape"), *shape = dims ? PySequence_Tuple(dims) : NULL;
+    if (shape) {
+        to += PyUnicode_GetLength(end);
+        PyObject *head = PyUnicode_Substring(text, 0, to), *tail = PyUnicode_Substring(text, to, n);
+        r = head && tail ? PyUnicode_FromFormat("%U in the shape %R%U", head, shape, tail) : NULL;
+        Py_XDECREF(head);
+        Py_XDECREF(tail);
+    }
+    PyErr_Clear();
+    Py_XDECREF(of);
+    Py_XDECREF(end);
+    Py_XDECREF(dims);
+    Py_XDECREF(shape);
+    return r;
+}
+/* libeas knows how many elements an array has; what shape they have in Python is told here. */
+void py_tell_shape(PyObject *names, PyObject *const *args, int n)
+{
+    PyObject *type, *e, *tb, *better = NULL;
+    if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_IndexError))
+        return;
+    PyErr_Fetch(&type, &e, &tb);
+    PyErr_NormalizeException(&type, &e, &tb);
+    PyObject *text = e ? PyObject_Str(e) : NULL;
+    for (int i = 0; i < n && text && !better; i++)
+        better = with_shape(text, PyTuple_GET_ITEM(names, i), args[i]);
+    PyObject *one = better ? PyTuple_Pack(1, better) : NULL;
+    if (one)
+        PyObject_SetAttrString(e, "args", one);
+    PyErr_Clear();
+    Py_XDECREF(one);
+    Py_XDECREF(better);
+    Py_XDECREF(text);
+    PyErr_Restore(type, e, tb);
+}
+
 PyObject *py_fail(PyObject *exc, const char *fmt, ...)
 {
     va_list ap;

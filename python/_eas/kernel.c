@@ -639,6 +639,8 @@ static PyObject *interpret(Kernel *k, Call *c)
                                     .body = run_live,
                                     .kernel = &in};
         r = live_run(&launch);
+        if (!r)
+            py_tell_shape(k->rt_names, c->objs, k->nrt);
     }
     while (n--)
         Py_DECREF(metas[n]);

@@ -43,21 +43,25 @@ FN(sg_id)
     PARSE({"sg_id", 0, 0, {NULL}});
     return value_new(t, eas_sg_id(t->b));
 }
+/* (start, size), or the size alone */
+static int start_and_size(PyObject **in, const char *fn, int64_t *start, int64_t *size)
+{
+    *start = 0;
+    if (!in[1])
+        return static_int(in[0], fn, "size", size);
+    return static_int(in[0], fn, "start", start) && static_int(in[1], fn, "size", size);
+}
 FN(arange)
 {
     int64_t start, size;
-    PARSE({"arange", 2, 2, {"start", "size"}});
-    if (!static_int(in[0], s.fn, "start", &start) || !static_int(in[1], s.fn, "size", &size))
-        return NULL;
-    return value_new(t, eas_arange(t->b, start, size));
+    PARSE({"arange", 2, 1, {"start", "size"}});
+    return start_and_size(in, s.fn, &start, &size) ? value_new(t, eas_arange(t->b, start, size)) : NULL;
 }
 FN(tid)
 {
     int64_t start, size;
-    PARSE({"tid", 2, 2, {"start", "size"}});
-    if (!static_int(in[0], s.fn, "start", &start) || !static_int(in[1], s.fn, "size", &size))
-        return NULL;
-    return value_new(t, eas_tid(t->b, start, size));
+    PARSE({"tid", 2, 1, {"start", "size"}});
+    return start_and_size(in, s.fn, &start, &size) ? value_new(t, eas_tid(t->b, start, size)) : NULL;
 }
 
 /* ---- memory ---- */
@@ -447,8 +451,10 @@ FN(bitcast)
 static PyMethodDef rows[] = {
     ROW(program_id, "program_id($module, axis=0)\n--\n\nIndex of this program (SPMD) or threadgroup along axis 0, 1 or 2."),
     ROW(num_programs, "num_programs($module, axis=0)\n--\n\nHow many programs or threadgroups the launch has along an axis."),
-    ROW(arange, "arange($module, start, size)\n--\n\nThe block start, start+1, ..., start+size-1. Makes the kernel SPMD."),
-    ROW(tid, "tid($module, start, size)\n--\n\nstart + this thread's index in its group of size threads. Makes the kernel thread mode."),
+    ROW(arange,
+        "arange($module, start, size)\n--\n\nThe block start, start+1, ..., start+size-1; arange(size) begins with 0. Makes the kernel SPMD."),
+    ROW(tid, "tid($module, start, size)\n--\n\nstart + this thread's index in its group of size threads; tid(size) begins with 0. Makes the kernel "
+             "thread mode."),
     ROW(local_id, "local_id($module, axis=0)\n--\n\nThis thread's index in its group along an axis."),
     ROW(lane_id, "lane_id($module)\n--\n\nThis thread's index in its simdgroup of 32."),
     ROW(sg_id, "sg_id($module)\n--\n\nIndex of this thread's simdgroup in its group."),

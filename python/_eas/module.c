@@ -178,10 +178,11 @@ static int init_environ(void)
         G.environ = Py_NewRef(data);
     G.backend_key = PyBytes_FromString("EAS_BACKEND");
     G.interpret_key = PyBytes_FromString("EAS_INTERPRET");
+    G.debug_key = PyBytes_FromString("EAS_DEBUG");
     Py_XDECREF(data);
     Py_XDECREF(env);
     Py_XDECREF(os);
-    return G.backend_key && G.interpret_key ? 0 : -1;
+    return G.backend_key && G.interpret_key && G.debug_key ? 0 : -1;
 }
 static int init_types(PyObject *m)
 {

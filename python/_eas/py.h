@@ -69,6 +69,7 @@ typedef struct py_state {
     PyObject *environ;      /* os.environ._data, or NULL: EAS_BACKEND is looked up there at each launch */
     PyObject *backend_key;  /* its key */
     PyObject *interpret_key; /* EAS_INTERPRET's */
+    PyObject *debug_key; /* EAS_DEBUG's */
     eas_device *cpu;
     PyTypeObject *torch_tensor, *torch_parameter; /* torch's, once met */
     int bf16_num;           /* NumPy's type number of bfloat16; -1 until seen */
@@ -91,6 +92,7 @@ PyTypeObject *py_type(PyObject *module, PyType_Spec *spec, const char *name); /*
 
 /* ---- errors.c ---- */
 PyObject *py_raise(eas_status st);                 /* from eas_error_message(); NULL */
+void py_tell_shape(PyObject *names, PyObject *const *args, int n); /* an IndexError of a launch names the argument's shape, too */
 PyObject *py_fail(PyObject *exc, const char *fmt, ...);    /* NULL */
 PyObject *py_fail_at(PyObject *exc, const char *fmt, ...); /* the same with the user's "file:line: " */
 /* The user's position: innermost Python frame outside the package. *file is valid while that code object lives. */

@@ -204,6 +204,30 @@ static PyObject *nb_abs(PyObject *x) { return apply1(OP.abs, x); }
 static PyObject *nb_not(PyObject *x) { return apply1(OP.not, x); }
 static PyObject *nb_pos(PyObject *x) { return Py_NewRef(x); }
 
+static PyObject *nb_divmod(PyObject *x, PyObject *y)
+{
+    PyObject *q = nb_floordiv(x, y), *r = q && q != Py_NotImplemented ? nb_mod(x, y) : NULL;
+    if (!r)
+        return q == Py_NotImplemented ? q : (Py_XDECREF(q), NULL);
+    PyObject *both = PyTuple_Pack(2, q, r);
+    Py_DECREF(q);
+    Py_DECREF(r);
+    return both;
+}
+static PyObject *nb_matmul(PyObject *x, PyObject *y)
+{
+    eas_value a, b;
+    Trace *t = enter(x, y);
+    if (!t)
+        return NULL;
+    int r = value_of(t, x, &a);
+    if (r == 1)
+        r = value_of(t, y, &b);
+    if (r == 0)
+        Py_RETURN_NOTIMPLEMENTED;
+    return r < 0 ? NULL : value_new(t, eas_matmul(t->b, a, b, 0));
+}
+
 static PyObject *value_compare(PyObject *x, PyObject *y, int how)
 {
     eas_op ops[6];
@@ -234,33 +258,43 @@ static eas_value one_like(Trace *t, eas_value x)
     eas_value one = eas_const_typed(t->b, eas_value_dtype(t->b, x), 1.0, 1);
     return rank ? eas_broadcast(t->b, one, rank, shape) : one;
 }
-static eas_value reciprocal(Trace *t, eas_value x) { return eas_apply(t->b, OP.div, eas_const_float(t->b, 1.0), x, 0); }
-
-/* Whole exponents are products as long as those are few; else it is the power function's. */
+/* Whole exponents of floats are products as long as those stay within two units of the last place, and lose nothing to an overflow or
+ * underflow on the way: up to 3, and 1 / x. Beyond that it is the power function's. */
+static PyObject *float_power(Trace *t, eas_value x, PyObject *y, long long n)
+{
+    if (n > 0 && n <= 3)
+        return value_new(t, int_power(t, x, n));
+    if (n == -1)
+        return value_new(t, eas_apply(t->b, OP.div, eas_const_float(t->b, 1.0), x, 0));
+    double e = PyFloat_AsDouble(y);
+    return PyErr_Occurred() ? NULL : value_new(t, eas_apply(t->b, OP.pow, x, eas_const_float(t->b, e), 0));
+}
 static PyObject *literal_power(Trace *t, eas_value x, PyObject *y)
 {
     int over;
     long long n = PyLong_AsLongLongAndOverflow(y, &over);
-    bool is_float = eas_dtype_kind(eas_value_dtype(t->b, x)) == 'f';
-    if (over || n > 4096 || n < -4096) {
-        double e = PyFloat_AsDouble(y);
-        if (PyErr_Occurred())
-            return NULL;
-        return is_float ? value_new(t, eas_apply(t->b, OP.pow, x, eas_const_float(t->b, e), 0))
-                        : py_fail_at(PyExc_ValueError, "an integer to the literal power %S: only 0 to 4096 are unrolled", y);
-    }
-    if (n < 0 && !is_float)
-        return py_fail_at(PyExc_ValueError, "an integer to the negative power %lld is not an integer: cast it to a float first", n);
-    if (n == 0)
+    if (n == 0 && !over)
         return value_new(t, one_like(t, x));
-    return value_new(t, n > 0 ? int_power(t, x, n) : reciprocal(t, int_power(t, x, -n)));
+    if (eas_dtype_kind(eas_value_dtype(t->b, x)) == 'f')
+        return float_power(t, x, y, over ? 0 : n);
+    if (over || n > 4096)
+        return py_fail_at(PyExc_ValueError, "an integer to the literal power %S: only 0 to 4096 are unrolled", y);
+    if (n < 0)
+        return py_fail_at(PyExc_ValueError, "an integer to the negative power %lld is not an integer: cast it to a float first", n);
+    return value_new(t, int_power(t, x, n));
 }
 
-/* Exponents that need no power function, as NumPy has them. */
+/* pow takes -0 for 0 and -inf for inf where the exponent is not whole; square roots do not. */
+static eas_value without_sign(Trace *t, eas_value x)
+{
+    eas_value low = eas_apply(t->b, OP.eq, x, eas_const_float(t->b, -INFINITY), 0);
+    return eas_apply(t->b, OP.where, low, eas_const_float(t->b, INFINITY), eas_apply(t->b, OP.add, x, eas_const_float(t->b, 0), 0));
+}
+/* Exponents that need no power function. */
 static int simple_power(Trace *t, eas_value x, double e, eas_value *out)
 {
     if (e == 0.5 || e == -0.5)
-        *out = eas_apply(t->b, e > 0 ? OP.sqrt : OP.rsqrt, x, 0, 0);
+        *out = eas_apply(t->b, e > 0 ? OP.sqrt : OP.rsqrt, without_sign(t, x), 0, 0);
     else if (e == 2)
         *out = eas_apply(t->b, OP.mul, x, eas_apply(t->b, OP.mul, x, eas_const_float(t->b, 1), 0), 0);
     else
@@ -436,15 +470,6 @@ static PyObject *get_name(PyObject *o, void *c)
     (void)c;
     return Py_NewRef(((Value *)o)->name ? ((Value *)o)->name : Py_None);
 }
-static PyObject *value_to(PyObject *o, PyObject *dtype)
-{
-    eas_dtype dt;
-    Trace *t = enter(o, o);
-    eas_value v;
-    if (!t || value_of(t, o, &v) != 1 || !py_to_dtype(dtype, "to", &dt))
-        return NULL;
-    return value_new(t, eas_cast(t->b, v, dt));
-}
 static PyObject *value_repr(PyObject *o)
 {
     Value *x = (Value *)o;
@@ -467,7 +492,6 @@ static PyGetSetDef value_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef value_methods[] = {
-    {"to", value_to, METH_O, "to(dtype): the value cast to another element type"},
     {"numpy", live_numpy, METH_NOARGS, "numpy(): under _interpret=True its data; a scalar of a thread kernel has one entry for each thread"},
     {"item", live_item_method, METH_NOARGS, "item(): under _interpret=True the Python number, of a scalar that is the same for all threads"},
     {"__array__", (PyCFunction)(void (*)(void))live_dunder_array, METH_VARARGS | METH_KEYWORDS, NULL},
@@ -493,6 +517,8 @@ static PyType_Slot value_slots[] = {
     {Py_nb_floor_divide, nb_floordiv},
     {Py_nb_remainder, nb_mod},
     {Py_nb_power, nb_pow},
+    {Py_nb_divmod, nb_divmod},
+    {Py_nb_matrix_multiply, nb_matmul},
     {Py_nb_and, nb_and},
     {Py_nb_or, nb_or},
     {Py_nb_xor, nb_xor},

@@ -1,7 +1,10 @@
-"""Names that the body of a traced loop assigns. The body is traced once: a name that it reads and then assigns anew would begin every
-iteration with what it held before the loop."""
+"""What the bodies of traced loops and branches do that would silently be lost, found in the function's bytecode.
+
+A loop's body is traced once: a name that it reads and then assigns anew would begin every iteration with what it held before the loop. A
+branch is traced whether it is taken or not: a number that it gives to a name is there in any case, and a return in it ends the trace."""
 
 import dis
+import functools
 import re
 
 
@@ -28,3 +31,70 @@ def reassigned(code, start, stop, name, cond):
     if seen and seen[0][0] != "LOAD" and not in_cond:
         return 0
     return next((line for kind, line in seen if kind == "STORE"), at.positions.lineno)
+
+
+_STEPS = {"NOP", "CACHE", "PRECALL", "POP_TOP", "POP_EXCEPT", "NOT_TAKEN", "EXTENDED_ARG", "POP_ITER", "END_FOR"}  # between two statements
+
+
+def _next_statement(ins, at):
+    """Where the code goes on from index `at`: an offset, or None if it returns None. Jumps are followed."""
+    index = {i.offset: n for n, i in enumerate(ins)}
+    for _ in ins:
+        i = ins[at]
+        if i.opname == "RETURN_CONST" and i.argval is None:
+            return None
+        if i.opname == "LOAD_CONST" and i.argval is None and ins[at + 1].opname == "RETURN_VALUE":
+            return None
+        if i.opname in ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD_NO_INTERRUPT"):
+            at = index[i.argval]
+        elif i.opname in _STEPS:
+            at += 1
+        else:
+            return i.offset
+    return ins[at].offset
+
+
+def _index(ins, offset):
+    return max(n for n, i in enumerate(ins) if i.offset <= offset)
+
+
+@functools.lru_cache(maxsize=1024)
+def _after_with(code, start):
+    """Where the code goes on behind the `with` that was entered at `start`: where an exception that it swallows would lead."""
+    ins = list(dis.get_instructions(code))
+    body = ins[_index(ins, start) + 1].offset
+    for e in dis.Bytecode(code).exception_entries:
+        if e.start <= body < e.end or e.start == body:
+            at = _index(ins, e.target)
+            names = [i.opname for i in ins[at : at + 3]]
+            if "WITH_EXCEPT_START" in names:
+                jump = next(n for n in range(at, len(ins)) if "JUMP" in ins[n].opname and "TRUE" in ins[n].opname)
+                to = _index(ins, ins[jump].argval)
+                return _next_statement(ins, to), ins[to].offset
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def left_early(code, start, now, _name=None):
+    """Was the `with` that was entered at `start` and is left at `now` left by return, break or continue? Its line, or 0."""
+    after = _after_with(code, start)
+    if after is None:
+        return 0  # not a `with` statement, or code of a kind that is not known
+    ins = list(dis.get_instructions(code))
+    at = _index(ins, now)
+    return 0 if _next_statement(ins, at + 1) == after[0] else ins[at].positions.lineno or code.co_firstlineno
+
+
+@functools.lru_cache(maxsize=4096)
+def read_after(code, start, now, name):
+    """The line that reads `name` behind the `with` that was entered at `start`, unless it is assigned anew first; 0."""
+    after = _after_with(code, start)
+    begin = now if after is None else after[1]
+    first = next(_accesses(code, begin, len(code.co_code), name), ("STORE", 0))
+    return first[1] if first[0] == "LOAD" else 0
+
+
+@functools.lru_cache(maxsize=1024)
+def is_loop(code, at):
+    """Does the code at `at` iterate itself, by `for` or in a comprehension?"""
+    return any(code.co_code[at] == dis.opmap.get(name) for name in ("GET_ITER", "GET_YIELD_FROM_ITER"))

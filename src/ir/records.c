@@ -190,7 +190,7 @@ void interp_print(run *r, uint32_t i)
     if (!mem.oom && (on = lanes_on(r, mask, all, who))) {
         int naxes = r->info.naxes > 1 ? r->info.naxes : 1;
         for (int axis = naxes; axis < 3; axis++)
-            naxes = r->pid[axis] ? axis + 1 : naxes;
+            naxes = r->pid[axis] || r->call->grid[axis] > 1 ? axis + 1 : naxes;
         add_head(&s, r->pid, naxes, thread ? "thread" : "lane", some ? who : NULL, on);
         for (int k = 0; k < n && !mem.oom; k++) {
             if (some)
@@ -421,18 +421,115 @@ static int by_line(const void *x, const void *y)
     return a->thread < b->thread ? -1 : a->thread > b->thread;
 }
 
-static void put_in_order(record *r, uint32_t n)
+/* ---- the lines of a group: each thread has its own in order, and which thread came first is chance ---- */
+
+typedef struct merge {
+    const record *r;      /* of one program, by thread */
+    const uint32_t *loop; /* of each print: which outermost loop it stands in; 0: none */
+    uint32_t *head, *end; /* of each thread, in r */
+    uint32_t *waiting;    /* of each line: its threads that are not there yet */
+    uint32_t *rank;       /* of each line; 0: not placed */
+    uint32_t nthreads;
+} merge;
+
+static bool comes_before(const merge *m, const record *a, const record *b)
+{
+    bool together = m->loop[a->which] && m->loop[a->which] == m->loop[b->which];
+    if (together && a->round != b->round)
+        return a->round < b->round;
+    return a->which != b->which ? a->which < b->which : a->round < b->round;
+}
+
+/* Puts the thread at its next line that is not placed. */
+static void settle(merge *m, uint32_t t)
+{
+    while (m->head[t] < m->end[t] && m->rank[m->r[m->head[t]].first])
+        m->head[t]++;
+    if (m->head[t] < m->end[t])
+        m->waiting[m->r[m->head[t]].first]--;
+}
+
+/* The next line: one that all of its threads have come to; where there is none, since they took different ways round a loop, any. */
+static uint32_t next_line(const merge *m)
+{
+    const record *best = NULL, *any = NULL;
+    for (uint32_t t = 0; t < m->nthreads; t++) {
+        const record *c = m->head[t] < m->end[t] ? &m->r[m->head[t]] : NULL;
+        if (c && (!any || comes_before(m, c, any)))
+            any = c;
+        if (c && !m->waiting[c->first] && (!best || comes_before(m, c, best)))
+            best = c;
+    }
+    return best ? best->first : any->first;
+}
+
+/* r: the records of one program, by thread and place, with the number of their line (of nlines) in `first`; that becomes its place. */
+static bool merge_threads(record *r, uint32_t n, uint32_t nlines, const uint32_t *loop)
+{
+    arena mem = {0};
+    merge m = {.r = r, .loop = loop, .head = arena_alloc(&mem, n * sizeof *m.head), .end = arena_alloc(&mem, n * sizeof *m.end)};
+    m.waiting = arena_alloc(&mem, nlines * sizeof *m.waiting);
+    m.rank = arena_alloc(&mem, nlines * sizeof *m.rank);
+    if (!mem.oom) {
+        memset(m.waiting, 0, nlines * sizeof *m.waiting);
+        memset(m.rank, 0, nlines * sizeof *m.rank);
+        for (uint32_t i = 0; i < n; i++) {
+            m.waiting[r[i].first]++;
+            if (!i || r[i].thread != r[i - 1].thread)
+                m.head[m.nthreads++] = i;
+            m.end[m.nthreads - 1] = i + 1;
+        }
+        for (uint32_t t = 0; t < m.nthreads; t++)
+            settle(&m, t);
+        for (uint32_t k = 1; k <= nlines; k++) {
+            uint32_t line = next_line(&m);
+            m.rank[line] = k;
+            for (uint32_t t = 0; t < m.nthreads; t++)
+                if (m.head[t] < m.end[t] && r[m.head[t]].first == line)
+                    settle(&m, t);
+        }
+        for (uint32_t i = 0; i < n; i++)
+            r[i].first = m.rank[r[i].first];
+    }
+    bool ok = !mem.oom;
+    arena_free(&mem);
+    return ok;
+}
+
+static int by_place(const void *x, const void *y)
+{
+    const record *a = x, *b = y;
+    if (a->program != b->program)
+        return a->program < b->program ? -1 : 1;
+    if (a->thread != b->thread)
+        return a->thread < b->thread ? -1 : 1;
+    return a->place < b->place ? -1 : a->place > b->place;
+}
+
+/* loop: see merge; NULL where programs have one thread. */
+static bool put_in_order(record *r, uint32_t n, const uint32_t *loop)
 {
     qsort(r, n, sizeof *r, by_thread);
     for (uint32_t i = 1; i < n; i++)
         if (r[i].program == r[i - 1].program && r[i].which == r[i - 1].which && r[i].thread == r[i - 1].thread)
             r[i].round = r[i - 1].round + 1;
     qsort(r, n, sizeof *r, by_round);
-    for (uint32_t i = 0; i < n; i++) {
-        bool same = i && r[i].program == r[i - 1].program && r[i].which == r[i - 1].which && r[i].round == r[i - 1].round;
-        r[i].first = same ? r[i - 1].first : r[i].place;
+    for (uint32_t i = 0, line = 0; i < n; i++) {
+        bool inside = i && r[i].program == r[i - 1].program, same = inside && r[i].which == r[i - 1].which && r[i].round == r[i - 1].round;
+        line = !inside ? 0 : same ? line : line + 1;
+        r[i].first = loop ? line : same ? r[i - 1].first : r[i].place;
+    }
+    bool ok = true;
+    if (loop)
+        qsort(r, n, sizeof *r, by_place);
+    for (uint32_t i = 0, k; i < n && loop && ok; i = k) {
+        uint32_t nlines = 0;
+        for (k = i; k < n && r[k].program == r[i].program; k++)
+            nlines = r[k].first + 1 > nlines ? r[k].first + 1 : nlines;
+        ok = merge_threads(r + i, k - i, nlines, loop);
     }
     qsort(r, n, sizeof *r, by_line);
+    return ok;
 }
 
 typedef struct reader {
@@ -440,6 +537,7 @@ typedef struct reader {
     const ir_records *rec;
     const uint32_t *words;
     const uint32_t *prints; /* their instructions */
+    const uint32_t *loop;   /* see merge */
     int naxes;
     int64_t grid[3];
 } reader;
@@ -504,9 +602,22 @@ static record *read_records(const reader *q, uint32_t n, arena *mem)
         const uint32_t *w = q->words + (int64_t)i * q->rec->stride;
         r[i] = (record){.program = (int64_t)((uint64_t)w[0] | (uint64_t)w[1] << 32), .which = w[2], .thread = w[3], .place = i};
     }
-    if (r)
-        put_in_order(r, n);
-    return r;
+    return r && put_in_order(r, n, q->ir->threads ? q->loop : NULL) ? r : NULL;
+}
+
+/* The instruction of each print, and the outermost loop around it, counted from 1. */
+static void find_prints(const eas_ir *ir, uint32_t *prints, uint32_t *loop)
+{
+    uint32_t np = 0, depth = 0, loops = 0;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        uint16_t op = ir->insns[i].op;
+        if (op == IR_LOOP || op == IR_WHILE)
+            loops += !depth++;
+        else if (op == IR_ENDLOOP || op == IR_ENDWHILE)
+            depth--;
+        else if (op == IR_PRINT)
+            loop[np] = depth ? loops : 0, prints[np++] = i;
+    }
 }
 
 /* How many records were dropped, counted as lines: those that found no place are thought to be like the others. */
@@ -519,14 +630,14 @@ static uint64_t dropped(uint32_t lost, uint32_t n, int64_t found, int64_t shown)
 bool ir_add_records(str *s, const eas_ir *ir, const ir_records *rec, const uint32_t count[2], const uint32_t *words, const int64_t grid[3])
 {
     arena mem = {0};
-    uint32_t n = count[0] < rec->cap ? count[0] : (uint32_t)rec->cap, *prints = arena_alloc(&mem, (ir->ninsns + 1) * sizeof *prints), np = 0;
-    for (uint32_t i = 0; i < ir->ninsns && prints; i++)
-        if (ir->insns[i].op == IR_PRINT)
-            prints[np++] = i;
-    reader q = {ir, rec, words, prints, ir_analyse(ir).naxes, {grid[0], grid[1], grid[2]}};
+    uint32_t n = count[0] < rec->cap ? count[0] : (uint32_t)rec->cap, *prints = arena_alloc(&mem, (ir->ninsns + 1) * sizeof *prints);
+    uint32_t *loop = arena_alloc(&mem, (ir->ninsns + 1) * sizeof *loop);
+    if (!mem.oom)
+        find_prints(ir, prints, loop);
+    reader q = {ir, rec, words, mem.oom ? NULL : prints, loop, ir_analyse(ir).naxes, {grid[0], grid[1], grid[2]}};
     for (int a = 1; a < 3; a++)
         q.naxes = grid[a] > 1 && q.naxes <= a ? a + 1 : q.naxes;
-    record *r = prints ? read_records(&q, n, &mem) : NULL;
+    record *r = q.prints ? read_records(&q, n, &mem) : NULL;
     int64_t found = 0, shown = 0;
     bool ok = r != NULL;
     for (uint32_t i = 0, k; i < n && ok; i = k) {

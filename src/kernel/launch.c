@@ -214,6 +214,8 @@ static eas_status code_of(eas_kernel *k, int device, unsigned form, const eas_la
 
 bool kernel_debugs(const eas_launch *o)
 {
+    if (o && o->debug)
+        return o->debug == 1;
     static _Atomic int always = -1; /* EAS_DEBUG, read once */
     int on = atomic_load_explicit(&always, memory_order_relaxed);
     if (on < 0) {
@@ -221,7 +223,7 @@ bool kernel_debugs(const eas_launch *o)
         on = e && *e && strcmp(e, "0");
         atomic_store_explicit(&always, on, memory_order_relaxed);
     }
-    return on || (o && o->debug);
+    return on;
 }
 
 /* The code for this launch. Simdgroup matrices that cannot be proved to stay inside run on the interpreter, which checks. */

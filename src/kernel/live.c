@@ -87,8 +87,11 @@ eas_status eas_live_begin(eas_builder *b, const eas_arg *args, int nargs, const 
                          .ctx = l,
                          .print = l->opts.print,
                          .print_ctx = l->opts.ctx};
+    int64_t grid[3];
     if (!st)
         st = live_begin(b, &host);
+    if (!st && l->opts.has_grid) /* nothing of the body is needed to know it */
+        st = live_grid(b, grid);
     if (st && !live_host(b))
         free(l);
     return st;
