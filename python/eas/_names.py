@@ -54,6 +54,19 @@ def _next_statement(ins, at):
     return ins[at].offset
 
 
+def _known(find):
+    """find, or 0 where the bytecode is none that it knows: nothing is said then."""
+
+    @functools.lru_cache(maxsize=4096)
+    def found(*args):
+        try:
+            return find(*args)
+        except (IndexError, KeyError, StopIteration, ValueError):
+            return 0
+
+    return found
+
+
 def _index(ins, offset):
     return max(n for n, i in enumerate(ins) if i.offset <= offset)
 
@@ -74,8 +87,8 @@ def _after_with(code, start):
     return None
 
 
-@functools.lru_cache(maxsize=1024)
-def left_early(code, start, now, _name=None):
+@_known
+def left_early(code, start, now, _name):
     """Was the `with` that was entered at `start` and is left at `now` left by return, break or continue? Its line, or 0."""
     after = _after_with(code, start)
     if after is None:
@@ -85,7 +98,7 @@ def left_early(code, start, now, _name=None):
     return 0 if _next_statement(ins, at + 1) == after[0] else ins[at].positions.lineno or code.co_firstlineno
 
 
-@functools.lru_cache(maxsize=4096)
+@_known
 def read_after(code, start, now, name):
     """The line that reads `name` behind the `with` that was entered at `start`, unless it is assigned anew first; 0."""
     after = _after_with(code, start)
