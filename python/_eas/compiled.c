@@ -371,7 +371,8 @@ PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject
     }
     l->retain = hold_retain;
     l->release = hold_release;
-    l->debug = l->debug || launch_debugs() ? 1 : 2;
+    if (l->debug != 1) /* a launch may come again, with what was said the last time */
+        l->debug = launch_debugs() ? 1 : 2;
     eas_status st = eas_kernel_launch(ck->k, d, args, n, l);
     if (st == EAS_OK && PyErr_Occurred()) /* of sys.stdout, while it took what was printed */
         return NULL;
