@@ -211,10 +211,10 @@ static void emit_rows(gen *g, const matmul *p, tile *t, int64_t row, int64_t cou
 }
 
 /* How many tiles of at most `most` rows: all alike where that leaves enough sums to hide what an fma takes, since a second kind of tile is as
- * much to compile as the first. */
+ * much to compile as the first. Not where y comes from afar: larger tiles read it less often. */
 static int64_t count_tiles(const matmul *p, const tile *t, int64_t most)
 {
-    for (int64_t rows = most; rows * t->nvec >= 16; rows--)
+    for (int64_t rows = most; !p->yfar && rows * t->nvec >= 16; rows--)
         if (p->m % rows == 0)
             return p->m / rows;
     return (p->m + most - 1) / most;
