@@ -152,6 +152,15 @@ class WaitingInTheOutput(unittest.TestCase):
         k(x, out, 3, self.LONG, LONG=self.LONG, _grid=(3, 2))
         np.testing.assert_array_equal(out, 2 * x - 2 * x.sum(2, keepdims=True))
 
+    def same_writes(self, k, grid, gaps, size):
+        """k writes 6 x, some elements from several programs: size(gap) of them in all."""
+        x = RNG.random(self.LONG * 9, dtype=np.float32)
+        for gap in gaps:
+            out = np.empty(size(gap), np.float32)
+            for _ in range(5):
+                k(x, out, gap, LONG=self.LONG, _grid=grid)
+                np.testing.assert_array_equal(out, 2 * x[: out.size] * 3)
+
     def test_rows_that_overlap_may_write_the_same(self):
         @eas.kernel
         def k(x, out, GAP, LONG: eas.constexpr):
@@ -159,12 +168,7 @@ class WaitingInTheOutput(unittest.TestCase):
             v = mk.load(x, at) * 2
             mk.store(out, at, v * 3 + 0 * mk.max(v, axis=0))
 
-        x = RNG.random(self.LONG + 64 * 32, dtype=np.float32)
-        for gap in (0, 1, 32):
-            out = np.empty(self.LONG + 63 * gap, np.float32)
-            for _ in range(5):
-                k(x, out, gap, LONG=self.LONG, _grid=64)
-                np.testing.assert_array_equal(out, 2 * x[: out.size] * 3)
+        self.same_writes(k, 64, (0, 1, 32), lambda gap: self.LONG + 63 * gap)
 
     def test_axes_that_meet(self):
         @eas.kernel
@@ -173,12 +177,7 @@ class WaitingInTheOutput(unittest.TestCase):
             v = mk.load(x, at) * 2
             mk.store(out, at, v * 3 + 0 * mk.max(v, axis=0))
 
-        x = RNG.random(self.LONG * 9, dtype=np.float32)
-        for gap in (0, 16, self.LONG):
-            out = np.empty(self.LONG * 2 + 7 * gap, np.float32)
-            for _ in range(5):
-                k(x, out, gap, LONG=self.LONG, _grid=(2, 8))
-                np.testing.assert_array_equal(out, 2 * x[: out.size] * 3)
+        self.same_writes(k, (2, 8), (0, 16, self.LONG), lambda gap: self.LONG * 2 + 7 * gap)
 
     def test_arguments_that_are_one_array(self):
         x = RNG.random(self.LONG * 4, dtype=np.float32)

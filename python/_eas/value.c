@@ -168,7 +168,7 @@ static Trace *enter(PyObject *x, PyObject *y)
         return stale(owner), NULL;
     return trace_enter("operator");
 }
-static PyObject *apply2(eas_op op, PyObject *x, PyObject *y)
+static PyObject *combine(eas_value (*f)(Trace *, eas_op, eas_value, eas_value), eas_op op, PyObject *x, PyObject *y)
 {
     eas_value a, b;
     Trace *t = enter(x, y);
@@ -179,8 +179,11 @@ static PyObject *apply2(eas_op op, PyObject *x, PyObject *y)
         r = value_of(t, y, &b);
     if (r == 0)
         Py_RETURN_NOTIMPLEMENTED;
-    return r < 0 ? NULL : value_new(t, eas_apply(t->b, op, a, b, 0));
+    return r < 0 ? NULL : value_new(t, f(t, op, a, b));
 }
+static eas_value by_elements(Trace *t, eas_op op, eas_value a, eas_value b) { return eas_apply(t->b, op, a, b, 0); }
+static eas_value by_rows(Trace *t, eas_op op, eas_value a, eas_value b) { return (void)op, eas_matmul(t->b, a, b, 0); }
+static PyObject *apply2(eas_op op, PyObject *x, PyObject *y) { return combine(by_elements, op, x, y); }
 static PyObject *apply1(eas_op op, PyObject *x)
 {
     eas_value a;
@@ -214,19 +217,7 @@ static PyObject *nb_divmod(PyObject *x, PyObject *y)
     Py_DECREF(r);
     return both;
 }
-static PyObject *nb_matmul(PyObject *x, PyObject *y)
-{
-    eas_value a, b;
-    Trace *t = enter(x, y);
-    if (!t)
-        return NULL;
-    int r = value_of(t, x, &a);
-    if (r == 1)
-        r = value_of(t, y, &b);
-    if (r == 0)
-        Py_RETURN_NOTIMPLEMENTED;
-    return r < 0 ? NULL : value_new(t, eas_matmul(t->b, a, b, 0));
-}
+static PyObject *nb_matmul(PyObject *x, PyObject *y) { return combine(by_rows, 0, x, y); }
 
 static PyObject *value_compare(PyObject *x, PyObject *y, int how)
 {

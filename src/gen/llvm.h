@@ -152,7 +152,7 @@ void plan_rare(plan *p);
 /* llvm_lent.c */
 void plan_lent(plan *p, const bool *uni, bool *lent); /* per value: is it C_LENT? Before there are classes */
 bool plan_lent_holds(const plan *p, const bool *lent); /* with classes: can the offsets be computed where the products are? */
-uint32_t plan_lent_load(const plan *p, uint32_t v); /* the load behind a C_LENT */
+uint32_t plan_lent_load(const plan *p, uint32_t v); /* what a C_LENT is the transpose of, else itself: the load, but for plan_turned */
 uint32_t plan_turned(const plan *p, uint32_t v); /* the block in its slot that a C_LENT is the transpose of; 0: it is none */
 /* llvm_plan.c */
 eas_status plan_make(plan *p);
@@ -343,6 +343,7 @@ V loop_next(gen *g, V iv, V hi, V step, bool is_signed);
 
 /* llvm_mem.c */
 V mem_slot(gen *g, int64_t off);            /* address in scratch */
+V mem_streams(gen *g);                      /* i1: this call stores past the caches */
 V mem_load_scalar(gen *g, V ptr, eas_dtype dt, V off);
 void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x);
 V mem_load_affine(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other);

@@ -200,7 +200,7 @@ static void choose(gen *g, const home *h)
     V whole = off.ok && off.exact && off.whole && off.stride == 1 ? unmasked(g, h, lanes) : NULL;
     if (!whole)
         return;
-    V cached = LLVMBuildICmp(g->b, LLVMIntEQ, LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), ""), k_int(g, 0), "");
+    V cached = LLVMBuildNot(g->b, mem_streams(g), "");
     V yes = LLVMBuildAnd(g->b, LLVMBuildAnd(g->b, whole, cached, ""), apart(g, h->pace, lanes), "");
     V there = mem_element(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, affine_base(g, off));
     g->homes[h->v] = sel(g, yes, there, mem_slot(g, g->p.val[h->v].slot));

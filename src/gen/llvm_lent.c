@@ -170,7 +170,7 @@ static bool turns_slot(const plan *p, const bool *uni, uint32_t v)
 {
     if (!is_transpose(p, v) || plan_uses(p, v) != 1)
         return false;
-    const uint32_t x = ir_args(p->ir, ir_def(p->ir, v))[0];
+    const uint32_t x = plan_lent_load(p, v);
     const ir_insn *in = ir_def(p->ir, x);
     const ir_type t = ir_typeof(p->ir, x);
     return in && !uni[x] && !(ir_rows[in->op].flags & IR_STRUCT) && t.dim[0] > 1 && t.dim[1] > 1 &&
@@ -179,8 +179,8 @@ static bool turns_slot(const plan *p, const bool *uni, uint32_t v)
 
 uint32_t plan_turned(const plan *p, uint32_t v)
 {
-    const uint32_t x = p->val[v].cls == C_LENT && is_transpose(p, v) ? ir_args(p->ir, ir_def(p->ir, v))[0] : 0;
-    return x && p->val[x].cls == C_BLOCK ? x : 0;
+    const uint32_t x = plan_lent_load(p, v);
+    return p->val[v].cls == C_LENT && p->val[x].cls == C_BLOCK ? x : 0;
 }
 
 void plan_lent(plan *p, const bool *uni, bool *lent)

@@ -12,6 +12,8 @@ V mem_slot(gen *g, int64_t off)
     return off ? LLVMBuildGEP2(g->b, ty_int(g, 8, 0), g->scratch, &i, 1, "") : g->scratch;
 }
 
+V mem_streams(gen *g) { return LLVMBuildICmp(g->b, LLVMIntNE, LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), ""), k_int(g, 0), ""); }
+
 static unsigned elem_align(eas_dtype dt) { return (unsigned)eas_dtype_size(dt); }
 
 V mem_element(gen *g, V ptr, eas_dtype dt, V off)
@@ -319,8 +321,7 @@ static void prefetch_store(gen *g, V ptr, eas_dtype dt, aff a)
     if (!a.ok || !a.exact || a.stride != 1)
         return;
     T t = LLVMPointerTypeInContext(g->cx, 0);
-    V past = LLVMBuildICmp(g->b, LLVMIntNE, LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), ""), k_int(g, 0), "");
-    V x[4] = {sel(g, past, g->call, affine_element(g, ptr, dt, a, 0)), k_i32(g, 1), k_i32(g, 3), k_i32(g, 1)};
+    V x[4] = {sel(g, mem_streams(g), g->call, affine_element(g, ptr, dt, a, 0)), k_i32(g, 1), k_i32(g, 3), k_i32(g, 1)};
     intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
 }
 

@@ -1058,8 +1058,9 @@ static bool sums_products(const gen *g)
     return false;
 }
 
-/* May chunks begin anywhere? Rows of tiles may, but that is a lot of code, which only pays where they are much of the work. Then nothing may rest on where they begin: reductions join by lane number, slots have whole chunks, and quotients
- * and remainders of lane numbers are simple only within aligned ones. */
+/* May chunks begin anywhere? Then nothing may rest on where they begin: reductions join by lane number, slots have whole chunks, and quotients
+ * and remainders of lane numbers are simple only within aligned ones. In rows of tiles that is a lot of code, which pays where they are much of
+ * the work only. */
 static bool can_shift(gen *g, const segment *s)
 {
     if (s->reduces || g->p.info.mode == EAS_MODE_THREAD || s->sh.dim[s->sh.rank - 1] < SHIFT_CHUNKS * g->c->n)
@@ -1112,8 +1113,7 @@ static V can_stream(gen *g, const segment *s, V *head)
     if (!low)
         return NULL;
     V fit = LLVMBuildICmp(g->b, LLVMIntEQ, low, k_int(g, 0), "");
-    V on = LLVMBuildICmp(g->b, LLVMIntNE, LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), ""), k_int(g, 0), "");
-    return LLVMBuildAnd(g->b, fit, on, "");
+    return LLVMBuildAnd(g->b, fit, mem_streams(g), "");
 }
 
 static void full_chunks(gen *g, const segment *s, V lo, V end, V stream, int how)
