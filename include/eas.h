@@ -616,6 +616,26 @@ EAS_API void eas_branch_begin(void);
 EAS_API void eas_branch_abort(void);
 EAS_API eas_status eas_branch_end(eas_node *pred, int n, eas_node *const *yes, eas_node *const *no, eas_node **results);
 
+/* ---- derivatives ---- */
+/* Both modes walk the recorded graph from `outs` down to the variables `in`, and record the derivative; nothing is computed. Integers and truth values have none.
+ * lanes: how many batch dims belong to vmaps around the call; 0 outside of vmap.
+ * jvp: out[i] is the tangent of outs[i] for these tangents of in (NULL: zero); NULL where it does not depend on them. */
+EAS_API eas_status eas_nodes_jvp(int nin, eas_node *const *in, eas_node *const *tangents, int nout, eas_node *const *outs, int lanes, eas_node **out);
+/* vjp: grads[i] is the cotangent of in[i] for these cotangents of outs (NULL: zero); NULL where nothing depends on it. */
+EAS_API eas_status eas_nodes_vjp(int nin, eas_node *const *in, int nout, eas_node *const *outs, eas_node *const *cotangents, int lanes,
+                                 eas_node **grads);
+/* x as a variable of a derivative: what is recorded from it is taped, that is, it keeps its inputs when it is evaluated. */
+EAS_API eas_status eas_node_variable(eas_node *x, eas_node **out);
+EAS_API eas_status eas_node_untaped(eas_node *x, eas_node **out); /* x under another name, which does not keep what x was made of */
+EAS_API int eas_node_is_taped(const eas_node *n);
+EAS_API int eas_grad_enable(int on); /* off: what this thread records is constant for derivatives. What it was before */
+/* Results with a derivative of the caller's: outs[i] is results[i], seen as a function of `in`, whose derivative is what the rules say. A rule gets the inputs and a tangent or
+ * cotangent for each input or result (NULL: zero), and gives counted nodes or NULL. Without a vjp rule reverse mode transposes what the jvp rule gives. */
+typedef eas_status (*eas_vjp_rule)(void *ctx, int nin, eas_node *const *in, eas_node *const *cotangents, eas_node **grads);
+typedef eas_status (*eas_jvp_rule)(void *ctx, int nin, eas_node *const *in, eas_node *const *tangents, eas_node **out);
+EAS_API eas_status eas_nodes_custom(int nout, eas_node *const *results, int nin, eas_node *const *in, eas_vjp_rule vjp, eas_jvp_rule jvp, void *ctx,
+                                    void (*drop)(void *ctx), eas_node **outs);
+
 /* Looking at a node. */
 EAS_API eas_dtype eas_node_dtype(const eas_node *n);
 EAS_API int eas_node_rank(const eas_node *n); /* physical */

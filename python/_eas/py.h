@@ -30,7 +30,7 @@
  *   eager_call.c     kernels of the user's as operations
  *   eager_loop.c     loops and branches
  *   eager_shard.c    shardings of results
- *   eager_vmap.c     vmap
+ *   eager_vmap.c     vmap;  eager_diff.c  derivatives
  *   eager_key.c, eager_compile.c  compiled functions
  */
 #ifndef PY_H
@@ -533,8 +533,9 @@ int eager_shard_init(PyObject *module);
 /* Gives out, which an operation made of these, the sharding that follows from theirs, if any has one. 0 with an exception. */
 int shard_follow(eas_node *out, int n, eas_node *const *in);
 
-/* ---- eager_vmap.c ---- */
+/* ---- eager_vmap.c, eager_diff.c ---- */
 int eager_vmap_init(PyObject *module);
+int eager_diff_init(PyObject *module);
 
 /* ---- eager_compile.c ---- */
 int eager_compile_init(PyObject *module);

@@ -38,7 +38,22 @@ from .sharding import (
     create_replicated_spec,
     propagate_sharding,
 )  # noqa: E402
-from .transforms import CompiledFunction, compile, vmap  # noqa: E402
+from .transforms import (
+    CompiledFunction,
+    checkpoint,
+    compile,
+    custom_jvp,
+    custom_vjp,
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    value_and_grad,
+    vjp,
+    vmap,
+)  # noqa: E402
 from .transforms.utils import trace, visualize  # noqa: E402
 
 __array_api_version__ = "2024.12"

@@ -127,7 +127,7 @@ static eas_node *private_number(cutting *c, eas_node *n)
     eas_status st = node_new(GRAPH_CONST, (eas_dtype)n->dtype, 0, 0, NULL, 2, node_words(n), 0, NULL, &own);
     if (st)
         return keep(c, st, NULL);
-    own->flags |= n->flags & NODE_WEAK;
+    own->flags |= n->flags & (NODE_WEAK | NODE_FIXED);
     bool fixed = node_fixed(n);
     mix(c, (uint64_t)GRAPH_CONST << 32 | (uint64_t)n->dtype << 1 | fixed);
     if (fixed)

@@ -55,16 +55,19 @@ enum { /* flags of a node */
        NODE_TRACED = 1, /* keeps its inputs when it has data */
        NODE_SYMBOLIC = 2, /* depends on a KIND_INPUT: cannot be evaluated by itself */
        NODE_WEAK = 4, /* a Python number: takes the dtype of what it meets */
-       NODE_BRANCH = 8 /* and above: how many branches were open when it was recorded, BRANCH_MOST at most */
+       NODE_TAPED = 8, /* depends on a variable of a derivative that is being taken: keeps its inputs when it has data */
+       NODE_FIXED = 16, /* of KIND_CONST: part of the structure of whatever it is in */
+       NODE_BRANCH = 32 /* and above: how many branches were open when it was recorded, BRANCH_MOST at most */
 };
+#define NODE_KEEPS (NODE_TRACED | NODE_TAPED)
 enum { BRANCH_MOST = 31 };
 
 struct eas_node {
     _Atomic uint64_t counts; /* all references; in the upper half those of users (public retain and release) */
     uint16_t op;
     uint8_t dtype, rank;
-    uint8_t batch_dims, flags;
-    uint16_t nin, nwords, size; /* size: of its memory, if that is small */
+    uint8_t batch_dims, room; /* room: of its memory, in steps of the allocator; 0: a block of its own */
+    uint16_t flags, nin, nwords;
     uint32_t site; /* where it was recorded; 0: unknown */
     uint32_t depth; /* of what was recorded since there was data */
     uint32_t mark, epoch; /* exec's, under its lock */
@@ -88,7 +91,16 @@ typedef struct node_extra {
     } *outs;
     int8_t *order; /* of KIND_CALL, per parameter: the number of an input (>= 0) or of an output (-1 - i) */
     struct graph_control *control; /* of KIND_CONTROL; outs as of calls */
+    struct node_rule *rule; /* of GRAPH_CUSTOM: the user's derivative; all results of one call share it */
 } node_extra;
+typedef struct node_rule { /* counted; see eas_nodes_custom */
+    _Atomic uint32_t refs;
+    int nout;
+    eas_vjp_rule vjp;
+    eas_jvp_rule jvp;
+    void *ctx;
+    void (*drop)(void *ctx);
+} node_rule;
 /* What a loop or a branch runs: functions of placeholders, which share no node with the graph around them. Placeholder i is input i of the KIND_CONTROL. Counted. */
 typedef struct graph_fn {
     int n;
@@ -126,8 +138,16 @@ typedef eas_status (*graph_make)(const graph_call *c, eas_node **out); /* checks
 typedef eas_status (*graph_expand)(eas_node *n, eas_node *const *in,
                                    eas_node **out); /* the same in simpler operations; in: what stands for n's inputs */
 typedef eas_value (*graph_emit)(eas_builder *b, const eas_value *x, eas_dtype dt); /* kernel code of a KIND_MAP; dt: the node's */
-typedef eas_status (*graph_vjp)(eas_node *n, eas_node *cotangent, eas_node **grads); /* one per input; NULL: none */
-typedef eas_status (*graph_jvp)(eas_node *n, eas_node *const *tangents, eas_node **out);
+/* Derivatives: see diff.c. each: what tangent t of input i gives the tangent of n. as: a node with n's derivatives, whatever its value; NULL: as LINEAR. */
+typedef struct gbuild gbuild;
+typedef eas_node *(*diff_each)(gbuild *g, eas_node *n, int i, eas_node *t);
+typedef eas_node *(*diff_as)(gbuild *g, eas_node *n);
+enum diff_how { DIFF_ZERO, DIFF_EACH, DIFF_LINEAR, DIFF_EXPAND, DIFF_AS };
+typedef struct graph_diff {
+    uint8_t how;
+    diff_each each; /* of DIFF_EXPAND: a quicker way back, or NULL. Called without g it says whether it has one for input i, by a node or NULL */
+    diff_as as;
+} graph_diff;
 typedef eas_status (*graph_shard)(eas_node *n, eas_shard_rule *rule); /* factors of the dims of inputs and result; see shard.c */
 struct graph_row {
     const char *name;
@@ -136,8 +156,7 @@ struct graph_row {
     const char *ir; /* KIND_MAP: the instruction; KIND_REDUCE, KIND_SCAN, KIND_ARG: the one that joins; else NULL */
     graph_emit emit; /* KIND_MAP without one */
     graph_expand expand; /* KIND_COMPOSITE */
-    graph_vjp vjp;
-    graph_jvp jvp;
+    graph_diff diff;
     graph_shard shard;
     const char *sig, *doc;
 };
@@ -187,6 +206,7 @@ eas_node *node_ref(eas_node *n); /* counted from inside the graph */
 void node_unref(eas_node *n);
 /* exec: n has its data now (counted by n). Lets the inputs go unless n is traced. */
 void node_settle(eas_node *n, eas_buffer *buf);
+void node_cut(eas_node *n); /* lets its inputs go if it has data and nobody needs them */
 eas_status node_const(eas_dtype dt, bool weak, int64_t bits, eas_node **out); /* equal ones are usually one node */
 eas_status node_const_double(eas_dtype dt, bool weak, double v, eas_node **out); /* v in dt */
 bool node_const_bits(const eas_node *n, int64_t *bits); /* is it a KIND_CONST? */
@@ -228,10 +248,11 @@ static inline const eas_dim *node_logical_shape(const eas_node *n) { return node
 
 /* Sticky building for rules: after a failure every call gives NULL and the status stays. Every node made is let go by gb_done, which hands over the
  * result. So expansions read as formulas. */
-typedef struct gbuild {
+struct gbuild {
     eas_status st;
     VEC(eas_node *) made;
-} gbuild;
+    int lanes; /* of derivatives: see diff.c */
+};
 eas_node *gb_apply(gbuild *g, uint16_t op, int nin, eas_node *const *in, int nattr, const int64_t *attr);
 eas_node *gb1(gbuild *g, uint16_t op, eas_node *x);
 eas_node *gb2(gbuild *g, uint16_t op, eas_node *x, eas_node *y);
@@ -300,14 +321,42 @@ eas_node *gb_spread(gbuild *g, eas_node *x, int rank); /* a number per batch, ag
 eas_dtype graph_wide_dtype(eas_dtype dt); /* a float dtype that holds dt's numbers, for integers too */
 eas_dtype graph_compute_dtype(eas_dtype dt); /* f32 for halves: what composites compute in */
 
+/* ---- diff.c: derivatives; gd_* build them. What a tangent's dims are is told there ---- */
+eas_node *gd1(gbuild *g, uint16_t op, eas_node *x);
+eas_node *gd2(gbuild *g, uint16_t op, eas_node *x, eas_node *y); /* element by element, physical shapes aligned at the end */
+eas_node *gd_where(gbuild *g, eas_node *c, eas_node *x, eas_node *y);
+eas_node *gd_num(gbuild *g, const eas_node *like, double v); /* part of the structure: it is no number of the user's */
+eas_node *gd_fill(gbuild *g, eas_dtype dt, double v, int batch_dims, int rank, const eas_dim *shape);
+eas_node *gd_rebatch(gbuild *g, eas_node *x, int batch_dims); /* the same with other batch_dims */
+eas_node *gd_stop(gbuild *g, eas_node *x); /* the same, as a constant */
+/* t, a tangent of something with `of` batch dims, aligned with a node of these batch dims and that many logical ones: dims of size 1 go in where t has none. */
+eas_node *gd_aligned(gbuild *g, eas_node *t, int of, int batch_dims, int logical);
+eas_node *gd_full(gbuild *g, eas_node *t, const eas_node *n); /* t, aligned, broadcast to n's dims */
+static inline int gd_extra(const eas_node *t, const eas_node *x) { return t->rank - x->rank; } /* dims that t has in front of x's */
+bool diff_float(const eas_node *n);
+void diff_rule_release(node_rule *r);
+
+/* diff_kind.c: kinds that are linear */
+eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t); /* the tangent of n, from those of its inputs (NULL: zero) */
+eas_node *diff_back(gbuild *g, eas_node *n, int i, eas_node *ct); /* what cotangent ct of n adds to that of input i, before it is summed over what was broadcast */
+
+/* diff_control.c: loops and branches. One entry for each input or result; NULL: zero */
+eas_status diff_control_forth(gbuild *g, eas_node *n, eas_node *const *t, eas_node **out);
+eas_status diff_control_back(gbuild *g, eas_node *n, eas_node *const *ct, const bool *wanted, eas_node **grads);
+
 /* ---- op_<family>.c ---- */
 /* Declared here from the table; a rule that is missing is spelled none, fails and says so. */
-#define OP(NAME, name, kind, make, ir, emit, expand, vjp, jvp, shard, sig, doc) \
+#define DIFF_DECLARE_EACH(f) eas_node *each_##f(gbuild *g, eas_node *n, int i, eas_node *t);
+#define DIFF_DECLARE_AS(f) eas_node *as_##f(gbuild *g, eas_node *n);
+#define DIFF_DECLARE_BACK(f) eas_node *back_##f(gbuild *g, eas_node *n, int i, eas_node *ct);
+#define DIFF_DECLARE_LINEAR
+#define DIFF_DECLARE_EXPAND
+#define DIFF_DECLARE_ZERO
+#define OP(NAME, name, kind, make, ir, emit, expand, diff, shard, sig, doc) \
     eas_status make_##make(const graph_call *c, eas_node **out); \
     eas_value emit_##emit(eas_builder *b, const eas_value *x, eas_dtype dt); \
     eas_status expand_##expand(eas_node *n, eas_node *const *in, eas_node **out); \
-    eas_status vjp_##vjp(eas_node *n, eas_node *cotangent, eas_node **grads); \
-    eas_status jvp_##jvp(eas_node *n, eas_node *const *tangents, eas_node **out); \
+    DIFF_DECLARE_##diff \
     eas_status shard_##shard(eas_node *n, eas_shard_rule *rule);
 #include "op.def"
 #undef OP

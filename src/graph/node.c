@@ -17,8 +17,9 @@ typedef struct store {
     int64_t live;    /* nodes made less nodes freed, not yet in the common number */
     uint32_t site;   /* where nodes are recorded now */
     unsigned open;   /* branches */
-    uint8_t branches; /* the same, as nodes recorded now carry it */
+    uint16_t branches; /* the same, as nodes recorded now carry it */
     bool known;      /* to the end of the thread */
+    bool constant;   /* nothing recorded now is taped or traced */
 } store;
 static _Thread_local store own;
 static _Atomic int64_t live_nodes;
@@ -84,12 +85,12 @@ static void *node_alloc(store *s, size_t size)
     return p;
 }
 
-static void node_dealloc(store *s, eas_node *n, size_t size)
+static void node_dealloc(store *s, eas_node *n)
 {
-    size_t k = (size - 1) / STEP;
     count_live(s, -1);
 #if !defined(__SANITIZE_ADDRESS__) /* which wants to see every free */
-    if (k < SIZES && s->known && s->count[k] < KEPT) {
+    size_t k = (size_t)n->room - 1;
+    if (n->room && s->known && s->count[k] < KEPT) {
         *(void **)n = s->at[k];
         s->at[k] = n;
         s->count[k]++;
@@ -120,6 +121,7 @@ static void drop_extra(node_extra *e)
     if (e->kernel)
         eas_kernel_release(e->kernel);
     control_release(e->control);
+    diff_rule_release(e->rule);
     free(e->outs);
     free(e->order);
     free(e);
@@ -152,7 +154,7 @@ static void bury(eas_node *dead)
         if (buf)
             eas_buffer_release(buf);
         drop_extra(n->extra);
-        node_dealloc(s, n, n->size ? n->size : (size_t)-1);
+        node_dealloc(s, n);
     }
 }
 
@@ -224,13 +226,13 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
     if (!n)
         return base_fail_oom(size);
     memset(n, 0, sizeof *n);
-    n->size = (uint16_t)(size <= STEP * SIZES ? size : 0); /* 0: too large to be kept */
+    n->room = (uint8_t)(size <= STEP * SIZES ? (size - 1) / STEP + 1 : 0);
     atomic_init(&n->counts, NODE_REF);
     n->op = op;
     n->dtype = (uint8_t)dt;
     n->rank = (uint8_t)rank;
     n->batch_dims = (uint8_t)batch_dims;
-    n->flags = (uint8_t)((flags & (NODE_TRACED | NODE_SYMBOLIC)) | s->branches);
+    n->flags = (uint16_t)((flags & (s->constant ? NODE_SYMBOLIC : NODE_KEEPS | NODE_SYMBOLIC)) | s->branches);
     n->nin = (uint16_t)nin;
     n->nwords = (uint16_t)nwords;
     n->site = s->site;
@@ -247,17 +249,24 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
     return EAS_OK;
 }
 
+void node_cut(eas_node *n)
+{
+    eas_node *dead = NULL;
+    if (!node_real(n) || n->flags & NODE_KEEPS)
+        return;
+    for (int i = 0; i < n->nin; i++)
+        let_go(node_in(n)[i], &dead);
+    n->nin = 0;
+    bury(dead);
+}
+
 void node_settle(eas_node *n, eas_buffer *buf)
 {
     eas_node *dead = NULL;
     atomic_store_explicit(&n->buf, buf, memory_order_release);
     n->depth = 0;
     n->device = eas_buffer_device(buf);
-    if (!(n->flags & NODE_TRACED)) {
-        for (int i = 0; i < n->nin; i++)
-            let_go(node_in(n)[i], &dead);
-        n->nin = 0;
-    }
+    node_cut(n);
     if (n->expansion) {
         eas_node *e = n->expansion;
         n->expansion = NULL;
@@ -338,8 +347,10 @@ eas_status node_const(eas_dtype dt, bool weak, int64_t bits, eas_node **out)
     if (weak)
         (*out)->flags |= NODE_WEAK;
     (*out)->site = 0;
-    if (node_expanding)
+    if (node_expanding) {
+        (*out)->flags |= NODE_FIXED;
         return EAS_OK;
+    }
     node_unref(*slot);
     *slot = node_ref(*out);
     return EAS_OK;
@@ -420,7 +431,7 @@ bool node_fixed(const eas_node *n)
 {
     static const double plain[] = {0, 1, -1, 2, -2, 0.5, 3, 4, 10};
     eas_dtype dt = (eas_dtype)n->dtype;
-    if (dt == EAS_BOOL)
+    if (dt == EAS_BOOL || n->flags & NODE_FIXED)
         return true;
     double v = dtype_is_float(dt) ? ir_bits_to_double(dt, node_words(n)[0]) : (double)node_words(n)[0];
     if (v != v || v - v != 0) /* nan and the infinities */
@@ -551,19 +562,25 @@ void eas_node_set_user(eas_node *n, void *user) { n->user = user; }
 void *eas_node_object(const eas_node *n) { return n->extra ? n->extra->object : NULL; }
 uint32_t eas_node_site(const eas_node *n) { return n->site; }
 void eas_site(uint32_t site) { own.site = site; }
+int eas_grad_enable(int on)
+{
+    int before = !own.constant;
+    own.constant = !on;
+    return before;
+}
 unsigned node_branches(void) { return own.branches / NODE_BRANCH; }
 
 void node_open_branches(int by)
 {
     own.open = by < 0 && own.open == 0 ? 0 : own.open + (unsigned)by;
-    own.branches = (uint8_t)((own.open < BRANCH_MOST ? own.open : BRANCH_MOST) * NODE_BRANCH);
+    own.branches = (uint16_t)((own.open < BRANCH_MOST ? own.open : BRANCH_MOST) * NODE_BRANCH);
 }
 
 void eas_site_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_resolve = resolve; }
 
 bool node_place(const eas_node *n, char *file, size_t room, int *line) { return n->site && site_resolve && site_resolve(n->site, file, room, line); }
 
-void eas_node_set_traced(eas_node *n, int traced) { n->flags = (uint8_t)(traced ? n->flags | NODE_TRACED : n->flags & ~NODE_TRACED); }
+void eas_node_set_traced(eas_node *n, int traced) { n->flags = (uint16_t)(traced ? n->flags | NODE_TRACED : n->flags & ~NODE_TRACED); }
 
 void eas_node_set_batch_dims(eas_node *n, int batch_dims)
 {

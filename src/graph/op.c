@@ -5,8 +5,14 @@
 #include <stdio.h>
 
 const graph_row graph_rows[GRAPH_NOPS] = {
-#define OP(NAME, name, kind, make, ir, emit, expand, vjp, jvp, shard, sig, doc) \
-    [GRAPH_##NAME] = {#name, KIND_##kind, make_##make, ir, emit_##emit, expand_##expand, vjp_##vjp, jvp_##jvp, shard_##shard, sig, doc},
+#define DIFF_INIT_EACH(f) {DIFF_EACH, .each = each_##f}
+#define DIFF_INIT_AS(f) {DIFF_AS, .as = as_##f}
+#define DIFF_INIT_BACK(f) {DIFF_EXPAND, .each = back_##f}
+#define DIFF_INIT_LINEAR {DIFF_LINEAR, NULL, NULL}
+#define DIFF_INIT_EXPAND {DIFF_EXPAND, NULL, NULL}
+#define DIFF_INIT_ZERO {DIFF_ZERO, NULL, NULL}
+#define OP(NAME, name, kind, make, ir, emit, expand, diff, shard, sig, doc) \
+    [GRAPH_##NAME] = {#name, KIND_##kind, make_##make, ir, emit_##emit, expand_##expand, DIFF_INIT_##diff, shard_##shard, sig, doc},
 #include "op.def"
 #undef OP
 };
@@ -52,16 +58,6 @@ eas_status expand_none(eas_node *n, eas_node *const *in, eas_node **out)
 {
     (void)in, (void)out;
     return no_rule(n, "expand");
-}
-eas_status vjp_none(eas_node *n, eas_node *cotangent, eas_node **grads)
-{
-    (void)cotangent, (void)grads;
-    return no_rule(n, "vjp");
-}
-eas_status jvp_none(eas_node *n, eas_node *const *tangents, eas_node **out)
-{
-    (void)tangents, (void)out;
-    return no_rule(n, "jvp");
 }
 eas_status shard_none(eas_node *n, eas_shard_rule *rule)
 {

@@ -274,6 +274,26 @@ eas_status expand_conv2d(eas_node *n, eas_node *const *in, eas_node **out)
     return convolved(&g, n, x, in[1], n->nin > 2 ? in[2] : NULL, &w, node_words(n)[WINDOW_WORDS], out);
 }
 
+/* Of an image and one group: the transposed convolution by the same filter. */
+eas_node *back_conv2d(gbuild *g, eas_node *n, int i, eas_node *ct)
+{
+    window w = window_of(n);
+    if (i != 0 || node_words(n)[WINDOW_WORDS] != 1)
+        return NULL;
+    const eas_dim *x = node_logical_shape(node_in(n)[0]);
+    for (int k = 0; k < 2; k++) { /* what no window reached at the end */
+        eas_dim used = dim_known(x[1 + k]) ? (node_logical_shape(n)[1 + k] - 1) * w.stride[k] + reach(&w, k) : DIM_NONE;
+        w.extra[k] = dim_known(used) ? x[1 + k] + w.before[k] + w.after[k] - used : w.stride[k] == 1 ? 0 : -1;
+        if (w.extra[k] < 0 || x[1 + k] == 0 || (w.extra[k] >= w.stride[k] && w.extra[k] >= w.dilation[k]))
+            return NULL;
+    }
+    if (!g)
+        return n;
+    int64_t attr[] = {2, w.stride[0], w.stride[1], 2, w.dilation[0], w.dilation[1], 4, w.before[0], w.after[0], w.before[1], w.after[1],
+                      2, w.extra[0], w.extra[1]};
+    return gb_apply(g, GRAPH_CONV2D_TRANSPOSE, 2, (eas_node *[]){ct, node_in(n)[1]}, (int)(sizeof attr / sizeof *attr), attr);
+}
+
 /* ---- the transposed convolution: words are the window ---- */
 
 eas_status make_conv2d_transpose(const graph_call *c, eas_node **out)
@@ -445,6 +465,28 @@ eas_status expand_max_pool2d(eas_node *n, eas_node *const *in, eas_node **out)
         after[i] = gb_dim(&g, EAS_DIM_ADD, after[i], w.after[i]);
     eas_node *fill = truth ? gb_int(&g, EAS_BOOL, 0) : dtype_is_float(dt) ? gb_num(&g, n, -INFINITY) : gb_int(&g, dt, dtype_min(dt)); /* never wins */
     return gb_done(&g, pooled(&g, n, in[0], &w, w.before, after, fill, truth ? GRAPH_ANY : GRAPH_REDUCE_MAX), out);
+}
+
+/* Derivatives: of each window the first largest element is the result. */
+eas_node *as_max_pool2d(gbuild *g, eas_node *n)
+{
+    window w = window_of(n);
+    eas_dim after[2], flat[GRAPH_MAX_RANK + 2];
+    eas_node *in = node_in(n)[0];
+    overhang(g, n, in, &w, after);
+    for (int i = 0; i < 2; i++)
+        after[i] = gb_dim(g, EAS_DIM_ADD, after[i], w.after[i]);
+    int at = n->batch_dims + 1;
+    eas_node *y = windows(g, framed(g, in, at, w.before, after, gb_num(g, n, -INFINITY)), at, &w, node_shape(n) + at);
+    if (!y)
+        return NULL;
+    memcpy(flat, node_shape(n), sizeof *flat * n->rank);
+    flat[n->rank] = w.size[0] * w.size[1];
+    y = gb_reshape(g, y, n->batch_dims, n->rank + 1, flat);
+    eas_node *first = gb_new(g, GRAPH_ARGMAX, EAS_I64, n->batch_dims, n->rank, node_shape(n), 2, (int64_t[]){0, n->rank}, 1, &y);
+    eas_node *mine = gd2(g, GRAPH_EQUAL, gb_unsqueeze(g, first, n->rank), gb_iota(g, flat[n->rank], EAS_I64));
+    y = gd_where(g, mine, y, gd_num(g, n, 0));
+    return y ? gb_reduce(g, GRAPH_REDUCE_SUM, y, 1u << n->rank, false) : NULL;
 }
 
 /* How many elements each window has: those of x and, if they count, of the padding; what ceil mode adds never counts. */

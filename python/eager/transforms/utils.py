@@ -1,11 +1,11 @@
 """Looking at what is going to run."""
 
-from eas._eas import EagerTensor, eager_show, tree_leaves
+from eas._eas import EagerTensor, eager_show, tensor_ops, tree_leaves
 
 from .compile import CompiledFunction
 from .compile import compile as _compile
 
-__all__ = ["Drawing", "trace", "visualize"]
+__all__ = ["Drawing", "std_basis", "trace", "visualize"]
 
 
 class Drawing:
@@ -48,3 +48,12 @@ def visualize(what, *args, fused=True, **kwargs):
 def trace(fn, *args, **kwargs):
     """Prints what a function does when it is compiled: kernels, buffers, peak memory."""
     print(_show(fn, args, kwargs, "text"))
+
+
+def std_basis(x):
+    """The standard basis of tensors like x: along the first axis, for each element of x a tensor that is 1 there and 0 elsewhere."""
+    shape = tuple(x.shape)
+    n = 1
+    for d in shape:
+        n = n * d
+    return tensor_ops["eye"]((n, n), dtype=x.dtype).reshape((n, *shape))

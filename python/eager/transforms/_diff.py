@@ -1,0 +1,184 @@
+"""What the transforms of derivatives share: trees of tensors in, variables in their place, and trees of derivatives out."""
+
+from eas._eas import (
+    DType,
+    EagerTensor,
+    constant,
+    diff_depth,
+    diff_jvp,
+    diff_results,
+    diff_run,
+    diff_variables,
+    diff_vjp,
+    tensor_ops,
+    tree_flatten,
+    tree_unflatten,
+    vmap_level,
+)
+
+_full, _cast_op = tensor_ops["full"], tensor_ops["cast"]
+_FLOATS = (DType.float32, DType.float64, DType.float16, DType.bfloat16)
+
+
+def tensor(x):
+    return x if isinstance(x, EagerTensor) else constant(x)
+
+
+def is_float(t):
+    return t.dtype in _FLOATS
+
+
+def kind(t):
+    return f"{t.dtype}({', '.join(str(d) for d in t.shape)})"
+
+
+def zeros_like(t):
+    return _full(_cast(0.0, t.dtype), tuple(t.shape))
+
+
+def ones_like(t):
+    return _full(_cast(1.0, t.dtype), tuple(t.shape))
+
+
+def _cast(number, dtype):
+    return _cast_op(constant(number), dtype)
+
+
+def where_is(name, index, path):
+    """A leaf of an argument, as the user would write it."""
+    return f"{name}: argument {index}{path and ' at ' + path}"
+
+
+class Variables:
+    """The float tensors of some arguments, replaced by variables."""
+
+    def __init__(self, name, args, argnums, allow_int=False):
+        self.name = name
+        self.argnums = argnums
+        self.args = list(args)
+        self.originals, self.vars, self.defs, self.places = [], [], [], []
+        for k in argnums:
+            leaves, treedef = tree_flatten(args[k])
+            leaves = [tensor(x) for x in leaves]
+            mine = []
+            for i, x in enumerate(leaves):
+                if is_float(x):
+                    mine.append(len(self.originals))
+                    self.originals.append(x)
+                elif allow_int:
+                    mine.append(None)
+                else:
+                    raise TypeError(
+                        f"{where_is(name, k, treedef.path(i))} is {kind(x)}; derivatives are taken with respect to floats: cast it, or leave it out of argnums"
+                    )
+            self.defs.append((treedef, leaves, mine))
+        self.vars = diff_variables(self.originals)
+        for k, (treedef, leaves, mine) in zip(argnums, self.defs):
+            self.args[k] = tree_unflatten(treedef, [x if m is None else self.vars[m] for x, m in zip(leaves, mine)])
+
+    def trees(self, values):
+        """One tree for each argument; values as the variables."""
+        return tuple(
+            tree_unflatten(treedef, [zeros_like(x) if m is None else values[m] for x, m in zip(leaves, mine)]) for treedef, leaves, mine in self.defs
+        )
+
+    def leaves(self, trees, what):
+        """The reverse: tangents, from a tree for each argument."""
+        out = [None] * len(self.originals)
+        for k, (treedef, leaves, mine), tree in zip(self.argnums, self.defs, trees):
+            given, found = tree_flatten(tree)
+            if found != treedef:
+                raise TypeError(f"{self.name}: the {what} of argument {k} is {found}, and the argument is {treedef}")
+            for i, (x, m, t) in enumerate(zip(leaves, mine, given)):
+                if m is not None:
+                    out[m] = fitted(t, x, f"{where_is(self.name, k, treedef.path(i))}: its {what}")
+        return out
+
+
+def fitted(t, x, what):
+    """t as a tangent of x: its shape and dtype."""
+    if t is None:
+        return None
+    if isinstance(t, (int, float)) and not isinstance(t, bool):
+        t = _cast(float(t), x.dtype)
+    t = tensor(t)
+    if tuple(t.shape) != tuple(x.shape) or t.dtype != x.dtype:
+        raise ValueError(f"{what} is {kind(t)}, and {kind(x)} is wanted")
+    return t
+
+
+def positions(name, argnums, nargs):
+    """argnums as a tuple of indices."""
+    many = isinstance(argnums, (tuple, list))
+    nums = tuple(argnums) if many else (argnums,)
+    out = []
+    for k in nums:
+        if isinstance(k, bool) or not isinstance(k, int):
+            raise TypeError(f"{name}: argnums is an int or a tuple of ints, got {argnums!r}")
+        if not -nargs <= k < nargs:
+            raise ValueError(f"{name}: argnums says argument {k}, and there {'is' if nargs == 1 else 'are'} {nargs}")
+        out.append(k % nargs)
+    if len(set(out)) != len(out):
+        raise ValueError(f"{name}: argnums names an argument twice: {argnums!r}")
+    return tuple(out)
+
+
+def split_aux(name, result, has_aux):
+    if not has_aux:
+        return result, None
+    if not isinstance(result, (tuple, list)) or len(result) != 2:
+        raise TypeError(f"{name}: with has_aux=True the function returns (result, aux), got {type(result).__name__}")
+    return result
+
+
+class Traced:
+    """A function that was run on variables: its results, ready to be differentiated both ways."""
+
+    def __init__(self, name, fn, args, argnums, kwargs=None, has_aux=False, allow_int=False):
+        self.lanes = vmap_level()
+        self.variables = Variables(name, args, argnums, allow_int)
+        self.name = name
+        call = (lambda *a: fn(*a, **kwargs)) if kwargs else fn
+        self.out, self.aux = split_aux(name, diff_run(call, tuple(self.variables.args)), has_aux)
+        leaves, self.treedef = tree_flatten(self.out)
+        self.outs = [tensor(x) for x in leaves]
+
+    def pull(self, cotangents):
+        """Gradients of the variables; None where nothing depends on one."""
+        return diff_vjp(self.variables.vars, self.outs, cotangents, self.lanes)
+
+    def push(self, tangents):
+        out = diff_jvp(self.variables.vars, tangents, self.outs, self.lanes)
+        return [zeros_like(o) if t is None else t for t, o in zip(out, self.outs)]
+
+    def results(self):
+        return tree_unflatten(self.treedef, diff_results(self.outs))
+
+    def cotangents(self, tree):
+        given, found = tree_flatten(tree)
+        if found != self.treedef:
+            raise TypeError(f"{self.name}: the cotangent is {found}, and the function gave {self.treedef}")
+        out = []
+        for i, (c, o) in enumerate(zip(given, self.outs)):
+            path = self.treedef.path(i)
+            out.append(fitted(c, o, f"{self.name}: the cotangent{path and ' at ' + path}") if is_float(o) else None)
+        return out
+
+    def gradients(self, grads, allow_unused=True):
+        for i, g in enumerate(grads):
+            if g is None and not allow_unused:
+                raise ValueError(f"{self.name}: the result does not depend on variable {i} ({kind(self.variables.originals[i])}); allow_unused=True gives zeros")
+        return [zeros_like(x) if g is None else g for g, x in zip(grads, self.variables.originals)]
+
+
+def aux_results(aux):
+    """What goes out beside the result: the same, without the tape."""
+    leaves, treedef = tree_flatten(aux)
+    at = [i for i, x in enumerate(leaves) if isinstance(x, EagerTensor)]
+    for i, x in zip(at, diff_results([leaves[i] for i in at])):
+        leaves[i] = x
+    return tree_unflatten(treedef, leaves)
+
+
+def outermost():
+    return diff_depth() == 0 and vmap_level() == 0
