@@ -565,6 +565,7 @@ typedef struct eas_node eas_node;
 typedef uint16_t eas_tensor_op; /* an operation on tensors: a row of op.def */
 typedef struct eas_tensor_op_info {
     const char *name, *kind, *signature, *doc; /* the signature's form is described in op.def */
+    const char *derivative; /* where it comes from: "zero" (it has none), "each", "linear", "expand", "as": see op.def */
 } eas_tensor_op_info;
 EAS_API int eas_tensor_op_count(void); /* codes are 0 .. count-1 */
 EAS_API int eas_tensor_op_find(const char *name); /* -1: none */

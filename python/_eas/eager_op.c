@@ -416,6 +416,11 @@ static PyObject *op_kind(PyObject *self, void *c)
     (void)c;
     return PyUnicode_FromString(eas_tensor_op_at(((Op *)self)->op).kind);
 }
+static PyObject *op_derivative(PyObject *self, void *c)
+{
+    (void)c;
+    return PyUnicode_FromString(eas_tensor_op_at(((Op *)self)->op).derivative);
+}
 static PyObject *op_signature(PyObject *self, void *c)
 {
     (void)c;
@@ -454,6 +459,7 @@ static PyObject *op_reduce(PyObject *self, PyObject *unused)
 static PyGetSetDef op_getset[] = {{"__doc__", op_doc, NULL, NULL, NULL},
                                   {"__text_signature__", op_text_signature, NULL, NULL, NULL},
                                   {"kind", op_kind, NULL, "what it is made into", NULL},
+                                  {"derivative", op_derivative, NULL, "where its derivative comes from; \"zero\": it has none", NULL},
                                   {"signature", op_signature, NULL, "as it stands in the table", NULL},
                                   {NULL, NULL, NULL, NULL, NULL}};
 static PyMemberDef op_members[] = {{"name", T_OBJECT, offsetof(Op, name), READONLY, "its name"},

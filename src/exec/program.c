@@ -214,6 +214,15 @@ static void lifetimes(making *m)
     }
 }
 
+/* One leaf may have several slots: views of it. Its memory is free when the last one of them is. */
+static bool leaf_free_after(const making *m, uint32_t leaf, uint32_t step)
+{
+    for (uint32_t k = 0; k < m->slots.len; k++)
+        if (m->slots.at[k].leaf == leaf && (m->slots.at[k].last > step || m->slots.at[k].kept))
+            return false;
+    return true;
+}
+
 static void take_over(making *m)
 {
     for (uint32_t i = 0; i < m->steps.len; i++) {
@@ -223,7 +232,7 @@ static void take_over(making *m)
         slot *to = &m->slots.at[s->args[0].index], *from = &m->slots.at[s->reuse];
         if (from->leaf == SLOT_NONE && !from->kept && from->last == i && from->count == to->count && from->dtype == to->dtype)
             to->takes = s->reuse;
-        if (from->leaf == SLOT_NONE || from->kept || from->last != i || from->count != to->count)
+        if (from->leaf == SLOT_NONE || from->last != i || from->count != to->count || !leaf_free_after(m, from->leaf, i))
             s->reuse = SLOT_NONE;
     }
 }

@@ -349,6 +349,7 @@ typedef struct looping {
     VEC(eas_node *) init, state, next; /* carried values: the condition, the lanes that go on, the caller's. Borrowed */
     VEC(eas_node *) scanned;
     int hidden; /* of them, how many are not the caller's */
+    bool flagged; /* the first carried value is the condition already */
 } looping;
 
 static const char *type_text(const eas_node *n, char *buf, size_t room)
@@ -561,7 +562,8 @@ static eas_status hand_results(looping *w, eas_node **made, eas_node **results)
     return gb_done(&g, NULL, (eas_node *[]){NULL});
 }
 
-static eas_status record_loop(looping *w, eas_node **results)
+/* made: what the loop gives, as its node has it: carried values, hidden ones included, then results of trips, with the trips as their first dim. */
+static eas_status record_loop(looping *w, eas_node **made)
 {
     const eas_loop *l = w->l;
     int n = (int)w->next.len, nouts = n + l->nstacked;
@@ -569,16 +571,16 @@ static eas_status record_loop(looping *w, eas_node **results)
     struct node_out *outs = calloc((size_t)nouts + 1, sizeof *outs);
     uint8_t *bd = calloc((size_t)nouts + 1, 1);
     eas_dim *room = calloc((size_t)l->nstacked + 1, sizeof *room * (GRAPH_MAX_RANK + 1));
-    eas_node **made = calloc((size_t)nouts + 1, sizeof *made), **first = calloc((size_t)(n + l->nscanned) + 1, sizeof *first);
+    eas_node **first = calloc((size_t)(n + l->nscanned) + 1, sizeof *first);
     cutting c = {.nin = n + l->nscanned, .key = {0x452821e638d01377u, 0xbe5466cf34e90c6cu}};
-    eas_status st = k && outs && bd && room && made && first ? EAS_OK : base_fail_oom(sizeof *k);
+    eas_status st = k && outs && bd && room && first ? EAS_OK : base_fail_oom(sizeof *k);
     if (!st) {
         atomic_init(&k->refs, 1);
         k->ncarried = n;
         k->nscanned = l->nscanned;
         k->nstacked = l->nstacked;
         k->reverse = l->reverse != 0;
-        k->conditional = l->condition != NULL;
+        k->conditional = l->condition != NULL || w->flagged;
         k->length = l->length;
         for (int i = 0; i < n; i++)
             first[i] = w->init.at[i];
@@ -589,16 +591,22 @@ static eas_status record_loop(looping *w, eas_node **results)
     }
     if (!st)
         st = record(&c, k, GRAPH_LOOP, first, nouts, outs, bd, made);
-    if (!st)
-        st = hand_results(w, made, results);
     cut_free(&c);
     control_release(k);
     free(outs);
     free(bd);
     free(room);
-    free(made);
     free(first);
     return st;
+}
+
+static void loop_free(looping *w)
+{
+    gb_done(&w->g, NULL, (eas_node *[]){NULL});
+    vec_free(&w->init);
+    vec_free(&w->state);
+    vec_free(&w->next);
+    vec_free(&w->scanned);
 }
 
 eas_status eas_node_loop(const eas_loop *l, eas_node **results)
@@ -611,14 +619,81 @@ eas_status eas_node_loop(const eas_loop *l, eas_node **results)
         carry_all(&w);
         st = w.g.st;
     }
+    eas_node **made = st ? NULL : calloc((size_t)w.next.len + (size_t)l->nstacked + 1, sizeof *made);
     if (!st)
-        st = record_loop(&w, results);
-    gb_done(&w.g, NULL, (eas_node *[]){NULL});
-    vec_free(&w.init);
-    vec_free(&w.state);
-    vec_free(&w.next);
-    vec_free(&w.scanned);
+        st = made ? record_loop(&w, made) : base_fail_oom(sizeof *made);
+    if (!st)
+        st = hand_results(&w, made, results);
+    free(made);
+    loop_free(&w);
     return st;
+}
+
+eas_status control_loop(const eas_loop *l, bool flagged, eas_node **made)
+{
+    looping w = {.l = l, .flagged = flagged};
+    for (int i = 0; i < l->ncarried; i++)
+        carry(&w, l->init[i], l->state[i], l->next[i]);
+    for (int i = 0; i < l->nscanned && !w.g.st; i++)
+        if (!vec_push(&w.scanned, l->scanned[i]))
+            w.g.st = base_fail_oom(sizeof *l->scanned);
+    eas_status st = w.g.st ? w.g.st : record_loop(&w, made);
+    loop_free(&w);
+    return st;
+}
+
+/* ---- what runs, as a graph again ---- */
+
+eas_status control_inputs(const graph_control *c, int which, eas_node **in)
+{
+    VEC(visit) stack = {0};
+    cutting seen = {0};
+    const graph_fn *fn = &c->fn[which];
+    bool ok = grow(&seen);
+    memset(in, 0, sizeof *in * (size_t)c->nin);
+    for (int i = 0; i < fn->n && ok; i++) {
+        if (!find(&seen, fn->outs[i])->from)
+            ok = vec_push(&stack, ((visit){fn->outs[i], 0}));
+        while (stack.len && ok && !seen.st) {
+            visit *v = &stack.at[stack.len - 1];
+            if (v->next < v->n->nin) {
+                eas_node *x = node_in(v->n)[v->next++];
+                if (!find(&seen, x)->from)
+                    ok = vec_push(&stack, ((visit){x, 0}));
+                continue;
+            }
+            eas_node *n = v->n;
+            stack.len--;
+            if (find(&seen, n)->from)
+                continue;
+            note(&seen, n, n, false);
+            if (n->op == GRAPH_INPUT)
+                in[node_words(n)[0]] = n;
+        }
+    }
+    vec_free(&stack);
+    cut_free(&seen);
+    return ok && !seen.st ? EAS_OK : base_fail_oom(0);
+}
+
+eas_status control_replace(gbuild *g, int nfrom, eas_node *const *from, eas_node *const *to, int n, eas_node **nodes)
+{
+    cutting c = {.replace = true};
+    if (!g->st && !grow(&c))
+        c.st = base_fail_oom(0);
+    for (int i = 0; i < nfrom && !c.st; i++)
+        if (from[i] && to[i])
+            note(&c, from[i], to[i], true);
+    for (int i = 0; i < n && !c.st && !g->st; i++) {
+        nodes[i] = nodes[i] ? cut(&c, nodes[i]) : NULL;
+        if (nodes[i] && !vec_push(&g->made, node_ref(nodes[i]))) {
+            node_unref(nodes[i]);
+            c.st = base_fail_oom(sizeof *nodes);
+        }
+    }
+    g->st = g->st ? g->st : c.st;
+    cut_free(&c);
+    return g->st;
 }
 
 /* ---- branches ---- */

@@ -100,8 +100,7 @@ eas_status make_stop_gradient(const graph_call *c, eas_node **out)
     return st;
 }
 
-/* Dims of t that are no batch dims of what it is the tangent of, nor lanes. */
-static int extras(const gbuild *g, const eas_node *t, int of)
+int gd_extras(const gbuild *g, const eas_node *t, int of)
 {
     int own = of > g->lanes ? of : g->lanes;
     return t->batch_dims > own ? t->batch_dims - own : 0;
@@ -112,7 +111,7 @@ eas_node *gd_aligned(gbuild *g, eas_node *t, int of, int batch_dims, int logical
     eas_dim shape[3 * GRAPH_MAX_RANK];
     if (g->st || !t)
         return NULL;
-    int e = extras(g, t, of), have = t->batch_dims - e, want = have > batch_dims ? have : batch_dims;
+    int e = gd_extras(g, t, of), have = t->batch_dims - e, want = have > batch_dims ? have : batch_dims;
     int own = node_logical_rank(t), rank = e + want + (own > logical ? own : logical), at = 0;
     if (rank == t->rank)
         return t;
@@ -154,6 +153,8 @@ typedef struct item {
     eas_node *through; /* what it is differentiated through; NULL: itself */
     eas_node *t;       /* tangent or cotangent */
     eas_node **many;   /* the same of a node with several results */
+    eas_node *source;  /* of such a result: that node, and which it is */
+    int index;
     uint32_t sibling;  /* 1 + number of the item before it that shares its user's rule */
     bool active;       /* depends on a variable */
 } item;
@@ -232,7 +233,18 @@ static int first_input(const eas_node *n) { return has_rule(n) ? 1 : 0; }
 static int last_input(const eas_node *n) { return !has_rule(n) && node_kind(n) == KIND_ALIAS && n->nin ? 1 : n->nin; }
 static bool has_results(const eas_node *n) { return node_kind(n) == KIND_CONTROL || node_kind(n) == KIND_CALL; }
 
-static bool may_depend(const walk *w, const eas_node *n) { return n->nin && (!w->prune || n->flags & w->prune); }
+/* A result belongs to whatever node computes it now. */
+static eas_node *input_of(const eas_node *n, int i)
+{
+    int index;
+    return node_kind(n) == KIND_RESULT ? control_source(n, &index) : node_in(n)[i];
+}
+
+/* Stand-ins (diff_as.c) refer to what they stand for, but only through operations without a derivative: the walk ends there. */
+static bool may_depend(const walk *w, const eas_node *n)
+{
+    return n->nin && (!w->prune || n->flags & w->prune) && graph_rows[n->op].diff.how != DIFF_ZERO;
+}
 
 /* Is an input of n active? */
 static bool reached(const walk *w, const eas_node *n)
@@ -240,11 +252,21 @@ static bool reached(const walk *w, const eas_node *n)
     if (graph_rows[n->op].diff.how == DIFF_ZERO || !(diff_float(n) || has_results(n)))
         return false;
     for (int i = first_input(n); i < last_input(n); i++) {
-        const item *x = find(w, node_in(n)[i]);
+        const item *x = find(w, input_of(n, i));
         if (x && x->active)
             return true;
     }
     return false;
+}
+
+/* x under another name, which this walk does not follow. */
+static eas_node *without_derivative(walk *w, eas_node *x)
+{
+    int64_t word = x->batch_dims;
+    eas_node *n = gb_new(&w->g, GRAPH_ALIAS, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 1, &word, 1, &x);
+    if (n)
+        enter(w, (item){.n = n});
+    return n;
 }
 
 /* What n is made of, for derivatives; NULL: n has a rule of its own. */
@@ -267,7 +289,9 @@ static eas_node *opened(walk *w, eas_node *n)
     for (int i = 0; i < n->nin && !g->st; i++) {
         const item *x = find(w, node_in(n)[i]);
         bool quick = w->reverse && d->each && x && x->active && d->each(NULL, n, i, NULL);
-        in[i] = quick ? gd_stop(g, node_in(n)[i]) : node_in(n)[i];
+        in[i] = quick ? without_derivative(w, node_in(n)[i]) : node_in(n)[i];
+        if (g->lanes && n->batch_dims) /* an expansion may make rows of lanes where an input has none, and sum over them: it is given lanes */
+            in[i] = gd_aligned(g, in[i], n->batch_dims, n->batch_dims, node_logical_rank(in[i]));
     }
     node_expanding = true;
     if (!g->st)
@@ -297,7 +321,7 @@ static void follow(walk *w, eas_node *root)
         visit *v = &stack.at[stack.len - 1];
         eas_node *n = v->n;
         if (v->next < last_input(n)) {
-            eas_node *in = node_in(n)[v->next++];
+            eas_node *in = input_of(n, v->next++);
             if (may_depend(w, in) && !find(w, in))
                 ok = vec_push(&stack, ((visit){in, first_input(in), NULL}));
             continue;
@@ -314,6 +338,8 @@ static void follow(walk *w, eas_node *root)
             }
         }
         item it = {.n = n, .through = v->through, .active = active};
+        if (node_kind(n) == KIND_RESULT)
+            it.source = control_source(n, &it.index);
         stack.len--;
         if (!find(w, n) && !w->g.st)
             enter(w, it);
@@ -448,10 +474,13 @@ static void forward_item(walk *w, uint32_t k)
     gbuild *g = &w->g;
     if (!t)
         g->st = base_fail_oom(n->nin);
-    for (int i = 0; i < n->nin && t; i++)
+    bool any = it->through || it->source; /* variables may have no tangent */
+    for (int i = 0; i < n->nin && t; i++) {
         t[i] = tangent_of(w, node_in(n)[i]);
+        any |= t[i] && i >= first_input(n) && i < last_input(n);
+    }
     eas_site(n->site);
-    if (g->st)
+    if (g->st || !any)
         out = NULL;
     else if (it->through)
         out = tangent_of(w, it->through);
@@ -459,9 +488,9 @@ static void forward_item(walk *w, uint32_t k)
         out = forward_rule(w, n, t);
     else if (has_results(n))
         forward_many(w, it, t);
-    else if (node_kind(n) == KIND_RESULT) {
-        const item *of = find(w, node_in(n)[0]);
-        out = of && of->many ? of->many[node_words(n)[0]] : NULL;
+    else if (it->source) {
+        const item *of = find(w, it->source);
+        out = of && of->many ? of->many[it->index] : NULL;
     } else if (graph_rows[n->op].diff.how == DIFF_EACH)
         out = forward_each(g, n, t);
     else
@@ -569,7 +598,7 @@ static bool wants(const walk *w, const eas_node *x)
 static void reverse_plain(walk *w, eas_node *n, eas_node *ct)
 {
     const graph_diff *d = &graph_rows[n->op].diff;
-    int e = extras(&w->g, ct, n->batch_dims);
+    int e = gd_extras(&w->g, ct, n->batch_dims);
     for (int i = 0; i < last_input(n) && !w->g.st; i++) {
         eas_node *x = node_in(n)[i];
         if (!wants(w, x) || !diff_float(x))
@@ -588,19 +617,19 @@ static void reverse_quick(walk *w, eas_node *n, eas_node *ct)
         if (!wants(w, x) || !back(NULL, n, i, NULL))
             continue;
         eas_node *r = back(&w->g, n, i, ct);
-        give(w, x, summed_to(&w->g, r, extras(&w->g, ct, n->batch_dims), x));
+        give(w, x, summed_to(&w->g, r, gd_extras(&w->g, ct, n->batch_dims), x));
     }
 }
 
-static void reverse_result(walk *w, eas_node *n, eas_node *ct)
+static void reverse_result(walk *w, const item *it)
 {
-    item *of = find(w, node_in(n)[0]);
+    item *of = find(w, it->source);
     if (!of || !of->active)
         return;
     if (!of->many && !(of->many = calloc((size_t)of->n->extra->nouts + 1, sizeof *of->many)))
         w->g.st = base_fail_oom(sizeof *of->many);
     else
-        add_to(w, &of->many[node_words(n)[0]], ct);
+        add_to(w, &of->many[it->index], it->t);
 }
 
 static void reverse_many(walk *w, eas_node *n, eas_node **many)
@@ -692,7 +721,7 @@ static void reverse_rule(walk *w, uint32_t k)
     for (int i = 0; i < nin && grads; i++) {
         eas_node *gi = keep(&w->g, grads[i]);
         if (gi && !w->g.st && wants(w, node_in(n)[1 + i]))
-            give(w, node_in(n)[1 + i], summed_to(&w->g, gi, extras(&w->g, gi, n->batch_dims), node_in(n)[1 + i]));
+            give(w, node_in(n)[1 + i], summed_to(&w->g, gi, gd_extras(&w->g, gi, n->batch_dims), node_in(n)[1 + i]));
     }
     free(cts);
     free(grads);
@@ -710,8 +739,8 @@ static void reverse_item(walk *w, uint32_t k)
             reverse_many(w, n, it.many);
     } else if (!it.t)
         return;
-    else if (node_kind(n) == KIND_RESULT)
-        reverse_result(w, n, it.t);
+    else if (it.source)
+        reverse_result(w, &it);
     else if (it.through) {
         reverse_quick(w, n, it.t);
         give(w, it.through, it.t);

@@ -43,11 +43,12 @@ static eas_node *as_rows(gbuild *g, eas_node *x, uint32_t axes)
 {
     int order[GRAPH_MAX_RANK], at = 0;
     eas_dim shape[GRAPH_MAX_RANK + 1], last[GRAPH_MAX_RANK];
-    int rank = 0, nlast = 0;
+    int rank = 0, nlast = 0, bd = 0;
     for (int i = 0; i < x->rank; i++)
         if (!(axes >> i & 1)) {
             order[at++] = i;
             shape[rank++] = node_shape(x)[i];
+            bd += i < x->batch_dims;
         }
     for (int i = 0; i < x->rank; i++)
         if (axes >> i & 1) {
@@ -55,8 +56,8 @@ static eas_node *as_rows(gbuild *g, eas_node *x, uint32_t axes)
             last[nlast++] = node_shape(x)[i];
         }
     shape[rank++] = gb_product(g, nlast, last);
-    eas_node *y = gb_permute(g, gd_rebatch(g, x, 0), order);
-    return y ? gb_reshape(g, y, 0, rank, shape) : NULL;
+    eas_node *y = gb_permute(g, x, order);
+    return y ? gb_reshape(g, y, bd, rank, shape) : NULL;
 }
 
 /* Dims of x along the axis from `start` on, as many as x has: ones where it ends. Negative: ones in front. */
@@ -200,8 +201,8 @@ static eas_node *last_axis(gbuild *g, eas_node *x, int axis, int count, eas_dim 
     for (int i = 0; i < count; i++)
         order[at++] = axis + i;
     shape[rank++] = size;
-    eas_node *y = gb_permute(g, gd_rebatch(g, x, 0), order);
-    return y ? gb_reshape(g, y, 0, rank, shape) : NULL;
+    eas_node *y = gb_permute(g, x, order);
+    return y ? gb_reshape(g, y, x->batch_dims, rank, shape) : NULL;
 }
 
 static plain plain_scatter(gbuild *g, eas_node *n)
@@ -217,11 +218,11 @@ static plain plain_scatter(gbuild *g, eas_node *n)
     for (int i = 0; i < p.u->rank; i++)
         ones[i] = i < nbatch ? node_shape(index)[i] : 1;
     ones[p.u->rank - 1] = many;
-    eas_node *k = gb_typed(g, gd_rebatch(g, index, 0), EAS_I64);
-    k = k ? gb_reshape(g, k, 0, p.u->rank, ones) : NULL;
+    eas_node *k = gb_typed(g, index, EAS_I64);
+    k = k ? gb_reshape(g, k, p.u->batch_dims, p.u->rank, ones) : NULL;
     eas_node *size = gb_size(g, node_shape(x)[axis], EAS_I64);
     k = gd_where(g, gd2(g, GRAPH_LESS, k, gb_int(g, EAS_I64, 0)), gd2(g, GRAPH_ADD, k, size), k); /* negative: from the end */
-    p.index = k ? gb_broadcast(g, k, 0, p.u->rank, node_shape(p.u)) : NULL;
+    p.index = k ? gb_broadcast(g, k, p.u->batch_dims, p.u->rank, node_shape(p.u)) : NULL;
     return p;
 }
 
@@ -262,11 +263,11 @@ static eas_node *scatter_product(gbuild *g, const plain *p)
         memcpy(shape, node_shape(far), sizeof *shape * far->rank);
         before[axis] = by;
         shape[axis] = gb_dim(g, EAS_DIM_ADD, n, by);
-        eas_node *there = gb_new(g, GRAPH_PAD_CONSTANT, EAS_I64, 0, far->rank, shape, far->rank, before, 2, (eas_node *[]){far, gb_int(g, EAS_I64, -1)});
+        eas_node *there = gb_new(g, GRAPH_PAD_CONSTANT, EAS_I64, far->batch_dims, far->rank, shape, far->rank, before, 2, (eas_node *[]){far, gb_int(g, EAS_I64, -1)});
         eas_node *same = gd2(g, GRAPH_EQUAL, far, gb_slice(g, there, axis, 0, n, 1));
         u = gd2(g, GRAPH_MUL, u, gd_where(g, same, shifted(g, u, axis, -by, n), one));
     }
-    eas_node *ones = gd_fill(g, (eas_dtype)p->x->dtype, 1, 0, p->x->rank, node_shape(p->x));
+    eas_node *ones = gd_fill(g, (eas_dtype)p->x->dtype, 1, p->x->batch_dims, p->x->rank, node_shape(p->x));
     return gd2(g, GRAPH_MUL, p->x, put(g, ones, index, u, SCATTER_SET));
 }
 

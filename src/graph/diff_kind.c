@@ -19,26 +19,37 @@ static eas_node *node1(gbuild *g, uint16_t op, eas_node *x, int batch_dims, int 
 
 /* ---- reshape ---- */
 
-/* t of `from` in the shape of `to`. Where batch dims stay batch dims, t keeps its own; else everything behind the extra dims is one. */
+/* t of `from` in the shape of `to`. Where batch dims stay batch dims, t keeps its own, as many as `to` has; else everything behind the extra dims is one. */
 static eas_node *reshaped(gbuild *g, eas_node *t, const eas_node *from, const eas_node *to)
 {
-    if (to->batch_dims > from->batch_dims)
-        t = gd_aligned(g, t, from->batch_dims, to->batch_dims, node_logical_rank(from));
-    if (g->st || !t)
-        return NULL;
     eas_dim shape[3 * GRAPH_MAX_RANK];
-    int lf = node_logical_rank(from), lt = node_logical_rank(to), lead = t->rank - lf;
+    int lf = node_logical_rank(from), lt = node_logical_rank(to), rank = 0, e = gd_extras(g, t, from->batch_dims);
     bool apart = gb_product(g, lf, node_logical_shape(from)) == gb_product(g, lt, node_logical_shape(to));
-    if (!apart)
-        lead = t->rank - from->rank;
-    int rank = lead + (apart ? lt : to->rank);
-    if (g->st || rank > GRAPH_MAX_RANK) {
-        g->st = g->st ? g->st : base_fail(EAS_ERR_VALUE, "eager: a derivative of more than %d dims", GRAPH_MAX_RANK);
+    if (g->st)
+        return NULL;
+    if (apart) {
+        int have = t->batch_dims - e, lanes = have < g->lanes ? have : g->lanes, want = to->batch_dims > lanes ? to->batch_dims : lanes;
+        for (int i = 0; i < e; i++)
+            shape[rank++] = node_shape(t)[i];
+        for (int i = have; i < want; i++)
+            shape[rank++] = 1;
+        for (int i = have > want ? have - want : 0; i < have; i++) /* what is left out has size 1 */
+            shape[rank++] = node_shape(t)[e + i];
+    } else {
+        e = t->rank - from->rank;
+        for (int i = 0; i < e; i++)
+            shape[rank++] = node_shape(t)[i];
+        for (int i = 0; i < to->batch_dims; i++)
+            shape[rank++] = node_shape(to)[i];
+    }
+    int bd = rank;
+    for (int i = 0; i < lt; i++)
+        shape[rank++] = node_logical_shape(to)[i];
+    if (rank > GRAPH_MAX_RANK) {
+        g->st = base_fail(EAS_ERR_VALUE, "eager: a derivative of more than %d dims", GRAPH_MAX_RANK);
         return NULL;
     }
-    memcpy(shape, node_shape(t), sizeof *shape * (size_t)lead);
-    memcpy(shape + lead, apart ? node_logical_shape(to) : node_shape(to), sizeof *shape * (size_t)(rank - lead));
-    return gb_reshape(g, t, apart ? lead : lead + to->batch_dims, rank, shape);
+    return gb_reshape(g, t, bd, rank, shape);
 }
 
 /* ---- permute ---- */
@@ -350,15 +361,15 @@ static eas_node *lane_rows(gbuild *g, eas_node *x) { return x ? gb_unsqueeze(g, 
 
 static eas_node *back_matmul(gbuild *g, eas_node *n, int i, eas_node *ct)
 {
-    eas_node *x = node_in(n)[0], *y = node_in(n)[1];
-    eas_node *r = NULL;
+    eas_node *x = node_in(n)[0], *y = node_in(n)[1], *r;
     if (i == 0)
         r = product(g, ct, turned(g, y));
     else if (rows_are_lanes(n) && g->lanes) /* each lane has a gradient of its own */
         r = product(g, turned(g, lane_rows(g, x)), lane_rows(g, ct));
     else
         r = product(g, turned(g, x), ct);
-    return r ? gd_rebatch(g, r, r->rank - (i == 0 ? n->rank - n->batch_dims : node_logical_rank(y))) : NULL;
+    int logical = rows_are_lanes(n) && i == 1 ? 2 : node_logical_rank(n);
+    return r ? gd_rebatch(g, r, r->rank - logical) : NULL;
 }
 
 /* ---- indices ---- */

@@ -92,6 +92,7 @@ typedef struct node_extra {
     int8_t *order; /* of KIND_CALL, per parameter: the number of an input (>= 0) or of an output (-1 - i) */
     struct graph_control *control; /* of KIND_CONTROL; outs as of calls */
     struct node_rule *rule; /* of GRAPH_CUSTOM: the user's derivative; all results of one call share it */
+    eas_node *_Atomic wider; /* of KIND_CONTROL: a node that gives the same results, and more behind them, as a derivative needs them; counted */
 } node_extra;
 typedef struct node_rule { /* counted; see eas_nodes_custom */
     _Atomic uint32_t refs;
@@ -227,6 +228,13 @@ eas_status node_extra_copy(const node_extra *e, node_extra **out); /* what it sa
 
 /* ---- control.c ---- */
 void control_release(graph_control *c);
+/* A loop as its node has it: scanned tensors with the trips as their first dim; flagged: carried value 0 says whether a trip follows. made: carried values, then what is stacked. */
+eas_status control_loop(const eas_loop *l, bool flagged, eas_node **made);
+eas_status control_inputs(const graph_control *c, int which, eas_node **in); /* the placeholders of what runs, by number; NULL: not used. Borrowed */
+/* nodes[i] with to[k] in the place of from[k], kept by g. */
+eas_status control_replace(gbuild *g, int nfrom, eas_node *const *from, eas_node *const *to, int n, eas_node **nodes);
+/* A result of a node with several: that node and which, of the one that computes them all if there is one. */
+eas_node *control_source(const eas_node *result, int *index);
 
 /* ---- op.c ---- */
 /* JAX's lattice; weak ones give way. *weak: is the result weak? */
@@ -332,6 +340,7 @@ eas_node *gd_stop(gbuild *g, eas_node *x); /* the same, as a constant */
 /* t, a tangent of something with `of` batch dims, aligned with a node of these batch dims and that many logical ones: dims of size 1 go in where t has none. */
 eas_node *gd_aligned(gbuild *g, eas_node *t, int of, int batch_dims, int logical);
 eas_node *gd_full(gbuild *g, eas_node *t, const eas_node *n); /* t, aligned, broadcast to n's dims */
+int gd_extras(const gbuild *g, const eas_node *t, int of); /* dims of t, a tangent of something with `of` batch dims, that are neither batch dims of that nor lanes */
 static inline int gd_extra(const eas_node *t, const eas_node *x) { return t->rank - x->rank; } /* dims that t has in front of x's */
 bool diff_float(const eas_node *n);
 void diff_rule_release(node_rule *r);

@@ -122,6 +122,7 @@ static void drop_extra(node_extra *e)
         eas_kernel_release(e->kernel);
     control_release(e->control);
     diff_rule_release(e->rule);
+    node_unref(atomic_load_explicit(&e->wider, memory_order_relaxed));
     free(e->outs);
     free(e->order);
     free(e);

@@ -17,6 +17,13 @@ static void mix(pass_walk *w, uint64_t v)
     w->key[1] ^= w->key[1] >> 32;
 }
 
+/* Results of loops belong to whatever node computes them now (node_extra.wider). */
+static eas_node *input_of(const eas_node *n, int i)
+{
+    int index;
+    return node_kind(n) == KIND_RESULT ? control_source(n, &index) : node_in(n)[i];
+}
+
 static bool ends_here(const eas_node *n) { return n->nin == 0 || node_real(n); }
 
 static bool take_number(pass_walk *w, eas_node *n)
@@ -47,10 +54,16 @@ static bool take_recorded(pass_walk *w, eas_node *n)
 {
     bool held = node_held(n);
     mix(w, (uint64_t)n->op << 48 | (uint64_t)n->dtype << 40 | (uint64_t)n->nwords << 24 | (uint64_t)n->nin << 1 | held);
-    for (int i = 0; i < n->nwords; i++)
-        mix(w, (uint64_t)node_words(n)[i]);
-    for (int i = 0; i < n->nin; i += 2) /* two at a time */
-        mix(w, node_in(n)[i]->mark | (uint64_t)(i + 1 < n->nin ? node_in(n)[i + 1]->mark : 0) << 32);
+    if (node_kind(n) == KIND_RESULT) {
+        int index;
+        mix(w, control_source(n, &index)->mark);
+        mix(w, (uint64_t)index);
+    } else {
+        for (int i = 0; i < n->nwords; i++)
+            mix(w, (uint64_t)node_words(n)[i]);
+        for (int i = 0; i < n->nin; i += 2) /* two at a time */
+            mix(w, node_in(n)[i]->mark | (uint64_t)(i + 1 < n->nin ? node_in(n)[i + 1]->mark : 0) << 32);
+    }
     if (n->rank && node_kind(n) != KIND_MAP) /* others' shapes follow from their inputs */
         for (int i = 0; i < n->rank; i++)
             mix(w, (uint64_t)node_shape(n)[i]);
@@ -98,7 +111,7 @@ static bool take_stack(pass_walk *w, visits *stack)
         visit *v = &stack->at[stack->len - 1];
         eas_node *n = v->n, *next = NULL;
         while (v->next < n->nin && !next) {
-            eas_node *in = node_in(n)[v->next++];
+            eas_node *in = input_of(n, v->next++);
             if (in->epoch == w->epoch)
                 continue;
             if (!ends_here(in))
@@ -218,6 +231,13 @@ static uint32_t add_plain(flat *f, eas_node *n, const uint32_t *in)
         p.fixed = p.param == PARAM_NONE;
         p.nwords = 1;
     }
+    int index;
+    int64_t word;
+    if (p.kind == KIND_RESULT) {
+        control_source(n, &index);
+        word = index;
+        p.words = &word;
+    }
     f->g->site = n->site;
     return pass_add(f->g, &p);
 }
@@ -256,7 +276,7 @@ static eas_status flatten_one(flat *f, eas_node *root)
             break;
         int nin = composite ? 1 : ends_here(n) ? 0 : n->nin;
         if (v->next < nin) {
-            eas_node *next = composite ? n->expansion : node_in(n)[v->next];
+            eas_node *next = composite ? n->expansion : input_of(n, v->next);
             v->next++;
             if (!done(f, next) && !(enter(f, next) && vec_push(&stack, ((visit){next, 0}))))
                 st = base_fail_oom(0);
@@ -264,7 +284,7 @@ static eas_status flatten_one(flat *f, eas_node *root)
         }
         in.len = 0;
         for (int i = 0; i < nin && !st; i++)
-            if (!vec_push(&in, *slot(f, composite ? n->expansion : node_in(n)[i])))
+            if (!vec_push(&in, *slot(f, composite ? n->expansion : input_of(n, i))))
                 st = base_fail_oom(0);
         if (st)
             break;

@@ -57,10 +57,6 @@ def _symbolic(leaves):
     return any(isinstance(x, EagerTensor) and x._impl._is_symbolic for x in leaves)
 
 
-def _traced(leaves):
-    return any(isinstance(x, EagerTensor) and x.is_traced for x in leaves)
-
-
 def _leaves_like(tree, treedef, what):
     leaves, found = tree_flatten(tree)
     if found != treedef:
@@ -113,8 +109,6 @@ def cond(pred, true_fn, false_fn, *operands):
         if pred.shape and any(int(d) != 1 for d in pred.shape):
             raise ValueError(f"eager.cond: the condition is one truth value, got {_kind(pred)}")
         pred = _cast(pred.reshape(()), "bool")
-        if _traced(tree_flatten(operands)[0]):
-            return _choose(pred, true_fn(*operands), false_fn(*operands), "cond")
         return _branch(pred, true_fn, false_fn, operands)
     return true_fn(*operands) if bool(pred) else false_fn(*operands)
 
@@ -205,8 +199,6 @@ def _while_python(cond_fn, body_fn, init):
 def while_loop(cond_fn, body_fn, init):
     """state = init; while cond_fn(state): state = body_fn(state). The state keeps its structure, dtypes and shapes."""
     leaves = tree_flatten(init)[0]
-    if _traced(leaves) and not _symbolic(leaves):
-        return _while_python(cond_fn, body_fn, init)
     try:
         return _while_node(cond_fn, body_fn, init)
     except GraphBreak:
@@ -272,10 +264,9 @@ def scan(f, init, xs=None, length=None, reverse=False):
     leaves, treedef = tree_flatten(tree_map(_tensor, xs))
     n = _length(leaves, length)
     given = leaves + tree_flatten(init)[0]
-    if not _traced(given):
-        try:
-            return _scan_node(f, init, leaves, treedef, n, reverse)
-        except GraphBreak:
-            if _symbolic(given):
-                raise
+    try:
+        return _scan_node(f, init, leaves, treedef, n, reverse)
+    except GraphBreak:
+        if _symbolic(given):
+            raise
     return _scan_python(f, init, leaves, treedef, n, reverse)
