@@ -189,9 +189,20 @@ static bounds bounds_of(const Entry *e)
         }
     return b;
 }
+/* The counter of random numbers is the last input of a program that draws some. */
+static void note_draws(Entry *e, random_scope *random, eas_node **inputs)
+{
+    const eas_dim *sizes;
+    if (!random->base)
+        return;
+    inputs[e->ninputs] = random->base;
+    e->draws = random->count;
+    e->levels = vmap_levels(&sizes);
+    memcpy(e->lanes, sizes, sizeof *sizes * (size_t)e->levels);
+}
 static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values)
 {
-    size_t n = (size_t)e->ninputs + 1;
+    size_t n = (size_t)e->ninputs + 2;
     eas_node **inputs = PyMem_Calloc(n, sizeof *inputs), **outs = NULL;
     void **keys = PyMem_Calloc(n, sizeof *keys);
     PyObject *list = inputs && keys ? stand_ins(e, l, inputs) : NULL, *result = NULL;
@@ -199,15 +210,19 @@ static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values
     while (nargs < e->ninputs && inputs && inputs[nargs])
         nargs++;
     ok = ok && capture(e, values, inputs, keys, nargs);
+    random_scope random = {.index = e->ninputs};
     if (ok) {
         tracing t = {now, keys + nargs, inputs + nargs, e->ninputs - nargs};
         now = &t;
         eager_tracing++;
+        random_push(&random);
         result = call_with(c, l, list);
+        random_pop(&random);
         eager_tracing--;
         now = t.outer;
         ok = !captured_changed(values, keys, nargs, e->ninputs) && result;
     }
+    note_draws(e, &random, inputs);
     if (ok)
         nouts = split_outputs(e, result, inputs, &outs);
     ok = ok && nouts >= 0;
@@ -217,7 +232,7 @@ static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values
         bounds b = bounds_of(e);
         if (d) {
             Py_BEGIN_ALLOW_THREADS; /* other threads have what it waits for, and need the GIL */
-            st = eas_program_new_bounded(e->ninputs, inputs, nouts, outs, d, b.n, b.symbols, b.most, &e->program);
+            st = eas_program_new_bounded(e->ninputs + (e->draws > 0), inputs, nouts, outs, d, b.n, b.symbols, b.most, &e->program);
             Py_END_ALLOW_THREADS;
         }
         ok = d && st == EAS_OK;
@@ -226,7 +241,7 @@ static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values
     }
     for (int i = 0; i < nouts; i++)
         eas_node_release(outs[i]);
-    for (int i = 0; inputs && i < e->ninputs; i++)
+    for (int i = 0; inputs && i < e->ninputs + (e->draws > 0); i++)
         eas_node_release(inputs[i]);
     if (keys)
         let_go(e, values, keys, nargs);
@@ -306,15 +321,25 @@ static int add_input(inputs *in, PyObject *o, bool donate)
     in->who[in->n++] = Py_NewRef(o);
     return 1;
 }
+static int add_counter(inputs *in, int64_t draws)
+{
+    eas_node *n = random_counter(draws);
+    if (!n)
+        return 0;
+    in->donated[in->n] = false;
+    in->node[in->n] = n;
+    in->who[in->n++] = Py_NewRef(Py_None);
+    return 1;
+}
 static int gather_inputs(inputs *in, const Entry *e, const leaves *l, PyObject **env, int nenv)
 {
-    int ok = inputs_init(in, e->ninputs);
+    int ok = inputs_init(in, e->ninputs + (e->draws > 0));
     for (int i = 0; ok && i < e->nargleaves; i++)
         if (e->leaves[i].is_tensor)
             ok = add_input(in, l->at[i], e->any_donated && e->donated[in->n]);
     for (int i = 0; ok && i < nenv; i++)
         ok = add_input(in, env[i], false);
-    return ok;
+    return ok && (!e->draws || add_counter(in, e->draws));
 }
 /* Donated tensors are gone: their handles get nodes without data. */
 static void disown(const inputs *in)

@@ -44,6 +44,9 @@ typedef struct Entry {
     uint8_t *donated;
     bool any_donated;
     bool tune;          /* before the next run: mode="autotune" */
+    int64_t draws;      /* keys of random numbers in a run: the counter is the last input if there are any */
+    int levels;         /* of vmap, where it was traced, if anything is drawn */
+    eas_dim lanes[VMAP_LEVELS];
 } Entry;
 typedef struct CompiledFn {
     PyObject_HEAD vectorcallfunc call;

@@ -460,6 +460,11 @@ Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values)
 }
 
 /* ---- looking up ---- */
+static bool same_lanes(const Entry *e)
+{
+    const eas_dim *sizes;
+    return vmap_levels(&sizes) == e->levels && !memcmp(sizes, e->lanes, sizeof *sizes * (size_t)e->levels);
+}
 bool entry_matches(Entry *e, leaves *l, PyObject **env, int *nenv)
 {
     if (e->nargleaves != l->n || (e->treedef == NULL) != (l->treedef == NULL))
@@ -469,6 +474,8 @@ bool entry_matches(Entry *e, leaves *l, PyObject **env, int *nenv)
             return false;
     if (e->treedef && pytree_same(e->treedef, l->treedef) != 1)
         return PyErr_Clear(), false;
+    if (e->draws && !same_lanes(e))
+        return false;
     *nenv = 0;
     Py_CLEAR(l->env);
     return env_matches(e, l, env, nenv, ENV);
@@ -553,5 +560,7 @@ PyObject *entry_difference(Entry *e, const leaves *l)
     }
     if (!r)
         r = env_difference(e);
+    if (!r && !PyErr_Occurred() && e->draws && !same_lanes(e))
+        return PyUnicode_FromString("the sizes of the vmaps around it, in whose lanes it draws random numbers");
     return r || PyErr_Occurred() ? r : PyUnicode_FromString("it had been dropped from the cache");
 }

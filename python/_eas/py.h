@@ -29,6 +29,7 @@
  *   eager_index.c    x[key], x[key] = v, x.at[key]
  *   eager_call.c     kernels of the user's as operations
  *   eager_loop.c     loops and branches
+ *   eager_random.c   keys for random numbers that are asked for without one
  *   eager_shard.c    shardings of results
  *   eager_vmap.c     vmap
  *   eager_key.c, eager_compile.c  compiled functions
@@ -528,6 +529,24 @@ int eager_call_init(PyObject *module);
 /* ---- eager_loop.c ---- */
 int eager_loop_init(PyObject *module);
 
+/* ---- eager_random.c ---- */
+/* What draws keys while a program or a loop's body is traced. */
+typedef struct random_scope {
+    struct random_scope *outer;
+    bool loop;
+    int level; /* of vmap, where it was opened */
+    int index; /* of a program: the number of the input that the counter will be */
+    eas_node *init; /* of a loop: the counter's value before the first trip, once something was drawn */
+    eas_node *base; /* the counter: a placeholder; NULL: nothing was drawn */
+    int64_t count; /* keys drawn */
+} random_scope;
+int eager_random_init(PyObject *module);
+void random_push(random_scope *s); /* from now on keys of this thread are drawn from s, until it is popped */
+void random_pop(random_scope *s);
+uint64_t random_take(int64_t n); /* the process's counter, which moves on by n */
+eas_node *random_counter(int64_t n); /* a tensor of that */
+random_scope *random_of_loop(PyObject *o); /* of a LoopRandom; NULL: it is none */
+
 /* ---- eager_shard.c ---- */
 int eager_shard_init(PyObject *module);
 /* Gives out, which an operation made of these, the sharding that follows from theirs, if any has one. 0 with an exception. */
@@ -535,6 +554,8 @@ int shard_follow(eas_node *out, int n, eas_node *const *in);
 
 /* ---- eager_vmap.c ---- */
 int eager_vmap_init(PyObject *module);
+enum { VMAP_LEVELS = 16 };
+int vmap_levels(const eas_dim **sizes); /* how many vmaps this thread is inside of; the sizes of their axes, the outermost first */
 
 /* ---- eager_compile.c ---- */
 int eager_compile_init(PyObject *module);

@@ -8,6 +8,7 @@ branch, of which one side runs; in the lanes of vmap both sides run and `where` 
 from eas._eas import (
     EagerTensor,
     GraphBreak,
+    LoopRandom,
     branch_abort,
     branch_begin,
     branch_end,
@@ -177,16 +178,19 @@ def _stacked_alike(tensors, parts):
 
 
 def _while_node(cond_fn, body_fn, init):
-    carried = _Carried(init, "while_loop")
+    carried, random = _Carried(init, "while_loop"), LoopRandom()
     while True:
+        random.restart()
         inputs = loop_inputs(carried.init, False)
         _lie_alike(inputs, carried.init)
         state = tree_unflatten(carried.treedef, inputs)
-        pred = _tensor(loop_trace(cond_fn, state))
-        leaves = carried.next(loop_trace(body_fn, state))
+        pred = _tensor(loop_trace(random, cond_fn, state))
+        leaves = carried.next(loop_trace(random, body_fn, state))
         if carried.settle(leaves, pred):
             break
-    results = loop_record(carried.init, inputs, carried.fit(leaves), pred, None, [], [], [], False)
+    first, counter, following = random.carried()
+    results = loop_record(carried.init + first, inputs + counter, carried.fit(leaves) + following, pred, None, [], [], [], False)
+    results = results[: len(carried.init)]
     _lie_alike(results, carried.init)
     return tree_unflatten(carried.treedef, results)
 
@@ -237,19 +241,22 @@ def _pair(result):
 
 
 def _scan_node(f, init, leaves, treedef, n, reverse):
-    carried = _Carried(init, "scan")
+    carried, random = _Carried(init, "scan"), LoopRandom()
     while True:
+        random.restart()
         inputs, elements = loop_inputs(carried.init, False), loop_inputs(leaves, True)
         _lie_alike(inputs, carried.init)
         _lie_alike(elements, leaves, dim=0)
-        carry, y = _pair(loop_trace(f, tree_unflatten(carried.treedef, inputs), tree_unflatten(treedef, elements)))
+        carry, y = _pair(loop_trace(random, f, tree_unflatten(carried.treedef, inputs), tree_unflatten(treedef, elements)))
         new = carried.next(carry)
         if carried.settle(new):
             break
     ys, y_treedef = tree_flatten(y)
     ys = [_tensor(t) for t in ys]
-    results = loop_record(carried.init, inputs, carried.fit(new), None, n, leaves, elements, ys, reverse)
+    first, counter, following = random.carried()
+    results = loop_record(carried.init + first, inputs + counter, carried.fit(new) + following, None, n, leaves, elements, ys, reverse)
     k = len(carried.init)
+    del results[k : k + len(first)]
     _lie_alike(results, carried.init)
     _stacked_alike(results[k:], ys)
     return tree_unflatten(carried.treedef, results[:k]), tree_unflatten(y_treedef, results[k:])

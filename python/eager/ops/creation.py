@@ -5,8 +5,10 @@ import math
 
 import numpy as np
 
-from eas._eas import EagerTensor, GraphBreak, SymbolicDim, constant, eager_full, loop_depth, tensor_ops
+from eas._eas import EagerTensor, SymbolicDim, constant, eager_full, tensor_ops
 from eas._eas import eager_from_dlpack as from_dlpack
+from eas._eas import random_key as _next_key
+from eas._eas import random_seed as _seed
 
 __all__ = [
     "arange", "asarray", "constant", "empty", "empty_like", "eye", "fold_in", "from_dlpack", "full", "full_like", "gaussian", "hann_window", "key", "linspace", "normal",
@@ -119,20 +121,9 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None):
 
 
 # ---- random numbers: a key is a number, or a tensor of numbers (one each for the leading axes); the same key gives the same numbers ----
-_MIX = 0x9E3779B97F4A7C15
-_state = [0]
-
-
 def seed(n):
-    """Where the keys of calls without one begin."""
-    _state[0] = int(n)
-
-
-def _next_key():
-    if loop_depth():
-        raise GraphBreak("random numbers without a key would be the same in each trip of a loop: carry a key, or go through keys with scan")
-    _state[0] += 1
-    return key(_state[0] * _MIX)
+    """Where the counter of calls without a key starts. Each call, each trip of a loop, each lane of vmap and each run of a compiled function moves it on."""
+    _seed(n)
 
 
 def key(n):
