@@ -581,7 +581,8 @@ EAS_API eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank,
                                         eas_node **out);
 /* A number: i for bool and integers, f for floats; weak: it takes the dtype of what it meets, as Python's do. */
 EAS_API eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node **out);
-/* A placeholder for argument `index` of a compiled function. */
+/* A placeholder for argument `index` of a compiled function; EAS_INPUT_DONATED: what is left of a tensor whose memory was given away. */
+enum { EAS_INPUT_DONATED = -2 };
 EAS_API eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, eas_node **out);
 /* Records an operation: never computes. attr: the signature's attributes, flattened. */
 EAS_API eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out);

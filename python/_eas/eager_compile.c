@@ -348,7 +348,7 @@ static void disown(const inputs *in)
         eas_node *n = in->node[i], *gone;
         Eager *t = (Eager *)in->who[i];
         if (in->donated[i] && t->n == n &&
-            eas_node_input(-1, eas_node_dtype(n), eas_node_rank(n), eas_node_shape(n), eas_node_batch_dims(n), eas_node_device(n), &gone) == EAS_OK) {
+            eas_node_input(EAS_INPUT_DONATED, eas_node_dtype(n), eas_node_rank(n), eas_node_shape(n), eas_node_batch_dims(n), eas_node_device(n), &gone) == EAS_OK) {
             t->n = gone;
             eas_node_release(n);
         }

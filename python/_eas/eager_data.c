@@ -73,6 +73,15 @@ static PyObject *realize_all(PyObject *m, PyObject *args)
 }
 
 /* ---- in ---- */
+/* Names of dtypes are NumPy's where NumPy and kernels differ: "i8" has eight bytes. */
+int eager_dtype(PyObject *o, const char *what, eas_dtype *out)
+{
+    if (PyUnicode_Check(o) && !PyUnicode_CompareWithASCIIString(o, "i8"))
+        return *out = EAS_I64, 1;
+    if (PyUnicode_Check(o) && !PyUnicode_CompareWithASCIIString(o, "u8"))
+        return *out = EAS_U64, 1;
+    return py_to_dtype(o, what, out);
+}
 eas_node *node_of_tensor(Tensor *t)
 {
     size_t size = eas_dtype_size((eas_dtype)t->arg.dtype);
@@ -148,7 +157,7 @@ static PyArrayObject *array_of(PyObject *o, PyObject *dtype)
     PyArray_Descr *d = NULL;
     eas_dtype dt;
     if (dtype && dtype != Py_None) {
-        int num = py_to_dtype(dtype, "dtype", &dt) ? py_dtype_to_npy(dt) : -1;
+        int num = eager_dtype(dtype, "dtype", &dt) ? py_dtype_to_npy(dt) : -1;
         if (num < 0)
             return NULL;
         d = PyArray_DescrFromType(num);
@@ -179,7 +188,7 @@ static eas_node *in_dtype(eas_node *n, PyObject *dtype) /* steals n */
     eas_dtype dt;
     if (!n || !dtype || dtype == Py_None)
         return n;
-    if (!py_to_dtype(dtype, "dtype", &dt)) {
+    if (!eager_dtype(dtype, "dtype", &dt)) {
         eas_node_release(n);
         return NULL;
     }
@@ -501,7 +510,7 @@ static PyObject *full(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     if (!v)
         return NULL;
     int rank = dims_of(args[0], "shape", attr + 1, MAX_RANK);
-    if (rank < 0 || (args[2] != Py_None && !py_to_dtype(args[2], "dtype", &dt))) {
+    if (rank < 0 || (args[2] != Py_None && !eager_dtype(args[2], "dtype", &dt))) {
         eas_node_release(v);
         return NULL;
     }

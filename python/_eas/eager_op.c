@@ -248,14 +248,17 @@ static int add_attr(call *c, param *p, PyObject *o)
         int yes = PyObject_IsTrue(o);
         return yes >= 0 && put(c, yes);
     }
-    case P_DTYPE: return py_to_dtype(o, c->name, &dt) && put(c, dt);
+    case P_DTYPE: return eager_dtype(o, c->name, &dt) && put(c, dt);
     case P_WORDS: return word_number(c, p, o, &v) && put(c, v);
     default: return whole(c, p, o, &v) && put(c, v);
     }
 }
-/* Python numbers alone: they are as an array of them would be. */
+/* Python numbers alone: they are as an array of them would be, unless the call says what they become. */
 static int settle_numbers(call *c)
 {
+    for (int i = 0; i < c->op->n; i++)
+        if (c->op->p[i].kind == P_DTYPE)
+            return 1;
     for (int i = 0; i < c->nin; i++)
         if (!eas_node_is_weak(c->in[i]))
             return 1;

@@ -53,7 +53,7 @@ enum { SCATTER_SET, SCATTER_ADD, SCATTER_MUL, SCATTER_MIN, SCATTER_MAX };
 enum { GRAPH_MAX_RANK = 16 };
 enum { /* flags of a node */
        NODE_TRACED = 1, /* keeps its inputs when it has data */
-       NODE_SYMBOLIC = 2, /* depends on a KIND_INPUT: cannot be evaluated by itself */
+       NODE_SYMBOLIC = 2, /* depends on a KIND_INPUT or on a size that is a symbol: cannot be evaluated by itself */
        NODE_WEAK = 4, /* a Python number: takes the dtype of what it meets */
        NODE_BRANCH = 8 /* and above: how many branches were open when it was recorded, BRANCH_MOST at most */
 };

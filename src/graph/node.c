@@ -237,8 +237,13 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
     n->device = device;
     n->depth = depth;
     int64_t *at = n->at;
-    for (int i = 0; i < rank; i++)
+    bool unknown = false;
+    for (int i = 0; i < rank; i++) {
+        unknown |= shape[i] < 0;
         *at++ = shape[i];
+    }
+    if (unknown)
+        n->flags |= NODE_SYMBOLIC;
     for (int i = 0; i < nwords; i++)
         *at++ = words[i];
     for (int i = 0; i < nin; i++)

@@ -104,7 +104,7 @@ static eas_dtype join_ints(eas_dtype a, eas_dtype b)
     case 1: return EAS_I16;
     case 2: return EAS_I32;
     case 4: return EAS_I64;
-    default: return EAS_F32;
+    default: return EAS_F64; /* u64 and a signed one: as NumPy; f32 would hold 24 bits of it */
     }
 }
 

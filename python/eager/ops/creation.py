@@ -74,17 +74,42 @@ def empty_like(x, dtype=None, device=None):
     return zeros_like(x, dtype, device)
 
 
+def _is_whole(x):
+    """Is it an integer, of Python, NumPy, a tensor, or a size?"""
+    if isinstance(x, (bool, np.bool_)):
+        return True
+    kind = getattr(getattr(x, "dtype", None), "kind", None)
+    return kind in ("i", "u", "b") if kind is not None else isinstance(x, (int, str, SymbolicDim))
+
+
+def _arange_length(start, stop, step):
+    whole = _is_whole(start) and _is_whole(stop) and _is_whole(step)
+    if isinstance(start, EagerTensor) or isinstance(stop, EagerTensor) or isinstance(step, EagerTensor):
+        start, stop, step = (x.item() if isinstance(x, EagerTensor) else x for x in (start, stop, step))
+    if builtins.any(isinstance(x, (str, SymbolicDim)) for x in (start, step)):
+        raise ValueError(f"eager.arange: only stop may be a symbolic size, got arange({start!r}, {stop!r}, {step!r})")
+    if step == 0:
+        raise ValueError("eager.arange: step must not be 0")
+    if isinstance(stop, (str, SymbolicDim)):
+        if not whole or step < 0:
+            raise ValueError(f"eager.arange: a symbolic size goes with integers and a step above 0, got arange({start!r}, {stop!r}, {step!r})")
+        return ((SymbolicDim(stop) if isinstance(stop, str) else stop) - int(start) + (int(step) - 1)) // int(step)
+    if whole:
+        return builtins.max(0, -((int(start) - int(stop)) // int(step)))
+    length = (stop - start) / step
+    if not math.isfinite(length):
+        raise ValueError(f"eager.arange({start!r}, {stop!r}, {step!r}) has no finite length")
+    return builtins.max(0, math.ceil(length))
+
+
 def arange(start, stop=None, step=1, dtype=None, device=None, traced=False):
-    """start, start + step, ... below stop; float32 unless told otherwise."""
+    """start, start + step, ... below stop. Integers give int64, floats float32; dtype says otherwise."""
     if stop is None:
         start, stop = 0, start
-    if isinstance(stop, (str, SymbolicDim)):
-        length = stop
-    else:
-        if step == 0:
-            raise ValueError("eager.arange: step must not be 0")
-        length = builtins.max(0, math.ceil((stop - start) / step))
-    return _finish(_ops["arange"](start, step, length=length, dtype="float32" if dtype is None else dtype), device, traced)
+    length = _arange_length(start, stop, step)
+    if dtype is None:
+        dtype = "int64" if _is_whole(start) and _is_whole(stop) and _is_whole(step) else "float32"
+    return _finish(_ops["arange"](start, step, length=length, dtype=dtype), device, traced)
 
 
 def linspace(start, stop, num, *, dtype=None, device=None, endpoint=True):
