@@ -560,6 +560,11 @@ EAS_API eas_status eas_dim_text(eas_dim d, char **out); /* "2*batch + 1"; free w
 /* The value of d where symbol names[i] is values[i]; ERR_VALUE names a symbol that has none. */
 EAS_API eas_status eas_dim_value(eas_dim d, int n, const char *const *names, const int64_t *values, int64_t *out);
 
+/* Asked on this thread where two sizes that are different expressions must be equal: does the caller take them for equal? (A function that is traced for
+ * certain sizes answers by them, and remembers what it answered.) NULL: they are different. */
+typedef int (*eas_dim_decide)(void *context, eas_dim a, eas_dim b);
+EAS_API void eas_dim_decider(eas_dim_decide decide, void *context);
+
 /* A tensor: recorded, or with its data. Counted. Shapes are physical: the first batch_dims dims are vmap's, operations speak of the rest. */
 typedef struct eas_node eas_node;
 typedef uint16_t eas_tensor_op; /* an operation on tensors: a row of op.def */

@@ -239,11 +239,17 @@ static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObjec
     random_scope random = {.index = e->ninputs};
     tracing t = {now, keys + nargs, inputs + nargs, e->ninputs - nargs};
     PyObject *values = PyList_New(0), *r = NULL;
+    sizes call_sizes;
+    if (!values || !sizes_push(&call_sizes, e, l)) {
+        Py_XDECREF(values);
+        return NULL;
+    }
     now = &t;
     eager_tracing++;
     random_push(&random);
-    PyObject *result = values ? call_with(c, e, l, list, st) : NULL;
+    PyObject *result = call_with(c, e, l, list, st);
     random_pop(&random);
+    sizes_pop(&call_sizes);
     int ok = result && state_changes(st, e, values) && argument_handles(e, l, list, inputs, values) &&
              captured_handles(e, captured, keys, nargs, values);
     if (!ok) {
@@ -600,9 +606,10 @@ static Entry *trace(CompiledFn *c, leaves *l, PyObject **values, PyObject **why)
 }
 static int log_miss(CompiledFn *c, const Entry *e, PyObject *cause, PyObject *why, double start)
 {
-    PyObject *reason = why ? PyObject_Str(why) : Py_NewRef(Py_None);
-    PyObject *row = !reason ? NULL : Py_BuildValue("{s:O,s:d,s:O,s:O}", "cause", cause, "ms", 1e3 * (seconds() - start), "compiled", e->plain ? Py_False : Py_True,
-                                                   "reason", reason);
+    PyObject *reason = why ? PyObject_Str(why) : Py_NewRef(Py_None), *guards = reason ? sizes_text(e) : NULL;
+    PyObject *row = !guards ? NULL : Py_BuildValue("{s:O,s:d,s:O,s:O,s:O}", "cause", cause, "ms", 1e3 * (seconds() - start), "compiled",
+                                                   e->plain ? Py_False : Py_True, "reason", reason, "sizes", guards);
+    Py_XDECREF(guards);
     int ok = row && PyList_Append(c->log, row) == 0;
     Py_XDECREF(row);
     Py_XDECREF(reason);

@@ -80,6 +80,12 @@ typedef struct Entry {
     int nwrites;
     bool small;         /* the contents of small arrays that are captured are part of the key: the function reads them */
     bool tune;          /* before the next run: mode="autotune" */
+    struct size_guard { /* something that the function asked about sizes, and the answer it got */
+        int op; /* Py_LT .. Py_GE */
+        eas_dim a, b;
+        bool answer;
+    } *guards;
+    int nguards;
     int64_t draws;      /* keys of random numbers in a run: the counter is the last input if there are any */
     int levels;         /* of vmap, where it was traced, if anything is drawn */
     eas_dim lanes[VMAP_LEVELS];
@@ -103,6 +109,22 @@ typedef struct leaves {
     PyObject *env;            /* leaves of captured values: a list, or NULL */
 } leaves;
 extern PyTypeObject *compiled_fn_type;
+
+/* ---- eager_size.c ---- */
+/* Sizes of the call that is traced: comparisons of symbolic dims are decided by them, and the answers are guards of the entry. */
+typedef struct sizes {
+    enum { SIZES = 64 } room;
+    int n;
+    char *name[SIZES];
+    int64_t value[SIZES];
+    Entry *e;
+    struct sizes *outer;
+} sizes;
+int sizes_push(sizes *s, Entry *e, const leaves *l);
+void sizes_pop(sizes *s);
+bool sizes_match(const Entry *e, const leaves *l);
+PyObject *sizes_difference(const Entry *e, const leaves *l); /* in words, or NULL */
+PyObject *sizes_text(const Entry *e);                       /* a list of what was assumed */
 
 /* ---- eager_find.c ---- */
 int find_sources(CompiledFn *c, const leaves *l, Entry *e, state *s);

@@ -27,6 +27,7 @@ void entry_free(Entry *e)
     for (int i = 0; i < e->nwrites; i++)
         write_free(&e->writes[i]);
     PyMem_Free(e->writes);
+    PyMem_Free(e->guards);
     eas_program_release(e->program);
     Py_XDECREF(e->out_treedef);
     for (int i = 0; i < e->nouts; i++) {
@@ -373,6 +374,26 @@ static int few_captured(const Entry *e)
         n += e->leaves[i].is_tensor;
     return n <= ENV || (py_fail(PyExc_ValueError, "compile: the function captures %d tensors; at most %d: pass them as arguments", n, ENV), 0);
 }
+/* Every argument that dynamic_dims names must be there, and have a tensor. */
+static int names_are_there(CompiledFn *c, const Entry *e, const leaves *l)
+{
+    PyObject *key, *v;
+    Py_ssize_t pos = 0, given = l->both ? PyTuple_GET_SIZE(PyTuple_GET_ITEM(l->both, 0)) : l->n;
+    while (c->dynamic && PyDict_Next(c->dynamic, &pos, &key, &v)) {
+        Py_ssize_t arg = PyLong_Check(key) ? PyLong_AsSsize_t(key) : -1;
+        bool tensor = false;
+        PyErr_Clear();
+        for (int i = 0; i < e->nargleaves && !tensor; i++)
+            tensor = e->leaves[i].is_tensor && argument_of(l, i) == arg;
+        if (arg < 0 || arg >= given)
+            return py_fail(PyExc_ValueError, "compile: dynamic_dims names argument %R, and the call has %zd that are given by position%s", key, given,
+                           PyLong_Check(key) ? "" : " (they are counted from 0)"),
+                   0;
+        if (!tensor)
+            return py_fail(PyExc_ValueError, "compile: dynamic_dims names argument %R, in which there is no tensor", key), 0;
+    }
+    return 1;
+}
 Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values, state *st, bool small)
 {
     Entry *e = PyMem_Calloc(1, sizeof *e);
@@ -390,6 +411,7 @@ Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values, state *st, bo
             ok = dim_names(c, argument_of(l, i), &names) && (!names || set_dynamic(c, &e->leaves[i], names));
     }
     e->nargleaves = e->nleaves;
+    ok = ok && names_are_there(c, e, l);
     if (ok && find_sources(c, l, e, st) && read_sources(e, values) && few_captured(e))
         return e;
     entry_free(e);
@@ -411,7 +433,7 @@ bool entry_matches(Entry *e, leaves *l, PyObject **env, int *nenv)
             return false;
     if (e->treedef && pytree_same(e->treedef, l->treedef) != 1)
         return PyErr_Clear(), false;
-    if (e->draws && !same_lanes(e))
+    if ((e->draws && !same_lanes(e)) || !sizes_match(e, l))
         return false;
     *nenv = 0;
     Py_CLEAR(l->env);
@@ -519,6 +541,8 @@ PyObject *entry_difference(Entry *e, const leaves *l)
             return NULL;
     }
     if (!r)
+        r = sizes_difference(e, l);
+    if (!r && !PyErr_Occurred())
         r = env_difference(e);
     if (!r && !PyErr_Occurred() && e->draws && !same_lanes(e))
         return PyUnicode_FromString("the sizes of the vmaps around it, in whose lanes it draws random numbers");

@@ -471,6 +471,11 @@ PyObject *shape_object(int rank, const eas_dim *dims);
 /* The rank; -1 with an exception. An int or a sequence. */
 int dims_of(PyObject *o, const char *what, eas_dim *out, int room);
 
+/* ---- eager_size.c ---- */
+/* a op b, decided by the sizes of the call that is being traced: 1 or 0; -1: nobody knows (no exception). */
+int size_decide(int op, eas_dim a, eas_dim b);
+int size_value(eas_dim d, int64_t *out); /* the size itself, which the program is then for: 1; 0: nobody knows */
+
 /* ---- eager_tensor.c ---- */
 typedef struct Eager { /* eager.Tensor: a handle of a node */
     PyObject_HEAD eas_node *n;

@@ -217,6 +217,8 @@ static eas_status clash(const graph_call *c, int n, eas_node *const *in)
 eas_status graph_broadcast(const graph_call *c, int n, eas_node *const *in, int *rank, eas_dim *shape)
 {
     int r = 0;
+    eas_dim symbol;
+    int64_t scale, offset;
     for (int i = 0; i < n; i++)
         r = in[i]->rank > r ? in[i]->rank : r;
     for (int i = 0; i < r; i++)
@@ -227,8 +229,10 @@ eas_status graph_broadcast(const graph_call *c, int n, eas_node *const *in, int 
         for (int k = 0; k < in[i]->rank; k++)
             if (to[k] == 1)
                 to[k] = s[k];
-            else if (s[k] != to[k] && s[k] != 1)
+            else if (s[k] != 1 && !dim_agrees(s[k], to[k]))
                 return clash(c, n, in);
+            else if (s[k] != 1 && s[k] != to[k] && dim_linear(s[k], &symbol, &scale, &offset))
+                to[k] = s[k]; /* the simpler one of two that agree */
     }
     *rank = r;
     return EAS_OK;
