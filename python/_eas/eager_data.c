@@ -33,7 +33,8 @@ int eager_realize(int n, eas_node *const *nodes)
         return 1;
     for (int i = 0; eager_tracing && i < n; i++)
         if (eas_node_is_symbolic(nodes[i]))
-            return py_fail_at(graph_break, "a compiled function reads data of a tensor here: it has none while the function is traced"), 0;
+            return py_fail_at(graph_break, "a compiled function reads data of a tensor here, which has none while the function is traced: choose by data with eager.where or "
+                                           "eager.cond, loop with eager.while_loop or eager.scan, and read results outside of the function"), 0;
     eas_device *d = py_backend();
     if (!d)
         return 0;
@@ -418,7 +419,7 @@ PyObject *eager_repr(PyObject *o)
     int bd = eas_node_batch_dims(n);
     PyObject *dtype = PyObject_GetAttrString(G.dtypes[eas_node_dtype(n)], "numpy_name"),
              *shape = shape_object(eas_node_rank(n) - bd, eas_node_shape(n) + bd), *r = NULL;
-    bool recorded = !eas_node_is_real(n) && (eager_tracing || !is_known(n));
+    bool recorded = !eas_node_is_real(n) && (eager_tracing || eas_node_is_symbolic(n) || !is_known(n));
     PyObject *a = dtype && shape && !recorded ? readable_array(n) : NULL, *text = a        ? array_text(a)
                                                                                 : recorded ? PyUnicode_FromString("<recorded>")
                                                                                            : NULL;
@@ -454,8 +455,22 @@ static void ready_dealloc(PyObject *o)
 }
 static PyType_Slot ready_slots[] = {{Py_tp_iter, PyObject_SelfIter}, {Py_tp_iternext, ready_next}, {Py_tp_dealloc, ready_dealloc}, {0, NULL}};
 static PyType_Spec ready_spec = {"eager._Ready", sizeof(Ready), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, ready_slots};
+/* In a running event loop a thread of ours computes, and other tasks go on meanwhile. */
+static PyObject *awaited(PyObject *o)
+{
+    PyObject *m = PyImport_ImportModule("eager._await"), *r = m ? PyObject_CallMethod(m, "wait", "O", o) : NULL;
+    Py_XDECREF(m);
+    return r;
+}
 PyObject *eager_await(PyObject *o)
 {
+    eas_node *n = eager_node(o);
+    if (!eas_node_is_real(n) && !eas_node_is_symbolic(n)) {
+        PyObject *r = awaited(o);
+        if (r != Py_None)
+            return r;
+        Py_DECREF(r); /* there is no loop that could do something else */
+    }
     if (!eager_realize(1, &((Eager *)o)->n))
         return NULL;
     Ready *r = PyObject_New(Ready, ready_type);

@@ -49,13 +49,12 @@ from .ops._table import INTERNAL as _INTERNAL  # noqa: E402
 for _name, _op in tensor_ops.items():
     if _name not in _INTERNAL:
         globals().setdefault(_name, _op)
-for _name, _of in _array_api.ALIASES.items():
-    if _of in tensor_ops:
-        globals().setdefault(_name, tensor_ops[_of])
+for _name, _op in _array_api.NAMED.items():
+    globals().setdefault(_name, _op)
 globals().update({_n: _d for _n, _d in _array_api.DTYPES.items()})
-concat = tensor_ops["concatenate"]
+concat = _array_api.NAMED["concat"]
 slice_tensor, slice_update = tensor_ops["slice_tensor"], tensor_ops["slice_update"]
 _methods.install()
-del _name, _op, _of
+del _name, _op
 
 __all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("tensor_ops",)) + ["__version__"]

@@ -11,7 +11,8 @@ from eas._eas import devices as _devices
 from .ops.creation import asarray
 
 _ops = tensor_ops
-_sum, _prod, _mean, _var, _std, _cumsum, _cumprod = (_ops[n] for n in ("reduce_sum", "prod", "mean", "var", "std", "cumsum", "cumprod"))
+_sum = _ops["reduce_sum"]._called("sum")
+_prod, _mean, _var, _std, _cumsum, _cumprod = (_ops[n] for n in ("prod", "mean", "var", "std", "cumsum", "cumprod"))
 
 e, pi, inf, nan, newaxis = np.e, np.pi, np.inf, np.nan, None
 
@@ -21,6 +22,9 @@ ALIASES = {
     "concat": "concatenate", "transpose": "swap_axes", "expand_dims": "unsqueeze", "take": "gather", "true_divide": "div", "power": "pow", "absolute": "abs", "swapaxes": "swap_axes",
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "log_softmax": "logsoftmax",
 }  # fmt: skip
+
+
+NAMED = {name: _ops[op] if name == op else _ops[op]._called(name) for name, op in ALIASES.items() if op in _ops}
 
 
 def _tensor(x):

@@ -127,9 +127,9 @@ def install():
         setattr(Tensor, name, getattr(multi_output, name))
     for name in ("sum", "prod", "mean", "var", "std", "cumsum", "cumprod", "cumulative_sum", "cumulative_prod", "clip", "sort", "argsort", "nonzero", "outer", "diff"):
         setattr(Tensor, name, getattr(_array_api, name))
-    for name, op in _array_api.ALIASES.items():
-        if op in _ops and name not in ("concat", "transpose"):
-            setattr(Tensor, name, _ops[op])
+    for name, op in _array_api.NAMED.items():
+        if name not in ("concat", "transpose"):
+            setattr(Tensor, name, op)
     for name, f in {
         "shard": _shard, "gather": _gather, "requires_grad_": _requires_grad_, "__array_namespace__": _namespace, "copy": _copy, "clone": _copy, "transpose": _transpose, "view": _view,
         "astype": _astype, "__reduce__": _reduce, "__format__": _format, "__round__": _round, "__contains__": _contains, "detach": _detach, "__copy__": _copy,

@@ -62,10 +62,18 @@ def _traced(leaves):
     return any(isinstance(x, EagerTensor) and x.is_traced for x in leaves)
 
 
+def _tree_difference(tree, treedef):
+    try:
+        tree_map(lambda *_: 0, tree_unflatten(treedef, [0] * treedef.num_leaves), tree)
+    except (TypeError, ValueError) as e:
+        return f" ({e})"
+    return ""
+
+
 def _leaves_like(tree, treedef, what):
     leaves, found = tree_flatten(tree)
     if found != treedef:
-        raise TypeError(f"eager.{what}: {found} is given where {treedef} is wanted")
+        raise TypeError(f"eager.{what}: {found} is given where {treedef} is wanted{_tree_difference(tree, treedef)}")
     return leaves
 
 
@@ -106,8 +114,32 @@ def _branch(pred, true_fn, false_fn, operands):
     return tree_unflatten(treedef, branch_end(pred, [x for x, _ in pairs], [y for _, y in pairs]))
 
 
+def _in_step(taken, other):
+    """The result of the branch that was taken, with the dtypes that both have together; an error where they disagree."""
+    a, treedef = tree_flatten(taken)
+    b = _leaves_like(other, treedef, "cond")
+    out = []
+    for i, (x, y) in enumerate(zip(a, b)):
+        tensors = isinstance(x, EagerTensor) or isinstance(y, EagerTensor)
+        out.append(_meet(x, y, treedef.path(i))[0] if tensors else x)
+    return tree_unflatten(treedef, out)
+
+
+def _untaken(fn, operands):
+    """What the other branch would give, traced on placeholders and not computed; None where it cannot be told without data."""
+    leaves, treedef = tree_flatten(operands)
+    tensors = [x for x in leaves if isinstance(x, EagerTensor)]
+    stand_ins = iter(loop_inputs(tensors, False))
+    given = tree_unflatten(treedef, [next(stand_ins) if isinstance(x, EagerTensor) else x for x in leaves])
+    try:
+        return (loop_trace(LoopRandom(), fn, *given),)
+    except (GraphBreak, RecursionError):
+        return None
+
+
 def cond(pred, true_fn, false_fn, *operands):
-    """true_fn(*operands) if pred holds, else false_fn(*operands)."""
+    """true_fn(*operands) if pred holds, else false_fn(*operands). Both give results of one structure, with the same shapes. The branch that is not taken is traced
+    to check that, as compile does."""
     if isinstance(pred, EagerTensor) and pred.batch_dims > 0:
         return _choose(pred, true_fn(*operands), false_fn(*operands), "cond")
     if _symbolic([pred]):
@@ -117,7 +149,9 @@ def cond(pred, true_fn, false_fn, *operands):
         if _traced(tree_flatten(operands)[0]):
             return _choose(pred, true_fn(*operands), false_fn(*operands), "cond")
         return _branch(pred, true_fn, false_fn, operands)
-    return true_fn(*operands) if bool(pred) else false_fn(*operands)
+    fn, other_fn = (true_fn, false_fn) if bool(pred) else (false_fn, true_fn)
+    taken, other = fn(*operands), _untaken(other_fn, operands)
+    return taken if other is None else _in_step(taken, other[0])
 
 
 # ---- what is carried ----

@@ -26,26 +26,37 @@ def _finish(t, device=None, traced=False):
     return t
 
 
+def _check_shape(name, shape, dtype, more=""):
+    """zeros(2, 3): the second size would be the dtype."""
+    if isinstance(shape, (int, SymbolicDim)) and isinstance(dtype, (int, SymbolicDim)) and not isinstance(dtype, bool):
+        raise TypeError(f"eager.{name}: the shape is one argument: write {name}(({shape}, {dtype}){more}) for a tensor of 2 dims")
+
+
 def full(shape, value=None, dtype=None, device=None, traced=False, *, fill_value=None):
     """All elements the same."""
     value = fill_value if value is None else value
     if value is None:
         raise TypeError("eager.full(shape, value): the value is missing")
+    if isinstance(dtype, (int, SymbolicDim)) and not isinstance(dtype, bool):
+        raise TypeError(f"eager.full: the shape is one argument: write full(({shape}, {value}), {dtype}) for a tensor of 2 dims")
     return _finish(eager_full(shape, value, dtype), device, traced)
 
 
 def zeros(shape, dtype="float32", device=None, traced=False):
     """All elements 0; float32 unless told otherwise."""
+    _check_shape("zeros", shape, dtype)
     return _finish(eager_full(shape, 0, "float32" if dtype is None else dtype), device, traced)
 
 
 def ones(shape, dtype="float32", device=None, traced=False):
     """All elements 1; float32 unless told otherwise."""
+    _check_shape("ones", shape, dtype)
     return _finish(eager_full(shape, 1, "float32" if dtype is None else dtype), device, traced)
 
 
 def empty(shape, dtype="float32", device=None):
     """A tensor whose elements do not matter (they are 0)."""
+    _check_shape("empty", shape, dtype)
     return zeros(shape, dtype, device)
 
 
@@ -172,6 +183,8 @@ def _shape(shape):
 
 def uniform(shape=(), low=0.0, high=1.0, *, key=None, dtype="float32", device=None):
     """Evenly distributed in [low, high). Without a key every call gives other numbers (see eager.seed)."""
+    if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low > high:
+        raise ValueError(f"eager.uniform: low {low} is above high {high}; a shape of several sizes is a tuple: uniform(({shape}, {low}))")
     return _finish(_ops["uniform"](_next_key() if key is None else key, low, high, shape=_shape(shape), dtype=dtype), device)
 
 

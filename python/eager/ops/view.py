@@ -5,7 +5,7 @@ from eas._eas import tensor_ops as _ops
 from ._table import ops_of
 
 globals().update(ops_of("view"))
-transpose, matrix_trace = _ops["swap_axes"], _ops["trace"]
+transpose, matrix_trace = _ops["swap_axes"]._called("transpose"), _ops["trace"]._called("matrix_trace")
 __all__ = [*ops_of("view"), "matrix_trace", "pad", "transpose"]
 
 
