@@ -584,6 +584,8 @@ EAS_API int eas_node_is_shared(const eas_node *n); /* does somebody count it bes
 /* Data: a tensor over a buffer (retained). offset and strides in elements; strides NULL: C order. */
 EAS_API eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const int64_t *shape, int64_t offset, const int64_t *strides,
                                         eas_node **out);
+/* Of a new tensor over a buffer in C order: its data is a copy that was made for it. Its operation is "constant" then. */
+EAS_API void eas_node_mark_constant(eas_node *n);
 /* A number: i for bool and integers, f for floats; weak: it takes the dtype of what it meets, as Python's do. */
 EAS_API eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node **out);
 /* A placeholder for argument `index` of a compiled function; EAS_INPUT_DONATED: what is left of a tensor whose memory was given away. */

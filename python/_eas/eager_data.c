@@ -492,6 +492,8 @@ static PyObject *constant(PyObject *m, PyObject *args, PyObject *kw)
     if (device != Py_None && !d)
         return NULL;
     eas_node *n = node_of_data(value, dtype, d);
+    if (n && !eager_check(value) && !tensor_check(value))
+        eas_node_mark_constant(n);
     if (n && traced)
         eas_node_set_traced(n, 1);
     return n ? eager_wrap(n) : NULL;
@@ -519,8 +521,11 @@ static PyObject *full(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     (void)m;
     eas_dtype dt;
     int64_t attr[1 + MAX_RANK];
-    if (nargs != 3)
-        return py_fail(PyExc_TypeError, "full(shape, value, dtype)");
+    if (nargs != 3 && nargs != 4)
+        return py_fail(PyExc_TypeError, "full(shape, value, dtype, op)");
+    const char *op = nargs == 4 ? PyUnicode_AsUTF8(args[3]) : "full";
+    if (!op)
+        return NULL;
     eas_node *v = eager_arg(args[1], "full", "the value");
     if (!v)
         return NULL;
@@ -534,7 +539,7 @@ static PyObject *full(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     int64_t to = dt;
     attr[0] = rank;
     v = eager_do("cast", 1, &v, 1, &to);
-    v = v ? eager_do("full", 1, &v, rank + 1, attr) : NULL;
+    v = v ? eager_do(op, 1, &v, rank + 1, attr) : NULL;
     return v ? eager_result(EAS_OK, v) : NULL;
 }
 static PyObject *stats(PyObject *m, PyObject *unused)
@@ -599,7 +604,7 @@ static PyMethodDef functions[] = {
      "constant(value, dtype=None, device=None, traced=False)\n--\n\nA tensor with a copy of the data: arrays, nested lists, numbers; floats of "
      "Python become float32."},
     {"eager_from_dlpack", KW(from_dlpack), "from_dlpack(x, *, device=None, copy=None)\n--\n\nA tensor over the memory of x, without a copy."},
-    {"eager_full", FAST(full), "full(shape, value, dtype): all the same"},
+    {"eager_full", FAST(full), "full(shape, value, dtype[, op]): all the same; op: \"full\", \"zeros\" or \"ones\""},
     {"eager_stats", stats, METH_NOARGS, "eager_stats(): counters of what was evaluated"},
     {"set_strict", set_strict, METH_O, "set_strict(on): does every operation run at once? Gives what was before"},
     {"eager_show", FAST(show), "eager_show(form, *tensors): what evaluating them would do"},

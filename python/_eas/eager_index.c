@@ -685,6 +685,14 @@ static int record_set(eas_node *out, PyObject *x, PyObject *value, bool in_place
     Py_XDECREF(kwargs);
     return ok;
 }
+/* Tensor.op_kwargs shows whether elements may be written where they lie. */
+static int note_way(PyObject *t, PyObject *in_place)
+{
+    Eager *e = (Eager *)t;
+    if (!e->extra && !(e->extra = PyDict_New()))
+        return 0;
+    return PyDict_SetItemString(e->extra, "use_buffer_ops", in_place) == 0;
+}
 int eager_ass_subscript(PyObject *o, PyObject *keyobj, PyObject *value)
 {
     if (!value)
@@ -699,7 +707,7 @@ int eager_ass_subscript(PyObject *o, PyObject *keyobj, PyObject *value)
     eas_node *old = ((Eager *)o)->n;
     ((Eager *)o)->n = n;
     eas_node_release(old);
-    return 0;
+    return note_way(o, Py_True) ? 0 : -1;
 }
 
 /* ---- x.at[key] ---- */
@@ -745,7 +753,10 @@ static PyObject *at_update(PyObject *o, PyObject *value, int how)
         eas_node_release(n);
         n = NULL;
     }
-    return n ? eager_result(EAS_OK, n) : NULL;
+    PyObject *r = n ? eager_result(EAS_OK, n) : NULL;
+    if (r && !note_way(r, Py_False))
+        Py_CLEAR(r);
+    return r;
 }
 static PyObject *at_set(PyObject *o, PyObject *v) { return at_update(o, v, SET); }
 static PyObject *at_add(PyObject *o, PyObject *v) { return at_update(o, v, ADD); }

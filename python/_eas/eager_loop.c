@@ -108,6 +108,13 @@ static PyObject *like_lanes(PyObject *m, PyObject *args)
     return Py_NewRef(x);
 }
 
+static PyObject *is_tracing(PyObject *m, PyObject *unused)
+{
+    (void)m;
+    (void)unused;
+    return PyBool_FromLong(eager_tracing > 0);
+}
+
 /* ---- recording ---- */
 /* loop_record(init, state, next, condition, length, scanned, element, stacked, reverse): the results */
 static PyObject *loop_record(PyObject *m, PyObject *args)
@@ -188,6 +195,7 @@ static PyObject *branch_end(PyObject *m, PyObject *args)
     return r;
 }
 static PyMethodDef functions[] = {
+    {"is_tracing", is_tracing, METH_NOARGS, "is_tracing(): is a function being traced?"},
     {"loop_inputs", loop_inputs, METH_VARARGS, "loop_inputs(tensors, elements)"},
     {"loop_trace", (PyCFunction)(void (*)(void))loop_trace, METH_FASTCALL, "loop_trace(random, fn, *args)"},
     {"like_lanes", like_lanes, METH_VARARGS, "like_lanes(x, like)"},

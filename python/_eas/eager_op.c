@@ -571,10 +571,13 @@ int eager_op_init(PyObject *module)
         return -1;
     for (int i = 0; i < nops; i++) {
         eas_tensor_op_info info = eas_tensor_op_at((eas_tensor_op)i);
-        if (!callable(info))
+        bool made = callable(info), constant = !strcmp(info.name, "constant");
+        if (!made && !constant)
             continue;
         if (!(ops[i] = op_new((eas_tensor_op)i, info)))
             return -1;
+        if (constant) /* what tensors with a copy of data say they were made by */
+            continue;
         if (PyDict_SetItem(dict, ops[i]->name, (PyObject *)ops[i]) < 0)
             return -1;
         bool method = ops[i]->n && ops[i]->p[0].kind == P_TENSOR && !ops[i]->p[0].variadic;

@@ -158,7 +158,10 @@ static PyObject *unmap(mapping *m, PyObject *result, PyObject *out_axes)
 static PyObject *axes_of(PyObject *in_axes, PyObject *both, PyObject *treedef)
 {
     PyObject *args = PyTuple_GET_ITEM(both, 0), *prefix = NULL, *zero = NULL, *r = NULL;
-    if (PyList_CheckExact(in_axes) || PyTuple_Check(in_axes)) {
+    bool sequence = PyList_CheckExact(in_axes) || PyTuple_Check(in_axes), one = PyTuple_GET_SIZE(args) == 1;
+    if (one && (sequence ? PySequence_Size(in_axes) != 1 : in_axes != Py_None && !PyIndex_Check(in_axes))) /* the tree of the one argument */
+        prefix = PyTuple_Pack(1, in_axes);
+    else if (sequence) {
         prefix = PySequence_Tuple(in_axes);
         if (prefix && PyTuple_GET_SIZE(prefix) != PyTuple_GET_SIZE(args)) {
             py_fail(PyExc_ValueError, "vmap: in_axes has %zd entries for %zd arguments", PyTuple_GET_SIZE(prefix), PyTuple_GET_SIZE(args));

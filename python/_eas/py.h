@@ -513,6 +513,7 @@ int impl_init(PyObject *module);
 PyObject *impl_of(eas_node *n); /* the one TensorImpl of a node */
 extern PyTypeObject *impl_type;
 eas_node *impl_node(PyObject *impl);
+PyObject *node_storage(eas_node *n); /* of a tensor with data: its memory, the same eas.Tensor each time; counted */
 PyObject *node_sharding(eas_node *n); /* borrowed; NULL: none */
 int node_set_sharding(eas_node *n, PyObject *sharding);
 /* What a traced result remembers: the operation and its arguments. */

@@ -16,9 +16,10 @@ _set_package2(__file__[: -len("__init__.py")])
 from . import _array_api, _methods, config, core, driver, ops, sharding, testing, transforms  # noqa: E402
 from ._array_api import *  # noqa: E402, F403
 from ._array_api import __array_namespace_info__  # noqa: E402, F401
-from ._kernel import from_kernel  # noqa: E402
+from ._kernel import call_custom_kernel, from_kernel  # noqa: E402
 from .core import *  # noqa: E402, F403
-from .ops import BinaryOperation, Operation, ReduceOperation, UnaryOperation  # noqa: E402
+from .driver import accelerator, cpu, gpu  # noqa: E402
+from .ops import BinaryOperation, CreationOperation, Operation, ReduceOperation, UnaryOperation  # noqa: E402
 from .ops.control_flow import cond, scan, where, while_loop  # noqa: E402
 from .ops.convolution import conv2d, conv2d_transpose  # noqa: E402
 from .ops.creation import *  # noqa: E402, F403
@@ -26,7 +27,7 @@ from .ops.creation import seed  # noqa: E402
 from .ops.multi_output import chunk, minmax, split, topk, unbind  # noqa: E402
 from .ops.pooling import avg_pool2d, max_pool2d  # noqa: E402
 from .ops.unary import layer_norm, one_hot, rms_norm  # noqa: E402
-from .ops.view import matrix_trace, pad, transpose  # noqa: E402
+from .ops.view import as_interleaved_complex, matrix_trace, pad, transpose, view_as_real_interleaved  # noqa: E402
 from .sharding import (
     DeviceMesh,
     DimSpec,
@@ -35,6 +36,7 @@ from .sharding import (
     PartitionSpec,
     PropagationStrategy,
     ShardingSpec,
+    compile_with_sharding,
     create_replicated_spec,
     propagate_sharding,
 )  # noqa: E402

@@ -1,6 +1,7 @@
 """Methods of Tensor that are sugar: constructors, shards, names of other libraries."""
 
 from eas._eas import EagerTensor as Tensor
+from eas._eas import set_traced
 from eas._eas import tensor_ops as _ops
 
 from . import _array_api
@@ -95,9 +96,7 @@ def _contains(self, value):
 
 def _detach(self):
     """The same data, its operations not kept for derivatives."""
-    from .core.tracing import untraced
-
-    return untraced(self)
+    return set_traced(self, False)
 
 
 def _caster(name, dtype):

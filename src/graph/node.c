@@ -299,6 +299,12 @@ eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const i
     return EAS_OK;
 }
 
+void eas_node_mark_constant(eas_node *n)
+{
+    if (n->op == GRAPH_LEAF && !n->nwords)
+        n->op = GRAPH_CONSTANT;
+}
+
 eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, eas_node **out)
 {
     int64_t word = index;

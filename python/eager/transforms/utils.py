@@ -1,11 +1,11 @@
 """Looking at what is going to run."""
 
-from eas._eas import EagerTensor, eager_show, tree_leaves
+from eas._eas import EagerTensor, eager_show, tensor_ops, tree_flatten, tree_leaves, tree_unflatten
 
 from .compile import CompiledFunction
 from .compile import compile as _compile
 
-__all__ = ["Drawing", "trace", "visualize"]
+__all__ = ["Drawing", "std_basis", "trace", "visualize"]
 
 
 class Drawing:
@@ -48,3 +48,16 @@ def visualize(what, *args, fused=True, **kwargs):
 def trace(fn, *args, **kwargs):
     """Prints what a function does when it is compiled: kernels, buffers, peak memory."""
     print(_show(fn, args, kwargs, "text"))
+
+
+def std_basis(tree):
+    """The standard basis of a tree of tensors: a tree of the same structure whose tensors have one leading axis more, as long as there are elements in all of them;
+    along it, each element of the tree is 1 once and all others are 0."""
+    leaves, treedef = tree_flatten(tree)
+    sizes = [int(t.size) for t in leaves]
+    total, start, out = sum(sizes), 0, []
+    for t, n in zip(leaves, sizes):
+        rows = tensor_ops["eye"]((total, n), k=-start, dtype=t.dtype if t.dtype.kind == "f" else "float32")
+        out.append(rows.reshape((total, *t.shape)))
+        start += n
+    return tree_unflatten(treedef, out)
