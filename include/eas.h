@@ -560,6 +560,11 @@ EAS_API eas_status eas_dim_text(eas_dim d, char **out); /* "2*batch + 1"; free w
 /* The value of d where symbol names[i] is values[i]; ERR_VALUE names a symbol that has none. */
 EAS_API eas_status eas_dim_value(eas_dim d, int n, const char *const *names, const int64_t *values, int64_t *out);
 
+/* Asked on this thread where two sizes that are different expressions must be equal: does the caller take them for equal? (A function that is traced for
+ * certain sizes answers by them, and remembers what it answered.) NULL: they are different. */
+typedef int (*eas_dim_decide)(void *context, eas_dim a, eas_dim b);
+EAS_API void eas_dim_decider(eas_dim_decide decide, void *context);
+
 /* A tensor: recorded, or with its data. Counted. Shapes are physical: the first batch_dims dims are vmap's, operations speak of the rest. */
 typedef struct eas_node eas_node;
 typedef uint16_t eas_tensor_op; /* an operation on tensors: a row of op.def */
@@ -580,9 +585,12 @@ EAS_API int eas_node_is_shared(const eas_node *n); /* does somebody count it bes
 /* Data: a tensor over a buffer (retained). offset and strides in elements; strides NULL: C order. */
 EAS_API eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const int64_t *shape, int64_t offset, const int64_t *strides,
                                         eas_node **out);
+/* Of a new tensor over a buffer in C order: its data is a copy that was made for it. Its operation is "constant" then. */
+EAS_API void eas_node_mark_constant(eas_node *n);
 /* A number: i for bool and integers, f for floats; weak: it takes the dtype of what it meets, as Python's do. */
 EAS_API eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node **out);
-/* A placeholder for argument `index` of a compiled function. */
+/* A placeholder for argument `index` of a compiled function; EAS_INPUT_DONATED: what is left of a tensor whose memory was given away. */
+enum { EAS_INPUT_DONATED = -2 };
 EAS_API eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, eas_node **out);
 /* Records an operation: never computes. attr: the signature's attributes, flattened. */
 EAS_API eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out);

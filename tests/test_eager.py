@@ -471,7 +471,8 @@ class State(unittest.TestCase):
         y = x + x
         self.assertEqual((y._impl.op.name, y._impl.op_name, y._impl.output_refs.num_outputs), ("add", "add", 1))
         self.assertEqual((y._impl.parents, y._impl.output_refs.op_args, y._impl.is_leaf), ([], (), True))
-        self.assertIsNone(Tensor.constant([1.0])._impl.op)
+        self.assertEqual(Tensor.constant([1.0])._impl.op.name, "constant")
+        self.assertIsNone(Tensor.from_dlpack(np.ones(2))._impl.op)
 
     def test_traced_results_keep_parents(self):
         x = Tensor.ones((2,), traced=True)
@@ -504,7 +505,7 @@ class State(unittest.TestCase):
         self.assertLess(names.index("mul"), names.index("split"))
         self.assertEqual(names[-1], "add")
         ops = eager.get_operations_topological([z._impl])
-        self.assertEqual([o[1][0].op_name for o in ops], ["add", "split", "mul", "full"])
+        self.assertEqual([o[1][0].op_name for o in ops], ["add", "split", "mul", "ones"])
         self.assertEqual(len(ops[1][1]), 2)
         self.assertEqual(eager.get_all_impls_topological([z._impl])[-1], z._impl)
         out = io.StringIO()

@@ -120,7 +120,7 @@ BY_HAND = {
     "conv2d", "conv2d_transpose", "avg_pool2d", "max_pool2d", "window", "random_bits", "random_uniform", "random_normal", "uniform", "gaussian", "outer", "tensordot", "vecdot", "linspace",
     "randint", "split_key", "fold_in", "minmax", "layer_norm", "rms_norm", "one_hot", "clip", "diff", "dot", "trace", "flat_nonzero", "count_unique",
 }  # fmt: skip
-INTERNAL = {"alias", "custom", "index", "index_update", "slice", "slice_set", "split", "chunk", "unbind", "full", "iota", "unique", "lift_batch_dims"}
+INTERNAL = {"alias", "custom", "index", "index_update", "slice", "slice_set", "split", "chunk", "unbind", "full", "zeros", "ones", "iota", "unique", "lift_batch_dims"}
 
 
 class Case(unittest.TestCase):
@@ -299,7 +299,7 @@ class Elementwise(Case):
 
     def test_promotion(self):
         for a, b, want in [
-            ("int32", "float32", "float32"), ("int32", "uint32", "int64"), ("int64", "uint64", "float32"), ("int8", "uint8", "int16"), ("bool", "int8", "int8"), ("float16", "float32", "float32"),
+            ("int32", "float32", "float32"), ("int32", "uint32", "int64"), ("int64", "uint64", "float64"), ("int8", "uint8", "int16"), ("bool", "int8", "int8"), ("float16", "float32", "float32"),
             ("int64", "float16", "float16"), ("uint8", "uint16", "uint16"), ("bool", "bool", "bool"), ("float32", "float64", "float64"), ("int16", "uint8", "int16"),
         ]:  # fmt: skip
             x, y = eager.ones((2,), a), eager.ones((2,), b)
@@ -681,7 +681,7 @@ class Creation(Case):
         self.check(eager.full((2,), 7), np.full(2, 7), "int64")
         self.check(eager.zeros(()), np.zeros(()))
         self.check(eager.ones_like(eager.zeros((2, 0), "int32")), np.ones((2, 0)), "int32")
-        self.check(eager.arange(5), np.arange(5), "float32")
+        self.check(eager.arange(5), np.arange(5), "int64")
         self.check(eager.arange(2, 10, 3, dtype="int32"), np.arange(2, 10, 3), "int32")
         self.check(eager.arange(5, 0, -2), np.arange(5, 0, -2))
         self.check(eager.arange(0), np.arange(0))

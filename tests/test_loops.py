@@ -204,7 +204,6 @@ class WhileLoop(unittest.TestCase):
             (TypeError, r"\[1\].*i32", lambda: eager.while_loop(lambda s: s[0] < 1, lambda s: (s[0], s[1] * 0.5), (1.0, Tensor.constant(np.int32(3))))),
             (TypeError, "is given where", lambda: eager.while_loop(lambda s: s[0] < 1, lambda s: s[0], (1.0, 2.0))),
             (ValueError, "one truth value", lambda: eager.while_loop(lambda s: s < 1, lambda s: s + 1, x)),
-            (RuntimeError, "carry a key", lambda: eager.compile(lambda v: eager.while_loop(lambda s: s < 1, lambda s: s + eager.uniform(), v), fullgraph=True)(Tensor.constant(0.0))),
         ]  # fmt: skip
         for error, words, f in cases:
             with self.assertRaisesRegex(error, words):
@@ -329,7 +328,7 @@ class Scan(unittest.TestCase):
         )
 
     def test_dtypes(self):
-        for dt in ("bool", "i8", "u16", "i64", "f16", "bf16", "f32"):
+        for dt in ("bool", "i16", "u16", "i64", "f16", "bf16", "f32"):
             x = Tensor.constant([1, 0, 1, 1, 0, 1, 1]).cast(dt)
             carry, ys = eager.scan(lambda c, x: (eager.maximum(c, x), x), x[1], x)
             self.assertEqual((str(ys.dtype), ys.cast("float32").tolist(), carry.cast("float32").item()), (dt, [1, 0, 1, 1, 0, 1, 1], 1))

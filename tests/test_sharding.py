@@ -386,15 +386,15 @@ class UsersRules(unittest.TestCase):
 
     def test_kernel(self):
         op = eager.from_kernel(twice, {"c": lambda a: a}, sharding=lambda a, **_: eager.OpShardingRule([{0: ["n"]}], [{0: ["n"]}], {"n": a[0]}))
-        r = op(eager.arange(16).shard(self.mesh, eager.P("x")), N=16, BLOCK=16)
+        r = op(eager.arange(16.0).shard(self.mesh, eager.P("x")), N=16, BLOCK=16)
         self.assertEqual(self.axes(r), [["x"]])
         np.testing.assert_array_equal(r.numpy(), np.arange(16) * 2.0)
-        rows = eager.arange(32).reshape(2, 16).shard(self.mesh, eager.P("y", "x"))
+        rows = eager.arange(32.0).reshape(2, 16).shard(self.mesh, eager.P("y", "x"))
         r = eager.vmap(lambda a: op(a, N=16, BLOCK=16))(rows)
         self.assertEqual(self.axes(r), [["y"], ["x"]])
-        self.assertIsNone(op(eager.arange(16), N=16, BLOCK=16).sharding)
+        self.assertIsNone(op(eager.arange(16.0), N=16, BLOCK=16).sharding)
         plain = eager.from_kernel(twice, {"c": lambda a: a})
-        self.assertEqual(self.axes(plain(eager.arange(16).shard(self.mesh, eager.P("x")), N=16, BLOCK=16)), [[]])
+        self.assertEqual(self.axes(plain(eager.arange(16.0).shard(self.mesh, eager.P("x")), N=16, BLOCK=16)), [[]])
 
     def test_operation(self):
         a, b = eager.ones((4, 6)).shard(self.mesh, eager.P("x", "y")), eager.ones((6, 8)).shard(self.mesh, eager.P("y", None))
@@ -405,7 +405,7 @@ class UsersRules(unittest.TestCase):
     def test_a_rule_for_other_tensors(self):
         op = eager.from_kernel(twice, {"c": lambda a: a}, sharding=lambda a, **_: eager.OpShardingRule([], [{0: ["n"]}], {"n": a[0]}))
         with self.assertRaisesRegex(ValueError, "twice: its sharding rule is for 0 inputs and 1 outputs"):
-            op(eager.arange(16).shard(self.mesh, eager.P("x")), N=16, BLOCK=16)
+            op(eager.arange(16.0).shard(self.mesh, eager.P("x")), N=16, BLOCK=16)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ static int read_output(PyObject *o, outputs *out) /* (shape, dtype) */
         return py_fail(PyExc_TypeError, "from_kernel: an output is (shape, dtype), got %R", o), 0;
     t->rank = dims_of(PyTuple_GET_ITEM(o, 0), "from_kernel: the shape of an output", out->dims[out->n], 16);
     t->shape = out->dims[out->n++];
-    return t->rank >= 0 && py_to_dtype(PyTuple_GET_ITEM(o, 1), "from_kernel: an output", &t->dtype);
+    return t->rank >= 0 && eager_dtype(PyTuple_GET_ITEM(o, 1), "from_kernel: an output", &t->dtype);
 }
 static int read_grid(PyObject *o, int64_t grid[3])
 {

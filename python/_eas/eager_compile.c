@@ -61,13 +61,14 @@ static PyObject *stand_ins(Entry *e, const leaves *l, eas_node **inputs)
     }
     return list;
 }
-static PyObject *call_with(CompiledFn *c, const leaves *l, PyObject *list)
+/* st: remembers what the function can change before it is called. */
+static PyObject *call_with(CompiledFn *c, Entry *e, const leaves *l, PyObject *list, state *st)
 {
-    if (!l->treedef)
-        return PyObject_Vectorcall(c->fn, ((PyListObject *)list)->ob_item, (size_t)PyList_GET_SIZE(list), NULL);
-    PyObject *both = pytree_unflatten(l->treedef, ((PyListObject *)list)->ob_item, PyList_GET_SIZE(list)), *r = NULL;
-    if (both)
-        r = PyObject_Call(c->fn, PyTuple_GET_ITEM(both, 0), PyTuple_GET_ITEM(both, 1));
+    PyObject *const *at = ((PyListObject *)list)->ob_item;
+    PyObject *both = l->treedef ? pytree_unflatten(l->treedef, at, PyList_GET_SIZE(list)) : NULL, *r = NULL;
+    if ((!l->treedef || (both && state_add_arguments(st, l->both, both))) && state_begin(st, e->small))
+        r = both ? PyObject_Call(c->fn, PyTuple_GET_ITEM(both, 0), PyTuple_GET_ITEM(both, 1))
+                 : PyObject_Vectorcall(c->fn, at, (size_t)PyList_GET_SIZE(list), NULL);
     Py_XDECREF(both);
     return r;
 }
@@ -112,27 +113,48 @@ static int split_outputs(Entry *e, PyObject *result, eas_node **inputs, eas_node
     e->nresults = n;
     return e->outs && e->out_of && e->shardings && outs ? n : (PyErr_NoMemory(), -1);
 }
-static int captured_changed(PyObject *values, void **keys, int first, int n)
+/* Handles of arguments that the function gave other tensors (x[0] = v): each is one more result. */
+static int argument_handles(Entry *e, const leaves *l, PyObject *list, eas_node **inputs, PyObject *values)
 {
-    int k = first;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(values); i++) {
-        PyObject *list = PyList_GET_ITEM(values, i);
+    int k = 0;
+    for (Py_ssize_t i = 0; i < l->n; i++) {
+        PyObject *t = PyList_GET_ITEM(list, i);
+        if (!e->leaves[i].is_tensor)
+            continue;
+        if (eager_node(t) != inputs[k]) {
+            if (!eager_check(l->at[i]))
+                return py_fail(graph_break, "the function assigns to elements of an array that is an argument, which a replay cannot do"), 0;
+            if (!write_handle(e, k, t, values))
+                return 0;
+        }
+        k++;
+    }
+    return 1;
+}
+/* The same for captured tensors. values == NULL: their handles get their own tensors back. */
+static int captured_handles(Entry *e, PyObject *captured, void **keys, int k, PyObject *values)
+{
+    int ok = 1;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(captured); i++) {
+        PyObject *list = PyList_GET_ITEM(captured, i);
         for (Py_ssize_t j = 0; j < PyList_GET_SIZE(list); j++) {
             PyObject *o = PyList_GET_ITEM(list, j);
             if (!key_is_tensor(o))
                 continue;
-            if (k < n && eager_check(o) && keys[k] != eager_node(o)) {
-                eas_node *old = ((Eager *)o)->n;
-                ((Eager *)o)->n = eas_node_retain(keys[k]);
-                eas_node_release(old);
-                return py_fail(PyExc_RuntimeError,
-                               "compile: the function assigns to elements of a tensor that it captures; return the new tensor instead"),
-                       1;
+            if (k < e->ninputs && eager_check(o) && keys[k] && keys[k] != eager_node(o)) {
+                eas_node *new = ((Eager *)o)->n;
+                PyObject *t = values ? eager_wrap(eas_node_retain(new)) : NULL;
+                ok = ok && (!values || (t && write_handle(e, k, t, values)));
+                Py_XDECREF(t);
+                if (!values) {
+                    ((Eager *)o)->n = eas_node_retain(keys[k]);
+                    eas_node_release(new);
+                }
             }
             k++;
         }
     }
-    return 0;
+    return ok;
 }
 /* Placeholders of captured tensors; keys: what they stand for. */
 static int capture(Entry *e, PyObject *values, eas_node **inputs, void **keys, int k)
@@ -189,9 +211,66 @@ static bounds bounds_of(const Entry *e)
         }
     return b;
 }
-static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values)
+/* The counter of random numbers is the last input of a program that draws some. */
+static void note_draws(Entry *e, random_scope *random, eas_node **inputs)
 {
-    size_t n = (size_t)e->ninputs + 1;
+    const eas_dim *sizes;
+    if (!random->base)
+        return;
+    inputs[e->ninputs] = random->base;
+    e->draws = random->count;
+    e->levels = vmap_levels(&sizes);
+    memcpy(e->lanes, sizes, sizeof *sizes * (size_t)e->levels);
+}
+/* (result, values of the writes ...) where there are writes. */
+static PyObject *with_writes(Entry *e, PyObject *result, PyObject *values)
+{
+    if (!e->nwrites)
+        return Py_NewRef(result);
+    PyObject *r = PyTuple_New(1 + PyList_GET_SIZE(values));
+    for (Py_ssize_t i = 0; r && i < PyTuple_GET_SIZE(r); i++)
+        PyTuple_SET_ITEM(r, i, Py_NewRef(i ? PyList_GET_ITEM(values, i - 1) : result));
+    return r;
+}
+/* The function on placeholders: its result and what it changed, everything put back. */
+static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObject *list, PyObject *captured, eas_node **inputs, void **keys, int nargs,
+                               state *st)
+{
+    random_scope random = {.index = e->ninputs};
+    tracing t = {now, keys + nargs, inputs + nargs, e->ninputs - nargs};
+    PyObject *values = PyList_New(0), *r = NULL;
+    sizes call_sizes;
+    if (!values || !sizes_push(&call_sizes, e, l)) {
+        Py_XDECREF(values);
+        return NULL;
+    }
+    now = &t;
+    eager_tracing++;
+    random_push(&random);
+    PyObject *result = call_with(c, e, l, list, st);
+    random_pop(&random);
+    sizes_pop(&call_sizes);
+    int ok = result && state_changes(st, e, values) && argument_handles(e, l, list, inputs, values) &&
+             captured_handles(e, captured, keys, nargs, values);
+    if (!ok) {
+        PyObject *type, *v, *tb;
+        PyErr_Fetch(&type, &v, &tb);
+        state_forget_guards(e, captured);
+        PyErr_Restore(type, v, tb);
+    }
+    ok = state_restore(st) && ok;
+    eager_tracing--;
+    now = t.outer;
+    note_draws(e, &random, inputs);
+    if (ok)
+        r = with_writes(e, result, values);
+    Py_XDECREF(result);
+    Py_XDECREF(values);
+    return r;
+}
+static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values, state *st)
+{
+    size_t n = (size_t)e->ninputs + 2;
     eas_node **inputs = PyMem_Calloc(n, sizeof *inputs), **outs = NULL;
     void **keys = PyMem_Calloc(n, sizeof *keys);
     PyObject *list = inputs && keys ? stand_ins(e, l, inputs) : NULL, *result = NULL;
@@ -199,34 +278,29 @@ static int run_traced(CompiledFn *c, Entry *e, const leaves *l, PyObject *values
     while (nargs < e->ninputs && inputs && inputs[nargs])
         nargs++;
     ok = ok && capture(e, values, inputs, keys, nargs);
-    if (ok) {
-        tracing t = {now, keys + nargs, inputs + nargs, e->ninputs - nargs};
-        now = &t;
-        eager_tracing++;
-        result = call_with(c, l, list);
-        eager_tracing--;
-        now = t.outer;
-        ok = !captured_changed(values, keys, nargs, e->ninputs) && result;
-    }
+    if (ok)
+        ok = (result = traced_result(c, e, l, list, values, inputs, keys, nargs, st)) != NULL;
     if (ok)
         nouts = split_outputs(e, result, inputs, &outs);
     ok = ok && nouts >= 0;
+    if (keys)
+        captured_handles(e, values, keys, nargs, NULL); /* after the results were read from them */
     if (ok && nouts) {
         eas_device *d = py_backend();
-        eas_status st = EAS_OK;
+        eas_status status = EAS_OK;
         bounds b = bounds_of(e);
         if (d) {
             Py_BEGIN_ALLOW_THREADS; /* other threads have what it waits for, and need the GIL */
-            st = eas_program_new_bounded(e->ninputs, inputs, nouts, outs, d, b.n, b.symbols, b.most, &e->program);
+            status = eas_program_new_bounded(e->ninputs + (e->draws > 0), inputs, nouts, outs, d, b.n, b.symbols, b.most, &e->program);
             Py_END_ALLOW_THREADS;
         }
-        ok = d && st == EAS_OK;
-        if (st != EAS_OK)
-            py_raise(st);
+        ok = d && status == EAS_OK;
+        if (status != EAS_OK)
+            py_raise(status);
     }
     for (int i = 0; i < nouts; i++)
         eas_node_release(outs[i]);
-    for (int i = 0; inputs && i < e->ninputs; i++)
+    for (int i = 0; inputs && i < e->ninputs + (e->draws > 0); i++)
         eas_node_release(inputs[i]);
     if (keys)
         let_go(e, values, keys, nargs);
@@ -306,15 +380,25 @@ static int add_input(inputs *in, PyObject *o, bool donate)
     in->who[in->n++] = Py_NewRef(o);
     return 1;
 }
+static int add_counter(inputs *in, int64_t draws)
+{
+    eas_node *n = random_counter(draws);
+    if (!n)
+        return 0;
+    in->donated[in->n] = false;
+    in->node[in->n] = n;
+    in->who[in->n++] = Py_NewRef(Py_None);
+    return 1;
+}
 static int gather_inputs(inputs *in, const Entry *e, const leaves *l, PyObject **env, int nenv)
 {
-    int ok = inputs_init(in, e->ninputs);
+    int ok = inputs_init(in, e->ninputs + (e->draws > 0));
     for (int i = 0; ok && i < e->nargleaves; i++)
         if (e->leaves[i].is_tensor)
             ok = add_input(in, l->at[i], e->any_donated && e->donated[in->n]);
     for (int i = 0; ok && i < nenv; i++)
         ok = add_input(in, env[i], false);
-    return ok;
+    return ok && (!e->draws || add_counter(in, e->draws));
 }
 /* Donated tensors are gone: their handles get nodes without data. */
 static void disown(const inputs *in)
@@ -323,11 +407,49 @@ static void disown(const inputs *in)
         eas_node *n = in->node[i], *gone;
         Eager *t = (Eager *)in->who[i];
         if (in->donated[i] && t->n == n &&
-            eas_node_input(-1, eas_node_dtype(n), eas_node_rank(n), eas_node_shape(n), eas_node_batch_dims(n), eas_node_device(n), &gone) == EAS_OK) {
+            eas_node_input(EAS_INPUT_DONATED, eas_node_dtype(n), eas_node_rank(n), eas_node_shape(n), eas_node_batch_dims(n), eas_node_device(n), &gone) == EAS_OK) {
             t->n = gone;
             eas_node_release(n);
         }
     }
+}
+static bool is_rebound(const Entry *e, int input)
+{
+    for (int i = 0; i < e->nwrites; i++)
+        if (e->writes[i].input == input)
+            return true;
+    return false;
+}
+/* An argument that is assigned to must not be there under another name, which the recording knew nothing of. (Captured tensors are found by what they
+ * are, so other names do not matter.) */
+static bool handles_alone(const Entry *e, const inputs *in)
+{
+    int nargs = 0;
+    for (int i = 0; i < e->nargleaves; i++)
+        nargs += e->leaves[i].is_tensor;
+    for (int i = 0; i < e->nwrites; i++)
+        for (int k = 0, w = e->writes[i].input; w >= 0 && k < in->n; k++)
+            if (k != w && (k < nargs || w < nargs) && in->who[k] == in->who[w])
+                return false;
+    return true;
+}
+/* Makes the changes that the function makes; gives its result. Steals all. */
+static PyObject *make_changes(const Entry *e, PyObject *all, const leaves *l, const inputs *in)
+{
+    PyObject *r = all ? Py_NewRef(PyTuple_GET_ITEM(all, 0)) : NULL;
+    for (int i = 0; r && i < e->nwrites; i++) {
+        const change *w = &e->writes[i];
+        PyObject *v = PyTuple_GET_ITEM(all, i + 1);
+        if (w->input >= 0) {
+            Eager *t = (Eager *)in->who[w->input];
+            eas_node *old = t->n;
+            t->n = eas_node_retain(eager_node(v));
+            eas_node_release(old);
+        } else if (!write_apply(w, l->both, v))
+            Py_CLEAR(r);
+    }
+    Py_XDECREF(all);
+    return r;
 }
 static PyObject *result_of(const Entry *e, int i, eas_node **results, int *next, const inputs *in)
 {
@@ -339,9 +461,11 @@ static PyObject *result_of(const Entry *e, int i, eas_node **results, int *next,
         eas_node_release(n);
         return NULL;
     }
+    if (of == CONSTANT && e->nwrites && eager_check(e->outs[i])) /* a handle that may be assigned to later */
+        return eager_wrap(eas_node_retain(eager_node(e->outs[i])));
     if (of == CONSTANT)
         return Py_NewRef(e->outs[i]);
-    return eager_check(in->who[of]) ? Py_NewRef(in->who[of]) : eager_wrap(eas_node_retain(in->node[of]));
+    return eager_check(in->who[of]) && !is_rebound(e, of) ? Py_NewRef(in->who[of]) : eager_wrap(eas_node_retain(in->node[of]));
 }
 static PyObject *collect(const Entry *e, eas_node **results, const inputs *in) /* takes the results */
 {
@@ -374,16 +498,22 @@ static eas_status go(Entry *e, const inputs *in, eas_node **results)
     later_check();
     return st;
 }
-static PyObject *run_program(Entry *e, const leaves *l, PyObject **env, int nenv)
+static PyObject *run_program(CompiledFn *c, Entry *e, const leaves *l, PyObject **env, int nenv)
 {
     inputs in;
     eas_node *few[FAST_LEAVES], **results = e->nresults <= FAST_LEAVES ? few : PyMem_New(eas_node *, (size_t)e->nresults);
     PyObject *r = NULL;
     if (!results)
         return PyErr_NoMemory();
-    if (gather_inputs(&in, e, l, env, nenv)) {
+    if (!gather_inputs(&in, e, l, env, nenv))
+        r = NULL;
+    else if (e->nwrites && !handles_alone(e, &in))
+        r = call_plain(c, l);
+    else {
         eas_status st = go(e, &in, results);
         r = st == EAS_OK ? collect(e, results, &in) : py_raise(st);
+        if (r && e->nwrites)
+            r = make_changes(e, r, l, &in);
         if (st == EAS_OK && e->any_donated)
             disown(&in);
     }
@@ -442,43 +572,72 @@ static void take_values(leaves *l, PyObject *values, PyObject **env, int *nenv)
         }
     Py_XSETREF(l->env, Py_NewRef(values));
 }
-static Entry *make(CompiledFn *c, leaves *l, PyObject **env, int *nenv)
+/* A new entry for the call. A function that cannot be traced gets one that runs it as it is; *why: the reason. */
+static Entry *trace(CompiledFn *c, leaves *l, PyObject **values, PyObject **why)
 {
-    PyObject *cause = entry_difference(c->n ? c->entries[0] : NULL, l), *values = cause ? PyList_New(0) : NULL;
     Entry *e = NULL;
-    if (values && c->max_compiles >= 0 && c->misses >= c->max_compiles)
-        py_fail(PyExc_RuntimeError, "compile: %R was compiled %lld times, which max_compiles=%d allows; this call differs in %U", c->fn,
-                (long long)c->misses, c->max_compiles, cause);
-    else if (values) {
-        double start = seconds();
-        e = entry_new(c, l, values);
-        if (e && !(run_traced(c, e, l, values) && plan_donation(c, e, l))) {
-            bool broken = PyErr_ExceptionMatches(graph_break) && !c->fullgraph;
-            if (broken) {
-                PyErr_Clear();
-                e->plain = true;
-            } else {
+    bool small = false, again;
+    do { /* a second time where small arrays are read: their contents are then part of the key */
+        state st = {0};
+        Py_XSETREF(*values, PyList_New(0));
+        e = *values ? entry_new(c, l, *values, &st, small) : NULL;
+        again = false;
+        if (e && !(run_traced(c, e, l, *values, &st) && plan_donation(c, e, l))) {
+            bool broken = PyErr_ExceptionMatches(graph_break);
+            again = broken && !small && state_has_small(&st);
+            if (again || !broken || c->fullgraph) {
                 entry_free(e);
                 e = NULL;
+            } else {
+                PyObject *t, *tb;
+                PyErr_Fetch(&t, why, &tb);
+                PyErr_NormalizeException(&t, why, &tb);
+                Py_XDECREF(t);
+                Py_XDECREF(tb);
+                e->plain = true;
             }
+            if (again)
+                PyErr_Clear();
+        }
+        state_end(&st);
+        small = true;
+    } while (again);
+    return e;
+}
+static int log_miss(CompiledFn *c, const Entry *e, PyObject *cause, PyObject *why, double start)
+{
+    PyObject *reason = why ? PyObject_Str(why) : Py_NewRef(Py_None), *guards = reason ? sizes_text(e) : NULL;
+    PyObject *row = !guards ? NULL : Py_BuildValue("{s:O,s:d,s:O,s:O,s:O}", "cause", cause, "ms", 1e3 * (seconds() - start), "compiled",
+                                                   e->plain ? Py_False : Py_True, "reason", reason, "sizes", guards);
+    Py_XDECREF(guards);
+    int ok = row && PyList_Append(c->log, row) == 0;
+    Py_XDECREF(row);
+    Py_XDECREF(reason);
+    return ok;
+}
+static Entry *make(CompiledFn *c, leaves *l, PyObject **env, int *nenv)
+{
+    PyObject *cause = entry_difference(c->n ? c->entries[0] : NULL, l), *values = NULL, *why = NULL;
+    Entry *e = NULL;
+    if (cause && c->max_compiles >= 0 && c->misses >= c->max_compiles)
+        py_fail(PyExc_RuntimeError, "compile: %R was compiled %lld times, which max_compiles=%d allows; this call differs in %U", c->fn,
+                (long long)c->misses, c->max_compiles, cause);
+    else if (cause) {
+        double start = seconds();
+        e = trace(c, l, &values, &why);
+        if (e && !log_miss(c, e, cause, why, start)) {
+            entry_free(e);
+            e = NULL;
         }
         if (e) {
             e->tune = c->autotune;
-            PyObject *row =
-                Py_BuildValue("{s:O,s:d,s:O}", "cause", cause, "ms", 1e3 * (seconds() - start), "compiled", e->plain ? Py_False : Py_True);
-            if (!row || PyList_Append(c->log, row) < 0) {
-                entry_free(e);
-                e = NULL;
-            }
-            Py_XDECREF(row);
-        }
-        if (e) {
             c->misses++;
             e->refs++;
             insert(c, e);
             take_values(l, values, env, nenv);
         }
     }
+    Py_XDECREF(why);
     Py_XDECREF(values);
     Py_XDECREF(cause);
     return e;
@@ -528,7 +687,7 @@ static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nar
     if (e && e->plain)
         r = call_plain(c, &l);
     else if (e)
-        r = run_program(e, &l, env, nenv);
+        r = run_program(c, e, &l, env, nenv);
     entry_free(e);
     leaves_done(&l);
     return r;
@@ -602,6 +761,8 @@ static int fn_traverse(PyObject *o, visitproc visit, void *arg)
             Py_VISIT(e->sources[k].container);
             Py_VISIT(e->sources[k].treedef);
         }
+        for (int k = 0; k < e->nwrites; k++)
+            Py_VISIT(e->writes[k].owner);
         for (int k = 0; k < e->nouts; k++) {
             Py_VISIT(e->outs[k]);
             Py_VISIT(e->shardings[k]);

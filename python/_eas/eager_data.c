@@ -33,7 +33,8 @@ int eager_realize(int n, eas_node *const *nodes)
         return 1;
     for (int i = 0; eager_tracing && i < n; i++)
         if (eas_node_is_symbolic(nodes[i]))
-            return py_fail_at(graph_break, "a compiled function reads data of a tensor here: it has none while the function is traced"), 0;
+            return py_fail_at(graph_break, "a compiled function reads data of a tensor here, which has none while the function is traced: choose by data with eager.where or "
+                                           "eager.cond, loop with eager.while_loop or eager.scan, and read results outside of the function"), 0;
     eas_device *d = py_backend();
     if (!d)
         return 0;
@@ -73,6 +74,15 @@ static PyObject *realize_all(PyObject *m, PyObject *args)
 }
 
 /* ---- in ---- */
+/* Names of dtypes are NumPy's where NumPy and kernels differ: "i8" has eight bytes. */
+int eager_dtype(PyObject *o, const char *what, eas_dtype *out)
+{
+    if (PyUnicode_Check(o) && !PyUnicode_CompareWithASCIIString(o, "i8"))
+        return *out = EAS_I64, 1;
+    if (PyUnicode_Check(o) && !PyUnicode_CompareWithASCIIString(o, "u8"))
+        return *out = EAS_U64, 1;
+    return py_to_dtype(o, what, out);
+}
 eas_node *node_of_tensor(Tensor *t)
 {
     size_t size = eas_dtype_size((eas_dtype)t->arg.dtype);
@@ -148,7 +158,7 @@ static PyArrayObject *array_of(PyObject *o, PyObject *dtype)
     PyArray_Descr *d = NULL;
     eas_dtype dt;
     if (dtype && dtype != Py_None) {
-        int num = py_to_dtype(dtype, "dtype", &dt) ? py_dtype_to_npy(dt) : -1;
+        int num = eager_dtype(dtype, "dtype", &dt) ? py_dtype_to_npy(dt) : -1;
         if (num < 0)
             return NULL;
         d = PyArray_DescrFromType(num);
@@ -179,7 +189,7 @@ static eas_node *in_dtype(eas_node *n, PyObject *dtype) /* steals n */
     eas_dtype dt;
     if (!n || !dtype || dtype == Py_None)
         return n;
-    if (!py_to_dtype(dtype, "dtype", &dt)) {
+    if (!eager_dtype(dtype, "dtype", &dt)) {
         eas_node_release(n);
         return NULL;
     }
@@ -409,7 +419,7 @@ PyObject *eager_repr(PyObject *o)
     int bd = eas_node_batch_dims(n);
     PyObject *dtype = PyObject_GetAttrString(G.dtypes[eas_node_dtype(n)], "numpy_name"),
              *shape = shape_object(eas_node_rank(n) - bd, eas_node_shape(n) + bd), *r = NULL;
-    bool recorded = !eas_node_is_real(n) && (eager_tracing || !is_known(n));
+    bool recorded = !eas_node_is_real(n) && (eager_tracing || eas_node_is_symbolic(n) || !is_known(n));
     PyObject *a = dtype && shape && !recorded ? readable_array(n) : NULL, *text = a        ? array_text(a)
                                                                                 : recorded ? PyUnicode_FromString("<recorded>")
                                                                                            : NULL;
@@ -445,8 +455,22 @@ static void ready_dealloc(PyObject *o)
 }
 static PyType_Slot ready_slots[] = {{Py_tp_iter, PyObject_SelfIter}, {Py_tp_iternext, ready_next}, {Py_tp_dealloc, ready_dealloc}, {0, NULL}};
 static PyType_Spec ready_spec = {"eager._Ready", sizeof(Ready), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, ready_slots};
+/* In a running event loop a thread of ours computes, and other tasks go on meanwhile. */
+static PyObject *awaited(PyObject *o)
+{
+    PyObject *m = PyImport_ImportModule("eager._await"), *r = m ? PyObject_CallMethod(m, "wait", "O", o) : NULL;
+    Py_XDECREF(m);
+    return r;
+}
 PyObject *eager_await(PyObject *o)
 {
+    eas_node *n = eager_node(o);
+    if (!eas_node_is_real(n) && !eas_node_is_symbolic(n)) {
+        PyObject *r = awaited(o);
+        if (r != Py_None)
+            return r;
+        Py_DECREF(r); /* there is no loop that could do something else */
+    }
     if (!eager_realize(1, &((Eager *)o)->n))
         return NULL;
     Ready *r = PyObject_New(Ready, ready_type);
@@ -468,6 +492,8 @@ static PyObject *constant(PyObject *m, PyObject *args, PyObject *kw)
     if (device != Py_None && !d)
         return NULL;
     eas_node *n = node_of_data(value, dtype, d);
+    if (n && !eager_check(value) && !tensor_check(value))
+        eas_node_mark_constant(n);
     if (n && traced)
         eas_node_set_traced(n, 1);
     return n ? eager_wrap(n) : NULL;
@@ -495,13 +521,16 @@ static PyObject *full(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     (void)m;
     eas_dtype dt;
     int64_t attr[1 + MAX_RANK];
-    if (nargs != 3)
-        return py_fail(PyExc_TypeError, "full(shape, value, dtype)");
+    if (nargs != 3 && nargs != 4)
+        return py_fail(PyExc_TypeError, "full(shape, value, dtype, op)");
+    const char *op = nargs == 4 ? PyUnicode_AsUTF8(args[3]) : "full";
+    if (!op)
+        return NULL;
     eas_node *v = eager_arg(args[1], "full", "the value");
     if (!v)
         return NULL;
     int rank = dims_of(args[0], "shape", attr + 1, MAX_RANK);
-    if (rank < 0 || (args[2] != Py_None && !py_to_dtype(args[2], "dtype", &dt))) {
+    if (rank < 0 || (args[2] != Py_None && !eager_dtype(args[2], "dtype", &dt))) {
         eas_node_release(v);
         return NULL;
     }
@@ -510,7 +539,7 @@ static PyObject *full(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     int64_t to = dt;
     attr[0] = rank;
     v = eager_do("cast", 1, &v, 1, &to);
-    v = v ? eager_do("full", 1, &v, rank + 1, attr) : NULL;
+    v = v ? eager_do(op, 1, &v, rank + 1, attr) : NULL;
     return v ? eager_result(EAS_OK, v) : NULL;
 }
 static PyObject *stats(PyObject *m, PyObject *unused)
@@ -575,7 +604,7 @@ static PyMethodDef functions[] = {
      "constant(value, dtype=None, device=None, traced=False)\n--\n\nA tensor with a copy of the data: arrays, nested lists, numbers; floats of "
      "Python become float32."},
     {"eager_from_dlpack", KW(from_dlpack), "from_dlpack(x, *, device=None, copy=None)\n--\n\nA tensor over the memory of x, without a copy."},
-    {"eager_full", FAST(full), "full(shape, value, dtype): all the same"},
+    {"eager_full", FAST(full), "full(shape, value, dtype[, op]): all the same; op: \"full\", \"zeros\" or \"ones\""},
     {"eager_stats", stats, METH_NOARGS, "eager_stats(): counters of what was evaluated"},
     {"set_strict", set_strict, METH_O, "set_strict(on): does every operation run at once? Gives what was before"},
     {"eager_show", FAST(show), "eager_show(form, *tensors): what evaluating them would do"},

@@ -132,16 +132,45 @@ static PyObject *symbolic_sub(PyObject *x, PyObject *y) { return join(EAS_DIM_SU
 static PyObject *symbolic_mul(PyObject *x, PyObject *y) { return join(EAS_DIM_MUL, x, y); }
 static PyObject *symbolic_floordiv(PyObject *x, PyObject *y) { return join(EAS_DIM_FLOORDIV, x, y); }
 static PyObject *symbolic_mod(PyObject *x, PyObject *y) { return join(EAS_DIM_MOD, x, y); }
-static PyObject *symbolic_int(PyObject *o) { return py_fail(PyExc_TypeError, "%R has no value yet: it gets one when a compiled function runs", o); }
+static PyObject *no_value(PyObject *o)
+{
+    return py_fail_at(PyExc_TypeError, "%R has no value yet: it gets one when a compiled function runs (dynamic_dims)", o);
+}
+/* While a function is traced the size is that of the call; the program is then for this size. */
+static PyObject *symbolic_int(PyObject *o)
+{
+    int64_t v;
+    return size_value(((Symbolic *)o)->d, &v) ? PyLong_FromLongLong(v) : no_value(o);
+}
+static PyObject *symbolic_float(PyObject *o)
+{
+    int64_t v;
+    return size_value(((Symbolic *)o)->d, &v) ? PyFloat_FromDouble((double)v) : no_value(o);
+}
 static int symbolic_bool(PyObject *o)
 {
-    symbolic_int(o);
-    return -1;
+    int yes = size_decide(Py_NE, ((Symbolic *)o)->d, 0);
+    if (yes < 0)
+        no_value(o);
+    return yes;
+}
+/* Of sizes that are different expressions: as they are in the call that is traced; the program is for calls with the same answer. */
+static PyObject *decided(PyObject *x, PyObject *y, int op)
+{
+    eas_dim a, b;
+    if ((!PyIndex_Check(y) && !Py_IS_TYPE(y, symbolic_type)) || eager_check(y))
+        Py_RETURN_NOTIMPLEMENTED;
+    if (!dim_of(x, "a size", &a) || !dim_of(y, "a size", &b))
+        return NULL;
+    int yes = a == b ? op == Py_LE || op == Py_GE || op == Py_EQ : size_decide(op, a, b);
+    if (yes < 0 && (op == Py_EQ || op == Py_NE))
+        yes = op == Py_NE;
+    return yes < 0 ? no_value(x) : PyBool_FromLong(yes);
 }
 static PyObject *symbolic_richcompare(PyObject *x, PyObject *y, int op)
 {
-    if (op != Py_EQ && op != Py_NE)
-        Py_RETURN_NOTIMPLEMENTED;
+    if ((op != Py_EQ && op != Py_NE) || PyIndex_Check(y) || Py_IS_TYPE(y, symbolic_type))
+        return decided(x, y, op);
     eas_dim a = ((Symbolic *)x)->d, b = 0;
     bool known = Py_IS_TYPE(y, symbolic_type) || PyUnicode_Check(y);
     if (known && !dim_of(y, "a size", &b)) {
@@ -193,6 +222,7 @@ static PyType_Slot symbolic_slots[] = {
     {Py_nb_floor_divide, symbolic_floordiv},
     {Py_nb_remainder, symbolic_mod},
     {Py_nb_int, symbolic_int},
+    {Py_nb_float, symbolic_float},
     {Py_nb_bool, symbolic_bool},
     {0, NULL},
 };

@@ -13,6 +13,7 @@ typedef struct meta {
     Refs *refs;
     int index;
     PyObject *sharding;
+    PyObject *storage; /* the eas.Tensor that was handed out */
 } meta;
 typedef struct Impl {
     PyObject_HEAD eas_node *n; /* NULL: made by hand, of no tensor */
@@ -34,6 +35,7 @@ static void drop_meta(void *object)
         later_decref(m->refs);
     }
     later_decref(m->sharding);
+    later_decref(m->storage);
     PyMem_RawFree(m);
 }
 static meta *meta_of(eas_node *n) /* made if need be; NULL with an exception */
@@ -368,6 +370,17 @@ static PyObject *get_symbolic(PyObject *o, void *c)
     (void)c;
     return PyBool_FromLong(((Impl *)o)->n && eas_node_is_symbolic(((Impl *)o)->n));
 }
+/* The same object each time. */
+PyObject *node_storage(eas_node *n)
+{
+    meta *m = meta_of(n);
+    if (m && !m->storage)
+        m->storage = (PyObject *)tensor_of_node(n);
+    return m ? Py_XNewRef(m->storage) : NULL;
+}
+static PyObject *get_physical(PyObject *o, void *c);
+static PyObject *get_dtype(PyObject *o, void *c);
+static PyObject *get_device(PyObject *o, void *c);
 static PyObject *get_storages(PyObject *o, void *c)
 {
     (void)c;
@@ -375,11 +388,23 @@ static PyObject *get_storages(PyObject *o, void *c)
     PyObject *list = PyList_New(0);
     if (!list || !i->n || !eas_node_is_real(i->n))
         return list;
-    Tensor *t = tensor_of_node(i->n);
-    if (!t || PyList_Append(list, (PyObject *)t) < 0)
+    PyObject *t = node_storage(i->n);
+    if (!t || PyList_Append(list, t) < 0)
         Py_CLEAR(list);
     Py_XDECREF(t);
     return list;
+}
+static PyObject *get_type(PyObject *o, void *c)
+{
+    PyObject *m = PyImport_ImportModule("eager.core.tensor_impl"), *f = m ? PyObject_GetAttrString(m, "TensorType") : NULL;
+    PyObject *shape = f ? get_physical(o, c) : NULL, *dtype = shape ? get_dtype(o, c) : NULL, *device = dtype ? get_device(o, c) : NULL;
+    PyObject *r = device ? PyObject_CallFunctionObjArgs(f, shape, dtype, device, NULL) : NULL;
+    Py_XDECREF(m);
+    Py_XDECREF(f);
+    Py_XDECREF(shape);
+    Py_XDECREF(dtype);
+    Py_XDECREF(device);
+    return r;
 }
 static PyObject *get_values(PyObject *o, void *c)
 {
@@ -411,7 +436,10 @@ static PyObject *get_dtype(PyObject *o, void *c)
 static PyObject *get_device(PyObject *o, void *c)
 {
     (void)c;
-    eas_device *d = ((Impl *)o)->n ? eas_node_device(((Impl *)o)->n) : NULL;
+    eas_node *n = ((Impl *)o)->n;
+    eas_device *d = n ? eas_node_device(n) : NULL;
+    if (n && !d && !(d = py_backend())) /* that it would be computed on */
+        return NULL;
     return d ? PyUnicode_FromString(eas_device_name(d)) : Py_NewRef(Py_None);
 }
 static PyObject *get_traced(PyObject *o, void *c)
@@ -497,7 +525,8 @@ static PyGetSetDef impl_getset[] = {
     {"logical_shape", get_logical, NULL, "sizes of the dims, those of vmap hidden", NULL},
     {"cached_shape", get_physical, NULL, "sizes of all dims; known in both states", NULL},
     {"cached_dtype", get_dtype, NULL, "element type; known in both states", NULL},
-    {"cached_device", get_device, NULL, "device; None if any will do", NULL},
+    {"cached_device", get_device, NULL, "the device that it is on, or would be computed on", NULL},
+    {"type", get_type, NULL, "shape, dtype and device", NULL},
     {"traced", get_traced, set_traced, "are operations kept for derivatives?", NULL},
     {"batch_dims", get_batch_dims, set_batch_dims, "how many of the leading physical dims are vmap's", NULL},
     {"sharding", get_sharding, set_sharding, "the ShardingSpec, or None", NULL},

@@ -17,6 +17,8 @@ typedef struct key {
     int nnew, new_[MAX]; /* new axes, where they stand among x's axes and each other, nothing dropped yet */
     int nindex, at[MAX]; /* axes indexed by tensors, counted as new_ are */
     eas_node *index[MAX];
+    bool gap; /* an ellipsis that stands for no axis parts two tensors: gap_at is a new axis that goes again */
+    int gap_at;
     bool mask; /* one mask of x's whole shape and nothing else: mask_node */
     eas_node *mask_node;
 } key;
@@ -197,6 +199,15 @@ static int place_entry(key *k, eas_node *x, entry *e, bool arrays, int axis, int
     default: return 1;
     }
 }
+/* NumPy puts the axes of tensors first if anything stands between them, be it an ellipsis for no axis at all. */
+static bool parts_tensors(const entry *e, int n, int i)
+{
+    bool before = false, after = false;
+    for (int k = 0; k < n; k++)
+        if (e[k].kind == E_ARRAY || e[k].kind == E_MASK || e[k].kind == E_INT)
+            *(k < i ? &before : &after) = true;
+    return before && after;
+}
 static int place_entries(key *k, eas_node *x, entry *e, int n)
 {
     int axis = 0, place = 0, takes = 0, dots = 0;
@@ -214,6 +225,12 @@ static int place_entries(key *k, eas_node *x, entry *e, int n)
         int over = e[i].kind == E_DOTS ? k->rank - takes : e[i].takes;
         if (!place_entry(k, x, &e[i], arrays, axis, place))
             return 0;
+        if (arrays && e[i].kind == E_DOTS && over == 0 && parts_tensors(e, n, i)) {
+            if (!add_new_axis(k, &(entry){.kind = E_NEW}, place))
+                return 0;
+            k->gap = true;
+            k->gap_at = place++;
+        }
         axis += over;
         place += over + (e[i].kind == E_NEW || (e[i].kind == E_MASK && !e[i].takes));
     }
@@ -313,19 +330,210 @@ static eas_node *indexed(eas_node *x, key *k) /* steals x */
     }
     return eager_do("index", k->nindex + 1, in, k->nindex + 1, attr);
 }
+/* How many axes that no tensor indexes lie in [from, to), counted as new_ are. */
+static int plain_axes(const key *k, int from, int to)
+{
+    int n = 0;
+    for (int place = from; place < to; place++) {
+        bool by_tensor = false;
+        for (int i = 0; i < k->nindex; i++)
+            by_tensor |= k->at[i] == place;
+        n += !by_tensor;
+    }
+    return n;
+}
+static eas_node *close_gap(eas_node *r, const key *k) /* of what was got; steals r */
+{
+    int front = 0;
+    for (int i = 0; i < k->nindex; i++)
+        front = logical_rank(k->index[i]) > front ? logical_rank(k->index[i]) : front;
+    front += plain_axes(k, 0, k->gap_at);
+    return k->gap ? axes_op("squeeze", r, 1, &front) : r;
+}
+static eas_node *open_gap(eas_node *v, const key *k) /* of what is to be set; steals v */
+{
+    int at = logical_rank(v) - plain_axes(k, k->gap_at + 1, k->rank + k->nnew);
+    return k->gap && at >= 0 ? axes_op("unsqueeze", v, 1, &at) : v;
+}
 static eas_node *operand_of(PyObject *o) { return eager_tracing ? eager_operand(o) : eas_node_retain(eager_node(o)); }
 
-PyObject *eager_subscript(PyObject *o, PyObject *keyobj)
+static PyObject *get_item(eas_node *x, PyObject *keyobj) /* steals x */
 {
     key k;
-    eas_node *x = operand_of(o), *r = NULL;
-    if (!x)
-        return NULL;
+    eas_node *r = NULL;
     if (key_read(keyobj, x, false, &k))
-        r = indexed(basic(eas_node_retain(x), &k), &k);
+        r = close_gap(indexed(basic(eas_node_retain(x), &k), &k), &k);
     key_free(&k);
     eas_node_release(x);
     return r ? eager_result(EAS_OK, r) : NULL;
+}
+
+/* ---- slices whose start is a tensor without data ----
+ *
+ * x[i:i+3]: start and stop must be the same but for a number, so that the length is known. The slice is a gather of start, start + step, ..., and an
+ * update of it a scatter; the rest of the key sees a whole axis. A start that does not leave room is an IndexError when it runs.
+ */
+typedef struct linear { /* scale * of + offset */
+    const eas_node *of;
+    int64_t scale, offset;
+} linear;
+
+static bool is_op(const eas_node *n, const char *name) { return eas_node_op(n) == eas_tensor_op_find(name); }
+
+static linear linear_of(const eas_node *n, int depth)
+{
+    int64_t i;
+    double f;
+    eas_node *const *in;
+    linear self = {n, 1, 0};
+    if (eas_node_number_value(n, &i, &f))
+        return eas_dtype_kind(eas_node_dtype(n)) == 'f' ? self : (linear){NULL, 0, i};
+    int count = eas_node_inputs(n, &in);
+    if (count == 1 && depth && is_op(n, "cast") && eas_dtype_kind(eas_node_dtype(in[0])) != 'f')
+        return linear_of(in[0], depth - 1);
+    bool mul = count == 2 && is_op(n, "mul"), add = count == 2 && is_op(n, "add"), sub = count == 2 && is_op(n, "sub");
+    if (!depth || !(mul || add || sub))
+        return self;
+    linear a = linear_of(in[0], depth - 1), b = linear_of(in[1], depth - 1);
+    if (mul) {
+        if (a.of && b.of)
+            return self;
+        linear x = a.of ? a : b;
+        int64_t by = a.of ? b.offset : a.offset;
+        return (linear){x.of, x.scale * by, x.offset * by};
+    }
+    if (a.of && b.of && a.of != b.of)
+        return self;
+    int sign = sub ? -1 : 1;
+    return (linear){a.of ? a.of : b.of, a.scale + sign * b.scale, a.offset + sign * b.offset};
+}
+static bool without_data(PyObject *o) /* a tensor that int() cannot read */
+{
+    if (!eager_check(o))
+        return false;
+    eas_node *n = eager_tracing ? eager_stand_in(eager_node(o)) : NULL;
+    bool is = n || eas_node_is_symbolic(eager_node(o)) || eas_node_batch_dims(eager_node(o));
+    eas_node_release(n);
+    return is;
+}
+static bool is_dynamic(PyObject *o) { return PySlice_Check(o) && (without_data(((PySliceObject *)o)->start) || without_data(((PySliceObject *)o)->stop)); }
+
+static eas_node *int_node(int64_t v)
+{
+    eas_node *n;
+    eas_status st = eas_node_number(EAS_I64, 0, v, 0, &n);
+    return st == EAS_OK ? n : (py_raise(st), NULL);
+}
+static eas_node *apply2(const char *op, eas_node *a, eas_node *b) /* steals both */
+{
+    eas_node *in[2] = {a, b};
+    return eager_do(op, 2, in, 0, NULL);
+}
+/* start, start + step, ...: n of them; beyond the axis where start is negative, so that it is refused. */
+static eas_node *slice_indices(eas_node *start, int64_t n, int64_t step)
+{
+    int64_t dt = EAS_I64, iota[] = {1, n, 0, EAS_I64};
+    start = eager_do("cast", 1, &start, 1, &dt);
+    eas_node *in[3] = {start ? apply2("less", eas_node_retain(start), int_node(0)) : NULL, int_node((int64_t)1 << 40), start};
+    start = eager_do("where", 3, in, 0, NULL);
+    int zero[1] = {0};
+    start = axes_op("unsqueeze", start, 1, zero);
+    return apply2("add", start, apply2("mul", eager_do("iota", 0, NULL, 4, iota), int_node(step)));
+}
+static eas_node *dynamic_indices(PyObject *slice)
+{
+    PySliceObject *s = (PySliceObject *)slice;
+    Py_ssize_t step = s->step == Py_None ? 1 : PyNumber_AsSsize_t(s->step, PyExc_IndexError);
+    if (step == -1 && PyErr_Occurred())
+        return NULL;
+    eas_node *a = s->start == Py_None ? int_node(0) : eager_arg(s->start, "slice", "start"), *b = NULL, *r = NULL;
+    if (a && s->stop != Py_None)
+        b = eager_arg(s->stop, "slice", "stop");
+    linear x = a && b ? linear_of(a, 8) : (linear){0}, y = b ? linear_of(b, 8) : (linear){0};
+    int64_t n = y.offset - x.offset;
+    if (!PyErr_Occurred() && (!b || x.of != y.of || x.scale != y.scale || step < 1))
+        py_fail_at(graph_break, "x[start:stop] where start or stop is a tensor whose data is not there yet needs a length that is known: write "
+                                "x[i:i + n] with a number n (and a step above 0), or choose elements with eager.gather or eager.where");
+    else if (!PyErr_Occurred())
+        r = slice_indices(eas_node_retain(a), n > 0 ? (n + step - 1) / step : 0, step);
+    eas_node_release(a);
+    eas_node_release(b);
+    return r;
+}
+typedef struct dynamic { /* slices of that kind in a key */
+    PyObject *key; /* with whole axes in their place; NULL: there are none */
+    int n, axis[MAX];
+    eas_node *index[MAX];
+} dynamic;
+static void dynamic_free(dynamic *d)
+{
+    Py_XDECREF(d->key);
+    for (int i = 0; i < d->n; i++)
+        eas_node_release(d->index[i]);
+}
+static int takes_axes(PyObject *o, int *n) /* of an entry of a key */
+{
+    entry e;
+    if (!read_entry(o, &e))
+        return 0;
+    *n = e.takes;
+    eas_node_release(e.n);
+    return 1;
+}
+static int dynamic_read(PyObject *keyobj, eas_node *x, dynamic *d)
+{
+    PyObject *one[1] = {keyobj}, **items = PyTuple_Check(keyobj) ? &PyTuple_GET_ITEM(keyobj, 0) : one;
+    Py_ssize_t n = PyTuple_Check(keyobj) ? PyTuple_GET_SIZE(keyobj) : 1;
+    bool any = false;
+    *d = (dynamic){0};
+    for (Py_ssize_t i = 0; i < n; i++)
+        any |= is_dynamic(items[i]);
+    if (!any)
+        return 1;
+    int axis = 0, takes = 0, all = 0;
+    for (Py_ssize_t i = 0; i < n; i++, all += takes)
+        if (!takes_axes(items[i], &takes))
+            return 0;
+    if (!(d->key = PyTuple_New(n)))
+        return 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        bool dyn = is_dynamic(items[i]);
+        PyObject *whole = dyn ? PySlice_New(NULL, NULL, NULL) : Py_NewRef(items[i]);
+        PyTuple_SET_ITEM(d->key, i, whole);
+        if (!whole || !takes_axes(items[i], &takes))
+            return 0;
+        if (dyn && d->n < MAX) {
+            d->axis[d->n] = axis;
+            if (!(d->index[d->n] = dynamic_indices(items[i])))
+                return 0;
+            d->n++;
+        }
+        axis += items[i] == Py_Ellipsis ? logical_rank(x) - all : takes;
+    }
+    return 1;
+}
+static eas_node *dynamic_part(eas_node *x, const dynamic *d, int n) /* after the first n slices; steals x */
+{
+    for (int i = 0; i < n && x; i++) {
+        eas_node *in[2] = {x, eas_node_retain(d->index[i])};
+        int64_t axis = d->axis[i];
+        x = eager_do("gather", 2, in, 1, &axis);
+    }
+    return x;
+}
+PyObject *eager_subscript(PyObject *o, PyObject *keyobj)
+{
+    dynamic d;
+    eas_node *x = operand_of(o);
+    PyObject *r = NULL;
+    if (!x)
+        return NULL;
+    if (!dynamic_read(keyobj, x, &d))
+        eas_node_release(x);
+    else if ((x = dynamic_part(x, &d, d.n)))
+        r = get_item(x, d.key ? d.key : keyobj);
+    dynamic_free(&d);
+    return r;
 }
 
 /* ---- setting ---- */
@@ -412,7 +620,7 @@ static eas_node *set_indexed(eas_node *x, eas_node *v, key *k, int how) /* steal
         return NULL;
     }
     in[0] = part;
-    in[1] = v;
+    in[1] = open_gap(v, k);
     for (int i = 0; i < k->nindex; i++) {
         in[2 + i] = eas_node_retain(k->index[i]);
         attr[1 + i] = k->at[i];
@@ -431,10 +639,10 @@ static eas_node *set_masked(eas_node *x, eas_node *v, key *k, int how) /* steals
     eas_node *in[3] = {eas_node_retain(k->mask_node), v, eas_node_retain(x)};
     return eager_do("where", 3, in, 0, NULL);
 }
-static eas_node *updated(PyObject *o, PyObject *keyobj, PyObject *value, int how)
+static eas_node *set_item(eas_node *x, PyObject *keyobj, PyObject *value, int how) /* steals x */
 {
     key k;
-    eas_node *x = operand_of(o), *v = x ? eager_operand(value) : NULL, *r = NULL;
+    eas_node *v = x ? eager_operand(value) : NULL, *r = NULL;
     if (x && !v && !PyErr_Occurred())
         py_fail(PyExc_TypeError, "a tensor's elements cannot be set to a %s", Py_TYPE(value)->tp_name);
     v = v ? cast_to(v, eas_node_dtype(x)) : NULL;
@@ -444,6 +652,25 @@ static eas_node *updated(PyObject *o, PyObject *keyobj, PyObject *value, int how
     else
         eas_node_release(v);
     key_free(&k);
+    eas_node_release(x);
+    return r;
+}
+static eas_node *updated(PyObject *o, PyObject *keyobj, PyObject *value, int how)
+{
+    dynamic d;
+    eas_node *x = operand_of(o), *r = NULL;
+    if (!x)
+        return NULL;
+    if (dynamic_read(keyobj, x, &d)) {
+        r = dynamic_part(eas_node_retain(x), &d, d.n);
+        r = r ? set_item(r, d.key ? d.key : keyobj, value, how) : NULL;
+        for (int i = d.n - 1; i >= 0 && r; i--) { /* from the last slice outwards: where it was taken from, with it put back */
+            eas_node *in[3] = {dynamic_part(eas_node_retain(x), &d, i), eas_node_retain(d.index[i]), r};
+            int64_t attr[2] = {d.axis[i], SET};
+            r = eager_do("scatter", 3, in, 2, attr);
+        }
+    }
+    dynamic_free(&d);
     eas_node_release(x);
     return r;
 }
@@ -457,6 +684,14 @@ static int record_set(eas_node *out, PyObject *x, PyObject *value, bool in_place
     Py_XDECREF(args);
     Py_XDECREF(kwargs);
     return ok;
+}
+/* Tensor.op_kwargs shows whether elements may be written where they lie. */
+static int note_way(PyObject *t, PyObject *in_place)
+{
+    Eager *e = (Eager *)t;
+    if (!e->extra && !(e->extra = PyDict_New()))
+        return 0;
+    return PyDict_SetItemString(e->extra, "use_buffer_ops", in_place) == 0;
 }
 int eager_ass_subscript(PyObject *o, PyObject *keyobj, PyObject *value)
 {
@@ -472,7 +707,7 @@ int eager_ass_subscript(PyObject *o, PyObject *keyobj, PyObject *value)
     eas_node *old = ((Eager *)o)->n;
     ((Eager *)o)->n = n;
     eas_node_release(old);
-    return 0;
+    return note_way(o, Py_True) ? 0 : -1;
 }
 
 /* ---- x.at[key] ---- */
@@ -518,7 +753,10 @@ static PyObject *at_update(PyObject *o, PyObject *value, int how)
         eas_node_release(n);
         n = NULL;
     }
-    return n ? eager_result(EAS_OK, n) : NULL;
+    PyObject *r = n ? eager_result(EAS_OK, n) : NULL;
+    if (r && !note_way(r, Py_False))
+        Py_CLEAR(r);
+    return r;
 }
 static PyObject *at_set(PyObject *o, PyObject *v) { return at_update(o, v, SET); }
 static PyObject *at_add(PyObject *o, PyObject *v) { return at_update(o, v, ADD); }

@@ -15,6 +15,7 @@ void entry_free(Entry *e)
         Py_XDECREF(e->leaves[i].value);
         PyMem_Free(e->leaves[i].shape);
         PyMem_Free(e->leaves[i].bucket);
+        Py_XDECREF(e->leaves[i].content);
     }
     PyMem_Free(e->leaves);
     for (int i = 0; i < e->nsources; i++) {
@@ -23,6 +24,10 @@ void entry_free(Entry *e)
         Py_XDECREF(e->sources[i].treedef);
     }
     PyMem_Free(e->sources);
+    for (int i = 0; i < e->nwrites; i++)
+        write_free(&e->writes[i]);
+    PyMem_Free(e->writes);
+    PyMem_Free(e->guards);
     eas_program_release(e->program);
     Py_XDECREF(e->out_treedef);
     for (int i = 0; i < e->nouts; i++) {
@@ -43,6 +48,8 @@ bool key_is_tensor(PyObject *o) { return eager_check(o) || PyArray_Check(o) || t
 /* Equal in a way that a program may rely on. */
 static bool same_value(PyObject *a, PyObject *b)
 {
+    if (PySet_Check(b) || PyByteArray_Check(b)) /* a is a copy: what it is can change */
+        return PyObject_RichCompareBool(a, b, Py_EQ) == 1 || (PyErr_Clear(), false);
     if (a == b)
         return true;
     if (Py_TYPE(a) != Py_TYPE(b))
@@ -80,6 +87,16 @@ static bool same_shape(const leaf_sig *s, int rank, const int64_t *shape)
     }
     return true;
 }
+static bool same_content(PyObject *content, PyArrayObject *a)
+{
+    if (PyArray_IS_C_CONTIGUOUS(a))
+        return PyArray_NBYTES(a) == PyBytes_GET_SIZE(content) && !memcmp(PyArray_DATA(a), PyBytes_AS_STRING(content), (size_t)PyArray_NBYTES(a));
+    PyObject *bytes = PyArray_ToString(a, NPY_CORDER);
+    int same = bytes ? PyObject_RichCompareBool(bytes, content, Py_EQ) : -1;
+    Py_XDECREF(bytes);
+    PyErr_Clear();
+    return same == 1;
+}
 static bool leaf_matches(const leaf_sig *s, PyObject *o)
 {
     if (!s->is_tensor)
@@ -98,7 +115,8 @@ static bool leaf_matches(const leaf_sig *s, PyObject *o)
         int64_t shape[NPY_MAXDIMS];
         for (int i = 0; i < PyArray_NDIM(a); i++)
             shape[i] = PyArray_DIM(a, i);
-        return s->batch_dims == 0 && !s->value && py_dtype_of_npy(PyArray_DESCR(a)) == s->dtype && same_shape(s, PyArray_NDIM(a), shape);
+        return s->batch_dims == 0 && !s->value && py_dtype_of_npy(PyArray_DESCR(a)) == s->dtype && same_shape(s, PyArray_NDIM(a), shape) &&
+               (!s->content || same_content(s->content, a));
     }
     if (!tensor_check(o))
         return false;
@@ -149,171 +167,87 @@ void leaves_done(leaves *l)
 }
 
 /* ---- captured values ---- */
-static PyObject *fetch(const source *s) /* borrowed; NULL: gone */
+PyObject *source_fetch(const source *s)
 {
-    PyObject *v = s->kind == S_CELL ? PyCell_GET(s->container) : PyDict_GetItemWithError(s->container, s->key);
+    PyObject *v = NULL;
+    switch (s->kind) {
+    case S_DICT: v = PyDict_GetItemWithError(s->container, s->key); break;
+    case S_CELL: v = PyCell_GET(s->container); break;
+    case S_CLASS: v = PyDict_GetItemWithError(((PyTypeObject *)s->container)->tp_dict, s->key); break;
+    case S_ATTR: Py_XDECREF(v = PyObject_GetAttr(s->container, s->key)); break; /* the container keeps it */
+    case S_CONTEXT:
+        if (PyContextVar_Get(s->container, NULL, &v) == 0)
+            Py_XDECREF(v); /* the context keeps it */
+        break;
+    case S_SIZE: break;
+    }
     if (!v)
         PyErr_Clear();
     return v;
 }
-/* Do the captured values fit the entry? Their tensors are collected in order. */
-static bool env_matches(Entry *e, leaves *l, PyObject **tensors, int *ntensors, int room)
+PyObject *source_container(PyObject *v)
 {
-    for (int i = 0; i < e->nsources; i++) {
-        source *s = &e->sources[i];
-        PyObject *v = fetch(s), *list = NULL, *treedef = NULL;
-        if (!v)
-            return false;
-        if (!s->treedef) {
-            if (!leaf_matches(&e->leaves[s->first], v))
-                return false;
-            if (e->leaves[s->first].is_tensor && *ntensors < room)
-                tensors[(*ntensors)++] = v;
-            continue;
-        }
-        if (!pytree_flatten(v, NULL, &list, &treedef))
-            return PyErr_Clear(), false;
-        bool ok = PyList_GET_SIZE(list) == s->n && pytree_same(treedef, s->treedef) == 1;
-        for (int k = 0; ok && k < s->n; k++) {
-            ok = leaf_matches(&e->leaves[s->first + k], PyList_GET_ITEM(list, k));
-            if (ok && e->leaves[s->first + k].is_tensor && *ntensors < room)
-                tensors[(*ntensors)++] = PyList_GET_ITEM(list, k);
-        }
-        Py_DECREF(treedef);
-        if (!l->env && !(l->env = PyList_New(0)))
-            ok = false;
-        ok = ok && PyList_Append(l->env, list) == 0; /* keeps them while the call runs */
-        Py_DECREF(list);
-        if (!ok)
-            return PyErr_Clear(), false;
-    }
-    return true;
-}
-typedef struct finder {
-    PyObject *seen; /* set of ids */
-    source *at;
-    int n, cap;
-} finder;
-static int add_source(finder *f, source_kind kind, PyObject *container, PyObject *key)
-{
-    if (f->n == f->cap) {
-        int cap = f->cap ? 2 * f->cap : 16;
-        source *at = PyMem_Realloc(f->at, (size_t)cap * sizeof *at);
-        if (!at)
-            return PyErr_NoMemory(), 0;
-        f->at = at;
-        f->cap = cap;
-    }
-    f->at[f->n++] = (source){.kind = kind, .container = Py_NewRef(container), .key = Py_XNewRef(key)};
-    return 1;
-}
-static int seen_before(finder *f, void *p) /* 1, 0; -1 with an exception */
-{
-    PyObject *id = PyLong_FromVoidPtr(p);
-    int r = id ? PySet_Contains(f->seen, id) : -1;
-    if (r == 0 && PySet_Add(f->seen, id) < 0)
-        r = -1;
-    Py_XDECREF(id);
+    if (key_is_tensor(v))
+        return NULL;
+    if (PyTuple_Check(v) || PyList_CheckExact(v) || PyDict_CheckExact(v))
+        return Py_NewRef(v);
+    PyObject *r = PyDict_Check(v) ? PyDict_Copy(v) : PyList_Check(v) || state_is_deque(v) ? PySequence_List(v) : NULL;
+    if (!r)
+        PyErr_Clear();
     return r;
 }
-static int look_into(finder *f, PyObject *v, int depth);
+typedef struct tensors { /* captured ones, borrowed, in order */
+    PyObject **at;
+    int n, room;
+} tensors;
 
-static bool is_library(PyObject *module_name) /* functions of these do not change under us */
+static bool tree_matches(Entry *e, const source *s, leaves *l, PyObject *v, tensors *t)
 {
-    if (!module_name || !PyUnicode_Check(module_name))
-        return false;
-    const char *s = PyUnicode_AsUTF8(module_name);
-    if (!s)
-        return PyErr_Clear(), false;
-    static const char *const names[] = {"eager", "eas", "numpy", "torch", "jax", "math", "functools", "builtins", "typing", "unittest"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        size_t n = strlen(names[i]);
-        if (!strncmp(s, names[i], n) && (s[n] == 0 || s[n] == '.'))
-            return true;
+    PyObject *list = NULL, *treedef = NULL, *c = source_container(v);
+    bool ok = c && pytree_flatten(c, NULL, &list, &treedef) && PyList_GET_SIZE(list) == s->n && pytree_same(treedef, s->treedef) == 1;
+    for (int k = 0; ok && k < s->n; k++) {
+        ok = leaf_matches(&e->leaves[s->first + k], PyList_GET_ITEM(list, k));
+        if (ok && e->leaves[s->first + k].is_tensor && t->n < t->room)
+            t->at[t->n++] = PyList_GET_ITEM(list, k);
     }
-    return false;
-}
-static int code_names(finder *f, PyObject *code, PyObject *globals, int depth)
-{
-    PyObject *names = ((PyCodeObject *)code)->co_names, *consts = ((PyCodeObject *)code)->co_consts;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
-        PyObject *name = PyTuple_GET_ITEM(names, i), *v = PyDict_GetItemWithError(globals, name);
-        if (!v) {
-            if (PyErr_Occurred())
-                return 0;
-            continue;
-        }
-        if (!add_source(f, S_DICT, globals, name) || !look_into(f, v, depth + 1))
-            return 0;
-    }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(consts); i++)
-        if (PyCode_Check(PyTuple_GET_ITEM(consts, i)) && !code_names(f, PyTuple_GET_ITEM(consts, i), globals, depth))
-            return 0;
-    return 1;
-}
-static int look_into_function(finder *f, PyObject *fn, int depth)
-{
-    PyFunctionObject *p = (PyFunctionObject *)fn;
-    if (is_library(p->func_module))
-        return 1;
-    if (!code_names(f, p->func_code, p->func_globals, depth))
-        return 0;
-    for (Py_ssize_t i = 0; p->func_closure && i < PyTuple_GET_SIZE(p->func_closure); i++) {
-        PyObject *cell = PyTuple_GET_ITEM(p->func_closure, i), *v = PyCell_GET(cell);
-        if (v && (!add_source(f, S_CELL, cell, NULL) || !look_into(f, v, depth + 1)))
-            return 0;
-    }
-    return 1;
-}
-/* The attributes of an object, and what the methods of its class capture. Dicts are copied first: looking may run code that changes them. */
-static int look_into_object(finder *f, PyObject *v, int depth)
-{
-    PyObject *module = PyObject_GetAttrString((PyObject *)Py_TYPE(v), "__module__"), *key, *item;
-    PyObject *dict = is_library(module) ? NULL : PyObject_GenericGetDict(v, NULL);
+    ok = ok && (l->env || (l->env = PyList_New(0))) && PyList_Append(l->env, list) == 0; /* keeps them while the call runs */
+    Py_XDECREF(c);
+    Py_XDECREF(treedef);
+    Py_XDECREF(list);
     PyErr_Clear();
-    Py_XDECREF(module);
-    if (!dict)
-        return 1;
-    PyObject *copy = PyDict_Copy(dict), *methods = PyDict_Copy(Py_TYPE(v)->tp_dict);
-    Py_ssize_t pos = 0;
-    int ok = copy && methods;
-    while (ok && PyDict_Next(copy, &pos, &key, &item))
-        ok = add_source(f, S_DICT, dict, key) && look_into(f, item, depth + 1);
-    pos = 0;
-    while (ok && PyDict_Next(methods, &pos, &key, &item))
-        ok = !PyFunction_Check(item) || look_into(f, item, depth + 1);
-    Py_XDECREF(methods);
-    Py_XDECREF(copy);
-    Py_DECREF(dict);
     return ok;
 }
-/* What hangs on a value that is a leaf to pytrees: functions, methods, partials, objects with a __dict__. */
-static int look_into(finder *f, PyObject *v, int depth)
+static bool source_matches(Entry *e, source *s, leaves *l, tensors *t)
 {
-    if (plain(v) || PyUnicode_CheckExact(v) || v == Py_None || PyModule_Check(v) || depth > 64)
-        return 1;
-    if (PyTuple_Check(v) || PyList_CheckExact(v) || PyDict_CheckExact(v)) {
-        PyObject *list;
-        int ok = pytree_flatten(v, NULL, &list, NULL);
-        if (!ok)
-            return PyErr_Clear(), 1;
-        for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(list); i++)
-            ok = look_into(f, PyList_GET_ITEM(list, i), depth + 1);
-        Py_DECREF(list);
-        return ok;
-    }
-    int seen = seen_before(f, v);
-    if (seen)
-        return seen > 0;
-    if (PyFunction_Check(v))
-        return look_into_function(f, v, depth);
-    if (PyMethod_Check(v))
-        return look_into(f, PyMethod_GET_FUNCTION(v), depth + 1) && look_into(f, PyMethod_GET_SELF(v), depth + 1);
-    if (PyType_Check(v) || PyCFunction_Check(v) || key_is_tensor(v))
-        return 1;
-    if (PyObject_TypeCheck(v, compiled_fn_type))
-        return look_into(f, ((CompiledFn *)v)->fn, depth + 1);
-    return look_into_object(f, v, depth);
+    if (s->any)
+        return true;
+    if (s->kind == S_SIZE)
+        return PyDict_GET_SIZE(s->container) == s->n;
+    /* a class that was not changed since: its version says so */
+    unsigned version = s->kind == S_CLASS ? ((PyTypeObject *)s->container)->tp_version_tag : 0;
+    if (version && version == s->version && !s->treedef && !e->leaves[s->first].is_tensor)
+        return true;
+    PyObject *v = source_fetch(s);
+    if (!v || s->absent)
+        return !v && s->absent;
+    if (s->treedef)
+        return tree_matches(e, s, l, v, t);
+    if (!leaf_matches(&e->leaves[s->first], v))
+        return false;
+    if (e->leaves[s->first].is_tensor && t->n < t->room)
+        t->at[t->n++] = v;
+    s->version = version;
+    return true;
+}
+/* Do the captured values fit the entry? Their tensors are collected in order. */
+static bool env_matches(Entry *e, leaves *l, PyObject **at, int *n, int room)
+{
+    tensors t = {at, 0, room};
+    for (int i = 0; i < e->nsources; i++)
+        if (!source_matches(e, &e->sources[i], l, &t))
+            return false;
+    *n = t.n;
+    return true;
 }
 
 /* ---- making an entry ---- */
@@ -350,6 +284,8 @@ static int set_dynamic(CompiledFn *c, leaf_sig *s, PyObject *names)
 static int sig_of(leaf_sig *s, PyObject *o)
 {
     *s = (leaf_sig){0};
+    if (PySet_Check(o) || PyByteArray_Check(o)) /* what it is can change: a copy */
+        return (s->value = PySet_Check(o) ? PyFrozenSet_New(o) : PyBytes_FromObject(o)) != NULL;
     if (!key_is_tensor(o))
         return s->value = Py_NewRef(o), 1;
     s->is_tensor = true;
@@ -394,29 +330,37 @@ static int add_leaf(Entry *e, PyObject *o)
     e->ninputs += at[e->nleaves++].is_tensor;
     return 1;
 }
+/* The bytes of a small array that the function reads while it is traced. */
+static int note_content(leaf_sig *s, PyObject *o)
+{
+    if (PyArray_Check(o) && PyArray_NBYTES((PyArrayObject *)o) <= SMALL_ARRAY)
+        return (s->content = PyArray_ToString((PyArrayObject *)o, NPY_CORDER)) != NULL;
+    return 1;
+}
+static PyObject *leaves_of_value(source *s, PyObject *v) /* a list */
+{
+    PyObject *list = NULL, *c = source_container(v);
+    if (c && !pytree_flatten(c, NULL, &list, &s->treedef))
+        PyErr_Clear(); /* keys without an order: what it is decides */
+    Py_XDECREF(c);
+    if (!list && (list = PyList_New(1)))
+        PyList_SET_ITEM(list, 0, Py_NewRef(v));
+    return list;
+}
 static int read_sources(Entry *e, PyObject *values) /* values: a list that keeps what was found, one list of leaves each */
 {
     for (int i = 0; i < e->nsources; i++) {
         source *s = &e->sources[i];
-        PyObject *v = fetch(s), *list = NULL;
+        PyObject *v = source_fetch(s), *list;
         s->first = e->nleaves;
-        if (!v)
-            return py_fail(PyExc_RuntimeError, "compile: a captured value disappeared"), 0;
-        bool container = !key_is_tensor(v) && (PyTuple_Check(v) || PyList_CheckExact(v) || PyDict_CheckExact(v));
-        if (!container) {
-            if (!(list = PyList_New(1)))
-                return 0;
-            PyList_SET_ITEM(list, 0, Py_NewRef(v));
-        } else if (!pytree_flatten(v, NULL, &list, &s->treedef)) { /* keys without an order: what it is decides */
-            PyErr_Clear();
-            if (!(list = PyList_New(1)))
-                return 0;
-            PyList_SET_ITEM(list, 0, Py_NewRef(v));
-        }
-        s->n = (int)PyList_GET_SIZE(list);
+        s->absent = !v;
+        s->version = s->kind == S_CLASS ? ((PyTypeObject *)s->container)->tp_version_tag : 0;
+        if (!(list = v ? leaves_of_value(s, v) : PyList_New(0)))
+            return 0;
+        s->n = s->kind == S_SIZE ? (int)PyDict_GET_SIZE(s->container) : (int)PyList_GET_SIZE(list);
         int ok = PyList_Append(values, list) == 0;
-        for (int k = 0; ok && k < s->n; k++)
-            ok = add_leaf(e, PyList_GET_ITEM(list, k));
+        for (Py_ssize_t k = 0; ok && k < PyList_GET_SIZE(list); k++)
+            ok = add_leaf(e, PyList_GET_ITEM(list, k)) && (!e->small || note_content(&e->leaves[e->nleaves - 1], PyList_GET_ITEM(list, k)));
         Py_DECREF(list);
         if (!ok)
             return 0;
@@ -430,16 +374,36 @@ static int few_captured(const Entry *e)
         n += e->leaves[i].is_tensor;
     return n <= ENV || (py_fail(PyExc_ValueError, "compile: the function captures %d tensors; at most %d: pass them as arguments", n, ENV), 0);
 }
-Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values)
+/* Every argument that dynamic_dims names must be there, and have a tensor. */
+static int names_are_there(CompiledFn *c, const Entry *e, const leaves *l)
+{
+    PyObject *key, *v;
+    Py_ssize_t pos = 0, given = l->both ? PyTuple_GET_SIZE(PyTuple_GET_ITEM(l->both, 0)) : l->n;
+    while (c->dynamic && PyDict_Next(c->dynamic, &pos, &key, &v)) {
+        Py_ssize_t arg = PyLong_Check(key) ? PyLong_AsSsize_t(key) : -1;
+        bool tensor = false;
+        PyErr_Clear();
+        for (int i = 0; i < e->nargleaves && !tensor; i++)
+            tensor = e->leaves[i].is_tensor && argument_of(l, i) == arg;
+        if (arg < 0 || arg >= given)
+            return py_fail(PyExc_ValueError, "compile: dynamic_dims names argument %R, and the call has %zd that are given by position%s", key, given,
+                           PyLong_Check(key) ? "" : " (they are counted from 0)"),
+                   0;
+        if (!tensor)
+            return py_fail(PyExc_ValueError, "compile: dynamic_dims names argument %R, in which there is no tensor", key), 0;
+    }
+    return 1;
+}
+Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values, state *st, bool small)
 {
     Entry *e = PyMem_Calloc(1, sizeof *e);
-    finder f = {0};
     if (!e)
         return (Entry *)PyErr_NoMemory();
     e->refs = 1;
+    e->small = small;
     e->treedef = Py_XNewRef(l->treedef);
     e->nargs = l->n;
-    int ok = (f.seen = PySet_New(NULL)) != NULL;
+    int ok = 1;
     for (Py_ssize_t i = 0; ok && i < l->n; i++) {
         PyObject *names = NULL;
         ok = add_leaf(e, l->at[i]);
@@ -447,19 +411,19 @@ Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values)
             ok = dim_names(c, argument_of(l, i), &names) && (!names || set_dynamic(c, &e->leaves[i], names));
     }
     e->nargleaves = e->nleaves;
-    ok = ok && look_into(&f, c->fn, 0);
-    for (Py_ssize_t i = 0; ok && i < l->n; i++)
-        ok = look_into(&f, l->at[i], 1);
-    e->sources = f.at;
-    e->nsources = f.n;
-    Py_XDECREF(f.seen);
-    if (ok && read_sources(e, values) && few_captured(e))
+    ok = ok && names_are_there(c, e, l);
+    if (ok && find_sources(c, l, e, st) && read_sources(e, values) && few_captured(e))
         return e;
     entry_free(e);
     return NULL;
 }
 
 /* ---- looking up ---- */
+static bool same_lanes(const Entry *e)
+{
+    const eas_dim *sizes;
+    return vmap_levels(&sizes) == e->levels && !memcmp(sizes, e->lanes, sizeof *sizes * (size_t)e->levels);
+}
 bool entry_matches(Entry *e, leaves *l, PyObject **env, int *nenv)
 {
     if (e->nargleaves != l->n || (e->treedef == NULL) != (l->treedef == NULL))
@@ -469,6 +433,8 @@ bool entry_matches(Entry *e, leaves *l, PyObject **env, int *nenv)
             return false;
     if (e->treedef && pytree_same(e->treedef, l->treedef) != 1)
         return PyErr_Clear(), false;
+    if ((e->draws && !same_lanes(e)) || !sizes_match(e, l))
+        return false;
     *nenv = 0;
     Py_CLEAR(l->env);
     return env_matches(e, l, env, nenv, ENV);
@@ -505,33 +471,56 @@ static PyObject *leaf_difference(PyObject *path, const leaf_sig *s, PyObject *o)
     PyMem_Free(t.shape);
     return r;
 }
+static PyObject *source_name(const source *s)
+{
+    switch (s->kind) {
+    case S_CLASS: return PyUnicode_FromFormat("%s.%S", ((PyTypeObject *)s->container)->tp_name, s->key);
+    case S_CONTEXT: return PyUnicode_FromFormat("%R", s->container);
+    case S_SIZE: return PyUnicode_FromString("the attributes of a captured object");
+    default: return s->key ? PyUnicode_FromFormat("captured %S", s->key) : PyUnicode_FromString("a captured variable");
+    }
+}
+static PyObject *tree_difference(Entry *e, const source *s, PyObject *name, PyObject *v)
+{
+    PyObject *list = NULL, *treedef = NULL, *r = NULL, *c = source_container(v);
+    if (!c || !pytree_flatten(c, NULL, &list, &treedef)) {
+        PyErr_Clear();
+        Py_XDECREF(c);
+        return NULL;
+    }
+    if (pytree_same(treedef, s->treedef) != 1)
+        r = PyUnicode_FromFormat("%U: another structure", name);
+    for (int k = 0; !r && !PyErr_Occurred() && k < s->n; k++) {
+        PyObject *p = pytree_path(treedef, k), *path = p ? PyUnicode_FromFormat("%U%U", name, p) : NULL;
+        r = path ? leaf_difference(path, &e->leaves[s->first + k], PyList_GET_ITEM(list, k)) : NULL;
+        Py_XDECREF(p);
+        Py_XDECREF(path);
+    }
+    Py_DECREF(c);
+    Py_DECREF(list);
+    Py_DECREF(treedef);
+    return r;
+}
+static PyObject *source_difference(Entry *e, const source *s)
+{
+    PyObject *v = source_fetch(s), *name = source_name(s), *r = NULL;
+    if (!name || s->any) {
+        Py_XDECREF(name);
+        return NULL;
+    }
+    if (s->kind == S_SIZE)
+        r = PyDict_GET_SIZE(s->container) == s->n ? NULL : PyUnicode_FromFormat("%U: %zd, were %d", name, PyDict_GET_SIZE(s->container), s->n);
+    else if (!v != s->absent)
+        r = PyUnicode_FromFormat(v ? "%U: is there, was not" : "%U: gone", name);
+    else if (v)
+        r = s->treedef ? tree_difference(e, s, name, v) : leaf_difference(name, &e->leaves[s->first], v);
+    Py_DECREF(name);
+    return r;
+}
 static PyObject *env_difference(Entry *e)
 {
     for (int i = 0; i < e->nsources; i++) {
-        source *s = &e->sources[i];
-        PyObject *v = fetch(s), *name = s->key ? PyUnicode_FromFormat("captured %S", s->key) : PyUnicode_FromString("a captured variable"), *r = NULL;
-        if (!name)
-            return NULL;
-        if (!v)
-            r = PyUnicode_FromFormat("%U: gone", name);
-        else if (!s->treedef)
-            r = leaf_difference(name, &e->leaves[s->first], v);
-        else {
-            PyObject *list = NULL, *treedef = NULL;
-            if (pytree_flatten(v, NULL, &list, &treedef)) {
-                if (pytree_same(treedef, s->treedef) != 1)
-                    r = PyUnicode_FromFormat("%U: another structure", name);
-                for (int k = 0; !r && !PyErr_Occurred() && k < s->n; k++) {
-                    PyObject *p = pytree_path(treedef, k), *path = p ? PyUnicode_FromFormat("%U%U", name, p) : NULL;
-                    r = path ? leaf_difference(path, &e->leaves[s->first + k], PyList_GET_ITEM(list, k)) : NULL;
-                    Py_XDECREF(p);
-                    Py_XDECREF(path);
-                }
-                Py_DECREF(list);
-                Py_DECREF(treedef);
-            }
-        }
-        Py_DECREF(name);
+        PyObject *r = source_difference(e, &e->sources[i]);
         if (r || PyErr_Occurred())
             return r;
     }
@@ -552,6 +541,10 @@ PyObject *entry_difference(Entry *e, const leaves *l)
             return NULL;
     }
     if (!r)
+        r = sizes_difference(e, l);
+    if (!r && !PyErr_Occurred())
         r = env_difference(e);
+    if (!r && !PyErr_Occurred() && e->draws && !same_lanes(e))
+        return PyUnicode_FromString("the sizes of the vmaps around it, in whose lanes it draws random numbers");
     return r || PyErr_Occurred() ? r : PyUnicode_FromString("it had been dropped from the cache");
 }

@@ -37,14 +37,6 @@ static PyObject *wrapped(eas_status st, Py_ssize_t n, eas_node **results) /* tak
 }
 
 /* ---- tracing ---- */
-static _Thread_local int depth;
-
-static PyObject *loop_depth(PyObject *m, PyObject *unused)
-{
-    (void)m;
-    (void)unused;
-    return PyLong_FromLong(depth);
-}
 /* loop_inputs(tensors, elements): a placeholder like each; elements: like an element along the first axis */
 static PyObject *loop_inputs(PyObject *m, PyObject *args)
 {
@@ -73,16 +65,17 @@ static PyObject *loop_inputs(PyObject *m, PyObject *args)
     PyMem_Free(in.at);
     return out;
 }
-/* loop_trace(fn, *args): fn(*args), where reading data of placeholders is an error */
+/* loop_trace(random, fn, *args): fn(*args), where reading data of placeholders is an error; random: the loop's LoopRandom */
 static PyObject *loop_trace(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)m;
-    if (nargs < 1)
-        return py_fail(PyExc_TypeError, "loop_trace(fn, *args)");
+    random_scope *random = nargs < 2 ? NULL : random_of_loop(args[0]);
+    if (!random)
+        return py_fail(PyExc_TypeError, "loop_trace(random, fn, *args)");
     eager_tracing++;
-    depth++;
-    PyObject *r = PyObject_Vectorcall(args[0], args + 1, (size_t)nargs - 1, NULL);
-    depth--;
+    random_push(random);
+    PyObject *r = PyObject_Vectorcall(args[1], args + 2, (size_t)nargs - 2, NULL);
+    random_pop(random);
     eager_tracing--;
     return r;
 }
@@ -113,6 +106,13 @@ static PyObject *like_lanes(PyObject *m, PyObject *args)
         return n ? eager_wrap(n) : NULL;
     eas_node_release(n);
     return Py_NewRef(x);
+}
+
+static PyObject *is_tracing(PyObject *m, PyObject *unused)
+{
+    (void)m;
+    (void)unused;
+    return PyBool_FromLong(eager_tracing > 0);
 }
 
 /* ---- recording ---- */
@@ -195,9 +195,9 @@ static PyObject *branch_end(PyObject *m, PyObject *args)
     return r;
 }
 static PyMethodDef functions[] = {
-    {"loop_depth", loop_depth, METH_NOARGS, "loop_depth(): how many bodies of loops this thread is tracing"},
+    {"is_tracing", is_tracing, METH_NOARGS, "is_tracing(): is a function being traced?"},
     {"loop_inputs", loop_inputs, METH_VARARGS, "loop_inputs(tensors, elements)"},
-    {"loop_trace", (PyCFunction)(void (*)(void))loop_trace, METH_FASTCALL, "loop_trace(fn, *args)"},
+    {"loop_trace", (PyCFunction)(void (*)(void))loop_trace, METH_FASTCALL, "loop_trace(random, fn, *args)"},
     {"like_lanes", like_lanes, METH_VARARGS, "like_lanes(x, like)"},
     {"loop_record", loop_record, METH_VARARGS, "loop_record(init, state, next, condition, length, scanned, element, stacked, reverse)"},
     {"branch_begin", branch_begin, METH_NOARGS, "branch_begin()"},

@@ -20,6 +20,7 @@ typedef struct param {
 typedef struct Op {
     PyObject_HEAD vectorcallfunc call;
     PyObject *name, *doc;
+    PyObject *called; /* another name that users know it by, for messages; or NULL */
     eas_tensor_op op;
     int n, ntensors;
     bool simple; /* only tensors, each exactly once */
@@ -248,14 +249,17 @@ static int add_attr(call *c, param *p, PyObject *o)
         int yes = PyObject_IsTrue(o);
         return yes >= 0 && put(c, yes);
     }
-    case P_DTYPE: return py_to_dtype(o, c->name, &dt) && put(c, dt);
+    case P_DTYPE: return eager_dtype(o, c->name, &dt) && put(c, dt);
     case P_WORDS: return word_number(c, p, o, &v) && put(c, v);
     default: return whole(c, p, o, &v) && put(c, v);
     }
 }
-/* Python numbers alone: they are as an array of them would be. */
+/* Python numbers alone: they are as an array of them would be, unless the call says what they become. */
 static int settle_numbers(call *c)
 {
+    for (int i = 0; i < c->op->n; i++)
+        if (c->op->p[i].kind == P_DTYPE)
+            return 1;
     for (int i = 0; i < c->nin; i++)
         if (!eas_node_is_weak(c->in[i]))
             return 1;
@@ -348,7 +352,7 @@ static int remember(Op *o, eas_node *out, PyObject **value, eas_node *const *in,
             PyTuple_SET_ITEM(args, i, Py_NewRef(value[i] ? value[i] : Py_None));
         else if (value[i])
             ok = PyDict_SetItem(kwargs, o->p[i].name, value[i]) == 0;
-    ok = ok && impl_record(&out, 1, (PyObject *)o, args, kwargs, NULL);
+    ok = ok && impl_record(&out, 1, (PyObject *)ops[o->op], args, kwargs, NULL);
     Py_XDECREF(args);
     Py_XDECREF(kwargs);
     return ok;
@@ -368,7 +372,37 @@ static PyObject *simple_call(Op *o, PyObject *const *args)
     eas_status st = eas_node_apply(o->op, o->n, in, 0, NULL, &out);
     return eager_result(st, out);
 }
+/* The name that the user called, in place of the table's, in the exception that is set. */
+static void rename_error(Op *o)
+{
+    PyObject *type, *e, *tb, *text = NULL;
+    const char *const forms[] = {"eager.%U", "takes %U("};
+    PyErr_Fetch(&type, &e, &tb);
+    PyErr_NormalizeException(&type, &e, &tb);
+    text = e ? PyObject_Str(e) : NULL;
+    for (int i = 0; i < 2 && text; i++) {
+        PyObject *from = PyUnicode_FromFormat(forms[i], o->name), *to = PyUnicode_FromFormat(forms[i], o->called);
+        Py_SETREF(text, from && to ? PyUnicode_Replace(text, from, to, 1) : NULL);
+        Py_XDECREF(from);
+        Py_XDECREF(to);
+    }
+    PyObject *args = text ? PyTuple_Pack(1, text) : NULL;
+    if (args)
+        PyObject_SetAttrString(e, "args", args);
+    PyErr_Clear();
+    Py_XDECREF(args);
+    Py_XDECREF(text);
+    PyErr_Restore(type, e, tb);
+}
+static PyObject *call_it(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 static PyObject *op_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyObject *r = call_it(self, args, nargsf, kwnames);
+    if (!r && ((Op *)self)->called)
+        rename_error((Op *)self);
+    return r;
+}
+static inline PyObject *call_it(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Op *o = (Op *)self;
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
@@ -446,6 +480,24 @@ static PyObject *no_rule(PyObject *self, const char *rule)
 RULE(vjp_rule)
 RULE(jvp_rule)
 RULE(sharding_rule)
+/* The same operation under another name. */
+static PyObject *op_as(PyObject *self, PyObject *name)
+{
+    if (!PyUnicode_Check(name))
+        return py_fail(PyExc_TypeError, "_called(name)");
+    Op *from = (Op *)self, *o = PyObject_New(Op, tensor_op_type);
+    if (!o)
+        return NULL;
+    memcpy((char *)o + sizeof(PyObject), (const char *)from + sizeof(PyObject), sizeof *o - sizeof(PyObject));
+    Py_INCREF(o->name);
+    Py_INCREF(o->doc);
+    o->called = Py_NewRef(name);
+    for (int i = 0; i < o->n; i++) {
+        Py_INCREF(o->p[i].name);
+        Py_XINCREF(o->p[i].def);
+    }
+    return (PyObject *)o;
+}
 static PyObject *op_maxpr(PyObject *self, PyObject *args, PyObject *kw) { return PyObject_Call(self, args, kw); }
 static PyObject *op_reduce(PyObject *self, PyObject *unused)
 {
@@ -468,7 +520,8 @@ static PyMemberDef op_members[] = {{"name", T_OBJECT, offsetof(Op, name), READON
                                    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Op, call), READONLY, NULL},
                                    {NULL, 0, 0, 0, NULL}};
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
-static PyMethodDef op_methods[] = {{"maxpr", KW(op_maxpr), "maxpr(...)\n--\n\nRecords the operation."},
+static PyMethodDef op_methods[] = {{"_called", op_as, METH_O, "_called(name): the operation under another name, which messages use"},
+                                   {"maxpr", KW(op_maxpr), "maxpr(...)\n--\n\nRecords the operation."},
                                    {"vjp_rule", KW(op_vjp_rule), NULL},
                                    {"jvp_rule", KW(op_jvp_rule), NULL},
                                    {"sharding_rule", KW(op_sharding_rule), NULL},
@@ -524,10 +577,13 @@ int eager_op_init(PyObject *module)
         return -1;
     for (int i = 0; i < nops; i++) {
         eas_tensor_op_info info = eas_tensor_op_at((eas_tensor_op)i);
-        if (!callable(info))
+        bool made = callable(info), constant = !strcmp(info.name, "constant");
+        if (!made && !constant)
             continue;
         if (!(ops[i] = op_new((eas_tensor_op)i, info)))
             return -1;
+        if (constant) /* what tensors with a copy of data say they were made by */
+            continue;
         if (PyDict_SetItem(dict, ops[i]->name, (PyObject *)ops[i]) < 0)
             return -1;
         bool method = ops[i]->n && ops[i]->p[0].kind == P_TENSOR && !ops[i]->p[0].variadic;

@@ -444,7 +444,7 @@ static PyObject *get_storage(PyObject *o, void *c)
     (void)c;
     if (!eas_node_is_real(eager_node(o)))
         Py_RETURN_NONE;
-    return (PyObject *)tensor_of_node(eager_node(o));
+    return node_storage(eager_node(o));
 }
 static PyObject *get_value(PyObject *o, void *c)
 {
@@ -488,6 +488,23 @@ static int set_extra(PyObject *o, PyObject *v, void *name)
     if (!t->extra && !(t->extra = PyDict_New()))
         return -1;
     return PyDict_SetItemString(t->extra, name, v ? v : Py_None);
+}
+static PyObject *get_op_kwargs(PyObject *o, void *c)
+{
+    (void)c;
+    PyObject *d = ((Eager *)o)->extra, *set = d ? PyDict_GetItemString(d, "use_buffer_ops") : NULL;
+    if (set)
+        return Py_BuildValue("{s:O}", "use_buffer_ops", set);
+    PyObject *impl = impl_of(eager_node(o)), *refs = impl ? PyObject_GetAttrString(impl, "output_refs") : NULL;
+    PyObject *kwargs = refs && refs != Py_None ? PyObject_GetAttrString(refs, "op_kwargs") : NULL, *r = NULL;
+    if (kwargs)
+        r = PyDict_Copy(kwargs);
+    else if (refs == Py_None)
+        r = PyDict_New();
+    Py_XDECREF(kwargs);
+    Py_XDECREF(refs);
+    Py_XDECREF(impl);
+    return r;
 }
 static PyObject *get_transposed(PyObject *o, void *c)
 {
@@ -536,9 +553,10 @@ static PyGetSetDef getset[] = {
     {"at", eager_at, NULL, "x.at[key].set(v), .add(v), .mul(v), .min(v), .max(v), .get(): a new tensor", NULL},
     {"_impl", get_impl, set_impl, "the TensorImpl", NULL},
     {"_value", get_value, NULL, "what stands for the tensor in the graph; None once it is evaluated", NULL},
-    {"is_traced", get_traced, NULL, "are its operations kept for derivatives?", NULL},
+    {"is_traced", get_traced, set_traced, "are its operations kept for derivatives?", NULL},
     {"traced", get_traced, set_traced, "are its operations kept for derivatives?", NULL},
     {"sharding", get_sharding, set_sharding, "the ShardingSpec, or None", NULL},
+    {"op_kwargs", get_op_kwargs, NULL, "the keyword arguments of the operation that made it", NULL},
     {"grad", get_extra, set_extra, "the gradient, or None", "grad"},
     {NULL, NULL, NULL, NULL, NULL},
 };

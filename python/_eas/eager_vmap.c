@@ -3,6 +3,14 @@
 #include "py.h"
 
 static _Thread_local int level;
+static _Thread_local eas_dim level_sizes[VMAP_LEVELS];
+
+int vmap_levels(const eas_dim **sizes)
+{
+    if (sizes)
+        *sizes = level_sizes;
+    return level;
+}
 
 static eas_node *one_int(const char *op, eas_node *n, int64_t v) { return n ? eager_do(op, 1, &n, 1, &v) : NULL; }
 
@@ -150,7 +158,10 @@ static PyObject *unmap(mapping *m, PyObject *result, PyObject *out_axes)
 static PyObject *axes_of(PyObject *in_axes, PyObject *both, PyObject *treedef)
 {
     PyObject *args = PyTuple_GET_ITEM(both, 0), *prefix = NULL, *zero = NULL, *r = NULL;
-    if (PyList_CheckExact(in_axes) || PyTuple_Check(in_axes)) {
+    bool sequence = PyList_CheckExact(in_axes) || PyTuple_Check(in_axes), one = PyTuple_GET_SIZE(args) == 1;
+    if (one && (sequence ? PySequence_Size(in_axes) != 1 : in_axes != Py_None && !PyIndex_Check(in_axes))) /* the tree of the one argument */
+        prefix = PyTuple_Pack(1, in_axes);
+    else if (sequence) {
         prefix = PySequence_Tuple(in_axes);
         if (prefix && PyTuple_GET_SIZE(prefix) != PyTuple_GET_SIZE(args)) {
             py_fail(PyExc_ValueError, "vmap: in_axes has %zd entries for %zd arguments", PyTuple_GET_SIZE(prefix), PyTuple_GET_SIZE(args));
@@ -199,8 +210,10 @@ static PyObject *vmap_call(PyObject *module, PyObject *args) /* fn, in_axes, out
         m.known = true;
     }
     PyObject *both = PyTuple_Pack(2, a, k), *mapped = both ? map_arguments(&m, both, in_axes) : NULL;
-    if (mapped) {
-        level++;
+    if (mapped && level == VMAP_LEVELS)
+        py_fail(PyExc_ValueError, "vmap: at most %d calls can be inside each other", VMAP_LEVELS);
+    else if (mapped) {
+        level_sizes[level++] = m.size;
         r = PyObject_Call(fn, PyTuple_GET_ITEM(mapped, 0), PyTuple_GET_ITEM(mapped, 1));
         level--;
     }

@@ -92,7 +92,8 @@ static bool is_ours(PyCodeObject *code)
     PyObject *file = code->co_filename;
     if (file != last_file) {
         Py_XSETREF(last_file, Py_NewRef(file));
-        last = G.package && PyUnicode_Tailmatch(file, G.package, 0, PY_SSIZE_T_MAX, -1) == 1;
+        last = (G.package && PyUnicode_Tailmatch(file, G.package, 0, PY_SSIZE_T_MAX, -1) == 1) ||
+               (G.package2 && PyUnicode_Tailmatch(file, G.package2, 0, PY_SSIZE_T_MAX, -1) == 1);
     }
     return last;
 }

@@ -29,6 +29,7 @@
  *   eager_index.c    x[key], x[key] = v, x.at[key]
  *   eager_call.c     kernels of the user's as operations
  *   eager_loop.c     loops and branches
+ *   eager_random.c   keys for random numbers that are asked for without one
  *   eager_shard.c    shardings of results
  *   eager_vmap.c     vmap;  eager_diff.c  derivatives
  *   eager_key.c, eager_compile.c  compiled functions
@@ -470,6 +471,11 @@ PyObject *shape_object(int rank, const eas_dim *dims);
 /* The rank; -1 with an exception. An int or a sequence. */
 int dims_of(PyObject *o, const char *what, eas_dim *out, int room);
 
+/* ---- eager_size.c ---- */
+/* a op b, decided by the sizes of the call that is being traced: 1 or 0; -1: nobody knows (no exception). */
+int size_decide(int op, eas_dim a, eas_dim b);
+int size_value(eas_dim d, int64_t *out); /* the size itself, which the program is then for: 1; 0: nobody knows */
+
 /* ---- eager_tensor.c ---- */
 typedef struct Eager { /* eager.Tensor: a handle of a node */
     PyObject_HEAD eas_node *n;
@@ -490,6 +496,7 @@ eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int6
 
 /* ---- eager_data.c ---- */
 int eager_data_init(PyObject *module);
+int eager_dtype(PyObject *o, const char *what, eas_dtype *out); /* py_to_dtype with NumPy's meaning of "i8" and "u8" */
 int eager_realize(int n, eas_node *const *nodes); /* 1, or 0 with an exception */
 eas_node *node_of_tensor(Tensor *t); /* the same memory, counted */
 eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d); /* a copy of arrays and lists; Tensors of eas share */
@@ -506,6 +513,7 @@ int impl_init(PyObject *module);
 PyObject *impl_of(eas_node *n); /* the one TensorImpl of a node */
 extern PyTypeObject *impl_type;
 eas_node *impl_node(PyObject *impl);
+PyObject *node_storage(eas_node *n); /* of a tensor with data: its memory, the same eas.Tensor each time; counted */
 PyObject *node_sharding(eas_node *n); /* borrowed; NULL: none */
 int node_set_sharding(eas_node *n, PyObject *sharding);
 /* What a traced result remembers: the operation and its arguments. */
@@ -528,6 +536,24 @@ int eager_call_init(PyObject *module);
 /* ---- eager_loop.c ---- */
 int eager_loop_init(PyObject *module);
 
+/* ---- eager_random.c ---- */
+/* What draws keys while a program or a loop's body is traced. */
+typedef struct random_scope {
+    struct random_scope *outer;
+    bool loop;
+    int level; /* of vmap, where it was opened */
+    int index; /* of a program: the number of the input that the counter will be */
+    eas_node *init; /* of a loop: the counter's value before the first trip, once something was drawn */
+    eas_node *base; /* the counter: a placeholder; NULL: nothing was drawn */
+    int64_t count; /* keys drawn */
+} random_scope;
+int eager_random_init(PyObject *module);
+void random_push(random_scope *s); /* from now on keys of this thread are drawn from s, until it is popped */
+void random_pop(random_scope *s);
+uint64_t random_take(int64_t n); /* the process's counter, which moves on by n */
+eas_node *random_counter(int64_t n); /* a tensor of that */
+random_scope *random_of_loop(PyObject *o); /* of a LoopRandom; NULL: it is none */
+
 /* ---- eager_shard.c ---- */
 int eager_shard_init(PyObject *module);
 /* Gives out, which an operation made of these, the sharding that follows from theirs, if any has one. 0 with an exception. */
@@ -536,6 +562,8 @@ int shard_follow(eas_node *out, int n, eas_node *const *in);
 /* ---- eager_vmap.c, eager_diff.c ---- */
 int eager_vmap_init(PyObject *module);
 int eager_diff_init(PyObject *module);
+enum { VMAP_LEVELS = 16 };
+int vmap_levels(const eas_dim **sizes); /* how many vmaps this thread is inside of; the sizes of their axes, the outermost first */
 
 /* ---- eager_compile.c ---- */
 int eager_compile_init(PyObject *module);

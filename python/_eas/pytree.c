@@ -575,9 +575,42 @@ static int mismatch(const TreeDef *d, Py_ssize_t at, PyObject *o, const char *wh
 {
     PyObject *path = path_to(d, at);
     if (path)
-        py_fail(PyExc_ValueError, "pytrees differ%s%U: %s with %zd children is wanted, got %s%s%s", PyUnicode_GET_LENGTH(path) ? " at " : "", path,
-                kind_names[d->nodes[at].kind], d->nodes[at].arity, Py_TYPE(o)->tp_name, *why ? ": " : "", why);
+        py_fail(PyExc_ValueError, "pytrees differ%s%U: %s with %zd children is wanted, got a %s%s%s", PyUnicode_GET_LENGTH(path) ? " at " : "", path,
+                kind_names[d->nodes[at].kind], d->nodes[at].arity, Py_TYPE(o)->tp_name, *why ? " " : "", why);
     Py_XDECREF(path);
+    return 0;
+}
+static int length_mismatch(const TreeDef *d, Py_ssize_t at, PyObject *o)
+{
+    char why[64];
+    if (!PyTuple_CheckExact(o) && !PyList_CheckExact(o))
+        return mismatch(d, at, o, "");
+    snprintf(why, sizeof why, "with %zd", Py_SIZE(o));
+    return mismatch(d, at, o, why);
+}
+/* Which keys one dict has and the other has not. */
+static int key_mismatch(const TreeDef *d, Py_ssize_t at, PyObject *o)
+{
+    PyObject *path = path_to(d, at), *keys = d->nodes[at].aux, *missing = PyList_New(0), *more = PyDict_Keys(o);
+    int ok = path && missing && more;
+    for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(keys); i++)
+        if (PyDict_Contains(o, PyList_GET_ITEM(keys, i)) != 1)
+            ok = PyList_Append(missing, PyList_GET_ITEM(keys, i)) == 0;
+    for (Py_ssize_t i = ok ? PyList_GET_SIZE(more) : 0; i-- > 0;)
+        if (PySequence_Contains(keys, PyList_GET_ITEM(more, i)) == 1)
+            PySequence_DelItem(more, i);
+    if (ok) {
+        PyObject *a = PyList_GET_SIZE(missing) ? PyUnicode_FromFormat("%R is missing", missing) : PyUnicode_FromString("");
+        PyObject *b = PyList_GET_SIZE(more) ? PyUnicode_FromFormat("%R is not wanted", more) : PyUnicode_FromString("");
+        if (a && b)
+            py_fail(PyExc_ValueError, "pytrees differ%s%U: a dict with the keys %R is wanted; %U%s%U", PyUnicode_GET_LENGTH(path) ? " at " : "", path,
+                    keys, a, PyUnicode_GET_LENGTH(a) && PyUnicode_GET_LENGTH(b) ? ", " : "", b);
+        Py_XDECREF(a);
+        Py_XDECREF(b);
+    }
+    Py_XDECREF(path);
+    Py_XDECREF(missing);
+    Py_XDECREF(more);
     return 0;
 }
 static int same_keys(PyObject *o, PyObject *keys)
@@ -613,14 +646,14 @@ static int descend(const TreeDef *d, Py_ssize_t at, PyObject *o, stack *s)
     case T_TUPLE:
     case T_LIST:
         if (type != (t->kind == T_TUPLE ? &PyTuple_Type : &PyList_Type) || Py_SIZE(o) != t->arity)
-            return mismatch(d, at, o, type == &PyTuple_Type || type == &PyList_Type ? "of another length or kind" : "");
+            return length_mismatch(d, at, o);
         return push_seq(s, t->kind == T_TUPLE ? &PyTuple_GET_ITEM(o, 0) : ((PyListObject *)o)->ob_item, t->arity, 0, true);
     case T_DICT:
     case T_ORDERED:
     case T_DEFAULT:
         if (type != (t->kind == T_DICT ? &PyDict_Type : (PyTypeObject *)(t->kind == T_ORDERED ? ordered_dict : default_dict)))
             return mismatch(d, at, o, "");
-        return same_keys(o, t->aux) ? push_values(s, o, t->aux, 0, true) : mismatch(d, at, o, "other keys");
+        return same_keys(o, t->aux) ? push_values(s, o, t->aux, 0, true) : key_mismatch(d, at, o);
     case T_NAMED:
         if ((PyObject *)type != t->type)
             return mismatch(d, at, o, "");

@@ -651,6 +651,7 @@ static PyGetSetDef tensor_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef tensor_methods[] = {
+    {"to_numpy", tensor_numpy, METH_NOARGS, "to_numpy(): the same as numpy()"},
     {"numpy", tensor_numpy, METH_NOARGS, "numpy(): the elements as an array; on the cpu the same memory, elsewhere a copy"},
     {"to", (PyCFunction)(void (*)(void))tensor_to, METH_VARARGS | METH_KEYWORDS,
      "to(device=None, *, dtype=None): the tensor there and of that dtype; itself if it is so already, else a copy"},

@@ -16,9 +16,10 @@ _set_package2(__file__[: -len("__init__.py")])
 from . import _array_api, _methods, config, core, driver, ops, sharding, testing, transforms  # noqa: E402
 from ._array_api import *  # noqa: E402, F403
 from ._array_api import __array_namespace_info__  # noqa: E402, F401
-from ._kernel import from_kernel  # noqa: E402
+from ._kernel import call_custom_kernel, from_kernel  # noqa: E402
 from .core import *  # noqa: E402, F403
-from .ops import BinaryOperation, Operation, ReduceOperation, UnaryOperation  # noqa: E402
+from .driver import accelerator, cpu, gpu  # noqa: E402
+from .ops import BinaryOperation, CreationOperation, Operation, ReduceOperation, UnaryOperation  # noqa: E402
 from .ops.control_flow import cond, scan, where, while_loop  # noqa: E402
 from .ops.convolution import conv2d, conv2d_transpose  # noqa: E402
 from .ops.creation import *  # noqa: E402, F403
@@ -26,7 +27,7 @@ from .ops.creation import seed  # noqa: E402
 from .ops.multi_output import chunk, minmax, split, topk, unbind  # noqa: E402
 from .ops.pooling import avg_pool2d, max_pool2d  # noqa: E402
 from .ops.unary import layer_norm, one_hot, rms_norm  # noqa: E402
-from .ops.view import matrix_trace, pad, transpose  # noqa: E402
+from .ops.view import as_interleaved_complex, matrix_trace, pad, transpose, view_as_real_interleaved  # noqa: E402
 from .sharding import (
     DeviceMesh,
     DimSpec,
@@ -35,6 +36,7 @@ from .sharding import (
     PartitionSpec,
     PropagationStrategy,
     ShardingSpec,
+    compile_with_sharding,
     create_replicated_spec,
     propagate_sharding,
 )  # noqa: E402
@@ -64,13 +66,12 @@ from .ops._table import INTERNAL as _INTERNAL  # noqa: E402
 for _name, _op in tensor_ops.items():
     if _name not in _INTERNAL:
         globals().setdefault(_name, _op)
-for _name, _of in _array_api.ALIASES.items():
-    if _of in tensor_ops:
-        globals().setdefault(_name, tensor_ops[_of])
+for _name, _op in _array_api.NAMED.items():
+    globals().setdefault(_name, _op)
 globals().update({_n: _d for _n, _d in _array_api.DTYPES.items()})
-concat = tensor_ops["concatenate"]
+concat = _array_api.NAMED["concat"]
 slice_tensor, slice_update = tensor_ops["slice_tensor"], tensor_ops["slice_update"]
 _methods.install()
-del _name, _op, _of
+del _name, _op
 
 __all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("tensor_ops",)) + ["__version__"]

@@ -11,6 +11,8 @@ from eas._eas import devices as _devices
 from .ops.creation import asarray
 
 _ops = tensor_ops
+_sum = _ops["reduce_sum"]._called("sum")
+_prod, _mean, _var, _std, _cumsum, _cumprod = (_ops[n] for n in ("prod", "mean", "var", "std", "cumsum", "cumprod"))
 
 e, pi, inf, nan, newaxis = np.e, np.pi, np.inf, np.nan, None
 
@@ -22,6 +24,9 @@ ALIASES = {
 }  # fmt: skip
 
 
+NAMED = {name: _ops[op] if name == op else _ops[op]._called(name) for name, op in ALIASES.items() if op in _ops}
+
+
 def _tensor(x):
     return x if isinstance(x, EagerTensor) else constant(x)
 
@@ -31,18 +36,45 @@ def astype(x, dtype, /, *, copy=True, device=None):
     return asarray(_tensor(x), dtype=dtype, device=device)
 
 
-def _wide(x, dtype):
-    return x if dtype is None else _ops["cast"](x, dtype=dtype)
+def _in_dtype(op, x, dtype, *args):
+    """The operation computed and given in the dtype."""
+    cast = _ops["cast"]
+    return op(x, *args) if dtype is None else cast(op(cast(x, dtype=dtype), *args), dtype=dtype)
 
 
 def sum(x, axis=None, keepdims=False, dtype=None):
-    """Sum."""
-    return _ops["reduce_sum"](_wide(x, dtype), axis=axis, keepdims=keepdims)
+    """Sum. dtype: that of the result, and what it is computed in."""
+    return _in_dtype(_sum, x, dtype, axis, keepdims)
 
 
 def prod(x, axis=None, keepdims=False, dtype=None):
-    """Product."""
-    return _ops["prod"](_wide(x, dtype), axis=axis, keepdims=keepdims)
+    """Product. dtype: that of the result, and what it is computed in."""
+    return _in_dtype(_prod, x, dtype, axis, keepdims)
+
+
+def mean(x, axis=None, keepdims=False, dtype=None):
+    """Arithmetic mean. dtype: that of the result, and what it is computed in."""
+    return _in_dtype(_mean, x, dtype, axis, keepdims)
+
+
+def var(x, axis=None, keepdims=False, correction=0.0, dtype=None):
+    """Variance: squares of the distances from the mean, over the count less correction. dtype: that of the result, and what it is computed in."""
+    return _in_dtype(_var, x, dtype, axis, keepdims, correction)
+
+
+def std(x, axis=None, keepdims=False, correction=0.0, dtype=None):
+    """Standard deviation: the square root of var. dtype: that of the result, and what it is computed in."""
+    return _in_dtype(_std, x, dtype, axis, keepdims, correction)
+
+
+def cumsum(x, axis=None, reverse=False, dtype=None):
+    """Running sums; None: flattened. dtype: that of the result, and what it is computed in."""
+    return _in_dtype(_cumsum, x, dtype, axis, reverse)
+
+
+def cumprod(x, axis=None, reverse=False, dtype=None):
+    """Running products; None: flattened. dtype: that of the result, and what it is computed in."""
+    return _in_dtype(_cumprod, x, dtype, axis, reverse)
 
 
 def cumulative_sum(x, /, *, axis=None, dtype=None, include_initial=False):
@@ -61,7 +93,7 @@ def _cumulative(op, x, axis, dtype, include_initial):
         if len(x.shape) != 1:
             raise ValueError(f"eager.{op}: an axis is needed for a tensor of {len(x.shape)} dims")
         axis = 0
-    return _ops[op](_wide(x, dtype), axis=axis, include_initial=include_initial)
+    return _in_dtype(_ops[op], x, dtype, axis, include_initial)
 
 
 def sort(x, axis=-1, descending=False, stable=True):
@@ -322,7 +354,7 @@ def __array_namespace_info__():
 
 
 __all__ = [
-    "argsort", "astype", "broadcast_arrays", "broadcast_shapes", "can_cast", "clip", "conj", "cumulative_prod", "cumulative_sum", "diff", "e", "finfo", "iinfo", "imag", "inf",
-    "isdtype", "matmul", "meshgrid", "nan", "newaxis", "nonzero", "outer", "pi", "positive", "prod", "real", "result_type", "sort", "sum", "tensordot", "unique_all",
-    "unique_counts", "unique_inverse", "unique_values", "unstack", "vecdot",
+    "argsort", "astype", "broadcast_arrays", "broadcast_shapes", "can_cast", "clip", "conj", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "e", "finfo", "iinfo", "imag", "inf",
+    "isdtype", "matmul", "mean", "meshgrid", "nan", "newaxis", "nonzero", "outer", "pi", "positive", "prod", "real", "result_type", "sort", "std", "sum", "tensordot", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values", "unstack", "var", "vecdot",
 ]  # fmt: skip

@@ -152,3 +152,18 @@ def from_kernel(kernel, outputs, *, grid=None, name=None, vjp=None, jvp=None, sh
     c = add(a, b, N=1024, BLOCK=256)
     """
     return _KernelOperation(kernel, outputs, grid, name, {"vjp": vjp, "jvp": jvp, "sharding": sharding})
+
+
+def call_custom_kernel(kernel, *tensors, out_types, grid=None, **numbers):
+    """A launch of a kernel (under @eas.kernel) as part of the graph: its first parameters are the tensors, the next ones its outputs, one for each of out_types
+    (a tensor to be like, (shape, dtype), or something with .shape and .dtype); others are given by name. One tensor, or a tuple.
+
+    c = eager.call_custom_kernel(add_kernel, a, b, out_types=[a], N=1024, BLOCK=256)
+    """
+    out_types = list(out_types) if isinstance(out_types, list) else [out_types]
+    names = list(inspect.signature(kernel.__wrapped__ if hasattr(kernel, "__wrapped__") else kernel.fn).parameters)
+    free = [n for n in names if n not in numbers]
+    if len(free) < len(tensors) + len(out_types):
+        raise ValueError(f"eager.call_custom_kernel: {len(tensors)} tensors and {len(out_types)} outputs are given, and the kernel has the parameters {names}")
+    outputs = dict(zip(free[len(tensors) :], [(tuple(t.shape), t.dtype) if hasattr(t, "shape") and not isinstance(t, EagerTensor) else t for t in out_types]))
+    return from_kernel(kernel, outputs, grid=grid)(**dict(zip(free, tensors)), **numbers)

@@ -1,6 +1,7 @@
 """Methods of Tensor that are sugar: constructors, shards, names of other libraries."""
 
 from eas._eas import EagerTensor as Tensor
+from eas._eas import set_traced
 from eas._eas import tensor_ops as _ops
 
 from . import _array_api
@@ -95,9 +96,7 @@ def _contains(self, value):
 
 def _detach(self):
     """The same data, its operations not kept for derivatives."""
-    from .core.tracing import untraced
-
-    return untraced(self)
+    return set_traced(self, False)
 
 
 def _caster(name, dtype):
@@ -125,11 +124,11 @@ def install():
     Tensor.pad, Tensor.matrix_trace = view.pad, view.matrix_trace
     for name in ("split", "chunk", "unbind", "minmax", "topk"):
         setattr(Tensor, name, getattr(multi_output, name))
-    for name in ("sum", "prod", "clip", "sort", "argsort", "nonzero", "outer", "diff"):
+    for name in ("sum", "prod", "mean", "var", "std", "cumsum", "cumprod", "cumulative_sum", "cumulative_prod", "clip", "sort", "argsort", "nonzero", "outer", "diff"):
         setattr(Tensor, name, getattr(_array_api, name))
-    for name, op in _array_api.ALIASES.items():
-        if op in _ops and name not in ("concat", "transpose"):
-            setattr(Tensor, name, _ops[op])
+    for name, op in _array_api.NAMED.items():
+        if name not in ("concat", "transpose"):
+            setattr(Tensor, name, op)
     for name, f in {
         "shard": _shard, "gather": _gather, "requires_grad_": _requires_grad_, "__array_namespace__": _namespace, "copy": _copy, "clone": _copy, "transpose": _transpose, "view": _view,
         "astype": _astype, "__reduce__": _reduce, "__format__": _format, "__round__": _round, "__contains__": _contains, "detach": _detach, "__copy__": _copy,

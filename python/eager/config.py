@@ -1,10 +1,10 @@
 """Settings."""
 
-from eas._eas import set_strict
+from eas._eas import is_tracing, set_strict
 
 from .core.context import strict
 
-__all__ = ["get_strict", "set_strict", "strict"]
+__all__ = ["TRACING", "get_strict", "set_strict", "strict"]
 
 
 def get_strict():
@@ -12,3 +12,10 @@ def get_strict():
     now = set_strict(False)
     set_strict(now)
     return now
+
+
+def __getattr__(name):
+    """TRACING: is a function being traced now?"""
+    if name == "TRACING":
+        return is_tracing()
+    raise AttributeError(f"module 'eager.config' has no attribute '{name}'")

@@ -171,6 +171,7 @@ static void read_limits(cl_device_id d)
                             .i64_atomics = ext && strstr(ext, "cl_khr_int64_base_atomics") && strstr(ext, "cl_khr_int64_extended_atomics"),
                             .unified = info_bits(d, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0};
     O.max_params = (size_t)info_bits(d, CL_DEVICE_MAX_PARAMETER_SIZE, sizeof(size_t));
+    O.limits.params = O.max_params ? (int64_t)(O.max_params - 16) / 16 : 0; /* as if all were buffers, see check_params */
     O.on_cpu = (info_bits(d, CL_DEVICE_TYPE, 8) & CL_DEVICE_TYPE_CPU) != 0;
     O.lanes = text_lanes(d);
     free(ext);

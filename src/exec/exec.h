@@ -60,6 +60,8 @@ typedef struct fusion {
     place *at;         /* per node */
     VEC(group) groups; /* 0 is unused; from results to inputs: run them backwards */
     uint32_t limit;    /* nodes in a group */
+    uint32_t params;   /* of a kernel, at most */
+    const uint8_t *cuts; /* NULL, or per node CUT_*: what an earlier try found to be too much for one kernel */
     dev_tile tile[DEV_TILES]; /* of the device, dev_limits */
     bool bf16_products; /* likewise */
     int variant;       /* of the choices that lowering makes: 0 is what it thinks best, see VARIANTS */
@@ -67,7 +69,7 @@ typedef struct fusion {
     struct scratch *scratch; /* of lowering: shared by the groups, clean between them */
 } fusion;
 enum { VARIANTS = 4 };
-eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit);
+eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts);
 void fuse_free(fusion *f);
 static inline bool fused_stored(const fusion *f, uint32_t p) { return f->at[p].stored || pass_at(f->g, p)->kind == KIND_LEAF; }
 /* How input k of p lies in the space if p lies by map; false: not simply. */
@@ -79,6 +81,14 @@ bool match_attention(const fusion *f, uint32_t i, const uint32_t *uses, uint32_t
 bool fold_axis(const pnode *p, int d);
 int fold_kept(const pnode *p, int d);
 eas_dim shape_count(int rank, const eas_dim *shape);
+
+/* ---- cut.c ---- */
+enum {
+    CUT_APART = 1, /* is not computed where it is used */
+    CUT_ALONE = 2, /* the group that it is a result of is not merged with others */
+};
+/* Marks nodes so that the group comes to need at most that many parameters; false: nothing was found. */
+bool cut_group(const fusion *f, uint32_t grp, uint32_t most, uint8_t *cuts);
 
 /* ---- collect.c ---- */
 /* Arrays with an entry for each node that the lowering of one group needs; only what it touched is cleaned. */

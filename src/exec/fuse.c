@@ -9,6 +9,8 @@
 
 enum { CHEAP = 2, HEAVY = -1, FREE = 8, ROW_MAX = 1 << 15, CONCAT_MAX = 4, LONG = 64 };
 
+static uint8_t cut_of(const fusion *f, uint32_t i) { return f->cuts ? f->cuts[i] : 0; }
+
 eas_dim shape_count(int rank, const eas_dim *shape) { return dim_product(rank, shape); }
 
 /* ---- cost of computing a node where it is used ---- */
@@ -604,7 +606,7 @@ static void settle(fusion *f, uint32_t i)
     if (q->taken)
         return;
     if (q->root) {
-        if (!may_ride(f, i)) {
+        if (cut_of(f, i) & CUT_APART || !may_ride(f, i)) {
             root_group(f, i);
             return;
         }
@@ -684,6 +686,14 @@ static bool alike(const group *a, const group *b)
            !memcmp(a->space, b->space, sizeof *a->space * (size_t)a->rank);
 }
 
+static bool is_alone(const fusion *f, const group *g)
+{
+    for (uint32_t i = 0; i < g->roots.len; i++)
+        if (cut_of(f, g->roots.at[i].node) & CUT_ALONE)
+            return true;
+    return false;
+}
+
 static bool absorb(group *a, group *b)
 {
     for (uint32_t i = 0; i < b->roots.len; i++)
@@ -711,7 +721,7 @@ static eas_status merge_siblings(fusion *f)
         nearest_reads(f, nearest, any);
     for (uint32_t hi = n - 1, b = n - 2; ok && n > 2 && b > 0; b--) {
         group *a = &f->groups.at[into[b + 1]], *g = &f->groups.at[b];
-        if (nearest[b] <= hi || any[b + 1] || a->size + g->size > f->limit || !alike(a, g)) {
+        if (nearest[b] <= hi || any[b + 1] || a->size + g->size > f->limit || !alike(a, g) || is_alone(f, a) || is_alone(f, g)) {
             hi = b;
             continue;
         }
@@ -726,9 +736,9 @@ static eas_status merge_siblings(fusion *f)
     return ok ? EAS_OK : base_fail_oom(n);
 }
 
-eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit)
+eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts)
 {
-    *f = (fusion){.g = g, .limit = limit};
+    *f = (fusion){.g = g, .limit = limit, .cuts = cuts};
     group none = {0};
     f->at = calloc(g->n.len, sizeof *f->at);
     if (!f->at || !vec_push(&f->groups, none))
@@ -745,6 +755,11 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
         f->uses[roots[i]]++;
     for (uint32_t i = 0; i < nroots; i++)
         f->at[roots[i]].root = true;
+    for (uint32_t i = 1; i < g->n.len; i++)
+        if (cut_of(f, i) & CUT_APART) {
+            f->at[i].root = true;
+            f->uses[i]++;
+        }
     for (uint32_t i = g->n.len - 1; i > 0; i--) {
         const pnode *p = pass_at(g, i);
         if ((f->at[i].used || f->at[i].root) && p->kind != KIND_LEAF && (p->kind != KIND_CONST || f->at[i].root))

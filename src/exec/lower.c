@@ -463,6 +463,8 @@ static eas_status build(lowering *w)
     add_uses(w);
     if (w->l.st)
         return w->l.st;
+    if (w->use->params.len > w->l.f->params)
+        return EAS_ERR_UNAVAILABLE; /* smaller groups have fewer */
     if (w->c->indexed) /* its messages tell a line of its own */
         return make(w);
     recipe *r = recipe_of(w->c, key);

@@ -164,15 +164,10 @@ static eas_status add_control(making *m, uint32_t node)
 static eas_status add_lowered(making *m, uint32_t grp, int part)
 {
     kernel_use u;
-    eas_limits lim;
     eas_status st = lower_group(m->f, grp, part, &u);
     if (st)
         return st;
-    st = eas_device_limits(m->p->device, &lim);
-    if (!st && lim.buffers && (int64_t)u.params.len > lim.buffers)
-        st = EAS_ERR_UNAVAILABLE; /* smaller groups have fewer */
-    if (!st)
-        st = add_kernel(m, &u);
+    st = add_kernel(m, &u);
     kernel_use_free(&u);
     return st;
 }
@@ -249,12 +244,30 @@ static uint32_t solid(pgraph *g, uint32_t i)
     return pass_add(g, &p);
 }
 
-static eas_status all_groups(making *m)
+/* Groups with too many parameters are cut; then another try follows. */
+static eas_status all_groups(making *m, uint32_t most, uint8_t *cuts, bool *cut)
 {
-    eas_status st = EAS_OK;
-    for (uint32_t i = m->f->groups.len - 1; i > 0 && !st; i--)
-        st = add_group(m, i);
-    return st;
+    bool wide = false;
+    for (uint32_t i = m->f->groups.len - 1; i > 0; i--) {
+        eas_status st = add_group(m, i);
+        if (st == EAS_ERR_UNAVAILABLE) {
+            wide = true;
+            *cut |= cut_group(m->f, i, most, cuts);
+        } else if (st)
+            return st;
+    }
+    return wide ? EAS_ERR_UNAVAILABLE : EAS_OK;
+}
+
+static uint32_t most_params(eas_device *d)
+{
+    const dev_limits l = d->limits(d);
+    int64_t n = IR_MAX_PARAMS;
+    if (l.buffers && l.buffers < n)
+        n = l.buffers;
+    if (l.params && l.params < n)
+        n = l.params;
+    return (uint32_t)n - 1; /* a kernel that checks indices has one more */
 }
 
 static void discard_steps(making *m)
@@ -306,7 +319,14 @@ static void choose_packed(fusion *f, eas_device *d)
         f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]) && !conv_rows(f, &f->groups.at[i]);
 }
 
-static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, uint32_t limit, int variant)
+typedef struct tries { /* what one try tells the next */
+    uint32_t limit;  /* nodes in a group */
+    uint32_t most;   /* parameters that cuts aim at */
+    uint8_t *cuts;
+    bool cut;        /* did the last one find some? */
+} tries;
+
+static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, tries *t, int variant)
 {
     fusion f;
     uint32_t *roots = malloc(sizeof *roots * (nroots + 1));
@@ -315,8 +335,10 @@ static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, 
         return base_fail_oom(nroots);
     for (uint32_t i = 0; i < nroots; i++)
         roots[i] = w->outs.at[i].slot;
-    eas_status st = fuse(&f, g, nroots, roots, limit);
+    eas_status st = fuse(&f, g, nroots, roots, t->limit, t->cuts);
     f.variant = variant;
+    f.params = most_params(p->device);
+    t->cut = false;
     if (!st)
         choose_packed(&f, p->device);
     m.slot_of = malloc(sizeof *m.slot_of * g->n.len);
@@ -325,7 +347,7 @@ static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, 
     for (uint32_t i = 0; i < g->n.len && !st; i++)
         m.slot_of[i] = SLOT_NONE;
     if (!st)
-        st = all_groups(&m);
+        st = all_groups(&m, t->most, t->cuts, &t->cut);
     if (!st)
         st = finish(&m, w, nroots);
     if (st)
@@ -353,6 +375,30 @@ static eas_status want(pgraph *g, const pass_walk *walk, const uint32_t *at, uin
     return g->st;
 }
 
+/* First as large as groups get, with cuts where that is too much, three quarters of the parameters, then half, and so on; at last with small groups. */
+static eas_status try_all(pgraph *g, plan *p, const wanted *w, uint32_t nroots, int variant)
+{
+    static const uint32_t limits[] = {256, 16, 4, 1};
+    enum { ROUNDS = 12 };
+    eas_status st = EAS_ERR_UNAVAILABLE;
+    tries t = {.cuts = calloc(g->n.len, 1)};
+    if (!t.cuts)
+        return base_fail_oom(g->n.len);
+    for (int i = 0; i < 4 && st == EAS_ERR_UNAVAILABLE; i++) {
+        t.limit = limits[i];
+        t.most = most_params(p->device);
+        t.cut = true;
+        for (int k = 0; k < ROUNDS && t.cut && st == EAS_ERR_UNAVAILABLE; k++) {
+            t.most = t.most * 3 / 4;
+            st = attempt(g, p, w, nroots, &t, variant);
+        }
+    }
+    free(t.cuts);
+    return st == EAS_ERR_UNAVAILABLE ? base_fail(EAS_ERR_VALUE, "eager: one operation takes more tensors than a kernel of device \"%s\" has parameters (%u)",
+                                                 eas_device_name(p->device), most_params(p->device))
+                                     : st;
+}
+
 eas_status plan_new(const pass_walk *walk, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant, plan **out)
 {
     pgraph g;
@@ -370,11 +416,8 @@ eas_status plan_new(const pass_walk *walk, uint32_t nroots, eas_node *const *roo
     }
     if (!st)
         st = want(&g, walk, at, nroots, roots, &w);
-    static const uint32_t limits[] = {256, 16, 4, 1};
-    eas_status tried = EAS_ERR_UNAVAILABLE;
-    for (int i = 0; i < 4 && !st && tried == EAS_ERR_UNAVAILABLE; i++)
-        tried = attempt(&g, p, &w, nroots, limits[i], variant);
-    st = st ? st : tried;
+    if (!st)
+        st = try_all(&g, p, &w, nroots, variant);
     vec_free(&w.outs);
     free(at);
     pass_free(&g);

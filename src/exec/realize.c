@@ -126,6 +126,35 @@ static eas_status realize_locked(int n, eas_node *const *nodes, eas_device *devi
     return st;
 }
 
+static eas_status no_value(const eas_node *n)
+{
+    return base_fail(EAS_ERR_VALUE, "eager: a tensor of shape %s cannot be computed by itself: its symbolic sizes have no value; they get one "
+                                    "from the arguments of a compiled function (dynamic_dims)",
+                     shape_text((char[128]){0}, 128, n->rank, node_shape(n)));
+}
+
+/* Why a symbolic tensor has no data: one of what it depends on is given away, a placeholder, or of a size that nobody knows. */
+static eas_status no_data(const eas_node *n)
+{
+    const eas_node *top = n;
+    for (bool more = true; more && n->op != GRAPH_INPUT;) {
+        more = false;
+        for (int i = 0; i < n->nin && !more; i++)
+            if (node_in(n)[i]->flags & NODE_SYMBOLIC) {
+                n = node_in(n)[i];
+                more = true;
+            }
+    }
+    if (n->op != GRAPH_INPUT)
+        return no_value(n);
+    if (node_words(n)[0] == EAS_INPUT_DONATED)
+        return base_fail(EAS_ERR_RUNTIME, "eager: this tensor %s given to a compiled function with donate=, which may have written its result over it; "
+                                          "use the function's result, or do not donate this argument",
+                         top == n ? "was" : "is made of one that was");
+    return base_fail(EAS_ERR_RUNTIME, "eager: this tensor has no data: it was made while a function was traced (by compile, a loop or a branch), and "
+                                      "leaked out of it; return it from the function instead of keeping it elsewhere");
+}
+
 eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
 {
     enum { FEW = 16 };
@@ -137,8 +166,7 @@ eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const 
         if (nodes[i]->flags & NODE_SYMBOLIC) {
             if (todo != few)
                 free(todo);
-            return base_fail(EAS_ERR_RUNTIME,
-                             "eager: this tensor stands for an argument of a function that is being compiled; its data is not there yet");
+            return no_data(nodes[i]);
         }
         if (!node_real(nodes[i]))
             todo[count++] = nodes[i];

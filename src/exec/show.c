@@ -90,7 +90,7 @@ static eas_status fused(pgraph *g, fusion *f, const pass_walk *w, int n, eas_nod
     for (int i = 0; i < n && !st; i++)
         ids[i] = at[roots[i]->mark];
     if (!st)
-        st = fuse(f, g, (uint32_t)n, ids, 256);
+        st = fuse(f, g, (uint32_t)n, ids, 256, NULL);
     free(at);
     free(ids);
     return st;

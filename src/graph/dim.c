@@ -741,3 +741,22 @@ int64_t dim_most(eas_dim d)
     unlock();
     return m;
 }
+
+/* ---- sizes that are taken for equal ---- */
+static _Thread_local struct {
+    eas_dim_decide decide;
+    void *context;
+} decider;
+
+void eas_dim_decider(eas_dim_decide decide, void *context)
+{
+    decider.decide = decide;
+    decider.context = context;
+}
+
+bool dim_agrees(eas_dim a, eas_dim b)
+{
+    if (a == b)
+        return true;
+    return decider.decide && dim_is_expr(a) && dim_is_expr(b) && decider.decide(decider.context, a, b);
+}

@@ -53,7 +53,7 @@ enum { SCATTER_SET, SCATTER_ADD, SCATTER_MUL, SCATTER_MIN, SCATTER_MAX };
 enum { GRAPH_MAX_RANK = 16 };
 enum { /* flags of a node */
        NODE_TRACED = 1, /* keeps its inputs when it has data */
-       NODE_SYMBOLIC = 2, /* depends on a KIND_INPUT: cannot be evaluated by itself */
+       NODE_SYMBOLIC = 2, /* depends on a KIND_INPUT or on a size that is a symbol: cannot be evaluated by itself */
        NODE_WEAK = 4, /* a Python number: takes the dtype of what it meets */
        NODE_TAPED = 8, /* depends on a variable of a derivative that is being taken: keeps its inputs when it has data */
        NODE_FIXED = 16, /* of KIND_CONST: part of the structure of whatever it is in */
@@ -188,6 +188,8 @@ eas_dim dim_product(int n, const eas_dim *d); /* DIM_NONE: failed */
 /* a / b if that is exact for every value of the symbols; else -1 and false. */
 bool dim_divides(eas_dim a, eas_dim b, eas_dim *out);
 /* Is d scale*symbol + offset? */
+/* Equal, or taken for equal by whoever traces (eas_dim_decider). */
+bool dim_agrees(eas_dim a, eas_dim b);
 bool dim_linear(eas_dim d, eas_dim *symbol, int64_t *scale, int64_t *offset);
 /* The value of d where symbols[i] is values[i]. */
 eas_status dim_eval(eas_dim d, int n, const eas_dim *symbols, const int64_t *values, int64_t *out);

@@ -240,8 +240,13 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
     n->device = device;
     n->depth = depth;
     int64_t *at = n->at;
-    for (int i = 0; i < rank; i++)
+    bool unknown = false;
+    for (int i = 0; i < rank; i++) {
+        unknown |= shape[i] < 0;
         *at++ = shape[i];
+    }
+    if (unknown)
+        n->flags |= NODE_SYMBOLIC;
     for (int i = 0; i < nwords; i++)
         *at++ = words[i];
     for (int i = 0; i < nin; i++)
@@ -302,6 +307,12 @@ eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const i
     node_hand_out(*out);
     atomic_store_explicit(&(*out)->buf, eas_buffer_retain(buf), memory_order_release);
     return EAS_OK;
+}
+
+void eas_node_mark_constant(eas_node *n)
+{
+    if (n->op == GRAPH_LEAF && !n->nwords)
+        n->op = GRAPH_CONSTANT;
 }
 
 eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, eas_node **out)

@@ -101,7 +101,7 @@ static eas_dtype join_ints(eas_dtype a, eas_dtype b)
     case 1: return EAS_I16;
     case 2: return EAS_I32;
     case 4: return EAS_I64;
-    default: return EAS_F32;
+    default: return EAS_F64; /* u64 and a signed one: as NumPy; f32 would hold 24 bits of it */
     }
 }
 
@@ -214,6 +214,8 @@ static eas_status clash(const graph_call *c, int n, eas_node *const *in)
 eas_status graph_broadcast(const graph_call *c, int n, eas_node *const *in, int *rank, eas_dim *shape)
 {
     int r = 0;
+    eas_dim symbol;
+    int64_t scale, offset;
     for (int i = 0; i < n; i++)
         r = in[i]->rank > r ? in[i]->rank : r;
     for (int i = 0; i < r; i++)
@@ -224,8 +226,10 @@ eas_status graph_broadcast(const graph_call *c, int n, eas_node *const *in, int 
         for (int k = 0; k < in[i]->rank; k++)
             if (to[k] == 1)
                 to[k] = s[k];
-            else if (s[k] != to[k] && s[k] != 1)
+            else if (s[k] != 1 && !dim_agrees(s[k], to[k]))
                 return clash(c, n, in);
+            else if (s[k] != 1 && s[k] != to[k] && dim_linear(s[k], &symbol, &scale, &offset))
+                to[k] = s[k]; /* the simpler one of two that agree */
     }
     *rank = r;
     return EAS_OK;

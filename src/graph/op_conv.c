@@ -410,7 +410,10 @@ static eas_status make_pool(const graph_call *c, bool average, eas_node **out)
     need_rank(&r, x, "x", "(N, H, W, C)");
     for (int i = 0; i < 2 && !r.g.st; i++) {
         eas_dim n = node_logical_shape(x)[1 + i];
-        if (2 * w.before[i] > reach(&w, i) || 2 * w.after[i] > reach(&w, i))
+        if (average && (w.before[i] >= reach(&w, i) || w.after[i] >= reach(&w, i)))
+            rule_fail(&r, "padding %lld and %lld is not smaller than a window of %s %lld", (long long)w.before[i], (long long)w.after[i], side[i],
+                      (long long)reach(&w, i));
+        else if (!average && (2 * w.before[i] > reach(&w, i) || 2 * w.after[i] > reach(&w, i)))
             rule_fail(&r, "padding %lld and %lld is more than half of a window of %s %lld", (long long)w.before[i], (long long)w.after[i], side[i],
                       (long long)reach(&w, i));
         shape[1 + i] = pool_count(&r.g, &w, i, n);

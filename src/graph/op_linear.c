@@ -58,7 +58,7 @@ eas_status make_matmul(const graph_call *c, eas_node **out)
     int lx = node_logical_rank(x), ly = node_logical_rank(y);
     if (lx == 0 || ly == 0)
         rule_fail(&r, "shapes %s and %s: a number is no matrix; use *", rule_text(x, (char[128]){0}), rule_text(y, (char[128]){0}));
-    else if (node_shape(x)[x->rank - 1] != node_shape(y)[y->rank - (ly == 1 ? 1 : 2)])
+    else if (!dim_agrees(node_shape(x)[x->rank - 1], node_shape(y)[y->rank - (ly == 1 ? 1 : 2)]))
         cannot_multiply(&r, x, y);
     eas_dtype dt = common(x, y);
     if (g->st)

@@ -235,12 +235,17 @@ static uint32_t float_mod(eas_builder *b, uint32_t x, uint32_t y)
     return irb_op(b, IR_WHERE, apply2(b, IR_EQ, r, zero), signed_zero(b, y), m);
 }
 
-/* Python's x // y for floats: (x - x % y) / y snapped to the integer it is within rounding; x / 0 stays what division gives. */
+/* Python's x // y for floats, as CPython and NumPy compute it: with the truncated remainder r, (x - r) / y, less 1 where r and y differ in sign
+ * (which holds for an infinite y too), snapped to the integer it is within rounding; x / 0 stays what division gives. */
 static uint32_t float_floordiv(eas_builder *b, uint32_t x, uint32_t y)
 {
     ir_type t = type_of(b, x);
-    uint32_t m = float_mod(b, x, y), zero = konst(b, t, 0), q0 = apply2(b, IR_DIV, x, y);
-    uint32_t q = apply2(b, IR_DIV, apply2(b, IR_SUB, x, m), y), f = apply1(b, IR_FLOOR, q);
+    uint32_t r = apply2(b, IR_TREM, x, y), zero = konst(b, t, 0), q0 = apply2(b, IR_DIV, x, y);
+    uint32_t differ = apply2(b, IR_NE, apply2(b, IR_LT, y, zero), apply2(b, IR_LT, r, zero));
+    differ = apply2(b, IR_AND, differ, apply2(b, IR_NE, r, zero));
+    uint32_t q = apply2(b, IR_DIV, apply2(b, IR_SUB, x, r), y);
+    q = irb_op(b, IR_WHERE, differ, apply2(b, IR_SUB, q, konst(b, t, 1)), q);
+    uint32_t f = apply1(b, IR_FLOOR, q);
     uint32_t up = apply2(b, IR_GT, apply2(b, IR_SUB, q, f), konst(b, t, 0.5));
     f = irb_op(b, IR_WHERE, up, apply2(b, IR_ADD, f, konst(b, t, 1)), f);
     f = irb_op(b, IR_WHERE, apply2(b, IR_EQ, q, zero), signed_zero(b, q0), f);

@@ -552,6 +552,8 @@ static void creation(void **state)
         {"full", "f32 .", "[]", "f32 ."},
         {"full", "f32 2", "[3]", "!(2,) does not fill (3,)"},
         {"full", "f32 .", "[-3]", "!size -3 is negative"},
+        {"zeros", "#0", "[2,n]", "i64 2,n"},
+        {"ones", "f32 .", "[2]", "f32 2"},
         {"arange", "#0 #1", "n f32", "f32 n"},
         {"arange", "f32 9| #2", "5 i16", "i16 9|5"},
         {"arange", "#0 #1", "-2 f32", "!length is -2"},

@@ -1,10 +1,13 @@
 """Where operations run and how: settings that belong to a context (a thread, an asyncio task)."""
 
 from contextlib import contextmanager
+from contextvars import ContextVar
 
-from eas._eas import set_strict, vmap_level
+from eas._eas import DType, set_strict, vmap_level
 
-__all__ = ["strict", "vmap_level"]
+__all__ = ["default_device", "default_dtype", "defaults", "strict", "vmap_level"]
+
+_defaults = ContextVar("eager_defaults", default=(None, "float32"))  # device, dtype of floats
 
 
 @contextmanager
@@ -15,3 +18,31 @@ def strict(on=True):
         yield
     finally:
         set_strict(before)
+
+
+def current_defaults():
+    """(device or None, dtype): what creation functions use where they are told nothing."""
+    return _defaults.get()
+
+
+@contextmanager
+def defaults(dtype=None, device=None):
+    """Within it tensors are made of that float dtype and on that device where nothing else is said. For this thread or task only."""
+    old_device, old_dtype = _defaults.get()
+    if dtype is not None and DType(dtype).kind != "f":
+        raise TypeError(f"eager.defaults: the default is for floats, and {dtype!r} is none")
+    token = _defaults.set((old_device if device is None else device, old_dtype if dtype is None else dtype))
+    try:
+        yield
+    finally:
+        _defaults.reset(token)
+
+
+def default_dtype(dtype):
+    """defaults(dtype=dtype)."""
+    return defaults(dtype=dtype)
+
+
+def default_device(device):
+    """defaults(device=device)."""
+    return defaults(device=device)

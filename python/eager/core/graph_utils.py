@@ -7,6 +7,11 @@ def _impl(x):
     return getattr(x, "_impl", x)
 
 
+def _list(x):
+    """Roots of a walk: a tensor, a TensorImpl, or a sequence of them."""
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
 def _inputs_first(roots, parents):
     order, seen, todo = [], set(), [(_impl(r), False) for r in reversed(roots)]
     while todo:
@@ -26,12 +31,12 @@ def _parents(x):
 
 def get_all_impls_topological(impls):
     """Every TensorImpl that these were made of and themselves, inputs first."""
-    return _inputs_first(impls, _parents)
+    return _inputs_first(_list(impls), _parents)
 
 
 def get_topological_order(impl):
     """The same for one."""
-    return _inputs_first([impl], _parents)
+    return _inputs_first(_list(impl), _parents)
 
 
 def get_operations_topological(impls):
@@ -65,7 +70,7 @@ def print_trace_graph(impls, show_siblings=True):
 
 def print_computation_graph(impl):
     """Prints what a tensor still needs, traced or not, inputs first."""
-    order = _inputs_first([impl], lambda x: x._inputs)
+    order = _inputs_first(_list(impl), lambda x: x._inputs)
     names = {id(x): f"%{i}" for i, x in enumerate(order)}
     for x in order:
         args = ", ".join(names[id(p)] for p in x._inputs)

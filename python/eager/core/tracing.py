@@ -1,15 +1,19 @@
 """What an operation was given and, weakly, what it gave."""
 
-from eas._eas import OutputRefs, set_traced
+from eas._eas import OutputRefs, tensor_leaves
 
 __all__ = ["OutputRefs", "traced", "untraced"]
 
 
 def traced(tree):
-    """The tree with tensors whose operations are kept for derivatives; those of the caller stay as they are."""
-    return set_traced(tree, True)
+    """Marks the tensors of the tree, in place: what is recorded from them is kept for derivatives. Gives the tree."""
+    for t in tensor_leaves(tree):
+        t.is_traced = True
+    return tree
 
 
 def untraced(tree):
-    """The tree with tensors whose operations are not kept."""
-    return set_traced(tree, False)
+    """Marks the tensors of the tree, in place: what is recorded from them is not kept. Gives the tree."""
+    for t in tensor_leaves(tree):
+        t.is_traced = False
+    return tree

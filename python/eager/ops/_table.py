@@ -14,6 +14,8 @@ INTERNAL = {
     "slice_set",
     "lift_batch_dims",
     "full",
+    "zeros",
+    "ones",
     "minmax",
     "topk",
     "layer_norm",

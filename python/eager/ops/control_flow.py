@@ -8,6 +8,7 @@ branch, of which one side runs; in the lanes of vmap both sides run and `where` 
 from eas._eas import (
     EagerTensor,
     GraphBreak,
+    LoopRandom,
     branch_abort,
     branch_begin,
     branch_end,
@@ -57,10 +58,18 @@ def _symbolic(leaves):
     return any(isinstance(x, EagerTensor) and x._impl._is_symbolic for x in leaves)
 
 
+def _tree_difference(tree, treedef):
+    try:
+        tree_map(lambda *_: 0, tree_unflatten(treedef, [0] * treedef.num_leaves), tree)
+    except (TypeError, ValueError) as e:
+        return f" ({e})"
+    return ""
+
+
 def _leaves_like(tree, treedef, what):
     leaves, found = tree_flatten(tree)
     if found != treedef:
-        raise TypeError(f"eager.{what}: {found} is given where {treedef} is wanted")
+        raise TypeError(f"eager.{what}: {found} is given where {treedef} is wanted{_tree_difference(tree, treedef)}")
     return leaves
 
 
@@ -101,8 +110,32 @@ def _branch(pred, true_fn, false_fn, operands):
     return tree_unflatten(treedef, branch_end(pred, [x for x, _ in pairs], [y for _, y in pairs]))
 
 
+def _in_step(taken, other):
+    """The result of the branch that was taken, with the dtypes that both have together; an error where they disagree."""
+    a, treedef = tree_flatten(taken)
+    b = _leaves_like(other, treedef, "cond")
+    out = []
+    for i, (x, y) in enumerate(zip(a, b)):
+        tensors = isinstance(x, EagerTensor) or isinstance(y, EagerTensor)
+        out.append(_meet(x, y, treedef.path(i))[0] if tensors else x)
+    return tree_unflatten(treedef, out)
+
+
+def _untaken(fn, operands):
+    """What the other branch would give, traced on placeholders and not computed; None where it cannot be told without data."""
+    leaves, treedef = tree_flatten(operands)
+    tensors = [x for x in leaves if isinstance(x, EagerTensor)]
+    stand_ins = iter(loop_inputs(tensors, False))
+    given = tree_unflatten(treedef, [next(stand_ins) if isinstance(x, EagerTensor) else x for x in leaves])
+    try:
+        return (loop_trace(LoopRandom(), fn, *given),)
+    except (GraphBreak, RecursionError):
+        return None
+
+
 def cond(pred, true_fn, false_fn, *operands):
-    """true_fn(*operands) if pred holds, else false_fn(*operands)."""
+    """true_fn(*operands) if pred holds, else false_fn(*operands). Both give results of one structure, with the same shapes. The branch that is not taken is traced
+    to check that, as compile does."""
     if isinstance(pred, EagerTensor) and pred.batch_dims > 0:
         return _choose(pred, true_fn(*operands), false_fn(*operands), "cond")
     if _symbolic([pred]):
@@ -110,7 +143,9 @@ def cond(pred, true_fn, false_fn, *operands):
             raise ValueError(f"eager.cond: the condition is one truth value, got {_kind(pred)}")
         pred = _cast(pred.reshape(()), "bool")
         return _branch(pred, true_fn, false_fn, operands)
-    return true_fn(*operands) if bool(pred) else false_fn(*operands)
+    fn, other_fn = (true_fn, false_fn) if bool(pred) else (false_fn, true_fn)
+    taken, other = fn(*operands), _untaken(other_fn, operands)
+    return taken if other is None else _in_step(taken, other[0])
 
 
 # ---- what is carried ----
@@ -171,16 +206,19 @@ def _stacked_alike(tensors, parts):
 
 
 def _while_node(cond_fn, body_fn, init):
-    carried = _Carried(init, "while_loop")
+    carried, random = _Carried(init, "while_loop"), LoopRandom()
     while True:
+        random.restart()
         inputs = loop_inputs(carried.init, False)
         _lie_alike(inputs, carried.init)
         state = tree_unflatten(carried.treedef, inputs)
-        pred = _tensor(loop_trace(cond_fn, state))
-        leaves = carried.next(loop_trace(body_fn, state))
+        pred = _tensor(loop_trace(random, cond_fn, state))
+        leaves = carried.next(loop_trace(random, body_fn, state))
         if carried.settle(leaves, pred):
             break
-    results = loop_record(carried.init, inputs, carried.fit(leaves), pred, None, [], [], [], False)
+    first, counter, following = random.carried()
+    results = loop_record(carried.init + first, inputs + counter, carried.fit(leaves) + following, pred, None, [], [], [], False)
+    results = results[: len(carried.init)]
     _lie_alike(results, carried.init)
     return tree_unflatten(carried.treedef, results)
 
@@ -229,19 +267,22 @@ def _pair(result):
 
 
 def _scan_node(f, init, leaves, treedef, n, reverse):
-    carried = _Carried(init, "scan")
+    carried, random = _Carried(init, "scan"), LoopRandom()
     while True:
+        random.restart()
         inputs, elements = loop_inputs(carried.init, False), loop_inputs(leaves, True)
         _lie_alike(inputs, carried.init)
         _lie_alike(elements, leaves, dim=0)
-        carry, y = _pair(loop_trace(f, tree_unflatten(carried.treedef, inputs), tree_unflatten(treedef, elements)))
+        carry, y = _pair(loop_trace(random, f, tree_unflatten(carried.treedef, inputs), tree_unflatten(treedef, elements)))
         new = carried.next(carry)
         if carried.settle(new):
             break
     ys, y_treedef = tree_flatten(y)
     ys = [_tensor(t) for t in ys]
-    results = loop_record(carried.init, inputs, carried.fit(new), None, n, leaves, elements, ys, reverse)
+    first, counter, following = random.carried()
+    results = loop_record(carried.init + first, inputs + counter, carried.fit(new) + following, None, n, leaves, elements, ys, reverse)
     k = len(carried.init)
+    del results[k : k + len(first)]
     _lie_alike(results, carried.init)
     _stacked_alike(results[k:], ys)
     return tree_unflatten(carried.treedef, results[:k]), tree_unflatten(y_treedef, results[k:])

@@ -5,8 +5,13 @@ import math
 
 import numpy as np
 
-from eas._eas import EagerTensor, GraphBreak, SymbolicDim, constant, eager_full, loop_depth, tensor_ops
+from eas._eas import EagerTensor, SymbolicDim, eager_full, tensor_ops
+from eas._eas import constant as _constant
 from eas._eas import eager_from_dlpack as from_dlpack
+from eas._eas import random_key as _next_key
+from eas._eas import random_seed as _seed
+
+from ..core.context import current_defaults
 
 __all__ = [
     "arange", "asarray", "constant", "empty", "empty_like", "eye", "fold_in", "from_dlpack", "full", "full_like", "gaussian", "hann_window", "key", "linspace", "normal",
@@ -16,7 +21,13 @@ __all__ = [
 _ops = tensor_ops
 
 
+def _float(dtype):
+    return current_defaults()[1] if dtype is None else dtype
+
+
 def _finish(t, device=None, traced=False):
+    if device is None:
+        device = current_defaults()[0]
     if device is not None:
         t = t.to(device)
     if traced:
@@ -24,27 +35,55 @@ def _finish(t, device=None, traced=False):
     return t
 
 
+def _check_shape(name, shape, dtype, more=""):
+    """zeros(2, 3): the second size would be the dtype."""
+    if isinstance(shape, (int, SymbolicDim)) and isinstance(dtype, (int, SymbolicDim)) and not isinstance(dtype, bool):
+        raise TypeError(f"eager.{name}: the shape is one argument: write {name}(({shape}, {dtype}){more}) for a tensor of 2 dims")
+
+
 def full(shape, value=None, dtype=None, device=None, traced=False, *, fill_value=None):
     """All elements the same."""
     value = fill_value if value is None else value
     if value is None:
         raise TypeError("eager.full(shape, value): the value is missing")
+    if isinstance(dtype, (int, SymbolicDim)) and not isinstance(dtype, bool):
+        raise TypeError(f"eager.full: the shape is one argument: write full(({shape}, {value}), {dtype}) for a tensor of 2 dims")
+    if dtype is None and isinstance(value, float):
+        dtype = _float(None)
     return _finish(eager_full(shape, value, dtype), device, traced)
 
 
-def zeros(shape, dtype="float32", device=None, traced=False):
+def zeros(shape, dtype=None, device=None, traced=False):
     """All elements 0; float32 unless told otherwise."""
-    return _finish(eager_full(shape, 0, "float32" if dtype is None else dtype), device, traced)
+    _check_shape("zeros", shape, dtype)
+    return _finish(eager_full(shape, 0, _float(dtype), "zeros"), device, traced)
 
 
-def ones(shape, dtype="float32", device=None, traced=False):
+def ones(shape, dtype=None, device=None, traced=False):
     """All elements 1; float32 unless told otherwise."""
-    return _finish(eager_full(shape, 1, "float32" if dtype is None else dtype), device, traced)
+    _check_shape("ones", shape, dtype)
+    return _finish(eager_full(shape, 1, _float(dtype), "ones"), device, traced)
 
 
-def empty(shape, dtype="float32", device=None):
+def empty(shape, dtype=None, device=None):
     """A tensor whose elements do not matter (they are 0)."""
+    _check_shape("empty", shape, dtype)
     return zeros(shape, dtype, device)
+
+
+def _has_floats(value):
+    """Nested lists of Python's floats, which have no dtype of their own."""
+    while isinstance(value, (list, tuple)) and value:
+        value = value[0]
+    return isinstance(value, float)
+
+
+def constant(value, dtype=None, device=None, traced=False):
+    """A tensor with a copy of the data: arrays, nested lists, numbers. Python's floats become float32, unless `default_dtype` or `dtype` say otherwise."""
+    default_device, default = current_defaults()
+    if dtype is None and default != "float32" and _has_floats(value):
+        dtype = default
+    return _constant(value, dtype, default_device if device is None else device, traced)
 
 
 def _like(x):
@@ -72,37 +111,62 @@ def empty_like(x, dtype=None, device=None):
     return zeros_like(x, dtype, device)
 
 
+def _is_whole(x):
+    """Is it an integer, of Python, NumPy, a tensor, or a size?"""
+    if isinstance(x, (bool, np.bool_)):
+        return True
+    kind = getattr(getattr(x, "dtype", None), "kind", None)
+    return kind in ("i", "u", "b") if kind is not None else isinstance(x, (int, str, SymbolicDim))
+
+
+def _arange_length(start, stop, step):
+    whole = _is_whole(start) and _is_whole(stop) and _is_whole(step)
+    if isinstance(start, EagerTensor) or isinstance(stop, EagerTensor) or isinstance(step, EagerTensor):
+        start, stop, step = (x.item() if isinstance(x, EagerTensor) else x for x in (start, stop, step))
+    if builtins.any(isinstance(x, (str, SymbolicDim)) for x in (start, step)):
+        raise ValueError(f"eager.arange: only stop may be a symbolic size, got arange({start!r}, {stop!r}, {step!r})")
+    if step == 0:
+        raise ValueError("eager.arange: step must not be 0")
+    if isinstance(stop, (str, SymbolicDim)):
+        if not whole or step < 0:
+            raise ValueError(f"eager.arange: a symbolic size goes with integers and a step above 0, got arange({start!r}, {stop!r}, {step!r})")
+        return ((SymbolicDim(stop) if isinstance(stop, str) else stop) - int(start) + (int(step) - 1)) // int(step)
+    if whole:
+        return builtins.max(0, -((int(start) - int(stop)) // int(step)))
+    length = (stop - start) / step
+    if not math.isfinite(length):
+        raise ValueError(f"eager.arange({start!r}, {stop!r}, {step!r}) has no finite length")
+    return builtins.max(0, math.ceil(length))
+
+
 def arange(start, stop=None, step=1, dtype=None, device=None, traced=False):
-    """start, start + step, ... below stop; float32 unless told otherwise."""
+    """start, start + step, ... below stop. Integers give int64, floats float32; dtype says otherwise."""
     if stop is None:
         start, stop = 0, start
-    if isinstance(stop, (str, SymbolicDim)):
-        length = stop
-    else:
-        if step == 0:
-            raise ValueError("eager.arange: step must not be 0")
-        length = builtins.max(0, math.ceil((stop - start) / step))
-    return _finish(_ops["arange"](start, step, length=length, dtype="float32" if dtype is None else dtype), device, traced)
+    length = _arange_length(start, stop, step)
+    if dtype is None:
+        dtype = "int64" if _is_whole(start) and _is_whole(stop) and _is_whole(step) else _float(None)
+    return _finish(_ops["arange"](start, step, length=length, dtype=dtype), device, traced)
 
 
 def linspace(start, stop, num, *, dtype=None, device=None, endpoint=True):
     """num evenly spaced numbers from start to stop."""
-    return _finish(_ops["linspace"](start, stop, num=num, endpoint=endpoint, dtype="float32" if dtype is None else dtype), device)
+    return _finish(_ops["linspace"](start, stop, num=num, endpoint=endpoint, dtype=_float(dtype)), device)
 
 
-def eye(n_rows, n_cols=None, *, k=0, dtype="float32", device=None):
+def eye(n_rows, n_cols=None, *, k=0, dtype=None, device=None):
     """Ones on the k-th diagonal."""
-    return _finish(_ops["eye"]((n_rows, n_rows if n_cols is None else n_cols), k=k, dtype="float32" if dtype is None else dtype), device)
+    return _finish(_ops["eye"]((n_rows, n_rows if n_cols is None else n_cols), k=k, dtype=_float(dtype)), device)
 
 
-def tri(n_rows, n_cols=None, *, k=0, dtype="float32", device=None):
+def tri(n_rows, n_cols=None, *, k=0, dtype=None, device=None):
     """Ones on and below the k-th diagonal."""
-    return _finish(_ops["tri"]((n_rows, n_rows if n_cols is None else n_cols), k=k, dtype="float32" if dtype is None else dtype), device)
+    return _finish(_ops["tri"]((n_rows, n_rows if n_cols is None else n_cols), k=k, dtype=_float(dtype)), device)
 
 
-def hann_window(window_length, *, periodic=True, dtype="float32", device=None):
+def hann_window(window_length, *, periodic=True, dtype=None, device=None):
     """The Hann window."""
-    return _finish(_ops["hann_window"](window_length, periodic=periodic, dtype=dtype), device)
+    return _finish(_ops["hann_window"](window_length, periodic=periodic, dtype=_float(dtype)), device)
 
 
 def asarray(obj, /, *, dtype=None, device=None, copy=None):
@@ -119,20 +183,9 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None):
 
 
 # ---- random numbers: a key is a number, or a tensor of numbers (one each for the leading axes); the same key gives the same numbers ----
-_MIX = 0x9E3779B97F4A7C15
-_state = [0]
-
-
 def seed(n):
-    """Where the keys of calls without one begin."""
-    _state[0] = int(n)
-
-
-def _next_key():
-    if loop_depth():
-        raise GraphBreak("random numbers without a key would be the same in each trip of a loop: carry a key, or go through keys with scan")
-    _state[0] += 1
-    return key(_state[0] * _MIX)
+    """Where the counter of calls without a key starts. Each call, each trip of a loop, each lane of vmap and each run of a compiled function moves it on."""
+    _seed(n)
 
 
 def key(n):
@@ -154,14 +207,16 @@ def _shape(shape):
     return (shape,) if isinstance(shape, (int, str, SymbolicDim)) else tuple(shape)
 
 
-def uniform(shape=(), low=0.0, high=1.0, *, key=None, dtype="float32", device=None):
+def uniform(shape=(), low=0.0, high=1.0, *, key=None, dtype=None, device=None):
     """Evenly distributed in [low, high). Without a key every call gives other numbers (see eager.seed)."""
-    return _finish(_ops["uniform"](_next_key() if key is None else key, low, high, shape=_shape(shape), dtype=dtype), device)
+    if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low > high:
+        raise ValueError(f"eager.uniform: low {low} is above high {high}; a shape of several sizes is a tuple: uniform(({shape}, {low}))")
+    return _finish(_ops["uniform"](_next_key() if key is None else key, low, high, shape=_shape(shape), dtype=_float(dtype)), device)
 
 
-def gaussian(shape=(), mean=0.0, std=1.0, *, key=None, dtype="float32", device=None):
+def gaussian(shape=(), mean=0.0, std=1.0, *, key=None, dtype=None, device=None):
     """Normally distributed. Without a key every call gives other numbers (see eager.seed)."""
-    return _finish(_ops["gaussian"](_next_key() if key is None else key, mean, std, shape=_shape(shape), dtype=dtype), device)
+    return _finish(_ops["gaussian"](_next_key() if key is None else key, mean, std, shape=_shape(shape), dtype=_float(dtype)), device)
 
 
 normal = gaussian

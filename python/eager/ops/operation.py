@@ -6,7 +6,7 @@ from eas._eas import EagerTensor, TensorOp, record, tensor_ops, tree_flatten, tr
 
 from ..sharding.propagation import follow_rule
 
-__all__ = ["BinaryOperation", "Operation", "ReduceOperation", "TensorOp", "UnaryOperation"]
+__all__ = ["BinaryOperation", "CreationOperation", "Operation", "ReduceOperation", "TensorOp", "UnaryOperation"]
 
 _custom = tensor_ops["custom"]
 
@@ -70,6 +70,10 @@ class UnaryOperation(Operation):
 
 class BinaryOperation(Operation):
     """Of two tensors."""
+
+
+class CreationOperation(Operation):
+    """Of no tensor."""
 
 
 class ReduceOperation(Operation):

@@ -5,8 +5,8 @@ from eas._eas import tensor_ops as _ops
 from ._table import ops_of
 
 globals().update(ops_of("view"))
-transpose, matrix_trace = _ops["swap_axes"], _ops["trace"]
-__all__ = [*ops_of("view"), "matrix_trace", "pad", "transpose"]
+transpose, matrix_trace = _ops["swap_axes"]._called("transpose"), _ops["trace"]._called("matrix_trace")
+__all__ = [*ops_of("view"), "as_interleaved_complex", "matrix_trace", "pad", "transpose", "view_as_real_interleaved"]
 
 
 def pad(x, paddings, mode="constant", value=None):
@@ -14,3 +14,19 @@ def pad(x, paddings, mode="constant", value=None):
     paddings = [paddings] * (2 * len(x.shape)) if isinstance(paddings, int) else list(paddings)
     flat = [n for p in paddings for n in (p if isinstance(p, (tuple, list)) else (p,))]
     return _ops["pad"](x, value, flat, mode)
+
+
+def as_interleaved_complex(x):
+    """(..., 2n) with real and imaginary parts in turn, as (..., n, 2)."""
+    shape = tuple(x.shape)
+    if not shape or (isinstance(shape[-1], int) and shape[-1] % 2):
+        raise ValueError(f"eager.as_interleaved_complex: the last dim holds pairs, so its size is even; the shape is {shape}")
+    return _ops["reshape"](x, (*shape[:-1], shape[-1] // 2, 2))
+
+
+def view_as_real_interleaved(x):
+    """(..., n, 2) as (..., 2n): real and imaginary parts in turn. The inverse of as_interleaved_complex."""
+    shape = tuple(x.shape)
+    if len(shape) < 2 or shape[-1] != 2:
+        raise ValueError(f"eager.view_as_real_interleaved: the last dim holds real and imaginary part, so its size is 2; the shape is {shape}")
+    return _ops["reshape"](x, (*shape[:-2], shape[-2] * 2))

@@ -2,11 +2,11 @@
 
 import enum
 
-from eas._eas import shard_propagate
+from eas._eas import EagerTensor, shard_propagate
 
-from .spec import DimSpec, ShardingSpec
+from .spec import DimSpec, ShardingSpec, create_replicated_spec
 
-__all__ = ["OpShardingRule", "PropagationStrategy", "propagate_sharding"]
+__all__ = ["OpShardingRule", "PropagationStrategy", "compile_with_sharding", "propagate_sharding"]
 
 
 class PropagationStrategy(enum.Enum):
@@ -107,3 +107,19 @@ def follow_rule(operation, inputs, results, kwargs):
     propagate_sharding(whole, given, made)
     for t, spec in zip(results, made):
         t.sharding = ShardingSpec(mesh, [DimSpec(d.axes) for d in spec.dim_specs], (), spec.partial_sum_axes)
+
+
+def compile_with_sharding(tensors, mesh):
+    """Gives every tensor that the traced tensors were made of, and themselves, a sharding on the mesh: the one that it has, or that nothing is cut. Gives the tensors."""
+    from ..core.graph_utils import get_all_impls_topological
+
+    tensors = [tensors] if isinstance(tensors, EagerTensor) else list(tensors)
+    for i, t in enumerate(tensors):
+        if not isinstance(t, EagerTensor) or not t.is_traced:
+            raise ValueError(f"compile_with_sharding: tensor {i} is not traced; call .trace() on what it is made from first")
+    for impl in get_all_impls_topological(tensors):
+        if impl.sharding is None:
+            impl.sharding = create_replicated_spec(mesh, len(impl.physical_shape))
+        elif impl.sharding.mesh != mesh:
+            raise ValueError(f"compile_with_sharding: a tensor lies on {impl.sharding.mesh!r}, not on {mesh!r}")
+    return tensors

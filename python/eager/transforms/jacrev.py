@@ -5,12 +5,19 @@ import functools
 from eas._eas import diff_results, tensor_ops, tree_unflatten
 
 from ._diff import Traced, aux_results, positions
-from .utils import std_basis
 from .vmap import vmap
 
 __all__ = ["hessian", "jacfwd", "jacrev"]
 
-_reshape = tensor_ops["reshape"]
+_reshape, _eye = tensor_ops["reshape"], tensor_ops["eye"]
+
+
+def _basis(x):
+    """Along a new first axis, for each element of x a tensor like x that is 1 there and 0 elsewhere; sizes may be symbols."""
+    n = 1
+    for d in x.shape:
+        n = n * d
+    return _reshape(_eye((n, n), dtype=x.dtype), (n, *tuple(x.shape)))
 
 
 def _nums(argnums):
@@ -37,7 +44,7 @@ def jacrev(fn, argnums=None, has_aux=False):
                 cts[k] = ct
                 return traced.gradients(traced.pull(cts))
 
-            grads = vmap(pull)(std_basis(out))
+            grads = vmap(pull)(_basis(out))
             grads = [_reshape(g, (*shape, *tuple(x.shape))) for g, x in zip(grads, traced.variables.originals)]
             rows.append(_pick(nums, traced.variables.trees(diff_results(grads))))
         result = tree_unflatten(traced.treedef, rows)
@@ -62,7 +69,7 @@ def jacfwd(fn, argnums=None, has_aux=False):
                 ts[k] = t
                 return traced.push(ts)
 
-            tangents = vmap(push, out_axes=-1)(std_basis(x))
+            tangents = vmap(push, out_axes=-1)(_basis(x))
             columns.append(diff_results([_reshape(t, (*tuple(o.shape), *shape)) for t, o in zip(tangents, traced.outs)]))
         rows = [_pick(nums, traced.variables.trees([c[i] for c in columns])) for i in range(len(traced.outs))]
         result = tree_unflatten(traced.treedef, rows)

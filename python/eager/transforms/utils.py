@@ -1,6 +1,6 @@
 """Looking at what is going to run."""
 
-from eas._eas import EagerTensor, eager_show, tensor_ops, tree_leaves
+from eas._eas import EagerTensor, eager_show, tensor_ops, tree_flatten, tree_leaves, tree_unflatten
 
 from .compile import CompiledFunction
 from .compile import compile as _compile
@@ -50,10 +50,14 @@ def trace(fn, *args, **kwargs):
     print(_show(fn, args, kwargs, "text"))
 
 
-def std_basis(x):
-    """The standard basis of tensors like x: along the first axis, for each element of x a tensor that is 1 there and 0 elsewhere."""
-    shape = tuple(x.shape)
-    n = 1
-    for d in shape:
-        n = n * d
-    return tensor_ops["eye"]((n, n), dtype=x.dtype).reshape((n, *shape))
+def std_basis(tree):
+    """The standard basis of a tree of tensors: a tree of the same structure whose tensors have one leading axis more, as long as there are elements in all of them;
+    along it, each element of the tree is 1 once and all others are 0."""
+    leaves, treedef = tree_flatten(tree)
+    sizes = [int(t.size) for t in leaves]
+    total, start, out = sum(sizes), 0, []
+    for t, n in zip(leaves, sizes):
+        rows = tensor_ops["eye"]((total, n), k=-start, dtype=t.dtype if t.dtype.kind == "f" else "float32")
+        out.append(rows.reshape((total, *t.shape)))
+        start += n
+    return tree_unflatten(treedef, out)

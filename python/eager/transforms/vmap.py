@@ -2,7 +2,7 @@
 
 import functools
 
-from eas._eas import vmap_call
+from eas._eas import tensor_leaves, vmap_call
 
 from ..sharding.spec import DeviceMesh, DimSpec, ShardingSpec
 
@@ -29,12 +29,23 @@ def _spread_over(mesh, axis):
     return spread
 
 
+def _mesh_of(tree, axis):
+    """The mesh that sharded arguments lie on."""
+    for t in tensor_leaves(tree):
+        if t.sharding is not None:
+            if axis not in t.sharding.mesh.axis_names:
+                raise ValueError(f"vmap: mesh '{t.sharding.mesh.name}' has no axis '{axis}'; its axes are {t.sharding.mesh.axis_names}")
+            return t.sharding.mesh
+    raise ValueError(f"vmap: spmd_axis_name={axis!r} needs a mesh: give one, or an argument that is sharded")
+
+
 def vmap(fn=None, in_axes=0, out_axes=0, axis_size=None, spmd_axis_name=None, mesh=None):
     """The function fn mapped over an axis of its arguments, in one pass and not in a loop.
 
     in_axes: which axis of each argument is mapped: an int for all, None for an argument that every call shares, or a tuple with one entry for
     each argument; an entry may be a pytree prefix of its argument. out_axes: where the axis is in the results. Named arguments are mapped along axis 0.
-    axis_size: needed if nothing is mapped. mesh and spmd_axis_name: the axis is spread over that axis of a mesh. Inside, `shape` hides the axis.
+    axis_size: needed if nothing is mapped. mesh and spmd_axis_name: the axis is spread over that axis of a mesh (without one: of the
+    mesh that arguments lie on). For a function of one argument in_axes may be that argument's own tree. Inside, `shape` hides the axis.
 
     Used as a decorator with arguments or without.
     """
@@ -44,13 +55,16 @@ def vmap(fn=None, in_axes=0, out_axes=0, axis_size=None, spmd_axis_name=None, me
         raise TypeError(f"vmap takes a function, got {type(fn).__name__}")
     if mesh is not None and not isinstance(mesh, DeviceMesh):
         raise TypeError(f"vmap: mesh is a DeviceMesh, got {type(mesh).__name__}")
-    if (spmd_axis_name is None) != (mesh is None):
-        raise ValueError(f"vmap: {'spmd_axis_name' if mesh is None else 'mesh'} needs {'a mesh' if mesh is None else 'spmd_axis_name'} as well")
+    if mesh is not None and spmd_axis_name is None:
+        raise ValueError("vmap: mesh needs spmd_axis_name as well")
     if mesh is not None and spmd_axis_name not in mesh.axis_names:
         raise ValueError(f"vmap: mesh '{mesh.name}' has no axis '{spmd_axis_name}'; its axes are {mesh.axis_names}")
-    spread = None if mesh is None else _spread_over(mesh, spmd_axis_name)
+    fixed = None if mesh is None else _spread_over(mesh, spmd_axis_name)
 
     def mapped(*args, **kwargs):
+        spread = fixed
+        if spread is None and spmd_axis_name is not None:
+            spread = _spread_over(_mesh_of((args, kwargs), spmd_axis_name), spmd_axis_name)
         return vmap_call(fn, in_axes, out_axes, axis_size, spread, args, kwargs)
 
     functools.update_wrapper(mapped, fn, updated=())
