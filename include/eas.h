@@ -637,6 +637,9 @@ EAS_API eas_status eas_nodes_vjp(int nin, eas_node *const *in, int nout, eas_nod
 EAS_API eas_status eas_node_variable(eas_node *x, eas_node **out);
 EAS_API eas_status eas_node_untaped(eas_node *x, eas_node **out); /* x under another name, which does not keep what x was made of */
 EAS_API int eas_node_is_taped(const eas_node *n);
+/* Traced tensors (eas_node_set_traced) that n was made of and that were made of nothing traced themselves. Borrowed; free the array with eas_free. */
+EAS_API eas_status eas_node_leaves(eas_node *n, eas_node ***out, int *count);
+EAS_API eas_status eas_node_forget(eas_node *n); /* n and what it was made of are not traced any more, but for those leaves; what has data lets go of its inputs */
 EAS_API int eas_grad_enable(int on); /* off: what this thread records is constant for derivatives. What it was before */
 /* Results with a derivative of the caller's: outs[i] is results[i], seen as a function of `in`, whose derivative is what the rules say. A rule gets the inputs and a tangent or
  * cotangent for each input or result (NULL: zero), and gives counted nodes or NULL. Without a vjp rule reverse mode transposes what the jvp rule gives. */
@@ -644,6 +647,9 @@ typedef eas_status (*eas_vjp_rule)(void *ctx, int nin, eas_node *const *in, eas_
 typedef eas_status (*eas_jvp_rule)(void *ctx, int nin, eas_node *const *in, eas_node *const *tangents, eas_node **out);
 EAS_API eas_status eas_nodes_custom(int nout, eas_node *const *results, int nin, eas_node *const *in, eas_vjp_rule vjp, eas_jvp_rule jvp, void *ctx,
                                     void (*drop)(void *ctx), eas_node **outs);
+
+/* Results, of which a reverse derivative keeps only `in`: what was computed in between is computed again when the derivative needs it. What they capture besides is kept. */
+EAS_API eas_status eas_nodes_checkpoint(int nout, eas_node *const *results, int nin, eas_node *const *in, eas_node **outs);
 
 /* Looking at a node. */
 EAS_API eas_dtype eas_node_dtype(const eas_node *n);

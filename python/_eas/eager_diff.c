@@ -223,13 +223,59 @@ static PyObject *diff_custom(PyObject *m, PyObject *args)
     PyMem_Free(in.at), PyMem_Free(outs.at);
     return r;
 }
+static PyObject *diff_checkpoint(PyObject *m, PyObject *args) /* diff_checkpoint(results, inputs): the results, computed again from the inputs for a reverse derivative */
+{
+    PyObject *o, *i, *r = NULL;
+    nodes outs = {0}, in = {0};
+    (void)m;
+    if (!PyArg_ParseTuple(args, "OO:diff_checkpoint", &o, &i))
+        return NULL;
+    if (nodes_of(o, &outs) && nodes_of(i, &in)) {
+        eas_node **made = PyMem_Calloc((size_t)outs.n + 1, sizeof *made);
+        eas_status st = made ? eas_nodes_checkpoint(outs.n, outs.at, in.n, in.at, made) : EAS_OK;
+        r = !made ? PyErr_NoMemory() : st != EAS_OK ? py_raise(st) : list_of(outs.n, made);
+        PyMem_Free(made);
+    }
+    PyMem_Free(in.at), PyMem_Free(outs.at);
+    return r;
+}
 static PyObject *diff_taped(PyObject *m, PyObject *t)
 {
     (void)m;
     return PyBool_FromLong(eager_check(t) && (eas_node_is_taped(eager_node(t)) || eas_node_traced(eager_node(t))));
 }
 
+/* ---- torch's way ---- */
+static PyObject *diff_leaves(PyObject *m, PyObject *t) /* the TensorImpls of what requires a gradient, and of which t was made */
+{
+    eas_node **found = NULL;
+    int n = 0;
+    (void)m;
+    if (!eager_check(t))
+        return py_fail(PyExc_TypeError, "diff_leaves: a tensor is wanted");
+    eas_status st = eas_node_leaves(eager_node(t), &found, &n);
+    PyObject *list = st == EAS_OK ? PyList_New(n) : py_raise(st);
+    for (int i = 0; list && i < n; i++) {
+        PyObject *impl = impl_of(found[i]);
+        if (impl)
+            PyList_SET_ITEM(list, i, impl);
+        else
+            Py_CLEAR(list);
+    }
+    eas_free(found);
+    return list;
+}
+static PyObject *diff_forget(PyObject *m, PyObject *t)
+{
+    (void)m;
+    eas_status st = eager_check(t) ? eas_node_forget(eager_node(t)) : EAS_OK;
+    later_check();
+    return st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
+}
+
 static PyMethodDef functions[] = {
+    {"diff_leaves", diff_leaves, METH_O, "diff_leaves(tensor): TensorImpls of what it was made of that requires a gradient"},
+    {"diff_forget", diff_forget, METH_O, "diff_forget(tensor): what it was made of is not kept any more"},
     {"diff_variables", diff_variables, METH_O, "diff_variables(tensors): variables of a derivative in place of these"},
     {"diff_results", diff_results, METH_O, "diff_results(tensors): the same, without what they were made of if this is outside of all transforms"},
     {"diff_run", diff_run, METH_VARARGS, "diff_run(fn, args): fn(*args), as part of a derivative"},
@@ -238,6 +284,7 @@ static PyMethodDef functions[] = {
     {"diff_vjp", diff_vjp, METH_VARARGS, "diff_vjp(variables, outs, cotangents, lanes)"},
     {"diff_jvp", diff_jvp, METH_VARARGS, "diff_jvp(variables, tangents, outs, lanes)"},
     {"diff_custom", diff_custom, METH_VARARGS, "diff_custom(results, inputs, vjp, jvp)"},
+    {"diff_checkpoint", diff_checkpoint, METH_VARARGS, "diff_checkpoint(results, inputs)"},
     {"diff_taped", diff_taped, METH_O, "diff_taped(tensor): can derivatives pass through it?"},
     {NULL, NULL, 0, NULL},
 };

@@ -558,6 +558,7 @@ static PyGetSetDef getset[] = {
     {"sharding", get_sharding, set_sharding, "the ShardingSpec, or None", NULL},
     {"op_kwargs", get_op_kwargs, NULL, "the keyword arguments of the operation that made it", NULL},
     {"grad", get_extra, set_extra, "the gradient, or None", "grad"},
+    {"_leaf", get_extra, set_extra, "of a tensor that requires a gradient: its TensorImpl", "_leaf"},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

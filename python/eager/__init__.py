@@ -16,11 +16,12 @@ _set_package2(__file__[: -len("__init__.py")])
 from . import _array_api, _methods, config, core, driver, ops, sharding, testing, transforms  # noqa: E402
 from ._array_api import *  # noqa: E402, F403
 from ._array_api import __array_namespace_info__  # noqa: E402, F401
+from ._autograd import enable_grad, no_grad, set_grad_enabled  # noqa: E402
 from ._kernel import call_custom_kernel, from_kernel  # noqa: E402
 from .core import *  # noqa: E402, F403
 from .driver import accelerator, cpu, gpu  # noqa: E402
 from .ops import BinaryOperation, CreationOperation, Operation, ReduceOperation, UnaryOperation  # noqa: E402
-from .ops.control_flow import cond, scan, where, while_loop  # noqa: E402
+from .ops.control_flow import associative_scan, cond, fori_loop, scan, switch, where, while_loop  # noqa: E402
 from .ops.convolution import conv2d, conv2d_transpose  # noqa: E402
 from .ops.creation import *  # noqa: E402, F403
 from .ops.creation import seed  # noqa: E402

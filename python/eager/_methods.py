@@ -4,7 +4,7 @@ from eas._eas import EagerTensor as Tensor
 from eas._eas import set_traced
 from eas._eas import tensor_ops as _ops
 
-from . import _array_api
+from . import _array_api, _autograd
 from .ops import convolution, creation, multi_output, pooling, unary, view
 from .sharding.spec import PartitionSpec, ShardingSpec
 
@@ -38,12 +38,6 @@ def _gather(self, *args, **kwargs):
 def _is_sharded(self):
     """Is any dim cut?"""
     return self.sharding is not None and not self.sharding.is_fully_replicated()
-
-
-def _requires_grad_(self, requires_grad=True):
-    """From now on operations on this tensor are kept for derivatives, or not; gives the tensor."""
-    self.traced = requires_grad
-    return self
 
 
 def _namespace(self, *, api_version=None):
@@ -95,8 +89,8 @@ def _contains(self, value):
 
 
 def _detach(self):
-    """The same data, its operations not kept for derivatives."""
-    return set_traced(self, False)
+    """The same data, which derivatives do not pass through."""
+    return _ops["stop_gradient"](self)
 
 
 def _caster(name, dtype):
@@ -130,7 +124,7 @@ def install():
         if name not in ("concat", "transpose"):
             setattr(Tensor, name, op)
     for name, f in {
-        "shard": _shard, "gather": _gather, "requires_grad_": _requires_grad_, "__array_namespace__": _namespace, "copy": _copy, "clone": _copy, "transpose": _transpose, "view": _view,
+        "shard": _shard, "gather": _gather, "requires_grad_": _autograd.requires_grad_, "backward": _autograd.backward, "__array_namespace__": _namespace, "copy": _copy, "clone": _copy, "transpose": _transpose, "view": _view,
         "astype": _astype, "__reduce__": _reduce, "__format__": _format, "__round__": _round, "__contains__": _contains, "detach": _detach, "__copy__": _copy,
     }.items():  # fmt: skip
         setattr(Tensor, name, f)
@@ -147,7 +141,7 @@ def install():
     Tensor.cpu, Tensor.numel, Tensor.dim = lambda self: self.to("cpu"), lambda self: self.size, lambda self: self.ndim
     Tensor.is_sharded = property(_is_sharded)
     Tensor.requires_grad = property(
-        lambda self: self.is_traced, lambda self, on: _requires_grad_(self, on), doc="are operations kept for derivatives?"
+        lambda self: self.is_traced, lambda self, on: _autograd.requires_grad_(self, on), doc="are operations kept for derivatives?"
     )
     for name in ("alias", "custom", "index", "index_update", "slice_set", "iota"):
         if name in Tensor.__dict__:

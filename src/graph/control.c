@@ -19,6 +19,7 @@ typedef struct cutting {
     twin *table;
     uint32_t ntable, used;
     bool replace; /* only puts other nodes in place of some: what is outside stays */
+    bool all; /* and looks at everything, not only at what depends on placeholders */
     unsigned branch; /* nodes recorded with that many open branches are inside; 0: it does not matter */
     int nin;
     VEC(eas_node *) captured; /* borrowed: inputs, from nin on */
@@ -197,6 +198,8 @@ static bool opens(const cutting *c, const eas_node *n)
 {
     if (node_real(n) || n->nin == 0)
         return false;
+    if (c->all)
+        return true;
     return c->branch ? n->flags / NODE_BRANCH >= c->branch : (n->flags & NODE_SYMBOLIC) != 0;
 }
 
@@ -676,9 +679,9 @@ eas_status control_inputs(const graph_control *c, int which, eas_node **in)
     return ok && !seen.st ? EAS_OK : base_fail_oom(0);
 }
 
-eas_status control_replace(gbuild *g, int nfrom, eas_node *const *from, eas_node *const *to, int n, eas_node **nodes)
+eas_status control_replace(gbuild *g, int nfrom, eas_node *const *from, eas_node *const *to, int n, eas_node **nodes, bool all)
 {
-    cutting c = {.replace = true};
+    cutting c = {.replace = true, .all = all};
     if (!g->st && !grow(&c))
         c.st = base_fail_oom(0);
     for (int i = 0; i < nfrom && !c.st; i++)

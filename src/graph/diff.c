@@ -96,7 +96,7 @@ eas_status make_stop_gradient(const graph_call *c, eas_node **out)
     eas_node *x = c->in[0];
     eas_status st = rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 0, NULL, 1, &x, out);
     if (!st)
-        (*out)->flags &= (uint16_t)~NODE_TAPED;
+        (*out)->flags &= (uint16_t)~NODE_KEEPS;
     return st;
 }
 
@@ -162,6 +162,12 @@ typedef struct group { /* the results of one call of a user's operation */
     const node_rule *rule;
     uint32_t first, last; /* items */
 } group;
+typedef struct again { /* results that are computed once more for a reverse derivative (eas_nodes_checkpoint) */
+    const node_rule *rule;
+    eas_node **copies;  /* of the results; made from barriers in place of inputs */
+    eas_node *barriers[8]; /* that wait for the cotangent, once it is there */
+    int nbarriers;
+} again;
 typedef struct walk {
     gbuild g;
     bool reverse;
@@ -169,6 +175,7 @@ typedef struct walk {
     VEC(item) items; /* inputs first; the variables first of all */
     uint32_t nvars;
     VEC(group) groups;
+    VEC(again) again;
     uint32_t *table, ntable; /* by node, 1 + number of the item */
 } walk;
 
@@ -201,7 +208,8 @@ static bool grow(walk *w)
     return true;
 }
 
-static bool has_rule(const eas_node *n) { return n->extra && n->extra->rule; }
+static bool has_rule(const eas_node *n) { return n->extra && n->extra->rule && !n->extra->rule->again; }
+static bool runs_again(const eas_node *n) { return n->extra && n->extra->rule && n->extra->rule->again; }
 
 /* Results of one call are found again from the last one on: they follow each other closely. */
 static bool join_group(walk *w, item *it, uint32_t number)
@@ -230,7 +238,7 @@ static void enter(walk *w, item it)
 
 /* A user's rule speaks of what the operation was given: its inputs from 1 on. Without one, those are only for looking at. */
 static int first_input(const eas_node *n) { return has_rule(n) ? 1 : 0; }
-static int last_input(const eas_node *n) { return !has_rule(n) && node_kind(n) == KIND_ALIAS && n->nin ? 1 : n->nin; }
+static int last_input(const eas_node *n) { return !has_rule(n) && node_kind(n) == KIND_ALIAS && n->nin ? 1 : n->nin; } /* of a checkpoint, too: its result */
 static bool has_results(const eas_node *n) { return node_kind(n) == KIND_CONTROL || node_kind(n) == KIND_CALL; }
 
 /* A result belongs to whatever node computes it now. */
@@ -269,12 +277,91 @@ static eas_node *without_derivative(walk *w, eas_node *x)
     return n;
 }
 
+/* ---- results that are computed again ---- */
+
+/* Was it computed, or is it data, an argument, or another name of such? */
+static bool computed(const eas_node *x)
+{
+    while (!node_real(x) && node_kind(x) == KIND_ALIAS && x->nin)
+        x = node_in(x)[0];
+    return !node_real(x) && x->nin;
+}
+
+/* The results once more, from barriers in place of what was computed before: nothing is shared with the first time. Parameters need no barrier, unless there is nothing else. */
+static void copy_again(walk *w, eas_node *n, again *a)
+{
+    enum { MOST = sizeof a->barriers / sizeof *a->barriers };
+    gbuild *g = &w->g;
+    int nin = n->nin - 1, count = 0;
+    eas_node **in = node_in(n) + 1, **to = calloc((size_t)nin + 1, sizeof *to);
+    a->copies = calloc((size_t)a->rule->nout + 1, sizeof *a->copies);
+    if (!to || !a->copies)
+        g->st = base_fail_oom((size_t)nin);
+    for (int i = 0; i < nin; i++)
+        count += computed(in[i]);
+    for (int i = 0; i < nin && !g->st; i++) {
+        bool wanted = count ? computed(in[i]) : i == nin - 1;
+        if (!wanted || a->nbarriers == MOST)
+            continue;
+        eas_node *token = number(g, EAS_F32, 0);
+        to[i] = token ? gb_new(g, GRAPH_BARRIER, (eas_dtype)in[i]->dtype, in[i]->batch_dims, in[i]->rank, node_shape(in[i]), 0, NULL, 2,
+                               (eas_node *[]){in[i], token})
+                      : NULL;
+        a->barriers[a->nbarriers++] = to[i];
+    }
+    for (int i = 0; i < a->rule->nout && !g->st; i++)
+        a->copies[i] = a->rule->again[i];
+    if (!g->st)
+        control_replace(g, nin, in, to, a->rule->nout, a->copies, true);
+    free(to);
+}
+
+static eas_node *computed_again(walk *w, eas_node *n)
+{
+    const node_rule *r = n->extra->rule;
+    for (uint32_t i = w->again.len; i-- > 0;)
+        if (w->again.at[i].rule == r)
+            return w->again.at[i].copies[node_words(n)[0]];
+    again a = {.rule = r};
+    copy_again(w, n, &a);
+    if (!w->g.st && !vec_push(&w->again, a))
+        w->g.st = base_fail_oom(sizeof a);
+    if (w->g.st)
+        free(a.copies);
+    return w->g.st ? NULL : a.copies[node_words(n)[0]];
+}
+
+/* The barriers wait for ct. Nobody has seen them but this walk. */
+static void wait_for(walk *w, const node_rule *r, eas_node *ct)
+{
+    for (uint32_t i = w->again.len; i-- > 0;) {
+        again *a = &w->again.at[i];
+        if (a->rule != r)
+            continue;
+        for (int k = 0; k < a->nbarriers && !w->g.st; k++) {
+            eas_node *x = node_in(a->barriers[k])[0];
+            eas_node *with = gb_apply(&w->g, GRAPH_BARRIER, 2, (eas_node *[]){x, ct}, 0, NULL);
+            if (with) { /* its token takes the place of the one that waits for nothing */
+                eas_node **mine = &node_in(a->barriers[k])[1], *old = *mine;
+                *mine = node_ref(node_in(with)[1]);
+                a->barriers[k]->depth = with->depth > a->barriers[k]->depth ? with->depth : a->barriers[k]->depth;
+                a->barriers[k]->flags |= (*mine)->flags & NODE_SYMBOLIC;
+                node_unref(old);
+            }
+        }
+        a->nbarriers = 0;
+        return;
+    }
+}
+
 /* What n is made of, for derivatives; NULL: n has a rule of its own. */
 static eas_node *opened(walk *w, eas_node *n)
 {
     const graph_diff *d = &graph_rows[n->op].diff;
     gbuild *g = &w->g;
     eas_node *out = NULL;
+    if (runs_again(n))
+        return w->reverse ? computed_again(w, n) : node_in(n)[0];
     if (has_rule(n) || (d->how != DIFF_AS && d->how != DIFF_EXPAND))
         return NULL;
     node_expanding = true;
@@ -375,6 +462,9 @@ static eas_status finish(walk *w)
     for (uint32_t i = 0; i < w->items.len; i++)
         free(w->items.at[i].many);
     vec_free(&w->items);
+    for (uint32_t i = 0; i < w->again.len; i++)
+        free(w->again.at[i].copies);
+    vec_free(&w->again);
     vec_free(&w->groups);
     free(w->table);
     eas_site(0);
@@ -742,6 +832,8 @@ static void reverse_item(walk *w, uint32_t k)
     else if (it.source)
         reverse_result(w, &it);
     else if (it.through) {
+        if (runs_again(n))
+            wait_for(w, n->extra->rule, it.t);
         reverse_quick(w, n, it.t);
         give(w, it.through, it.t);
     } else

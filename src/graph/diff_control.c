@@ -172,7 +172,7 @@ static bool hold(gbuild *g, eas_node **type, const eas_node *t, const eas_node *
 static void outside(work *w, int n, eas_node **nodes)
 {
     int first = w->c->branch ? 0 : w->nc + w->ns;
-    control_replace(w->g, w->c->nin - first, w->in + first, node_in(w->n) + first, n, nodes);
+    control_replace(w->g, w->c->nin - first, w->in + first, node_in(w->n) + first, n, nodes, false);
 }
 
 /* Records the loop; results are kept by the build. */
@@ -589,8 +589,8 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
         if (wanted[i] && p.grad[i])
             push(g, &b.stacked, p.grad[i]);
     if (!g->st) { /* residuals come from their stacks */
-        control_replace(g, (int)residuals.len, residuals.at, slot, (int)b.next.len, b.next.at);
-        control_replace(g, (int)residuals.len, residuals.at, slot, (int)b.stacked.len, b.stacked.at);
+        control_replace(g, (int)residuals.len, residuals.at, slot, (int)b.next.len, b.next.at, false);
+        control_replace(g, (int)residuals.len, residuals.at, slot, (int)b.stacked.len, b.stacked.at, false);
         outside(w, (int)b.next.len, b.next.at);
         outside(w, (int)b.stacked.len, b.stacked.at);
     }
@@ -635,7 +635,7 @@ static void bounded_back(work *w, eas_node *const *ct, const bool *wanted, eas_n
     for (int i = 0; i < nc && !g->st; i++)
         next[i] = w->outs[i];
     if (!g->st)
-        control_replace(g, nc, w->in, w->in, nc, next); /* recorded again, so that it belongs to the branch */
+        control_replace(g, nc, w->in, w->in, nc, next, false); /* recorded again, so that it belongs to the branch */
     if (!g->st)
         outside(w, nc, next);
     if (g->st)
@@ -648,9 +648,16 @@ static void bounded_back(work *w, eas_node *const *ct, const bool *wanted, eas_n
     }
     eas_loop l = {nc, node_in(w->n), w->in, chosen, NULL, w->c->length, 0, NULL, NULL, 0, NULL, 0};
     loop(g, &l, false, made);
-    for (int i = 0; i < w->c->nin && !g->st; i++)
-        if (wanted[i])
+    int *which = room(g, (size_t)w->c->nin, sizeof *which);
+    for (int i = 0; i < w->c->nin && !g->st; i++) {
+        bool twice = false; /* a tensor that is carried and captured has one gradient, for both */
+        for (uint32_t k = 0; k < vars.len; k++)
+            twice |= vars.at[k] == node_in(w->n)[i];
+        if (wanted[i] && !twice) {
+            which[vars.len] = i;
             push(g, &vars, node_in(w->n)[i]);
+        }
+    }
     for (int i = 0; i < nc && !g->st; i++)
         if (ct[i]) {
             push(g, &outs, made[i]);
@@ -659,12 +666,11 @@ static void bounded_back(work *w, eas_node *const *ct, const bool *wanted, eas_n
     eas_node **got = room(g, vars.len, sizeof *got);
     if (!g->st)
         g->st = eas_nodes_vjp((int)vars.len, vars.at, (int)outs.len, outs.at, cts.at, g->lanes, got);
-    for (int i = 0, k = 0; i < w->c->nin && !g->st; i++)
-        if (wanted[i]) {
-            grads[i] = got[k] ? keep(g, node_ref(got[k])) : NULL;
-            eas_node_release(got[k++]);
-        }
-    free(next), free(made), free(chosen), free(got);
+    for (uint32_t k = 0; k < vars.len && !g->st; k++) {
+        grads[which[k]] = got[k] ? keep(g, node_ref(got[k])) : NULL;
+        eas_node_release(got[k]);
+    }
+    free(next), free(made), free(chosen), free(got), free(which);
     vec_free(&vars), vec_free(&outs), vec_free(&cts);
 }
 

@@ -101,6 +101,7 @@ typedef struct node_rule { /* counted; see eas_nodes_custom */
     eas_jvp_rule jvp;
     void *ctx;
     void (*drop)(void *ctx);
+    eas_node **again; /* no rule but a wish: these results, counted, are computed again for a reverse derivative */
 } node_rule;
 /* What a loop or a branch runs: functions of placeholders, which share no node with the graph around them. Placeholder i is input i of the KIND_CONTROL. Counted. */
 typedef struct graph_fn {
@@ -233,8 +234,8 @@ void control_release(graph_control *c);
 /* A loop as its node has it: scanned tensors with the trips as their first dim; flagged: carried value 0 says whether a trip follows. made: carried values, then what is stacked. */
 eas_status control_loop(const eas_loop *l, bool flagged, eas_node **made);
 eas_status control_inputs(const graph_control *c, int which, eas_node **in); /* the placeholders of what runs, by number; NULL: not used. Borrowed */
-/* nodes[i] with to[k] in the place of from[k], kept by g. */
-eas_status control_replace(gbuild *g, int nfrom, eas_node *const *from, eas_node *const *to, int n, eas_node **nodes);
+/* nodes[i] with to[k] in the place of from[k], kept by g. all: of nodes that depend on no placeholder, too. */
+eas_status control_replace(gbuild *g, int nfrom, eas_node *const *from, eas_node *const *to, int n, eas_node **nodes, bool all);
 /* A result of a node with several: that node and which, of the one that computes them all if there is one. */
 eas_node *control_source(const eas_node *result, int *index);
 

@@ -26,10 +26,10 @@ from eas._eas import (
 
 from ..sharding.spec import ShardingSpec
 
-__all__ = ["cond", "scan", "where", "while_loop"]
+__all__ = ["associative_scan", "cond", "fori_loop", "scan", "switch", "where", "while_loop"]
 
 where = tensor_ops["where"]
-_cast, _alias, _any, _stack = (tensor_ops[n] for n in ("cast", "alias", "any", "stack"))
+_cast, _alias, _any, _stack, _concatenate, _moveaxis, _flip = (tensor_ops[n] for n in ("cast", "alias", "any", "stack", "concatenate", "moveaxis", "flip"))
 
 
 def _tensor(x):
@@ -205,7 +205,7 @@ def _stacked_alike(tensors, parts):
 # ---- while_loop ----
 
 
-def _while_node(cond_fn, body_fn, init):
+def _while_node(cond_fn, body_fn, init, max_steps):
     carried, random = _Carried(init, "while_loop"), LoopRandom()
     while True:
         random.restart()
@@ -217,32 +217,68 @@ def _while_node(cond_fn, body_fn, init):
         if carried.settle(leaves, pred):
             break
     first, counter, following = random.carried()
-    results = loop_record(carried.init + first, inputs + counter, carried.fit(leaves) + following, pred, None, [], [], [], False)
+    results = loop_record(carried.init + first, inputs + counter, carried.fit(leaves) + following, pred, max_steps, [], [], [], False)
     results = results[: len(carried.init)]
     _lie_alike(results, carried.init)
     return tree_unflatten(carried.treedef, results)
 
 
-def _while_python(cond_fn, body_fn, init):
+def _while_python(cond_fn, body_fn, init, max_steps):
     state = tree_map(_tensor, init)
+    trips = 0
     while True:
         pred = cond_fn(state)
         lanes = isinstance(pred, EagerTensor) and pred.batch_dims > 0
-        if not (bool(_any(_alias(pred, 0))) if lanes else bool(pred)):
+        trips += 1
+        if (max_steps is not None and trips > max_steps) or not (bool(_any(_alias(pred, 0))) if lanes else bool(pred)):
             return state
         new = body_fn(state)
         state = _choose(pred, new, state, "while_loop") if lanes or (vmap_level() and isinstance(pred, EagerTensor)) else new
 
 
-def while_loop(cond_fn, body_fn, init):
-    """state = init; while cond_fn(state): state = body_fn(state). The state keeps its structure, dtypes and shapes."""
+def while_loop(cond_fn, body_fn, init, max_steps=None):
+    """state = init; while cond_fn(state): state = body_fn(state). The state keeps its structure, dtypes and shapes.
+
+    max_steps: it ends after so many trips, whatever the condition says. Reverse derivatives need it, since they keep something of each trip; forward ones do not.
+    """
+    if max_steps is not None and (isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 0):
+        raise ValueError(f"eager.while_loop: max_steps is a number of trips, got {max_steps!r}")
     leaves = tree_flatten(init)[0]
     try:
-        return _while_node(cond_fn, body_fn, init)
+        return _while_node(cond_fn, body_fn, init, max_steps)
     except GraphBreak:
         if _symbolic(leaves):
             raise
-    return _while_python(cond_fn, body_fn, init)
+    return _while_python(cond_fn, body_fn, init, max_steps)
+
+
+def fori_loop(lower, upper, body_fn, init):
+    """state = init; for i in range(lower, upper): state = body_fn(i, state). With bounds that are Python ints it can be differentiated both ways."""
+    if isinstance(lower, int) and isinstance(upper, int):
+        def step(carry, _):
+            i, state = carry
+            return (i + 1, body_fn(i, state)), None
+
+        return scan(step, (constant(lower), init), length=max(0, upper - lower))[0][1]
+    return while_loop(lambda s: s[0] < upper, lambda s: (s[0] + 1, body_fn(s[0], s[1])), (_tensor(lower), init))[1]
+
+
+def switch(index, branches, *operands):
+    """branches[index](*operands); an index out of range counts as the nearest one in range. Only that branch runs, but in lanes of vmap with different indices all do."""
+    branches = list(branches)
+    if not branches:
+        raise ValueError("eager.switch: no branches")
+    index = _tensor(index)
+    if index.dtype.kind not in "iu" or tuple(index.shape) != ():
+        raise TypeError(f"eager.switch: the index is one integer, got {_kind(index)}")
+
+    def choose(low, high):
+        if high - low == 1:
+            return branches[low](*operands)
+        middle = (low + high) // 2
+        return cond(index < middle, lambda *_: choose(low, middle), lambda *_: choose(middle, high))
+
+    return choose(0, len(branches))
 
 
 # ---- scan ----
@@ -300,10 +336,15 @@ def _scan_python(f, init, leaves, treedef, n, reverse):
     return carry, tree_map(lambda *parts: _stack([_tensor(p) for p in parts], axis=0), ys[0], *ys[1:])
 
 
-def scan(f, init, xs=None, length=None, reverse=False):
-    """carry, y = f(carry, x) for each element of xs along its first axis; gives the last carry and the ys, stacked."""
+def scan(f, init, xs=None, length=None, reverse=False, checkpoint=None):
+    """carry, y = f(carry, x) for each element of xs along its first axis; gives the last carry and the ys, stacked.
+
+    A reverse derivative keeps what it needs of every trip; checkpoint=k: it keeps the carry of every k-th trip, and computes k trips again at a time.
+    """
     leaves, treedef = tree_flatten(tree_map(_tensor, xs))
     n = _length(leaves, length)
+    if checkpoint is not None:
+        return _scan_in_parts(f, init, leaves, treedef, n, reverse, checkpoint)
     given = leaves + tree_flatten(init)[0]
     try:
         return _scan_node(f, init, leaves, treedef, n, reverse)
@@ -311,3 +352,69 @@ def scan(f, init, xs=None, length=None, reverse=False):
         if _symbolic(given):
             raise
     return _scan_python(f, init, leaves, treedef, n, reverse)
+
+
+def _scan_in_parts(f, init, leaves, treedef, n, reverse, k):
+    """Parts of k trips, each computed again on the way back; what does not fill a part goes alone."""
+    from ..transforms.checkpoint import checkpoint
+
+    n = int(n)
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise ValueError(f"eager.scan: checkpoint is a number of trips above 0, got {k!r}")
+    parts = n // k
+    whole, at = parts * k, n - parts * k if reverse else 0
+    part = checkpoint(lambda carry, xs: scan(f, carry, xs, length=k, reverse=reverse))
+    rest = checkpoint(lambda carry, xs: scan(f, carry, xs, length=n - whole, reverse=reverse))
+    inner = [x[at : at + whole].reshape((parts, k, *tuple(x.shape)[1:])) for x in leaves]
+    outer = [x[:at] if reverse else x[whole:] for x in leaves]
+    carry, ys = scan(lambda c, xs: part(c, xs), init, tree_unflatten(treedef, inner), length=parts, reverse=reverse)
+    ys = tree_map(lambda y: y.reshape((whole, *tuple(y.shape)[2:])), ys)
+    if n == whole:
+        return carry, ys
+    carry, more = rest(carry, tree_unflatten(treedef, outer))
+    return carry, tree_map(lambda a, b: _concatenate([b, a] if reverse else [a, b], axis=0), ys, more)
+
+
+# ---- associative_scan ----
+
+
+def _odd_even(fn, elems, n):
+    """Pairs are joined, their running results found, and the odd places filled in between: work of 2 n, depth of 2 log n."""
+    if n < 2:
+        return elems
+    pairs = fn([e[: n - 1 : 2] for e in elems], [e[1:n:2] for e in elems])
+    odd = _odd_even(fn, pairs, n // 2)
+    even = fn([e[: (n - 1) // 2] for e in odd], [e[2:n:2] for e in elems]) if n > 2 else []
+    out = []
+    for k, (e, o) in enumerate(zip(elems, odd)):
+        evens = _concatenate([e[:1], even[k]], axis=0) if n > 2 else e[:1]
+        if n % 2:
+            o = _concatenate([o, o[:1]], axis=0)
+        both = _stack([evens, o], axis=1)
+        out.append(both.reshape((2 * both.shape[0], *tuple(both.shape)[2:]))[:n])
+    return out
+
+
+def associative_scan(fn, elems, reverse=False, axis=0):
+    """Running results of an associative function along an axis, in a number of steps that grows with the logarithm of its length: the k-th is elems[0] joined with all up
+    to elems[k]. fn(a, b) takes trees of many elements at once and joins them element by element."""
+    leaves, treedef = tree_flatten(tree_map(_tensor, elems))
+    if not leaves:
+        return elems
+    moved = [_moveaxis(x, axis, 0) for x in leaves]
+    n = int(moved[0].shape[0])
+    if any(int(x.shape[0]) != n for x in moved):
+        raise ValueError(f"eager.associative_scan: one length is wanted along axis {axis}, got {[str(x.shape[0]) for x in moved]}")
+    if reverse:
+        moved = [_flip(x, 0) for x in moved]
+
+    def join(a, b):
+        out, found = tree_flatten(fn(tree_unflatten(treedef, a), tree_unflatten(treedef, b)))
+        if found != treedef:
+            raise TypeError(f"eager.associative_scan: fn makes {found} of {treedef}")
+        return out
+
+    out = _odd_even(join, moved, n)
+    if reverse:
+        out = [_flip(x, 0) for x in out]
+    return tree_unflatten(treedef, [_moveaxis(x, 0, axis) for x in out])

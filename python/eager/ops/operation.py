@@ -11,6 +11,10 @@ __all__ = ["BinaryOperation", "CreationOperation", "Operation", "ReduceOperation
 _custom = tensor_ops["custom"]
 
 
+def tree_leaves_are_tensors(tree):
+    return any(isinstance(x, EagerTensor) for x in tree_flatten(tree)[0])
+
+
 class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all that it takes from ABCs)
     """An operation of your own: give it a `name` and `maxpr`, the body in terms of other operations. Instances are singletons.
 
@@ -37,10 +41,12 @@ class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all tha
     def maxpr(self, *args, **kwargs):
         raise NotImplementedError(f"{type(self).__name__}.maxpr, the operation's body, is not there")
 
-    def vjp_rule(self, primals, cotangent, output):
+    def vjp_rule(self, primals, cotangent, output, **kwargs):
+        """Gradients of the positional arguments (a tuple; None: zero), from the cotangent of the result. Not overridden: derivatives go through the body."""
         raise NotImplementedError(f"{self.name} has no vjp rule")
 
-    def jvp_rule(self, primals, tangents, output):
+    def jvp_rule(self, primals, tangents, output, **kwargs):
+        """The tangent of the result, linear in the tangents of the positional arguments (None for those that are no tensors)."""
         raise NotImplementedError(f"{self.name} has no jvp rule")
 
     def sharding_rule(self, *shapes, **kwargs):
@@ -54,11 +60,32 @@ class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all tha
         for i, r in enumerate(results):
             if not isinstance(r, EagerTensor):
                 raise TypeError(f"{name}: result {tree.path(i)} is a {type(r).__name__}; operations give tensors")
-        results = [_custom([r, *inputs]) for r in results]
+        vjp, jvp = self._has_rule("vjp_rule"), self._has_rule("jvp_rule")
+        if vjp or jvp:
+            results = self._with_rules(args, kwargs, tree, results, inputs, vjp, jvp)
+        else:
+            results = [_custom([r, *inputs]) for r in results]
         record(self, results, args, kwargs, None if tree.num_nodes == 1 else tree)
         if any(x.sharding is not None for x in inputs):
             follow_rule(self, inputs, results, {k: v for k, v in kwargs.items() if not isinstance(v, EagerTensor)})
         return tree_unflatten(tree, results)
+
+    def _has_rule(self, which):
+        """Without one, derivatives go through the body."""
+        return getattr(type(self), which) is not getattr(Operation, which)
+
+    def _with_rules(self, args, kwargs, tree, results, inputs, vjp, jvp):
+        from ..transforms.custom import results_with_rules
+
+        static = {k: v for k, v in kwargs.items() if not tree_leaves_are_tensors(v)}
+
+        def back(primals, cotangent):
+            return self.vjp_rule(primals, cotangent, tree_unflatten(tree, results), **static)
+
+        def forth(primals, tangents):
+            return self.jvp_rule(primals, tangents, tree_unflatten(tree, results), **static)
+
+        return results_with_rules(self.name, args, results, tree, back if vjp else None, forth if jvp else None)
 
     def __repr__(self):
         return f"<eager operation {self.name}>"

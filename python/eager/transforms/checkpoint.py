@@ -2,24 +2,20 @@
 
 import functools
 
-from ._diff import Traced
-from .custom import call_with_rules
-from .jvp import jvp
+from eas._eas import EagerTensor, diff_checkpoint, tree_flatten, tree_unflatten
+
+from ._diff import tensor
 
 __all__ = ["checkpoint"]
 
 
 def checkpoint(fn):
-    """fn, of which a reverse derivative keeps only the arguments: the rest is computed once more on the way back."""
+    """fn, of which a reverse derivative keeps only the arguments and what fn captures: the rest is computed once more on the way back, when it is needed."""
 
     @functools.wraps(fn)
     def checkpointed(*args, **kwargs):
-        call = (lambda *a: fn(*a, **kwargs)) if kwargs else fn
-
-        def back(inputs, cotangent):
-            traced = Traced("checkpoint", call, inputs, tuple(range(len(inputs))), allow_int=True)
-            return traced.variables.trees(traced.gradients(traced.pull(traced.cotangents(cotangent))))
-
-        return call_with_rules(getattr(fn, "__name__", "checkpoint"), call, args, back, None)
+        inputs = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, EagerTensor)]
+        results, treedef = tree_flatten(fn(*args, **kwargs))
+        return tree_unflatten(treedef, diff_checkpoint([tensor(r) for r in results], inputs))
 
     return checkpointed

@@ -3,7 +3,7 @@
 import functools
 import inspect
 
-from eas._eas import EagerTensor, diff_custom, diff_taped, grad_enable, tree_flatten, tree_unflatten
+from eas._eas import EagerTensor, diff_custom, tree_flatten, tree_unflatten
 
 from ._diff import fitted, is_float, tensor, zeros_like
 
@@ -13,52 +13,48 @@ __all__ = ["custom_jvp", "custom_vjp"]
 def call_with_rules(name, fn, args, make_vjp, make_jvp):
     """fn(*args), whose derivative with respect to the tensors of args is what the rules say.
 
-    make_vjp(args, cotangents) gives a tree like args; make_jvp(args, tangents) one like the result. None: no such rule.
+    make_vjp(args, cotangents) gives a gradient for each argument; make_jvp(args, tangents) a tangent like the result. None: no such rule.
     """
+    out, out_def = tree_flatten(fn(*args))
+    return tree_unflatten(out_def, results_with_rules(name, args, [tensor(x) for x in out], out_def, make_vjp, make_jvp))
+
+
+def results_with_rules(name, args, out, out_def, make_vjp, make_jvp):
+    """The same for results that are there already: a list of tensors."""
     leaves, treedef = tree_flatten(args)
     at = [i for i, x in enumerate(leaves) if isinstance(x, EagerTensor)]
-    out, out_def = tree_flatten(fn(*args))
-    out = [tensor(x) for x in out]
-
-    def rebuilt(inputs):
-        full = list(leaves)
-        for i, x in zip(at, inputs):
-            full[i] = x
-        return tree_unflatten(treedef, full)
+    defs = [tree_flatten(a)[1] for a in args]
 
     def vjp(inputs, cotangents):
         cts = tree_unflatten(out_def, [zeros_like(o) if c is None else c for c, o in zip(cotangents, out)])
-        grads = make_vjp(rebuilt(inputs), cts)
-        return _gradients(name, grads, len(args), [tree_flatten(a)[1] for a in args], leaves, at)
+        return _gradients(name, make_vjp(_put(treedef, leaves, at, inputs), cts), defs, leaves, at)
 
     def jvp(inputs, tangents):
-        full = list(leaves)
-        for i, x, t in zip(at, inputs, tangents):
-            full[i] = zeros_like(x) if t is None else t
-        for i, x in enumerate(full):
-            if i not in at:
-                full[i] = None
-        found = tree_flatten(make_jvp(rebuilt(inputs), _tangent_tree(treedef, full)))
-        if found[1] != out_def:
-            raise TypeError(f"{name}: the jvp rule gives a tangent of {found[1]}, and the function gives {out_def}")
-        return [fitted(t, o, f"{name}: tangent {i} of the jvp rule") for i, (t, o) in enumerate(zip(found[0], out))]
+        ts = [zeros_like(x) if t is None else t for x, t in zip(inputs, tangents)]
+        tangent = make_jvp(_put(treedef, leaves, at, inputs), _put(treedef, [None] * len(leaves), at, ts))
+        given, found = tree_flatten(tangent)
+        if found != out_def:
+            raise TypeError(f"{name}: the jvp rule gives a tangent of {found}, and the function gives {out_def}")
+        return [fitted(t, o, f"{name}: tangent {i} of the jvp rule") for i, (t, o) in enumerate(zip(given, out))]
 
-    results = diff_custom(out, [leaves[i] for i in at], vjp if make_vjp else None, jvp if make_jvp else None)
-    return tree_unflatten(out_def, results)
+    return diff_custom(out, [leaves[i] for i in at], vjp if make_vjp else None, jvp if make_jvp else None)
 
 
-def _tangent_tree(treedef, leaves):
-    return tree_unflatten(treedef, leaves)
+def _put(treedef, leaves, at, values):
+    full = list(leaves)
+    for i, x in zip(at, values):
+        full[i] = x
+    return tree_unflatten(treedef, full)
 
 
-def _gradients(name, grads, nargs, defs, leaves, at):
+def _gradients(name, grads, defs, leaves, at):
     """What a vjp rule gives (a gradient for each argument; None: zero) as a list for the tensors."""
     if isinstance(grads, list):
         grads = tuple(grads)
     if not isinstance(grads, tuple):
         grads = (grads,)
-    if len(grads) != nargs:
-        raise TypeError(f"{name}: the vjp rule gives {len(grads)} gradients for {nargs} arguments")
+    if len(grads) != len(defs):
+        raise TypeError(f"{name}: the vjp rule gives {len(grads)} gradients for {len(defs)} arguments")
     flat = []
     for k, (g, d) in enumerate(zip(grads, defs)):
         if g is None:
