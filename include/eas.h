@@ -633,6 +633,11 @@ typedef struct eas_node_type {
 } eas_node_type;
 EAS_API eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nparams, const int8_t *order,
                                  const int64_t grid[3], eas_node **results);
+/* The same with outputs that the kernel reads: begin[i] is what output i holds before the launch: EAS_BEGIN_ANY, EAS_BEGIN_ZERO, or the number of an input of its dtype
+ * and size, of which it is a copy. */
+enum { EAS_BEGIN_ANY = -1, EAS_BEGIN_ZERO = -2 };
+EAS_API eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin, int nparams,
+                                       const int8_t *order, const int64_t grid[3], eas_node **results);
 
 /* Records a loop: state = init; while condition: state = next, where condition and next are recorded from the placeholders `state` (eas_node_input, with any number).
  * One trip runs as one program, nothing is called in between. What they need besides is computed once, before the loop. */

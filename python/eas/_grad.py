@@ -37,7 +37,17 @@ class Derivative:
         self.params = tuple(Param(*p) for p in params)
         self.compiled = compile_ir(self.ir)
         self.is_buffer = tuple(a.kind == "buffer" for a in ck.ir.args)
+        self.axes = {0 if i.op == "global_id" else i.args[0] for i in ck.ir.insts if i.op in ("program_id", "global_id")}
         self.is_int = tuple(a.kind != "buffer" and not _is_float(a) for a in ck.ir.args)
+
+    def check_grid(self, grid):
+        """Programs that do the same twice are harmless in the kernel, and would count twice in its derivative."""
+        for axis, n in enumerate(grid):
+            if n > 1 and axis not in self.axes:
+                raise ValueError(
+                    f"{self.primal.name}: the grid {grid} has {n} programs along axis {axis}, which the kernel does not ask for by mk.program_id({axis}): "
+                    f"all of them do the same, and the derivative would count it {n} times"
+                )
 
     def lengths(self, grid, counts, scalars):
         """What each parameter that the caller does not know needs in a launch: {name: elements of scratch, or the number itself for a scalar}.
@@ -229,6 +239,7 @@ class _Launch:
         self.check()
         options = {o: v for o, v in self.options.items() if o in ("grid", "shape", "tptg")}
         grid = _eas.grid(self.d.primal, self.run_time, None, **options)
+        self.d.check_grid(grid)
         scalars = tuple(int(self.run_time[n]) if i else 0 for n, i in zip(names, self.d.is_int))
         lengths = self.d.lengths(grid, counts, scalars)
         if not math.prod(grid):

@@ -87,8 +87,10 @@ typedef struct node_extra {
         const eas_dim *shape;
     } *outs;
     int8_t *order; /* of KIND_CALL, per parameter: the number of an input (>= 0) or of an output (-1 - i) */
+    int8_t *begin; /* of KIND_CALL, per output: what it holds before the launch, EAS_BEGIN_* or the number of an input; NULL: anything */
     struct graph_control *control; /* of KIND_CONTROL; outs as of calls */
 } node_extra;
+uint64_t node_call_key(const node_extra *e); /* of a call: all that makes its launch another one, but for inputs and shapes */
 /* What a loop or a branch runs: functions of placeholders, which share no node with the graph around them. Placeholder i is input i of the KIND_CONTROL. Counted. */
 typedef struct graph_fn {
     int n;

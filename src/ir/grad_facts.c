@@ -2,7 +2,7 @@
  *
  *   varied   depends on something that is differentiated with respect to
  *   useful   something that is stored into a result depends on it
- *   risky    may be infinite or NaN in a lane that a mask turns off
+ *   risky    may be infinite or NaN though nothing loaded is: in a lane that a mask turns off, or where a result does not show it, as in 1 / (1 + exp(-x))
  *   axes     the program axes that a value depends on
  *
  * All are fixpoints over the list: a carried value takes on what its next value has. Threadgroup arrays carry `varied` from stores to loads, and `useful` back.
@@ -194,6 +194,9 @@ static bool risks(const gradder *g, const ir_insn *in)
     switch (in->op) {
     case IR_CONST: return not_finite(g, in->res);
     case IR_DIV: return !ir_const_of(g->ir, a[1], &bits) || g->risky[a[0]];
+    case IR_EXP: /* overflows before 1 / (1 + exp(-x)) does anything unusual */
+    case IR_EXP2:
+    case IR_EXPM1:
     case IR_LOG:
     case IR_LOG2:
     case IR_LOG1P:

@@ -1,7 +1,7 @@
 /* grad_rule.c: the derivative of one instruction: partial derivatives from grad.def, and transposes of what only moves or adds up elements.
  *
  * A product of a cotangent and a partial derivative that may be infinite is 0 where the cotangent is 0: lanes that a mask turns off still compute, on zeros, and a
- * NaN of theirs would spread to all lanes in the next sum.
+ * NaN of theirs would spread to all lanes in the next sum; and where 1 / (1 + exp(-x)) is 0 because the exponential overflows, so is its derivative.
  */
 #include "grad.h"
 
@@ -160,8 +160,8 @@ static bool singular(const gradder *g, const ir_insn *in)
     return false;
 }
 
-/* x * partial; 0: none. x is a cotangent or a tangent. */
-static uint32_t times(gradder *g, const ir_insn *in, uint32_t x, uint32_t p)
+/* x * partial; 0: none. x is a cotangent or a tangent; an infinite tangent meets a partial derivative of 0 where the value itself has lost what was infinite. */
+static uint32_t times(gradder *g, const ir_insn *in, uint32_t x, uint32_t p, bool tangent)
 {
     if (p == P_NIL || g->b->status)
         return 0;
@@ -172,8 +172,10 @@ static uint32_t times(gradder *g, const ir_insn *in, uint32_t x, uint32_t p)
     uint32_t y = g_op(g, IR_MUL, x, p);
     if (g->b->status || !singular(g, in))
         return y;
-    uint32_t zero = g_num(g, gnew(g, x), 0);
-    return g_where(g, g_op(g, IR_EQ, x, zero), zero, y);
+    uint32_t zero = g_num(g, gnew(g, x), 0), none = g_op(g, IR_EQ, x, zero);
+    if (tangent)
+        none = g_op(g, IR_OR, none, g_op(g, IR_EQ, p, zero));
+    return g_where(g, none, zero, y);
 }
 
 /* ---- transposes ---- */
@@ -255,7 +257,7 @@ static void elementwise_back(gradder *g, const ir_insn *in, uint32_t ct)
     at p = {g, in, gnew(g, ct)};
     for (int k = 0; k < in->nargs; k++)
         if (gactive(g, gargs(g, in)[k]))
-            grad_add(g, gargs(g, in)[k], times(g, in, ct, partial_of(&p, k)));
+            grad_add(g, gargs(g, in)[k], times(g, in, ct, partial_of(&p, k), false));
 }
 
 bool grad_transpose(gradder *g, const ir_insn *in)
@@ -310,7 +312,7 @@ static uint32_t elementwise_tangent(gradder *g, const ir_insn *in)
     at p = {g, in, grad_type(ir_typeof(g->ir, in->res))};
     for (int k = 0; k < in->nargs; k++)
         if (g->adj[gargs(g, in)[k]])
-            r = sum(g, r, times(g, in, g->adj[gargs(g, in)[k]], partial_of(&p, k)));
+            r = sum(g, r, times(g, in, g->adj[gargs(g, in)[k]], partial_of(&p, k), true));
     return r;
 }
 
