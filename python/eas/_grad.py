@@ -4,6 +4,8 @@ here arguments are sorted, scratch memory is allocated, and the result is launch
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from . import _eas, kernel, mk
 from ._eas import Kernel, compile_ir, grad_trips, ir_grad
 
@@ -230,6 +232,10 @@ class _Launch:
             return temp
         return x
 
+    def given(self, p, x):
+        """A Python float as what the kernel's number has become: f32, where it meets nothing wider."""
+        return np.float32(x) if type(x) is float and p.dtype.name == "f32" else x
+
     def same_dtype(self, p, x):
         return str(x.dtype).rsplit(".", 1)[-1] == {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}[p.dtype.name]
 
@@ -247,9 +253,10 @@ class _Launch:
         arguments = []
         for p in self.d.params:
             if p.role == "given":
-                arguments.append(self.run_time[p.name])
+                arguments.append(self.given(p, self.run_time[p.name]))
             elif p.name in self.arrays:
-                arguments.append(self.own_array(p, self.arrays[p.name], grid, counts))
+                x = self.arrays[p.name]
+                arguments.append(self.own_array(p, x, grid, counts) if self.d.is_buffer[p.param] or p.role != "tangent" else self.given(p, x))
             elif p.role in ("trips", "length"):
                 arguments.append(lengths[p.name])
             else:
