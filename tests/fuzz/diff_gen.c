@@ -76,7 +76,7 @@ static int64_t element(made *g, eas_dtype dt)
     if (dt == EAS_BOOL || (one_in(g, 3) && !g->k.floats))
         return special(g, dt);
     if (g->k.floats || one_in(g, 2)) { /* numbers that are added to large ones do not move them, and have no differences */
-        int64_t small = below(g, 200) - 100, bits;
+        int64_t small = g->k.floats ? below(g, 100) : below(g, 200) - 100, bits;
         if (dtype_is_float(dt))
             return ir_bits_from_double(dt, (double)small / 8);
         ir_eval(IR_CAST, EAS_I64, dt, &small, &bits);
