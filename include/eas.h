@@ -280,6 +280,8 @@ typedef enum eas_grad_role {
     EAS_GRAD_TRIPS, /* i64: the most trips of `loop`, from eas_grad_trips */
     EAS_GRAD_LOCAL, /* scratch: `elements` for each program; zeroed: zero before */
     EAS_GRAD_OWNER, /* scratch: as many elements as buffer `param` has */
+    EAS_GRAD_PROGRAMS, /* i64: programs of the kernel along axis 0 */
+    EAS_GRAD_BAND, /* i64: how many of them one program of this kernel stands for: its grid along axis 0 is EAS_GRAD_PROGRAMS / EAS_GRAD_BAND, rounded up */
     EAS_GRAD_LENGTH /* i64: elements of buffer `param` (1 for a scalar). Its gradient has that many for each program, zero before; their sum is added up afterwards */
 } eas_grad_role;
 typedef struct eas_grad_param {
@@ -294,6 +296,8 @@ typedef struct eas_grad_options {
     int nof, nwrt;
     const int *of, *wrt; /* numbers of parameters: results, and arguments to differentiate with respect to; floats */
     int deterministic; /* sums in an order that does not depend on threads: EAS_GRAD_LENGTH */
+    int fresh; /* gradients are zero before the launch: what is proved to be added to once is stored */
+    int band; /* programs may be joined: EAS_GRAD_BAND */
     int64_t max_trips; /* the most trips of loops whose number of trips is not known before they run; more give NaN. 0: such loops are refused where values must be kept */
 } eas_grad_options;
 EAS_API eas_status eas_ir_grad(eas_ir *ir, const eas_grad_options *opt, eas_grad **out); /* reverse mode */

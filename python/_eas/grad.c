@@ -1,7 +1,7 @@
 /* grad.c: derivatives of kernels: eas_ir_grad and eas_ir_jvp as Python sees them. eas/_grad.py and eager/_kernel.py make kernels and operations of it. */
 #include "py.h"
 
-static const char *const roles[] = {"given", "cotangent", "gradient", "both", "tangent", "result_tangent", "tape", "trips", "local", "owner", "length"};
+static const char *const roles[] = {"given", "cotangent", "gradient", "both", "tangent", "result_tangent", "tape", "trips", "local", "owner", "programs", "band", "length"};
 
 static void drop(PyObject *capsule) { eas_grad_free(PyCapsule_GetPointer(capsule, "eas_grad")); }
 
@@ -43,14 +43,14 @@ static PyObject *grad_tuple(eas_grad *d) /* (IRModule, parameters, handle) */
     }
     return Py_BuildValue("(NNN)", module, params, handle);
 }
-/* ir_grad(ir, wrt, of, forward, deterministic, max_trips) */
+/* ir_grad(ir, wrt, of, forward, deterministic, fresh, band, max_trips) */
 static PyObject *ir_grad(PyObject *m, PyObject *args)
 {
     (void)m;
     PyObject *o, *wrt, *of;
-    int forward, deterministic, wrts[PY_MAX_PARAMS], ofs[PY_MAX_PARAMS];
+    int forward, deterministic, fresh, band, wrts[PY_MAX_PARAMS], ofs[PY_MAX_PARAMS];
     long long max_trips;
-    if (!PyArg_ParseTuple(args, "O!OOppL:ir_grad", G.ir, &o, &wrt, &of, &forward, &deterministic, &max_trips) || !read_numbers(wrt, wrts) ||
+    if (!PyArg_ParseTuple(args, "O!OOppppL:ir_grad", G.ir, &o, &wrt, &of, &forward, &deterministic, &fresh, &band, &max_trips) || !read_numbers(wrt, wrts) ||
         !read_numbers(of, ofs))
         return NULL;
     eas_grad_options opt = {.nof = (int)PyTuple_GET_SIZE(of),
@@ -58,6 +58,8 @@ static PyObject *ir_grad(PyObject *m, PyObject *args)
                             .of = ofs,
                             .wrt = wrts,
                             .deterministic = deterministic,
+                            .fresh = fresh,
+                            .band = band,
                             .max_trips = max_trips};
     eas_grad *d = NULL;
     eas_status st;
@@ -87,7 +89,7 @@ static PyObject *grad_trips(PyObject *m, PyObject *args)
     return st == EAS_OK ? PyLong_FromLongLong(out) : py_raise(st);
 }
 static PyMethodDef functions[] = {
-    {"ir_grad", ir_grad, METH_VARARGS, "ir_grad(ir, wrt, of, forward, deterministic, max_trips): (ir, parameters, handle)"},
+    {"ir_grad", ir_grad, METH_VARARGS, "ir_grad(ir, wrt, of, forward, deterministic, fresh, band, max_trips): (ir, parameters, handle)"},
     {"grad_trips", grad_trips, METH_VARARGS, "grad_trips(handle, loop, scalars, grid): the most trips of a loop"},
     {NULL, NULL, 0, NULL}};
 int grad_init(PyObject *module) { return PyModule_AddFunctions(module, functions); }

@@ -46,11 +46,12 @@ class KernelRules:
         self.reads = {a.name: a.kind == "buffer" and a.read for a in self.compiled.ir.args}
 
     def _derivative(self, wrt, of, forward):
-        key = (self.compiled, tuple(wrt), tuple(of), forward)
+        known = all(isinstance(n, int) for n in self.grid)
+        key = (self.compiled, tuple(wrt), tuple(of), forward, known)
         if key not in self.op._derivatives:
-            self.op._derivatives[key] = Derivative(self.compiled, wrt, of, forward, self.op._deterministic and not forward, self.op._max_trips)
+            self.op._derivatives[key] = Derivative(self.compiled, wrt, of, forward, self.op._deterministic and not forward, self.op._max_trips, True, known)
         d = self.op._derivatives[key]
-        if all(isinstance(n, int) for n in self.grid):
+        if known:
             d.check_grid(self.grid)
         return d
 
@@ -70,7 +71,7 @@ class KernelRules:
             if p.name in arrays:
                 arguments.append(arrays[p.name])
                 continue
-            if p.role in ("trips", "length"):
+            if p.role in ("trips", "length", "programs", "band"):
                 arguments.append(int(lengths[p.name]))
                 continue
             if p.name in made:
@@ -81,7 +82,7 @@ class KernelRules:
             outputs.append((shape, dtype))
             begins.append(begin)
             order.append(p.name)
-        results = kernel_call(d.compiled, tuple(arguments), tuple(outputs), self.grid, tuple(begins))
+        results = kernel_call(d.compiled, tuple(arguments), tuple(outputs), d.grid(self.grid), tuple(begins))
         return dict(zip(order, results))
 
     def _lane(self, i, tensors, sizes):

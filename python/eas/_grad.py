@@ -18,7 +18,7 @@ class Param(NamedTuple):
     """A parameter of a derived kernel: what it is, and how much memory it needs."""
 
     name: str
-    role: str  # given, cotangent, gradient, both, tangent, result_tangent, tape, trips, local, owner, length
+    role: str  # given, cotangent, gradient, both, tangent, result_tangent, tape, trips, local, owner, programs, band, length
     param: int  # of the kernel it is derived from; -1: none
     loop: int
     dtype: object
@@ -30,12 +30,12 @@ class Param(NamedTuple):
 class Derivative:
     """The derivative of one CompiledKernel: `compiled` is the kernel that computes it, `params` describes its parameters."""
 
-    def __init__(self, ck, wrt, of, forward, deterministic, max_trips):
+    def __init__(self, ck, wrt, of, forward, deterministic=False, max_trips=None, fresh=False, band=True):
         self.primal = ck
         self.wrt, self.of = tuple(wrt), tuple(of)
         at = {name: i for i, name in enumerate(ck.params)}
         numbers = [tuple(at[n] for n in names) for names in (self.wrt, self.of)]
-        self.ir, params, self._handle = ir_grad(ck.ir, *numbers, forward, deterministic, max_trips or 0)
+        self.ir, params, self._handle = ir_grad(ck.ir, *numbers, forward, deterministic, fresh, band and not forward, max_trips or 0)
         self.params = tuple(Param(*p) for p in params)
         self.compiled = compile_ir(self.ir)
         self.is_buffer = tuple(a.kind == "buffer" for a in ck.ir.args)
@@ -51,6 +51,15 @@ class Derivative:
                     f"all of them do the same, and the derivative would count it {n} times"
                 )
 
+    def band(self, grid):
+        """How many programs along axis 0 one program of the derivative stands for: enough that sums over programs cost little, few enough that there is work for all threads."""
+        joined = any(p.role == "band" for p in self.params)
+        return max(1, min(64, grid[0] * grid[1] * grid[2] // 64, grid[0])) if joined else 1
+
+    def grid(self, grid):
+        """The grid of the derivative, given that of the kernel."""
+        return (-(-grid[0] // self.band(grid)), *grid[1:])
+
     def lengths(self, grid, counts, scalars):
         """What each parameter that the caller does not know needs in a launch: {name: elements of scratch, or the number itself for a scalar}.
 
@@ -64,6 +73,10 @@ class Derivative:
                 out[p.name] = p.elements * programs * (trips[p.loop] if p.loop >= 0 else 1)
             elif p.role == "trips":
                 out[p.name] = trips[p.loop]
+            elif p.role == "programs":
+                out[p.name] = grid[0]
+            elif p.role == "band":
+                out[p.name] = self.band(grid)
             elif p.role == "local":
                 out[p.name] = p.elements * programs
             elif p.role in ("owner", "length"):
@@ -129,7 +142,7 @@ class _Derived:
     _forward = False
     _prefix = "d_"
 
-    def __init__(self, k, wrt, of, deterministic, max_trips):
+    def __init__(self, k, wrt, of, deterministic=False, max_trips=None, accumulate=True):
         inner = getattr(k, "kernel", k)
         if not isinstance(inner, Kernel):
             raise TypeError(f"{type(self).__name__} takes a kernel (a function under @eas.kernel), got {type(k).__name__}")
@@ -138,7 +151,7 @@ class _Derived:
         if max_trips is not None and (not isinstance(max_trips, int) or max_trips < 1):
             raise ValueError(f"{k.__name__}: max_trips must be a positive int, got {max_trips!r}")
         self.kernel, self._wrt, self._of = k, wrt, of
-        self._deterministic, self._max_trips = bool(deterministic), max_trips
+        self._deterministic, self._max_trips, self._fresh = bool(deterministic), max_trips, not accumulate
         self._made = {}
         self.__name__ = f"{k.__name__}_{'jvp' if self._forward else 'grad'}"
 
@@ -150,7 +163,7 @@ class _Derived:
         ck = args[0] if len(args) == 1 and not kw and isinstance(args[0], _eas.CompiledKernel) else self.kernel.compile(*args, **kw)
         if ck not in self._made:
             wrt, of = choose(ck, self._wrt, self._of)
-            self._made[ck] = Derivative(ck, wrt, of, self._forward, self._deterministic, self._max_trips)
+            self._made[ck] = Derivative(ck, wrt, of, self._forward, self._deterministic, self._max_trips, self._fresh)
         return self._made[ck]
 
     def _bind(self, args, kw):
@@ -257,12 +270,12 @@ class _Launch:
             elif p.name in self.arrays:
                 x = self.arrays[p.name]
                 arguments.append(self.own_array(p, x, grid, counts) if self.d.is_buffer[p.param] or p.role != "tangent" else self.given(p, x))
-            elif p.role in ("trips", "length"):
+            elif p.role in ("trips", "length", "programs", "band"):
                 arguments.append(lengths[p.name])
             else:
                 arguments.append(self.scratch(lengths[p.name], p.dtype, p.zeroed))
         more = {o: v for o, v in self.options.items() if o in ("nthreads", "sync", "stream", "debug")}
-        _eas.run(self.d.compiled, tuple(arguments), None, grid=grid, **more)
+        _eas.run(self.d.compiled, tuple(arguments), None, grid=self.d.grid(grid), **more)
         for add, src, dst, *rest in self.after:
             add(src, dst, numel(dst), *rest, BLOCK=256, **{"_" + o: v for o, v in more.items() if o in ("sync", "stream")})
 
@@ -278,7 +291,7 @@ class JvpKernel(_Derived):
     _prefix = "t_"
 
 
-def grad_kernel(k, wrt=None, of=None, *, deterministic=False, max_trips=None):
+def grad_kernel(k, wrt=None, of=None, *, accumulate=True, deterministic=False, max_trips=None):
     """The kernel that computes gradients of `k` by reverse mode.
 
     It is launched as `k` is, with more arguments behind k's run-time ones: the cotangent `d_<name>` of each parameter in `of`, then the gradient `d_<name>` of each in
@@ -289,9 +302,10 @@ def grad_kernel(k, wrt=None, of=None, *, deterministic=False, max_trips=None):
 
     wrt: names; by default all float buffers that k reads and does not write. A float number may be named; its gradient has one element. of: names; by default all float
     buffers that k writes. A buffer that k reads and writes, in both, has one array: the cotangent before, the gradient after.
+    accumulate: False says that the gradients are zero before every launch; what is added to once is then stored, without being read first.
     deterministic: sums over programs have one order; takes memory for one gradient per program. max_trips: the most trips of loops whose number is not known before.
     """
-    return GradKernel(k, wrt, of, deterministic, max_trips)
+    return GradKernel(k, wrt, of, deterministic, max_trips, accumulate)
 
 
 def jvp_kernel(k, wrt=None, of=None):
@@ -300,4 +314,4 @@ def jvp_kernel(k, wrt=None, of=None):
     It does what `k` does, and takes more arguments behind k's run-time ones: the tangent `t_<name>` of each parameter in `wrt` (of a number: a number), then the tangent
     `t_<name>` of each in `of`, which is written where k writes. Defaults as for `grad_kernel`.
     """
-    return JvpKernel(k, wrt, of, False, None)
+    return JvpKernel(k, wrt, of)

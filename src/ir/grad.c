@@ -342,12 +342,30 @@ static eas_status write_reverse(gradder *g, const grad_known *known)
     return g->status;
 }
 
+static eas_status join_programs(gradder *g, eas_ir **ir)
+{
+    eas_ir *banded = NULL;
+    eas_status st = grad_banded(*ir, &banded);
+    if (st || !banded)
+        return st;
+    eas_ir_release(*ir);
+    *ir = banded;
+    for (int k = 0; k < 2; k++) {
+        const eas_grad_param what = {.role = k ? EAS_GRAD_BAND : EAS_GRAD_PROGRAMS, .param = -1, .dtype = EAS_I64};
+        if (!vec_push(&g->params, what))
+            return base_fail_oom(sizeof what);
+    }
+    return EAS_OK;
+}
+
 static eas_status finish(gradder *g, eas_ir **out)
 {
     eas_ir *full = NULL, *less = NULL;
     eas_status st = g->status ? g->status : g->mem.oom ? base_fail_oom(g->ir->nvals) : irb_finish(g->b, &full);
     if (!st)
         st = ir_prune(full, &less);
+    if (!st && g->opt->band && !g->opt->deterministic)
+        st = join_programs(g, &less);
     if (!st)
         st = ir_simplify(less, out);
     eas_ir_release(full);

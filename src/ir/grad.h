@@ -60,6 +60,7 @@ typedef struct gradder {
     uint32_t *end, *mid, *open; /* per opener: its closer, and its else or do (0: none); per closer: its opener */
     bool *varied;  /* depends on what is differentiated with respect to */
     bool *useful;  /* of those: something that is stored depends on it */
+    uint8_t *sign; /* 1: never negative; 2: never below some positive number */
     bool *risky;   /* may be infinite or NaN in lanes that are masked off, though everything loaded is finite */
     uint8_t *axes; /* per value: bits of the program axes that it depends on */
     ir_range *range;
@@ -136,6 +137,10 @@ void grad_outside(gradder *g, uint32_t first, uint32_t last, grad_ids *out); /* 
 
 /* ---- grad_jvp.c ---- */
 void grad_jvp(gradder *g);
+
+/* ---- grad_band.c ---- */
+/* The same with two more parameters, EAS_GRAD_PROGRAMS and EAS_GRAD_BAND; *out is NULL where there is nothing to gain. */
+eas_status grad_banded(const eas_ir *ir, eas_ir **out);
 
 /* ---- prune.c ---- */
 /* Without carried and merged values, loops and branches that nothing needs. */

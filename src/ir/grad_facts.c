@@ -173,6 +173,54 @@ bool grad_touches(gradder *g, uint32_t first, uint32_t last)
     return false;
 }
 
+/* ---- signs ---- */
+
+static uint8_t least(uint8_t x, uint8_t y) { return x < y ? x : y; }
+
+static uint8_t const_sign(const gradder *g, uint32_t v)
+{
+    int64_t bits;
+    if (!ir_const_of(g->ir, v, &bits))
+        return g->sign[v];
+    const double d = ir_bits_to_double((eas_dtype)ir_typeof(g->ir, v).dtype, bits);
+    return d > 1e-30 ? 2 : d >= 0;
+}
+
+static uint8_t product_sign(const gradder *g, uint32_t x, uint32_t y)
+{
+    const uint8_t s = least(const_sign(g, x), const_sign(g, y));
+    return s == 2 ? 2 : s || x == y;
+}
+
+static uint8_t sum_sign(uint8_t x, uint8_t y) { return x && y ? (x > y ? x : y) : 0; }
+
+/* A number that is kept away from 0, as x*x + y*y + 0.01 is, can be divided by without a second look. */
+static uint8_t sign_of(const gradder *g, const ir_insn *in)
+{
+    const uint32_t *a = gargs(g, in);
+    switch (in->op) {
+    case IR_CONST: return const_sign(g, in->res);
+    case IR_ADD: return sum_sign(const_sign(g, a[0]), const_sign(g, a[1]));
+    case IR_MUL: return product_sign(g, a[0], a[1]);
+    case IR_FMA: return sum_sign(product_sign(g, a[0], a[1]), const_sign(g, a[2]));
+    case IR_SQRT:
+    case IR_BROADCAST:
+    case IR_RESHAPE:
+    case IR_SLICE:
+    case IR_TRANS:
+    case IR_REDUCE_MIN:
+    case IR_REDUCE_MAX:
+    case IR_REDUCE_ADD: return const_sign(g, a[0]);
+    case IR_WHERE: return least(const_sign(g, a[1]), const_sign(g, a[2]));
+    case IR_MAX: return const_sign(g, a[0]) > const_sign(g, a[1]) ? const_sign(g, a[0]) : const_sign(g, a[1]);
+    case IR_ABS:
+    case IR_EXP:
+    case IR_EXP2:
+    case IR_SIGMOID: return 1;
+    default: return 0;
+    }
+}
+
 /* ---- risky and axes ---- */
 
 static void risk_along(gradder *g, uint32_t from, uint32_t to, void *changed)
@@ -193,15 +241,15 @@ static bool risks(const gradder *g, const ir_insn *in)
     int64_t bits;
     switch (in->op) {
     case IR_CONST: return not_finite(g, in->res);
-    case IR_DIV: return !ir_const_of(g->ir, a[1], &bits) || g->risky[a[0]];
+    case IR_DIV: return (!ir_const_of(g->ir, a[1], &bits) && g->sign[a[1]] < 2) || g->risky[a[0]] || g->risky[a[1]];
     case IR_EXP: /* overflows before 1 / (1 + exp(-x)) does anything unusual */
     case IR_EXP2:
     case IR_EXPM1:
     case IR_LOG:
     case IR_LOG2:
     case IR_LOG1P:
-    case IR_RSQRT:
     case IR_POW: return true;
+    case IR_RSQRT: return g->sign[a[0]] < 2 || g->risky[a[0]];
     default: break;
     }
     for (int k = 0; k < in->nargs; k++)
@@ -213,6 +261,9 @@ static bool risks(const gradder *g, const ir_insn *in)
 static void find_risky(gradder *g)
 {
     bool changed = true;
+    for (uint32_t i = 0; i < g->ir->ninsns; i++)
+        if (g->ir->insns[i].nres == 1 && gfloat(g, g->ir->insns[i].res) && !(ir_rows[g->ir->insns[i].op].flags & IR_STRUCT))
+            g->sign[g->ir->insns[i].res] = sign_of(g, &g->ir->insns[i]);
     while (changed) {
         changed = false;
         for (uint32_t i = 0; i < g->ir->ninsns; i++) {
@@ -409,6 +460,7 @@ eas_status grad_facts(gradder *g, bool reverse)
     g->varied = arena_alloc(&g->mem, n);
     g->useful = arena_alloc(&g->mem, n);
     g->risky = arena_alloc(&g->mem, n);
+    g->sign = arena_alloc(&g->mem, n);
     g->axes = arena_alloc(&g->mem, n);
     g->range = ir_ranges(g->ir, &none, &g->mem);
     g->map = arena_alloc(&g->mem, n * sizeof *g->map);

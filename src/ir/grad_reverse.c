@@ -137,6 +137,22 @@ static uint32_t gradient_place(gradder *g, uint32_t buf, uint32_t off)
     return moved(g, off, g_op(g, IR_MUL, g->program, g->buf[buf - 1].length));
 }
 
+/* Is it the only load of its buffer, and not in a loop? */
+static bool read_once(const gradder *g, uint32_t i)
+{
+    const uint32_t buf = gargs(g, &g->ir->insns[i])[0];
+    if (g->ir->params[buf - 1].write)
+        return false;
+    for (uint32_t k = 0; k < g->ir->ninsns; k++) {
+        const ir_insn *in = &g->ir->insns[k];
+        if ((in->op == IR_LOOP || in->op == IR_WHILE) && k < i && g->end[k] > i)
+            return false;
+        if (k != i && ((in->op == IR_LOAD && gargs(g, in)[0] == buf) || (in->op == IR_DOT && (gargs(g, in)[0] == buf || gargs(g, in)[3] == buf))))
+            return false;
+    }
+    return true;
+}
+
 static void reverse_load(gradder *g, uint32_t i)
 {
     const ir_insn *in = &g->ir->insns[i];
@@ -145,8 +161,12 @@ static void reverse_load(gradder *g, uint32_t i)
         grad_add(g, a[3], g_where(g, mask, g_num(g, gnew(g, ct), 0), ct));
     if (!to || g->b->status)
         return;
+    const bool once = g->opt->fresh && !is_local(g, a[0]) && read_once(g, i);
     const bool alone = grad_lanes_differ(g, a[1], in->nargs == 4 ? a[2] : 0) && (is_local(g, a[0]) || g->buf[a[0] - 1].length || grad_programs_differ(g, i));
-    add_to(g, to, gradient_place(g, a[0], place(g, a[0], a[1])), ct, mask, alone);
+    if (alone && once)
+        g_store(g, to, gradient_place(g, a[0], g->map[a[1]]), g_cast(g, ct, (eas_dtype)gnew(g, to).dtype), mask);
+    else
+        add_to(g, to, gradient_place(g, a[0], place(g, a[0], a[1])), ct, mask, alone);
 }
 
 /* The cotangent of what a store wrote: of those lanes whose value is still there. */

@@ -143,11 +143,17 @@ static bool singular(const gradder *g, const ir_insn *in)
 {
     switch (in->op) {
     case IR_DIV:
+        if (g->sign[gargs(g, in)[1]] < 2)
+            return true;
+        break;
     case IR_SQRT:
+    case IR_RSQRT:
+        if (g->sign[gargs(g, in)[0]] < 2)
+            return true;
+        break;
     case IR_LOG:
     case IR_LOG2:
     case IR_LOG1P:
-    case IR_RSQRT:
     case IR_POW:
     case IR_TREM: return true;
     default: break;

@@ -19,7 +19,7 @@ class _Auto:
         if not wrt:
             return
         if wrt not in self.made:
-            self.made[wrt] = GradKernel(self.kernel, list(wrt), list(self.of), False, None)
+            self.made[wrt] = GradKernel(self.kernel, list(wrt), list(self.of), accumulate=False)
         arrays = {f"d_{o}": ct.contiguous() for o, ct in cotangents.items()} | {f"d_{t}": gradients[t] for t in wrt}
         self.made[wrt](**arguments, **arrays, **options)
 
