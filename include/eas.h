@@ -298,7 +298,8 @@ typedef struct eas_grad_options {
     int deterministic; /* sums in an order that does not depend on threads: EAS_GRAD_LENGTH */
     int fresh; /* gradients are zero before the launch: what is proved to be added to once is stored */
     int band; /* programs may be joined: EAS_GRAD_BAND */
-    int64_t max_trips; /* the most trips of loops whose number of trips is not known before they run; more give NaN. 0: such loops are refused where values must be kept */
+    int64_t
+        max_trips; /* the most trips of loops whose number of trips is not known before they run; more give NaN. 0: such loops are refused where values must be kept */
 } eas_grad_options;
 EAS_API eas_status eas_ir_grad(eas_ir *ir, const eas_grad_options *opt, eas_grad **out); /* reverse mode */
 EAS_API eas_status eas_ir_jvp(eas_ir *ir, const eas_grad_options *opt, eas_grad **out); /* forward mode; does what the kernel does as well */
@@ -640,8 +641,8 @@ EAS_API eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, in
 /* The same with outputs that the kernel reads: begin[i] is what output i holds before the launch: EAS_BEGIN_ANY, EAS_BEGIN_ZERO, or the number of an input of its dtype
  * and size, of which it is a copy. */
 enum { EAS_BEGIN_ANY = -1, EAS_BEGIN_ZERO = -2 };
-EAS_API eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin, int nparams,
-                                       const int8_t *order, const int64_t grid[3], eas_node **results);
+EAS_API eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin,
+                                       int nparams, const int8_t *order, const int64_t grid[3], eas_node **results);
 
 /* Records a loop: state = init; while condition: state = next, where condition and next are recorded from the placeholders `state` (eas_node_input, with any number).
  * One trip runs as one program, nothing is called in between. What they need besides is computed once, before the loop. */

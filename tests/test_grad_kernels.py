@@ -426,3 +426,97 @@ def test_arguments_stay_as_they_are():
     eas.grad_kernel(overwritten)(x, y, 100, ct, dx, BLOCK=32)
     for a, b in zip((x, y, ct), before):
         np.testing.assert_array_equal(a, b)
+
+
+# ---- as part of something larger ----
+
+
+def tensors(*shapes):
+    import eager
+
+    return [eager.constant(normal(*s)) for s in shapes]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_from_kernel_has_both_rules(deterministic):
+    import eager
+
+    op = eager.from_kernel(rows_sum, {"y": lambda x: (x.shape[:1], x.dtype)}, grid=lambda x: x.shape[0], deterministic=deterministic)
+    x, w, ct, tx = tensors((7, 50), (50,), (7,), (7, 50))
+    y = op(x, w, N=50, COLS=64)
+    gx, gw = op.vjp_rule((x, w), (ct,), (y,), N=50, COLS=64)
+    np.testing.assert_allclose(gx.numpy(), ct.numpy()[:, None] * w.numpy())
+    np.testing.assert_allclose(gw.numpy(), (ct.numpy()[:, None] * x.numpy()).sum(0))
+    (ty,) = op.jvp_rule((x, w), (tx, None), (y,), N=50, COLS=64)
+    np.testing.assert_allclose(ty.numpy(), (tx.numpy() * w.numpy()).sum(1))
+    gx, gw = op.vjp_rule((x, w), (None,), (y,), N=50, COLS=64)
+    assert gx is None and gw is None
+
+
+def test_from_kernel_in_vmap_and_compile():
+    import eager
+
+    op = eager.from_kernel(rows_sum, {"y": lambda x: (x.shape[:1], x.dtype)}, grid=lambda x: x.shape[0])
+    xs, w, cts = tensors((3, 7, 50), (50,), (3, 7))
+
+    def pull(x, ct):
+        return op.vjp_rule((x, w), (ct,), (op(x, w, N=50, COLS=64),), N=50, COLS=64)
+
+    gx, gw = eager.vmap(pull)(xs, cts)
+    np.testing.assert_allclose(gx.numpy(), cts.numpy()[:, :, None] * w.numpy())
+    np.testing.assert_allclose(gw.numpy(), (cts.numpy()[:, :, None] * xs.numpy()).sum(1))
+    gx, gw = eager.compile(pull)(xs[0], cts[0])
+    np.testing.assert_allclose(gw.numpy(), (cts.numpy()[0][:, None] * xs.numpy()[0]).sum(0))
+
+
+def test_from_kernel_with_stores_that_overwrite_leaves_the_cotangent_alone():
+    import eager
+
+    op = eager.from_kernel(overwritten, {"y": lambda x: x})
+    x, ct = tensors((100,), (100,))
+    before = ct.numpy().copy()
+    (gx,) = op.vjp_rule((x,), (ct,), (op(x, N=100, BLOCK=32),), N=100, BLOCK=32)
+    np.testing.assert_allclose(gx.numpy(), before * np.where(np.arange(100) % 3 == 0, 2 * x.numpy(), 2))
+    np.testing.assert_array_equal(ct.numpy(), before)
+
+
+def test_from_kernel_says_what_has_no_rule():
+    import eager
+
+    op = eager.from_kernel(rows_sum, {"y": lambda x: (x.shape[:1], x.dtype)}, grid=lambda x: x.shape[0], differentiate=False)
+    x, w = tensors((7, 50), (50,))
+    with pytest.raises(NotImplementedError, match="rows_sum has no vjp rule"):
+        op.vjp_rule((x, w), (None,), (None,), N=50, COLS=64)
+
+
+def test_calls_with_other_grids_are_other_programs():
+    import eager
+
+    @eas.kernel
+    def count_programs(y, z, BLOCK: eas.constexpr):
+        mk.store(z, mk.arange(0, BLOCK), mk.load(y, mk.arange(0, BLOCK)) + mk.to_f32(mk.num_programs(0)))
+
+    y = eager.constant(np.zeros(4, np.float32))
+    got = [eager.from_kernel(count_programs, {"z": lambda y: y}, grid=n)(y, BLOCK=4).numpy()[0] for n in (1, 3)]
+    assert got == [1, 3]
+
+
+def test_torch_operators_derive_their_backward():
+    torch = pytest.importorskip("torch")
+    op = eas.torch.op(
+        "test_grad::rows_sum",
+        rows_sum,
+        outputs={"y": lambda x: x.shape[:1]},
+        grid=lambda x: x.shape[0],
+        N=lambda x: x.shape[1],
+        COLS=64,
+        backward="auto",
+    )
+    x, w = torch.randn(7, 50, dtype=torch.float64, requires_grad=True), torch.randn(50, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(op, (x, w))
+    (gw,) = torch.autograd.grad(op(x.detach(), w).sum(), (w,))  # x needs none
+    torch.testing.assert_close(gw, x.detach().sum(0))
+    with pytest.raises(ValueError, match='backward must be "auto"'):
+        eas.torch.op("test_grad::bad", rows_sum, outputs="y", N=50, COLS=64, backward="always")
+    with pytest.raises(TypeError, match="this is a function that launches kernels"):
+        eas.torch.op("test_grad::function", lambda x, y: None, outputs="y", backward="auto")

@@ -100,7 +100,8 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
     ok = ok && (nargs < 5 || read_begin(args[4], nouts, in, &nin, begin));
     if (ok && (args[3] == Py_None || read_grid(args[3], grid))) {
         eas_site(site_here());
-        eas_status st = eas_node_call_begun(k, nin, in, (int)nouts, out->type, nargs < 5 ? NULL : begin, (int)n, order, args[3] == Py_None ? NULL : grid, results);
+        eas_status st = eas_node_call_begun(k, nin, in, (int)nouts, out->type, nargs < 5 ? NULL : begin, (int)n, order,
+                                            args[3] == Py_None ? NULL : grid, results);
         list = st == EAS_OK ? PyList_New(nouts) : py_raise(st);
         for (Py_ssize_t i = 0; st == EAS_OK && i < nouts; i++) {
             PyObject *t = eager_result(EAS_OK, results[i]);

@@ -1,7 +1,8 @@
 /* grad.c: derivatives of kernels: eas_ir_grad and eas_ir_jvp as Python sees them. eas/_grad.py and eager/_kernel.py make kernels and operations of it. */
 #include "py.h"
 
-static const char *const roles[] = {"given", "cotangent", "gradient", "both", "tangent", "result_tangent", "tape", "trips", "local", "owner", "programs", "band", "length"};
+static const char *const roles[] = {"given", "cotangent", "gradient", "both",     "tangent", "result_tangent", "tape",
+                                    "trips", "local",     "owner",    "programs", "band",    "length"};
 
 static void drop(PyObject *capsule) { eas_grad_free(PyCapsule_GetPointer(capsule, "eas_grad")); }
 
@@ -50,8 +51,8 @@ static PyObject *ir_grad(PyObject *m, PyObject *args)
     PyObject *o, *wrt, *of;
     int forward, deterministic, fresh, band, wrts[PY_MAX_PARAMS], ofs[PY_MAX_PARAMS];
     long long max_trips;
-    if (!PyArg_ParseTuple(args, "O!OOppppL:ir_grad", G.ir, &o, &wrt, &of, &forward, &deterministic, &fresh, &band, &max_trips) || !read_numbers(wrt, wrts) ||
-        !read_numbers(of, ofs))
+    if (!PyArg_ParseTuple(args, "O!OOppppL:ir_grad", G.ir, &o, &wrt, &of, &forward, &deterministic, &fresh, &band, &max_trips) ||
+        !read_numbers(wrt, wrts) || !read_numbers(of, ofs))
         return NULL;
     eas_grad_options opt = {.nof = (int)PyTuple_GET_SIZE(of),
                             .nwrt = (int)PyTuple_GET_SIZE(wrt),

@@ -539,8 +539,8 @@ static eas_status check_begin(const eas_kernel *k, int nin, eas_node *const *in,
 {
     for (int i = 0; begin && i < nouts; i++)
         if (begin[i] >= nin || (begin[i] >= 0 && in[begin[i]]->dtype != outs[i].dtype))
-            return base_fail(EAS_ERR_VALUE, "eager.call: output %d of kernel %s is to begin as input %d, which %s", i, eas_ir_name(eas_kernel_ir(k)), begin[i],
-                             begin[i] >= nin ? "is not there" : "has another dtype");
+            return base_fail(EAS_ERR_VALUE, "eager.call: output %d of kernel %s is to begin as input %d, which %s", i, eas_ir_name(eas_kernel_ir(k)),
+                             begin[i], begin[i] >= nin ? "is not there" : "has another dtype");
     return EAS_OK;
 }
 

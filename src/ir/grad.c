@@ -305,8 +305,10 @@ static eas_status check_dots(gradder *g)
         for (uint32_t s = i; s < last; s++)
             if (ir_writes(&g->ir->insns[s]) && gargs(g, &g->ir->insns[s])[0] > (uint32_t)g->ir->nparams &&
                 (gargs(g, &g->ir->insns[s])[0] == gargs(g, in)[0] || gargs(g, &g->ir->insns[s])[0] == gargs(g, in)[3]))
-                return grad_fail(g, in, "dot: the threadgroup array is written again (line %u) before the loop or kernel ends: its derivative needs what was there",
-                                 (unsigned)g->ir->insns[s].line);
+                return grad_fail(
+                    g, in,
+                    "dot: the threadgroup array is written again (line %u) before the loop or kernel ends: its derivative needs what was there",
+                    (unsigned)g->ir->insns[s].line);
     }
     return EAS_OK;
 }
@@ -405,7 +407,12 @@ static eas_status hand_over(gradder *g, eas_ir *ir, eas_ir *primal, const uint32
         return base_fail_oom(sizeof *d);
     }
     memcpy(params, g->params.at, g->params.len * sizeof *params);
-    *d = (eas_grad){.ir = ir, .primal = eas_ir_retain(primal), .params = params, .nparams = (int)g->params.len, .nloops = g->nloops, .max_trips = g->opt->max_trips};
+    *d = (eas_grad){.ir = ir,
+                    .primal = eas_ir_retain(primal),
+                    .params = params,
+                    .nparams = (int)g->params.len,
+                    .nloops = g->nloops,
+                    .max_trips = g->opt->max_trips};
     for (int i = 0; i < g->nloops; i++)
         d->loops[i] = origin ? origin[g->loops[i]] : g->loops[i];
     *out = d;
@@ -561,6 +568,7 @@ eas_status eas_grad_trips(const eas_grad *d, int loop, const int64_t *scalars, c
     *out = n;
     if (n >= 0)
         return EAS_OK;
-    return base_fail(EAS_ERR_VALUE, "%s: %s:%u: how often this loop goes round is not known before the launch, and its values must be kept: give max_trips", ir->name,
-                     in->file ? ir->files[in->file] : "?", (unsigned)in->line);
+    return base_fail(EAS_ERR_VALUE,
+                     "%s: %s:%u: how often this loop goes round is not known before the launch, and its values must be kept: give max_trips",
+                     ir->name, in->file ? ir->files[in->file] : "?", (unsigned)in->line);
 }

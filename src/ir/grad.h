@@ -12,27 +12,27 @@ enum { GRAD_MAX_LOOPS = 64 };
 
 /* What the kernel that is built does with a parameter of the primal kernel. */
 typedef struct grad_buf {
-    bool of, wrt;      /* asked for */
-    bool shared;       /* in place: one array is the cotangent first and the gradient afterwards */
-    bool consumed;     /* of: an element is set to 0 once it was read, since an earlier store may have written it too */
+    bool of, wrt; /* asked for */
+    bool shared; /* in place: one array is the cotangent first and the gradient afterwards */
+    bool consumed; /* of: an element is set to 0 once it was read, since an earlier store may have written it too */
     uint32_t ct, grad; /* values of the new kernel: cotangent and gradient, or tangent in both; 0: none */
-    uint32_t owner;    /* which lane of a store came last; 0: not needed */
-    uint32_t length;   /* deterministic: elements of the gradient; 0: no part for each program */
+    uint32_t owner; /* which lane of a store came last; 0: not needed */
+    uint32_t length; /* deterministic: elements of the gradient; 0: no part for each program */
 } grad_buf;
 
 /* A threadgroup array of the primal kernel: a part of two buffers for each program. */
 typedef struct grad_local {
-    uint32_t value;     /* of the primal kernel */
+    uint32_t value; /* of the primal kernel */
     uint32_t data, adj, owner; /* parameters of the new one; adj 0: nothing varies in it; owner 0: lanes of its stores never meet */
-    uint32_t start;     /* where this program's part begins */
+    uint32_t start; /* where this program's part begins */
     int64_t size;
 } grad_local;
 
 typedef struct grad_tape {
-    uint32_t loop;  /* index of its opener */
-    int carried;    /* which carried value; -1 - i: the content of local array i */
+    uint32_t loop; /* index of its opener */
+    int carried; /* which carried value; -1 - i: the content of local array i */
     uint32_t param; /* in the new kernel */
-    bool dropped;   /* found to be unread */
+    bool dropped; /* found to be unread */
 } grad_tape;
 
 /* What a build found out for the next one. */
@@ -41,8 +41,8 @@ typedef struct grad_known {
 } grad_known;
 
 struct eas_grad {
-    eas_ir *ir;      /* the derivative */
-    eas_ir *primal;  /* as it was given */
+    eas_ir *ir; /* the derivative */
+    eas_ir *primal; /* as it was given */
     eas_grad_param *params;
     int nparams;
     uint32_t loops[GRAD_MAX_LOOPS]; /* per taped loop: its opener in `primal` */
@@ -58,10 +58,10 @@ typedef struct gradder {
     arena mem;
     const eas_grad_options *opt;
     uint32_t *end, *mid, *open; /* per opener: its closer, and its else or do (0: none); per closer: its opener */
-    bool *varied;  /* depends on what is differentiated with respect to */
-    bool *useful;  /* of those: something that is stored depends on it */
+    bool *varied; /* depends on what is differentiated with respect to */
+    bool *useful; /* of those: something that is stored depends on it */
     uint8_t *sign; /* 1: never negative; 2: never below some positive number */
-    bool *risky;   /* may be infinite or NaN in lanes that are masked off, though everything loaded is finite */
+    bool *risky; /* may be infinite or NaN in lanes that are masked off, though everything loaded is finite */
     uint8_t *axes; /* per value: bits of the program axes that it depends on */
     ir_range *range;
     uint32_t *map; /* primal value -> its copy in the new kernel, as computed last */
@@ -85,7 +85,11 @@ uint32_t grad_param(gradder *g, const char *name, ir_type t, eas_grad_param what
 eas_dtype grad_dtype(eas_dtype dt); /* of adjoints: f32 for halves */
 ir_type grad_type(ir_type t);
 static inline const uint32_t *gargs(const gradder *g, const ir_insn *in) { return ir_args(g->ir, in); }
-static inline bool gfloat(const gradder *g, uint32_t v) { ir_type t = ir_typeof(g->ir, v); return t.kind == IR_VAL && dtype_is_float((eas_dtype)t.dtype); }
+static inline bool gfloat(const gradder *g, uint32_t v)
+{
+    ir_type t = ir_typeof(g->ir, v);
+    return t.kind == IR_VAL && dtype_is_float((eas_dtype)t.dtype);
+}
 static inline ir_type gnew(const gradder *g, uint32_t v) { return g->b->ir->vals[v].type; } /* of a value of the new kernel */
 static inline bool gactive(const gradder *g, uint32_t v) { return g->varied[v] && g->useful[v]; }
 

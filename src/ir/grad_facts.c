@@ -166,8 +166,9 @@ bool grad_touches(gradder *g, uint32_t first, uint32_t last)
 {
     for (uint32_t i = first; i < last; i++) {
         const ir_insn *in = &g->ir->insns[i];
-        if ((in->op == IR_STORE || in->op == IR_ATOMIC_ADD) && counts(g, in) && (gactive(g, gargs(g, in)[2]) || gargs(g, in)[0] > (uint32_t)g->ir->nparams ||
-                                                                                 g->buf[gargs(g, in)[0] - 1].shared || g->buf[gargs(g, in)[0] - 1].consumed))
+        if ((in->op == IR_STORE || in->op == IR_ATOMIC_ADD) && counts(g, in) &&
+            (gactive(g, gargs(g, in)[2]) || gargs(g, in)[0] > (uint32_t)g->ir->nparams || g->buf[gargs(g, in)[0] - 1].shared ||
+             g->buf[gargs(g, in)[0] - 1].consumed))
             return true;
     }
     return false;
@@ -351,14 +352,16 @@ static eas_status check_atomic(gradder *g, const ir_insn *in, bool reverse)
     const uint32_t *a = gargs(g, in);
     const bool global = a[0] <= (uint32_t)g->ir->nparams, asked = global && (g->buf[a[0] - 1].of || g->buf[a[0] - 1].wrt);
     if (reverse && used(g, in->res))
-        return grad_fail(g, in, "%s: its result is used, and the derivative computes values again, which would change \"%s\" again", ir_rows[in->op].name,
-                         name_of(g, a[0]));
+        return grad_fail(g, in, "%s: its result is used, and the derivative computes values again, which would change \"%s\" again",
+                         ir_rows[in->op].name, name_of(g, a[0]));
     if (in->op != IR_ATOMIC_ADD && (asked || g->varied[a[2]]) && dtype_is_float((eas_dtype)ir_typeof(g->ir, a[2]).dtype))
         return grad_fail(g, in, "%s has no derivative; only atomic_add has one", ir_rows[in->op].name);
     if (!global && (g->varied[a[2]] || (g->varied[a[0]] && g->useful[a[0]])))
-        return grad_fail(g, in, "%s on a threadgroup array has no derivative; use a reduction (mk.tg_sum), or an atomic on a global buffer", ir_rows[in->op].name);
+        return grad_fail(g, in, "%s on a threadgroup array has no derivative; use a reduction (mk.tg_sum), or an atomic on a global buffer",
+                         ir_rows[in->op].name);
     if (asked && g->buf[a[0] - 1].wrt)
-        return grad_fail(g, in, "\"%s\" is added to, so it cannot be differentiated with respect to: its gradient is the cotangent itself", name_of(g, a[0]));
+        return grad_fail(g, in, "\"%s\" is added to, so it cannot be differentiated with respect to: its gradient is the cotangent itself",
+                         name_of(g, a[0]));
     return EAS_OK;
 }
 
@@ -385,8 +388,9 @@ static eas_status check_order(gradder *g, uint32_t buf)
             continue;
         for (uint32_t i = 0; i < g->ir->ninsns; i++)
             if (load_of(g, &g->ir->insns[i], buf) && (i > s || in_one_loop(g, i, s)))
-                return grad_fail(g, &g->ir->insns[i], "\"%s\" is read here after the kernel wrote to it (line %u), and the derivative needs what was there before: "
-                                                      "keep the value in a variable, or write to another buffer",
+                return grad_fail(g, &g->ir->insns[i],
+                                 "\"%s\" is read here after the kernel wrote to it (line %u), and the derivative needs what was there before: "
+                                 "keep the value in a variable, or write to another buffer",
                                  name_of(g, buf), (unsigned)store->line);
     }
     return EAS_OK;
@@ -406,15 +410,21 @@ static eas_status check_stores(gradder *g, uint32_t buf)
         stores += in->op == IR_STORE;
         adds += ir_is_atomic(in);
         if (stores && adds)
-            return grad_fail(g, in, "\"%s\" is stored to and added to by atomics, in an order that is not known: there is no derivative", name_of(g, buf));
+            return grad_fail(g, in, "\"%s\" is stored to and added to by atomics, in an order that is not known: there is no derivative",
+                             name_of(g, buf));
         uint8_t axes = (uint8_t)(g->axes[gargs(g, in)[1]] | (m ? g->axes[m] : 0));
         for (uint32_t o = 0; o < i; o++)
             if (g->end[o] > i && g->ir->insns[o].op != IR_ELSE && g->ir->insns[o].op != IR_DO)
                 for (int k = 0; k < (g->ir->insns[o].op == IR_LOOP ? 3 : g->ir->insns[o].op == IR_IF); k++)
                     axes |= g->axes[gargs(g, &g->ir->insns[o])[k]];
         if (in->op == IR_STORE && axes != all)
-            return grad_fail(g, in, "all programs along axis %d store to the same elements of \"%s\": each would take the whole gradient. Let one of them store, or use mk.atomic_add",
-                             all & ~axes & 1 ? 0 : all & ~axes & 2 ? 1 : 2, name_of(g, buf));
+            return grad_fail(g, in,
+                             "all programs along axis %d store to the same elements of \"%s\": each would take the whole gradient. Let one of them "
+                             "store, or use mk.atomic_add",
+                             all & ~axes & 1   ? 0
+                             : all & ~axes & 2 ? 1
+                                               : 2,
+                             name_of(g, buf));
         g->buf[buf - 1].consumed |= stores > 1 || (in->op == IR_STORE && in_one_loop(g, i, i));
     }
     return EAS_OK;
@@ -448,7 +458,8 @@ static eas_status check_forward(gradder *g)
         if (b->of != b->wrt && (g->varied[x] || b->wrt))
             return grad_fail(g, in, "\"%s\" is read and written: name it in both `of` and `wrt`", name_of(g, gargs(g, in)[0]));
         if (!b->of && g->varied[x])
-            return grad_fail(g, in, "\"%s\" is read again and holds something that varies: name it in both `of` and `wrt`", name_of(g, gargs(g, in)[0]));
+            return grad_fail(g, in, "\"%s\" is read again and holds something that varies: name it in both `of` and `wrt`",
+                             name_of(g, gargs(g, in)[0]));
     }
     return EAS_OK;
 }

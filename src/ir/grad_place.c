@@ -68,8 +68,9 @@ static bool invariant(const gradder *g, uint32_t v, int depth)
 static uint32_t through(const gradder *g, uint32_t v)
 {
     const ir_insn *in;
-    while ((in = ir_def(g->ir, v)) && (in->op == IR_BROADCAST || in->op == IR_RESHAPE || (in->op == IR_CAST && dtype_is_int((eas_dtype)ir_typeof(g->ir, v).dtype) &&
-                                                                                         dtype_is_int((eas_dtype)ir_typeof(g->ir, gargs(g, in)[0]).dtype))))
+    while ((in = ir_def(g->ir, v)) && (in->op == IR_BROADCAST || in->op == IR_RESHAPE ||
+                                       (in->op == IR_CAST && dtype_is_int((eas_dtype)ir_typeof(g->ir, v).dtype) &&
+                                        dtype_is_int((eas_dtype)ir_typeof(g->ir, gargs(g, in)[0]).dtype))))
         v = gargs(g, in)[0];
     return v;
 }
@@ -428,7 +429,8 @@ bool grad_lanes_differ(gradder *g, uint32_t off, uint32_t mask)
 static uint32_t region_of(const gradder *g, uint32_t i)
 {
     for (uint32_t o = i; o-- > 0;)
-        if (g->end[o] > i && (g->ir->insns[o].op == IR_LOOP || g->ir->insns[o].op == IR_WHILE || g->ir->insns[o].op == IR_IF || g->ir->insns[o].op == IR_ELSE))
+        if (g->end[o] > i &&
+            (g->ir->insns[o].op == IR_LOOP || g->ir->insns[o].op == IR_WHILE || g->ir->insns[o].op == IR_IF || g->ir->insns[o].op == IR_ELSE))
             return o;
     return UINT32_MAX;
 }

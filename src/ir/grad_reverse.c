@@ -162,7 +162,8 @@ static void reverse_load(gradder *g, uint32_t i)
     if (!to || g->b->status)
         return;
     const bool once = g->opt->fresh && !is_local(g, a[0]) && read_once(g, i);
-    const bool alone = grad_lanes_differ(g, a[1], in->nargs == 4 ? a[2] : 0) && (is_local(g, a[0]) || g->buf[a[0] - 1].length || grad_programs_differ(g, i));
+    const bool alone =
+        grad_lanes_differ(g, a[1], in->nargs == 4 ? a[2] : 0) && (is_local(g, a[0]) || g->buf[a[0] - 1].length || grad_programs_differ(g, i));
     if (alone && once)
         g_store(g, to, gradient_place(g, a[0], g->map[a[1]]), g_cast(g, ct, (eas_dtype)gnew(g, to).dtype), mask);
     else

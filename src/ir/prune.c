@@ -225,7 +225,10 @@ static bool find_regions(pruner *p, arena *mem)
         case IR_WHILE:
         case IR_IF: stack[n++] = i; break;
         case IR_ELSE:
-        case IR_DO: p->mid[stack[n - 1]] = i; p->open[i] = stack[n - 1]; break;
+        case IR_DO:
+            p->mid[stack[n - 1]] = i;
+            p->open[i] = stack[n - 1];
+            break;
         case IR_ENDLOOP:
         case IR_ENDWHILE:
         case IR_ENDIF: p->open[i] = stack[--n]; break;

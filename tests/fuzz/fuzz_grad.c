@@ -208,7 +208,10 @@ static bool jumps(const eas_ir *ir)
     return false;
 }
 
-static bool near(double x, double y, double size, double tolerance) { return fabs(x - y) <= tolerance * (size + 1e-30) || (!isfinite(x) && !isfinite(y)); }
+static bool near(double x, double y, double size, double tolerance)
+{
+    return fabs(x - y) <= tolerance * (size + 1e-30) || (!isfinite(x) && !isfinite(y));
+}
 
 static void complain(const job *j, const char *what, double x, double y)
 {
@@ -301,7 +304,8 @@ static bool check(job *j)
 
 static bool one(uint64_t seed)
 {
-    static const knobs sizes[] = {{.max_lanes = 12, .max_grid = 2, .max_steps = 5, .max_depth = 1}, {.max_lanes = 80, .max_grid = 4, .max_steps = 12, .max_depth = 2}};
+    static const knobs sizes[] = {{.max_lanes = 12, .max_grid = 2, .max_steps = 5, .max_depth = 1},
+                                  {.max_lanes = 80, .max_grid = 4, .max_steps = 12, .max_depth = 2}};
     knobs k = sizes[seed % 2];
     char why[200] = "";
     job j = {.rng = seed};
@@ -331,7 +335,7 @@ int main(int argc, char **argv)
     verbose = getenv("EAS_FUZZ_VERBOSE");
     for (; done < n && bad < 5 && difftime(time(NULL), start) < limit; done++)
         bad += !one(seed + (uint64_t)done);
-    printf("%ld kernels: %ld agree both ways, %ld of them are smooth and agree with differences, %ld are zero; %ld are refused, %ld are wrong\n", done, both, smooth,
-           zero, refused, bad);
+    printf("%ld kernels: %ld agree both ways, %ld of them are smooth and agree with differences, %ld are zero; %ld are refused, %ld are wrong\n",
+           done, both, smooth, zero, refused, bad);
     return bad != 0;
 }
