@@ -360,13 +360,13 @@ static eas_status join_programs(gradder *g, eas_ir **ir)
     return EAS_OK;
 }
 
-static eas_status finish(gradder *g, eas_ir **out)
+static eas_status finish(gradder *g, bool reverse, eas_ir **out)
 {
     eas_ir *full = NULL, *less = NULL;
     eas_status st = g->status ? g->status : g->mem.oom ? base_fail_oom(g->ir->nvals) : irb_finish(g->b, &full);
     if (!st)
         st = ir_prune(full, &less);
-    if (!st && g->opt->band && !g->opt->deterministic)
+    if (!st && reverse && g->opt->band && !g->opt->deterministic)
         st = join_programs(g, &less);
     if (!st)
         st = ir_simplify(less, out);
@@ -439,7 +439,7 @@ static eas_status build_reverse(const eas_ir *spmd, eas_ir *primal, const uint32
         if (!st)
             st = write_reverse(&g, &known);
         if (!st)
-            st = finish(&g, &ir);
+            st = finish(&g, true, &ir);
         again = !st && note_unread(&g, ir, &known);
         if (again)
             eas_ir_release(ir);
@@ -506,7 +506,7 @@ eas_status eas_ir_jvp(eas_ir *ir, const eas_grad_options *opt, eas_grad **out)
     if (!st) {
         add_tangents(&g);
         grad_jvp(&g);
-        st = finish(&g, &made);
+        st = finish(&g, false, &made);
     }
     if (!st)
         st = hand_over(&g, made, ir, NULL, out);
