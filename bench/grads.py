@@ -13,7 +13,6 @@ from examples.softmax import softmax
 
 from .tools import has, interleaved
 
-
 # ---- written by hand ----
 
 

@@ -39,9 +39,9 @@ def pull(
     xi = x[i]
     yi = y[i]
     zi = z[i]
-    sx = float(0.0)
-    sy = float(0.0)
-    sz = float(0.0)
+    sx = float(0.0)  # noqa: UP018 (Warp: a variable that a loop changes)
+    sy = float(0.0)  # noqa: UP018 (Warp: a variable that a loop changes)
+    sz = float(0.0)  # noqa: UP018 (Warp: a variable that a loop changes)
     for j in range(n):
         dx = x[j] - xi
         dy = y[j] - yi
