@@ -7,7 +7,7 @@
 #   make check   clang-format and ruff
 #   make format  rewrites the sources as `make check` wants them
 #   make bench   numbers, against peers
-#   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is; GRAPHS random graphs of tensors; a million queued launches
+#   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is; derivatives of GRADS; GRAPHS random graphs of tensors; a million queued launches
 #   make sweep   every f32 through the elementary functions, against the C library in double: minutes each
 #   make clean
 PY := .venv/bin/python
@@ -19,6 +19,7 @@ FUZZ ?= 20
 SOAK ?= 600
 DIFF ?= 100000
 GRAPHS ?= 20000
+GRADS ?= 20000
 SUMMARY := build/summary
 C_FILES = $(shell git ls-files '*.c' '*.h')
 SOURCES = $(shell git ls-files -co --exclude-standard src include python pyproject.toml meson.build meson_options.txt tools/build_id.py)
@@ -31,7 +32,7 @@ METAL = $(if $(WANTS_STANDIN),$(shell test -f $(STANDIN) && echo EAS_METAL_LIBRA
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all run test check format bench soak sweep clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz diff graphs pytest
+.PHONY: all run test check format bench soak sweep clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz diff grads graphs pytest
 
 all: setup-run build/release/build.ninja
 	@$(NINJA) -C build/release --quiet
@@ -110,6 +111,7 @@ pytest: $(if $(WANTS_STANDIN),standin)
 soak: setup-soak
 	@$(MAKE) --no-print-directory fuzz FUZZ=$(SOAK)
 	@$(MAKE) --no-print-directory diff
+	@$(MAKE) --no-print-directory grads
 	@$(MAKE) --no-print-directory .venv/.installed
 	@EAGER_FUZZ=$(GRAPHS) $(PY) -m pytest -q tests/test_eager_fuzz.py
 	@EAS_SOAK=1 $(METAL) $(PY) -m pytest -q tests/test_faults.py
@@ -130,6 +132,11 @@ diff: build/release/build.ninja
 		EAS_ISA=$$isa EAS_LLVM_LIBRARY=$(CURDIR)/build/release/libeas-llvm.so build/release/tests/c/fuzz_diff $$n $$seed || status=1; \
 		seed=$$(( seed + n )); \
 	done; exit $$status
+
+# Derivatives of random kernels, both ways and by differences.
+grads: build/release/build.ninja
+	@$(NINJA) -C build/release --quiet tests/c/fuzz_grad libeas-llvm.so
+	@EAS_LLVM_LIBRARY=$(CURDIR)/build/release/libeas-llvm.so build/release/tests/c/fuzz_grad $(GRADS) 1
 
 # FUNCTIONS="exp tan" takes only those.
 sweep: setup-run build/release/build.ninja

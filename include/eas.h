@@ -264,6 +264,51 @@ EAS_API eas_ir_info eas_ir_analyse(const eas_ir *ir);
 /* Texts for looking at: "ir", "msl", "opencl" need nothing; "llvm" and "asm" open the compiler. Free with eas_free. */
 EAS_API eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out);
 
+/* ---- derivatives of kernels ---------------------------------------------------------------------------------------- */
+
+/* A kernel that computes a derivative of another. Its first parameters are those of the kernel it is made from (which read its buffers as they were before the launch); what follows
+ * is told by eas_grad_param_at. It is launched on the same grid. docs/grad_kernels.md describes what can be differentiated. */
+typedef struct eas_grad eas_grad;
+typedef enum eas_grad_role {
+    EAS_GRAD_GIVEN, /* parameter `param` of the kernel itself */
+    EAS_GRAD_COTANGENT, /* reverse mode: of a result; read. consumed: it is changed as well, so pass a copy */
+    EAS_GRAD_GRADIENT, /* reverse mode: with respect to an argument (of a scalar: one element); added to */
+    EAS_GRAD_BOTH, /* a buffer that is read and written: its cotangent before and its gradient after; forward mode: its tangent */
+    EAS_GRAD_TANGENT, /* forward mode: of an argument; read */
+    EAS_GRAD_RESULT_TANGENT, /* forward mode: of a result; written where the kernel writes */
+    EAS_GRAD_TAPE, /* scratch: elements * (most trips of `loop`) for each program; loop < 0: one trip */
+    EAS_GRAD_TRIPS, /* i64: the most trips of `loop`, from eas_grad_trips */
+    EAS_GRAD_LOCAL, /* scratch: `elements` for each program; zeroed: zero before */
+    EAS_GRAD_OWNER, /* scratch: as many elements as buffer `param` has */
+    EAS_GRAD_PROGRAMS, /* i64: programs of the kernel along axis 0 */
+    EAS_GRAD_BAND, /* i64: how many of them one program of this kernel stands for: its grid along axis 0 is EAS_GRAD_PROGRAMS / EAS_GRAD_BAND, rounded up */
+    EAS_GRAD_LENGTH /* i64: elements of buffer `param` (1 for a scalar). Its gradient has that many for each program, zero before; their sum is added up afterwards */
+} eas_grad_role;
+typedef struct eas_grad_param {
+    eas_grad_role role;
+    int param; /* of the kernel; -1: none */
+    int loop;
+    eas_dtype dtype;
+    int64_t elements;
+    uint8_t is_buffer, consumed, zeroed;
+} eas_grad_param;
+typedef struct eas_grad_options {
+    int nof, nwrt;
+    const int *of, *wrt; /* numbers of parameters: results, and arguments to differentiate with respect to; floats */
+    int deterministic; /* sums in an order that does not depend on threads: EAS_GRAD_LENGTH */
+    int fresh; /* gradients are zero before the launch: what is proved to be added to once is stored */
+    int band; /* programs may be joined: EAS_GRAD_BAND */
+    int64_t
+        max_trips; /* the most trips of loops whose number of trips is not known before they run; more give NaN. 0: such loops are refused where values must be kept */
+} eas_grad_options;
+EAS_API eas_status eas_ir_grad(eas_ir *ir, const eas_grad_options *opt, eas_grad **out); /* reverse mode */
+EAS_API eas_status eas_ir_jvp(eas_ir *ir, const eas_grad_options *opt, eas_grad **out); /* forward mode; does what the kernel does as well */
+EAS_API void eas_grad_free(eas_grad *d);
+EAS_API eas_ir *eas_grad_ir(const eas_grad *d); /* borrowed */
+EAS_API eas_grad_param eas_grad_param_at(const eas_grad *d, int i);
+/* The most trips of a loop in a launch. scalars: one entry per parameter of the kernel; those of integers count. ERR_VALUE if no bound is known. */
+EAS_API eas_status eas_grad_trips(const eas_grad *d, int loop, const int64_t *scalars, const int64_t grid[3], int64_t *out);
+
 /* ---- devices and memory --------------------------------------------------------------------------------------- */
 
 typedef struct eas_device eas_device; /* lives as long as the process */
@@ -602,6 +647,11 @@ typedef struct eas_node_type {
 } eas_node_type;
 EAS_API eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nparams, const int8_t *order,
                                  const int64_t grid[3], eas_node **results);
+/* The same with outputs that the kernel reads: begin[i] is what output i holds before the launch: EAS_BEGIN_ANY, EAS_BEGIN_ZERO, or the number of an input of its dtype
+ * and size, of which it is a copy. */
+enum { EAS_BEGIN_ANY = -1, EAS_BEGIN_ZERO = -2 };
+EAS_API eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin,
+                                       int nparams, const int8_t *order, const int64_t grid[3], eas_node **results);
 
 /* Records a loop: state = init; while condition: state = next, where condition and next are recorded from the placeholders `state` (eas_node_input, with any number).
  * One trip runs as one program, nothing is called in between. What they need besides is computed once, before the loop. */

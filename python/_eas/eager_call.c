@@ -50,18 +50,35 @@ static PyObject *kernel_lanes(PyObject *m, PyObject *const *args, Py_ssize_t nar
 
 /* ---- calls ---- */
 
-/* kernel_call(compiled, arguments, outputs, grid): arguments in the order of the kernel's parameters: tensors, numbers, or the number of an output in a list of
+/* What outputs hold before the launch: None, "zero", or a tensor that they begin as a copy of, which becomes an input. */
+static int read_begin(PyObject *o, Py_ssize_t nouts, eas_node **in, int *nin, int8_t *begin)
+{
+    if (!PyTuple_Check(o) || PyTuple_GET_SIZE(o) != nouts)
+        return py_fail(PyExc_TypeError, "kernel_call: one beginning for each output, got %R", o), 0;
+    for (Py_ssize_t i = 0; i < nouts; i++) {
+        PyObject *x = PyTuple_GET_ITEM(o, i);
+        begin[i] = x == Py_None ? EAS_BEGIN_ANY : EAS_BEGIN_ZERO;
+        if (x == Py_None || PyUnicode_Check(x))
+            continue;
+        if (*nin >= PY_MAX_PARAMS - 1 || *nin >= 127 || !(in[*nin] = eager_arg(x, "from_kernel", "what an output begins as")))
+            return PyErr_Occurred() ? 0 : (py_fail(PyExc_ValueError, "kernel_call: too many tensors"), 0);
+        begin[i] = (int8_t)(*nin)++;
+    }
+    return 1;
+}
+
+/* kernel_call(compiled, arguments, outputs, grid[, begin]): arguments in the order of the kernel's parameters: tensors, numbers, or the number of an output in a list of
  * one. Gives the tensors of the outputs. compiled may be what kernel_lanes gave. */
 static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)m;
-    bool lanes = nargs == 4 && PyCapsule_IsValid(args[0], "eas_kernel");
-    if (nargs != 4 || (!lanes && !PyObject_TypeCheck(args[0], G.compiled)) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]))
-        return py_fail(PyExc_TypeError, "kernel_call(compiled, arguments, outputs, grid)");
+    bool lanes = nargs >= 4 && PyCapsule_IsValid(args[0], "eas_kernel");
+    if (nargs < 4 || nargs > 5 || (!lanes && !PyObject_TypeCheck(args[0], G.compiled)) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]))
+        return py_fail(PyExc_TypeError, "kernel_call(compiled, arguments, outputs, grid[, begin])");
     eas_kernel *k = lanes ? PyCapsule_GetPointer(args[0], "eas_kernel") : ((Compiled *)args[0])->k;
     Py_ssize_t n = PyTuple_GET_SIZE(args[1]), nouts = PyTuple_GET_SIZE(args[2]);
     eas_node *in[PY_MAX_PARAMS], *results[PY_MAX_PARAMS];
-    int8_t order[PY_MAX_PARAMS];
+    int8_t order[PY_MAX_PARAMS], begin[128];
     int64_t grid[3];
     int nin = 0, ok = n <= PY_MAX_PARAMS && nouts < 128;
     outputs *out = ok ? PyMem_Calloc(1, sizeof *out) : NULL;
@@ -80,9 +97,11 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
         nin += ok;
     }
     PyObject *list = NULL;
+    ok = ok && (nargs < 5 || read_begin(args[4], nouts, in, &nin, begin));
     if (ok && (args[3] == Py_None || read_grid(args[3], grid))) {
         eas_site(site_here());
-        eas_status st = eas_node_call(k, nin, in, (int)nouts, out->type, (int)n, order, args[3] == Py_None ? NULL : grid, results);
+        eas_status st = eas_node_call_begun(k, nin, in, (int)nouts, out->type, nargs < 5 ? NULL : begin, (int)n, order,
+                                            args[3] == Py_None ? NULL : grid, results);
         list = st == EAS_OK ? PyList_New(nouts) : py_raise(st);
         for (Py_ssize_t i = 0; st == EAS_OK && i < nouts; i++) {
             PyObject *t = eager_result(EAS_OK, results[i]);
@@ -98,7 +117,7 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
     return list;
 }
 static PyMethodDef functions[] = {
-    {"kernel_call", (PyCFunction)(void (*)(void))kernel_call, METH_FASTCALL, "kernel_call(compiled, arguments, outputs, grid)"},
+    {"kernel_call", (PyCFunction)(void (*)(void))kernel_call, METH_FASTCALL, "kernel_call(compiled, arguments, outputs, grid[, begin])"},
     {"kernel_lanes", (PyCFunction)(void (*)(void))kernel_lanes, METH_FASTCALL, "kernel_lanes(compiled, flags, axis)"},
     {NULL, NULL, 0, NULL}};
 int eager_call_init(PyObject *module) { return PyModule_AddFunctions(module, functions); }

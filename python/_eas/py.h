@@ -531,6 +531,7 @@ int eager_ass_subscript(PyObject *o, PyObject *key, PyObject *value);
 PyObject *eager_at(PyObject *o, void *c);
 
 /* ---- eager_call.c ---- */
+int grad_init(PyObject *module); /* grad.c */
 int eager_call_init(PyObject *module);
 
 /* ---- eager_loop.c ---- */

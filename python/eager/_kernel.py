@@ -7,9 +7,10 @@ import eas
 from eas._eas import EagerTensor, constant, kernel_call, kernel_lanes, tensor_ops
 from eas.runtime.grid import infer_grid
 
+from ._kernel_rules import KernelRules
 from .ops.operation import Operation
 
-__all__ = ["from_kernel"]
+__all__ = ["call_custom_kernel", "from_kernel"]
 
 
 def _spec(spec, bound):
@@ -24,12 +25,18 @@ def _spec(spec, bound):
     raise TypeError(f"from_kernel: an output is a tensor to be like, or (shape, dtype); got {spec!r}")
 
 
+def _several(x):
+    return tuple(x) if isinstance(x, (tuple, list)) else (x,)
+
+
 class _KernelOperation(Operation):
     def __new__(cls, *args, **kwargs):
         return object.__new__(cls)
 
-    def __init__(self, kernel, outputs, grid, name, rules):
+    def __init__(self, kernel, outputs, grid, name, rules, differentiate, deterministic, max_trips):
         self._kernel, self._outputs, self._grid = kernel, dict(outputs), grid
+        self._differentiate, self._deterministic, self._max_trips = differentiate, deterministic, max_trips
+        self._derivatives = {}
         self._name, self._rules = name or getattr(kernel, "__name__", "kernel"), rules
         self._signature = inspect.signature(kernel)
         self._lane_kernels = {}
@@ -42,17 +49,40 @@ class _KernelOperation(Operation):
     def name(self):
         return self._name
 
-    def vjp_rule(self, primals, cotangent, output):
-        return self._rule("vjp", super().vjp_rule)(primals, cotangent, output)
+    def vjp_rule(self, primals, cotangents, outputs, **kwargs):
+        """Cotangents of the primals, None where there is none; from the rule that was given, else from the kernel's derivative."""
+        rule = self._rules.get("vjp")
+        if rule is not None:
+            return rule(primals, cotangents, outputs, **kwargs)
+        if not self._differentiate:
+            raise NotImplementedError(f"{self._name} has no vjp rule: pass vjp= to from_kernel, or let it differentiate the kernel (differentiate=True)")
+        return KernelRules(self, primals, kwargs).vjp(_several(cotangents), _several(outputs))
 
-    def jvp_rule(self, primals, tangents, output):
-        return self._rule("jvp", super().jvp_rule)(primals, tangents, output)
+    def jvp_rule(self, primals, tangents, outputs, **kwargs):
+        """Tangents of the outputs, None where there is none; from the rule that was given, else from the kernel's derivative."""
+        rule = self._rules.get("jvp")
+        if rule is not None:
+            return rule(primals, tangents, outputs, **kwargs)
+        if not self._differentiate:
+            raise NotImplementedError(f"{self._name} has no jvp rule: pass jvp= to from_kernel, or let it differentiate the kernel (differentiate=True)")
+        return KernelRules(self, primals, kwargs).jvp(_several(tangents), _several(outputs))
 
     def sharding_rule(self, *shapes, **kwargs):
         return self._rule("sharding", super().sharding_rule)(*shapes, **kwargs)
 
     def _rule(self, which, default):
         return self._rules.get(which) or default
+
+    def __call__(self, *args, **kwargs):
+        """Tensors that are given by name come to the rules by position, with what stands in front of them."""
+        if any(isinstance(v, EagerTensor) for v in kwargs.values()):
+            names = [p.name for p in self._inputs]
+            bound = inspect.Signature([p.replace(kind=p.POSITIONAL_OR_KEYWORD) for p in self._inputs]).bind(*args, **kwargs).arguments
+            last = max(i for i, n in enumerate(names) if isinstance(bound.get(n), EagerTensor))
+            if all(n in bound for n in names[: last + 1]):
+                args = tuple(bound[n] for n in names[: last + 1])
+                kwargs = {n: bound[n] for n in names[last + 1 :] if n in bound}
+        return super().__call__(*args, **kwargs)
 
     def _bind(self, args, kwargs):
         bound = inspect.Signature([p.replace(kind=p.POSITIONAL_OR_KEYWORD) for p in self._inputs]).bind(*args, **kwargs)
@@ -141,17 +171,22 @@ class _KernelOperation(Operation):
         return kernel_call(compiled, arguments, tuple(specs.values()), grid)
 
 
-def from_kernel(kernel, outputs, *, grid=None, name=None, vjp=None, jvp=None, sharding=None):
+def from_kernel(
+    kernel, outputs, *, grid=None, name=None, vjp=None, jvp=None, sharding=None, differentiate=True, deterministic=False, max_trips=None
+):
     """An operation that launches a kernel (under @eas.kernel) as part of the graph.
 
     outputs: {parameter: what it is}, for the parameters that the kernel writes: a tensor to be like, (shape, dtype), or a function of arguments by their names that
     gives one of those. The operation is called with the other parameters. grid: as for a launch, or a function of arguments by their names. vjp, jvp, sharding: rules.
     Inside vmap lanes are one more axis of programs.
 
+    differentiate: without a rule of its own the operation is differentiated by the kernel's derivative (`eas.grad_kernel`); deterministic and max_trips are for that.
+
     add = eager.from_kernel(add_kernel, {"c": lambda a: a})
     c = add(a, b, N=1024, BLOCK=256)
     """
-    return _KernelOperation(kernel, outputs, grid, name, {"vjp": vjp, "jvp": jvp, "sharding": sharding})
+    rules = {"vjp": vjp, "jvp": jvp, "sharding": sharding}
+    return _KernelOperation(kernel, outputs, grid, name, rules, differentiate, deterministic, max_trips)
 
 
 def call_custom_kernel(kernel, *tensors, out_types, grid=None, **numbers):

@@ -7,6 +7,10 @@ from . import autotune as autotune
 from . import kernel as kernel
 from . import mk as mk
 from . import tensor as tensor
+from ._grad import GradKernel as GradKernel
+from ._grad import JvpKernel as JvpKernel
+from ._grad import grad_kernel as grad_kernel
+from ._grad import jvp_kernel as jvp_kernel
 from .autotune import Config as Config
 
 __version__: str

@@ -95,6 +95,61 @@ static struct plan_arg number_arg(const pnode *x)
     return (struct plan_arg){.what = USE_NUMBER, .dtype = x->dtype, .index = x->fixed ? SLOT_NONE : x->param, .bits = x->words[0]};
 }
 
+/* ---- what outputs of calls hold before the launch ---- */
+
+enum { BEGIN_BLOCK = 1024 };
+
+/* begun(to, N [, from]): to = 0, or from */
+static eas_status begin_kernel(eas_dtype dt, bool copy, eas_kernel **out)
+{
+    eas_builder *b;
+    eas_ir *ir = NULL;
+    eas_status st = eas_builder_new(copy ? "copy" : "zero", 0, &b);
+    if (st)
+        return st;
+    eas_value to = eas_param_buffer(b, "to", dt), n = eas_param_scalar(b, "N", EAS_I64, 0), from = copy ? eas_param_buffer(b, "from", dt) : 0;
+    eas_value at =
+        eas_apply(b, IR_ADD, eas_apply(b, IR_MUL, eas_program_id(b, 0), eas_const_int(b, BEGIN_BLOCK), 0), eas_arange(b, 0, BEGIN_BLOCK), 0);
+    eas_value inside = eas_apply(b, IR_LT, at, n, 0);
+    eas_store(b, to, at, copy ? eas_load(b, from, at, inside, 0) : eas_const_typed(b, dt, 0, 0), inside);
+    st = eas_builder_finish(b, &ir);
+    if (!st)
+        st = eas_kernel_new(ir, out);
+    eas_ir_release(ir);
+    eas_builder_free(b);
+    return st;
+}
+
+static eas_status add_begin(making *m, uint32_t to, uint32_t from)
+{
+    const slot s = m->slots.at[to];
+    const bool copy = from != SLOT_NONE;
+    eas_kernel *k = NULL;
+    eas_dim grid[3] = {1, 1, 1};
+    struct plan_arg args[3] = {{.what = USE_NODE, .dtype = s.dtype, .index = to},
+                               {.what = USE_DIM, .dtype = EAS_I64, .dim = s.count},
+                               {.what = USE_NODE, .dtype = s.dtype, .index = from}};
+    eas_status st = eas_dim_apply(EAS_DIM_ADD, s.count, BEGIN_BLOCK - 1, &grid[0]);
+    if (!st)
+        st = eas_dim_apply(EAS_DIM_FLOORDIV, grid[0], BEGIN_BLOCK, &grid[0]);
+    if (!st)
+        st = begin_kernel((eas_dtype)s.dtype, copy, &k);
+    if (!st)
+        st = add_step(m, k, grid, copy ? 3 : 2, args, 1, SLOT_NONE);
+    eas_kernel_release(k);
+    return st;
+}
+
+static eas_status add_begins(making *m, const pnode *p, uint32_t first)
+{
+    const node_extra *e = p->extra;
+    eas_status st = EAS_OK;
+    for (int i = 0; e->begin && i < e->nouts && !st; i++)
+        if (e->begin[i] != EAS_BEGIN_ANY)
+            st = add_begin(m, first + (uint32_t)i, e->begin[i] < 0 ? SLOT_NONE : slot_for(m, p->in[e->begin[i]]));
+    return st;
+}
+
 /* A kernel of the user's: results first in the list of slots, parameters in its own order. */
 static eas_status add_call(making *m, uint32_t node)
 {
@@ -127,7 +182,9 @@ static eas_status add_call(making *m, uint32_t node)
     m->slot_of[node] = first;
     for (int i = 0; i < 3; i++)
         grid[i] = e->launch.has_grid ? e->launch.grid[i] : -1;
-    eas_status st = add_step(m, e->kernel, grid, e->nargs, args, 0, SLOT_NONE);
+    eas_status st = add_begins(m, p, first);
+    if (!st)
+        st = add_step(m, e->kernel, grid, e->nargs, args, 0, SLOT_NONE);
     if (!st)
         m->steps.at[m->steps.len - 1].nouts = -e->nouts; /* they are slots first .. first + nouts */
     if (!st && e->nouts)

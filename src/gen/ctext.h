@@ -26,7 +26,7 @@ typedef struct ct ct;
 enum { CT_PID, CT_NPROG, CT_TID, CT_GID, CT_LANE, CT_SG, CT_NIDENTS };
 
 /* What is printed before the kernel when it needs it; bits of ct.helpers. CT_SAT + dtype is the saturating cast to that dtype;
- * CT_ATOMIC + 2*n + local the n-th of ct_float_atomics on a float. */
+ * CT_ATOMIC + 2*n + local the n-th of ct_float_atomics on a float, and as many again on a double. */
 enum { CT_MMA, CT_BOUNDS, CT_ODD, CT_F16, CT_BF16, CT_F64_F16, CT_F64_BF16, CT_CAS, CT_SAT, CT_ATOMIC = CT_SAT + EAS_NDTYPES };
 enum { CT_NFLOAT_ATOMICS = 3, CT_MAX_VEC = 16 };
 extern const uint16_t ct_float_atomics[CT_NFLOAT_ATOMICS]; /* those that have no call of their own in the languages */

@@ -187,19 +187,20 @@ static const char *shuffle(ct *g, const ir_insn *in, const char *x, const char *
 static const char *atomic(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y)
 {
     eas_dtype dt = ir_typeof(g->ir, buf).dtype;
-    bool local = ir_typeof(g->ir, buf).kind == IR_TG, real = dt == EAS_F32;
+    bool local = ir_typeof(g->ir, buf).kind == IR_TG, real = dt == EAS_F32 || dt == EAS_F64;
+    const char *bits = dt == EAS_F64 ? "ulong" : "uint";
     const char *space = local ? "local" : "global", *name = op == IR_ATOMIC_CAS ? "cmpxchg" : ir_rows[op].name + strlen("atomic_");
-    const char *at = ct_fmt(g, "(volatile __%s %s*)&%s[%s]", space, real ? "uint" : g->d->type[dt], ct_name(g, buf), off);
+    const char *at = ct_fmt(g, "(volatile __%s %s*)&%s[%s]", space, real ? bits : g->d->type[dt], ct_name(g, buf), off);
     if (real && ct_float_atomic(op) >= 0) {
-        ct_need(g, CT_ATOMIC + 2 * ct_float_atomic(op) + local);
-        return ct_fmt(g, "eas_%s_%s(%s, %s)", ir_rows[op].name, space, at, x);
+        ct_need(g, CT_ATOMIC + 2 * ct_float_atomic(op) + local + (dt == EAS_F64 ? 2 * CT_NFLOAT_ATOMICS : 0));
+        return ct_fmt(g, "eas_%s_%s%s(%s, %s)", ir_rows[op].name, space, dt == EAS_F64 ? "_f64" : "", at, x);
     }
     if (real) {
-        x = ct_fmt(g, "as_uint(%s)", x);
-        y = y ? ct_fmt(g, "as_uint(%s)", y) : NULL;
+        x = ct_fmt(g, "as_%s(%s)", bits, x);
+        y = y ? ct_fmt(g, "as_%s(%s)", bits, y) : NULL;
     }
     const char *call = ct_fmt(g, "%s_%s(%s, %s%s%s)", dtype_bits(dt) == 64 ? "atom" : "atomic", name, at, x, y ? ", " : "", y ? y : "");
-    return real ? ct_fmt(g, "as_float(%s)", call) : call;
+    return real ? ct_fmt(g, "as_%s(%s)", g->d->type[dt], call) : call;
 }
 
 static void barrier(ct *g)
@@ -282,21 +283,23 @@ static const char bounds[] = "void eas_failed(__global volatile int* fault, long
                              "}\n"
                              "\n";
 
-static void float_atomic(str *s, uint16_t op, const char *space)
+static void float_atomic(str *s, uint16_t op, const char *space, bool wide)
 {
+    const char *real = wide ? "double" : "float", *bits = wide ? "ulong" : "uint";
     str_add(s,
-            "float eas_%s_%s(volatile __%s uint* p, float b)\n"
+            "%s eas_%s_%s%s(volatile __%s %s* p, %s b)\n"
             "{\n"
-            "    uint seen = *p, old;\n"
+            "    %s seen = *p, old;\n"
             "    do {\n"
             "        old = seen;\n"
-            "        float a = as_float(old);\n"
-            "        seen = atomic_cmpxchg(p, old, as_uint(%s));\n"
+            "        %s a = as_%s(old);\n"
+            "        seen = %s_cmpxchg(p, old, as_%s(%s));\n"
             "    } while (seen != old);\n"
-            "    return as_float(old);\n"
+            "    return as_%s(old);\n"
             "}\n"
             "\n",
-            ir_rows[op].name, space, space, ir_rows[ir_atomic_op(op)].fl);
+            real, ir_rows[op].name, space, wide ? "_f64" : "", space, bits, real, bits, real, real, wide ? "atom" : "atomic", bits,
+            ir_rows[ir_atomic_op(op)].fl, real);
 }
 
 /* 64-bit atomics are two extensions: add, xchg and cas; the others. */
@@ -307,7 +310,7 @@ static void wide_atomics(const ct *g, str *s)
         const ir_insn *in = &g->ir->insns[i];
         if (!ir_is_atomic(in) || dtype_bits(ir_typeof(g->ir, in->res).dtype) != 64)
             continue;
-        bool basic = in->op == IR_ATOMIC_ADD || in->op == IR_ATOMIC_XCHG || in->op == IR_ATOMIC_CAS;
+        bool basic = in->op == IR_ATOMIC_ADD || in->op == IR_ATOMIC_XCHG || in->op == IR_ATOMIC_CAS || ir_typeof(g->ir, in->res).dtype == EAS_F64;
         base |= basic;
         extended |= !basic;
     }
@@ -336,9 +339,9 @@ static void helpers(ct *g, str *s)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (ct_needs(g, table[i].need))
             str_add(s, "%s", table[i].text);
-    for (int i = 0; i < 2 * CT_NFLOAT_ATOMICS; i++)
+    for (int i = 0; i < 4 * CT_NFLOAT_ATOMICS; i++)
         if (ct_needs(g, CT_ATOMIC + i))
-            float_atomic(s, ct_float_atomics[i / 2], i % 2 ? "local" : "global");
+            float_atomic(s, ct_float_atomics[i / 2 % CT_NFLOAT_ATOMICS], i % 2 ? "local" : "global", i >= 2 * CT_NFLOAT_ATOMICS);
 }
 
 static void param(ct *g, str *s, int i)

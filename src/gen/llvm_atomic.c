@@ -38,22 +38,22 @@ static V exchange(gen *g, V p, V want, V x)
 }
 
 /* old = *p; until nobody came between: *p = op(old, x) */
-static V float_loop(gen *g, uint16_t op, V p, V x)
+static V float_loop(gen *g, uint16_t op, eas_dtype dt, V p, V x)
 {
-    V start = load_bits(g, p, EAS_F32);
+    V start = load_bits(g, p, dt);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), again = new_block(g, "again"), done = new_block(g, "exchanged");
     LLVMSetOrdering(start, relaxed);
     branch_to(g, again);
     LLVMPositionBuilderAtEnd(g->b, again);
     V old = LLVMBuildPhi(g->b, LLVMTypeOf(start), "");
     LLVMAddIncoming(old, &start, &from, 1);
-    V next = value_insn(g, ir_atomic_op(op), EAS_F32, from_bits(g, old, EAS_F32), x, NULL);
-    V pair = exchange(g, p, old, as_bits(g, next, EAS_F32)), seen = LLVMBuildExtractValue(g->b, pair, 0, "");
+    V next = value_insn(g, ir_atomic_op(op), dt, from_bits(g, old, dt), x, NULL);
+    V pair = exchange(g, p, old, as_bits(g, next, dt)), seen = LLVMBuildExtractValue(g->b, pair, 0, "");
     LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
     LLVMAddIncoming(old, &seen, &back, 1);
     LLVMBuildCondBr(g->b, LLVMBuildExtractValue(g->b, pair, 1, ""), done, again);
     LLVMPositionBuilderAtEnd(g->b, done);
-    return from_bits(g, old, EAS_F32);
+    return from_bits(g, old, dt);
 }
 
 static V shared(gen *g, uint16_t op, eas_dtype dt, V p, V x, V y)
@@ -61,7 +61,7 @@ static V shared(gen *g, uint16_t op, eas_dtype dt, V p, V x, V y)
     if (op == IR_ATOMIC_CAS)
         return from_bits(g, LLVMBuildExtractValue(g->b, exchange(g, p, as_bits(g, x, dt), as_bits(g, y, dt)), 0, ""), dt);
     if (dtype_is_float(dt) && op != IR_ATOMIC_XCHG)
-        return float_loop(g, op, p, x);
+        return float_loop(g, op, dt, p, x);
     return from_bits(g, LLVMBuildAtomicRMW(g->b, rmw_of(op, dtype_is_signed(dt)), p, as_bits(g, x, dt), relaxed, 0), dt);
 }
 

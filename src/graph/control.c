@@ -152,7 +152,7 @@ static eas_node *twin_of(cutting *c, const eas_node *n, eas_node *const *in)
     for (int i = 0; i < n->nwords; i++)
         mix(c, (uint64_t)node_words(n)[i]);
     if (n->extra && n->extra->kernel)
-        mix(c, (uint64_t)(uintptr_t)n->extra->kernel);
+        mix(c, node_call_key(n->extra));
     if (n->extra && n->extra->control) {
         mix(c, n->extra->control->key[0]);
         mix(c, n->extra->control->key[1]);

@@ -90,6 +90,7 @@ typedef struct node_extra {
         const eas_dim *shape;
     } *outs;
     int8_t *order; /* of KIND_CALL, per parameter: the number of an input (>= 0) or of an output (-1 - i) */
+    int8_t *begin; /* of KIND_CALL, per output: what it holds before the launch, EAS_BEGIN_* or the number of an input; NULL: anything */
     struct graph_control *control; /* of KIND_CONTROL; outs as of calls */
     struct node_rule *rule; /* of GRAPH_CUSTOM: the user's derivative; all results of one call share it */
     eas_node *_Atomic wider; /* of KIND_CONTROL: a node that gives the same results, and more behind them, as a derivative needs them; counted */
@@ -103,6 +104,7 @@ typedef struct node_rule { /* counted; see eas_nodes_custom */
     void (*drop)(void *ctx);
     eas_node **again; /* no rule but a wish: these results, counted, are computed again for a reverse derivative */
 } node_rule;
+uint64_t node_call_key(const node_extra *e); /* of a call: all that makes its launch another one, but for inputs and shapes */
 /* What a loop or a branch runs: functions of placeholders, which share no node with the graph around them. Placeholder i is input i of the KIND_CONTROL. Counted. */
 typedef struct graph_fn {
     int n;

@@ -125,6 +125,7 @@ static void drop_extra(node_extra *e)
     node_unref(atomic_load_explicit(&e->wider, memory_order_relaxed));
     free(e->outs);
     free(e->order);
+    free(e->begin);
     free(e);
 }
 
@@ -493,6 +494,12 @@ eas_status node_extra_copy(const node_extra *from, node_extra **out)
     }
     if (from->order)
         memcpy(e->order, from->order, (size_t)from->nargs);
+    if (from->begin && !(e->begin = malloc((size_t)from->nouts + 1))) {
+        drop_extra(e);
+        return base_fail_oom((size_t)from->nouts);
+    }
+    if (from->begin)
+        memcpy(e->begin, from->begin, (size_t)from->nouts);
     e->nargs = from->nargs;
     e->launch = from->launch;
     e->kernel = from->kernel ? eas_kernel_retain(from->kernel) : NULL;
@@ -533,18 +540,47 @@ eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control
     return with_results(op, nin, in, &e, batch_dims, results);
 }
 
+uint64_t node_call_key(const node_extra *e)
+{
+    uint64_t h = (uint64_t)(uintptr_t)e->kernel ^ (uint64_t)e->launch.has_grid << 1;
+    for (int i = 0; i < 3 && e->launch.has_grid; i++)
+        h = (h ^ (uint64_t)e->launch.grid[i]) * 0x9e3779b97f4a7c15u;
+    for (int i = 0; i < e->nargs && e->order; i++)
+        h = (h ^ (uint8_t)e->order[i]) * 0x100000001b3u;
+    for (int i = 0; i < e->nouts && e->begin; i++)
+        h = (h ^ (uint8_t)e->begin[i] ^ 0x100) * 0x100000001b3u;
+    return h ^ h >> 31;
+}
+
 eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nparams, const int8_t *order,
                          const int64_t grid[3], eas_node **results)
+{
+    return eas_node_call_begun(k, nin, in, nouts, outs, NULL, nparams, order, grid, results);
+}
+
+static eas_status check_begin(const eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin)
+{
+    for (int i = 0; begin && i < nouts; i++)
+        if (begin[i] >= nin || (begin[i] >= 0 && in[begin[i]]->dtype != outs[i].dtype))
+            return base_fail(EAS_ERR_VALUE, "eager.call: output %d of kernel %s is to begin as input %d, which %s", i, eas_ir_name(eas_kernel_ir(k)),
+                             begin[i], begin[i] >= nin ? "is not there" : "has another dtype");
+    return EAS_OK;
+}
+
+eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin, int nparams,
+                               const int8_t *order, const int64_t grid[3], eas_node **results)
 {
     if (nparams != eas_ir_nparams(eas_kernel_ir(k)))
         return base_fail(EAS_ERR_VALUE, "eager.call: kernel %s has %d parameters, %d are given", eas_ir_name(eas_kernel_ir(k)),
                          eas_ir_nparams(eas_kernel_ir(k)), nparams);
-    struct node_out *o = malloc(sizeof *o * (size_t)(nouts + 1));
+    eas_status bad = check_begin(k, nin, in, nouts, outs, begin);
+    struct node_out *o = bad ? NULL : malloc(sizeof *o * (size_t)(nouts + 1));
     if (!o)
-        return base_fail_oom((size_t)nouts);
+        return bad ? bad : base_fail_oom((size_t)nouts);
     for (int i = 0; i < nouts; i++)
         o[i] = (struct node_out){outs[i].dtype, outs[i].rank, outs[i].shape};
-    node_extra e = {.kernel = k, .nouts = nouts, .nargs = nparams, .outs = o, .order = (int8_t *)(uintptr_t)order};
+    node_extra e = {
+        .kernel = k, .nouts = nouts, .nargs = nparams, .outs = o, .order = (int8_t *)(uintptr_t)order, .begin = (int8_t *)(uintptr_t)begin};
     e.launch.size = sizeof e.launch;
     e.launch.has_grid = grid != NULL;
     if (grid)

@@ -520,7 +520,7 @@ static const char *rule_bounds(check *c)
     return e;
 }
 
-static bool atomic_dtype(eas_dtype dt) { return dt == EAS_F32 || (dtype_is_int(dt) && dtype_bits(dt) >= 32); }
+static bool atomic_dtype(eas_dtype dt) { return dtype_bits(dt) >= 32 && dt != EAS_BOOL; }
 
 static const char *rule_atomic(check *c)
 {

@@ -261,7 +261,7 @@ static void plain(laner *l, uint32_t i)
     case IR_BOUNDS: r = masked(l, in, 2); break;
     case IR_ASSERT: masked(l, in, 1); return;
     case IR_DOT: r = dot(l, in); break;
-    case IR_SIMD_SHUFFLE: r = shuffle(l, in); break;
+    case IR_SIMD_SHUFFLE: r = l->uniform[in->res] ? l->map[args_of(l, in)[0]] : shuffle(l, in); break; /* what all threads share stays one number */
     case IR_MMA_ZERO:
         l->map2[in->res] = constant(l, EAS_F32, 0);
         r = constant(l, EAS_F32, 0);

@@ -68,7 +68,7 @@ static bool take_recorded(pass_walk *w, eas_node *n)
         for (int i = 0; i < n->rank; i++)
             mix(w, (uint64_t)node_shape(n)[i]);
     if (n->extra && n->extra->kernel)
-        mix(w, (uint64_t)(uintptr_t)n->extra->kernel);
+        mix(w, node_call_key(n->extra));
     if (n->extra && n->extra->control) {
         mix(w, n->extra->control->key[0]);
         mix(w, n->extra->control->key[1]);

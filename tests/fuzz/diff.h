@@ -3,6 +3,7 @@
  *   diff_gen.c   a kernel and its arguments out of a seed, by the public builder
  *   diff_live.c  finished IR through the live builder, loops and branches taken by hand
  *   fuzz_diff.c  runs and compares; shrinks what differs
+ *   fuzz_grad.c  differentiates both ways and compares
  */
 #ifndef DIFF_H
 #define DIFF_H
@@ -15,6 +16,7 @@ enum { MAX_BUFS = 8 };
 typedef struct knobs {
     uint64_t seed;
     int max_lanes, max_grid, max_steps, max_depth;
+    bool floats; /* mostly f64, with values that are smooth to work with: for derivatives */
 } knobs;
 
 typedef struct trial {

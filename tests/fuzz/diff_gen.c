@@ -44,6 +44,15 @@ uint64_t diff_random(uint64_t *s)
 static int64_t below(made *g, int64_t n) { return (int64_t)(diff_random(&g->rng) % (uint64_t)n); }
 static bool one_in(made *g, int n) { return below(g, n) == 0; }
 
+/* For derivatives mostly f64, and no other float. */
+static eas_dtype some_dtype(made *g)
+{
+    if (g->k.floats && !one_in(g, 6))
+        return EAS_F64;
+    eas_dtype dt = (eas_dtype)below(g, EAS_NDTYPES);
+    return g->k.floats && dtype_is_float(dt) ? EAS_F64 : dt;
+}
+
 /* ---- inputs ---- */
 
 static void put(eas_dtype dt, uint8_t *p, int64_t bits) { memcpy(p, &bits, eas_dtype_size(dt)); }
@@ -62,10 +71,12 @@ static int64_t special(made *g, eas_dtype dt)
 
 static int64_t element(made *g, eas_dtype dt)
 {
-    if (dt == EAS_BOOL || one_in(g, 3))
+    if (g->k.floats && dtype_is_float(dt))
+        return ir_bits_from_double(dt, (double)below(g, 4001) / 1000 - 1.99963);
+    if (dt == EAS_BOOL || (one_in(g, 3) && !g->k.floats))
         return special(g, dt);
-    if (one_in(g, 2)) {
-        int64_t small = below(g, 200) - 100, bits;
+    if (g->k.floats || one_in(g, 2)) { /* numbers that are added to large ones do not move them, and have no differences */
+        int64_t small = g->k.floats ? below(g, 100) : below(g, 200) - 100, bits;
         if (dtype_is_float(dt))
             return ir_bits_from_double(dt, (double)small / 8);
         ir_eval(IR_CAST, EAS_I64, dt, &small, &bits);
@@ -177,7 +188,7 @@ static bool fits_class(uint8_t classes, eas_dtype dt)
 static eas_dtype dtype_in(made *g, uint8_t classes)
 {
     for (;;) {
-        eas_dtype dt = (eas_dtype)below(g, EAS_NDTYPES);
+        eas_dtype dt = some_dtype(g);
         if (fits_class(classes, dt))
             return dt;
     }
@@ -210,7 +221,7 @@ static void do_elementwise(made *g)
 static void do_cast(made *g)
 {
     eas_value x = any(g);
-    eas_dtype from = eas_value_dtype(g->b, x), to = (eas_dtype)below(g, EAS_NDTYPES);
+    eas_dtype from = eas_value_dtype(g->b, x), to = some_dtype(g);
     if (from == EAS_BOOL || to == EAS_BOOL || eas_dtype_size(from) != eas_dtype_size(to) || from == to) {
         push(g, eas_cast(g->b, x, to));
         return;
@@ -376,7 +387,7 @@ static void do_move(made *g)
         if (rank < 4 && lanes_of(g, v) <= 512)
             push(g, eas_join(g->b, v, like(g, v, eas_value_dtype(g->b, v))));
         break;
-    default: push(g, eas_broadcast(g->b, scalar(g, (eas_dtype)below(g, EAS_NDTYPES)), g->rank, g->shape));
+    default: push(g, eas_broadcast(g->b, scalar(g, some_dtype(g)), g->rank, g->shape));
     }
 }
 
@@ -387,7 +398,7 @@ static eas_value loaded_block(made *g, int input, int64_t m, int64_t n)
     eas_value v = eas_load(g->b, g->buf[input], index_in(g, at, g->t->count[input]), 0, 0);
     static const eas_dtype floats[] = {EAS_F16, EAS_BF16, EAS_F32, EAS_F64};
     if (!dtype_is_float(g->t->dtype[input]))
-        v = eas_cast(g->b, v, floats[below(g, 4)]);
+        v = eas_cast(g->b, v, g->k.floats ? EAS_F64 : floats[below(g, 4)]);
     return eas_reshape(g->b, v, 2, shape);
 }
 
@@ -422,7 +433,7 @@ static void do_threadgroup(made *g)
     if (!g->uniform)
         return;
     if (g->ntg < 3 && !g->depth && one_in(g, 2)) {
-        g->tgtype[g->ntg] = (eas_dtype)below(g, EAS_NDTYPES);
+        g->tgtype[g->ntg] = some_dtype(g);
         g->tg[g->ntg] = eas_alloc_tg(g->b, OWN * g->group, g->tgtype[g->ntg]);
         for (int i = 0; i < OWN; i++) /* all of it is written before it is read */
             eas_store(g->b, g->tg[g->ntg], op2(g, IR_ADD, op2(g, IR_MUL, g->tid, i64(g, OWN)), i64(g, i)), like(g, g->tid, g->tgtype[g->ntg]), 0);
@@ -606,7 +617,7 @@ static void choose_shape(made *g)
     g->t->grid[0] = 1 + below(g, g->k.max_grid);
     g->t->grid[1] = one_in(g, 3) && g->k.max_grid > 1 ? 2 : 1;
     g->t->grid[2] = 1;
-    g->overlap = !g->threads && one_in(g, 4);
+    g->overlap = !g->threads && one_in(g, 4) && !g->k.floats;
     if (g->overlap)
         g->t->grid[0] = g->t->grid[1] = 1;
 }
@@ -620,7 +631,7 @@ static void declare(made *g)
     g->t->nbufs = NBUFS;
     g->atomic = shared[below(g, 6)];
     for (int i = 0; i < NBUFS; i++) {
-        g->t->dtype[i] = i == SHARED ? ints[below(g, 4)] : (eas_dtype)below(g, EAS_NDTYPES);
+        g->t->dtype[i] = i == SHARED ? ints[below(g, 4)] : some_dtype(g);
         g->t->count[i] = i < INPUTS ? 64 + below(g, 200) : i == SHARED ? 1 + below(g, 40) : programs * g->segment * (g->threads ? g->group : 1);
         g->buf[i] = eas_param_buffer(g->b, names[i], g->t->dtype[i]);
     }

@@ -2,17 +2,13 @@
 
 from abc import ABCMeta
 
-from eas._eas import EagerTensor, TensorOp, record, tensor_ops, tree_flatten, tree_unflatten
+from eas._eas import EagerTensor, TensorOp, diff_taped, record, tensor_ops, tree_flatten, tree_unflatten
 
 from ..sharding.propagation import follow_rule
 
 __all__ = ["BinaryOperation", "CreationOperation", "Operation", "ReduceOperation", "TensorOp", "UnaryOperation"]
 
 _custom = tensor_ops["custom"]
-
-
-def tree_leaves_are_tensors(tree):
-    return any(isinstance(x, EagerTensor) for x in tree_flatten(tree)[0])
 
 
 class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all that it takes from ABCs)
@@ -77,13 +73,15 @@ class Operation(metaclass=ABCMeta):  # noqa: B024 (a registry of ours is all tha
     def _with_rules(self, args, kwargs, tree, results, inputs, vjp, jvp):
         from ..transforms.custom import results_with_rules
 
-        static = {k: v for k, v in kwargs.items() if not tree_leaves_are_tensors(v)}
+        by_name = [k for k, v in kwargs.items() if any(isinstance(x, EagerTensor) for x in tree_flatten(v)[0])]
+        if by_name and any(diff_taped(x) for x in inputs):
+            raise TypeError(f"{self.name}: a rule gives gradients of arguments by position, and {by_name[0]} is given by name")
 
         def back(primals, cotangent):
-            return self.vjp_rule(primals, cotangent, tree_unflatten(tree, results), **static)
+            return self.vjp_rule(primals, cotangent, tree_unflatten(tree, results), **kwargs)
 
         def forth(primals, tangents):
-            return self.jvp_rule(primals, tangents, tree_unflatten(tree, results), **static)
+            return self.jvp_rule(primals, tangents, tree_unflatten(tree, results), **kwargs)
 
         return results_with_rules(self.name, args, results, tree, back if vjp else None, forth if jvp else None)
 

@@ -32,7 +32,11 @@ def results_with_rules(name, args, out, out_def, make_vjp, make_jvp):
     def jvp(inputs, tangents):
         ts = [zeros_like(x) if t is None else t for x, t in zip(inputs, tangents)]
         tangent = make_jvp(_put(treedef, leaves, at, inputs), _put(treedef, [None] * len(leaves), at, ts))
-        given, found = tree_flatten(tangent)
+        if len(out) == 1 and isinstance(tangent, (tuple, list)) and len(tangent) == 1 and out_def.num_nodes == 1:
+            tangent = tangent[0]
+        if isinstance(tangent, tuple) and len(tangent) == len(out):  # None: zero
+            tangent = tuple(zeros_like(o) if t is None else t for t, o in zip(tangent, out))
+        given, found = tree_flatten(zeros_like(out[0]) if tangent is None else tangent)
         if found != out_def:
             raise TypeError(f"{name}: the jvp rule gives a tangent of {found}, and the function gives {out_def}")
         return [fitted(t, o, f"{name}: tangent {i} of the jvp rule") for i, (t, o) in enumerate(zip(given, out))]

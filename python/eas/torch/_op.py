@@ -301,6 +301,16 @@ def _backward_op(spec, backward, bound, options, contiguous):
     )
 
 
+def _derived(spec, how, options, differentiable, fake, contiguous):
+    """The backward from the kernel's own derivative, as an operator."""
+    if how != "auto":
+        raise ValueError(f'{spec.name}: backward must be "auto", a kernel, an operator or a function, got {how!r}')
+    from ._auto import auto_backward
+
+    function, outputs, types = auto_backward(spec, options, differentiable, fake, _Text, _compiled)
+    return op(spec.name + "_backward", function, outputs=outputs, types=types, contiguous=contiguous, vmap="loop")
+
+
 def _need_of(spec, name):
     """needs_a asks whether argument a needs a gradient."""
     return spec.names().index(name[6:]) if name.startswith("needs_") and name[6:] in spec.tensors else None
@@ -591,7 +601,7 @@ def op(
     grid, shape, nthreads   as in a launch; a function is given arguments, outputs and bound values by their names
     types     {parameter: int, float or bool} for scalars that neither an annotation nor a default tells; all others are tensors
     contiguous  arguments that are not contiguous are copied first; False makes them an error
-    backward  a kernel whose parameters are named after arguments and outputs, grad_<output> (or grad), needs_<argument> (a bool: is its gradient
+    backward  "auto": the derivative of the kernel itself (eas.grad_kernel); or a kernel whose parameters are named after arguments and outputs, grad_<output> (or grad), needs_<argument> (a bool: is its gradient
               needed?) and, for what it makes, grad_<argument>; or an operator made of such a kernel; or a function backward(ctx, *grads) as torch.library.register_autograd wants it. The function finds the
               tensors that save names (arguments and outputs; by default all tensor arguments) in ctx.saved_tensors and scalars in ctx.scalars,
               unless setup_context does it otherwise. differentiable names the outputs that have gradients, where not all do. backward_grid and backward_params are for a kernel; what it shares with the forward one it gets from there
@@ -607,7 +617,10 @@ def op(
     options = {"_grid": grid, "_shape": shape, "_nthreads": nthreads}
     implementation, fake = _implementation(spec, options, contiguous), _fake(spec)
     spec.implementation = implementation
-    backward = _backward_op(spec, backward, backward_params or {}, {"grid": grid if backward_grid is None else backward_grid}, contiguous)
+    if isinstance(backward, str):
+        backward = _derived(spec, backward, options, _differentiable(spec, differentiable), fake, contiguous)
+    else:
+        backward = _backward_op(spec, backward, backward_params or {}, {"grid": grid if backward_grid is None else backward_grid}, contiguous)
     lib, short = _library(name)
     lib.define(short + spec.schema(), tags=(torch.Tag.pt2_compliant_tag,))
     lib.impl(short, implementation, "CompositeExplicitAutograd")
