@@ -320,6 +320,10 @@ bool control_same(const control_step *a, const control_step *b);
 /* outs: one each, counted, none of them an input's and no two the same. numbers: one for each input after those with memory. */
 eas_status control_run(const control_step *c, const plan_run *r, eas_device *d, eas_buffer *const *in, const int64_t *numbers, eas_buffer **outs);
 
+/* ---- blame.c ---- */
+/* After ERR_INDEX: the message gets the index, its axis and the axis's size, if they can be found. inputs, args: of a program. */
+void blame_index(int n, eas_node *const *roots, eas_device *device, int nin, eas_node *const *inputs, eas_node *const *args);
+
 /* ---- draw.c ---- */
 typedef struct draw_node {
     const char *cls; /* of the style: data, node, result, kernel */

@@ -176,6 +176,8 @@ eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const 
         enter(hooks);
         st = realize_locked(count, todo, device, hooks);
         let();
+        if (st == EAS_ERR_INDEX)
+            blame_index(count, todo, device, 0, NULL, NULL);
     }
     if (todo != few)
         free(todo);
@@ -590,6 +592,8 @@ eas_status eas_program_run(eas_program *g, int nin, eas_node *const *args, const
     eas_status st = made_solid(g, nin, args, hooks, &solid);
     if (!st)
         st = run_program(g, solid ? solid : args, donated, hooks, results);
+    if (st == EAS_ERR_INDEX && !donated)
+        blame_index(g->nouts, g->outs, g->p->device, nin, g->inputs, solid ? solid : args);
     drop_solid(solid, nin);
     return st;
 }
