@@ -78,12 +78,14 @@ static int64_t *read_indices(const blaming *b, eas_node *index, int64_t *count)
     return out;
 }
 
-static void check(blaming *b, eas_node *n, int axis)
+static void check(blaming *b, eas_node *n, eas_node *index, int axis)
 {
     eas_node *x = node_in(n)[0];
-    int64_t count = 0, size = node_shape(x)[axis], *at = dim_known(size) ? read_indices(b, node_in(n)[1], &count) : NULL;
+    /* indices of several axes that were joined into one say no more than that one of them was bad: they are the size then */
+    bool joined = n->op != GRAPH_INDEX && !node_real(index);
+    int64_t count = 0, size = node_shape(x)[axis], *at = dim_known(size) ? read_indices(b, index, &count) : NULL;
     for (int64_t i = 0; at && i < count && !b->found; i++)
-        if (at[i] < -size || at[i] >= size) {
+        if ((at[i] < -size || at[i] >= size) && !(joined && at[i] == size)) {
             char file[512];
             int line;
             b->found = true;
@@ -112,10 +114,12 @@ static void look_at(blaming *b, eas_node *n)
     eas_node *out = NULL;
     for (int i = 0; i < n->nin; i++)
         visit(b, node_in(n)[i]);
+    for (int i = 0; n->op == GRAPH_INDEX && i + 1 < n->nin && !b->found; i++)
+        check(b, n, node_in(n)[1 + i], node_in(n)[0]->batch_dims + (int)node_words(n)[i]);
     if (kind == KIND_GATHER || kind == KIND_SCATTER)
-        check(b, n, (int)node_words(n)[1]);
+        check(b, n, node_in(n)[1], (int)node_words(n)[1]);
     else if (kind == KIND_ALONG)
-        check(b, n, (int)node_words(n)[0]);
+        check(b, n, node_in(n)[1], (int)node_words(n)[0]);
     else if (kind == KIND_COMPOSITE && expanded(n, &out)) {
         if (vec_push(&b->opened, out))
             visit(b, out);
