@@ -233,8 +233,8 @@ static PyObject *with_writes(Entry *e, PyObject *result, PyObject *values)
     return r;
 }
 /* The function on placeholders: its result and what it changed, everything put back. */
-static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObject *list, PyObject *captured, eas_node **inputs, void **keys, int nargs,
-                               state *st)
+static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObject *list, PyObject *captured, eas_node **inputs, void **keys,
+                               int nargs, state *st)
 {
     random_scope random = {.index = e->ninputs};
     tracing t = {now, keys + nargs, inputs + nargs, e->ninputs - nargs};
@@ -250,8 +250,8 @@ static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObjec
     PyObject *result = call_with(c, e, l, list, st);
     random_pop(&random);
     sizes_pop(&call_sizes);
-    int ok = result && state_changes(st, e, values) && argument_handles(e, l, list, inputs, values) &&
-             captured_handles(e, captured, keys, nargs, values);
+    int ok =
+        result && state_changes(st, e, values) && argument_handles(e, l, list, inputs, values) && captured_handles(e, captured, keys, nargs, values);
     if (!ok) {
         PyObject *type, *v, *tb;
         PyErr_Fetch(&type, &v, &tb);
@@ -407,7 +407,8 @@ static void disown(const inputs *in)
         eas_node *n = in->node[i], *gone;
         Eager *t = (Eager *)in->who[i];
         if (in->donated[i] && t->n == n &&
-            eas_node_input(EAS_INPUT_DONATED, eas_node_dtype(n), eas_node_rank(n), eas_node_shape(n), eas_node_batch_dims(n), eas_node_device(n), &gone) == EAS_OK) {
+            eas_node_input(EAS_INPUT_DONATED, eas_node_dtype(n), eas_node_rank(n), eas_node_shape(n), eas_node_batch_dims(n), eas_node_device(n),
+                           &gone) == EAS_OK) {
             t->n = gone;
             eas_node_release(n);
         }
@@ -607,8 +608,9 @@ static Entry *trace(CompiledFn *c, leaves *l, PyObject **values, PyObject **why)
 static int log_miss(CompiledFn *c, const Entry *e, PyObject *cause, PyObject *why, double start)
 {
     PyObject *reason = why ? PyObject_Str(why) : Py_NewRef(Py_None), *guards = reason ? sizes_text(e) : NULL;
-    PyObject *row = !guards ? NULL : Py_BuildValue("{s:O,s:d,s:O,s:O,s:O}", "cause", cause, "ms", 1e3 * (seconds() - start), "compiled",
-                                                   e->plain ? Py_False : Py_True, "reason", reason, "sizes", guards);
+    PyObject *row = !guards ? NULL
+                            : Py_BuildValue("{s:O,s:d,s:O,s:O,s:O}", "cause", cause, "ms", 1e3 * (seconds() - start), "compiled",
+                                            e->plain ? Py_False : Py_True, "reason", reason, "sizes", guards);
     Py_XDECREF(guards);
     int ok = row && PyList_Append(c->log, row) == 0;
     Py_XDECREF(row);

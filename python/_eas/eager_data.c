@@ -33,8 +33,10 @@ int eager_realize(int n, eas_node *const *nodes)
         return 1;
     for (int i = 0; eager_tracing && i < n; i++)
         if (eas_node_is_symbolic(nodes[i]))
-            return py_fail_at(graph_break, "a compiled function reads data of a tensor here, which has none while the function is traced: choose by data with eager.where or "
-                                           "eager.cond, loop with eager.while_loop or eager.scan, and read results outside of the function"), 0;
+            return py_fail_at(graph_break, "a compiled function reads data of a tensor here, which has none while the function is traced: choose by "
+                                           "data with eager.where or "
+                                           "eager.cond, loop with eager.while_loop or eager.scan, and read results outside of the function"),
+                   0;
     eas_device *d = py_backend();
     if (!d)
         return 0;

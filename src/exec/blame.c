@@ -9,7 +9,7 @@ typedef struct blaming {
     eas_node *const *inputs, *const *args;
     eas_device *device;
     VEC(eas_node *) todo, opened; /* opened: expansions, counted */
-    eas_node **seen;              /* a table of pointers */
+    eas_node **seen; /* a table of pointers */
     uint32_t room, used;
     bool found;
 } blaming;
@@ -90,11 +90,11 @@ static void check(blaming *b, eas_node *n, eas_node *index, int axis)
             int line;
             b->found = true;
             if (node_place(n, file, sizeof file, &line))
-                base_fail(EAS_ERR_INDEX, "%s:%d: an index is out of range: index %lld is out of bounds for axis %d with size %lld", file, line, (long long)at[i],
-                          axis - x->batch_dims, (long long)size);
+                base_fail(EAS_ERR_INDEX, "%s:%d: an index is out of range: index %lld is out of bounds for axis %d with size %lld", file, line,
+                          (long long)at[i], axis - x->batch_dims, (long long)size);
             else
-                base_fail(EAS_ERR_INDEX, "eager: an index is out of range: index %lld is out of bounds for axis %d with size %lld", (long long)at[i], axis - x->batch_dims,
-                          (long long)size);
+                base_fail(EAS_ERR_INDEX, "eager: an index is out of range: index %lld is out of bounds for axis %d with size %lld", (long long)at[i],
+                          axis - x->batch_dims, (long long)size);
         }
     free(at);
 }

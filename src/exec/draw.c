@@ -363,16 +363,17 @@ eas_status draw_svg(drawing *d, str *s)
     draw_layout(d);
     if (d->oom)
         return base_fail_oom(d->boxes.len);
-    str_add(s,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" font-family=\"ui-sans-serif, Helvetica, Arial, "
-            "sans-serif\" font-size=\"12\">\n"
-            "<style>.data{fill:#e8f1fb;stroke:#5b8fc7}.node{fill:#fff;stroke:#8a8f98}.result{fill:#e9f7ec;stroke:#4f9d62;stroke-width:2}"
-            ".kernel{fill:#fafafa;stroke:#444b57}.inside{fill:#fff;stroke:#c5cad3;stroke-dasharray:4 3}"
-            ".edge{fill:none;stroke:#7d8590}.name{font-weight:600;fill:#20242b}.type{fill:#4d5460;font-size:11px}</style>\n"
-            "<defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\">"
-            "<path d=\"M0 0L8 4L0 8z\" fill=\"#7d8590\"/></marker></defs>\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-            d->w, d->h, d->w, d->h);
+    str_add(
+        s,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" font-family=\"ui-sans-serif, Helvetica, Arial, "
+        "sans-serif\" font-size=\"12\">\n"
+        "<style>.data{fill:#e8f1fb;stroke:#5b8fc7}.node{fill:#fff;stroke:#8a8f98}.result{fill:#e9f7ec;stroke:#4f9d62;stroke-width:2}"
+        ".kernel{fill:#fafafa;stroke:#444b57}.inside{fill:#fff;stroke:#c5cad3;stroke-dasharray:4 3}"
+        ".edge{fill:none;stroke:#7d8590}.name{font-weight:600;fill:#20242b}.type{fill:#4d5460;font-size:11px}</style>\n"
+        "<defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\">"
+        "<path d=\"M0 0L8 4L0 8z\" fill=\"#7d8590\"/></marker></defs>\n"
+        "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+        d->w, d->h, d->w, d->h);
     draw_boxes(s, d);
     str_add(s, "</svg>\n");
     return EAS_OK;

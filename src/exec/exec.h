@@ -328,7 +328,7 @@ void blame_index(int n, eas_node *const *roots, eas_device *device, int nin, eas
 typedef struct draw_node {
     const char *cls; /* of the style: data, node, result, kernel */
     str title, lines; /* lines: each ends with \n */
-    str inner;        /* SVG of drawings inside it */
+    str inner; /* SVG of drawings inside it */
     int nlines, inner_w, inner_h;
     int layer, w, h, y;
     double x, order, key;
