@@ -750,6 +750,9 @@ EAS_API eas_status eas_program_run(eas_program *p, int nin, eas_node *const *arg
 /* Takes the time of several ways to do it, with these arguments, and keeps the quickest; ties go to the usual way. Not while others run it. */
 EAS_API eas_status eas_program_tune(eas_program *p, int nin, eas_node *const *args, const eas_launch *hooks);
 /* What it does: "text" (kernels, buffers, peak memory), "svg-before", "svg-after" (the graph, with kernels drawn around it). Free with eas_free. */
+/* How tensors are called in what is shown on this thread: NULL is said for one that has no name. input: the number of an input of a program, or -1. */
+typedef const char *(*eas_show_name)(void *context, eas_node *n, int input);
+EAS_API void eas_show_namer(eas_show_name name, void *context); /* NULL: nothing has a name */
 EAS_API eas_status eas_program_show(eas_program *p, const char *form, char **out);
 EAS_API eas_status eas_nodes_show(int n, eas_node *const *nodes, const char *form, char **out); /* of what eas_realize would do */
 typedef struct eas_lazy_stats {

@@ -59,6 +59,22 @@ class Messages(unittest.TestCase):
         self.says(IndexError, "index 7 is out of bounds for axis 1 with size 3", lambda: X[0, 7])
 
 
+    def test_indices_that_are_data(self):
+        x, far = Tensor.ones((5, 3)), Tensor.constant([1, 7])
+        for f, words in (
+            (lambda v, i: v[i], "index 7 is out of bounds for axis 0 with size 5"),
+            (lambda v, i: eager.gather(v, i * -1, axis=1), "index -7 is out of bounds for axis 1 with size 3"),
+            (lambda v, i: v.at[:, i].set(1.0), "an index is out of range"),
+            (lambda v, i: v.at[i].set(1.0), "an index is out of range"),
+            (lambda v, i: v[0, i] + 1, "index 7 is out of bounds for axis 1 with size 3"),
+            (lambda v, i: eager.take_along_axis(v, i.reshape((2, 1)), axis=0), "index 7 is out of bounds for axis 0 with size 5"),
+            (lambda v, i: (v * 2)[eager.arange(5), (i.sum() * 0 + 4)], "index 4 is out of bounds for axis 1 with size 3"),
+        ):  # fmt: skip
+            self.says(IndexError, r"test_eager_messages.py:\d+: .*" + words, lambda: f(x, far).numpy())  # noqa: B023
+            self.says(IndexError, r"test_eager_messages.py:\d+: .*" + words, lambda: eager.compile(f, fullgraph=True)(x, far).numpy())  # noqa: B023
+        self.says(IndexError, "axis 0 with size 3", lambda: eager.vmap(lambda v: v[far])(x).numpy())
+
+
 class Cond(unittest.TestCase):
     def test_branches_that_disagree(self):
         one, two = (lambda: Tensor.ones((2,))), (lambda: Tensor.ones((3,)))

@@ -139,13 +139,13 @@ class Kernels(unittest.TestCase):
         self.op = eager.from_kernel(axpy, {"out": lambda x: x})
 
     def test_in_the_graph(self):
-        x, y = Tensor.arange(1000), Tensor.ones((1000,))
+        x, y = Tensor.arange(1000.0), Tensor.ones((1000,))
         z = self.op(x * 2, y, a=3.0, N=1000, BLOCK=128) + 1
         self.assertFalse(z.real)
         np.testing.assert_array_equal(z.numpy(), np.arange(1000, dtype=np.float32) * 6 + 2)
 
     def test_argument_that_others_use_too(self):
-        x = Tensor.arange(100)
+        x = Tensor.arange(100.0)
         y = x + 1
         z, u, v = self.op(y, y, 1.0, 100, 128), y * 2, (y * 3).reshape((10, 10)).sum()
         eager.realize_all(z, u, v)
@@ -154,7 +154,7 @@ class Kernels(unittest.TestCase):
 
     def test_in_a_loop(self):
         f = eager.compile(lambda x: eager.while_loop(lambda s: s.max() < 100, lambda s: self.op(s, s, 1.0, 3, 16), x), fullgraph=True)
-        self.assertEqual(f(Tensor.arange(3)).tolist(), [0, 64, 128])
+        self.assertEqual(f(Tensor.arange(3.0)).tolist(), [0, 64, 128])
 
     def test_name(self):
         self.assertEqual(self.op(Tensor.ones((4,)), Tensor.ones((4,)), 1.0, 4, 16)._impl.op_name, "axpy")
@@ -169,7 +169,7 @@ class Kernels(unittest.TestCase):
         np.testing.assert_array_equal(y.numpy(), 2 * x.numpy())
 
     def test_kernels_take_tensors(self):
-        x, out = Tensor.arange(10), Tensor.zeros((10,))
+        x, out = Tensor.arange(10.0), Tensor.zeros((10,))
         self.kernel(x, x, out, 1.0, 10, BLOCK=16)
         np.testing.assert_array_equal(out.numpy(), 2 * np.arange(10, dtype=np.float32))
 

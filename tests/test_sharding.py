@@ -225,7 +225,7 @@ class Lanes(unittest.TestCase):
     def test_what_is_refused(self):
         cases = [
             (ValueError, "no axis 'w'", lambda: eager.vmap(abs, spmd_axis_name="w", mesh=MESH)),
-            (ValueError, "needs a mesh", lambda: eager.vmap(abs, spmd_axis_name="x")),
+            (ValueError, "needs a mesh", lambda: eager.vmap(abs, spmd_axis_name="x")(Tensor.ones((2,)))),
             (ValueError, "needs spmd_axis_name", lambda: eager.vmap(abs, mesh=MESH)),
             (TypeError, "DeviceMesh", lambda: eager.vmap(abs, spmd_axis_name="x", mesh="m")),
             (ValueError, "cut along axis 'x' already", lambda: eager.vmap(abs, spmd_axis_name="x", mesh=MESH)(tensor((4, 6), None, "x"))),

@@ -233,8 +233,8 @@ static PyObject *with_writes(Entry *e, PyObject *result, PyObject *values)
     return r;
 }
 /* The function on placeholders: its result and what it changed, everything put back. */
-static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObject *list, PyObject *captured, eas_node **inputs, void **keys, int nargs,
-                               state *st)
+static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObject *list, PyObject *captured, eas_node **inputs, void **keys,
+                               int nargs, state *st)
 {
     random_scope random = {.index = e->ninputs};
     tracing t = {now, keys + nargs, inputs + nargs, e->ninputs - nargs};
@@ -250,8 +250,8 @@ static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObjec
     PyObject *result = call_with(c, e, l, list, st);
     random_pop(&random);
     sizes_pop(&call_sizes);
-    int ok = result && state_changes(st, e, values) && argument_handles(e, l, list, inputs, values) &&
-             captured_handles(e, captured, keys, nargs, values);
+    int ok =
+        result && state_changes(st, e, values) && argument_handles(e, l, list, inputs, values) && captured_handles(e, captured, keys, nargs, values);
     if (!ok) {
         PyObject *type, *v, *tb;
         PyErr_Fetch(&type, &v, &tb);
@@ -407,7 +407,8 @@ static void disown(const inputs *in)
         eas_node *n = in->node[i], *gone;
         Eager *t = (Eager *)in->who[i];
         if (in->donated[i] && t->n == n &&
-            eas_node_input(EAS_INPUT_DONATED, eas_node_dtype(n), eas_node_rank(n), eas_node_shape(n), eas_node_batch_dims(n), eas_node_device(n), &gone) == EAS_OK) {
+            eas_node_input(EAS_INPUT_DONATED, eas_node_dtype(n), eas_node_rank(n), eas_node_shape(n), eas_node_batch_dims(n), eas_node_device(n),
+                           &gone) == EAS_OK) {
             t->n = gone;
             eas_node_release(n);
         }
@@ -607,8 +608,9 @@ static Entry *trace(CompiledFn *c, leaves *l, PyObject **values, PyObject **why)
 static int log_miss(CompiledFn *c, const Entry *e, PyObject *cause, PyObject *why, double start)
 {
     PyObject *reason = why ? PyObject_Str(why) : Py_NewRef(Py_None), *guards = reason ? sizes_text(e) : NULL;
-    PyObject *row = !guards ? NULL : Py_BuildValue("{s:O,s:d,s:O,s:O,s:O}", "cause", cause, "ms", 1e3 * (seconds() - start), "compiled",
-                                                   e->plain ? Py_False : Py_True, "reason", reason, "sizes", guards);
+    PyObject *row = !guards ? NULL
+                            : Py_BuildValue("{s:O,s:d,s:O,s:O,s:O}", "cause", cause, "ms", 1e3 * (seconds() - start), "compiled",
+                                            e->plain ? Py_False : Py_True, "reason", reason, "sizes", guards);
     Py_XDECREF(guards);
     int ok = row && PyList_Append(c->log, row) == 0;
     Py_XDECREF(row);
@@ -822,6 +824,76 @@ static PyObject *fn_clear_cache(PyObject *o, PyObject *unused)
         entry_free(c->entries[--c->n]);
     Py_RETURN_NONE;
 }
+/* Names of a program's inputs: parameters and paths of arguments, captured names. A list of bytes, which can be read without the GIL. */
+static PyObject *parameter_name(CompiledFn *c, Py_ssize_t i)
+{
+    PyObject *f = PyMethod_Check(c->fn) ? PyMethod_GET_FUNCTION(c->fn) : c->fn, *r = NULL;
+    if (PyFunction_Check(f)) {
+        PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)f)->func_code;
+        PyObject *names = PyCode_GetVarnames(code);
+        Py_ssize_t at = i + (PyMethod_Check(c->fn) ? 1 : 0);
+        if (names && at < code->co_argcount)
+            r = Py_NewRef(PyTuple_GET_ITEM(names, at));
+        Py_XDECREF(names);
+    }
+    PyErr_Clear();
+    return r ? r : PyUnicode_FromFormat("args[%zd]", i);
+}
+/* "args[0]['w']" as "params['w']" */
+static PyObject *argument_name(CompiledFn *c, Entry *e, Py_ssize_t leaf)
+{
+    if (!e->treedef)
+        return parameter_name(c, leaf);
+    PyObject *path = pytree_arg_path(e->treedef, leaf), *name = NULL, *rest = NULL, *r = NULL;
+    long arg = -1;
+    int used = 0;
+    const char *text = path ? PyUnicode_AsUTF8(path) : NULL;
+    if (text && sscanf(text, "args[%ld]%n", &arg, &used) == 1 && used) {
+        name = parameter_name(c, arg);
+        rest = PyUnicode_FromString(text + used);
+        r = name && rest ? PyUnicode_Concat(name, rest) : NULL;
+    } else
+        r = Py_XNewRef(path);
+    Py_XDECREF(path);
+    Py_XDECREF(name);
+    Py_XDECREF(rest);
+    return r;
+}
+static PyObject *captured_name(Entry *e, int leaf)
+{
+    for (int i = 0; i < e->nsources; i++) {
+        const source *s = &e->sources[i];
+        if (s->kind == S_SIZE || leaf < s->first || leaf >= s->first + s->n)
+            continue;
+        PyObject *path = s->treedef ? pytree_path(s->treedef, leaf - s->first) : PyUnicode_FromString("");
+        PyObject *r = path ? PyUnicode_FromFormat("%V%U", s->key && PyUnicode_Check(s->key) ? s->key : NULL, "captured", path) : NULL;
+        Py_XDECREF(path);
+        return r;
+    }
+    return PyUnicode_FromString("captured");
+}
+static PyObject *input_names(CompiledFn *c, Entry *e)
+{
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < e->nleaves + 1; i++) {
+        bool counter = i == e->nleaves;
+        if (counter ? !e->draws : !e->leaves[i].is_tensor)
+            continue;
+        PyObject *name = counter ? PyUnicode_FromString("random counter") : i < e->nargleaves ? argument_name(c, e, i) : captured_name(e, i);
+        PyObject *bytes = name ? PyUnicode_AsUTF8String(name) : NULL;
+        if (!bytes || PyList_Append(list, bytes) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(bytes);
+        Py_XDECREF(name);
+    }
+    return list;
+}
+static const char *input_name(void *context, eas_node *n, int input)
+{
+    (void)n;
+    PyObject *list = context;
+    return input >= 0 && input < PyList_GET_SIZE(list) ? PyBytes_AS_STRING(PyList_GET_ITEM(list, input)) : NULL;
+}
 static PyObject *fn_show(PyObject *o, PyObject *form)
 {
     CompiledFn *c = (CompiledFn *)o;
@@ -831,11 +903,17 @@ static PyObject *fn_show(PyObject *o, PyObject *form)
         return PyErr_Occurred() ? NULL : py_fail(PyExc_TypeError, "_show(form)");
     if (!c->n || !c->entries[0]->program)
         return py_fail(PyExc_RuntimeError, "nothing was compiled yet: call the function first");
+    PyObject *names = input_names(c, c->entries[0]);
+    if (!names)
+        return NULL;
     eas_program *p = eas_program_retain(c->entries[0]->program);
     eas_status st;
     Py_BEGIN_ALLOW_THREADS;
+    eas_show_namer(input_name, names);
     st = eas_program_show(p, f, &text);
+    eas_show_namer(NULL, NULL);
     Py_END_ALLOW_THREADS;
+    Py_DECREF(names);
     eas_program_release(p);
     return py_take_text(st, text);
 }

@@ -37,66 +37,78 @@ typedef struct source { /* where a captured value is */
     int first, n;              /* in Entry.leaves */
     unsigned version;          /* S_CLASS: the class's, when the value was looked at */
 } source;
-typedef enum place_kind { PLACE_LIST, PLACE_DICT, PLACE_NAMES, PLACE_SET, PLACE_DEQUE, PLACE_CELL, PLACE_ATTR, PLACE_CLASS, PLACE_CONTEXT, PLACE_RANDOM, PLACE_ITERATOR } place_kind;
+typedef enum place_kind {
+    PLACE_LIST,
+    PLACE_DICT,
+    PLACE_NAMES,
+    PLACE_SET,
+    PLACE_DEQUE,
+    PLACE_CELL,
+    PLACE_ATTR,
+    PLACE_CLASS,
+    PLACE_CONTEXT,
+    PLACE_RANDOM,
+    PLACE_ITERATOR
+} place_kind;
 typedef struct place { /* something that a function can change */
     place_kind kind;
     PyObject *owner, *key;    /* key: the attribute; the names of PLACE_NAMES; that of the variable in a cell */
     PyObject *before, *start; /* what is in it: before the trace, and when the trace starts (with tensors in place of arrays) */
     PyObject *label;          /* for messages, or NULL */
-    PyObject *path;           /* of a container among the arguments: the steps that lead to it from (args, kwargs); owner is the trace's copy of it */
+    PyObject *path; /* of a container among the arguments: the steps that lead to it from (args, kwargs); owner is the trace's copy of it */
 } place;
 typedef struct state { /* what a function that is traced can change */
     place *at;
     int n;
-    PyObject *seen;   /* set of (owner, key) addresses */
+    PyObject *seen; /* set of (owner, key) addresses */
     PyObject *arrays; /* list of (array, tensor that stands in its place) */
     PyObject *random; /* list of generators' states */
 } state;
 typedef struct change { /* what a run changes besides giving a result: its value is one more result */
     place_kind kind;
     PyObject *owner, *key, *path; /* as of the place; owner is NULL where there is a path */
-    int input;                    /* >= 0: the handle of that input gets another tensor (x[0] = v) */
+    int input; /* >= 0: the handle of that input gets another tensor (x[0] = v) */
 } change;
 enum { RESULT = -1, CONSTANT = -2 };
 typedef struct Entry {
     int refs; /* the function's, and those of calls that use it */
     PyObject *treedef; /* of (args, kwargs); NULL: nargs positional leaves */
     Py_ssize_t nargs;
-    leaf_sig *leaves;  /* of the arguments, then of the sources */
+    leaf_sig *leaves; /* of the arguments, then of the sources */
     int nleaves, nargleaves;
     source *sources;
     int nsources;
     int ninputs;
     eas_program *program; /* NULL: the function runs as it is, or all results are constants */
-    bool plain;           /* runs as it is */
+    bool plain; /* runs as it is */
     PyObject *out_treedef;
-    PyObject **outs;      /* constants, or NULL */
+    PyObject **outs; /* constants, or NULL */
     PyObject **shardings; /* of results, or NULL */
-    int *out_of;          /* RESULT: the program's next result; CONSTANT; else the number of an input */
+    int *out_of; /* RESULT: the program's next result; CONSTANT; else the number of an input */
     int nouts, nresults;
     uint8_t *donated;
     bool any_donated;
-    change *writes;     /* results after the first */
+    change *writes; /* results after the first */
     int nwrites;
-    bool small;         /* the contents of small arrays that are captured are part of the key: the function reads them */
-    bool tune;          /* before the next run: mode="autotune" */
+    bool small; /* the contents of small arrays that are captured are part of the key: the function reads them */
+    bool tune; /* before the next run: mode="autotune" */
     struct size_guard { /* something that the function asked about sizes, and the answer it got */
         int op; /* Py_LT .. Py_GE */
         eas_dim a, b;
         bool answer;
     } *guards;
     int nguards;
-    int64_t draws;      /* keys of random numbers in a run: the counter is the last input if there are any */
-    int levels;         /* of vmap, where it was traced, if anything is drawn */
+    int64_t draws; /* keys of random numbers in a run: the counter is the last input if there are any */
+    int levels; /* of vmap, where it was traced, if anything is drawn */
     eas_dim lanes[VMAP_LEVELS];
 } Entry;
 typedef struct CompiledFn {
     PyObject_HEAD vectorcallfunc call;
     PyObject *fn, *dict, *weakrefs, *lock;
     PyObject *dynamic; /* {arg index: {dim: name}} or NULL */
-    PyObject *donate;  /* tuple of ints or NULL */
-    PyObject *log;     /* of misses: (cause, ms) */
-    Entry **entries;   /* the one used last comes first */
+    PyObject *donate; /* tuple of ints or NULL */
+    PyObject *log; /* of misses: (cause, ms) */
+    Entry **entries; /* the one used last comes first */
     int n, cap, max_compiles;
     bool fullgraph, pow2, autotune;
     int64_t hits, misses;
@@ -105,8 +117,8 @@ typedef struct leaves {
     PyObject *const *at;
     Py_ssize_t n;
     PyObject *list, *treedef; /* NULL on the fast path: at are the positional arguments */
-    PyObject *both;           /* (args, kwargs) or NULL */
-    PyObject *env;            /* leaves of captured values: a list, or NULL */
+    PyObject *both; /* (args, kwargs) or NULL */
+    PyObject *env; /* leaves of captured values: a list, or NULL */
 } leaves;
 extern PyTypeObject *compiled_fn_type;
 
@@ -124,7 +136,7 @@ int sizes_push(sizes *s, Entry *e, const leaves *l);
 void sizes_pop(sizes *s);
 bool sizes_match(const Entry *e, const leaves *l);
 PyObject *sizes_difference(const Entry *e, const leaves *l); /* in words, or NULL */
-PyObject *sizes_text(const Entry *e);                       /* a list of what was assumed */
+PyObject *sizes_text(const Entry *e); /* a list of what was assumed */
 
 /* ---- eager_find.c ---- */
 int find_sources(CompiledFn *c, const leaves *l, Entry *e, state *s);
@@ -135,7 +147,7 @@ bool state_is_deque(PyObject *o);
 int state_add(state *s, place_kind kind, PyObject *owner, PyObject *key, PyObject *label);
 int state_add_arguments(state *s, PyObject *given, PyObject *copy); /* (args, kwargs), and the copy of it that the function gets */
 bool state_is_random(PyObject *o);
-int state_begin(state *s, bool small);  /* remembers; puts tensors in place of arrays, of small ones unless told */
+int state_begin(state *s, bool small); /* remembers; puts tensors in place of arrays, of small ones unless told */
 /* What the function changed: 1 with writes in e and their values appended to values; 0 with an exception (GraphBreak, where a replay could not do it). */
 int state_changes(state *s, Entry *e, PyObject *values);
 void state_forget_guards(Entry *e, PyObject *values); /* of an entry that runs as it is: numbers and containers that the trace changed */
@@ -150,7 +162,7 @@ void write_free(change *w);
 PyObject *source_fetch(const source *s); /* borrowed; NULL: gone */
 PyObject *source_container(PyObject *v); /* counted: v if pytrees go into it, a list of a deque's elements; NULL: it is a leaf */
 enum { SMALL_ARRAY = 1024 }; /* bytes */
-bool key_is_tensor(PyObject *o);          /* a tensor, or an array that becomes one */
+bool key_is_tensor(PyObject *o); /* a tensor, or an array that becomes one */
 int leaves_of(leaves *l, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 void leaves_done(leaves *l);
 /* An entry for such a call, nothing traced yet; values: a list that gets the leaves of what is captured, a list for each source. */
@@ -159,6 +171,6 @@ void entry_free(Entry *e); /* one reference less */
 /* Does the call fit the entry? env: the captured tensors, borrowed; l keeps them. */
 bool entry_matches(Entry *e, leaves *l, PyObject **env, int *nenv);
 Py_ssize_t argument_of(const leaves *l, Py_ssize_t leaf); /* which positional argument a leaf belongs to; -1: a named one */
-PyObject *entry_difference(Entry *e, const leaves *l);    /* in words; e may be NULL */
+PyObject *entry_difference(Entry *e, const leaves *l); /* in words; e may be NULL */
 
 #endif

@@ -33,8 +33,10 @@ int eager_realize(int n, eas_node *const *nodes)
         return 1;
     for (int i = 0; eager_tracing && i < n; i++)
         if (eas_node_is_symbolic(nodes[i]))
-            return py_fail_at(graph_break, "a compiled function reads data of a tensor here, which has none while the function is traced: choose by data with eager.where or "
-                                           "eager.cond, loop with eager.while_loop or eager.scan, and read results outside of the function"), 0;
+            return py_fail_at(graph_break, "a compiled function reads data of a tensor here, which has none while the function is traced: choose by "
+                                           "data with eager.where or "
+                                           "eager.cond, loop with eager.while_loop or eager.scan, and read results outside of the function"),
+                   0;
     eas_device *d = py_backend();
     if (!d)
         return 0;
@@ -560,24 +562,68 @@ static PyObject *set_strict(PyObject *m, PyObject *yes)
         eager_strict = on;
     return on < 0 ? NULL : old;
 }
+/* Names of tensors in a form that needs no GIL. */
+typedef struct show_names {
+    PyObject *names; /* {name: tensor} */
+    Py_ssize_t n;
+    eas_node **node; /* counted */
+    const char **name;
+} show_names;
+static int show_names_read(show_names *s)
+{
+    PyObject *key, *v;
+    Py_ssize_t pos = 0, room = PyDict_GET_SIZE(s->names) + 1;
+    s->node = PyMem_New(eas_node *, (size_t)room);
+    s->name = PyMem_New(const char *, (size_t)room);
+    while (s->node && s->name && PyDict_Next(s->names, &pos, &key, &v)) {
+        const char *text = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
+        if (!text || !eager_check(v))
+            continue;
+        s->node[s->n] = eas_node_retain(eager_node(v));
+        s->name[s->n++] = text;
+    }
+    return s->node && s->name ? 1 : (PyErr_NoMemory(), 0);
+}
+static void show_names_done(show_names *s)
+{
+    for (Py_ssize_t i = 0; i < s->n; i++)
+        eas_node_release(s->node[i]);
+    PyMem_Free(s->node);
+    PyMem_Free(s->name);
+}
+static const char *show_name(void *context, eas_node *n, int input)
+{
+    (void)input;
+    show_names *s = context;
+    for (Py_ssize_t i = 0; i < s->n; i++)
+        if (s->node[i] == n)
+            return s->name[i];
+    return NULL;
+}
 static PyObject *show(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)m;
     eas_node *nodes[64];
-    const char *form = nargs > 1 && PyUnicode_Check(args[0]) ? PyUnicode_AsUTF8(args[0]) : NULL;
+    const char *form = nargs > 2 && PyUnicode_Check(args[0]) && PyDict_Check(args[1]) ? PyUnicode_AsUTF8(args[0]) : NULL;
     int n = 0;
-    for (Py_ssize_t i = 1; form && i < nargs && n < 64; i++)
+    for (Py_ssize_t i = 2; form && i < nargs && n < 64; i++)
         if (eager_check(args[i]))
             nodes[n++] = eager_node(args[i]);
     if (!form || !n)
-        return py_fail(PyExc_TypeError, "show(form, *tensors)");
+        return py_fail(PyExc_TypeError, "show(form, {name: tensor}, *tensors)");
     char *text;
     eas_status st;
+    show_names names = {.names = args[1]};
+    if (!show_names_read(&names))
+        return NULL;
     for (int i = 0; i < n; i++)
         eas_node_retain(nodes[i]);
     Py_BEGIN_ALLOW_THREADS;
+    eas_show_namer(show_name, &names);
     st = eas_nodes_show(n, nodes, form, &text);
+    eas_show_namer(NULL, NULL);
     Py_END_ALLOW_THREADS;
+    show_names_done(&names);
     for (int i = 0; i < n; i++)
         eas_node_release(nodes[i]);
     return py_take_text(st, text);
@@ -607,7 +653,7 @@ static PyMethodDef functions[] = {
     {"eager_full", FAST(full), "full(shape, value, dtype[, op]): all the same; op: \"full\", \"zeros\" or \"ones\""},
     {"eager_stats", stats, METH_NOARGS, "eager_stats(): counters of what was evaluated"},
     {"set_strict", set_strict, METH_O, "set_strict(on): does every operation run at once? Gives what was before"},
-    {"eager_show", FAST(show), "eager_show(form, *tensors): what evaluating them would do"},
+    {"eager_show", FAST(show), "eager_show(form, {name: tensor}, *tensors): what evaluating them would do"},
     {NULL, NULL, 0, NULL},
 };
 int eager_data_init(PyObject *module)

@@ -229,8 +229,7 @@ static int class_value(finder *f, PyTypeObject *type, PyObject *name, PyObject *
         return 1;
     if (is_dunder(name) && PyUnicode_CompareWithASCIIString(name, "__call__"))
         return 1;
-    return add_source(f, S_CLASS, (PyObject *)type, name) &&
-           look_labelled(f, v, depth + 1, PyUnicode_FromFormat("%s.%U", type->tp_name, name));
+    return add_source(f, S_CLASS, (PyObject *)type, name) && look_labelled(f, v, depth + 1, PyUnicode_FromFormat("%s.%U", type->tp_name, name));
 }
 static int look_into_class(finder *f, PyTypeObject *type, int depth)
 {
@@ -329,10 +328,7 @@ bool state_is_deque(PyObject *o)
     }
     return type && PyObject_TypeCheck(o, type);
 }
-static bool is_container(PyObject *v)
-{
-    return PyTuple_Check(v) || PyList_Check(v) || PyDict_Check(v) || PyAnySet_Check(v) || state_is_deque(v);
-}
+static bool is_container(PyObject *v) { return PyTuple_Check(v) || PyList_Check(v) || PyDict_Check(v) || PyAnySet_Check(v) || state_is_deque(v); }
 static bool is_simple(PyObject *v)
 {
     return v == Py_None || PyFloat_CheckExact(v) || PyLong_CheckExact(v) || PyBool_Check(v) || PyUnicode_CheckExact(v) || PyBytes_CheckExact(v) ||

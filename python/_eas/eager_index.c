@@ -416,7 +416,10 @@ static bool without_data(PyObject *o) /* a tensor that int() cannot read */
     eas_node_release(n);
     return is;
 }
-static bool is_dynamic(PyObject *o) { return PySlice_Check(o) && (without_data(((PySliceObject *)o)->start) || without_data(((PySliceObject *)o)->stop)); }
+static bool is_dynamic(PyObject *o)
+{
+    return PySlice_Check(o) && (without_data(((PySliceObject *)o)->start) || without_data(((PySliceObject *)o)->stop));
+}
 
 static eas_node *int_node(int64_t v)
 {

@@ -201,9 +201,11 @@ static PyMethodDef loop_methods[] = {
     {"carried", loop_carried, METH_NOARGS, "carried(): ([first value], [placeholder], [next value]), empty where nothing was drawn"},
     {NULL, NULL, 0, NULL},
 };
-static PyType_Slot loop_slots[] = {
-    {Py_tp_doc, "The counter of random numbers in the trips of a loop."}, {Py_tp_new, loop_new}, {Py_tp_dealloc, loop_dealloc},
-    {Py_tp_methods, loop_methods}, {0, NULL}};
+static PyType_Slot loop_slots[] = {{Py_tp_doc, "The counter of random numbers in the trips of a loop."},
+                                   {Py_tp_new, loop_new},
+                                   {Py_tp_dealloc, loop_dealloc},
+                                   {Py_tp_methods, loop_methods},
+                                   {0, NULL}};
 static PyType_Spec loop_spec = {"eager._LoopRandom", sizeof(LoopRandom), 0, Py_TPFLAGS_DEFAULT, loop_slots};
 
 static PyMethodDef functions[] = {

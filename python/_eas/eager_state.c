@@ -279,8 +279,9 @@ static int no_replay(const place *p, PyObject *key, const char *what)
     else
         where = PyUnicode_FromFormat("%s", label ? label : "an argument");
     if (where)
-        py_fail(graph_break, "the function changes %U (%s), which a replay cannot do: return the new value, keep it in a tensor, or do it outside the "
-                             "compiled function",
+        py_fail(graph_break,
+                "the function changes %U (%s), which a replay cannot do: return the new value, keep it in a tensor, or do it outside the "
+                "compiled function",
                 where, what);
     Py_XDECREF(where);
     return 0;
@@ -320,10 +321,10 @@ static int add_write(Entry *e, const place *p, PyObject *key, int input, PyObjec
         return PyErr_NoMemory(), 0;
     e->writes = at;
     at[e->nwrites++] = (change){.kind = p ? p->kind : PLACE_ATTR,
-                               .owner = p && !p->path ? Py_NewRef(p->owner) : NULL,
-                               .key = Py_XNewRef(key),
-                               .path = p ? Py_XNewRef(p->path) : NULL,
-                               .input = input};
+                                .owner = p && !p->path ? Py_NewRef(p->owner) : NULL,
+                                .key = Py_XNewRef(key),
+                                .path = p ? Py_XNewRef(p->path) : NULL,
+                                .input = input};
     return PyList_Append(values, value) == 0;
 }
 int write_handle(Entry *e, int input, PyObject *value, PyObject *values) { return add_write(e, NULL, NULL, input, value, values); }

@@ -30,7 +30,8 @@ typedef struct dev_tile { /* of a matrix product: what one program keeps in regi
 enum { DEV_TILES = 2 };
 
 typedef struct dev_limits { /* as read from the device; 0: no such limit */
-    int64_t threads, tg_bytes, simd, buffers, params; /* threads of a group; threadgroup memory; width of a simdgroup; buffer arguments; all arguments */
+    int64_t threads, tg_bytes, simd, buffers,
+        params; /* threads of a group; threadgroup memory; width of a simdgroup; buffer arguments; all arguments */
     size_t max_alloc;
     bool f64, f16, i64_atomics;
     bool unified; /* host and device share memory: no copy is needed */

@@ -320,6 +320,39 @@ bool control_same(const control_step *a, const control_step *b);
 /* outs: one each, counted, none of them an input's and no two the same. numbers: one for each input after those with memory. */
 eas_status control_run(const control_step *c, const plan_run *r, eas_device *d, eas_buffer *const *in, const int64_t *numbers, eas_buffer **outs);
 
+/* ---- blame.c ---- */
+/* After ERR_INDEX: the message gets the index, its axis and the axis's size, if they can be found. inputs, args: of a program. */
+void blame_index(int n, eas_node *const *roots, eas_device *device, int nin, eas_node *const *inputs, eas_node *const *args);
+
+/* ---- draw.c ---- */
+typedef struct draw_node {
+    const char *cls; /* of the style: data, node, result, kernel */
+    str title, lines; /* lines: each ends with \n */
+    str inner; /* SVG of drawings inside it */
+    int nlines, inner_w, inner_h;
+    int layer, w, h, y;
+    double x, order, key;
+    bool point; /* where an arrow passes a layer */
+} draw_node;
+typedef struct draw_edge {
+    uint32_t from, to;
+    bool head; /* it ends at a box */
+} draw_edge;
+typedef struct drawing {
+    VEC(draw_node) boxes;
+    VEC(draw_edge) arrows;
+    int w, h;
+    bool oom;
+} drawing;
+uint32_t draw_box(drawing *d, const char *cls, const char *title); /* its number */
+void draw_line(drawing *d, uint32_t box, const char *text);
+void draw_arrow(drawing *d, uint32_t from, uint32_t to); /* once between two boxes */
+void draw_inside(drawing *d, uint32_t box, drawing *inner, const char *title);
+void draw_layout(drawing *d);
+void draw_boxes(str *s, const drawing *d); /* what was laid out */
+eas_status draw_svg(drawing *d, str *s);
+void draw_free(drawing *d);
+
 /* ---- show.c ---- */
 /* form: "text", "svg-before", "svg-after" */
 eas_status show_walk(const pass_walk *w, int n, eas_node *const *roots, eas_device *d, const char *form, char **out);

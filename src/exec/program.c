@@ -451,9 +451,10 @@ static eas_status try_all(pgraph *g, plan *p, const wanted *w, uint32_t nroots, 
         }
     }
     free(t.cuts);
-    return st == EAS_ERR_UNAVAILABLE ? base_fail(EAS_ERR_VALUE, "eager: one operation takes more tensors than a kernel of device \"%s\" has parameters (%u)",
-                                                 eas_device_name(p->device), most_params(p->device))
-                                     : st;
+    return st == EAS_ERR_UNAVAILABLE
+             ? base_fail(EAS_ERR_VALUE, "eager: one operation takes more tensors than a kernel of device \"%s\" has parameters (%u)",
+                         eas_device_name(p->device), most_params(p->device))
+             : st;
 }
 
 eas_status plan_new(const pass_walk *walk, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant, plan **out)
@@ -512,7 +513,7 @@ typedef struct running {
     const plan *p;
     const plan_run *r;
     eas_buffer **buf; /* per slot */
-    bool *owned;      /* counted by the run */
+    bool *owned; /* counted by the run */
 } running;
 
 static eas_status size_of(const running *x, eas_dim d, int64_t *out)

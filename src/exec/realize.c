@@ -128,8 +128,9 @@ static eas_status realize_locked(int n, eas_node *const *nodes, eas_device *devi
 
 static eas_status no_value(const eas_node *n)
 {
-    return base_fail(EAS_ERR_VALUE, "eager: a tensor of shape %s cannot be computed by itself: its symbolic sizes have no value; they get one "
-                                    "from the arguments of a compiled function (dynamic_dims)",
+    return base_fail(EAS_ERR_VALUE,
+                     "eager: a tensor of shape %s cannot be computed by itself: its symbolic sizes have no value; they get one "
+                     "from the arguments of a compiled function (dynamic_dims)",
                      shape_text((char[128]){0}, 128, n->rank, node_shape(n)));
 }
 
@@ -148,8 +149,9 @@ static eas_status no_data(const eas_node *n)
     if (n->op != GRAPH_INPUT)
         return no_value(n);
     if (node_words(n)[0] == EAS_INPUT_DONATED)
-        return base_fail(EAS_ERR_RUNTIME, "eager: this tensor %s given to a compiled function with donate=, which may have written its result over it; "
-                                          "use the function's result, or do not donate this argument",
+        return base_fail(EAS_ERR_RUNTIME,
+                         "eager: this tensor %s given to a compiled function with donate=, which may have written its result over it; "
+                         "use the function's result, or do not donate this argument",
                          top == n ? "was" : "is made of one that was");
     return base_fail(EAS_ERR_RUNTIME, "eager: this tensor has no data: it was made while a function was traced (by compile, a loop or a branch), and "
                                       "leaked out of it; return it from the function instead of keeping it elsewhere");
@@ -176,6 +178,8 @@ eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const 
         enter(hooks);
         st = realize_locked(count, todo, device, hooks);
         let();
+        if (st == EAS_ERR_INDEX)
+            blame_index(count, todo, device, 0, NULL, NULL);
     }
     if (todo != few)
         free(todo);
@@ -590,6 +594,8 @@ eas_status eas_program_run(eas_program *g, int nin, eas_node *const *args, const
     eas_status st = made_solid(g, nin, args, hooks, &solid);
     if (!st)
         st = run_program(g, solid ? solid : args, donated, hooks, results);
+    if (st == EAS_ERR_INDEX && !donated)
+        blame_index(g->nouts, g->outs, g->p->device, nin, g->inputs, solid ? solid : args);
     drop_solid(solid, nin);
     return st;
 }

@@ -1,35 +1,147 @@
-/* show.c: what evaluating will do, for people: as text, and as a drawing that needs nothing but a browser.
+/* show.c: what evaluating will do, for people: as text, and as a drawing that needs nothing but a browser (draw.c).
  *
- * Before: every recorded node in a layer by its distance from data, with lines to its inputs. After: a panel for each kernel that lists what it computes, and lines
- * for what goes through memory.
+ * Before: a box for each recorded node. After: a box for each kernel that lists what it computes, and arrows for what goes through memory. Numbers stand where they
+ * are used. Inputs have the names that users gave them (eas_show_namer), results are marked, and what a loop or a branch runs is drawn inside it.
  */
 #include "exec.h"
 
-/* ---- text ---- */
+#include <stdio.h>
 
-static void add_node(str *s, const pgraph *g, uint32_t i)
+static _Thread_local struct {
+    eas_show_name name;
+    void *context;
+} namer;
+
+void eas_show_namer(eas_show_name name, void *context)
 {
-    const pnode *p = pass_at(g, i);
-    str_add(s, "%%%u = %s", i, graph_rows[p->op].name);
-    for (int k = 0; k < p->nin; k++)
-        str_add(s, "%s%%%u", k ? ", " : " ", p->in[k]);
-    str_add(s, " : %s", eas_dtype_name((eas_dtype)p->dtype));
-    shape_add_text(s, p->rank, p->shape);
+    namer.name = name;
+    namer.context = context;
+}
+
+static const char *name_of(eas_node *n)
+{
+    return namer.name && n ? namer.name(namer.context, n, n->op == GRAPH_INPUT ? (int)node_words(n)[0] : -1) : NULL;
+}
+
+/* A graph as it is shown: the list of what the roots need, its groups, and how to call things. */
+typedef struct view {
+    const pass_walk *w;
+    pgraph g;
+    fusion f;
+    bool inside;   /* of a loop or branch: inputs are its own, and have no names */
+    uint32_t *ids; /* of the roots */
+    int nroots;
+} view;
+
+static void type_text(str *s, eas_dtype dt, int rank, const eas_dim *shape)
+{
+    str_add(s, "%s", eas_dtype_name(dt));
+    shape_add_text(s, rank, shape);
+}
+
+static void number_text(str *s, eas_dtype dt, int64_t bits)
+{
+    if (dtype_is_float(dt))
+        str_add_double(s, ir_bits_to_double(dt, bits), true);
+    else if (dt == EAS_BOOL)
+        str_add(s, "%s", bits ? "true" : "false");
+    else
+        str_add(s, dt == EAS_U64 ? "%llu" : "%lld", (long long)bits);
+}
+
+/* An operand as it is written in a line: a number, the name of an input, or %number. */
+static void operand(str *s, const view *v, uint32_t i)
+{
+    const pnode *p = pass_at(&v->g, i);
+    const char *name = NULL;
+    if (p->kind == KIND_LEAF && !v->inside && p->param < v->w->leaves.len)
+        name = name_of(v->w->leaves.at[p->param]);
+    if (p->kind == KIND_CONST)
+        number_text(s, (eas_dtype)p->dtype, p->words[0]);
+    else if (name)
+        str_add(s, "%s", name);
+    else
+        str_add(s, "%%%u", i);
+}
+
+static void add_node(str *s, const view *v, uint32_t i)
+{
+    const pnode *p = pass_at(&v->g, i);
+    operand(s, v, i);
+    str_add(s, " = %s", p->kind == KIND_LEAF ? "input" : graph_rows[p->op].name);
+    for (int k = 0; k < p->nin; k++) {
+        str_add(s, "%s", k ? ", " : " ");
+        operand(s, v, p->in[k]);
+    }
+    str_add(s, " : ");
+    type_text(s, (eas_dtype)p->dtype, p->rank, p->shape);
+}
+
+static bool is_root(const view *v, uint32_t i)
+{
+    for (int k = 0; k < v->nroots; k++)
+        if (v->ids[k] == i)
+            return true;
+    return false;
+}
+
+/* ---- what belongs to a group ---- */
+
+static bool own_root(const group *g, uint32_t i)
+{
+    for (uint32_t k = 0; k < g->roots.len; k++)
+        if (g->roots.at[k].node == i)
+            return true;
+    return false;
+}
+
+enum { UNSEEN, MEMBER, READ };
+/* Marks what group k computes, also what other groups compute again, and what it reads from memory. */
+static bool mark_group(const view *v, uint32_t k, uint8_t *seen)
+{
+    const group *g = &v->f.groups.at[k];
+    VEC_U32 stack = {0};
+    bool ok = true;
+    memset(seen, UNSEEN, v->g.n.len);
+    for (uint32_t r = 0; r < g->roots.len && ok; r++)
+        ok = vec_push(&stack, g->roots.at[r].node);
+    if (g->core)
+        ok = ok && vec_push(&stack, g->core);
+    while (ok && stack.len) {
+        uint32_t i = stack.at[--stack.len];
+        const pnode *p = pass_at(&v->g, i);
+        if (seen[i] != UNSEEN || p->kind == KIND_CONST)
+            continue;
+        bool read = fused_stored(&v->f, i) && !own_root(g, i) && i != g->core;
+        seen[i] = read ? READ : MEMBER;
+        for (int x = 0; x < p->nin && ok && !read; x++)
+            ok = vec_push(&stack, p->in[x]);
+    }
+    vec_free(&stack);
+    return ok;
 }
 
 static const char *const kinds[] = {"map", "matmul", "scan", "scatter", "sort", "call", "result", "attention", "concatenate"};
 
-static bool member(const fusion *f, uint32_t i, uint32_t grp)
+static uint32_t group_number(const view *v, uint32_t k) /* kernels are counted from 1, as they run */
 {
-    const place *q = &f->at[i];
-    const pnode *p = pass_at(f->g, i);
-    return q->group == grp && (q->used || q->stored) && !(q->many && !q->stored) && p->kind != KIND_LEAF && p->kind != KIND_CONST;
+    uint32_t n = 0;
+    for (uint32_t i = v->f.groups.len - 1; i >= k; i--)
+        n += v->f.groups.at[i].roots.len && v->f.groups.at[i].kind != GROUP_ALIAS;
+    return n;
 }
 
-static void group_title(str *s, const fusion *f, uint32_t k)
+static void group_title(str *s, const view *v, uint32_t k)
 {
-    const group *g = &f->groups.at[k];
-    str_add(s, "kernel %u: %s over ", f->groups.len - k, g->kind == GROUP_MAP && g->inner ? "reduce" : kinds[g->kind]);
+    const group *g = &v->f.groups.at[k];
+    const pnode *core = pass_at(&v->g, g->core);
+    if (g->kind == GROUP_CALL && core->kind == KIND_CONTROL)
+        str_add(s, "%s", graph_rows[core->op].name);
+    else
+        str_add(s, "kernel %u: %s", group_number(v, k), g->kind == GROUP_MAP && g->inner ? "reduce" : kinds[g->kind]);
+    if (g->kind == GROUP_CALL)
+        return;
+    str_add(s, " over ");
     shape_add_text(s, g->rank, g->space);
     for (int d = 0, first = 1; d < g->rank; d++)
         if (g->inner >> d & 1) {
@@ -38,78 +150,106 @@ static void group_title(str *s, const fusion *f, uint32_t k)
         }
 }
 
-static eas_status text_fn(str *s, const graph_fn *fn, int indent);
+static bool shown(const view *v, uint32_t k) { return v->f.groups.at[k].roots.len && v->f.groups.at[k].kind != GROUP_ALIAS; }
+
+static void node_line(str *s, const view *v, uint32_t i)
+{
+    add_node(s, v, i);
+    if (is_root(v, i) && !v->inside)
+        str_add(s, "  \u2192 result");
+    else if (v->f.at[i].stored && pass_at(&v->g, i)->kind != KIND_LEAF)
+        str_add(s, "  \u2192 memory");
+}
+
+/* ---- the list and its groups ---- */
+
+static eas_status view_open(view *v, const pass_walk *w, int n, eas_node *const *roots, bool inside)
+{
+    uint32_t *at = malloc(sizeof *at * (w->order.len + 1));
+    *v = (view){.w = w, .inside = inside, .nroots = n, .ids = malloc(sizeof *v->ids * (size_t)(n + 1))};
+    eas_status st = pass_init(&v->g);
+    if (!at || !v->ids)
+        st = base_fail_oom(w->order.len);
+    if (!st)
+        st = pass_flatten(&v->g, w, at);
+    for (int i = 0; i < n && !st; i++)
+        v->ids[i] = at[roots[i]->mark];
+    if (!st)
+        st = fuse(&v->f, &v->g, (uint32_t)n, v->ids, 256, NULL);
+    free(at);
+    return st;
+}
+
+static void view_close(view *v)
+{
+    fuse_free(&v->f);
+    pass_free(&v->g);
+    free(v->ids);
+}
+
+/* ---- text ---- */
+
+static eas_status text_view(str *s, const view *v, int indent);
+
+static eas_status text_fn(str *s, const graph_fn *fn, int indent)
+{
+    pass_walk w;
+    view v;
+    eas_status st = pass_walk_from(&w, fn->n, fn->outs);
+    if (st)
+        return st;
+    st = view_open(&v, &w, fn->n, fn->outs, true);
+    if (!st)
+        st = text_view(s, &v, indent);
+    view_close(&v);
+    pass_walk_clear(&w);
+    return st;
+}
+
+static const char *const fn_titles[] = {"a trip", "if not", "if so"};
 
 /* What a loop or a branch runs, indented. */
 static eas_status text_control(str *s, const graph_control *c, int indent)
 {
-    static const char *const titles[] = {"a trip", "if not", "if so"};
     eas_status st = EAS_OK;
     for (int i = 0; i < (c->branch ? 2 : 1) && !st; i++) {
-        str_add(s, "%*s%s:\n", indent, "", titles[c->branch ? 1 + i : 0]);
+        str_add(s, "%*s%s:\n", indent, "", fn_titles[c->branch ? 1 + i : 0]);
         st = text_fn(s, &c->fn[i], indent + 4);
     }
     return st;
 }
 
-static eas_status text_groups(str *s, const fusion *f, int indent)
+static eas_status text_view(str *s, const view *v, int indent)
 {
-    eas_status st = EAS_OK;
-    for (uint32_t i = 1; i < f->g->n.len; i++)
-        if (pass_at(f->g, i)->kind == KIND_LEAF) {
+    uint8_t *seen = malloc(v->g.n.len);
+    eas_status st = seen ? EAS_OK : base_fail_oom(v->g.n.len);
+    for (uint32_t i = 1; i < v->g.n.len && !st; i++)
+        if (pass_at(&v->g, i)->kind == KIND_LEAF) {
             str_add(s, "%*s", indent, "");
-            add_node(s, f->g, i);
+            node_line(s, v, i);
             str_add(s, "\n");
         }
-    for (uint32_t k = f->groups.len - 1; k > 0 && !st; k--) {
-        const group *g = &f->groups.at[k];
-        str_add(s, "%*s", indent, "");
-        group_title(s, f, k);
-        str_add(s, "\n");
-        for (uint32_t i = 1; i < f->g->n.len; i++)
-            if (member(f, i, k)) {
+    for (uint32_t k = v->f.groups.len - 1; k > 0 && !st; k--) {
+        const group *g = &v->f.groups.at[k];
+        if (!g->roots.len)
+            continue;
+        if (!mark_group(v, k, seen))
+            st = base_fail_oom(v->g.n.len);
+        if (shown(v, k)) {
+            str_add(s, "%*s", indent, "");
+            group_title(s, v, k);
+            str_add(s, "\n");
+        }
+        for (uint32_t i = 1; i < v->g.n.len && !st; i++)
+            if (seen[i] == MEMBER) {
                 str_add(s, "%*s", indent + 4, "");
-                add_node(s, f->g, i);
-                str_add(s, "%s\n", f->at[i].stored ? "  -> memory" : "");
+                node_line(s, v, i);
+                str_add(s, "\n");
             }
-        if (g->kind == GROUP_CALL && pass_at(f->g, g->core)->kind == KIND_CONTROL)
-            st = text_control(s, pass_at(f->g, g->core)->extra->control, indent + 4);
+        if (!st && g->kind == GROUP_CALL && pass_at(&v->g, g->core)->kind == KIND_CONTROL)
+            st = text_control(s, pass_at(&v->g, g->core)->extra->control, indent + 4);
     }
-    return st;
-}
-
-/* The list of what roots need, and its groups. */
-static eas_status fused(pgraph *g, fusion *f, const pass_walk *w, int n, eas_node *const *roots)
-{
-    uint32_t *at = malloc(sizeof *at * (w->order.len + 1)), *ids = malloc(sizeof *ids * (size_t)(n + 1));
-    eas_status st = pass_init(g);
-    if (!at || !ids)
-        st = base_fail_oom(w->order.len);
-    if (!st)
-        st = pass_flatten(g, w, at);
-    for (int i = 0; i < n && !st; i++)
-        ids[i] = at[roots[i]->mark];
-    if (!st)
-        st = fuse(f, g, (uint32_t)n, ids, 256, NULL);
-    free(at);
-    free(ids);
-    return st;
-}
-
-static eas_status text_fn(str *s, const graph_fn *fn, int indent)
-{
-    pass_walk w;
-    pgraph g;
-    fusion f = {0};
-    eas_status st = pass_walk_from(&w, fn->n, fn->outs);
-    if (st)
-        return st;
-    st = fused(&g, &f, &w, fn->n, fn->outs);
-    if (!st)
-        st = text_groups(s, &f, indent);
-    fuse_free(&f);
-    pass_free(&g);
-    pass_walk_clear(&w);
+    free(seen);
     return st;
 }
 
@@ -144,246 +284,221 @@ static int64_t peak_bytes(const plan *p)
     return peak;
 }
 
-/* ---- drawing ---- */
-
-enum { BOX_W = 190, BOX_H = 34, GAP_X = 24, GAP_Y = 42, LINE = 17, CHARS = 26 };
-
-static void add_escaped(str *s, const char *t)
+static eas_status text(str *s, const pass_walk *w, int n, eas_node *const *roots, eas_device *d)
 {
-    for (; *t; t++)
-        switch (*t) {
-        case '<': str_add(s, "&lt;"); break;
-        case '>': str_add(s, "&gt;"); break;
-        case '&': str_add(s, "&amp;"); break;
-        default: str_put(s, t, 1);
-        }
+    view v;
+    plan *p = NULL;
+    eas_status st = view_open(&v, w, n, roots, false);
+    if (!st)
+        st = text_view(s, &v, 0);
+    view_close(&v);
+    if (!st)
+        st = plan_new(w, (uint32_t)n, roots, d, 0, &p);
+    if (!st && !p->symbolic)
+        str_add(s, "%u kernel%s, %lld bytes at most above the inputs\n", p->nsteps, p->nsteps == 1 ? "" : "s", (long long)peak_bytes(p));
+    else if (!st)
+        str_add(s, "%u kernel%s\n", p->nsteps, p->nsteps == 1 ? "" : "s");
+    plan_release(p);
+    return st;
 }
 
-static void svg_text(str *s, int x, int y, const char *cls, const char *t)
-{
-    str_add(s, "<text x=\"%d\" y=\"%d\" class=\"%s\">", x, y, cls);
-    add_escaped(s, t);
-    str_add(s, "</text>\n");
-}
+/* ---- the graph as it was recorded ---- */
 
-static void svg_box(str *s, int x, int y, int w, int h, const char *cls)
-{
-    str_add(s, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" class=\"%s\"/>\n", x, y, w, h, cls);
-}
+static eas_status draw_before(drawing *d, const pass_walk *w, int n, eas_node *const *roots, bool inside);
 
-static void svg_line(str *s, int x0, int y0, int x1, int y1)
-{
-    int mid = (y0 + y1) / 2;
-    str_add(s, "<path d=\"M%d %dC%d %d %d %d %d %d\" class=\"edge\"/>\n", x0, y0, x0, mid, x1, mid, x1, y1);
-}
+static eas_status draw_control(drawing *d, uint32_t box, const graph_control *c, bool after);
 
-static void svg_begin(str *s, int w, int h)
+/* "mul(·, 0.5)" where numbers are among the inputs, else the name alone. */
+static void title_before(str *s, const eas_node *x, bool inside)
 {
-    str_add(s,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" font-family=\"ui-sans-serif, sans-serif\" "
-            "font-size=\"12\">\n"
-            "<style>.data{fill:#e8f1fb;stroke:#5b8fc7}.node{fill:#fff;stroke:#8a8f98}.result{fill:#e9f7ec;stroke:#4f9d62}.kernel{fill:#fafafa;stroke:"
-            "#444b57}"
-            ".edge{fill:none;stroke:#9aa1ab}.name{font-weight:600;fill:#20242b}.type{fill:#5d6470;font-size:11px}</style>\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-            w, h, w, h);
-}
-
-static void type_text(str *s, eas_dtype dt, int rank, const eas_dim *shape)
-{
-    str_add(s, "%s", eas_dtype_name(dt));
-    shape_add_text(s, rank, shape);
-}
-
-typedef struct spot {
-    int layer, column, x, y, w, h;
-} spot;
-
-/* Layers from the top: columns in the order of arrival. Returns the drawing's size. */
-static void arrange(spot *at, int n, int *w, int *h)
-{
-    int layers = 0;
-    for (int i = 0; i < n; i++)
-        layers = at[i].layer + 1 > layers ? at[i].layer + 1 : layers;
-    int y = GAP_X;
-    *w = 2 * GAP_X + BOX_W;
-    for (int l = 0; l < layers; l++) {
-        int x = GAP_X, tall = 0;
-        for (int i = 0; i < n; i++)
-            if (at[i].layer == l && at[i].w) {
-                at[i].x = x;
-                at[i].y = y;
-                x += at[i].w + GAP_X;
-                tall = at[i].h > tall ? at[i].h : tall;
-            }
-        *w = x > *w ? x : *w;
-        y += tall ? tall + GAP_Y : 0;
-    }
-    *h = y;
-}
-
-static void svg_before(str *s, const pass_walk *w, int nroots, eas_node *const *roots)
-{
-    int n = (int)w->order.len, width, height;
-    spot *at = calloc((size_t)n + 1, sizeof *at);
-    for (int i = 0; i < n && at; i++) {
-        const eas_node *x = w->order.at[i];
-        at[i].w = BOX_W;
-        at[i].h = BOX_H + 6;
-        for (int k = 0; k < x->nin && !node_real(x); k++)
-            if (at[node_in(x)[k]->mark].layer >= at[i].layer)
-                at[i].layer = at[node_in(x)[k]->mark].layer + 1;
-    }
-    if (!at)
+    const char *name = inside ? NULL : name_of((eas_node *)x);
+    bool data = node_real(x) || x->op == GRAPH_INPUT, numbers = false;
+    if (data) {
+        str_add(s, "%s", name ? name : x->op == GRAPH_INPUT ? "input" : "data");
         return;
-    arrange(at, n, &width, &height);
-    svg_begin(s, width, height);
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < w->order.at[i]->nin && !node_real(w->order.at[i]); k++) {
-            const spot *from = &at[node_in(w->order.at[i])[k]->mark];
-            svg_line(s, from->x + from->w / 2, from->y + from->h, at[i].x + at[i].w / 2, at[i].y);
-        }
-    for (int i = 0; i < n; i++) {
+    }
+    str_add(s, "%s", graph_rows[x->op].name);
+    for (int k = 0; k < x->nin; k++)
+        numbers |= node_in(x)[k]->op == GRAPH_CONST;
+    for (int k = 0; k < x->nin && numbers; k++) {
+        str_add(s, "%s", k ? ", " : "(");
+        if (node_in(x)[k]->op == GRAPH_CONST)
+            number_text(s, (eas_dtype)node_in(x)[k]->dtype, node_words(node_in(x)[k])[0]);
+        else
+            str_add(s, "\u00b7");
+    }
+    str_add(s, "%s", numbers ? ")" : "");
+}
+
+static uint32_t box_before(drawing *d, const eas_node *x, bool root, bool inside)
+{
+    str t = {0};
+    bool data = node_real(x) || x->op == GRAPH_INPUT;
+    title_before(&t, x, inside);
+    if (x->op == GRAPH_CONST)
+        number_text(&t, (eas_dtype)x->dtype, node_words(x)[0]);
+    const char *name = root && !data && !inside ? name_of((eas_node *)x) : NULL;
+    if (root)
+        str_add(&t, "  \u2192 %s", name ? name : "result");
+    uint32_t box = draw_box(d, root ? "result" : data ? "data" : "node", t.at ? t.at : "");
+    t.len = 0;
+    type_text(&t, (eas_dtype)x->dtype, x->rank, node_shape(x));
+    draw_line(d, box, t.at ? t.at : "");
+    str_free(&t);
+    return box;
+}
+
+static eas_status draw_before(drawing *d, const pass_walk *w, int n, eas_node *const *roots, bool inside)
+{
+    uint32_t count = w->order.len, *box = malloc(sizeof *box * (count + 1));
+    eas_status st = box ? EAS_OK : base_fail_oom(count);
+    for (uint32_t i = 0; i < count && !st; i++) {
         const eas_node *x = w->order.at[i];
-        bool data = node_real(x) || x->op == GRAPH_INPUT || x->op == GRAPH_CONST, root = false;
-        for (int k = 0; k < nroots; k++)
+        bool root = false;
+        for (int k = 0; k < n; k++)
             root |= roots[k] == x;
-        str t = {0};
-        svg_box(s, at[i].x, at[i].y, at[i].w, at[i].h, root ? "result" : data ? "data" : "node");
-        int64_t iv;
-        double fv;
-        if (eas_node_number_value(x, &iv, &fv)) {
-            str_add_double(&t, fv, true);
-            svg_text(s, at[i].x + 10, at[i].y + 16, "name", t.at ? t.at : "");
-        } else {
-            svg_text(s, at[i].x + 10, at[i].y + 16, "name", node_real(x) ? "data" : graph_rows[x->op].name);
+        box[i] = UINT32_MAX;
+        if (x->op == GRAPH_CONST && !root)
+            continue;
+        box[i] = box_before(d, x, root, inside);
+        for (int k = 0; k < x->nin && !node_real(x); k++) {
+            uint32_t from = box[node_in(x)[k]->mark];
+            if (from != UINT32_MAX)
+                draw_arrow(d, from, box[i]);
         }
+        if (!node_real(x) && node_kind(x) == KIND_CONTROL) {
+            uint32_t *marks = malloc(sizeof *marks * (count + 1)); /* walking the body writes marks */
+            for (uint32_t k = 0; k < count && marks; k++)
+                marks[k] = w->order.at[k]->mark;
+            st = marks ? draw_control(d, box[i], x->extra->control, false) : base_fail_oom(count);
+            for (uint32_t k = 0; k < count && marks; k++)
+                w->order.at[k]->mark = marks[k];
+            free(marks);
+        }
+    }
+    free(box);
+    return st;
+}
+
+/* ---- kernels ---- */
+
+static eas_status draw_after(drawing *d, const view *v)
+{
+    uint32_t nn = v->g.n.len, ng = v->f.groups.len;
+    uint32_t *box_of = calloc(nn + 1, sizeof *box_of), *group_box = calloc(ng + 1, sizeof *group_box); /* counted from 1 */
+    uint8_t *seen = malloc(nn + 1);
+    eas_status st = box_of && group_box && seen ? EAS_OK : base_fail_oom(nn);
+    for (uint32_t i = 1; i < nn && !st; i++) {
+        const pnode *x = pass_at(&v->g, i);
+        if (x->kind != KIND_LEAF)
+            continue;
+        str t = {0};
+        eas_node *n = v->w->leaves.at[x->param];
+        const char *name = v->inside ? NULL : name_of(n);
+        str_add(&t, "%s%s", name ? name : n->op == GRAPH_INPUT ? "input" : "data", is_root(v, i) ? "  \u2192 result" : "");
+        if (!name)
+            str_add(&t, " %%%u", i);
+        uint32_t b = draw_box(d, is_root(v, i) ? "result" : "data", t.at ? t.at : "");
         t.len = 0;
-        type_text(&t, (eas_dtype)x->dtype, x->rank, node_shape(x));
-        svg_text(s, at[i].x + 10, at[i].y + 32, "type", t.at ? t.at : "");
-        str_free(&t);
-    }
-    str_add(s, "</svg>\n");
-    free(at);
-}
-
-static int group_lines(const fusion *f, uint32_t k)
-{
-    int n = 0;
-    for (uint32_t i = 1; i < f->g->n.len; i++)
-        n += member(f, i, k);
-    return n;
-}
-
-/* Does group k read node i, which has memory and is not its own? */
-static bool reads(const fusion *f, uint32_t k, uint32_t i)
-{
-    for (uint32_t j = i + 1; j < f->g->n.len; j++) {
-        const pnode *p = pass_at(f->g, j);
-        const place *q = &f->at[j];
-        if ((q->group != k && !q->many) || !(q->used || q->stored))
-            continue;
-        for (int d = 0; d < p->nin; d++)
-            if (p->in[d] == i && q->group == k)
-                return true;
-    }
-    return false;
-}
-
-static void svg_after(str *s, const fusion *f)
-{
-    int ng = (int)f->groups.len, width, height;
-    uint32_t nn = f->g->n.len;
-    spot *at = calloc((size_t)ng + nn, sizeof *at); /* groups, then leaves by node */
-    if (!at)
-        return;
-    for (uint32_t i = 1; i < nn; i++)
-        if (pass_at(f->g, i)->kind == KIND_LEAF) {
-            at[(uint32_t)ng + i].w = BOX_W;
-            at[(uint32_t)ng + i].h = BOX_H + 6;
-        }
-    for (int k = ng - 1; k > 0; k--) {
-        at[k].w = BOX_W * 2;
-        at[k].h = BOX_H + LINE * group_lines(f, (uint32_t)k);
-        at[k].layer = 1;
-        for (uint32_t i = 1; i < nn; i++) {
-            const place *q = &f->at[i];
-            if (q->stored && q->group && q->group != (uint32_t)k && pass_at(f->g, i)->kind != KIND_LEAF && reads(f, (uint32_t)k, i) &&
-                at[q->group].layer >= at[k].layer)
-                at[k].layer = at[q->group].layer + 1;
-        }
-    }
-    arrange(at, ng + (int)nn, &width, &height);
-    svg_begin(s, width, height);
-    for (int k = ng - 1; k > 0; k--)
-        for (uint32_t i = 1; i < nn; i++) {
-            bool leaf = pass_at(f->g, i)->kind == KIND_LEAF;
-            if (!(leaf || f->at[i].stored) || (!leaf && f->at[i].group == (uint32_t)k) || !reads(f, (uint32_t)k, i))
-                continue;
-            const spot *from = leaf ? &at[(uint32_t)ng + i] : &at[f->at[i].group];
-            svg_line(s, from->x + from->w / 2, from->y + from->h, at[k].x + at[k].w / 2, at[k].y);
-        }
-    for (uint32_t i = 1; i < nn; i++) {
-        const spot *p = &at[(uint32_t)ng + i];
-        const pnode *x = pass_at(f->g, i);
-        if (!p->w)
-            continue;
-        str t = {0};
         type_text(&t, (eas_dtype)x->dtype, x->rank, x->shape);
-        svg_box(s, p->x, p->y, p->w, p->h, "data");
-        svg_text(s, p->x + 10, p->y + 16, "name", "data");
-        svg_text(s, p->x + 10, p->y + 32, "type", t.at ? t.at : "");
+        draw_line(d, b, t.at ? t.at : "");
         str_free(&t);
+        box_of[i] = b + 1;
     }
-    for (int k = ng - 1; k > 0; k--) {
+    for (uint32_t k = ng - 1; k > 0 && !st; k--) {
+        const group *g = &v->f.groups.at[k];
+        if (!g->roots.len)
+            continue;
         str t = {0};
-        int y = at[k].y + 18;
-        group_title(&t, f, (uint32_t)k);
-        svg_box(s, at[k].x, at[k].y, at[k].w, at[k].h, "kernel");
-        svg_text(s, at[k].x + 10, y, "name", t.at ? t.at : "");
+        bool result = false;
+        if (!mark_group(v, k, seen))
+            st = base_fail_oom(nn);
         for (uint32_t i = 1; i < nn; i++)
-            if (member(f, i, (uint32_t)k)) {
-                t.len = 0;
-                add_node(&t, f->g, i);
-                str_add(&t, "%s", f->at[i].stored ? "  \u2192 memory" : "");
-                svg_text(s, at[k].x + 14, y += LINE, "type", t.at ? t.at : "");
-            }
+            result |= seen[i] == MEMBER && is_root(v, i);
+        uint32_t b;
+        if (g->kind == GROUP_ALIAS && box_of[pass_at(&v->g, g->core)->in[0]]) { /* a result of a loop or a call: in its box */
+            b = box_of[pass_at(&v->g, g->core)->in[0]] - 1;
+            if (result && !v->inside)
+                d->boxes.at[b].cls = "result";
+        } else {
+            group_title(&t, v, k);
+            b = draw_box(d, result && !v->inside ? "result" : "kernel", t.at ? t.at : "");
+        }
+        for (uint32_t i = 1; i < nn && !st; i++) {
+            if (seen[i] == READ && box_of[i] && box_of[i] - 1 != b)
+                draw_arrow(d, box_of[i] - 1, b);
+            if (seen[i] != MEMBER)
+                continue;
+            t.len = 0;
+            node_line(&t, v, i);
+            draw_line(d, b, t.at ? t.at : "");
+        }
+        for (uint32_t r = 0; r < g->roots.len; r++)
+            box_of[g->roots.at[r].node] = b + 1;
+        if (!st && g->kind == GROUP_CALL && pass_at(&v->g, g->core)->kind == KIND_CONTROL)
+            st = draw_control(d, b, pass_at(&v->g, g->core)->extra->control, true);
         str_free(&t);
     }
-    str_add(s, "</svg>\n");
-    free(at);
+    free(box_of);
+    free(group_box);
+    free(seen);
+    return st;
+}
+
+static eas_status draw_fn(drawing *d, const graph_fn *fn, bool after)
+{
+    pass_walk w;
+    view v;
+    eas_status st = pass_walk_from(&w, fn->n, fn->outs);
+    if (st)
+        return st;
+    if (after) {
+        st = view_open(&v, &w, fn->n, fn->outs, true);
+        if (!st)
+            st = draw_after(d, &v);
+        view_close(&v);
+    } else {
+        st = draw_before(d, &w, fn->n, fn->outs, true);
+    }
+    pass_walk_clear(&w);
+    return st;
+}
+
+static eas_status draw_control(drawing *d, uint32_t box, const graph_control *c, bool after)
+{
+    eas_status st = EAS_OK;
+    for (int i = 0; i < (c->branch ? 2 : 1) && !st; i++) {
+        drawing inner = {0};
+        st = draw_fn(&inner, &c->fn[i], after);
+        if (!st)
+            draw_inside(d, box, &inner, fn_titles[c->branch ? 1 + i : 0]);
+        draw_free(&inner);
+    }
+    return st;
 }
 
 /* ---- the front ---- */
 
-eas_status show_walk(const pass_walk *w, int n, eas_node *const *roots, eas_device *d, const char *form, char **out)
+eas_status show_walk(const pass_walk *w, int n, eas_node *const *roots, eas_device *device, const char *form, char **out)
 {
     str s = {0};
-    pgraph g;
-    fusion f = {0};
-    bool text = !strcmp(form, "text"), after = !strcmp(form, "svg-after");
-    if (!text && !after && strcmp(form, "svg-before"))
-        return base_fail(EAS_ERR_VALUE, "eager: \"%s\" is no form to show; there are text, svg-before and svg-after", form);
-    if (!text && !after) {
-        svg_before(&s, w, n, roots);
-        return str_take(&s, out);
-    }
-    plan *p = NULL;
-    eas_status st = fused(&g, &f, w, n, roots);
-    if (!st && text) {
-        st = text_groups(&s, &f, 0);
+    drawing d = {0};
+    eas_status st;
+    if (!strcmp(form, "text"))
+        st = text(&s, w, n, roots, device);
+    else if (!strcmp(form, "svg-before"))
+        st = draw_before(&d, w, n, roots, false);
+    else if (!strcmp(form, "svg-after")) {
+        view v;
+        st = view_open(&v, w, n, roots, false);
         if (!st)
-            st = plan_new(w, (uint32_t)n, roots, d, 0, &p);
-        if (!st && !p->symbolic)
-            str_add(&s, "%u kernel%s, %lld bytes at most above the inputs\n", p->nsteps, p->nsteps == 1 ? "" : "s", (long long)peak_bytes(p));
-        else if (!st)
-            str_add(&s, "%u kernel%s\n", p->nsteps, p->nsteps == 1 ? "" : "s");
-        plan_release(p);
-    } else if (!st) {
-        svg_after(&s, &f);
-    }
-    fuse_free(&f);
-    pass_free(&g);
+            st = draw_after(&d, &v);
+        view_close(&v);
+    } else
+        return base_fail(EAS_ERR_VALUE, "eager: \"%s\" is no form to show; there are text, svg-before and svg-after", form);
+    if (!st && strcmp(form, "text"))
+        st = draw_svg(&d, &s);
+    draw_free(&d);
     if (st) {
         str_free(&s);
         return st;

@@ -54,7 +54,7 @@ def _line(x, names, siblings=()):
     shape = ", ".join(str(d) for d in x.physical_shape)
     dims = f" batch_dims={x.batch_dims}" if x.batch_dims else ""
     also = f"  # with {', '.join(siblings)}" if siblings else ""
-    return f"{names[id(x)]} = {x.op_name or 'data'}({args}): {x.cached_dtype}[{shape}]{dims}{also}"
+    return f"{names[id(x)]} = {x.op_name or 'data'}({args}): {x.cached_dtype}({shape}){dims}{also}"
 
 
 def print_trace_graph(impls, show_siblings=True):
@@ -75,4 +75,4 @@ def print_computation_graph(impl):
     for x in order:
         args = ", ".join(names[id(p)] for p in x._inputs)
         shape = ", ".join(str(d) for d in x.physical_shape)
-        print(f"{names[id(x)]} = {x.op_name or 'data'}({args}): {x.cached_dtype}[{shape}]")
+        print(f"{names[id(x)]} = {x.op_name or 'data'}({args}): {x.cached_dtype}({shape})")
