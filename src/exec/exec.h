@@ -312,6 +312,9 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs); /* one each, 
 void plan_release(plan *p);
 extern _Atomic uint64_t plan_steps_done;
 
+/* ---- order.c ---- */
+eas_status plan_order(uint32_t nsteps, plan_step *steps, uint32_t nslots, const slot *slots); /* moves steps so that memory is free early */
+
 /* ---- control.c ---- */
 typedef struct control_step control_step;
 eas_status control_new(const graph_control *c, eas_device *d, int variant, control_step **out);

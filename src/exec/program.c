@@ -342,7 +342,6 @@ typedef struct wanted { /* what the plan hands back: positions of the walk, as n
 static eas_status finish(making *m, const wanted *w, uint32_t nroots)
 {
     plan *p = m->p;
-    lifetimes(m);
     VEC(struct plan_out) outs = {0};
     for (uint32_t i = 0; i < w->outs.len; i++) {
         uint32_t node = w->outs.at[i].slot;
@@ -356,6 +355,12 @@ static eas_status finish(making *m, const wanted *w, uint32_t nroots)
         }
         m->slots.at[o.slot].kept = true;
     }
+    eas_status st = plan_order(m->steps.len, m->steps.at, m->slots.len, m->slots.at);
+    if (st) {
+        vec_free(&outs);
+        return st;
+    }
+    lifetimes(m);
     take_over(m);
     p->slots = m->slots.at;
     p->nslots = m->slots.len;
