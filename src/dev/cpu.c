@@ -52,7 +52,7 @@ static void module_path(char *out, size_t size)
 /* NULL when there is none; llvm_why then says why. */
 static gen_llvm_compile *compiler(void)
 {
-    pthread_mutex_lock(&llvm_lock);
+    base_lock(&llvm_lock);
     if (!llvm_tried) {
         char path[1024];
         module_path(path, sizeof path);
@@ -67,7 +67,7 @@ static gen_llvm_compile *compiler(void)
         }
         llvm_tried = true;
     }
-    pthread_mutex_unlock(&llvm_lock);
+    base_unlock(&llvm_lock);
     return llvm_compile;
 }
 
@@ -341,12 +341,17 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
     const eas_launch *o = l->opts;
     bool locks = o && o->leave && o->enter;
     int64_t grain = (int64_t)(SLICE_NS / l->cost) + 1;
+    const uint32_t forks = pool_forks();
     if (locks)
         o->leave(o->ctx);
     bool done = l->serial ? run_serial(&w, l->programs, grain, o)
                           : pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? dev_poll : NULL, (void *)(uintptr_t)o);
     if (locks)
         o->enter(o->ctx);
+    if (!done && pool_forks() != forks)
+        return base_fail(EAS_ERR_RUNTIME,
+                         "this process was forked while kernel %s ran in the thread that forked it: its result is the parent's only; launch it again here",
+                         l->ir->name);
     if (!done)
         return base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", l->ir->name);
     return report(l, &w);
