@@ -7,6 +7,7 @@
 #include "isa.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -49,26 +50,33 @@ static void module_path(char *out, size_t size)
     snprintf(out, size, "%.*slibeas-llvm.%s", slash ? (int)(slash - here.dli_fname + 1) : 0, here.dli_fname, ext);
 }
 
-/* NULL when there is none; llvm_why then says why. */
-static gen_llvm_compile *compiler(void)
+/* With the lock held. True: whether there is one is known. A lack of memory says nothing about that: it is asked again at the next kernel. */
+static bool open_compiler(void)
+{
+    char path[1024];
+    module_path(path, sizeof path);
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *sym = lib ? dlsym(lib, "eas_llvm_compile") : NULL;
+    if (sym) {
+        memcpy(&llvm_compile, &sym, sizeof sym);
+        atomic_store(&dev_count.compiler, 1);
+        return true;
+    }
+    const char *e = dlerror();
+    snprintf(llvm_why, sizeof llvm_why, "%s", e ? e : "libeas-llvm could not be opened");
+    return !(strstr(llvm_why, "memory") || strstr(llvm_why, "failed to map segment"));
+}
+
+/* *out: NULL when there is none; llvm_why then says why. */
+static eas_status compiler(gen_llvm_compile **out)
 {
     base_lock(&llvm_lock);
-    if (!llvm_tried) {
-        char path[1024];
-        module_path(path, sizeof path);
-        void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        void *sym = lib ? dlsym(lib, "eas_llvm_compile") : NULL;
-        if (sym) {
-            memcpy(&llvm_compile, &sym, sizeof sym);
-            atomic_store(&dev_count.compiler, 1);
-        } else {
-            const char *e = dlerror();
-            snprintf(llvm_why, sizeof llvm_why, "%s", e ? e : "libeas-llvm could not be opened");
-        }
-        llvm_tried = true;
-    }
+    if (!llvm_tried)
+        llvm_tried = open_compiler();
+    *out = llvm_compile;
+    eas_status st = llvm_tried ? EAS_OK : base_fail(EAS_ERR_MEMORY, "there is no memory to open the compiler: %s", llvm_why);
     base_unlock(&llvm_lock);
-    return llvm_compile;
+    return st;
 }
 
 static gen_options options(bool alias, const char *text)
@@ -78,12 +86,17 @@ static gen_options options(bool alias, const char *text)
 
 static eas_status compile_as(const eas_ir *ir, const char *form, gen_image *im, char **out)
 {
-    gen_llvm_compile *f = compiler();
+    gen_llvm_compile *f;
     char *error = NULL;
+    eas_status st = compiler(&f);
+    if (st)
+        return st;
     if (!f)
         return base_fail(EAS_ERR_UNAVAILABLE, "no compiler for \"%s\": %s", form, llvm_why);
     gen_options o = options(false, form);
-    eas_status st = f(ir, &o, im, out, &error);
+    fork_hold();
+    st = f(ir, &o, im, out, &error);
+    fork_release();
     if (st)
         base_fail(st, "%s", error ? error : "the compiler failed");
     free(error);
@@ -141,8 +154,9 @@ static eas_status map_image(const gen_image *im, dev_code *c)
 #else
     memcpy(p, im->bytes, im->size);
     if (mprotect(p, size, PROT_READ | PROT_EXEC)) {
+        const bool poor = errno == ENOMEM;
         munmap(p, size);
-        return base_fail(EAS_ERR_RUNTIME, "this system does not let memory be made executable");
+        return poor ? base_fail_oom(size) : base_fail(EAS_ERR_RUNTIME, "this system does not let memory be made executable");
     }
 #endif
     __builtin___clear_cache((char *)p, (char *)p + im->size);
@@ -164,11 +178,15 @@ static eas_status obtain_image(const eas_ir *ir, bool alias, gen_image *im, bool
     *have = cache_load(&key, im);
     if (*have)
         return EAS_OK;
-    if (!compiler()) {
+    gen_llvm_compile *f;
+    eas_status st = compiler(&f);
+    if (st)
+        return st;
+    if (!f) {
         dev_warn_once(&said_no_compiler, "kernels run on the interpreter, slowly: %s", llvm_why);
         return EAS_OK;
     }
-    eas_status st = build_image(ir, alias, im);
+    st = build_image(ir, alias, im);
     if (st)
         return st;
     *have = true;

@@ -771,23 +771,51 @@ static eas_status generate(gen *g)
     return g->st ? g->st : check_module(g);
 }
 
+typedef struct task {
+    gen *g;
+    gen_image *image;
+    char **text;
+    eas_status st;
+} task;
+
+static void with_llvm(void *ctx)
+{
+    task *t = ctx;
+    gen *g = t->g;
+    const char *form = g->opt->text;
+    g->cx = LLVMContextCreate();
+    g->mod = LLVMModuleCreateWithNameInContext("eas", g->cx);
+    g->b = LLVMCreateBuilderInContext(g->cx);
+    t->st = generate(g);
+    if (!t->st)
+        t->st = !form ? make_image(g, t->image) : strcmp(form, "obj") ? make_text(g, t->text) : make_object(g, t->image);
+    LLVMDisposeBuilder(g->b);
+    LLVMDisposeModule(g->mod);
+    LLVMContextDispose(g->cx);
+}
+
+static eas_status gave_up(const char *why)
+{
+    return *why ? base_fail(EAS_ERR_INTERNAL, "LLVM: %s", why) : base_fail(EAS_ERR_MEMORY, "the compiler ran out of memory");
+}
+
 static eas_status compile(const eas_ir *ir, const gen_options *opt, gen_image *image, char **text)
 {
+    char why[512];
     gen g = {.ir = ir, .opt = opt};
     g.p = (plan){.ir = ir, .mem = &g.mem, .alias = opt->alias != 0};
-    g.cx = LLVMContextCreate();
-    g.mod = LLVMModuleCreateWithNameInContext("eas", g.cx);
-    g.b = LLVMCreateBuilderInContext(g.cx);
+    task t = {&g, image, text, EAS_OK};
     read_isa(&g);
-    eas_status st = generate(&g);
-    if (!st)
-        st = !opt->text ? make_image(&g, image) : strcmp(opt->text, "obj") ? make_text(&g, text) : make_object(&g, image);
-    LLVMDisposeBuilder(g.b);
-    LLVMDisposeModule(g.mod);
-    LLVMContextDispose(g.cx);
+    if (!llvm_guarded(with_llvm, &t, why, sizeof why)) {
+        if (image) {
+            free(image->bytes);
+            image->bytes = NULL;
+        }
+        t.st = gave_up(why);
+    }
     plan_free(&g.p);
     arena_free(&g.mem);
-    return st;
+    return t.st;
 }
 
 /* The module has its own copy of base, so the message of a failure is handed over, malloc'ed. */
