@@ -672,7 +672,7 @@ static eas_status emit_object(gen *g, LLVMCodeGenFileType kind, LLVMMemoryBuffer
     const LLVMBool bad = LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, kind, &err, out);
     give_machine(tm, features);
     if (!bad)
-        return EAS_OK;
+        return *out ? EAS_OK : base_fail_oom(1);
     const eas_status st = base_fail(EAS_ERR_INTERNAL, "LLVM: %s", err);
     LLVMDisposeMessage(err);
     return st;
@@ -700,7 +700,7 @@ static eas_status make_text(gen *g, char **text)
 {
     if (strcmp(g->opt->text, "llvm") == 0) {
         char *s = LLVMPrintModuleToString(g->mod);
-        *text = strdup(s);
+        *text = s ? strdup(s) : NULL;
         LLVMDisposeMessage(s);
         return *text ? EAS_OK : base_fail_oom(1);
     }
