@@ -123,7 +123,7 @@ static int assign(Tensor *t, PyObject *value)
     if (!from && PyErr_Occurred())
         return 0;
     PyObject *a =
-        from ? eas_device_host_memory(from->device) ? tensor_array_view(from) : tensor_fetch(from) : PyArray_FromAny(value, NULL, 0, 0, 0, NULL);
+        from ? eas_device_host_memory(from->device) ? tensor_array_view(from) : tensor_fetch(from) : tensor_to_array(value, NULL, 0);
     Py_XDECREF(from);
     int ok = a != NULL;
     if (ok && t->arg.count && eas_device_host_memory(t->device)) {
