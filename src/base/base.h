@@ -85,6 +85,10 @@ float bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);
 uint16_t f64_to_bf16(double d);
 
+/* ---- env.c ---- */
+/* getenv, but for programs that run with more rights than who started them (setuid): these are not told what to load by the environment. */
+const char *base_env(const char *name);
+
 /* ---- fork.c: no fork happens while a thread is inside one of these ---- */
 /* Between locking and unlocking a thread may wait for another lock of this kind and for nothing else: not for the host program's lock, not for work to be done. */
 void base_lock(pthread_mutex_t *m);

@@ -32,7 +32,7 @@ static bool llvm_tried;
 
 static void module_path(char *out, size_t size)
 {
-    const char *env = getenv("EAS_LLVM_LIBRARY");
+    const char *env = base_env("EAS_LLVM_LIBRARY");
     Dl_info here;
     if (env && *env) {
         snprintf(out, size, "%s", env);
