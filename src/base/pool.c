@@ -225,14 +225,28 @@ static void offer(job *j)
     }
 }
 
-static void withdraw(void)
+/* Slices of others may take long: poll is asked meanwhile. False: it wants to stop. */
+static bool withdraw(job *j, int (*poll)(void *), void *poll_ctx)
 {
+    int64_t last = 0;
+    bool go_on = true;
     atomic_fetch_add(&P.epoch, 1);
-    for (int i = 0; atomic_load(&P.inside); i++)
-        if (i < SPINS)
+    for (int i = 0; atomic_load(&P.inside); i++) {
+        if (i < SPINS) {
             base_relax();
-        else
-            sched_yield();
+            continue;
+        }
+        sched_yield();
+        const int64_t t = now_us();
+        last = last ? last : t;
+        if (!poll || !go_on || t - last < POLL_US)
+            continue;
+        last = t;
+        go_on = !poll(poll_ctx);
+        if (!go_on)
+            stop(j);
+    }
+    return go_on;
 }
 
 /* The caller's part: slices like a worker's, with a look at poll now and then. */
@@ -325,7 +339,7 @@ bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int
         offer(&j);
         done = work_and_poll(&j, poll, poll_ctx);
         if (pool_forks() == forks)
-            withdraw();
+            done = withdraw(&j, done ? poll : NULL, poll_ctx) && done;
     }
     pthread_mutex_unlock(&P.lock);
     return done && pool_forks() == forks; /* in a child that poll made, the slices of other threads are not done */

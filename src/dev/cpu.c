@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 struct dev_code {
@@ -253,13 +254,59 @@ static void *get_scratch(size_t n)
 
 /* ---- launching ---- */
 
+enum { POLL_US = 20000 };
+
 typedef struct work {
     const dev_code *code;
     gen_call call;
     pthread_mutex_t lock; /* guards fault and st */
     gen_fault fault;
     bool oom;
+    const eas_launch *opts; /* may be NULL */
+    bool left;              /* the caller's lock was given up */
+    pthread_t caller;       /* only this thread may ask */
+    int64_t asked;          /* when, in us */
+    _Atomic int stop;
 } work;
+
+/* ---- being interrupted ---- */
+
+static int64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static int ask(void *ctx)
+{
+    work *w = ctx;
+    const eas_launch *o = w->opts;
+    if (!o || !o->interrupted)
+        return 0;
+    const int stop = w->left ? dev_poll((void *)(uintptr_t)o) : o->interrupted(o->ctx);
+    if (stop)
+        atomic_store(&w->stop, 1);
+    return stop;
+}
+
+/* From inside a loop that may never end, after some 0.1 ms of it. What was thought to be short is not: others may have the caller's lock meanwhile. */
+static int look(void *ctx)
+{
+    work *w = ctx;
+    const eas_launch *o = w->opts;
+    if (atomic_load_explicit(&w->stop, memory_order_relaxed) || !o || !pthread_equal(pthread_self(), w->caller))
+        return atomic_load_explicit(&w->stop, memory_order_relaxed);
+    if (!w->left && o->leave && o->enter) {
+        o->leave(o->ctx);
+        w->left = true;
+    }
+    const int64_t t = now_us();
+    if (t - w->asked < POLL_US)
+        return 0;
+    w->asked = t;
+    return ask(w);
+}
 
 static void keep_first(work *w, const gen_fault *f)
 {
@@ -311,7 +358,7 @@ static eas_status report(const dev_launch *l, const work *w)
     return ir_fault_message(ir, insn, w->fault.index, l->count, pid, w->fault.thread);
 }
 
-enum { TINY_NS = 4000, SLICE_NS = 20000 };
+enum { TINY_NS = 4000, SLICE_NS = 20000 }; /* of a launch, of a slice */
 static const uint64_t CACHE_SHARE =
     32u << 20; /* a thread: the last cache has other users, and beyond this stores past it are quicker even if the next launch reads them */
 
@@ -331,15 +378,17 @@ uint64_t dev_cache_bytes(void)
     return n;
 }
 
-static bool run_serial(work *w, int64_t programs, int64_t grain, const eas_launch *o)
+static bool run_serial(work *w, int64_t programs, int64_t grain)
 {
     for (int64_t i = 0; i < programs; i += grain) {
         run_slice(w, i, i + grain < programs ? i + grain : programs, 0);
-        if (o && o->interrupted && dev_poll((void *)(uintptr_t)o))
+        if (ask(w))
             return false;
     }
     return true;
 }
+
+static eas_status interrupted(const dev_launch *l) { return base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", l->ir->name); }
 
 eas_status cpu_run(dev_code *c, const dev_launch *l)
 {
@@ -350,29 +399,34 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
                        .count = l->count,
                        .grid = {l->grid[0], l->grid[1], l->grid[2]},
                        .flags = l->bytes > dev_cache_bytes() / 2 ? GEN_STREAM : 0},
-              .lock = PTHREAD_MUTEX_INITIALIZER};
+              .lock = PTHREAD_MUTEX_INITIALIZER,
+              .opts = l->opts,
+              .caller = pthread_self()};
+    const eas_launch *o = l->opts;
+    w.call.look = look;
+    w.call.look_ctx = &w;
     double ns = l->cost * (double)l->programs;
     if (ns < TINY_NS) {
         run_slice(&w, 0, l->programs, 0);
-        return w.fault.set || w.oom ? report(l, &w) : EAS_OK;
+        if (w.left)
+            o->enter(o->ctx);
+        return w.stop ? interrupted(l) : w.fault.set || w.oom ? report(l, &w) : EAS_OK;
     }
-    const eas_launch *o = l->opts;
     bool locks = o && o->leave && o->enter;
     int64_t grain = (int64_t)(SLICE_NS / l->cost) + 1;
     const uint32_t forks = pool_forks();
     if (locks)
         o->leave(o->ctx);
-    bool done = l->serial ? run_serial(&w, l->programs, grain, o)
-                          : pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? dev_poll : NULL, (void *)(uintptr_t)o);
+    w.left = locks;
+    bool done =
+        l->serial ? run_serial(&w, l->programs, grain) : pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? ask : NULL, &w);
     if (locks)
         o->enter(o->ctx);
     if (!done && pool_forks() != forks)
         return base_fail(EAS_ERR_RUNTIME,
                          "this process was forked while kernel %s ran in the thread that forked it: its result is the parent's only; launch it again here",
                          l->ir->name);
-    if (!done)
-        return base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", l->ir->name);
-    return report(l, &w);
+    return done && !w.stop ? report(l, &w) : interrupted(l);
 }
 
 static const char *available(eas_device *d) { return (void)d, NULL; }

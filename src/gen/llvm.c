@@ -350,6 +350,7 @@ static void emit_while(gen *g, const step *s)
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, head);
     V *phi = make_phis(g, in->res, init, n, from);
+    look l = look_begin(g, s->insn, from);
     if (g->st)
         return;
     set_values(g, in->res, phi, n);
@@ -360,6 +361,7 @@ static void emit_while(gen *g, const step *s)
     V *next = uniform_values(g, in->res, ir_args(g->ir, end), n);
     if (g->st)
         return;
+    look_end(g, &l);
     join_phis(phi, next, n, LLVMGetInsertBlock(g->b));
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, done);
