@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_PATH = 1024, MAX_ENTRY = 64 << 20, EVICT_EVERY = 32, STALE_SECONDS = 3600, BLOCK = 4096 };
+enum { MAX_PATH = 1280, MAX_ENTRY = 64 << 20, EVICT_EVERY = 32, STALE_SECONDS = 3600, BLOCK = 4096 };
 static const char magic[8] = "EASIMG01";
 
 typedef struct header {
@@ -31,7 +31,7 @@ typedef struct header {
 
 static struct {
     pthread_once_t once;
-    char dir[MAX_PATH]; /* "" : off */
+    char dir[1024]; /* "" : off */
     char why[MAX_PATH + 256];
     uint64_t limit;
     _Atomic int writes, said;
@@ -39,7 +39,7 @@ static struct {
 
 /* ---- the folder ---- */
 
-enum { MAX_DIR = MAX_PATH - 128 }; /* so that names of files fit */
+enum { MAX_DIR = 1024 }; /* so that names of files fit */
 
 /* C.why says why not. */
 static bool refuse(const char *fmt, const char *dir)
