@@ -561,7 +561,8 @@ static void enter_gil(void *left) { PyEval_RestoreThread(left); }
 int impl_init(PyObject *module)
 {
     eas_host_lock(leave_gil, enter_gil);
-    (void)eas_error_message(); /* the library's memory of this thread: where the C library cannot have it, it ends the process, and later it might not */
+    (void)
+        eas_error_message(); /* the library's memory of this thread: where the C library cannot have it, it ends the process, and later it might not */
     pthread_atfork(NULL, NULL, renew_weak);
     return (impl_type = py_type(module, &impl_spec, "TensorImpl")) && (refs_type = py_type(module, &refs_spec, "OutputRefs"))
              ? PyModule_AddFunctions(module, functions)

@@ -461,8 +461,8 @@ static inline bool is_last(const Kernel *k, PyObject *const *metas, const uint8_
 /* ---- a call ---- */
 typedef struct Call {
     Shape *shape;
-    bool owned;    /* shape is this call's own */
-    Compiled *ck;  /* counted */
+    bool owned; /* shape is this call's own */
+    Compiled *ck; /* counted */
     Options o;
     Bound bd;
     uint8_t tags[PY_MAX_PARAMS];
@@ -588,7 +588,7 @@ static PyObject *call_runtime(Kernel *k, Call *c, PyObject *get, const eas_launc
 /* ---- as plain Python ---- */
 typedef struct Interpreted {
     Kernel *k;
-    PyObject *fn;     /* its function, as _interpret.py has it */
+    PyObject *fn; /* its function, as _interpret.py has it */
     PyObject **metas;
 } Interpreted;
 

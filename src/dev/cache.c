@@ -404,8 +404,8 @@ static bool read_timing(const char *hex, double *seconds)
         return false;
     snprintf(path, sizeof path, "%s/%s.tune", C.dir, hex);
     int fd = open_at(AT_FDCWD, path);
-    bool good = fd >= 0 && is_own_file(fd, &st) && st.st_size < LINE && read_all(fd, line, (size_t)st.st_size) && parse_timing(line, found, seconds) &&
-                !strcmp(found, hex);
+    bool good = fd >= 0 && is_own_file(fd, &st) && st.st_size < LINE && read_all(fd, line, (size_t)st.st_size) &&
+                parse_timing(line, found, seconds) && !strcmp(found, hex);
     if (good)
         touch(fd);
     if (fd >= 0)

@@ -418,14 +418,14 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
     if (locks)
         o->leave(o->ctx);
     w.left = locks;
-    bool done =
-        l->serial ? run_serial(&w, l->programs, grain) : pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? ask : NULL, &w);
+    bool done = l->serial ? run_serial(&w, l->programs, grain) : pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? ask : NULL, &w);
     if (locks)
         o->enter(o->ctx);
     if (!done && pool_forks() != forks)
-        return base_fail(EAS_ERR_RUNTIME,
-                         "this process was forked while kernel %s ran in the thread that forked it: its result is the parent's only; launch it again here",
-                         l->ir->name);
+        return base_fail(
+            EAS_ERR_RUNTIME,
+            "this process was forked while kernel %s ran in the thread that forked it: its result is the parent's only; launch it again here",
+            l->ir->name);
     return done && !w.stop ? report(l, &w) : interrupted(l);
 }
 

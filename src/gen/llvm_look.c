@@ -56,8 +56,7 @@ static V ask(gen *g, V look_fn)
 
 static void rarely(gen *g, V branch)
 {
-    LLVMMetadataRef m[3] = {LLVMMDStringInContext2(g->cx, "branch_weights", 14),
-                            LLVMValueAsMetadata(LLVMConstInt(ty_int(g, 32, 0), 1, 0)),
+    LLVMMetadataRef m[3] = {LLVMMDStringInContext2(g->cx, "branch_weights", 14), LLVMValueAsMetadata(LLVMConstInt(ty_int(g, 32, 0), 1, 0)),
                             LLVMValueAsMetadata(LLVMConstInt(ty_int(g, 32, 0), 1 << 20, 0))};
     LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(g->cx, "prof", 4), LLVMMetadataAsValue(g->cx, LLVMMDNodeInContext2(g->cx, m, 3)));
 }
