@@ -3,7 +3,7 @@
 #   make         build the C library into build/
 #   make run     build, install into .venv, run the quick start, show the MSL and the devices; EAS_BACKEND=mps make run
 #                does it on Metal, or where there is none on the stand-in (docs/metal.md)
-#   make test    everything: C tests, sanitizers, a short fuzz run, pytest
+#   make test    everything: C tests, sanitizers, short fuzz runs, pytest, and a part of it as on machines with less (AVX2, SSE2)
 #   make check   clang-format and ruff
 #   make format  rewrites the sources as `make check` wants them
 #   make bench   numbers, against peers
@@ -17,6 +17,8 @@ CLANG ?= clang-19
 FORMAT ?= clang-format-19
 FUZZ ?= 20
 SOAK ?= 600
+CODEGEN ?= 200
+CODEGEN_SEED ?= 1
 DIFF ?= 100000
 GRAPHS ?= 20000
 GRADS ?= 20000
@@ -32,7 +34,7 @@ METAL = $(if $(WANTS_STANDIN),$(shell test -f $(STANDIN) && echo EAS_METAL_LIBRA
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all run test check format bench soak sweep clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz diff grads graphs pytest
+.PHONY: all run test check format bench soak sweep clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz codegen-fuzz diff grads graphs pytest isa
 
 all: setup-run build/release/build.ninja
 	@$(NINJA) -C build/release --quiet
@@ -74,7 +76,7 @@ run: setup-run $(if $(WANTS_STANDIN),$(if $(filter mps metal,$(EAS_BACKEND)),sta
 test: setup-test
 	@mkdir -p build && rm -f $(SUMMARY)
 	@status=0; \
-	for part in ctest asan tsan fuzz pytest; do $(MAKE) --no-print-directory $$part || status=1; done; \
+	for part in ctest asan tsan fuzz codegen-fuzz pytest isa; do $(MAKE) --no-print-directory $$part || status=1; done; \
 	$(PY) tools/run_ctests.py --total $(SUMMARY) || status=1; \
 	exit $$status
 
@@ -108,13 +110,24 @@ pytest: $(if $(WANTS_STANDIN),standin)
 	@$(MAKE) -s --no-print-directory .venv/.installed
 	@$(METAL) $(PY) -m pytest -q
 
+# The tests that rest on generated code, as on machines that have less than this one.
+# Products of f64 are refused without FMA, so test_products.py is not for SSE2.
+ISA_TESTS := $(patsubst %,tests/test_%.py,kernel blocks control integers idioms group)
+isa:
+	@$(MAKE) -s --no-print-directory .venv/.installed
+	@status=0; for isa in avx2 sse2; do \
+		echo "kernels as on $$isa"; \
+		EAS_ISA=$$isa EAS_TEST_DEVICES=cpu,ref $(PY) -m pytest -q $(ISA_TESTS) $$([ $$isa = sse2 ] || echo tests/test_products.py) || status=1; \
+	done; exit $$status
+
 soak: setup-soak
 	@$(MAKE) --no-print-directory fuzz FUZZ=$(SOAK)
+	@$(MAKE) --no-print-directory codegen-fuzz CODEGEN=$$(( $(DIFF) / 10 + 1 )) CODEGEN_SEED=1000000
 	@$(MAKE) --no-print-directory diff
 	@$(MAKE) --no-print-directory grads
 	@$(MAKE) --no-print-directory .venv/.installed
 	@EAGER_FUZZ=$(GRAPHS) $(PY) -m pytest -q tests/test_eager_fuzz.py
-	@EAS_SOAK=1 $(METAL) $(PY) -m pytest -q tests/test_faults.py
+	@EAS_SOAK=1 $(METAL) $(PY) -m pytest -q tests/test_faults.py tests/test_fork.py tests/test_no_memory.py tests/test_capsules.py
 	@$(MAKE) --no-print-directory graphs
 
 # Random graphs of tensors, fused against one operation after another.
@@ -122,6 +135,16 @@ graphs: build/release/build.ninja
 	@$(MESON) setup --reconfigure build/release >/dev/null
 	@$(NINJA) -C build/release --quiet tests/c/test_graph_random libeas-llvm.so
 	@EAS_LLVM_LIBRARY=$(CURDIR)/build/release/libeas-llvm.so build/release/tests/c/test_graph_random $(GRAPHS) 1
+
+# The code generator under the address sanitizer: random kernels, run in every way there is, with LLVM linked.
+build/asan-llvm/build.ninja: | .venv build
+	@CC=$(CLANG) $(MESON) setup build/asan-llvm $(OPTIONS) --buildtype=debugoptimized -Db_ndebug=false -Db_sanitize=address,undefined -Db_lundef=false \
+		>build/asan-llvm.log 2>&1 || { cat build/asan-llvm.log; exit 1; }
+codegen-fuzz: build/asan-llvm/build.ninja
+	@$(NINJA) -C build/asan-llvm --quiet tests/c/fuzz_diff libeas-llvm.so
+	@echo "$(CODEGEN) random kernels through the code generator, under the address sanitizer"
+	@ASAN_OPTIONS=detect_leaks=0 EAS_LLVM_LIBRARY=$(CURDIR)/build/asan-llvm/libeas-llvm.so build/asan-llvm/tests/c/fuzz_diff $(CODEGEN) $(CODEGEN_SEED) \
+		&& echo "1 0" >>$(SUMMARY) || { echo "0 1" >>$(SUMMARY); exit 1; }
 
 # Every instruction set takes its share; the seeds go on from where the last one ended.
 diff: build/release/build.ninja

@@ -830,6 +830,9 @@ EAS_API int eas_num_threads(void);
  * at most n - 1 others, and returns when all are done (libgomp's and libomp's GOMP_parallel does). NULL: the library's own again. A child of
  * fork uses its own. */
 EAS_API void eas_threads_lend(void (*run)(void (*fn)(void *ctx), void *ctx, unsigned n, unsigned flags));
+/* The lock that a host program calls the library under (Python's GIL), for calls that take no hooks: leave() gives it up while the calling thread waits for another one that
+ * may need it, and enter() takes it again with what leave() gave. leave() gives NULL where the thread does not have the lock. */
+EAS_API void eas_host_lock(void *(*leave)(void), void (*enter)(void *left));
 
 #ifdef __cplusplus
 }

@@ -19,7 +19,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _STANDIN = os.path.join(ROOT, "build", "release", "tests", "metal", "libeas-metal-standin.so")
 if sys.platform != "darwin" and os.path.exists(_STANDIN):
     os.environ.setdefault("EAS_METAL_LIBRARY", _STANDIN)
-DEVICES = tuple(name for name, _, why in eas._eas.devices() if why is None)
+_ONLY = os.environ.get("EAS_TEST_DEVICES")  # "cpu,ref": leave the others out
+DEVICES = tuple(name for name, _, why in eas._eas.devices() if why is None and (not _ONLY or name in _ONLY.split(",")))
 BF16 = None
 with contextlib.suppress(ImportError):
     import ml_dtypes

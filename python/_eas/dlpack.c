@@ -227,7 +227,7 @@ static Tensor *over_handle(const dl_tensor *d, eas_dtype dt, const int64_t *stri
     int64_t lo, hi, size = (int64_t)eas_dtype_size(dt);
     tensor_span(t, &lo, &hi);
     uint64_t room = eas_buffer_size(b);
-    if (d->byte_offset % (uint64_t)size == 0 && d->byte_offset <= room && lo + (int64_t)d->byte_offset >= 0 && hi <= (int64_t)(room - d->byte_offset))
+    if (d->byte_offset % (uint64_t)size == 0 && d->byte_offset <= room && lo >= -(int64_t)d->byte_offset && hi <= (int64_t)(room - d->byte_offset))
         return t;
     Py_DECREF(t);
     return py_fail(PyExc_BufferError,
@@ -248,11 +248,24 @@ static Tensor *over(const dl_tensor *d, bool readonly)
         return py_fail(PyExc_RuntimeError, "DLPack device type %d is not reachable from here: move the data to the CPU first", d->device.type), NULL;
     if (d->ndim < 0 || d->ndim > NPY_MAXDIMS)
         return py_fail(PyExc_ValueError, "%d dims; a tensor has at most %d", d->ndim, NPY_MAXDIMS), NULL;
-    for (int i = 0; d->strides && i < d->ndim; i++)
-        strides[i] = d->strides[i] * (int64_t)eas_dtype_size((eas_dtype)dt);
+    if (d->ndim && !d->shape)
+        return py_fail(PyExc_ValueError, "%d dims, and no shape (NULL)", d->ndim), NULL;
+    bool any = true; /* elements at all */
+    for (int i = 0; i < d->ndim; i++)
+        any = any && d->shape[i];
+    for (int i = 0; d->strides && i < d->ndim; i++) {
+        if (!__builtin_mul_overflow(d->strides[i], (int64_t)eas_dtype_size((eas_dtype)dt), &strides[i]))
+            continue;
+        if (any && d->shape[i] > 1)
+            return py_fail(PyExc_ValueError, "a stride of %lld elements along axis %d leads out of any memory", (long long)d->strides[i], i), NULL;
+        strides[i] = 0; /* of no meaning */
+    }
+    if (d->byte_offset > INT64_MAX)
+        return py_fail(PyExc_ValueError, "an offset of %llu bytes leads out of any memory", (unsigned long long)d->byte_offset), NULL;
     if (handle)
         return over_handle(d, (eas_dtype)dt, d->strides ? strides : NULL, readonly);
-    Tensor *t = tensor_over(G.cpu, (eas_dtype)dt, d->ndim, d->shape, d->strides ? strides : NULL, (char *)d->data + d->byte_offset, readonly, NULL);
+    void *at = (void *)((uintptr_t)d->data + (uintptr_t)d->byte_offset);
+    Tensor *t = tensor_over(G.cpu, (eas_dtype)dt, d->ndim, d->shape, d->strides ? strides : NULL, at, readonly, NULL);
     if (t && t->arg.count && !d->data) {
         Py_DECREF(t);
         return py_fail(PyExc_BufferError, "there is no memory behind the tensor: it is fake, functional, or its storage was freed"), NULL;
@@ -377,7 +390,7 @@ static int api_allocate(dl_tensor *like, dl_versioned **out, void *ctx, void (*f
     int dt = dlpack_dtype(like->dtype);
     const char *name = like->device.type == DL_METAL ? "mps" : like->device.type == DL_OPENCL ? "opencl" : like->device.type == DL_CPU ? "cpu" : NULL;
     eas_device *d = name ? py_device_named(name) : NULL;
-    Tensor *t = d && dt >= 0 && like->ndim <= NPY_MAXDIMS ? tensor_new(d, (eas_dtype)dt, like->ndim, like->shape) : NULL;
+    Tensor *t = d && dt >= 0 && like->ndim >= 0 && like->ndim <= NPY_MAXDIMS ? tensor_new(d, (eas_dtype)dt, like->ndim, like->shape) : NULL;
     *out = t ? dlpack_give(t, false) : NULL;
     Py_XDECREF(t);
     PyErr_Clear();

@@ -177,7 +177,7 @@ static PyArrayObject *array_of(PyObject *o, PyObject *dtype)
     }
     bool keep = has_float64_source(src) || d;
     PyArrayObject *a =
-        (PyArrayObject *)PyArray_FromAny(src, d, 0, 0, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | NPY_ARRAY_FORCECAST | NPY_ARRAY_NOTSWAPPED, NULL);
+        (PyArrayObject *)tensor_to_array(src, d, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | NPY_ARRAY_FORCECAST | NPY_ARRAY_NOTSWAPPED);
     Py_DECREF(src);
     if (a && !keep && PyArray_TYPE(a) == NPY_FLOAT64) { /* Python's floats */
         PyArrayObject *f = (PyArrayObject *)PyArray_CastToType(a, PyArray_DescrFromType(NPY_FLOAT32), 0);

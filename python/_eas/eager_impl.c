@@ -580,12 +580,19 @@ static PyMethodDef functions[] = {
     {"set_traced", (PyCFunction)(void (*)(void))set_traced_all, METH_FASTCALL, "set_traced(tree, on): the tree with tensors that are traced, or not"},
     {NULL, NULL, 0, NULL},
 };
-static void lock_weak(void) { pthread_mutex_lock(&weak_lock); }
-static void unlock_weak(void) { pthread_mutex_unlock(&weak_lock); }
+/* A child must not find it taken by a thread that it does not have. It guards single words, which are never half written. */
+static void renew_weak(void) { pthread_mutex_init(&weak_lock, NULL); }
+
+/* The GIL, where this thread has it. */
+static void *leave_gil(void) { return PyGILState_Check() ? PyEval_SaveThread() : NULL; }
+static void enter_gil(void *left) { PyEval_RestoreThread(left); }
 
 int impl_init(PyObject *module)
 {
-    pthread_atfork(lock_weak, unlock_weak, unlock_weak); /* a child must not find it taken by a thread that it does not have */
+    eas_host_lock(leave_gil, enter_gil);
+    (void)
+        eas_error_message(); /* the library's memory of this thread: where the C library cannot have it, it ends the process, and later it might not */
+    pthread_atfork(NULL, NULL, renew_weak);
     return (impl_type = py_type(module, &impl_spec, "TensorImpl")) && (refs_type = py_type(module, &refs_spec, "OutputRefs"))
              ? PyModule_AddFunctions(module, functions)
              : -1;

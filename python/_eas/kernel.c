@@ -392,6 +392,25 @@ static void log_traced(Kernel *k, PyObject *c)
     Py_XDECREF(r);
     Py_XDECREF(m);
 }
+/* A dict keeps the order of insertion: what is used goes to its end, and what is at its front goes when there are too many. A trace is some 16 KB. */
+enum { MAX_TRACES = 1024 };
+static void keep_recent(Kernel *k, PyObject *key, PyObject *c)
+{
+    if (PyDict_GET_SIZE(k->cache) < MAX_TRACES / 2)
+        return;
+    if (PyDict_DelItem(k->cache, key) < 0 || PyDict_SetItem(k->cache, key, c) < 0)
+        PyErr_Clear(); /* it is traced again */
+    while (PyDict_GET_SIZE(k->cache) > MAX_TRACES) {
+        Py_ssize_t at = 0;
+        PyObject *oldest;
+        if (!PyDict_Next(k->cache, &at, &oldest, NULL))
+            return;
+        Py_INCREF(oldest);
+        if (PyDict_DelItem(k->cache, oldest) < 0)
+            PyErr_Clear();
+        Py_DECREF(oldest);
+    }
+}
 static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags) /* new reference */
 {
     PyObject *key = make_key(k, metas, tags);
@@ -411,6 +430,8 @@ static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags)
                 log_traced(k, kept);
         }
     }
+    if (c)
+        keep_recent(k, key, c);
     Py_DECREF(key);
     if (c)
         Py_XSETREF(k->last, (Compiled *)Py_NewRef(c));
@@ -440,8 +461,8 @@ static inline bool is_last(const Kernel *k, PyObject *const *metas, const uint8_
 /* ---- a call ---- */
 typedef struct Call {
     Shape *shape;
-    bool owned;    /* shape is this call's own */
-    Compiled *ck;  /* counted */
+    bool owned; /* shape is this call's own */
+    Compiled *ck; /* counted */
     Options o;
     Bound bd;
     uint8_t tags[PY_MAX_PARAMS];
@@ -567,7 +588,7 @@ static PyObject *call_runtime(Kernel *k, Call *c, PyObject *get, const eas_launc
 /* ---- as plain Python ---- */
 typedef struct Interpreted {
     Kernel *k;
-    PyObject *fn;     /* its function, as _interpret.py has it */
+    PyObject *fn; /* its function, as _interpret.py has it */
     PyObject **metas;
 } Interpreted;
 

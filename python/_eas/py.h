@@ -257,6 +257,7 @@ int tensor_init(PyObject *module);
 static inline bool tensor_check(PyObject *o) { return Py_IS_TYPE(o, G.tensor) || PyType_IsSubtype(Py_TYPE(o), G.tensor); }
 /* A tensor over memory of owner's (reference taken). strides NULL: C order. */
 Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape, const int64_t *strides, void *data, bool readonly, PyObject *owner);
+PyObject *tensor_to_array(PyObject *o, PyArray_Descr *d, int flags); /* PyArray_FromAny, but for strides that lead out of any memory */
 Tensor *tensor_from_array(PyArrayObject *a); /* zero copy */
 /* Owns new memory of the device's; contents are arbitrary. */
 Tensor *tensor_new(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape);

@@ -32,6 +32,47 @@ eas_device *py_device(PyObject *o)
 }
 
 /* ---- making ---- */
+/* Has each element an address? Strides in bytes. No machine has more than 56 bits of them. */
+static int reaches(const void *data, int ndim, const int64_t *shape, const int64_t *strides, int64_t size)
+{
+    const int64_t room = (int64_t)1 << 56, at = (int64_t)((uintptr_t)data & (uintptr_t)(room - 1));
+    int64_t lo = at, hi = at, reach;
+    if (__builtin_add_overflow(hi, size, &hi))
+        return 0;
+    for (int i = 0; i < ndim; i++) {
+        int64_t *end = strides[i] < 0 ? &lo : &hi;
+        if (shape[i] <= 1)
+            continue;
+        if (__builtin_mul_overflow(shape[i] - 1, strides[i], &reach) || __builtin_add_overflow(*end, reach, end) || lo < 0 || hi > room)
+            return py_fail(PyExc_ValueError, "a stride of %lld bytes along axis %d, of size %lld, leads out of any memory", (long long)strides[i], i,
+                           (long long)shape[i]),
+                   0;
+    }
+    return 1;
+}
+static int array_reaches(PyArrayObject *a)
+{
+    int64_t shape[NPY_MAXDIMS], strides[NPY_MAXDIMS];
+    for (int i = 0; i < PyArray_NDIM(a); i++) {
+        shape[i] = PyArray_DIM(a, i);
+        strides[i] = PyArray_STRIDE(a, i);
+    }
+    return PyArray_SIZE(a) == 0 || PyArray_IS_C_CONTIGUOUS(a) || reaches(PyArray_DATA(a), PyArray_NDIM(a), shape, strides, PyArray_ITEMSIZE(a));
+}
+/* PyArray_FromAny, which itself reads whatever strides __array_interface__ gives. Steals d, as that does. */
+PyObject *tensor_to_array(PyObject *o, PyArray_Descr *d, int flags)
+{
+    if (!PyArray_Check(o) && !PyObject_HasAttrString((PyObject *)Py_TYPE(o), "__array_interface__") &&
+        !PyObject_HasAttrString((PyObject *)Py_TYPE(o), "__array_struct__") && !PyObject_CheckBuffer(o))
+        return PyArray_FromAny(o, d, 0, 0, flags, NULL);
+    PyObject *as_is = PyArray_FromAny(o, NULL, 0, 0, 0, NULL), *a = NULL;
+    if (as_is && array_reaches((PyArrayObject *)as_is))
+        a = PyArray_FromAny(as_is, d, 0, 0, flags, NULL);
+    else
+        Py_XDECREF(d);
+    Py_XDECREF(as_is);
+    return a;
+}
 static int64_t c_strides(int ndim, const int64_t *shape, int64_t size, int64_t *strides) /* returns the element count, or -1 */
 {
     int64_t count = 1, step = size;
@@ -58,13 +99,28 @@ static void element_strides(Tensor *t)
     for (int i = 0; i < t->ndim; i++)
         t->dims[2 * t->ndim + i] = t->dims[t->ndim + i] / size;
 }
+/* What others say of their memory may be anything. */
+static int check_shape(int ndim, const int64_t *shape)
+{
+    if (ndim < 0 || ndim > NPY_MAXDIMS)
+        return py_fail(PyExc_ValueError, "%d dims; a tensor has at most %d", ndim, NPY_MAXDIMS), 0;
+    if (ndim && !shape)
+        return py_fail(PyExc_ValueError, "%d dims, and no shape (NULL)", ndim), 0;
+    for (int i = 0; i < ndim; i++)
+        if (shape[i] < 0)
+            return py_fail(PyExc_ValueError, "the size along axis %d is %lld: it must not be negative", i, (long long)shape[i]), 0;
+    return 1;
+}
 static Tensor *make(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
 {
+    if (!check_shape(ndim, shape))
+        return NULL;
     Tensor *t = PyObject_NewVar(Tensor, G.tensor, 3 * ndim);
     if (!t)
         return NULL;
     memset(&t->arg, 0, sizeof t->arg);
-    memcpy(t->dims, shape, (size_t)ndim * sizeof *shape);
+    if (ndim)
+        memcpy(t->dims, shape, (size_t)ndim * sizeof *shape);
     t->buf = NULL;
     t->owner = t->weakrefs = NULL;
     t->ndim = ndim;
@@ -88,10 +144,14 @@ Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape,
     t->arg.v.data = data;
     t->arg.flags |= readonly ? EAS_ARG_READONLY : 0;
     t->owner = Py_XNewRef(owner);
-    if (strides)
+    if (strides && ndim)
         memcpy(t->dims + ndim, strides, (size_t)ndim * sizeof *strides);
     if (strides)
         element_strides(t);
+    if (t->arg.count && eas_device_host_memory(d) && !reaches(data, ndim, t->dims, t->dims + ndim, (int64_t)eas_dtype_size(dt))) {
+        Py_DECREF(t);
+        return NULL;
+    }
     if ((strides && !in_c_order(ndim, shape, strides, (int64_t)eas_dtype_size(dt))) || (uintptr_t)data % eas_dtype_size(dt))
         t->tag = 0;
     return t;
@@ -356,7 +416,7 @@ static PyObject *tensor_to(PyObject *o, PyObject *args, PyObject *kw)
 /* ---- eas.tensor and friends ---- */
 static PyObject *list_array(PyObject *data, PyArray_Descr *d) /* nested lists: Python floats become float32 */
 {
-    PyObject *a = PyArray_FromAny(data, d, 0, 0, NPY_ARRAY_DEFAULT, NULL);
+    PyObject *a = tensor_to_array(data, d, NPY_ARRAY_DEFAULT);
     if (!a || d || PyArray_TYPE((PyArrayObject *)a) != NPY_FLOAT64)
         return a;
     PyObject *f = PyArray_CastToType((PyArrayObject *)a, PyArray_DescrFromType(NPY_FLOAT32), 0);
@@ -370,7 +430,7 @@ static PyObject *as_array(PyObject *data, PyArray_Descr *d) /* steals d */
     if (PyArray_Check(data) && !d)
         return Py_NewRef(data);
     if (PyArray_Check(data) || PyArray_IsScalar(data, Generic) || PyObject_CheckBuffer(data))
-        return PyArray_FromAny(data, d, 0, 0, NPY_ARRAY_FORCECAST, NULL);
+        return tensor_to_array(data, d, NPY_ARRAY_FORCECAST);
     return list_array(data, d);
 }
 Tensor *tensor_wrap(PyObject *data, PyObject *dtype)

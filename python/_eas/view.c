@@ -122,8 +122,7 @@ static int assign(Tensor *t, PyObject *value)
     Tensor *from = tensor_check(value) || torch_check(value) ? tensor_wrap(value, NULL) : NULL;
     if (!from && PyErr_Occurred())
         return 0;
-    PyObject *a =
-        from ? eas_device_host_memory(from->device) ? tensor_array_view(from) : tensor_fetch(from) : PyArray_FromAny(value, NULL, 0, 0, 0, NULL);
+    PyObject *a = from ? eas_device_host_memory(from->device) ? tensor_array_view(from) : tensor_fetch(from) : tensor_to_array(value, NULL, 0);
     Py_XDECREF(from);
     int ok = a != NULL;
     if (ok && t->arg.count && eas_device_host_memory(t->device)) {

@@ -4,6 +4,7 @@
 
 #include "eas.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -84,12 +85,26 @@ float bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);
 uint16_t f64_to_bf16(double d);
 
+/* ---- env.c ---- */
+/* getenv, but for programs that run with more rights than who started them (setuid): these are not told what to load by the environment. */
+const char *base_env(const char *name);
+
+/* ---- fork.c: no fork happens while a thread is inside one of these ---- */
+/* Between locking and unlocking a thread may wait for another lock of this kind and for nothing else: not for the host program's lock, not for work to be done. */
+void base_lock(pthread_mutex_t *m);
+void base_unlock(pthread_mutex_t *m);
+/* The same without a lock of its own. They nest. */
+void fork_hold(void);
+void fork_release(void);
+
 /* ---- pool.c: one pool of worker threads for the process ---- */
 /* Runs fn(ctx, first, last, worker) over slices of [0, n), worker in [0, pool_size()), on the calling thread and the workers.
  * grain is the smallest slice worth handing out. poll(poll_ctx), if not NULL, is called on the calling thread about every
- * 20 ms; non-zero stops handing out slices and pool_run returns false. Safe from many threads at once and after fork. */
+ * 20 ms; non-zero stops handing out slices and pool_run returns false. Safe from many threads at once and after fork; a child that poll() forked
+ * gets false as well, since it has none of the threads that had slices. */
 bool pool_run(int64_t n, int64_t grain, void (*fn)(void *ctx, int64_t first, int64_t last, int worker), void *ctx, int (*poll)(void *),
               void *poll_ctx);
+uint32_t pool_forks(void); /* how many forks lie between this process and the one that first ran something */
 /* For loops that wait a very short time. */
 static inline void base_relax(void)
 {

@@ -42,6 +42,7 @@ static struct {
     _Atomic int inside;   /* workers that may be looking at job */
     _Atomic int sleepers;
     _Atomic pid_t owner;
+    _Atomic uint32_t forks;
     int nworkers;
 } P = {.lock = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
@@ -205,7 +206,11 @@ static void after_fork(void)
     pthread_cond_init(&P.wake, NULL);
     atomic_store(&P.epoch, atomic_load(&P.epoch) & ~(uint64_t)1);
     atomic_store(&P.owner, 0);
+    atomic_store(&P.inside, 0);
+    atomic_fetch_add(&P.forks, 1);
 }
+
+uint32_t pool_forks(void) { return atomic_load_explicit(&P.forks, memory_order_relaxed); }
 
 static void hook_fork(void) { pthread_atfork(NULL, NULL, after_fork); }
 
@@ -220,14 +225,28 @@ static void offer(job *j)
     }
 }
 
-static void withdraw(void)
+/* Slices of others may take long: poll is asked meanwhile. False: it wants to stop. */
+static bool withdraw(job *j, int (*poll)(void *), void *poll_ctx)
 {
+    int64_t last = 0;
+    bool go_on = true;
     atomic_fetch_add(&P.epoch, 1);
-    for (int i = 0; atomic_load(&P.inside); i++)
-        if (i < SPINS)
+    for (int i = 0; atomic_load(&P.inside); i++) {
+        if (i < SPINS) {
             base_relax();
-        else
-            sched_yield();
+            continue;
+        }
+        sched_yield();
+        const int64_t t = now_us();
+        last = last ? last : t;
+        if (!poll || !go_on || t - last < POLL_US)
+            continue;
+        last = t;
+        go_on = !poll(poll_ctx);
+        if (!go_on)
+            stop(j);
+    }
+    return go_on;
 }
 
 /* The caller's part: slices like a worker's, with a look at poll now and then. */
@@ -311,6 +330,7 @@ bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int
         return work_and_poll(&j, poll, poll_ctx);
     pthread_once(&once, hook_fork);
     parallel *run = lent_run();
+    const uint32_t forks = pool_forks();
     bool done;
     if (run) {
         done = run_lent(run, &j, poll, poll_ctx);
@@ -318,8 +338,9 @@ bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int
         start_workers();
         offer(&j);
         done = work_and_poll(&j, poll, poll_ctx);
-        withdraw();
+        if (pool_forks() == forks)
+            done = withdraw(&j, done ? poll : NULL, poll_ctx) && done;
     }
     pthread_mutex_unlock(&P.lock);
-    return done;
+    return done && pool_forks() == forks; /* in a child that poll made, the slices of other threads are not done */
 }

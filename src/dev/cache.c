@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_PATH = 1024, MAX_ENTRY = 64 << 20, EVICT_EVERY = 32, STALE_SECONDS = 3600 };
+enum { MAX_PATH = 1280, MAX_ENTRY = 64 << 20, EVICT_EVERY = 32, STALE_SECONDS = 3600, BLOCK = 4096 };
 static const char magic[8] = "EASIMG01";
 
 typedef struct header {
@@ -31,7 +31,7 @@ typedef struct header {
 
 static struct {
     pthread_once_t once;
-    char dir[MAX_PATH]; /* "" : off */
+    char dir[1024]; /* "" : off */
     char why[MAX_PATH + 256];
     uint64_t limit;
     _Atomic int writes, said;
@@ -39,16 +39,67 @@ static struct {
 
 /* ---- the folder ---- */
 
-static bool default_dir(char *out, size_t size)
+enum { MAX_DIR = 1024 }; /* so that names of files fit */
+
+/* C.why says why not. */
+static bool refuse(const char *fmt, const char *dir)
 {
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char why[sizeof C.why];
+    snprintf(why, sizeof why, fmt, dir);
+    memcpy(C.why, why, sizeof why);
+    C.dir[0] = 0;
+    return false;
+}
+
+static bool is_dir(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* A folder in one that is there: "base/first/second", both made if need be. */
+static bool below(const char *base, const char *first, const char *second)
+{
+    if (!is_dir(base))
+        return refuse("there is no folder %s to keep it in", base);
+    if (snprintf(C.dir, MAX_DIR, "%s/%s", base, first) >= MAX_DIR - 8)
+        return refuse("the name of the folder %.64s... is too long", base);
+    if (second) {
+        mkdir(C.dir, 0700);
+        strcat(strcat(C.dir, "/"), second);
+    }
+    return true;
+}
+
+/* Beside what the user's other programs keep. A home that is not there (a service's, a container's) is not made. */
+static bool default_dir(void)
+{
+    const char *xdg = base_env("XDG_CACHE_HOME"), *home = base_env("HOME");
 #ifdef __APPLE__
-    if (home && *home)
-        return snprintf(out, size, "%s/Library/Caches/eas", home) < (int)size;
+    if (home && *home == '/')
+        return below(home, "Library/Caches", "eas");
 #endif
-    if (xdg && *xdg == '/')
-        return snprintf(out, size, "%s/eas", xdg) < (int)size;
-    return home && *home && snprintf(out, size, "%s/.cache/eas", home) < (int)size;
+    if (xdg && *xdg == '/') {
+        char up[MAX_PATH];
+        const char *slash = strrchr(xdg, '/');
+        if (is_dir(xdg) || snprintf(up, sizeof up, "%.*s", slash == xdg ? 1 : (int)(slash - xdg), xdg) >= (int)sizeof up || !slash[1])
+            return below(xdg, "eas", NULL);
+        return below(up, slash + 1, "eas");
+    }
+    if (home && *home == '/')
+        return below(home, ".cache", "eas");
+    return refuse("%s", "no home folder to keep it in");
+}
+
+/* EAS_CACHE_DIR; what is relative is so to the folder that the process is in now. */
+static bool given_dir(const char *dir)
+{
+    char here[MAX_PATH] = "";
+    if (*dir != '/' && !getcwd(here, sizeof here))
+        return refuse("EAS_CACHE_DIR is relative (%.256s), and the folder of this process has no name", dir);
+    if (snprintf(C.dir, MAX_DIR, "%s%s%s", here, *here ? "/" : "", dir) >= MAX_DIR)
+        return refuse("EAS_CACHE_DIR is too long (%.64s...)", dir);
+    return true;
 }
 
 static bool make_dirs(char *path)
@@ -63,45 +114,33 @@ static bool make_dirs(char *path)
     return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
-static void refuse(const char *fmt, const char *dir)
-{
-    snprintf(C.why, sizeof C.why, fmt, dir);
-    C.dir[0] = 0;
-}
-
-static void check_dir(void)
+static bool check_dir(bool given)
 {
     struct stat st;
-    if (!make_dirs(C.dir) || stat(C.dir, &st))
-        refuse("the cache folder %s cannot be made", C.dir);
-    else if (!S_ISDIR(st.st_mode))
-        refuse("%s is not a folder", C.dir);
-    else if (st.st_uid != geteuid())
-        refuse("the cache folder %s belongs to another user", C.dir);
-    else if (st.st_mode & (S_IWGRP | S_IWOTH))
-        refuse("the cache folder %s can be written by others (chmod go-w it)", C.dir);
-    else if (access(C.dir, W_OK | X_OK | R_OK))
-        refuse("the cache folder %s cannot be written", C.dir);
-    if (!C.dir[0])
-        dev_warn_once(&C.said, "%s: compiled kernels are kept in memory only", C.why);
+    if (given ? !make_dirs(C.dir) : mkdir(C.dir, 0700) && errno != EEXIST)
+        return refuse("the cache folder %s cannot be made", C.dir);
+    if (stat(C.dir, &st))
+        return refuse("the cache folder %s cannot be made", C.dir);
+    if (!S_ISDIR(st.st_mode))
+        return refuse("%s is not a folder", C.dir);
+    if (st.st_uid != geteuid())
+        return refuse("the cache folder %s belongs to another user", C.dir);
+    if (st.st_mode & (S_IWGRP | S_IWOTH))
+        return refuse("the cache folder %s can be written by others (chmod go-w it)", C.dir);
+    return access(C.dir, W_OK | X_OK | R_OK) ? refuse("the cache folder %s cannot be written", C.dir) : true;
 }
 
 static void set_up(void)
 {
-    const char *dir = getenv("EAS_CACHE_DIR"), *limit = getenv("EAS_CACHE_LIMIT");
+    const char *dir = base_env("EAS_CACHE_DIR"), *limit = getenv("EAS_CACHE_LIMIT");
     unsigned long long n = limit && *limit ? strtoull(limit, NULL, 10) : 0;
     C.limit = n ? n : (uint64_t)512 << 20;
     if (dir && (!*dir || !strcmp(dir, "0") || !strcmp(dir, "off"))) {
         snprintf(C.why, sizeof C.why, "switched off by EAS_CACHE_DIR");
         return;
     }
-    bool have = dir ? snprintf(C.dir, sizeof C.dir, "%s", dir) < MAX_PATH - 128 : default_dir(C.dir, sizeof C.dir - 128);
-    if (!have) {
-        C.dir[0] = 0;
-        snprintf(C.why, sizeof C.why, "no home folder to keep it in");
-        return;
-    }
-    check_dir();
+    if (!(dir ? given_dir(dir) : default_dir()) || !check_dir(dir != NULL))
+        dev_warn_once(&C.said, "%s: compiled kernels are kept in memory only", C.why);
 }
 
 static const char *folder(void)
@@ -124,6 +163,7 @@ void cache_key_text(const char *text, size_t len, const char *target, const char
         sha256_add(&h, parts[i], strlen(parts[i]) + 1);
     sha256_add(&h, text, len);
     sha256_done(&h, key->h);
+    key->unknown = false;
 }
 
 void cache_key_of(const eas_ir *ir, const char *target, const char *options, cache_key *key)
@@ -131,13 +171,14 @@ void cache_key_of(const eas_ir *ir, const char *target, const char *options, cac
     str s = {0};
     ir_print(&s, ir, false);
     cache_key_text(s.at ? s.at : "", s.len, target, options, key);
+    key->unknown = s.oom; /* a part of the text would be the key of something else */
     str_free(&s);
 }
 
 static bool entry_path(const cache_key *key, char out[MAX_PATH])
 {
     char hex[65];
-    if (!*folder())
+    if (key->unknown || !*folder())
         return false;
     sha256_hex(key->h, hex);
     return snprintf(out, MAX_PATH, "%s/%s.eas", C.dir, hex) < MAX_PATH;
@@ -182,13 +223,22 @@ static bool write_all(int fd, const void *p, size_t n)
     return true;
 }
 
+/* Without waiting (a FIFO would block for ever) and without following links. */
+static int open_at(int dir, const char *name) { return openat(dir, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW); }
+
+/* A file of ours, that nobody else can write. */
+static bool is_own_file(int fd, struct stat *st)
+{
+    return fstat(fd, st) == 0 && S_ISREG(st->st_mode) && st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));
+}
+
 /* Reads and checks an entry; bytes are malloc'ed. The file's own name must be its key, unless key is NULL (then any is fine). */
 static bool read_entry(int fd, const uint8_t *key, header *h, uint8_t **bytes)
 {
     struct stat st;
     uint8_t sum[32];
     *bytes = NULL;
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)))
+    if (!is_own_file(fd, &st))
         return false;
     if (st.st_size < (off_t)sizeof *h || st.st_size > MAX_ENTRY || !read_all(fd, h, sizeof *h))
         return false;
@@ -222,7 +272,7 @@ bool cache_load(const cache_key *key, gen_image *im)
     header h;
     if (!entry_path(key, path))
         return false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open_at(AT_FDCWD, path);
     if (fd < 0) {
         atomic_fetch_add(&dev_count.misses, 1);
         return false;
@@ -246,6 +296,18 @@ bool cache_load(const cache_key *key, gen_image *im)
     return true;
 }
 
+/* ---- writing: beside, and then renamed ---- */
+
+#define TEMPORARY ".eas-XXXXXX" /* the letters are chosen so that no other process has the same */
+
+static bool is_temporary(const char *name) { return strlen(name) == sizeof TEMPORARY - 1 && !strncmp(name, TEMPORARY, 5); }
+
+static int open_temporary(char path[MAX_PATH])
+{
+    snprintf(path, MAX_PATH, "%s/%s", C.dir, TEMPORARY);
+    return mkostemp(path, O_CLOEXEC); /* rw------- */
+}
+
 /* ---- eviction ---- */
 
 typedef struct entry {
@@ -261,7 +323,7 @@ static int older(const void *a, const void *b)
 }
 
 static bool is_entry(const char *name) { return strlen(name) == 64 + 4 && !strcmp(name + 64, ".eas"); }
-static bool is_leftover(const char *name) { return name[0] == '.' && strstr(name, ".tmp"); }
+static bool is_timing(const char *name) { return strlen(name) == 64 + 5 && !strcmp(name + 64, ".tune"); }
 
 /* Oldest files go until what remains is four fifths of the limit. Other processes may do the same: missing files are fine. */
 static void evict(void)
@@ -273,15 +335,16 @@ static void evict(void)
         return;
     for (struct dirent *e; (e = readdir(d));) {
         struct stat st;
-        if ((!is_entry(e->d_name) && !is_leftover(e->d_name)) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW))
+        const bool left = is_temporary(e->d_name);
+        if ((!is_entry(e->d_name) && !is_timing(e->d_name) && !left) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW))
             continue;
-        if (is_leftover(e->d_name)) {
-            if (time(NULL) - st.st_mtime > STALE_SECONDS)
+        if (left) { /* of a process that died */
+            if (S_ISREG(st.st_mode) && st.st_uid == geteuid() && time(NULL) - st.st_mtime > STALE_SECONDS)
                 unlinkat(dirfd(d), e->d_name, 0);
             continue;
         }
-        entry n = {.when = st.st_mtime, .size = (uint64_t)st.st_size};
-        memcpy(n.name, e->d_name, 64 + 5);
+        entry n = {.when = st.st_mtime, .size = ((uint64_t)st.st_size + BLOCK - 1) / BLOCK * BLOCK}; /* what it takes on disk */
+        memcpy(n.name, e->d_name, strlen(e->d_name) + 1);
         total += n.size;
         if (!vec_push(&v, n))
             break;
@@ -299,7 +362,6 @@ static void evict(void)
 
 void cache_store(const cache_key *key, const gen_image *im)
 {
-    static _Atomic unsigned serial;
     char path[MAX_PATH], tmp[MAX_PATH];
     header h = {.size = im->size, .scratch = im->scratch, .entry = im->entry, .alias_sensitive = im->alias_sensitive};
     if (!entry_path(key, path) || im->size > MAX_ENTRY / 2)
@@ -307,18 +369,17 @@ void cache_store(const cache_key *key, const gen_image *im)
     memcpy(h.magic, magic, sizeof magic);
     memcpy(h.key, key->h, 32);
     checksum(&h, im->bytes, h.sum);
-    if (snprintf(tmp, sizeof tmp, "%s/.%ld-%u.tmp", C.dir, (long)getpid(), atomic_fetch_add(&serial, 1)) >= (int)sizeof tmp)
-        return;
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 && errno == EEXIST && !unlink(tmp)) /* left by a process of the same number that died */
-        fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = open_temporary(tmp);
     bool ok = fd >= 0 && write_all(fd, &h, sizeof h) && write_all(fd, im->bytes, im->size);
     if (fd >= 0)
         ok = close(fd) == 0 && ok;
     if (ok)
         ok = rename(tmp, path) == 0;
     if (!ok) {
-        unlink(tmp);
+        const int error = errno;
+        if (fd >= 0)
+            unlink(tmp);
+        errno = error;
         dev_warn_once(&C.said, "the cache folder %s cannot be written (%s): compiled kernels are kept in memory only", C.dir, strerror(errno));
     } else if (atomic_fetch_add(&C.writes, 1) % EVICT_EVERY == 0) {
         evict();
@@ -329,8 +390,6 @@ void cache_store(const cache_key *key, const gen_image *im)
 
 enum { LINE = 160 };
 
-static bool is_timing(const char *name) { return strlen(name) == 64 + 5 && !strcmp(name + 64, ".tune"); }
-
 static bool parse_timing(const char *line, char hex[65], double *seconds)
 {
     int used = 0;
@@ -339,36 +398,40 @@ static bool parse_timing(const char *line, char hex[65], double *seconds)
 
 static bool read_timing(const char *hex, double *seconds)
 {
-    char path[MAX_PATH + 80], line[LINE], found[65];
+    char path[MAX_PATH], line[LINE] = "", found[65];
+    struct stat st;
     if (!*folder())
         return false;
     snprintf(path, sizeof path, "%s/%s.tune", C.dir, hex);
-    FILE *f = fopen(path, "re");
-    bool good = f && fgets(line, sizeof line, f) && parse_timing(line, found, seconds) && !strcmp(found, hex);
-    if (f)
-        fclose(f);
+    int fd = open_at(AT_FDCWD, path);
+    bool good = fd >= 0 && is_own_file(fd, &st) && st.st_size < LINE && read_all(fd, line, (size_t)st.st_size) &&
+                parse_timing(line, found, seconds) && !strcmp(found, hex);
+    if (good)
+        touch(fd);
+    if (fd >= 0)
+        close(fd);
     return good;
 }
 
 /* A timing that is there stays, so that processes that measure at the same time end up with the same ones; only an import replaces it. */
 static void write_timing(const char *hex, double seconds, bool replace)
 {
-    static _Atomic unsigned serial;
-    char path[MAX_PATH + 80], tmp[MAX_PATH + 80], line[LINE];
+    char path[MAX_PATH], tmp[MAX_PATH], line[LINE];
     double there;
     if (!*folder())
         return;
     snprintf(path, sizeof path, "%s/%s.tune", C.dir, hex);
-    snprintf(tmp, sizeof tmp, "%s/.%ld-t%u.tmp", C.dir, (long)getpid(), atomic_fetch_add(&serial, 1));
     int n = snprintf(line, sizeof line, "eas-tune %s %.9g\n", hex, seconds);
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = open_temporary(tmp);
     bool ok = fd >= 0 && write_all(fd, line, (size_t)n);
     if (fd >= 0)
         ok = close(fd) == 0 && ok;
     if (ok && !replace && link(tmp, path) && errno == EEXIST && !read_timing(hex, &there))
         replace = true; /* a damaged one */
-    if (!ok || !replace || rename(tmp, path))
+    if (fd >= 0 && (!ok || !replace || rename(tmp, path)))
         unlink(tmp);
+    if (ok && atomic_fetch_add(&C.writes, 1) % EVICT_EVERY == 0)
+        evict();
 }
 
 /* ---- for people ---- */
@@ -394,7 +457,7 @@ static eas_status each_entry(bool check, uint64_t *good, uint64_t *bad, uint64_t
             *bad += 1;
         if (!is_entry(e->d_name))
             continue;
-        int fd = check ? openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+        int fd = check ? open_at(dirfd(d), e->d_name) : -1;
         char hex[65] = "";
         bool ok = fd >= 0 && read_entry(fd, NULL, &h, &b);
         if (ok)
@@ -431,9 +494,15 @@ void cache_timing_name(const eas_ir *ir, eas_device *d, const char *key, char he
     cache_key k;
     cache_key_of(ir, eas_device_describe(d), key, &k);
     sha256_hex(k.h, hex);
+    if (k.unknown)
+        *hex = 0;
 }
-bool cache_timing_load(const char *hex, double *seconds) { return read_timing(hex, seconds); }
-void cache_timing_store(const char *hex, double seconds) { write_timing(hex, seconds, false); }
+bool cache_timing_load(const char *hex, double *seconds) { return *hex && read_timing(hex, seconds); }
+void cache_timing_store(const char *hex, double seconds)
+{
+    if (*hex)
+        write_timing(hex, seconds, false);
+}
 
 eas_status eas_tune_export(char **out)
 {

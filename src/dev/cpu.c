@@ -7,10 +7,12 @@
 #include "isa.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 struct dev_code {
@@ -31,7 +33,7 @@ static bool llvm_tried;
 
 static void module_path(char *out, size_t size)
 {
-    const char *env = getenv("EAS_LLVM_LIBRARY");
+    const char *env = base_env("EAS_LLVM_LIBRARY");
     Dl_info here;
     if (env && *env) {
         snprintf(out, size, "%s", env);
@@ -49,26 +51,33 @@ static void module_path(char *out, size_t size)
     snprintf(out, size, "%.*slibeas-llvm.%s", slash ? (int)(slash - here.dli_fname + 1) : 0, here.dli_fname, ext);
 }
 
-/* NULL when there is none; llvm_why then says why. */
-static gen_llvm_compile *compiler(void)
+/* With the lock held. True: whether there is one is known. A lack of memory says nothing about that: it is asked again at the next kernel. */
+static bool open_compiler(void)
 {
-    pthread_mutex_lock(&llvm_lock);
-    if (!llvm_tried) {
-        char path[1024];
-        module_path(path, sizeof path);
-        void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        void *sym = lib ? dlsym(lib, "eas_llvm_compile") : NULL;
-        if (sym) {
-            memcpy(&llvm_compile, &sym, sizeof sym);
-            atomic_store(&dev_count.compiler, 1);
-        } else {
-            const char *e = dlerror();
-            snprintf(llvm_why, sizeof llvm_why, "%s", e ? e : "libeas-llvm could not be opened");
-        }
-        llvm_tried = true;
+    char path[1024];
+    module_path(path, sizeof path);
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *sym = lib ? dlsym(lib, "eas_llvm_compile") : NULL;
+    if (sym) {
+        memcpy(&llvm_compile, &sym, sizeof sym);
+        atomic_store(&dev_count.compiler, 1);
+        return true;
     }
-    pthread_mutex_unlock(&llvm_lock);
-    return llvm_compile;
+    const char *e = dlerror();
+    snprintf(llvm_why, sizeof llvm_why, "%s", e ? e : "libeas-llvm could not be opened");
+    return !(strstr(llvm_why, "memory") || strstr(llvm_why, "failed to map segment"));
+}
+
+/* *out: NULL when there is none; llvm_why then says why. */
+static eas_status compiler(gen_llvm_compile **out)
+{
+    base_lock(&llvm_lock);
+    if (!llvm_tried)
+        llvm_tried = open_compiler();
+    *out = llvm_compile;
+    eas_status st = llvm_tried ? EAS_OK : base_fail(EAS_ERR_MEMORY, "there is no memory to open the compiler: %s", llvm_why);
+    base_unlock(&llvm_lock);
+    return st;
 }
 
 static gen_options options(bool alias, const char *text)
@@ -78,12 +87,17 @@ static gen_options options(bool alias, const char *text)
 
 static eas_status compile_as(const eas_ir *ir, const char *form, gen_image *im, char **out)
 {
-    gen_llvm_compile *f = compiler();
+    gen_llvm_compile *f;
     char *error = NULL;
+    eas_status st = compiler(&f);
+    if (st)
+        return st;
     if (!f)
         return base_fail(EAS_ERR_UNAVAILABLE, "no compiler for \"%s\": %s", form, llvm_why);
     gen_options o = options(false, form);
-    eas_status st = f(ir, &o, im, out, &error);
+    fork_hold();
+    st = f(ir, &o, im, out, &error);
+    fork_release();
     if (st)
         base_fail(st, "%s", error ? error : "the compiler failed");
     free(error);
@@ -141,8 +155,9 @@ static eas_status map_image(const gen_image *im, dev_code *c)
 #else
     memcpy(p, im->bytes, im->size);
     if (mprotect(p, size, PROT_READ | PROT_EXEC)) {
+        const bool poor = errno == ENOMEM;
         munmap(p, size);
-        return base_fail(EAS_ERR_RUNTIME, "this system does not let memory be made executable");
+        return poor ? base_fail_oom(size) : base_fail(EAS_ERR_RUNTIME, "this system does not let memory be made executable");
     }
 #endif
     __builtin___clear_cache((char *)p, (char *)p + im->size);
@@ -164,11 +179,15 @@ static eas_status obtain_image(const eas_ir *ir, bool alias, gen_image *im, bool
     *have = cache_load(&key, im);
     if (*have)
         return EAS_OK;
-    if (!compiler()) {
+    gen_llvm_compile *f;
+    eas_status st = compiler(&f);
+    if (st)
+        return st;
+    if (!f) {
         dev_warn_once(&said_no_compiler, "kernels run on the interpreter, slowly: %s", llvm_why);
         return EAS_OK;
     }
-    eas_status st = build_image(ir, alias, im);
+    st = build_image(ir, alias, im);
     if (st)
         return st;
     *have = true;
@@ -235,13 +254,59 @@ static void *get_scratch(size_t n)
 
 /* ---- launching ---- */
 
+enum { POLL_US = 20000 };
+
 typedef struct work {
     const dev_code *code;
     gen_call call;
     pthread_mutex_t lock; /* guards fault and st */
     gen_fault fault;
     bool oom;
+    const eas_launch *opts; /* may be NULL */
+    bool left;              /* the caller's lock was given up */
+    pthread_t caller;       /* only this thread may ask */
+    int64_t asked;          /* when, in us */
+    _Atomic int stop;
 } work;
+
+/* ---- being interrupted ---- */
+
+static int64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static int ask(void *ctx)
+{
+    work *w = ctx;
+    const eas_launch *o = w->opts;
+    if (!o || !o->interrupted)
+        return 0;
+    const int stop = w->left ? dev_poll((void *)(uintptr_t)o) : o->interrupted(o->ctx);
+    if (stop)
+        atomic_store(&w->stop, 1);
+    return stop;
+}
+
+/* From inside a loop that may never end, after some 0.1 ms of it. What was thought to be short is not: others may have the caller's lock meanwhile. */
+static int look(void *ctx)
+{
+    work *w = ctx;
+    const eas_launch *o = w->opts;
+    if (atomic_load_explicit(&w->stop, memory_order_relaxed) || !o || !pthread_equal(pthread_self(), w->caller))
+        return atomic_load_explicit(&w->stop, memory_order_relaxed);
+    if (!w->left && o->leave && o->enter) {
+        o->leave(o->ctx);
+        w->left = true;
+    }
+    const int64_t t = now_us();
+    if (t - w->asked < POLL_US)
+        return 0;
+    w->asked = t;
+    return ask(w);
+}
 
 static void keep_first(work *w, const gen_fault *f)
 {
@@ -258,7 +323,11 @@ static void stream_fence(void)
 #endif
 }
 
-static void run_slice(void *ctx, int64_t first, int64_t last, int worker)
+#if defined(__clang__) /* the sanitizer looks for the type of a function before its code, and an image has none there */
+__attribute__((no_sanitize("function")))
+#endif
+static void
+run_slice(void *ctx, int64_t first, int64_t last, int worker)
 {
     work *w = ctx;
     gen_fault f = {0};
@@ -293,7 +362,7 @@ static eas_status report(const dev_launch *l, const work *w)
     return ir_fault_message(ir, insn, w->fault.index, l->count, pid, w->fault.thread);
 }
 
-enum { TINY_NS = 4000, SLICE_NS = 20000 };
+enum { TINY_NS = 4000, SLICE_NS = 20000 }; /* of a launch, of a slice */
 static const uint64_t CACHE_SHARE =
     32u << 20; /* a thread: the last cache has other users, and beyond this stores past it are quicker even if the next launch reads them */
 
@@ -313,15 +382,17 @@ uint64_t dev_cache_bytes(void)
     return n;
 }
 
-static bool run_serial(work *w, int64_t programs, int64_t grain, const eas_launch *o)
+static bool run_serial(work *w, int64_t programs, int64_t grain)
 {
     for (int64_t i = 0; i < programs; i += grain) {
         run_slice(w, i, i + grain < programs ? i + grain : programs, 0);
-        if (o && o->interrupted && dev_poll((void *)(uintptr_t)o))
+        if (ask(w))
             return false;
     }
     return true;
 }
+
+static eas_status interrupted(const dev_launch *l) { return base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", l->ir->name); }
 
 eas_status cpu_run(dev_code *c, const dev_launch *l)
 {
@@ -332,24 +403,34 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
                        .count = l->count,
                        .grid = {l->grid[0], l->grid[1], l->grid[2]},
                        .flags = l->bytes > dev_cache_bytes() / 2 ? GEN_STREAM : 0},
-              .lock = PTHREAD_MUTEX_INITIALIZER};
+              .lock = PTHREAD_MUTEX_INITIALIZER,
+              .opts = l->opts,
+              .caller = pthread_self()};
+    const eas_launch *o = l->opts;
+    w.call.look = look;
+    w.call.look_ctx = &w;
     double ns = l->cost * (double)l->programs;
     if (ns < TINY_NS) {
         run_slice(&w, 0, l->programs, 0);
-        return w.fault.set || w.oom ? report(l, &w) : EAS_OK;
+        if (w.left)
+            o->enter(o->ctx);
+        return w.stop ? interrupted(l) : w.fault.set || w.oom ? report(l, &w) : EAS_OK;
     }
-    const eas_launch *o = l->opts;
     bool locks = o && o->leave && o->enter;
     int64_t grain = (int64_t)(SLICE_NS / l->cost) + 1;
+    const uint32_t forks = pool_forks();
     if (locks)
         o->leave(o->ctx);
-    bool done = l->serial ? run_serial(&w, l->programs, grain, o)
-                          : pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? dev_poll : NULL, (void *)(uintptr_t)o);
+    w.left = locks;
+    bool done = l->serial ? run_serial(&w, l->programs, grain) : pool_run(l->programs, grain, run_slice, &w, o && o->interrupted ? ask : NULL, &w);
     if (locks)
         o->enter(o->ctx);
-    if (!done)
-        return base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", l->ir->name);
-    return report(l, &w);
+    if (!done && pool_forks() != forks)
+        return base_fail(
+            EAS_ERR_RUNTIME,
+            "this process was forked while kernel %s ran in the thread that forked it: its result is the parent's only; launch it again here",
+            l->ir->name);
+    return done && !w.stop ? report(l, &w) : interrupted(l);
 }
 
 static const char *available(eas_device *d) { return (void)d, NULL; }

@@ -119,6 +119,7 @@ eas_status cpu_object(const eas_ir *ir, void **bytes, size_t *size); /* relocata
 /* ---- cache.c: compiled images on disk ---- */
 typedef struct cache_key {
     uint8_t h[32];
+    bool unknown; /* there was no memory to find it out */
 } cache_key;
 void cache_key_of(const eas_ir *ir, const char *target, const char *options, cache_key *key);
 void cache_key_text(const char *text, size_t len, const char *target, const char *options, cache_key *key);

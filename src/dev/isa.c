@@ -112,12 +112,17 @@ static int level_of(const char *want)
 /* Features that the program emulates, with a comma before and after each; there only in tests. */
 extern const char eas_emulated_isa[] __attribute__((weak, visibility("default")));
 
-static bool emulated(const char *feature)
+/* And those that it does without, as if the machine lacked them. */
+extern const char eas_missing_isa[] __attribute__((weak, visibility("default")));
+
+static bool listed(const char *list, const char *feature)
 {
     char want[32];
     snprintf(want, sizeof want, ",%s,", feature);
-    return eas_emulated_isa && strstr(eas_emulated_isa, want);
+    return list && strstr(list, want);
 }
+static bool emulated(const char *feature) { return listed(eas_emulated_isa, feature); }
+static bool missing(const char *feature) { return listed(eas_missing_isa, feature); }
 
 /* The kernel makes room for tiles when it is asked to, once a process. */
 static bool granted(uint64_t state)
@@ -127,12 +132,13 @@ static bool granted(uint64_t state)
 }
 #else
 static bool emulated(const char *feature) { return (void)feature, false; }
+static bool missing(const char *feature) { return (void)feature, false; }
 static bool granted(uint64_t state) { return state != TILE; }
 #endif
 
 static bool has_bit(const char *feature, uint32_t leaf, uint32_t sub, int reg, int bit, uint64_t state, uint64_t xcr0)
 {
-    return ((cpuid(leaf, sub).r[reg] >> bit & 1) && (xcr0 & state) == state && granted(state)) || emulated(feature);
+    return !missing(feature) && (((cpuid(leaf, sub).r[reg] >> bit & 1) && (xcr0 & state) == state && granted(state)) || emulated(feature));
 }
 
 static bool on(const char *feature)
@@ -157,7 +163,7 @@ static void detect(void)
     const uint64_t xcr0 = cpuid(1, 0).r[2] >> 27 & 1 ? xgetbv0() : 0;
     size_t n = 0;
 #define ADD(f, leaf, sub, reg, bit, lv, state) \
-    if ((lv) <= level && pays(f, level) && has_bit(f, leaf, sub, reg, bit, state, xcr0)) \
+    if ((lv) <= level && ((lv) < L_BF16 || wide()) && pays(f, level) && has_bit(f, leaf, sub, reg, bit, state, xcr0)) \
         n += (size_t)snprintf(isa.features + n, sizeof isa.features - n, "+%s,", f);
     FEATURES(ADD)
 #undef ADD

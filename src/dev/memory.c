@@ -186,9 +186,9 @@ static void give_back(eas_buffer *list)
 
 static void empty(pool *p)
 {
-    pthread_mutex_lock(&p->lock);
+    base_lock(&p->lock);
     eas_buffer *all = trim(p, 0);
-    pthread_mutex_unlock(&p->lock);
+    base_unlock(&p->lock);
     give_back(all);
 }
 
@@ -210,7 +210,7 @@ static eas_status out_of_memory(pool *p, eas_device *d, size_t n)
     int shown = 0;
     char why[512];
     snprintf(why, sizeof why, "%s", eas_error_message());
-    pthread_mutex_lock(&p->lock);
+    base_lock(&p->lock);
     str_add(&s, "device \"%s\" has no room for ", d->name);
     add_bytes(&s, n);
     str_add(&s, ", nothing cached is left: %s. In use are ", why);
@@ -222,7 +222,7 @@ static eas_status out_of_memory(pool *p, eas_device *d, size_t n)
             str_add(&s, "%s%llu of ", shown++ ? ", " : ": ", (unsigned long long)p->of[c]);
             add_bytes(&s, base + (uint64_t)(c % 8) * step);
         }
-    pthread_mutex_unlock(&p->lock);
+    base_unlock(&p->lock);
     eas_status st = base_fail(EAS_ERR_MEMORY, "%s", s.at ? s.at : "out of memory");
     str_free(&s);
     return st;
@@ -270,13 +270,13 @@ static eas_status fresh_buffer(pool *p, eas_device *d, size_t n, size_t room, ea
 
 static eas_buffer *used_again(pool *p, unsigned cls, size_t nbytes, const eas_stream *stream)
 {
-    pthread_mutex_lock(&p->lock);
+    base_lock(&p->lock);
     eas_buffer *b = find(p, cls, nbytes, stream);
     if (b) {
         p->s.hits++;
         lived(p, b, 1);
     }
-    pthread_mutex_unlock(&p->lock);
+    base_unlock(&p->lock);
     return b;
 }
 
@@ -296,11 +296,11 @@ eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
         eas_status st = fresh_buffer(p, d, nbytes, room, &b);
         if (st)
             return st;
-        pthread_mutex_lock(&p->lock);
+        base_lock(&p->lock);
         p->s.misses++;
         b->cls = cls;
         lived(p, b, 1);
-        pthread_mutex_unlock(&p->lock);
+        base_unlock(&p->lock);
     }
     b->refs = 1;
     b->magic = BUFFER_MAGIC;
@@ -372,7 +372,7 @@ static void recycle(eas_buffer *b)
     pool *p = pool_of(b->device);
     unsigned cls = b->cls;
     b->magic = 0;
-    pthread_mutex_lock(&p->lock);
+    base_lock(&p->lock);
     lived(p, b, -1);
     b->prev = NULL;
     b->next = p->free[cls];
@@ -387,7 +387,7 @@ static void recycle(eas_buffer *b)
     p->s.cached_count++;
     uint64_t limit = limit_of(p);
     eas_buffer *old = p->s.cached_bytes > limit ? trim(p, limit) : NULL;
-    pthread_mutex_unlock(&p->lock);
+    base_unlock(&p->lock);
     give_back(old);
 }
 
@@ -417,10 +417,10 @@ void *eas_buffer_address(const eas_buffer *b) { return b->mem; }
 eas_memory eas_memory_stats(eas_device *d)
 {
     pool *p = pool_of(d);
-    pthread_mutex_lock(&p->lock);
+    base_lock(&p->lock);
     eas_memory s = p->s;
     s.limit = limit_of(p);
-    pthread_mutex_unlock(&p->lock);
+    base_unlock(&p->lock);
     return s;
 }
 

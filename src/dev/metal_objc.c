@@ -132,7 +132,7 @@ static void register_selectors(void)
 
 const char *metal_open(mtl_id *device)
 {
-    const char *name = getenv("EAS_METAL_LIBRARY");
+    const char *name = base_env("EAS_METAL_LIBRARY");
     bool given = name && *name;
     void *lib = given ? dlopen(name, RTLD_NOW | RTLD_LOCAL) : open_system();
     if (!lib) {

@@ -61,7 +61,7 @@ static eas_status failed(cl_int e, const char *what)
 
 static bool open_loader(void)
 {
-    const char *env = getenv("EAS_OPENCL_LIBRARY");
+    const char *env = base_env("EAS_OPENCL_LIBRARY");
     const char *const names[] = {env && *env ? env : NULL, "libOpenCL.so.1", "libOpenCL.so", "/System/Library/Frameworks/OpenCL.framework/OpenCL"};
     void *lib = NULL;
     for (int i = 0; i < 4 && !lib; i++) {

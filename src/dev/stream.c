@@ -104,10 +104,10 @@ eas_status eas_stream_new(eas_device *d, eas_stream **out)
     s->refs = 1;
     s->d = d;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_mutex_lock(&S.lock);
+    base_lock(&S.lock);
     s->next = S.all;
     S.all = s;
-    pthread_mutex_unlock(&S.lock);
+    base_unlock(&S.lock);
     *out = s;
     return EAS_OK;
 }
@@ -121,13 +121,13 @@ eas_stream *eas_stream_retain(eas_stream *s)
 
 static void unlist(eas_stream *s)
 {
-    pthread_mutex_lock(&S.lock);
+    base_lock(&S.lock);
     eas_stream **at = &S.all;
     while (*at && *at != s)
         at = &(*at)->next;
     if (*at)
         *at = s->next;
-    pthread_mutex_unlock(&S.lock);
+    base_unlock(&S.lock);
 }
 
 void eas_stream_release(eas_stream *s)
@@ -157,11 +157,11 @@ eas_status eas_stream_default(eas_device *d, eas_stream **out)
     if (*out)
         return EAS_OK;
     eas_status st = EAS_OK;
-    pthread_mutex_lock(&lock);
+    base_lock(&lock);
     *out = *own;
     if (!*out && !(st = eas_stream_new(d, out)))
         atomic_store_explicit(own, *out, memory_order_release);
-    pthread_mutex_unlock(&lock);
+    base_unlock(&lock);
     return st;
 }
 
@@ -221,9 +221,9 @@ static void retire(eas_stream *s)
     flight done[SOME];
     int n;
     do {
-        pthread_mutex_lock(&s->lock);
+        base_lock(&s->lock);
         n = pop_reached(s, done, SOME);
-        pthread_mutex_unlock(&s->lock);
+        base_unlock(&s->lock);
         for (int i = 0; i < n; i++)
             let_go(&done[i]);
     } while (n == SOME);
@@ -232,12 +232,12 @@ static void retire(eas_stream *s)
 void stream_retire_all(eas_device *d)
 {
     for (int i = 0;; i++) { /* the list may change while objects are let go */
-        pthread_mutex_lock(&S.lock);
+        base_lock(&S.lock);
         eas_stream *s = S.all;
         for (int k = 0; s && (k < i); k++)
             s = s->next;
         eas_stream_retain(s);
-        pthread_mutex_unlock(&S.lock);
+        base_unlock(&S.lock);
         if (!s)
             return;
         if (s->d == d && stream_pending(s))
@@ -317,22 +317,22 @@ static eas_status await(eas_stream *s, uint64_t ticket, const eas_launch *hooks)
 
 static void keep_failure(eas_stream *s, eas_status st)
 {
-    pthread_mutex_lock(&s->lock);
+    base_lock(&s->lock);
     if (!s->failure) {
         s->failure = st;
         snprintf(s->message, sizeof s->message, "%s", eas_error_message());
     }
-    pthread_mutex_unlock(&s->lock);
+    base_unlock(&s->lock);
 }
 
 static eas_status take_failure(eas_stream *s, eas_status st)
 {
-    pthread_mutex_lock(&s->lock);
+    base_lock(&s->lock);
     if (s->failure) {
         st = base_fail(s->failure, "%s", s->message);
         s->failure = EAS_OK;
     }
-    pthread_mutex_unlock(&s->lock);
+    base_unlock(&s->lock);
     return st;
 }
 
@@ -371,10 +371,10 @@ eas_status stream_wait(eas_stream *s, const eas_launch *hooks)
 /* Waits until half of it is over, so that the next ones need not wait again; a failure it finds is kept for whoever asks. */
 static eas_status hold_back(eas_stream *s, const eas_launch *hooks)
 {
-    pthread_mutex_lock(&s->lock);
+    base_lock(&s->lock);
     uint32_t len = atomic_load(&s->len);
     uint64_t ticket = len ? s->ring[(s->first + len / 2) & (s->cap - 1)].ticket : 0;
-    pthread_mutex_unlock(&s->lock);
+    base_unlock(&s->lock);
     eas_status st = len ? await(s, ticket, hooks) : EAS_OK;
     if (st && st != EAS_ERR_INTERRUPTED) {
         keep_failure(s, st);
@@ -387,12 +387,12 @@ static eas_status hold_back(eas_stream *s, const eas_launch *hooks)
 eas_status stream_begin(eas_stream *s, const eas_launch *hooks)
 {
     for (;;) {
-        pthread_mutex_lock(&s->lock);
+        base_lock(&s->lock);
         bool full = atomic_load_explicit(&s->len, memory_order_relaxed) >= max_in_flight();
         bool room = make_room(s);
         if (!full && room)
             return EAS_OK;
-        pthread_mutex_unlock(&s->lock);
+        base_unlock(&s->lock);
         if (!room)
             return base_fail_oom(2 * (size_t)s->cap * sizeof(flight));
         eas_status st = hold_back(s, hooks);
@@ -425,7 +425,7 @@ eas_status stream_end(eas_stream *s, eas_status st, const stream_hold *hold)
     const uint32_t len = atomic_load_explicit(&s->len, memory_order_relaxed);
     const bool due = len <= 2 || (s->first + len) % LOOK == 0;
     int n = due ? pop_reached(s, done, SOME) : 0;
-    pthread_mutex_unlock(&s->lock);
+    base_unlock(&s->lock);
     for (int i = 0; i < n; i++)
         let_go(&done[i]);
     if (!out_of_memory)
@@ -447,12 +447,12 @@ int eas_stream_idle(eas_stream *s)
 /* The i-th stream, retained. */
 static eas_stream *stream_at(int i)
 {
-    pthread_mutex_lock(&S.lock);
+    base_lock(&S.lock);
     eas_stream *s = S.all;
     while (s && i--)
         s = s->next;
     eas_stream_retain(s);
-    pthread_mutex_unlock(&S.lock);
+    base_unlock(&S.lock);
     return s;
 }
 
@@ -521,10 +521,10 @@ void eas_event_release(eas_event *e)
 /* Where it was recorded; the stream is retained, NULL if nowhere. */
 static eas_stream *place_of(eas_event *e, uint64_t *ticket)
 {
-    pthread_mutex_lock(&e->lock);
+    base_lock(&e->lock);
     eas_stream *s = eas_stream_retain(e->stream);
     *ticket = e->ticket;
-    pthread_mutex_unlock(&e->lock);
+    base_unlock(&e->lock);
     return s;
 }
 
@@ -536,11 +536,11 @@ eas_status eas_event_record(eas_event *e, eas_stream *s)
         st = s->d->mark(s->d, s->q, &ticket);
     if (st)
         return st;
-    pthread_mutex_lock(&e->lock);
+    base_lock(&e->lock);
     eas_stream *former = e->stream;
     e->stream = eas_stream_retain(s);
     e->ticket = ticket;
-    pthread_mutex_unlock(&e->lock);
+    base_unlock(&e->lock);
     eas_stream_release(former);
     return EAS_OK;
 }

@@ -14,6 +14,13 @@ eas_value low_and(lower *l, eas_value x, eas_value y) { return !x ? y : !y || x 
 
 eas_value low_int(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
 
+/* What cannot be, unless the builder has failed before: then that is the error. */
+static void impossible(lower *l, const char *what, const char *why)
+{
+    if (!l->st && !eas_builder_status(l->b))
+        l->st = base_fail(EAS_ERR_INTERNAL, "exec: %s%s", what, why);
+}
+
 eas_value low_dim(lower *l, eas_dim d)
 {
     if (dim_known(d))
@@ -21,7 +28,7 @@ eas_value low_dim(lower *l, eas_dim d)
     for (int i = 0; i < l->ndims; i++)
         if (l->dims[i].d == d)
             return l->dims[i].v;
-    l->st = base_fail(EAS_ERR_INTERNAL, "exec: a size that is no parameter");
+    impossible(l, "a size", " that is no parameter");
     return low_int(l, 1);
 }
 
@@ -568,7 +575,7 @@ static eas_value at_index(lower *l, const pnode *p, const lindex *at)
     case KIND_ALONG: return along_value(l, p, at);
     case KIND_RANDOM: return random_value(l, p, at);
     case KIND_IOTA: return iota_value(l, p, at);
-    default: l->st = base_fail(EAS_ERR_INTERNAL, "exec: %s has no value at an index", graph_rows[p->op].name); return low_int(l, 0);
+    default: impossible(l, graph_rows[p->op].name, " has no value at an index"); return low_int(l, 0);
     }
 }
 

@@ -31,7 +31,7 @@ static eas_status kernel_of(eas_ir *ir, bool lines, eas_kernel **out)
     sha256_add(&h, text, strlen(text));
     sha256_done(&h, key);
     eas_free(text);
-    pthread_mutex_lock(&table_lock);
+    base_lock(&table_lock);
     made *m = &table[(key[0] | key[1] << 8) % TABLE];
     if (!m->kernel || memcmp(m->key, key, sizeof key)) {
         eas_kernel *k;
@@ -46,7 +46,7 @@ static eas_status kernel_of(eas_ir *ir, bool lines, eas_kernel **out)
     }
     if (!st)
         *out = eas_kernel_retain(m->kernel);
-    pthread_mutex_unlock(&table_lock);
+    base_unlock(&table_lock);
     return st;
 }
 

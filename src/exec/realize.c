@@ -1,6 +1,11 @@
 /* realize.c: the front: what is asked for is walked, its structure is looked up or planned, and the plan is run.
  *
  * One lock for all of it: the walk marks nodes, and results settle before anybody else looks. Plans are kept by key, the ones used least recently go first.
+ *
+ * Whoever has this lock may wait for kernels to end and for the lock of the host program (Python's GIL). So nobody waits for it with the host's lock held, and a
+ * fork does not wait for it at all: it waits only while its owner changes something that a child would need whole (fork_hold), which is all the time but while a
+ * plan runs. A running plan changes nothing that is not its own, so a child just takes the lock away from a thread that it does not have; nodes that were being
+ * computed have no data there and are computed anew.
  */
 #include "exec.h"
 
@@ -17,22 +22,59 @@ typedef struct kept {
 static kept (*plans)[WAYS];
 static uint64_t clock_now, plans_made, plans_found;
 
-static void hold(void) { pthread_mutex_lock(&lock); }
-static void let(void) { pthread_mutex_unlock(&lock); }
-static void hook_fork(void) { pthread_atfork(hold, let, let); }
+static _Atomic bool owned;
+static pthread_t owner; /* if owned */
 
-/* Taken without the caller's lock where it would be waited for: whoever has this one may need that one. */
+static void in_child(void)
+{
+    if (owned && pthread_equal(owner, pthread_self()))
+        return;
+    pthread_mutex_init(&lock, NULL);
+    owned = false;
+}
+static void hook_fork(void) { pthread_atfork(NULL, NULL, in_child); }
+
+static struct {
+    void *(*_Atomic leave)(void);
+    void (*_Atomic enter)(void *);
+} host;
+
+void eas_host_lock(void *(*leave)(void), void (*enter)(void *left))
+{
+    host.leave = leave;
+    host.enter = enter;
+}
+
+/* Without the caller's lock: whoever has this one may need that one. */
+static void wait_for_lock(const eas_launch *hooks)
+{
+    const bool own = hooks && hooks->leave && hooks->enter, common = !own && host.leave && host.enter;
+    void *left = common ? host.leave() : NULL;
+    if (own)
+        hooks->leave(hooks->ctx);
+    pthread_mutex_lock(&lock);
+    if (own)
+        hooks->enter(hooks->ctx);
+    if (left)
+        host.enter(left);
+}
+
 static void enter(const eas_launch *hooks)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, hook_fork);
-    if (pthread_mutex_trylock(&lock) == 0)
-        return;
-    if (hooks && hooks->leave)
-        hooks->leave(hooks->ctx);
-    pthread_mutex_lock(&lock);
-    if (hooks && hooks->enter)
-        hooks->enter(hooks->ctx);
+    if (pthread_mutex_trylock(&lock))
+        wait_for_lock(hooks);
+    owner = pthread_self();
+    owned = true;
+    fork_hold();
+}
+
+static void let(void)
+{
+    fork_release();
+    owned = false;
+    pthread_mutex_unlock(&lock);
 }
 
 static plan *find(const uint64_t key[2], kept **place)
@@ -85,7 +127,9 @@ static eas_status run(plan *p, const pass_walk *w, const eas_launch *hooks)
     for (uint32_t i = 0; i < p->nouts; i++) /* settling one lets go of its inputs, which may be others of them */
         node_ref(w->order.at[p->outs[i].position]);
     plan_run r = {.leaves = w->leaves.at, .numbers = numbers, .hooks = hooks};
+    fork_release();
     eas_status st = plan_go(p, &r, outs);
+    fork_hold();
     for (uint32_t i = 0; i < p->nouts && !st; i++) {
         eas_node *n = w->order.at[p->outs[i].position];
         if (node_real(n))

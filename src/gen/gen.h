@@ -52,6 +52,8 @@ typedef struct gen_call {
     int64_t grid[3]; /* program p is (p % g0, p / g0 % g1, p / (g0*g1)) */
     uint64_t flags;
     int64_t id[3]; /* that of the first program: whoever calls takes it apart, so that no kernel need have code for it */
+    int (*look)(void *ctx); /* asked now and then by loops that may never end; non-zero: return at once. NULL: go on for ever */
+    void *look_ctx;
 } gen_call;
 typedef struct gen_fault { /* written by `bounds` when it fails: the first failure of the lowest program of this call */
     uint64_t set, insn;

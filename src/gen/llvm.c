@@ -350,6 +350,7 @@ static void emit_while(gen *g, const step *s)
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, head);
     V *phi = make_phis(g, in->res, init, n, from);
+    look l = look_begin(g, s->insn, from);
     if (g->st)
         return;
     set_values(g, in->res, phi, n);
@@ -360,6 +361,7 @@ static void emit_while(gen *g, const step *s)
     V *next = uniform_values(g, in->res, ir_args(g->ir, end), n);
     if (g->st)
         return;
+    look_end(g, &l);
     join_phis(phi, next, n, LLVMGetInsertBlock(g->b));
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, done);
@@ -672,7 +674,7 @@ static eas_status emit_object(gen *g, LLVMCodeGenFileType kind, LLVMMemoryBuffer
     const LLVMBool bad = LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, kind, &err, out);
     give_machine(tm, features);
     if (!bad)
-        return EAS_OK;
+        return *out ? EAS_OK : base_fail_oom(1);
     const eas_status st = base_fail(EAS_ERR_INTERNAL, "LLVM: %s", err);
     LLVMDisposeMessage(err);
     return st;
@@ -700,7 +702,7 @@ static eas_status make_text(gen *g, char **text)
 {
     if (strcmp(g->opt->text, "llvm") == 0) {
         char *s = LLVMPrintModuleToString(g->mod);
-        *text = strdup(s);
+        *text = s ? strdup(s) : NULL;
         LLVMDisposeMessage(s);
         return *text ? EAS_OK : base_fail_oom(1);
     }
@@ -771,23 +773,51 @@ static eas_status generate(gen *g)
     return g->st ? g->st : check_module(g);
 }
 
+typedef struct task {
+    gen *g;
+    gen_image *image;
+    char **text;
+    eas_status st;
+} task;
+
+static void with_llvm(void *ctx)
+{
+    task *t = ctx;
+    gen *g = t->g;
+    const char *form = g->opt->text;
+    g->cx = LLVMContextCreate();
+    g->mod = LLVMModuleCreateWithNameInContext("eas", g->cx);
+    g->b = LLVMCreateBuilderInContext(g->cx);
+    t->st = generate(g);
+    if (!t->st)
+        t->st = !form ? make_image(g, t->image) : strcmp(form, "obj") ? make_text(g, t->text) : make_object(g, t->image);
+    LLVMDisposeBuilder(g->b);
+    LLVMDisposeModule(g->mod);
+    LLVMContextDispose(g->cx);
+}
+
+static eas_status gave_up(const char *why)
+{
+    return *why ? base_fail(EAS_ERR_INTERNAL, "LLVM: %s", why) : base_fail(EAS_ERR_MEMORY, "the compiler ran out of memory");
+}
+
 static eas_status compile(const eas_ir *ir, const gen_options *opt, gen_image *image, char **text)
 {
+    char why[512];
     gen g = {.ir = ir, .opt = opt};
     g.p = (plan){.ir = ir, .mem = &g.mem, .alias = opt->alias != 0};
-    g.cx = LLVMContextCreate();
-    g.mod = LLVMModuleCreateWithNameInContext("eas", g.cx);
-    g.b = LLVMCreateBuilderInContext(g.cx);
+    task t = {&g, image, text, EAS_OK};
     read_isa(&g);
-    eas_status st = generate(&g);
-    if (!st)
-        st = !opt->text ? make_image(&g, image) : strcmp(opt->text, "obj") ? make_text(&g, text) : make_object(&g, image);
-    LLVMDisposeBuilder(g.b);
-    LLVMDisposeModule(g.mod);
-    LLVMContextDispose(g.cx);
+    if (!llvm_guarded(with_llvm, &t, why, sizeof why)) {
+        if (image) {
+            free(image->bytes);
+            image->bytes = NULL;
+        }
+        t.st = gave_up(why);
+    }
     plan_free(&g.p);
     arena_free(&g.mem);
-    return st;
+    return t.st;
 }
 
 /* The module has its own copy of base, so the message of a failure is handed over, malloc'ed. */

@@ -421,6 +421,16 @@ void bf16_end(gen *g);
 bool bf16_product(gen *g, matmul *p); /* true: done; false: its factors are pairs now */
 V bf16_step(gen *g, V x, V y, V sum); /* two steps of k, the first in the upper halves */
 
+/* llvm_look.c: of a loop whose rounds are not counted: at its head among the phis (from: the block before it), and where it goes back, in the block that then does */
+typedef struct look {
+    V left, every;
+} look;
+look look_begin(gen *g, uint32_t opener, LLVMBasicBlockRef from);
+void look_end(gen *g, look *l);
+
+/* llvm_guard.c: fn(ctx), which may call LLVM. False: LLVM gave up and what it had made is lost; why: its last words, or "" where it had no memory. */
+bool llvm_guarded(void (*fn)(void *ctx), void *ctx, char *why, size_t room);
+
 /* llvm.c: a uniform instruction, at scalar level or inside a chunk */
 void scalar_insn(gen *g, uint32_t insn);
 V grid_axis(gen *g, int64_t axis);

@@ -626,6 +626,7 @@ static void emit_while(gen *g, uint32_t i)
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, head);
     V run = uni ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(all), "");
+    look l = look_begin(g, i, from);
     start_carried(g, &c, init, from);
     if (run)
         g->c->exec = run;
@@ -637,6 +638,7 @@ static void emit_while(gen *g, uint32_t i)
         g->c->exec = go;
     emit_range(g, d + 1, g->p.end[i]);
     next_carried(g, &c, uni ? NULL : go, next);
+    look_end(g, &l);
     LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
     branch_to(g, head);
     if (run)

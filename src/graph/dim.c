@@ -43,16 +43,8 @@ static struct {
     VEC(expr) exprs;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void lock(void) { pthread_mutex_lock(&table.lock); }
-static void unlock(void) { pthread_mutex_unlock(&table.lock); }
-/* A child must not find the table locked by a thread that it does not have. */
-static void hook_fork(void) { pthread_atfork(lock, unlock, unlock); }
-static void enter(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, hook_fork);
-    lock();
-}
+static void enter(void) { base_lock(&table.lock); }
+static void unlock(void) { base_unlock(&table.lock); }
 
 static eas_dim number_of(uint32_t i) { return INT64_MIN + 1 + (int64_t)i; }
 static uint64_t place_of(eas_dim d) { return (uint64_t)d - (uint64_t)INT64_MIN - 1; }

@@ -239,7 +239,9 @@ uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, 
     eas_ir *ir = b->ir;
     arena tmp = {0};
     const char *why = nargs > UINT16_MAX || nres > UINT16_MAX ? "too many operands" : ir_check_insn(ir, &tmp, op, args, nargs, imm, nres, t);
-    if (why)
+    if (tmp.oom) /* then why may be missing */
+        oom(b);
+    else if (why)
         irb_fail(b, EAS_ERR_TYPE, "%s: %s", eas_op_name(op), why);
     arena_free(&tmp);
     if (b->status)

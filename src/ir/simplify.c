@@ -109,16 +109,19 @@ static uint32_t emit(simp *s, uint16_t op, const uint32_t *args, int nargs, int6
     if (share) {
         arena tmp = {0};
         const char *why = ir_check_insn(b->ir, &tmp, op, args, nargs, imm, 1, &t);
+        const bool unknown = tmp.oom;
         arena_free(&tmp);
-        if (why)
+        if (why || unknown)
             return irb_insn(b, op, args, nargs, imm, 1, &t); /* reports it */
         for (slot = hash_insn(op, args, nargs, imm, t) % s->tabsize; s->table[slot]; slot = (slot + 1) % s->tabsize)
             if ((op != IR_LOAD || s->table[slot] > s->written) && same_insn(s, &b->ir->insns[s->table[slot] - 1], op, args, nargs, imm, t))
                 return b->ir->insns[s->table[slot] - 1].res;
     }
     uint32_t r = irb_insn(b, op, args, nargs, imm, 1, &t);
-    if (!r || !grow_ranges(s))
+    if (!r)
         return 0;
+    if (!grow_ranges(s))
+        return irb_fail(b, EAS_ERR_MEMORY, "out of memory"), 0;
     ir_range_insn(b->ir, &nothing_known, &s->info, &b->ir->insns[b->ir->ninsns - 1], s->range);
     if (share && s->undo.len < s->tabsize / 2 && vec_push(&s->undo, slot))
         s->table[slot] = b->ir->ninsns;
@@ -619,6 +622,8 @@ static eas_status rewrite(const eas_ir *ir, eas_ir **out, bool *changed)
         return base_fail_oom(s.tabsize * sizeof *s.table);
     }
     ir_range *params = ir_ranges(s.b->ir, &nothing_known, &s.mem);
+    if (!params)
+        irb_fail(s.b, EAS_ERR_MEMORY, "out of memory");
     for (int p = 1; p <= ir->nparams && params; p++) {
         s.map[p] = (uint32_t)p;
         s.range[p] = params[p];

@@ -47,6 +47,8 @@ static eas_status check_types(verifier *v, uint32_t i)
     for (int k = 0; k < in->nres; k++)
         t[k] = ir_typeof(ir, in->res + (uint32_t)k);
     const char *why = ir_check_insn(ir, &v->mem, in->op, ir_args(ir, in), in->nargs, in->imm, in->nres, t);
+    if (v->mem.oom)
+        return base_fail_oom(in->nres * sizeof *t);
     if (why)
         return bad(v, i, "%s", why);
     for (int k = 0; k < in->nres; k++)

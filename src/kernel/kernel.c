@@ -165,13 +165,13 @@ eas_ir_info eas_kernel_info(const eas_kernel *k) { return k->info; }
 eas_status kernel_narrowed(eas_kernel *k, eas_ir **out)
 {
     eas_status st = EAS_OK;
-    pthread_mutex_lock(&k->lock);
+    base_lock(&k->lock);
     if (!k->tried_narrow) {
         st = ir_narrowed(k->ir, &k->narrow, &k->need);
         k->tried_narrow = !st;
     }
     *out = k->narrow ? k->narrow : k->ir;
-    pthread_mutex_unlock(&k->lock);
+    base_unlock(&k->lock);
     return st;
 }
 
@@ -206,10 +206,10 @@ eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out)
     eas_status st = bits & IR_FORM_NARROW ? kernel_narrowed(k, &narrow) : EAS_OK;
     if (st)
         return st;
-    pthread_mutex_lock(&k->lock);
+    base_lock(&k->lock);
     st = make_form(k, bits, narrow);
     *out = k->forms[bits];
-    pthread_mutex_unlock(&k->lock);
+    base_unlock(&k->lock);
     return st;
 }
 
@@ -265,14 +265,14 @@ eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out)
         st = dev_check(d, ir);
     if (st)
         return st;
-    pthread_mutex_lock(&k->lock);
+    base_lock(&k->lock);
     *out = k->code[device][form];
     if (!*out) {
         st = compile_logged(d, ir, form, out);
         if (!st)
             atomic_store_explicit(&k->code[device][form], *out, memory_order_release);
     }
-    pthread_mutex_unlock(&k->lock);
+    base_unlock(&k->lock);
     return st;
 }
 

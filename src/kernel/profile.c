@@ -209,7 +209,7 @@ static void add_event(eas_profile *p, event e)
 
 static void record_launch(int device, const dev_queue *q, const dev_launch *l, double start, double seconds)
 {
-    pthread_mutex_lock(&P.lock);
+    base_lock(&P.lock);
     eas_profile *p = P.open;
     row *r = p ? row_of(p, l->ir, device) : NULL;
     if (r) {
@@ -233,13 +233,13 @@ static void record_launch(int device, const dev_queue *q, const dev_launch *l, d
                              .bytes = r->bytes,
                              .flops = r->flops});
     }
-    pthread_mutex_unlock(&P.lock);
+    base_unlock(&P.lock);
 }
 
 static void record(event_kind kind, int device, const dev_queue *q, const eas_ir *ir, double start, double bytes)
 {
     double seconds = now() - start;
-    pthread_mutex_lock(&P.lock);
+    base_lock(&P.lock);
     eas_profile *p = P.open;
     if (p) {
         const ir_insn *at = ir ? first_line(ir) : NULL;
@@ -254,7 +254,7 @@ static void record(event_kind kind, int device, const dev_queue *q, const eas_ir
         if (e.name)
             add_event(p, e);
     }
-    pthread_mutex_unlock(&P.lock);
+    base_unlock(&P.lock);
 }
 
 /* ---- in the devices' places ---- */
@@ -337,14 +337,14 @@ eas_status eas_profile_start(eas_profile **out)
     eas_profile *p = calloc(1, sizeof *p);
     if (!p)
         return base_fail_oom(sizeof *p);
-    pthread_mutex_lock(&P.lock);
+    base_lock(&P.lock);
     bool taken = P.open != NULL;
     if (!taken) {
         p->begun = now();
         P.open = *out = p;
         step_between();
     }
-    pthread_mutex_unlock(&P.lock);
+    base_unlock(&P.lock);
     if (!taken)
         return EAS_OK;
     free(p);
@@ -353,13 +353,13 @@ eas_status eas_profile_start(eas_profile **out)
 
 void eas_profile_stop(eas_profile *p)
 {
-    pthread_mutex_lock(&P.lock);
+    base_lock(&P.lock);
     if (P.open == p) {
         step_back();
         P.open = NULL;
         p->ended = now();
     }
-    pthread_mutex_unlock(&P.lock);
+    base_unlock(&P.lock);
 }
 
 void eas_profile_free(eas_profile *p)
@@ -428,7 +428,7 @@ eas_status eas_profile_trace(eas_profile *p, char **out)
 {
     str s = {0};
     *out = NULL;
-    pthread_mutex_lock(&P.lock);
+    base_lock(&P.lock);
     str_add(&s, "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"version\": \"%s\", \"lost\": %llu}, \"traceEvents\": [\n", eas_version(),
             (unsigned long long)p->lost);
     for (int i = 0; i < eas_device_count(); i++)
@@ -437,6 +437,6 @@ eas_status eas_profile_trace(eas_profile *p, char **out)
     for (uint32_t i = 0; i < p->events.len; i++)
         trace_event(&s, p, &p->events.at[i]);
     str_add(&s, "\n]}\n");
-    pthread_mutex_unlock(&P.lock);
+    base_unlock(&P.lock);
     return str_take(&s, out);
 }

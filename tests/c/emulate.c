@@ -22,6 +22,9 @@
 #include <unistd.h>
 
 __attribute__((visibility("default"))) const char eas_emulated_isa[] = ",avx512bf16,amx-tile,amx-bf16,";
+#ifdef EMULATE_MISSING /* ",avx512f,": as if the machine lacked these */
+__attribute__((visibility("default"))) const char eas_missing_isa[] = EMULATE_MISSING;
+#endif
 __attribute__((visibility("default"))) _Atomic uint64_t eas_emulated_pairs, eas_emulated_tiles; /* vdpbf16ps and tdpbf16ps so far */
 
 void eas_emulate(void);

@@ -245,7 +245,7 @@ static void run_code(const eas_ir *ir, const char *cpu_features, const data *d)
     memcpy(&fn, &entry, sizeof fn);
     memset(scratch, 0xff, im.scratch); /* NaNs, wherever something is read that was not written */
     const launch l = launch_of(d);
-    gen_call call = {l.slot, l.count, {1, 1, 1}, 0, {0}};
+    gen_call call = {.slot = l.slot, .count = l.count, .grid = {1, 1, 1}};
     gen_fault fault = {0};
     eas_emulate();
     fn(&call, 0, 1, scratch, &fault);

@@ -193,7 +193,7 @@ static eas_status run_plain(const eas_ir *ir, const arg *a, const int64_t grid[3
     void *map, *scratch = aligned_alloc(64, (im.scratch + 64) & ~(uint64_t)63);
     memset(scratch, 0xa5, im.scratch);
     gen_entry *fn = map_image(&im, &map);
-    gen_call call = {slot, count, {grid[0], grid[1], grid[2]}, flags, {0}};
+    gen_call call = {.slot = slot, .count = count, .grid = {grid[0], grid[1], grid[2]}, .flags = flags};
     fn(&call, 0, grid[0] * grid[1] * grid[2], scratch, fault);
     munmap(map, im.size);
     free(scratch);
