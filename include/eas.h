@@ -133,6 +133,7 @@ EAS_API eas_value eas_sg_id(eas_builder *b);
 /* An element-wise operation on 1 to 3 values, with literals adapted, dtypes promoted and shapes broadcast.
  * "div" of integers is true division; "floordiv" and "mod" follow Python on integers and floats. */
 EAS_API eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_value z);
+EAS_API eas_value eas_cdiv(eas_builder *b, eas_value x, eas_value y); /* x / y rounded up; by 0 it is 0 for integers */
 EAS_API eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt);
 EAS_API eas_value eas_bitcast(eas_builder *b, eas_value x, eas_dtype dt);
 EAS_API eas_value eas_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape);

@@ -351,6 +351,30 @@ eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_val
     return mark_weak(b, r, weak);
 }
 
+/* The quotient plus 1 where something is left over: negating x, as in -(-x // y), would wrap for unsigned integers and the least signed one. */
+static uint32_t int_cdiv(eas_builder *b, uint32_t x, uint32_t y)
+{
+    uint32_t q = apply2(b, IR_FLOORDIV, x, y), r = apply2(b, IR_MOD, x, y);
+    if (b->status)
+        return 0;
+    uint32_t more = apply2(b, IR_NE, r, irb_const(b, type_of(b, r), 0));
+    return b->status ? 0 : apply2(b, IR_ADD, q, irb_to(b, IR_CAST, type_of(b, q), more));
+}
+
+eas_value eas_cdiv(eas_builder *b, eas_value x, eas_value y)
+{
+    uint32_t v[2] = {x, y};
+    eas_dtype dt;
+    if (!want_value(b, "cdiv", x) || !want_value(b, "cdiv", y) || !common_dtype(b, "cdiv", v, 2, false, &dt))
+        return 0;
+    if (dtype_is_float(dt))
+        return eas_apply(b, IR_NEG, eas_apply(b, IR_FLOORDIV, eas_apply(b, IR_NEG, x, 0, 0), y, 0), 0, 0);
+    dt = dt == EAS_BOOL ? EAS_I64 : dt;
+    v[0] = adapt(b, x, dt);
+    v[1] = adapt(b, y, dt);
+    return spread_all(b, "cdiv", v, 2) ? int_cdiv(b, v[0], v[1]) : 0;
+}
+
 eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt)
 {
     if ((unsigned)dt >= EAS_NDTYPES)
