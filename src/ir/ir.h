@@ -238,6 +238,8 @@ eas_ir_info ir_analyse(const eas_ir *ir);
 uint32_t *ir_region_ends(const eas_ir *ir, arena *mem);
 /* uniform[v]: the same for every lane of a block and every thread of a group. In SPMD kernels a rank-0 value is uniform. */
 bool *ir_uniform(const eas_ir *ir, arena *mem);
+/* Per value: the value that it surely is, where it only passed through regions that leave it alone (merge.c); else itself. */
+uint32_t *ir_roots(const eas_ir *ir, arena *mem);
 /* Intervals of integer and bool values, for given ranges of scalars and grid. */
 typedef struct ir_range {
     int64_t lo, hi;
@@ -259,6 +261,8 @@ ir_proof ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn);
 
 /* ---- simplify.c, narrow.c, check.c: new IR from old ---- */
 eas_status ir_simplify(const eas_ir *ir, eas_ir **out);
+/* merge.c: without what nothing needs, and without merges and carried values that change nothing; *changed is set if there was one of those. */
+eas_status ir_swept(const eas_ir *ir, eas_ir **out, bool *changed);
 /* A 32-bit form: i64 values that are computed (not loaded) become u32 or i32. It means the same as `ir` for a launch for which
  * ir_narrow_ok says so. *out is NULL when there is nothing to narrow. */
 typedef struct ir_narrow {
