@@ -32,6 +32,7 @@ typedef struct Kernel {
     int nparams, npositional, nposonly, nrt, nmeta;
     unsigned flags;
     PyObject *cache;            /* key -> Compiled */
+    PyObject *retraced;         /* list of str: why it was traced again because of what it captured, the latest few; or NULL */
     Compiled *last;
     Shape *shapes, *last_shape;
     int nshapes;
@@ -348,6 +349,8 @@ static Compiled *trace_kernel(Kernel *k, PyObject *const *metas, const uint8_t *
     Compiled *c = tuple ? compiled_new(ek, k->name, k->rt_names, dict, tuple, tags, k->nrt) : NULL;
     if (!c)
         eas_kernel_release(ek);
+    else if (!guards_find(k->fn, tuple, &c->guards))
+        Py_CLEAR(c);
     Py_XDECREF(dict);
     Py_XDECREF(tuple);
     return c;
@@ -384,13 +387,29 @@ static bool logs(void)
     return level && (!strcmp(level, "info") || !strcmp(level, "debug"));
 }
 /* What is written for people fails nothing. */
-static void log_traced(Kernel *k, PyObject *c)
+static void log_traced(Kernel *k, PyObject *c, bool again)
 {
-    PyObject *m = PyImport_ImportModule("eas._profile"), *r = m ? PyObject_CallMethod(m, "log_traced", "OO", (PyObject *)k, c) : NULL;
+    PyObject *why = again && k->retraced && PyList_GET_SIZE(k->retraced) ? PyList_GET_ITEM(k->retraced, PyList_GET_SIZE(k->retraced) - 1) : Py_None;
+    PyObject *m = PyImport_ImportModule("eas._profile"), *r = m ? PyObject_CallMethod(m, "log_traced", "OOO", (PyObject *)k, c, why) : NULL;
     if (!r)
         PyErr_WriteUnraisable((PyObject *)k);
     Py_XDECREF(r);
     Py_XDECREF(m);
+}
+/* What the specialisation captured has changed: it is forgotten, and why is kept for eas.explain. */
+static int forget(Kernel *k, PyObject *key, Compiled *c)
+{
+    enum { KEPT = 16 };
+    PyObject *why = guards_reason(c->guards);
+    if (!k->retraced)
+        k->retraced = PyList_New(0);
+    int ok = why && k->retraced && PyList_Append(k->retraced, why) == 0;
+    if (ok && PyList_GET_SIZE(k->retraced) > KEPT)
+        ok = PyList_SetSlice(k->retraced, 0, 1, NULL) == 0;
+    Py_XDECREF(why);
+    if (ok && PyDict_DelItem(k->cache, key) < 0)
+        PyErr_Clear(); /* another thread did it */
+    return ok;
 }
 static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags) /* new reference */
 {
@@ -398,6 +417,11 @@ static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags)
     if (!key)
         return NULL;
     PyObject *c = Py_XNewRef(PyDict_GetItemWithError(k->cache, key));
+    bool again = c && ((Compiled *)c)->guards && !guards_hold(((Compiled *)c)->guards);
+    if (again) {
+        forget(k, key, (Compiled *)c);
+        Py_CLEAR(c);
+    }
     if (!c && !PyErr_Occurred()) {
         double start = seconds();
         c = (PyObject *)trace_kernel(k, metas, tags, k->flags);
@@ -408,7 +432,7 @@ static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags)
             Py_XINCREF(kept);
             Py_SETREF(c, kept);
             if (kept && logs())
-                log_traced(k, kept);
+                log_traced(k, kept, again);
         }
     }
     Py_DECREF(key);
@@ -434,7 +458,7 @@ static inline bool is_last(const Kernel *k, PyObject *const *metas, const uint8_
     for (int i = 0; i < k->nmeta; i++)
         if (!same_meta(metas[i], PyTuple_GET_ITEM(k->last->metas, i)))
             return false;
-    return true;
+    return !k->last->guards || guards_hold(k->last->guards);
 }
 
 /* ---- a call ---- */
@@ -826,6 +850,7 @@ static int kernel_traverse(PyObject *o, visitproc visit, void *arg)
     Py_VISIT(k->dict);
     Py_VISIT(k->defaults);
     Py_VISIT(k->cache);
+    Py_VISIT(k->last);
     return 0;
 }
 static int kernel_clear(PyObject *o)
@@ -835,6 +860,7 @@ static int kernel_clear(PyObject *o)
     Py_CLEAR(k->dict);
     Py_CLEAR(k->defaults);
     Py_CLEAR(k->cache);
+    Py_CLEAR(k->last);
     return 0;
 }
 static void kernel_dealloc(PyObject *o)
@@ -849,7 +875,7 @@ static void kernel_dealloc(PyObject *o)
     Py_XDECREF(k->names);
     Py_XDECREF(k->rt_names);
     Py_XDECREF(k->meta_names);
-    Py_XDECREF(k->last);
+    Py_XDECREF(k->retraced);
     for (Shape *s = k->shapes, *next; s; s = next) {
         next = s->next;
         shape_free(s);
@@ -887,11 +913,18 @@ static PyObject *get_cached(PyObject *o, void *c)
     (void)c;
     return PyDict_Values(((Kernel *)o)->cache);
 }
+static PyObject *get_retraced(PyObject *o, void *c)
+{
+    (void)c;
+    PyObject *list = ((Kernel *)o)->retraced;
+    return list ? PyList_AsTuple(list) : PyTuple_New(0);
+}
 
 static PyGetSetDef kernel_getset[] = {
     {"params", get_names, NULL, "names of all parameters", NULL},
     {"runtime_params", get_rt, NULL, "names of the run-time parameters", NULL},
     {"meta_params", get_meta, NULL, "names of the meta (eas.constexpr) parameters", NULL},
+    {"_retraced", get_retraced, NULL, "why it was traced again because of what it captured; eas.explain says it", NULL},
     {"fn", get_fn, NULL, "the Python function", NULL},
     {"compiled", get_cached, NULL, "the CompiledKernels made so far", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
@@ -942,7 +975,7 @@ static PyObject *set_globals(PyObject *m, PyObject *dict)
 static PyMethodDef functions[] = {{"_set_kernel_globals", set_globals, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 int kernel_init(PyObject *module)
 {
-    if (!(G.kernel = py_type(module, &Kernel_spec, "Kernel")))
+    if (!(G.kernel = py_type(module, &Kernel_spec, "Kernel")) || !(G.guards = py_type(module, &Guards_spec, NULL)))
         return -1;
     return PyModule_AddFunctions(module, functions);
 }

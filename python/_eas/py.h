@@ -14,6 +14,7 @@
  *   irview.c   finished IR, for looking at
  *   tensor.c   eas.Tensor;  view.c its views, copies and protocols;  dlpack.c its interchange
  *   bind.c     Python arguments -> eas_arg;  torch.c those that are torch's;  torch_direct.c the quickest way to read them
+ *   guard.c    what a trace captured, and whether it changed
  *   compiled.c CompiledKernel, launches
  *   stream.c   Stream, Event, captures, memory
  *   kernel.c   Kernel: signature, specialisations, vectorcall
@@ -59,8 +60,8 @@ enum { PY_MAX_PARAMS = 256 };
 /* ---- module.c ---- */
 /* One interpreter, one state: NumPy's C API table is process-wide as well. */
 typedef struct py_state {
-    PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled, *kernel, *constexpr, *stream, *event, *graph,
-        *eager;
+    PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled, *kernel, *guards, *constexpr, *stream,
+        *event, *graph, *eager;
     PyObject *dtypes[EAS_NDTYPES];
     PyObject *package;      /* str: the folder of the package, with a separator at its end */
     PyObject *package2;     /* the same of eager */
@@ -380,6 +381,7 @@ struct Compiled {
     PyObject *meta; /* dict */
     PyObject *metas; /* tuple: the same values in order; the fast path compares with them */
     PyObject *msl, *irmod;
+    PyObject *guards; /* what tracing captured; NULL: nothing */
     eas_ir_info info;
     double traced; /* seconds that tracing took */
     int nargs;
@@ -541,6 +543,13 @@ int eager_compile_init(PyObject *module);
 extern PyObject *graph_break; /* the exception of data that is asked for while a function is traced */
 extern int eager_tracing; /* functions that are being traced, on all threads */
 eas_node *eager_stand_in(void *key); /* the placeholder of a captured tensor (its node) or array in this thread's trace; counted, or NULL */
+
+/* ---- guard.c ---- */
+extern PyType_Spec Guards_spec;
+int guards_find(PyObject *fn, PyObject *metas,
+                PyObject **out); /* of a function that was just traced; *out NULL: it captured nothing. 0 with an exception */
+bool guards_hold(PyObject *guards);
+PyObject *guards_reason(PyObject *guards); /* in words, of those that do not */
 
 /* ---- kernel.c ---- */
 extern PyType_Spec Kernel_spec;

@@ -146,13 +146,14 @@ def explain(kernel):
     for i, ck in enumerate(made):
         why = "the first call" if i == 0 else "; ".join(f"{n} was {old}, is {new}" for n, old, new in _nearest(ck, made[:i]))
         lines.append(f"  {i + 1}. {why} ({ck._trace_seconds * 1e3:.2f} ms to trace)")
+    lines += [f"  traced again, since what it captured changed: {why}" for why in kernel._retraced]
     return "\n".join(lines)
 
 
-def log_traced(kernel, ck):
+def log_traced(kernel, ck, again=None):
     """One line on standard error, for EAS_LOG=info."""
     import sys
 
     before = [c for c in kernel.compiled if c is not ck]
-    why = "the first call" if not before else "; ".join(f"{n} was {old}, is {new}" for n, old, new in _nearest(ck, before))
+    why = f"what it captured changed: {again}" if again else "the first call" if not before else "; ".join(f"{n} was {old}, is {new}" for n, old, new in _nearest(ck, before))
     print(f"eas: traced {kernel.__name__} in {ck._trace_seconds * 1e3:.2f} ms: {why}", file=sys.stderr)
