@@ -20,6 +20,7 @@ struct Frame {
     /* what the names of the function held at the start */
     PyFrameObject *py;
     PyObject *names;
+    PyObject *state; /* what containers and attributes held then (guard.c), or NULL */
     PyObject *cond;
     int at; /* offset in its bytecode */
     eas_value live_cond;  /* K_IF, run live: kept for the else */
@@ -55,6 +56,14 @@ static int scope_begin(Trace *t, enum kind kind, int line) /* its number, or 0 w
 }
 
 /* ---- names: a plain name that a loop's body reads and assigns anew would begin every iteration with its first value ---- */
+static int state_keep(Frame *f)
+{
+    PyObject *code = (PyObject *)PyFrame_GetCode(f->py), *globals = PyFrame_GetGlobals(f->py);
+    int ok = guards_state(code, globals, f->names, &f->state);
+    Py_DECREF(code);
+    Py_DECREF(globals);
+    return ok;
+}
 static int names_keep(Frame *f, PyObject *cond)
 {
     f->py = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
@@ -64,7 +73,7 @@ static int names_keep(Frame *f, PyObject *cond)
     Py_XDECREF(locals);
     f->cond = Py_XNewRef(cond);
     f->at = f->py ? PyFrame_GetLasti(f->py) : 0;
-    return ok || !f->py;
+    return f->py ? ok && state_keep(f) : 1;
 }
 static bool is_plain(PyObject *o) { return o == Py_None || PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o); }
 static bool is_gathered(PyObject *o) { return PyTuple_Check(o) || PyList_Check(o); }
@@ -112,6 +121,36 @@ static int names_check(Trace *t, Frame *f)
     }
     Py_XDECREF(locals);
     return ok && !PyErr_Occurred();
+}
+
+/* ---- containers and attributes: what a body does to them is done once, while it is traced ---- */
+static int state_fail(Frame *f, bool loop, PyObject *lost)
+{
+    PyObject *m = PyImport_ImportModule("eas._guards");
+    PyCodeObject *code = PyFrame_GetCode(f->py);
+    PyObject *r =
+        m ? PyObject_CallMethod(m, "changed_at", "OiiO", (PyObject *)code, f->at, PyFrame_GetLasti(f->py), PyTuple_GET_ITEM(lost, 0)) : NULL;
+    long line = r ? PyLong_AsLong(r) : -1;
+    if (line >= 0)
+        py_fail(
+            PyExc_RuntimeError,
+            "%U:%ld: '%U' is %U and becomes %U in the body of %s (line %d). %s. Keep it in a variable: v = mk.var(init) before, v.set(value) or v += "
+            "value in the body; lists and attributes may hold such variables. What is for Python alone, a log for example, belongs outside",
+            code->co_filename, line ? line : (long)f->line, PyTuple_GET_ITEM(lost, 0), PyTuple_GET_ITEM(lost, 1), PyTuple_GET_ITEM(lost, 2),
+            what_of[f->kind], f->line,
+            loop ? "The body is traced once, so this happens once, and not each time round"
+                 : "Both branches are traced, so this happens whatever the condition is");
+    Py_XDECREF(r);
+    Py_XDECREF(m);
+    Py_DECREF(code);
+    return 0;
+}
+static int state_check(Frame *f, bool loop)
+{
+    PyObject *lost = f->state ? guards_lost(f->state, loop) : Py_NewRef(Py_None);
+    int ok = lost == Py_None || (lost && state_fail(f, loop, lost));
+    Py_XDECREF(lost);
+    return ok;
 }
 
 /* ---- branches ---- */
@@ -172,6 +211,7 @@ static void names_drop(Frame *f)
 {
     Py_CLEAR(f->py);
     Py_CLEAR(f->names);
+    Py_CLEAR(f->state);
     Py_CLEAR(f->cond);
 }
 static void frame_free(Frame *f)
@@ -667,7 +707,7 @@ static int loop_end(Loop *l, Trace *t, void (*end)(eas_builder *, int, const eas
     Frame *f = l->frame;
     l->state = 2;
     l->frame = NULL;
-    if (!names_check(t, f) || !pop(t, f))
+    if (!names_check(t, f) || !state_check(f, true) || !pop(t, f))
         return 0;
     eas_value *now = PyMem_Calloc((size_t)f->n + 1, sizeof *now), *final = PyMem_Calloc((size_t)f->n + 1, sizeof *final);
     int ok = now && final;
@@ -955,7 +995,7 @@ static PyObject *branch_exit(PyObject *o, PyObject *args)
     if (PyTuple_GET_SIZE(args) && PyTuple_GET_ITEM(args, 0) != Py_None)
         Py_RETURN_FALSE;
     Trace *t = trace_enter("if_");
-    if (!t || (!t->live && !branch_names_check(b->frame)) || !pop(t, b->frame))
+    if (!t || (!t->live && !(branch_names_check(b->frame) && state_check(b->frame, false))) || !pop(t, b->frame))
         return NULL;
     if (t->live)
         eas_live_end(t->b);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum how { CELL, DICT, TABLE, OBJECT, TYPE, LIST, FUNCTION, ARRAY, ATTRIBUTE, EQUAL };
+enum how { CELL, DICT, TABLE, OBJECT, TYPE, LIST, FUNCTION, ARRAY, ATTRIBUTE, EQUAL, SEQUENCE };
 typedef struct Guards {
     PyObject_VAR_HEAD PyObject *rows;
     uint64_t version[];
@@ -75,6 +75,13 @@ static bool list_holds(PyObject *list, PyObject *was)
             return false;
     return true;
 }
+static bool sequence_holds(PyObject *o, PyObject *was)
+{
+    PyObject *now = PySequence_Tuple(o);
+    bool r = now && same(now, was);
+    Py_XDECREF(now);
+    return r;
+}
 static bool function_holds(PyObject *f, PyObject *was)
 {
     PyFunctionObject *fn = (PyFunctionObject *)f;
@@ -139,13 +146,14 @@ static bool row_holds(PyObject *row, uint64_t *version)
     case TYPE:
         if ((v = type_version(what)) && v == *version)
             return true;
-        r = attribute_holds(what, key, was);
+        r = is_now(was, _PyType_Lookup((PyTypeObject *)what, key)); /* which gives it a version, too */
         *version = type_version(what);
         return r;
     case LIST: return list_holds(what, was);
     case FUNCTION: return function_holds(what, was);
     case ARRAY: return array_holds(what, was);
     case ATTRIBUTE: return attribute_holds(what, key, was);
+    case SEQUENCE: return sequence_holds(what, was);
     default: r = PyObject_RichCompareBool(what, was, Py_EQ) == 1; return PyErr_Clear(), r;
     }
 }
@@ -220,21 +228,74 @@ static PyObject *guards_new(PyObject *rows)
     PyErr_Clear();
     return (PyObject *)g;
 }
+static PyObject *guards_module(void)
+{
+    PyObject *m = PyImport_ImportModule("eas._guards");
+    if (m && !missing && !(missing = PyObject_GetAttrString(m, "MISSING")))
+        Py_CLEAR(m);
+    return m;
+}
+/* Of rows (taken), or of none: 1; 0 with an exception. */
+static int take_rows(PyObject *rows, PyObject **out)
+{
+    if (rows && rows != Py_None)
+        *out = guards_new(rows);
+    int ok = rows && (rows == Py_None || *out);
+    Py_XDECREF(rows);
+    return ok;
+}
 int guards_find(PyObject *fn, PyObject *metas, PyObject **out)
 {
     *out = NULL;
     if (!captures(fn))
         return 1;
-    PyObject *m = PyImport_ImportModule("eas._guards");
-    if (m && !missing)
-        missing = PyObject_GetAttrString(m, "MISSING");
-    PyObject *rows = missing ? PyObject_CallMethod(m, "captured", "OO", fn, metas) : NULL;
-    if (rows && rows != Py_None)
-        *out = guards_new(rows);
-    int ok = rows && (rows == Py_None || *out);
-    Py_XDECREF(rows);
+    PyObject *m = guards_module();
+    int ok = m && take_rows(PyObject_CallMethod(m, "captured", "OO", fn, metas), out);
     Py_XDECREF(m);
     return ok;
+}
+
+/* ---- what a traced body changes ---- */
+/* May it hold something that a body changes in place? */
+static bool is_state(PyObject *v, int depth)
+{
+    if (value_check(v) || Py_IS_TYPE(v, G.buffer) || Py_IS_TYPE(v, G.dtype) || Py_IS_TYPE(v, G.kernel) || v == Py_None || PyLong_Check(v) ||
+        PyFloat_Check(v) || PyUnicode_Check(v) || PyBytes_Check(v) || PyModule_Check(v) || PyType_Check(v) || PyCFunction_Check(v) ||
+        PyArray_IsScalar(v, Generic))
+        return false;
+    if (PyFunction_Check(v))
+        return captures(v);
+    if (PyTuple_CheckExact(v) && depth < 4) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); i++)
+            if (is_state(PyTuple_GET_ITEM(v, i), depth + 1))
+                return true;
+        return false;
+    }
+    return true;
+}
+int guards_state(PyObject *code, PyObject *globals, PyObject *locals, PyObject **out)
+{
+    PyObject *name, *v;
+    Py_ssize_t at = 0;
+    bool any = names_globals(code, globals);
+    *out = NULL;
+    while (!any && PyDict_Next(locals, &at, &name, &v))
+        any = is_state(v, 0);
+    if (!any)
+        return 1;
+    PyObject *m = guards_module();
+    int ok = m && take_rows(PyObject_CallMethod(m, "state", "OOO", code, globals, locals), out);
+    Py_XDECREF(m);
+    return ok;
+}
+/* (what, was, is) of what a body changed and should not have, or None; NULL with an exception. */
+PyObject *guards_lost(PyObject *guards, bool loop)
+{
+    if (guards_hold(guards))
+        Py_RETURN_NONE;
+    PyObject *m = guards_module(), *r = m ? PyObject_CallMethod(m, "lost", "OO", ((Guards *)guards)->rows, loop ? Py_True : Py_False) : NULL;
+    Py_XDECREF(m);
+    return r;
 }
 
 static int guards_traverse(PyObject *o, visitproc visit, void *arg)

@@ -550,6 +550,9 @@ int guards_find(PyObject *fn, PyObject *metas,
                 PyObject **out); /* of a function that was just traced; *out NULL: it captured nothing. 0 with an exception */
 bool guards_hold(PyObject *guards);
 PyObject *guards_reason(PyObject *guards); /* in words, of those that do not */
+/* Containers and attributes that code can reach, as they are where a traced body begins; *out NULL: none. 0 with an exception. */
+int guards_state(PyObject *code, PyObject *globals, PyObject *locals, PyObject **out);
+PyObject *guards_lost(PyObject *guards, bool loop); /* (what, was, is) of the first that the body changed and would not each time, or None */
 
 /* ---- kernel.c ---- */
 extern PyType_Spec Kernel_spec;

@@ -10,7 +10,7 @@ import sys
 import types
 
 # How a guard is compared: the numbers are guard.c's.
-CELL, DICT, TABLE, OBJECT, TYPE, LIST, FUNCTION, ARRAY, ATTRIBUTE, EQUAL = range(10)
+CELL, DICT, TABLE, OBJECT, TYPE, LIST, FUNCTION, ARRAY, ATTRIBUTE, EQUAL, SEQUENCE = range(11)
 MISSING = type("missing", (), {"__repr__": lambda self: "nothing"})()
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), range, slice, types.BuiltinFunctionType, types.WrapperDescriptorType)
@@ -46,7 +46,7 @@ def _code_names(code):
 
 
 class _Walk:
-    def __init__(self, kernel, metas):
+    def __init__(self, kernel=None, metas=()):
         self.rows = []  # (how, what, keys, values, label)
         self.dicts = {}  # id(globals) -> (dict, {name: value})
         self.seen = {}  # id -> object, kept alive
@@ -54,8 +54,24 @@ class _Walk:
         self.holders = {}  # (id, name) -> done; objects whose named attributes count
         self.waiting = []
         self.kernel = kernel
-        self.function(kernel, "")
+
+    def captured(self):
+        self.function(self.kernel, "")
         self.attributes()
+        return self.rows
+
+    def state(self, code, names, values):
+        """What code may change that is no plain name of its own."""
+        read, attributes = _code_names(code)
+        self.names |= attributes
+        for name in sorted(read & names.keys()):
+            if not self.is_fixed(names[name]):
+                self.dicts.setdefault(id(names), (names, {}))[1][name] = names[name]
+                self.value(names[name], name)
+        for name, v in values.items():
+            self.value(v, name)
+        self.attributes()
+        return [r for r in self.rows if r[0] not in (FUNCTION, CELL)]
 
     # ---- functions ----
 
@@ -125,7 +141,7 @@ class _Walk:
         elif isinstance(v, set):
             self.rows.append((EQUAL, v, None, frozenset(v), label))
         elif type(v).__name__ in ("deque", "array", "bytearray"):
-            self.rows.append((EQUAL, v, None, v.copy() if hasattr(v, "copy") else v[:], label))
+            self.rows.append((SEQUENCE, v, None, tuple(v), label))
         elif type(v).__name__ == "ContextVar":
             self.rows.append((ATTRIBUTE, v, None, v.get(MISSING), label))
         elif type(v).__module__ == "numpy" and type(v).__name__ == "ndarray":
@@ -183,13 +199,18 @@ class _Walk:
             self.rows.append((OBJECT, v, name, own.get(name, MISSING), label))
             self.value(own.get(name, None), label)
         if shared is not MISSING:
-            self.rows.append((TYPE, cls, name, getattr(cls, name, MISSING), label))
+            self.rows.append((TYPE, cls, name, shared, label))
             self.value(shared, label)
 
 
 def captured(fn, metas):
     """The guards of a kernel that was just traced, or None."""
-    return tuple(_Walk(fn, metas).rows) or None
+    return tuple(_Walk(fn, metas).captured()) or None
+
+
+def state(code, names, values):
+    """Containers and attributes that a function's body reaches from its globals and locals, as they are now; None if there are none."""
+    return tuple(_Walk().state(code, names, values)) or None
 
 
 def now(row):
@@ -209,13 +230,17 @@ def now(row):
     elif how == OBJECT:
         is_ = vars(what).get(key, MISSING)
     elif how == FUNCTION:
-        return [(label, "one function", "another")]
+        return [(label, _Words("one function"), _Words("another"))]
     elif how == ARRAY:
-        return [(label, "other elements", "these")]
+        return [(label, _Words("other elements"), _Words("these"))]
     elif how == ATTRIBUTE and key is None:
         is_ = what.get(MISSING)
+    elif how == SEQUENCE:
+        is_ = tuple(what)
     elif how == EQUAL:
         is_ = what
+    elif how == TYPE:
+        is_ = next((vars(c)[key] for c in what.__mro__ if key in vars(c)), MISSING)
     else:
         is_ = getattr(what, key, MISSING)
     return [(label, was, is_)]
@@ -230,6 +255,59 @@ def reason(row):
     return "; ".join(f"'{name}' was {_short(was)}, is {_short(is_)}" for name, was, is_ in now(row)[:4]) or "what it captured changed"
 
 
+class _Words(str):
+    __repr__ = str.__str__
+
+
 def _short(v):
-    text = f"function {v.__qualname__}" if isinstance(v, types.FunctionType) else v if isinstance(v, str) and v in ("one function", "another") else repr(v)
+    text = f"function {v.__qualname__}" if isinstance(v, types.FunctionType) else repr(v)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+# ---- what the body of a traced loop or branch changed ----
+
+
+def _same_row(row):
+    how, what, _, was, _ = row
+    if how == EQUAL:
+        return what == was
+    if how == ARRAY:
+        return what.dtype == was.dtype and what.tobytes() == was.tobytes()
+    return all(_same(a, b) for _, a, b in now(row))
+
+
+def _harmless(was, is_, loop):
+    """A place that held nothing yet and gets a traced value: reading it after the body is an error of its own. So it is after a branch whatever it held."""
+    from ._eas import Value
+
+    return type(is_) is Value and (was is None or not loop)
+
+
+def lost(rows, loop):
+    """(what, was, is) of the first change that would be made once in place of each time round, or whichever branch is taken; None."""
+    for row in rows:
+        if _same_row(row):
+            continue
+        for what, was, is_ in now(row):
+            if not _same(was, is_) and not _harmless(was, is_, loop):
+                return what, _short(was), _short(is_)
+    return None
+
+
+def changed_at(code, start, stop, what):
+    """The line between two places of the bytecode that changes it: one that names it and stores, else that names it; 0 if none does."""
+    import dis
+    import re
+
+    root = re.match(r"(?:len\()?(\w*)", what)[1]
+    named, stores, line = [], set(), code.co_firstlineno
+    for i in dis.get_instructions(code):
+        line = (i.positions.lineno if i.positions else None) or line
+        if i.offset == start and i.opname == "FOR_ITER":
+            stop = i.argval
+        if start < i.offset < stop:
+            if i.argval == root or (isinstance(i.argval, tuple) and root in i.argval):
+                named.append(line)
+            if re.match("(STORE|DELETE)_(SUBSCR|ATTR|GLOBAL|SLICE)|.*CALL", i.opname):
+                stores.add(line)
+    return next((n for n in named if n in stores), named[0] if named else 0)
