@@ -199,5 +199,82 @@ class Kept(unittest.TestCase):
         self.assertEqual(out[0], 5)
 
 
+class Aliases(unittest.TestCase):
+    """`old = v` would be another name of the variable: writing to it then raises, and `v.value` is its value at that point."""
+
+    def refused(self, body, message="two names of one mk.var"):
+        @eas.kernel
+        def k(out, n):
+            body(out, n)
+
+        for options in ({}, {"_interpret": True}):
+            with self.assertRaisesRegex(RuntimeError, rf"test_state.py:\d+: .*{message}.*old = a.value"):
+                k(np.zeros(4, "f4"), 3, _grid=1, **options)
+
+    def test_copies(self):
+        def plain(out, n):
+            a = mk.var(1.0)
+            old = a
+            a += 1.0
+            mk.store(out, 0, old)
+
+        def by_set(out, n):
+            a = mk.var(1.0)
+            old, _ = a, 1
+            a.set(3.0)
+            mk.store(out, 0, old)
+
+        def in_a_loop(out, n):
+            a = mk.var(0.0)
+            for _ in mk.range(n):
+                old = a
+                a += 1.0
+                mk.store(out, 0, old)
+
+        def of_a_closure(out, n):
+            a = mk.var(0.0)
+            old = a
+
+            def both():
+                return a + old
+
+            a += 1.0
+            mk.store(out, 0, both())
+
+        for body in (plain, by_set, in_a_loop, of_a_closure):
+            with self.subTest(body.__name__):
+                self.refused(body)
+
+    def test_swap_in_a_loop(self):
+        @eas.kernel
+        def k(out, n):
+            a, b = mk.var(0.0), mk.var(1.0)
+            for _ in mk.range(n):
+                a, b = b, a
+            mk.store(out, 0, a)
+
+        with self.assertRaisesRegex(RuntimeError, "'a' is assigned anew in the body"):
+            run(k)
+
+    def test_values_and_references(self):
+        @eas.kernel
+        def k(out, n):
+            a, b = mk.var(0.0), mk.var(1.0)
+            for _ in mk.range(n):
+                old = a.value
+                a.set(b)
+                b.set(old + b)
+            v = [mk.var(float(j)) for j in range(3)]
+            first = v[0]
+            for one in v:
+                one += 1.0
+            first += 10.0
+            mk.store(out, 0, a)
+            mk.store(out, 1, v[0])
+            mk.store(out, 2, v[2])
+
+        np.testing.assert_array_equal(run(k, 10)[:3], [55, 11, 3])
+
+
 if __name__ == "__main__":
     unittest.main()

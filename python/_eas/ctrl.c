@@ -84,7 +84,7 @@ static int looks_carried(Trace *t, PyObject *was, PyObject *is)
         return 0;
     if (is_plain(was) && is_plain(is))
         return PyObject_RichCompareBool(was, is, Py_NE);
-    return Py_IS_TYPE(is, G.value) || is_gathered(is) || (value_check(was) && is_plain(is));
+    return value_check(is) || is_gathered(is) || (value_check(was) && is_plain(is));
 }
 static int name_fail(Frame *f, PyObject *code, PyObject *name, long line)
 {
@@ -408,11 +408,43 @@ static Trace *var_enter(Var *v)
         return py_fail_at(PyExc_RuntimeError, "a mk.var of another trace is used here"), NULL;
     return t;
 }
+/* `old = v` makes another name of one variable, so that writing to it would change what was meant as a copy. */
+static int alias_fail(PyFrameObject *py, PyObject *names)
+{
+    PyObject *m = PyImport_ImportModule("eas._names"), *code = (PyObject *)PyFrame_GetCode(py), *set = PyFrozenSet_New(names);
+    PyObject *pair = m && set ? PyObject_CallMethod(m, "copied", "OiO", code, PyFrame_GetLasti(py), set) : NULL;
+    int ok = pair == Py_None;
+    if (pair && !ok)
+        py_fail_at(
+            PyExc_RuntimeError,
+            "'%U' and '%U' are two names of one mk.var, and this would change both. A variable's value at a point is v.value: write %U = %U.value "
+            "where you read it",
+            PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
+    Py_XDECREF(pair);
+    Py_XDECREF(set);
+    Py_XDECREF(m);
+    Py_DECREF(code);
+    return ok;
+}
+static int alone(PyObject *var)
+{
+    PyFrameObject *py = PyEval_GetFrame();
+    PyObject *locals = py ? PyFrame_GetLocals(py) : NULL, *plain = locals ? PyDict_New() : NULL, *names = plain ? PyList_New(0) : NULL, *name, *v;
+    int ok = !py || (names && PyDict_Update(plain, locals) == 0);
+    for (Py_ssize_t at = 0; ok && plain && PyDict_Next(plain, &at, &name, &v);)
+        ok = v != var || PyList_Append(names, name) == 0;
+    if (ok && names && PyList_GET_SIZE(names) > 1)
+        ok = alias_fail(py, names);
+    Py_XDECREF(names);
+    Py_XDECREF(plain);
+    Py_XDECREF(locals);
+    return ok;
+}
 static PyObject *var_set(PyObject *o, PyObject *x)
 {
     eas_value v;
     Trace *t = var_enter((Var *)o);
-    return t && value_arg(t, x, "var.set", "value", &v) && assign(t, (Var *)o, v) ? Py_NewRef(Py_None) : NULL;
+    return t && alone(o) && value_arg(t, x, "var.set", "value", &v) && assign(t, (Var *)o, v) ? Py_NewRef(Py_None) : NULL;
 }
 static PyObject *var_get(PyObject *o, void *c)
 {

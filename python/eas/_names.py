@@ -111,3 +111,31 @@ def read_after(code, start, now, name):
 def is_loop(code, at):
     """Does the code at `at` iterate itself, by `for` or in a comprehension?"""
     return any(code.co_code[at] == dis.opmap.get(name) for name in ("GET_ITER", "GET_YIELD_FROM_ITER"))
+
+
+_MOVES = re.compile("LOAD_(FAST|DEREF|CONST|NAME|CLOSURE)|STORE_(FAST|DEREF)|COPY|SWAP|ROT_|DUP_|BUILD_(TUPLE|LIST)|UNPACK_SEQUENCE|CACHE|NOP")
+
+
+@functools.lru_cache(maxsize=1024)
+def copied(code, now, names):
+    """(new name, old name) if the code before `now` gives one of these names what another one holds (b = a, a = b = ..., b, c = a, 1), else None."""
+    chain = []
+    for i in dis.get_instructions(code):
+        if i.offset >= now:
+            break
+        if not _MOVES.match(i.opname):
+            chain = []
+            continue
+        held = i.argval if isinstance(i.argval, tuple) else (i.argval,)
+        for kind, name in zip(re.findall("LOAD|STORE", i.opname), held):
+            if name in names:
+                other = next((n for k, n in chain if n != name and (k == "LOAD" or ("STORE" in k and "COPY" in k))), None)
+                if kind == "STORE" and other is not None:
+                    return name, other
+        if "STORE" in i.opname:
+            chain += [("STORE COPY" if ("COPY", None) in chain else "STORE", n) for n in held if n in names]
+        elif "LOAD" in i.opname:
+            chain += [("LOAD", n) for n in held if n in names]
+        elif re.match("COPY|DUP_", i.opname):
+            chain.append(("COPY", None))
+    return None
