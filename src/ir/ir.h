@@ -248,6 +248,7 @@ typedef struct ir_env {
     const ir_range *scalar; /* per parameter; NULL: the dtype's whole range */
     int64_t grid[3];        /* program_id(a) < grid[a]; 0: unknown (up to 2^31-1) */
     const int64_t *count;   /* per parameter: elements of each buffer; NULL: unknown */
+    int64_t first;          /* program_id(0) >= first */
 } ir_env;
 ir_range *ir_ranges(const eas_ir *ir, const ir_env *env, arena *mem);
 /* The results of one instruction, into r[]; operands' ranges are there already. */
@@ -258,6 +259,11 @@ bool *ir_by_data(const eas_ir *ir, arena *mem);
  * holds. If none is proved, *insn is the first doubtful one. */
 typedef enum ir_proof { IR_PROVED_NONE, IR_PROVED_INDEX, IR_PROVED_ALL } ir_proof;
 ir_proof ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn);
+
+/* A store to an argument, at a place that depends on program_id(0), which some lane may make and which stays inside for every lane that does; UINT32_MAX: none. */
+uint32_t ir_writes_inside(const eas_ir *ir, const ir_env *env);
+bool *ir_depends(const eas_ir *ir, uint16_t op, int64_t imm,
+                 arena *mem); /* per value: does that instruction, or global_id for program_id(0), have a part in it? */
 
 /* ---- simplify.c, narrow.c, check.c: new IR from old ---- */
 eas_status ir_simplify(const eas_ir *ir, eas_ir **out);

@@ -84,6 +84,7 @@ eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
     k->refs = 1;
     k->info = info;
     kernel_sizes(k->ir, k);
+    k->doubtful = cover_doubtful(k);
     k->has_mma = uses_matrices(k->ir);
     k->has_assert = ir_asserts(k->ir);
     pthread_mutex_init(&k->lock, NULL);

@@ -244,6 +244,26 @@ static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict 
     return code_of(k, device, form | FORM_ALIAS, o, code);
 }
 
+/* The programs that N gives, where they are not what the kernel means. Launches that are right are remembered. */
+static eas_status check_cover(eas_kernel *k, const packed *p)
+{
+    uint64_t key = 1;
+    for (int i = 0; i < 3 + k->nparams; i++)
+        key = (key ^ (uint64_t)p->key[i]) * 0x9e3779b97f4a7c15u, key ^= key >> 29;
+    key |= 1; /* 0: none yet */
+    if (atomic_load_explicit(&k->covered, memory_order_relaxed) == key)
+        return EAS_OK;
+    eas_status st = cover_check(k, p);
+    if (!st)
+        atomic_store_explicit(&k->covered, key, memory_order_relaxed);
+    return st;
+}
+
+static bool infers_from_n(const eas_kernel *k, const eas_launch *o)
+{
+    return k->size_n >= 0 && k->info.naxes == 1 && !(o && (o->has_grid || o->has_nthreads || o->has_shape));
+}
+
 static eas_status prepare(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, packed *p)
 {
 #ifndef NDEBUG
@@ -253,7 +273,11 @@ static eas_status prepare(eas_kernel *k, const eas_arg *args, int nargs, const e
     eas_status st = pack(k, args, nargs, p);
     if (!st)
         st = kernel_grid(k, args, o, p->grid);
-    return st ? st : count_programs(k, p);
+    if (!st)
+        st = count_programs(k, p);
+    if (!st && infers_from_n(k, o) && p->programs && cover_asks(k, p))
+        st = check_cover(k, p);
+    return st;
 }
 
 eas_status kernel_pack(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, uint64_t *slot, int64_t *count, int64_t grid[3])
