@@ -442,6 +442,7 @@ typedef struct eas_graph eas_graph; /* counted: launches and copies of one devic
 EAS_API eas_status eas_capture_begin(eas_graph **out);
 EAS_API eas_status eas_capture_end(eas_graph *g, const eas_launch *hooks);
 EAS_API void eas_capture_abort(eas_graph *g);
+EAS_API int eas_capturing(void); /* is this thread recording? */
 EAS_API eas_graph *eas_graph_retain(eas_graph *g);
 EAS_API void eas_graph_release(eas_graph *g);
 EAS_API int eas_graph_count(const eas_graph *g); /* launches and copies */

@@ -590,6 +590,11 @@ PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw)
         return NULL;
     if (repeat <= 0 || warmup < 0)
         return py_fail(PyExc_ValueError, "benchmark: repeat must be at least 1 and warmup at least 0");
+    if (eas_capturing())
+        return py_fail(PyExc_ValueError,
+                       "benchmark: %U cannot be timed in a capture, where launches are recorded and do not run (autotune measures by this: call the "
+                       "kernel once before the capture)",
+                       r.ck->name);
     PyObject *time = run_ready(&r, false) ? timed(&r, warmup, repeat) : NULL;
     bind_done(&r.bd);
     return time;

@@ -244,13 +244,16 @@ static int take_rows(PyObject *rows, PyObject **out)
     Py_XDECREF(rows);
     return ok;
 }
-int guards_find(PyObject *fn, PyObject *metas, PyObject **out)
+int guards_find(PyObject *fn, PyObject *metas, PyObject *self, PyObject **out)
 {
+    bool any = self || captures(fn);
     *out = NULL;
-    if (!captures(fn))
+    for (Py_ssize_t i = 0; !any && i < PyTuple_GET_SIZE(metas); i++)
+        any = PyFunction_Check(PyTuple_GET_ITEM(metas, i)) || Py_IS_TYPE(PyTuple_GET_ITEM(metas, i), G.kernel);
+    if (!any)
         return 1;
     PyObject *m = guards_module();
-    int ok = m && take_rows(PyObject_CallMethod(m, "captured", "OO", fn, metas), out);
+    int ok = m && take_rows(PyObject_CallMethod(m, "captured", "OOO", fn, metas, self ? self : Py_None), out);
     Py_XDECREF(m);
     return ok;
 }

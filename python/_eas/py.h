@@ -546,8 +546,9 @@ eas_node *eager_stand_in(void *key); /* the placeholder of a captured tensor (it
 
 /* ---- guard.c ---- */
 extern PyType_Spec Guards_spec;
-int guards_find(PyObject *fn, PyObject *metas,
-                PyObject **out); /* of a function that was just traced; *out NULL: it captured nothing. 0 with an exception */
+/* Of a function that was just traced with these meta values, as a method of self if that is not NULL; *out NULL: it captured nothing. 0 with an
+ * exception. */
+int guards_find(PyObject *fn, PyObject *metas, PyObject *self, PyObject **out);
 bool guards_hold(PyObject *guards);
 PyObject *guards_reason(PyObject *guards); /* in words, of those that do not */
 /* Containers and attributes that code can reach, as they are where a traced body begins; *out NULL: none. 0 with an exception. */

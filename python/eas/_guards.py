@@ -9,6 +9,8 @@ import operator
 import sys
 import types
 
+from ._eas import Kernel
+
 # How a guard is compared: the numbers are guard.c's.
 CELL, DICT, TABLE, OBJECT, TYPE, LIST, FUNCTION, ARRAY, ATTRIBUTE, EQUAL, SEQUENCE = range(11)
 MISSING = type("missing", (), {"__repr__": lambda self: "nothing"})()
@@ -55,8 +57,11 @@ class _Walk:
         self.waiting = []
         self.kernel = kernel
 
-    def captured(self):
+    def captured(self, metas, owner):
         self.function(self.kernel, "")
+        for m in metas:
+            self.value(m, "a meta argument")
+        self.value(owner, self.kernel.__code__.co_varnames[0] if owner is not None else "")
         self.attributes()
         return self.rows
 
@@ -117,7 +122,9 @@ class _Walk:
             self.function(v, label)
             return
         self.seen[id(v)] = v
-        if isinstance(v, (staticmethod, classmethod)):
+        if isinstance(v, Kernel):
+            self.value(v.fn, label)
+        elif isinstance(v, (staticmethod, classmethod)):
             self.value(v.__func__, label)
         elif isinstance(v, types.MethodType):
             self.value(v.__self__, label)
@@ -203,9 +210,9 @@ class _Walk:
             self.value(shared, label)
 
 
-def captured(fn, metas):
-    """The guards of a kernel that was just traced, or None."""
-    return tuple(_Walk(fn, metas).captured()) or None
+def captured(fn, metas, owner):
+    """The guards of a kernel that was just traced, or None. owner: what it is a method of, or None."""
+    return tuple(_Walk(fn, metas).captured(metas, owner)) or None
 
 
 def state(code, names, values):

@@ -48,6 +48,7 @@ struct eas_graph {
 static _Thread_local eas_graph *capturing;
 
 bool graph_capturing(void) { return capturing != NULL; }
+int eas_capturing(void) { return capturing != NULL; }
 
 /* ---- life ---- */
 

@@ -70,6 +70,12 @@ eas_status eas_live_begin(eas_builder *b, const eas_arg *args, int nargs, const 
         return eas_builder_status(b);
     if (nargs != b->ir->nparams)
         return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", b->ir->name, b->ir->nparams, nargs);
+    if (graph_capturing())
+        return base_fail(
+            EAS_ERR_VALUE,
+            "kernel %s: a launch that runs as plain Python (_interpret=True, EAS_INTERPRET) cannot be captured: it would run now and be missing "
+            "from every replay. Leave _interpret out, or run it outside the capture",
+            b->ir->name);
     live_launch *l = calloc(1, sizeof *l);
     if (!l)
         return base_fail_oom(sizeof *l);
