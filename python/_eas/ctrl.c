@@ -368,6 +368,13 @@ static void var_dealloc(PyObject *o)
     PyObject_Free(o);
     Py_DECREF(type);
 }
+/* A Python number takes the variable's dtype if it is of its kind; else it is what mk.var would make of it. */
+static eas_value weak_for(Trace *t, const Var *v, eas_value x)
+{
+    eas_dtype dt = eas_value_dtype(t->b, v->v);
+    bool real = eas_dtype_kind(eas_value_dtype(t->b, x)) == 'f', same = real == (eas_dtype_kind(dt) == 'f') && dt != EAS_BOOL;
+    return same ? eas_convert(t->b, "var", x, dt) : eas_cast(t->b, x, real ? EAS_F32 : EAS_I64);
+}
 /* Outside any region a variable is a plain name and may change type; inside, it must keep the type it had at the start. */
 static int assign(Trace *t, Var *v, eas_value x)
 {
@@ -382,7 +389,7 @@ static int assign(Trace *t, Var *v, eas_value x)
                                   "mk.%s))",
                                   eas_dtype_name(dt), eas_dtype_name(from), eas_dtype_name(from)),
                        0;
-            x = eas_cast(t->b, x, dt);
+            x = eas_convert(t->b, "var", x, dt);
         }
         if (xrank > rank)
             return py_fail_at(PyExc_ValueError,
@@ -394,6 +401,8 @@ static int assign(Trace *t, Var *v, eas_value x)
         if (t->live)
             x = eas_live_merge(t->b, v->v, x);
     }
+    if (!t->frames && v->v && eas_value_is_weak(t->b, x))
+        x = weak_for(t, v, x);
     if (t->live) {
         eas_live_keep(t->b, x);
         eas_live_drop(t->b, v->v);
@@ -647,7 +656,7 @@ FN(var)
     if (!value_arg(t, in[0], s.fn, "init", &v) || (typed && !py_to_dtype(in[1], "mk.var", &dt)))
         return NULL;
     if (typed)
-        v = eas_cast(t->b, v, dt);
+        v = eas_convert(t->b, "var", v, dt);
     else if (eas_value_is_weak(t->b, v))
         v = eas_cast(t->b, v, eas_dtype_kind(eas_value_dtype(t->b, v)) == 'f' ? EAS_F32 : EAS_I64);
     Var *o = trace_ok(t) ? PyObject_New(Var, G.var) : NULL;

@@ -492,6 +492,7 @@ eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int6
 
 /* ---- eager_data.c ---- */
 int eager_data_init(PyObject *module);
+int number_fits(eas_node *v, eas_dtype dt, const char *fn); /* does a Python number fit? 0 with an exception */
 int eager_realize(int n, eas_node *const *nodes); /* 1, or 0 with an exception */
 eas_node *node_of_tensor(Tensor *t); /* the same memory, counted */
 eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d); /* a copy of arrays and lists; Tensors of eas share */

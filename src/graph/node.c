@@ -5,6 +5,8 @@
  */
 #include "graph.h"
 
+#include <stdio.h>
+
 #include <pthread.h>
 
 /* ---- memory of nodes ---- */
@@ -413,6 +415,21 @@ eas_status graph_cast(eas_node *x, eas_dtype dt, eas_node **out)
         return EAS_OK;
     }
     return node_new(GRAPH_CAST, dt, x->batch_dims, x->rank, node_shape(x), 0, NULL, 1, &x, out);
+}
+
+eas_status graph_number_fits(const graph_call *c, const eas_node *x, eas_dtype dt)
+{
+    int64_t i;
+    double f;
+    if (!(x->flags & NODE_WEAK) || dt == EAS_BOOL || !eas_node_number_value(x, &i, &f))
+        return EAS_OK;
+    const bool real = dtype_is_float((eas_dtype)x->dtype) || (x->dtype == EAS_U64 && i < 0); /* beyond 63 bits */
+    if (eas_dtype_holds(dt, real, i, f) || (dt == EAS_U64 && x->dtype == EAS_U64))
+        return EAS_OK;
+    char number[40];
+    real ? snprintf(number, sizeof number, "%g", f) : snprintf(number, sizeof number, "%lld", (long long)i);
+    const char *text = "the number %s does not fit %s, the dtype it meets; cast the tensor to a wider one first";
+    return c ? node_fail(EAS_ERR_VALUE, c, text, number, eas_dtype_name(dt)) : base_fail(EAS_ERR_VALUE, text, number, eas_dtype_name(dt));
 }
 
 /* Numbers that simplification knows what to do with; bools. */

@@ -282,6 +282,8 @@ bool ir_narrow_ok(const eas_ir *ir, const ir_narrow *need, const ir_env *env);
 /* Every load, store, atomic and dot guarded: `bounds` for global memory; simdgroup matrices are left as they are. With `proved`, the IR that this one is a form of and of which
  * IR_PROVED_INDEX is known, only accesses for which ir_by_data holds. */
 eas_status ir_checked(const eas_ir *ir, const eas_ir *proved, eas_ir **out);
+/* demand.c: with every load masked by what the stores need that its lanes end up in; `ir` itself, retained, if nothing is known of that. */
+eas_status ir_demanded(const eas_ir *ir, eas_ir **out);
 /* Without asserts; `ir` itself, retained, if it has none. */
 eas_status ir_unasserted(const eas_ir *ir, eas_ir **out);
 bool ir_asserts(const eas_ir *ir);

@@ -68,15 +68,6 @@ static bool want_buffer(eas_builder *b, const char *what, uint32_t v)
 
 /* ---- dtypes ---- */
 
-static bool fits(eas_dtype dt, int64_t v)
-{
-    if (!dtype_is_int(dt))
-        return true;
-    if (dtype_is_signed(dt))
-        return v >= dtype_min(dt) && v <= (int64_t)dtype_max(dt);
-    return v >= 0 && (uint64_t)v <= dtype_max(dt);
-}
-
 static eas_dtype int_of(int bits, bool sign)
 {
     for (int i = EAS_I8; i <= EAS_U64; i++)
@@ -131,8 +122,27 @@ static uint32_t adapt(eas_builder *b, uint32_t v, eas_dtype dt)
 static bool weak_float(const eas_builder *b, uint32_t v) { return is_weak(b, v) && dtype_is_float(type_of(b, v).dtype); }
 static bool weak_int(const eas_builder *b, uint32_t v) { return is_literal(b, v) && type_of(b, v).dtype == EAS_I64; }
 
+/* One rule wherever a Python number meets a dtype: it must fit. Casts are explicit. */
+static bool literal_fits(eas_builder *b, const char *what, uint32_t v, eas_dtype dt)
+{
+    if (!is_literal(b, v))
+        return true;
+    const eas_dtype from = type_of(b, v).dtype;
+    const int64_t bits = ir_def(b->ir, v)->imm;
+    const bool real = dtype_is_float(from);
+    const double d = real ? ir_bits_to_double(from, bits) : 0;
+    if (eas_dtype_holds(dt, real, bits, d))
+        return true;
+    char number[40];
+    real ? snprintf(number, sizeof number, "%g", d) : snprintf(number, sizeof number, "%lld", (long long)bits);
+    return irb_fail(b, EAS_ERR_VALUE,
+                    "%s: the number %s does not fit %s, the dtype it meets: cast what it meets to a wider one first, or say mk.cast(%s, mk.%s)", what,
+                    number, eas_dtype_name(dt), number, eas_dtype_name(dt)),
+           false;
+}
+
 /* The dtype in which `what` is computed on v[0..n): strong dtypes promote, then literals adapt. */
-static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, int n, bool compare, eas_dtype *out)
+static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, int n, eas_dtype *out)
 {
     bool have = false, any_float = false, any_int = false;
     eas_dtype dt = EAS_BOOL;
@@ -154,17 +164,9 @@ static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, in
         dt = EAS_F32;
     else if (any_int && (!have || dt == EAS_BOOL))
         dt = EAS_I64;
-    for (int i = 0; i < n; i++) {
-        int64_t lit;
-        if (!weak_int(b, v[i]) || !dtype_is_int(dt) || fits(dt, lit = ir_def(b->ir, v[i])->imm))
-            continue;
-        if (compare && dt != EAS_U64)
-            dt = EAS_I64;
-        else
-            return irb_fail(b, EAS_ERR_VALUE, "%s: the literal %lld does not fit %s; cast the other operand first", what, (long long)lit,
-                            eas_dtype_name(dt)),
-                   false;
-    }
+    for (int i = 0; i < n; i++)
+        if (!literal_fits(b, what, v[i], dt))
+            return false;
     *out = dt;
     return true;
 }
@@ -296,7 +298,7 @@ static uint32_t mark_weak(eas_builder *b, uint32_t r, bool weak)
 static uint32_t apply_where(eas_builder *b, uint32_t *v)
 {
     eas_dtype dt;
-    if (!as_condition(b, &v[0]) || !common_dtype(b, "where", v + 1, 2, false, &dt))
+    if (!as_condition(b, &v[0]) || !common_dtype(b, "where", v + 1, 2, &dt))
         return 0;
     bool weak = is_weak(b, v[1]) && is_weak(b, v[2]);
     v[1] = adapt(b, v[1], dt);
@@ -331,7 +333,7 @@ eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_val
         return apply_where(b, v);
     if (op == IR_ISNAN || op == IR_ISINF)
         return apply_float_test(b, op, x);
-    if (!common_dtype(b, name, v, n, ir_rows[op].rule == IR_RULE_CMP, &dt))
+    if (!common_dtype(b, name, v, n, &dt))
         return 0;
     if (identity_on_ints(op) && dtype_is_int(dt))
         return adapt(b, x, dt);
@@ -365,7 +367,7 @@ eas_value eas_cdiv(eas_builder *b, eas_value x, eas_value y)
 {
     uint32_t v[2] = {x, y};
     eas_dtype dt;
-    if (!want_value(b, "cdiv", x) || !want_value(b, "cdiv", y) || !common_dtype(b, "cdiv", v, 2, false, &dt))
+    if (!want_value(b, "cdiv", x) || !want_value(b, "cdiv", y) || !common_dtype(b, "cdiv", v, 2, &dt))
         return 0;
     if (dtype_is_float(dt))
         return eas_apply(b, IR_NEG, eas_apply(b, IR_FLOORDIV, eas_apply(b, IR_NEG, x, 0, 0), y, 0), 0, 0);
@@ -387,6 +389,13 @@ eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt)
         return d && d->op == IR_CONST ? irb_typed(b, IR_CONST, t, d->imm) : irb_insn(b, IR_CAST, &x, 1, 0, 1, &t);
     }
     return adapt(b, x, dt);
+}
+
+eas_value eas_convert(eas_builder *b, const char *what, eas_value x, eas_dtype dt)
+{
+    if ((unsigned)dt < EAS_NDTYPES && want_value(b, what, x) && !literal_fits(b, what, x, dt))
+        return 0;
+    return eas_cast(b, x, dt);
 }
 
 eas_value eas_bitcast(eas_builder *b, eas_value x, eas_dtype dt)
@@ -517,13 +526,13 @@ static uint32_t to_element(eas_builder *b, const char *what, uint32_t v, eas_dty
 {
     char d[160];
     eas_dtype dt = type_of(b, v).dtype;
-    bool literal_ok = weak_int(b, v) && (elem == EAS_BOOL ? (uint64_t)ir_def(b->ir, v)->imm < 2 : fits(elem, ir_def(b->ir, v)->imm));
-    if (weak_int(b, v) && !literal_ok)
-        return irb_fail(b, EAS_ERR_VALUE, "%s: the literal %lld does not fit %s", what, (long long)ir_def(b->ir, v)->imm, eas_dtype_name(elem)), 0;
-    if (!literal_ok && dt != elem && ((dtype_is_float(dt) && !dtype_is_float(elem)) || elem == EAS_BOOL))
+    const bool number = weak_int(b, v);
+    if (!number && dt != elem && ((dtype_is_float(dt) && !dtype_is_float(elem)) || elem == EAS_BOOL))
         return irb_fail(b, EAS_ERR_TYPE, "%s: %s does not go into %s by itself; say mk.cast(value, mk.%s%s)", what, describe(b, v, d),
                         eas_dtype_name(elem), eas_dtype_name(elem), elem == EAS_BOOL ? "_" : ""),
                0;
+    if (!literal_fits(b, what, v, elem))
+        return 0;
     return adapt(b, v, elem);
 }
 
@@ -735,7 +744,7 @@ static uint32_t as_carried(eas_builder *b, const char *what, uint32_t next, ir_t
         return 0;
     if (t.kind == IR_VAL && type_of(b, next).kind == IR_VAL) {
         if (is_weak(b, next) || (dtype_is_int(t.dtype) && type_of(b, next).dtype == EAS_I64 && t.dtype != EAS_I64 && is_literal(b, next)))
-            next = adapt(b, next, t.dtype);
+            next = literal_fits(b, what, next, t.dtype) ? adapt(b, next, t.dtype) : 0;
         if (alive(b, next) && !type_of(b, next).rank && t.rank)
             next = spread(b, next, t);
     }
@@ -758,7 +767,7 @@ bool irb_bounds(eas_builder *b, uint32_t head[3])
             return irb_fail(b, EAS_ERR_TYPE, "range: a bound must be one integer for the whole program, got %s", describe(b, head[i], d)), false;
     }
     eas_dtype dt;
-    if (!common_dtype(b, "range", head, 3, false, &dt))
+    if (!common_dtype(b, "range", head, 3, &dt))
         return false;
     for (int i = 0; i < 3; i++)
         head[i] = adapt(b, head[i], dt);

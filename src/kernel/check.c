@@ -88,8 +88,8 @@ eas_status eas_kernel_check(eas_kernel *k, const eas_arg *args, int nargs, const
     eas_report *r = st ? NULL : calloc(1, sizeof *r);
     if (!r)
         return st ? st : base_fail_oom(sizeof *r);
-    r->ir = eas_ir_retain(ir);
-    if (grid[0] && grid[1] && grid[2])
+    st = ir_demanded(ir, &r->ir); /* what a launch that is not proved to stay inside runs */
+    if (!st && grid[0] && grid[1] && grid[2])
         st = run_check(k, o, slot, count, grid, r);
     if (st)
         eas_report_free(r);

@@ -196,8 +196,13 @@ static eas_status make_form(eas_kernel *k, unsigned bits, const eas_ir *narrow)
     eas_status st = EAS_OK;
     if (!k->forms[plain])
         st = make_plain(k, plain, bits & IR_FORM_NARROW ? narrow : k->ir);
-    if (!st && bits != plain && !k->forms[bits])
-        st = ir_checked(k->forms[plain], bits & IR_FORM_DATA ? k->ir : NULL, &k->forms[bits]);
+    if (st || bits == plain || k->forms[bits])
+        return st;
+    eas_ir *needed = NULL;
+    st = ir_demanded(k->forms[plain], &needed);
+    if (!st)
+        st = ir_checked(needed, bits & IR_FORM_DATA ? k->ir : NULL, &k->forms[bits]);
+    eas_ir_release(needed);
     return st;
 }
 

@@ -230,14 +230,14 @@ bool kernel_debugs(const eas_launch *o)
 static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict v, const eas_launch *o, eas_device **on, dev_code **code)
 {
     unsigned form = k->has_assert && kernel_debugs(o) ? FORM_ASSERT : 0;
-    if (d != &dev_ref && v.proof != IR_PROVED_ALL)
+    if (v.proof != IR_PROVED_ALL && !(d == &dev_ref && k->has_mma))
         form |= v.proof == IR_PROVED_INDEX ? FORM_CHECKED | FORM_DATA : FORM_CHECKED;
     if (d->text && v.narrow == 1)
         form |= FORM_NARROW;
     *on = (form & FORM_CHECKED) && k->has_mma ? &dev_ref : d;
     int device = dev_index(*on);
     if (*on == &dev_ref)
-        return code_of(k, device, form & FORM_ASSERT, o, code);
+        return code_of(k, device, d == &dev_ref ? form : form & FORM_ASSERT, o, code);
     eas_status st = code_of(k, device, form, o, code);
     if (st || !overlaps(k, p, d->alias_sensitive(*code)))
         return st;
