@@ -87,6 +87,8 @@ static bool covers(const want *x, const want *y)
 {
     if (equal(x, y))
         return true;
+    if (y->kind == WANT_OR)
+        return covers(x, y->a) && covers(x, y->b);
     if (y->kind == WANT_AND && (covers(x, y->a) || covers(x, y->b)))
         return true;
     return x->kind == WANT_OR && (covers(x->a, y) || covers(x->b, y));
