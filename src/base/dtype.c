@@ -21,6 +21,7 @@ char eas_dtype_kind(eas_dtype dt) { return known(dt) ? rows[dt].kind : 0; }
 
 int eas_dtype_parse(const char *name, eas_dtype *out)
 {
+    NEED(name, 0);
     for (int i = 0; i < EAS_NDTYPES; i++)
         if (!strcmp(rows[i].name, name)) {
             *out = (eas_dtype)i;

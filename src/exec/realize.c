@@ -161,6 +161,7 @@ enum { LONGEST = 1 << 17 };
 
 eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out)
 {
+    NEED(in, EAS_ERR_HANDLE);
     *out = NULL;
     if (op >= GRAPH_NOPS)
         return base_fail(EAS_ERR_VALUE, "eager: there is no operation %d", op);
@@ -269,12 +270,14 @@ static eas_status plan_program(eas_program *g, const pass_walk *w, int nouts, ea
 
 eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, eas_program **out)
 {
+    NEED(inputs, EAS_ERR_HANDLE);
     return eas_program_new_bounded(nin, inputs, nouts, outs, device, 0, NULL, NULL, out);
 }
 
 eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, int nbounds,
                                    const eas_dim *symbols, const int64_t *most, eas_program **out)
 {
+    NEED(inputs, EAS_ERR_HANDLE);
     pass_walk w;
     eas_program *g = calloc(1, sizeof *g);
     if (!g)
@@ -302,6 +305,7 @@ eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, 
 
 eas_program *eas_program_retain(eas_program *g)
 {
+    NEED(g, NULL);
     atomic_fetch_add(&g->refs, 1);
     return g;
 }
@@ -535,6 +539,7 @@ static eas_status variant_of(eas_program *g, int variant, const eas_launch *hook
 
 eas_status eas_program_tune(eas_program *g, int nin, eas_node *const *args, const eas_launch *hooks)
 {
+    NEED(g, EAS_ERR_HANDLE);
     plan *p[VARIANTS] = {g->p};
     double took[VARIANTS] = {-1, -1, -1, -1};
     eas_node **solid = NULL;
@@ -558,6 +563,7 @@ eas_status eas_program_tune(eas_program *g, int nin, eas_node *const *args, cons
 
 eas_status eas_program_run(eas_program *g, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results)
 {
+    NEED(g, EAS_ERR_HANDLE);
     eas_node **solid = NULL;
     eas_status st = made_solid(g, nin, args, hooks, &solid);
     if (!st)
@@ -572,6 +578,7 @@ eas_lazy_stats eas_lazy_stats_get(void) { return (eas_lazy_stats){plans_made, pl
 
 eas_status eas_nodes_show(int n, eas_node *const *nodes, const char *form, char **out)
 {
+    NEED(nodes, EAS_ERR_HANDLE);
     pass_walk w;
     *out = NULL;
     enter(NULL);
@@ -584,4 +591,8 @@ eas_status eas_nodes_show(int n, eas_node *const *nodes, const char *form, char 
     return st;
 }
 
-eas_status eas_program_show(eas_program *g, const char *form, char **out) { return eas_nodes_show(g->nouts, g->outs, form, out); }
+eas_status eas_program_show(eas_program *g, const char *form, char **out)
+{
+    NEED(g, EAS_ERR_HANDLE);
+    return eas_nodes_show(g->nouts, g->outs, form, out);
+}

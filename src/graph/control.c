@@ -603,6 +603,7 @@ static eas_status record_loop(looping *w, eas_node **results)
 
 eas_status eas_node_loop(const eas_loop *l, eas_node **results)
 {
+    NEED(l, EAS_ERR_HANDLE);
     looping w = {.l = l};
     eas_status st = check_carried(l);
     if (!st)

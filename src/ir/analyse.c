@@ -24,7 +24,11 @@ eas_ir_info ir_analyse(const eas_ir *ir)
     return info;
 }
 
-eas_ir_info eas_ir_analyse(const eas_ir *ir) { return ir_analyse(ir); }
+eas_ir_info eas_ir_analyse(const eas_ir *ir)
+{
+    NEED(ir, ((eas_ir_info){0}));
+    return ir_analyse(ir);
+}
 
 uint32_t *ir_region_ends(const eas_ir *ir, arena *mem)
 {

@@ -785,4 +785,8 @@ eas_status ir_simplify(const eas_ir *ir, eas_ir **out)
     return EAS_OK;
 }
 
-eas_status eas_ir_simplify(const eas_ir *ir, eas_ir **out) { return ir_simplify(ir, out); }
+eas_status eas_ir_simplify(const eas_ir *ir, eas_ir **out)
+{
+    NEED(ir, EAS_ERR_HANDLE);
+    return ir_simplify(ir, out);
+}

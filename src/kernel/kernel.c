@@ -64,6 +64,7 @@ static bool describe_params(eas_kernel *k)
 
 eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
 {
+    NEED(ir, EAS_ERR_HANDLE);
     *out = NULL;
     eas_ir_info info = ir_analyse(ir);
     eas_status st = check_limits(ir, &info);
@@ -99,6 +100,7 @@ eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
 
 eas_status eas_kernel_lanes(eas_kernel *k, const uint8_t *batched, int axis, eas_kernel **out)
 {
+    NEED(k, EAS_ERR_HANDLE);
     eas_ir *ir;
     *out = NULL;
     if (axis < k->info.naxes || axis > 2)
@@ -158,8 +160,16 @@ void eas_kernel_release(eas_kernel *k)
     bury(k);
 }
 
-eas_ir *eas_kernel_ir(const eas_kernel *k) { return k->ir; }
-eas_ir_info eas_kernel_info(const eas_kernel *k) { return k->info; }
+eas_ir *eas_kernel_ir(const eas_kernel *k)
+{
+    NEED(k, NULL);
+    return k->ir;
+}
+eas_ir_info eas_kernel_info(const eas_kernel *k)
+{
+    NEED(k, ((eas_ir_info){0}));
+    return k->info;
+}
 
 /* ---- forms ---- */
 
@@ -340,12 +350,14 @@ static eas_status emit(const eas_ir *wide, const eas_ir *narrow, const char *for
 
 eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out)
 {
+    NEED(ir, EAS_ERR_HANDLE);
     *out = NULL;
     return emit(ir, ir, form, out);
 }
 
 eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out)
 {
+    NEED(k, EAS_ERR_HANDLE);
     eas_ir *narrow = NULL;
     *out = NULL;
     eas_status st = refuse_loose(k);
@@ -356,6 +368,7 @@ eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out)
 
 eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size)
 {
+    NEED(k, EAS_ERR_HANDLE);
     eas_ir *plain = NULL;
     *bytes = NULL;
     *size = 0;
@@ -370,6 +383,7 @@ eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size)
 
 eas_status eas_kernel_fits(eas_kernel *k, eas_device *d)
 {
+    NEED(k, EAS_ERR_HANDLE);
     eas_ir *ir = NULL;
     eas_status st = refuse_loose(k);
     if (!st)
