@@ -595,6 +595,10 @@ static PyMethodDef var_methods[] = {
     {"numpy", var_numpy, METH_NOARGS, "numpy(): under _interpret=True its data"},
     {"item", var_item, METH_NOARGS, "item(): under _interpret=True the Python number"},
     {"__array__", (PyCFunction)(void (*)(void))var_array, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"__array_ufunc__", (PyCFunction)(void (*)(void))value_array_ufunc, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"__array_function__", value_array_function, METH_VARARGS, NULL},
+    {"__round__", value_round, METH_VARARGS, NULL},
+    {"__format__", value_format, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot var_slots[] = {

@@ -953,6 +953,11 @@ static PyObject *kernel_repr(PyObject *o)
 {
     return PyUnicode_FromFormat("<eas.Kernel '%U' %S, meta %S>", ((Kernel *)o)->name, ((Kernel *)o)->rt_names, ((Kernel *)o)->meta_names);
 }
+static PyObject *kernel_subscript(PyObject *o, PyObject *grid)
+{
+    return py_fail_at(PyExc_TypeError, "%U[...](...): the grid is an option of the call here: %U(..., _grid=%R)", ((Kernel *)o)->name,
+                      ((Kernel *)o)->name, grid);
+}
 static PyObject *get_names(PyObject *o, void *c)
 {
     (void)c;
@@ -1044,6 +1049,7 @@ static PyType_Slot kernel_slots[] = {
     {Py_tp_clear, kernel_clear},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_descr_get, kernel_get},
+    {Py_mp_subscript, kernel_subscript},
     {Py_tp_repr, kernel_repr},
     {Py_tp_getset, kernel_getset},
     {Py_tp_methods, kernel_methods},

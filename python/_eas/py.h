@@ -167,6 +167,11 @@ typedef struct value_ops {
 } value_ops;
 extern value_ops OP;
 PyObject *value_power(Trace *t, PyObject *x, PyObject *y);
+/* NumPy's protocols: operators with its scalars; anything else is told what of mk to write */
+PyObject *value_array_ufunc(PyObject *self, PyObject *args, PyObject *kw);
+PyObject *value_array_function(PyObject *self, PyObject *args);
+PyObject *value_round(PyObject *self, PyObject *args);
+PyObject *value_format(PyObject *self, PyObject *spec);
 
 /* ---- live.c ---- */
 PyObject *live_array(PyObject *o);                  /* the data of a Value or Buffer; TypeError while tracing */

@@ -139,3 +139,26 @@ def copied(code, now, names):
         elif re.match("COPY|DUP_", i.opname):
             chain.append(("COPY", None))
     return None
+
+
+_INSTEAD = {"max": "mk.maximum(x, y)", "min": "mk.minimum(x, y)", "sum": "mk.sum(x)", "any": "mk.any(x)", "all": "mk.all(x)", "round": "mk.round(x)", "pow": "mk.pow(x, y)",
+            "absolute": "mk.abs(x)", "fabs": "mk.abs(x)", "power": "mk.pow(x, y)", "amax": "mk.max(x)", "amin": "mk.min(x)", "clip": "mk.clamp(x, lo, hi)",
+            "int": "mk.cast(x, mk.i32)", "float": "mk.cast(x, mk.f32)", "arctan2": "mk.atan2(y, x)"}  # fmt: skip
+
+
+def instead(name):
+    """What of mk to write for a function of Python, math or NumPy, or None."""
+    from . import mk
+
+    return _INSTEAD.get(name) or (f"mk.{name}(x)" if hasattr(mk, name) else None)
+
+
+def called(code, at):
+    """(name, what of mk to write instead) of the function that the line at `at` calls and mk has another name for, or None."""
+    here = list(dis.get_instructions(code))
+    line = next((i.positions.lineno for i in reversed(here) if i.offset <= at and i.positions and i.positions.lineno), None)
+    for i in reversed(here):
+        if i.offset <= at and i.positions and i.positions.lineno == line and i.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME"):
+            if isinstance(i.argval, str) and (i.argval in _INSTEAD or i.opname in ("LOAD_ATTR", "LOAD_METHOD")) and instead(i.argval):
+                return i.argval, instead(i.argval)
+    return None
