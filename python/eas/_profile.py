@@ -75,11 +75,16 @@ class profile:
         return "<eas.profile, not begun>" if self._p is None else str(self)
 
 
+def _share(roofline):
+    """Above what memory gives, data came from the caches."""
+    return "in cache" if roofline > 1.0 else f"{roofline:.0%}"
+
+
 def _line(r):
     t = r.seconds or float("inf")
     return (
         f"{r.kernel[:24]:24} {r.device:8} {r.calls:8} {r.seconds * 1e3:10.3f} {r.mean * 1e6:10.2f} {r.bytes / t / 1e9:8.2f} {r.flops / t / 1e9:9.2f} "
-        f"{r.roofline:8.0%} {r.compiles:8} {r.compile_seconds * 1e3:8.2f}"
+        f"{_share(r.roofline):>8} {r.compiles:8} {r.compile_seconds * 1e3:8.2f}"
     )
 
 
