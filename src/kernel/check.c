@@ -89,7 +89,14 @@ eas_status eas_kernel_check(eas_kernel *k, const eas_arg *args, int nargs, const
     eas_report *r = st ? NULL : calloc(1, sizeof *r);
     if (!r)
         return st ? st : base_fail_oom(sizeof *r);
-    st = ir_demanded(ir, &r->ir); /* what a launch that is not proved to stay inside runs */
+    ir_range scalar[IR_MAX_PARAMS];
+    for (int i = 0; i < k->nparams; i++)
+        scalar[i] = (ir_range){(int64_t)slot[i], (int64_t)slot[i]};
+    const ir_env env = {.scalar = scalar, .grid = {grid[0], grid[1], grid[2]}, .count = count};
+    if (grid[0] && grid[1] && grid[2] && ir_in_bounds(ir, &env, NULL) != IR_PROVED_ALL)
+        st = ir_demanded(ir, &r->ir); /* as a launch runs it that is not proved to stay inside */
+    else
+        r->ir = eas_ir_retain(ir);
     if (!st && grid[0] && grid[1] && grid[2])
         st = run_check(k, o, slot, count, grid, r);
     if (st)
