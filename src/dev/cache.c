@@ -423,6 +423,8 @@ eas_status eas_cache_clear(void)
 eas_status eas_cache_verify(uint64_t *good, uint64_t *bad, uint64_t *bytes)
 {
     NEED(good, EAS_ERR_HANDLE);
+    NEED(bad, EAS_ERR_HANDLE);
+    NEED(bytes, EAS_ERR_HANDLE);
     *good = *bad = *bytes = 0;
     return each_entry(true, good, bad, bytes);
 }

@@ -161,7 +161,9 @@ enum { LONGEST = 1 << 17 };
 
 eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out)
 {
-    NEED(in, EAS_ERR_HANDLE);
+    if (nin && !in)
+        return base_null(__func__, "in");
+    NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     if (op >= GRAPH_NOPS)
         return base_fail(EAS_ERR_VALUE, "eager: there is no operation %d", op);
@@ -270,14 +272,17 @@ static eas_status plan_program(eas_program *g, const pass_walk *w, int nouts, ea
 
 eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, eas_program **out)
 {
-    NEED(inputs, EAS_ERR_HANDLE);
     return eas_program_new_bounded(nin, inputs, nouts, outs, device, 0, NULL, NULL, out);
 }
 
 eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, int nbounds,
                                    const eas_dim *symbols, const int64_t *most, eas_program **out)
 {
-    NEED(inputs, EAS_ERR_HANDLE);
+    if (nin && !inputs)
+        return base_null(__func__, "inputs");
+    if (nouts && !outs)
+        return base_null(__func__, "outs");
+    NEED(out, EAS_ERR_HANDLE);
     pass_walk w;
     eas_program *g = calloc(1, sizeof *g);
     if (!g)
@@ -578,7 +583,10 @@ eas_lazy_stats eas_lazy_stats_get(void) { return (eas_lazy_stats){plans_made, pl
 
 eas_status eas_nodes_show(int n, eas_node *const *nodes, const char *form, char **out)
 {
-    NEED(nodes, EAS_ERR_HANDLE);
+    if (n && !nodes)
+        return base_null(__func__, "nodes");
+    NEED(form, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     pass_walk w;
     *out = NULL;
     enter(NULL);

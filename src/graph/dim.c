@@ -619,7 +619,9 @@ static eas_status value_of(eas_dim d, const env *e, int64_t *out)
 
 eas_status eas_dim_value(eas_dim d, int n, const char *const *names, const int64_t *values, int64_t *out)
 {
-    NEED(names, EAS_ERR_HANDLE);
+    if (n && !(names && values))
+        return base_null(__func__, "names");
+    NEED(out, EAS_ERR_HANDLE);
     *out = 0;
     enter();
     eas_status st = value_of(d, &(env){n, NULL, names, values}, out);

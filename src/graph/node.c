@@ -305,7 +305,9 @@ eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const i
 
 eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, eas_node **out)
 {
-    NEED(shape, EAS_ERR_HANDLE);
+    if (rank && !shape)
+        return base_null(__func__, "shape");
+    NEED(out, EAS_ERR_HANDLE);
     int64_t word = index;
     eas_status st = node_new(GRAPH_INPUT, dt, batch_dims, rank, shape, 1, &word, 0, NULL, out);
     if (st)
