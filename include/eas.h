@@ -83,7 +83,9 @@ typedef enum eas_dtype {
 
 EAS_API size_t eas_dtype_size(eas_dtype dt);
 EAS_API const char *eas_dtype_name(eas_dtype dt);          /* "f32" */
-EAS_API char eas_dtype_kind(eas_dtype dt);                 /* 'b' 'i' 'u' 'f' */
+/* Does a number (f if is_float, else i) fit: no integer wraps, no finite number becomes an infinity? A whole float fits integers, 0 and 1 fit bool. */
+EAS_API int eas_dtype_holds(eas_dtype dt, int is_float, int64_t i, double f);
+EAS_API char eas_dtype_kind(eas_dtype dt); /* 'b' 'i' 'u' 'f' */
 EAS_API int eas_dtype_parse(const char *name, eas_dtype *out); /* 1 if name is a dtype's */
 
 /* ---- building a kernel ------------------------------------------------------------------------------------- */
@@ -100,8 +102,8 @@ EAS_API int eas_op_count(void); /* codes are 1 .. count */
 
 enum { /* flags of a kernel */
        EAS_KERNEL_NO_CONTRACT = 1, /* keep a*b+c as two roundings */
-       EAS_KERNEL_FAST_MATH = 2,   /* elementary functions may be the device's own */
-       EAS_KERNEL_LOOSE = 4        /* for eas_kernel_check alone: barriers may stand where control may differ between threads; no device runs it */
+       EAS_KERNEL_FAST_MATH = 2, /* elementary functions may be the device's own */
+       EAS_KERNEL_LOOSE = 4 /* for eas_kernel_check alone: barriers may stand where control may differ between threads; no device runs it */
 };
 
 EAS_API eas_status eas_builder_new(const char *name, unsigned flags, eas_builder **out);
@@ -116,8 +118,8 @@ EAS_API eas_value eas_param_buffer(eas_builder *b, const char *name, eas_dtype e
 EAS_API eas_value eas_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int weak);
 
 /* Literals. The weak ones adopt the dtype of the other operand. */
-EAS_API eas_value eas_const_int(eas_builder *b, int64_t v);    /* weak i64 */
-EAS_API eas_value eas_const_float(eas_builder *b, double v);   /* weak f32 */
+EAS_API eas_value eas_const_int(eas_builder *b, int64_t v); /* weak i64 */
+EAS_API eas_value eas_const_float(eas_builder *b, double v); /* weak f32 */
 EAS_API eas_value eas_const_bool(eas_builder *b, int v);
 EAS_API eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i); /* f for floats, i for the rest */
 
@@ -125,7 +127,7 @@ EAS_API eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_
 EAS_API eas_value eas_program_id(eas_builder *b, int axis);
 EAS_API eas_value eas_num_programs(eas_builder *b, int axis);
 EAS_API eas_value eas_arange(eas_builder *b, int64_t start, int64_t size); /* block (size,): SPMD mode */
-EAS_API eas_value eas_tid(eas_builder *b, int64_t start, int64_t size);    /* start + thread in group: thread mode */
+EAS_API eas_value eas_tid(eas_builder *b, int64_t start, int64_t size); /* start + thread in group: thread mode */
 EAS_API eas_value eas_local_id(eas_builder *b, int axis);
 EAS_API eas_value eas_lane_id(eas_builder *b);
 EAS_API eas_value eas_sg_id(eas_builder *b);
@@ -133,7 +135,10 @@ EAS_API eas_value eas_sg_id(eas_builder *b);
 /* An element-wise operation on 1 to 3 values, with literals adapted, dtypes promoted and shapes broadcast.
  * "div" of integers is true division; "floordiv" and "mod" follow Python on integers and floats. */
 EAS_API eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_value z);
+EAS_API eas_value eas_cdiv(eas_builder *b, eas_value x, eas_value y); /* x / y rounded up; by 0 it is 0 for integers */
 EAS_API eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt);
+/* The same for a function `what`, in which a literal must fit (eas_dtype_holds). */
+EAS_API eas_value eas_convert(eas_builder *b, const char *what, eas_value x, eas_dtype dt);
 EAS_API eas_value eas_bitcast(eas_builder *b, eas_value x, eas_dtype dt);
 EAS_API eas_value eas_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape);
 EAS_API eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shape);
@@ -148,7 +153,7 @@ EAS_API eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis);
 EAS_API eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc);
 EAS_API eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size);
 EAS_API eas_value eas_trans(eas_builder *b, eas_value x, const int *axes); /* NULL: axes reversed */
-EAS_API eas_value eas_join(eas_builder *b, eas_value x, eas_value y);      /* on a new last axis of 2 */
+EAS_API eas_value eas_join(eas_builder *b, eas_value x, eas_value y); /* on a new last axis of 2 */
 
 /* Random numbers by Philox-4x32-10: the same bits for the same seed and offset on every device. All are integers; shapes broadcast.
  * philox: the four u32 words of one step; stream (0: none) is the upper half of the counter. rand: from its first words, f32.
@@ -172,9 +177,9 @@ EAS_API void eas_barrier(eas_builder *b);
  * fixed: see docs/ir.md. reduce: op is add, mul, min, max, and, or, xor. scan: running sums; exclusive: without the own value. */
 typedef enum eas_shuffle {
     EAS_SHUFFLE_LANE, /* the value of lane y, modulo 32 */
-    EAS_SHUFFLE_XOR,  /* of lane own ^ y */
-    EAS_SHUFFLE_UP,   /* of lane own - y; lanes without a source keep their own */
-    EAS_SHUFFLE_DOWN  /* of lane own + y; likewise */
+    EAS_SHUFFLE_XOR, /* of lane own ^ y */
+    EAS_SHUFFLE_UP, /* of lane own - y; lanes without a source keep their own */
+    EAS_SHUFFLE_DOWN /* of lane own + y; likewise */
 } eas_shuffle;
 EAS_API eas_value eas_simd_shuffle(eas_builder *b, eas_shuffle kind, eas_value x, eas_value y);
 EAS_API eas_value eas_simd_reduce(eas_builder *b, eas_op op, eas_value x);
@@ -486,6 +491,7 @@ typedef struct eas_graph eas_graph; /* counted: launches and copies of one devic
 EAS_API eas_status eas_capture_begin(eas_graph **out);
 EAS_API eas_status eas_capture_end(eas_graph *g, const eas_launch *hooks);
 EAS_API void eas_capture_abort(eas_graph *g);
+EAS_API int eas_capturing(void); /* is this thread recording? */
 EAS_API eas_graph *eas_graph_retain(eas_graph *g);
 EAS_API void eas_graph_release(eas_graph *g);
 EAS_API int eas_graph_count(const eas_graph *g); /* launches and copies */

@@ -245,5 +245,11 @@ class Doctor(Command):
         self.assertEqual(doctor._examine("ref"), [])
 
 
+class Version(unittest.TestCase):
+    def test_version(self):
+        r = python("import sys; sys.argv = ['eas', '--version']; from eas.cli import main; main()")
+        self.assertEqual(r.stdout.strip(), f"eas {_eas.__version__}")
+
+
 if __name__ == "__main__":
     unittest.main()

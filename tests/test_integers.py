@@ -75,6 +75,50 @@ def wrapped(values, dt):
     return np.array([v % (1 << bits) for v in values], f"u{bits // 8}").astype(dt)
 
 
+@eas.kernel
+def ceiling(x, y, o, N, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    m = i < N
+    mk.store(o, i, mk.cdiv(mk.load(x, i, m), mk.load(y, i, m, 1)), m)
+
+
+class CeilingDivision(unittest.TestCase):
+    """mk.cdiv rounds up for every dtype and at both ends of it."""
+
+    def test_every_dtype(self):
+        for dt in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"):
+            info = np.iinfo(dt)
+            values = [info.min, info.min + 1, info.max, info.max - 1, info.max // 2, 0, 1, 2, 3, 7, 8, 9]
+            values += [-1, -2, -3, -7] if info.min < 0 else []
+            pairs = [(a, b) for a, b in itertools.product(values, values) if b]
+            x, y = (np.array(v, dt) for v in zip(*pairs))
+            got = each(self, ceiling, x, y, np.zeros_like(x), len(x), BLOCK=64)[2]
+            for (a, b), g in zip(pairs, got.tolist()):
+                want = -(-a // b)
+                if info.min <= want <= info.max:  # the least integer by -1 wraps, as // does
+                    self.assertEqual(g, want, (dt, a, b))
+            ceiling(x, y, o := np.zeros_like(x), len(x), BLOCK=64, _interpret=True)
+            np.testing.assert_array_equal(o, got)
+
+    def test_by_zero(self):
+        x = np.array([0, 1, 255, 7], "u1")
+        self.assertEqual(each(self, ceiling, x, 0 * x, 0 * x + 9, 4, BLOCK=4)[2].tolist(), [0, 0, 0, 0])
+
+    def test_numbers_and_floats(self):
+        seen = []
+
+        @eas.kernel
+        def k(x, o, n):
+            seen.append((mk.cdiv(7, 2), mk.cdiv(np.uint8(7), np.uint8(2)), mk.cdiv(-7, 2), mk.cdiv(2**70 + 1, 2**70)))
+            i = mk.arange(0, 4)
+            v = mk.load(x, i)
+            mk.store(o, i, mk.cdiv(mk.cdiv(v, 2) + mk.cdiv(300, mk.cast(v, mk.i32)), 1) + mk.cdiv(n, mk.cast(3, mk.u32)))
+
+        out = each(self, k, np.array([1.5, 4, 7, -3], "f4"), np.zeros(4, "f4"), 7, _grid=1)[1]
+        self.assertEqual(seen[0], (4, 4, -3, 2))
+        self.assertEqual(out.tolist(), [1 + 300 + 3, 2 + 75 + 3, 4 + 43 + 3, -1 - 100 + 3])
+
+
 class FloorDivision(unittest.TestCase):
     def test_by_one_number(self):
         """The largest dividends, and multiples of the divisor with their neighbours, are where a reciprocal would go wrong."""

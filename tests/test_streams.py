@@ -7,6 +7,7 @@ import threading
 import time
 import unittest
 import weakref
+from unittest import mock
 
 import numpy as np
 import support
@@ -499,6 +500,30 @@ class Captures(OnEachDevice):
             add(a, b, None, 1000, BLOCK=128)
         add(a, b, c, 1000, BLOCK=128)
         np.testing.assert_array_equal(c, a + b)
+
+    def test_what_is_not_recorded_is_refused(self):
+        """_interpret runs at once and would be missing from replays; a benchmark would time the recording, and record what it times."""
+
+        @eas.autotune(configs=[eas.Config({"BLOCK": 64}), eas.Config({"BLOCK": 128})], key=["N"])
+        @eas.kernel
+        def tuned(x, out, N, BLOCK: eas.constexpr):
+            i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+            mk.store(out, i, mk.load(x, i, i < N) + 1.0, i < N)
+
+        x, out = np.ones(100, np.float32), np.zeros(100, np.float32)
+        with self.assertRaisesRegex(ValueError, "plain Python .*cannot be captured"), eas.capture():
+            tuned.kernel(x, out, 100, BLOCK=64, _interpret=True)
+        with mock.patch.dict(os.environ, {"EAS_INTERPRET": "1"}), self.assertRaisesRegex(ValueError, "cannot be captured"), eas.capture():
+            tuned(x, out, 100)
+        self.assertFalse(out.any())
+        with self.assertRaisesRegex(ValueError, "cannot be timed in a capture"), eas.capture():
+            tuned(x, out, 100)
+        tuned(x, np.zeros_like(out), 100)
+        with eas.capture() as graph:
+            tuned(x, out, 100)
+        self.assertFalse(out.any())
+        graph.replay()
+        np.testing.assert_array_equal(out, 2 * x)
 
     def test_captures_do_not_nest(self):
         with eas.capture(), self.assertRaisesRegex(RuntimeError, "do not nest"), eas.capture():

@@ -151,7 +151,7 @@ static PyObject *filled(Trace *t, PyObject *shape, PyObject *value, PyObject *dt
         v = eas_const_typed(t->b, dt, 0, 0);
     else if (!value_arg(t, value, fn, "value", &v))
         return NULL;
-    v = eas_cast(t->b, v, dt);
+    v = eas_convert(t->b, fn, v, dt);
     return value_new(t, rank ? eas_broadcast(t->b, v, rank, dims) : v);
 }
 FN(zeros)

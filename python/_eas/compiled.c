@@ -6,7 +6,7 @@
 
 Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject *meta, PyObject *metas, const uint8_t *tags, int nargs)
 {
-    Compiled *c = PyObject_NewVar(Compiled, G.compiled, nargs + 1);
+    Compiled *c = PyObject_GC_NewVar(Compiled, G.compiled, nargs + 1);
     if (!c)
         return NULL;
     c->k = k;
@@ -14,17 +14,31 @@ Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject
     c->params = Py_NewRef(params);
     c->meta = Py_NewRef(meta);
     c->metas = Py_NewRef(metas);
-    c->msl = c->irmod = NULL;
+    c->msl = c->irmod = c->guards = NULL;
     c->info = eas_kernel_info(k);
     c->traced = 0;
     c->nargs = nargs;
     memcpy(c->tags, tags, (size_t)nargs);
+    PyObject_GC_Track(c);
     return c;
+}
+static int compiled_traverse(PyObject *o, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(o));
+    Py_VISIT(((Compiled *)o)->guards);
+    return 0;
+}
+static int compiled_clear(PyObject *o)
+{
+    Py_CLEAR(((Compiled *)o)->guards);
+    return 0;
 }
 static void compiled_dealloc(PyObject *o)
 {
     Compiled *c = (Compiled *)o;
     PyTypeObject *type = Py_TYPE(o);
+    PyObject_GC_UnTrack(o);
+    compiled_clear(o);
     eas_kernel_release(c->k);
     Py_XDECREF(c->name);
     Py_XDECREF(c->params);
@@ -32,7 +46,7 @@ static void compiled_dealloc(PyObject *o)
     Py_XDECREF(c->metas);
     Py_XDECREF(c->msl);
     Py_XDECREF(c->irmod);
-    PyObject_Free(o);
+    PyObject_GC_Del(o);
     Py_DECREF(type);
 }
 
@@ -178,13 +192,15 @@ static PyGetSetDef compiled_getset[] = {
 static PyType_Slot compiled_slots[] = {
     {Py_tp_doc, "A kernel traced for given meta values and argument types; Kernel.compile gives it."},
     {Py_tp_dealloc, compiled_dealloc},
+    {Py_tp_traverse, compiled_traverse},
+    {Py_tp_clear, compiled_clear},
     {Py_tp_repr, compiled_repr},
     {Py_tp_getset, compiled_getset},
     {Py_tp_methods, compiled_methods},
     {0, NULL},
 };
-PyType_Spec Compiled_spec = {"eas.compiler.CompiledKernel", sizeof(Compiled), 1, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                             compiled_slots};
+PyType_Spec Compiled_spec = {"eas.compiler.CompiledKernel", sizeof(Compiled), 1,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, compiled_slots};
 
 /* ---- from IR ---- */
 /* i64 and f64 are what Python's numbers are handed over as. */
@@ -574,6 +590,11 @@ PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw)
         return NULL;
     if (repeat <= 0 || warmup < 0)
         return py_fail(PyExc_ValueError, "benchmark: repeat must be at least 1 and warmup at least 0");
+    if (eas_capturing())
+        return py_fail(PyExc_ValueError,
+                       "benchmark: %U cannot be timed in a capture, where launches are recorded and do not run (autotune measures by this: call the "
+                       "kernel once before the capture)",
+                       r.ck->name);
     PyObject *time = run_ready(&r, false) ? timed(&r, warmup, repeat) : NULL;
     bind_done(&r.bd);
     return time;

@@ -20,6 +20,7 @@ struct Frame {
     /* what the names of the function held at the start */
     PyFrameObject *py;
     PyObject *names;
+    PyObject *state; /* what containers and attributes held then (guard.c), or NULL */
     PyObject *cond;
     int at; /* offset in its bytecode */
     eas_value live_cond;  /* K_IF, run live: kept for the else */
@@ -55,6 +56,14 @@ static int scope_begin(Trace *t, enum kind kind, int line) /* its number, or 0 w
 }
 
 /* ---- names: a plain name that a loop's body reads and assigns anew would begin every iteration with its first value ---- */
+static int state_keep(Frame *f)
+{
+    PyObject *code = (PyObject *)PyFrame_GetCode(f->py), *globals = PyFrame_GetGlobals(f->py);
+    int ok = guards_state(code, globals, f->names, &f->state);
+    Py_DECREF(code);
+    Py_DECREF(globals);
+    return ok;
+}
 static int names_keep(Frame *f, PyObject *cond)
 {
     f->py = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
@@ -64,7 +73,7 @@ static int names_keep(Frame *f, PyObject *cond)
     Py_XDECREF(locals);
     f->cond = Py_XNewRef(cond);
     f->at = f->py ? PyFrame_GetLasti(f->py) : 0;
-    return ok || !f->py;
+    return f->py ? ok && state_keep(f) : 1;
 }
 static bool is_plain(PyObject *o) { return o == Py_None || PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o); }
 static bool is_gathered(PyObject *o) { return PyTuple_Check(o) || PyList_Check(o); }
@@ -75,7 +84,7 @@ static int looks_carried(Trace *t, PyObject *was, PyObject *is)
         return 0;
     if (is_plain(was) && is_plain(is))
         return PyObject_RichCompareBool(was, is, Py_NE);
-    return Py_IS_TYPE(is, G.value) || is_gathered(is) || (value_check(was) && is_plain(is));
+    return value_check(is) || is_gathered(is) || (value_check(was) && is_plain(is));
 }
 static int name_fail(Frame *f, PyObject *code, PyObject *name, long line)
 {
@@ -112,6 +121,36 @@ static int names_check(Trace *t, Frame *f)
     }
     Py_XDECREF(locals);
     return ok && !PyErr_Occurred();
+}
+
+/* ---- containers and attributes: what a body does to them is done once, while it is traced ---- */
+static int state_fail(Frame *f, bool loop, PyObject *lost)
+{
+    PyObject *m = PyImport_ImportModule("eas._guards");
+    PyCodeObject *code = PyFrame_GetCode(f->py);
+    PyObject *r =
+        m ? PyObject_CallMethod(m, "changed_at", "OiiO", (PyObject *)code, f->at, PyFrame_GetLasti(f->py), PyTuple_GET_ITEM(lost, 0)) : NULL;
+    long line = r ? PyLong_AsLong(r) : -1;
+    if (line >= 0)
+        py_fail(
+            PyExc_RuntimeError,
+            "%U:%ld: '%U' is %U and becomes %U in the body of %s (line %d). %s. Keep it in a variable: v = mk.var(init) before, v.set(value) or v += "
+            "value in the body; lists and attributes may hold such variables. What is for Python alone, a log for example, belongs outside",
+            code->co_filename, line ? line : (long)f->line, PyTuple_GET_ITEM(lost, 0), PyTuple_GET_ITEM(lost, 1), PyTuple_GET_ITEM(lost, 2),
+            what_of[f->kind], f->line,
+            loop ? "The body is traced once, so this happens once, and not each time round"
+                 : "Both branches are traced, so this happens whatever the condition is");
+    Py_XDECREF(r);
+    Py_XDECREF(m);
+    Py_DECREF(code);
+    return 0;
+}
+static int state_check(Frame *f, bool loop)
+{
+    PyObject *lost = f->state ? guards_lost(f->state, loop) : Py_NewRef(Py_None);
+    int ok = lost == Py_None || (lost && state_fail(f, loop, lost));
+    Py_XDECREF(lost);
+    return ok;
 }
 
 /* ---- branches ---- */
@@ -172,6 +211,7 @@ static void names_drop(Frame *f)
 {
     Py_CLEAR(f->py);
     Py_CLEAR(f->names);
+    Py_CLEAR(f->state);
     Py_CLEAR(f->cond);
 }
 static void frame_free(Frame *f)
@@ -328,6 +368,13 @@ static void var_dealloc(PyObject *o)
     PyObject_Free(o);
     Py_DECREF(type);
 }
+/* A Python number takes the variable's dtype if it is of its kind; else it is what mk.var would make of it. */
+static eas_value weak_for(Trace *t, const Var *v, eas_value x)
+{
+    eas_dtype dt = eas_value_dtype(t->b, v->v);
+    bool real = eas_dtype_kind(eas_value_dtype(t->b, x)) == 'f', same = real == (eas_dtype_kind(dt) == 'f') && dt != EAS_BOOL;
+    return same ? eas_convert(t->b, "var", x, dt) : eas_cast(t->b, x, real ? EAS_F32 : EAS_I64);
+}
 /* Outside any region a variable is a plain name and may change type; inside, it must keep the type it had at the start. */
 static int assign(Trace *t, Var *v, eas_value x)
 {
@@ -342,7 +389,7 @@ static int assign(Trace *t, Var *v, eas_value x)
                                   "mk.%s))",
                                   eas_dtype_name(dt), eas_dtype_name(from), eas_dtype_name(from)),
                        0;
-            x = eas_cast(t->b, x, dt);
+            x = eas_convert(t->b, "var", x, dt);
         }
         if (xrank > rank)
             return py_fail_at(PyExc_ValueError,
@@ -354,6 +401,8 @@ static int assign(Trace *t, Var *v, eas_value x)
         if (t->live)
             x = eas_live_merge(t->b, v->v, x);
     }
+    if (!t->frames && v->v && eas_value_is_weak(t->b, x))
+        x = weak_for(t, v, x);
     if (t->live) {
         eas_live_keep(t->b, x);
         eas_live_drop(t->b, v->v);
@@ -368,11 +417,43 @@ static Trace *var_enter(Var *v)
         return py_fail_at(PyExc_RuntimeError, "a mk.var of another trace is used here"), NULL;
     return t;
 }
+/* `old = v` makes another name of one variable, so that writing to it would change what was meant as a copy. */
+static int alias_fail(PyFrameObject *py, PyObject *names)
+{
+    PyObject *m = PyImport_ImportModule("eas._names"), *code = (PyObject *)PyFrame_GetCode(py), *set = PyFrozenSet_New(names);
+    PyObject *pair = m && set ? PyObject_CallMethod(m, "copied", "OiO", code, PyFrame_GetLasti(py), set) : NULL;
+    int ok = pair == Py_None;
+    if (pair && !ok)
+        py_fail_at(
+            PyExc_RuntimeError,
+            "'%U' and '%U' are two names of one mk.var, and this would change both. A variable's value at a point is v.value: write %U = %U.value "
+            "where you read it",
+            PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
+    Py_XDECREF(pair);
+    Py_XDECREF(set);
+    Py_XDECREF(m);
+    Py_DECREF(code);
+    return ok;
+}
+static int alone(PyObject *var)
+{
+    PyFrameObject *py = PyEval_GetFrame();
+    PyObject *locals = py ? PyFrame_GetLocals(py) : NULL, *plain = locals ? PyDict_New() : NULL, *names = plain ? PyList_New(0) : NULL, *name, *v;
+    int ok = !py || (names && PyDict_Update(plain, locals) == 0);
+    for (Py_ssize_t at = 0; ok && plain && PyDict_Next(plain, &at, &name, &v);)
+        ok = v != var || PyList_Append(names, name) == 0;
+    if (ok && names && PyList_GET_SIZE(names) > 1)
+        ok = alias_fail(py, names);
+    Py_XDECREF(names);
+    Py_XDECREF(plain);
+    Py_XDECREF(locals);
+    return ok;
+}
 static PyObject *var_set(PyObject *o, PyObject *x)
 {
     eas_value v;
     Trace *t = var_enter((Var *)o);
-    return t && value_arg(t, x, "var.set", "value", &v) && assign(t, (Var *)o, v) ? Py_NewRef(Py_None) : NULL;
+    return t && alone(o) && value_arg(t, x, "var.set", "value", &v) && assign(t, (Var *)o, v) ? Py_NewRef(Py_None) : NULL;
 }
 static PyObject *var_get(PyObject *o, void *c)
 {
@@ -514,6 +595,10 @@ static PyMethodDef var_methods[] = {
     {"numpy", var_numpy, METH_NOARGS, "numpy(): under _interpret=True its data"},
     {"item", var_item, METH_NOARGS, "item(): under _interpret=True the Python number"},
     {"__array__", (PyCFunction)(void (*)(void))var_array, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"__array_ufunc__", (PyCFunction)(void (*)(void))value_array_ufunc, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"__array_function__", value_array_function, METH_VARARGS, NULL},
+    {"__round__", value_round, METH_VARARGS, NULL},
+    {"__format__", value_format, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot var_slots[] = {
@@ -575,7 +660,7 @@ FN(var)
     if (!value_arg(t, in[0], s.fn, "init", &v) || (typed && !py_to_dtype(in[1], "mk.var", &dt)))
         return NULL;
     if (typed)
-        v = eas_cast(t->b, v, dt);
+        v = eas_convert(t->b, "var", v, dt);
     else if (eas_value_is_weak(t->b, v))
         v = eas_cast(t->b, v, eas_dtype_kind(eas_value_dtype(t->b, v)) == 'f' ? EAS_F32 : EAS_I64);
     Var *o = trace_ok(t) ? PyObject_New(Var, G.var) : NULL;
@@ -667,7 +752,7 @@ static int loop_end(Loop *l, Trace *t, void (*end)(eas_builder *, int, const eas
     Frame *f = l->frame;
     l->state = 2;
     l->frame = NULL;
-    if (!names_check(t, f) || !pop(t, f))
+    if (!names_check(t, f) || !state_check(f, true) || !pop(t, f))
         return 0;
     eas_value *now = PyMem_Calloc((size_t)f->n + 1, sizeof *now), *final = PyMem_Calloc((size_t)f->n + 1, sizeof *final);
     int ok = now && final;
@@ -955,7 +1040,7 @@ static PyObject *branch_exit(PyObject *o, PyObject *args)
     if (PyTuple_GET_SIZE(args) && PyTuple_GET_ITEM(args, 0) != Py_None)
         Py_RETURN_FALSE;
     Trace *t = trace_enter("if_");
-    if (!t || (!t->live && !branch_names_check(b->frame)) || !pop(t, b->frame))
+    if (!t || (!t->live && !(branch_names_check(b->frame) && state_check(b->frame, false))) || !pop(t, b->frame))
         return NULL;
     if (t->live)
         eas_live_end(t->b);

@@ -518,6 +518,23 @@ static PyObject *from_dlpack(PyObject *m, PyObject *args, PyObject *kw)
     n = on_device(n, d);
     return n ? eager_wrap(n) : NULL;
 }
+/* The rule of graph_number_fits, where Python converts. */
+int number_fits(eas_node *v, eas_dtype dt, const char *fn)
+{
+    int64_t i;
+    double f;
+    eas_dtype from = eas_node_dtype(v);
+    bool real = eas_dtype_kind(from) == 'f';
+    if (!eas_node_is_weak(v) || !eas_node_number_value(v, &i, &f) || dt == EAS_BOOL || (from == EAS_U64 && dt == EAS_U64))
+        return 1;
+    if (eas_dtype_holds(dt, real || from == EAS_U64, i, f))
+        return 1;
+    PyObject *n = real ? PyFloat_FromDouble(f) : from == EAS_U64 ? PyLong_FromUnsignedLongLong((uint64_t)i) : PyLong_FromLongLong(i);
+    if (n)
+        py_fail(PyExc_ValueError, "eager.%s: the number %S does not fit %s; take a wider dtype, or cast explicitly", fn, n, eas_dtype_name(dt));
+    Py_XDECREF(n);
+    return 0;
+}
 static PyObject *full(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)m;
@@ -539,6 +556,10 @@ static PyObject *full(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     if (args[2] == Py_None)
         dt = eas_node_dtype(v) == EAS_F64 && eas_node_is_weak(v) ? EAS_F32 : eas_node_dtype(v);
     int64_t to = dt;
+    if (!number_fits(v, dt, "full")) {
+        eas_node_release(v);
+        return NULL;
+    }
     attr[0] = rank;
     v = eager_do("cast", 1, &v, 1, &to);
     v = v ? eager_do(op, 1, &v, rank + 1, attr) : NULL;

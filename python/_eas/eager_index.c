@@ -546,6 +546,10 @@ static const char *const join_names[] = {"set", "add", "mul", "minimum", "maximu
 static eas_node *cast_to(eas_node *v, eas_dtype dt) /* steals */
 {
     int64_t attr = dt;
+    if (v && !number_fits(v, dt, "set")) {
+        eas_node_release(v);
+        return NULL;
+    }
     return !v || (eas_node_dtype(v) == dt && !eas_node_is_weak(v)) ? v : eager_do("cast", 1, &v, 1, &attr);
 }
 static eas_node *shaped(const char *op, eas_node *v, eas_node *like) /* reshape or broadcast_to like's logical shape; steals v */
@@ -766,9 +770,18 @@ static PyObject *at_add(PyObject *o, PyObject *v) { return at_update(o, v, ADD);
 static PyObject *at_mul(PyObject *o, PyObject *v) { return at_update(o, v, MUL); }
 static PyObject *at_min(PyObject *o, PyObject *v) { return at_update(o, v, MIN); }
 static PyObject *at_max(PyObject *o, PyObject *v) { return at_update(o, v, MAX_); }
+/* A number is negated in the tensor's dtype: less than nothing fits none without a sign. */
 static PyObject *at_sub(PyObject *o, PyObject *v)
 {
-    PyObject *n = PyNumber_Negative(v), *r = n ? at_update(o, n, ADD) : NULL;
+    bool plain = PyLong_Check(v) || PyFloat_Check(v);
+    eas_node *x = plain ? operand_of(((At *)o)->x) : NULL, *typed = x ? eager_operand(v) : NULL;
+    typed = typed ? cast_to(typed, eas_node_dtype(x)) : NULL;
+    eas_node_release(x);
+    PyObject *like = !plain ? Py_NewRef(v)
+                   : typed  ? eager_wrap(typed)
+                            : NULL,
+             *n = like ? PyNumber_Negative(like) : NULL, *r = n ? at_update(o, n, ADD) : NULL;
+    Py_XDECREF(like);
     Py_XDECREF(n);
     return r;
 }

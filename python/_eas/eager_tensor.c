@@ -225,11 +225,11 @@ static eas_node *number_like(PyObject *o, PyObject *tensor)
     eas_dtype dt = eas_node_dtype(eager_node(tensor));
     bool real = eas_dtype_kind(dt) == 'f';
     if (PyFloat_CheckExact(o))
-        return real && eas_node_number(dt, 0, 0, PyFloat_AS_DOUBLE(o), &n) == EAS_OK ? n : NULL;
+        return real && eas_dtype_holds(dt, 1, 0, PyFloat_AS_DOUBLE(o)) && eas_node_number(dt, 0, 0, PyFloat_AS_DOUBLE(o), &n) == EAS_OK ? n : NULL;
     if (!PyLong_CheckExact(o) || dt == EAS_BOOL)
         return NULL;
     int64_t v = PyLong_AsLongLongAndOverflow(o, &over);
-    return !over && eas_node_number(dt, 0, v, (double)v, &n) == EAS_OK ? n : NULL;
+    return !over && eas_dtype_holds(dt, 0, v, 0) && eas_node_number(dt, 0, v, (double)v, &n) == EAS_OK ? n : NULL;
 }
 static inline eas_node *take_beside(PyObject *o, PyObject *other, bool *owned)
 {

@@ -25,6 +25,9 @@ typedef struct Shape {
 typedef struct Kernel {
     PyObject_HEAD vectorcallfunc call;
     PyObject *fn, *name, *dict, *weakrefs;
+    PyObject *self;             /* of a bound method: its first parameter, which is no argument of a call; else NULL */
+    PyObject *bound;            /* of a method: {class: what classmethod bound}; or NULL */
+    bool method;                /* its first parameter is self or cls, and not bound */
     PyObject *names;            /* tuple: all parameters in order */
     PyObject *defaults;         /* tuple: as long; NULL entries are stood in for by the kernel itself */
     PyObject *rt_names, *meta_names;
@@ -32,6 +35,7 @@ typedef struct Kernel {
     int nparams, npositional, nposonly, nrt, nmeta;
     unsigned flags;
     PyObject *cache;            /* key -> Compiled */
+    PyObject *retraced;         /* list of str: why it was traced again because of what it captured, the latest few; or NULL */
     Compiled *last;
     Shape *shapes, *last_shape;
     int nshapes;
@@ -79,6 +83,13 @@ static int check_name(PyObject *name)
             return py_fail(PyExc_ValueError, "a kernel parameter cannot be called '%U': that is a launch option", name), 0;
     return 1;
 }
+static bool is_method(const Kernel *k, PyObject *notes)
+{
+    PyObject *first = k->npositional ? PyTuple_GET_ITEM(k->names, 0) : NULL;
+    if (!first || (PyDict_Check(notes) && PyDict_GetItemWithError(notes, first)))
+        return false;
+    return !PyUnicode_CompareWithASCIIString(first, "self") || !PyUnicode_CompareWithASCIIString(first, "cls");
+}
 /* The parameters in order, and which are meta: without inspect, whose import costs more than ours. */
 static int read_signature(Kernel *k)
 {
@@ -88,13 +99,15 @@ static int read_signature(Kernel *k)
         return py_fail(PyExc_TypeError, "kernel '%U': *args and **kwargs are not possible; name every parameter", k->name), 0;
     if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
         return py_fail(PyExc_TypeError, "kernel '%U': a kernel cannot be a generator or a coroutine", k->name), 0;
-    k->npositional = code->co_argcount;
-    k->nposonly = code->co_posonlyargcount;
-    k->nparams = code->co_argcount + code->co_kwonlyargcount;
+    const int skip = k->self != NULL;
+    k->npositional = code->co_argcount - skip;
+    k->nposonly = code->co_posonlyargcount > skip ? code->co_posonlyargcount - skip : 0;
+    k->nparams = k->npositional + code->co_kwonlyargcount;
     if (k->nparams > PY_MAX_PARAMS)
         return py_fail(PyExc_ValueError, "kernel '%U' has %d parameters; at most %d are possible", k->name, k->nparams, PY_MAX_PARAMS), 0;
     PyObject *all = PyObject_GetAttrString((PyObject *)code, "co_varnames"), *notes = all ? PyObject_GetAttr(k->fn, N.__annotations__) : NULL;
-    k->names = notes ? PyTuple_GetSlice(all, 0, k->nparams) : NULL;
+    k->names = notes ? PyTuple_GetSlice(all, skip, skip + k->nparams) : NULL;
+    k->method = k->names && !skip && is_method(k, notes);
     k->defaults = k->names ? read_defaults(k, f) : NULL;
     k->order = k->defaults ? PyMem_Calloc((size_t)k->nparams + 1, sizeof *k->order) : NULL;
     PyObject *rt = PyList_New(0), *meta = PyList_New(0);
@@ -232,6 +245,8 @@ static PyObject *meta_key(PyObject *v)
         return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
     if (PyType_Check(v) && PyType_IsSubtype((PyTypeObject *)v, &PyGenericArrType_Type))
         return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
+    if (PyFunction_Check(v) || PyCFunction_Check(v) || Py_IS_TYPE(v, G.kernel)) /* helpers, by identity */
+        return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
     if (!strcmp(Py_TYPE(v)->tp_name, "torch.dtype"))
         return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
     return NULL;
@@ -262,8 +277,11 @@ static PyObject *symbol(Trace *t, PyObject *name, int tag)
 static int call_body(Kernel *k, PyObject *fn, Trace *t, PyObject **argv)
 {
     PyObject *kwnames = k->nparams > k->npositional ? PyTuple_GetSlice(k->names, k->npositional, k->nparams) : NULL;
+    PyObject *full[PY_MAX_PARAMS + 1] = {k->self};
+    const int skip = k->self != NULL;
+    memcpy(full + skip, argv, (size_t)k->nparams * sizeof *argv);
     Trace *former = trace_push(t);
-    PyObject *r = PyObject_Vectorcall(fn, argv, (size_t)k->npositional, kwnames);
+    PyObject *r = PyObject_Vectorcall(fn, full, (size_t)(k->npositional + skip), kwnames);
     trace_pop(former);
     Py_XDECREF(kwnames);
     for (int i = 0; i < k->nparams; i++)
@@ -348,6 +366,8 @@ static Compiled *trace_kernel(Kernel *k, PyObject *const *metas, const uint8_t *
     Compiled *c = tuple ? compiled_new(ek, k->name, k->rt_names, dict, tuple, tags, k->nrt) : NULL;
     if (!c)
         eas_kernel_release(ek);
+    else if (!guards_find(k->fn, tuple, k->self, &c->guards))
+        Py_CLEAR(c);
     Py_XDECREF(dict);
     Py_XDECREF(tuple);
     return c;
@@ -364,8 +384,8 @@ static PyObject *make_key(Kernel *k, PyObject *const *metas, const uint8_t *tags
         PyObject *e = meta_key(metas[i]);
         if (!e) {
             if (!PyErr_Occurred())
-                py_fail(PyExc_TypeError, "%U: meta argument '%U' must be a bool, int, float, str, dtype or a tuple of them; got %s", k->name,
-                        PyTuple_GET_ITEM(k->meta_names, i), Py_TYPE(metas[i])->tp_name);
+                py_fail(PyExc_TypeError, "%U: meta argument '%U' must be a bool, int, float, str, dtype, function or a tuple of them; got %s",
+                        k->name, PyTuple_GET_ITEM(k->meta_names, i), Py_TYPE(metas[i])->tp_name);
             return Py_DECREF(key), NULL;
         }
         PyTuple_SET_ITEM(key, 1 + i, e);
@@ -384,9 +404,10 @@ static bool logs(void)
     return level && (!strcmp(level, "info") || !strcmp(level, "debug"));
 }
 /* What is written for people fails nothing. */
-static void log_traced(Kernel *k, PyObject *c)
+static void log_traced(Kernel *k, PyObject *c, bool again)
 {
-    PyObject *m = PyImport_ImportModule("eas._profile"), *r = m ? PyObject_CallMethod(m, "log_traced", "OO", (PyObject *)k, c) : NULL;
+    PyObject *why = again && k->retraced && PyList_GET_SIZE(k->retraced) ? PyList_GET_ITEM(k->retraced, PyList_GET_SIZE(k->retraced) - 1) : Py_None;
+    PyObject *m = PyImport_ImportModule("eas._profile"), *r = m ? PyObject_CallMethod(m, "log_traced", "OOO", (PyObject *)k, c, why) : NULL;
     if (!r)
         PyErr_WriteUnraisable((PyObject *)k);
     Py_XDECREF(r);
@@ -411,12 +432,32 @@ static void keep_recent(Kernel *k, PyObject *key, PyObject *c)
         Py_DECREF(oldest);
     }
 }
+/* What the specialisation captured has changed: it is forgotten, and why is kept for eas.explain. */
+static int forget(Kernel *k, PyObject *key, Compiled *c)
+{
+    enum { KEPT = 16 };
+    PyObject *why = guards_reason(c->guards);
+    if (!k->retraced)
+        k->retraced = PyList_New(0);
+    int ok = why && k->retraced && PyList_Append(k->retraced, why) == 0;
+    if (ok && PyList_GET_SIZE(k->retraced) > KEPT)
+        ok = PyList_SetSlice(k->retraced, 0, 1, NULL) == 0;
+    Py_XDECREF(why);
+    if (ok && PyDict_DelItem(k->cache, key) < 0)
+        PyErr_Clear(); /* another thread did it */
+    return ok;
+}
 static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags) /* new reference */
 {
     PyObject *key = make_key(k, metas, tags);
     if (!key)
         return NULL;
     PyObject *c = Py_XNewRef(PyDict_GetItemWithError(k->cache, key));
+    bool again = c && ((Compiled *)c)->guards && !guards_hold(((Compiled *)c)->guards);
+    if (again) {
+        forget(k, key, (Compiled *)c);
+        Py_CLEAR(c);
+    }
     if (!c && !PyErr_Occurred()) {
         double start = seconds();
         c = (PyObject *)trace_kernel(k, metas, tags, k->flags);
@@ -427,7 +468,7 @@ static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags)
             Py_XINCREF(kept);
             Py_SETREF(c, kept);
             if (kept && logs())
-                log_traced(k, kept);
+                log_traced(k, kept, again);
         }
     }
     if (c)
@@ -455,7 +496,7 @@ static inline bool is_last(const Kernel *k, PyObject *const *metas, const uint8_
     for (int i = 0; i < k->nmeta; i++)
         if (!same_meta(metas[i], PyTuple_GET_ITEM(k->last->metas, i)))
             return false;
-    return true;
+    return !k->last->guards || guards_hold(k->last->guards);
 }
 
 /* ---- a call ---- */
@@ -504,6 +545,10 @@ static inline int bind_call(Kernel *k, PyObject *const *args, Py_ssize_t nargs, 
     c->shape = NULL;
     if (trace_active && trace_current())
         return nested(k), 0;
+    if (k->method) {
+        py_fail(PyExc_TypeError, "%U is a method: take it from an object, as in obj.%U.compile(...)", k->name, k->name);
+        return 0;
+    }
     if (!s || s->nargs != nargs || s->kwnames != kwnames)
         s = find_shape(k, nargs, kwnames, &c->owned);
     if (!(c->shape = s))
@@ -743,6 +788,39 @@ static bool wants_interpret(const Call *c)
         return c->o.interpret != Py_False;
     return launch_interprets();
 }
+/* ---- methods ---- */
+static PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, PyObject *self);
+/* The kernel as a method of o. It is kept in o's own dict, under its name, so it is found there from then on and lives as long as o does. */
+static PyObject *bind_to(Kernel *k, PyObject *o)
+{
+    bool is_class = PyType_Check(o);
+    PyObject *name = ((PyFunctionObject *)k->fn)->func_name, *kept = is_class && k->bound ? PyDict_GetItemWithError(k->bound, o) : NULL;
+    if (kept || PyErr_Occurred())
+        return Py_XNewRef(kept);
+    PyObject *b = kernel_make(Py_TYPE(k), k->fn, k->flags, o), *d = NULL;
+    if (b && is_class && (k->bound || (k->bound = PyDict_New())))
+        d = Py_NewRef(k->bound), name = o;
+    else if (b && !is_class && _PyType_Lookup(Py_TYPE(o), name) == (PyObject *)k && !(d = PyObject_GenericGetDict(o, NULL)))
+        PyErr_Clear(); /* it has none: bound anew each time */
+    if (d && PyDict_SetItem(d, name, b) < 0)
+        Py_CLEAR(b);
+    Py_XDECREF(d);
+    return b;
+}
+static PyObject *kernel_get(PyObject *self, PyObject *o, PyObject *type)
+{
+    (void)type;
+    return ((Kernel *)self)->method && o && o != Py_None ? bind_to((Kernel *)self, o) : Py_NewRef(self);
+}
+static PyObject *call_unbound(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    if (!nargs)
+        return py_fail(PyExc_TypeError, "%U() is missing its argument '%U': it is a method; call it on an object", k->name,
+                       PyTuple_GET_ITEM(k->names, 0));
+    PyObject *b = bind_to(k, args[0]), *r = b ? PyObject_Vectorcall(b, args + 1, (size_t)nargs - 1, kwnames) : NULL;
+    Py_XDECREF(b);
+    return r;
+}
 static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Kernel *k = (Kernel *)self;
@@ -750,6 +828,8 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
     eas_launch l;
     PyObject *r = NULL;
     memset(&l, 0, sizeof l);
+    if (k->method)
+        return call_unbound(k, args, PyVectorcall_NARGS(nargsf), kwnames);
     if (!bind_call(k, args, PyVectorcall_NARGS(nargsf), kwnames, &c)) {
         call_done(&c);
         return NULL;
@@ -827,12 +907,17 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kw)
         return NULL;
     if (!PyFunction_Check(fn))
         return py_fail(PyExc_TypeError, "@eas.kernel takes a Python function, got %s", Py_TYPE(fn)->tp_name);
+    return kernel_make(type, fn, (contract ? 0 : EAS_KERNEL_NO_CONTRACT) | (fast ? EAS_KERNEL_FAST_MATH : 0), NULL);
+}
+static PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, PyObject *self)
+{
     Kernel *k = (Kernel *)type->tp_alloc(type, 0);
     if (!k)
         return NULL;
     k->call = kernel_call;
     k->fn = Py_NewRef(fn);
-    k->flags = (contract ? 0 : EAS_KERNEL_NO_CONTRACT) | (fast ? EAS_KERNEL_FAST_MATH : 0);
+    k->self = Py_XNewRef(self);
+    k->flags = flags;
     k->name = clean_name(((PyFunctionObject *)fn)->func_name);
     k->cache = PyDict_New();
     if (!k->name || !k->cache || !like_function(k) || !read_signature(k))
@@ -847,6 +932,9 @@ static int kernel_traverse(PyObject *o, visitproc visit, void *arg)
     Py_VISIT(k->dict);
     Py_VISIT(k->defaults);
     Py_VISIT(k->cache);
+    Py_VISIT(k->last);
+    Py_VISIT(k->self);
+    Py_VISIT(k->bound);
     return 0;
 }
 static int kernel_clear(PyObject *o)
@@ -856,6 +944,9 @@ static int kernel_clear(PyObject *o)
     Py_CLEAR(k->dict);
     Py_CLEAR(k->defaults);
     Py_CLEAR(k->cache);
+    Py_CLEAR(k->last);
+    Py_CLEAR(k->self);
+    Py_CLEAR(k->bound);
     return 0;
 }
 static void kernel_dealloc(PyObject *o)
@@ -870,7 +961,7 @@ static void kernel_dealloc(PyObject *o)
     Py_XDECREF(k->names);
     Py_XDECREF(k->rt_names);
     Py_XDECREF(k->meta_names);
-    Py_XDECREF(k->last);
+    Py_XDECREF(k->retraced);
     for (Shape *s = k->shapes, *next; s; s = next) {
         next = s->next;
         shape_free(s);
@@ -882,6 +973,11 @@ static void kernel_dealloc(PyObject *o)
 static PyObject *kernel_repr(PyObject *o)
 {
     return PyUnicode_FromFormat("<eas.Kernel '%U' %S, meta %S>", ((Kernel *)o)->name, ((Kernel *)o)->rt_names, ((Kernel *)o)->meta_names);
+}
+static PyObject *kernel_subscript(PyObject *o, PyObject *grid)
+{
+    return py_fail_at(PyExc_TypeError, "%U[...](...): the grid is an option of the call here: %U(..., _grid=%R)", ((Kernel *)o)->name,
+                      ((Kernel *)o)->name, grid);
 }
 static PyObject *get_names(PyObject *o, void *c)
 {
@@ -908,11 +1004,41 @@ static PyObject *get_cached(PyObject *o, void *c)
     (void)c;
     return PyDict_Values(((Kernel *)o)->cache);
 }
+static PyObject *get_self(PyObject *o, void *c)
+{
+    (void)c;
+    PyObject *self = ((Kernel *)o)->self;
+    return Py_NewRef(self ? self : Py_None);
+}
+static PyObject *get_options(PyObject *o, void *c)
+{
+    (void)c;
+    unsigned f = ((Kernel *)o)->flags;
+    return Py_BuildValue("{s:O,s:O}", "fp_contract", f & EAS_KERNEL_NO_CONTRACT ? Py_False : Py_True, "fast_math",
+                         f & EAS_KERNEL_FAST_MATH ? Py_True : Py_False);
+}
+/* By its name, as functions are: eas._pickle. */
+static PyObject *kernel_reduce(PyObject *o, PyObject *unused)
+{
+    (void)unused;
+    PyObject *m = PyImport_ImportModule("eas._pickle"), *r = m ? PyObject_CallMethod(m, "reduce", "O", o) : NULL;
+    Py_XDECREF(m);
+    return r;
+}
+static PyObject *get_retraced(PyObject *o, void *c)
+{
+    (void)c;
+    PyObject *list = ((Kernel *)o)->retraced;
+    return list ? PyList_AsTuple(list) : PyTuple_New(0);
+}
 
 static PyGetSetDef kernel_getset[] = {
     {"params", get_names, NULL, "names of all parameters", NULL},
     {"runtime_params", get_rt, NULL, "names of the run-time parameters", NULL},
     {"meta_params", get_meta, NULL, "names of the meta (eas.constexpr) parameters", NULL},
+    {"_retraced", get_retraced, NULL, "why it was traced again because of what it captured; eas.explain says it", NULL},
+    {"__self__", get_self, NULL, "the object that it is a method of, or None", NULL},
+    {"_options", get_options, NULL, "fp_contract and fast_math", NULL},
     {"fn", get_fn, NULL, "the Python function", NULL},
     {"compiled", get_cached, NULL, "the CompiledKernels made so far", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
@@ -926,6 +1052,7 @@ static PyMethodDef kernel_methods[] = {
     {"to_msl", FAST(kernel_to_msl), "to_msl(*args, **kw): Metal Shading Language"},
     {"to_opencl", FAST(kernel_to_opencl), "to_opencl(*args, **kw): OpenCL C"},
     {"to_llvm", FAST(kernel_to_llvm), "to_llvm(*args, **kw): LLVM IR of the CPU code"},
+    {"__reduce__", kernel_reduce, METH_NOARGS, NULL},
     {"to_asm", FAST(kernel_to_asm), "to_asm(*args, **kw): assembly of the CPU code"},
     {NULL, NULL, 0, NULL},
 };
@@ -942,6 +1069,8 @@ static PyType_Slot kernel_slots[] = {
     {Py_tp_traverse, kernel_traverse},
     {Py_tp_clear, kernel_clear},
     {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_descr_get, kernel_get},
+    {Py_mp_subscript, kernel_subscript},
     {Py_tp_repr, kernel_repr},
     {Py_tp_getset, kernel_getset},
     {Py_tp_methods, kernel_methods},
@@ -963,7 +1092,7 @@ static PyObject *set_globals(PyObject *m, PyObject *dict)
 static PyMethodDef functions[] = {{"_set_kernel_globals", set_globals, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 int kernel_init(PyObject *module)
 {
-    if (!(G.kernel = py_type(module, &Kernel_spec, "Kernel")))
+    if (!(G.kernel = py_type(module, &Kernel_spec, "Kernel")) || !(G.guards = py_type(module, &Guards_spec, NULL)))
         return -1;
     return PyModule_AddFunctions(module, functions);
 }

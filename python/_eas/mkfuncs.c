@@ -302,14 +302,24 @@ FN(pow)
     Py_DECREF(r);
     return py_fail_at(PyExc_TypeError, "mk.pow: x and y must be values or numbers");
 }
-FN(cdiv)
+/* Of Python numbers: -(-x // y), which is exact for any int; NumPy's unsigned ones become ints first. */
+static PyObject *number_cdiv(PyObject *x, PyObject *y)
 {
-    PARSE({"cdiv", 2, 2, {"x", "y"}});
-    PyObject *neg = PyNumber_Negative(in[0]), *q = neg ? PyNumber_FloorDivide(neg, in[1]) : NULL, *r = q ? PyNumber_Negative(q) : NULL;
+    PyObject *a = PyArray_IsScalar(x, Integer) ? PyNumber_Long(x) : Py_NewRef(x), *b = PyArray_IsScalar(y, Integer) ? PyNumber_Long(y) : Py_NewRef(y);
+    PyObject *neg = a && b ? PyNumber_Negative(a) : NULL, *q = neg ? PyNumber_FloorDivide(neg, b) : NULL, *r = q ? PyNumber_Negative(q) : NULL;
+    Py_XDECREF(a);
+    Py_XDECREF(b);
     Py_XDECREF(neg);
     Py_XDECREF(q);
-    (void)t;
     return r;
+}
+FN(cdiv)
+{
+    eas_value x, y;
+    PARSE({"cdiv", 2, 2, {"x", "y"}});
+    if (!any_traced(in, 2))
+        return number_cdiv(in[0], in[1]);
+    return value_arg(t, in[0], s.fn, "x", &x) && value_arg(t, in[1], s.fn, "y", &y) ? value_new(t, eas_cdiv(t->b, x, y)) : NULL;
 }
 
 /* ---- conditions ---- */

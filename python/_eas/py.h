@@ -14,6 +14,7 @@
  *   irview.c   finished IR, for looking at
  *   tensor.c   eas.Tensor;  view.c its views, copies and protocols;  dlpack.c its interchange
  *   bind.c     Python arguments -> eas_arg;  torch.c those that are torch's;  torch_direct.c the quickest way to read them
+ *   guard.c    what a trace captured, and whether it changed
  *   compiled.c CompiledKernel, launches
  *   stream.c   Stream, Event, captures, memory
  *   kernel.c   Kernel: signature, specialisations, vectorcall
@@ -60,8 +61,8 @@ enum { PY_MAX_PARAMS = 256 };
 /* ---- module.c ---- */
 /* One interpreter, one state: NumPy's C API table is process-wide as well. */
 typedef struct py_state {
-    PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled, *kernel, *constexpr, *stream, *event, *graph,
-        *eager;
+    PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled, *kernel, *guards, *constexpr, *stream,
+        *event, *graph, *eager;
     PyObject *dtypes[EAS_NDTYPES];
     PyObject *package;      /* str: the folder of the package, with a separator at its end */
     PyObject *package2;     /* the same of eager */
@@ -167,6 +168,11 @@ typedef struct value_ops {
 } value_ops;
 extern value_ops OP;
 PyObject *value_power(Trace *t, PyObject *x, PyObject *y);
+/* NumPy's protocols: operators with its scalars; anything else is told what of mk to write */
+PyObject *value_array_ufunc(PyObject *self, PyObject *args, PyObject *kw);
+PyObject *value_array_function(PyObject *self, PyObject *args);
+PyObject *value_round(PyObject *self, PyObject *args);
+PyObject *value_format(PyObject *self, PyObject *spec);
 
 /* ---- live.c ---- */
 PyObject *live_array(PyObject *o);                  /* the data of a Value or Buffer; TypeError while tracing */
@@ -382,6 +388,7 @@ struct Compiled {
     PyObject *meta; /* dict */
     PyObject *metas; /* tuple: the same values in order; the fast path compares with them */
     PyObject *msl, *irmod;
+    PyObject *guards; /* what tracing captured; NULL: nothing */
     eas_ir_info info;
     double traced; /* seconds that tracing took */
     int nargs;
@@ -498,6 +505,7 @@ eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int6
 /* ---- eager_data.c ---- */
 int eager_data_init(PyObject *module);
 int eager_dtype(PyObject *o, const char *what, eas_dtype *out); /* py_to_dtype with NumPy's meaning of "i8" and "u8" */
+int number_fits(eas_node *v, eas_dtype dt, const char *fn); /* does a Python number fit? 0 with an exception */
 int eager_realize(int n, eas_node *const *nodes); /* 1, or 0 with an exception */
 eas_node *node_of_tensor(Tensor *t); /* the same memory, counted */
 eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d); /* a copy of arrays and lists; Tensors of eas share */
@@ -572,6 +580,17 @@ int eager_compile_init(PyObject *module);
 extern PyObject *graph_break; /* the exception of data that is asked for while a function is traced */
 extern int eager_tracing; /* functions that are being traced, on all threads */
 eas_node *eager_stand_in(void *key); /* the placeholder of a captured tensor (its node) or array in this thread's trace; counted, or NULL */
+
+/* ---- guard.c ---- */
+extern PyType_Spec Guards_spec;
+/* Of a function that was just traced with these meta values, as a method of self if that is not NULL; *out NULL: it captured nothing. 0 with an
+ * exception. */
+int guards_find(PyObject *fn, PyObject *metas, PyObject *self, PyObject **out);
+bool guards_hold(PyObject *guards);
+PyObject *guards_reason(PyObject *guards); /* in words, of those that do not */
+/* Containers and attributes that code can reach, as they are where a traced body begins; *out NULL: none. 0 with an exception. */
+int guards_state(PyObject *code, PyObject *globals, PyObject *locals, PyObject **out);
+PyObject *guards_lost(PyObject *guards, bool loop); /* (what, was, is) of the first that the body changed and would not each time, or None */
 
 /* ---- kernel.c ---- */
 extern PyType_Spec Kernel_spec;

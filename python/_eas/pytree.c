@@ -879,7 +879,26 @@ static PyObject *treedef_path(PyObject *o, PyObject *leaf)
 static PyGetSetDef treedef_getset[] = {{"num_leaves", get_num_leaves, NULL, "number of leaves", NULL},
                                        {"num_nodes", get_num_nodes, NULL, "number of nodes, leaves among them", NULL},
                                        {NULL, NULL, NULL, NULL, NULL}};
+/* As the structure of a tree with numbers for leaves. */
+static PyObject *treedef_reduce(PyObject *o, PyObject *unused)
+{
+    (void)unused;
+    Py_ssize_t n = ((TreeDef *)o)->leaves;
+    PyObject *m = PyImport_ImportModule("eager.core.pytree"), *make = m ? PyObject_GetAttrString(m, "tree_structure") : NULL;
+    PyObject *leaves = make ? PyTuple_New(n) : NULL, *tree = NULL;
+    for (Py_ssize_t i = 0; leaves && i < n; i++)
+        PyTuple_SET_ITEM(leaves, i, PyLong_FromLong(0));
+    if (leaves && !PyErr_Occurred())
+        tree = unflatten_from(o, leaves);
+    PyObject *r = tree ? Py_BuildValue("(O(O))", make, tree) : NULL;
+    Py_XDECREF(tree);
+    Py_XDECREF(leaves);
+    Py_XDECREF(make);
+    Py_XDECREF(m);
+    return r;
+}
 static PyMethodDef treedef_methods[] = {
+    {"__reduce__", treedef_reduce, METH_NOARGS, NULL},
     {"unflatten", unflatten_from, METH_O, "unflatten(leaves): the tree of this structure with these leaves"},
     {"flatten_up_to", treedef_up_to, METH_O, "flatten_up_to(tree): what the tree has in the places of this structure's leaves"},
     {"path", treedef_path, METH_O, "path(i): where leaf i is, as \"[0]['w']\""},

@@ -314,6 +314,99 @@ static PyObject *nb_pow(PyObject *x, PyObject *y, PyObject *mod)
     return t ? value_power(t, x, y) : NULL;
 }
 
+/* ---- functions of others: Python's, math's, NumPy's ---- */
+/* "; write mk.maximum(x, y) for max": of the call that is under way, as far as the bytecode tells. New reference, perhaps empty. */
+static PyObject *instead_hint(void)
+{
+    PyFrameObject *py = PyEval_GetFrame();
+    PyObject *m = py ? PyImport_ImportModule("eas._names") : NULL, *code = py ? (PyObject *)PyFrame_GetCode(py) : NULL;
+    PyObject *pair = m ? PyObject_CallMethod(m, "called", "Oi", code, PyFrame_GetLasti(py)) : NULL, *r = NULL;
+    if (pair && pair != Py_None)
+        r = PyUnicode_FromFormat("Write %U in place of %U. ", PyTuple_GET_ITEM(pair, 1), PyTuple_GET_ITEM(pair, 0));
+    PyErr_Clear();
+    Py_XDECREF(pair);
+    Py_XDECREF(m);
+    Py_XDECREF(code);
+    return r ? r : PyUnicode_FromString("");
+}
+static PyObject *numpy_fail(PyObject *name)
+{
+    PyObject *m = PyImport_ImportModule("eas._names"), *w = m ? PyObject_CallMethod(m, "instead", "O", name) : NULL;
+    if (w && w != Py_None)
+        py_fail_at(PyExc_TypeError, "np.%U of a traced value: NumPy computes with arrays, and here there are none yet. Write %U", name, w);
+    else if (w)
+        py_fail_at(PyExc_TypeError, "np.%U of a traced value: NumPy computes with arrays, and here there are none yet. Use the functions of mk",
+                   name);
+    Py_XDECREF(w);
+    Py_XDECREF(m);
+    return NULL;
+}
+/* NumPy hands some of its scalars over as arrays of no dims. New reference. */
+static PyObject *scalar_of(PyObject *o)
+{
+    return PyArray_Check(o) && !PyArray_NDIM((PyArrayObject *)o) ? PyArray_ToScalar(PyArray_DATA((PyArrayObject *)o), o) : Py_NewRef(o);
+}
+/* NumPy's scalars leave operators to us; every other function of NumPy is told what to write instead. */
+PyObject *value_array_ufunc(PyObject *self, PyObject *args, PyObject *kw)
+{
+    (void)self;
+    static const struct {
+        const char *name;
+        eas_op *op;
+    } ops[] = {{"add", &OP.add},         {"subtract", &OP.sub},          {"multiply", &OP.mul},   {"divide", &OP.div},
+               {"true_divide", &OP.div}, {"floor_divide", &OP.floordiv}, {"remainder", &OP.mod},  {"bitwise_and", &OP.and },
+               {"bitwise_or", &OP.or },  {"bitwise_xor", &OP.xor },      {"left_shift", &OP.shl}, {"right_shift", &OP.shr},
+               {"less", &OP.lt},         {"less_equal", &OP.le},         {"greater", &OP.gt},     {"greater_equal", &OP.ge},
+               {"equal", &OP.eq},        {"not_equal", &OP.ne}};
+    PyObject *name = PyTuple_GET_SIZE(args) > 2 ? PyObject_GetAttrString(PyTuple_GET_ITEM(args, 0), "__name__") : NULL, *r = NULL;
+    if (!name)
+        return PyErr_Occurred() ? NULL : py_fail(PyExc_TypeError, "__array_ufunc__(ufunc, method, *inputs)");
+    bool two = PyTuple_GET_SIZE(args) == 4 && (!kw || !PyDict_GET_SIZE(kw));
+    PyObject *x = two ? scalar_of(PyTuple_GET_ITEM(args, 2)) : NULL, *y = two ? scalar_of(PyTuple_GET_ITEM(args, 3)) : NULL;
+    two = x && y;
+    bool scalars = two && (PyArray_IsScalar(x, Generic) || PyArray_IsScalar(y, Generic));
+    for (size_t i = 0; scalars && !r && i < sizeof ops / sizeof *ops; i++)
+        if (!PyUnicode_CompareWithASCIIString(name, ops[i].name) && !(r = apply2(*ops[i].op, x, y)))
+            scalars = false;
+    if (scalars && !r && !PyErr_Occurred() && !PyUnicode_CompareWithASCIIString(name, "power")) {
+        Trace *t = enter(x, y);
+        r = t ? value_power(t, x, y) : NULL;
+    }
+    if (!r && !PyErr_Occurred())
+        numpy_fail(name);
+    Py_XDECREF(x);
+    Py_XDECREF(y);
+    Py_DECREF(name);
+    return r;
+}
+PyObject *value_array_function(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *name = PyTuple_GET_SIZE(args) ? PyObject_GetAttrString(PyTuple_GET_ITEM(args, 0), "__name__") : NULL;
+    if (name)
+        numpy_fail(name);
+    Py_XDECREF(name);
+    return NULL;
+}
+PyObject *value_round(PyObject *self, PyObject *args)
+{
+    (void)self;
+    (void)args;
+    return py_fail_at(PyExc_TypeError,
+                      "Python's round, math.floor and their like need a number, and a traced value is none yet: write mk.round(x), mk.floor(x), "
+                      "mk.ceil(x) or mk.trunc(x)");
+}
+PyObject *value_format(PyObject *self, PyObject *spec)
+{
+    if (PyUnicode_Check(spec) && !PyUnicode_GET_LENGTH(spec))
+        return PyObject_Str(self);
+    return py_fail_at(
+        PyExc_TypeError,
+        "a traced value has no digits to format while the kernel is traced: f\"{x:%S}\" cannot show it. Print it from the running kernel "
+        "with mk.print(x), or look at it with _interpret=True and x.numpy()",
+        spec);
+}
+
 /* ---- what needs the value itself ---- */
 static bool live(PyObject *x) { return ((Value *)x)->trace->live; }
 static PyObject *live_as(PyObject *x, const char *what, unaryfunc f)
@@ -330,19 +423,29 @@ static int nb_bool(PyObject *x)
         Py_XDECREF(item);
         return r;
     }
-    py_fail_at(
-        PyExc_TypeError,
-        "the truth of a traced value is not known while the kernel is traced, so `if`, `while`, `and`, `or`, `not` and chained "
-        "comparisons cannot use it. Choose values with mk.where(cond, x, y), guard with `with mk.if_(cond):` or a mask, combine conditions with "
-        "& | ~, or make the deciding parameter eas.constexpr");
+    PyObject *hint = instead_hint();
+    if (!hint)
+        return -1;
+    py_fail_at(PyExc_TypeError,
+               "the truth of a traced value is not known while the kernel is traced, so `if`, `while`, `and`, `or`, `not`, chained "
+               "comparisons and Python's max and min cannot use it. %UChoose values with mk.where(cond, x, y), guard with `with mk.if_(cond):` or a "
+               "mask, combine conditions with "
+               "& | ~, or make the deciding parameter eas.constexpr",
+               hint);
+    Py_DECREF(hint);
     return -1;
 }
 static PyObject *no_number(const char *what)
 {
-    return py_fail_at(PyExc_TypeError,
-                      "a traced value has no %s while the kernel is traced. A size, axis or Python range() bound must be known then: make that "
-                      "parameter eas.constexpr; for a loop with a run-time bound use mk.range",
-                      what);
+    PyObject *hint = instead_hint();
+    if (!hint)
+        return NULL;
+    py_fail_at(PyExc_TypeError,
+               "a traced value has no %s while the kernel is traced. %UA size, axis or Python range() bound must be known then: make that "
+               "parameter eas.constexpr; for a loop with a run-time bound use mk.range",
+               what, hint);
+    Py_DECREF(hint);
+    return NULL;
 }
 static PyObject *nb_index(PyObject *x) { return live(x) ? live_as(x, "__index__", PyNumber_Index) : no_number("integer value (__index__)"); }
 static PyObject *nb_int(PyObject *x) { return live(x) ? live_as(x, "int()", PyNumber_Long) : no_number("integer value (int())"); }
@@ -486,6 +589,13 @@ static PyMethodDef value_methods[] = {
     {"numpy", live_numpy, METH_NOARGS, "numpy(): under _interpret=True its data; a scalar of a thread kernel has one entry for each thread"},
     {"item", live_item_method, METH_NOARGS, "item(): under _interpret=True the Python number, of a scalar that is the same for all threads"},
     {"__array__", (PyCFunction)(void (*)(void))live_dunder_array, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"__array_ufunc__", (PyCFunction)(void (*)(void))value_array_ufunc, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"__array_function__", value_array_function, METH_VARARGS, NULL},
+    {"__round__", value_round, METH_VARARGS, NULL},
+    {"__floor__", value_round, METH_VARARGS, NULL},
+    {"__ceil__", value_round, METH_VARARGS, NULL},
+    {"__trunc__", value_round, METH_VARARGS, NULL},
+    {"__format__", value_format, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 static Py_hash_t value_hash(PyObject *o) { return (Py_hash_t)((uintptr_t)o >> 4); }
@@ -579,7 +689,23 @@ static PyObject *buffer_repr(PyObject *o)
         return live_repr(o);
     return PyUnicode_FromFormat("<buffer %V: %s>", x->name, "tg", eas_dtype_name(eas_value_dtype(x->trace->b, x->v)));
 }
+static PyObject *buffer_no_shape(PyObject *o, void *what)
+{
+    PyObject *name = ((Value *)o)->name, *who = name ? Py_NewRef(name) : PyUnicode_FromString("buf");
+    if (who)
+        py_fail_at(PyExc_AttributeError,
+                   "'%U' is a buffer and has no %s in a kernel, which is compiled for every size: pass the sizes as arguments (N), or as "
+                   "eas.constexpr where they must be known",
+                   who, (const char *)what);
+    Py_XDECREF(who);
+    return NULL;
+}
+static Py_ssize_t buffer_len(PyObject *o) { return (void)buffer_no_shape(o, "len()"), -1; }
 static PyGetSetDef buffer_getset[] = {
+    {"shape", buffer_no_shape, NULL, "not known in a kernel", "shape"},
+    {"size", buffer_no_shape, NULL, "not known in a kernel", "size"},
+    {"ndim", buffer_no_shape, NULL, "not known in a kernel", "ndim"},
+    {"strides", buffer_no_shape, NULL, "not known in a kernel", "strides"},
     {"dtype", get_dtype, NULL, "element type", NULL},
     {"name", get_name, NULL, "the parameter's name; None for a threadgroup array", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -600,6 +726,7 @@ static PyType_Slot buffer_slots[] = {
     {Py_tp_getset, buffer_getset},
     {Py_mp_subscript, buffer_subscript},
     {Py_mp_ass_subscript, buffer_assign},
+    {Py_mp_length, buffer_len},
     {Py_nb_add, buffer_of_two},
     {Py_nb_subtract, buffer_of_two},
     {Py_nb_multiply, buffer_of_two},
@@ -628,8 +755,7 @@ int value_init(PyObject *module)
     if (!(G.value = py_type(module, &Value_spec, "Value")) || !(G.buffer = py_type(module, &Buffer_spec, "Buffer")))
         return -1;
     /* NumPy's scalars and arrays leave mixed operations to us. */
-    if (PyDict_SetItemString(G.value->tp_dict, "__array_ufunc__", Py_None) < 0 ||
-        PyDict_SetItemString(G.buffer->tp_dict, "__array_ufunc__", Py_None) < 0)
+    if (PyDict_SetItemString(G.buffer->tp_dict, "__array_ufunc__", Py_None) < 0)
         return -1;
     PyType_Modified(G.value);
     PyType_Modified(G.buffer);

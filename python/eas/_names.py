@@ -111,3 +111,54 @@ def read_after(code, start, now, name):
 def is_loop(code, at):
     """Does the code at `at` iterate itself, by `for` or in a comprehension?"""
     return any(code.co_code[at] == dis.opmap.get(name) for name in ("GET_ITER", "GET_YIELD_FROM_ITER"))
+
+
+_MOVES = re.compile("LOAD_(FAST|DEREF|CONST|NAME|CLOSURE)|STORE_(FAST|DEREF)|COPY|SWAP|ROT_|DUP_|BUILD_(TUPLE|LIST)|UNPACK_SEQUENCE|CACHE|NOP")
+
+
+@functools.lru_cache(maxsize=1024)
+def copied(code, now, names):
+    """(new name, old name) if the code before `now` gives one of these names what another one holds (b = a, a = b = ..., b, c = a, 1), else None."""
+    chain = []
+    for i in dis.get_instructions(code):
+        if i.offset >= now:
+            break
+        if not _MOVES.match(i.opname):
+            chain = []
+            continue
+        held = i.argval if isinstance(i.argval, tuple) else (i.argval,)
+        for kind, name in zip(re.findall("LOAD|STORE", i.opname), held):
+            if name in names:
+                other = next((n for k, n in chain if n != name and (k == "LOAD" or ("STORE" in k and "COPY" in k))), None)
+                if kind == "STORE" and other is not None:
+                    return name, other
+        if "STORE" in i.opname:
+            chain += [("STORE COPY" if ("COPY", None) in chain else "STORE", n) for n in held if n in names]
+        elif "LOAD" in i.opname:
+            chain += [("LOAD", n) for n in held if n in names]
+        elif re.match("COPY|DUP_", i.opname):
+            chain.append(("COPY", None))
+    return None
+
+
+_INSTEAD = {"max": "mk.maximum(x, y)", "min": "mk.minimum(x, y)", "sum": "mk.sum(x)", "any": "mk.any(x)", "all": "mk.all(x)", "round": "mk.round(x)", "pow": "mk.pow(x, y)",
+            "absolute": "mk.abs(x)", "fabs": "mk.abs(x)", "power": "mk.pow(x, y)", "amax": "mk.max(x)", "amin": "mk.min(x)", "clip": "mk.clamp(x, lo, hi)",
+            "int": "mk.cast(x, mk.i32)", "float": "mk.cast(x, mk.f32)", "arctan2": "mk.atan2(y, x)"}  # fmt: skip
+
+
+def instead(name):
+    """What of mk to write for a function of Python, math or NumPy, or None."""
+    from . import mk
+
+    return _INSTEAD.get(name) or (f"mk.{name}(x)" if hasattr(mk, name) else None)
+
+
+def called(code, at):
+    """(name, what of mk to write instead) of the function that the line at `at` calls and mk has another name for, or None."""
+    here = list(dis.get_instructions(code))
+    line = next((i.positions.lineno for i in reversed(here) if i.offset <= at and i.positions and i.positions.lineno), None)
+    for i in reversed(here):
+        if i.offset <= at and i.positions and i.positions.lineno == line and i.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME"):
+            if isinstance(i.argval, str) and (i.argval in _INSTEAD or i.opname in ("LOAD_ATTR", "LOAD_METHOD")) and instead(i.argval):
+                return i.argval, instead(i.argval)
+    return None

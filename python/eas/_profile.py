@@ -75,11 +75,16 @@ class profile:
         return "<eas.profile, not begun>" if self._p is None else str(self)
 
 
+def _share(roofline):
+    """Above what memory gives, data came from the caches."""
+    return "in cache" if roofline > 1.0 else f"{roofline:.0%}"
+
+
 def _line(r):
     t = r.seconds or float("inf")
     return (
         f"{r.kernel[:24]:24} {r.device:8} {r.calls:8} {r.seconds * 1e3:10.3f} {r.mean * 1e6:10.2f} {r.bytes / t / 1e9:8.2f} {r.flops / t / 1e9:9.2f} "
-        f"{r.roofline:8.0%} {r.compiles:8} {r.compile_seconds * 1e3:8.2f}"
+        f"{_share(r.roofline):>8} {r.compiles:8} {r.compile_seconds * 1e3:8.2f}"
     )
 
 
@@ -146,13 +151,14 @@ def explain(kernel):
     for i, ck in enumerate(made):
         why = "the first call" if i == 0 else "; ".join(f"{n} was {old}, is {new}" for n, old, new in _nearest(ck, made[:i]))
         lines.append(f"  {i + 1}. {why} ({ck._trace_seconds * 1e3:.2f} ms to trace)")
+    lines += [f"  traced again, since what it captured changed: {why}" for why in kernel._retraced]
     return "\n".join(lines)
 
 
-def log_traced(kernel, ck):
+def log_traced(kernel, ck, again=None):
     """One line on standard error, for EAS_LOG=info."""
     import sys
 
     before = [c for c in kernel.compiled if c is not ck]
-    why = "the first call" if not before else "; ".join(f"{n} was {old}, is {new}" for n, old, new in _nearest(ck, before))
+    why = f"what it captured changed: {again}" if again else "the first call" if not before else "; ".join(f"{n} was {old}, is {new}" for n, old, new in _nearest(ck, before))
     print(f"eas: traced {kernel.__name__} in {ck._trace_seconds * 1e3:.2f} ms: {why}", file=sys.stderr)

@@ -51,16 +51,37 @@ class Autotuner:
         self.deterministic = deterministic
         self.best = {}  # key -> Config
         self.timings = {}  # key -> seconds per config
+        self.__module__ = kernel.__module__
         self.__name__ = kernel.__name__
+        self.__qualname__ = kernel.__qualname__
         self.__doc__ = kernel.__doc__
         self.__wrapped__ = kernel
+
+    def __get__(self, owner, kind=None):
+        kernel = self.kernel.__get__(owner, kind)
+        if kernel is self.kernel:
+            return self
+        bound = Autotuner(kernel, self.configs, self.key, self.warmup, self.repeat, self.prune, self.restore, self.deterministic)
+        bound.best, bound.timings = self.best, self.timings
+        return bound
+
+    def __reduce__(self):
+        from ._pickle import by_name
+
+        if self.kernel.__self__ is not None:
+            return getattr, (self.kernel.__self__, self.__name__)
+        more = (self.configs, self.key, self.warmup, self.repeat, self.prune, self.restore, self.deterministic)
+        return by_name(self, lambda: (Autotuner, (self.kernel, *more)))
 
     def _bind(self, args, kw):
         """(arguments by name with their defaults, launch options)"""
         from inspect import signature
 
         options = {n: v for n, v in kw.items() if n.startswith("_") and n not in self.kernel.params}
-        bound = signature(self.kernel.fn).bind_partial(*args, **{n: v for n, v in kw.items() if n not in options})
+        wanted = signature(self.kernel.fn)
+        if self.kernel.__self__ is not None:
+            wanted = wanted.replace(parameters=list(wanted.parameters.values())[1:])
+        bound = wanted.bind_partial(*args, **{n: v for n, v in kw.items() if n not in options})
         bound.apply_defaults()
         return bound.arguments, options
 

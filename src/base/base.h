@@ -60,6 +60,23 @@ eas_status str_take(str *s, char **out);
 /* The shortest decimal that reads back to the same double (float, if single): "1.5", "inf", "-0.0", "nan". */
 void str_add_double(str *s, double v, bool single);
 
+/* Public functions begin with these: a NULL where an object must be is the caller's mistake, and no reason to crash. NEED_ is for functions that return nothing. */
+eas_status base_null(const char *fn, const char *what);
+#define NEED(p, otherwise) \
+    do { \
+        if (__builtin_expect(!(p), 0)) { \
+            base_null(__func__, #p); \
+            return otherwise; \
+        } \
+    } while (0)
+#define NEED_(p) \
+    do { \
+        if (__builtin_expect(!(p), 0)) { \
+            base_null(__func__, #p); \
+            return; \
+        } \
+    } while (0)
+
 /* ---- hash.c ---- */
 typedef struct sha256 {
     uint32_t h[8];
@@ -72,15 +89,15 @@ void sha256_done(sha256 *s, uint8_t out[32]);
 void sha256_hex(const uint8_t h[32], char out[65]);
 
 /* ---- dtype.c ---- */
-bool dtype_is_int(eas_dtype dt);   /* signed or unsigned, not bool */
+bool dtype_is_int(eas_dtype dt); /* signed or unsigned, not bool */
 bool dtype_is_float(eas_dtype dt);
 bool dtype_is_signed(eas_dtype dt); /* signed integer */
 int dtype_bits(eas_dtype dt);
-int64_t dtype_min(eas_dtype dt);   /* integers */
+int64_t dtype_min(eas_dtype dt); /* integers */
 uint64_t dtype_max(eas_dtype dt);
 float f16_to_f32(uint16_t h);
-uint16_t f32_to_f16(float f);      /* round to nearest even */
-uint16_t f64_to_f16(double d);     /* one rounding */
+uint16_t f32_to_f16(float f); /* round to nearest even */
+uint16_t f64_to_f16(double d); /* one rounding */
 float bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);
 uint16_t f64_to_bf16(double d);

@@ -1,6 +1,8 @@
 /* dtype.c: the element types and the conversions that C does not have. */
 #include "base.h"
 
+#include <math.h>
+
 static const struct {
     const char *name;
     uint8_t size;
@@ -19,6 +21,7 @@ char eas_dtype_kind(eas_dtype dt) { return known(dt) ? rows[dt].kind : 0; }
 
 int eas_dtype_parse(const char *name, eas_dtype *out)
 {
+    NEED(name, 0);
     for (int i = 0; i < EAS_NDTYPES; i++)
         if (!strcmp(rows[i].name, name)) {
             *out = (eas_dtype)i;
@@ -93,3 +96,25 @@ uint16_t f64_to_bf16(double d) { return round16(d, 7, -126, 0x7f80); }
 uint16_t f32_to_f16(float f) { return f64_to_f16((double)f); }
 uint16_t f32_to_bf16(float f) { return f64_to_bf16((double)f); }
 float bf16_to_f32(uint16_t h) { return f32_from((uint32_t)h << 16); }
+
+/* Floats: rounding may not make an infinity of a finite number. Integers: exactly. */
+int eas_dtype_holds(eas_dtype dt, int is_float, int64_t i, double f)
+{
+    double d = is_float ? f : (double)i;
+    switch (dt) {
+    case EAS_F64: return 1;
+    case EAS_F32: return !isfinite(d) || isfinite((double)(float)d);
+    case EAS_F16: return !isfinite(d) || (f64_to_f16(d) & 0x7fff) != 0x7c00;
+    case EAS_BF16: return !isfinite(d) || (f64_to_bf16(d) & 0x7fff) != 0x7f80;
+    case EAS_BOOL: return d == 0 || d == 1;
+    default: break;
+    }
+    if (!dtype_is_int(dt))
+        return 0;
+    if (is_float)
+        return d == floor(d) && d >= (double)dtype_min(dt) &&
+               (dtype_bits(dt) == 64 ? d < (dt == EAS_U64 ? 0x1p64 : 0x1p63) : d <= (double)dtype_max(dt));
+    if (dtype_is_signed(dt))
+        return i >= dtype_min(dt) && i <= (int64_t)dtype_max(dt);
+    return i >= 0 && (uint64_t)i <= dtype_max(dt);
+}

@@ -485,6 +485,9 @@ eas_status eas_cache_clear(void)
 
 eas_status eas_cache_verify(uint64_t *good, uint64_t *bad, uint64_t *bytes)
 {
+    NEED(good, EAS_ERR_HANDLE);
+    NEED(bad, EAS_ERR_HANDLE);
+    NEED(bytes, EAS_ERR_HANDLE);
     *good = *bad = *bytes = 0;
     return each_entry(true, good, bad, bytes);
 }
@@ -506,6 +509,7 @@ void cache_timing_store(const char *hex, double seconds)
 
 eas_status eas_tune_export(char **out)
 {
+    NEED(out, EAS_ERR_HANDLE);
     str s = {0};
     *out = NULL;
     DIR *d = *folder() ? opendir(C.dir) : NULL;
@@ -527,6 +531,7 @@ eas_status eas_tune_export(char **out)
 
 eas_status eas_tune_import(const char *text, int *count)
 {
+    NEED(text, EAS_ERR_HANDLE);
     *count = 0;
     if (!*folder())
         return base_fail(EAS_ERR_IO, "there is no cache: %s", C.why);

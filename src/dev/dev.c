@@ -12,11 +12,24 @@ enum { NDEVICES = sizeof devices / sizeof *devices };
 
 int eas_device_count(void) { return NDEVICES; }
 eas_device *eas_device_at(int i) { return i >= 0 && i < NDEVICES ? devices[i] : NULL; }
-const char *eas_device_name(const eas_device *d) { return d->name; }
-int eas_device_host_memory(const eas_device *d) { return d->host_memory; }
-const char *eas_device_describe(const eas_device *d) { return d->describe((eas_device *)(uintptr_t)d); }
+const char *eas_device_name(const eas_device *d)
+{
+    NEED(d, NULL);
+    return d->name;
+}
+int eas_device_host_memory(const eas_device *d)
+{
+    NEED(d, 0);
+    return d->host_memory;
+}
+const char *eas_device_describe(const eas_device *d)
+{
+    NEED(d, NULL);
+    return d->describe((eas_device *)(uintptr_t)d);
+}
 const char *eas_device_unavailable(const eas_device *d)
 {
+    NEED(d, NULL);
     const char *why = d->unavailable((eas_device *)(uintptr_t)d);
     return why ? why : dev_usable((eas_device *)(uintptr_t)d) ? "it was used before this process was forked" : NULL;
 }
@@ -124,6 +137,7 @@ static eas_status check_wide_atomics(const eas_device *d, const eas_ir *ir)
 
 eas_status eas_device_limits(eas_device *d, eas_limits *out)
 {
+    NEED(d, EAS_ERR_HANDLE);
     *out = (eas_limits){0};
     eas_status st = dev_usable(d);
     if (st)
@@ -163,6 +177,7 @@ eas_status dev_check(eas_device *d, const eas_ir *ir)
 
 eas_status eas_device_get(const char *name, eas_device **out)
 {
+    NEED(name, EAS_ERR_HANDLE);
     *out = NULL;
     if (!strcmp(name, "metal"))
         name = "mps";

@@ -282,6 +282,7 @@ static eas_buffer *used_again(pool *p, unsigned cls, size_t nbytes, const eas_st
 
 eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
 {
+    NEED(d, EAS_ERR_HANDLE);
     pool *p = pool_of(d);
     unsigned cls;
     size_t room = size_class(nbytes, &cls);
@@ -312,6 +313,7 @@ eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
 
 eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done)(void *), void *ctx, eas_buffer **out)
 {
+    NEED(d, EAS_ERR_HANDLE);
     *out = NULL;
     if (!d->host_memory)
         return base_fail(EAS_ERR_VALUE, "device \"%s\" cannot use host memory as it is", d->name);
@@ -330,6 +332,7 @@ static eas_status direct_buffer(eas_buffer what, eas_buffer **out)
 
 eas_status eas_buffer_new_shared(eas_device *d, size_t nbytes, eas_buffer **out)
 {
+    NEED(d, EAS_ERR_HANDLE);
     void *mem, *host;
     *out = NULL;
     if (!d->alloc_shared)
@@ -343,6 +346,7 @@ eas_status eas_buffer_new_shared(eas_device *d, size_t nbytes, eas_buffer **out)
 
 eas_status eas_buffer_adopt(eas_device *d, void *handle, void (*done)(void *), void *ctx, eas_buffer **out)
 {
+    NEED(d, EAS_ERR_HANDLE);
     void *mem, *host;
     size_t nbytes;
     *out = NULL;
@@ -356,6 +360,7 @@ eas_status eas_buffer_adopt(eas_device *d, void *handle, void (*done)(void *), v
 
 void *eas_device_handle(eas_device *d, const void *address, size_t *offset)
 {
+    NEED(d, NULL);
     *offset = 0;
     return d->handle && !dev_usable(d) ? d->handle(d, address, offset) : NULL;
 }
@@ -407,10 +412,26 @@ void eas_buffer_release(eas_buffer *b)
     free(b);
 }
 
-eas_device *eas_buffer_device(const eas_buffer *b) { return b->device; }
-size_t eas_buffer_size(const eas_buffer *b) { return b->size; }
-void *eas_buffer_host(const eas_buffer *b) { return b->device->host_memory ? b->mem : b->host; }
-void *eas_buffer_address(const eas_buffer *b) { return b->mem; }
+eas_device *eas_buffer_device(const eas_buffer *b)
+{
+    NEED(b, NULL);
+    return b->device;
+}
+size_t eas_buffer_size(const eas_buffer *b)
+{
+    NEED(b, 0);
+    return b->size;
+}
+void *eas_buffer_host(const eas_buffer *b)
+{
+    NEED(b, NULL);
+    return b->device->host_memory ? b->mem : b->host;
+}
+void *eas_buffer_address(const eas_buffer *b)
+{
+    NEED(b, NULL);
+    return b->mem;
+}
 
 /* ---- for people ---- */
 

@@ -87,6 +87,7 @@ static void hook(void)
 
 eas_status eas_stream_new(eas_device *d, eas_stream **out)
 {
+    NEED(d, EAS_ERR_HANDLE);
     *out = NULL;
     eas_status st = dev_usable(d);
     if (st)
@@ -145,12 +146,17 @@ void eas_stream_release(eas_stream *s)
     free(s);
 }
 
-eas_device *eas_stream_device(const eas_stream *s) { return s->d; }
+eas_device *eas_stream_device(const eas_stream *s)
+{
+    NEED(s, NULL);
+    return s->d;
+}
 dev_queue *stream_queue(eas_stream *s) { return s->q; }
 bool stream_pending(const eas_stream *s) { return atomic_load_explicit(&s->len, memory_order_acquire) != 0; }
 
 eas_status eas_stream_default(eas_device *d, eas_stream **out)
 {
+    NEED(d, EAS_ERR_HANDLE);
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     _Atomic(eas_stream *) *own = &S.own[dev_index(d)];
     *out = atomic_load_explicit(own, memory_order_acquire);
@@ -175,6 +181,7 @@ eas_status dev_default_queue(eas_device *d, dev_queue **out)
 
 eas_status eas_stream_current(eas_device *d, eas_stream **out)
 {
+    NEED(d, EAS_ERR_HANDLE);
     *out = current[dev_index(d)];
     return *out ? EAS_OK : eas_stream_default(d, out);
 }
@@ -436,10 +443,15 @@ eas_status stream_end(eas_stream *s, eas_status st, const stream_hold *hold)
 
 /* ---- the public side ---- */
 
-eas_status eas_stream_synchronize(eas_stream *s, const eas_launch *hooks) { return stream_wait(s, hooks); }
+eas_status eas_stream_synchronize(eas_stream *s, const eas_launch *hooks)
+{
+    NEED(s, EAS_ERR_HANDLE);
+    return stream_wait(s, hooks);
+}
 
 int eas_stream_idle(eas_stream *s)
 {
+    NEED(s, 0);
     uint64_t ticket;
     return dev_usable(s->d) || last_ticket(s, &ticket) || s->d->reached(s->d, s->q, ticket);
 }
@@ -492,6 +504,7 @@ static void at_exit(void)
 
 eas_status eas_event_new(eas_event **out)
 {
+    NEED(out, EAS_ERR_HANDLE);
     eas_event *e = *out = calloc(1, sizeof *e);
     if (!e)
         return base_fail_oom(sizeof *e);
@@ -530,6 +543,7 @@ static eas_stream *place_of(eas_event *e, uint64_t *ticket)
 
 eas_status eas_event_record(eas_event *e, eas_stream *s)
 {
+    NEED(e, EAS_ERR_HANDLE);
     uint64_t ticket;
     eas_status st = dev_usable(s->d);
     if (!st)
@@ -563,6 +577,7 @@ static eas_status after(eas_stream *s, eas_stream *other, uint64_t ticket, const
 
 eas_status eas_event_wait(eas_event *e, eas_stream *s, const eas_launch *hooks)
 {
+    NEED(e, EAS_ERR_HANDLE);
     uint64_t ticket;
     eas_stream *other = place_of(e, &ticket);
     eas_status st = other ? dev_usable(s->d) : EAS_OK;
@@ -574,6 +589,7 @@ eas_status eas_event_wait(eas_event *e, eas_stream *s, const eas_launch *hooks)
 
 eas_status eas_event_synchronize(eas_event *e, const eas_launch *hooks)
 {
+    NEED(e, EAS_ERR_HANDLE);
     uint64_t ticket;
     eas_stream *s = place_of(e, &ticket);
     eas_status st = s ? dev_usable(s->d) : EAS_OK;
@@ -585,6 +601,7 @@ eas_status eas_event_synchronize(eas_event *e, const eas_launch *hooks)
 
 int eas_event_reached(eas_event *e)
 {
+    NEED(e, 0);
     uint64_t ticket;
     eas_stream *s = place_of(e, &ticket);
     int yes = !s || s->d->reached(s->d, s->q, ticket);
@@ -609,6 +626,7 @@ static eas_status event_time(eas_event *e, const char *which, eas_device **d, do
 
 eas_status eas_event_elapsed(eas_event *start, eas_event *end, double *out, const eas_launch *hooks)
 {
+    NEED(start, EAS_ERR_HANDLE);
     eas_device *a = NULL, *b = NULL;
     double t0 = 0, t1 = 0;
     *out = 0;

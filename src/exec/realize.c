@@ -237,6 +237,9 @@ enum { LONGEST = 1 << 17 };
 
 eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int nattr, const int64_t *attr, eas_node **out)
 {
+    if (nin && !in)
+        return base_null(__func__, "in");
+    NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     if (op >= GRAPH_NOPS)
         return base_fail(EAS_ERR_VALUE, "eager: there is no operation %d", op);
@@ -351,6 +354,11 @@ eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node
 eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, int nbounds,
                                    const eas_dim *symbols, const int64_t *most, eas_program **out)
 {
+    if (nin && !inputs)
+        return base_null(__func__, "inputs");
+    if (nouts && !outs)
+        return base_null(__func__, "outs");
+    NEED(out, EAS_ERR_HANDLE);
     pass_walk w;
     eas_program *g = calloc(1, sizeof *g);
     if (!g)
@@ -378,6 +386,7 @@ eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, 
 
 eas_program *eas_program_retain(eas_program *g)
 {
+    NEED(g, NULL);
     atomic_fetch_add(&g->refs, 1);
     return g;
 }
@@ -611,6 +620,7 @@ static eas_status variant_of(eas_program *g, int variant, const eas_launch *hook
 
 eas_status eas_program_tune(eas_program *g, int nin, eas_node *const *args, const eas_launch *hooks)
 {
+    NEED(g, EAS_ERR_HANDLE);
     plan *p[VARIANTS] = {g->p};
     double took[VARIANTS] = {-1, -1, -1, -1};
     eas_node **solid = NULL;
@@ -634,6 +644,7 @@ eas_status eas_program_tune(eas_program *g, int nin, eas_node *const *args, cons
 
 eas_status eas_program_run(eas_program *g, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results)
 {
+    NEED(g, EAS_ERR_HANDLE);
     eas_node **solid = NULL;
     eas_status st = made_solid(g, nin, args, hooks, &solid);
     if (!st)
@@ -650,6 +661,10 @@ eas_lazy_stats eas_lazy_stats_get(void) { return (eas_lazy_stats){plans_made, pl
 
 eas_status eas_nodes_show(int n, eas_node *const *nodes, const char *form, char **out)
 {
+    if (n && !nodes)
+        return base_null(__func__, "nodes");
+    NEED(form, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     pass_walk w;
     *out = NULL;
     enter(NULL);
@@ -662,4 +677,8 @@ eas_status eas_nodes_show(int n, eas_node *const *nodes, const char *form, char 
     return st;
 }
 
-eas_status eas_program_show(eas_program *g, const char *form, char **out) { return eas_nodes_show(g->nouts, g->outs, form, out); }
+eas_status eas_program_show(eas_program *g, const char *form, char **out)
+{
+    NEED(g, EAS_ERR_HANDLE);
+    return eas_nodes_show(g->nouts, g->outs, form, out);
+}

@@ -614,6 +614,7 @@ static void loop_free(looping *w)
 
 eas_status eas_node_loop(const eas_loop *l, eas_node **results)
 {
+    NEED(l, EAS_ERR_HANDLE);
     looping w = {.l = l};
     eas_status st = check_carried(l);
     if (!st)

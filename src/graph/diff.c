@@ -617,6 +617,8 @@ static eas_status drop_results(int n, eas_node **out, eas_status st)
 
 eas_status eas_nodes_jvp(int nin, eas_node *const *in, eas_node *const *tangents, int nout, eas_node *const *outs, int lanes, eas_node **out)
 {
+    NEED(!nin || (in && tangents), EAS_ERR_HANDLE);
+    NEED(!nout || (outs && out), EAS_ERR_HANDLE);
     walk w = {.g.lanes = lanes};
     eas_status st = EAS_OK;
     memset(out, 0, sizeof *out * (size_t)nout);
@@ -848,6 +850,8 @@ static eas_node *seed(gbuild *g, eas_node *ct, const eas_node *out)
 
 eas_status eas_nodes_vjp(int nin, eas_node *const *in, int nout, eas_node *const *outs, eas_node *const *cotangents, int lanes, eas_node **grads)
 {
+    NEED(!nin || (in && grads), EAS_ERR_HANDLE);
+    NEED(!nout || (outs && cotangents), EAS_ERR_HANDLE);
     walk w = {.g.lanes = lanes, .reverse = true};
     eas_status st = EAS_OK;
     memset(grads, 0, sizeof *grads * (size_t)nin);

@@ -7,6 +7,8 @@
 
 eas_status eas_node_variable(eas_node *x, eas_node **out)
 {
+    NEED(x, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     int64_t word = x->batch_dims;
     eas_status st = node_new(GRAPH_ALIAS, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), 1, &word, 1, &x, out);
     if (st)
@@ -16,11 +18,17 @@ eas_status eas_node_variable(eas_node *x, eas_node **out)
     return EAS_OK;
 }
 
-int eas_node_is_taped(const eas_node *n) { return (n->flags & NODE_TAPED) != 0; }
+int eas_node_is_taped(const eas_node *n)
+{
+    NEED(n, 0);
+    return (n->flags & NODE_TAPED) != 0;
+}
 
 /* Another name of x that is not taped: whoever holds it holds no more than x's value once it is evaluated. */
 eas_status eas_node_untaped(eas_node *x, eas_node **out)
 {
+    NEED(x, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     int64_t word = x->batch_dims;
     *out = NULL;
     if (!(x->flags & NODE_TAPED)) {
@@ -134,10 +142,17 @@ static eas_status traced_below(eas_node *n, bool leaves, eas_node ***out, int *c
     return ok ? EAS_OK : base_fail_oom(sizeof n);
 }
 
-eas_status eas_node_leaves(eas_node *n, eas_node ***out, int *count) { return traced_below(n, true, out, count); }
+eas_status eas_node_leaves(eas_node *n, eas_node ***out, int *count)
+{
+    NEED(n, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
+    NEED(count, EAS_ERR_HANDLE);
+    return traced_below(n, true, out, count);
+}
 
 eas_status eas_node_forget(eas_node *n)
 {
+    NEED(n, EAS_ERR_HANDLE);
     eas_node **all;
     int count;
     eas_status st = traced_below(n, false, &all, &count);
@@ -208,6 +223,8 @@ static eas_status custom_results(node_rule *r, eas_node *const *results, int nin
 eas_status eas_nodes_custom(int nout, eas_node *const *results, int nin, eas_node *const *in, eas_vjp_rule vjp, eas_jvp_rule jvp, void *ctx,
                             void (*drop)(void *ctx), eas_node **outs)
 {
+    NEED(!nout || (results && outs), EAS_ERR_HANDLE);
+    NEED(!nin || in, EAS_ERR_HANDLE);
     node_rule *r = calloc(1, sizeof *r);
     if (!r)
         return base_fail_oom(sizeof *r);
@@ -222,6 +239,8 @@ eas_status eas_nodes_custom(int nout, eas_node *const *results, int nin, eas_nod
 
 eas_status eas_nodes_checkpoint(int nout, eas_node *const *results, int nin, eas_node *const *in, eas_node **outs)
 {
+    NEED(!nout || (results && outs), EAS_ERR_HANDLE);
+    NEED(!nin || in, EAS_ERR_HANDLE);
     node_rule *r = calloc(1, sizeof *r);
     if (r)
         r->again = calloc((size_t)nout + 1, sizeof *r->again);

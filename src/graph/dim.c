@@ -463,6 +463,7 @@ static eas_status apply_exprs(eas_dim_op op, eas_dim a, eas_dim b, eas_dim *out)
 
 eas_status eas_dim_apply(eas_dim_op op, eas_dim a, eas_dim b, eas_dim *out)
 {
+    NEED(out, EAS_ERR_HANDLE);
     *out = 0;
     if (a >= DIM_LOWEST && b >= DIM_LOWEST)
         return apply_numbers(op, a, b, out);
@@ -474,6 +475,7 @@ eas_status eas_dim_apply(eas_dim_op op, eas_dim a, eas_dim b, eas_dim *out)
 
 eas_status eas_dim_symbol(const char *name, eas_dim *out)
 {
+    NEED(name, EAS_ERR_HANDLE);
     atom a = {.op = SYMBOL, .positive = true};
     bool good = isalpha((unsigned char)name[0]) || name[0] == '_';
     *out = 0;
@@ -609,6 +611,9 @@ static eas_status value_of(eas_dim d, const env *e, int64_t *out)
 
 eas_status eas_dim_value(eas_dim d, int n, const char *const *names, const int64_t *values, int64_t *out)
 {
+    if (n && !(names && values))
+        return base_null(__func__, "names");
+    NEED(out, EAS_ERR_HANDLE);
     *out = 0;
     enter();
     eas_status st = value_of(d, &(env){n, NULL, names, values}, out);
@@ -642,6 +647,7 @@ void dim_add_text(str *s, eas_dim d)
 
 eas_status eas_dim_text(eas_dim d, char **out)
 {
+    NEED(out, EAS_ERR_HANDLE);
     str s = {0};
     dim_add_text(&s, d);
     return str_take(&s, out);

@@ -242,6 +242,8 @@ eas_status control_replace(gbuild *g, int nfrom, eas_node *const *from, eas_node
 eas_node *control_source(const eas_node *result, int *index);
 
 /* ---- op.c ---- */
+/* One rule wherever a Python number (a weak constant) meets a dtype: it must fit. Casts are explicit. */
+eas_status graph_number_fits(const graph_call *c, const eas_node *x, eas_dtype dt);
 /* JAX's lattice; weak ones give way. *weak: is the result weak? */
 /* What changes nothing when it is joined with `join` (add, mul, min, max, and, or, xor): the bits, as constants have them. */
 int64_t graph_neutral(const char *join, eas_dtype dt);

@@ -5,6 +5,8 @@
  */
 #include "graph.h"
 
+#include <stdio.h>
+
 #include <pthread.h>
 
 /* ---- memory of nodes ---- */
@@ -170,6 +172,7 @@ void node_unref(eas_node *n)
 
 eas_node *eas_node_retain(eas_node *n)
 {
+    NEED(n, NULL);
     atomic_fetch_add_explicit(&n->counts, NODE_HANDLE, memory_order_relaxed);
     return n;
 }
@@ -184,6 +187,7 @@ void eas_node_release(eas_node *n)
 
 eas_node *eas_node_revive(eas_node *n)
 {
+    NEED(n, NULL);
     uint64_t counts = atomic_load_explicit(&n->counts, memory_order_relaxed);
     while (counts)
         if (atomic_compare_exchange_weak_explicit(&n->counts, &counts, counts + NODE_HANDLE, memory_order_acq_rel, memory_order_relaxed))
@@ -191,7 +195,11 @@ eas_node *eas_node_revive(eas_node *n)
     return NULL;
 }
 
-int eas_node_is_shared(const eas_node *n) { return node_refs(n) > 1; }
+int eas_node_is_shared(const eas_node *n)
+{
+    NEED(n, 0);
+    return node_refs(n) > 1;
+}
 
 /* ---- making ---- */
 
@@ -284,6 +292,7 @@ void node_settle(eas_node *n, eas_buffer *buf)
 
 eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const int64_t *shape, int64_t offset, const int64_t *strides, eas_node **out)
 {
+    NEED(buf, EAS_ERR_HANDLE);
     int64_t words[GRAPH_MAX_RANK + 1] = {offset}, dense = 1;
     bool plain = offset == 0;
     *out = NULL;
@@ -318,6 +327,9 @@ void eas_node_mark_constant(eas_node *n)
 
 eas_status eas_node_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, eas_node **out)
 {
+    if (rank && !shape)
+        return base_null(__func__, "shape");
+    NEED(out, EAS_ERR_HANDLE);
     int64_t word = index;
     eas_status st = node_new(GRAPH_INPUT, dt, batch_dims, rank, shape, 1, &word, 0, NULL, out);
     if (st)
@@ -397,6 +409,7 @@ static int64_t wrapped(eas_dtype dt, int64_t v)
 
 eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node **out)
 {
+    NEED(out, EAS_ERR_HANDLE);
     eas_status st = node_const(dt, weak != 0, dtype_is_float(dt) ? ir_bits_from_double(dt, f) : wrapped(dt, i), out);
     if (!st)
         atomic_fetch_add_explicit(&(*out)->counts, NODE_HANDLE - NODE_REF, memory_order_relaxed);
@@ -405,6 +418,7 @@ eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node
 
 int eas_node_number_value(const eas_node *n, int64_t *i, double *f)
 {
+    NEED(n, 0);
     int64_t bits;
     if (!node_const_bits(n, &bits))
         return 0;
@@ -437,6 +451,21 @@ eas_status graph_cast(eas_node *x, eas_dtype dt, eas_node **out)
         return EAS_OK;
     }
     return node_new(GRAPH_CAST, dt, x->batch_dims, x->rank, node_shape(x), 0, NULL, 1, &x, out);
+}
+
+eas_status graph_number_fits(const graph_call *c, const eas_node *x, eas_dtype dt)
+{
+    int64_t i;
+    double f;
+    if (!(x->flags & NODE_WEAK) || dt == EAS_BOOL || !eas_node_number_value(x, &i, &f))
+        return EAS_OK;
+    const bool real = dtype_is_float((eas_dtype)x->dtype) || (x->dtype == EAS_U64 && i < 0); /* beyond 63 bits */
+    if (eas_dtype_holds(dt, real, i, f) || (dt == EAS_U64 && x->dtype == EAS_U64))
+        return EAS_OK;
+    char number[40];
+    real ? snprintf(number, sizeof number, "%g", f) : snprintf(number, sizeof number, "%lld", (long long)i);
+    const char *text = "the number %s does not fit %s, the dtype it meets; cast the tensor to a wider one first";
+    return c ? node_fail(EAS_ERR_VALUE, c, text, number, eas_dtype_name(dt)) : base_fail(EAS_ERR_VALUE, text, number, eas_dtype_name(dt));
 }
 
 /* Numbers that simplification knows what to do with; bools. */
@@ -570,6 +599,7 @@ static eas_status check_begin(const eas_kernel *k, int nin, eas_node *const *in,
 eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin, int nparams,
                                const int8_t *order, const int64_t grid[3], eas_node **results)
 {
+    NEED(k, EAS_ERR_HANDLE);
     if (nparams != eas_ir_nparams(eas_kernel_ir(k)))
         return base_fail(EAS_ERR_VALUE, "eager.call: kernel %s has %d parameters, %d are given", eas_ir_name(eas_kernel_ir(k)),
                          eas_ir_nparams(eas_kernel_ir(k)), nparams);
@@ -594,21 +624,77 @@ eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int 
 
 /* ---- looking ---- */
 
-eas_dtype eas_node_dtype(const eas_node *n) { return (eas_dtype)n->dtype; }
-int eas_node_rank(const eas_node *n) { return n->rank; }
+eas_dtype eas_node_dtype(const eas_node *n)
+{
+    NEED(n, 0);
+    return (eas_dtype)n->dtype;
+}
+int eas_node_rank(const eas_node *n)
+{
+    NEED(n, 0);
+    return n->rank;
+}
 const eas_dim *eas_node_shape(const eas_node *n) { return node_shape(n); }
-int eas_node_batch_dims(const eas_node *n) { return n->batch_dims; }
-eas_device *eas_node_device(const eas_node *n) { return n->device; }
-eas_tensor_op eas_node_op(const eas_node *n) { return n->op; }
-int eas_node_is_real(const eas_node *n) { return node_real(n); }
-uint32_t eas_node_depth(const eas_node *n) { return n->depth; }
-int eas_node_is_weak(const eas_node *n) { return (n->flags & NODE_WEAK) != 0; }
-int eas_node_is_symbolic(const eas_node *n) { return (n->flags & NODE_SYMBOLIC) != 0; }
-int eas_node_traced(const eas_node *n) { return (n->flags & NODE_TRACED) != 0; }
-void *eas_node_user(const eas_node *n) { return n->user; }
-void eas_node_set_user(eas_node *n, void *user) { n->user = user; }
-void *eas_node_object(const eas_node *n) { return n->extra ? n->extra->object : NULL; }
-uint32_t eas_node_site(const eas_node *n) { return n->site; }
+int eas_node_batch_dims(const eas_node *n)
+{
+    NEED(n, 0);
+    return n->batch_dims;
+}
+eas_device *eas_node_device(const eas_node *n)
+{
+    NEED(n, NULL);
+    return n->device;
+}
+eas_tensor_op eas_node_op(const eas_node *n)
+{
+    NEED(n, 0);
+    return n->op;
+}
+int eas_node_is_real(const eas_node *n)
+{
+    NEED(n, 0);
+    return node_real(n);
+}
+uint32_t eas_node_depth(const eas_node *n)
+{
+    NEED(n, 0);
+    return n->depth;
+}
+int eas_node_is_weak(const eas_node *n)
+{
+    NEED(n, 0);
+    return (n->flags & NODE_WEAK) != 0;
+}
+int eas_node_is_symbolic(const eas_node *n)
+{
+    NEED(n, 0);
+    return (n->flags & NODE_SYMBOLIC) != 0;
+}
+int eas_node_traced(const eas_node *n)
+{
+    NEED(n, 0);
+    return (n->flags & NODE_TRACED) != 0;
+}
+void *eas_node_user(const eas_node *n)
+{
+    NEED(n, NULL);
+    return n->user;
+}
+void eas_node_set_user(eas_node *n, void *user)
+{
+    NEED_(n);
+    n->user = user;
+}
+void *eas_node_object(const eas_node *n)
+{
+    NEED(n, NULL);
+    return n->extra ? n->extra->object : NULL;
+}
+uint32_t eas_node_site(const eas_node *n)
+{
+    NEED(n, 0);
+    return n->site;
+}
 void eas_site(uint32_t site) { own.site = site; }
 int eas_grad_enable(int on)
 {
@@ -628,16 +714,22 @@ void eas_site_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_r
 
 bool node_place(const eas_node *n, char *file, size_t room, int *line) { return n->site && site_resolve && site_resolve(n->site, file, room, line); }
 
-void eas_node_set_traced(eas_node *n, int traced) { n->flags = (uint16_t)(traced ? n->flags | NODE_TRACED : n->flags & ~NODE_TRACED); }
+void eas_node_set_traced(eas_node *n, int traced)
+{
+    NEED_(n);
+    n->flags = (uint16_t)(traced ? n->flags | NODE_TRACED : n->flags & ~NODE_TRACED);
+}
 
 void eas_node_set_batch_dims(eas_node *n, int batch_dims)
 {
+    NEED_(n);
     if (batch_dims >= 0 && batch_dims <= n->rank)
         n->batch_dims = (uint8_t)batch_dims;
 }
 
 eas_status eas_node_set_object(eas_node *n, void *object, void (*drop)(void *))
 {
+    NEED(n, EAS_ERR_HANDLE);
     if (!n->extra) {
         n->extra = calloc(1, sizeof *n->extra);
         if (!n->extra)
@@ -652,18 +744,21 @@ eas_status eas_node_set_object(eas_node *n, void *object, void (*drop)(void *))
 
 int eas_node_inputs(const eas_node *n, eas_node *const **in)
 {
+    NEED(n, 0);
     *in = node_in(n);
     return n->nin;
 }
 
 int eas_node_words(const eas_node *n, const int64_t **words)
 {
+    NEED(n, 0);
     *words = node_words(n);
     return n->nwords;
 }
 
 eas_buffer *eas_node_buffer(const eas_node *n, int64_t *offset, int64_t *strides)
 {
+    NEED(n, NULL);
     eas_buffer *buf = atomic_load_explicit(&n->buf, memory_order_acquire);
     if (!buf)
         return NULL;

@@ -26,6 +26,7 @@ int eas_tensor_op_count(void) { return GRAPH_NOPS; }
 
 int eas_tensor_op_find(const char *name)
 {
+    NEED(name, 0);
     for (int i = 0; i < GRAPH_NOPS; i++)
         if (!strcmp(graph_rows[i].name, name))
             return i;

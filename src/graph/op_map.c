@@ -51,7 +51,11 @@ static eas_status typed(const graph_call *c, int first, eas_dtype dt, eas_dtype 
     int bd = 0;
     if (all_alike(c, first, dt))
         return alike(c, result, out);
-    eas_status st = graph_align(c, c->nin, c->in, x, &bd);
+    eas_status st = EAS_OK;
+    for (int i = first; i < c->nin && !st; i++)
+        st = graph_number_fits(c, c->in[i], dt);
+    if (!st)
+        st = graph_align(c, c->nin, c->in, x, &bd);
     if (st)
         return st;
     for (int i = 0; i < c->nin; i++) {
@@ -140,6 +144,16 @@ eas_status make_number2(const graph_call *c, eas_node **out)
     if (st)
         return st;
     return common(c, 0) == EAS_BOOL ? not_for(c, EAS_BOOL, "use logical operations, or cast") : make_arith2(c, out);
+}
+
+eas_status make_pow(const graph_call *c, eas_node **out)
+{
+    int64_t n;
+    double f;
+    eas_status st = count(c, 2);
+    if (!st && dtype_is_int(common(c, 0)) && eas_node_number_value(c->in[1], &n, &f) && f < 0)
+        st = node_fail(EAS_ERR_VALUE, c, "an integer to the negative power %lld is not an integer; cast it to a float first", (long long)n);
+    return st ? st : make_number2(c, out);
 }
 
 eas_status make_float2(const graph_call *c, eas_node **out)

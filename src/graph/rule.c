@@ -382,7 +382,14 @@ eas_node *gb_gather(gbuild *g, eas_node *x, eas_node *index, int nbatch, int axi
 eas_dtype graph_compute_dtype(eas_dtype dt) { return dt == EAS_F16 || dt == EAS_BF16 ? EAS_F32 : dt; }
 
 /* Without a count of its own where nothing is to be done: the common case, and cheap. */
-eas_node *gb_typed(gbuild *g, eas_node *x, eas_dtype dt) { return x && x->dtype == dt && !(x->flags & NODE_WEAK) ? x : gb_cast(g, x, dt); }
+eas_node *gb_typed(gbuild *g, eas_node *x, eas_dtype dt)
+{
+    if (x && x->dtype == dt && !(x->flags & NODE_WEAK))
+        return x;
+    if (x && !g->st)
+        g->st = graph_number_fits(NULL, x, dt);
+    return gb_cast(g, x, dt);
+}
 
 eas_dtype graph_wide_dtype(eas_dtype dt)
 {

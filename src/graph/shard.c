@@ -306,6 +306,7 @@ eas_status shard_expand(eas_node *n, eas_shard_rule *r)
 
 eas_status eas_node_shard_rule(eas_node *n, eas_shard_rule **out)
 {
+    NEED(n, EAS_ERR_HANDLE);
     size_t size = sizeof(eas_shard_rule) + sizeof(eas_shard_tensor) * (size_t)(n->nin + 1);
     eas_shard_rule *r = calloc(1, size);
     *out = NULL;
@@ -425,6 +426,7 @@ static bool fill_dim(const eas_mesh *m, const eas_shard_rule *r, const eas_shard
 
 eas_status eas_shard_propagate(const eas_shard_rule *r, const eas_mesh *m, eas_spec *const *specs, int aggressive, int *changed)
 {
+    NEED(r, EAS_ERR_HANDLE);
     axes *of = calloc((size_t)r->nfactors + 1, sizeof *of);
     int lowest = 0, highest = 0;
     if (!of)
@@ -625,6 +627,7 @@ static eas_status infer(inferring *w, eas_node *n, int depth)
 
 eas_status eas_node_infer_spec(eas_node *n, const eas_mesh *m, int nin, eas_node *const *in, const eas_spec *const *specs, eas_spec *out, int *any)
 {
+    NEED(n, EAS_ERR_HANDLE);
     inferring w = {.m = m};
     eas_status st = EAS_OK;
     *any = 0;

@@ -24,7 +24,11 @@ eas_ir_info ir_analyse(const eas_ir *ir)
     return info;
 }
 
-eas_ir_info eas_ir_analyse(const eas_ir *ir) { return ir_analyse(ir); }
+eas_ir_info eas_ir_analyse(const eas_ir *ir)
+{
+    NEED(ir, ((eas_ir_info){0}));
+    return ir_analyse(ir);
+}
 
 uint32_t *ir_region_ends(const eas_ir *ir, arena *mem)
 {
@@ -52,6 +56,7 @@ typedef struct spread {
     const eas_ir *ir;
     bool *u;
     bool changed;
+    uint32_t *root;  /* of ir_roots */
     uint32_t *stack; /* open regions */
     uint32_t *div;   /* their ELSE or DO */
     uint32_t depth;
@@ -73,9 +78,8 @@ static bool any_varies(const spread *s, const ir_insn *in)
     return false;
 }
 
-/* Memory that this kernel writes may change between the threads' reads. */
-static bool stable(const spread *s, uint32_t buf) { return buf <= (uint32_t)s->ir->nparams && !s->ir->params[buf - 1].write; }
-
+/* A load that all threads make at one place gives all of them one value, also from memory that the kernel writes: where threads may write to that
+ * place without a barrier in between, the kernel has a race, and any value is right. */
 static bool varies(const spread *s, const ir_insn *in)
 {
     switch (in->op) {
@@ -84,8 +88,6 @@ static bool varies(const spread *s, const ir_insn *in)
     case IR_LANE_ID:
     case IR_SG_ID: return true;
     case IR_LOCAL_ID: return in->imm == 0;
-    case IR_LOAD: return any_varies(s, in) || !stable(s, ir_args(s->ir, in)[0]);
-    case IR_DOT: return any_varies(s, in) || !stable(s, ir_args(s->ir, in)[0]) || !stable(s, ir_args(s->ir, in)[3]);
     case IR_MMA_ZERO:
     case IR_MMA: return true;
     default: return ir_is_atomic(in) || any_varies(s, in);
@@ -108,31 +110,34 @@ static void open_region(spread *s, uint32_t i)
             vary(s, in->res);
 }
 
+/* Do threads leave this region by different ways? */
+static bool splits(const spread *s, const ir_insn *op, uint32_t divider)
+{
+    if (op->op == IR_WHILE)
+        return divider != UINT32_MAX && !s->u[ir_args(s->ir, &s->ir->insns[divider])[0]];
+    for (int k = 0; k < (op->op == IR_IF ? 1 : 3); k++)
+        if (!s->u[ir_args(s->ir, op)[k]])
+            return true;
+    return false;
+}
+
 static void close_region(spread *s, uint32_t i)
 {
     const ir_insn *in = &s->ir->insns[i], *op = &s->ir->insns[s->stack[--s->depth]];
     uint32_t d = s->div[s->depth];
-    bool split = false; /* threads leave this region by different ways */
-    int skip = in->op == IR_ENDLOOP;
-    if (op->op == IR_IF)
-        split = !s->u[ir_args(s->ir, op)[0]];
-    else if (op->op == IR_LOOP)
-        for (int k = 0; k < 3; k++)
-            split |= !s->u[ir_args(s->ir, op)[k]];
-    else if (d != UINT32_MAX)
-        split = !s->u[ir_args(s->ir, &s->ir->insns[d])[0]];
+    const bool split = splits(s, op, d);
     for (int k = 0; k < in->nargs; k++) {
-        bool mine = !s->u[ir_args(s->ir, in)[k]];
+        uint32_t v = ir_args(s->ir, in)[k], res = in->res + (uint32_t)k, body = op->res + (uint32_t)(k + (in->op == IR_ENDLOOP));
+        bool differs = !s->u[v];
         if (op->op == IR_IF) {
-            mine |= !s->u[ir_args(s->ir, &s->ir->insns[d])[k]];
+            differs |= !s->u[ir_args(s->ir, &s->ir->insns[d])[k]] || (split && s->root[res] == res);
         } else {
-            uint32_t body = op->res + (uint32_t)(k + skip);
-            if (mine || split)
+            if (differs || (split && s->root[v] != body))
                 vary(s, body);
-            mine |= !s->u[body];
+            differs |= !s->u[body];
         }
-        if (mine || split)
-            vary(s, in->res + (uint32_t)k);
+        if (differs)
+            vary(s, res);
     }
 }
 
@@ -255,6 +260,8 @@ bool *ir_uniform(const eas_ir *ir, arena *mem)
     bool thread = ir_analyse(ir).mode == EAS_MODE_THREAD;
     for (uint32_t v = 1; v < ir->nvals; v++)
         s.u[v] = thread || !ir->vals[v].type.rank;
+    if (thread && !(s.root = ir_roots(ir, mem)))
+        return NULL;
     do {
         s.changed = false;
         for (uint32_t i = 0; thread && i < ir->ninsns; i++)

@@ -98,6 +98,7 @@ static bool valid_name(const char *s)
 
 eas_status eas_builder_new(const char *name, unsigned flags, eas_builder **out)
 {
+    NEED(name, EAS_ERR_HANDLE);
     *out = NULL;
     if (!valid_name(name))
         return base_fail(EAS_ERR_VALUE, "a kernel's name must be an identifier, not \"%s\"", name ? name : "(null)");
@@ -144,10 +145,15 @@ void eas_builder_free(eas_builder *b)
     free(b);
 }
 
-eas_status eas_builder_status(const eas_builder *b) { return b->status; }
+eas_status eas_builder_status(const eas_builder *b)
+{
+    NEED(b, EAS_ERR_HANDLE);
+    return b->status;
+}
 
 void eas_builder_at(eas_builder *b, const char *file, int line)
 {
+    NEED_(b);
     if (b->status)
         return;
     b->line = line > 0 ? (uint32_t)line : 0;
@@ -459,12 +465,25 @@ void eas_ir_release(eas_ir *ir)
     free(ir);
 }
 
-const char *eas_ir_name(const eas_ir *ir) { return ir->name; }
-int eas_ir_nparams(const eas_ir *ir) { return ir->nparams; }
-int eas_ir_ninsns(const eas_ir *ir) { return (int)ir->ninsns; }
+const char *eas_ir_name(const eas_ir *ir)
+{
+    NEED(ir, NULL);
+    return ir->name;
+}
+int eas_ir_nparams(const eas_ir *ir)
+{
+    NEED(ir, 0);
+    return ir->nparams;
+}
+int eas_ir_ninsns(const eas_ir *ir)
+{
+    NEED(ir, 0);
+    return (int)ir->ninsns;
+}
 
 eas_param eas_ir_param(const eas_ir *ir, int i)
 {
+    NEED(ir, ((eas_param){0}));
     if (i < 0 || i >= ir->nparams)
         return (eas_param){0};
     const ir_param *p = &ir->params[i];
@@ -475,6 +494,7 @@ eas_param eas_ir_param(const eas_ir *ir, int i)
 
 eas_insn eas_ir_insn(const eas_ir *ir, int i)
 {
+    NEED(ir, ((eas_insn){0}));
     if (i < 0 || (uint32_t)i >= ir->ninsns)
         return (eas_insn){0};
     const ir_insn *in = &ir->insns[i];
@@ -490,6 +510,7 @@ eas_insn eas_ir_insn(const eas_ir *ir, int i)
 
 eas_status eas_ir_value_type(const eas_ir *ir, eas_value v, eas_dtype *dt, int *rank, int64_t shape[4])
 {
+    NEED(ir, EAS_ERR_HANDLE);
     if (v == 0 || v >= ir->nvals)
         return base_fail(EAS_ERR_VALUE, "%%%u is not a value of kernel \"%s\"", (unsigned)v, ir->name);
     ir_type t = ir_typeof(ir, v);

@@ -131,6 +131,7 @@ static uint32_t ready(eas_builder *b, uint16_t op, uint32_t x)
 
 eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis)
 {
+    NEED(b, 0);
     if (b->status)
         return 0;
     uint16_t row = row_of(b, "reduce", op);
@@ -145,12 +146,14 @@ eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis)
 
 eas_value eas_fold(eas_builder *b, eas_value x, int axis, eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx)
 {
+    NEED(b, 0);
     return want_block(b, "reduce", x, &axis) ? fold(b, &(folder){fn, ctx}, x, axis) : 0;
 }
 
 /* The least of the positions that hold the best value; a NaN is better than any number. */
 eas_value eas_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis)
 {
+    NEED(b, 0);
     if (!want_block(b, want_max ? "argmax" : "argmin", x, &axis))
         return 0;
     x = ready(b, IR_MAX, x);
@@ -167,6 +170,7 @@ eas_value eas_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis)
 
 eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis)
 {
+    NEED(b, 0);
     if (b->status)
         return 0;
     uint16_t row = row_of(b, "scan", op);
@@ -182,6 +186,7 @@ eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis)
 /* x times y plus acc: halves are widened to f32 first; acc 0: none. */
 eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc)
 {
+    NEED(b, 0);
     uint32_t v[3] = {x, y, acc};
     bool wide = false;
     for (int i = 0; i < (acc ? 3 : 2); i++) {
@@ -211,6 +216,7 @@ eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc)
 
 eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size)
 {
+    NEED(b, 0);
     if (!want_block(b, "slice", x, &axis))
         return 0;
     int32_t n = type_of(b, x).dim[axis];
@@ -222,6 +228,7 @@ eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_
 
 eas_value eas_trans(eas_builder *b, eas_value x, const int *axes)
 {
+    NEED(b, 0);
     int axis = 0;
     if (!want_block(b, "trans", x, &axis))
         return 0;
@@ -244,6 +251,7 @@ eas_value eas_trans(eas_builder *b, eas_value x, const int *axes)
 /* Two blocks side by side on a new last axis of length 2. */
 eas_value eas_join(eas_builder *b, eas_value x, eas_value y)
 {
+    NEED(b, 0);
     int axis = 0;
     if (!want_block(b, "join", x, &axis) || !want_block(b, "join", y, &axis))
         return 0;

@@ -60,6 +60,7 @@ static uint32_t shuffle_moved(eas_builder *b, uint16_t op, uint32_t x, uint32_t 
 
 eas_value eas_simd_shuffle(eas_builder *b, eas_shuffle kind, eas_value x, eas_value y)
 {
+    NEED(b, 0);
     static const char *const names[] = {"simd_shuffle", "simd_shuffle_xor", "simd_shuffle_up", "simd_shuffle_down"};
     if (b->status)
         return 0;
@@ -112,6 +113,7 @@ static uint32_t butterfly(eas_builder *b, uint16_t op, uint32_t x, int64_t d)
 
 eas_value eas_simd_reduce(eas_builder *b, eas_op op, eas_value x)
 {
+    NEED(b, 0);
     if (!want_simdgroups(b, "simd_reduce", &x) || !want_join(b, "simd_reduce", op, &x))
         return 0;
     for (int64_t d = IR_SIMD / 2; d; d /= 2)
@@ -123,6 +125,7 @@ static uint32_t zero_like(eas_builder *b, uint32_t x) { return b->status ? 0 : i
 
 eas_value eas_simd_scan(eas_builder *b, eas_value x, int exclusive)
 {
+    NEED(b, 0);
     if (!want_simdgroups(b, "simd_scan", &x) || !want_join(b, "simd_scan", IR_ADD, &x))
         return 0;
     uint32_t lane = eas_lane_id(b);
@@ -173,6 +176,7 @@ static void join_parts(eas_builder *b, uint16_t op, uint32_t array, uint32_t t, 
 
 eas_value eas_tg_reduce(eas_builder *b, eas_op op, eas_value x)
 {
+    NEED(b, 0);
     if (!want_thread_value(b, "tg_reduce", &x) || !want_threads(b, "tg_reduce") || !want_join(b, "tg_reduce", op, &x))
         return 0;
     int64_t n = b->ir->threads, p = 1;
@@ -191,6 +195,7 @@ eas_value eas_tg_reduce(eas_builder *b, eas_op op, eas_value x)
 
 eas_value eas_tg_scan(eas_builder *b, eas_value x, int exclusive)
 {
+    NEED(b, 0);
     if (!want_thread_value(b, "tg_scan", &x) || !want_threads(b, "tg_scan") || !want_join(b, "tg_scan", IR_ADD, &x))
         return 0;
     int64_t n = b->ir->threads;

@@ -30,6 +30,7 @@ const ir_row ir_rows[IR_NOPS] = {
 
 eas_op eas_op_find(const char *name)
 {
+    NEED(name, 0);
     for (int i = 1; i < IR_NOPS; i++)
         if (!strcmp(ir_rows[i].name, name))
             return (eas_op)i;

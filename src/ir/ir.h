@@ -238,6 +238,8 @@ eas_ir_info ir_analyse(const eas_ir *ir);
 uint32_t *ir_region_ends(const eas_ir *ir, arena *mem);
 /* uniform[v]: the same for every lane of a block and every thread of a group. In SPMD kernels a rank-0 value is uniform. */
 bool *ir_uniform(const eas_ir *ir, arena *mem);
+/* Per value: the value that it surely is, where it only passed through regions that leave it alone (merge.c); else itself. */
+uint32_t *ir_roots(const eas_ir *ir, arena *mem);
 /* Intervals of integer and bool values, for given ranges of scalars and grid. */
 typedef struct ir_range {
     int64_t lo, hi;
@@ -246,6 +248,7 @@ typedef struct ir_env {
     const ir_range *scalar; /* per parameter; NULL: the dtype's whole range */
     int64_t grid[3];        /* program_id(a) < grid[a]; 0: unknown (up to 2^31-1) */
     const int64_t *count;   /* per parameter: elements of each buffer; NULL: unknown */
+    int64_t first;          /* program_id(0) >= first */
 } ir_env;
 ir_range *ir_ranges(const eas_ir *ir, const ir_env *env, arena *mem);
 /* The results of one instruction, into r[]; operands' ranges are there already. */
@@ -257,8 +260,15 @@ bool *ir_by_data(const eas_ir *ir, arena *mem);
 typedef enum ir_proof { IR_PROVED_NONE, IR_PROVED_INDEX, IR_PROVED_ALL } ir_proof;
 ir_proof ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn);
 
+/* A store to an argument, at a place that depends on program_id(0), which some lane may make and which stays inside for every lane that does; UINT32_MAX: none. */
+uint32_t ir_writes_inside(const eas_ir *ir, const ir_env *env);
+bool *ir_depends(const eas_ir *ir, uint16_t op, int64_t imm,
+                 arena *mem); /* per value: does that instruction, or global_id for program_id(0), have a part in it? */
+
 /* ---- simplify.c, narrow.c, check.c: new IR from old ---- */
 eas_status ir_simplify(const eas_ir *ir, eas_ir **out);
+/* merge.c: without what nothing needs, and without merges and carried values that change nothing; *changed is set if there was one of those. */
+eas_status ir_swept(const eas_ir *ir, eas_ir **out, bool *changed);
 /* A 32-bit form: i64 values that are computed (not loaded) become u32 or i32. It means the same as `ir` for a launch for which
  * ir_narrow_ok says so. *out is NULL when there is nothing to narrow. */
 typedef struct ir_narrow {
@@ -272,6 +282,8 @@ bool ir_narrow_ok(const eas_ir *ir, const ir_narrow *need, const ir_env *env);
 /* Every load, store, atomic and dot guarded: `bounds` for global memory; simdgroup matrices are left as they are. With `proved`, the IR that this one is a form of and of which
  * IR_PROVED_INDEX is known, only accesses for which ir_by_data holds. */
 eas_status ir_checked(const eas_ir *ir, const eas_ir *proved, eas_ir **out);
+/* demand.c: with every load masked by what the stores need that its lanes end up in; `ir` itself, retained, if nothing is known of that. */
+eas_status ir_demanded(const eas_ir *ir, eas_ir **out);
 /* Without asserts; `ir` itself, retained, if it has none. */
 eas_status ir_unasserted(const eas_ir *ir, eas_ir **out);
 bool ir_asserts(const eas_ir *ir);

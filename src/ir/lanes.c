@@ -355,6 +355,15 @@ static uint32_t trips(laner *l, uint32_t lo, uint32_t hi, uint32_t step)
     return irb_op(l->b, IR_WHERE, op2(l, IR_AND, op2(l, IR_LT, step, zero), op2(l, IR_GT, lo, hi)), down, r);
 }
 
+/* What a loop over parted lanes hands on unchanged stays the scalar that it was: `first` on are the values inside, or those that come out. */
+static void keep_unchanged(laner *l, const ir_insn *open, uint32_t first)
+{
+    int head = open->op == IR_LOOP ? 3 : 0;
+    for (int k = head; k < open->nargs; k++)
+        if (l->uniform[first + (uint32_t)(k - head)])
+            l->map[first + (uint32_t)(k - head)] = l->map[args_of(l, open)[k]];
+}
+
 /* Values of the loop: what is left to go, the counter, then what is carried. */
 static void open_loop_parted(laner *l, const ir_insn *in, region *r)
 {
@@ -372,6 +381,7 @@ static void open_loop_parted(laner *l, const ir_insn *in, region *r)
     }
     if (r->first) {
         take_values(l, in->res, in->nres, r->first + 1);
+        keep_unchanged(l, in, in->res + 1);
         uint32_t left = r->first;
         r->cond = both(l, l->mask, op2(l, IR_NE, left, constant(l, dtype_of(l, left), 0)));
         uint32_t go = any_of(l, r->cond);
@@ -390,6 +400,7 @@ static void open_while_parted(laner *l, const ir_insn *in, region *r)
         add_value(l, &a, args_of(l, in)[k], true);
     r->first = structure(l, IR_WHILE, &a, (int)a.len);
     take_values(l, in->res, in->nres, r->first + 1);
+    keep_unchanged(l, in, in->res);
     set_mask(l, r->first);
     vec_free(&a);
 }
@@ -479,6 +490,10 @@ static void merge_parted(laner *l, const ir_insn *in, const region *r)
     for (int k = 0; k < in->nargs && r->then && !l->b->status; k++) {
         uint32_t v = args_of(l, in)[k], to = in->res + (uint32_t)k;
         bool frag = ir_typeof(l->ir, v).kind == IR_FRAG;
+        if (l->uniform[to]) { /* both halves have one value */
+            l->map[to] = l->map[v];
+            continue;
+        }
         l->map[to] = irb_op(l->b, IR_WHERE, r->cond, r->then[2 * k], frag ? l->map[v] : lanes_of(l, v));
         if (frag)
             l->map2[to] = irb_op(l->b, IR_WHERE, r->cond, r->then[2 * k + 1], l->map2[v]);
@@ -512,6 +527,7 @@ static void close_parted_loop(laner *l, const ir_insn *in, const region *r)
     }
     uint32_t first = structure(l, IR_ENDWHILE, &a, (int)a.len);
     take_values(l, in->res, in->nres, first + (uint32_t)own);
+    keep_unchanged(l, &l->ir->insns[r->opener], in->res);
     vec_free(&a);
 }
 

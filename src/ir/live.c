@@ -282,6 +282,7 @@ void eas_live_drop(eas_builder *b, eas_value v)
 
 void eas_live_sweep(eas_builder *b)
 {
+    NEED_(b);
     if (!b->live)
         return;
     ir_live *l = b->live;
@@ -298,7 +299,11 @@ void eas_live_sweep(eas_builder *b)
     l->nursery.len = 0;
 }
 
-int64_t eas_live_values(const eas_builder *b) { return b->live ? (int64_t)b->ir->nvals - 1 - b->ir->nparams - b->live->spare.len : 0; }
+int64_t eas_live_values(const eas_builder *b)
+{
+    NEED(b, 0);
+    return b->live ? (int64_t)b->ir->nvals - 1 - b->ir->nparams - b->live->spare.len : 0;
+}
 
 /* ---- control ---- */
 
@@ -332,6 +337,7 @@ static bool open_region(eas_builder *b)
 
 void eas_live_end(eas_builder *b)
 {
+    NEED_(b);
     ir_live *l = b->live;
     if (b->status || !l || !l->regions.len) {
         irb_fail(b, EAS_ERR_VALUE, "no loop or branch is open");
@@ -354,12 +360,25 @@ static void branch(eas_builder *b, uint32_t cond, bool want)
         narrow(b->live, cond, want);
 }
 
-void eas_live_if(eas_builder *b, eas_value cond) { branch(b, cond, true); }
-void eas_live_else(eas_builder *b, eas_value cond) { branch(b, cond, false); }
-void eas_live_while(eas_builder *b) { open_region(b); }
+void eas_live_if(eas_builder *b, eas_value cond)
+{
+    NEED_(b);
+    branch(b, cond, true);
+}
+void eas_live_else(eas_builder *b, eas_value cond)
+{
+    NEED_(b);
+    branch(b, cond, false);
+}
+void eas_live_while(eas_builder *b)
+{
+    NEED_(b);
+    open_region(b);
+}
 
 int eas_live_test(eas_builder *b, eas_value cond)
 {
+    NEED(b, 0);
     if (!irb_condition(b, "while_", &cond) || !b->live || !b->live->regions.len)
         return 0;
     narrow(b->live, cond, true);
@@ -395,6 +414,7 @@ static int go_on(eas_builder *b, eas_value *iv)
 
 int eas_live_loop(eas_builder *b, eas_value lo, eas_value hi, eas_value step, eas_value *iv)
 {
+    NEED(b, 0);
     uint32_t head[3] = {lo, hi, step};
     *iv = 0;
     if (!irb_bounds(b, head) || !open_region(b))
@@ -415,6 +435,7 @@ int eas_live_loop(eas_builder *b, eas_value lo, eas_value hi, eas_value step, ea
 
 int eas_live_again(eas_builder *b, eas_value *iv)
 {
+    NEED(b, 0);
     ir_live *l = b->live;
     *iv = 0;
     if (b->status || !l || !l->regions.len || !l->regions.at[l->regions.len - 1].iv) {
@@ -432,10 +453,15 @@ int eas_live_again(eas_builder *b, eas_value *iv)
     return go_on(b, iv);
 }
 
-int eas_live_depth(const eas_builder *b) { return b->live ? (int)b->live->regions.len : 0; }
+int eas_live_depth(const eas_builder *b)
+{
+    NEED(b, 0);
+    return b->live ? (int)b->live->regions.len : 0;
+}
 
 eas_value eas_live_merge(eas_builder *b, eas_value old, eas_value next)
 {
+    NEED(b, 0);
     ir_live *l = b->live;
     if (b->status || !l)
         return 0;
@@ -464,19 +490,37 @@ static int64_t count_of(const ir_live *l, const eas_builder *b, uint32_t v)
     return t.kind == IR_BUF ? l->call.count[v - 1] : t.kind == IR_TG ? t.dim[0] : interp_lanes(&l->r, v);
 }
 
-int64_t eas_live_threads(const eas_builder *b) { return b->live ? b->ir->threads : 0; }
-int64_t eas_live_block(const eas_builder *b) { return !b->ir ? 0 : b->ir->threads ? b->ir->threads : b->ir->spmd_block ? b->ir->spmd_block : 1; }
-int eas_live_axes(const eas_builder *b) { return b->live ? b->live->naxes : 1; }
-int64_t eas_live_count(const eas_builder *b, eas_value v) { return b->live && b->ir && v && v < b->ir->nvals ? count_of(b->live, b, v) : 0; }
+int64_t eas_live_threads(const eas_builder *b)
+{
+    NEED(b, 0);
+    return b->live ? b->ir->threads : 0;
+}
+int64_t eas_live_block(const eas_builder *b)
+{
+    NEED(b, 0);
+    return !b->ir ? 0 : b->ir->threads ? b->ir->threads : b->ir->spmd_block ? b->ir->spmd_block : 1;
+}
+int eas_live_axes(const eas_builder *b)
+{
+    NEED(b, 0);
+    return b->live ? b->live->naxes : 1;
+}
+int64_t eas_live_count(const eas_builder *b, eas_value v)
+{
+    NEED(b, 0);
+    return b->live && b->ir && v && v < b->ir->nvals ? count_of(b->live, b, v) : 0;
+}
 
 void eas_live_active(const eas_builder *b, uint8_t *out)
 {
+    NEED_(b);
     if (b->live)
         memcpy(out, b->live->r.active, (size_t)b->live->r.threads);
 }
 
 eas_status eas_live_read(const eas_builder *b, eas_value v, void *out)
 {
+    NEED(b, EAS_ERR_HANDLE);
     const ir_live *l = b->live;
     if (!l || !b->ir || !v || v >= b->ir->nvals)
         return base_fail(EAS_ERR_VALUE, "not a value of a live kernel");

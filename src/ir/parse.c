@@ -483,4 +483,8 @@ eas_status ir_parse(const char *text, size_t len, eas_ir **out)
     return st;
 }
 
-eas_status eas_ir_parse(const char *text, size_t len, eas_ir **out) { return ir_parse(text, len, out); }
+eas_status eas_ir_parse(const char *text, size_t len, eas_ir **out)
+{
+    NEED(text, EAS_ERR_HANDLE);
+    return ir_parse(text, len, out);
+}

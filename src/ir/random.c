@@ -39,6 +39,7 @@ static void round_once(eas_builder *b, uint32_t c[4], const uint32_t key[2])
 
 void eas_philox(eas_builder *b, eas_value seed, eas_value offset, eas_value stream, eas_value words[4])
 {
+    NEED_(b);
     uint32_t s = bits64(b, "the seed", seed), o = bits64(b, "the offset", offset);
     uint32_t up = stream ? bits64(b, "the stream", stream) : eas_const_typed(b, EAS_U64, 0, 0);
     uint32_t key[2] = {low(b, s), high(b, s)}, c[4] = {low(b, o), high(b, o), low(b, up), high(b, up)};
@@ -68,6 +69,7 @@ static uint32_t normal(eas_builder *b, uint32_t w0, uint32_t w1)
 
 eas_value eas_rand(eas_builder *b, eas_value seed, eas_value offset, eas_rand_kind kind)
 {
+    NEED(b, 0);
     eas_value w[4];
     eas_philox(b, seed, offset, 0, w);
     if (b->status)
@@ -83,6 +85,7 @@ eas_value eas_rand(eas_builder *b, eas_value seed, eas_value offset, eas_rand_ki
 /* lo + word * (hi - lo) / 2^32: each value's share is off by at most one word in 2^32 */
 eas_value eas_rand_int(eas_builder *b, eas_value seed, eas_value offset, eas_value lo, eas_value hi)
 {
+    NEED(b, 0);
     uint32_t w = eas_rand(b, seed, offset, EAS_RAND_BITS), from = bits64(b, "lo", lo), to = bits64(b, "hi", hi);
     int64_t l, h;
     if (b->status)

@@ -151,14 +151,15 @@ enum { UNKNOWN_GRID = INT32_MAX, MAX_FACTORS = 8 };
 static ir_range identity(const ir_insn *in, eas_dtype dt, const ir_env *env, const eas_ir_info *info)
 {
     wide grid = in->op == IR_PROGRAM_ID || in->op == IR_NUM_PROGRAMS ? env->grid[in->imm] : env->grid[0];
+    const wide first = in->op == IR_GLOBAL_ID || (in->op == IR_PROGRAM_ID && !in->imm) ? env->first : 0;
     bool known = grid != 0;
     if (!known)
         grid = UNKNOWN_GRID;
     switch (in->op) {
-    case IR_PROGRAM_ID: return fit(dt, 0, grid - 1);
+    case IR_PROGRAM_ID: return fit(dt, first, grid - 1);
     case IR_NUM_PROGRAMS: return fit(dt, known ? grid : 1, grid);
     case IR_THREAD_ID: return fit(dt, 0, in->imm - 1);
-    case IR_GLOBAL_ID: return fit(dt, 0, grid * in->imm - 1);
+    case IR_GLOBAL_ID: return fit(dt, first * in->imm, grid * in->imm - 1);
     case IR_LOCAL_ID: return fit(dt, 0, in->imm == 0 ? info->block - 1 : 0);
     case IR_LANE_ID: return fit(dt, 0, IR_SIMD - 1);
     default: return fit(dt, 0, (info->block - 1) / IR_SIMD);
@@ -546,16 +547,93 @@ static bool prove_all(prover *p, uint32_t *insn, arena *mem)
     return true;
 }
 
+static bool prover_init(prover *p, const eas_ir *ir, const ir_env *env, arena *mem)
+{
+    *p = (prover){.ir = ir, .env = env, .info = ir_analyse(ir), .base = ir_ranges(ir, env, mem)};
+    p->stamp = arena_alloc(mem, ir->nvals * sizeof *p->stamp);
+    p->memo = arena_alloc(mem, ir->nvals * sizeof *p->memo);
+    p->by_data = ir_by_data(ir, mem);
+    return p->base && p->stamp && p->memo && p->by_data;
+}
+
+/* ---- what a program writes ---- */
+
+bool *ir_depends(const eas_ir *ir, uint16_t op, int64_t imm, arena *mem)
+{
+    bool *r = arena_alloc(mem, ir->nvals);
+    for (uint32_t i = 0; r && i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        const bool is = (in->op == op && in->imm == imm) || (in->op == IR_GLOBAL_ID && op == IR_PROGRAM_ID && !imm);
+        for (int k = 0; k < in->nres; k++)
+            r[in->res + (uint32_t)k] = is || any_data(ir, in, r);
+    }
+    return r;
+}
+
+/* Is the body that begins here surely never entered? */
+static bool skipped(const prover *p, const ir_insn *in, bool otherwise)
+{
+    const uint32_t *a = ir_args(p->ir, in);
+    if (in->op == IR_IF)
+        return otherwise ? p->base[a[0]].lo == 1 : p->base[a[0]].hi == 0;
+    return in->op == IR_LOOP && p->base[a[2]].lo > 0 && p->base[a[0]].lo >= p->base[a[1]].hi;
+}
+
+static bool surely_writes(prover *p, const ir_insn *in, const bool *depends)
+{
+    const uint32_t *a = ir_args(p->ir, in), mask = in->op == IR_STORE ? ir_mask(p->ir, in) : 0;
+    return in->op == IR_STORE && a[0] <= (uint32_t)p->ir->nparams && depends[a[1]] && !(mask && p->base[mask].hi == 0) && access_inside(p, in);
+}
+
+static uint32_t find_write(prover *p, arena *mem)
+{
+    const eas_ir *ir = p->ir;
+    const bool *depends = ir_depends(ir, IR_PROGRAM_ID, 0, mem);
+    const uint32_t *end = ir_region_ends(ir, mem);
+    struct {
+        uint32_t at;
+        int facts;
+    } *stack = arena_alloc(mem, (ir->ninsns + 1) * sizeof *stack);
+    for (uint32_t i = 0, depth = 0; depends && end && stack && i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i], *op = depth ? &ir->insns[stack[depth - 1].at] : NULL;
+        if (in->op == IR_LOOP || in->op == IR_WHILE || in->op == IR_IF) {
+            stack[depth].at = i;
+            stack[depth++].facts = p->nfacts;
+            if (skipped(p, in, false))
+                i = end[i] - 1; /* an else of it is not looked at either: nothing is said rather than something wrong */
+            else if (in->op == IR_IF)
+                learn(p, ir_args(ir, in)[0], true, 0);
+        } else if (in->op == IR_ELSE) {
+            p->nfacts = stack[depth - 1].facts;
+            if (skipped(p, op, true))
+                i = end[i] - 1;
+            else
+                learn(p, ir_args(ir, op)[0], false, 0);
+        } else if (in->op == IR_ENDLOOP || in->op == IR_ENDWHILE || in->op == IR_ENDIF) {
+            p->nfacts = stack[--depth].facts;
+        } else if (surely_writes(p, in, depends)) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+uint32_t ir_writes_inside(const eas_ir *ir, const ir_env *env)
+{
+    arena mem = {0};
+    prover p;
+    uint32_t r = prover_init(&p, ir, env, &mem) ? find_write(&p, &mem) : UINT32_MAX;
+    arena_free(&mem);
+    return r;
+}
+
 ir_proof ir_in_bounds(const eas_ir *ir, const ir_env *env, uint32_t *insn)
 {
     arena mem = {0};
-    prover p = {.ir = ir, .env = env, .info = ir_analyse(ir), .base = ir_ranges(ir, env, &mem)};
-    p.stamp = arena_alloc(&mem, ir->nvals * sizeof *p.stamp);
-    p.memo = arena_alloc(&mem, ir->nvals * sizeof *p.memo);
+    prover p;
     if (insn)
         *insn = 0;
-    p.by_data = ir_by_data(ir, &mem);
-    bool ok = p.base && p.stamp && p.memo && p.by_data && prove_all(&p, insn, &mem);
+    bool ok = prover_init(&p, ir, env, &mem) && prove_all(&p, insn, &mem);
     arena_free(&mem);
     return !ok ? IR_PROVED_NONE : p.doubts ? IR_PROVED_INDEX : IR_PROVED_ALL;
 }

@@ -635,51 +635,6 @@ static eas_status rewrite(const eas_ir *ir, eas_ir **out, bool *changed)
     return st;
 }
 
-/* ---- sweep ---- */
-
-static void mark(const eas_ir *ir, bool *live, const ir_insn *in)
-{
-    for (int k = 0; k < in->nargs; k++)
-        live[ir_args(ir, in)[k]] = true;
-}
-
-static bool needed(const bool *live, const ir_insn *in)
-{
-    if (in->op == IR_ALLOC_TG)
-        return live[in->res];
-    if (ir_rows[in->op].flags & (IR_EFFECT | IR_STRUCT))
-        return true;
-    for (int k = 0; k < in->nres; k++)
-        if (live[in->res + (uint32_t)k])
-            return true;
-    return false;
-}
-
-static eas_status sweep(const eas_ir *ir, eas_ir **out)
-{
-    eas_builder *b;
-    arena mem = {0};
-    bool *live = arena_alloc(&mem, ir->nvals), *keep = arena_alloc(&mem, ir->ninsns + 1);
-    uint32_t *map = arena_alloc(&mem, ir->nvals * sizeof *map);
-    eas_status st = mem.oom ? base_fail_oom(ir->nvals) : irb_like(ir, &b);
-    if (st) {
-        arena_free(&mem);
-        return st;
-    }
-    for (uint32_t i = ir->ninsns; i-- > 0;)
-        if ((keep[i] = needed(live, &ir->insns[i])))
-            mark(ir, live, &ir->insns[i]);
-    for (int p = 1; p <= ir->nparams; p++)
-        map[p] = (uint32_t)p;
-    for (uint32_t i = 0; i < ir->ninsns; i++)
-        if (keep[i])
-            irb_copy(b, ir, i, map);
-    st = irb_finish(b, out);
-    eas_builder_free(b);
-    arena_free(&mem);
-    return st;
-}
-
 /* ---- retype: f64 scalars that are only used as one narrower float ---- */
 
 static uint32_t *count_uses(const eas_ir *ir, arena *mem)
@@ -798,7 +753,7 @@ static eas_status settle(eas_ir **ir)
         eas_ir *next = NULL;
         st = replace(ir, rewrite(*ir, &next, &changed), &next);
         if (!st)
-            st = replace(ir, sweep(*ir, &next), &next);
+            st = replace(ir, ir_swept(*ir, &next, &changed), &next);
     }
     return st;
 }
@@ -806,6 +761,7 @@ static eas_status settle(eas_ir **ir)
 eas_status ir_simplify(const eas_ir *ir, eas_ir **out)
 {
     eas_ir *work = eas_ir_retain((eas_ir *)(uintptr_t)ir), *next = NULL;
+    bool swept = false;
     *out = NULL;
     if (ir->simple) {
         *out = work;
@@ -819,7 +775,7 @@ eas_status ir_simplify(const eas_ir *ir, eas_ir **out)
     }
     if (!st) {
         if (work == ir) /* never edit what the caller holds */
-            st = replace(&work, sweep(work, &next), &next);
+            st = replace(&work, ir_swept(work, &next, &swept), &next);
         if (!st) {
             retype(work);
             st = settle(&work);
@@ -834,4 +790,8 @@ eas_status ir_simplify(const eas_ir *ir, eas_ir **out)
     return EAS_OK;
 }
 
-eas_status eas_ir_simplify(const eas_ir *ir, eas_ir **out) { return ir_simplify(ir, out); }
+eas_status eas_ir_simplify(const eas_ir *ir, eas_ir **out)
+{
+    NEED(ir, EAS_ERR_HANDLE);
+    return ir_simplify(ir, out);
+}

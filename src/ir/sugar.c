@@ -68,15 +68,6 @@ static bool want_buffer(eas_builder *b, const char *what, uint32_t v)
 
 /* ---- dtypes ---- */
 
-static bool fits(eas_dtype dt, int64_t v)
-{
-    if (!dtype_is_int(dt))
-        return true;
-    if (dtype_is_signed(dt))
-        return v >= dtype_min(dt) && v <= (int64_t)dtype_max(dt);
-    return v >= 0 && (uint64_t)v <= dtype_max(dt);
-}
-
 static eas_dtype int_of(int bits, bool sign)
 {
     for (int i = EAS_I8; i <= EAS_U64; i++)
@@ -131,8 +122,27 @@ static uint32_t adapt(eas_builder *b, uint32_t v, eas_dtype dt)
 static bool weak_float(const eas_builder *b, uint32_t v) { return is_weak(b, v) && dtype_is_float(type_of(b, v).dtype); }
 static bool weak_int(const eas_builder *b, uint32_t v) { return is_literal(b, v) && type_of(b, v).dtype == EAS_I64; }
 
+/* One rule wherever a Python number meets a dtype: it must fit. Casts are explicit. */
+static bool literal_fits(eas_builder *b, const char *what, uint32_t v, eas_dtype dt)
+{
+    if (!is_literal(b, v))
+        return true;
+    const eas_dtype from = type_of(b, v).dtype;
+    const int64_t bits = ir_def(b->ir, v)->imm;
+    const bool real = dtype_is_float(from);
+    const double d = real ? ir_bits_to_double(from, bits) : 0;
+    if (eas_dtype_holds(dt, real, bits, d))
+        return true;
+    char number[40];
+    real ? snprintf(number, sizeof number, "%g", d) : snprintf(number, sizeof number, "%lld", (long long)bits);
+    return irb_fail(b, EAS_ERR_VALUE,
+                    "%s: the number %s does not fit %s, the dtype it meets: cast what it meets to a wider one first, or say mk.cast(%s, mk.%s)", what,
+                    number, eas_dtype_name(dt), number, eas_dtype_name(dt)),
+           false;
+}
+
 /* The dtype in which `what` is computed on v[0..n): strong dtypes promote, then literals adapt. */
-static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, int n, bool compare, eas_dtype *out)
+static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, int n, eas_dtype *out)
 {
     bool have = false, any_float = false, any_int = false;
     eas_dtype dt = EAS_BOOL;
@@ -154,17 +164,9 @@ static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, in
         dt = EAS_F32;
     else if (any_int && (!have || dt == EAS_BOOL))
         dt = EAS_I64;
-    for (int i = 0; i < n; i++) {
-        int64_t lit;
-        if (!weak_int(b, v[i]) || !dtype_is_int(dt) || fits(dt, lit = ir_def(b->ir, v[i])->imm))
-            continue;
-        if (compare && dt != EAS_U64)
-            dt = EAS_I64;
-        else
-            return irb_fail(b, EAS_ERR_VALUE, "%s: the literal %lld does not fit %s; cast the other operand first", what, (long long)lit,
-                            eas_dtype_name(dt)),
-                   false;
-    }
+    for (int i = 0; i < n; i++)
+        if (!literal_fits(b, what, v[i], dt))
+            return false;
     *out = dt;
     return true;
 }
@@ -301,7 +303,7 @@ static uint32_t mark_weak(eas_builder *b, uint32_t r, bool weak)
 static uint32_t apply_where(eas_builder *b, uint32_t *v)
 {
     eas_dtype dt;
-    if (!as_condition(b, &v[0]) || !common_dtype(b, "where", v + 1, 2, false, &dt))
+    if (!as_condition(b, &v[0]) || !common_dtype(b, "where", v + 1, 2, &dt))
         return 0;
     bool weak = is_weak(b, v[1]) && is_weak(b, v[2]);
     v[1] = adapt(b, v[1], dt);
@@ -318,6 +320,7 @@ static uint32_t apply_float_test(eas_builder *b, uint16_t op, uint32_t x)
 
 eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_value z)
 {
+    NEED(b, 0);
     uint32_t v[3] = {x, y, z};
     eas_dtype dt;
     if (b->status)
@@ -336,7 +339,7 @@ eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_val
         return apply_where(b, v);
     if (op == IR_ISNAN || op == IR_ISINF)
         return apply_float_test(b, op, x);
-    if (!common_dtype(b, name, v, n, ir_rows[op].rule == IR_RULE_CMP, &dt))
+    if (!common_dtype(b, name, v, n, &dt))
         return 0;
     if (identity_on_ints(op) && dtype_is_int(dt))
         return adapt(b, x, dt);
@@ -356,8 +359,34 @@ eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_val
     return mark_weak(b, r, weak);
 }
 
+/* The quotient plus 1 where something is left over: negating x, as in -(-x // y), would wrap for unsigned integers and the least signed one. */
+static uint32_t int_cdiv(eas_builder *b, uint32_t x, uint32_t y)
+{
+    uint32_t q = apply2(b, IR_FLOORDIV, x, y), r = apply2(b, IR_MOD, x, y);
+    if (b->status)
+        return 0;
+    uint32_t more = apply2(b, IR_NE, r, irb_const(b, type_of(b, r), 0));
+    return b->status ? 0 : apply2(b, IR_ADD, q, irb_to(b, IR_CAST, type_of(b, q), more));
+}
+
+eas_value eas_cdiv(eas_builder *b, eas_value x, eas_value y)
+{
+    NEED(b, 0);
+    uint32_t v[2] = {x, y};
+    eas_dtype dt;
+    if (!want_value(b, "cdiv", x) || !want_value(b, "cdiv", y) || !common_dtype(b, "cdiv", v, 2, &dt))
+        return 0;
+    if (dtype_is_float(dt))
+        return eas_apply(b, IR_NEG, eas_apply(b, IR_FLOORDIV, eas_apply(b, IR_NEG, x, 0, 0), y, 0), 0, 0);
+    dt = dt == EAS_BOOL ? EAS_I64 : dt;
+    v[0] = adapt(b, x, dt);
+    v[1] = adapt(b, y, dt);
+    return spread_all(b, "cdiv", v, 2) ? int_cdiv(b, v[0], v[1]) : 0;
+}
+
 eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt)
 {
+    NEED(b, 0);
     if ((unsigned)dt >= EAS_NDTYPES)
         return irb_fail(b, EAS_ERR_VALUE, "cast: no such dtype"), 0;
     if (!want_value(b, "cast", x))
@@ -370,8 +399,17 @@ eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt)
     return adapt(b, x, dt);
 }
 
+eas_value eas_convert(eas_builder *b, const char *what, eas_value x, eas_dtype dt)
+{
+    NEED(b, 0);
+    if ((unsigned)dt < EAS_NDTYPES && want_value(b, what, x) && !literal_fits(b, what, x, dt))
+        return 0;
+    return eas_cast(b, x, dt);
+}
+
 eas_value eas_bitcast(eas_builder *b, eas_value x, eas_dtype dt)
 {
+    NEED(b, 0);
     if (!want_value(b, "bitcast", x))
         return 0;
     if (weak_float(b, x))
@@ -398,6 +436,7 @@ uint32_t irb_strong(eas_builder *b, uint32_t x) { return weak_float(b, x) && typ
 
 eas_value eas_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape)
 {
+    NEED(b, 0);
     ir_type t;
     if (!want_value(b, "broadcast", x))
         return 0;
@@ -407,6 +446,7 @@ eas_value eas_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *sh
 
 eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shape)
 {
+    NEED(b, 0);
     ir_type t;
     if (!want_value(b, "reshape", x))
         return 0;
@@ -418,10 +458,15 @@ eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shap
 
 eas_value eas_param_buffer(eas_builder *b, const char *name, eas_dtype elem)
 {
+    NEED(b, 0);
     return irb_param(b, name, (ir_type){.dtype = (uint8_t)elem, .kind = IR_BUF}, false);
 }
 
-eas_value eas_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int weak) { return irb_param(b, name, ir_scalar(dt), weak != 0); }
+eas_value eas_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int weak)
+{
+    NEED(b, 0);
+    return irb_param(b, name, ir_scalar(dt), weak != 0);
+}
 
 static uint32_t literal(eas_builder *b, eas_dtype dt, int64_t bits, bool weak)
 {
@@ -431,12 +476,25 @@ static uint32_t literal(eas_builder *b, eas_dtype dt, int64_t bits, bool weak)
     return v;
 }
 
-eas_value eas_const_int(eas_builder *b, int64_t v) { return literal(b, EAS_I64, v, true); }
-eas_value eas_const_float(eas_builder *b, double v) { return literal(b, EAS_F64, ir_bits_from_double(EAS_F64, v), true); }
-eas_value eas_const_bool(eas_builder *b, int v) { return literal(b, EAS_BOOL, v != 0, false); }
+eas_value eas_const_int(eas_builder *b, int64_t v)
+{
+    NEED(b, 0);
+    return literal(b, EAS_I64, v, true);
+}
+eas_value eas_const_float(eas_builder *b, double v)
+{
+    NEED(b, 0);
+    return literal(b, EAS_F64, ir_bits_from_double(EAS_F64, v), true);
+}
+eas_value eas_const_bool(eas_builder *b, int v)
+{
+    NEED(b, 0);
+    return literal(b, EAS_BOOL, v != 0, false);
+}
 
 eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i)
 {
+    NEED(b, 0);
     if (dtype_is_float(dt))
         return literal(b, dt, ir_bits_from_double(dt, f), false);
     int64_t out = 0;
@@ -446,14 +504,35 @@ eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i)
 
 static uint32_t ident(eas_builder *b, uint16_t op, int64_t imm) { return irb_typed(b, op, ir_scalar(EAS_I64), imm); }
 
-eas_value eas_program_id(eas_builder *b, int axis) { return ident(b, IR_PROGRAM_ID, axis); }
-eas_value eas_num_programs(eas_builder *b, int axis) { return ident(b, IR_NUM_PROGRAMS, axis); }
-eas_value eas_local_id(eas_builder *b, int axis) { return ident(b, IR_LOCAL_ID, axis); }
-eas_value eas_lane_id(eas_builder *b) { return ident(b, IR_LANE_ID, 0); }
-eas_value eas_sg_id(eas_builder *b) { return ident(b, IR_SG_ID, 0); }
+eas_value eas_program_id(eas_builder *b, int axis)
+{
+    NEED(b, 0);
+    return ident(b, IR_PROGRAM_ID, axis);
+}
+eas_value eas_num_programs(eas_builder *b, int axis)
+{
+    NEED(b, 0);
+    return ident(b, IR_NUM_PROGRAMS, axis);
+}
+eas_value eas_local_id(eas_builder *b, int axis)
+{
+    NEED(b, 0);
+    return ident(b, IR_LOCAL_ID, axis);
+}
+eas_value eas_lane_id(eas_builder *b)
+{
+    NEED(b, 0);
+    return ident(b, IR_LANE_ID, 0);
+}
+eas_value eas_sg_id(eas_builder *b)
+{
+    NEED(b, 0);
+    return ident(b, IR_SG_ID, 0);
+}
 
 eas_value eas_arange(eas_builder *b, int64_t start, int64_t size)
 {
+    NEED(b, 0);
     ir_type t;
     if (b->status || !shape_type(b, "arange", 1, &size, EAS_I64, &t))
         return 0;
@@ -464,6 +543,7 @@ eas_value eas_arange(eas_builder *b, int64_t start, int64_t size)
 
 eas_value eas_tid(eas_builder *b, int64_t start, int64_t size)
 {
+    NEED(b, 0);
     ir_type t;
     if (b->status || !shape_type(b, "tid", 1, &size, EAS_I64, &t))
         return 0;
@@ -498,18 +578,19 @@ static uint32_t to_element(eas_builder *b, const char *what, uint32_t v, eas_dty
 {
     char d[160];
     eas_dtype dt = type_of(b, v).dtype;
-    bool literal_ok = weak_int(b, v) && (elem == EAS_BOOL ? (uint64_t)ir_def(b->ir, v)->imm < 2 : fits(elem, ir_def(b->ir, v)->imm));
-    if (weak_int(b, v) && !literal_ok)
-        return irb_fail(b, EAS_ERR_VALUE, "%s: the literal %lld does not fit %s", what, (long long)ir_def(b->ir, v)->imm, eas_dtype_name(elem)), 0;
-    if (!literal_ok && dt != elem && ((dtype_is_float(dt) && !dtype_is_float(elem)) || elem == EAS_BOOL))
+    const bool number = weak_int(b, v);
+    if (!number && dt != elem && ((dtype_is_float(dt) && !dtype_is_float(elem)) || elem == EAS_BOOL))
         return irb_fail(b, EAS_ERR_TYPE, "%s: %s does not go into %s by itself; say mk.cast(value, mk.%s%s)", what, describe(b, v, d),
                         eas_dtype_name(elem), eas_dtype_name(elem), elem == EAS_BOOL ? "_" : ""),
                0;
+    if (!literal_fits(b, what, v, elem))
+        return 0;
     return adapt(b, v, elem);
 }
 
 eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other)
 {
+    NEED(b, 0);
     if (!want_buffer(b, "load", buf) || !want_offset(b, "load", "the offset", &off) || (mask && !want_mask(b, "load", mask)))
         return 0;
     eas_dtype elem = type_of(b, buf).dtype;
@@ -531,6 +612,7 @@ eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask,
 
 void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask)
 {
+    NEED_(b);
     char d[160];
     if (!want_buffer(b, "store", buf) || !want_offset(b, "store", "the offset", &off) || !want_value(b, "store", val) ||
         (mask && !want_mask(b, "store", mask)))
@@ -556,6 +638,7 @@ static bool atomic_fits(uint16_t op, eas_dtype dt)
 
 eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask)
 {
+    NEED(b, 0);
     if (b->status)
         return 0;
     if (!op || op >= IR_NOPS || ir_rows[op].rule != IR_RULE_ATOMIC)
@@ -584,6 +667,7 @@ eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, ea
 
 void eas_assert(eas_builder *b, eas_value cond, const char *message, eas_value mask)
 {
+    NEED_(b);
     char d[160];
     if (!want_value(b, "assert_", cond) || (mask && !want_mask(b, "assert_", mask)))
         return;
@@ -601,6 +685,7 @@ enum { MAX_PRINTED = 64 };
 
 void eas_print(eas_builder *b, const char *text, int n, const eas_value *values, eas_value mask)
 {
+    NEED_(b);
     uint32_t v[MAX_PRINTED + 1];
     if (b->status)
         return;
@@ -624,6 +709,7 @@ void eas_print(eas_builder *b, const char *text, int n, const eas_value *values,
 
 eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem)
 {
+    NEED(b, 0);
     if (b->status)
         return 0;
     if (size < 1 || size > IR_MAX_DIM * (int64_t)64)
@@ -634,10 +720,15 @@ eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem)
     return irb_typed(b, IR_ALLOC_TG, t, size);
 }
 
-void eas_barrier(eas_builder *b) { irb_insn(b, IR_BARRIER, NULL, 0, 0, 0, NULL); }
+void eas_barrier(eas_builder *b)
+{
+    NEED_(b);
+    irb_insn(b, IR_BARRIER, NULL, 0, 0, 0, NULL);
+}
 
 eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride, eas_value K)
 {
+    NEED(b, 0);
     if (!want_buffer(b, "dot", a) || !want_buffer(b, "dot", bb) || !want_offset(b, "dot", "a_base", &a_base) ||
         !want_offset(b, "dot", "a_stride", &a_stride) || !want_offset(b, "dot", "b_base", &b_base) || !want_offset(b, "dot", "b_stride", &b_stride) ||
         !want_offset(b, "dot", "K", &K))
@@ -654,11 +745,16 @@ eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_str
     return irb_insn(b, IR_DOT, args, 7, 0, 1, &t);
 }
 
-eas_value eas_mma_zero(eas_builder *b) { return irb_typed(b, IR_MMA_ZERO, (ir_type){.dtype = EAS_F32, .kind = IR_FRAG}, 0); }
+eas_value eas_mma_zero(eas_builder *b)
+{
+    NEED(b, 0);
+    return irb_typed(b, IR_MMA_ZERO, (ir_type){.dtype = EAS_F32, .kind = IR_FRAG}, 0);
+}
 
 eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
                   eas_value acc)
 {
+    NEED(b, 0);
     if (!want_buffer(b, "mma", a) || !want_buffer(b, "mma", bb) || !want_offset(b, "mma", "a_base", &a_base) ||
         !want_offset(b, "mma", "a_stride", &a_stride) || !want_offset(b, "mma", "b_base", &b_base) || !want_offset(b, "mma", "b_stride", &b_stride))
         return 0;
@@ -669,6 +765,7 @@ eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_str
 
 void eas_mma_store(eas_builder *b, eas_value buf, eas_value base, eas_value stride, eas_value frag)
 {
+    NEED_(b);
     if (!want_buffer(b, "mma_store", buf) || !want_offset(b, "mma_store", "base", &base) || !want_offset(b, "mma_store", "stride", &stride))
         return;
     uint32_t args[4] = {buf, base, stride, frag};
@@ -716,7 +813,7 @@ static uint32_t as_carried(eas_builder *b, const char *what, uint32_t next, ir_t
         return 0;
     if (t.kind == IR_VAL && type_of(b, next).kind == IR_VAL) {
         if (is_weak(b, next) || (dtype_is_int(t.dtype) && type_of(b, next).dtype == EAS_I64 && t.dtype != EAS_I64 && is_literal(b, next)))
-            next = adapt(b, next, t.dtype);
+            next = literal_fits(b, what, next, t.dtype) ? adapt(b, next, t.dtype) : 0;
         if (alive(b, next) && !type_of(b, next).rank && t.rank)
             next = spread(b, next, t);
     }
@@ -739,7 +836,7 @@ bool irb_bounds(eas_builder *b, uint32_t head[3])
             return irb_fail(b, EAS_ERR_TYPE, "range: a bound must be one integer for the whole program, got %s", describe(b, head[i], d)), false;
     }
     eas_dtype dt;
-    if (!common_dtype(b, "range", head, 3, false, &dt))
+    if (!common_dtype(b, "range", head, 3, &dt))
         return false;
     for (int i = 0; i < 3; i++)
         head[i] = adapt(b, head[i], dt);
@@ -748,6 +845,7 @@ bool irb_bounds(eas_builder *b, uint32_t head[3])
 
 void eas_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n, const eas_value *init, eas_value *iv, eas_value *carried)
 {
+    NEED_(b);
     uint32_t head[3] = {lo, hi, step}, start[MAX_CARRIED];
     if (!irb_bounds(b, head))
         return;
@@ -758,6 +856,7 @@ void eas_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, 
 
 void eas_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final)
 {
+    NEED_(b);
     if (b->status || !b->open.len) {
         irb_fail(b, EAS_ERR_VALUE, "endloop without loop");
         return;
@@ -775,6 +874,7 @@ void eas_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final
 
 void eas_while_begin(eas_builder *b, int n, const eas_value *init, eas_value *carried)
 {
+    NEED_(b);
     uint32_t start[MAX_CARRIED];
     strengthen(b, n, init, start);
     region(b, IR_WHILE, NULL, 0, n, start, n, carried, 0);
@@ -794,12 +894,14 @@ bool irb_condition(eas_builder *b, const char *what, uint32_t *cond)
 
 void eas_while_do(eas_builder *b, eas_value cond)
 {
+    NEED_(b);
     if (irb_condition(b, "while_", &cond))
         irb_insn(b, IR_DO, &cond, 1, 0, 0, NULL);
 }
 
 void eas_while_end(eas_builder *b, int n, const eas_value *next, eas_value *final)
 {
+    NEED_(b);
     if (b->status || !b->open.len) {
         irb_fail(b, EAS_ERR_VALUE, "endwhile without while");
         return;
@@ -817,12 +919,14 @@ void eas_while_end(eas_builder *b, int n, const eas_value *next, eas_value *fina
 
 void eas_if_begin(eas_builder *b, eas_value cond)
 {
+    NEED_(b);
     if (irb_condition(b, "if_", &cond))
         irb_insn(b, IR_IF, &cond, 1, 0, 0, NULL);
 }
 
 void eas_if_else(eas_builder *b, int n, const eas_value *then_values)
 {
+    NEED_(b);
     uint32_t v[MAX_CARRIED];
     strengthen(b, n, then_values, v);
     region(b, IR_ELSE, NULL, 0, n, v, 0, NULL, 0);
@@ -830,6 +934,7 @@ void eas_if_else(eas_builder *b, int n, const eas_value *then_values)
 
 void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *merged)
 {
+    NEED_(b);
     uint32_t v[MAX_CARRIED];
     const ir_insn *els = NULL;
     /* the else of the innermost open if, to match its types */
@@ -855,12 +960,25 @@ void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *
 
 /* ---- what is known of a value ---- */
 
-eas_dtype eas_value_dtype(const eas_builder *b, eas_value v) { return alive(b, v) ? type_of(b, v).dtype : EAS_BOOL; }
-int eas_value_is_buffer(const eas_builder *b, eas_value v) { return alive(b, v) && (type_of(b, v).kind == IR_BUF || type_of(b, v).kind == IR_TG); }
-int eas_value_is_weak(const eas_builder *b, eas_value v) { return alive(b, v) && is_weak(b, v); }
+eas_dtype eas_value_dtype(const eas_builder *b, eas_value v)
+{
+    NEED(b, 0);
+    return alive(b, v) ? type_of(b, v).dtype : EAS_BOOL;
+}
+int eas_value_is_buffer(const eas_builder *b, eas_value v)
+{
+    NEED(b, 0);
+    return alive(b, v) && (type_of(b, v).kind == IR_BUF || type_of(b, v).kind == IR_TG);
+}
+int eas_value_is_weak(const eas_builder *b, eas_value v)
+{
+    NEED(b, 0);
+    return alive(b, v) && is_weak(b, v);
+}
 
 int eas_value_shape(const eas_builder *b, eas_value v, int64_t shape[4])
 {
+    NEED(b, 0);
     if (!alive(b, v))
         return 0;
     ir_type t = type_of(b, v);
@@ -871,11 +989,13 @@ int eas_value_shape(const eas_builder *b, eas_value v, int64_t shape[4])
 
 int eas_value_const_int(const eas_builder *b, eas_value v, int64_t *out)
 {
+    NEED(b, 0);
     return alive(b, v) && type_of(b, v).kind == IR_VAL && !dtype_is_float(type_of(b, v).dtype) && ir_const_of(b->ir, v, out);
 }
 
 eas_status eas_builder_finish(eas_builder *b, eas_ir **out)
 {
+    NEED(b, EAS_ERR_HANDLE);
     eas_ir *raw;
     *out = NULL;
     eas_status st = irb_finish(b, &raw);

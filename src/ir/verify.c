@@ -75,10 +75,25 @@ static eas_status check_values(verifier *v, uint32_t i, const uint32_t *want, ui
     return EAS_OK;
 }
 
+/* The condition of a while loop is computed in each round by those threads only that go round: it is as divergent as the body. */
+static bool while_diverges(const verifier *v, uint32_t i)
+{
+    int depth = 0;
+    for (; i < v->ir->ninsns; i++) {
+        const ir_insn *in = &v->ir->insns[i];
+        if (in->op == IR_DO && depth == 1)
+            return in->nargs == 1 && ir_args(v->ir, in)[0] < v->ir->nvals && !v->uniform[ir_args(v->ir, in)[0]];
+        depth += (in->op == IR_LOOP || in->op == IR_WHILE || in->op == IR_IF) - (in->op == IR_ENDLOOP || in->op == IR_ENDWHILE || in->op == IR_ENDIF);
+        if (!depth)
+            break;
+    }
+    return false; /* it has none, which is an error of its own */
+}
+
 static eas_status open_region(verifier *v, uint32_t i)
 {
     const ir_insn *in = &v->ir->insns[i];
-    bool outer = v->depth && v->diverges[v->depth - 1], mine = false;
+    bool outer = v->depth && v->diverges[v->depth - 1], mine = in->op == IR_WHILE && while_diverges(v, i);
     for (int k = 0; k < in->nargs && in->op != IR_WHILE; k++)
         if (in->op == IR_IF || k < 3)
             mine |= !v->uniform[ir_args(v->ir, in)[k]];
@@ -119,9 +134,7 @@ static eas_status check_structure(verifier *v, uint32_t i)
         if (v->divider[d] != UINT32_MAX)
             return bad(v, i, "stands twice in one region");
         v->divider[d] = i;
-        if (in->op == IR_DO)
-            v->diverges[d] = v->diverges[d] || !v->uniform[ir_args(v->ir, in)[0]];
-        else
+        if (in->op == IR_ELSE)
             hide_region(v, in->res ? in->res : v->ir->nvals);
         return EAS_OK;
     }

@@ -78,6 +78,7 @@ static eas_status run_check(eas_kernel *k, const eas_launch *o, uint64_t *slot, 
 
 eas_status eas_kernel_check(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, eas_report **out)
 {
+    NEED(k, EAS_ERR_HANDLE);
     uint64_t slot[IR_MAX_PARAMS];
     int64_t count[IR_MAX_PARAMS], grid[3];
     eas_ir *ir;
@@ -88,8 +89,15 @@ eas_status eas_kernel_check(eas_kernel *k, const eas_arg *args, int nargs, const
     eas_report *r = st ? NULL : calloc(1, sizeof *r);
     if (!r)
         return st ? st : base_fail_oom(sizeof *r);
-    r->ir = eas_ir_retain(ir);
-    if (grid[0] && grid[1] && grid[2])
+    ir_range scalar[IR_MAX_PARAMS];
+    for (int i = 0; i < k->nparams; i++)
+        scalar[i] = (ir_range){(int64_t)slot[i], (int64_t)slot[i]};
+    const ir_env env = {.scalar = scalar, .grid = {grid[0], grid[1], grid[2]}, .count = count};
+    if (grid[0] && grid[1] && grid[2] && ir_in_bounds(ir, &env, NULL) != IR_PROVED_ALL)
+        st = ir_demanded(ir, &r->ir); /* as a launch runs it that is not proved to stay inside */
+    else
+        r->ir = eas_ir_retain(ir);
+    if (!st && grid[0] && grid[1] && grid[2])
         st = run_check(k, o, slot, count, grid, r);
     if (st)
         eas_report_free(r);
@@ -107,7 +115,11 @@ void eas_report_free(eas_report *r)
     free(r);
 }
 
-int eas_report_count(const eas_report *r) { return (int)r->r.findings.len; }
+int eas_report_count(const eas_report *r)
+{
+    NEED(r, 0);
+    return (int)r->r.findings.len;
+}
 
 static eas_place place(const ir_place *p)
 {
@@ -116,6 +128,7 @@ static eas_place place(const ir_place *p)
 
 eas_finding eas_report_at(const eas_report *r, int i)
 {
+    NEED(r, ((eas_finding){0}));
     if (i < 0 || (uint32_t)i >= r->r.findings.len)
         return (eas_finding){0};
     const ir_finding *f = &r->r.findings.at[i];
@@ -174,6 +187,7 @@ static void add_finding(str *s, const eas_finding *f)
 
 eas_status eas_report_text(const eas_report *r, char **out)
 {
+    NEED(r, EAS_ERR_HANDLE);
     str s = {0};
     *out = NULL;
     str_add(&s, "kernel %s: %s", r->ir->name, r->r.findings.len ? "" : "nothing found");

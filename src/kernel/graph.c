@@ -48,6 +48,7 @@ struct eas_graph {
 static _Thread_local eas_graph *capturing;
 
 bool graph_capturing(void) { return capturing != NULL; }
+int eas_capturing(void) { return capturing != NULL; }
 
 /* ---- life ---- */
 
@@ -99,6 +100,7 @@ void eas_graph_release(eas_graph *g)
 
 eas_status eas_capture_begin(eas_graph **out)
 {
+    NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     if (capturing)
         return base_fail(EAS_ERR_RUNTIME, "a capture is under way on this thread: captures do not nest");
@@ -124,6 +126,7 @@ void eas_capture_abort(eas_graph *g)
 
 eas_status eas_graph_label(eas_graph *g, const char *name, const void *address)
 {
+    NEED(g, EAS_ERR_HANDLE);
     label l = {strdup(name), address};
     for (uint32_t i = 0; i < g->labels.len; i++)
         if (l.name && !strcmp(g->labels.at[i].name, name)) {
@@ -136,7 +139,11 @@ eas_status eas_graph_label(eas_graph *g, const char *name, const void *address)
     return base_fail_oom(strlen(name));
 }
 
-int eas_graph_count(const eas_graph *g) { return (int)g->all.len; }
+int eas_graph_count(const eas_graph *g)
+{
+    NEED(g, 0);
+    return (int)g->all.len;
+}
 
 /* ---- recording ---- */
 
@@ -267,6 +274,7 @@ static eas_status collect(eas_graph *g)
 
 eas_status eas_capture_end(eas_graph *g, const eas_launch *hooks)
 {
+    NEED(g, EAS_ERR_HANDLE);
     if (capturing != g)
         return base_fail(EAS_ERR_RUNTIME, "this capture is not under way on this thread");
     capturing = NULL;
@@ -390,6 +398,7 @@ static eas_status rebind_action(eas_graph *g, action *a, const char *name, const
 
 eas_status eas_graph_bind(eas_graph *g, const char *name, const eas_arg *arg, void *object)
 {
+    NEED(g, EAS_ERR_HANDLE);
     const label *l = label_of(g, name);
     eas_status st = eas_event_synchronize(g->last, NULL); /* a pending replay reads the steps */
     if (!st)
@@ -472,6 +481,7 @@ static eas_status replay_queued(eas_graph *g, eas_stream *s, const eas_launch *o
 
 eas_status eas_graph_replay(eas_graph *g, const eas_launch *o)
 {
+    NEED(g, EAS_ERR_HANDLE);
     eas_stream *s = o ? o->stream : NULL;
     if (capturing)
         return base_fail(EAS_ERR_RUNTIME, "a capture is under way on this thread: a replay cannot be part of it");
@@ -500,6 +510,7 @@ static eas_status record_copy(eas_device *d, dev_way way, void *dst, const void 
 
 eas_status eas_copy_on(eas_device *d, eas_copy_way way, void *dst, const void *src, size_t n, const eas_launch *o)
 {
+    NEED(d, EAS_ERR_HANDLE);
     eas_stream *s = o ? o->stream : NULL;
     dev_way w = way == EAS_COPY_TO ? DEV_TO : way == EAS_COPY_FROM ? DEV_FROM : DEV_WITHIN;
     if (capturing)

@@ -64,6 +64,7 @@ static bool describe_params(eas_kernel *k)
 
 eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
 {
+    NEED(ir, EAS_ERR_HANDLE);
     *out = NULL;
     eas_ir_info info = ir_analyse(ir);
     eas_status st = check_limits(ir, &info);
@@ -84,6 +85,7 @@ eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
     k->refs = 1;
     k->info = info;
     kernel_sizes(k->ir, k);
+    k->doubtful = cover_doubtful(k);
     k->has_mma = uses_matrices(k->ir);
     k->has_assert = ir_asserts(k->ir);
     pthread_mutex_init(&k->lock, NULL);
@@ -98,6 +100,7 @@ eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
 
 eas_status eas_kernel_lanes(eas_kernel *k, const uint8_t *batched, int axis, eas_kernel **out)
 {
+    NEED(k, EAS_ERR_HANDLE);
     eas_ir *ir;
     *out = NULL;
     if (axis < k->info.naxes || axis > 2)
@@ -157,8 +160,16 @@ void eas_kernel_release(eas_kernel *k)
     bury(k);
 }
 
-eas_ir *eas_kernel_ir(const eas_kernel *k) { return k->ir; }
-eas_ir_info eas_kernel_info(const eas_kernel *k) { return k->info; }
+eas_ir *eas_kernel_ir(const eas_kernel *k)
+{
+    NEED(k, NULL);
+    return k->ir;
+}
+eas_ir_info eas_kernel_info(const eas_kernel *k)
+{
+    NEED(k, ((eas_ir_info){0}));
+    return k->info;
+}
 
 /* ---- forms ---- */
 
@@ -195,8 +206,13 @@ static eas_status make_form(eas_kernel *k, unsigned bits, const eas_ir *narrow)
     eas_status st = EAS_OK;
     if (!k->forms[plain])
         st = make_plain(k, plain, bits & IR_FORM_NARROW ? narrow : k->ir);
-    if (!st && bits != plain && !k->forms[bits])
-        st = ir_checked(k->forms[plain], bits & IR_FORM_DATA ? k->ir : NULL, &k->forms[bits]);
+    if (st || bits == plain || k->forms[bits])
+        return st;
+    eas_ir *needed = NULL;
+    st = ir_demanded(k->forms[plain], &needed);
+    if (!st)
+        st = ir_checked(needed, bits & IR_FORM_DATA ? k->ir : NULL, &k->forms[bits]);
+    eas_ir_release(needed);
     return st;
 }
 
@@ -334,12 +350,14 @@ static eas_status emit(const eas_ir *wide, const eas_ir *narrow, const char *for
 
 eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out)
 {
+    NEED(ir, EAS_ERR_HANDLE);
     *out = NULL;
     return emit(ir, ir, form, out);
 }
 
 eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out)
 {
+    NEED(k, EAS_ERR_HANDLE);
     eas_ir *narrow = NULL;
     *out = NULL;
     eas_status st = refuse_loose(k);
@@ -350,6 +368,7 @@ eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out)
 
 eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size)
 {
+    NEED(k, EAS_ERR_HANDLE);
     eas_ir *plain = NULL;
     *bytes = NULL;
     *size = 0;
@@ -364,6 +383,7 @@ eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size)
 
 eas_status eas_kernel_fits(eas_kernel *k, eas_device *d)
 {
+    NEED(k, EAS_ERR_HANDLE);
     eas_ir *ir = NULL;
     eas_status st = refuse_loose(k);
     if (!st)

@@ -42,6 +42,8 @@ struct eas_kernel {
     bool has_mma; /* accesses that cannot be guarded one by one */
     bool has_assert;
     bool serial; /* programs run one after the other */
+    bool doubtful; /* cover.c: a grid inferred from N may not be what is meant */
+    _Atomic uint64_t covered; /* hash of the last such launch that was found right */
     eas_kernel *printer; /* of a kernel that prints: what runs, with two parameters more (see ir_printed) */
     ir_records records;
     pthread_mutex_t lock; /* guards the making of forms and code */
@@ -125,5 +127,10 @@ eas_status graph_record(eas_kernel *k, eas_device *d, const eas_arg *args, int n
 
 /* ---- grid.c ---- */
 eas_status kernel_grid(const eas_kernel *k, const eas_arg *args, const eas_launch *o, int64_t grid[3]);
+
+/* ---- cover.c: grids inferred from N ---- */
+bool cover_doubtful(const eas_kernel *k);
+bool cover_asks(const eas_kernel *k, const packed *p); /* is there reason to check? */
+eas_status cover_check(const eas_kernel *k, const packed *p);
 
 #endif

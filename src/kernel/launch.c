@@ -29,6 +29,10 @@ static eas_status refuse_buffer(const eas_kernel *k, int i, const eas_arg *a)
     if (a->flags & EAS_ARG_READONLY && q->written)
         return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": the kernel writes to it and it is read-only", k->ir->name,
                          k->ir->params[i].name);
+    if (a->count > 0 && a->v.data)
+        return base_fail(EAS_ERR_VALUE,
+                         "kernel %s, argument \"%s\": its address is not a multiple of %d bytes, the size of an element of %s; pass a copy",
+                         k->ir->name, k->ir->params[i].name, 1 << q->log2_size, eas_dtype_name(q->dtype));
     return base_fail(EAS_ERR_VALUE, "kernel %s, argument \"%s\": no memory behind it", k->ir->name, k->ir->params[i].name);
 }
 
@@ -36,7 +40,8 @@ static eas_status pack_buffer(const eas_kernel *k, int i, const eas_arg *a, pack
 {
     const kernel_param *q = &k->params[i];
     bool readonly = a->flags & EAS_ARG_READONLY;
-    if (!a->is_buffer || a->dtype != q->dtype || (readonly && q->written) || a->count < 0 || (a->count && !a->v.data))
+    const uintptr_t odd = (uintptr_t)a->v.data & (((uintptr_t)1 << q->log2_size) - 1);
+    if (!a->is_buffer || a->dtype != q->dtype || (readonly && q->written) || a->count < 0 || (a->count && (!a->v.data || odd)))
         return refuse_buffer(k, i, a);
     p->slot[i] = (uint64_t)(uintptr_t)a->v.data;
     p->count[i] = p->key[3 + i] = a->count;
@@ -230,18 +235,38 @@ bool kernel_debugs(const eas_launch *o)
 static eas_status choose(eas_kernel *k, eas_device *d, const packed *p, verdict v, const eas_launch *o, eas_device **on, dev_code **code)
 {
     unsigned form = k->has_assert && kernel_debugs(o) ? FORM_ASSERT : 0;
-    if (d != &dev_ref && v.proof != IR_PROVED_ALL)
+    if (v.proof != IR_PROVED_ALL && !(d == &dev_ref && k->has_mma))
         form |= v.proof == IR_PROVED_INDEX ? FORM_CHECKED | FORM_DATA : FORM_CHECKED;
     if (d->text && v.narrow == 1)
         form |= FORM_NARROW;
     *on = (form & FORM_CHECKED) && k->has_mma ? &dev_ref : d;
     int device = dev_index(*on);
     if (*on == &dev_ref)
-        return code_of(k, device, form & FORM_ASSERT, o, code);
+        return code_of(k, device, d == &dev_ref ? form : form & FORM_ASSERT, o, code);
     eas_status st = code_of(k, device, form, o, code);
     if (st || !overlaps(k, p, d->alias_sensitive(*code)))
         return st;
     return code_of(k, device, form | FORM_ALIAS, o, code);
+}
+
+/* The programs that N gives, where they are not what the kernel means. Launches that are right are remembered. */
+static eas_status check_cover(eas_kernel *k, const packed *p)
+{
+    uint64_t key = 1;
+    for (int i = 0; i < 3 + k->nparams; i++)
+        key = (key ^ (uint64_t)p->key[i]) * 0x9e3779b97f4a7c15u, key ^= key >> 29;
+    key |= 1; /* 0: none yet */
+    if (atomic_load_explicit(&k->covered, memory_order_relaxed) == key)
+        return EAS_OK;
+    eas_status st = cover_check(k, p);
+    if (!st)
+        atomic_store_explicit(&k->covered, key, memory_order_relaxed);
+    return st;
+}
+
+static bool infers_from_n(const eas_kernel *k, const eas_launch *o)
+{
+    return k->size_n >= 0 && k->info.naxes == 1 && !(o && (o->has_grid || o->has_nthreads || o->has_shape));
 }
 
 static eas_status prepare(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, packed *p)
@@ -250,10 +275,21 @@ static eas_status prepare(eas_kernel *k, const eas_arg *args, int nargs, const e
     if (k->magic != KERNEL_MAGIC)
         return base_fail(EAS_ERR_HANDLE, "this kernel was released");
 #endif
+    if (o && o->size && o->size != sizeof *o) /* 0: a caller that says nothing about it */
+        return base_fail(
+            EAS_ERR_VALUE,
+            "kernel %s: eas_launch.size is %u and this library's struct has %u bytes: set it to sizeof(eas_launch), and compile against its eas.h",
+            k->ir->name, (unsigned)o->size, (unsigned)sizeof *o);
+    if (nargs && !args)
+        return base_null("eas_kernel_launch", "args");
     eas_status st = pack(k, args, nargs, p);
     if (!st)
         st = kernel_grid(k, args, o, p->grid);
-    return st ? st : count_programs(k, p);
+    if (!st)
+        st = count_programs(k, p);
+    if (!st && infers_from_n(k, o) && p->programs && cover_asks(k, p))
+        st = check_cover(k, p);
+    return st;
 }
 
 eas_status kernel_pack(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, uint64_t *slot, int64_t *count, int64_t grid[3])
@@ -470,6 +506,8 @@ static eas_status stream_of(eas_device *d, const eas_launch *o, eas_stream **out
 
 eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
 {
+    NEED(k, EAS_ERR_HANDLE);
+    NEED(d, EAS_ERR_HANDLE);
     resolved r;
     eas_stream *s;
     if (k->printer)
@@ -492,6 +530,7 @@ eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, 
 
 eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
 {
+    NEED(k, EAS_ERR_HANDLE);
     resolved r;
     if (k->printer)
         return print_prepare(k, d, args, nargs, o);
@@ -502,6 +541,7 @@ eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args,
 
 eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, int64_t grid[3])
 {
+    NEED(k, EAS_ERR_HANDLE);
     if (nargs != k->ir->nparams)
         return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->ir->nparams, nargs);
     return kernel_grid(k, args, o, grid);

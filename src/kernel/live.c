@@ -66,10 +66,17 @@ static eas_status take_arg(const eas_ir *ir, int i, const eas_arg *a, live_launc
 
 eas_status eas_live_begin(eas_builder *b, const eas_arg *args, int nargs, const eas_launch *opts)
 {
+    NEED(b, EAS_ERR_HANDLE);
     if (eas_builder_status(b))
         return eas_builder_status(b);
     if (nargs != b->ir->nparams)
         return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", b->ir->name, b->ir->nparams, nargs);
+    if (graph_capturing())
+        return base_fail(
+            EAS_ERR_VALUE,
+            "kernel %s: a launch that runs as plain Python (_interpret=True, EAS_INTERPRET) cannot be captured: it would run now and be missing "
+            "from every replay. Leave _interpret out, or run it outside the capture",
+            b->ir->name);
     live_launch *l = calloc(1, sizeof *l);
     if (!l)
         return base_fail_oom(sizeof *l);
@@ -99,6 +106,7 @@ eas_status eas_live_begin(eas_builder *b, const eas_arg *args, int nargs, const 
 
 int eas_live_next(eas_builder *b)
 {
+    NEED(b, 0);
     ir_live_host *h = live_host(b);
     live_launch *l = h ? h->ctx : NULL;
     int64_t pid[3] = {0}, grid[3];

@@ -333,6 +333,7 @@ static void step_back(void)
 
 eas_status eas_profile_start(eas_profile **out)
 {
+    NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     eas_profile *p = calloc(1, sizeof *p);
     if (!p)
@@ -353,6 +354,7 @@ eas_status eas_profile_start(eas_profile **out)
 
 void eas_profile_stop(eas_profile *p)
 {
+    NEED_(p);
     base_lock(&P.lock);
     if (P.open == p) {
         step_back();
@@ -374,9 +376,21 @@ void eas_profile_free(eas_profile *p)
     free(p);
 }
 
-double eas_profile_seconds(const eas_profile *p) { return (p->ended ? p->ended : now()) - p->begun; }
-int eas_profile_count(const eas_profile *p) { return (int)p->rows.len; }
-eas_profile_row eas_profile_at(const eas_profile *p, int i) { return i >= 0 && i < (int)p->rows.len ? p->rows.at[i].r : (eas_profile_row){0}; }
+double eas_profile_seconds(const eas_profile *p)
+{
+    NEED(p, 0);
+    return (p->ended ? p->ended : now()) - p->begun;
+}
+int eas_profile_count(const eas_profile *p)
+{
+    NEED(p, 0);
+    return (int)p->rows.len;
+}
+eas_profile_row eas_profile_at(const eas_profile *p, int i)
+{
+    NEED(p, ((eas_profile_row){0}));
+    return i >= 0 && i < (int)p->rows.len ? p->rows.at[i].r : (eas_profile_row){0};
+}
 
 /* ---- the trace: Chrome's format, which Perfetto reads ---- */
 
@@ -426,6 +440,7 @@ static void trace_event(str *s, eas_profile *p, const event *e)
 
 eas_status eas_profile_trace(eas_profile *p, char **out)
 {
+    NEED(p, EAS_ERR_HANDLE);
     str s = {0};
     *out = NULL;
     base_lock(&P.lock);

@@ -15,6 +15,7 @@ int eas_tune_choose(const double *seconds, int n, double band)
 
 int eas_tune_load(eas_kernel *k, eas_device *d, const char *key, double *seconds)
 {
+    NEED(k, 0);
     char hex[65];
     cache_timing_name(k->ir, d, key, hex);
     return cache_timing_load(hex, seconds);
@@ -22,6 +23,7 @@ int eas_tune_load(eas_kernel *k, eas_device *d, const char *key, double *seconds
 
 void eas_tune_store(eas_kernel *k, eas_device *d, const char *key, double seconds)
 {
+    NEED_(k);
     char hex[65];
     cache_timing_name(k->ir, d, key, hex);
     cache_timing_store(hex, seconds);

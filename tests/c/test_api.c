@@ -203,10 +203,53 @@ static void a_released_kernel_is_noticed(void **state)
 }
 #endif
 
+/* A NULL where an object must be, an odd address and a struct of another size are errors with a message, never a crash. */
+static void mistakes_of_the_caller_are_errors(void **state)
+{
+    (void)state;
+    static float a[9], b[8], c[8];
+    eas_device *d;
+    eas_ir *ir;
+    eas_kernel *none = NULL, *k = axpy(EAS_F32, 8);
+    int64_t grid[3];
+    eas_arg args[5] = {buffer(a, 8, EAS_F32), buffer(b, 8, EAS_F32), buffer(c, 8, EAS_F32), integer(8), number(2)};
+    eas_launch o = {.size = sizeof o};
+    assert_int_equal(eas_device_get("cpu", &d), EAS_OK);
+    assert_int_equal(eas_kernel_launch(NULL, d, args, 5, &o), EAS_ERR_HANDLE);
+    assert_non_null(strstr(eas_error_message(), "eas_kernel_launch: \"k\" is NULL"));
+    assert_int_equal(eas_kernel_launch(k, NULL, args, 5, &o), EAS_ERR_HANDLE);
+    assert_int_equal(eas_kernel_launch(k, d, NULL, 5, &o), EAS_ERR_HANDLE);
+    assert_int_equal(eas_kernel_new(NULL, &none), EAS_ERR_HANDLE);
+    assert_int_equal(eas_kernel_grid(NULL, args, 5, &o, grid), EAS_ERR_HANDLE);
+    assert_int_equal(eas_builder_finish(NULL, &ir), EAS_ERR_HANDLE);
+    assert_int_equal(eas_apply(NULL, eas_op_find("add"), 1, 2, 0), 0);
+    assert_int_equal(eas_device_get(NULL, &d), EAS_ERR_HANDLE);
+    assert_int_equal(eas_ir_nparams(NULL), 0);
+    assert_int_equal(eas_node_rank(NULL), 0);
+    assert_null(eas_device_name(NULL));
+    eas_barrier(NULL);
+    assert_int_equal(eas_device_get("cpu", &d), EAS_OK);
+    o.size = 8;
+    assert_int_equal(eas_kernel_launch(k, d, args, 5, &o), EAS_ERR_VALUE);
+    assert_non_null(strstr(eas_error_message(), "sizeof(eas_launch)"));
+    o.size = sizeof o;
+    args[0] = buffer((char *)a + 2, 8, EAS_F32);
+    for (int i = 0; i < 2; i++) {
+        eas_device *dev;
+        assert_int_equal(eas_device_get(devices[i], &dev), EAS_OK);
+        assert_int_equal(eas_kernel_launch(k, dev, args, 5, &o), EAS_ERR_VALUE);
+        assert_non_null(strstr(eas_error_message(), "not a multiple of 4 bytes"));
+    }
+    args[0] = buffer(a, 8, EAS_F32);
+    assert_int_equal(eas_kernel_launch(k, d, args, 5, &o), EAS_OK);
+    eas_kernel_release(k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_runs_on_its_own_memory),
+        cmocka_unit_test(mistakes_of_the_caller_are_errors),
         cmocka_unit_test(a_refused_launch_changes_nothing),
         cmocka_unit_test(an_access_out_of_bounds_is_named),
         cmocka_unit_test(arguments_may_overlap),

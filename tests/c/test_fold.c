@@ -209,7 +209,7 @@ static void nan_wins(void **state)
         assert_int_equal(at[0], 2);
         run(devices[d], EAS_F32, (shape){1, {5}}, 0, f_argmin, in, at);
         assert_int_equal(at[0], 2);
-        float m[1];
+        _Alignas(8) float m[2]; /* also handed over as i64 */
         run(devices[d], EAS_F32, (shape){1, {5}}, 0, f_max, in, m);
         assert_true(isnan(m[0]));
     }

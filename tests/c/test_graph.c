@@ -347,7 +347,7 @@ static void together_and_apart(void **state)
         {"pad", "f32 0", "[1,1] 2", "!axis 0 is empty"},
         {"pad", "f32 0", "[1,1] 0", "f32 2"},
         {"pad", "f32 2", "[1,1] 99", "!no mode 99"},
-        {"pad_constant", "i32 9|2,n #1.5", "[1,0] [0,2]", "i32 9|3,n + 2"},
+        {"pad_constant", "i32 9|2,n #1", "[1,0] [0,2]", "i32 9|3,n + 2"},
         {"pad_constant", "i32 2 i32 2", "[1] [0]", "!is no number"},
         {"pad_constant", "i32 2 #1", "[1,1] [0]", "!2 and 1 paddings for shape (2,)"},
     };

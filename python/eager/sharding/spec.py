@@ -113,6 +113,9 @@ class PartitionSpec(tuple):
     def __new__(cls, *entries):
         return super().__new__(cls, entries)
 
+    def __getnewargs__(self):
+        return tuple(self)
+
     def to_spec(self, mesh, rank):
         if len(self) > rank:
             raise ValueError(f"{self!r} has {len(self)} entries for a tensor of {rank} dims")

@@ -20,6 +20,17 @@ class CompileStats(NamedTuple):
 class CompiledFunction(_CompiledFunction):
     """What compile gives: call it as the function."""
 
+    def __reduce__(self):
+        from eas._pickle import by_name
+
+        return by_name(self, lambda: (_compiled, (self.__wrapped__, self._options)))
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
     @property
     def stats(self):
         return CompileStats(*self._counts())
@@ -31,6 +42,10 @@ class CompiledFunction(_CompiledFunction):
     def show(self, form="text"):
         """What the program that was used last does: "text", or the graph as "svg-before" and "svg-after"."""
         return self._show(form)
+
+
+def _compiled(fn, options):
+    return compile(fn, **options)
 
 
 def compile(fn=None, *, fullgraph=False, max_cache_size=64, dynamic_dims=None, donate=None, bucket=None, max_compiles=None, mode=None):
@@ -54,6 +69,7 @@ def compile(fn=None, *, fullgraph=False, max_cache_size=64, dynamic_dims=None, d
     if fn is None:
         return functools.partial(compile, **options)
     compiled = CompiledFunction(fn, **options)
+    compiled._options = options
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         if hasattr(fn, name):
             setattr(compiled, name, getattr(fn, name))

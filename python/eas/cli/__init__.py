@@ -16,6 +16,12 @@ A parameter called N that is not given is --size.
 """
 
 
+def _version():
+    from .._eas import __version__
+
+    return __version__
+
+
 def _launch_options(p, arrays=True):
     p.add_argument("--arg", action="append", metavar="SPEC", help="an argument, see below")
     if arrays:
@@ -32,6 +38,7 @@ def _kernel(p, what="FILE.py:kernel"):
 
 def _parser():
     top = argparse.ArgumentParser(prog="eas", description="Kernels: look at them, run, time and check them; devices and the cache.")
+    top.add_argument("--version", action="version", version=f"eas {_version()}")
     top.add_argument("--traceback", action="store_true", help="show where in Python an error came from")
     sub = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 

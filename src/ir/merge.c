@@ -1,0 +1,272 @@
+/* merge.c: values that regions hand on, and what nothing needs.
+ *
+ * A front end traces a body once and cannot know what it will change, so it carries every living variable through every loop and merges it at the end
+ * of every branch. Most of these come out as they went in, or nobody reads them afterwards. Both kinds are dropped here: a merge whose sides are one
+ * value is that value, whichever way was taken, and a loop that hands a value on unchanged gives what it was given. Uniformity (analyse.c) follows
+ * from the same facts: threads that part and change nothing agree about it afterwards.
+ */
+#include "ir.h"
+
+/* ---- what passes through unchanged ---- */
+
+typedef struct rooter {
+    const eas_ir *ir;
+    uint32_t *root;
+    uint32_t *stack, *div; /* open regions, and their ELSE or DO */
+} rooter;
+
+/* Equal constants, or equal casts of one value, made anew on each side. */
+static bool made_alike(const rooter *r, uint32_t a, uint32_t b)
+{
+    const ir_insn *x = ir_def(r->ir, a), *y = ir_def(r->ir, b);
+    if (!x || !y || x->op != y->op || !ir_type_eq(ir_typeof(r->ir, a), ir_typeof(r->ir, b)))
+        return false;
+    return x->op == IR_CONST ? x->imm == y->imm : x->op == IR_CAST && r->root[ir_args(r->ir, x)[0]] == r->root[ir_args(r->ir, y)[0]];
+}
+
+static void root_results(rooter *r, const ir_insn *end, const ir_insn *op, const ir_insn *els)
+{
+    int skip = end->op == IR_ENDLOOP, head = op->op == IR_LOOP ? 3 : 0;
+    for (int k = 0; k < end->nargs; k++) {
+        uint32_t v = ir_args(r->ir, end)[k], res = end->res + (uint32_t)k;
+        if (op->op == IR_IF) {
+            uint32_t other = ir_args(r->ir, els)[k];
+            if (r->root[v] == r->root[other] || made_alike(r, v, other))
+                r->root[res] = r->root[v];
+        } else if (r->root[v] == op->res + (uint32_t)(k + skip)) {
+            r->root[res] = r->root[ir_args(r->ir, op)[head + k]];
+        }
+    }
+}
+
+uint32_t *ir_roots(const eas_ir *ir, arena *mem)
+{
+    const size_t n = (ir->ninsns + 1) * sizeof(uint32_t);
+    rooter r = {.ir = ir, .root = arena_alloc(mem, ir->nvals * sizeof(uint32_t)), .stack = arena_alloc(mem, n), .div = arena_alloc(mem, n)};
+    if (!r.root || !r.stack || !r.div)
+        return NULL;
+    for (uint32_t v = 0; v < ir->nvals; v++)
+        r.root[v] = v;
+    for (uint32_t i = 0, depth = 0; i < ir->ninsns; i++) {
+        const ir_insn *in = &ir->insns[i];
+        if (in->op == IR_LOOP || in->op == IR_WHILE || in->op == IR_IF) {
+            r.stack[depth] = r.div[depth] = i;
+            depth++;
+        } else if (in->op == IR_ELSE || in->op == IR_DO) {
+            r.div[depth - 1] = i;
+        } else if (in->op == IR_ENDLOOP || in->op == IR_ENDWHILE || in->op == IR_ENDIF) {
+            depth--;
+            root_results(&r, in, &ir->insns[r.stack[depth]], &ir->insns[r.div[depth]]);
+        }
+    }
+    return r.root;
+}
+
+/* ---- what is needed ---- */
+
+typedef struct sweeper {
+    const eas_ir *ir;
+    eas_builder *b;
+    arena mem;
+    uint32_t *root, *end, *map;
+    uint32_t *opener; /* per closer, ELSE and DO */
+    bool *live;       /* per value */
+    bool changed;
+} sweeper;
+
+static const uint32_t *args_of(const sweeper *s, const ir_insn *in) { return ir_args(s->ir, in); }
+
+static bool need(sweeper *s, uint32_t v)
+{
+    const bool fresh = !s->live[v];
+    s->live[v] = true;
+    return fresh;
+}
+
+/* The n operands from `from` on are needed. */
+static bool need_args(sweeper *s, const ir_insn *in, int from, int n)
+{
+    bool more = false;
+    for (int k = from; k < from + n; k++)
+        more |= need(s, args_of(s, in)[k]);
+    return more;
+}
+
+/* A carried value is needed if its body or what follows the loop reads it. */
+static bool carries(const sweeper *s, const ir_insn *op, const ir_insn *end, int k)
+{
+    return s->live[op->res + (uint32_t)(k + (op->op == IR_LOOP))] || s->live[end->res + (uint32_t)k];
+}
+
+static bool need_carried(sweeper *s, const ir_insn *op, const ir_insn *end)
+{
+    const int head = op->op == IR_LOOP ? 3 : 0;
+    bool more = need_args(s, op, 0, head);
+    for (int k = 0; k < end->nargs; k++)
+        if (carries(s, op, end, k)) {
+            more |= need(s, args_of(s, op)[head + k]);
+            more |= need(s, args_of(s, end)[k]);
+        }
+    return more;
+}
+
+static bool need_merged(sweeper *s, const ir_insn *half, const ir_insn *end)
+{
+    bool more = false;
+    for (int k = 0; k < half->nargs; k++)
+        if (s->live[end->res + (uint32_t)k])
+            more |= need(s, args_of(s, half)[k]);
+    return more;
+}
+
+static bool stays(const sweeper *s, const ir_insn *in)
+{
+    if (in->op != IR_ALLOC_TG && (ir_rows[in->op].flags & (IR_EFFECT | IR_STRUCT)))
+        return true;
+    for (int k = 0; k < in->nres; k++)
+        if (s->live[in->res + (uint32_t)k])
+            return true;
+    return false;
+}
+
+static bool need_of(sweeper *s, uint32_t i)
+{
+    const ir_insn *in = &s->ir->insns[i];
+    switch (in->op) {
+    case IR_LOOP:
+    case IR_WHILE: return need_carried(s, in, &s->ir->insns[s->end[i]]);
+    case IR_ENDLOOP:
+    case IR_ENDWHILE: return need_carried(s, &s->ir->insns[s->opener[i]], in);
+    case IR_ELSE: return need_merged(s, in, &s->ir->insns[s->end[i]]);
+    case IR_ENDIF: return need_merged(s, in, in);
+    default: return stays(s, in) && need_args(s, in, 0, in->nargs);
+    }
+}
+
+static void find_live(sweeper *s)
+{
+    for (bool more = true; more;) {
+        more = false;
+        for (uint32_t i = s->ir->ninsns; i-- > 0;)
+            more |= need_of(s, i);
+    }
+}
+
+/* ---- the kernel without it ---- */
+
+/* Does value k of the region come out as it went in? Its closer's result then has another root. */
+static bool passes(const sweeper *s, const ir_insn *end, int k) { return s->root[end->res + (uint32_t)k] != end->res + (uint32_t)k; }
+
+static bool kept(const sweeper *s, const ir_insn *op, const ir_insn *end, int k)
+{
+    return !passes(s, end, k) && (op->op == IR_IF ? s->live[end->res + (uint32_t)k] : carries(s, op, end, k));
+}
+
+/* The instruction with the operands after `head` that the region keeps, and results for them after `own` ones. Its first new result. */
+static uint32_t copy_kept(sweeper *s, const ir_insn *in, const ir_insn *op, const ir_insn *end, int head, int own, int nres)
+{
+    uint32_t *a = arena_alloc(&s->mem, (in->nargs + 1u) * sizeof *a);
+    ir_type *t = arena_alloc(&s->mem, (in->nres + 1u) * sizeof *t);
+    int n = head;
+    if (!a || !t)
+        return 0;
+    for (int k = 0; k < head; k++)
+        a[k] = s->map[args_of(s, in)[k]];
+    for (int k = 0; k < in->nargs - head; k++)
+        if (kept(s, op, end, k))
+            a[n++] = s->map[args_of(s, in)[head + k]];
+    return irb_insn(s->b, in->op, a, n, in->imm, nres ? own + n - head : 0, t);
+}
+
+static void open_loop(sweeper *s, const ir_insn *in, const ir_insn *end)
+{
+    const int head = in->op == IR_LOOP ? 3 : 0, own = in->op == IR_LOOP;
+    uint32_t r = copy_kept(s, in, in, end, head, own, in->nres);
+    if (own)
+        s->map[in->res] = r++;
+    for (int k = 0; k < end->nargs; k++)
+        s->map[in->res + (uint32_t)(own + k)] = kept(s, in, end, k) ? r++ : s->map[args_of(s, in)[head + k]];
+}
+
+/* What a branch gives on both of its ways: the value, or what both sides make, made once more. */
+static uint32_t either_way(sweeper *s, uint32_t v)
+{
+    const uint32_t root = s->root[v];
+    const ir_insn *d = ir_def(s->ir, root);
+    if (d && d->op == IR_CONST)
+        return irb_typed(s->b, IR_CONST, ir_typeof(s->ir, root), d->imm);
+    if (d && d->op == IR_CAST)
+        return irb_to(s->b, IR_CAST, ir_typeof(s->ir, root), either_way(s, args_of(s, d)[0]));
+    return s->map[root];
+}
+
+static void close_region(sweeper *s, const ir_insn *in, const ir_insn *op)
+{
+    const int head = op->op == IR_LOOP ? 3 : 0;
+    uint32_t r = copy_kept(s, in, op, in, 0, 0, in->nres);
+    for (int k = 0; k < in->nargs && !s->b->status; k++) {
+        const uint32_t res = in->res + (uint32_t)k;
+        if (kept(s, op, in, k))
+            s->map[res] = r++;
+        else if (s->live[res])
+            s->map[res] = op->op == IR_IF ? either_way(s, args_of(s, in)[k]) : s->map[args_of(s, op)[head + k]];
+        s->changed |= !kept(s, op, in, k);
+    }
+}
+
+static void copy(sweeper *s, uint32_t i)
+{
+    const ir_insn *in = &s->ir->insns[i];
+    const ir_insn *op = &s->ir->insns[s->opener[i]], *end = &s->ir->insns[s->end[i]];
+    s->b->file = in->file;
+    s->b->line = in->line;
+    switch (in->op) {
+    case IR_LOOP:
+    case IR_WHILE: open_loop(s, in, end); break;
+    case IR_ELSE: copy_kept(s, in, op, end, 0, 0, 0); break;
+    case IR_ENDLOOP:
+    case IR_ENDWHILE:
+    case IR_ENDIF: close_region(s, in, op); break;
+    default:
+        if (stays(s, in))
+            irb_copy(s->b, s->ir, i, s->map);
+    }
+}
+
+static void find_openers(sweeper *s)
+{
+    uint32_t *stack = arena_alloc(&s->mem, (s->ir->ninsns + 1) * sizeof *stack), depth = 0;
+    for (uint32_t i = 0; stack && i < s->ir->ninsns; i++) {
+        const uint16_t op = s->ir->insns[i].op;
+        if (op == IR_LOOP || op == IR_WHILE || op == IR_IF)
+            stack[depth++] = i;
+        else if (ir_rows[op].flags & IR_STRUCT)
+            s->opener[i] = stack[depth - 1];
+        depth -= op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF;
+    }
+}
+
+eas_status ir_swept(const eas_ir *ir, eas_ir **out, bool *changed)
+{
+    sweeper s = {.ir = ir};
+    s.live = arena_alloc(&s.mem, ir->nvals);
+    s.map = arena_alloc(&s.mem, ir->nvals * sizeof *s.map);
+    s.opener = arena_alloc(&s.mem, (ir->ninsns + 1) * sizeof *s.opener);
+    s.root = ir_roots(ir, &s.mem);
+    s.end = ir_region_ends(ir, &s.mem);
+    if (!s.mem.oom)
+        find_openers(&s);
+    eas_status st = s.mem.oom ? base_fail_oom(ir->nvals) : irb_like(ir, &s.b);
+    if (!st) {
+        find_live(&s);
+        for (int p = 1; p <= ir->nparams; p++)
+            s.map[p] = (uint32_t)p;
+        for (uint32_t i = 0; i < ir->ninsns && !s.mem.oom; i++)
+            copy(&s, i);
+        st = s.mem.oom ? base_fail_oom(ir->nvals) : irb_finish(s.b, out);
+        eas_builder_free(s.b);
+    }
+    *changed |= s.changed;
+    arena_free(&s.mem);
+    return st;
+}
