@@ -1,7 +1,7 @@
 /* order.c: in which order the steps of a plan run.
  *
  * Steps come in the order in which results were asked for, which keeps much alive: all gradients of a network wait for the first layer's, and with them everything that they are
- * made of. Here a step that frees more memory than it takes runs as soon as it can; otherwise the order stays. What that needs is who writes and who reads which slot.
+ * made of. Here a step that frees as much memory as it takes, or more, runs as soon as it can; otherwise the order stays. What that needs is who writes and who reads which slot.
  */
 #include "exec.h"
 
@@ -117,17 +117,17 @@ static void run(ordering *o, uint32_t step, uint32_t *few, uint32_t *ready, uint
             ready[(*nready)++] = o->to.at[e - 1];
 }
 
-/* The first step that frees more than it takes; else the first of all. */
+/* The first step that frees more than it takes, else the first that frees as much (a step that frees more may follow it), else the first of all. */
 static uint32_t choose(const ordering *o, const uint32_t *ready, uint32_t nready, uint32_t *few)
 {
-    uint32_t first = 0, best = UINT32_MAX;
+    uint32_t best[3] = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
     for (uint32_t i = 0; i < nready; i++) {
-        if (ready[i] < ready[first])
-            first = i;
-        if ((best == UINT32_MAX || ready[i] < ready[best]) && growth(o, ready[i], few) < 0)
-            best = i;
+        int64_t more = growth(o, ready[i], few);
+        for (int k = more < 0 ? 0 : more == 0 ? 1 : 2; k < 3; k++)
+            if (best[k] == UINT32_MAX || ready[i] < ready[best[k]])
+                best[k] = i;
     }
-    return best == UINT32_MAX ? first : best;
+    return best[0] != UINT32_MAX ? best[0] : best[1] != UINT32_MAX ? best[1] : best[2];
 }
 
 static bool reorder(ordering *o, plan_step *steps, uint32_t *few)
