@@ -54,6 +54,7 @@ typedef struct place { /* of a node */
     bool reads;        /* memory: it is not made of indices and numbers alone */
     uint16_t cost;     /* of an element, with what is inlined into it */
     uint16_t len;      /* of the longest chain into it */
+    uint8_t users;     /* nodes that read it: 0, 1, or 2 for more */
 } place;
 typedef struct fusion {
     const pgraph *g;

@@ -79,6 +79,9 @@ static int own_cost(const pgraph *g, const pnode *p)
 /* What it takes to compute a node again, as if everything heavy below it were in memory. What needs no memory at all is worth a few operations. */
 static void costs(fusion *f)
 {
+    for (uint32_t i = 1; i < f->g->n.len; i++)
+        for (int k = 0; k < pass_at(f->g, i)->nin; k++)
+            f->at[pass_at(f->g, i)->in[k]].users += f->at[pass_at(f->g, i)->in[k]].users < 2;
     for (uint32_t i = 1; i < f->g->n.len; i++) {
         const pnode *p = pass_at(f->g, i);
         place *q = &f->at[i];
@@ -87,7 +90,8 @@ static void costs(fusion *f)
         q->heavy = own == HEAVY;
         for (int k = 0; k < p->nin; k++) {
             const place *x = &f->at[p->in[k]];
-            c += own == HEAVY ? 0 : x->cost;
+            bool stored = p->kind == KIND_PERMUTE && x->users > 1; /* what others use, too, is in memory, if it is worth that: its transpose is a view */
+            c += own == HEAVY || stored ? 0 : x->cost;
             len = x->len > len ? x->len : len;
             q->heavy |= x->heavy;
             reads |= x->reads;
