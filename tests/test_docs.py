@@ -1,4 +1,4 @@
-"""The blocks of docs/eager.md run, in order."""
+"""The blocks of the guides run, in order."""
 
 import os
 import re
@@ -8,14 +8,20 @@ from support import ROOT
 
 
 class Docs(unittest.TestCase):
-    def test_eager(self):
-        with open(os.path.join(ROOT, "docs", "eager.md")) as f:
+    def run_page(self, name, least):
+        with open(os.path.join(ROOT, "docs", name)) as f:
             blocks = re.findall(r"```python\n(.*?)```", f.read(), re.S)
-        self.assertGreater(len(blocks), 5)
-        names = {"__name__": "docs_eager"}
+        self.assertGreaterEqual(len(blocks), least)
+        names = {"__name__": "docs"}
         for block in blocks:
             with self.subTest(block.splitlines()[0]):
-                exec(compile(block, "docs/eager.md", "exec"), names)
+                exec(compile(block, f"docs/{name}", "exec"), names)
+
+    def test_eager(self):
+        self.run_page("eager.md", 6)
+
+    def test_derivatives(self):
+        self.run_page("derivatives.md", 5)
 
 
 if __name__ == "__main__":

@@ -407,6 +407,19 @@ class Scan(unittest.TestCase):
                 f()
 
 
+    def test_a_state_that_is_read_in_two_shapes_is_not_overwritten_early(self):
+        """The product reads the state as a row, the result of the trip as a vector: the memory is free after both."""
+        rng = np.random.default_rng(0)
+        w, x, xs = rng.normal(size=(3, 3)), rng.normal(size=3), rng.normal(size=(5, 3))
+        state, ys = eager.scan(lambda c, e: (((c + e) * e) @ Tensor.constant(w), (c + e) * 2.0), Tensor.constant(x), Tensor.constant(xs))
+        want = []
+        for e in xs:
+            want.append((x + e) * 2.0)
+            x = ((x + e) * e) @ w
+        np.testing.assert_allclose(ys.numpy(), want)
+        np.testing.assert_allclose(state.numpy(), x)
+
+
 class Cond(unittest.TestCase):
     def setUp(self):
         self.x = np.arange(9, dtype=f32).reshape(3, 3)

@@ -13,7 +13,7 @@ import doc_table
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE, DOC = ROOT / "src/graph/op.def", ROOT / "docs/ops.md"
 BEGIN, END = "<!-- operations: begin (tools/gen_ops_table.py) -->", "<!-- operations: end -->"
-FIELDS = 12
+FIELDS = 11
 
 
 def fields(row):
@@ -22,7 +22,7 @@ def fields(row):
     signature, doc = ast.literal_eval("[" + parts[-1] + "]")
     if len(parts) != FIELDS - 1:
         raise ValueError(f"not a row of {FIELDS} fields: {row}")
-    return parts[1], parts[2].lower(), signature, doc
+    return parts[1], parts[2].lower(), parts[7] != "ZERO", signature, doc
 
 
 def argument(item):
@@ -40,12 +40,12 @@ def table(text):
     out = []
     for line in text[text.index("/* ---- ") :].splitlines():
         if m := re.match(r"/\* ---- (.*?) ---- \*/", line):
-            out += ["", f"## {m[1][0].upper()}{m[1][1:]}", "", "| operation | kind | meaning |", "|---|---|---|"]
+            out += ["", f"## {m[1][0].upper()}{m[1][1:]}", "", "| operation | kind | derivative | meaning |", "|---|---|---|---|"]
         elif m := re.match(r"OP\((.*)\)\s*$", line):
-            name, kind, signature, doc = fields(m[1])
+            name, kind, derivative, signature, doc = fields(m[1])
             call = f"{name}({', '.join(map(argument, signature.split()))})"
             choices = [f"`{k.partition(':')[0]}`: {k.partition(':')[2].partition('=')[0].replace('|', ', ')}" for k in signature.split() if "|" in k]
-            out.append(f"| `{call}` | {kind} | {doc}{' ' if choices else ''}{'; '.join(choices)}{'.' if choices else ''} |")
+            out.append(f"| `{call}` | {kind} | {'yes' if derivative else 'zero'} | {doc}{' ' if choices else ''}{'; '.join(choices)}{'.' if choices else ''} |")
     return "\n".join(out).strip()
 
 
