@@ -107,6 +107,8 @@ enum { /* flags of a kernel */
 };
 
 EAS_API eas_status eas_builder_new(const char *name, unsigned flags, eas_builder **out);
+/* What tells this kernel from others of its name, such as "BLOCK=64": shown by profiles, and no part of what the kernel means. */
+EAS_API void eas_builder_config(eas_builder *b, const char *text);
 EAS_API void eas_builder_free(eas_builder *b);
 EAS_API eas_status eas_builder_status(const eas_builder *b); /* EAS_OK until the first error */
 /* The source position that instructions built from now on carry. file may be NULL. */
@@ -539,8 +541,9 @@ EAS_API const char *eas_finding_name(eas_finding_kind kind); /* "write-write rac
 /* Takes the time of every launch, replay, copy and compile from start to stop; one profile at a time. Queued work is waited for meanwhile.
  * Start and stop while no other thread gives work. Costs nothing when none is open. */
 typedef struct eas_profile eas_profile;
-typedef struct eas_profile_row { /* a kernel on a device */
+typedef struct eas_profile_row { /* a configuration of a kernel on a device */
     const char *kernel, *device, *file; /* file: "" if unknown; they live as long as the profile */
+    const char *config, *types; /* as eas_builder_config said, or ""; those of the parameters: "f32[] f32[] int" */
     int line;
     uint64_t calls, compiles;
     double seconds, compile_seconds;

@@ -105,8 +105,52 @@ class Profile(unittest.TestCase):
         kinds = [e["cat"] for e in events if e["ph"] == "X"]
         self.assertEqual(kinds, ["compile", "launch"])
         launch = events[-1]
-        self.assertEqual((launch["name"], launch["args"]["grid"]), ("axpy", [4, 1, 1]))
+        self.assertEqual((launch["name"], launch["args"]["grid"]), ("axpy [BLOCK=128]", [4, 1, 1]))
         self.assertIn("test_profile.py:", launch["args"]["line"])
+
+    def test_configurations_are_told_apart(self):
+        for device in DEVICES:
+            with self.subTest(device), backend(device):
+                k, (x, y) = make(), self.arrays()
+                with eas.profile() as p:
+                    k(x, y, 2.0, 512, BLOCK=64)
+                    k(x, y, 2.0, 512, BLOCK=256)
+                    k(x, y, 2.0, 512, BLOCK=256)
+                rows = {r.config: r for r in p.rows}
+                self.assertEqual({c: (r.kernel, r.calls, r.compiles) for c, r in rows.items()}, {"BLOCK=64": ("axpy", 1, 1), "BLOCK=256": ("axpy", 2, 1)})
+                for r in p.rows:
+                    self.assertEqual(r.bytes, r.calls * 512 * 12)
+                table = str(p).splitlines()
+                self.assertEqual(sorted(line.split("]")[0] + "]" for line in table[1:]), ["axpy [BLOCK=256]", "axpy [BLOCK=64]"])
+                self.assertEqual(len({len(line) for line in table}), 1)
+                events = [e for e in json.loads(self.trace(p))["traceEvents"] if e["ph"] == "X"]
+                self.assertEqual([e["name"] for e in events if e["cat"] == "launch"], ["axpy [BLOCK=64]", "axpy [BLOCK=256]", "axpy [BLOCK=256]"])
+                self.assertEqual({e["name"] for e in events if e["cat"] == "compile"}, {"axpy [BLOCK=64]", "axpy [BLOCK=256]"})
+                self.assertEqual([e["args"]["config"] for e in events if e["cat"] == "launch"], ["BLOCK=64", "BLOCK=256", "BLOCK=256"])
+
+    def test_types_are_told_apart(self):
+        k, (x, y) = make(), self.arrays()
+        with eas.profile() as p:
+            k(x, y, 2.0, 512, BLOCK=64)
+            k(x.astype("f8"), y.astype("f8"), 2.0, 512, BLOCK=64)
+        self.assertEqual([r.calls for r in p.rows], [1, 1])
+        self.assertEqual({r.types.split()[0] for r in p.rows}, {"f32[]", "f64[]"})
+        self.assertIn("axpy [BLOCK=64; f64[] f64[]", str(p))
+
+    def test_values_of_a_configuration(self):
+        def twice(v):
+            return v + v
+
+        @eas.kernel
+        def apply(x, f: eas.constexpr, T: eas.constexpr, mode: eas.constexpr):
+            i = mk.arange(0, 8)
+            mk.store(x, i, f(mk.load(x, i)))
+
+        x = np.ones(8, np.float32)
+        with eas.profile() as p:
+            apply(x, f=twice, T=(2, 3), mode="a\"b", _grid=1)
+        self.assertEqual(p.rows[0].config, "f=twice, T=(2, 3), mode='a\"b'")
+        json.loads(self.trace(p))
 
     def test_table(self):
         k, (x, y) = make(), self.arrays()

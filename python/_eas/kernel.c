@@ -349,12 +349,38 @@ static PyObject *meta_dict(Kernel *k, PyObject *const *metas)
             Py_CLEAR(d);
     return d;
 }
+/* "BLOCK=64, T=f16": for profiles. What has a name is told by it. */
+static PyObject *meta_text(PyObject *name, PyObject *v)
+{
+    PyObject *known = PyObject_GetAttrString(v, "__name__");
+    if (!known)
+        PyErr_Clear();
+    PyObject *text = PyUnicode_FromFormat(known ? "%U=%S" : "%U=%R", name, known ? known : v);
+    Py_XDECREF(known);
+    return text;
+}
+static void tell_config(Kernel *k, Trace *t, PyObject *const *metas)
+{
+    PyObject *all = PyUnicode_FromString("");
+    for (int i = 0; all && i < k->nmeta; i++) {
+        PyObject *one = meta_text(PyTuple_GET_ITEM(k->meta_names, i), metas[i]);
+        Py_SETREF(all, one ? PyUnicode_FromFormat(i ? "%U, %U" : "%U%U", all, one) : NULL);
+        Py_XDECREF(one);
+    }
+    const char *text = all ? PyUnicode_AsUTF8(all) : NULL;
+    if (text)
+        eas_builder_config(t->b, text);
+    else
+        PyErr_Clear(); /* what is written for people fails nothing */
+    Py_XDECREF(all);
+}
 static Compiled *trace_kernel(Kernel *k, PyObject *const *metas, const uint8_t *tags, unsigned flags)
 {
     Trace *t = trace_new(k->name, flags);
     if (!t)
         return NULL;
     at_definition(k, t);
+    tell_config(k, t, metas);
     eas_kernel *ek = run_body(k, t, metas, tags) ? build(t) : NULL;
     ctrl_clear(t);
     Py_DECREF(t);

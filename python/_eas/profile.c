@@ -24,8 +24,8 @@ static PyObject *stop(PyObject *m, PyObject *capsule)
 }
 static PyObject *row_tuple(eas_profile_row r)
 {
-    return Py_BuildValue("(sssiKdddKd)", r.kernel, r.device, r.file, r.line, (unsigned long long)r.calls, r.seconds, r.bytes, r.flops,
-                         (unsigned long long)r.compiles, r.compile_seconds);
+    return Py_BuildValue("(sssiKdddKdss)", r.kernel, r.device, r.file, r.line, (unsigned long long)r.calls, r.seconds, r.bytes, r.flops,
+                         (unsigned long long)r.compiles, r.compile_seconds, r.config, r.types);
 }
 static PyObject *rows(PyObject *m, PyObject *capsule)
 {
@@ -53,7 +53,8 @@ static PyObject *trace(PyObject *m, PyObject *capsule)
 static PyMethodDef functions[] = {
     {"profile_start", start, METH_NOARGS, "profile_start(): a profile, open"},
     {"profile_stop", stop, METH_O, "profile_stop(p): closes it; seconds it was open"},
-    {"profile_rows", rows, METH_O, "profile_rows(p): (kernel, device, file, line, calls, seconds, bytes, flops, compiles, compile seconds) of each"},
+    {"profile_rows", rows, METH_O,
+     "profile_rows(p): (kernel, device, file, line, calls, seconds, bytes, flops, compiles, compile seconds, config, types) of each"},
     {"profile_trace", trace, METH_O, "profile_trace(p): JSON text"},
     {NULL, NULL, 0, NULL},
 };

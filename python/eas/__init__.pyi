@@ -161,6 +161,8 @@ class ProfileRow(NamedTuple):
     flops: float
     compiles: int
     compile_seconds: float
+    config: str
+    types: str
     @property
     def mean(self) -> float: ...
     @property

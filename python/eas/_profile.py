@@ -1,5 +1,6 @@
 """`eas.profile` and `eas.explain`: where time goes, and why a kernel was compiled again."""
 
+import collections
 import functools
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ __all__ = ["ProfileRow", "explain", "profile"]
 
 
 class ProfileRow(NamedTuple):
-    """A kernel on a device; bytes and flops are counted in its IR: whole blocks, loops by their trips."""
+    """A configuration of a kernel on a device; bytes and flops are counted in its IR: whole blocks, loops by their trips."""
 
     kernel: str
     device: str
@@ -22,6 +23,8 @@ class ProfileRow(NamedTuple):
     flops: float
     compiles: int
     compile_seconds: float
+    config: str = ""  # the meta values: "BLOCK=64"
+    types: str = ""  # of the parameters: "f32[] f32[] int"
 
     @property
     def mean(self):
@@ -58,7 +61,7 @@ class profile:
 
     @property
     def rows(self):
-        """A ProfileRow for each kernel and device, the longest first."""
+        """A ProfileRow for each kernel, configuration (meta values, types of the arguments) and device, the longest first."""
         return sorted((ProfileRow(*r) for r in _eas.profile_rows(self._open())), key=lambda r: -r.seconds)
 
     def save(self, path):
@@ -68,8 +71,11 @@ class profile:
             f.write(text)
 
     def __str__(self):
-        head = f"{'kernel':24} {'device':8} {'calls':>8} {'total ms':>10} {'mean µs':>10} {'GB/s':>8} {'GFLOP/s':>9} {'roofline':>8} {'compiles':>8} {'ms':>8}"
-        return "\n".join([head, *map(_line, self.rows)])
+        rows = self.rows
+        names = _names(rows)
+        width = max([24, *map(len, names)])
+        head = f"{'kernel':{width}} {'device':8} {'calls':>8} {'total ms':>10} {'mean µs':>10} {'GB/s':>8} {'GFLOP/s':>9} {'roofline':>8} {'compiles':>8} {'ms':>8}"
+        return "\n".join([head, *(_line(r, n.ljust(width)) for r, n in zip(rows, names))])
 
     def __repr__(self):
         return "<eas.profile, not begun>" if self._p is None else str(self)
@@ -80,10 +86,20 @@ def _share(roofline):
     return "in cache" if roofline > 1.0 else f"{roofline:.0%}"
 
 
-def _line(r):
+def _names(rows):
+    """`axpy [BLOCK=64]`; with the types of the parameters where rows are alike without them."""
+
+    def name(*parts):
+        return f"{parts[0]} [{'; '.join(filter(None, parts[1:]))}]" if any(parts[1:]) else parts[0]
+
+    alike = collections.Counter((r.kernel, r.config, r.device) for r in rows)
+    return [name(r.kernel, r.config, r.types if alike[r.kernel, r.config, r.device] > 1 else "") for r in rows]
+
+
+def _line(r, name):
     t = r.seconds or float("inf")
     return (
-        f"{r.kernel[:24]:24} {r.device:8} {r.calls:8} {r.seconds * 1e3:10.3f} {r.mean * 1e6:10.2f} {r.bytes / t / 1e9:8.2f} {r.flops / t / 1e9:9.2f} "
+        f"{name} {r.device:8} {r.calls:8} {r.seconds * 1e3:10.3f} {r.mean * 1e6:10.2f} {r.bytes / t / 1e9:8.2f} {r.flops / t / 1e9:9.2f} "
         f"{_share(r.roofline):>8} {r.compiles:8} {r.compile_seconds * 1e3:8.2f}"
     )
 

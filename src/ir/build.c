@@ -403,6 +403,16 @@ eas_status irb_finish(eas_builder *b, eas_ir **out)
 
 /* ---- copying, for passes ---- */
 
+void eas_builder_config(eas_builder *b, const char *text)
+{
+    NEED_(b);
+    if (b->status)
+        return;
+    b->ir->config = arena_strdup(&b->ir->mem, text ? text : "");
+    if (!b->ir->config)
+        oom(b);
+}
+
 eas_status irb_like(const eas_ir *from, eas_builder **out)
 {
     eas_status st = eas_builder_new(from->name, from->flags, out);
@@ -410,6 +420,8 @@ eas_status irb_like(const eas_ir *from, eas_builder **out)
         return st;
     (*out)->ir->spmd_block = from->spmd_block;
     (*out)->ir->threads = from->threads;
+    if (from->config)
+        eas_builder_config(*out, from->config);
     for (int i = 1; i < from->nfiles; i++)
         if (!add_file(*out, from->files[i]))
             oom(*out);

@@ -102,6 +102,7 @@ struct eas_ir {
     int refs;
     arena mem;      /* owns everything below */
     const char *name;
+    const char *config; /* for people: what tells it from others of its name, or NULL */
     unsigned flags; /* EAS_KERNEL_* */
     int64_t spmd_block, threads; /* as arange and tid said, even if their values go unused; 0: not said */
     bool simple;    /* made by ir_simplify: doing it again changes nothing */

@@ -22,9 +22,8 @@ typedef struct event {
     event_kind kind;
     int device;
     const void *queue;
-    char *name;   /* of the kernel, owned by the profile */
-    char *file;   /* where the kernel begins, or NULL */
-    int line;
+    const char *name; /* of what is no kernel; else r says it */
+    int row;          /* of the kernel, or -1 */
     double start, seconds;
     int64_t grid[3];
     double bytes, flops;
@@ -187,18 +186,45 @@ static char *keep(eas_profile *p, const char *s)
     return out ? memcpy(out, s, n) : NULL;
 }
 
-static row *row_of(eas_profile *p, const eas_ir *ir, int device)
+/* Types of the parameters, as in "f32[] int"; cut off where there are very many. What a device compiles may have 32-bit integers for those of a launch. */
+enum { TYPES_MAX = 1024 };
+static void write_types(const eas_ir *ir, char *out)
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (int i = 0; i < ir->nparams && n + 16 < TYPES_MAX; i++) {
+        ir_type t = ir_typeof(ir, (uint32_t)i + 1);
+        n += (size_t)snprintf(out + n, TYPES_MAX - n, "%s%s%s", i ? " " : "",
+                              t.kind != IR_BUF && dtype_is_int(t.dtype) ? "int" : eas_dtype_name(t.dtype), t.kind == IR_BUF ? "[]" : "");
+    }
+}
+
+static bool is_row(const eas_profile_row *r, const eas_profile_row *of)
+{
+    return r->line == of->line && !strcmp(r->kernel, of->kernel) && !strcmp(r->config, of->config) && !strcmp(r->types, of->types) &&
+           !strcmp(r->file, of->file) && !strcmp(r->device, of->device);
+}
+
+/* Its number, or -1: a row for each configuration of a kernel on a device. */
+static int row_of(eas_profile *p, const eas_ir *ir, int device)
 {
     const ir_insn *at = first_line(ir);
-    const char *file = at ? ir->files[at->file] : "";
-    int line = at ? (int)at->line : 0;
-    for (uint32_t i = 0; i < p->rows.len; i++) {
-        eas_profile_row *r = &p->rows.at[i].r;
-        if (!strcmp(r->kernel, ir->name) && r->line == line && !strcmp(r->file, file) && !strcmp(r->device, P.own[device].name))
-            return &p->rows.at[i];
-    }
-    row n = {.r = {.kernel = keep(p, ir->name), .device = P.own[device].name, .file = keep(p, file), .line = line}};
-    return n.r.kernel && n.r.file && vec_push(&p->rows, n) ? &p->rows.at[p->rows.len - 1] : NULL;
+    char types[TYPES_MAX];
+    write_types(ir, types);
+    eas_profile_row r = {.kernel = ir->name,
+                         .device = P.own[device].name,
+                         .file = at ? ir->files[at->file] : "",
+                         .config = ir->config ? ir->config : "",
+                         .types = types,
+                         .line = at ? (int)at->line : 0};
+    for (uint32_t i = 0; i < p->rows.len; i++)
+        if (is_row(&p->rows.at[i].r, &r))
+            return (int)i;
+    r.kernel = keep(p, r.kernel);
+    r.file = keep(p, r.file);
+    r.config = keep(p, r.config);
+    r.types = keep(p, r.types);
+    return r.kernel && r.file && r.config && r.types && vec_push(&p->rows, ((row){.r = r})) ? (int)p->rows.len - 1 : -1;
 }
 
 static void add_event(eas_profile *p, event e)
@@ -211,8 +237,9 @@ static void record_launch(int device, const dev_queue *q, const dev_launch *l, d
 {
     base_lock(&P.lock);
     eas_profile *p = P.open;
-    row *r = p ? row_of(p, l->ir, device) : NULL;
-    if (r) {
+    int at = p ? row_of(p, l->ir, device) : -1;
+    if (at >= 0) {
+        row *r = &p->rows.at[at];
         uint64_t key = launch_key(l);
         if (r->key != key)
             count_launch(l, &r->bytes, &r->flops);
@@ -224,9 +251,7 @@ static void record_launch(int device, const dev_queue *q, const dev_launch *l, d
         add_event(p, (event){.kind = LAUNCH,
                              .device = device,
                              .queue = q,
-                             .name = (char *)(uintptr_t)r->r.kernel,
-                             .file = (char *)(uintptr_t)r->r.file,
-                             .line = r->r.line,
+                             .row = at,
                              .start = start,
                              .seconds = seconds,
                              .grid = {l->grid[0], l->grid[1], l->grid[2]},
@@ -242,17 +267,15 @@ static void record(event_kind kind, int device, const dev_queue *q, const eas_ir
     base_lock(&P.lock);
     eas_profile *p = P.open;
     if (p) {
-        const ir_insn *at = ir ? first_line(ir) : NULL;
-        event e = {.kind = kind, .device = device, .queue = q, .start = start, .seconds = seconds, .bytes = bytes, .line = at ? (int)at->line : 0};
-        e.name = keep(p, ir ? ir->name : kind_names[kind]);
-        e.file = at ? keep(p, ir->files[at->file]) : NULL;
-        row *r = ir ? row_of(p, ir, device) : NULL;
-        if (r && kind == COMPILE) {
-            r->r.compiles++;
-            r->r.compile_seconds += seconds;
+        int at = ir ? row_of(p, ir, device) : -1;
+        if (at >= 0 && kind == COMPILE) {
+            p->rows.at[at].r.compiles++;
+            p->rows.at[at].r.compile_seconds += seconds;
         }
-        if (e.name)
-            add_event(p, e);
+        add_event(
+            p,
+            (event){
+                .kind = kind, .device = device, .queue = q, .name = kind_names[kind], .row = at, .start = start, .seconds = seconds, .bytes = bytes});
     }
     base_unlock(&P.lock);
 }
@@ -418,19 +441,41 @@ static int lane(eas_profile *p, const void *queue)
     return vec_push(&p->queues, queue) ? (int)p->queues.len : 0;
 }
 
-static void trace_event(str *s, eas_profile *p, const event *e)
+/* The name as the table has it, where the kernel begins, and what tells the row from others. */
+static void trace_name(str *s, const eas_profile_row *r)
 {
-    str_add(s, ",\n{\"ph\": \"X\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": ", kind_names[e->kind],
-            e->device, lane(p, e->queue), (e->start - p->begun) * 1e6, e->seconds * 1e6);
-    add_string(s, e->name);
-    str_add(s, ", \"args\": {\"kind\": \"%s\"", kind_names[e->kind]);
-    if (e->file && *e->file) {
-        str_add(s, ", \"line\": ");
+    str name = {0};
+    str_add(&name, *r->config ? "%s [%s]" : "%s", r->kernel, r->config);
+    add_string(s, name.at ? name.at : r->kernel);
+    str_free(&name);
+}
+static void trace_kernel(str *s, const eas_profile_row *r)
+{
+    if (*r->file) {
         str at = {0};
-        str_add(&at, "%s:%d", e->file, e->line);
+        str_add(&at, "%s:%d", r->file, r->line);
+        str_add(s, ", \"line\": ");
         add_string(s, at.at ? at.at : "");
         str_free(&at);
     }
+    str_add(s, ", \"config\": ");
+    add_string(s, r->config);
+    str_add(s, ", \"types\": ");
+    add_string(s, r->types);
+}
+
+static void trace_event(str *s, eas_profile *p, const event *e)
+{
+    const eas_profile_row *r = e->row >= 0 ? &p->rows.at[e->row].r : NULL;
+    str_add(s, ",\n{\"ph\": \"X\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": ", kind_names[e->kind],
+            e->device, lane(p, e->queue), (e->start - p->begun) * 1e6, e->seconds * 1e6);
+    if (r)
+        trace_name(s, r);
+    else
+        add_string(s, e->name);
+    str_add(s, ", \"args\": {\"kind\": \"%s\"", kind_names[e->kind]);
+    if (r)
+        trace_kernel(s, r);
     if (e->kind == LAUNCH)
         str_add(s, ", \"grid\": [%lld, %lld, %lld], \"flops\": %.0f", (long long)e->grid[0], (long long)e->grid[1], (long long)e->grid[2], e->flops);
     if (e->kind == LAUNCH || e->kind == COPY)
