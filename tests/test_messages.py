@@ -44,6 +44,41 @@ class Messages(unittest.TestCase):
         self.says(lambda v, x, n: f"{v:.2f}", r"mk\.print")
         self.says(lambda v, x, n: f"{mk.var(n):d}", r"mk\.print")
 
+    def test_formats_by_percent(self):
+        self.says(lambda v, x, n: "%d" % n, r"mk\.print", ValueError)
+        self.says(lambda v, x, n: "%x of %d" % (n, 3), r"mk\.print", ValueError)
+        self.says(lambda v, x, n: "%.2f" % v, r"mk\.print", ValueError)
+        self.says(lambda v, x, n: "%i" % mk.var(n), r"mk\.print", ValueError)
+        self.says(lambda v, x, n: int(n) % 3, r"mk\.cast")
+
+    def test_texts_without_a_format(self):
+        seen = []
+
+        @eas.kernel
+        def k(x, out, n):
+            i = mk.arange(0, 4)
+            v = mk.load(x, i)
+            seen.extend([f"{v}", str(v), "%s" % v, f"{v!r}"])
+            seen.extend([f"{n}", str(mk.var(v)), str(x)])
+            mk.store(out, i, v)
+
+        out = np.zeros(4, "f4")
+        k(np.ones(4, "f4"), out, 4, _grid=1)
+        np.testing.assert_array_equal(out, 1)
+        self.assertEqual(len(set(seen[:4])), 1)
+        for text, has in zip(seen, ["f32(4,)"] * 4 + ["i64()", "var", "buffer x"]):
+            self.assertIn(has, text)
+
+    def test_lanes(self):
+        self.says(lambda v, x, n: sum(v), r"mk\.sum\(x\) in place of sum")
+        self.says(lambda v, x, n: math.fsum(v), r"mk\.sum")
+        self.says(lambda v, x, n: max(v), r"mk\.max\(x\) in place of max")
+        self.says(lambda v, x, n: min(mk.var(v)), r"mk\.min\(x\)")
+        self.says(lambda v, x, n: any(v > 0), r"mk\.any")
+        self.says(lambda v, x, n: list(v), r"Work on the whole block")
+        self.says(lambda v, x, n: len(v), r"x\.shape\[0\].*mk\.sum")
+        self.says(lambda v, x, n: len(mk.var(v)), r"x\.shape\[0\]")
+
     def test_grid_in_brackets(self):
         @eas.kernel
         def k(out):

@@ -610,6 +610,7 @@ static PyType_Slot var_slots[] = {
     {Py_tp_richcompare, var_compare},
     {Py_tp_hash, var_hash},
     {Py_mp_subscript, var_subscript},
+    {Py_mp_length, value_len},
     {Py_nb_add, var_add},
     {Py_nb_subtract, var_sub},
     {Py_nb_multiply, var_mul},

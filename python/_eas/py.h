@@ -173,6 +173,7 @@ PyObject *value_array_ufunc(PyObject *self, PyObject *args, PyObject *kw);
 PyObject *value_array_function(PyObject *self, PyObject *args);
 PyObject *value_round(PyObject *self, PyObject *args);
 PyObject *value_format(PyObject *self, PyObject *spec);
+Py_ssize_t value_len(PyObject *x); /* refused */
 
 /* ---- live.c ---- */
 PyObject *live_array(PyObject *o);                  /* the data of a Value or Buffer; TypeError while tracing */

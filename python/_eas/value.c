@@ -316,11 +316,11 @@ static PyObject *nb_pow(PyObject *x, PyObject *y, PyObject *mod)
 
 /* ---- functions of others: Python's, math's, NumPy's ---- */
 /* "; write mk.maximum(x, y) for max": of the call that is under way, as far as the bytecode tells. New reference, perhaps empty. */
-static PyObject *instead_hint(void)
+static PyObject *hint_of(const char *finder)
 {
     PyFrameObject *py = PyEval_GetFrame();
     PyObject *m = py ? PyImport_ImportModule("eas._names") : NULL, *code = py ? (PyObject *)PyFrame_GetCode(py) : NULL;
-    PyObject *pair = m ? PyObject_CallMethod(m, "called", "Oi", code, PyFrame_GetLasti(py)) : NULL, *r = NULL;
+    PyObject *pair = m ? PyObject_CallMethod(m, finder, "Oi", code, PyFrame_GetLasti(py)) : NULL, *r = NULL;
     if (pair && pair != Py_None)
         r = PyUnicode_FromFormat("Write %U in place of %U. ", PyTuple_GET_ITEM(pair, 1), PyTuple_GET_ITEM(pair, 0));
     PyErr_Clear();
@@ -329,6 +329,7 @@ static PyObject *instead_hint(void)
     Py_XDECREF(code);
     return r ? r : PyUnicode_FromString("");
 }
+static PyObject *instead_hint(void) { return hint_of("called"); }
 static PyObject *numpy_fail(PyObject *name)
 {
     PyObject *m = PyImport_ImportModule("eas._names"), *w = m ? PyObject_CallMethod(m, "instead", "O", name) : NULL;
@@ -435,8 +436,25 @@ static int nb_bool(PyObject *x)
     Py_DECREF(hint);
     return -1;
 }
+/* Is this "%d" % x? Python puts a text of its own in the place of a TypeError there. */
+static bool in_percent(void)
+{
+    PyFrameObject *py = PyEval_GetFrame();
+    PyObject *m = py ? PyImport_ImportModule("eas._names") : NULL, *code = py ? (PyObject *)PyFrame_GetCode(py) : NULL;
+    PyObject *r = m ? PyObject_CallMethod(m, "is_percent", "Oi", code, PyFrame_GetLasti(py)) : NULL;
+    bool is = r == Py_True;
+    PyErr_Clear();
+    Py_XDECREF(r);
+    Py_XDECREF(m);
+    Py_XDECREF(code);
+    return is;
+}
 static PyObject *no_number(const char *what)
 {
+    if (in_percent())
+        return py_fail_at(PyExc_ValueError,
+                          "a traced value has no digits to format while the kernel is traced: \"%%d\" %% x cannot show it. Print it from the "
+                          "running kernel with mk.print(x), or look at it with _interpret=True and x.numpy()");
     PyObject *hint = instead_hint();
     if (!hint)
         return NULL;
@@ -453,7 +471,19 @@ static PyObject *nb_float(PyObject *x) { return live(x) ? live_as(x, "float()", 
 static PyObject *value_iter(PyObject *x)
 {
     (void)x;
-    return py_fail_at(PyExc_TypeError, "a traced value cannot be iterated over: its lanes are computed together. Work on the whole block");
+    PyObject *hint = hint_of("of_lanes");
+    if (hint)
+        py_fail_at(PyExc_TypeError, "a traced value cannot be iterated over: its lanes are computed together. %UWork on the whole block", hint);
+    Py_XDECREF(hint);
+    return NULL;
+}
+Py_ssize_t value_len(PyObject *x)
+{
+    (void)x;
+    py_fail_at(PyExc_TypeError,
+               "a traced value has no len(): the sizes of a block are x.shape (its first is x.shape[0], as in mk.arange); mk.sum(mask) "
+               "counts the lanes where a mask is true");
+    return -1;
 }
 static int value_contains(PyObject *x, PyObject *y)
 {
@@ -610,6 +640,7 @@ static PyType_Slot value_slots[] = {
     {Py_tp_getset, value_getset},
     {Py_tp_methods, value_methods},
     {Py_mp_subscript, value_subscript},
+    {Py_mp_length, value_len},
     {Py_sq_contains, value_contains},
     {Py_nb_add, nb_add},
     {Py_nb_subtract, nb_sub},

@@ -162,3 +162,25 @@ def called(code, at):
             if isinstance(i.argval, str) and (i.argval in _INSTEAD or i.opname in ("LOAD_ATTR", "LOAD_METHOD")) and instead(i.argval):
                 return i.argval, instead(i.argval)
     return None
+
+
+_OF_LANES = {"sum": "mk.sum(x)", "fsum": "mk.sum(x)", "max": "mk.max(x)", "min": "mk.min(x)", "any": "mk.any(x)", "all": "mk.all(x)"}
+
+
+def of_lanes(code, at):
+    """The same, of a function that goes over what it is given: the nearest before `at` on its line."""
+    from . import mk
+
+    here = [i for i in dis.get_instructions(code) if i.offset <= at]
+    line = next((i.positions.lineno for i in reversed(here) if i.positions and i.positions.lineno), None)
+    for i in reversed(here):
+        if i.positions and i.positions.lineno == line and (i.opname in ("LOAD_GLOBAL", "LOAD_NAME") or i.argval == "fsum"):
+            word = _OF_LANES.get(i.argval)
+            if word and hasattr(mk, word[3:].split("(")[0]):
+                return i.argval, word
+    return None
+
+
+def is_percent(code, at):
+    """Is the instruction at `at` the operator %, or %=?"""
+    return any(i.offset == at and (i.opname.endswith("_MODULO") or (i.opname == "BINARY_OP" and i.argrepr in ("%", "%="))) for i in dis.get_instructions(code))
