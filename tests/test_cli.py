@@ -4,6 +4,8 @@ import contextlib
 import io
 import json
 import os
+import shutil
+import subprocess
 import tempfile
 import unittest
 from unittest import mock
@@ -49,6 +51,36 @@ tuned = eas.autotune(configs=[eas.Config(meta={"BLOCK": 16})], key=["N"])(add)
 ABC = ["--arg", "a:f32", "--arg", "b:f32", "--arg", "c:f32", "--meta", "BLOCK=64"]
 
 
+# As docs/tools.md has it: a + b over 3 programs, then the last one alone.
+CALLER = '''
+#include <stdint.h>
+struct call { const uint64_t *slot; const int64_t *count; int64_t grid[3]; uint64_t flags; int64_t id[3]; int (*look)(void *); void *look_ctx; };
+struct fault { uint64_t set, insn; int64_t index, program, thread; };
+void kernel(const struct call *, int64_t first, int64_t last, void *scratch, struct fault *);
+_Alignas(64) static char scratch[1 << 16];
+int main(void)
+{
+    enum { BLOCK = 64, N = 3 * BLOCK - 5 };
+    static float a[N], b[N], c[3 * BLOCK];
+    for (int i = 0; i < N; i++)
+        a[i] = (float)i, b[i] = 100;
+    uint64_t slot[] = {(uintptr_t)a, (uintptr_t)b, (uintptr_t)c, N};
+    int64_t count[] = {N, N, N, 0};
+    struct call k = {slot, count, {3, 1, 1}};
+    struct fault f = {0};
+    kernel(&k, 0, 3, scratch, &f);
+    for (int i = 0; i < 3 * BLOCK; i++)
+        if (c[i] != (i < N ? (float)i + 100 : 0))
+            return 1;
+    for (int i = 0; i < 3 * BLOCK; i++)
+        c[i] = 0;
+    k.id[0] = 2;
+    kernel(&k, 2, 3, scratch, &f);
+    return c[2 * BLOCK - 1] != 0 || c[2 * BLOCK] != 2 * BLOCK + 100 || f.set;
+}
+'''
+
+
 class Command(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.TemporaryDirectory()
@@ -91,6 +123,15 @@ class Compile(Command):
         self.eas("compile", self.file + ":add", *ABC, "--emit", "obj", "-o", self.path("k.o"))
         with open(self.path("k.o"), "rb") as f:
             self.assertEqual(f.read(4), b"\x7fELF")
+
+    @unittest.skipUnless(shutil.which("cc") or shutil.which("clang-19"), "no C compiler")
+    def test_an_object_is_called_from_c(self):
+        self.eas("compile", self.file + ":add", *ABC, "--emit", "obj", "-o", self.path("k.o"))
+        with open(self.path("main.c"), "w") as f:
+            f.write(CALLER)
+        cc = shutil.which("cc") or shutil.which("clang-19")
+        subprocess.run([cc, "-o", self.path("main"), self.path("main.c"), self.path("k.o")], check=True)
+        subprocess.run([self.path("main")], check=True)
 
     def test_autotuned(self):
         self.assertIn("[16]", self.eas("compile", self.file + ":tuned", *ABC[:-2]))
