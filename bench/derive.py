@@ -479,7 +479,14 @@ def not_compiled(table):
         peers["torch"] = lambda: torch_gradient(mlp, p, data)
     if has("jax"):
         peers["jax"] = lambda: jax_gradient(mlp, p, data, compiled=False)
-    measure(table, "value and gradient of an MLP 8-16-4 on 4 × 8 inputs, not compiled", 0.25, lambda: eager_gradient(mlp, p, data, compiled=False), peers, 20)
+    measure(
+        table,
+        "value and gradient of an MLP 8-16-4 on 4 × 8 inputs, not compiled",
+        0.25,
+        lambda: eager_gradient(mlp, p, data, compiled=False),
+        peers,
+        20,
+    )
 
 
 # ---- from the definition to the first result ----
@@ -548,7 +555,9 @@ def cold(table):
             note = f"goal of the ratio to MLX; {statistics.median(a / b for a, b in zip(mine, times['jax'])):.2f} of JAX"
         else:
             note = "ratio to JAX"
-        table.add(what, mine and statistics.median(mine), {n: statistics.median(t) for n, t in times.items()}, goal, note=note, right=right, ratio=ratio)
+        table.add(
+            what, mine and statistics.median(mine), {n: statistics.median(t) for n, t in times.items()}, goal, note=note, right=right, ratio=ratio
+        )
 
 
 # ---- large graphs ----
