@@ -19,12 +19,23 @@ static eas_node *node1(gbuild *g, uint16_t op, eas_node *x, int batch_dims, int 
 
 /* ---- reshape ---- */
 
+/* Have they the same batch dims, aligned at their end, but for ones in front? */
+static bool same_batch(const eas_node *x, const eas_node *y)
+{
+    for (int i = 1; i <= x->batch_dims || i <= y->batch_dims; i++) {
+        eas_dim a = i <= x->batch_dims ? node_shape(x)[x->batch_dims - i] : 1, b = i <= y->batch_dims ? node_shape(y)[y->batch_dims - i] : 1;
+        if (a != b)
+            return false;
+    }
+    return true;
+}
+
 /* t of `from` in the shape of `to`. Where batch dims stay batch dims, t keeps its own, as many as `to` has; else everything behind the extra dims is one. */
 static eas_node *reshaped(gbuild *g, eas_node *t, const eas_node *from, const eas_node *to)
 {
     eas_dim shape[3 * GRAPH_MAX_RANK];
     int lf = node_logical_rank(from), lt = node_logical_rank(to), rank = 0, e = gd_extras(g, t, from->batch_dims);
-    bool apart = gb_product(g, lf, node_logical_shape(from)) == gb_product(g, lt, node_logical_shape(to));
+    bool apart = same_batch(from, to) && gb_product(g, lf, node_logical_shape(from)) == gb_product(g, lt, node_logical_shape(to));
     if (g->st)
         return NULL;
     if (apart) {
