@@ -4,6 +4,8 @@
  */
 #include "exec.h"
 
+#include <stdio.h>
+
 typedef struct blaming {
     int nin; /* inputs of a program, and what was given for them; 0: of no program */
     eas_node *const *inputs, *const *args;
