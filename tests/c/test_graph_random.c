@@ -166,7 +166,8 @@ static void add_leaf(void)
         shape[i] = sizes[any(i ? 8 : 6)];
     int bd = rank ? (int)any(4) == 0 : 0;
     uint64_t seed = rng | 1;
-    tensor t = {variable(leaf(ref, dt, rank, shape, bd, seed)), variable(leaf(cpu, dt, rank, shape, bd, seed)), placeholder(dt, rank, shape, bd), true, false};
+    tensor t = {variable(leaf(ref, dt, rank, shape, bd, seed)), variable(leaf(cpu, dt, rank, shape, bd, seed)), placeholder(dt, rank, shape, bd),
+                true, false};
     pool[npool++] = t;
     assert_int_equal(eas_realize(1, &pool[npool - 1].ref, ref, NULL), EAS_OK);
     char text[128];
@@ -284,6 +285,16 @@ static bool is_smooth(const graph_row *r)
     return false;
 }
 
+/* The sign of a NaN is anybody's. */
+static bool asks_sign_of_nan(const graph_row *r, const eas_node *x)
+{
+    bool asks = !strcmp(r->name, "signbit") || !strcmp(r->name, "copysign");
+    for (int64_t i = 0; asks && i < elements(x); i++)
+        if (isnan(item(x, i)))
+            return true;
+    return false;
+}
+
 static bool has_slope(const eas_node *n) { return dtype_is_float((eas_dtype)n->dtype) && eas_node_is_taped(n); }
 
 /* A tensor of the pool, rather a late one; rather one with a derivative, if that is wanted. */
@@ -315,6 +326,8 @@ static bool choose(const graph_row *r, int *in, int *nin, int64_t *attr, int *na
             if (*nin == 0)
                 x = pool[in[0]].ref;
             if (!pool[in[*nin]].exact && (!is_smooth(r) || (pool[in[*nin]].large && (r->kind == KIND_MAP || r->kind == KIND_COMPOSITE))))
+                return false;
+            if (asks_sign_of_nan(r, pool[in[*nin]].ref))
                 return false;
             ++*nin;
         }
