@@ -145,8 +145,8 @@ eas_node *as_cumextreme(gbuild *g, eas_node *n)
     eas_node *at = gb_iota_at(g, size, EAS_I64, n->rank - 1 - axis);
     eas_node *other = reverse ? gb_size(g, size, EAS_I64) : gb_int(g, EAS_I64, -1);
     eas_node *met = gd_where(g, gd2(g, GRAPH_EQUAL, x, n), at, other);
-    eas_node *index = met ? gb_new(g, reverse ? GRAPH_CUMMIN : GRAPH_CUMMAX, EAS_I64, n->batch_dims, n->rank, node_shape(n), 2, node_words(n), 1, &met)
-                          : NULL;
+    eas_node *index =
+        met ? gb_new(g, reverse ? GRAPH_CUMMIN : GRAPH_CUMMAX, EAS_I64, n->batch_dims, n->rank, node_shape(n), 2, node_words(n), 1, &met) : NULL;
     eas_node *last = gd2(g, GRAPH_SUB, gb_size(g, size, EAS_I64), gb_int(g, EAS_I64, 1)); /* of NaNs none is equal: any index will do */
     index = gd2(g, GRAPH_MAXIMUM, gd2(g, GRAPH_MINIMUM, index, last), gb_int(g, EAS_I64, 0));
     return chosen(g, x, index, axis, n);
