@@ -112,15 +112,19 @@ class Table:
     def __init__(self):
         self.rows = []
 
-    def add(self, what, ours, peers, goal, unit="s", better="less", note="", right=True, limit=None):
+    def add(self, what, ours, peers, goal, unit="s", better="less", note="", right=True, limit=None, ratio=None):
         """ours: seconds (or a rate); peers: {name: the same}; goal: the ratio to the best peer that is wanted. A wrong result
-        (right=False) has no time. limit: (what of the machine, the seconds that it would allow, the fraction of it that is wanted)."""
+        (right=False) has no time. limit: (what of the machine, the seconds that it would allow, the fraction of it that is wanted).
+        ratio: to be shown and judged instead of the ratio of ours to the best peer, for example the median of the ratios of the rounds."""
         if not right:
             ours, note = None, ("WRONG RESULT " + note).strip()
         peers = {n: v for n, v in peers.items() if v}
         pick = min if better == "less" else max
         best = pick(peers, key=peers.get) if peers else None
-        ratio = ours / peers[best] if best and ours else None
+        if ratio is None:
+            ratio = ours / peers[best] if best and ours else None
+        elif not ours:
+            ratio = None
         goals, met = [], []
         if goal is not None:
             goals.append(f"{'≤' if better == 'less' else '≥'} {goal:.2f}")

@@ -698,7 +698,8 @@ EAS_API eas_status eas_node_untaped(eas_node *x, eas_node **out); /* x under ano
 EAS_API int eas_node_is_taped(const eas_node *n);
 /* Traced tensors (eas_node_set_traced) that n was made of and that were made of nothing traced themselves. Borrowed; free the array with eas_free. */
 EAS_API eas_status eas_node_leaves(eas_node *n, eas_node ***out, int *count);
-EAS_API eas_status eas_node_forget(eas_node *n); /* n and what it was made of are not traced any more, but for those leaves; what has data lets go of its inputs */
+EAS_API eas_status
+eas_node_forget(eas_node *n); /* n and what it was made of are not traced any more, but for those leaves; what has data lets go of its inputs */
 EAS_API int eas_grad_enable(int on); /* off: what this thread records is constant for derivatives. What it was before */
 /* Results with a derivative of the caller's: outs[i] is results[i], seen as a function of `in`, whose derivative is what the rules say. A rule gets the inputs and a tangent or
  * cotangent for each input or result (NULL: zero), and gives counted nodes or NULL. Without a vjp rule reverse mode transposes what the jvp rule gives. */

@@ -183,7 +183,7 @@ class TestTransforms(unittest.TestCase):
         }
         for name, (f, x) in cases.items():
             with self.subTest(name):
-                close(self, grad(lambda t: f(eager, t))(C(x)), jax.grad(lambda t: f(jnp, t))(x))
+                close(self, grad(lambda t, f=f: f(eager, t))(C(x)), jax.grad(lambda t, f=f: f(jnp, t))(x))
 
     def test_corners_of_our_own(self):
         self.assertEqual(N(grad(lambda x: abs(x))(C(0.0))), 0)  # as torch; JAX says 1

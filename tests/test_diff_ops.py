@@ -171,7 +171,7 @@ CASES = {
     "dot": [Case(eager.dot, u(2, 3), u(3, 4), j=jx(lambda x, y: J.dot(x, y)))], "trace": [Case(lambda x: eager.matrix_trace(x), u(3, 3), j=jx(lambda x: J.trace(x)), second=False)],
     "window": [Case(lambda x: eager.window(x, [0], [3], [2], [1]) ** 2, u(9, 2)), Case(lambda x: eager.window(x, [0, 1], [2, 2], [1, 1], [1, 2]) ** 2, u(4, 5)), Case(lambda x: eager.window(x, [0], [20], [3], [1]) ** 2, u(40), second=False)],
     "conv2d": [],
-    "conv2d_transpose": [Case(lambda x, w, b: eager.conv2d_transpose(x, w, stride=s, dilation=d, padding=p, output_paddings=o, bias=b), u(1, 4, 3, 2), u(3, 2, 3, 2), u(3)) for s, d, p, o in [(1, 1, 0, 0), (2, 1, 1, 1), (1, 2, 1, 0)]],
+    "conv2d_transpose": [Case(lambda x, w, b, s=s, d=d, p=p, o=o: eager.conv2d_transpose(x, w, stride=s, dilation=d, padding=p, output_paddings=o, bias=b), u(1, 4, 3, 2), u(3, 2, 3, 2), u(3)) for s, d, p, o in [(1, 1, 0, 0), (2, 1, 1, 1), (1, 2, 1, 0)]],
     "avg_pool2d": [Case(lambda x, kw=kw: eager.avg_pool2d(x, **kw) ** 2, u(2, 5, 6, 2)) for kw in [{"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 3, "stride": 2, "padding": 1, "count_boundary": False, "ceil_mode": True}]],
     "max_pool2d": [Case(lambda x, kw=kw: eager.max_pool2d(x, **kw), apart(2, 5, 6, 2), second=False) for kw in [{"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 2, "dilation": 2, "stride": 1}]],
     "clip": [Case(lambda x: eager.clip(x, -1.0, 1.0), apart(6), second=False, j=jx(lambda x: J.clip(x, -1.0, 1.0))), Case(lambda x, a, b: eager.clip(x, a, b), apart(6), np.array(-1.0), np.array(1.0), second=False)],

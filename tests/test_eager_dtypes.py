@@ -4,7 +4,6 @@ import unittest
 
 import numpy as np
 
-
 import eager
 from eager import Tensor
 

@@ -3,9 +3,8 @@
 import gc
 import unittest
 
-from support import python
-
 import numpy as np
+from support import python
 
 import eas
 from eas import mk

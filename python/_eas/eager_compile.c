@@ -654,7 +654,8 @@ static int locked(CompiledFn *c, bool enter)
 static bool inline_it(const leaves *l)
 {
     for (Py_ssize_t i = 0; i < l->n; i++)
-        if (eager_check(l->at[i]) && (eas_node_traced(eager_node(l->at[i])) || eas_node_is_taped(eager_node(l->at[i])) || (eager_tracing && eas_node_is_symbolic(eager_node(l->at[i])))))
+        if (eager_check(l->at[i]) && (eas_node_traced(eager_node(l->at[i])) || eas_node_is_taped(eager_node(l->at[i])) ||
+                                      (eager_tracing && eas_node_is_symbolic(eager_node(l->at[i])))))
             return true;
     return false;
 }

@@ -118,7 +118,8 @@ static PyObject *diff_vjp(PyObject *m, PyObject *args) /* diff_vjp(variables, ou
     PyMem_Free(in.at), PyMem_Free(outs.at), PyMem_Free(cts.at);
     return r;
 }
-static PyObject *diff_jvp(PyObject *m, PyObject *args) /* diff_jvp(variables, tangents, outs, lanes): tangents of outs, None where they depend on nothing */
+static PyObject *diff_jvp(PyObject *m,
+                          PyObject *args) /* diff_jvp(variables, tangents, outs, lanes): tangents of outs, None where they depend on nothing */
 {
     PyObject *v, *o, *c, *r = NULL;
     nodes in = {0}, outs = {0}, ts = {0};
@@ -223,7 +224,9 @@ static PyObject *diff_custom(PyObject *m, PyObject *args)
     PyMem_Free(in.at), PyMem_Free(outs.at);
     return r;
 }
-static PyObject *diff_checkpoint(PyObject *m, PyObject *args) /* diff_checkpoint(results, inputs): the results, computed again from the inputs for a reverse derivative */
+static PyObject *
+diff_checkpoint(PyObject *m,
+                PyObject *args) /* diff_checkpoint(results, inputs): the results, computed again from the inputs for a reverse derivative */
 {
     PyObject *o, *i, *r = NULL;
     nodes outs = {0}, in = {0};

@@ -4,11 +4,11 @@ import contextlib
 import functools
 import weakref
 
-from eas._eas import constant, diff_forget, diff_leaves, diff_vjp, grad_enable, tensor_ops, vmap_level
+from eas._eas import diff_forget, diff_leaves, diff_vjp, eager_full, grad_enable, tensor_ops, vmap_level
 
 __all__ = ["enable_grad", "no_grad", "set_grad_enabled"]
 
-_stop, _full, _cast = tensor_ops["stop_gradient"], tensor_ops["full"], tensor_ops["cast"]
+_stop = tensor_ops["stop_gradient"]
 _owners = weakref.WeakValueDictionary()  # TensorImpl of a leaf -> the tensor whose .grad it is
 
 
@@ -40,7 +40,7 @@ def backward(self, gradient=None, retain_graph=False, create_graph=False):
     if gradient is None:
         if tuple(self.shape) != ():
             raise RuntimeError(f"backward: a tensor of shape {tuple(self.shape)} needs a gradient of that shape; only of one number it is 1 by itself")
-        gradient = _full(_cast(constant(1.0), self.dtype), ())
+        gradient = eager_full((), 1.0, self.dtype)
     leaves = []
     for impl in diff_leaves(self):
         owner = _owners.get(impl)

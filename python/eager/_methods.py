@@ -1,7 +1,6 @@
 """Methods of Tensor that are sugar: constructors, shards, names of other libraries."""
 
 from eas._eas import EagerTensor as Tensor
-from eas._eas import set_traced
 from eas._eas import tensor_ops as _ops
 
 from . import _array_api, _autograd

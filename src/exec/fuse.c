@@ -90,7 +90,8 @@ static void costs(fusion *f)
         q->heavy = own == HEAVY;
         for (int k = 0; k < p->nin; k++) {
             const place *x = &f->at[p->in[k]];
-            bool stored = p->kind == KIND_PERMUTE && x->users > 1; /* what others use, too, is in memory, if it is worth that: its transpose is a view */
+            bool stored =
+                p->kind == KIND_PERMUTE && x->users > 1; /* what others use, too, is in memory, if it is worth that: its transpose is a view */
             c += own == HEAVY || stored ? 0 : x->cost;
             len = x->len > len ? x->len : len;
             q->heavy |= x->heavy;

@@ -238,7 +238,10 @@ static void enter(walk *w, item it)
 
 /* A user's rule speaks of what the operation was given: its inputs from 1 on. Without one, those are only for looking at. */
 static int first_input(const eas_node *n) { return has_rule(n) ? 1 : 0; }
-static int last_input(const eas_node *n) { return !has_rule(n) && node_kind(n) == KIND_ALIAS && n->nin ? 1 : n->nin; } /* of a checkpoint, too: its result */
+static int last_input(const eas_node *n)
+{
+    return !has_rule(n) && node_kind(n) == KIND_ALIAS && n->nin ? 1 : n->nin;
+} /* of a checkpoint, too: its result */
 static bool has_results(const eas_node *n) { return node_kind(n) == KIND_CONTROL || node_kind(n) == KIND_CALL; }
 
 /* A result belongs to whatever node computes it now. */

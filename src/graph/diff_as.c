@@ -60,32 +60,38 @@ static eas_node *as_rows(gbuild *g, eas_node *x, uint32_t axes)
     return y ? gb_reshape(g, y, bd, rank, shape) : NULL;
 }
 
-/* Dims of x along the axis from `start` on, as many as x has: ones where it ends. Negative: ones in front. */
-static eas_node *shifted(gbuild *g, eas_node *x, int axis, int64_t start, eas_dim size)
+/* `size` elements of x along the axis from element `by` on, with `fill` where x ends; forth: as many that end `by` before x does, with `fill` in front. */
+static eas_node *shifted(gbuild *g, eas_node *x, int axis, eas_dim by, bool forth, eas_dim size, eas_node *fill)
 {
     int64_t before[GRAPH_MAX_RANK] = {0};
     eas_dim shape[GRAPH_MAX_RANK];
-    if (g->st || !x)
+    if (g->st || !x || !fill)
         return NULL;
     memcpy(shape, node_shape(x), sizeof *shape * x->rank);
-    before[axis] = start < 0 ? -start : 0;
-    shape[axis] = gb_dim(g, EAS_DIM_ADD, shape[axis], start < 0 ? -start : start);
-    eas_node *y = gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, x->rank, before, 2,
-                         (eas_node *[]){x, gd_num(g, x, 1)});
-    return gb_slice(g, y, axis, start < 0 ? 0 : start, size, 1);
+    before[axis] = forth ? by : 0;
+    shape[axis] = gb_dim(g, EAS_DIM_ADD, shape[axis], by);
+    eas_node *y = gb_new(g, GRAPH_PAD_CONSTANT, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, x->rank, before, 2, (eas_node *[]){x, fill});
+    return gb_slice(g, y, axis, forth ? 0 : by, size, 1);
 }
 
 /* Sizes that are not known when it is recorded are taken to be below this. */
 enum { MOST_STEPS = 31 };
 
+/* Does a running product of n elements have step k? by: how far it reaches, never beyond n: what is padded has up to 2n elements, whatever n turns out to be. */
+static bool has_step(gbuild *g, eas_dim n, int k, eas_dim *by)
+{
+    *by = (int64_t)1 << k;
+    if (!dim_known(n))
+        *by = gb_dim(g, EAS_DIM_MIN, n, *by);
+    return !g->st && k < MOST_STEPS && (!dim_known(n) || *by < n);
+}
+
 /* Running products: after step k an element is the product of the 2^k up to it. */
 static eas_node *running_product(gbuild *g, eas_node *x, int axis, bool reverse)
 {
-    eas_dim n = node_shape(x)[axis];
-    for (int k = 0; k < MOST_STEPS && x && !g->st && (!dim_known(n) || (int64_t)1 << k < n); k++) {
-        int64_t by = (int64_t)1 << k;
-        x = gd2(g, GRAPH_MUL, x, shifted(g, x, axis, reverse ? by : -by, n));
-    }
+    eas_dim n = node_shape(x)[axis], by;
+    for (int k = 0; x && has_step(g, n, k, &by); k++)
+        x = gd2(g, GRAPH_MUL, x, shifted(g, x, axis, by, !reverse, n, gd_num(g, x, 1)));
     return x;
 }
 
@@ -106,7 +112,7 @@ eas_node *as_prod(gbuild *g, eas_node *n)
     }
     for (; m > 1 && y && !g->st; m = (m + 1) / 2) {
         eas_dim half = (m + 1) / 2;
-        y = gd2(g, GRAPH_MUL, gb_slice(g, y, axis, 0, half, 1), shifted(g, y, axis, half, half));
+        y = gd2(g, GRAPH_MUL, gb_slice(g, y, axis, 0, half, 1), shifted(g, y, axis, half, false, half, gd_num(g, y, 1)));
     }
     return like(g, y, n);
 }
@@ -139,8 +145,8 @@ eas_node *as_cumextreme(gbuild *g, eas_node *n)
     eas_node *at = gb_iota_at(g, size, EAS_I64, n->rank - 1 - axis);
     eas_node *other = reverse ? gb_size(g, size, EAS_I64) : gb_int(g, EAS_I64, -1);
     eas_node *met = gd_where(g, gd2(g, GRAPH_EQUAL, x, n), at, other);
-    eas_node *index = met ? gb_new(g, reverse ? GRAPH_CUMMIN : GRAPH_CUMMAX, EAS_I64, n->batch_dims, n->rank, node_shape(n), 2, node_words(n), 1, &met)
-                          : NULL;
+    eas_node *index =
+        met ? gb_new(g, reverse ? GRAPH_CUMMIN : GRAPH_CUMMAX, EAS_I64, n->batch_dims, n->rank, node_shape(n), 2, node_words(n), 1, &met) : NULL;
     eas_node *last = gd2(g, GRAPH_SUB, gb_size(g, size, EAS_I64), gb_int(g, EAS_I64, 1)); /* of NaNs none is equal: any index will do */
     index = gd2(g, GRAPH_MAXIMUM, gd2(g, GRAPH_MINIMUM, index, last), gb_int(g, EAS_I64, 0));
     return chosen(g, x, index, axis, n);
@@ -255,17 +261,11 @@ static eas_node *scatter_product(gbuild *g, const plain *p)
     if (g->st || !u)
         return NULL;
     int axis = u->rank - 1;
-    eas_dim n = node_shape(u)[axis];
-    eas_node *far = gb_typed(g, index, EAS_I64);
-    for (int k = 0; k < MOST_STEPS && !g->st && u && (!dim_known(n) || (int64_t)1 << k < n); k++) {
-        int64_t by = (int64_t)1 << k, before[GRAPH_MAX_RANK] = {0};
-        eas_dim shape[GRAPH_MAX_RANK];
-        memcpy(shape, node_shape(far), sizeof *shape * far->rank);
-        before[axis] = by;
-        shape[axis] = gb_dim(g, EAS_DIM_ADD, n, by);
-        eas_node *there = gb_new(g, GRAPH_PAD_CONSTANT, EAS_I64, far->batch_dims, far->rank, shape, far->rank, before, 2, (eas_node *[]){far, gb_int(g, EAS_I64, -1)});
-        eas_node *same = gd2(g, GRAPH_EQUAL, far, gb_slice(g, there, axis, 0, n, 1));
-        u = gd2(g, GRAPH_MUL, u, gd_where(g, same, shifted(g, u, axis, -by, n), one));
+    eas_dim n = node_shape(u)[axis], by;
+    eas_node *far = gb_typed(g, index, EAS_I64), *nowhere = gb_int(g, EAS_I64, -1);
+    for (int k = 0; u && has_step(g, n, k, &by); k++) {
+        eas_node *same = gd2(g, GRAPH_EQUAL, far, shifted(g, far, axis, by, true, n, nowhere));
+        u = gd2(g, GRAPH_MUL, u, gd_where(g, same, shifted(g, u, axis, by, true, n, one), one));
     }
     eas_node *ones = gd_fill(g, (eas_dtype)p->x->dtype, 1, p->x->batch_dims, p->x->rank, node_shape(p->x));
     return gd2(g, GRAPH_MUL, p->x, put(g, ones, index, u, SCATTER_SET));

@@ -79,7 +79,10 @@ static eas_node *placeholder(gbuild *g, eas_dtype dt, int batch_dims, int rank, 
     }
     return n;
 }
-static eas_node *like(gbuild *g, const eas_node *x) { return x ? placeholder(g, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), x->device) : NULL; }
+static eas_node *like(gbuild *g, const eas_node *x)
+{
+    return x ? placeholder(g, (eas_dtype)x->dtype, x->batch_dims, x->rank, node_shape(x), x->device) : NULL;
+}
 
 static bool begin(work *w, gbuild *g, eas_node *n)
 {
@@ -189,7 +192,7 @@ static void loop(gbuild *g, eas_loop *l, bool flagged, eas_node **made)
 
 typedef struct duals { /* placeholders of tangents inside a body */
     eas_node **type; /* per input of the loop; NULL: zero. Of captured values: the tangent itself */
-    eas_node **out;  /* tangents of the body's results; NULL: zero */
+    eas_node **out; /* tangents of the body's results; NULL: zero */
 } duals;
 
 static void push_body(work *w, duals *d)
@@ -258,7 +261,8 @@ static void loop_forth(work *w, eas_node *const *t, eas_node **out)
         outside(w, (int)stacked.len, stacked.at);
     }
     eas_node **made = room(g, next.len + stacked.len, sizeof *made);
-    eas_loop l = {(int)next.len, init.at, state.at, next.at, NULL, w->c->length, (int)scanned.len, scanned.at, element.at, (int)stacked.len, stacked.at, w->c->reverse};
+    eas_loop l = {(int)next.len,    init.at,    state.at,   next.at,          NULL,       w->c->length,
+                  (int)scanned.len, scanned.at, element.at, (int)stacked.len, stacked.at, w->c->reverse};
     loop(g, &l, w->c->conditional, made);
     if (!g->st) {
         int at = nc, behind = (int)next.len + nk;
@@ -401,7 +405,7 @@ static void below(gbuild *g, int n, eas_node *const *roots, const set *stop, set
 }
 
 typedef struct pulls { /* the derivative of one trip */
-    eas_node **ct;   /* placeholders of cotangents of the body's results; NULL: zero */
+    eas_node **ct; /* placeholders of cotangents of the body's results; NULL: zero */
     eas_node **grad; /* gradients of its inputs, by number; NULL: zero */
 } pulls;
 
@@ -517,7 +521,8 @@ static void stack_residuals(work *w, const list *residuals, eas_node **stacks)
         outside(w, (int)stacked.len, stacked.at);
     }
     eas_node **made = room(g, next.len + stacked.len, sizeof *made);
-    eas_loop l = {w->nc, node_in(w->n), w->in, next.at, NULL, w->c->length, w->ns, node_in(w->n) + w->nc, w->in + w->nc, (int)stacked.len, stacked.at, w->c->reverse};
+    eas_loop l = {w->nc, node_in(w->n),         w->in,         next.at,          NULL,       w->c->length,
+                  w->ns, node_in(w->n) + w->nc, w->in + w->nc, (int)stacked.len, stacked.at, w->c->reverse};
     loop(g, &l, false, made);
     if (!g->st && next.len + stacked.len)
         widen(w->n, made[0]);
@@ -595,8 +600,8 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
         outside(w, (int)b.stacked.len, b.stacked.at);
     }
     eas_node **made = room(g, b.next.len + b.stacked.len, sizeof *made);
-    eas_loop l = {(int)b.next.len, b.init.at,    b.state.at,          b.next.at,    NULL,         w->c->length, (int)b.scanned.len,
-                  b.scanned.at,    b.element.at, (int)b.stacked.len, b.stacked.at, !w->c->reverse};
+    eas_loop l = {(int)b.next.len,    b.init.at,    b.state.at,   b.next.at,          NULL,         w->c->length,
+                  (int)b.scanned.len, b.scanned.at, b.element.at, (int)b.stacked.len, b.stacked.at, !w->c->reverse};
     if (b.next.len + b.stacked.len)
         loop(g, &l, false, made);
     if (!g->st) {
@@ -743,7 +748,8 @@ static eas_status unbounded(const eas_node *n)
     char at[300] = "";
     if (known)
         snprintf(at, sizeof at, " at %s:%d", file, line);
-    return base_fail(EAS_ERR_VALUE, "eager.while_loop%s: reverse mode keeps something of each trip, so it must know how many there can be: give max_steps=", at);
+    return base_fail(EAS_ERR_VALUE,
+                     "eager.while_loop%s: reverse mode keeps something of each trip, so it must know how many there can be: give max_steps=", at);
 }
 
 eas_status diff_control_back(gbuild *g, eas_node *n, eas_node *const *ct, const bool *wanted, eas_node **grads)

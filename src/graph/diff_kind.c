@@ -19,12 +19,23 @@ static eas_node *node1(gbuild *g, uint16_t op, eas_node *x, int batch_dims, int 
 
 /* ---- reshape ---- */
 
+/* Have they the same batch dims, aligned at their end, but for ones in front? */
+static bool same_batch(const eas_node *x, const eas_node *y)
+{
+    for (int i = 1; i <= x->batch_dims || i <= y->batch_dims; i++) {
+        eas_dim a = i <= x->batch_dims ? node_shape(x)[x->batch_dims - i] : 1, b = i <= y->batch_dims ? node_shape(y)[y->batch_dims - i] : 1;
+        if (a != b)
+            return false;
+    }
+    return true;
+}
+
 /* t of `from` in the shape of `to`. Where batch dims stay batch dims, t keeps its own, as many as `to` has; else everything behind the extra dims is one. */
 static eas_node *reshaped(gbuild *g, eas_node *t, const eas_node *from, const eas_node *to)
 {
     eas_dim shape[3 * GRAPH_MAX_RANK];
     int lf = node_logical_rank(from), lt = node_logical_rank(to), rank = 0, e = gd_extras(g, t, from->batch_dims);
-    bool apart = gb_product(g, lf, node_logical_shape(from)) == gb_product(g, lt, node_logical_shape(to));
+    bool apart = same_batch(from, to) && gb_product(g, lf, node_logical_shape(from)) == gb_product(g, lt, node_logical_shape(to));
     if (g->st)
         return NULL;
     if (apart) {
@@ -414,7 +425,8 @@ static eas_node *back_gather(gbuild *g, eas_node *n, eas_node *ct)
         memcpy(shape, node_shape(ct), sizeof *shape * (size_t)lead);
         memcpy(shape + lead, node_logical_shape(x), sizeof *shape * (size_t)node_logical_rank(x));
         eas_node *zeros = gd_fill(g, dt, 0, lead, lead + node_logical_rank(x), shape);
-        return zeros ? gb_apply(g, GRAPH_SCATTER, 3, (eas_node *[]){zeros, node_in(n)[1], ct}, 2, (int64_t[]){axis - x->batch_dims, SCATTER_ADD}) : NULL;
+        return zeros ? gb_apply(g, GRAPH_SCATTER, 3, (eas_node *[]){zeros, node_in(n)[1], ct}, 2, (int64_t[]){axis - x->batch_dims, SCATTER_ADD})
+                     : NULL;
     }
     for (int i = 0; i < e + x->rank; i++)
         shape[i] = i < e + axis ? node_shape(ct)[i] : node_shape(x)[i - e];
@@ -600,7 +612,8 @@ static eas_node *forth_together(gbuild *g, eas_node *n, eas_node *const *t)
                 eas_node *zero = gd_num(g, n, 0);
                 eas_node *x = gb_new(g, n->op, (eas_dtype)n->dtype, bd, m.rank, m.shape, m.rank, m.words, 2, (eas_node *[]){all[0], zero});
                 eas_node *mask = gb_new(g, n->op, (eas_dtype)n->dtype, bd, m.rank, m.shape, m.rank, m.words, 2, (eas_node *[]){inside, zero});
-                r = gd_where(g, gd2(g, GRAPH_EQUAL, mask, zero), gd_aligned(g, all[1], node_in(n)[1]->batch_dims, n->batch_dims, node_logical_rank(n)), x);
+                r = gd_where(g, gd2(g, GRAPH_EQUAL, mask, zero),
+                             gd_aligned(g, all[1], node_in(n)[1]->batch_dims, n->batch_dims, node_logical_rank(n)), x);
             }
             break;
         case KIND_UPDATE:

@@ -16,8 +16,7 @@ static eas_node *add(gbuild *g, eas_node *a, eas_node *b) { return gd2(g, GRAPH_
 static eas_node *sub(gbuild *g, eas_node *a, eas_node *b) { return gd2(g, GRAPH_SUB, a, b); }
 static eas_node *neg(gbuild *g, eas_node *a) { return gd1(g, GRAPH_NEG, a); }
 
-#define EACH(name) \
-    eas_node *each_##name(gbuild *g, eas_node *n, int i, eas_node *t)
+#define EACH(name) eas_node *each_##name(gbuild *g, eas_node *n, int i, eas_node *t)
 /* Of one input: t times an expression */
 #define EACH1(name, expression) \
     EACH(name) \
@@ -53,7 +52,7 @@ EACH1(neg, neg(g, t))
 EACH1(abs, mul(g, t, gd1(g, GRAPH_SIGN, X)))
 EACH1(square, mul(g, t, mul(g, NUM(2), X)))
 EACH1(reciprocal, neg(g, mul(g, t, mul(g, n, n))))
-EACH1(relu, gd_where(g, gd2(g, GRAPH_GREATER, X, NUM(0)), t, NUM(0)))
+EACH1(relu, gd_where(g, gd2(g, GRAPH_GREATER, n, NUM(0)), t, NUM(0))) /* by the result, so that x need not be kept */
 
 /* x s, with s = sigmoid(x): s + x s (1 - s) */
 EACH(silu)

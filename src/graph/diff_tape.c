@@ -188,7 +188,8 @@ static eas_status custom_result(node_rule *r, int k, eas_node *result, int nin, 
     if (!e)
         return base_fail_oom(sizeof *e);
     int64_t word = k;
-    eas_status st = node_new(GRAPH_CUSTOM, (eas_dtype)result->dtype, result->batch_dims, result->rank, node_shape(result), 1, &word, nin + 1, all, out);
+    eas_status st =
+        node_new(GRAPH_CUSTOM, (eas_dtype)result->dtype, result->batch_dims, result->rank, node_shape(result), 1, &word, nin + 1, all, out);
     if (st) {
         free(e);
         return st;
@@ -204,7 +205,7 @@ static eas_status custom_result(node_rule *r, int k, eas_node *result, int nin, 
 static eas_status custom_results(node_rule *r, eas_node *const *results, int nin, eas_node *const *in, eas_node **outs)
 {
     eas_node **all = malloc(sizeof *all * ((size_t)nin + 1));
-    eas_status st = !all              ? base_fail_oom((size_t)nin)
+    eas_status st = !all             ? base_fail_oom((size_t)nin)
                   : nin < UINT16_MAX ? EAS_OK
                                      : base_fail(EAS_ERR_VALUE, "eager.custom: %d inputs; there are at most %d", nin, UINT16_MAX - 1);
     int done = 0;

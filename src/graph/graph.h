@@ -347,14 +347,16 @@ eas_node *gd_stop(gbuild *g, eas_node *x); /* the same, as a constant */
 /* t, a tangent of something with `of` batch dims, aligned with a node of these batch dims and that many logical ones: dims of size 1 go in where t has none. */
 eas_node *gd_aligned(gbuild *g, eas_node *t, int of, int batch_dims, int logical);
 eas_node *gd_full(gbuild *g, eas_node *t, const eas_node *n); /* t, aligned, broadcast to n's dims */
-int gd_extras(const gbuild *g, const eas_node *t, int of); /* dims of t, a tangent of something with `of` batch dims, that are neither batch dims of that nor lanes */
+int gd_extras(const gbuild *g, const eas_node *t,
+              int of); /* dims of t, a tangent of something with `of` batch dims, that are neither batch dims of that nor lanes */
 static inline int gd_extra(const eas_node *t, const eas_node *x) { return t->rank - x->rank; } /* dims that t has in front of x's */
 bool diff_float(const eas_node *n);
 void diff_rule_release(node_rule *r);
 
 /* diff_kind.c: kinds that are linear */
 eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t); /* the tangent of n, from those of its inputs (NULL: zero) */
-eas_node *diff_back(gbuild *g, eas_node *n, int i, eas_node *ct); /* what cotangent ct of n adds to that of input i, before it is summed over what was broadcast */
+eas_node *diff_back(gbuild *g, eas_node *n, int i,
+                    eas_node *ct); /* what cotangent ct of n adds to that of input i, before it is summed over what was broadcast */
 
 /* diff_control.c: loops and branches. One entry for each input or result; NULL: zero */
 eas_status diff_control_forth(gbuild *g, eas_node *n, eas_node *const *t, eas_node **out);
@@ -372,8 +374,7 @@ eas_status diff_control_back(gbuild *g, eas_node *n, eas_node *const *ct, const 
     eas_status make_##make(const graph_call *c, eas_node **out); \
     eas_value emit_##emit(eas_builder *b, const eas_value *x, eas_dtype dt); \
     eas_status expand_##expand(eas_node *n, eas_node *const *in, eas_node **out); \
-    DIFF_DECLARE_##diff \
-    eas_status shard_##shard(eas_node *n, eas_shard_rule *rule);
+    DIFF_DECLARE_##diff eas_status shard_##shard(eas_node *n, eas_shard_rule *rule);
 #include "op.def"
 #undef OP
 

@@ -35,7 +35,8 @@ int eas_tensor_op_find(const char *name)
 
 eas_tensor_op_info eas_tensor_op_at(eas_tensor_op op)
 {
-    static const char *const how[] = {[DIFF_ZERO] = "zero", [DIFF_EACH] = "each", [DIFF_LINEAR] = "linear", [DIFF_EXPAND] = "expand", [DIFF_AS] = "as"};
+    static const char *const how[] = {
+        [DIFF_ZERO] = "zero", [DIFF_EACH] = "each", [DIFF_LINEAR] = "linear", [DIFF_EXPAND] = "expand", [DIFF_AS] = "as"};
     const graph_row *r = &graph_rows[op];
     return (eas_tensor_op_info){r->name, kind_names[r->kind], r->sig, r->doc, how[r->diff.how]};
 }

@@ -289,8 +289,8 @@ eas_node *back_conv2d(gbuild *g, eas_node *n, int i, eas_node *ct)
     }
     if (!g)
         return n;
-    int64_t attr[] = {2, w.stride[0], w.stride[1], 2, w.dilation[0], w.dilation[1], 4, w.before[0], w.after[0], w.before[1], w.after[1],
-                      2, w.extra[0], w.extra[1]};
+    int64_t attr[] = {2,          w.stride[0], w.stride[1], 2, w.dilation[0], w.dilation[1], 4, w.before[0],
+                      w.after[0], w.before[1], w.after[1],  2, w.extra[0],    w.extra[1]};
     return gb_apply(g, GRAPH_CONV2D_TRANSPOSE, 2, (eas_node *[]){ct, node_in(n)[1]}, (int)(sizeof attr / sizeof *attr), attr);
 }
 

@@ -276,6 +276,9 @@ static void batch_dims(void **state)
     static const row rows[] = {
         {"alias", "f32 2,3", "1", "f32 2|3"},
         {"alias", "f32 2,3", "3", "!3 batch dims of a tensor of 2 dims"},
+        {"stop_gradient", "f32 5|2,n", "", "f32 5|2,n"},
+        {"barrier", "f32 5|2,n bool 3", "", "f32 5|2,n"},
+        {"barrier", "i64 2 f32 0", "", "i64 2"},
         {"custom", "f32 2 f32 3", "", "f32 2"},
         {"incr_batch_dims", "f32 2,3", "", "f32 2|3"},
         {"incr_batch_dims", "f32 2|", "", "!no dim is left"},

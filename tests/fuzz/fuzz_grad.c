@@ -61,7 +61,7 @@ static int64_t needed(const job *j, const eas_grad *d, eas_grad_param p)
     case EAS_GRAD_LOCAL: return p.elements * programs(j);
     case EAS_GRAD_PROGRAMS: return j->t.grid[0];
     case EAS_GRAD_BAND: return 2;
-    default: return j->t.count[p.param];
+    default: return p.param < 0 ? 0 : j->t.count[p.param];
     }
 }
 

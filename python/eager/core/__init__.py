@@ -2,6 +2,7 @@
 
 from . import compute_graph, context, graph_utils, pytree, tensor, tensor_impl, tracing  # noqa: F401
 from .compute_graph import GRAPH, ComputeGraph
+from .context import default_device, default_dtype, defaults
 from .graph_utils import get_all_impls_topological, get_operations_topological, get_topological_order, print_computation_graph, print_trace_graph
 from .pytree import (
     PyTreeDef,
@@ -16,7 +17,6 @@ from .pytree import (
     untraced,
 )
 from .shape import Dim, Shape, StaticDim, SymbolicDim
-from .context import default_device, default_dtype, defaults
 from .tensor import Tensor, is_tensor, realize_all, rebind, to_device, transfer_to, with_batch_dims
 from .tensor_impl import TensorImpl
 from .tracing import OutputRefs

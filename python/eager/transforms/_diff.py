@@ -10,13 +10,12 @@ from eas._eas import (
     diff_run,
     diff_variables,
     diff_vjp,
-    tensor_ops,
+    eager_full,
     tree_flatten,
     tree_unflatten,
     vmap_level,
 )
 
-_full, _cast_op = tensor_ops["full"], tensor_ops["cast"]
 _FLOATS = (DType.float32, DType.float64, DType.float16, DType.bfloat16)
 
 
@@ -33,15 +32,11 @@ def kind(t):
 
 
 def zeros_like(t):
-    return _full(_cast(0.0, t.dtype), tuple(t.shape))
+    return eager_full(tuple(t.shape), 0.0, t.dtype)
 
 
 def ones_like(t):
-    return _full(_cast(1.0, t.dtype), tuple(t.shape))
-
-
-def _cast(number, dtype):
-    return _cast_op(constant(number), dtype)
+    return eager_full(tuple(t.shape), 1.0, t.dtype)
 
 
 def where_is(name, index, path):
@@ -100,7 +95,7 @@ def fitted(t, x, what):
     if t is None:
         return None
     if isinstance(t, (int, float)) and not isinstance(t, bool):
-        t = _cast(float(t), x.dtype)
+        t = eager_full((), float(t), x.dtype)
     t = tensor(t)
     if tuple(t.shape) != tuple(x.shape) or t.dtype != x.dtype:
         raise ValueError(f"{what} is {kind(t)}, and {kind(x)} is wanted")
