@@ -91,7 +91,7 @@ class Values(unittest.TestCase):
     def test_sizes_alone_and_variables_of_a_dtype(self):
         @eas.kernel
         def k(x, out, N):
-            v, n = mk.var(1.5, mk.f64), mk.var(init=300, dtype="uint8")
+            v, n = mk.var(1.5, mk.f64), mk.var(init=44, dtype="uint8")
             for _ in mk.range(N):
                 v += mk.to_f64(mk.load(x, 0))
                 n += mk.cast(1, mk.u8)

@@ -216,7 +216,18 @@ static PyObject *diff_custom(PyObject *m, PyObject *args)
             st = eas_nodes_custom(outs.n, outs.at, in.n, in.at, b->vjp ? ask_vjp : NULL, b->jvp ? ask_jvp : NULL, b, rules_drop, made);
             if (st != EAS_OK)
                 rules_drop(b);
+            for (int k = 0; st == EAS_OK && k < outs.n && !PyErr_Occurred(); k++) {
+                eas_node *const *all;
+                int n = eas_node_inputs(made[k], &all); /* its shardings follow those of the result that it stands for and of the inputs */
+                bool any = false;
+                for (int j = 0; j < n; j++)
+                    any |= eas_node_object(all[j]) != NULL;
+                if (any)
+                    shard_follow(made[k], n, all);
+            }
             r = st != EAS_OK ? py_raise(st) : list_of(outs.n, made);
+            if (PyErr_Occurred())
+                Py_CLEAR(r);
         } else
             PyErr_NoMemory();
         PyMem_Free(made);
