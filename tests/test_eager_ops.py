@@ -118,7 +118,7 @@ BY_HAND = {
     "slice_tensor", "slice_update", "slice_steps", "flip", "diagonal", "concatenate", "stack", "tile", "repeat", "roll", "pad", "pad_constant", "gather", "take_along_axis", "scatter", "put_along_axis",
     "searchsorted", "arange", "eye", "tri", "tril", "triu", "hann_window", "argmax", "argmin", "cumulative_sum", "cumulative_prod", "sort", "argsort", "topk", "matmul", "softmax", "logsoftmax", "logsumexp",
     "conv2d", "conv2d_transpose", "avg_pool2d", "max_pool2d", "window", "random_bits", "random_uniform", "random_normal", "uniform", "gaussian", "outer", "tensordot", "vecdot", "linspace",
-    "randint", "split_key", "fold_in", "minmax", "layer_norm", "rms_norm", "one_hot", "clip", "diff", "dot", "trace", "flat_nonzero", "count_unique",
+    "randint", "split_key", "fold_in", "minmax", "layer_norm", "rms_norm", "one_hot", "clip", "diff", "dot", "trace", "flat_nonzero", "count_unique", "stop_gradient", "barrier",
 }  # fmt: skip
 INTERNAL = {"alias", "custom", "index", "index_update", "slice", "slice_set", "split", "chunk", "unbind", "full", "zeros", "ones", "iota", "unique", "lift_batch_dims"}
 
@@ -314,6 +314,16 @@ class Elementwise(Case):
         self.assertEqual((eager.ones((2,), "bool") + 1).dtype, "int64")
         self.assertEqual(eager.add(1.0, 2.0).dtype, "float32")
         self.assertEqual((eager.ones((2,), "float64") * 0.1).numpy()[0], 0.1)
+
+
+class Names(Case):
+    def test_stop_gradient_and_barrier_change_no_value(self):
+        for dtype in ("float32", "int64", "bool"):
+            a = data((3, 4), dtype)
+            t = eager.Tensor.constant(a)
+            self.check(eager.stop_gradient(t), a)
+            self.check(eager.barrier(t, t * 2 if dtype != "bool" else t), a)
+            self.check(eager.barrier(t, eager.Tensor.zeros((0, 2))), a)
 
 
 class Views(Case):

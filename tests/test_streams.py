@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import random
 import threading
 import time
 import unittest
@@ -510,17 +511,18 @@ class Captures(OnEachDevice):
             i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
             mk.store(out, i, mk.load(x, i, i < N) + 1.0, i < N)
 
-        x, out = np.ones(100, np.float32), np.zeros(100, np.float32)
+        n = random.SystemRandom().randrange(100, 10**6)  # a size whose timings no earlier run has left in the cache
+        x, out = np.ones(n, np.float32), np.zeros(n, np.float32)
         with self.assertRaisesRegex(ValueError, "plain Python .*cannot be captured"), eas.capture():
-            tuned.kernel(x, out, 100, BLOCK=64, _interpret=True)
+            tuned.kernel(x, out, n, BLOCK=64, _interpret=True)
         with mock.patch.dict(os.environ, {"EAS_INTERPRET": "1"}), self.assertRaisesRegex(ValueError, "cannot be captured"), eas.capture():
-            tuned(x, out, 100)
+            tuned(x, out, n)
         self.assertFalse(out.any())
         with self.assertRaisesRegex(ValueError, "cannot be timed in a capture"), eas.capture():
-            tuned(x, out, 100)
-        tuned(x, np.zeros_like(out), 100)
+            tuned(x, out, n)
+        tuned(x, np.zeros_like(out), n)
         with eas.capture() as graph:
-            tuned(x, out, 100)
+            tuned(x, out, n)
         self.assertFalse(out.any())
         graph.replay()
         np.testing.assert_array_equal(out, 2 * x)
