@@ -349,40 +349,8 @@ eas_status diff_control_forth(gbuild *g, eas_node *n, eas_node *const *t, eas_no
 
 /* ---- reverse ---- */
 
-typedef struct set {
-    const eas_node **at;
-    uint32_t n, size;
-} set;
-
-static uint32_t place(const set *s, const eas_node *n)
-{
-    uint64_t h = (uint64_t)(uintptr_t)n * 0x9e3779b97f4a7c15u >> 24;
-    while (s->at[h & (s->size - 1)] && s->at[h & (s->size - 1)] != n)
-        h++;
-    return (uint32_t)(h & (s->size - 1));
-}
-static bool has(const set *s, const eas_node *n) { return s->at && s->at[place(s, n)]; }
-
-static void add(gbuild *g, set *s, const eas_node *n)
-{
-    if (2 * (s->n + 1) > s->size) {
-        set more = {calloc(s->size ? 2 * (size_t)s->size : 64, sizeof *more.at), s->n, s->size ? 2 * s->size : 64};
-        if (!more.at) {
-            g->st = g->st ? g->st : base_fail_oom(sizeof *more.at);
-            return;
-        }
-        for (uint32_t i = 0; i < s->size; i++)
-            if (s->at[i])
-                more.at[place(&more, s->at[i])] = s->at[i];
-        free(s->at);
-        *s = more;
-    }
-    s->at[place(s, n)] = n;
-    s->n++;
-}
-
 /* All nodes below these; `stop`: where it ends, and what is met there goes on a list. */
-static void below(gbuild *g, int n, eas_node *const *roots, const set *stop, set *seen, list *met)
+static void below(gbuild *g, int n, eas_node *const *roots, const diff_set *stop, diff_set *seen, list *met)
 {
     list stack = {0};
     for (int i = 0; i < n; i++)
@@ -390,15 +358,15 @@ static void below(gbuild *g, int n, eas_node *const *roots, const set *stop, set
             push(g, &stack, roots[i]);
     while (stack.len && !g->st) {
         eas_node *x = stack.at[--stack.len];
-        if (has(seen, x))
+        if (diff_set_has(seen, x))
             continue;
-        add(g, seen, x);
-        if (stop && has(stop, x)) {
+        diff_set_add(g, seen, x);
+        if (stop && diff_set_has(stop, x)) {
             push(g, met, x);
             continue;
         }
         for (int i = 0; i < x->nin; i++)
-            if (!has(seen, node_in(x)[i]))
+            if (!diff_set_has(seen, node_in(x)[i]))
                 push(g, &stack, node_in(x)[i]);
     }
     vec_free(&stack);
@@ -457,34 +425,34 @@ static bool is_view(const eas_node *n)
 static void find_residuals(work *w, const pulls *p, list *out)
 {
     gbuild *g = w->g;
-    set body = {0}, changing = {0}, seen = {0}, kept = {0};
-    list met = {0}, order = {0};
+    diff_set body = {0}, changing = {0}, seen = {0}, kept = {0};
+    list met = {0};
     below(g, w->nc + w->nk, w->outs, NULL, &body, NULL);
     for (int i = 0; i < w->nc + w->ns && !g->st; i++) {
-        add(g, &changing, w->in[i]);
-        if (!has(&body, w->in[i]))
-            add(g, &body, w->in[i]);
+        diff_set_add(g, &changing, w->in[i]);
+        if (!diff_set_has(&body, w->in[i]))
+            diff_set_add(g, &body, w->in[i]);
     }
     below(g, w->c->nin, p->grad, &body, &seen, &met);
     for (uint32_t i = 0; i < met.len && !g->st; i++) {
         eas_node *x = met.at[i];
         while (is_view(x))
             x = node_in(x)[0];
-        set upstream = {0};
+        diff_set upstream = {0};
         list reached = {0};
         below(g, 1, &x, &changing, &upstream, &reached);
         bool element = false;
         for (int k = w->nc; k < w->nc + w->ns; k++)
             element |= w->in[k] == x;
-        if (reached.len && !element && !has(&kept, x)) {
-            add(g, &kept, x);
+        if (reached.len && !element && !diff_set_has(&kept, x)) {
+            diff_set_add(g, &kept, x);
             push(g, out, x);
         }
         free(upstream.at);
         vec_free(&reached);
     }
     free(body.at), free(changing.at), free(seen.at), free(kept.at);
-    vec_free(&met), vec_free(&order);
+    vec_free(&met);
 }
 
 /* What the loop stacks already. */

@@ -77,12 +77,7 @@ eas_node *each_barrier(gbuild *g, eas_node *n, int i, eas_node *t)
 
 /* ---- graphs that are not needed any more ---- */
 
-typedef struct visited {
-    const eas_node **at;
-    uint32_t n, size;
-} visited;
-
-static uint32_t place(const visited *s, const eas_node *n)
+static uint32_t place(const diff_set *s, const eas_node *n)
 {
     uint64_t h = (uint64_t)(uintptr_t)n * 0x9e3779b97f4a7c15u >> 24;
     while (s->at[h & (s->size - 1)] && s->at[h & (s->size - 1)] != n)
@@ -90,24 +85,24 @@ static uint32_t place(const visited *s, const eas_node *n)
     return (uint32_t)(h & (s->size - 1));
 }
 
-static bool meet(visited *s, const eas_node *n) /* false: met before, or no memory */
+bool diff_set_has(const diff_set *s, const eas_node *n) { return s->at && s->at[place(s, n)]; }
+
+void diff_set_add(gbuild *g, diff_set *s, const eas_node *n)
 {
     if (2 * (s->n + 1) > s->size) {
-        visited more = {calloc(s->size ? 2 * (size_t)s->size : 64, sizeof *more.at), s->n, s->size ? 2 * s->size : 64};
-        if (!more.at)
-            return false;
+        diff_set more = {calloc(s->size ? 2 * (size_t)s->size : 64, sizeof *more.at), s->n, s->size ? 2 * s->size : 64};
+        if (!more.at) {
+            g->st = g->st ? g->st : base_fail_oom(sizeof *more.at);
+            return;
+        }
         for (uint32_t i = 0; i < s->size; i++)
             if (s->at[i])
                 more.at[place(&more, s->at[i])] = s->at[i];
         free(s->at);
         *s = more;
     }
-    uint32_t k = place(s, n);
-    if (s->at[k])
-        return false;
-    s->at[k] = n;
+    s->at[place(s, n)] = n;
     s->n++;
-    return true;
 }
 
 static bool is_leaf(const eas_node *n)
@@ -123,12 +118,14 @@ static eas_status traced_below(eas_node *n, bool leaves, eas_node ***out, int *c
 {
     VEC(eas_node *) stack = {0};
     VEC(eas_node *) found = {0};
-    visited seen = {0};
+    gbuild g = {0};
+    diff_set seen = {0};
     bool ok = !(n->flags & NODE_TRACED) || vec_push(&stack, n);
-    while (stack.len && ok) {
+    while (stack.len && ok && !g.st) {
         eas_node *x = stack.at[--stack.len];
-        if (!meet(&seen, x))
+        if (diff_set_has(&seen, x))
             continue;
+        diff_set_add(&g, &seen, x);
         if (is_leaf(x) == leaves)
             ok = vec_push(&found, x);
         for (int i = 0; i < x->nin && ok; i++)
@@ -139,7 +136,7 @@ static eas_status traced_below(eas_node *n, bool leaves, eas_node ***out, int *c
     free(seen.at);
     *out = found.at;
     *count = (int)found.len;
-    return ok ? EAS_OK : base_fail_oom(sizeof n);
+    return ok ? g.st : base_fail_oom(sizeof n);
 }
 
 eas_status eas_node_leaves(eas_node *n, eas_node ***out, int *count)

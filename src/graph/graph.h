@@ -353,6 +353,14 @@ static inline int gd_extra(const eas_node *t, const eas_node *x) { return t->ran
 bool diff_float(const eas_node *n);
 void diff_rule_release(node_rule *r);
 
+/* diff_tape.c: a set of nodes; free its array. A node is added once */
+typedef struct diff_set {
+    const eas_node **at;
+    uint32_t n, size;
+} diff_set;
+bool diff_set_has(const diff_set *s, const eas_node *n);
+void diff_set_add(gbuild *g, diff_set *s, const eas_node *n);
+
 /* diff_kind.c: kinds that are linear */
 eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t); /* the tangent of n, from those of its inputs (NULL: zero) */
 eas_node *diff_back(gbuild *g, eas_node *n, int i,
