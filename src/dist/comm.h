@@ -10,7 +10,7 @@
  *     ...                                compute; comm_poll(c) between launches moves messages on
  *     st = comm_wait(c, r);              late: where the result is first needed; r is gone afterwards, also on failure
  *
- * From start to wait, `send` may not be written and `recv` neither read nor written. Several calls may be pending; they may be awaited in any order. comm_start copies the call: `site`
+ * From start to wait, `send` may not be written and `recv` neither read nor written. Several calls may be pending; they may be awaited in any order, and each must be awaited, after a failure too. comm_start copies the call: `site`
  * and `shape` need to live only until it returns.
  *
  * Every member of a group starts the same calls in the same order. The n-th call of a group meets the n-th call of the other members: calls of different groups are independent. A member
@@ -103,9 +103,12 @@ typedef struct comm_call {
     const int64_t *shape;
 } comm_call;
 
-/* Bytes that left this rank, and calls, by op. The bytes are those of the data: of a call with n members and blocks of b bytes,
- *     all_gather, all_to_all, reduce_scatter: (n - 1) b;  all_reduce: 2 (n - 1) / n b (both of its halves; the n parts differ by up to an element);
- *     ppermute: b if there is a `to` other than me;  broadcast: (n - 1) b at the root in total over a tree of senders;  gather, scatter: b a pair;  barrier: 0.
+/* Bytes that left this rank, and calls, by op. Of a call with n members and blocks of b bytes:
+ *     all_gather, all_to_all, reduce_scatter  (n - 1) b
+ *     all_reduce                              2 (n - 1) / n b; what does not divide makes members differ by a few elements
+ *     ppermute                                b if `to` is another member
+ *     broadcast                               b for each child in a binomial tree from the root
+ *     gather, scatter                         b for each member that sends, or is sent, something
  * comm_bytes gives the same without running anything. */
 typedef struct comm_stats {
     uint64_t bytes[COMM_NOPS], calls[COMM_NOPS];
@@ -143,6 +146,30 @@ const char *comm_reduction_name(comm_reduction red);
 bool comm_reduction_parse(const char *name, comm_reduction *out); /* "sum", "prod", "max", "min", "and", "or", and "mean" never: divide afterwards */
 uint64_t comm_bytes(const comm_call *call); /* that leave this rank */
 eas_status comm_self(comm **out); /* the endpoint of a program of one rank */
+
+/* For engines. */
+enum { COMM_SWAP = 64 << 10 }; /* two members exchange all_reduce operands of up to this size whole: one message less, and the bytes are the same */
+eas_status comm_init(comm *c, const comm_engine *engine, int rank, int size); /* with the group of all ranks */
+void comm_done(comm *c); /* what comm_init and comm_group_get made */
+bool comm_op_reduces(comm_op op);
+int comm_children(int n, int me, int root); /* of a member in a broadcast's tree */
+uint64_t comm_call_hash(const comm_call *k, bool all); /* equal for calls that fit each other; all: shape and site included */
+/* A call as it is remembered for messages: without pointers to what is the caller's. */
+typedef struct comm_record {
+    uint64_t number;
+    comm_op op;
+    comm_reduction red;
+    eas_dtype dtype;
+    int members, rank; /* rank -1: the shape is not known */
+    int64_t count, shape[COMM_MAX_DIMS];
+    char site[COMM_SITE];
+} comm_record;
+void comm_record_set(comm_record *r, const comm_call *k, uint64_t number);
+void comm_record_text(const comm_record *r, char *out, size_t size); /* "all_reduce #3 (sum) of f32[4, 8] over 2 ranks at train.py:12" */
+double comm_timeout(void); /* EAS_DIST_TIMEOUT, seconds */
+bool comm_debug(void); /* EAS_DIST_DEBUG */
+/* Where part k of n begins when count elements are cut as evenly as possible. */
+static inline uint64_t comm_part(uint64_t count, uint64_t k, uint64_t n) { return count / n * k + count % n * k / n; }
 
 /* ---- comm_threads.c ---- */
 /* n endpoints, one for each thread that takes part. All must be closed; the last one frees what they share. */
