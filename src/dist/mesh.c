@@ -251,3 +251,9 @@ eas_status spec_check(const dist_mesh *m, const eas_spec *s, const eas_node *x, 
         st = check_dim(m, s, x, d, pad, &used, what);
     return st;
 }
+
+eas_status eas_mesh_devices(int mesh, int64_t *first, int64_t *count)
+{
+    const dist_mesh *m = dist_mesh_at(mesh);
+    return m ? dist_devices(m, first, count) : base_fail(EAS_ERR_VALUE, "there is no mesh %d", mesh);
+}

@@ -163,3 +163,79 @@ eas_status eas_node_input_sharded(int index, eas_dtype dt, int rank, const eas_d
     *out = n;
     return EAS_OK;
 }
+
+/* ---- putting together ---- */
+
+static void copy_block(const dist_parts *p, const eas_node *n, const eas_dim *local, const int64_t *at, int d, size_t size, const char *from, char *to)
+{
+    const eas_dim *shape = node_shape(n);
+    int64_t start = d < n->rank ? mesh_index(p->mesh, &p->spec.dims[d], at) * local[d] : 0;
+    if (d == n->rank) {
+        memcpy(to, from, size);
+        return;
+    }
+    size_t inner = size, whole = size;
+    bool tail = true; /* nothing after d is cut */
+    for (int k = d + 1; k < n->rank; k++) {
+        inner *= (size_t)local[k];
+        whole *= (size_t)shape[k];
+        tail &= local[k] == shape[k];
+    }
+    int64_t count = shape[d] - start < local[d] ? shape[d] - start : local[d];
+    if (tail && count > 0) {
+        memcpy(to + (size_t)start * whole, from, (size_t)count * inner);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        copy_block(p, n, local, at, d + 1, size, from + (size_t)i * inner, to + (size_t)(start + i) * whole);
+}
+
+/* All devices are of this process and their memory is the host's. */
+static eas_status assemble(const dist_parts *p, eas_node *n, eas_node **out)
+{
+    eas_dim local[EAS_MAX_RANK];
+    int64_t at[EAS_MESH_AXES];
+    eas_device *device = eas_buffer_device(p->at[0]);
+    eas_dtype dt = (eas_dtype)n->dtype;
+    eas_buffer *b = NULL;
+    bool empty = false;
+    spec_local_shape(p->mesh, &p->spec, node_shape(n), local);
+    for (int d = 0; d < n->rank; d++)
+        empty |= node_shape(n)[d] == 0;
+    eas_status st = eas_buffer_new(device, (size_t)dim_product(n->rank, node_shape(n)) * eas_dtype_size(dt), &b);
+    for (int64_t k = 0; k < p->n && !st && !empty; k++) {
+        mesh_coordinates(p->mesh, p->first + k, at);
+        copy_block(p, n, local, at, 0, eas_dtype_size(dt), eas_buffer_address(p->at[k]), eas_buffer_address(b));
+    }
+    if (!st)
+        st = eas_node_from_buffer(b, dt, n->rank, node_shape(n), 0, NULL, out);
+    if (!st)
+        (*out)->batch_dims = n->batch_dims;
+    if (b)
+        eas_buffer_release(b);
+    return st;
+}
+
+eas_status eas_node_whole(eas_node *n, const eas_launch *hooks, eas_node **out)
+{
+    NEED(n, EAS_ERR_HANDLE);
+    *out = NULL;
+    eas_status st = node_real(n) ? EAS_OK : eas_realize(1, &n, NULL, hooks);
+    const dist_parts *p = st ? NULL : parts_of(n);
+    if (st)
+        return st;
+    if (!p) {
+        *out = eas_node_retain(n);
+        return EAS_OK;
+    }
+    if (p->n == p->mesh->ndevices && eas_device_host_memory(eas_buffer_device(p->at[0])))
+        return assemble(p, n, out);
+    st = eas_node_shard(n, p->mesh->id, &(eas_spec){.rank = n->rank}, 0, out);
+    if (!st)
+        st = eas_realize(1, out, NULL, hooks);
+    if (st && *out) {
+        eas_node_release(*out);
+        *out = NULL;
+    }
+    return st;
+}

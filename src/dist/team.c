@@ -7,9 +7,9 @@
 #include "dist.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <time.h>
-#include <unistd.h>
 
 _Atomic uint64_t dist_bytes[COMM_NOPS], dist_calls[COMM_NOPS];
 
@@ -24,7 +24,7 @@ typedef struct worker {
 struct team {
     int64_t first, n;
     bool threads;
-    pid_t pid;
+    uint32_t forks;
     pthread_mutex_t busy;  /* one run at a time */
     pthread_mutex_t lock;  /* guards what follows */
     pthread_cond_t wake, done;
@@ -131,7 +131,7 @@ static eas_status new_team(int64_t first, int64_t n, bool threads, comm *own, te
     t->first = first;
     t->n = n;
     t->threads = threads;
-    t->pid = getpid();
+    t->forks = pool_forks();
     pthread_mutex_init(&t->busy, NULL);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
@@ -173,7 +173,7 @@ eas_status team_get(const dist_mesh *m, team **out)
         return st;
     base_lock(&teams_lock);
     for (team *t = teams; t && !*out; t = t->next)
-        if (t->n == n && t->first == first && t->threads == threads && t->pid == getpid())
+        if (t->n == n && t->first == first && t->threads == threads && t->forks == pool_forks())
             *out = t;
     if (!*out) {
         st = new_team(first, n, threads, own, out);
@@ -278,7 +278,14 @@ eas_status team_run(team *t, team_work work, void *ctx, const eas_launch *hooks)
     if (t->threads)
         return run_threads(t, work, ctx, hooks);
     worker *w = &t->workers[0];
-    pthread_mutex_lock(&t->busy);
+    const bool own = hooks && hooks->leave && hooks->enter;
+    if (pthread_mutex_trylock(&t->busy)) {
+        if (own)
+            hooks->leave(hooks->ctx);
+        pthread_mutex_lock(&t->busy);
+        if (own)
+            hooks->enter(hooks->ctx);
+    }
     eas_status st = work(ctx, t->first, 0, w->c);
     if (st && w->c->size > 1) {
         char text[1024];

@@ -101,10 +101,10 @@ typedef struct scratch {
 scratch *scratch_new(uint32_t n);
 void scratch_free(scratch *s);
 typedef VEC(uint32_t) VEC_U32;
-typedef struct access { /* of a tensor that lies simply in the space */
+typedef struct reading { /* of a tensor that lies simply in the space */
     uint32_t node;
     eas_dim stride[GRAPH_MAX_RANK]; /* per dim of the space; 0: none */
-} access;
+} reading;
 typedef struct visited { /* a node, seen at a place of the space or (rank -1) at an index */
     uint32_t node, older;
     bool general;
@@ -116,7 +116,7 @@ typedef struct collected {
     VEC_U32 touched;
     str key;               /* tells groups apart: equal ones make equal code for parameters in the same order */
     VEC(eas_dim) dims;     /* symbolic sizes that code needs */
-    VEC(access) accesses;
+    VEC(reading) accesses;
     bool general;          /* something is read at indices of its own */
     bool indexed;          /* by an index that is data */
     bool oom;
