@@ -45,6 +45,11 @@ missing_debian() {
         fuzzer_library || echo libclang-rt-19-dev
         compiles cmocka.h "-include stdarg.h -include stddef.h -include setjmp.h" || echo libcmocka-dev
     esac
+    # jobs of several processes: tests run under mpirun
+    case $purpose in test | soak | bench)
+        have mpicc || echo libopenmpi-dev
+        have mpirun || echo openmpi-bin
+    esac
     case $purpose in check) have clang-format-19 || echo clang-format-19 ;; esac
     case $purpose in bench) have valgrind || echo valgrind ;; esac
 }
@@ -55,6 +60,7 @@ missing_macos() {
     [ -d "$(brew --prefix)/opt/llvm@19" ] || echo llvm@19
     [ -d "$(brew --prefix)/opt/zstd" ] || echo zstd
     case $purpose in test | soak) [ -d "$(brew --prefix)/opt/cmocka" ] || echo cmocka ;; esac
+    case $purpose in test | soak | bench) have mpicc || echo open-mpi ;; esac
 }
 
 # ---- system packages ----
