@@ -21,7 +21,7 @@ def _shard(self, mesh, specs, replicated_axes=None, pad=False):
         raise ValueError(f"shard: {len(specs)} specs for a tensor of {rank} dims")
     old = self.sharding
     if old is not None and old.mesh != mesh:
-        self = _gather(self)
+        self = _gather(self).realize()
         old = None
     lanes = [DimSpec(d.axes, is_open=True, priority=d.priority) for d in old.dim_specs[: self.batch_dims]] if old is not None else []
     lanes += [DimSpec((), is_open=True) for _ in range(self.batch_dims - len(lanes))]
