@@ -822,6 +822,28 @@ EAS_API eas_status eas_shard_propagate(const eas_shard_rule *r, const eas_mesh *
 EAS_API eas_status eas_node_infer_spec(eas_node *n, const eas_mesh *m, int nin, eas_node *const *in, const eas_spec *const *specs, eas_spec *out,
                                        int *any);
 
+/* ---- tensors in parts on a mesh -------------------------------------------------------------------------------------- */
+
+/* A mesh of devices by its number; registering it again gives the same number. Without MPI every device is a thread of this process; under mpirun every process is one. */
+EAS_API eas_status eas_mesh_register(const char *name, const eas_mesh *m, const char *const *axis_names, int *id);
+EAS_API eas_status eas_mesh_get(int id, eas_mesh *out, const char **name, const char *const **axis_names);
+/* x, laid out so: a node as any other, whose derivative lays out the cotangent alike. Sizes that do not divide are ERR_VALUE, but with pad, where the last parts are padded. A dim that is
+ * open stays as it is. A spec that cuts nothing: every device has all of it. */
+EAS_API eas_status eas_node_shard(eas_node *x, int mesh, const eas_spec *spec, int pad, eas_node **out);
+/* A placeholder of a compiled function whose argument lies so. */
+EAS_API eas_status eas_node_input_sharded(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, int mesh,
+                                          const eas_spec *spec, int pad, eas_node **out);
+EAS_API int eas_node_is_sharded(const eas_node *n); /* it, or something it was recorded from, was laid out on a mesh */
+EAS_API int eas_node_layout(const eas_node *n, int *mesh, eas_spec *spec); /* of a node with data in parts: 1 and how they lie; else 0 */
+/* The part of a device of this process, borrowed, in C order; shape: its own, padding included. */
+EAS_API eas_status eas_node_part(const eas_node *n, int64_t device, eas_buffer **out, int64_t *shape);
+/* n with ordinary data on this process: n itself, counted, if it has that; else its parts put together (under MPI every rank takes part). */
+EAS_API eas_status eas_node_whole(eas_node *n, const eas_launch *hooks, eas_node **out);
+EAS_API eas_status eas_mesh_devices(int mesh, int64_t *first, int64_t *count); /* of this process */
+/* A tensor from the parts of this process's devices, which are counted; shape: of the whole. */
+EAS_API eas_status eas_node_from_parts(int mesh, const eas_spec *spec, int pad, eas_dtype dt, int rank, const int64_t *shape, int64_t n,
+                                       eas_buffer *const *parts, eas_node **out);
+
 /* ---- the ranks of a job: collectives between processes --------------------------------------------------------------- */
 
 /* Under mpirun every process is a rank; elsewhere this process is the only one, and no MPI is needed. Opened by whatever needs it first: eas_dist_init does nothing else. EAS_DIST=mpi or self chooses by
