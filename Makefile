@@ -22,6 +22,7 @@ CODEGEN_SEED ?= 1
 DIFF ?= 100000
 GRAPHS ?= 20000
 GRADS ?= 20000
+JOBS ?= 2
 SUMMARY := build/summary
 C_FILES = $(shell git ls-files '*.c' '*.h')
 SOURCES = $(shell git ls-files -co --exclude-standard src include python pyproject.toml meson.build meson_options.txt tools/build_id.py)
@@ -108,7 +109,7 @@ standin: setup-run build/release/build.ninja
 
 pytest: $(if $(WANTS_STANDIN),standin)
 	@$(MAKE) -s --no-print-directory .venv/.installed
-	@$(METAL) $(PY) -m pytest -q
+	@$(METAL) $(PY) -m pytest -q -n $(JOBS) --dist worksteal
 
 # The tests that rest on generated code, as on machines that have less than this one.
 # Products of f64 are refused without FMA, so test_products.py is not for SSE2.
@@ -117,7 +118,7 @@ isa:
 	@$(MAKE) -s --no-print-directory .venv/.installed
 	@status=0; for isa in avx2 sse2; do \
 		echo "kernels as on $$isa"; \
-		EAS_ISA=$$isa EAS_TEST_DEVICES=cpu,ref $(PY) -m pytest -q $(ISA_TESTS) $$([ $$isa = sse2 ] || echo tests/test_products.py) || status=1; \
+		EAS_ISA=$$isa EAS_TEST_DEVICES=cpu,ref $(PY) -m pytest -q -n $(JOBS) $(ISA_TESTS) $$([ $$isa = sse2 ] || echo tests/test_products.py) || status=1; \
 	done; exit $$status
 
 soak: setup-soak
