@@ -9,6 +9,7 @@
 #   make bench   numbers, against peers
 #   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is; derivatives of GRADS; GRAPHS random graphs of tensors; a million queued launches
 #   make sweep   every f32 through the elementary functions, against the C library in double: minutes each
+#   make docs    the documentation as a site, with the reference, in build/site
 #   make clean
 PY := .venv/bin/python
 MESON := $(PY) -m mesonbuild.mesonmain
@@ -35,12 +36,12 @@ METAL = $(if $(WANTS_STANDIN),$(shell test -f $(STANDIN) && echo EAS_METAL_LIBRA
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all run test check format bench soak sweep clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz codegen-fuzz diff grads graphs pytest isa
+.PHONY: all run test check format bench soak sweep docs setup-docs clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz codegen-fuzz diff grads graphs pytest isa
 
 all: setup-run build/release/build.ninja
 	@$(NINJA) -C build/release --quiet
 
-setup-run setup-test setup-check setup-bench setup-soak:
+setup-run setup-test setup-check setup-bench setup-soak setup-docs:
 	@sh tools/setup.sh $(@:setup-%=%)
 
 # ---- builds ----
@@ -120,6 +121,10 @@ isa:
 		echo "kernels as on $$isa"; \
 		EAS_ISA=$$isa EAS_TEST_DEVICES=cpu,ref $(PY) -m pytest -q -n $(JOBS) $(ISA_TESTS) $$([ $$isa = sse2 ] || echo tests/test_products.py) || status=1; \
 	done; exit $$status
+
+docs: setup-docs
+	@$(MAKE) -s --no-print-directory .venv/.installed
+	@sh tools/docs.sh
 
 soak: setup-soak
 	@$(MAKE) --no-print-directory fuzz FUZZ=$(SOAK)

@@ -45,6 +45,7 @@ missing_debian() {
         fuzzer_library || echo libclang-rt-19-dev
         compiles cmocka.h "-include stdarg.h -include stddef.h -include setjmp.h" || echo libcmocka-dev
     esac
+    case $purpose in test | soak) have chromium || have chromium-browser || have google-chrome || echo chromium ;; esac # follows the links of the documentation
     case $purpose in check) have clang-format-19 || echo clang-format-19 ;; esac
     case $purpose in bench) have valgrind || echo valgrind ;; esac
 }
@@ -155,6 +156,7 @@ python_packages() {
         pip_install jax jax jaxlib || say "setup: JAX cannot be had here: the tests that hand its arrays over are left out"
         pip_install mlx "mlx[cpu]" || say "setup: MLX cannot be had here: the tests that hand its arrays over are left out"
     esac
+    case $purpose in docs | test | soak) pip_install docs "mkdocs-material" || die "pip could not install mkdocs-material" ;; esac
     case $purpose in check) pip_install check "ruff" || die "pip could not install ruff" ;; esac
     case $purpose in bench)
         for p in $peers; do
