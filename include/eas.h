@@ -692,6 +692,13 @@ EAS_API eas_status eas_nodes_jvp(int nin, eas_node *const *in, eas_node *const *
 /* vjp: grads[i] is the cotangent of in[i] for these cotangents of outs (NULL: zero); NULL where nothing depends on it. */
 EAS_API eas_status eas_nodes_vjp(int nin, eas_node *const *in, int nout, eas_node *const *outs, eas_node *const *cotangents, int lanes,
                                  eas_node **grads);
+/* A vjp whose results may be read before the gradients are asked for. Computing a result that holds it computes what the gradients will need as well, as long as somebody else has the
+ * pullback. Calling it gives what eas_nodes_vjp gives. Counted. */
+typedef struct eas_pullback eas_pullback;
+EAS_API eas_status eas_pullback_new(int nin, eas_node *const *in, int nout, eas_node *const *outs, int lanes, eas_pullback **out);
+EAS_API eas_status eas_pullback_hold(eas_pullback *p, eas_node *result); /* result: one of outs, by its untaped name */
+EAS_API eas_status eas_pullback_call(eas_pullback *p, eas_node *const *cotangents, eas_node **grads);
+EAS_API void eas_pullback_release(eas_pullback *p);
 /* x as a variable of a derivative: what is recorded from it is taped, that is, it keeps its inputs when it is evaluated. */
 EAS_API eas_status eas_node_variable(eas_node *x, eas_node **out);
 EAS_API eas_status eas_node_untaped(eas_node *x, eas_node **out); /* x under another name, which does not keep what x was made of */

@@ -55,7 +55,10 @@ typedef struct place { /* of a node */
     uint16_t cost;     /* of an element, with what is inlined into it */
     uint16_t len;      /* of the longest chain into it */
     uint8_t users;     /* nodes that read it: 0, 1, or 2 for more */
+    uint8_t nways;     /* at how many indices its group reads it; PLACE_WAYS + 1: more than ways[] has room for */
+    uint32_t ways[4];  /* names of these indices */
 } place;
+enum { PLACE_WAYS = 4 };
 typedef struct fusion {
     const pgraph *g;
     place *at;         /* per node */

@@ -184,14 +184,64 @@ bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t
     }
 }
 
-static void push_inputs(fusion *f, uint32_t i)
+/* ---- at how many indices a node is read ----
+ *
+ * A node is computed once for each index that its group asks for, and a chain of shifted reads (x[i] * x[i - 1], of that y[i] * y[i - 2], ...) doubles them with each
+ * link: 2^k copies of the code after k links. So indices have names: users element by element pass theirs on, a view makes a new one of each,
+ * and a node that is read at more than PLACE_WAYS gets memory.
+ */
+
+static uint32_t name_of(uint32_t of, uint32_t a, uint32_t b)
+{
+    uint64_t h = ((uint64_t)of << 32 | a) * 0x9e3779b97f4a7c15u + b;
+    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+    return (uint32_t)(h >> 32);
+}
+
+static void add_way(place *x, uint32_t name)
+{
+    for (int i = 0; i < x->nways && i < PLACE_WAYS; i++)
+        if (x->ways[i] == name)
+            return;
+    if (x->nways < PLACE_WAYS)
+        x->ways[x->nways] = name;
+    x->nways += x->nways <= PLACE_WAYS;
+}
+
+static bool keeps_index(const pnode *p) { return p->kind == KIND_MAP || p->kind == KIND_CAST || p->kind == KIND_ALIAS || p->kind == KIND_BROADCAST; }
+
+/* Input k of node i is read wherever i is. */
+static void add_ways(fusion *f, uint32_t i, int k, const int8_t *map)
 {
     const pnode *p = pass_at(f->g, i);
     const place *q = &f->at[i];
+    place *x = &f->at[p->in[k]];
+    if (map) {
+        uint32_t name = q->group;
+        for (int d = 0; d < pass_at(f->g, p->in[k])->rank; d++)
+            name = name_of(name, (uint32_t)map[d], 0);
+        add_way(x, name);
+        return;
+    }
+    if (q->nways == 0)
+        add_way(x, name_of(i, (uint32_t)k, 1));
+    for (int w = 0; w < q->nways && w < PLACE_WAYS; w++)
+        add_way(x, keeps_index(p) ? q->ways[w] : name_of(q->ways[w], i, 2 + (uint32_t)k));
+    if (q->nways > PLACE_WAYS)
+        x->nways = PLACE_WAYS + 1;
+}
+
+static void push_inputs(fusion *f, uint32_t i)
+{
+    const pnode *p = pass_at(f->g, i);
+    place *q = &f->at[i];
+    if (q->stored) /* read at the place of its own group, whoever wants it */
+        q->nways = 0;
     for (int k = 0; k < p->nin; k++) {
         int8_t map[GRAPH_MAX_RANK];
         bool simple = q->simple && !q->many && map_input(f->g, p, k, q->map, map);
         push(f, p->in[k], q->group, simple ? map : NULL, q->many);
+        add_ways(f, i, k, simple ? map : NULL);
         f->at[p->in[k]].whole |= k == 0 && (p->kind == KIND_GATHER || p->kind == KIND_ALONG);
         f->at[p->in[k]].whole |= q->whole && (p->kind == KIND_MAP || p->kind == KIND_CAST);
     }
@@ -375,7 +425,7 @@ static bool cheap_here(const fusion *f, uint32_t i, const group *g)
         return false;
     if (q->cost <= CHEAP)
         return true;
-    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || g->kind == GROUP_CONCAT)
+    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || g->kind == GROUP_CONCAT || q->nways > PLACE_WAYS)
         return false;
     if (q->simple)
         return covers(g, p, q) || follows_fold(f, g, i, q->map, 12);

@@ -318,6 +318,7 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
         root_map(f, g, &g->roots.at[i], map);
         collect_from(f, grp, g->roots.at[i].value, map, c);
         const pnode *p = pass_at(f->g, g->roots.at[i].value);
+        collect_shape(c, p->rank, p->shape); /* a reduction's own strides: the walk stops before it */
         access out = {.node = g->roots.at[i].node};
         eas_dim dense = 1;
         for (int k = p->rank - 1; k >= 0; k--) {

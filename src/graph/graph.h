@@ -93,6 +93,7 @@ typedef struct node_extra {
     int8_t *begin; /* of KIND_CALL, per output: what it holds before the launch, EAS_BEGIN_* or the number of an input; NULL: anything */
     struct graph_control *control; /* of KIND_CONTROL; outs as of calls */
     struct node_rule *rule; /* of GRAPH_CUSTOM: the user's derivative; all results of one call share it */
+    struct eas_pullback *pullback; /* of the result of one, while it has no data; counted */
     eas_node *_Atomic wider; /* of KIND_CONTROL: a node that gives the same results, and more behind them, as a derivative needs them; counted */
 } node_extra;
 typedef struct node_rule { /* counted; see eas_nodes_custom */
@@ -360,6 +361,10 @@ typedef struct diff_set {
 } diff_set;
 bool diff_set_has(const diff_set *s, const eas_node *n);
 void diff_set_add(gbuild *g, diff_set *s, const eas_node *n);
+typedef VEC(eas_node *) diff_nodes;
+/* diff_keep.c: what pullbacks need of results among what the roots are made of: to be computed with them. Adds handles. */
+eas_status diff_residuals(int n, eas_node *const *roots, diff_nodes *out);
+void diff_pullback_drop(eas_pullback *p); /* of a result that has data now, or goes */
 
 /* diff_kind.c: kinds that are linear */
 eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t); /* the tangent of n, from those of its inputs (NULL: zero) */

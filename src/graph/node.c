@@ -124,6 +124,7 @@ static void drop_extra(node_extra *e)
         eas_kernel_release(e->kernel);
     control_release(e->control);
     diff_rule_release(e->rule);
+    diff_pullback_drop(e->pullback);
     node_unref(atomic_load_explicit(&e->wider, memory_order_relaxed));
     free(e->outs);
     free(e->order);
@@ -282,6 +283,11 @@ void node_settle(eas_node *n, eas_buffer *buf)
     n->depth = 0;
     n->device = eas_buffer_device(buf);
     node_cut(n);
+    if (n->extra && n->extra->pullback) {
+        eas_pullback *p = n->extra->pullback;
+        n->extra->pullback = NULL;
+        diff_pullback_drop(p);
+    }
     if (n->expansion) {
         eas_node *e = n->expansion;
         n->expansion = NULL;
