@@ -103,6 +103,11 @@ fuzz: build/asan/build.ninja
 	@echo "fuzzing the IR for $(FUZZ) s"
 	@build/asan/tests/fuzz/fuzz_ir -max_total_time=$(FUZZ) -timeout=20 -verbosity=0 -artifact_prefix=build/crashes/ build/corpus tests/fuzz/corpus \
 		&& echo "1 0" >>$(SUMMARY) || { echo "0 1" >>$(SUMMARY); exit 1; }
+	@$(NINJA) -C build/asan --quiet tests/fuzz/fuzz_io
+	@mkdir -p build/corpus_io
+	@echo "fuzzing files of tensors for $$(( $(FUZZ) / 2 )) s"
+	@build/asan/tests/fuzz/fuzz_io -max_total_time=$$(( $(FUZZ) / 2 )) -timeout=20 -rss_limit_mb=4096 -verbosity=0 -artifact_prefix=build/crashes/ build/corpus_io tests/fuzz/corpus_io \
+		&& echo "1 0" >>$(SUMMARY) || { echo "0 1" >>$(SUMMARY); exit 1; }
 
 standin: setup-run build/release/build.ninja
 	@$(MESON) setup --reconfigure build/release >/dev/null

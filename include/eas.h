@@ -684,6 +684,26 @@ EAS_API void eas_branch_begin(void);
 EAS_API void eas_branch_abort(void);
 EAS_API eas_status eas_branch_end(eas_node *pred, int n, eas_node *const *yes, eas_node *const *no, eas_node **results);
 
+/* ---- quantized matrices ---- */
+/* A matrix (..., rows, N), cut along its rows into groups that share a scale (and offset) for each column: an element is scale * code + offset. data: (..., rows of codes, N), i8 for
+ * int8, else u8 with two codes a byte: see op_quant.c. scales, offsets (NULL: none): (..., groups, N), f32. The last group may be padded. */
+typedef enum eas_quant {
+    EAS_QUANT_INT8, /* a scale for each column */
+    EAS_QUANT_INT4, /* groups of 32, codes from -8 to 7 */
+    EAS_QUANT_INT4_ZP, /* groups of 32 with a zero point */
+    EAS_QUANT_NF4 /* groups of 64, codes are quantiles of a normal distribution */
+} eas_quant;
+typedef struct eas_quantized {
+    eas_quant kind;
+    int64_t rows, group;
+    eas_node *data, *scales, *offsets;
+} eas_quantized;
+EAS_API const char *eas_quant_name(eas_quant kind); /* "int4_zp" */
+EAS_API int eas_quant_parse(const char *name, eas_quant *out); /* 1 if name is a kind's */
+EAS_API eas_status eas_quantize(eas_node *w, eas_quant kind, eas_quantized *out); /* records; its nodes are the caller's to release */
+EAS_API eas_status eas_dequantize(const eas_quantized *q, eas_dtype dt, eas_node **out);
+EAS_API eas_status eas_quantized_matmul(eas_node *x, const eas_quantized *q, eas_node **out); /* x (..., rows) times the matrix, in x's dtype */
+
 /* ---- derivatives ---- */
 /* Both modes walk the recorded graph from `outs` down to the variables `in`, and record the derivative; nothing is computed. Integers and truth values have none.
  * lanes: how many batch dims belong to vmaps around the call; 0 outside of vmap.
@@ -828,6 +848,42 @@ EAS_API eas_status eas_shard_propagate(const eas_shard_rule *r, const eas_mesh *
 /* The spec of n that follows from those of what an operation was given (specs[i]: NULL for none), however many nodes it made of it. *any: 0 if none of them reaches n. */
 EAS_API eas_status eas_node_infer_spec(eas_node *n, const eas_mesh *m, int nin, eas_node *const *in, const eas_spec *const *specs, eas_spec *out,
                                        int *any);
+
+/* ---- tensors in files ----------------------------------------------------------------------------------------------- */
+
+/* The tensors of a safetensors file, of shards by their index (model.safetensors.index.json), of an npz archive, an npy or a GGUF file. Opening reads headers alone; they
+ * are checked, and a malformed or contradictory one is refused. Counted. */
+typedef struct eas_weights eas_weights;
+typedef struct eas_weight { /* borrowed from the weights */
+    const char *name;
+    const char *stored; /* how the file has it: "F32", "<f4", "Q4_K" */
+    int supported; /* 0: a dtype that tensors do not have; eas_weights_node refuses it */
+    eas_dtype dtype; /* as a tensor: blocks of GGUF are f32 */
+    int rank;
+    const int64_t *shape;
+    uint64_t bytes; /* in the file */
+} eas_weight;
+EAS_API eas_status eas_weights_open(const char *path, eas_weights **out);
+EAS_API eas_status eas_weights_parse(const void *data, size_t n, const char *name, eas_weights **out); /* a copy of memory, as if it were a file of that name */
+EAS_API eas_weights *eas_weights_retain(eas_weights *w);
+EAS_API void eas_weights_release(eas_weights *w);
+EAS_API const char *eas_weights_format(const eas_weights *w); /* "safetensors", "npz", "npy", "gguf" */
+EAS_API int eas_weights_count(const eas_weights *w);
+EAS_API eas_weight eas_weights_at(const eas_weights *w, int i);
+EAS_API int eas_weights_find(const eas_weights *w, const char *name); /* -1: none */
+EAS_API int eas_weights_meta_count(const eas_weights *w);
+EAS_API const char *eas_weights_meta_key(const eas_weights *w, int i);
+EAS_API eas_status eas_weights_meta(const eas_weights *w, int i, char **value); /* a string; GGUF: JSON. Free with eas_free */
+/* A tensor on the cpu device. Where the file has its elements as memory has them it is a view of the mapped file, and nothing is read before it is used; the mapping is private,
+ * so writing to it does not change the file. Else it is decoded now. The file may be replaced meanwhile, but not be made shorter. */
+EAS_API eas_status eas_weights_node(eas_weights *w, int i, eas_node **out);
+/* size[k] elements from start[k] of each axis: only those are read, or the blocks they are in. */
+EAS_API eas_status eas_weights_slice(eas_weights *w, int i, const int64_t *start, const int64_t *size, eas_node **out);
+EAS_API eas_status eas_weights_raw(eas_weights *w, int i, const void **data, uint64_t *bytes); /* its bytes in the file; borrowed */
+/* Writes tensors (realised if need be) as path ends: .safetensors, .npz, .npy (one tensor). The file is made under another name, synced and renamed. meta: nmeta pairs of strings, for safetensors.
+ * compressed: npz entries are deflated. */
+EAS_API eas_status eas_weights_save(const char *path, int n, const char *const *names, eas_node *const *nodes, int nmeta, const char *const *meta,
+                                    int compressed, const eas_launch *hooks);
 
 /* ---- the cache on disk and the thread pool ------------------------------------------------------------------------- */
 

@@ -34,6 +34,7 @@
  *   eager_shard.c    shardings of results
  *   eager_vmap.c     vmap;  eager_diff.c  derivatives
  *   eager_key.c, eager_compile.c  compiled functions
+ *   eager_io.c       tensors in files
  */
 #ifndef PY_H
 #define PY_H
@@ -575,6 +576,9 @@ int eager_vmap_init(PyObject *module);
 int eager_diff_init(PyObject *module);
 enum { VMAP_LEVELS = 16 };
 int vmap_levels(const eas_dim **sizes); /* how many vmaps this thread is inside of; the sizes of their axes, the outermost first */
+
+/* ---- eager_io.c ---- */
+int eager_io_init(PyObject *module);
 
 /* ---- eager_compile.c ---- */
 int eager_compile_init(PyObject *module);

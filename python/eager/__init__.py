@@ -20,6 +20,7 @@ from ._autograd import enable_grad, no_grad, set_grad_enabled  # noqa: E402
 from ._kernel import call_custom_kernel, from_kernel  # noqa: E402
 from .core import *  # noqa: E402, F403
 from .driver import accelerator, cpu, gpu  # noqa: E402
+from .io import Weights, from_torch, load, load_gguf, load_safetensors, open_weights, save, save_safetensors  # noqa: E402
 from .ops import BinaryOperation, CreationOperation, Operation, ReduceOperation, UnaryOperation  # noqa: E402
 from .ops.control_flow import associative_scan, cond, fori_loop, scan, switch, where, while_loop  # noqa: E402
 from .ops.convolution import conv2d, conv2d_transpose  # noqa: E402
@@ -29,6 +30,7 @@ from .ops.multi_output import chunk, minmax, split, topk, unbind  # noqa: E402
 from .ops.pooling import avg_pool2d, max_pool2d  # noqa: E402
 from .ops.unary import layer_norm, one_hot, rms_norm  # noqa: E402
 from .ops.view import as_interleaved_complex, matrix_trace, pad, transpose, view_as_real_interleaved  # noqa: E402
+from .quantized import QuantizedTensor, dequantize, quantize, quantized_matmul  # noqa: E402
 from .sharding import (
     DeviceMesh,
     DimSpec,
