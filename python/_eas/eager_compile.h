@@ -81,6 +81,7 @@ typedef struct Entry {
     int ninputs;
     eas_program *program; /* NULL: the function runs as it is, or all results are constants */
     bool plain; /* runs as it is */
+    bool differentiates; /* takes derivatives itself */
     PyObject *out_treedef;
     PyObject **outs; /* constants, or NULL */
     PyObject **shardings; /* of results, or NULL */
@@ -140,6 +141,7 @@ PyObject *sizes_text(const Entry *e); /* a list of what was assumed */
 
 /* ---- eager_find.c ---- */
 int find_sources(CompiledFn *c, const leaves *l, Entry *e, state *s);
+int find_watch(PyObject *var); /* a context variable that every function may depend on */
 bool class_attribute(PyObject *name, PyObject *v); /* is it state of a class, and not machinery? */
 bool state_is_deque(PyObject *o);
 

@@ -72,12 +72,15 @@ static PyObject *diff_results(PyObject *m, PyObject *list)
     (void)m;
     return tapes ? Py_NewRef(list) : renamed(list, eas_node_untaped);
 }
+static _Thread_local unsigned derivatives; /* how many were begun */
+unsigned eager_derivatives(void) { return derivatives; }
 static PyObject *diff_run(PyObject *m, PyObject *args) /* diff_run(fn, args): fn(*args), as part of a derivative */
 {
     PyObject *fn, *a;
     (void)m;
     if (!PyArg_ParseTuple(args, "OO!:diff_run", &fn, &PyTuple_Type, &a))
         return NULL;
+    derivatives++;
     tapes++;
     PyObject *r = PyObject_Call(fn, a, NULL);
     tapes--;

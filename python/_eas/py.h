@@ -500,6 +500,7 @@ extern int eager_strict;
 /* Node of an operand, counted: a tensor, a number, an array, a list. NULL with an exception, or without one if o is none of those. */
 eas_node *eager_operand(PyObject *o);
 eas_node *eager_arg(PyObject *o, const char *fn, const char *arg); /* TypeError instead */
+unsigned eager_derivatives(void); /* counts the derivatives that this thread has begun to take */
 static inline eas_node *eager_node(PyObject *o) { return ((Eager *)o)->n; }
 /* Applies an operation of the table by its name. Steals the inputs. */
 eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int64_t *attr);

@@ -78,3 +78,12 @@ _methods.install()
 del _name, _op
 
 __all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("tensor_ops",)) + ["__version__"]
+
+
+def __getattr__(name):
+    """eager.nn, eager.optim and eager.data are loaded when they are first used."""
+    if name in ("data", "nn", "optim"):
+        import importlib
+
+        return importlib.import_module("eager." + name)
+    raise AttributeError(f"module 'eager' has no attribute {name!r}")
