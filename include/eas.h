@@ -214,6 +214,16 @@ EAS_API void eas_if_begin(eas_builder *b, eas_value cond);
 EAS_API void eas_if_else(eas_builder *b, int n, const eas_value *then_values);
 EAS_API void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *merged);
 
+/* For front ends that learn what a body changes by building it. join: ends an if whose else was begun with no values; the two values of each pair
+ * are promoted and broadcast to one type. mark, rewind: forgets everything built since the mark, regions included; its values are dead. */
+EAS_API void eas_if_join(eas_builder *b, int n, const eas_value *then_values, const eas_value *else_values, eas_value *merged);
+typedef struct eas_mark {
+    uint32_t ninsns, nvals, npool, nopen;
+    uint32_t group_array[32];
+} eas_mark;
+EAS_API void eas_builder_mark(const eas_builder *b, eas_mark *out);
+EAS_API void eas_builder_rewind(eas_builder *b, const eas_mark *m);
+
 /* What is known of a value while building. */
 EAS_API eas_dtype eas_value_dtype(const eas_builder *b, eas_value v);
 EAS_API int eas_value_shape(const eas_builder *b, eas_value v, int64_t shape[4]); /* returns the rank */

@@ -27,6 +27,7 @@ typedef struct Kernel {
     PyObject *fn, *name, *dict, *weakrefs;
     PyObject *self;             /* of a bound method: its first parameter, which is no argument of a call; else NULL */
     PyObject *bound;            /* of a method: {class: what classmethod bound}; or NULL */
+    bool rewrite;               /* Python's own branches and loops are the kernel's (eas._rewrite) */
     bool method;                /* its first parameter is self or cls, and not bound */
     PyObject *names;            /* tuple: all parameters in order */
     PyObject *defaults;         /* tuple: as long; NULL entries are stood in for by the kernel itself */
@@ -301,21 +302,45 @@ static int close_body(Trace *t)
     trace_pop(former);
     return closed;
 }
+/* The function to run: rewritten if it has branches, loops or helpers. New reference. */
+static PyObject *function_of(Kernel *k, PyObject *const *metas, bool live)
+{
+    PyObject *m = NULL, *t = NULL, *fn = NULL;
+    if (!k->rewrite) {
+        if (!live)
+            return Py_NewRef(k->fn);
+        m = PyImport_ImportModule("eas._interpret");
+        fn = m ? PyObject_CallMethodOneArg(m, N.body, k->fn) : NULL;
+        Py_XDECREF(m);
+        return fn;
+    }
+    m = PyImport_ImportModule("eas._rewrite");
+    t = m ? PyTuple_New(k->nmeta) : NULL;
+    for (int i = 0; t && i < k->nmeta; i++)
+        PyTuple_SET_ITEM(t, i, Py_NewRef(metas[i]));
+    if (t)
+        fn = PyObject_CallMethod(m, "kernel", "OOOO", k->fn, t, k->self ? k->self : Py_None, live ? Py_True : Py_False);
+    Py_XDECREF(t);
+    Py_XDECREF(m);
+    return fn;
+}
 /* The function called with symbols for run-time parameters and the values themselves for meta ones. 1 if it came through. */
 static int run_body(Kernel *k, Trace *t, PyObject *const *metas, const uint8_t *tags)
 {
-    PyObject *argv[PY_MAX_PARAMS] = {NULL};
-    int ok = 1;
+    PyObject *argv[PY_MAX_PARAMS] = {NULL}, *fn = function_of(k, metas, false);
+    int ok = fn != NULL;
     for (int i = 0; ok && i < k->nparams; i++) {
         int p = k->order[i];
         argv[p] = i < k->nrt ? symbol(t, PyTuple_GET_ITEM(k->names, p), tags[i]) : Py_NewRef(metas[i - k->nrt]);
         ok = argv[p] != NULL;
     }
     if (ok)
-        return call_body(k, k->fn, t, argv);
-    for (int i = 0; i < k->nparams; i++)
-        Py_XDECREF(argv[i]);
-    return 0;
+        ok = call_body(k, fn, t, argv);
+    else
+        for (int i = 0; i < k->nparams; i++)
+            Py_XDECREF(argv[i]);
+    Py_XDECREF(fn);
+    return ok;
 }
 static void at_definition(Kernel *k, Trace *t)
 {
@@ -685,12 +710,6 @@ static int run_live(void *ctx, Trace *t)
             Py_XDECREF(argv[i]);
     return ok && close_body(t);
 }
-static PyObject *body_of(Kernel *k)
-{
-    PyObject *m = PyImport_ImportModule("eas._interpret"), *fn = m ? PyObject_CallMethodOneArg(m, N.body, k->fn) : NULL;
-    Py_XDECREF(m);
-    return fn;
-}
 /* Live kernels run on memory that the host reaches. */
 static int on_host(Kernel *k, Call *c)
 {
@@ -717,7 +736,7 @@ static PyObject *interpret(Kernel *k, Call *c)
     while (n < k->nmeta && (metas[n] = meta_plain(c->objs[k->nrt + n])))
         n++;
     if (n == k->nmeta && (dict = meta_dict(k, metas)) && on_host(k, c) && (!c->shape->has_options || call_options(k, c, dict, &l)))
-        fn = body_of(k);
+        fn = function_of(k, metas, true);
     if (fn) {
         Interpreted in = {k, fn, metas};
         const live_launch launch = {.name = k->name,
@@ -815,7 +834,7 @@ static bool wants_interpret(const Call *c)
     return launch_interprets();
 }
 /* ---- methods ---- */
-static PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, PyObject *self);
+static PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, bool rewrite, PyObject *self);
 /* The kernel as a method of o. It is kept in o's own dict, under its name, so it is found there from then on and lives as long as o does. */
 static PyObject *bind_to(Kernel *k, PyObject *o)
 {
@@ -823,7 +842,7 @@ static PyObject *bind_to(Kernel *k, PyObject *o)
     PyObject *name = ((PyFunctionObject *)k->fn)->func_name, *kept = is_class && k->bound ? PyDict_GetItemWithError(k->bound, o) : NULL;
     if (kept || PyErr_Occurred())
         return Py_XNewRef(kept);
-    PyObject *b = kernel_make(Py_TYPE(k), k->fn, k->flags, o), *d = NULL;
+    PyObject *b = kernel_make(Py_TYPE(k), k->fn, k->flags, k->rewrite, o), *d = NULL;
     if (b && is_class && (k->bound || (k->bound = PyDict_New())))
         d = Py_NewRef(k->bound), name = o;
     else if (b && !is_class && _PyType_Lookup(Py_TYPE(o), name) == (PyObject *)k && !(d = PyObject_GenericGetDict(o, NULL)))
@@ -926,16 +945,16 @@ static PyObject *clean_name(PyObject *name) /* "<lambda>" is no identifier in MS
 }
 static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {"fn", "fp_contract", "fast_math", NULL};
+    static char *names[] = {"fn", "fp_contract", "fast_math", "rewrite", NULL};
     PyObject *fn;
-    int contract = 1, fast = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$pp:Kernel", names, &fn, &contract, &fast))
+    int contract = 1, fast = 0, rewrite = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$ppp:Kernel", names, &fn, &contract, &fast, &rewrite))
         return NULL;
     if (!PyFunction_Check(fn))
         return py_fail(PyExc_TypeError, "@eas.kernel takes a Python function, got %s", Py_TYPE(fn)->tp_name);
-    return kernel_make(type, fn, (contract ? 0 : EAS_KERNEL_NO_CONTRACT) | (fast ? EAS_KERNEL_FAST_MATH : 0), NULL);
+    return kernel_make(type, fn, (contract ? 0 : EAS_KERNEL_NO_CONTRACT) | (fast ? EAS_KERNEL_FAST_MATH : 0), rewrite != 0, NULL);
 }
-static PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, PyObject *self)
+static PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, bool rewrite, PyObject *self)
 {
     Kernel *k = (Kernel *)type->tp_alloc(type, 0);
     if (!k)
@@ -944,6 +963,7 @@ static PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, P
     k->fn = Py_NewRef(fn);
     k->self = Py_XNewRef(self);
     k->flags = flags;
+    k->rewrite = rewrite;
     k->name = clean_name(((PyFunctionObject *)fn)->func_name);
     k->cache = PyDict_New();
     if (!k->name || !k->cache || !like_function(k) || !read_signature(k))
@@ -1040,8 +1060,8 @@ static PyObject *get_options(PyObject *o, void *c)
 {
     (void)c;
     unsigned f = ((Kernel *)o)->flags;
-    return Py_BuildValue("{s:O,s:O}", "fp_contract", f & EAS_KERNEL_NO_CONTRACT ? Py_False : Py_True, "fast_math",
-                         f & EAS_KERNEL_FAST_MATH ? Py_True : Py_False);
+    return Py_BuildValue("{s:O,s:O,s:O}", "fp_contract", f & EAS_KERNEL_NO_CONTRACT ? Py_False : Py_True, "fast_math",
+                         f & EAS_KERNEL_FAST_MATH ? Py_True : Py_False, "rewrite", ((Kernel *)o)->rewrite ? Py_True : Py_False);
 }
 /* By its name, as functions are: eas._pickle. */
 static PyObject *kernel_reduce(PyObject *o, PyObject *unused)
@@ -1064,7 +1084,7 @@ static PyGetSetDef kernel_getset[] = {
     {"meta_params", get_meta, NULL, "names of the meta (eas.constexpr) parameters", NULL},
     {"_retraced", get_retraced, NULL, "why it was traced again because of what it captured; eas.explain says it", NULL},
     {"__self__", get_self, NULL, "the object that it is a method of, or None", NULL},
-    {"_options", get_options, NULL, "fp_contract and fast_math", NULL},
+    {"_options", get_options, NULL, "fp_contract, fast_math and rewrite", NULL},
     {"fn", get_fn, NULL, "the Python function", NULL},
     {"compiled", get_cached, NULL, "the CompiledKernels made so far", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
@@ -1089,7 +1109,7 @@ static PyMemberDef kernel_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot kernel_slots[] = {
-    {Py_tp_doc, "Kernel(fn, *, fp_contract=True, fast_math=False)\n--\n\nA kernel: call it to launch. Made by @eas.kernel."},
+    {Py_tp_doc, "Kernel(fn, *, fp_contract=True, fast_math=False, rewrite=True)\n--\n\nA kernel: call it to launch. Made by @eas.kernel."},
     {Py_tp_new, kernel_new},
     {Py_tp_dealloc, kernel_dealloc},
     {Py_tp_traverse, kernel_traverse},

@@ -10,7 +10,7 @@
  *   blocks.c   shapes, reductions, scans, random numbers
  *   hints.c    what acts while tracing: static_assert, static_print, assume, multiple_of
  *   live.c     values with data: _interpret=True
- *   ctrl.c     mk.var, mk.range, mk.if_, mk.else_, mk.while_
+ *   ctrl.c     mk.var, mk.range, mk.if_, mk.else_, mk.while_;  flow.c Python's own if, while and for (eas._flow)
  *   irview.c   finished IR, for looking at
  *   tensor.c   eas.Tensor;  view.c its views, copies and protocols;  dlpack.c its interchange
  *   bind.c     Python arguments -> eas_arg;  torch.c those that are torch's;  torch_direct.c the quickest way to read them
@@ -63,7 +63,7 @@ enum { PY_MAX_PARAMS = 256 };
 /* One interpreter, one state: NumPy's C API table is process-wide as well. */
 typedef struct py_state {
     PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled, *kernel, *guards, *constexpr, *stream,
-        *event, *graph, *eager;
+        *event, *graph, *eager, *undefined;
     PyObject *dtypes[EAS_NDTYPES];
     PyObject *package;      /* str: the folder of the package, with a separator at its end */
     PyObject *package2;     /* the same of eager */
@@ -82,7 +82,7 @@ extern py_state G;
 /* clang-format off */
 #define PY_NAMES(X) \
     X(get_runtime) X(run) X(sync) X(nthreads) X(grid) X(tptg) X(shape) X(torch) X(Tensor) X(data_ptr) X(numel) X(is_cpu) X(is_contiguous) X(dtype) X(requires_grad) \
-    X(device) X(strides) X(stride) X(__dlpack__) X(__dlpack_device__) X(__dlpack_c_exchange_api__) X(max_version) X(copy) X(is_mps) X(is_neg) X(__annotations__) X(IRModule) X(body) X(benchmark)
+    X(device) X(strides) X(stride) X(__dlpack__) X(__dlpack_device__) X(__dlpack_c_exchange_api__) X(max_version) X(copy) X(is_mps) X(is_neg) X(__annotations__) X(IRModule) X(body) X(benchmark) X(_eas)
 /* clang-format on */
 typedef struct py_names {
 #define X(n) PyObject *n;
@@ -100,6 +100,7 @@ PyObject *py_fail(PyObject *exc, const char *fmt, ...);    /* NULL */
 PyObject *py_fail_at(PyObject *exc, const char *fmt, ...); /* the same with the user's "file:line: " */
 /* The user's position: innermost Python frame outside the package. *file is valid while that code object lives. */
 bool py_user_line(const char **file, int *line);
+bool py_is_ours(PyFrameObject *f); /* code of the package */
 
 /* ---- dtype.c ---- */
 int py_dtype_init(PyObject *module);
@@ -126,6 +127,7 @@ typedef struct Trace {
     Scope *scopes;      /* every body so far; 0 is the kernel's own */
     int nscopes, capscopes;
     bool live;          /* instructions run as they are traced: _interpret=True */
+    eas_value mask;     /* lanes that take part where it is not 0: loads, stores and variables heed it */
     int busy;           /* C code holds values that no object stands for: nothing may be swept */
 } Trace;
 Trace *trace_new(PyObject *name, unsigned flags);
@@ -136,6 +138,9 @@ void trace_pop(Trace *former);
 /* The current trace, positioned at the user's line, any pending if closed; RuntimeError outside a trace. */
 Trace *trace_enter(const char *what);
 int trace_ok(Trace *t);                /* 1, or 0 with the builder's error raised */
+eas_value trace_mask(Trace *t, eas_value mask); /* a mask of the user's (0: none) and the trace's own */
+/* 0 with an exception where only some lanes take part; memory: and where one condition for all lanes decides, too. */
+int trace_whole(Trace *t, const char *fn, bool memory);
 extern PyType_Spec Trace_spec;
 
 /* ---- value.c ---- */
@@ -233,6 +238,7 @@ typedef struct Var {
     int slot;    /* in trace->vars */
 } Var;
 extern PyType_Spec Var_spec, Range_spec, Branch_spec, While_spec;
+int flow_init(PyObject *module);    /* flow.c: what rewritten functions call */
 int ctrl_init(PyObject *mk);        /* adds var, range, if_, else_, while_ */
 int ctrl_flush(Trace *t);           /* closes a pending if */
 int ctrl_finish(Trace *t);          /* nothing may be open; 0 with an exception otherwise */

@@ -90,6 +90,8 @@ static int literal_numpy(Trace *t, PyObject *o, eas_value *out)
     return 1;
 }
 
+/* A name that has no value here (eas._flow.Undefined) says why. */
+static bool undefined_fail(PyObject *o) { return G.undefined && Py_IS_TYPE(o, G.undefined) && PyObject_IsTrue(o) < 0; }
 int value_of(Trace *t, PyObject *o, eas_value *out)
 {
     if (Py_IS_TYPE(o, G.value)) {
@@ -116,7 +118,7 @@ int value_of(Trace *t, PyObject *o, eas_value *out)
         return literal_numpy(t, o, out);
     if (PyFloat_Check(o))
         return *out = eas_const_float(t->b, PyFloat_AS_DOUBLE(o)), 1;
-    return 0;
+    return undefined_fail(o) ? -1 : 0;
 }
 
 static PyObject *label(PyObject *o) /* what an object is, for messages */
@@ -133,7 +135,7 @@ static PyObject *label(PyObject *o) /* what an object is, for messages */
 }
 static void wrong_arg(PyObject *o, const char *fn, const char *arg, const char *want)
 {
-    PyObject *got = label(o);
+    PyObject *got = undefined_fail(o) ? NULL : label(o);
     if (got)
         py_fail_at(PyExc_TypeError, "mk.%s: %s must be %s; got %U", fn, arg, want, got);
     Py_XDECREF(got);
@@ -429,7 +431,8 @@ static int nb_bool(PyObject *x)
         return -1;
     py_fail_at(PyExc_TypeError,
                "the truth of a traced value is not known while the kernel is traced, so `if`, `while`, `and`, `or`, `not`, chained "
-               "comparisons and Python's max and min cannot use it. %UChoose values with mk.where(cond, x, y), guard with `with mk.if_(cond):` or a "
+               "comparisons and Python's max and min cannot use it here (in functions that are rewritten, statements can: the source must be "
+               "at hand and unchanged, and rewrite=False not set). %UChoose values with mk.where(cond, x, y), guard with `with mk.if_(cond):` or a "
                "mask, combine conditions with "
                "& | ~, or make the deciding parameter eas.constexpr",
                hint);
