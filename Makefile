@@ -94,8 +94,8 @@ asan: build/asan/build.ninja
 
 tsan: build/tsan/build.ninja
 	@$(MESON) setup --reconfigure build/tsan >/dev/null
-	@$(NINJA) -C build/tsan --quiet tests/c/test_pool tests/c/test_stream $(if $(ON_MAC),,tests/c/test_metal tests/metal/libeas-metal-standin.so)
-	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env TSAN_OPTIONS=die_after_fork=0 build/tsan:test_pool,test_stream,test_metal
+	@$(NINJA) -C build/tsan --quiet tests/c/test_pool tests/c/test_stream tests/c/test_comm $(if $(ON_MAC),,tests/c/test_metal tests/metal/libeas-metal-standin.so)
+	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env TSAN_OPTIONS=die_after_fork=0 build/tsan:test_pool,test_stream,test_comm,test_metal
 
 fuzz: build/asan/build.ninja
 	@$(NINJA) -C build/asan --quiet tests/fuzz/fuzz_ir

@@ -895,6 +895,81 @@ EAS_API eas_status eas_weights_raw(eas_weights *w, int i, const void **data, uin
 EAS_API eas_status eas_weights_save(const char *path, int n, const char *const *names, eas_node *const *nodes, int nmeta, const char *const *meta,
                                     int compressed, const eas_launch *hooks);
 
+/* ---- tensors in parts on a mesh -------------------------------------------------------------------------------------- */
+
+/* A mesh of devices by its number; registering it again gives the same number. Without MPI every device is a thread of this process; under mpirun every process is one. */
+EAS_API eas_status eas_mesh_register(const char *name, const eas_mesh *m, const char *const *axis_names, int *id);
+EAS_API eas_status eas_mesh_get(int id, eas_mesh *out, const char **name, const char *const **axis_names);
+/* x, laid out so: a node as any other, whose derivative lays out the cotangent alike. Sizes that do not divide are ERR_VALUE, but with pad, where the last parts are padded. A dim that is
+ * open stays as it is. A spec that cuts nothing: every device has all of it. */
+EAS_API eas_status eas_node_shard(eas_node *x, int mesh, const eas_spec *spec, int pad, eas_node **out);
+/* A placeholder of a compiled function whose argument lies so. */
+EAS_API eas_status eas_node_input_sharded(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, int mesh,
+                                          const eas_spec *spec, int pad, eas_node **out);
+EAS_API int eas_node_is_sharded(const eas_node *n); /* it, or something it was recorded from, was laid out on a mesh */
+EAS_API int eas_node_layout(const eas_node *n, int *mesh, eas_spec *spec); /* of a node with data in parts: 1 and how they lie; else 0 */
+/* The part of a device of this process, borrowed, in C order; shape: its own, padding included. */
+EAS_API eas_status eas_node_part(const eas_node *n, int64_t device, eas_buffer **out, int64_t *shape);
+/* n with ordinary data on this process: n itself, counted, if it has that; else its parts put together (under MPI every rank takes part). */
+EAS_API eas_status eas_node_whole(eas_node *n, const eas_launch *hooks, eas_node **out);
+EAS_API eas_status eas_mesh_devices(int mesh, int64_t *first, int64_t *count); /* of this process */
+/* A tensor from the parts of this process's devices, which are counted; shape: of the whole. */
+EAS_API eas_status eas_node_from_parts(int mesh, const eas_spec *spec, int pad, eas_dtype dt, int rank, const int64_t *shape, int64_t n,
+                                       eas_buffer *const *parts, eas_node **out);
+
+/* ---- the ranks of a job: collectives between processes --------------------------------------------------------------- */
+
+/* Under mpirun every process is a rank; elsewhere this process is the only one, and no MPI is needed. Opened by whatever needs it first: eas_dist_init does nothing else. EAS_DIST=mpi or self chooses by
+ * hand, EAS_DIST_TIMEOUT (30 seconds) bounds how long a failure of one rank can stay unnoticed by the others, EAS_DIST_DEBUG=1 compares calls before data is sent. docs/distributed.md tells more. */
+EAS_API eas_status eas_dist_init(void);
+EAS_API eas_status eas_dist_place(int *rank, int *size); /* either may be NULL */
+EAS_API int eas_dist_is_open(void);
+EAS_API const char *eas_dist_engine(void); /* "mpi", "self"; "" if not open */
+/* This rank fails: the others end with `why` in their message. */
+EAS_API void eas_dist_abort(const char *why);
+EAS_API const char *eas_dist_report(void); /* of the failure that ended the job, with the last operation of each rank; NULL: none */
+/* Waits until all ranks call it; ERR_RUNTIME if the job has failed. The job cannot be opened again. */
+EAS_API eas_status eas_dist_finalize(void);
+
+typedef enum eas_dist_op {
+    EAS_DIST_ALL_GATHER, /* count elements from each; n * count to all, in the order of ranks */
+    EAS_DIST_ALL_REDUCE, /* count; recv may be send */
+    EAS_DIST_REDUCE_SCATTER, /* n * count from each, block k is reduced for rank k; count */
+    EAS_DIST_ALL_TO_ALL, /* n * count: block k goes to rank k; n * count */
+    EAS_DIST_PPERMUTE, /* count to `to`, count from `from`; -1: to nobody, from nobody (zeros) */
+    EAS_DIST_BROADCAST, /* count of root's; at the root recv may be send */
+    EAS_DIST_GATHER, /* as all_gather, at root alone */
+    EAS_DIST_SCATTER, /* n * count of root's; count */
+    EAS_DIST_BARRIER,
+    EAS_DIST_NOPS
+} eas_dist_op;
+typedef enum eas_dist_reduction { EAS_DIST_SUM, EAS_DIST_PROD, EAS_DIST_MAX, EAS_DIST_MIN, EAS_DIST_AND, EAS_DIST_OR } eas_dist_reduction;
+
+/* A collective on host memory. All members start the same calls in the same order. Sums are joined in one fixed tree: the bits do not depend on the engine. */
+typedef struct eas_dist_call {
+    size_t size; /* of this struct */
+    eas_dist_op op;
+    eas_dist_reduction reduction;
+    eas_dtype dtype;
+    int64_t count; /* elements of a block */
+    const void *send;
+    void *recv;
+    int root, to, from; /* members, by their place among `ranks` */
+    int nranks; /* 0: all ranks */
+    const int *ranks; /* the members, in their order; this rank is one of them */
+    const char *site; /* the caller's source line, for messages; NULL: none */
+    int rank; /* the tensor's shape, for messages */
+    const int64_t *shape;
+} eas_dist_call;
+typedef struct eas_dist_request eas_dist_request;
+EAS_API eas_status eas_dist_run(const eas_dist_call *call);
+/* The same in two steps. In between, send is not written and recv not touched; every request is waited for, after failures too. eas_dist_poll moves messages on while the caller computes. */
+EAS_API eas_status eas_dist_start(const eas_dist_call *call, eas_dist_request **out);
+EAS_API eas_status eas_dist_wait(eas_dist_request *r);
+EAS_API void eas_dist_poll(void);
+/* Bytes of data that left this rank by calls of op, and the number of calls. wire: as counted where they were sent; 0 for an engine of one process. Each may be NULL. */
+EAS_API void eas_dist_bytes(eas_dist_op op, uint64_t *bytes, uint64_t *calls, uint64_t *wire);
+
 /* ---- the cache on disk and the thread pool ------------------------------------------------------------------------- */
 
 typedef struct eas_stats {

@@ -46,6 +46,11 @@ missing_debian() {
         compiles cmocka.h "-include stdarg.h -include stddef.h -include setjmp.h" || echo libcmocka-dev
     esac
     case $purpose in test | soak) have chromium || have chromium-browser || have google-chrome || echo chromium ;; esac # follows the links of the documentation
+    # jobs of several processes: tests run under mpirun
+    case $purpose in test | soak | bench)
+        have mpicc || echo libopenmpi-dev
+        have mpirun || echo openmpi-bin
+    esac
     case $purpose in check) have clang-format-19 || echo clang-format-19 ;; esac
     case $purpose in bench) have valgrind || echo valgrind ;; esac
 }
@@ -56,6 +61,7 @@ missing_macos() {
     [ -d "$(brew --prefix)/opt/llvm@19" ] || echo llvm@19
     [ -d "$(brew --prefix)/opt/zstd" ] || echo zstd
     case $purpose in test | soak) [ -d "$(brew --prefix)/opt/cmocka" ] || echo cmocka ;; esac
+    case $purpose in test | soak | bench) have mpicc || echo open-mpi ;; esac
 }
 
 # ---- system packages ----

@@ -32,6 +32,14 @@ eas_node *eager_stand_in(void *key)
 static eas_node *placeholder(const leaf_sig *s, int index)
 {
     eas_node *n;
+    if (s->value && s->cut) {
+        n = shard_input(index, (eas_dtype)s->dtype, s->rank, s->shape, s->batch_dims, s->device, s->value);
+        if (n && !node_set_sharding(n, s->value)) {
+            eas_node_release(n);
+            return NULL;
+        }
+        return n;
+    }
     eas_status st = eas_node_input(index, (eas_dtype)s->dtype, s->rank, s->shape, s->batch_dims, s->device, &n);
     if (st != EAS_OK)
         return py_raise(st), NULL;

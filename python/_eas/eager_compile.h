@@ -16,6 +16,7 @@ typedef struct leaf_sig {
     uint8_t dtype, batch_dims, rank;
     eas_device *device;
     PyObject *value;    /* of what is no tensor; the sharding of one that is, or NULL */
+    bool cut;           /* it lies in parts on a mesh */
     eas_dim *shape;     /* < 0: dynamic, the number of a symbol */
     int64_t *bucket;    /* of dynamic dims, or NULL */
     PyObject *content;  /* bytes of an array that the function reads while it is traced, or NULL */

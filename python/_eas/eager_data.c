@@ -232,10 +232,8 @@ static eas_node *contiguous_f32(eas_node *n) /* counted */
     eas_node_retain(n);
     return eager_do("cast", 1, &n, 1, &attr);
 }
-Tensor *tensor_of_node(eas_node *n)
+static Tensor *tensor_of_whole(eas_node *n)
 {
-    if (!eager_realize(1, &n))
-        return NULL;
     int rank = eas_node_rank(n);
     int64_t offset = 0, strides[MAX_RANK];
     eas_buffer *buf = eas_node_buffer(n, &offset, strides);
@@ -247,6 +245,28 @@ Tensor *tensor_of_node(eas_node *n)
     if (t)
         t->buf = eas_buffer_retain(buf);
     return t;
+}
+/* Parts on a mesh put together: a node with ordinary data. Counted. */
+static eas_node *whole_node(eas_node *n)
+{
+    eas_node *whole = NULL;
+    hooks h;
+    eas_launch l = {0};
+    hooks_init(&l, &h);
+    eas_status st = eas_node_whole(n, &l, &whole);
+    return st == EAS_OK ? whole : (py_raise(st), NULL);
+}
+Tensor *tensor_of_node(eas_node *n)
+{
+    if (!eager_realize(1, &n))
+        return NULL;
+    if (eas_node_is_sharded(n)) {
+        eas_node *whole = whole_node(n);
+        Tensor *t = !whole ? NULL : whole == n ? tensor_of_whole(n) : tensor_of_whole(whole);
+        eas_node_release(whole);
+        return t;
+    }
+    return tensor_of_whole(n);
 }
 PyObject *array_of_node(eas_node *n, bool writeable)
 {

@@ -1,15 +1,18 @@
 """Methods of Tensor that are sugar: constructors, shards, names of other libraries."""
 
 from eas._eas import EagerTensor as Tensor
+from eas._eas import shard_node
 from eas._eas import tensor_ops as _ops
 
 from . import _array_api, _autograd
 from .ops import convolution, creation, multi_output, pooling, unary, view
-from .sharding.spec import PartitionSpec, ShardingSpec
+from .sharding.spec import DimSpec, PartitionSpec, ShardingSpec, create_replicated_spec
 
 
-def _shard(self, mesh, specs, replicated_axes=None):
-    """The tensor with a layout over a mesh: a PartitionSpec, or an entry for each dim (None, an axis, several, a DimSpec). Values stay what they are."""
+def _shard(self, mesh, specs, replicated_axes=None, pad=False):
+    """The tensor laid out over a mesh: a PartitionSpec, or an entry for each dim (None, an axis, several, a DimSpec). Values stay what they are.
+
+    Sizes must divide, unless pad: then the last parts are padded, and the padding never counts."""
     rank = len(self.shape)
     if isinstance(specs, PartitionSpec):
         specs = list(specs.to_spec(mesh, rank).dim_specs)
@@ -17,9 +20,17 @@ def _shard(self, mesh, specs, replicated_axes=None):
     if len(specs) != rank:
         raise ValueError(f"shard: {len(specs)} specs for a tensor of {rank} dims")
     old = self.sharding
-    lanes = old.dim_specs[: self.batch_dims] if old is not None and old.mesh == mesh else [None] * self.batch_dims
-    out = _ops["alias"](self, self.batch_dims)
-    out.sharding = ShardingSpec(mesh, [*lanes, *specs], replicated_axes or ())
+    if old is not None and old.mesh != mesh:
+        self = _gather(self).realize()
+        old = None
+    lanes = [DimSpec(d.axes, is_open=True, priority=d.priority) for d in old.dim_specs[: self.batch_dims]] if old is not None else []
+    lanes += [DimSpec((), is_open=True) for _ in range(self.batch_dims - len(lanes))]
+    used = {a for d in map(DimSpec.from_raw, specs) for a in d.axes} | set(replicated_axes or ())
+    lanes = [DimSpec([a for a in d.axes if a not in used], is_open=True, priority=d.priority) for d in lanes]
+    out = shard_node(self, ShardingSpec(mesh, [*lanes, *specs], replicated_axes or ()), bool(pad))
+    if any(d.is_open for d in lanes):
+        dims = [DimSpec(d.axes, priority=d.priority) for d in lanes]
+        out.sharding = ShardingSpec(mesh, [*dims, *specs], replicated_axes or ())
     return out
 
 
@@ -27,9 +38,10 @@ def _gather(self, *args, **kwargs):
     """gather(): the tensor without its layout. gather(indices, axis=0): elements of an axis by their numbers."""
     if args or kwargs:
         return _ops["gather"](self, *args, **kwargs)
-    if self.sharding is None:
+    spec = self.sharding
+    if spec is None:
         return self
-    out = _ops["alias"](self, self.batch_dims)
+    out = shard_node(self, create_replicated_spec(spec.mesh, len(spec.dim_specs)), False)
     out.sharding = None
     return out
 

@@ -71,7 +71,7 @@ static void add_once(collected *c, VEC_U32 *list, uint32_t id)
 static void add_access(collected *c, const pgraph *g, uint32_t id, const int8_t *map)
 {
     const pnode *p = pass_at(g, id);
-    access a = {.node = id};
+    reading a = {.node = id};
     eas_dim start, own[GRAPH_MAX_RANK];
     leaf_strides(g, id, &start, own);
     for (int k = 0; k < p->rank; k++)

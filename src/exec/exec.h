@@ -104,10 +104,10 @@ typedef struct scratch {
 scratch *scratch_new(uint32_t n);
 void scratch_free(scratch *s);
 typedef VEC(uint32_t) VEC_U32;
-typedef struct access { /* of a tensor that lies simply in the space */
+typedef struct reading { /* of a tensor that lies simply in the space */
     uint32_t node;
     eas_dim stride[GRAPH_MAX_RANK]; /* per dim of the space; 0: none */
-} access;
+} reading;
 typedef struct visited { /* a node, seen at a place of the space or (rank -1) at an index */
     uint32_t node, older;
     bool general;
@@ -119,7 +119,7 @@ typedef struct collected {
     VEC_U32 touched;
     str key;               /* tells groups apart: equal ones make equal code for parameters in the same order */
     VEC(eas_dim) dims;     /* symbolic sizes that code needs */
-    VEC(access) accesses;
+    VEC(reading) accesses;
     bool general;          /* something is read at indices of its own */
     bool indexed;          /* by an index that is data */
     bool oom;
@@ -275,8 +275,9 @@ typedef struct slot { /* memory of one tensor of a plan */
     uint32_t last; /* the last step that needs it */
 } slot;
 typedef struct plan_step {
-    eas_kernel *kernel; /* NULL: control */
+    eas_kernel *kernel; /* NULL: control or collective */
     struct control_step *control;
+    int64_t *collective; /* the node's words */
     struct plan_arg {
         uint8_t what, dtype; /* USE_*; fixed numbers are USE_NUMBER with index SLOT_NONE */
         uint32_t index; /* slot, or number */
@@ -309,12 +310,32 @@ typedef struct plan_run {
     const eas_dim *symbols;
     const int64_t *sizes;
     const eas_launch *hooks;
+    const struct plan_comm *comm; /* of a device of a mesh */
 } plan_run;
+typedef struct plan_comm { /* runs a collective: one result for each tensor, the memory is there */
+    eas_status (*run)(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out, const eas_launch *hooks);
+    void *ctx;
+} plan_comm;
 eas_status plan_new(const pass_walk *w, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant, plan **out);
 bool plan_same(const plan *a, const plan *b); /* the same kernels? */
 eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs); /* one each, counted */
 void plan_release(plan *p);
 extern _Atomic uint64_t plan_steps_done;
+
+/* ---- realize.c ---- */
+/* What src/dist does for nodes with NODE_SHARDED; it is there before the first such node. */
+typedef struct exec_shards {
+    eas_status (*realize)(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks); /* with the lock held */
+    eas_status (*program_new)(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, void **out); /* NULL: nothing lies on a mesh */
+    eas_status (*program_run)(void *p, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results);
+    void (*program_free)(void *p);
+    bool (*in_parts)(const eas_node *n); /* of a node with data */
+} exec_shards;
+extern const exec_shards *_Atomic exec_sharded;
+void exec_enter(const eas_launch *hooks); /* the one lock; see realize.c */
+void exec_leave(void);
+eas_status exec_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks); /* of what lies on no mesh; with the lock held */
+eas_device *exec_device(const pass_walk *w, eas_device *otherwise); /* of the tensors there are */
 
 /* ---- order.c ---- */
 eas_status plan_order(uint32_t nsteps, plan_step *steps, uint32_t nslots, const slot *slots); /* moves steps so that memory is free early */

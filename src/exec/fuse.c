@@ -71,6 +71,7 @@ static int own_cost(const pgraph *g, const pnode *p)
     case KIND_SCATTER:
     case KIND_SORT:
     case KIND_CALL:
+    case KIND_COLLECTIVE:
     case KIND_CONTROL: return HEAVY;
     default: return 0;
     }
@@ -524,7 +525,7 @@ static void push_core(fusion *f, uint32_t i)
         f->at[image].root |= pass_at(f->g, image)->kind != KIND_LEAF; /* it is read as often as windows overlap */
     }
     for (int k = 0; k < p->nin; k++) {
-        if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL) && pass_at(f->g, p->in[k])->kind != KIND_CONST)
+        if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL || p->kind == KIND_COLLECTIVE) && pass_at(f->g, p->in[k])->kind != KIND_CONST)
             f->at[p->in[k]].root = true; /* it is read from memory, whoever else uses it */
         push(f, p->in[k], q->group, p->kind == KIND_SCAN && k == 0 && !p->words[1] ? q->map : NULL, false);
     }
@@ -574,6 +575,7 @@ static group_kind core_kind(const pnode *p)
     case KIND_SCATTER: return GROUP_SCATTER;
     case KIND_SORT: return GROUP_SORT;
     case KIND_CALL:
+    case KIND_COLLECTIVE:
     case KIND_CONTROL: return GROUP_CALL;
     case KIND_RESULT: return GROUP_ALIAS;
     case KIND_CONCAT: return p->nin > CONCAT_MAX ? GROUP_CONCAT : GROUP_MAP;

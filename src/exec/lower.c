@@ -146,7 +146,7 @@ static bool run_on(const collected *c, const group *g, int a, int b)
 /* Dims in the order in which the largest tensor has them in memory, when something is reduced; results' order else. */
 static void order_in_memory(const collected *c, const group *g, int n, int8_t *order)
 {
-    const access *ref = NULL;
+    const reading *ref = NULL;
     int most = 0;
     double largest = 0;
     for (uint32_t i = 0; i < c->accesses.len && g->inner; i++) {
@@ -319,7 +319,7 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
         collect_from(f, grp, g->roots.at[i].value, map, c);
         const pnode *p = pass_at(f->g, g->roots.at[i].value);
         collect_shape(c, p->rank, p->shape); /* a reduction's own strides: the walk stops before it */
-        access out = {.node = g->roots.at[i].node};
+        reading out = {.node = g->roots.at[i].node};
         eas_dim dense = 1;
         for (int k = p->rank - 1; k >= 0; k--) {
             if (map[k] >= 0 && p->shape[k] != 1)
@@ -358,12 +358,12 @@ static uint32_t in_place(const lowering *w)
     const group *g = w->l.grp;
     if (g->kind != GROUP_MAP || g->inner || c->general || g->roots.len == 0)
         return 0;
-    const access *out = NULL;
+    const reading *out = NULL;
     for (uint32_t i = 0; i < c->accesses.len && !out; i++)
         if (c->accesses.at[i].node == g->roots.at[0].node)
             out = &c->accesses.at[i];
     for (uint32_t i = 0; out && i < c->accesses.len; i++) {
-        const access *a = &c->accesses.at[i];
+        const reading *a = &c->accesses.at[i];
         bool once = a->node != out->node && pass_at(w->l.g, a->node)->dtype == pass_at(w->l.g, out->node)->dtype &&
                     !memcmp(a->stride, out->stride, sizeof a->stride);
         for (uint32_t k = 0; once && k < c->accesses.len; k++)

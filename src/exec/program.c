@@ -60,6 +60,7 @@ static void step_free(plan_step *s)
     if (s->kernel)
         eas_kernel_release(s->kernel);
     control_free(s->control);
+    free(s->collective);
     free(s->args);
 }
 
@@ -218,6 +219,35 @@ static eas_status add_control(making *m, uint32_t node)
     return st;
 }
 
+/* Devices exchange what is in memory: as a kernel of the user's. */
+static eas_status add_collective(making *m, uint32_t node)
+{
+    const pnode *p = pass_at(m->g, node);
+    const node_extra *e = p->extra;
+    uint32_t first = m->slots.len;
+    struct plan_arg *args = calloc((size_t)p->nin + 1, sizeof *args);
+    int64_t *words = malloc(sizeof *words * (size_t)(p->nwords + 1));
+    eas_status st = args && words ? EAS_OK : base_fail_oom(p->nin);
+    for (int i = 0; i < e->nouts && !st; i++)
+        if (new_slot(m, SLOT_NONE, e->outs[i].dtype, e->outs[i].rank, e->outs[i].shape) == SLOT_NONE)
+            st = base_fail_oom(sizeof(slot));
+    for (int i = 0; i < p->nin && !st; i++) {
+        args[i] = (struct plan_arg){.what = USE_NODE, .dtype = pass_at(m->g, p->in[i])->dtype, .index = slot_for(m, p->in[i])};
+        if (args[i].index == SLOT_NONE)
+            st = base_fail_oom(sizeof(slot));
+    }
+    m->slot_of[node] = first;
+    if (!st)
+        st = add_step(m, NULL, (eas_dim[3]){1, 1, 1}, p->nin, args, -e->nouts, first);
+    if (!st) {
+        memcpy(words, p->words, sizeof *words * p->nwords);
+        m->steps.at[m->steps.len - 1].collective = words;
+    } else
+        free(words);
+    free(args);
+    return st;
+}
+
 static eas_status add_lowered(making *m, uint32_t grp, int part)
 {
     kernel_use u;
@@ -236,7 +266,11 @@ static eas_status add_group(making *m, uint32_t grp)
     if (g->roots.len == 0)
         return EAS_OK; /* became part of another */
     if (g->kind == GROUP_CALL)
-        return pass_at(m->g, g->core)->kind == KIND_CALL ? add_call(m, g->core) : add_control(m, g->core);
+        switch (pass_at(m->g, g->core)->kind) {
+        case KIND_CALL: return add_call(m, g->core);
+        case KIND_COLLECTIVE: return add_collective(m, g->core);
+        default: return add_control(m, g->core);
+        }
     if (g->kind == GROUP_ALIAS) {
         const pnode *p = pass_at(m->g, g->core);
         m->slot_of[g->core] = m->slot_of[p->in[0]] + (uint32_t)p->words[0];
@@ -623,6 +657,25 @@ static eas_status run_control(running *x, const plan_step *s)
     return st;
 }
 
+static eas_status run_collective(running *x, const plan_step *s)
+{
+    eas_dtype *dtypes = malloc(sizeof *dtypes * (size_t)(s->nargs + 1));
+    eas_buffer **in = malloc(sizeof *in * (size_t)(s->nargs + 1));
+    eas_status st = in && dtypes ? EAS_OK : base_fail_oom((size_t)s->nargs);
+    for (int i = 0; i < s->nargs && !st; i++) {
+        st = need(x, s->args[i].index);
+        in[i] = x->buf[s->args[i].index];
+        dtypes[i] = (eas_dtype)s->args[i].dtype;
+    }
+    for (int i = 0; i < -s->nouts && !st; i++)
+        st = need(x, s->reuse + (uint32_t)i);
+    if (!st)
+        st = x->r->comm->run(x->r->comm->ctx, s->collective, s->nargs, dtypes, in, &x->buf[s->reuse], x->r->hooks);
+    free(in);
+    free(dtypes);
+    return st;
+}
+
 static eas_status run_step(running *x, const plan_step *s)
 {
     eas_arg args[IR_MAX_PARAMS];
@@ -706,7 +759,8 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
             x.buf[k] = r->places[i];
     }
     for (uint32_t i = 0; i < p->nsteps && !st; i++) {
-        st = p->steps[i].control ? run_control(&x, &p->steps[i]) : run_step(&x, &p->steps[i]);
+        const plan_step *s = &p->steps[i];
+        st = s->control ? run_control(&x, s) : s->collective ? run_collective(&x, s) : run_step(&x, s);
         if (!st)
             let_go_after(&x, i);
     }

@@ -348,7 +348,7 @@ static void wait_for(walk *w, const node_rule *r, eas_node *ct)
                 eas_node **mine = &node_in(a->barriers[k])[1], *old = *mine;
                 *mine = node_ref(node_in(with)[1]);
                 a->barriers[k]->depth = with->depth > a->barriers[k]->depth ? with->depth : a->barriers[k]->depth;
-                a->barriers[k]->flags |= (*mine)->flags & NODE_SYMBOLIC;
+                a->barriers[k]->flags |= (*mine)->flags & (NODE_SYMBOLIC | NODE_SHARDED);
                 node_unref(old);
             }
         }

@@ -527,6 +527,19 @@ static eas_node *back_scatter(gbuild *g, eas_node *n, int i, eas_node *ct)
 
 /* ---- both ways, by kind ---- */
 
+/* t laid out as n is; dims that it has in front lie as they like. */
+static eas_node *laid_out(gbuild *g, eas_node *t, const eas_node *n)
+{
+    int64_t words[SHARD_DIMS + GRAPH_MAX_RANK];
+    const int extra = t ? gd_extra(t, n) : 0;
+    if (g->st || !t || extra < 0)
+        return t;
+    memcpy(words, node_words(n), sizeof *words * SHARD_DIMS);
+    for (int d = 0; d < t->rank; d++)
+        words[SHARD_DIMS + d] = d < extra ? SHARD_OPEN : t->rank - extra != n->rank || node_shape(t)[d] != node_shape(n)[d - extra] ? 0 : node_words(n)[SHARD_DIMS + d - extra];
+    return gb_new(g, GRAPH_SHARD, (eas_dtype)t->dtype, t->batch_dims, t->rank, node_shape(t), SHARD_DIMS + t->rank, words, 1, &t);
+}
+
 eas_node *diff_back(gbuild *g, eas_node *n, int i, eas_node *ct)
 {
     eas_node *x = node_in(n)[i];
@@ -534,7 +547,7 @@ eas_node *diff_back(gbuild *g, eas_node *n, int i, eas_node *ct)
         return NULL;
     switch (node_kind(n)) {
     case KIND_CAST: return gb_typed(g, ct, (eas_dtype)x->dtype);
-    case KIND_ALIAS: return gd_rebatch(g, ct, gd_extra(ct, n) + x->batch_dims);
+    case KIND_ALIAS: return n->op == GRAPH_SHARD ? laid_out(g, ct, n) : gd_rebatch(g, ct, gd_extra(ct, n) + x->batch_dims);
     case KIND_RESHAPE: return reshaped(g, ct, n, x);
     case KIND_PERMUTE: return permuted(g, ct, n, x, true);
     case KIND_BROADCAST: return ct;
@@ -661,7 +674,7 @@ eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t)
         return NULL;
     switch (node_kind(n)) {
     case KIND_CAST: return gb_typed(g, t[0], (eas_dtype)n->dtype);
-    case KIND_ALIAS: return gd_rebatch(g, t[0], gd_extra(t[0], x) + n->batch_dims);
+    case KIND_ALIAS: return n->op == GRAPH_SHARD ? laid_out(g, t[0], n) : gd_rebatch(g, t[0], gd_extra(t[0], x) + n->batch_dims);
     case KIND_RESHAPE: return reshaped(g, t[0], x, n);
     case KIND_PERMUTE: return permuted(g, t[0], n, n, false);
     case KIND_BROADCAST: return forth_broadcast(g, t[0], x, n);

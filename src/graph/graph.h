@@ -46,6 +46,7 @@ typedef enum graph_kind {
     KIND_ALIAS, /* its first input, under another name or with other batch_dims; inputs after it are for looking at */
     KIND_CALL, /* a kernel of the user's; extra says which. Its results are KIND_RESULT */
     KIND_CONTROL, /* a loop or a branch; extra->control says what runs. Its results are KIND_RESULT */
+    KIND_COLLECTIVE, /* devices of a mesh exchange parts; words say how (collective in graph.h). Its results are KIND_RESULT, one for each input */
     KIND_RESULT, /* words: which */
     KIND_COMPOSITE /* expand says what it is made of */
 } graph_kind;
@@ -57,7 +58,8 @@ enum { /* flags of a node */
        NODE_WEAK = 4, /* a Python number: takes the dtype of what it meets */
        NODE_TAPED = 8, /* depends on a variable of a derivative that is being taken: keeps its inputs when it has data */
        NODE_FIXED = 16, /* of KIND_CONST: part of the structure of whatever it is in */
-       NODE_BRANCH = 32 /* and above: how many branches were open when it was recorded, BRANCH_MOST at most */
+       NODE_BRANCH = 32, /* to 512: how many branches were open when it was recorded, BRANCH_MOST at most */
+       NODE_SHARDED = 1024 /* it, or something that it was recorded from, lies in parts on a mesh: src/dist evaluates it */
 };
 #define NODE_KEEPS (NODE_TRACED | NODE_TAPED)
 enum { BRANCH_MOST = 31 };
@@ -124,6 +126,16 @@ typedef struct graph_control {
     eas_node **numbers;
     graph_fn fn[2];
 } graph_control;
+
+/* Words of a GRAPH_SHARD, and of a GRAPH_INPUT after its number: the mesh's number and flags, axes that are not to be used, then one for each dim. */
+enum { SHARD_MESH, SHARD_REPLICATED, SHARD_DIMS, SHARD_AXES = 12 };
+#define SHARD_PAD ((int64_t)1 << 32) /* of the first word: sizes need not divide */
+/* Of a dim: how many axes (8 bits), open (bit 8: whatever it is), then 4 bits for each axis. */
+#define SHARD_OPEN ((int64_t)1 << 8)
+/* Words of a GRAPH_COLLECTIVE. */
+typedef enum coll_kind { COLL_GATHER, COLL_REDUCE, COLL_SCATTER, COLL_EXCHANGE, COLL_PERMUTE } coll_kind;
+typedef enum coll_join { JOIN_SUM, JOIN_PROD, JOIN_MAX, JOIN_MIN, JOIN_AND, JOIN_OR } coll_join;
+enum { COLL_KIND, COLL_JOIN, COLL_MESH, COLL_AXES, COLL_SITE, COLL_PAIRS, COLL_WORDS }; /* axes as a dim's; pairs: how many (from, to) follow */
 
 static inline const eas_dim *node_shape(const eas_node *n) { return n->at; }
 static inline const int64_t *node_words(const eas_node *n) { return n->at + n->rank; }
@@ -230,6 +242,8 @@ void node_open_branches(int by);
 /* A loop or branch (c is counted by it) and its results. batch_dims: one each. */
 eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control *c, int nouts, const struct node_out *outs,
                         const uint8_t *batch_dims, eas_node **results);
+/* A collective over tensors: one result each. The result of COLL_GATHER has one more dim in front, that of COLL_SCATTER one less; else it is as its input. */
+eas_status node_collective(int nwords, const int64_t *words, int n, eas_node *const *in, int64_t group, eas_node **results);
 eas_status node_extra_copy(const node_extra *e, node_extra **out); /* what it says of kernels and loops */
 
 /* ---- control.c ---- */

@@ -243,7 +243,9 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
     n->dtype = (uint8_t)dt;
     n->rank = (uint8_t)rank;
     n->batch_dims = (uint8_t)batch_dims;
-    n->flags = (uint16_t)((flags & (s->constant ? NODE_SYMBOLIC : NODE_KEEPS | NODE_SYMBOLIC)) | s->branches);
+    n->flags = (uint16_t)((flags & (s->constant ? NODE_SYMBOLIC | NODE_SHARDED : NODE_KEEPS | NODE_SYMBOLIC | NODE_SHARDED)) | s->branches);
+    if (op == GRAPH_SHARD)
+        n->flags |= NODE_SHARDED;
     n->nin = (uint16_t)nin;
     n->nwords = (uint16_t)nwords;
     n->site = s->site;
@@ -544,19 +546,31 @@ eas_status node_extra_copy(const node_extra *from, node_extra **out)
     return EAS_OK;
 }
 
+/* Does something in a loop or a branch lie on a mesh? */
+static uint16_t holds_shards(const graph_control *c)
+{
+    unsigned flags = 0;
+    for (int k = 0; c && k < (c->branch ? 2 : 1); k++)
+        for (int i = 0; i < c->fn[k].n; i++)
+            flags |= c->fn[k].outs[i]->flags;
+    return (uint16_t)(flags & NODE_SHARDED);
+}
+
 /* What belongs to a node that has several results, and the nodes of the results. */
-static eas_status with_results(uint16_t op, int nin, eas_node *const *in, const node_extra *what, const uint8_t *batch_dims, eas_node **results)
+static eas_status with_results(uint16_t op, int nwords, const int64_t *words, int nin, eas_node *const *in, const node_extra *what,
+                               const uint8_t *batch_dims, eas_node **results)
 {
     eas_node *n = NULL;
     node_extra *e = NULL;
     eas_status st = node_extra_copy(what, &e);
     if (!st)
-        st = node_new(op, EAS_I64, 0, 0, NULL, 0, NULL, nin, in, &n);
+        st = node_new(op, EAS_I64, 0, 0, NULL, nwords, words, nin, in, &n);
     if (st) {
         drop_extra(e);
         return st;
     }
     n->extra = e;
+    n->flags |= holds_shards(e->control);
     for (int i = 0; i < what->nouts && !st; i++) {
         const struct node_out *o = &what->outs[i];
         int64_t word = i;
@@ -572,7 +586,27 @@ eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control
                         const uint8_t *batch_dims, eas_node **results)
 {
     node_extra e = {.nouts = nouts, .outs = (struct node_out *)(uintptr_t)outs, .control = c};
-    return with_results(op, nin, in, &e, batch_dims, results);
+    return with_results(op, 0, NULL, nin, in, &e, batch_dims, results);
+}
+
+eas_status node_collective(int nwords, const int64_t *words, int n, eas_node *const *in, int64_t group, eas_node **results)
+{
+    struct node_out *outs = calloc((size_t)n + 1, sizeof *outs);
+    eas_dim *shapes = malloc(sizeof *shapes * (GRAPH_MAX_RANK + 1) * (size_t)(n + 1));
+    eas_status st = outs && shapes ? EAS_OK : base_fail_oom((size_t)n);
+    for (int i = 0; i < n && !st; i++) {
+        eas_dim *shape = shapes + (GRAPH_MAX_RANK + 1) * i;
+        const int more = words[COLL_KIND] == COLL_GATHER, less = words[COLL_KIND] == COLL_SCATTER;
+        shape[0] = group;
+        memcpy(shape + more, node_shape(in[i]) + less, sizeof *shape * (size_t)(in[i]->rank - less));
+        outs[i] = (struct node_out){(eas_dtype)in[i]->dtype, in[i]->rank + more - less, shape};
+    }
+    node_extra e = {.nouts = n, .outs = outs};
+    if (!st)
+        st = with_results(GRAPH_COLLECTIVE, nwords, words, n, in, &e, NULL, results);
+    free(outs);
+    free(shapes);
+    return st;
 }
 
 uint64_t node_call_key(const node_extra *e)
@@ -621,7 +655,7 @@ eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int 
     e.launch.has_grid = grid != NULL;
     if (grid)
         memcpy(e.launch.grid, grid, sizeof e.launch.grid);
-    eas_status st = with_results(GRAPH_CALL, nin, in, &e, NULL, results);
+    eas_status st = with_results(GRAPH_CALL, 0, NULL, nin, in, &e, NULL, results);
     for (int i = 0; i < nouts && !st; i++)
         node_hand_out(results[i]);
     free(o);

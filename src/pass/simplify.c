@@ -381,7 +381,7 @@ static uint32_t solid_call(pgraph *g, const pnode *p)
         return 0;
     }
     for (int i = 0; i < p->nin; i++) {
-        bool number = pass_at(g, p->in[i])->kind == KIND_CONST && (p->kind == KIND_CALL || i >= p->extra->control->nin);
+        bool number = pass_at(g, p->in[i])->kind == KIND_CONST && (p->kind == KIND_CALL || (p->kind == KIND_CONTROL && i >= p->extra->control->nin));
         in[i] = number ? p->in[i] : in_memory(g, p->in[i]);
         changed |= in[i] != p->in[i];
     }
@@ -462,6 +462,7 @@ static uint32_t simpler(pgraph *g, const pnode *p)
     case KIND_ARG: return simple_arg(g, p);
     case KIND_MATMUL: return pass_thin(g, p);
     case KIND_CALL:
+    case KIND_COLLECTIVE:
     case KIND_CONTROL: return solid_call(g, p);
     case KIND_MAP: {
         uint32_t in[3];

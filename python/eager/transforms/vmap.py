@@ -2,7 +2,7 @@
 
 import functools
 
-from eas._eas import tensor_leaves, vmap_call
+from eas._eas import shard_node, tensor_leaves, vmap_call
 
 from ..sharding.spec import DeviceMesh, DimSpec, ShardingSpec
 
@@ -22,9 +22,8 @@ def _spread_over(mesh, axis):
             raise ValueError(f"vmap: another dim of an argument is cut along axis '{axis}' already: {old!r}")
         if axis not in dims[0].axes:
             dims[0] = DimSpec([axis, *dims[0].axes], dims[0].is_open, dims[0].priority)
-        t.sharding = ShardingSpec(
-            mesh, dims, old.replicated_axes - {axis} if old is not None else (), old.partial_sum_axes if old is not None else ()
-        )
+        spec = ShardingSpec(mesh, dims, old.replicated_axes - {axis} if old is not None else ())
+        return shard_node(t, spec, False)
 
     return spread
 

@@ -1,0 +1,256 @@
+/* rules.c: each kind of operation on parts.
+ *
+ * Most kinds need no more than their rule in factors: inputs are laid out as the factors are cut, and the operation runs on the parts with the same words. Dims that a rule does not cut are whole on every
+ * device. What knows about places along a cut dim (indices) is told where the device's part begins. A sum over a cut dim leaves a partial result, which whoever needs the sum reduces; other reductions are
+ * joined at once. Elements that only pad a dim are replaced by the neutral element before they could count.
+ */
+#include "dist.h"
+
+/* ---- rules in factors, with what can be cut besides ---- */
+
+static void own_factor(eas_shard_rule *r, eas_dim size, int dim)
+{
+    eas_shard_dim *d = &r->tensors[r->nin].dims[dim];
+    if (d->n || r->nfactors == EAS_MAX_FACTORS)
+        return;
+    r->factors[r->nfactors].size = size;
+    r->factors[r->nfactors].kind = EAS_FACTOR_PASS;
+    d->factors[d->n++] = (uint16_t)r->nfactors++;
+}
+
+static void never_cut(eas_shard_rule *r, int dim)
+{
+    for (int t = 0; t <= r->nin; t++)
+        r->tensors[t].dims[dim].n = 0;
+}
+
+eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out)
+{
+    eas_status st = eas_node_shard_rule(n, out);
+    if (st)
+        return st;
+    switch (node_kind(n)) {
+    case KIND_IOTA:
+    case KIND_BROADCAST: /* what is the same everywhere can be made in parts */
+        for (int d = 0; d < n->rank; d++)
+            own_factor(*out, node_shape(n)[d], d);
+        break;
+    case KIND_UPDATE: /* where a part of a dim is replaced, it depends on the device which */
+        for (int d = 0; d < n->rank; d++)
+            if (node_shape(node_in(n)[1])[d] != node_shape(n)[d])
+                never_cut(*out, d);
+        break;
+    default: break;
+    }
+    return EAS_OK;
+}
+
+/* ---- padding ---- */
+
+/* x, with `fill` in the elements that only pad dim d. */
+static eas_node *masked(partition *p, eas_node *x, int d, const eas_dim_spec *axes, eas_dim size, int64_t fill)
+{
+    gbuild *g = &p->g;
+    if (g->st || !x)
+        return NULL;
+    eas_dim local = node_shape(x)[d];
+    eas_node *start = gd2(g, GRAPH_MUL, partition_index(p, axes), gb_int(g, EAS_I64, local));
+    eas_node *at = gd2(g, GRAPH_ADD, gb_iota_at(g, local, EAS_I64, x->rank - 1 - d), start);
+    eas_node *number = NULL;
+    eas_status st = node_const((eas_dtype)x->dtype, false, fill, &number);
+    if (!st)
+        number = partition_keep(p, st, number);
+    return gd_where(g, gd2(g, GRAPH_LESS, at, gb_int(g, EAS_I64, size)), x, number);
+}
+
+static int64_t neutral_of(const eas_node *n, eas_dtype dt) { return node_kind(n) == KIND_REDUCE ? graph_neutral(graph_rows[n->op].ir, dt) : 0; }
+
+/* Inputs whose padding would count: of what is summed or joined over, and of indices. */
+static eas_node *mask_input(partition *p, const eas_node *n, const assigned *a, int i, eas_node *x)
+{
+    const eas_shard_tensor *t = &a->r->tensors[i];
+    graph_kind kind = node_kind(n);
+    bool index = i == 1 && (kind == KIND_GATHER || kind == KIND_ALONG);
+    for (int d = 0; d < t->rank; d++)
+        for (int k = 0; k < t->dims[d].n; k++) {
+            uint16_t f = t->dims[d].factors[k];
+            eas_dim size = a->r->factors[f].size;
+            eas_factor_kind what = a->r->factors[f].kind;
+            if (what != EAS_FACTOR_WHOLE && spec_uneven(p->m, &a->of[f], size) && (index || what != EAS_FACTOR_PASS))
+                x = masked(p, x, d, &a->of[f], size, neutral_of(n, (eas_dtype)node_in(n)[i]->dtype));
+        }
+    return x;
+}
+
+/* ---- results ---- */
+
+static coll_join join_of(const char *ir)
+{
+    static const char *const names[] = {"add", "mul", "max", "min", "and", "or"};
+    for (int i = 0; i < 6; i++)
+        if (!strcmp(ir, names[i]))
+            return (coll_join)i;
+    return JOIN_SUM;
+}
+
+/* Sums of cut dims stay partial; everything else that was joined along an axis is joined now. */
+static void joined(partition *p, const eas_node *n, const assigned *a, pvalue *v)
+{
+    eas_dim_spec axes = {0};
+    for (int f = 0; f < a->r->nfactors; f++)
+        for (int i = 0; i < a->of[f].n; i++) {
+            if (a->r->factors[f].kind == EAS_FACTOR_SUM)
+                v->at.partial |= 1u << a->of[f].axes[i];
+            if (a->r->factors[f].kind == EAS_FACTOR_JOIN)
+                axes.axes[axes.n++] = a->of[f].axes[i];
+        }
+    if (axes.n)
+        v->n = coll_reduce(p, v->n, &axes, join_of(graph_rows[n->op].ir), "joins what each device found in its part");
+}
+
+/* ---- kinds ---- */
+
+static eas_node *same_op(partition *p, const eas_node *n, const eas_spec *at, eas_node *const *in)
+{
+    eas_dim shape[GRAPH_MAX_RANK];
+    spec_local_shape(p->m, at, node_shape(n), shape);
+    return gb_new(&p->g, n->op, (eas_dtype)n->dtype, 0, n->rank, shape, n->nwords, node_words(n), n->nin, in);
+}
+
+/* Indices of the part. */
+static eas_node *iota(partition *p, const eas_node *n, const eas_spec *at)
+{
+    gbuild *g = &p->g;
+    int axis = (int)node_words(n)[0];
+    const eas_dim_spec *cut = &at->dims[axis];
+    eas_dim shape[GRAPH_MAX_RANK];
+    if (!cut->n)
+        return same_op(p, n, at, NULL);
+    spec_local_shape(p->m, at, node_shape(n), shape);
+    eas_node *own = gb_new(g, GRAPH_IOTA, EAS_I64, 0, n->rank, shape, n->nwords, node_words(n), 0, NULL);
+    eas_node *start = gd2(g, GRAPH_MUL, partition_index(p, cut), gb_int(g, EAS_I64, shape[axis]));
+    return gb_cast(g, gd2(g, GRAPH_ADD, own, start), (eas_dtype)n->dtype);
+}
+
+static eas_node *local_op(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in)
+{
+    switch (node_kind(n)) {
+    case KIND_IOTA: return iota(p, n, at);
+    default: return same_op(p, n, at, in);
+    }
+}
+
+static const char *reason(const eas_node *n)
+{
+    switch (node_kind(n)) {
+    case KIND_MATMUL: return "the product needs its factors cut alike";
+    case KIND_SORT:
+    case KIND_SCAN:
+    case KIND_ARG: return "every element along the axis may need every other";
+    case KIND_GATHER:
+    case KIND_ALONG:
+    case KIND_SCATTER: return "an index may select any element of the axis";
+    case KIND_RESHAPE: return "the new shape does not keep the parts together";
+    case KIND_SLICE:
+    case KIND_PAD:
+    case KIND_CONCAT:
+    case KIND_UPDATE:
+    case KIND_WINDOW: return "elements along the axis change their device";
+    case KIND_MAP: return "operands must lie alike and whole sums are needed";
+    default: return "the operation needs it laid out so";
+    }
+}
+
+static void by_rule(partition *p, pentry *e)
+{
+    eas_node *n = e->n;
+    assigned a;
+    const eas_spec **specs = malloc(sizeof *specs * ((size_t)n->nin + 1));
+    eas_node **in = calloc((size_t)n->nin + 1, sizeof *in);
+    eas_status st = specs && in ? EAS_OK : base_fail_oom(n->nin);
+    for (int i = 0; i < n->nin && !st; i++)
+        specs[i] = &partition_value(p, node_in(n)[i])->at;
+    if (!st)
+        st = assign_factors(p, n, specs, e->has_want ? &e->want : NULL, &a);
+    for (int i = 0; i < n->nin && !st; i++) {
+        eas_spec need;
+        eas_node *x = node_in(n)[i];
+        assign_spec(&a, i, &need);
+        need.partial = specs[i]->partial & a.carried;
+        in[i] = reshard(p, partition_value(p, x), &need, x->rank, node_shape(x), reason(n));
+        in[i] = mask_input(p, n, &a, i, in[i]);
+        st = p->g.st;
+    }
+    if (!st) {
+        assign_spec(&a, a.r->nin, &e->v.at);
+        e->v.at.partial = a.carried;
+        e->v.n = local_op(p, n, &e->v.at, in);
+        joined(p, n, &a, &e->v);
+        assign_free(&a);
+    }
+    free(specs);
+    free(in);
+    p->g.st = p->g.st ? p->g.st : st;
+}
+
+static void constrain(partition *p, pentry *e)
+{
+    pvalue *x = partition_value(p, node_in(e->n)[0]);
+    eas_spec to = e->ahead;
+    for (int d = 0; d < to.rank; d++) /* open dims lie as they do */
+        if (spec_dim_of(node_words(e->n)[SHARD_DIMS + d]).open && !spec_same_dim(&to.dims[d], &x->at.dims[d])) {
+            uint32_t used = 0;
+            to.dims[d].n = 0;
+            used = spec_cut(&to) | to.replicated;
+            for (int i = 0; i < x->at.dims[d].n && !(used >> x->at.dims[d].axes[i] & 1); i++)
+                to.dims[d].axes[to.dims[d].n++] = x->at.dims[d].axes[i];
+        }
+    to.partial = 0;
+    e->v.n = reshard(p, x, &to, e->n->rank, node_shape(e->n), "was asked for");
+    e->v.at = to;
+}
+
+static void result(partition *p, pentry *e)
+{
+    int index;
+    eas_node *from = control_source(e->n, &index);
+    e->v = partition_find(p, from)->results[index];
+}
+
+/* A kernel of the user's sees whole tensors on every device. */
+static void call(partition *p, pentry *e)
+{
+    eas_node *n = e->n, *made = NULL, **in = calloc((size_t)n->nin + 1, sizeof *in);
+    const node_extra *x = n->extra;
+    e->results = calloc((size_t)x->nouts + 1, sizeof *e->results);
+    eas_status st = in && e->results ? EAS_OK : base_fail_oom(n->nin);
+    for (int i = 0; i < n->nin && !st; i++) {
+        eas_node *g = node_in(n)[i];
+        in[i] = reshard(p, partition_value(p, g), &(eas_spec){.rank = g->rank}, g->rank, node_shape(g), "a kernel without a sharding rule needs whole tensors");
+        st = p->g.st;
+    }
+    if (!st)
+        st = node_new(n->op, EAS_I64, 0, 0, NULL, 0, NULL, n->nin, in, &made);
+    if (!st)
+        st = node_extra_copy(x, &made->extra);
+    made = made ? partition_keep(p, st, made) : NULL;
+    for (int i = 0; i < x->nouts && !st; i++) {
+        int64_t word = i;
+        e->results[i].n = gb_new(&p->g, GRAPH_RESULT, x->outs[i].dtype, 0, x->outs[i].rank, x->outs[i].shape, 1, &word, 1, &made);
+        e->results[i].at.rank = x->outs[i].rank;
+    }
+    free(in);
+    e->v.n = made;
+    p->g.st = p->g.st ? p->g.st : st;
+}
+
+void partition_node(partition *p, pentry *e)
+{
+    switch (node_kind(e->n)) {
+    case KIND_ALIAS: constrain(p, e); return; /* GRAPH_SHARD */
+    case KIND_RESULT: result(p, e); return;
+    case KIND_CALL: call(p, e); return;
+    case KIND_CONTROL: partition_control(p, e); return;
+    default: by_rule(p, e);
+    }
+}
