@@ -32,6 +32,7 @@
  *   eager_loop.c     loops and branches
  *   eager_random.c   keys for random numbers that are asked for without one
  *   eager_shard.c    shardings of results
+ *   dist.c           the ranks of a job
  *   eager_vmap.c     vmap;  eager_diff.c  derivatives
  *   eager_key.c, eager_compile.c  compiled functions
  *   eager_io.c       tensors in files
@@ -572,6 +573,9 @@ void random_pop(random_scope *s);
 uint64_t random_take(int64_t n); /* the process's counter, which moves on by n */
 eas_node *random_counter(int64_t n); /* a tensor of that */
 random_scope *random_of_loop(PyObject *o); /* of a LoopRandom; NULL: it is none */
+
+/* ---- dist.c ---- */
+int dist_init(PyObject *module);
 
 /* ---- eager_shard.c ---- */
 int eager_shard_init(PyObject *module);

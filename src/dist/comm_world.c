@@ -112,7 +112,7 @@ static eas_status open_watch(const transport *t, const launch *l, int rank, int 
 {
     watch_address a = {0};
     int listener = -1;
-    eas_status st = rank ? EAS_OK : watch_listen(l->local == size, &a, &listener);
+    eas_status st = rank ? EAS_OK : watch_listen(l->local == size, size, &a, &listener);
     int code = t->share(&a, sizeof a); /* a port of 0 tells the others that rank 0 has failed */
     if (st)
         return st;

@@ -1,8 +1,8 @@
 /* watch.c: who is alive, and what each rank does: the side channel between the processes of a job.
  *
  * MPI tells nothing of a peer that was killed or stopped: whoever waits for it waits without an end. So every rank has a thread that calls no MPI and takes no lock of the host's (Python's), and a TCP connection
- * to rank 0. Every beat (a tenth of a second at most) it sends what its rank does (watch_state) if that has changed, and a bare sign of life otherwise; rank 0 passes the states on to all, so that
- * each rank has a table of all, a beat or two old. On one machine the connections go over the loopback; rank 0's address reaches the others through the transport.
+ * to rank 0, whose address reaches it through the transport. What its rank does (watch_state) stands on the board (watch_board.c). Every beat, a tenth of a second at most, it sends a sign of life; where ranks are on
+ * several machines also its state, and rank 0 passes the states on to all, so that each rank has a table of all, a beat or two old.
  *
  *   killed, crashed      its connection closes                             found at once
  *   stopped, unreachable nothing is heard of it                            after half of EAS_DIST_TIMEOUT
@@ -25,18 +25,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { RECENT = 8, TEXT = 320 };
-
-typedef struct watch_state {
-    uint64_t signs;
-    double since; /* seconds in the collective */
-    uint8_t any, inside, left;
-    uint32_t nrecent;
-    comm_record last;
-    struct {
-        uint64_t group, number, hash;
-    } recent[RECENT]; /* calls, at their count modulo RECENT */
-} watch_state;
+enum { TEXT = 320 };
 
 struct watch {
     int rank, size;
@@ -47,7 +36,7 @@ struct watch {
     int nconns;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
-    watch_state *table; /* the own one too */
+    watch_board board;
     double entered; /* when this rank entered its collective */
     bool leaving, all_left, stop;
     char asked[1024]; /* a failure that this rank reports */
@@ -69,12 +58,13 @@ void watch_enter(watch *w, const comm_record *r, uint64_t group, uint64_t hash)
 {
     atomic_fetch_add_explicit(&w->signs, 1, memory_order_relaxed);
     pthread_mutex_lock(&w->lock);
-    watch_state *s = &w->table[w->rank];
+    watch_state *s = board_edit(&w->board, w->rank);
     s->last = *r;
     s->any = s->inside = 1;
-    uint32_t k = s->nrecent++ % RECENT;
+    uint32_t k = s->nrecent++ % WATCH_RECENT;
     s->recent[k].group = group, s->recent[k].number = r->number, s->recent[k].hash = hash;
-    w->entered = 0;
+    s->since = w->entered = 0;
+    board_edited(&w->board, w->rank);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -82,8 +72,10 @@ void watch_inside(watch *w, bool inside)
 {
     atomic_fetch_add_explicit(&w->signs, 1, memory_order_relaxed);
     pthread_mutex_lock(&w->lock);
-    w->table[w->rank].inside = inside;
-    w->entered = 0;
+    watch_state *s = board_edit(&w->board, w->rank);
+    s->inside = inside;
+    s->since = w->entered = 0;
+    board_edited(&w->board, w->rank);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -91,18 +83,25 @@ void watch_sign(watch *w) { atomic_fetch_add_explicit(&w->signs, 1, memory_order
 
 uint64_t watch_signs(watch *w, int rank)
 {
-    pthread_mutex_lock(&w->lock);
-    uint64_t n = w->table[rank].signs;
-    pthread_mutex_unlock(&w->lock);
-    return n;
+    watch_state s;
+    board_read(&w->board, rank, &s);
+    return s.signs;
 }
 
 bool watch_left(watch *w, int rank)
 {
-    pthread_mutex_lock(&w->lock);
-    bool left = w->table[rank].left;
-    pthread_mutex_unlock(&w->lock);
-    return left;
+    watch_state s;
+    return board_read(&w->board, rank, &s) && s.left;
+}
+
+/* What it does or did last. */
+static const char *doing(watch *w, int rank, char *text, size_t size, watch_state *s)
+{
+    board_read(&w->board, rank, s);
+    snprintf(text, size, "no collective");
+    if (s->any)
+        comm_record_text(&s->last, text, size);
+    return text;
 }
 
 /* ---- failing ---- */
@@ -113,12 +112,10 @@ eas_status watch_status(watch *w)
 {
     pthread_mutex_lock(&w->lock);
     w->told = true;
-    char mine[TEXT] = "";
-    if (w->table[w->rank].any)
-        comm_record_text(&w->table[w->rank].last, mine, sizeof mine);
-    eas_status st = base_fail(EAS_ERR_RUNTIME, "%s", w->reason);
-    if (*mine)
-        st = base_fail(EAS_ERR_RUNTIME, "%s (this is rank %d; its last collective: %s)", w->reason, w->rank, mine);
+    char mine[TEXT];
+    watch_state s;
+    eas_status st =
+        base_fail(EAS_ERR_RUNTIME, "%s (this is rank %d; its last collective: %s)", w->reason, w->rank, doing(w, w->rank, mine, sizeof mine, &s));
     pthread_mutex_unlock(&w->lock);
     return st;
 }
@@ -128,18 +125,15 @@ const char *watch_report(watch *w) { return watch_failed(w) ? w->report : NULL; 
 static void compose(watch *w, const char *why, str *s)
 {
     str_add(s, "%s\n", why);
-    pthread_mutex_lock(&w->lock);
     for (int i = 0; i < w->size; i++) {
-        watch_state *t = &w->table[i];
-        char text[TEXT] = "no collective";
-        if (t->any)
-            comm_record_text(&t->last, text, sizeof text);
-        str_add(s, "  rank %d: %s%s%s", i, w->dead[i] ? "dead; " : "", t->left ? "has left; last: " : t->inside ? "in " : "computing; last: ", text);
-        if (t->inside && t->since > 0.05)
-            str_add(s, ", for %.1f s", t->since);
+        watch_state t;
+        char text[TEXT];
+        doing(w, i, text, sizeof text, &t);
+        str_add(s, "  rank %d: %s%s%s", i, w->dead[i] ? "dead; " : "", t.left ? "has left; last: " : t.inside ? "in " : "computing; last: ", text);
+        if (t.inside && t.since > 0.05)
+            str_add(s, ", for %.1f s", t.since);
         str_add(s, "\n");
     }
-    pthread_mutex_unlock(&w->lock);
 }
 
 static void print_report(watch *w, const char *text)
@@ -228,19 +222,16 @@ eas_status watch_fail(watch *w, const char *why)
 
 static void lost(watch *w, int rank, const char *how)
 {
-    char why[700], text[TEXT] = "no collective";
-    pthread_mutex_lock(&w->lock);
-    if (w->table[rank].any)
-        comm_record_text(&w->table[rank].last, text, sizeof text);
-    bool inside = w->table[rank].inside;
-    pthread_mutex_unlock(&w->lock);
-    snprintf(why, sizeof why, "rank %d %s; %s %s", rank, how, inside ? "it was in" : "its last collective was", text);
+    char why[700], text[TEXT];
+    watch_state s;
+    doing(w, rank, text, sizeof text, &s);
+    snprintf(why, sizeof why, "rank %d %s; %s %s", rank, how, s.inside ? "it was in" : "its last collective was", text);
     decide(w, why);
 }
 
 static bool differ(const watch_state *a, const watch_state *b, char *why, size_t size, int ra, int rb)
 {
-    uint32_t k = (a->nrecent - 1) % RECENT, n = b->nrecent < RECENT ? b->nrecent : RECENT;
+    uint32_t k = (a->nrecent - 1) % WATCH_RECENT, n = b->nrecent < WATCH_RECENT ? b->nrecent : WATCH_RECENT;
     for (uint32_t i = 0; i < n; i++) {
         if (b->recent[i].group != a->recent[k].group || b->recent[i].number != a->recent[k].number || b->recent[i].hash == a->recent[k].hash)
             continue;
@@ -248,7 +239,7 @@ static bool differ(const watch_state *a, const watch_state *b, char *why, size_t
         comm_record_text(&a->last, x, sizeof x);
         comm_record_text(&b->last, y, sizeof y);
         snprintf(why, size, "the ranks do not take part in the same collective: rank %d calls %s, but rank %d calls %s%s", ra, x, rb,
-                 i == (b->nrecent - 1) % RECENT ? "" : "another one; its last is ", y);
+                 i == (b->nrecent - 1) % WATCH_RECENT ? "" : "another one; its last is ", y);
         return true;
     }
     return false;
@@ -258,16 +249,14 @@ static bool differ(const watch_state *a, const watch_state *b, char *why, size_t
 static void compare_calls(watch *w)
 {
     char why[1000];
-    pthread_mutex_lock(&w->lock);
     bool found = false;
     for (int i = 0; i < w->size && !found; i++) {
-        const watch_state *a = &w->table[i];
-        if (!a->any || !a->inside || a->since < w->beat)
+        watch_state a, b;
+        if (!board_read(&w->board, i, &a) || !a.any || !a.inside || a.since < w->beat)
             continue;
         for (int j = 0; j < w->size && !found; j++)
-            found = j != i && w->table[j].any && differ(a, &w->table[j], why, sizeof why, i, j);
+            found = j != i && board_read(&w->board, j, &b) && b.any && differ(&a, &b, why, sizeof why, i, j);
     }
-    pthread_mutex_unlock(&w->lock);
     if (found)
         decide(w, why);
 }
@@ -291,32 +280,42 @@ static void look_for_silence(watch *w)
 
 /* ---- the thread: frames ---- */
 
-static void fill_own(watch *w)
+static watch_state fill_own(watch *w)
 {
-    watch_state *s = &w->table[w->rank];
+    pthread_mutex_lock(&w->lock);
+    watch_state *s = board_edit(&w->board, w->rank);
     double now = watch_seconds();
     if (!w->entered)
         w->entered = now;
     s->signs = atomic_load_explicit(&w->signs, memory_order_relaxed);
     s->since = s->inside ? now - w->entered : 0;
     s->left = w->leaving;
+    watch_state copy = *s;
+    board_edited(&w->board, w->rank);
+    pthread_mutex_unlock(&w->lock);
+    return copy;
 }
 
+/* A frame is a sign that the process lives; with a shared board it is nothing else. */
 static void send_beat(watch *w)
 {
-    pthread_mutex_lock(&w->lock);
-    fill_own(w);
-    if (w->rank)
-        conn_send(&w->conns[0], FRAME_STATE, w->rank, &w->table[w->rank], sizeof(watch_state));
-    for (int i = 0; !w->rank && i < w->size; i++) {
-        const watch_state *s = &w->table[i];
-        bool same = i && s->signs + s->left == w->sent_signs[i] && s->since == 0;
-        w->sent_signs[i] = s->signs + s->left;
-        for (int to = 1; !same && to < w->size; to++)
-            if (to != i)
-                conn_send(&w->conns[to], FRAME_STATE, i, s, sizeof *s);
+    watch_state own = fill_own(w);
+    size_t bytes = w->board.shared ? 0 : sizeof own;
+    if (w->rank) {
+        conn_send(&w->conns[0], FRAME_STATE, w->rank, &own, bytes);
+        return;
     }
-    pthread_mutex_unlock(&w->lock);
+    for (int to = 1; to < w->size; to++)
+        conn_send(&w->conns[to], FRAME_STATE, 0, &own, bytes);
+    for (int i = 1; bytes && i < w->size; i++) {
+        watch_state s;
+        if (!board_read(&w->board, i, &s) || (s.signs + s.left == w->sent_signs[i] && !s.inside))
+            continue;
+        w->sent_signs[i] = s.signs + s.left;
+        for (int to = 1; to < w->size; to++)
+            if (to != i)
+                conn_send(&w->conns[to], FRAME_STATE, i, &s, sizeof s);
+    }
 }
 
 static void take_frame(watch *w, int from, const frame *f, const char *payload)
@@ -324,12 +323,11 @@ static void take_frame(watch *w, int from, const frame *f, const char *payload)
     char why[1100];
     switch (f->kind) {
     case FRAME_STATE:
-        if (f->bytes != sizeof(watch_state) || f->rank >= (uint32_t)w->size || f->rank == (uint32_t)w->rank ||
+        if (w->board.shared || f->bytes != sizeof(watch_state) || f->rank >= (uint32_t)w->size || f->rank == (uint32_t)w->rank ||
             (!w->rank && f->rank != (uint32_t)from))
             return;
-        pthread_mutex_lock(&w->lock);
-        memcpy(&w->table[f->rank], payload, sizeof(watch_state));
-        pthread_mutex_unlock(&w->lock);
+        memcpy(board_edit(&w->board, (int)f->rank), payload, sizeof(watch_state));
+        board_edited(&w->board, (int)f->rank);
         break;
     case FRAME_FAIL:
         snprintf(why, sizeof why, "%.*s", (int)f->bytes, payload);
@@ -399,9 +397,9 @@ static void see_who_left(watch *w)
         return;
     pthread_mutex_lock(&w->lock);
     bool all = w->leaving;
-    for (int i = 1; i < w->size; i++)
-        all = all && w->table[i].left;
     pthread_mutex_unlock(&w->lock);
+    for (int i = 1; i < w->size && all; i++)
+        all = watch_left(w, i);
     if (!all)
         return;
     for (int i = 1; i < w->nconns; i++)
@@ -525,6 +523,21 @@ static void *watch_main(void *arg)
 
 /* ---- life ---- */
 
+eas_status watch_listen(bool local, int size, watch_address *out, int *listener)
+{
+    memset(out, 0, sizeof *out);
+    const char *given = getenv("EAS_DIST_ADDRESS");
+    eas_status st = local ? board_make(size, out) : EAS_OK;
+    if (st)
+        return st;
+    if ((*listener = net_listen(local, out)) >= 0)
+        return EAS_OK;
+    board_unlink(out);
+    out->port = 0;
+    return base_fail(EAS_ERR_RUNTIME, "start-up failed: rank 0 cannot listen for the other ranks%s%s: %s",
+                     given && *given ? " at EAS_DIST_ADDRESS=" : "", given ? given : "", strerror(errno));
+}
+
 static eas_status connect_all(watch *w, const watch_address *a, int listener)
 {
     double until = watch_seconds() + 0.8 * w->timeout;
@@ -557,12 +570,11 @@ static bool allocate(watch *w)
 {
     w->nconns = w->rank ? 1 : w->size;
     w->conns = calloc((size_t)w->nconns, sizeof *w->conns);
-    w->table = calloc((size_t)w->size, sizeof *w->table);
     w->sent_signs = calloc((size_t)w->size, sizeof *w->sent_signs);
     w->dead = calloc((size_t)w->size, 1);
     for (int i = 0; w->conns && i < w->nconns; i++)
         w->conns[i].fd = -1;
-    return w->conns && w->table && w->sent_signs && w->dead && pipe(w->wake) == 0;
+    return w->conns && w->sent_signs && w->dead && pipe(w->wake) == 0;
 }
 
 eas_status watch_open(int rank, int size, const watch_address *a, int listener, double timeout, watch **out)
@@ -578,7 +590,11 @@ eas_status watch_open(int rank, int size, const watch_address *a, int listener, 
     pthread_cond_init(&w->changed, NULL);
     eas_status st = allocate(w) ? EAS_OK : base_fail(EAS_ERR_MEMORY, "no memory, or no pipe, for the connections to the other ranks");
     if (!st)
+        st = board_open(&w->board, size, a);
+    if (!st)
         st = connect_all(w, a, listener);
+    if (!rank)
+        board_unlink(a); /* all have mapped it */
     if (!st) {
         for (int i = 0; i < 2; i++)
             fcntl(w->wake[i], F_SETFL, O_NONBLOCK), fcntl(w->wake[i], F_SETFD, FD_CLOEXEC);
@@ -601,7 +617,8 @@ eas_status watch_leave(watch *w)
 {
     pthread_mutex_lock(&w->lock);
     w->leaving = true;
-    w->table[w->rank].inside = 0;
+    board_edit(&w->board, w->rank)->inside = 0;
+    board_edited(&w->board, w->rank);
     nudge(w);
     while (!w->all_left && !watch_failed(w))
         pthread_cond_wait(&w->changed, &w->lock);
@@ -626,6 +643,7 @@ void watch_free(watch *w)
             close(w->wake[i]);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->changed);
-    free(w->conns), free(w->table), free(w->sent_signs), free(w->dead);
+    board_close(&w->board);
+    free(w->conns), free(w->sent_signs), free(w->dead);
     free(w);
 }

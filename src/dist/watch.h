@@ -14,10 +14,11 @@ typedef struct watch_address {
     uint16_t n;
     uint32_t at[WATCH_ADDRESSES]; /* IPv4, network order */
     uint8_t token[16]; /* whoever connects must know it */
+    char board[64]; /* a file with the states of all ranks, where they are on one machine; "": none */
 } watch_address;
 
-/* Rank 0: opens the listening socket. local: all ranks are on this machine. */
-eas_status watch_listen(bool local, watch_address *out, int *listener);
+/* Rank 0: opens the listening socket, and where all ranks are on this machine (local) makes the board. */
+eas_status watch_listen(bool local, int size, watch_address *out, int *listener);
 /* Connects all ranks within the timeout, or fails with a message that lists who is missing; starts this rank's thread. */
 eas_status watch_open(int rank, int size, const watch_address *a, int listener, double timeout, watch **out);
 

@@ -158,11 +158,12 @@ static bool own_addresses(bool local, watch_address *a)
     return true;
 }
 
-eas_status watch_listen(bool local, watch_address *out, int *listener)
+int net_listen(bool local, watch_address *out)
 {
-    memset(out, 0, sizeof *out);
-    if (!own_addresses(local, out))
-        return base_fail(EAS_ERR_VALUE, "EAS_DIST_ADDRESS=%s is not an IPv4 address of this machine", getenv("EAS_DIST_ADDRESS"));
+    if (!own_addresses(local, out)) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
     int fd = socket(AF_INET, SOCK_STREAM, 0), random = open("/dev/urandom", O_RDONLY);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = out->n == 1 ? out->at[0] : htonl(INADDR_ANY)};
     socklen_t n = sizeof at;
@@ -172,15 +173,15 @@ eas_status watch_listen(bool local, watch_address *out, int *listener)
     int code = errno;
     if (random >= 0)
         close(random);
-    if (!good) {
-        if (fd >= 0)
-            close(fd);
-        return base_fail(EAS_ERR_RUNTIME, "rank 0 cannot listen for the other ranks: %s", strerror(code));
+    if (good) {
+        make_ready(fd);
+        out->port = ntohs(at.sin_port);
+        return fd;
     }
-    make_ready(fd);
-    out->port = ntohs(at.sin_port);
-    *listener = fd;
-    return EAS_OK;
+    if (fd >= 0)
+        close(fd);
+    errno = code;
+    return -1;
 }
 
 static int try_address(uint32_t ip, uint16_t port, double until)

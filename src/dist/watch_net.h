@@ -23,7 +23,37 @@ typedef struct conn { /* never blocks: what cannot be sent yet is queued */
     double heard; /* when something came last */
 } conn;
 
+/* ---- watch_board.c: what each rank does ---- */
+enum { WATCH_RECENT = 8 };
+
+typedef struct watch_state {
+    uint64_t signs;
+    double since; /* seconds in the collective */
+    uint8_t any, inside, left;
+    uint32_t nrecent;
+    comm_record last;
+    struct {
+        uint64_t group, number, hash;
+    } recent[WATCH_RECENT]; /* calls, at their count modulo WATCH_RECENT */
+} watch_state;
+
+typedef struct watch_row watch_row;
+typedef struct watch_board {
+    int size;
+    bool shared; /* all ranks have the same memory */
+    watch_row *rows;
+} watch_board;
+eas_status board_make(int size, watch_address *a); /* rank 0: the file */
+void board_unlink(const watch_address *a);
+eas_status board_open(watch_board *b, int size, const watch_address *a);
+void board_close(watch_board *b);
+watch_state *board_edit(watch_board *b, int rank); /* by one thread at a time */
+void board_edited(watch_board *b, int rank);
+bool board_read(const watch_board *b, int rank, watch_state *out); /* false: torn, since that rank was writing all the time, or died while it did */
+
+/* ---- watch_net.c ---- */
 double watch_seconds(void);
+int net_listen(bool local, watch_address *out); /* -1: errno tells why */
 void conn_init(conn *c, int fd);
 void conn_close(conn *c);
 bool conn_busy(const conn *c); /* something is queued */
