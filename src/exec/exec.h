@@ -212,6 +212,8 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
     VEC_USE params;
     eas_dim grid[3];
     uint32_t in_place; /* a node whose memory the first result may take, if it is not needed any more; 0: none */
+    uint64_t alike; /* bits of parameters (of the first 64): results and inputs that are gone through in the same way, so that a result may take an input's memory */
+    bool maps; /* element by element, or a reduction: may run beside others */
 } kernel_use;
 /* part: of GROUP_CONCAT, which input is copied; of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
 eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out);
@@ -287,7 +289,11 @@ typedef struct plan_step {
     int nargs, nouts; /* the first nouts are written: they need memory */
     eas_dim grid[3];
     uint32_t reuse; /* a leaf's slot that the first result may take if the leaf is given away */
+    uint64_t alike; /* bits of args: results, and slots of leaves whose memory they may take if those are given away */
+    bool maps; /* of kernel_use */
+    bool joins; /* depends on none of the steps right before it, back to the last one that does not join: they run as one */
 } plan_step;
+enum { JOIN_MOST = 128 }; /* steps that run as one */
 typedef struct plan { /* counted */
     _Atomic uint32_t refs;
     eas_device *device;

@@ -374,6 +374,32 @@ static uint32_t in_place(const lowering *w)
     return 0;
 }
 
+/* Parameters that are read or written exactly where the first result is written, and of its dtype: any of the results among them may take the memory of any of the inputs. */
+static uint64_t alike(const lowering *w)
+{
+    const collected *c = w->c;
+    const group *g = w->l.grp;
+    uint64_t bits = 0;
+    if (g->kind != GROUP_MAP || g->inner || c->general || g->roots.len == 0)
+        return 0;
+    const access *out = NULL;
+    for (uint32_t i = 0; i < c->accesses.len && !out; i++)
+        if (c->accesses.at[i].node == g->roots.at[0].node)
+            out = &c->accesses.at[i];
+    for (uint32_t i = 0; out && i < w->use->params.len && i < 64; i++) {
+        const use *u = &w->use->params.at[i];
+        bool same = u->what == USE_NODE && pass_at(w->l.g, u->node)->dtype == pass_at(w->l.g, out->node)->dtype, seen = false;
+        for (uint32_t k = 0; same && k < c->accesses.len; k++)
+            if (c->accesses.at[k].node == u->node) {
+                seen = true;
+                same = !memcmp(c->accesses.at[k].stride, out->stride, sizeof out->stride);
+            }
+        if (same && seen && !(pass_at(w->l.g, u->node)->kind == KIND_LEAF && pass_at(w->l.g, u->node)->nwords))
+            bits |= UINT64_C(1) << i;
+    }
+    return bits;
+}
+
 static void emit(lowering *w)
 {
     switch (w->l.grp->kind) {
@@ -395,6 +421,8 @@ typedef struct recipe {
     eas_kernel *kernel;
     eas_dim grid[3];
     uint32_t in_place; /* which parameter; UINT32_MAX: none */
+    uint64_t alike;
+    bool maps;
 } recipe;
 static recipe recipes[TABLE];
 
@@ -418,6 +446,8 @@ static bool recall(lowering *w, const recipe *r, const uint8_t key[32])
     w->use->kernel = eas_kernel_retain(r->kernel);
     memcpy(w->use->grid, r->grid, sizeof r->grid);
     w->use->in_place = r->in_place == UINT32_MAX ? 0 : w->use->params.at[r->in_place].node;
+    w->use->alike = r->alike;
+    w->use->maps = r->maps;
     return true;
 }
 
@@ -428,6 +458,8 @@ static void remember(const lowering *w, recipe *r, const uint8_t key[32])
     memcpy(r->key, key, sizeof r->key);
     r->kernel = eas_kernel_retain(w->use->kernel);
     memcpy(r->grid, w->use->grid, sizeof r->grid);
+    r->alike = w->use->alike;
+    r->maps = w->use->maps;
     r->in_place = UINT32_MAX;
     for (uint32_t i = 0; w->use->in_place && i < w->use->params.len; i++)
         if (w->use->params.at[i].what == USE_NODE && !w->use->params.at[i].written && w->use->params.at[i].node == w->use->in_place)
@@ -447,6 +479,8 @@ static eas_status make(lowering *w)
         return st;
     add_params(w);
     w->use->in_place = in_place(w);
+    w->use->alike = alike(w);
+    w->use->maps = l->grp->kind == GROUP_MAP && !w->c->indexed;
     emit(w);
     eas_ir *ir = NULL;
     st = l->st ? l->st : eas_builder_finish(l->b, &ir);
