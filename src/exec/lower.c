@@ -382,7 +382,7 @@ static uint64_t alike(const lowering *w)
     uint64_t bits = 0;
     if (g->kind != GROUP_MAP || g->inner || c->general || g->roots.len == 0)
         return 0;
-    const access *out = NULL;
+    const reading *out = NULL;
     for (uint32_t i = 0; i < c->accesses.len && !out; i++)
         if (c->accesses.at[i].node == g->roots.at[0].node)
             out = &c->accesses.at[i];
