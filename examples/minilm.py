@@ -26,8 +26,7 @@ def model_folder():
 
 
 def linear(x, w, b):
-    """Weights are stored as torch has them: (out, in)."""
-    return x @ w.swap_axes(0, 1) + b
+    return x @ w + b
 
 
 def gelu(x):
@@ -68,18 +67,25 @@ def encode(params, ids, keep, heads=12, eps=1e-12):
 
 
 def parameters(weights):
-    """The tensors of the file by what they are for; the three products of attention become one."""
+    """The tensors of the file by what they are for. Weights of products, which torch stores as (out, in), are turned round once, and the three of attention become one."""
 
-    def of(i, name):
-        return weights[f"encoder.layer.{i}.{name}"]
+    def of(i, *names):
+        w = [weights[f"encoder.layer.{i}.{n}"] for n in names]
+        w = w[0] if len(w) == 1 else eager.concatenate(w, axis=0)
+        return w if len(w.shape) == 1 else w.swap_axes(0, 1)
 
+    parts = {
+        "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
+        "o": ("attention.output.dense",),
+        "norm1": ("attention.output.LayerNorm",),
+        "up": ("intermediate.dense",),
+        "down": ("output.dense",),
+        "norm2": ("output.LayerNorm",),
+    }
     layers = []
     while f"encoder.layer.{len(layers)}.output.dense.weight" in weights:
-        i = len(layers)
-        p = {f"qkv.{w}": eager.concatenate([of(i, f"attention.self.{x}.{w}") for x in ("query", "key", "value")], axis=0).realize() for w in ("weight", "bias")}
-        for to, name in (("o", "attention.output.dense"), ("norm1", "attention.output.LayerNorm"), ("up", "intermediate.dense"), ("down", "output.dense"), ("norm2", "output.LayerNorm")):
-            p |= {f"{to}.{w}": of(i, f"{name}.{w}") for w in ("weight", "bias")}
-        layers.append(p)
+        layers.append({f"{to}.{w}": of(len(layers), *(f"{n}.{w}" for n in names)) for to, names in parts.items() for w in ("weight", "bias")})
+    eager.realize_all(layers)
     e = {to: weights[f"embeddings.{name}_embeddings.weight"] for to, name in (("word", "word"), ("position", "position"), ("type", "token_type"))}
     e |= {f"norm.{w}": weights[f"embeddings.LayerNorm.{w}"] for w in ("weight", "bias")}
     return {"embeddings": e, "layers": layers}

@@ -77,7 +77,6 @@ def test_quantized_weights_give_nearly_the_same(model):
     want = model.encode(ids, keep).numpy()
     p = model.parameters
     for kind, least in (("int8", 0.999), ("int4_zp", 0.95)):
-        layers = [{k: eager.quantize(eager.swap_axes(v, 0, 1), kind) if v.shape[-1] != 1 and len(v.shape) == 2 else v for k, v in q.items()} for q in p["layers"]]
-        dense = [{k: eager.swap_axes(v.dequantize(), 0, 1) if isinstance(v, eager.QuantizedTensor) else v for k, v in q.items()} for q in layers]
-        got = minilm.encode({"embeddings": p["embeddings"], "layers": dense}, eager.Tensor.constant(ids), eager.Tensor.constant(keep)).numpy()
+        layers = [{k: eager.quantize(v, kind) if len(v.shape) == 2 else v for k, v in q.items()} for q in p["layers"]]
+        got = minilm.encode({"embeddings": p["embeddings"], "layers": layers}, eager.Tensor.constant(ids), eager.Tensor.constant(keep)).numpy()
         assert (got * want).sum() > least

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-import eas
 import eager
+import eas
 from eager import Tensor
 
 KINDS = {"int8": 0.5 / 127, "int4": 0.5 / 7, "int4_zp": 1.0 / 15, "nf4": 0.16}  # the largest error, in parts of the largest element of a group
