@@ -202,7 +202,7 @@ static int exec(PyObject *m)
     G.bf16_num = -1;
     if (eas_device_get("cpu", &G.cpu) != EAS_OK)
         return py_raise(EAS_ERR_RUNTIME), -1;
-    if (init_names() < 0 || init_environ() < 0 || init_types(m) < 0 || py_dtype_init(m) < 0 || value_init(m) < 0 || mkfuncs_init(m) < 0 || flow_init(m) < 0 ||
+    if (init_names() < 0 || init_environ() < 0 || init_types(m) < 0 || py_dtype_init(m) < 0 || value_init(m) < 0 || mkfuncs_init(m) < 0 || flow_init(m) < 0 || array_init(m) < 0 ||
         tensor_init(m) < 0 || stream_init(m) < 0 || profile_init(m) < 0 || kernel_init(m) < 0 || site_init(m) < 0 || dim_init(m) < 0 ||
         eager_init(m) < 0 || pytree_init(m) < 0 || impl_init(m) < 0 || eager_data_init(m) < 0 || eager_op_init(m) < 0 || eager_index_init(m) < 0 ||
         eager_call_init(m) < 0 || grad_init(m) < 0 || eager_loop_init(m) < 0 || eager_random_init(m) < 0 || eager_shard_init(m) < 0 ||

@@ -129,6 +129,8 @@ typedef struct Trace {
     int nscopes, capscopes;
     bool live;          /* instructions run as they are traced: _interpret=True */
     eas_value mask;     /* lanes that take part where it is not 0: loads, stores and variables heed it */
+    bool checks;        /* indices of arrays are checked against their sizes */
+    PyObject *wanted;   /* set of names: buffers whose sizes the body asked for, and which are not known; or NULL */
     int busy;           /* C code holds values that no object stands for: nothing may be swept */
 } Trace;
 Trace *trace_new(PyObject *name, unsigned flags);
@@ -150,6 +152,7 @@ typedef struct Value { /* Value and Buffer */
     PyObject *name; /* of a parameter, else NULL */
     eas_value v;
     int scope;      /* the body it was made in; see scope_open */
+    PyObject *array; /* of a buffer: how it lies in memory (array.c), or NULL: not known */
 } Value;
 extern PyType_Spec Value_spec, Buffer_spec;
 int value_init(PyObject *module);
@@ -181,6 +184,19 @@ PyObject *value_array_function(PyObject *self, PyObject *args);
 PyObject *value_round(PyObject *self, PyObject *args);
 PyObject *value_format(PyObject *self, PyObject *spec);
 Py_ssize_t value_len(PyObject *x); /* refused */
+
+/* ---- array.c ---- */
+int array_init(PyObject *module);
+PyObject *array_shape(PyObject *o, void *which); /* 0: its shape, 1: its strides */
+PyObject *array_ndim(PyObject *o, void *unused);
+PyObject *array_size(PyObject *o, void *unused);
+PyObject *array_T(PyObject *o, void *unused);
+PyObject *array_get(PyObject *buf, PyObject *key);
+int array_set(PyObject *buf, PyObject *key, PyObject *value);
+PyObject *array_new(PyObject *buf, PyObject *array); /* steals array */
+PyObject *array_flat(PyObject *buf, int64_t n); /* a buffer of n elements in a row; steals buf */
+int array_at(Trace *t, PyObject *buf, PyObject *off, const char *fn, eas_value *b, eas_value *o); /* 0 with an exception */
+int array_whole(PyObject *buf, const char *fn); /* 0 with an exception if offsets into it mean nothing */
 
 /* ---- live.c ---- */
 PyObject *live_array(PyObject *o);                  /* the data of a Value or Buffer; TypeError while tracing */
@@ -398,6 +414,8 @@ struct Compiled {
     PyObject *metas; /* tuple: the same values in order; the fast path compares with them */
     PyObject *msl, *irmod;
     PyObject *guards; /* what tracing captured; NULL: nothing */
+    PyObject *spec; /* how its arguments come apart (eas._struct), or NULL: each is one parameter */
+    PyObject *flat; /* tuple of str: the parameters then */
     eas_ir_info info;
     double traced; /* seconds that tracing took */
     int nargs;
