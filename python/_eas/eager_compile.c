@@ -247,7 +247,11 @@ static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObjec
     now = &t;
     eager_tracing++;
     random_push(&random);
+    outside asked;
+    outside_push(&asked);
     PyObject *result = call_with(c, e, l, list, st);
+    if (!outside_pop(&asked))
+        Py_CLEAR(result);
     random_pop(&random);
     sizes_pop(&call_sizes);
     int ok =
