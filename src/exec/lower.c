@@ -304,6 +304,28 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
         collect_starts(c, f->g, p, part);
         return;
     }
+    if (g->kind == GROUP_ATTENTION_BACK) {
+        const back *b = &f->backs.at[g->back];
+        uint32_t shape[] = {b->rows, (uint32_t)b->n, (uint32_t)b->ncores};
+        collect_key(c, shape, sizeof shape);
+        for (int k = 0; k < g->rank; k++)
+            map[k] = (int8_t)k;
+        for (int i = 0; i < b->ncores; i++) {
+            const pnode *p = pass_at(f->g, b->core[i]);
+            collect_note(f, grp, b->core[i], c);
+            collect_from(f, grp, p->in[0], NULL, c);
+            collect_from(f, grp, p->in[1], NULL, c);
+        }
+        for (int i = 0; i < b->n; i++) {
+            const pnode *p = pass_at(f->g, b->root[i]);
+            collect_from(f, grp, b->value[i], map, c);
+            collect_from(f, grp, b->with[i], NULL, c);
+            collect_shape(c, p->rank, p->shape);
+        }
+        c->general = true;
+        collect_shape(c, g->rank, g->space);
+        return;
+    }
     for (int k = 0; g->packed && k < 2; k++) { /* their shapes say how they are laid out */
         const pnode *x = pass_at(f->g, pass_at(f->g, g->core)->in[k]);
         uint32_t type[] = {x->dtype, x->rank, pack_copies(f, g, k ? PACK_RIGHT : PACK_LEFT)};
@@ -405,6 +427,7 @@ static void emit(lowering *w)
     switch (w->l.grp->kind) {
     case GROUP_MATMUL: (w->l.grp->packed ? lower_pack : conv_rows(w->l.f, w->l.grp) ? lower_conv : lower_matmul)(w); break;
     case GROUP_ATTENTION: lower_attention(w); break;
+    case GROUP_ATTENTION_BACK: lower_attention_back(w); break;
     case GROUP_SCAN: lower_scan(w); break;
     case GROUP_SCATTER: lower_scatter(w); break;
     case GROUP_SORT: lower_sort(w); break;

@@ -99,6 +99,8 @@ static uint32_t intern(pgraph *g, const pnode *p)
     return append(g, p, hash);
 }
 
+uint32_t pass_share(pgraph *g, const pnode *p) { return g->st ? 0 : intern(g, p); }
+
 /* ---- numbers ---- */
 
 uint32_t pass_const(pgraph *g, eas_dtype dt, int64_t bits)
@@ -430,7 +432,10 @@ static uint32_t simple_reduce(pgraph *g, const pnode *p)
 {
     if (has_no_element(pass_at(g, p->in[0])))
         return all_same(g, p, neutral(graph_rows[p->op].ir, (eas_dtype)p->dtype));
-    return pass_split_reduce(g, p);
+    uint32_t rows = pass_row_sums(g, p);
+    if (!rows && !g->st)
+        rows = pass_join_rows(g, p);
+    return rows || g->st ? rows : pass_split_reduce(g, p);
 }
 
 /* A tensor without elements needs none of its inputs: it is a number, spread over nothing. */
