@@ -60,6 +60,7 @@ static void step_free(plan_step *s)
     if (s->kernel)
         eas_kernel_release(s->kernel);
     control_free(s->control);
+    native_free(s->native);
     free(s->args);
 }
 
@@ -218,6 +219,33 @@ static eas_status add_control(making *m, uint32_t node)
     return st;
 }
 
+/* A function of the host's: inputs are read and results written where they lie. */
+static eas_status add_native(making *m, uint32_t node)
+{
+    const pnode *p = pass_at(m->g, node);
+    const node_extra *e = p->extra;
+    uint32_t first = m->slots.len;
+    struct plan_arg *args = calloc((size_t)p->nin + 1, sizeof *args);
+    eas_status st = args ? EAS_OK : base_fail_oom(p->nin);
+    for (int i = 0; i < e->nouts && !st; i++)
+        if (new_slot(m, SLOT_NONE, e->outs[i].dtype, e->outs[i].rank, e->outs[i].shape) == SLOT_NONE)
+            st = base_fail_oom(sizeof(slot));
+    for (int i = 0; i < p->nin && !st; i++) {
+        args[i] = (struct plan_arg){.what = USE_NODE, .dtype = pass_at(m->g, p->in[i])->dtype, .index = slot_for(m, p->in[i])};
+        if (args[i].index == SLOT_NONE)
+            st = base_fail_oom(sizeof(slot));
+    }
+    for (int i = 0; i < e->nnumbers; i++)
+        m->p->symbolic |= dim_is_expr(e->numbers[i]);
+    m->slot_of[node] = first;
+    if (!st)
+        st = add_step(m, NULL, (eas_dim[3]){1, 1, 1}, p->nin, args, -e->nouts, first);
+    if (!st)
+        st = native_new(e, &m->steps.at[m->steps.len - 1].native);
+    free(args);
+    return st;
+}
+
 static eas_status add_lowered(making *m, uint32_t grp, int part)
 {
     kernel_use u;
@@ -236,7 +264,9 @@ static eas_status add_group(making *m, uint32_t grp)
     if (g->roots.len == 0)
         return EAS_OK; /* became part of another */
     if (g->kind == GROUP_CALL)
-        return pass_at(m->g, g->core)->kind == KIND_CALL ? add_call(m, g->core) : add_control(m, g->core);
+        return pass_at(m->g, g->core)->kind != KIND_CALL ? add_control(m, g->core)
+             : pass_at(m->g, g->core)->extra->native     ? add_native(m, g->core)
+                                                         : add_call(m, g->core);
     if (g->kind == GROUP_ALIAS) {
         const pnode *p = pass_at(m->g, g->core);
         m->slot_of[g->core] = m->slot_of[p->in[0]] + (uint32_t)p->words[0];
@@ -496,7 +526,8 @@ bool plan_same(const plan *a, const plan *b)
 {
     bool same = a->nsteps == b->nsteps;
     for (uint32_t i = 0; same && i < a->nsteps; i++)
-        same = a->steps[i].kernel == b->steps[i].kernel && control_same(a->steps[i].control, b->steps[i].control);
+        same = a->steps[i].kernel == b->steps[i].kernel && control_same(a->steps[i].control, b->steps[i].control) &&
+               native_same(a->steps[i].native, b->steps[i].native);
     return same;
 }
 
@@ -623,6 +654,21 @@ static eas_status run_control(running *x, const plan_step *s)
     return st;
 }
 
+static eas_status run_native(running *x, const plan_step *s)
+{
+    enum { MOST = 16 };
+    eas_buffer *in[MOST];
+    eas_status st = EAS_OK;
+    for (int i = 0; i < s->nargs && !st; i++) {
+        st = need(x, s->args[i].index);
+        in[i] = x->buf[s->args[i].index];
+    }
+    for (int i = 0; i < -s->nouts && !st; i++)
+        st = need(x, s->reuse + (uint32_t)i);
+    atomic_fetch_add_explicit(&plan_steps_done, 1, memory_order_relaxed);
+    return st ? st : native_run(s->native, x->r, x->p->device, s->nargs, in, -s->nouts, &x->buf[s->reuse]);
+}
+
 static eas_status run_step(running *x, const plan_step *s)
 {
     eas_arg args[IR_MAX_PARAMS];
@@ -706,7 +752,8 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
             x.buf[k] = r->places[i];
     }
     for (uint32_t i = 0; i < p->nsteps && !st; i++) {
-        st = p->steps[i].control ? run_control(&x, &p->steps[i]) : run_step(&x, &p->steps[i]);
+        const plan_step *s = &p->steps[i];
+        st = s->control ? run_control(&x, s) : s->native ? run_native(&x, s) : run_step(&x, s);
         if (!st)
             let_go_after(&x, i);
     }

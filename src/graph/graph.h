@@ -83,6 +83,9 @@ typedef struct node_extra {
     void (*drop)(void *object);
     eas_kernel *kernel; /* of KIND_CALL */
     eas_launch launch;
+    const struct eas_native *native; /* of KIND_CALL, in place of a kernel: a function of the host's, with these numbers */
+    int nnumbers;
+    eas_dim *numbers;
     int nouts, nargs;
     struct node_out {
         eas_dtype dtype;
@@ -230,6 +233,9 @@ void node_open_branches(int by);
 eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control *c, int nouts, const struct node_out *outs,
                         const uint8_t *batch_dims, eas_node **results);
 eas_status node_extra_copy(const node_extra *e, node_extra **out); /* what it says of kernels and loops */
+/* A call of a function of the host's. Results are counted as users count. */
+eas_status node_native(const struct eas_native *fn, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers,
+                       const eas_dim *numbers, eas_node **results);
 
 /* ---- control.c ---- */
 void control_release(graph_control *c);
