@@ -29,6 +29,7 @@
  *   eager_op.c       the operations of the table as functions and methods
  *   eager_index.c    x[key], x[key] = v, x.at[key]
  *   eager_call.c     kernels of the user's as operations
+ *   eager_override.c operations on complex numbers and dtypes that are only stored
  *   eager_loop.c     loops and branches
  *   eager_random.c   keys for random numbers that are asked for without one
  *   eager_shard.c    shardings of results
@@ -523,6 +524,8 @@ static inline bool eager_check(PyObject *o) { return Py_IS_TYPE(o, G.eager) || P
 PyObject *eager_wrap(eas_node *n); /* steals n; NULL: the error of libeas is raised by the caller */
 PyObject *eager_result(eas_status st, eas_node *n); /* the same after a call: raises, or runs the operation at once if EAGER_STRICT asks for that */
 extern int eager_strict;
+extern int eager_nans; /* eager.debug_nans: every result is looked at */
+int eager_no_nan(eas_node *n); /* 1; 0 with an exception: it has a NaN, or could not be computed */
 /* Node of an operand, counted: a tensor, a number, an array, a list. NULL with an exception, or without one if o is none of those. */
 eas_node *eager_operand(PyObject *o);
 eas_node *eager_arg(PyObject *o, const char *fn, const char *arg); /* TypeError instead */
@@ -530,6 +533,12 @@ unsigned eager_derivatives(void); /* counts the derivatives that this thread has
 static inline eas_node *eager_node(PyObject *o) { return ((Eager *)o)->n; }
 /* Applies an operation of the table by its name. Steals the inputs. */
 eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int64_t *attr);
+
+/* ---- eager_override.c ---- */
+int eager_override_init(PyObject *module);
+bool override_wanted(PyObject *o); /* is it, or a sequence with, something that the handler of Python's knows? */
+PyObject *override_call(PyObject *op, PyObject *args, PyObject *kwargs);
+PyObject *override_vector(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* ---- eager_data.c ---- */
 int eager_data_init(PyObject *module);

@@ -300,9 +300,10 @@ typedef struct slot { /* memory of one tensor of a plan */
     uint32_t last; /* the last step that needs it */
 } slot;
 typedef struct plan_step {
-    eas_kernel *kernel; /* NULL: control or collective */
+    eas_kernel *kernel; /* NULL: control, collective or native */
     struct control_step *control;
     int64_t *collective; /* the node's words */
+    struct native_step *native;
     struct plan_arg {
         uint8_t what, dtype; /* USE_*; fixed numbers are USE_NUMBER with index SLOT_NONE */
         uint32_t index; /* slot, or number */
@@ -376,6 +377,14 @@ void control_free(control_step *c);
 bool control_same(const control_step *a, const control_step *b);
 /* outs: one each, counted, none of them an input's and no two the same. numbers: one for each input after those with memory. */
 eas_status control_run(const control_step *c, const plan_run *r, eas_device *d, eas_buffer *const *in, const int64_t *numbers, eas_buffer **outs);
+
+/* ---- native.c: functions of the host's (src/native) as steps ---- */
+typedef struct native_step native_step;
+eas_status native_new(const node_extra *e, native_step **out);
+void native_free(native_step *s);
+bool native_same(const native_step *a, const native_step *b);
+/* outs have their memory. What lies on a device without host memory is copied to the host and back. */
+eas_status native_run(const native_step *s, const plan_run *r, eas_device *d, int nin, eas_buffer *const *in, int nout, eas_buffer *const *outs);
 
 /* ---- blame.c ---- */
 /* After ERR_INDEX: the message gets the index, its axis and the axis's size, if they can be found. inputs, args: of a program. */

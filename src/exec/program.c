@@ -61,6 +61,7 @@ static void step_free(plan_step *s)
         eas_kernel_release(s->kernel);
     control_free(s->control);
     free(s->collective);
+    native_free(s->native);
     free(s->args);
 }
 
@@ -224,15 +225,14 @@ static eas_status add_control(making *m, uint32_t node)
     return st;
 }
 
-/* Devices exchange what is in memory: as a kernel of the user's. */
-static eas_status add_collective(making *m, uint32_t node)
+/* A step that is no kernel of ours: inputs are read and results written where they lie. */
+static eas_status add_opaque(making *m, uint32_t node)
 {
     const pnode *p = pass_at(m->g, node);
     const node_extra *e = p->extra;
     uint32_t first = m->slots.len;
     struct plan_arg *args = calloc((size_t)p->nin + 1, sizeof *args);
-    int64_t *words = malloc(sizeof *words * (size_t)(p->nwords + 1));
-    eas_status st = args && words ? EAS_OK : base_fail_oom(p->nin);
+    eas_status st = args ? EAS_OK : base_fail_oom(p->nin);
     for (int i = 0; i < e->nouts && !st; i++)
         if (new_slot(m, SLOT_NONE, e->outs[i].dtype, e->outs[i].rank, e->outs[i].shape) == SLOT_NONE)
             st = base_fail_oom(sizeof(slot));
@@ -244,13 +244,35 @@ static eas_status add_collective(making *m, uint32_t node)
     m->slot_of[node] = first;
     if (!st)
         st = add_step(m, NULL, (eas_dim[3]){1, 1, 1}, p->nin, args, -e->nouts, first);
-    if (!st) {
-        memcpy(words, p->words, sizeof *words * p->nwords);
-        m->steps.at[m->steps.len - 1].collective = words;
-    } else
-        free(words);
     free(args);
     return st;
+}
+
+/* Devices exchange what is in memory. */
+static eas_status add_collective(making *m, uint32_t node)
+{
+    const pnode *p = pass_at(m->g, node);
+    const size_t size = sizeof *p->words * p->nwords;
+    int64_t *words = malloc(size + 1);
+    if (!words)
+        return base_fail_oom(size);
+    memcpy(words, p->words, size);
+    eas_status st = add_opaque(m, node);
+    if (st)
+        free(words);
+    else
+        m->steps.at[m->steps.len - 1].collective = words;
+    return st;
+}
+
+/* A function of the host's. */
+static eas_status add_native(making *m, uint32_t node)
+{
+    const node_extra *e = pass_at(m->g, node)->extra;
+    for (int i = 0; i < e->nnumbers; i++)
+        m->p->symbolic |= dim_is_expr(e->numbers[i]);
+    eas_status st = add_opaque(m, node);
+    return st ? st : native_new(e, &m->steps.at[m->steps.len - 1].native);
 }
 
 static eas_status add_lowered(making *m, uint32_t grp, int part)
@@ -272,7 +294,7 @@ static eas_status add_group(making *m, uint32_t grp)
         return EAS_OK; /* became part of another */
     if (g->kind == GROUP_CALL)
         switch (pass_at(m->g, g->core)->kind) {
-        case KIND_CALL: return add_call(m, g->core);
+        case KIND_CALL: return pass_at(m->g, g->core)->extra->native ? add_native(m, g->core) : add_call(m, g->core);
         case KIND_COLLECTIVE: return add_collective(m, g->core);
         default: return add_control(m, g->core);
         }
@@ -611,7 +633,8 @@ bool plan_same(const plan *a, const plan *b)
 {
     bool same = a->nsteps == b->nsteps;
     for (uint32_t i = 0; same && i < a->nsteps; i++)
-        same = a->steps[i].kernel == b->steps[i].kernel && control_same(a->steps[i].control, b->steps[i].control);
+        same = a->steps[i].kernel == b->steps[i].kernel && control_same(a->steps[i].control, b->steps[i].control) &&
+               native_same(a->steps[i].native, b->steps[i].native);
     return same;
 }
 
@@ -823,6 +846,21 @@ static eas_status run_many(running *x, const plan_step *s, int n)
     return st == EAS_ERR_INDEX ? bad_index() : st;
 }
 
+static eas_status run_native(running *x, const plan_step *s)
+{
+    enum { MOST = 16 };
+    eas_buffer *in[MOST];
+    eas_status st = EAS_OK;
+    for (int i = 0; i < s->nargs && !st; i++) {
+        st = need(x, s->args[i].index);
+        in[i] = x->buf[s->args[i].index];
+    }
+    for (int i = 0; i < -s->nouts && !st; i++)
+        st = need(x, s->reuse + (uint32_t)i);
+    atomic_fetch_add_explicit(&plan_steps_done, 1, memory_order_relaxed);
+    return st ? st : native_run(s->native, x->r, x->p->device, s->nargs, in, -s->nouts, &x->buf[s->reuse]);
+}
+
 static eas_status run_step(running *x, const plan_step *s)
 {
     eas_arg args[IR_MAX_PARAMS];
@@ -909,7 +947,7 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
         if (n > 1)
             st = run_many(&x, s, (int)n);
         else
-            st = s->control ? run_control(&x, s) : s->collective ? run_collective(&x, s) : run_step(&x, s);
+            st = s->control ? run_control(&x, s) : s->collective ? run_collective(&x, s) : s->native ? run_native(&x, s) : run_step(&x, s);
         for (uint32_t k = i; k < i + n && !st; k++)
             let_go_after(&x, k);
     }
