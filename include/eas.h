@@ -214,6 +214,16 @@ EAS_API void eas_if_begin(eas_builder *b, eas_value cond);
 EAS_API void eas_if_else(eas_builder *b, int n, const eas_value *then_values);
 EAS_API void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *merged);
 
+/* For front ends that learn what a body changes by building it. join: ends an if whose else was begun with no values; the two values of each pair
+ * are promoted and broadcast to one type. mark, rewind: forgets everything built since the mark, regions included; its values are dead. */
+EAS_API void eas_if_join(eas_builder *b, int n, const eas_value *then_values, const eas_value *else_values, eas_value *merged);
+typedef struct eas_mark {
+    uint32_t ninsns, nvals, npool, nopen;
+    uint32_t group_array[32];
+} eas_mark;
+EAS_API void eas_builder_mark(const eas_builder *b, eas_mark *out);
+EAS_API void eas_builder_rewind(eas_builder *b, const eas_mark *m);
+
 /* What is known of a value while building. */
 EAS_API eas_dtype eas_value_dtype(const eas_builder *b, eas_value v);
 EAS_API int eas_value_shape(const eas_builder *b, eas_value v, int64_t shape[4]); /* returns the rank */
@@ -662,6 +672,14 @@ enum { EAS_BEGIN_ANY = -1, EAS_BEGIN_ZERO = -2 };
 EAS_API eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin,
                                        int nparams, const int8_t *order, const int64_t grid[3], eas_node **results);
 
+/* Records a call of a function that runs on the host: factorisations, transforms (src/native/native.def lists them, with their inputs, results and numbers). Inputs come in C
+ * order; devices without host memory are copied from and to. numbers may be symbolic sizes. */
+EAS_API eas_status eas_node_native(const char *name, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers,
+                                   const eas_dim *numbers, eas_node **results);
+/* Where a LAPACK may be found (a file), looked at before the system's; and whether one is in use. */
+EAS_API void eas_lapack_path(const char *path);
+EAS_API const char *eas_lapack_name(void); /* NULL: none */
+
 /* Records a loop: state = init; while condition: state = next, where condition and next are recorded from the placeholders `state` (eas_node_input, with any number).
  * One trip runs as one program, nothing is called in between. What they need besides is computed once, before the loop. */
 #define EAS_DIM_NONE INT64_MIN
@@ -684,6 +702,26 @@ EAS_API void eas_branch_begin(void);
 EAS_API void eas_branch_abort(void);
 EAS_API eas_status eas_branch_end(eas_node *pred, int n, eas_node *const *yes, eas_node *const *no, eas_node **results);
 
+/* ---- quantized matrices ---- */
+/* A matrix (..., rows, N), cut along its rows into groups that share a scale (and offset) for each column: an element is scale * code + offset. data: (..., rows of codes, N), i8 for
+ * int8, else u8 with two codes a byte: see op_quant.c. scales, offsets (NULL: none): (..., groups, N), f32. The last group may be padded. */
+typedef enum eas_quant {
+    EAS_QUANT_INT8, /* a scale for each column */
+    EAS_QUANT_INT4, /* groups of 32, codes from -8 to 7 */
+    EAS_QUANT_INT4_ZP, /* groups of 32 with a zero point */
+    EAS_QUANT_NF4 /* groups of 64, codes are quantiles of a normal distribution */
+} eas_quant;
+typedef struct eas_quantized {
+    eas_quant kind;
+    int64_t rows, group;
+    eas_node *data, *scales, *offsets;
+} eas_quantized;
+EAS_API const char *eas_quant_name(eas_quant kind); /* "int4_zp" */
+EAS_API int eas_quant_parse(const char *name, eas_quant *out); /* 1 if name is a kind's */
+EAS_API eas_status eas_quantize(eas_node *w, eas_quant kind, eas_quantized *out); /* records; its nodes are the caller's to release */
+EAS_API eas_status eas_dequantize(const eas_quantized *q, eas_dtype dt, eas_node **out);
+EAS_API eas_status eas_quantized_matmul(eas_node *x, const eas_quantized *q, eas_node **out); /* x (..., rows) times the matrix, in x's dtype */
+
 /* ---- derivatives ---- */
 /* Both modes walk the recorded graph from `outs` down to the variables `in`, and record the derivative; nothing is computed. Integers and truth values have none.
  * lanes: how many batch dims belong to vmaps around the call; 0 outside of vmap.
@@ -692,6 +730,13 @@ EAS_API eas_status eas_nodes_jvp(int nin, eas_node *const *in, eas_node *const *
 /* vjp: grads[i] is the cotangent of in[i] for these cotangents of outs (NULL: zero); NULL where nothing depends on it. */
 EAS_API eas_status eas_nodes_vjp(int nin, eas_node *const *in, int nout, eas_node *const *outs, eas_node *const *cotangents, int lanes,
                                  eas_node **grads);
+/* A vjp whose results may be read before the gradients are asked for. Computing a result that holds it computes what the gradients will need as well, as long as somebody else has the
+ * pullback. Calling it gives what eas_nodes_vjp gives. Counted. */
+typedef struct eas_pullback eas_pullback;
+EAS_API eas_status eas_pullback_new(int nin, eas_node *const *in, int nout, eas_node *const *outs, int lanes, eas_pullback **out);
+EAS_API eas_status eas_pullback_hold(eas_pullback *p, eas_node *result); /* result: one of outs, by its untaped name */
+EAS_API eas_status eas_pullback_call(eas_pullback *p, eas_node *const *cotangents, eas_node **grads);
+EAS_API void eas_pullback_release(eas_pullback *p);
 /* x as a variable of a derivative: what is recorded from it is taped, that is, it keeps its inputs when it is evaluated. */
 EAS_API eas_status eas_node_variable(eas_node *x, eas_node **out);
 EAS_API eas_status eas_node_untaped(eas_node *x, eas_node **out); /* x under another name, which does not keep what x was made of */
@@ -821,6 +866,42 @@ EAS_API eas_status eas_shard_propagate(const eas_shard_rule *r, const eas_mesh *
 /* The spec of n that follows from those of what an operation was given (specs[i]: NULL for none), however many nodes it made of it. *any: 0 if none of them reaches n. */
 EAS_API eas_status eas_node_infer_spec(eas_node *n, const eas_mesh *m, int nin, eas_node *const *in, const eas_spec *const *specs, eas_spec *out,
                                        int *any);
+
+/* ---- tensors in files ----------------------------------------------------------------------------------------------- */
+
+/* The tensors of a safetensors file, of shards by their index (model.safetensors.index.json), of an npz archive, an npy or a GGUF file. Opening reads headers alone; they
+ * are checked, and a malformed or contradictory one is refused. Counted. */
+typedef struct eas_weights eas_weights;
+typedef struct eas_weight { /* borrowed from the weights */
+    const char *name;
+    const char *stored; /* how the file has it: "F32", "<f4", "Q4_K" */
+    int supported; /* 0: a dtype that tensors do not have; eas_weights_node refuses it */
+    eas_dtype dtype; /* as a tensor: blocks of GGUF are f32 */
+    int rank;
+    const int64_t *shape;
+    uint64_t bytes; /* in the file */
+} eas_weight;
+EAS_API eas_status eas_weights_open(const char *path, eas_weights **out);
+EAS_API eas_status eas_weights_parse(const void *data, size_t n, const char *name, eas_weights **out); /* a copy of memory, as if it were a file of that name */
+EAS_API eas_weights *eas_weights_retain(eas_weights *w);
+EAS_API void eas_weights_release(eas_weights *w);
+EAS_API const char *eas_weights_format(const eas_weights *w); /* "safetensors", "npz", "npy", "gguf" */
+EAS_API int eas_weights_count(const eas_weights *w);
+EAS_API eas_weight eas_weights_at(const eas_weights *w, int i);
+EAS_API int eas_weights_find(const eas_weights *w, const char *name); /* -1: none */
+EAS_API int eas_weights_meta_count(const eas_weights *w);
+EAS_API const char *eas_weights_meta_key(const eas_weights *w, int i);
+EAS_API eas_status eas_weights_meta(const eas_weights *w, int i, char **value); /* a string; GGUF: JSON. Free with eas_free */
+/* A tensor on the cpu device. Where the file has its elements as memory has them it is a view of the mapped file, and nothing is read before it is used; the mapping is private,
+ * so writing to it does not change the file. Else it is decoded now. The file may be replaced meanwhile, but not be made shorter. */
+EAS_API eas_status eas_weights_node(eas_weights *w, int i, eas_node **out);
+/* size[k] elements from start[k] of each axis: only those are read, or the blocks they are in. */
+EAS_API eas_status eas_weights_slice(eas_weights *w, int i, const int64_t *start, const int64_t *size, eas_node **out);
+EAS_API eas_status eas_weights_raw(eas_weights *w, int i, const void **data, uint64_t *bytes); /* its bytes in the file; borrowed */
+/* Writes tensors (realised if need be) as path ends: .safetensors, .npz, .npy (one tensor). The file is made under another name, synced and renamed. meta: nmeta pairs of strings, for safetensors.
+ * compressed: npz entries are deflated. */
+EAS_API eas_status eas_weights_save(const char *path, int n, const char *const *names, eas_node *const *nodes, int nmeta, const char *const *meta,
+                                    int compressed, const eas_launch *hooks);
 
 /* ---- tensors in parts on a mesh -------------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@ compile, and once more for second derivatives. A new row fails until it has a ca
 
 import functools
 import unittest
+import zlib
 
 import numpy as np
 
@@ -18,7 +19,6 @@ except ImportError:  # tools/setup.sh says so
     jax = jnp = None
 
 RNG = np.random.default_rng(11)
-H = 1e-6
 
 
 def C(a):
@@ -27,6 +27,12 @@ def C(a):
 
 def N(t):
     return np.asarray(t.numpy(), np.float64)
+
+
+def reseed(name):
+    """The numbers of a case do not depend on which cases ran before it."""
+    global RNG
+    RNG = np.random.default_rng(zlib.crc32(name.encode()))
 
 
 def u(*shape, low=-2.0, high=2.0):
@@ -40,10 +46,10 @@ def apart(*shape):
 
 
 class Case:
-    """f of tensors; j: the same in JAX; args: arrays it is differentiated by. smooth: second derivatives are checked against differences, too."""
+    """f of tensors; j: the same in JAX; args: arrays it is differentiated by. second: second derivatives are checked, too. h: the step of the differences."""
 
-    def __init__(self, f, *args, j=None, second=True, tol=1e-5):
-        self.f, self.args, self.j, self.second, self.tol = f, [np.asarray(a, np.float64) for a in args], j, second, tol
+    def __init__(self, f, *args, j=None, second=True, tol=1e-5, h=1e-6):
+        self.f, self.args, self.j, self.second, self.tol, self.h = f, [np.asarray(a, np.float64) for a in args], j, second, tol, h
 
 
 def op(name, **kw):
@@ -90,7 +96,7 @@ CASES = {
     "erf": unary("erf", j=jx(lambda x: jax.scipy.special.erf(x))), "silu": unary("silu", j=jx(lambda x: jax.nn.silu(x))), "gelu": unary("gelu", j=jx(lambda x: jax.nn.gelu(x))),
     "relu": [Case(eager.relu, apart(2, 3), j=jx(lambda x: jax.nn.relu(x)), second=False)], "neg": unary("neg", j=jx(lambda x: -x), second=False),
     "abs": [Case(eager.abs, apart(2, 3), j=jx(lambda x: J.abs(x)), second=False)], "square": unary("square"), "reciprocal": unary("reciprocal", 0.5, 3),
-    "cast": [Case(lambda x: eager.cast(eager.cast(x, "float32"), "float64") * x, u(4), tol=1e-2, second=False)],
+    "cast": [Case(lambda x: eager.cast(eager.cast(x, "float32"), "float64") * x, u(4), tol=1e-4, h=1e-2, second=False)],  # a step that is long beside the rounding to f32; of a parabola, differences are exact
     "add": binary("add", jx(lambda x, y: x + y), second=False), "sub": binary("sub", jx(lambda x, y: x - y), second=False), "mul": binary("mul", jx(lambda x, y: x * y)),
     "div": binary("div", jx(lambda x, y: x / y), 0.5, 3),
     "mod": [Case(eager.mod, np.array([5.3, -5.3, 7.1, 2.4]), np.array([2.0, 2.1, -3.0, 5.0]), j=jx(lambda x, y: J.mod(x, y)), second=False)],
@@ -214,6 +220,7 @@ class TestEveryOperation(unittest.TestCase):
         for name, cases in CASES.items():
             for k, c in enumerate(cases):
                 with self.subTest(op=name, case=k):
+                    reseed(f"{name} {k}")
                     check(name, c)
 
     def close(self, got, want, tol, what):
@@ -223,8 +230,8 @@ class TestEveryOperation(unittest.TestCase):
         def check(name, c):
             ts = [u(*a.shape) for a in c.args]
             out, dot = jvp(c.f, [C(a) for a in c.args], [C(t) for t in ts])
-            plus, minus = (N(c.f(*[C(a + s * H * t) for a, t in zip(c.args, ts)])) for s in (1, -1))
-            self.close(N(dot), (plus - minus) / (2 * H), max(c.tol, 1e-5), name)
+            plus, minus = (N(c.f(*[C(a + s * c.h * t) for a, t in zip(c.args, ts)])) for s in (1, -1))
+            self.close(N(dot), (plus - minus) / (2 * c.h), max(c.tol, 1e-5), name)
             self.close(N(out), N(c.f(*[C(a) for a in c.args])), 1e-12, name)
 
         self.each(check)
@@ -332,9 +339,9 @@ class TestEveryOperation(unittest.TestCase):
             ts = [u(*a.shape) for a in c.args]
             at = [C(a) for a in c.args]
             forward = jvp(grad(scalar, nums), at, [C(t) for t in ts])[1]
-            plus, minus = ([N(g) for g in grad(scalar, nums)(*[C(a + s * H * t) for a, t in zip(c.args, ts)])] for s in (1, -1))
+            plus, minus = ([N(g) for g in grad(scalar, nums)(*[C(a + s * c.h * t) for a, t in zip(c.args, ts)])] for s in (1, -1))
             for f, p, m in zip(forward, plus, minus):
-                self.close(N(f), (p - m) / (2 * H), 2e-4, name)
+                self.close(N(f), (p - m) / (2 * c.h), 2e-4, name)
             reverse = grad(lambda *xs: sum(((g * C(t)).sum() for g, t in zip(grad(scalar, nums)(*xs), ts)), C(0.0)), nums)(*at)
             for f, r in zip(forward, reverse):
                 self.close(N(f), N(r), 1e-8, name)

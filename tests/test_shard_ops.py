@@ -155,7 +155,7 @@ for n in "argmax argmin".split():
 for n in "cumsum cumprod cummax cummin".split():  # how a scan is cut into lanes follows from the sizes of the other dims
     case(n, [X], lambda x, n=n: [tensor_ops[n](x, 0), tensor_ops[n](x, 1, reverse=True)], 0 if n in ("cummax", "cummin") else SUM)
 for n in "cumulative_sum cumulative_prod".split():
-    case(n, [X], lambda x, n=n: tensor_ops[n](x, 0, True))
+    case(n, [X], lambda x, n=n: tensor_ops[n](x, 0, True), SUM)
 case("diff", [X], lambda x: eager.diff(x, axis=0))
 case("sort", [X], lambda x: [eager.sort(x, axis=0), eager.sort(x, axis=1, descending=True)])
 case("argsort", [X], lambda x: eager.argsort(x, axis=0))

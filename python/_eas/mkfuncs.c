@@ -66,7 +66,7 @@ FN(tid)
 
 /* ---- memory ---- */
 /* None and True are no mask at all. */
-static int mask_arg(Trace *t, PyObject *o, const char *fn, eas_value *out)
+static int own_mask(Trace *t, PyObject *o, const char *fn, eas_value *out)
 {
     *out = 0;
     if (!o || o == Py_None || o == Py_True)
@@ -77,11 +77,18 @@ static int mask_arg(Trace *t, PyObject *o, const char *fn, eas_value *out)
         return py_fail_at(PyExc_TypeError, "mk.%s: mask must be a condition such as offs < N, a bool or None; got %s", fn, Py_TYPE(o)->tp_name), 0;
     return value_arg(t, o, fn, "mask", out);
 }
+static int mask_arg(Trace *t, PyObject *o, const char *fn, eas_value *out)
+{
+    int ok = own_mask(t, o, fn, out);
+    if (ok)
+        *out = trace_mask(t, *out);
+    return ok;
+}
 FN(load)
 {
     eas_value buf, off, mask, other = 0;
     PARSE({"load", 4, 2, {"buf", "off", "mask", "other"}});
-    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off) || !mask_arg(t, in[2], s.fn, &mask))
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !mask_arg(t, in[2], s.fn, &mask))
         return NULL;
     if (mask && in[3] && in[3] != Py_None && !value_arg(t, in[3], s.fn, "other", &other))
         return NULL;
@@ -92,7 +99,7 @@ FN(store)
 {
     eas_value buf, off, val, mask;
     PARSE({"store", 4, 3, {"buf", "off", "value", "mask"}});
-    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off) || !value_arg(t, in[2], s.fn, "value", &val) ||
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !value_arg(t, in[2], s.fn, "value", &val) ||
         !mask_arg(t, in[3], s.fn, &mask))
         return NULL;
     eas_store(t->b, buf, off, val, mask);
@@ -123,7 +130,7 @@ static PyObject *mk_atomic(PyObject *self, PyObject *const *args, Py_ssize_t nar
     Trace *t = trace_enter(s.fn);
     if (!t || !mk_parse(&s, args, nargs, kwnames, in))
         return NULL;
-    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off))
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off))
         return NULL;
     for (int i = 0; i < values; i++)
         if (!value_arg(t, in[2 + i], s.fn, s.names[2 + i], &v[i]))
@@ -135,7 +142,7 @@ static PyObject *mk_atomic(PyObject *self, PyObject *const *args, Py_ssize_t nar
 static PyObject *alloc(Trace *t, PyObject *size, eas_dtype dt, const char *fn)
 {
     int64_t n;
-    return static_int(size, fn, "size", &n) ? buffer_new(t, eas_alloc_tg(t->b, n, dt), NULL) : NULL;
+    return static_int(size, fn, "size", &n) ? array_flat(buffer_new(t, eas_alloc_tg(t->b, n, dt), NULL), n) : NULL;
 }
 FN(alloc_tg)
 {
@@ -151,6 +158,8 @@ FN(alloc_tg_f16)
 FN(barrier)
 {
     PARSE({"barrier", 0, 0, {NULL}});
+    if (!trace_whole(t, s.fn, true))
+        return NULL;
     eas_barrier(t->b);
     return none_if_ok(t);
 }
@@ -167,6 +176,8 @@ FN(dot_blocks)
 {
     eas_value v[3] = {0};
     PARSE({"dot", 3, 2, {"x", "y", "acc"}});
+    if (!trace_whole(t, s.fn, false))
+        return NULL;
     for (int i = 0; i < 3; i++)
         if (in[i] && in[i] != Py_None && !value_arg(t, in[i], s.fn, s.names[i], &v[i]))
             return NULL;
@@ -184,6 +195,8 @@ FN(dot)
     if (of_blocks(nargs, kwnames))
         return mk_dot_blocks(self, args, nargs, kwnames);
     PARSE({"dot", 7, 7, {"a", "a_base", "a_stride", "b", "b_base", "b_stride", "K"}});
+    if (!trace_whole(t, s.fn, true))
+        return NULL;
     if (!six(t, &s, in, v) || !value_arg(t, in[6], s.fn, "K", &v[6]))
         return NULL;
     return value_new(t, eas_dot(t->b, v[0], v[1], v[2], v[3], v[4], v[5], v[6]));
@@ -197,6 +210,8 @@ FN(mma)
 {
     eas_value v[7];
     PARSE({"mma", 7, 7, {"a", "a_base", "a_stride", "b", "b_base", "b_stride", "acc"}});
+    if (!trace_whole(t, s.fn, true))
+        return NULL;
     if (!six(t, &s, in, v) || !value_arg(t, in[6], s.fn, "acc", &v[6]))
         return NULL;
     return value_new(t, eas_mma(t->b, v[0], v[1], v[2], v[3], v[4], v[5], v[6]));
@@ -205,6 +220,8 @@ FN(mma_store)
 {
     eas_value v[4];
     PARSE({"mma_store", 4, 4, {"buf", "base", "stride", "frag"}});
+    if (!trace_whole(t, s.fn, true))
+        return NULL;
     if (!buffer_arg(t, in[0], s.fn, "buf", &v[0]))
         return NULL;
     for (int i = 1; i < 4; i++)

@@ -213,6 +213,28 @@ static eas_status no_data(const eas_node *n)
                                       "leaked out of it; return it from the function instead of keeping it elsewhere");
 }
 
+/* Roots, and what pullbacks of results among them will want. */
+static eas_status realize_with(int count, eas_node **todo, eas_device *device, const eas_launch *hooks)
+{
+    diff_nodes more = {0};
+    eas_status st = diff_residuals(count, todo, &more);
+    uint32_t kept = more.len;
+    for (int i = 0; i < count && kept && !st; i++)
+        if (!vec_push(&more, todo[i]))
+            st = base_fail_oom(sizeof *todo);
+    if (!st) {
+        int all = kept ? (int)more.len : count;
+        eas_node **roots = kept ? more.at : todo;
+        enter(hooks);
+        st = any_sharded(all, roots) ? exec_sharded->realize(all, roots, device, hooks) : exec_realize(all, roots, device, hooks);
+        let();
+    }
+    for (uint32_t i = 0; i < kept; i++)
+        eas_node_release(more.at[i]);
+    vec_free(&more);
+    return st;
+}
+
 eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
 {
     enum { FEW = 16 };
@@ -229,14 +251,9 @@ eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const 
         if (!node_real(nodes[i]))
             todo[count++] = nodes[i];
     }
-    eas_status st = EAS_OK;
-    if (count) {
-        enter(hooks);
-        st = any_sharded(count, todo) ? exec_sharded->realize(count, todo, device, hooks) : exec_realize(count, todo, device, hooks);
-        let();
-        if (st == EAS_ERR_INDEX)
-            blame_index(count, todo, device, 0, NULL, NULL);
-    }
+    eas_status st = count ? realize_with(count, todo, device, hooks) : EAS_OK;
+    if (st == EAS_ERR_INDEX)
+        blame_index(count, todo, device, 0, NULL, NULL);
     if (todo != few)
         free(todo);
     return st;

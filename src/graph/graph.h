@@ -85,6 +85,9 @@ typedef struct node_extra {
     void (*drop)(void *object);
     eas_kernel *kernel; /* of KIND_CALL */
     eas_launch launch;
+    const struct eas_native *native; /* of KIND_CALL, in place of a kernel: a function of the host's, with these numbers */
+    int nnumbers;
+    eas_dim *numbers;
     int nouts, nargs;
     struct node_out {
         eas_dtype dtype;
@@ -95,6 +98,7 @@ typedef struct node_extra {
     int8_t *begin; /* of KIND_CALL, per output: what it holds before the launch, EAS_BEGIN_* or the number of an input; NULL: anything */
     struct graph_control *control; /* of KIND_CONTROL; outs as of calls */
     struct node_rule *rule; /* of GRAPH_CUSTOM: the user's derivative; all results of one call share it */
+    struct eas_pullback *pullback; /* of the result of one, while it has no data; counted */
     eas_node *_Atomic wider; /* of KIND_CONTROL: a node that gives the same results, and more behind them, as a derivative needs them; counted */
 } node_extra;
 typedef struct node_rule { /* counted; see eas_nodes_custom */
@@ -245,6 +249,9 @@ eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control
 /* A collective over tensors: one result each. The result of COLL_GATHER has one more dim in front, that of COLL_SCATTER one less; else it is as its input. */
 eas_status node_collective(int nwords, const int64_t *words, int n, eas_node *const *in, int64_t group, eas_node **results);
 eas_status node_extra_copy(const node_extra *e, node_extra **out); /* what it says of kernels and loops */
+/* A call of a function of the host's. Results are counted as users count. */
+eas_status node_native(const struct eas_native *fn, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers,
+                       const eas_dim *numbers, eas_node **results);
 
 /* ---- control.c ---- */
 void control_release(graph_control *c);
@@ -375,6 +382,10 @@ typedef struct diff_set {
 } diff_set;
 bool diff_set_has(const diff_set *s, const eas_node *n);
 void diff_set_add(gbuild *g, diff_set *s, const eas_node *n);
+typedef VEC(eas_node *) diff_nodes;
+/* diff_keep.c: what pullbacks need of results among what the roots are made of: to be computed with them. Adds handles. */
+eas_status diff_residuals(int n, eas_node *const *roots, diff_nodes *out);
+void diff_pullback_drop(eas_pullback *p); /* of a result that has data now, or goes */
 
 /* diff_kind.c: kinds that are linear */
 eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t); /* the tangent of n, from those of its inputs (NULL: zero) */

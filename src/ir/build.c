@@ -272,6 +272,15 @@ uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, 
     return first;
 }
 
+void irb_else_values(eas_builder *b, uint32_t at, int n, const uint32_t *v)
+{
+    uint32_t args = add_operands(b, v, n);
+    if (b->status)
+        return;
+    b->ir->insns[at].args = args;
+    b->ir->insns[at].nargs = (uint16_t)n;
+}
+
 bool irb_live_room(eas_builder *b)
 {
     eas_ir *ir = b->ir;
@@ -388,7 +397,7 @@ eas_status irb_finish(eas_builder *b, eas_ir **out)
     if (b->open.len)
         return irb_fail(b, EAS_ERR_VALUE, "%s is not closed", ir_rows[b->ir->insns[b->open.at[b->open.len - 1]].op].name);
     eas_ir *ir = b->ir;
-    if (!settle(ir))
+    if (!irb_renumber(b) || !settle(ir))
         return oom(b);
     b->ir = NULL;
     find_access(ir);

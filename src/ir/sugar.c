@@ -958,6 +958,18 @@ void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *
     region(b, IR_ENDIF, NULL, 0, n, v, n, merged, 0);
 }
 
+/* x in the type that it has in common with the other value of a pair. */
+uint32_t irb_join_type(eas_builder *b, uint32_t x, uint32_t other)
+{
+    uint32_t v[2] = {x, other};
+    eas_dtype dt;
+    ir_type shape;
+    if (!want_value(b, "if", x) || !want_value(b, "if", other) || !common_dtype(b, "if", v, 2, &dt) || !common_shape(b, "if", v, 2, &shape))
+        return 0;
+    x = adapt(b, x, dt);
+    return b->status ? 0 : spread(b, x, shape);
+}
+
 /* ---- what is known of a value ---- */
 
 eas_dtype eas_value_dtype(const eas_builder *b, eas_value v)

@@ -32,7 +32,7 @@ def kind(t):
 
 
 def zeros_like(t):
-    return eager_full(tuple(t.shape), 0.0, t.dtype)
+    return eager_full(tuple(t.shape), 0.0 if is_float(t) else 0, t.dtype)
 
 
 def ones_like(t):
@@ -42,6 +42,16 @@ def ones_like(t):
 def where_is(name, index, path):
     """A leaf of an argument, as the user would write it."""
     return f"{name}: argument {index}{path and ' at ' + path}"
+
+
+def untrained(treedef):
+    """Leaves that are constants: buffers and frozen parameters of modules, which say so in their structure."""
+    out = set()
+    for aux, first, count in treedef.customs():
+        trained = getattr(aux, "trained", None)
+        if trained is not None:
+            out.update(range(first + trained, first + count))
+    return out
 
 
 class Variables:
@@ -55,9 +65,11 @@ class Variables:
         for k in argnums:
             leaves, treedef = tree_flatten(args[k])
             leaves = [tensor(x) for x in leaves]
-            mine = []
+            mine, constants = [], untrained(treedef)
             for i, x in enumerate(leaves):
-                if is_float(x):
+                if i in constants:
+                    mine.append(None)
+                elif is_float(x):
                     mine.append(len(self.originals))
                     self.originals.append(x)
                 elif allow_int:
