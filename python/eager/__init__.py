@@ -20,6 +20,7 @@ from ._autograd import enable_grad, no_grad, set_grad_enabled  # noqa: E402
 from ._kernel import call_custom_kernel, from_kernel  # noqa: E402
 from .core import *  # noqa: E402, F403
 from .driver import accelerator, cpu, gpu  # noqa: E402
+from ._sharded_io import load_sharded, save_sharded  # noqa: E402
 from .io import Weights, from_torch, load, load_gguf, load_safetensors, open_weights, save, save_safetensors  # noqa: E402
 from .ops import BinaryOperation, CreationOperation, Operation, ReduceOperation, UnaryOperation  # noqa: E402
 from .ops.communication import (
