@@ -1,7 +1,9 @@
 """The blocks of the guides run, in order."""
 
+import contextlib
 import os
 import re
+import tempfile
 import unittest
 
 from support import ROOT
@@ -22,6 +24,10 @@ class Docs(unittest.TestCase):
 
     def test_derivatives(self):
         self.run_page("derivatives.md", 5)
+
+    def test_distributed(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            self.run_page("distributed.md", 2)
 
 
 if __name__ == "__main__":
