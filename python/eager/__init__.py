@@ -13,13 +13,14 @@ from eas._eas import eager_stats as stats
 
 _set_package2(__file__[: -len("__init__.py")])
 
-from . import _array_api, _methods, config, core, driver, ops, sharding, testing, transforms  # noqa: E402
+from . import _array_api, _methods, config, core, distributed, driver, ops, sharding, testing, transforms  # noqa: E402
 from ._array_api import *  # noqa: E402, F403
 from ._array_api import __array_namespace_info__  # noqa: E402, F401
 from ._autograd import enable_grad, no_grad, set_grad_enabled  # noqa: E402
 from ._kernel import call_custom_kernel, from_kernel  # noqa: E402
 from .core import *  # noqa: E402, F403
 from .driver import accelerator, cpu, gpu  # noqa: E402
+from ._sharded_io import load_sharded, save_sharded  # noqa: E402
 from .io import Weights, from_torch, load, load_gguf, load_safetensors, open_weights, save, save_safetensors  # noqa: E402
 from .ops import BinaryOperation, CreationOperation, Operation, ReduceOperation, UnaryOperation  # noqa: E402
 from .ops.communication import (
