@@ -13,7 +13,7 @@ from eas._eas import eager_stats as stats
 
 _set_package2(__file__[: -len("__init__.py")])
 
-from . import _array_api, _methods, config, core, driver, ops, sharding, testing, transforms  # noqa: E402
+from . import _array_api, _methods, config, core, distributed, driver, ops, sharding, testing, transforms  # noqa: E402
 from ._array_api import *  # noqa: E402, F403
 from ._array_api import __array_namespace_info__  # noqa: E402, F401
 from ._autograd import enable_grad, no_grad, set_grad_enabled  # noqa: E402
