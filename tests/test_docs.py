@@ -23,6 +23,9 @@ class Docs(unittest.TestCase):
     def test_derivatives(self):
         self.run_page("derivatives.md", 5)
 
+    def test_models(self):
+        self.run_page("nn.md", 7)
+
 
 if __name__ == "__main__":
     unittest.main()
