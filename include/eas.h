@@ -882,7 +882,8 @@ typedef struct eas_weight { /* borrowed from the weights */
     uint64_t bytes; /* in the file */
 } eas_weight;
 EAS_API eas_status eas_weights_open(const char *path, eas_weights **out);
-EAS_API eas_status eas_weights_parse(const void *data, size_t n, const char *name, eas_weights **out); /* a copy of memory, as if it were a file of that name */
+EAS_API eas_status eas_weights_parse(const void *data, size_t n, const char *name,
+                                     eas_weights **out); /* a copy of memory, as if it were a file of that name */
 EAS_API eas_weights *eas_weights_retain(eas_weights *w);
 EAS_API void eas_weights_release(eas_weights *w);
 EAS_API const char *eas_weights_format(const eas_weights *w); /* "safetensors", "npz", "npy", "gguf" */

@@ -199,7 +199,7 @@ static eas_node *in_dtype(eas_node *n, PyObject *dtype) /* steals n */
     return eas_node_dtype(n) == dt ? n : eager_do("cast", 1, &n, 1, &attr);
 }
 /* A copy of n's data on d; steals n. */
-static eas_node *on_device(eas_node *n, eas_device *d)
+eas_node *eager_on_device(eas_node *n, eas_device *d)
 {
     if (!n || !d || eas_node_device(n) == d)
         return n;
@@ -214,9 +214,9 @@ static eas_node *on_device(eas_node *n, eas_device *d)
 eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d)
 {
     if (eager_check(o))
-        return on_device(in_dtype(eager_operand(o), dtype), d);
+        return eager_on_device(in_dtype(eager_operand(o), dtype), d);
     if (tensor_check(o))
-        return on_device(in_dtype(node_of_tensor((Tensor *)o), dtype), d);
+        return eager_on_device(in_dtype(node_of_tensor((Tensor *)o), dtype), d);
     if (!d && !(d = py_backend()))
         return NULL;
     PyArrayObject *a = array_of(o, dtype);
@@ -379,7 +379,7 @@ static PyObject *to_device(PyObject *o, PyObject *const *args, Py_ssize_t nargs,
         else if (args[i] != Py_None && !(d = py_device(args[i])))
             return NULL;
     }
-    eas_node *x = on_device(in_dtype(eas_node_retain(eager_node(o)), dtype), d);
+    eas_node *x = eager_on_device(in_dtype(eas_node_retain(eager_node(o)), dtype), d);
     if (x == eager_node(o)) {
         eas_node_release(x);
         return Py_NewRef(o);
@@ -540,7 +540,7 @@ static PyObject *from_dlpack(PyObject *m, PyObject *args, PyObject *kw)
     PyObject *t = tensor_from_dlpack(x, Py_None);
     eas_node *n = t ? copy == Py_True ? node_of_data(t, NULL, NULL) : node_of_tensor((Tensor *)t) : NULL;
     Py_XDECREF(t);
-    n = on_device(n, d);
+    n = eager_on_device(n, d);
     return n ? eager_wrap(n) : NULL;
 }
 /* The rule of graph_number_fits, where Python converts. */
