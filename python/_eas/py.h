@@ -130,6 +130,7 @@ typedef struct Trace {
     int nscopes, capscopes;
     bool live;          /* instructions run as they are traced: _interpret=True */
     eas_value mask;     /* lanes that take part where it is not 0: loads, stores and variables heed it */
+    int64_t threads;    /* that mk.tid said; 0: nothing yet */
     bool checks;        /* indices of arrays are checked against their sizes */
     PyObject *wanted;   /* set of names: buffers whose sizes the body asked for, and which are not known; or NULL */
     int busy;           /* C code holds values that no object stands for: nothing may be swept */
@@ -247,6 +248,8 @@ int mk_add_all(PyObject *mk, PyMethodDef *def);
 int mk_add_numbered(PyObject *mk, PyMethodDef *def, long row); /* with its row as self */
 int blocks_init(PyObject *mk);      /* adds shapes, reductions, scans, random numbers; the methods of values too */
 int group_init(PyObject *mk);       /* adds functions over threads */
+int lanes_init(PyObject *mk);       /* adds functions that move lanes, of bits, made of instructions */
+int lanes_item(Trace *t, eas_value *x, int *axis, PyObject *item); /* one item of x[...] of a block */
 int debug_init(PyObject *mk);       /* adds assert_ and print */
 int hints_init(PyObject *mk);       /* adds what acts while tracing */
 PyObject *mk_extreme(Trace *t, const char *fn, PyObject **in, bool is_max); /* element-wise, of two */

@@ -140,6 +140,7 @@ void eas_builder_free(eas_builder *b)
     if (b->ir)
         free_unfinished(b->ir);
     vec_free(&b->open);
+    vec_free(&b->scratch);
     free(b->message);
     b->magic = 0;
     free(b);
