@@ -9,7 +9,46 @@ from eager import fft as F
 
 R = np.random.default_rng(5)
 # powers of 2, mixed radix, primes up to MAX_RADIX and above (Bluestein), long ones that are cut in four steps
-LENGTHS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 20, 25, 30, 31, 32, 37, 49, 60, 64, 74, 97, 100, 121, 127, 128, 211, 240, 256, 360, 512, 1000, 1009, 1024, 1331]
+LENGTHS = [
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    11,
+    12,
+    13,
+    15,
+    16,
+    20,
+    25,
+    30,
+    31,
+    32,
+    37,
+    49,
+    60,
+    64,
+    74,
+    97,
+    100,
+    121,
+    127,
+    128,
+    211,
+    240,
+    256,
+    360,
+    512,
+    1000,
+    1009,
+    1024,
+    1331,
+]
 
 
 def complexes(shape, dtype="complex128"):
@@ -101,10 +140,11 @@ class Derivatives(unittest.TestCase):
     def test_differences(self):
         for n in (5, 8, 37):
             for name, f, x in [
-                ("fft", F.fft, complexes((2, n))), ("ifft", lambda z: F.ifft(z, norm="ortho"), complexes((2, n))), ("rfft", F.rfft, R.standard_normal((2, n))), ("irfft", lambda z: F.irfft(z, n), complexes((2, n // 2 + 1))),
+                ("fft", F.fft, complexes((2, n))), ("ifft", lambda z: F.ifft(z, norm="ortho"), complexes((2, n))), ("rfft", F.rfft, R.standard_normal((2, n))), ("irfft", lambda z, n=n: F.irfft(z, n), complexes((2, n // 2 + 1))),
                 ("hfft", F.hfft, complexes((n,))), ("fft2", F.fft2, complexes((3, n))), ("rfft2", F.rfft2, R.standard_normal((3, n))),
             ]:  # fmt: skip
                 with self.subTest(name, n=n):
+
                     def g(v, f=f):
                         y = f(v)
                         return eager.sum(eager.sin(eager.real(y))) + eager.sum(eager.cos(eager.imag(y)) * 0.5)
@@ -121,7 +161,9 @@ class Derivatives(unittest.TestCase):
         f = lambda v: eager.sum(eager.abs(F.rfft(v)) ** 4)  # noqa: E731
         h = eager.hessian(f)(eager.asarray(x)).numpy()
         e = 1e-5
-        want = np.stack([(eager.grad(f)(eager.asarray(x + e * d)).numpy() - eager.grad(f)(eager.asarray(x - e * d)).numpy()) / (2 * e) for d in np.eye(8)])
+        want = np.stack(
+            [(eager.grad(f)(eager.asarray(x + e * d)).numpy() - eager.grad(f)(eager.asarray(x - e * d)).numpy()) / (2 * e) for d in np.eye(8)]
+        )
         np.testing.assert_allclose(h, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
 
 

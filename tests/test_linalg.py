@@ -126,9 +126,21 @@ class Values(unittest.TestCase):
                 with self.subTest(dtype=dtype, shape=shape):
                     a = matrices(shape, dtype)
                     w, v = (np.asarray(x) for x in la.eig(a))
-                    close(a @ v, v * w[..., None, :], "complex64" if "32" in dtype or "64" == dtype[-2:] and dtype[0] == "c" else "complex128", "eig", 20)
+                    close(
+                        a @ v,
+                        v * w[..., None, :],
+                        "complex64" if "32" in dtype or "64" == dtype[-2:] and dtype[0] == "c" else "complex128",
+                        "eig",
+                        20,
+                    )
                     if a.size:
-                        close(np.sort_complex(np.round(w, 3).ravel()), np.sort_complex(np.round(np.linalg.eigvals(a), 3).ravel()), "complex64", "eigenvalues", 20)
+                        close(
+                            np.sort_complex(np.round(w, 3).ravel()),
+                            np.sort_complex(np.round(np.linalg.eigvals(a), 3).ravel()),
+                            "complex64",
+                            "eigenvalues",
+                            20,
+                        )
                     self.assertEqual(w.dtype.kind, "c")
                     close(np.sort_complex(np.asarray(la.eigvals(a)).ravel()), np.sort_complex(w.ravel()), "complex64", "eigvals", 20)
 
@@ -157,7 +169,11 @@ class Values(unittest.TestCase):
         close(la.expm(np.array([[0.0, 50.0], [-50.0, 0.0]])), [[np.cos(50), np.sin(50)], [-np.sin(50), np.cos(50)]], "float64")
         t = matrices((2, 3, 6), "float64")
         close(la.tensorsolve(t, matrices((2, 3), "float64") * 0 + 1), np.linalg.tensorsolve(t, np.ones((2, 3))), "float64")
-        close(la.tensorinv(matrices((4, 6, 8, 3), "float64") * 0 + np.eye(24).reshape(4, 6, 8, 3), ind=2), np.linalg.tensorinv(np.eye(24).reshape(4, 6, 8, 3), ind=2), "float64")
+        close(
+            la.tensorinv(matrices((4, 6, 8, 3), "float64") * 0 + np.eye(24).reshape(4, 6, 8, 3), ind=2),
+            np.linalg.tensorinv(np.eye(24).reshape(4, 6, 8, 3), ind=2),
+            "float64",
+        )
         c, lower = la.cho_factor(m @ m.T + np.eye(4), lower=True)
         close(la.cho_solve((c, lower), m), np.linalg.solve(m @ m.T + np.eye(4), m), "float64")
         close(la.lu_solve(la.lu_factor(m), m), np.eye(4), "float64")
@@ -208,10 +224,12 @@ class Values(unittest.TestCase):
 class Without(unittest.TestCase):
     def test_without_lapack(self):
         """Our own functions at all sizes."""
+        names = ("test_square", "test_hermitian", "test_qr_and_svd", "test_eig", "test_low_rank_and_scales")
         code = (
-            "import numpy as np, sys; sys.path.insert(0, %r); import test_linalg as t, unittest; assert t.la.lapack() is None\n"
-            "s = unittest.TestSuite([t.Values(n) for n in ('test_square', 'test_hermitian', 'test_qr_and_svd', 'test_eig', 'test_low_rank_and_scales')])\n"
-            "r = unittest.TextTestRunner(verbosity=0).run(s); sys.exit(not r.wasSuccessful())" % os.path.dirname(os.path.abspath(__file__))
+            f"import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})\n"
+            "import test_linalg as t, unittest; assert t.la.lapack() is None\n"
+            f"suite = unittest.TestSuite([t.Values(n) for n in {names}])\n"
+            "sys.exit(not unittest.TextTestRunner(verbosity=0).run(suite).wasSuccessful())"
         )
         done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "EAS_LAPACK": "none"}, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -244,7 +262,22 @@ class Derivatives(unittest.TestCase):
                 self.assertAlmostEqual(forward, want, delta=2e-5 * max(1, abs(want)), msg="forward")
 
     def test_second(self):
-        for name in ("solve", "inv", "det of 4", "slogdet", "cholesky", "qr", "eigh", "svd s", "svd u", "pinv", "expm", "lu", "eigvals", "triangular"):
+        for name in (
+            "solve",
+            "inv",
+            "det of 4",
+            "slogdet",
+            "cholesky",
+            "qr",
+            "eigh",
+            "svd s",
+            "svd u",
+            "pinv",
+            "expm",
+            "lu",
+            "eigvals",
+            "triangular",
+        ):
             f, x = DIFF[name]
             with self.subTest(name):
                 g = lambda v, f=f: eager.sum(eager.sin(f(v) * 1.3))  # noqa: E731
@@ -275,7 +308,16 @@ class Derivatives(unittest.TestCase):
     def test_complex(self):
         """The gradient of a real function of a complex matrix is d/dre + i d/dim."""
         a = matrices((3, 3), "complex128") + 2 * np.eye(3)
-        for name, f in {"solve": lambda z: la.solve(z, np.ones((3, 2))), "inv": la.inv, "cholesky": lambda z: la.cholesky(eager.matmul(z, eager.conj(z).mT)), "eigvalsh": la.eigvalsh, "svdvals": la.svdvals, "qr": lambda z: la.qr(z)[1], "det": la.det, "slogdet": lambda z: la.slogdet(z)[1]}.items():
+        for name, f in {
+            "solve": lambda z: la.solve(z, np.ones((3, 2))),
+            "inv": la.inv,
+            "cholesky": lambda z: la.cholesky(eager.matmul(z, eager.conj(z).mT)),
+            "eigvalsh": la.eigvalsh,
+            "svdvals": la.svdvals,
+            "qr": lambda z: la.qr(z)[1],
+            "det": la.det,
+            "slogdet": lambda z: la.slogdet(z)[1],
+        }.items():
             with self.subTest(name):
                 g = lambda z, f=f: eager.sum(eager.abs(f(z)) ** 2)  # noqa: E731
                 got = eager.grad(g)(eager.asarray(a)).numpy()
@@ -292,7 +334,9 @@ class Transforms(unittest.TestCase):
             np.testing.assert_allclose(eager.vmap(f)(eager.asarray(a)).numpy(), f(a).numpy(), rtol=1e-9, err_msg=name)
         b = R.standard_normal((4, 3, 2))
         np.testing.assert_allclose(eager.vmap(lambda b: la.solve(POS, b))(eager.asarray(b)).numpy(), np.linalg.solve(POS, b), rtol=1e-8)
-        np.testing.assert_allclose(eager.vmap(lambda m: la.solve(m, np.ones(3)))(eager.asarray(a)).numpy(), np.stack([np.linalg.solve(m, np.ones(3)) for m in a]), rtol=1e-8)
+        np.testing.assert_allclose(
+            eager.vmap(lambda m: la.solve(m, np.ones(3)))(eager.asarray(a)).numpy(), np.stack([np.linalg.solve(m, np.ones(3)) for m in a]), rtol=1e-8
+        )
         g = eager.vmap(eager.grad(lambda m: eager.sum(la.inv(m))))(eager.asarray(a)).numpy()
         np.testing.assert_allclose(g, np.stack([eager.grad(lambda m: eager.sum(la.inv(m)))(eager.asarray(m)).numpy() for m in a]), rtol=1e-8)
         j = eager.jacrev(lambda m: la.solve(m, np.ones(3)))(eager.asarray(POS)).numpy()
@@ -302,7 +346,9 @@ class Transforms(unittest.TestCase):
         f = eager.compile(lambda a, b: la.solve(a, b) + la.cholesky(a)[..., :2])
         for n in (3, 3, 4):
             a, b = positive((n, n), "float64"), matrices((n, 2), "float64")
-            np.testing.assert_allclose(f(eager.asarray(a), eager.asarray(b)).numpy(), np.linalg.solve(a, b) + np.linalg.cholesky(a)[..., :2], rtol=1e-8)
+            np.testing.assert_allclose(
+                f(eager.asarray(a), eager.asarray(b)).numpy(), np.linalg.solve(a, b) + np.linalg.cholesky(a)[..., :2], rtol=1e-8
+            )
 
     def test_symbolic_batch(self):
         f = eager.compile(lambda a: la.inv(a).sum(axis=(1, 2)), dynamic_dims={0: {0: "batch"}})
@@ -314,7 +360,9 @@ class Transforms(unittest.TestCase):
     def test_views(self):
         a = positive((4, 4), "float64")
         np.testing.assert_allclose(la.inv(eager.asarray(a).T).numpy(), np.linalg.inv(a.T), rtol=1e-9)
-        np.testing.assert_allclose(la.inv(eager.asarray(np.stack([a, a]))[:, ::2, ::2]).numpy(), np.linalg.inv(np.stack([a, a])[:, ::2, ::2]), rtol=1e-9)
+        np.testing.assert_allclose(
+            la.inv(eager.asarray(np.stack([a, a]))[:, ::2, ::2]).numpy(), np.linalg.inv(np.stack([a, a])[:, ::2, ::2]), rtol=1e-9
+        )
 
     def test_ref_device(self):
         a = positive((3, 3), "float64")

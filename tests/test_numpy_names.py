@@ -218,7 +218,16 @@ class Derivatives(unittest.TestCase):
                 np.testing.assert_allclose(got.numpy(), np.asarray(want), rtol=2e-3, atol=2e-5, err_msg=name)
 
     def test_vmap(self):
-        for name, f in {"median": eager.median, "quantile": lambda v: eager.quantile(v, 0.4), "diag": eager.diag, "histogram": lambda v: eager.histogram(v, 3, (-2.0, 2.0))[0], "interp": lambda v: eager.interp(v, S, W), "convolve": lambda v: eager.convolve(v, W[:2]), "cov": lambda v: eager.cov(eager.stack([v, v * v])), "polyval": lambda v: eager.polyval(v, 2.0)}.items():
+        for name, f in {
+            "median": eager.median,
+            "quantile": lambda v: eager.quantile(v, 0.4),
+            "diag": eager.diag,
+            "histogram": lambda v: eager.histogram(v, 3, (-2.0, 2.0))[0],
+            "interp": lambda v: eager.interp(v, S, W),
+            "convolve": lambda v: eager.convolve(v, W[:2]),
+            "cov": lambda v: eager.cov(eager.stack([v, v * v])),
+            "polyval": lambda v: eager.polyval(v, 2.0),
+        }.items():
             with self.subTest(name):
                 got = eager.vmap(f)(eager.asarray(A)).numpy()
                 want = np.stack([np.asarray(f(row)) for row in A])

@@ -337,8 +337,20 @@ static PyObject *tolist(PyObject *o, PyObject *unused)
     Py_XDECREF(a);
     return r;
 }
+/* to() a dtype that Python knows: cast, then whatever else was asked for. */
+static PyObject *to_overridden(PyObject *o, PyObject *const *args, Py_ssize_t n, Py_ssize_t which)
+{
+    PyObject *op = op_object((eas_tensor_op)eas_tensor_op_find("cast")), *r = override_vector(op, (PyObject *[]){o, args[which]}, 2, NULL);
+    for (Py_ssize_t i = 0; r && i < n; i++)
+        if (i != which && PyUnicode_Check(args[i]))
+            Py_SETREF(r, PyObject_CallMethod(r, "to", "O", args[i]));
+    return r;
+}
 static PyObject *to_device(PyObject *o, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    for (Py_ssize_t i = 0, all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0); i < all; i++)
+        if (override_wanted(args[i]))
+            return to_overridden(o, args, all, i);
     PyObject *dtype = NULL;
     eas_device *d = NULL;
     eas_dtype dt;

@@ -294,7 +294,16 @@ def _operand(x):
     return isinstance(x, (EagerTensor, ComplexTensor, int, float, _py_complex, np.ndarray, np.generic, list))
 
 
-for _name, _op in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow", "matmul": "matmul", "floordiv": "floordiv", "mod": "mod"}.items():
+for _name, _op in {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "pow": "pow",
+    "matmul": "matmul",
+    "floordiv": "floordiv",
+    "mod": "mod",
+}.items():
     _f, _b = _binary(_op)
     setattr(ComplexTensor, f"__{_name}__", _f)
     setattr(ComplexTensor, f"__r{_name}__", _b)
@@ -383,7 +392,13 @@ def _align(x, y):
     wide = DType.float64 if builtins.any(getattr(p, "dtype", None) in ("float64",) for p in (*a, *b)) else DType.float32
 
     def of(p):
-        return _ops["cast"](p, dtype=wide) if isinstance(p, EagerTensor) and p.dtype != wide else constant(p, dtype=wide) if isinstance(p, np.generic) or isinstance(p, np.ndarray) else p
+        return (
+            _ops["cast"](p, dtype=wide)
+            if isinstance(p, EagerTensor) and p.dtype != wide
+            else constant(p, dtype=wide)
+            if isinstance(p, np.generic) or isinstance(p, np.ndarray)
+            else p
+        )
 
     return (of(a[0]), of(a[1])), (of(b[0]), of(b[1]))
 
@@ -426,7 +441,10 @@ def _div(x, y):
     (a, b), (c, d) = _align(x, y)
     if _zero(d):
         return _made(a / c, b / c)
-    c, d = (c if isinstance(c, EagerTensor) else d * 0 + c), (d if isinstance(d, EagerTensor) else c * 0 + d if isinstance(c, EagerTensor) else constant(d))
+    c, d = (
+        (c if isinstance(c, EagerTensor) else d * 0 + c),
+        (d if isinstance(d, EagerTensor) else c * 0 + d if isinstance(c, EagerTensor) else constant(d)),
+    )
     swap = _ops["abs"](c) < _ops["abs"](d)
     big, small = _ops["where"](swap, d, c), _ops["where"](swap, c, d)
     none = (big == 0) & (small == 0)
@@ -546,7 +564,12 @@ def _tanh(x):
     den = 1 + (tt * uu) ** 2
     sech = 1 / _ops["cosh"](_ops["where"](big, 0.0, re)) ** 2
     a = _ops["where"](big, _e.copysign(_e.ones_like(re), re), tt * (1 + uu * uu) / den)
-    far = 4 * _ops["sin"](_ops["where"](_e.isfinite(im), im, 0.0)) * _ops["cos"](_ops["where"](_e.isfinite(im), im, 0.0)) * _ops["exp"](-2 * _ops["abs"](re))
+    far = (
+        4
+        * _ops["sin"](_ops["where"](_e.isfinite(im), im, 0.0))
+        * _ops["cos"](_ops["where"](_e.isfinite(im), im, 0.0))
+        * _ops["exp"](-2 * _ops["abs"](re))
+    )
     return _made(a, _ops["where"](big, far, uu * sech / den))
 
 
@@ -701,7 +724,11 @@ def _cumulative_prod(x, axis=None, include_initial=False):
     out = _cumprod(x, 0 if axis is None else axis)
     if not include_initial:
         return out
-    first = _by_parts(tensor_ops["slice_tensor"], (out,), {"start": [0] * out.ndim, "size": [1 if i == (axis or 0) % out.ndim else n for i, n in enumerate(out.shape)]})
+    first = _by_parts(
+        tensor_ops["slice_tensor"],
+        (out,),
+        {"start": [0] * out.ndim, "size": [1 if i == (axis or 0) % out.ndim else n for i, n in enumerate(out.shape)]},
+    )
     return _by_parts(tensor_ops["concatenate"], ([ComplexTensor(_e.ones_like(first._re), _e.zeros_like(first._im)), out],), {"axis": axis or 0})
 
 
@@ -785,7 +812,28 @@ _BY_PARTS = {
     "tile", "repeat", "roll", "pad", "pad_constant", "gather", "take_along_axis", "index", "scatter", "index_update", "put_along_axis", "tril", "triu", "reduce_sum", "reduce_sum_physical",
     "mean_physical", "cumsum", "cumulative_sum", "diff", "trace", "where", "window", "full", "zeros", "ones",
 }  # fmt: skip
-_ORDERED = {"less", "less_equal", "greater", "greater_equal", "sort", "argsort", "reduce_max", "reduce_min", "maximum", "minimum", "argmax", "argmin", "clip", "topk", "searchsorted", "cummax", "cummin", "minmax", "unique", "count_unique"}
+_ORDERED = {
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "sort",
+    "argsort",
+    "reduce_max",
+    "reduce_min",
+    "maximum",
+    "minimum",
+    "argmax",
+    "argmin",
+    "clip",
+    "topk",
+    "searchsorted",
+    "cummax",
+    "cummin",
+    "minmax",
+    "unique",
+    "count_unique",
+}
 
 
 def _by_parts(op, args, kwargs):
