@@ -1,5 +1,6 @@
 """Complex tensors against NumPy: arithmetic, functions, promotion, views, reductions, products, interchange, derivatives, transforms; and dtypes that are only stored."""
 
+import importlib
 import unittest
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 import eager
 
 R = np.random.default_rng(11)
+START = R.bit_generator.state
 Z = (R.standard_normal((3, 4)) + 1j * R.standard_normal((3, 4))).astype(np.complex128)
 Y = (R.standard_normal((3, 4)) + 1j * R.standard_normal((3, 4))).astype(np.complex128)
 A = R.standard_normal((3, 4))
@@ -19,7 +21,22 @@ def check(got, want, tol=1e-12, what=""):
     np.testing.assert_allclose(got, want, rtol=tol, atol=tol, err_msg=what)
 
 
-class Values(unittest.TestCase):
+def needs(test, name):
+    """The module, or the test is left out."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        test.skipTest(f"needs {name}")
+
+
+class Seeded(unittest.TestCase):
+    """Each test has the same random numbers, whatever ran before it."""
+
+    def setUp(self):
+        R.bit_generator.state = START
+
+
+class Values(Seeded):
     def test_functions(self):
         for name in "sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh exp expm1 log log1p log2 log10 sqrt square reciprocal negative positive abs sign conj real imag angle isnan isfinite isinf exp2".split():
             with self.subTest(name):
@@ -205,15 +222,15 @@ class Values(unittest.TestCase):
         check(np.sum(z, axis=0), Z.sum(0))
         self.assertIn("complex128", repr(z))
         self.assertIs(z.__array_namespace__(), eager)
-        import torch
+        torch = needs(self, "torch")
 
         check(torch.from_dlpack(z).numpy(), Z)
 
 
-class Transforms(unittest.TestCase):
+class Transforms(Seeded):
     def test_grad(self):
         """d/dre + i d/dim, as torch has it."""
-        import torch
+        torch = needs(self, "torch")
 
         for name, f in [
             ("abs2", lambda v, m: (m.abs(v) ** 2).sum()), ("exp", lambda v, m: m.real(m.exp(v) * v).sum()), ("div", lambda v, m: m.imag(v / (v * v + 1)).sum()), ("log", lambda v, m: m.abs(m.log(v)).sum()),
@@ -224,6 +241,11 @@ class Transforms(unittest.TestCase):
                 t = torch.tensor(Z, requires_grad=True)
                 f(t, torch).backward()
                 check(eager.grad(lambda v, f=f: f(v, eager))(z), t.grad.numpy(), 1e-8, name)
+
+    def test_backward(self):
+        w = eager.asarray(Z).requires_grad_()
+        eager.sum(eager.abs(w * w) ** 2).backward()
+        check(w.grad, 4 * np.abs(Z) ** 2 * Z, 1e-9)
 
     def test_vmap_compile_loops(self):
         check(eager.vmap(lambda v: v * v.sum())(z), Z * Z.sum(1, keepdims=True))
@@ -241,9 +263,9 @@ class Transforms(unittest.TestCase):
         check(eager.tree_map(lambda p: p * 2, z), 2 * Z)
 
 
-class Stored(unittest.TestCase):
+class Stored(Seeded):
     def test_float8(self):
-        import ml_dtypes
+        ml_dtypes = needs(self, "ml_dtypes")
 
         x = np.concatenate(
             [
@@ -299,7 +321,7 @@ class Stored(unittest.TestCase):
         self.assertEqual(got[3].item(), (x[3] + 8) % 16 - 8)
 
 
-class Nans(unittest.TestCase):
+class Nans(Seeded):
     def test_debug_nans(self):
         x = eager.asarray(np.array([1.0, -1.0], np.float32))
         with eager.debug_nans():
@@ -311,6 +333,15 @@ class Nans(unittest.TestCase):
         self.assertTrue(np.isnan(eager.sqrt(x).numpy()).any())
         with eager.debug_nans(infs=True), self.assertRaisesRegex(FloatingPointError, "infinity"):
             x / 0.0
+
+    def test_debug_nans_of_derivatives_and_compiled(self):
+        x = eager.asarray(np.array([0.0, 1.0], np.float32))
+        with eager.debug_nans():
+            with self.assertRaisesRegex(FloatingPointError, r"test_complex.py:\d+.*NaN"):
+                eager.compile(lambda v: eager.log(v - 2))(x)
+            with self.assertRaisesRegex(FloatingPointError, r"test_complex.py:\d+.*derivative.*NaN"):
+                eager.grad(lambda v: eager.sum(eager.where(v > 0, eager.sqrt(v), 0.0)))(x)
+            self.assertEqual(eager.grad(lambda v: eager.sum(v * v))(x).tolist(), [0, 2])
 
     def test_print_options(self):
         with eager.printoptions(precision=2):

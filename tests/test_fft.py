@@ -8,6 +8,7 @@ import eager
 from eager import fft as F
 
 R = np.random.default_rng(5)
+START = R.bit_generator.state
 # powers of 2, mixed radix, primes up to MAX_RADIX and above (Bluestein), long ones that are cut in four steps
 LENGTHS = [
     1,
@@ -60,7 +61,14 @@ def check(got, want, tol):
     np.testing.assert_allclose(np.asarray(got) / scale, want / scale, rtol=0, atol=tol)
 
 
-class Values(unittest.TestCase):
+class Seeded(unittest.TestCase):
+    """Each test has the same random numbers, whatever ran before it."""
+
+    def setUp(self):
+        R.bit_generator.state = START
+
+
+class Values(Seeded):
     def test_lengths(self):
         for n in LENGTHS:
             with self.subTest(n=n):
@@ -136,7 +144,7 @@ class Values(unittest.TestCase):
             F.fft(np.zeros((3, 0)))
 
 
-class Derivatives(unittest.TestCase):
+class Derivatives(Seeded):
     def test_differences(self):
         for n in (5, 8, 37):
             for name, f, x in [
@@ -167,7 +175,7 @@ class Derivatives(unittest.TestCase):
         np.testing.assert_allclose(h, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
 
 
-class Transforms(unittest.TestCase):
+class Transforms(Seeded):
     def test_vmap_and_compile(self):
         z = complexes((3, 4, 6))
         check(eager.vmap(F.fft2)(eager.asarray(z)), np.fft.fft2(z), 1e-13)

@@ -1,5 +1,6 @@
 """eager.random: moments and tails of each distribution, against SciPy's or NumPy's formulas; keys; transforms. And functions of networks against torch's."""
 
+import importlib
 import math
 import unittest
 
@@ -18,6 +19,14 @@ def moments(test, x, mean, var, what):
     test.assertLess(abs(x.mean() - mean), 5 * math.sqrt(var / x.size) + 1e-6, what)
     spread = math.sqrt(max(((x - x.mean()) ** 4).mean() - x.var() ** 2, 0) / x.size)
     test.assertLess(abs(x.var() - var), 6 * spread + 1e-3 * var, what)
+
+
+def needs(test, name):
+    """The module, or the test is left out."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        test.skipTest(f"needs {name}")
 
 
 class Moments(unittest.TestCase):
@@ -127,8 +136,8 @@ class Moments(unittest.TestCase):
 
 class Networks(unittest.TestCase):
     def test_activations(self):
-        import torch
-        import torch.nn.functional as T
+        torch = needs(self, "torch")
+        T = needs(self, "torch.nn.functional")
 
         x = np.linspace(-8, 8, 41).astype(np.float32)
         t = torch.tensor(x, requires_grad=True)
@@ -155,8 +164,8 @@ class Networks(unittest.TestCase):
             eager.glu(eager.ones((3, 5)))
 
     def test_interpolate(self):
-        import torch
-        import torch.nn.functional as T
+        torch = needs(self, "torch")
+        T = needs(self, "torch.nn.functional")
 
         x = np.random.default_rng(1).standard_normal((2, 7, 9, 3)).astype(np.float32)
         t = torch.tensor(x).permute(0, 3, 1, 2)
@@ -182,8 +191,8 @@ class Networks(unittest.TestCase):
         np.testing.assert_allclose(eager.interpolate(eager.asarray(y), 11, mode="linear").numpy(), want, rtol=1e-4, atol=1e-5)
 
     def test_convolutions(self):
-        import torch
-        import torch.nn.functional as T
+        torch = needs(self, "torch")
+        T = needs(self, "torch.nn.functional")
 
         r = np.random.default_rng(2)
         for n, conv in ((1, eager.conv1d), (3, eager.conv3d), (2, eager.conv_nd)):
@@ -207,8 +216,8 @@ class Networks(unittest.TestCase):
             eager.conv1d(eager.ones((1, 4, 3)), eager.ones((2, 2, 5)))
 
     def test_images(self):
-        import torch
-        import torch.nn.functional as T
+        torch = needs(self, "torch")
+        T = needs(self, "torch.nn.functional")
 
         x = np.random.default_rng(3).standard_normal((2, 4, 6, 8)).astype(np.float32)
         t = torch.tensor(x).permute(0, 3, 1, 2)
@@ -230,8 +239,8 @@ class Networks(unittest.TestCase):
             np.testing.assert_array_equal(eager.one_hot(i, 3, axis=axis).numpy(), np.moveaxis(np.eye(3)[i], -1, axis))
 
     def test_attention(self):
-        import torch
-        import torch.nn.functional as T
+        torch = needs(self, "torch")
+        T = needs(self, "torch.nn.functional")
 
         r = np.random.default_rng(4)
         q, k, v = (r.standard_normal((2, 3, n, 8)).astype(np.float32) for n in (5, 6, 6))

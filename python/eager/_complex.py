@@ -216,6 +216,26 @@ class ComplexTensor(Wrapped):
     def detach(self):
         return ComplexTensor(self._re.detach(), self._im.detach())
 
+    def requires_grad_(self, on=True):
+        """As of real tensors: of both parts."""
+        self._re.requires_grad_(on)
+        self._im.requires_grad_(on)
+        return self
+
+    requires_grad = property(lambda self: self._re.requires_grad, lambda self, on: self.requires_grad_(on))
+
+    @property
+    def grad(self):
+        """d/dre + i d/dim after backward(), or None."""
+        re, im = self._re.grad, self._im.grad
+        if re is None and im is None:
+            return None
+        return ComplexTensor(_e.zeros_like(self._re) if re is None else re, _e.zeros_like(self._im) if im is None else im)
+
+    @grad.setter
+    def grad(self, value):
+        self._re.grad, self._im.grad = (None, None) if value is None else (value._re, value._im)
+
     def trace(self):
         self._re.trace()
         self._im.trace()

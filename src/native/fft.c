@@ -189,21 +189,21 @@ static int next_kept;
 static fft_plan *plan_get(int64_t n) /* counted; NULL: no memory */
 {
     fft_plan *found = NULL;
-    pthread_mutex_lock(&lock);
+    base_lock(&lock);
     for (int i = 0; i < PLANS && !found; i++)
         if (kept[i] && kept[i]->n == n)
             found = kept[i];
     if (found)
         atomic_fetch_add(&found->refs, 1);
-    pthread_mutex_unlock(&lock);
+    base_unlock(&lock);
     if (found || !(found = plan_make(n)))
         return found;
-    pthread_mutex_lock(&lock);
+    base_lock(&lock);
     atomic_fetch_add(&found->refs, 1);
     fft_plan *old = kept[next_kept];
     kept[next_kept] = found;
     next_kept = (next_kept + 1) % PLANS;
-    pthread_mutex_unlock(&lock);
+    base_unlock(&lock);
     plan_drop(old);
     return found;
 }
