@@ -46,20 +46,25 @@ static void check_cholesky(eas_device *d)
 
 static void check_fft(eas_device *d)
 {
-    const float z[4][2] = {{1, 0}, {2, 0}, {3, 0}, {4, 0}}, want[4][2] = {{10, 0}, {-2, 2}, {-2, 0}, {-2, -2}};
-    eas_node *x = tensor(d, EAS_F32, 2, (int64_t[]){4, 2}, z), *y, *back;
-    eas_node_type type = {EAS_F32, 2, (eas_dim[]){4, 2}};
-    assert_int_equal(eas_node_native("fft", 1, &x, 1, &type, 6, (eas_dim[]){0, 1, 4, 0, 0, 0}, &y), EAS_OK);
-    assert_int_equal(eas_node_native("fft", 1, &y, 1, &type, 6, (eas_dim[]){0, 1, 4, 0, 1, 1}, &back), EAS_OK);
-    const float *v = data(back, d), *w;
-    for (int i = 0; i < 8; i++)
-        assert_true(fabsf(v[i] - z[i / 2][i % 2]) < 1e-6f);
-    w = data(y, d);
-    for (int i = 0; i < 8; i++)
-        assert_true(fabsf(w[i] - want[i / 2][i % 2]) < 1e-6f);
-    eas_node_release(back);
-    eas_node_release(y);
-    eas_node_release(x);
+    const float z[2][4] = {{1, 2, 3, 4}, {0, 0, 0, 0}}, want[2][4] = {{10, -2, -2, -2}, {0, 2, 0, -2}};
+    eas_node *x[2], *y[2], *back[2];
+    eas_node_type types[2] = {{EAS_F32, 1, (eas_dim[]){4}}, {EAS_F32, 1, (eas_dim[]){4}}};
+    for (int i = 0; i < 2; i++)
+        x[i] = tensor(d, EAS_F32, 1, (int64_t[]){4}, z[i]);
+    assert_int_equal(eas_node_native("fft", 2, x, 2, types, 7, (eas_dim[]){0, 1, 4, 1, 0, 0, 0}, y), EAS_OK);
+    assert_int_equal(eas_node_native("fft", 2, y, 2, types, 7, (eas_dim[]){0, 1, 4, 1, 0, 1, 1}, back), EAS_OK);
+    for (int i = 0; i < 2; i++) {
+        const float *v = data(back[i], d), *w = data(y[i], d);
+        for (int k = 0; k < 4; k++) {
+            assert_true(fabsf(v[k] - z[i][k]) < 1e-6f);
+            assert_true(fabsf(w[k] - want[i][k]) < 1e-6f);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        eas_node_release(back[i]);
+        eas_node_release(y[i]);
+        eas_node_release(x[i]);
+    }
 }
 
 static void check_results(eas_device *d)
