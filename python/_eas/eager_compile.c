@@ -723,7 +723,7 @@ static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nar
         leaves_done(&l);
         return NULL;
     }
-    if (now || inline_it(&l)) {
+    if (now || eager_nans || inline_it(&l)) {
         r = call_plain(c, &l);
         leaves_done(&l);
         return r;

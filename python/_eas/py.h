@@ -492,6 +492,7 @@ Py_ssize_t pytree_num_leaves(PyObject *treedef);
 int site_init(PyObject *module);
 PyObject *site_place(uint32_t site); /* "file:line", or None */
 uint32_t site_here(void); /* the number of the line that runs now */
+int site_place(uint32_t site, char *file, size_t room, int *line); /* 1: it is known */
 /* Lets go of a Python object from any thread, with or without the GIL, whatever locks are held: later, when there is nothing to fear. */
 void later_decref(void *object);
 extern _Atomic(void *) later_list;
@@ -529,6 +530,7 @@ PyObject *eager_result(eas_status st, eas_node *n); /* the same after a call: ra
 extern int eager_strict;
 extern int eager_nans; /* eager.debug_nans: every result is looked at */
 int eager_no_nan(eas_node *n); /* 1; 0 with an exception: it has a NaN, or could not be computed */
+int eager_no_nan_below(eas_node *n); /* the same of all that n is made of, inputs first: of derivatives, which are recorded at once */
 /* Node of an operand, counted: a tensor, a number, an array, a list. NULL with an exception, or without one if o is none of those. */
 eas_node *eager_operand(PyObject *o);
 eas_node *eager_arg(PyObject *o, const char *fn, const char *arg); /* TypeError instead */

@@ -109,6 +109,9 @@ for _name, _op in _array_api.NAMED.items():
     globals().setdefault(_name, _op)
 globals().update({_n: _d for _n, _d in _array_api.DTYPES.items()})
 globals().update({"complex64": _complex.complex64, "complex128": _complex.complex128})
+for _name in random.__all__:
+    if _name not in ("PRNGKey", "split"):
+        globals().setdefault(_name, getattr(random, _name))
 concat = _array_api.NAMED["concat"]
 slice_tensor, slice_update = tensor_ops["slice_tensor"], tensor_ops["slice_update"]
 _methods.install()
