@@ -917,6 +917,25 @@ EAS_API eas_status eas_mesh_devices(int mesh, int64_t *first, int64_t *count); /
 EAS_API eas_status eas_node_from_parts(int mesh, const eas_spec *spec, int pad, eas_dtype dt, int rank, const int64_t *shape, int64_t n,
                                        eas_buffer *const *parts, eas_node **out);
 
+/* What is sent to evaluate these nodes: each collective, in order, without running anything. *mesh: -1 where nothing lies on one. Free the array with eas_free. */
+typedef struct eas_collective {
+    const char *name; /* "all_gather", ... */
+    const char *operation, *why; /* that wanted it */
+    uint32_t site; /* where that was recorded */
+    eas_dim_spec axes; /* of the mesh */
+    eas_dtype dtype;
+    int64_t count; /* elements that each device gives */
+    int64_t times; /* trips of the loops around it; 1 where their number is not known */
+    int64_t bytes; /* that leave devices, over all devices and trips */
+} eas_collective;
+EAS_API eas_status eas_nodes_collectives(int n, eas_node *const *nodes, int *mesh, eas_collective **out, int *count);
+EAS_API eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out); /* the same as text; free with eas_free */
+typedef struct eas_comm_stats { /* sent so far by the devices of this process */
+    uint64_t bytes, calls;
+    uint64_t all_gather, all_reduce, reduce_scatter, all_to_all, ppermute; /* bytes */
+} eas_comm_stats;
+EAS_API eas_comm_stats eas_comm_stats_get(void);
+
 /* ---- the ranks of a job: collectives between processes --------------------------------------------------------------- */
 
 /* Under mpirun every process is a rank; elsewhere this process is the only one, and no MPI is needed. Opened by whatever needs it first: eas_dist_init does nothing else. EAS_DIST=mpi or self chooses by

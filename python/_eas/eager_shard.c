@@ -338,7 +338,9 @@ static PyObject *shard_node(PyObject *module, PyObject *args) /* shard_node(tens
     eas_node *out = NULL;
     if (!PyArg_ParseTuple(args, "O!Op:shard_node", G.eager, &t, &spec, &pad) || !read_sharding(spec, &id, &s))
         return NULL;
+    eas_site(site_here());
     eas_status st = eas_node_shard(eager_node(t), id, &s, pad, &out);
+    eas_site(0);
     if (st != EAS_OK)
         return py_raise(st), NULL;
     if (!node_set_sharding(out, spec)) {
@@ -465,7 +467,59 @@ static PyObject *from_parts(PyObject *module, PyObject *args)
     PyMem_Free(bufs);
     return out ? eager_wrap(out) : NULL;
 }
+/* collectives(tensors): (mesh or None, [(name, operation, why, axes, dtype, count, times, bytes, file, line)], text) */
+static PyObject *collectives(PyObject *module, PyObject *list)
+{
+    (void)module;
+    if (!PyList_Check(list))
+        return py_fail(PyExc_TypeError, "a list of tensors is wanted"), NULL;
+    int n = 0, id, count = 0;
+    eas_node **nodes = PyMem_New(eas_node *, (size_t)PyList_GET_SIZE(list) + 1);
+    eas_collective *all = NULL;
+    char *text = NULL;
+    for (Py_ssize_t i = 0; nodes && i < PyList_GET_SIZE(list); i++)
+        if (eager_check(PyList_GET_ITEM(list, i)) && !eas_node_is_real(eager_node(PyList_GET_ITEM(list, i))))
+            nodes[n++] = eager_node(PyList_GET_ITEM(list, i));
+    eas_status st = nodes ? eas_nodes_collectives(n, nodes, &id, &all, &count) : EAS_ERR_MEMORY;
+    if (st == EAS_OK)
+        st = eas_nodes_explain(n, nodes, &text);
+    PyMem_Free(nodes);
+    if (st != EAS_OK)
+        return py_raise(st), NULL;
+    PyObject *rows = PyList_New(0), *mesh_object = id < 0 ? Py_NewRef(Py_None) : mesh_of_number(id);
+    mesh m = {0};
+    int ok = rows && mesh_object && (id < 0 || read_mesh(mesh_object, &m));
+    for (int i = 0; ok && i < count; i++) {
+        PyObject *axes = PyTuple_New(all[i].axes.n), *place = site_place(all[i].site);
+        for (int k = 0; axes && k < all[i].axes.n; k++)
+            PyTuple_SET_ITEM(axes, k, Py_NewRef(PyTuple_GET_ITEM(m.names, all[i].axes.axes[k])));
+        PyObject *row = axes && place ? Py_BuildValue("(sssOsLLLO)", all[i].name, all[i].operation, all[i].why, axes, eas_dtype_name(all[i].dtype),
+                                                      (long long)all[i].count, (long long)all[i].times, (long long)all[i].bytes, place)
+                                      : NULL;
+        ok = row && PyList_Append(rows, row) == 0;
+        Py_XDECREF(row);
+        Py_XDECREF(axes);
+        Py_XDECREF(place);
+    }
+    PyObject *r = ok ? Py_BuildValue("(OOs)", mesh_object, rows, text) : NULL;
+    Py_XDECREF(rows);
+    Py_XDECREF(mesh_object);
+    Py_XDECREF(m.names);
+    eas_free(all);
+    eas_free(text);
+    return r;
+}
+static PyObject *comm_stats(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    eas_comm_stats s = eas_comm_stats_get();
+    return Py_BuildValue("{sKsKsKsKsKsKsK}", "bytes", (unsigned long long)s.bytes, "calls", (unsigned long long)s.calls, "all_gather", (unsigned long long)s.all_gather,
+                         "all_reduce", (unsigned long long)s.all_reduce, "reduce_scatter", (unsigned long long)s.reduce_scatter, "all_to_all",
+                         (unsigned long long)s.all_to_all, "ppermute", (unsigned long long)s.ppermute);
+}
 static PyMethodDef functions[] = {
+    {"collectives", collectives, METH_O, "collectives(tensors)"},
+    {"comm_stats", comm_stats, METH_NOARGS, "comm_stats()"},
     {"mesh_register", mesh_register, METH_VARARGS, "mesh_register(name, sizes, axis_names)"},
     {"mesh_devices", mesh_devices, METH_O, "mesh_devices(mesh)"},
     {"shard_node", shard_node, METH_VARARGS, "shard_node(tensor, spec, pad)"},

@@ -22,6 +22,22 @@ from .core import *  # noqa: E402, F403
 from .driver import accelerator, cpu, gpu  # noqa: E402
 from .io import Weights, from_torch, load, load_gguf, load_safetensors, open_weights, save, save_safetensors  # noqa: E402
 from .ops import BinaryOperation, CreationOperation, Operation, ReduceOperation, UnaryOperation  # noqa: E402
+from .ops.communication import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    axis_index,
+    axis_size,
+    distributed_broadcast,
+    gather_all_axes,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    psum,
+    psum_scatter,
+    reduce_scatter,
+)  # noqa: E402
 from .ops.control_flow import associative_scan, cond, fori_loop, scan, switch, where, while_loop  # noqa: E402
 from .ops.convolution import conv2d, conv2d_transpose  # noqa: E402
 from .ops.creation import *  # noqa: E402, F403
@@ -39,9 +55,17 @@ from .sharding import (
     PartitionSpec,
     PropagationStrategy,
     ShardingSpec,
+    comm_stats,
     compile_with_sharding,
+    compute_local_shape,
     create_replicated_spec,
+    explain_sharding,
+    from_local,
+    get_num_shards,
     propagate_sharding,
+    reshard,
+    shard,
+    shard_from_callback,
 )  # noqa: E402
 from .transforms import (
     CompiledFunction,
@@ -55,6 +79,8 @@ from .transforms import (
     jacrev,
     jvp,
     linearize,
+    pmap,
+    shard_map,
     value_and_grad,
     vjp,
     vmap,

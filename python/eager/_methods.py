@@ -6,7 +6,9 @@ from eas._eas import tensor_ops as _ops
 
 from . import _array_api, _autograd
 from .ops import convolution, creation, multi_output, pooling, unary, view
+from .sharding import spmd
 from .sharding.spec import DimSpec, PartitionSpec, ShardingSpec, create_replicated_spec
+from .sharding.spmd import addressable_shards, compute_local_shape
 
 
 def _shard(self, mesh, specs, replicated_axes=None, pad=False):
@@ -44,6 +46,19 @@ def _gather(self, *args, **kwargs):
     out = shard_node(self, create_replicated_spec(spec.mesh, len(spec.dim_specs)), False)
     out.sharding = None
     return out
+
+
+def _local_shape(self):
+    """The shape of the part that a device stores; of an unsharded tensor its shape."""
+    spec = self.sharding
+    if spec is None:
+        return self.shape
+    return compute_local_shape(self.shape, ShardingSpec(spec.mesh, [DimSpec(d.axes) for d in spec.dim_specs[self.batch_dims :]]))
+
+
+def _local_parts(self):
+    """[(device, array), ...]: what the devices of this process store of the tensor, padding included; None: it does not lie in parts."""
+    return addressable_shards(self)
 
 
 def _is_sharded(self):
@@ -135,7 +150,7 @@ def install():
         if name not in ("concat", "transpose"):
             setattr(Tensor, name, op)
     for name, f in {
-        "shard": _shard, "gather": _gather, "requires_grad_": _autograd.requires_grad_, "backward": _autograd.backward, "__array_namespace__": _namespace, "copy": _copy, "clone": _copy, "transpose": _transpose, "view": _view,
+        "shard": _shard, "gather": _gather, "reshard": spmd.reshard, "local_parts": _local_parts, "requires_grad_": _autograd.requires_grad_, "backward": _autograd.backward, "__array_namespace__": _namespace, "copy": _copy, "clone": _copy, "transpose": _transpose, "view": _view,
         "astype": _astype, "__reduce__": _reduce, "__format__": _format, "__round__": _round, "__contains__": _contains, "detach": _detach, "__copy__": _copy,
     }.items():  # fmt: skip
         setattr(Tensor, name, f)
@@ -151,6 +166,8 @@ def install():
         setattr(Tensor, name, _caster(name, dtype))
     Tensor.cpu, Tensor.numel, Tensor.dim = lambda self: self.to("cpu"), lambda self: self.size, lambda self: self.ndim
     Tensor.is_sharded = property(_is_sharded)
+    Tensor.local_shape = property(_local_shape)
+    Tensor.from_local, Tensor.from_callback = staticmethod(spmd.from_local), staticmethod(spmd.shard_from_callback)
     Tensor.requires_grad = property(
         lambda self: self.is_traced, lambda self, on: _autograd.requires_grad_(self, on), doc="are operations kept for derivatives?"
     )

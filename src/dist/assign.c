@@ -24,6 +24,7 @@ uint32_t assign_carried(const eas_node *n, const uint32_t *p)
     for (int i = 1; i < n->nin; i++)
         all &= p[i];
     switch (node_kind(n)) {
+    case KIND_COMPOSITE: /* a shuffle */
     case KIND_RESHAPE:
     case KIND_PERMUTE:
     case KIND_SLICE:
@@ -186,9 +187,22 @@ static bool fix_dim(const partition *p, assigned *a, const eas_shard_dim *dim)
     return false;
 }
 
-static bool fix_once(const partition *p, assigned *a, const votes *v)
+/* Along its axis a shuffle is between devices that have one element each, which comes from one place. */
+static bool fix_shuffle(const partition *p, const eas_node *n, assigned *a)
+{
+    const eas_shard_dim *d = &a->r->tensors[1].dims[node_words(n)[0]];
+    eas_dim_spec *of = d->n ? &a->of[d->factors[0]] : NULL;
+    if (!of || !of->n || (count_parts(p, of) == node_shape(n)[node_words(n)[0]] && rules_is_permutation(n)))
+        return false;
+    of->n = 0;
+    return true;
+}
+
+static bool fix_once(const partition *p, const eas_node *n, assigned *a, const votes *v)
 {
     const eas_shard_rule *r = a->r;
+    if (n->op == GRAPH_SHUFFLE_PHYSICAL && fix_shuffle(p, n, a))
+        return true;
     for (int f = 0; f < r->nfactors; f++) {
         eas_dim size = r->factors[f].size;
         if (a->of[f].n && (!dim_known(size) || (size % count_parts(p, &a->of[f]) && !v->padded[f])))
@@ -223,7 +237,7 @@ eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, 
         if (want)
             vote(p, out, out->r->nin, want, 0.5, &v);
         settle(p, out, &v, out->carried, bytes_of(n));
-        while (fix_once(p, out, &v))
+        while (fix_once(p, n, out, &v))
             continue;
     }
     free(v.weight);

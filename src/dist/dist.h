@@ -144,6 +144,7 @@ eas_node *local_block(partition *p, eas_node *x, const eas_dim_spec *axes, int d
 
 /* ---- rules.c ---- */
 void partition_node(partition *p, pentry *e);
+bool rules_is_permutation(const eas_node *n); /* of a shuffle: is no element wanted twice? */
 eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out); /* with what this folder can cut besides */
 
 /* ---- control.c ---- */

@@ -110,6 +110,8 @@ typedef struct visit {
     int next;
 } visit;
 
+/* Composites that have a rule of their own here. */
+static bool kept_whole(const eas_node *n) { return n->op == GRAPH_SHUFFLE_PHYSICAL; }
 static bool just_another_name(const eas_node *n) { return node_kind(n) == KIND_ALIAS && n->op != GRAPH_SHARD; }
 
 static int children(const visit *v)
@@ -126,7 +128,7 @@ static eas_node *child(const visit *v, int i)
 static eas_status open_composite(partition *p, visit *v)
 {
     eas_node *n = v->n;
-    if (node_real(n) || node_kind(n) != KIND_COMPOSITE)
+    if (node_real(n) || node_kind(n) != KIND_COMPOSITE || kept_whole(n))
         return EAS_OK;
     node_expanding = true;
     eas_site(n->site);

@@ -24,8 +24,37 @@ static void never_cut(eas_shard_rule *r, int dim)
         r->tensors[t].dims[dim].n = 0;
 }
 
+static eas_status empty_rule(const eas_node *n, eas_shard_rule **out)
+{
+    eas_shard_rule *r = calloc(1, sizeof *r + sizeof(eas_shard_tensor) * (size_t)(n->nin + 1));
+    *out = r;
+    if (!r)
+        return base_fail_oom(sizeof *r);
+    r->nin = n->nin;
+    r->tensors = (eas_shard_tensor *)(r + 1);
+    for (int i = 0; i < n->nin; i++)
+        r->tensors[i].rank = node_in(n)[i]->rank;
+    r->tensors[n->nin].rank = n->rank;
+    return EAS_OK;
+}
+
+/* The dims but the one that is shuffled are the same; so is that one where each device has one element of it, and elements come from one place each. */
+static eas_status shuffle_rule(const eas_node *n, eas_shard_rule **out)
+{
+    int axis = (int)node_words(n)[0];
+    eas_status st = empty_rule(n, out);
+    for (int d = 0; d < n->rank && !st; d++)
+        if (d != axis || node_shape(n)[d] == node_shape(node_in(n)[0])[d]) {
+            own_factor(*out, node_shape(n)[d], d);
+            (*out)->tensors[0].dims[d] = (*out)->tensors[1].dims[d];
+        }
+    return st;
+}
+
 eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out)
 {
+    if (n->op == GRAPH_SHUFFLE_PHYSICAL)
+        return shuffle_rule(n, out);
     eas_status st = eas_node_shard_rule(n, out);
     if (st)
         return st;
@@ -132,8 +161,51 @@ static eas_node *iota(partition *p, const eas_node *n, const eas_spec *at)
     return gb_cast(g, gd2(g, GRAPH_ADD, own, start), (eas_dtype)n->dtype);
 }
 
+/* Is no element wanted twice? */
+bool rules_is_permutation(const eas_node *n)
+{
+    for (int i = 1; i < n->nwords; i++)
+        for (int k = 1; k < i && node_words(n)[i] >= 0; k++)
+            if (node_words(n)[i] == node_words(n)[k])
+                return false;
+    return true;
+}
+
+/* Every device has one element along the axis, and gets another device's. */
+static eas_node *permuted(partition *p, const eas_node *n, eas_node *x, const eas_dim_spec *axes)
+{
+    int64_t *pairs = malloc(sizeof *pairs * 2 * n->nwords);
+    int count = 0;
+    if (!pairs)
+        return partition_keep(p, base_fail_oom(n->nwords), NULL);
+    for (int i = 1; i < n->nwords; i++)
+        if (node_words(n)[i] >= 0) {
+            pairs[2 * count] = node_words(n)[i];
+            pairs[2 * count++ + 1] = i - 1;
+        }
+    eas_node *r = coll_permute(p, x, axes, count, pairs, "parts go from device to device");
+    free(pairs);
+    return r;
+}
+
+static eas_node *shuffled(partition *p, eas_node *n, const eas_spec *at, eas_node *x)
+{
+    int axis = (int)node_words(n)[0];
+    if (at->dims[axis].n)
+        return permuted(p, n, x, &at->dims[axis]);
+    eas_node *local = same_op(p, n, at, &x), *made = NULL;
+    if (!local)
+        return NULL;
+    node_expanding = true;
+    eas_status st = expand_shuffle(local, &x, &made);
+    node_expanding = false;
+    return partition_keep(p, st, made);
+}
+
 static eas_node *local_op(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in)
 {
+    if (n->op == GRAPH_SHUFFLE_PHYSICAL)
+        return shuffled(p, n, at, in[0]);
     switch (node_kind(n)) {
     case KIND_IOTA: return iota(p, n, at);
     default: return same_op(p, n, at, in);

@@ -229,6 +229,7 @@ void node_cut(eas_node *n); /* lets its inputs go if it has data and nobody need
 eas_status node_const(eas_dtype dt, bool weak, int64_t bits, eas_node **out); /* equal ones are usually one node */
 eas_status node_const_double(eas_dtype dt, bool weak, double v, eas_node **out); /* v in dt */
 bool node_const_bits(const eas_node *n, int64_t *bits); /* is it a KIND_CONST? */
+bool graph_site(uint32_t site, char *file, size_t room, int *line);
 bool node_place(const eas_node *n, char *file, size_t room, int *line); /* where it was recorded, if that is known */
 uint64_t node_live(void); /* how many there are */
 /* While a composite is expanded: numbers made meanwhile are part of what the composite means, those of its inputs may be others at the next run. So

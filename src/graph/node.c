@@ -752,6 +752,7 @@ void node_open_branches(int by)
 
 void eas_site_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_resolve = resolve; }
 
+bool graph_site(uint32_t site, char *file, size_t room, int *line) { return site && site_resolve && site_resolve(site, file, room, line); }
 bool node_place(const eas_node *n, char *file, size_t room, int *line) { return n->site && site_resolve && site_resolve(n->site, file, room, line); }
 
 void eas_node_set_traced(eas_node *n, int traced)
