@@ -1,4 +1,4 @@
-"""python -m bench [row ...]: all rows, or those named (launch, cold, bandwidth, matmul, throughput, compiling, lazy, ops, devices, torch_bridge, grads, derive, callgrind)."""
+"""python -m bench [row ...]: all rows, or those named (launch, cold, bandwidth, matmul, throughput, compiling, lazy, ops, devices, torch_bridge, grads, derive, callgrind, collectives)."""
 
 import importlib
 import os
@@ -8,7 +8,7 @@ import traceback
 
 from .tools import Table
 
-ROWS = ("launch", "cold", "bandwidth", "matmul", "throughput", "compiling", "lazy", "ops", "devices", "torch_bridge", "grads", "derive", "callgrind")
+ROWS = ("launch", "cold", "bandwidth", "matmul", "throughput", "compiling", "lazy", "ops", "devices", "torch_bridge", "grads", "derive", "callgrind", "collectives")
 
 
 def main(names):

@@ -943,6 +943,7 @@ EAS_API eas_comm_stats eas_comm_stats_get(void);
 EAS_API eas_status eas_dist_init(void);
 EAS_API eas_status eas_dist_place(int *rank, int *size); /* either may be NULL */
 EAS_API int eas_dist_is_open(void);
+EAS_API int eas_dist_is_job(void); /* was this process started as one of several ranks (or EAS_DIST=mpi)? Opens nothing */
 EAS_API const char *eas_dist_engine(void); /* "mpi", "self"; "" if not open */
 /* This rank fails: the others end with `why` in their message. */
 EAS_API void eas_dist_abort(const char *why);

@@ -16,6 +16,12 @@ static PyObject *dist_is_open(PyObject *m, PyObject *unused)
     return PyBool_FromLong(eas_dist_is_open());
 }
 
+static PyObject *dist_is_job(PyObject *m, PyObject *unused)
+{
+    (void)m, (void)unused;
+    return PyBool_FromLong(eas_dist_is_job());
+}
+
 static const char *const ops[] = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all", "ppermute",
                                   "broadcast",  "gather",     "scatter",        "barrier"};
 static const char *const reductions[] = {"sum", "prod", "max", "min", "and", "or"};
@@ -149,6 +155,7 @@ static PyObject *dist_bytes(PyObject *m, PyObject *unused)
 static PyMethodDef functions[] = {
     {"dist_open", dist_open, METH_NOARGS, "dist_open(): (rank, size, engine)"},
     {"dist_is_open", dist_is_open, METH_NOARGS, "dist_is_open()"},
+    {"dist_is_job", dist_is_job, METH_NOARGS, "dist_is_job(): is this one of several ranks?"},
     {"dist_run", dist_run, METH_VARARGS,
      "dist_run(op, reduction, dtype, count, send, recv, root, to, from, ranks, site, shape): a collective between buffers"},
     {"dist_abort", dist_abort, METH_O, "dist_abort(why): this rank fails, and the others with it"},

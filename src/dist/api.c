@@ -26,6 +26,8 @@ eas_status eas_dist_place(int *rank, int *size)
 
 int eas_dist_is_open(void) { return comm_world_open() != NULL; }
 
+int eas_dist_is_job(void) { return comm_world_is_job(); }
+
 const char *eas_dist_engine(void)
 {
     comm *c = comm_world_open();

@@ -30,7 +30,8 @@ uint32_t assign_carried(const eas_node *n, const uint32_t *p)
     case KIND_SLICE:
     case KIND_ALIAS: return p[0];
     case KIND_CAST: /* not to fewer bits: rounding the parts is not rounding the sum */
-        return dtype_is_float((eas_dtype)n->dtype) && dtype_is_float((eas_dtype)node_in(n)[0]->dtype) && dtype_bits((eas_dtype)n->dtype) >= dtype_bits((eas_dtype)node_in(n)[0]->dtype)
+        return dtype_is_float((eas_dtype)n->dtype) && dtype_is_float((eas_dtype)node_in(n)[0]->dtype) &&
+                       dtype_bits((eas_dtype)n->dtype) >= dtype_bits((eas_dtype)node_in(n)[0]->dtype)
                  ? p[0]
                  : 0;
     case KIND_CONCAT: return all;

@@ -178,6 +178,7 @@ eas_status comm_threads_new(int n, comm **endpoints);
 /* ---- comm_world.c: the endpoint of this process among the processes of its job ---- */
 /* Opens it if it is not yet: MPI under mpirun or with EAS_DIST=mpi, otherwise self. The same endpoint each time; not to be closed. */
 eas_status comm_world(comm **out);
+bool comm_world_is_job(void); /* would opening it open MPI? */
 comm *comm_world_open(void); /* NULL: not opened yet, or closed */
 eas_status comm_world_close(void); /* waits until all ranks do */
 

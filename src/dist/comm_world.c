@@ -145,16 +145,33 @@ static eas_status open_mpi(const launch *l, comm **out)
     return st;
 }
 
+static bool wants_mpi(const launch *l)
+{
+    const char *e = getenv("EAS_DIST");
+    return e && *e ? !strcmp(e, "mpi") : l->size > 1;
+}
+
+bool comm_world_is_job(void)
+{
+    launch l = read_launch();
+    return wants_mpi(&l);
+}
+
+/* A program that ends without finalizing leaves properly: the others would take it for dead. */
+static void at_exit(void) { comm_world_close(); }
+
 static eas_status open_world(comm **out)
 {
     launch l = read_launch();
     const char *e = getenv("EAS_DIST");
-    bool mpi = e && !strcmp(e, "mpi");
-    if (e && *e && !mpi && strcmp(e, "self") != 0)
+    if (e && *e && strcmp(e, "mpi") != 0 && strcmp(e, "self") != 0)
         return base_fail(EAS_ERR_VALUE, "EAS_DIST=%s: it is \"mpi\" or \"self\"", e);
-    if (!mpi && ((e && *e) || l.size <= 1))
+    if (!wants_mpi(&l))
         return comm_self(out);
-    return open_mpi(&l, out);
+    eas_status st = open_mpi(&l, out);
+    if (!st)
+        atexit(at_exit);
+    return st;
 }
 
 eas_status comm_world(comm **out)

@@ -121,7 +121,8 @@ static eas_node *out_node(body *b, int f, int i)
     eas_node *o = b->c->fn[f].outs[i];
     eas_spec to = out_spec(b, i);
     b->q.now = o;
-    return reshard(&b->q, partition_value(&b->q, o), &to, o->rank, node_shape(o), b->c->branch ? "both branches give it laid out alike" : "a carried value lies as it did before the trip");
+    return reshard(&b->q, partition_value(&b->q, o), &to, o->rank, node_shape(o),
+                   b->c->branch ? "both branches give it laid out alike" : "a carried value lies as it did before the trip");
 }
 
 static eas_status fill_control(body *b, graph_control *k)
@@ -163,7 +164,8 @@ static eas_status control_inputs_of(body *b, const graph_control *k, eas_node **
     partition *p = b->p;
     for (int i = 0; i < c->nin && !p->g.st; i++) {
         eas_node *x = node_in(b->e->n)[i];
-        in[i] = reshard(p, partition_value(p, x), &b->in[i], x->rank, node_shape(x), is_scanned(c, i) ? "a trip needs the element on every device" : "goes into the loop so");
+        in[i] = reshard(p, partition_value(p, x), &b->in[i], x->rank, node_shape(x),
+                        is_scanned(c, i) ? "a trip needs the element on every device" : "goes into the loop so");
     }
     for (uint32_t i = 0; i < b->q.index.len && !p->g.st; i++)
         in[c->nin + (int)i] = partition_index(p, &b->q.index.at[i].axes);

@@ -57,7 +57,8 @@ typedef struct dist_parts { /* data of a tensor: what the devices of this proces
 dist_parts *parts_of(const eas_node *n); /* NULL: it has none */
 dist_parts *parts_of_buffer(const eas_buffer *b);
 /* The buffers are counted by it. */
-eas_status parts_new(const dist_mesh *m, const eas_spec *s, bool pad, eas_device *d, int64_t first, int64_t n, eas_buffer *const *at, eas_buffer **out);
+eas_status parts_new(const dist_mesh *m, const eas_spec *s, bool pad, eas_device *d, int64_t first, int64_t n, eas_buffer *const *at,
+                     eas_buffer **out);
 
 /* ---- partition.c ---- */
 typedef struct pvalue { /* a node of the global graph as the devices have it */
@@ -119,7 +120,8 @@ eas_status partition_run(partition *p); /* local nodes of all entries */
 pvalue *partition_value(partition *p, const eas_node *n); /* after partition_run, or of what comes before */
 eas_node *partition_input(partition *p, eas_dtype dt, int rank, const eas_dim *shape); /* a placeholder with the next number */
 eas_node *partition_number(partition *p, const eas_node *n, bool fixed); /* a number of its own with n's value */
-eas_status partition_mesh(int n, eas_node *const *nodes, const dist_mesh **m); /* that something of what they are made of lies on; *m stays NULL if nothing does */
+eas_status partition_mesh(int n, eas_node *const *nodes,
+                          const dist_mesh **m); /* that something of what they are made of lies on; *m stays NULL if nothing does */
 eas_node *partition_index(partition *p, const eas_dim_spec *axes); /* a number of rank 0, i64 */
 eas_node *partition_keep(partition *p, eas_status st, eas_node *n); /* takes the node over */
 void partition_free(partition *p);

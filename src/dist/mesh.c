@@ -149,10 +149,7 @@ bool spec_same(const eas_spec *a, const eas_spec *b)
 
 bool spec_plain(const eas_spec *s) { return !s->partial && !spec_cut(s); }
 
-bool spec_uneven(const dist_mesh *m, const eas_dim_spec *d, eas_dim size)
-{
-    return d->n && dim_known(size) && size % spec_parts(m, d) != 0;
-}
+bool spec_uneven(const dist_mesh *m, const eas_dim_spec *d, eas_dim size) { return d->n && dim_known(size) && size % spec_parts(m, d) != 0; }
 
 eas_dim spec_local(const dist_mesh *m, const eas_dim_spec *d, eas_dim size)
 {
@@ -220,7 +217,8 @@ static eas_status check_dim(const dist_mesh *m, const eas_spec *s, const eas_nod
     const eas_dim_spec *dim = &s->dims[d];
     const int axis = d - x->batch_dims; /* as the user counts */
     if (dim->n > SHARD_AXES)
-        return base_fail(EAS_ERR_VALUE, "eager.%s: axis %d is cut along %d axes of the mesh; at most %d are possible", what, axis, dim->n, SHARD_AXES);
+        return base_fail(EAS_ERR_VALUE, "eager.%s: axis %d is cut along %d axes of the mesh; at most %d are possible", what, axis, dim->n,
+                         SHARD_AXES);
     for (int i = 0; i < dim->n; i++) {
         int a = dim->axes[i];
         if (a >= m->m.naxes)
@@ -230,12 +228,15 @@ static eas_status check_dim(const dist_mesh *m, const eas_spec *s, const eas_nod
         *used |= 1u << a;
     }
     if (dim->n && !dim_known(node_shape(x)[d]))
-        return base_fail(EAS_ERR_VALUE, "eager.%s: axis %d has a symbolic size, and such axes cannot be cut; leave it whole or compile for a known size", what, axis);
+        return base_fail(EAS_ERR_VALUE,
+                         "eager.%s: axis %d has a symbolic size, and such axes cannot be cut; leave it whole or compile for a known size", what,
+                         axis);
     int64_t parts = spec_parts(m, dim);
     if (dim->n && !pad && node_shape(x)[d] % parts)
-        return base_fail(EAS_ERR_VALUE,
-                         "eager.%s: axis %d of size %lld cannot be cut into %lld equal parts; pass pad=True to have the last parts padded, or choose another axis", what,
-                         axis, (long long)node_shape(x)[d], (long long)parts);
+        return base_fail(
+            EAS_ERR_VALUE,
+            "eager.%s: axis %d of size %lld cannot be cut into %lld equal parts; pass pad=True to have the last parts padded, or choose another axis",
+            what, axis, (long long)node_shape(x)[d], (long long)parts);
     return EAS_OK;
 }
 

@@ -114,10 +114,7 @@ typedef struct visit {
 static bool kept_whole(const eas_node *n) { return n->op == GRAPH_SHUFFLE_PHYSICAL; }
 static bool just_another_name(const eas_node *n) { return node_kind(n) == KIND_ALIAS && n->op != GRAPH_SHARD; }
 
-static int children(const visit *v)
-{
-    return node_real(v->n) ? 0 : v->opened || just_another_name(v->n) ? 1 : v->n->nin;
-}
+static int children(const visit *v) { return node_real(v->n) ? 0 : v->opened || just_another_name(v->n) ? 1 : v->n->nin; }
 
 static eas_node *child(const visit *v, int i)
 {
@@ -189,7 +186,9 @@ eas_status partition_collect(partition *p, int n, eas_node *const *roots)
 static eas_status meet(const dist_mesh *found, const dist_mesh **m)
 {
     if (*m && found && found != *m)
-        return base_fail(EAS_ERR_VALUE, "eager: one tensor lies on mesh '%s', and another on mesh '%s'; gather one, or reshard it onto the other mesh", (*m)->name, found->name);
+        return base_fail(EAS_ERR_VALUE,
+                         "eager: one tensor lies on mesh '%s', and another on mesh '%s'; gather one, or reshard it onto the other mesh", (*m)->name,
+                         found->name);
     if (found)
         *m = found;
     return EAS_OK;

@@ -16,7 +16,8 @@ dist_parts *parts_of(const eas_node *n)
     return n->flags & NODE_SHARDED ? parts_of_buffer(atomic_load_explicit(&((eas_node *)(uintptr_t)n)->buf, memory_order_acquire)) : NULL;
 }
 
-eas_status parts_new(const dist_mesh *m, const eas_spec *s, bool pad, eas_device *d, int64_t first, int64_t n, eas_buffer *const *at, eas_buffer **out)
+eas_status parts_new(const dist_mesh *m, const eas_spec *s, bool pad, eas_device *d, int64_t first, int64_t n, eas_buffer *const *at,
+                     eas_buffer **out)
 {
     static char nothing[16];
     dist_parts *p = calloc(1, sizeof *p + sizeof *p->at * (size_t)n);
@@ -78,8 +79,8 @@ static eas_status check_part(const dist_mesh *m, const eas_spec *s, eas_dtype dt
     return EAS_OK;
 }
 
-eas_status eas_node_from_parts(int mesh, const eas_spec *spec, int pad, eas_dtype dt, int rank, const int64_t *shape, int64_t n, eas_buffer *const *parts,
-                               eas_node **out)
+eas_status eas_node_from_parts(int mesh, const eas_spec *spec, int pad, eas_dtype dt, int rank, const int64_t *shape, int64_t n,
+                               eas_buffer *const *parts, eas_node **out)
 {
     const dist_mesh *m = dist_mesh_at(mesh);
     int64_t first, count;
@@ -139,8 +140,8 @@ eas_status eas_node_shard(eas_node *x, int mesh, const eas_spec *spec, int pad, 
     return st;
 }
 
-eas_status eas_node_input_sharded(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, int mesh, const eas_spec *spec,
-                                  int pad, eas_node **out)
+eas_status eas_node_input_sharded(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, int mesh,
+                                  const eas_spec *spec, int pad, eas_node **out)
 {
     const dist_mesh *m = dist_mesh_at(mesh);
     int64_t words[1 + SHARD_DIMS + EAS_MAX_RANK] = {index};
@@ -166,7 +167,8 @@ eas_status eas_node_input_sharded(int index, eas_dtype dt, int rank, const eas_d
 
 /* ---- putting together ---- */
 
-static void copy_block(const dist_parts *p, const eas_node *n, const eas_dim *local, const int64_t *at, int d, size_t size, const char *from, char *to)
+static void copy_block(const dist_parts *p, const eas_node *n, const eas_dim *local, const int64_t *at, int d, size_t size, const char *from,
+                       char *to)
 {
     const eas_dim *shape = node_shape(n);
     int64_t start = d < n->rank ? mesh_index(p->mesh, &p->spec.dims[d], at) * local[d] : 0;

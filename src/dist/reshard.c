@@ -42,7 +42,8 @@ static int64_t site_of(partition *p)
     return p->sites->len - 1;
 }
 
-static eas_node *collective(partition *p, coll_kind kind, coll_join join, const eas_dim_spec *axes, eas_node *x, int npairs, const int64_t *pairs, const char *why)
+static eas_node *collective(partition *p, coll_kind kind, coll_join join, const eas_dim_spec *axes, eas_node *x, int npairs, const int64_t *pairs,
+                            const char *why)
 {
     if (p->g.st || !x)
         return NULL;

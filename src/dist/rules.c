@@ -298,7 +298,8 @@ static void call(partition *p, pentry *e)
     eas_status st = in && e->results ? EAS_OK : base_fail_oom(n->nin);
     for (int i = 0; i < n->nin && !st; i++) {
         eas_node *g = node_in(n)[i];
-        in[i] = reshard(p, partition_value(p, g), &(eas_spec){.rank = g->rank}, g->rank, node_shape(g), "a kernel without a sharding rule needs whole tensors");
+        in[i] = reshard(p, partition_value(p, g), &(eas_spec){.rank = g->rank}, g->rank, node_shape(g),
+                        "a kernel without a sharding rule needs whole tensors");
         st = p->g.st;
     }
     if (!st)

@@ -393,7 +393,8 @@ static eas_status result_buffer(const running *r, int i, const team *t, eas_buff
     return st;
 }
 
-static eas_status go(const program *g, eas_node *const *args, const int64_t *numbers, const uint8_t *given, const eas_launch *hooks, eas_buffer **results)
+static eas_status go(const program *g, eas_node *const *args, const int64_t *numbers, const uint8_t *given, const eas_launch *hooks,
+                     eas_buffer **results)
 {
     team *t = NULL;
     eas_status st = team_get(g->m, &t);
@@ -511,7 +512,12 @@ static eas_status program_for(const dist_mesh *m, pass_walk *w, int n, eas_node 
     *out = find(key);
     if (*out)
         return EAS_OK;
-    wish x = {.nleaves = (int)w->leaves.len, .leaves = w->leaves.at, .nnumbers = (int)w->numbers.len, .numbers = w->numbers.at, .nroots = n, .roots = nodes};
+    wish x = {.nleaves = (int)w->leaves.len,
+              .leaves = w->leaves.at,
+              .nnumbers = (int)w->numbers.len,
+              .numbers = w->numbers.at,
+              .nroots = n,
+              .roots = nodes};
     eas_status st = make(m, &x, d, true, out);
     if (!st)
         keep(*out, key);
@@ -609,11 +615,13 @@ static eas_status no_symbols(int n, eas_node *const *nodes)
     for (int i = 0; i < n; i++)
         for (int d = 0; d < nodes[i]->rank; d++)
             if (!dim_known(node_shape(nodes[i])[d]))
-                return base_fail(EAS_ERR_VALUE, "compiled function: sizes of arguments are symbols, and a program over parts on a mesh is made for known sizes; leave out dynamic_dims");
+                return base_fail(EAS_ERR_VALUE, "compiled function: sizes of arguments are symbols, and a program over parts on a mesh is made for "
+                                                "known sizes; leave out dynamic_dims");
     return EAS_OK;
 }
 
-static eas_status fill_function(function *f, const dist_mesh *m, int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device)
+static eas_status fill_function(function *f, const dist_mesh *m, int nin, eas_node *const *inputs, int nouts, eas_node *const *outs,
+                                eas_device *device)
 {
     pass_walk w;
     eas_status st = pass_walk_from(&w, nouts, outs);
@@ -628,7 +636,8 @@ static eas_status fill_function(function *f, const dist_mesh *m, int nin, eas_no
         st = base_fail_oom(w.leaves.len);
     for (uint32_t i = 0; i < w.numbers.len && !st; i++)
         f->numbers[i] = node_words(w.numbers.at[i])[0];
-    wish x = {.nleaves = (int)w.leaves.len, .leaves = w.leaves.at, .nnumbers = (int)w.numbers.len, .numbers = w.numbers.at, .nroots = nouts, .roots = outs};
+    wish x = {
+        .nleaves = (int)w.leaves.len, .leaves = w.leaves.at, .nnumbers = (int)w.numbers.len, .numbers = w.numbers.at, .nroots = nouts, .roots = outs};
     if (!st)
         st = make(m, &x, device, true, &f->g);
     pass_walk_clear(&w);
@@ -692,11 +701,12 @@ static eas_status check_arguments(const function *f, int nin, eas_node *const *a
         return base_fail(EAS_ERR_VALUE, "compiled function: %d arguments given, %d expected", nin, f->nin);
     for (int i = 0; i < nin; i++) {
         const eas_node *want = f->inputs[i], *have = args[i];
-        bool same = want->dtype == have->dtype && want->rank == have->rank && !memcmp(node_shape(want), node_shape(have), sizeof(eas_dim) * want->rank);
+        bool same =
+            want->dtype == have->dtype && want->rank == have->rank && !memcmp(node_shape(want), node_shape(have), sizeof(eas_dim) * want->rank);
         if (!same)
-            return base_fail(EAS_ERR_VALUE, "compiled function: argument %d is %s %s, and was compiled for %s %s", i, eas_dtype_name((eas_dtype)have->dtype),
-                             shape_text((char[128]){0}, 128, have->rank, node_shape(have)), eas_dtype_name((eas_dtype)want->dtype),
-                             shape_text((char[128]){0}, 128, want->rank, node_shape(want)));
+            return base_fail(EAS_ERR_VALUE, "compiled function: argument %d is %s %s, and was compiled for %s %s", i,
+                             eas_dtype_name((eas_dtype)have->dtype), shape_text((char[128]){0}, 128, have->rank, node_shape(have)),
+                             eas_dtype_name((eas_dtype)want->dtype), shape_text((char[128]){0}, 128, want->rank, node_shape(want)));
     }
     return EAS_OK;
 }
@@ -765,7 +775,12 @@ void dist_notes_of(int n, eas_node *const *nodes, pnotes *out, eas_status *st)
     exec_enter(NULL);
     *st = pass_walk_from(&w, n, nodes);
     if (!*st) {
-        wish x = {.nleaves = (int)w.leaves.len, .leaves = w.leaves.at, .nnumbers = (int)w.numbers.len, .numbers = w.numbers.at, .nroots = n, .roots = nodes};
+        wish x = {.nleaves = (int)w.leaves.len,
+                  .leaves = w.leaves.at,
+                  .nnumbers = (int)w.numbers.len,
+                  .numbers = w.numbers.at,
+                  .nroots = n,
+                  .roots = nodes};
         *st = make(m, &x, exec_device(&w, NULL), false, &g);
         pass_walk_clear(&w);
     }

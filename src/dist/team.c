@@ -25,11 +25,11 @@ struct team {
     int64_t first, n;
     bool threads;
     uint32_t forks;
-    pthread_mutex_t busy;  /* one run at a time */
-    pthread_mutex_t lock;  /* guards what follows */
+    pthread_mutex_t busy; /* one run at a time */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake, done;
     uint64_t round;
-    int64_t left;          /* workers that have not finished the round */
+    int64_t left; /* workers that have not finished the round */
     team_work work;
     void *ctx;
     worker *workers;
@@ -153,8 +153,8 @@ eas_status dist_devices(const dist_mesh *m, int64_t *first, int64_t *n)
     if (st || world->size == 1)
         return st;
     if (m->ndevices != world->size)
-        return base_fail(EAS_ERR_VALUE, "mesh '%s' has %lld devices, and the job has %d ranks; a mesh has one device for each rank", m->name, (long long)m->ndevices,
-                         world->size);
+        return base_fail(EAS_ERR_VALUE, "mesh '%s' has %lld devices, and the job has %d ranks; a mesh has one device for each rank", m->name,
+                         (long long)m->ndevices, world->size);
     *first = world->rank;
     *n = 1;
     return EAS_OK;

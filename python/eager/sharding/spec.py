@@ -2,7 +2,7 @@
 
 import math
 
-from eas._eas import mesh_register
+from eas._eas import dist_is_job, mesh_register
 
 __all__ = ["DeviceMesh", "DimSpec", "P", "PartitionSpec", "ShardingSpec", "create_replicated_spec"]
 
@@ -27,6 +27,10 @@ class DeviceMesh:
     def _number(self):
         """What libeas knows the mesh by."""
         if self.__dict__.get("_known") is None:
+            if dist_is_job():  # under mpirun the devices are the ranks; an exception in one must reach the others
+                from .. import distributed
+
+                distributed.init()
             self._known = mesh_register(self.name, self.shape, self.axis_names)
             _MESHES.setdefault(self._known, self)
         return self._known
