@@ -127,7 +127,8 @@ typedef struct graph_control {
     graph_fn fn[2];
 } graph_control;
 
-/* Words of a GRAPH_SHARD, and of a GRAPH_INPUT after its number: the mesh's number and flags, axes that are not to be used, then one for each dim. */
+/* Words of a GRAPH_SHARD, and of a GRAPH_INPUT after its number: the mesh's number and flags, axes that are not to be used, then one for each dim.
+ * A GRAPH_SHARD with a second input has none for dims: it lies as that input does, dims that it has in front as they like. */
 enum { SHARD_MESH, SHARD_REPLICATED, SHARD_DIMS, SHARD_AXES = 12 };
 #define SHARD_PAD ((int64_t)1 << 32) /* of the first word: sizes need not divide */
 /* Of a dim: how many axes (8 bits), open (bit 8: whatever it is), then 4 bits for each axis. */
