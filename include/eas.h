@@ -672,6 +672,14 @@ enum { EAS_BEGIN_ANY = -1, EAS_BEGIN_ZERO = -2 };
 EAS_API eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin,
                                        int nparams, const int8_t *order, const int64_t grid[3], eas_node **results);
 
+/* Records a call of a function that runs on the host: factorisations, transforms (src/native/native.def lists them, with their inputs, results and numbers). Inputs come in C
+ * order; devices without host memory are copied from and to. numbers may be symbolic sizes. */
+EAS_API eas_status eas_node_native(const char *name, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers,
+                                   const eas_dim *numbers, eas_node **results);
+/* Where a LAPACK may be found (a file), looked at before the system's; and whether one is in use. */
+EAS_API void eas_lapack_path(const char *path);
+EAS_API const char *eas_lapack_name(void); /* NULL: none */
+
 /* Records a loop: state = init; while condition: state = next, where condition and next are recorded from the placeholders `state` (eas_node_input, with any number).
  * One trip runs as one program, nothing is called in between. What they need besides is computed once, before the loop. */
 #define EAS_DIM_NONE INT64_MIN

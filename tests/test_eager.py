@@ -147,8 +147,8 @@ class Making(unittest.TestCase):
         self.assertEqual(Tensor.constant([1, 2], dtype=DType.float32).dtype, DType.float32)
         self.assertEqual(Tensor.ones((2,)).dtype, np.float32)
         self.assertNotEqual(Tensor.ones((2,)).dtype, np.float64)
-        with self.assertRaises(TypeError):
-            Tensor.constant([1j])
+        self.assertEqual(Tensor.constant([1j]).dtype, "complex64")
+        self.assertEqual(Tensor(np.array([1j])).dtype, "complex128")
         with self.assertRaises((TypeError, ValueError)):
             Tensor.constant(["a"])
 

@@ -6,8 +6,11 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
+
+import numpy as np
 
 ROOT = pathlib.Path(__file__).parent.parent
 MPIRUN = shutil.which("mpirun")
@@ -24,13 +27,13 @@ def command(n, *what):
     return [MPIRUN, *extra, "-n", str(n), *what]
 
 
-def run(n, text, *args, seconds=100, program=None, **env):
+def run(n, text, *kind, seconds=100, program=None, args=(), **env):
     """Runs a Python text as n ranks: (return code, everything printed, seconds)."""
     e = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "PMI_"))}
     e.update({"EAS_DIST_TIMEOUT": str(TIMEOUT), "OPENBLAS_NUM_THREADS": "1", "EAS_NUM_THREADS": "1", **{k: str(v) for k, v in env.items()}})
     begin = time.monotonic()
     what = program or [sys.executable, "-c", text]
-    p = subprocess.run(command(n, *what, *args), capture_output=True, text=True, timeout=seconds, env=e, cwd="/")
+    p = subprocess.run(command(n, *what, *kind, *args), capture_output=True, text=True, timeout=seconds, env=e, cwd="/")
     return p.returncode, p.stdout + p.stderr, time.monotonic() - begin
 
 
@@ -162,6 +165,29 @@ class Values(unittest.TestCase):
         e = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "PMI_", "EAS_DIST"))}
         p = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=e, cwd="/")
         self.assertEqual(p.stdout.strip(), "0", p.stderr)
+
+
+@needs_mpi
+class Sharded(unittest.TestCase):
+    """The programs of mpi_cases.py on a mesh in one process and on one of ranks."""
+
+    def check(self, n):
+        script = str(ROOT / "tests" / "mpi_cases.py")
+        with tempfile.TemporaryDirectory() as folder:
+            threads, ranks = os.path.join(folder, "threads.npz"), os.path.join(folder, "ranks.npz")
+            e = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "PMI_", "EAS_DIST"))}
+            subprocess.run([sys.executable, script, threads, str(n)], check=True, env={**e, "EAS_NUM_THREADS": "1"}, cwd="/", capture_output=True, timeout=200)
+            code, text, _ = run(n, "", program=[sys.executable, script], args=(ranks, str(n)), seconds=200, EAS_DIST_TIMEOUT=30)
+            self.assertEqual((code, text.count("done")), (0, n), text)
+            with np.load(threads) as a, np.load(ranks) as b:
+                self.assertEqual(a.files, b.files)
+                self.assertEqual([k for k in a.files if a[k].tobytes() != b[k].tobytes()], [])
+
+    def test_two_ranks_give_the_bits_of_two_threads(self):
+        self.check(2)
+
+    def test_four_ranks_give_the_bits_of_four_threads(self):
+        self.check(4)
 
 
 @needs_mpi

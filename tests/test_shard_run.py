@@ -8,7 +8,7 @@ import unittest
 import numpy as np
 
 import eager
-from eager import DeviceMesh, DimSpec, P, Tensor
+from eager import DeviceMesh, P, Tensor
 
 M, M8, G = DeviceMesh("m", (4,), ("x",)), DeviceMesh("m8", (8,), ("x",)), DeviceMesh("g", (2, 4), ("a", "b"))
 R = np.random.default_rng(3)

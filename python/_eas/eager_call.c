@@ -116,7 +116,61 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
     PyMem_Free(out);
     return list;
 }
+/* native_call(name, tensors, outputs, numbers): a function of the host's (src/native/native.def). outputs: (shape, dtype) each; numbers: ints or symbolic sizes. */
+static PyObject *native_call(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)m;
+    if (nargs != 4 || !PyUnicode_Check(args[0]) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) || !PyTuple_Check(args[3]))
+        return py_fail(PyExc_TypeError, "native_call(name, tensors, outputs, numbers)");
+    Py_ssize_t n = PyTuple_GET_SIZE(args[1]), nouts = PyTuple_GET_SIZE(args[2]);
+    eas_node *in[16], *results[16];
+    eas_dim numbers[64];
+    int nin = 0, ok = n <= 16 && nouts <= 16;
+    int nnumbers = ok ? dims_of(args[3], "native_call: numbers", numbers, 64) : -1;
+    outputs *out = nnumbers >= 0 ? PyMem_Calloc(1, sizeof *out) : NULL;
+    if (!out)
+        return PyErr_Occurred() ? NULL : py_fail(PyExc_ValueError, "native_call: too many tensors");
+    for (Py_ssize_t i = 0; ok && i < nouts; i++)
+        ok = read_output(PyTuple_GET_ITEM(args[2], i), out);
+    for (; ok && nin < n; nin += ok)
+        ok = (in[nin] = eager_arg(PyTuple_GET_ITEM(args[1], nin), "linalg", "an argument")) != NULL;
+    PyObject *list = NULL;
+    if (ok) {
+        eas_site(site_here());
+        eas_status st = eas_node_native(PyUnicode_AsUTF8(args[0]), nin, in, (int)nouts, out->type, nnumbers, numbers, results);
+        list = st == EAS_OK ? PyList_New(nouts) : py_raise(st);
+        for (Py_ssize_t i = 0; st == EAS_OK && i < nouts; i++) {
+            PyObject *t = eager_result(EAS_OK, results[i]);
+            if (list && t)
+                PyList_SET_ITEM(list, i, t);
+            else
+                Py_CLEAR(list);
+        }
+    }
+    for (int i = 0; i < nin; i++)
+        eas_node_release(in[i]);
+    PyMem_Free(out);
+    return list;
+}
+static PyObject *lapack_path(PyObject *m, PyObject *path)
+{
+    (void)m;
+    const char *text = PyUnicode_Check(path) ? PyUnicode_AsUTF8(path) : NULL;
+    if (!text)
+        return PyErr_Occurred() ? NULL : py_fail(PyExc_TypeError, "lapack_path(path)");
+    eas_lapack_path(text);
+    return Py_NewRef(Py_None);
+}
+static PyObject *lapack_name(PyObject *m, PyObject *unused)
+{
+    (void)m, (void)unused;
+    const char *name = eas_lapack_name();
+    return name ? PyUnicode_FromString(name) : Py_NewRef(Py_None);
+}
 static PyMethodDef functions[] = {
+    {"native_call", (PyCFunction)(void (*)(void))native_call, METH_FASTCALL, "native_call(name, tensors, outputs, numbers)"},
+    {"lapack_path", lapack_path, METH_O, "lapack_path(path): a file that a LAPACK may be in"},
+    {"lapack_name", lapack_name, METH_NOARGS, "lapack_name(): the file of the LAPACK in use, or None"},
     {"kernel_call", (PyCFunction)(void (*)(void))kernel_call, METH_FASTCALL, "kernel_call(compiled, arguments, outputs, grid[, begin])"},
     {"kernel_lanes", (PyCFunction)(void (*)(void))kernel_lanes, METH_FASTCALL, "kernel_lanes(compiled, flags, axis)"},
     {NULL, NULL, 0, NULL}};

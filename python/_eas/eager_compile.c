@@ -256,7 +256,11 @@ static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObjec
     eager_tracing++;
     random_push(&random);
     unsigned derivatives = eager_derivatives();
+    outside asked;
+    outside_push(&asked);
     PyObject *result = call_with(c, e, l, list, st);
+    if (!outside_pop(&asked))
+        Py_CLEAR(result);
     e->differentiates = eager_derivatives() != derivatives;
     random_pop(&random);
     sizes_pop(&call_sizes);

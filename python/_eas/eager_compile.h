@@ -156,6 +156,15 @@ int state_changes(state *s, Entry *e, PyObject *values);
 void state_forget_guards(Entry *e, PyObject *values); /* of an entry that runs as it is: numbers and containers that the trace changed */
 int state_restore(state *s); /* everything as it was before */
 void state_end(state *s);
+typedef struct outside { /* eager_outside.c: what a trace asks clocks and the system for */
+    struct outside *outer;
+    const char *what; /* NULL: nothing */
+    char file[256];
+    int line;
+    bool watching;
+} outside;
+void outside_push(outside *o);
+int outside_pop(outside *o);
 bool state_has_small(const state *s); /* were small arrays replaced? */
 int write_apply(const change *w, PyObject *both, PyObject *value);
 int write_handle(Entry *e, int input, PyObject *value, PyObject *values); /* notes that the handle of an input gets another tensor */

@@ -510,6 +510,11 @@ static PyObject *constant(PyObject *m, PyObject *args, PyObject *kw)
     int traced = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kw, "O|OOp:constant", names, &value, &dtype, &device, &traced))
         return NULL;
+    if (override_wanted(dtype) || (!PyUnicode_Check(value) && override_wanted(value))) {
+        PyObject *name = PyUnicode_FromString("constant"), *r = name ? override_call(name, args, kw) : NULL;
+        Py_XDECREF(name);
+        return r;
+    }
     eas_device *d = device == Py_None ? NULL : py_device(device);
     if (device != Py_None && !d)
         return NULL;
@@ -562,6 +567,11 @@ static PyObject *full(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     int64_t attr[1 + MAX_RANK];
     if (nargs != 3 && nargs != 4)
         return py_fail(PyExc_TypeError, "full(shape, value, dtype, op)");
+    if (override_wanted(args[1]) || override_wanted(args[2])) {
+        PyObject *name = PyUnicode_FromString("full"), *r = name ? override_vector(name, args, 3, NULL) : NULL;
+        Py_XDECREF(name);
+        return r;
+    }
     const char *op = nargs == 4 ? PyUnicode_AsUTF8(args[3]) : "full";
     if (!op)
         return NULL;
@@ -593,6 +603,56 @@ static PyObject *stats(PyObject *m, PyObject *unused)
     return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K}", "programs", (unsigned long long)s.programs, "program_hits", (unsigned long long)s.program_hits,
                          "kernels", (unsigned long long)s.kernels, "steps", (unsigned long long)s.steps, "live_nodes",
                          (unsigned long long)s.live_nodes);
+}
+/* ---- eager.debug_nans ---- */
+int eager_nans;
+
+static int has_bad(PyObject *array, bool infs)
+{
+    PyObject *np = PyImport_ImportModule("numpy"), *bad = NULL, *any = NULL;
+    if (np && infs) {
+        PyObject *ok = PyObject_CallMethod(np, "isfinite", "O", array);
+        bad = ok ? PyNumber_Invert(ok) : NULL;
+        Py_XDECREF(ok);
+    } else if (np)
+        bad = PyObject_CallMethod(np, "isnan", "O", array);
+    any = bad ? PyObject_CallMethod(np, "any", "O", bad) : NULL;
+    int yes = any ? PyObject_IsTrue(any) : -1;
+    Py_XDECREF(any);
+    Py_XDECREF(bad);
+    Py_XDECREF(np);
+    return yes;
+}
+int eager_no_nan(eas_node *n)
+{
+    static _Thread_local bool inside;
+    if (inside || eager_tracing || eas_node_is_symbolic(n) || eas_dtype_kind(eas_node_dtype(n)) != 'f')
+        return 1;
+    int how = eager_nans;
+    inside = true;
+    PyObject *op = op_object(eas_node_op(n)), *name = op ? PyObject_GetAttrString(op, "name") : PyUnicode_FromString("a function of the host");
+    PyObject *a = name ? readable_array(n) : NULL;
+    int bad = a ? has_bad(a, how == 2) : -1;
+    inside = false;
+    if (bad > 0)
+        py_fail_at(PyExc_FloatingPointError, "the result of eager.%U has %s", name, how == 2 ? "a NaN or an infinity" : "a NaN");
+    Py_XDECREF(a);
+    Py_XDECREF(name);
+    return bad == 0;
+}
+static PyObject *debug_nans(PyObject *m, PyObject *how)
+{
+    (void)m;
+    long v = PyLong_AsLong(how), old = eager_nans;
+    if (v == -1 && PyErr_Occurred())
+        return NULL;
+    eager_nans = (int)v;
+    return PyLong_FromLong(old);
+}
+static PyObject *node_symbolic(PyObject *m, PyObject *t)
+{
+    (void)m;
+    return PyBool_FromLong(eager_check(t) && (eager_tracing || eas_node_is_symbolic(eager_node(t))));
 }
 static PyObject *set_strict(PyObject *m, PyObject *yes)
 {
@@ -693,6 +753,8 @@ static PyMethodDef functions[] = {
     {"eager_from_dlpack", KW(from_dlpack), "from_dlpack(x, *, device=None, copy=None)\n--\n\nA tensor over the memory of x, without a copy."},
     {"eager_full", FAST(full), "full(shape, value, dtype[, op]): all the same; op: \"full\", \"zeros\" or \"ones\""},
     {"eager_stats", stats, METH_NOARGS, "eager_stats(): counters of what was evaluated"},
+    {"debug_nans", debug_nans, METH_O, "debug_nans(how): are results looked at for NaNs (1), and infinities (2)? Gives what was before"},
+    {"node_symbolic", node_symbolic, METH_O, "node_symbolic(tensor): has it no data, since it stands for an argument of what is being traced?"},
     {"set_strict", set_strict, METH_O, "set_strict(on): does every operation run at once? Gives what was before"},
     {"eager_show", FAST(show), "eager_show(form, {name: tensor}, *tensors): what evaluating them would do"},
     {NULL, NULL, 0, NULL},

@@ -28,7 +28,7 @@ typedef struct Op {
 } Op;
 PyTypeObject *tensor_op_type;
 static Op **ops; /* by code; NULL: not for calling */
-static int nops, op_custom;
+static int nops, op_custom, op_where;
 
 PyObject *op_object(eas_tensor_op op) { return op < nops ? (PyObject *)ops[op] : NULL; }
 
@@ -260,10 +260,11 @@ static int settle_numbers(call *c)
     for (int i = 0; i < c->op->n; i++)
         if (c->op->p[i].kind == P_DTYPE)
             return 1;
-    for (int i = 0; i < c->nin; i++)
+    int first = c->op->op == op_where; /* its condition is no value */
+    for (int i = first; i < c->nin; i++)
         if (!eas_node_is_weak(c->in[i]))
             return 1;
-    for (int i = 0; i < c->nin; i++) {
+    for (int i = first; i < c->nin; i++) {
         int64_t v;
         double f;
         eas_node *n;
@@ -411,6 +412,9 @@ static inline PyObject *call_it(PyObject *self, PyObject *const *args, size_t na
         if (r || PyErr_Occurred())
             return r;
     }
+    for (Py_ssize_t i = 0, all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0); i < all; i++)
+        if (override_wanted(args[i]))
+            return override_vector(self, args, nargs, kwnames);
     PyObject *value[MAX_PARAMS] = {NULL}, *spread = NULL, *r = NULL;
     call c;
     c.op = o;
@@ -572,6 +576,7 @@ int eager_op_init(PyObject *module)
 {
     nops = eas_tensor_op_count();
     op_custom = eas_tensor_op_find("custom");
+    op_where = eas_tensor_op_find("where");
     PyObject *dict = PyDict_New();
     if (!dict || !(tensor_op_type = py_type(module, &op_spec, "TensorOp")) || !(ops = PyMem_Calloc((size_t)nops, sizeof *ops)))
         return -1;

@@ -51,6 +51,10 @@ PyObject *eager_result(eas_status st, eas_node *n)
         eas_node_release(n);
         return NULL;
     }
+    if (eager_nans && !eager_no_nan(n)) {
+        eas_node_release(n);
+        return NULL;
+    }
     return eager_wrap(n);
 }
 static PyObject *eager_new(PyTypeObject *type, PyObject *args, PyObject *kw)
@@ -62,6 +66,13 @@ static PyObject *eager_new(PyTypeObject *type, PyObject *args, PyObject *kw)
         return NULL;
     if ((value != NULL) + (storage != NULL) + (impl != NULL) != 1)
         return py_fail(PyExc_TypeError, "Tensor takes one of: data (an array, a list, a number), storage= (memory to share), impl=");
+    if (value && !PyUnicode_Check(value) && (override_wanted(value) || override_wanted(dtype))) {
+        PyObject *name = PyUnicode_FromString("constant"), *all = PyTuple_Pack(3, value, dtype, device),
+                 *r = name ? override_call(name, all, NULL) : NULL;
+        Py_XDECREF(name);
+        Py_XDECREF(all);
+        return r;
+    }
     eas_device *d = device == Py_None ? NULL : py_device(device);
     if (device != Py_None && !d)
         return NULL;
@@ -249,6 +260,8 @@ static PyObject *binary(int op, const char *name, PyObject *x, PyObject *y)
         in[1] = eager_node(y);
         return finish(op, in, (PyObject *[]){x, y}, 2, eager_result);
     }
+    if (override_wanted(x) || override_wanted(y))
+        return override_vector(op_object((eas_tensor_op)op), (PyObject *[]){x, y}, 2, NULL);
     in[0] = take_beside(x, y, &own0);
     in[1] = in[0] ? take_beside(y, x, &own1) : NULL;
     if (in[1])

@@ -88,7 +88,7 @@ FN(load)
 {
     eas_value buf, off, mask, other = 0;
     PARSE({"load", 4, 2, {"buf", "off", "mask", "other"}});
-    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off) || !mask_arg(t, in[2], s.fn, &mask))
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !mask_arg(t, in[2], s.fn, &mask))
         return NULL;
     if (mask && in[3] && in[3] != Py_None && !value_arg(t, in[3], s.fn, "other", &other))
         return NULL;
@@ -99,7 +99,7 @@ FN(store)
 {
     eas_value buf, off, val, mask;
     PARSE({"store", 4, 3, {"buf", "off", "value", "mask"}});
-    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off) || !value_arg(t, in[2], s.fn, "value", &val) ||
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !value_arg(t, in[2], s.fn, "value", &val) ||
         !mask_arg(t, in[3], s.fn, &mask))
         return NULL;
     eas_store(t->b, buf, off, val, mask);
@@ -130,7 +130,7 @@ static PyObject *mk_atomic(PyObject *self, PyObject *const *args, Py_ssize_t nar
     Trace *t = trace_enter(s.fn);
     if (!t || !mk_parse(&s, args, nargs, kwnames, in))
         return NULL;
-    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off))
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off))
         return NULL;
     for (int i = 0; i < values; i++)
         if (!value_arg(t, in[2 + i], s.fn, s.names[2 + i], &v[i]))
@@ -142,7 +142,7 @@ static PyObject *mk_atomic(PyObject *self, PyObject *const *args, Py_ssize_t nar
 static PyObject *alloc(Trace *t, PyObject *size, eas_dtype dt, const char *fn)
 {
     int64_t n;
-    return static_int(size, fn, "size", &n) ? buffer_new(t, eas_alloc_tg(t->b, n, dt), NULL) : NULL;
+    return static_int(size, fn, "size", &n) ? array_flat(buffer_new(t, eas_alloc_tg(t->b, n, dt), NULL), n) : NULL;
 }
 FN(alloc_tg)
 {

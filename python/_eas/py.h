@@ -29,6 +29,7 @@
  *   eager_op.c       the operations of the table as functions and methods
  *   eager_index.c    x[key], x[key] = v, x.at[key]
  *   eager_call.c     kernels of the user's as operations
+ *   eager_override.c operations on complex numbers and dtypes that are only stored
  *   eager_loop.c     loops and branches
  *   eager_random.c   keys for random numbers that are asked for without one
  *   eager_shard.c    shardings of results
@@ -130,6 +131,8 @@ typedef struct Trace {
     int nscopes, capscopes;
     bool live;          /* instructions run as they are traced: _interpret=True */
     eas_value mask;     /* lanes that take part where it is not 0: loads, stores and variables heed it */
+    bool checks;        /* indices of arrays are checked against their sizes */
+    PyObject *wanted;   /* set of names: buffers whose sizes the body asked for, and which are not known; or NULL */
     int busy;           /* C code holds values that no object stands for: nothing may be swept */
 } Trace;
 Trace *trace_new(PyObject *name, unsigned flags);
@@ -151,6 +154,7 @@ typedef struct Value { /* Value and Buffer */
     PyObject *name; /* of a parameter, else NULL */
     eas_value v;
     int scope;      /* the body it was made in; see scope_open */
+    PyObject *array; /* of a buffer: how it lies in memory (array.c), or NULL: not known */
 } Value;
 extern PyType_Spec Value_spec, Buffer_spec;
 int value_init(PyObject *module);
@@ -182,6 +186,19 @@ PyObject *value_array_function(PyObject *self, PyObject *args);
 PyObject *value_round(PyObject *self, PyObject *args);
 PyObject *value_format(PyObject *self, PyObject *spec);
 Py_ssize_t value_len(PyObject *x); /* refused */
+
+/* ---- array.c ---- */
+int array_init(PyObject *module);
+PyObject *array_shape(PyObject *o, void *which); /* 0: its shape, 1: its strides */
+PyObject *array_ndim(PyObject *o, void *unused);
+PyObject *array_size(PyObject *o, void *unused);
+PyObject *array_T(PyObject *o, void *unused);
+PyObject *array_get(PyObject *buf, PyObject *key);
+int array_set(PyObject *buf, PyObject *key, PyObject *value);
+PyObject *array_new(PyObject *buf, PyObject *array); /* steals array */
+PyObject *array_flat(PyObject *buf, int64_t n); /* a buffer of n elements in a row; steals buf */
+int array_at(Trace *t, PyObject *buf, PyObject *off, const char *fn, eas_value *b, eas_value *o); /* 0 with an exception */
+int array_whole(PyObject *buf, const char *fn); /* 0 with an exception if offsets into it mean nothing */
 
 /* ---- live.c ---- */
 PyObject *live_array(PyObject *o);                  /* the data of a Value or Buffer; TypeError while tracing */
@@ -399,6 +416,8 @@ struct Compiled {
     PyObject *metas; /* tuple: the same values in order; the fast path compares with them */
     PyObject *msl, *irmod;
     PyObject *guards; /* what tracing captured; NULL: nothing */
+    PyObject *spec; /* how its arguments come apart (eas._struct), or NULL: each is one parameter */
+    PyObject *flat; /* tuple of str: the parameters then */
     eas_ir_info info;
     double traced; /* seconds that tracing took */
     int nargs;
@@ -506,6 +525,8 @@ static inline bool eager_check(PyObject *o) { return Py_IS_TYPE(o, G.eager) || P
 PyObject *eager_wrap(eas_node *n); /* steals n; NULL: the error of libeas is raised by the caller */
 PyObject *eager_result(eas_status st, eas_node *n); /* the same after a call: raises, or runs the operation at once if EAGER_STRICT asks for that */
 extern int eager_strict;
+extern int eager_nans; /* eager.debug_nans: every result is looked at */
+int eager_no_nan(eas_node *n); /* 1; 0 with an exception: it has a NaN, or could not be computed */
 /* Node of an operand, counted: a tensor, a number, an array, a list. NULL with an exception, or without one if o is none of those. */
 eas_node *eager_operand(PyObject *o);
 eas_node *eager_arg(PyObject *o, const char *fn, const char *arg); /* TypeError instead */
@@ -513,6 +534,12 @@ unsigned eager_derivatives(void); /* counts the derivatives that this thread has
 static inline eas_node *eager_node(PyObject *o) { return ((Eager *)o)->n; }
 /* Applies an operation of the table by its name. Steals the inputs. */
 eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int64_t *attr);
+
+/* ---- eager_override.c ---- */
+int eager_override_init(PyObject *module);
+bool override_wanted(PyObject *o); /* is it, or a sequence with, something that the handler of Python's knows? */
+PyObject *override_call(PyObject *op, PyObject *args, PyObject *kwargs);
+PyObject *override_vector(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* ---- eager_data.c ---- */
 int eager_data_init(PyObject *module);

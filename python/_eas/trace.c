@@ -34,6 +34,8 @@ Trace *trace_new(PyObject *name, unsigned flags)
     t->nscopes = t->capscopes = 0;
     t->live = false;
     t->mask = 0;
+    t->wanted = NULL;
+    t->checks = (flags & EAS_KERNEL_LOOSE) != 0;
     t->busy = 0;
     eas_status st = eas_builder_new(text, flags, &t->b);
     if (st == EAS_OK)
@@ -96,6 +98,7 @@ static void trace_dealloc(PyObject *o)
     if (t->b)
         eas_builder_free(t->b);
     Py_XDECREF(t->name);
+    Py_XDECREF(t->wanted);
     PyObject_Free(o);
     Py_DECREF(type);
 }

@@ -20,6 +20,7 @@ static PyObject *make(PyTypeObject *type, Trace *t, eas_value v, PyObject *name)
     o->name = Py_XNewRef(name);
     o->v = v;
     o->scope = scope_now(t);
+    o->array = NULL;
     if (t->live)
         eas_live_keep(t->b, v);
     return (PyObject *)o;
@@ -35,6 +36,7 @@ static void value_dealloc(PyObject *o)
         eas_live_drop(((Value *)o)->trace->b, ((Value *)o)->v);
     Py_DECREF(((Value *)o)->trace);
     Py_XDECREF(((Value *)o)->name);
+    Py_XDECREF(((Value *)o)->array);
     PyObject_Free(o);
     Py_DECREF(type);
 }
@@ -155,7 +157,7 @@ int buffer_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value
     if (((Value *)o)->trace != t)
         return stale(((Value *)o)->trace), 0;
     *out = ((Value *)o)->v;
-    return 1;
+    return array_whole(o, fn);
 }
 
 /* ---- operators ---- */
@@ -701,18 +703,6 @@ static PyObject *buffer_compare(PyObject *x, PyObject *y, int how)
         Py_RETURN_NOTIMPLEMENTED; /* identity: `buf is buf`, `buf in (a, b)` */
     return buffer_hint(x, "compared");
 }
-static PyObject *buffer_subscript(PyObject *x, PyObject *k)
-{
-    (void)k;
-    return buffer_hint(x, "indexed");
-}
-static int buffer_assign(PyObject *x, PyObject *k, PyObject *v)
-{
-    (void)k;
-    (void)v;
-    buffer_hint(x, "indexed");
-    return -1;
-}
 static PyObject *buffer_iter(PyObject *x) { return buffer_hint(x, "iterated over"); }
 static PyObject *buffer_repr(PyObject *o)
 {
@@ -723,23 +713,21 @@ static PyObject *buffer_repr(PyObject *o)
         return live_repr(o);
     return PyUnicode_FromFormat("<buffer %V: %s>", x->name, "tg", eas_dtype_name(eas_value_dtype(x->trace->b, x->v)));
 }
-static PyObject *buffer_no_shape(PyObject *o, void *what)
+static Py_ssize_t buffer_len(PyObject *o)
 {
-    PyObject *name = ((Value *)o)->name, *who = name ? Py_NewRef(name) : PyUnicode_FromString("buf");
-    if (who)
-        py_fail_at(PyExc_AttributeError,
-                   "'%U' is a buffer and has no %s in a kernel, which is compiled for every size: pass the sizes as arguments (N), or as "
-                   "eas.constexpr where they must be known",
-                   who, (const char *)what);
-    Py_XDECREF(who);
-    return NULL;
+    PyObject *shape = array_shape(o, 0), *n = shape && PyTuple_GET_SIZE(shape) ? PyTuple_GET_ITEM(shape, 0) : NULL;
+    Py_ssize_t r = n && PyLong_Check(n) ? PyLong_AsSsize_t(n) : -1;
+    if (r < 0 && !PyErr_Occurred())
+        py_fail_at(PyExc_TypeError, "len() must be known while the kernel is traced, and kernels are compiled for every size: use x.shape[0]");
+    Py_XDECREF(shape);
+    return r;
 }
-static Py_ssize_t buffer_len(PyObject *o) { return (void)buffer_no_shape(o, "len()"), -1; }
 static PyGetSetDef buffer_getset[] = {
-    {"shape", buffer_no_shape, NULL, "not known in a kernel", "shape"},
-    {"size", buffer_no_shape, NULL, "not known in a kernel", "size"},
-    {"ndim", buffer_no_shape, NULL, "not known in a kernel", "ndim"},
-    {"strides", buffer_no_shape, NULL, "not known in a kernel", "strides"},
+    {"shape", array_shape, NULL, "sizes of the axes", (void *)0},
+    {"strides", array_shape, NULL, "elements from one index of an axis to the next", (void *)1},
+    {"size", array_size, NULL, "number of elements", NULL},
+    {"ndim", array_ndim, NULL, "number of axes", NULL},
+    {"T", array_T, NULL, "the axes reversed", NULL},
     {"dtype", get_dtype, NULL, "element type", NULL},
     {"name", get_name, NULL, "the parameter's name; None for a threadgroup array", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -758,8 +746,8 @@ static PyType_Slot buffer_slots[] = {
     {Py_tp_richcompare, buffer_compare},
     {Py_tp_iter, buffer_iter},
     {Py_tp_getset, buffer_getset},
-    {Py_mp_subscript, buffer_subscript},
-    {Py_mp_ass_subscript, buffer_assign},
+    {Py_mp_subscript, array_get},
+    {Py_mp_ass_subscript, array_set},
     {Py_mp_length, buffer_len},
     {Py_nb_add, buffer_of_two},
     {Py_nb_subtract, buffer_of_two},

@@ -13,7 +13,7 @@ from eas._eas import eager_stats as stats
 
 _set_package2(__file__[: -len("__init__.py")])
 
-from . import _array_api, _methods, config, core, driver, ops, sharding, testing, transforms  # noqa: E402
+from . import _array_api, _methods, config, core, distributed, driver, ops, sharding, testing, transforms  # noqa: E402
 from ._array_api import *  # noqa: E402, F403
 from ._array_api import __array_namespace_info__  # noqa: E402, F401
 from ._autograd import enable_grad, no_grad, set_grad_enabled  # noqa: E402
@@ -45,6 +45,15 @@ from .ops.creation import seed  # noqa: E402
 from .ops.multi_output import chunk, minmax, split, topk, unbind  # noqa: E402
 from .ops.pooling import avg_pool2d, max_pool2d  # noqa: E402
 from .ops.unary import layer_norm, one_hot, rms_norm  # noqa: E402
+from . import _complex, _debug, _einsum, _numpy, _protocol, _storage  # noqa: E402, I001
+from ._complex import *  # noqa: E402, F403
+from ._debug import *  # noqa: E402, F403
+from ._einsum import einsum, einsum_path  # noqa: E402
+from ._numpy import *  # noqa: E402, F403
+from ._storage import *  # noqa: E402, F403
+from .ops.activation import *  # noqa: E402, F403
+from .ops.image import conv1d, conv3d, conv_nd, interpolate, scaled_dot_product_attention  # noqa: E402
+from . import fft, linalg, random  # noqa: E402
 from .ops.view import as_interleaved_complex, matrix_trace, pad, transpose, view_as_real_interleaved  # noqa: E402
 from .quantized import QuantizedTensor, dequantize, quantize, quantized_matmul  # noqa: E402
 from .sharding import (
@@ -104,6 +113,7 @@ for _name, _op in tensor_ops.items():
 for _name, _op in _array_api.NAMED.items():
     globals().setdefault(_name, _op)
 globals().update({_n: _d for _n, _d in _array_api.DTYPES.items()})
+globals().update({"complex64": _complex.complex64, "complex128": _complex.complex128})
 concat = _array_api.NAMED["concat"]
 slice_tensor, slice_update = tensor_ops["slice_tensor"], tensor_ops["slice_update"]
 _methods.install()

@@ -8,6 +8,7 @@ import numpy as np
 from eas._eas import DType, EagerTensor, constant, tensor_ops
 from eas._eas import devices as _devices
 
+from ._wrapped import Wrapped
 from .ops.creation import asarray
 
 _ops = tensor_ops
@@ -18,8 +19,8 @@ e, pi, inf, nan, newaxis = np.e, np.pi, np.inf, np.nan, None
 
 ALIASES = {
     "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh", "divide": "div", "floor_divide": "floordiv", "isfinite": "is_finite",
-    "isinf": "is_inf", "isnan": "is_nan", "multiply": "mul", "negative": "neg", "permute_dims": "permute", "remainder": "mod", "subtract": "sub", "max": "reduce_max", "min": "reduce_min",
-    "concat": "concatenate", "transpose": "swap_axes", "expand_dims": "unsqueeze", "take": "gather", "true_divide": "div", "power": "pow", "absolute": "abs", "swapaxes": "swap_axes",
+    "isinf": "is_inf", "isnan": "is_nan", "multiply": "mul", "negative": "neg", "remainder": "mod", "subtract": "sub", "max": "reduce_max", "min": "reduce_min",
+    "concat": "concatenate", "true_divide": "div", "power": "pow", "absolute": "abs", "swapaxes": "swap_axes",
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "log_softmax": "logsoftmax",
 }  # fmt: skip
 
@@ -28,7 +29,22 @@ NAMED = {name: _ops[op] if name == op else _ops[op]._called(name) for name, op i
 
 
 def _tensor(x):
-    return x if isinstance(x, EagerTensor) else constant(x)
+    return x if isinstance(x, (EagerTensor, Wrapped)) else constant(x)
+
+
+def _dtype(d):
+    """A dtype of ours from anything that names one, complex ones and those that are only stored too."""
+    from . import _complex, _storage
+
+    return _complex._dtype_or_none(d) or _storage.dtype_or_none(d) or DType(d)
+
+
+def is_dtype_name(text):
+    """Does the text name a dtype?"""
+    try:
+        return _dtype(text) is not None
+    except TypeError:
+        return False
 
 
 def astype(x, dtype, /, *, copy=True, device=None):
@@ -122,22 +138,17 @@ def positive(x, /):
     return _tensor(x)
 
 
-real = conj = positive
-
-
-def imag(x, /):
-    """0: tensors are real."""
-    return _ops["mul"](x, 0)
-
-
 def matmul(x1, x2, /):
     """Matrix product."""
     return _ops["matmul"](x1, x2)
 
 
 def vecdot(x1, x2, /, *, axis=-1):
-    """Products of vectors along an axis."""
-    return _ops["vecdot"](x1, x2, axis=axis)
+    """Sums of products along an axis, x1 conjugated; of integers in their own dtype."""
+    x1, x2 = _tensor(x1), _tensor(x2)
+    out = _ops["vecdot"](x1, x2, axis=axis)
+    dtype = result_type(x1, x2)
+    return out if out.dtype == dtype or dtype.kind == "c" else _ops["cast"](out, dtype=dtype)
 
 
 def outer(x, y):
@@ -179,6 +190,76 @@ def meshgrid(*xs, indexing="xy"):
     for x, p in zip(xs, place):
         shape[p] = x.size
     return [_ops["broadcast_to"](_ops["reshape"](x, [-1 if i == p else 1 for i in range(n)]), shape) for x, p in zip(xs, place)]
+
+
+def permute_dims(x, /, axes):
+    """Axes in another order."""
+    return _ops["permute"](x, axes)
+
+
+def expand_dims(x, /, axis=0):
+    """With a new axis of size 1."""
+    x = _tensor(x)
+    rank = len(x.shape)
+    for a in axis if isinstance(axis, (tuple, list)) else (axis,):
+        more = len(axis) if isinstance(axis, (tuple, list)) else 1
+        if not -rank - more <= a < rank + more:
+            raise np.exceptions.AxisError(f"eager.expand_dims: axis {a} of a result of {rank + more} dims")
+    return _ops["unsqueeze"](x, axis)
+
+
+def reshape(x, /, *shape, copy=None, **named):
+    """The same elements in another shape; one size may be -1. Tensors never share elements that can change, so copy says nothing but copy=False, which any reshape satisfies."""
+    if "shape" in named:
+        shape = (named.pop("shape"),)
+    if named:
+        raise TypeError(f"eager.reshape has no argument '{next(iter(named))}'; it takes reshape(x, shape, copy=None)")
+    x = _tensor(x)
+    if not shape:
+        raise TypeError("eager.reshape: argument 'shape' is missing; it takes reshape(x, shape)")
+    return _ops["reshape"](x, shape[0] if len(shape) == 1 else shape)
+
+
+def searchsorted(x1, x2, /, *, side="left", sorter=None):
+    """Where x2 would go in sorted x1 (sorter: the indices that sort it) so that it stays sorted."""
+    x1, x2 = _tensor(x1), _tensor(x2)
+    if sorter is not None:
+        x1 = _ops["take_along_axis"](x1, sorter, axis=-1)
+    return _ops["searchsorted"](x1, x2, side=side)
+
+
+def repeat(x, repeats, axis=None):
+    """Each element several times: so many, or (a tensor of ints, which is evaluated) as many as it says for each; axis None: flattened first."""
+    x = _tensor(x)
+    if isinstance(repeats, (list, tuple, np.ndarray, EagerTensor)):
+        if isinstance(repeats, EagerTensor) and repeats.dtype.kind not in "iu":
+            raise TypeError(f"eager.repeat: repeats are integers, got {repeats.dtype.numpy_name}")
+        counts = np.asarray(repeats.numpy() if isinstance(repeats, EagerTensor) else repeats)
+        if axis is None:
+            x, axis = _ops["reshape"](x, (x.size,)), 0
+        n = int(x.shape[axis])
+        if counts.size == 1:
+            return _ops["repeat"](x, int(counts.reshape(())), axis)
+        if counts.shape != (n,):
+            raise ValueError(f"eager.repeat: {counts.shape} repeats for an axis of size {n}")
+        if (counts < 0).any():
+            raise ValueError("eager.repeat: repeats are not negative")
+        return _ops["gather"](x, constant(np.repeat(np.arange(n), counts)), axis=axis)
+    return _ops["repeat"](x, repeats, axis)
+
+
+def take(x, indices, axis=0):
+    """Elements of an axis by their numbers; the dims of the indices replace it."""
+    return _ops["gather"](_tensor(x), indices, axis=axis)
+
+
+def round(x, decimals=0, /):
+    """Nearest integer, halves to the even one; or to so many decimals."""
+    if decimals:
+        from ._numpy import around
+
+        return around(x, decimals)
+    return _ops["round"](x)
 
 
 def unstack(x, /, *, axis=0):
@@ -266,10 +347,10 @@ _KINDS = {
     "signed integer": ("int8", "int16", "int32", "int64"),
     "unsigned integer": ("uint8", "uint16", "uint32", "uint64"),
     "real floating": ("float16", "bfloat16", "float32", "float64"),
-    "complex floating": (),
+    "complex floating": ("complex64", "complex128"),
 }
 _KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
-_KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"]
+_KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["complex floating"]
 
 
 def isdtype(dtype, kind):
@@ -279,36 +360,50 @@ def isdtype(dtype, kind):
     if isinstance(kind, str):
         if kind not in _KINDS:
             raise ValueError(f"eager.isdtype: kind must be one of {sorted(_KINDS)}, got {kind!r}")
-        return DType(dtype).numpy_name in _KINDS[kind]
-    return DType(dtype) == DType(kind)
+        return _dtype(dtype).numpy_name in _KINDS[kind]
+    return _dtype(dtype) == _dtype(kind)
 
 
 def result_type(*args):
     """The dtype that an operation on these has."""
-    total = None
+    from ._complex import complex64, complex128
+
+    parts, is_complex = [], False
     for a in args:
-        if isinstance(a, (bool, int, float)) and not isinstance(a, np.generic):
-            part = a
-        else:
-            part = a if isinstance(a, EagerTensor) else constant(0, dtype=getattr(a, "dtype", a))
-            part = _ops["cast"](0, dtype=part.dtype)
-        total = part if total is None else _ops["add"](total, part)
+        if isinstance(a, complex) and not isinstance(a, np.generic):
+            is_complex, a = True, 0.0
+        elif not isinstance(a, (bool, int, float)) or isinstance(a, np.generic):
+            a = a.dtype if hasattr(a, "dtype") and not isinstance(a, (DType, Wrapped)) or isinstance(a, Wrapped) and hasattr(a, "shape") else a
+            d = _dtype(a)
+            if d.kind == "c":
+                is_complex, d = True, d.real
+            a = _ops["cast"](0, dtype=d)
+        parts.append(a)
+    total = parts[0] if parts else 0
+    for part in parts[1:]:
+        total = _ops["add"](total, part) if not (isinstance(total, (bool, int, float)) and isinstance(part, (bool, int, float))) else total + part
     if not isinstance(total, EagerTensor):
+        if is_complex and parts:
+            return complex64
         raise ValueError("eager.result_type: a tensor or a dtype is wanted")
+    if is_complex:
+        return complex128 if total.dtype in ("float64",) else complex64
     return total.dtype
 
 
 def can_cast(from_, to, /):
     """Does every value of one dtype fit the other, as promotion sees it?"""
-    a = DType(from_.dtype if isinstance(from_, EagerTensor) else from_)
-    return result_type(a, DType(to)) == DType(to)
+    a = _dtype(from_.dtype if isinstance(from_, (EagerTensor, Wrapped)) and hasattr(from_, "shape") else from_)
+    return result_type(a, _dtype(to)) == _dtype(to)
 
 
 class finfo:
     """Limits of a float dtype."""
 
     def __init__(self, type, /):
-        self.dtype = DType(type.dtype if isinstance(type, EagerTensor) else type)
+        self.dtype = _dtype(type.dtype if hasattr(type, "shape") else type)
+        if self.dtype.kind == "c":
+            self.dtype = self.dtype.real
         if self.dtype.kind != "f":
             raise TypeError(f"eager.finfo: a float dtype is wanted, got {self.dtype.numpy_name}")
         if self.dtype == "bfloat16":
@@ -354,7 +449,7 @@ def __array_namespace_info__():
 
 
 __all__ = [
-    "argsort", "astype", "broadcast_arrays", "broadcast_shapes", "can_cast", "clip", "conj", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "e", "finfo", "iinfo", "imag", "inf",
-    "isdtype", "matmul", "mean", "meshgrid", "nan", "newaxis", "nonzero", "outer", "pi", "positive", "prod", "real", "result_type", "sort", "std", "sum", "tensordot", "unique_all",
+    "argsort", "astype", "broadcast_arrays", "broadcast_shapes", "can_cast", "clip", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "e", "finfo", "iinfo", "inf",
+    "expand_dims", "isdtype", "matmul", "mean", "meshgrid", "nan", "newaxis", "nonzero", "outer", "permute_dims", "pi", "positive", "prod", "repeat", "reshape", "result_type", "round", "searchsorted", "sort", "std", "sum", "take", "tensordot", "unique_all",
     "unique_counts", "unique_inverse", "unique_values", "unstack", "var", "vecdot",
 ]  # fmt: skip

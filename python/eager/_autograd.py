@@ -37,6 +37,8 @@ def requires_grad_(self, requires_grad=True):
     """From now on operations on this tensor are kept, so that backward() of what they give finds its gradient; or not. Gives the tensor."""
     if not requires_grad:
         self.is_traced = False
+        if self._leaf is not None:
+            _owners.pop(self._leaf, None)
         self._leaf = None
         return self
     if self.dtype.kind != "f":
@@ -46,6 +48,8 @@ def requires_grad_(self, requires_grad=True):
             self._impl = _stop(self)._impl
         self.is_traced = True
     impl = self._impl
+    if self._leaf is not None and self._leaf is not impl:
+        _owners.pop(self._leaf, None)  # what the tensor was before is nobody's
     self._leaf = impl
     _owners[impl] = self
     return self

@@ -134,6 +134,44 @@ def _reduce(self):
     return creation.constant, (self.numpy(), None, self.device)
 
 
+def _imag(self):
+    import eager
+
+    return eager.imag(self)
+
+
+def _array_ufunc(self, ufunc, method, *inputs, **kwargs):
+    import eager
+
+    return eager._protocol.array_ufunc(self, ufunc, method, *inputs, **kwargs)
+
+
+def _array_function(self, func, types, args, kwargs):
+    import eager
+
+    return eager._protocol.array_function(self, func, types, args, kwargs)
+
+
+def _numpy_methods():
+    """Functions of _numpy and of activations that are methods of arrays in NumPy or torch."""
+    return (
+        "allclose angle argpartition argwhere atleast_1d atleast_2d atleast_3d bincount bitwise_count bitwise_not cbrt clamp compress conj corrcoef cov cross deg2rad diag diagflat elu expand fill_diagonal "
+        "fix flatnonzero fliplr flipud fmax fmin fmod frexp gcd glu hardswish heaviside histogram index_select inner isclose isin isneginf isposinf isreal kron lcm ldexp leaky_relu left_shift "
+        "log_sigmoid logaddexp2 masked_fill masked_select median mish movedim nan_to_num nanmax nanmean nanmedian nanmin nanprod nanquantile nanstd nansum nanvar narrow partition percentile ptp quantile rad2deg "
+        "ravel relu6 resize right_shift rint rot90 selu sinc softplus softsign take_along_dim trapezoid unique unravel_index vander vdot"
+    ).split()
+
+
+def _function(name):
+    def method(self, *args, **kwargs):
+        import eager
+
+        return getattr(eager, name)(self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
 def install():
     for name in ("ones", "zeros", "full", "arange", "constant", "from_dlpack", "eye", "uniform", "gaussian", "linspace"):
         setattr(Tensor, name, staticmethod(getattr(creation, name)))
@@ -164,6 +202,13 @@ def install():
         "bool": "bool",
     }.items():
         setattr(Tensor, name, _caster(name, dtype))
+    for name in _numpy_methods():
+        if name not in Tensor.__dict__:
+            setattr(Tensor, name, _function(name))
+    Tensor.__array_ufunc__, Tensor.__array_function__ = _array_ufunc, _array_function
+    Tensor.__complex__ = lambda self: complex(self.item())
+    Tensor.imag = property(_imag, doc="the imaginary part of a real tensor: zeros")
+    Tensor.H = Tensor.mH = property(lambda self: self.mT, doc="the last two axes swapped, and conjugated")
     Tensor.cpu, Tensor.numel, Tensor.dim = lambda self: self.to("cpu"), lambda self: self.size, lambda self: self.ndim
     Tensor.is_sharded = property(_is_sharded)
     Tensor.local_shape = property(_local_shape)

@@ -15,7 +15,6 @@ import atexit
 import os
 import sys
 import threading
-import traceback
 from typing import NamedTuple
 
 import numpy as np
@@ -62,7 +61,9 @@ class Traffic(NamedTuple):
 
 def _say_why(kind, value, tb):
     """An exception that ends this rank ends the others: they would wait for it."""
-    if not issubclass(kind, (SystemExit, KeyboardInterrupt)) or issubclass(kind, KeyboardInterrupt):
+    import traceback
+
+    if not issubclass(kind, SystemExit):
         lines = traceback.extract_tb(tb)
         at = f" at {lines[-1].filename}:{lines[-1].lineno}" if lines else ""
         _eas.dist_abort(f"{''.join(traceback.format_exception_only(kind, value)).strip()[:600]}{at}")

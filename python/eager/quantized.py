@@ -1,6 +1,7 @@
 """Quantized matrices: small integers with scales, dequantised inside the product (src/graph/op_quant.c)."""
 
 import numpy as np
+
 from eas._eas import dequantize as _dequantize
 from eas._eas import quantize as _quantize
 from eas._eas import quantized_matmul as _quantized_matmul

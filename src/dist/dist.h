@@ -82,6 +82,7 @@ typedef VEC(pnote) pnotes;
 typedef struct pentry {
     eas_node *n;
     pvalue v;
+    pvalue rest; /* partial, still to be reduced and added to v; n NULL: nothing. partition_value does it */
     eas_spec ahead, want; /* what follows from inputs alone; what users of it would like */
     bool has_want;
     uint32_t same; /* another entry that has its value: an alias, a composite's expansion; UINT32_MAX */
@@ -114,6 +115,8 @@ typedef struct partition {
     VEC_TEXT *sites; /* of the collectives: the user's lines, malloc'ed */
 } partition;
 pentry *partition_find(partition *p, const eas_node *n);
+const eas_node *barrier_source(const eas_node *n); /* of a GRAPH_BARRIER: what it waits for */
+void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, const eas_spec *like, eas_spec *out); /* of a GRAPH_SHARD with two inputs */
 pentry *partition_add(partition *p, eas_node *n); /* a new entry */
 /* Entries of all that roots need; leaves are there already. */
 eas_status partition_collect(partition *p, int n, eas_node *const *roots);

@@ -411,6 +411,7 @@ eas_status partition_run(partition *p)
             continue;
         if (e->same != UINT32_MAX) {
             e->v = p->at.at[e->same].v;
+            e->rest = p->at.at[e->same].rest;
             continue;
         }
         p->now = e->n;
@@ -422,4 +423,15 @@ eas_status partition_run(partition *p)
     return p->g.st;
 }
 
-pvalue *partition_value(partition *p, const eas_node *n) { return &partition_find(p, n)->v; }
+/* A partial sum that was left for later is added now. */
+pvalue *partition_value(partition *p, const eas_node *n)
+{
+    pentry *e = partition_find(p, n);
+    if (e->rest.n) {
+        eas_spec whole = e->v.at;
+        eas_node *r = reshard(p, &e->rest, &whole, n->rank, node_shape(n), "sums of one value are reduced together");
+        e->rest.n = NULL;
+        e->v.n = gd2(&p->g, GRAPH_ADD, e->v.n, r);
+    }
+    return &e->v;
+}

@@ -150,6 +150,8 @@ static void visit(gather_ctx *x, uint32_t id, const int8_t *map)
             x->c->general |= p->rank > 0;
         return;
     }
+    if (grp->kind == GROUP_ATTENTION_BACK && back_core(&x->f->backs.at[grp->back], id))
+        return;
     if ((p->kind == KIND_REDUCE || p->kind == KIND_ARG || id == grp->core || id == grp->inner_core) && mine(x, id))
         return;
     collect_shape(x->c, p->rank, p->shape);

@@ -24,7 +24,8 @@ typedef enum group_kind {
     GROUP_CALL,
     GROUP_ALIAS,
     GROUP_ATTENTION,
-    GROUP_CONCAT
+    GROUP_CONCAT,
+    GROUP_ATTENTION_BACK
 } group_kind;
 typedef struct group_root {
     uint32_t node, value; /* stored: node; computed: value, the same elements in the group's shape */
@@ -39,6 +40,7 @@ typedef struct group {
     VEC(group_root) roots;
     VEC(uint32_t) folds;       /* reductions computed here, inputs first */
     uint32_t size;             /* nodes */
+    uint32_t back;             /* of GROUP_ATTENTION_BACK: which of fusion.backs */
     bool packed;               /* of GROUP_MATMUL: its factors are laid out for register tiles first (lower_pack.c) */
 } group;
 typedef struct place { /* of a node */
@@ -57,7 +59,17 @@ typedef struct place { /* of a node */
     uint8_t users;     /* nodes that read it: 0, 1, or 2 for more */
     uint8_t nways;     /* at how many indices its group reads it; PLACE_WAYS + 1: more than ways[] has room for */
     uint32_t ways[4];  /* names of these indices */
+    bool shared;       /* a softmax that fusion.backs compute again: the maxima and sums of its rows are stored */
+    uint32_t back;     /* 1 + which of fusion.backs gets its group here */
 } place;
+enum { BACK_ROOTS = 3 };
+typedef struct back { /* products of a matrix that is computed tile by tile (match_back.c) */
+    bool rows; /* E @ w; else E^T @ w */
+    int n, ncores;
+    uint32_t root[BACK_ROOTS], value[BACK_ROOTS], with[BACK_ROOTS]; /* the product, E, w */
+    uint32_t next; /* 1 + another one that gets its group at the same node */
+    uint32_t scores, core[2]; /* what softmax is taken of; products of the size of E in it */
+} back;
 enum { PLACE_WAYS = 4 };
 typedef struct fusion {
     const pgraph *g;
@@ -70,6 +82,7 @@ typedef struct fusion {
     bool bf16_products; /* likewise */
     int variant;       /* of the choices that lowering makes: 0 is what it thinks best, see VARIANTS */
     uint32_t *uses;    /* per node: how many inputs it is */
+    VEC(back) backs;
     struct scratch *scratch; /* of lowering: shared by the groups, clean between them */
 } fusion;
 enum { VARIANTS = 4 };
@@ -82,6 +95,15 @@ bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t
 /* attention.c: is MATMUL i softmax(scores) @ v, with nothing else looking at what lies between? */
 bool reaches(const fusion *f, uint32_t x, uint32_t core, int depth);
 bool match_attention(const fusion *f, uint32_t i, const uint32_t *uses, uint32_t *scores, uint32_t *core);
+typedef struct softmax_parts {
+    uint32_t e, inverse, sum, diff, top, scores, core; /* core: the product that scores are made of */
+} softmax_parts;
+bool match_softmax(const fusion *f, uint32_t weights, const uint32_t *uses, softmax_parts *out); /* of something that is element-wise over one product */
+/* match_back.c: finds fusion.backs, and takes their nodes. */
+eas_status match_backs(fusion *f);
+bool back_core(const back *b, uint32_t node);
+/* Calls f for all that a group computes tiles from: what it reads at indices of its own. */
+void back_reads(const fusion *f, const back *b, void (*each)(void *ctx, uint32_t node), void *ctx);
 bool fold_axis(const pnode *p, int d);
 int fold_kept(const pnode *p, int d);
 eas_dim shape_count(int rank, const eas_dim *shape);
@@ -212,6 +234,8 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
     VEC_USE params;
     eas_dim grid[3];
     uint32_t in_place; /* a node whose memory the first result may take, if it is not needed any more; 0: none */
+    uint64_t alike; /* bits of parameters (of the first 64): results and inputs that are gone through in the same way, so that a result may take an input's memory */
+    bool maps; /* element by element, or a reduction: may run beside others */
 } kernel_use;
 /* part: of GROUP_CONCAT, which input is copied; of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
 eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out);
@@ -256,6 +280,7 @@ bool conv_wanted(const pgraph *g, const pnode *p); /* may they be read where the
 bool conv_rows(const fusion *f, const group *g); /* are they? */
 void lower_conv(lowering *w);
 void lower_attention(lowering *w);
+void lower_attention_back(lowering *w);
 void lower_scan(lowering *w);
 void lower_scatter(lowering *w);
 int scatter_parts(const pnode *p); /* kernels: what is large is copied by one, and updated by another */
@@ -275,9 +300,10 @@ typedef struct slot { /* memory of one tensor of a plan */
     uint32_t last; /* the last step that needs it */
 } slot;
 typedef struct plan_step {
-    eas_kernel *kernel; /* NULL: control or collective */
+    eas_kernel *kernel; /* NULL: control, collective or native */
     struct control_step *control;
     int64_t *collective; /* the node's words */
+    struct native_step *native;
     struct plan_arg {
         uint8_t what, dtype; /* USE_*; fixed numbers are USE_NUMBER with index SLOT_NONE */
         uint32_t index; /* slot, or number */
@@ -287,7 +313,11 @@ typedef struct plan_step {
     int nargs, nouts; /* the first nouts are written: they need memory */
     eas_dim grid[3];
     uint32_t reuse; /* a leaf's slot that the first result may take if the leaf is given away */
+    uint64_t alike; /* bits of args: results, and slots of leaves whose memory they may take if those are given away */
+    bool maps; /* of kernel_use */
+    bool joins; /* depends on none of the steps right before it, back to the last one that does not join: they run as one */
 } plan_step;
+enum { JOIN_MOST = 128 }; /* steps that run as one */
 typedef struct plan { /* counted */
     _Atomic uint32_t refs;
     eas_device *device;
@@ -347,6 +377,14 @@ void control_free(control_step *c);
 bool control_same(const control_step *a, const control_step *b);
 /* outs: one each, counted, none of them an input's and no two the same. numbers: one for each input after those with memory. */
 eas_status control_run(const control_step *c, const plan_run *r, eas_device *d, eas_buffer *const *in, const int64_t *numbers, eas_buffer **outs);
+
+/* ---- native.c: functions of the host's (src/native) as steps ---- */
+typedef struct native_step native_step;
+eas_status native_new(const node_extra *e, native_step **out);
+void native_free(native_step *s);
+bool native_same(const native_step *a, const native_step *b);
+/* outs have their memory. What lies on a device without host memory is copied to the host and back. */
+eas_status native_run(const native_step *s, const plan_run *r, eas_device *d, int nin, eas_buffer *const *in, int nout, eas_buffer *const *outs);
 
 /* ---- blame.c ---- */
 /* After ERR_INDEX: the message gets the index, its axis and the axis's size, if they can be found. inputs, args: of a program. */

@@ -47,10 +47,13 @@ static bool joins_dims(const pnode *p, const pnode *x)
     return false;
 }
 
-static int own_cost(const pgraph *g, const pnode *p)
+/* What several use has memory, unless it is cheap to compute in each of them. */
+static bool kept(const place *x) { return x->users > 1 && x->cost > CHEAP; }
+
+static int own_cost(const pgraph *g, const pnode *p, const place *at)
 {
     switch (p->kind) {
-    case KIND_RESHAPE: return joins_dims(p, pass_at(g, p->in[0])) && !own_memory(pass_at(g, p->in[0])) ? CHEAP + 1 : 0;
+    case KIND_RESHAPE: return joins_dims(p, pass_at(g, p->in[0])) && !own_memory(pass_at(g, p->in[0])) && !kept(&at[p->in[0]]) ? CHEAP + 1 : 0;
     case KIND_MAP: {
         const char *ir = graph_rows[p->op].ir;
         uint16_t op = ir ? eas_op_find(ir) : 0;
@@ -86,13 +89,14 @@ static void costs(fusion *f)
     for (uint32_t i = 1; i < f->g->n.len; i++) {
         const pnode *p = pass_at(f->g, i);
         place *q = &f->at[i];
-        int own = own_cost(f->g, p), c = own == HEAVY ? 0 : own, len = 0;
+        int own = own_cost(f->g, p, f->at), c = own == HEAVY ? 0 : own, len = 0;
         bool reads = p->kind == KIND_LEAF || own == HEAVY;
         q->heavy = own == HEAVY;
         for (int k = 0; k < p->nin; k++) {
             const place *x = &f->at[p->in[k]];
             bool stored =
                 p->kind == KIND_PERMUTE && x->users > 1; /* what others use, too, is in memory, if it is worth that: its transpose is a view */
+            stored |= p->kind == KIND_RESHAPE && kept(x) && joins_dims(p, pass_at(f->g, p->in[k]));
             c += own == HEAVY || stored ? 0 : x->cost;
             len = x->len > len ? x->len : len;
             q->heavy |= x->heavy;
@@ -552,6 +556,50 @@ static void take_scores(fusion *f, uint32_t i, uint32_t core, uint32_t grp, int 
     }
 }
 
+static void add_root(fusion *f, uint32_t i, uint32_t value) { vec_push(&f->groups.at[f->at[i].group].roots, ((group_root){i, value})); }
+
+static void take_root(fusion *f, uint32_t i, uint32_t grp)
+{
+    place *q = &f->at[i];
+    q->taken = q->used = q->stored = true;
+    q->group = grp;
+    identity(q, pass_at(f->g, i)->rank);
+    add_root(f, i, i);
+}
+
+/* Maxima and sums of the rows of a softmax that derivatives compute again. */
+static void store_rows(fusion *f, uint32_t weights, uint32_t grp)
+{
+    const pnode *w = pass_at(f->g, weights);
+    const uint32_t sum = pass_at(f->g, w->in[1])->in[0], diff = pass_at(f->g, w->in[0])->in[0];
+    take_root(f, pass_at(f->g, diff)->in[1], grp);
+    take_root(f, sum, grp);
+}
+
+typedef struct reading {
+    fusion *f;
+    uint32_t grp;
+} reading;
+static void push_read(void *ctx, uint32_t node)
+{
+    const reading *r = ctx;
+    push(r->f, node, r->grp, NULL, false);
+}
+
+static void open_back(fusion *f, uint32_t k)
+{
+    const back *b = &f->backs.at[k];
+    const pnode *s = pass_at(f->g, b->scores);
+    const uint32_t id = open_group(f, GROUP_ATTENTION_BACK, b->root[0], s->rank, s->shape);
+    if (!id)
+        return;
+    f->groups.at[id].back = k;
+    f->groups.at[id].size = f->limit; /* nothing joins it */
+    for (int i = 0; i < b->n; i++)
+        take_root(f, b->root[i], id);
+    back_reads(f, b, push_read, &(reading){f, id});
+}
+
 static void try_attention(fusion *f, uint32_t i)
 {
     uint32_t scores, core, id = f->at[i].group;
@@ -559,10 +607,13 @@ static void try_attention(fusion *f, uint32_t i)
         push_core(f, i);
         return;
     }
+    const uint32_t weights = pass_at(f->g, i)->in[0];
     group *g = &f->groups.at[id];
     g->kind = GROUP_ATTENTION;
     g->scores = scores;
     g->inner_core = core;
+    if (f->at[weights].shared)
+        store_rows(f, weights, id);
     take_scores(f, scores, core, id, 10);
     push(f, pass_at(f->g, i)->in[1], id, NULL, false);
 }
@@ -582,8 +633,6 @@ static group_kind core_kind(const pnode *p)
     default: return GROUP_MAP;
     }
 }
-
-static void add_root(fusion *f, uint32_t i, uint32_t value) { vec_push(&f->groups.at[f->at[i].group].roots, ((group_root){i, value})); }
 
 /* Memory and a group of its own. */
 static void root_group(fusion *f, uint32_t i)
@@ -805,20 +854,25 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
     if (!f->uses || !f->scratch)
         return base_fail_oom(g->n.len);
     costs(f);
-    for (uint32_t i = 1; i < g->n.len; i++)
-        for (int k = 0; k < pass_at(g, i)->nin; k++)
-            f->uses[pass_at(g, i)->in[k]]++;
-    for (uint32_t i = 0; i < nroots; i++)
+    for (uint32_t i = 0; i < nroots; i++) {
         f->uses[roots[i]]++;
-    for (uint32_t i = 0; i < nroots; i++)
         f->at[roots[i]].root = true;
+    }
+    for (uint32_t i = g->n.len - 1; i > 0; i--) /* by what is needed itself */
+        for (int k = 0; k < pass_at(g, i)->nin && f->uses[i]; k++)
+            f->uses[pass_at(g, i)->in[k]]++;
     for (uint32_t i = 1; i < g->n.len; i++)
         if (cut_of(f, i) & CUT_APART) {
             f->at[i].root = true;
             f->uses[i]++;
         }
+    eas_status st = limit > 8 ? match_backs(f) : EAS_OK;
+    if (st)
+        return st;
     for (uint32_t i = g->n.len - 1; i > 0; i--) {
         const pnode *p = pass_at(g, i);
+        for (uint32_t b = f->at[i].back; b; b = f->backs.at[b - 1].next)
+            open_back(f, b - 1);
         if ((f->at[i].used || f->at[i].root) && p->kind != KIND_LEAF && (p->kind != KIND_CONST || f->at[i].root))
             settle(f, i);
         else if (p->kind == KIND_LEAF && f->at[i].root)
@@ -835,6 +889,7 @@ void fuse_free(fusion *f)
         vec_free(&f->groups.at[i].folds);
     }
     vec_free(&f->groups);
+    vec_free(&f->backs);
     free(f->uses);
     scratch_free(f->scratch);
     free(f->at);

@@ -146,12 +146,12 @@ static eas_node *twin_of(cutting *c, const eas_node *n, eas_node *const *in)
         return keep(c, st, NULL);
     t->site = n->site;
     t->flags |= n->flags & NODE_WEAK;
-    if (n->extra && (n->extra->kernel || n->extra->control))
+    if (n->extra && (n->extra->kernel || n->extra->native || n->extra->control))
         st = node_extra_copy(n->extra, &t->extra);
     mix_type(c, n);
     for (int i = 0; i < n->nwords; i++)
         mix(c, (uint64_t)node_words(n)[i]);
-    if (n->extra && n->extra->kernel)
+    if (n->extra && (n->extra->kernel || n->extra->native))
         mix(c, node_call_key(n->extra));
     if (n->extra && n->extra->control) {
         mix(c, n->extra->control->key[0]);

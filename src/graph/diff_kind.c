@@ -365,6 +365,8 @@ static eas_node *product(gbuild *g, eas_node *x, eas_node *y)
     return gb_new(g, GRAPH_MATMUL, (eas_dtype)x->dtype, bd, rank, shape, 0, NULL, 2, (eas_node *[]){x, y});
 }
 
+static eas_node *turned_all(gbuild *g, eas_node *x) { return x && !g->st ? turned(g, x) : NULL; }
+
 /* Vectors under vmap against one matrix are its rows (op_linear.c): the last batch dim of n is the rows of the product. */
 static bool rows_are_lanes(const eas_node *n) { return n->batch_dims > n->rank - 2; }
 
@@ -377,6 +379,9 @@ static eas_node *back_matmul(gbuild *g, eas_node *n, int i, eas_node *ct)
         r = product(g, ct, turned(g, y));
     else if (rows_are_lanes(n) && g->lanes) /* each lane has a gradient of its own */
         r = product(g, turned(g, lane_rows(g, x)), lane_rows(g, ct));
+    else if (node_kind(y) == KIND_PERMUTE && !y->batch_dims && !n->batch_dims && node_words(y)[y->rank - 1] == y->rank - 2 &&
+             node_words(y)[y->rank - 2] == y->rank - 1) /* of a transpose: what it is the transpose of gets a product as it is */
+        r = turned_all(g, product(g, turned(g, ct), x));
     else
         r = product(g, turned(g, x), ct);
     int logical = rows_are_lanes(n) && i == 1 ? 2 : node_logical_rank(n);

@@ -85,6 +85,9 @@ typedef struct node_extra {
     void (*drop)(void *object);
     eas_kernel *kernel; /* of KIND_CALL */
     eas_launch launch;
+    const struct eas_native *native; /* of KIND_CALL, in place of a kernel: a function of the host's, with these numbers */
+    int nnumbers;
+    eas_dim *numbers;
     int nouts, nargs;
     struct node_out {
         eas_dtype dtype;
@@ -247,6 +250,9 @@ eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control
 /* A collective over tensors: one result each. The result of COLL_GATHER has one more dim in front, that of COLL_SCATTER one less; else it is as its input. */
 eas_status node_collective(int nwords, const int64_t *words, int n, eas_node *const *in, int64_t group, eas_node **results);
 eas_status node_extra_copy(const node_extra *e, node_extra **out); /* what it says of kernels and loops */
+/* A call of a function of the host's. Results are counted as users count. */
+eas_status node_native(const struct eas_native *fn, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers,
+                       const eas_dim *numbers, eas_node **results);
 
 /* ---- control.c ---- */
 void control_release(graph_control *c);

@@ -127,6 +127,7 @@ static void drop_extra(node_extra *e)
     diff_pullback_drop(e->pullback);
     node_unref(atomic_load_explicit(&e->wider, memory_order_relaxed));
     free(e->outs);
+    free(e->numbers);
     free(e->order);
     free(e->begin);
     free(e);
@@ -537,6 +538,14 @@ eas_status node_extra_copy(const node_extra *from, node_extra **out)
     }
     if (from->begin)
         memcpy(e->begin, from->begin, (size_t)from->nouts);
+    if (from->numbers && !(e->numbers = malloc(sizeof *e->numbers * (size_t)(from->nnumbers + 1)))) {
+        drop_extra(e);
+        return base_fail_oom((size_t)from->nnumbers);
+    }
+    if (from->numbers)
+        memcpy(e->numbers, from->numbers, sizeof *e->numbers * (size_t)from->nnumbers);
+    e->native = from->native;
+    e->nnumbers = from->nnumbers;
     e->nargs = from->nargs;
     e->launch = from->launch;
     e->kernel = from->kernel ? eas_kernel_retain(from->kernel) : NULL;
@@ -611,7 +620,11 @@ eas_status node_collective(int nwords, const int64_t *words, int n, eas_node *co
 
 uint64_t node_call_key(const node_extra *e)
 {
-    uint64_t h = (uint64_t)(uintptr_t)e->kernel ^ (uint64_t)e->launch.has_grid << 1;
+    uint64_t h = (uint64_t)(uintptr_t)e->kernel ^ (uint64_t)(uintptr_t)e->native ^ (uint64_t)e->launch.has_grid << 1;
+    for (int i = 0; i < e->nnumbers; i++)
+        h = (h ^ (uint64_t)e->numbers[i]) * 0x9e3779b97f4a7c15u;
+    for (int i = 0; i < e->nouts && e->native; i++)
+        h = (h ^ (uint64_t)e->outs[i].dtype) * 0x100000001b3u;
     for (int i = 0; i < 3 && e->launch.has_grid; i++)
         h = (h ^ (uint64_t)e->launch.grid[i]) * 0x9e3779b97f4a7c15u;
     for (int i = 0; i < e->nargs && e->order; i++)
@@ -656,6 +669,23 @@ eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int 
     if (grid)
         memcpy(e.launch.grid, grid, sizeof e.launch.grid);
     eas_status st = with_results(GRAPH_CALL, 0, NULL, nin, in, &e, NULL, results);
+    for (int i = 0; i < nouts && !st; i++)
+        node_hand_out(results[i]);
+    free(o);
+    return st;
+}
+
+eas_status node_native(const struct eas_native *fn, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers,
+                       const eas_dim *numbers, eas_node **results)
+{
+    struct node_out *o = malloc(sizeof *o * (size_t)(nouts + 1));
+    if (!o)
+        return base_fail_oom((size_t)nouts);
+    for (int i = 0; i < nouts; i++)
+        o[i] = (struct node_out){outs[i].dtype, outs[i].rank, outs[i].shape};
+    node_extra e = {.native = fn, .nnumbers = nnumbers, .numbers = (eas_dim *)(uintptr_t)numbers, .nouts = nouts, .outs = o};
+    e.launch.size = sizeof e.launch;
+    eas_status st = with_results(GRAPH_CALL, nin, in, &e, NULL, results);
     for (int i = 0; i < nouts && !st; i++)
         node_hand_out(results[i]);
     free(o);

@@ -67,7 +67,7 @@ static bool take_recorded(pass_walk *w, eas_node *n)
     if (n->rank && node_kind(n) != KIND_MAP) /* others' shapes follow from their inputs */
         for (int i = 0; i < n->rank; i++)
             mix(w, (uint64_t)node_shape(n)[i]);
-    if (n->extra && n->extra->kernel)
+    if (n->extra && (n->extra->kernel || n->extra->native))
         mix(w, node_call_key(n->extra));
     if (n->extra && n->extra->control) {
         mix(w, n->extra->control->key[0]);

@@ -41,11 +41,18 @@ static uint32_t hash_of(const pnode *p)
 
 static bool equal(const void *a, const void *b, size_t n) { return n == 0 || !memcmp(a, b, n); }
 
+/* Of calls: functions of the host's with the same inputs and numbers give the same results. */
+static bool same_extra(const node_extra *a, const node_extra *b)
+{
+    return a == b || (a && b && a->native && a->native == b->native && a->nnumbers == b->nnumbers && a->nouts == b->nouts &&
+                      equal(a->numbers, b->numbers, sizeof *a->numbers * (size_t)a->nnumbers));
+}
+
 static bool same(const pnode *a, const pnode *b)
 {
     return a->op == b->op && a->dtype == b->dtype && a->rank == b->rank && a->nin == b->nin && a->nwords == b->nwords && a->param == b->param &&
-           a->extra == b->extra && equal(a->shape, b->shape, sizeof *a->shape * a->rank) && equal(a->words, b->words, sizeof *a->words * a->nwords) &&
-           equal(a->in, b->in, sizeof *a->in * a->nin);
+           same_extra(a->extra, b->extra) && equal(a->shape, b->shape, sizeof *a->shape * a->rank) &&
+           equal(a->words, b->words, sizeof *a->words * a->nwords) && equal(a->in, b->in, sizeof *a->in * a->nin);
 }
 
 static bool rehash(pgraph *g)
@@ -98,6 +105,8 @@ static uint32_t intern(pgraph *g, const pnode *p)
             return i;
     return append(g, p, hash);
 }
+
+uint32_t pass_share(pgraph *g, const pnode *p) { return g->st ? 0 : intern(g, p); }
 
 /* ---- numbers ---- */
 
@@ -381,7 +390,8 @@ static uint32_t solid_call(pgraph *g, const pnode *p)
         return 0;
     }
     for (int i = 0; i < p->nin; i++) {
-        bool number = pass_at(g, p->in[i])->kind == KIND_CONST && (p->kind == KIND_CALL || (p->kind == KIND_CONTROL && i >= p->extra->control->nin));
+        bool number = pass_at(g, p->in[i])->kind == KIND_CONST &&
+                      (p->kind == KIND_CALL ? !p->extra->native : p->kind == KIND_CONTROL && i >= p->extra->control->nin);
         in[i] = number ? p->in[i] : in_memory(g, p->in[i]);
         changed |= in[i] != p->in[i];
     }
@@ -430,7 +440,10 @@ static uint32_t simple_reduce(pgraph *g, const pnode *p)
 {
     if (has_no_element(pass_at(g, p->in[0])))
         return all_same(g, p, neutral(graph_rows[p->op].ir, (eas_dtype)p->dtype));
-    return pass_split_reduce(g, p);
+    uint32_t rows = pass_row_sums(g, p);
+    if (!rows && !g->st)
+        rows = pass_join_rows(g, p);
+    return rows || g->st ? rows : pass_split_reduce(g, p);
 }
 
 /* A tensor without elements needs none of its inputs: it is a number, spread over nothing. */

@@ -18,6 +18,10 @@ def rms_norm(x, weight=None, bias=None, axis=-1, eps=1e-6):
     return _ops["rms_norm"](x, weight, bias, axis=axis, eps=eps)
 
 
-def one_hot(x, num_classes, dtype="float32"):
-    """1 at the class, 0 elsewhere, along a new last axis."""
-    return _ops["one_hot"](x, num_classes=num_classes, dtype=dtype)
+def one_hot(x, num_classes, dtype="float32", axis=-1):
+    """1 at the class, 0 elsewhere, along a new axis: the last one, or the one of that number in the result."""
+    out = _ops["one_hot"](x, num_classes=num_classes, dtype=dtype)
+    rank = len(out.shape)
+    if not -rank <= axis < rank:
+        raise ValueError(f"eager.one_hot: axis {axis} of a result of {rank} dims")
+    return out if axis in (-1, rank - 1) else _ops["moveaxis"](out, -1, axis)

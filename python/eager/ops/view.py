@@ -5,8 +5,14 @@ from eas._eas import tensor_ops as _ops
 from ._table import ops_of
 
 globals().update(ops_of("view"))
-transpose, matrix_trace = _ops["swap_axes"]._called("transpose"), _ops["trace"]._called("matrix_trace")
+matrix_trace = _ops["trace"]._called("matrix_trace")
+_swapped = _ops["swap_axes"]._called("transpose")
 __all__ = [*ops_of("view"), "as_interleaved_complex", "matrix_trace", "pad", "transpose", "view_as_real_interleaved"]
+
+
+def transpose(x, axis1=-2, axis2=-1):
+    """Two axes change places, the last two by default; transpose(x, order): axes in that order."""
+    return _ops["permute"](x, axis1) if isinstance(axis1, (tuple, list)) else _swapped(x, axis1, axis2)
 
 
 def pad(x, paddings, mode="constant", value=None):

@@ -56,7 +56,7 @@ class _Update:
         self.state = [self.tree.match(f'state "{s}"', state[s], shapes=False) for s in slots]
         for s, leaves in zip(slots, self.state):
             for p, x, trained in zip(self.tree.leaves, leaves, self.tree.trained):
-                if trained and s in ("m", "v", "momentum_buffers", "square_avg", "sum") and tuple(x.shape) != tuple(p.shape):
+                if trained and s in ("m", "v", "momentum_buffers", "square_avg", "sum") and tuple(x.shape) not in ((), tuple(p.shape)):
                     raise ValueError(f'{name}: the state "{s}" has {tuple(x.shape)} where a parameter is {tuple(p.shape)}: it belongs to another tree')
         self.step = as_step(state["step"]) + 1
 

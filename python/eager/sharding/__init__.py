@@ -1,7 +1,7 @@
 """How tensors are laid out over a mesh of devices."""
 
-from .propagation import OpShardingRule, PropagationStrategy, compile_with_sharding, propagate_sharding
 from .explain import ShardingExplanation, comm_stats, explain_sharding
+from .propagation import OpShardingRule, PropagationStrategy, compile_with_sharding, propagate_sharding
 from .simulate import AutoPlan, Machine, Simulation, abstract, auto_shard, machines, measure_machine, simulate
 from .spec import DeviceMesh, DimSpec, P, PartitionSpec, ShardingSpec, create_replicated_spec
 from .spmd import compute_local_shape, from_local, get_num_shards, local_slices, reshard, shard, shard_from_callback

@@ -4,6 +4,7 @@ import math
 
 from eas._eas import random_key, tensor_ops
 
+from ..._autograd import no_grad
 from ...ops import convolution as _convolution
 from ...ops import pooling as _pooling
 from ..precision import cast_inputs
@@ -68,9 +69,9 @@ def batch_norm(x, running_mean=None, running_var=None, weight=None, bias=None, t
     if running_mean is None or not training:
         return y
     n = math.prod(int(x.shape[a]) for a in axes)
-    unbiased = var * (n / max(n - 1, 1))
-    stop = _ops["stop_gradient"]
-    return y, stop(running_mean * (1 - momentum) + mean * momentum), stop(running_var * (1 - momentum) + unbiased * momentum)
+    with no_grad():  # and not stop_gradient of the sum, which would hold all that it was made of
+        unbiased = var * (n / max(n - 1, 1))
+        return y, running_mean * (1 - momentum) + mean * momentum, running_var * (1 - momentum) + unbiased * momentum
 
 
 def group_norm(x, num_groups, weight=None, bias=None, eps=1e-5):

@@ -1,0 +1,267 @@
+"""Fourier transforms: eager.fft, with the names and conventions of numpy.fft. Any length, along any axis, batched; float32 and complex64, or float64 and complex128.
+
+The transform is a C function that runs on the host as one step of a program (src/native/fft.c). It is linear, so its derivative, in both modes and of any order, is a transform."""
+
+import math
+
+import numpy as np
+
+import eager as _e
+from eas._eas import native_call, tensor_ops
+
+from ._complex import ComplexTensor, as_complex
+from ._numpy import _axis, _t
+from .transforms.custom import call_with_rules
+
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
+
+_ops = tensor_ops
+_COMPLEX, _REAL, _HALF = 0, 1, 2
+
+
+def _floats(x):
+    x = _t(x)
+    part = x._re.dtype if isinstance(x, ComplexTensor) else x.dtype
+    if part.kind != "f":
+        return _ops["cast"](x, dtype="float32")
+    return _ops["cast"](x, dtype="float32") if part.itemsize < 4 else x
+
+
+def _scale(fn, norm, inverse):
+    """How the C function scales: 0 not at all, 1 by 1/n, 2 by 1/sqrt(n)."""
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise ValueError(f"eager.fft.{fn}: norm must be 'backward', 'ortho' or 'forward', got {norm!r}")
+    if norm == "ortho":
+        return 2
+    return int(inverse) if norm in (None, "backward") else int(not inverse)
+
+
+def _transform(x, n, kind, inverse, scale):
+    """Along the last axis (of pairs: the one before it). n: the length of the transform."""
+    half = n // 2 + 1
+
+    def run(x):
+        depth = x.batch_dims
+        y = _ops["alias"](x, 0) if depth else x
+        lead = tuple(y.shape)[: len(y.shape) - (1 if kind == _REAL else 2)]
+        core = {_COMPLEX: (n, 2), _REAL: (half, 2), _HALF: (n,)}[kind]
+        out = native_call("fft", (y,), (((*lead, *core), y.dtype),), (int(y.dtype == "float64"), math.prod(lead), n, kind, int(inverse), scale))[0]
+        return _ops["alias"](out, depth) if depth else out
+
+    def jvp(primals, tangents):
+        return _transform(tangents[0], n, kind, inverse, scale)
+
+    def vjp(primals, ct):
+        if kind == _COMPLEX:
+            return (_transform(ct, n, _COMPLEX, not inverse, scale),)
+        if kind == _REAL:  # the rest of the spectrum has no cotangent
+            lead = [(0, 0)] * (len(ct.shape) - 2)
+            return (_transform(_e.pad(ct, [*lead, (0, n - half), (0, 0)]), n, _COMPLEX, not inverse, scale)[..., 0],)
+        spectrum = _transform(ct, n, _REAL, not inverse, scale)
+        weight = np.full((half, 2), 2.0, np.float32)
+        weight[0] = 1, 0
+        if n % 2 == 0:
+            weight[-1] = 1, 0
+        return (spectrum * _e.astype(_t(weight), spectrum.dtype),)
+
+    return call_with_rules("fft", run, (x,), vjp, jvp)
+
+
+def _length(fn, x, n, axis):
+    n = x.shape[axis] if n is None else n
+    if not isinstance(n, (int, np.integer)):
+        try:
+            n = int(n)
+        except (TypeError, ValueError):
+            raise ValueError(f"eager.fft.{fn}: the length {n} is a symbol; give n") from None
+    if n < 1:
+        raise ValueError(f"eager.fft.{fn}: a length of at least 1 is wanted, got {n}")
+    return int(n)
+
+
+def _fitted(x, n, axis):
+    """Cut or padded with zeros to n elements."""
+    have = x.shape[axis]
+    if have == n:
+        return x
+    rank = len(x.shape)
+    if isinstance(have, int) and have > n:
+        return x[tuple(slice(n) if i == axis else slice(None) for i in range(rank))]
+    return _e.pad(x, [(0, n - have if i == axis else 0) for i in range(rank)])
+
+
+def _pairs(z):
+    return _e.stack([z._re, z._im], axis=-1)
+
+
+def _c2c(fn, x, n, axis, norm, inverse):
+    z = as_complex(_floats(x))
+    axis = _axis(f"fft.{fn}", axis, len(z.shape))
+    n = _length(fn, z, n, axis)
+    z = _e.moveaxis(_fitted(z, n, axis), axis, -1)
+    out = _transform(_pairs(z), n, _COMPLEX, inverse, _scale(fn, norm, inverse))
+    return _e.moveaxis(ComplexTensor(out[..., 0], out[..., 1]), -1, axis)
+
+
+def fft(a, n=None, axis=-1, norm=None):
+    """The discrete Fourier transform along an axis. n: cut or padded with zeros to that length. norm: "backward" (no factor), "ortho", "forward" (1/n)."""
+    return _c2c("fft", a, n, axis, norm, False)
+
+
+def ifft(a, n=None, axis=-1, norm=None):
+    """The inverse of fft."""
+    return _c2c("ifft", a, n, axis, norm, True)
+
+
+def _real(fn, a):
+    x = _floats(a)
+    if isinstance(x, ComplexTensor):
+        raise TypeError(f"eager.fft.{fn}: a real tensor is wanted; take fft, or eager.real(x)")
+    return x
+
+
+def _r2c(fn, a, n, axis, norm, inverse):
+    x = _real(fn, a)
+    axis = _axis(f"fft.{fn}", axis, len(x.shape))
+    n = _length(fn, x, n, axis)
+    x = _e.moveaxis(_fitted(x, n, axis), axis, -1)
+    out = _transform(x, n, _REAL, False, _scale(fn, norm, inverse))
+    return _e.moveaxis(ComplexTensor(out[..., 0], out[..., 1]), -1, axis)
+
+
+def rfft(a, n=None, axis=-1, norm=None):
+    """The first n // 2 + 1 elements of the transform of a real tensor; the others are their conjugates."""
+    return _r2c("rfft", a, n, axis, norm, False)
+
+
+def _c2r(fn, a, n, axis, norm, inverse):
+    z = as_complex(_floats(a))
+    axis = _axis(f"fft.{fn}", axis, len(z.shape))
+    n = _length(fn, z, 2 * (z.shape[axis] - 1) if n is None else n, axis)
+    z = _e.moveaxis(_fitted(z, n // 2 + 1, axis), axis, -1)
+    return _e.moveaxis(_transform(_pairs(z), n, _HALF, True, _scale(fn, norm, inverse)), -1, axis)
+
+
+def irfft(a, n=None, axis=-1, norm=None):
+    """The inverse of rfft: a real tensor of n elements along the axis (default: 2 (m - 1), which is even)."""
+    return _c2r("irfft", a, n, axis, norm, True)
+
+
+def hfft(a, n=None, axis=-1, norm=None):
+    """The transform of a signal with Hermitian symmetry, of which the first half is given: real."""
+    return _c2r("hfft", _e.conj(_t(a)), n, axis, norm, False)
+
+
+def ihfft(a, n=None, axis=-1, norm=None):
+    """The inverse of hfft."""
+    return _e.conj(_r2c("ihfft", a, n, axis, norm, True))
+
+
+def _several(fn, x, s, axes):
+    rank = len(x.shape)
+    if axes is None:
+        axes = tuple(range(rank)) if s is None else tuple(range(rank - len(s), rank))
+    axes = tuple(_axis(f"fft.{fn}", a, rank) for a in axes)
+    if s is not None and len(s) != len(axes):
+        raise ValueError(f"eager.fft.{fn}: {len(s)} lengths for {len(axes)} axes")
+    s = [None] * len(axes) if s is None else [None if n is None or n == -1 else n for n in s]
+    return s, axes
+
+
+def fftn(a, s=None, axes=None, norm=None):
+    """fft along several axes (default: all)."""
+    x = as_complex(_floats(a))
+    s, axes = _several("fftn", x, s, axes)
+    for n, axis in zip(reversed(s), reversed(axes)):
+        x = _c2c("fftn", x, n, axis, norm, False)
+    return x
+
+
+def ifftn(a, s=None, axes=None, norm=None):
+    """The inverse of fftn."""
+    x = as_complex(_floats(a))
+    s, axes = _several("ifftn", x, s, axes)
+    for n, axis in zip(reversed(s), reversed(axes)):
+        x = _c2c("ifftn", x, n, axis, norm, True)
+    return x
+
+
+def rfftn(a, s=None, axes=None, norm=None):
+    """rfft along the last of the axes, fft along the others."""
+    x = _real("rfftn", a)
+    s, axes = _several("rfftn", x, s, axes)
+    if not axes:
+        raise ValueError("eager.fft.rfftn: at least one axis is wanted")
+    x = _r2c("rfftn", x, s[-1], axes[-1], norm, False)
+    for n, axis in zip(reversed(s[:-1]), reversed(axes[:-1])):
+        x = _c2c("rfftn", x, n, axis, norm, False)
+    return x
+
+
+def irfftn(a, s=None, axes=None, norm=None):
+    """The inverse of rfftn; s[-1] says whether the last length was odd."""
+    x = as_complex(_floats(a))
+    s, axes = _several("irfftn", x, s, axes)
+    if not axes:
+        raise ValueError("eager.fft.irfftn: at least one axis is wanted")
+    for n, axis in zip(s[:-1], axes[:-1]):
+        x = _c2c("irfftn", x, n, axis, norm, True)
+    return _c2r("irfftn", x, s[-1], axes[-1], norm, True)
+
+
+def fft2(a, s=None, axes=(-2, -1), norm=None):
+    """fftn over the last two axes."""
+    return fftn(a, s, axes, norm)
+
+
+def ifft2(a, s=None, axes=(-2, -1), norm=None):
+    return ifftn(a, s, axes, norm)
+
+
+def rfft2(a, s=None, axes=(-2, -1), norm=None):
+    return rfftn(a, s, axes, norm)
+
+
+def irfft2(a, s=None, axes=(-2, -1), norm=None):
+    return irfftn(a, s, axes, norm)
+
+
+def _freq(fn, n, d, dtype, device, numbers):
+    if not isinstance(n, (int, np.integer)):
+        raise ValueError(f"eager.fft.{fn}: n is an int, got {n!r}")
+    if dtype is not None and _e._array_api._dtype(dtype).kind != "f":
+        raise ValueError(f"eager.fft.{fn}: a real float dtype is wanted, got {dtype}")
+    out = numbers / (n * d)
+    return _e.asarray(out.astype(np.float32) if dtype is None else out, dtype=dtype, device=device)
+
+
+def fftfreq(n, d=1.0, *, dtype=None, device=None):
+    """The frequencies of fft's elements, for samples d apart."""
+    k = np.arange(n)
+    return _freq("fftfreq", n, d, dtype, device, np.where(k < (n + 1) // 2, k, k - n).astype(np.float64))
+
+
+def rfftfreq(n, d=1.0, *, dtype=None, device=None):
+    """The frequencies of rfft's elements."""
+    return _freq("rfftfreq", n, d, dtype, device, np.arange(n // 2 + 1).astype(np.float64))
+
+
+def _shifted(fn, x, axes, sign):
+    x = _t(x)
+    axes = tuple(range(len(x.shape))) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+    axes = tuple(_axis(f"fft.{fn}", a, len(x.shape)) for a in axes)
+    if not axes:
+        return x
+    return _e.roll(x, tuple(x.shape[a] // 2 if sign > 0 else -(x.shape[a] // 2) for a in axes), axes)
+
+
+def fftshift(x, axes=None):
+    """The element of frequency 0 in the middle."""
+    return _shifted("fftshift", x, axes, 1)
+
+
+def ifftshift(x, axes=None):
+    """The inverse of fftshift."""
+    return _shifted("ifftshift", x, axes, -1)

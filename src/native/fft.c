@@ -1,0 +1,301 @@
+/* fft.c: Fourier transforms along the last axis, of any length, real and complex.
+ *
+ * A plan has the radices of a length and a table of its roots of unity, computed in double; plans are kept (PLANS of them). Lengths with a prime factor above MAX_RADIX
+ * go through Bluestein's convolution. Real transforms share a complex one between two rows. One long complex sequence is cut into four steps so that it uses all threads and
+ * stays in the caches.
+ */
+#include "native.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define HOT
+#endif
+
+enum { FFT_COMPLEX, FFT_REAL, FFT_HALF };
+enum { V = 8, MAX_RADIX = 31, MAX_STAGES = 64, PLANS = 32, LONG = 1 << 14 };
+
+typedef struct fft_plan {
+    _Atomic int refs;
+    int64_t n;
+    int nradix, radix[MAX_STAGES];
+    float *wr_s, *wi_s, *chirp_re_s, *chirp_im_s, *kernel_re_s, *kernel_im_s;
+    double *wr_d, *wi_d, *chirp_re_d, *chirp_im_d, *kernel_re_d, *kernel_im_d;
+    struct fft_plan *inner; /* of Bluestein's convolution */
+} fft_plan;
+typedef struct fft_job {
+    const void *in;
+    void *out, *mid;
+    int64_t batch, n, lanes; /* lanes: sequences, after real ones were paired */
+    int kind;
+    bool inverse;
+    double scale;
+    const fft_plan *plan, *columns, *rows; /* the latter two of one long sequence */
+    int64_t split; /* e^(-2 pi i k / n) = coarse[k / split] fine[k % split] */
+    double *coarse, *fine;
+    void (*step)(const struct fft_job *, int64_t, void *);
+    char *scratch;
+    size_t bytes;
+} fft_job;
+
+#define FN_(name, type) name##_##type
+#define FN2(name, type) FN_(name, type)
+#define FN(name) FN2(name, SUFFIX)
+#define T float
+#define SUFFIX s
+#include "fft.inc"
+#undef T
+#undef SUFFIX
+#define T double
+#define SUFFIX d
+#include "fft.inc"
+#undef T
+#undef SUFFIX
+
+/* ---- plans ---- */
+
+/* e^(-2 pi i k / n): the angle is brought below an eighth of a turn exactly, by integers. */
+static void root(int64_t k, int64_t n, double *c, double *s)
+{
+    int64_t eighth = 8 * (k % n);
+    int octant = (int)(eighth / n);
+    int64_t rest = eighth % n; /* the angle is (octant + rest / n) / 8 turns */
+    double a = 0.78539816339744830962 * (double)(octant & 1 ? n - rest : rest) / (double)n, x = cos(a), y = sin(a);
+    static const int8_t swap[8] = {0, 1, 1, 0, 0, 1, 1, 0}, neg_c[8] = {0, 0, 1, 1, 1, 1, 0, 0}, neg_s[8] = {0, 0, 0, 0, 1, 1, 1, 1};
+    *c = swap[octant] ? y : x;
+    *s = swap[octant] ? x : y;
+    *c = neg_c[octant] ? -*c : *c;
+    *s = neg_s[octant] ? *s : -*s; /* forward: the angle is negative */
+}
+
+static void plan_drop(fft_plan *p)
+{
+    if (!p || atomic_fetch_sub(&p->refs, 1) != 1)
+        return;
+    free(p->wr_s), free(p->wi_s), free(p->wr_d), free(p->wi_d);
+    free(p->chirp_re_s), free(p->chirp_im_s), free(p->chirp_re_d), free(p->chirp_im_d);
+    free(p->kernel_re_s), free(p->kernel_im_s), free(p->kernel_re_d), free(p->kernel_im_d);
+    plan_drop(p->inner);
+    free(p);
+}
+
+static bool factorise(fft_plan *p)
+{
+    int64_t n = p->n;
+    while (n % 4 == 0) {
+        p->radix[p->nradix++] = 4;
+        n /= 4;
+    }
+    for (int r = 2; r <= MAX_RADIX && n > 1; r++)
+        while (n % r == 0) {
+            p->radix[p->nradix++] = r;
+            n /= r;
+        }
+    return n == 1;
+}
+
+static bool tables(int64_t n, double **re, double **im, float **res, float **ims)
+{
+    *re = malloc(sizeof **re * (size_t)n), *im = malloc(sizeof **im * (size_t)n);
+    *res = malloc(sizeof **res * (size_t)n), *ims = malloc(sizeof **ims * (size_t)n);
+    return *re && *im && *res && *ims;
+}
+
+static void narrow(int64_t n, const double *re, const double *im, float *res, float *ims)
+{
+    for (int64_t i = 0; i < n; i++) {
+        res[i] = (float)re[i];
+        ims[i] = (float)im[i];
+    }
+}
+
+static fft_plan *plan_get(int64_t n);
+
+static int64_t smooth_above(int64_t n) /* a multiple of small powers that is not below n */
+{
+    int64_t best = 1;
+    while (best < n)
+        best *= 2;
+    for (int64_t odd = 3; odd <= 15; odd += 2) {
+        int64_t m = odd;
+        while (m < n)
+            m *= 2;
+        if (odd != 7 && odd != 11 && odd != 13 && m < best)
+            best = m;
+    }
+    return best;
+}
+
+static bool make_chirp(fft_plan *p)
+{
+    int64_t n = p->n, m = smooth_above(2 * n - 1);
+    if (!(p->inner = plan_get(m)) || !tables(n, &p->chirp_re_d, &p->chirp_im_d, &p->chirp_re_s, &p->chirp_im_s) ||
+        !tables(m, &p->kernel_re_d, &p->kernel_im_d, &p->kernel_re_s, &p->kernel_im_s))
+        return false;
+    double *mem = calloc((size_t)(4 * m * V), sizeof *mem);
+    if (!mem)
+        return false;
+    lanes_d x = {mem, mem + m * V}, w = {mem + 2 * m * V, mem + 3 * m * V};
+    for (int64_t j = 0; j < n; j++) { /* e^(-i pi j^2 / n) */
+        int64_t e = (int64_t)((unsigned __int128)j * (unsigned __int128)j % (unsigned __int128)(2 * n));
+        root(e, 2 * n, &p->chirp_re_d[j], &p->chirp_im_d[j]);
+        x.re[j * V] = p->chirp_re_d[j] / (double)m;
+        x.im[j * V] = -p->chirp_im_d[j] / (double)m;
+        if (j) {
+            x.re[(m - j) * V] = x.re[j * V];
+            x.im[(m - j) * V] = x.im[j * V];
+        }
+    }
+    stages_d(p->inner, x, w);
+    for (int64_t j = 0; j < m; j++) {
+        p->kernel_re_d[j] = x.re[j * V];
+        p->kernel_im_d[j] = x.im[j * V];
+    }
+    free(mem);
+    narrow(n, p->chirp_re_d, p->chirp_im_d, p->chirp_re_s, p->chirp_im_s);
+    narrow(m, p->kernel_re_d, p->kernel_im_d, p->kernel_re_s, p->kernel_im_s);
+    return true;
+}
+
+static fft_plan *plan_make(int64_t n)
+{
+    fft_plan *p = calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    atomic_init(&p->refs, 1);
+    p->n = n;
+    bool ok = factorise(p) ? tables(n, &p->wr_d, &p->wi_d, &p->wr_s, &p->wi_s) : make_chirp(p);
+    if (ok && !p->inner) {
+        for (int64_t k = 0; k < n; k++)
+            root(k, n, &p->wr_d[k], &p->wi_d[k]);
+        narrow(n, p->wr_d, p->wi_d, p->wr_s, p->wi_s);
+    }
+    if (!ok) {
+        plan_drop(p);
+        return NULL;
+    }
+    return p;
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static fft_plan *kept[PLANS];
+static int next_kept;
+
+static fft_plan *plan_get(int64_t n) /* counted; NULL: no memory */
+{
+    fft_plan *found = NULL;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < PLANS && !found; i++)
+        if (kept[i] && kept[i]->n == n)
+            found = kept[i];
+    if (found)
+        atomic_fetch_add(&found->refs, 1);
+    pthread_mutex_unlock(&lock);
+    if (found || !(found = plan_make(n)))
+        return found;
+    pthread_mutex_lock(&lock);
+    atomic_fetch_add(&found->refs, 1);
+    fft_plan *old = kept[next_kept];
+    kept[next_kept] = found;
+    next_kept = (next_kept + 1) % PLANS;
+    pthread_mutex_unlock(&lock);
+    plan_drop(old);
+    return found;
+}
+
+static int64_t room(const fft_plan *p) { return p->inner ? 2 * p->n + 4 * p->inner->n : 4 * p->n; } /* elements for each lane */
+
+/* ---- running ---- */
+
+static void part(void *ctx, int64_t first, int64_t last, int worker)
+{
+    const fft_job *b = ctx;
+    for (int64_t g = first; g < last; g++)
+        b->step(b, g, b->scratch + b->bytes * (size_t)worker);
+}
+
+static eas_status share_out(fft_job *b, int64_t groups, int64_t elements, size_t size, void (*step)(const fft_job *, int64_t, void *))
+{
+    int threads = groups > 1 && b->batch * b->n > 20000 ? pool_size() : 1;
+    b->bytes = ((size_t)(elements * V) * size + 127) & ~(size_t)63;
+    b->scratch = malloc(b->bytes * (size_t)threads);
+    b->step = step;
+    if (!b->scratch)
+        return base_fail_oom(b->bytes * (size_t)threads);
+    if (threads > 1)
+        pool_run(groups, 1, part, b, NULL, NULL);
+    else
+        part(b, 0, groups, 0);
+    free(b->scratch);
+    return EAS_OK;
+}
+
+/* The factors of n that are nearest to each other; 0: one of them has large prime factors. */
+static int64_t square_factor(int64_t n)
+{
+    fft_plan p = {.n = n};
+    int64_t best = 0;
+    if (!factorise(&p))
+        return 0;
+    for (int64_t d = 1; d * d <= n; d++)
+        if (n % d == 0)
+            best = d;
+    return best;
+}
+
+static eas_status run_long(fft_job *b, int64_t n1, bool wide)
+{
+    int64_t n = b->n, n2 = n / n1;
+    size_t size = wide ? sizeof(double) : sizeof(float);
+    fft_plan *columns = plan_get(n1), *rows = plan_get(n2);
+    b->split = 1;
+    while (b->split * b->split < n)
+        b->split *= 2;
+    int64_t ncoarse = n / b->split + 1;
+    b->mid = malloc(2 * size * (size_t)n);
+    b->coarse = malloc(sizeof(double) * 2 * (size_t)ncoarse);
+    b->fine = malloc(sizeof(double) * 2 * (size_t)b->split);
+    b->columns = columns;
+    b->rows = rows;
+    eas_status st = columns && rows && b->mid && b->coarse && b->fine ? EAS_OK : base_fail_oom(2 * size * (size_t)n);
+    for (int64_t i = 0; i < ncoarse && !st; i++)
+        root(i * b->split % n, n, &b->coarse[2 * i], &b->coarse[2 * i + 1]);
+    for (int64_t i = 0; i < b->split && !st; i++)
+        root(i % n, n, &b->fine[2 * i], &b->fine[2 * i + 1]);
+    if (!st)
+        st = share_out(b, (n2 + V - 1) / V, room(columns), size, wide ? long_columns_d : long_columns_s);
+    if (!st)
+        st = share_out(b, (n1 + V - 1) / V, room(rows), size, wide ? long_rows_d : long_rows_s);
+    free(b->mid), free(b->coarse), free(b->fine);
+    plan_drop(columns), plan_drop(rows);
+    return st;
+}
+
+eas_status native_fft(const native_call *c)
+{
+    const int64_t *q = c->numbers;
+    bool wide = q[0] != 0;
+    fft_job b = {.in = c->in[0], .out = c->out[0], .batch = q[1], .n = q[2], .kind = (int)q[3], .inverse = q[4] != 0, .scale = 1};
+    if (b.batch == 0 || b.n == 0)
+        return EAS_OK;
+    if (q[5] == 1)
+        b.scale = 1 / (double)b.n;
+    else if (q[5] == 2)
+        b.scale = 1 / sqrt((double)b.n);
+    int64_t n1 = b.batch == 1 && b.n >= LONG && b.kind != FFT_HALF ? square_factor(b.n) : 0;
+    if (n1 >= 32)
+        return run_long(&b, n1, wide);
+    fft_plan *p = plan_get(b.n);
+    if (!p)
+        return base_fail_oom((size_t)b.n * 16);
+    b.plan = p;
+    b.lanes = b.kind == FFT_COMPLEX ? b.batch : (b.batch + 1) / 2;
+    eas_status st = share_out(&b, (b.lanes + V - 1) / V, room(p), wide ? sizeof(double) : sizeof(float), wide ? group_d : group_s);
+    plan_drop(p);
+    return st;
+}

@@ -1,0 +1,746 @@
+/* linalg.c: factorisations of batches of matrices: la.inc for each element type, the general eigenvalue problem in complex numbers, and LAPACK where it is wanted. */
+#include "native.h"
+
+#include <complex.h>
+#include <float.h>
+#include <math.h>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define HOT
+#endif
+
+#define FN_(name, type) name##_##type
+#define FN2(name, type) FN_(name, type)
+#define FN(name) FN2(name, SUFFIX)
+
+#define T float
+#define R float
+#define SUFFIX s
+#define EPS FLT_EPSILON
+#define REAL_MAX FLT_MAX
+#define CJ(x) (x)
+#define RE(x) (x)
+#define AB(x) fabsf(x)
+#define RSQRT sqrtf
+#define RHYPOT hypotf
+#define RFABS fabsf
+#include "la.inc"
+#undef T
+#undef SUFFIX
+#undef CJ
+#undef RE
+#undef AB
+
+#define T float _Complex
+#define SUFFIX c
+#define CJ(x) conjf(x)
+#define RE(x) crealf(x)
+#define AB(x) cabsf(x)
+#include "la.inc"
+#undef T
+#undef R
+#undef SUFFIX
+#undef EPS
+#undef REAL_MAX
+#undef CJ
+#undef RE
+#undef AB
+#undef RSQRT
+#undef RHYPOT
+#undef RFABS
+
+#define T double
+#define R double
+#define SUFFIX d
+#define EPS DBL_EPSILON
+#define REAL_MAX DBL_MAX
+#define CJ(x) (x)
+#define RE(x) (x)
+#define AB(x) fabs(x)
+#define RSQRT sqrt
+#define RHYPOT hypot
+#define RFABS fabs
+#include "la.inc"
+#undef T
+#undef SUFFIX
+#undef CJ
+#undef RE
+#undef AB
+
+#define T double _Complex
+#define SUFFIX z
+#define CJ(x) conj(x)
+#define RE(x) creal(x)
+#define AB(x) cabs(x)
+#include "la.inc"
+
+typedef float _Complex c64;
+typedef double _Complex c128;
+
+static size_t size_of(int64_t type) { return type == NATIVE_F32 ? 4 : type == NATIVE_C128 ? 16 : 8; }
+static size_t real_size(int64_t type) { return type == NATIVE_F32 || type == NATIVE_C64 ? 4 : 8; }
+static bool is_complex(int64_t type) { return type >= NATIVE_C64; }
+static double weight(int64_t type) { return is_complex(type) ? 4 : 1; }
+
+/* f_s(...) or its form for another type, with (float *), (double *), ... in place of (P *) */
+#define BY_TYPE(type, call) \
+    switch (type) { \
+    case NATIVE_F32: { \
+        typedef float P; \
+        typedef float Q; \
+        call(s); \
+        break; \
+    } \
+    case NATIVE_F64: { \
+        typedef double P; \
+        typedef double Q; \
+        call(d); \
+        break; \
+    } \
+    case NATIVE_C64: { \
+        typedef c64 P; \
+        typedef float Q; \
+        call(c); \
+        break; \
+    } \
+    default: { \
+        typedef c128 P; \
+        typedef double Q; \
+        call(z); \
+    } \
+    }
+
+static const void *matrix_in(const native_call *c, int which, int64_t i, int64_t elements)
+{
+    return (const char *)c->in[which] + (size_t)(i * elements) * size_of(c->numbers[0]);
+}
+static void *matrix_out(const native_call *c, int which, int64_t i, int64_t elements)
+{
+    return (char *)c->out[which] + (size_t)(i * elements) * size_of(c->numbers[0]);
+}
+
+/* B (n m) = A (m n) transposed, conjugated if asked. */
+static void transposed(int64_t type, int64_t m, int64_t n, const void *a, void *b, bool conjugate)
+{
+#define DO(x) \
+    for (int64_t i = 0; i < m; i++) \
+        for (int64_t j = 0; j < n; j++) { \
+            P v = ((const P *)a)[i * n + j]; \
+            ((P *)b)[j * m + i] = v; \
+        }
+    BY_TYPE(type, DO)
+#undef DO
+    if (conjugate && type == NATIVE_C64)
+        for (int64_t i = 0; i < m * n; i++)
+            ((c64 *)b)[i] = conjf(((c64 *)b)[i]);
+    if (conjugate && type == NATIVE_C128)
+        for (int64_t i = 0; i < m * n; i++)
+            ((c128 *)b)[i] = conj(((c128 *)b)[i]);
+}
+
+/* ---- LAPACK's calling convention: everything by address; an int64 holds either size of integer, in this byte order ---- */
+typedef int64_t lint;
+static int64_t int_at(const void *p, int64_t i) { return lapack_wide() ? ((const int64_t *)p)[i] : ((const int32_t *)p)[i]; }
+static bool failed(lint info) { return lapack_wide() ? info != 0 : (int32_t)info != 0; }
+static void fill_nan(int64_t type, int64_t n, void *x)
+{
+    for (int64_t i = 0; i < n * (is_complex(type) ? 2 : 1); i++)
+        if (real_size(type) == 4)
+            ((float *)x)[i] = NAN;
+        else
+            ((double *)x)[i] = NAN;
+}
+static int64_t work_size(int64_t type, const void *first)
+{
+    double v = real_size(type) == 4 ? (double)*(const float *)first : *(const double *)first;
+    return v < 1 ? 1 : (int64_t)(v * 1.01) + 1;
+}
+
+/* ---- LU ---- */
+
+static void lu_one(const native_call *c, int64_t i, void *scratch)
+{
+    int64_t m = c->numbers[2], n = c->numbers[3];
+    void *a = matrix_out(c, 0, i, m * n);
+    (void)scratch;
+    memcpy(a, matrix_in(c, 0, i, m * n), (size_t)(m * n) * size_of(c->numbers[0]));
+#define DO(x) lu_##x(m, n, (P *)a, (int64_t *)c->out[1] + i * m, (int64_t *)c->out[2] + i)
+    BY_TYPE(c->numbers[0], DO)
+#undef DO
+}
+
+static eas_status lu_lapack(const native_call *c, int64_t i, lapack_fn getrf)
+{
+    int64_t type = c->numbers[0], m = c->numbers[2], n = c->numbers[3], *perm = (int64_t *)c->out[1] + i * m, *sign = (int64_t *)c->out[2] + i;
+    void *a = malloc((size_t)(m * n) * size_of(type)), *piv = malloc(sizeof(int64_t) * (size_t)m);
+    lint info = 0, lm = m, ln = n;
+    if (!a || !piv) {
+        free(a), free(piv);
+        return base_fail_oom((size_t)(m * n));
+    }
+    transposed(type, m, n, matrix_in(c, 0, i, m * n), a, false);
+    ((void (*)(lint *, lint *, void *, lint *, void *, lint *))getrf)(&lm, &ln, a, &lm, piv, &info);
+    transposed(type, n, m, a, matrix_out(c, 0, i, m * n), false);
+    for (int64_t k = 0; k < m; k++)
+        perm[k] = k;
+    *sign = 1;
+    for (int64_t k = 0; k < (m < n ? m : n); k++) {
+        int64_t p = int_at(piv, k) - 1, t = perm[k];
+        perm[k] = perm[p];
+        perm[p] = t;
+        *sign = p == k ? *sign : -*sign;
+    }
+    free(a), free(piv);
+    return EAS_OK;
+}
+
+#define MIN2(a, b) ((a) < (b) ? (a) : (b))
+#define MAX2(a, b) ((a) > (b) ? (a) : (b))
+
+eas_status native_lu(const native_call *c)
+{
+    int64_t type = c->numbers[0], b = c->numbers[1], m = c->numbers[2], n = c->numbers[3];
+    lapack_fn f = lapack_wanted(MIN2(m, n), b) ? lapack_find("getrf", (int)type) : NULL;
+    eas_status st = EAS_OK;
+    for (int64_t i = 0; i < b && f && !st; i++)
+        st = lu_lapack(c, i, f);
+    return f ? st : native_batch(c, b, weight(type) * (double)(m * n) * (double)MIN2(m, n), 0, lu_one);
+}
+
+/* ---- Cholesky ---- */
+
+static void lower_of(int64_t type, int64_t n, const void *a, void *l)
+{
+#define DO(x) \
+    for (int64_t i = 0; i < n; i++) \
+        for (int64_t j = 0; j < n; j++) \
+    ((P *)l)[i * n + j] = j <= i ? ((const P *)a)[i * n + j] : 0
+    BY_TYPE(type, DO)
+#undef DO
+}
+
+static void cholesky_one(const native_call *c, int64_t i, void *scratch)
+{
+    int64_t n = c->numbers[2];
+    void *l = matrix_out(c, 0, i, n * n);
+    (void)scratch;
+    lower_of(c->numbers[0], n, matrix_in(c, 0, i, n * n), l);
+#define DO(x) cholesky_##x(n, (P *)l)
+    BY_TYPE(c->numbers[0], DO)
+#undef DO
+}
+
+eas_status native_cholesky(const native_call *c)
+{
+    int64_t type = c->numbers[0], b = c->numbers[1], n = c->numbers[2];
+    lapack_fn f = lapack_wanted(n, b) ? lapack_find("potrf", (int)type) : NULL;
+    for (int64_t i = 0; i < b && f; i++) {
+        lint info = 0, ln = n;
+        void *l = matrix_out(c, 0, i, n * n);
+        lower_of(type, n, matrix_in(c, 0, i, n * n), l);
+        /* column order shows it the upper triangle of the conjugate: its factor U has L = U^T in C order */
+        ((void (*)(const char *, lint *, void *, lint *, lint *, size_t))f)("U", &ln, l, &ln, &info, 1);
+        if (failed(info))
+            fill_nan(type, n * n, l);
+    }
+    return f ? EAS_OK : native_batch(c, b, weight(type) * (double)n * (double)n * (double)n / 3, 0, cholesky_one);
+}
+
+/* ---- triangular systems ---- */
+
+static void solve_triangular_one(const native_call *c, int64_t i, void *scratch)
+{
+    const int64_t *q = c->numbers;
+    int64_t n = q[2], k = q[3];
+    void *x = matrix_out(c, 0, i, n * k);
+    (void)scratch;
+    memcpy(x, matrix_in(c, 1, i, n * k), (size_t)(n * k) * size_of(q[0]));
+#define DO(t) solve_triangular_##t(n, k, q[4] != 0, (int)q[5], q[6] != 0, (const P *)matrix_in(c, 0, i, n * n), (P *)x)
+    BY_TYPE(q[0], DO)
+#undef DO
+}
+
+eas_status native_solve_triangular(const native_call *c)
+{
+    const int64_t *q = c->numbers;
+    int64_t b = q[1], n = q[2], k = q[3];
+    lapack_fn f = n * k && lapack_wanted(n, b) && k >= 8 ? lapack_find("trsm", (int)q[0]) : NULL;
+    for (int64_t i = 0; i < b && f; i++) {
+        const c128 one128 = 1;
+        const c64 one64 = 1;
+        const void *one = real_size(q[0]) == 4 ? (const void *)&one64 : (const void *)&one128;
+        lint ln = n, lk = k;
+        void *x = matrix_out(c, 0, i, n * k);
+        memcpy(x, matrix_in(c, 1, i, n * k), (size_t)(n * k) * size_of(q[0]));
+        ((void (*)(const char *, const char *, const char *, const char *, lint *, lint *, const void *, const void *, lint *, void *, lint *, size_t,
+                   size_t, size_t, size_t))f)("R", q[4] ? "U" : "L",
+                                              q[5] == 0   ? "N"
+                                              : q[5] == 1 ? "T"
+                                                          : "C",
+                                              q[6] ? "U" : "N", &lk, &ln, one, matrix_in(c, 0, i, n * n), &ln, x, &lk, 1, 1, 1, 1);
+    }
+    return f ? EAS_OK : native_batch(c, b, weight(q[0]) * (double)n * (double)n * (double)k, 0, solve_triangular_one);
+}
+
+/* ---- QR ---- */
+
+static void qr_one(const native_call *c, int64_t i, void *scratch)
+{
+    const int64_t *q = c->numbers;
+    int64_t m = q[2], n = q[3], k = q[4] ? m : MIN2(m, n);
+    char *a = scratch, *rest = a + (size_t)(m * n) * size_of(q[0]);
+    memcpy(a, matrix_in(c, 0, i, m * n), (size_t)(m * n) * size_of(q[0]));
+#define DO(t) qr_##t(m, n, k, (P *)(void *)a, (P *)matrix_out(c, 0, i, m *k), (P *)matrix_out(c, 1, i, k *n), (P *)(void *)rest)
+    BY_TYPE(q[0], DO)
+#undef DO
+}
+
+static eas_status qr_lapack(const native_call *c, int64_t i, lapack_fn geqrf, lapack_fn orgqr)
+{
+    const int64_t *q = c->numbers;
+    int64_t type = q[0], m = q[2], n = q[3], r = MIN2(m, n), k = q[4] ? m : r;
+    size_t size = size_of(type), cols = (size_t)MAX2(n, k);
+    char *a = calloc((size_t)m * cols, size), *tau = malloc((size_t)(r + 1) * size), *work = malloc(16), *rows = malloc((size_t)(m * n) * size);
+    lint info = 0, lm = m, ln = n, lr = r, lk = k, ask = -1;
+    typedef void (*geqrf_fn)(lint *, lint *, void *, lint *, void *, void *, lint *, lint *);
+    typedef void (*orgqr_fn)(lint *, lint *, lint *, void *, lint *, void *, void *, lint *, lint *);
+    eas_status st = a && tau && work && rows ? EAS_OK : base_fail_oom((size_t)(m * n));
+    if (!st) {
+        transposed(type, m, n, matrix_in(c, 0, i, m * n), a, false);
+        ((geqrf_fn)geqrf)(&lm, &ln, a, &lm, tau, work, &ask, &info);
+        lint room = work_size(type, work);
+        ((orgqr_fn)orgqr)(&lm, &lk, &lr, a, &lm, tau, work, &ask, &info);
+        room = MAX2(room, work_size(type, work));
+        free(work);
+        work = malloc((size_t)room * size);
+        st = work ? EAS_OK : base_fail_oom((size_t)room);
+        if (!st) {
+            ((geqrf_fn)geqrf)(&lm, &ln, a, &lm, tau, work, &room, &info);
+            transposed(type, n, m, a, rows, false);
+            char *to = matrix_out(c, 1, i, k * n);
+            for (int64_t y = 0; y < k; y++) {
+                int64_t from = MIN2(y, n);
+                memset(to + (size_t)(y * n) * size, 0, (size_t)from * size);
+                memcpy(to + (size_t)(y * n + from) * size, rows + (size_t)(y * n + from) * size, (size_t)(n - from) * size);
+            }
+            ((orgqr_fn)orgqr)(&lm, &lk, &lr, a, &lm, tau, work, &room, &info);
+            transposed(type, k, m, a, matrix_out(c, 0, i, m * k), false);
+        }
+    }
+    free(a), free(tau), free(work), free(rows);
+    return st;
+}
+
+eas_status native_qr(const native_call *c)
+{
+    const int64_t *q = c->numbers;
+    int64_t b = q[1], m = q[2], n = q[3], k = q[4] ? m : MIN2(m, n);
+    bool wanted = lapack_wanted(MIN2(m, n), b);
+    lapack_fn f = wanted ? lapack_find("geqrf", (int)q[0]) : NULL, g = wanted ? lapack_find(is_complex(q[0]) ? "ungqr" : "orgqr", (int)q[0]) : NULL;
+    eas_status st = EAS_OK;
+    for (int64_t i = 0; i < b && f && g && !st; i++)
+        st = qr_lapack(c, i, f, g);
+    size_t room = (size_t)(m * n + n + k + MIN2(m, n) + m) * size_of(q[0]);
+    return f && g ? st : native_batch(c, b, weight(q[0]) * 4 * (double)(m * n) * (double)MIN2(m, n), room, qr_one);
+}
+
+/* ---- Hermitian eigenvalues ---- */
+
+static void eigh_one(const native_call *c, int64_t i, void *scratch)
+{
+    const int64_t *q = c->numbers;
+    int64_t n = q[2];
+    char *a = scratch, *rest = a + (size_t)(n * n) * size_of(q[0]), *w = (char *)c->out[0] + (size_t)(i * n) * real_size(q[0]);
+    memcpy(a, matrix_in(c, 0, i, n * n), (size_t)(n * n) * size_of(q[0]));
+#define DO(t) eigh_##t(n, (P *)(void *)a, (Q *)(void *)w, q[3] ? (P *)matrix_out(c, 1, i, n *n) : NULL, (P *)(void *)rest)
+    BY_TYPE(q[0], DO)
+#undef DO
+}
+
+static eas_status eigh_lapack(const native_call *c, int64_t i, lapack_fn f)
+{
+    const int64_t *q = c->numbers;
+    int64_t type = q[0], n = q[2];
+    size_t size = size_of(type);
+    char *a = malloc((size_t)(n * n) * size), *w = (char *)c->out[0] + (size_t)(i * n) * real_size(type);
+    char first[16], rfirst[16], ifirst[16] = {0};
+    lint info = 0, ln = n, ask = -1;
+    const char *job = q[3] ? "V" : "N";
+    typedef void (*real_fn)(const char *, const char *, lint *, void *, lint *, void *, void *, lint *, void *, lint *, lint *, size_t, size_t);
+    typedef void (*complex_fn)(const char *, const char *, lint *, void *, lint *, void *, void *, lint *, void *, lint *, void *, lint *, lint *,
+                               size_t, size_t);
+    if (!a)
+        return base_fail_oom((size_t)(n * n) * size);
+    memcpy(a, matrix_in(c, 0, i, n * n), (size_t)(n * n) * size);
+    if (is_complex(type))
+        ((complex_fn)f)(job, "U", &ln, a, &ln, w, first, &ask, rfirst, &ask, ifirst, &ask, &info, 1, 1);
+    else
+        ((real_fn)f)(job, "U", &ln, a, &ln, w, first, &ask, ifirst, &ask, &info, 1, 1);
+    lint lw = work_size(type, first), lr = is_complex(type) ? work_size(type, rfirst) : 1, li = int_at(ifirst, 0);
+    char *work = malloc((size_t)lw * size), *rwork = malloc((size_t)lr * size), *iwork = malloc((size_t)(li + 1) * 8);
+    eas_status st = work && rwork && iwork ? EAS_OK : base_fail_oom((size_t)lw * size);
+    if (!st && is_complex(type))
+        ((complex_fn)f)(job, "U", &ln, a, &ln, w, work, &lw, rwork, &lr, iwork, &li, &info, 1, 1);
+    else if (!st)
+        ((real_fn)f)(job, "U", &ln, a, &ln, w, work, &lw, iwork, &li, &info, 1, 1);
+    if (!st && q[3]) /* it saw the conjugate */
+        transposed(type, n, n, a, matrix_out(c, 1, i, n * n), true);
+    if (!st && failed(info)) {
+        fill_nan(type == NATIVE_C64 ? NATIVE_F32 : type == NATIVE_C128 ? NATIVE_F64 : type, n, w);
+        if (q[3])
+            fill_nan(type, n * n, matrix_out(c, 1, i, n * n));
+    }
+    free(a), free(work), free(rwork), free(iwork);
+    return st;
+}
+
+eas_status native_eigh(const native_call *c)
+{
+    const int64_t *q = c->numbers;
+    int64_t b = q[1], n = q[2];
+    lapack_fn f = lapack_wanted(n, b) ? lapack_find(is_complex(q[0]) ? "heevd" : "syevd", (int)q[0]) : NULL;
+    eas_status st = EAS_OK;
+    for (int64_t i = 0; i < b && f && !st; i++)
+        st = eigh_lapack(c, i, f);
+    size_t room = (size_t)(2 * n * n + 5 * n + 8) * size_of(q[0]);
+    return f ? st : native_batch(c, b, weight(q[0]) * 8 * (double)n * (double)n * (double)n, room, eigh_one);
+}
+
+/* ---- singular values ---- */
+
+/* Ours is for m >= n: otherwise of the conjugate transpose, whose U is our V. */
+static void svd_one(const native_call *c, int64_t i, void *scratch)
+{
+    const int64_t *q = c->numbers;
+    int64_t m = q[2], n = q[3], k = MIN2(m, n), big = MAX2(m, n);
+    bool full = q[4] != 0, vectors = q[5] != 0, flip = m < n;
+    int64_t nu = full ? big : k;
+    size_t size = size_of(q[0]);
+    char *a = scratch, *ut = a + (size_t)(m * n) * size, *vt = ut + (size_t)(nu * big) * size, *rest = vt + (size_t)(k * k) * size;
+    char *s = (char *)c->out[0] + (size_t)(i * k) * real_size(q[0]);
+    if (flip)
+        transposed(q[0], m, n, matrix_in(c, 0, i, m * n), a, true);
+    else
+        memcpy(a, matrix_in(c, 0, i, m * n), (size_t)(m * n) * size);
+#define DO(t) svd_##t(big, k, (const P *)(void *)a, vectors, nu, (Q *)(void *)s, (P *)(void *)ut, (P *)(void *)vt, (P *)(void *)rest)
+    BY_TYPE(q[0], DO)
+#undef DO
+    if (!vectors)
+        return;
+    void *u = matrix_out(c, 1, i, m * (full ? m : k)), *vh = matrix_out(c, 2, i, (full ? n : k) * n);
+    if (!flip) { /* ut: rows are columns of U; vt: rows are columns of V */
+        transposed(q[0], nu, big, ut, u, false);
+        memcpy(vh, vt, (size_t)(k * k) * size);
+        if (is_complex(q[0]))
+            for (int64_t j = 0; j < k * k; j++)
+                if (q[0] == NATIVE_C64)
+                    ((c64 *)vh)[j] = conjf(((c64 *)vh)[j]);
+                else
+                    ((c128 *)vh)[j] = conj(((c128 *)vh)[j]);
+    } else { /* A^H = U' S V'^H: A = V' S U'^H */
+        transposed(q[0], k, k, vt, u, false);
+        memcpy(vh, ut, (size_t)(nu * big) * size);
+        if (is_complex(q[0]))
+            for (int64_t j = 0; j < nu * big; j++)
+                if (q[0] == NATIVE_C64)
+                    ((c64 *)vh)[j] = conjf(((c64 *)vh)[j]);
+                else
+                    ((c128 *)vh)[j] = conj(((c128 *)vh)[j]);
+    }
+}
+
+static eas_status svd_lapack(const native_call *c, int64_t i, lapack_fn f)
+{
+    const int64_t *q = c->numbers;
+    int64_t type = q[0], m = q[2], n = q[3], k = MIN2(m, n), big = MAX2(m, n);
+    bool full = q[4] != 0, vectors = q[5] != 0;
+    size_t size = size_of(type);
+    const char *job = !vectors ? "N" : full ? "A" : "S";
+    lint info = 0, lm = m, ln = n, lk = full ? m : k, ask = -1;
+    char first[16], dummy[16], *a = malloc((size_t)(m * n) * size), *s = (char *)c->out[0] + (size_t)(i * k) * real_size(type);
+    void *u = vectors ? matrix_out(c, 1, i, m * (full ? m : k)) : dummy, *vh = vectors ? matrix_out(c, 2, i, (full ? n : k) * n) : dummy;
+    size_t reals = (size_t)(MAX2(5 * k * k + 5 * k, 2 * big * k + 2 * k * k + k) + 8);
+    char *rwork = is_complex(type) ? malloc(reals * real_size(type)) : dummy, *iwork = malloc((size_t)(8 * k + 1) * 8), *work = NULL;
+    typedef void (*real_fn)(const char *, lint *, lint *, void *, lint *, void *, void *, lint *, void *, lint *, void *, lint *, void *, lint *,
+                            size_t);
+    typedef void (*complex_fn)(const char *, lint *, lint *, void *, lint *, void *, void *, lint *, void *, lint *, void *, lint *, void *, void *,
+                               lint *, size_t);
+    eas_status st = a && rwork && iwork ? EAS_OK : base_fail_oom((size_t)(m * n) * size);
+    lint lw = -1;
+    for (int pass = 0; pass < 2 && !st;
+         pass++) { /* column order shows it the transpose, whose left vectors are our right ones: what lies in u and vh is what we want */
+        void *at = pass ? work : first;
+        memcpy(a, matrix_in(c, 0, i, m * n), (size_t)(m * n) * size);
+        if (is_complex(type))
+            ((complex_fn)f)(job, &ln, &lm, a, &ln, s, vh, &ln, u, &lk, at, pass ? &lw : &ask, rwork, iwork, &info, 1);
+        else
+            ((real_fn)f)(job, &ln, &lm, a, &ln, s, vh, &ln, u, &lk, at, pass ? &lw : &ask, iwork, &info, 1);
+        if (!pass) {
+            lw = work_size(type, first);
+            work = malloc((size_t)lw * size);
+            st = work ? EAS_OK : base_fail_oom((size_t)lw * size);
+        }
+    }
+    if (!st && failed(info)) {
+        fill_nan(real_size(type) == 4 ? NATIVE_F32 : NATIVE_F64, k, s);
+        if (vectors) {
+            fill_nan(type, m * (full ? m : k), u);
+            fill_nan(type, (full ? n : k) * n, vh);
+        }
+    }
+    free(a), free(iwork), free(work);
+    if (is_complex(type))
+        free(rwork);
+    return st;
+}
+
+eas_status native_svd(const native_call *c)
+{
+    const int64_t *q = c->numbers;
+    int64_t b = q[1], m = q[2], n = q[3], k = MIN2(m, n), big = MAX2(m, n), nu = q[4] ? big : k;
+    lapack_fn f = lapack_wanted(k, b) ? lapack_find("gesdd", (int)q[0]) : NULL;
+    eas_status st = EAS_OK;
+    for (int64_t i = 0; i < b && f && !st; i++)
+        st = svd_lapack(c, i, f);
+    size_t room = (size_t)(2 * m * n + nu * big + 3 * k * k + 2 * k + 8) * size_of(q[0]);
+    return f ? st : native_batch(c, b, weight(q[0]) * 40 * (double)(m * n) * (double)k, room, svd_one);
+}
+
+/* ---- general eigenvalues: Hessenberg form by reflections, then single-shift QR to the Schur form; in complex double ---- */
+
+enum { QR_STEPS = 60 };
+
+static void hessenberg(int64_t n, c128 *h, c128 *z, c128 *v, c128 *w)
+{
+    for (int64_t i = 0; i < n * n && z; i++)
+        z[i] = i / n == i % n;
+    for (int64_t k = 0; k + 2 < n; k++) {
+        double beta;
+        int64_t m = n - k - 1;
+        for (int64_t i = 0; i < m; i++)
+            v[i] = h[(k + 1 + i) * n + k];
+        c128 tau = reflector_z(m, v, 1, &beta);
+        reflect_left_z(m, n - k - 1, conj(tau), v, 1, h + (k + 1) * n + k + 1, n, w);
+        h[(k + 1) * n + k] = beta;
+        for (int64_t i = 1; i < m; i++)
+            h[(k + 1 + i) * n + k] = 0;
+        reflect_right_z(n, m, tau, v, h + k + 1, n);
+        if (z)
+            reflect_right_z(n, m, tau, v, z + k + 1, n);
+    }
+}
+
+/* The eigenvalue of the last 2 x 2 block that is nearer to its last element. */
+static c128 wilkinson(const c128 *h, int64_t n, int64_t hi)
+{
+    c128 a = h[(hi - 1) * n + hi - 1], b = h[(hi - 1) * n + hi], cc = h[hi * n + hi - 1], d = h[hi * n + hi];
+    c128 half = (a - d) / 2, root = csqrt(half * half + b * cc), bottom = cabs(half + root) > cabs(half - root) ? half + root : half - root;
+    return bottom == 0 ? d : d - b * cc / bottom;
+}
+
+static void qr_sweep(int64_t n, c128 *h, c128 *z, int64_t lo, int64_t hi, c128 shift, double *cs, c128 *sn)
+{
+    for (int64_t i = lo; i <= hi; i++)
+        h[i * n + i] -= shift;
+    for (int64_t k = lo; k < hi; k++) {
+        c128 x = h[k * n + k], y = h[(k + 1) * n + k];
+        double ax = cabs(x), r = hypot(ax, cabs(y));
+        c128 phase = ax == 0 ? 1 : x / ax;
+        cs[k] = r == 0 ? 1 : ax / r;
+        sn[k] = r == 0 ? 0 : phase * conj(y) / r;
+        for (int64_t j = k; j < n; j++) {
+            c128 a = h[k * n + j], b = h[(k + 1) * n + j];
+            h[k * n + j] = cs[k] * a + sn[k] * b;
+            h[(k + 1) * n + j] = cs[k] * b - conj(sn[k]) * a;
+        }
+    }
+    for (int64_t k = lo; k < hi; k++) {
+        for (int64_t i = 0; i <= (k + 1 < hi ? k + 1 : hi); i++) {
+            c128 a = h[i * n + k], b = h[i * n + k + 1];
+            h[i * n + k] = cs[k] * a + conj(sn[k]) * b;
+            h[i * n + k + 1] = cs[k] * b - sn[k] * a;
+        }
+        for (int64_t i = 0; i < n && z; i++) {
+            c128 a = z[i * n + k], b = z[i * n + k + 1];
+            z[i * n + k] = cs[k] * a + conj(sn[k]) * b;
+            z[i * n + k + 1] = cs[k] * b - sn[k] * a;
+        }
+    }
+    for (int64_t i = lo; i <= hi; i++)
+        h[i * n + i] += shift;
+}
+
+static void schur(int64_t n, c128 *h, c128 *z, double *cs, c128 *sn)
+{
+    int64_t hi = n - 1;
+    int steps = 0;
+    while (hi > 0) {
+        int64_t lo = hi;
+        for (; lo > 0; lo--) {
+            double around = cabs(h[(lo - 1) * n + lo - 1]) + cabs(h[lo * n + lo]);
+            if (cabs(h[lo * n + lo - 1]) <= DBL_EPSILON * around) {
+                h[lo * n + lo - 1] = 0;
+                break;
+            }
+        }
+        if (lo == hi || steps++ == QR_STEPS) {
+            hi--;
+            steps = 0;
+            continue;
+        }
+        c128 shift = steps % 11 == 10 ? h[hi * n + hi] + cabs(h[hi * n + hi - 1]) : wilkinson(h, n, hi);
+        qr_sweep(n, h, z, lo, hi, shift, cs, sn);
+    }
+}
+
+/* Vectors of length 1 whose largest element is real, as LAPACK gives them. */
+static void eigenvectors(int64_t n, const c128 *h, const c128 *z, c128 *x, c128 *v)
+{
+    double size = 0;
+    for (int64_t i = 0; i < n * n; i++)
+        size = cabs(h[i]) > size ? cabs(h[i]) : size;
+    for (int64_t k = 0; k < n; k++) {
+        double length = 0, most = -1;
+        c128 phase = 1;
+        for (int64_t i = 0; i < n; i++)
+            x[i] = i == k;
+        for (int64_t i = k - 1; i >= 0; i--) {
+            c128 s = 0, d = h[i * n + i] - h[k * n + k];
+            for (int64_t j = i + 1; j <= k; j++)
+                s += h[i * n + j] * x[j];
+            if (cabs(d) < DBL_EPSILON * size)
+                d = DBL_EPSILON * size;
+            x[i] = d == 0 ? 0 : -s / d;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            c128 s = 0;
+            for (int64_t j = 0; j <= k; j++)
+                s += z[i * n + j] * x[j];
+            v[i * n + k] = s;
+            length = hypot(length, cabs(s));
+            if (cabs(s) > most * (1 + 1e-12)) {
+                most = cabs(s);
+                phase = most == 0 ? 1 : s / most;
+            }
+        }
+        for (int64_t i = 0; i < n; i++)
+            v[i * n + k] = v[i * n + k] / phase / (length == 0 ? 1 : length);
+    }
+}
+
+static c128 element(int64_t type, const void *a, int64_t i)
+{
+    switch (type) {
+    case NATIVE_F32: return ((const float *)a)[i];
+    case NATIVE_F64: return ((const double *)a)[i];
+    case NATIVE_C64: return ((const c64 *)a)[i];
+    default: return ((const c128 *)a)[i];
+    }
+}
+
+static void put(int64_t type, void *a, int64_t i, c128 v)
+{
+    if (real_size(type) == 4)
+        ((c64 *)a)[i] = (c64)v;
+    else
+        ((c128 *)a)[i] = v;
+}
+
+static void eig_one(const native_call *c, int64_t i, void *scratch)
+{
+    const int64_t *q = c->numbers;
+    int64_t type = q[0], n = q[2];
+    c128 *h = scratch, *z = q[3] ? h + n * n : NULL, *v = h + 2 * n * n, *work = v + n * n, *sn = work + 2 * n;
+    double *cs = (double *)(sn + n), size = 0;
+    const void *a = matrix_in(c, 0, i, n * n);
+    bool finite = true;
+    for (int64_t k = 0; k < n * n; k++) {
+        h[k] = element(type, a, k);
+        size = fmax(size, cabs(h[k]));
+        finite = finite && isfinite(creal(h[k])) && isfinite(cimag(h[k]));
+    }
+    if (finite) {
+        hessenberg(n, h, z, work, work + n);
+        schur(n, h, z, cs, sn);
+        if (z)
+            eigenvectors(n, h, z, work, v);
+    } else
+        for (int64_t k = 0; k < 3 * n * n; k++)
+            h[k] = NAN;
+    double least = is_complex(type) ? 0 : 50 * DBL_EPSILON * size * (double)n;
+    for (int64_t k = 0; k < n; k++) {
+        c128 w = h[k * n + k];
+        bool real = fabs(cimag(w)) <= least && !is_complex(type);
+        put(type, c->out[0], i * n + k, real ? creal(w) : w);
+        for (int64_t j = 0; j < n && z; j++)
+            put(type, c->out[1], (i * n + j) * n + k, real ? creal(v[j * n + k]) : v[j * n + k]);
+    }
+}
+
+static eas_status eig_lapack(const native_call *c, int64_t i, lapack_fn f)
+{
+    const int64_t *q = c->numbers;
+    int64_t type = q[0], n = q[2];
+    size_t size = size_of(type);
+    char *a = malloc((size_t)(n * n + 1) * size), *w = malloc((size_t)(2 * n + 1) * size), *vr = malloc((size_t)(n * n + 1) * size),
+         *rwork = malloc((size_t)(2 * n + 1) * size), first[16], *work = NULL;
+    lint info = 0, ln = n, one = 1, ask = -1, lw = -1;
+    typedef void (*real_fn)(const char *, const char *, lint *, void *, lint *, void *, void *, void *, lint *, void *, lint *, void *, lint *,
+                            lint *, size_t, size_t);
+    typedef void (*complex_fn)(const char *, const char *, lint *, void *, lint *, void *, void *, lint *, void *, lint *, void *, lint *, void *,
+                               lint *, size_t, size_t);
+    eas_status st = a && w && vr && rwork ? EAS_OK : base_fail_oom((size_t)(n * n) * size);
+    for (int pass = 0; pass < 2 && !st; pass++) {
+        void *at = pass ? work : first;
+        transposed(type, n, n, matrix_in(c, 0, i, n * n), a, false);
+        if (is_complex(type))
+            ((complex_fn)f)("N", q[3] ? "V" : "N", &ln, a, &ln, w, NULL, &one, vr, &ln, at, pass ? &lw : &ask, rwork, &info, 1, 1);
+        else
+            ((real_fn)f)("N", q[3] ? "V" : "N", &ln, a, &ln, w, w + (size_t)n * size, NULL, &one, vr, &ln, at, pass ? &lw : &ask, &info, 1, 1);
+        if (!pass) {
+            lw = work_size(type, first);
+            work = malloc((size_t)lw * size);
+            st = work ? EAS_OK : base_fail_oom((size_t)lw * size);
+        }
+    }
+    bool bad = failed(info);
+    for (int64_t k = 0; k < n && !st; k++) {
+        double im = is_complex(type) ? 0 : creal(element(type, w, n + k));
+        put(type, c->out[0], i * n + k, bad ? NAN : is_complex(type) ? element(type, w, k) : creal(element(type, w, k)) + im * I);
+        for (int64_t j = 0; j < n && q[3]; j++) { /* a pair of conjugates is two columns: its real and its imaginary part */
+            c128 v = element(type, vr, k * n + j);
+            if (im > 0)
+                v = creal(v) + I * creal(element(type, vr, (k + 1) * n + j));
+            else if (im < 0)
+                v = creal(element(type, vr, (k - 1) * n + j)) - I * creal(v);
+            put(type, c->out[1], (i * n + j) * n + k, bad ? NAN : v);
+        }
+    }
+    free(a), free(w), free(vr), free(rwork), free(work);
+    return st;
+}
+
+static bool all_finite(const native_call *c, int64_t n)
+{
+    bool ok = true;
+    for (int64_t i = 0; i < n && ok; i++) {
+        c128 v = element(c->numbers[0], c->in[0], i);
+        ok = isfinite(creal(v)) && isfinite(cimag(v));
+    }
+    return ok;
+}
+
+eas_status native_eig(const native_call *c)
+{
+    const int64_t *q = c->numbers;
+    int64_t b = q[1], n = q[2];
+    lapack_fn f = n && all_finite(c, b * n * n) ? lapack_find("geev", (int)q[0]) : NULL; /* of any size: it keeps conjugate pairs exact */
+    eas_status st = EAS_OK;
+    for (int64_t i = 0; i < b && f && !st; i++)
+        st = eig_lapack(c, i, f);
+    size_t room = (size_t)(3 * n * n + 6 * n + 8) * sizeof(c128);
+    return f ? st : native_batch(c, b, 100 * (double)n * (double)n * (double)n, room, eig_one);
+}
