@@ -545,9 +545,13 @@ static eas_node *laid_out(gbuild *g, eas_node *t, const eas_node *n)
     return gb_new(g, GRAPH_SHARD, (eas_dtype)t->dtype, t->batch_dims, t->rank, node_shape(t), SHARD_DIMS + t->rank, words, 1, &t);
 }
 
-/* ct laid out as x turns out to lie: the second input is for looking at. So the cotangent of what was gathered is scattered, and of what was scattered gathered. */
+/* ct laid out as x turns out to lie: the second input is for looking at. So the cotangent of what was gathered is scattered, and of what was scattered gathered. In the body of a loop x would have to be kept
+ * for that from trip to trip: there ct lies as n does. */
+bool diff_in_body(void); /* diff_control.c */
 static eas_node *laid_like(gbuild *g, eas_node *ct, const eas_node *n, eas_node *x)
 {
+    if (diff_in_body())
+        return n->nin > 1 ? ct : laid_out(g, ct, n);
     if (g->st || !ct || ct->rank < x->rank)
         return ct;
     return gb_new(g, GRAPH_SHARD, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, node_shape(ct), SHARD_DIMS, node_words(n), 2, (eas_node *[]){ct, x});
