@@ -14,7 +14,6 @@
 
 static _Thread_local int inside; /* bodies that are being differentiated: their nodes belong to others, and stay as they are */
 
-bool diff_in_body(void);
 bool diff_in_body(void) { return inside > 0; }
 
 eas_node *control_source(const eas_node *result, int *index)

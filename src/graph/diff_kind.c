@@ -547,7 +547,6 @@ static eas_node *laid_out(gbuild *g, eas_node *t, const eas_node *n)
 
 /* ct laid out as x turns out to lie: the second input is for looking at. So the cotangent of what was gathered is scattered, and of what was scattered gathered. In the body of a loop x would have to be kept
  * for that from trip to trip: there ct lies as n does. */
-bool diff_in_body(void); /* diff_control.c */
 static eas_node *laid_like(gbuild *g, eas_node *ct, const eas_node *n, eas_node *x)
 {
     if (diff_in_body())

@@ -390,6 +390,7 @@ void diff_pullback_drop(eas_pullback *p); /* of a result that has data now, or g
 
 /* diff_kind.c: kinds that are linear */
 eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t); /* the tangent of n, from those of its inputs (NULL: zero) */
+bool diff_in_body(void); /* is the body of a loop or a branch being differentiated? diff_control.c */
 eas_node *diff_back(gbuild *g, eas_node *n, int i,
                     eas_node *ct); /* what cotangent ct of n adds to that of input i, before it is summed over what was broadcast */
 

@@ -685,7 +685,7 @@ eas_status node_native(const struct eas_native *fn, int nin, eas_node *const *in
         o[i] = (struct node_out){outs[i].dtype, outs[i].rank, outs[i].shape};
     node_extra e = {.native = fn, .nnumbers = nnumbers, .numbers = (eas_dim *)(uintptr_t)numbers, .nouts = nouts, .outs = o};
     e.launch.size = sizeof e.launch;
-    eas_status st = with_results(GRAPH_CALL, nin, in, &e, NULL, results);
+    eas_status st = with_results(GRAPH_CALL, 0, NULL, nin, in, &e, NULL, results);
     for (int i = 0; i < nouts && !st; i++)
         node_hand_out(results[i]);
     free(o);
