@@ -187,7 +187,7 @@ class Simulate(unittest.TestCase):
             return x + ((eager.silu(h @ spread(p["gate"], None, "model")) * (h @ spread(p["up"], None, "model"))) @ spread(p["down"], "model", None)).shard(mesh, act)
 
         def loss(params, tokens):
-            x = eager.embedding(tokens, params["embed"]).shard(mesh, act) if hasattr(eager, "embedding") else eager.take(params["embed"], tokens, axis=0).shard(mesh, act)
+            x = eager.take(params["embed"], tokens, axis=0).shard(mesh, act)
             for p in params["layers"]:
                 x = eager.checkpoint(layer)(p, x)
             return eager.logsumexp(norm(x) @ spread(params["head"], None, "model"), axis=-1).mean()

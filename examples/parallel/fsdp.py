@@ -37,7 +37,7 @@ def main(dim=32, layers=3, batch=64):
     for again in (False, True):
         # an all_gather or reduce_scatter of something that is b bytes as a whole: each device sends (n - 1) / n b
         terms = [("all_gather of the parameters, forward", (n - 1) * size)]
-        if again:  # the bias is not needed for derivatives, and the last layer's forward is not computed again
+        if again:
             terms += [("all_gather of the parameters, backward", (n - 1) * size)]
         terms += [("reduce_scatter of the gradients", (n - 1) * size), ("all_reduce of the loss", 2 * (n - 1) * 4)]
         reference = step(whole(params), Tensor.constant(x), Tensor.constant(y), False)
