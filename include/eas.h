@@ -961,6 +961,59 @@ typedef struct eas_comm_stats { /* sent so far by the devices of this process */
     uint64_t all_gather, all_reduce, reduce_scatter, all_to_all, ppermute; /* bytes */
 } eas_comm_stats;
 EAS_API eas_comm_stats eas_comm_stats_get(void);
+/* ---- predicting programs over parts, and choosing layouts ------------------------------------------------------------ */
+
+typedef struct eas_link { /* between neighbours along an axis of a mesh */
+    double latency;   /* seconds of a message */
+    double bandwidth; /* bytes per second that leave a device */
+} eas_link;
+typedef struct eas_machine { /* one device, and what lies between devices */
+    double product_f32, product_f64, product_f16; /* matrix products: floating-point operations per second; f16 stands for bf16 too */
+    double elementwise;      /* other arithmetic: operations per second */
+    double memory_bandwidth; /* bytes per second */
+    double launch;           /* seconds that a kernel takes at least */
+    double call;             /* seconds that a run of a program takes besides its kernels and collectives */
+    double memory;           /* bytes; 0: not limited */
+    double cores;            /* how many devices compute at the same time; 0: all of them */
+    int overlap;             /* collectives run beside kernels */
+    eas_link link[EAS_MESH_AXES];
+} eas_machine;
+enum { EAS_SIM_KERNELS, EAS_SIM_LINKS, EAS_SIM_LOOPS };
+typedef struct eas_sim_event {
+    const char *name; /* of the operation or collective; lives as long as the library */
+    uint32_t site;    /* where it was recorded: eas_site_text */
+    int lane;         /* EAS_SIM_KERNELS, EAS_SIM_LINKS; EAS_SIM_LOOPS: a whole loop */
+    double start, seconds, flops;
+    int64_t bytes;  /* of kernels: read and written; of collectives: that leave a device */
+    int64_t memory; /* in use while it runs */
+} eas_sim_event;
+typedef struct eas_simulation { /* of one device; all do the same */
+    int mesh;
+    double seconds, compute, communication; /* all; kernels; collectives, hidden behind kernels or not */
+    double flops;
+    int64_t memory, arguments, results; /* bytes: the most at any time; of what is given and of what is made */
+    int64_t kernels;
+    struct {
+        const char *name;
+        int64_t calls, bytes; /* that leave the device */
+        double seconds;
+    } collective[5];
+    int nevents;
+    eas_sim_event *events;
+    eas_machine machine;
+} eas_simulation;
+/* Predicts what evaluating the nodes takes on a mesh: time, memory and traffic of each device. Nothing runs, so nodes may be made of placeholders (eas_node_input, eas_node_input_sharded), and the mesh
+ * may have any number of devices. */
+EAS_API eas_status eas_simulate(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, eas_simulation **out);
+EAS_API void eas_simulation_free(eas_simulation *s);
+EAS_API eas_status eas_simulation_table(const eas_simulation *s, char **out); /* for people; free with eas_free */
+EAS_API eas_status eas_simulation_trace(const eas_simulation *s, const char *path); /* a file for Perfetto or chrome://tracing */
+
+/* Chooses how the tensors that nodes are made of lie on a mesh, so that evaluating the nodes takes least by the machine's numbers; what is asked for inside (eas_node_shard) stays. inputs: the tensors
+ * that may be laid out, specs: one for each. start: NULL, or layouts to begin with; the result is never worse than they are, nor than whole tensors and the batch cut along the axes.
+ * seconds[0..2]: as given, all whole, chosen; may be NULL. */
+EAS_API eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
+                                  const eas_spec *start, eas_spec *specs, double *seconds);
 
 /* ---- the ranks of a job: collectives between processes --------------------------------------------------------------- */
 

@@ -329,6 +329,14 @@ static int read_sharding(PyObject *spec, int *id, eas_spec *out)
     Py_XDECREF(o);
     return ok;
 }
+int shard_read(PyObject *spec, int *id, eas_spec *out) { return read_sharding(spec, id, out); }
+PyObject *shard_make(PyObject *mesh_object, const eas_spec *s)
+{
+    mesh m = {0};
+    PyObject *r = find_types() && read_mesh(mesh_object, &m) ? make_spec(&m, s) : NULL;
+    Py_XDECREF(m.names);
+    return r;
+}
 static PyObject *shard_node(PyObject *module, PyObject *args) /* shard_node(tensor, spec, pad): laid out so */
 {
     (void)module;

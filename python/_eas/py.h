@@ -33,6 +33,7 @@
  *   eager_loop.c     loops and branches
  *   eager_random.c   keys for random numbers that are asked for without one
  *   eager_shard.c    shardings of results
+ *   eager_cost.c     predictions for meshes, layouts that are chosen
  *   dist.c           the ranks of a job
  *   eager_vmap.c     vmap;  eager_diff.c  derivatives
  *   eager_key.c, eager_compile.c  compiled functions
@@ -611,11 +612,16 @@ random_scope *random_of_loop(PyObject *o); /* of a LoopRandom; NULL: it is none 
 /* ---- dist.c ---- */
 int dist_init(PyObject *module);
 
+/* ---- eager_cost.c ---- */
+int eager_cost_init(PyObject *module);
+
 /* ---- eager_shard.c ---- */
 int eager_shard_init(PyObject *module);
 /* Gives out, which an operation made of these, the sharding that follows from theirs, if any has one. 0 with an exception. */
 int shard_follow(eas_node *out, int n, eas_node *const *in);
 eas_node *shard_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, PyObject *spec); /* a placeholder that lies so; NULL with an exception */
+int shard_read(PyObject *spec, int *id, eas_spec *out); /* a ShardingSpec, and its mesh's number; 0 with an exception */
+PyObject *shard_make(PyObject *mesh_object, const eas_spec *s); /* a ShardingSpec; new */
 PyObject *shard_stored(eas_node *n, PyObject *told); /* how the data of a node lies, in place of what was told before there was any; new; None: nothing */
 
 /* ---- eager_vmap.c, eager_diff.c ---- */

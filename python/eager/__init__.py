@@ -60,11 +60,14 @@ from .quantized import QuantizedTensor, dequantize, quantize, quantized_matmul  
 from .sharding import (
     DeviceMesh,
     DimSpec,
+    Machine,
     OpShardingRule,
     P,
     PartitionSpec,
     PropagationStrategy,
     ShardingSpec,
+    abstract,
+    auto_shard,
     comm_stats,
     compile_with_sharding,
     compute_local_shape,
@@ -72,10 +75,13 @@ from .sharding import (
     explain_sharding,
     from_local,
     get_num_shards,
+    measure_machine,
     propagate_sharding,
     reshard,
     shard,
     shard_from_callback,
+    simulate,
+    visualize_sharding,
 )  # noqa: E402
 from .transforms import (
     CompiledFunction,

@@ -348,11 +348,97 @@ static void by_rule(partition *p, pentry *e)
     p->g.st = p->g.st ? p->g.st : st;
 }
 
+/* ---- sums of whole and partial values ---- */
+
+/* Gradients of a value that is used several times are summed one after another, and some are partial: a + b, with a whole and b partial, becomes a and b for later, and b is joined with what else is partial in
+ * the chain, so that all of it is reduced once. */
+static bool same_dims(const pvalue *a, const pvalue *b)
+{
+    eas_spec x = a->at, y = b->at;
+    x.partial = y.partial = 0;
+    return spec_same(&x, &y);
+}
+
+static bool add_rest(partition *p, pvalue *to, const pvalue *more)
+{
+    if (!to->n)
+        *to = *more;
+    else if (more->n && same_dims(to, more) && to->at.partial == more->at.partial)
+        to->n = gd2(&p->g, GRAPH_ADD, to->n, more->n);
+    else
+        return !more->n;
+    return true;
+}
+
+static bool sum_later(partition *p, pentry *e)
+{
+    const eas_node *n = e->n, *const *in = (const eas_node *const *)node_in(n);
+    if (n->op != GRAPH_ADD || n->dtype == EAS_BOOL)
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (in[i]->rank != n->rank || memcmp(node_shape(in[i]), node_shape(n), sizeof(eas_dim) * n->rank))
+            return false;
+    const pentry *x = partition_find(p, in[0]), *y = partition_find(p, in[1]);
+    bool left = x->v.at.partial != 0, right = y->v.at.partial != 0;
+    pvalue rest = {0}, v;
+    if (left == right ? left || (!x->rest.n && !y->rest.n) : false)
+        return false; /* both partial: carried on as they are; both whole: nothing is late */
+    if (!same_dims(&x->v, &y->v))
+        return false;
+    if (left || right) {
+        const pentry *whole = left ? y : x, *partial = left ? x : y;
+        v = whole->v;
+        if (partial->rest.n || !add_rest(p, &rest, &whole->rest) || !add_rest(p, &rest, &partial->v))
+            return false;
+    } else {
+        if (!add_rest(p, &rest, &x->rest) || !add_rest(p, &rest, &y->rest))
+            return false;
+        v = x->v;
+        v.n = gd2(&p->g, GRAPH_ADD, x->v.n, y->v.n);
+    }
+    e->v = v;
+    e->rest = rest;
+    return true;
+}
+
+/* Waits for its second input, of which any element that is here will do. */
+static void barrier(partition *p, pentry *e)
+{
+    gbuild *g = &p->g;
+    pvalue *x = partition_value(p, node_in(e->n)[0]);
+    const eas_node *source = barrier_source(e->n);
+    eas_node *token = partition_value(p, source)->n;
+    bool empty = false;
+    for (int d = 0; token && d < token->rank; d++)
+        empty |= node_shape(token)[d] == 0;
+    while (token && token->rank && !empty && !g->st)
+        token = gb_squeeze(g, gb_slice(g, token, 0, 0, 1, 1), 0);
+    if (empty)
+        token = gb_int(g, EAS_BOOL, 0);
+    e->v.at = x->at;
+    if (!g->st && x->n && token)
+        e->v.n = gb_new(g, GRAPH_BARRIER, (eas_dtype)x->n->dtype, 0, x->n->rank, node_shape(x->n), 0, NULL, 2, (eas_node *[]){x->n, token});
+}
+
+/* A value and its late partial sum go to the new layout each for itself: the sum is scattered where the layout is cut. */
+static eas_node *reshard_both(partition *p, const eas_node *n, const eas_spec *to, const char *why)
+{
+    pentry *e = partition_find(p, n);
+    if (!e->rest.n)
+        return reshard(p, partition_value(p, n), to, n->rank, node_shape(n), why);
+    eas_node *a = reshard(p, &e->v, to, n->rank, node_shape(n), why), *b = reshard(p, &e->rest, to, n->rank, node_shape(n), why);
+    return a && b ? gd2(&p->g, GRAPH_ADD, a, b) : NULL;
+}
+
 static void constrain(partition *p, pentry *e)
 {
-    pvalue *x = partition_value(p, node_in(e->n)[0]);
+    pvalue *x = &partition_find(p, node_in(e->n)[0])->v;
     eas_spec to = e->ahead;
-    for (int d = 0; d < to.rank; d++) /* open dims lie as they do */
+    if (e->n->nin > 1) {
+        const eas_node *other = node_in(e->n)[1];
+        spec_like(e->n, &x->at, other, &partition_find(p, other)->v.at, &to);
+    }
+    for (int d = 0; d < to.rank && e->n->nin == 1; d++) /* open dims lie as they do */
         if (spec_dim_of(node_words(e->n)[SHARD_DIMS + d]).open && !spec_same_dim(&to.dims[d], &x->at.dims[d])) {
             uint32_t used = 0;
             to.dims[d].n = 0;
@@ -361,7 +447,7 @@ static void constrain(partition *p, pentry *e)
                 to.dims[d].axes[to.dims[d].n++] = x->at.dims[d].axes[i];
         }
     to.partial = 0;
-    e->v.n = reshard(p, x, &to, e->n->rank, node_shape(e->n), "was asked for");
+    e->v.n = reshard_both(p, node_in(e->n)[0], &to, e->n->nin > 1 ? "a cotangent lies as its value" : "was asked for");
     e->v.at = to;
 }
 
@@ -407,6 +493,10 @@ void partition_node(partition *p, pentry *e)
     case KIND_RESULT: result(p, e); return;
     case KIND_CALL: call(p, e); return;
     case KIND_CONTROL: partition_control(p, e); return;
-    default: by_rule(p, e);
+    default: break;
     }
+    if (e->n->op == GRAPH_BARRIER)
+        barrier(p, e);
+    else if (!sum_later(p, e))
+        by_rule(p, e);
 }

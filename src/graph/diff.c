@@ -165,7 +165,7 @@ typedef struct group { /* the results of one call of a user's operation */
 typedef struct again { /* results that are computed once more for a reverse derivative (eas_nodes_checkpoint) */
     const node_rule *rule;
     eas_node **copies;  /* of the results; made from barriers in place of inputs */
-    eas_node *barriers[8]; /* that wait for the cotangent, once it is there */
+    eas_node *barriers[64]; /* that wait for the cotangent, once it is there */
     int nbarriers;
 } again;
 typedef struct walk {
@@ -291,7 +291,8 @@ static bool computed(const eas_node *x)
     return !node_real(x) && x->nin;
 }
 
-/* The results once more, from barriers in place of what was computed before: nothing is shared with the first time. Parameters need no barrier, unless there is nothing else. */
+/* The results once more, from barriers in place of what was computed before: nothing is shared with the first time. Parameters need no barrier, unless there is nothing else,
+ * or they lie in parts: what is gathered of them is not kept from the first time. */
 static void copy_again(walk *w, eas_node *n, again *a)
 {
     enum { MOST = sizeof a->barriers / sizeof *a->barriers };
@@ -304,7 +305,7 @@ static void copy_again(walk *w, eas_node *n, again *a)
     for (int i = 0; i < nin; i++)
         count += computed(in[i]);
     for (int i = 0; i < nin && !g->st; i++) {
-        bool wanted = count ? computed(in[i]) : i == nin - 1;
+        bool wanted = (in[i]->flags & NODE_SHARDED) || (count ? computed(in[i]) : i == nin - 1);
         if (!wanted || a->nbarriers == MOST)
             continue;
         eas_node *token = number(g, EAS_F32, 0);
