@@ -414,7 +414,9 @@ class Module:
                 if tuple(value.shape) != tuple(t.shape):
                     wrong.append(f"{name}: {_text(value)} given, {_text(t)} wanted")
                 new[name] = value
-        problems = ([f"missing: {', '.join(missing)}"] if strict and missing else []) + ([f"not known: {', '.join(map(str, extra))}"] if strict and extra else [])
+        problems = ([f"missing: {', '.join(missing)}"] if strict and missing else []) + (
+            [f"not known: {', '.join(map(str, extra))}"] if strict and extra else []
+        )
         problems += [f"of another shape: {'; '.join(wrong)}"] if wrong else []
         if problems:
             raise ValueError(f"load_state_dict of {type(self).__name__}: " + "\n  ".join(["nothing was changed", *problems]))

@@ -37,7 +37,11 @@ class Optimizer:
 
     def __init__(self, params, **options):
         self._check(options)
-        groups = params if isinstance(params, (list, tuple)) and params and all(isinstance(g, dict) and "params" in g for g in params) else [{"params": params}]
+        groups = (
+            params
+            if isinstance(params, (list, tuple)) and params and all(isinstance(g, dict) and "params" in g for g in params)
+            else [{"params": params}]
+        )
         self.param_groups, self.defaults = [], dict(options)
         self._tree = None
         for g in groups:
@@ -182,7 +186,9 @@ class Optimizer:
         return [t for g in self.param_groups for t in (*[x for s in self._slots for x in g["state"][s]], *g["steps"])]
 
     def _realize(self):
-        ts = (self.parameters() if self._policy["auto_realize_updated_params"] else []) + (self._state_tensors() if self._policy["auto_realize_updated_state"] else [])
+        ts = (self.parameters() if self._policy["auto_realize_updated_params"] else []) + (
+            self._state_tensors() if self._policy["auto_realize_updated_state"] else []
+        )
         if ts and outermost() and not any(map(is_symbolic, ts)):
             realize_all(*ts, *take_kept())
 
@@ -200,17 +206,23 @@ class Optimizer:
         """The state that state_dict gave. Checked as a whole first: where it does not fit nothing is changed."""
         groups = state_dict.get("groups") if hasattr(state_dict, "get") else None
         if groups is None or state_dict.get("name") != type(self).__name__:
-            raise ValueError(f"{type(self).__name__}.load_state_dict: a state of {type(self).__name__} is wanted, got one of {getattr(state_dict, 'get', lambda _: type(state_dict).__name__)('name')}")
+            raise ValueError(
+                f"{type(self).__name__}.load_state_dict: a state of {type(self).__name__} is wanted, got one of {getattr(state_dict, 'get', lambda _: type(state_dict).__name__)('name')}"
+            )
         if len(groups) != len(self.param_groups):
             raise ValueError(f"{type(self).__name__}.load_state_dict: there are {len(self.param_groups)} groups, and the state has {len(groups)}")
         for k, (g, new) in enumerate(zip(self.param_groups, groups)):
             for s in self._slots:
                 have = new["state"].get(s)
                 if have is None or len(have) != len(g["params"]):
-                    raise ValueError(f'{type(self).__name__}.load_state_dict: group {k} has {len(g["params"])} parameters, and "{s}" has {0 if have is None else len(have)}')
+                    raise ValueError(
+                        f'{type(self).__name__}.load_state_dict: group {k} has {len(g["params"])} parameters, and "{s}" has {0 if have is None else len(have)}'
+                    )
                 for i, (old, t) in enumerate(zip(g["state"][s], have)):
                     if tuple(old.shape) != tuple(t.shape):
-                        raise ValueError(f'{type(self).__name__}.load_state_dict: "{s}" of parameter {i} of group {k} is {tuple(t.shape)}, {tuple(old.shape)} is wanted')
+                        raise ValueError(
+                            f'{type(self).__name__}.load_state_dict: "{s}" of parameter {i} of group {k} is {tuple(t.shape)}, {tuple(old.shape)} is wanted'
+                        )
         for g, new in zip(self.param_groups, groups):
             g.update({k: v for k, v in new["options"].items() if k in g})
             for s in self._slots:
@@ -316,8 +328,32 @@ class Muon(Optimizer):
 
     _slots, _init, _update = ("m", "v"), staticmethod(rules.muon_init), staticmethod(rules.muon_update)
 
-    def __init__(self, params, *, lr, momentum=0.95, nesterov=True, weight_decay=0.0, ns_steps=5, adjust_lr="original", adamw_lr=None, betas=(0.9, 0.95), adamw_eps=1e-8):
-        super().__init__(params, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, ns_steps=ns_steps, adjust_lr=adjust_lr, adamw_lr=adamw_lr, betas=betas, adamw_eps=adamw_eps)
+    def __init__(
+        self,
+        params,
+        *,
+        lr,
+        momentum=0.95,
+        nesterov=True,
+        weight_decay=0.0,
+        ns_steps=5,
+        adjust_lr="original",
+        adamw_lr=None,
+        betas=(0.9, 0.95),
+        adamw_eps=1e-8,
+    ):
+        super().__init__(
+            params,
+            lr=lr,
+            momentum=momentum,
+            nesterov=nesterov,
+            weight_decay=weight_decay,
+            ns_steps=ns_steps,
+            adjust_lr=adjust_lr,
+            adamw_lr=adamw_lr,
+            betas=betas,
+            adamw_eps=adamw_eps,
+        )
 
 
 class LRScheduler:
