@@ -611,7 +611,12 @@ class Modules(unittest.TestCase):
         twice = eager.tree_map(lambda t: t * 2, m)
         close(twice.inner.weight, m.inner.weight.detach().numpy() * 2)
         self.assertNotEqual(eager.tree_flatten(Small().eval())[1], treedef)
+        other = Small()
+        self.assertEqual(eager.tree_flatten(other)[1], treedef)
+        other.size = 3.0  # equal, and yet another program
+        self.assertNotEqual(eager.tree_flatten(other)[1], treedef)
         numbers = eager.tree_map(lambda t: int(np.prod(t.shape)), m)  # leaves may be anything
+        self.assertEqual(eager.tree_flatten(numbers)[1], treedef)
         self.assertEqual(sum(eager.tree_leaves(numbers)), 3 + 9 + 3 + 9 + 3 + 2 + 3)
 
     def test_grad_vmap_compile(self):
