@@ -9,6 +9,7 @@
 #   make bench   numbers, against peers
 #   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is; derivatives of GRADS; GRAPHS random graphs of tensors; a million queued launches
 #   make sweep   every f32 through the elementary functions, against the C library in double: minutes each
+#   make docs    the documentation as a site, with the reference, in build/site
 #   make clean
 PY := .venv/bin/python
 MESON := $(PY) -m mesonbuild.mesonmain
@@ -22,6 +23,7 @@ CODEGEN_SEED ?= 1
 DIFF ?= 100000
 GRAPHS ?= 20000
 GRADS ?= 20000
+JOBS ?= 2
 SUMMARY := build/summary
 C_FILES = $(shell git ls-files '*.c' '*.h')
 SOURCES = $(shell git ls-files -co --exclude-standard src include python pyproject.toml meson.build meson_options.txt tools/build_id.py)
@@ -34,12 +36,12 @@ METAL = $(if $(WANTS_STANDIN),$(shell test -f $(STANDIN) && echo EAS_METAL_LIBRA
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: all run test check format bench soak sweep clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz codegen-fuzz diff grads graphs pytest isa
+.PHONY: all run test check format bench soak sweep docs setup-docs clean setup-run setup-test setup-check setup-bench setup-soak standin ctest asan tsan fuzz codegen-fuzz diff grads graphs pytest isa
 
 all: setup-run build/release/build.ninja
 	@$(NINJA) -C build/release --quiet
 
-setup-run setup-test setup-check setup-bench setup-soak:
+setup-run setup-test setup-check setup-bench setup-soak setup-docs:
 	@sh tools/setup.sh $(@:setup-%=%)
 
 # ---- builds ----
@@ -92,8 +94,8 @@ asan: build/asan/build.ninja
 
 tsan: build/tsan/build.ninja
 	@$(MESON) setup --reconfigure build/tsan >/dev/null
-	@$(NINJA) -C build/tsan --quiet tests/c/test_pool tests/c/test_stream $(if $(ON_MAC),,tests/c/test_metal tests/metal/libeas-metal-standin.so)
-	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env TSAN_OPTIONS=die_after_fork=0 build/tsan:test_pool,test_stream,test_metal
+	@$(NINJA) -C build/tsan --quiet tests/c/test_pool tests/c/test_stream tests/c/test_comm $(if $(ON_MAC),,tests/c/test_metal tests/metal/libeas-metal-standin.so)
+	@$(PY) tools/run_ctests.py --summary $(SUMMARY) --env TSAN_OPTIONS=die_after_fork=0 build/tsan:test_pool,test_stream,test_comm,test_metal
 
 fuzz: build/asan/build.ninja
 	@$(NINJA) -C build/asan --quiet tests/fuzz/fuzz_ir
@@ -101,14 +103,19 @@ fuzz: build/asan/build.ninja
 	@echo "fuzzing the IR for $(FUZZ) s"
 	@build/asan/tests/fuzz/fuzz_ir -max_total_time=$(FUZZ) -timeout=20 -verbosity=0 -artifact_prefix=build/crashes/ build/corpus tests/fuzz/corpus \
 		&& echo "1 0" >>$(SUMMARY) || { echo "0 1" >>$(SUMMARY); exit 1; }
+	@$(NINJA) -C build/asan --quiet tests/fuzz/fuzz_io
+	@mkdir -p build/corpus_io
+	@echo "fuzzing files of tensors for $$(( $(FUZZ) / 2 )) s"
+	@build/asan/tests/fuzz/fuzz_io -max_total_time=$$(( $(FUZZ) / 2 )) -timeout=20 -rss_limit_mb=4096 -verbosity=0 -artifact_prefix=build/crashes/ build/corpus_io tests/fuzz/corpus_io \
+		&& echo "1 0" >>$(SUMMARY) || { echo "0 1" >>$(SUMMARY); exit 1; }
 
 standin: setup-run build/release/build.ninja
 	@$(MESON) setup --reconfigure build/release >/dev/null
-	@$(NINJA) -C build/release --quiet tests/metal/libeas-metal-standin.so
+	@$(NINJA) -C build/release --quiet tests/metal/libeas-metal-standin.so libeas.so
 
 pytest: $(if $(WANTS_STANDIN),standin)
 	@$(MAKE) -s --no-print-directory .venv/.installed
-	@$(METAL) $(PY) -m pytest -q
+	@$(METAL) $(PY) -m pytest -q -n $(JOBS) --dist worksteal
 
 # The tests that rest on generated code, as on machines that have less than this one.
 # Products of f64 are refused without FMA, so test_products.py is not for SSE2.
@@ -117,8 +124,12 @@ isa:
 	@$(MAKE) -s --no-print-directory .venv/.installed
 	@status=0; for isa in avx2 sse2; do \
 		echo "kernels as on $$isa"; \
-		EAS_ISA=$$isa EAS_TEST_DEVICES=cpu,ref $(PY) -m pytest -q $(ISA_TESTS) $$([ $$isa = sse2 ] || echo tests/test_products.py) || status=1; \
+		EAS_ISA=$$isa EAS_TEST_DEVICES=cpu,ref $(PY) -m pytest -q -n $(JOBS) $(ISA_TESTS) $$([ $$isa = sse2 ] || echo tests/test_products.py) || status=1; \
 	done; exit $$status
+
+docs: setup-docs
+	@$(MAKE) -s --no-print-directory .venv/.installed
+	@sh tools/docs.sh
 
 soak: setup-soak
 	@$(MAKE) --no-print-directory fuzz FUZZ=$(SOAK)

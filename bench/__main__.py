@@ -1,4 +1,4 @@
-"""python -m bench [row ...]: all rows, or those named (launch, cold, bandwidth, matmul, throughput, compiling, lazy, ops, devices, torch_bridge, grads, derive, linalg, callgrind)."""
+"""python -m bench [row ...]: all rows, or those named (the tuple ROWS)."""
 
 import importlib
 import os
@@ -8,7 +8,25 @@ import traceback
 
 from .tools import Table
 
-ROWS = ("launch", "cold", "bandwidth", "matmul", "throughput", "compiling", "lazy", "ops", "devices", "torch_bridge", "grads", "derive", "linalg", "callgrind")
+ROWS = (
+    "launch",
+    "cold",
+    "bandwidth",
+    "matmul",
+    "throughput",
+    "compiling",
+    "lazy",
+    "ops",
+    "devices",
+    "torch_bridge",
+    "grads",
+    "derive",
+    "minilm",
+    "models",
+    "linalg",
+    "collectives",
+    "callgrind",
+)
 
 
 def main(names):

@@ -151,7 +151,24 @@ EAS_API eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis);
 EAS_API eas_value eas_fold(eas_builder *b, eas_value x, int axis, eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx);
 EAS_API eas_value eas_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis); /* i64; the first of equals */
 EAS_API eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis);
-/* Blocks (M,K) times (K,N), plus acc (M,N) if it is not 0: one fma a step, k ascending, in f32 (f64 if any of them is). */
+/* Lanes that change places. gather: x at the indices along an axis, in the shape of index; negative ones count from the end, others outside give 0. lane:
+ * one index; the axis disappears. sort: stable, NaN last (first if it descends); order: the positions of the sorted elements, i64; both may be NULL.
+ * histogram: how often 0, 1, ..., bins - 1 occur, i32; mask may be 0. scan_with: running results by fn, which joins n values with n later ones. */
+EAS_API eas_value eas_gather(eas_builder *b, eas_value x, eas_value index, int axis);
+EAS_API eas_value eas_lane(eas_builder *b, eas_value x, int axis, eas_value index);
+EAS_API eas_value eas_flip(eas_builder *b, eas_value x, int axis);
+EAS_API eas_value eas_cat(eas_builder *b, eas_value x, eas_value y, int axis);
+EAS_API void eas_sort(eas_builder *b, eas_value x, int axis, int descending, eas_value *sorted, eas_value *order);
+EAS_API eas_value eas_histogram(eas_builder *b, eas_value x, int64_t bins, eas_value mask);
+EAS_API void eas_scan_with(eas_builder *b, int n, const eas_value *x, int axis, int reverse,
+                           int (*fn)(void *ctx, eas_builder *b, const eas_value *x, const eas_value *y, eas_value *out), void *ctx, eas_value *out);
+/* Of integers: bits that are set; zeros above the highest and below the lowest one (the width of x for 0), as i32; the upper half of a product. */
+typedef enum eas_bits_kind { EAS_BITS_POPCOUNT, EAS_BITS_CLZ, EAS_BITS_CTZ, EAS_BITS_UMULHI } eas_bits_kind;
+EAS_API eas_value eas_bits(eas_builder *b, eas_bits_kind kind, eas_value x, eas_value y);
+/* Functions that are made of instructions: asin acos atan atan2 sinh cosh asinh acosh atanh log10 cbrt hypot copysign. y: of those of two. */
+EAS_API eas_value eas_function(eas_builder *b, const char *name, eas_value x, eas_value y);
+/* Blocks (M,K) times (K,N), plus acc (M,N) if it is not 0: one fma a step, k ascending, in f32 (f64 if any of them is). With a first axis more, one
+ * product each. i8 and u8: exact, in i32. */
 EAS_API eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc);
 EAS_API eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size);
 EAS_API eas_value eas_trans(eas_builder *b, eas_value x, const int *axes); /* NULL: axes reversed */
@@ -213,6 +230,16 @@ EAS_API void eas_while_end(eas_builder *b, int n, const eas_value *next, eas_val
 EAS_API void eas_if_begin(eas_builder *b, eas_value cond);
 EAS_API void eas_if_else(eas_builder *b, int n, const eas_value *then_values);
 EAS_API void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *merged);
+
+/* For front ends that learn what a body changes by building it. join: ends an if whose else was begun with no values; the two values of each pair
+ * are promoted and broadcast to one type. mark, rewind: forgets everything built since the mark, regions included; its values are dead. */
+EAS_API void eas_if_join(eas_builder *b, int n, const eas_value *then_values, const eas_value *else_values, eas_value *merged);
+typedef struct eas_mark {
+    uint32_t ninsns, nvals, npool, nopen, hoisted;
+    uint32_t group_array[32];
+} eas_mark;
+EAS_API void eas_builder_mark(const eas_builder *b, eas_mark *out);
+EAS_API void eas_builder_rewind(eas_builder *b, const eas_mark *m);
 
 /* What is known of a value while building. */
 EAS_API eas_dtype eas_value_dtype(const eas_builder *b, eas_value v);
@@ -692,6 +719,26 @@ EAS_API void eas_branch_begin(void);
 EAS_API void eas_branch_abort(void);
 EAS_API eas_status eas_branch_end(eas_node *pred, int n, eas_node *const *yes, eas_node *const *no, eas_node **results);
 
+/* ---- quantized matrices ---- */
+/* A matrix (..., rows, N), cut along its rows into groups that share a scale (and offset) for each column: an element is scale * code + offset. data: (..., rows of codes, N), i8 for
+ * int8, else u8 with two codes a byte: see op_quant.c. scales, offsets (NULL: none): (..., groups, N), f32. The last group may be padded. */
+typedef enum eas_quant {
+    EAS_QUANT_INT8, /* a scale for each column */
+    EAS_QUANT_INT4, /* groups of 32, codes from -8 to 7 */
+    EAS_QUANT_INT4_ZP, /* groups of 32 with a zero point */
+    EAS_QUANT_NF4 /* groups of 64, codes are quantiles of a normal distribution */
+} eas_quant;
+typedef struct eas_quantized {
+    eas_quant kind;
+    int64_t rows, group;
+    eas_node *data, *scales, *offsets;
+} eas_quantized;
+EAS_API const char *eas_quant_name(eas_quant kind); /* "int4_zp" */
+EAS_API int eas_quant_parse(const char *name, eas_quant *out); /* 1 if name is a kind's */
+EAS_API eas_status eas_quantize(eas_node *w, eas_quant kind, eas_quantized *out); /* records; its nodes are the caller's to release */
+EAS_API eas_status eas_dequantize(const eas_quantized *q, eas_dtype dt, eas_node **out);
+EAS_API eas_status eas_quantized_matmul(eas_node *x, const eas_quantized *q, eas_node **out); /* x (..., rows) times the matrix, in x's dtype */
+
 /* ---- derivatives ---- */
 /* Both modes walk the recorded graph from `outs` down to the variables `in`, and record the derivative; nothing is computed. Integers and truth values have none.
  * lanes: how many batch dims belong to vmaps around the call; 0 outside of vmap.
@@ -700,6 +747,13 @@ EAS_API eas_status eas_nodes_jvp(int nin, eas_node *const *in, eas_node *const *
 /* vjp: grads[i] is the cotangent of in[i] for these cotangents of outs (NULL: zero); NULL where nothing depends on it. */
 EAS_API eas_status eas_nodes_vjp(int nin, eas_node *const *in, int nout, eas_node *const *outs, eas_node *const *cotangents, int lanes,
                                  eas_node **grads);
+/* A vjp whose results may be read before the gradients are asked for. Computing a result that holds it computes what the gradients will need as well, as long as somebody else has the
+ * pullback. Calling it gives what eas_nodes_vjp gives. Counted. */
+typedef struct eas_pullback eas_pullback;
+EAS_API eas_status eas_pullback_new(int nin, eas_node *const *in, int nout, eas_node *const *outs, int lanes, eas_pullback **out);
+EAS_API eas_status eas_pullback_hold(eas_pullback *p, eas_node *result); /* result: one of outs, by its untaped name */
+EAS_API eas_status eas_pullback_call(eas_pullback *p, eas_node *const *cotangents, eas_node **grads);
+EAS_API void eas_pullback_release(eas_pullback *p);
 /* x as a variable of a derivative: what is recorded from it is taped, that is, it keeps its inputs when it is evaluated. */
 EAS_API eas_status eas_node_variable(eas_node *x, eas_node **out);
 EAS_API eas_status eas_node_untaped(eas_node *x, eas_node **out); /* x under another name, which does not keep what x was made of */
@@ -829,6 +883,191 @@ EAS_API eas_status eas_shard_propagate(const eas_shard_rule *r, const eas_mesh *
 /* The spec of n that follows from those of what an operation was given (specs[i]: NULL for none), however many nodes it made of it. *any: 0 if none of them reaches n. */
 EAS_API eas_status eas_node_infer_spec(eas_node *n, const eas_mesh *m, int nin, eas_node *const *in, const eas_spec *const *specs, eas_spec *out,
                                        int *any);
+
+/* ---- tensors in files ----------------------------------------------------------------------------------------------- */
+
+/* The tensors of a safetensors file, of shards by their index (model.safetensors.index.json), of an npz archive, an npy or a GGUF file. Opening reads headers alone; they
+ * are checked, and a malformed or contradictory one is refused. Counted. */
+typedef struct eas_weights eas_weights;
+typedef struct eas_weight { /* borrowed from the weights */
+    const char *name;
+    const char *stored; /* how the file has it: "F32", "<f4", "Q4_K" */
+    int supported; /* 0: a dtype that tensors do not have; eas_weights_node refuses it */
+    eas_dtype dtype; /* as a tensor: blocks of GGUF are f32 */
+    int rank;
+    const int64_t *shape;
+    uint64_t bytes; /* in the file */
+} eas_weight;
+EAS_API eas_status eas_weights_open(const char *path, eas_weights **out);
+EAS_API eas_status eas_weights_parse(const void *data, size_t n, const char *name,
+                                     eas_weights **out); /* a copy of memory, as if it were a file of that name */
+EAS_API eas_weights *eas_weights_retain(eas_weights *w);
+EAS_API void eas_weights_release(eas_weights *w);
+EAS_API const char *eas_weights_format(const eas_weights *w); /* "safetensors", "npz", "npy", "gguf" */
+EAS_API int eas_weights_count(const eas_weights *w);
+EAS_API eas_weight eas_weights_at(const eas_weights *w, int i);
+EAS_API int eas_weights_find(const eas_weights *w, const char *name); /* -1: none */
+EAS_API int eas_weights_meta_count(const eas_weights *w);
+EAS_API const char *eas_weights_meta_key(const eas_weights *w, int i);
+EAS_API eas_status eas_weights_meta(const eas_weights *w, int i, char **value); /* a string; GGUF: JSON. Free with eas_free */
+/* A tensor on the cpu device. Where the file has its elements as memory has them it is a view of the mapped file, and nothing is read before it is used; the mapping is private,
+ * so writing to it does not change the file. Else it is decoded now. The file may be replaced meanwhile, but not be made shorter. */
+EAS_API eas_status eas_weights_node(eas_weights *w, int i, eas_node **out);
+/* size[k] elements from start[k] of each axis: only those are read, or the blocks they are in. */
+EAS_API eas_status eas_weights_slice(eas_weights *w, int i, const int64_t *start, const int64_t *size, eas_node **out);
+EAS_API eas_status eas_weights_raw(eas_weights *w, int i, const void **data, uint64_t *bytes); /* its bytes in the file; borrowed */
+/* Writes tensors (realised if need be) as path ends: .safetensors, .npz, .npy (one tensor). The file is made under another name, synced and renamed. meta: nmeta pairs of strings, for safetensors.
+ * compressed: npz entries are deflated. */
+EAS_API eas_status eas_weights_save(const char *path, int n, const char *const *names, eas_node *const *nodes, int nmeta, const char *const *meta,
+                                    int compressed, const eas_launch *hooks);
+
+/* ---- tensors in parts on a mesh -------------------------------------------------------------------------------------- */
+
+/* A mesh of devices by its number; registering it again gives the same number. Without MPI every device is a thread of this process; under mpirun every process is one. */
+EAS_API eas_status eas_mesh_register(const char *name, const eas_mesh *m, const char *const *axis_names, int *id);
+EAS_API eas_status eas_mesh_get(int id, eas_mesh *out, const char **name, const char *const **axis_names);
+/* x, laid out so: a node as any other, whose derivative lays out the cotangent alike. Sizes that do not divide are ERR_VALUE, but with pad, where the last parts are padded. A dim that is
+ * open stays as it is. A spec that cuts nothing: every device has all of it. */
+EAS_API eas_status eas_node_shard(eas_node *x, int mesh, const eas_spec *spec, int pad, eas_node **out);
+/* A placeholder of a compiled function whose argument lies so. */
+EAS_API eas_status eas_node_input_sharded(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, int mesh,
+                                          const eas_spec *spec, int pad, eas_node **out);
+EAS_API int eas_node_is_sharded(const eas_node *n); /* it, or something it was recorded from, was laid out on a mesh */
+EAS_API int eas_node_layout(const eas_node *n, int *mesh, eas_spec *spec); /* of a node with data in parts: 1 and how they lie; else 0 */
+/* The part of a device of this process, borrowed, in C order; shape: its own, padding included. */
+EAS_API eas_status eas_node_part(const eas_node *n, int64_t device, eas_buffer **out, int64_t *shape);
+/* n with ordinary data on this process: n itself, counted, if it has that; else its parts put together (under MPI every rank takes part). */
+EAS_API eas_status eas_node_whole(eas_node *n, const eas_launch *hooks, eas_node **out);
+EAS_API eas_status eas_mesh_devices(int mesh, int64_t *first, int64_t *count); /* of this process */
+/* A tensor from the parts of this process's devices, which are counted; shape: of the whole. */
+EAS_API eas_status eas_node_from_parts(int mesh, const eas_spec *spec, int pad, eas_dtype dt, int rank, const int64_t *shape, int64_t n,
+                                       eas_buffer *const *parts, eas_node **out);
+
+/* What is sent to evaluate these nodes: each collective, in order, without running anything. *mesh: -1 where nothing lies on one. Free the array with eas_free. */
+typedef struct eas_collective {
+    const char *name; /* "all_gather", ... */
+    const char *operation, *why; /* that wanted it */
+    uint32_t site; /* where that was recorded */
+    eas_dim_spec axes; /* of the mesh */
+    eas_dtype dtype;
+    int64_t count; /* elements that each device gives */
+    int64_t times; /* trips of the loops around it; 1 where their number is not known */
+    int64_t bytes; /* that leave devices, over all devices and trips */
+} eas_collective;
+EAS_API eas_status eas_nodes_collectives(int n, eas_node *const *nodes, int *mesh, eas_collective **out, int *count);
+EAS_API eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out); /* the same as text; free with eas_free */
+typedef struct eas_comm_stats { /* sent so far by the devices of this process */
+    uint64_t bytes, calls;
+    uint64_t all_gather, all_reduce, reduce_scatter, all_to_all, ppermute; /* bytes */
+} eas_comm_stats;
+EAS_API eas_comm_stats eas_comm_stats_get(void);
+/* ---- predicting programs over parts, and choosing layouts ------------------------------------------------------------ */
+
+typedef struct eas_link { /* between neighbours along an axis of a mesh */
+    double latency;   /* seconds of a message */
+    double bandwidth; /* bytes per second that leave a device */
+} eas_link;
+typedef struct eas_machine { /* one device, and what lies between devices */
+    double product_f32, product_f64, product_f16; /* matrix products: floating-point operations per second; f16 stands for bf16 too */
+    double elementwise;      /* other arithmetic: operations per second */
+    double memory_bandwidth; /* bytes per second */
+    double launch;           /* seconds that a kernel takes at least */
+    double call;             /* seconds that a run of a program takes besides its kernels and collectives */
+    double memory;           /* bytes; 0: not limited */
+    double cores;            /* how many devices compute at the same time; 0: all of them */
+    int overlap;             /* collectives run beside kernels */
+    eas_link link[EAS_MESH_AXES];
+} eas_machine;
+enum { EAS_SIM_KERNELS, EAS_SIM_LINKS, EAS_SIM_LOOPS };
+typedef struct eas_sim_event {
+    const char *name; /* of the operation or collective; lives as long as the library */
+    uint32_t site;    /* where it was recorded: eas_site_text */
+    int lane;         /* EAS_SIM_KERNELS, EAS_SIM_LINKS; EAS_SIM_LOOPS: a whole loop */
+    double start, seconds, flops;
+    int64_t bytes;  /* of kernels: read and written; of collectives: that leave a device */
+    int64_t memory; /* in use while it runs */
+} eas_sim_event;
+typedef struct eas_simulation { /* of one device; all do the same */
+    int mesh;
+    double seconds, compute, communication; /* all; kernels; collectives, hidden behind kernels or not */
+    double flops;
+    int64_t memory, arguments, results; /* bytes: the most at any time; of what is given and of what is made */
+    int64_t kernels;
+    struct {
+        const char *name;
+        int64_t calls, bytes; /* that leave the device */
+        double seconds;
+    } collective[5];
+    int nevents;
+    eas_sim_event *events;
+    eas_machine machine;
+} eas_simulation;
+/* Predicts what evaluating the nodes takes on a mesh: time, memory and traffic of each device. Nothing runs, so nodes may be made of placeholders (eas_node_input, eas_node_input_sharded), and the mesh
+ * may have any number of devices. */
+EAS_API eas_status eas_simulate(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, eas_simulation **out);
+EAS_API void eas_simulation_free(eas_simulation *s);
+EAS_API eas_status eas_simulation_table(const eas_simulation *s, char **out); /* for people; free with eas_free */
+EAS_API eas_status eas_simulation_trace(const eas_simulation *s, const char *path); /* a file for Perfetto or chrome://tracing */
+
+/* Chooses how the tensors that nodes are made of lie on a mesh, so that evaluating the nodes takes least by the machine's numbers; what is asked for inside (eas_node_shard) stays. inputs: the tensors
+ * that may be laid out, specs: one for each. start: NULL, or layouts to begin with; the result is never worse than they are, nor than whole tensors and the batch cut along the axes.
+ * seconds[0..2]: as given, all whole, chosen; may be NULL. */
+EAS_API eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
+                                  const eas_spec *start, eas_spec *specs, double *seconds);
+
+/* ---- the ranks of a job: collectives between processes --------------------------------------------------------------- */
+
+/* Under mpirun every process is a rank; elsewhere this process is the only one, and no MPI is needed. Opened by whatever needs it first: eas_dist_init does nothing else. EAS_DIST=mpi or self chooses by
+ * hand, EAS_DIST_TIMEOUT (30 seconds) bounds how long a failure of one rank can stay unnoticed by the others, EAS_DIST_DEBUG=1 compares calls before data is sent. docs/distributed.md tells more. */
+EAS_API eas_status eas_dist_init(void);
+EAS_API eas_status eas_dist_place(int *rank, int *size); /* either may be NULL */
+EAS_API int eas_dist_is_open(void);
+EAS_API int eas_dist_is_job(void); /* was this process started as one of several ranks (or EAS_DIST=mpi)? Opens nothing */
+EAS_API const char *eas_dist_engine(void); /* "mpi", "self"; "" if not open */
+/* This rank fails: the others end with `why` in their message. */
+EAS_API void eas_dist_abort(const char *why);
+EAS_API const char *eas_dist_report(void); /* of the failure that ended the job, with the last operation of each rank; NULL: none */
+/* Waits until all ranks call it; ERR_RUNTIME if the job has failed. The job cannot be opened again. */
+EAS_API eas_status eas_dist_finalize(void);
+
+typedef enum eas_dist_op {
+    EAS_DIST_ALL_GATHER, /* count elements from each; n * count to all, in the order of ranks */
+    EAS_DIST_ALL_REDUCE, /* count; recv may be send */
+    EAS_DIST_REDUCE_SCATTER, /* n * count from each, block k is reduced for rank k; count */
+    EAS_DIST_ALL_TO_ALL, /* n * count: block k goes to rank k; n * count */
+    EAS_DIST_PPERMUTE, /* count to `to`, count from `from`; -1: to nobody, from nobody (zeros) */
+    EAS_DIST_BROADCAST, /* count of root's; at the root recv may be send */
+    EAS_DIST_GATHER, /* as all_gather, at root alone */
+    EAS_DIST_SCATTER, /* n * count of root's; count */
+    EAS_DIST_BARRIER,
+    EAS_DIST_NOPS
+} eas_dist_op;
+typedef enum eas_dist_reduction { EAS_DIST_SUM, EAS_DIST_PROD, EAS_DIST_MAX, EAS_DIST_MIN, EAS_DIST_AND, EAS_DIST_OR } eas_dist_reduction;
+
+/* A collective on host memory. All members start the same calls in the same order. Sums are joined in one fixed tree: the bits do not depend on the engine. */
+typedef struct eas_dist_call {
+    size_t size; /* of this struct */
+    eas_dist_op op;
+    eas_dist_reduction reduction;
+    eas_dtype dtype;
+    int64_t count; /* elements of a block */
+    const void *send;
+    void *recv;
+    int root, to, from; /* members, by their place among `ranks` */
+    int nranks; /* 0: all ranks */
+    const int *ranks; /* the members, in their order; this rank is one of them */
+    const char *site; /* the caller's source line, for messages; NULL: none */
+    int rank; /* the tensor's shape, for messages */
+    const int64_t *shape;
+} eas_dist_call;
+typedef struct eas_dist_request eas_dist_request;
+EAS_API eas_status eas_dist_run(const eas_dist_call *call);
+/* The same in two steps. In between, send is not written and recv not touched; every request is waited for, after failures too. eas_dist_poll moves messages on while the caller computes. */
+EAS_API eas_status eas_dist_start(const eas_dist_call *call, eas_dist_request **out);
+EAS_API eas_status eas_dist_wait(eas_dist_request *r);
+EAS_API void eas_dist_poll(void);
+/* Bytes of data that left this rank by calls of op, and the number of calls. wire: as counted where they were sent; 0 for an engine of one process. Each may be NULL. */
+EAS_API void eas_dist_bytes(eas_dist_op op, uint64_t *bytes, uint64_t *calls, uint64_t *wire);
 
 /* ---- the cache on disk and the thread pool ------------------------------------------------------------------------- */
 

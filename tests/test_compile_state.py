@@ -3,10 +3,15 @@
 import collections
 import contextvars
 import dataclasses
+import datetime
 import functools
+import os
 import random
+import time
 import types
 import unittest
+import uuid
+import warnings
 
 import numpy as np
 
@@ -210,6 +215,28 @@ class Reads(Case):
         self.assertEqual([f(ONE).item() for _ in range(3)], [1, 2, 3])
         with self.assertRaisesRegex(eager.GraphBreak, "iterator"):
             eager.compile(lambda x: x * next(it), fullgraph=True)(ONE)
+
+    def test_clocks_and_unseeded_generators(self):
+        for ask in (
+            lambda: np.random.default_rng().random(),
+            lambda: np.random.RandomState().rand(),
+            lambda: random.Random().random(),
+            lambda: random.SystemRandom().random(),
+            lambda: time.time() * 1e6 % 1000,
+            lambda: time.perf_counter_ns() % 1000,
+            lambda: datetime.datetime.now().microsecond,
+            lambda: os.urandom(1)[0],
+            lambda: uuid.uuid4().int % 1000,
+        ):
+            f = lambda x: x * float(ask())
+            with self.assertRaisesRegex(eager.GraphBreak, r"test_compile_state.py:\d+: the function asks for"):
+                eager.compile(f, fullgraph=True)(ONE)
+            g = eager.compile(f)  # runs as it is: another number each time
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.assertGreater(len({g(ONE).numpy().tobytes() for _ in range(20)}), 1)
+        seeded = eager.compile(lambda x: x * float(np.random.default_rng(3).random() + random.Random(4).random()), fullgraph=True)
+        self.assertEqual(seeded(ONE).tolist(), seeded(ONE).tolist())
 
     def test_random_numbers_of_others(self):
         own, rng = random.Random(3), np.random.default_rng(3)

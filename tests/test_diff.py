@@ -1,7 +1,9 @@
 """grad, vjp, jvp and the rest: trees, aux values, composition in any order, loops and branches, rules of users, torch's way, and what is refused."""
 
 import gc
+import io
 import unittest
+from contextlib import redirect_stdout
 
 import numpy as np
 
@@ -546,6 +548,56 @@ class TestMemory(unittest.TestCase):
             step.realize()
         gc.collect()
         self.assertLessEqual(eager.stats()["live_nodes"] - before, 8)
+
+
+def shown(*tensors):
+    text = io.StringIO()
+    with redirect_stdout(text):
+        eager.trace(*tensors)
+    return text.getvalue()
+
+
+class TestResiduals(unittest.TestCase):
+    """A result that was read before the gradients: these need nothing of the forward pass again."""
+
+    w, x = (np.random.default_rng(k).random((6, 6)) for k in range(2))
+
+    def test_pull_after_reading(self):
+        def f(w, x):
+            h = eager.softmax(eager.tanh(x @ w) @ w)
+            return eager.scan(lambda c, _: (eager.sin(c @ w), None), h, None, length=4)[0]
+
+        want = grad(lambda w, x: f(w, x).sum(), argnums=(0, 1))(Tensor(self.w), Tensor(self.x))
+        out, pull = eager.vjp(f, Tensor(self.w), Tensor(self.x))
+        value = out.numpy()
+        grads = pull(Tensor(np.ones((6, 6))))
+        text = shown(*grads)
+        for op in ("tanh", "exp", "sin "):
+            self.assertNotIn(f"= {op}", text)
+        for a, b in zip(grads, want):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-12)
+        again = pull(Tensor(value))  # other cotangents, and a batch of them
+        np.testing.assert_allclose(vmap(pull)(Tensor(value[None]))[0].numpy()[0], again[0].numpy(), rtol=1e-12)
+
+    def test_a_result_inside_something_larger(self):
+        out, pull = eager.vjp(lambda w: eager.tanh(Tensor(self.x) @ w), Tensor(self.w))
+        (out * 2).sum().item()
+        self.assertNotIn("= tanh", shown(pull(out)[0]))
+
+    def test_without_pull_nothing_is_kept(self):
+        out, pull = eager.vjp(lambda w: eager.tanh(Tensor(self.x) @ w).sum(), Tensor(self.w))
+        del pull
+        out.item()  # the pullback that it holds has nobody to serve
+        self.assertEqual(out.numpy().shape, ())
+
+    def test_backward_after_reading(self):
+        w = Tensor(self.w).requires_grad_()
+        loss = (eager.tanh(Tensor(self.x) @ w) @ w).relu().sum()
+        loss.item()
+        loss.backward()
+        self.assertNotIn("= tanh", shown(w.grad))
+        want = grad(lambda w: (eager.tanh(Tensor(self.x) @ w) @ w).relu().sum())(Tensor(self.w))
+        np.testing.assert_allclose(w.grad.numpy(), want.numpy(), rtol=1e-12)
 
 
 class TestRefusals(unittest.TestCase):

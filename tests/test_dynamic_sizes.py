@@ -56,6 +56,14 @@ class Sizes(unittest.TestCase):
             self.assertEqual(g(Tensor.ones((n,))).tolist(), [1 / n + n] * n)
         self.assertEqual(g.stats.misses, 2)
 
+    def test_results_whose_strides_no_input_has(self):
+        f = eager.compile(lambda x, y: (x * y).sum(axis=2), dynamic_dims={0: {2: "n", 3: "n"}, 1: {2: "n", 3: "n"}})
+        g = eager.compile(lambda x: x.max(axis=(0, 2)), dynamic_dims={0: {1: "n", 3: "n"}})
+        for n in (3, 1, 6):
+            a, b = (np.random.default_rng(n + k).random((4, 5, n, n), np.float32) for k in range(2))
+            np.testing.assert_allclose(f(Tensor(a), Tensor(b)).numpy(), (a * b).sum(2), rtol=1e-5)
+            np.testing.assert_array_equal(g(Tensor(a.transpose(1, 2, 0, 3))).numpy(), a.transpose(1, 2, 0, 3).max((0, 2)))
+
     def test_outside_of_a_trace(self):
         t = Tensor.ones(("batch", 2))
         with self.assertRaisesRegex(TypeError, "no value"):

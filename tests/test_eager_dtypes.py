@@ -126,3 +126,11 @@ class TestPromotion(unittest.TestCase):
         self.assertEqual((u + 1).dtype, "uint64")
         self.assertEqual((u + 1).item(), 2**60 + 2**30 + 1)
         self.assertEqual((u + Tensor.constant(np.array([1], np.uint8))).dtype, "uint64")
+
+
+class TestNumbersAlone(unittest.TestCase):
+    def test_where_of_two_floats_is_float32(self):
+        c = eager.constant([True, False])
+        self.assertEqual(eager.where(c, 1.0, -1.0).dtype, eager.DType.float32)
+        self.assertEqual(eager.where(c, 1, 2).dtype, eager.DType.int64)
+        self.assertEqual(eager.where(c, 1.0, eager.zeros((2,), dtype="float64")).dtype, eager.DType.float64)

@@ -26,6 +26,17 @@ class Many(unittest.TestCase):
             with self.subTest(device=device):
                 self.check(device, 40 if device in ("mps", "metal") else 300)
 
+    def test_chains_of_shifted_reads(self):
+        """Each link reads the one before at two places: computed where they are used, they would be 2^16 copies of the code."""
+        x = np.random.default_rng(0).random(1 << 16).astype(np.float32)
+        y, want = Tensor(x), x
+        for k in range(16):
+            y = y * 0.5 + eager.roll(y, 1 << k, 0) * 0.5 + eager.sin(y) * 0
+            want = want * np.float32(0.5) + np.roll(want, 1 << k) * np.float32(0.5)
+        np.testing.assert_allclose(y.numpy(), want, rtol=1e-4)
+        g = eager.grad(lambda x: eager.cumprod(x, 0).sum())(Tensor(np.full(2000, 0.5, np.float64)))
+        np.testing.assert_allclose(g.numpy()[:3], [2, 1, 0.5], rtol=1e-9)
+
     def test_results_beside_each_other(self):
         xs = [Tensor.constant(np.full((3,), float(i), np.float32)) for i in range(400)]
         ys = [sum(xs[i * 50 + 1 : i * 50 + 50], xs[i * 50]) for i in range(8)]

@@ -481,5 +481,21 @@ class Cond(unittest.TestCase):
             self.assertEqual(Tensor.ones((2,)).sum().item(), 2, "nothing is left open")
 
 
+class Elements(unittest.TestCase):
+    def test_an_element_is_carried_on_as_it_is(self):
+        """The view of an array that a trip reads must not become what the next trip finds in the carry."""
+        x = np.arange(12, dtype=np.float32).reshape(4, 3)
+        for reverse in (False, True):
+            for run in (lambda f: f, eager.compile):
+                f = run(lambda x: eager.scan(lambda c, e: ((e, c[0]), c[0] + c[1]), (eager.zeros((3,)), eager.zeros((3,))), x, reverse=reverse))
+                (last, before), ys = f(eager.constant(x))
+                rows = x[::-1] if reverse else x
+                padded = np.concatenate([np.zeros((2, 3), np.float32), rows])
+                np.testing.assert_array_equal(last.numpy(), rows[-1])
+                np.testing.assert_array_equal(before.numpy(), rows[-2])
+                want = padded[1:-1] + padded[:-2]
+                np.testing.assert_array_equal(ys.numpy(), want[::-1] if reverse else want)
+
+
 if __name__ == "__main__":
     unittest.main()

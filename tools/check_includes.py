@@ -22,6 +22,7 @@ MAY = {
     "src/pass": {"src/base", "src/ir", "src/graph"},
     "src/exec": {"src/base", "src/ir", "src/gen", "src/dev", "src/kernel", "src/graph", "src/pass", "src/native"},
     "src/dist": {"src/base", "src/ir", "src/gen", "src/dev", "src/kernel", "src/graph", "src/pass", "src/exec"},
+    "src/io": {"src/base"},
     "python/_eas": set(),
     "examples/c": set(),
     "include": set(),

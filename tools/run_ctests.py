@@ -2,7 +2,7 @@
 
 usage: run_ctests.py [--summary FILE] [--env NAME=VALUE]... BUILD[:TEST,TEST...]...
 
-Every cmocka program counts by its tests, any other test of the build as one. --summary appends "PASSED FAILED" to a file; totals
+As many programs run at once as there are cores. Every cmocka program counts by its tests, any other test of the build as one. --summary appends "PASSED FAILED" to a file; totals
 of several runs are added by --total FILE, which prints the plain last line.
 """
 
@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 
 def tests_of(build):
@@ -67,9 +68,9 @@ def main():
     for build in builds:
         folder, _, only = build.partition(":")
         print(f"C tests in {folder}", flush=True)
-        for t in tests_of(folder):
-            if not only or t["name"] in only.split(","):
-                p, f = run(t, env)
+        chosen = [t for t in tests_of(folder) if not only or t["name"] in only.split(",")]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for p, f in pool.map(lambda t: run(t, env), chosen):
                 passed, failed = passed + p, failed + f
     if summary:
         with open(summary, "a") as f:

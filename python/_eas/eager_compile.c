@@ -32,6 +32,14 @@ eas_node *eager_stand_in(void *key)
 static eas_node *placeholder(const leaf_sig *s, int index)
 {
     eas_node *n;
+    if (s->value && s->cut) {
+        n = shard_input(index, (eas_dtype)s->dtype, s->rank, s->shape, s->batch_dims, s->device, s->value);
+        if (n && !node_set_sharding(n, s->value)) {
+            eas_node_release(n);
+            return NULL;
+        }
+        return n;
+    }
     eas_status st = eas_node_input(index, (eas_dtype)s->dtype, s->rank, s->shape, s->batch_dims, s->device, &n);
     if (st != EAS_OK)
         return py_raise(st), NULL;
@@ -247,7 +255,13 @@ static PyObject *traced_result(CompiledFn *c, Entry *e, const leaves *l, PyObjec
     now = &t;
     eager_tracing++;
     random_push(&random);
+    unsigned derivatives = eager_derivatives();
+    outside asked;
+    outside_push(&asked);
     PyObject *result = call_with(c, e, l, list, st);
+    if (!outside_pop(&asked))
+        Py_CLEAR(result);
+    e->differentiates = eager_derivatives() != derivatives;
     random_pop(&random);
     sizes_pop(&call_sizes);
     int ok =
@@ -320,6 +334,14 @@ static bool donate_leaf(CompiledFn *c, Py_ssize_t arg)
             return true;
     return false;
 }
+/* What the function gives back as it is stays, whatever was donated. */
+static bool is_handed_back(const Entry *e, int input)
+{
+    for (int i = 0; i < e->nouts; i++)
+        if (e->out_of[i] == input)
+            return true;
+    return false;
+}
 static int plan_donation(CompiledFn *c, Entry *e, const leaves *l)
 {
     if (!c->donate)
@@ -329,7 +351,7 @@ static int plan_donation(CompiledFn *c, Entry *e, const leaves *l)
     int k = 0;
     for (int i = 0; i < e->nargleaves; i++)
         if (e->leaves[i].is_tensor) {
-            e->donated[k] = donate_leaf(c, argument_of(l, i));
+            e->donated[k] = donate_leaf(c, argument_of(l, i)) && !is_handed_back(e, k);
             e->any_donated |= e->donated[k++];
         }
     return 1;
@@ -650,12 +672,44 @@ static int locked(CompiledFn *c, bool enter)
     Py_XDECREF(r);
     return r != NULL;
 }
-/* Placeholders and traced tensors go through the function itself: what is recorded is part of something larger. */
+/* Does the tensor itself require a gradient, and not only what it was made of? */
+static bool is_grad_leaf(eas_node *n)
+{
+    eas_node **at = NULL;
+    int count = 0;
+    bool is = eas_node_leaves(n, &at, &count) == EAS_OK && count == 1 && at[0] == n;
+    eas_free(at);
+    return is;
+}
+static bool grad_is_on(void)
+{
+    int on = eas_grad_enable(1);
+    eas_grad_enable(on);
+    return on;
+}
+/* Placeholders, tensors of a derivative that is being taken and results of tensors that require a gradient go through the function itself: what is
+ * recorded is part of something larger. */
 static bool inline_it(const leaves *l)
 {
+    bool on = grad_is_on();
+    for (Py_ssize_t i = 0; i < l->n; i++) {
+        eas_node *n = eager_check(l->at[i]) ? eager_node(l->at[i]) : NULL;
+        if (n && (eas_node_is_taped(n) || (eager_tracing && eas_node_is_symbolic(n)) || (on && eas_node_traced(n) && !is_grad_leaf(n))))
+            return true;
+    }
+    return false;
+}
+/* Somebody may call backward() on the result: there are arguments or captured tensors that require a gradient. A function that takes derivatives itself
+ * is a step of training and has used them; the result of any other is recorded by running it as it is. */
+static bool wants_record(const Entry *e, const leaves *l, PyObject **env, int nenv)
+{
+    if (e->differentiates || !grad_is_on())
+        return false;
     for (Py_ssize_t i = 0; i < l->n; i++)
-        if (eager_check(l->at[i]) && (eas_node_traced(eager_node(l->at[i])) || eas_node_is_taped(eager_node(l->at[i])) ||
-                                      (eager_tracing && eas_node_is_symbolic(eager_node(l->at[i])))))
+        if (eager_check(l->at[i]) && eas_node_traced(eager_node(l->at[i])))
+            return true;
+    for (int i = 0; i < nenv; i++)
+        if (eager_check(env[i]) && eas_node_traced(eager_node(env[i])))
             return true;
     return false;
 }
@@ -687,7 +741,7 @@ static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nar
         locked(c, false);
         PyErr_Restore(t, v, tb);
     }
-    if (e && e->plain)
+    if (e && (e->plain || wants_record(e, &l, env, nenv)))
         r = call_plain(c, &l);
     else if (e)
         r = run_program(c, e, &l, env, nenv);
@@ -949,8 +1003,20 @@ static PyType_Spec fn_spec = {
     "eager._CompiledFunction", sizeof(CompiledFn), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, fn_slots};
 
+static PyObject *compile_watch(PyObject *m, PyObject *var)
+{
+    (void)m;
+    return find_watch(var) ? Py_NewRef(Py_None) : NULL;
+}
+static PyMethodDef watch_functions[] = {
+    {"compile_watch", compile_watch, METH_O, "compile_watch(var): a context variable that compiled functions depend on, whatever they name"},
+    {NULL, NULL, 0, NULL},
+};
+
 int eager_compile_init(PyObject *module)
 {
+    if (PyModule_AddFunctions(module, watch_functions) < 0)
+        return -1;
     if (!(compiled_fn_type = py_type(module, &fn_spec, "CompiledFunction")))
         return -1;
     graph_break = PyErr_NewExceptionWithDoc("eager.GraphBreak", "Data was read while a function was traced.", PyExc_RuntimeError, NULL);

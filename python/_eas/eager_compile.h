@@ -16,6 +16,7 @@ typedef struct leaf_sig {
     uint8_t dtype, batch_dims, rank;
     eas_device *device;
     PyObject *value;    /* of what is no tensor; the sharding of one that is, or NULL */
+    bool cut;           /* it lies in parts on a mesh */
     eas_dim *shape;     /* < 0: dynamic, the number of a symbol */
     int64_t *bucket;    /* of dynamic dims, or NULL */
     PyObject *content;  /* bytes of an array that the function reads while it is traced, or NULL */
@@ -81,6 +82,7 @@ typedef struct Entry {
     int ninputs;
     eas_program *program; /* NULL: the function runs as it is, or all results are constants */
     bool plain; /* runs as it is */
+    bool differentiates; /* takes derivatives itself */
     PyObject *out_treedef;
     PyObject **outs; /* constants, or NULL */
     PyObject **shardings; /* of results, or NULL */
@@ -140,6 +142,7 @@ PyObject *sizes_text(const Entry *e); /* a list of what was assumed */
 
 /* ---- eager_find.c ---- */
 int find_sources(CompiledFn *c, const leaves *l, Entry *e, state *s);
+int find_watch(PyObject *var); /* a context variable that every function may depend on */
 bool class_attribute(PyObject *name, PyObject *v); /* is it state of a class, and not machinery? */
 bool state_is_deque(PyObject *o);
 
@@ -153,6 +156,15 @@ int state_changes(state *s, Entry *e, PyObject *values);
 void state_forget_guards(Entry *e, PyObject *values); /* of an entry that runs as it is: numbers and containers that the trace changed */
 int state_restore(state *s); /* everything as it was before */
 void state_end(state *s);
+typedef struct outside { /* eager_outside.c: what a trace asks clocks and the system for */
+    struct outside *outer;
+    const char *what; /* NULL: nothing */
+    char file[256];
+    int line;
+    bool watching;
+} outside;
+void outside_push(outside *o);
+int outside_pop(outside *o);
 bool state_has_small(const state *s); /* were small arrays replaced? */
 int write_apply(const change *w, PyObject *both, PyObject *value);
 int write_handle(Entry *e, int input, PyObject *value, PyObject *values); /* notes that the handle of an input gets another tensor */

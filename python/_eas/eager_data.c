@@ -199,7 +199,7 @@ static eas_node *in_dtype(eas_node *n, PyObject *dtype) /* steals n */
     return eas_node_dtype(n) == dt ? n : eager_do("cast", 1, &n, 1, &attr);
 }
 /* A copy of n's data on d; steals n. */
-static eas_node *on_device(eas_node *n, eas_device *d)
+eas_node *eager_on_device(eas_node *n, eas_device *d)
 {
     if (!n || !d || eas_node_device(n) == d)
         return n;
@@ -214,9 +214,9 @@ static eas_node *on_device(eas_node *n, eas_device *d)
 eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d)
 {
     if (eager_check(o))
-        return on_device(in_dtype(eager_operand(o), dtype), d);
+        return eager_on_device(in_dtype(eager_operand(o), dtype), d);
     if (tensor_check(o))
-        return on_device(in_dtype(node_of_tensor((Tensor *)o), dtype), d);
+        return eager_on_device(in_dtype(node_of_tensor((Tensor *)o), dtype), d);
     if (!d && !(d = py_backend()))
         return NULL;
     PyArrayObject *a = array_of(o, dtype);
@@ -232,10 +232,8 @@ static eas_node *contiguous_f32(eas_node *n) /* counted */
     eas_node_retain(n);
     return eager_do("cast", 1, &n, 1, &attr);
 }
-Tensor *tensor_of_node(eas_node *n)
+static Tensor *tensor_of_whole(eas_node *n)
 {
-    if (!eager_realize(1, &n))
-        return NULL;
     int rank = eas_node_rank(n);
     int64_t offset = 0, strides[MAX_RANK];
     eas_buffer *buf = eas_node_buffer(n, &offset, strides);
@@ -247,6 +245,28 @@ Tensor *tensor_of_node(eas_node *n)
     if (t)
         t->buf = eas_buffer_retain(buf);
     return t;
+}
+/* Parts on a mesh put together: a node with ordinary data. Counted. */
+static eas_node *whole_node(eas_node *n)
+{
+    eas_node *whole = NULL;
+    hooks h;
+    eas_launch l = {0};
+    hooks_init(&l, &h);
+    eas_status st = eas_node_whole(n, &l, &whole);
+    return st == EAS_OK ? whole : (py_raise(st), NULL);
+}
+Tensor *tensor_of_node(eas_node *n)
+{
+    if (!eager_realize(1, &n))
+        return NULL;
+    if (eas_node_is_sharded(n)) {
+        eas_node *whole = whole_node(n);
+        Tensor *t = !whole ? NULL : whole == n ? tensor_of_whole(n) : tensor_of_whole(whole);
+        eas_node_release(whole);
+        return t;
+    }
+    return tensor_of_whole(n);
 }
 PyObject *array_of_node(eas_node *n, bool writeable)
 {
@@ -371,7 +391,7 @@ static PyObject *to_device(PyObject *o, PyObject *const *args, Py_ssize_t nargs,
         else if (args[i] != Py_None && !(d = py_device(args[i])))
             return NULL;
     }
-    eas_node *x = on_device(in_dtype(eas_node_retain(eager_node(o)), dtype), d);
+    eas_node *x = eager_on_device(in_dtype(eas_node_retain(eager_node(o)), dtype), d);
     if (x == eager_node(o)) {
         eas_node_release(x);
         return Py_NewRef(o);
@@ -532,7 +552,7 @@ static PyObject *from_dlpack(PyObject *m, PyObject *args, PyObject *kw)
     PyObject *t = tensor_from_dlpack(x, Py_None);
     eas_node *n = t ? copy == Py_True ? node_of_data(t, NULL, NULL) : node_of_tensor((Tensor *)t) : NULL;
     Py_XDECREF(t);
-    n = on_device(n, d);
+    n = eager_on_device(n, d);
     return n ? eager_wrap(n) : NULL;
 }
 /* The rule of graph_number_fits, where Python converts. */

@@ -74,12 +74,15 @@ static PyObject *diff_results(PyObject *m, PyObject *list)
     (void)m;
     return tapes ? Py_NewRef(list) : renamed(list, eas_node_untaped);
 }
+static _Thread_local unsigned derivatives; /* how many were begun */
+unsigned eager_derivatives(void) { return derivatives; }
 static PyObject *diff_run(PyObject *m, PyObject *args) /* diff_run(fn, args): fn(*args), as part of a derivative */
 {
     PyObject *fn, *a;
     (void)m;
     if (!PyArg_ParseTuple(args, "OO!:diff_run", &fn, &PyTuple_Type, &a))
         return NULL;
+    derivatives++;
     tapes++;
     PyObject *r = PyObject_Call(fn, a, NULL);
     tapes--;
@@ -141,6 +144,54 @@ static PyObject *diff_jvp(PyObject *m,
         PyMem_Free(out);
     }
     PyMem_Free(in.at), PyMem_Free(outs.at), PyMem_Free(ts.at);
+    return r;
+}
+
+/* ---- pullbacks ---- */
+static void pullback_free(PyObject *capsule) { eas_pullback_release(PyCapsule_GetPointer(capsule, "eas.pullback")); }
+
+static PyObject *diff_pullback(PyObject *m, PyObject *args) /* diff_pullback(variables, outs, results, lanes): what diff_pull takes */
+{
+    PyObject *v, *o, *named, *r = NULL;
+    nodes in = {0}, outs = {0}, results = {0};
+    int lanes;
+    (void)m;
+    if (!PyArg_ParseTuple(args, "OOOi:diff_pullback", &v, &o, &named, &lanes))
+        return NULL;
+    if (nodes_of(v, &in) && nodes_of(o, &outs) && nodes_of(named, &results)) {
+        eas_pullback *p = NULL;
+        eas_status st = eas_pullback_new(in.n, in.at, outs.n, outs.at, lanes, &p);
+        for (int i = 0; i < results.n && st == EAS_OK; i++)
+            if (results.at[i])
+                st = eas_pullback_hold(p, results.at[i]);
+        r = st != EAS_OK ? py_raise(st) : PyCapsule_New(p, "eas.pullback", pullback_free);
+        if (!r)
+            eas_pullback_release(p);
+    }
+    PyMem_Free(in.at), PyMem_Free(outs.at), PyMem_Free(results.at);
+    return r;
+}
+static PyObject *diff_pull(PyObject *m, PyObject *args) /* diff_pull(pullback, cotangents, number of variables) */
+{
+    PyObject *capsule, *c, *r = NULL;
+    nodes cts = {0};
+    int n;
+    (void)m;
+    if (!PyArg_ParseTuple(args, "OOi:diff_pull", &capsule, &c, &n))
+        return NULL;
+    eas_pullback *p = PyCapsule_GetPointer(capsule, "eas.pullback");
+    if (p && nodes_of(c, &cts)) {
+        eas_node **grads = PyMem_Calloc((size_t)n + 1, sizeof *grads);
+        if (grads) {
+            tapes++;
+            eas_status st = eas_pullback_call(p, cts.at, grads);
+            tapes--;
+            r = st != EAS_OK ? py_raise(st) : list_of(n, grads);
+        } else
+            PyErr_NoMemory();
+        PyMem_Free(grads);
+    }
+    PyMem_Free(cts.at);
     return r;
 }
 
@@ -298,6 +349,8 @@ static PyMethodDef functions[] = {
     {"diff_depth", diff_depth, METH_NOARGS, "diff_depth(): how many derivatives are being taken around this"},
     {"grad_enable", grad_enable, METH_O, "grad_enable(on): whether what is recorded can be differentiated; what it was before"},
     {"diff_vjp", diff_vjp, METH_VARARGS, "diff_vjp(variables, outs, cotangents, lanes)"},
+    {"diff_pullback", diff_pullback, METH_VARARGS, "diff_pullback(variables, outs, results, lanes): for diff_pull; computing results computes what it needs"},
+    {"diff_pull", diff_pull, METH_VARARGS, "diff_pull(pullback, cotangents, number of variables): as diff_vjp"},
     {"diff_jvp", diff_jvp, METH_VARARGS, "diff_jvp(variables, tangents, outs, lanes)"},
     {"diff_custom", diff_custom, METH_VARARGS, "diff_custom(results, inputs, vjp, jvp)"},
     {"diff_checkpoint", diff_checkpoint, METH_VARARGS, "diff_checkpoint(results, inputs)"},

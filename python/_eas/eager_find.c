@@ -283,7 +283,7 @@ static int look_into_object(finder *f, PyObject *v, int depth)
     PyTypeObject *type = Py_TYPE(v);
     PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__"), *key, *item;
     PyErr_Clear();
-    bool library = is_library(module);
+    bool library = is_library(module) && !PyObject_HasAttrString((PyObject *)type, "_holds_tensors_"); /* modules and optimisers are the user's */
     Py_XDECREF(module);
     if (library || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
         if (library || !type->tp_dictoffset)
@@ -379,12 +379,21 @@ static int look_into(finder *f, PyObject *v, int depth)
         return state_add(f->s, PLACE_ITERATOR, v, NULL, f->label);
     return look_into_object(f, v, depth);
 }
+static PyObject *watched; /* context variables that every function may depend on */
+int find_watch(PyObject *var)
+{
+    if (!PyContextVar_CheckExact(var))
+        return py_fail(PyExc_TypeError, "compile_watch takes a context variable"), 0;
+    return (watched || (watched = PyList_New(0))) && PyList_Append(watched, var) == 0;
+}
 int find_sources(CompiledFn *c, const leaves *l, Entry *e, state *s)
 {
     finder f = {.seen = PySet_New(NULL), .e = e, .s = s};
     int ok = f.seen != NULL && look_labelled(&f, c->fn, 0, PyUnicode_FromString("the function"));
     for (Py_ssize_t i = 0; ok && i < l->n; i++)
         ok = look_labelled(&f, l->at[i], 1, PyUnicode_FromString("an argument"));
+    for (Py_ssize_t i = 0; ok && watched && i < PyList_GET_SIZE(watched); i++)
+        ok = look_into(&f, PyList_GET_ITEM(watched, i), 1);
     Py_XDECREF(f.seen);
     return ok;
 }

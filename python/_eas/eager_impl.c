@@ -13,6 +13,7 @@ typedef struct meta {
     Refs *refs;
     int index;
     PyObject *sharding;
+    bool stored; /* the sharding is that of the data */
     PyObject *storage; /* the eas.Tensor that was handed out */
 } meta;
 typedef struct Impl {
@@ -54,7 +55,17 @@ static meta *meta_of(eas_node *n) /* made if need be; NULL with an exception */
 PyObject *node_sharding(eas_node *n)
 {
     meta *m = eas_node_object(n);
-    return m ? m->sharding : NULL;
+    if (!eas_node_is_sharded(n) || !eas_node_is_real(n) || (m && m->stored))
+        return m ? m->sharding : NULL;
+    PyObject *s = (m = meta_of(n)) ? shard_stored(n, m->sharding) : NULL; /* what was told ahead gives way to what is */
+    if (!s) {
+        PyErr_Clear();
+        return m ? m->sharding : NULL;
+    }
+    m->stored = true;
+    Py_XSETREF(m->sharding, s == Py_None ? NULL : Py_NewRef(s));
+    Py_DECREF(s);
+    return m->sharding;
 }
 int node_set_sharding(eas_node *n, PyObject *sharding)
 {

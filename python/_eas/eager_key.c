@@ -97,6 +97,16 @@ static bool same_content(PyObject *content, PyArrayObject *a)
     PyErr_Clear();
     return same == 1;
 }
+/* Of an argument that lies on a mesh: it is computed first, so that it is known how it lies. */
+static PyObject *settled_sharding(eas_node *n)
+{
+    PyObject *s = node_sharding(n);
+    if (!s || eas_node_is_real(n) || eas_node_is_symbolic(n) || !eas_node_is_sharded(n))
+        return s;
+    if (!eager_realize(1, &n))
+        PyErr_Clear(); /* the run tells */
+    return node_sharding(n);
+}
 static bool leaf_matches(const leaf_sig *s, PyObject *o)
 {
     if (!s->is_tensor)
@@ -107,8 +117,8 @@ static bool leaf_matches(const leaf_sig *s, PyObject *o)
             return false;
         if (eas_node_device(n) && s->device && eas_node_device(n) != s->device)
             return false;
-        PyObject *sh = node_sharding(n);
-        return sh == s->value || (sh && s->value && same_value(sh, s->value));
+        PyObject *sh = settled_sharding(n);
+        return s->cut == (sh && eas_node_is_sharded(n)) && (sh == s->value || (sh && s->value && same_value(sh, s->value)));
     }
     if (PyArray_Check(o)) {
         PyArrayObject *a = (PyArrayObject *)o;
@@ -296,7 +306,8 @@ static int sig_of(leaf_sig *s, PyObject *o)
     s->batch_dims = (uint8_t)eas_node_batch_dims(n);
     s->rank = (uint8_t)eas_node_rank(n);
     s->device = eas_node_device(n);
-    s->value = Py_XNewRef(node_sharding(n));
+    s->value = Py_XNewRef(settled_sharding(n));
+    s->cut = s->value && eas_node_is_sharded(n);
     s->shape = PyMem_Calloc((size_t)s->rank + 1, sizeof *s->shape);
     if (s->shape)
         memcpy(s->shape, eas_node_shape(n), sizeof *s->shape * s->rank);

@@ -130,6 +130,20 @@ eas_node *random_counter(int64_t n)
     eas_buffer_release(buf);
     return st == EAS_OK ? node : (py_raise(st), NULL);
 }
+static PyObject *random_state(PyObject *m, PyObject *unused)
+{
+    (void)m, (void)unused;
+    return PyLong_FromUnsignedLongLong(counter);
+}
+static PyObject *random_set_state(PyObject *m, PyObject *n)
+{
+    (void)m;
+    uint64_t v = PyLong_AsUnsignedLongLong(n);
+    if (PyErr_Occurred())
+        return NULL;
+    counter = v;
+    Py_RETURN_NONE;
+}
 static PyObject *random_seed(PyObject *m, PyObject *n)
 {
     (void)m;
@@ -210,6 +224,8 @@ static PyType_Spec loop_spec = {"eager._LoopRandom", sizeof(LoopRandom), 0, Py_T
 
 static PyMethodDef functions[] = {
     {"random_key", random_key, METH_NOARGS, "random_key(): a key that no call had before; in vmap one for each lane, in a loop one for each trip"},
+    {"random_state", random_state, METH_NOARGS, "random_state(): the counter of random_key"},
+    {"random_set_state", random_set_state, METH_O, "random_set_state(n): what random_state() gave"},
     {"random_seed", random_seed, METH_O, "random_seed(n): where the counter of random_key starts"},
     {NULL, NULL, 0, NULL},
 };

@@ -275,7 +275,264 @@ static PyObject *py_follow(PyObject *module, PyObject *args) /* shard_follow(out
     PyMem_Free(in);
     return ok ? Py_NewRef(Py_None) : NULL;
 }
+
+/* ---- tensors in parts ---- */
+static int mesh_number(PyObject *mesh_object, int *id)
+{
+    PyObject *number = PyObject_GetAttrString(mesh_object, "_number");
+    long k = number ? PyLong_AsLong(number) : -1;
+    Py_XDECREF(number);
+    *id = (int)k;
+    return !PyErr_Occurred();
+}
+static PyObject *mesh_register(PyObject *module, PyObject *args) /* mesh_register(name, sizes, axis_names): its number */
+{
+    (void)module;
+    PyObject *sizes, *names;
+    const char *name, *axis[EAS_MESH_AXES];
+    eas_mesh m = {0};
+    int id;
+    if (!PyArg_ParseTuple(args, "sO!O!:mesh_register", &name, &PyTuple_Type, &sizes, &PyTuple_Type, &names))
+        return NULL;
+    if (PyTuple_GET_SIZE(sizes) > EAS_MESH_AXES)
+        return py_fail(PyExc_ValueError, "a mesh has at most %d axes, got %zd", EAS_MESH_AXES, PyTuple_GET_SIZE(sizes)), NULL;
+    for (m.naxes = 0; m.naxes < PyTuple_GET_SIZE(sizes); m.naxes++) {
+        m.sizes[m.naxes] = PyLong_AsLongLong(PyTuple_GET_ITEM(sizes, m.naxes));
+        axis[m.naxes] = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, m.naxes));
+        if (!axis[m.naxes] || PyErr_Occurred())
+            return NULL;
+    }
+    eas_status st = eas_mesh_register(name, &m, axis, &id);
+    return st == EAS_OK ? PyLong_FromLong(id) : (py_raise(st), NULL);
+}
+static PyObject *mesh_devices(PyObject *module, PyObject *arg) /* mesh_devices(mesh): (first, count) of this process */
+{
+    (void)module;
+    int id;
+    int64_t first, count;
+    if (!mesh_number(arg, &id))
+        return NULL;
+    eas_status st = eas_mesh_devices(id, &first, &count);
+    return st == EAS_OK ? Py_BuildValue("(LL)", (long long)first, (long long)count) : (py_raise(st), NULL);
+}
+/* A ShardingSpec as libeas has it, and its mesh's number. */
+static int read_sharding(PyObject *spec, int *id, eas_spec *out)
+{
+    mesh m = {0};
+    if (!find_types())
+        return 0;
+    if (PyObject_IsInstance(spec, spec_type) != 1)
+        return py_fail(PyExc_TypeError, "a ShardingSpec is wanted, got %R", spec), 0;
+    PyObject *o = PyObject_GetAttrString(spec, "mesh");
+    int ok = o && read_mesh(o, &m) && read_spec(&m, spec, out) && mesh_number(o, id);
+    Py_XDECREF(m.names);
+    Py_XDECREF(o);
+    return ok;
+}
+int shard_read(PyObject *spec, int *id, eas_spec *out) { return read_sharding(spec, id, out); }
+PyObject *shard_make(PyObject *mesh_object, const eas_spec *s)
+{
+    mesh m = {0};
+    PyObject *r = find_types() && read_mesh(mesh_object, &m) ? make_spec(&m, s) : NULL;
+    Py_XDECREF(m.names);
+    return r;
+}
+static PyObject *shard_node(PyObject *module, PyObject *args) /* shard_node(tensor, spec, pad): laid out so */
+{
+    (void)module;
+    PyObject *t, *spec;
+    int pad, id;
+    eas_spec s;
+    eas_node *out = NULL;
+    if (!PyArg_ParseTuple(args, "O!Op:shard_node", G.eager, &t, &spec, &pad) || !read_sharding(spec, &id, &s))
+        return NULL;
+    eas_site(site_here());
+    eas_status st = eas_node_shard(eager_node(t), id, &s, pad, &out);
+    eas_site(0);
+    if (st != EAS_OK)
+        return py_raise(st), NULL;
+    if (!node_set_sharding(out, spec)) {
+        eas_node_release(out);
+        return NULL;
+    }
+    return eager_wrap(out);
+}
+eas_node *shard_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, PyObject *spec)
+{
+    eas_node *n = NULL;
+    eas_spec s;
+    int id;
+    if (!read_sharding(spec, &id, &s))
+        return NULL;
+    s.partial = 0;
+    eas_status st = eas_node_input_sharded(index, dt, rank, shape, batch_dims, d, id, &s, 1, &n);
+    return st == EAS_OK ? n : (py_raise(st), NULL);
+}
+/* The mesh object of a number. */
+static PyObject *mesh_of_number(int id)
+{
+    PyObject *m = PyImport_ImportModule("eager.sharding.spec"), *r = m ? PyObject_CallMethod(m, "_mesh_of", "i", id) : NULL;
+    Py_XDECREF(m);
+    return r;
+}
+PyObject *shard_stored(eas_node *n, PyObject *told)
+{
+    eas_spec s = {.rank = eas_node_rank(n)};
+    int id;
+    mesh m = {0};
+    PyObject *mesh_object = NULL, *r = NULL;
+    if (!find_types())
+        return NULL;
+    if (eas_node_layout(n, &id, &s))
+        mesh_object = mesh_of_number(id);
+    else if (told && PyObject_IsInstance(told, spec_type) == 1)
+        mesh_object = PyObject_GetAttrString(told, "mesh");
+    else
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    if (mesh_object && read_mesh(mesh_object, &m)) {
+        if (told && PyObject_IsInstance(told, spec_type) == 1) { /* what says nothing of the layout goes along */
+            eas_spec t;
+            if (read_spec(&m, told, &t) && t.rank == s.rank) {
+                uint32_t used = 0;
+                for (int d = 0; d < s.rank; d++) {
+                    s.dims[d].open = t.dims[d].open;
+                    s.dims[d].priority = t.dims[d].priority;
+                    for (int i = 0; i < s.dims[d].n; i++)
+                        used |= 1u << s.dims[d].axes[i];
+                }
+                s.replicated = t.replicated & ~used;
+            }
+            PyErr_Clear();
+        }
+        r = make_spec(&m, &s);
+    }
+    Py_XDECREF(m.names);
+    Py_XDECREF(mesh_object);
+    return r;
+}
+static PyObject *local_parts(PyObject *module, PyObject *t) /* local_parts(tensor): [(device, eas.Tensor), ...] of this process */
+{
+    (void)module;
+    if (!eager_check(t))
+        return py_fail(PyExc_TypeError, "a tensor is wanted, got %s", Py_TYPE(t)->tp_name), NULL;
+    eas_node *n = eager_node(t);
+    eas_spec s;
+    int id;
+    int64_t first, count, shape[EAS_MAX_RANK], strides[EAS_MAX_RANK];
+    if (!eager_realize(1, &n) || !eas_node_layout(n, &id, &s))
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    eas_status st = eas_mesh_devices(id, &first, &count);
+    PyObject *list = st == EAS_OK ? PyList_New(0) : (py_raise(st), NULL);
+    for (int64_t k = first; list && k < first + count; k++) {
+        eas_buffer *b;
+        st = eas_node_part(n, k, &b, shape);
+        int64_t step = (int64_t)eas_dtype_size(eas_node_dtype(n));
+        for (int d = s.rank - 1; st == EAS_OK && d >= 0; d--) {
+            strides[d] = step;
+            step *= shape[d];
+        }
+        Tensor *part = st == EAS_OK ? tensor_over(eas_buffer_device(b), eas_node_dtype(n), s.rank, shape, strides, eas_buffer_address(b), false, NULL) : NULL;
+        if (st != EAS_OK)
+            py_raise(st);
+        if (part)
+            part->buf = eas_buffer_retain(b);
+        PyObject *pair = part ? Py_BuildValue("(LN)", (long long)k, part) : NULL;
+        if (!pair || PyList_Append(list, pair) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(pair);
+    }
+    return list;
+}
+/* from_parts(spec, pad, shape, parts): parts are realised eager tensors in C order, one for each device of this process. */
+static PyObject *from_parts(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *spec, *shape_object, *parts;
+    int pad, id;
+    eas_spec s;
+    int64_t shape[EAS_MAX_RANK];
+    if (!PyArg_ParseTuple(args, "OpO!O!:from_parts", &spec, &pad, &PyTuple_Type, &shape_object, &PyList_Type, &parts) || !read_sharding(spec, &id, &s))
+        return NULL;
+    int rank = (int)PyTuple_GET_SIZE(shape_object);
+    Py_ssize_t n = PyList_GET_SIZE(parts);
+    if (rank > EAS_MAX_RANK || n < 1)
+        return py_fail(PyExc_ValueError, "from_local: %zd parts of %d dims", n, rank), NULL;
+    for (int i = 0; i < rank; i++)
+        shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape_object, i));
+    eas_buffer **bufs = PyErr_Occurred() ? NULL : PyMem_New(eas_buffer *, (size_t)n);
+    eas_node *out = NULL;
+    int ok = bufs != NULL;
+    for (Py_ssize_t i = 0; ok && i < n; i++) {
+        eas_node *p = eager_check(PyList_GET_ITEM(parts, i)) ? eager_node(PyList_GET_ITEM(parts, i)) : NULL;
+        int64_t offset, strides[EAS_MAX_RANK];
+        ok = p && eager_realize(1, &p);
+        bufs[i] = ok ? eas_node_buffer(p, &offset, strides) : NULL;
+    }
+    eas_dtype dt = ok ? eas_node_dtype(eager_node(PyList_GET_ITEM(parts, 0))) : EAS_F32;
+    eas_status st = ok ? eas_node_from_parts(id, &s, pad, dt, rank, shape, (int64_t)n, bufs, &out) : EAS_OK;
+    if (st != EAS_OK)
+        py_raise(st);
+    PyMem_Free(bufs);
+    return out ? eager_wrap(out) : NULL;
+}
+/* collectives(tensors): (mesh or None, [(name, operation, why, axes, dtype, count, times, bytes, file, line)], text) */
+static PyObject *collectives(PyObject *module, PyObject *list)
+{
+    (void)module;
+    if (!PyList_Check(list))
+        return py_fail(PyExc_TypeError, "a list of tensors is wanted"), NULL;
+    int n = 0, id, count = 0;
+    eas_node **nodes = PyMem_New(eas_node *, (size_t)PyList_GET_SIZE(list) + 1);
+    eas_collective *all = NULL;
+    char *text = NULL;
+    for (Py_ssize_t i = 0; nodes && i < PyList_GET_SIZE(list); i++)
+        if (eager_check(PyList_GET_ITEM(list, i)) && !eas_node_is_real(eager_node(PyList_GET_ITEM(list, i))))
+            nodes[n++] = eager_node(PyList_GET_ITEM(list, i));
+    eas_status st = nodes ? eas_nodes_collectives(n, nodes, &id, &all, &count) : EAS_ERR_MEMORY;
+    if (st == EAS_OK)
+        st = eas_nodes_explain(n, nodes, &text);
+    PyMem_Free(nodes);
+    if (st != EAS_OK)
+        return py_raise(st), NULL;
+    PyObject *rows = PyList_New(0), *mesh_object = id < 0 ? Py_NewRef(Py_None) : mesh_of_number(id);
+    mesh m = {0};
+    int ok = rows && mesh_object && (id < 0 || read_mesh(mesh_object, &m));
+    for (int i = 0; ok && i < count; i++) {
+        PyObject *axes = PyTuple_New(all[i].axes.n), *place = site_place(all[i].site);
+        for (int k = 0; axes && k < all[i].axes.n; k++)
+            PyTuple_SET_ITEM(axes, k, Py_NewRef(PyTuple_GET_ITEM(m.names, all[i].axes.axes[k])));
+        PyObject *row = axes && place ? Py_BuildValue("(sssOsLLLO)", all[i].name, all[i].operation, all[i].why, axes, eas_dtype_name(all[i].dtype),
+                                                      (long long)all[i].count, (long long)all[i].times, (long long)all[i].bytes, place)
+                                      : NULL;
+        ok = row && PyList_Append(rows, row) == 0;
+        Py_XDECREF(row);
+        Py_XDECREF(axes);
+        Py_XDECREF(place);
+    }
+    PyObject *r = ok ? Py_BuildValue("(OOs)", mesh_object, rows, text) : NULL;
+    Py_XDECREF(rows);
+    Py_XDECREF(mesh_object);
+    Py_XDECREF(m.names);
+    eas_free(all);
+    eas_free(text);
+    return r;
+}
+static PyObject *comm_stats(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    eas_comm_stats s = eas_comm_stats_get();
+    return Py_BuildValue("{sKsKsKsKsKsKsK}", "bytes", (unsigned long long)s.bytes, "calls", (unsigned long long)s.calls, "all_gather", (unsigned long long)s.all_gather,
+                         "all_reduce", (unsigned long long)s.all_reduce, "reduce_scatter", (unsigned long long)s.reduce_scatter, "all_to_all",
+                         (unsigned long long)s.all_to_all, "ppermute", (unsigned long long)s.ppermute);
+}
 static PyMethodDef functions[] = {
+    {"collectives", collectives, METH_O, "collectives(tensors)"},
+    {"comm_stats", comm_stats, METH_NOARGS, "comm_stats()"},
+    {"mesh_register", mesh_register, METH_VARARGS, "mesh_register(name, sizes, axis_names)"},
+    {"mesh_devices", mesh_devices, METH_O, "mesh_devices(mesh)"},
+    {"shard_node", shard_node, METH_VARARGS, "shard_node(tensor, spec, pad)"},
+    {"local_parts", local_parts, METH_O, "local_parts(tensor)"},
+    {"from_parts", from_parts, METH_VARARGS, "from_parts(spec, pad, shape, parts)"},
     {"shard_propagate", shard_propagate, METH_VARARGS, "shard_propagate(factors, tensors, specs, mesh, aggressive)"},
     {"shard_follow", py_follow, METH_VARARGS, "shard_follow(out, inputs)"},
     {NULL, NULL, 0, NULL},

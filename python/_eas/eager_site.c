@@ -98,6 +98,12 @@ int site_place(uint32_t site, char *file, size_t room, int *line)
     *line = p->line;
     return 1;
 }
+PyObject *site_place(uint32_t site)
+{
+    char file[1024];
+    int line;
+    return resolve(site, file, sizeof file, &line) ? PyUnicode_FromFormat("%s:%d", file, line) : Py_NewRef(Py_None);
+}
 
 /* ---- later ---- */
 typedef struct later {

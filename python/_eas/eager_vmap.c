@@ -78,9 +78,7 @@ static PyObject *map_leaf(mapping *m, Py_ssize_t i, PyObject *leaf, PyObject *ax
     PyObject *t = n ? eager_wrap(n) : NULL;
     if (t && m->spread != Py_None) {
         PyObject *r = PyObject_CallOneArg(m->spread, t);
-        if (!r)
-            Py_CLEAR(t);
-        Py_XDECREF(r);
+        Py_SETREF(t, r);
     }
     return t;
 }

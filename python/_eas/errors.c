@@ -98,6 +98,14 @@ static bool is_ours(PyCodeObject *code)
     return last;
 }
 
+bool py_is_ours(PyFrameObject *f)
+{
+    PyCodeObject *code = PyFrame_GetCode(f);
+    bool ours = is_ours(code);
+    Py_DECREF(code);
+    return ours;
+}
+
 bool py_user_line(const char **file, int *line)
 {
     PyFrameObject *f = PyEval_GetFrame();

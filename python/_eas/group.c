@@ -59,7 +59,7 @@ static PyObject *mk_group(PyObject *self, PyObject *const *args, Py_ssize_t narg
     PyObject *in[8];
     eas_value v[2] = {0, 0};
     Trace *t = trace_enter(s.fn);
-    if (!t || !mk_parse(&s, args, nargs, kwnames, in))
+    if (!t || !trace_whole(t, s.fn, true) || !mk_parse(&s, args, nargs, kwnames, in))
         return NULL;
     for (int i = 0; i < n; i++)
         if (!value_arg(t, in[i], s.fn, s.names[i], &v[i]))

@@ -27,6 +27,7 @@ typedef struct Kernel {
     PyObject *fn, *name, *dict, *weakrefs;
     PyObject *self;             /* of a bound method: its first parameter, which is no argument of a call; else NULL */
     PyObject *bound;            /* of a method: {class: what classmethod bound}; or NULL */
+    bool rewrite;               /* Python's own branches and loops are the kernel's (eas._rewrite) */
     bool method;                /* its first parameter is self or cls, and not bound */
     PyObject *names;            /* tuple: all parameters in order */
     PyObject *defaults;         /* tuple: as long; NULL entries are stood in for by the kernel itself */
@@ -39,6 +40,13 @@ typedef struct Kernel {
     Compiled *last;
     Shape *shapes, *last_shape;
     int nshapes;
+    /* Arguments that come apart (eas._struct) */
+    uint8_t *arrays;            /* per run-time parameter: what is asked of it as an array, eas._struct.SHAPE | INDEX; NULL: nothing of any */
+    bool expands;               /* calls go to an inner kernel */
+    PyObject *why;              /* str: what binding said of an array with strides that the kernel may or may not use by indices; or NULL */
+    PyObject *inners;           /* spec -> inner kernel; or NULL */
+    struct Kernel *of;          /* of an inner kernel: whose it is */
+    PyObject *spec;             /* and how that one's arguments come apart */
 } Kernel;
 
 static PyObject *default_of(Kernel *k, int i)
@@ -247,9 +255,9 @@ static PyObject *meta_key(PyObject *v)
         return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
     if (PyFunction_Check(v) || PyCFunction_Check(v) || Py_IS_TYPE(v, G.kernel)) /* helpers, by identity */
         return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
-    if (!strcmp(Py_TYPE(v)->tp_name, "torch.dtype"))
-        return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
-    return NULL;
+    if (PyObject_Hash(v) == -1)
+        return PyErr_Clear(), NULL;
+    return PyTuple_Pack(2, (PyObject *)Py_TYPE(v), v);
 }
 /* NumPy numbers become Python's: a meta value is a plain number. New reference. */
 static PyObject *meta_plain(PyObject *v) { return PyArray_IsScalar(v, Generic) ? PyObject_CallMethod(v, "item", NULL) : Py_NewRef(v); }
@@ -301,21 +309,87 @@ static int close_body(Trace *t)
     trace_pop(former);
     return closed;
 }
-/* The function called with symbols for run-time parameters and the values themselves for meta ones. 1 if it came through. */
+static PyObject *deciding(Kernel *k, PyObject *metas);
+/* The function to run: rewritten if it has branches, loops or helpers. New reference. */
+static PyObject *function_of(Kernel *k, PyObject *const *metas, bool live)
+{
+    PyObject *m = NULL, *t = NULL, *fn = NULL;
+    if (!k->rewrite) {
+        if (!live)
+            return Py_NewRef(k->fn);
+        m = PyImport_ImportModule("eas._interpret");
+        fn = m ? PyObject_CallMethodOneArg(m, N.body, k->fn) : NULL;
+        Py_XDECREF(m);
+        return fn;
+    }
+    m = PyImport_ImportModule("eas._rewrite");
+    t = m ? PyTuple_New(k->nmeta) : NULL;
+    for (int i = 0; t && i < k->nmeta; i++)
+        PyTuple_SET_ITEM(t, i, Py_NewRef(metas[i]));
+    if (t)
+        Py_SETREF(t, deciding(k, t));
+    if (t)
+        fn = PyObject_CallMethod(m, "kernel", "OOOO", k->fn, t, k->self ? k->self : Py_None, live ? Py_True : Py_False);
+    Py_XDECREF(t);
+    Py_XDECREF(m);
+    return fn;
+}
+/* What the body gets for the run-time parameters, of symbols for the inner kernel's: a new tuple. Steals symbols. */
+static PyObject *together(Kernel *k, PyObject *symbols)
+{
+    while (symbols && k->of) {
+        PyObject *m = PyImport_ImportModule("eas._struct"), *next = m ? PyObject_CallMethod(m, "rebuild", "OO", k->spec, symbols) : NULL;
+        Py_XDECREF(m);
+        Py_SETREF(symbols, next);
+        k = k->of;
+    }
+    return symbols;
+}
+static Kernel *outermost(Kernel *k)
+{
+    while (k->of)
+        k = k->of;
+    return k;
+}
+/* fn called on symbols (stolen) for run-time parameters and the values themselves for meta ones. 1 if it came through. */
+static int call_with(Kernel *k, PyObject *fn, Trace *t, PyObject *symbols, PyObject *const *metas)
+{
+    Kernel *o = outermost(k);
+    PyObject *argv[PY_MAX_PARAMS] = {NULL};
+    Trace *former = trace_push(t);
+    symbols = together(k, symbols);
+    trace_pop(former);
+    for (int i = 0; symbols && i < o->nparams; i++)
+        argv[o->order[i]] = Py_NewRef(i < o->nrt ? PyTuple_GET_ITEM(symbols, i) : metas[i - o->nrt]);
+    int ok = symbols && call_body(o, fn, t, argv);
+    Py_XDECREF(symbols);
+    return ok;
+}
 static int run_body(Kernel *k, Trace *t, PyObject *const *metas, const uint8_t *tags)
 {
-    PyObject *argv[PY_MAX_PARAMS] = {NULL};
-    int ok = 1;
-    for (int i = 0; ok && i < k->nparams; i++) {
-        int p = k->order[i];
-        argv[p] = i < k->nrt ? symbol(t, PyTuple_GET_ITEM(k->names, p), tags[i]) : Py_NewRef(metas[i - k->nrt]);
-        ok = argv[p] != NULL;
+    PyObject *fn = function_of(k, metas, false), *symbols = fn ? PyTuple_New(k->nrt) : NULL;
+    for (int i = 0; symbols && i < k->nrt; i++) {
+        PyObject *o = symbol(t, PyTuple_GET_ITEM(k->names, k->order[i]), tags[i]);
+        if (!o)
+            Py_CLEAR(symbols);
+        else
+            PyTuple_SET_ITEM(symbols, i, o);
     }
-    if (ok)
-        return call_body(k, k->fn, t, argv);
-    for (int i = 0; i < k->nparams; i++)
-        Py_XDECREF(argv[i]);
-    return 0;
+    int ok = symbols && call_with(k, fn, t, symbols, metas);
+    Py_XDECREF(fn);
+    return ok;
+}
+/* The specs from the outermost kernel inwards: a tuple. */
+static PyObject *specs_of(Kernel *k)
+{
+    PyObject *list = PyList_New(0), *r = NULL;
+    for (; list && k->of; k = k->of)
+        if (PyList_Insert(list, 0, k->spec) < 0)
+            Py_CLEAR(list);
+    if (list)
+        r = PyList_AsTuple(list);
+    Py_XDECREF(list);
+    return r;
 }
 static void at_definition(Kernel *k, Trace *t)
 {
@@ -374,6 +448,85 @@ static void tell_config(Kernel *k, Trace *t, PyObject *const *metas)
         PyErr_Clear(); /* what is written for people fails nothing */
     Py_XDECREF(all);
 }
+static int ask(Kernel *k, int i, uint8_t what)
+{
+    if (!k->arrays && !(k->arrays = PyMem_Calloc((size_t)k->nrt + 1, 1)))
+        return PyErr_NoMemory(), 0;
+    k->arrays[i] |= what;
+    return 1;
+}
+static int index_of(PyObject *names, PyObject *name)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++)
+        if (!PyUnicode_Compare(name, PyTuple_GET_ITEM(names, i)))
+            return (int)i;
+    return -1;
+}
+/* An array that comes apart already is asked for more where it does; the call is then repeated from there. */
+static bool spec_is(Kernel *k, int i, const char *kind)
+{
+    return !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(PyTuple_GET_ITEM(k->spec, i), 0), kind);
+}
+/* The struct among the arguments of k->of that a part is of, or -1. */
+static int struct_of(Kernel *k, PyObject *part)
+{
+    for (int i = 0; i < k->of->nrt; i++) {
+        PyObject *head = spec_is(k, i, "t") ? PyUnicode_FromFormat("%U_", PyTuple_GET_ITEM(k->of->rt_names, i)) : NULL;
+        bool is = head && PyUnicode_Tailmatch(part, head, 0, PY_SSIZE_T_MAX, -1) == 1;
+        Py_XDECREF(head);
+        if (is)
+            return i;
+    }
+    return -1;
+}
+static int ask_name(Kernel *k, PyObject *name, uint8_t what)
+{
+    int i = k->of ? index_of(k->of->rt_names, name) : -1;
+    if (i >= 0 && spec_is(k, i, "a"))
+        return ask(k->of, i, what);
+    if (k->of && (i = struct_of(k, name)) >= 0)
+        return ask(k->of, i, 3); /* of all arrays in it */
+    i = index_of(k->rt_names, name);
+    if (i < 0 || !ask(k, i, what))
+        return 0;
+    return k->expands = true;
+}
+/* The arrays whose sizes a trace asked for, from now on: 1; 0: none. */
+static int note_arrays(Kernel *k, PyObject *wanted)
+{
+    PyObject *iter = PyObject_GetIter(wanted), *name;
+    int any = 0;
+    while (iter && (name = PyIter_Next(iter))) {
+        Py_ssize_t n = PyUnicode_GET_LENGTH(name);
+        bool shape = n && PyUnicode_READ_CHAR(name, n - 1) == '!';
+        PyObject *plain = PyUnicode_Substring(name, 0, shape ? n - 1 : n);
+        any |= plain && ask_name(k, plain, shape ? 3 : 2);
+        Py_XDECREF(plain);
+        Py_DECREF(name);
+    }
+    Py_XDECREF(iter);
+    return any;
+}
+/* Meta values and what else decides how the body runs, for guards. */
+static PyObject *deciding(Kernel *k, PyObject *metas)
+{
+    PyObject *all = Py_NewRef(metas);
+    for (; all && k->of; k = k->of) {
+        PyObject *m = PyImport_ImportModule("eas._struct"), *more = m ? PyObject_CallMethod(m, "constants", "(O)", k->spec) : NULL;
+        PyObject *sum = more ? PySequence_Concat(all, more) : NULL;
+        Py_XDECREF(m);
+        Py_XDECREF(more);
+        Py_SETREF(all, sum);
+    }
+    return all;
+}
+static int take_guards(Kernel *k, PyObject *metas, Compiled *c)
+{
+    PyObject *all = deciding(k, metas);
+    int ok = all && guards_find(k->fn, all, k->self, &c->guards);
+    Py_XDECREF(all);
+    return ok;
+}
 static Compiled *trace_kernel(Kernel *k, PyObject *const *metas, const uint8_t *tags, unsigned flags)
 {
     Trace *t = trace_new(k->name, flags);
@@ -381,7 +534,16 @@ static Compiled *trace_kernel(Kernel *k, PyObject *const *metas, const uint8_t *
         return NULL;
     at_definition(k, t);
     tell_config(k, t, metas);
-    eas_kernel *ek = run_body(k, t, metas, tags) ? build(t) : NULL;
+    bool through = run_body(k, t, metas, tags);
+    if (t->wanted) {
+        PyErr_Clear(); /* of a body that was given up, or went on with stand-ins */
+        if (note_arrays(k, t->wanted)) {
+            ctrl_clear(t);
+            Py_DECREF(t);
+            return NULL; /* without an exception: to be called again */
+        }
+    }
+    eas_kernel *ek = through ? build(t) : NULL;
     ctrl_clear(t);
     Py_DECREF(t);
     if (!ek)
@@ -389,11 +551,17 @@ static Compiled *trace_kernel(Kernel *k, PyObject *const *metas, const uint8_t *
     PyObject *dict = meta_dict(k, metas), *tuple = dict ? PyTuple_New(k->nmeta) : NULL;
     for (int i = 0; tuple && i < k->nmeta; i++)
         PyTuple_SET_ITEM(tuple, i, Py_NewRef(metas[i]));
-    Compiled *c = tuple ? compiled_new(ek, k->name, k->rt_names, dict, tuple, tags, k->nrt) : NULL;
+    Compiled *c = tuple ? compiled_new(ek, k->name, outermost(k)->rt_names, dict, tuple, tags, k->nrt) : NULL;
     if (!c)
         eas_kernel_release(ek);
-    else if (!guards_find(k->fn, tuple, k->self, &c->guards))
+    else if (!take_guards(k, tuple, c))
         Py_CLEAR(c);
+    if (c && k->of) {
+        c->spec = specs_of(k);
+        c->flat = Py_NewRef(k->rt_names);
+        if (!c->spec)
+            Py_CLEAR(c);
+    }
     Py_XDECREF(dict);
     Py_XDECREF(tuple);
     return c;
@@ -410,7 +578,7 @@ static PyObject *make_key(Kernel *k, PyObject *const *metas, const uint8_t *tags
         PyObject *e = meta_key(metas[i]);
         if (!e) {
             if (!PyErr_Occurred())
-                py_fail(PyExc_TypeError, "%U: meta argument '%U' must be a bool, int, float, str, dtype, function or a tuple of them; got %s",
+                py_fail(PyExc_TypeError, "%U: meta argument '%U' must be hashable (a number, str, dtype, function, tuple, frozen dataclass, ...); got %s",
                         k->name, PyTuple_GET_ITEM(k->meta_names, i), Py_TYPE(metas[i])->tp_name);
             return Py_DECREF(key), NULL;
         }
@@ -484,7 +652,7 @@ static Compiled *look_up(Kernel *k, PyObject *const *metas, const uint8_t *tags)
         forget(k, key, (Compiled *)c);
         Py_CLEAR(c);
     }
-    if (!c && !PyErr_Occurred()) {
+    if (!c && !PyErr_Occurred() && !k->expands) {
         double start = seconds();
         c = (PyObject *)trace_kernel(k, metas, tags, k->flags);
         if (c) {
@@ -532,6 +700,7 @@ typedef struct Call {
     Compiled *ck; /* counted */
     Options o;
     Bound bd;
+    int failed; /* the argument that could not be bound, or -1 */
     uint8_t tags[PY_MAX_PARAMS];
     PyObject *objs[PY_MAX_PARAMS]; /* run-time, then meta */
     eas_arg args[PY_MAX_PARAMS];
@@ -569,6 +738,7 @@ static inline int bind_call(Kernel *k, PyObject *const *args, Py_ssize_t nargs, 
     c->bd.defer_mps = true;
     c->bd.has_mps = false;
     c->shape = NULL;
+    c->failed = -1;
     if (trace_active && trace_current())
         return nested(k), 0;
     if (k->method) {
@@ -582,8 +752,10 @@ static inline int bind_call(Kernel *k, PyObject *const *args, Py_ssize_t nargs, 
     for (int i = 0; i < k->nparams; i++)
         c->objs[i] = s->src[i] >= 0 ? args[s->src[i]] : default_of(k, i);
     for (int i = 0; i < k->nrt; i++)
-        if (!(c->tags[i] = (uint8_t)bind_arg(&c->bd, c->objs[i], i, PyTuple_GET_ITEM(k->rt_names, i), &c->args[i])))
+        if (!(c->tags[i] = (uint8_t)bind_arg(&c->bd, c->objs[i], i, PyTuple_GET_ITEM(k->rt_names, i), &c->args[i]))) {
+            c->failed = i;
             return 0;
+        }
     if (s->has_options)
         pick_options(c, args);
     return 1;
@@ -656,6 +828,150 @@ static PyObject *call_runtime(Kernel *k, Call *c, PyObject *get, const eas_launc
     Py_RETURN_NONE;
 }
 
+/* ---- arguments that come apart ---- */
+static PyObject *kernel_inner(Kernel *k, PyObject *spec, PyObject *names);
+/* Of run-time arguments: the inner kernel (borrowed) and the parts (a new list). */
+static Kernel *expand(Kernel *k, PyObject *const *objs, bool all_arrays, PyObject **parts)
+{
+    PyObject *m = PyImport_ImportModule("eas._struct"), *t = m ? PyTuple_New(k->nrt) : NULL, *flags = t ? PyBytes_FromStringAndSize(NULL, k->nrt) : NULL;
+    Kernel *inner = NULL;
+    for (int i = 0; flags && i < k->nrt; i++) {
+        PyTuple_SET_ITEM(t, i, Py_NewRef(objs[i]));
+        PyBytes_AS_STRING(flags)[i] = (char)(all_arrays ? 3 : k->arrays ? k->arrays[i] : 0);
+    }
+    PyObject *r = flags ? PyObject_CallMethod(m, "expand", "OOO", k->rt_names, t, flags) : NULL;
+    if (r && (k->inners || (k->inners = PyDict_New()))) {
+        PyObject *key = PyTuple_GET_ITEM(r, 0);
+        inner = (Kernel *)PyDict_GetItemWithError(k->inners, key);
+        if (!inner && !PyErr_Occurred()) {
+            PyObject *made = kernel_inner(k, key, PyTuple_GET_ITEM(r, 1));
+            if (made && PyDict_SetItem(k->inners, key, made) == 0)
+                inner = (Kernel *)made;
+            Py_XDECREF(made);
+        }
+        *parts = Py_NewRef(PyTuple_GET_ITEM(r, 2));
+    }
+    Py_XDECREF(r);
+    Py_XDECREF(flags);
+    Py_XDECREF(t);
+    Py_XDECREF(m);
+    return inner;
+}
+typedef PyObject *method(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+/* The same call of the inner kernel. */
+static PyObject *forward_once(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, bool all_arrays, method *f)
+{
+    bool owned;
+    PyObject *objs[PY_MAX_PARAMS], *parts = NULL, *r = NULL;
+    Shape *s = find_shape(k, nargs, kwnames, &owned);
+    if (!s)
+        return NULL;
+    for (int i = 0; i < k->nparams; i++)
+        objs[i] = s->src[i] >= 0 ? args[s->src[i]] : default_of(k, i);
+    Kernel *inner = expand(k, objs, all_arrays, &parts);
+    Py_ssize_t n = inner ? PyList_GET_SIZE(parts) : 0;
+    PyObject **argv = inner ? PyMem_Calloc((size_t)n + (size_t)k->nmeta + NOPTIONS + 1, sizeof *argv) : NULL, *names = argv ? PyList_New(0) : NULL;
+    if (names) {
+        Py_ssize_t at = 0;
+        Py_INCREF(inner);
+        for (; at < n; at++)
+            argv[at] = PyList_GET_ITEM(parts, at);
+        for (int i = 0; i < k->nmeta; i++)
+            argv[at++] = objs[k->nrt + i];
+        Py_ssize_t npos = at;
+        bool ok = true;
+        for (int i = 0; ok && i < NOPTIONS; i++)
+            if (s->option[i] >= 0) {
+                PyObject *name = PyUnicode_InternFromString(option_names[i]);
+                ok = name && PyList_Append(names, name) == 0;
+                Py_XDECREF(name);
+                argv[at++] = args[s->option[i]];
+            }
+        PyObject *kw = ok && PyList_GET_SIZE(names) ? PyList_AsTuple(names) : NULL;
+        r = PyErr_Occurred() ? NULL : f((PyObject *)inner, argv, npos, kw);
+        Py_XDECREF(kw);
+        Py_DECREF(inner);
+    }
+    Py_XDECREF(names);
+    PyMem_Free(argv);
+    Py_XDECREF(parts);
+    if (owned)
+        shape_free(s);
+    return r;
+}
+/* The kernel does not index the array: what binding had to say holds. */
+static void not_by_indices(Kernel *k)
+{
+    PyObject *type, *value, *tb, *why = k->why;
+    PyErr_Fetch(&type, &value, &tb);
+    PyErr_NormalizeException(&type, &value, &tb);
+    k->why = NULL;
+    k->expands = false;
+    PyMem_Free(k->arrays);
+    k->arrays = NULL;
+    PyErr_Format(PyExc_ValueError, "%U. %S", why, value);
+    Py_DECREF(why);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(tb);
+}
+static PyObject *forward(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, bool all_arrays, method *f)
+{
+    enum { TRIES = 2 * PY_MAX_PARAMS };
+    for (int i = 0; i < TRIES; i++) { /* again while tracing asks for more of the arrays */
+        PyObject *r = forward_once(k, args, nargs, kwnames, all_arrays, f);
+        if (!r && PyErr_Occurred() && k->why && PyErr_ExceptionMatches(PyExc_ValueError))
+            not_by_indices(k);
+        if (r)
+            Py_CLEAR(k->why);
+        if (r || PyErr_Occurred())
+            return r;
+    }
+    return py_fail(PyExc_SystemError, "%U: what its arrays are asked for does not settle", k->name);
+}
+/* Is it an array whose only fault is that it is not contiguous? */
+static bool has_strides(PyObject *o)
+{
+    if (PyArray_Check(o))
+        return !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)o) && PyArray_ISALIGNED((PyArrayObject *)o) && PyArray_ISNOTSWAPPED((PyArrayObject *)o);
+    if (tensor_check(o))
+        return !tensor_in_c_order((Tensor *)o);
+    if (!torch_check(o))
+        return false;
+    PyObject *r = PyObject_CallMethodNoArgs(o, N.is_contiguous);
+    bool strided = r == Py_False;
+    Py_XDECREF(r);
+    return strided;
+}
+/* Arguments that failed to bind: can they be taken apart? The exception is cleared then. */
+static bool comes_apart(Kernel *k, const Call *c)
+{
+    if (!PyErr_Occurred() || k->expands || c->failed < 0 || (k->of && c->failed < 0))
+        return false;
+    PyObject *type, *value, *tb;
+    PyErr_Fetch(&type, &value, &tb);
+    PyObject *o = c->objs[c->failed], *m = PyImport_ImportModule("eas._struct"), *r = m ? PyObject_CallMethod(m, "is_struct", "(O)", o) : NULL;
+    bool yes = r == Py_True;
+    if (!yes && PyErr_GivenExceptionMatches(type, PyExc_ValueError) && has_strides(o)) {
+        if (!k->arrays)
+            k->arrays = PyMem_Calloc((size_t)k->nrt + 1, 1);
+        if (k->arrays && !k->arrays[c->failed]) {
+            k->arrays[c->failed] |= 2; /* strided: by indices */
+            yes = true;
+            Py_XSETREF(k->why, value ? PyObject_Str(value) : NULL);
+        }
+    }
+    Py_XDECREF(m);
+    Py_XDECREF(r);
+    PyErr_Clear();
+    if (!yes)
+        return PyErr_Restore(type, value, tb), false;
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(tb);
+    return k->expands = true;
+}
+
 /* ---- as plain Python ---- */
 typedef struct Interpreted {
     Kernel *k;
@@ -668,28 +984,18 @@ static int run_live(void *ctx, Trace *t)
 {
     Interpreted *in = ctx;
     Kernel *k = in->k;
-    PyObject *argv[PY_MAX_PARAMS] = {NULL};
-    int ok = 1;
-    for (int i = 0; ok && i < k->nparams; i++) {
+    t->checks = true;
+    PyObject *symbols = PyTuple_New(k->nrt);
+    for (int i = 0; symbols && i < k->nrt; i++) {
         PyObject *name = PyTuple_GET_ITEM(k->names, k->order[i]);
-        bool buffer = i < k->nrt && eas_value_is_buffer(t->b, (eas_value)i + 1);
-        argv[k->order[i]] = i >= k->nrt ? Py_NewRef(in->metas[i - k->nrt])
-                          : buffer      ? buffer_new(t, (eas_value)i + 1, name)
-                                        : value_named(t, (eas_value)i + 1, name);
-        ok = argv[k->order[i]] != NULL;
+        bool buffer = eas_value_is_buffer(t->b, (eas_value)i + 1);
+        PyObject *o = buffer ? buffer_new(t, (eas_value)i + 1, name) : value_named(t, (eas_value)i + 1, name);
+        if (!o)
+            Py_CLEAR(symbols);
+        else
+            PyTuple_SET_ITEM(symbols, i, o);
     }
-    if (ok)
-        ok = call_body(k, in->fn, t, argv);
-    else
-        for (int i = 0; i < k->nparams; i++)
-            Py_XDECREF(argv[i]);
-    return ok && close_body(t);
-}
-static PyObject *body_of(Kernel *k)
-{
-    PyObject *m = PyImport_ImportModule("eas._interpret"), *fn = m ? PyObject_CallMethodOneArg(m, N.body, k->fn) : NULL;
-    Py_XDECREF(m);
-    return fn;
+    return symbols && call_with(k, in->fn, t, symbols, in->metas) && close_body(t);
 }
 /* Live kernels run on memory that the host reaches. */
 static int on_host(Kernel *k, Call *c)
@@ -717,7 +1023,7 @@ static PyObject *interpret(Kernel *k, Call *c)
     while (n < k->nmeta && (metas[n] = meta_plain(c->objs[k->nrt + n])))
         n++;
     if (n == k->nmeta && (dict = meta_dict(k, metas)) && on_host(k, c) && (!c->shape->has_options || call_options(k, c, dict, &l)))
-        fn = body_of(k);
+        fn = function_of(k, metas, true);
     if (fn) {
         Interpreted in = {k, fn, metas};
         const live_launch launch = {.name = k->name,
@@ -797,7 +1103,13 @@ static PyObject *kernel_check(PyObject *self, PyObject *const *args, Py_ssize_t 
     Call c;
     PyObject *r = NULL, *metas[PY_MAX_PARAMS];
     int n = 0;
-    if (bind_call(k, args, nargs, kwnames, &c) && on_host(k, &c)) {
+    if (k->expands)
+        return forward(k, args, nargs, kwnames, !k->of, kernel_check);
+    if (!bind_call(k, args, nargs, kwnames, &c)) {
+        call_done(&c);
+        return comes_apart(k, &c) ? kernel_check(self, args, nargs, kwnames) : NULL;
+    }
+    if (on_host(k, &c)) {
         while (n < k->nmeta && (metas[n] = meta_plain(c.objs[k->nrt + n])))
             n++;
         c.ck = n == k->nmeta ? trace_kernel(k, metas, c.tags, k->flags | EAS_KERNEL_LOOSE) : NULL;
@@ -806,7 +1118,7 @@ static PyObject *kernel_check(PyObject *self, PyObject *const *args, Py_ssize_t 
             Py_DECREF(metas[n]);
     }
     call_done(&c);
-    return r;
+    return r || PyErr_Occurred() || !k->expands ? r : kernel_check(self, args, nargs, kwnames);
 }
 static bool wants_interpret(const Call *c)
 {
@@ -815,7 +1127,7 @@ static bool wants_interpret(const Call *c)
     return launch_interprets();
 }
 /* ---- methods ---- */
-static PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, PyObject *self);
+static PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, bool rewrite, PyObject *self);
 /* The kernel as a method of o. It is kept in o's own dict, under its name, so it is found there from then on and lives as long as o does. */
 static PyObject *bind_to(Kernel *k, PyObject *o)
 {
@@ -823,7 +1135,7 @@ static PyObject *bind_to(Kernel *k, PyObject *o)
     PyObject *name = ((PyFunctionObject *)k->fn)->func_name, *kept = is_class && k->bound ? PyDict_GetItemWithError(k->bound, o) : NULL;
     if (kept || PyErr_Occurred())
         return Py_XNewRef(kept);
-    PyObject *b = kernel_make(Py_TYPE(k), k->fn, k->flags, o), *d = NULL;
+    PyObject *b = kernel_make(Py_TYPE(k), k->fn, k->flags, k->rewrite, o), *d = NULL;
     if (b && is_class && (k->bound || (k->bound = PyDict_New())))
         d = Py_NewRef(k->bound), name = o;
     else if (b && !is_class && _PyType_Lookup(Py_TYPE(o), name) == (PyObject *)k && !(d = PyObject_GenericGetDict(o, NULL)))
@@ -847,6 +1159,18 @@ static PyObject *call_unbound(Kernel *k, PyObject *const *args, Py_ssize_t nargs
     Py_XDECREF(b);
     return r;
 }
+static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+static PyObject *call_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return kernel_call(self, args, (size_t)nargs, kwnames);
+}
+static bool launch_or_call_interprets(PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
+        if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "_interpret") && args[PyVectorcall_NARGS(nargsf) + i] != Py_None)
+            return args[PyVectorcall_NARGS(nargsf) + i] != Py_False;
+    return launch_interprets();
+}
 static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Kernel *k = (Kernel *)self;
@@ -856,11 +1180,17 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
     memset(&l, 0, sizeof l);
     if (k->method)
         return call_unbound(k, args, PyVectorcall_NARGS(nargsf), kwnames);
+    if (k->expands)
+        return forward(k, args, PyVectorcall_NARGS(nargsf), kwnames, !k->of && launch_or_call_interprets(args, nargsf, kwnames), call_plain);
     if (!bind_call(k, args, PyVectorcall_NARGS(nargsf), kwnames, &c)) {
         call_done(&c);
-        return NULL;
+        return comes_apart(k, &c) ? kernel_call(self, args, nargsf, kwnames) : NULL;
     }
     if (wants_interpret(&c)) {
+        if (!k->of) { /* arrays with their sizes from the first: there is no second run */
+            call_done(&c);
+            return forward(k, args, PyVectorcall_NARGS(nargsf), kwnames, true, call_plain);
+        }
         r = interpret(k, &c);
     } else if (specialise_call(k, &c) && (!c.shape->has_options || call_options(k, &c, c.ck->meta, &l))) {
         eas_device *d = NULL;
@@ -873,18 +1203,23 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
             r = launch_with(c.ck, d, c.args, c.objs, k->nrt, &c.bd, &l);
     }
     call_done(&c);
-    return r;
+    return r || PyErr_Occurred() || !k->expands ? r : kernel_call(self, args, nargsf, kwnames);
 }
 
 /* ---- compile and the texts ---- */
 static PyObject *kernel_compile(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     Call c;
+    Kernel *k = (Kernel *)self;
     PyObject *r = NULL;
-    if (resolve((Kernel *)self, args, nargs, kwnames, &c) && (!c.shape->has_options || options_check(&c.o, c.ck)))
+    if (k->expands)
+        return forward(k, args, nargs, kwnames, false, kernel_compile);
+    if (resolve(k, args, nargs, kwnames, &c) && (!c.shape->has_options || options_check(&c.o, c.ck)))
         r = Py_NewRef(c.ck);
     call_done(&c);
-    return r;
+    if (r || (PyErr_Occurred() ? !comes_apart(k, &c) : !k->expands))
+        return r;
+    return kernel_compile(self, args, nargs, kwnames);
 }
 static PyObject *text(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, const char *form)
 {
@@ -926,16 +1261,16 @@ static PyObject *clean_name(PyObject *name) /* "<lambda>" is no identifier in MS
 }
 static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {"fn", "fp_contract", "fast_math", NULL};
+    static char *names[] = {"fn", "fp_contract", "fast_math", "rewrite", NULL};
     PyObject *fn;
-    int contract = 1, fast = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$pp:Kernel", names, &fn, &contract, &fast))
+    int contract = 1, fast = 0, rewrite = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$ppp:Kernel", names, &fn, &contract, &fast, &rewrite))
         return NULL;
     if (!PyFunction_Check(fn))
         return py_fail(PyExc_TypeError, "@eas.kernel takes a Python function, got %s", Py_TYPE(fn)->tp_name);
-    return kernel_make(type, fn, (contract ? 0 : EAS_KERNEL_NO_CONTRACT) | (fast ? EAS_KERNEL_FAST_MATH : 0), NULL);
+    return kernel_make(type, fn, (contract ? 0 : EAS_KERNEL_NO_CONTRACT) | (fast ? EAS_KERNEL_FAST_MATH : 0), rewrite != 0, NULL);
 }
-static PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, PyObject *self)
+static PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, bool rewrite, PyObject *self)
 {
     Kernel *k = (Kernel *)type->tp_alloc(type, 0);
     if (!k)
@@ -944,15 +1279,53 @@ static PyObject *kernel_make(PyTypeObject *type, PyObject *fn, unsigned flags, P
     k->fn = Py_NewRef(fn);
     k->self = Py_XNewRef(self);
     k->flags = flags;
+    k->rewrite = rewrite;
     k->name = clean_name(((PyFunctionObject *)fn)->func_name);
     k->cache = PyDict_New();
     if (!k->name || !k->cache || !like_function(k) || !read_signature(k))
         Py_CLEAR(k);
     return (PyObject *)k;
 }
+/* A kernel of the same function whose run-time parameters are the parts of k's. */
+static PyObject *kernel_inner(Kernel *of, PyObject *spec, PyObject *names)
+{
+    Kernel *k = (Kernel *)Py_TYPE(of)->tp_alloc(Py_TYPE(of), 0);
+    if (!k)
+        return NULL;
+    k->call = kernel_call;
+    k->fn = Py_NewRef(of->fn);
+    k->self = Py_XNewRef(of->self);
+    k->flags = of->flags;
+    k->rewrite = of->rewrite;
+    k->name = Py_NewRef(of->name);
+    k->of = (Kernel *)Py_NewRef(of);
+    k->spec = Py_NewRef(spec);
+    k->cache = PyDict_New();
+    k->rt_names = Py_NewRef(names);
+    k->meta_names = Py_NewRef(of->meta_names);
+    k->nrt = (int)PyTuple_GET_SIZE(names);
+    k->nmeta = of->nmeta;
+    k->nparams = k->npositional = k->nrt + k->nmeta;
+    k->names = PySequence_Concat(names, of->meta_names);
+    k->defaults = k->names ? PyTuple_New(k->nparams) : NULL;
+    k->order = PyMem_Calloc((size_t)k->nparams + 1, sizeof *k->order);
+    for (int i = 0; k->defaults && k->order && i < k->nparams; i++) {
+        PyTuple_SET_ITEM(k->defaults, i, Py_NewRef(k->fn));
+        k->order[i] = i;
+    }
+    if (k->nparams > PY_MAX_PARAMS)
+        py_fail(PyExc_ValueError, "kernel '%U': its arguments have %d parts with their sizes; at most %d are possible", k->name, k->nparams,
+                PY_MAX_PARAMS);
+    if (!k->cache || !k->defaults || !k->order || !like_function(k) || PyErr_Occurred())
+        Py_CLEAR(k);
+    return (PyObject *)k;
+}
 static int kernel_traverse(PyObject *o, visitproc visit, void *arg)
 {
     Kernel *k = (Kernel *)o;
+    Py_VISIT(k->inners);
+    Py_VISIT(k->of);
+    Py_VISIT(k->spec);
     Py_VISIT(Py_TYPE(o));
     Py_VISIT(k->fn);
     Py_VISIT(k->dict);
@@ -966,6 +1339,10 @@ static int kernel_traverse(PyObject *o, visitproc visit, void *arg)
 static int kernel_clear(PyObject *o)
 {
     Kernel *k = (Kernel *)o;
+    Py_CLEAR(k->inners);
+    Py_CLEAR(k->of);
+    Py_CLEAR(k->why);
+    Py_CLEAR(k->spec);
     Py_CLEAR(k->fn);
     Py_CLEAR(k->dict);
     Py_CLEAR(k->defaults);
@@ -993,6 +1370,7 @@ static void kernel_dealloc(PyObject *o)
         shape_free(s);
     }
     PyMem_Free(k->order);
+    PyMem_Free(k->arrays);
     type->tp_free(o);
     Py_DECREF(type);
 }
@@ -1028,7 +1406,14 @@ static PyObject *get_fn(PyObject *o, void *c)
 static PyObject *get_cached(PyObject *o, void *c)
 {
     (void)c;
-    return PyDict_Values(((Kernel *)o)->cache);
+    PyObject *all = PyDict_Values(((Kernel *)o)->cache), *key, *inner;
+    Py_ssize_t at = 0;
+    while (all && ((Kernel *)o)->inners && PyDict_Next(((Kernel *)o)->inners, &at, &key, &inner)) {
+        PyObject *more = get_cached(inner, NULL), *sum = more ? PySequence_Concat(all, more) : NULL;
+        Py_XDECREF(more);
+        Py_SETREF(all, sum);
+    }
+    return all;
 }
 static PyObject *get_self(PyObject *o, void *c)
 {
@@ -1040,8 +1425,8 @@ static PyObject *get_options(PyObject *o, void *c)
 {
     (void)c;
     unsigned f = ((Kernel *)o)->flags;
-    return Py_BuildValue("{s:O,s:O}", "fp_contract", f & EAS_KERNEL_NO_CONTRACT ? Py_False : Py_True, "fast_math",
-                         f & EAS_KERNEL_FAST_MATH ? Py_True : Py_False);
+    return Py_BuildValue("{s:O,s:O,s:O}", "fp_contract", f & EAS_KERNEL_NO_CONTRACT ? Py_False : Py_True, "fast_math",
+                         f & EAS_KERNEL_FAST_MATH ? Py_True : Py_False, "rewrite", ((Kernel *)o)->rewrite ? Py_True : Py_False);
 }
 /* By its name, as functions are: eas._pickle. */
 static PyObject *kernel_reduce(PyObject *o, PyObject *unused)
@@ -1064,7 +1449,7 @@ static PyGetSetDef kernel_getset[] = {
     {"meta_params", get_meta, NULL, "names of the meta (eas.constexpr) parameters", NULL},
     {"_retraced", get_retraced, NULL, "why it was traced again because of what it captured; eas.explain says it", NULL},
     {"__self__", get_self, NULL, "the object that it is a method of, or None", NULL},
-    {"_options", get_options, NULL, "fp_contract and fast_math", NULL},
+    {"_options", get_options, NULL, "fp_contract, fast_math and rewrite", NULL},
     {"fn", get_fn, NULL, "the Python function", NULL},
     {"compiled", get_cached, NULL, "the CompiledKernels made so far", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
@@ -1089,7 +1474,7 @@ static PyMemberDef kernel_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot kernel_slots[] = {
-    {Py_tp_doc, "Kernel(fn, *, fp_contract=True, fast_math=False)\n--\n\nA kernel: call it to launch. Made by @eas.kernel."},
+    {Py_tp_doc, "Kernel(fn, *, fp_contract=True, fast_math=False, rewrite=True)\n--\n\nA kernel: call it to launch. Made by @eas.kernel."},
     {Py_tp_new, kernel_new},
     {Py_tp_dealloc, kernel_dealloc},
     {Py_tp_traverse, kernel_traverse},

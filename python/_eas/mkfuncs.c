@@ -43,30 +43,82 @@ FN(sg_id)
     PARSE({"sg_id", 0, 0, {NULL}});
     return value_new(t, eas_sg_id(t->b));
 }
-/* (start, size), or the size alone */
-static int start_and_size(PyObject **in, const char *fn, int64_t *start, int64_t *size)
+/* (start, size), or the size alone; stop= in place of size=. A start other than 0 asks for the second by name: elsewhere it is the end. */
+static int start_and_size(PyObject **in, const char *fn, bool named, int64_t *start, int64_t *size)
 {
+    int64_t stop;
     *start = 0;
+    if (in[1] && in[2])
+        return py_fail_at(PyExc_TypeError, "mk.%s takes size= or stop=, not both", fn), 0;
+    if (in[2])
+        return static_int(in[2], fn, "stop", &stop) && (!in[0] || static_int(in[0], fn, "start", start)) && (*size = stop - *start, 1);
     if (!in[1])
-        return static_int(in[0], fn, "size", size);
-    return static_int(in[0], fn, "start", start) && static_int(in[1], fn, "size", size);
+        return in[0] ? static_int(in[0], fn, "size", size) : (py_fail_at(PyExc_TypeError, "mk.%s: argument 'size' is missing", fn), 0);
+    if ((in[0] && !static_int(in[0], fn, "start", start)) || !static_int(in[1], fn, "size", size))
+        return 0;
+    if (*start && !named)
+        return py_fail_at(PyExc_TypeError,
+                          "mk.%s(%lld, %lld): with a start other than 0, name the second argument, which other languages take for the end: "
+                          "mk.%s(%lld, size=%lld) has %lld elements, mk.%s(%lld, stop=%lld) ends before %lld",
+                          fn, (long long)*start, (long long)*size, fn, (long long)*start, (long long)*size, (long long)*size, fn,
+                          (long long)*start, (long long)*size, (long long)*size),
+               0;
+    return 1;
 }
+static bool is_named(Py_ssize_t nargs, PyObject *kwnames) { return nargs < 2 && kwnames; }
 FN(arange)
 {
     int64_t start, size;
-    PARSE({"arange", 2, 1, {"start", "size"}});
-    return start_and_size(in, s.fn, &start, &size) ? value_new(t, eas_arange(t->b, start, size)) : NULL;
+    PARSE({"arange", 3, 0, {"start", "size", "stop"}});
+    return start_and_size(in, s.fn, is_named(nargs, kwnames), &start, &size) ? value_new(t, eas_arange(t->b, start, size)) : NULL;
+}
+/* Indices of 2 or 3 dims, the last one fastest: (y, x) of mk.tid((Y, X)). */
+static PyObject *tid_of(Trace *t, PyObject *sizes)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(sizes);
+    int64_t dim[3], all = 1;
+    if (n < 1 || n > 3)
+        return py_fail_at(PyExc_ValueError, "mk.tid: a group has 1 to 3 dims, got %zd", n);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (!static_int(PyTuple_GET_ITEM(sizes, i), "tid", "size", &dim[i]))
+            return NULL;
+        if (dim[i] < 1)
+            return py_fail_at(PyExc_ValueError, "mk.tid: a size is %lld; it must be positive", (long long)dim[i]);
+        all *= dim[i];
+    }
+    eas_value rest = eas_tid(t->b, 0, all);
+    t->threads = all;
+    PyObject *r = PyTuple_New(n);
+    for (Py_ssize_t i = n - 1; r && i >= 0; i--) {
+        eas_value d = eas_const_int(t->b, dim[i]), at = i ? eas_apply(t->b, OP.mod, rest, d, 0) : rest;
+        rest = i ? eas_apply(t->b, OP.floordiv, rest, d, 0) : rest;
+        PyObject *o = value_new(t, at);
+        if (!o)
+            Py_CLEAR(r);
+        else
+            PyTuple_SET_ITEM(r, i, o);
+    }
+    return r;
 }
 FN(tid)
 {
     int64_t start, size;
     PARSE({"tid", 2, 1, {"start", "size"}});
-    return start_and_size(in, s.fn, &start, &size) ? value_new(t, eas_tid(t->b, start, size)) : NULL;
+    PyObject *sizes = in[1] ? in[1] : in[0];
+    if (PyTuple_Check(sizes))
+        return in[1] && (!PyLong_Check(in[0]) || PyLong_AsLong(in[0]) != 0)
+                 ? py_fail_at(PyExc_TypeError, "mk.tid: a group of several dims starts at 0: mk.tid((Y, X))")
+                 : tid_of(t, sizes);
+    PyObject *three[3] = {in[0], in[1], NULL};
+    if (!start_and_size(three, s.fn, true, &start, &size))
+        return NULL;
+    t->threads = size;
+    return value_new(t, eas_tid(t->b, start, size));
 }
 
 /* ---- memory ---- */
 /* None and True are no mask at all. */
-static int mask_arg(Trace *t, PyObject *o, const char *fn, eas_value *out)
+static int own_mask(Trace *t, PyObject *o, const char *fn, eas_value *out)
 {
     *out = 0;
     if (!o || o == Py_None || o == Py_True)
@@ -77,11 +129,18 @@ static int mask_arg(Trace *t, PyObject *o, const char *fn, eas_value *out)
         return py_fail_at(PyExc_TypeError, "mk.%s: mask must be a condition such as offs < N, a bool or None; got %s", fn, Py_TYPE(o)->tp_name), 0;
     return value_arg(t, o, fn, "mask", out);
 }
+static int mask_arg(Trace *t, PyObject *o, const char *fn, eas_value *out)
+{
+    int ok = own_mask(t, o, fn, out);
+    if (ok)
+        *out = trace_mask(t, *out);
+    return ok;
+}
 FN(load)
 {
     eas_value buf, off, mask, other = 0;
     PARSE({"load", 4, 2, {"buf", "off", "mask", "other"}});
-    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off) || !mask_arg(t, in[2], s.fn, &mask))
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !mask_arg(t, in[2], s.fn, &mask))
         return NULL;
     if (mask && in[3] && in[3] != Py_None && !value_arg(t, in[3], s.fn, "other", &other))
         return NULL;
@@ -92,7 +151,7 @@ FN(store)
 {
     eas_value buf, off, val, mask;
     PARSE({"store", 4, 3, {"buf", "off", "value", "mask"}});
-    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off) || !value_arg(t, in[2], s.fn, "value", &val) ||
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !value_arg(t, in[2], s.fn, "value", &val) ||
         !mask_arg(t, in[3], s.fn, &mask))
         return NULL;
     eas_store(t->b, buf, off, val, mask);
@@ -123,7 +182,7 @@ static PyObject *mk_atomic(PyObject *self, PyObject *const *args, Py_ssize_t nar
     Trace *t = trace_enter(s.fn);
     if (!t || !mk_parse(&s, args, nargs, kwnames, in))
         return NULL;
-    if (!buffer_arg(t, in[0], s.fn, "buf", &buf) || !value_arg(t, in[1], s.fn, "off", &off))
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off))
         return NULL;
     for (int i = 0; i < values; i++)
         if (!value_arg(t, in[2 + i], s.fn, s.names[2 + i], &v[i]))
@@ -135,7 +194,7 @@ static PyObject *mk_atomic(PyObject *self, PyObject *const *args, Py_ssize_t nar
 static PyObject *alloc(Trace *t, PyObject *size, eas_dtype dt, const char *fn)
 {
     int64_t n;
-    return static_int(size, fn, "size", &n) ? buffer_new(t, eas_alloc_tg(t->b, n, dt), NULL) : NULL;
+    return static_int(size, fn, "size", &n) ? array_flat(buffer_new(t, eas_alloc_tg(t->b, n, dt), NULL), n) : NULL;
 }
 FN(alloc_tg)
 {
@@ -148,9 +207,31 @@ FN(alloc_tg_f16)
     PARSE({"alloc_tg_f16", 1, 1, {"size"}});
     return alloc(t, in[0], EAS_F16, s.fn);
 }
+/* An array of each thread's own: its part of a threadgroup array, element i of thread k at i * threads + k. In SPMD mode, of the program. */
+FN(local)
+{
+    eas_dtype dt = EAS_F32;
+    int64_t n;
+    PARSE({"local", 2, 1, {"size", "dtype"}});
+    if (!static_int(in[0], s.fn, "size", &n) || (in[1] && !py_to_dtype(in[1], "mk.local", &dt)))
+        return NULL;
+    if (n < 1)
+        return py_fail_at(PyExc_ValueError, "mk.local: size is %lld; it must be positive", (long long)n);
+    int64_t threads = t->threads ? t->threads : 1;
+    PyObject *buf = buffer_new(t, eas_alloc_tg(t->b, n * threads, dt), NULL);
+    if (!buf || threads == 1)
+        return buf ? array_flat(buf, n) : NULL;
+    PyObject *me = value_new(t, eas_tid(t->b, 0, threads)), *array = me ? Py_BuildValue("((L)(L)OO)", (long long)n, (long long)threads, me, Py_False) : NULL;
+    PyObject *r = array ? array_new(buf, array) : NULL;
+    Py_XDECREF(me);
+    Py_DECREF(buf);
+    return r;
+}
 FN(barrier)
 {
     PARSE({"barrier", 0, 0, {NULL}});
+    if (!trace_whole(t, s.fn, true))
+        return NULL;
     eas_barrier(t->b);
     return none_if_ok(t);
 }
@@ -167,6 +248,8 @@ FN(dot_blocks)
 {
     eas_value v[3] = {0};
     PARSE({"dot", 3, 2, {"x", "y", "acc"}});
+    if (!trace_whole(t, s.fn, false))
+        return NULL;
     for (int i = 0; i < 3; i++)
         if (in[i] && in[i] != Py_None && !value_arg(t, in[i], s.fn, s.names[i], &v[i]))
             return NULL;
@@ -184,6 +267,8 @@ FN(dot)
     if (of_blocks(nargs, kwnames))
         return mk_dot_blocks(self, args, nargs, kwnames);
     PARSE({"dot", 7, 7, {"a", "a_base", "a_stride", "b", "b_base", "b_stride", "K"}});
+    if (!trace_whole(t, s.fn, true))
+        return NULL;
     if (!six(t, &s, in, v) || !value_arg(t, in[6], s.fn, "K", &v[6]))
         return NULL;
     return value_new(t, eas_dot(t->b, v[0], v[1], v[2], v[3], v[4], v[5], v[6]));
@@ -197,6 +282,8 @@ FN(mma)
 {
     eas_value v[7];
     PARSE({"mma", 7, 7, {"a", "a_base", "a_stride", "b", "b_base", "b_stride", "acc"}});
+    if (!trace_whole(t, s.fn, true))
+        return NULL;
     if (!six(t, &s, in, v) || !value_arg(t, in[6], s.fn, "acc", &v[6]))
         return NULL;
     return value_new(t, eas_mma(t->b, v[0], v[1], v[2], v[3], v[4], v[5], v[6]));
@@ -205,6 +292,8 @@ FN(mma_store)
 {
     eas_value v[4];
     PARSE({"mma_store", 4, 4, {"buf", "base", "stride", "frag"}});
+    if (!trace_whole(t, s.fn, true))
+        return NULL;
     if (!buffer_arg(t, in[0], s.fn, "buf", &v[0]))
         return NULL;
     for (int i = 1; i < 4; i++)
@@ -462,9 +551,10 @@ static PyMethodDef rows[] = {
     ROW(program_id, "program_id($module, axis=0)\n--\n\nIndex of this program (SPMD) or threadgroup along axis 0, 1 or 2."),
     ROW(num_programs, "num_programs($module, axis=0)\n--\n\nHow many programs or threadgroups the launch has along an axis."),
     ROW(arange,
-        "arange($module, start, size)\n--\n\nThe block start, start+1, ..., start+size-1; arange(size) begins with 0. Makes the kernel SPMD."),
-    ROW(tid, "tid($module, start, size)\n--\n\nstart + this thread's index in its group of size threads; tid(size) begins with 0. Makes the kernel "
-             "thread mode."),
+        "arange($module, start=0, size=None, stop=None)\n--\n\nThe block start, start+1, ..., start+size-1; arange(size) begins with 0. With a start other than 0, "
+        "size= or stop= is named. Makes the kernel SPMD."),
+    ROW(tid, "tid($module, start, size)\n--\n\nstart + this thread's index in its group of size threads; tid(size) begins with 0; tid((Y, X)) "
+             "and tid((Z, Y, X)) give a tuple of indices. Makes the kernel thread mode."),
     ROW(local_id, "local_id($module, axis=0)\n--\n\nThis thread's index in its group along an axis."),
     ROW(lane_id, "lane_id($module)\n--\n\nThis thread's index in its simdgroup of 32."),
     ROW(sg_id, "sg_id($module)\n--\n\nIndex of this thread's simdgroup in its group."),
@@ -473,6 +563,7 @@ static PyMethodDef rows[] = {
     ROW(store, "store($module, buf, off, value, mask=None)\n--\n\nWrites value at the offsets; lanes masked off write nothing."),
     ROW(alloc_tg, "alloc_tg($module, size, dtype=f32)\n--\n\nAn array of size elements shared by the threads of a group."),
     ROW(alloc_tg_f16, "alloc_tg_f16($module, size)\n--\n\nalloc_tg(size, mk.f16)"),
+    ROW(local, "local($module, size, dtype=f32)\n--\n\nAn array of each thread's own (of the program's own in SPMD mode), indexed as x[i]. Call mk.tid before it."),
     ROW(barrier, "barrier($module)\n--\n\nAll threads of the group meet here; threadgroup memory written before is seen after."),
     ROW(dot, "dot($module, *args, **kwargs)\n--\n\ndot(x, y, acc=None): blocks (M, K) times (K, N), plus acc; in f32, f64 if one of them is. Two "
              "blocks of bf16: docs/ir.md says what processors that multiply those do.\n"
@@ -561,7 +652,7 @@ int mkfuncs_init(PyObject *module)
     PyObject *mk = PyDict_New();
     if (!mk)
         return -1;
-    if (mk_add_all(mk, rows) < 0 || add_unaries(mk) < 0 || add_atomics(mk) < 0 || add_dtypes(mk) < 0 || blocks_init(mk) < 0 || group_init(mk) < 0 ||
+    if (mk_add_all(mk, rows) < 0 || add_unaries(mk) < 0 || add_atomics(mk) < 0 || add_dtypes(mk) < 0 || blocks_init(mk) < 0 || group_init(mk) < 0 || lanes_init(mk) < 0 ||
         hints_init(mk) < 0 || debug_init(mk) < 0 || ctrl_init(mk) < 0 || PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 ||
         PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 || PyDict_SetItemString(mk, "constexpr", (PyObject *)G.constexpr) < 0)
         return -1;

@@ -203,10 +203,11 @@ static int exec(PyObject *m)
     if (eas_device_get("cpu", &G.cpu) != EAS_OK)
         return py_raise(EAS_ERR_RUNTIME), -1;
     if (init_names() < 0 || init_environ() < 0 || init_types(m) < 0 || py_dtype_init(m) < 0 || value_init(m) < 0 || mkfuncs_init(m) < 0 ||
-        tensor_init(m) < 0 || stream_init(m) < 0 || profile_init(m) < 0 || kernel_init(m) < 0 || site_init(m) < 0 || dim_init(m) < 0 ||
-        eager_init(m) < 0 || pytree_init(m) < 0 || impl_init(m) < 0 || eager_data_init(m) < 0 || eager_op_init(m) < 0 || eager_index_init(m) < 0 ||
-        eager_call_init(m) < 0 || eager_override_init(m) < 0 || grad_init(m) < 0 || eager_loop_init(m) < 0 || eager_random_init(m) < 0 ||
-        eager_shard_init(m) < 0 || eager_vmap_init(m) < 0 || eager_diff_init(m) < 0 || eager_compile_init(m) < 0 ||
+        flow_init(m) < 0 || array_init(m) < 0 || tensor_init(m) < 0 || stream_init(m) < 0 || profile_init(m) < 0 || kernel_init(m) < 0 ||
+        site_init(m) < 0 || dim_init(m) < 0 || eager_init(m) < 0 || pytree_init(m) < 0 || impl_init(m) < 0 || eager_data_init(m) < 0 ||
+        eager_op_init(m) < 0 || eager_index_init(m) < 0 || eager_call_init(m) < 0 || eager_override_init(m) < 0 || grad_init(m) < 0 ||
+        eager_loop_init(m) < 0 || eager_random_init(m) < 0 || eager_shard_init(m) < 0 || eager_cost_init(m) < 0 || eager_vmap_init(m) < 0 ||
+        dist_init(m) < 0 || eager_diff_init(m) < 0 || eager_compile_init(m) < 0 || eager_io_init(m) < 0 ||
         PyModule_AddStringConstant(m, "__version__", eas_version()) < 0 || PyModule_AddStringConstant(m, "build_id", eas_build_id()) < 0 ||
         PyModule_AddStringConstant(m, "llvm_version", eas_llvm_version()) < 0)
         return -1;

@@ -10,7 +10,7 @@
  *   blocks.c   shapes, reductions, scans, random numbers
  *   hints.c    what acts while tracing: static_assert, static_print, assume, multiple_of
  *   live.c     values with data: _interpret=True
- *   ctrl.c     mk.var, mk.range, mk.if_, mk.else_, mk.while_
+ *   ctrl.c     mk.var, mk.range, mk.if_, mk.else_, mk.while_;  flow.c Python's own if, while and for (eas._flow)
  *   irview.c   finished IR, for looking at
  *   tensor.c   eas.Tensor;  view.c its views, copies and protocols;  dlpack.c its interchange
  *   bind.c     Python arguments -> eas_arg;  torch.c those that are torch's;  torch_direct.c the quickest way to read them
@@ -33,8 +33,11 @@
  *   eager_loop.c     loops and branches
  *   eager_random.c   keys for random numbers that are asked for without one
  *   eager_shard.c    shardings of results
+ *   eager_cost.c     predictions for meshes, layouts that are chosen
+ *   dist.c           the ranks of a job
  *   eager_vmap.c     vmap;  eager_diff.c  derivatives
  *   eager_key.c, eager_compile.c  compiled functions
+ *   eager_io.c       tensors in files
  */
 #ifndef PY_H
 #define PY_H
@@ -63,7 +66,7 @@ enum { PY_MAX_PARAMS = 256 };
 /* One interpreter, one state: NumPy's C API table is process-wide as well. */
 typedef struct py_state {
     PyTypeObject *dtype, *trace, *value, *buffer, *var, *range, *branch, *whil, *ir, *tensor, *compiled, *kernel, *guards, *constexpr, *stream,
-        *event, *graph, *eager;
+        *event, *graph, *eager, *undefined;
     PyObject *dtypes[EAS_NDTYPES];
     PyObject *package;      /* str: the folder of the package, with a separator at its end */
     PyObject *package2;     /* the same of eager */
@@ -82,7 +85,7 @@ extern py_state G;
 /* clang-format off */
 #define PY_NAMES(X) \
     X(get_runtime) X(run) X(sync) X(nthreads) X(grid) X(tptg) X(shape) X(torch) X(Tensor) X(data_ptr) X(numel) X(is_cpu) X(is_contiguous) X(dtype) X(requires_grad) \
-    X(device) X(strides) X(stride) X(__dlpack__) X(__dlpack_device__) X(__dlpack_c_exchange_api__) X(max_version) X(copy) X(is_mps) X(is_neg) X(__annotations__) X(IRModule) X(body) X(benchmark)
+    X(device) X(strides) X(stride) X(__dlpack__) X(__dlpack_device__) X(__dlpack_c_exchange_api__) X(max_version) X(copy) X(is_mps) X(is_neg) X(__annotations__) X(IRModule) X(body) X(benchmark) X(_eas)
 /* clang-format on */
 typedef struct py_names {
 #define X(n) PyObject *n;
@@ -100,6 +103,7 @@ PyObject *py_fail(PyObject *exc, const char *fmt, ...);    /* NULL */
 PyObject *py_fail_at(PyObject *exc, const char *fmt, ...); /* the same with the user's "file:line: " */
 /* The user's position: innermost Python frame outside the package. *file is valid while that code object lives. */
 bool py_user_line(const char **file, int *line);
+bool py_is_ours(PyFrameObject *f); /* code of the package */
 
 /* ---- dtype.c ---- */
 int py_dtype_init(PyObject *module);
@@ -126,6 +130,10 @@ typedef struct Trace {
     Scope *scopes;      /* every body so far; 0 is the kernel's own */
     int nscopes, capscopes;
     bool live;          /* instructions run as they are traced: _interpret=True */
+    eas_value mask;     /* lanes that take part where it is not 0: loads, stores and variables heed it */
+    int64_t threads;    /* that mk.tid said; 0: nothing yet */
+    bool checks;        /* indices of arrays are checked against their sizes */
+    PyObject *wanted;   /* set of names: buffers whose sizes the body asked for, and which are not known; or NULL */
     int busy;           /* C code holds values that no object stands for: nothing may be swept */
 } Trace;
 Trace *trace_new(PyObject *name, unsigned flags);
@@ -136,6 +144,9 @@ void trace_pop(Trace *former);
 /* The current trace, positioned at the user's line, any pending if closed; RuntimeError outside a trace. */
 Trace *trace_enter(const char *what);
 int trace_ok(Trace *t);                /* 1, or 0 with the builder's error raised */
+eas_value trace_mask(Trace *t, eas_value mask); /* a mask of the user's (0: none) and the trace's own */
+/* 0 with an exception where only some lanes take part; memory: and where one condition for all lanes decides, too. */
+int trace_whole(Trace *t, const char *fn, bool memory);
 extern PyType_Spec Trace_spec;
 
 /* ---- value.c ---- */
@@ -144,6 +155,7 @@ typedef struct Value { /* Value and Buffer */
     PyObject *name; /* of a parameter, else NULL */
     eas_value v;
     int scope;      /* the body it was made in; see scope_open */
+    PyObject *array; /* of a buffer: how it lies in memory (array.c), or NULL: not known */
 } Value;
 extern PyType_Spec Value_spec, Buffer_spec;
 int value_init(PyObject *module);
@@ -175,6 +187,19 @@ PyObject *value_array_function(PyObject *self, PyObject *args);
 PyObject *value_round(PyObject *self, PyObject *args);
 PyObject *value_format(PyObject *self, PyObject *spec);
 Py_ssize_t value_len(PyObject *x); /* refused */
+
+/* ---- array.c ---- */
+int array_init(PyObject *module);
+PyObject *array_shape(PyObject *o, void *which); /* 0: its shape, 1: its strides */
+PyObject *array_ndim(PyObject *o, void *unused);
+PyObject *array_size(PyObject *o, void *unused);
+PyObject *array_T(PyObject *o, void *unused);
+PyObject *array_get(PyObject *buf, PyObject *key);
+int array_set(PyObject *buf, PyObject *key, PyObject *value);
+PyObject *array_new(PyObject *buf, PyObject *array); /* steals array */
+PyObject *array_flat(PyObject *buf, int64_t n); /* a buffer of n elements in a row; steals buf */
+int array_at(Trace *t, PyObject *buf, PyObject *off, const char *fn, eas_value *b, eas_value *o); /* 0 with an exception */
+int array_whole(PyObject *buf, const char *fn); /* 0 with an exception if offsets into it mean nothing */
 
 /* ---- live.c ---- */
 PyObject *live_array(PyObject *o);                  /* the data of a Value or Buffer; TypeError while tracing */
@@ -224,6 +249,8 @@ int mk_add_all(PyObject *mk, PyMethodDef *def);
 int mk_add_numbered(PyObject *mk, PyMethodDef *def, long row); /* with its row as self */
 int blocks_init(PyObject *mk);      /* adds shapes, reductions, scans, random numbers; the methods of values too */
 int group_init(PyObject *mk);       /* adds functions over threads */
+int lanes_init(PyObject *mk);       /* adds functions that move lanes, of bits, made of instructions */
+int lanes_item(Trace *t, eas_value *x, int *axis, PyObject *item); /* one item of x[...] of a block */
 int debug_init(PyObject *mk);       /* adds assert_ and print */
 int hints_init(PyObject *mk);       /* adds what acts while tracing */
 PyObject *mk_extreme(Trace *t, const char *fn, PyObject **in, bool is_max); /* element-wise, of two */
@@ -233,6 +260,7 @@ typedef struct Var {
     int slot;    /* in trace->vars */
 } Var;
 extern PyType_Spec Var_spec, Range_spec, Branch_spec, While_spec;
+int flow_init(PyObject *module);    /* flow.c: what rewritten functions call */
 int ctrl_init(PyObject *mk);        /* adds var, range, if_, else_, while_ */
 int ctrl_flush(Trace *t);           /* closes a pending if */
 int ctrl_finish(Trace *t);          /* nothing may be open; 0 with an exception otherwise */
@@ -391,6 +419,8 @@ struct Compiled {
     PyObject *metas; /* tuple: the same values in order; the fast path compares with them */
     PyObject *msl, *irmod;
     PyObject *guards; /* what tracing captured; NULL: nothing */
+    PyObject *spec; /* how its arguments come apart (eas._struct), or NULL: each is one parameter */
+    PyObject *flat; /* tuple of str: the parameters then */
     eas_ir_info info;
     double traced; /* seconds that tracing took */
     int nargs;
@@ -461,6 +491,7 @@ Py_ssize_t pytree_num_leaves(PyObject *treedef);
 
 /* ---- eager_site.c ---- */
 int site_init(PyObject *module);
+PyObject *site_place(uint32_t site); /* "file:line", or None */
 uint32_t site_here(void); /* the number of the line that runs now */
 int site_place(uint32_t site, char *file, size_t room, int *line); /* 1: it is known */
 /* Lets go of a Python object from any thread, with or without the GIL, whatever locks are held: later, when there is nothing to fear. */
@@ -504,6 +535,7 @@ int eager_no_nan_below(eas_node *n); /* the same of all that n is made of, input
 /* Node of an operand, counted: a tensor, a number, an array, a list. NULL with an exception, or without one if o is none of those. */
 eas_node *eager_operand(PyObject *o);
 eas_node *eager_arg(PyObject *o, const char *fn, const char *arg); /* TypeError instead */
+unsigned eager_derivatives(void); /* counts the derivatives that this thread has begun to take */
 static inline eas_node *eager_node(PyObject *o) { return ((Eager *)o)->n; }
 /* Applies an operation of the table by its name. Steals the inputs. */
 eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int64_t *attr);
@@ -524,6 +556,7 @@ eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d); /* a copy o
 Tensor *tensor_of_node(eas_node *n); /* realises; the same memory */
 PyObject *array_of_node(eas_node *n, bool writeable); /* realises; on the cpu the same memory */
 bool eager_convertible(PyObject *o);
+eas_node *eager_on_device(eas_node *n, eas_device *d); /* a copy of n's data there, or n; steals n */
 PyObject *eager_number(PyObject *o, const char *what); /* the one element as a Python number */
 int eager_getbuffer(PyObject *o, Py_buffer *view, int flags);
 PyObject *eager_repr(PyObject *o);
@@ -576,16 +609,29 @@ uint64_t random_take(int64_t n); /* the process's counter, which moves on by n *
 eas_node *random_counter(int64_t n); /* a tensor of that */
 random_scope *random_of_loop(PyObject *o); /* of a LoopRandom; NULL: it is none */
 
+/* ---- dist.c ---- */
+int dist_init(PyObject *module);
+
+/* ---- eager_cost.c ---- */
+int eager_cost_init(PyObject *module);
+
 /* ---- eager_shard.c ---- */
 int eager_shard_init(PyObject *module);
 /* Gives out, which an operation made of these, the sharding that follows from theirs, if any has one. 0 with an exception. */
 int shard_follow(eas_node *out, int n, eas_node *const *in);
+eas_node *shard_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, PyObject *spec); /* a placeholder that lies so; NULL with an exception */
+int shard_read(PyObject *spec, int *id, eas_spec *out); /* a ShardingSpec, and its mesh's number; 0 with an exception */
+PyObject *shard_make(PyObject *mesh_object, const eas_spec *s); /* a ShardingSpec; new */
+PyObject *shard_stored(eas_node *n, PyObject *told); /* how the data of a node lies, in place of what was told before there was any; new; None: nothing */
 
 /* ---- eager_vmap.c, eager_diff.c ---- */
 int eager_vmap_init(PyObject *module);
 int eager_diff_init(PyObject *module);
 enum { VMAP_LEVELS = 16 };
 int vmap_levels(const eas_dim **sizes); /* how many vmaps this thread is inside of; the sizes of their axes, the outermost first */
+
+/* ---- eager_io.c ---- */
+int eager_io_init(PyObject *module);
 
 /* ---- eager_compile.c ---- */
 int eager_compile_init(PyObject *module);

@@ -897,7 +897,31 @@ static PyObject *treedef_reduce(PyObject *o, PyObject *unused)
     Py_XDECREF(m);
     return r;
 }
+/* [(aux, first leaf, number of leaves)] of the nodes whose class was registered, in order. */
+static PyObject *treedef_customs(PyObject *o, PyObject *unused)
+{
+    TreeDef *d = (TreeDef *)o;
+    PyObject *list = PyList_New(0);
+    Py_ssize_t leaf = 0;
+    (void)unused;
+    for (Py_ssize_t i = 0; list && i < d->n; i++) {
+        leaf += d->nodes[i].kind == T_LEAF;
+        if (d->nodes[i].kind != T_CUSTOM)
+            continue;
+        Py_ssize_t below = 0, open = d->nodes[i].arity; /* nodes of the subtree that are still to come */
+        for (Py_ssize_t j = i + 1; open > 0; j++) {
+            below += d->nodes[j].kind == T_LEAF;
+            open += d->nodes[j].arity - 1;
+        }
+        PyObject *row = Py_BuildValue("(Onn)", d->nodes[i].aux ? d->nodes[i].aux : Py_None, leaf, below);
+        if (!row || PyList_Append(list, row) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
 static PyMethodDef treedef_methods[] = {
+    {"customs", treedef_customs, METH_NOARGS, "customs(): (what flatten gave beside the children, first leaf, number of leaves) of each registered class in the tree"},
     {"__reduce__", treedef_reduce, METH_NOARGS, NULL},
     {"unflatten", unflatten_from, METH_O, "unflatten(leaves): the tree of this structure with these leaves"},
     {"flatten_up_to", treedef_up_to, METH_O, "flatten_up_to(tree): what the tree has in the places of this structure's leaves"},

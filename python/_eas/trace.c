@@ -33,6 +33,10 @@ Trace *trace_new(PyObject *name, unsigned flags)
     t->scopes = NULL;
     t->nscopes = t->capscopes = 0;
     t->live = false;
+    t->mask = 0;
+    t->wanted = NULL;
+    t->threads = 0;
+    t->checks = (flags & EAS_KERNEL_LOOSE) != 0;
     t->busy = 0;
     eas_status st = eas_builder_new(text, flags, &t->b);
     if (st == EAS_OK)
@@ -59,6 +63,24 @@ Trace *trace_enter(const char *what)
     return !t->pending || ctrl_flush(t) ? t : NULL;
 }
 
+eas_value trace_mask(Trace *t, eas_value mask)
+{
+    if (!t->mask || !mask)
+        return t->mask ? t->mask : mask;
+    return eas_apply(t->b, OP.and, t->mask, mask, 0);
+}
+int trace_whole(Trace *t, const char *fn, bool memory)
+{
+    int64_t shape[4];
+    if (!t->mask || (!memory && !eas_value_shape(t->b, t->mask, shape)))
+        return 1;
+    py_fail_at(PyExc_RuntimeError,
+               "mk.%s here is in a part of the kernel that only some lanes take: under an `if` or `while` whose condition is a block, in a conditional "
+               "expression or behind an `and` or `or`. What works on whole blocks must come before it; choose with mk.where",
+               fn);
+    return 0;
+}
+
 int trace_ok(Trace *t)
 {
     eas_status st = eas_builder_status(t->b);
@@ -77,6 +99,7 @@ static void trace_dealloc(PyObject *o)
     if (t->b)
         eas_builder_free(t->b);
     Py_XDECREF(t->name);
+    Py_XDECREF(t->wanted);
     PyObject_Free(o);
     Py_DECREF(type);
 }

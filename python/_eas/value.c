@@ -20,6 +20,7 @@ static PyObject *make(PyTypeObject *type, Trace *t, eas_value v, PyObject *name)
     o->name = Py_XNewRef(name);
     o->v = v;
     o->scope = scope_now(t);
+    o->array = NULL;
     if (t->live)
         eas_live_keep(t->b, v);
     return (PyObject *)o;
@@ -35,6 +36,7 @@ static void value_dealloc(PyObject *o)
         eas_live_drop(((Value *)o)->trace->b, ((Value *)o)->v);
     Py_DECREF(((Value *)o)->trace);
     Py_XDECREF(((Value *)o)->name);
+    Py_XDECREF(((Value *)o)->array);
     PyObject_Free(o);
     Py_DECREF(type);
 }
@@ -90,6 +92,8 @@ static int literal_numpy(Trace *t, PyObject *o, eas_value *out)
     return 1;
 }
 
+/* A name that has no value here (eas._flow.Undefined) says why. */
+static bool undefined_fail(PyObject *o) { return G.undefined && Py_IS_TYPE(o, G.undefined) && PyObject_IsTrue(o) < 0; }
 int value_of(Trace *t, PyObject *o, eas_value *out)
 {
     if (Py_IS_TYPE(o, G.value)) {
@@ -116,7 +120,7 @@ int value_of(Trace *t, PyObject *o, eas_value *out)
         return literal_numpy(t, o, out);
     if (PyFloat_Check(o))
         return *out = eas_const_float(t->b, PyFloat_AS_DOUBLE(o)), 1;
-    return 0;
+    return undefined_fail(o) ? -1 : 0;
 }
 
 static PyObject *label(PyObject *o) /* what an object is, for messages */
@@ -133,7 +137,7 @@ static PyObject *label(PyObject *o) /* what an object is, for messages */
 }
 static void wrong_arg(PyObject *o, const char *fn, const char *arg, const char *want)
 {
-    PyObject *got = label(o);
+    PyObject *got = undefined_fail(o) ? NULL : label(o);
     if (got)
         py_fail_at(PyExc_TypeError, "mk.%s: %s must be %s; got %U", fn, arg, want, got);
     Py_XDECREF(got);
@@ -153,7 +157,7 @@ int buffer_arg(Trace *t, PyObject *o, const char *fn, const char *arg, eas_value
     if (((Value *)o)->trace != t)
         return stale(((Value *)o)->trace), 0;
     *out = ((Value *)o)->v;
-    return 1;
+    return array_whole(o, fn);
 }
 
 /* ---- operators ---- */
@@ -429,7 +433,8 @@ static int nb_bool(PyObject *x)
         return -1;
     py_fail_at(PyExc_TypeError,
                "the truth of a traced value is not known while the kernel is traced, so `if`, `while`, `and`, `or`, `not`, chained "
-               "comparisons and Python's max and min cannot use it. %UChoose values with mk.where(cond, x, y), guard with `with mk.if_(cond):` or a "
+               "comparisons and Python's max and min cannot use it here (in functions that are rewritten, statements can: the source must be "
+               "at hand and unchanged, and rewrite=False not set). %UChoose values with mk.where(cond, x, y), guard with `with mk.if_(cond):` or a "
                "mask, combine conditions with "
                "& | ~, or make the deciding parameter eas.constexpr",
                hint);
@@ -493,57 +498,60 @@ static int value_contains(PyObject *x, PyObject *y)
     return -1;
 }
 
-/* ---- shapes ---- */
-typedef struct view {
-    int64_t from[4], to[8];
-    int rank, used, n, dots;
-} view;
-
-static int view_item(view *w, PyObject *item, int rest)
-{
-    PySliceObject *s = (PySliceObject *)item;
-    if (item == Py_None) {
-        if (w->n < 8)
-            w->to[w->n++] = 1;
-    } else if (item == Py_Ellipsis && w->dots++) {
-        return py_fail_at(PyExc_IndexError, "an index can have only one '...'"), 0;
-    } else if (item == Py_Ellipsis) {
-        while (w->used < w->rank - rest && w->n < 8)
-            w->to[w->n++] = w->from[w->used++];
-    } else if (PySlice_Check(item) && s->start == Py_None && s->stop == Py_None && s->step == Py_None) {
-        if (w->used >= w->rank)
-            return py_fail_at(PyExc_IndexError, "too many ':' for a block of rank %d", w->rank), 0;
-        if (w->n < 8)
-            w->to[w->n++] = w->from[w->used++];
-    } else
-        return py_fail_at(PyExc_TypeError, "a traced block takes only None, ':' and '...' as indices, got %R; lanes cannot be picked", item), 0;
-    return 1;
-}
-static int slices_in(PyObject *const *items, Py_ssize_t n)
+/* ---- shapes and lanes ---- */
+static int named_axes(PyObject *const *items, Py_ssize_t n) /* of a key: how many axes of the block it speaks of */
 {
     int c = 0;
     for (Py_ssize_t i = 0; i < n; i++)
-        c += PySlice_Check(items[i]);
+        c += items[i] != Py_None && items[i] != Py_Ellipsis;
     return c;
 }
+static bool is_all(PyObject *o)
+{
+    PySliceObject *s = (PySliceObject *)o;
+    return PySlice_Check(o) && s->start == Py_None && s->stop == Py_None && s->step == Py_None;
+}
+/* Lanes and slices first; then None makes new axes, all in one reshape. */
 static PyObject *value_subscript(PyObject *x, PyObject *key)
 {
     Trace *t = enter(x, x);
     eas_value v;
     if (!t || value_of(t, x, &v) != 1)
         return NULL;
-    view w = {.used = 0, .n = 0, .dots = 0};
-    w.rank = eas_value_shape(t->b, v, w.from);
     PyObject *const *items = PyTuple_Check(key) ? &PyTuple_GET_ITEM(key, 0) : &key;
     Py_ssize_t n = PyTuple_Check(key) ? PyTuple_GET_SIZE(key) : 1;
-    for (Py_ssize_t i = 0; i < n; i++)
-        if (!view_item(&w, items[i], slices_in(items + i + 1, n - i - 1)))
-            return NULL;
-    while (w.used < w.rank && w.n < 8)
-        w.to[w.n++] = w.from[w.used++];
-    if (w.n > 4)
+    int64_t from[4], to[8];
+    int rank = eas_value_shape(t->b, v, from), axis = 0, dots = 0, left = rank, nt = 0;
+    bool fresh[8] = {false};
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (nt >= 8)
+            return py_fail_at(PyExc_ValueError, "a block may have at most 4 dims");
+        if (items[i] == Py_None) {
+            fresh[nt++] = true;
+        } else if (items[i] == Py_Ellipsis) {
+            if (dots++)
+                return py_fail_at(PyExc_IndexError, "an index can have only one '...'");
+            for (int k = left - named_axes(items + i + 1, n - i - 1); k > 0 && nt < 8; k--, left--, axis++)
+                nt++;
+        } else if (left < 1) {
+            return py_fail_at(PyExc_IndexError, is_all(items[i]) ? "too many ':' for a block of rank %d" : "too many indices for a block of rank %d", rank);
+        } else if (is_all(items[i])) {
+            nt++, axis++, left--;
+        } else {
+            int before = axis;
+            if (!lanes_item(t, &v, &axis, items[i]))
+                return NULL;
+            nt += axis - before;
+            left--;
+        }
+    }
+    int r = eas_value_shape(t->b, v, from), used = 0;
+    nt += left;
+    if (nt > 4)
         return py_fail_at(PyExc_ValueError, "a block may have at most 4 dims");
-    return value_new(t, eas_reshape(t->b, v, w.n, w.to));
+    for (int i = 0; i < nt; i++)
+        to[i] = i < 8 && fresh[i] ? 1 : used < r ? from[used++] : 1;
+    return value_new(t, nt == r ? v : eas_reshape(t->b, v, nt, to));
 }
 
 /* ---- attributes: known only while the trace is open ---- */
@@ -698,18 +706,6 @@ static PyObject *buffer_compare(PyObject *x, PyObject *y, int how)
         Py_RETURN_NOTIMPLEMENTED; /* identity: `buf is buf`, `buf in (a, b)` */
     return buffer_hint(x, "compared");
 }
-static PyObject *buffer_subscript(PyObject *x, PyObject *k)
-{
-    (void)k;
-    return buffer_hint(x, "indexed");
-}
-static int buffer_assign(PyObject *x, PyObject *k, PyObject *v)
-{
-    (void)k;
-    (void)v;
-    buffer_hint(x, "indexed");
-    return -1;
-}
 static PyObject *buffer_iter(PyObject *x) { return buffer_hint(x, "iterated over"); }
 static PyObject *buffer_repr(PyObject *o)
 {
@@ -720,23 +716,21 @@ static PyObject *buffer_repr(PyObject *o)
         return live_repr(o);
     return PyUnicode_FromFormat("<buffer %V: %s>", x->name, "tg", eas_dtype_name(eas_value_dtype(x->trace->b, x->v)));
 }
-static PyObject *buffer_no_shape(PyObject *o, void *what)
+static Py_ssize_t buffer_len(PyObject *o)
 {
-    PyObject *name = ((Value *)o)->name, *who = name ? Py_NewRef(name) : PyUnicode_FromString("buf");
-    if (who)
-        py_fail_at(PyExc_AttributeError,
-                   "'%U' is a buffer and has no %s in a kernel, which is compiled for every size: pass the sizes as arguments (N), or as "
-                   "eas.constexpr where they must be known",
-                   who, (const char *)what);
-    Py_XDECREF(who);
-    return NULL;
+    PyObject *shape = array_shape(o, 0), *n = shape && PyTuple_GET_SIZE(shape) ? PyTuple_GET_ITEM(shape, 0) : NULL;
+    Py_ssize_t r = n && PyLong_Check(n) ? PyLong_AsSsize_t(n) : -1;
+    if (r < 0 && !PyErr_Occurred())
+        py_fail_at(PyExc_TypeError, "len() must be known while the kernel is traced, and kernels are compiled for every size: use x.shape[0]");
+    Py_XDECREF(shape);
+    return r;
 }
-static Py_ssize_t buffer_len(PyObject *o) { return (void)buffer_no_shape(o, "len()"), -1; }
 static PyGetSetDef buffer_getset[] = {
-    {"shape", buffer_no_shape, NULL, "not known in a kernel", "shape"},
-    {"size", buffer_no_shape, NULL, "not known in a kernel", "size"},
-    {"ndim", buffer_no_shape, NULL, "not known in a kernel", "ndim"},
-    {"strides", buffer_no_shape, NULL, "not known in a kernel", "strides"},
+    {"shape", array_shape, NULL, "sizes of the axes", (void *)0},
+    {"strides", array_shape, NULL, "elements from one index of an axis to the next", (void *)1},
+    {"size", array_size, NULL, "number of elements", NULL},
+    {"ndim", array_ndim, NULL, "number of axes", NULL},
+    {"T", array_T, NULL, "the axes reversed", NULL},
     {"dtype", get_dtype, NULL, "element type", NULL},
     {"name", get_name, NULL, "the parameter's name; None for a threadgroup array", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -755,8 +749,8 @@ static PyType_Slot buffer_slots[] = {
     {Py_tp_richcompare, buffer_compare},
     {Py_tp_iter, buffer_iter},
     {Py_tp_getset, buffer_getset},
-    {Py_mp_subscript, buffer_subscript},
-    {Py_mp_ass_subscript, buffer_assign},
+    {Py_mp_subscript, array_get},
+    {Py_mp_ass_subscript, array_set},
     {Py_mp_length, buffer_len},
     {Py_nb_add, buffer_of_two},
     {Py_nb_subtract, buffer_of_two},

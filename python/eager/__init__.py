@@ -13,14 +13,32 @@ from eas._eas import eager_stats as stats
 
 _set_package2(__file__[: -len("__init__.py")])
 
-from . import _array_api, _methods, config, core, driver, ops, sharding, testing, transforms  # noqa: E402
+from . import _array_api, _methods, config, core, distributed, driver, ops, sharding, testing, transforms  # noqa: E402
 from ._array_api import *  # noqa: E402, F403
 from ._array_api import __array_namespace_info__  # noqa: E402, F401
 from ._autograd import enable_grad, no_grad, set_grad_enabled  # noqa: E402
 from ._kernel import call_custom_kernel, from_kernel  # noqa: E402
 from .core import *  # noqa: E402, F403
 from .driver import accelerator, cpu, gpu  # noqa: E402
+from ._sharded_io import load_sharded, save_sharded  # noqa: E402
+from .io import Weights, from_torch, load, load_gguf, load_safetensors, open_weights, save, save_safetensors  # noqa: E402
 from .ops import BinaryOperation, CreationOperation, Operation, ReduceOperation, UnaryOperation  # noqa: E402
+from .ops.communication import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    axis_index,
+    axis_size,
+    distributed_broadcast,
+    gather_all_axes,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    psum,
+    psum_scatter,
+    reduce_scatter,
+)  # noqa: E402
 from .ops.control_flow import associative_scan, cond, fori_loop, scan, switch, where, while_loop  # noqa: E402
 from .ops.convolution import conv2d, conv2d_transpose  # noqa: E402
 from .ops.creation import *  # noqa: E402, F403
@@ -38,17 +56,32 @@ from .ops.activation import *  # noqa: E402, F403
 from .ops.image import conv1d, conv3d, conv_nd, interpolate, scaled_dot_product_attention  # noqa: E402
 from . import fft, linalg, random  # noqa: E402
 from .ops.view import as_interleaved_complex, matrix_trace, pad, transpose, view_as_real_interleaved  # noqa: E402
+from .quantized import QuantizedTensor, dequantize, quantize, quantized_matmul  # noqa: E402
 from .sharding import (
     DeviceMesh,
     DimSpec,
+    Machine,
     OpShardingRule,
     P,
     PartitionSpec,
     PropagationStrategy,
     ShardingSpec,
+    abstract,
+    auto_shard,
+    comm_stats,
     compile_with_sharding,
+    compute_local_shape,
     create_replicated_spec,
+    explain_sharding,
+    from_local,
+    get_num_shards,
+    measure_machine,
     propagate_sharding,
+    reshard,
+    shard,
+    shard_from_callback,
+    simulate,
+    visualize_sharding,
 )  # noqa: E402
 from .transforms import (
     CompiledFunction,
@@ -62,6 +95,8 @@ from .transforms import (
     jacrev,
     jvp,
     linearize,
+    pmap,
+    shard_map,
     value_and_grad,
     vjp,
     vmap,
@@ -89,3 +124,12 @@ _methods.install()
 del _name, _op
 
 __all__ = sorted(n for n in globals() if not n.startswith("_") and n not in ("tensor_ops",)) + ["__version__"]
+
+
+def __getattr__(name):
+    """eager.nn, eager.optim and eager.data are loaded when they are first used."""
+    if name in ("data", "nn", "optim"):
+        import importlib
+
+        return importlib.import_module("eager." + name)
+    raise AttributeError(f"module 'eager' has no attribute {name!r}")

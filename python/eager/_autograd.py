@@ -2,9 +2,10 @@
 
 import contextlib
 import functools
+import threading
 import weakref
 
-from eas._eas import diff_forget, diff_leaves, diff_vjp, eager_full, grad_enable, tensor_ops, vmap_level
+from eas._eas import GraphBreak, diff_forget, diff_leaves, diff_vjp, eager_full, grad_enable, tensor_ops, vmap_level
 
 __all__ = ["enable_grad", "no_grad", "set_grad_enabled"]
 
@@ -12,17 +13,43 @@ _stop = tensor_ops["stop_gradient"]
 _owners = weakref.WeakValueDictionary()  # TensorImpl of a leaf -> the tensor whose .grad it is
 
 
+class _Kept(threading.local):
+    def __init__(self):
+        self.refs = []
+
+
+_kept = _Kept()
+
+
+def keep(*tensors):
+    """What was recorded beside a result and is worth computing with it: an optimiser's step evaluates it too, if it is still wanted then."""
+    _kept.refs = [r for r in _kept.refs[-256:] if r() is not None]
+    _kept.refs += [weakref.ref(t) for t in tensors if not t._impl._is_symbolic]
+
+
+def take_kept():
+    """Those that are still there and not computed yet."""
+    refs, _kept.refs = _kept.refs, []
+    return [t for t in (r() for r in refs) if t is not None and not t.real]
+
+
 def requires_grad_(self, requires_grad=True):
     """From now on operations on this tensor are kept, so that backward() of what they give finds its gradient; or not. Gives the tensor."""
     if not requires_grad:
         self.is_traced = False
+        if self._leaf is not None:
+            _owners.pop(self._leaf, None)
         self._leaf = None
         return self
     if self.dtype.kind != "f":
         raise TypeError(f"requires_grad: only floats have gradients, this tensor is {self.dtype}")
     if not self.is_traced:
+        if not self.real:  # what it is made of is no part of it: what was recorded under no_grad() ends here
+            self._impl = _stop(self)._impl
         self.is_traced = True
     impl = self._impl
+    if self._leaf is not None and self._leaf is not impl:
+        _owners.pop(self._leaf, None)  # what the tensor was before is nobody's
     self._leaf = impl
     _owners[impl] = self
     return self
@@ -34,6 +61,8 @@ def backward(self, gradient=None, retain_graph=False, create_graph=False):
     The operations that led here are forgotten then; retain_graph=True keeps them for another call. create_graph=True: the gradients can be differentiated themselves.
     """
     if not self.is_traced:
+        if self._impl._is_symbolic:
+            raise GraphBreak("backward() in a compiled function: gradients are added to tensors that it captures; it runs as it is. eager.value_and_grad can be compiled")
         raise RuntimeError(
             "backward: this tensor was made of nothing that requires a gradient, or what it was made of is gone after another backward(); retain_graph=True keeps it"
         )
@@ -60,6 +89,7 @@ def backward(self, gradient=None, retain_graph=False, create_graph=False):
         if not create_graph:
             g = _stop(g)
         leaf.grad = g if leaf.grad is None else leaf.grad + g
+    keep(self)
     if not retain_graph and not create_graph:
         diff_forget(self)
 

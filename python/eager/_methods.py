@@ -1,15 +1,20 @@
 """Methods of Tensor that are sugar: constructors, shards, names of other libraries."""
 
 from eas._eas import EagerTensor as Tensor
+from eas._eas import shard_node
 from eas._eas import tensor_ops as _ops
 
 from . import _array_api, _autograd
 from .ops import convolution, creation, multi_output, pooling, unary, view
-from .sharding.spec import PartitionSpec, ShardingSpec
+from .sharding import spmd
+from .sharding.spec import DimSpec, PartitionSpec, ShardingSpec, create_replicated_spec
+from .sharding.spmd import addressable_shards, compute_local_shape
 
 
-def _shard(self, mesh, specs, replicated_axes=None):
-    """The tensor with a layout over a mesh: a PartitionSpec, or an entry for each dim (None, an axis, several, a DimSpec). Values stay what they are."""
+def _shard(self, mesh, specs, replicated_axes=None, pad=False):
+    """The tensor laid out over a mesh: a PartitionSpec, or an entry for each dim (None, an axis, several, a DimSpec). Values stay what they are.
+
+    Sizes must divide, unless pad: then the last parts are padded, and the padding never counts."""
     rank = len(self.shape)
     if isinstance(specs, PartitionSpec):
         specs = list(specs.to_spec(mesh, rank).dim_specs)
@@ -17,9 +22,17 @@ def _shard(self, mesh, specs, replicated_axes=None):
     if len(specs) != rank:
         raise ValueError(f"shard: {len(specs)} specs for a tensor of {rank} dims")
     old = self.sharding
-    lanes = old.dim_specs[: self.batch_dims] if old is not None and old.mesh == mesh else [None] * self.batch_dims
-    out = _ops["alias"](self, self.batch_dims)
-    out.sharding = ShardingSpec(mesh, [*lanes, *specs], replicated_axes or ())
+    if old is not None and old.mesh != mesh:
+        self = _gather(self).realize()
+        old = None
+    lanes = [DimSpec(d.axes, is_open=True, priority=d.priority) for d in old.dim_specs[: self.batch_dims]] if old is not None else []
+    lanes += [DimSpec((), is_open=True) for _ in range(self.batch_dims - len(lanes))]
+    used = {a for d in map(DimSpec.from_raw, specs) for a in d.axes} | set(replicated_axes or ())
+    lanes = [DimSpec([a for a in d.axes if a not in used], is_open=True, priority=d.priority) for d in lanes]
+    out = shard_node(self, ShardingSpec(mesh, [*lanes, *specs], replicated_axes or ()), bool(pad))
+    if any(d.is_open for d in lanes):
+        dims = [DimSpec(d.axes, priority=d.priority) for d in lanes]
+        out.sharding = ShardingSpec(mesh, [*dims, *specs], replicated_axes or ())
     return out
 
 
@@ -27,11 +40,25 @@ def _gather(self, *args, **kwargs):
     """gather(): the tensor without its layout. gather(indices, axis=0): elements of an axis by their numbers."""
     if args or kwargs:
         return _ops["gather"](self, *args, **kwargs)
-    if self.sharding is None:
+    spec = self.sharding
+    if spec is None:
         return self
-    out = _ops["alias"](self, self.batch_dims)
+    out = shard_node(self, create_replicated_spec(spec.mesh, len(spec.dim_specs)), False)
     out.sharding = None
     return out
+
+
+def _local_shape(self):
+    """The shape of the part that a device stores; of an unsharded tensor its shape."""
+    spec = self.sharding
+    if spec is None:
+        return self.shape
+    return compute_local_shape(self.shape, ShardingSpec(spec.mesh, [DimSpec(d.axes) for d in spec.dim_specs[self.batch_dims :]]))
+
+
+def _local_parts(self):
+    """[(device, array), ...]: what the devices of this process store of the tensor, padding included; None: it does not lie in parts."""
+    return addressable_shards(self)
 
 
 def _is_sharded(self):
@@ -177,7 +204,7 @@ def install():
         if name not in ("concat", "transpose"):
             setattr(Tensor, name, op)
     for name, f in {
-        "shard": _shard, "gather": _gather, "requires_grad_": _autograd.requires_grad_, "backward": _autograd.backward, "__array_namespace__": _namespace, "copy": _copy, "clone": _copy, "transpose": _transpose, "view": _view,
+        "shard": _shard, "gather": _gather, "reshard": spmd.reshard, "local_parts": _local_parts, "requires_grad_": _autograd.requires_grad_, "backward": _autograd.backward, "__array_namespace__": _namespace, "copy": _copy, "clone": _copy, "transpose": _transpose, "view": _view,
         "astype": _astype, "__reduce__": _reduce, "__format__": _format, "__round__": _round, "__contains__": _contains, "detach": _detach, "__copy__": _copy,
     }.items():  # fmt: skip
         setattr(Tensor, name, f)
@@ -200,6 +227,8 @@ def install():
     Tensor.H = Tensor.mH = property(lambda self: self.mT, doc="the last two axes swapped, and conjugated")
     Tensor.cpu, Tensor.numel, Tensor.dim = lambda self: self.to("cpu"), lambda self: self.size, lambda self: self.ndim
     Tensor.is_sharded = property(_is_sharded)
+    Tensor.local_shape = property(_local_shape)
+    Tensor.from_local, Tensor.from_callback = staticmethod(spmd.from_local), staticmethod(spmd.shard_from_callback)
     Tensor.requires_grad = property(
         lambda self: self.is_traced, lambda self, on: _autograd.requires_grad_(self, on), doc="are operations kept for derivatives?"
     )

@@ -306,6 +306,9 @@ def changed_at(code, start, stop, what):
     import dis
     import re
 
+    from ._names import origin
+
+    code, start, stop = origin(code, start, stop)
     root = re.match(r"(?:len\()?(\w*)", what)[1]
     named, stores, line = [], set(), code.co_firstlineno
     for i in dis.get_instructions(code):

@@ -20,9 +20,37 @@ def _accesses(code, start, stop, name):
                     yield kind, line
 
 
+@functools.lru_cache(maxsize=4096)
+def _place(code, at):
+    """What stands at an offset: (name of the instruction, its place in the source)."""
+    return next(((i.opname, i.positions) for i in dis.get_instructions(code) if i.offset == at), None)
+
+
+@functools.lru_cache(maxsize=4096)
+def origin(code, *offsets):
+    """(code, offsets) in the user's own function of places in a rewritten one: rewriting reads and assigns names by itself."""
+    from ._rewrite import original
+
+    own = original(code)
+    if own is code:
+        return (code, *offsets)
+    found = []
+    for at in offsets:
+        here = _place(code, at)
+        same = [i.offset for i in dis.get_instructions(own) if (i.opname, i.positions) == here]
+        if not same:
+            return (code, *offsets)
+        found.append(same[0])
+    return (own, *found)
+
+
 def reassigned(code, start, stop, name, cond):
     """The line that assigns `name` in the body between `start` and `stop`, if the body (or the loop's condition) reads the name
     before that; 0 if the name is new in each iteration."""
+    if _place(code, start) is not None and _place(code, start)[0] == "FOR_ITER":
+        code, start = origin(code, start)
+    else:
+        code, start, stop = origin(code, start, stop)
     at = [i for i in dis.get_instructions(code) if i.offset <= start][-1]
     if at.opname == "FOR_ITER":
         stop = at.argval
@@ -101,6 +129,7 @@ def left_early(code, start, now, _name):
 @_known
 def read_after(code, start, now, name):
     """The line that reads `name` behind the `with` that was entered at `start`, unless it is assigned anew first; 0."""
+    code, start, now = origin(code, start, now)
     after = _after_with(code, start)
     begin = now if after is None else after[1]
     first = next(_accesses(code, begin, len(code.co_code), name), ("STORE", 0))
@@ -119,6 +148,7 @@ _MOVES = re.compile("LOAD_(FAST|DEREF|CONST|NAME|CLOSURE)|STORE_(FAST|DEREF)|COP
 @functools.lru_cache(maxsize=1024)
 def copied(code, now, names):
     """(new name, old name) if the code before `now` gives one of these names what another one holds (b = a, a = b = ..., b, c = a, 1), else None."""
+    code, now = origin(code, now)
     chain = []
     for i in dis.get_instructions(code):
         if i.offset >= now:

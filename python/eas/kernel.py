@@ -20,15 +20,16 @@ class RuntimeArgs(dict):
         raise KeyError(key)
 
 
-def kernel(fn=None, *, fp_contract=True, fast_math=False):
+def kernel(fn=None, *, fp_contract=True, fast_math=False, rewrite=True):
     """Makes a function a kernel: `@eas.kernel` or `@eas.kernel(fp_contract=False)`.
 
     Parameters annotated `eas.constexpr` are meta parameters, the others run-time arguments. `fp_contract=False` keeps
-    a * b + c as two roundings; `fast_math=True` lets elementary functions be the device's own.
+    a * b + c as two roundings; `fast_math=True` lets elementary functions be the device's own. With `rewrite=False` Python's
+    `if`, `while` and `for` act while the kernel is traced, and only mk.if_, mk.while_ and mk.range are the kernel's own.
     """
 
     def decorate(fn):
-        return Kernel(fn, fp_contract=fp_contract, fast_math=fast_math)
+        return Kernel(fn, fp_contract=fp_contract, fast_math=fast_math, rewrite=rewrite)
 
     return decorate if fn is None else decorate(fn)
 
@@ -42,6 +43,7 @@ def fn(f):
         _eas.require_trace(f.__qualname__)
         return f(*args, **kw)
 
+    helper._eas_helper = f
     return helper
 
 

@@ -394,20 +394,33 @@ static bool run_serial(work *w, int64_t programs, int64_t grain)
 
 static eas_status interrupted(const dev_launch *l) { return base_fail(EAS_ERR_INTERRUPTED, "kernel %s was interrupted", l->ir->name); }
 
+static work work_of(dev_code *c, const dev_launch *l, uint64_t bytes)
+{
+    return (work){.code = c,
+                  .call = {.slot = l->slot,
+                           .count = l->count,
+                           .grid = {l->grid[0], l->grid[1], l->grid[2]},
+                           .flags = bytes > dev_cache_bytes() / 2 ? GEN_STREAM : 0,
+                           .look = look},
+                  .lock = PTHREAD_MUTEX_INITIALIZER,
+                  .opts = l->opts,
+                  .caller = pthread_self()};
+}
+static int64_t grain_of(const dev_launch *l) { return (int64_t)(SLICE_NS / l->cost) + 1; }
+
+static eas_status forked(const dev_launch *l)
+{
+    return base_fail(EAS_ERR_RUNTIME,
+                     "this process was forked while kernel %s ran in the thread that forked it: its result is the parent's only; launch it again here",
+                     l->ir->name);
+}
+
 eas_status cpu_run(dev_code *c, const dev_launch *l)
 {
     if (l->interp || !c->fn)
         return dev_ref.launch(&dev_ref, NULL, (dev_code *)(uintptr_t)(l->interp ? l->interp : c->ir), l);
-    work w = {.code = c,
-              .call = {.slot = l->slot,
-                       .count = l->count,
-                       .grid = {l->grid[0], l->grid[1], l->grid[2]},
-                       .flags = l->bytes > dev_cache_bytes() / 2 ? GEN_STREAM : 0},
-              .lock = PTHREAD_MUTEX_INITIALIZER,
-              .opts = l->opts,
-              .caller = pthread_self()};
+    work w = work_of(c, l, l->bytes);
     const eas_launch *o = l->opts;
-    w.call.look = look;
     w.call.look_ctx = &w;
     double ns = l->cost * (double)l->programs;
     if (ns < TINY_NS) {
@@ -417,7 +430,7 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
         return w.stop ? interrupted(l) : w.fault.set || w.oom ? report(l, &w) : EAS_OK;
     }
     bool locks = o && o->leave && o->enter;
-    int64_t grain = (int64_t)(SLICE_NS / l->cost) + 1;
+    int64_t grain = grain_of(l);
     const uint32_t forks = pool_forks();
     if (locks)
         o->leave(o->ctx);
@@ -426,11 +439,97 @@ eas_status cpu_run(dev_code *c, const dev_launch *l)
     if (locks)
         o->enter(o->ctx);
     if (!done && pool_forks() != forks)
-        return base_fail(
-            EAS_ERR_RUNTIME,
-            "this process was forked while kernel %s ran in the thread that forked it: its result is the parent's only; launch it again here",
-            l->ir->name);
+        return forked(l);
     return done && !w.stop ? report(l, &w) : interrupted(l);
+}
+
+/* ---- several launches as one ----
+ *
+ * Launches that do not depend on each other (the updates of a model's parameters, say) are cut into slices as each alone would be, and the slices of all are handed out from one
+ * list: one wake-up of the pool in place of many, and a small launch leaves no thread idle. */
+typedef struct many {
+    work *w;
+    const dev_launch *l;
+    int64_t *first; /* per launch: its first slice; at n: how many there are */
+    int n;
+} many;
+
+static void run_slices(void *ctx, int64_t first, int64_t last, int worker)
+{
+    const many *m = ctx;
+    int lo = 0, hi = m->n; /* the launch that slice `first` is of: first[lo] <= first < first[hi] */
+    while (hi - lo > 1) {
+        const int mid = (lo + hi) / 2;
+        *(m->first[mid] <= first ? &lo : &hi) = mid;
+    }
+    for (int64_t i = first; i < last; i++) {
+        while (i >= m->first[lo + 1])
+            lo++;
+        const int64_t grain = grain_of(&m->l[lo]), from = (i - m->first[lo]) * grain, to = from + grain;
+        run_slice(&m->w[lo], from, to < m->l[lo].programs ? to : m->l[lo].programs, worker);
+    }
+}
+
+static eas_status outcome(const many *m, bool done)
+{
+    for (int i = 0; i < m->n; i++)
+        if (m->w[i].stop)
+            done = false;
+    if (!done)
+        return interrupted(&m->l[0]);
+    for (int i = 0; i < m->n; i++)
+        if (m->w[i].fault.set || m->w[i].oom)
+            return report(&m->l[i], &m->w[i]);
+    return EAS_OK;
+}
+
+eas_status cpu_run_many(int n, dev_code *const *code, const dev_launch *l)
+{
+    bool plain = true;
+    uint64_t bytes = 0;
+    double ns = 0;
+    for (int i = 0; i < n; i++) {
+        plain &= !l[i].interp && code[i]->fn && !l[i].serial;
+        bytes += l[i].bytes;
+        ns += l[i].cost * (double)l[i].programs;
+    }
+    eas_status st = EAS_OK;
+    for (int i = 0; i < n && !plain && !st; i++)
+        st = cpu_run(code[i], &l[i]);
+    if (!plain)
+        return st;
+    many m = {.w = malloc((size_t)n * sizeof *m.w), .l = l, .first = malloc(((size_t)n + 1) * sizeof *m.first), .n = n};
+    if (!m.w || !m.first) {
+        free(m.w);
+        free(m.first);
+        return base_fail_oom((size_t)n * sizeof *m.w);
+    }
+    const eas_launch *o = l[0].opts;
+    const bool locks = o && o->leave && o->enter && ns >= TINY_NS;
+    m.first[0] = 0;
+    for (int i = 0; i < n; i++) {
+        m.w[i] = work_of(code[i], &l[i], bytes);
+        m.w[i].call.look_ctx = &m.w[i];
+        m.w[i].left = locks;
+        m.first[i + 1] = m.first[i] + (l[i].programs + grain_of(&l[i]) - 1) / grain_of(&l[i]);
+    }
+    const uint32_t forks = pool_forks();
+    bool done = true;
+    if (locks)
+        o->leave(o->ctx);
+    if (ns < TINY_NS)
+        run_slices(&m, 0, m.first[n], 0);
+    else
+        done = pool_run(m.first[n], 1, run_slices, &m, o && o->interrupted ? ask : NULL, &m.w[0]);
+    bool left = locks;
+    for (int i = 0; i < n; i++)
+        left |= m.w[i].left;
+    if (left)
+        o->enter(o->ctx);
+    st = !done && pool_forks() != forks ? forked(&l[0]) : outcome(&m, done);
+    free(m.w);
+    free(m.first);
+    return st;
 }
 
 static const char *available(eas_device *d) { return (void)d, NULL; }
@@ -473,6 +572,7 @@ eas_device dev_cpu = {
     .queue_new = cpu_queue_new,
     .queue_free = cpu_queue_free,
     .launch = cpu_queue_launch,
+    .launch_many = cpu_queue_launch_many,
     .copy = cpu_queue_copy,
     .mark = cpu_queue_mark,
     .given = cpu_queue_given,

@@ -87,6 +87,8 @@ struct eas_device {
     eas_status (*queue_new)(eas_device *d, dev_queue **out);
     void (*queue_free)(eas_device *d, dev_queue *q); /* waits */
     eas_status (*launch)(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l);
+    /* Launches that do not depend on each other, as one that is waited for; they have one set of hooks. NULL: they are given one by one. */
+    eas_status (*launch_many)(eas_device *d, dev_queue *q, int n, dev_code *const *code, const dev_launch *l);
     eas_status (*copy)(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
     /* A number larger than those before; it is reached when all work given to q before is done. */
     eas_status (*mark)(eas_device *d, dev_queue *q, uint64_t *ticket);
@@ -112,6 +114,7 @@ extern eas_device dev_ref, dev_cpu, dev_metal, dev_opencl;
 
 /* ---- cpu.c ---- */
 eas_status cpu_run(dev_code *code, const dev_launch *l); /* on the calling thread and the pool */
+eas_status cpu_run_many(int n, dev_code *const *code, const dev_launch *l); /* the same, slices of all side by side */
 /* "llvm" or "asm" text of ir for this machine. */
 eas_status cpu_text(const eas_ir *ir, const char *form, char **out);
 eas_status cpu_object(const eas_ir *ir, void **bytes, size_t *size); /* relocatable; malloc'ed */
@@ -158,6 +161,7 @@ double now_time(eas_device *d, dev_queue *q, uint64_t ticket);
 eas_status cpu_queue_new(eas_device *d, dev_queue **out);
 void cpu_queue_free(eas_device *d, dev_queue *q);
 eas_status cpu_queue_launch(eas_device *d, dev_queue *q, dev_code *code, const dev_launch *l);
+eas_status cpu_queue_launch_many(eas_device *d, dev_queue *q, int n, dev_code *const *code, const dev_launch *l);
 eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now);
 eas_status cpu_queue_copy(eas_device *d, dev_queue *q, dev_way way, void *dst, const void *src, size_t n);
 eas_status cpu_queue_mark(eas_device *d, dev_queue *q, uint64_t *ticket);

@@ -480,6 +480,16 @@ eas_status cpu_queue_launch(eas_device *d, dev_queue *q, dev_code *code, const d
     return EAS_OK;
 }
 
+eas_status cpu_queue_launch_many(eas_device *d, dev_queue *q, int n, dev_code *const *code, const dev_launch *l)
+{
+    if (idle(q))
+        return cpu_run_many(n, code, l);
+    eas_status st = EAS_OK;
+    for (int i = 0; i < n && !st; i++)
+        st = cpu_queue_launch(d, q, code[i], &l[i]);
+    return st;
+}
+
 eas_status cpu_queue_replay(eas_device *d, dev_queue *q, const dev_plan *plan, const dev_step *steps, int n, const eas_launch *now)
 {
     (void)d, (void)plan;

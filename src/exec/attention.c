@@ -40,30 +40,45 @@ static bool only_product(const fusion *f, uint32_t i, const pnode *shape, uint32
     return true;
 }
 
+bool match_softmax(const fusion *f, uint32_t weights, const uint32_t *uses, softmax_parts *out)
+{
+    const pgraph *g = f->g;
+    const pnode *w = pass_at(g, weights);
+    softmax_parts r = {0};
+    if (!is_op(g, weights, GRAPH_MUL))
+        return false;
+    r.e = w->in[0];
+    r.inverse = w->in[1];
+    if (!is_op(g, r.e, GRAPH_EXP) || !is_op(g, r.inverse, GRAPH_RECIPROCAL))
+        return false;
+    r.sum = pass_at(g, r.inverse)->in[0];
+    r.diff = pass_at(g, r.e)->in[0];
+    if (!is_op(g, r.sum, GRAPH_REDUCE_SUM) || pass_at(g, r.sum)->in[0] != r.e || !over_last(pass_at(g, r.sum), w) || !is_op(g, r.diff, GRAPH_SUB))
+        return false;
+    r.scores = pass_at(g, r.diff)->in[0];
+    r.top = pass_at(g, r.diff)->in[1];
+    const uint32_t s = r.scores;
+    if (!is_op(g, r.top, GRAPH_REDUCE_MAX) || pass_at(g, r.top)->in[0] != s || !over_last(pass_at(g, r.top), w))
+        return false;
+    if (uses[r.e] != 2 || uses[r.inverse] != 1 || uses[r.sum] != 1 || uses[r.diff] != 1 || uses[r.top] != 1 || uses[s] != 2 || f->at[s].root)
+        return false;
+    if (!only_product(f, s, pass_at(g, s), &r.core, 9) || !r.core || (uses[r.core] != 1 && r.core != s))
+        return false;
+    *out = r;
+    return true;
+}
+
 bool match_attention(const fusion *f, uint32_t i, const uint32_t *uses, uint32_t *scores, uint32_t *core)
 {
     const pgraph *g = f->g;
     const pnode *o = pass_at(g, i);
     uint32_t weights = o->in[0];
-    if (o->kind != KIND_MATMUL || !is_op(g, weights, GRAPH_MUL) || uses[weights] != 1)
+    softmax_parts r;
+    if (o->kind != KIND_MATMUL || (uses[weights] != 1 && !f->at[weights].shared) || !match_softmax(f, weights, uses, &r))
         return false;
-    const pnode *w = pass_at(g, weights);
-    uint32_t e = w->in[0], inverse = w->in[1];
-    if (!is_op(g, e, GRAPH_EXP) || !is_op(g, inverse, GRAPH_RECIPROCAL))
-        return false;
-    uint32_t sum = pass_at(g, inverse)->in[0], diff = pass_at(g, e)->in[0];
-    if (!is_op(g, sum, GRAPH_REDUCE_SUM) || pass_at(g, sum)->in[0] != e || !over_last(pass_at(g, sum), w) || !is_op(g, diff, GRAPH_SUB))
-        return false;
-    uint32_t s = pass_at(g, diff)->in[0], top = pass_at(g, diff)->in[1];
-    if (!is_op(g, top, GRAPH_REDUCE_MAX) || pass_at(g, top)->in[0] != s || !over_last(pass_at(g, top), w))
-        return false;
-    if (uses[e] != 2 || uses[inverse] != 1 || uses[sum] != 1 || uses[diff] != 1 || uses[top] != 1 || uses[s] != 2 || f->at[s].root)
-        return false;
-    *scores = s;
-    *core = 0;
-    if (!only_product(f, s, pass_at(g, s), core, 9) || !*core || (uses[*core] != 1 && *core != s))
-        return false;
-    const pnode *c = pass_at(g, *core), *v = pass_at(g, o->in[1]), *q = pass_at(g, c->in[0]);
+    *scores = r.scores;
+    *core = r.core;
+    const pnode *c = pass_at(g, *core), *v = pass_at(g, o->in[1]), *q = pass_at(g, c->in[0]), *w = pass_at(g, weights);
     eas_dim depth = q->shape[q->rank - 1], width = v->shape[v->rank - 1];
     return o->dtype == c->dtype && dim_known(depth) && depth <= WIDEST && depth > 0 && dim_known(width) && width <= WIDEST && width > 0 &&
            o->rank == c->rank && w->rank == o->rank;
@@ -365,7 +380,12 @@ void lower_attention(lowering *w)
     }
     eas_value r = low_bin(l, "mul", last[2], per_row(l, low_bin(l, "div", eas_const_typed(l->b, a.sum, 1, 0), last[1]), a.rows));
     l->fold[l->grp->core] = eas_cast(l->b, r, (eas_dtype)a.o->dtype);
-    stand_at(&a, a.o, a.row, whole(l, 1, a.width));
-    for (uint32_t i = 0; i < l->grp->roots.len; i++)
+    for (uint32_t i = 0; i < l->grp->roots.len; i++) {
+        const uint32_t id = l->grp->roots.at[i].value;
+        const bool row = pass_at(l->g, id)->kind == KIND_REDUCE; /* for derivatives: the maxima and the sums */
+        if (row)
+            l->fold[id] = eas_cast(l->b, per_row(l, last[is_op(l->g, id, GRAPH_REDUCE_MAX) ? 0 : 1], a.rows), (eas_dtype)pass_at(l->g, id)->dtype);
+        stand_at(&a, row ? pass_at(l->g, id) : a.o, a.row, row ? (lindex){0, 0} : whole(l, 1, a.width));
         low_store(w, i);
+    }
 }

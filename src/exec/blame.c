@@ -10,8 +10,8 @@ typedef struct blaming {
     int nin; /* inputs of a program, and what was given for them; 0: of no program */
     eas_node *const *inputs, *const *args;
     eas_device *device;
-    VEC(eas_node *) todo, opened; /* opened: expansions, counted */
-    eas_node **seen; /* a table of pointers */
+    VEC(eas_node *) todo;
+    eas_node **seen; /* a table of pointers, counted: computing indices lets go of what they were computed from */
     uint32_t room, used;
     bool found;
 } blaming;
@@ -45,7 +45,7 @@ static void visit(blaming *b, eas_node *n)
         k = (k + 1) & (b->room - 1);
     if (b->seen[k] || !vec_push(&b->todo, n))
         return;
-    b->seen[k] = n;
+    b->seen[k] = node_ref(n);
     b->used++;
 }
 
@@ -114,6 +114,8 @@ static void look_at(blaming *b, eas_node *n)
 {
     graph_kind kind = node_kind(n);
     eas_node *out = NULL;
+    if (node_real(n)) /* computed meanwhile, for somebody's index: nothing in it was bad, and its inputs are gone */
+        return;
     for (int i = 0; i < n->nin; i++)
         visit(b, node_in(n)[i]);
     for (int i = 0; n->op == GRAPH_INDEX && i + 1 < n->nin && !b->found; i++)
@@ -123,10 +125,8 @@ static void look_at(blaming *b, eas_node *n)
     else if (kind == KIND_ALONG)
         check(b, n, node_in(n)[1], (int)node_words(n)[0]);
     else if (kind == KIND_COMPOSITE && expanded(n, &out)) {
-        if (vec_push(&b->opened, out))
-            visit(b, out);
-        else
-            node_unref(out);
+        visit(b, out);
+        node_unref(out);
     }
 }
 
@@ -144,9 +144,9 @@ void blame_index(int n, eas_node *const *roots, eas_device *device, int nin, eas
         look_at(&b, b.todo.at[--b.todo.len]);
     if (!b.found)
         base_fail(EAS_ERR_INDEX, "%s", before);
-    for (uint32_t i = 0; i < b.opened.len; i++)
-        node_unref(b.opened.at[i]);
-    vec_free(&b.opened);
+    for (uint32_t i = 0; i < b.room; i++)
+        if (b.seen[i])
+            node_unref(b.seen[i]);
     vec_free(&b.todo);
     free(b.seen);
     busy = false;

@@ -71,7 +71,7 @@ static void add_once(collected *c, VEC_U32 *list, uint32_t id)
 static void add_access(collected *c, const pgraph *g, uint32_t id, const int8_t *map)
 {
     const pnode *p = pass_at(g, id);
-    access a = {.node = id};
+    reading a = {.node = id};
     eas_dim start, own[GRAPH_MAX_RANK];
     leaf_strides(g, id, &start, own);
     for (int k = 0; k < p->rank; k++)
@@ -150,6 +150,8 @@ static void visit(gather_ctx *x, uint32_t id, const int8_t *map)
             x->c->general |= p->rank > 0;
         return;
     }
+    if (grp->kind == GROUP_ATTENTION_BACK && back_core(&x->f->backs.at[grp->back], id))
+        return;
     if ((p->kind == KIND_REDUCE || p->kind == KIND_ARG || id == grp->core || id == grp->inner_core) && mine(x, id))
         return;
     collect_shape(x->c, p->rank, p->shape);

@@ -195,6 +195,23 @@ static void set_places(trips *t, const control_fn *f)
     }
 }
 
+/* What is carried on is an element of an array, as it is: the next trip's element will lie in the same view, so it gets memory of its own. */
+static eas_status keep_element(trips *t, eas_buffer **carried)
+{
+    const graph_control *c = t->s->c;
+    eas_buffer *view = *carried, *own = NULL;
+    if (view < t->views || view >= t->views + c->nscanned + c->nstacked)
+        return EAS_OK;
+    eas_status st = eas_buffer_new(t->device, eas_buffer_size(view), &own);
+    if (!st && (st = copy_within(t, own, view))) {
+        eas_buffer_release(own);
+        own = NULL;
+    }
+    eas_buffer_release(view);
+    *carried = own;
+    return st;
+}
+
 static eas_status one_trip(trips *t, int64_t at)
 {
     const graph_control *c = t->s->c;
@@ -207,7 +224,10 @@ static eas_status one_trip(trips *t, int64_t at)
     if (st)
         return st;
     for (int i = 0; i < c->ncarried; i++) {
-        eas_buffer_release(t->carried[i]);
+        if (!st)
+            st = keep_element(t, &t->out[i]);
+        if (t->carried[i])
+            eas_buffer_release(t->carried[i]);
         t->carried[i] = t->out[i];
     }
     for (int i = 0; i < c->nstacked; i++) {
@@ -317,7 +337,8 @@ static eas_status run_loop(trips *t, eas_buffer **outs)
     for (int i = 0; i < c->nstacked && !st; i++)
         outs[c->ncarried + i] = eas_buffer_retain(t->stacked[i]);
     for (int i = 0; i < c->ncarried; i++)
-        eas_buffer_release(t->carried[i]);
+        if (t->carried[i])
+            eas_buffer_release(t->carried[i]);
     for (int i = 0; i < c->nstacked; i++)
         if (t->stacked[i])
             eas_buffer_release(t->stacked[i]);

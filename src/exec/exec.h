@@ -24,7 +24,8 @@ typedef enum group_kind {
     GROUP_CALL,
     GROUP_ALIAS,
     GROUP_ATTENTION,
-    GROUP_CONCAT
+    GROUP_CONCAT,
+    GROUP_ATTENTION_BACK
 } group_kind;
 typedef struct group_root {
     uint32_t node, value; /* stored: node; computed: value, the same elements in the group's shape */
@@ -39,6 +40,7 @@ typedef struct group {
     VEC(group_root) roots;
     VEC(uint32_t) folds;       /* reductions computed here, inputs first */
     uint32_t size;             /* nodes */
+    uint32_t back;             /* of GROUP_ATTENTION_BACK: which of fusion.backs */
     bool packed;               /* of GROUP_MATMUL: its factors are laid out for register tiles first (lower_pack.c) */
 } group;
 typedef struct place { /* of a node */
@@ -55,7 +57,20 @@ typedef struct place { /* of a node */
     uint16_t cost;     /* of an element, with what is inlined into it */
     uint16_t len;      /* of the longest chain into it */
     uint8_t users;     /* nodes that read it: 0, 1, or 2 for more */
+    uint8_t nways;     /* at how many indices its group reads it; PLACE_WAYS + 1: more than ways[] has room for */
+    uint32_t ways[4];  /* names of these indices */
+    bool shared;       /* a softmax that fusion.backs compute again: the maxima and sums of its rows are stored */
+    uint32_t back;     /* 1 + which of fusion.backs gets its group here */
 } place;
+enum { BACK_ROOTS = 3 };
+typedef struct back { /* products of a matrix that is computed tile by tile (match_back.c) */
+    bool rows; /* E @ w; else E^T @ w */
+    int n, ncores;
+    uint32_t root[BACK_ROOTS], value[BACK_ROOTS], with[BACK_ROOTS]; /* the product, E, w */
+    uint32_t next; /* 1 + another one that gets its group at the same node */
+    uint32_t scores, core[2]; /* what softmax is taken of; products of the size of E in it */
+} back;
+enum { PLACE_WAYS = 4 };
 typedef struct fusion {
     const pgraph *g;
     place *at;         /* per node */
@@ -67,6 +82,7 @@ typedef struct fusion {
     bool bf16_products; /* likewise */
     int variant;       /* of the choices that lowering makes: 0 is what it thinks best, see VARIANTS */
     uint32_t *uses;    /* per node: how many inputs it is */
+    VEC(back) backs;
     struct scratch *scratch; /* of lowering: shared by the groups, clean between them */
 } fusion;
 enum { VARIANTS = 4 };
@@ -79,6 +95,15 @@ bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t
 /* attention.c: is MATMUL i softmax(scores) @ v, with nothing else looking at what lies between? */
 bool reaches(const fusion *f, uint32_t x, uint32_t core, int depth);
 bool match_attention(const fusion *f, uint32_t i, const uint32_t *uses, uint32_t *scores, uint32_t *core);
+typedef struct softmax_parts {
+    uint32_t e, inverse, sum, diff, top, scores, core; /* core: the product that scores are made of */
+} softmax_parts;
+bool match_softmax(const fusion *f, uint32_t weights, const uint32_t *uses, softmax_parts *out); /* of something that is element-wise over one product */
+/* match_back.c: finds fusion.backs, and takes their nodes. */
+eas_status match_backs(fusion *f);
+bool back_core(const back *b, uint32_t node);
+/* Calls f for all that a group computes tiles from: what it reads at indices of its own. */
+void back_reads(const fusion *f, const back *b, void (*each)(void *ctx, uint32_t node), void *ctx);
 bool fold_axis(const pnode *p, int d);
 int fold_kept(const pnode *p, int d);
 eas_dim shape_count(int rank, const eas_dim *shape);
@@ -101,10 +126,10 @@ typedef struct scratch {
 scratch *scratch_new(uint32_t n);
 void scratch_free(scratch *s);
 typedef VEC(uint32_t) VEC_U32;
-typedef struct access { /* of a tensor that lies simply in the space */
+typedef struct reading { /* of a tensor that lies simply in the space */
     uint32_t node;
     eas_dim stride[GRAPH_MAX_RANK]; /* per dim of the space; 0: none */
-} access;
+} reading;
 typedef struct visited { /* a node, seen at a place of the space or (rank -1) at an index */
     uint32_t node, older;
     bool general;
@@ -116,7 +141,7 @@ typedef struct collected {
     VEC_U32 touched;
     str key;               /* tells groups apart: equal ones make equal code for parameters in the same order */
     VEC(eas_dim) dims;     /* symbolic sizes that code needs */
-    VEC(access) accesses;
+    VEC(reading) accesses;
     bool general;          /* something is read at indices of its own */
     bool indexed;          /* by an index that is data */
     bool oom;
@@ -209,6 +234,8 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
     VEC_USE params;
     eas_dim grid[3];
     uint32_t in_place; /* a node whose memory the first result may take, if it is not needed any more; 0: none */
+    uint64_t alike; /* bits of parameters (of the first 64): results and inputs that are gone through in the same way, so that a result may take an input's memory */
+    bool maps; /* element by element, or a reduction: may run beside others */
 } kernel_use;
 /* part: of GROUP_CONCAT, which input is copied; of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
 eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out);
@@ -253,6 +280,7 @@ bool conv_wanted(const pgraph *g, const pnode *p); /* may they be read where the
 bool conv_rows(const fusion *f, const group *g); /* are they? */
 void lower_conv(lowering *w);
 void lower_attention(lowering *w);
+void lower_attention_back(lowering *w);
 void lower_scan(lowering *w);
 void lower_scatter(lowering *w);
 int scatter_parts(const pnode *p); /* kernels: what is large is copied by one, and updated by another */
@@ -272,8 +300,9 @@ typedef struct slot { /* memory of one tensor of a plan */
     uint32_t last; /* the last step that needs it */
 } slot;
 typedef struct plan_step {
-    eas_kernel *kernel; /* NULL: control or native */
+    eas_kernel *kernel; /* NULL: control, collective or native */
     struct control_step *control;
+    int64_t *collective; /* the node's words */
     struct native_step *native;
     struct plan_arg {
         uint8_t what, dtype; /* USE_*; fixed numbers are USE_NUMBER with index SLOT_NONE */
@@ -284,7 +313,11 @@ typedef struct plan_step {
     int nargs, nouts; /* the first nouts are written: they need memory */
     eas_dim grid[3];
     uint32_t reuse; /* a leaf's slot that the first result may take if the leaf is given away */
+    uint64_t alike; /* bits of args: results, and slots of leaves whose memory they may take if those are given away */
+    bool maps; /* of kernel_use */
+    bool joins; /* depends on none of the steps right before it, back to the last one that does not join: they run as one */
 } plan_step;
+enum { JOIN_MOST = 128 }; /* steps that run as one */
 typedef struct plan { /* counted */
     _Atomic uint32_t refs;
     eas_device *device;
@@ -307,12 +340,32 @@ typedef struct plan_run {
     const eas_dim *symbols;
     const int64_t *sizes;
     const eas_launch *hooks;
+    const struct plan_comm *comm; /* of a device of a mesh */
 } plan_run;
+typedef struct plan_comm { /* runs a collective: one result for each tensor, the memory is there */
+    eas_status (*run)(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out, const eas_launch *hooks);
+    void *ctx;
+} plan_comm;
 eas_status plan_new(const pass_walk *w, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant, plan **out);
 bool plan_same(const plan *a, const plan *b); /* the same kernels? */
 eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs); /* one each, counted */
 void plan_release(plan *p);
 extern _Atomic uint64_t plan_steps_done;
+
+/* ---- realize.c ---- */
+/* What src/dist does for nodes with NODE_SHARDED; it is there before the first such node. */
+typedef struct exec_shards {
+    eas_status (*realize)(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks); /* with the lock held */
+    eas_status (*program_new)(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, void **out); /* NULL: nothing lies on a mesh */
+    eas_status (*program_run)(void *p, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results);
+    void (*program_free)(void *p);
+    bool (*in_parts)(const eas_node *n); /* of a node with data */
+} exec_shards;
+extern const exec_shards *_Atomic exec_sharded;
+void exec_enter(const eas_launch *hooks); /* the one lock; see realize.c */
+void exec_leave(void);
+eas_status exec_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks); /* of what lies on no mesh; with the lock held */
+eas_device *exec_device(const pass_walk *w, eas_device *otherwise); /* of the tensors there are */
 
 /* ---- order.c ---- */
 eas_status plan_order(uint32_t nsteps, plan_step *steps, uint32_t nslots, const slot *slots); /* moves steps so that memory is free early */

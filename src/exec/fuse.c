@@ -47,10 +47,13 @@ static bool joins_dims(const pnode *p, const pnode *x)
     return false;
 }
 
-static int own_cost(const pgraph *g, const pnode *p)
+/* What several use has memory, unless it is cheap to compute in each of them. */
+static bool kept(const place *x) { return x->users > 1 && x->cost > CHEAP; }
+
+static int own_cost(const pgraph *g, const pnode *p, const place *at)
 {
     switch (p->kind) {
-    case KIND_RESHAPE: return joins_dims(p, pass_at(g, p->in[0])) && !own_memory(pass_at(g, p->in[0])) ? CHEAP + 1 : 0;
+    case KIND_RESHAPE: return joins_dims(p, pass_at(g, p->in[0])) && !own_memory(pass_at(g, p->in[0])) && !kept(&at[p->in[0]]) ? CHEAP + 1 : 0;
     case KIND_MAP: {
         const char *ir = graph_rows[p->op].ir;
         uint16_t op = ir ? eas_op_find(ir) : 0;
@@ -71,6 +74,7 @@ static int own_cost(const pgraph *g, const pnode *p)
     case KIND_SCATTER:
     case KIND_SORT:
     case KIND_CALL:
+    case KIND_COLLECTIVE:
     case KIND_CONTROL: return HEAVY;
     default: return 0;
     }
@@ -85,13 +89,14 @@ static void costs(fusion *f)
     for (uint32_t i = 1; i < f->g->n.len; i++) {
         const pnode *p = pass_at(f->g, i);
         place *q = &f->at[i];
-        int own = own_cost(f->g, p), c = own == HEAVY ? 0 : own, len = 0;
+        int own = own_cost(f->g, p, f->at), c = own == HEAVY ? 0 : own, len = 0;
         bool reads = p->kind == KIND_LEAF || own == HEAVY;
         q->heavy = own == HEAVY;
         for (int k = 0; k < p->nin; k++) {
             const place *x = &f->at[p->in[k]];
             bool stored =
                 p->kind == KIND_PERMUTE && x->users > 1; /* what others use, too, is in memory, if it is worth that: its transpose is a view */
+            stored |= p->kind == KIND_RESHAPE && kept(x) && joins_dims(p, pass_at(f->g, p->in[k]));
             c += own == HEAVY || stored ? 0 : x->cost;
             len = x->len > len ? x->len : len;
             q->heavy |= x->heavy;
@@ -184,14 +189,64 @@ bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t
     }
 }
 
-static void push_inputs(fusion *f, uint32_t i)
+/* ---- at how many indices a node is read ----
+ *
+ * A node is computed once for each index that its group asks for, and a chain of shifted reads (x[i] * x[i - 1], of that y[i] * y[i - 2], ...) doubles them with each
+ * link: 2^k copies of the code after k links. So indices have names: users element by element pass theirs on, a view makes a new one of each,
+ * and a node that is read at more than PLACE_WAYS gets memory.
+ */
+
+static uint32_t name_of(uint32_t of, uint32_t a, uint32_t b)
+{
+    uint64_t h = ((uint64_t)of << 32 | a) * 0x9e3779b97f4a7c15u + b;
+    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+    return (uint32_t)(h >> 32);
+}
+
+static void add_way(place *x, uint32_t name)
+{
+    for (int i = 0; i < x->nways && i < PLACE_WAYS; i++)
+        if (x->ways[i] == name)
+            return;
+    if (x->nways < PLACE_WAYS)
+        x->ways[x->nways] = name;
+    x->nways += x->nways <= PLACE_WAYS;
+}
+
+static bool keeps_index(const pnode *p) { return p->kind == KIND_MAP || p->kind == KIND_CAST || p->kind == KIND_ALIAS || p->kind == KIND_BROADCAST; }
+
+/* Input k of node i is read wherever i is. */
+static void add_ways(fusion *f, uint32_t i, int k, const int8_t *map)
 {
     const pnode *p = pass_at(f->g, i);
     const place *q = &f->at[i];
+    place *x = &f->at[p->in[k]];
+    if (map) {
+        uint32_t name = q->group;
+        for (int d = 0; d < pass_at(f->g, p->in[k])->rank; d++)
+            name = name_of(name, (uint32_t)map[d], 0);
+        add_way(x, name);
+        return;
+    }
+    if (q->nways == 0)
+        add_way(x, name_of(i, (uint32_t)k, 1));
+    for (int w = 0; w < q->nways && w < PLACE_WAYS; w++)
+        add_way(x, keeps_index(p) ? q->ways[w] : name_of(q->ways[w], i, 2 + (uint32_t)k));
+    if (q->nways > PLACE_WAYS)
+        x->nways = PLACE_WAYS + 1;
+}
+
+static void push_inputs(fusion *f, uint32_t i)
+{
+    const pnode *p = pass_at(f->g, i);
+    place *q = &f->at[i];
+    if (q->stored) /* read at the place of its own group, whoever wants it */
+        q->nways = 0;
     for (int k = 0; k < p->nin; k++) {
         int8_t map[GRAPH_MAX_RANK];
         bool simple = q->simple && !q->many && map_input(f->g, p, k, q->map, map);
         push(f, p->in[k], q->group, simple ? map : NULL, q->many);
+        add_ways(f, i, k, simple ? map : NULL);
         f->at[p->in[k]].whole |= k == 0 && (p->kind == KIND_GATHER || p->kind == KIND_ALONG);
         f->at[p->in[k]].whole |= q->whole && (p->kind == KIND_MAP || p->kind == KIND_CAST);
     }
@@ -375,7 +430,7 @@ static bool cheap_here(const fusion *f, uint32_t i, const group *g)
         return false;
     if (q->cost <= CHEAP)
         return true;
-    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || g->kind == GROUP_CONCAT)
+    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || g->kind == GROUP_CONCAT || q->nways > PLACE_WAYS)
         return false;
     if (q->simple)
         return covers(g, p, q) || follows_fold(f, g, i, q->map, 12);
@@ -474,7 +529,7 @@ static void push_core(fusion *f, uint32_t i)
         f->at[image].root |= pass_at(f->g, image)->kind != KIND_LEAF; /* it is read as often as windows overlap */
     }
     for (int k = 0; k < p->nin; k++) {
-        if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL) && pass_at(f->g, p->in[k])->kind != KIND_CONST)
+        if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL || p->kind == KIND_COLLECTIVE) && pass_at(f->g, p->in[k])->kind != KIND_CONST)
             f->at[p->in[k]].root = true; /* it is read from memory, whoever else uses it */
         push(f, p->in[k], q->group, p->kind == KIND_SCAN && k == 0 && !p->words[1] ? q->map : NULL, false);
     }
@@ -501,6 +556,50 @@ static void take_scores(fusion *f, uint32_t i, uint32_t core, uint32_t grp, int 
     }
 }
 
+static void add_root(fusion *f, uint32_t i, uint32_t value) { vec_push(&f->groups.at[f->at[i].group].roots, ((group_root){i, value})); }
+
+static void take_root(fusion *f, uint32_t i, uint32_t grp)
+{
+    place *q = &f->at[i];
+    q->taken = q->used = q->stored = true;
+    q->group = grp;
+    identity(q, pass_at(f->g, i)->rank);
+    add_root(f, i, i);
+}
+
+/* Maxima and sums of the rows of a softmax that derivatives compute again. */
+static void store_rows(fusion *f, uint32_t weights, uint32_t grp)
+{
+    const pnode *w = pass_at(f->g, weights);
+    const uint32_t sum = pass_at(f->g, w->in[1])->in[0], diff = pass_at(f->g, w->in[0])->in[0];
+    take_root(f, pass_at(f->g, diff)->in[1], grp);
+    take_root(f, sum, grp);
+}
+
+typedef struct read_into {
+    fusion *f;
+    uint32_t grp;
+} read_into;
+static void push_read(void *ctx, uint32_t node)
+{
+    const read_into *r = ctx;
+    push(r->f, node, r->grp, NULL, false);
+}
+
+static void open_back(fusion *f, uint32_t k)
+{
+    const back *b = &f->backs.at[k];
+    const pnode *s = pass_at(f->g, b->scores);
+    const uint32_t id = open_group(f, GROUP_ATTENTION_BACK, b->root[0], s->rank, s->shape);
+    if (!id)
+        return;
+    f->groups.at[id].back = k;
+    f->groups.at[id].size = f->limit; /* nothing joins it */
+    for (int i = 0; i < b->n; i++)
+        take_root(f, b->root[i], id);
+    back_reads(f, b, push_read, &(read_into){f, id});
+}
+
 static void try_attention(fusion *f, uint32_t i)
 {
     uint32_t scores, core, id = f->at[i].group;
@@ -508,10 +607,13 @@ static void try_attention(fusion *f, uint32_t i)
         push_core(f, i);
         return;
     }
+    const uint32_t weights = pass_at(f->g, i)->in[0];
     group *g = &f->groups.at[id];
     g->kind = GROUP_ATTENTION;
     g->scores = scores;
     g->inner_core = core;
+    if (f->at[weights].shared)
+        store_rows(f, weights, id);
     take_scores(f, scores, core, id, 10);
     push(f, pass_at(f->g, i)->in[1], id, NULL, false);
 }
@@ -524,14 +626,13 @@ static group_kind core_kind(const pnode *p)
     case KIND_SCATTER: return GROUP_SCATTER;
     case KIND_SORT: return GROUP_SORT;
     case KIND_CALL:
+    case KIND_COLLECTIVE:
     case KIND_CONTROL: return GROUP_CALL;
     case KIND_RESULT: return GROUP_ALIAS;
     case KIND_CONCAT: return p->nin > CONCAT_MAX ? GROUP_CONCAT : GROUP_MAP;
     default: return GROUP_MAP;
     }
 }
-
-static void add_root(fusion *f, uint32_t i, uint32_t value) { vec_push(&f->groups.at[f->at[i].group].roots, ((group_root){i, value})); }
 
 /* Memory and a group of its own. */
 static void root_group(fusion *f, uint32_t i)
@@ -753,20 +854,25 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
     if (!f->uses || !f->scratch)
         return base_fail_oom(g->n.len);
     costs(f);
-    for (uint32_t i = 1; i < g->n.len; i++)
-        for (int k = 0; k < pass_at(g, i)->nin; k++)
-            f->uses[pass_at(g, i)->in[k]]++;
-    for (uint32_t i = 0; i < nroots; i++)
+    for (uint32_t i = 0; i < nroots; i++) {
         f->uses[roots[i]]++;
-    for (uint32_t i = 0; i < nroots; i++)
         f->at[roots[i]].root = true;
+    }
+    for (uint32_t i = g->n.len - 1; i > 0; i--) /* by what is needed itself */
+        for (int k = 0; k < pass_at(g, i)->nin && f->uses[i]; k++)
+            f->uses[pass_at(g, i)->in[k]]++;
     for (uint32_t i = 1; i < g->n.len; i++)
         if (cut_of(f, i) & CUT_APART) {
             f->at[i].root = true;
             f->uses[i]++;
         }
+    eas_status st = limit > 8 ? match_backs(f) : EAS_OK;
+    if (st)
+        return st;
     for (uint32_t i = g->n.len - 1; i > 0; i--) {
         const pnode *p = pass_at(g, i);
+        for (uint32_t b = f->at[i].back; b; b = f->backs.at[b - 1].next)
+            open_back(f, b - 1);
         if ((f->at[i].used || f->at[i].root) && p->kind != KIND_LEAF && (p->kind != KIND_CONST || f->at[i].root))
             settle(f, i);
         else if (p->kind == KIND_LEAF && f->at[i].root)
@@ -783,6 +889,7 @@ void fuse_free(fusion *f)
         vec_free(&f->groups.at[i].folds);
     }
     vec_free(&f->groups);
+    vec_free(&f->backs);
     free(f->uses);
     scratch_free(f->scratch);
     free(f->at);

@@ -146,7 +146,7 @@ static bool run_on(const collected *c, const group *g, int a, int b)
 /* Dims in the order in which the largest tensor has them in memory, when something is reduced; results' order else. */
 static void order_in_memory(const collected *c, const group *g, int n, int8_t *order)
 {
-    const access *ref = NULL;
+    const reading *ref = NULL;
     int most = 0;
     double largest = 0;
     for (uint32_t i = 0; i < c->accesses.len && g->inner; i++) {
@@ -304,6 +304,28 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
         collect_starts(c, f->g, p, part);
         return;
     }
+    if (g->kind == GROUP_ATTENTION_BACK) {
+        const back *b = &f->backs.at[g->back];
+        uint32_t shape[] = {b->rows, (uint32_t)b->n, (uint32_t)b->ncores};
+        collect_key(c, shape, sizeof shape);
+        for (int k = 0; k < g->rank; k++)
+            map[k] = (int8_t)k;
+        for (int i = 0; i < b->ncores; i++) {
+            const pnode *p = pass_at(f->g, b->core[i]);
+            collect_note(f, grp, b->core[i], c);
+            collect_from(f, grp, p->in[0], NULL, c);
+            collect_from(f, grp, p->in[1], NULL, c);
+        }
+        for (int i = 0; i < b->n; i++) {
+            const pnode *p = pass_at(f->g, b->root[i]);
+            collect_from(f, grp, b->value[i], map, c);
+            collect_from(f, grp, b->with[i], NULL, c);
+            collect_shape(c, p->rank, p->shape);
+        }
+        c->general = true;
+        collect_shape(c, g->rank, g->space);
+        return;
+    }
     for (int k = 0; g->packed && k < 2; k++) { /* their shapes say how they are laid out */
         const pnode *x = pass_at(f->g, pass_at(f->g, g->core)->in[k]);
         uint32_t type[] = {x->dtype, x->rank, pack_copies(f, g, k ? PACK_RIGHT : PACK_LEFT)};
@@ -318,7 +340,8 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
         root_map(f, g, &g->roots.at[i], map);
         collect_from(f, grp, g->roots.at[i].value, map, c);
         const pnode *p = pass_at(f->g, g->roots.at[i].value);
-        access out = {.node = g->roots.at[i].node};
+        collect_shape(c, p->rank, p->shape); /* a reduction's own strides: the walk stops before it */
+        reading out = {.node = g->roots.at[i].node};
         eas_dim dense = 1;
         for (int k = p->rank - 1; k >= 0; k--) {
             if (map[k] >= 0 && p->shape[k] != 1)
@@ -357,12 +380,12 @@ static uint32_t in_place(const lowering *w)
     const group *g = w->l.grp;
     if (g->kind != GROUP_MAP || g->inner || c->general || g->roots.len == 0)
         return 0;
-    const access *out = NULL;
+    const reading *out = NULL;
     for (uint32_t i = 0; i < c->accesses.len && !out; i++)
         if (c->accesses.at[i].node == g->roots.at[0].node)
             out = &c->accesses.at[i];
     for (uint32_t i = 0; out && i < c->accesses.len; i++) {
-        const access *a = &c->accesses.at[i];
+        const reading *a = &c->accesses.at[i];
         bool once = a->node != out->node && pass_at(w->l.g, a->node)->dtype == pass_at(w->l.g, out->node)->dtype &&
                     !memcmp(a->stride, out->stride, sizeof a->stride);
         for (uint32_t k = 0; once && k < c->accesses.len; k++)
@@ -373,11 +396,38 @@ static uint32_t in_place(const lowering *w)
     return 0;
 }
 
+/* Parameters that are read or written exactly where the first result is written, and of its dtype: any of the results among them may take the memory of any of the inputs. */
+static uint64_t alike(const lowering *w)
+{
+    const collected *c = w->c;
+    const group *g = w->l.grp;
+    uint64_t bits = 0;
+    if (g->kind != GROUP_MAP || g->inner || c->general || g->roots.len == 0)
+        return 0;
+    const reading *out = NULL;
+    for (uint32_t i = 0; i < c->accesses.len && !out; i++)
+        if (c->accesses.at[i].node == g->roots.at[0].node)
+            out = &c->accesses.at[i];
+    for (uint32_t i = 0; out && i < w->use->params.len && i < 64; i++) {
+        const use *u = &w->use->params.at[i];
+        bool same = u->what == USE_NODE && pass_at(w->l.g, u->node)->dtype == pass_at(w->l.g, out->node)->dtype, seen = false;
+        for (uint32_t k = 0; same && k < c->accesses.len; k++)
+            if (c->accesses.at[k].node == u->node) {
+                seen = true;
+                same = !memcmp(c->accesses.at[k].stride, out->stride, sizeof out->stride);
+            }
+        if (same && seen && !(pass_at(w->l.g, u->node)->kind == KIND_LEAF && pass_at(w->l.g, u->node)->nwords))
+            bits |= UINT64_C(1) << i;
+    }
+    return bits;
+}
+
 static void emit(lowering *w)
 {
     switch (w->l.grp->kind) {
     case GROUP_MATMUL: (w->l.grp->packed ? lower_pack : conv_rows(w->l.f, w->l.grp) ? lower_conv : lower_matmul)(w); break;
     case GROUP_ATTENTION: lower_attention(w); break;
+    case GROUP_ATTENTION_BACK: lower_attention_back(w); break;
     case GROUP_SCAN: lower_scan(w); break;
     case GROUP_SCATTER: lower_scatter(w); break;
     case GROUP_SORT: lower_sort(w); break;
@@ -394,6 +444,8 @@ typedef struct recipe {
     eas_kernel *kernel;
     eas_dim grid[3];
     uint32_t in_place; /* which parameter; UINT32_MAX: none */
+    uint64_t alike;
+    bool maps;
 } recipe;
 static recipe recipes[TABLE];
 
@@ -417,6 +469,8 @@ static bool recall(lowering *w, const recipe *r, const uint8_t key[32])
     w->use->kernel = eas_kernel_retain(r->kernel);
     memcpy(w->use->grid, r->grid, sizeof r->grid);
     w->use->in_place = r->in_place == UINT32_MAX ? 0 : w->use->params.at[r->in_place].node;
+    w->use->alike = r->alike;
+    w->use->maps = r->maps;
     return true;
 }
 
@@ -427,6 +481,8 @@ static void remember(const lowering *w, recipe *r, const uint8_t key[32])
     memcpy(r->key, key, sizeof r->key);
     r->kernel = eas_kernel_retain(w->use->kernel);
     memcpy(r->grid, w->use->grid, sizeof r->grid);
+    r->alike = w->use->alike;
+    r->maps = w->use->maps;
     r->in_place = UINT32_MAX;
     for (uint32_t i = 0; w->use->in_place && i < w->use->params.len; i++)
         if (w->use->params.at[i].what == USE_NODE && !w->use->params.at[i].written && w->use->params.at[i].node == w->use->in_place)
@@ -446,6 +502,8 @@ static eas_status make(lowering *w)
         return st;
     add_params(w);
     w->use->in_place = in_place(w);
+    w->use->alike = alike(w);
+    w->use->maps = l->grp->kind == GROUP_MAP && !w->c->indexed;
     emit(w);
     eas_ir *ir = NULL;
     st = l->st ? l->st : eas_builder_finish(l->b, &ir);

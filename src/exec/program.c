@@ -60,6 +60,7 @@ static void step_free(plan_step *s)
     if (s->kernel)
         eas_kernel_release(s->kernel);
     control_free(s->control);
+    free(s->collective);
     native_free(s->native);
     free(s->args);
 }
@@ -88,7 +89,12 @@ static eas_status add_kernel(making *m, const kernel_use *u)
         args[i] = arg_of(m, &u->params.at[i]);
         nouts += u->params.at[i].written;
     }
-    return add_step(m, u->kernel, u->grid, (int)u->params.len, args, nouts, u->in_place ? slot_for(m, u->in_place) : SLOT_NONE);
+    eas_status st = add_step(m, u->kernel, u->grid, (int)u->params.len, args, nouts, u->in_place ? slot_for(m, u->in_place) : SLOT_NONE);
+    if (!st) {
+        m->steps.at[m->steps.len - 1].alike = u->alike;
+        m->steps.at[m->steps.len - 1].maps = u->maps;
+    }
+    return st;
 }
 
 static struct plan_arg number_arg(const pnode *x)
@@ -219,8 +225,8 @@ static eas_status add_control(making *m, uint32_t node)
     return st;
 }
 
-/* A function of the host's: inputs are read and results written where they lie. */
-static eas_status add_native(making *m, uint32_t node)
+/* A step that is no kernel of ours: inputs are read and results written where they lie. */
+static eas_status add_opaque(making *m, uint32_t node)
 {
     const pnode *p = pass_at(m->g, node);
     const node_extra *e = p->extra;
@@ -235,15 +241,38 @@ static eas_status add_native(making *m, uint32_t node)
         if (args[i].index == SLOT_NONE)
             st = base_fail_oom(sizeof(slot));
     }
-    for (int i = 0; i < e->nnumbers; i++)
-        m->p->symbolic |= dim_is_expr(e->numbers[i]);
     m->slot_of[node] = first;
     if (!st)
         st = add_step(m, NULL, (eas_dim[3]){1, 1, 1}, p->nin, args, -e->nouts, first);
-    if (!st)
-        st = native_new(e, &m->steps.at[m->steps.len - 1].native);
     free(args);
     return st;
+}
+
+/* Devices exchange what is in memory. */
+static eas_status add_collective(making *m, uint32_t node)
+{
+    const pnode *p = pass_at(m->g, node);
+    const size_t size = sizeof *p->words * p->nwords;
+    int64_t *words = malloc(size + 1);
+    if (!words)
+        return base_fail_oom(size);
+    memcpy(words, p->words, size);
+    eas_status st = add_opaque(m, node);
+    if (st)
+        free(words);
+    else
+        m->steps.at[m->steps.len - 1].collective = words;
+    return st;
+}
+
+/* A function of the host's. */
+static eas_status add_native(making *m, uint32_t node)
+{
+    const node_extra *e = pass_at(m->g, node)->extra;
+    for (int i = 0; i < e->nnumbers; i++)
+        m->p->symbolic |= dim_is_expr(e->numbers[i]);
+    eas_status st = add_opaque(m, node);
+    return st ? st : native_new(e, &m->steps.at[m->steps.len - 1].native);
 }
 
 static eas_status add_lowered(making *m, uint32_t grp, int part)
@@ -264,9 +293,11 @@ static eas_status add_group(making *m, uint32_t grp)
     if (g->roots.len == 0)
         return EAS_OK; /* became part of another */
     if (g->kind == GROUP_CALL)
-        return pass_at(m->g, g->core)->kind != KIND_CALL ? add_control(m, g->core)
-             : pass_at(m->g, g->core)->extra->native     ? add_native(m, g->core)
-                                                         : add_call(m, g->core);
+        switch (pass_at(m->g, g->core)->kind) {
+        case KIND_CALL: return pass_at(m->g, g->core)->extra->native ? add_native(m, g->core) : add_call(m, g->core);
+        case KIND_COLLECTIVE: return add_collective(m, g->core);
+        default: return add_control(m, g->core);
+        }
     if (g->kind == GROUP_ALIAS) {
         const pnode *p = pass_at(m->g, g->core);
         m->slot_of[g->core] = m->slot_of[p->in[0]] + (uint32_t)p->words[0];
@@ -317,6 +348,77 @@ static void take_over(making *m)
         if (from->leaf == SLOT_NONE || from->last != i || from->count != to->count || !leaf_free_after(m, from->leaf, i))
             s->reuse = SLOT_NONE;
     }
+}
+
+/* Of inputs that are alike the results only leaves that nothing needs after the step can be taken. */
+static void keep_takeable(making *m)
+{
+    for (uint32_t i = 0; i < m->steps.len; i++) {
+        plan_step *s = &m->steps.at[i];
+        for (int k = s->nouts > 0 ? s->nouts : 0; k < s->nargs && k < 64 && s->alike; k++) {
+            const slot *from = s->args[k].what == USE_NODE ? &m->slots.at[s->args[k].index] : NULL;
+            if (!from || from->leaf == SLOT_NONE || from->last != i || !leaf_free_after(m, from->leaf, i))
+                s->alike &= ~(UINT64_C(1) << k);
+        }
+    }
+}
+
+/* ---- steps that run as one ---- */
+
+typedef struct joining { /* what the steps so far, from the last that does not join, read and write: numbers of such runs */
+    uint32_t run, length;
+    uint32_t *read, *wrote; /* per slot */
+    uint32_t *leaf; /* per leaf: read */
+} joining;
+
+static bool depends(const making *m, const joining *j, const plan_step *s)
+{
+    for (int k = 0; k < s->nargs; k++) {
+        if (s->args[k].what != USE_NODE)
+            continue;
+        const uint32_t at = s->args[k].index, leaf = m->slots.at[at].leaf, takes = m->slots.at[at].takes;
+        if (j->wrote[at] == j->run || (k < s->nouts && j->read[at] == j->run))
+            return true;
+        if (k < s->nouts && takes != SLOT_NONE && (j->read[takes] == j->run || j->wrote[takes] == j->run))
+            return true;
+        if (k >= s->nouts && leaf != SLOT_NONE && j->leaf[leaf] == j->run && ((k < 64 && s->alike >> k & 1) || s->reuse == at))
+            return true; /* may be written in place, while the other reads it */
+    }
+    return false;
+}
+
+static void note(const making *m, joining *j, const plan_step *s)
+{
+    for (int k = 0; k < s->nargs; k++)
+        if (s->args[k].what == USE_NODE) {
+            const uint32_t at = s->args[k].index;
+            (k < s->nouts ? j->wrote : j->read)[at] = j->run;
+            if (m->slots.at[at].leaf != SLOT_NONE)
+                j->leaf[m->slots.at[at].leaf] = j->run;
+        }
+    j->length++;
+}
+
+static eas_status join(making *m)
+{
+    const size_t n = 2 * (size_t)m->slots.len + m->p->nleaves + 1;
+    uint32_t *room = calloc(n, sizeof *room);
+    joining j = {.read = room, .wrote = room + m->slots.len, .leaf = room + 2 * (size_t)m->slots.len};
+    if (!room)
+        return base_fail_oom(n * sizeof *room);
+    for (uint32_t i = 0; i < m->steps.len; i++) {
+        plan_step *s = &m->steps.at[i];
+        const bool can = s->maps && s->nouts > 0 && !s->control;
+        s->joins = can && j.length && j.length < JOIN_MOST && !depends(m, &j, s);
+        if (!s->joins) {
+            j.run++;
+            j.length = 0;
+        }
+        if (can)
+            note(m, &j, s);
+    }
+    free(room);
+    return EAS_OK;
 }
 
 /* ---- roots ---- */
@@ -392,6 +494,11 @@ static eas_status finish(making *m, const wanted *w, uint32_t nroots)
     }
     lifetimes(m);
     take_over(m);
+    keep_takeable(m);
+    if ((st = join(m))) {
+        vec_free(&outs);
+        return st;
+    }
     p->slots = m->slots.at;
     p->nslots = m->slots.len;
     p->steps = m->steps.at;
@@ -596,6 +703,29 @@ static void take_given(running *x, const plan_step *s)
     x->owned[to] = true;
 }
 
+/* The same for every result that is alike a leaf that was given away. */
+static void take_alike(running *x, const plan_step *s)
+{
+    uint64_t left = s->alike;
+    if (!left || !x->r->given)
+        return;
+    for (int i = 0; i < s->nouts && i < 64; i++) {
+        const uint32_t to = s->args[i].index;
+        if (!(s->alike >> i & 1) || x->buf[to])
+            continue;
+        for (int k = s->nouts; k < s->nargs && k < 64; k++) {
+            const uint32_t from = s->args[k].index;
+            if (!(left >> k & 1) || from == s->reuse || !x->r->given[x->p->slots[from].leaf] ||
+                eas_buffer_size(x->buf[from]) != (size_t)x->p->slots[to].count * eas_dtype_size((eas_dtype)x->p->slots[to].dtype))
+                continue;
+            x->buf[to] = eas_buffer_retain(x->buf[from]);
+            x->owned[to] = true;
+            left &= ~(UINT64_C(1) << k);
+            break;
+        }
+    }
+}
+
 static eas_status fill_arg(running *x, const struct plan_arg *a, eas_arg *out)
 {
     memset(out, 0, sizeof *out);
@@ -654,6 +784,68 @@ static eas_status run_control(running *x, const plan_step *s)
     return st;
 }
 
+static eas_status run_collective(running *x, const plan_step *s)
+{
+    eas_dtype *dtypes = malloc(sizeof *dtypes * (size_t)(s->nargs + 1));
+    eas_buffer **in = malloc(sizeof *in * (size_t)(s->nargs + 1));
+    eas_status st = in && dtypes ? EAS_OK : base_fail_oom((size_t)s->nargs);
+    for (int i = 0; i < s->nargs && !st; i++) {
+        st = need(x, s->args[i].index);
+        in[i] = x->buf[s->args[i].index];
+        dtypes[i] = (eas_dtype)s->args[i].dtype;
+    }
+    for (int i = 0; i < -s->nouts && !st; i++)
+        st = need(x, s->reuse + (uint32_t)i);
+    if (!st)
+        st = x->r->comm->run(x->r->comm->ctx, s->collective, s->nargs, dtypes, in, &x->buf[s->reuse], x->r->hooks);
+    free(in);
+    free(dtypes);
+    return st;
+}
+
+static eas_launch options_of(const running *x)
+{
+    eas_launch o = {.size = sizeof o, .has_grid = 1};
+    if (x->r->hooks)
+        o = *x->r->hooks;
+    o.has_grid = 1;
+    return o;
+}
+
+/* Steps that do not depend on each other: one launch. Memory of all is there before any runs, and let go of after. */
+static eas_status run_many(running *x, const plan_step *s, int n)
+{
+    kernel_call calls[JOIN_MOST];
+    int nargs = 0, count = 0;
+    for (int i = 0; i < n; i++)
+        nargs += s[i].nargs;
+    eas_arg *args = malloc((size_t)nargs * sizeof *args), *at = args;
+    eas_status st = args ? EAS_OK : base_fail_oom((size_t)nargs * sizeof *args);
+    for (int i = 0; i < n && !st; i++) {
+        kernel_call *c = &calls[count];
+        *c = (kernel_call){.kernel = s[i].kernel, .args = at, .nargs = s[i].nargs};
+        bool empty = false;
+        take_given(x, &s[i]);
+        take_alike(x, &s[i]);
+        for (int k = 0; k < s[i].nargs && !st; k++)
+            if (s[i].args[k].what == USE_NODE)
+                st = need(x, s[i].args[k].index);
+        for (int k = 0; k < 3 && !st; k++) {
+            st = size_of(x, s[i].grid[k], &c->grid[k]);
+            empty |= c->grid[k] == 0;
+        }
+        for (int k = 0; k < s[i].nargs && !st && !empty; k++)
+            st = fill_arg(x, &s[i].args[k], at++);
+        count += !empty;
+    }
+    eas_launch o = options_of(x);
+    atomic_fetch_add_explicit(&plan_steps_done, count > 0, memory_order_relaxed);
+    if (!st && count)
+        st = kernel_launch_many(count, calls, x->p->device, &o);
+    free(args);
+    return st == EAS_ERR_INDEX ? bad_index() : st;
+}
+
 static eas_status run_native(running *x, const plan_step *s)
 {
     enum { MOST = 16 };
@@ -672,13 +864,10 @@ static eas_status run_native(running *x, const plan_step *s)
 static eas_status run_step(running *x, const plan_step *s)
 {
     eas_arg args[IR_MAX_PARAMS];
-    eas_launch o = {.size = sizeof o, .has_grid = 1};
+    eas_launch o = options_of(x);
     eas_status st = EAS_OK;
-    if (x->r->hooks) {
-        o = *x->r->hooks;
-        o.has_grid = 1;
-    }
     take_given(x, s);
+    take_alike(x, s);
     for (int i = 0; i < s->nargs && !st; i++)
         if (s->args[i].what == USE_NODE)
             st = need(x, s->args[i].index);
@@ -751,11 +940,16 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
         if (r->places[i] && p->slots[k].leaf == SLOT_NONE && !x.buf[k])
             x.buf[k] = r->places[i];
     }
-    for (uint32_t i = 0; i < p->nsteps && !st; i++) {
+    for (uint32_t i = 0, n; i < p->nsteps && !st; i += n) {
+        for (n = 1; i + n < p->nsteps && p->steps[i + n].joins; n++)
+            ;
         const plan_step *s = &p->steps[i];
-        st = s->control ? run_control(&x, s) : s->native ? run_native(&x, s) : run_step(&x, s);
-        if (!st)
-            let_go_after(&x, i);
+        if (n > 1)
+            st = run_many(&x, s, (int)n);
+        else
+            st = s->control ? run_control(&x, s) : s->collective ? run_collective(&x, s) : s->native ? run_native(&x, s) : run_step(&x, s);
+        for (uint32_t k = i; k < i + n && !st; k++)
+            let_go_after(&x, k);
     }
     if (!st)
         st = hand_over(&x, outs);

@@ -77,6 +77,18 @@ static void let(void)
     pthread_mutex_unlock(&lock);
 }
 
+const exec_shards *_Atomic exec_sharded;
+void exec_enter(const eas_launch *hooks) { enter(hooks); }
+void exec_leave(void) { let(); }
+
+static bool any_sharded(int n, eas_node *const *nodes)
+{
+    unsigned flags = 0;
+    for (int i = 0; i < n; i++)
+        flags |= nodes[i]->flags;
+    return flags & NODE_SHARDED;
+}
+
 static plan *find(const uint64_t key[2], kept **place)
 {
     if (!plans) {
@@ -143,7 +155,7 @@ static eas_status run(plan *p, const pass_walk *w, const eas_launch *hooks)
     return st;
 }
 
-static eas_device *device_of(const pass_walk *w, eas_device *d)
+eas_device *exec_device(const pass_walk *w, eas_device *d)
 {
     for (uint32_t i = 0; i < w->leaves.len; i++)
         if (w->leaves.at[i]->device)
@@ -153,14 +165,14 @@ static eas_device *device_of(const pass_walk *w, eas_device *d)
     return d;
 }
 
-static eas_status realize_locked(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
+eas_status exec_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
 {
     pass_walk w;
     plan *p = NULL;
     eas_status st = pass_walk_from(&w, n, nodes);
     if (st)
         return st;
-    st = planned(&w, n, nodes, device_of(&w, device), &p);
+    st = planned(&w, n, nodes, exec_device(&w, device), &p);
     if (!st) {
         atomic_fetch_add(&p->refs, 1);
         st = run(p, &w, hooks);
@@ -201,8 +213,31 @@ static eas_status no_data(const eas_node *n)
                                       "leaked out of it; return it from the function instead of keeping it elsewhere");
 }
 
+/* Roots, and what pullbacks of results among them will want. */
+static eas_status realize_with(int count, eas_node **todo, eas_device *device, const eas_launch *hooks)
+{
+    diff_nodes more = {0};
+    eas_status st = diff_residuals(count, todo, &more);
+    uint32_t kept = more.len;
+    for (int i = 0; i < count && kept && !st; i++)
+        if (!vec_push(&more, todo[i]))
+            st = base_fail_oom(sizeof *todo);
+    if (!st) {
+        int all = kept ? (int)more.len : count;
+        eas_node **roots = kept ? more.at : todo;
+        enter(hooks);
+        st = any_sharded(all, roots) ? exec_sharded->realize(all, roots, device, hooks) : exec_realize(all, roots, device, hooks);
+        let();
+    }
+    for (uint32_t i = 0; i < kept; i++)
+        eas_node_release(more.at[i]);
+    vec_free(&more);
+    return st;
+}
+
 eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
 {
+    NEED(n <= 0 || nodes, EAS_ERR_HANDLE);
     enum { FEW = 16 };
     eas_node *few[FEW], **todo = n <= FEW ? few : malloc(sizeof *todo * (size_t)n);
     int count = 0;
@@ -217,14 +252,9 @@ eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const 
         if (!node_real(nodes[i]))
             todo[count++] = nodes[i];
     }
-    eas_status st = EAS_OK;
-    if (count) {
-        enter(hooks);
-        st = realize_locked(count, todo, device, hooks);
-        let();
-        if (st == EAS_ERR_INDEX)
-            blame_index(count, todo, device, 0, NULL, NULL);
-    }
+    eas_status st = count ? realize_with(count, todo, device, hooks) : EAS_OK;
+    if (st == EAS_ERR_INDEX)
+        blame_index(count, todo, device, 0, NULL, NULL);
     if (todo != few)
         free(todo);
     return st;
@@ -265,6 +295,7 @@ eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int na
 struct eas_program {
     _Atomic uint32_t refs;
     plan *p;
+    void *shards;       /* of a function over parts on a mesh, in place of p: exec_sharded knows it */
     int nin;
     eas_node **inputs;  /* placeholders: what arguments must look like */
     uint32_t nleaves;
@@ -354,6 +385,8 @@ eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node
 eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, int nbounds,
                                    const eas_dim *symbols, const int64_t *most, eas_program **out)
 {
+    NEED(nbounds <= 0 || symbols, EAS_ERR_HANDLE);
+    NEED(nbounds <= 0 || most, EAS_ERR_HANDLE);
     if (nin && !inputs)
         return base_null(__func__, "inputs");
     if (nouts && !outs)
@@ -365,12 +398,23 @@ eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, 
         return base_fail_oom(sizeof *g);
     atomic_init(&g->refs, 1);
     eas_status st = keep_bounds(g, nbounds, symbols, most);
+    if (any_sharded(nouts, outs) || any_sharded(nin, inputs)) {
+        if (!st)
+            st = exec_sharded->program_new(nin, inputs, nouts, outs, device, &g->shards);
+        if (st) {
+            eas_program_release(g);
+            g = NULL;
+        }
+        *out = g;
+        if (st || g->shards)
+            return st;
+    }
     enter(NULL);
     if (!st)
         st = pass_walk_from(&w, nouts, outs);
     if (!st) {
         w.held.len = 0; /* nobody can hold what has no data */
-        st = plan_program(g, &w, nouts, outs, device_of(&w, device), 0, &g->p);
+        st = plan_program(g, &w, nouts, outs, exec_device(&w, device), 0, &g->p);
         if (!st)
             st = fill_program(g, &w, nin, inputs, nouts, outs);
         pass_walk_clear(&w);
@@ -402,6 +446,8 @@ void eas_program_release(eas_program *g)
     for (int i = 0; i < g->nouts; i++)
         node_unref(g->outs[i]);
     plan_release(g->p);
+    if (g->shards)
+        exec_sharded->program_free(g->shards);
     free(g->inputs);
     free(g->leaves);
     free(g->numbers);
@@ -552,8 +598,11 @@ static eas_status made_solid(eas_program *g, int nin, eas_node *const *args, con
     *out = NULL;
     if (nin != g->nin)
         return base_fail(EAS_ERR_VALUE, "compiled function: %d arguments given, %d expected", nin, g->nin);
-    for (int i = 0; i < nin; i++)
+    for (int i = 0; i < nin; i++) {
         ready &= fits_as_is(args[i]);
+        if (node_real(args[i]) && args[i]->flags & NODE_SHARDED && exec_sharded->in_parts(args[i]))
+            return base_fail(EAS_ERR_VALUE, "compiled function: argument %d lies in parts on a mesh, and was compiled for one that does not", i);
+    }
     if (ready)
         return EAS_OK;
     eas_node **solid = calloc((size_t)nin + 1, sizeof *solid);
@@ -621,6 +670,8 @@ static eas_status variant_of(eas_program *g, int variant, const eas_launch *hook
 eas_status eas_program_tune(eas_program *g, int nin, eas_node *const *args, const eas_launch *hooks)
 {
     NEED(g, EAS_ERR_HANDLE);
+    if (g->shards)
+        return EAS_OK;
     plan *p[VARIANTS] = {g->p};
     double took[VARIANTS] = {-1, -1, -1, -1};
     eas_node **solid = NULL;
@@ -645,6 +696,8 @@ eas_status eas_program_tune(eas_program *g, int nin, eas_node *const *args, cons
 eas_status eas_program_run(eas_program *g, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results)
 {
     NEED(g, EAS_ERR_HANDLE);
+    if (g->shards)
+        return exec_sharded->program_run(g->shards, nin, args, donated, hooks, results);
     eas_node **solid = NULL;
     eas_status st = made_solid(g, nin, args, hooks, &solid);
     if (!st)
@@ -670,7 +723,7 @@ eas_status eas_nodes_show(int n, eas_node *const *nodes, const char *form, char 
     enter(NULL);
     eas_status st = pass_walk_from(&w, n, nodes);
     if (!st) {
-        st = show_walk(&w, n, nodes, device_of(&w, NULL), form, out);
+        st = show_walk(&w, n, nodes, exec_device(&w, NULL), form, out);
         pass_walk_clear(&w);
     }
     let();

@@ -121,7 +121,7 @@ static bool mark_group(const view *v, uint32_t k, uint8_t *seen)
     return ok;
 }
 
-static const char *const kinds[] = {"map", "matmul", "scan", "scatter", "sort", "call", "result", "attention", "concatenate"};
+static const char *const kinds[] = {"map", "matmul", "scan", "scatter", "sort", "call", "result", "attention", "concatenate", "attention backward"};
 
 static uint32_t group_number(const view *v, uint32_t k) /* kernels are counted from 1, as they run */
 {

@@ -14,6 +14,8 @@
 
 static _Thread_local int inside; /* bodies that are being differentiated: their nodes belong to others, and stay as they are */
 
+bool diff_in_body(void) { return inside > 0; }
+
 eas_node *control_source(const eas_node *result, int *index)
 {
     eas_node *n = node_in(result)[0];

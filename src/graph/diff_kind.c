@@ -365,6 +365,8 @@ static eas_node *product(gbuild *g, eas_node *x, eas_node *y)
     return gb_new(g, GRAPH_MATMUL, (eas_dtype)x->dtype, bd, rank, shape, 0, NULL, 2, (eas_node *[]){x, y});
 }
 
+static eas_node *turned_all(gbuild *g, eas_node *x) { return x && !g->st ? turned(g, x) : NULL; }
+
 /* Vectors under vmap against one matrix are its rows (op_linear.c): the last batch dim of n is the rows of the product. */
 static bool rows_are_lanes(const eas_node *n) { return n->batch_dims > n->rank - 2; }
 
@@ -377,6 +379,9 @@ static eas_node *back_matmul(gbuild *g, eas_node *n, int i, eas_node *ct)
         r = product(g, ct, turned(g, y));
     else if (rows_are_lanes(n) && g->lanes) /* each lane has a gradient of its own */
         r = product(g, turned(g, lane_rows(g, x)), lane_rows(g, ct));
+    else if (node_kind(y) == KIND_PERMUTE && !y->batch_dims && !n->batch_dims && node_words(y)[y->rank - 1] == y->rank - 2 &&
+             node_words(y)[y->rank - 2] == y->rank - 1) /* of a transpose: what it is the transpose of gets a product as it is */
+        r = turned_all(g, product(g, turned(g, ct), x));
     else
         r = product(g, turned(g, x), ct);
     int logical = rows_are_lanes(n) && i == 1 ? 2 : node_logical_rank(n);
@@ -527,6 +532,30 @@ static eas_node *back_scatter(gbuild *g, eas_node *n, int i, eas_node *ct)
 
 /* ---- both ways, by kind ---- */
 
+/* t laid out as n is; dims that it has in front lie as they like. */
+static eas_node *laid_out(gbuild *g, eas_node *t, const eas_node *n)
+{
+    int64_t words[SHARD_DIMS + GRAPH_MAX_RANK];
+    const int extra = t ? gd_extra(t, n) : 0;
+    if (g->st || !t || extra < 0)
+        return t;
+    memcpy(words, node_words(n), sizeof *words * SHARD_DIMS);
+    for (int d = 0; d < t->rank; d++)
+        words[SHARD_DIMS + d] = d < extra ? SHARD_OPEN : t->rank - extra != n->rank || node_shape(t)[d] != node_shape(n)[d - extra] ? 0 : node_words(n)[SHARD_DIMS + d - extra];
+    return gb_new(g, GRAPH_SHARD, (eas_dtype)t->dtype, t->batch_dims, t->rank, node_shape(t), SHARD_DIMS + t->rank, words, 1, &t);
+}
+
+/* ct laid out as x turns out to lie: the second input is for looking at. So the cotangent of what was gathered is scattered, and of what was scattered gathered. In the body of a loop x would have to be kept
+ * for that from trip to trip: there ct lies as n does. */
+static eas_node *laid_like(gbuild *g, eas_node *ct, const eas_node *n, eas_node *x)
+{
+    if (diff_in_body())
+        return n->nin > 1 ? ct : laid_out(g, ct, n);
+    if (g->st || !ct || ct->rank < x->rank)
+        return ct;
+    return gb_new(g, GRAPH_SHARD, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, node_shape(ct), SHARD_DIMS, node_words(n), 2, (eas_node *[]){ct, x});
+}
+
 eas_node *diff_back(gbuild *g, eas_node *n, int i, eas_node *ct)
 {
     eas_node *x = node_in(n)[i];
@@ -534,7 +563,7 @@ eas_node *diff_back(gbuild *g, eas_node *n, int i, eas_node *ct)
         return NULL;
     switch (node_kind(n)) {
     case KIND_CAST: return gb_typed(g, ct, (eas_dtype)x->dtype);
-    case KIND_ALIAS: return gd_rebatch(g, ct, gd_extra(ct, n) + x->batch_dims);
+    case KIND_ALIAS: return n->op == GRAPH_SHARD ? laid_like(g, ct, n, x) : gd_rebatch(g, ct, gd_extra(ct, n) + x->batch_dims);
     case KIND_RESHAPE: return reshaped(g, ct, n, x);
     case KIND_PERMUTE: return permuted(g, ct, n, x, true);
     case KIND_BROADCAST: return ct;
@@ -661,7 +690,7 @@ eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t)
         return NULL;
     switch (node_kind(n)) {
     case KIND_CAST: return gb_typed(g, t[0], (eas_dtype)n->dtype);
-    case KIND_ALIAS: return gd_rebatch(g, t[0], gd_extra(t[0], x) + n->batch_dims);
+    case KIND_ALIAS: return n->op == GRAPH_SHARD ? (n->nin > 1 ? laid_like(g, t[0], n, node_in(n)[1]) : laid_out(g, t[0], n)) : gd_rebatch(g, t[0], gd_extra(t[0], x) + n->batch_dims);
     case KIND_RESHAPE: return reshaped(g, t[0], x, n);
     case KIND_PERMUTE: return permuted(g, t[0], n, n, false);
     case KIND_BROADCAST: return forth_broadcast(g, t[0], x, n);

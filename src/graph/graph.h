@@ -46,6 +46,7 @@ typedef enum graph_kind {
     KIND_ALIAS, /* its first input, under another name or with other batch_dims; inputs after it are for looking at */
     KIND_CALL, /* a kernel of the user's; extra says which. Its results are KIND_RESULT */
     KIND_CONTROL, /* a loop or a branch; extra->control says what runs. Its results are KIND_RESULT */
+    KIND_COLLECTIVE, /* devices of a mesh exchange parts; words say how (collective in graph.h). Its results are KIND_RESULT, one for each input */
     KIND_RESULT, /* words: which */
     KIND_COMPOSITE /* expand says what it is made of */
 } graph_kind;
@@ -57,7 +58,8 @@ enum { /* flags of a node */
        NODE_WEAK = 4, /* a Python number: takes the dtype of what it meets */
        NODE_TAPED = 8, /* depends on a variable of a derivative that is being taken: keeps its inputs when it has data */
        NODE_FIXED = 16, /* of KIND_CONST: part of the structure of whatever it is in */
-       NODE_BRANCH = 32 /* and above: how many branches were open when it was recorded, BRANCH_MOST at most */
+       NODE_BRANCH = 32, /* to 512: how many branches were open when it was recorded, BRANCH_MOST at most */
+       NODE_SHARDED = 1024 /* it, or something that it was recorded from, lies in parts on a mesh: src/dist evaluates it */
 };
 #define NODE_KEEPS (NODE_TRACED | NODE_TAPED)
 enum { BRANCH_MOST = 31 };
@@ -96,6 +98,7 @@ typedef struct node_extra {
     int8_t *begin; /* of KIND_CALL, per output: what it holds before the launch, EAS_BEGIN_* or the number of an input; NULL: anything */
     struct graph_control *control; /* of KIND_CONTROL; outs as of calls */
     struct node_rule *rule; /* of GRAPH_CUSTOM: the user's derivative; all results of one call share it */
+    struct eas_pullback *pullback; /* of the result of one, while it has no data; counted */
     eas_node *_Atomic wider; /* of KIND_CONTROL: a node that gives the same results, and more behind them, as a derivative needs them; counted */
 } node_extra;
 typedef struct node_rule { /* counted; see eas_nodes_custom */
@@ -126,6 +129,17 @@ typedef struct graph_control {
     eas_node **numbers;
     graph_fn fn[2];
 } graph_control;
+
+/* Words of a GRAPH_SHARD, and of a GRAPH_INPUT after its number: the mesh's number and flags, axes that are not to be used, then one for each dim.
+ * A GRAPH_SHARD with a second input has none for dims: it lies as that input does, dims that it has in front as they like. */
+enum { SHARD_MESH, SHARD_REPLICATED, SHARD_DIMS, SHARD_AXES = 12 };
+#define SHARD_PAD ((int64_t)1 << 32) /* of the first word: sizes need not divide */
+/* Of a dim: how many axes (8 bits), open (bit 8: whatever it is), then 4 bits for each axis. */
+#define SHARD_OPEN ((int64_t)1 << 8)
+/* Words of a GRAPH_COLLECTIVE. */
+typedef enum coll_kind { COLL_GATHER, COLL_REDUCE, COLL_SCATTER, COLL_EXCHANGE, COLL_PERMUTE } coll_kind;
+typedef enum coll_join { JOIN_SUM, JOIN_PROD, JOIN_MAX, JOIN_MIN, JOIN_AND, JOIN_OR } coll_join;
+enum { COLL_KIND, COLL_JOIN, COLL_MESH, COLL_AXES, COLL_SITE, COLL_PAIRS, COLL_WORDS }; /* axes as a dim's; pairs: how many (from, to) follow */
 
 static inline const eas_dim *node_shape(const eas_node *n) { return n->at; }
 static inline const int64_t *node_words(const eas_node *n) { return n->at + n->rank; }
@@ -219,6 +233,7 @@ void node_cut(eas_node *n); /* lets its inputs go if it has data and nobody need
 eas_status node_const(eas_dtype dt, bool weak, int64_t bits, eas_node **out); /* equal ones are usually one node */
 eas_status node_const_double(eas_dtype dt, bool weak, double v, eas_node **out); /* v in dt */
 bool node_const_bits(const eas_node *n, int64_t *bits); /* is it a KIND_CONST? */
+bool graph_site(uint32_t site, char *file, size_t room, int *line);
 bool node_place(const eas_node *n, char *file, size_t room, int *line); /* where it was recorded, if that is known */
 uint64_t node_live(void); /* how many there are */
 /* While a composite is expanded: numbers made meanwhile are part of what the composite means, those of its inputs may be others at the next run. So
@@ -232,6 +247,8 @@ void node_open_branches(int by);
 /* A loop or branch (c is counted by it) and its results. batch_dims: one each. */
 eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control *c, int nouts, const struct node_out *outs,
                         const uint8_t *batch_dims, eas_node **results);
+/* A collective over tensors: one result each. The result of COLL_GATHER has one more dim in front, that of COLL_SCATTER one less; else it is as its input. */
+eas_status node_collective(int nwords, const int64_t *words, int n, eas_node *const *in, int64_t group, eas_node **results);
 eas_status node_extra_copy(const node_extra *e, node_extra **out); /* what it says of kernels and loops */
 /* A call of a function of the host's. Results are counted as users count. */
 eas_status node_native(const struct eas_native *fn, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers,
@@ -366,9 +383,14 @@ typedef struct diff_set {
 } diff_set;
 bool diff_set_has(const diff_set *s, const eas_node *n);
 void diff_set_add(gbuild *g, diff_set *s, const eas_node *n);
+typedef VEC(eas_node *) diff_nodes;
+/* diff_keep.c: what pullbacks need of results among what the roots are made of: to be computed with them. Adds handles. */
+eas_status diff_residuals(int n, eas_node *const *roots, diff_nodes *out);
+void diff_pullback_drop(eas_pullback *p); /* of a result that has data now, or goes */
 
 /* diff_kind.c: kinds that are linear */
 eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t); /* the tangent of n, from those of its inputs (NULL: zero) */
+bool diff_in_body(void); /* is the body of a loop or a branch being differentiated? diff_control.c */
 eas_node *diff_back(gbuild *g, eas_node *n, int i,
                     eas_node *ct); /* what cotangent ct of n adds to that of input i, before it is summed over what was broadcast */
 

@@ -124,6 +124,7 @@ static void drop_extra(node_extra *e)
         eas_kernel_release(e->kernel);
     control_release(e->control);
     diff_rule_release(e->rule);
+    diff_pullback_drop(e->pullback);
     node_unref(atomic_load_explicit(&e->wider, memory_order_relaxed));
     free(e->outs);
     free(e->numbers);
@@ -243,7 +244,9 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
     n->dtype = (uint8_t)dt;
     n->rank = (uint8_t)rank;
     n->batch_dims = (uint8_t)batch_dims;
-    n->flags = (uint16_t)((flags & (s->constant ? NODE_SYMBOLIC : NODE_KEEPS | NODE_SYMBOLIC)) | s->branches);
+    n->flags = (uint16_t)((flags & (s->constant ? NODE_SYMBOLIC | NODE_SHARDED : NODE_KEEPS | NODE_SYMBOLIC | NODE_SHARDED)) | s->branches);
+    if (op == GRAPH_SHARD)
+        n->flags |= NODE_SHARDED;
     n->nin = (uint16_t)nin;
     n->nwords = (uint16_t)nwords;
     n->site = s->site;
@@ -283,6 +286,11 @@ void node_settle(eas_node *n, eas_buffer *buf)
     n->depth = 0;
     n->device = eas_buffer_device(buf);
     node_cut(n);
+    if (n->extra && n->extra->pullback) {
+        eas_pullback *p = n->extra->pullback;
+        n->extra->pullback = NULL;
+        diff_pullback_drop(p);
+    }
     if (n->expansion) {
         eas_node *e = n->expansion;
         n->expansion = NULL;
@@ -294,6 +302,8 @@ void node_settle(eas_node *n, eas_buffer *buf)
 eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const int64_t *shape, int64_t offset, const int64_t *strides, eas_node **out)
 {
     NEED(buf, EAS_ERR_HANDLE);
+    NEED(rank <= 0 || shape, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     int64_t words[GRAPH_MAX_RANK + 1] = {offset}, dense = 1;
     bool plain = offset == 0;
     *out = NULL;
@@ -322,6 +332,7 @@ eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const i
 
 void eas_node_mark_constant(eas_node *n)
 {
+    NEED_(n);
     if (n->op == GRAPH_LEAF && !n->nwords)
         n->op = GRAPH_CONSTANT;
 }
@@ -420,6 +431,8 @@ eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node
 int eas_node_number_value(const eas_node *n, int64_t *i, double *f)
 {
     NEED(n, 0);
+    NEED(i, 0);
+    NEED(f, 0);
     int64_t bits;
     if (!node_const_bits(n, &bits))
         return 0;
@@ -547,19 +560,31 @@ eas_status node_extra_copy(const node_extra *from, node_extra **out)
     return EAS_OK;
 }
 
+/* Does something in a loop or a branch lie on a mesh? */
+static uint16_t holds_shards(const graph_control *c)
+{
+    unsigned flags = 0;
+    for (int k = 0; c && k < (c->branch ? 2 : 1); k++)
+        for (int i = 0; i < c->fn[k].n; i++)
+            flags |= c->fn[k].outs[i]->flags;
+    return (uint16_t)(flags & NODE_SHARDED);
+}
+
 /* What belongs to a node that has several results, and the nodes of the results. */
-static eas_status with_results(uint16_t op, int nin, eas_node *const *in, const node_extra *what, const uint8_t *batch_dims, eas_node **results)
+static eas_status with_results(uint16_t op, int nwords, const int64_t *words, int nin, eas_node *const *in, const node_extra *what,
+                               const uint8_t *batch_dims, eas_node **results)
 {
     eas_node *n = NULL;
     node_extra *e = NULL;
     eas_status st = node_extra_copy(what, &e);
     if (!st)
-        st = node_new(op, EAS_I64, 0, 0, NULL, 0, NULL, nin, in, &n);
+        st = node_new(op, EAS_I64, 0, 0, NULL, nwords, words, nin, in, &n);
     if (st) {
         drop_extra(e);
         return st;
     }
     n->extra = e;
+    n->flags |= holds_shards(e->control);
     for (int i = 0; i < what->nouts && !st; i++) {
         const struct node_out *o = &what->outs[i];
         int64_t word = i;
@@ -575,7 +600,27 @@ eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control
                         const uint8_t *batch_dims, eas_node **results)
 {
     node_extra e = {.nouts = nouts, .outs = (struct node_out *)(uintptr_t)outs, .control = c};
-    return with_results(op, nin, in, &e, batch_dims, results);
+    return with_results(op, 0, NULL, nin, in, &e, batch_dims, results);
+}
+
+eas_status node_collective(int nwords, const int64_t *words, int n, eas_node *const *in, int64_t group, eas_node **results)
+{
+    struct node_out *outs = calloc((size_t)n + 1, sizeof *outs);
+    eas_dim *shapes = malloc(sizeof *shapes * (GRAPH_MAX_RANK + 1) * (size_t)(n + 1));
+    eas_status st = outs && shapes ? EAS_OK : base_fail_oom((size_t)n);
+    for (int i = 0; i < n && !st; i++) {
+        eas_dim *shape = shapes + (GRAPH_MAX_RANK + 1) * i;
+        const int more = words[COLL_KIND] == COLL_GATHER, less = words[COLL_KIND] == COLL_SCATTER;
+        shape[0] = group;
+        memcpy(shape + more, node_shape(in[i]) + less, sizeof *shape * (size_t)(in[i]->rank - less));
+        outs[i] = (struct node_out){(eas_dtype)in[i]->dtype, in[i]->rank + more - less, shape};
+    }
+    node_extra e = {.nouts = n, .outs = outs};
+    if (!st)
+        st = with_results(GRAPH_COLLECTIVE, nwords, words, n, in, &e, NULL, results);
+    free(outs);
+    free(shapes);
+    return st;
 }
 
 uint64_t node_call_key(const node_extra *e)
@@ -597,6 +642,11 @@ uint64_t node_call_key(const node_extra *e)
 eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nparams, const int8_t *order,
                          const int64_t grid[3], eas_node **results)
 {
+    NEED(nin <= 0 || in, EAS_ERR_HANDLE);
+    NEED(nouts <= 0 || outs, EAS_ERR_HANDLE);
+    NEED(nparams <= 0 || order, EAS_ERR_HANDLE);
+    NEED(grid, EAS_ERR_HANDLE);
+    NEED(nouts <= 0 || results, EAS_ERR_HANDLE);
     return eas_node_call_begun(k, nin, in, nouts, outs, NULL, nparams, order, grid, results);
 }
 
@@ -613,6 +663,11 @@ eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int 
                                const int8_t *order, const int64_t grid[3], eas_node **results)
 {
     NEED(k, EAS_ERR_HANDLE);
+    NEED(nin <= 0 || in, EAS_ERR_HANDLE);
+    NEED(nouts <= 0 || outs, EAS_ERR_HANDLE);
+    NEED(nparams <= 0 || order, EAS_ERR_HANDLE);
+    NEED(grid, EAS_ERR_HANDLE);
+    NEED(nouts <= 0 || results, EAS_ERR_HANDLE);
     if (nparams != eas_ir_nparams(eas_kernel_ir(k)))
         return base_fail(EAS_ERR_VALUE, "eager.call: kernel %s has %d parameters, %d are given", eas_ir_name(eas_kernel_ir(k)),
                          eas_ir_nparams(eas_kernel_ir(k)), nparams);
@@ -628,7 +683,7 @@ eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int 
     e.launch.has_grid = grid != NULL;
     if (grid)
         memcpy(e.launch.grid, grid, sizeof e.launch.grid);
-    eas_status st = with_results(GRAPH_CALL, nin, in, &e, NULL, results);
+    eas_status st = with_results(GRAPH_CALL, 0, NULL, nin, in, &e, NULL, results);
     for (int i = 0; i < nouts && !st; i++)
         node_hand_out(results[i]);
     free(o);
@@ -645,7 +700,7 @@ eas_status node_native(const struct eas_native *fn, int nin, eas_node *const *in
         o[i] = (struct node_out){outs[i].dtype, outs[i].rank, outs[i].shape};
     node_extra e = {.native = fn, .nnumbers = nnumbers, .numbers = (eas_dim *)(uintptr_t)numbers, .nouts = nouts, .outs = o};
     e.launch.size = sizeof e.launch;
-    eas_status st = with_results(GRAPH_CALL, nin, in, &e, NULL, results);
+    eas_status st = with_results(GRAPH_CALL, 0, NULL, nin, in, &e, NULL, results);
     for (int i = 0; i < nouts && !st; i++)
         node_hand_out(results[i]);
     free(o);
@@ -742,6 +797,7 @@ void node_open_branches(int by)
 
 void eas_site_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_resolve = resolve; }
 
+bool graph_site(uint32_t site, char *file, size_t room, int *line) { return site && site_resolve && site_resolve(site, file, room, line); }
 bool node_place(const eas_node *n, char *file, size_t room, int *line) { return n->site && site_resolve && site_resolve(n->site, file, room, line); }
 
 void eas_node_set_traced(eas_node *n, int traced)
@@ -775,6 +831,7 @@ eas_status eas_node_set_object(eas_node *n, void *object, void (*drop)(void *))
 int eas_node_inputs(const eas_node *n, eas_node *const **in)
 {
     NEED(n, 0);
+    NEED(in, 0);
     *in = node_in(n);
     return n->nin;
 }
@@ -782,6 +839,7 @@ int eas_node_inputs(const eas_node *n, eas_node *const **in)
 int eas_node_words(const eas_node *n, const int64_t **words)
 {
     NEED(n, 0);
+    NEED(words, 0);
     *words = node_words(n);
     return n->nwords;
 }

@@ -226,6 +226,91 @@ eas_status expand_unbind(eas_node *n, eas_node *const *in, eas_node **out)
     return gb_done(&g, gb_squeeze(&g, gb_slice(&g, in[0], axis, node_words(n)[1], 1, 1), axis), out);
 }
 
+/* ---- another order, known when it is recorded ---- */
+
+/* words: axis, then source of each element; -1: zero */
+eas_status make_shuffle_physical(const graph_call *c, eas_node **out)
+{
+    rule r = rule_begin(c, 1, 1);
+    const int64_t *source;
+    r.physical = true;
+    if (r.g.st)
+        return rule_done(&r, NULL, out);
+    eas_node *x = c->in[0];
+    int axis = rule_axis(&r, x), n = rule_list(&r, &source);
+    eas_dim shape[GRAPH_MAX_RANK];
+    if (!r.g.st && !dim_known(node_shape(x)[axis]))
+        rule_fail(&r, "axis %d has no fixed size", axis);
+    for (int i = 0; i < n && !r.g.st; i++)
+        if (source[i] < -1 || source[i] >= node_shape(x)[axis])
+            rule_fail(&r, "source[%d] is %lld, and the axis has %lld elements", i, (long long)source[i], (long long)node_shape(x)[axis]);
+    int64_t *words = r.g.st ? NULL : malloc(sizeof *words * (size_t)(n < 0 ? 1 : n + 1));
+    if (!r.g.st && !words)
+        r.g.st = base_fail_oom((size_t)n);
+    if (r.g.st)
+        return rule_done(&r, NULL, out);
+    memcpy(shape, node_shape(x), sizeof *shape * x->rank);
+    shape[axis] = n < 0 ? 0 : n;
+    words[0] = axis;
+    if (n > 0)
+        memcpy(words + 1, source, sizeof *words * (size_t)n);
+    eas_status st = rule_node(&r, (eas_dtype)x->dtype, x->batch_dims, x->rank, shape, 1 + (n < 0 ? 0 : n), words, 1, &x, out);
+    free(words);
+    return st;
+}
+
+/* Runs of neighbours are one slice each. */
+eas_status expand_shuffle(eas_node *n, eas_node *const *in, eas_node **out)
+{
+    gbuild g = {0};
+    const int64_t *w = node_words(n);
+    int axis = (int)w[0], count = n->nwords - 1, parts = 0;
+    eas_node **part = calloc((size_t)count + 1, sizeof *part);
+    eas_dim shape[GRAPH_MAX_RANK];
+    memcpy(shape, node_shape(n), sizeof *shape * n->rank);
+    if (!part)
+        return base_fail_oom((size_t)count);
+    for (int i = 0, k; i < count; i = k) {
+        for (k = i + 1; k < count && (w[1 + i] < 0 ? w[1 + k] < 0 : w[1 + k] == w[1 + i] + k - i); k++)
+            continue;
+        shape[axis] = k - i;
+        part[parts++] = w[1 + i] < 0 ? gd_fill(&g, (eas_dtype)n->dtype, 0, n->batch_dims, n->rank, shape) : gb_slice(&g, in[0], axis, w[1 + i], k - i, 1);
+    }
+    eas_node *all = parts ? gb_concat(&g, axis, parts, part) : gb_slice(&g, in[0], axis, 0, 0, 1);
+    free(part);
+    return gb_done(&g, all, out);
+}
+
+/* What goes to one place comes back from it. */
+eas_node *back_shuffle(gbuild *g, eas_node *n, int i, eas_node *ct)
+{
+    const int64_t *w = node_words(n);
+    const eas_node *x = node_in(n)[0];
+    int axis = (int)w[0], count = n->nwords - 1;
+    int64_t size = node_shape(x)[axis], *words = malloc(sizeof *words * (size_t)(size + 1));
+    bool once = words != NULL;
+    (void)i;
+    for (int64_t k = 0; k < size && words; k++)
+        words[1 + k] = -1;
+    for (int k = 0; k < count && once; k++)
+        if (w[1 + k] >= 0) {
+            once = words[1 + w[1 + k]] < 0;
+            words[1 + w[1 + k]] = k;
+        }
+    if (!g || !once) {
+        free(words);
+        return once ? n : NULL;
+    }
+    eas_dim shape[GRAPH_MAX_RANK];
+    int extra = gd_extra(ct, n);
+    memcpy(shape, node_shape(ct), sizeof *shape * ct->rank);
+    shape[axis + extra] = size;
+    words[0] = axis + extra;
+    eas_node *r = gb_new(g, GRAPH_SHUFFLE_PHYSICAL, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, shape, (int)size + 1, words, 1, &ct);
+    free(words);
+    return r;
+}
+
 /* ---- repetition ---- */
 
 /* x, n times over: `before` dims of x stand outside of the copies. shape: of the result. */

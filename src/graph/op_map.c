@@ -87,7 +87,7 @@ static eas_dtype common(const graph_call *c, int first)
     bool w = weak(c->in[first]);
     for (int i = first + 1; i < c->nin; i++)
         dt = graph_promote(dt, w, (eas_dtype)c->in[i]->dtype, weak(c->in[i]), &w);
-    return dt;
+    return w && dtype_is_float(dt) ? EAS_F32 : dt;
 }
 
 static eas_dtype floating(eas_dtype dt) { return dtype_is_float(dt) ? dt : EAS_F32; }

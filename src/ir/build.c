@@ -99,6 +99,7 @@ static bool valid_name(const char *s)
 eas_status eas_builder_new(const char *name, unsigned flags, eas_builder **out)
 {
     NEED(name, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     if (!valid_name(name))
         return base_fail(EAS_ERR_VALUE, "a kernel's name must be an identifier, not \"%s\"", name ? name : "(null)");
@@ -140,6 +141,7 @@ void eas_builder_free(eas_builder *b)
     if (b->ir)
         free_unfinished(b->ir);
     vec_free(&b->open);
+    vec_free(&b->scratch);
     free(b->message);
     b->magic = 0;
     free(b);
@@ -272,6 +274,15 @@ uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, 
     return first;
 }
 
+void irb_else_values(eas_builder *b, uint32_t at, int n, const uint32_t *v)
+{
+    uint32_t args = add_operands(b, v, n);
+    if (b->status)
+        return;
+    b->ir->insns[at].args = args;
+    b->ir->insns[at].nargs = (uint16_t)n;
+}
+
 bool irb_live_room(eas_builder *b)
 {
     eas_ir *ir = b->ir;
@@ -388,7 +399,7 @@ eas_status irb_finish(eas_builder *b, eas_ir **out)
     if (b->open.len)
         return irb_fail(b, EAS_ERR_VALUE, "%s is not closed", ir_rows[b->ir->insns[b->open.at[b->open.len - 1]].op].name);
     eas_ir *ir = b->ir;
-    if (!settle(ir))
+    if (!irb_renumber(b) || !settle(ir))
         return oom(b);
     b->ir = NULL;
     find_access(ir);
@@ -523,6 +534,9 @@ eas_insn eas_ir_insn(const eas_ir *ir, int i)
 eas_status eas_ir_value_type(const eas_ir *ir, eas_value v, eas_dtype *dt, int *rank, int64_t shape[4])
 {
     NEED(ir, EAS_ERR_HANDLE);
+    NEED(dt, EAS_ERR_HANDLE);
+    NEED(rank, EAS_ERR_HANDLE);
+    NEED(shape, EAS_ERR_HANDLE);
     if (v == 0 || v >= ir->nvals)
         return base_fail(EAS_ERR_VALUE, "%%%u is not a value of kernel \"%s\"", (unsigned)v, ir->name);
     ir_type t = ir_typeof(ir, v);

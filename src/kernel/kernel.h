@@ -93,6 +93,15 @@ eas_status kernel_judge(eas_kernel *k, const eas_device *d, const eas_arg *args,
                         bool *narrow, bool *overlap);
 dev_launch kernel_launch_of(const eas_kernel *k, const eas_device *d, const resolved *r);
 
+/* Launches that do not depend on each other, as one where the device can: waited for, each with a grid. */
+typedef struct kernel_call {
+    eas_kernel *kernel;
+    const eas_arg *args;
+    int nargs;
+    int64_t grid[3];
+} kernel_call;
+eas_status kernel_launch_many(int n, const kernel_call *calls, eas_device *d, const eas_launch *o);
+
 bool kernel_debugs(const eas_launch *o); /* the launch, or EAS_DEBUG, asks for checks and asserts */
 
 /* ---- print.c: kernels that print ---- */

@@ -528,6 +528,68 @@ eas_status eas_kernel_launch(eas_kernel *k, eas_device *d, const eas_arg *args, 
     return here ? run_here(s, k, &r, o) : run_queued(s, k, &r, o);
 }
 
+static eas_status one_by_one(int n, const kernel_call *calls, eas_device *d, const eas_launch *o)
+{
+    eas_status st = EAS_OK;
+    for (int i = 0; i < n && !st; i++) {
+        eas_launch mine = *o;
+        mine.has_grid = 1;
+        memcpy(mine.grid, calls[i].grid, sizeof mine.grid);
+        st = eas_kernel_launch(calls[i].kernel, d, calls[i].args, calls[i].nargs, &mine);
+    }
+    return st;
+}
+
+/* Everything is resolved, and so may be refused, before anything runs. */
+static eas_status resolve_many(int n, const kernel_call *calls, eas_device *d, const eas_launch *o, resolved *r, dev_code **code, dev_launch *l, int *out)
+{
+    eas_status st = EAS_OK;
+    *out = 0;
+    for (int i = 0; i < n && !st; i++) {
+        eas_launch mine = *o;
+        mine.has_grid = 1;
+        memcpy(mine.grid, calls[i].grid, sizeof mine.grid);
+        resolved *at = &r[*out];
+        st = kernel_resolve(calls[i].kernel, d, calls[i].args, calls[i].nargs, &mine, false, at);
+        if (st || !at->p.programs)
+            continue;
+        l[*out] = kernel_launch_of(calls[i].kernel, d, at);
+        l[*out].now = true;
+        l[*out].opts = o;
+        code[(*out)++] = at->code;
+    }
+    return st;
+}
+
+eas_status kernel_launch_many(int n, const kernel_call *calls, eas_device *d, const eas_launch *o)
+{
+    bool plain = d->launch_many && d->host_memory && !o->async && !graph_capturing();
+    for (int i = 0; i < n; i++)
+        plain &= !calls[i].kernel->printer;
+    if (!plain || n < 2)
+        return one_by_one(n, calls, d, o);
+    eas_stream *s;
+    resolved *r = malloc((size_t)n * sizeof *r);
+    dev_code **code = malloc((size_t)n * sizeof *code);
+    dev_launch *l = malloc((size_t)n * sizeof *l);
+    int count = 0;
+    eas_status st = r && code && l ? stream_of(d, o, &s) : base_fail_oom((size_t)n * sizeof *r);
+    if (!st && stream_pending(s))
+        st = stream_wait(s, o);
+    if (!st)
+        st = resolve_many(n, calls, d, o, r, code, l, &count);
+    if (!st && count) {
+        atomic_fetch_add_explicit(&dev_count.launches, 1, memory_order_relaxed);
+        st = d->launch_many(d, stream_queue(s), count, code, l);
+        if (!st)
+            st = d->wait(d, stream_queue(s), UINT64_MAX);
+    }
+    free(r);
+    free(code);
+    free(l);
+    return st;
+}
+
 eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
 {
     NEED(k, EAS_ERR_HANDLE);
@@ -542,6 +604,7 @@ eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args,
 eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, int64_t grid[3])
 {
     NEED(k, EAS_ERR_HANDLE);
+    NEED(grid, EAS_ERR_HANDLE);
     if (nargs != k->ir->nparams)
         return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->ir->nparams, nargs);
     return kernel_grid(k, args, o, grid);

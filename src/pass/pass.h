@@ -37,6 +37,7 @@ eas_status pass_init(pgraph *g);
 void pass_free(pgraph *g);
 /* The node that computes this: p itself if new, an equal one, or something simpler. Arrays are copied. 0 after a failure. */
 uint32_t pass_add(pgraph *g, const pnode *p);
+uint32_t pass_share(pgraph *g, const pnode *p); /* p itself or an equal one: nothing is simplified */
 uint32_t pass_const(pgraph *g, eas_dtype dt, int64_t bits);
 static inline const pnode *pass_at(const pgraph *g, uint32_t i) { return &g->n.at[i]; }
 bool pass_is_const(const pgraph *g, uint32_t i, double *v); /* a number known now */
@@ -66,7 +67,14 @@ int pass_last_in_memory(const pgraph *g, uint32_t x); /* the dim along which ele
 uint32_t pass_flat_windows(pgraph *g,
                            const pnode *p); /* a KIND_RESHAPE of a convolution's windows to a matrix, as one that needs no copy; 0: as it is */
 
+/* ---- attend.c ---- */
+uint32_t pass_row_sums(pgraph *g, const pnode *p); /* a KIND_REDUCE of softmax(s) * (x @ y), without that matrix; 0: as it is */
+
+/* ---- rows.c ---- */
+uint32_t pass_join_rows(pgraph *g, const pnode *p); /* a KIND_REDUCE over a batch of products as one product; 0: as it is */
+
 /* ---- thin.c ---- */
+uint32_t pass_turned(pgraph *g, uint32_t x); /* the last two dims exchanged */
 uint32_t pass_thin(pgraph *g, const pnode *p); /* a KIND_MATMUL of integers, or with one row or column, as something quicker; 0: as it is */
 
 #endif

@@ -106,6 +106,8 @@ static uint32_t intern(pgraph *g, const pnode *p)
     return append(g, p, hash);
 }
 
+uint32_t pass_share(pgraph *g, const pnode *p) { return g->st ? 0 : intern(g, p); }
+
 /* ---- numbers ---- */
 
 uint32_t pass_const(pgraph *g, eas_dtype dt, int64_t bits)
@@ -388,7 +390,8 @@ static uint32_t solid_call(pgraph *g, const pnode *p)
         return 0;
     }
     for (int i = 0; i < p->nin; i++) {
-        bool number = pass_at(g, p->in[i])->kind == KIND_CONST && (p->kind == KIND_CALL ? !p->extra->native : i >= p->extra->control->nin);
+        bool number = pass_at(g, p->in[i])->kind == KIND_CONST &&
+                      (p->kind == KIND_CALL ? !p->extra->native : p->kind == KIND_CONTROL && i >= p->extra->control->nin);
         in[i] = number ? p->in[i] : in_memory(g, p->in[i]);
         changed |= in[i] != p->in[i];
     }
@@ -437,7 +440,10 @@ static uint32_t simple_reduce(pgraph *g, const pnode *p)
 {
     if (has_no_element(pass_at(g, p->in[0])))
         return all_same(g, p, neutral(graph_rows[p->op].ir, (eas_dtype)p->dtype));
-    return pass_split_reduce(g, p);
+    uint32_t rows = pass_row_sums(g, p);
+    if (!rows && !g->st)
+        rows = pass_join_rows(g, p);
+    return rows || g->st ? rows : pass_split_reduce(g, p);
 }
 
 /* A tensor without elements needs none of its inputs: it is a number, spread over nothing. */
@@ -469,6 +475,7 @@ static uint32_t simpler(pgraph *g, const pnode *p)
     case KIND_ARG: return simple_arg(g, p);
     case KIND_MATMUL: return pass_thin(g, p);
     case KIND_CALL:
+    case KIND_COLLECTIVE:
     case KIND_CONTROL: return solid_call(g, p);
     case KIND_MAP: {
         uint32_t in[3];

@@ -50,7 +50,7 @@ static uint32_t summed(pgraph *g, uint32_t x, int axis)
 }
 
 /* x with the last two dims exchanged. */
-static uint32_t turned(pgraph *g, uint32_t x)
+uint32_t pass_turned(pgraph *g, uint32_t x)
 {
     const pnode *p = pass_at(g, x);
     eas_dim shape[GRAPH_MAX_RANK];
@@ -118,7 +118,7 @@ static uint32_t other_way(pgraph *g, const pnode *p)
     memcpy(shape, p->shape, sizeof *shape * p->rank);
     shape[p->rank - 2] = 1;
     shape[p->rank - 1] = p->shape[p->rank - 2];
-    uint32_t x = turned(g, p->in[1]), y = x ? turned(g, p->in[0]) : 0, r = product(g, p, x, y, p->rank, shape);
+    uint32_t x = pass_turned(g, p->in[1]), y = x ? pass_turned(g, p->in[0]) : 0, r = product(g, p, x, y, p->rank, shape);
     return reshaped(g, r, p->rank, p->shape);
 }
 

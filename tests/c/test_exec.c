@@ -406,6 +406,18 @@ static void it_can_be_looked_at(void **state)
     eas_node_release(a);
 }
 
+/* Naming a bad index computes the indices by themselves, which lets go of what they were computed from. */
+static void a_bad_index_among_computed_ones(void **state)
+{
+    (void)state;
+    eas_node *a = tensor(3, 4, wave), *zero = number(0), *x = op2("mul", a, zero), *y = op("unique", 1, &x, 2, (int64_t[]){4, 0});
+    assert_int_equal(eas_realize(1, &y, cpu, NULL), EAS_ERR_INDEX); /* there is one distinct element, not four */
+    eas_node_release(y);
+    eas_node_release(x);
+    eas_node_release(zero);
+    eas_node_release(a);
+}
+
 /* What OpenCL's compiler keeps, which is C++. Nothing of ours is. */
 const char *__lsan_default_suppressions(void);
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void) { return "leak:operator new\n"; }
@@ -423,7 +435,8 @@ int main(void)
                                        cmocka_unit_test(donated_memory_becomes_the_result),
                                        cmocka_unit_test(every_device_agrees),
                                        cmocka_unit_test(threads_share_a_graph),
-                                       cmocka_unit_test(it_can_be_looked_at)};
+                                       cmocka_unit_test(it_can_be_looked_at),
+                                       cmocka_unit_test(a_bad_index_among_computed_ones)};
     ok(eas_device_get("cpu", &cpu));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,9 +26,15 @@ def rebind(x, other):
     return x
 
 
-def to_device(x, device):
-    """x on a device: itself if it is there, else a copy."""
-    return x.to(device)
+def to_device(x, device, specs=None):
+    """x on a device: itself if it is there, else a copy. device may be a ShardingSpec, or a mesh with specs: x is then laid out so."""
+    from ..sharding.spec import DeviceMesh, ShardingSpec, create_replicated_spec
+
+    if isinstance(device, ShardingSpec):
+        return x.reshard(device)
+    if isinstance(device, DeviceMesh):
+        return x.shard(device, create_replicated_spec(device, len(x.shape)).dim_specs if specs is None else specs)
+    return x.gather().to(device) if x.is_sharded else x.to(device)
 
 
 transfer_to = to_device

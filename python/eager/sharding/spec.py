@@ -2,6 +2,8 @@
 
 import math
 
+from eas._eas import dist_is_job, mesh_register
+
 __all__ = ["DeviceMesh", "DimSpec", "P", "PartitionSpec", "ShardingSpec", "create_replicated_spec"]
 
 
@@ -22,6 +24,22 @@ class DeviceMesh:
             raise ValueError(f"DeviceMesh '{name}': {count} devices are wanted, got {len(self.devices)}")
 
     @property
+    def _number(self):
+        """What libeas knows the mesh by."""
+        if self.__dict__.get("_known") is None:
+            if dist_is_job():  # under mpirun the devices are the ranks; an exception in one must reach the others
+                from .. import distributed
+
+                distributed.init()
+            self._known = mesh_register(self.name, self.shape, self.axis_names)
+            _MESHES.setdefault(self._known, self)
+        return self._known
+
+    @property
+    def size(self):
+        return math.prod(self.shape)
+
+    @property
     def is_distributed(self):
         """Are they different devices? (A mesh may name one device many times.)"""
         return len({str(d) for d in self.devices}) > 1 and not all(isinstance(d, int) for d in self.devices)
@@ -39,6 +57,13 @@ class DeviceMesh:
 
     def __repr__(self):
         return f"DeviceMesh({self.name!r}, {self.shape}, {self.axis_names})"
+
+
+_MESHES = {}
+
+
+def _mesh_of(number):
+    return _MESHES[number]
 
 
 class DimSpec:

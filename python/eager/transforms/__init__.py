@@ -6,6 +6,7 @@ from .custom import custom_jvp, custom_vjp
 from .grad import grad, value_and_grad
 from .jacrev import hessian, jacfwd, jacrev
 from .jvp import jvp, linearize
+from .shard_map import pmap, shard_map
 from .vjp import vjp
 from .vmap import vmap
 
@@ -21,6 +22,8 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "pmap",
+    "shard_map",
     "value_and_grad",
     "vjp",
     "vmap",

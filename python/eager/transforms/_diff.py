@@ -11,10 +11,13 @@ from eas._eas import (
     diff_variables,
     diff_vjp,
     eager_full,
+    shard_node,
     tree_flatten,
     tree_unflatten,
     vmap_level,
 )
+
+from ..sharding.spec import DimSpec, ShardingSpec
 
 _FLOATS = (DType.float32, DType.float64, DType.float16, DType.bfloat16)
 
@@ -32,7 +35,7 @@ def kind(t):
 
 
 def zeros_like(t):
-    return eager_full(tuple(t.shape), 0.0, t.dtype)
+    return eager_full(tuple(t.shape), 0.0 if is_float(t) else 0, t.dtype)
 
 
 def ones_like(t):
@@ -42,6 +45,16 @@ def ones_like(t):
 def where_is(name, index, path):
     """A leaf of an argument, as the user would write it."""
     return f"{name}: argument {index}{path and ' at ' + path}"
+
+
+def untrained(treedef):
+    """Leaves that are constants: buffers and frozen parameters of modules, which say so in their structure."""
+    out = set()
+    for aux, first, count in treedef.customs():
+        trained = getattr(aux, "trained", None)
+        if trained is not None:
+            out.update(range(first + trained, first + count))
+    return out
 
 
 class Variables:
@@ -55,9 +68,11 @@ class Variables:
         for k in argnums:
             leaves, treedef = tree_flatten(args[k])
             leaves = [tensor(x) for x in leaves]
-            mine = []
+            mine, constants = [], untrained(treedef)
             for i, x in enumerate(leaves):
-                if is_float(x):
+                if i in constants:
+                    mine.append(None)
+                elif is_float(x):
                     mine.append(len(self.originals))
                     self.originals.append(x)
                 elif allow_int:
@@ -68,11 +83,15 @@ class Variables:
                     )
             self.defs.append((treedef, leaves, mine))
         self.vars = diff_variables(self.originals)
+        for v, x in zip(self.vars, self.originals):
+            if x.sharding is not None:
+                v.sharding = x.sharding
         for k, (treedef, leaves, mine) in zip(argnums, self.defs):
             self.args[k] = tree_unflatten(treedef, [x if m is None else self.vars[m] for x, m in zip(leaves, mine)])
 
     def trees(self, values):
-        """One tree for each argument; values as the variables."""
+        """One tree for each argument; values as the variables. A gradient lies as its variable does."""
+        values = [lie_alike(v, x) for v, x in zip(values, self.originals)]
         return tuple(
             tree_unflatten(treedef, [zeros_like(x) if m is None else values[m] for x, m in zip(leaves, mine)]) for treedef, leaves, mine in self.defs
         )
@@ -88,6 +107,19 @@ class Variables:
                 if m is not None:
                     out[m] = fitted(t, x, f"{where_is(self.name, k, treedef.path(i))}: its {what}")
         return out
+
+
+def lie_alike(t, x):
+    """t laid out as x, if x lies on a mesh and t has its shape."""
+    spec = x.sharding
+    if not isinstance(t, EagerTensor) or not isinstance(spec, ShardingSpec) or tuple(t.shape) != tuple(x.shape):
+        return t
+    if spec.is_fully_replicated() or (t.sharding is not None and t.sharding.mesh != spec.mesh):
+        return t
+    own = [DimSpec((), is_open=True) for _ in range(t.batch_dims)] + [DimSpec(d.axes) for d in spec.dim_specs[x.batch_dims :]]
+    out = shard_node(t, ShardingSpec(spec.mesh, own), True)
+    out.sharding = ShardingSpec(spec.mesh, [DimSpec(d.axes) for d in own])
+    return out
 
 
 def fitted(t, x, what):

@@ -2,8 +2,9 @@
 
 import functools
 
-from eas._eas import tensor_leaves, vmap_call
+from eas._eas import shard_node, tensor_leaves, vmap_call, vmap_level
 
+from ..ops.communication import named_axis
 from ..sharding.spec import DeviceMesh, DimSpec, ShardingSpec
 
 __all__ = ["vmap"]
@@ -22,9 +23,8 @@ def _spread_over(mesh, axis):
             raise ValueError(f"vmap: another dim of an argument is cut along axis '{axis}' already: {old!r}")
         if axis not in dims[0].axes:
             dims[0] = DimSpec([axis, *dims[0].axes], dims[0].is_open, dims[0].priority)
-        t.sharding = ShardingSpec(
-            mesh, dims, old.replicated_axes - {axis} if old is not None else (), old.partial_sum_axes if old is not None else ()
-        )
+        spec = ShardingSpec(mesh, dims, old.replicated_axes - {axis} if old is not None else ())
+        return shard_node(t, spec, False)
 
     return spread
 
@@ -59,13 +59,13 @@ def vmap(fn=None, in_axes=0, out_axes=0, axis_size=None, spmd_axis_name=None, me
         raise ValueError("vmap: mesh needs spmd_axis_name as well")
     if mesh is not None and spmd_axis_name not in mesh.axis_names:
         raise ValueError(f"vmap: mesh '{mesh.name}' has no axis '{spmd_axis_name}'; its axes are {mesh.axis_names}")
-    fixed = None if mesh is None else _spread_over(mesh, spmd_axis_name)
 
     def mapped(*args, **kwargs):
-        spread = fixed
-        if spread is None and spmd_axis_name is not None:
-            spread = _spread_over(_mesh_of((args, kwargs), spmd_axis_name), spmd_axis_name)
-        return vmap_call(fn, in_axes, out_axes, axis_size, spread, args, kwargs)
+        if spmd_axis_name is None:
+            return vmap_call(fn, in_axes, out_axes, axis_size, None, args, kwargs)
+        on = mesh if mesh is not None else _mesh_of((args, kwargs), spmd_axis_name)
+        with named_axis(on, spmd_axis_name, vmap_level()):
+            return vmap_call(fn, in_axes, out_axes, axis_size, _spread_over(on, spmd_axis_name), args, kwargs)
 
     functools.update_wrapper(mapped, fn, updated=())
     mapped.__wrapped__ = fn

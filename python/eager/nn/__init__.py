@@ -1,0 +1,17 @@
+"""Models: modules that are pytrees, layers, losses, mixed precision, fine-tuning. See docs/nn.md."""
+
+from .. import optim
+from . import finetune, functional
+from .attention import *  # noqa: F403
+from .functional import init
+from .layers import *  # noqa: F403
+from .module import Module, ModuleDict, ModuleList, Parameter, Sequential
+from .precision import precision
+from .recurrent import *  # noqa: F403
+from .transformer import *  # noqa: F403
+from . import attention, layers, recurrent, transformer
+
+__all__ = sorted({
+    "Module", "ModuleDict", "ModuleList", "Parameter", "Sequential", "finetune", "functional", "init", "optim", "precision",
+    *attention.__all__, *layers.__all__, *recurrent.__all__, *transformer.__all__,
+})  # fmt: skip

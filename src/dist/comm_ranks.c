@@ -1,0 +1,696 @@
+/* comm_ranks.c: the engine whose ranks are processes: collectives made of messages (transport.h), watched over by watch.c.
+ *
+ * A call becomes streams: each moves one stretch of memory to or from one member, in chunks of CHUNK bytes, WINDOW of them under way at a time. All collectives are direct: a member sends each block straight to
+ * its destination, so the bytes are those of the best algorithms (comm_bytes), and a reduction has all operands in one place and joins them in the tree that all engines share.
+ *
+ *   all_gather, all_to_all, gather, scatter, ppermute   one stream a pair
+ *   broadcast                                           a binomial tree: streams to children begin when the one from the parent is done
+ *   barrier                                             dissemination: round k sends to the member 2^k further and waits for the one 2^k before
+ *   reduce_scatter                                      every member's part goes to its owner (FIRST), chunk by chunk into staging memory; complete chunks are reduced at once
+ *   all_reduce                                          the same, and reduced chunks go to all others at once (SECOND); two members with small operands swap them whole
+ *
+ * Messages are matched by tags: the call's number in its group, the half of the algorithm, and a hash of the group and of everything that members must agree on. Calls that differ never meet; the
+ * watch finds out. Two pending calls of one tag would be confused, so the second waits for the first. Everything moves when somebody calls start, wait or poll: no thread is needed.
+ */
+#include "comm_ranks.h"
+#include "reduce.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WINDOW = 4, FIRST = 0, SECOND = 1, CHECK = 2 };
+static const size_t CHUNK = 256 << 10;
+
+typedef enum stream_kind { SEND, RECV, SEND_REDUCED, RECV_REDUCED } stream_kind;
+
+typedef struct stream {
+    stream_kind kind;
+    uint8_t half; /* FIRST or SECOND */
+    int peer; /* rank */
+    char *at; /* NULL: staging memory */
+    size_t bytes;
+    int needs; /* streams before this one that must be done first: all of index < needs */
+    int before; /* RECV_REDUCED: the stream that sends what stands there now; -1: none */
+    uint32_t issued, done, chunks;
+    transport_request under_way[WINDOW];
+} stream;
+
+struct comm_request {
+    size_t room; /* bytes allocated */
+    comm_request *next; /* pending calls, oldest first */
+    comm_call call;
+    comm_record record;
+    uint64_t hash;
+    uint32_t tag;
+    bool complete;
+    /* reductions */
+    bool reduces, swaps;
+    char *own, *into; /* this member's part of its operand, and where the result goes */
+    size_t part; /* bytes of that part */
+    size_t chunk; /* bytes of a chunk in all streams of this call */
+    uint32_t reduced, nparts; /* chunks */
+    char *staging; /* `slots` chunks of each other member */
+    uint32_t slots;
+    int nstreams;
+    stream *streams;
+};
+
+typedef struct ranks {
+    comm base;
+    const transport *t;
+    watch *w;
+    double timeout;
+    bool debug, crowded;
+    int tag_bits;
+    pthread_mutex_t lock; /* the transport is called by one thread at a time */
+    comm_request *pending;
+    comm_request *spare; /* memory for the next call: staging memory that is mapped anew each time costs more than the messages */
+    comm_stats wire; /* bytes given to the transport, by op */
+} ranks;
+
+static ranks *ranks_of(comm *c) { return (ranks *)(void *)c; }
+
+/* ---- streams ---- */
+
+static uint32_t chunks_of(const comm_request *r, size_t bytes) { return bytes ? (uint32_t)((bytes + r->chunk - 1) / r->chunk) : 0; }
+
+static stream *add_stream(comm_request *r, stream_kind kind, int half, int member, const void *at, size_t bytes)
+{
+    stream *s = &r->streams[r->nstreams++];
+    s->kind = kind, s->half = (uint8_t)half;
+    s->peer = r->call.group->ranks[member];
+    s->at = (char *)(uintptr_t)at;
+    s->bytes = bytes;
+    s->chunks = r->call.op == COMM_barrier ? 1 : chunks_of(r, bytes); /* a barrier's message is empty */
+    s->before = -1;
+    return s;
+}
+
+/* Members in an order that begins after this one, so that not all send to the same one first. */
+static int member_at(const comm_group *g, int i) { return (g->me + i) % g->n; }
+
+static void copy_own(const comm_request *r, size_t to, size_t from, size_t bytes)
+{
+    if (bytes && (char *)r->call.recv + to != (const char *)r->call.send + from)
+        memcpy((char *)r->call.recv + to, (const char *)r->call.send + from, bytes);
+}
+
+static void lay_exchange(comm_request *r, size_t b) /* all_gather and all_to_all */
+{
+    const comm_group *g = r->call.group;
+    bool cuts = r->call.op == COMM_all_to_all;
+    size_t me = (size_t)g->me;
+    copy_own(r, me * b, cuts ? me * b : 0, b);
+    for (int i = 1; i < g->n; i++) {
+        int from = member_at(g, g->n - i), to = member_at(g, i);
+        add_stream(r, RECV, FIRST, from, (char *)r->call.recv + (size_t)from * b, b);
+        add_stream(r, SEND, FIRST, to, (const char *)r->call.send + (cuts ? (size_t)to * b : 0), b);
+    }
+}
+
+static void lay_gather(comm_request *r, size_t b)
+{
+    const comm_group *g = r->call.group;
+    if (g->me != r->call.root) {
+        add_stream(r, SEND, FIRST, r->call.root, r->call.send, b);
+        return;
+    }
+    copy_own(r, (size_t)g->me * b, 0, b);
+    for (int i = 1; i < g->n; i++)
+        add_stream(r, RECV, FIRST, member_at(g, i), (char *)r->call.recv + (size_t)member_at(g, i) * b, b);
+}
+
+static void lay_scatter(comm_request *r, size_t b)
+{
+    const comm_group *g = r->call.group;
+    if (g->me != r->call.root) {
+        add_stream(r, RECV, FIRST, r->call.root, r->call.recv, b);
+        return;
+    }
+    copy_own(r, 0, (size_t)g->me * b, b);
+    for (int i = 1; i < g->n; i++)
+        add_stream(r, SEND, FIRST, member_at(g, i), (const char *)r->call.send + (size_t)member_at(g, i) * b, b);
+}
+
+static void lay_permute(comm_request *r, size_t b)
+{
+    int me = r->call.group->me, to = r->call.to, from = r->call.from;
+    if (from < 0 && b)
+        memset(r->call.recv, 0, b);
+    if (from == me)
+        copy_own(r, 0, 0, b);
+    else if (from >= 0)
+        add_stream(r, RECV, FIRST, from, r->call.recv, b);
+    if (to >= 0 && to != me)
+        add_stream(r, SEND, FIRST, to, r->call.send, b);
+}
+
+/* Places count from the root; the parent of a place is that place without its lowest bit. */
+static void lay_broadcast(comm_request *r, size_t b)
+{
+    const comm_group *g = r->call.group;
+    int n = g->n, root = r->call.root, place = (g->me - root + n) % n;
+    const void *data = r->call.recv;
+    if (place)
+        add_stream(r, RECV, FIRST, ((place & (place - 1)) + root) % n, r->call.recv, b);
+    else
+        copy_own(r, 0, 0, b), data = r->call.send;
+    int bit = 1;
+    while (place + bit < n && !(place & bit))
+        bit *= 2;
+    for (bit /= 2; bit; bit /= 2) /* the largest subtree first */
+        if (place + bit < n)
+            add_stream(r, SEND, FIRST, (place + bit + root) % n, data, b)->needs = place ? 1 : 0;
+}
+
+static void lay_barrier(comm_request *r)
+{
+    const comm_group *g = r->call.group;
+    for (int step = 1; step < g->n; step *= 2) {
+        int before = r->nstreams;
+        add_stream(r, RECV, FIRST, (g->me - step + g->n) % g->n, &r->tag, 0);
+        add_stream(r, SEND, FIRST, (g->me + step) % g->n, &r->tag, 0)->needs = before;
+    }
+}
+
+static bool swaps(const comm_call *k, size_t b) { return k->op == COMM_all_reduce && k->group->n == 2 && b <= COMM_SWAP; }
+
+static void lay_reduction(comm_request *r, size_t b)
+{
+    const comm_call *k = &r->call;
+    const comm_group *g = k->group;
+    uint64_t n = (uint64_t)g->n, count = (uint64_t)k->count, size = eas_dtype_size(k->dtype);
+    bool scatters = k->op == COMM_reduce_scatter, whole = swaps(k, b);
+    for (int i = 0; i < g->n; i++) { /* own part first: the staging memory of other members follows the order of their streams */
+        int m = member_at(g, i);
+        size_t lo = scatters ? (size_t)m * b : whole ? 0 : comm_part(count, (uint64_t)m, n) * size;
+        size_t len = scatters || whole ? b : comm_part(count, (uint64_t)m + 1, n) * size - lo;
+        if (!i) {
+            r->reduces = true, r->swaps = whole;
+            r->own = (char *)(uintptr_t)k->send + lo, r->into = (char *)k->recv + (scatters ? 0 : lo), r->part = len;
+            r->nparts = chunks_of(r, len);
+            continue;
+        }
+        add_stream(r, RECV, FIRST, m, NULL, r->part);
+        add_stream(r, SEND, FIRST, m, (const char *)k->send + lo, len);
+        if (scatters || whole)
+            continue;
+        int sends = r->nstreams - 1;
+        add_stream(r, SEND_REDUCED, SECOND, m, r->into, r->part);
+        add_stream(r, RECV_REDUCED, SECOND, m, (char *)k->recv + lo, len)->before = sends;
+    }
+}
+
+static void lay(comm_request *r)
+{
+    size_t b = (size_t)r->call.count * eas_dtype_size(r->call.dtype);
+    switch (r->call.op) {
+    case COMM_all_gather:
+    case COMM_all_to_all: lay_exchange(r, b); break;
+    case COMM_gather: lay_gather(r, b); break;
+    case COMM_scatter: lay_scatter(r, b); break;
+    case COMM_ppermute: lay_permute(r, b); break;
+    case COMM_broadcast: lay_broadcast(r, b); break;
+    case COMM_barrier: lay_barrier(r); break;
+    default: lay_reduction(r, b);
+    }
+}
+
+static int most_streams(const comm_call *k)
+{
+    int n = k->group->n;
+    return k->op == COMM_barrier ? 64 : comm_op_reduces(k->op) ? 4 * n : 2 * n;
+}
+
+/* ---- progress ---- */
+
+static eas_status transport_failed(ranks *x, const comm_request *r, int peer, int code)
+{
+    char text[320], why[900];
+    comm_record_text(&r->record, text, sizeof text);
+    snprintf(why, sizeof why, "rank %d: %s with rank %d in %s", x->base.rank, x->t->explain(code), peer, text);
+    return watch_fail(x->w, why);
+}
+
+static bool is_send(const stream *s) { return s->kind == SEND || s->kind == SEND_REDUCED; }
+
+static bool may_issue(const comm_request *r, const stream *s)
+{
+    if (s->issued == s->chunks || s->issued - s->done == WINDOW)
+        return false;
+    for (int i = 0; i < s->needs; i++)
+        if (r->streams[i].done < r->streams[i].chunks)
+            return false;
+    if (s->kind == SEND_REDUCED)
+        return s->issued < r->reduced;
+    if (s->kind == RECV_REDUCED) /* into memory that is being sent: not before that has gone */
+        return r->streams[s->before].done == r->streams[s->before].chunks || s->issued < r->streams[s->before].done;
+    return s->at || s->issued < r->reduced + WINDOW; /* a chunk of staging memory is free when it has been reduced */
+}
+
+/* Staging memory of the i-th stream into it. */
+static char *staging_of(const comm_request *r, int i, uint32_t chunk) { return r->staging + ((size_t)i * r->slots + chunk % r->slots) * r->chunk; }
+
+static eas_status issue(ranks *x, comm_request *r, stream *s, int stage)
+{
+    size_t from = (size_t)s->issued * r->chunk, n = s->bytes - from < r->chunk ? s->bytes - from : r->chunk;
+    char *p = s->at ? s->at + from : staging_of(r, stage, s->issued);
+    int tag = (int)(r->tag << 2 | s->half);
+    transport_request *q = &s->under_way[s->issued % WINDOW];
+    int code = is_send(s) ? x->t->send(p, n, s->peer, tag, q) : x->t->recv(p, n, s->peer, tag, q);
+    if (code)
+        return transport_failed(x, r, s->peer, code);
+    if (is_send(s))
+        x->wire.bytes[r->call.op] += n;
+    s->issued++;
+    return EAS_OK;
+}
+
+/* All that can be done of one stream now. */
+static eas_status move_stream(ranks *x, comm_request *r, stream *s, int stage, bool *moved)
+{
+    while (s->done < s->issued) {
+        int done = 0, code = x->t->test(&s->under_way[s->done % WINDOW], &done);
+        if (code)
+            return transport_failed(x, r, s->peer, code);
+        if (!done)
+            break;
+        s->done++, *moved = true;
+    }
+    while (may_issue(r, s)) {
+        eas_status st = issue(x, r, s, stage);
+        if (st)
+            return st;
+        *moved = true;
+    }
+    return EAS_OK;
+}
+
+/* Chunk r->reduced has come from all. Operands of two members that swap may lie where the result goes, so they must have been sent. */
+static bool may_reduce(const comm_request *r)
+{
+    if (!r->reduces || r->reduced == r->nparts)
+        return false;
+    for (int i = 0; i < r->nstreams; i++) {
+        const stream *s = &r->streams[i];
+        if ((s->kind == RECV && s->done <= r->reduced) || (r->swaps && s->kind == SEND && s->done <= r->reduced))
+            return false;
+    }
+    return true;
+}
+
+static void reduce_chunk(comm_request *r)
+{
+    const comm_call *k = &r->call;
+    const comm_group *g = k->group;
+    size_t from = (size_t)r->reduced * r->chunk, n = r->part - from < r->chunk ? r->part - from : r->chunk;
+    const void *few[64], **in = g->n <= 64 ? few : (const void **)(void *)(r->streams + most_streams(k)); /* laid out by new_request */
+    in[g->me] = r->own + from;
+    for (int i = 1; i < g->n; i++)
+        in[member_at(g, i)] = staging_of(r, i - 1, r->reduced);
+    reduce_blocks(k->red, k->dtype, g->n, in, 1, (void *const[]){r->into + from}, (int64_t)(n / eas_dtype_size(k->dtype)));
+    r->reduced++;
+}
+
+static bool is_complete(const comm_request *r)
+{
+    if (r->reduces && r->reduced < r->nparts)
+        return false;
+    for (int i = 0; i < r->nstreams; i++)
+        if (r->streams[i].done < r->streams[i].chunks)
+            return false;
+    return true;
+}
+
+static eas_status move_request(ranks *x, comm_request *r, bool *moved)
+{
+    bool again = true;
+    while (again) {
+        again = false;
+        for (int i = 0, stage = 0; i < r->nstreams; i++) {
+            stream *s = &r->streams[i];
+            eas_status st = move_stream(x, r, s, s->at ? 0 : stage++, moved);
+            if (st)
+                return st;
+        }
+        while (may_reduce(r))
+            reduce_chunk(r), again = *moved = true;
+    }
+    r->complete = is_complete(r);
+    return EAS_OK;
+}
+
+static eas_status move_all(ranks *x, bool *moved)
+{
+    if (watch_failed(x->w))
+        return watch_status(x->w);
+    for (comm_request *r = x->pending; r; r = r->next) {
+        eas_status st = r->complete ? EAS_OK : move_request(x, r, moved);
+        if (st)
+            return st;
+    }
+    return EAS_OK;
+}
+
+/* ---- waiting ---- */
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct patience {
+    double since; /* the last chunk, or sign of life */
+    uint64_t signs;
+    uint32_t polls;
+} patience;
+
+/* A peer that a stream of this call still waits for; -1: none. */
+static int awaited(ranks *x, const comm_request *r, uint64_t *signs, bool *left)
+{
+    int peer = -1;
+    *signs = 0, *left = false;
+    for (int i = 0; i < r->nstreams; i++) {
+        const stream *s = &r->streams[i];
+        if (s->done == s->chunks || s->done == s->issued)
+            continue;
+        *signs += watch_signs(x->w, s->peer);
+        if (peer < 0 || (!*left && watch_left(x->w, s->peer)))
+            peer = s->peer, *left = watch_left(x->w, s->peer);
+    }
+    return peer;
+}
+
+static eas_status look_at_clock(ranks *x, const comm_request *r, patience *p)
+{
+    uint64_t signs;
+    bool left;
+    int peer = awaited(x, r, &signs, &left);
+    double now = seconds();
+    if (signs != p->signs)
+        p->signs = signs, p->since = left ? p->since : now;
+    double limit = left ? 0.3 : 0.8 * x->timeout;
+    if (peer < 0 || now - p->since < limit)
+        return EAS_OK;
+    char text[320], why[700];
+    comm_record_text(&r->record, text, sizeof text);
+    if (left)
+        snprintf(why, sizeof why, "rank %d has left the job without taking part in %s, in which rank %d waits", peer, text, x->base.rank);
+    else
+        snprintf(why, sizeof why,
+                 "rank %d has waited %.1f s in %s for rank %d, which is alive (EAS_DIST_TIMEOUT=%g; a program that computes for longer needs a "
+                 "longer one)",
+                 x->base.rank, now - p->since, text, peer, x->timeout);
+    return watch_fail(x->w, why);
+}
+
+/* Nothing moved. Polls without a pause for some microseconds, then lets others run, then sleeps. */
+static eas_status rest(ranks *x, const comm_request *r, patience *p)
+{
+    p->polls++;
+    if (p->polls < 64 && !x->crowded)
+        return base_relax(), EAS_OK;
+    if (p->polls % 16 && !x->crowded)
+        return EAS_OK;
+    double now = seconds();
+    if (!p->since)
+        p->since = now;
+    if (now - p->since < 2e-3 || (x->crowded && p->polls < 4)) {
+        if (x->crowded || now - p->since > 5e-5)
+            sched_yield();
+        return EAS_OK;
+    }
+    nanosleep(&(struct timespec){0, 100000}, NULL);
+    return p->polls % 64 ? EAS_OK : look_at_clock(x, r, p);
+}
+
+static eas_status run_to_end(ranks *x, comm_request *r)
+{
+    patience p = {0};
+    while (!r->complete) {
+        bool moved = false;
+        pthread_mutex_lock(&x->lock);
+        eas_status st = move_all(x, &moved);
+        pthread_mutex_unlock(&x->lock);
+        if (moved)
+            p.polls = 0, p.since = 0;
+        else if (!st && !r->complete)
+            st = rest(x, r, &p);
+        if (st)
+            return st;
+    }
+    return EAS_OK;
+}
+
+/* ---- calls ---- */
+
+static comm_request *take_memory(ranks *x, size_t bytes)
+{
+    pthread_mutex_lock(&x->lock);
+    comm_request *r = x->spare && x->spare->room >= bytes ? x->spare : NULL;
+    if (r)
+        x->spare = NULL;
+    pthread_mutex_unlock(&x->lock);
+    if (!r && (r = malloc(bytes)))
+        r->room = bytes;
+    if (!r)
+        base_fail_oom(bytes);
+    return r;
+}
+
+static void give_memory(ranks *x, comm_request *r)
+{
+    pthread_mutex_lock(&x->lock);
+    comm_request *old = x->spare;
+    bool keep = !old || old->room < r->room;
+    if (keep)
+        x->spare = r;
+    pthread_mutex_unlock(&x->lock);
+    free(keep ? old : r);
+}
+
+/* reduce_chunk's pointers lie behind the streams, for groups of more than 64. */
+static comm_request *new_request(ranks *x, const comm_call *k)
+{
+    int most = most_streams(k), n = k->group->n;
+    size_t b = (size_t)k->count * eas_dtype_size(k->dtype), part = swaps(k, b) || k->op == COMM_reduce_scatter ? b : b / (size_t)n + 8;
+    size_t chunk = comm_op_reduces(k->op) ? CHUNK : 4 * CHUNK;
+    if (comm_op_reduces(k->op) && part < chunk)
+        chunk = (part + 63) / 64 * 64;
+    size_t head = (sizeof(comm_request) + (size_t)most * sizeof(stream) + (size_t)n * sizeof(void *) + 63) / 64 * 64;
+    uint32_t slots = part <= chunk ? 1 : WINDOW;
+    size_t staging = comm_op_reduces(k->op) ? (size_t)(n - 1) * slots * chunk : 0;
+    comm_request *r = take_memory(x, head + staging);
+    if (!r)
+        return NULL;
+    size_t room = r->room;
+    memset(r, 0, sizeof *r);
+    r->room = room, r->chunk = chunk, r->slots = slots;
+    r->streams = (stream *)(void *)(r + 1);
+    memset(r->streams, 0, (size_t)most * sizeof(stream));
+    r->staging = (char *)r + head;
+    r->call = *k;
+    r->call.site = NULL, r->call.shape = NULL;
+    return r;
+}
+
+static uint32_t tag_of(const ranks *x, const comm_group *g, uint64_t number, uint64_t hash)
+{
+    int bits = x->tag_bits - 2 - 8; /* 2 for the half, 8 for the number */
+    uint64_t h = (hash ^ g->hash * 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
+    return (uint32_t)(number & 255) | (uint32_t)(h >> (64 - bits)) << 8;
+}
+
+static void append(ranks *x, comm_request *r)
+{
+    comm_request **at = &x->pending;
+    while (*at)
+        at = &(*at)->next;
+    *at = r;
+}
+
+static void drop(ranks *x, comm_request *r)
+{
+    comm_request **at = &x->pending;
+    while (*at && *at != r)
+        at = &(*at)->next;
+    if (*at)
+        *at = r->next;
+}
+
+static comm_request *of_same_tag(ranks *x, uint32_t tag)
+{
+    pthread_mutex_lock(&x->lock);
+    comm_request *r = x->pending;
+    while (r && (r->tag != tag || r->complete))
+        r = r->next;
+    pthread_mutex_unlock(&x->lock);
+    return r;
+}
+
+/* EAS_DIST_DEBUG: all members tell each other what they are about to do, before any of it is done. */
+typedef struct claim {
+    uint64_t hash;
+    comm_record record;
+} claim;
+
+static eas_status compare_claims(ranks *x, const comm_request *r, const claim *mine, const claim *theirs)
+{
+    const comm_group *g = r->call.group;
+    for (int i = 0; i < g->n; i++) {
+        if (i == g->me || theirs[i].hash == mine->hash)
+            continue;
+        char a[320], b[320], why[900];
+        comm_record_text(&mine->record, a, sizeof a);
+        comm_record_text(&theirs[i].record, b, sizeof b);
+        snprintf(why, sizeof why, "the ranks do not take part in the same collective: rank %d calls %s, but rank %d calls %s", x->base.rank, a,
+                 g->ranks[i], b);
+        return watch_fail(x->w, why);
+    }
+    return EAS_OK;
+}
+
+static eas_status check_claims(ranks *x, comm_request *r, const comm_call *k)
+{
+    comm_call c = {.op = COMM_all_gather, .dtype = EAS_U8, .count = sizeof(claim), .group = k->group};
+    claim mine = {.hash = comm_call_hash(k, true), .record = r->record}, *theirs = calloc((size_t)k->group->n, sizeof *theirs);
+    if (!theirs)
+        return base_fail_oom(sizeof *theirs);
+    c.send = &mine, c.recv = theirs;
+    comm_request *q = new_request(x, &c);
+    eas_status st = q ? EAS_OK : EAS_ERR_MEMORY;
+    if (q) {
+        q->record = r->record;
+        q->tag = tag_of(x, k->group, r->record.number, 0x5eed);
+        lay(q);
+        for (int i = 0; i < q->nstreams; i++)
+            q->streams[i].half = CHECK;
+        uint64_t counted = x->wire.bytes[COMM_all_gather];
+        pthread_mutex_lock(&x->lock);
+        append(x, q);
+        pthread_mutex_unlock(&x->lock);
+        st = run_to_end(x, q);
+        pthread_mutex_lock(&x->lock);
+        drop(x, q);
+        x->wire.bytes[COMM_all_gather] = counted;
+        pthread_mutex_unlock(&x->lock);
+        give_memory(x, q);
+    }
+    if (!st)
+        st = compare_claims(x, r, &mine, theirs);
+    free(theirs);
+    return st;
+}
+
+static eas_status begin(ranks *x, comm_request *r, const comm_call *k)
+{
+    eas_status st = x->debug ? check_claims(x, r, k) : EAS_OK;
+    comm_request *same;
+    while (!st && (same = of_same_tag(x, r->tag)))
+        st = run_to_end(x, same);
+    if (st)
+        return st;
+    lay(r);
+    pthread_mutex_lock(&x->lock);
+    append(x, r);
+    bool moved;
+    st = move_request(x, r, &moved);
+    if (st)
+        drop(x, r);
+    pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
+static eas_status ranks_start(comm *c, const comm_call *k, comm_request **out)
+{
+    ranks *x = ranks_of(c);
+    if (watch_failed(x->w))
+        return watch_status(x->w);
+    comm_request *r = new_request(x, k);
+    if (!r)
+        return EAS_ERR_MEMORY;
+    comm_record_set(&r->record, k, k->group->calls++);
+    r->hash = comm_call_hash(k, false);
+    r->tag = tag_of(x, k->group, r->record.number, r->hash);
+    watch_enter(x->w, &r->record, k->group->hash, x->debug ? comm_call_hash(k, true) : r->hash);
+    eas_status st = begin(x, r, k);
+    watch_inside(x->w, st != EAS_OK);
+    if (!st)
+        *out = r;
+    return st;
+}
+
+/* After a failure messages may still be under way into this call's memory. The job is over; what the transport could still write to is not given back. */
+static eas_status ranks_wait(comm *c, comm_request *r)
+{
+    ranks *x = ranks_of(c);
+    if (!r->complete)
+        watch_inside(x->w, true);
+    eas_status st = run_to_end(x, r);
+    pthread_mutex_lock(&x->lock);
+    drop(x, r);
+    pthread_mutex_unlock(&x->lock);
+    if (!st) {
+        watch_inside(x->w, false);
+        give_memory(x, r);
+    }
+    return st;
+}
+
+static void ranks_poll(comm *c)
+{
+    ranks *x = ranks_of(c);
+    watch_sign(x->w);
+    if (!x->pending || pthread_mutex_trylock(&x->lock))
+        return;
+    bool moved;
+    (void)move_all(x, &moved); /* a failure is met again by whoever waits */
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void ranks_abort(comm *c, const char *why)
+{
+    char text[1000];
+    snprintf(text, sizeof text, "rank %d failed: %s", c->rank, why);
+    watch_fail(ranks_of(c)->w, text);
+}
+
+/* A failed job ends without MPI_Finalize, which would wait for the dead. */
+static void ranks_close(comm *c)
+{
+    ranks *x = ranks_of(c);
+    if (!watch_leave(x->w))
+        x->t->close();
+    watch_free(x->w);
+    comm_done(c);
+    free(x->spare);
+    pthread_mutex_destroy(&x->lock);
+    free(x);
+}
+
+static const comm_engine engine = {"mpi", ranks_start, ranks_wait, ranks_poll, ranks_abort, ranks_close};
+
+eas_status comm_ranks_new(const transport *t, watch *w, int rank, int size, bool crowded, comm **out)
+{
+    ranks *x = calloc(1, sizeof *x);
+    eas_status st = x ? comm_init(&x->base, &engine, rank, size) : base_fail_oom(sizeof *x);
+    if (st) {
+        free(x);
+        return st;
+    }
+    x->t = t, x->w = w, x->timeout = comm_timeout(), x->debug = comm_debug(), x->crowded = crowded;
+    int most = t->most_tag();
+    while (x->tag_bits < 30 && (1 << (x->tag_bits + 1)) - 1 <= most)
+        x->tag_bits++;
+    pthread_mutex_init(&x->lock, NULL);
+    *out = &x->base;
+    return EAS_OK;
+}
+
+const comm_stats *comm_ranks_wire(const comm *c) { return c->engine == &engine ? &ranks_of((comm *)(uintptr_t)c)->wire : NULL; }
+const char *comm_ranks_report(const comm *c) { return c->engine == &engine ? watch_report(ranks_of((comm *)(uintptr_t)c)->w) : NULL; }

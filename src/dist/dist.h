@@ -1,0 +1,178 @@
+/* dist.h: tensors in parts on a mesh of devices: who holds what, the program of one device, and its runs.
+ *
+ *   mesh.c       meshes by number; specs: what they say of sizes, as words and as text
+ *   parts.c      data of a node in parts: made, looked at, put together
+ *   partition.c  the recorded graph, which is global, as the graph of one device
+ *   assign.c     which axes of the mesh cut which factors of an operation
+ *   reshard.c    a tensor that lies one way as it must lie another way: collectives and slices
+ *   rules.c      each kind of operation on parts
+ *   control.c    loops and branches on parts
+ *   team.c       the devices of this process: threads and their communicators
+ *   run.c        programs over parts: made, kept, run
+ *   explain.c    what is sent, why, and by which line
+ *   cost.c, simulate.c, auto.c   predicting programs, and choosing layouts: cost.h
+ *
+ * All devices run one program (SPMD) that differs in data alone: in the parts and in the numbers of the axes' coordinates. A spec names for each dim the axes of the mesh that cut it, outermost
+ * first, and axes along which the parts are still to be summed (partial).
+ */
+#ifndef DIST_H
+#define DIST_H
+
+#include "../exec/exec.h"
+#include "comm.h"
+
+/* ---- mesh.c ---- */
+typedef struct dist_mesh { /* never freed: a program has few */
+    int id;
+    char *name, *axis[EAS_MESH_AXES];
+    eas_mesh m;
+    int64_t ndevices;
+} dist_mesh;
+const dist_mesh *dist_mesh_at(int id); /* NULL: there is none */
+int64_t spec_parts(const dist_mesh *m, const eas_dim_spec *d); /* into how many the dim is cut */
+uint32_t spec_cut(const eas_spec *s); /* bits: axes that cut a dim */
+bool spec_same(const eas_spec *a, const eas_spec *b); /* the same layout: flags do not count */
+bool spec_same_dim(const eas_dim_spec *a, const eas_dim_spec *b);
+bool spec_plain(const eas_spec *s); /* nothing is cut and nothing partial */
+bool spec_uneven(const dist_mesh *m, const eas_dim_spec *d, eas_dim size);
+eas_dim spec_local(const dist_mesh *m, const eas_dim_spec *d, eas_dim size); /* of one part: the last ones may be padded */
+void spec_local_shape(const dist_mesh *m, const eas_spec *s, const eas_dim *shape, eas_dim *out);
+int64_t spec_dim_word(const eas_dim_spec *d);
+eas_dim_spec spec_dim_of(int64_t word);
+void spec_of_words(int rank, const int64_t *words, eas_spec *out); /* of a GRAPH_SHARD */
+void spec_add_text(str *s, const dist_mesh *m, const eas_spec *spec); /* P('x', None), partial over 'y' */
+void spec_add_axes(str *s, const dist_mesh *m, const eas_dim_spec *d);
+eas_status spec_check(const dist_mesh *m, const eas_spec *s, const eas_node *x, bool pad, const char *what); /* can it hold? */
+void mesh_coordinates(const dist_mesh *m, int64_t device, int64_t *at); /* per axis */
+int64_t mesh_index(const dist_mesh *m, const eas_dim_spec *axes, const int64_t *at); /* the place of a device along these axes, the outermost first */
+int64_t mesh_members(const dist_mesh *m, const eas_dim_spec *axes, int64_t device, int *ranks); /* the devices along these axes, in order; how many */
+
+/* ---- parts.c ---- */
+typedef struct dist_parts { /* data of a tensor: what the devices of this process hold */
+    const dist_mesh *mesh;
+    eas_spec spec;
+    bool pad;
+    int64_t first, n; /* devices of this process */
+    eas_buffer *at[]; /* counted */
+} dist_parts;
+dist_parts *parts_of(const eas_node *n); /* NULL: it has none */
+dist_parts *parts_of_buffer(const eas_buffer *b);
+/* The buffers are counted by it. */
+eas_status parts_new(const dist_mesh *m, const eas_spec *s, bool pad, eas_device *d, int64_t first, int64_t n, eas_buffer *const *at,
+                     eas_buffer **out);
+
+/* ---- partition.c ---- */
+typedef struct pvalue { /* a node of the global graph as the devices have it */
+    eas_node *n; /* of the local graph; NULL: not yet */
+    eas_spec at;
+} pvalue;
+typedef struct pnote { /* one collective of the program */
+    coll_kind kind;
+    coll_join join;
+    eas_dim_spec axes;
+    eas_dtype dtype;
+    int64_t count; /* elements that one device gives */
+    int64_t pairs; /* of COLL_PERMUTE: messages in one group */
+    int64_t times; /* trips of the loops around it, as far as they are known */
+    uint16_t op; /* that wanted it */
+    uint32_t site;
+    const char *why;
+} pnote;
+typedef VEC(pnote) pnotes;
+typedef struct pentry {
+    eas_node *n;
+    pvalue v;
+    pvalue rest; /* partial, still to be reduced and added to v; n NULL: nothing. partition_value does it */
+    eas_spec ahead, want; /* what follows from inputs alone; what users of it would like */
+    bool has_want;
+    uint32_t same; /* another entry that has its value: an alias, a composite's expansion; UINT32_MAX */
+    pvalue *results; /* of a call, a loop or a branch; malloc'ed */
+} pentry;
+typedef struct pindex { /* a placeholder: the place of the device along these axes */
+    eas_dim_spec axes;
+    eas_node *n;
+} pindex;
+typedef struct pmemo { /* of resharding */
+    eas_node *from;
+    eas_spec before, after;
+    eas_node *to;
+} pmemo;
+typedef VEC(char *) VEC_TEXT;
+typedef struct partition {
+    const dist_mesh *m;
+    gbuild g; /* keeps the local nodes */
+    struct partition *around; /* of a body: where the loop is */
+    VEC(pentry) at; /* inputs before users */
+    uint32_t *table; /* node -> entry */
+    uint32_t ntable;
+    VEC(eas_node *) opened; /* expansions, counted */
+    VEC(pindex) index;
+    int next_input; /* number of the next placeholder */
+    pnotes *notes;
+    VEC(pmemo) memo;
+    const eas_node *now; /* that is being partitioned */
+    int64_t times;
+    VEC_TEXT *sites; /* of the collectives: the user's lines, malloc'ed */
+} partition;
+pentry *partition_find(partition *p, const eas_node *n);
+const eas_node *barrier_source(const eas_node *n); /* of a GRAPH_BARRIER: what it waits for */
+void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, const eas_spec *like, eas_spec *out); /* of a GRAPH_SHARD with two inputs */
+pentry *partition_add(partition *p, eas_node *n); /* a new entry */
+/* Entries of all that roots need; leaves are there already. */
+eas_status partition_collect(partition *p, int n, eas_node *const *roots);
+eas_status partition_run(partition *p); /* local nodes of all entries */
+pvalue *partition_value(partition *p, const eas_node *n); /* after partition_run, or of what comes before */
+eas_node *partition_input(partition *p, eas_dtype dt, int rank, const eas_dim *shape); /* a placeholder with the next number */
+eas_node *partition_number(partition *p, const eas_node *n, bool fixed); /* a number of its own with n's value */
+eas_status partition_mesh(int n, eas_node *const *nodes,
+                          const dist_mesh **m); /* that something of what they are made of lies on; *m stays NULL if nothing does */
+eas_node *partition_index(partition *p, const eas_dim_spec *axes); /* a number of rank 0, i64 */
+eas_node *partition_keep(partition *p, eas_status st, eas_node *n); /* takes the node over */
+void partition_free(partition *p);
+
+/* ---- assign.c ---- */
+typedef struct assigned {
+    eas_shard_rule *r;
+    eas_dim_spec *of; /* per factor: the axes that cut it */
+    uint32_t carried; /* axes of sums that stay partial */
+} assigned;
+eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, const eas_spec *want, assigned *out);
+void assign_spec(const assigned *a, int tensor, eas_spec *out); /* dims of an input or (r->nin) of the result */
+void assign_free(assigned *a);
+uint32_t assign_carried(const eas_node *n, const uint32_t *partial); /* see shard.c */
+
+/* ---- reshard.c ---- */
+eas_node *reshard(partition *p, const pvalue *x, const eas_spec *to, int rank, const eas_dim *shape, const char *why);
+eas_node *coll_reduce(partition *p, eas_node *x, const eas_dim_spec *axes, coll_join join, const char *why);
+eas_node *coll_gather(partition *p, eas_node *x, const eas_dim_spec *axes, int dim, const char *why); /* of parts, along a dim */
+eas_node *coll_permute(partition *p, eas_node *x, const eas_dim_spec *axes, int n, const int64_t *pairs, const char *why);
+eas_node *local_block(partition *p, eas_node *x, const eas_dim_spec *axes, int dim); /* the device's own part of what is whole along dim */
+
+/* ---- rules.c ---- */
+void partition_node(partition *p, pentry *e);
+bool rules_is_permutation(const eas_node *n); /* of a shuffle: is no element wanted twice? */
+eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out); /* with what this folder can cut besides */
+
+/* ---- control.c ---- */
+void partition_control(partition *p, pentry *e);
+
+/* ---- team.c ---- */
+typedef struct team team; /* the devices of a mesh that live in this process */
+typedef eas_status (*team_work)(void *ctx, int64_t device, int place, comm *c); /* place: among the devices of this process */
+eas_status team_get(const dist_mesh *m, team **out);
+int64_t team_first(const team *t);
+int64_t team_size(const team *t);
+eas_status team_run(team *t, team_work work, void *ctx, const eas_launch *hooks); /* the first error is this call's */
+eas_status dist_devices(const dist_mesh *m, int64_t *first, int64_t *n); /* those of this process */
+extern _Atomic uint64_t dist_bytes[COMM_NOPS], dist_calls[COMM_NOPS]; /* sent by the devices of this process so far */
+
+/* ---- run.c ---- */
+void dist_begin(void); /* before the first sharded node */
+void dist_notes_of(int n, eas_node *const *nodes, pnotes *out, eas_status *st);
+typedef eas_status (*dist_look)(void *ctx, int n, eas_node *const *locals);
+/* The graph of one device that these nodes become, shown to `look`; specs: NULL, or how each tensor that is given lies, in the order of dist_leaves. */
+eas_status dist_local(const dist_mesh *m, int n, eas_node *const *nodes, const eas_spec *specs, dist_look look, void *ctx);
+/* The tensors that these nodes are made of (borrowed), and how they lie. Both arrays are malloc'ed. */
+eas_status dist_leaves(int n, eas_node *const *nodes, int *count, eas_node ***leaves, eas_spec **specs);
+
+#endif

@@ -1,0 +1,82 @@
+/* mpi.c: libeas-mpi: messages over MPI, behind transport.h. A module of its own, opened at run time, so that nothing else needs MPI. Compiled for Open MPI or for MPICH: their types differ.
+ *
+ * All messages go through a communicator of ours, so that they never meet those of a host program that uses MPI too. A host that has initialised MPI finalises it as well.
+ */
+#include "../transport.h"
+
+#include <mpi.h>
+
+_Static_assert(sizeof(MPI_Request) <= sizeof(transport_request), "an MPI_Request fits");
+
+static MPI_Comm world = MPI_COMM_NULL;
+static int ours; /* MPI was initialised here */
+
+static int mpi_open(int *rank, int *size)
+{
+    int there = 0, level, code = MPI_Initialized(&there);
+    if (!code && !there) {
+        code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level); /* calls are made under one lock */
+        ours = !code;
+    }
+    if (!code)
+        code = MPI_Comm_dup(MPI_COMM_WORLD, &world);
+    if (!code)
+        code = MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    if (!code)
+        code = MPI_Comm_rank(world, rank);
+    return code ? code : MPI_Comm_size(world, size);
+}
+
+static int mpi_share(void *bytes, int n) { return MPI_Bcast(bytes, n, MPI_BYTE, 0, world); }
+
+static int mpi_send(const void *p, size_t n, int to, int tag, transport_request *out)
+{
+    return MPI_Isend((void *)(uintptr_t)p, (int)n, MPI_BYTE, to, tag, world, (MPI_Request *)(void *)out);
+}
+
+static int mpi_recv(void *p, size_t n, int from, int tag, transport_request *out)
+{
+    return MPI_Irecv(p, (int)n, MPI_BYTE, from, tag, world, (MPI_Request *)(void *)out);
+}
+
+static int mpi_test(transport_request *r, int *done) { return MPI_Test((MPI_Request *)(void *)r, done, MPI_STATUS_IGNORE); }
+
+static int mpi_most_tag(void)
+{
+    int *value, found = 0;
+    MPI_Comm_get_attr(world, MPI_TAG_UB, (void *)&value, &found);
+    return found ? *value : 32767;
+}
+
+static int mpi_close(void)
+{
+    int over = 0, code = MPI_Finalized(&over);
+    if (code || over || !ours)
+        return code;
+    if (world != MPI_COMM_NULL)
+        MPI_Comm_free(&world);
+    return MPI_Finalize();
+}
+
+static const char *mpi_explain(int code)
+{
+    static char text[MPI_MAX_ERROR_STRING + 1];
+    int n = 0;
+    if (MPI_Error_string(code, text, &n))
+        return "an error of MPI";
+    text[n] = 0;
+    return text;
+}
+
+#if defined(OPEN_MPI)
+#define KIND "Open MPI"
+#elif defined(MPICH)
+#define KIND "MPICH"
+#else
+#define KIND "MPI"
+#endif
+
+static const transport mpi = {TRANSPORT_VERSION, KIND, mpi_open, mpi_share, mpi_send, mpi_recv, mpi_test, mpi_most_tag, mpi_close, mpi_explain};
+
+__attribute__((visibility("default"))) const transport *eas_mpi_transport(void);
+const transport *eas_mpi_transport(void) { return &mpi; }

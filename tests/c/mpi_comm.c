@@ -1,0 +1,71 @@
+/* mpi_comm: the tests of collectives as a rank of a job: mpirun -n N mpi_comm. tests/test_mpi.py runs it. */
+#include "comm_bodies.h"
+
+#include "../../src/dist/comm_ranks.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* Bytes that were sent are those that comm_bytes tells. */
+static eas_status counted_body(comm *c)
+{
+    const comm_stats *wire = comm_ranks_wire(c);
+    for (int op = 0; wire && op < COMM_NOPS; op++)
+        if (wire->bytes[op] != c->stats.bytes[op])
+            return base_fail(EAS_ERR_VALUE, "%s sent %llu bytes, counted %llu", comm_op_name((comm_op)op), (unsigned long long)wire->bytes[op],
+                             (unsigned long long)c->stats.bytes[op]);
+    return EAS_OK;
+}
+
+/* Large and many: chunks, windows, several calls under way, awaited in another order. */
+static eas_status large_body(comm *c)
+{
+    enum { LEN = 1 << 20, CALLS = 5 };
+    int n = c->size;
+    float *x[CALLS], *y[CALLS];
+    comm_request *r[CALLS];
+    for (int k = 0; k < CALLS; k++) {
+        x[k] = malloc(4 * LEN), y[k] = malloc(4 * LEN);
+        for (int i = 0; i < LEN; i++)
+            x[k][i] = (float)((i * 7 + k + c->rank * 13) % 1001);
+        TRY(comm_start(c, &(comm_call){.op = COMM_all_reduce, .dtype = EAS_F32, .count = LEN - k, .send = x[k], .recv = k % 2 ? x[k] : y[k]}, &r[k]));
+    }
+    for (int k = CALLS - 1; k >= 0; k--) {
+        comm_poll(c);
+        TRY(comm_wait(c, r[k]));
+        const float *got = k % 2 ? x[k] : y[k];
+        for (int i = 0; i < LEN - k; i++) {
+            float want = 0;
+            for (int q = 0; q < n; q++)
+                want += (float)((i * 7 + k + q * 13) % 1001);
+            HOLDS(got[i] == want);
+        }
+        free(x[k]), free(y[k]);
+    }
+    return EAS_OK;
+}
+
+int main(void)
+{
+    comm *c;
+    eas_status st = comm_world(&c);
+    if (!st)
+        st = move_body(c, NULL);
+    if (!st && c->size == 6)
+        st = axes_body(c, NULL);
+    if (!st && c->size <= MOST)
+        st = dtypes_body(c, NULL);
+    if (!st)
+        st = large_body(c);
+    if (!st)
+        st = counted_body(c);
+    if (st) {
+        fprintf(stderr, "rank %d: %s\n", c ? c->rank : -1, eas_error_message());
+        if (c)
+            comm_abort(c, eas_error_message());
+        return 1;
+    }
+    printf("rank %d of %d over %s: all values right\n", c->rank, c->size, c->engine->name);
+    fflush(stdout);
+    return comm_world_close() ? 1 : 0;
+}
