@@ -24,6 +24,35 @@ static void never_cut(eas_shard_rule *r, int dim)
         r->tensors[t].dims[dim].n = 0;
 }
 
+static double bytes_of(const eas_node *n)
+{
+    double b = (double)eas_dtype_size((eas_dtype)n->dtype);
+    for (int d = 0; d < n->rank; d++)
+        b *= dim_known(node_shape(n)[d]) ? (double)node_shape(n)[d] : 64.0;
+    return b;
+}
+
+static bool is_number(const eas_node *n) { return n->dtype != EAS_BOOL; }
+
+/* Rows of a cut table: each device gives the ones that it has, and zeros; if that is less to sum than the table is to gather. */
+static void gather_rule(const eas_node *n, eas_shard_rule *r)
+{
+    const eas_shard_dim *d = &r->tensors[0].dims[node_words(n)[1]];
+    if (d->n == 1 && is_number(n) && 2 * bytes_of(n) <= bytes_of(node_in(n)[0]))
+        r->factors[d->factors[0]].kind = EAS_FACTOR_SUM;
+}
+
+/* What is added at indices that are cut: each device adds its own, and the sum is to be taken. */
+static void scatter_rule(const eas_node *n, eas_shard_rule *r)
+{
+    int nbatch = (int)node_words(n)[0];
+    for (int d = nbatch; d < node_in(n)[1]->rank && node_words(n)[2] == SCATTER_ADD && is_number(n); d++) {
+        const eas_shard_dim *dim = &r->tensors[1].dims[d];
+        if (dim->n == 1)
+            r->factors[dim->factors[0]].kind = EAS_FACTOR_SUM;
+    }
+}
+
 static eas_status empty_rule(const eas_node *n, eas_shard_rule **out)
 {
     eas_shard_rule *r = calloc(1, sizeof *r + sizeof(eas_shard_tensor) * (size_t)(n->nin + 1));
@@ -69,6 +98,8 @@ eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out)
             if (node_shape(node_in(n)[1])[d] != node_shape(n)[d])
                 never_cut(*out, d);
         break;
+    case KIND_GATHER: gather_rule(n, *out); break;
+    case KIND_SCATTER: scatter_rule(n, *out); break;
     default: break;
     }
     return EAS_OK;
@@ -105,7 +136,7 @@ static eas_node *mask_input(partition *p, const eas_node *n, const assigned *a, 
             uint16_t f = t->dims[d].factors[k];
             eas_dim size = a->r->factors[f].size;
             eas_factor_kind what = a->r->factors[f].kind;
-            if (what != EAS_FACTOR_WHOLE && spec_uneven(p->m, &a->of[f], size) && (index || what != EAS_FACTOR_PASS))
+            if (what != EAS_FACTOR_WHOLE && spec_uneven(p->m, &a->of[f], size) && (index || (what != EAS_FACTOR_PASS && !(kind == KIND_GATHER && i == 0))))
                 x = masked(p, x, d, &a->of[f], size, neutral_of(n, (eas_dtype)node_in(n)[i]->dtype));
         }
     return x;
@@ -202,8 +233,60 @@ static eas_node *shuffled(partition *p, eas_node *n, const eas_spec *at, eas_nod
     return partition_keep(p, st, made);
 }
 
-static eas_node *local_op(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in)
+/* Rows that other devices have are zero here. An index out of range stays one: somebody must tell. */
+static eas_node *gathered(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in, const eas_dim_spec *axes)
 {
+    gbuild *g = &p->g;
+    int axis = (int)node_words(n)[1], nbatch = (int)node_words(n)[0];
+    eas_dim size = node_shape(node_in(n)[0])[axis], local;
+    if (!in[0] || !in[1])
+        return NULL;
+    local = node_shape(in[0])[axis];
+    eas_node *i = gb_typed(g, in[1], EAS_I64), *zero = gb_int(g, EAS_I64, 0);
+    i = gd_where(g, gd2(g, GRAPH_LESS, i, zero), gd2(g, GRAPH_ADD, i, gb_int(g, EAS_I64, size)), i);
+    eas_node *bad = gd2(g, GRAPH_LOGICAL_OR, gd2(g, GRAPH_LESS, i, zero), gd2(g, GRAPH_GREATER_EQUAL, i, gb_int(g, EAS_I64, size)));
+    eas_node *own = gd2(g, GRAPH_SUB, i, gd2(g, GRAPH_MUL, partition_index(p, axes), gb_int(g, EAS_I64, local)));
+    eas_node *here = gd2(g, GRAPH_LOGICAL_AND, gd2(g, GRAPH_GREATER_EQUAL, own, zero), gd2(g, GRAPH_LESS, own, gb_int(g, EAS_I64, local)));
+    own = gd_where(g, bad, gb_int(g, EAS_I64, local), gd_where(g, here, own, zero));
+    eas_node *rows = same_op(p, n, at, (eas_node *[]){in[0], own});
+    if (!rows || !here)
+        return NULL;
+    eas_dim shape[GRAPH_MAX_RANK];
+    for (int d = 0; d < n->rank; d++) { /* as the index's dims lie in the result */
+        bool batch = d < nbatch, index = d >= axis && d < axis + in[1]->rank - nbatch;
+        shape[d] = batch ? node_shape(here)[d] : index ? node_shape(here)[d - axis + nbatch] : 1;
+    }
+    return gd_where(g, gb_reshape(g, here, 0, n->rank, shape), rows, gd_num(g, rows, 0));
+}
+
+/* What is added to counts once. */
+static eas_node *scattered(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in, const eas_dim_spec *axes)
+{
+    gbuild *g = &p->g;
+    if (!in[0])
+        return NULL;
+    eas_node *first = gd2(g, GRAPH_EQUAL, partition_index(p, axes), gb_int(g, EAS_I64, 0));
+    eas_node *x = gd_where(g, first, in[0], gd_num(g, in[0], 0));
+    return same_op(p, n, at, (eas_node *[]){x, in[1], in[2]});
+}
+
+/* The axes along which the operation sums, though its kind does not. */
+static eas_dim_spec summed_axes(const assigned *a)
+{
+    eas_dim_spec s = {0};
+    for (int f = 0; f < a->r->nfactors; f++)
+        for (int i = 0; a->r->factors[f].kind == EAS_FACTOR_SUM && i < a->of[f].n; i++)
+            s.axes[s.n++] = a->of[f].axes[i];
+    return s;
+}
+
+static eas_node *local_op(partition *p, eas_node *n, const assigned *a, const eas_spec *at, eas_node *const *in)
+{
+    eas_dim_spec sum = summed_axes(a);
+    if (sum.n && node_kind(n) == KIND_GATHER)
+        return gathered(p, n, at, in, &sum);
+    if (sum.n && node_kind(n) == KIND_SCATTER)
+        return scattered(p, n, at, in, &sum);
     if (n->op == GRAPH_SHUFFLE_PHYSICAL)
         return shuffled(p, n, at, in[0]);
     switch (node_kind(n)) {
@@ -256,7 +339,7 @@ static void by_rule(partition *p, pentry *e)
     if (!st) {
         assign_spec(&a, a.r->nin, &e->v.at);
         e->v.at.partial = a.carried;
-        e->v.n = local_op(p, n, &e->v.at, in);
+        e->v.n = local_op(p, n, &a, &e->v.at, in);
         joined(p, n, &a, &e->v);
         assign_free(&a);
     }
