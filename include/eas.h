@@ -151,7 +151,24 @@ EAS_API eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis);
 EAS_API eas_value eas_fold(eas_builder *b, eas_value x, int axis, eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx);
 EAS_API eas_value eas_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis); /* i64; the first of equals */
 EAS_API eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis);
-/* Blocks (M,K) times (K,N), plus acc (M,N) if it is not 0: one fma a step, k ascending, in f32 (f64 if any of them is). */
+/* Lanes that change places. gather: x at the indices along an axis, in the shape of index; negative ones count from the end, others outside give 0. lane:
+ * one index; the axis disappears. sort: stable, NaN last (first if it descends); order: the positions of the sorted elements, i64; both may be NULL.
+ * histogram: how often 0, 1, ..., bins - 1 occur, i32; mask may be 0. scan_with: running results by fn, which joins n values with n later ones. */
+EAS_API eas_value eas_gather(eas_builder *b, eas_value x, eas_value index, int axis);
+EAS_API eas_value eas_lane(eas_builder *b, eas_value x, int axis, eas_value index);
+EAS_API eas_value eas_flip(eas_builder *b, eas_value x, int axis);
+EAS_API eas_value eas_cat(eas_builder *b, eas_value x, eas_value y, int axis);
+EAS_API void eas_sort(eas_builder *b, eas_value x, int axis, int descending, eas_value *sorted, eas_value *order);
+EAS_API eas_value eas_histogram(eas_builder *b, eas_value x, int64_t bins, eas_value mask);
+EAS_API void eas_scan_with(eas_builder *b, int n, const eas_value *x, int axis, int reverse,
+                           int (*fn)(void *ctx, eas_builder *b, const eas_value *x, const eas_value *y, eas_value *out), void *ctx, eas_value *out);
+/* Of integers: bits that are set; zeros above the highest and below the lowest one (the width of x for 0), as i32; the upper half of a product. */
+typedef enum eas_bits_kind { EAS_BITS_POPCOUNT, EAS_BITS_CLZ, EAS_BITS_CTZ, EAS_BITS_UMULHI } eas_bits_kind;
+EAS_API eas_value eas_bits(eas_builder *b, eas_bits_kind kind, eas_value x, eas_value y);
+/* Functions that are made of instructions: asin acos atan atan2 sinh cosh asinh acosh atanh log10 cbrt hypot copysign. y: of those of two. */
+EAS_API eas_value eas_function(eas_builder *b, const char *name, eas_value x, eas_value y);
+/* Blocks (M,K) times (K,N), plus acc (M,N) if it is not 0: one fma a step, k ascending, in f32 (f64 if any of them is). With a first axis more, one
+ * product each. i8 and u8: exact, in i32. */
 EAS_API eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc);
 EAS_API eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size);
 EAS_API eas_value eas_trans(eas_builder *b, eas_value x, const int *axes); /* NULL: axes reversed */
@@ -218,7 +235,7 @@ EAS_API void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas
  * are promoted and broadcast to one type. mark, rewind: forgets everything built since the mark, regions included; its values are dead. */
 EAS_API void eas_if_join(eas_builder *b, int n, const eas_value *then_values, const eas_value *else_values, eas_value *merged);
 typedef struct eas_mark {
-    uint32_t ninsns, nvals, npool, nopen;
+    uint32_t ninsns, nvals, npool, nopen, hoisted;
     uint32_t group_array[32];
 } eas_mark;
 EAS_API void eas_builder_mark(const eas_builder *b, eas_mark *out);
@@ -882,7 +899,8 @@ typedef struct eas_weight { /* borrowed from the weights */
     uint64_t bytes; /* in the file */
 } eas_weight;
 EAS_API eas_status eas_weights_open(const char *path, eas_weights **out);
-EAS_API eas_status eas_weights_parse(const void *data, size_t n, const char *name, eas_weights **out); /* a copy of memory, as if it were a file of that name */
+EAS_API eas_status eas_weights_parse(const void *data, size_t n, const char *name,
+                                     eas_weights **out); /* a copy of memory, as if it were a file of that name */
 EAS_API eas_weights *eas_weights_retain(eas_weights *w);
 EAS_API void eas_weights_release(eas_weights *w);
 EAS_API const char *eas_weights_format(const eas_weights *w); /* "safetensors", "npz", "npy", "gguf" */

@@ -12,6 +12,8 @@ import unittest
 
 import numpy as np
 
+import eager
+
 ROOT = pathlib.Path(__file__).parent.parent
 MPIRUN = shutil.which("mpirun")
 BUILT = sorted(pathlib.Path(sys.prefix).glob("lib*/python*/site-packages/.eas.mesonpy.libs/libeas-mpi-*"))
@@ -182,6 +184,10 @@ class Sharded(unittest.TestCase):
             with np.load(threads) as a, np.load(ranks) as b:
                 self.assertEqual(a.files, b.files)
                 self.assertEqual([k for k in a.files if a[k].tobytes() != b[k].tobytes()], [])
+                saved = eager.load_sharded(ranks + ".checkpoint")
+                for k in "abc":
+                    np.testing.assert_array_equal(saved[k].numpy(), a["loaded " + k])
+            self.assertEqual(len(os.listdir(ranks + ".checkpoint")), n + 1)
 
     def test_two_ranks_give_the_bits_of_two_threads(self):
         self.check(2)

@@ -117,7 +117,7 @@ def smooth(v, n=20):
 def main(folder="."):
     train, test = load()
     _, a, right_a = train_mlp(train, test, size(150, 2))
-    _, b, right_b = train_cnn(train, test, size(60, 1))
+    _, b, right_b = train_cnn(train, test, size(60, 2))
     path = os.path.join(folder, "digits.svg")
     chart(path, "digits: training loss", {"MLP": smooth(a), "CNN": smooth(b)})
     print(f"digits: test accuracy MLP {100 * right_a:.2f} %, CNN {100 * right_b:.2f} %; curves in {path}")

@@ -20,6 +20,7 @@ from ._autograd import enable_grad, no_grad, set_grad_enabled  # noqa: E402
 from ._kernel import call_custom_kernel, from_kernel  # noqa: E402
 from .core import *  # noqa: E402, F403
 from .driver import accelerator, cpu, gpu  # noqa: E402
+from ._sharded_io import load_sharded, save_sharded  # noqa: E402
 from .io import Weights, from_torch, load, load_gguf, load_safetensors, open_weights, save, save_safetensors  # noqa: E402
 from .ops import BinaryOperation, CreationOperation, Operation, ReduceOperation, UnaryOperation  # noqa: E402
 from .ops.communication import (
@@ -114,6 +115,9 @@ for _name, _op in _array_api.NAMED.items():
     globals().setdefault(_name, _op)
 globals().update({_n: _d for _n, _d in _array_api.DTYPES.items()})
 globals().update({"complex64": _complex.complex64, "complex128": _complex.complex128})
+for _name in random.__all__:
+    if _name not in ("PRNGKey", "split"):
+        globals().setdefault(_name, getattr(random, _name))
 concat = _array_api.NAMED["concat"]
 slice_tensor, slice_update = tensor_ops["slice_tensor"], tensor_ops["slice_update"]
 _methods.install()

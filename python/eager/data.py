@@ -6,7 +6,6 @@ The order of an epoch is a function of (seed, epoch) alone, so a loader that is 
 import json
 import os
 import queue
-import tempfile
 import threading
 import zipfile
 
@@ -211,9 +210,9 @@ def save_state(path, state):
     structure = _pack(state, arrays)
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
+    temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.part"
     try:
-        with os.fdopen(handle, "wb") as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
+        with open(temporary, "wb") as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
             z.writestr("structure.json", json.dumps({"version": 1, "state": structure}))
             for i, a in enumerate(arrays):
                 with z.open(f"{i}.npy", "w", force_zip64=True) as g:

@@ -171,6 +171,7 @@ typedef struct again { /* results that are computed once more for a reverse deri
 typedef struct walk {
     gbuild g;
     bool reverse;
+    uint16_t symbolic; /* NODE_SYMBOLIC if a cotangent is: so is what waits for one */
     uint16_t prune;  /* nodes without any of these flags do not depend on a variable; 0: it is not known */
     VEC(item) items; /* inputs first; the variables first of all */
     uint32_t nvars;
@@ -311,6 +312,8 @@ static void copy_again(walk *w, eas_node *n, again *a)
         to[i] = token ? gb_new(g, GRAPH_BARRIER, (eas_dtype)in[i]->dtype, in[i]->batch_dims, in[i]->rank, node_shape(in[i]), 0, NULL, 2,
                                (eas_node *[]){in[i], token})
                       : NULL;
+        if (to[i])
+            to[i]->flags |= w->symbolic;
         a->barriers[a->nbarriers++] = to[i];
     }
     for (int i = 0; i < a->rule->nout && !g->st; i++)
@@ -860,8 +863,10 @@ eas_status eas_nodes_vjp(int nin, eas_node *const *in, int nout, eas_node *const
     eas_status st = EAS_OK;
     memset(grads, 0, sizeof *grads * (size_t)nin);
     for (int i = 0; i < nout && !st; i++)
-        if (cotangents[i])
+        if (cotangents[i]) {
             st = check_tangent(cotangents[i], outs[i], i, "vjp: cotangent");
+            w.symbolic |= cotangents[i]->flags & NODE_SYMBOLIC;
+        }
     if (st)
         return st;
     begin(&w, nin, in, nout, outs);

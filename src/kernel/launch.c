@@ -604,6 +604,7 @@ eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args,
 eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, int64_t grid[3])
 {
     NEED(k, EAS_ERR_HANDLE);
+    NEED(grid, EAS_ERR_HANDLE);
     if (nargs != k->ir->nparams)
         return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->ir->nparams, nargs);
     return kernel_grid(k, args, o, grid);

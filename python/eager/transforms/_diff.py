@@ -194,7 +194,9 @@ class Traced:
     def gradients(self, grads, allow_unused=True):
         for i, g in enumerate(grads):
             if g is None and not allow_unused:
-                raise ValueError(f"{self.name}: the result does not depend on variable {i} ({kind(self.variables.originals[i])}); allow_unused=True gives zeros")
+                raise ValueError(
+                    f"{self.name}: the result does not depend on variable {i} ({kind(self.variables.originals[i])}); allow_unused=True gives zeros"
+                )
         return [zeros_like(x) if g is None else g for g, x in zip(grads, self.variables.originals)]
 
 
