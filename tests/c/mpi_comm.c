@@ -45,6 +45,30 @@ static eas_status large_body(comm *c)
     return EAS_OK;
 }
 
+/* The same through the public header: two steps with work in between, a group in another order. */
+static eas_status public_body(void)
+{
+    int rank, size, pair[2];
+    TRY(eas_dist_place(&rank, &size));
+    int64_t x[3] = {rank, 1, 2}, y[3] = {0};
+    eas_dist_request *r;
+    eas_dist_call k = {.size = sizeof k, .op = EAS_DIST_ALL_REDUCE, .dtype = EAS_I64, .count = 3, .send = x, .recv = y, .site = "mpi_comm.c"};
+    TRY(eas_dist_start(&k, &r));
+    eas_dist_poll();
+    TRY(eas_dist_wait(r));
+    HOLDS(y[0] == (int64_t)size * (size - 1) / 2 && y[1] == size && y[2] == 2 * size);
+    if (size > 1 && rank < 2) {
+        pair[0] = 1, pair[1] = 0;
+        k.op = EAS_DIST_ALL_GATHER, k.count = 1, k.nranks = 2, k.ranks = pair;
+        TRY(eas_dist_run(&k));
+        HOLDS(y[0] == 1 && y[1] == 0);
+    }
+    k.size = 1;
+    HOLDS(eas_dist_run(&k) == EAS_ERR_VALUE);
+    HOLDS(eas_dist_is_open() && eas_dist_report() == NULL && eas_dist_is_job() == (size > 1));
+    return EAS_OK;
+}
+
 int main(void)
 {
     comm *c;
@@ -57,6 +81,8 @@ int main(void)
         st = dtypes_body(c, NULL);
     if (!st)
         st = large_body(c);
+    if (!st)
+        st = public_body();
     if (!st)
         st = counted_body(c);
     if (st) {
