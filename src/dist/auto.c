@@ -2,14 +2,15 @@
  *
  * What follows from the inputs' layouts is the partitioner's business (assign.c, reshard.c), so the search is over layouts of inputs alone, and every candidate is judged by partitioning the whole graph
  * for it and counting (cost.c). Inputs that play the same part are laid out alike: a hash of shape, dtype and of the operations within a few steps of it, which is equal for the weights of repeated layers. The search
- * begins from what is given, from whole tensors, from the batch cut along each set of axes, and from parameters cut along with it; the best few of these are improved one class of inputs at a
- * time, all layouts that sizes allow, until nothing helps. The result is the best that was ever seen, so it is never worse than any of the beginnings.
+ * begins from what is given and, for each set of axes, from the best of: the batch cut along them and parameters whole, cut along the same axes, or cut along the others. (The empty set: whole tensors.) Each of
+ * these is improved one class of inputs at a time, all layouts that sizes allow, until nothing helps, and the best of all two classes at a time. The result is the best that was ever seen, so it is never worse than any of the beginnings. The number of
+ * candidates is bounded by the size of the graph, not by time: every process of a job must choose the same.
  */
 #include "cost.h"
 
 #include <float.h>
 
-enum { BEAM = 3, ROUNDS = 3, MOST_TRIES = 4000 };
+enum { ROUNDS = 3, MOST_TRIES = 4000, FEW_TRIES = 200, MOST_NODES = 2000000, SUBSETS = 16 };
 
 typedef struct problem {
     const dist_mesh *m;
@@ -23,7 +24,7 @@ typedef struct problem {
     double *bytes;       /* per class: of all its leaves */
     int *order;          /* classes, the largest first */
     eas_spec *specs;     /* per leaf: of the candidate that is tried */
-    int tries;
+    int tries, most; /* candidates: so far, at most */
     eas_status st;
 } problem;
 typedef struct plan_of { /* a layout for each class */
@@ -143,7 +144,15 @@ static bool ours(const eas_node *n, int nin, eas_node *const *inputs)
 
 static bool same_shape(const eas_node *a, const eas_node *b) { return a->dtype == b->dtype && a->rank == b->rank && !memcmp(node_shape(a), node_shape(b), sizeof(eas_dim) * a->rank); }
 
-static eas_status find_classes(problem *p, int nin, eas_node *const *inputs)
+/* Inputs that begin with different layouts are of different classes. */
+static uint64_t with_layout(uint64_t h, const eas_spec *s)
+{
+    for (int d = 0; d < s->rank; d++)
+        h = join(h, (uint64_t)spec_dim_word(&s->dims[d]) + 3);
+    return h;
+}
+
+static eas_status find_classes(problem *p, int nin, eas_node *const *inputs, const eas_spec *start)
 {
     around a = {0};
     bool ok = look_around(&a, p->n, p->outs);
@@ -153,6 +162,7 @@ static eas_status find_classes(problem *p, int nin, eas_node *const *inputs)
         if (!ours(p->leaves[i], nin, inputs))
             continue;
         hash[i] = has(&a, p->leaves[i]) ? a.old[a.table[place_in(&a, p->leaves[i])] - 1] : own_hash(p->leaves[i]);
+        hash[i] = with_layout(hash[i], start ? &start[i] : &p->given[i]);
         for (int k = 0; k < i && p->class[i] < 0; k++)
             if (p->class[k] >= 0 && hash[k] == hash[i] && same_shape(p->leaves[k], p->leaves[i]))
                 p->class[i] = p->class[k];
@@ -168,6 +178,8 @@ static eas_status find_classes(problem *p, int nin, eas_node *const *inputs)
             p->order[k] = p->order[k - 1];
         p->order[k] = i;
     }
+    int64_t most = MOST_NODES / ((int64_t)a.order.len + 1);
+    p->most = (int)(most > MOST_TRIES ? MOST_TRIES : most < FEW_TRIES ? FEW_TRIES : most);
     vec_free(&a.order);
     free(a.old);
     free(a.new);
@@ -183,7 +195,7 @@ static void judge(problem *p, plan_of *x)
 {
     cost c = {0};
     x->seconds = x->rank = DBL_MAX;
-    if (p->st || p->tries++ >= MOST_TRIES)
+    if (p->st || p->tries++ >= p->most)
         return;
     for (int i = 0; i < p->nleaves; i++)
         p->specs[i] = p->class[i] < 0 ? p->given[i] : x->at[p->class[i]];
@@ -221,34 +233,6 @@ static void copy_plan(const problem *p, plan_of *to, const plan_of *from)
     to->rank = from->rank;
 }
 
-typedef struct beam {
-    plan_of at[BEAM];
-    int n;
-} beam;
-
-/* Among the best, unless it is there already. */
-static void enter(const problem *p, beam *b, const plan_of *x)
-{
-    int at = b->n;
-    for (int i = 0; i < b->n; i++) {
-        bool same = b->at[i].rank == x->rank;
-        for (int k = 0; k < p->nclasses && same; k++)
-            same = spec_same(&b->at[i].at[k], &x->at[k]);
-        if (same)
-            return;
-    }
-    while (at > 0 && b->at[at - 1].rank > x->rank)
-        at--;
-    if (at == BEAM)
-        return;
-    plan_of last = b->at[BEAM - 1];
-    for (int i = BEAM - 1; i > at; i--)
-        b->at[i] = b->at[i - 1];
-    b->at[at] = last;
-    copy_plan(p, &b->at[at], x);
-    b->n += b->n < BEAM;
-}
-
 /* Axis after axis onto the first dim that can take it, from dim `first` on. */
 static void cut_first(const problem *p, const eas_node *n, uint32_t axes, int first, int last, eas_spec *s)
 {
@@ -264,7 +248,7 @@ static void cut_first(const problem *p, const eas_node *n, uint32_t axes, int fi
 }
 
 /* The batch is what dim 0 of size `batch` of inputs is; the others are parameters: whole, or (split) cut where they can be. */
-static void try_batch(problem *p, beam *b, plan_of *x, eas_dim batch, uint32_t axes, uint32_t split)
+static void try_batch(problem *p, plan_of *best, plan_of *x, eas_dim batch, uint32_t axes, uint32_t split)
 {
     for (int c = 0; c < p->nclasses; c++) {
         const eas_node *n = p->leaves[p->member[c]];
@@ -275,50 +259,66 @@ static void try_batch(problem *p, beam *b, plan_of *x, eas_dim batch, uint32_t a
             cut_first(p, n, split, 0, n->rank, &x->at[c]);
     }
     judge(p, x);
-    enter(p, b, x);
+    if (x->rank < best->rank)
+        copy_plan(p, best, x);
 }
 
-static void try_batches(problem *p, beam *b, plan_of *x)
+/* The best beginning with the batch along these axes. */
+static void begin_with(problem *p, plan_of *best, plan_of *x, uint32_t axes)
 {
     uint32_t all = (1u << p->m->m.naxes) - 1;
-    for (int c = 0; c < p->nclasses; c++) {
+    best->rank = DBL_MAX;
+    for (int c = 0; c < p->nclasses && !p->st; c++) {
         const eas_node *n = p->leaves[p->member[c]];
         bool seen = n->rank == 0 || !dim_known(node_shape(n)[0]);
         for (int k = 0; k < c && !seen; k++)
             seen = p->leaves[p->member[k]]->rank && node_shape(p->leaves[p->member[k]])[0] == node_shape(n)[0];
-        for (uint32_t axes = 1; axes <= all && !seen && !p->st; axes++) {
-            try_batch(p, b, x, node_shape(n)[0], axes, 0);
-            try_batch(p, b, x, node_shape(n)[0], axes, axes);
-            if (all & ~axes)
-                try_batch(p, b, x, node_shape(n)[0], axes, all & ~axes);
-        }
+        if (seen)
+            continue;
+        try_batch(p, best, x, node_shape(n)[0], axes, 0);
+        if (axes)
+            try_batch(p, best, x, node_shape(n)[0], axes, axes);
+        if (all & ~axes)
+            try_batch(p, best, x, node_shape(n)[0], axes, all & ~axes);
     }
 }
 
 /* ---- one class at a time ---- */
 
-/* All ways to give each axis to a dim of n, or to none, from axis a on. */
-static void all_layouts(problem *p, plan_of *best, plan_of *x, int c, int a, eas_spec s)
+/* All ways to give each axis to a dim of class c, or to none, from axis a on; with all ways of class `next`, if that is not -1. */
+static void all_layouts(problem *p, plan_of *best, plan_of *x, int c, int a, eas_spec s, int next)
 {
     const eas_node *n = p->leaves[p->member[c]];
-    if (p->st || p->tries >= MOST_TRIES)
+    if (p->st || p->tries >= p->most)
         return;
     if (a == p->m->m.naxes) {
-        if (spec_same(&s, &best->at[c]) || !can_cut(p, n, &s))
-            return;
         x->at[c] = s;
+        if (next >= 0) {
+            all_layouts(p, best, x, next, 0, (eas_spec){.rank = p->leaves[p->member[next]]->rank}, -1);
+            return;
+        }
         judge(p, x);
         if (x->rank < best->rank)
             copy_plan(p, best, x);
         return;
     }
-    all_layouts(p, best, x, c, a + 1, s);
+    all_layouts(p, best, x, c, a + 1, s, next);
     for (int d = 0; d < n->rank && p->m->m.sizes[a] > 1; d++) {
         eas_spec t = s;
         put_axis(&t, d, a);
         if (can_cut(p, n, &t))
-            all_layouts(p, best, x, c, a + 1, t);
+            all_layouts(p, best, x, c, a + 1, t, next);
     }
+}
+
+/* Two classes at a time, the largest first, as far as the number of candidates allows. */
+static void improve_pairs(problem *p, plan_of *best, plan_of *x)
+{
+    for (int j = 1; j < p->nclasses; j++)
+        for (int i = 0; i < j && !p->st && p->tries < p->most; i++) {
+            copy_plan(p, x, best);
+            all_layouts(p, best, x, p->order[i], 0, (eas_spec){.rank = p->leaves[p->member[p->order[i]]]->rank}, p->order[j]);
+        }
 }
 
 static void improve(problem *p, plan_of *best, plan_of *x)
@@ -328,45 +328,45 @@ static void improve(problem *p, plan_of *best, plan_of *x)
         for (int i = 0; i < p->nclasses && !p->st; i++) {
             int c = p->order[i];
             copy_plan(p, x, best);
-            all_layouts(p, best, x, c, 0, (eas_spec){.rank = p->leaves[p->member[c]]->rank});
+            all_layouts(p, best, x, c, 0, (eas_spec){.rank = p->leaves[p->member[c]]->rank}, -1);
         }
         if (best->rank >= before)
             break;
     }
 }
 
+static void improved(problem *p, plan_of *out, plan_of *from, plan_of *x)
+{
+    if (from->rank == DBL_MAX)
+        return;
+    improve(p, from, x);
+    if (from->rank < out->rank)
+        copy_plan(p, out, from);
+}
+
 static void search(problem *p, const eas_spec *start, plan_of *out, double *seconds)
 {
-    beam b = {0};
-    plan_of x = plan_new_of(p), given = plan_new_of(p);
-    bool ok = x.at && given.at;
-    for (int i = 0; i < BEAM; i++) {
-        b.at[i] = plan_new_of(p);
-        ok &= b.at[i].at != NULL;
-    }
-    p->st = ok ? EAS_OK : base_fail_oom(sizeof *x.at);
-    for (int c = 0; c < p->nclasses && ok; c++)
-        given.at[c] = start ? start[p->member[c]] : p->given[p->member[c]];
-    if (ok) {
-        judge(p, &given);
-        enter(p, &b, &given);
-        judge(p, &x);
-        seconds[0] = given.seconds;
+    plan_of x = plan_new_of(p), from = plan_new_of(p);
+    uint32_t sets = p->m->m.naxes < 5 ? 1u << p->m->m.naxes : SUBSETS;
+    p->st = x.at && from.at ? EAS_OK : base_fail_oom(sizeof *x.at);
+    if (!p->st) {
+        judge(p, &x); /* all whole */
         seconds[1] = x.seconds;
-        enter(p, &b, &x);
-        try_batches(p, &b, &x);
+        copy_plan(p, out, &x);
+        for (int c = 0; c < p->nclasses; c++)
+            from.at[c] = start ? start[p->member[c]] : p->given[p->member[c]];
+        judge(p, &from);
+        seconds[0] = from.seconds;
+        improved(p, out, &from, &x);
     }
-    copy_plan(p, out, &b.at[0]);
-    for (int i = 0; i < b.n && !p->st; i++) {
-        improve(p, &b.at[i], &x);
-        if (b.at[i].rank < out->rank)
-            copy_plan(p, out, &b.at[i]);
+    for (uint32_t s = 0; s < sets && !p->st; s++) {
+        begin_with(p, &from, &x, s);
+        improved(p, out, &from, &x);
     }
+    improve_pairs(p, out, &x);
     seconds[2] = out->seconds;
-    for (int i = 0; i < BEAM; i++)
-        free(b.at[i].at);
     free(x.at);
-    free(given.at);
+    free(from.at);
 }
 
 /* The caller's layouts, per input, as layouts per leaf. */
@@ -403,11 +403,11 @@ eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_mac
     p.specs = calloc(room, sizeof *p.specs);
     if (!p.st && (!p.class || !p.member || !p.bytes || !p.order || !p.specs))
         p.st = base_fail_oom(room);
-    if (!p.st)
-        p.st = find_classes(&p, nin, inputs);
     eas_spec *begin = !p.st && start ? by_leaf(&p, nin, inputs, start) : NULL;
     if (!p.st && start && !begin)
         p.st = base_fail_oom(room);
+    if (!p.st)
+        p.st = find_classes(&p, nin, inputs, begin);
     plan_of best = p.st ? (plan_of){0} : plan_new_of(&p);
     if (!p.st && best.at)
         search(&p, begin, &best, took);

@@ -1,7 +1,7 @@
 /* cost.c: what the program of one device costs, predicted from its graph. Nothing runs and no memory of tensors is needed.
  *
- * The local graph is flattened and fused as for a run (exec), so kernels are those that would run. A kernel takes the longest of: its matrix products at the speed of products, its other arithmetic at the
- * speed of element-wise code, and the bytes that it reads and writes at the speed of memory; and what a launch takes. A collective takes what its algorithm does on links that have a latency and a
+ * The local graph is flattened and fused as for a run (exec), so kernels are those that would run. A kernel takes the longer of: its arithmetic, matrix products and the rest each at its
+ * speed, and the bytes that it reads and writes at the speed of memory; and what a launch takes. A collective takes what its algorithm does on links that have a latency and a
  * bandwidth: rings, and for small all_reduces a tree. Steps run in the order that a plan would have (plan_order); kernels one after another, collectives one after another, and beside kernels where the
  * machine does that. Memory is counted as a plan has it: what is made lives until its last reader is done.
  */
@@ -234,9 +234,8 @@ static void kernel_group(graph *w, uint32_t grp)
     const eas_machine *m = w->machine;
     double share = m->cores > 0 && (double)w->m->ndevices > m->cores ? (double)w->m->ndevices / m->cores : 1;
     double products = k.products[0] / m->product_f32 + k.products[1] / m->product_f64 + k.products[2] / m->product_f16;
-    double other = k.other / m->elementwise, memory = (k.read + k.written) / m->memory_bandwidth, most = products;
-    most = other > most ? other : most;
-    most = memory > most ? memory : most;
+    double arithmetic = products + k.other / m->elementwise, memory = (k.read + k.written) / m->memory_bandwidth;
+    double most = memory > arithmetic ? memory : arithmetic;
     step s = {.group = grp, .kind = -1, .seconds = (m->launch + most) * share, .flops = k.products[0] + k.products[1] + k.products[2] + k.other, .bytes = k.read + k.written};
     if (!w->st)
         add_step(w, s, (int)nouts, slots.len, slots.at);

@@ -164,14 +164,15 @@ def simulate(fn, mesh, *args, link=None, machine=None, **kwargs):
 # ---- this machine ----
 
 
-def _seconds(f, *args, least=0.05, most=7):
-    """The shortest of some runs of a compiled function."""
+def _seconds(f, *args):
+    """The shortest of some runs of a compiled function; in a job every process runs it equally often."""
+    from .. import distributed as dist
     from ..transforms.compile import compile
 
     f = compile(f)
     out = f(*args)
     best, begin, k = math.inf, time.perf_counter(), 0
-    while k < 3 or (k < most and time.perf_counter() - begin < least * most):
+    while k < 9 or (k < 25 and dist.size() == 1 and time.perf_counter() - begin < 0.4):
         t = time.perf_counter()
         out = f(*args)
         best = min(best, time.perf_counter() - t)
@@ -184,9 +185,7 @@ def _measure(mesh):
     import numpy as np
 
     from ..core.tensor import Tensor
-    from ..ops import unary  # noqa: F401
-
-    import eager
+    from ..ops.unary import exp
 
     n = 1 if mesh is None else mesh.size
     axes = () if mesh is None else tuple(mesh.axis_names)
@@ -205,12 +204,12 @@ def _measure(mesh):
 
     def chain(x):
         for _ in range(8):
-            x = eager.exp(x * 0.5) - 1.0
+            x = exp(x * 0.5) - 1.0
         return x
 
     other = 8 * 14 * 2**20 / max(_seconds(chain, big) - call, 1e-7)
     launch = call * 0.1
-    link = (5e-6, 25e9) if mesh is None else {a: _measure_link(mesh, a, call) for a in axes}
+    link = [[5e-6, 25e9]] if mesh is None else [_measure_link(mesh, a, call) for a in axes]
     return Machine(speed["f32"], speed["f64"], speed["f16"], other, memory, launch, call - launch, 0.0, 0.0, False, link)
 
 
@@ -222,7 +221,7 @@ def _measure_link(mesh, axis, call):
 
     n = mesh.get_axis_size(axis)
     if n == 1:
-        return (1e-6, 100e9)
+        return [1e-6, 100e9]
 
     def took(count):
         x = Tensor.constant(np.ones((n * count,), np.float32)).shard(mesh, PartitionSpec(axis)).realize()
@@ -230,11 +229,11 @@ def _measure_link(mesh, axis, call):
 
     (small, few), (large, many) = took(16), took(1 << 18)
     bandwidth = (many - few) / max(large - small, 1e-7)
-    return (max(small / (n - 1), 1e-7), bandwidth)
+    return [max(small / (n - 1), 1e-7), bandwidth]
 
 
 def _place(mesh):
-    from eas._eas import cache_dir  # the folder of compiled kernels; None: there is none
+    from eas._eas import cache_dir  # the folder of compiled kernels; "": there is none
 
     folder = cache_dir()
     first, count = (0, 1) if mesh is None else mesh_devices(mesh)
@@ -245,33 +244,49 @@ def _place(mesh):
 _known = {}
 
 
+def _stored(path):
+    try:
+        with open(path) as f:
+            return Machine(**json.load(f))
+    except (ValueError, TypeError, OSError):
+        return None  # not there, of another version, or cut short: measured anew
+
+
+def _agreed(machine, axes):
+    """The first process's numbers in every process: layouts that are chosen by them must be the same. None stays None where the first process has none."""
+    import numpy as np
+
+    from .. import distributed as dist
+
+    if dist.size() == 1:
+        return machine
+    fields = [f.name for f in dataclasses.fields(Machine)][:-1]
+    flat = np.zeros(1 + len(fields) + 2 * axes)
+    if machine is not None:
+        flat[0], flat[1 : 1 + len(fields)], flat[1 + len(fields) :] = 1, [float(getattr(machine, n)) for n in fields], np.ravel(machine.link)
+    flat = dist.broadcast(flat, root=0)
+    if not flat[0]:
+        return None
+    values = dict(zip(fields, map(float, flat[1:])))
+    links = flat[1 + len(fields) :].reshape(-1, 2).tolist()
+    return Machine(**{**values, "overlap": bool(values["overlap"])}, link=links)
+
+
 def measure_machine(mesh=None, again=False):
-    """The numbers of this machine, as simulate needs them. With a mesh: of a device of it while all of them work, and of its links; without one, of one device. Measured once and kept in the cache folder; again=True measures anew."""
+    """The numbers of this machine, as simulate needs them. With a mesh: of a device of it while all of them work, and of its links; without one, of one device. Measured once and kept in the cache folder; again=True measures anew.
+    In a job of several processes all of them call it, and get the first one's numbers."""
     key = None if mesh is None else mesh.shape
-    if key in _known and not again:
-        found = _known[key]
-    else:
-        try:
-            path = _place(mesh)
-        except ImportError:
-            path = None
-        found = None
-        if path and not again and os.path.exists(path):
-            try:
-                with open(path) as f:
-                    found = Machine(**json.load(f))
-            except (ValueError, TypeError, OSError):
-                found = None  # of another version, or cut short: measured anew
+    if key not in _known or again:
+        path = _place(mesh)
+        axes = 1 if mesh is None else len(mesh.shape)
+        found = _agreed(_stored(path) if path and not again else None, axes)
         if found is None:
-            found = _measure(mesh)
-            if mesh is not None:
-                found = dataclasses.replace(found, link=[list(found.link[a]) for a in mesh.axis_names])
+            found = _agreed(_measure(mesh), axes)
             if path:
                 _store(path, found)
         _known[key] = found
-    if mesh is None:
-        return dataclasses.replace(found, link=tuple(found.link))
-    return dataclasses.replace(found, link={a: tuple(v) for a, v in zip(mesh.axis_names, found.link)})
+    links = [tuple(v) for v in _known[key].link]
+    return dataclasses.replace(_known[key], link=links[0] if mesh is None else dict(zip(mesh.axis_names, links)))
 
 
 def _store(path, machine):

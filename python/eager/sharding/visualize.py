@@ -133,11 +133,12 @@ class ShardingPicture:
         rows, columns = len(panels[0][1]), len(panels[0][1][0])
         longest = max(len(_ranges(c)) for _, cells in panels for row in cells for c in row)
         cell_w = max(54, min(240, 8 * min(longest, 28) + 16)) if columns <= 16 else 30
-        cell_h = 44 if rows <= 16 else 22
+        cell_w = max(cell_w, 216 // columns)
+        cell_h = max(44, 88 // rows) if rows <= 16 else 22
         left, top, gap = 96, 60, 44
         across = max(1, min(len(panels), 4))
         width = max(left + across * (columns * cell_w + gap) + 10, 8 * len(self._title()) + 24)
-        height = top + -(-len(panels) // across) * (rows * cell_h + gap) + 52
+        height = top + -(-len(panels) // across) * (rows * cell_h + gap) + 18
         out = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">',
             f'<rect width="{width}" height="{height}" fill="white"/>',
