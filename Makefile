@@ -111,7 +111,7 @@ fuzz: build/asan/build.ninja
 
 standin: setup-run build/release/build.ninja
 	@$(MESON) setup --reconfigure build/release >/dev/null
-	@$(NINJA) -C build/release --quiet tests/metal/libeas-metal-standin.so
+	@$(NINJA) -C build/release --quiet tests/metal/libeas-metal-standin.so libeas.so
 
 pytest: $(if $(WANTS_STANDIN),standin)
 	@$(MAKE) -s --no-print-directory .venv/.installed

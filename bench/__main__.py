@@ -9,7 +9,23 @@ import traceback
 from .tools import Table
 
 ROWS = (
-    "launch", "cold", "bandwidth", "matmul", "throughput", "compiling", "lazy", "ops", "devices", "torch_bridge", "grads", "derive", "minilm", "callgrind", "collectives",
+    "launch",
+    "cold",
+    "bandwidth",
+    "matmul",
+    "throughput",
+    "compiling",
+    "lazy",
+    "ops",
+    "devices",
+    "torch_bridge",
+    "grads",
+    "derive",
+    "minilm",
+    "models",
+    "linalg",
+    "collectives",
+    "callgrind",
 )
 
 

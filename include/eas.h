@@ -151,7 +151,24 @@ EAS_API eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis);
 EAS_API eas_value eas_fold(eas_builder *b, eas_value x, int axis, eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx);
 EAS_API eas_value eas_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis); /* i64; the first of equals */
 EAS_API eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis);
-/* Blocks (M,K) times (K,N), plus acc (M,N) if it is not 0: one fma a step, k ascending, in f32 (f64 if any of them is). */
+/* Lanes that change places. gather: x at the indices along an axis, in the shape of index; negative ones count from the end, others outside give 0. lane:
+ * one index; the axis disappears. sort: stable, NaN last (first if it descends); order: the positions of the sorted elements, i64; both may be NULL.
+ * histogram: how often 0, 1, ..., bins - 1 occur, i32; mask may be 0. scan_with: running results by fn, which joins n values with n later ones. */
+EAS_API eas_value eas_gather(eas_builder *b, eas_value x, eas_value index, int axis);
+EAS_API eas_value eas_lane(eas_builder *b, eas_value x, int axis, eas_value index);
+EAS_API eas_value eas_flip(eas_builder *b, eas_value x, int axis);
+EAS_API eas_value eas_cat(eas_builder *b, eas_value x, eas_value y, int axis);
+EAS_API void eas_sort(eas_builder *b, eas_value x, int axis, int descending, eas_value *sorted, eas_value *order);
+EAS_API eas_value eas_histogram(eas_builder *b, eas_value x, int64_t bins, eas_value mask);
+EAS_API void eas_scan_with(eas_builder *b, int n, const eas_value *x, int axis, int reverse,
+                           int (*fn)(void *ctx, eas_builder *b, const eas_value *x, const eas_value *y, eas_value *out), void *ctx, eas_value *out);
+/* Of integers: bits that are set; zeros above the highest and below the lowest one (the width of x for 0), as i32; the upper half of a product. */
+typedef enum eas_bits_kind { EAS_BITS_POPCOUNT, EAS_BITS_CLZ, EAS_BITS_CTZ, EAS_BITS_UMULHI } eas_bits_kind;
+EAS_API eas_value eas_bits(eas_builder *b, eas_bits_kind kind, eas_value x, eas_value y);
+/* Functions that are made of instructions: asin acos atan atan2 sinh cosh asinh acosh atanh log10 cbrt hypot copysign. y: of those of two. */
+EAS_API eas_value eas_function(eas_builder *b, const char *name, eas_value x, eas_value y);
+/* Blocks (M,K) times (K,N), plus acc (M,N) if it is not 0: one fma a step, k ascending, in f32 (f64 if any of them is). With a first axis more, one
+ * product each. i8 and u8: exact, in i32. */
 EAS_API eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc);
 EAS_API eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size);
 EAS_API eas_value eas_trans(eas_builder *b, eas_value x, const int *axes); /* NULL: axes reversed */
@@ -218,7 +235,7 @@ EAS_API void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas
  * are promoted and broadcast to one type. mark, rewind: forgets everything built since the mark, regions included; its values are dead. */
 EAS_API void eas_if_join(eas_builder *b, int n, const eas_value *then_values, const eas_value *else_values, eas_value *merged);
 typedef struct eas_mark {
-    uint32_t ninsns, nvals, npool, nopen;
+    uint32_t ninsns, nvals, npool, nopen, hoisted;
     uint32_t group_array[32];
 } eas_mark;
 EAS_API void eas_builder_mark(const eas_builder *b, eas_mark *out);
@@ -882,7 +899,8 @@ typedef struct eas_weight { /* borrowed from the weights */
     uint64_t bytes; /* in the file */
 } eas_weight;
 EAS_API eas_status eas_weights_open(const char *path, eas_weights **out);
-EAS_API eas_status eas_weights_parse(const void *data, size_t n, const char *name, eas_weights **out); /* a copy of memory, as if it were a file of that name */
+EAS_API eas_status eas_weights_parse(const void *data, size_t n, const char *name,
+                                     eas_weights **out); /* a copy of memory, as if it were a file of that name */
 EAS_API eas_weights *eas_weights_retain(eas_weights *w);
 EAS_API void eas_weights_release(eas_weights *w);
 EAS_API const char *eas_weights_format(const eas_weights *w); /* "safetensors", "npz", "npy", "gguf" */
@@ -943,6 +961,59 @@ typedef struct eas_comm_stats { /* sent so far by the devices of this process */
     uint64_t all_gather, all_reduce, reduce_scatter, all_to_all, ppermute; /* bytes */
 } eas_comm_stats;
 EAS_API eas_comm_stats eas_comm_stats_get(void);
+/* ---- predicting programs over parts, and choosing layouts ------------------------------------------------------------ */
+
+typedef struct eas_link { /* between neighbours along an axis of a mesh */
+    double latency;   /* seconds of a message */
+    double bandwidth; /* bytes per second that leave a device */
+} eas_link;
+typedef struct eas_machine { /* one device, and what lies between devices */
+    double product_f32, product_f64, product_f16; /* matrix products: floating-point operations per second; f16 stands for bf16 too */
+    double elementwise;      /* other arithmetic: operations per second */
+    double memory_bandwidth; /* bytes per second */
+    double launch;           /* seconds that a kernel takes at least */
+    double call;             /* seconds that a run of a program takes besides its kernels and collectives */
+    double memory;           /* bytes; 0: not limited */
+    double cores;            /* how many devices compute at the same time; 0: all of them */
+    int overlap;             /* collectives run beside kernels */
+    eas_link link[EAS_MESH_AXES];
+} eas_machine;
+enum { EAS_SIM_KERNELS, EAS_SIM_LINKS, EAS_SIM_LOOPS };
+typedef struct eas_sim_event {
+    const char *name; /* of the operation or collective; lives as long as the library */
+    uint32_t site;    /* where it was recorded: eas_site_text */
+    int lane;         /* EAS_SIM_KERNELS, EAS_SIM_LINKS; EAS_SIM_LOOPS: a whole loop */
+    double start, seconds, flops;
+    int64_t bytes;  /* of kernels: read and written; of collectives: that leave a device */
+    int64_t memory; /* in use while it runs */
+} eas_sim_event;
+typedef struct eas_simulation { /* of one device; all do the same */
+    int mesh;
+    double seconds, compute, communication; /* all; kernels; collectives, hidden behind kernels or not */
+    double flops;
+    int64_t memory, arguments, results; /* bytes: the most at any time; of what is given and of what is made */
+    int64_t kernels;
+    struct {
+        const char *name;
+        int64_t calls, bytes; /* that leave the device */
+        double seconds;
+    } collective[5];
+    int nevents;
+    eas_sim_event *events;
+    eas_machine machine;
+} eas_simulation;
+/* Predicts what evaluating the nodes takes on a mesh: time, memory and traffic of each device. Nothing runs, so nodes may be made of placeholders (eas_node_input, eas_node_input_sharded), and the mesh
+ * may have any number of devices. */
+EAS_API eas_status eas_simulate(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, eas_simulation **out);
+EAS_API void eas_simulation_free(eas_simulation *s);
+EAS_API eas_status eas_simulation_table(const eas_simulation *s, char **out); /* for people; free with eas_free */
+EAS_API eas_status eas_simulation_trace(const eas_simulation *s, const char *path); /* a file for Perfetto or chrome://tracing */
+
+/* Chooses how the tensors that nodes are made of lie on a mesh, so that evaluating the nodes takes least by the machine's numbers; what is asked for inside (eas_node_shard) stays. inputs: the tensors
+ * that may be laid out, specs: one for each. start: NULL, or layouts to begin with; the result is never worse than they are, nor than whole tensors and the batch cut along the axes.
+ * seconds[0..2]: as given, all whole, chosen; may be NULL. */
+EAS_API eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
+                                  const eas_spec *start, eas_spec *specs, double *seconds);
 
 /* ---- the ranks of a job: collectives between processes --------------------------------------------------------------- */
 

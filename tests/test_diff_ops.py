@@ -204,6 +204,9 @@ CASES["conv2d"] = conv_cases()
 ELSEWHERE = {"alias", "custom", "unique", "arange", "zeros", "ones"}
 
 
+CASES["shuffle_physical"] = [Case(lambda x: eager.ops._table.tensor_ops["shuffle_physical"](x, 0, (2, -1, 0)) ** 2, u(4, 2)), Case(lambda x: eager.ops._table.tensor_ops["shuffle_physical"](x, 1, (1, 1, 0)) ** 2, u(2, 2))]  # drawn last: the other cases keep their numbers
+
+
 def flat(ts):
     return [np.asarray(N(t)).ravel() for t in ts]
 

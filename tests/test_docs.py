@@ -1,6 +1,7 @@
 """The blocks of the guides run, in order."""
 
 import contextlib
+import linecache
 import os
 import re
 import tempfile
@@ -17,10 +18,15 @@ class Docs(unittest.TestCase):
         names = {"__name__": "docs"}
         for block in blocks:
             with self.subTest(block.splitlines()[0]):
-                exec(compile(block, f"docs/{name}", "exec"), names)
+                file = f"docs/{name}, {block.splitlines()[0]}"
+                linecache.cache[file] = len(block), None, block.splitlines(True), file  # kernels are rewritten from their source
+                exec(compile(block, file, "exec"), names)
 
     def test_eager(self):
         self.run_page("eager.md", 6)
+
+    def test_kernels(self):
+        self.run_page("kernels.md", 2)
 
     def test_derivatives(self):
         self.run_page("derivatives.md", 5)
@@ -28,6 +34,9 @@ class Docs(unittest.TestCase):
     def test_distributed(self):
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             self.run_page("distributed.md", 2)
+
+    def test_models(self):
+        self.run_page("nn.md", 7)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """eager.linalg: against NumPy in every dtype; by the properties of the factors; without a LAPACK too; derivatives against differences and JAX."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import eager
 from eager import linalg as la
 
 R = np.random.default_rng(3)
+START = R.bit_generator.state
 TOLERANCE = {"float32": 2e-4, "float64": 1e-9, "complex64": 2e-4, "complex128": 1e-9}
 DTYPES = list(TOLERANCE)
 
@@ -40,7 +42,22 @@ def H(x):
 LARGE = 110 if la.lapack() else 40  # rows that go to LAPACK
 
 
-class Values(unittest.TestCase):
+def needs(test, name):
+    """The module, or the test is left out."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        test.skipTest(f"needs {name}")
+
+
+class Seeded(unittest.TestCase):
+    """Each test has the same random numbers, whatever ran before it."""
+
+    def setUp(self):
+        R.bit_generator.state = START
+
+
+class Values(Seeded):
     SHAPES = [(1, 1), (3, 5, 5), (2, 1, 7, 7), (0, 0), (0, 4, 4), (LARGE, LARGE)]
 
     def test_square(self):
@@ -126,9 +143,21 @@ class Values(unittest.TestCase):
                 with self.subTest(dtype=dtype, shape=shape):
                     a = matrices(shape, dtype)
                     w, v = (np.asarray(x) for x in la.eig(a))
-                    close(a @ v, v * w[..., None, :], "complex64" if "32" in dtype or "64" == dtype[-2:] and dtype[0] == "c" else "complex128", "eig", 20)
+                    close(
+                        a @ v,
+                        v * w[..., None, :],
+                        "complex64" if "32" in dtype or "64" == dtype[-2:] and dtype[0] == "c" else "complex128",
+                        "eig",
+                        20,
+                    )
                     if a.size:
-                        close(np.sort_complex(np.round(w, 3).ravel()), np.sort_complex(np.round(np.linalg.eigvals(a), 3).ravel()), "complex64", "eigenvalues", 20)
+                        close(
+                            np.sort_complex(np.round(w, 3).ravel()),
+                            np.sort_complex(np.round(np.linalg.eigvals(a), 3).ravel()),
+                            "complex64",
+                            "eigenvalues",
+                            20,
+                        )
                     self.assertEqual(w.dtype.kind, "c")
                     close(np.sort_complex(np.asarray(la.eigvals(a)).ravel()), np.sort_complex(w.ravel()), "complex64", "eigvals", 20)
 
@@ -157,7 +186,11 @@ class Values(unittest.TestCase):
         close(la.expm(np.array([[0.0, 50.0], [-50.0, 0.0]])), [[np.cos(50), np.sin(50)], [-np.sin(50), np.cos(50)]], "float64")
         t = matrices((2, 3, 6), "float64")
         close(la.tensorsolve(t, matrices((2, 3), "float64") * 0 + 1), np.linalg.tensorsolve(t, np.ones((2, 3))), "float64")
-        close(la.tensorinv(matrices((4, 6, 8, 3), "float64") * 0 + np.eye(24).reshape(4, 6, 8, 3), ind=2), np.linalg.tensorinv(np.eye(24).reshape(4, 6, 8, 3), ind=2), "float64")
+        close(
+            la.tensorinv(matrices((4, 6, 8, 3), "float64") * 0 + np.eye(24).reshape(4, 6, 8, 3), ind=2),
+            np.linalg.tensorinv(np.eye(24).reshape(4, 6, 8, 3), ind=2),
+            "float64",
+        )
         c, lower = la.cho_factor(m @ m.T + np.eye(4), lower=True)
         close(la.cho_solve((c, lower), m), np.linalg.solve(m @ m.T + np.eye(4), m), "float64")
         close(la.lu_solve(la.lu_factor(m), m), np.eye(4), "float64")
@@ -205,13 +238,15 @@ class Values(unittest.TestCase):
         np.testing.assert_allclose(la.det(np.array([[2, 1], [1, 3]])).item(), 5)
 
 
-class Without(unittest.TestCase):
+class Without(Seeded):
     def test_without_lapack(self):
         """Our own functions at all sizes."""
+        names = ("test_square", "test_hermitian", "test_qr_and_svd", "test_eig", "test_low_rank_and_scales")
         code = (
-            "import numpy as np, sys; sys.path.insert(0, %r); import test_linalg as t, unittest; assert t.la.lapack() is None\n"
-            "s = unittest.TestSuite([t.Values(n) for n in ('test_square', 'test_hermitian', 'test_qr_and_svd', 'test_eig', 'test_low_rank_and_scales')])\n"
-            "r = unittest.TextTestRunner(verbosity=0).run(s); sys.exit(not r.wasSuccessful())" % os.path.dirname(os.path.abspath(__file__))
+            f"import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})\n"
+            "import test_linalg as t, unittest; assert t.la.lapack() is None\n"
+            f"suite = unittest.TestSuite([t.Values(n) for n in {names}])\n"
+            "sys.exit(not unittest.TextTestRunner(verbosity=0).run(suite).wasSuccessful())"
         )
         done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "EAS_LAPACK": "none"}, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -229,7 +264,7 @@ DIFF = {
 }  # fmt: skip
 
 
-class Derivatives(unittest.TestCase):
+class Derivatives(Seeded):
     def test_differences(self):
         """Both modes against central differences, in float64."""
         for name, (f, x) in DIFF.items():
@@ -244,7 +279,22 @@ class Derivatives(unittest.TestCase):
                 self.assertAlmostEqual(forward, want, delta=2e-5 * max(1, abs(want)), msg="forward")
 
     def test_second(self):
-        for name in ("solve", "inv", "det of 4", "slogdet", "cholesky", "qr", "eigh", "svd s", "svd u", "pinv", "expm", "lu", "eigvals", "triangular"):
+        for name in (
+            "solve",
+            "inv",
+            "det of 4",
+            "slogdet",
+            "cholesky",
+            "qr",
+            "eigh",
+            "svd s",
+            "svd u",
+            "pinv",
+            "expm",
+            "lu",
+            "eigvals",
+            "triangular",
+        ):
             f, x = DIFF[name]
             with self.subTest(name):
                 g = lambda v, f=f: eager.sum(eager.sin(f(v) * 1.3))  # noqa: E731
@@ -256,11 +306,11 @@ class Derivatives(unittest.TestCase):
                 np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3 * max(1, np.abs(want).max()), err_msg=name)
 
     def test_jax(self):
-        import jax
+        jax = needs(self, "jax")
 
         jax.config.update("jax_enable_x64", True)
         try:
-            import jax.numpy as jnp
+            jnp = needs(self, "jax.numpy")
 
             for name, f in {
                 "solve": lambda m, a: m.linalg.solve(a, T.T), "cholesky": lambda m, a: m.linalg.cholesky(a), "inv": lambda m, a: m.linalg.inv(a), "slogdet": lambda m, a: m.linalg.slogdet(a)[1], "eigh": lambda m, a: m.linalg.eigh(a)[0], "svd": lambda m, a: m.linalg.svd(a, full_matrices=False)[1],
@@ -275,7 +325,16 @@ class Derivatives(unittest.TestCase):
     def test_complex(self):
         """The gradient of a real function of a complex matrix is d/dre + i d/dim."""
         a = matrices((3, 3), "complex128") + 2 * np.eye(3)
-        for name, f in {"solve": lambda z: la.solve(z, np.ones((3, 2))), "inv": la.inv, "cholesky": lambda z: la.cholesky(eager.matmul(z, eager.conj(z).mT)), "eigvalsh": la.eigvalsh, "svdvals": la.svdvals, "qr": lambda z: la.qr(z)[1], "det": la.det, "slogdet": lambda z: la.slogdet(z)[1]}.items():
+        for name, f in {
+            "solve": lambda z: la.solve(z, np.ones((3, 2))),
+            "inv": la.inv,
+            "cholesky": lambda z: la.cholesky(eager.matmul(z, eager.conj(z).mT)),
+            "eigvalsh": la.eigvalsh,
+            "svdvals": la.svdvals,
+            "qr": lambda z: la.qr(z)[1],
+            "det": la.det,
+            "slogdet": lambda z: la.slogdet(z)[1],
+        }.items():
             with self.subTest(name):
                 g = lambda z, f=f: eager.sum(eager.abs(f(z)) ** 2)  # noqa: E731
                 got = eager.grad(g)(eager.asarray(a)).numpy()
@@ -284,7 +343,7 @@ class Derivatives(unittest.TestCase):
                 self.assertAlmostEqual((got * np.conj(t)).sum().real, want, delta=3e-5 * max(1, abs(want)))
 
 
-class Transforms(unittest.TestCase):
+class Transforms(Seeded):
     def test_vmap(self):
         a = np.stack([POS, POS * 2, POS + np.eye(3)])
         for name in ("inv", "cholesky", "det", "svdvals", "eigvalsh"):
@@ -292,7 +351,9 @@ class Transforms(unittest.TestCase):
             np.testing.assert_allclose(eager.vmap(f)(eager.asarray(a)).numpy(), f(a).numpy(), rtol=1e-9, err_msg=name)
         b = R.standard_normal((4, 3, 2))
         np.testing.assert_allclose(eager.vmap(lambda b: la.solve(POS, b))(eager.asarray(b)).numpy(), np.linalg.solve(POS, b), rtol=1e-8)
-        np.testing.assert_allclose(eager.vmap(lambda m: la.solve(m, np.ones(3)))(eager.asarray(a)).numpy(), np.stack([np.linalg.solve(m, np.ones(3)) for m in a]), rtol=1e-8)
+        np.testing.assert_allclose(
+            eager.vmap(lambda m: la.solve(m, np.ones(3)))(eager.asarray(a)).numpy(), np.stack([np.linalg.solve(m, np.ones(3)) for m in a]), rtol=1e-8
+        )
         g = eager.vmap(eager.grad(lambda m: eager.sum(la.inv(m))))(eager.asarray(a)).numpy()
         np.testing.assert_allclose(g, np.stack([eager.grad(lambda m: eager.sum(la.inv(m)))(eager.asarray(m)).numpy() for m in a]), rtol=1e-8)
         j = eager.jacrev(lambda m: la.solve(m, np.ones(3)))(eager.asarray(POS)).numpy()
@@ -302,7 +363,9 @@ class Transforms(unittest.TestCase):
         f = eager.compile(lambda a, b: la.solve(a, b) + la.cholesky(a)[..., :2])
         for n in (3, 3, 4):
             a, b = positive((n, n), "float64"), matrices((n, 2), "float64")
-            np.testing.assert_allclose(f(eager.asarray(a), eager.asarray(b)).numpy(), np.linalg.solve(a, b) + np.linalg.cholesky(a)[..., :2], rtol=1e-8)
+            np.testing.assert_allclose(
+                f(eager.asarray(a), eager.asarray(b)).numpy(), np.linalg.solve(a, b) + np.linalg.cholesky(a)[..., :2], rtol=1e-8
+            )
 
     def test_symbolic_batch(self):
         f = eager.compile(lambda a: la.inv(a).sum(axis=(1, 2)), dynamic_dims={0: {0: "batch"}})
@@ -314,14 +377,16 @@ class Transforms(unittest.TestCase):
     def test_views(self):
         a = positive((4, 4), "float64")
         np.testing.assert_allclose(la.inv(eager.asarray(a).T).numpy(), np.linalg.inv(a.T), rtol=1e-9)
-        np.testing.assert_allclose(la.inv(eager.asarray(np.stack([a, a]))[:, ::2, ::2]).numpy(), np.linalg.inv(np.stack([a, a])[:, ::2, ::2]), rtol=1e-9)
+        np.testing.assert_allclose(
+            la.inv(eager.asarray(np.stack([a, a]))[:, ::2, ::2]).numpy(), np.linalg.inv(np.stack([a, a])[:, ::2, ::2]), rtol=1e-9
+        )
 
     def test_ref_device(self):
         a = positive((3, 3), "float64")
         np.testing.assert_allclose(la.inv(eager.asarray(a).to("ref")).numpy(), np.linalg.inv(a), rtol=1e-9)
 
 
-class Einsum(unittest.TestCase):
+class Einsum(Seeded):
     def test_as_numpy(self):
         a, b, c, d = (R.standard_normal(s) for s in ((3, 4), (4, 5), (2, 3, 4), (5, 3)))
         sq, t = R.standard_normal((3, 3)), R.standard_normal((2, 3, 3))
@@ -359,7 +424,7 @@ class Einsum(unittest.TestCase):
         np.testing.assert_allclose(eager.vmap(lambda x: eager.einsum("ij,jk->ki", x, b))(eager.asarray(c)).numpy(), np.einsum("bij,jk->bki", c, b))
 
     def test_opt_einsum(self):
-        import opt_einsum
+        opt_einsum = needs(self, "opt_einsum")
 
         a, b, c = (eager.asarray(R.standard_normal(s)) for s in ((3, 4), (4, 5), (5, 2)))
         got = opt_einsum.contract("ij,jk,kl->il", a, b, c, backend="eager")

@@ -99,7 +99,20 @@ def w_value_then_number(x, out, N, B: eas.constexpr):
         v = 0.0  # WRONG
 
 
-REASSIGNED = [w_other_kinds, w_text, w_value_then_number, w_sum, w_augmented, w_python_number, w_variable, w_while, w_condition, w_for_while, w_nested, w_nothing_before]
+REASSIGNED = [
+    w_other_kinds,
+    w_text,
+    w_value_then_number,
+    w_sum,
+    w_augmented,
+    w_python_number,
+    w_variable,
+    w_while,
+    w_condition,
+    w_for_while,
+    w_nested,
+    w_nothing_before,
+]
 
 
 def u_after_loop(x, out, N, B: eas.constexpr):

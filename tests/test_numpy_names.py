@@ -1,5 +1,9 @@
 """NumPy's vocabulary: each function against NumPy's of the same name, on the same arguments; NumPy's own functions on tensors; derivatives against JAX's."""
 
+import importlib
+import os
+import subprocess
+import sys
 import unittest
 
 import numpy as np
@@ -7,6 +11,7 @@ import numpy as np
 import eager
 
 R = np.random.default_rng(7)
+START = R.bit_generator.state
 A = R.standard_normal((4, 5)).astype(np.float32)
 B = R.standard_normal((4, 5)).astype(np.float32)
 V = R.standard_normal(6).astype(np.float32)
@@ -70,7 +75,22 @@ def check(test, got, want, what):
         np.testing.assert_array_equal(got, want, err_msg=what)
 
 
-class Names(unittest.TestCase):
+def needs(test, name):
+    """The module, or the test is left out."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        test.skipTest(f"needs {name}")
+
+
+class Seeded(unittest.TestCase):
+    """Each test has the same random numbers, whatever ran before it."""
+
+    def setUp(self):
+        R.bit_generator.state = START
+
+
+class Names(Seeded):
     def test_as_numpy(self):
         for name, args, kwargs in CASES:
             with self.subTest(name, args=str(args)[:60], **{k: str(v)[:20] for k, v in kwargs.items()}):
@@ -150,7 +170,7 @@ class Names(unittest.TestCase):
         np.testing.assert_allclose(eager.vectorize(lambda a, b: (a * b).sum(), signature="(n),(n)->()")(A, B).numpy(), (A * B).sum(1), rtol=1e-5)
 
 
-class Protocols(unittest.TestCase):
+class Protocols(Seeded):
     def test_functions(self):
         x = eager.asarray(A)
         for f in (
@@ -195,15 +215,15 @@ class Protocols(unittest.TestCase):
         np.testing.assert_allclose(eager.compile(f)(eager.asarray(A)).item(), f(A), rtol=1e-5)
 
     def test_jax_takes_tensors(self):
-        import jax.numpy as jnp
+        jnp = needs(self, "jax.numpy")
 
         np.testing.assert_array_equal(np.asarray(jnp.asarray(eager.asarray(A))), A)
 
 
-class Derivatives(unittest.TestCase):
+class Derivatives(Seeded):
     def test_against_jax(self):
-        import jax
-        import jax.numpy as jnp
+        jax = needs(self, "jax")
+        jnp = needs(self, "jax.numpy")
 
         cases = {
             "median": (lambda m, x: m.median(x, axis=1), A), "quantile": (lambda m, x: m.quantile(x, 0.3, axis=0), A), "interp": (lambda m, x: m.interp(x, S, W), A), "cov": (lambda m, x: m.cov(x), A), "corrcoef": (lambda m, x: m.corrcoef(x), A),
@@ -218,11 +238,80 @@ class Derivatives(unittest.TestCase):
                 np.testing.assert_allclose(got.numpy(), np.asarray(want), rtol=2e-3, atol=2e-5, err_msg=name)
 
     def test_vmap(self):
-        for name, f in {"median": eager.median, "quantile": lambda v: eager.quantile(v, 0.4), "diag": eager.diag, "histogram": lambda v: eager.histogram(v, 3, (-2.0, 2.0))[0], "interp": lambda v: eager.interp(v, S, W), "convolve": lambda v: eager.convolve(v, W[:2]), "cov": lambda v: eager.cov(eager.stack([v, v * v])), "polyval": lambda v: eager.polyval(v, 2.0)}.items():
+        for name, f in {
+            "median": eager.median,
+            "quantile": lambda v: eager.quantile(v, 0.4),
+            "diag": eager.diag,
+            "histogram": lambda v: eager.histogram(v, 3, (-2.0, 2.0))[0],
+            "interp": lambda v: eager.interp(v, S, W),
+            "convolve": lambda v: eager.convolve(v, W[:2]),
+            "cov": lambda v: eager.cov(eager.stack([v, v * v])),
+            "polyval": lambda v: eager.polyval(v, 2.0),
+        }.items():
             with self.subTest(name):
                 got = eager.vmap(f)(eager.asarray(A)).numpy()
                 want = np.stack([np.asarray(f(row)) for row in A])
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+class Dispatch(Seeded):
+    """SciPy and scikit-learn with array-API dispatch give tensors."""
+
+    def test_scipy(self):
+        needs(self, "scipy")
+        code = (
+            "import numpy as np, eager, scipy.special, scipy.stats, scipy.fft, scipy.integrate\n"
+            "a = np.random.default_rng(0).standard_normal((20, 5)); x = eager.asarray(a)\n"
+            "for f in (scipy.special.logsumexp, scipy.special.expit, scipy.stats.zscore, scipy.stats.skew, scipy.stats.kurtosis, scipy.fft.fft, scipy.integrate.trapezoid):\n"
+            "    y = f(x); assert type(y).__module__.startswith('eager'), (f, type(y)); np.testing.assert_allclose(np.asarray(y), f(a), rtol=1e-6, atol=1e-8)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "SCIPY_ARRAY_API": "1"}, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_sklearn(self):
+        needs(self, "sklearn")
+        code = (
+            "import numpy as np, eager\n"
+            "from sklearn import config_context\n"
+            "from sklearn.decomposition import PCA\n"
+            "from sklearn.preprocessing import MinMaxScaler, StandardScaler\n"
+            "from sklearn.linear_model import Ridge\n"
+            "a = np.random.default_rng(0).standard_normal((40, 5)); x = eager.asarray(a)\n"
+            "for make in (MinMaxScaler, StandardScaler, lambda: PCA(2, svd_solver='full')):\n"
+            "    want = make().fit_transform(a)\n"
+            "    with config_context(array_api_dispatch=True): y = make().fit_transform(x)\n"
+            "    assert isinstance(y, eager.Tensor); np.testing.assert_allclose(np.abs(np.asarray(y)), np.abs(want), rtol=1e-6, atol=1e-8)\n"
+            "with config_context(array_api_dispatch=True): y = Ridge(solver='svd').fit(x, x[:, 0]).predict(x)\n"
+            "assert isinstance(y, eager.Tensor)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "SCIPY_ARRAY_API": "1"}, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Standard(Seeded):
+    """Signatures of the array API 2024.12 that differ from the table's."""
+
+    def test_signatures(self):
+        x = eager.asarray(A)
+        self.assertEqual(eager.full((2,), fill_value=3).tolist(), [3, 3])
+        self.assertEqual(eager.full_like(x, 2).shape, (4, 5))
+        self.assertEqual(
+            eager.searchsorted(eager.asarray([3, 1, 2]), eager.asarray([2, 3]), side="right", sorter=eager.asarray([1, 2, 0])).tolist(), [2, 3]
+        )
+        self.assertEqual(eager.permute_dims(x, axes=(1, 0)).shape, (5, 4))
+        self.assertEqual(eager.reshape(x, (5, 4), copy=True).shape, (5, 4))
+        self.assertEqual(eager.reshape(x, shape=(20,), copy=False).shape, (20,))
+        for axis in (3, -4):
+            with self.assertRaises(IndexError):
+                eager.expand_dims(x, axis=axis)
+        self.assertEqual(eager.repeat(eager.asarray([1, 2, 3]), eager.asarray([1, 0, 2])).tolist(), [1, 3, 3])
+        self.assertEqual(eager.repeat(x, eager.asarray([2, 0, 1, 1]), axis=0).shape, (4, 5))
+        self.assertEqual(eager.zeros((0, 3))[eager.zeros((0, 3), dtype="bool")].shape, (0,))
+        small = eager.ones((2, 200), dtype="int8")
+        self.assertEqual(eager.vecdot(small, small).dtype, "int8")
+        self.assertEqual(eager.unique_values(eager.asarray([2j, 1j, 2j])).tolist(), [1j, 2j])
+        self.assertIn("complex128", eager.__array_namespace_info__().dtypes(kind="complex floating"))
+        self.assertEqual(eager.where(x > 0, 1.0, -1.0).dtype, "float32")
 
 
 if __name__ == "__main__":

@@ -146,7 +146,16 @@ class Functions(unittest.TestCase):
 
     def test_defaults(self):
         with eager.defaults(dtype="float64", device="ref"):
-            for t in (eager.zeros((2,)), eager.ones((2,)), eager.full((2,), 0.5), eager.arange(2.0), eager.linspace(0, 1, 3), eager.uniform((2,)), eager.constant([0.1]), eager.eye(2)):
+            for t in (
+                eager.zeros((2,)),
+                eager.ones((2,)),
+                eager.full((2,), 0.5),
+                eager.arange(2.0),
+                eager.linspace(0, 1, 3),
+                eager.uniform((2,)),
+                eager.constant([0.1]),
+                eager.eye(2),
+            ):
                 self.assertEqual((t.dtype, t.realize().device), ("float64", "ref"))
             self.assertEqual(eager.arange(3).dtype, "int64")
             self.assertEqual(eager.zeros((2,), "float16").dtype, "float16")

@@ -1,5 +1,7 @@
 """Quantized matrices: how near they are, products with one row and with several, transforms, devices."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -59,6 +61,8 @@ def test_products(kind, shape):
             np.testing.assert_allclose(y.numpy(), want, rtol=1e-4, atol=1e-4)
     for dt, tol in (("float16", 1e-2), ("bfloat16", 5e-2), ("float64", 1e-6)):
         for rows in (1, 3):
+            if dt == "float64" and os.environ.get("EAS_ISA") == "sse2":
+                continue  # products of f64 are refused without FMA
             x = Tensor.constant(matrix((rows, shape[0]), 2), dtype=dt)
             y = x @ q
             assert y.dtype == x.dtype

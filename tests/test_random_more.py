@@ -1,5 +1,6 @@
 """eager.random: moments and tails of each distribution, against SciPy's or NumPy's formulas; keys; transforms. And functions of networks against torch's."""
 
+import importlib
 import math
 import unittest
 
@@ -18,6 +19,14 @@ def moments(test, x, mean, var, what):
     test.assertLess(abs(x.mean() - mean), 5 * math.sqrt(var / x.size) + 1e-6, what)
     spread = math.sqrt(max(((x - x.mean()) ** 4).mean() - x.var() ** 2, 0) / x.size)
     test.assertLess(abs(x.var() - var), 6 * spread + 1e-3 * var, what)
+
+
+def needs(test, name):
+    """The module, or the test is left out."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        test.skipTest(f"needs {name}")
 
 
 class Moments(unittest.TestCase):
@@ -108,7 +117,12 @@ class Moments(unittest.TestCase):
         self.assertTrue((rnd.dropout(eager.ones((4,)), 0.5, training=False).numpy() == 1).all())
 
     def test_keys(self):
-        for f in (lambda k: rnd.gamma((5,), 2.0, key=k), lambda k: rnd.poisson((5,), 20.0, key=k), lambda k: rnd.permutation(20, key=k), lambda k: rnd.truncated_normal(-1.0, 1.0, (5,), key=k)):
+        for f in (
+            lambda k: rnd.gamma((5,), 2.0, key=k),
+            lambda k: rnd.poisson((5,), 20.0, key=k),
+            lambda k: rnd.permutation(20, key=k),
+            lambda k: rnd.truncated_normal(-1.0, 1.0, (5,), key=k),
+        ):
             np.testing.assert_array_equal(f(eager.key(1)).numpy(), f(eager.key(1)).numpy())
             self.assertFalse((f(eager.key(1)).numpy() == f(eager.key(2)).numpy()).all())
             self.assertFalse((f(None).numpy() == f(None).numpy()).all())
@@ -122,8 +136,8 @@ class Moments(unittest.TestCase):
 
 class Networks(unittest.TestCase):
     def test_activations(self):
-        import torch
-        import torch.nn.functional as T
+        torch = needs(self, "torch")
+        T = needs(self, "torch.nn.functional")
 
         x = np.linspace(-8, 8, 41).astype(np.float32)
         t = torch.tensor(x, requires_grad=True)
@@ -137,7 +151,12 @@ class Networks(unittest.TestCase):
                 (want,) = torch.autograd.grad(torch.sin(theirs(t)).sum(), t)
                 got = eager.grad(lambda v, mine=mine: eager.sum(eager.sin(mine(v))))(eager.asarray(x)).numpy()
                 smooth = np.abs(np.abs(x) - 3) > 0.1 if name.startswith("hard") or name == "relu6" else np.ones_like(x, bool)
-                np.testing.assert_allclose(got[smooth & (x != 0) & (np.abs(x) != 1) & (x != 6)], want.numpy()[smooth & (x != 0) & (np.abs(x) != 1) & (x != 6)], rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose(
+                    got[smooth & (x != 0) & (np.abs(x) != 1) & (x != 6)],
+                    want.numpy()[smooth & (x != 0) & (np.abs(x) != 1) & (x != 6)],
+                    rtol=1e-4,
+                    atol=1e-5,
+                )
         a = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
         np.testing.assert_allclose(eager.glu(eager.asarray(a)).numpy(), T.glu(torch.tensor(a)).numpy(), rtol=1e-5)
         np.testing.assert_allclose(eager.swiglu(eager.asarray(a)).numpy(), T.silu(torch.tensor(a[:, :4])).numpy() * a[:, 4:], rtol=1e-5)
@@ -145,13 +164,23 @@ class Networks(unittest.TestCase):
             eager.glu(eager.ones((3, 5)))
 
     def test_interpolate(self):
-        import torch
-        import torch.nn.functional as T
+        torch = needs(self, "torch")
+        T = needs(self, "torch.nn.functional")
 
         x = np.random.default_rng(1).standard_normal((2, 7, 9, 3)).astype(np.float32)
         t = torch.tensor(x).permute(0, 3, 1, 2)
         for size in [(14, 18), (4, 5), (7, 20), (3, 3)]:
-            for mode, kw in [("nearest", {}), ("nearest-exact", {}), ("area", {}), ("bilinear", {}), ("bilinear", {"align_corners": True}), ("bicubic", {}), ("bicubic", {"align_corners": True}), ("bilinear", {"antialias": True}), ("bicubic", {"antialias": True})]:
+            for mode, kw in [
+                ("nearest", {}),
+                ("nearest-exact", {}),
+                ("area", {}),
+                ("bilinear", {}),
+                ("bilinear", {"align_corners": True}),
+                ("bicubic", {}),
+                ("bicubic", {"align_corners": True}),
+                ("bilinear", {"antialias": True}),
+                ("bicubic", {"antialias": True}),
+            ]:
                 with self.subTest(mode=mode, size=size, **kw):
                     want = T.interpolate(t, size, mode=mode, **kw).permute(0, 2, 3, 1).numpy()
                     np.testing.assert_allclose(eager.interpolate(eager.asarray(x), size, mode=mode, **kw).numpy(), want, rtol=1e-4, atol=1e-5)
@@ -162,8 +191,8 @@ class Networks(unittest.TestCase):
         np.testing.assert_allclose(eager.interpolate(eager.asarray(y), 11, mode="linear").numpy(), want, rtol=1e-4, atol=1e-5)
 
     def test_convolutions(self):
-        import torch
-        import torch.nn.functional as T
+        torch = needs(self, "torch")
+        T = needs(self, "torch.nn.functional")
 
         r = np.random.default_rng(2)
         for n, conv in ((1, eager.conv1d), (3, eager.conv3d), (2, eager.conv_nd)):
@@ -178,15 +207,17 @@ class Networks(unittest.TestCase):
                         want = np.moveaxis(theirs(t, w, groups=groups, **kw).numpy(), 1, -1)
                         np.testing.assert_allclose(conv(eager.asarray(x), eager.asarray(f), groups=groups, **kw).numpy(), want, rtol=1e-4, atol=1e-4)
         x, f = r.standard_normal((1, 7, 8, 2)).astype(np.float32), r.standard_normal((3, 4, 2, 5)).astype(np.float32)
-        want = np.moveaxis(T.conv2d(torch.tensor(np.moveaxis(x, -1, 1).copy()), torch.tensor(np.moveaxis(f, (-1, -2), (0, 1)).copy()), padding="same").numpy(), 1, -1)
+        want = np.moveaxis(
+            T.conv2d(torch.tensor(np.moveaxis(x, -1, 1).copy()), torch.tensor(np.moveaxis(f, (-1, -2), (0, 1)).copy()), padding="same").numpy(), 1, -1
+        )
         np.testing.assert_allclose(eager.conv2d(eager.asarray(x), eager.asarray(f), padding="same").numpy(), want, rtol=1e-4, atol=1e-4)
         self.assertEqual(eager.conv2d(eager.asarray(x), eager.asarray(f), padding="same", stride=(2, 2)).shape, (1, 4, 4, 5))
         with self.assertRaisesRegex(ValueError, "conv1d"):
             eager.conv1d(eager.ones((1, 4, 3)), eager.ones((2, 2, 5)))
 
     def test_images(self):
-        import torch
-        import torch.nn.functional as T
+        torch = needs(self, "torch")
+        T = needs(self, "torch.nn.functional")
 
         x = np.random.default_rng(3).standard_normal((2, 4, 6, 8)).astype(np.float32)
         t = torch.tensor(x).permute(0, 3, 1, 2)
@@ -198,7 +229,9 @@ class Networks(unittest.TestCase):
             np.testing.assert_allclose(u.numpy(), want, rtol=1e-6)
             back = T.fold(T.unfold(t, 2, **kw), (4, 6), 2, **kw).permute(0, 2, 3, 1).numpy()
             np.testing.assert_allclose(eager.fold(u, (4, 6), 2, **kw).numpy(), back, rtol=1e-5)
-            np.testing.assert_allclose(eager.vmap(lambda v, kw=kw: eager.fold(v, (4, 6), 2, **kw))(eager.stack([u, u * 2]))[1].numpy(), 2 * back, rtol=1e-5)
+            np.testing.assert_allclose(
+                eager.vmap(lambda v, kw=kw: eager.fold(v, (4, 6), 2, **kw))(eager.stack([u, u * 2]))[1].numpy(), 2 * back, rtol=1e-5
+            )
 
     def test_one_hot(self):
         i = np.array([[0, 2], [1, 0]])
@@ -206,17 +239,25 @@ class Networks(unittest.TestCase):
             np.testing.assert_array_equal(eager.one_hot(i, 3, axis=axis).numpy(), np.moveaxis(np.eye(3)[i], -1, axis))
 
     def test_attention(self):
-        import torch
-        import torch.nn.functional as T
+        torch = needs(self, "torch")
+        T = needs(self, "torch.nn.functional")
 
         r = np.random.default_rng(4)
         q, k, v = (r.standard_normal((2, 3, n, 8)).astype(np.float32) for n in (5, 6, 6))
         tq, tk, tv = (torch.tensor(a) for a in (q, k, v))
         mask = r.random((5, 6)) > 0.3
         mask[:, 0] = True
-        for kw, theirs in [({}, {}), ({"attn_mask": eager.asarray(mask)}, {"attn_mask": torch.tensor(mask)}), ({"is_causal": True}, {"is_causal": True}), ({"scale": 0.3}, {"scale": 0.3}), ({"attn_mask": eager.asarray(q[0, 0, :, :6])}, {"attn_mask": torch.tensor(q[0, 0, :, :6])})]:
+        for kw, theirs in [
+            ({}, {}),
+            ({"attn_mask": eager.asarray(mask)}, {"attn_mask": torch.tensor(mask)}),
+            ({"is_causal": True}, {"is_causal": True}),
+            ({"scale": 0.3}, {"scale": 0.3}),
+            ({"attn_mask": eager.asarray(q[0, 0, :, :6])}, {"attn_mask": torch.tensor(q[0, 0, :, :6])}),
+        ]:
             want = T.scaled_dot_product_attention(tq, tk, tv, **theirs).numpy()
-            np.testing.assert_allclose(eager.scaled_dot_product_attention(eager.asarray(q), eager.asarray(k), eager.asarray(v), **kw).numpy(), want, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(
+                eager.scaled_dot_product_attention(eager.asarray(q), eager.asarray(k), eager.asarray(v), **kw).numpy(), want, rtol=1e-4, atol=1e-5
+            )
 
 
 if __name__ == "__main__":

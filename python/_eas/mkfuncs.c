@@ -43,25 +43,77 @@ FN(sg_id)
     PARSE({"sg_id", 0, 0, {NULL}});
     return value_new(t, eas_sg_id(t->b));
 }
-/* (start, size), or the size alone */
-static int start_and_size(PyObject **in, const char *fn, int64_t *start, int64_t *size)
+/* (start, size), or the size alone; stop= in place of size=. A start other than 0 asks for the second by name: elsewhere it is the end. */
+static int start_and_size(PyObject **in, const char *fn, bool named, int64_t *start, int64_t *size)
 {
+    int64_t stop;
     *start = 0;
+    if (in[1] && in[2])
+        return py_fail_at(PyExc_TypeError, "mk.%s takes size= or stop=, not both", fn), 0;
+    if (in[2])
+        return static_int(in[2], fn, "stop", &stop) && (!in[0] || static_int(in[0], fn, "start", start)) && (*size = stop - *start, 1);
     if (!in[1])
-        return static_int(in[0], fn, "size", size);
-    return static_int(in[0], fn, "start", start) && static_int(in[1], fn, "size", size);
+        return in[0] ? static_int(in[0], fn, "size", size) : (py_fail_at(PyExc_TypeError, "mk.%s: argument 'size' is missing", fn), 0);
+    if ((in[0] && !static_int(in[0], fn, "start", start)) || !static_int(in[1], fn, "size", size))
+        return 0;
+    if (*start && !named)
+        return py_fail_at(PyExc_TypeError,
+                          "mk.%s(%lld, %lld): with a start other than 0, name the second argument, which other languages take for the end: "
+                          "mk.%s(%lld, size=%lld) has %lld elements, mk.%s(%lld, stop=%lld) ends before %lld",
+                          fn, (long long)*start, (long long)*size, fn, (long long)*start, (long long)*size, (long long)*size, fn,
+                          (long long)*start, (long long)*size, (long long)*size),
+               0;
+    return 1;
 }
+static bool is_named(Py_ssize_t nargs, PyObject *kwnames) { return nargs < 2 && kwnames; }
 FN(arange)
 {
     int64_t start, size;
-    PARSE({"arange", 2, 1, {"start", "size"}});
-    return start_and_size(in, s.fn, &start, &size) ? value_new(t, eas_arange(t->b, start, size)) : NULL;
+    PARSE({"arange", 3, 0, {"start", "size", "stop"}});
+    return start_and_size(in, s.fn, is_named(nargs, kwnames), &start, &size) ? value_new(t, eas_arange(t->b, start, size)) : NULL;
+}
+/* Indices of 2 or 3 dims, the last one fastest: (y, x) of mk.tid((Y, X)). */
+static PyObject *tid_of(Trace *t, PyObject *sizes)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(sizes);
+    int64_t dim[3], all = 1;
+    if (n < 1 || n > 3)
+        return py_fail_at(PyExc_ValueError, "mk.tid: a group has 1 to 3 dims, got %zd", n);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (!static_int(PyTuple_GET_ITEM(sizes, i), "tid", "size", &dim[i]))
+            return NULL;
+        if (dim[i] < 1)
+            return py_fail_at(PyExc_ValueError, "mk.tid: a size is %lld; it must be positive", (long long)dim[i]);
+        all *= dim[i];
+    }
+    eas_value rest = eas_tid(t->b, 0, all);
+    t->threads = all;
+    PyObject *r = PyTuple_New(n);
+    for (Py_ssize_t i = n - 1; r && i >= 0; i--) {
+        eas_value d = eas_const_int(t->b, dim[i]), at = i ? eas_apply(t->b, OP.mod, rest, d, 0) : rest;
+        rest = i ? eas_apply(t->b, OP.floordiv, rest, d, 0) : rest;
+        PyObject *o = value_new(t, at);
+        if (!o)
+            Py_CLEAR(r);
+        else
+            PyTuple_SET_ITEM(r, i, o);
+    }
+    return r;
 }
 FN(tid)
 {
     int64_t start, size;
     PARSE({"tid", 2, 1, {"start", "size"}});
-    return start_and_size(in, s.fn, &start, &size) ? value_new(t, eas_tid(t->b, start, size)) : NULL;
+    PyObject *sizes = in[1] ? in[1] : in[0];
+    if (PyTuple_Check(sizes))
+        return in[1] && (!PyLong_Check(in[0]) || PyLong_AsLong(in[0]) != 0)
+                 ? py_fail_at(PyExc_TypeError, "mk.tid: a group of several dims starts at 0: mk.tid((Y, X))")
+                 : tid_of(t, sizes);
+    PyObject *three[3] = {in[0], in[1], NULL};
+    if (!start_and_size(three, s.fn, true, &start, &size))
+        return NULL;
+    t->threads = size;
+    return value_new(t, eas_tid(t->b, start, size));
 }
 
 /* ---- memory ---- */
@@ -154,6 +206,26 @@ FN(alloc_tg_f16)
 {
     PARSE({"alloc_tg_f16", 1, 1, {"size"}});
     return alloc(t, in[0], EAS_F16, s.fn);
+}
+/* An array of each thread's own: its part of a threadgroup array, element i of thread k at i * threads + k. In SPMD mode, of the program. */
+FN(local)
+{
+    eas_dtype dt = EAS_F32;
+    int64_t n;
+    PARSE({"local", 2, 1, {"size", "dtype"}});
+    if (!static_int(in[0], s.fn, "size", &n) || (in[1] && !py_to_dtype(in[1], "mk.local", &dt)))
+        return NULL;
+    if (n < 1)
+        return py_fail_at(PyExc_ValueError, "mk.local: size is %lld; it must be positive", (long long)n);
+    int64_t threads = t->threads ? t->threads : 1;
+    PyObject *buf = buffer_new(t, eas_alloc_tg(t->b, n * threads, dt), NULL);
+    if (!buf || threads == 1)
+        return buf ? array_flat(buf, n) : NULL;
+    PyObject *me = value_new(t, eas_tid(t->b, 0, threads)), *array = me ? Py_BuildValue("((L)(L)OO)", (long long)n, (long long)threads, me, Py_False) : NULL;
+    PyObject *r = array ? array_new(buf, array) : NULL;
+    Py_XDECREF(me);
+    Py_DECREF(buf);
+    return r;
 }
 FN(barrier)
 {
@@ -479,9 +551,10 @@ static PyMethodDef rows[] = {
     ROW(program_id, "program_id($module, axis=0)\n--\n\nIndex of this program (SPMD) or threadgroup along axis 0, 1 or 2."),
     ROW(num_programs, "num_programs($module, axis=0)\n--\n\nHow many programs or threadgroups the launch has along an axis."),
     ROW(arange,
-        "arange($module, start, size)\n--\n\nThe block start, start+1, ..., start+size-1; arange(size) begins with 0. Makes the kernel SPMD."),
-    ROW(tid, "tid($module, start, size)\n--\n\nstart + this thread's index in its group of size threads; tid(size) begins with 0. Makes the kernel "
-             "thread mode."),
+        "arange($module, start=0, size=None, stop=None)\n--\n\nThe block start, start+1, ..., start+size-1; arange(size) begins with 0. With a start other than 0, "
+        "size= or stop= is named. Makes the kernel SPMD."),
+    ROW(tid, "tid($module, start, size)\n--\n\nstart + this thread's index in its group of size threads; tid(size) begins with 0; tid((Y, X)) "
+             "and tid((Z, Y, X)) give a tuple of indices. Makes the kernel thread mode."),
     ROW(local_id, "local_id($module, axis=0)\n--\n\nThis thread's index in its group along an axis."),
     ROW(lane_id, "lane_id($module)\n--\n\nThis thread's index in its simdgroup of 32."),
     ROW(sg_id, "sg_id($module)\n--\n\nIndex of this thread's simdgroup in its group."),
@@ -490,6 +563,7 @@ static PyMethodDef rows[] = {
     ROW(store, "store($module, buf, off, value, mask=None)\n--\n\nWrites value at the offsets; lanes masked off write nothing."),
     ROW(alloc_tg, "alloc_tg($module, size, dtype=f32)\n--\n\nAn array of size elements shared by the threads of a group."),
     ROW(alloc_tg_f16, "alloc_tg_f16($module, size)\n--\n\nalloc_tg(size, mk.f16)"),
+    ROW(local, "local($module, size, dtype=f32)\n--\n\nAn array of each thread's own (of the program's own in SPMD mode), indexed as x[i]. Call mk.tid before it."),
     ROW(barrier, "barrier($module)\n--\n\nAll threads of the group meet here; threadgroup memory written before is seen after."),
     ROW(dot, "dot($module, *args, **kwargs)\n--\n\ndot(x, y, acc=None): blocks (M, K) times (K, N), plus acc; in f32, f64 if one of them is. Two "
              "blocks of bf16: docs/ir.md says what processors that multiply those do.\n"
@@ -578,7 +652,7 @@ int mkfuncs_init(PyObject *module)
     PyObject *mk = PyDict_New();
     if (!mk)
         return -1;
-    if (mk_add_all(mk, rows) < 0 || add_unaries(mk) < 0 || add_atomics(mk) < 0 || add_dtypes(mk) < 0 || blocks_init(mk) < 0 || group_init(mk) < 0 ||
+    if (mk_add_all(mk, rows) < 0 || add_unaries(mk) < 0 || add_atomics(mk) < 0 || add_dtypes(mk) < 0 || blocks_init(mk) < 0 || group_init(mk) < 0 || lanes_init(mk) < 0 ||
         hints_init(mk) < 0 || debug_init(mk) < 0 || ctrl_init(mk) < 0 || PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 ||
         PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 || PyDict_SetItemString(mk, "constexpr", (PyObject *)G.constexpr) < 0)
         return -1;

@@ -33,6 +33,7 @@
  *   eager_loop.c     loops and branches
  *   eager_random.c   keys for random numbers that are asked for without one
  *   eager_shard.c    shardings of results
+ *   eager_cost.c     predictions for meshes, layouts that are chosen
  *   dist.c           the ranks of a job
  *   eager_vmap.c     vmap;  eager_diff.c  derivatives
  *   eager_key.c, eager_compile.c  compiled functions
@@ -130,6 +131,7 @@ typedef struct Trace {
     int nscopes, capscopes;
     bool live;          /* instructions run as they are traced: _interpret=True */
     eas_value mask;     /* lanes that take part where it is not 0: loads, stores and variables heed it */
+    int64_t threads;    /* that mk.tid said; 0: nothing yet */
     bool checks;        /* indices of arrays are checked against their sizes */
     PyObject *wanted;   /* set of names: buffers whose sizes the body asked for, and which are not known; or NULL */
     int busy;           /* C code holds values that no object stands for: nothing may be swept */
@@ -247,6 +249,8 @@ int mk_add_all(PyObject *mk, PyMethodDef *def);
 int mk_add_numbered(PyObject *mk, PyMethodDef *def, long row); /* with its row as self */
 int blocks_init(PyObject *mk);      /* adds shapes, reductions, scans, random numbers; the methods of values too */
 int group_init(PyObject *mk);       /* adds functions over threads */
+int lanes_init(PyObject *mk);       /* adds functions that move lanes, of bits, made of instructions */
+int lanes_item(Trace *t, eas_value *x, int *axis, PyObject *item); /* one item of x[...] of a block */
 int debug_init(PyObject *mk);       /* adds assert_ and print */
 int hints_init(PyObject *mk);       /* adds what acts while tracing */
 PyObject *mk_extreme(Trace *t, const char *fn, PyObject **in, bool is_max); /* element-wise, of two */
@@ -487,8 +491,9 @@ Py_ssize_t pytree_num_leaves(PyObject *treedef);
 
 /* ---- eager_site.c ---- */
 int site_init(PyObject *module);
-PyObject *site_place(uint32_t site); /* "file:line", or None */
+PyObject *site_text(uint32_t site); /* "file:line", or None */
 uint32_t site_here(void); /* the number of the line that runs now */
+int site_place(uint32_t site, char *file, size_t room, int *line); /* 1: it is known */
 /* Lets go of a Python object from any thread, with or without the GIL, whatever locks are held: later, when there is nothing to fear. */
 void later_decref(void *object);
 extern _Atomic(void *) later_list;
@@ -526,6 +531,7 @@ PyObject *eager_result(eas_status st, eas_node *n); /* the same after a call: ra
 extern int eager_strict;
 extern int eager_nans; /* eager.debug_nans: every result is looked at */
 int eager_no_nan(eas_node *n); /* 1; 0 with an exception: it has a NaN, or could not be computed */
+int eager_no_nan_below(eas_node *n); /* the same of all that n is made of, inputs first: of derivatives, which are recorded at once */
 /* Node of an operand, counted: a tensor, a number, an array, a list. NULL with an exception, or without one if o is none of those. */
 eas_node *eager_operand(PyObject *o);
 eas_node *eager_arg(PyObject *o, const char *fn, const char *arg); /* TypeError instead */
@@ -550,6 +556,7 @@ eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d); /* a copy o
 Tensor *tensor_of_node(eas_node *n); /* realises; the same memory */
 PyObject *array_of_node(eas_node *n, bool writeable); /* realises; on the cpu the same memory */
 bool eager_convertible(PyObject *o);
+eas_node *eager_on_device(eas_node *n, eas_device *d); /* a copy of n's data there, or n; steals n */
 PyObject *eager_number(PyObject *o, const char *what); /* the one element as a Python number */
 int eager_getbuffer(PyObject *o, Py_buffer *view, int flags);
 PyObject *eager_repr(PyObject *o);
@@ -605,11 +612,16 @@ random_scope *random_of_loop(PyObject *o); /* of a LoopRandom; NULL: it is none 
 /* ---- dist.c ---- */
 int dist_init(PyObject *module);
 
+/* ---- eager_cost.c ---- */
+int eager_cost_init(PyObject *module);
+
 /* ---- eager_shard.c ---- */
 int eager_shard_init(PyObject *module);
 /* Gives out, which an operation made of these, the sharding that follows from theirs, if any has one. 0 with an exception. */
 int shard_follow(eas_node *out, int n, eas_node *const *in);
 eas_node *shard_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, PyObject *spec); /* a placeholder that lies so; NULL with an exception */
+int shard_read(PyObject *spec, int *id, eas_spec *out); /* a ShardingSpec, and its mesh's number; 0 with an exception */
+PyObject *shard_make(PyObject *mesh_object, const eas_spec *s); /* a ShardingSpec; new */
 PyObject *shard_stored(eas_node *n, PyObject *told); /* how the data of a node lies, in place of what was told before there was any; new; None: nothing */
 
 /* ---- eager_vmap.c, eager_diff.c ---- */

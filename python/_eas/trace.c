@@ -35,6 +35,7 @@ Trace *trace_new(PyObject *name, unsigned flags)
     t->live = false;
     t->mask = 0;
     t->wanted = NULL;
+    t->threads = 0;
     t->checks = (flags & EAS_KERNEL_LOOSE) != 0;
     t->busy = 0;
     eas_status st = eas_builder_new(text, flags, &t->b);

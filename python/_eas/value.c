@@ -498,57 +498,60 @@ static int value_contains(PyObject *x, PyObject *y)
     return -1;
 }
 
-/* ---- shapes ---- */
-typedef struct view {
-    int64_t from[4], to[8];
-    int rank, used, n, dots;
-} view;
-
-static int view_item(view *w, PyObject *item, int rest)
-{
-    PySliceObject *s = (PySliceObject *)item;
-    if (item == Py_None) {
-        if (w->n < 8)
-            w->to[w->n++] = 1;
-    } else if (item == Py_Ellipsis && w->dots++) {
-        return py_fail_at(PyExc_IndexError, "an index can have only one '...'"), 0;
-    } else if (item == Py_Ellipsis) {
-        while (w->used < w->rank - rest && w->n < 8)
-            w->to[w->n++] = w->from[w->used++];
-    } else if (PySlice_Check(item) && s->start == Py_None && s->stop == Py_None && s->step == Py_None) {
-        if (w->used >= w->rank)
-            return py_fail_at(PyExc_IndexError, "too many ':' for a block of rank %d", w->rank), 0;
-        if (w->n < 8)
-            w->to[w->n++] = w->from[w->used++];
-    } else
-        return py_fail_at(PyExc_TypeError, "a traced block takes only None, ':' and '...' as indices, got %R; lanes cannot be picked", item), 0;
-    return 1;
-}
-static int slices_in(PyObject *const *items, Py_ssize_t n)
+/* ---- shapes and lanes ---- */
+static int named_axes(PyObject *const *items, Py_ssize_t n) /* of a key: how many axes of the block it speaks of */
 {
     int c = 0;
     for (Py_ssize_t i = 0; i < n; i++)
-        c += PySlice_Check(items[i]);
+        c += items[i] != Py_None && items[i] != Py_Ellipsis;
     return c;
 }
+static bool is_all(PyObject *o)
+{
+    PySliceObject *s = (PySliceObject *)o;
+    return PySlice_Check(o) && s->start == Py_None && s->stop == Py_None && s->step == Py_None;
+}
+/* Lanes and slices first; then None makes new axes, all in one reshape. */
 static PyObject *value_subscript(PyObject *x, PyObject *key)
 {
     Trace *t = enter(x, x);
     eas_value v;
     if (!t || value_of(t, x, &v) != 1)
         return NULL;
-    view w = {.used = 0, .n = 0, .dots = 0};
-    w.rank = eas_value_shape(t->b, v, w.from);
     PyObject *const *items = PyTuple_Check(key) ? &PyTuple_GET_ITEM(key, 0) : &key;
     Py_ssize_t n = PyTuple_Check(key) ? PyTuple_GET_SIZE(key) : 1;
-    for (Py_ssize_t i = 0; i < n; i++)
-        if (!view_item(&w, items[i], slices_in(items + i + 1, n - i - 1)))
-            return NULL;
-    while (w.used < w.rank && w.n < 8)
-        w.to[w.n++] = w.from[w.used++];
-    if (w.n > 4)
+    int64_t from[4], to[8];
+    int rank = eas_value_shape(t->b, v, from), axis = 0, dots = 0, left = rank, nt = 0;
+    bool fresh[8] = {false};
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (nt >= 8)
+            return py_fail_at(PyExc_ValueError, "a block may have at most 4 dims");
+        if (items[i] == Py_None) {
+            fresh[nt++] = true;
+        } else if (items[i] == Py_Ellipsis) {
+            if (dots++)
+                return py_fail_at(PyExc_IndexError, "an index can have only one '...'");
+            for (int k = left - named_axes(items + i + 1, n - i - 1); k > 0 && nt < 8; k--, left--, axis++)
+                nt++;
+        } else if (left < 1) {
+            return py_fail_at(PyExc_IndexError, is_all(items[i]) ? "too many ':' for a block of rank %d" : "too many indices for a block of rank %d", rank);
+        } else if (is_all(items[i])) {
+            nt++, axis++, left--;
+        } else {
+            int before = axis;
+            if (!lanes_item(t, &v, &axis, items[i]))
+                return NULL;
+            nt += axis - before;
+            left--;
+        }
+    }
+    int r = eas_value_shape(t->b, v, from), used = 0;
+    nt += left;
+    if (nt > 4)
         return py_fail_at(PyExc_ValueError, "a block may have at most 4 dims");
-    return value_new(t, eas_reshape(t->b, v, w.n, w.to));
+    for (int i = 0; i < nt; i++)
+        to[i] = i < 8 && fresh[i] ? 1 : used < r ? from[used++] : 1;
+    return value_new(t, nt == r ? v : eas_reshape(t->b, v, nt, to));
 }
 
 /* ---- attributes: known only while the trace is open ---- */

@@ -60,11 +60,14 @@ from .quantized import QuantizedTensor, dequantize, quantize, quantized_matmul  
 from .sharding import (
     DeviceMesh,
     DimSpec,
+    Machine,
     OpShardingRule,
     P,
     PartitionSpec,
     PropagationStrategy,
     ShardingSpec,
+    abstract,
+    auto_shard,
     comm_stats,
     compile_with_sharding,
     compute_local_shape,
@@ -72,10 +75,13 @@ from .sharding import (
     explain_sharding,
     from_local,
     get_num_shards,
+    measure_machine,
     propagate_sharding,
     reshard,
     shard,
     shard_from_callback,
+    simulate,
+    visualize_sharding,
 )  # noqa: E402
 from .transforms import (
     CompiledFunction,
@@ -109,6 +115,9 @@ for _name, _op in _array_api.NAMED.items():
     globals().setdefault(_name, _op)
 globals().update({_n: _d for _n, _d in _array_api.DTYPES.items()})
 globals().update({"complex64": _complex.complex64, "complex128": _complex.complex128})
+for _name in random.__all__:
+    if _name not in ("PRNGKey", "split"):
+        globals().setdefault(_name, getattr(random, _name))
 concat = _array_api.NAMED["concat"]
 slice_tensor, slice_update = tensor_ops["slice_tensor"], tensor_ops["slice_update"]
 _methods.install()

@@ -208,16 +208,10 @@ def expand_dims(x, /, axis=0):
     return _ops["unsqueeze"](x, axis)
 
 
-def reshape(x, /, *shape, copy=None, **named):
-    """The same elements in another shape; one size may be -1. Tensors never share elements that can change, so copy says nothing but copy=False, which any reshape satisfies."""
-    if "shape" in named:
-        shape = (named.pop("shape"),)
-    if named:
-        raise TypeError(f"eager.reshape has no argument '{next(iter(named))}'; it takes reshape(x, shape, copy=None)")
-    x = _tensor(x)
-    if not shape:
-        raise TypeError("eager.reshape: argument 'shape' is missing; it takes reshape(x, shape)")
-    return _ops["reshape"](x, shape[0] if len(shape) == 1 else shape)
+def reshape(x, /, shape, *more, copy=None):
+    """The same elements in another shape; one size may be -1. Tensors never share elements that can change, so copy=False is always kept, and copy=True gives another handle."""
+    out = _ops["reshape"](_tensor(x), (shape, *more) if more else shape)
+    return asarray(out, copy=True) if copy else out
 
 
 def searchsorted(x1, x2, /, *, side="left", sorter=None):
@@ -304,6 +298,8 @@ class UniqueInverse(NamedTuple):
 
 def _unique(x):
     x = _tensor(x)
+    if isinstance(x, Wrapped):
+        return tuple(constant(part) for part in np.unique(x.numpy(), True, True, True, equal_nan=False))
     size = int(_ops["count_unique"](x).item())
     return tuple(_ops["unique"](x, size=size, index=i) for i in range(4))
 
@@ -435,13 +431,18 @@ class _Info:
         return "cpu"
 
     def default_dtypes(self, *, device=None):
-        return {"real floating": DTYPES["float32"], "integral": DTYPES["int64"], "indexing": DTYPES["int64"]}
+        from ._complex import complex64
+
+        return {"real floating": DTYPES["float32"], "complex floating": complex64, "integral": DTYPES["int64"], "indexing": DTYPES["int64"]}
 
     def devices(self):
         return [name for name, _, why in _devices() if why is None]
 
     def dtypes(self, *, device=None, kind=None):
-        return {n: d for n, d in DTYPES.items() if n not in ("float16", "bfloat16") and (kind is None or isdtype(d, kind))}
+        from ._complex import complex64, complex128
+
+        known = {**DTYPES, "complex64": complex64, "complex128": complex128}
+        return {n: d for n, d in known.items() if n not in ("float16", "bfloat16") and (kind is None or isdtype(d, kind))}
 
 
 def __array_namespace_info__():

@@ -62,13 +62,17 @@ def backward(self, gradient=None, retain_graph=False, create_graph=False):
     """
     if not self.is_traced:
         if self._impl._is_symbolic:
-            raise GraphBreak("backward() in a compiled function: gradients are added to tensors that it captures; it runs as it is. eager.value_and_grad can be compiled")
+            raise GraphBreak(
+                "backward() in a compiled function: gradients are added to tensors that it captures; it runs as it is. eager.value_and_grad can be compiled"
+            )
         raise RuntimeError(
             "backward: this tensor was made of nothing that requires a gradient, or what it was made of is gone after another backward(); retain_graph=True keeps it"
         )
     if gradient is None:
         if tuple(self.shape) != ():
-            raise RuntimeError(f"backward: a tensor of shape {tuple(self.shape)} needs a gradient of that shape; only of one number it is 1 by itself")
+            raise RuntimeError(
+                f"backward: a tensor of shape {tuple(self.shape)} needs a gradient of that shape; only of one number it is 1 by itself"
+            )
         gradient = eager_full((), 1.0, self.dtype)
     leaves = []
     for impl in diff_leaves(self):
@@ -76,7 +80,9 @@ def backward(self, gradient=None, retain_graph=False, create_graph=False):
         if owner is None:
             continue
         if owner._impl is not impl:
-            raise RuntimeError("backward: a tensor that requires a gradient was assigned to after it was used; work on x.clone(), or update it inside no_grad() after backward()")
+            raise RuntimeError(
+                "backward: a tensor that requires a gradient was assigned to after it was used; work on x.clone(), or update it inside no_grad() after backward()"
+            )
         leaves.append(owner)
     grads = diff_vjp(leaves, [self], [gradient], vmap_level())
     for leaf, g in zip(leaves, grads):

@@ -216,6 +216,26 @@ class ComplexTensor(Wrapped):
     def detach(self):
         return ComplexTensor(self._re.detach(), self._im.detach())
 
+    def requires_grad_(self, on=True):
+        """As of real tensors: of both parts."""
+        self._re.requires_grad_(on)
+        self._im.requires_grad_(on)
+        return self
+
+    requires_grad = property(lambda self: self._re.requires_grad, lambda self, on: self.requires_grad_(on))
+
+    @property
+    def grad(self):
+        """d/dre + i d/dim after backward(), or None."""
+        re, im = self._re.grad, self._im.grad
+        if re is None and im is None:
+            return None
+        return ComplexTensor(_e.zeros_like(self._re) if re is None else re, _e.zeros_like(self._im) if im is None else im)
+
+    @grad.setter
+    def grad(self, value):
+        self._re.grad, self._im.grad = (None, None) if value is None else (value._re, value._im)
+
     def trace(self):
         self._re.trace()
         self._im.trace()
@@ -294,7 +314,16 @@ def _operand(x):
     return isinstance(x, (EagerTensor, ComplexTensor, int, float, _py_complex, np.ndarray, np.generic, list))
 
 
-for _name, _op in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow", "matmul": "matmul", "floordiv": "floordiv", "mod": "mod"}.items():
+for _name, _op in {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "pow": "pow",
+    "matmul": "matmul",
+    "floordiv": "floordiv",
+    "mod": "mod",
+}.items():
     _f, _b = _binary(_op)
     setattr(ComplexTensor, f"__{_name}__", _f)
     setattr(ComplexTensor, f"__r{_name}__", _b)
@@ -383,7 +412,13 @@ def _align(x, y):
     wide = DType.float64 if builtins.any(getattr(p, "dtype", None) in ("float64",) for p in (*a, *b)) else DType.float32
 
     def of(p):
-        return _ops["cast"](p, dtype=wide) if isinstance(p, EagerTensor) and p.dtype != wide else constant(p, dtype=wide) if isinstance(p, np.generic) or isinstance(p, np.ndarray) else p
+        return (
+            _ops["cast"](p, dtype=wide)
+            if isinstance(p, EagerTensor) and p.dtype != wide
+            else constant(p, dtype=wide)
+            if isinstance(p, np.generic) or isinstance(p, np.ndarray)
+            else p
+        )
 
     return (of(a[0]), of(a[1])), (of(b[0]), of(b[1]))
 
@@ -426,7 +461,10 @@ def _div(x, y):
     (a, b), (c, d) = _align(x, y)
     if _zero(d):
         return _made(a / c, b / c)
-    c, d = (c if isinstance(c, EagerTensor) else d * 0 + c), (d if isinstance(d, EagerTensor) else c * 0 + d if isinstance(c, EagerTensor) else constant(d))
+    c, d = (
+        (c if isinstance(c, EagerTensor) else d * 0 + c),
+        (d if isinstance(d, EagerTensor) else c * 0 + d if isinstance(c, EagerTensor) else constant(d)),
+    )
     swap = _ops["abs"](c) < _ops["abs"](d)
     big, small = _ops["where"](swap, d, c), _ops["where"](swap, c, d)
     none = (big == 0) & (small == 0)
@@ -546,7 +584,12 @@ def _tanh(x):
     den = 1 + (tt * uu) ** 2
     sech = 1 / _ops["cosh"](_ops["where"](big, 0.0, re)) ** 2
     a = _ops["where"](big, _e.copysign(_e.ones_like(re), re), tt * (1 + uu * uu) / den)
-    far = 4 * _ops["sin"](_ops["where"](_e.isfinite(im), im, 0.0)) * _ops["cos"](_ops["where"](_e.isfinite(im), im, 0.0)) * _ops["exp"](-2 * _ops["abs"](re))
+    far = (
+        4
+        * _ops["sin"](_ops["where"](_e.isfinite(im), im, 0.0))
+        * _ops["cos"](_ops["where"](_e.isfinite(im), im, 0.0))
+        * _ops["exp"](-2 * _ops["abs"](re))
+    )
     return _made(a, _ops["where"](big, far, uu * sech / den))
 
 
@@ -701,7 +744,11 @@ def _cumulative_prod(x, axis=None, include_initial=False):
     out = _cumprod(x, 0 if axis is None else axis)
     if not include_initial:
         return out
-    first = _by_parts(tensor_ops["slice_tensor"], (out,), {"start": [0] * out.ndim, "size": [1 if i == (axis or 0) % out.ndim else n for i, n in enumerate(out.shape)]})
+    first = _by_parts(
+        tensor_ops["slice_tensor"],
+        (out,),
+        {"start": [0] * out.ndim, "size": [1 if i == (axis or 0) % out.ndim else n for i, n in enumerate(out.shape)]},
+    )
     return _by_parts(tensor_ops["concatenate"], ([ComplexTensor(_e.ones_like(first._re), _e.zeros_like(first._im)), out],), {"axis": axis or 0})
 
 
@@ -785,7 +832,28 @@ _BY_PARTS = {
     "tile", "repeat", "roll", "pad", "pad_constant", "gather", "take_along_axis", "index", "scatter", "index_update", "put_along_axis", "tril", "triu", "reduce_sum", "reduce_sum_physical",
     "mean_physical", "cumsum", "cumulative_sum", "diff", "trace", "where", "window", "full", "zeros", "ones",
 }  # fmt: skip
-_ORDERED = {"less", "less_equal", "greater", "greater_equal", "sort", "argsort", "reduce_max", "reduce_min", "maximum", "minimum", "argmax", "argmin", "clip", "topk", "searchsorted", "cummax", "cummin", "minmax", "unique", "count_unique"}
+_ORDERED = {
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "sort",
+    "argsort",
+    "reduce_max",
+    "reduce_min",
+    "maximum",
+    "minimum",
+    "argmax",
+    "argmin",
+    "clip",
+    "topk",
+    "searchsorted",
+    "cummax",
+    "cummin",
+    "minmax",
+    "unique",
+    "count_unique",
+}
 
 
 def _by_parts(op, args, kwargs):

@@ -55,7 +55,9 @@ class _KernelOperation(Operation):
         if rule is not None:
             return rule(primals, cotangents, outputs, **kwargs)
         if not self._differentiate:
-            raise NotImplementedError(f"{self._name} has no vjp rule: pass vjp= to from_kernel, or let it differentiate the kernel (differentiate=True)")
+            raise NotImplementedError(
+                f"{self._name} has no vjp rule: pass vjp= to from_kernel, or let it differentiate the kernel (differentiate=True)"
+            )
         return KernelRules(self, primals, kwargs).vjp(_several(cotangents), _several(outputs))
 
     def jvp_rule(self, primals, tangents, outputs, **kwargs):
@@ -64,7 +66,9 @@ class _KernelOperation(Operation):
         if rule is not None:
             return rule(primals, tangents, outputs, **kwargs)
         if not self._differentiate:
-            raise NotImplementedError(f"{self._name} has no jvp rule: pass jvp= to from_kernel, or let it differentiate the kernel (differentiate=True)")
+            raise NotImplementedError(
+                f"{self._name} has no jvp rule: pass jvp= to from_kernel, or let it differentiate the kernel (differentiate=True)"
+            )
         return KernelRules(self, primals, kwargs).jvp(_several(tangents), _several(outputs))
 
     def sharding_rule(self, *shapes, **kwargs):
@@ -171,9 +175,7 @@ class _KernelOperation(Operation):
         return kernel_call(compiled, arguments, tuple(specs.values()), grid)
 
 
-def from_kernel(
-    kernel, outputs, *, grid=None, name=None, vjp=None, jvp=None, sharding=None, differentiate=True, deterministic=False, max_trips=None
-):
+def from_kernel(kernel, outputs, *, grid=None, name=None, vjp=None, jvp=None, sharding=None, differentiate=True, deterministic=False, max_trips=None):
     """An operation that launches a kernel (under @eas.kernel) as part of the graph.
 
     outputs: {parameter: what it is}, for the parameters that the kernel writes: a tensor to be like, (shape, dtype), or a function of arguments by their names that
@@ -199,6 +201,10 @@ def call_custom_kernel(kernel, *tensors, out_types, grid=None, **numbers):
     names = list(inspect.signature(kernel.__wrapped__ if hasattr(kernel, "__wrapped__") else kernel.fn).parameters)
     free = [n for n in names if n not in numbers]
     if len(free) < len(tensors) + len(out_types):
-        raise ValueError(f"eager.call_custom_kernel: {len(tensors)} tensors and {len(out_types)} outputs are given, and the kernel has the parameters {names}")
-    outputs = dict(zip(free[len(tensors) :], [(tuple(t.shape), t.dtype) if hasattr(t, "shape") and not isinstance(t, EagerTensor) else t for t in out_types]))
+        raise ValueError(
+            f"eager.call_custom_kernel: {len(tensors)} tensors and {len(out_types)} outputs are given, and the kernel has the parameters {names}"
+        )
+    outputs = dict(
+        zip(free[len(tensors) :], [(tuple(t.shape), t.dtype) if hasattr(t, "shape") and not isinstance(t, EagerTensor) else t for t in out_types])
+    )
     return from_kernel(kernel, outputs, grid=grid)(**dict(zip(free, tensors)), **numbers)

@@ -49,7 +49,9 @@ class KernelRules:
         known = all(isinstance(n, int) for n in self.grid)
         key = (self.compiled, tuple(wrt), tuple(of), forward, known)
         if key not in self.op._derivatives:
-            self.op._derivatives[key] = Derivative(self.compiled, wrt, of, forward, self.op._deterministic and not forward, self.op._max_trips, True, known)
+            self.op._derivatives[key] = Derivative(
+                self.compiled, wrt, of, forward, self.op._deterministic and not forward, self.op._max_trips, True, known
+            )
         d = self.op._derivatives[key]
         if known:
             d.check_grid(self.grid)
@@ -114,7 +116,11 @@ class KernelRules:
 
     def _tensors(self):
         """Float tensors that the kernel reads."""
-        return [n for n in self.run_time if n in self.bound and isinstance(self.bound[n], EagerTensor) and _is_float(self.bound[n].dtype) and self.reads[n]]
+        return [
+            n
+            for n in self.run_time
+            if n in self.bound and isinstance(self.bound[n], EagerTensor) and _is_float(self.bound[n].dtype) and self.reads[n]
+        ]
 
     def _given(self, d, outputs):
         arrays = {}

@@ -182,7 +182,23 @@ def install():
     Tensor.pad, Tensor.matrix_trace = view.pad, view.matrix_trace
     for name in ("split", "chunk", "unbind", "minmax", "topk"):
         setattr(Tensor, name, getattr(multi_output, name))
-    for name in ("sum", "prod", "mean", "var", "std", "cumsum", "cumprod", "cumulative_sum", "cumulative_prod", "clip", "sort", "argsort", "nonzero", "outer", "diff"):
+    for name in (
+        "sum",
+        "prod",
+        "mean",
+        "var",
+        "std",
+        "cumsum",
+        "cumprod",
+        "cumulative_sum",
+        "cumulative_prod",
+        "clip",
+        "sort",
+        "argsort",
+        "nonzero",
+        "outer",
+        "diff",
+    ):
         setattr(Tensor, name, getattr(_array_api, name))
     for name, op in _array_api.NAMED.items():
         if name not in ("concat", "transpose"):

@@ -23,12 +23,8 @@ __all__ = [
     "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "ndim",
     "ogrid", "packbits", "partition", "percentile", "piecewise", "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "promote_types", "ptp",
     "quantile", "rad2deg", "radians", "ravel", "ravel_multi_index", "resize", "right_shift", "rint", "rollaxis", "roots", "rot90", "row_stack", "select", "setdiff1d", "setxor1d", "shape",
-    "sinc", "size", "spacing", "take_along_dim", "trapezoid", "tri_indices", "tril_indices", "tril_indices_from", "trim_zeros", "triu_indices", "triu_indices_from", "union1d", "unique",
-    "unpackbits", "unravel_index", "unwrap", "vander", "vdot", "vecmat", "vectorize", "vsplit", "vstack", "diff_along", "nanptp", "logical_all", "index_select", "masked_select", "put",
-    "place", "trapz", "square_root", "clamp", "narrow", "movedim", "tensor", "cumulative_trapezoid", "argtopk",
-]  # fmt: skip
-for _gone in ("diff_along", "nanptp", "logical_all", "square_root", "argtopk", "tri_indices", "put", "place"):
-    __all__.remove(_gone)
+    "sinc", "size", "spacing", "take_along_dim", "trapezoid", "tril_indices", "tril_indices_from", "trim_zeros", "triu_indices", "triu_indices_from", "union1d", "unique",
+    "unpackbits", "unravel_index", "unwrap", "vander", "vdot", "vecmat", "vectorize", "vsplit", "vstack", "index_select", "masked_select",     "trapz", "clamp", "narrow", "movedim", "tensor", "cumulative_trapezoid", ]  # fmt: skip
 
 _ops = tensor_ops
 
@@ -299,7 +295,9 @@ def bartlett(M):
 
 def kaiser(M, beta):
     """The Kaiser window of M points."""
-    return _window(M, lambda k, n: i0(beta * _ops["sqrt"](_ops["maximum"](1 - (k * (2 / n) - 1) ** 2, 0.0))) / i0(constant(float(beta), dtype="float64")))
+    return _window(
+        M, lambda k, n: i0(beta * _ops["sqrt"](_ops["maximum"](1 - (k * (2 / n) - 1) ** 2, 0.0))) / i0(constant(float(beta), dtype="float64"))
+    )
 
 
 _I0_SMALL = (1.0, 3.5156229, 3.0899424, 1.2067492, 0.2659732, 0.360768e-1, 0.45813e-2)
@@ -1037,7 +1035,9 @@ def unpackbits(a, axis=None, count=None, bitorder="big"):
     bits = (_ops["unsqueeze"](a, -1) >> place) & 1
     bits = _ops["reshape"](bits, (*a.shape[:-1], a.shape[-1] * 8))
     if count is not None:
-        bits = bits[..., :count] if count < 0 or count <= bits.shape[-1] else _e.pad(bits, [(0, 0)] * (_rank(bits) - 1) + [(0, count - bits.shape[-1])])
+        bits = (
+            bits[..., :count] if count < 0 or count <= bits.shape[-1] else _e.pad(bits, [(0, 0)] * (_rank(bits) - 1) + [(0, count - bits.shape[-1])])
+        )
     return _e.moveaxis(bits, -1, axis)
 
 
@@ -1074,7 +1074,9 @@ def average(a, axis=None, weights=None, returned=False, *, keepdims=False):
         w = _floats(weights)
         if tuple(w.shape) != tuple(a.shape):
             if not isinstance(axis, int) or _rank(w) != 1:
-                raise ValueError(f"eager.average: weights of shape {tuple(w.shape)} for a tensor of shape {tuple(a.shape)}; give the axis that they belong to")
+                raise ValueError(
+                    f"eager.average: weights of shape {tuple(w.shape)} for a tensor of shape {tuple(a.shape)}; give the axis that they belong to"
+                )
             axis = _axis("average", axis, _rank(a))
             w = _ops["reshape"](w, [-1 if i == axis else 1 for i in range(_rank(a))])
             w = _ops["broadcast_to"](w, tuple(a.shape))
@@ -1303,7 +1305,9 @@ def bincount(x, weights=None, minlength=0, *, length=None):
     if length == 0:
         return zero
     inside = (x >= 0) & (x < length) if x.dtype.kind != "b" else x == x
-    return _e.scatter(zero, _ops["cast"](_e.clip(_ops["cast"](x, dtype="int64"), 0, length - 1), dtype="int64"), _e.where(inside, w, 0), axis=0, mode="add")
+    return _e.scatter(
+        zero, _ops["cast"](_e.clip(_ops["cast"](x, dtype="int64"), 0, length - 1), dtype="int64"), _e.where(inside, w, 0), axis=0, mode="add"
+    )
 
 
 def histogram_bin_edges(a, bins=10, range=None, weights=None):
@@ -1857,7 +1861,11 @@ def apply_over_axes(func, a, axes):
 
 def vectorize(pyfunc, *, excluded=(), signature=None):
     """A function of numbers as one of tensors: arguments broadcast, and pyfunc is traced once under vmap. signature "(n),(n)->()": it takes vectors."""
-    cores = [len([d for d in part.split(",") if d.strip()]) for part in signature.split("->")[0].replace(" ", "").strip("()").split("),(")] if signature else None
+    cores = (
+        [len([d for d in part.split(",") if d.strip()]) for part in signature.split("->")[0].replace(" ", "").strip("()").split("),(")]
+        if signature
+        else None
+    )
 
     def f(*args):
         tensors = [(i, _t(a)) for i, a in enumerate(args) if i not in excluded]

@@ -42,7 +42,9 @@ def array_ufunc(self, ufunc, method, *inputs, **kwargs):
     if method == "__call__" and f is not None and not kwargs:
         result = f(*inputs)
     elif method == "reduce" and ufunc.__name__ in _REDUCE and set(kwargs) <= {"axis", "keepdims"}:
-        result = getattr(_e, _REDUCE[ufunc.__name__])(inputs[0], kwargs.get("axis", inputs[1] if len(inputs) > 1 else 0), bool(kwargs.get("keepdims", False)))
+        result = getattr(_e, _REDUCE[ufunc.__name__])(
+            inputs[0], kwargs.get("axis", inputs[1] if len(inputs) > 1 else 0), bool(kwargs.get("keepdims", False))
+        )
     elif method == "accumulate" and ufunc.__name__ in _ACCUMULATE and set(kwargs) <= {"axis"}:
         result = getattr(_e, _ACCUMULATE[ufunc.__name__])(inputs[0], kwargs.get("axis", inputs[1] if len(inputs) > 1 else 0))
     elif method == "outer" and f is not None and not kwargs:
@@ -209,7 +211,23 @@ ADAPTED = {
     "take_along_axis": lambda arr, indices, axis=-1: _e.take_along_axis(_e.ravel(arr) if axis is None else arr, indices, axis=0 if axis is None else axis),
     "broadcast_arrays": lambda *args, subok=False: tuple(_e.broadcast_arrays(*args)), "array_repr": lambda arr, *a, **k: repr(arr), "array_str": lambda a, *r, **k: str(a),
 }  # fmt: skip
-_BY_NUMPY = {"array2string", "save", "savez", "savez_compressed", "savetxt", "may_share_memory", "shares_memory", "copyto", "put", "place", "putmask", "fill_diagonal", "put_along_axis", "busday_count", "lexsort_"}
+_BY_NUMPY = {
+    "array2string",
+    "save",
+    "savez",
+    "savez_compressed",
+    "savetxt",
+    "may_share_memory",
+    "shares_memory",
+    "copyto",
+    "put",
+    "place",
+    "putmask",
+    "fill_diagonal",
+    "put_along_axis",
+    "busday_count",
+    "lexsort_",
+}
 
 
 def _counterpart(func):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 import eager as _e
-from eas._eas import DType, EagerTensor, constant, tensor_ops
+from eas._eas import EagerTensor, constant, tensor_ops
 
 from ._wrapped import Wrapped, WrappedDType, bind, items, register
 from .core.pytree import register_pytree_node
@@ -172,7 +172,31 @@ def _arithmetic(self, other=None):
     raise TypeError(f"a tensor of {self.dtype.name} is only stored: cast it to compute with it, x.astype('float32')")
 
 
-for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "rpow", "matmul", "rmatmul", "floordiv", "mod", "neg", "abs", "lt", "le", "gt", "ge", "and", "or", "xor"):
+for _name in (
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "rtruediv",
+    "pow",
+    "rpow",
+    "matmul",
+    "rmatmul",
+    "floordiv",
+    "mod",
+    "neg",
+    "abs",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "and",
+    "or",
+    "xor",
+):
     setattr(StoredTensor, f"__{_name}__", _arithmetic)
 
 
@@ -276,7 +300,10 @@ def _constant(value, dtype=None, device=None, traced=False):
 
 
 def _wants(args, kwargs):
-    return any(isinstance(x, StoredTensor) or dtype_or_none(x) is not None or (isinstance(x, np.ndarray) and dtype_or_none(x.dtype) is not None) for x in items(args, kwargs))
+    return any(
+        isinstance(x, StoredTensor) or dtype_or_none(x) is not None or (isinstance(x, np.ndarray) and dtype_or_none(x.dtype) is not None)
+        for x in items(args, kwargs)
+    )
 
 
 register(_wants, _dispatch)

@@ -6,7 +6,6 @@ The order of an epoch is a function of (seed, epoch) alone, so a loader that is 
 import json
 import os
 import queue
-import tempfile
 import threading
 import zipfile
 
@@ -101,7 +100,15 @@ class DataLoader:
 
     def state_dict(self):
         """Where it is, and what decides the order: the next batch is the one after the last that was given out."""
-        return {"epoch": self.epoch, "batch": self.batch, "seed": self.seed, "size": self.size, "batch_size": self.batch_size, "shuffle": self.shuffle, "world_size": self.world_size}
+        return {
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "seed": self.seed,
+            "size": self.size,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "world_size": self.world_size,
+        }
 
     def load_state_dict(self, state):
         """Goes on where state_dict was taken. Data, batch size or number of ranks that differ: ValueError."""
@@ -211,9 +218,9 @@ def save_state(path, state):
     structure = _pack(state, arrays)
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
+    temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.part"
     try:
-        with os.fdopen(handle, "wb") as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
+        with open(temporary, "wb") as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
             z.writestr("structure.json", json.dumps({"version": 1, "state": structure}))
             for i, a in enumerate(arrays):
                 with z.open(f"{i}.npy", "w", force_zip64=True) as g:

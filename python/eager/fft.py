@@ -38,35 +38,51 @@ def _scale(fn, norm, inverse):
     return int(inverse) if norm in (None, "backward") else int(not inverse)
 
 
-def _transform(x, n, kind, inverse, scale):
-    """Along the last axis (of pairs: the one before it). n: the length of the transform."""
+def _lanes(parts):
+    """The parts with the same batch dims, those as plain axes in front; and how many there are."""
+    depth = max(p.batch_dims for p in parts)
+    if not depth:
+        return list(parts), 0
+    sizes = [1] * depth
+    for p in parts:
+        for i, n in enumerate(tuple(p.physical_shape)[: p.batch_dims]):
+            if n != 1:
+                sizes[depth - p.batch_dims + i] = n
+    return [_ops["alias"](_ops["broadcast_batch_dims"](p, sizes), 0) for p in parts], depth
+
+
+def _transform(parts, n, axis, kind, inverse, scale):
+    """parts: (real, imaginary), or (real,) of kind _REAL; likewise the result. axis: from the end. n: the length of the transform."""
     half = n // 2 + 1
 
-    def run(x):
-        depth = x.batch_dims
-        y = _ops["alias"](x, 0) if depth else x
-        lead = tuple(y.shape)[: len(y.shape) - (1 if kind == _REAL else 2)]
-        core = {_COMPLEX: (n, 2), _REAL: (half, 2), _HALF: (n,)}[kind]
-        out = native_call("fft", (y,), (((*lead, *core), y.dtype),), (int(y.dtype == "float64"), math.prod(lead), n, kind, int(inverse), scale))[0]
-        return _ops["alias"](out, depth) if depth else out
+    def run(*parts):
+        rows, depth = _lanes(parts)
+        shape = tuple(rows[0].shape)
+        lead, rest = shape[: len(shape) + axis], shape[len(shape) + axis + 1 :]
+        out = ((*lead, half if kind == _REAL else n, *rest), rows[0].dtype)
+        numbers = (int(rows[0].dtype == "float64"), math.prod(lead), n, math.prod(rest), kind, int(inverse), scale)
+        made = native_call("fft", tuple(rows), (out,) * (1 if kind == _HALF else 2), numbers)
+        return tuple(_ops["alias"](m, depth) for m in made) if depth else tuple(made)
 
     def jvp(primals, tangents):
-        return _transform(tangents[0], n, kind, inverse, scale)
+        return _transform(tangents, n, axis, kind, inverse, scale)
 
-    def vjp(primals, ct):
+    def vjp(primals, cts):
         if kind == _COMPLEX:
-            return (_transform(ct, n, _COMPLEX, not inverse, scale),)
+            return _transform(cts, n, axis, _COMPLEX, not inverse, scale)
+        rank = len(cts[0].shape)
         if kind == _REAL:  # the rest of the spectrum has no cotangent
-            lead = [(0, 0)] * (len(ct.shape) - 2)
-            return (_transform(_e.pad(ct, [*lead, (0, n - half), (0, 0)]), n, _COMPLEX, not inverse, scale)[..., 0],)
-        spectrum = _transform(ct, n, _REAL, not inverse, scale)
-        weight = np.full((half, 2), 2.0, np.float32)
-        weight[0] = 1, 0
+            wide = [(0, n - half if i == rank + axis else 0) for i in range(rank)]
+            return _transform(tuple(_e.pad(c, wide) for c in cts), n, axis, _COMPLEX, not inverse, scale)[:1]
+        re, im = _transform(cts, n, axis, _REAL, not inverse, scale)
+        ends = np.full((2, half), 2.0, np.float32)
+        ends[:, 0] = 1, 0
         if n % 2 == 0:
-            weight[-1] = 1, 0
-        return (spectrum * _e.astype(_t(weight), spectrum.dtype),)
+            ends[:, -1] = 1, 0
+        weights = [_e.reshape(_e.astype(_t(w), re.dtype), (half, *(1,) * (-axis - 1))) for w in ends]
+        return re * weights[0], im * weights[1]
 
-    return call_with_rules("fft", run, (x,), vjp, jvp)
+    return call_with_rules("fft", run, tuple(parts), vjp, jvp)
 
 
 def _length(fn, x, n, axis):
@@ -92,17 +108,12 @@ def _fitted(x, n, axis):
     return _e.pad(x, [(0, n - have if i == axis else 0) for i in range(rank)])
 
 
-def _pairs(z):
-    return _e.stack([z._re, z._im], axis=-1)
-
-
 def _c2c(fn, x, n, axis, norm, inverse):
     z = as_complex(_floats(x))
     axis = _axis(f"fft.{fn}", axis, len(z.shape))
     n = _length(fn, z, n, axis)
-    z = _e.moveaxis(_fitted(z, n, axis), axis, -1)
-    out = _transform(_pairs(z), n, _COMPLEX, inverse, _scale(fn, norm, inverse))
-    return _e.moveaxis(ComplexTensor(out[..., 0], out[..., 1]), -1, axis)
+    z = _fitted(z, n, axis)
+    return ComplexTensor(*_transform((z._re, z._im), n, axis - len(z.shape), _COMPLEX, inverse, _scale(fn, norm, inverse)))
 
 
 def fft(a, n=None, axis=-1, norm=None):
@@ -126,9 +137,7 @@ def _r2c(fn, a, n, axis, norm, inverse):
     x = _real(fn, a)
     axis = _axis(f"fft.{fn}", axis, len(x.shape))
     n = _length(fn, x, n, axis)
-    x = _e.moveaxis(_fitted(x, n, axis), axis, -1)
-    out = _transform(x, n, _REAL, False, _scale(fn, norm, inverse))
-    return _e.moveaxis(ComplexTensor(out[..., 0], out[..., 1]), -1, axis)
+    return ComplexTensor(*_transform((_fitted(x, n, axis),), n, axis - len(x.shape), _REAL, False, _scale(fn, norm, inverse)))
 
 
 def rfft(a, n=None, axis=-1, norm=None):
@@ -140,8 +149,8 @@ def _c2r(fn, a, n, axis, norm, inverse):
     z = as_complex(_floats(a))
     axis = _axis(f"fft.{fn}", axis, len(z.shape))
     n = _length(fn, z, 2 * (z.shape[axis] - 1) if n is None else n, axis)
-    z = _e.moveaxis(_fitted(z, n // 2 + 1, axis), axis, -1)
-    return _e.moveaxis(_transform(_pairs(z), n, _HALF, True, _scale(fn, norm, inverse)), -1, axis)
+    z = _fitted(z, n // 2 + 1, axis)
+    return _transform((z._re, z._im), n, axis - len(z.shape), _HALF, True, _scale(fn, norm, inverse))[0]
 
 
 def irfft(a, n=None, axis=-1, norm=None):

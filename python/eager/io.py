@@ -64,7 +64,7 @@ class Weights(Mapping):
             raise KeyError(f"{self.path} has no tensor {name!r}; it has {', '.join(map(repr, list(self._at)[:5]))}, ...") from None
 
     def __getitem__(self, name):
-        return weights_tensor(self._w, self._index(name)[0])
+        return weights_tensor(self._w, self._index(name)[0], None)
 
     @property
     def metadata(self):
@@ -109,16 +109,16 @@ class Weights(Mapping):
                 start.append(k % n)
                 size.append(1)
                 after.append(0)
-        part = weights_tensor(self._w, i, start, size)
+        part = weights_tensor(self._w, i, None, start, size)
         return part if all(a == slice(None) for a in after) else part[tuple(after)]
 
     def raw(self, name):
         """A copy of the tensor's bytes in the file."""
         return weights_raw(self._w, self._index(name)[0])
 
-    def tensors(self):
+    def tensors(self, device=None):
         """All of them: a dict."""
-        return weights_tensors(self._w)
+        return weights_tensors(self._w, device)
 
 
 def open_weights(path):
@@ -279,22 +279,20 @@ def from_torch(tree):
 def load(path, *, like=None, device=None):
     """The tensors of a file: a dict by name; of an .npy file, the tensor. A folder stands for the model.safetensors, or its shards, in it.
 
-    Nothing is read before it is used where the file has elements as memory has them. like: a tree to be filled, of the structure that was saved. A torch state dict is converted."""
+    device: None is the one that new tensors are on. On the CPU nothing is read before it is used where the file has elements as memory has them. like: a tree to be filled, of the structure that was saved. A torch state dict is converted."""
     if isinstance(path, Mapping) or hasattr(path, "state_dict"):
-        tensors = from_torch(path if isinstance(path, Mapping) else path.state_dict())
+        tensors = _on(from_torch(path if isinstance(path, Mapping) else path.state_dict()), device)
     else:
         path = _find(path)
         if path.endswith(_TORCH):
-            tensors = _load_torch(path)
+            tensors = _on(_load_torch(path), device)
         else:
             w = weights_open(path)
-            tensors = weights_tensors(w)
-            form = weights_list(w)[0] if path.endswith(".npy") else None
-            if form == "npy" and like is None:
-                return tensors["arr_0"] if device is None else tensors["arr_0"].to(device)
+            tensors = weights_tensors(w, device)
+            if path.endswith(".npy") and like is None:
+                return tensors["arr_0"]
             if path.endswith(".safetensors"):
                 tensors = _join_quantized(tensors, weights_metadata(w))
-    tensors = _on(tensors, device)
     return tensors if like is None else _like(tensors, like)
 
 
@@ -303,7 +301,7 @@ def load_safetensors(path, *, device=None):
     w = Weights(path)
     if w.format != "safetensors":
         raise ValueError(f"{w.path} is {w.format}, not safetensors")
-    return _on(_join_quantized(w.tensors(), w.metadata), device)
+    return _join_quantized(w.tensors(device), w.metadata)
 
 
 def load_gguf(path, *, quantized=False, device=None):
@@ -313,7 +311,7 @@ def load_gguf(path, *, quantized=False, device=None):
     if w.format != "gguf":
         raise ValueError(f"{w.path} is {w.format}, not GGUF")
     if not quantized:
-        return _on(w.tensors(), device), w.metadata
+        return w.tensors(device), w.metadata
     from .quantized import _from_gguf
 
     tensors = {name: _from_gguf(w, name) or w[name] for name in w}

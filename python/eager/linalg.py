@@ -71,7 +71,9 @@ class LstsqResult(NamedTuple):
 
 def _tell_where_lapack_is():
     folder = os.path.join(os.path.dirname(os.path.dirname(np.__file__)), "numpy.libs")
-    found = sorted(glob.glob(os.path.join(folder, "*openblas*"))) or sorted(glob.glob(os.path.join(os.path.dirname(np.__file__), ".dylibs", "*openblas*")))
+    found = sorted(glob.glob(os.path.join(folder, "*openblas*"))) or sorted(
+        glob.glob(os.path.join(os.path.dirname(np.__file__), ".dylibs", "*openblas*"))
+    )
     if found:
         lapack_path(found[0])
 
@@ -228,7 +230,11 @@ def _solve_triangular(a, b, lower, trans, unit):
         da, db = tangents
         right = db
         if da is not None:
-            right = db - _e.matmul(op(keep(da)), _solve_triangular(a, b, lower, trans, unit)) if db is not None else -_e.matmul(op(keep(da)), _solve_triangular(a, b, lower, trans, unit))
+            right = (
+                db - _e.matmul(op(keep(da)), _solve_triangular(a, b, lower, trans, unit))
+                if db is not None
+                else -_e.matmul(op(keep(da)), _solve_triangular(a, b, lower, trans, unit))
+            )
         return _solve_triangular(a, right, lower, trans, unit)
 
     def vjp(primals, ct):
@@ -270,7 +276,11 @@ def _lu(a):
 
 
 def _permuted(x, perm):
-    return _e.take_along_axis(x, _ops["unsqueeze"](perm, -1), axis=-2) if not _is_complex(x) else ComplexTensor(_permuted(x._re, perm), _permuted(x._im, perm))
+    return (
+        _e.take_along_axis(x, _ops["unsqueeze"](perm, -1), axis=-2)
+        if not _is_complex(x)
+        else ComplexTensor(_permuted(x._re, perm), _permuted(x._im, perm))
+    )
 
 
 def _padded(x, rows, cols):
@@ -307,7 +317,11 @@ def lu(a, permute_l=False, p_indices=False):
         return LUResult(inverse, low, up)
     if permute_l:
         return _permuted(low, inverse), up
-    return LUResult(_ops["cast"](_ops["unsqueeze"](perm, -2) == _ops["unsqueeze"](_e.arange(m), -1), dtype=low._re.dtype if _is_complex(low) else low.dtype), low, up)
+    return LUResult(
+        _ops["cast"](_ops["unsqueeze"](perm, -2) == _ops["unsqueeze"](_e.arange(m), -1), dtype=low._re.dtype if _is_complex(low) else low.dtype),
+        low,
+        up,
+    )
 
 
 def lu_factor(a):
@@ -417,7 +431,11 @@ def det(a):
         return _back(a[..., 0, 0] * a[..., 1, 1] - a[..., 0, 1] * a[..., 1, 0], dtype)
     if n == 3:
         m = [[a[..., i, j] for j in range(3)] for i in range(3)]
-        out = m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1]) - m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0]) + m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0])
+        out = (
+            m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1])
+            - m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0])
+            + m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0])
+        )
         return _back(out, dtype)
     return _back(_det(a), dtype)
 
@@ -539,7 +557,9 @@ def _qr(a, complete):
     def jvp(primals, tangents):
         (a,), (da,) = primals, tangents
         if m < n or (complete and m != n):
-            raise NotImplementedError(f"eager.linalg.qr: the derivative of mode 'complete' is there for square matrices only, and this one is {m} x {n}; use 'reduced'")
+            raise NotImplementedError(
+                f"eager.linalg.qr: the derivative of mode 'complete' is there for square matrices only, and this one is {m} x {n}; use 'reduced'"
+            )
         q, r = _qr(a, complete)
         x = _solve_triangular(r, da.mT, False, 1, False).mT  # da R^-1
         t = _e.matmul(_H(q), x)
@@ -659,7 +679,12 @@ def _svd(a, full):
     full = full and m != n
 
     def run(a):
-        s, u, vh = _native("svd", [a], [((k,), "real"), ((m, m if full else k), "same"), ((n if full else k, n), "same")], lambda t, batch: (t, batch, m, n, int(full), 1))
+        s, u, vh = _native(
+            "svd",
+            [a],
+            [((k,), "real"), ((m, m if full else k), "same"), ((n if full else k, n), "same")],
+            lambda t, batch: (t, batch, m, n, int(full), 1),
+        )
         return u, s, vh
 
     def jvp(primals, tangents):
@@ -729,7 +754,11 @@ def _pinv(a, rcond):
         u, s, vh = _svd(a, False)
         if s.shape[-1] == 0:
             return _e.zeros((*tuple(a.shape)[:-2], n, m), dtype=a.dtype)
-        limit = _e.max(s, axis=-1, keepdims=True) * _ops["unsqueeze"](_t(rcond), -1) if not isinstance(rcond, (int, float)) else _e.max(s, axis=-1, keepdims=True) * rcond
+        limit = (
+            _e.max(s, axis=-1, keepdims=True) * _ops["unsqueeze"](_t(rcond), -1)
+            if not isinstance(rcond, (int, float))
+            else _e.max(s, axis=-1, keepdims=True) * rcond
+        )
         large = s > limit
         inverse = _ops["where"](large, 1 / _ops["where"](large, s, 1.0), 0.0)
         return _e.matmul(_H(vh) * _ops["unsqueeze"](inverse, -2), _H(u))
@@ -778,7 +807,11 @@ def lstsq(a, b, rcond=None):
     cut = builtins.max(cut, 0.0) if isinstance(cut, (int, float)) else cut
     x = _e.matmul(_pinv(a, cut), b)
     s = svdvals(a)
-    rank = _e.sum(s > _e.max(s, axis=-1, keepdims=True) * cut, axis=-1, dtype="int64") if builtins.min(m, n) else _e.zeros(tuple(a.shape)[:-2], dtype="int64")
+    rank = (
+        _e.sum(s > _e.max(s, axis=-1, keepdims=True) * cut, axis=-1, dtype="int64")
+        if builtins.min(m, n)
+        else _e.zeros(tuple(a.shape)[:-2], dtype="int64")
+    )
     if m > n:
         r = _e.matmul(a, x) - b
         residuals = _e.sum(_e.abs(r) ** 2, axis=-2)
@@ -899,7 +932,22 @@ def multi_dot(arrays):
     return _e.squeeze(out, axis=-1) if last else out
 
 
-_PADE = (64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1)
+_PADE = (
+    64764752532480000,
+    32382376266240000,
+    7771770303897600,
+    1187353796428800,
+    129060195264000,
+    10559470521600,
+    670442572800,
+    33522128640,
+    1323241920,
+    40840800,
+    960960,
+    16380,
+    182,
+    1,
+)
 
 
 def expm(a, *, max_squarings=16):

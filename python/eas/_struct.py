@@ -149,6 +149,14 @@ def _apart(name, o, flags, names, flat):
     return ("p",)
 
 
+def _argument(name, o, flags, names, flat):
+    if o is None or isinstance(o, (str, bytes, DType)):  # inside structs only: by themselves they are mistakes, which binding names
+        names.append(name)
+        flat.append(o)
+        return ("p",)
+    return _apart(name, o, flags, names, flat)
+
+
 def _unique(names):
     seen = set()
     out = []
@@ -163,7 +171,7 @@ def _unique(names):
 def expand(names, objs, flags):
     """(key, names of the parts, the parts) of run-time arguments. flags: per argument, what is asked of it as an array."""
     made, flat = [], []
-    key = tuple(_apart(n, o, f, made, flat) for n, o, f in zip(names, objs, flags))
+    key = tuple(_argument(n, o, f, made, flat) for n, o, f in zip(names, objs, flags))
     return key, _unique(made), flat
 
 

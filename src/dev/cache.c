@@ -532,6 +532,7 @@ eas_status eas_tune_export(char **out)
 eas_status eas_tune_import(const char *text, int *count)
 {
     NEED(text, EAS_ERR_HANDLE);
+    NEED(count, EAS_ERR_HANDLE);
     *count = 0;
     if (!*folder())
         return base_fail(EAS_ERR_IO, "there is no cache: %s", C.why);

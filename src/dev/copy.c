@@ -51,6 +51,8 @@ static eas_status between(eas_device *to, void *dst, eas_device *from, const voi
 
 eas_status eas_copy(eas_device *to, void *dst, eas_device *from, const void *src, size_t n, const eas_launch *hooks)
 {
+    NEED(!n || dst, EAS_ERR_HANDLE);
+    NEED(!n || src, EAS_ERR_HANDLE);
     bool to_host = !to || to->host_memory, from_host = !from || from->host_memory;
     eas_status st = settle(to, hooks);
     if (!st && from != to)

@@ -138,6 +138,7 @@ static eas_status check_wide_atomics(const eas_device *d, const eas_ir *ir)
 eas_status eas_device_limits(eas_device *d, eas_limits *out)
 {
     NEED(d, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     *out = (eas_limits){0};
     eas_status st = dev_usable(d);
     if (st)
@@ -178,6 +179,7 @@ eas_status dev_check(eas_device *d, const eas_ir *ir)
 eas_status eas_device_get(const char *name, eas_device **out)
 {
     NEED(name, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     if (!strcmp(name, "metal"))
         name = "mps";

@@ -283,6 +283,7 @@ static eas_buffer *used_again(pool *p, unsigned cls, size_t nbytes, const eas_st
 eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
 {
     NEED(d, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     pool *p = pool_of(d);
     unsigned cls;
     size_t room = size_class(nbytes, &cls);
@@ -314,6 +315,7 @@ eas_status eas_buffer_new(eas_device *d, size_t nbytes, eas_buffer **out)
 eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done)(void *), void *ctx, eas_buffer **out)
 {
     NEED(d, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     if (!d->host_memory)
         return base_fail(EAS_ERR_VALUE, "device \"%s\" cannot use host memory as it is", d->name);
@@ -333,6 +335,7 @@ static eas_status direct_buffer(eas_buffer what, eas_buffer **out)
 eas_status eas_buffer_new_shared(eas_device *d, size_t nbytes, eas_buffer **out)
 {
     NEED(d, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     void *mem, *host;
     *out = NULL;
     if (!d->alloc_shared)
@@ -347,6 +350,7 @@ eas_status eas_buffer_new_shared(eas_device *d, size_t nbytes, eas_buffer **out)
 eas_status eas_buffer_adopt(eas_device *d, void *handle, void (*done)(void *), void *ctx, eas_buffer **out)
 {
     NEED(d, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     void *mem, *host;
     size_t nbytes;
     *out = NULL;
@@ -361,6 +365,7 @@ eas_status eas_buffer_adopt(eas_device *d, void *handle, void (*done)(void *), v
 void *eas_device_handle(eas_device *d, const void *address, size_t *offset)
 {
     NEED(d, NULL);
+    NEED(offset, NULL);
     *offset = 0;
     return d->handle && !dev_usable(d) ? d->handle(d, address, offset) : NULL;
 }

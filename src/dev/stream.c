@@ -88,6 +88,7 @@ static void hook(void)
 eas_status eas_stream_new(eas_device *d, eas_stream **out)
 {
     NEED(d, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     eas_status st = dev_usable(d);
     if (st)
@@ -157,6 +158,7 @@ bool stream_pending(const eas_stream *s) { return atomic_load_explicit(&s->len, 
 eas_status eas_stream_default(eas_device *d, eas_stream **out)
 {
     NEED(d, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     _Atomic(eas_stream *) *own = &S.own[dev_index(d)];
     *out = atomic_load_explicit(own, memory_order_acquire);
@@ -182,6 +184,7 @@ eas_status dev_default_queue(eas_device *d, dev_queue **out)
 eas_status eas_stream_current(eas_device *d, eas_stream **out)
 {
     NEED(d, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     *out = current[dev_index(d)];
     return *out ? EAS_OK : eas_stream_default(d, out);
 }
@@ -544,6 +547,7 @@ static eas_stream *place_of(eas_event *e, uint64_t *ticket)
 eas_status eas_event_record(eas_event *e, eas_stream *s)
 {
     NEED(e, EAS_ERR_HANDLE);
+    NEED(s, EAS_ERR_HANDLE);
     uint64_t ticket;
     eas_status st = dev_usable(s->d);
     if (!st)
@@ -627,6 +631,7 @@ static eas_status event_time(eas_event *e, const char *which, eas_device **d, do
 eas_status eas_event_elapsed(eas_event *start, eas_event *end, double *out, const eas_launch *hooks)
 {
     NEED(start, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     eas_device *a = NULL, *b = NULL;
     double t0 = 0, t1 = 0;
     *out = 0;

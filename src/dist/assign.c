@@ -93,7 +93,19 @@ typedef struct votes {
     double *weight; /* [factor][axis] */
     double *best;   /* per factor: of the tensor whose order counts */
     bool *padded;   /* per factor: some tensor has it in uneven parts */
+    double homeless[EAS_MESH_AXES]; /* per axis: of the tensor that has it where it cannot stay */
+    int whose[EAS_MESH_AXES];       /* that tensor */
 } votes;
+
+/* An axis that cuts a dim which must be whole. */
+static void lose(votes *v, int tensor, const eas_dim_spec *s, double weight)
+{
+    for (int i = 0; i < s->n; i++)
+        if (weight > v->homeless[s->axes[i]]) {
+            v->homeless[s->axes[i]] = weight;
+            v->whose[s->axes[i]] = tensor;
+        }
+}
 
 static void vote(const partition *p, const assigned *a, int tensor, const eas_spec *s, double weight, votes *v)
 {
@@ -102,6 +114,9 @@ static void vote(const partition *p, const assigned *a, int tensor, const eas_sp
         const eas_shard_dim *dim = &r->tensors[tensor].dims[d];
         eas_dim_spec own[EAS_DIM_FACTORS] = {{0}};
         spread(p, r, dim, &s->dims[d], own);
+        if (tensor < r->nin && !spec_uneven(p->m, &s->dims[d], dim->n ? r->factors[dim->factors[0]].size : 0) &&
+            (dim->n == 0 || r->factors[dim->factors[0]].kind == EAS_FACTOR_WHOLE))
+            lose(v, tensor, &s->dims[d], weight);
         for (int k = 0; k < dim->n; k++) {
             uint16_t f = dim->factors[k];
             if (r->factors[f].kind == EAS_FACTOR_WHOLE || !own[k].n)
@@ -168,6 +183,28 @@ static void settle(const partition *p, assigned *a, const votes *v, uint32_t tak
     }
 }
 
+/* Axes that lost their dim cut another one of the same tensor if they can: exchanging parts moves an n-th of what gathering does, and the work stays divided. */
+static void rehouse(const partition *p, assigned *a, const votes *v, uint32_t taken)
+{
+    const eas_shard_rule *r = a->r;
+    for (int x = 0; x < p->m->m.naxes; x++) {
+        int best = -1;
+        bool used = taken >> x & 1;
+        for (int f = 0; f < r->nfactors; f++)
+            used |= has_axis(&a->of[f], x);
+        for (int d = 0; !used && v->homeless[x] > 0 && d < r->tensors[v->whose[x]].rank; d++) {
+            const eas_shard_dim *dim = &r->tensors[v->whose[x]].dims[d];
+            int f = dim->n == 1 ? dim->factors[0] : -1;
+            if (f < 0 || r->factors[f].kind != EAS_FACTOR_PASS || !dim_known(r->factors[f].size) || v->padded[f])
+                continue;
+            if (r->factors[f].size % (count_parts(p, &a->of[f]) * p->m->m.sizes[x]) == 0 && (best < 0 || r->factors[f].size > r->factors[best].size))
+                best = f;
+        }
+        if (best >= 0)
+            a->of[best].axes[a->of[best].n++] = (uint8_t)x;
+    }
+}
+
 static bool drop_last(eas_dim_spec *d)
 {
     d->n = (uint8_t)(d->n - 1);
@@ -227,7 +264,7 @@ eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, 
     if (st)
         return st;
     size_t nf = (size_t)out->r->nfactors + 1;
-    votes v = {calloc(nf * EAS_MESH_AXES, sizeof(double)), calloc(nf, sizeof(double)), calloc(nf, sizeof(bool))};
+    votes v = {.weight = calloc(nf * EAS_MESH_AXES, sizeof(double)), .best = calloc(nf, sizeof(double)), .padded = calloc(nf, sizeof(bool))};
     out->of = calloc(nf, sizeof *out->of);
     if (!v.weight || !v.best || !v.padded || !out->of)
         st = base_fail_oom(nf);
@@ -238,6 +275,7 @@ eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, 
         if (want)
             vote(p, out, out->r->nin, want, 0.5, &v);
         settle(p, out, &v, out->carried, bytes_of(n));
+        rehouse(p, out, &v, out->carried);
         while (fix_once(p, n, out, &v))
             continue;
     }

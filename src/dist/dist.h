@@ -10,6 +10,7 @@
  *   team.c       the devices of this process: threads and their communicators
  *   run.c        programs over parts: made, kept, run
  *   explain.c    what is sent, why, and by which line
+ *   cost.c, simulate.c, auto.c   predicting programs, and choosing layouts: cost.h
  *
  * All devices run one program (SPMD) that differs in data alone: in the parts and in the numbers of the axes' coordinates. A spec names for each dim the axes of the mesh that cut it, outermost
  * first, and axes along which the parts are still to be summed (partial).
@@ -81,6 +82,7 @@ typedef VEC(pnote) pnotes;
 typedef struct pentry {
     eas_node *n;
     pvalue v;
+    pvalue rest; /* partial, still to be reduced and added to v; n NULL: nothing. partition_value does it */
     eas_spec ahead, want; /* what follows from inputs alone; what users of it would like */
     bool has_want;
     uint32_t same; /* another entry that has its value: an alias, a composite's expansion; UINT32_MAX */
@@ -113,6 +115,8 @@ typedef struct partition {
     VEC_TEXT *sites; /* of the collectives: the user's lines, malloc'ed */
 } partition;
 pentry *partition_find(partition *p, const eas_node *n);
+const eas_node *barrier_source(const eas_node *n); /* of a GRAPH_BARRIER: what it waits for */
+void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, const eas_spec *like, eas_spec *out); /* of a GRAPH_SHARD with two inputs */
 pentry *partition_add(partition *p, eas_node *n); /* a new entry */
 /* Entries of all that roots need; leaves are there already. */
 eas_status partition_collect(partition *p, int n, eas_node *const *roots);
@@ -165,5 +169,10 @@ extern _Atomic uint64_t dist_bytes[COMM_NOPS], dist_calls[COMM_NOPS]; /* sent by
 /* ---- run.c ---- */
 void dist_begin(void); /* before the first sharded node */
 void dist_notes_of(int n, eas_node *const *nodes, pnotes *out, eas_status *st);
+typedef eas_status (*dist_look)(void *ctx, int n, eas_node *const *locals);
+/* The graph of one device that these nodes become, shown to `look`; specs: NULL, or how each tensor that is given lies, in the order of dist_leaves. */
+eas_status dist_local(const dist_mesh *m, int n, eas_node *const *nodes, const eas_spec *specs, dist_look look, void *ctx);
+/* The tensors that these nodes are made of (borrowed), and how they lie. Both arrays are malloc'ed. */
+eas_status dist_leaves(int n, eas_node *const *nodes, int *count, eas_node ***leaves, eas_spec **specs);
 
 #endif

@@ -116,9 +116,20 @@ static bool just_another_name(const eas_node *n) { return node_kind(n) == KIND_A
 
 static int children(const visit *v) { return node_real(v->n) ? 0 : v->opened || just_another_name(v->n) ? 1 : v->n->nin; }
 
+/* What a barrier waits for: any element of it will do, so none is fetched from another device. */
+const eas_node *barrier_source(const eas_node *n)
+{
+    const eas_node *t = node_in(n)[1];
+    while (!node_real(t) && (node_kind(t) == KIND_SLICE || node_kind(t) == KIND_RESHAPE || just_another_name(t)) && node_kind(t) != KIND_RESULT)
+        t = node_in(t)[0];
+    return t;
+}
+
 static eas_node *child(const visit *v, int i)
 {
     int index;
+    if (!v->opened && v->n->op == GRAPH_BARRIER && i == 1)
+        return (eas_node *)(uintptr_t)barrier_source(v->n);
     return v->opened ? v->opened : node_kind(v->n) == KIND_RESULT ? control_source(v->n, &index) : node_in(v->n)[i];
 }
 
@@ -244,6 +255,23 @@ eas_status partition_mesh(int n, eas_node *const *nodes, const dist_mesh **m)
 
 /* ---- forward and backward ---- */
 
+/* As another tensor lies; dims in front of its dims as they do. */
+void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, const eas_spec *like, eas_spec *out)
+{
+    int extra = n->rank - other->rank;
+    uint32_t used = 0;
+    *out = (eas_spec){.rank = n->rank};
+    for (int d = 0; d < other->rank; d++)
+        if (node_shape(other)[d] == node_shape(n)[d + extra])
+            out->dims[d + extra] = like->dims[d];
+    used = spec_cut(out);
+    for (int d = 0; d < extra; d++)
+        for (int i = 0; i < in->dims[d].n && !(used >> in->dims[d].axes[i] & 1); i++)
+            out->dims[d].axes[out->dims[d].n++] = in->dims[d].axes[i];
+    for (int d = 0; d < out->rank; d++)
+        out->dims[d].open = 0;
+}
+
 static void target_of(const eas_node *n, const eas_spec *in, eas_spec *out)
 {
     spec_of_words(n->rank, node_words(n), out);
@@ -309,6 +337,10 @@ static void forward(partition *p, pentry *e)
         e->ahead = e->v.at;
     else if (e->same != UINT32_MAX)
         e->ahead = p->at.at[e->same].ahead;
+    else if (e->n->op == GRAPH_BARRIER)
+        e->ahead = *spec_ahead(p, node_in(e->n)[0]);
+    else if (e->n->op == GRAPH_SHARD && e->n->nin > 1)
+        spec_like(e->n, spec_ahead(p, node_in(e->n)[0]), node_in(e->n)[1], spec_ahead(p, node_in(e->n)[1]), &e->ahead);
     else if (e->n->op == GRAPH_SHARD)
         target_of(e->n, spec_ahead(p, node_in(e->n)[0]), &e->ahead);
     else if (node_kind(e->n) == KIND_RESULT)
@@ -350,6 +382,11 @@ static void backward(partition *p, pentry *e)
         wish(partition_find(p, node_in(e->n)[0]), &e->ahead);
         return;
     }
+    if (e->n->op == GRAPH_BARRIER) {
+        if (e->has_want)
+            wish(partition_find(p, node_in(e->n)[0]), &e->want);
+        return;
+    }
     if (opaque(e->n) || (!e->has_want && spec_plain(&e->ahead)))
         return;
     p->g.st = assign_ahead(p, e, e->has_want ? &e->want : NULL, &a);
@@ -374,6 +411,7 @@ eas_status partition_run(partition *p)
             continue;
         if (e->same != UINT32_MAX) {
             e->v = p->at.at[e->same].v;
+            e->rest = p->at.at[e->same].rest;
             continue;
         }
         p->now = e->n;
@@ -385,4 +423,15 @@ eas_status partition_run(partition *p)
     return p->g.st;
 }
 
-pvalue *partition_value(partition *p, const eas_node *n) { return &partition_find(p, n)->v; }
+/* A partial sum that was left for later is added now. */
+pvalue *partition_value(partition *p, const eas_node *n)
+{
+    pentry *e = partition_find(p, n);
+    if (e->rest.n) {
+        eas_spec whole = e->v.at;
+        eas_node *r = reshard(p, &e->rest, &whole, n->rank, node_shape(n), "sums of one value are reduced together");
+        e->rest.n = NULL;
+        e->v.n = gd2(&p->g, GRAPH_ADD, e->v.n, r);
+    }
+    return &e->v;
+}

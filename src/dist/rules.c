@@ -24,6 +24,35 @@ static void never_cut(eas_shard_rule *r, int dim)
         r->tensors[t].dims[dim].n = 0;
 }
 
+static double bytes_of(const eas_node *n)
+{
+    double b = (double)eas_dtype_size((eas_dtype)n->dtype);
+    for (int d = 0; d < n->rank; d++)
+        b *= dim_known(node_shape(n)[d]) ? (double)node_shape(n)[d] : 64.0;
+    return b;
+}
+
+static bool is_number(const eas_node *n) { return n->dtype != EAS_BOOL; }
+
+/* Rows of a cut table: each device gives the ones that it has, and zeros; if that is less to sum than the table is to gather. */
+static void gather_rule(const eas_node *n, eas_shard_rule *r)
+{
+    const eas_shard_dim *d = &r->tensors[0].dims[node_words(n)[1]];
+    if (d->n == 1 && is_number(n) && 2 * bytes_of(n) <= bytes_of(node_in(n)[0]))
+        r->factors[d->factors[0]].kind = EAS_FACTOR_SUM;
+}
+
+/* What is added at indices that are cut: each device adds its own, and the sum is to be taken. */
+static void scatter_rule(const eas_node *n, eas_shard_rule *r)
+{
+    int nbatch = (int)node_words(n)[0];
+    for (int d = nbatch; d < node_in(n)[1]->rank && node_words(n)[2] == SCATTER_ADD && is_number(n); d++) {
+        const eas_shard_dim *dim = &r->tensors[1].dims[d];
+        if (dim->n == 1)
+            r->factors[dim->factors[0]].kind = EAS_FACTOR_SUM;
+    }
+}
+
 static eas_status empty_rule(const eas_node *n, eas_shard_rule **out)
 {
     eas_shard_rule *r = calloc(1, sizeof *r + sizeof(eas_shard_tensor) * (size_t)(n->nin + 1));
@@ -69,6 +98,8 @@ eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out)
             if (node_shape(node_in(n)[1])[d] != node_shape(n)[d])
                 never_cut(*out, d);
         break;
+    case KIND_GATHER: gather_rule(n, *out); break;
+    case KIND_SCATTER: scatter_rule(n, *out); break;
     default: break;
     }
     return EAS_OK;
@@ -105,7 +136,7 @@ static eas_node *mask_input(partition *p, const eas_node *n, const assigned *a, 
             uint16_t f = t->dims[d].factors[k];
             eas_dim size = a->r->factors[f].size;
             eas_factor_kind what = a->r->factors[f].kind;
-            if (what != EAS_FACTOR_WHOLE && spec_uneven(p->m, &a->of[f], size) && (index || what != EAS_FACTOR_PASS))
+            if (what != EAS_FACTOR_WHOLE && spec_uneven(p->m, &a->of[f], size) && (index || (what != EAS_FACTOR_PASS && !(kind == KIND_GATHER && i == 0))))
                 x = masked(p, x, d, &a->of[f], size, neutral_of(n, (eas_dtype)node_in(n)[i]->dtype));
         }
     return x;
@@ -202,8 +233,60 @@ static eas_node *shuffled(partition *p, eas_node *n, const eas_spec *at, eas_nod
     return partition_keep(p, st, made);
 }
 
-static eas_node *local_op(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in)
+/* Rows that other devices have are zero here. An index out of range stays one: somebody must tell. */
+static eas_node *gathered(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in, const eas_dim_spec *axes)
 {
+    gbuild *g = &p->g;
+    int axis = (int)node_words(n)[1], nbatch = (int)node_words(n)[0];
+    eas_dim size = node_shape(node_in(n)[0])[axis], local;
+    if (!in[0] || !in[1])
+        return NULL;
+    local = node_shape(in[0])[axis];
+    eas_node *i = gb_typed(g, in[1], EAS_I64), *zero = gb_int(g, EAS_I64, 0);
+    i = gd_where(g, gd2(g, GRAPH_LESS, i, zero), gd2(g, GRAPH_ADD, i, gb_int(g, EAS_I64, size)), i);
+    eas_node *bad = gd2(g, GRAPH_LOGICAL_OR, gd2(g, GRAPH_LESS, i, zero), gd2(g, GRAPH_GREATER_EQUAL, i, gb_int(g, EAS_I64, size)));
+    eas_node *own = gd2(g, GRAPH_SUB, i, gd2(g, GRAPH_MUL, partition_index(p, axes), gb_int(g, EAS_I64, local)));
+    eas_node *here = gd2(g, GRAPH_LOGICAL_AND, gd2(g, GRAPH_GREATER_EQUAL, own, zero), gd2(g, GRAPH_LESS, own, gb_int(g, EAS_I64, local)));
+    own = gd_where(g, bad, gb_int(g, EAS_I64, local), gd_where(g, here, own, zero));
+    eas_node *rows = same_op(p, n, at, (eas_node *[]){in[0], own});
+    if (!rows || !here)
+        return NULL;
+    eas_dim shape[GRAPH_MAX_RANK];
+    for (int d = 0; d < n->rank; d++) { /* as the index's dims lie in the result */
+        bool batch = d < nbatch, index = d >= axis && d < axis + in[1]->rank - nbatch;
+        shape[d] = batch ? node_shape(here)[d] : index ? node_shape(here)[d - axis + nbatch] : 1;
+    }
+    return gd_where(g, gb_reshape(g, here, 0, n->rank, shape), rows, gd_num(g, rows, 0));
+}
+
+/* What is added to counts once. */
+static eas_node *scattered(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in, const eas_dim_spec *axes)
+{
+    gbuild *g = &p->g;
+    if (!in[0])
+        return NULL;
+    eas_node *first = gd2(g, GRAPH_EQUAL, partition_index(p, axes), gb_int(g, EAS_I64, 0));
+    eas_node *x = gd_where(g, first, in[0], gd_num(g, in[0], 0));
+    return same_op(p, n, at, (eas_node *[]){x, in[1], in[2]});
+}
+
+/* The axes along which the operation sums, though its kind does not. */
+static eas_dim_spec summed_axes(const assigned *a)
+{
+    eas_dim_spec s = {0};
+    for (int f = 0; f < a->r->nfactors; f++)
+        for (int i = 0; a->r->factors[f].kind == EAS_FACTOR_SUM && i < a->of[f].n; i++)
+            s.axes[s.n++] = a->of[f].axes[i];
+    return s;
+}
+
+static eas_node *local_op(partition *p, eas_node *n, const assigned *a, const eas_spec *at, eas_node *const *in)
+{
+    eas_dim_spec sum = summed_axes(a);
+    if (sum.n && node_kind(n) == KIND_GATHER)
+        return gathered(p, n, at, in, &sum);
+    if (sum.n && node_kind(n) == KIND_SCATTER)
+        return scattered(p, n, at, in, &sum);
     if (n->op == GRAPH_SHUFFLE_PHYSICAL)
         return shuffled(p, n, at, in[0]);
     switch (node_kind(n)) {
@@ -256,7 +339,7 @@ static void by_rule(partition *p, pentry *e)
     if (!st) {
         assign_spec(&a, a.r->nin, &e->v.at);
         e->v.at.partial = a.carried;
-        e->v.n = local_op(p, n, &e->v.at, in);
+        e->v.n = local_op(p, n, &a, &e->v.at, in);
         joined(p, n, &a, &e->v);
         assign_free(&a);
     }
@@ -265,11 +348,97 @@ static void by_rule(partition *p, pentry *e)
     p->g.st = p->g.st ? p->g.st : st;
 }
 
+/* ---- sums of whole and partial values ---- */
+
+/* Gradients of a value that is used several times are summed one after another, and some are partial: a + b, with a whole and b partial, becomes a and b for later, and b is joined with what else is partial in
+ * the chain, so that all of it is reduced once. */
+static bool same_dims(const pvalue *a, const pvalue *b)
+{
+    eas_spec x = a->at, y = b->at;
+    x.partial = y.partial = 0;
+    return spec_same(&x, &y);
+}
+
+static bool add_rest(partition *p, pvalue *to, const pvalue *more)
+{
+    if (!to->n)
+        *to = *more;
+    else if (more->n && same_dims(to, more) && to->at.partial == more->at.partial)
+        to->n = gd2(&p->g, GRAPH_ADD, to->n, more->n);
+    else
+        return !more->n;
+    return true;
+}
+
+static bool sum_later(partition *p, pentry *e)
+{
+    const eas_node *n = e->n, *const *in = (const eas_node *const *)node_in(n);
+    if (n->op != GRAPH_ADD || n->dtype == EAS_BOOL)
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (in[i]->rank != n->rank || memcmp(node_shape(in[i]), node_shape(n), sizeof(eas_dim) * n->rank))
+            return false;
+    const pentry *x = partition_find(p, in[0]), *y = partition_find(p, in[1]);
+    bool left = x->v.at.partial != 0, right = y->v.at.partial != 0;
+    pvalue rest = {0}, v;
+    if (left == right ? left || (!x->rest.n && !y->rest.n) : false)
+        return false; /* both partial: carried on as they are; both whole: nothing is late */
+    if (!same_dims(&x->v, &y->v))
+        return false;
+    if (left || right) {
+        const pentry *whole = left ? y : x, *partial = left ? x : y;
+        v = whole->v;
+        if (partial->rest.n || !add_rest(p, &rest, &whole->rest) || !add_rest(p, &rest, &partial->v))
+            return false;
+    } else {
+        if (!add_rest(p, &rest, &x->rest) || !add_rest(p, &rest, &y->rest))
+            return false;
+        v = x->v;
+        v.n = gd2(&p->g, GRAPH_ADD, x->v.n, y->v.n);
+    }
+    e->v = v;
+    e->rest = rest;
+    return true;
+}
+
+/* Waits for its second input, of which any element that is here will do. */
+static void barrier(partition *p, pentry *e)
+{
+    gbuild *g = &p->g;
+    pvalue *x = partition_value(p, node_in(e->n)[0]);
+    const eas_node *source = barrier_source(e->n);
+    eas_node *token = partition_value(p, source)->n;
+    bool empty = false;
+    for (int d = 0; token && d < token->rank; d++)
+        empty |= node_shape(token)[d] == 0;
+    while (token && token->rank && !empty && !g->st)
+        token = gb_squeeze(g, gb_slice(g, token, 0, 0, 1, 1), 0);
+    if (empty)
+        token = gb_int(g, EAS_BOOL, 0);
+    e->v.at = x->at;
+    if (!g->st && x->n && token)
+        e->v.n = gb_new(g, GRAPH_BARRIER, (eas_dtype)x->n->dtype, 0, x->n->rank, node_shape(x->n), 0, NULL, 2, (eas_node *[]){x->n, token});
+}
+
+/* A value and its late partial sum go to the new layout each for itself: the sum is scattered where the layout is cut. */
+static eas_node *reshard_both(partition *p, const eas_node *n, const eas_spec *to, const char *why)
+{
+    pentry *e = partition_find(p, n);
+    if (!e->rest.n)
+        return reshard(p, partition_value(p, n), to, n->rank, node_shape(n), why);
+    eas_node *a = reshard(p, &e->v, to, n->rank, node_shape(n), why), *b = reshard(p, &e->rest, to, n->rank, node_shape(n), why);
+    return a && b ? gd2(&p->g, GRAPH_ADD, a, b) : NULL;
+}
+
 static void constrain(partition *p, pentry *e)
 {
-    pvalue *x = partition_value(p, node_in(e->n)[0]);
+    pvalue *x = &partition_find(p, node_in(e->n)[0])->v;
     eas_spec to = e->ahead;
-    for (int d = 0; d < to.rank; d++) /* open dims lie as they do */
+    if (e->n->nin > 1) {
+        const eas_node *other = node_in(e->n)[1];
+        spec_like(e->n, &x->at, other, &partition_find(p, other)->v.at, &to);
+    }
+    for (int d = 0; d < to.rank && e->n->nin == 1; d++) /* open dims lie as they do */
         if (spec_dim_of(node_words(e->n)[SHARD_DIMS + d]).open && !spec_same_dim(&to.dims[d], &x->at.dims[d])) {
             uint32_t used = 0;
             to.dims[d].n = 0;
@@ -278,7 +447,7 @@ static void constrain(partition *p, pentry *e)
                 to.dims[d].axes[to.dims[d].n++] = x->at.dims[d].axes[i];
         }
     to.partial = 0;
-    e->v.n = reshard(p, x, &to, e->n->rank, node_shape(e->n), "was asked for");
+    e->v.n = reshard_both(p, node_in(e->n)[0], &to, e->n->nin > 1 ? "a cotangent lies as its value" : "was asked for");
     e->v.at = to;
 }
 
@@ -324,6 +493,10 @@ void partition_node(partition *p, pentry *e)
     case KIND_RESULT: result(p, e); return;
     case KIND_CALL: call(p, e); return;
     case KIND_CONTROL: partition_control(p, e); return;
-    default: by_rule(p, e);
+    default: break;
     }
+    if (e->n->op == GRAPH_BARRIER)
+        barrier(p, e);
+    else if (!sum_later(p, e))
+        by_rule(p, e);
 }

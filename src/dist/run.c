@@ -59,7 +59,9 @@ static void release(program *g)
 typedef struct wish { /* what a program is made of */
     int nleaves, nnumbers, nroots, nheld;
     eas_node *const *leaves, *const *numbers, *const *roots, *const *held;
-    const bool *fixed; /* unused */
+    const eas_spec *specs; /* NULL, or per leaf: how it is to lie */
+    dist_look look; /* NULL, or what is called with the local graph */
+    void *ctx;
 } wish;
 
 static eas_spec spec_of_leaf(const eas_node *n)
@@ -80,7 +82,7 @@ static eas_status add_leaves(partition *p, program *g, const wish *w)
     for (int i = 0; i < w->nleaves && !p->g.st; i++) {
         eas_node *n = w->leaves[i];
         eas_dim shape[GRAPH_MAX_RANK];
-        g->given[i] = spec_of_leaf(n);
+        g->given[i] = w->specs ? w->specs[i] : spec_of_leaf(n);
         spec_local_shape(p->m, &g->given[i], node_shape(n), shape);
         eas_node *own = partition_input(p, (eas_dtype)n->dtype, n->rank, shape);
         pentry *e = own ? partition_add(p, n) : NULL;
@@ -229,6 +231,8 @@ static eas_status make(const dist_mesh *m, const wish *w, eas_device *d, bool pl
     g->outs = calloc((size_t)w->nroots + 1, sizeof *g->outs);
     g->given = calloc((size_t)w->nleaves + 1, sizeof *g->given);
     eas_status st = g->outs && g->given ? partitioned(m, w, g, &p, locals) : base_fail_oom((size_t)w->nleaves);
+    if (!st && w->look)
+        st = w->look(w->ctx, w->nroots, locals);
     if (!st && plan)
         st = compile(g, &p, w, locals);
     partition_free(&p);
@@ -790,4 +794,42 @@ void dist_notes_of(int n, eas_node *const *nodes, pnotes *out, eas_status *st)
         g->notes = (pnotes){0};
         release(g);
     }
+}
+
+/* ---- for cost.c and auto.c ---- */
+
+eas_status dist_local(const dist_mesh *m, int n, eas_node *const *nodes, const eas_spec *specs, dist_look look, void *ctx)
+{
+    pass_walk w;
+    program *g = NULL;
+    exec_enter(NULL);
+    eas_status st = pass_walk_from(&w, n, nodes);
+    if (!st) {
+        wish x = {(int)w.leaves.len, (int)w.numbers.len, n, 0, w.leaves.at, w.numbers.at, nodes, NULL, specs, look, ctx};
+        st = make(m, &x, exec_device(&w, NULL), false, &g);
+        pass_walk_clear(&w);
+    }
+    exec_leave();
+    release(g);
+    return st;
+}
+
+eas_status dist_leaves(int n, eas_node *const *nodes, int *count, eas_node ***leaves, eas_spec **specs)
+{
+    pass_walk w;
+    exec_enter(NULL);
+    eas_status st = pass_walk_from(&w, n, nodes);
+    if (!st) {
+        *count = (int)w.leaves.len;
+        *leaves = malloc(sizeof **leaves * (w.leaves.len + 1u));
+        *specs = malloc(sizeof **specs * (w.leaves.len + 1u));
+        st = *leaves && *specs ? EAS_OK : base_fail_oom(w.leaves.len);
+        for (uint32_t i = 0; i < w.leaves.len && !st; i++) {
+            (*leaves)[i] = w.leaves.at[i];
+            (*specs)[i] = spec_of_leaf(w.leaves.at[i]);
+        }
+        pass_walk_clear(&w);
+    }
+    exec_leave();
+    return st;
 }

@@ -24,7 +24,6 @@ typedef struct worker {
 struct team {
     int64_t first, n;
     bool threads;
-    uint32_t forks;
     pthread_mutex_t busy; /* one run at a time */
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake, done;
@@ -38,6 +37,14 @@ struct team {
 
 static pthread_mutex_t teams_lock = PTHREAD_MUTEX_INITIALIZER;
 static team *teams;
+
+/* A child of fork has none of the threads: it starts its own. */
+static void in_child(void)
+{
+    teams = NULL;
+    pthread_mutex_init(&teams_lock, NULL);
+}
+static void hook_fork(void) { pthread_atfork(NULL, NULL, in_child); }
 
 int64_t team_first(const team *t) { return t->first; }
 int64_t team_size(const team *t) { return t->n; }
@@ -131,7 +138,6 @@ static eas_status new_team(int64_t first, int64_t n, bool threads, comm *own, te
     t->first = first;
     t->n = n;
     t->threads = threads;
-    t->forks = pool_forks();
     pthread_mutex_init(&t->busy, NULL);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
@@ -167,13 +173,15 @@ eas_status team_get(const dist_mesh *m, team **out)
     eas_status st = dist_devices(m, &first, &n);
     *out = NULL;
     bool threads = n > 1;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, hook_fork);
     if (!st && !threads)
         st = comm_world(&own);
     if (st)
         return st;
     base_lock(&teams_lock);
     for (team *t = teams; t && !*out; t = t->next)
-        if (t->n == n && t->first == first && t->threads == threads && t->forks == pool_forks())
+        if (t->n == n && t->first == first && t->threads == threads)
             *out = t;
     if (!*out) {
         st = new_team(first, n, threads, own, out);

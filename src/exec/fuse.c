@@ -576,13 +576,13 @@ static void store_rows(fusion *f, uint32_t weights, uint32_t grp)
     take_root(f, sum, grp);
 }
 
-typedef struct seeing { /* of a derivative of attention */
+typedef struct read_into {
     fusion *f;
     uint32_t grp;
-} seeing;
+} read_into;
 static void push_read(void *ctx, uint32_t node)
 {
-    const seeing *r = ctx;
+    const read_into *r = ctx;
     push(r->f, node, r->grp, NULL, false);
 }
 
@@ -597,7 +597,7 @@ static void open_back(fusion *f, uint32_t k)
     f->groups.at[id].size = f->limit; /* nothing joins it */
     for (int i = 0; i < b->n; i++)
         take_root(f, b->root[i], id);
-    back_reads(f, b, push_read, &(seeing){f, id});
+    back_reads(f, b, push_read, &(read_into){f, id});
 }
 
 static void try_attention(fusion *f, uint32_t i)

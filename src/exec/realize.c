@@ -237,6 +237,7 @@ static eas_status realize_with(int count, eas_node **todo, eas_device *device, c
 
 eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
 {
+    NEED(n <= 0 || nodes, EAS_ERR_HANDLE);
     enum { FEW = 16 };
     eas_node *few[FEW], **todo = n <= FEW ? few : malloc(sizeof *todo * (size_t)n);
     int count = 0;
@@ -384,6 +385,8 @@ eas_status eas_program_new(int nin, eas_node *const *inputs, int nouts, eas_node
 eas_status eas_program_new_bounded(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, int nbounds,
                                    const eas_dim *symbols, const int64_t *most, eas_program **out)
 {
+    NEED(nbounds <= 0 || symbols, EAS_ERR_HANDLE);
+    NEED(nbounds <= 0 || most, EAS_ERR_HANDLE);
     if (nin && !inputs)
         return base_null(__func__, "inputs");
     if (nouts && !outs)

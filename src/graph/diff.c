@@ -165,12 +165,13 @@ typedef struct group { /* the results of one call of a user's operation */
 typedef struct again { /* results that are computed once more for a reverse derivative (eas_nodes_checkpoint) */
     const node_rule *rule;
     eas_node **copies;  /* of the results; made from barriers in place of inputs */
-    eas_node *barriers[8]; /* that wait for the cotangent, once it is there */
+    eas_node *barriers[64]; /* that wait for the cotangent, once it is there */
     int nbarriers;
 } again;
 typedef struct walk {
     gbuild g;
     bool reverse;
+    uint16_t symbolic; /* NODE_SYMBOLIC if a cotangent is: so is what waits for one */
     uint16_t prune;  /* nodes without any of these flags do not depend on a variable; 0: it is not known */
     VEC(item) items; /* inputs first; the variables first of all */
     uint32_t nvars;
@@ -290,7 +291,8 @@ static bool computed(const eas_node *x)
     return !node_real(x) && x->nin;
 }
 
-/* The results once more, from barriers in place of what was computed before: nothing is shared with the first time. Parameters need no barrier, unless there is nothing else. */
+/* The results once more, from barriers in place of what was computed before: nothing is shared with the first time. Parameters need no barrier, unless there is nothing else,
+ * or they lie in parts: what is gathered of them is not kept from the first time. */
 static void copy_again(walk *w, eas_node *n, again *a)
 {
     enum { MOST = sizeof a->barriers / sizeof *a->barriers };
@@ -303,13 +305,15 @@ static void copy_again(walk *w, eas_node *n, again *a)
     for (int i = 0; i < nin; i++)
         count += computed(in[i]);
     for (int i = 0; i < nin && !g->st; i++) {
-        bool wanted = count ? computed(in[i]) : i == nin - 1;
+        bool wanted = (in[i]->flags & NODE_SHARDED) || (count ? computed(in[i]) : i == nin - 1);
         if (!wanted || a->nbarriers == MOST)
             continue;
         eas_node *token = number(g, EAS_F32, 0);
         to[i] = token ? gb_new(g, GRAPH_BARRIER, (eas_dtype)in[i]->dtype, in[i]->batch_dims, in[i]->rank, node_shape(in[i]), 0, NULL, 2,
                                (eas_node *[]){in[i], token})
                       : NULL;
+        if (to[i])
+            to[i]->flags |= w->symbolic;
         a->barriers[a->nbarriers++] = to[i];
     }
     for (int i = 0; i < a->rule->nout && !g->st; i++)
@@ -859,8 +863,10 @@ eas_status eas_nodes_vjp(int nin, eas_node *const *in, int nout, eas_node *const
     eas_status st = EAS_OK;
     memset(grads, 0, sizeof *grads * (size_t)nin);
     for (int i = 0; i < nout && !st; i++)
-        if (cotangents[i])
+        if (cotangents[i]) {
             st = check_tangent(cotangents[i], outs[i], i, "vjp: cotangent");
+            w.symbolic |= cotangents[i]->flags & NODE_SYMBOLIC;
+        }
     if (st)
         return st;
     begin(&w, nin, in, nout, outs);

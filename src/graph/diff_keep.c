@@ -142,6 +142,9 @@ static bool is_view(const eas_node *n)
 static bool is_cheap(const eas_node *n)
 {
     const char *ir = graph_rows[n->op].ir;
+    if (n->op == GRAPH_ADD || n->op == GRAPH_MUL || n->op == GRAPH_SQUARE || n->op == GRAPH_RELU || n->op == GRAPH_RECIPROCAL ||
+        graph_rows[n->op].make == make_compare)
+        return true;
     return node_kind(n) == KIND_CAST || is_view(n) || (node_kind(n) == KIND_MAP && ir && !(ir_rows[eas_op_find(ir)].flags & IR_EXPAND));
 }
 

@@ -545,6 +545,17 @@ static eas_node *laid_out(gbuild *g, eas_node *t, const eas_node *n)
     return gb_new(g, GRAPH_SHARD, (eas_dtype)t->dtype, t->batch_dims, t->rank, node_shape(t), SHARD_DIMS + t->rank, words, 1, &t);
 }
 
+/* ct laid out as x turns out to lie: the second input is for looking at. So the cotangent of what was gathered is scattered, and of what was scattered gathered. In the body of a loop x would have to be kept
+ * for that from trip to trip: there ct lies as n does. */
+static eas_node *laid_like(gbuild *g, eas_node *ct, const eas_node *n, eas_node *x)
+{
+    if (diff_in_body())
+        return n->nin > 1 ? ct : laid_out(g, ct, n);
+    if (g->st || !ct || ct->rank < x->rank)
+        return ct;
+    return gb_new(g, GRAPH_SHARD, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, node_shape(ct), SHARD_DIMS, node_words(n), 2, (eas_node *[]){ct, x});
+}
+
 eas_node *diff_back(gbuild *g, eas_node *n, int i, eas_node *ct)
 {
     eas_node *x = node_in(n)[i];
@@ -552,7 +563,7 @@ eas_node *diff_back(gbuild *g, eas_node *n, int i, eas_node *ct)
         return NULL;
     switch (node_kind(n)) {
     case KIND_CAST: return gb_typed(g, ct, (eas_dtype)x->dtype);
-    case KIND_ALIAS: return n->op == GRAPH_SHARD ? laid_out(g, ct, n) : gd_rebatch(g, ct, gd_extra(ct, n) + x->batch_dims);
+    case KIND_ALIAS: return n->op == GRAPH_SHARD ? laid_like(g, ct, n, x) : gd_rebatch(g, ct, gd_extra(ct, n) + x->batch_dims);
     case KIND_RESHAPE: return reshaped(g, ct, n, x);
     case KIND_PERMUTE: return permuted(g, ct, n, x, true);
     case KIND_BROADCAST: return ct;
@@ -679,7 +690,7 @@ eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t)
         return NULL;
     switch (node_kind(n)) {
     case KIND_CAST: return gb_typed(g, t[0], (eas_dtype)n->dtype);
-    case KIND_ALIAS: return n->op == GRAPH_SHARD ? laid_out(g, t[0], n) : gd_rebatch(g, t[0], gd_extra(t[0], x) + n->batch_dims);
+    case KIND_ALIAS: return n->op == GRAPH_SHARD ? (n->nin > 1 ? laid_like(g, t[0], n, node_in(n)[1]) : laid_out(g, t[0], n)) : gd_rebatch(g, t[0], gd_extra(t[0], x) + n->batch_dims);
     case KIND_RESHAPE: return reshaped(g, t[0], x, n);
     case KIND_PERMUTE: return permuted(g, t[0], n, n, false);
     case KIND_BROADCAST: return forth_broadcast(g, t[0], x, n);

@@ -476,6 +476,7 @@ eas_status eas_dim_apply(eas_dim_op op, eas_dim a, eas_dim b, eas_dim *out)
 eas_status eas_dim_symbol(const char *name, eas_dim *out)
 {
     NEED(name, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     atom a = {.op = SYMBOL, .positive = true};
     bool good = isalpha((unsigned char)name[0]) || name[0] == '_';
     *out = 0;

@@ -130,7 +130,8 @@ typedef struct graph_control {
     graph_fn fn[2];
 } graph_control;
 
-/* Words of a GRAPH_SHARD, and of a GRAPH_INPUT after its number: the mesh's number and flags, axes that are not to be used, then one for each dim. */
+/* Words of a GRAPH_SHARD, and of a GRAPH_INPUT after its number: the mesh's number and flags, axes that are not to be used, then one for each dim.
+ * A GRAPH_SHARD with a second input has none for dims: it lies as that input does, dims that it has in front as they like. */
 enum { SHARD_MESH, SHARD_REPLICATED, SHARD_DIMS, SHARD_AXES = 12 };
 #define SHARD_PAD ((int64_t)1 << 32) /* of the first word: sizes need not divide */
 /* Of a dim: how many axes (8 bits), open (bit 8: whatever it is), then 4 bits for each axis. */
@@ -389,6 +390,7 @@ void diff_pullback_drop(eas_pullback *p); /* of a result that has data now, or g
 
 /* diff_kind.c: kinds that are linear */
 eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t); /* the tangent of n, from those of its inputs (NULL: zero) */
+bool diff_in_body(void); /* is the body of a loop or a branch being differentiated? diff_control.c */
 eas_node *diff_back(gbuild *g, eas_node *n, int i,
                     eas_node *ct); /* what cotangent ct of n adds to that of input i, before it is summed over what was broadcast */
 

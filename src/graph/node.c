@@ -302,6 +302,8 @@ void node_settle(eas_node *n, eas_buffer *buf)
 eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const int64_t *shape, int64_t offset, const int64_t *strides, eas_node **out)
 {
     NEED(buf, EAS_ERR_HANDLE);
+    NEED(rank <= 0 || shape, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     int64_t words[GRAPH_MAX_RANK + 1] = {offset}, dense = 1;
     bool plain = offset == 0;
     *out = NULL;
@@ -330,6 +332,7 @@ eas_status eas_node_from_buffer(eas_buffer *buf, eas_dtype dt, int rank, const i
 
 void eas_node_mark_constant(eas_node *n)
 {
+    NEED_(n);
     if (n->op == GRAPH_LEAF && !n->nwords)
         n->op = GRAPH_CONSTANT;
 }
@@ -428,6 +431,8 @@ eas_status eas_node_number(eas_dtype dt, int weak, int64_t i, double f, eas_node
 int eas_node_number_value(const eas_node *n, int64_t *i, double *f)
 {
     NEED(n, 0);
+    NEED(i, 0);
+    NEED(f, 0);
     int64_t bits;
     if (!node_const_bits(n, &bits))
         return 0;
@@ -637,6 +642,11 @@ uint64_t node_call_key(const node_extra *e)
 eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nparams, const int8_t *order,
                          const int64_t grid[3], eas_node **results)
 {
+    NEED(nin <= 0 || in, EAS_ERR_HANDLE);
+    NEED(nouts <= 0 || outs, EAS_ERR_HANDLE);
+    NEED(nparams <= 0 || order, EAS_ERR_HANDLE);
+    NEED(grid, EAS_ERR_HANDLE);
+    NEED(nouts <= 0 || results, EAS_ERR_HANDLE);
     return eas_node_call_begun(k, nin, in, nouts, outs, NULL, nparams, order, grid, results);
 }
 
@@ -653,6 +663,11 @@ eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int 
                                const int8_t *order, const int64_t grid[3], eas_node **results)
 {
     NEED(k, EAS_ERR_HANDLE);
+    NEED(nin <= 0 || in, EAS_ERR_HANDLE);
+    NEED(nouts <= 0 || outs, EAS_ERR_HANDLE);
+    NEED(nparams <= 0 || order, EAS_ERR_HANDLE);
+    NEED(grid, EAS_ERR_HANDLE);
+    NEED(nouts <= 0 || results, EAS_ERR_HANDLE);
     if (nparams != eas_ir_nparams(eas_kernel_ir(k)))
         return base_fail(EAS_ERR_VALUE, "eager.call: kernel %s has %d parameters, %d are given", eas_ir_name(eas_kernel_ir(k)),
                          eas_ir_nparams(eas_kernel_ir(k)), nparams);
@@ -816,6 +831,7 @@ eas_status eas_node_set_object(eas_node *n, void *object, void (*drop)(void *))
 int eas_node_inputs(const eas_node *n, eas_node *const **in)
 {
     NEED(n, 0);
+    NEED(in, 0);
     *in = node_in(n);
     return n->nin;
 }
@@ -823,6 +839,7 @@ int eas_node_inputs(const eas_node *n, eas_node *const **in)
 int eas_node_words(const eas_node *n, const int64_t **words)
 {
     NEED(n, 0);
+    NEED(words, 0);
     *words = node_words(n);
     return n->nwords;
 }

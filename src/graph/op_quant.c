@@ -313,24 +313,56 @@ eas_status eas_dequantize(const eas_quantized *q, eas_dtype dt, eas_node **out)
 
 /* ---- products ---- */
 
-/* One row: x (K) in f32, whose sum over K it is. Within a group products are summed before they are scaled. */
+/* Groups that one program sums up: rows of a band lie in different pages, and beyond BAND of them misses of the TLB cost more than what partial sums,
+ * (bands, N) in f32, take to write and read. */
+enum { BAND = 64 };
+static int64_t groups_of_band(int64_t groups, int64_t rows)
+{
+    int64_t n = rows < BAND ? BAND / rows : 1;
+    while (groups % n)
+        n--;
+    return n;
+}
+
+/* int4's codes are 8 above what they stand for. 8 times the sum of both factors is taken off their products: one number for each row of bytes,
+ * where taking 8 off the codes would be two operations for each byte. */
+static eas_node *less_8(gbuild *g, eas_node *sum, eas_node *low, eas_node *high)
+{
+    eas_node *both = op2(g, GRAPH_ADD, low, high);
+    return op2(g, GRAPH_SUB, sum, op2(g, GRAPH_MUL, both, number(g, both, 8)));
+}
+
+/* One row: x (K) in f32, of which the result is a sum over K. Bands of groups are summed by one kernel, bands by another; offsets are a product of
+ * their own, with the sums of x over groups. */
 static eas_node *one_row(gbuild *g, eas_node *x, const eas_quantized *q)
 {
     bool whole = kinds[q->kind].bits == 8;
     eas_dim groups = (q->rows + q->group - 1) / q->group, columns = node_logical_shape(q->data)[1], h = whole ? q->group : q->group / 2;
-    const eas_dim bytes[3] = {groups, h, columns}, halves[4] = {groups, whole ? 1 : 2, h, 1}, each[3] = {groups, h, 1}, per[2] = {groups, 1};
-    x = with_last(g, padded(g, x, -1, groups * q->group - q->rows), 0, 4, halves);
-    eas_node *d = with_last(g, q->data, 0, 3, bytes), *low = with_last(g, part(g, x, -3, 0, 1), 0, 3, each);
-    eas_node *sum = op2(g, GRAPH_MUL, low, value_of(g, q, d, 0)), *all = low;
+    int64_t band = groups_of_band(groups, h);
+    const eas_dim bytes[4] = {groups / band, band, h, columns}, scale[4] = {groups / band, band, 1, columns}, each[4] = {groups / band, band, h, 1};
+    const eas_dim halves[4] = {groups, whole ? 1 : 2, h, 1}, per[2] = {groups, q->group}, flat[2] = {groups / band, columns};
+    eas_node *all = padded(g, x, -1, groups * q->group - q->rows), *both = with_last(g, all, 0, 4, halves);
+    eas_node *d = with_last(g, q->data, 0, 4, bytes), *low = with_last(g, part(g, both, -3, 0, 1), 0, 4, each);
+    bool raw = q->kind == EAS_QUANT_INT4;
+    eas_quantized codes = *q;
+    codes.kind = raw ? EAS_QUANT_INT4_ZP : q->kind; /* as they are stored */
+    eas_node *sum = op2(g, GRAPH_MUL, low, value_of(g, &codes, d, 0));
     if (!whole) {
-        eas_node *high = with_last(g, part(g, x, -3, 1, 1), 0, 3, each);
-        sum = op2(g, GRAPH_ADD, sum, op2(g, GRAPH_MUL, high, value_of(g, q, d, 1)));
-        all = op2(g, GRAPH_ADD, low, high);
+        eas_node *high = with_last(g, part(g, both, -3, 1, 1), 0, 4, each);
+        sum = op2(g, GRAPH_ADD, sum, op2(g, GRAPH_MUL, high, value_of(g, &codes, d, 1)));
+        sum = raw ? less_8(g, sum, low, high) : sum;
     }
-    sum = op2(g, GRAPH_MUL, reduced(g, GRAPH_REDUCE_SUM, sum, -2), q->scales);
+    if (whole && groups == 1) /* one scale for all */
+        sum = op2(g, GRAPH_MUL, reduced(g, GRAPH_REDUCE_SUM, with_last(g, sum, 0, 2, (eas_dim[]){h, columns}), 0),
+                  with_last(g, q->scales, 0, 1, &columns));
+    else {
+        sum = op2(g, GRAPH_MUL, sum, with_last(g, q->scales, 0, 4, scale));
+        sum = sum ? gb_apply(g, GRAPH_REDUCE_SUM, 1, &sum, 4, (int64_t[]){2, 1, 2, 0}) : NULL;
+        sum = reduced(g, GRAPH_REDUCE_SUM, with_last(g, sum, 0, 2, flat), 0);
+    }
     if (q->offsets)
-        sum = op2(g, GRAPH_ADD, sum, op2(g, GRAPH_MUL, with_last(g, reduced(g, GRAPH_REDUCE_SUM, all, -2), 0, 2, per), q->offsets));
-    return reduced(g, GRAPH_REDUCE_SUM, sum, 0);
+        sum = op2(g, GRAPH_ADD, sum, op2(g, GRAPH_MATMUL, reduced(g, GRAPH_REDUCE_SUM, with_last(g, all, 0, 2, per), -1), q->offsets));
+    return sum;
 }
 
 /* Is x one row, and the matrix one? */

@@ -307,6 +307,7 @@ eas_status shard_expand(eas_node *n, eas_shard_rule *r)
 eas_status eas_node_shard_rule(eas_node *n, eas_shard_rule **out)
 {
     NEED(n, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     size_t size = sizeof(eas_shard_rule) + sizeof(eas_shard_tensor) * (size_t)(n->nin + 1);
     eas_shard_rule *r = calloc(1, size);
     *out = NULL;
@@ -628,6 +629,11 @@ static eas_status infer(inferring *w, eas_node *n, int depth)
 eas_status eas_node_infer_spec(eas_node *n, const eas_mesh *m, int nin, eas_node *const *in, const eas_spec *const *specs, eas_spec *out, int *any)
 {
     NEED(n, EAS_ERR_HANDLE);
+    NEED(m, EAS_ERR_HANDLE);
+    NEED(nin <= 0 || in, EAS_ERR_HANDLE);
+    NEED(nin <= 0 || specs, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
+    NEED(any, EAS_ERR_HANDLE);
     inferring w = {.m = m};
     eas_status st = EAS_OK;
     *any = 0;

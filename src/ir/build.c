@@ -99,6 +99,7 @@ static bool valid_name(const char *s)
 eas_status eas_builder_new(const char *name, unsigned flags, eas_builder **out)
 {
     NEED(name, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     if (!valid_name(name))
         return base_fail(EAS_ERR_VALUE, "a kernel's name must be an identifier, not \"%s\"", name ? name : "(null)");
@@ -140,6 +141,7 @@ void eas_builder_free(eas_builder *b)
     if (b->ir)
         free_unfinished(b->ir);
     vec_free(&b->open);
+    vec_free(&b->scratch);
     free(b->message);
     b->magic = 0;
     free(b);
@@ -532,6 +534,9 @@ eas_insn eas_ir_insn(const eas_ir *ir, int i)
 eas_status eas_ir_value_type(const eas_ir *ir, eas_value v, eas_dtype *dt, int *rank, int64_t shape[4])
 {
     NEED(ir, EAS_ERR_HANDLE);
+    NEED(dt, EAS_ERR_HANDLE);
+    NEED(rank, EAS_ERR_HANDLE);
+    NEED(shape, EAS_ERR_HANDLE);
     if (v == 0 || v >= ir->nvals)
         return base_fail(EAS_ERR_VALUE, "%%%u is not a value of kernel \"%s\"", (unsigned)v, ir->name);
     ir_type t = ir_typeof(ir, v);

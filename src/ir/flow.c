@@ -13,8 +13,44 @@ void eas_builder_mark(const eas_builder *b, eas_mark *out)
     NEED_(b);
     if (b->status || b->live)
         return;
-    *out = (eas_mark){.ninsns = b->ir->ninsns, .nvals = b->ir->nvals, .npool = b->ir->npool, .nopen = b->open.len};
+    *out = (eas_mark){.ninsns = b->ir->ninsns, .nvals = b->ir->nvals, .npool = b->ir->npool, .nopen = b->open.len, .hoisted = b->hoisted};
     memcpy(out->group_array, b->group_array, sizeof b->group_array);
+}
+
+static void defs_from(eas_ir *ir, uint32_t at)
+{
+    for (uint32_t i = at; i < ir->ninsns; i++)
+        for (uint32_t k = 0; k < ir->insns[i].nres; k++)
+            ir->vals[ir->insns[i].res + k].def = i;
+}
+void irb_hoist(eas_builder *b)
+{
+    eas_ir *ir = b->ir;
+    ir_insn last = ir->insns[ir->ninsns - 1];
+    memmove(ir->insns + 1, ir->insns, (ir->ninsns - 1) * sizeof *ir->insns);
+    ir->insns[0] = last;
+    defs_from(ir, 0);
+    for (uint32_t i = 0; i < b->open.len; i++)
+        b->open.at[i]++;
+    b->hoisted++;
+    b->moved = true;
+}
+/* Forgets the n instructions that were hoisted last. */
+static void unhoist(eas_builder *b, uint32_t n)
+{
+    eas_ir *ir = b->ir;
+    if (!n)
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < b->scratch.len; k++)
+            if (b->scratch.at[k] == ir->insns[i].res)
+                b->scratch.at[k] = b->scratch.at[--b->scratch.len];
+    memmove(ir->insns, ir->insns + n, (ir->ninsns - n) * sizeof *ir->insns);
+    ir->ninsns -= n;
+    b->hoisted -= n;
+    for (uint32_t i = 0; i < b->open.len; i++)
+        b->open.at[i] -= n;
+    defs_from(ir, 0);
 }
 
 void eas_builder_rewind(eas_builder *b, const eas_mark *m)
@@ -26,6 +62,7 @@ void eas_builder_rewind(eas_builder *b, const eas_mark *m)
         irb_fail(b, EAS_ERR_VALUE, "this mark is of another builder, or of something that was forgotten");
         return;
     }
+    unhoist(b, b->hoisted - m->hoisted);
     b->ir->ninsns = m->ninsns;
     b->ir->nvals = m->nvals;
     b->ir->npool = m->npool;
@@ -65,9 +102,7 @@ static void move_before(eas_ir *ir, uint32_t at, uint32_t first)
     reverse(ir->insns + at, first - at);
     reverse(ir->insns + first, ir->ninsns - first);
     reverse(ir->insns + at, ir->ninsns - at);
-    for (uint32_t i = at; i < ir->ninsns; i++)
-        for (uint32_t k = 0; k < ir->insns[i].nres; k++)
-            ir->vals[ir->insns[i].res + k].def = i;
+    defs_from(ir, at);
 }
 
 /* Values are numbered in the order of their instructions: done once, when the kernel is finished. */

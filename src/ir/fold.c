@@ -183,12 +183,72 @@ eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis)
     return irb_insn(b, row, &x, 1, axis, 1, &t);
 }
 
+/* ---- products of blocks of rank 3, and of small integers ---- */
+static uint32_t with_rank(eas_builder *b, uint32_t x, int rank) /* leading dims of 1 come or go */
+{
+    ir_type t = type_of(b, x), to = t;
+    to.rank = (uint8_t)rank;
+    for (int i = 0; i < IR_MAX_RANK; i++)
+        to.dim[i] = i >= rank ? 0 : i + t.rank - rank < 0 ? 1 : t.dim[i + t.rank - rank];
+    return irb_to(b, IR_RESHAPE, to, x);
+}
+/* One product for each index of the first axis; an axis of 1 is repeated. */
+static uint32_t batched(eas_builder *b, uint32_t x, uint32_t y, uint32_t acc)
+{
+    uint32_t v[3] = {with_rank(b, x, 3), with_rank(b, y, 3), acc ? with_rank(b, acc, 3) : 0}, all = 0;
+    int32_t n = 1;
+    for (int i = 0; i < 3 && !b->status; i++)
+        if (v[i] && type_of(b, v[i]).dim[0] > n)
+            n = type_of(b, v[i]).dim[0];
+    for (int i = 0; i < 3 && !b->status; i++)
+        if (v[i] && type_of(b, v[i]).dim[0] != n && type_of(b, v[i]).dim[0] != 1)
+            return irb_fail(b, EAS_ERR_TYPE, "dot: %d products, and operand %d has %d", (int)n, i + 1, (int)type_of(b, v[i]).dim[0]), 0;
+    for (int32_t k = 0; k < n && !b->status; k++) {
+        uint32_t one[3] = {0};
+        for (int i = 0; i < 3 && !b->status; i++)
+            if (v[i])
+                one[i] = with_rank(b, slice(b, v[i], 0, type_of(b, v[i]).dim[0] == 1 ? 0 : k, 1), 2);
+        uint32_t r = b->status ? 0 : with_rank(b, eas_matmul(b, one[0], one[1], one[2]), 3);
+        all = b->status ? 0 : all ? eas_cat(b, all, r, 0) : r;
+    }
+    return all;
+}
+/* Products of 8-bit integers and their sums up to 1024 terms are whole numbers below 2^24, which f32 holds: exact on every device. */
+static uint32_t of_bytes(eas_builder *b, uint32_t x, uint32_t y, uint32_t acc)
+{
+    enum { TERMS = 512 };
+    ir_type tx = type_of(b, x), ty = type_of(b, y);
+    uint32_t sum = acc ? irb_to(b, IR_CAST, ir_with_dtype(type_of(b, acc), EAS_I32), acc) : 0;
+    for (int32_t k = 0; k < tx.dim[1] && !b->status; k += TERMS) {
+        int32_t n = tx.dim[1] - k < TERMS ? tx.dim[1] - k : TERMS;
+        uint32_t p = slice(b, x, 1, k, n), q = slice(b, y, 0, k, n);
+        if (b->status)
+            return 0;
+        p = irb_to(b, IR_CAST, ir_with_dtype(type_of(b, p), EAS_F32), p);
+        q = irb_to(b, IR_CAST, ir_with_dtype(type_of(b, q), EAS_F32), q);
+        uint32_t r = b->status ? 0 : eas_matmul(b, p, q, 0);
+        r = b->status ? 0 : irb_to(b, IR_CAST, ir_with_dtype(type_of(b, r), EAS_I32), r);
+        sum = b->status ? 0 : sum ? irb_op(b, IR_ADD, sum, r, 0) : r;
+    }
+    (void)ty;
+    return sum;
+}
+static bool is_byte(ir_type t) { return t.dtype == EAS_I8 || t.dtype == EAS_U8; }
+
 /* x times y plus acc: halves are widened to f32 first; acc 0: none. */
 eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc)
 {
     NEED(b, 0);
     uint32_t v[3] = {x, y, acc};
     bool wide = false;
+    int first = 0;
+    if (!want_block(b, "dot", x, &first) || !want_block(b, "dot", y, &first))
+        return 0;
+    if (type_of(b, x).rank == 3 || type_of(b, y).rank == 3)
+        return batched(b, x, y, acc);
+    if (is_byte(type_of(b, x)) && is_byte(type_of(b, y)) && type_of(b, x).rank == 2 && type_of(b, y).rank == 2 &&
+        type_of(b, x).dim[1] == type_of(b, y).dim[0])
+        return of_bytes(b, x, y, acc);
     for (int i = 0; i < (acc ? 3 : 2); i++) {
         int axis = 0;
         if (!want_block(b, "dot", v[i], &axis))

@@ -462,6 +462,8 @@ static eas_status check_options(const eas_ir *ir, const eas_grad_options *opt)
 
 eas_status eas_ir_grad(eas_ir *ir, const eas_grad_options *opt, eas_grad **out)
 {
+    NEED(opt, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     eas_ir *lanes = NULL;
     uint32_t *origin = NULL;
     *out = NULL;
@@ -495,6 +497,8 @@ static void add_tangents(gradder *g)
 
 eas_status eas_ir_jvp(eas_ir *ir, const eas_grad_options *opt, eas_grad **out)
 {
+    NEED(opt, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     gradder g = {.ir = ir, .opt = opt};
     eas_ir *made = NULL;
     *out = NULL;
@@ -516,10 +520,15 @@ eas_status eas_ir_jvp(eas_ir *ir, const eas_grad_options *opt, eas_grad **out)
 
 /* ---- looking at it ---- */
 
-eas_ir *eas_grad_ir(const eas_grad *d) { return d->ir; }
+eas_ir *eas_grad_ir(const eas_grad *d)
+{
+    NEED(d, NULL);
+    return d->ir;
+}
 
 eas_grad_param eas_grad_param_at(const eas_grad *d, int i)
 {
+    NEED(d, (eas_grad_param){0});
     return i < 0 || i >= d->nparams ? (eas_grad_param){.role = EAS_GRAD_GIVEN, .param = -1} : d->params[i];
 }
 
@@ -547,6 +556,10 @@ static int64_t turns(ir_range lo, ir_range hi, ir_range step)
 
 eas_status eas_grad_trips(const eas_grad *d, int loop, const int64_t *scalars, const int64_t grid[3], int64_t *out)
 {
+    NEED(d, EAS_ERR_HANDLE);
+    NEED(scalars, EAS_ERR_HANDLE);
+    NEED(grid, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     arena mem = {0};
     const eas_ir *ir = d->primal;
     if (loop < 0 || loop >= d->nloops)

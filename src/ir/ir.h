@@ -172,6 +172,8 @@ struct eas_builder {
     uint16_t file;
     uint32_t group_array[EAS_NDTYPES]; /* group.c: threadgroup arrays made at top level, one element a thread; 0: none yet */
     VEC(uint32_t) open; /* indices of the region openers around the current position */
+    VEC(uint32_t) scratch; /* order.c: threadgroup arrays for moving lanes */
+    uint32_t hoisted; /* flow.c: instructions that were put in front of all others */
     bool moved; /* flow.c: instructions are not in the order in which their values are numbered */
     struct ir_live *live; /* NULL: instructions are only recorded */
 };
@@ -204,6 +206,7 @@ bool irb_condition(eas_builder *b, const char *what, uint32_t *cond);
 /* For joining branches (flow.c): x in the type common to both, and values for an else that was built without. */
 uint32_t irb_join_type(eas_builder *b, uint32_t x, uint32_t other);
 bool irb_renumber(eas_builder *b); /* false: no memory */
+void irb_hoist(eas_builder *b); /* the last instruction becomes the first */
 void irb_else_values(eas_builder *b, uint32_t at, int n, const uint32_t *v);
 
 /* ---- live.c: instructions that run as they are appended; the rest of it is in eas.h ---- */

@@ -415,6 +415,7 @@ static int go_on(eas_builder *b, eas_value *iv)
 int eas_live_loop(eas_builder *b, eas_value lo, eas_value hi, eas_value step, eas_value *iv)
 {
     NEED(b, 0);
+    NEED(iv, 0);
     uint32_t head[3] = {lo, hi, step};
     *iv = 0;
     if (!irb_bounds(b, head) || !open_region(b))
@@ -436,6 +437,7 @@ int eas_live_loop(eas_builder *b, eas_value lo, eas_value hi, eas_value step, ea
 int eas_live_again(eas_builder *b, eas_value *iv)
 {
     NEED(b, 0);
+    NEED(iv, 0);
     ir_live *l = b->live;
     *iv = 0;
     if (b->status || !l || !l->regions.len || !l->regions.at[l->regions.len - 1].iv) {

@@ -486,5 +486,6 @@ eas_status ir_parse(const char *text, size_t len, eas_ir **out)
 eas_status eas_ir_parse(const char *text, size_t len, eas_ir **out)
 {
     NEED(text, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     return ir_parse(text, len, out);
 }

@@ -135,6 +135,7 @@ void ir_print(str *s, const eas_ir *ir, bool lines)
 eas_status eas_ir_text(const eas_ir *ir, int with_lines, char **out)
 {
     NEED(ir, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     str s = {0};
     ir_print(&s, ir, with_lines != 0);
     return str_take(&s, out);

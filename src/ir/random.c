@@ -40,6 +40,7 @@ static void round_once(eas_builder *b, uint32_t c[4], const uint32_t key[2])
 void eas_philox(eas_builder *b, eas_value seed, eas_value offset, eas_value stream, eas_value words[4])
 {
     NEED_(b);
+    NEED_(words);
     uint32_t s = bits64(b, "the seed", seed), o = bits64(b, "the offset", offset);
     uint32_t up = stream ? bits64(b, "the stream", stream) : eas_const_typed(b, EAS_U64, 0, 0);
     uint32_t key[2] = {low(b, s), high(b, s)}, c[4] = {low(b, o), high(b, o), low(b, up), high(b, up)};

@@ -793,5 +793,6 @@ eas_status ir_simplify(const eas_ir *ir, eas_ir **out)
 eas_status eas_ir_simplify(const eas_ir *ir, eas_ir **out)
 {
     NEED(ir, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     return ir_simplify(ir, out);
 }

@@ -686,6 +686,7 @@ enum { MAX_PRINTED = 64 };
 void eas_print(eas_builder *b, const char *text, int n, const eas_value *values, eas_value mask)
 {
     NEED_(b);
+    NEED_(text);
     uint32_t v[MAX_PRINTED + 1];
     if (b->status)
         return;
@@ -875,6 +876,7 @@ void eas_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final
 void eas_while_begin(eas_builder *b, int n, const eas_value *init, eas_value *carried)
 {
     NEED_(b);
+    NEED_(!n || init);
     uint32_t start[MAX_CARRIED];
     strengthen(b, n, init, start);
     region(b, IR_WHILE, NULL, 0, n, start, n, carried, 0);
@@ -927,6 +929,7 @@ void eas_if_begin(eas_builder *b, eas_value cond)
 void eas_if_else(eas_builder *b, int n, const eas_value *then_values)
 {
     NEED_(b);
+    NEED_(!n || then_values);
     uint32_t v[MAX_CARRIED];
     strengthen(b, n, then_values, v);
     region(b, IR_ELSE, NULL, 0, n, v, 0, NULL, 0);
@@ -1008,6 +1011,7 @@ int eas_value_const_int(const eas_builder *b, eas_value v, int64_t *out)
 eas_status eas_builder_finish(eas_builder *b, eas_ir **out)
 {
     NEED(b, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     eas_ir *raw;
     *out = NULL;
     eas_status st = irb_finish(b, &raw);

@@ -79,6 +79,7 @@ static eas_status run_check(eas_kernel *k, const eas_launch *o, uint64_t *slot, 
 eas_status eas_kernel_check(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, eas_report **out)
 {
     NEED(k, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     uint64_t slot[IR_MAX_PARAMS];
     int64_t count[IR_MAX_PARAMS], grid[3];
     eas_ir *ir;

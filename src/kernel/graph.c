@@ -511,6 +511,8 @@ static eas_status record_copy(eas_device *d, dev_way way, void *dst, const void 
 eas_status eas_copy_on(eas_device *d, eas_copy_way way, void *dst, const void *src, size_t n, const eas_launch *o)
 {
     NEED(d, EAS_ERR_HANDLE);
+    NEED(!n || dst, EAS_ERR_HANDLE);
+    NEED(!n || src, EAS_ERR_HANDLE);
     eas_stream *s = o ? o->stream : NULL;
     dev_way w = way == EAS_COPY_TO ? DEV_TO : way == EAS_COPY_FROM ? DEV_FROM : DEV_WITHIN;
     if (capturing)

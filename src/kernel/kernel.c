@@ -65,6 +65,7 @@ static bool describe_params(eas_kernel *k)
 eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
 {
     NEED(ir, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     eas_ir_info info = ir_analyse(ir);
     eas_status st = check_limits(ir, &info);
@@ -101,6 +102,8 @@ eas_status eas_kernel_new(eas_ir *ir, eas_kernel **out)
 eas_status eas_kernel_lanes(eas_kernel *k, const uint8_t *batched, int axis, eas_kernel **out)
 {
     NEED(k, EAS_ERR_HANDLE);
+    NEED(!k->nparams || batched, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     eas_ir *ir;
     *out = NULL;
     if (axis < k->info.naxes || axis > 2)
@@ -351,6 +354,8 @@ static eas_status emit(const eas_ir *wide, const eas_ir *narrow, const char *for
 eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out)
 {
     NEED(ir, EAS_ERR_HANDLE);
+    NEED(form, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     return emit(ir, ir, form, out);
 }
@@ -358,6 +363,8 @@ eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out)
 eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out)
 {
     NEED(k, EAS_ERR_HANDLE);
+    NEED(form, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     eas_ir *narrow = NULL;
     *out = NULL;
     eas_status st = refuse_loose(k);
@@ -369,6 +376,8 @@ eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out)
 eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size)
 {
     NEED(k, EAS_ERR_HANDLE);
+    NEED(bytes, EAS_ERR_HANDLE);
+    NEED(size, EAS_ERR_HANDLE);
     eas_ir *plain = NULL;
     *bytes = NULL;
     *size = 0;
@@ -384,6 +393,7 @@ eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size)
 eas_status eas_kernel_fits(eas_kernel *k, eas_device *d)
 {
     NEED(k, EAS_ERR_HANDLE);
+    NEED(d, EAS_ERR_HANDLE);
     eas_ir *ir = NULL;
     eas_status st = refuse_loose(k);
     if (!st)

@@ -541,7 +541,8 @@ static eas_status one_by_one(int n, const kernel_call *calls, eas_device *d, con
 }
 
 /* Everything is resolved, and so may be refused, before anything runs. */
-static eas_status resolve_many(int n, const kernel_call *calls, eas_device *d, const eas_launch *o, resolved *r, dev_code **code, dev_launch *l, int *out)
+static eas_status resolve_many(int n, const kernel_call *calls, eas_device *d, const eas_launch *o, resolved *r, dev_code **code, dev_launch *l,
+                               int *out)
 {
     eas_status st = EAS_OK;
     *out = 0;
@@ -604,6 +605,7 @@ eas_status eas_kernel_prepare(eas_kernel *k, eas_device *d, const eas_arg *args,
 eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o, int64_t grid[3])
 {
     NEED(k, EAS_ERR_HANDLE);
+    NEED(grid, EAS_ERR_HANDLE);
     if (nargs != k->ir->nparams)
         return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->ir->nparams, nargs);
     return kernel_grid(k, args, o, grid);

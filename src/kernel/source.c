@@ -59,6 +59,10 @@ static void threads_of(const eas_kernel *k, const packed *p, eas_source *out)
 eas_status eas_kernel_source(eas_kernel *k, const char *form, const eas_arg *args, int nargs, const eas_launch *o, eas_source *out)
 {
     NEED(k, EAS_ERR_HANDLE);
+    NEED(form, EAS_ERR_HANDLE);
+    NEED(nargs <= 0 || args, EAS_ERR_HANDLE);
+    NEED(o, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     gen_dialect dialect;
     eas_device *d;
     packed p;
@@ -85,6 +89,9 @@ eas_status eas_kernel_source(eas_kernel *k, const char *form, const eas_arg *arg
 eas_status eas_kernel_source_text(eas_kernel *k, const char *form, int variant, char **text, char **name)
 {
     NEED(k, EAS_ERR_HANDLE);
+    NEED(form, EAS_ERR_HANDLE);
+    NEED(text, EAS_ERR_HANDLE);
+    NEED(name, EAS_ERR_HANDLE);
     gen_dialect dialect;
     eas_device *d;
     eas_ir *ir;

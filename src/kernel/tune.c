@@ -3,6 +3,7 @@
 
 int eas_tune_choose(const double *seconds, int n, double band)
 {
+    NEED(n <= 0 || seconds, 0);
     double least = -1;
     for (int i = 0; i < n; i++)
         if (seconds[i] >= 0 && (least < 0 || seconds[i] < least))
@@ -16,6 +17,8 @@ int eas_tune_choose(const double *seconds, int n, double band)
 int eas_tune_load(eas_kernel *k, eas_device *d, const char *key, double *seconds)
 {
     NEED(k, 0);
+    NEED(d, 0);
+    NEED(key, 0);
     char hex[65];
     cache_timing_name(k->ir, d, key, hex);
     return cache_timing_load(hex, seconds);
@@ -24,6 +27,8 @@ int eas_tune_load(eas_kernel *k, eas_device *d, const char *key, double *seconds
 void eas_tune_store(eas_kernel *k, eas_device *d, const char *key, double seconds)
 {
     NEED_(k);
+    NEED_(d);
+    NEED_(key);
     char hex[65];
     cache_timing_name(k->ir, d, key, hex);
     cache_timing_store(hex, seconds);

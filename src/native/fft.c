@@ -29,15 +29,15 @@ typedef struct fft_plan {
     struct fft_plan *inner; /* of Bluestein's convolution */
 } fft_plan;
 typedef struct fft_job {
-    const void *in;
-    void *out, *mid;
-    int64_t batch, n, lanes; /* lanes: sequences, after real ones were paired */
+    const void *in[2]; /* real and imaginary parts; the latter NULL of real ones */
+    void *out[2], *mid;
+    int64_t batch, n, inner, lanes; /* inner: elements of a sequence are that far apart; lanes: sequences, after real ones were paired */
     int kind;
     bool inverse;
     double scale;
     const fft_plan *plan, *columns, *rows; /* the latter two of one long sequence */
-    int64_t split; /* e^(-2 pi i k / n) = coarse[k / split] fine[k % split] */
-    double *coarse, *fine;
+    int shift; /* e^(-2 pi i k / n) = coarse[k >> shift] fine[the bits below] */
+    double *coarse, *fine, *steps; /* steps: w^(k l), for each k of V lanes first the cosines, then the sines */
     void (*step)(const struct fft_job *, int64_t, void *);
     char *scratch;
     size_t bytes;
@@ -189,26 +189,26 @@ static int next_kept;
 static fft_plan *plan_get(int64_t n) /* counted; NULL: no memory */
 {
     fft_plan *found = NULL;
-    pthread_mutex_lock(&lock);
+    base_lock(&lock);
     for (int i = 0; i < PLANS && !found; i++)
         if (kept[i] && kept[i]->n == n)
             found = kept[i];
     if (found)
         atomic_fetch_add(&found->refs, 1);
-    pthread_mutex_unlock(&lock);
+    base_unlock(&lock);
     if (found || !(found = plan_make(n)))
         return found;
-    pthread_mutex_lock(&lock);
+    base_lock(&lock);
     atomic_fetch_add(&found->refs, 1);
     fft_plan *old = kept[next_kept];
     kept[next_kept] = found;
     next_kept = (next_kept + 1) % PLANS;
-    pthread_mutex_unlock(&lock);
+    base_unlock(&lock);
     plan_drop(old);
     return found;
 }
 
-static int64_t room(const fft_plan *p) { return p->inner ? 2 * p->n + 4 * p->inner->n : 4 * p->n; } /* elements for each lane */
+static int64_t room(const fft_plan *p) { return (p->inner ? 2 * p->n + 4 * p->inner->n : 4 * p->n) + 4; } /* elements for each lane */
 
 /* ---- running ---- */
 
@@ -248,30 +248,41 @@ static int64_t square_factor(int64_t n)
     return best;
 }
 
+static eas_status long_tables(fft_job *b, int64_t n1)
+{
+    int64_t n = b->n;
+    while ((1ll << 2 * b->shift) < n)
+        b->shift++;
+    int64_t nfine = 1ll << b->shift, ncoarse = (n >> b->shift) + 1;
+    b->coarse = malloc(sizeof(double) * 2 * (size_t)ncoarse);
+    b->fine = malloc(sizeof(double) * 2 * (size_t)nfine);
+    b->steps = malloc(sizeof(double) * 2 * V * (size_t)n1);
+    if (!b->coarse || !b->fine || !b->steps)
+        return base_fail_oom(sizeof(double) * 2 * V * (size_t)n1);
+    for (int64_t i = 0; i < ncoarse; i++)
+        root((i << b->shift) % n, n, &b->coarse[2 * i], &b->coarse[2 * i + 1]);
+    for (int64_t i = 0; i < nfine; i++)
+        root(i % n, n, &b->fine[2 * i], &b->fine[2 * i + 1]);
+    for (int64_t k = 0; k < n1; k++)
+        for (int l = 0; l < V; l++)
+            root(k * l % n, n, &b->steps[2 * V * k + l], &b->steps[2 * V * k + V + l]);
+    return EAS_OK;
+}
+
 static eas_status run_long(fft_job *b, int64_t n1, bool wide)
 {
     int64_t n = b->n, n2 = n / n1;
     size_t size = wide ? sizeof(double) : sizeof(float);
     fft_plan *columns = plan_get(n1), *rows = plan_get(n2);
-    b->split = 1;
-    while (b->split * b->split < n)
-        b->split *= 2;
-    int64_t ncoarse = n / b->split + 1;
     b->mid = malloc(2 * size * (size_t)n);
-    b->coarse = malloc(sizeof(double) * 2 * (size_t)ncoarse);
-    b->fine = malloc(sizeof(double) * 2 * (size_t)b->split);
     b->columns = columns;
     b->rows = rows;
-    eas_status st = columns && rows && b->mid && b->coarse && b->fine ? EAS_OK : base_fail_oom(2 * size * (size_t)n);
-    for (int64_t i = 0; i < ncoarse && !st; i++)
-        root(i * b->split % n, n, &b->coarse[2 * i], &b->coarse[2 * i + 1]);
-    for (int64_t i = 0; i < b->split && !st; i++)
-        root(i % n, n, &b->fine[2 * i], &b->fine[2 * i + 1]);
+    eas_status st = columns && rows && b->mid ? long_tables(b, n1) : base_fail_oom(2 * size * (size_t)n);
     if (!st)
         st = share_out(b, (n2 + V - 1) / V, room(columns), size, wide ? long_columns_d : long_columns_s);
     if (!st)
         st = share_out(b, (n1 + V - 1) / V, room(rows), size, wide ? long_rows_d : long_rows_s);
-    free(b->mid), free(b->coarse), free(b->fine);
+    free(b->mid), free(b->coarse), free(b->fine), free(b->steps);
     plan_drop(columns), plan_drop(rows);
     return st;
 }
@@ -280,12 +291,16 @@ eas_status native_fft(const native_call *c)
 {
     const int64_t *q = c->numbers;
     bool wide = q[0] != 0;
-    fft_job b = {.in = c->in[0], .out = c->out[0], .batch = q[1], .n = q[2], .kind = (int)q[3], .inverse = q[4] != 0, .scale = 1};
+    fft_job b = {.batch = q[1] * q[3], .n = q[2], .inner = q[3], .kind = (int)q[4], .inverse = q[5] != 0, .scale = 1};
     if (b.batch == 0 || b.n == 0)
         return EAS_OK;
-    if (q[5] == 1)
+    for (int i = 0; i < 2; i++) {
+        b.in[i] = i < c->nin ? c->in[i] : NULL;
+        b.out[i] = i < c->nout ? c->out[i] : NULL;
+    }
+    if (q[6] == 1)
         b.scale = 1 / (double)b.n;
-    else if (q[5] == 2)
+    else if (q[6] == 2)
         b.scale = 1 / sqrt((double)b.n);
     int64_t n1 = b.batch == 1 && b.n >= LONG && b.kind != FFT_HALF ? square_factor(b.n) : 0;
     if (n1 >= 32)

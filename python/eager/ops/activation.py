@@ -1,6 +1,5 @@
 """Activations and other functions of networks that are made of operations of the table."""
 
-
 import eager as _e
 from eas._eas import EagerTensor, constant, tensor_ops
 
@@ -247,5 +246,3 @@ def _fold_by_index(x, n, h, w, c, kernel, dilation, padding, stride):
     out = _e.scatter(_e.zeros((n, (h + 2 * ph) * (w + 2 * pw), c), dtype=x.dtype), constant(at.astype(np.int64)), flat, axis=1, mode="add")
     out = _ops["reshape"](out, (n, h + 2 * ph, w + 2 * pw, c))
     return out[:, ph : ph + h, pw : pw + w, :]
-
-

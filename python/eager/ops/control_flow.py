@@ -29,7 +29,9 @@ from ..sharding.spec import ShardingSpec
 __all__ = ["associative_scan", "cond", "fori_loop", "scan", "switch", "where", "while_loop"]
 
 where = tensor_ops["where"]
-_cast, _alias, _any, _stack, _concatenate, _moveaxis, _flip = (tensor_ops[n] for n in ("cast", "alias", "any", "stack", "concatenate", "moveaxis", "flip"))
+_cast, _alias, _any, _stack, _concatenate, _moveaxis, _flip = (
+    tensor_ops[n] for n in ("cast", "alias", "any", "stack", "concatenate", "moveaxis", "flip")
+)
 
 
 def _tensor(x):
@@ -255,6 +257,7 @@ def while_loop(cond_fn, body_fn, init, max_steps=None):
 def fori_loop(lower, upper, body_fn, init):
     """state = init; for i in range(lower, upper): state = body_fn(i, state). With bounds that are Python ints it can be differentiated both ways."""
     if isinstance(lower, int) and isinstance(upper, int):
+
         def step(carry, _):
             i, state = carry
             return (i + 1, body_fn(i, state)), None

@@ -7,7 +7,7 @@ import numpy as np
 
 from eas._eas import EagerTensor, SymbolicDim, eager_full, tensor_ops
 from eas._eas import constant as _constant
-from eas._eas import eager_from_dlpack as from_dlpack
+from eas._eas import eager_from_dlpack as _from_dlpack
 from eas._eas import random_key as _next_key
 from eas._eas import random_seed as _seed
 
@@ -19,6 +19,13 @@ __all__ = [
 ]  # fmt: skip
 
 _ops = tensor_ops
+
+
+def from_dlpack(x, *, device=None, copy=None):
+    """A tensor over the memory of x, without a copy; complex numbers are copied, as their parts lie apart here."""
+    if "complex" in str(getattr(x, "dtype", "")):
+        return constant(np.from_dlpack(x) if not isinstance(x, np.ndarray) else x, device=device)
+    return _from_dlpack(x, device=device, copy=copy)
 
 
 def _float(dtype):
@@ -41,7 +48,7 @@ def _check_shape(name, shape, dtype, more=""):
         raise TypeError(f"eager.{name}: the shape is one argument: write {name}(({shape}, {dtype}){more}) for a tensor of 2 dims")
 
 
-def full(shape, value=None, dtype=None, device=None, traced=False, *, fill_value=None):
+def full(shape, fill_value=None, dtype=None, device=None, traced=False, *, value=None):
     """All elements the same."""
     value = fill_value if value is None else value
     if value is None:
@@ -90,10 +97,10 @@ def _like(x):
     return x if isinstance(x, EagerTensor) else constant(x)
 
 
-def full_like(x, value=None, dtype=None, device=None, *, fill_value=None):
+def full_like(x, fill_value=None, dtype=None, device=None, *, value=None):
     """All elements the same, in x's shape and dtype."""
     x = _like(x)
-    return full(x.shape, value, dtype or x.dtype, device, fill_value=fill_value)
+    return full(x.shape, fill_value, dtype or x.dtype, device, value=value)
 
 
 def zeros_like(x, dtype=None, device=None):

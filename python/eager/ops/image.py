@@ -72,7 +72,15 @@ def interpolate(x, size=None, scale_factor=None, mode="nearest", align_corners=F
     """x (N, ..., C) with its spatial axes, those between the first and the last, in another size. mode: "nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic" or
     "area"; align_corners: the corners' centres stay where they are; antialias: a wider filter where the image shrinks ("bilinear", "bicubic"). As torch has it."""
     spatial = tuple(range(1, len(x.shape) - 1))
-    modes = {"nearest": "nearest", "nearest-exact": "nearest-exact", "linear": "linear", "bilinear": "linear", "trilinear": "linear", "bicubic": "bicubic", "area": "area"}
+    modes = {
+        "nearest": "nearest",
+        "nearest-exact": "nearest-exact",
+        "linear": "linear",
+        "bilinear": "linear",
+        "trilinear": "linear",
+        "bicubic": "bicubic",
+        "area": "area",
+    }
     if mode not in modes:
         raise ValueError(f"eager.interpolate: mode must be one of {', '.join(modes)}, got {mode!r}")
     if (size is None) == (scale_factor is None):
@@ -186,7 +194,9 @@ def conv3d(x, filter, *, stride=1, dilation=1, padding=0, groups=1, bias=None):
 
 
 # ---- attention ----
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, *, training=True, rng_key=None):
+def scaled_dot_product_attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, *, training=True, rng_key=None
+):
     """softmax(query key^T * scale + mask) value over the last two axes (..., length, features). attn_mask: bool (True takes part) or float (added). scale: default 1 / sqrt(features).
     enable_gqa: query has several heads (axis -3) for each of key's. A row with nothing to attend to is nan, as in torch."""
     d = query.shape[-1]

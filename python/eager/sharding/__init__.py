@@ -2,18 +2,26 @@
 
 from .explain import ShardingExplanation, comm_stats, explain_sharding
 from .propagation import OpShardingRule, PropagationStrategy, compile_with_sharding, propagate_sharding
+from .simulate import AutoPlan, Machine, Simulation, abstract, auto_shard, machines, measure_machine, simulate
 from .spec import DeviceMesh, DimSpec, P, PartitionSpec, ShardingSpec, create_replicated_spec
 from .spmd import compute_local_shape, from_local, get_num_shards, local_slices, reshard, shard, shard_from_callback
+from .visualize import ShardingPicture, visualize_sharding
 
 __all__ = [
+    "AutoPlan",
     "DeviceMesh",
     "DimSpec",
+    "Machine",
     "OpShardingRule",
     "P",
     "PartitionSpec",
     "PropagationStrategy",
     "ShardingExplanation",
+    "ShardingPicture",
     "ShardingSpec",
+    "Simulation",
+    "abstract",
+    "auto_shard",
     "comm_stats",
     "compile_with_sharding",
     "compute_local_shape",
@@ -22,8 +30,12 @@ __all__ = [
     "from_local",
     "get_num_shards",
     "local_slices",
+    "machines",
+    "measure_machine",
     "propagate_sharding",
     "reshard",
     "shard",
     "shard_from_callback",
+    "simulate",
+    "visualize_sharding",
 ]

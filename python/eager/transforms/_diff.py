@@ -11,10 +11,13 @@ from eas._eas import (
     diff_variables,
     diff_vjp,
     eager_full,
+    shard_node,
     tree_flatten,
     tree_unflatten,
     vmap_level,
 )
+
+from ..sharding.spec import DimSpec, ShardingSpec
 
 _FLOATS = (DType.float32, DType.float64, DType.float16, DType.bfloat16)
 
@@ -80,11 +83,15 @@ class Variables:
                     )
             self.defs.append((treedef, leaves, mine))
         self.vars = diff_variables(self.originals)
+        for v, x in zip(self.vars, self.originals):
+            if x.sharding is not None:
+                v.sharding = x.sharding
         for k, (treedef, leaves, mine) in zip(argnums, self.defs):
             self.args[k] = tree_unflatten(treedef, [x if m is None else self.vars[m] for x, m in zip(leaves, mine)])
 
     def trees(self, values):
-        """One tree for each argument; values as the variables."""
+        """One tree for each argument; values as the variables. A gradient lies as its variable does."""
+        values = [lie_alike(v, x) for v, x in zip(values, self.originals)]
         return tuple(
             tree_unflatten(treedef, [zeros_like(x) if m is None else values[m] for x, m in zip(leaves, mine)]) for treedef, leaves, mine in self.defs
         )
@@ -100,6 +107,19 @@ class Variables:
                 if m is not None:
                     out[m] = fitted(t, x, f"{where_is(self.name, k, treedef.path(i))}: its {what}")
         return out
+
+
+def lie_alike(t, x):
+    """t laid out as x, if x lies on a mesh and t has its shape."""
+    spec = x.sharding
+    if not isinstance(t, EagerTensor) or not isinstance(spec, ShardingSpec) or tuple(t.shape) != tuple(x.shape):
+        return t
+    if spec.is_fully_replicated() or (t.sharding is not None and t.sharding.mesh != spec.mesh):
+        return t
+    own = [DimSpec((), is_open=True) for _ in range(t.batch_dims)] + [DimSpec(d.axes) for d in spec.dim_specs[x.batch_dims :]]
+    out = shard_node(t, ShardingSpec(spec.mesh, own), True)
+    out.sharding = ShardingSpec(spec.mesh, [DimSpec(d.axes) for d in own])
+    return out
 
 
 def fitted(t, x, what):
@@ -174,7 +194,9 @@ class Traced:
     def gradients(self, grads, allow_unused=True):
         for i, g in enumerate(grads):
             if g is None and not allow_unused:
-                raise ValueError(f"{self.name}: the result does not depend on variable {i} ({kind(self.variables.originals[i])}); allow_unused=True gives zeros")
+                raise ValueError(
+                    f"{self.name}: the result does not depend on variable {i} ({kind(self.variables.originals[i])}); allow_unused=True gives zeros"
+                )
         return [zeros_like(x) if g is None else g for g, x in zip(grads, self.variables.originals)]
 
 
