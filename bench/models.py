@@ -78,7 +78,14 @@ def adamw(table):
         candidates["optax"] = optax_step
     t = interleaved(candidates, rounds=9, settle=0.1)
     count = sum(int(np.prod(s)) for s in shapes)
-    table.add("AdamW, 100 tensors, 10^7 parameters", t.pop("ours"), t, 0.8, right=right, note=f"{launches} launches, {28 * count / 1e6:.0f} MB read and written")
+    table.add(
+        "AdamW, 100 tensors, 10^7 parameters",
+        t.pop("ours"),
+        t,
+        0.8,
+        right=right,
+        note=f"{launches} launches, {28 * count / 1e6:.0f} MB read and written",
+    )
 
 
 # ---- a GPT of 6 layers of 384 ----

@@ -325,6 +325,22 @@ class Structs(unittest.TestCase):
         np.testing.assert_array_equal(out, np.arange(8) + 1)
 
 
+class Derivatives(unittest.TestCase):
+    def test_reverse(self):
+        @eas.kernel
+        def k(x, p, out):
+            i = mk.program_id(0)
+            s = 0.0
+            for j in range(x.shape[1]):
+                if x[i, j] > 0:
+                    s += x[i, j] * x[i, j] * p.scale
+            out[i] = s
+
+        x, d_x = A - 10, np.zeros_like(A)
+        eas.grad_kernel(k, wrt=["x"], of=["out"])(x, Config(3.0), np.zeros(4, np.float32), np.ones(4, np.float32), d_x, _grid=4)
+        np.testing.assert_array_equal(d_x, np.where(x > 0, 6 * x, 0))
+
+
 class Arange(unittest.TestCase):
     def test_named(self):
         @eas.kernel

@@ -121,7 +121,7 @@ class Backward(unittest.TestCase):
 
 
 def block(p, x, heads):
-    n, width = x.shape[-2], x.shape[-1]
+    width = x.shape[-1]
     split = lambda t: t.reshape(x.shape[:-1] + (heads, width // heads)).swap_axes(-2, -3)
     h = eager.layer_norm(x, p["g1"], p["b1"])
     q, k, v = (split(h @ p[w]) for w in ("wq", "wk", "wv"))

@@ -228,7 +228,7 @@ class Reads(Case):
             lambda: os.urandom(1)[0],
             lambda: uuid.uuid4().int % 1000,
         ):
-            f = lambda x: x * float(ask())
+            f = lambda x, ask=ask: x * float(ask())
             with self.assertRaisesRegex(eager.GraphBreak, r"test_compile_state.py:\d+: the function asks for"):
                 eager.compile(f, fullgraph=True)(ONE)
             g = eager.compile(f)  # runs as it is: another number each time

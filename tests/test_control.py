@@ -88,7 +88,7 @@ class Loops(unittest.TestCase):
             v = mk.var(1.0)
             with mk.if_(n > 3):
                 v.set(2.0)
-                mk.store(out, mk.arange(1, 1), 5.0)
+                mk.store(out, mk.arange(1, size=1), 5.0)
             mk.store(out, mk.arange(0, 1), v.value)
 
         for n, want in ((3, [1, 0]), (4, [2, 5])):

@@ -81,7 +81,13 @@ class Loader(unittest.TestCase):
         for _ in data.DataLoader(self.arrays, 2):
             break
         self.assertEqual(threading.active_count(), before)  # the thread ends with the loop
-        for make in (lambda: data.DataLoader({}, 2), lambda: data.DataLoader([np.ones(3), np.ones(4)], 2), lambda: data.DataLoader(self.arrays, 0), lambda: data.DataLoader(self.arrays, 2, rank=2, world_size=2), lambda: data.DataLoader(np.float32(1), 2)):
+        for make in (
+            lambda: data.DataLoader({}, 2),
+            lambda: data.DataLoader([np.ones(3), np.ones(4)], 2),
+            lambda: data.DataLoader(self.arrays, 0),
+            lambda: data.DataLoader(self.arrays, 2, rank=2, world_size=2),
+            lambda: data.DataLoader(np.float32(1), 2),
+        ):
             with self.assertRaises(ValueError):
                 make()
 
@@ -101,7 +107,14 @@ class Files(unittest.TestCase):
         self.folder.cleanup()
 
     def test_trees(self):
-        state = {"t": Tensor.constant(np.array([1.5, np.nan, -0.0, np.inf], "f")), "b": Tensor.ones((2,)).astype("bfloat16"), "i": [1, 2.5, "x", None, True, (3,)], "a": np.arange(3), "k": eager.key(7), "e": Tensor.zeros((0, 3))}
+        state = {
+            "t": Tensor.constant(np.array([1.5, np.nan, -0.0, np.inf], "f")),
+            "b": Tensor.ones((2,)).astype("bfloat16"),
+            "i": [1, 2.5, "x", None, True, (3,)],
+            "a": np.arange(3),
+            "k": eager.key(7),
+            "e": Tensor.zeros((0, 3)),
+        }
         data.save_state(self.path, state)
         back = data.load_state(self.path)
         self.assertEqual(back["t"].numpy().tobytes(), state["t"].numpy().tobytes())
@@ -172,7 +185,14 @@ class Finetune(unittest.TestCase):
         g = eager.grad(lambda w, a: finetune.lora_linear(x, w, a, 4.0).sum(), argnums=(0, 1))(w, a)
         self.assertEqual(abs(g[0].numpy()).sum(), 0)  # frozen
         self.assertGreater(abs(g[1]["A"].numpy()).sum(), 0)
-        for bad in (lambda: finetune.init_lora_adapter(w, 0), lambda: finetune.init_lora_adapter(w, 6), lambda: finetune.init_lora_adapter(x[0], 1), lambda: finetune.lora_linear(x, w.T, a, 1.0), lambda: finetune.lora_delta({"A": a["A"], "B": Tensor.ones((3, 5))}), lambda: finetune.merge_lora_weight(Tensor.ones((6, 4)), a)):
+        for bad in (
+            lambda: finetune.init_lora_adapter(w, 0),
+            lambda: finetune.init_lora_adapter(w, 6),
+            lambda: finetune.init_lora_adapter(x[0], 1),
+            lambda: finetune.lora_linear(x, w.T, a, 1.0),
+            lambda: finetune.lora_delta({"A": a["A"], "B": Tensor.ones((3, 5))}),
+            lambda: finetune.merge_lora_weight(Tensor.ones((6, 4)), a),
+        ):
             with self.assertRaises(ValueError):
                 bad()
 
@@ -194,7 +214,11 @@ class Finetune(unittest.TestCase):
         y = finetune.qlora_linear(x, q, a, alpha=6.0, compute_dtype="float32")
         np.testing.assert_allclose(y.numpy(), finetune.lora_linear(x, Tensor.constant(back), a, 6.0).numpy(), rtol=1e-4, atol=1e-4)
         self.assertEqual(finetune.qlora_linear(x, q, a, alpha=6.0, compute_dtype="bfloat16").dtype, eager.DType.float32)
-        for bad in (lambda: finetune.quantize_nf4(w, 0), lambda: finetune.dequantize_nf4({"indices": 1}), lambda: finetune.qlora_linear(x, finetune.quantize_nf4(w[0]), a)):
+        for bad in (
+            lambda: finetune.quantize_nf4(w, 0),
+            lambda: finetune.dequantize_nf4({"indices": 1}),
+            lambda: finetune.qlora_linear(x, finetune.quantize_nf4(w[0]), a),
+        ):
             with self.assertRaises(ValueError):
                 bad()
 

@@ -2,6 +2,7 @@
 
 import gc
 import io
+import re
 import unittest
 from contextlib import redirect_stdout
 
@@ -270,6 +271,35 @@ class TestControlFlow(unittest.TestCase):
         f = compile(value_and_grad(recurrent(eager, eager.scan), (0, 1, 2)))
         f(*self.ours)
         self.assertEqual(f.show("text").count("= loop"), 2)
+
+    def test_gradients_of_weights_are_one_product_after_the_loop(self):
+        rng = np.random.default_rng(3)
+        wx, wh, b = (C(rng.normal(size=s) * 0.3) for s in ((5, 24), (6, 24), (24,)))
+        xs, h0 = C(rng.normal(size=(7, 4, 5))), C(rng.normal(size=(4, 6)))
+
+        def lstm(wx, wh, b, h0):
+            def cell(s, x):
+                h, c = s
+                g = x @ wx + h @ wh + b
+                i, f, o, u = (g[:, 6 * k : 6 * k + 6] for k in range(4))
+                c = eager.sigmoid(f) * c + eager.sigmoid(i) * eager.tanh(u)
+                h = eager.sigmoid(o) * eager.tanh(c)
+                return (h, c), h
+
+            (h, _), hs = eager.scan(cell, (h0, h0 * 0), xs)
+            return (h * h).sum() + (hs * 0.1).sum()
+
+        grads = grad(lstm, argnums=(0, 1, 2, 3), realize=False)(wx, wh, b, h0)
+        text = shown(grads)
+        back = text[text.rindex("a trip:") :]
+        self.assertEqual(len(re.findall(r"matmul over \((5|6), 24\)", back[back.index("result") :])), 2)
+        self.assertNotRegex(back[: back.index("result %")], r"matmul over \((5|6), 24\)")
+        e = 1e-6
+        for k, (v, g) in enumerate(zip((wx, wh, b, h0), grads)):
+            d = rng.normal(size=tuple(v.shape))
+            args = [[C(N(a) + s * e * d) if i == k else a for i, a in enumerate((wx, wh, b, h0))] for s in (1, -1)]
+            want = (float(N(lstm(*args[0]))) - float(N(lstm(*args[1])))) / (2 * e)
+            self.assertAlmostEqual(float((N(g) * d).sum()), want, places=5)
 
     def test_branches(self):
         g = lambda m, c: lambda x: c(x.sum() > 0, lambda x: (m.sin(x) @ (C(W) if m is eager else W)).sum(), lambda x: (x * x * x).sum(), x)  # noqa: E731

@@ -36,9 +36,9 @@ class Messages(unittest.TestCase):
         self.says(lambda v, x, n: min(n, 3), r"mk\.minimum")
 
     def test_buffers(self):
-        self.says(lambda v, x, n: x.shape, "'x' is a buffer.*pass the sizes as arguments", AttributeError)
-        self.says(lambda v, x, n: len(x), "pass the sizes as arguments", AttributeError)
-        self.says(lambda v, x, n: x[0], r"mk\.load\(x")
+        self.says(lambda v, x, n: len(x), r"x\.shape\[0\]")
+        self.says(lambda v, x, n: x[0, 0], "has 1 dims and gets 2 indices", IndexError)
+        self.says(lambda v, x, n: x + 1, r"mk\.load\(x")
 
     def test_formats(self):
         self.says(lambda v, x, n: f"{v:.2f}", r"mk\.print")

@@ -60,11 +60,11 @@ def m_range(x, out, N, B: eas.constexpr):
 
 
 def m_index(x, out, N, B: eas.constexpr):
-    mk.store(out, mk.arange(0, B), x[0])  # WRONG
+    mk.store(out, mk.arange(0, B), x[0, 0])  # WRONG
 
 
 def m_assign(x, out, N, B: eas.constexpr):
-    out[0] = 1.0  # WRONG
+    out[0.5] = 1.0  # WRONG
 
 
 def m_buffer_math(x, out, N, B: eas.constexpr):
@@ -157,7 +157,7 @@ def m_recursion(x, out, N, B: eas.constexpr):
 
 
 def m_lane(x, out, N, B: eas.constexpr):
-    mk.arange(0, B)[3]  # WRONG
+    mk.arange(0, B)["a"]  # WRONG
 
 
 def m_open_loop(x, out, N, B: eas.constexpr):
@@ -182,8 +182,8 @@ BODY = [
     (m_symbolic_if, TypeError, ["mk.where", "constexpr"]),
     (m_and, TypeError, ["&"]),
     (m_range, TypeError, ["constexpr", "mk.range"]),
-    (m_index, TypeError, ["'x'", "mk.load"]),
-    (m_assign, TypeError, ["'out'", "mk.store"]),
+    (m_index, IndexError, ["'x'", "1 dims", "2 indices"]),
+    (m_assign, TypeError, ["index", "0.5"]),
     (m_buffer_math, TypeError, ["'x'", "mk.load"]),
     (m_store_scalar, TypeError, ["mk.store", "'N'", "buffer"]),
     (m_load_number, TypeError, ["mk.load", "buffer", "3"]),
@@ -204,7 +204,7 @@ BODY = [
     (m_iterate, TypeError, ["block"]),
     (m_contains, TypeError, ["=="]),
     (m_recursion, RuntimeError, ["good", "m_recursion"]),
-    (m_lane, TypeError, ["None"]),
+    (m_lane, TypeError, ["index", "'a'"]),
 ]
 A = np.arange(16, dtype=np.float32)
 READ_ONLY = A.copy()

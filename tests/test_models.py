@@ -101,7 +101,9 @@ class Examples(unittest.TestCase):
         for _ in range(20):
             x, y = next(source)
             model, state, mine = step(model, state, x, y)
-            loss = torch.nn.functional.cross_entropy(net(torch.from_numpy(x.numpy().copy())).flatten(0, 1), torch.from_numpy(y.numpy().copy()).flatten())
+            loss = torch.nn.functional.cross_entropy(
+                net(torch.from_numpy(x.numpy().copy())).flatten(0, 1), torch.from_numpy(y.numpy().copy()).flatten()
+            )
             opt.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)

@@ -1,8 +1,8 @@
+# ruff: noqa: B023 (functions that are called before the loop goes on)
 """Layers and losses against torch: values, gradients of inputs and of parameters. Modules: trees, state dicts, modes, both habits of training."""
 
 import copy
 import importlib.util
-import math
 import pickle
 import unittest
 from collections import OrderedDict
@@ -108,7 +108,11 @@ class Layers(unittest.TestCase):
         check(self, nn.InstanceNorm(6), torch.nn.InstanceNorm2d(6), {}, [last(data(3, 6, 4, 5))], [data(3, 6, 4, 5)], out=last, back=last, tol=1e-4)
 
     def test_batch_norm(self):
-        for mine, theirs, shape in ((nn.BatchNorm1d, torch.nn.BatchNorm1d, (7, 3)), (nn.BatchNorm1d, torch.nn.BatchNorm1d, (4, 3, 5)), (nn.BatchNorm2d, torch.nn.BatchNorm2d, (4, 3, 5, 2))):
+        for mine, theirs, shape in (
+            (nn.BatchNorm1d, torch.nn.BatchNorm1d, (7, 3)),
+            (nn.BatchNorm1d, torch.nn.BatchNorm1d, (4, 3, 5)),
+            (nn.BatchNorm2d, torch.nn.BatchNorm2d, (4, 3, 5, 2)),
+        ):
             a, b = mine(3), theirs(3)
             wb = {"weight": ("weight", same), "bias": ("bias", same)}
             x = data(*shape)
@@ -162,9 +166,13 @@ class Layers(unittest.TestCase):
         for kw in ({}, {"stride": 2, "padding": 1, "output_padding": 1}, {"dilation": 2}):
             x = data(2, 4, 5, 6)
             names = {"weight": ("weight", conv_transpose_weight), "bias": ("bias", same)}
-            check(self, nn.ConvTranspose2d(4, 6, 3, **kw), torch.nn.ConvTranspose2d(4, 6, 3, **kw), names, [last(x)], [x], out=last, back=last, tol=1e-4)
+            check(
+                self, nn.ConvTranspose2d(4, 6, 3, **kw), torch.nn.ConvTranspose2d(4, 6, 3, **kw), names, [last(x)], [x], out=last, back=last, tol=1e-4
+            )
             y = x[..., 0]
-            check(self, nn.ConvTranspose1d(4, 6, 3, **kw), torch.nn.ConvTranspose1d(4, 6, 3, **kw), names, [last(y)], [y], out=last, back=last, tol=1e-4)
+            check(
+                self, nn.ConvTranspose1d(4, 6, 3, **kw), torch.nn.ConvTranspose1d(4, 6, 3, **kw), names, [last(y)], [y], out=last, back=last, tol=1e-4
+            )
         m, t = nn.ConvTranspose2d(4, 6, 3, groups=2, stride=2), torch.nn.ConvTranspose2d(4, 6, 3, groups=2, stride=2)
         names = {"weight": ("weight", conv_transpose_weight), "bias": ("bias", same)}
         check(self, m, t, names, [last(x)], [x], out=last, back=last, tol=1e-4)
@@ -182,13 +190,43 @@ class Layers(unittest.TestCase):
         ):
             check(self, mine, theirs, {}, [last(x)], [x], out=last, back=last)
         y = x[:, :, 0]
-        for mine, theirs in ((nn.MaxPool1d(2), torch.nn.MaxPool1d(2)), (nn.AvgPool1d(3), torch.nn.AvgPool1d(3)), (nn.AdaptiveAvgPool1d(3), torch.nn.AdaptiveAvgPool1d(3))):
+        for mine, theirs in (
+            (nn.MaxPool1d(2), torch.nn.MaxPool1d(2)),
+            (nn.AvgPool1d(3), torch.nn.AvgPool1d(3)),
+            (nn.AdaptiveAvgPool1d(3), torch.nn.AdaptiveAvgPool1d(3)),
+        ):
             check(self, mine, theirs, {}, [last(y)], [y], out=last, back=last)
 
     def test_activations(self):
         x = data(40) * 3
-        pairs = [(getattr(nn, n)(), getattr(torch.nn, n)()) for n in ("ReLU", "Sigmoid", "Tanh", "SiLU", "Mish", "SELU", "ReLU6", "Softsign", "Hardsigmoid", "Hardswish", "LogSigmoid", "LeakyReLU", "ELU", "CELU", "Softplus", "Hardtanh")]
-        pairs += [(nn.GELU(), torch.nn.GELU("tanh")), (nn.GELU("none"), torch.nn.GELU()), (nn.Softmax(), torch.nn.Softmax(-1)), (nn.LogSoftmax(axis=0), torch.nn.LogSoftmax(0)), (nn.GLU(), torch.nn.GLU())]
+        pairs = [
+            (getattr(nn, n)(), getattr(torch.nn, n)())
+            for n in (
+                "ReLU",
+                "Sigmoid",
+                "Tanh",
+                "SiLU",
+                "Mish",
+                "SELU",
+                "ReLU6",
+                "Softsign",
+                "Hardsigmoid",
+                "Hardswish",
+                "LogSigmoid",
+                "LeakyReLU",
+                "ELU",
+                "CELU",
+                "Softplus",
+                "Hardtanh",
+            )
+        ]
+        pairs += [
+            (nn.GELU(), torch.nn.GELU("tanh")),
+            (nn.GELU("none"), torch.nn.GELU()),
+            (nn.Softmax(), torch.nn.Softmax(-1)),
+            (nn.LogSoftmax(axis=0), torch.nn.LogSoftmax(0)),
+            (nn.GLU(), torch.nn.GLU()),
+        ]
         for mine, theirs in pairs:
             with self.subTest(repr(mine)):
                 check(self, mine, theirs, {}, [x], tol=1e-4)
@@ -298,7 +336,9 @@ class Attention(unittest.TestCase):
         y = data(2, 7, 12, seed=1)
         close(m(Tensor.constant(x), Tensor.constant(y)), t(torch.from_numpy(x), torch.from_numpy(y)))
         two = nn.TransformerDecoder(m, 2)(Tensor.constant(x), Tensor.constant(y), is_causal=True)
-        want = torch.nn.TransformerDecoder(t, 2)(torch.from_numpy(x), torch.from_numpy(y), tgt_mask=torch.nn.Transformer.generate_square_subsequent_mask(5))
+        want = torch.nn.TransformerDecoder(t, 2)(
+            torch.from_numpy(x), torch.from_numpy(y), tgt_mask=torch.nn.Transformer.generate_square_subsequent_mask(5)
+        )
         close(two, want, 1e-4)
 
 
@@ -351,9 +391,17 @@ class Losses(unittest.TestCase):
     def test_of_numbers(self):
         x, y = data(6, 5), data(6, 5, seed=1)
         for how in ("mean", "sum", "none"):
-            for name, theirs, kw in (("mse_loss", TF.mse_loss, {}), ("mae_loss", TF.l1_loss, {}), ("l1_loss", TF.l1_loss, {}), ("huber_loss", TF.huber_loss, {"delta": 0.7}), ("smooth_l1_loss", TF.smooth_l1_loss, {"beta": 0.4})):
+            for name, theirs, kw in (
+                ("mse_loss", TF.mse_loss, {}),
+                ("mae_loss", TF.l1_loss, {}),
+                ("l1_loss", TF.l1_loss, {}),
+                ("huber_loss", TF.huber_loss, {"delta": 0.7}),
+                ("smooth_l1_loss", TF.smooth_l1_loss, {"beta": 0.4}),
+            ):
                 with self.subTest(name=name, how=how):
-                    self.pair(lambda a, b: getattr(F, name)(a, b, reduction=how, **kw), lambda a, b: theirs(a, b, reduction=how, **kw), x, y, grads=(0, 1))
+                    self.pair(
+                        lambda a, b: getattr(F, name)(a, b, reduction=how, **kw), lambda a, b: theirs(a, b, reduction=how, **kw), x, y, grads=(0, 1)
+                    )
         self.pair(F.poisson_nll_loss, lambda a, b: TF.poisson_nll_loss(a, b), x, abs(y))
         self.pair(F.gaussian_nll_loss, TF.gaussian_nll_loss, x, y, abs(data(6, 5, seed=2)) + 0.1, grads=(0, 2), tol=1e-4)
 
@@ -368,9 +416,16 @@ class Losses(unittest.TestCase):
                 hidden = t.copy()
                 hidden[[1, 4]] = -100
                 self.pair(lambda a, b: F.cross_entropy(a, b, **mine), lambda a, b: TF.cross_entropy(a, b, **theirs), x, hidden)
-                self.pair(lambda a, b: F.cross_entropy(a, b, ignore_index=3, **mine), lambda a, b: TF.cross_entropy(a, b, ignore_index=3, **theirs), x, t)
+                self.pair(
+                    lambda a, b: F.cross_entropy(a, b, ignore_index=3, **mine), lambda a, b: TF.cross_entropy(a, b, ignore_index=3, **theirs), x, t
+                )
         soft = np.random.default_rng(0).dirichlet(np.ones(5), 7).astype(np.float32)
-        self.pair(lambda a, b: F.cross_entropy(a, b, label_smoothing=0.1, weight=w), lambda a, b: TF.cross_entropy(a, b, label_smoothing=0.1, weight=torch.from_numpy(w)), x, soft)
+        self.pair(
+            lambda a, b: F.cross_entropy(a, b, label_smoothing=0.1, weight=w),
+            lambda a, b: TF.cross_entropy(a, b, label_smoothing=0.1, weight=torch.from_numpy(w)),
+            x,
+            soft,
+        )
         self.pair(lambda a, b: F.nll_loss(a, b), TF.nll_loss, x, t)
         wide, labels = data(3, 4, 6, 2), np.random.default_rng(0).integers(0, 4, (3, 6, 2))
         self.pair(lambda a, b: F.cross_entropy(a, b, axis=1), TF.cross_entropy, wide, labels)
@@ -388,22 +443,50 @@ class Losses(unittest.TestCase):
         x, t = data(6, 5) * 4, np.random.default_rng(0).random((6, 5)).astype(np.float32)
         self.pair(F.binary_cross_entropy_with_logits, TF.binary_cross_entropy_with_logits, x, t)
         p = np.abs(data(5)) + 0.5
-        self.pair(lambda a, b: F.binary_cross_entropy_with_logits(a, b, pos_weight=p), lambda a, b: TF.binary_cross_entropy_with_logits(a, b, pos_weight=torch.from_numpy(p)), x, t, tol=1e-4)
+        self.pair(
+            lambda a, b: F.binary_cross_entropy_with_logits(a, b, pos_weight=p),
+            lambda a, b: TF.binary_cross_entropy_with_logits(a, b, pos_weight=torch.from_numpy(p)),
+            x,
+            t,
+            tol=1e-4,
+        )
         self.pair(F.binary_cross_entropy, TF.binary_cross_entropy, np.clip(t[::-1].copy(), 0.01, 0.99), t, tol=1e-4)
 
     def test_distributions_and_vectors(self):
         x, y = data(6, 5), data(6, 5, seed=1)
-        lp, q = np.log(np.random.default_rng(0).dirichlet(np.ones(5), 6)).astype(np.float32), np.random.default_rng(1).dirichlet(np.ones(5), 6).astype(np.float32)
+        lp, q = (
+            np.log(np.random.default_rng(0).dirichlet(np.ones(5), 6)).astype(np.float32),
+            np.random.default_rng(1).dirichlet(np.ones(5), 6).astype(np.float32),
+        )
         q[0, 0] = 0
         for how in ("mean", "sum", "batchmean"):
             self.pair(lambda a, b: F.kl_div(a, b, reduction=how), lambda a, b: TF.kl_div(a, b, reduction=how), lp, q)
         self.pair(lambda a, b: F.kl_div(a, b, log_target=True), lambda a, b: TF.kl_div(a, b, log_target=True), lp, np.log(q + 0.1))
         self.pair(F.cosine_similarity, lambda a, b: TF.cosine_similarity(a, b, -1), x, y, grads=(0, 1))
         t = np.array([1, -1, 1, -1, 1, -1])
-        self.pair(lambda a, b: F.cosine_embedding_loss(a, b, t, margin=0.1), lambda a, b: TF.cosine_embedding_loss(a, b, torch.from_numpy(t), margin=0.1), x, y, grads=(0, 1))
+        self.pair(
+            lambda a, b: F.cosine_embedding_loss(a, b, t, margin=0.1),
+            lambda a, b: TF.cosine_embedding_loss(a, b, torch.from_numpy(t), margin=0.1),
+            x,
+            y,
+            grads=(0, 1),
+        )
         for kw in ({}, {"margin": 2.0, "swap": True}, {"p": 1.0}):
-            self.pair(lambda a, b, c: F.triplet_margin_loss(a, b, c, **kw), lambda a, b, c: TF.triplet_margin_loss(a, b, c, **kw), x, y, data(6, 5, seed=2), grads=(0, 1, 2), tol=1e-4)
-        self.pair(lambda a, b: F.margin_ranking_loss(a, b, t[:, None], margin=0.2), lambda a, b: TF.margin_ranking_loss(a, b, torch.from_numpy(t[:, None]), margin=0.2), x, y)
+            self.pair(
+                lambda a, b, c: F.triplet_margin_loss(a, b, c, **kw),
+                lambda a, b, c: TF.triplet_margin_loss(a, b, c, **kw),
+                x,
+                y,
+                data(6, 5, seed=2),
+                grads=(0, 1, 2),
+                tol=1e-4,
+            )
+        self.pair(
+            lambda a, b: F.margin_ranking_loss(a, b, t[:, None], margin=0.2),
+            lambda a, b: TF.margin_ranking_loss(a, b, torch.from_numpy(t[:, None]), margin=0.2),
+            x,
+            y,
+        )
         self.pair(lambda a: F.normalize(a), TF.normalize, x)
 
     def test_ctc(self):
@@ -413,7 +496,9 @@ class Losses(unittest.TestCase):
         sizes, lengths = np.array([9, 7, 8]), np.array([3, 4, 2])
         for how in ("mean", "sum", "none"):
             mine = lambda a: F.ctc_loss(F.log_softmax(a), t, sizes, lengths, reduction=how)  # noqa: E731
-            theirs = lambda a: TF.ctc_loss(TF.log_softmax(a, -1), torch.from_numpy(t), torch.from_numpy(sizes), torch.from_numpy(lengths), reduction=how)  # noqa: E731
+            theirs = lambda a: TF.ctc_loss(
+                TF.log_softmax(a, -1), torch.from_numpy(t), torch.from_numpy(sizes), torch.from_numpy(lengths), reduction=how
+            )  # noqa: E731
             self.pair(mine, theirs, x, tol=1e-4)
         flat = np.concatenate([row[:k] for row, k in zip(t, lengths)])
         close(F.ctc_loss(F.log_softmax(x), flat, sizes, lengths), F.ctc_loss(F.log_softmax(x), t, sizes, lengths))
@@ -445,10 +530,29 @@ class Wrong(unittest.TestCase):
             F.cross_entropy(x, np.zeros((3,), int), weight=np.ones(4, np.float32))
 
     def test_values(self):
-        for make in (lambda: nn.Dropout(1.5), lambda: nn.Dropout(-0.1), lambda: nn.Linear(0, 3), lambda: nn.GroupNorm(3, 4), lambda: nn.MultiHeadAttention(10, 3), lambda: nn.Conv2d(3, 4, 3, groups=2), lambda: nn.Conv2d(3, 4, "a"), lambda: nn.GELU("erf"), lambda: nn.RNN(3, 4, nonlinearity="x"), lambda: nn.precision("f8"), lambda: nn.MultiHeadAttention(8, 4, num_kv_heads=3)):
+        for make in (
+            lambda: nn.Dropout(1.5),
+            lambda: nn.Dropout(-0.1),
+            lambda: nn.Linear(0, 3),
+            lambda: nn.GroupNorm(3, 4),
+            lambda: nn.MultiHeadAttention(10, 3),
+            lambda: nn.Conv2d(3, 4, 3, groups=2),
+            lambda: nn.Conv2d(3, 4, "a"),
+            lambda: nn.GELU("erf"),
+            lambda: nn.RNN(3, 4, nonlinearity="x"),
+            lambda: nn.precision("f8"),
+            lambda: nn.MultiHeadAttention(8, 4, num_kv_heads=3),
+        ):
             with self.assertRaises(ValueError):
                 make()
-        for call in (lambda: nn.Linear(3, 4)(Tensor.ones((2, 5))), lambda: nn.LayerNorm(4)(Tensor.ones((2, 5))), lambda: nn.Conv2d(3, 4, 3)(Tensor.ones((1, 8, 8, 4))), lambda: nn.BatchNorm2d(3)(Tensor.ones((4, 3))), lambda: F.mse_loss(Tensor.ones((2,)), Tensor.ones((3,))), lambda: nn.LSTM(3, 4)(Tensor.ones((5, 2, 4)))):
+        for call in (
+            lambda: nn.Linear(3, 4)(Tensor.ones((2, 5))),
+            lambda: nn.LayerNorm(4)(Tensor.ones((2, 5))),
+            lambda: nn.Conv2d(3, 4, 3)(Tensor.ones((1, 8, 8, 4))),
+            lambda: nn.BatchNorm2d(3)(Tensor.ones((4, 3))),
+            lambda: F.mse_loss(Tensor.ones((2,)), Tensor.ones((3,))),
+            lambda: nn.LSTM(3, 4)(Tensor.ones((5, 2, 4))),
+        ):
             with self.assertRaises(ValueError):
                 call()
         with self.assertRaises(NotImplementedError):
@@ -507,7 +611,12 @@ class Modules(unittest.TestCase):
         twice = eager.tree_map(lambda t: t * 2, m)
         close(twice.inner.weight, m.inner.weight.detach().numpy() * 2)
         self.assertNotEqual(eager.tree_flatten(Small().eval())[1], treedef)
+        other = Small()
+        self.assertEqual(eager.tree_flatten(other)[1], treedef)
+        other.size = 3.0  # equal, and yet another program
+        self.assertNotEqual(eager.tree_flatten(other)[1], treedef)
         numbers = eager.tree_map(lambda t: int(np.prod(t.shape)), m)  # leaves may be anything
+        self.assertEqual(eager.tree_flatten(numbers)[1], treedef)
         self.assertEqual(sum(eager.tree_leaves(numbers)), 3 + 9 + 3 + 9 + 3 + 2 + 3)
 
     def test_grad_vmap_compile(self):
@@ -518,7 +627,7 @@ class Modules(unittest.TestCase):
         self.assertGreater(abs(g.inner.weight.numpy()).sum(), 0)
         loss = (m(x) ** 2).sum()
         loss.backward()
-        for (n, p), (_, q) in zip(m.named_parameters(), g.named_parameters()):
+        for (_, p), (_, q) in zip(m.named_parameters(), g.named_parameters()):
             close(p.grad, q)
         close(eager.vmap(lambda m, x: m(x), in_axes=(None, 0))(m, x), m(x))
         many = [Small().eval() for _ in range(3)]
@@ -672,7 +781,14 @@ class Modules(unittest.TestCase):
         close(g, F.dropout(x, 0.5, key=eager.key(2)))
 
     def test_initialisers(self):
-        for name, var in (("he_normal", 2 / 400), ("xavier_normal", 2 / 700), ("lecun_normal", 1 / 400), ("he_uniform", 2 / 400), ("xavier_uniform", 2 / 700), ("lecun_uniform", 1 / 400)):
+        for name, var in (
+            ("he_normal", 2 / 400),
+            ("xavier_normal", 2 / 700),
+            ("lecun_normal", 1 / 400),
+            ("he_uniform", 2 / 400),
+            ("xavier_uniform", 2 / 700),
+            ("lecun_uniform", 1 / 400),
+        ):
             w = getattr(F, name)((400, 300), key=eager.key(0)).numpy()
             self.assertAlmostEqual(w.var() / var, 1, delta=0.03, msg=name)
             self.assertAlmostEqual(w.mean(), 0, delta=0.001)

@@ -160,15 +160,25 @@ class Updates(unittest.TestCase):
         p, buffer = optim.sgd_step(params["b"], grads["b"], lr=0.1, weight_decay=0.0, momentum=0.9)
         close(p.numpy(), [-0.1] * 3)
         close(buffer.numpy(), [1] * 3)
-        p, m, v = optim.adamw_step(params["b"], grads["b"], Tensor.zeros((3,)), Tensor.zeros((3,)), 1, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0)
+        p, m, v = optim.adamw_step(
+            params["b"], grads["b"], Tensor.zeros((3,)), Tensor.zeros((3,)), 1, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0
+        )
         close(p.numpy(), [-0.1] * 3)
-        p, m, v = optim.adamw_step(params["b"], grads["b"], Tensor.zeros((3,)), Tensor.zeros((3,)), 1, lr=0.1, weight_decay=0.0, bias_correction=False)
+        p, m, v = optim.adamw_step(
+            params["b"], grads["b"], Tensor.zeros((3,)), Tensor.zeros((3,)), 1, lr=0.1, weight_decay=0.0, bias_correction=False
+        )
         close(p.numpy(), [-0.1 * 0.1 / math.sqrt(0.001)] * 3, 1e-4)
 
     def test_other_trees(self):
         params, grads = {"w": Tensor.ones((2,))}, {"w": Tensor.ones((2,))}
         state = optim.adamw_init(params)
-        for p, g, s in ((params, {"v": Tensor.ones((2,))}, state), (params, {"w": Tensor.ones((3,))}, state), ({"a": Tensor.ones((2,))}, {"a": Tensor.ones((2,))}, state), (params, grads, {}), (params, grads, optim.adamw_init({"w": Tensor.ones((5,))}))):
+        for p, g, s in (
+            (params, {"v": Tensor.ones((2,))}, state),
+            (params, {"w": Tensor.ones((3,))}, state),
+            ({"a": Tensor.ones((2,))}, {"a": Tensor.ones((2,))}, state),
+            (params, grads, {}),
+            (params, grads, optim.adamw_init({"w": Tensor.ones((5,))})),
+        ):
             with self.assertRaises(ValueError):
                 optim.adamw_update(p, g, s, lr=0.1)
         m = nn.Linear(2, 3)
@@ -180,7 +190,13 @@ class Updates(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "backward"):
             opt.step()
         np.testing.assert_array_equal(m.weight.numpy(), before)
-        for make in (lambda: optim.SGD([], lr=0.1), lambda: optim.AdamW(m, lr=-1.0), lambda: optim.AdamW(m, lr=0.1, betas=(1.0, 0.9)), lambda: optim.SGD(m, lr=0.1, nesterov=True), lambda: optim.AdamW([m.weight, m.weight], lr=0.1)):
+        for make in (
+            lambda: optim.SGD([], lr=0.1),
+            lambda: optim.AdamW(m, lr=-1.0),
+            lambda: optim.AdamW(m, lr=0.1, betas=(1.0, 0.9)),
+            lambda: optim.SGD(m, lr=0.1, nesterov=True),
+            lambda: optim.AdamW([m.weight, m.weight], lr=0.1),
+        ):
             with self.assertRaises(ValueError):
                 make()
 
@@ -254,7 +270,7 @@ class Updates(unittest.TestCase):
         m = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm(8), nn.ReLU(), nn.Linear(8, 1))
         opt, x = optim.AdamW(m, lr=1e-2), Tensor.constant(start()[0][:, :4])
         live = []
-        for k in range(12):
+        for _ in range(12):
             loss = (m(x) ** 2).mean()
             opt.zero_grad()
             loss.backward()
@@ -266,7 +282,17 @@ class Updates(unittest.TestCase):
 
     def test_loss_goes_down_with_each(self):
         x = Tensor.constant(np.random.default_rng(0).standard_normal((16, 4)).astype("f"))
-        for name, lr in (("SGD", 0.1), ("Adam", 0.02), ("AdamW", 0.02), ("Lion", 0.01), ("RMSprop", 0.01), ("Adagrad", 0.1), ("Adafactor", 0.1), ("LAMB", 0.05), ("Muon", 0.05)):
+        for name, lr in (
+            ("SGD", 0.1),
+            ("Adam", 0.02),
+            ("AdamW", 0.02),
+            ("Lion", 0.01),
+            ("RMSprop", 0.01),
+            ("Adagrad", 0.1),
+            ("Adafactor", 0.1),
+            ("LAMB", 0.05),
+            ("Muon", 0.05),
+        ):
             eager.seed(1)
             m = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
             opt, losses = getattr(optim, name)(m, lr=lr), []
@@ -281,7 +307,15 @@ class Updates(unittest.TestCase):
 
 class Schedules(unittest.TestCase):
     def test_tensors_as_numbers(self):
-        for s in (optim.constant_schedule(0.1), optim.cosine_schedule(0.1, 50, 5, 0.01), optim.linear_schedule(0.1, 0.0, 40), optim.step_schedule(0.1, 10, 0.5), optim.one_cycle_schedule(0.1, 50), optim.exponential_schedule(0.1, 0.9), optim.warmup_linear_schedule(0.1, 50, 5)):
+        for s in (
+            optim.constant_schedule(0.1),
+            optim.cosine_schedule(0.1, 50, 5, 0.01),
+            optim.linear_schedule(0.1, 0.0, 40),
+            optim.step_schedule(0.1, 10, 0.5),
+            optim.one_cycle_schedule(0.1, 50),
+            optim.exponential_schedule(0.1, 0.9),
+            optim.warmup_linear_schedule(0.1, 50, 5),
+        ):
             for k in (0, 1, 4, 5, 9, 10, 20, 39, 49, 60):
                 self.assertAlmostEqual(s(k), s(Tensor.constant(k)).item(), places=7, msg=f"{s} at {k}")
 
@@ -389,7 +423,11 @@ class Around(unittest.TestCase):
 
             grads, finite = optim.unscale(eager.grad(f)(p), scale)
             new, news = optim.adamw_update(p, grads, state, lr=0.1)
-            return optim.select_tree(finite, new, p), optim.select_tree(finite, news, state), optim.loss_scale_update(scale, finite, growth_interval=2)
+            return (
+                optim.select_tree(finite, new, p),
+                optim.select_tree(finite, news, state),
+                optim.loss_scale_update(scale, finite, growth_interval=2),
+            )
 
         x = Tensor.ones((3,)).astype("float16")
         p, state, scale = step(p, state, scale, x * 60000.0)  # overflows times the scale

@@ -55,7 +55,14 @@ def play(agent, states, ages, key, steps, limit=200):
         moved, fallen = eager.vmap(move)(states, actions)
         over = fallen | (ages + 1 >= limit)
         new = eager.vmap(reset)(eager.split_key(fresh, int(states.shape[0])))
-        seen = {"state": states, "action": actions, "value": values, "over": over.astype("float32"), "fallen": fallen.astype("float32"), "age": eager.where(over, ages + 1, 0)}
+        seen = {
+            "state": states,
+            "action": actions,
+            "value": values,
+            "over": over.astype("float32"),
+            "fallen": fallen.astype("float32"),
+            "age": eager.where(over, ages + 1, 0),
+        }
         return (eager.where(over.reshape((-1, 1)), new, moved), eager.where(over, 0, ages + 1)), seen
 
     return eager.scan(step, (states, ages), eager.split_key(key, steps))

@@ -28,7 +28,9 @@ def load():
 
 
 def mlp(width=512):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.GELU(), nn.Dropout(0.2), nn.Linear(width, width), nn.GELU(), nn.Dropout(0.2), nn.Linear(width, 10))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, width), nn.GELU(), nn.Dropout(0.2), nn.Linear(width, width), nn.GELU(), nn.Dropout(0.2), nn.Linear(width, 10)
+    )
 
 
 class CNN(nn.Module):

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 import eager
-from eager import nn, optim
+from eager import optim
 from eager.nn import finetune
 from examples import size
 from examples.models.gpt import GPT, batches, loss_of, text, train
@@ -55,7 +55,9 @@ def main(folder="."):
     picture = os.path.join(folder, "lora.svg")
     chart(picture, f"fine-tuning by adapters: {counts[0]:,} of {base.num_parameters():,} parameters", curves, y="loss (nats per byte)")
     last = {n: np.mean(c[-20:]) for n, c in curves.items()}
-    print(f"lora: loss on C sources {curves['LoRA'][0]:.2f}, after tuning {last['LoRA']:.2f}; with 4-bit weights {last['QLoRA, 4 bits']:.2f}; adapters in {path}, curve in {picture}")
+    print(
+        f"lora: loss on C sources {curves['LoRA'][0]:.2f}, after tuning {last['LoRA']:.2f}; with 4-bit weights {last['QLoRA, 4 bits']:.2f}; adapters in {path}, curve in {picture}"
+    )
     return curves
 
 

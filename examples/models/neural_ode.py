@@ -39,7 +39,12 @@ def solve(f, y, until, tolerance=1e-3, max_steps=24):
         size = eager.stop_gradient(eager.sqrt((error * error).mean()) / tolerance + 1e-10)
         good = size <= 1.0
         factor = eager.clip(0.9 * size ** (-1 / 3), 0.3, 3.0)
-        return {"t": eager.where(good, s["t"] + h, s["t"]), "y": eager.where(good, new, s["y"]), "h": eager.stop_gradient(h * factor), "n": s["n"] + 1}
+        return {
+            "t": eager.where(good, s["t"] + h, s["t"]),
+            "y": eager.where(good, new, s["y"]),
+            "h": eager.stop_gradient(h * factor),
+            "n": s["n"] + 1,
+        }
 
     start = {"t": eager.zeros(()), "y": y, "h": eager.full((), 0.05), "n": eager.zeros((), dtype="int32")}
     end = eager.while_loop(going, body, start, max_steps=max_steps)

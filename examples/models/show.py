@@ -46,7 +46,10 @@ def ticks(low, high, count=5):
 def chart(path, title, curves, x="step", y="loss"):
     """Writes a line chart: curves is {name: values} or {name: (xs, values)}."""
     width, height, left, right, top, bottom = 720, 420, 64, 24, 44, 48
-    lines = {n: (np.arange(len(c)), np.asarray(c, float)) if not isinstance(c, tuple) else tuple(np.asarray(v, float) for v in c) for n, c in curves.items()}
+    lines = {
+        n: (np.arange(len(c)), np.asarray(c, float)) if not isinstance(c, tuple) else tuple(np.asarray(v, float) for v in c)
+        for n, c in curves.items()
+    }
     every_x, every_y = np.concatenate([a for a, _ in lines.values()]), np.concatenate([b for _, b in lines.values()])
     x0, x1 = every_x.min(), max(every_x.max(), every_x.min() + 1e-9)
     y0, y1 = every_y.min(), every_y.max()
@@ -54,7 +57,9 @@ def chart(path, title, curves, x="step", y="loss"):
     y0, y1 = y0 - pad, y1 + pad
     at_x = lambda v: left + (v - x0) / (x1 - x0) * (width - left - right)  # noqa: E731
     at_y = lambda v: height - bottom - (v - y0) / (y1 - y0) * (height - top - bottom)  # noqa: E731
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">']
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">'
+    ]
     out.append(f'<rect width="{width}" height="{height}" fill="white"/><text x="{left}" y="24" font-size="16">{title}</text>')
     for v in ticks(y0, y1):
         out.append(f'<line x1="{left}" x2="{width - right}" y1="{at_y(v):.1f}" y2="{at_y(v):.1f}" stroke="#e4e4e4"/>')

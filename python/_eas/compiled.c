@@ -125,6 +125,12 @@ static PyObject *get_params(PyObject *o, void *u)
     (void)u;
     return Py_NewRef(((Compiled *)o)->params);
 }
+static PyObject *get_spec(PyObject *o, void *u)
+{
+    (void)u;
+    PyObject *spec = ((Compiled *)o)->spec;
+    return Py_NewRef(spec ? spec : Py_None);
+}
 static PyObject *get_types(PyObject *o, void *u)
 {
     (void)u;
@@ -187,6 +193,7 @@ static PyGetSetDef compiled_getset[] = {
     {"writes", get_writes, NULL, "names of the arguments it writes", NULL},
     {"name", get_name, NULL, "the kernel's name", NULL},
     {"meta", get_meta, NULL, "the meta values it was made for", NULL},
+    {"_spec", get_spec, NULL, "how its arguments come apart (eas._struct), or None", NULL},
     {"_types", get_types, NULL, "of its run-time arguments, for people", NULL},
     {"_trace_seconds", get_traced, NULL, "what tracing it took", NULL},
     {"params", get_params, NULL, "names of its run-time parameters", NULL},

@@ -500,7 +500,7 @@ static PyObject *collectives(PyObject *module, PyObject *list)
     mesh m = {0};
     int ok = rows && mesh_object && (id < 0 || read_mesh(mesh_object, &m));
     for (int i = 0; ok && i < count; i++) {
-        PyObject *axes = PyTuple_New(all[i].axes.n), *place = site_place(all[i].site);
+        PyObject *axes = PyTuple_New(all[i].axes.n), *place = site_text(all[i].site);
         for (int k = 0; axes && k < all[i].axes.n; k++)
             PyTuple_SET_ITEM(axes, k, Py_NewRef(PyTuple_GET_ITEM(m.names, all[i].axes.axes[k])));
         PyObject *row = axes && place ? Py_BuildValue("(sssOsLLLO)", all[i].name, all[i].operation, all[i].why, axes, eas_dtype_name(all[i].dtype),

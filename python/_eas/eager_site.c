@@ -98,7 +98,7 @@ int site_place(uint32_t site, char *file, size_t room, int *line)
     *line = p->line;
     return 1;
 }
-PyObject *site_place(uint32_t site)
+PyObject *site_text(uint32_t site)
 {
     char file[1024];
     int line;

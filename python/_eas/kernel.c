@@ -1101,7 +1101,7 @@ static PyObject *kernel_check(PyObject *self, PyObject *const *args, Py_ssize_t 
 {
     Kernel *k = (Kernel *)self;
     Call c;
-    PyObject *r = NULL, *metas[PY_MAX_PARAMS];
+    PyObject *r = NULL, *metas[PY_MAX_PARAMS] = {NULL};
     int n = 0;
     if (k->expands)
         return forward(k, args, nargs, kwnames, !k->of, kernel_check);

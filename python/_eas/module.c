@@ -206,8 +206,8 @@ static int exec(PyObject *m)
         flow_init(m) < 0 || array_init(m) < 0 || tensor_init(m) < 0 || stream_init(m) < 0 || profile_init(m) < 0 || kernel_init(m) < 0 ||
         site_init(m) < 0 || dim_init(m) < 0 || eager_init(m) < 0 || pytree_init(m) < 0 || impl_init(m) < 0 || eager_data_init(m) < 0 ||
         eager_op_init(m) < 0 || eager_index_init(m) < 0 || eager_call_init(m) < 0 || eager_override_init(m) < 0 || grad_init(m) < 0 ||
-        eager_loop_init(m) < 0 || eager_random_init(m) < 0 || eager_shard_init(m) < 0 || eager_cost_init(m) < 0 || eager_vmap_init(m) < 0 || dist_init(m) < 0 ||
-        eager_diff_init(m) < 0 || eager_compile_init(m) < 0 || eager_io_init(m) < 0 ||
+        eager_loop_init(m) < 0 || eager_random_init(m) < 0 || eager_shard_init(m) < 0 || eager_cost_init(m) < 0 || eager_vmap_init(m) < 0 ||
+        dist_init(m) < 0 || eager_diff_init(m) < 0 || eager_compile_init(m) < 0 || eager_io_init(m) < 0 ||
         PyModule_AddStringConstant(m, "__version__", eas_version()) < 0 || PyModule_AddStringConstant(m, "build_id", eas_build_id()) < 0 ||
         PyModule_AddStringConstant(m, "llvm_version", eas_llvm_version()) < 0)
         return -1;

@@ -921,7 +921,8 @@ static PyObject *treedef_customs(PyObject *o, PyObject *unused)
     return list;
 }
 static PyMethodDef treedef_methods[] = {
-    {"customs", treedef_customs, METH_NOARGS, "customs(): (what flatten gave beside the children, first leaf, number of leaves) of each registered class in the tree"},
+    {"customs", treedef_customs, METH_NOARGS,
+     "customs(): (what flatten gave beside the children, first leaf, number of leaves) of each registered class in the tree"},
     {"__reduce__", treedef_reduce, METH_NOARGS, NULL},
     {"unflatten", unflatten_from, METH_O, "unflatten(leaves): the tree of this structure with these leaves"},
     {"flatten_up_to", treedef_up_to, METH_O, "flatten_up_to(tree): what the tree has in the places of this structure's leaves"},

@@ -62,7 +62,9 @@ def backward(self, gradient=None, retain_graph=False, create_graph=False):
     """
     if not self.is_traced:
         if self._impl._is_symbolic:
-            raise GraphBreak("backward() in a compiled function: gradients are added to tensors that it captures; it runs as it is. eager.value_and_grad can be compiled")
+            raise GraphBreak(
+                "backward() in a compiled function: gradients are added to tensors that it captures; it runs as it is. eager.value_and_grad can be compiled"
+            )
         raise RuntimeError(
             "backward: this tensor was made of nothing that requires a gradient, or what it was made of is gone after another backward(); retain_graph=True keeps it"
         )

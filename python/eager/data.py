@@ -100,7 +100,15 @@ class DataLoader:
 
     def state_dict(self):
         """Where it is, and what decides the order: the next batch is the one after the last that was given out."""
-        return {"epoch": self.epoch, "batch": self.batch, "seed": self.seed, "size": self.size, "batch_size": self.batch_size, "shuffle": self.shuffle, "world_size": self.world_size}
+        return {
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "seed": self.seed,
+            "size": self.size,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "world_size": self.world_size,
+        }
 
     def load_state_dict(self, state):
         """Goes on where state_dict was taken. Data, batch size or number of ranks that differ: ValueError."""

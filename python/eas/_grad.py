@@ -33,7 +33,8 @@ class Derivative:
     def __init__(self, ck, wrt, of, forward, deterministic=False, max_trips=None, fresh=False, band=True):
         self.primal = ck
         self.wrt, self.of = tuple(wrt), tuple(of)
-        at = {name: i for i, name in enumerate(ck.params)}
+        self.names = tuple(a.name for a in ck.ir.args)  # arguments that come apart are several
+        at = {name: i for i, name in enumerate(self.names)}
         numbers = [tuple(at[n] for n in names) for names in (self.wrt, self.of)]
         self.ir, params, self._handle = ir_grad(ck.ir, *numbers, forward, deterministic, fresh, band and not forward, max_trips or 0)
         self.params = tuple(Param(*p) for p in params)
@@ -206,12 +207,19 @@ class _Derived:
         _Launch(self, d, given, options, wants, arrays).run()
 
 
+def _parts(ck, given):
+    from ._struct import expand_all
+
+    return expand_all(ck.params, tuple(given.values()), ck._spec, ck.name)
+
+
 class _Launch:
     """One launch of a derived kernel."""
 
     def __init__(self, owner, d, given, options, wants, arrays):
         self.owner, self.d = owner, d
-        self.run_time = {n: given[n] for n in d.primal.params}
+        self.whole = {n: given[n] for n in d.primal.params}
+        self.run_time = self.whole if d.primal._spec is None else dict(zip(d.names, _parts(d.primal, self.whole)))
         self.options = {o[1:]: v for o, v in options.items()}
         self.wants, self.arrays = wants, arrays
         self.after = []
@@ -229,7 +237,7 @@ class _Launch:
             if not hasattr(x, "shape"):
                 raise TypeError(f"{self.owner.__name__}: {p.name!r} must be an array, got {type(x).__name__}")
             if numel(x) != n:
-                raise ValueError(f"{self.owner.__name__}: {p.name!r} has {numel(x)} elements, and {self.d.primal.params[p.param]!r} has {n}")
+                raise ValueError(f"{self.owner.__name__}: {p.name!r} has {numel(x)} elements, and {self.d.names[p.param]!r} has {n}")
 
     def own_array(self, p, x, grid, counts):
         """What is launched in place of an array of the caller's."""
@@ -253,11 +261,11 @@ class _Launch:
         return str(x.dtype).rsplit(".", 1)[-1] == {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}[p.dtype.name]
 
     def run(self):
-        names = self.d.primal.params
+        names = self.d.names
         self.counts = counts = [numel(self.run_time[n]) if b else 1 for n, b in zip(names, self.d.is_buffer)]
         self.check()
         options = {o: v for o, v in self.options.items() if o in ("grid", "shape", "tptg")}
-        grid = _eas.grid(self.d.primal, self.run_time, None, **options)
+        grid = _eas.grid(self.d.primal, self.whole, None, **options)
         self.d.check_grid(grid)
         scalars = tuple(int(self.run_time[n]) if i else 0 for n, i in zip(names, self.d.is_int))
         lengths = self.d.lengths(grid, counts, scalars)

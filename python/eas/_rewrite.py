@@ -269,8 +269,8 @@ def kernel(fn, metas, owner, live=False):
 
 
 def _at(node, at):
-    node.lineno, node.col_offset = at.lineno, at.col_offset
-    node.end_lineno, node.end_col_offset = at.lineno, at.col_offset
+    node.lineno = node.end_lineno = at.lineno
+    node.col_offset = node.end_col_offset = at.col_offset
     return node
 
 
@@ -315,39 +315,60 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def _stored(node, out):
-    """Names that statements assign in their own scope, in the order of the source."""
+_NOTHING = (frozenset(), ())
+
+
+def _names_of(node):
+    """(names that are read, names that are assigned in the order of the source) in a node, in its own scope; functions inside read what their bodies read."""
+    try:
+        return node._eas_names
+    except AttributeError:
+        pass
     t = type(node)
-    if t is list:
-        for n in node:
-            _stored(n, out)
-    elif t is ast.Name:
-        if type(node.ctx) is not ast.Load:
-            out.setdefault(node.id)
-    elif t in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
-        out.setdefault(node.name)
-    elif t in (ast.Import, ast.ImportFrom):
-        for a in node.names:
-            out.setdefault((a.asname or a.name).partition(".")[0])
-    elif t is ast.ExceptHandler:
-        _stored(node.body, out)
-    elif t is ast.NamedExpr:
-        _stored(node.value, out)
-        out.setdefault(node.target.id)
-    elif t in _COMPREHENSIONS:
-        for n in ast.walk(node):
-            if type(n) is ast.NamedExpr:
-                out.setdefault(n.target.id)
-    elif t not in (ast.Lambda, ast.Constant, str, ast.Global, ast.Nonlocal):
-        for f in node._fields:
-            v = getattr(node, f, None)
-            if isinstance(v, (ast.AST, list)):
-                _stored(v, out)
+    if t is ast.Name:
+        found = (frozenset((node.id,)), ()) if type(node.ctx) is ast.Load else (frozenset(), (node.id,))
+    elif t is ast.Constant or t in (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue):
+        return _NOTHING
+    elif t is ast.Attribute:
+        found = _names_of(node.value)
+    else:
+        reads, stores = set(), {}
+        if t in (ast.Import, ast.ImportFrom):
+            stores = {(a.asname or a.name).partition(".")[0]: None for a in node.names}
+        else:
+            for f in node._fields:
+                v = getattr(node, f, None)
+                if type(v) is list:
+                    for x in v:
+                        if isinstance(x, ast.AST):
+                            r, w = _names_of(x)
+                            reads |= r
+                            stores.update(dict.fromkeys(w))
+                elif isinstance(v, ast.AST) and v._fields:
+                    r, w = _names_of(v)
+                    reads |= r
+                    stores.update(dict.fromkeys(w))
+        if t in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+            stores = {node.name: None}
+        elif t is ast.Lambda:
+            stores = {}
+        elif t in _COMPREHENSIONS:
+            targets = {n for g in node.generators for n in _names_of(g.target)[1]}
+            stores = {n: None for n in stores if n not in targets}
+        found = (frozenset(reads), tuple(stores))
+    node._eas_names = found
+    return found
+
+
+def _stored(node, out):
+    """Names that statements assign in their own scope, in the order of the source, added to out."""
+    for n in node if type(node) is list else (node,):
+        out.update(dict.fromkeys(n for n in _names_of(n)[1] if n not in out))
     return out
 
 
 def _reads(node):
-    return {n.id for n in ast.walk(node) if type(n) is ast.Name and type(n.ctx) is ast.Load} if node is not None else set()
+    return _names_of(node)[0] if node is not None else frozenset()
 
 
 def _live_in(stmts, defined):
@@ -391,25 +412,40 @@ def _live_in(stmts, defined):
     return live, have
 
 
+_NONE = frozenset()
+_R, _B, _C = (frozenset((x,)) for x in "rbc")
+
+
+def _jump(s):
+    """(which of "r", "b", "c" a statement may do, whether it surely does one)."""
+    t = type(s)
+    if t is ast.Return:
+        return _R, True
+    if t is ast.Break:
+        return _B, True
+    if t is ast.Continue:
+        return _C, True
+    if t is not ast.If and t is not ast.For and t is not ast.While:
+        return _NONE, False
+    try:
+        return s._eas_jumps
+    except AttributeError:
+        pass
+    a, every = _jumps(s.body)
+    b, other = _jumps(s.orelse)
+    s._eas_jumps = found = (a | b, every and other) if t is ast.If else ((a | b) & _R, False)
+    return found
+
+
 def _jumps(stmts):
-    """(which of "r", "b", "c" these statements may do, whether they surely do one)."""
-    may = set()
+    """The same of statements one after the other."""
+    may = _NONE
     for s in stmts:
-        t = type(s)
-        if t is ast.Return:
-            return may | {"r"}, True
-        if t is ast.Break:
-            return may | {"b"}, True
-        if t is ast.Continue:
-            return may | {"c"}, True
-        if t is ast.If:
-            a, every = _jumps(s.body)
-            b, other = _jumps(s.orelse)
-            may |= a | b
-            if every and other:
-                return may, True
-        elif t in (ast.For, ast.While):
-            may |= (_jumps(s.body)[0] | _jumps(s.orelse)[0]) & {"r"}
+        m, surely = _jump(s)
+        if m:
+            may = may | m
+        if surely:
+            return may, True
     return may, False
 
 
@@ -441,16 +477,19 @@ class _Function:
         a = node.args
         params = [x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs, *([a.vararg] if a.vararg else []), *([a.kwarg] if a.kwarg else []))]
         self.foreign = {}  # names that are not the function's own -> the word that says so
-        for s in ast.walk(node):
+        returns = []
+        for s in _own(node.body):
             if type(s) in (ast.Global, ast.Nonlocal):
                 self.foreign.update(dict.fromkeys(s.names, "global" if type(s) is ast.Global else "outer name"))
+            elif type(s) is ast.Return:
+                returns.append(s)
         stored = _stored(node.body, {})
         self.order = {n: i for i, n in enumerate(dict.fromkeys([*params, *stored]))}
         self.local = self.outer | set(self.order)
         self.assigned = set(params)
         self.inits = {}
         stmts = node.body
-        self.values = any(type(s) is ast.Return and not (s.value is None or (type(s.value) is ast.Constant and s.value.value is None)) for s in _own(node.body))
+        self.values = any(not (s.value is None or (type(s.value) is ast.Constant and s.value.value is None)) for s in returns)
         deep = any(type(s) is not ast.Return and "r" in _jumps([s])[0] for s in stmts)
         if deep and self.values and type(stmts[-1]) not in (ast.Return, ast.Raise):
             stmts = [*stmts, _at(ast.Return(None), _end(stmts[-1]))]
@@ -910,10 +949,17 @@ def _end(s):
 
 
 def _own(stmts, expressions=False):
-    """The nodes of statements that are not in functions inside them."""
+    """The statements (and expressions) that are not in functions inside them."""
     waiting = list(stmts)
     while waiting:
         n = waiting.pop()
         yield n
-        if not isinstance(n, _SCOPES):
-            waiting += [c for c in ast.iter_child_nodes(n) if expressions or not isinstance(c, ast.expr)]
+        if isinstance(n, _SCOPES):
+            continue
+        if expressions:
+            waiting += ast.iter_child_nodes(n)
+            continue
+        for f in ("body", "orelse", "finalbody", "handlers", "cases"):
+            more = getattr(n, f, None)
+            if type(more) is list:
+                waiting += more

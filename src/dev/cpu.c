@@ -410,9 +410,10 @@ static int64_t grain_of(const dev_launch *l) { return (int64_t)(SLICE_NS / l->co
 
 static eas_status forked(const dev_launch *l)
 {
-    return base_fail(EAS_ERR_RUNTIME,
-                     "this process was forked while kernel %s ran in the thread that forked it: its result is the parent's only; launch it again here",
-                     l->ir->name);
+    return base_fail(
+        EAS_ERR_RUNTIME,
+        "this process was forked while kernel %s ran in the thread that forked it: its result is the parent's only; launch it again here",
+        l->ir->name);
 }
 
 eas_status cpu_run(dev_code *c, const dev_launch *l)

@@ -520,12 +520,68 @@ static void go_through(gbuild *g, backward *b, eas_node *tensor, eas_node *eleme
     push(g, &b->element, element);
 }
 
+/* ---- gradients of matrices, after the loop ----
+ *
+ * The gradient of a captured matrix is a sum over trips of x^T c: x from a stack, c from the way back. Rather than adding to it trip by trip, the loop stacks c, and one product
+ * over the rows of all trips (pass/rows.c) follows it. */
+typedef struct late {
+    eas_node *x; /* the stack; NULL: summed up in the loop */
+    int c; /* which of what is stacked beside gradients of elements */
+} late;
+
+static eas_node *stack_of(const work *w, const list *residuals, eas_node *const *stacks, const eas_node *x)
+{
+    for (uint32_t i = 0; i < residuals->len; i++)
+        if (residuals->at[i] == x)
+            return stacks[i];
+    for (int i = w->nc; i < w->nc + w->ns; i++)
+        if (w->in[i] == x)
+            return node_in(w->n)[i];
+    return NULL;
+}
+
+static bool sum_late(const work *w, const list *residuals, eas_node *const *stacks, const eas_node *n, list *cts, late *out)
+{
+    enum { TALL = 4 };
+    if (w->g->st || w->g->lanes || node_kind(n) != KIND_MATMUL || n->rank != 2 || n->batch_dims || node_kind(node_in(n)[0]) != KIND_PERMUTE)
+        return false;
+    eas_node *x = node_in(node_in(n)[0])[0], *c = node_in(n)[1], *stack = stack_of(w, residuals, stacks, x);
+    if (!stack || stack->rank != 3 || stack->batch_dims || x->rank != 2 || x->batch_dims || c->rank != 2 || c->batch_dims)
+        return false;
+    const eas_dim rows = node_shape(x)[0], cols = node_shape(x)[1];
+    if (!dim_known(rows) || !dim_known(cols) || rows > TALL * cols ||
+        stack_of(w, residuals, stacks, c)) /* many rows: products are good as they are */
+        return false;
+    uint32_t k = 0;
+    while (k < cts->len && cts->at[k] != c)
+        k++;
+    if (k == cts->len)
+        push(w->g, cts, c);
+    *out = (late){stack, (int)k};
+    return true;
+}
+
+/* cs: (trips, rows, columns), as x is */
+static eas_node *summed_late(gbuild *g, eas_node *x, eas_node *cs)
+{
+    eas_dim shape[3];
+    if (g->st || !x || !cs)
+        return NULL;
+    shape[0] = node_shape(x)[0];
+    shape[1] = node_shape(x)[2];
+    shape[2] = node_shape(cs)[2];
+    eas_node *turned = gb_permute(g, x, (int[]){0, 2, 1});
+    eas_node *each = turned ? gb_new(g, GRAPH_MATMUL, (eas_dtype)cs->dtype, 0, 3, shape, 0, NULL, 2, (eas_node *[]){turned, cs}) : NULL;
+    return each ? gb_reduce(g, GRAPH_REDUCE_SUM, each, 1, false) : NULL;
+}
+
 static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node **grads)
 {
     gbuild *g = w->g;
     int nc = w->nc, ns = w->ns, nk = w->nk, nin = w->c->nin;
     pulls p = {room(g, (size_t)(nc + nk), sizeof(eas_node *)), room(g, (size_t)nin, sizeof(eas_node *))};
-    list residuals = {0};
+    list residuals = {0}, cts = {0};
+    late *after = room(g, (size_t)nin, sizeof *after);
     backward b = {0};
     for (int i = 0; i < nc + nk && !g->st; i++)
         if (ct[i])
@@ -547,7 +603,7 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
             carry(g, &b, as_type(g, ct[i], p.ct[i]), p.ct[i], as_type(g, p.grad[i], p.ct[i]));
     int sums = (int)b.next.len;
     for (int i = nc + ns; i < nin && !g->st; i++)
-        if (wanted[i] && p.grad[i]) {
+        if (wanted[i] && p.grad[i] && !sum_late(w, &residuals, stacks, p.grad[i], &cts, &after[i])) {
             eas_node *sum = like(g, p.grad[i]);
             carry(g, &b, as_type(g, NULL, sum), sum, gd2(g, GRAPH_ADD, sum, p.grad[i]));
         }
@@ -563,6 +619,9 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
     for (int i = nc; i < nc + ns && !g->st; i++)
         if (wanted[i] && p.grad[i])
             push(g, &b.stacked, p.grad[i]);
+    const int elements = (int)b.stacked.len;
+    for (uint32_t i = 0; i < cts.len && !g->st; i++)
+        push(g, &b.stacked, cts.at[i]);
     if (!g->st) { /* residuals come from their stacks */
         control_replace(g, (int)residuals.len, residuals.at, slot, (int)b.next.len, b.next.at, false);
         control_replace(g, (int)residuals.len, residuals.at, slot, (int)b.stacked.len, b.stacked.at, false);
@@ -584,7 +643,7 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
         at = sums;
         for (int i = nc + ns; i < nin; i++)
             if (wanted[i] && p.grad[i])
-                grads[i] = made[at++];
+                grads[i] = after[i].x ? summed_late(g, after[i].x, made[behind + elements + after[i].c]) : made[at++];
         for (int i = nc; i < nc + ns && !g->st; i++)
             if (wanted[i] && p.grad[i]) {
                 int e = gd_extra(p.grad[i], w->in[i]);
@@ -594,8 +653,8 @@ static void loop_back(work *w, eas_node *const *ct, const bool *wanted, eas_node
             if (grads[i])
                 grads[i] = gd_rebatch(g, grads[i], gd_extra(grads[i], node_in(w->n)[i]) + node_in(w->n)[i]->batch_dims);
     }
-    free(made), free(stacks), free(slot), free(p.ct), free(p.grad);
-    vec_free(&residuals);
+    free(made), free(stacks), free(slot), free(p.ct), free(p.grad), free(after);
+    vec_free(&residuals), vec_free(&cts);
     vec_free(&b.init), vec_free(&b.state), vec_free(&b.next), vec_free(&b.scanned), vec_free(&b.element), vec_free(&b.stacked);
 }
 

@@ -541,7 +541,8 @@ static eas_status one_by_one(int n, const kernel_call *calls, eas_device *d, con
 }
 
 /* Everything is resolved, and so may be refused, before anything runs. */
-static eas_status resolve_many(int n, const kernel_call *calls, eas_device *d, const eas_launch *o, resolved *r, dev_code **code, dev_launch *l, int *out)
+static eas_status resolve_many(int n, const kernel_call *calls, eas_device *d, const eas_launch *o, resolved *r, dev_code **code, dev_launch *l,
+                               int *out)
 {
     eas_status st = EAS_OK;
     *out = 0;

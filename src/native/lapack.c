@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 
 enum { PATH_ROOM = 4096, LEAST = 96 };
 static struct {

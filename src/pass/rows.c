@@ -25,6 +25,8 @@ static uint32_t joined(pgraph *g, uint32_t x)
 {
     const pnode *p = pass_at(g, x);
     eas_dim shape[2] = {dim_product(p->rank - 1, p->shape), p->shape[p->rank - 1]};
+    if (shape[0] == DIM_NONE)
+        return 0;
     pnode r = {.op = GRAPH_RESHAPE, .kind = KIND_RESHAPE, .dtype = p->dtype, .rank = 2, .nin = 1, .param = PARAM_NONE, .shape = shape, .in = &x};
     return pass_share(g, &r);
 }

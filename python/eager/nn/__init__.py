@@ -1,7 +1,8 @@
+# ruff: noqa: F401, F403
 """Models: modules that are pytrees, layers, losses, mixed precision, fine-tuning. See docs/nn.md."""
 
 from .. import optim
-from . import finetune, functional
+from . import attention, finetune, functional, layers, recurrent, transformer
 from .attention import *  # noqa: F403
 from .functional import init
 from .layers import *  # noqa: F403
@@ -9,7 +10,6 @@ from .module import Module, ModuleDict, ModuleList, Parameter, Sequential
 from .precision import precision
 from .recurrent import *  # noqa: F403
 from .transformer import *  # noqa: F403
-from . import attention, layers, recurrent, transformer
 
 __all__ = sorted({
     "Module", "ModuleDict", "ModuleList", "Parameter", "Sequential", "finetune", "functional", "init", "optim", "precision",

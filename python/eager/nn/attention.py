@@ -47,7 +47,9 @@ class MultiHeadAttention(Module):
     value where they are not d_model. Parameters: q_proj, k_proj, v_proj, out_proj.
     """
 
-    def __init__(self, d_model, num_heads, dropout=0.0, bias=True, *, num_kv_heads=None, rotary=False, kdim=None, vdim=None, head_dim=None, dtype="float32"):
+    def __init__(
+        self, d_model, num_heads, dropout=0.0, bias=True, *, num_kv_heads=None, rotary=False, kdim=None, vdim=None, head_dim=None, dtype="float32"
+    ):
         super().__init__()
         shared = num_heads if num_kv_heads is None else num_kv_heads
         if num_heads < 1 or (head_dim is None and d_model % num_heads):
@@ -109,4 +111,6 @@ class MultiHeadAttention(Module):
     def extra_repr(self):
         s = f"d_model={self.d_model}, num_heads={self.num_heads}"
         s += f", num_kv_heads={self.num_kv_heads}" if self.num_kv_heads != self.num_heads else ""
-        return s + (f", rotary={self.rotary_base}" if self.rotary_base is not None else "") + (f", dropout={self.dropout_p}" if self.dropout_p else "")
+        return (
+            s + (f", rotary={self.rotary_base}" if self.rotary_base is not None else "") + (f", dropout={self.dropout_p}" if self.dropout_p else "")
+        )

@@ -152,7 +152,9 @@ def _quantized(name, q):
         raise ValueError(f"{name}: what quantize_nf4 gave is wanted, a dict with {', '.join(wanted)}")
     blocks, held = int(q["padded_numel"]) // int(q["block_size"]), 2 if q.get("packed") else 1
     if math.prod(int(d) for d in q["indices"].shape) * held != int(q["padded_numel"]) or math.prod(int(d) for d in q["scales"].shape) != blocks:
-        raise ValueError(f"{name}: {q['padded_numel']} elements in blocks of {q['block_size']} are said, and indices are {shape_text(q['indices'])}, scales {shape_text(q['scales'])}")
+        raise ValueError(
+            f"{name}: {q['padded_numel']} elements in blocks of {q['block_size']} are said, and indices are {shape_text(q['indices'])}, scales {shape_text(q['scales'])}"
+        )
     return blocks
 
 
@@ -172,7 +174,9 @@ def qlora_linear(x, qweight, adapter, *, alpha=1.0, compute_dtype="float32", bia
     """lora_linear with a weight in 4 bits, which is unpacked to compute_dtype in the product."""
     shape = qweight.get("original_shape") if isinstance(qweight, dict) else None
     if shape is None or len(shape) != 2:
-        raise ValueError(f"qlora_linear: a quantised matrix is wanted, got {'one of shape ' + str(tuple(shape)) if shape is not None else type(qweight).__name__}")
+        raise ValueError(
+            f"qlora_linear: a quantised matrix is wanted, got {'one of shape ' + str(tuple(shape)) if shape is not None else type(qweight).__name__}"
+        )
     x = tensor(x)
     weight = dequantize_nf4(qweight, dtype=compute_dtype)
     a, b, rank = _adapter("qlora_linear", adapter)
@@ -248,7 +252,9 @@ class QLoRALinear(Module):
         return qlora_linear(x, self.quantized(), self.adapter(), alpha=self.alpha, compute_dtype=self.compute_dtype, bias=self.bias)
 
     def merge(self):
-        raise ValueError("QLoRALinear: an adapter cannot be put into a weight of 4 bits without loss; merge_lora_weight(dequantize_nf4(layer.quantized()), layer.adapter(), layer.alpha) gives it in floats")
+        raise ValueError(
+            "QLoRALinear: an adapter cannot be put into a weight of 4 bits without loss; merge_lora_weight(dequantize_nf4(layer.quantized()), layer.adapter(), layer.alpha) gives it in floats"
+        )
 
     def extra_repr(self):
         return f"{self.in_features}, {self.out_features}, rank={self.rank}, alpha={self.alpha}, nf4"
@@ -256,7 +262,13 @@ class QLoRALinear(Module):
 
 def add_lora(model, rank, alpha=None, targets=None, *, quantize=False, **options):
     """Replaces the Linear layers of a model (targets: a test of their dotted names, or parts of names) by LoRALinear, or QLoRALinear with quantize; everything else is frozen. Gives the model."""
-    wanted = targets if callable(targets) else (lambda name: True) if targets is None else (lambda name: any(t in name for t in ([targets] if isinstance(targets, str) else targets)))
+    wanted = (
+        targets
+        if callable(targets)
+        else (lambda name: True)
+        if targets is None
+        else (lambda name: any(t in name for t in ([targets] if isinstance(targets, str) else targets)))
+    )
     model.requires_grad_(False)
     count, cls = 0, QLoRALinear if quantize else LoRALinear
     for prefix, parent in list(model.named_modules()):
@@ -319,7 +331,11 @@ def load_lora_state_dict(model, adapters):
 # ---- checkpoints ----
 def save_finetune_checkpoint(path, *, lora_params, optimizer_state=None, metadata=None):
     """Writes adapters (any tree of tensors), an optimiser's state and metadata (numbers, texts, lists, dicts) to one file."""
-    parts = {"lora": tree_flatten(lora_params)[0], "optimizer": None if optimizer_state is None else tree_flatten(optimizer_state)[0], "metadata": metadata}
+    parts = {
+        "lora": tree_flatten(lora_params)[0],
+        "optimizer": None if optimizer_state is None else tree_flatten(optimizer_state)[0],
+        "metadata": metadata,
+    }
     save_state(path, {"kind": "finetune", **parts})
 
 
@@ -329,7 +345,9 @@ def _into(what, leaves, template):
         raise ValueError(f"load_finetune_checkpoint: the {what} were saved with {len(leaves)} leaves, and the template has {len(wanted)}")
     for i, (x, t) in enumerate(zip(leaves, wanted)):
         if isinstance(t, EagerTensor) and tuple(getattr(x, "shape", ())) != tuple(t.shape):
-            raise ValueError(f"load_finetune_checkpoint: the {what}{treedef.path(i)} were saved as {tuple(getattr(x, 'shape', ()))}, and the template has {tuple(t.shape)}")
+            raise ValueError(
+                f"load_finetune_checkpoint: the {what}{treedef.path(i)} were saved as {tuple(getattr(x, 'shape', ()))}, and the template has {tuple(t.shape)}"
+            )
     return tree_unflatten(treedef, leaves)
 
 

@@ -177,7 +177,11 @@ class GroupNorm(Module):
 
     def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, *, dtype="float32"):
         super().__init__()
-        self.num_groups, self.num_channels, self.eps = _size("GroupNorm", "num_groups", num_groups), _size("GroupNorm", "num_channels", num_channels), eps
+        self.num_groups, self.num_channels, self.eps = (
+            _size("GroupNorm", "num_groups", num_groups),
+            _size("GroupNorm", "num_channels", num_channels),
+            eps,
+        )
         if num_channels % num_groups:
             raise ValueError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
         self.weight = Parameter(ones((num_channels,), dtype=dtype)) if affine else None
@@ -204,13 +208,31 @@ class _Conv(Module):
     _dims = 2
     _transposed = False
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, *, data_format="channels_last", dtype="float32", output_padding=0):
+    def __init__(
+        self,
+        in_channels,
+        out_channels,
+        kernel_size,
+        stride=1,
+        padding=0,
+        dilation=1,
+        groups=1,
+        bias=True,
+        *,
+        data_format="channels_last",
+        dtype="float32",
+        output_padding=0,
+    ):
         super().__init__()
         name, n = type(self).__name__, self._dims
         self.in_channels, self.out_channels = _size(name, "in_channels", in_channels), _size(name, "out_channels", out_channels)
         self.kernel_size, self.stride = several(name, "kernel_size", kernel_size, n), several(name, "stride", stride, n)
         self.dilation, self.groups = several(name, "dilation", dilation, n), _size(name, "groups", groups)
-        self.padding = padding if isinstance(padding, str) or not isinstance(padding, (int, tuple, list)) else (several(name, "padding", padding, n) if isinstance(padding, int) else tuple(padding))
+        self.padding = (
+            padding
+            if isinstance(padding, str) or not isinstance(padding, (int, tuple, list))
+            else (several(name, "padding", padding, n) if isinstance(padding, int) else tuple(padding))
+        )
         if self._transposed:
             self.output_padding = several(name, "output_padding", output_padding, n)
         for what in ("kernel_size", "stride", "dilation"):
@@ -219,7 +241,16 @@ class _Conv(Module):
         for what, channels in (("in", in_channels), ("out", out_channels)):
             if channels % groups:
                 raise ValueError(f"{name}: {channels} {what}put channels do not divide into {groups} groups")
-        first = {"NCHW": True, "channels_first": True, "NCL": True, "NCDHW": True, "NHWC": False, "channels_last": False, "NLC": False, "NDHWC": False}
+        first = {
+            "NCHW": True,
+            "channels_first": True,
+            "NCL": True,
+            "NCDHW": True,
+            "NHWC": False,
+            "channels_last": False,
+            "NLC": False,
+            "NDHWC": False,
+        }
         if data_format not in first:
             raise ValueError(f'{name}: data_format is "channels_last" or "channels_first", got {data_format!r}')
         self.channels_first = first[data_format]
@@ -235,7 +266,9 @@ class _Conv(Module):
         rank, at = len(x.shape), -self._dims - 1 if self.channels_first else -1
         if rank not in (self._dims + 1, self._dims + 2) or int(x.shape[at]) != self.in_channels:
             where = "the first axis after the batch" if self.channels_first else "the last axis"
-            raise ValueError(f"{type(self).__name__}: x has rank {self._dims + 2} (or {self._dims + 1}) and {self.in_channels} channels in {where}, got {tuple(x.shape)}")
+            raise ValueError(
+                f"{type(self).__name__}: x has rank {self._dims + 2} (or {self._dims + 1}) and {self.in_channels} channels in {where}, got {tuple(x.shape)}"
+            )
         if not self.channels_first:
             return self._convolve(x)
         y = self._convolve(_ops["moveaxis"](x, (at,), (-1,)))
@@ -273,8 +306,34 @@ class ConvTranspose2d(_Conv):
 
     _transposed = True
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True, dilation=1, *, data_format="channels_last", dtype="float32"):
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, data_format=data_format, dtype=dtype, output_padding=output_padding)
+    def __init__(
+        self,
+        in_channels,
+        out_channels,
+        kernel_size,
+        stride=1,
+        padding=0,
+        output_padding=0,
+        groups=1,
+        bias=True,
+        dilation=1,
+        *,
+        data_format="channels_last",
+        dtype="float32",
+    ):
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            data_format=data_format,
+            dtype=dtype,
+            output_padding=output_padding,
+        )
 
     def _convolve(self, x):
         f = F.conv_transpose1d if self._dims == 1 else F.conv_transpose2d
@@ -300,7 +359,13 @@ class MaxPool2d(_Pool):
 
     def __init__(self, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
         super().__init__()
-        self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode = kernel_size, kernel_size if stride is None else stride, padding, dilation, ceil_mode
+        self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode = (
+            kernel_size,
+            kernel_size if stride is None else stride,
+            padding,
+            dilation,
+            ceil_mode,
+        )
 
     def forward(self, x):
         return self._f(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
@@ -404,10 +469,12 @@ def _activation(name, f):
 
 
 ReLU, Sigmoid, Tanh, SiLU, Mish, SELU, ReLU6 = (
-    _activation(n, f) for n, f in (("ReLU", F.relu), ("Sigmoid", F.sigmoid), ("Tanh", F.tanh), ("SiLU", F.silu), ("Mish", F.mish), ("SELU", F.selu), ("ReLU6", F.relu6))
+    _activation(n, f)
+    for n, f in (("ReLU", F.relu), ("Sigmoid", F.sigmoid), ("Tanh", F.tanh), ("SiLU", F.silu), ("Mish", F.mish), ("SELU", F.selu), ("ReLU6", F.relu6))
 )
 Softsign, Hardsigmoid, Hardswish, LogSigmoid = (
-    _activation(n, f) for n, f in (("Softsign", F.softsign), ("Hardsigmoid", F.hardsigmoid), ("Hardswish", F.hardswish), ("LogSigmoid", F.log_sigmoid))
+    _activation(n, f)
+    for n, f in (("Softsign", F.softsign), ("Hardsigmoid", F.hardsigmoid), ("Hardswish", F.hardswish), ("LogSigmoid", F.log_sigmoid))
 )
 
 

@@ -16,6 +16,7 @@ __all__ = ["Module", "ModuleDict", "ModuleList", "Parameter", "Sequential"]
 # frozen: a parameter that is not trained now; local: a buffer that state_dict leaves out
 _PARAMETER, _FROZEN, _BUFFER, _LOCAL = "parameter", "frozen", "buffer", "local"
 _CONTAINERS = (list, tuple, dict)
+_NUMBERS = frozenset((bool, int, float))
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))  # leaves of which two are no tie because they are one object
 
 
@@ -61,11 +62,18 @@ class _Structure:
         if self is other:
             return True
         mine = isinstance(other, _Structure) and (self.order, self.trained, self.ties) == (other.order, other.trained, other.ties)
-        return mine and _same(self.nodes, other.nodes)
+        if not mine:
+            return False
+        try:
+            if self.nodes == other.nodes:  # in C, and by identity mostly
+                return True
+        except Exception:  # of values that cannot be compared so: arrays
+            pass
+        return _same(self.nodes, other.nodes)
 
     def __hash__(self):
         if self._hash is None:
-            self._hash = hash((self.order, self.trained, self.ties, tuple((n[0], tuple(k for k, _ in n[1])) for n in self.nodes)))
+            self._hash = hash((self.order, self.trained, self.ties, tuple((n[0], tuple(a[0] for a in n[1])) for n in self.nodes)))
         return self._hash
 
     def __repr__(self):
@@ -110,6 +118,21 @@ class _Part(_Slot):
     __slots__ = ()
 
 
+def _numbered(cls):
+    """cls(i) of small numbers, each made once: descriptions that are equal hold the same objects."""
+    made = []
+
+    def get(i):
+        while len(made) <= i:
+            made.append(cls(len(made)))
+        return made[i]
+
+    return get
+
+
+_slot, _part = _numbered(_Slot), _numbered(_Part)
+
+
 class _Group:
     """A list, tuple or dict that holds tensors or modules."""
 
@@ -142,9 +165,9 @@ class _Describer:
             at = self.modules[id(m)] = len(self.nodes)
             self.nodes.append(None)
             roles = dict(m.__dict__["_roles"])
-            parts = [(k, self.value(v, k, roles)) for k, v in m.__dict__.items() if k != "_roles"]
-            self.nodes[at] = (type(m), (*parts, ("_roles", roles)))
-        return _Part(at)
+            parts = [(k, made := self.value(v, k, roles), _exact(v) if made is v else None) for k, v in m.__dict__.items() if k != "_roles"]
+            self.nodes[at] = (type(m), (*parts, ("_roles", roles, None)))
+        return _part(at)
 
     def value(self, v, path, roles):
         if isinstance(v, EagerTensor) or path in roles:  # what stands in place of a tensor keeps its place
@@ -152,13 +175,19 @@ class _Describer:
             if v is not None:
                 roles[path] = role
                 self.tensors.append((v, role == _PARAMETER))
-                return _Slot(len(self.tensors) - 1)
+                return _slot(len(self.tensors) - 1)
         if isinstance(v, Module):
             return self.module(v)
         if isinstance(v, _CONTAINERS) and (_holds_state(v) or any(r.startswith(path + ".") for r in roles)):
             keys = tuple(v) if isinstance(v, dict) else None
             return _Group(type(v), keys, tuple(self.value(x, f"{path}.{k}", roles) for k, x in _items(v)))
         return v
+
+
+def _exact(v):
+    """1, 1.0 and True are equal, and structures with one and the other are not."""
+    t = type(v)
+    return t if t in _NUMBERS else tuple(map(type, v)) if t is tuple else None
 
 
 def role_of(roles, path, t):
@@ -199,7 +228,7 @@ def _unflatten(s, leaves):
     modules = [object.__new__(n[0]) for n in s.nodes]
     for made, (_, attributes) in zip(modules, s.nodes):
         into = made.__dict__
-        for k, v in attributes:
+        for k, v, _ in attributes:
             into[k] = _build(v, tensors, modules)
         into["_roles"] = dict(into["_roles"])
     return modules[0]
@@ -414,7 +443,9 @@ class Module:
                 if tuple(value.shape) != tuple(t.shape):
                     wrong.append(f"{name}: {_text(value)} given, {_text(t)} wanted")
                 new[name] = value
-        problems = ([f"missing: {', '.join(missing)}"] if strict and missing else []) + ([f"not known: {', '.join(map(str, extra))}"] if strict and extra else [])
+        problems = ([f"missing: {', '.join(missing)}"] if strict and missing else []) + (
+            [f"not known: {', '.join(map(str, extra))}"] if strict and extra else []
+        )
         problems += [f"of another shape: {'; '.join(wrong)}"] if wrong else []
         if problems:
             raise ValueError(f"load_state_dict of {type(self).__name__}: " + "\n  ".join(["nothing was changed", *problems]))

@@ -138,7 +138,19 @@ class _Recurrent(Module):
 class RNN(_Recurrent):
     """h' = act(x @ W_ih + b_ih + h @ W_hh + b_hh)."""
 
-    def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True, batch_first=False, dropout=0.0, bidirectional=False, *, dtype="float32"):
+    def __init__(
+        self,
+        input_size,
+        hidden_size,
+        num_layers=1,
+        nonlinearity="tanh",
+        bias=True,
+        batch_first=False,
+        dropout=0.0,
+        bidirectional=False,
+        *,
+        dtype="float32",
+    ):
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f'RNN: nonlinearity is "tanh" or "relu", got {nonlinearity!r}')
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype=dtype)

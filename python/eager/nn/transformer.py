@@ -50,7 +50,9 @@ class _Layer(Module):
 class TransformerEncoderLayer(_Layer):
     """Self-attention and a feed-forward network, each x + f(norm(x)) (norm_first=False: norm(x + f(x))). Further options go to MultiHeadAttention."""
 
-    def __init__(self, d_model, num_heads, dim_feedforward=2048, dropout=0.1, activation="relu", layer_norm_eps=1e-5, bias=True, norm_first=True, **options):
+    def __init__(
+        self, d_model, num_heads, dim_feedforward=2048, dropout=0.1, activation="relu", layer_norm_eps=1e-5, bias=True, norm_first=True, **options
+    ):
         super().__init__(d_model, num_heads, dim_feedforward, dropout, activation, layer_norm_eps, bias, norm_first, options)
 
     def forward(self, src, src_mask=None, is_causal=False, cache=None):
@@ -63,7 +65,9 @@ class TransformerEncoderLayer(_Layer):
 class TransformerDecoderLayer(_Layer):
     """Self-attention, attention to a memory, and a feed-forward network."""
 
-    def __init__(self, d_model, num_heads, dim_feedforward=2048, dropout=0.1, activation="relu", layer_norm_eps=1e-5, bias=True, norm_first=True, **options):
+    def __init__(
+        self, d_model, num_heads, dim_feedforward=2048, dropout=0.1, activation="relu", layer_norm_eps=1e-5, bias=True, norm_first=True, **options
+    ):
         super().__init__(d_model, num_heads, dim_feedforward, dropout, activation, layer_norm_eps, bias, norm_first, options)
         cross = {k: v for k, v in options.items() if k != "rotary"}
         self.multihead_attn = MultiHeadAttention(d_model, num_heads, dropout, bias, **cross)

@@ -2,10 +2,11 @@
 
 from collections import OrderedDict
 
-from eas._eas import EagerTensor, realize_all, tree_flatten
+from eas._eas import EagerTensor, constant, realize_all, tree_flatten
 
 from .._autograd import no_grad, take_kept
 from ..core.tensor import rebind
+from ..transforms.compile import compile
 from . import rules
 from .trees import is_symbolic, outermost, step_zero
 
@@ -37,8 +38,12 @@ class Optimizer:
 
     def __init__(self, params, **options):
         self._check(options)
-        groups = params if isinstance(params, (list, tuple)) and params and all(isinstance(g, dict) and "params" in g for g in params) else [{"params": params}]
-        self.param_groups, self.defaults = [], dict(options)
+        groups = (
+            params
+            if isinstance(params, (list, tuple)) and params and all(isinstance(g, dict) and "params" in g for g in params)
+            else [{"params": params}]
+        )
+        self.param_groups, self.defaults, self._programs = [], dict(options), {}
         self._tree = None
         for g in groups:
             self.add_param_group(g)
@@ -144,8 +149,8 @@ class Optimizer:
             n = len(group["params"])
             new += self._step_group(group, every[at : at + n])
             at += n
-        for p, value in new:
-            _put(p, value)
+        for p, value, required in new:
+            _put(p, value, required)
         self._realize()
         return self.parameters()
 
@@ -155,22 +160,50 @@ class Optimizer:
         for i, g in enumerate(grads):
             if g is not None:
                 parts.setdefault(id(group["steps"][i]), []).append(i)
-        options, out = self._options(group), []
+        options, out, required = self._options(group), [], [p.requires_grad for p in group["params"]]
         for part in parts.values():
+            params = [group["params"][i] for i in part]
             state = {s: [group["state"][s][i] for i in part] for s in self._slots}
             state["step"] = group["steps"][part[0]]
-            with no_grad():
-                params = [group["params"][i].detach() for i in part]
-                made, state = type(self)._update(params, [grads[i] for i in part], state, realize=False, **options)
+            made, state = self._run(options, params, [grads[i] for i in part], state)
             out.append((part, made, state))
         pairs = []
         for part, made, state in out:
             for k, i in enumerate(part):
-                pairs.append((group["params"][i], made[k]))
+                pairs.append((group["params"][i], made[k], required[i]))
                 group["steps"][i] = state["step"]
                 for s in self._slots:
                     group["state"][s][i] = state[s][k]
         return pairs
+
+    def _run(self, options, params, grads, state):
+        """The update, as a program of its own that writes over parameters and state; recorded where this is part of something larger, or not to be evaluated."""
+        every = [*params, *grads, *(t for s in self._slots for t in state[s]), state["step"]]
+        if not all(self._policy.values()) or not outermost() or any(map(is_symbolic, every)):
+            with no_grad():
+                return type(self)._update([p.detach() for p in params], grads, state, realize=False, **options)
+        late = [g for g in grads if not g.real] + take_kept()
+        if late:
+            realize_all(*late)
+        lr, rest = options["lr"], {k: v for k, v in options.items() if k != "lr"}
+        given = (
+            ()
+            if callable(lr)
+            else (lr if isinstance(lr, EagerTensor) else constant(float(lr), "float64" if all(p.dtype.itemsize == 8 for p in params) else "float32"),)
+        )
+        with no_grad():
+            return self._program(lr if callable(lr) else None, rest)(params, grads, {s: state[s] for s in self._slots}, state["step"], *given)
+
+    def _program(self, schedule, options):
+        key = (schedule, tuple(sorted(options.items(), key=lambda kv: kv[0])))
+        if key not in self._programs:
+            update = type(self)._update
+
+            def run(params, grads, slots, step, lr=schedule):  # the step may be shared with other parameters: it is not given away
+                return update(params, grads, {**slots, "step": step}, lr=lr, realize=False, **options)
+
+            self._programs[key] = compile(run, donate=(0, 2))
+        return self._programs[key]
 
     def _options(self, group):
         options = {k: v for k, v in group.items() if k not in ("params", "state", "steps", "betas", "_tree")}
@@ -182,7 +215,9 @@ class Optimizer:
         return [t for g in self.param_groups for t in (*[x for s in self._slots for x in g["state"][s]], *g["steps"])]
 
     def _realize(self):
-        ts = (self.parameters() if self._policy["auto_realize_updated_params"] else []) + (self._state_tensors() if self._policy["auto_realize_updated_state"] else [])
+        ts = (self.parameters() if self._policy["auto_realize_updated_params"] else []) + (
+            self._state_tensors() if self._policy["auto_realize_updated_state"] else []
+        )
         if ts and outermost() and not any(map(is_symbolic, ts)):
             realize_all(*ts, *take_kept())
 
@@ -200,17 +235,23 @@ class Optimizer:
         """The state that state_dict gave. Checked as a whole first: where it does not fit nothing is changed."""
         groups = state_dict.get("groups") if hasattr(state_dict, "get") else None
         if groups is None or state_dict.get("name") != type(self).__name__:
-            raise ValueError(f"{type(self).__name__}.load_state_dict: a state of {type(self).__name__} is wanted, got one of {getattr(state_dict, 'get', lambda _: type(state_dict).__name__)('name')}")
+            raise ValueError(
+                f"{type(self).__name__}.load_state_dict: a state of {type(self).__name__} is wanted, got one of {getattr(state_dict, 'get', lambda _: type(state_dict).__name__)('name')}"
+            )
         if len(groups) != len(self.param_groups):
             raise ValueError(f"{type(self).__name__}.load_state_dict: there are {len(self.param_groups)} groups, and the state has {len(groups)}")
         for k, (g, new) in enumerate(zip(self.param_groups, groups)):
             for s in self._slots:
                 have = new["state"].get(s)
                 if have is None or len(have) != len(g["params"]):
-                    raise ValueError(f'{type(self).__name__}.load_state_dict: group {k} has {len(g["params"])} parameters, and "{s}" has {0 if have is None else len(have)}')
+                    raise ValueError(
+                        f'{type(self).__name__}.load_state_dict: group {k} has {len(g["params"])} parameters, and "{s}" has {0 if have is None else len(have)}'
+                    )
                 for i, (old, t) in enumerate(zip(g["state"][s], have)):
                     if tuple(old.shape) != tuple(t.shape):
-                        raise ValueError(f'{type(self).__name__}.load_state_dict: "{s}" of parameter {i} of group {k} is {tuple(t.shape)}, {tuple(old.shape)} is wanted')
+                        raise ValueError(
+                            f'{type(self).__name__}.load_state_dict: "{s}" of parameter {i} of group {k} is {tuple(t.shape)}, {tuple(old.shape)} is wanted'
+                        )
         for g, new in zip(self.param_groups, groups):
             g.update({k: v for k, v in new["options"].items() if k in g})
             for s in self._slots:
@@ -229,10 +270,10 @@ def _shared(steps):
     return [made.setdefault(n, s) for n, s in zip(numbers, steps)]
 
 
-def _put(p, value):
-    requires, grad = p.requires_grad, p.grad
+def _put(p, value, required):
+    grad = p.grad
     rebind(p, value)
-    if requires:
+    if required:
         p.requires_grad_()
     p.grad = grad
 
@@ -316,8 +357,32 @@ class Muon(Optimizer):
 
     _slots, _init, _update = ("m", "v"), staticmethod(rules.muon_init), staticmethod(rules.muon_update)
 
-    def __init__(self, params, *, lr, momentum=0.95, nesterov=True, weight_decay=0.0, ns_steps=5, adjust_lr="original", adamw_lr=None, betas=(0.9, 0.95), adamw_eps=1e-8):
-        super().__init__(params, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, ns_steps=ns_steps, adjust_lr=adjust_lr, adamw_lr=adamw_lr, betas=betas, adamw_eps=adamw_eps)
+    def __init__(
+        self,
+        params,
+        *,
+        lr,
+        momentum=0.95,
+        nesterov=True,
+        weight_decay=0.0,
+        ns_steps=5,
+        adjust_lr="original",
+        adamw_lr=None,
+        betas=(0.9, 0.95),
+        adamw_eps=1e-8,
+    ):
+        super().__init__(
+            params,
+            lr=lr,
+            momentum=momentum,
+            nesterov=nesterov,
+            weight_decay=weight_decay,
+            ns_steps=ns_steps,
+            adjust_lr=adjust_lr,
+            adamw_lr=adamw_lr,
+            betas=betas,
+            adamw_eps=adamw_eps,
+        )
 
 
 class LRScheduler:

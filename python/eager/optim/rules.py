@@ -57,7 +57,9 @@ class _Update:
         for s, leaves in zip(slots, self.state):
             for p, x, trained in zip(self.tree.leaves, leaves, self.tree.trained):
                 if trained and s in ("m", "v", "momentum_buffers", "square_avg", "sum") and tuple(x.shape) not in ((), tuple(p.shape)):
-                    raise ValueError(f'{name}: the state "{s}" has {tuple(x.shape)} where a parameter is {tuple(p.shape)}: it belongs to another tree')
+                    raise ValueError(
+                        f'{name}: the state "{s}" has {tuple(x.shape)} where a parameter is {tuple(p.shape)}: it belongs to another tree'
+                    )
         self.step = as_step(state["step"]) + 1
 
     def run(self, one, realize):
@@ -221,7 +223,9 @@ def rmsprop_init(params):
     return _init("rmsprop_init", params, {"square_avg": None, "grad_avg": None, "momentum_buffers": None})
 
 
-def rmsprop_step(param, grad, square_avg, grad_avg=None, momentum_buffer=None, *, lr, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False):
+def rmsprop_step(
+    param, grad, square_avg, grad_avg=None, momentum_buffer=None, *, lr, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False
+):
     """(new parameter, square average, gradient average, momentum buffer) of one tensor."""
     p, g = _wide(param, grad)
     if weight_decay:
@@ -322,7 +326,9 @@ def adafactor_update(params, grads, state, *, lr=1e-2, beta2_decay=-0.8, eps=(No
     _check("adafactor_update", lr=lr, weight_decay=weight_decay)
     u = _Update("adafactor_update", params, grads, state, ("rows", "columns", "variance"))
     r = rate(lr, u.step)
-    return u.run(lambda p, g, a, b, c: adafactor_step(p, g, a, b, c, u.step, lr=r, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay), realize)
+    return u.run(
+        lambda p, g, a, b, c: adafactor_step(p, g, a, b, c, u.step, lr=r, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay), realize
+    )
 
 
 # ---- LAMB ----
@@ -377,7 +383,9 @@ def orthogonalized(x, steps=5, coefficients=_NEWTON_SCHULZ, eps=1e-7):
     return _ops["matrix_transpose"](x) if tall else x
 
 
-def muon_step(param, grad, m, *, lr, momentum=0.95, nesterov=True, weight_decay=0.0, ns_steps=5, ns_coefficients=_NEWTON_SCHULZ, eps=1e-7, adjust_lr="original"):
+def muon_step(
+    param, grad, m, *, lr, momentum=0.95, nesterov=True, weight_decay=0.0, ns_steps=5, ns_coefficients=_NEWTON_SCHULZ, eps=1e-7, adjust_lr="original"
+):
     """(new parameter, new momentum) of one matrix (in, out), or of a filter (..., in, out) as one. adjust_lr: "original" (sqrt(max(1, out / in))), "match_rms_adamw" or None."""
     if len(param.shape) < 2:
         raise ValueError(f"muon_step: a matrix is wanted, got {tuple(param.shape)}; muon_update takes AdamW for what is none")
@@ -395,7 +403,23 @@ def muon_step(param, grad, m, *, lr, momentum=0.95, nesterov=True, weight_decay=
 
 
 def muon_update(
-    params, grads, state, *, lr, momentum=0.95, nesterov=True, weight_decay=0.0, ns_steps=5, ns_coefficients=_NEWTON_SCHULZ, eps=1e-7, adjust_lr="original", adamw_lr=None, beta1=0.9, beta2=0.95, adamw_eps=1e-8, realize=None
+    params,
+    grads,
+    state,
+    *,
+    lr,
+    momentum=0.95,
+    nesterov=True,
+    weight_decay=0.0,
+    ns_steps=5,
+    ns_coefficients=_NEWTON_SCHULZ,
+    eps=1e-7,
+    adjust_lr="original",
+    adamw_lr=None,
+    beta1=0.9,
+    beta2=0.95,
+    adamw_eps=1e-8,
+    realize=None,
 ):
     """(new parameters, new state): matrices by Muon, everything else by AdamW with adamw_lr (lr unless given)."""
     _check("muon_update", lr=lr, weight_decay=weight_decay, momentum=momentum)
@@ -406,7 +430,19 @@ def muon_update(
     def one(p, g, m, v):
         if len(p.shape) < 2:
             return adamw_step(p, g, m, v, u.step, lr=other, beta1=beta1, beta2=beta2, eps=adamw_eps, weight_decay=weight_decay)
-        new, m = muon_step(p, g, m, lr=r, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, ns_steps=ns_steps, ns_coefficients=ns_coefficients, eps=eps, adjust_lr=adjust_lr)
+        new, m = muon_step(
+            p,
+            g,
+            m,
+            lr=r,
+            momentum=momentum,
+            nesterov=nesterov,
+            weight_decay=weight_decay,
+            ns_steps=ns_steps,
+            ns_coefficients=ns_coefficients,
+            eps=eps,
+            adjust_lr=adjust_lr,
+        )
         return new, m, v
 
     return u.run(one, realize)

@@ -50,7 +50,9 @@ def constant_schedule(value):
 def linear_schedule(start, end, steps):
     """From start to end in so many steps, then end."""
     _positive("linear_schedule", steps=steps)
-    return Schedule("linear_schedule", lambda m, t: start + (end - start) * (m.minimum(t, float(steps)) * (1.0 / steps)), start=start, end=end, steps=steps)
+    return Schedule(
+        "linear_schedule", lambda m, t: start + (end - start) * (m.minimum(t, float(steps)) * (1.0 / steps)), start=start, end=end, steps=steps
+    )
 
 
 def cosine_schedule(value, total_steps, warmup_steps=0, final=0.0, start=0.0):
@@ -88,7 +90,13 @@ def warmup_linear_schedule(value, total_steps, warmup_steps=0, final=0.0, start=
 def step_schedule(value, step_size, gamma=0.1):
     """Times gamma every step_size steps."""
     _positive("step_schedule", step_size=step_size, gamma=gamma)
-    return Schedule("step_schedule", lambda m, t: value * m.exp(m.floor((t + 0.5) * (1.0 / step_size)) * math.log(gamma)), value=value, step_size=step_size, gamma=gamma)
+    return Schedule(
+        "step_schedule",
+        lambda m, t: value * m.exp(m.floor((t + 0.5) * (1.0 / step_size)) * math.log(gamma)),
+        value=value,
+        step_size=step_size,
+        gamma=gamma,
+    )
 
 
 def exponential_schedule(value, gamma, steps=1, final=None):

@@ -21,7 +21,9 @@ class Tree:
         """The leaves of another tree of the same structure."""
         leaves, found = tree_flatten(tree)
         if found != self.treedef:
-            raise ValueError(f"{self.name}: the {what} are another tree than the parameters: {_short(found)}, and the parameters {_short(self.treedef)}")
+            raise ValueError(
+                f"{self.name}: the {what} are another tree than the parameters: {_short(found)}, and the parameters {_short(self.treedef)}"
+            )
         out = [x if isinstance(x, EagerTensor) else constant(x) for x in leaves]
         for i, (x, p, trained) in enumerate(zip(out, self.leaves, self.trained)):
             if shapes and trained and tuple(x.shape) != tuple(p.shape):

@@ -33,9 +33,7 @@ def _grouped(query, key, value):
     return q, _ops["unsqueeze"](key, -3), _ops["unsqueeze"](value, -3), heads
 
 
-def scaled_dot_product_attention(
-    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, training=True, scale=None, dropout_key=None
-):
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, training=True, scale=None, dropout_key=None):
     """softmax(query @ key^T * scale + mask) @ value, of (..., S, D) tensors.
 
     attn_mask broadcasts to (..., S, keys): True where a query may look, or numbers that are added. is_causal: query i sees keys 0..i. Heads (axis -3) of key and value may be fewer than the
@@ -43,7 +41,9 @@ def scaled_dot_product_attention(
     """
     query, key, value = tensor(query), tensor(key), tensor(value)
     if min(len(t.shape) for t in (query, key, value)) < 2:
-        raise ValueError(f"scaled_dot_product_attention: (..., S, D) tensors are wanted, got {shape_text(query)}, {shape_text(key)}, {shape_text(value)}")
+        raise ValueError(
+            f"scaled_dot_product_attention: (..., S, D) tensors are wanted, got {shape_text(query)}, {shape_text(key)}, {shape_text(value)}"
+        )
     if int(query.shape[-1]) != int(key.shape[-1]):
         raise ValueError(f"scaled_dot_product_attention: the query is {shape_text(query)} and the key {shape_text(key)}: their last sizes differ")
     query, key, value = cast_inputs(query, key, value)

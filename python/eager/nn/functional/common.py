@@ -35,7 +35,9 @@ def check_indices(name, what, t, size, also=None):
             bad &= data != also
         if bad.any():
             value = data[bad].ravel()[0]
-            raise IndexError(f"{name}: {what} out of range: {value} is not in [0, {size})" + ("" if also is None else f" and not {also}, which is ignored"))
+            raise IndexError(
+                f"{name}: {what} out of range: {value} is not in [0, {size})" + ("" if also is None else f" and not {also}, which is ignored")
+            )
         return t
     if t.dtype.kind == "u":
         return t

@@ -37,7 +37,16 @@ def calculate_gain(nonlinearity, param=None):
     """By how much an activation shrinks the standard deviation: what initialisers make up for."""
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
-    gains = {"linear": 1.0, "conv": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 0.75, "gelu": math.sqrt(2.0), "silu": math.sqrt(2.0)}
+    gains = {
+        "linear": 1.0,
+        "conv": 1.0,
+        "sigmoid": 1.0,
+        "tanh": 5.0 / 3,
+        "relu": math.sqrt(2.0),
+        "selu": 0.75,
+        "gelu": math.sqrt(2.0),
+        "silu": math.sqrt(2.0),
+    }
     if nonlinearity not in gains:
         raise ValueError(f"calculate_gain: one of {', '.join([*gains, 'leaky_relu'])} is wanted, got {nonlinearity!r}")
     return gains[nonlinearity]
@@ -90,8 +99,13 @@ def _erfinv(x):
     """Giles's polynomials in log(1 - x^2), one for the middle and one for the tails: relative error below 4e-7 in f32."""
     w = -_ops["log1p"](-(x * x))
     middle, tail = w - 2.5, _ops["sqrt"](_ops["maximum"](w, 5.0)) - 3.0
-    p = _polynomial(middle, (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941))
-    q = _polynomial(tail, (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406, 2.83297682))
+    p = _polynomial(
+        middle,
+        (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
+    )
+    q = _polynomial(
+        tail, (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)
+    )
     return _ops["where"](w < 5.0, p, q) * x
 
 

@@ -251,9 +251,7 @@ def conv_transpose1d(x, weight, bias=None, stride=1, padding=0, output_padding=0
     (extra,) = several("conv_transpose1d", "output_padding", output_padding, 1)
     weight = tensor(weight)
     (pads,) = paddings_of("conv_transpose1d", padding, [int(weight.shape[0])], (stride,), (dilation,))
-    y = conv_transpose2d(
-        _ops["unsqueeze"](x, 1), _ops["unsqueeze"](weight, 0), bias, (1, stride), ((0, 0), pads), (0, extra), groups, (1, dilation)
-    )
+    y = conv_transpose2d(_ops["unsqueeze"](x, 1), _ops["unsqueeze"](weight, 0), bias, (1, stride), ((0, 0), pads), (0, extra), groups, (1, dilation))
     y = _ops["squeeze"](y, 1)
     return _ops["squeeze"](y, 0) if single else y
 
