@@ -102,7 +102,7 @@ PyObject *site_text(uint32_t site)
 {
     char file[1024];
     int line;
-    return resolve(site, file, sizeof file, &line) ? PyUnicode_FromFormat("%s:%d", file, line) : Py_NewRef(Py_None);
+    return site_place(site, file, sizeof file, &line) ? PyUnicode_FromFormat("%s:%d", file, line) : Py_NewRef(Py_None);
 }
 
 /* ---- later ---- */
