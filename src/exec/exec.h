@@ -343,7 +343,8 @@ typedef struct plan_run {
     const struct plan_comm *comm; /* of a device of a mesh */
 } plan_run;
 typedef struct plan_comm { /* runs a collective: one result for each tensor, the memory is there */
-    eas_status (*run)(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out, const eas_launch *hooks);
+    eas_status (*run)(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out,
+                      const eas_launch *hooks);
     void *ctx;
 } plan_comm;
 eas_status plan_new(const pass_walk *w, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant, plan **out);
@@ -356,7 +357,8 @@ extern _Atomic uint64_t plan_steps_done;
 /* What src/dist does for nodes with NODE_SHARDED; it is there before the first such node. */
 typedef struct exec_shards {
     eas_status (*realize)(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks); /* with the lock held */
-    eas_status (*program_new)(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, void **out); /* NULL: nothing lies on a mesh */
+    eas_status (*program_new)(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device,
+                              void **out); /* NULL: nothing lies on a mesh */
     eas_status (*program_run)(void *p, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results);
     void (*program_free)(void *p);
     bool (*in_parts)(const eas_node *n); /* of a node with data */

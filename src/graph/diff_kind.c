@@ -541,7 +541,9 @@ static eas_node *laid_out(gbuild *g, eas_node *t, const eas_node *n)
         return t;
     memcpy(words, node_words(n), sizeof *words * SHARD_DIMS);
     for (int d = 0; d < t->rank; d++)
-        words[SHARD_DIMS + d] = d < extra ? SHARD_OPEN : t->rank - extra != n->rank || node_shape(t)[d] != node_shape(n)[d - extra] ? 0 : node_words(n)[SHARD_DIMS + d - extra];
+        words[SHARD_DIMS + d] = d < extra                                                                  ? SHARD_OPEN
+                              : t->rank - extra != n->rank || node_shape(t)[d] != node_shape(n)[d - extra] ? 0
+                                                                                                           : node_words(n)[SHARD_DIMS + d - extra];
     return gb_new(g, GRAPH_SHARD, (eas_dtype)t->dtype, t->batch_dims, t->rank, node_shape(t), SHARD_DIMS + t->rank, words, 1, &t);
 }
 
