@@ -861,6 +861,30 @@ class Habits(unittest.TestCase):
             opt.step()
         return m, loss.item()
 
+    def test_backward_through_compile(self):
+        """The result of a compiled function of a model that requires gradients can be differentiated; without gradients, and where it differentiates by itself, it is a program."""
+        m = copy.deepcopy(self.model)
+        for f, args in ((eager.compile(lambda x, t: F.cross_entropy(m(x), t)), ()), (eager.compile(lambda m, x, t: F.cross_entropy(m(x), t)), (m,))):
+            m.zero_grad()
+            f(*args, self.x, self.t).backward()
+            want = eager.grad(lambda m: F.cross_entropy(m(self.x), self.t))(m)
+            close(m[0].weight.grad, want[0].weight)
+            hits = f.stats.hits
+            with eager.no_grad():
+                f(*args, self.x, self.t)
+            self.assertEqual((f.stats.misses, f.stats.hits), (1, hits + 1))
+
+        def step(x, t):
+            loss = F.cross_entropy(m(x), t)
+            loss.backward()
+            return loss
+
+        c = eager.compile(step)
+        m.zero_grad()
+        c(self.x, self.t)
+        close(m[0].weight.grad, want[0].weight)
+        self.assertIn("backward()", c.explain()[0]["reason"])
+
     def test_jax_way(self):
         want, last_loss = self.torch_way()
 
