@@ -792,7 +792,7 @@ class Modules(unittest.TestCase):
             w = getattr(F, name)((400, 300), key=eager.key(0)).numpy()
             self.assertAlmostEqual(w.var() / var, 1, delta=0.03, msg=name)
             self.assertAlmostEqual(w.mean(), 0, delta=0.001)
-        w = F.he_normal((3, 3, 50, 60), key=eager.key(0), dtype="float64")
+        w = F.he_normal((3, 3, 50, 60), key=eager.key(0))
         self.assertAlmostEqual(w.numpy().var() * 450 / 2, 1, delta=0.05)
         t = F.truncated_normal((200000,), 1.0, 2.0, key=eager.key(1)).numpy()
         self.assertTrue(-3 <= t.min() and t.max() <= 5)
