@@ -234,7 +234,8 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
     VEC_USE params;
     eas_dim grid[3];
     uint32_t in_place; /* a node whose memory the first result may take, if it is not needed any more; 0: none */
-    uint64_t alike; /* bits of parameters (of the first 64): results and inputs that are gone through in the same way, so that a result may take an input's memory */
+    uint64_t
+        alike; /* bits of parameters (of the first 64): results and inputs that are gone through in the same way, so that a result may take an input's memory */
     bool maps; /* element by element, or a reduction: may run beside others */
 } kernel_use;
 /* part: of GROUP_CONCAT, which input is copied; of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
