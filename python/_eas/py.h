@@ -493,7 +493,7 @@ Py_ssize_t pytree_num_leaves(PyObject *treedef);
 int site_init(PyObject *module);
 PyObject *site_text(uint32_t site); /* "file:line", or None */
 uint32_t site_here(void); /* the number of the line that runs now */
-int site_place(uint32_t site, char *file, size_t room, int *line); /* 1: it is known */
+int site_find(uint32_t site, char *file, size_t room, int *line); /* 1: it is known */
 /* Lets go of a Python object from any thread, with or without the GIL, whatever locks are held: later, when there is nothing to fear. */
 void later_decref(void *object);
 extern _Atomic(void *) later_list;
