@@ -107,7 +107,7 @@ static bool look_around(around *a, int n, eas_node *const *outs)
     enum { STEPS = 5 };
     bool ok = reach(a, n, outs);
     a->old = ok ? malloc(sizeof *a->old * (a->order.len + 1u)) : NULL;
-    a->new = ok ? malloc(sizeof *a->new * (a->order.len + 1u)) : NULL;
+    a->new = ok ? malloc(sizeof *a->new *(a->order.len + 1u)) : NULL;
     if (!a->old || !a->new)
         return false;
     for (uint32_t i = 0; i < a->order.len; i++)
@@ -142,7 +142,10 @@ static bool ours(const eas_node *n, int nin, eas_node *const *inputs)
     return false;
 }
 
-static bool same_shape(const eas_node *a, const eas_node *b) { return a->dtype == b->dtype && a->rank == b->rank && !memcmp(node_shape(a), node_shape(b), sizeof(eas_dim) * a->rank); }
+static bool same_shape(const eas_node *a, const eas_node *b)
+{
+    return a->dtype == b->dtype && a->rank == b->rank && !memcmp(node_shape(a), node_shape(b), sizeof(eas_dim) * a->rank);
+}
 
 /* Inputs that begin with different layouts are of different classes. */
 static uint64_t with_layout(uint64_t h, const eas_spec *s)
@@ -382,8 +385,8 @@ static eas_spec *by_leaf(const problem *p, int nin, eas_node *const *inputs, con
     return all;
 }
 
-eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs, const eas_spec *start,
-                          eas_spec *specs, double *seconds)
+eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
+                          const eas_spec *start, eas_spec *specs, double *seconds)
 {
     if ((n && !nodes) || (nin && (!inputs || !specs)) || !machine)
         return base_null(__func__, "nodes, inputs, specs or machine");
