@@ -1,8 +1,10 @@
 """The blocks of the guides run, in order."""
 
+import contextlib
 import linecache
 import os
 import re
+import tempfile
 import unittest
 
 from support import ROOT
@@ -28,6 +30,10 @@ class Docs(unittest.TestCase):
 
     def test_derivatives(self):
         self.run_page("derivatives.md", 5)
+
+    def test_distributed(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            self.run_page("distributed.md", 2)
 
     def test_models(self):
         self.run_page("nn.md", 7)

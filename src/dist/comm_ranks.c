@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -67,7 +68,7 @@ typedef struct ranks {
     int tag_bits;
     pthread_mutex_t lock; /* the transport is called by one thread at a time */
     comm_request *pending;
-    comm_request *spare; /* memory for the next call: staging memory that is mapped anew each time costs more than the messages */
+    _Atomic(comm_request *) spare; /* memory for the next call: staging memory that is mapped anew each time costs more than the messages */
     comm_stats wire; /* bytes given to the transport, by op */
 } ranks;
 
@@ -413,9 +414,7 @@ static eas_status look_at_clock(ranks *x, const comm_request *r, patience *p)
 static eas_status rest(ranks *x, const comm_request *r, patience *p)
 {
     p->polls++;
-    if (p->polls < 64 && !x->crowded)
-        return base_relax(), EAS_OK;
-    if (p->polls % 16 && !x->crowded)
+    if ((p->polls < 64 || p->polls % 16) && !x->crowded)
         return EAS_OK;
     double now = seconds();
     if (!p->since)
@@ -451,11 +450,11 @@ static eas_status run_to_end(ranks *x, comm_request *r)
 
 static comm_request *take_memory(ranks *x, size_t bytes)
 {
-    pthread_mutex_lock(&x->lock);
-    comm_request *r = x->spare && x->spare->room >= bytes ? x->spare : NULL;
-    if (r)
-        x->spare = NULL;
-    pthread_mutex_unlock(&x->lock);
+    comm_request *r = atomic_exchange_explicit(&x->spare, NULL, memory_order_acquire);
+    if (r && r->room < bytes) {
+        free(r);
+        r = NULL;
+    }
     if (!r && (r = malloc(bytes)))
         r->room = bytes;
     if (!r)
@@ -463,16 +462,7 @@ static comm_request *take_memory(ranks *x, size_t bytes)
     return r;
 }
 
-static void give_memory(ranks *x, comm_request *r)
-{
-    pthread_mutex_lock(&x->lock);
-    comm_request *old = x->spare;
-    bool keep = !old || old->room < r->room;
-    if (keep)
-        x->spare = r;
-    pthread_mutex_unlock(&x->lock);
-    free(keep ? old : r);
-}
+static void give_memory(ranks *x, comm_request *r) { free(atomic_exchange_explicit(&x->spare, r, memory_order_acq_rel)); }
 
 /* reduce_chunk's pointers lie behind the streams, for groups of more than 64. */
 static comm_request *new_request(ranks *x, const comm_call *k)
@@ -523,13 +513,12 @@ static void drop(ranks *x, comm_request *r)
         *at = r->next;
 }
 
-static comm_request *of_same_tag(ranks *x, uint32_t tag)
+/* With the lock held. */
+static comm_request *of_same_tag(const ranks *x, uint32_t tag)
 {
-    pthread_mutex_lock(&x->lock);
     comm_request *r = x->pending;
     while (r && (r->tag != tag || r->complete))
         r = r->next;
-    pthread_mutex_unlock(&x->lock);
     return r;
 }
 
@@ -590,16 +579,21 @@ static eas_status check_claims(ranks *x, comm_request *r, const comm_call *k)
 static eas_status begin(ranks *x, comm_request *r, const comm_call *k)
 {
     eas_status st = x->debug ? check_claims(x, r, k) : EAS_OK;
-    comm_request *same;
-    while (!st && (same = of_same_tag(x, r->tag)))
-        st = run_to_end(x, same);
     if (st)
         return st;
+    comm_request *same;
+    bool moved;
     lay(r);
     pthread_mutex_lock(&x->lock);
-    append(x, r);
-    bool moved;
-    st = move_request(x, r, &moved);
+    while (!st && (same = of_same_tag(x, r->tag))) {
+        pthread_mutex_unlock(&x->lock);
+        st = run_to_end(x, same);
+        pthread_mutex_lock(&x->lock);
+    }
+    if (!st) {
+        append(x, r);
+        st = move_request(x, r, &moved);
+    }
     if (st)
         drop(x, r);
     pthread_mutex_unlock(&x->lock);
@@ -619,7 +613,6 @@ static eas_status ranks_start(comm *c, const comm_call *k, comm_request **out)
     r->tag = tag_of(x, k->group, r->record.number, r->hash);
     watch_enter(x->w, &r->record, k->group->hash, x->debug ? comm_call_hash(k, true) : r->hash);
     eas_status st = begin(x, r, k);
-    watch_inside(x->w, st != EAS_OK);
     if (!st)
         *out = r;
     return st;
@@ -629,8 +622,6 @@ static eas_status ranks_start(comm *c, const comm_call *k, comm_request **out)
 static eas_status ranks_wait(comm *c, comm_request *r)
 {
     ranks *x = ranks_of(c);
-    if (!r->complete)
-        watch_inside(x->w, true);
     eas_status st = run_to_end(x, r);
     pthread_mutex_lock(&x->lock);
     drop(x, r);

@@ -37,7 +37,7 @@ struct watch {
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
     watch_board board;
-    double entered; /* when this rank entered its collective */
+    double entered; /* when this rank gave its last sign of life, as seen by the thread */
     bool leaving, all_left, stop;
     char asked[1024]; /* a failure that this rank reports */
     char report[6000], reason[1500];
@@ -63,20 +63,16 @@ void watch_enter(watch *w, const comm_record *r, uint64_t group, uint64_t hash)
     s->any = s->inside = 1;
     uint32_t k = s->nrecent++ % WATCH_RECENT;
     s->recent[k].group = group, s->recent[k].number = r->number, s->recent[k].hash = hash;
-    s->since = w->entered = 0;
+    s->since = 0;
     board_edited(&w->board, w->rank);
     pthread_mutex_unlock(&w->lock);
 }
 
+/* A byte that only this thread writes: no version, no lock. */
 void watch_inside(watch *w, bool inside)
 {
-    atomic_fetch_add_explicit(&w->signs, 1, memory_order_relaxed);
-    pthread_mutex_lock(&w->lock);
-    watch_state *s = board_edit(&w->board, w->rank);
-    s->inside = inside;
-    s->since = w->entered = 0;
-    board_edited(&w->board, w->rank);
-    pthread_mutex_unlock(&w->lock);
+    watch_sign(w);
+    board_set_inside(&w->board, w->rank, inside);
 }
 
 void watch_sign(watch *w) { atomic_fetch_add_explicit(&w->signs, 1, memory_order_relaxed); }
@@ -285,9 +281,10 @@ static watch_state fill_own(watch *w)
     pthread_mutex_lock(&w->lock);
     watch_state *s = board_edit(&w->board, w->rank);
     double now = watch_seconds();
-    if (!w->entered)
+    uint64_t signs = atomic_load_explicit(&w->signs, memory_order_relaxed);
+    if (!w->entered || signs != s->signs)
         w->entered = now;
-    s->signs = atomic_load_explicit(&w->signs, memory_order_relaxed);
+    s->signs = signs;
     s->since = s->inside ? now - w->entered : 0;
     s->left = w->leaving;
     watch_state copy = *s;

@@ -77,6 +77,8 @@ void board_edited(watch_board *b, int rank)
     atomic_store_explicit(&r->version, atomic_load_explicit(&r->version, memory_order_relaxed) + 1, memory_order_release);
 }
 
+void board_set_inside(watch_board *b, int rank, bool inside) { __atomic_store_n(&b->rows[rank].s.inside, (uint8_t)inside, __ATOMIC_RELAXED); }
+
 bool board_read(const watch_board *b, int rank, watch_state *out)
 {
     watch_row *r = &b->rows[rank];
