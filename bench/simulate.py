@@ -49,7 +49,7 @@ def compare(n, dim=512, hidden=1024, batch=512):
 def main():
     counts = [dist.size()] if dist.size() > 1 else [int(a) for a in sys.argv[1:]] or [1, 2, 4]
     for n in counts:
-        for name, n, predicted, measured, error in compare(n):
+        for name, _, predicted, measured, error in compare(n):
             if dist.rank() == 0:
                 print(f"{name:16} {n} devices   predicted {predicted * 1e3:8.2f} ms   measured {measured * 1e3:8.2f} ms   error {error * 100:+6.1f} %")
 

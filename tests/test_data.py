@@ -163,6 +163,11 @@ class Files(unittest.TestCase):
         self.assertEqual(run(other, opt2, loader2, 6), want)
         for a, b in zip(m.state_dict().values(), other.state_dict().values()):
             self.assertEqual(a.numpy().tobytes(), b.numpy().tobytes())
+        fresh, _, _ = start()
+        was = fresh[0].weight.numpy().copy()
+        with self.assertRaisesRegex(ValueError, "SGD"):  # the model fits, the optimiser does not: neither is changed
+            data.load_train_state(self.path, model=fresh, optimizer=optim.SGD(fresh, lr=0.1))
+        np.testing.assert_array_equal(fresh[0].weight.numpy(), was)
         with self.assertRaisesRegex(ValueError, "not known: 1.weight"):
             data.load_train_state(self.path, model=nn.Sequential(nn.Linear(4, 8)))
 

@@ -792,7 +792,7 @@ class Modules(unittest.TestCase):
             w = getattr(F, name)((400, 300), key=eager.key(0)).numpy()
             self.assertAlmostEqual(w.var() / var, 1, delta=0.03, msg=name)
             self.assertAlmostEqual(w.mean(), 0, delta=0.001)
-        w = F.he_normal((3, 3, 50, 60), key=eager.key(0), dtype="float64")
+        w = F.he_normal((3, 3, 50, 60), key=eager.key(0))
         self.assertAlmostEqual(w.numpy().var() * 450 / 2, 1, delta=0.05)
         t = F.truncated_normal((200000,), 1.0, 2.0, key=eager.key(1)).numpy()
         self.assertTrue(-3 <= t.min() and t.max() <= 5)
@@ -860,6 +860,30 @@ class Habits(unittest.TestCase):
             loss.backward()
             opt.step()
         return m, loss.item()
+
+    def test_backward_through_compile(self):
+        """The result of a compiled function of a model that requires gradients can be differentiated; without gradients, and where it differentiates by itself, it is a program."""
+        m = copy.deepcopy(self.model)
+        for f, args in ((eager.compile(lambda x, t: F.cross_entropy(m(x), t)), ()), (eager.compile(lambda m, x, t: F.cross_entropy(m(x), t)), (m,))):
+            m.zero_grad()
+            f(*args, self.x, self.t).backward()
+            want = eager.grad(lambda m: F.cross_entropy(m(self.x), self.t))(m)
+            close(m[0].weight.grad, want[0].weight)
+            hits = f.stats.hits
+            with eager.no_grad():
+                f(*args, self.x, self.t)
+            self.assertEqual((f.stats.misses, f.stats.hits), (1, hits + 1))
+
+        def step(x, t):
+            loss = F.cross_entropy(m(x), t)
+            loss.backward()
+            return loss
+
+        c = eager.compile(step)
+        m.zero_grad()
+        c(self.x, self.t)
+        close(m[0].weight.grad, want[0].weight)
+        self.assertIn("backward()", c.explain()[0]["reason"])
 
     def test_jax_way(self):
         want, last_loss = self.torch_way()

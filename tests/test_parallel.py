@@ -121,7 +121,7 @@ class Simulate(unittest.TestCase):
     def test_traffic_is_what_is_sent(self):
         mesh = DeviceMesh("dp", (4,), ("data",))
         r = np.random.default_rng(0)
-        put = lambda *s, spec=P(): Tensor.constant(r.standard_normal(s).astype(np.float32)).shard(mesh, spec)  # noqa: E731
+        put = lambda *s, spec=None: Tensor.constant(r.standard_normal(s).astype(np.float32)).shard(mesh, spec or P())  # noqa: E731
         args = {"a": put(16, 32), "b": put(32, 16)}, put(8, 16, spec=P("data")), put(8, 16, spec=P("data"))
         s = eager.simulate(mlp_step, mesh, *args, machine=GPU)
         self.assertEqual(4 * s.traffic, eager.explain_sharding(mlp_step, *args).total_bytes)
@@ -219,6 +219,35 @@ class Auto(unittest.TestCase):
             for name, (params, rows) in hand.items():
                 args = {k: abstract(s, "f32", params[k], mesh) for k, s in shapes.items()}, abstract((batch, dim), "f32", rows, mesh), abstract((batch, dim), "f32", rows, mesh)
                 self.assertLessEqual(plan.time, eager.simulate(mlp_step, mesh, *args, machine=GPU).time * (1 + 1e-9), (name, dim, batch))
+
+    def test_examples(self):
+        """By the model never worse than the plan of an example, with its annotations or, where the layouts of inputs say all, without any."""
+        from examples.parallel import expert, sequence, tensor, two_d
+
+        def laid(shapes, specs, mesh):
+            return {k: laid(s, specs[k] if isinstance(specs, dict) else specs, mesh) for k, s in shapes.items()} if isinstance(shapes, dict) else abstract(shapes, "f32", specs, mesh)
+
+        d, b, t = 1024, 8, 64
+        block = {"q": (d, d), "k": (d, d), "v": (d, d), "o": (d, d), "up": (d, 4 * d), "down": (4 * d, d)}
+        line, rows, grid, ring = DeviceMesh("t", (4,), ("model",)), P(None, "model", None), DeviceMesh("g", (2, 2), ("data", "model")), DeviceMesh("e", (4,), ("expert",))
+        moves = (lambda v: v.shard(ring, P("expert")), lambda v: v.shard(ring, P(None, "expert")))
+        experts = {"gate": (d, 8), "up": (8, d, 2 * d), "down": (8, 2 * d, d)}
+        cases = [
+            ("tensor", line, lambda *a: tensor.gradients(*a, 8), block, tensor.SPECS, (b, t, d), P(), True),
+            ("data x tensor", grid, lambda *a: two_d.step(*a, 8), block, tensor.SPECS, (b, t, d), P("data"), True),
+            ("sequence", line, lambda *a: sequence.gradients(*a, 8, lambda x: x.shard(line, rows)), block, tensor.SPECS, (b, t, d), rows, False),
+            ("expert", ring, lambda *a: expert.gradients(*a, 16, *moves), experts, expert.SPECS, (4, t, d), P("expert"), False),
+        ]
+        for name, mesh, fn, shapes, specs, x, cut, bare in cases:
+            with self.subTest(name):
+                hand = laid(shapes, specs, mesh), laid(x, cut, mesh), laid(x, cut, mesh)
+                time_of_hand = eager.simulate(fn, mesh, *hand, machine=GPU).time
+                plan = eager.auto_shard(fn, mesh, *hand, machine=GPU)
+                self.assertLessEqual(plan.time, time_of_hand * (1 + 1e-9))
+                self.assertAlmostEqual(plan.given, time_of_hand)
+                if bare:
+                    none = laid(shapes, None, None), laid(x, None, None), laid(x, None, None)
+                    self.assertLessEqual(eager.auto_shard(fn, mesh, *none, machine=GPU).time, time_of_hand * (1 + 1e-9))
 
     def test_memory(self):
         mesh = DeviceMesh("m", (4,), ("x",))

@@ -156,8 +156,8 @@ class Products(unittest.TestCase):
                 np.testing.assert_allclose(got.numpy(), want, rtol=1e-4, atol=1e-3)
             np.testing.assert_allclose(eager.maximum(x * 2 @ y + z, 0).numpy(), np.maximum(2 * want + bias, 0), rtol=1e-4, atol=2e-3)
 
-    def test_f64_without_fma_is_refused_and_nothing_else_happens(self):
-        """Where nothing can be compiled for it, also inside a branch, whose values then are missing."""
+    def test_f64_without_the_instruction_for_fma(self):
+        """Also inside a branch."""
         code = """
 import numpy as np, eas
 from eas import mk
@@ -176,7 +176,7 @@ except RuntimeError as e:
     print(e)
 """
         if platform.machine() in ("x86_64", "AMD64"):
-            self.assertIn("needs a CPU with FMA", support.python(code, env={"EAS_ISA": "sse2", "EAS_BACKEND": "cpu"}).stdout)
+            self.assertIn("6.0", support.python(code, env={"EAS_ISA": "sse2", "EAS_BACKEND": "cpu"}).stdout)
         self.assertIn("6.0", support.python(code, env={"EAS_BACKEND": "cpu"}).stdout)
 
     def test_rounds_that_read_what_was_written(self):

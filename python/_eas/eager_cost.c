@@ -12,7 +12,8 @@ static PyObject *abstract_tensor(PyObject *module, PyObject *args) /* abstract_t
     eas_dtype dt;
     eas_dim shape[EAS_MAX_RANK];
     eas_node *n = NULL;
-    if (!PyArg_ParseTuple(args, "iO!OO:abstract_tensor", &index, &PyTuple_Type, &shape_object, &dtype_object, &spec) || !eager_dtype(dtype_object, "abstract", &dt))
+    if (!PyArg_ParseTuple(args, "iO!OO:abstract_tensor", &index, &PyTuple_Type, &shape_object, &dtype_object, &spec) ||
+        !eager_dtype(dtype_object, "abstract", &dt))
         return NULL;
     int rank = (int)PyTuple_GET_SIZE(shape_object);
     if (rank > EAS_MAX_RANK)
@@ -60,8 +61,8 @@ static int read_machine(PyObject *o, eas_machine *m)
 {
     PyObject *links;
     memset(m, 0, sizeof *m);
-    if (!PyArg_ParseTuple(o, "dddddddddpO!:machine", &m->product_f32, &m->product_f64, &m->product_f16, &m->elementwise, &m->memory_bandwidth, &m->launch, &m->call, &m->memory,
-                          &m->cores, &m->overlap, &PyList_Type, &links))
+    if (!PyArg_ParseTuple(o, "dddddddddpO!:machine", &m->product_f32, &m->product_f64, &m->product_f16, &m->elementwise, &m->memory_bandwidth,
+                          &m->launch, &m->call, &m->memory, &m->cores, &m->overlap, &PyList_Type, &links))
         return 0;
     for (int i = 0; i < EAS_MESH_AXES; i++) {
         Py_ssize_t k = i < PyList_GET_SIZE(links) ? i : PyList_GET_SIZE(links) - 1;
@@ -93,9 +94,9 @@ static PyObject *fields_of(const eas_simulation *s)
         Py_XDECREF(row);
     }
     if (sent)
-        r = Py_BuildValue("{sdsdsdsdsLsLsLsLsO}", "time", s->seconds, "compute", s->compute, "communication", s->communication, "flops", s->flops, "memory",
-                          (long long)s->memory, "arguments", (long long)s->arguments, "results", (long long)s->results, "kernels", (long long)s->kernels, "collectives",
-                          sent);
+        r = Py_BuildValue("{sdsdsdsdsLsLsLsLsO}", "time", s->seconds, "compute", s->compute, "communication", s->communication, "flops", s->flops,
+                          "memory", (long long)s->memory, "arguments", (long long)s->arguments, "results", (long long)s->results, "kernels",
+                          (long long)s->kernels, "collectives", sent);
     Py_XDECREF(sent);
     return r;
 }
@@ -105,8 +106,8 @@ static PyObject *py_simulate(PyObject *module, PyObject *args) /* simulate(tenso
     PyObject *list, *mesh, *machine_object;
     eas_machine machine;
     int id, n;
-    if (!PyArg_ParseTuple(args, "O!OO!:simulate", &PyList_Type, &list, &mesh, &PyTuple_Type, &machine_object) || !read_machine(machine_object, &machine) ||
-        !read_mesh_number(mesh, &id))
+    if (!PyArg_ParseTuple(args, "O!OO!:simulate", &PyList_Type, &list, &mesh, &PyTuple_Type, &machine_object) ||
+        !read_machine(machine_object, &machine) || !read_mesh_number(mesh, &id))
         return NULL;
     eas_node **nodes = read_nodes(list, &n);
     eas_simulation *s = NULL;
@@ -147,7 +148,8 @@ static PyObject *py_trace(PyObject *module, PyObject *args) /* simulate_trace(ha
         py_raise(st);
     return s && st == EAS_OK ? Py_NewRef(Py_None) : NULL;
 }
-static PyObject *py_events(PyObject *module, PyObject *handle) /* simulate_events(handle): [(name, lane, start, seconds, flops, bytes, memory), ...] */
+static PyObject *py_events(PyObject *module,
+                           PyObject *handle) /* simulate_events(handle): [(name, lane, start, seconds, flops, bytes, memory), ...] */
 {
     (void)module;
     const eas_simulation *s = PyCapsule_GetPointer(handle, capsule_name);
@@ -185,7 +187,8 @@ static PyObject *py_auto(PyObject *module, PyObject *args) /* auto_shard(results
     if (start != Py_None && (!PyList_Check(start) || PyList_GET_SIZE(start) != PyList_GET_SIZE(ins)))
         return py_fail(PyExc_ValueError, "auto_shard: a layout to begin with for each input"), NULL;
     eas_node **nodes = read_nodes(outs, &n), **inputs = nodes ? read_nodes(ins, &nin) : NULL;
-    eas_spec *specs = inputs ? PyMem_Calloc((size_t)nin + 1, sizeof *specs) : NULL, *begin = inputs ? PyMem_Calloc((size_t)nin + 1, sizeof *begin) : NULL;
+    eas_spec *specs = inputs ? PyMem_Calloc((size_t)nin + 1, sizeof *specs) : NULL,
+             *begin = inputs ? PyMem_Calloc((size_t)nin + 1, sizeof *begin) : NULL;
     int ok = specs && begin && (start == Py_None || read_start(start, nin, begin));
     if (inputs && (!specs || !begin))
         PyErr_NoMemory();

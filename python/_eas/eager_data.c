@@ -709,7 +709,7 @@ int eager_no_nan_below(eas_node *n)
         ok = 0;
         if (PyErr_Occurred())
             break;
-        if (site_place(eas_node_site(b.at[i]), file, sizeof file, &line))
+        if (site_find(eas_node_site(b.at[i]), file, sizeof file, &line))
             PyErr_Format(PyExc_FloatingPointError, "%s:%d: in the derivative of what is computed here, the result of eager.%s has %s", file, line,
                          made_by(b.at[i]), what_is_bad());
         else

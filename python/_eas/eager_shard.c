@@ -431,7 +431,8 @@ static PyObject *local_parts(PyObject *module, PyObject *t) /* local_parts(tenso
             strides[d] = step;
             step *= shape[d];
         }
-        Tensor *part = st == EAS_OK ? tensor_over(eas_buffer_device(b), eas_node_dtype(n), s.rank, shape, strides, eas_buffer_address(b), false, NULL) : NULL;
+        Tensor *part =
+            st == EAS_OK ? tensor_over(eas_buffer_device(b), eas_node_dtype(n), s.rank, shape, strides, eas_buffer_address(b), false, NULL) : NULL;
         if (st != EAS_OK)
             py_raise(st);
         if (part)
@@ -451,7 +452,8 @@ static PyObject *from_parts(PyObject *module, PyObject *args)
     int pad, id;
     eas_spec s;
     int64_t shape[EAS_MAX_RANK];
-    if (!PyArg_ParseTuple(args, "OpO!O!:from_parts", &spec, &pad, &PyTuple_Type, &shape_object, &PyList_Type, &parts) || !read_sharding(spec, &id, &s))
+    if (!PyArg_ParseTuple(args, "OpO!O!:from_parts", &spec, &pad, &PyTuple_Type, &shape_object, &PyList_Type, &parts) ||
+        !read_sharding(spec, &id, &s))
         return NULL;
     int rank = (int)PyTuple_GET_SIZE(shape_object);
     Py_ssize_t n = PyList_GET_SIZE(parts);
@@ -521,9 +523,10 @@ static PyObject *comm_stats(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
     eas_comm_stats s = eas_comm_stats_get();
-    return Py_BuildValue("{sKsKsKsKsKsKsK}", "bytes", (unsigned long long)s.bytes, "calls", (unsigned long long)s.calls, "all_gather", (unsigned long long)s.all_gather,
-                         "all_reduce", (unsigned long long)s.all_reduce, "reduce_scatter", (unsigned long long)s.reduce_scatter, "all_to_all",
-                         (unsigned long long)s.all_to_all, "ppermute", (unsigned long long)s.ppermute);
+    return Py_BuildValue("{sKsKsKsKsKsKsK}", "bytes", (unsigned long long)s.bytes, "calls", (unsigned long long)s.calls, "all_gather",
+                         (unsigned long long)s.all_gather, "all_reduce", (unsigned long long)s.all_reduce, "reduce_scatter",
+                         (unsigned long long)s.reduce_scatter, "all_to_all", (unsigned long long)s.all_to_all, "ppermute",
+                         (unsigned long long)s.ppermute);
 }
 static PyMethodDef functions[] = {
     {"collectives", collectives, METH_O, "collectives(tensors)"},

@@ -89,7 +89,7 @@ uint32_t site_here(void)
     }
     return n;
 }
-int site_place(uint32_t site, char *file, size_t room, int *line)
+int site_find(uint32_t site, char *file, size_t room, int *line)
 {
     const place *p = site && site < nplaces ? &chunks[site / CHUNK][site % CHUNK] : NULL;
     if (!p)
@@ -154,6 +154,6 @@ static PyMethodDef functions[] = {{"_set_package2", set_package2, METH_O, "_set_
                                   {NULL, NULL, 0, NULL}};
 int site_init(PyObject *module)
 {
-    eas_site_resolver(site_place);
+    eas_site_resolver(site_find);
     return (numbers = PyDict_New()) ? PyModule_AddFunctions(module, functions) : -1;
 }

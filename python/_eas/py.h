@@ -493,7 +493,7 @@ Py_ssize_t pytree_num_leaves(PyObject *treedef);
 int site_init(PyObject *module);
 PyObject *site_text(uint32_t site); /* "file:line", or None */
 uint32_t site_here(void); /* the number of the line that runs now */
-int site_place(uint32_t site, char *file, size_t room, int *line); /* 1: it is known */
+int site_find(uint32_t site, char *file, size_t room, int *line); /* 1: it is known */
 /* Lets go of a Python object from any thread, with or without the GIL, whatever locks are held: later, when there is nothing to fear. */
 void later_decref(void *object);
 extern _Atomic(void *) later_list;
@@ -619,10 +619,12 @@ int eager_cost_init(PyObject *module);
 int eager_shard_init(PyObject *module);
 /* Gives out, which an operation made of these, the sharding that follows from theirs, if any has one. 0 with an exception. */
 int shard_follow(eas_node *out, int n, eas_node *const *in);
-eas_node *shard_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, PyObject *spec); /* a placeholder that lies so; NULL with an exception */
+eas_node *shard_input(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d,
+                      PyObject *spec); /* a placeholder that lies so; NULL with an exception */
 int shard_read(PyObject *spec, int *id, eas_spec *out); /* a ShardingSpec, and its mesh's number; 0 with an exception */
 PyObject *shard_make(PyObject *mesh_object, const eas_spec *s); /* a ShardingSpec; new */
-PyObject *shard_stored(eas_node *n, PyObject *told); /* how the data of a node lies, in place of what was told before there was any; new; None: nothing */
+PyObject *shard_stored(eas_node *n,
+                       PyObject *told); /* how the data of a node lies, in place of what was told before there was any; new; None: nothing */
 
 /* ---- eager_vmap.c, eager_diff.c ---- */
 int eager_vmap_init(PyObject *module);

@@ -244,7 +244,10 @@ def repeat(x, repeats, axis=None):
 
 def take(x, indices, axis=0):
     """Elements of an axis by their numbers; the dims of the indices replace it."""
-    return _ops["gather"](_tensor(x), indices, axis=axis)
+    return _taken(_tensor(x), indices, axis=axis)
+
+
+_taken = _ops["gather"]._called("take")
 
 
 def round(x, decimals=0, /):

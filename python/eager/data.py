@@ -263,15 +263,23 @@ def save_train_state(path, *, model=None, optimizer=None, loader=None, **more):
 
 
 def load_train_state(path, *, model=None, optimizer=None, loader=None):
-    """Puts a saved run into a model, an optimiser and a loader that were made as before, and gives the further trees. All are checked by their load_state_dict."""
+    """Puts a saved run into a model, an optimiser and a loader that were made as before, and gives the further trees. Where one does not fit nothing is changed."""
     from eas._eas import random_set_state
 
     state = load_state(path)
     for name, part in (("model", model), ("optimizer", optimizer), ("loader", loader)):
         if part is not None and name not in state:
             raise ValueError(f"load_train_state: {path} was saved without a {name}")
-    for name, part in (("model", model), ("optimizer", optimizer), ("loader", loader)):
-        if part is not None:
-            part.load_state_dict(state[name])
+    loaded = []  # with what they were before
+    try:
+        for name, part in (("model", model), ("optimizer", optimizer), ("loader", loader)):
+            if part is not None:
+                before = part.state_dict()
+                part.load_state_dict(state[name])
+                loaded.append((part, before))
+    except Exception:
+        for part, before in loaded:
+            part.load_state_dict(before)
+        raise
     random_set_state(state["random"])
     return state["more"]

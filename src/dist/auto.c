@@ -2,7 +2,7 @@
  *
  * What follows from the inputs' layouts is the partitioner's business (assign.c, reshard.c), so the search is over layouts of inputs alone, and every candidate is judged by partitioning the whole graph
  * for it and counting (cost.c). Inputs that play the same part are laid out alike: a hash of shape, dtype and of the operations within a few steps of it, which is equal for the weights of repeated layers. The search
- * begins from what is given and, for each set of axes, from the best of: the batch cut along them and parameters whole, cut along the same axes, or cut along the others. (The empty set: whole tensors.) Each of
+ * begins from what is given and, for each set of axes, from the batch cut along them with parameters whole or cut along the same axes, with parameters cut along the other axes by their first dims, and by their last. (The empty set: no batch is cut.) Each of
  * these is improved one class of inputs at a time, all layouts that sizes allow, until nothing helps, and the best of all two classes at a time. The result is the best that was ever seen, so it is never worse than any of the beginnings. The number of
  * candidates is bounded by the size of the graph, not by time: every process of a job must choose the same.
  */
@@ -10,7 +10,7 @@
 
 #include <float.h>
 
-enum { ROUNDS = 3, MOST_TRIES = 4000, FEW_TRIES = 200, MOST_NODES = 2000000, SUBSETS = 16 };
+enum { ROUNDS = 3, MOST_TRIES = 2000, FEW_TRIES = 200, MOST_NODES = 500000, SUBSETS = 16 };
 
 typedef struct problem {
     const dist_mesh *m;
@@ -107,7 +107,7 @@ static bool look_around(around *a, int n, eas_node *const *outs)
     enum { STEPS = 5 };
     bool ok = reach(a, n, outs);
     a->old = ok ? malloc(sizeof *a->old * (a->order.len + 1u)) : NULL;
-    a->new = ok ? malloc(sizeof *a->new * (a->order.len + 1u)) : NULL;
+    a->new = ok ? malloc(sizeof *a->new *(a->order.len + 1u)) : NULL;
     if (!a->old || !a->new)
         return false;
     for (uint32_t i = 0; i < a->order.len; i++)
@@ -142,7 +142,10 @@ static bool ours(const eas_node *n, int nin, eas_node *const *inputs)
     return false;
 }
 
-static bool same_shape(const eas_node *a, const eas_node *b) { return a->dtype == b->dtype && a->rank == b->rank && !memcmp(node_shape(a), node_shape(b), sizeof(eas_dim) * a->rank); }
+static bool same_shape(const eas_node *a, const eas_node *b)
+{
+    return a->dtype == b->dtype && a->rank == b->rank && !memcmp(node_shape(a), node_shape(b), sizeof(eas_dim) * a->rank);
+}
 
 /* Inputs that begin with different layouts are of different classes. */
 static uint64_t with_layout(uint64_t h, const eas_spec *s)
@@ -233,11 +236,12 @@ static void copy_plan(const problem *p, plan_of *to, const plan_of *from)
     to->rank = from->rank;
 }
 
-/* Axis after axis onto the first dim that can take it, from dim `first` on. */
-static void cut_first(const problem *p, const eas_node *n, uint32_t axes, int first, int last, eas_spec *s)
+/* Axis after axis onto the first dim that can take it, of the first ndims; back: the last such dim. */
+static void cut_along(const problem *p, const eas_node *n, uint32_t axes, int ndims, bool back, eas_spec *s)
 {
     for (int a = 0; a < p->m->m.naxes; a++)
-        for (int d = first; axes >> a & 1 && d <= last && d < n->rank; d++) {
+        for (int i = 0; axes >> a & 1 && i < ndims; i++) {
+            int d = back ? ndims - 1 - i : i;
             eas_spec t = *s;
             put_axis(&t, d, a);
             if (p->m->m.sizes[a] > 1 && can_cut(p, n, &t)) {
@@ -247,39 +251,37 @@ static void cut_first(const problem *p, const eas_node *n, uint32_t axes, int fi
         }
 }
 
-/* The batch is what dim 0 of size `batch` of inputs is; the others are parameters: whole, or (split) cut where they can be. */
-static void try_batch(problem *p, plan_of *best, plan_of *x, eas_dim batch, uint32_t axes, uint32_t split)
+/* The batch is what dim 0 of size `batch` of inputs is; the others are parameters: whole, or (split) cut along their first dim that can be, or (columns) their last. */
+static void try_batch(problem *p, plan_of *best, plan_of *x, eas_dim batch, uint32_t axes, uint32_t split, bool columns)
 {
     for (int c = 0; c < p->nclasses; c++) {
         const eas_node *n = p->leaves[p->member[c]];
         x->at[c] = (eas_spec){.rank = n->rank};
         if (n->rank && node_shape(n)[0] == batch)
-            cut_first(p, n, axes, 0, 0, &x->at[c]);
+            cut_along(p, n, axes, 1, false, &x->at[c]);
         else
-            cut_first(p, n, split, 0, n->rank, &x->at[c]);
+            cut_along(p, n, split, n->rank, columns, &x->at[c]);
     }
     judge(p, x);
     if (x->rank < best->rank)
         copy_plan(p, best, x);
 }
 
-/* The best beginning with the batch along these axes. */
-static void begin_with(problem *p, plan_of *best, plan_of *x, uint32_t axes)
+/* The best beginning with the batch along these axes; parameters: 0 whole or cut along the same axes, 1 along the others by their first dims, 2 by their last. */
+static void begin_with(problem *p, plan_of *best, plan_of *x, uint32_t axes, int parameters)
 {
-    uint32_t all = (1u << p->m->m.naxes) - 1;
+    uint32_t others = ((1u << p->m->m.naxes) - 1) & ~axes;
     best->rank = DBL_MAX;
     for (int c = 0; c < p->nclasses && !p->st; c++) {
         const eas_node *n = p->leaves[p->member[c]];
         bool seen = n->rank == 0 || !dim_known(node_shape(n)[0]);
         for (int k = 0; k < c && !seen; k++)
             seen = p->leaves[p->member[k]]->rank && node_shape(p->leaves[p->member[k]])[0] == node_shape(n)[0];
-        if (seen)
+        if (seen || (parameters && !others))
             continue;
-        try_batch(p, best, x, node_shape(n)[0], axes, 0);
-        if (axes)
-            try_batch(p, best, x, node_shape(n)[0], axes, axes);
-        if (all & ~axes)
-            try_batch(p, best, x, node_shape(n)[0], axes, all & ~axes);
+        try_batch(p, best, x, node_shape(n)[0], axes, parameters ? others : 0, parameters == 2);
+        if (!parameters && axes)
+            try_batch(p, best, x, node_shape(n)[0], axes, axes, false);
     }
 }
 
@@ -359,10 +361,11 @@ static void search(problem *p, const eas_spec *start, plan_of *out, double *seco
         seconds[0] = from.seconds;
         improved(p, out, &from, &x);
     }
-    for (uint32_t s = 0; s < sets && !p->st; s++) {
-        begin_with(p, &from, &x, s);
-        improved(p, out, &from, &x);
-    }
+    for (uint32_t s = 0; s < sets && !p->st; s++)
+        for (int k = 0; k < 3 && !p->st; k++) {
+            begin_with(p, &from, &x, s, k);
+            improved(p, out, &from, &x);
+        }
     improve_pairs(p, out, &x);
     seconds[2] = out->seconds;
     free(x.at);
@@ -382,8 +385,8 @@ static eas_spec *by_leaf(const problem *p, int nin, eas_node *const *inputs, con
     return all;
 }
 
-eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs, const eas_spec *start,
-                          eas_spec *specs, double *seconds)
+eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
+                          const eas_spec *start, eas_spec *specs, double *seconds)
 {
     if ((n && !nodes) || (nin && (!inputs || !specs)) || !machine)
         return base_null(__func__, "nodes, inputs, specs or machine");

@@ -72,7 +72,8 @@ static double bytes_of(const pnode *p) { return count_of(p->rank, p->shape) * (d
 static double weight_of(const pnode *p)
 {
     const char *ir = graph_rows[p->op].ir;
-    static const char *const dear[] = {"exp", "exp2", "log", "log2", "sin", "cos", "tan", "tanh", "erf", "pow", "sigmoid", "asin", "acos", "atan", "atan2", "sinh", "cosh"};
+    static const char *const dear[] = {"exp", "exp2",    "log",  "log2", "sin",  "cos",   "tan",  "tanh", "erf",
+                                       "pow", "sigmoid", "asin", "acos", "atan", "atan2", "sinh", "cosh"};
     static const char *const fair[] = {"div", "sqrt", "rsqrt", "rem", "mod"};
     for (size_t i = 0; ir && i < sizeof dear / sizeof *dear; i++)
         if (!strcmp(ir, dear[i]))
@@ -177,7 +178,10 @@ static void add_step(graph *w, step info, int nouts, uint32_t nslots, const uint
     }
 }
 
-static bool computed_here(const graph *w, uint32_t grp, uint32_t x) { return !fused_stored(&w->f, x) || (w->f.at[x].group == grp && !w->f.at[x].many && pass_at(&w->g, x)->kind != KIND_LEAF); }
+static bool computed_here(const graph *w, uint32_t grp, uint32_t x)
+{
+    return !fused_stored(&w->f, x) || (w->f.at[x].group == grp && !w->f.at[x].many && pass_at(&w->g, x)->kind != KIND_LEAF);
+}
 
 static bool selects(const pnode *p) { return p->kind == KIND_SLICE || p->kind == KIND_GATHER || p->kind == KIND_ALONG; }
 
@@ -236,13 +240,18 @@ static void kernel_group(graph *w, uint32_t grp)
     double products = k.products[0] / m->product_f32 + k.products[1] / m->product_f64 + k.products[2] / m->product_f16;
     double arithmetic = products + k.other / m->elementwise, memory = (k.read + k.written) / m->memory_bandwidth;
     double most = memory > arithmetic ? memory : arithmetic;
-    step s = {.group = grp, .kind = -1, .seconds = (m->launch + most) * share, .flops = k.products[0] + k.products[1] + k.products[2] + k.other, .bytes = k.read + k.written};
+    step s = {.group = grp,
+              .kind = -1,
+              .seconds = (m->launch + most) * share,
+              .flops = k.products[0] + k.products[1] + k.products[2] + k.other,
+              .bytes = k.read + k.written};
     if (!w->st)
         add_step(w, s, (int)nouts, slots.len, slots.at);
     vec_free(&slots);
 }
 
-static eas_status graph_cost(graph *around, double start, int n, eas_node *const *outs, const dist_mesh *m, const eas_machine *machine, cost *out, sim_events *events);
+static eas_status graph_cost(graph *around, double start, int n, eas_node *const *outs, const dist_mesh *m, const eas_machine *machine, cost *out,
+                             sim_events *events);
 
 /* A trip, as often as there are some; of a branch the dearer side. */
 static void control_cost(graph *w, const graph_control *c, step *s)
@@ -344,7 +353,9 @@ static void note_event(graph *w, const step *s, double start, double memory)
 {
     eas_sim_event e = {.name = name_of(w, s),
                        .site = site_of(w, s),
-                       .lane = s->kind >= 0 && s->kind < LOOP ? EAS_SIM_LINKS : s->kind == LOOP ? EAS_SIM_LOOPS : EAS_SIM_KERNELS,
+                       .lane = s->kind >= 0 && s->kind < LOOP ? EAS_SIM_LINKS
+                             : s->kind == LOOP                ? EAS_SIM_LOOPS
+                                                              : EAS_SIM_KERNELS,
                        .start = w->start + start,
                        .seconds = s->seconds,
                        .flops = s->flops,
@@ -438,7 +449,8 @@ static void run_all(graph *w)
 static void count_ends(graph *w, const pass_walk *walk, uint32_t n, const uint32_t *roots)
 {
     for (uint32_t i = 0; i < walk->leaves.len; i++)
-        w->total->arguments += (int64_t)(count_of(walk->leaves.at[i]->rank, node_shape(walk->leaves.at[i])) * (double)eas_dtype_size((eas_dtype)walk->leaves.at[i]->dtype));
+        w->total->arguments += (int64_t)(count_of(walk->leaves.at[i]->rank, node_shape(walk->leaves.at[i])) *
+                                         (double)eas_dtype_size((eas_dtype)walk->leaves.at[i]->dtype));
     for (uint32_t i = 0; i < n; i++)
         w->total->results += (int64_t)bytes_of(pass_at(&w->g, roots[i]));
 }
@@ -478,7 +490,8 @@ static void clear(graph *w)
     free(w->stamp);
 }
 
-static eas_status graph_cost(graph *around, double start, int n, eas_node *const *outs, const dist_mesh *m, const eas_machine *machine, cost *out, sim_events *events)
+static eas_status graph_cost(graph *around, double start, int n, eas_node *const *outs, const dist_mesh *m, const eas_machine *machine, cost *out,
+                             sim_events *events)
 {
     graph w = {.m = m, .machine = machine, .total = out, .events = events, .start = start, .depth = around ? around->depth + 1 : 0};
     pass_walk walk;
@@ -536,7 +549,8 @@ eas_status cost_of(const dist_mesh *m, const eas_machine *machine, int n, eas_no
 
 bool cost_machine_ok(const eas_machine *m)
 {
-    bool ok = m->product_f32 > 0 && m->product_f64 > 0 && m->product_f16 > 0 && m->elementwise > 0 && m->memory_bandwidth > 0 && m->launch >= 0 && m->call >= 0 && m->memory >= 0 && m->cores >= 0;
+    bool ok = m->product_f32 > 0 && m->product_f64 > 0 && m->product_f16 > 0 && m->elementwise > 0 && m->memory_bandwidth > 0 && m->launch >= 0 &&
+              m->call >= 0 && m->memory >= 0 && m->cores >= 0;
     for (int i = 0; i < EAS_MESH_AXES && ok; i++)
         ok = m->link[i].bandwidth > 0 && m->link[i].latency >= 0;
     return ok;

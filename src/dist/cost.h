@@ -19,7 +19,8 @@ typedef struct cost {
     double link[5]; /* seconds */
     int64_t kernels;
 } cost;
-eas_status cost_of(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs, const eas_spec *specs, cost *out, sim_events *events);
+eas_status cost_of(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs, const eas_spec *specs, cost *out,
+                   sim_events *events);
 bool cost_machine_ok(const eas_machine *m);
 double cost_collective(const dist_mesh *m, const eas_machine *machine, coll_kind kind, const eas_dim_spec *axes, double bytes, int64_t *sent);
 

@@ -116,7 +116,8 @@ typedef struct partition {
 } partition;
 pentry *partition_find(partition *p, const eas_node *n);
 const eas_node *barrier_source(const eas_node *n); /* of a GRAPH_BARRIER: what it waits for */
-void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, const eas_spec *like, eas_spec *out); /* of a GRAPH_SHARD with two inputs */
+void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, const eas_spec *like,
+               eas_spec *out); /* of a GRAPH_SHARD with two inputs */
 pentry *partition_add(partition *p, eas_node *n); /* a new entry */
 /* Entries of all that roots need; leaves are there already. */
 eas_status partition_collect(partition *p, int n, eas_node *const *roots);

@@ -136,7 +136,8 @@ static eas_node *mask_input(partition *p, const eas_node *n, const assigned *a, 
             uint16_t f = t->dims[d].factors[k];
             eas_dim size = a->r->factors[f].size;
             eas_factor_kind what = a->r->factors[f].kind;
-            if (what != EAS_FACTOR_WHOLE && spec_uneven(p->m, &a->of[f], size) && (index || (what != EAS_FACTOR_PASS && !(kind == KIND_GATHER && i == 0))))
+            if (what != EAS_FACTOR_WHOLE && spec_uneven(p->m, &a->of[f], size) &&
+                (index || (what != EAS_FACTOR_PASS && !(kind == KIND_GATHER && i == 0))))
                 x = masked(p, x, d, &a->of[f], size, neutral_of(n, (eas_dtype)node_in(n)[i]->dtype));
         }
     return x;

@@ -95,6 +95,7 @@ static void add_mesh(str *s, const dist_mesh *m)
 eas_status eas_simulation_table(const eas_simulation *s, char **out)
 {
     NEED(s, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     str t = {0};
     double exposed = s->seconds - s->compute - s->machine.call;
     add_mesh(&t, dist_mesh_at(s->mesh));
@@ -146,8 +147,10 @@ static void write_event(FILE *f, const eas_sim_event *e)
     for (char *c = place; *c; c++)
         if (*c == '"' || *c == '\\' || (unsigned char)*c < 32)
             *c = '_';
-    fprintf(f, ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.4f,\"dur\":%.4f,\"args\":{\"bytes\":%lld,\"flops\":%.0f,\"line\":\"%s:%d\"}}", e->name, e->lane + 1,
-            e->start * 1e6, e->seconds * 1e6, (long long)e->bytes, e->flops, place, line);
+    fprintf(
+        f,
+        ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.4f,\"dur\":%.4f,\"args\":{\"bytes\":%lld,\"flops\":%.0f,\"line\":\"%s:%d\"}}",
+        e->name, e->lane + 1, e->start * 1e6, e->seconds * 1e6, (long long)e->bytes, e->flops, place, line);
     if (e->lane != EAS_SIM_LOOPS)
         fprintf(f, ",\n{\"name\":\"memory\",\"ph\":\"C\",\"pid\":1,\"ts\":%.4f,\"args\":{\"bytes\":%lld}}", e->start * 1e6, (long long)e->memory);
 }
@@ -161,7 +164,10 @@ eas_status eas_simulation_trace(const eas_simulation *s, const char *path)
     FILE *f = fopen(path, "w");
     if (!f)
         return base_fail(EAS_ERR_VALUE, "cannot write \"%s\": %s", path, strerror(errno));
-    fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"each of %lld devices\"}}", (long long)m->ndevices);
+    fprintf(f,
+            "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"each of %lld "
+            "devices\"}}",
+            (long long)m->ndevices);
     for (int i = 0; i < 3; i++)
         fprintf(f, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"%s\"}}", i + 1, lanes[i]);
     for (int i = 0; i < s->nevents; i++)

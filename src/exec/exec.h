@@ -234,7 +234,8 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
     VEC_USE params;
     eas_dim grid[3];
     uint32_t in_place; /* a node whose memory the first result may take, if it is not needed any more; 0: none */
-    uint64_t alike; /* bits of parameters (of the first 64): results and inputs that are gone through in the same way, so that a result may take an input's memory */
+    uint64_t
+        alike; /* bits of parameters (of the first 64): results and inputs that are gone through in the same way, so that a result may take an input's memory */
     bool maps; /* element by element, or a reduction: may run beside others */
 } kernel_use;
 /* part: of GROUP_CONCAT, which input is copied; of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
@@ -343,7 +344,8 @@ typedef struct plan_run {
     const struct plan_comm *comm; /* of a device of a mesh */
 } plan_run;
 typedef struct plan_comm { /* runs a collective: one result for each tensor, the memory is there */
-    eas_status (*run)(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out, const eas_launch *hooks);
+    eas_status (*run)(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out,
+                      const eas_launch *hooks);
     void *ctx;
 } plan_comm;
 eas_status plan_new(const pass_walk *w, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant, plan **out);
@@ -356,7 +358,8 @@ extern _Atomic uint64_t plan_steps_done;
 /* What src/dist does for nodes with NODE_SHARDED; it is there before the first such node. */
 typedef struct exec_shards {
     eas_status (*realize)(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks); /* with the lock held */
-    eas_status (*program_new)(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device, void **out); /* NULL: nothing lies on a mesh */
+    eas_status (*program_new)(int nin, eas_node *const *inputs, int nouts, eas_node *const *outs, eas_device *device,
+                              void **out); /* NULL: nothing lies on a mesh */
     eas_status (*program_run)(void *p, int nin, eas_node *const *args, const uint8_t *donated, const eas_launch *hooks, eas_node **results);
     void (*program_free)(void *p);
     bool (*in_parts)(const eas_node *n); /* of a node with data */

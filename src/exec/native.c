@@ -13,7 +13,10 @@ enum { MOST_BUFFERS = 16, MOST_NUMBERS = 64 };
 eas_status eas_node_native(const char *name, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers, const eas_dim *numbers,
                            eas_node **results)
 {
-    NEED(name && results, EAS_ERR_HANDLE);
+    NEED(name, EAS_ERR_HANDLE);
+    NEED(!nin || in, EAS_ERR_HANDLE);
+    NEED(!nouts || (outs && results), EAS_ERR_HANDLE);
+    NEED(!nnumbers || numbers, EAS_ERR_HANDLE);
     const eas_native *fn = native_find(name);
     if (!fn)
         return base_fail(EAS_ERR_VALUE, "eas_node_native: there is no function \"%s\"", name);

@@ -742,21 +742,8 @@ static eas_status make_image(gen *g, gen_image *image)
     return st;
 }
 
-/* Nothing is begun that cannot be finished. */
-static bool fuses_f64(const eas_ir *ir)
-{
-    for (uint32_t i = 0; i < ir->ninsns; i++) {
-        const ir_insn *in = &ir->insns[i];
-        if ((in->op == IR_FMA || in->op == IR_DOT || in->op == IR_MATMUL) && ir_typeof(ir, in->res).dtype == EAS_F64)
-            return true;
-    }
-    return false;
-}
-
 static eas_status generate(gen *g)
 {
-    if (!g->fma && fuses_f64(g->ir))
-        return base_fail(EAS_ERR_UNAVAILABLE, "fma of f64 needs a CPU with FMA");
     eas_status st = bf16_factors(g);
     if (!st)
         st = plan_make(&g->p);

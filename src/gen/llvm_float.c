@@ -182,11 +182,142 @@ static V fma_soft(gen *g, V a, V b, V c)
     return LLVMBuildFPTrunc(g->b, odd, f32, "");
 }
 
+/* f64: a function of its own, once in a module, in integers of 128 bits. Mantissas are normalised, so the product P has 105 or 106 bits; c is aligned with it. Whichever loses bits
+ * in that keeps a sticky one: then the other is so much larger that nothing cancels, and the bit lies far below where the result is rounded. One rounding, subnormal results included. */
+#define ADD(x, y) LLVMBuildAdd(g->b, x, y, "")
+#define SUB(x, y) LLVMBuildSub(g->b, x, y, "")
+#define AND(x, y) LLVMBuildAnd(g->b, x, y, "")
+#define OR(x, y) LLVMBuildOr(g->b, x, y, "")
+#define SHL(x, n) LLVMBuildShl(g->b, x, n, "")
+#define SHR(x, n) LLVMBuildLShr(g->b, x, n, "")
+#define CMP(how, x, y) LLVMBuildICmp(g->b, LLVMInt##how, x, y, "")
+#define PICK(c, x, y) LLVMBuildSelect(g->b, c, x, y, "")
+#define K(t, v) LLVMConstInt(t, (unsigned long long)(v), 1)
+
+typedef struct soft_part {
+    V bits, mantissa, exponent, negative; /* i64, normalised to bit 52; its power; i1 */
+} soft_part;
+
+static V leading_zeros(gen *g, V x)
+{
+    T t = LLVMTypeOf(x);
+    V a[2] = {x, LLVMConstInt(ty_int(g, 1, 0), 0, 0)};
+    return intrinsic(g, "llvm.ctlz", &t, 1, a, 2);
+}
+
+static soft_part soft_split(gen *g, V x, T i64)
+{
+    V u = LLVMBuildBitCast(g->b, x, i64, ""), e = AND(SHR(u, K(i64, 52)), K(i64, 0x7ff)), m = AND(u, K(i64, 0xfffffffffffff));
+    V tiny = CMP(EQ, e, K(i64, 0));
+    m = PICK(tiny, m, OR(m, K(i64, 1ull << 52)));
+    V by = SUB(leading_zeros(g, m), K(i64, 11));
+    return (soft_part){u, SHL(m, by), SUB(PICK(tiny, K(i64, 1), e), by), CMP(SLT, u, K(i64, 0))};
+}
+
+static V soft_clamp(gen *g, V x, int64_t low, int64_t high)
+{
+    const T t = LLVMTypeOf(x);
+    x = PICK(CMP(SLT, x, K(t, low)), K(t, low), x);
+    return PICK(CMP(SGT, x, K(t, high)), K(t, high), x);
+}
+
+/* x >> n, with the lowest bit set if one was lost; n of 64 bits, below 128 */
+static V soft_jam(gen *g, V x, V n, T i128)
+{
+    V by = LLVMBuildZExt(g->b, n, i128, ""), lost = AND(x, SUB(SHL(K(i128, 1), by), K(i128, 1)));
+    return OR(SHR(x, by), LLVMBuildZExt(g->b, CMP(NE, lost, K(i128, 0)), i128, ""));
+}
+
+static V soft_signed(gen *g, V negative, V x) { return PICK(negative, LLVMBuildNeg(g->b, x, ""), x); }
+
+static V soft_ordinary(gen *g, soft_part a, soft_part b, soft_part c, T i64, T i128)
+{
+    V p = LLVMBuildMul(g->b, LLVMBuildZExt(g->b, a.mantissa, i128, ""), LLVMBuildZExt(g->b, b.mantissa, i128, ""), "");
+    V apart = ADD(SUB(c.exponent, ADD(a.exponent, b.exponent)), K(i64, 1075)); /* of the lowest bits of c and P */
+    V over = soft_clamp(g, SUB(apart, K(i64, 73)), 0, 4096);
+    p = soft_jam(g, p, soft_clamp(g, over, 0, 127), i128);
+    V up = LLVMBuildZExt(g->b, soft_clamp(g, apart, 0, 73), i128, ""), down = soft_clamp(g, SUB(K(i64, 0), apart), 0, 127);
+    V q = soft_jam(g, SHL(LLVMBuildZExt(g->b, c.mantissa, i128, ""), up), down, i128);
+    V sum = ADD(soft_signed(g, LLVMBuildXor(g->b, a.negative, b.negative, ""), p), soft_signed(g, c.negative, q));
+    V negative = CMP(SLT, sum, K(i128, 0)), m = soft_signed(g, negative, sum);
+    V weight = ADD(SUB(ADD(a.exponent, b.exponent), K(i64, 2150)), over); /* of the lowest bit */
+    V top = SUB(K(i64, 127), LLVMBuildTrunc(g->b, leading_zeros(g, m), i64, ""));
+    V normal = SUB(top, K(i64, 52)), least = SUB(K(i64, -1074), weight);
+    V shift = PICK(CMP(SGT, normal, least), normal, least), far = CMP(SGT, shift, K(i64, 127));
+    V right = LLVMBuildZExt(g->b, soft_clamp(g, shift, 0, 127), i128, ""),
+      left = LLVMBuildZExt(g->b, soft_clamp(g, SUB(K(i64, 0), shift), 0, 127), i128, "");
+    V kept = SHR(SHL(m, left), right), one = K(i128, 1), lost = AND(m, SUB(SHL(one, right), one)), half = SHR(SHL(one, right), one);
+    V tie = AND(CMP(EQ, lost, half), CMP(NE, AND(kept, one), K(i128, 0)));
+    V more = AND(CMP(SGT, shift, K(i64, 0)), OR(CMP(UGT, lost, half), tie));
+    V low = ADD(LLVMBuildTrunc(g->b, kept, i64, ""), LLVMBuildZExt(g->b, more, i64, ""));
+    low = PICK(far, K(i64, 0), low);
+    V power = ADD(ADD(weight, shift), K(i64, 1074));
+    V bits = ADD(SHL(PICK(far, K(i64, 0), power), K(i64, 52)), low);
+    bits = PICK(CMP(SGE, power, K(i64, 2046)), PICK(far, bits, K(i64, 0x7ff0000000000000)), bits);
+    bits = OR(bits, PICK(negative, K(i64, 1ull << 63), K(i64, 0)));
+    return PICK(CMP(EQ, m, K(i128, 0)), K(i64, 0), bits);
+}
+
+static V fma_f64_function(gen *g)
+{
+    V f = LLVMGetNamedFunction(g->mod, "fma_f64");
+    if (f)
+        return f;
+    const T d = ty_float(g, 64, 0), i64 = ty_int(g, 64, 0), i128 = ty_int(g, 128, 0), in[3] = {d, d, d};
+    LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
+    f = LLVMAddFunction(g->mod, "fma_f64", LLVMFunctionType(d, (T *)in, 3, 0));
+    LLVMSetLinkage(f, LLVMInternalLinkage);
+    LLVMPositionBuilderAtEnd(g->b, LLVMAppendBasicBlockInContext(g->cx, f, ""));
+    V x[3], plain = LLVMConstInt(ty_int(g, 1, 0), 0, 0), infinite = plain;
+    soft_part s[3];
+    for (unsigned i = 0; i < 3; i++) {
+        x[i] = LLVMGetParam(f, i);
+        s[i] = soft_split(g, x[i], i64);
+        V rest = AND(s[i].bits, K(i64, 0x7fffffffffffffff));
+        V odd = CMP(UGE, rest, K(i64, 0x7ff0000000000000));
+        plain = i < 2 ? OR(plain, OR(odd, CMP(EQ, rest, K(i64, 0)))) : plain;
+        infinite = odd; /* of c: then a finite product does not count, even one that overflows */
+    }
+    V product = LLVMBuildFMul(g->b, x[0], x[1], ""), sum = LLVMBuildFAdd(g->b, product, x[2], "");
+    V r = LLVMBuildBitCast(g->b, soft_ordinary(g, s[0], s[1], s[2], i64, i128), d, "");
+    r = PICK(CMP(EQ, AND(s[2].bits, K(i64, 0x7fffffffffffffff)), K(i64, 0)), product, r);
+    r = PICK(infinite, x[2], r);
+    LLVMBuildRet(g->b, PICK(plain, sum, r));
+    LLVMPositionBuilderAtEnd(g->b, back);
+    return f;
+}
+#undef ADD
+#undef SUB
+#undef AND
+#undef OR
+#undef SHL
+#undef SHR
+#undef CMP
+#undef PICK
+#undef K
+
+static V fma_soft64(gen *g, V a, V b, V c)
+{
+    V f = fma_f64_function(g), x[3] = {a, b, c}, r;
+    const T type = LLVMGlobalGetValueType(f);
+    const int n = lanes_of(LLVMTypeOf(a));
+    if (!n)
+        return LLVMBuildCall2(g->b, type, f, x, 3, "");
+    r = LLVMGetPoison(LLVMTypeOf(a));
+    for (int i = 0; i < n; i++) {
+        V at = LLVMConstInt(ty_int(g, 32, 0), (uint64_t)i, 0), one[3];
+        for (int k = 0; k < 3; k++)
+            one[k] = LLVMBuildExtractElement(g->b, x[k], at, "");
+        r = LLVMBuildInsertElement(g->b, r, LLVMBuildCall2(g->b, type, f, one, 3, ""), at, "");
+    }
+    return r;
+}
+
 V float_fma(gen *g, V a, V b, V c)
 {
     T t = LLVMTypeOf(a);
     V x[3] = {a, b, c};
-    return g->fma ? intrinsic(g, "llvm.fma", &t, 1, x, 3) : fma_soft(g, a, b, c);
+    return g->fma ? intrinsic(g, "llvm.fma", &t, 1, x, 3) : is_f64(a) ? fma_soft64(g, a, b, c) : fma_soft(g, a, b, c);
 }
 
 /* ---- a 2^b ---- */

@@ -541,7 +541,9 @@ static eas_node *laid_out(gbuild *g, eas_node *t, const eas_node *n)
         return t;
     memcpy(words, node_words(n), sizeof *words * SHARD_DIMS);
     for (int d = 0; d < t->rank; d++)
-        words[SHARD_DIMS + d] = d < extra ? SHARD_OPEN : t->rank - extra != n->rank || node_shape(t)[d] != node_shape(n)[d - extra] ? 0 : node_words(n)[SHARD_DIMS + d - extra];
+        words[SHARD_DIMS + d] = d < extra                                                                  ? SHARD_OPEN
+                              : t->rank - extra != n->rank || node_shape(t)[d] != node_shape(n)[d - extra] ? 0
+                                                                                                           : node_words(n)[SHARD_DIMS + d - extra];
     return gb_new(g, GRAPH_SHARD, (eas_dtype)t->dtype, t->batch_dims, t->rank, node_shape(t), SHARD_DIMS + t->rank, words, 1, &t);
 }
 
@@ -553,7 +555,8 @@ static eas_node *laid_like(gbuild *g, eas_node *ct, const eas_node *n, eas_node 
         return n->nin > 1 ? ct : laid_out(g, ct, n);
     if (g->st || !ct || ct->rank < x->rank)
         return ct;
-    return gb_new(g, GRAPH_SHARD, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, node_shape(ct), SHARD_DIMS, node_words(n), 2, (eas_node *[]){ct, x});
+    return gb_new(g, GRAPH_SHARD, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, node_shape(ct), SHARD_DIMS, node_words(n), 2,
+                  (eas_node *[]){ct, x});
 }
 
 eas_node *diff_back(gbuild *g, eas_node *n, int i, eas_node *ct)
@@ -690,7 +693,9 @@ eas_node *diff_forth(gbuild *g, eas_node *n, eas_node *const *t)
         return NULL;
     switch (node_kind(n)) {
     case KIND_CAST: return gb_typed(g, t[0], (eas_dtype)n->dtype);
-    case KIND_ALIAS: return n->op == GRAPH_SHARD ? (n->nin > 1 ? laid_like(g, t[0], n, node_in(n)[1]) : laid_out(g, t[0], n)) : gd_rebatch(g, t[0], gd_extra(t[0], x) + n->batch_dims);
+    case KIND_ALIAS:
+        return n->op == GRAPH_SHARD ? (n->nin > 1 ? laid_like(g, t[0], n, node_in(n)[1]) : laid_out(g, t[0], n))
+                                    : gd_rebatch(g, t[0], gd_extra(t[0], x) + n->batch_dims);
     case KIND_RESHAPE: return reshaped(g, t[0], x, n);
     case KIND_PERMUTE: return permuted(g, t[0], n, n, false);
     case KIND_BROADCAST: return forth_broadcast(g, t[0], x, n);

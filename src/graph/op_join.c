@@ -274,7 +274,8 @@ eas_status expand_shuffle(eas_node *n, eas_node *const *in, eas_node **out)
         for (k = i + 1; k < count && (w[1 + i] < 0 ? w[1 + k] < 0 : w[1 + k] == w[1 + i] + k - i); k++)
             continue;
         shape[axis] = k - i;
-        part[parts++] = w[1 + i] < 0 ? gd_fill(&g, (eas_dtype)n->dtype, 0, n->batch_dims, n->rank, shape) : gb_slice(&g, in[0], axis, w[1 + i], k - i, 1);
+        part[parts++] =
+            w[1 + i] < 0 ? gd_fill(&g, (eas_dtype)n->dtype, 0, n->batch_dims, n->rank, shape) : gb_slice(&g, in[0], axis, w[1 + i], k - i, 1);
     }
     eas_node *all = parts ? gb_concat(&g, axis, parts, part) : gb_slice(&g, in[0], axis, 0, 0, 1);
     free(part);

@@ -141,8 +141,7 @@ static bool make_chirp(fft_plan *p)
     if (!mem)
         return false;
     lanes_d x = {mem, mem + m * V}, w = {mem + 2 * m * V, mem + 3 * m * V};
-    for (int64_t j = 0; j < n; j++) { /* e^(-i pi j^2 / n) */
-        int64_t e = (int64_t)((unsigned __int128)j * (unsigned __int128)j % (unsigned __int128)(2 * n));
+    for (int64_t j = 0, e = 0; j < n; e = (e + 2 * j + 1) % (2 * n), j++) { /* e^(-i pi j^2 / n); e is j^2, modulo 2 n */
         root(e, 2 * n, &p->chirp_re_d[j], &p->chirp_im_d[j]);
         x.re[j * V] = p->chirp_re_d[j] / (double)m;
         x.im[j * V] = -p->chirp_im_d[j] / (double)m;

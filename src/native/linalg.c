@@ -90,25 +90,25 @@ static double weight(int64_t type) { return is_complex(type) ? 4 : 1; }
     switch (type) { \
     case NATIVE_F32: { \
         typedef float P; \
-        typedef float Q; \
+        typedef float Q __attribute__((unused)); \
         call(s); \
         break; \
     } \
     case NATIVE_F64: { \
         typedef double P; \
-        typedef double Q; \
+        typedef double Q __attribute__((unused)); \
         call(d); \
         break; \
     } \
     case NATIVE_C64: { \
         typedef c64 P; \
-        typedef float Q; \
+        typedef float Q __attribute__((unused)); \
         call(c); \
         break; \
     } \
     default: { \
         typedef c128 P; \
-        typedef double Q; \
+        typedef double Q __attribute__((unused)); \
         call(z); \
     } \
     }
@@ -122,8 +122,16 @@ static void *matrix_out(const native_call *c, int which, int64_t i, int64_t elem
     return (char *)c->out[which] + (size_t)(i * elements) * size_of(c->numbers[0]);
 }
 
+static void conjugate(int64_t type, int64_t n, void *x)
+{
+    for (int64_t i = 0; i < n && type == NATIVE_C64; i++)
+        ((c64 *)x)[i] = conjf(((c64 *)x)[i]);
+    for (int64_t i = 0; i < n && type == NATIVE_C128; i++)
+        ((c128 *)x)[i] = conj(((c128 *)x)[i]);
+}
+
 /* B (n m) = A (m n) transposed, conjugated if asked. */
-static void transposed(int64_t type, int64_t m, int64_t n, const void *a, void *b, bool conjugate)
+static void transposed(int64_t type, int64_t m, int64_t n, const void *a, void *b, bool conjugated)
 {
 #define DO(x) \
     for (int64_t i = 0; i < m; i++) \
@@ -133,12 +141,8 @@ static void transposed(int64_t type, int64_t m, int64_t n, const void *a, void *
         }
     BY_TYPE(type, DO)
 #undef DO
-    if (conjugate && type == NATIVE_C64)
-        for (int64_t i = 0; i < m * n; i++)
-            ((c64 *)b)[i] = conjf(((c64 *)b)[i]);
-    if (conjugate && type == NATIVE_C128)
-        for (int64_t i = 0; i < m * n; i++)
-            ((c128 *)b)[i] = conj(((c128 *)b)[i]);
+    if (conjugated)
+        conjugate(type, m * n, b);
 }
 
 /* ---- LAPACK's calling convention: everything by address; an int64 holds either size of integer, in this byte order ---- */
@@ -267,7 +271,7 @@ eas_status native_solve_triangular(const native_call *c)
 {
     const int64_t *q = c->numbers;
     int64_t b = q[1], n = q[2], k = q[3];
-    lapack_fn f = n * k && lapack_wanted(n, b) && k >= 8 ? lapack_find("trsm", (int)q[0]) : NULL;
+    lapack_fn f = k >= 8 && lapack_wanted(n, b) ? lapack_find("trsm", (int)q[0]) : NULL;
     for (int64_t i = 0; i < b && f; i++) {
         const c128 one128 = 1;
         const c64 one64 = 1;
@@ -434,21 +438,11 @@ static void svd_one(const native_call *c, int64_t i, void *scratch)
     if (!flip) { /* ut: rows are columns of U; vt: rows are columns of V */
         transposed(q[0], nu, big, ut, u, false);
         memcpy(vh, vt, (size_t)(k * k) * size);
-        if (is_complex(q[0]))
-            for (int64_t j = 0; j < k * k; j++)
-                if (q[0] == NATIVE_C64)
-                    ((c64 *)vh)[j] = conjf(((c64 *)vh)[j]);
-                else
-                    ((c128 *)vh)[j] = conj(((c128 *)vh)[j]);
+        conjugate(q[0], k * k, vh);
     } else { /* A^H = U' S V'^H: A = V' S U'^H */
         transposed(q[0], k, k, vt, u, false);
         memcpy(vh, ut, (size_t)(nu * big) * size);
-        if (is_complex(q[0]))
-            for (int64_t j = 0; j < nu * big; j++)
-                if (q[0] == NATIVE_C64)
-                    ((c64 *)vh)[j] = conjf(((c64 *)vh)[j]);
-                else
-                    ((c128 *)vh)[j] = conj(((c128 *)vh)[j]);
+        conjugate(q[0], nu * big, vh);
     }
 }
 

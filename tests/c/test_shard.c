@@ -207,8 +207,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),   cmocka_unit_test(test_parts),   cmocka_unit_test(test_derivative),
-        cmocka_unit_test(test_compiled_and_explained), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_products),   cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_derivative), cmocka_unit_test(test_compiled_and_explained),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,7 +165,7 @@ static verdict check_devices(const trial *t)
     else if (run_device(t, k, "ref", false, ref))
         v = wrong("ref", eas_error_message());
     eas_status st = v.what ? EAS_OK : run_device(t, k, tested(), false, cpu);
-    if (st && st != EAS_ERR_UNAVAILABLE) /* without FMA, f64 has none: that is said, and no fault */
+    if (st && st != EAS_ERR_UNAVAILABLE)
         v = wrong(tested(), eas_error_message());
     else if (!v.what && !st)
         v = compare(t, tested(), ref, cpu);

@@ -5,6 +5,7 @@ All of them are ordinary operations on tensors (a sum over parts, another order 
 import contextlib
 import contextvars
 import math
+import types
 
 from eas._eas import EagerTensor, shard_node, tensor_ops, vmap_level
 
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 # name -> (mesh, level): the batch dim of that age belongs to the axis
-_AXES = contextvars.ContextVar("axes", default={})
+_AXES = contextvars.ContextVar("axes", default=types.MappingProxyType({}))
 _REDUCTIONS = {"sum": "reduce_sum_physical", "prod": "prod_physical", "max": "reduce_max_physical", "min": "reduce_min_physical", "mean": "mean_physical"}
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from eas._eas import random_key, tensor_ops
+from eas._eas import SymbolicDim, random_key, tensor_ops
 
 from ..._autograd import no_grad
 from ...ops import convolution as _convolution
@@ -31,7 +31,7 @@ def linear(x, weight, bias=None):
 
 
 def _differs(a, b):
-    return isinstance(a, int) and isinstance(b, int) and a != b or (hasattr(a, "size") and hasattr(b, "size") and a != b)
+    return not isinstance(a, SymbolicDim) and not isinstance(b, SymbolicDim) and int(a) != int(b)
 
 
 def layer_norm(x, weight=None, bias=None, eps=1e-5, axis=-1):
