@@ -20,7 +20,7 @@ def step(p, x, y):
 PLANS = {"data parallel": ({"a": P(), "b": P()}, P("x")), "tensor parallel": ({"a": P(None, "x"), "b": P("x", None)}, P())}
 
 
-def best(f, *args, runs=15):
+def best(f, *args, runs=60):
     f = eager.compile(f)
     f(*args)
     times = []

@@ -964,27 +964,27 @@ EAS_API eas_comm_stats eas_comm_stats_get(void);
 /* ---- predicting programs over parts, and choosing layouts ------------------------------------------------------------ */
 
 typedef struct eas_link { /* between neighbours along an axis of a mesh */
-    double latency;   /* seconds of a message */
+    double latency; /* seconds of a message */
     double bandwidth; /* bytes per second that leave a device */
 } eas_link;
 typedef struct eas_machine { /* one device, and what lies between devices */
     double product_f32, product_f64, product_f16; /* matrix products: floating-point operations per second; f16 stands for bf16 too */
-    double elementwise;      /* other arithmetic: operations per second */
+    double elementwise; /* other arithmetic: operations per second */
     double memory_bandwidth; /* bytes per second */
-    double launch;           /* seconds that a kernel takes at least */
-    double call;             /* seconds that a run of a program takes besides its kernels and collectives */
-    double memory;           /* bytes; 0: not limited */
-    double cores;            /* how many devices compute at the same time; 0: all of them */
-    int overlap;             /* collectives run beside kernels */
+    double launch; /* seconds that a kernel takes at least */
+    double call; /* seconds that a run of a program takes besides its kernels and collectives */
+    double memory; /* bytes; 0: not limited */
+    double cores; /* how many devices compute at the same time; 0: all of them */
+    int overlap; /* collectives run beside kernels */
     eas_link link[EAS_MESH_AXES];
 } eas_machine;
 enum { EAS_SIM_KERNELS, EAS_SIM_LINKS, EAS_SIM_LOOPS };
 typedef struct eas_sim_event {
     const char *name; /* of the operation or collective; lives as long as the library */
-    uint32_t site;    /* where it was recorded: eas_site_text */
-    int lane;         /* EAS_SIM_KERNELS, EAS_SIM_LINKS; EAS_SIM_LOOPS: a whole loop */
+    uint32_t site; /* where it was recorded, as eas_node_site */
+    int lane; /* EAS_SIM_KERNELS, EAS_SIM_LINKS; EAS_SIM_LOOPS: a whole loop */
     double start, seconds, flops;
-    int64_t bytes;  /* of kernels: read and written; of collectives: that leave a device */
+    int64_t bytes; /* of kernels: read and written; of collectives: that leave a device */
     int64_t memory; /* in use while it runs */
 } eas_sim_event;
 typedef struct eas_simulation { /* of one device; all do the same */

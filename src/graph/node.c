@@ -645,7 +645,6 @@ eas_status eas_node_call(eas_kernel *k, int nin, eas_node *const *in, int nouts,
     NEED(nin <= 0 || in, EAS_ERR_HANDLE);
     NEED(nouts <= 0 || outs, EAS_ERR_HANDLE);
     NEED(nparams <= 0 || order, EAS_ERR_HANDLE);
-    NEED(grid, EAS_ERR_HANDLE);
     NEED(nouts <= 0 || results, EAS_ERR_HANDLE);
     return eas_node_call_begun(k, nin, in, nouts, outs, NULL, nparams, order, grid, results);
 }
@@ -666,7 +665,6 @@ eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int 
     NEED(nin <= 0 || in, EAS_ERR_HANDLE);
     NEED(nouts <= 0 || outs, EAS_ERR_HANDLE);
     NEED(nparams <= 0 || order, EAS_ERR_HANDLE);
-    NEED(grid, EAS_ERR_HANDLE);
     NEED(nouts <= 0 || results, EAS_ERR_HANDLE);
     if (nparams != eas_ir_nparams(eas_kernel_ir(k)))
         return base_fail(EAS_ERR_VALUE, "eager.call: kernel %s has %d parameters, %d are given", eas_ir_name(eas_kernel_ir(k)),
