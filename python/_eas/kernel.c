@@ -737,6 +737,7 @@ static inline int bind_call(Kernel *k, PyObject *const *args, Py_ssize_t nargs, 
     c->bd.ntemps = 0;
     c->bd.defer_mps = true;
     c->bd.has_mps = false;
+    c->bd.strided = false;
     c->shape = NULL;
     c->failed = -1;
     if (trace_active && trace_current())
@@ -899,28 +900,35 @@ static PyObject *forward_once(Kernel *k, PyObject *const *args, Py_ssize_t nargs
         shape_free(s);
     return r;
 }
-/* The kernel does not index the array: what binding had to say holds. */
+/* A launch that failed leaves the kernel as it was. If it does not index the array, what binding had to say holds. */
 static void not_by_indices(Kernel *k)
 {
-    PyObject *type, *value, *tb, *why = k->why;
+    PyObject *type, *value, *tb, *why = k->why, *text = NULL;
     PyErr_Fetch(&type, &value, &tb);
     PyErr_NormalizeException(&type, &value, &tb);
     k->why = NULL;
     k->expands = false;
     PyMem_Free(k->arrays);
     k->arrays = NULL;
-    PyErr_Format(PyExc_ValueError, "%U. %S", why, value);
+    if (PyErr_GivenExceptionMatches(type, PyExc_ValueError) && value && !(text = PyObject_Str(value)))
+        PyErr_Clear();
+    if (!text || !PyUnicode_Compare(text, why)) {
+        PyErr_Restore(type, value, tb);
+    } else {
+        PyErr_Format(PyExc_ValueError, "%U. %U", why, text);
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(tb);
+    }
+    Py_XDECREF(text);
     Py_DECREF(why);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(tb);
 }
 static PyObject *forward(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, bool all_arrays, method *f)
 {
     enum { TRIES = 2 * PY_MAX_PARAMS };
     for (int i = 0; i < TRIES; i++) { /* again while tracing asks for more of the arrays */
         PyObject *r = forward_once(k, args, nargs, kwnames, all_arrays, f);
-        if (!r && PyErr_Occurred() && k->why && PyErr_ExceptionMatches(PyExc_ValueError))
+        if (!r && PyErr_Occurred() && k->why)
             not_by_indices(k);
         if (r)
             Py_CLEAR(k->why);
@@ -930,29 +938,29 @@ static PyObject *forward(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyO
     return py_fail(PyExc_SystemError, "%U: what its arrays are asked for does not settle", k->name);
 }
 /* Is it an array whose only fault is that it is not contiguous? */
-static bool has_strides(PyObject *o)
+static bool has_strides(const Call *c)
 {
+    PyObject *o = c->objs[c->failed];
     if (PyArray_Check(o))
         return !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)o) && PyArray_ISALIGNED((PyArrayObject *)o) && PyArray_ISNOTSWAPPED((PyArrayObject *)o);
-    if (tensor_check(o))
-        return !tensor_in_c_order((Tensor *)o);
-    if (!torch_check(o))
-        return false;
-    PyObject *r = PyObject_CallMethodNoArgs(o, N.is_contiguous);
-    bool strided = r == Py_False;
-    Py_XDECREF(r);
-    return strided;
+    return tensor_check(o) ? !tensor_in_c_order((Tensor *)o) : c->bd.strided;
+}
+/* Of an inner kernel: was its argument asked for by its indices already, and could not be taken apart? */
+static bool was_asked(Kernel *k, int failed)
+{
+    int i = k->of && k->of->arrays ? index_of(k->of->rt_names, PyTuple_GET_ITEM(k->rt_names, failed)) : -1;
+    return i >= 0 && k->of->arrays[i];
 }
 /* Arguments that failed to bind: can they be taken apart? The exception is cleared then. */
 static bool comes_apart(Kernel *k, const Call *c)
 {
-    if (!PyErr_Occurred() || k->expands || c->failed < 0 || (k->of && c->failed < 0))
+    if (!PyErr_Occurred() || k->expands || c->failed < 0)
         return false;
     PyObject *type, *value, *tb;
     PyErr_Fetch(&type, &value, &tb);
     PyObject *o = c->objs[c->failed], *m = PyImport_ImportModule("eas._struct"), *r = m ? PyObject_CallMethod(m, "is_struct", "(O)", o) : NULL;
     bool yes = r == Py_True;
-    if (!yes && PyErr_GivenExceptionMatches(type, PyExc_ValueError) && has_strides(o)) {
+    if (!yes && PyErr_GivenExceptionMatches(type, PyExc_ValueError) && has_strides(c) && !was_asked(k, c->failed)) {
         if (!k->arrays)
             k->arrays = PyMem_Calloc((size_t)k->nrt + 1, 1);
         if (k->arrays && !k->arrays[c->failed]) {

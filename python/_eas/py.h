@@ -334,6 +334,7 @@ typedef struct Bound {
     int device_arg; /* which of them said so */
     bool defer_mps; /* the caller looks at has_mps: torch tensors on mps are not imported */
     bool has_mps;
+    bool strided; /* what was refused is a torch tensor that is only not contiguous */
     int ntemps;
     PyObject *temps[PY_MAX_PARAMS]; /* kept until the launch is over */
 } Bound;

@@ -101,6 +101,7 @@ static int refuse_grad(Bound *bd, PyObject *name)
 static int refuse_strides(Bound *bd, PyObject *o, PyObject *name)
 {
     PyObject *s = PyObject_CallMethodNoArgs(o, N.stride), *shape = PyObject_GetAttr(o, N.shape);
+    bd->strided = s && shape;
     if (s && shape)
         py_fail(PyExc_ValueError,
                 "%U: argument '%U' must be C-contiguous; got strides %S in elements for a torch tensor of %S. Pass x.contiguous(), or "

@@ -666,6 +666,8 @@ class _Function:
                     out.append(_at(ast.Expr(_call("_eas_flow", "refuse", [_const(what, s)], s)), s))
         self.fields(s)
         out.append(s)
+        if t is ast.Delete:  # loops and branches pass it on: it is bound to what says that it is not
+            out += [_set(n, _call("_eas_flow", "undefined", [_const(n, s)], s), s) for n in _stored(s, {}) if n not in self.foreign]
         return out
 
     def return_(self, s, depth, raw):

@@ -12,6 +12,7 @@ parameters. `expand` takes arguments apart at a launch, `rebuild` puts symbols t
 
 import dataclasses
 import functools
+import sys
 import types
 
 import numpy as np
@@ -37,18 +38,25 @@ def _is_array(o):
 # ---- arrays ----
 
 
+def _is_torch(o):
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(o, getattr(torch, "Tensor", ()))
+
+
 def _tensor(o):
     if isinstance(o, Tensor):
         return o
     if type(o).__module__.partition(".")[0] == "eager":
         return o.realize().storage
-    if isinstance(o, np.ndarray):
-        import eas
-
-        return eas.tensor(o)
     import eas
 
-    return eas.from_torch(o, copy=False) if type(o).__module__.partition(".")[0] == "torch" else eas.from_dlpack(o)
+    if isinstance(o, np.ndarray):
+        return eas.tensor(o)
+    if not _is_torch(o):
+        return eas.from_dlpack(o)
+    if o.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise BufferError("it requires grad")
+    return eas.from_torch(o, copy=False)
 
 
 def _is_contiguous(shape, strides, item):
@@ -61,13 +69,18 @@ def _is_contiguous(shape, strides, item):
 
 
 def _parts(name, o):
-    """(what to pass, shape, strides in elements or None if it is C-contiguous, origin)"""
+    """(what to pass, shape, strides in elements or None if it is C-contiguous, origin), or None if it has no memory to share: binding says why."""
     if isinstance(o, np.ndarray):
         if o.flags.c_contiguous:
             return o, o.shape, None, 0
         shape, strides, item = o.shape, o.strides, o.itemsize
     else:
-        o = _tensor(o)
+        try:
+            if _is_torch(o) and o.is_contiguous():
+                return o, tuple(o.shape), None, 0
+            o = _tensor(o)
+        except (BufferError, RuntimeError, NotImplementedError):
+            return None
         shape, strides, item = tuple(o.shape), o.strides, o.dtype.itemsize
         if 0 in shape or _is_contiguous(shape, strides, item):
             return o, shape, None, 0
@@ -83,9 +96,12 @@ def _parts(name, o):
 
 
 def _array(name, o, flags, names, flat):
-    o, shape, strides, origin = _parts(name, o)
+    parts = _parts(name, o)
     names.append(name)
-    flat.append(o)
+    flat.append(o if parts is None else parts[0])
+    if parts is None:
+        return ("p",)
+    _, shape, strides, origin = parts
     n = len(shape)
     if strides is None:
         for k in range(n):

@@ -37,6 +37,9 @@ eas_status eas_nodes_collectives(int n, eas_node *const *nodes, int *mesh, eas_c
 {
     if (n && !nodes)
         return base_null(__func__, "nodes");
+    NEED(mesh, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
+    NEED(count, EAS_ERR_HANDLE);
     const dist_mesh *m = NULL;
     pnotes notes = {0};
     eas_status st;
@@ -73,6 +76,7 @@ static void add_bytes(str *s, int64_t n)
 
 eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out)
 {
+    NEED(out, EAS_ERR_HANDLE);
     int id, count;
     eas_collective *all;
     int64_t total = 0;

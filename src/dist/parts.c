@@ -82,6 +82,9 @@ static eas_status check_part(const dist_mesh *m, const eas_spec *s, eas_dtype dt
 eas_status eas_node_from_parts(int mesh, const eas_spec *spec, int pad, eas_dtype dt, int rank, const int64_t *shape, int64_t n,
                                eas_buffer *const *parts, eas_node **out)
 {
+    NEED(spec, EAS_ERR_HANDLE);
+    NEED(rank <= 0 || shape, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     const dist_mesh *m = dist_mesh_at(mesh);
     int64_t first, count;
     *out = NULL;
@@ -126,6 +129,8 @@ static int shard_words(const dist_mesh *m, const eas_spec *s, bool pad, int64_t 
 eas_status eas_node_shard(eas_node *x, int mesh, const eas_spec *spec, int pad, eas_node **out)
 {
     NEED(x, EAS_ERR_HANDLE);
+    NEED(spec, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     const dist_mesh *m = dist_mesh_at(mesh);
     int64_t words[SHARD_DIMS + EAS_MAX_RANK];
     *out = NULL;
@@ -143,6 +148,9 @@ eas_status eas_node_shard(eas_node *x, int mesh, const eas_spec *spec, int pad, 
 eas_status eas_node_input_sharded(int index, eas_dtype dt, int rank, const eas_dim *shape, int batch_dims, eas_device *d, int mesh,
                                   const eas_spec *spec, int pad, eas_node **out)
 {
+    NEED(spec, EAS_ERR_HANDLE);
+    NEED(rank <= 0 || shape, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     const dist_mesh *m = dist_mesh_at(mesh);
     int64_t words[1 + SHARD_DIMS + EAS_MAX_RANK] = {index};
     *out = NULL;
@@ -221,6 +229,7 @@ static eas_status assemble(const dist_parts *p, eas_node *n, eas_node **out)
 eas_status eas_node_whole(eas_node *n, const eas_launch *hooks, eas_node **out)
 {
     NEED(n, EAS_ERR_HANDLE);
+    NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     eas_status st = node_real(n) ? EAS_OK : eas_realize(1, &n, NULL, hooks);
     const dist_parts *p = st ? NULL : parts_of(n);

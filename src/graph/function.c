@@ -34,6 +34,8 @@ static eas_dtype wide(eas_dtype dt) { return dt == EAS_F64 ? EAS_F64 : EAS_F32; 
 
 eas_value eas_function(eas_builder *b, const char *name, eas_value x, eas_value y)
 {
+    NEED(b, 0);
+    NEED(name, 0);
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         if (strcmp(name, functions[i].name))
             continue;

@@ -377,6 +377,12 @@ eas_status eas_weights_save(const char *path, int n, const char *const *names, e
                             int compressed, const eas_launch *hooks)
 {
     NEED(path, EAS_ERR_VALUE);
+    NEED(n <= 0 || (names && nodes), EAS_ERR_VALUE);
+    NEED(nmeta <= 0 || meta, EAS_ERR_VALUE);
+    for (int i = 0; i < n; i++)
+        NEED(names[i] && nodes[i], EAS_ERR_HANDLE);
+    for (int i = 0; i < 2 * nmeta; i++)
+        NEED(meta[i], EAS_ERR_VALUE);
     eas_status st = check_names(n, names);
     st = st ? st : eas_realize(n, nodes, NULL, hooks);
     st = st ? st : eas_synchronize(NULL, hooks);

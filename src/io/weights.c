@@ -99,6 +99,7 @@ eas_status eas_weights_open(const char *path, eas_weights **out)
 eas_status eas_weights_parse(const void *data, size_t n, const char *name, eas_weights **out)
 {
     io_file *f;
+    NEED(!n || data, EAS_ERR_VALUE);
     NEED(name, EAS_ERR_VALUE);
     NEED(out, EAS_ERR_VALUE);
     eas_status st = io_file_copy(data, n, &f);

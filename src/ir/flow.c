@@ -9,6 +9,7 @@ _Static_assert(sizeof((eas_mark *)0)->group_array >= sizeof((eas_builder *)0)->g
 
 void eas_builder_mark(const eas_builder *b, eas_mark *out)
 {
+    NEED_(out);
     memset(out, 0, sizeof *out);
     NEED_(b);
     if (b->status || b->live)
@@ -56,6 +57,7 @@ static void unhoist(eas_builder *b, uint32_t n)
 void eas_builder_rewind(eas_builder *b, const eas_mark *m)
 {
     NEED_(b);
+    NEED_(m);
     if (b->status || b->live)
         return;
     if (m->ninsns > b->ir->ninsns || m->nvals > b->ir->nvals || m->nopen > b->open.len) {

@@ -308,6 +308,9 @@ void eas_scan_with(eas_builder *b, int n, const eas_value *x, int axis, int reve
                    int (*fn)(void *ctx, eas_builder *b, const eas_value *x, const eas_value *y, eas_value *out), void *ctx, eas_value *out)
 {
     NEED_(b);
+    NEED_(x);
+    NEED_(fn);
+    NEED_(out);
     enum { MAX = 16 };
     uint32_t now[MAX], moved[MAX], joined[MAX];
     if (n < 1 || n > MAX) {

@@ -61,7 +61,6 @@ eas_status eas_kernel_source(eas_kernel *k, const char *form, const eas_arg *arg
     NEED(k, EAS_ERR_HANDLE);
     NEED(form, EAS_ERR_HANDLE);
     NEED(nargs <= 0 || args, EAS_ERR_HANDLE);
-    NEED(o, EAS_ERR_HANDLE);
     NEED(out, EAS_ERR_HANDLE);
     gen_dialect dialect;
     eas_device *d;
