@@ -103,7 +103,7 @@ class Pickles(unittest.TestCase):
             self.assertIs(copy.deepcopy(k), k)
             self.assertIs(copy.copy(k), k)
         again = pickle.loads(pickle.dumps(by_hand))
-        self.assertEqual((again.fn, again._options), (plain, {"fp_contract": False, "fast_math": False}))
+        self.assertEqual((again.fn, again._options), (plain, {"fp_contract": False, "fast_math": False, "rewrite": True}))
         self.assertEqual(result(again, BLOCK=64), 3.0)
         self.assertIs(copy.deepcopy([scale, {"k": scale}])[1]["k"], scale)
 

@@ -364,7 +364,7 @@ class Ways(unittest.TestCase):
         self.assertEqual(way, "torch's C functions")
         way, table = self.run_odd(EAS_TORCH_DIRECT="0")
         self.assertEqual(way, "DLPack's table")
-        way, attributes = self.run_odd("import torch\ndel torch.Tensor.__dlpack_c_exchange_api__\n", EAS_TORCH_DIRECT="0")
+        way, attributes = self.run_odd("import torch; del torch.Tensor.__dlpack_c_exchange_api__", EAS_TORCH_DIRECT="0")
         self.assertEqual(way, "attributes")
         self.assertEqual(direct, table)
         self.assertEqual(direct, attributes)

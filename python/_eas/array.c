@@ -245,7 +245,8 @@ static int take_axis(PyObject *buf, place *p, Py_ssize_t axis)
 {
     if (PyTuple_GET_ITEM(part(buf, SHAPE), axis) == Py_None)
         return give_up(buf);
-    return PyList_Append(p->shape, PyTuple_GET_ITEM(part(buf, SHAPE), axis)) == 0 && PyList_Append(p->strides, PyTuple_GET_ITEM(part(buf, STRIDES), axis)) == 0;
+    return PyList_Append(p->shape, PyTuple_GET_ITEM(part(buf, SHAPE), axis)) == 0 &&
+           PyList_Append(p->strides, PyTuple_GET_ITEM(part(buf, STRIDES), axis)) == 0;
 }
 /* Where key leads; what it leaves open is in shape and strides. 0 with an exception; place_free is due in either case. */
 static int find_place(Trace *t, PyObject *buf, PyObject *key, place *p)
@@ -347,7 +348,8 @@ int array_set(PyObject *buf, PyObject *key, PyObject *value)
         return 0; /* x[i] += v of a row, which is the view itself */
     if (find_place(t, buf, key, &p)) {
         if (PyList_GET_SIZE(p.shape))
-            py_fail_at(PyExc_TypeError, "an assignment needs an index for every axis: whole rows are written with a block of indices, mk.arange(0, n)");
+            py_fail_at(PyExc_TypeError,
+                       "an assignment needs an index for every axis: whole rows are written with a block of indices, mk.arange(0, n)");
         else if (value_arg(t, p.off, "store", "off", &off) && value_arg(t, value, "store", "value", &v) && mask_of(t, &p, &mask)) {
             eas_store(t->b, of(buf)->v, off, v, mask);
             r = trace_ok(t) ? 0 : -1;
@@ -403,7 +405,8 @@ int array_whole(PyObject *buf, const char *fn)
         return 1;
     PyObject *who = label(buf);
     if (who)
-        py_fail_at(PyExc_ValueError, "mk.%s: '%U' is a view or not contiguous: this takes arrays as they lie in memory. Pass a contiguous copy", fn, who);
+        py_fail_at(PyExc_ValueError, "mk.%s: '%U' is a view or not contiguous: this takes arrays as they lie in memory. Pass a contiguous copy", fn,
+                   who);
     Py_XDECREF(who);
     return 0;
 }

@@ -398,7 +398,8 @@ FN(reduce)
     unsigned axes;
     bool keepdims;
     PARSE({"reduce", 4, 3, {"x", "axis", "fn", "keepdims"}});
-    if (!trace_whole(t, s.fn, false) || !folded_arg(t, in[0], s.fn, &x) || !axes_arg(in[1], s.fn, x.rank, &axes) || !flag_arg(in[3], s.fn, "keepdims", &keepdims))
+    if (!trace_whole(t, s.fn, false) || !folded_arg(t, in[0], s.fn, &x) || !axes_arg(in[1], s.fn, x.rank, &axes) ||
+        !flag_arg(in[3], s.fn, "keepdims", &keepdims))
         return NULL;
     if (!PyCallable_Check(in[2]))
         return py_fail_at(PyExc_TypeError, "mk.reduce: fn must be a function of two values, such as lambda x, y: x + y; got %R", in[2]);

@@ -162,6 +162,7 @@ typedef struct outside { /* eager_outside.c: what a trace asks clocks and the sy
     char file[256];
     int line;
     bool watching;
+    int collecting; /* was the garbage collector on? */
 } outside;
 void outside_push(outside *o);
 int outside_pop(outside *o);

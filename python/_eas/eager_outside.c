@@ -110,6 +110,7 @@ void outside_push(outside *o)
 {
     *o = (outside){.outer = now};
     o->watching = PyThreadState_Get()->c_profilefunc == NULL;
+    o->collecting = PyGC_Disable(); /* its callbacks, which may ask for the time, are not the function's */
     now = o;
     if (o->watching)
         PyEval_SetProfile(watch, NULL);
@@ -119,6 +120,8 @@ int outside_pop(outside *o)
 {
     if (o->watching)
         PyEval_SetProfile(NULL, NULL);
+    if (o->collecting)
+        PyGC_Enable();
     now = o->outer;
     if (!o->what || PyErr_Occurred())
         return !PyErr_Occurred();

@@ -578,8 +578,9 @@ static PyObject *make_key(Kernel *k, PyObject *const *metas, const uint8_t *tags
         PyObject *e = meta_key(metas[i]);
         if (!e) {
             if (!PyErr_Occurred())
-                py_fail(PyExc_TypeError, "%U: meta argument '%U' must be hashable (a number, str, dtype, function, tuple, frozen dataclass, ...); got %s",
-                        k->name, PyTuple_GET_ITEM(k->meta_names, i), Py_TYPE(metas[i])->tp_name);
+                py_fail(PyExc_TypeError,
+                        "%U: meta argument '%U' must be hashable (a number, str, dtype, function, tuple, frozen dataclass, ...); got %s", k->name,
+                        PyTuple_GET_ITEM(k->meta_names, i), Py_TYPE(metas[i])->tp_name);
             return Py_DECREF(key), NULL;
         }
         PyTuple_SET_ITEM(key, 1 + i, e);
@@ -834,7 +835,8 @@ static PyObject *kernel_inner(Kernel *k, PyObject *spec, PyObject *names);
 /* Of run-time arguments: the inner kernel (borrowed) and the parts (a new list). */
 static Kernel *expand(Kernel *k, PyObject *const *objs, bool all_arrays, PyObject **parts)
 {
-    PyObject *m = PyImport_ImportModule("eas._struct"), *t = m ? PyTuple_New(k->nrt) : NULL, *flags = t ? PyBytes_FromStringAndSize(NULL, k->nrt) : NULL;
+    PyObject *m = PyImport_ImportModule("eas._struct"), *t = m ? PyTuple_New(k->nrt) : NULL,
+             *flags = t ? PyBytes_FromStringAndSize(NULL, k->nrt) : NULL;
     Kernel *inner = NULL;
     for (int i = 0; flags && i < k->nrt; i++) {
         PyTuple_SET_ITEM(t, i, Py_NewRef(objs[i]));

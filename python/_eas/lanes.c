@@ -307,7 +307,8 @@ int lanes_item(Trace *t, eas_value *x, int *axis, PyObject *item)
 }
 
 static PyMethodDef rows[] = {
-    ROW(gather, "gather($module, x, index, axis=0)\n--\n\nThe elements of a block at the indices along an axis, in the shape of index; negative ones count from "
+    ROW(gather, "gather($module, x, index, axis=0)\n--\n\nThe elements of a block at the indices along an axis, in the shape of index; negative ones "
+                "count from "
                 "the end, others outside give 0."),
     ROW(flip, "flip($module, x, axis=-1)\n--\n\nA block in reverse order along an axis."),
     ROW(sort, "sort($module, x, axis=-1, descending=False)\n--\n\nA block sorted along an axis; NaN comes last, first if it descends."),
@@ -315,14 +316,18 @@ static PyMethodDef rows[] = {
     ROW(topk, "topk($module, x, k, axis=-1, largest=True)\n--\n\n(values, indices) of the k largest or smallest elements along an axis, in order."),
     ROW(cat, "cat($module, blocks, axis=0, y=None)\n--\n\nBlocks one behind the other along an axis: cat([x, y, z], axis=0) or cat(x, y)."),
     ROW(histogram, "histogram($module, x, bins, mask=None)\n--\n\nHow often 0, 1, ..., bins - 1 occur in a block of integers: a block of i32."),
-    ROW(associative_scan, "associative_scan($module, x, axis, fn, reverse=False)\n--\n\nRunning results along an axis by fn(earlier, later), which is associative. x "
-                          "may be a tuple of blocks; fn then takes and returns tuples."),
+    ROW(associative_scan,
+        "associative_scan($module, x, axis, fn, reverse=False)\n--\n\nRunning results along an axis by fn(earlier, later), which is associative. x "
+        "may be a tuple of blocks; fn then takes and returns tuples."),
     {NULL, NULL, 0, NULL},
 };
 static PyMethodDef bit_rows[] = {
-    {"popcount", (PyCFunction)(void (*)(void))mk_bits, METH_FASTCALL | METH_KEYWORDS, "popcount($module, x)\n--\n\nHow many bits of an integer are set."},
-    {"clz", (PyCFunction)(void (*)(void))mk_bits, METH_FASTCALL | METH_KEYWORDS, "clz($module, x)\n--\n\nZeros above the highest bit that is set; the width of x for 0."},
-    {"ctz", (PyCFunction)(void (*)(void))mk_bits, METH_FASTCALL | METH_KEYWORDS, "ctz($module, x)\n--\n\nZeros below the lowest bit that is set; the width of x for 0."},
+    {"popcount", (PyCFunction)(void (*)(void))mk_bits, METH_FASTCALL | METH_KEYWORDS,
+     "popcount($module, x)\n--\n\nHow many bits of an integer are set."},
+    {"clz", (PyCFunction)(void (*)(void))mk_bits, METH_FASTCALL | METH_KEYWORDS,
+     "clz($module, x)\n--\n\nZeros above the highest bit that is set; the width of x for 0."},
+    {"ctz", (PyCFunction)(void (*)(void))mk_bits, METH_FASTCALL | METH_KEYWORDS,
+     "ctz($module, x)\n--\n\nZeros below the lowest bit that is set; the width of x for 0."},
     {"umulhi", (PyCFunction)(void (*)(void))mk_bits, METH_FASTCALL | METH_KEYWORDS,
      "umulhi($module, x, y)\n--\n\nThe upper half of the product of two integers, taken as unsigned."},
 };

@@ -60,8 +60,8 @@ static int start_and_size(PyObject **in, const char *fn, bool named, int64_t *st
         return py_fail_at(PyExc_TypeError,
                           "mk.%s(%lld, %lld): with a start other than 0, name the second argument, which other languages take for the end: "
                           "mk.%s(%lld, size=%lld) has %lld elements, mk.%s(%lld, stop=%lld) ends before %lld",
-                          fn, (long long)*start, (long long)*size, fn, (long long)*start, (long long)*size, (long long)*size, fn,
-                          (long long)*start, (long long)*size, (long long)*size),
+                          fn, (long long)*start, (long long)*size, fn, (long long)*start, (long long)*size, (long long)*size, fn, (long long)*start,
+                          (long long)*size, (long long)*size),
                0;
     return 1;
 }
@@ -151,8 +151,7 @@ FN(store)
 {
     eas_value buf, off, val, mask;
     PARSE({"store", 4, 3, {"buf", "off", "value", "mask"}});
-    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !value_arg(t, in[2], s.fn, "value", &val) ||
-        !mask_arg(t, in[3], s.fn, &mask))
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !value_arg(t, in[2], s.fn, "value", &val) || !mask_arg(t, in[3], s.fn, &mask))
         return NULL;
     eas_store(t->b, buf, off, val, mask);
     return none_if_ok(t);
@@ -221,7 +220,8 @@ FN(local)
     PyObject *buf = buffer_new(t, eas_alloc_tg(t->b, n * threads, dt), NULL);
     if (!buf || threads == 1)
         return buf ? array_flat(buf, n) : NULL;
-    PyObject *me = value_new(t, eas_tid(t->b, 0, threads)), *array = me ? Py_BuildValue("((L)(L)OO)", (long long)n, (long long)threads, me, Py_False) : NULL;
+    PyObject *me = value_new(t, eas_tid(t->b, 0, threads)),
+             *array = me ? Py_BuildValue("((L)(L)OO)", (long long)n, (long long)threads, me, Py_False) : NULL;
     PyObject *r = array ? array_new(buf, array) : NULL;
     Py_XDECREF(me);
     Py_DECREF(buf);
@@ -550,9 +550,9 @@ FN(bitcast)
 static PyMethodDef rows[] = {
     ROW(program_id, "program_id($module, axis=0)\n--\n\nIndex of this program (SPMD) or threadgroup along axis 0, 1 or 2."),
     ROW(num_programs, "num_programs($module, axis=0)\n--\n\nHow many programs or threadgroups the launch has along an axis."),
-    ROW(arange,
-        "arange($module, start=0, size=None, stop=None)\n--\n\nThe block start, start+1, ..., start+size-1; arange(size) begins with 0. With a start other than 0, "
-        "size= or stop= is named. Makes the kernel SPMD."),
+    ROW(arange, "arange($module, start=0, size=None, stop=None)\n--\n\nThe block start, start+1, ..., start+size-1; arange(size) begins with 0. With "
+                "a start other than 0, "
+                "size= or stop= is named. Makes the kernel SPMD."),
     ROW(tid, "tid($module, start, size)\n--\n\nstart + this thread's index in its group of size threads; tid(size) begins with 0; tid((Y, X)) "
              "and tid((Z, Y, X)) give a tuple of indices. Makes the kernel thread mode."),
     ROW(local_id, "local_id($module, axis=0)\n--\n\nThis thread's index in its group along an axis."),
@@ -563,7 +563,8 @@ static PyMethodDef rows[] = {
     ROW(store, "store($module, buf, off, value, mask=None)\n--\n\nWrites value at the offsets; lanes masked off write nothing."),
     ROW(alloc_tg, "alloc_tg($module, size, dtype=f32)\n--\n\nAn array of size elements shared by the threads of a group."),
     ROW(alloc_tg_f16, "alloc_tg_f16($module, size)\n--\n\nalloc_tg(size, mk.f16)"),
-    ROW(local, "local($module, size, dtype=f32)\n--\n\nAn array of each thread's own (of the program's own in SPMD mode), indexed as x[i]. Call mk.tid before it."),
+    ROW(local, "local($module, size, dtype=f32)\n--\n\nAn array of each thread's own (of the program's own in SPMD mode), indexed as x[i]. Call "
+               "mk.tid before it."),
     ROW(barrier, "barrier($module)\n--\n\nAll threads of the group meet here; threadgroup memory written before is seen after."),
     ROW(dot, "dot($module, *args, **kwargs)\n--\n\ndot(x, y, acc=None): blocks (M, K) times (K, N), plus acc; in f32, f64 if one of them is. Two "
              "blocks of bf16: docs/ir.md says what processors that multiply those do.\n"
@@ -652,9 +653,10 @@ int mkfuncs_init(PyObject *module)
     PyObject *mk = PyDict_New();
     if (!mk)
         return -1;
-    if (mk_add_all(mk, rows) < 0 || add_unaries(mk) < 0 || add_atomics(mk) < 0 || add_dtypes(mk) < 0 || blocks_init(mk) < 0 || group_init(mk) < 0 || lanes_init(mk) < 0 ||
-        hints_init(mk) < 0 || debug_init(mk) < 0 || ctrl_init(mk) < 0 || PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 ||
-        PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 || PyDict_SetItemString(mk, "constexpr", (PyObject *)G.constexpr) < 0)
+    if (mk_add_all(mk, rows) < 0 || add_unaries(mk) < 0 || add_atomics(mk) < 0 || add_dtypes(mk) < 0 || blocks_init(mk) < 0 || group_init(mk) < 0 ||
+        lanes_init(mk) < 0 || hints_init(mk) < 0 || debug_init(mk) < 0 || ctrl_init(mk) < 0 ||
+        PyDict_SetItemString(mk, "Value", (PyObject *)G.value) < 0 || PyDict_SetItemString(mk, "Buffer", (PyObject *)G.buffer) < 0 ||
+        PyDict_SetItemString(mk, "constexpr", (PyObject *)G.constexpr) < 0)
         return -1;
     return PyModule_AddObject(module, "mk", mk);
 }

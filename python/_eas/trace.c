@@ -74,10 +74,11 @@ int trace_whole(Trace *t, const char *fn, bool memory)
     int64_t shape[4];
     if (!t->mask || (!memory && !eas_value_shape(t->b, t->mask, shape)))
         return 1;
-    py_fail_at(PyExc_RuntimeError,
-               "mk.%s here is in a part of the kernel that only some lanes take: under an `if` or `while` whose condition is a block, in a conditional "
-               "expression or behind an `and` or `or`. What works on whole blocks must come before it; choose with mk.where",
-               fn);
+    py_fail_at(
+        PyExc_RuntimeError,
+        "mk.%s here is in a part of the kernel that only some lanes take: under an `if` or `while` whose condition is a block, in a conditional "
+        "expression or behind an `and` or `or`. What works on whole blocks must come before it; choose with mk.where",
+        fn);
     return 0;
 }
 

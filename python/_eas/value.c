@@ -534,7 +534,8 @@ static PyObject *value_subscript(PyObject *x, PyObject *key)
             for (int k = left - named_axes(items + i + 1, n - i - 1); k > 0 && nt < 8; k--, left--, axis++)
                 nt++;
         } else if (left < 1) {
-            return py_fail_at(PyExc_IndexError, is_all(items[i]) ? "too many ':' for a block of rank %d" : "too many indices for a block of rank %d", rank);
+            return py_fail_at(PyExc_IndexError, is_all(items[i]) ? "too many ':' for a block of rank %d" : "too many indices for a block of rank %d",
+                              rank);
         } else if (is_all(items[i])) {
             nt++, axis++, left--;
         } else {
@@ -741,34 +742,20 @@ static PyMethodDef buffer_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot buffer_slots[] = {
-    {Py_tp_methods, buffer_methods},
-    {Py_tp_doc, "An array argument of the kernel being traced, or a threadgroup array."},
-    {Py_tp_dealloc, value_dealloc},
-    {Py_tp_repr, buffer_repr},
-    {Py_tp_hash, value_hash},
-    {Py_tp_richcompare, buffer_compare},
-    {Py_tp_iter, buffer_iter},
-    {Py_tp_getset, buffer_getset},
-    {Py_mp_subscript, array_get},
-    {Py_mp_ass_subscript, array_set},
-    {Py_mp_length, buffer_len},
-    {Py_nb_add, buffer_of_two},
-    {Py_nb_subtract, buffer_of_two},
-    {Py_nb_multiply, buffer_of_two},
-    {Py_nb_true_divide, buffer_of_two},
-    {Py_nb_floor_divide, buffer_of_two},
-    {Py_nb_remainder, buffer_of_two},
-    {Py_nb_power, buffer_pow},
-    {Py_nb_and, buffer_of_two},
-    {Py_nb_or, buffer_of_two},
-    {Py_nb_xor, buffer_of_two},
-    {Py_nb_lshift, buffer_of_two},
-    {Py_nb_rshift, buffer_of_two},
-    {Py_nb_negative, buffer_of_one},
-    {Py_nb_absolute, buffer_of_one},
-    {Py_nb_invert, buffer_of_one},
-    {Py_nb_bool, buffer_bool},
-    {0, NULL},
+    {Py_tp_methods, buffer_methods},    {Py_tp_doc, "An array argument of the kernel being traced, or a threadgroup array."},
+    {Py_tp_dealloc, value_dealloc},     {Py_tp_repr, buffer_repr},
+    {Py_tp_hash, value_hash},           {Py_tp_richcompare, buffer_compare},
+    {Py_tp_iter, buffer_iter},          {Py_tp_getset, buffer_getset},
+    {Py_mp_subscript, array_get},       {Py_mp_ass_subscript, array_set},
+    {Py_mp_length, buffer_len},         {Py_nb_add, buffer_of_two},
+    {Py_nb_subtract, buffer_of_two},    {Py_nb_multiply, buffer_of_two},
+    {Py_nb_true_divide, buffer_of_two}, {Py_nb_floor_divide, buffer_of_two},
+    {Py_nb_remainder, buffer_of_two},   {Py_nb_power, buffer_pow},
+    {Py_nb_and, buffer_of_two},         {Py_nb_or, buffer_of_two},
+    {Py_nb_xor, buffer_of_two},         {Py_nb_lshift, buffer_of_two},
+    {Py_nb_rshift, buffer_of_two},      {Py_nb_negative, buffer_of_one},
+    {Py_nb_absolute, buffer_of_one},    {Py_nb_invert, buffer_of_one},
+    {Py_nb_bool, buffer_bool},          {0, NULL},
 };
 PyType_Spec Buffer_spec = {"eas.mk.Buffer", sizeof(Value), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, buffer_slots};
 

@@ -98,7 +98,8 @@ bool match_attention(const fusion *f, uint32_t i, const uint32_t *uses, uint32_t
 typedef struct softmax_parts {
     uint32_t e, inverse, sum, diff, top, scores, core; /* core: the product that scores are made of */
 } softmax_parts;
-bool match_softmax(const fusion *f, uint32_t weights, const uint32_t *uses, softmax_parts *out); /* of something that is element-wise over one product */
+bool match_softmax(const fusion *f, uint32_t weights, const uint32_t *uses,
+                   softmax_parts *out); /* of something that is element-wise over one product */
 /* match_back.c: finds fusion.backs, and takes their nodes. */
 eas_status match_backs(fusion *f);
 bool back_core(const back *b, uint32_t node);

@@ -25,8 +25,8 @@ static const struct {
     const char *name;
     int n;
     eas_value (*emit)(eas_builder *b, const eas_value *x, eas_dtype dt);
-} functions[] = {{"asin", 1, emit_asin},   {"acos", 1, emit_acos},   {"atan", 1, emit_atan},   {"sinh", 1, emit_sinh},   {"cosh", 1, emit_cosh},
-                 {"asinh", 1, emit_asinh}, {"acosh", 1, emit_acosh}, {"atanh", 1, emit_atanh}, {"log10", 1, emit_log10}, {"cbrt", 1, emit_cbrt_},
+} functions[] = {{"asin", 1, emit_asin},   {"acos", 1, emit_acos},   {"atan", 1, emit_atan},        {"sinh", 1, emit_sinh},   {"cosh", 1, emit_cosh},
+                 {"asinh", 1, emit_asinh}, {"acosh", 1, emit_acosh}, {"atanh", 1, emit_atanh},      {"log10", 1, emit_log10}, {"cbrt", 1, emit_cbrt_},
                  {"atan2", 2, emit_atan2}, {"hypot", 2, emit_hypot}, {"copysign", 2, emit_copysign}};
 
 /* Integers and halves are computed in f32. */

@@ -258,7 +258,8 @@ static uint32_t rank_of(eas_builder *b, uint32_t x, int axis, bool descending)
             now = count_ahead(b, &r, now, irb_const(b, ir_scalar(EAS_I64), j));
         out = now;
     } else {
-        uint32_t zero = irb_const(b, ir_scalar(EAS_I64), 0), end = irb_const(b, ir_scalar(EAS_I64), n), one = irb_const(b, ir_scalar(EAS_I64), 1), init = now;
+        uint32_t zero = irb_const(b, ir_scalar(EAS_I64), 0), end = irb_const(b, ir_scalar(EAS_I64), n), one = irb_const(b, ir_scalar(EAS_I64), 1),
+                 init = now;
         eas_loop_begin(b, zero, end, one, 1, &init, &iv, &now);
         uint32_t next = b->status ? 0 : count_ahead(b, &r, now, iv);
         eas_loop_end(b, 1, &next, &out);
