@@ -256,7 +256,7 @@ static eas_status read_map(json *j, arena *a, void *list)
     if (st || json_take(j, '}'))
         return st;
     do {
-        char *name, *file;
+        char *name = NULL, *file = NULL;
         st = json_string(j, a, &name);
         st = st ? st : json_expect(j, ':');
         st = st ? st : json_string(j, a, &file);
