@@ -113,6 +113,29 @@ class Branches(unittest.TestCase):
         _, out = both(self, k, X, np.zeros(8, np.float32), 8, _grid=8)
         np.testing.assert_array_equal(out, np.where(X > 0, X + 1, 7))
 
+    def test_del(self):
+        @eas.kernel
+        def k(x, out, N):
+            for i in range(N):
+                for j in range(2):
+                    w = x[i] + j
+                if i > 1:
+                    out[i] = w
+                del w
+
+        _, out = both(self, k, np.arange(4, dtype=np.float32), np.zeros(4, np.float32), 4, _grid=1)
+        self.assertEqual(out.tolist(), [0, 0, 3, 4])
+
+        @eas.kernel
+        def bad(x, out, N):
+            w = x[0]
+            del w
+            if N > 0:
+                out[0] = w
+
+        with self.assertRaisesRegex(UnboundLocalError, "'w'"):
+            bad(np.zeros(1), np.zeros(1), 1, _grid=1)
+
     def test_tuples_and_swaps(self):
         @eas.kernel
         def k(x, out, N):

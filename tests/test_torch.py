@@ -132,6 +132,29 @@ class Cpu(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "complex64"):
             shift(torch.zeros(4, dtype=torch.complex64), out, 4, BLOCK=4)
 
+    def test_refused_by_kernels_that_index(self):
+        """The same words where the kernel asks for an array's sizes; what was refused changes no later launch."""
+
+        @eas.kernel
+        def double(x, out):
+            i, j = mk.program_id(0), mk.program_id(1)
+            out[i, j] = x[i, j] * 2
+
+        x, out = torch.arange(6.0).reshape(2, 3), torch.zeros(2, 3)
+        for _ in range(2):
+            for bad, why in (
+                (x.to_sparse(), "without plain memory"),
+                (torch.zeros(2, 3, requires_grad=True), "requires grad"),
+                (torch.zeros(3, 2, requires_grad=True).T, "requires grad"),
+                (torch._neg_view(x), "resolve_neg"),
+                (torch.zeros(3, 2, device="meta").T, "device 'meta'"),
+            ):
+                with self.assertRaisesRegex(ValueError, why):
+                    double(bad, out, _grid=(2, 3))
+            for good in (x, x.T.contiguous().T):
+                double(good, out.zero_(), _grid=(2, 3))
+                self.assertEqual(out.tolist(), (2 * x).tolist())
+
     def test_what_cannot_be_shared(self):
         from torch._subclasses import FakeTensorMode
 
