@@ -27,7 +27,8 @@ void str_put(str *s, const char *p, size_t n)
 {
     if (!reserve(s, n))
         return;
-    memcpy(s->at + s->len, p, n);
+    if (n)
+        memcpy(s->at + s->len, p, n);
     s->len += n;
     s->at[s->len] = 0;
 }

@@ -515,7 +515,8 @@ static eas_status results_extra(int nouts, const struct node_out *outs, node_ext
     eas_dim *d = (eas_dim *)(o + nouts);
     for (int i = 0; i < nouts; i++) {
         o[i] = (struct node_out){outs[i].dtype, outs[i].rank, d};
-        memcpy(d, outs[i].shape, sizeof *d * (size_t)outs[i].rank);
+        if (outs[i].rank)
+            memcpy(d, outs[i].shape, sizeof *d * (size_t)outs[i].rank);
         d += outs[i].rank;
     }
     e->nouts = nouts;
