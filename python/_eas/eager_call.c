@@ -67,6 +67,22 @@ static int read_begin(PyObject *o, Py_ssize_t nouts, eas_node **in, int *nin, in
     return 1;
 }
 
+/* The tensors of n results, which are given away; with a failure an exception. */
+static PyObject *list_of(eas_status st, Py_ssize_t n, eas_node *const *results)
+{
+    PyObject *list = st == EAS_OK ? PyList_New(n) : py_raise(st);
+    for (Py_ssize_t i = 0; st == EAS_OK && i < n; i++) {
+        PyObject *t = eager_result(EAS_OK, results[i]);
+        if (list && t)
+            PyList_SET_ITEM(list, i, t);
+        else {
+            Py_XDECREF(t);
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
 /* kernel_call(compiled, arguments, outputs, grid[, begin]): arguments in the order of the kernel's parameters: tensors, numbers, or the number of an output in a list of
  * one. Gives the tensors of the outputs. compiled may be what kernel_lanes gave. */
 static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
@@ -102,14 +118,7 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
         eas_site(site_here());
         eas_status st = eas_node_call_begun(k, nin, in, (int)nouts, out->type, nargs < 5 ? NULL : begin, (int)n, order,
                                             args[3] == Py_None ? NULL : grid, results);
-        list = st == EAS_OK ? PyList_New(nouts) : py_raise(st);
-        for (Py_ssize_t i = 0; st == EAS_OK && i < nouts; i++) {
-            PyObject *t = eager_result(EAS_OK, results[i]);
-            if (list && t)
-                PyList_SET_ITEM(list, i, t);
-            else
-                Py_CLEAR(list);
-        }
+        list = list_of(st, nouts, results);
     }
     for (int i = 0; i < nin; i++)
         eas_node_release(in[i]);
@@ -138,14 +147,7 @@ static PyObject *native_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
     if (ok) {
         eas_site(site_here());
         eas_status st = eas_node_native(PyUnicode_AsUTF8(args[0]), nin, in, (int)nouts, out->type, nnumbers, numbers, results);
-        list = st == EAS_OK ? PyList_New(nouts) : py_raise(st);
-        for (Py_ssize_t i = 0; st == EAS_OK && i < nouts; i++) {
-            PyObject *t = eager_result(EAS_OK, results[i]);
-            if (list && t)
-                PyList_SET_ITEM(list, i, t);
-            else
-                Py_CLEAR(list);
-        }
+        list = list_of(st, nouts, results);
     }
     for (int i = 0; i < nin; i++)
         eas_node_release(in[i]);

@@ -105,6 +105,8 @@ uint16_t f64_to_bf16(double d);
 /* ---- env.c ---- */
 /* getenv, but for programs that run with more rights than who started them (setuid): these are not told what to load by the environment. */
 const char *base_env(const char *name);
+/* Where a module of the library lies: what the variable says, else name beside the library itself; "" if that is not known. */
+void base_module_path(const char *variable, const char *name, char *out, size_t size);
 
 /* ---- fork.c: no fork happens while a thread is inside one of these ---- */
 /* Between locking and unlocking a thread may wait for another lock of this kind and for nothing else: not for the host program's lock, not for work to be done. */

@@ -31,31 +31,11 @@ static gen_llvm_compile *llvm_compile;
 static char llvm_why[512];
 static bool llvm_tried;
 
-static void module_path(char *out, size_t size)
-{
-    const char *env = base_env("EAS_LLVM_LIBRARY");
-    Dl_info here;
-    if (env && *env) {
-        snprintf(out, size, "%s", env);
-        return;
-    }
-    *out = 0;
-    if (!dladdr((void *)(uintptr_t)&eas_version, &here) || !here.dli_fname)
-        return;
-    const char *slash = strrchr(here.dli_fname, '/');
-#ifdef __APPLE__
-    const char *ext = "dylib";
-#else
-    const char *ext = "so";
-#endif
-    snprintf(out, size, "%.*slibeas-llvm.%s", slash ? (int)(slash - here.dli_fname + 1) : 0, here.dli_fname, ext);
-}
-
 /* With the lock held. True: whether there is one is known. A lack of memory says nothing about that: it is asked again at the next kernel. */
 static bool open_compiler(void)
 {
     char path[1024];
-    module_path(path, sizeof path);
+    base_module_path("EAS_LLVM_LIBRARY", "libeas-llvm", path, sizeof path);
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void *sym = lib ? dlsym(lib, "eas_llvm_compile") : NULL;
     if (sym) {

@@ -51,31 +51,13 @@ static launch read_launch(void)
 
 /* ---- the module ---- */
 
-static void module_path(const char *kind, char *out, size_t size)
-{
-    const char *env = base_env("EAS_MPI_LIBRARY");
-    Dl_info here;
-    *out = 0;
-    if (env && *env) {
-        snprintf(out, size, "%s", env);
-        return;
-    }
-    if (!dladdr((void *)(uintptr_t)&eas_version, &here) || !here.dli_fname)
-        return;
-    const char *slash = strrchr(here.dli_fname, '/');
-#ifdef __APPLE__
-    const char *ext = "dylib";
-#else
-    const char *ext = "so";
-#endif
-    snprintf(out, size, "%.*slibeas-mpi%s%s.%s", slash ? (int)(slash - here.dli_fname + 1) : 0, here.dli_fname, *kind ? "-" : "", kind, ext);
-}
-
 /* MPI's own plug-ins look for its symbols among the global ones. */
 static const transport *open_module(const char *kind, char *why, size_t size)
 {
     char path[1024];
-    module_path(kind, path, sizeof path);
+    char name[64];
+    snprintf(name, sizeof name, "libeas-mpi%s%s", *kind ? "-" : "", kind);
+    base_module_path("EAS_MPI_LIBRARY", name, path, sizeof path);
     void *lib = dlopen(path, RTLD_NOW | RTLD_GLOBAL), *sym = lib ? dlsym(lib, "eas_mpi_transport") : NULL;
     if (!sym) {
         const char *e = dlerror();

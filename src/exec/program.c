@@ -199,8 +199,8 @@ static eas_status add_call(making *m, uint32_t node)
     return st;
 }
 
-/* A loop or a branch: as a kernel of the user's, with plans in place of the kernel. */
-static eas_status add_control(making *m, uint32_t node)
+/* A step that is no kernel of ours: inputs are read and results written where they lie. tensors: how many inputs are in memory; those behind them are numbers. */
+static eas_status add_opaque(making *m, uint32_t node, int tensors)
 {
     const pnode *p = pass_at(m->g, node);
     const node_extra *e = p->extra;
@@ -212,40 +212,23 @@ static eas_status add_control(making *m, uint32_t node)
             st = base_fail_oom(sizeof(slot));
     for (int i = 0; i < p->nin && !st; i++) {
         const pnode *x = pass_at(m->g, p->in[i]);
-        args[i] = i < e->control->nin ? (struct plan_arg){.what = USE_NODE, .dtype = x->dtype, .index = slot_for(m, p->in[i])} : number_arg(x);
+        args[i] = i < tensors ? (struct plan_arg){.what = USE_NODE, .dtype = x->dtype, .index = slot_for(m, p->in[i])} : number_arg(x);
         if (args[i].what == USE_NODE && args[i].index == SLOT_NONE)
             st = base_fail_oom(sizeof(slot));
     }
     m->slot_of[node] = first;
     if (!st)
         st = add_step(m, NULL, (eas_dim[3]){1, 1, 1}, p->nin, args, -e->nouts, first);
-    if (!st)
-        st = control_new(e->control, m->p->device, m->f->variant, &m->steps.at[m->steps.len - 1].control);
     free(args);
     return st;
 }
 
-/* A step that is no kernel of ours: inputs are read and results written where they lie. */
-static eas_status add_opaque(making *m, uint32_t node)
+/* A loop or a branch, with plans in place of a kernel. */
+static eas_status add_control(making *m, uint32_t node)
 {
-    const pnode *p = pass_at(m->g, node);
-    const node_extra *e = p->extra;
-    uint32_t first = m->slots.len;
-    struct plan_arg *args = calloc((size_t)p->nin + 1, sizeof *args);
-    eas_status st = args ? EAS_OK : base_fail_oom(p->nin);
-    for (int i = 0; i < e->nouts && !st; i++)
-        if (new_slot(m, SLOT_NONE, e->outs[i].dtype, e->outs[i].rank, e->outs[i].shape) == SLOT_NONE)
-            st = base_fail_oom(sizeof(slot));
-    for (int i = 0; i < p->nin && !st; i++) {
-        args[i] = (struct plan_arg){.what = USE_NODE, .dtype = pass_at(m->g, p->in[i])->dtype, .index = slot_for(m, p->in[i])};
-        if (args[i].index == SLOT_NONE)
-            st = base_fail_oom(sizeof(slot));
-    }
-    m->slot_of[node] = first;
-    if (!st)
-        st = add_step(m, NULL, (eas_dim[3]){1, 1, 1}, p->nin, args, -e->nouts, first);
-    free(args);
-    return st;
+    const node_extra *e = pass_at(m->g, node)->extra;
+    eas_status st = add_opaque(m, node, e->control->nin);
+    return st ? st : control_new(e->control, m->p->device, m->f->variant, &m->steps.at[m->steps.len - 1].control);
 }
 
 /* Devices exchange what is in memory. */
@@ -257,7 +240,7 @@ static eas_status add_collective(making *m, uint32_t node)
     if (!words)
         return base_fail_oom(size);
     memcpy(words, p->words, size);
-    eas_status st = add_opaque(m, node);
+    eas_status st = add_opaque(m, node, pass_at(m->g, node)->nin);
     if (st)
         free(words);
     else
@@ -271,7 +254,7 @@ static eas_status add_native(making *m, uint32_t node)
     const node_extra *e = pass_at(m->g, node)->extra;
     for (int i = 0; i < e->nnumbers; i++)
         m->p->symbolic |= dim_is_expr(e->numbers[i]);
-    eas_status st = add_opaque(m, node);
+    eas_status st = add_opaque(m, node, pass_at(m->g, node)->nin);
     return st ? st : native_new(e, &m->steps.at[m->steps.len - 1].native);
 }
 
@@ -519,10 +502,10 @@ static void choose_packed(fusion *f, eas_device *d)
 }
 
 typedef struct tries { /* what one try tells the next */
-    uint32_t limit;  /* nodes in a group */
-    uint32_t most;   /* parameters that cuts aim at */
+    uint32_t limit; /* nodes in a group */
+    uint32_t most; /* parameters that cuts aim at */
     uint8_t *cuts;
-    bool cut;        /* did the last one find some? */
+    bool cut; /* did the last one find some? */
 } tries;
 
 static eas_status attempt(pgraph *g, plan *p, const wanted *w, uint32_t nroots, tries *t, int variant)
