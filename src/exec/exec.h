@@ -89,6 +89,8 @@ enum { VARIANTS = 4 };
 eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts);
 void fuse_free(fusion *f);
 static inline bool fused_stored(const fusion *f, uint32_t p) { return f->at[p].stored || pass_at(f->g, p)->kind == KIND_LEAF; }
+static inline uint8_t cut_of(const fusion *f, uint32_t i) { return f->cuts ? f->cuts[i] : 0; }
+eas_status merge_groups(fusion *f); /* merge.c */
 /* How input k of p lies in the space if p lies by map; false: not simply. */
 bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t *to);
 /* Of reductions: is d one of the axes? Which dim of the result is dim d of the input, if it is none? */

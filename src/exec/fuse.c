@@ -9,8 +9,6 @@
 
 enum { CHEAP = 2, HEAVY = -1, FREE = 8, ROW_MAX = 1 << 15, CONCAT_MAX = 4, LONG = 64 };
 
-static uint8_t cut_of(const fusion *f, uint32_t i) { return f->cuts ? f->cuts[i] : 0; }
-
 eas_dim shape_count(int rank, const eas_dim *shape) { return dim_product(rank, shape); }
 
 /* ---- cost of computing a node where it is used ---- */
@@ -762,86 +760,6 @@ static void order_folds(fusion *f)
     }
 }
 
-/* ---- siblings ---- */
-
-enum { MAX_ROOTS = 8 };
-
-/* Per group, the nearest one before it in time that it reads (a larger number); several readers nobody knows of: `any`. */
-static void nearest_reads(const fusion *f, uint32_t *nearest, bool *any)
-{
-    for (uint32_t i = 1; i < f->g->n.len; i++) {
-        const pnode *p = pass_at(f->g, i);
-        const place *q = &f->at[i];
-        if (!q->used && !q->stored)
-            continue;
-        for (int k = 0; k < p->nin; k++) {
-            const place *x = &f->at[p->in[k]];
-            if (!x->stored || x->group == q->group)
-                continue;
-            if (q->many && !q->stored)
-                any[x->group] = true;
-            else if (x->group < nearest[q->group])
-                nearest[q->group] = x->group;
-        }
-    }
-}
-
-static bool alike(const group *a, const group *b)
-{
-    return a->kind == GROUP_MAP && b->kind == GROUP_MAP && a->rank == b->rank && a->inner == b->inner && a->roots.len + b->roots.len <= MAX_ROOTS &&
-           !memcmp(a->space, b->space, sizeof *a->space * (size_t)a->rank);
-}
-
-static bool is_alone(const fusion *f, const group *g)
-{
-    for (uint32_t i = 0; i < g->roots.len; i++)
-        if (cut_of(f, g->roots.at[i].node) & CUT_ALONE)
-            return true;
-    return false;
-}
-
-static bool absorb(group *a, group *b)
-{
-    for (uint32_t i = 0; i < b->roots.len; i++)
-        if (!vec_push(&a->roots, b->roots.at[i]))
-            return false;
-    for (uint32_t i = 0; i < b->folds.len; i++)
-        if (!vec_push(&a->folds, b->folds.at[i]))
-            return false;
-    a->size += b->size;
-    b->roots.len = b->folds.len = 0;
-    return true;
-}
-
-/* Neighbours in time over the same space that do not read each other become one kernel with several results. */
-static eas_status merge_siblings(fusion *f)
-{
-    uint32_t n = f->groups.len;
-    uint32_t *nearest = malloc(sizeof *nearest * n), *into = malloc(sizeof *into * n);
-    bool *any = calloc(n, sizeof *any), ok = nearest && into && any;
-    for (uint32_t i = 0; ok && i < n; i++) {
-        nearest[i] = UINT32_MAX;
-        into[i] = i;
-    }
-    if (ok)
-        nearest_reads(f, nearest, any);
-    for (uint32_t hi = n - 1, b = n - 2; ok && n > 2 && b > 0; b--) {
-        group *a = &f->groups.at[into[b + 1]], *g = &f->groups.at[b];
-        if (nearest[b] <= hi || any[b + 1] || a->size + g->size > f->limit || !alike(a, g) || is_alone(f, a) || is_alone(f, g)) {
-            hi = b;
-            continue;
-        }
-        into[b] = into[b + 1];
-        ok = absorb(a, g);
-    }
-    for (uint32_t i = 1; ok && i < f->g->n.len; i++)
-        f->at[i].group = into[f->at[i].group];
-    free(nearest);
-    free(into);
-    free(any);
-    return ok ? EAS_OK : base_fail_oom(n);
-}
-
 eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts)
 {
     *f = (fusion){.g = g, .limit = limit, .cuts = cuts};
@@ -879,7 +797,7 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
             f->at[i].stored = true;
     }
     order_folds(f);
-    return f->limit > 1 ? merge_siblings(f) : EAS_OK;
+    return f->limit > 1 ? merge_groups(f) : EAS_OK;
 }
 
 void fuse_free(fusion *f)
