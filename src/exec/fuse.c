@@ -45,13 +45,33 @@ static bool joins_dims(const pnode *p, const pnode *x)
     return false;
 }
 
-/* What several use has memory, unless it is cheap to compute in each of them. */
-static bool kept(const place *x) { return x->users > 1 && x->cost > CHEAP; }
+/* What several use has memory, unless it is cheap to compute in each of them. What follows a product takes the memory that the product would have. */
+static bool kept(const place *x) { return x->users > 1 && (x->cost > CHEAP || x->tail); }
+
+/* Is p all that is made of a product, element by element? */
+static bool follows_product(const fusion *f, const pnode *p)
+{
+    if (p->kind != KIND_MAP && p->kind != KIND_CAST)
+        return false;
+    for (int k = 0; k < p->nin; k++) {
+        const pnode *x = pass_at(f->g, p->in[k]);
+        const place *q = &f->at[p->in[k]];
+        if ((x->kind == KIND_MATMUL || q->tail) && q->users == 1 && x->rank == p->rank && !memcmp(x->shape, p->shape, sizeof *x->shape * x->rank))
+            return true;
+    }
+    return false;
+}
+
+/* Can a reshape of x read it from memory, whatever else becomes of it? */
+static bool reshaped_in_memory(const pnode *x, const place *at)
+{
+    return own_memory(x) || kept(at) || ((x->kind == KIND_REDUCE || x->kind == KIND_ARG) && at->users > 1);
+}
 
 static int own_cost(const pgraph *g, const pnode *p, const place *at)
 {
     switch (p->kind) {
-    case KIND_RESHAPE: return joins_dims(p, pass_at(g, p->in[0])) && !own_memory(pass_at(g, p->in[0])) && !kept(&at[p->in[0]]) ? CHEAP + 1 : 0;
+    case KIND_RESHAPE: return joins_dims(p, pass_at(g, p->in[0])) && !reshaped_in_memory(pass_at(g, p->in[0]), &at[p->in[0]]) ? CHEAP + 1 : 0;
     case KIND_MAP: {
         const char *ir = graph_rows[p->op].ir;
         uint16_t op = ir ? eas_op_find(ir) : 0;
@@ -90,11 +110,12 @@ static void costs(fusion *f)
         int own = own_cost(f->g, p, f->at), c = own == HEAVY ? 0 : own, len = 0;
         bool reads = p->kind == KIND_LEAF || own == HEAVY;
         q->heavy = own == HEAVY;
+        q->tail = follows_product(f, p);
         for (int k = 0; k < p->nin; k++) {
             const place *x = &f->at[p->in[k]];
             bool stored =
                 p->kind == KIND_PERMUTE && x->users > 1; /* what others use, too, is in memory, if it is worth that: its transpose is a view */
-            stored |= p->kind == KIND_RESHAPE && kept(x) && joins_dims(p, pass_at(f->g, p->in[k]));
+            stored |= p->kind == KIND_RESHAPE && kept(x);
             c += own == HEAVY || stored ? 0 : x->cost;
             len = x->len > len ? x->len : len;
             q->heavy |= x->heavy;
@@ -516,15 +537,24 @@ bool reaches(const fusion *f, uint32_t x, uint32_t core, int depth)
     return false;
 }
 
+/* A product reads the windows that x joins to a matrix where they lie, as often as they overlap: the image has memory, they have none. */
+static void read_in_place(fusion *f, uint32_t x)
+{
+    const uint32_t windows = pass_at(f->g, x)->in[0], image = pass_at(f->g, windows)->in[0];
+    f->at[x].rows = f->at[windows].rows = true;
+    f->at[image].root |= pass_at(f->g, image)->kind != KIND_LEAF;
+}
+
 /* The operands of a core are read at indices of its own; of a scan at the group's. */
 static void push_core(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
     place *q = &f->at[i];
-    if (p->kind == KIND_MATMUL && conv_wanted(f->g, p)) {
-        const uint32_t windows = pass_at(f->g, p->in[0])->in[0], image = pass_at(f->g, windows)->in[0];
-        f->at[p->in[0]].rows = f->at[windows].rows = true;
-        f->at[image].root |= pass_at(f->g, image)->kind != KIND_LEAF; /* it is read as often as windows overlap */
+    if (p->kind == KIND_MATMUL && conv_wanted(f->g, p))
+        read_in_place(f, p->in[0]);
+    else if (p->kind == KIND_MATMUL && conv_gradient_wanted(f->g, p)) {
+        f->at[p->in[0]].rows = true;
+        read_in_place(f, pass_at(f->g, p->in[0])->in[0]);
     }
     for (int k = 0; k < p->nin; k++) {
         if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL || p->kind == KIND_COLLECTIVE) && pass_at(f->g, p->in[k])->kind != KIND_CONST)
@@ -737,7 +767,8 @@ static void settle(fusion *f, uint32_t i)
         return;
     }
     bool here = inlinable(p) && (!q->whole || by_elements(f->g, p)) &&
-                (q->many ? q->cost <= CHEAP && q->len < LONG : g->size < f->limit && (cheap_here(f, i, g) || (q->rows && g->kind == GROUP_MATMUL)));
+                (q->many ? (q->cost <= CHEAP && q->len < LONG && !kept(q)) || (q->rows && p->kind == KIND_WINDOW)
+                         : g->size < f->limit && (cheap_here(f, i, g) || (q->rows && g->kind == GROUP_MATMUL)));
     if (!here) {
         root_group(f, i);
         return;

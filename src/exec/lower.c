@@ -425,7 +425,12 @@ static uint64_t alike(const lowering *w)
 static void emit(lowering *w)
 {
     switch (w->l.grp->kind) {
-    case GROUP_MATMUL: (w->l.grp->packed ? lower_pack : conv_rows(w->l.f, w->l.grp) ? lower_conv : lower_matmul)(w); break;
+    case GROUP_MATMUL:
+        (w->l.grp->packed                       ? lower_pack
+         : conv_rows(w->l.f, w->l.grp)          ? lower_conv
+         : conv_gradient_rows(w->l.f, w->l.grp) ? lower_conv_gradient
+                                                : lower_matmul)(w);
+        break;
     case GROUP_ATTENTION: lower_attention(w); break;
     case GROUP_ATTENTION_BACK: lower_attention_back(w); break;
     case GROUP_SCAN: lower_scan(w); break;

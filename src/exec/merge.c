@@ -153,12 +153,14 @@ static uint32_t earlier(const fusion *f, const reads *r, uint32_t b, uint32_t un
 static bool merge(fusion *f, reads *r)
 {
     const uint32_t n = f->groups.len;
-    uint32_t hi = n - 1, unknown = UINT32_MAX; /* hi: the first of the groups that became into[b + 1] */
+    uint32_t chain = n - 1, hi = n - 1,
+             unknown = UINT32_MAX; /* chain: what the last groups became, the first of which is hi; 0: the last one is elsewhere */
     for (uint32_t b = n - 2; n > 2 && b > 0; b--) {
-        uint32_t to = r->into[b + 1];
         unknown = r->any[b + 1] ? b + 1 : unknown;
-        if (r->nearest[b] <= hi || r->any[b + 1] || !may_join(f, &f->groups.at[to], &f->groups.at[b])) {
-            to = earlier(f, r, b, unknown);
+        const bool next = chain && r->nearest[b] > hi && !r->any[b + 1] && may_join(f, &f->groups.at[chain], &f->groups.at[b]);
+        const uint32_t to = next ? chain : earlier(f, r, b, unknown);
+        if (!next) {
+            chain = to ? 0 : b;
             hi = b;
         }
         if (!to)

@@ -498,7 +498,7 @@ static void choose_packed(fusion *f, eas_device *d)
     memcpy(f->tile, l.tile, sizeof f->tile);
     f->bf16_products = l.bf16_products;
     for (uint32_t i = 1; i < f->groups.len; i++)
-        f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]) && !conv_rows(f, &f->groups.at[i]);
+        f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]) && !conv_rows(f, &f->groups.at[i]) && !conv_gradient_rows(f, &f->groups.at[i]);
 }
 
 typedef struct tries { /* what one try tells the next */
