@@ -371,11 +371,11 @@ static uint32_t corrected_quotient(maths *m, pair x, pair d)
 }
 
 /* (1 - u) / (1 + u), u = e^-2|x| = s (1 + t), s a power of two: 1 - s and s t are exact, so nothing is lost for small x. Beyond top, the last x for which 1 - s is
- * exact, the result is the one there, and then 1. */
+ * exact, the result is the one there until 1 is nearer. */
 static uint32_t do_tanh(maths *m, uint32_t x)
 {
     uint32_t a = mag(m, x), one = num(m, 1), top = num2(m, 8.49, 18.538), c = pick(m, gt(m, a, top), top, a), low;
-    uint32_t far = gt(m, a, num2(m, 8.7, 18.75));
+    uint32_t far = gt(m, a, num2(m, 9.0109, 19.0615));
     rounded n;
     uint32_t t = exp_split(m, neg(m, add(m, c, c)), &n, &low), s = two_to(m, n);
     uint32_t p = mul(m, s, t), rest = sub(m, one, s), up = sub(m, rest, p);
