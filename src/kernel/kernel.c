@@ -249,6 +249,7 @@ static eas_status refuse_loose(const eas_kernel *k)
 static eas_status compile_logged(eas_device *d, const eas_ir *ir, unsigned form, dev_code **out)
 {
     const char *level = getenv("EAS_LOG");
+    kernel_dump(ir);
     if (!level || (strcmp(level, "info") && strcmp(level, "debug")))
         return d->compile(d, ir, (form & FORM_ALIAS) != 0, out);
     struct timespec a, b;
