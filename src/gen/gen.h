@@ -32,7 +32,7 @@ int64_t gen_opencl_tg(const eas_ir *ir); /* bytes of threadgroup memory that the
 eas_status gen_ctext_name(const eas_ir *ir, str *out);
 eas_dtype gen_ctext_scalar(const eas_ir *ir, int i);
 
-/* ---- ctext_msl.c: where a runtime binds what ---- */
+/* ---- text/msl.c: where a runtime binds what ---- */
 enum { GEN_MSL_BUFFERS = 31 };
 /* Parameters are bound in order. Where that would be too many, buffers are, and the scalars share one structure behind them, each at its
  * natural alignment. A kernel with `bounds` has fault and count after all of that. */

@@ -1,0 +1,95 @@
+/* output.c: large blocks that wait where they will end up.
+ *
+ * A softmax of a long row makes exponentials in one segment and divides them in the next. A slot in scratch would send them through the caches twice, to the slot and to the output. They wait in the
+ * output instead, where what is made of them is stored lane by lane in the end. That memory must be the program's alone: the output is touched by this store and by nothing else, and by no two
+ * programs at one place. Each program finds out when it runs, from the grid and the distance between the outputs of its neighbours, and takes the slot if it cannot tell; so it does
+ * where stores go past the caches, and where the store's mask leaves out lanes.
+ */
+#include "plan.h"
+
+enum { HOME_BYTES = 128 << 10, LINE = 64 }; /* smaller blocks stay in the nearest caches anyway */
+
+/* How far the store's offset moves from program to program, along each axis of the grid; false if that is no fixed number: one that depends on anything but
+ * parameters could differ from program to program. */
+static bool find_pace(const plan *p, uint32_t off, ir_coef *out)
+{
+    const ir_linear *x = ir_linear_of(p->linear, off);
+    for (int d = 0; d < 3; d++) {
+        out[d] = x->program[d];
+        if (!x->ok || !x->exact || out[d].any || (out[d].by && ir_def(p->ir, out[d].by)))
+            return false;
+    }
+    return true;
+}
+
+/* ---- who has one ---- */
+
+/* A store of a row to memory that nothing else touches. */
+static bool takes_in(const plan *p, uint32_t i, home *h)
+{
+    const ir_insn *in = &p->ir->insns[i];
+    if (in->op != IR_STORE || p->parent[i] != UINT32_MAX)
+        return false;
+    const uint32_t *a = ir_args(p->ir, in);
+    const shape *sh = &p->val[a[2]].sh;
+    const size_t size = eas_dtype_size((eas_dtype)ir_typeof(p->ir, a[0]).dtype);
+    return ir_typeof(p->ir, a[0]).kind == IR_BUF && sh->rank == 1 && (size_t)sh->dim[0] * size >= HOME_BYTES &&
+           (size_t)sh->dim[0] * size % LINE == 0 && plan_uses(p, a[0]) == 1 && plan_stays(p, a[1]) && plan_neighbours(p, a[1]) &&
+           find_pace(p, a[1], h->pace);
+}
+
+/* Are all loads, in whatever buffers, over and done with when v is made, and of the very lanes that the store is to write? Then arguments may be the same array. */
+static bool reads_first(const plan *p, const uint32_t *iseg, const home *h)
+{
+    const uint32_t off = ir_args(p->ir, &p->ir->insns[h->store])[1];
+    for (uint32_t i = 0; i < p->ir->ninsns; i++) {
+        const ir_insn *in = &p->ir->insns[i];
+        if (i != h->store && (ir_writes(in) || ir_rows[in->op].flags & IR_STRUCT))
+            return false;
+        if (in->op == IR_LOAD && ir_args(p->ir, in)[1] != off)
+            return false;
+        for (uint32_t k = i + 1; in->op == IR_LOAD && k < p->ir->ninsns; k++)
+            if (plan_reads(p, &p->ir->insns[k], in->res) && iseg[k] > p->val[h->v].seg)
+                return false;
+    }
+    return plan_injective(p, off);
+}
+
+static bool may_wait(const plan *p, const uint32_t *iseg, uint32_t v, uint32_t store)
+{
+    const vinfo *x = &p->val[v];
+    const ir_insn *in = ir_def(p->ir, v);
+    const uint32_t *a = ir_args(p->ir, &p->ir->insns[store]), def = p->ir->vals[v].def;
+    if (x->cls != C_BLOCK || !x->needs_slot || x->same_slot || x->pitch || !in || ir_rows[in->op].flags & IR_STRUCT || p->parent[def] != UINT32_MAX ||
+        x->seg >= iseg[store] || !shape_eq(&x->sh, &p->val[a[2]].sh) ||
+        eas_dtype_size((eas_dtype)ir_typeof(p->ir, v).dtype) != eas_dtype_size((eas_dtype)ir_typeof(p->ir, a[0]).dtype))
+        return false;
+    for (uint32_t i = def + 1; i < p->ir->ninsns; i++)
+        if (plan_reads(p, &p->ir->insns[i], v) && (i > store || iseg[i] > iseg[store] || !plan_plain_reader(p, i, def, v)))
+            return false;
+    return true;
+}
+
+void plan_homes(plan *p, const uint32_t *iseg)
+{
+    for (uint32_t i = 0; i < p->ir->ninsns && p->info.mode == EAS_MODE_SPMD && !p->alias; i++) {
+        home h = {.store = i};
+        if (!takes_in(p, i, &h))
+            continue;
+        for (uint32_t v = 1; v < p->ir->nvals && !h.v; v++)
+            h.v = may_wait(p, iseg, v, i) ? v : 0;
+        if (!h.v)
+            continue;
+        p->alias_sensitive |= !reads_first(p, iseg, &h);
+        if (!vec_push(&p->homes, h))
+            p->mem->oom = true;
+    }
+}
+
+const home *plan_home(const plan *p, uint32_t store)
+{
+    for (uint32_t k = 0; k < p->homes.len; k++)
+        if (p->homes.at[k].store == store)
+            return &p->homes.at[k];
+    return NULL;
+}
