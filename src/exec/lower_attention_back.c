@@ -1,4 +1,4 @@
-/* attention_back.c: products of a matrix that is computed tile by tile: derivatives of attention (match_back.c tells which).
+/* lower_attention_back.c: products of a matrix that is computed tile by tile: derivatives of attention (match_back.c tells which).
  *
  * A program owns a stretch of rows of E (for E @ w) or of columns (for E^T @ w), and walks along the other dim. A tile has a row for each index that is walked along, and a lane for
  * each that the program owns: the program's factors of the products in E are transposed once, the others are read as they lie, and so is E where it is multiplied with w.
