@@ -260,7 +260,7 @@ static bool ident_fits(gen *g, const ir_insn *in)
 
 static aff fresh(gen *g, uint32_t v, map_t m)
 {
-    const vinfo *x = &g->p.val[v];
+    const kind *x = &g->p.val[v];
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, v).dtype;
     if (x->cls == C_UNI) {
         int64_t k;
@@ -372,10 +372,10 @@ static void enter_prefix(gen *g, uint32_t v, V count)
 
 bool affine_early(gen *g, uint32_t v)
 {
-    const vinfo *x = &g->p.val[v];
+    const kind *x = &g->p.val[v];
     const ir_insn *in = ir_def(g->ir, v);
     if (x->cls == C_UNI)
-        return !(x->inseg && x->seg == g->seg->id);
+        return !(g->p.made[v].inside && g->p.made[v].seg == g->seg->id);
     if (x->cls != C_REMAT)
         return false;
     for (int k = 0; k < in->nargs; k++)
@@ -402,7 +402,7 @@ static V min_v(gen *g, V a, V b) { return !a ? b : !b ? a : sel(g, LLVMBuildICmp
 
 static V leaf_count(gen *g, uint32_t v, map_t m)
 {
-    const vinfo *x = &g->p.val[v];
+    const kind *x = &g->p.val[v];
     const int64_t n = g->c->sh.dim[g->c->sh.rank - 1];
     if (x->cls == C_UNI)
         return sel(g, g->sval[v], k_int(g, n), k_int(g, 0));
@@ -444,7 +444,7 @@ static bool lives_out(gen *g, const segment *s)
     if (s->reduces)
         return true;
     for (uint32_t v = 1; v < g->ir->nvals; v++)
-        if (g->p.val[v].seg == s->id && g->p.val[v].needs_slot)
+        if (g->p.made[v].seg == s->id && plan_in_memory(&g->p, v))
             return true;
     for (uint32_t i = 0; i < s->items.len; i++)
         if (s->items.at[i].insn == UINT32_MAX)

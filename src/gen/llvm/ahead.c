@@ -42,8 +42,8 @@ static void step_ahead(gen *g, uint32_t loop, V *ahead)
 
 static bool looks_ahead(const segment *s)
 {
-    for (uint32_t k = 0; k < s->ahead.len; k++)
-        if (s->ahead.at[k].next)
+    for (uint32_t k = 0; k < s->prefetches.len; k++)
+        if (s->prefetches.at[k].next)
             return true;
     return false;
 }
@@ -53,7 +53,7 @@ void ahead_look(gen *g, const segment *s)
     const uint32_t first = first_insn(s), loop = first == UINT32_MAX ? first : g->p.parent[first];
     const size_t nv = g->ir->nvals + 1;
     g->ahead = NULL;
-    if (first == UINT32_MAX || s->kind == SEG_SIMDGROUPS || (s->kind == SEG_WHOLE && !s->ahead.len) ||
+    if (first == UINT32_MAX || s->kind == SEG_SIMDGROUPS || (s->kind == SEG_WHOLE && !s->prefetches.len) ||
         (loop == UINT32_MAX ? !looks_ahead(s) : g->ir->insns[loop].op != IR_LOOP))
         return;
     V *now = g->sval, *ahead = arena_alloc(&g->mem, nv * sizeof *ahead);
@@ -68,7 +68,7 @@ void ahead_look(gen *g, const segment *s)
     g->sval = ahead;
     for (uint32_t i = loop + 1; i < (loop == UINT32_MAX ? first : g->p.end[loop]) && !g->st; i++) {
         const ir_insn *x = &g->ir->insns[i];
-        const bool uniform = x->res && g->p.val[x->res].cls == C_UNI && !g->p.val[x->res].inseg, peeks = uniform && plan_peeks(g->ir, x);
+        const bool uniform = x->res && g->p.val[x->res].cls == C_UNI && !g->p.made[x->res].inside, peeks = uniform && plan_peeks(g->ir, x);
         if (!x->res || x->nres != 1 || !(ir_rows[x->op].flags & IR_PURE || peeks) || g->p.parent[i] != loop || !moves_on(g, x, uniform))
             continue;
         if (peeks)
@@ -85,7 +85,7 @@ bool seg_available(gen *g, uint32_t v)
 {
     const ir_insn *in = ir_def(g->ir, v);
     if (g->p.val[v].cls == C_UNI)
-        return g->sval[v] != NULL && !g->p.val[v].inseg;
+        return g->sval[v] != NULL && !g->p.made[v].inside;
     if (g->p.val[v].cls != C_REMAT)
         return false;
     for (int k = 0; k < in->nargs; k++)
@@ -137,8 +137,8 @@ void ahead_lines(gen *g, const segment *s)
                 add_line(g, ir_args(g->ir, in)[1], true);
         }
     }
-    for (uint32_t k = 0; k < s->ahead.len; k++)
-        add_line(g, ir_args(g->ir, &g->ir->insns[s->ahead.at[k].insn])[1], s->ahead.at[k].next);
+    for (uint32_t k = 0; k < s->prefetches.len; k++)
+        add_line(g, ir_args(g->ir, &g->ir->insns[s->prefetches.at[k].insn])[1], s->prefetches.at[k].next);
 }
 
 aff seg_ahead(gen *g, uint32_t v)

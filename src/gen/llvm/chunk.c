@@ -67,7 +67,7 @@ static uint32_t emit_copies(gen *g, const segment *s, uint32_t k)
             memcpy(f.row, b[i - k].v, sizeof f.row);
             seg_put_frag(g, d, &f);
         } else {
-            mem_spill(g, mem_slot(g, g->p.val[d].slot), (eas_dtype)ir_typeof(g->ir, d).dtype, b[i - k].v[0], d);
+            mem_spill(g, mem_slot(g, g->p.at[d].slot), (eas_dtype)ir_typeof(g->ir, d).dtype, b[i - k].v[0], d);
         }
     }
     return end;
@@ -95,7 +95,7 @@ static void emit_rare(gen *g, const segment *s, uint32_t at)
     for (uint32_t j = 0; j < at; j++) /* what it wants from outside is made before the branch */
         for (int k = 0; is_rare(s, j, choice) && k < g->ir->insns[s->items.at[j].insn].nargs; k++) {
             const uint32_t a = ir_args(g->ir, &g->ir->insns[s->items.at[j].insn])[k];
-            if (g->p.val[a].cls == C_BLOCK && g->p.val[a].seg != s->id)
+            if (g->p.val[a].cls == C_BLOCK && g->p.made[a].seg != s->id)
                 seg_here(g, a);
         }
     V want = mask_and(g, seg_here(g, cond), g->c->exec);
@@ -123,8 +123,8 @@ static void emit_rare(gen *g, const segment *s, uint32_t at)
 void chunk_emit(gen *g, const segment *s)
 {
     const uint32_t mark = g->c->log.len;
-    for (uint32_t k = 0; k < s->ahead.len && g->c->full; k++)
-        mem_prefetch(g, &s->ahead.at[k]);
+    for (uint32_t k = 0; k < s->prefetches.len && g->c->full; k++)
+        mem_prefetch(g, &s->prefetches.at[k]);
     for (uint32_t k = 0; k < s->items.len && !g->st;) {
         if (s->items.at[k].insn == UINT32_MAX) {
             k = emit_copies(g, s, k);

@@ -50,12 +50,12 @@ static int64_t chains_of(gen *g, const ir_insn *in)
 /* where the result of the running outer indices lies, for a reduction along dim `axis` */
 static V result_place(gen *g, const ir_insn *in, int axis)
 {
-    const vinfo *r = &g->p.val[in->res];
+    const kind *r = &g->p.val[in->res];
     map_t m = map_identity(0);
     int64_t stride;
     for (int d = 0; d < r->sh.rank; d++)
         m = (map_t)((m & ~(15 << (4 * d))) | (d < axis ? d : d + 1) << (4 * d));
-    return mem_element(g, mem_slot(g, r->slot), (eas_dtype)ir_typeof(g->ir, in->res).dtype, seg_linear(g, &r->sh, m, &stride));
+    return mem_element(g, mem_slot(g, g->p.at[in->res].slot), (eas_dtype)ir_typeof(g->ir, in->res).dtype, seg_linear(g, &r->sh, m, &stride));
 }
 
 /* Joined with anything it gives that. */
@@ -248,7 +248,7 @@ void fold_finish(gen *g, const segment *s)
         }
         int64_t stride;
         const shape *sh = &g->p.val[in->res].sh;
-        mem_store_scalar(g, mem_slot(g, g->p.val[in->res].slot), dt, seg_linear(g, sh, map_identity(sh->rank), &stride), x);
+        mem_store_scalar(g, mem_slot(g, g->p.at[in->res].slot), dt, seg_linear(g, sh, map_identity(sh->rank), &stride), x);
     }
 }
 
@@ -314,7 +314,7 @@ static void scan_insn(gen *g, const ir_insn *in)
     const ir_axis a = ir_axis_of(ir_typeof(g->ir, x), (int)in->imm);
     loop o = loop_open(g, k_int(g, 0), k_int(g, a.outer), 1);
     V off = scaled(g, o.iv, a.n * a.inner);
-    V from = mem_element(g, mem_slot(g, g->p.val[x].slot), dt, off), to = mem_element(g, mem_slot(g, g->p.val[in->res].slot), dt, off);
+    V from = mem_element(g, mem_slot(g, g->p.at[x].slot), dt, off), to = mem_element(g, mem_slot(g, g->p.at[in->res].slot), dt, off);
     if (a.inner == 1)
         scan_line(g, in, from, to, a.n);
     else
@@ -397,14 +397,14 @@ static void trans_insn(gen *g, const ir_insn *in)
     const uint32_t x = ir_args(g->ir, in)[0];
     const shape *sh = &g->p.val[x].sh;
     matrix m = {.dt = (eas_dtype)ir_typeof(g->ir, x).dtype, .rows = sh->dim[sh->rank - 2], .cols = sh->dim[sh->rank - 1]};
-    m.pitch = g->p.val[in->res].pitch ? g->p.val[in->res].pitch : m.rows; /* a pitch is for two dims only */
+    m.pitch = g->p.at[in->res].pitch ? g->p.at[in->res].pitch : m.rows; /* a pitch is for two dims only */
     const int64_t all = shape_lanes(sh) / (m.rows * m.cols);
     int n = g->opt->vector_bytes / (int)eas_dtype_size(m.dt), w = 16 / (int)eas_dtype_size(m.dt);
     n = n > 16 ? 16 : n;
     loop o = loop_open(g, k_int(g, 0), k_int(g, all), 1);
     V off = scaled(g, o.iv, m.rows * m.cols);
-    m.from = mem_element(g, mem_slot(g, g->p.val[x].slot), m.dt, off);
-    m.to = mem_element(g, mem_slot(g, g->p.val[in->res].slot), m.dt, off);
+    m.from = mem_element(g, mem_slot(g, g->p.at[x].slot), m.dt, off);
+    m.to = mem_element(g, mem_slot(g, g->p.at[in->res].slot), m.dt, off);
     const int64_t r = m.rows / n * n, c = m.cols / w * w;
     transpose_part(g, &m, 0, r, 0, c, n, w);
     transpose_part(g, &m, r, m.rows, 0, m.cols, 1, 1);
@@ -422,5 +422,5 @@ void whole_insn(gen *g, const segment *s)
     else
         scan_insn(g, in);
     if (g->p.val[in->res].cls == C_UNI)
-        g->sval[in->res] = mem_load_scalar(g, mem_slot(g, g->p.val[in->res].slot), (eas_dtype)ir_typeof(g->ir, in->res).dtype, k_int(g, 0));
+        g->sval[in->res] = mem_load_scalar(g, mem_slot(g, g->p.at[in->res].slot), (eas_dtype)ir_typeof(g->ir, in->res).dtype, k_int(g, 0));
 }

@@ -31,7 +31,7 @@ static void load_params(gen *g)
         g->sval[g->ir->params[i].value] = slot_value(g, i);
     for (uint32_t i = 0; i < g->ir->ninsns; i++)
         if (g->ir->insns[i].op == IR_ALLOC_TG)
-            g->sval[g->ir->insns[i].res] = mem_slot(g, g->p.val[g->ir->insns[i].res].slot);
+            g->sval[g->ir->insns[i].res] = mem_slot(g, g->p.at[g->ir->insns[i].res].slot);
 }
 
 /* Program ids by axis: those of the first are given, the next follow by counting. */

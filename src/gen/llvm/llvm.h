@@ -230,11 +230,11 @@ void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x);
 V mem_load_affine(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other);
 V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other);
 void mem_load(gen *g, uint32_t insn);       /* in a chunk */
-void mem_prefetch(gen *g, const ahead *a);
-V mem_again(gen *g, uint32_t insn); /* what a load of an earlier segment gave, from the same place */
+void mem_prefetch(gen *g, const prefetch *a);
+V mem_reload(gen *g, uint32_t insn); /* what a load of an earlier segment gave, from the same place */
 V mem_peek(gen *g, const ir_insn *load); /* the value of a uniform load, one round of the loop later; anything where that is outside */
-shape mem_reach(const gen *g, const ahead *x);                 /* the lanes that it reads or writes */
-void mem_prefetch_at(gen *g, const ahead *x, V row, V col);    /* one element of it, of two dims */
+shape mem_reach(const gen *g, const prefetch *x);                 /* the lanes that it reads or writes */
+void mem_prefetch_at(gen *g, const prefetch *x, V row, V col);    /* one element of it, of two dims */
 void mem_store(gen *g, uint32_t insn);
 void mem_bounds(gen *g, uint32_t insn);
 void mem_bounds_scalar(gen *g, uint32_t insn);

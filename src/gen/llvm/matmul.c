@@ -2,7 +2,7 @@
  *
  * A tile of the sum, `rows` by a few vectors of columns, stays in registers while k runs over the whole inner dim: one element of x is
  * broadcast, a row of y is read, an fma each, k ascending. Blocks are small enough for the caches, and copying them from global memory to their slots is what
- * other libraries call packing. Factors that are C_LENT are read where they lie. bf16 factors come as pairs along k, made in bf16.c, where the machine multiplies those. Tiles are cut evenly: 61 rows with room for 14 are 13, 12, 12, 12, 12; all alike where they can be.
+ * other libraries call packing. Factors that are C_FACTOR are read where they lie. bf16 factors come as pairs along k, made in bf16.c, where the machine multiplies those. Tiles are cut evenly: 61 rows with room for 14 are 13, 12, 12, 12, 12; all alike where they can be.
  */
 #include "llvm.h"
 
@@ -70,7 +70,7 @@ static void start_sums(gen *g, const matmul *p, const tile *t, V acc, V *sum)
 }
 
 /* Lines of a row of what is read or written, and of all of it. */
-static int64_t lines_of(gen *g, const ahead *x, int64_t *per_row, int64_t *line)
+static int64_t lines_of(gen *g, const prefetch *x, int64_t *per_row, int64_t *line)
 {
     const shape sh = mem_reach(g, x);
     *line = 64 / (int64_t)eas_dtype_size((eas_dtype)ir_typeof(g->ir, ir_args(g->ir, &g->ir->insns[x->insn])[0]).dtype);
@@ -83,8 +83,8 @@ static int64_t share_of(const matmul *p, int64_t all, int64_t rounds) { return (
 int64_t matmul_share(gen *g, const matmul *p, int64_t rounds)
 {
     int64_t most = 0, per_row, line;
-    for (uint32_t j = 0; p->seg && j < p->seg->ahead.len; j++) {
-        const int64_t share = share_of(p, lines_of(g, &p->seg->ahead.at[j], &per_row, &line), rounds);
+    for (uint32_t j = 0; p->seg && j < p->seg->prefetches.len; j++) {
+        const int64_t share = share_of(p, lines_of(g, &p->seg->prefetches.at[j], &per_row, &line), rounds);
         most = share > most ? share : most;
     }
     return most;
@@ -93,8 +93,8 @@ int64_t matmul_share(gen *g, const matmul *p, int64_t rounds)
 void matmul_prefetch(gen *g, const matmul *p, V number, V round, int64_t rounds)
 {
     V at = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, number, k_int(g, rounds), ""), round, "");
-    for (uint32_t j = 0; p->seg && j < p->seg->ahead.len; j++) {
-        const ahead *x = &p->seg->ahead.at[j];
+    for (uint32_t j = 0; p->seg && j < p->seg->prefetches.len; j++) {
+        const prefetch *x = &p->seg->prefetches.at[j];
         int64_t per_row, line;
         const int64_t all = lines_of(g, x, &per_row, &line), share = share_of(p, all, rounds);
         for (int64_t s = 0; s < share; s++) {
@@ -153,7 +153,7 @@ static void ask(gen *g, const matmul *p, V number, V k, int64_t unroll)
 static void emit_tile(gen *g, const matmul *p, const tile *t, V number, V xp, V yp, V acc, V out)
 {
     const int count = t->rows * t->nvec;
-    const bool more = count < 16 || (p->yfar && p->seg && p->seg->ahead.len);
+    const bool more = count < 16 || (p->yfar && p->seg && p->seg->prefetches.len);
     const int64_t unroll = more && p->k % 4 == 0 ? 4 : (more || p->yfar) && p->k % 2 == 0 ? 2 : 1;
     V sum[MAX_ROWS * MAX_VECS], phi[MAX_ROWS * MAX_VECS];
     start_sums(g, p, t, acc, sum);
@@ -304,15 +304,15 @@ static V row_offset(gen *g, const ir_insn *load, int64_t row)
 /* Where the load behind v begins, and how far apart its rows are. */
 static V lent_at(gen *g, uint32_t v, V *step)
 {
-    const ir_insn *load = ir_def(g->ir, plan_lent_load(&g->p, v));
+    const ir_insn *load = ir_def(g->ir, plan_factor_load(&g->p, v));
     const uint32_t *a = ir_args(g->ir, load);
-    const int64_t known = g->p.val[load->res].step;
+    const int64_t known = g->p.at[load->res].step;
     V first = row_offset(g, load, 0);
     *step = known ? k_int(g, known) : LLVMBuildSub(g->b, row_offset(g, load, 1), first, "");
     return mem_element(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, first);
 }
 
-static V slot_or_null(gen *g, uint32_t v) { return g->p.val[v].cls == C_UNI ? NULL : mem_slot(g, g->p.val[v].slot); }
+static V slot_or_null(gen *g, uint32_t v) { return g->p.val[v].cls == C_UNI ? NULL : mem_slot(g, g->p.at[v].slot); }
 
 void matmul_insn(gen *g, const segment *s)
 {
@@ -321,18 +321,18 @@ void matmul_insn(gen *g, const segment *s)
     const ir_type x = ir_typeof(g->ir, a[0]), y = ir_typeof(g->ir, a[1]);
     matmul p = {.dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype, .m = x.dim[0], .k = x.dim[1], .n = y.dim[1], .seg = s};
     int64_t bits;
-    p.out = mem_slot(g, g->p.val[in->res].slot);
-    const uint32_t turned = plan_turned(&g->p, a[0]);
-    p.xfar = g->p.val[a[0]].cls == C_LENT && !turned;
-    p.yfar = g->p.val[a[1]].cls == C_LENT;
+    p.out = mem_slot(g, g->p.at[in->res].slot);
+    const uint32_t turned = plan_factor_slot(&g->p, a[0]);
+    p.xfar = g->p.val[a[0]].cls == C_FACTOR && !turned;
+    p.yfar = g->p.val[a[1]].cls == C_FACTOR;
     p.xstep = k_int(g, 1);
-    p.ystep = k_int(g, g->p.val[a[1]].pitch ? g->p.val[a[1]].pitch : p.n);
+    p.ystep = k_int(g, g->p.at[a[1]].pitch ? g->p.at[a[1]].pitch : p.n);
     p.x = p.xfar ? lent_at(g, a[0], &p.xstep) : slot_or_null(g, turned ? turned : a[0]);
     p.y = p.yfar ? lent_at(g, a[1], &p.ystep) : slot_or_null(g, a[1]);
     p.xrow = !p.xfar ? p.k : 1;
     p.xrows = p.xfar ? p.xstep : k_int(g, p.k);
-    if (p.xfar && plan_lent_load(&g->p, a[0]) == a[0]) { /* its rows are the product's */
-        p.xrow = g->p.val[a[0]].step;
+    if (p.xfar && plan_factor_load(&g->p, a[0]) == a[0]) { /* its rows are the product's */
+        p.xrow = g->p.at[a[0]].step;
         p.xstep = k_int(g, 1);
         p.xfar = false; /* the hardware sees these streams by itself */
     }
@@ -347,7 +347,7 @@ void matmul_insn(gen *g, const segment *s)
     else if (ir_const_of(g->ir, a[2], &bits))
         p.start = k_bits(g, p.dt, 0, bits);
     else
-        p.acc = mem_slot(g, g->p.val[a[2]].slot);
+        p.acc = mem_slot(g, g->p.at[a[2]].slot);
     if (x.dtype == EAS_BF16 && bf16_product(g, &p))
         return;
     emit_product(g, &p);

@@ -306,7 +306,7 @@ static offsets offsets_of(gen *g, uint32_t v)
 }
 
 /* Tiles are read once per round of a loop, often with a long stride: ask for the next round's lines now. A prefetch never faults. Into the cache of that level. */
-static void prefetch(gen *g, V ptr, eas_dtype dt, aff a, int level)
+static void prefetch_load(gen *g, V ptr, eas_dtype dt, aff a, int level)
 {
     if (!a.ok || !a.exact || a.stride < 0 || a.stride > 1)
         return;
@@ -334,7 +334,7 @@ static V load_here(gen *g, const ir_insn *in, offsets *o)
     return load_offsets(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, o, mask, other);
 }
 
-V mem_again(gen *g, uint32_t i)
+V mem_reload(gen *g, uint32_t i)
 {
     offsets o;
     return load_here(g, &g->ir->insns[i], &o);
@@ -347,17 +347,17 @@ void mem_load(gen *g, uint32_t i)
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
     offsets o;
     seg_define(g, in->res, load_here(g, in, &o));
-    if (g->ahead && !g->p.hosted[i] && !g->seg->ahead.len && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.ok && g->c->exec == NULL)
-        prefetch(g, g->sval[a[0]], dt, seg_ahead(g, a[1]), 1);
+    if (g->ahead && !g->p.prefetched[i] && !g->seg->prefetches.len && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.ok && g->c->exec == NULL)
+        prefetch_load(g, g->sval[a[0]], dt, seg_ahead(g, a[1]), 1);
 }
 
-static aff offset_ahead(gen *g, const ahead *x)
+static aff offset_ahead(gen *g, const prefetch *x)
 {
     const uint32_t off = ir_args(g->ir, &g->ir->insns[x->insn])[1];
     return !seg_available(g, off) ? (aff){0} : x->next ? seg_ahead(g, off) : seg_offset(g, off);
 }
 
-static void prefetch_ahead(gen *g, const ahead *x, aff off)
+static void prefetch_ahead(gen *g, const prefetch *x, aff off)
 {
     const ir_insn *in = &g->ir->insns[x->insn];
     const uint32_t buf = ir_args(g->ir, in)[0];
@@ -365,10 +365,10 @@ static void prefetch_ahead(gen *g, const ahead *x, aff off)
     if (in->op == IR_STORE)
         prefetch_store(g, g->sval[buf], dt, off);
     else
-        prefetch(g, g->sval[buf], dt, off, 2);
+        prefetch_load(g, g->sval[buf], dt, off, 2);
 }
 
-void mem_prefetch(gen *g, const ahead *x)
+void mem_prefetch(gen *g, const prefetch *x)
 {
     aff off = offset_ahead(g, x);
     const int d = g->c->sh.rank - 1;
@@ -379,13 +379,13 @@ void mem_prefetch(gen *g, const ahead *x)
     prefetch_ahead(g, x, off);
 }
 
-shape mem_reach(const gen *g, const ahead *x)
+shape mem_reach(const gen *g, const prefetch *x)
 {
     const ir_insn *in = &g->ir->insns[x->insn];
     return g->p.val[in->op == IR_STORE ? ir_args(g->ir, in)[2] : in->res].sh;
 }
 
-void mem_prefetch_at(gen *g, const ahead *x, V row, V col)
+void mem_prefetch_at(gen *g, const prefetch *x, V row, V col)
 {
     chunk c = {.sh = mem_reach(g, x), .n = 1, .align = 1, .idx = {row, col}}, *saved = g->c;
     c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
@@ -471,8 +471,8 @@ void mem_spill(gen *g, V to, eas_dtype dt, V x, uint32_t v)
     offsets o = {.a = {.ok = true, .exact = true, .mult = 1}};
     shape sh = g->p.val[v].sh;
     const bool rows = sh.rank > 1 && sh.dim[sh.rank - 1] % g->c->n != 0;
-    if (g->p.val[v].pitch)
-        sh.dim[1] = g->p.val[v].pitch;
+    if (g->p.at[v].pitch)
+        sh.dim[1] = g->p.at[v].pitch;
     o.a.base = seg_linear(g, &sh, seg_map(g), &o.a.stride);
     store_offsets(g, to, dt, &o, rows ? g->c->exec : NULL, x, false);
 }

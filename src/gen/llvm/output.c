@@ -25,7 +25,7 @@ static V apart(gen *g, const ir_coef *x, int64_t lanes)
 }
 
 /* i1: no lane of the store is masked off; NULL if that cannot be told here */
-static V unmasked(gen *g, const home *h, int64_t lanes)
+static V unmasked(gen *g, const output *h, int64_t lanes)
 {
     const uint32_t mask = ir_mask(g->ir, &g->ir->insns[h->store]);
     if (!mask)
@@ -36,7 +36,7 @@ static V unmasked(gen *g, const home *h, int64_t lanes)
     return NULL;
 }
 
-static void choose(gen *g, const home *h)
+static void choose(gen *g, const output *h)
 {
     const uint32_t *a = ir_args(g->ir, &g->ir->insns[h->store]);
     const int64_t lanes = g->c->sh.dim[0];
@@ -47,15 +47,15 @@ static void choose(gen *g, const home *h)
     V cached = LLVMBuildNot(g->b, mem_streams(g), "");
     V yes = LLVMBuildAnd(g->b, LLVMBuildAnd(g->b, whole, cached, ""), apart(g, h->pace, lanes), "");
     V there = mem_element(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, affine_base(g, off));
-    g->homes[h->v] = sel(g, yes, there, mem_slot(g, g->p.val[h->v].slot));
+    g->homes[h->v] = sel(g, yes, there, mem_slot(g, g->p.at[h->v].slot));
 }
 
 /* Before the loop over the chunks of the segment that makes the blocks; the chunk stands at index 0. */
 void home_choose(gen *g, const segment *s)
 {
-    for (uint32_t k = 0; k < g->p.homes.len && !g->st; k++)
-        if (g->p.val[g->p.homes.at[k].v].seg == s->id)
-            choose(g, &g->p.homes.at[k]);
+    for (uint32_t k = 0; k < g->p.outputs.len && !g->st; k++)
+        if (g->p.made[g->p.outputs.at[k].v].seg == s->id)
+            choose(g, &g->p.outputs.at[k]);
 }
 
-V home_or_slot(gen *g, uint32_t v) { return g->homes[v] ? g->homes[v] : mem_slot(g, g->p.val[v].slot); }
+V home_or_slot(gen *g, uint32_t v) { return g->homes[v] ? g->homes[v] : mem_slot(g, g->p.at[v].slot); }

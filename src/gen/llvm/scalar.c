@@ -66,7 +66,7 @@ static V scalar_move(gen *g, const ir_insn *in)
         return g->sval[x];
     const ir_type from = ir_typeof(g->ir, x);
     const int64_t lane = ir_source_lane(in->op, in->imm, from, ir_typeof(g->ir, in->res), 0);
-    return mem_load_scalar(g, mem_slot(g, g->p.val[x].slot), (eas_dtype)from.dtype, k_int(g, lane));
+    return mem_load_scalar(g, mem_slot(g, g->p.at[x].slot), (eas_dtype)from.dtype, k_int(g, lane));
 }
 
 static V scalar_value(gen *g, const ir_insn *in)

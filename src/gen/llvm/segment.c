@@ -44,7 +44,7 @@ static int widest(gen *g, const segment *s)
 {
     int w = 1;
     for (uint32_t v = 1; v < g->ir->nvals; v++) {
-        if (g->p.val[v].seg != s->id || g->p.val[v].cls != C_BLOCK || (eas_dtype_size((eas_dtype)ir_typeof(g->ir, v).dtype) > 4 && seldom(g, s, v)))
+        if (g->p.made[v].seg != s->id || g->p.val[v].cls != C_BLOCK || (eas_dtype_size((eas_dtype)ir_typeof(g->ir, v).dtype) > 4 && seldom(g, s, v)))
             continue;
         const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, v).dtype;
         const int bytes = dt == EAS_F16 || dt == EAS_BF16 ? 4 : (int)eas_dtype_size(dt);
@@ -143,7 +143,7 @@ static bool can_shift(gen *g, const segment *s)
         return false;
     for (uint32_t i = 0; i < s->items.len; i++) {
         const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
-        if (!in || ir_rows[in->op].flags & IR_STRUCT || (in->res && g->p.val[in->res].needs_slot))
+        if (!in || ir_rows[in->op].flags & IR_STRUCT || (in->res && plan_in_memory(&g->p, in->res)))
             return false;
         if ((in->op == IR_LOAD || in->op == IR_STORE) && affine_early(g, ir_args(g->ir, in)[1])) {
             const aff off = affine_of(g, ir_args(g->ir, in)[1], seg_map(g));
@@ -340,9 +340,8 @@ static void emit_simdgroups(gen *g, segment *s)
 static void reload_uniform(gen *g, const segment *s)
 {
     for (uint32_t v = 1; v < g->ir->nvals; v++) {
-        const vinfo *x = &g->p.val[v];
-        if (x->seg == s->id && x->cls == C_UNI && x->needs_slot && x->slot >= 0)
-            g->sval[v] = mem_load_scalar(g, mem_slot(g, x->slot), (eas_dtype)ir_typeof(g->ir, v).dtype, k_int(g, 0));
+        if (g->p.made[v].seg == s->id && g->p.val[v].cls == C_UNI && plan_in_memory(&g->p, v))
+            g->sval[v] = mem_load_scalar(g, mem_slot(g, g->p.at[v].slot), (eas_dtype)ir_typeof(g->ir, v).dtype, k_int(g, 0));
     }
 }
 

@@ -76,9 +76,9 @@ static V from_slot(gen *g, const view *w)
 {
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, w->v).dtype;
     aff a = {.ok = true, .exact = true, .mult = 1};
-    if (g->p.val[w->v].again)
-        return mem_again(g, g->ir->vals[w->v].def);
-    if (g->p.val[w->v].slot < 0) {
+    if (g->p.at[w->v].where == IN_ARGUMENT)
+        return mem_reload(g, g->ir->vals[w->v].def);
+    if (g->p.at[w->v].slot < 0) {
         gen_fail(g, EAS_ERR_INTERNAL, "value %u is wanted outside its segment and has no slot", (unsigned)w->v);
         return LLVMGetUndef(ty_of(g, dt, g->c->n));
     }
@@ -150,7 +150,7 @@ static V moved(gen *g, const ir_insn *in, map_t m)
     const aff at = moved_index(g, in, from, to, m);
     if (mask || at.stride > 1)
         mask = mask_and(g, mask, g->c->exec);
-    return mem_load_affine(g, mem_slot(g, g->p.val[a[0]].slot), (eas_dtype)from.dtype, at, mask, fill);
+    return mem_load_affine(g, mem_slot(g, g->p.at[a[0]].slot), (eas_dtype)from.dtype, at, mask, fill);
 }
 
 /* ---- shuffles ---- */
@@ -163,7 +163,7 @@ static V shuffled_xor(gen *g, const ir_insn *in, int64_t c)
     V idx[64];
     aff at = {.ok = true, .exact = true, .mult = 1, .stride = 1};
     at.base = LLVMBuildXor(g->b, g->c->idx[0], k_int(g, c & -(int64_t)n), "");
-    V v = mem_load_affine(g, mem_slot(g, g->p.val[x].slot), (eas_dtype)ir_typeof(g->ir, x).dtype, at, NULL, NULL);
+    V v = mem_load_affine(g, mem_slot(g, g->p.at[x].slot), (eas_dtype)ir_typeof(g->ir, x).dtype, at, NULL, NULL);
     for (int i = 0; i < n; i++)
         idx[i] = LLVMConstInt(ty_int(g, 32, 0), (uint64_t)(i ^ (c & (n - 1))), 0);
     return LLVMBuildShuffleVector(g->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(idx, (unsigned)n), "");
@@ -178,7 +178,7 @@ static V shuffled(gen *g, const ir_insn *in)
         return splat(g, g->sval[x], n);
     if (ir_shuffle_xor(g->ir, in, &c))
         return shuffled_xor(g, in, c);
-    V base = mem_slot(g, g->p.val[x].slot), first = LLVMBuildAnd(g->b, g->c->idx[0], k_int(g, -(int64_t)IR_SIMD), "");
+    V base = mem_slot(g, g->p.at[x].slot), first = LLVMBuildAnd(g->b, g->c->idx[0], k_int(g, -(int64_t)IR_SIMD), "");
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, x).dtype, lt = (eas_dtype)ir_typeof(g->ir, lane).dtype;
     if (g->p.val[lane].cls == C_UNI && n <= IR_SIMD) {
         V l = LLVMBuildAnd(g->b, value_cast(g, g->sval[lane], lt, EAS_I64), k_int(g, IR_SIMD - 1), "");
@@ -231,7 +231,7 @@ static V rematerialise(gen *g, uint32_t v, map_t m)
 
 V seg_vector(gen *g, uint32_t v, map_t m)
 {
-    const vinfo *x = &g->p.val[v];
+    const kind *x = &g->p.val[v];
     if (g->st)
         return LLVMGetUndef(ty_of(g, (eas_dtype)ir_typeof(g->ir, v).dtype, g->c->n));
     const entry *e = seg_find(g, v, x->cls == C_UNI ? 0 : m);
@@ -280,17 +280,16 @@ void seg_set(gen *g, uint32_t v, V x) { seg_remember(g, v, seg_map(g), x, NULL);
 void seg_define(gen *g, uint32_t v, V x)
 {
     seg_set(g, v, x);
-    if (g->p.val[v].slot >= 0 && g->p.val[v].needs_slot)
+    if (plan_in_memory(&g->p, v))
         mem_spill(g, home_or_slot(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype, x, v);
 }
 
 /* a uniform value made inside the segment and wanted after it */
 void seg_publish(gen *g, uint32_t v)
 {
-    const vinfo *x = &g->p.val[v];
-    if (x->cls != C_UNI || !x->needs_slot || x->slot < 0)
+    if (g->p.val[v].cls != C_UNI || !plan_in_memory(&g->p, v))
         return;
-    mem_store_scalar(g, mem_slot(g, x->slot), (eas_dtype)ir_typeof(g->ir, v).dtype, k_int(g, 0), g->sval[v]);
+    mem_store_scalar(g, mem_slot(g, g->p.at[v].slot), (eas_dtype)ir_typeof(g->ir, v).dtype, k_int(g, 0), g->sval[v]);
 }
 
 /* ---- fragments ---- */
@@ -298,16 +297,16 @@ void seg_publish(gen *g, uint32_t v)
 static V frag_slot(gen *g, uint32_t v)
 {
     V at = LLVMBuildMul(g->b, g->c->idx[0], k_int(g, 256 / IR_SIMD), "");
-    return LLVMBuildGEP2(g->b, ty_int(g, 8, 0), mem_slot(g, g->p.val[v].slot), &at, 1, "");
+    return LLVMBuildGEP2(g->b, ty_int(g, 8, 0), mem_slot(g, g->p.at[v].slot), &at, 1, "");
 }
 
 frag seg_frag(gen *g, uint32_t v)
 {
     frag f = g->frags[v];
     const T row = ty_float(g, 32, 8);
-    if (f.row[0] && g->p.val[v].seg == g->seg->id)
+    if (f.row[0] && g->p.made[v].seg == g->seg->id)
         return f;
-    if (g->p.val[v].slot < 0)
+    if (g->p.at[v].slot < 0)
         gen_fail(g, EAS_ERR_INTERNAL, "fragment %u has no slot", (unsigned)v);
     V base = frag_slot(g, v);
     for (int i = 0; i < 8; i++) {
@@ -330,6 +329,6 @@ void seg_put_frag(gen *g, uint32_t v, const frag *f)
 void seg_define_frag(gen *g, uint32_t v, const frag *f)
 {
     g->frags[v] = *f;
-    if (g->p.val[v].slot >= 0 && g->p.val[v].needs_slot)
+    if (plan_in_memory(&g->p, v))
         seg_put_frag(g, v, f);
 }

@@ -133,7 +133,7 @@ static bool can_remat(const plan *p, const ir_insn *in, uint16_t *cost)
     if (!(ir_rows[in->op].flags & IR_PURE) || ir_is_fold(in) || expensive(p, in))
         return false;
     for (int i = 0; i < in->nargs; i++) {
-        const vinfo *a = &p->val[ir_args(p->ir, in)[i]];
+        const kind *a = &p->val[ir_args(p->ir, in)[i]];
         if (a->cls != C_UNI && a->cls != C_REMAT)
             return false;
         c += a->cls == C_REMAT ? a->cost : 0;
@@ -142,7 +142,7 @@ static bool can_remat(const plan *p, const ir_insn *in, uint16_t *cost)
     return c <= REMAT_COST;
 }
 
-static uint8_t class_of(plan *p, const ir_insn *in, uint32_t v, const bool *uni, const bool *forced, const bool *lent)
+static uint8_t class_of(plan *p, const ir_insn *in, uint32_t v, const bool *uni, const bool *forced, const bool *factor)
 {
     const ir_type t = p->ir->vals[v].type;
     if (t.kind == IR_FRAG)
@@ -151,8 +151,8 @@ static uint8_t class_of(plan *p, const ir_insn *in, uint32_t v, const bool *uni,
         return C_NONE;
     if (uni[v])
         return C_UNI;
-    if (lent[v])
-        return C_LENT;
+    if (factor[v])
+        return C_FACTOR;
     if (forced[v])
         return C_BLOCK;
     if (is_view_op(in)) {
@@ -168,11 +168,10 @@ static uint8_t class_of(plan *p, const ir_insn *in, uint32_t v, const bool *uni,
     return can_remat(p, in, &p->val[v].cost) ? C_REMAT : C_BLOCK;
 }
 
-void plan_classify(plan *p, const bool *uni, bool *forced, const bool *lent)
+void plan_classify(plan *p, const bool *uni, bool *forced, const bool *factor)
 {
     const bool spmd = p->info.mode == EAS_MODE_SPMD;
     for (uint32_t v = 1; v < p->ir->nvals; v++) {
-        p->val[v].slot = -1;
         p->val[v].sh = spmd || uni[v] ? plan_shape(p, p->ir->vals[v].type) : (shape){1, {(int32_t)p->info.block}};
         if (p->ir->vals[v].def == UINT32_MAX)
             p->val[v].cls = p->ir->vals[v].type.kind == IR_VAL ? C_UNI : C_NONE;
@@ -188,31 +187,6 @@ void plan_classify(plan *p, const bool *uni, bool *forced, const bool *lent)
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
         const ir_insn *in = &p->ir->insns[i];
         for (uint32_t k = 0; k < in->nres; k++)
-            p->val[in->res + k].cls = class_of(p, in, in->res + k, uni, forced, lent);
-    }
-}
-
-/* ---- tiles ---- */
-
-/* Rows of the right factor of a product that lie a large power of two apart would share a few sets of the cache: they are kept a line further apart, if nothing but
- * products reads the block. */
-void plan_pitches(plan *p)
-{
-    for (uint32_t i = 0; i < p->ir->ninsns; i++) {
-        const ir_insn *in = &p->ir->insns[i];
-        if (in->op != IR_MATMUL)
-            continue;
-        const uint32_t y = ir_args(p->ir, in)[1];
-        const ir_type t = ir_typeof(p->ir, y);
-        const ir_insn *def = ir_def(p->ir, y);
-        const int64_t size = (int64_t)eas_dtype_size((eas_dtype)t.dtype);
-        if (t.dim[0] > 1 && t.dim[1] * size % 256 == 0 && def && !(ir_rows[def->op].flags & IR_STRUCT) && (def->op == IR_TRANS || !ir_is_fold(def)))
-            p->val[y].pitch = t.dim[1] + (int32_t)(64 / size);
-    }
-    for (uint32_t i = 0; i < p->ir->ninsns; i++) {
-        const ir_insn *in = &p->ir->insns[i];
-        for (int k = 0; k < in->nargs; k++)
-            if (in->op != IR_MATMUL || k != 1)
-                p->val[ir_args(p->ir, in)[k]].pitch = 0;
+            p->val[in->res + k].cls = class_of(p, in, in->res + k, uni, forced, factor);
     }
 }

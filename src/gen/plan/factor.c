@@ -35,6 +35,13 @@ static bool nothing_written(const plan *p, uint32_t from, uint32_t to)
 /* Rows so far apart are still within reach of an instruction's address. */
 static bool near(int64_t step) { return step > 0 && step < 1 << 22; }
 
+/* Elements from one row of a load of two dims to the next; 0: that is no number. */
+static int64_t step_of(const plan *p, uint32_t v)
+{
+    const ir_linear *off = ir_linear_of(p->linear, ir_args(p->ir, ir_def(p->ir, v))[1]);
+    return ir_coef_number(off->lane[0]) ? off->lane[0].k : 0;
+}
+
 /* The load can be read as rows of neighbours by the product at `user`, which reads each of its elements once if `once`. */
 static bool in_rows(plan *p, uint32_t v, uint32_t user, bool once)
 {
@@ -49,9 +56,8 @@ static bool in_rows(plan *p, uint32_t v, uint32_t user, bool once)
     if (!off->ok || !off->exact || !ir_coef_is(off->lane[1], 1))
         return false;
     const bool known = ir_coef_number(off->lane[0]);
-    const int64_t step = known ? off->lane[0].k : 0;
+    const int64_t step = step_of(p, v);
     const int64_t size = (int64_t)eas_dtype_size((eas_dtype)t.dtype), row = t.dim[1] * size, apart = step * size;
-    p->val[v].step = step;
     if (once || !known)
         return once;
     return row <= LINE_BYTES && (apart == row || (row == LINE_BYTES && near(step) && apart * t.dim[0] <= SMALL_BYTES && apart % PAGE_BYTES));
@@ -63,27 +69,27 @@ static bool is_transpose(const plan *p, uint32_t v)
     return in && in->op == IR_TRANS && ir_typeof(p->ir, v).rank == 2 && ir_imm_perm(in->imm, 0) == 1;
 }
 
-uint32_t plan_lent_load(const plan *p, uint32_t v) { return is_transpose(p, v) ? ir_args(p->ir, ir_def(p->ir, v))[0] : v; }
+uint32_t plan_factor_load(const plan *p, uint32_t v) { return is_transpose(p, v) ? ir_args(p->ir, ir_def(p->ir, v))[0] : v; }
 
 /* The transpose of a block that stays in its slot, small enough for the nearest caches. */
 static bool turns_slot(const plan *p, const bool *uni, uint32_t v)
 {
     if (!is_transpose(p, v) || plan_uses(p, v) != 1)
         return false;
-    const uint32_t x = plan_lent_load(p, v);
+    const uint32_t x = plan_factor_load(p, v);
     const ir_insn *in = ir_def(p->ir, x);
     const ir_type t = ir_typeof(p->ir, x);
     return in && !uni[x] && !(ir_rows[in->op].flags & IR_STRUCT) && t.dim[0] > 1 && t.dim[1] > 1 &&
            (int64_t)t.dim[0] * t.dim[1] * (int64_t)eas_dtype_size((eas_dtype)t.dtype) <= NEAR_BYTES;
 }
 
-uint32_t plan_turned(const plan *p, uint32_t v)
+uint32_t plan_factor_slot(const plan *p, uint32_t v)
 {
-    const uint32_t x = plan_lent_load(p, v);
-    return p->val[v].cls == C_LENT && p->val[x].cls == C_BLOCK ? x : 0;
+    const uint32_t x = plan_factor_load(p, v);
+    return p->val[v].cls == C_FACTOR && p->val[x].cls == C_BLOCK ? x : 0;
 }
 
-void plan_lent(plan *p, const bool *uni, bool *lent)
+void plan_factors(plan *p, const bool *uni, bool *factor)
 {
     for (uint32_t i = 0; i < p->ir->ninsns && p->info.mode == EAS_MODE_SPMD; i++) {
         const ir_insn *in = &p->ir->insns[i];
@@ -94,22 +100,33 @@ void plan_lent(plan *p, const bool *uni, bool *lent)
                       bytes = ir_typeof(p->ir, y).dim[1] * (int64_t)eas_dtype_size((eas_dtype)ir_typeof(p->ir, y).dtype);
         const bool half = ir_typeof(p->ir, x).dtype == EAS_BF16; /* laid out as pairs: read once, row by row */
         if (in_rows(p, y, i, half || rows <= FEW_ROWS))
-            lent[y] = true;
+            factor[y] = true;
         if (half)
-            lent[x] = in_rows(p, x, i, true);
-        else if (is_transpose(p, x) && plan_uses(p, x) == 1 && in_rows(p, plan_lent_load(p, x), i, bytes <= FEW_BYTES))
-            lent[x] = lent[plan_lent_load(p, x)] = true;
-        else if (turns_slot(p, uni, x) || (bytes <= FEW_BYTES && in_rows(p, x, i, true) && near(p->val[x].step)))
-            lent[x] = true;
+            factor[x] = in_rows(p, x, i, true);
+        else if (is_transpose(p, x) && plan_uses(p, x) == 1 && in_rows(p, plan_factor_load(p, x), i, bytes <= FEW_BYTES))
+            factor[x] = factor[plan_factor_load(p, x)] = true;
+        else if (turns_slot(p, uni, x) || (bytes <= FEW_BYTES && in_rows(p, x, i, true) && near(step_of(p, x))))
+            factor[x] = true;
     }
 }
 
-bool plan_lent_holds(const plan *p, const bool *lent)
+bool plan_factors_hold(const plan *p, const bool *factor)
 {
     for (uint32_t v = 1; v < p->ir->nvals; v++) {
-        const ir_insn *in = lent[v] ? ir_def(p->ir, v) : NULL;
+        const ir_insn *in = factor[v] ? ir_def(p->ir, v) : NULL;
         if (in && in->op == IR_LOAD && p->val[ir_args(p->ir, in)[1]].cls != C_REMAT)
             return false;
     }
     return true;
+}
+
+void plan_place_factors(plan *p)
+{
+    for (uint32_t v = 1; v < p->ir->nvals; v++) {
+        const ir_insn *in = p->val[v].cls == C_FACTOR ? ir_def(p->ir, v) : NULL;
+        if (!in)
+            continue;
+        p->at[v].where = IN_ARGUMENT;
+        p->at[v].step = in->op == IR_LOAD ? step_of(p, v) : 0;
+    }
 }

@@ -25,7 +25,7 @@ static bool find_pace(const plan *p, uint32_t off, ir_coef *out)
 /* ---- who has one ---- */
 
 /* A store of a row to memory that nothing else touches. */
-static bool takes_in(const plan *p, uint32_t i, home *h)
+static bool keeps(const plan *p, uint32_t i, output *h)
 {
     const ir_insn *in = &p->ir->insns[i];
     if (in->op != IR_STORE || p->parent[i] != UINT32_MAX)
@@ -39,7 +39,7 @@ static bool takes_in(const plan *p, uint32_t i, home *h)
 }
 
 /* Are all loads, in whatever buffers, over and done with when v is made, and of the very lanes that the store is to write? Then arguments may be the same array. */
-static bool reads_first(const plan *p, const uint32_t *iseg, const home *h)
+static bool reads_first(const plan *p, const output *h)
 {
     const uint32_t off = ir_args(p->ir, &p->ir->insns[h->store])[1];
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
@@ -49,47 +49,48 @@ static bool reads_first(const plan *p, const uint32_t *iseg, const home *h)
         if (in->op == IR_LOAD && ir_args(p->ir, in)[1] != off)
             return false;
         for (uint32_t k = i + 1; in->op == IR_LOAD && k < p->ir->ninsns; k++)
-            if (plan_reads(p, &p->ir->insns[k], in->res) && iseg[k] > p->val[h->v].seg)
+            if (plan_reads(p, &p->ir->insns[k], in->res) && p->seg_of[k] > p->made[h->v].seg)
                 return false;
     }
     return plan_injective(p, off);
 }
 
-static bool may_wait(const plan *p, const uint32_t *iseg, uint32_t v, uint32_t store)
+static bool can_keep(const plan *p, uint32_t v, uint32_t store)
 {
-    const vinfo *x = &p->val[v];
+    const placement *x = &p->at[v];
     const ir_insn *in = ir_def(p->ir, v);
     const uint32_t *a = ir_args(p->ir, &p->ir->insns[store]), def = p->ir->vals[v].def;
-    if (x->cls != C_BLOCK || !x->needs_slot || x->same_slot || x->pitch || !in || ir_rows[in->op].flags & IR_STRUCT || p->parent[def] != UINT32_MAX ||
-        x->seg >= iseg[store] || !shape_eq(&x->sh, &p->val[a[2]].sh) ||
+    if (p->val[v].cls != C_BLOCK || x->where != IN_SLOT || p->made[v].into || x->pitch || !in || ir_rows[in->op].flags & IR_STRUCT ||
+        p->parent[def] != UINT32_MAX || p->made[v].seg >= p->seg_of[store] || !shape_eq(&p->val[v].sh, &p->val[a[2]].sh) ||
         eas_dtype_size((eas_dtype)ir_typeof(p->ir, v).dtype) != eas_dtype_size((eas_dtype)ir_typeof(p->ir, a[0]).dtype))
         return false;
     for (uint32_t i = def + 1; i < p->ir->ninsns; i++)
-        if (plan_reads(p, &p->ir->insns[i], v) && (i > store || iseg[i] > iseg[store] || !plan_plain_reader(p, i, def, v)))
+        if (plan_reads(p, &p->ir->insns[i], v) && (i > store || p->seg_of[i] > p->seg_of[store] || !plan_plain_reader(p, i, def, v)))
             return false;
     return true;
 }
 
-void plan_homes(plan *p, const uint32_t *iseg)
+void plan_outputs(plan *p)
 {
     for (uint32_t i = 0; i < p->ir->ninsns && p->info.mode == EAS_MODE_SPMD && !p->alias; i++) {
-        home h = {.store = i};
-        if (!takes_in(p, i, &h))
+        output h = {.store = i};
+        if (!keeps(p, i, &h))
             continue;
         for (uint32_t v = 1; v < p->ir->nvals && !h.v; v++)
-            h.v = may_wait(p, iseg, v, i) ? v : 0;
+            h.v = can_keep(p, v, i) ? v : 0;
         if (!h.v)
             continue;
-        p->alias_sensitive |= !reads_first(p, iseg, &h);
-        if (!vec_push(&p->homes, h))
+        p->alias_sensitive |= !reads_first(p, &h);
+        p->at[h.v].where = IN_OUTPUT;
+        if (!vec_push(&p->outputs, h))
             p->mem->oom = true;
     }
 }
 
-const home *plan_home(const plan *p, uint32_t store)
+const output *plan_output_of(const plan *p, uint32_t store)
 {
-    for (uint32_t k = 0; k < p->homes.len; k++)
-        if (p->homes.at[k].store == store)
-            return &p->homes.at[k];
+    for (uint32_t k = 0; k < p->outputs.len; k++)
+        if (p->outputs.at[k].store == store)
+            return &p->outputs.at[k];
     return NULL;
 }

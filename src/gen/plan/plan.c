@@ -60,7 +60,7 @@ static void free_steps(steps *s)
         free_steps(s->v.at[i].other);
         if (s->v.at[i].seg) {
             vec_free(&s->v.at[i].seg->items);
-            vec_free(&s->v.at[i].seg->ahead);
+            vec_free(&s->v.at[i].seg->prefetches);
         }
     }
     if (s)
@@ -70,7 +70,7 @@ static void free_steps(steps *s)
 void plan_free(plan *p)
 {
     free_steps(p->top);
-    vec_free(&p->homes);
+    vec_free(&p->outputs);
 }
 
 eas_status plan_make(plan *p)
@@ -81,9 +81,10 @@ eas_status plan_make(plan *p)
     p->end = ir_region_ends(p->ir, p->mem);
     p->parent = arena_alloc(p->mem, ni * sizeof *p->parent);
     p->val = arena_alloc(p->mem, nv * sizeof *p->val);
+    p->made = arena_alloc(p->mem, nv * sizeof *p->made);
+    p->seg_of = arena_alloc(p->mem, ni * sizeof *p->seg_of);
     p->range = ir_ranges(p->ir, &env, p->mem);
-    bool *uni = arena_alloc(p->mem, nv), *forced = arena_alloc(p->mem, nv), *lent = arena_alloc(p->mem, nv);
-    uint32_t *iseg = arena_alloc(p->mem, ni * sizeof *iseg);
+    bool *uni = arena_alloc(p->mem, nv), *forced = arena_alloc(p->mem, nv), *factor = arena_alloc(p->mem, nv);
     p->top = arena_alloc(p->mem, sizeof *p->top);
     if (p->mem->oom)
         return base_fail_oom(nv);
@@ -92,18 +93,19 @@ eas_status plan_make(plan *p)
     p->linear = ir_linears_new(p->ir, uni, p->mem);
     if (!p->linear)
         return base_fail_oom(nv);
-    plan_pitches(p);
-    plan_lent(p, uni, lent);
-    plan_classify(p, uni, forced, lent);
-    if (!plan_lent_holds(p, lent)) {
-        memset(lent, 0, nv);
-        plan_classify(p, uni, forced, lent);
+    plan_factors(p, uni, factor);
+    plan_classify(p, uni, forced, factor);
+    if (!plan_factors_hold(p, factor)) {
+        memset(factor, 0, nv);
+        plan_classify(p, uni, forced, factor);
     }
-    planner q = {.p = p, .out = p->top, .iseg = iseg};
+    planner q = {.p = p, .out = p->top};
     segment_range(&q, 0, p->ir->ninsns);
     segment_close(&q);
     vec_free(&q.acc);
-    plan_slots(p, iseg);
+    plan_place(p);
+    if (p->mem->oom)
+        return base_fail_oom(nv);
     plan_prefetch(p);
     plan_rare(p);
     if (p->mem->oom)

@@ -16,9 +16,9 @@ enum {
     C_UNI,     /* one scalar for all lanes */
     C_REMAT,   /* cheap function of lane index and uniforms: computed wherever it is wanted */
     C_VIEW,    /* broadcast or reshape of a C_BLOCK: never computed, its source is read through an index map */
-    C_LENT,    /* a factor that is read where it lies (factor.c): a load, in global memory; the transpose of one, or of a block in its slot */
-    C_BLOCK,   /* computed in its segment; kept in scratch if wanted elsewhere */
-    C_FRAG     /* simdgroup matrix: eight vectors of eight f32 per simdgroup */
+    C_FACTOR, /* a factor of a product that is read in place (factor.c): a load, in global memory; the transpose of one, or of a block in its slot */
+    C_BLOCK, /* computed in its segment; kept in scratch if wanted elsewhere */
+    C_FRAG /* simdgroup matrix: eight vectors of eight f32 per simdgroup */
 };
 
 /* An index map: for each canonical dim of a value the iteration dim that indexes it, or NODIM for index 0. Packed 4 bits each. */
@@ -31,45 +31,58 @@ typedef struct shape {
     int32_t dim[IR_MAX_RANK];
 } shape;
 
-typedef struct vinfo {
+typedef struct kind { /* what kind of value it is */
     uint8_t cls;
-    uint8_t inseg;     /* C_UNI defined inside a segment */
-    uint8_t needs_slot;
-    uint8_t again;     /* a load that other segments do again instead of reading a slot */
-    uint16_t cost;     /* of recomputing, C_REMAT */
-    uint32_t seg;      /* segment that defines it; 0: none */
-    int64_t slot;      /* offset in scratch, -1: none */
-    int32_t pitch;     /* 0, or elements from one row to the next in its slot */
-    int64_t step;      /* C_LENT: elements from one row of the load to the next; 0: known when it runs */
-    uint32_t late;     /* 0, or the segment at whose end it is there: a reduction, and what is recomputed from one */
-    uint32_t same_slot; /* final values of loops live where the carried ones do: that value, or 0 */
+    uint16_t cost; /* of recomputing, C_REMAT */
     shape sh;
-} vinfo;
+} kind;
+
+/* ---- where values are made (segment.c, region.c) ---- */
+typedef struct origin {
+    uint32_t seg; /* segment that defines it; 0: none */
+    bool inside; /* C_UNI, and defined inside of that segment */
+    uint32_t ready; /* 0, or the segment at whose end it is there: a reduction, and what is recomputed from one */
+    uint32_t into; /* 0, or the value whose memory it is made in: the carried one of a loop, for its next and its final value */
+} origin;
+
+/* ---- where values lie (place.c, factor.c, output.c) ---- */
+typedef enum where {
+    IN_REGISTERS, /* computed in its segment, and not needed elsewhere; or made wherever it is needed */
+    IN_SLOT, /* of scratch memory */
+    IN_OUTPUT, /* in the output buffer that it ends up in, or in its slot: chosen when the program runs */
+    IN_ARGUMENT /* in the memory that it is loaded from: each reader loads it there */
+} where;
+typedef struct placement {
+    uint8_t where;
+    int64_t slot; /* offset in scratch, -1: none. A value that is made into another's memory has that one's slot */
+    int32_t pitch; /* 0, or elements from one row to the next in its slot */
+    int64_t step; /* C_FACTOR: elements from one row of the load to the next; 0: known when it runs */
+} placement;
 
 /* ---- the plan ---- */
 typedef struct steps steps;
 typedef struct item { /* of a segment */
-    uint32_t insn;      /* an instruction, or the opener of a region that runs inside the chunk */
-    uint32_t src, dst;  /* insn == UINT32_MAX: copy src to the slot of dst */
-    uint32_t rare;      /* 0, or the instruction `where` that is the first to want it: made there, if a lane does */
-    bool chooses;       /* that `where` */
+    uint32_t insn; /* an instruction, or the opener of a region that runs inside the chunk */
+    uint32_t src, dst; /* insn == UINT32_MAX: copy src to the slot of dst */
+    uint32_t rare; /* 0, or the instruction `where` that is the first to want it: made there, if a lane does */
+    bool chooses; /* that `where` */
 } item;
-typedef struct ahead { /* a load or store that another segment asks for */
+typedef struct prefetch { /* of what a load or store touches */
     uint32_t insn;
-    bool next;          /* as the next program will do it */
-    uint8_t half;       /* 0: all of it, at the pace of the segment; 1, 2: only that half of its row, at half the pace */
-} ahead;
+    bool next; /* as the next round of the loop around, or the next program, will do it */
+    uint8_t half; /* 0: all of it, at the pace of the segment; 1, 2: only that half of its row, at half the pace */
+} prefetch;
 typedef struct segment {
     uint32_t id;
     shape sh;
     enum { SEG_CHUNKS, SEG_SIMDGROUPS, SEG_WHOLE } kind; /* SEG_WHOLE: one instruction on blocks in their slots */
     bool reduces;
     VEC(item) items;
-    VEC(ahead) ahead;
+    VEC(prefetch) prefetches;
 } segment;
 typedef struct step {
     enum { S_SCALAR, S_SEGMENT, S_REGION } kind;
-    uint32_t insn;      /* S_SCALAR: instruction; S_REGION: opener */
+    uint32_t insn; /* S_SCALAR: instruction; S_REGION: opener */
     segment *seg;
     steps *body, *other; /* LOOP: body. WHILE: condition, body. IF: then, else */
 } step;
@@ -77,29 +90,33 @@ struct steps {
     VEC(step) v;
 };
 
-typedef struct home { /* block v waits where an instruction stores what is made of it */
+typedef struct output { /* block v is kept where instruction `store` stores what is made of it */
     uint32_t v, store;
     ir_coef
         pace[3]; /* what is added to its offset from one program to the next, along each axis of the grid: numbers, or numbers times a parameter */
-} home;
+} output;
 
+/* Each array is written by one part of the planner, and read by those after it. */
 typedef struct plan {
     const eas_ir *ir;
     arena *mem;
     eas_ir_info info;
-    bool alias;              /* gen_options.alias */
-    bool alias_sensitive;    /* out */
-    uint32_t *end;           /* region ends */
-    uint32_t *parent;        /* per instruction: the innermost opener around it, UINT32_MAX */
-    vinfo *val;
+    bool alias; /* gen_options.alias */
+    bool alias_sensitive; /* out */
+    uint32_t *end; /* region ends */
+    uint32_t *parent; /* per instruction: the innermost opener around it, UINT32_MAX */
+    kind *val; /* per value: classify.c */
+    origin *made; /* per value: segment.c, region.c */
+    uint32_t *seg_of; /* per instruction: its segment, 0: none. segment.c */
+    placement *at; /* per value: place.c */
     ir_range *range;
     ir_linears *linear;
     steps *top;
     uint32_t nsegs;
     uint64_t scratch;
-    bool *hosted;            /* per instruction: a load that another segment prefetches */
-    VEC(home) homes;
-    const char *why;         /* refusal, NULL if none */
+    bool *prefetched; /* per instruction: a load that some segment prefetches: prefetch.c */
+    VEC(output) outputs; /* output.c */
+    const char *why; /* refusal, NULL if none */
 } plan;
 
 /* ---- shape.c ---- */
@@ -107,7 +124,7 @@ int64_t shape_lanes(const shape *s);
 bool shape_eq(const shape *a, const shape *b);
 map_t map_identity(int rank);
 static inline int map_get(map_t m, int d) { return m >> (4 * d) & 15; }
-shape plan_shape(const plan *p, ir_type t);     /* canonical */
+shape plan_shape(const plan *p, ir_type t); /* canonical */
 int plan_canon_dim(ir_type t, int d); /* the canonical number of dim d, or NODIM if it has size 1 */
 map_t plan_source_map(const plan *p, const ir_insn *in, map_t m); /* of a broadcast or trivial reshape: how its operand is read */
 bool plan_trivial_reshape(const plan *p, const ir_insn *in); /* the canonical shape stays */
@@ -130,15 +147,15 @@ static inline bool is_reduce(const ir_insn *in) { return ir_rows[in->op].rule ==
 
 /* ---- classify.c ---- */
 void plan_uniform(plan *p, bool *uni);
-void plan_pitches(plan *p);
-void plan_classify(plan *p, const bool *uni, bool *forced, const bool *lent);
+void plan_classify(plan *p, const bool *uni, bool *forced, const bool *factor);
 uint32_t plan_else_of(const plan *p, uint32_t opener); /* its ELSE; the end of the region if it has none */
 
 /* ---- factor.c ---- */
-void plan_lent(plan *p, const bool *uni, bool *lent); /* per value: is it C_LENT? Before there are classes */
-bool plan_lent_holds(const plan *p, const bool *lent); /* with classes: can the offsets be computed where the products are? */
-uint32_t plan_lent_load(const plan *p, uint32_t v); /* what a C_LENT is the transpose of, else itself: the load, but for plan_turned */
-uint32_t plan_turned(const plan *p, uint32_t v); /* the block in its slot that a C_LENT is the transpose of; 0: it is none */
+void plan_factors(plan *p, const bool *uni, bool *factor); /* per value: is it C_FACTOR? Before there are classes */
+bool plan_factors_hold(const plan *p, const bool *factor); /* with classes: can the offsets be computed where the products are? */
+uint32_t plan_factor_load(const plan *p, uint32_t v); /* what a C_FACTOR is the transpose of, else itself: the load, but for plan_factor_slot */
+uint32_t plan_factor_slot(const plan *p, uint32_t v); /* the block in its slot that a C_FACTOR is the transpose of; 0: it is none */
+void plan_place_factors(plan *p);
 int plan_uses(const plan *p, uint32_t v); /* how often instructions read it */
 bool plan_neighbours(const plan *p, uint32_t off); /* do neighbouring lanes of an offset stand for neighbouring elements? */
 
@@ -146,14 +163,15 @@ bool plan_neighbours(const plan *p, uint32_t off); /* do neighbouring lanes of a
 bool plan_injective(const plan *p, uint32_t off); /* no two lanes of an offset are equal, for sure */
 
 /* ---- place.c ---- */
-void plan_slots(plan *p, const uint32_t *iseg);
+void plan_place(plan *p);
+static inline bool plan_in_memory(const plan *p, uint32_t v) { return p->at[v].where == IN_SLOT || p->at[v].where == IN_OUTPUT; } /* it is spilled */
 bool plan_stays(const plan *p, uint32_t v); /* can any later segment compute it? */
 bool plan_plain_reader(const plan *p, uint32_t user, uint32_t def, uint32_t v); /* takes v lane by lane, in the region of its definition */
 bool plan_reads(const plan *p, const ir_insn *in, uint32_t v);
 
 /* ---- output.c ---- */
-void plan_homes(plan *p, const uint32_t *iseg); /* once it is known who needs a slot */
-const home *plan_home(const plan *p, uint32_t store); /* the one that a store takes in, or NULL */
+void plan_outputs(plan *p); /* once it is known who needs a slot */
+const output *plan_output_of(const plan *p, uint32_t store); /* the block that is kept where a store writes, or NULL */
 
 /* ---- prefetch.c ---- */
 void plan_prefetch(plan *p);

@@ -10,7 +10,7 @@ static uint32_t weight(const segment *s) { return s->items.len; }
 
 static void ask(plan *p, segment *in, uint32_t insn, bool next)
 {
-    if (!vec_push(&in->ahead, ((ahead){insn, next, 0})))
+    if (!vec_push(&in->prefetches, ((prefetch){insn, next, 0})))
         p->mem->oom = true;
 }
 
@@ -20,7 +20,7 @@ static void add_loads(plan *p, const segment *from, segment *to, bool next)
         const uint32_t i = from->items.at[k].insn;
         if (i == UINT32_MAX || !plan_peeks(p->ir, &p->ir->insns[i]))
             continue;
-        p->hosted[i] = true;
+        p->prefetched[i] = true;
         ask(p, to, i, next);
     }
 }
@@ -28,13 +28,13 @@ static void add_loads(plan *p, const segment *from, segment *to, bool next)
 /* Where blocks wait in the output, the segment that makes them and the last one have the memory to themselves equally: each asks for half of the next row. */
 static void add_halves(plan *p, const segment *from, segment *first, segment *second)
 {
-    const uint32_t had[2] = {first->ahead.len, second->ahead.len};
+    const uint32_t had[2] = {first->prefetches.len, second->prefetches.len};
     add_loads(p, from, first, true);
     add_loads(p, from, second, true);
-    for (uint32_t k = had[0]; k < first->ahead.len; k++)
-        first->ahead.at[k].half = 1;
-    for (uint32_t k = had[1]; k < second->ahead.len; k++)
-        second->ahead.at[k].half = 2;
+    for (uint32_t k = had[0]; k < first->prefetches.len; k++)
+        first->prefetches.at[k].half = 1;
+    for (uint32_t k = had[1]; k < second->prefetches.len; k++)
+        second->prefetches.at[k].half = 2;
 }
 
 /* Not for lines that a block waits in already. */
@@ -45,7 +45,7 @@ static void add_stores(plan *p, const segment *from, segment *to)
         const ir_insn *in = i == UINT32_MAX ? NULL : &p->ir->insns[i];
         if (!in || in->op != IR_STORE || ir_typeof(p->ir, ir_args(p->ir, in)[0]).kind != IR_BUF || !plan_stays(p, ir_args(p->ir, in)[1]))
             continue;
-        if (!plan_home(p, i))
+        if (!plan_output_of(p, i))
             ask(p, to, i, false);
     }
 }
@@ -73,7 +73,7 @@ static void prefetch_in_product(plan *p, segment *s, const segment *after)
 {
     const ir_insn *in = &p->ir->insns[s->items.at[0].insn];
     const uint32_t y = flops(p, s) ? ir_args(p->ir, in)[1] : 0;
-    if (!y || p->val[y].cls != C_LENT || ir_typeof(p->ir, y).dtype == EAS_BF16 || ir_typeof(p->ir, in->res).dim[0] <= FEW_ROWS ||
+    if (!y || p->val[y].cls != C_FACTOR || ir_typeof(p->ir, y).dtype == EAS_BF16 || ir_typeof(p->ir, in->res).dim[0] <= FEW_ROWS ||
         bytes(p, y) < LARGE_BYTES)
         return;
     ask(p, s, p->ir->vals[y].def, true);
@@ -86,7 +86,7 @@ static void add_lent_halves(plan *p, segment *host)
 {
     const uint32_t *a = ir_args(p->ir, &p->ir->insns[host->items.at[0].insn]);
     for (int k = 0; k < 2; k++)
-        if (p->val[a[k]].cls == C_LENT && ir_typeof(p->ir, a[k]).dtype == EAS_BF16)
+        if (p->val[a[k]].cls == C_FACTOR && ir_typeof(p->ir, a[k]).dtype == EAS_BF16)
             ask(p, host, p->ir->vals[a[k]].def, true);
 }
 
@@ -134,7 +134,7 @@ static bool is_data(const plan *p, uint32_t v, int depth)
     if (!in || depth > MAX_PATH)
         return false;
     if (plan_peeks(p->ir, in))
-        return p->val[v].cls == C_UNI && !p->val[v].inseg;
+        return p->val[v].cls == C_UNI && !p->made[v].inside;
     bool yes = false;
     for (int k = 0; k < in->nargs && ir_rows[in->op].flags & IR_PURE; k++)
         yes = yes || is_data(p, ir_args(p->ir, in)[k], depth + 1);
@@ -145,9 +145,9 @@ static void prefetch_rows(plan *p, segment *s)
 {
     for (uint32_t k = 0; k < s->items.len; k++) {
         const uint32_t i = s->items.at[k].insn;
-        if (i == UINT32_MAX || p->hosted[i] || !plan_peeks(p->ir, &p->ir->insns[i]) || !is_data(p, ir_args(p->ir, &p->ir->insns[i])[1], 0))
+        if (i == UINT32_MAX || p->prefetched[i] || !plan_peeks(p->ir, &p->ir->insns[i]) || !is_data(p, ir_args(p->ir, &p->ir->insns[i])[1], 0))
             continue;
-        p->hosted[i] = true;
+        p->prefetched[i] = true;
         ask(p, s, i, true);
     }
 }
@@ -158,8 +158,8 @@ static bool sums_row(const segment *s) { return s->reduces && s->sh.rank == 1 &&
 void plan_prefetch(plan *p)
 {
     segment *first = NULL, *before = NULL, *host = NULL;
-    p->hosted = arena_alloc(p->mem, (size_t)p->ir->ninsns + 1);
-    if (p->info.mode == EAS_MODE_THREAD || !p->hosted)
+    p->prefetched = arena_alloc(p->mem, (size_t)p->ir->ninsns + 1);
+    if (p->info.mode == EAS_MODE_THREAD || !p->prefetched)
         return;
     prefetch_in_loops(p, p->top);
     for (uint32_t i = 0; i < p->top->v.len; i++) {
@@ -175,7 +175,7 @@ void plan_prefetch(plan *p)
     }
     if (!host && first && sums_row(first))
         host = first;
-    if (host && host != before && p->homes.len)
+    if (host && host != before && p->outputs.len)
         add_halves(p, first, host, before);
     else if (host) /* a long row has the memory busy in one segment, which then is the last: the heaviest asks for the lines that are written */
         add_loads(p, first, shape_lanes(&first->sh) >= LONGEST_ROW ? before : host, true);

@@ -21,8 +21,9 @@ static const ir_insn *insn_of(const finder *f, uint32_t k)
 
 static bool can_wait(const finder *f, const ir_insn *in)
 {
-    const vinfo *v = in && in->nres == 1 ? &f->p->val[in->res] : NULL;
-    return v && (ir_rows[in->op].flags & IR_PURE) && !is_reduce(in) && !is_move(in) && v->cls == C_BLOCK && !v->needs_slot && !v->same_slot;
+    const plan *p = f->p;
+    return in && in->nres == 1 && (ir_rows[in->op].flags & IR_PURE) && !is_reduce(in) && !is_move(in) && p->val[in->res].cls == C_BLOCK &&
+           !plan_in_memory(p, in->res) && !p->made[in->res].into;
 }
 
 /* Counts the uses of x by every `where` with this condition. */

@@ -37,7 +37,7 @@ static void scan_insn(plan *p, uint32_t i, uint32_t opener, scan *s)
             scan_shape(s, sh);
     }
     for (uint32_t k = 0; k < in->nres; k++) {
-        const vinfo *v = &p->val[in->res + k];
+        const kind *v = &p->val[in->res + k];
         if (v->cls != C_BLOCK && v->cls != C_FRAG)
             continue;
         scan_shape(s, v->cls == C_FRAG ? (shape){1, {(int32_t)p->info.block}} : v->sh);
@@ -150,13 +150,13 @@ static void plan_copies(planner *q, const uint32_t *src, uint32_t dst, int n)
         segment_close(q);
     const uint32_t before = p->nsegs;
     for (int k = 0; k < n; k++) {
-        const vinfo *d = &p->val[dst + (uint32_t)k];
+        const kind *d = &p->val[dst + (uint32_t)k];
         if (d->cls != C_BLOCK && d->cls != C_FRAG)
             continue;
-        if (src[k] == dst + (uint32_t)k || p->val[src[k]].same_slot == dst + (uint32_t)k)
+        if (src[k] == dst + (uint32_t)k || p->made[src[k]].into == dst + (uint32_t)k)
             continue;
         segment_open(q, d->cls == C_FRAG ? (shape){1, {(int32_t)p->info.block}} : d->sh, d->cls == C_FRAG ? SEG_SIMDGROUPS : SEG_CHUNKS);
-        if (d->cls == C_BLOCK && ((q->open && p->val[src[k]].late == q->open->id) || !segment_readable(q, src[k], &d->sh))) {
+        if (d->cls == C_BLOCK && ((q->open && p->made[src[k]].ready == q->open->id) || !segment_readable(q, src[k], &d->sh))) {
             segment_close(q);
             segment_open(q, d->sh, SEG_CHUNKS);
             segment_readable(q, src[k], &d->sh);
@@ -207,23 +207,22 @@ static void share_next(plan *p, uint32_t opener, const uint32_t *next, uint32_t 
     const uint32_t end = p->end[opener];
     for (int k = 0; k < n; k++) {
         const uint32_t c = first + (uint32_t)k, v = next[k];
-        vinfo *x = &p->val[v];
-        bool ok = p->val[c].cls == x->cls && x->cls >= C_BLOCK && x->seg && !x->same_slot && p->ir->vals[v].def != UINT32_MAX &&
+        origin *x = &p->made[v];
+        bool ok = p->val[c].cls == p->val[v].cls && p->val[v].cls >= C_BLOCK && x->seg && !x->into && p->ir->vals[v].def != UINT32_MAX &&
                   p->ir->vals[v].def > opener && p->parent[p->ir->vals[v].def] == opener;
         for (int j = 0; j < n; j++)
             ok = ok && next[j] != c;
         if (!ok || !in_place(p, v, c) || used_after(p, c, p->ir->vals[v].def + 1, end) || has_views(p, c, opener, end) ||
             has_views(p, v, opener, end))
             continue;
-        x->same_slot = c;
-        x->needs_slot = 1;
+        x->into = c;
     }
 }
 
 /* loop: the opener, if dst are its carried values */
 static steps *sub_plan(planner *q, uint32_t from, uint32_t to, const uint32_t *src, uint32_t dst, int n, uint32_t loop)
 {
-    planner sub = {.p = q->p, .iseg = q->iseg, .out = arena_alloc(q->p->mem, sizeof(steps))};
+    planner sub = {.p = q->p, .out = arena_alloc(q->p->mem, sizeof(steps))};
     if (!sub.out)
         return NULL;
     segment_range(&sub, from, to);
@@ -243,12 +242,10 @@ static uint32_t do_of(const plan *p, uint32_t opener)
     return opener;
 }
 
-static void share_slots(plan *p, uint32_t first, uint32_t final, int n)
+static void share_finals(plan *p, uint32_t first, uint32_t final, int n)
 {
-    for (int k = 0; k < n; k++) {
-        p->val[final + (uint32_t)k].same_slot = first + (uint32_t)k;
-        p->val[first + (uint32_t)k].needs_slot = 1;
-    }
+    for (int k = 0; k < n; k++)
+        p->made[final + (uint32_t)k].into = first + (uint32_t)k;
 }
 
 static void plan_outer_loop(planner *q, uint32_t i, step *s)
@@ -267,7 +264,7 @@ static void plan_outer_loop(planner *q, uint32_t i, step *s)
         s->other = sub_plan(q, d + 1, p->end[i], next, first, n, i);
     }
     if (n)
-        share_slots(p, first, end->res, n);
+        share_finals(p, first, end->res, n);
 }
 
 static void plan_outer_if(planner *q, uint32_t i, step *s)
@@ -278,8 +275,6 @@ static void plan_outer_if(planner *q, uint32_t i, step *s)
     segment_close(q);
     s->body = sub_plan(q, i + 1, mid, ir_args(p->ir, els), in->res, in->nres, UINT32_MAX);
     s->other = sub_plan(q, mid + (mid < end), end, ir_args(p->ir, in), in->res, in->nres, UINT32_MAX);
-    for (uint32_t k = 0; k < in->nres; k++)
-        p->val[in->res + k].needs_slot = 1;
 }
 
 static bool region_waits(const planner *q, uint32_t opener)

@@ -56,7 +56,7 @@ bool segment_readable(planner *q, uint32_t v, const shape *sh)
     const view w = plan_resolve(q->p, v, map_identity(sh->rank));
     if (q->p->val[w.v].cls != C_BLOCK || plan_identity(q->p, &w, sh))
         return true;
-    if (q->open && q->p->val[w.v].seg == q->open->id)
+    if (q->open && q->p->made[w.v].seg == q->open->id)
         return false;
     q->views = true;
     return true;
@@ -66,18 +66,18 @@ bool segment_readable(planner *q, uint32_t v, const shape *sh)
 bool segment_waits(const planner *q, const ir_insn *in)
 {
     for (int k = 0; k < in->nargs; k++)
-        if (q->open && q->p->val[ir_args(q->p->ir, in)[k]].late == q->open->id)
+        if (q->open && q->p->made[ir_args(q->p->ir, in)[k]].ready == q->open->id)
             return true;
     return false;
 }
 
 /* What is recomputed from a value is late where that is. */
-static void pass_on_late(planner *q, const ir_insn *in)
+static void pass_on_ready(planner *q, const ir_insn *in)
 {
-    vinfo *v = &q->p->val[in->res];
+    origin *v = &q->p->made[in->res];
     for (int k = 0; k < in->nargs; k++)
-        if (q->p->val[ir_args(q->p->ir, in)[k]].late > v->late)
-            v->late = q->p->val[ir_args(q->p->ir, in)[k]].late;
+        if (q->p->made[ir_args(q->p->ir, in)[k]].ready > v->ready)
+            v->ready = q->p->made[ir_args(q->p->ir, in)[k]].ready;
 }
 
 /* The operand of a move is made in the open segment: not all of it is there yet. */
@@ -85,10 +85,10 @@ bool segment_half_made(planner *q, const ir_insn *in)
 {
     if (!is_move(in))
         return false;
-    const vinfo *src = &q->p->val[ir_args(q->p->ir, in)[0]];
-    if (src->cls != C_BLOCK)
+    const uint32_t src = ir_args(q->p->ir, in)[0];
+    if (q->p->val[src].cls != C_BLOCK)
         return false;
-    if (q->open && src->seg == q->open->id)
+    if (q->open && q->p->made[src].seg == q->open->id)
         return true;
     q->views = true;
     return false;
@@ -97,8 +97,8 @@ bool segment_half_made(planner *q, const ir_insn *in)
 bool segment_uses_open(const planner *q, const ir_insn *in)
 {
     for (int i = 0; i < in->nargs; i++) {
-        const vinfo *a = &q->p->val[ir_args(q->p->ir, in)[i]];
-        if (q->open && a->cls == C_UNI && a->inseg && a->seg == q->open->id)
+        const uint32_t a = ir_args(q->p->ir, in)[i];
+        if (q->open && q->p->val[a].cls == C_UNI && q->p->made[a].inside && q->p->made[a].seg == q->open->id)
             return true;
     }
     return false;
@@ -109,12 +109,11 @@ void segment_define(planner *q, uint32_t i)
     const ir_insn *in = &q->p->ir->insns[i];
     if (q->open == NULL)
         return;
-    q->iseg[i] = q->open->id;
+    q->p->seg_of[i] = q->open->id;
     for (uint32_t k = 0; k < in->nres; k++) {
-        vinfo *v = &q->p->val[in->res + k];
+        origin *v = &q->p->made[in->res + k];
         v->seg = q->open->id;
-        if (v->cls == C_UNI)
-            v->inseg = 1;
+        v->inside = v->inside || q->p->val[in->res + k].cls == C_UNI;
     }
 }
 
@@ -160,14 +159,13 @@ static void plan_block(planner *q, uint32_t i)
 static void plan_reduce(planner *q, uint32_t i)
 {
     plan_block(q, i);
-    vinfo *v = &q->p->val[q->p->ir->insns[i].res];
+    origin *v = &q->p->made[q->p->ir->insns[i].res];
     if (!q->open)
         return;
     q->open->reduces = true;
-    v->late = q->open->id;
-    v->inseg = 0;
-    v->seg = v->cls == C_UNI ? 0 : v->seg;
-    v->needs_slot = v->cls == C_BLOCK;
+    v->ready = q->open->id;
+    v->inside = false;
+    v->seg = q->p->val[q->p->ir->insns[i].res].cls == C_UNI ? 0 : v->seg;
 }
 
 static void plan_alone(planner *q, uint32_t i)
@@ -177,12 +175,9 @@ static void plan_alone(planner *q, uint32_t i)
     segment_open(q, q->p->val[in->res].sh, SEG_WHOLE);
     segment_push(q, (item){.insn = i});
     segment_define(q, i);
-    q->p->val[in->res].needs_slot = 1;
-    q->p->val[in->res].inseg = 0;
+    q->p->made[in->res].inside = false;
     if (q->p->val[in->res].cls == C_UNI)
-        q->p->val[in->res].seg = 0;
-    for (int k = 0; k < in->nargs; k++)
-        q->p->val[ir_args(q->p->ir, in)[k]].needs_slot |= q->p->val[ir_args(q->p->ir, in)[k]].cls == C_BLOCK;
+        q->p->made[in->res].seg = 0;
     if (q->p->val[in->res].cls == C_UNI) /* what may follow waits for it; else scalars pass, and a product can tell where its result will go */
         segment_close(q);
 }
@@ -215,19 +210,17 @@ void segment_insn(planner *q, uint32_t i)
     const ir_insn *in = &p->ir->insns[i];
     const bool spmd = p->info.mode == EAS_MODE_SPMD;
     const uint8_t cls = in->res ? p->val[in->res].cls : C_NONE;
-    if (in->op == IR_ALLOC_TG) {
-        p->val[in->res].needs_slot = 1;
+    if (in->op == IR_ALLOC_TG)
         return;
-    }
     if (in->op == IR_BARRIER) {
         if (!spmd)
             segment_close(q);
         return;
     }
-    if (cls == C_LENT || in->op == IR_NOP)
+    if (cls == C_FACTOR || in->op == IR_NOP)
         return;
     if (cls == C_REMAT || cls == C_VIEW) {
-        pass_on_late(q, in);
+        pass_on_ready(q, in);
         return;
     }
     if (segment_waits(q, in))

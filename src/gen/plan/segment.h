@@ -17,7 +17,6 @@ typedef struct planner {
     segment *open;
     accesses acc; /* of the open segment */
     bool views; /* the open segment reads slots through maps */
-    uint32_t *iseg; /* per instruction: its segment, shared by all planners */
 } planner;
 void step_push(planner *q, step s);
 void segment_open(planner *q, shape sh, int kind); /* stays in the open one if it is of that shape and kind */
