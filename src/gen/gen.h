@@ -86,7 +86,7 @@ typedef struct gen_options {
     const char *cpu_features; /* LLVM's feature string for this machine, "+avx2,+fma,..."; found by the cpu device */
     int vector_bytes; /* native vector width: 16, 32, 64 */
     uint8_t alias; /* buffers of different arguments may overlap in any way: keep whole-block order between them */
-    const char *text; /* NULL, or "llvm" / "asm": only produce that text; "obj": the image is a relocatable object, not linked */
+    const char *text; /* NULL, or "plan" / "llvm" / "asm": only produce that text; "obj": the image is a relocatable object, not linked */
     const char *build; /* eas_build_id() of the caller: a module of another build is refused; NULL: not checked */
 } gen_options;
 typedef eas_status gen_llvm_compile(const eas_ir *ir, const gen_options *opt, gen_image *image, char **text, char **error);

@@ -345,11 +345,11 @@ static eas_status emit(const eas_ir *wide, const eas_ir *narrow, const char *for
 {
     if (!strcmp(form, "ir"))
         return eas_ir_text(wide, 0, out);
-    if (!strcmp(form, "llvm") || !strcmp(form, "asm"))
+    if (!strcmp(form, "plan") || !strcmp(form, "llvm") || !strcmp(form, "asm"))
         return machine_text(wide, form, out);
     if (!strcmp(form, "msl") || !strcmp(form, "opencl"))
         return source_text(narrow, !strcmp(form, "msl") ? GEN_MSL : GEN_OPENCL, out);
-    return base_fail(EAS_ERR_VALUE, "unknown form \"%s\"; there are ir, msl, opencl, llvm and asm", form);
+    return base_fail(EAS_ERR_VALUE, "unknown form \"%s\"; there are ir, msl, opencl, plan, llvm and asm", form);
 }
 
 eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out)

@@ -70,14 +70,31 @@ static eas_status make_image(gen *g, gen_image *image)
     return st;
 }
 
-static eas_status generate(gen *g)
+static eas_status make_plan(gen *g)
 {
     eas_status st = bf16_factors(g);
     if (!st)
         st = plan_make(&g->p);
+    if (!st)
+        bf16_reserve(g);
+    return st;
+}
+
+static eas_status plan_text(gen *g, char **text)
+{
+    str s = {0};
+    const eas_status st = make_plan(g);
     if (st)
         return st;
-    bf16_reserve(g);
+    plan_print(&g->p, &s);
+    return str_take(&s, text);
+}
+
+static eas_status generate(gen *g)
+{
+    const eas_status st = make_plan(g);
+    if (st)
+        return st;
     g->sval = arena_alloc(&g->mem, sizeof *g->sval * (g->ir->nvals + 1));
     g->homes = arena_alloc(&g->mem, sizeof *g->homes * (g->ir->nvals + 1));
     g->frags = arena_alloc(&g->mem, sizeof *g->frags * (g->ir->nvals + 1));
@@ -123,7 +140,9 @@ static eas_status compile(const eas_ir *ir, const gen_options *opt, gen_image *i
     g.p = (plan){.ir = ir, .mem = &g.mem, .alias = opt->alias != 0};
     task t = {&g, image, text, EAS_OK};
     target_read_isa(&g);
-    if (!llvm_guarded(with_llvm, &t, why, sizeof why)) {
+    if (opt->text && !strcmp(opt->text, "plan"))
+        t.st = plan_text(&g, text);
+    else if (!llvm_guarded(with_llvm, &t, why, sizeof why)) {
         if (image) {
             free(image->bytes);
             image->bytes = NULL;

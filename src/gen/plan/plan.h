@@ -180,6 +180,9 @@ bool plan_peeks(const eas_ir *ir, const ir_insn *in); /* a load whose value for 
 /* ---- rare.c ---- */
 void plan_rare(plan *p);
 
+/* ---- print.c ---- */
+void plan_print(const plan *p, str *s);
+
 /* ---- plan.c ---- */
 eas_status plan_make(plan *p);
 void plan_free(plan *p);
