@@ -35,23 +35,23 @@ V affine_base(gen *g, aff a) { return a.k ? plus(g, a.base, k_int(g, a.k)) : a.b
 static aff constant(gen *g, int64_t k) { return (aff){true, true, true, k_int(g, 0), k, 0, ir_low_bit((uint64_t)k)}; }
 static aff scalar(V base, uint64_t mult) { return (aff){true, true, true, base, 0, 0, mult}; }
 
-static aff index_of(gen *g, map_t m) /* the index along dim 0 of a rank-1 value */
+static aff index_of(gen *g, chunk *c, map_t m) /* the index along dim 0 of a rank-1 value */
 {
     const int d = map_get(m, 0);
     if (d == NODIM)
         return constant(g, 0);
-    aff a = scalar(g->c->idx[d], 1);
-    if (d == g->c->sh.rank - 1) {
+    aff a = scalar(c->idx[d], 1);
+    if (d == c->sh.rank - 1) {
         a.stride = 1;
-        a.mult = g->c->align;
+        a.mult = c->align;
     }
     return a;
 }
 
-aff affine_identity(gen *g, const ir_insn *in, map_t m)
+aff affine_identity(gen *g, chunk *c, const ir_insn *in, map_t m)
 {
-    aff a = index_of(g, m);
-    const bool in_simd = g->c->n <= IR_SIMD && a.mult >= (uint64_t)g->c->n;
+    aff a = index_of(g, c, m);
+    const bool in_simd = c->n <= IR_SIMD && a.mult >= (uint64_t)c->n;
     switch (in->op) {
     case IR_ARANGE:
         a.k = in->imm;
@@ -142,10 +142,10 @@ static aff product(gen *g, aff x, aff y)
 }
 
 /* (base + l) / k and % k for a chunk that does not cross a multiple of k */
-static aff split(gen *g, uint16_t op, aff x, int64_t k)
+static aff split(gen *g, chunk *c, uint16_t op, aff x, int64_t k)
 {
     const bool quotient = op == IR_FLOORDIV || op == IR_TDIV, floors = op == IR_FLOORDIV || op == IR_MOD;
-    const uint64_t n = (uint64_t)g->c->n;
+    const uint64_t n = (uint64_t)c->n;
     if (!x.ok || !x.exact || k <= 0)
         return NOT_AFFINE;
     if (x.stride != 0 && !(x.stride == 1 && x.mult >= n && (uint64_t)k % n == 0))
@@ -165,7 +165,7 @@ static aff split(gen *g, uint16_t op, aff x, int64_t k)
 
 static bool nonnegative(gen *g, uint32_t v) { return g->p.range && g->p.range[v].lo >= 0; }
 
-static aff divided(gen *g, const ir_insn *in, map_t m)
+static aff divided(gen *g, chunk *c, const ir_insn *in, map_t m)
 {
     const uint32_t *a = ir_args(g->ir, in);
     int64_t k;
@@ -188,21 +188,21 @@ static aff divided(gen *g, const ir_insn *in, map_t m)
         op = IR_MOD;
     }
     if ((op == IR_TDIV || op == IR_TREM) && !nonnegative(g, a[0])) {
-        if (affine_of(g, a[0], m).stride != 0)
+        if (affine_at(g, c, a[0], m).stride != 0)
             return NOT_AFFINE;
     } else if (op == IR_TDIV || op == IR_TREM) {
         op = op == IR_TDIV ? IR_FLOORDIV : IR_MOD;
     }
-    return split(g, op, affine_of(g, a[0], m), k);
+    return split(g, c, op, affine_at(g, c, a[0], m), k);
 }
 
-static aff casted(gen *g, const ir_insn *in, map_t m)
+static aff casted(gen *g, chunk *c, const ir_insn *in, map_t m)
 {
     const uint32_t s = ir_args(g->ir, in)[0];
     const eas_dtype from = (eas_dtype)ir_typeof(g->ir, s).dtype, to = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
     if (!dtype_is_int(from))
         return NOT_AFFINE;
-    aff a = affine_of(g, s, m);
+    aff a = affine_at(g, c, s, m);
     if (!a.ok)
         return a;
     const bool wider = dtype_bits(to) > dtype_bits(from);
@@ -214,20 +214,20 @@ static aff casted(gen *g, const ir_insn *in, map_t m)
     return a;
 }
 
-static aff computed(gen *g, const ir_insn *in, map_t m)
+static aff computed(gen *g, chunk *c, const ir_insn *in, map_t m)
 {
     const uint32_t *a = ir_args(g->ir, in);
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
     aff r;
     switch (in->op) {
     case IR_ADD:
-    case IR_SUB: r = sum(g, in->op, affine_of(g, a[0], m), affine_of(g, a[1], m)); break;
-    case IR_MUL: r = product(g, affine_of(g, a[0], m), affine_of(g, a[1], m)); break;
+    case IR_SUB: r = sum(g, in->op, affine_at(g, c, a[0], m), affine_at(g, c, a[1], m)); break;
+    case IR_MUL: r = product(g, affine_at(g, c, a[0], m), affine_at(g, c, a[1], m)); break;
     case IR_SHL: {
         int64_t k;
         if (!ir_const_of(g->ir, a[1], &k) || k < 0 || k > 30 || k >= dtype_bits(dt))
             return NOT_AFFINE;
-        r = product(g, affine_of(g, a[0], m), constant(g, (int64_t)1 << k));
+        r = product(g, affine_at(g, c, a[0], m), constant(g, (int64_t)1 << k));
         if (dtype_bits(dt) < 64)
             r.exact = false;
         return r;
@@ -237,8 +237,8 @@ static aff computed(gen *g, const ir_insn *in, map_t m)
     case IR_TDIV:
     case IR_TREM:
     case IR_SHR:
-    case IR_AND: return divided(g, in, m);
-    case IR_CAST: return casted(g, in, m);
+    case IR_AND: return divided(g, c, in, m);
+    case IR_CAST: return casted(g, c, in, m);
     default: return NOT_AFFINE;
     }
     if (r.ok && !plan_fits(&g->p, in->op, a[0], a[1], dt))
@@ -258,41 +258,43 @@ static bool ident_fits(gen *g, const ir_insn *in)
     return lo >= dtype_min(dt) && hi <= (int64_t)dtype_max(dt);
 }
 
-static aff fresh(gen *g, uint32_t v, map_t m)
+static aff fresh(gen *g, chunk *c, uint32_t v, map_t m)
 {
     const kind *x = &g->p.val[v];
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, v).dtype;
     if (x->cls == C_UNI) {
         int64_t k;
-        V u = value_cast(g, g->sval[v], dt, EAS_I64);
+        V u = value_cast(g, c->sval[v], dt, EAS_I64);
         return is_const(u, &k) ? constant(g, k) : scalar(u, ir_multiple(g->ir, v));
     }
     if (x->cls != C_REMAT)
         return NOT_AFFINE;
     const ir_insn *in = ir_def(g->ir, v);
     if (in->op == IR_BROADCAST || in->op == IR_RESHAPE)
-        return affine_of(g, ir_args(g->ir, in)[0], plan_source_map(&g->p, in, m));
+        return affine_at(g, c, ir_args(g->ir, in)[0], plan_source_map(&g->p, in, m));
     if (in->nargs == 0) {
-        aff a = affine_identity(g, in, m);
+        aff a = affine_identity(g, c, in, m);
         a.exact = a.exact && ident_fits(g, in);
         return a;
     }
-    return computed(g, in, m);
+    return computed(g, c, in, m);
 }
 
-aff affine_of(gen *g, uint32_t v, map_t m)
+aff affine_at(gen *g, chunk *c, uint32_t v, map_t m)
 {
     if (!dtype_is_int((eas_dtype)ir_typeof(g->ir, v).dtype) || g->st)
         return NOT_AFFINE;
     if (g->p.val[v].cls == C_UNI)
         m = map_identity(0);
-    const entry *e = seg_find(g, v, m);
+    const entry *e = chunk_find(c, v, m);
     if (e && e->has_aff)
         return e->a;
-    const aff a = fresh(g, v, m);
-    seg_remember(g, v, m, NULL, &a);
+    const aff a = fresh(g, c, v, m);
+    chunk_remember(g, c, v, m, NULL, &a);
     return a;
 }
+
+aff affine_of(gen *g, uint32_t v, map_t m) { return affine_at(g, g->c, v, m); }
 
 V affine_vector(gen *g, aff a, eas_dtype dt)
 {

@@ -110,7 +110,7 @@ static void emit_rare(gen *g, const segment *s, uint32_t at)
         x[k] = seg_here(g, vals[k]);
     arm = LLVMGetInsertBlock(g->b);
     branch_to(g, done);
-    seg_forget(g, mark);
+    chunk_forget(g->c, mark);
     LLVMPositionBuilderAtEnd(g->b, done);
     for (uint32_t k = 0; k < n; k++) {
         V none = LLVMConstNull(LLVMTypeOf(x[k])), phi = LLVMBuildPhi(g->b, LLVMTypeOf(x[k]), "");
@@ -124,7 +124,7 @@ void chunk_emit(gen *g, const segment *s)
 {
     const uint32_t mark = g->c->log.len;
     for (uint32_t k = 0; k < s->prefetches.len && g->c->full; k++)
-        mem_prefetch(g, &s->prefetches.at[k]);
+        prefetch_chunk(g, &s->prefetches.at[k]);
     for (uint32_t k = 0; k < s->items.len && !g->st;) {
         if (s->items.at[k].insn == UINT32_MAX) {
             k = emit_copies(g, s, k);
@@ -137,5 +137,5 @@ void chunk_emit(gen *g, const segment *s)
             k++;
         }
     }
-    seg_forget(g, mark);
+    chunk_forget(g->c, mark);
 }

@@ -96,10 +96,10 @@ static eas_status generate(gen *g)
     if (st)
         return st;
     g->sval = arena_alloc(&g->mem, sizeof *g->sval * (g->ir->nvals + 1));
-    g->homes = arena_alloc(&g->mem, sizeof *g->homes * (g->ir->nvals + 1));
+    g->outputs = arena_alloc(&g->mem, sizeof *g->outputs * (g->ir->nvals + 1));
     g->frags = arena_alloc(&g->mem, sizeof *g->frags * (g->ir->nvals + 1));
     g->chains = arena_alloc(&g->mem, sizeof *g->chains * (g->ir->nvals + 1));
-    if (!g->sval || !g->homes || !g->frags || !g->chains)
+    if (!g->sval || !g->outputs || !g->frags || !g->chains)
         return base_fail_oom(sizeof *g->sval * g->ir->nvals);
     function_emit(g);
     return g->st ? g->st : check_module(g);

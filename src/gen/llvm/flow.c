@@ -184,7 +184,7 @@ static void leave(gen *g, const region *r)
 {
     if (!g->c)
         return;
-    seg_forget(g, r->mark);
+    chunk_forget(g->c, r->mark);
     g->c->exec = r->exec;
 }
 
@@ -313,7 +313,7 @@ static void emit_rounds(gen *g, const region *r, carried *c, V run, V iv, V step
     const uint32_t begin = g->c ? g->c->log.len : 0, res = g->ir->insns[r->opener].res;
     for (int k = 0; k < u && !g->st; k++) {
         if (k) {
-            seg_forget(g, begin);
+            chunk_forget(g->c, begin);
             for (int j = 0; j < c->n; j++)
                 bundle_set(g, c->first + (uint32_t)j, &c->now[j], false);
             iv = g->sval[res] = LLVMBuildAdd(g->b, iv, step, "");
@@ -400,7 +400,7 @@ static void emit_while(gen *g, region *r)
     V run = uni ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(all), "");
     if (r->s) /* LLVM gives registers to phis in their order */
         start_carried(g, &c, from);
-    look l = look_begin(g, r->opener, from);
+    poll l = poll_begin(g, r->opener, from);
     if (!r->s)
         start_carried(g, &c, from);
     if (run)
@@ -417,7 +417,7 @@ static void emit_while(gen *g, region *r)
     next_carried(g, &c, uni ? NULL : go);
     if (g->st)
         return;
-    look_end(g, &l);
+    poll_end(g, &l);
     LLVMBasicBlockRef back = LLVMGetInsertBlock(g->b);
     branch_to(g, head);
     if (run)

@@ -9,7 +9,7 @@
  *   chunk.c        the instructions of one chunk
  *   values.c       values of a chunk, on demand
  *   affine.c       integer values as base + stride*lane; prefix masks
- *   ahead.c        what the next round of a loop, or the next program, will read
+ *   prefetch.c     what the next round of a loop, or the next program, will read
  *   elementwise.c  element-wise instructions on scalars and vectors
  *   float.c        what hardware may lack: f16, bf16, rounding, fma, fmod
  *   memory.c       loads, stores, gathers, bounds
@@ -62,7 +62,7 @@ typedef struct prefix {
 
 typedef struct line { /* an offset at inner index 0, made before the loop over chunks */
     uint32_t v;
-    bool ahead;
+    bool next; /* as the next round will have it */
     aff a;
 } line;
 
@@ -77,6 +77,7 @@ typedef struct chunk {
         STREAM_WHOLE
     } stream; /* contiguous stores go past the caches: 16 bytes at a time, or as aligned vectors; 0: they do not */
     uint32_t align;      /* idx of the innermost dim is a multiple of this */
+    V *sval;             /* uniform values as it sees them: gen.sval, or gen.next */
     entry **cache;       /* per value */
     VEC(made) log;       /* in order of making, so that leaving a region forgets what was made in it */
     prefix *pre;
@@ -105,14 +106,14 @@ typedef struct gen {
     V call, slots, counts, grid, scratch, fault, flags;
     V pid, id[3];        /* the running program, as a number and by axis */
     V *sval;             /* per value: uniform values (scalar), buffers (pointer) */
-    V *homes;            /* per value: where it waits, once that was chosen; NULL: in its slot */
+    V *outputs;          /* per value: where a block of IN_OUTPUT lies, once that was chosen; NULL: in its slot */
     frag *frags;         /* per value, in the running chunk */
     V *chains;           /* per value: the running results of a reduction along the last axis */
     segment *seg;        /* the one being emitted */
     chunk *c;            /* the chunk being emitted, NULL at scalar level */
-    V *ahead;            /* uniform values one round of the surrounding loop later, NULL if not looked for */
+    V *next;             /* uniform values one round of the surrounding loop (or one program) later, NULL if nobody asks */
     bool *moves;         /* per value: it depends on that loop's counter */
-    entry **ahead_cache;
+    entry **next_cache;
     eas_status st;       /* sticky */
 } gen;
 
@@ -158,7 +159,8 @@ V float_abs(gen *g, V x);
 
 /* affine.c */
 aff affine_of(gen *g, uint32_t v, map_t m); /* integer value in the running chunk */
-aff affine_identity(gen *g, const ir_insn *in, map_t m); /* arange, thread_id and the like */
+aff affine_at(gen *g, chunk *c, uint32_t v, map_t m); /* in any chunk */
+aff affine_identity(gen *g, chunk *c, const ir_insn *in, map_t m); /* arange, thread_id and the like */
 V affine_base(gen *g, aff a);               /* base + k */
 V affine_vector(gen *g, aff a, eas_dtype dt);
 /* Fills c->pre with the prefix masks of the segment, the chunk standing at inner index 0. Gives the count beyond which nothing
@@ -178,20 +180,25 @@ void seg_define(gen *g, uint32_t v, V x);   /* enters a result, and stores it to
 void seg_set(gen *g, uint32_t v, V x);      /* enters it only */
 void seg_publish(gen *g, uint32_t v);       /* a uniform value made inside the segment and wanted after it goes to its slot */
 V seg_linear(gen *g, const shape *sh, map_t m, int64_t *stride); /* row-major number of lane 0 */
-entry *seg_find(gen *g, uint32_t v, map_t m); /* what is remembered of (v, m), NULL if nothing is */
-void seg_remember(gen *g, uint32_t v, map_t m, V vec, const aff *a); /* vec or a */
-void seg_forget(gen *g, uint32_t mark);     /* what was remembered since c->log had that length */
+bool chunk_at(gen *g, shape sh, V row, V col, chunk *out); /* one lane of a block of two dims; false: no memory. Free out->log */
+entry *chunk_find(const chunk *c, uint32_t v, map_t m); /* what is remembered of (v, m), NULL if nothing is */
+void chunk_remember(gen *g, chunk *c, uint32_t v, map_t m, V vec, const aff *a); /* vec or a */
+void chunk_forget(chunk *c, uint32_t mark);     /* what was remembered since its log had that length; c may be NULL */
 map_t seg_map(gen *g);
 frag seg_frag(gen *g, uint32_t v);
 void seg_define_frag(gen *g, uint32_t v, const frag *f);
 void seg_put_frag(gen *g, uint32_t v, const frag *f); /* to its slot */
 
-/* ahead.c */
-void ahead_look(gen *g, const segment *s);  /* before the segment: fills g->ahead, or leaves it NULL */
-void ahead_lines(gen *g, const segment *s); /* offsets of its accesses and prefetches as lines, the chunk standing at inner index 0 */
+/* prefetch.c */
+void next_values(gen *g, const segment *s); /* before the segment: fills g->next, or leaves it NULL */
+void offset_lines(gen *g, const segment *s); /* offsets of its accesses and prefetches as lines, the chunk standing at inner index 0 */
 bool seg_available(gen *g, uint32_t v);     /* an integer that needs only uniform values that are there */
-aff seg_offset(gen *g, uint32_t v);         /* affine_of an offset, from its line where it has one */
-aff seg_ahead(gen *g, uint32_t v);          /* an offset one round of the surrounding loop later; not ok if it stays or is not affine */
+aff seg_offset(gen *g, chunk *c, uint32_t v); /* an offset, from its line where it has one */
+aff next_offset(gen *g, const chunk *c, uint32_t v); /* one round of the surrounding loop later; not ok if it stays or is not affine */
+void prefetch_load(gen *g, uint32_t buf, aff off);
+void prefetch_chunk(gen *g, const prefetch *x); /* the lanes of the running chunk */
+shape prefetch_reach(const gen *g, const prefetch *x); /* the lanes that it reads or writes */
+void prefetch_at(gen *g, const prefetch *x, V row, V col); /* one element of it, of two dims */
 
 /* chunk.c */
 void chunk_emit(gen *g, const segment *s);
@@ -225,16 +232,14 @@ V loop_next(gen *g, V iv, V hi, V step, bool is_signed);
 /* memory.c */
 V mem_slot(gen *g, int64_t off);            /* address in scratch */
 V mem_streams(gen *g);                      /* i1: this call stores past the caches */
+V mem_affine_element(gen *g, V ptr, eas_dtype dt, aff a, int64_t more); /* the address of lane 0 of an affine offset, `more` elements on */
+V mem_count(gen *g, uint32_t buf); /* elements of a buffer or threadgroup array */
 V mem_load_scalar(gen *g, V ptr, eas_dtype dt, V off);
 void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x);
 V mem_load_affine(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other);
 V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other);
 void mem_load(gen *g, uint32_t insn);       /* in a chunk */
-void mem_prefetch(gen *g, const prefetch *a);
 V mem_reload(gen *g, uint32_t insn); /* what a load of an earlier segment gave, from the same place */
-V mem_peek(gen *g, const ir_insn *load); /* the value of a uniform load, one round of the loop later; anything where that is outside */
-shape mem_reach(const gen *g, const prefetch *x);                 /* the lanes that it reads or writes */
-void mem_prefetch_at(gen *g, const prefetch *x, V row, V col);    /* one element of it, of two dims */
 void mem_store(gen *g, uint32_t insn);
 void mem_bounds(gen *g, uint32_t insn);
 void mem_bounds_scalar(gen *g, uint32_t insn);
@@ -254,8 +259,8 @@ V mem_read_first(gen *g, V ptr, eas_dtype dt, int lanes, int n, V other);
 void mem_write_first(gen *g, V ptr, eas_dtype dt, int n, V x);
 
 /* output.c */
-void home_choose(gen *g, const segment *s);
-V home_or_slot(gen *g, uint32_t v);         /* the address of a block in memory */
+void output_choose(gen *g, const segment *s);
+V output_or_slot(gen *g, uint32_t v);         /* the address of a block in memory */
 
 /* atomic.c */
 void atomic_insn(gen *g, uint32_t insn); /* in a chunk, lane after lane */
@@ -303,17 +308,18 @@ bool bf16_product(gen *g, matmul *p); /* true: done; false: its factors are pair
 V bf16_step(gen *g, V x, V y, V sum); /* two steps of k, the first in the upper halves */
 
 /* poll.c: of a loop whose rounds are not counted: at its head among the phis (from: the block before it), and where it goes back, in the block that then does */
-typedef struct look {
+typedef struct poll {
     V left, every;
-} look;
-look look_begin(gen *g, uint32_t opener, LLVMBasicBlockRef from);
-void look_end(gen *g, look *l);
+} poll;
+poll poll_begin(gen *g, uint32_t opener, LLVMBasicBlockRef from);
+void poll_end(gen *g, poll *l);
 
 /* guard.c: fn(ctx), which may call LLVM. False: LLVM gave up and what it had made is lost; why: its last words, or "" where it had no memory. */
 bool llvm_guarded(void (*fn)(void *ctx), void *ctx, char *why, size_t room);
 
 /* scalar.c: a uniform instruction, at scalar level or inside a chunk */
 void scalar_insn(gen *g, uint32_t insn);
+V scalar_value(gen *g, V *sval, const ir_insn *in); /* the result of one without effects, of operands in sval */
 V grid_axis(gen *g, int64_t axis);
 
 /* function.c */

@@ -72,7 +72,7 @@ static void start_sums(gen *g, const matmul *p, const tile *t, V acc, V *sum)
 /* Lines of a row of what is read or written, and of all of it. */
 static int64_t lines_of(gen *g, const prefetch *x, int64_t *per_row, int64_t *line)
 {
-    const shape sh = mem_reach(g, x);
+    const shape sh = prefetch_reach(g, x);
     *line = 64 / (int64_t)eas_dtype_size((eas_dtype)ir_typeof(g->ir, ir_args(g->ir, &g->ir->insns[x->insn])[0]).dtype);
     *per_row = (sh.dim[1] + *line - 1) / *line;
     return *per_row * sh.dim[0];
@@ -101,7 +101,7 @@ void matmul_prefetch(gen *g, const matmul *p, V number, V round, int64_t rounds)
             V n = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, at, k_int(g, share), ""), k_int(g, s), "");
             n = sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, n, k_int(g, all), ""), n, k_int(g, all - 1));
             V col = LLVMBuildMul(g->b, LLVMBuildURem(g->b, n, k_int(g, per_row), ""), k_int(g, line), "");
-            mem_prefetch_at(g, x, LLVMBuildUDiv(g->b, n, k_int(g, per_row), ""), col);
+            prefetch_at(g, x, LLVMBuildUDiv(g->b, n, k_int(g, per_row), ""), col);
         }
     }
 }
@@ -285,19 +285,14 @@ static void emit_product(gen *g, matmul *p)
 /* The offset of the first element in row `row` of a load of two dims. */
 static V row_offset(gen *g, const ir_insn *load, int64_t row)
 {
-    chunk c = {.sh = g->p.val[load->res].sh, .n = 1, .align = 1, .idx = {k_int(g, row), k_int(g, 0)}};
-    c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
-    if (!c.cache) {
-        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    chunk c;
+    if (!chunk_at(g, g->p.val[load->res].sh, k_int(g, row), k_int(g, 0), &c))
         return k_int(g, 0);
-    }
-    g->c = &c;
-    const aff a = affine_of(g, ir_args(g->ir, load)[1], seg_map(g));
+    const aff a = affine_at(g, &c, ir_args(g->ir, load)[1], map_identity(c.sh.rank));
     if (!a.ok)
         gen_fail(g, EAS_ERR_INTERNAL, "the offset of a lent factor is not affine");
     V off = a.ok ? affine_base(g, a) : k_int(g, 0);
     vec_free(&c.log);
-    g->c = NULL;
     return off;
 }
 

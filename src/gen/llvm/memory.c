@@ -22,7 +22,7 @@ V mem_element(gen *g, V ptr, eas_dtype dt, V off)
 }
 
 /* the address of lane 0 of an affine offset, `more` elements on */
-static V affine_element(gen *g, V ptr, eas_dtype dt, aff a, int64_t more)
+V mem_affine_element(gen *g, V ptr, eas_dtype dt, aff a, int64_t more)
 {
     const int64_t k = a.k + more;
     V p = mem_element(g, ptr, dt, a.base);
@@ -140,7 +140,7 @@ static V load_unrolled(gen *g, V ptr, eas_dtype dt, offsets *o)
 {
     V r = LLVMGetPoison(ty_mem(g, dt, g->c->n));
     for (int i = 0; i < g->c->n; i++) {
-        V p = o->a.ok ? affine_element(g, ptr, dt, o->a, i * o->a.stride)
+        V p = o->a.ok ? mem_affine_element(g, ptr, dt, o->a, i * o->a.stride)
                       : mem_element(g, ptr, dt, LLVMBuildExtractElement(g->b, o->vec, k_int(g, i), ""));
         r = LLVMBuildInsertElement(g->b, r, load_at(g, p, ty_mem(g, dt, 0), dt), k_int(g, i), "");
     }
@@ -217,8 +217,8 @@ static V load_pairs(gen *g, V ptr, eas_dtype dt, aff off)
 {
     const int n = g->c->n;
     V idx[64];
-    V lo = load_at(g, affine_element(g, ptr, dt, off, 0), ty_mem(g, dt, n), dt);
-    V hi = load_at(g, affine_element(g, ptr, dt, off, n - 1), ty_mem(g, dt, n), dt);
+    V lo = load_at(g, mem_affine_element(g, ptr, dt, off, 0), ty_mem(g, dt, n), dt);
+    V hi = load_at(g, mem_affine_element(g, ptr, dt, off, n - 1), ty_mem(g, dt, n), dt);
     for (int i = 0; i < n; i++)
         idx[i] = k_i32(g, 2 * i < n ? 2 * i : n + 2 * i - (n - 1));
     return LLVMBuildShuffleVector(g->b, lo, hi, LLVMConstVector(idx, (unsigned)n), "");
@@ -237,7 +237,7 @@ static V reversed(gen *g, V x)
 static V load_backwards(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other)
 {
     const T t = ty_mem(g, dt, g->c->n);
-    V p = affine_element(g, ptr, dt, off, 1 - g->c->n);
+    V p = mem_affine_element(g, ptr, dt, off, 1 - g->c->n);
     return reversed(g, mask ? masked_load(g, p, t, dt, reversed(g, mask), reversed(g, other)) : load_at(g, p, t, dt));
 }
 
@@ -265,11 +265,11 @@ static V load_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
     V none = other ? to_mem(g, other, dt) : LLVMConstNull(t), x;
     const aff a = o->a;
     if (a.ok && a.stride == 0)
-        x = load_one(g, affine_element(g, ptr, dt, a, 0), dt, mask, none);
+        x = load_one(g, mem_affine_element(g, ptr, dt, a, 0), dt, mask, none);
     else if (a.ok && a.stride == 1 && !mask)
-        x = load_at(g, affine_element(g, ptr, dt, a, 0), t, dt);
+        x = load_at(g, mem_affine_element(g, ptr, dt, a, 0), t, dt);
     else if (a.ok && a.stride == 1 && masked_vectors(g, dt))
-        x = masked_load(g, affine_element(g, ptr, dt, a, 0), t, dt, mask, none);
+        x = masked_load(g, mem_affine_element(g, ptr, dt, a, 0), t, dt, mask, none);
     else if (a.ok && a.stride == -1 && (!mask || masked_vectors(g, dt)))
         x = load_backwards(g, ptr, dt, a, mask, none);
     else if (a.ok && a.stride == 2 && !mask)
@@ -297,32 +297,12 @@ V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other)
 
 static offsets offsets_of(gen *g, uint32_t v)
 {
-    offsets o = {.a = seg_offset(g, v)};
+    offsets o = {.a = seg_offset(g, g->c, v)};
     if (o.a.ok && o.a.exact)
         return o;
     o.a.ok = false;
     o.vec = value_cast(g, seg_here(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);
     return o;
-}
-
-/* Tiles are read once per round of a loop, often with a long stride: ask for the next round's lines now. A prefetch never faults. Into the cache of that level. */
-static void prefetch_load(gen *g, V ptr, eas_dtype dt, aff a, int level)
-{
-    if (!a.ok || !a.exact || a.stride < 0 || a.stride > 1)
-        return;
-    T t = LLVMPointerTypeInContext(g->cx, 0);
-    V x[4] = {affine_element(g, ptr, dt, a, 0), k_i32(g, 0), k_i32(g, 4 - level), k_i32(g, 1)};
-    intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
-}
-
-/* A line that is to be written. Not where stores go past the caches: then some line that is there anyway is asked for. */
-static void prefetch_store(gen *g, V ptr, eas_dtype dt, aff a)
-{
-    if (!a.ok || !a.exact || a.stride != 1)
-        return;
-    T t = LLVMPointerTypeInContext(g->cx, 0);
-    V x[4] = {sel(g, mem_streams(g), g->call, affine_element(g, ptr, dt, a, 0)), k_i32(g, 1), k_i32(g, 3), k_i32(g, 1)};
-    intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
 }
 
 static V load_here(gen *g, const ir_insn *in, offsets *o)
@@ -344,61 +324,10 @@ void mem_load(gen *g, uint32_t i)
 {
     const ir_insn *in = &g->ir->insns[i];
     const uint32_t *a = ir_args(g->ir, in);
-    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
     offsets o;
     seg_define(g, in->res, load_here(g, in, &o));
-    if (g->ahead && !g->p.prefetched[i] && !g->seg->prefetches.len && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.ok && g->c->exec == NULL)
-        prefetch_load(g, g->sval[a[0]], dt, seg_ahead(g, a[1]), 1);
-}
-
-static aff offset_ahead(gen *g, const prefetch *x)
-{
-    const uint32_t off = ir_args(g->ir, &g->ir->insns[x->insn])[1];
-    return !seg_available(g, off) ? (aff){0} : x->next ? seg_ahead(g, off) : seg_offset(g, off);
-}
-
-static void prefetch_ahead(gen *g, const prefetch *x, aff off)
-{
-    const ir_insn *in = &g->ir->insns[x->insn];
-    const uint32_t buf = ir_args(g->ir, in)[0];
-    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, buf).dtype;
-    if (in->op == IR_STORE)
-        prefetch_store(g, g->sval[buf], dt, off);
-    else
-        prefetch_load(g, g->sval[buf], dt, off, 2);
-}
-
-void mem_prefetch(gen *g, const prefetch *x)
-{
-    aff off = offset_ahead(g, x);
-    const int d = g->c->sh.rank - 1;
-    if (off.ok && x->half) { /* in a row: each line is asked for twice, which costs little */
-        off.base = LLVMBuildSub(g->b, off.base, LLVMBuildLShr(g->b, g->c->idx[d], k_int(g, 1), ""), "");
-        off.k += x->half == 2 ? g->c->sh.dim[d] / 2 : 0;
-    }
-    prefetch_ahead(g, x, off);
-}
-
-shape mem_reach(const gen *g, const prefetch *x)
-{
-    const ir_insn *in = &g->ir->insns[x->insn];
-    return g->p.val[in->op == IR_STORE ? ir_args(g->ir, in)[2] : in->res].sh;
-}
-
-void mem_prefetch_at(gen *g, const prefetch *x, V row, V col)
-{
-    chunk c = {.sh = mem_reach(g, x), .n = 1, .align = 1, .idx = {row, col}}, *saved = g->c;
-    c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
-    if (!c.cache) {
-        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
-        return;
-    }
-    g->c = &c;
-    const aff off = offset_ahead(g, x);
-    if (off.stride == 1)
-        prefetch_ahead(g, x, off);
-    vec_free(&c.log);
-    g->c = saved;
+    if (g->next && !g->p.prefetched[i] && !g->seg->prefetches.len && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.ok && g->c->exec == NULL)
+        prefetch_load(g, a[0], next_offset(g, g->c, a[1]));
 }
 
 /* ---- stores ---- */
@@ -426,17 +355,17 @@ static void store_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V val
     V x = to_mem(g, value, dt);
     const aff a = o->a;
     if (a.ok && a.stride == 1 && !mask && stream)
-        stream_store(g, affine_element(g, ptr, dt, a, 0), x, dt);
+        stream_store(g, mem_affine_element(g, ptr, dt, a, 0), x, dt);
     else if (a.ok && a.stride == 1 && !mask)
-        store_at(g, affine_element(g, ptr, dt, a, 0), x, dt);
+        store_at(g, mem_affine_element(g, ptr, dt, a, 0), x, dt);
     else if (a.ok && a.stride == 1 && masked_vectors(g, dt))
-        masked_store(g, affine_element(g, ptr, dt, a, 0), x, dt, mask);
+        masked_store(g, mem_affine_element(g, ptr, dt, a, 0), x, dt, mask);
     else if (a.ok && a.stride == -1 && !mask)
-        store_at(g, affine_element(g, ptr, dt, a, 1 - g->c->n), reversed(g, x), dt);
+        store_at(g, mem_affine_element(g, ptr, dt, a, 1 - g->c->n), reversed(g, x), dt);
     else if (a.ok && a.stride == -1 && masked_vectors(g, dt))
-        masked_store(g, affine_element(g, ptr, dt, a, 1 - g->c->n), reversed(g, x), dt, reversed(g, mask));
+        masked_store(g, mem_affine_element(g, ptr, dt, a, 1 - g->c->n), reversed(g, x), dt, reversed(g, mask));
     else if (a.ok && a.stride == 0 && !mask)
-        store_at(g, affine_element(g, ptr, dt, a, 0), LLVMBuildExtractElement(g->b, x, k_int(g, g->c->n - 1), ""), dt);
+        store_at(g, mem_affine_element(g, ptr, dt, a, 0), LLVMBuildExtractElement(g->b, x, k_int(g, g->c->n - 1), ""), dt);
     else if (gathers(g, dt) && (!a.ok || a.stride != 1))
         scatter(g, ptr, dt, o, mask, x);
     else
@@ -479,22 +408,12 @@ void mem_spill(gen *g, V to, eas_dtype dt, V x, uint32_t v)
 
 /* ---- bounds ---- */
 
-static V count_of(gen *g, uint32_t buf)
+V mem_count(gen *g, uint32_t buf)
 {
     if (ir_typeof(g->ir, buf).kind == IR_TG)
         return k_int(g, ir_typeof(g->ir, buf).dim[0]);
     V i = k_int(g, (int64_t)buf - 1);
     return LLVMBuildLoad2(g->b, ty_int(g, 64, 0), LLVMBuildGEP2(g->b, ty_int(g, 64, 0), g->counts, &i, 1, ""), "");
-}
-
-/* What a uniform load would read one round later, for prefetching; anything at all if that is outside: the call's own frame is read instead. */
-V mem_peek(gen *g, const ir_insn *load)
-{
-    const uint32_t *a = ir_args(g->ir, load);
-    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, load->res).dtype;
-    V off = value_cast(g, g->sval[a[1]], (eas_dtype)ir_typeof(g->ir, a[1]).dtype, EAS_I64);
-    V inside = LLVMBuildICmp(g->b, LLVMIntULT, off, count_of(g, a[0]), "");
-    return mem_load_scalar(g, sel(g, inside, mem_element(g, g->sval[a[0]], dt, off), g->call), dt, k_int(g, 0));
 }
 
 static V fault_field(gen *g, int k)
@@ -560,7 +479,7 @@ void mem_bounds(gen *g, uint32_t i)
     const ir_insn *in = &g->ir->insns[i];
     const uint32_t *a = ir_args(g->ir, in);
     offsets o = offsets_of(g, a[1]);
-    V mask = all_lanes(g, mask_and(g, in->nargs == 3 ? seg_mask(g, a[2]) : NULL, g->c->exec)), count = count_of(g, a[0]);
+    V mask = all_lanes(g, mask_and(g, in->nargs == 3 ? seg_mask(g, a[2]) : NULL, g->c->exec)), count = mem_count(g, a[0]);
     LLVMBasicBlockRef from, slow = new_block(g, "check"), bad = new_block(g, "bad"), done = new_block(g, "checked");
     if (o.a.ok) {
         LLVMBuildCondBr(g->b, ends_inside(g, o.a, count), done, slow);
@@ -595,7 +514,7 @@ void mem_bounds_scalar(gen *g, uint32_t i)
     const uint32_t *a = ir_args(g->ir, in);
     V off = value_cast(g, g->sval[a[1]], (eas_dtype)ir_typeof(g->ir, a[1]).dtype, EAS_I64);
     V mask = in->nargs == 3 ? g->sval[a[2]] : NULL;
-    V inside = LLVMBuildICmp(g->b, LLVMIntULT, off, count_of(g, a[0]), "");
+    V inside = LLVMBuildICmp(g->b, LLVMIntULT, off, mem_count(g, a[0]), "");
     LLVMBasicBlockRef bad = new_block(g, "bad"), done = new_block(g, "checked");
     LLVMBuildCondBr(g->b, mask ? LLVMBuildOr(g->b, inside, LLVMBuildNot(g->b, mask, ""), "") : inside, done, bad);
     LLVMPositionBuilderAtEnd(g->b, bad);

@@ -47,15 +47,15 @@ static void choose(gen *g, const output *h)
     V cached = LLVMBuildNot(g->b, mem_streams(g), "");
     V yes = LLVMBuildAnd(g->b, LLVMBuildAnd(g->b, whole, cached, ""), apart(g, h->pace, lanes), "");
     V there = mem_element(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, affine_base(g, off));
-    g->homes[h->v] = sel(g, yes, there, mem_slot(g, g->p.at[h->v].slot));
+    g->outputs[h->v] = sel(g, yes, there, mem_slot(g, g->p.at[h->v].slot));
 }
 
 /* Before the loop over the chunks of the segment that makes the blocks; the chunk stands at index 0. */
-void home_choose(gen *g, const segment *s)
+void output_choose(gen *g, const segment *s)
 {
     for (uint32_t k = 0; k < g->p.outputs.len && !g->st; k++)
         if (g->p.made[g->p.outputs.at[k].v].seg == s->id)
             choose(g, &g->p.outputs.at[k]);
 }
 
-V home_or_slot(gen *g, uint32_t v) { return g->homes[v] ? g->homes[v] : mem_slot(g, g->p.at[v].slot); }
+V output_or_slot(gen *g, uint32_t v) { return g->outputs[v] ? g->outputs[v] : mem_slot(g, g->p.at[v].slot); }

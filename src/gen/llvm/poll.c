@@ -30,10 +30,10 @@ static double round_cost(const gen *g, uint32_t opener)
     return total;
 }
 
-look look_begin(gen *g, uint32_t opener, LLVMBasicBlockRef from)
+poll poll_begin(gen *g, uint32_t opener, LLVMBasicBlockRef from)
 {
     const double n = EVERY_NS / round_cost(g, opener);
-    look l = {.every = k_like(g, ty_int(g, 32, 0), n < 1 ? 1 : n > MOST ? MOST : (int64_t)n)};
+    poll l = {.every = k_like(g, ty_int(g, 32, 0), n < 1 ? 1 : n > MOST ? MOST : (int64_t)n)};
     l.left = LLVMBuildPhi(g->b, ty_int(g, 32, 0), "left");
     LLVMAddIncoming(l.left, &l.every, &from, 1);
     return l;
@@ -61,7 +61,7 @@ static void rarely(gen *g, V branch)
     LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(g->cx, "prof", 4), LLVMMetadataAsValue(g->cx, LLVMMDNodeInContext2(g->cx, m, 3)));
 }
 
-void look_end(gen *g, look *l)
+void poll_end(gen *g, poll *l)
 {
     const T i32 = ty_int(g, 32, 0);
     LLVMBasicBlockRef due = new_block(g, "look"), call = new_block(g, "ask"), stop = new_block(g, "stop"), again = new_block(g, "again"), back;

@@ -22,27 +22,6 @@ static V scalar_ident(gen *g, const ir_insn *in)
     return value_cast(g, x, EAS_I64, dt);
 }
 
-/* a load under a uniform mask: the memory is touched only if it holds */
-static V scalar_load(gen *g, const ir_insn *in)
-{
-    const uint32_t *a = ir_args(g->ir, in);
-    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype, ot = (eas_dtype)ir_typeof(g->ir, a[1]).dtype;
-    int64_t k;
-    if (in->nargs == 2 || (ir_const_of(g->ir, a[2], &k) && k))
-        return mem_load_scalar(g, g->sval[a[0]], dt, value_cast(g, g->sval[a[1]], ot, EAS_I64));
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), yes = new_block(g, "load"), done = new_block(g, "loaded");
-    LLVMBuildCondBr(g->b, g->sval[a[2]], yes, done);
-    LLVMPositionBuilderAtEnd(g->b, yes);
-    V x = mem_load_scalar(g, g->sval[a[0]], dt, value_cast(g, g->sval[a[1]], ot, EAS_I64));
-    yes = LLVMGetInsertBlock(g->b);
-    branch_to(g, done);
-    LLVMPositionBuilderAtEnd(g->b, done);
-    V phi = LLVMBuildPhi(g->b, LLVMTypeOf(x), ""), in2[2] = {g->sval[a[3]], x};
-    LLVMBasicBlockRef bb[2] = {from, yes};
-    LLVMAddIncoming(phi, in2, bb, 2);
-    return phi;
-}
-
 static void scalar_store(gen *g, const ir_insn *in)
 {
     const uint32_t *a = ir_args(g->ir, in);
@@ -58,41 +37,62 @@ static void scalar_store(gen *g, const ir_insn *in)
     LLVMPositionBuilderAtEnd(g->b, done);
 }
 
+/* a load under a uniform mask: the memory is touched only if it holds */
+static V scalar_load(gen *g, V *sval, const ir_insn *in)
+{
+    const uint32_t *a = ir_args(g->ir, in);
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype, ot = (eas_dtype)ir_typeof(g->ir, a[1]).dtype;
+    int64_t k;
+    if (in->nargs == 2 || (ir_const_of(g->ir, a[2], &k) && k))
+        return mem_load_scalar(g, sval[a[0]], dt, value_cast(g, sval[a[1]], ot, EAS_I64));
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), yes = new_block(g, "load"), done = new_block(g, "loaded");
+    LLVMBuildCondBr(g->b, sval[a[2]], yes, done);
+    LLVMPositionBuilderAtEnd(g->b, yes);
+    V x = mem_load_scalar(g, sval[a[0]], dt, value_cast(g, sval[a[1]], ot, EAS_I64));
+    yes = LLVMGetInsertBlock(g->b);
+    branch_to(g, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    V phi = LLVMBuildPhi(g->b, LLVMTypeOf(x), ""), in2[2] = {sval[a[3]], x};
+    LLVMBasicBlockRef bb[2] = {from, yes};
+    LLVMAddIncoming(phi, in2, bb, 2);
+    return phi;
+}
+
 /* one element of a block that lies in its slot */
-static V scalar_move(gen *g, const ir_insn *in)
+static V scalar_move(gen *g, V *sval, const ir_insn *in)
 {
     const uint32_t x = ir_args(g->ir, in)[0];
     if (g->p.val[x].cls == C_UNI)
-        return g->sval[x];
+        return sval[x];
     const ir_type from = ir_typeof(g->ir, x);
     const int64_t lane = ir_source_lane(in->op, in->imm, from, ir_typeof(g->ir, in->res), 0);
     return mem_load_scalar(g, mem_slot(g, g->p.at[x].slot), (eas_dtype)from.dtype, k_int(g, lane));
 }
 
-static V scalar_value(gen *g, const ir_insn *in)
+V scalar_value(gen *g, V *sval, const ir_insn *in)
 {
     const uint32_t *a = ir_args(g->ir, in);
     const eas_dtype to = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
     switch (in->op) {
     case IR_CONST: return k_bits(g, to, 0, in->imm);
-    case IR_CAST: return value_cast(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
-    case IR_BITCAST: return value_bitcast(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
+    case IR_CAST: return value_cast(g, sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
+    case IR_BITCAST: return value_bitcast(g, sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
     case IR_BROADCAST:
     case IR_RESHAPE:
-    case IR_SIMD_SHUFFLE: return g->sval[a[0]]; /* the same for all threads */
+    case IR_SIMD_SHUFFLE: return sval[a[0]]; /* the same for all threads */
     case IR_SLICE:
     case IR_PAD:
-    case IR_TRANS: return scalar_move(g, in);
-    case IR_LOAD: return scalar_load(g, in);
-    case IR_MATMUL: return float_fma(g, g->sval[a[0]], g->sval[a[1]], g->sval[a[2]]);
+    case IR_TRANS: return scalar_move(g, sval, in);
+    case IR_LOAD: return scalar_load(g, sval, in);
+    case IR_MATMUL: return float_fma(g, sval[a[0]], sval[a[1]], sval[a[2]]);
     default: break;
     }
     if (ir_is_fold(in)) /* of one element */
-        return g->sval[a[0]];
+        return sval[a[0]];
     if (in->nargs == 0)
         return scalar_ident(g, in);
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[in->op == IR_WHERE ? 1 : 0]).dtype;
-    return value_insn(g, in->op, dt, g->sval[a[0]], in->nargs > 1 ? g->sval[a[1]] : NULL, in->nargs > 2 ? g->sval[a[2]] : NULL);
+    return value_insn(g, in->op, dt, sval[a[0]], in->nargs > 1 ? sval[a[1]] : NULL, in->nargs > 2 ? sval[a[2]] : NULL);
 }
 
 void scalar_insn(gen *g, uint32_t i)
@@ -109,5 +109,5 @@ void scalar_insn(gen *g, uint32_t i)
     else if (ir_is_atomic(in))
         atomic_scalar(g, i);
     else if (in->res)
-        g->sval[in->res] = scalar_value(g, in);
+        g->sval[in->res] = scalar_value(g, g->sval, in);
 }

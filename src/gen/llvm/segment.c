@@ -275,8 +275,8 @@ static void spread_uniforms(gen *g, const segment *s)
             continue;
         for (int k = 0; k < in->nargs; k++) {
             const uint32_t v = source_uniform(g, ir_args(g->ir, in)[k]);
-            if (v && !seg_find(g, v, 0))
-                seg_remember(g, v, 0, splat(g, g->sval[v], g->c->n), NULL);
+            if (v && !chunk_find(g->c, v, 0))
+                chunk_remember(g, g->c, v, 0, splat(g, g->sval[v], g->c->n), NULL);
         }
     }
 }
@@ -292,15 +292,15 @@ static void emit_inner(gen *g, segment *s)
     c->idx[d] = k_int(g, 0);
     c->npre = 0;
     c->pre = NULL;
-    ahead_lines(g, s);
+    offset_lines(g, s);
     V limit = affine_prefixes(g, s), full = k_int(g, size);
-    home_choose(g, s);
+    output_choose(g, s);
     V head = NULL, stream = NULL;
     if (g->x86 && small && s->items.len <= STREAM_BODY)
         stream = can_stream(g, s, can_shift(g, s) ? &head : NULL);
     for (int i = 0; i < c->npre; i++)
         full = lesser(g, full, c->pre[i].count);
-    seg_forget(g, mark);
+    chunk_forget(g->c, mark);
     spread_uniforms(g, s);
     V end = limit ? limit : k_int(g, size), from = round_down(g, full, c->n);
     if (stream && head) {
@@ -313,7 +313,7 @@ static void emit_inner(gen *g, segment *s)
         if (c->npre || size % c->n)
             run_chunks(g, s, from, end, size % c->n ? k_int(g, size) : NULL, false, 0);
     }
-    seg_forget(g, mark);
+    chunk_forget(g->c, mark);
 }
 
 static void emit_outer(gen *g, segment *s, int d)
@@ -349,13 +349,13 @@ void seg_emit(gen *g, segment *s)
 {
     if (s->kind == SEG_WHOLE) {
         g->seg = s;
-        ahead_look(g, s);
+        next_values(g, s);
         whole_insn(g, s);
         g->seg = NULL;
         return;
     }
     const bool mma = s->kind == SEG_SIMDGROUPS;
-    chunk c = {.sh = s->sh, .n = mma ? 8 : pick_lanes(g, s)};
+    chunk c = {.sval = g->sval, .sh = s->sh, .n = mma ? 8 : pick_lanes(g, s)};
     c.align = mma ? IR_SIMD : (uint32_t)c.n;
     c.cache = arena_alloc(&g->mem, sizeof *c.cache * (g->ir->nvals + 1));
     if (!c.cache) {
@@ -364,7 +364,7 @@ void seg_emit(gen *g, segment *s)
     }
     g->c = &c;
     g->seg = s;
-    ahead_look(g, s);
+    next_values(g, s);
     if (mma)
         emit_simdgroups(g, s);
     else

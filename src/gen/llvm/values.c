@@ -7,34 +7,34 @@
 
 map_t seg_map(gen *g) { return map_identity(g->c->sh.rank); }
 
-entry *seg_find(gen *g, uint32_t v, map_t m)
+entry *chunk_find(const chunk *c, uint32_t v, map_t m)
 {
-    for (entry *e = g->c->cache[v]; e; e = e->next)
+    for (entry *e = c->cache[v]; e; e = e->next)
         if (e->m == m)
             return e;
     return NULL;
 }
 
-static entry *new_entry(gen *g, uint32_t v, map_t m)
+static entry *new_entry(gen *g, chunk *c, uint32_t v, map_t m)
 {
     entry *e = arena_alloc(&g->mem, sizeof *e);
     if (!e) {
         gen_fail(g, EAS_ERR_MEMORY, "out of memory");
         return NULL;
     }
-    *e = (entry){.next = g->c->cache[v], .v = v, .m = m};
-    g->c->cache[v] = e;
+    *e = (entry){.next = c->cache[v], .v = v, .m = m};
+    c->cache[v] = e;
     return e;
 }
 
-void seg_remember(gen *g, uint32_t v, map_t m, V vec, const aff *a)
+void chunk_remember(gen *g, chunk *c, uint32_t v, map_t m, V vec, const aff *a)
 {
-    entry *e = seg_find(g, v, m);
+    entry *e = chunk_find(c, v, m);
     if (!e)
-        e = new_entry(g, v, m);
+        e = new_entry(g, c, v, m);
     if (!e)
         return;
-    if (!(a ? e->has_aff : e->has_vec) && !vec_push(&g->c->log, ((made){e, a != NULL})))
+    if (!(a ? e->has_aff : e->has_vec) && !vec_push(&c->log, ((made){e, a != NULL})))
         gen_fail(g, EAS_ERR_MEMORY, "out of memory");
     if (a)
         e->a = *a, e->has_aff = 1;
@@ -42,15 +42,24 @@ void seg_remember(gen *g, uint32_t v, map_t m, V vec, const aff *a)
         e->vec = vec, e->has_vec = 1;
 }
 
-void seg_forget(gen *g, uint32_t mark)
+void chunk_forget(chunk *c, uint32_t mark)
 {
-    while (g->c && g->c->log.len > mark) {
-        const made m = g->c->log.at[--g->c->log.len];
+    while (c && c->log.len > mark) {
+        const made m = c->log.at[--c->log.len];
         if (m.affine)
             m.e->has_aff = 0;
         else
             m.e->has_vec = 0;
     }
+}
+
+bool chunk_at(gen *g, shape sh, V row, V col, chunk *out)
+{
+    *out = (chunk){.sh = sh, .n = 1, .align = 1, .idx = {row, col}, .sval = g->sval};
+    out->cache = arena_alloc(&g->mem, sizeof *out->cache * (g->ir->nvals + 1));
+    if (!out->cache)
+        gen_fail(g, EAS_ERR_MEMORY, "out of memory");
+    return out->cache != NULL;
 }
 
 /* ---- values on demand ---- */
@@ -83,7 +92,7 @@ static V from_slot(gen *g, const view *w)
         return LLVMGetUndef(ty_of(g, dt, g->c->n));
     }
     a.base = seg_linear(g, w->linear ? &w->lin : &g->p.val[w->v].sh, w->linear ? w->linmap : w->m, &a.stride);
-    return mem_load_affine(g, home_or_slot(g, w->v), dt, a, a.stride > 1 ? g->c->exec : NULL, NULL);
+    return mem_load_affine(g, output_or_slot(g, w->v), dt, a, a.stride > 1 ? g->c->exec : NULL, NULL);
 }
 
 static V wrapped_identity(gen *g, const ir_insn *in, eas_dtype dt) /* lane_id and sg_id where a chunk is wider than a simdgroup */
@@ -208,7 +217,7 @@ V seg_elementwise(gen *g, const ir_insn *in, map_t m)
     if (in->op == IR_BROADCAST || in->op == IR_RESHAPE)
         return seg_vector(g, a[0], plan_source_map(&g->p, in, m));
     if (in->nargs == 0) {
-        const aff id = affine_identity(g, in, m);
+        const aff id = affine_identity(g, g->c, in, m);
         return id.ok ? affine_vector(g, id, to) : wrapped_identity(g, in, to);
     }
     for (int k = 0; k < in->nargs && k < 3; k++)
@@ -234,7 +243,7 @@ V seg_vector(gen *g, uint32_t v, map_t m)
     const kind *x = &g->p.val[v];
     if (g->st)
         return LLVMGetUndef(ty_of(g, (eas_dtype)ir_typeof(g->ir, v).dtype, g->c->n));
-    const entry *e = seg_find(g, v, x->cls == C_UNI ? 0 : m);
+    const entry *e = chunk_find(g->c, v, x->cls == C_UNI ? 0 : m);
     if (e && e->has_vec)
         return e->vec;
     if (x->cls == C_UNI)
@@ -250,7 +259,7 @@ V seg_vector(gen *g, uint32_t v, map_t m)
     } else {
         r = from_slot(g, &w);
     }
-    seg_remember(g, v, m, r, NULL);
+    chunk_remember(g, g->c, v, m, r, NULL);
     return r;
 }
 
@@ -275,13 +284,13 @@ V seg_scalar(gen *g, uint32_t v)
     return value_cast(g, x, (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);
 }
 
-void seg_set(gen *g, uint32_t v, V x) { seg_remember(g, v, seg_map(g), x, NULL); }
+void seg_set(gen *g, uint32_t v, V x) { chunk_remember(g, g->c, v, seg_map(g), x, NULL); }
 
 void seg_define(gen *g, uint32_t v, V x)
 {
     seg_set(g, v, x);
     if (plan_in_memory(&g->p, v))
-        mem_spill(g, home_or_slot(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype, x, v);
+        mem_spill(g, output_or_slot(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype, x, v);
 }
 
 /* a uniform value made inside the segment and wanted after it */
