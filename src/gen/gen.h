@@ -45,7 +45,7 @@ typedef struct gen_msl_layout {
 eas_status gen_msl_layout_of(const eas_ir *ir, gen_msl_layout *out);
 
 /* ---- the call into compiled CPU code ---- */
-enum { GEN_STREAM = 1 }; /* gen_call.flags: outputs are larger than the caches: store past them */
+enum { GEN_STREAM = 1 }; /* gen_call.flags: outputs are larger than the caches: non-temporal stores */
 typedef struct gen_call {
     const uint64_t *slot; /* per parameter: address of element 0, or the scalar's bits in its dtype, low bytes first */
     const int64_t *count; /* per parameter: elements of a buffer (read by `bounds` only) */

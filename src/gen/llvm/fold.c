@@ -1,8 +1,8 @@
 /* fold.c: along an axis. Orders are those of src/ir/fold.c.
  *
- * A reduction takes part in the chunks of its operand's segment. Along the last axis its running results lie side by side in a small
- * array on the stack, chunk k joining the same place every 64 (or 32) lanes; after the last chunk they are joined to one. Whole rounds of so many
- * lanes keep them in registers, and begin with what changes nothing. Along any other axis the running results are the result itself, in its slot.
+ * A reduction takes part in the chunks of its operand's segment. Along the last axis its accumulators lie side by side in a small
+ * array on the stack: lane i is joined with accumulator i modulo 64 (32 for 8-byte elements), and after the last chunk they are joined to one. Whole rounds of so many
+ * lanes keep the accumulators in registers, which start with the identity element. Along any other axis the result's own slot holds the accumulators.
  *
  * Scans and transposes are segments of their own: they read one slot and write another.
  */
@@ -58,7 +58,7 @@ static V result_place(gen *g, const ir_insn *in, int axis)
     return mem_element(g, mem_slot(g, g->p.at[in->res].slot), (eas_dtype)ir_typeof(g->ir, in->res).dtype, seg_linear(g, &r->sh, m, &stride));
 }
 
-/* Joined with anything it gives that. */
+/* The identity element of the reduction. */
 static int64_t identity_bits(uint16_t op, eas_dtype dt)
 {
     const bool real = dtype_is_float(dt);

@@ -75,7 +75,7 @@ typedef struct chunk {
     enum {
         STREAM_PIECES = 1,
         STREAM_WHOLE
-    } stream; /* contiguous stores go past the caches: 16 bytes at a time, or as aligned vectors; 0: they do not */
+    } stream; /* contiguous stores are non-temporal: 16 bytes at a time, or as aligned vectors; 0: they are not */
     uint32_t align;      /* idx of the innermost dim is a multiple of this */
     V *sval;             /* uniform values as it sees them: gen.sval, or gen.next */
     entry **cache;       /* per value */
@@ -231,7 +231,7 @@ V loop_next(gen *g, V iv, V hi, V step, bool is_signed);
 
 /* memory.c */
 V mem_slot(gen *g, int64_t off);            /* address in scratch */
-V mem_streams(gen *g);                      /* i1: this call stores past the caches */
+V mem_streams(gen *g);                      /* i1: the stores of this call are non-temporal */
 V mem_affine_element(gen *g, V ptr, eas_dtype dt, aff a, int64_t more); /* the address of lane 0 of an affine offset, `more` elements on */
 V mem_count(gen *g, uint32_t buf); /* elements of a buffer or threadgroup array */
 V mem_load_scalar(gen *g, V ptr, eas_dtype dt, V off);
@@ -288,16 +288,16 @@ typedef struct matmul {
     V xstep, ystep;        /* elements from one k to the next */
     int64_t xrow;          /* elements from one row of x to the next */
     V xrows;               /* the same of a bf16 factor, where it need not be a number */
-    bool xfar, yfar;       /* lent: read once, from beyond the nearest cache */
+    bool xfar, yfar;       /* read in place, from beyond the nearest cache */
     bool pairs;            /* an element of x and y is a pair of bf16 */
     int64_t m, n, k;
     const segment *seg;
     int64_t tiles;         /* in all, about */
 } matmul;
 void matmul_insn(gen *g, const segment *s);
-/* One of the `rounds` rounds of tile `number` asks for its share of what the next round of the loop around reads, spread so that it does not keep the tile's own loads waiting. */
+/* In one of the `rounds` rounds of tile `number`: prefetches its share of what the next round of the loop around reads, spread so that the tile's own loads do not wait. */
 void matmul_prefetch(gen *g, const matmul *p, V number, V round, int64_t rounds);
-int64_t matmul_share(gen *g, const matmul *p, int64_t rounds); /* how many lines of a load that is at most; 0: there is nothing to ask for */
+int64_t matmul_share(gen *g, const matmul *p, int64_t rounds); /* how many lines of a load that is at most; 0: there is nothing to prefetch */
 
 /* bf16.c */
 eas_status bf16_factors(gen *g); /* before the plan: products take bf16 as it is, where the machine does */

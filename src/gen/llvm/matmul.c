@@ -1,8 +1,9 @@
-/* matmul.c: a matrix product of blocks in their slots, by register tiles.
+/* matmul.c: a matrix product of blocks, by register tiles.
  *
- * A tile of the sum, `rows` by a few vectors of columns, stays in registers while k runs over the whole inner dim: one element of x is
- * broadcast, a row of y is read, an fma each, k ascending. Blocks are small enough for the caches, and copying them from global memory to their slots is what
- * other libraries call packing. Factors that are C_FACTOR are read where they lie. bf16 factors come as pairs along k, made in bf16.c, where the machine multiplies those. Tiles are cut evenly: 61 rows with room for 14 are 13, 12, 12, 12, 12; all alike where they can be.
+ * A tile of the sum, `rows` by a few vectors of columns, stays in registers (its accumulators) while k runs over the whole inner dim: one element of x is
+ * broadcast, a row of y is read, an fma each, k ascending. Blocks are small enough for the caches; copying them from global memory to their slots is the
+ * packing. Factors of class C_FACTOR are read in place. bf16 factors come as pairs along k, packed in bf16.c, where the machine multiplies those. Tiles are cut evenly: 61 rows with
+ * room for 14 are 13, 12, 12, 12, 12; all of one size where they can be.
  */
 #include "llvm.h"
 
@@ -106,7 +107,7 @@ void matmul_prefetch(gen *g, const matmul *p, V number, V round, int64_t rounds)
     }
 }
 
-/* Asks for what is `AHEAD` steps of k away, `bytes` from p on, a line at a time. */
+/* Prefetches what is `AHEAD` steps of k away, `bytes` from p on, a line at a time. */
 static void prefetch_near(gen *g, V p, V step, eas_dtype dt, int64_t bytes)
 {
     T t = LLVMPointerTypeInContext(g->cx, 0), i32 = ty_int(g, 32, 0);
@@ -120,8 +121,8 @@ static void prefetch_near(gen *g, V p, V step, eas_dtype dt, int64_t bytes)
 
 static int64_t tile_bytes(const matmul *p, const tile *t) { return (t->at[t->nvec - 1] + t->width[t->nvec - 1]) * (int64_t)eas_dtype_size(p->dt); }
 
-/* How many rounds of a loop go by from one request to the next: as many as leave what each of them asks for as little as it can be. */
-static int64_t asks_every(gen *g, const matmul *p, int64_t rounds)
+/* How many rounds of a loop go by from one prefetch to the next: as many as leave the lines of each as few as they can be. */
+static int64_t prefetch_every(gen *g, const matmul *p, int64_t rounds)
 {
     int64_t every = 1;
     while (!p->yfar && every < 8 && matmul_share(g, p, (rounds + 2 * every - 1) / (2 * every)) == matmul_share(g, p, rounds))
@@ -129,10 +130,10 @@ static int64_t asks_every(gen *g, const matmul *p, int64_t rounds)
     return every;
 }
 
-/* In round k / unroll of a tile's loop: asks for what comes later, in a block of its own if not every round does. */
-static void ask(gen *g, const matmul *p, V number, V k, int64_t unroll)
+/* In round k / unroll of a tile's loop: prefetches, in a basic block of its own if not every round does. */
+static void prefetch_round(gen *g, const matmul *p, V number, V k, int64_t unroll)
 {
-    const int64_t rounds = p->k / unroll, every = asks_every(g, p, rounds);
+    const int64_t rounds = p->k / unroll, every = prefetch_every(g, p, rounds);
     if (!matmul_share(g, p, rounds))
         return;
     LLVMBasicBlockRef yes = every > 1 ? new_block(g, "ask") : NULL, done = every > 1 ? new_block(g, "asked") : NULL;
@@ -148,8 +149,8 @@ static void ask(gen *g, const matmul *p, V number, V k, int64_t unroll)
     }
 }
 
-/* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. A large one hides its loop by itself, but not what
- * it asks for too where y is read from afar; all code that it does without is code that need not be compiled. */
+/* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. With 16 or more accumulators the latency of an fma is hidden, so the loop is not
+ * unrolled: that would only be more code to compile. It is where y is read in place and prefetched as well. */
 static void emit_tile(gen *g, const matmul *p, const tile *t, V number, V xp, V yp, V acc, V out)
 {
     const int count = t->rows * t->nvec;
@@ -167,7 +168,7 @@ static void emit_tile(gen *g, const matmul *p, const tile *t, V number, V xp, V 
         LLVMAddIncoming(phi[i], &sum[i], &from, 1);
         sum[i] = phi[i];
     }
-    ask(g, p, number, k, unroll);
+    prefetch_round(g, p, number, k, unroll);
     V xn = xk, yn = yk;
     for (int64_t u = 0; u < unroll; u++) {
         if (p->yfar)
@@ -290,14 +291,14 @@ static V row_offset(gen *g, const ir_insn *load, int64_t row)
         return k_int(g, 0);
     const aff a = affine_at(g, &c, ir_args(g->ir, load)[1], map_identity(c.sh.rank));
     if (!a.ok)
-        gen_fail(g, EAS_ERR_INTERNAL, "the offset of a lent factor is not affine");
+        gen_fail(g, EAS_ERR_INTERNAL, "the offset of a factor that is read in place is not affine");
     V off = a.ok ? affine_base(g, a) : k_int(g, 0);
     vec_free(&c.log);
     return off;
 }
 
 /* Where the load behind v begins, and how far apart its rows are. */
-static V lent_at(gen *g, uint32_t v, V *step)
+static V in_place_at(gen *g, uint32_t v, V *step)
 {
     const ir_insn *load = ir_def(g->ir, plan_factor_load(&g->p, v));
     const uint32_t *a = ir_args(g->ir, load);
@@ -322,8 +323,8 @@ void matmul_insn(gen *g, const segment *s)
     p.yfar = g->p.val[a[1]].cls == C_FACTOR;
     p.xstep = k_int(g, 1);
     p.ystep = k_int(g, g->p.at[a[1]].pitch ? g->p.at[a[1]].pitch : p.n);
-    p.x = p.xfar ? lent_at(g, a[0], &p.xstep) : slot_or_null(g, turned ? turned : a[0]);
-    p.y = p.yfar ? lent_at(g, a[1], &p.ystep) : slot_or_null(g, a[1]);
+    p.x = p.xfar ? in_place_at(g, a[0], &p.xstep) : slot_or_null(g, turned ? turned : a[0]);
+    p.y = p.yfar ? in_place_at(g, a[1], &p.ystep) : slot_or_null(g, a[1]);
     p.xrow = !p.xfar ? p.k : 1;
     p.xrows = p.xfar ? p.xstep : k_int(g, p.k);
     if (p.xfar && plan_factor_load(&g->p, a[0]) == a[0]) { /* its rows are the product's */

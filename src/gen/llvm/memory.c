@@ -332,7 +332,7 @@ void mem_load(gen *g, uint32_t i)
 
 /* ---- stores ---- */
 
-/* Past the caches, as whole vectors or 16 bytes at a time: that alignment every allocator gives, and the write-combining buffers join the pieces. */
+/* Non-temporal, as whole vectors or 16 bytes at a time: that alignment every allocator gives, and the write-combining buffers join the pieces. */
 static void stream_store(gen *g, V p, V x, eas_dtype dt)
 {
     const int n = g->c->n, step = g->c->stream == STREAM_WHOLE ? n : 16 / (int)eas_dtype_size(dt);
@@ -394,7 +394,7 @@ void mem_store(gen *g, uint32_t i)
     store_offsets(g, g->sval[a[0]], (eas_dtype)buf.dtype, &o, mask, x, stream);
 }
 
-/* A chunk of a block to its slot or home. The padding at the end of a slot takes lanes beyond the block; between rows there is none. */
+/* Spills a chunk of a block to its slot, or to the output that it is kept in. The padding at the end of a slot takes lanes beyond the block; between rows there is none. */
 void mem_spill(gen *g, V to, eas_dtype dt, V x, uint32_t v)
 {
     offsets o = {.a = {.ok = true, .exact = true, .mult = 1}};

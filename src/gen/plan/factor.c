@@ -1,8 +1,9 @@
-/* factor.c: factors of matrix products that are read where they lie, in global memory or transposed in a slot; knows nothing of LLVM.
+/* factor.c: factors of matrix products that are read in place: in global memory, or transposed in another block's slot.
  *
- * A block that a product reads once, whose rows follow each other without a gap, or of whole lines in a small matrix, gains nothing from being copied to a slot first. The right factor may be such a
- * load, and the left one too if the distance of its rows is a number, or the transpose of one. bf16 factors that are laid out as pairs (bf16.c) are read once, row by row. The product then reads
- * at its own place what was to be loaded before: nothing may be written in between. The transpose of a block that has a slot needs no slot of its own as a left factor: its elements are read one by one anyway.
+ * The problem: packing (copying a factor to its slot first) costs a pass over it. It gains nothing where the product reads each element once, where rows follow each other without a gap, or
+ * where rows are whole cache lines of a small matrix. The right factor may then be a load that is read in place, and so may the left one, if the distance of its rows is a number or if it
+ * is the transpose of such a load. bf16 factors are packed in pairs by the product itself (bf16.c), which reads them once, row by row. What is assumed: nothing is written between the load and
+ * the product. A left factor that is the transpose of a computed block needs no slot of its own: its elements are read one by one, from that block's slot.
  */
 #include "plan.h"
 

@@ -1,13 +1,13 @@
-/* output.c: large blocks that wait where they will end up.
+/* output.c: large blocks that are kept in the output buffer instead of a slot.
  *
- * A softmax of a long row makes exponentials in one segment and divides them in the next. A slot in scratch would send them through the caches twice, to the slot and to the output. They wait in the
- * output instead, where what is made of them is stored lane by lane in the end. That memory must be the program's alone: the output is touched by this store and by nothing else, and by no two
- * programs at one place. Each program finds out when it runs, from the grid and the distance between the outputs of its neighbours, and takes the slot if it cannot tell; so it does
- * where stores go past the caches, and where the store's mask leaves out lanes.
+ * The problem: a softmax of a long row makes exponentials in one segment and divides them in the next. Spilling them to a slot sends them through the caches twice: to the slot, and
+ * as results to the output. The idea: they are kept in the output, where what is made of them is stored lane by lane. What is assumed: the output is touched by
+ * this store and by nothing else, and no two programs store to one place. The first is proved here. The second is decided by each program when it runs, from the grid and the distance
+ * between the outputs of neighbouring programs (llvm/output.c); a program that cannot tell uses the slot, and so does one whose stores are non-temporal or masked.
  */
 #include "plan.h"
 
-enum { HOME_BYTES = 128 << 10, LINE = 64 }; /* smaller blocks stay in the nearest caches anyway */
+enum { KEPT_BYTES = 128 << 10, LINE = 64 }; /* smaller blocks stay in the nearest caches anyway */
 
 /* How far the store's offset moves from program to program, along each axis of the grid; false if that is no fixed number: one that depends on anything but
  * parameters could differ from program to program. */
@@ -22,7 +22,7 @@ static bool find_pace(const plan *p, uint32_t off, ir_coef *out)
     return true;
 }
 
-/* ---- who has one ---- */
+/* ---- which blocks ---- */
 
 /* A store of a row to memory that nothing else touches. */
 static bool keeps(const plan *p, uint32_t i, output *h)
@@ -33,7 +33,7 @@ static bool keeps(const plan *p, uint32_t i, output *h)
     const uint32_t *a = ir_args(p->ir, in);
     const shape *sh = &p->val[a[2]].sh;
     const size_t size = eas_dtype_size((eas_dtype)ir_typeof(p->ir, a[0]).dtype);
-    return ir_typeof(p->ir, a[0]).kind == IR_BUF && sh->rank == 1 && (size_t)sh->dim[0] * size >= HOME_BYTES &&
+    return ir_typeof(p->ir, a[0]).kind == IR_BUF && sh->rank == 1 && (size_t)sh->dim[0] * size >= KEPT_BYTES &&
            (size_t)sh->dim[0] * size % LINE == 0 && plan_uses(p, a[0]) == 1 && plan_stays(p, a[1]) && plan_neighbours(p, a[1]) &&
            find_pace(p, a[1], h->pace);
 }

@@ -1,14 +1,19 @@
-/* prefetch.c: which loads and stores are prefetched, and in which segment. */
+/* prefetch.c: which loads and stores are prefetched, and in which segment.
+ *
+ * The problem: a program that goes over its block several times waits for memory in the segment that loads it, and computes in the others. The idea: each load is prefetched by another
+ * segment of the same shape.
+ *   - The loads of a segment are prefetched by the one before it; those of the first, for the next program, by the segment with the most instructions, which
+ *     also prefetches the lines that the last one writes.
+ *   - The tiles that a loop multiplies are prefetched, one round ahead, by the product.
+ *   - Rows whose numbers are data come in an order that hardware cannot predict, and its prefetcher stops at the end of rows that are only summed up: both
+ *     prefetch the row of the next program themselves.
+ * It is assumed that programs run in order on one thread (src/base/pool.c); where they do not, prefetches are wasted and nothing breaks.
+ */
 #include "plan.h"
-
-/* ---- what to ask for ahead ----
- * A program that goes over its block several times waits for the memory in one of its segments and not in the others. Each load of a segment is prefetched in another one of the same shape:
- * in the one before it, or for the first in the largest of the others, for the next program. That one also asks for the lines that the last one writes. Tiles that a loop multiplies are prefetched in the product. Rows whose numbers are data come in
- * no order that hardware could guess: each asks for its successor, and so do rows that are only summed up. */
 
 static uint32_t weight(const segment *s) { return s->items.len; }
 
-static void ask(plan *p, segment *in, uint32_t insn, bool next)
+static void add_prefetch(plan *p, segment *in, uint32_t insn, bool next)
 {
     if (!vec_push(&in->prefetches, ((prefetch){insn, next, 0})))
         p->mem->oom = true;
@@ -21,11 +26,11 @@ static void add_loads(plan *p, const segment *from, segment *to, bool next)
         if (i == UINT32_MAX || !plan_peeks(p->ir, &p->ir->insns[i]))
             continue;
         p->prefetched[i] = true;
-        ask(p, to, i, next);
+        add_prefetch(p, to, i, next);
     }
 }
 
-/* Where blocks wait in the output, the segment that makes them and the last one have the memory to themselves equally: each asks for half of the next row. */
+/* Where blocks are kept in the output, the segment that makes them and the last one wait for memory equally long: each prefetches half of the next row. */
 static void add_halves(plan *p, const segment *from, segment *first, segment *second)
 {
     const uint32_t had[2] = {first->prefetches.len, second->prefetches.len};
@@ -37,7 +42,7 @@ static void add_halves(plan *p, const segment *from, segment *first, segment *se
         second->prefetches.at[k].half = 2;
 }
 
-/* Not for lines that a block waits in already. */
+/* Not for lines that a block is kept in already. */
 static void add_stores(plan *p, const segment *from, segment *to)
 {
     for (uint32_t k = 0; k < from->items.len; k++) {
@@ -46,7 +51,7 @@ static void add_stores(plan *p, const segment *from, segment *to)
         if (!in || in->op != IR_STORE || ir_typeof(p->ir, ir_args(p->ir, in)[0]).kind != IR_BUF || !plan_stays(p, ir_args(p->ir, in)[1]))
             continue;
         if (!plan_output_of(p, i))
-            ask(p, to, i, false);
+            add_prefetch(p, to, i, false);
     }
 }
 
@@ -76,7 +81,7 @@ static void prefetch_in_product(plan *p, segment *s, const segment *after)
     if (!y || p->val[y].cls != C_FACTOR || ir_typeof(p->ir, y).dtype == EAS_BF16 || ir_typeof(p->ir, in->res).dim[0] <= FEW_ROWS ||
         bytes(p, y) < LARGE_BYTES)
         return;
-    ask(p, s, p->ir->vals[y].def, true);
+    add_prefetch(p, s, p->ir->vals[y].def, true);
     if (after && shape_eq(&after->sh, &p->val[in->res].sh))
         add_stores(p, after, s);
 }
@@ -87,7 +92,7 @@ static void add_lent_halves(plan *p, segment *host)
     const uint32_t *a = ir_args(p->ir, &p->ir->insns[host->items.at[0].insn]);
     for (int k = 0; k < 2; k++)
         if (p->val[a[k]].cls == C_FACTOR && ir_typeof(p->ir, a[k]).dtype == EAS_BF16)
-            ask(p, host, p->ir->vals[a[k]].def, true);
+            add_prefetch(p, host, p->ir->vals[a[k]].def, true);
 }
 
 /* A loop that multiplies matrices has time to fetch the tiles of its next round while it does. */
@@ -148,7 +153,7 @@ static void prefetch_rows(plan *p, segment *s)
         if (i == UINT32_MAX || p->prefetched[i] || !plan_peeks(p->ir, &p->ir->insns[i]) || !is_data(p, ir_args(p->ir, &p->ir->insns[i])[1], 0))
             continue;
         p->prefetched[i] = true;
-        ask(p, s, i, true);
+        add_prefetch(p, s, i, true);
     }
 }
 
@@ -177,7 +182,8 @@ void plan_prefetch(plan *p)
         host = first;
     if (host && host != before && p->outputs.len)
         add_halves(p, first, host, before);
-    else if (host) /* a long row has the memory busy in one segment, which then is the last: the heaviest asks for the lines that are written */
+    else if (
+        host) /* a long row keeps the memory busy in one segment; that is then the last one, and the heaviest prefetches the lines that are written */
         add_loads(p, first, shape_lanes(&first->sh) >= LONGEST_ROW ? before : host, true);
     if (host && before != host)
         add_stores(p, before, host);

@@ -1,7 +1,8 @@
-/* rare.c: what only few lanes ever need; knows nothing of LLVM.
+/* rare.c: what only few lanes ever need.
  *
- * `where(c, x, y)` computes x and y for all lanes. Where much work goes into x and into nothing else, as in the reduction of huge arguments of sin and cos, it is left out of
- * the line and made at the `where`, behind a test whether any lane of the chunk asks for it. Several `where` with one condition share it.
+ * `where(c, x, y)` computes x and y for all lanes. Where at least WORTH instructions serve x and nothing else (the range reduction of huge arguments of sin and cos), they are
+ * moved to the `where`, behind a test whether any lane of the chunk has c. Several `where` with one condition share them. To find them: walk back from the
+ * `where`; an instruction belongs to x if all uses of its result do.
  */
 #include "plan.h"
 

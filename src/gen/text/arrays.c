@@ -211,10 +211,10 @@ static void carry_in_place(ct *g, uint32_t open, uint32_t end)
     const uint32_t first = ir->insns[open].res + (ir->insns[open].op == IR_LOOP ? 1 : 0);
     for (int k = 0; k < in->nargs; k++) {
         const uint32_t v = ir_args(ir, in)[k], carried = first + (uint32_t)k, def = ir->vals[v].def;
-        if (!is_block(ir_typeof(ir, v)) || !g->array[v] || g->home[v] || def == UINT32_MAX || def < open || !g->group[def])
+        if (!is_block(ir_typeof(ir, v)) || !g->array[v] || g->array_of[v] || def == UINT32_MAX || def < open || !g->group[def])
             continue;
         if (g->opener[g->region[def]] == open && !ir_is_fold(&ir->insns[def]) && read_before(g, carried, v, end))
-            g->home[v] = carried;
+            g->array_of[v] = carried;
     }
 }
 
@@ -236,14 +236,14 @@ void ct_share_arrays(ct *g)
     for (uint32_t i = 0; last && i < ir->ninsns; i++) {
         uint32_t v = ir->insns[i].res;
         slot *best = NULL;
-        if (!g->group[i] || !v || !g->array[v] || g->home[v])
+        if (!g->group[i] || !v || !g->array[v] || g->array_of[v])
             continue;
         for (uint32_t s = 0; s < slots.len; s++) {
             slot *x = &slots.at[s];
             if (is_free(g, last, x, v) && (!best || ir_lanes(ir_typeof(ir, x->owner)) < ir_lanes(ir_typeof(ir, best->owner))))
                 best = x;
         }
-        g->home[v] = best ? best->owner : v;
+        g->array_of[v] = best ? best->owner : v;
         if (best)
             best->holder = v;
         else if (!vec_push(&slots, ((slot){v, v})))

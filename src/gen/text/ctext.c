@@ -416,10 +416,10 @@ static void print_group(ct *g, uint32_t group)
         g->at = i;
         if (g->group[i] != group || !in->nres || !g->array[in->res])
             continue;
-        if (g->home[in->res] == in->res)
+        if (g->array_of[in->res] == in->res)
             ct_declare(g, in->res);
         else
-            g->name[in->res] = ct_name(g, g->home[in->res]);
+            g->name[in->res] = ct_name(g, g->array_of[in->res]);
     }
     g->at = first;
     if (ir_is_fold(lead)) {
@@ -535,7 +535,7 @@ static eas_status prepare(ct *g)
     if (st)
         return st;
     if (g->lanes)
-        ct_find_ahead(g);
+        ct_find_prefetches(g);
     find_idents(g);
     return ct_names(g) ? EAS_OK : base_fail_oom(nv);
 }

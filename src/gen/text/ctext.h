@@ -102,7 +102,7 @@ struct ct {
     uint32_t *reach;
     uint8_t *remat; /* per value: recomputed where it is used (pure and cheap, or lazy) */
     uint8_t *array; /* per value: lives in an array, one element per lane */
-    uint32_t *home; /* per value with an array: the value whose array it lives in; 0: its own */
+    uint32_t *array_of; /* per value with an array: the value whose array it lies in; 0: its own */
     uint8_t *inlined; /* per value: printed inside its only user (masks) */
     uint32_t *dot4; /* per instruction: 1 + the first of the four neighbouring dots it belongs to; 0: none */
     uint32_t early; /* the mask of the kernel's only effect, or 0 */
@@ -133,11 +133,11 @@ struct ct {
     /* vector.c */
     int lanes; /* of a vector; 0: lane loops go lane by lane */
     const uint32_t *origin; /* lanes are the threads of another kernel: per instruction the one of that kernel it comes from; else NULL */
-    uint32_t *asked; /* per group: the one whose next loads it asks for; 0: none */
+    uint32_t *prefetches; /* per group: the one whose next loads it prefetches; 0: none */
     uint32_t packs; /* per dtype: vectors of it are read or written somewhere */
     struct {
         const char *var; /* the index that goes in steps */
-        bool failed, puts, asks;
+        bool failed, puts, prefetches;
         int serial; /* instructions of this loop that go lane by lane */
         struct ct_vinst *insts; /* values of the current step */
         uint32_t n, cap;
@@ -191,9 +191,10 @@ const char *ct_array_type(const ct *g, eas_dtype dt);
 void ct_vec_typedefs(const ct *g, str *s);
 
 /* prefetch.c */
-void ct_find_ahead(ct *g);
-const char *ct_ahead(ct *g,
-                     uint32_t i); /* by how much the offset of a load moves from one round, or program, to the next; NULL: not at all, or not known */
+void ct_find_prefetches(ct *g);
+const char *
+ct_prefetch_step(ct *g,
+                 uint32_t i); /* by how much the offset of a load moves from one round, or program, to the next; NULL: not at all, or not known */
 
 /* plan.c */
 ir_type ct_lanes_of(const eas_ir *ir, const ir_insn *in); /* the block that an instruction works through */

@@ -22,7 +22,7 @@ static void assign_all(ct *g, uint32_t first, const uint32_t *next, int n)
         bool aligned;
         uint32_t leaf = ct_leaf(ir, next[j], &aligned), own = first + (uint32_t)j;
         bool carried = leaf >= first && leaf < first + (uint32_t)n;
-        done[j] = next[j] == own || g->home[next[j]] == own;
+        done[j] = next[j] == own || g->array_of[next[j]] == own;
         if (!carried || done[j])
             continue;
         ir_type t = ir_typeof(ir, next[j]);

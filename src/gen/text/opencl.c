@@ -379,7 +379,7 @@ int64_t gen_opencl_tg(const eas_ir *ir)
     return 0;
 }
 
-/* A vector to global memory, past the caches where the kernel's outputs do not fit them. */
+/* A vector to global memory, by a non-temporal store where the kernel's outputs do not fit the caches. */
 static const char puts[] = "#ifdef __has_builtin\n"
                            "#if __has_builtin(__builtin_nontemporal_store)\n"
                            "#define eas_put(T, p, x) if (eas_past && ((size_t)(p) & (sizeof(T) - 1)) == 0) "
@@ -408,7 +408,7 @@ static void head(ct *g, str *s)
     str_add(s, "#pragma OPENCL FP_CONTRACT OFF\n\n");
     if (g->packs) {
         ct_vec_typedefs(g, s);
-        str_add(s, "%s%s\n", g->vec.puts ? puts : "", g->vec.asks ? asks : "");
+        str_add(s, "%s%s\n", g->vec.puts ? puts : "", g->vec.prefetches ? asks : "");
     }
     helpers(g, s);
     str_add(s, "__kernel ");

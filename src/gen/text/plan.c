@@ -448,7 +448,7 @@ eas_status ct_plan(ct *g)
     g->last = arena_alloc(&g->mem, ni * sizeof *g->last);
     g->remat = arena_alloc(&g->mem, nv);
     g->array = arena_alloc(&g->mem, nv);
-    g->home = arena_alloc(&g->mem, nv * sizeof *g->home);
+    g->array_of = arena_alloc(&g->mem, nv * sizeof *g->array_of);
     g->inlined = arena_alloc(&g->mem, nv);
     g->dot4 = arena_alloc(&g->mem, ni * sizeof *g->dot4);
     g->param_dtype = arena_alloc(&g->mem, (size_t)ir->nparams + 1);

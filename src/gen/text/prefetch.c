@@ -1,8 +1,8 @@
-/* prefetch.c: asking for data ahead of time, on a CPU.
+/* prefetch.c: prefetches, on a CPU.
  *
- * A program that goes over its block several times waits for memory in the lane loop that loads it, and in no other. The longest of those that follow asks for what
- * the next program along the first axis will load; inside of a loop, for what its next round will: the same offsets, moved by what one program or one step more adds
- * to them.
+ * A program that goes over its block several times waits for memory in the lane loop that loads it, and in no other. The longest loop that follows prefetches what
+ * the next program along the first axis will load; inside of a loop, what its next round will: the same offsets, plus what one program or one step more adds
+ * to them (`moves`, an expression of the text).
  */
 #include "ctext.h"
 
@@ -97,20 +97,20 @@ static uint32_t host_of(const ct *g, uint32_t from)
 }
 
 /* Of each region the first lane loop that loads. */
-void ct_find_ahead(ct *g)
+void ct_find_prefetches(ct *g)
 {
     uint8_t *seen = arena_alloc(&g->mem, (size_t)g->ir->ninsns + 2);
-    g->asked = arena_alloc(&g->mem, ((size_t)g->ngroups + 1) * sizeof *g->asked);
-    for (uint32_t i = 0; seen && g->asked && i < g->ir->ninsns; i++) {
+    g->prefetches = arena_alloc(&g->mem, ((size_t)g->ngroups + 1) * sizeof *g->prefetches);
+    for (uint32_t i = 0; seen && g->prefetches && i < g->ir->ninsns; i++) {
         const uint32_t r = g->region[i];
         if (!g->group[i] || seen[r] || !is_load(g, i))
             continue;
         seen[r] = 1;
-        g->asked[host_of(g, g->group[i])] = g->group[i];
+        g->prefetches[host_of(g, g->group[i])] = g->group[i];
     }
 }
 
-const char *ct_ahead(ct *g, uint32_t i)
+const char *ct_prefetch_step(ct *g, uint32_t i)
 {
     const ir_insn *in = &g->ir->insns[i], *open = g->region[i] ? &g->ir->insns[g->opener[g->region[i]]] : NULL;
     if (!is_load(g, i) || (open && open->op != IR_LOOP))

@@ -531,25 +531,25 @@ static void insn(ct *g, uint32_t i)
         put(g, ct_name(g, in->res), t, &at, x);
 }
 
-/* Asks for what will be loaded at this step. */
-static void ask(ct *g, uint32_t i)
+/* Prefetches what will be loaded at this step of the next round or program. */
+static void prefetch(ct *g, uint32_t i)
 {
     const uint32_t *a = ir_args(g->ir, &g->ir->insns[i]);
     const ct_at at = ct_natural(ir_typeof(g->ir, a[1]));
-    const char *by = ct_ahead(g, i);
+    const char *by = ct_prefetch_step(g, i);
     vx off = by ? vx_value(g, a[1], &at) : (vx){0};
     if (off.kind != STEP || off.step != 1)
         return;
     ct_line(g, "eas_ask(%s + (%s + %s));", ct_name(g, a[0]), off.x, by);
-    g->vec.asks = true;
+    g->vec.prefetches = true;
 }
 
 static void group_body(ct *g, uint32_t group)
 {
-    const uint32_t next = g->asked[group];
+    const uint32_t next = g->prefetches[group];
     for (uint32_t i = g->first[next]; next && i <= g->last[next]; i++)
         if (g->group[i] == next)
-            ask(g, i);
+            prefetch(g, i);
     for (uint32_t i = g->first[group]; i <= g->last[group] && !g->vec.failed; i++)
         if (g->group[i] == group)
             insn(g, i);
