@@ -295,7 +295,7 @@ typedef struct eas_ir_info {
 } eas_ir_info;
 EAS_API eas_ir_info eas_ir_analyse(const eas_ir *ir);
 
-/* Texts for looking at: "ir", "msl", "opencl" need nothing; "llvm" and "asm" open the compiler. Free with eas_free. */
+/* Texts for looking at: "ir", "msl", "opencl" need nothing; "plan" (how it runs on the CPU), "llvm" and "asm" open the compiler. Free with eas_free. */
 EAS_API eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out);
 
 /* ---- derivatives of kernels ---------------------------------------------------------------------------------------- */
@@ -438,7 +438,7 @@ EAS_API eas_kernel *eas_kernel_retain(eas_kernel *k);
 EAS_API void eas_kernel_release(eas_kernel *k);
 EAS_API eas_ir *eas_kernel_ir(const eas_kernel *k); /* borrowed */
 EAS_API eas_ir_info eas_kernel_info(const eas_kernel *k);
-/* "ir", "msl", "opencl", "llvm", "asm"; msl and opencl are the 32-bit forms where those are possible. */
+/* "ir", "msl", "opencl", "plan", "llvm", "asm"; msl and opencl are the 32-bit forms where those are possible. */
 EAS_API eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out);
 /* The CPU code as a relocatable object of the host's format; its function is `kernel`. Opens the compiler. Free with eas_free. */
 EAS_API eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size);

@@ -791,6 +791,26 @@ static void order_folds(fusion *f)
     }
 }
 
+/* Packing is worth it for large products: both factors are laid out for the device's register tiles before they are multiplied. */
+static void choose_packed(fusion *f, eas_device *d)
+{
+    const dev_limits l = d->limits(d);
+    memcpy(f->tile, l.tile, sizeof f->tile);
+    f->bf16_products = l.bf16_products;
+    for (uint32_t i = 1; i < f->groups.len; i++)
+        f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]) && !conv_rows(f, &f->groups.at[i]) && !conv_gradient_rows(f, &f->groups.at[i]);
+}
+
+eas_status fuse_for(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts, eas_device *d,
+                    int variant)
+{
+    eas_status st = fuse(f, g, nroots, roots, limit, cuts);
+    f->variant = variant;
+    if (!st)
+        choose_packed(f, d);
+    return st;
+}
+
 eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts)
 {
     *f = (fusion){.g = g, .limit = limit, .cuts = cuts};
