@@ -246,7 +246,7 @@ static bool fix_once(const partition *p, const eas_node *n, assigned *a, const v
         if (a->of[f].n && (!dim_known(size) || (size % count_parts(p, &a->of[f]) && !v->padded[f])))
             return drop_last(&a->of[f]);
     }
-    for (int t = 0; t <= r->nin; t++)
+    for (int t = 0; t < r->nin + a->nout; t++)
         for (int d = 0; d < r->tensors[t].rank; d++) {
             const eas_shard_dim *dim = &r->tensors[t].dims[d];
             if (dim->n > 1 && fix_dim(p, a, dim))
@@ -257,12 +257,10 @@ static bool fix_once(const partition *p, const eas_node *n, assigned *a, const v
     return false;
 }
 
-eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, const eas_spec *want, assigned *out)
+eas_status assign_by(partition *p, eas_node *n, eas_shard_rule *r, int nout, const eas_spec *const *in, const eas_spec *want, assigned *out)
 {
-    *out = (assigned){0};
-    eas_status st = dist_shard_rule(n, &out->r);
-    if (st)
-        return st;
+    *out = (assigned){.r = r, .nout = nout};
+    eas_status st = EAS_OK;
     size_t nf = (size_t)out->r->nfactors + 1;
     votes v = {.weight = calloc(nf * EAS_MESH_AXES, sizeof(double)), .best = calloc(nf, sizeof(double)), .padded = calloc(nf, sizeof(bool))};
     out->of = calloc(nf, sizeof *out->of);
@@ -285,6 +283,14 @@ eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, 
     if (st)
         assign_free(out);
     return st;
+}
+
+eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, const eas_spec *want, assigned *out)
+{
+    eas_shard_rule *r;
+    *out = (assigned){0};
+    eas_status st = dist_shard_rule(n, &r);
+    return st ? st : assign_by(p, n, r, 1, in, want, out);
 }
 
 void assign_spec(const assigned *a, int tensor, eas_spec *out)

@@ -6,6 +6,8 @@
  *   assign.c     which axes of the mesh cut which factors of an operation
  *   reshard.c    a tensor that lies one way as it must lie another way: collectives and slices
  *   rules.c      each kind of operation on parts
+ *   call.c       kernels of the user's and functions of the host's on parts
+ *   elementwise.c  a proof that a kernel is element-wise
  *   control.c    loops and branches on parts
  *   team.c       the devices of this process: threads and their communicators
  *   run.c        programs over parts: made, kept, run
@@ -134,9 +136,12 @@ void partition_free(partition *p);
 /* ---- assign.c ---- */
 typedef struct assigned {
     eas_shard_rule *r;
+    int nout; /* results, behind the inputs among the rule's tensors */
     eas_dim_spec *of; /* per factor: the axes that cut it */
     uint32_t carried; /* axes of sums that stay partial */
 } assigned;
+/* By a rule that is given, which it takes over. */
+eas_status assign_by(partition *p, eas_node *n, eas_shard_rule *r, int nout, const eas_spec *const *in, const eas_spec *want, assigned *out);
 eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, const eas_spec *want, assigned *out);
 void assign_spec(const assigned *a, int tensor, eas_spec *out); /* dims of an input or (r->nin) of the result */
 void assign_free(assigned *a);
@@ -153,6 +158,12 @@ eas_node *local_block(partition *p, eas_node *x, const eas_dim_spec *axes, int d
 void partition_node(partition *p, pentry *e);
 bool rules_is_permutation(const eas_node *n); /* of a shuffle: is no element wanted twice? */
 eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out); /* with what this folder can cut besides */
+
+/* ---- call.c ---- */
+void partition_call(partition *p, pentry *e);
+void call_ahead(partition *p, pentry *e); /* how its results would lie, into e->results */
+/* Of a result of a call, as far as it is known without a partition: NULL, or a rule for the call's inputs and that result. */
+eas_status call_result_rule(eas_node *result, eas_shard_rule **out);
 
 /* ---- control.c ---- */
 void partition_control(partition *p, pentry *e);

@@ -325,6 +325,11 @@ static void result_ahead(partition *p, pentry *e)
     int index;
     const eas_node *from = control_source(e->n, &index);
     const graph_control *c = from->extra ? from->extra->control : NULL;
+    const pentry *f = partition_find(p, from);
+    if (node_kind(from) == KIND_CALL && f && f->results) {
+        e->ahead = f->results[index].at;
+        return;
+    }
     if (c && !c->branch && index < c->ncarried)
         e->ahead = *spec_ahead(p, node_in(from)[index]);
     e->ahead.partial = 0;
@@ -345,6 +350,8 @@ static void forward(partition *p, pentry *e)
         target_of(e->n, spec_ahead(p, node_in(e->n)[0]), &e->ahead);
     else if (node_kind(e->n) == KIND_RESULT)
         result_ahead(p, e);
+    else if (node_kind(e->n) == KIND_CALL)
+        call_ahead(p, e);
     else if (!opaque(e->n) && any_cut(p, e->n)) {
         p->g.st = assign_ahead(p, e, NULL, &a);
         if (p->g.st)

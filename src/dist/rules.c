@@ -459,40 +459,12 @@ static void result(partition *p, pentry *e)
     e->v = partition_find(p, from)->results[index];
 }
 
-/* A kernel of the user's sees whole tensors on every device. */
-static void call(partition *p, pentry *e)
-{
-    eas_node *n = e->n, *made = NULL, **in = calloc((size_t)n->nin + 1, sizeof *in);
-    const node_extra *x = n->extra;
-    e->results = calloc((size_t)x->nouts + 1, sizeof *e->results);
-    eas_status st = in && e->results ? EAS_OK : base_fail_oom(n->nin);
-    for (int i = 0; i < n->nin && !st; i++) {
-        eas_node *g = node_in(n)[i];
-        in[i] = reshard(p, partition_value(p, g), &(eas_spec){.rank = g->rank}, g->rank, node_shape(g),
-                        "a kernel without a sharding rule needs whole tensors");
-        st = p->g.st;
-    }
-    if (!st)
-        st = node_new(n->op, EAS_I64, 0, 0, NULL, 0, NULL, n->nin, in, &made);
-    if (!st)
-        st = node_extra_copy(x, &made->extra);
-    made = made ? partition_keep(p, st, made) : NULL;
-    for (int i = 0; i < x->nouts && !st; i++) {
-        int64_t word = i;
-        e->results[i].n = gb_new(&p->g, GRAPH_RESULT, x->outs[i].dtype, 0, x->outs[i].rank, x->outs[i].shape, 1, &word, 1, &made);
-        e->results[i].at.rank = x->outs[i].rank;
-    }
-    free(in);
-    e->v.n = made;
-    p->g.st = p->g.st ? p->g.st : st;
-}
-
 void partition_node(partition *p, pentry *e)
 {
     switch (node_kind(e->n)) {
     case KIND_ALIAS: constrain(p, e); return; /* GRAPH_SHARD */
     case KIND_RESULT: result(p, e); return;
-    case KIND_CALL: call(p, e); return;
+    case KIND_CALL: partition_call(p, e); return;
     case KIND_CONTROL: partition_control(p, e); return;
     default: break;
     }

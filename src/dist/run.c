@@ -507,12 +507,53 @@ static eas_status settle(int n, eas_node *const *nodes, eas_buffer **results)
     return EAS_OK;
 }
 
+/* Numbers of calls decide how these are cut, so they are part of what a program is made for. */
+static bool has_calls(const graph_control *c);
+static void mix_numbers(uint64_t key[2], const eas_node *n)
+{
+    const graph_control *c = n->extra ? n->extra->control : NULL;
+    int64_t bits;
+    if (node_real(n) || !(node_kind(n) == KIND_CALL || (c && has_calls(c))))
+        return;
+    for (int i = 0; i < n->nin; i++)
+        if (node_const_bits(node_in(n)[i], &bits))
+            mix(key, (uint64_t)bits + 1);
+}
+
+static bool calls_below(diff_set *seen, gbuild *g, eas_node *n)
+{
+    if (diff_set_has(seen, n))
+        return false;
+    diff_set_add(g, seen, n);
+    const graph_control *c = n->extra ? n->extra->control : NULL;
+    if (node_kind(n) == KIND_CALL || (c && has_calls(c)))
+        return true;
+    for (int i = 0; i < n->nin && !node_real(n); i++)
+        if (calls_below(seen, g, node_in(n)[i]))
+            return true;
+    return false;
+}
+
+static bool has_calls(const graph_control *c)
+{
+    diff_set seen = {0};
+    gbuild g = {0};
+    bool any = false;
+    for (int f = 0; f < (c->branch ? 2 : 1) && !any; f++)
+        for (int i = 0; i < c->fn[f].n && !any; i++)
+            any = calls_below(&seen, &g, c->fn[f].outs[i]);
+    free(seen.at);
+    return any;
+}
+
 static eas_status program_for(const dist_mesh *m, pass_walk *w, int n, eas_node *const *nodes, eas_device *d, program **out)
 {
     uint64_t key[2] = {w->key[0] ^ (uint64_t)(uintptr_t)d, w->key[1]};
     mix(key, (uint64_t)m->id + 1);
     for (uint32_t i = 0; i < w->leaves.len; i++)
         mix_leaf(key, w->leaves.at[i]);
+    for (uint32_t i = 0; i < w->order.len; i++)
+        mix_numbers(key, w->order.at[i]);
     *out = find(key);
     if (*out)
         return EAS_OK;
@@ -764,6 +805,7 @@ void dist_begin(void)
 {
     static const exec_shards mine = {realize, program_new, program_run, function_free, in_parts};
     exec_sharded = &mine;
+    shard_call_rule = call_result_rule;
 }
 
 /* ---- for explain.c ---- */

@@ -387,6 +387,7 @@ typedef struct native_step native_step;
 eas_status native_new(const node_extra *e, native_step **out);
 void native_free(native_step *s);
 bool native_same(const native_step *a, const native_step *b);
+const char *native_name(const struct eas_native *fn);
 /* outs have their memory. What lies on a device without host memory is copied to the host and back. */
 eas_status native_run(const native_step *s, const plan_run *r, eas_device *d, int nin, eas_buffer *const *in, int nout, eas_buffer *const *outs);
 

@@ -18,12 +18,14 @@ class PropagationStrategy(enum.Enum):
 
 class OpShardingRule:
     """Dims as products of factors: input_mappings and output_mappings have {dim: [factor, ...]} for each tensor, outermost factor first; factor_sizes {factor: size}.
-    A factor that no output has is summed over, unless it is among `joined` (reduced otherwise) or `whole` (not to be cut)."""
+    A factor that no output has is summed over, unless it is among `joined` (reduced otherwise) or `whole` (not to be cut). numbers, of an operation that launches a kernel: {argument: [factor, ...]}
+    for its arguments that are products of factors, such as a count of elements or rows: a part is launched with the product of its own sizes."""
 
-    def __init__(self, input_mappings, output_mappings, factor_sizes, joined=(), whole=()):
+    def __init__(self, input_mappings, output_mappings, factor_sizes, joined=(), whole=(), numbers=None):
         self.input_mappings, self.output_mappings = list(input_mappings), list(output_mappings)
         self.factor_sizes, self.joined, self.whole = dict(factor_sizes), set(joined), set(whole)
-        for m in self.input_mappings + self.output_mappings:
+        self.numbers = {n: list(f) for n, f in (numbers or {}).items()}
+        for m in [*self.input_mappings, *self.output_mappings, self.numbers]:
             for dim, factors in m.items():
                 missing = [f for f in factors if f not in self.factor_sizes]
                 if missing:
