@@ -868,7 +868,8 @@ typedef enum eas_factor_kind {
     EAS_FACTOR_PASS, /* in the result too */
     EAS_FACTOR_SUM, /* summed over: where it is cut, the result is partial */
     EAS_FACTOR_JOIN, /* reduced by something else */
-    EAS_FACTOR_WHOLE /* not to be cut */
+    EAS_FACTOR_WHOLE, /* not to be cut */
+    EAS_FACTOR_HALO /* in the result too, in parts of other sizes: edges come from neighbours */
 } eas_factor_kind;
 typedef struct eas_shard_dim { /* a product of factors, the outermost first; none: not to be cut */
     int n;

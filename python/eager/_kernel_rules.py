@@ -124,7 +124,7 @@ class KernelRules:
     def _part_rule(self, d, made):
         """How the launch of a derivative can be cut: as the operation's own rule has it. A gradient is summed over the factors that it does not have."""
         own = self.op._part_rule(self.bound, self.specs, self.compiled)
-        if own is None or any(p.role in ("band", "tape", "local", "trips", "owner") for p in d.params) or self.op._deterministic:
+        if own is None or any(p.role in ("tape", "local", "trips", "owner") for p in d.params) or self.op._deterministic:
             return None
         dims, numbers, sums = {}, dict(own.numbers), []
         for p in d.params:
@@ -139,8 +139,13 @@ class KernelRules:
                 dims[p.name] = own.dims[name]
             if p.role == "gradient":
                 sums.append(p.name)
+        band, grid = d.band(self.grid), own.grid
+        if band > 1 and grid is None:
+            return None
+        if band > 1:
+            grid = (-(-grid[0] // band), *grid[1:])
         kinds = [(size, _PASS if kind != _WHOLE else kind) for size, kind in own.factors]
-        return PartRule(kinds, dims, numbers, own.grid, sums)
+        return PartRule(kinds, dims, numbers, grid, sums)
 
     def _lane(self, i, tensors, sizes):
         """Lane i of vmap, of those that have lanes."""

@@ -112,6 +112,15 @@ static bool same_shape(int rank, const eas_dim *shape, int other_rank, const eas
     return rank == other_rank && !memcmp(shape, other, sizeof *shape * (size_t)rank);
 }
 
+/* How input i is read. What is not a parameter is what an output begins as; what is never read may lie as it likes. */
+static int how_read(const calling *c, int i)
+{
+    const struct node_out *o = &c->x->outs[0];
+    const eas_node *in = node_in(c->n)[i];
+    int k = param_of(c->x, i), how = k < 0 ? ELEMENTS_ALL : c->e.how[k];
+    return how == ELEMENTS_UNUSED && same_shape(in->rank, node_shape(in), o->rank, o->shape) ? ELEMENTS_ALL : how;
+}
+
 /* How the tensors' shapes go with the proof; false: they do not. */
 static bool shapes_fit(calling *c)
 {
@@ -128,7 +137,7 @@ static bool shapes_fit(calling *c)
             return false;
     for (int i = 0; i < c->n->nin; i++) {
         const eas_node *in = node_in(c->n)[i];
-        int k = param_of(x, i), how = k < 0 ? ELEMENTS_ALL : c->e.how[k]; /* no parameter: what an output begins as */
+        int how = how_read(c, i);
         if (how == ELEMENTS_ALL && !same_shape(in->rank, node_shape(in), o->rank, o->shape))
             return false;
         if (how == ELEMENTS_ROW && !same_shape(in->rank, node_shape(in), o->rank - c->split, o->shape + c->split))
@@ -149,7 +158,7 @@ static eas_status elements_rule(calling *c, eas_shard_rule **r)
         (*r)->factors[d].kind = EAS_FACTOR_PASS;
     }
     for (int i = 0; i < c->n->nin; i++) {
-        int k = param_of(c->x, i), how = k < 0 ? ELEMENTS_ALL : c->e.how[k];
+        int how = how_read(c, i);
         for (int d = how == ELEMENTS_ROW ? c->split : 0; d < o->rank && (how == ELEMENTS_ALL || how == ELEMENTS_ROW); d++)
             set_factor(*r, i, how == ELEMENTS_ROW ? d - c->split : d, d);
     }

@@ -34,7 +34,7 @@ static eas_spec stacked_of(const eas_spec *s)
 static void open_inputs(body *b)
 {
     for (int i = 0; i < b->c->nin; i++) {
-        b->in[i] = partition_value(b->p, node_in(b->e->n)[i])->at;
+        b->in[i] = mix_none(&partition_value(b->p, node_in(b->e->n)[i])->at);
         b->in[i].partial = 0;
         if (is_scanned(b->c, i) || (b->c->branch && i == 0))
             b->in[i].dims[0].n = 0;
@@ -76,7 +76,7 @@ static bool settle_carried(body *b)
     const graph_control *c = b->c;
     bool changed = false;
     for (int i = 0; !c->branch && i < c->ncarried; i++) {
-        eas_spec out = partition_value(&b->q, c->fn[0].outs[i])->at;
+        eas_spec out = mix_none(&partition_value(&b->q, c->fn[0].outs[i])->at);
         out.partial = 0;
         if (!spec_plain(&b->in[i]) || !spec_cut(&out))
             continue;
@@ -109,7 +109,7 @@ static eas_status run_body(body *b, pnotes *notes)
 static eas_spec out_spec(body *b, int i)
 {
     const graph_control *c = b->c;
-    eas_spec s = partition_value(&b->q, c->fn[c->branch ? 1 : 0].outs[i])->at;
+    eas_spec s = mix_none(&partition_value(&b->q, c->fn[c->branch ? 1 : 0].outs[i])->at);
     if (!c->branch && i < c->ncarried)
         s = b->in[i];
     s.partial = 0;

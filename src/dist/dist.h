@@ -6,6 +6,8 @@
  *   assign.c     which axes of the mesh cut which factors of an operation
  *   reshard.c    a tensor that lies one way as it must lie another way: collectives and slices
  *   rules.c      each kind of operation on parts
+ *   mix.c        dims that are cut in the middle: reshapes that make one dim of several
+ *   shift.c      slices, pads, windows and rolls along a cut dim: halos
  *   call.c       kernels of the user's and functions of the host's on parts
  *   elementwise.c  a proof that a kernel is element-wise
  *   control.c    loops and branches on parts
@@ -87,6 +89,7 @@ typedef struct pentry {
     pvalue rest; /* partial, still to be reduced and added to v; n NULL: nothing. partition_value does it */
     eas_spec ahead, want; /* what follows from inputs alone; what users of it would like */
     bool has_want;
+    bool late; /* a pad or a slice that is made together with its users: it has no value of its own */
     uint32_t same; /* another entry that has its value: an alias, a composite's expansion; UINT32_MAX */
     pvalue *results; /* of a call, a loop or a branch; malloc'ed */
 } pentry;
@@ -100,6 +103,11 @@ typedef struct pmemo { /* of resharding */
     eas_node *to;
 } pmemo;
 typedef VEC(char *) VEC_TEXT;
+enum { MIX_MOST = 8 };
+typedef struct pmix { /* mix.c: what a mixed dim is made of */
+    int n, which; /* which of the sizes is cut */
+    int64_t size[MIX_MOST];
+} pmix;
 typedef struct partition {
     const dist_mesh *m;
     gbuild g; /* keeps the local nodes */
@@ -112,8 +120,10 @@ typedef struct partition {
     int next_input; /* number of the next placeholder */
     pnotes *notes;
     VEC(pmemo) memo;
+    VEC(pmix) mixes;
     const eas_node *now; /* that is being partitioned */
     int64_t times;
+    VEC(eas_node *) roots; /* borrowed: what was asked for */
     VEC_TEXT *sites; /* of the collectives: the user's lines, malloc'ed */
 } partition;
 pentry *partition_find(partition *p, const eas_node *n);
@@ -158,6 +168,22 @@ eas_node *local_block(partition *p, eas_node *x, const eas_dim_spec *axes, int d
 void partition_node(partition *p, pentry *e);
 bool rules_is_permutation(const eas_node *n); /* of a shuffle: is no element wanted twice? */
 eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out); /* with what this folder can cut besides */
+
+/* ---- mix.c: `priority` of a dim's spec is the number of its mix; 0: none ---- */
+bool partition_reshape(partition *p, pentry *e); /* false: nothing is mixed, before or after */
+bool mix_passes(const eas_node *n);
+eas_spec mix_none(const eas_spec *s); /* mixed dims whole */
+eas_node *mix_gathered(partition *p, eas_node *x, int d, const eas_dim_spec *at, const char *why);
+eas_node *mix_block(partition *p, eas_node *x, int d, const eas_dim_spec *to);
+
+/* ---- shift.c ---- */
+bool shift_is(const eas_node *n); /* a slice, pad or window of known sizes */
+bool shift_is_roll(const eas_node *n);
+eas_status shift_roll_rule(const eas_node *n, eas_shard_rule **out);
+eas_node *shift_rolled(partition *p, const eas_node *n, const eas_spec *at, eas_node *x);
+void shift_ahead(partition *p, pentry *e);
+void shift_mark(partition *p, int nroots, eas_node *const *roots);
+bool partition_shift(partition *p, pentry *e); /* false: nothing moves along a cut dim */
 
 /* ---- call.c ---- */
 void partition_call(partition *p, pentry *e);

@@ -100,6 +100,8 @@ void partition_free(partition *p)
     vec_free(&p->opened);
     vec_free(&p->index);
     vec_free(&p->memo);
+    vec_free(&p->mixes);
+    vec_free(&p->roots);
     free(p->table);
 }
 
@@ -111,7 +113,7 @@ typedef struct visit {
 } visit;
 
 /* Composites that have a rule of their own here. */
-static bool kept_whole(const eas_node *n) { return n->op == GRAPH_SHUFFLE_PHYSICAL; }
+static bool kept_whole(const eas_node *n) { return n->op == GRAPH_SHUFFLE_PHYSICAL || shift_is_roll(n); }
 static bool just_another_name(const eas_node *n) { return node_kind(n) == KIND_ALIAS && n->op != GRAPH_SHARD; }
 
 static int children(const visit *v) { return node_real(v->n) ? 0 : v->opened || just_another_name(v->n) ? 1 : v->n->nin; }
@@ -165,8 +167,16 @@ static eas_status enter(partition *p, const visit *v)
     return p->g.st;
 }
 
+static void note_roots(partition *p, int n, eas_node *const *roots)
+{
+    for (int i = 0; i < n && !p->g.st; i++)
+        if (!vec_push(&p->roots, roots[i]))
+            p->g.st = base_fail_oom(sizeof *roots);
+}
+
 eas_status partition_collect(partition *p, int n, eas_node *const *roots)
 {
+    note_roots(p, n, roots);
     VEC(visit) stack = {0};
     for (int i = 0; i < n && !p->g.st; i++) {
         if (!partition_find(p, roots[i]) && !vec_push(&stack, ((visit){.n = roots[i]})))
@@ -262,11 +272,11 @@ void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, con
     uint32_t used = 0;
     *out = (eas_spec){.rank = n->rank};
     for (int d = 0; d < other->rank; d++)
-        if (node_shape(other)[d] == node_shape(n)[d + extra])
+        if (node_shape(other)[d] == node_shape(n)[d + extra] && !like->dims[d].priority)
             out->dims[d + extra] = like->dims[d];
     used = spec_cut(out);
     for (int d = 0; d < extra; d++)
-        for (int i = 0; i < in->dims[d].n && !(used >> in->dims[d].axes[i] & 1); i++)
+        for (int i = 0; i < in->dims[d].n && !in->dims[d].priority && !(used >> in->dims[d].axes[i] & 1); i++)
             out->dims[d].axes[out->dims[d].n++] = in->dims[d].axes[i];
     for (int d = 0; d < out->rank; d++)
         out->dims[d].open = 0;
@@ -352,6 +362,8 @@ static void forward(partition *p, pentry *e)
         result_ahead(p, e);
     else if (node_kind(e->n) == KIND_CALL)
         call_ahead(p, e);
+    else if (shift_is(e->n) && any_cut(p, e->n))
+        shift_ahead(p, e);
     else if (!opaque(e->n) && any_cut(p, e->n)) {
         p->g.st = assign_ahead(p, e, NULL, &a);
         if (p->g.st)
@@ -369,7 +381,7 @@ static void wish(pentry *to, const eas_spec *s)
 {
     if (to->has_want || to->v.n || !spec_plain(&to->ahead) || !spec_cut(s))
         return;
-    to->want = *s;
+    to->want = mix_none(s);
     to->want.partial = 0;
     to->has_want = true;
 }
@@ -412,9 +424,11 @@ eas_status partition_run(partition *p)
         forward(p, &p->at.at[i]);
     for (uint32_t i = p->at.len; i-- > 0 && !p->g.st;)
         backward(p, &p->at.at[i]);
+    if (!p->g.st)
+        shift_mark(p, (int)p->roots.len, p->roots.at);
     for (uint32_t i = 0; i < p->at.len && !p->g.st; i++) {
         pentry *e = &p->at.at[i];
-        if (e->v.n)
+        if (e->v.n || e->late)
             continue;
         if (e->same != UINT32_MAX) {
             e->v = p->at.at[e->same].v;

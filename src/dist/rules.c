@@ -84,6 +84,8 @@ eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out)
 {
     if (n->op == GRAPH_SHUFFLE_PHYSICAL)
         return shuffle_rule(n, out);
+    if (n->op == GRAPH_ROLL)
+        return shift_roll_rule(n, out);
     eas_status st = eas_node_shard_rule(n, out);
     if (st)
         return st;
@@ -290,6 +292,8 @@ static eas_node *local_op(partition *p, eas_node *n, const assigned *a, const ea
         return scattered(p, n, at, in, &sum);
     if (n->op == GRAPH_SHUFFLE_PHYSICAL)
         return shuffled(p, n, at, in[0]);
+    if (n->op == GRAPH_ROLL)
+        return shift_rolled(p, n, at, in[0]);
     switch (node_kind(n)) {
     case KIND_IOTA: return iota(p, n, at);
     default: return same_op(p, n, at, in);
@@ -434,7 +438,7 @@ static eas_node *reshard_both(partition *p, const eas_node *n, const eas_spec *t
 static void constrain(partition *p, pentry *e)
 {
     pvalue *x = &partition_find(p, node_in(e->n)[0])->v;
-    eas_spec to = e->ahead;
+    eas_spec to = mix_none(&e->ahead);
     if (e->n->nin > 1) {
         const eas_node *other = node_in(e->n)[1];
         spec_like(e->n, &x->at, other, &partition_find(p, other)->v.at, &to);
@@ -444,7 +448,7 @@ static void constrain(partition *p, pentry *e)
             uint32_t used = 0;
             to.dims[d].n = 0;
             used = spec_cut(&to) | to.replicated;
-            for (int i = 0; i < x->at.dims[d].n && !(used >> x->at.dims[d].axes[i] & 1); i++)
+            for (int i = 0; i < x->at.dims[d].n && !x->at.dims[d].priority && !(used >> x->at.dims[d].axes[i] & 1); i++)
                 to.dims[d].axes[to.dims[d].n++] = x->at.dims[d].axes[i];
         }
     to.partial = 0;
@@ -470,6 +474,6 @@ void partition_node(partition *p, pentry *e)
     }
     if (e->n->op == GRAPH_BARRIER)
         barrier(p, e);
-    else if (!sum_later(p, e))
+    else if (!partition_shift(p, e) && !partition_reshape(p, e) && !sum_later(p, e))
         by_rule(p, e);
 }

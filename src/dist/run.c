@@ -69,11 +69,11 @@ static eas_spec spec_of_leaf(const eas_node *n)
     eas_spec s = {.rank = n->rank};
     const dist_parts *parts = node_real(n) ? parts_of(n) : NULL;
     if (parts)
-        return parts->spec;
-    if (!node_real(n) && n->op == GRAPH_INPUT && n->nwords > 1)
+        s = parts->spec;
+    else if (!node_real(n) && n->op == GRAPH_INPUT && n->nwords > 1)
         spec_of_words(n->rank, node_words(n) + 1, &s);
     for (int d = 0; d < s.rank; d++)
-        s.dims[d].open = 0;
+        s.dims[d].open = s.dims[d].priority = 0;
     return s;
 }
 
@@ -96,7 +96,7 @@ static eas_status add_leaves(partition *p, program *g, const wish *w)
 static eas_node *finished(partition *p, eas_node *root, eas_spec *at)
 {
     pvalue *v = partition_value(p, root);
-    *at = v->at;
+    *at = mix_none(&v->at);
     at->partial = 0;
     if (v->at.partial) {
         pentry *e = partition_find(p, root);

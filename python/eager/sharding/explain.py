@@ -39,9 +39,11 @@ def explain_sharding(fn, *args, **kwargs):
     from ..core.pytree import tensor_leaves
 
     if callable(fn) and not isinstance(fn, EagerTensor):
+        from ..transforms._diff import only_recorded
         from ..transforms.compile import CompiledFunction
 
-        result = (fn.__wrapped__ if isinstance(fn, CompiledFunction) else fn)(*args, **kwargs)
+        with only_recorded():
+            result = (fn.__wrapped__ if isinstance(fn, CompiledFunction) else fn)(*args, **kwargs)
     else:
         result = (fn, args, kwargs)
     return ShardingExplanation(*collectives(list(tensor_leaves(result))))
