@@ -279,58 +279,138 @@ static void set_pairs(const int64_t *words, comm_call *call)
     }
 }
 
-static eas_status one_collective(device *d, const int64_t *words, comm_group *group, eas_dtype dt, eas_buffer *in, eas_buffer *out)
+/* A collective under way. What goes as one, or lies on a device without host memory, has memory of its own. */
+typedef struct under_way {
+    comm_request *request;
+    char *send, *recv; /* NULL: the tensors' own */
+    int n;
+    struct {
+        eas_buffer *in, *out; /* borrowed */
+    } at[];
+} under_way;
+
+static eas_status copy_to(const device *d, under_way *u, bool host)
 {
-    eas_device *at = d->r->g->device;
-    bool host = eas_device_host_memory(at);
-    size_t nin = eas_buffer_size(in), nout = eas_buffer_size(out);
-    void *send = host ? eas_buffer_address(in) : malloc(nin + 1), *recv = host ? eas_buffer_address(out) : malloc(nout + 1);
-    eas_status st = send && recv ? EAS_OK : base_fail_oom(nin + nout);
+    eas_status st = EAS_OK;
+    size_t at = 0;
+    for (int i = 0; i < u->n && !st; i++) {
+        size_t n = eas_buffer_size(u->at[i].in);
+        if (host && n)
+            memcpy(u->send + at, eas_buffer_address(u->at[i].in), n);
+        else if (n)
+            st = eas_copy(NULL, u->send + at, d->r->g->device, eas_buffer_address(u->at[i].in), n, NULL);
+        at += n;
+    }
+    return st;
+}
+
+static eas_status copy_from(const device *d, under_way *u, bool host)
+{
+    eas_status st = EAS_OK;
+    size_t at = 0;
+    for (int i = 0; i < u->n && !st; i++) {
+        size_t n = eas_buffer_size(u->at[i].out);
+        if (host && n)
+            memcpy(eas_buffer_address(u->at[i].out), u->recv + at, n);
+        else if (n)
+            st = eas_copy(d->r->g->device, eas_buffer_address(u->at[i].out), NULL, u->recv + at, n, NULL);
+        at += n;
+    }
+    return st;
+}
+
+static void under_way_free(under_way *u)
+{
+    free(u->send);
+    free(u->recv);
+    free(u);
+}
+
+static eas_status start_call(device *d, const int64_t *words, comm_group *group, eas_dtype dt, under_way *u)
+{
+    bool host = eas_device_host_memory(d->r->g->device), own = !host || u->n > 1;
+    size_t nin = 0, nout = 0;
+    for (int i = 0; i < u->n; i++) {
+        nin += eas_buffer_size(u->at[i].in);
+        nout += eas_buffer_size(u->at[i].out);
+    }
+    u->send = own ? malloc(nin + 1) : NULL;
+    u->recv = own ? malloc(nout + 1) : NULL;
+    if (own && (!u->send || !u->recv))
+        return base_fail_oom(nin + nout);
     bool blocks = words[COLL_KIND] == COLL_SCATTER || words[COLL_KIND] == COLL_EXCHANGE;
     comm_call call = {.op = op_of((coll_kind)words[COLL_KIND]),
                       .red = (comm_reduction)words[COLL_JOIN],
                       .dtype = dt,
                       .group = group,
                       .count = (int64_t)(nin / eas_dtype_size(dt)) / (blocks ? group->n : 1),
-                      .send = send,
-                      .recv = recv,
+                      .send = own ? u->send : eas_buffer_address(u->at[0].in),
+                      .recv = own ? u->recv : eas_buffer_address(u->at[0].out),
                       .site = words[COLL_SITE] < 0 ? NULL : d->r->g->sites.at[words[COLL_SITE]]};
     set_pairs(words, &call);
-    if (!st && !host && nin)
-        st = eas_copy(NULL, send, at, eas_buffer_address(in), nin, NULL);
-    if (!st)
-        st = comm_run(d->c, &call);
-    if (!st && !host && nout)
-        st = eas_copy(at, eas_buffer_address(out), NULL, recv, nout, NULL);
-    if (!host) {
-        free(send);
-        free(recv);
-    }
-    return st;
+    eas_status st = own ? copy_to(d, u, host) : EAS_OK;
+    return st ? st : comm_start(d->c, &call, &u->request);
 }
 
-static eas_status run_collective(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out,
-                                 const eas_launch *hooks)
+static eas_status start_collective(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out,
+                                   const eas_launch *hooks, void **request)
 {
     device *d = ctx;
     const dist_mesh *m = d->r->g->m;
     eas_dim_spec axes = spec_dim_of(words[COLL_AXES]);
     int few[64], *ranks = m->ndevices <= 64 ? few : malloc(sizeof *ranks * (size_t)m->ndevices);
+    under_way *u = calloc(1, sizeof *u + sizeof u->at[0] * (size_t)n);
     comm_group *group = NULL;
-    if (!ranks)
+    *request = NULL;
+    if (!ranks || !u) {
+        if (ranks != few)
+            free(ranks);
+        free(u);
         return base_fail_oom((size_t)m->ndevices);
+    }
+    u->n = n;
+    for (int i = 0; i < n; i++) {
+        u->at[i].in = in[i];
+        u->at[i].out = out[i];
+    }
     int64_t members = mesh_members(m, &axes, d->number, ranks);
     eas_status st = comm_group_get(d->c, (int)members, ranks, &group);
-    const bool wait = hooks && hooks->leave && hooks->enter;
-    if (wait)
+    const bool locks = hooks && hooks->leave && hooks->enter;
+    if (locks)
         hooks->leave(hooks->ctx);
-    for (int i = 0; i < n && !st; i++)
-        st = one_collective(d, words, group, dtypes[i], in[i], out[i]);
-    if (wait)
+    if (!st)
+        st = start_call(d, words, group, dtypes[0], u);
+    if (locks)
         hooks->enter(hooks->ctx);
     if (ranks != few)
         free(ranks);
+    if (st)
+        under_way_free(u);
+    else
+        *request = u;
     return st;
+}
+
+static eas_status wait_collective(void *ctx, void *request, const eas_launch *hooks)
+{
+    device *d = ctx;
+    under_way *u = request;
+    const bool locks = hooks && hooks->leave && hooks->enter;
+    if (locks)
+        hooks->leave(hooks->ctx);
+    eas_status st = comm_wait(d->c, u->request);
+    if (!st && u->recv)
+        st = copy_from(d, u, eas_device_host_memory(d->r->g->device));
+    if (locks)
+        hooks->enter(hooks->ctx);
+    under_way_free(u);
+    return st;
+}
+
+static void poll_collectives(void *ctx)
+{
+    device *d = ctx;
+    comm_poll(d->c);
 }
 
 static eas_buffer *buffer_of(const eas_node *n, int place)
@@ -355,7 +435,7 @@ static eas_status run_device(void *ctx, int64_t number, int place, comm *c)
     const running *r = ctx;
     const program *g = r->g;
     device d = {r, c, number};
-    plan_comm with = {run_collective, &d};
+    plan_comm with = {start_collective, wait_collective, poll_collectives, &d};
     int64_t *numbers = malloc(sizeof *numbers * (size_t)(g->nnumbers + 1));
     eas_buffer **bufs = malloc(sizeof *bufs * (size_t)(g->nleaves + 1));
     uint8_t *given = calloc((size_t)g->nleaves + 1, 1);
