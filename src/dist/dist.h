@@ -124,6 +124,7 @@ typedef struct partition {
     const eas_node *now; /* that is being partitioned */
     int64_t times;
     VEC(eas_node *) roots; /* borrowed: what was asked for */
+    bool any_layout; /* layouts of what is given are chosen here: results may lie as they like, too */
     VEC_TEXT *sites; /* of the collectives: the user's lines, malloc'ed */
 } partition;
 pentry *partition_find(partition *p, const eas_node *n);

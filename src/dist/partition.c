@@ -418,10 +418,23 @@ static void backward(partition *p, pentry *e)
     assign_free(&a);
 }
 
+/* A result that was not recorded from anything on a mesh is an ordinary tensor, whatever its users would like. */
+static void keep_whole_roots(partition *p)
+{
+    for (uint32_t i = 0; i < p->roots.len && !p->around && !p->any_layout; i++) {
+        pentry *e = partition_find(p, p->roots.at[i]);
+        if (e->n->flags & NODE_SHARDED || e->has_want)
+            continue;
+        e->has_want = true;
+        e->want = (eas_spec){.rank = e->n->rank};
+    }
+}
+
 eas_status partition_run(partition *p)
 {
     for (uint32_t i = 0; i < p->at.len && !p->g.st; i++)
         forward(p, &p->at.at[i]);
+    keep_whole_roots(p);
     for (uint32_t i = p->at.len; i-- > 0 && !p->g.st;)
         backward(p, &p->at.at[i]);
     if (!p->g.st)

@@ -97,6 +97,8 @@ static eas_node *finished(partition *p, eas_node *root, eas_spec *at)
 {
     pvalue *v = partition_value(p, root);
     *at = mix_none(&v->at);
+    if (!(root->flags & NODE_SHARDED) && !p->any_layout) /* an ordinary tensor */
+        *at = (eas_spec){.rank = root->rank};
     at->partial = 0;
     if (v->at.partial) {
         pentry *e = partition_find(p, root);
@@ -197,7 +199,7 @@ static void fix_numbers(partition *p, const wish *w)
 
 static eas_status partitioned(const dist_mesh *m, const wish *w, program *g, partition *p, eas_node **locals)
 {
-    *p = (partition){.m = m, .notes = &g->notes, .sites = &g->sites, .times = 1};
+    *p = (partition){.m = m, .notes = &g->notes, .sites = &g->sites, .times = 1, .any_layout = w->specs != NULL};
     eas_status st = add_leaves(p, g, w);
     if (!st)
         st = partition_collect(p, w->nroots, w->roots);
