@@ -965,6 +965,7 @@ typedef struct eas_collective {
     int64_t count; /* elements that each device gives */
     int64_t times; /* trips of the loops around it; 1 where their number is not known */
     int64_t bytes; /* that leave devices, over all devices and trips */
+    int per_trip; /* a loop around it takes an unknown number of trips: bytes are of one */
 } eas_collective;
 EAS_API eas_status eas_nodes_collectives(int n, eas_node *const *nodes, int *mesh, eas_collective **out, int *count);
 EAS_API eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out); /* the same as text; free with eas_free */

@@ -48,6 +48,7 @@ static eas_status collect(body *b, pnotes *notes)
     partition *p = b->p, *q = &b->q;
     int64_t trips = c->branch || c->length == DIM_NONE || !dim_known(c->length) ? 1 : c->length;
     *q = (partition){.m = p->m, .around = p, .notes = notes, .sites = notes ? p->sites : NULL, .times = p->times * trips, .next_input = c->nin};
+    q->per_trip = p->per_trip || (!c->branch && (c->conditional || c->length == DIM_NONE || !dim_known(c->length)));
     for (int f = 0; f < nfns(c); f++)
         for (int i = 0; i < c->nin && !q->g.st; i++) {
             eas_node *h = b->holder[f][i], *own = NULL;

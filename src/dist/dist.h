@@ -78,6 +78,7 @@ typedef struct pnote { /* one collective of the program */
     int64_t count; /* elements that one device gives */
     int64_t pairs; /* of COLL_PERMUTE: messages in one group */
     int64_t times; /* trips of the loops around it, as far as they are known */
+    bool per_trip; /* of a loop around it nobody knows how many trips it takes */
     uint16_t op; /* that wanted it */
     uint32_t site;
     const char *why;
@@ -123,6 +124,7 @@ typedef struct partition {
     VEC(pmix) mixes;
     const eas_node *now; /* that is being partitioned */
     int64_t times;
+    bool per_trip;
     VEC(eas_node *) roots; /* borrowed: what was asked for */
     bool any_layout; /* layouts of what is given are chosen here: results may lie as they like, too */
     VEC_TEXT *sites; /* of the collectives: the user's lines, malloc'ed */

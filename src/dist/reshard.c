@@ -72,6 +72,7 @@ static eas_node *collective(partition *p, coll_kind kind, coll_join join, const 
                   .count = count_of(x),
                   .pairs = npairs,
                   .times = p->times,
+                  .per_trip = p->per_trip,
                   .op = p->now ? p->now->op : GRAPH_SHARD,
                   .site = p->now ? p->now->site : 0,
                   .why = why};

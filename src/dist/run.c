@@ -743,7 +743,7 @@ static eas_status no_symbols(int n, eas_node *const *nodes)
         for (int d = 0; d < nodes[i]->rank; d++)
             if (!dim_known(node_shape(nodes[i])[d]))
                 return base_fail(EAS_ERR_VALUE, "compiled function: sizes of arguments are symbols, and a program over parts on a mesh is made for "
-                                                "known sizes; leave out dynamic_dims");
+                                                "known sizes: make a program for each size (eager.compile does)");
     return EAS_OK;
 }
 
