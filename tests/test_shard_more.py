@@ -90,6 +90,9 @@ def test_from_mesh_to_mesh():
     g = eager.grad(f)(x)
     assert axes(g) == [["x"], []]
     np.testing.assert_allclose(g.numpy(), 6 * a * np.cos(a * a), rtol=1e-4, atol=1e-5)
+    p, q, r = x * 2, Tensor.constant(a).shard(grid, P("u", "v")) * 3, Tensor.constant(a) * 4
+    eager.realize_all(p, q, r)  # at once
+    np.testing.assert_array_equal(p.numpy() + q.numpy() + r.numpy(), a * 2 + a * 3 + a * 4)
     with pytest.raises(ValueError, match="lies on"):
         x + Tensor.constant(a).shard(grid, P("u", "v"))
 

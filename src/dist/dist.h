@@ -1,6 +1,7 @@
 /* dist.h: tensors in parts on a mesh of devices: who holds what, the program of one device, and its runs.
  *
  *   mesh.c       meshes by number; specs: what they say of sizes, as words and as text
+ *   meshes.c     graphs with tensors on several meshes
  *   parts.c      data of a node in parts: made, looked at, put together
  *   partition.c  the recorded graph, which is global, as the graph of one device
  *   assign.c     which axes of the mesh cut which factors of an operation
@@ -142,9 +143,17 @@ eas_node *partition_input(partition *p, eas_dtype dt, int rank, const eas_dim *s
 eas_node *partition_number(partition *p, const eas_node *n, bool fixed); /* a number of its own with n's value */
 eas_status partition_mesh(int n, eas_node *const *nodes,
                           const dist_mesh **m); /* that something of what they are made of lies on; *m stays NULL if nothing does */
+const dist_mesh *partition_own_mesh(const eas_node *n); /* that it lies on by itself: its data, or what was asked for */
 eas_node *partition_index(partition *p, const eas_dim_spec *axes); /* a number of rank 0, i64 */
 eas_node *partition_keep(partition *p, eas_status st, eas_node *n); /* takes the node over */
 void partition_free(partition *p);
+
+/* ---- meshes.c ---- */
+extern _Thread_local bool dist_several; /* the graph that is evaluated has tensors on several meshes */
+const dist_mesh *dist_mesh_of(eas_node *n);
+bool dist_foreign(const eas_node *n, int i); /* of a GRAPH_SHARD: is input i on another mesh? */
+typedef eas_status (*dist_evaluate)(const dist_mesh *m, int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks);
+eas_status dist_stage(int n, eas_node *const *nodes, dist_evaluate evaluate, eas_device *device, const eas_launch *hooks);
 
 /* ---- assign.c ---- */
 typedef struct assigned {

@@ -116,7 +116,14 @@ typedef struct visit {
 static bool kept_whole(const eas_node *n) { return n->op == GRAPH_SHUFFLE_PHYSICAL || shift_is_roll(n); }
 static bool just_another_name(const eas_node *n) { return node_kind(n) == KIND_ALIAS && n->op != GRAPH_SHARD; }
 
-static int children(const visit *v) { return node_real(v->n) ? 0 : v->opened || just_another_name(v->n) ? 1 : v->n->nin; }
+/* Lies as another tensor of the mesh does. */
+static bool lies_like(const eas_node *n) { return n->op == GRAPH_SHARD && n->nin > 1 && !dist_foreign(n, 1); }
+static int children(const visit *v)
+{
+    if (node_real(v->n))
+        return 0;
+    return v->opened || just_another_name(v->n) || (v->n->op == GRAPH_SHARD && !lies_like(v->n)) ? 1 : v->n->nin;
+}
 
 /* What a barrier waits for: any element of it will do, so none is fetched from another device. */
 const eas_node *barrier_source(const eas_node *n)
@@ -215,7 +222,7 @@ static eas_status meet(const dist_mesh *found, const dist_mesh **m)
     return EAS_OK;
 }
 
-static const dist_mesh *own_mesh(const eas_node *n)
+const dist_mesh *partition_own_mesh(const eas_node *n)
 {
     const dist_parts *parts = node_real(n) ? parts_of(n) : NULL;
     if (node_real(n))
@@ -237,13 +244,13 @@ static eas_status mesh_below(diff_set *seen, gbuild *g, int n, eas_node *const *
         if (!(x->flags & NODE_SHARDED) || diff_set_has(seen, x))
             continue;
         diff_set_add(g, seen, x);
-        st = g->st ? g->st : meet(own_mesh(x), m);
+        st = g->st ? g->st : meet(partition_own_mesh(x), m);
         if (node_real(x))
             continue;
         for (int i = 0; i < x->nin && !st; i++) {
             int index;
             eas_node *in = node_kind(x) == KIND_RESULT ? control_source(x, &index) : node_in(x)[i];
-            if (!vec_push(&stack, in))
+            if (!dist_foreign(x, i) && !vec_push(&stack, in))
                 st = base_fail_oom(0);
         }
         const graph_control *c = x->extra ? x->extra->control : NULL;
@@ -354,6 +361,8 @@ static void forward(partition *p, pentry *e)
         e->ahead = p->at.at[e->same].ahead;
     else if (e->n->op == GRAPH_BARRIER)
         e->ahead = *spec_ahead(p, node_in(e->n)[0]);
+    else if (e->n->op == GRAPH_SHARD && e->n->nin > 1 && !lies_like(e->n))
+        e->ahead = (eas_spec){.rank = e->n->rank};
     else if (e->n->op == GRAPH_SHARD && e->n->nin > 1)
         spec_like(e->n, spec_ahead(p, node_in(e->n)[0]), node_in(e->n)[1], spec_ahead(p, node_in(e->n)[1]), &e->ahead);
     else if (e->n->op == GRAPH_SHARD)

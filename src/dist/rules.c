@@ -439,7 +439,7 @@ static void constrain(partition *p, pentry *e)
 {
     pvalue *x = &partition_find(p, node_in(e->n)[0])->v;
     eas_spec to = mix_none(&e->ahead);
-    if (e->n->nin > 1) {
+    if (e->n->nin > 1 && !dist_foreign(e->n, 1)) {
         const eas_node *other = node_in(e->n)[1];
         spec_like(e->n, &x->at, other, &partition_find(p, other)->v.at, &to);
     }

@@ -64,12 +64,15 @@ typedef struct wish { /* what a program is made of */
     void *ctx;
 } wish;
 
-static eas_spec spec_of_leaf(const eas_node *n)
+/* As it lies on the mesh; what is on another one comes whole. m: NULL is any. */
+static eas_spec spec_of_leaf(const dist_mesh *m, const eas_node *n)
 {
     eas_spec s = {.rank = n->rank};
     const dist_parts *parts = node_real(n) ? parts_of(n) : NULL;
-    if (parts)
+    if (parts && (!m || parts->mesh == m))
         s = parts->spec;
+    else if (parts)
+        return s;
     else if (!node_real(n) && n->op == GRAPH_INPUT && n->nwords > 1)
         spec_of_words(n->rank, node_words(n) + 1, &s);
     for (int d = 0; d < s.rank; d++)
@@ -82,7 +85,7 @@ static eas_status add_leaves(partition *p, program *g, const wish *w)
     for (int i = 0; i < w->nleaves && !p->g.st; i++) {
         eas_node *n = w->leaves[i];
         eas_dim shape[GRAPH_MAX_RANK];
-        g->given[i] = w->specs ? w->specs[i] : spec_of_leaf(n);
+        g->given[i] = w->specs ? w->specs[i] : spec_of_leaf(p->m, n);
         spec_local_shape(p->m, &g->given[i], node_shape(n), shape);
         eas_node *own = partition_input(p, (eas_dtype)n->dtype, n->rank, shape);
         pentry *e = own ? partition_add(p, n) : NULL;
@@ -517,9 +520,9 @@ static void mix(uint64_t key[2], uint64_t v)
     key[1] ^= key[1] >> 32;
 }
 
-static void mix_leaf(uint64_t key[2], const eas_node *n)
+static void mix_leaf(uint64_t key[2], const dist_mesh *m, const eas_node *n)
 {
-    eas_spec s = spec_of_leaf(n);
+    eas_spec s = spec_of_leaf(m, n);
     for (int d = 0; d < s.rank; d++)
         mix(key, (uint64_t)spec_dim_word(&s.dims[d]) + 1);
 }
@@ -562,16 +565,35 @@ static eas_status copy_leaf(eas_node *n, eas_device *d, const eas_launch *hooks,
     return st;
 }
 
+static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks);
+
+/* What lies on another mesh, whole. */
+static eas_status whole_leaf(eas_node *n, const dist_parts *parts, eas_device *d, const eas_launch *hooks, eas_node **out)
+{
+    bool here = parts->n == parts->mesh->ndevices && eas_device_host_memory(eas_buffer_device(parts->at[0]));
+    eas_node *made = NULL;
+    eas_status st = here ? eas_node_whole(n, hooks, &made) : eas_node_shard(n, parts->mesh->id, &(eas_spec){.rank = n->rank}, 0, &made);
+    if (!st && !here)
+        st = realize_on(parts->mesh, 1, &made, d, hooks);
+    *out = st ? NULL : node_ref(made);
+    if (made)
+        eas_node_release(made); /* what is counted is counted from inside the graph */
+    return st;
+}
+
 /* Of the leaves, those that are laid out otherwise; the marks of the walk are gone afterwards. */
-static eas_status make_solid(int n, eas_node **leaves, eas_device *d, const eas_launch *hooks, eas_node **copies)
+static eas_status make_solid(const dist_mesh *m, int n, eas_node **leaves, eas_device *d, const eas_launch *hooks, eas_node **copies)
 {
     eas_status st = EAS_OK;
-    for (int i = 0; i < n && !st; i++)
-        if (!solid(leaves[i])) {
-            st = copy_leaf(leaves[i], d, hooks, &copies[i]);
+    for (int i = 0; i < n && !st; i++) {
+        const dist_parts *parts = node_real(leaves[i]) ? parts_of(leaves[i]) : NULL;
+        bool foreign = parts && parts->mesh != m;
+        if (foreign || !solid(leaves[i])) {
+            st = foreign ? whole_leaf(leaves[i], parts, d, hooks, &copies[i]) : copy_leaf(leaves[i], d, hooks, &copies[i]);
             if (!st)
                 leaves[i] = copies[i];
         }
+    }
     return st;
 }
 
@@ -633,7 +655,7 @@ static eas_status program_for(const dist_mesh *m, pass_walk *w, int n, eas_node 
     uint64_t key[2] = {w->key[0] ^ (uint64_t)(uintptr_t)d, w->key[1]};
     mix(key, (uint64_t)m->id + 1);
     for (uint32_t i = 0; i < w->leaves.len; i++)
-        mix_leaf(key, w->leaves.at[i]);
+        mix_leaf(key, m, w->leaves.at[i]);
     for (uint32_t i = 0; i < w->order.len; i++)
         mix_numbers(key, w->order.at[i]);
     *out = find(key);
@@ -672,7 +694,7 @@ static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, 
     pass_walk_clear(&w);
     if (!st) {
         atomic_fetch_add(&g->refs, 1);
-        st = make_solid((int)nleaves, leaves, device, hooks, copies);
+        st = make_solid(m, (int)nleaves, leaves, device, hooks, copies);
         if (!st) {
             fork_release();
             st = go(g, leaves, numbers, NULL, hooks, results);
@@ -691,13 +713,35 @@ static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, 
     return st;
 }
 
+/* Tensors on several meshes, one mesh after the other. */
+static eas_status realize_several(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
+{
+    eas_node **some = malloc(sizeof *some * ((size_t)n + 1));
+    bool before = dist_several;
+    dist_several = true;
+    eas_status st = some ? dist_stage(n, nodes, realize_on, device, hooks) : base_fail_oom((size_t)n);
+    for (int i = 0; i < n && !st; i++) {
+        const dist_mesh *own = node_real(nodes[i]) ? NULL : dist_mesh_of(nodes[i]), *all = NULL;
+        int count = 0;
+        for (int k = i; k < n && !node_real(nodes[i]); k++)
+            if (!node_real(nodes[k]) && dist_mesh_of(nodes[k]) == own)
+                some[count++] = nodes[k];
+        st = partition_mesh(count, some, &all); /* one operation on tensors of two meshes is an error */
+        if (!st && count)
+            st = own ? realize_on(own, count, some, device, hooks) : exec_realize(count, some, device, hooks);
+    }
+    dist_several = before;
+    free(some);
+    return st;
+}
+
 static eas_status realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
 {
     const dist_mesh *m = NULL;
     eas_status st = partition_mesh(n, nodes, &m);
-    if (st)
-        return st;
-    return m ? realize_on(m, n, nodes, device, hooks) : exec_realize(n, nodes, device, hooks);
+    if (st == EAS_ERR_VALUE)
+        return realize_several(n, nodes, device, hooks);
+    return st ? st : m ? realize_on(m, n, nodes, device, hooks) : exec_realize(n, nodes, device, hooks);
 }
 
 /* ---- compiled functions ---- */
@@ -804,7 +848,7 @@ static eas_status lay_out(const function *f, eas_node *const *args, const eas_la
         return base_fail_oom((size_t)f->nleaves);
     for (int i = 0; i < f->nleaves && !st; i++) {
         eas_node *x = f->leaves[i]->op == GRAPH_INPUT && !node_real(f->leaves[i]) ? args[node_words(f->leaves[i])[0]] : f->leaves[i];
-        eas_spec at = spec_of_leaf(x);
+        eas_spec at = spec_of_leaf(NULL, x);
         const dist_parts *parts = node_real(x) ? parts_of(x) : NULL;
         if (node_real(x) && solid(x) && spec_same(&at, &f->g->given[i]) && (!parts || parts->mesh == f->g->m))
             out[i] = node_ref(x);
@@ -950,7 +994,7 @@ eas_status dist_leaves(int n, eas_node *const *nodes, int *count, eas_node ***le
         st = *leaves && *specs ? EAS_OK : base_fail_oom(w.leaves.len);
         for (uint32_t i = 0; i < w.leaves.len && !st; i++) {
             (*leaves)[i] = w.leaves.at[i];
-            (*specs)[i] = spec_of_leaf(w.leaves.at[i]);
+            (*specs)[i] = spec_of_leaf(NULL, w.leaves.at[i]);
         }
         pass_walk_clear(&w);
     }
