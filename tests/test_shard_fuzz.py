@@ -37,6 +37,11 @@ class Graph(test_eager_fuzz.Graph):
         if self.rng.integers(5):
             self.values[-1] = self.sharded(t, a.shape), a
 
+    def unary(self):
+        i, k = self.pick(), self.rng.choice([k for k in range(len(test_eager_fuzz.UNARY)) if k != 7])  # floor: a rounded sum would be another number
+        (t, a), (f, g) = self.values[i], test_eager_fuzz.UNARY[k]
+        self.put(f(t), g(a), f"unary{k} v{i}")
+
     def relay(self):
         i = self.pick()
         t, a = self.values[i]
