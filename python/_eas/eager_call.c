@@ -166,7 +166,8 @@ static int tell_rule(PyObject *rule, eas_node *result, int nparams, const int8_t
     }
     ok = ok && (grid == Py_None || read_grid(grid, p->grid));
     if (ok) {
-        eas_call_rule told = {.factors = &p->r, .sizes = p->sizes, .grid = grid == Py_None ? NULL : p->grid, .numbers = p->numbers, .sums = p->sums, .lanes = lanes};
+        eas_call_rule told = {
+            .factors = &p->r, .sizes = p->sizes, .grid = grid == Py_None ? NULL : p->grid, .numbers = p->numbers, .sums = p->sums, .lanes = lanes};
         eas_status st = eas_node_call_rule(result, &told);
         ok = st == EAS_OK ? 1 : (py_raise(st), 0);
     }
@@ -208,8 +209,8 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
     ok = ok && (!begun || read_begin(args[4], nouts, in, &nin, begin));
     if (ok && (args[3] == Py_None || read_grid(args[3], grid))) {
         eas_site(site_here());
-        eas_status st = eas_node_call_begun(k, nin, in, (int)nouts, out->type, begun ? begin : NULL, (int)n, order,
-                                            args[3] == Py_None ? NULL : grid, results);
+        eas_status st =
+            eas_node_call_begun(k, nin, in, (int)nouts, out->type, begun ? begin : NULL, (int)n, order, args[3] == Py_None ? NULL : grid, results);
         int told = st != EAS_OK || nargs < 6 || args[5] == Py_None || nouts == 0 ||
                    tell_rule(args[5], results[0], (int)n, order, nin, in, (int)nouts, out->type, begun ? begin : NULL);
         bool sharded = false;

@@ -214,7 +214,8 @@ static bool common_lead(calling *c, int64_t matrices, int from_end)
     const struct node_out *o = &c->x->outs[0];
     int64_t n = 1;
     int d = 0;
-    while (d < o->rank && n * o->shape[from_end ? o->rank - 1 - d : d] <= matrices && (n < matrices || o->shape[from_end ? o->rank - 1 - d : d] == 1)) {
+    while (d < o->rank && n * o->shape[from_end ? o->rank - 1 - d : d] <= matrices &&
+           (n < matrices || o->shape[from_end ? o->rank - 1 - d : d] == 1)) {
         eas_dim size = o->shape[from_end ? o->rank - 1 - d : d];
         for (int i = 0; i < c->n->nin + c->x->nouts; i++) {
             const eas_node *in = i < c->n->nin ? node_in(c->n)[i] : NULL;

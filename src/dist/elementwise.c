@@ -378,7 +378,11 @@ eas_status elementwise_prove(eas_kernel *k, const elementwise_numbers *given, bo
     const eas_ir *ir = eas_kernel_ir(k);
     *out = (elementwise){.how = calloc((size_t)ir->nparams + 1, 1)};
     const eas_ir_info info = ir_analyse(ir);
-    proof p = {.ir = ir, .threads = info.mode == EAS_MODE_THREAD ? info.block : 0, .e = out, .of = calloc(ir->nvals + 1, sizeof *p.of), .again = calloc(ir->ninsns + 1, 1)};
+    proof p = {.ir = ir,
+               .threads = info.mode == EAS_MODE_THREAD ? info.block : 0,
+               .e = out,
+               .of = calloc(ir->nvals + 1, sizeof *p.of),
+               .again = calloc(ir->ninsns + 1, 1)};
     eas_status st = p.of && p.again && out->how ? EAS_OK : base_fail_oom(ir->nvals);
     if (!st)
         out->why = prove(&p, given);

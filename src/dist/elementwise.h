@@ -11,7 +11,12 @@ typedef struct elementwise_numbers { /* one launch */
     int64_t count; /* elements of each argument that is taken element by element */
 } elementwise_numbers;
 
-enum { ELEMENTS_UNUSED, ELEMENTS_ALL, ELEMENTS_ROW, ELEMENTS_WHOLE }; /* of an argument: its own element, the element of a row that all rows share, any element */
+enum {
+    ELEMENTS_UNUSED,
+    ELEMENTS_ALL,
+    ELEMENTS_ROW,
+    ELEMENTS_WHOLE
+}; /* of an argument: its own element, the element of a row that all rows share, any element */
 
 typedef struct elementwise {
     const char *why; /* NULL: it is element-wise; else why it is not */

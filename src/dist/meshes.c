@@ -43,7 +43,11 @@ static eas_status transfers(int n, eas_node *const *nodes, VEC_NODES *out)
 {
     diff_set seen = {0};
     gbuild g = {0};
-    VEC(struct at { eas_node *n; int next; }) stack = {0};
+    VEC(struct at {
+        eas_node *n;
+        int next;
+    })
+    stack = {0};
     bool ok = true;
     for (int i = 0; i < n && ok; i++) {
         ok = vec_push(&stack, ((struct at){nodes[i], 0}));

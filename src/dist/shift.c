@@ -523,7 +523,8 @@ bool partition_shift(partition *p, pentry *e)
         return true;
     assign_spec(&s.a, 0, &need);
     need.partial = at.partial & s.a.carried;
-    eas_node *x = reshard(p, partition_value(p, s.base), &need, s.rank, node_shape(s.base), s.why ? s.why : "elements along the axis change their device");
+    eas_node *x =
+        reshard(p, partition_value(p, s.base), &need, s.rank, node_shape(s.base), s.why ? s.why : "elements along the axis change their device");
     x = spread(&s, x);
     for (int d = 0; d < s.rank; d++)
         if (s.d[d].moves && need.dims[d].n)

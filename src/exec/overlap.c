@@ -48,7 +48,10 @@ static int64_t bytes_of(const plan_step *s, const slot *slots)
     return all;
 }
 
-static bool may_join(const plan_step *s, int64_t bytes) { return s->collective[COLL_KIND] == COLL_REDUCE && s->nargs == 1 && bytes >= 0 && bytes <= SMALL; }
+static bool may_join(const plan_step *s, int64_t bytes)
+{
+    return s->collective[COLL_KIND] == COLL_REDUCE && s->nargs == 1 && bytes >= 0 && bytes <= SMALL;
+}
 
 static bool alike(const plan_step *a, const plan_step *b)
 {
