@@ -86,6 +86,8 @@ static eas_status add_leaves(partition *p, program *g, const wish *w)
         eas_node *n = w->leaves[i];
         eas_dim shape[GRAPH_MAX_RANK];
         g->given[i] = w->specs ? w->specs[i] : spec_of_leaf(p->m, n);
+        for (int d = 0; d < g->given[i].rank; d++)
+            g->given[i].dims[d].priority = 0; /* of mixed dims from here on: mix.c */
         spec_local_shape(p->m, &g->given[i], node_shape(n), shape);
         eas_node *own = partition_input(p, (eas_dtype)n->dtype, n->rank, shape);
         pentry *e = own ? partition_add(p, n) : NULL;

@@ -64,6 +64,10 @@ bool shift_is(const eas_node *n)
     for (int i = 0; i < n->nwords; i++)
         if (dim_is_expr(node_words(n)[i]))
             return false;
+    for (int i = 0; k == KIND_WINDOW && i < node_words(n)[0]; i++) /* one window along a dim */
+        for (int j = 0; j < i; j++)
+            if (node_words(n)[1 + 3 * i] == node_words(n)[1 + 3 * j])
+                return false;
     return known_sizes(n) && known_sizes(input_of(n));
 }
 
