@@ -662,7 +662,8 @@ static void scan_insn(plan *p, uint32_t i, uint32_t opener, scan *s)
 {
     const ir_insn *in = &p->ir->insns[i];
     const bool spmd = p->info.mode == EAS_MODE_SPMD;
-    if (in->op == IR_BARRIER || in->op == IR_ALLOC_TG || (ir_is_fold(in) && p->val[ir_args(p->ir, in)[0]].sh.rank) || plan_whole(p, in))
+    if (in->op == IR_BARRIER || (spmd && in->op == IR_FENCE) || in->op == IR_ALLOC_TG || (ir_is_fold(in) && p->val[ir_args(p->ir, in)[0]].sh.rank) ||
+        plan_whole(p, in))
         s->ok = false;
     if (is_mma(in))
         s->mma = true;
@@ -971,6 +972,11 @@ static void plan_insn(planner *q, uint32_t i)
     if (in->op == IR_BARRIER) {
         if (!spmd)
             close_segment(q);
+        return;
+    }
+    if (in->op == IR_FENCE) { /* every lane before it, none after */
+        close_segment(q);
+        push_step(q, (step){.kind = S_SCALAR, .insn = i});
         return;
     }
     if (cls == C_LENT || in->op == IR_NOP)

@@ -34,6 +34,7 @@ typedef struct run {
 typedef struct watch {
     void (*access)(struct watch *w, const run *r, uint32_t insn, uint32_t buf, int64_t off, bool inside);
     void (*barrier)(struct watch *w, const run *r, uint32_t insn);
+    void (*fence)(struct watch *w, const run *r, uint32_t insn);
     void (*program)(struct watch *w, const run *r); /* one begins */
     int64_t nowhere[2]; /* what accesses out of bounds touch */
 } watch;

@@ -207,7 +207,7 @@ static bool mode_fits(eas_builder *b, uint16_t op, int64_t imm, int nres, const 
     if (blocks && b->ir->threads)
         return mixed(b, op);
     l->spmd |= blocks;
-    l->early |= !b->ir->threads && (ir_rows[op].flags & IR_EFFECT) && op != IR_STORE && op != IR_BARRIER;
+    l->early |= !b->ir->threads && (ir_rows[op].flags & IR_EFFECT) && op != IR_STORE && op != IR_BARRIER && op != IR_FENCE;
     return true;
 }
 
@@ -233,7 +233,8 @@ static bool ask_host(eas_builder *b, uint16_t op, int64_t imm, const uint32_t *a
         l->r.info.naxes = l->naxes = (int)imm + 1;
     if (op == IR_NUM_PROGRAMS && !know_grid(b))
         return false;
-    if (!nargs || args[0] > (uint32_t)b->ir->nparams || !(ir_rows[op].flags & IR_EFFECT) || op == IR_BOUNDS || !l->host.readonly[args[0] - 1])
+    if (!nargs || args[0] > (uint32_t)b->ir->nparams || !(ir_rows[op].flags & IR_EFFECT) || op == IR_BOUNDS || op == IR_ATOMIC_LOAD ||
+        !l->host.readonly[args[0] - 1])
         return true;
     irb_fail(b, EAS_ERR_VALUE, "kernel %s, argument \"%s\": the kernel writes to it and it is read-only", b->ir->name,
              b->ir->params[args[0] - 1].name);

@@ -633,7 +633,7 @@ void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_
 
 static bool atomic_fits(uint16_t op, eas_dtype dt)
 {
-    return dtype_is_float(dt) ? dt == EAS_F32 && (ir_rows[op].classes & IR_F) : dtype_is_int(dt) && dtype_bits(dt) >= 32;
+    return dtype_is_float(dt) ? (ir_rows[op].classes & IR_F) != 0 : dtype_is_int(dt) && dtype_bits(dt) >= 32;
 }
 
 eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask)
@@ -644,16 +644,16 @@ eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, ea
     if (!op || op >= IR_NOPS || ir_rows[op].rule != IR_RULE_ATOMIC)
         return irb_fail(b, EAS_ERR_VALUE, "atomic: %s is not an atomic instruction", eas_op_name(op)), 0;
     const char *what = ir_rows[op].name;
-    int values = op == IR_ATOMIC_CAS ? 2 : 1;
-    if (!want_buffer(b, what, buf) || !want_offset(b, what, "the offset", &off) || !want_value(b, what, x) ||
+    int values = ir_atomic_values(op);
+    if (!want_buffer(b, what, buf) || !want_offset(b, what, "the offset", &off) || (values && !want_value(b, what, x)) ||
         (values == 2 && !want_value(b, what, y)) || (mask && !want_mask(b, what, mask)))
         return 0;
     eas_dtype elem = type_of(b, buf).dtype;
     if (!atomic_fits(op, elem))
         return irb_fail(b, EAS_ERR_TYPE, "%s: a buffer of %s; it works on i32, u32, i64, u64%s", what, eas_dtype_name(elem),
-                        ir_rows[op].classes & IR_F ? " and f32" : ""),
+                        ir_rows[op].classes & IR_F ? ", f16, bf16, f32 and f64" : ""),
                0;
-    uint32_t v[4] = {off, to_element(b, what, x, elem)};
+    uint32_t v[4] = {off, values ? to_element(b, what, x, elem) : 0};
     if (values == 2)
         v[2] = b->status ? 0 : to_element(b, what, y, elem);
     v[1 + values] = mask;
@@ -663,6 +663,32 @@ eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, ea
     uint32_t args[5] = {buf, v[0], v[1], v[2], v[3]};
     ir_type t = {0};
     return irb_insn(b, op, args, 1 + n, 0, 1, &t);
+}
+
+void eas_fence(eas_builder *b, eas_order order, eas_scope scope)
+{
+    NEED_(b);
+    if ((unsigned)order >= EAS_NORDERS || (unsigned)scope >= EAS_NSCOPES) {
+        irb_fail(b, EAS_ERR_VALUE, "fence: order %d and scope %d; there are %d and %d", (int)order, (int)scope, (int)EAS_NORDERS, (int)EAS_NSCOPES);
+        return;
+    }
+    if (order != EAS_ORDER_RELAXED)
+        irb_insn(b, IR_FENCE, NULL, 0, ir_imm_fence(order, scope), 0, NULL);
+}
+
+/* C11 has both an ordered atomic and a relaxed one between fences; the second is at least as strong as the first, and all that Metal has. */
+eas_value eas_atomic_ordered(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask, eas_order order)
+{
+    NEED(b, 0);
+    const bool strict = order == EAS_ORDER_SEQ_CST, first = order == EAS_ORDER_RELEASE || order == EAS_ORDER_ACQ_REL,
+               then = order == EAS_ORDER_ACQUIRE || order == EAS_ORDER_ACQ_REL;
+    const eas_scope scope = !b->status && want_buffer(b, eas_op_name(op), buf) && type_of(b, buf).kind == IR_TG ? EAS_SCOPE_GROUP : EAS_SCOPE_DEVICE;
+    if (strict || first || (unsigned)order >= EAS_NORDERS)
+        eas_fence(b, strict ? order : first ? EAS_ORDER_RELEASE : order, scope);
+    eas_value r = eas_atomic(b, op, buf, off, x, y, mask);
+    if (strict || then)
+        eas_fence(b, strict ? order : EAS_ORDER_ACQUIRE, scope);
+    return r;
 }
 
 void eas_assert(eas_builder *b, eas_value cond, const char *message, eas_value mask)
