@@ -334,7 +334,7 @@ static PyObject *function_of(Kernel *k, PyObject *const *metas, bool live)
     if (t)
         Py_SETREF(t, deciding(k, t));
     if (t)
-        fn = PyObject_CallMethod(m, "kernel", "OOOO", k->fn, t, k->self ? k->self : Py_None, live ? Py_True : Py_False);
+        fn = PyObject_CallMethod(m, "kernel", "OOOOO", k->fn, t, k->self ? k->self : Py_None, live ? Py_True : Py_False, k->meta_names);
     Py_XDECREF(t);
     Py_XDECREF(m);
     return fn;
