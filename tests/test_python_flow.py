@@ -775,6 +775,21 @@ class Wrong(unittest.TestCase):
                 m.k(out, 8, _grid=1)
 
 
+class NewFiles(unittest.TestCase):
+    def test_a_file_that_is_newer_than_the_process(self):
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "kernel_of_a_new_file.py")
+            with open(path, "w") as f:
+                f.write("import eas\nfrom eas import mk\n@eas.kernel\ndef k(out, N):\n    if N > 3:\n        mk.store(out, 0, 1.0)\n")
+            os.utime(path, (4e9, 4e9))
+            spec = importlib.util.spec_from_file_location("kernel_of_a_new_file", path)
+            m = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(m)
+            out = np.zeros(1, np.float32)
+            m.k(out, 8, _grid=1)
+            self.assertEqual(out[0], 1)
+
+
 class State(unittest.TestCase):
     def test_captured_values_are_guarded(self):
         limit = 3

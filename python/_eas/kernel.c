@@ -1069,6 +1069,30 @@ static int on_host(Kernel *k, Call *c)
     }
     return 1;
 }
+/* Would the launch be refused because the programs that N gives do not cover what the kernel writes? That is known of its traced form, which is made without
+ * a word, unless the body keeps things: those would be the trace's. What cannot be traced is not asked. 0 with an exception. */
+static int covers(Kernel *k, Call *c, const eas_launch *l)
+{
+    bool sized = false; /* programs may follow from a parameter called N */
+    for (int i = 0; i < k->nrt; i++)
+        sized |= !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(k->rt_names, i), "N");
+    if (!sized || l->has_grid || l->has_nthreads || l->has_shape)
+        return 1;
+    PyObject *m = PyImport_ImportModule("eas._interpret"), *quiet = m ? PyObject_CallMethod(m, "quietly", "O", k->fn) : NULL;
+    Compiled *ck = quiet && quiet != Py_None ? specialise(k, c->objs + k->nrt, c->tags) : NULL;
+    int64_t grid[3];
+    PyErr_Clear();
+    if (quiet && quiet != Py_None)
+        Py_XDECREF(PyObject_CallNoArgs(quiet)); /* talks again */
+    Py_XDECREF(quiet);
+    Py_XDECREF(m);
+    PyErr_Clear();
+    eas_status st = ck ? eas_kernel_grid(ck->k, c->args, k->nrt, l, grid) : EAS_OK;
+    Py_XDECREF(ck);
+    if (st == EAS_ERR_VALUE && strstr(eas_error_message(), "do not cover it"))
+        return py_raise(st), 0;
+    return 1;
+}
 static PyObject *interpret(Kernel *k, Call *c)
 {
     PyObject *metas[PY_MAX_PARAMS], *dict = NULL, *fn = NULL, *r = NULL;
@@ -1079,7 +1103,7 @@ static PyObject *interpret(Kernel *k, Call *c)
     l.print = hooks_print;
     while (n < k->nmeta && (metas[n] = meta_plain(c->objs[k->nrt + n])))
         n++;
-    if (n == k->nmeta && (dict = meta_dict(k, metas)) && on_host(k, c) && (!c->shape->has_options || call_options(k, c, dict, &l)))
+    if (n == k->nmeta && (dict = meta_dict(k, metas)) && on_host(k, c) && (!c->shape->has_options || call_options(k, c, dict, &l)) && covers(k, c, &l))
         fn = function_of(k, metas, true);
     if (fn) {
         Interpreted in = {k, fn, metas};

@@ -140,6 +140,17 @@ def _is_older(name):
         return True  # no file: what linecache has was given to it with the code
 
 
+def _is_in_file(code, fn):
+    """Is it what the file holds now? Compiled whole: how a call is compiled depends on what the module imports."""
+    waiting = [compile("".join(linecache.getlines(code.co_filename, fn.__globals__)), code.co_filename, "exec", flags=code.co_flags & 0x1FF0000, dont_inherit=True)]
+    while waiting:
+        c = waiting.pop()
+        if c.co_firstlineno == code.co_firstlineno and c.co_qualname == code.co_qualname and _same_code(c, code):
+            return True
+        waiting += (x for x in c.co_consts if isinstance(x, types.CodeType))
+    return False
+
+
 def _same_code(a, b):
     if a.co_code != b.co_code or a.co_names != b.co_names or a.co_varnames != b.co_varnames or len(a.co_consts) != len(b.co_consts):
         return False
@@ -203,14 +214,16 @@ def original(code):
     return _originals.get(code, code)
 
 
-_codes = {}  # (code, is it for _interpret, names of meta parameters) -> the rewritten code, or None: as it is
+# (id of a code, is it for _interpret, names of meta parameters) -> the code, and the rewritten one or None: as it is. Codes of other files may be equal.
+_codes = {}
 
 
 def _rewritten(fn, live=False, known=()):
     """known: names of parameters that are Python's own values."""
     code = fn.__code__
-    if (code, live, known) in _codes:
-        return _codes[code, live, known]
+    have = _codes.get((id(code), live, known))
+    if have is not None:
+        return have[1]
     made = None
     mangled = any(n.startswith("__") and not n.endswith("__") for n in (*code.co_names, *code.co_varnames)) or any("__" in n[1:] and n[0] == "_" and n[1] != "_" for n in code.co_names)
     if not code.co_flags & 0x2A0 and "__class__" not in code.co_freevars and not mangled:  # generators and coroutines stay
@@ -218,7 +231,7 @@ def _rewritten(fn, live=False, known=()):
             node = _definition(fn)
             if node is not None:
                 _strip(node)
-                if _is_older(code.co_filename) or _same_code(_code(node, fn), code):
+                if _is_older(code.co_filename) or _is_in_file(code, fn):
                     if live and "while_" in _names_in(code):
                         node = _Loops().visit(node)
                     f = _Function(fn.__globals__, set(code.co_freevars), _cells(fn))
@@ -228,7 +241,7 @@ def _rewritten(fn, live=False, known=()):
             made = None
     if len(_codes) > 4096:
         _codes.clear()
-    _codes[code, live, known] = made
+    _codes[id(code), live, known] = code, made
     if made is not None:
         _pair_up(made, code)
     return made

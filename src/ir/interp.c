@@ -231,9 +231,11 @@ static void do_load(run *r, uint32_t i)
         }
         r->lane = k;
         const uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k), k);
-        if (!p)
+        if (!p && r->lenient)
+            poison_load(r, in->res, k);
+        if (r->st)
             return;
-        r->val[in->res][k] = interp_load_element(dt, p);
+        r->val[in->res][k] = p ? interp_load_element(dt, p) : 0;
     }
 }
 
