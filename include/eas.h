@@ -124,6 +124,7 @@ EAS_API eas_value eas_const_int(eas_builder *b, int64_t v); /* weak i64 */
 EAS_API eas_value eas_const_float(eas_builder *b, double v); /* weak f32 */
 EAS_API eas_value eas_const_bool(eas_builder *b, int v);
 EAS_API eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i); /* f for floats, i for the rest */
+EAS_API eas_value eas_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i); /* the same, and it must fit the integers that it meets */
 
 /* Identity of the running program. All are i64 in the traced IR. */
 EAS_API eas_value eas_program_id(eas_builder *b, int axis);

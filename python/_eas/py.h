@@ -552,6 +552,7 @@ PyObject *override_vector(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 int eager_data_init(PyObject *module);
 int eager_dtype(PyObject *o, const char *what, eas_dtype *out); /* py_to_dtype with NumPy's meaning of "i8" and "u8" */
 int number_fits(eas_node *v, eas_dtype dt, const char *fn); /* does a Python number fit? 0 with an exception */
+PyObject *number_from(PyObject *o); /* an array of rank 0 as a NumPy number */
 int eager_realize(int n, eas_node *const *nodes); /* 1, or 0 with an exception */
 eas_node *node_of_tensor(Tensor *t); /* the same memory, counted */
 eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d); /* a copy of arrays and lists; Tensors of eas share */

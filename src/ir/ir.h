@@ -85,10 +85,11 @@ typedef struct ir_insn {
     int64_t imm;    /* constants: the bits, as ir_const_* below read them */
 } ir_insn;
 
+enum { IR_STRONG, IR_WEAK, IR_NUMBER };
 typedef struct ir_val {
     ir_type type;
     uint32_t def;  /* index of the defining instruction; UINT32_MAX for a parameter */
-    uint8_t weak;  /* stands for a Python number; only meaningful while building */
+    uint8_t weak;  /* IR_WEAK: stands for a Python number; IR_NUMBER: one with a dtype of its own. Only meaningful while building */
 } ir_val;
 
 typedef struct ir_param {

@@ -10,7 +10,13 @@
 #include <stdio.h>
 
 static ir_type type_of(const eas_builder *b, uint32_t v) { return b->ir->vals[v].type; }
-static bool is_weak(const eas_builder *b, uint32_t v) { return b->ir->vals[v].weak; }
+static bool is_weak(const eas_builder *b, uint32_t v) { return b->ir->vals[v].weak == IR_WEAK; }
+/* A number that has a dtype: NumPy's. It promotes as that dtype does, and must fit what it meets as any number. */
+static bool is_number(const eas_builder *b, uint32_t v)
+{
+    const ir_insn *d = b->ir->vals[v].weak == IR_NUMBER ? ir_def(b->ir, v) : NULL;
+    return d && d->op == IR_CONST;
+}
 
 static bool is_literal(const eas_builder *b, uint32_t v)
 {
@@ -125,11 +131,13 @@ static bool weak_int(const eas_builder *b, uint32_t v) { return is_literal(b, v)
 /* One rule wherever a Python number meets a dtype: it must fit. Casts are explicit. */
 static bool literal_fits(eas_builder *b, const char *what, uint32_t v, eas_dtype dt)
 {
-    if (!is_literal(b, v))
+    if (!is_literal(b, v) && !is_number(b, v))
         return true;
     const eas_dtype from = type_of(b, v).dtype;
     const int64_t bits = ir_def(b->ir, v)->imm;
     const bool real = dtype_is_float(from);
+    if (is_number(b, v) && (dt == EAS_BOOL || from == EAS_BOOL || (from == EAS_U64 && bits < 0 && dt == EAS_U64)))
+        return true;
     const double d = real ? ir_bits_to_double(from, bits) : 0;
     if (eas_dtype_holds(dt, real, bits, d))
         return true;
@@ -139,6 +147,18 @@ static bool literal_fits(eas_builder *b, const char *what, uint32_t v, eas_dtype
                     "%s: the number %s does not fit %s, the dtype it meets: cast what it meets to a wider one first, or say mk.cast(%s, mk.%s)", what,
                     number, eas_dtype_name(dt), number, eas_dtype_name(dt)),
            false;
+}
+
+/* Does a number with a dtype fit the integers among the others? A wider sum of narrow ones would be cut off where it is stored. */
+static bool number_meets(eas_builder *b, const char *what, const uint32_t *v, int n, int at)
+{
+    for (int i = 0; i < n; i++) {
+        const eas_dtype dt = type_of(b, v[i]).dtype;
+        if (i != at && dtype_is_int(dt) && dtype_is_int(type_of(b, v[at]).dtype) && !is_literal(b, v[i]) && !is_number(b, v[i]) &&
+            !literal_fits(b, what, v[at], dt))
+            return false;
+    }
+    return true;
 }
 
 /* The dtype in which `what` is computed on v[0..n): strong dtypes promote, then literals adapt. */
@@ -165,7 +185,7 @@ static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, in
     else if (any_int && (!have || dt == EAS_BOOL))
         dt = EAS_I64;
     for (int i = 0; i < n; i++)
-        if (!literal_fits(b, what, v[i], dt))
+        if (is_number(b, v[i]) ? !number_meets(b, what, v, n, i) : !literal_fits(b, what, v[i], dt))
             return false;
     *out = dt;
     return true;
@@ -391,7 +411,7 @@ eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt)
         return irb_fail(b, EAS_ERR_VALUE, "cast: no such dtype"), 0;
     if (!want_value(b, "cast", x))
         return 0;
-    if (is_weak(b, x) && type_of(b, x).dtype == dt) { /* an explicit cast makes it strong */
+    if (b->ir->vals[x].weak && type_of(b, x).dtype == dt) { /* an explicit cast makes it strong */
         const ir_insn *d = ir_def(b->ir, x);
         ir_type t = type_of(b, x);
         return d && d->op == IR_CONST ? irb_typed(b, IR_CONST, t, d->imm) : irb_insn(b, IR_CAST, &x, 1, 0, 1, &t);
@@ -468,38 +488,49 @@ eas_value eas_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int w
     return irb_param(b, name, ir_scalar(dt), weak != 0);
 }
 
-static uint32_t literal(eas_builder *b, eas_dtype dt, int64_t bits, bool weak)
+static uint32_t literal(eas_builder *b, eas_dtype dt, int64_t bits, uint8_t weak)
 {
     uint32_t v = irb_typed(b, IR_CONST, ir_scalar(dt), bits);
-    if (v && weak)
-        b->ir->vals[v].weak = 1;
+    if (v)
+        b->ir->vals[v].weak = weak;
     return v;
 }
 
 eas_value eas_const_int(eas_builder *b, int64_t v)
 {
     NEED(b, 0);
-    return literal(b, EAS_I64, v, true);
+    return literal(b, EAS_I64, v, IR_WEAK);
 }
 eas_value eas_const_float(eas_builder *b, double v)
 {
     NEED(b, 0);
-    return literal(b, EAS_F64, ir_bits_from_double(EAS_F64, v), true);
+    return literal(b, EAS_F64, ir_bits_from_double(EAS_F64, v), IR_WEAK);
 }
 eas_value eas_const_bool(eas_builder *b, int v)
 {
     NEED(b, 0);
-    return literal(b, EAS_BOOL, v != 0, false);
+    return literal(b, EAS_BOOL, v != 0, IR_STRONG);
+}
+
+static uint32_t typed(eas_builder *b, eas_dtype dt, double f, int64_t i, uint8_t weak)
+{
+    if (dtype_is_float(dt))
+        return literal(b, dt, ir_bits_from_double(dt, f), weak);
+    int64_t out = 0;
+    ir_eval(IR_CAST, EAS_I64, dt, &i, &out);
+    return literal(b, dt, out, weak);
 }
 
 eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i)
 {
     NEED(b, 0);
-    if (dtype_is_float(dt))
-        return literal(b, dt, ir_bits_from_double(dt, f), false);
-    int64_t out = 0;
-    ir_eval(IR_CAST, EAS_I64, dt, &i, &out);
-    return literal(b, dt, out, false);
+    return typed(b, dt, f, i, IR_STRONG);
+}
+
+eas_value eas_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i)
+{
+    NEED(b, 0);
+    return typed(b, dt, f, i, IR_NUMBER);
 }
 
 static uint32_t ident(eas_builder *b, uint16_t op, int64_t imm) { return irb_typed(b, op, ir_scalar(EAS_I64), imm); }
