@@ -48,9 +48,11 @@ static bool joins_dims(const pnode *p, const pnode *x)
 /* What several use has memory, unless it is cheap to compute in each of them. What follows a product takes the memory that the product would have. */
 static bool kept(const place *x) { return x->users > 1 && (x->cost > CHEAP || x->tail); }
 
-/* Is p all that is made of a product, element by element? */
+/* Is p all that is made of a product, element by element, or a reshape of that? */
 static bool follows_product(const fusion *f, const pnode *p)
 {
+    if (p->kind == KIND_RESHAPE)
+        return f->at[p->in[0]].tail && f->at[p->in[0]].users == 1;
     if (p->kind != KIND_MAP && p->kind != KIND_CAST)
         return false;
     for (int k = 0; k < p->nin; k++) {

@@ -38,6 +38,21 @@ static bool can_follow(const pnode *x, const pnode *p, const pnode *z)
     return along_last(x, p) && (!x->rank || x->shape[x->rank - 1] == 1 || (z->rank && z->shape[z->rank - 1] == p->shape[p->rank - 1]));
 }
 
+/* Is z element-wise over a product of its own shape? */
+static bool over_product(const pgraph *g, const pnode *z, int depth)
+{
+    if (z->kind == KIND_MATMUL)
+        return true;
+    if (depth == 0 || (z->kind != KIND_MAP && z->kind != KIND_CAST))
+        return false;
+    for (int i = 0; i < z->nin; i++) {
+        const pnode *x = pass_at(g, z->in[i]);
+        if (same_shape(x, z) && over_product(g, x, depth - 1))
+            return true;
+    }
+    return false;
+}
+
 /* Is x a reshape that p is better computed in front of? */
 static bool leads(const pgraph *g, const pnode *x, const pnode *p)
 {
@@ -45,7 +60,9 @@ static bool leads(const pgraph *g, const pnode *x, const pnode *p)
         return false;
     const pnode *z = pass_at(g, x->in[0]);
     const bool joins = z->rank > x->rank;
-    return z->kind == KIND_MATMUL || (z->kind == KIND_PERMUTE && joins) || ((z->kind == KIND_MAP || z->kind == KIND_CAST) && !z->shared);
+    if (z->kind == KIND_MAP || z->kind == KIND_CAST)
+        return !z->shared || over_product(g, z, 6);
+    return z->kind == KIND_MATMUL || (z->kind == KIND_PERMUTE && joins);
 }
 
 /* p in the shape of the reshape's source, and the reshape behind it; 0: as it is. */
