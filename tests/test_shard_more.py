@@ -123,3 +123,16 @@ def test_copies_side_by_side(reps):
         x = Tensor.constant(a).shard(four, spec)
         np.testing.assert_array_equal(eager.tile(x, reps).numpy(), np.tile(a, reps))
         np.testing.assert_array_equal((eager.tile(x, reps) * 2).reshape(-1).numpy(), np.tile(a, reps).ravel() * 2)
+
+
+def test_other_devices():
+    a = data(8, 4)
+    for device in ("ref", "opencl"):
+        try:
+            x = Tensor.constant(a, device=device).realize()
+        except (RuntimeError, ValueError):  # it is not here
+            continue
+        x = x.shard(four, P("x", None))
+        np.testing.assert_array_equal((x * 2).numpy(), a * 2)
+        np.testing.assert_array_equal((x[1:] - x[:-1]).numpy(), a[1:] - a[:-1])
+        np.testing.assert_allclose(x.sum(axis=0).numpy(), a.sum(0), rtol=1e-5, atol=1e-6)
