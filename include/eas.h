@@ -124,6 +124,7 @@ EAS_API eas_value eas_const_int(eas_builder *b, int64_t v); /* weak i64 */
 EAS_API eas_value eas_const_float(eas_builder *b, double v); /* weak f32 */
 EAS_API eas_value eas_const_bool(eas_builder *b, int v);
 EAS_API eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i); /* f for floats, i for the rest */
+EAS_API eas_value eas_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i); /* the same, and it must fit the integers that it meets */
 
 /* Identity of the running program. All are i64 in the traced IR. */
 EAS_API eas_value eas_program_id(eas_builder *b, int axis);
@@ -186,8 +187,16 @@ EAS_API eas_value eas_rand_int(eas_builder *b, eas_value seed, eas_value offset,
 EAS_API eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other);
 EAS_API void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask);
 /* op: "atomic_add", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor", "atomic_xchg" with the value x, or "atomic_cas" with x
- * expected and y desired. Gives the old elements; lanes of a block take effect in their order, lanes that are masked off give 0. Relaxed. */
+ * expected and y desired. Gives the old elements; lanes of a block take effect in their order, lanes that are masked off give 0. "atomic_load"
+ * (x and y are 0) only reads. Relaxed: an atomic orders nothing but the accesses of its own element. */
 EAS_API eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask);
+/* As in C11. fence: accesses before it are not seen after those behind it (release), or those behind it not before (acquire), by the threads of the
+ * group or by all programs. An atomic with an order has such fences before and behind it: eas_atomic_ordered appends them. */
+typedef enum eas_order { EAS_ORDER_RELAXED, EAS_ORDER_ACQUIRE, EAS_ORDER_RELEASE, EAS_ORDER_ACQ_REL, EAS_ORDER_SEQ_CST, EAS_NORDERS } eas_order;
+typedef enum eas_scope { EAS_SCOPE_GROUP, EAS_SCOPE_DEVICE, EAS_NSCOPES } eas_scope;
+EAS_API void eas_fence(eas_builder *b, eas_order order, eas_scope scope);
+EAS_API eas_value eas_atomic_ordered(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask,
+                                     eas_order order);
 EAS_API eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem);
 EAS_API void eas_barrier(eas_builder *b);
 
@@ -295,7 +304,7 @@ typedef struct eas_ir_info {
 } eas_ir_info;
 EAS_API eas_ir_info eas_ir_analyse(const eas_ir *ir);
 
-/* Texts for looking at: "ir", "msl", "opencl" need nothing; "llvm" and "asm" open the compiler. Free with eas_free. */
+/* Texts for looking at: "ir", "msl", "opencl" need nothing; "plan" (how it runs on the CPU), "llvm" and "asm" open the compiler. Free with eas_free. */
 EAS_API eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out);
 
 /* ---- derivatives of kernels ---------------------------------------------------------------------------------------- */
@@ -438,7 +447,7 @@ EAS_API eas_kernel *eas_kernel_retain(eas_kernel *k);
 EAS_API void eas_kernel_release(eas_kernel *k);
 EAS_API eas_ir *eas_kernel_ir(const eas_kernel *k); /* borrowed */
 EAS_API eas_ir_info eas_kernel_info(const eas_kernel *k);
-/* "ir", "msl", "opencl", "llvm", "asm"; msl and opencl are the 32-bit forms where those are possible. */
+/* "ir", "msl", "opencl", "plan", "llvm", "asm"; msl and opencl are the 32-bit forms where those are possible. */
 EAS_API eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out);
 /* The CPU code as a relocatable object of the host's format; its function is `kernel`. Opens the compiler. Free with eas_free. */
 EAS_API eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size);
