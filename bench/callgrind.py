@@ -92,7 +92,7 @@ def lazy(what, meshes):
 
 def lazy_rows(table):
     for what, text in (("record", "instructions of recording an addition"), ("call", "instructions of a call of a compiled function")):
-        table.add(f"{text}, where something else lies on a mesh", lazy(what, True), {"where nothing does": lazy(what, False)}, 1.01, "instructions")
+        table.add(f"{text}, where something else lies on a mesh", lazy(what, True), {"where nothing does": lazy(what, False)}, 1.1, "instructions")
 
 
 def rows(table):
