@@ -138,7 +138,7 @@ soak: setup-soak
 	@$(MAKE) --no-print-directory grads
 	@$(MAKE) --no-print-directory .venv/.installed
 	@EAGER_FUZZ=$(GRAPHS) SHARD_FUZZ=$(SHARDS) $(PY) -m pytest -q tests/test_eager_fuzz.py tests/test_shard_fuzz.py
-	@EAS_SOAK=1 $(METAL) $(PY) -m pytest -q tests/test_faults.py tests/test_fork.py tests/test_no_memory.py tests/test_capsules.py tests/test_shard_ops.py
+	@EAS_SOAK=1 $(METAL) $(PY) -m pytest -q tests/test_faults.py tests/test_fork.py tests/test_no_memory.py tests/test_capsules.py tests/test_shard_ops.py tests/test_shard_suite.py
 	@$(MAKE) --no-print-directory graphs
 
 # Random graphs of tensors, fused against one operation after another.

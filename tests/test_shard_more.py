@@ -106,3 +106,33 @@ def test_to_device():
     np.testing.assert_array_equal(y.numpy(), a)
     assert not eager.to_device(y, "cpu").is_sharded
     np.testing.assert_array_equal(eager.transfer_to(x, y.sharding).numpy(), a)
+
+
+def test_gradients_of_branches():
+    a = data(8)
+    x, c = Tensor.constant(a).shard(four, P("x")), Tensor.constant(np.float32(5))
+    f = lambda x: eager.cond(x.sum() > c - 100, lambda x: (x * x).sum(), lambda x: x.sum(), x)  # noqa: E731
+    for make in (lambda f: f, lambda f: eager.compile(f, fullgraph=True)):
+        np.testing.assert_allclose(make(lambda x, c: eager.vjp(f, x)[1](c)[0])(x, c).numpy(), 10 * a, rtol=1e-6)
+
+
+@pytest.mark.parametrize("reps", [(2, 1, 3), (3, 2, 1), (1, 2, 2)])
+def test_copies_side_by_side(reps):
+    a = data(4, 3, 4)
+    for spec in (P("x", None, None), P(None, None, "x")):
+        x = Tensor.constant(a).shard(four, spec)
+        np.testing.assert_array_equal(eager.tile(x, reps).numpy(), np.tile(a, reps))
+        np.testing.assert_array_equal((eager.tile(x, reps) * 2).reshape(-1).numpy(), np.tile(a, reps).ravel() * 2)
+
+
+def test_other_devices():
+    a = data(8, 4)
+    for device in ("ref", "opencl"):
+        try:
+            x = Tensor.constant(a, device=device).realize()
+        except (RuntimeError, ValueError):  # it is not here
+            continue
+        x = x.shard(four, P("x", None))
+        np.testing.assert_array_equal((x * 2).numpy(), a * 2)
+        np.testing.assert_array_equal((x[1:] - x[:-1]).numpy(), a[1:] - a[:-1])
+        np.testing.assert_allclose(x.sum(axis=0).numpy(), a.sum(0), rtol=1e-5, atol=1e-6)

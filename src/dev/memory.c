@@ -317,7 +317,7 @@ eas_status eas_buffer_wrap(eas_device *d, void *data, size_t nbytes, void (*done
     NEED(d, EAS_ERR_HANDLE);
     NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
-    if (!d->host_memory)
+    if (!d->host_memory && nbytes) /* nothing can be anywhere */
         return base_fail(EAS_ERR_VALUE, "device \"%s\" cannot use host memory as it is", d->name);
     return new_buffer((eas_buffer){.device = d, .mem = data, .size = nbytes, .done = done, .ctx = ctx}, out);
 }

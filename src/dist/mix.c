@@ -97,31 +97,38 @@ typedef struct reshaping {
     bool special;     /* something is mixed, before or after */
 } reshaping;
 
-/* The factors of a dim that are not 1. */
-static int sizes_of(const eas_shard_rule *r, const eas_shard_dim *dim, pmix *m, int *factor)
+/* Which factor of the dim has the cut size of the mix, and what of the mix is in it; false: the factors are not products of its sizes. */
+static bool find_cut(const eas_shard_rule *r, const eas_shard_dim *dim, const pmix *m, int *factor, pmix *inside)
 {
-    m->n = 0;
-    for (int k = 0; k < dim->n && m->n < MIX_MOST; k++) {
-        eas_dim size = r->factors[dim->factors[k]].size;
-        if (size == 1)
+    int at = 0;
+    bool found = false;
+    for (int k = 0; k < dim->n; k++) {
+        int64_t size = r->factors[dim->factors[k]].size, product = 1;
+        int first = at;
+        while (at < m->n && product < size)
+            product *= m->size[at++];
+        if (product != size)
+            return false;
+        if (m->which < first || m->which >= at)
             continue;
-        factor[m->n] = dim->factors[k];
-        m->size[m->n++] = size;
+        *factor = dim->factors[k];
+        *inside = (pmix){.n = at - first, .which = m->which - first};
+        memcpy(inside->size, m->size + first, sizeof *m->size * (size_t)(at - first));
+        found = true;
     }
-    return m->n;
+    return found && at == m->n;
 }
 
 static void read_mixed(reshaping *w, const eas_shard_dim *dim, const eas_dim_spec *s)
 {
-    pmix have;
-    int factor[MIX_MOST];
-    const pmix *m = &w->p->mixes.at[s->priority - 1];
+    pmix inside;
+    int factor;
+    const pmix m = w->p->mixes.at[s->priority - 1];
     w->special = true;
-    if (sizes_of(w->r, dim, &have, factor) == m->n && !memcmp(have.size, m->size, sizeof *m->size * (size_t)m->n)) {
-        w->of[factor[m->which]] = *s;
-        w->of[factor[m->which]].priority = 0;
-    } else if (dim->n == 1)
-        w->of[dim->factors[0]] = *s;
+    if (!find_cut(w->r, dim, &m, &factor, &inside))
+        return;
+    w->of[factor] = *s;
+    w->of[factor].priority = inside.n > 1 ? number_of(w->p, &inside) : 0;
 }
 
 static void read_plain(reshaping *w, const eas_shard_dim *dim, const eas_dim_spec *s)
@@ -151,43 +158,56 @@ static bool in_order(const reshaping *w, const eas_shard_dim *dim)
     return true;
 }
 
+/* The sizes of a dim of which one factor is cut, mixed itself or not. */
+static bool mix_of_dim(const reshaping *w, const eas_shard_dim *dim, pmix *m, int *factor)
+{
+    int ncut = 0;
+    m->n = 0;
+    for (int k = 0; k < dim->n; k++) {
+        const eas_dim_spec *of = &w->of[dim->factors[k]];
+        const pmix own = {.n = 1, .size = {w->r->factors[dim->factors[k]].size}};
+        const pmix *in = of->n && of->priority ? &w->p->mixes.at[of->priority - 1] : &own;
+        if (m->n + in->n > MIX_MOST)
+            return false;
+        if (of->n) {
+            m->which = m->n + in->which;
+            *factor = dim->factors[k];
+            ncut++;
+        }
+        if (in == &own && own.size[0] == 1)
+            continue;
+        memcpy(m->size + m->n, in->size, sizeof *m->size * (size_t)in->n);
+        m->n += in->n;
+    }
+    return ncut == 1;
+}
+
 static eas_dim_spec written(reshaping *w, const eas_shard_dim *dim)
 {
     eas_dim_spec out = {0};
     pmix m;
-    int factor[MIX_MOST], cut = -1, ncut = 0;
+    int factor;
+    bool mixed = false;
+    for (int k = 0; k < dim->n; k++)
+        mixed |= w->of[dim->factors[k]].n && w->of[dim->factors[k]].priority;
     if (dim->n == 1)
         return w->of[dim->factors[0]];
-    if (in_order(w, dim)) {
+    if (!mixed && in_order(w, dim)) {
         for (int k = 0; k < dim->n; k++)
             for (int i = 0; i < w->of[dim->factors[k]].n; i++)
                 out.axes[out.n++] = w->of[dim->factors[k]].axes[i];
         return out;
     }
-    sizes_of(w->r, dim, &m, factor);
-    for (int k = 0; k < m.n; k++)
-        if (w->of[factor[k]].n) {
-            cut = k;
-            ncut++;
-        }
-    bool all = true;
-    for (int k = 0, seen = 0; k < dim->n && all; k++) {
-        seen += w->r->factors[dim->factors[k]].size != 1;
-        all = seen <= m.n;
-    }
-    if (ncut == 1 && all && !w->of[factor[cut]].priority) {
-        m.which = cut;
-        out = w->of[factor[cut]];
+    if (mix_of_dim(w, dim, &m, &factor)) {
+        out = w->of[factor];
         out.priority = number_of(w->p, &m);
         w->special = true;
         return out;
     }
-    for (int k = 0; k < dim->n; k++) { /* two cuts, neither of which can be told: the later ones go */
-        if (!w->of[dim->factors[k]].n)
-            continue;
-        if (parts_of_dim(w->p, &w->of[dim->factors[k]]) == w->r->factors[dim->factors[k]].size && k == 0)
-            continue;
-        w->of[dim->factors[k]] = (eas_dim_spec){0};
+    for (int k = 0; k < dim->n; k++) { /* several cuts that cannot be told apart: all go but the outermost, if that is in single elements */
+        eas_dim_spec *of = &w->of[dim->factors[k]];
+        if (k || !of->n || of->priority || parts_of_dim(w->p, of) != w->r->factors[dim->factors[k]].size)
+            *of = (eas_dim_spec){0};
     }
     return written(w, dim);
 }

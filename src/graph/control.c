@@ -200,7 +200,7 @@ static bool opens(const cutting *c, const eas_node *n)
         return false;
     if (c->all)
         return true;
-    return c->branch ? n->flags / NODE_BRANCH >= c->branch : (n->flags & NODE_SYMBOLIC) != 0;
+    return c->branch ? (n->flags / NODE_BRANCH & BRANCH_MOST) >= c->branch : (n->flags & NODE_SYMBOLIC) != 0;
 }
 
 static void finish_node(cutting *c, eas_node *n)
