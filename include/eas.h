@@ -304,7 +304,7 @@ typedef struct eas_ir_info {
 } eas_ir_info;
 EAS_API eas_ir_info eas_ir_analyse(const eas_ir *ir);
 
-/* Texts for looking at: "ir", "msl", "opencl" need nothing; "llvm" and "asm" open the compiler. Free with eas_free. */
+/* Texts for looking at: "ir", "msl", "opencl" need nothing; "plan" (how it runs on the CPU), "llvm" and "asm" open the compiler. Free with eas_free. */
 EAS_API eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out);
 
 /* ---- derivatives of kernels ---------------------------------------------------------------------------------------- */
@@ -447,7 +447,7 @@ EAS_API eas_kernel *eas_kernel_retain(eas_kernel *k);
 EAS_API void eas_kernel_release(eas_kernel *k);
 EAS_API eas_ir *eas_kernel_ir(const eas_kernel *k); /* borrowed */
 EAS_API eas_ir_info eas_kernel_info(const eas_kernel *k);
-/* "ir", "msl", "opencl", "llvm", "asm"; msl and opencl are the 32-bit forms where those are possible. */
+/* "ir", "msl", "opencl", "plan", "llvm", "asm"; msl and opencl are the 32-bit forms where those are possible. */
 EAS_API eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out);
 /* The CPU code as a relocatable object of the host's format; its function is `kernel`. Opens the compiler. Free with eas_free. */
 EAS_API eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size);
@@ -698,6 +698,17 @@ enum { EAS_BEGIN_ANY = -1, EAS_BEGIN_ZERO = -2 };
 EAS_API eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin,
                                        int nparams, const int8_t *order, const int64_t grid[3], eas_node **results);
 
+/* How a call can be cut along the axes of a mesh: tells it of the call behind this result, which has no data yet. The kernel then runs on the parts. */
+typedef struct eas_call_rule {
+    const struct eas_shard_rule *factors; /* tensors: the inputs (numbers have no dims), then the outputs */
+    const eas_dim *sizes; /* per factor: a symbol (eas_dim_symbol) that stands for the size of a part in what follows */
+    const eas_dim *grid; /* 3 sizes; NULL: as the call was given, or as the kernel infers it */
+    const eas_dim *numbers; /* per input: the number that a part is launched with, EAS_DIM_NONE: as it is; NULL: all as they are */
+    const uint8_t *sums; /* per output: it is a sum over all factors that it does not have; NULL: only over EAS_FACTOR_SUM */
+    int lanes; /* it speaks of lanes alone: a kernel that is proved element-wise can be cut further */
+} eas_call_rule;
+EAS_API eas_status eas_node_call_rule(eas_node *result, const eas_call_rule *r);
+
 /* Records a call of a function that runs on the host: factorisations, transforms (src/native/native.def lists them, with their inputs, results and numbers). Inputs come in C
  * order; devices without host memory are copied from and to. numbers may be symbolic sizes. */
 EAS_API eas_status eas_node_native(const char *name, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers,
@@ -866,7 +877,8 @@ typedef enum eas_factor_kind {
     EAS_FACTOR_PASS, /* in the result too */
     EAS_FACTOR_SUM, /* summed over: where it is cut, the result is partial */
     EAS_FACTOR_JOIN, /* reduced by something else */
-    EAS_FACTOR_WHOLE /* not to be cut */
+    EAS_FACTOR_WHOLE, /* not to be cut */
+    EAS_FACTOR_HALO /* in the result too, in parts of other sizes: edges come from neighbours */
 } eas_factor_kind;
 typedef struct eas_shard_dim { /* a product of factors, the outermost first; none: not to be cut */
     int n;
@@ -962,6 +974,7 @@ typedef struct eas_collective {
     int64_t count; /* elements that each device gives */
     int64_t times; /* trips of the loops around it; 1 where their number is not known */
     int64_t bytes; /* that leave devices, over all devices and trips */
+    int per_trip; /* a loop around it takes an unknown number of trips: bytes are of one */
 } eas_collective;
 EAS_API eas_status eas_nodes_collectives(int n, eas_node *const *nodes, int *mesh, eas_collective **out, int *count);
 EAS_API eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out); /* the same as text; free with eas_free */

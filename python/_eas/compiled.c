@@ -185,6 +185,7 @@ static PyGetSetDef compiled_getset[] = {
     {"ir", get_ir, NULL, "the kernel's IR (an eas.ir.IRModule)", NULL},
     {"msl", get_msl, NULL, "Metal Shading Language text", NULL},
     {"opencl", get_text, NULL, "OpenCL C text", "opencl"},
+    {"plan", get_text, NULL, "how it runs on the CPU: segments, where values lie, what is prefetched", "plan"},
     {"llvm", get_text, NULL, "LLVM IR of the CPU code", "llvm"},
     {"asm", get_text, NULL, "assembly of the CPU code", "asm"},
     {"block_size", get_block, NULL, "lanes of a program (SPMD) or threads of a group", NULL},

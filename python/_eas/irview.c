@@ -205,7 +205,7 @@ static PyMethodDef ir_methods[] = {
     {"parse", ir_parse, METH_O | METH_CLASS,
      "parse(text): the kernel that the text form describes, verified; ValueError with the position if malformed"},
     {"text", (PyCFunction)(void (*)(void))ir_text, METH_VARARGS | METH_KEYWORDS, "text(lines=False): the text form, with source lines if asked"},
-    {"emit", ir_emit, METH_O, "emit(form): \"ir\", \"msl\", \"opencl\", \"llvm\" or \"asm\" text"},
+    {"emit", ir_emit, METH_O, "emit(form): \"ir\", \"msl\", \"opencl\", \"plan\", \"llvm\" or \"asm\" text"},
     {"simplify", ir_simplified, METH_NOARGS, "simplify(): the same kernel, simplified"},
     {"_insns", ir_insns, METH_NOARGS, NULL},
     {"_params", ir_params, METH_NOARGS, NULL},

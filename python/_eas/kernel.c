@@ -1319,6 +1319,7 @@ static PyObject *text(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
 TEXT(ir, "ir")
 TEXT(msl, "msl")
 TEXT(opencl, "opencl")
+TEXT(plan, "plan")
 TEXT(llvm, "llvm")
 TEXT(asm, "asm")
 
@@ -1555,6 +1556,7 @@ static PyMethodDef kernel_methods[] = {
     {"to_ir", FAST(kernel_to_ir), "to_ir(*args, **kw): the IR as text"},
     {"to_msl", FAST(kernel_to_msl), "to_msl(*args, **kw): Metal Shading Language"},
     {"to_opencl", FAST(kernel_to_opencl), "to_opencl(*args, **kw): OpenCL C"},
+    {"to_plan", FAST(kernel_to_plan), "to_plan(*args, **kw): how it runs on the CPU: segments, where values lie, what is prefetched"},
     {"to_llvm", FAST(kernel_to_llvm), "to_llvm(*args, **kw): LLVM IR of the CPU code"},
     {"__reduce__", kernel_reduce, METH_NOARGS, NULL},
     {"to_asm", FAST(kernel_to_asm), "to_asm(*args, **kw): assembly of the CPU code"},

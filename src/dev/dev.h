@@ -115,7 +115,7 @@ extern eas_device dev_ref, dev_cpu, dev_metal, dev_opencl;
 /* ---- cpu.c ---- */
 eas_status cpu_run(dev_code *code, const dev_launch *l); /* on the calling thread and the pool */
 eas_status cpu_run_many(int n, dev_code *const *code, const dev_launch *l); /* the same, slices of all side by side */
-/* "llvm" or "asm" text of ir for this machine. */
+/* "plan", "llvm" or "asm" text of ir for this machine. */
 eas_status cpu_text(const eas_ir *ir, const char *form, char **out);
 eas_status cpu_object(const eas_ir *ir, void **bytes, size_t *size); /* relocatable; malloc'ed */
 

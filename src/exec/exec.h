@@ -4,7 +4,9 @@
  *   index.c    the value of a node at an index: views, gathers, pads are arithmetic on indices
  *   lower.c    a group of nodes as a kernel: which dims are blocks, which are loops; parameters
  *   lower_*.c  groups around a matrix product, a scan, a scatter, a sort
- *   program.c  kernels and memory in order: made, kept, run
+ *   match_*.c  attention and its derivative, found among the nodes
+ *   plan.c     kernels and memory in order: made; plan_run.c: run
+ *   program.c  compiled functions
  *   control.c  loops and branches: plans that a step of a plan runs
  *   realize.c  the front: structure found again or made
  */
@@ -15,52 +17,58 @@
 #include "../pass/pass.h"
 
 /* ---- fuse.c ---- */
+/* X(NAME, text, lower, parts): its name for people; what makes its kernel (NULL: plan.c has a step of its own for it); how many kernels it takes (NULL: one). */
+#define GROUP_KINDS(X) \
+    X(MAP, "map", lower_map, NULL) \
+    X(MATMUL, "matmul", lower_product, product_parts) \
+    X(SCAN, "scan", lower_scan, NULL) \
+    X(SCATTER, "scatter", lower_scatter, scatter_parts_of) \
+    X(SORT, "sort", lower_sort, NULL) \
+    X(CALL, "call", NULL, NULL) \
+    X(ALIAS, "result", NULL, NULL) \
+    X(ATTENTION, "attention", lower_attention, NULL) \
+    X(CONCAT, "concatenate", lower_concat, concat_parts) \
+    X(ATTENTION_BACK, "attention backward", lower_attention_back, NULL)
 typedef enum group_kind {
-    GROUP_MAP,
-    GROUP_MATMUL,
-    GROUP_SCAN,
-    GROUP_SCATTER,
-    GROUP_SORT,
-    GROUP_CALL,
-    GROUP_ALIAS,
-    GROUP_ATTENTION,
-    GROUP_CONCAT,
-    GROUP_ATTENTION_BACK
+#define EXEC_X(NAME, text, lower, parts) GROUP_##NAME,
+    GROUP_KINDS(EXEC_X)
+#undef EXEC_X
 } group_kind;
 typedef struct group_root {
     uint32_t node, value; /* stored: node; computed: value, the same elements in the group's shape */
 } group_root;
 typedef struct group {
     group_kind kind;
-    uint32_t core;             /* of other kinds than GROUP_MAP */
+    uint32_t core; /* of other kinds than GROUP_MAP */
     uint32_t scores, inner_core; /* of GROUP_ATTENTION: what softmax is taken of, and the product in it */
     int rank;
     eas_dim space[GRAPH_MAX_RANK]; /* what is iterated over */
-    uint32_t inner;            /* bits: dims that are reduced or scanned along */
+    uint32_t inner; /* bits: dims that are reduced or scanned along */
     VEC(group_root) roots;
-    VEC(uint32_t) folds;       /* reductions computed here, inputs first */
-    uint32_t size;             /* nodes */
-    uint32_t back;             /* of GROUP_ATTENTION_BACK: which of fusion.backs */
-    bool packed;               /* of GROUP_MATMUL: its factors are laid out for register tiles first (lower_pack.c) */
+    VEC(uint32_t) folds; /* reductions computed here, inputs first */
+    uint32_t size; /* nodes */
+    uint32_t back; /* of GROUP_ATTENTION_BACK: which of fusion.backs */
+    bool packed; /* of GROUP_MATMUL: its factors are laid out for register tiles first (lower_pack.c) */
 } group;
 typedef struct place { /* of a node */
-    uint32_t group;    /* it is computed in; 0: none yet */
-    bool many;         /* in several: computed again in each */
+    uint32_t group; /* it is computed in; 0: none yet */
+    bool many; /* in several: computed again in each */
     bool used, root, stored, simple;
-    bool whole;        /* is read by an index that is data: must have memory that tells a bad one
+    bool whole; /* is read by an index that is data: must have memory that tells a bad one
                         * (or be computed from such, element by element) */
-    bool taken;        /* by a group that knows what to do with it */
-    bool rows;         /* windows that a product reads where they lie (lower_conv.c) */
+    bool taken; /* by a group that knows what to do with it */
+    bool rows; /* windows that a product reads where they lie (lower_conv.c) */
     int8_t map[GRAPH_MAX_RANK]; /* simple: which dim of the group's space each dim is; -1: index 0 */
-    bool heavy;        /* a reduction, a product or the like is below it, or it is one */
-    bool reads;        /* memory: it is not made of indices and numbers alone */
-    uint16_t cost;     /* of an element, with what is inlined into it */
-    uint16_t len;      /* of the longest chain into it */
-    uint8_t users;     /* nodes that read it: 0, 1, or 2 for more */
-    uint8_t nways;     /* at how many indices its group reads it; PLACE_WAYS + 1: more than ways[] has room for */
-    uint32_t ways[4];  /* names of these indices */
-    bool shared;       /* a softmax that fusion.backs compute again: the maxima and sums of its rows are stored */
-    uint32_t back;     /* 1 + which of fusion.backs gets its group here */
+    bool heavy; /* a reduction, a product or the like is below it, or it is one */
+    bool tail; /* is all that is made of a product, element by element */
+    bool reads; /* memory: it is not made of indices and numbers alone */
+    uint16_t cost; /* of an element, with what is inlined into it */
+    uint16_t len; /* of the longest chain into it */
+    uint8_t users; /* nodes that read it: 0, 1, or 2 for more */
+    uint8_t nways; /* at how many indices its group reads it; PLACE_WAYS + 1: more than ways[] has room for */
+    uint32_t ways[4]; /* names of these indices */
+    bool shared; /* a softmax that fusion.backs compute again: the maxima and sums of its rows are stored */
+    uint32_t back; /* 1 + which of fusion.backs gets its group here */
 } place;
 enum { BACK_ROOTS = 3 };
 typedef struct back { /* products of a matrix that is computed tile by tile (match_back.c) */
@@ -73,31 +81,37 @@ typedef struct back { /* products of a matrix that is computed tile by tile (mat
 enum { PLACE_WAYS = 4 };
 typedef struct fusion {
     const pgraph *g;
-    place *at;         /* per node */
+    place *at; /* per node */
     VEC(group) groups; /* 0 is unused; from results to inputs: run them backwards */
-    uint32_t limit;    /* nodes in a group */
-    uint32_t params;   /* of a kernel, at most */
+    uint32_t limit; /* nodes in a group */
+    uint32_t params; /* of a kernel, at most */
     const uint8_t *cuts; /* NULL, or per node CUT_*: what an earlier try found to be too much for one kernel */
     dev_tile tile[DEV_TILES]; /* of the device, dev_limits */
     bool bf16_products; /* likewise */
-    int variant;       /* of the choices that lowering makes: 0 is what it thinks best, see VARIANTS */
-    uint32_t *uses;    /* per node: how many inputs it is */
+    int variant; /* of the choices that lowering makes: 0 is what it thinks best, see VARIANTS */
+    uint32_t *uses; /* per node: how many inputs it is */
     VEC(back) backs;
     struct scratch *scratch; /* of lowering: shared by the groups, clean between them */
 } fusion;
 enum { VARIANTS = 4 };
 eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts);
+/* The same for a device: which products are packed for its register tiles is decided, too. */
+eas_status fuse_for(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts, eas_device *d,
+                    int variant);
 void fuse_free(fusion *f);
 static inline bool fused_stored(const fusion *f, uint32_t p) { return f->at[p].stored || pass_at(f->g, p)->kind == KIND_LEAF; }
+static inline uint8_t cut_of(const fusion *f, uint32_t i) { return f->cuts ? f->cuts[i] : 0; }
+eas_status merge_groups(fusion *f); /* merge.c */
 /* How input k of p lies in the space if p lies by map; false: not simply. */
 bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t *to);
 /* Of reductions: is d one of the axes? Which dim of the result is dim d of the input, if it is none? */
-/* attention.c: is MATMUL i softmax(scores) @ v, with nothing else looking at what lies between? */
+/* match_attention.c: is MATMUL i softmax(scores) @ v, with nothing else looking at what lies between? */
 bool reaches(const fusion *f, uint32_t x, uint32_t core, int depth);
 bool match_attention(const fusion *f, uint32_t i, const uint32_t *uses, uint32_t *scores, uint32_t *core);
 typedef struct softmax_parts {
     uint32_t e, inverse, sum, diff, top, scores, core; /* core: the product that scores are made of */
 } softmax_parts;
+static inline bool is_op(const pgraph *g, uint32_t i, uint16_t op) { return pass_at(g, i)->op == op; }
 bool match_softmax(const fusion *f, uint32_t weights, const uint32_t *uses,
                    softmax_parts *out); /* of something that is element-wise over one product */
 /* match_back.c: finds fusion.backs, and takes their nodes. */
@@ -140,11 +154,11 @@ typedef struct collected {
     VEC_U32 buffers, numbers;
     VEC(visited) visits;
     VEC_U32 touched;
-    str key;               /* tells groups apart: equal ones make equal code for parameters in the same order */
-    VEC(eas_dim) dims;     /* symbolic sizes that code needs */
+    str key; /* tells groups apart: equal ones make equal code for parameters in the same order */
+    VEC(eas_dim) dims; /* symbolic sizes that code needs */
     VEC(reading) accesses;
-    bool general;          /* something is read at indices of its own */
-    bool indexed;          /* by an index that is data */
+    bool general; /* something is read at indices of its own */
+    bool indexed; /* by an index that is data */
     bool oom;
 } collected;
 void collect_from(const fusion *f, uint32_t grp, uint32_t node, const int8_t *map, collected *c);
@@ -160,7 +174,7 @@ void root_map(const fusion *f, const group *g, const group_root *r, int8_t *map)
 
 /* ---- lowering ---- */
 typedef struct lindex { /* along one dim, for a block of programs' lanes */
-    eas_value v;  /* 0: always 0 */
+    eas_value v; /* 0: always 0 */
     eas_value ok; /* 0: within the dim; else where it is */
 } lindex;
 enum { MAX_DIMS = GRAPH_MAX_RANK, MAX_BLOCK = 4 };
@@ -180,23 +194,23 @@ typedef struct lower {
     const fusion *f;
     const group *grp;
     eas_builder *b;
-    eas_value *param;      /* per node: its buffer, or its number */
+    eas_value *param; /* per node: its buffer, or its number */
     struct lower_dim {
         eas_dim d;
         eas_value v;
     } *dims; /* symbolic sizes among the parameters */
     int ndims;
-    lindex at[MAX_DIMS];    /* the group's own index; v is 0 where it is not set */
-    eas_value *fold;       /* per node: results of reductions that are done */
+    lindex at[MAX_DIMS]; /* the group's own index; v is 0 where it is not set */
+    eas_value *fold; /* per node: results of reductions that are done */
     VEC(memo) memos;
-    uint32_t *newest;      /* per node, in memos */
+    uint32_t *newest; /* per node, in memos */
     /* The space with neighbouring dims merged where every access allows it. */
     int nm;
     eas_dim msize[MAX_DIMS];
     bool minner[MAX_DIMS];
     int8_t mlast[MAX_DIMS]; /* the last dim of the space in each */
-    int8_t mdim[MAX_DIMS];  /* per dim of the space: the merged one */
-    int nblock;            /* rank of blocks */
+    int8_t mdim[MAX_DIMS]; /* per dim of the space: the merged one */
+    int nblock; /* rank of blocks */
     arena *mem;
     eas_status st;
 } lower;
@@ -242,6 +256,8 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
 /* part: of GROUP_CONCAT, which input is copied; of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
 eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out);
 void kernel_use_free(kernel_use *u);
+const char *group_name(group_kind kind);
+int group_parts(const fusion *f, const group *g); /* how many kernels it takes */
 eas_dim ceil_dim(eas_dim n, int64_t by);
 
 /* What the files of the lowering share. */
@@ -281,6 +297,9 @@ void matmul_store(lowering *w, eas_value acc, lindex row, lindex col); /* what f
 bool conv_wanted(const pgraph *g, const pnode *p); /* may they be read where they lie? */
 bool conv_rows(const fusion *f, const group *g); /* are they? */
 void lower_conv(lowering *w);
+bool conv_gradient_wanted(const pgraph *g, const pnode *p); /* the same of the gradient of a filter: the left factor are windows, transposed */
+bool conv_gradient_rows(const fusion *f, const group *g);
+void lower_conv_gradient(lowering *w);
 void lower_attention(lowering *w);
 void lower_attention_back(lowering *w);
 void lower_scan(lowering *w);
@@ -291,7 +310,7 @@ void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom);
 void lower_concat(lowering *w);
 uint64_t lower_kernels(void); /* made so far */
 
-/* ---- program.c: kernels in order, with their memory ---- */
+/* ---- plan.c, plan_run.c: kernels in order, with their memory ---- */
 #define SLOT_NONE UINT32_MAX
 typedef struct slot { /* memory of one tensor of a plan */
     uint32_t leaf; /* which tensor of the run it is; SLOT_NONE: made here */
@@ -316,10 +335,14 @@ typedef struct plan_step {
     eas_dim grid[3];
     uint32_t reuse; /* a leaf's slot that the first result may take if the leaf is given away */
     uint64_t alike; /* bits of args: results, and slots of leaves whose memory they may take if those are given away */
+    uint8_t phase; /* STEP_*, of a collective: args are its inputs, then as many results */
+    uint32_t number; /* which of the plan's collectives */
     bool maps; /* of kernel_use */
     bool joins; /* depends on none of the steps right before it, back to the last one that does not join: they run as one */
 } plan_step;
 enum { JOIN_MOST = 128 }; /* steps that run as one */
+enum { STEP_START = 1, STEP_WAIT };
+typedef VEC(plan_step) VEC_PLAN_STEP;
 typedef struct plan { /* counted */
     _Atomic uint32_t refs;
     eas_device *device;
@@ -330,6 +353,7 @@ typedef struct plan { /* counted */
         uint32_t position, slot;
     } *outs; /* which node of the walk gets which memory */
     bool symbolic;
+    uint32_t ncomms; /* collectives, small ones together */
     uint64_t used; /* when it was found last */
 } plan;
 typedef struct plan_run {
@@ -344,9 +368,11 @@ typedef struct plan_run {
     const eas_launch *hooks;
     const struct plan_comm *comm; /* of a device of a mesh */
 } plan_run;
-typedef struct plan_comm { /* runs a collective: one result for each tensor, the memory is there */
-    eas_status (*run)(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out,
-                      const eas_launch *hooks);
+typedef struct plan_comm { /* runs collectives: one result for each tensor, the memory is there. n > 1: they go as one */
+    eas_status (*start)(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out,
+                        const eas_launch *hooks, void **request);
+    eas_status (*wait)(void *ctx, void *request, const eas_launch *hooks); /* the request is gone afterwards */
+    void (*poll)(void *ctx); /* moves on what was started */
     void *ctx;
 } plan_comm;
 eas_status plan_new(const pass_walk *w, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant, plan **out);
@@ -368,8 +394,12 @@ typedef struct exec_shards {
 extern const exec_shards *_Atomic exec_sharded;
 void exec_enter(const eas_launch *hooks); /* the one lock; see realize.c */
 void exec_leave(void);
+bool exec_any_sharded(int n, eas_node *const *nodes);
 eas_status exec_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks); /* of what lies on no mesh; with the lock held */
 eas_device *exec_device(const pass_walk *w, eas_device *otherwise); /* of the tensors there are */
+
+/* ---- overlap.c ---- */
+eas_status plan_overlap(VEC_PLAN_STEP *steps, uint32_t nslots, const slot *slots, uint32_t *ncomms); /* collectives become steps that start and that wait */
 
 /* ---- order.c ---- */
 eas_status plan_order(uint32_t nsteps, plan_step *steps, uint32_t nslots, const slot *slots); /* moves steps so that memory is free early */
@@ -387,6 +417,7 @@ typedef struct native_step native_step;
 eas_status native_new(const node_extra *e, native_step **out);
 void native_free(native_step *s);
 bool native_same(const native_step *a, const native_step *b);
+const char *native_name(const struct eas_native *fn);
 /* outs have their memory. What lies on a device without host memory is copied to the host and back. */
 eas_status native_run(const native_step *s, const plan_run *r, eas_device *d, int nin, eas_buffer *const *in, int nout, eas_buffer *const *outs);
 

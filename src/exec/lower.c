@@ -422,19 +422,36 @@ static uint64_t alike(const lowering *w)
     return bits;
 }
 
-static void emit(lowering *w)
+/* ---- the kinds of groups ---- */
+
+static void lower_product(lowering *w)
 {
-    switch (w->l.grp->kind) {
-    case GROUP_MATMUL: (w->l.grp->packed ? lower_pack : conv_rows(w->l.f, w->l.grp) ? lower_conv : lower_matmul)(w); break;
-    case GROUP_ATTENTION: lower_attention(w); break;
-    case GROUP_ATTENTION_BACK: lower_attention_back(w); break;
-    case GROUP_SCAN: lower_scan(w); break;
-    case GROUP_SCATTER: lower_scatter(w); break;
-    case GROUP_SORT: lower_sort(w); break;
-    case GROUP_CONCAT: lower_concat(w); break;
-    default: lower_map(w);
-    }
+    if (w->l.grp->packed)
+        lower_pack(w);
+    else if (conv_rows(w->l.f, w->l.grp))
+        lower_conv(w);
+    else if (conv_gradient_rows(w->l.f, w->l.grp))
+        lower_conv_gradient(w);
+    else
+        lower_matmul(w);
 }
+
+static int product_parts(const fusion *f, const group *g) { return (void)f, g->packed ? PACK_PARTS : 1; }
+static int scatter_parts_of(const fusion *f, const group *g) { return scatter_parts(pass_at(f->g, g->core)); }
+static int concat_parts(const fusion *f, const group *g) { return pass_at(f->g, g->core)->nin; }
+
+static const struct {
+    const char *name;
+    void (*lower)(lowering *w);
+    int (*parts)(const fusion *f, const group *g);
+} kinds[] = {
+#define EXEC_X(NAME, text, lower, parts) {text, lower, parts},
+    GROUP_KINDS(EXEC_X)
+#undef EXEC_X
+};
+
+const char *group_name(group_kind kind) { return kinds[kind].name; }
+int group_parts(const fusion *f, const group *g) { return kinds[g->kind].parts ? kinds[g->kind].parts(f, g) : 1; }
 
 /* ---- groups that were lowered before ---- */
 
@@ -504,7 +521,7 @@ static eas_status make(lowering *w)
     w->use->in_place = in_place(w);
     w->use->alike = alike(w);
     w->use->maps = l->grp->kind == GROUP_MAP && !w->c->indexed;
-    emit(w);
+    kinds[w->l.grp->kind].lower(w);
     eas_ir *ir = NULL;
     st = l->st ? l->st : eas_builder_finish(l->b, &ir);
     if (!st)

@@ -121,8 +121,6 @@ static bool mark_group(const view *v, uint32_t k, uint8_t *seen)
     return ok;
 }
 
-static const char *const kinds[] = {"map", "matmul", "scan", "scatter", "sort", "call", "result", "attention", "concatenate", "attention backward"};
-
 static uint32_t group_number(const view *v, uint32_t k) /* kernels are counted from 1, as they run */
 {
     uint32_t n = 0;
@@ -138,7 +136,7 @@ static void group_title(str *s, const view *v, uint32_t k)
     if (g->kind == GROUP_CALL && core->kind == KIND_CONTROL)
         str_add(s, "%s", graph_rows[core->op].name);
     else
-        str_add(s, "kernel %u: %s", group_number(v, k), g->kind == GROUP_MAP && g->inner ? "reduce" : kinds[g->kind]);
+        str_add(s, "kernel %u: %s", group_number(v, k), g->kind == GROUP_MAP && g->inner ? "reduce" : group_name(g->kind));
     if (g->kind == GROUP_CALL)
         return;
     str_add(s, " over ");

@@ -32,7 +32,7 @@ int64_t gen_opencl_tg(const eas_ir *ir); /* bytes of threadgroup memory that the
 eas_status gen_ctext_name(const eas_ir *ir, str *out);
 eas_dtype gen_ctext_scalar(const eas_ir *ir, int i);
 
-/* ---- ctext_msl.c: where a runtime binds what ---- */
+/* ---- text/msl.c: where a runtime binds what ---- */
 enum { GEN_MSL_BUFFERS = 31 };
 /* Parameters are bound in order. Where that would be too many, buffers are, and the scalars share one structure behind them, each at its
  * natural alignment. A kernel with `bounds` has fault and count after all of that. */
@@ -45,7 +45,7 @@ typedef struct gen_msl_layout {
 eas_status gen_msl_layout_of(const eas_ir *ir, gen_msl_layout *out);
 
 /* ---- the call into compiled CPU code ---- */
-enum { GEN_STREAM = 1 }; /* gen_call.flags: outputs are larger than the caches: store past them */
+enum { GEN_STREAM = 1 }; /* gen_call.flags: outputs are larger than the caches: non-temporal stores */
 typedef struct gen_call {
     const uint64_t *slot; /* per parameter: address of element 0, or the scalar's bits in its dtype, low bytes first */
     const int64_t *count; /* per parameter: elements of a buffer (read by `bounds` only) */
@@ -86,7 +86,7 @@ typedef struct gen_options {
     const char *cpu_features; /* LLVM's feature string for this machine, "+avx2,+fma,..."; found by the cpu device */
     int vector_bytes; /* native vector width: 16, 32, 64 */
     uint8_t alias; /* buffers of different arguments may overlap in any way: keep whole-block order between them */
-    const char *text; /* NULL, or "llvm" / "asm": only produce that text; "obj": the image is a relocatable object, not linked */
+    const char *text; /* NULL, or "plan" / "llvm" / "asm": only produce that text; "obj": the image is a relocatable object, not linked */
     const char *build; /* eas_build_id() of the caller: a module of another build is refused; NULL: not checked */
 } gen_options;
 typedef eas_status gen_llvm_compile(const eas_ir *ir, const gen_options *opt, gen_image *image, char **text, char **error);

@@ -249,6 +249,7 @@ static eas_status refuse_loose(const eas_kernel *k)
 static eas_status compile_logged(eas_device *d, const eas_ir *ir, unsigned form, dev_code **out)
 {
     const char *level = getenv("EAS_LOG");
+    kernel_dump(ir);
     if (!level || (strcmp(level, "info") && strcmp(level, "debug")))
         return d->compile(d, ir, (form & FORM_ALIAS) != 0, out);
     struct timespec a, b;
@@ -344,11 +345,11 @@ static eas_status emit(const eas_ir *wide, const eas_ir *narrow, const char *for
 {
     if (!strcmp(form, "ir"))
         return eas_ir_text(wide, 0, out);
-    if (!strcmp(form, "llvm") || !strcmp(form, "asm"))
+    if (!strcmp(form, "plan") || !strcmp(form, "llvm") || !strcmp(form, "asm"))
         return machine_text(wide, form, out);
     if (!strcmp(form, "msl") || !strcmp(form, "opencl"))
         return source_text(narrow, !strcmp(form, "msl") ? GEN_MSL : GEN_OPENCL, out);
-    return base_fail(EAS_ERR_VALUE, "unknown form \"%s\"; there are ir, msl, opencl, llvm and asm", form);
+    return base_fail(EAS_ERR_VALUE, "unknown form \"%s\"; there are ir, msl, opencl, plan, llvm and asm", form);
 }
 
 eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out)

@@ -55,6 +55,9 @@ struct eas_kernel {
 };
 enum { KERNEL_MAGIC = 0x4541534b };
 
+/* ---- dump.c: EAS_DUMP ---- */
+void kernel_dump(const eas_ir *ir); /* what a device is about to compile */
+
 /* ---- kernel.c ---- */
 eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out); /* IR_FORM_*; borrowed */
 eas_status kernel_narrowed(eas_kernel *k, eas_ir **out); /* borrowed; the plain IR if there is nothing to narrow */

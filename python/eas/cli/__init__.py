@@ -50,7 +50,7 @@ def _parser():
     p = command("compile", "show what a kernel becomes", _ARGS)
     _kernel(p)
     _launch_options(p)
-    p.add_argument("--emit", choices=("ir", "msl", "opencl", "llvm", "asm", "obj"), default="ir", help="which form (default ir)")
+    p.add_argument("--emit", choices=("ir", "msl", "opencl", "plan", "llvm", "asm", "obj"), default="ir", help="which form (default ir)")
     p.add_argument("-o", "--output", metavar="FILE", help="where to (default: standard output)")
     p = command("run", "run a kernel given as IR text; prints what it wrote", _ARGS.replace("a:f32 ", "a     ").replace("a:f32[64,32]=random", "a[64,32]=random    "))
     p.add_argument("file", metavar="FILE.ir", help="the text form of a kernel (docs/ir.md); - is standard input")

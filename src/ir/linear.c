@@ -1,0 +1,308 @@
+/* linear.c: integer values as affine functions of lane and program.
+ *
+ *   value = base + sum over axes of lane[d] * index along d + sum over grid axes of program[a] * program_id(a)
+ *
+ * The problem: whether an access is contiguous, whether two lanes can meet at one element, how far apart neighbouring programs work and which
+ * address comes next are all questions about the coefficients of an offset. The idea: constants, identities, sums, and products with something that
+ * stands still keep the form, so coefficients follow instruction by instruction; each value is worked out once. What is assumed: arithmetic in 64 bits
+ * does not wrap (`exact`); in narrower dtypes the form holds modulo 2^bits only. A coefficient is a number, a number times one scalar of the kernel, or
+ * not known (`any`).
+ */
+#include "ir.h"
+
+struct ir_linears {
+    const eas_ir *ir;
+    const bool *uniform;
+    arena *mem;
+    ir_linear **of; /* per value, once it was asked for */
+};
+
+static const ir_linear UNKNOWN;
+
+/* ---- coefficients ---- */
+
+static const ir_coef ZERO, ANY = {.any = true};
+
+bool ir_coef_is(ir_coef c, int64_t k) { return !c.any && !c.by && c.k == k; }
+bool ir_coef_number(ir_coef c) { return !c.any && !c.by; }
+
+static ir_coef coef(int64_t k, uint32_t by) { return k ? (ir_coef){.k = k, .by = by} : ZERO; }
+
+static ir_coef coef_sum(ir_coef x, ir_coef y, int64_t sign)
+{
+    int64_t k;
+    if (x.any || y.any || __builtin_mul_overflow(y.k, sign, &y.k))
+        return ANY;
+    if (!y.k)
+        return x;
+    if (x.k && x.by != y.by)
+        return ANY;
+    return __builtin_add_overflow(x.k, y.k, &k) ? ANY : coef(k, y.by);
+}
+
+/* The scalar that a factor is, or is spread from; 0 if it is a block. */
+static uint32_t scalar_of(const eas_ir *ir, uint32_t v)
+{
+    for (const ir_insn *in; (in = ir_def(ir, v)) && (in->op == IR_BROADCAST || in->op == IR_RESHAPE);)
+        v = ir_args(ir, in)[0];
+    return ir_lanes(ir_typeof(ir, v)) == 1 ? v : 0;
+}
+
+static ir_coef coef_scaled(const eas_ir *ir, ir_coef x, uint32_t factor)
+{
+    int64_t k;
+    const uint32_t by = scalar_of(ir, factor);
+    if (x.any || !x.k)
+        return x;
+    if (ir_const_of(ir, factor, &k))
+        return __builtin_mul_overflow(x.k, k, &k) ? ANY : coef(k, x.by);
+    return x.by || !by ? ANY : coef(x.k, by);
+}
+
+/* ---- forms ---- */
+
+static bool still(const ir_coef *c, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!ir_coef_is(c[i], 0))
+            return false;
+    return true;
+}
+
+static bool still_in_lanes(const ir_linear *x) { return still(x->lane, IR_MAX_RANK); }
+
+static ir_linear added(const ir_linear *x, const ir_linear *y, int64_t sign)
+{
+    ir_linear r = {.ok = x->ok && y->ok, .exact = x->exact && y->exact};
+    for (int d = 0; d < IR_MAX_RANK; d++)
+        r.lane[d] = coef_sum(x->lane[d], y->lane[d], sign);
+    for (int a = 0; a < 3; a++)
+        r.program[a] = coef_sum(x->program[a], y->program[a], sign);
+    return r;
+}
+
+/* x times a factor that is the same for all lanes; program ids may be in one of both only. */
+static ir_linear scaled(const eas_ir *ir, const ir_linear *x, const ir_linear *f, uint32_t xv, uint32_t factor)
+{
+    ir_linear r = {.ok = x->ok, .exact = x->exact && f->exact};
+    for (int d = 0; d < IR_MAX_RANK; d++)
+        r.lane[d] = coef_scaled(ir, x->lane[d], factor);
+    const bool fx = still(x->program, 3), ff = still(f->program, 3);
+    for (int a = 0; a < 3; a++)
+        r.program[a] = ff ? coef_scaled(ir, x->program[a], factor) : fx ? coef_scaled(ir, f->program[a], xv) : ANY;
+    return r;
+}
+
+static ir_linear multiplied(const eas_ir *ir, const ir_linear *x, const ir_linear *y, const uint32_t *a)
+{
+    if (!x->ok || !y->ok)
+        return UNKNOWN;
+    if (still_in_lanes(y))
+        return scaled(ir, x, y, a[0], a[1]);
+    return still_in_lanes(x) ? scaled(ir, y, x, a[1], a[0]) : UNKNOWN;
+}
+
+/* Dims that are 1 come and go; the others keep their order. */
+static ir_linear reshaped(const ir_linear *x, ir_type from, ir_type to)
+{
+    ir_linear r = *x;
+    int d = 0;
+    memset(r.lane, 0, sizeof r.lane);
+    if (still_in_lanes(x))
+        return r;
+    for (int s = 0; s < from.rank; s++) {
+        if (from.dim[s] == 1)
+            continue;
+        while (d < to.rank && to.dim[d] == 1)
+            d++;
+        if (d == to.rank || to.dim[d] != from.dim[s])
+            return UNKNOWN;
+        r.lane[d++] = x->lane[s];
+    }
+    return r;
+}
+
+static ir_linear spread(const ir_linear *x, ir_type from, ir_type to)
+{
+    ir_linear r = *x;
+    memset(r.lane, 0, sizeof r.lane);
+    for (int s = 0; s < from.rank; s++)
+        if (from.dim[s] != 1)
+            r.lane[s + to.rank - from.rank] = x->lane[s];
+    return r;
+}
+
+static bool is_wide(ir_type t) { return dtype_is_int((eas_dtype)t.dtype) && dtype_bits((eas_dtype)t.dtype) == 64; }
+
+/* The same for all lanes, and for programs what is known of it. */
+static ir_linear standing(ir_type t, ir_coef program) { return (ir_linear){.ok = true, .exact = is_wide(t), .program = {program, program, program}}; }
+
+static ir_linear worked_out(ir_linears *l, uint32_t v)
+{
+    const eas_ir *ir = l->ir;
+    const ir_insn *in = ir_def(ir, v);
+    const ir_type t = ir_typeof(ir, v);
+    const bool same = l->uniform ? l->uniform[v] : ir_lanes(t) == 1;
+    if (t.kind != IR_VAL)
+        return UNKNOWN;
+    ir_linear r = same ? standing(t, ANY) : UNKNOWN;
+    if (!in)
+        return standing(t, ZERO);
+    if (!dtype_is_int((eas_dtype)t.dtype))
+        return r;
+    const uint32_t *a = ir_args(ir, in);
+    switch (in->op) {
+    case IR_CONST:
+    case IR_NUM_PROGRAMS: return standing(t, ZERO);
+    case IR_PROGRAM_ID:
+        r = standing(t, ZERO);
+        r.program[in->imm] = coef(1, 0);
+        return r;
+    case IR_ARANGE:
+        r = standing(t, ZERO);
+        r.lane[0] = coef(t.dim[0] != 1, 0);
+        return r;
+    case IR_BROADCAST: r = spread(ir_linear_of(l, a[0]), ir_typeof(ir, a[0]), t); break;
+    case IR_RESHAPE: r = reshaped(ir_linear_of(l, a[0]), ir_typeof(ir, a[0]), t); break;
+    case IR_ADD:
+    case IR_SUB: r = added(ir_linear_of(l, a[0]), ir_linear_of(l, a[1]), in->op == IR_ADD ? 1 : -1); break;
+    case IR_MUL: r = multiplied(ir, ir_linear_of(l, a[0]), ir_linear_of(l, a[1]), a); break;
+    default: return r;
+    }
+    if (same && !r.ok)
+        return standing(t, ANY);
+    r.exact = r.exact && is_wide(t);
+    return r;
+}
+
+ir_linears *ir_linears_new(const eas_ir *ir, const bool *uniform, arena *mem)
+{
+    ir_linears *l = arena_alloc(mem, sizeof *l);
+    if (!l)
+        return NULL;
+    *l = (ir_linears){.ir = ir, .uniform = uniform, .mem = mem, .of = arena_alloc(mem, ((size_t)ir->nvals + 1) * sizeof *l->of)};
+    return l->of ? l : NULL;
+}
+
+const ir_linear *ir_linear_of(ir_linears *l, uint32_t v)
+{
+    if (!l->of[v]) {
+        const ir_linear r = worked_out(l, v);
+        if (!(l->of[v] = arena_alloc(l->mem, sizeof r)))
+            return &UNKNOWN;
+        *l->of[v] = r;
+    }
+    return l->of[v];
+}
+
+/* ---- what follows from the coefficients ---- */
+
+/* The one axis that has more than one lane; -1 if there are several, or none. */
+static int only_axis(ir_type t)
+{
+    int axis = -1;
+    for (int d = 0; d < t.rank; d++) {
+        if (t.dim[d] != 1 && axis >= 0)
+            return -1;
+        axis = t.dim[d] != 1 ? d : axis;
+    }
+    return axis;
+}
+
+bool ir_lane_step(ir_linears *l, uint32_t v, int64_t *step)
+{
+    const ir_linear *x = ir_linear_of(l, v);
+    const int axis = only_axis(ir_typeof(l->ir, v));
+    if (!x->ok || axis < 0 || !ir_coef_number(x->lane[axis]))
+        return false;
+    *step = x->lane[axis].k;
+    return true;
+}
+
+/* ---- multiples ---- */
+
+enum { DEPTH = 16 };
+static const uint64_t MOST = (uint64_t)1 << 62;
+
+uint64_t ir_low_bit(uint64_t x) { return x ? x & (0 - x) : MOST; }
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+uint64_t ir_multiple_product(uint64_t a, uint64_t b) { return a > MOST / b ? MOST : a * b; }
+
+static uint64_t multiple(const eas_ir *ir, uint32_t v, int depth)
+{
+    int64_t c;
+    if (ir_const_of(ir, v, &c))
+        return ir_low_bit((uint64_t)c);
+    const ir_insn *in = ir_def(ir, v);
+    if (!in || depth > DEPTH || !dtype_is_int((eas_dtype)ir_typeof(ir, v).dtype))
+        return 1;
+    const uint32_t *a = ir_args(ir, in);
+    switch (in->op) {
+    case IR_BROADCAST:
+    case IR_RESHAPE:
+    case IR_NEG:
+    case IR_CAST: return multiple(ir, a[0], depth + 1); /* of a float: 1 */
+    case IR_ADD:
+    case IR_SUB:
+    case IR_OR: return least(multiple(ir, a[0], depth + 1), multiple(ir, a[1], depth + 1));
+    case IR_MUL: return ir_multiple_product(multiple(ir, a[0], depth + 1), multiple(ir, a[1], depth + 1));
+    case IR_SHL: return ir_const_of(ir, a[1], &c) && c >= 0 && c < 32 ? ir_multiple_product(multiple(ir, a[0], depth + 1), (uint64_t)1 << c) : 1;
+    case IR_LOOP: return v == in->res ? least(multiple(ir, a[0], depth + 1), multiple(ir, a[2], depth + 1)) : 1;
+    default: return 1;
+    }
+}
+
+uint64_t ir_multiple(const eas_ir *ir, uint32_t v) { return multiple(ir, v, 0); }
+
+void ir_split_constant(const eas_ir *ir, uint32_t v, uint32_t *root, int64_t *add)
+{
+    int64_t c;
+    *add = 0;
+    for (;;) {
+        const ir_insn *d = ir_def(ir, v);
+        if (ir_const_of(ir, v, &c)) {
+            *root = 0;
+            *add += c;
+            return;
+        }
+        *root = v;
+        if (!d)
+            return;
+        const uint32_t *a = ir_args(ir, d);
+        if (d->op == IR_BROADCAST && ir_typeof(ir, a[0]).rank == 0) {
+            v = a[0];
+            continue;
+        }
+        if (d->op != IR_ADD)
+            return;
+        if (ir_const_of(ir, a[1], &c))
+            v = a[0];
+        else if (ir_const_of(ir, a[0], &c))
+            v = a[1];
+        else
+            return;
+        *add += c;
+    }
+}
+
+/* ---- accesses ---- */
+
+int ir_accesses(const eas_ir *ir, const ir_insn *in, ir_access out[2])
+{
+    const uint32_t *a = ir_args(ir, in);
+    switch (in->op) {
+    case IR_LOAD: out[0] = (ir_access){a[0], a[1], false}; return 1;
+    case IR_STORE: out[0] = (ir_access){a[0], a[1], true}; return 1;
+    case IR_DOT:
+    case IR_MMA:
+        out[0] = (ir_access){a[0], 0, false};
+        out[1] = (ir_access){a[3], 0, false};
+        return 2;
+    case IR_MMA_STORE: out[0] = (ir_access){a[0], 0, true}; return 1;
+    default:
+        if (!ir_is_atomic(in))
+            return 0;
+        out[0] = (ir_access){a[0], a[1], true};
+        return 1;
+    }
+}
