@@ -1,5 +1,8 @@
 """Cached launch from Python: 3 arrays + 1 scalar, 4 elements, synchronous; and how it grows with arguments."""
 
+import dataclasses
+from typing import NamedTuple
+
 import numpy as np
 
 import eas
@@ -22,6 +25,56 @@ def many(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a
     for a in (a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17):
         s = s + mk.load(a, i, m)
     mk.store(a18, i, s, m)
+
+
+@eas.kernel
+def by_index(a, b, c, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    m = i < a.shape[0]
+    c[i, m] = a[i, m] + b[i, m]
+
+
+class Arrays(NamedTuple):
+    a: object
+    b: object
+    c: object
+    n: int
+
+
+@dataclasses.dataclass
+class Record:
+    a: object
+    b: object
+    c: object
+    n: int
+
+
+@eas.kernel
+def of_struct(s, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    m = i < s.n
+    mk.store(s.c, i, mk.load(s.a, i, m) + mk.load(s.b, i, m), m)
+
+
+def apart():
+    """Launches whose arguments come apart, and one of the same with pointers."""
+    x, y, z = (np.ones(4, np.float32) for _ in range(3))
+    named, record = Arrays(x, y, z, 4), Record(x, y, z, 4)
+
+    def loop(call):
+        def run(n=1000):
+            for _ in range(n):
+                call()
+
+        run(2)
+        return run
+
+    return {
+        "pointers": loop(lambda: add(x, y, z, 4, BLOCK=4, _grid=1)),
+        "arrays": loop(lambda: by_index(x, y, z, BLOCK=4, _grid=1)),
+        "named tuple": loop(lambda: of_struct(named, BLOCK=4, _grid=1)),
+        "dataclass": loop(lambda: of_struct(record, BLOCK=4, _grid=1)),
+    }
 
 
 def ours():
@@ -144,3 +197,7 @@ def rows(table):
     table.add("cached launch, NumPy arguments", own["eas"], t, 1.0)
     table.add("cached launch, `eas.Tensor` arguments", own["eas.Tensor"], t, 0.7)
     table.add("20 arguments against 4", own["eas 20 arguments"], {"eas, 4": own["eas"]}, 3.0)
+    parts = {name: seconds / 1000 for name, seconds in interleaved(apart(), rounds=15).items()}
+    pointers = parts.pop("pointers")
+    for name, seconds in parts.items():
+        table.add(f"cached launch, arguments as {name}", seconds, {"pointers": pointers}, 1.3)

@@ -920,6 +920,19 @@ class State(unittest.TestCase):
                 best = n
             mk.store(out, i, v + best, i < N)
 
+        def fill(to, v):
+            to.append(v)
+
+        @eas.kernel
+        def through_a_helper(x, out, N):
+            p, held = mk.program_id(0), []
+            fill(held, mk.load(x, p))
+            if held[0] > 0:
+                mk.store(out, p, 1.0)
+
+        out = np.zeros(8, np.float32)
+        through_a_helper(X, out, 8, _grid=8)
+        np.testing.assert_array_equal(out, X > 0)
         metas = ("MODE", "B")
         self.assertIsNone(_rewrite._rewritten(known, False, metas))
         self.assertIsNotNone(_rewrite._rewritten(known, False, ("B",)))

@@ -276,5 +276,103 @@ class Aliases(unittest.TestCase):
         np.testing.assert_array_equal(run(k, 10)[:3], [55, 11, 3])
 
 
+
+class Held:
+    pass
+
+
+def _spelled(a, p, b):
+    with mk.if_(a > 0):
+        b[0] = a
+
+
+def _plain(a, p, b):
+    if a > 0:
+        b[0] = a
+
+
+def _made_inside(a, p, b):
+    if a > 0:
+        b[0] = a * 2
+
+
+def _both_ways(a, p, b):
+    if a > 0:
+        b[0] = a * 2
+    else:
+        b[0] = a
+
+
+def _loop(a, p, b):
+    for _ in range(p):
+        b[0] = a
+
+
+def _while(a, p, b):
+    i = 0
+    while i < p:
+        b[0] = b[0] * 2
+        i += 1
+
+
+class TracedValuesInContainers(unittest.TestCase):
+    """A container that gets a traced value in a branch or loop would hold it whichever way that goes, made inside or before."""
+
+    def test_programs(self):
+        for body in (_spelled, _plain, _made_inside, _both_ways, _loop, _while):
+
+            @eas.kernel
+            def k(x, out):
+                p = mk.program_id(0)
+                a = mk.load(x, p)
+                b = [a * 3]
+                body(a, p, b)
+                mk.store(out, p, b[0])
+
+            with self.subTest(body=body.__name__), self.assertRaisesRegex(RuntimeError, r"'b\[0\]' is .* and becomes"):
+                k(np.ones(4, np.float32), np.zeros(4, np.float32), _grid=4)
+
+    def test_lanes(self):
+        for body in (_plain, _made_inside, _both_ways):
+
+            @eas.kernel
+            def k(x, out):
+                i = mk.arange(0, 4)
+                a = mk.load(x, i)
+                b = [a * 3]
+                body(a, i, b)
+                mk.store(out, i, b[0])
+
+            for options in ({}, {"_interpret": True}):
+                with self.subTest(body=body.__name__, **options), self.assertRaisesRegex(RuntimeError, r"'b\[0\]' is .*only some lanes take part"):
+                    k(np.ones(4, np.float32), np.zeros(4, np.float32), _grid=1, **options)
+
+    def test_attributes(self):
+        @eas.kernel
+        def k(x, out):
+            p = mk.program_id(0)
+            held = Held()
+            held.v = mk.load(x, p)
+            if held.v > 0:
+                held.v = held.v * 2
+            mk.store(out, p, held.v)
+
+        with self.assertRaisesRegex(RuntimeError, "'held.v' is"):
+            k(np.ones(4, np.float32), np.zeros(4, np.float32), _grid=4)
+
+    def test_what_is_used_in_the_branch_alone(self):
+        @eas.kernel
+        def k(x, out):
+            p = mk.program_id(0)
+            a, b = mk.load(x, p), [None]
+            if a > 0:
+                b[0] = a * 2
+                mk.store(out, p, b[0])
+
+        out = np.zeros(4, np.float32)
+        k(np.array([1, -1, 2, -2], np.float32), out, _grid=4)
+        self.assertEqual(out.tolist(), [2, 0, 4, 0])
+
+
 if __name__ == "__main__":
     unittest.main()

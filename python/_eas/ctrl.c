@@ -164,7 +164,7 @@ static int state_fail(Frame *f, bool loop, PyObject *lost)
 }
 int frame_state_check(Frame *f, bool loop)
 {
-    PyObject *lost = f->state ? guards_lost(f->state, loop) : Py_NewRef(Py_None);
+    PyObject *lost = f->state ? guards_lost(f->state, loop, f->first ? f->first : f->scope) : Py_NewRef(Py_None);
     int ok = lost == Py_None || (lost && state_fail(f, loop, lost));
     Py_XDECREF(lost);
     return ok;
@@ -260,7 +260,7 @@ Frame *frame_new(Trace *t, enum kind kind)
     f->kind = kind;
     const char *file;
     py_user_line(&file, &f->line);
-    if (!t->live && !(f->scope = scope_begin(t, kind, f->line)))
+    if (!t->live && !(f->first = f->scope = scope_begin(t, kind, f->line)))
         return frame_free(f), NULL;
     return f;
 }

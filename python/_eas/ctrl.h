@@ -13,6 +13,7 @@ struct Frame {
     eas_value *before;    /* their values at the start */
     eas_value *then_vals; /* K_ELSE: at the end of the first branch */
     int scope;
+    int first; /* the scope of its first body */
     int line;
     /* what the names of the function held at the start */
     PyFrameObject *py;

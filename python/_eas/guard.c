@@ -292,11 +292,11 @@ int guards_state(PyObject *code, PyObject *globals, PyObject *locals, PyObject *
     return ok;
 }
 /* (what, was, is) of what a body changed and should not have, or None; NULL with an exception. */
-PyObject *guards_lost(PyObject *guards, bool loop)
+PyObject *guards_lost(PyObject *guards, bool loop, int scope)
 {
     if (guards_hold(guards))
         Py_RETURN_NONE;
-    PyObject *m = guards_module(), *r = m ? PyObject_CallMethod(m, "lost", "OO", ((Guards *)guards)->rows, loop ? Py_True : Py_False) : NULL;
+    PyObject *m = guards_module(), *r = m ? PyObject_CallMethod(m, "lost", "OOi", ((Guards *)guards)->rows, loop ? Py_True : Py_False, scope) : NULL;
     Py_XDECREF(m);
     return r;
 }

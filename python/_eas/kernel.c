@@ -487,8 +487,8 @@ static int struct_of(Kernel *k, PyObject *part)
 static int ask_name(Kernel *k, PyObject *name, uint8_t what)
 {
     int i = k->of ? index_of(k->of->rt_names, name) : -1;
-    if (i >= 0 && spec_is(k, i, "a"))
-        return ask(k->of, i, what);
+    if (i >= 0 && (spec_is(k, i, "a") || (spec_is(k, i, "p") && !(k->of->arrays && k->of->arrays[i]))))
+        return ask(k->of, i, what); /* one level for all arrays: launches find their parts at once */
     if (k->of && (i = struct_of(k, name)) >= 0)
         return ask(k->of, i, 3); /* of all arrays in it */
     i = index_of(k->rt_names, name);
@@ -732,10 +732,8 @@ static void pick_options(Call *c, PyObject *const *args)
     for (int i = 0; i < NOPTIONS; i++)
         *at[i] = c->shape->option[i] < 0 ? NULL : args[c->shape->option[i]];
 }
-/* Binds the arguments; 0 with an exception. call_done is due in either case. */
-static inline int bind_call(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, Call *c)
+static inline void call_begin(Kernel *k, Call *c)
 {
-    Shape *s = k->last_shape;
     c->owned = false;
     c->ck = NULL;
     c->bd.kernel = k->name;
@@ -746,6 +744,12 @@ static inline int bind_call(Kernel *k, PyObject *const *args, Py_ssize_t nargs, 
     c->bd.strided = false;
     c->shape = NULL;
     c->failed = -1;
+}
+/* Binds the arguments; 0 with an exception. call_done is due in either case. */
+static inline int bind_call(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, Call *c)
+{
+    Shape *s = k->last_shape;
+    call_begin(k, c);
     if (trace_active && trace_current())
         return nested(k), 0;
     if (k->method) {
@@ -871,7 +875,6 @@ static Kernel *expand(Kernel *k, PyObject *const *objs, bool all_arrays, PyObjec
     return inner;
 }
 typedef PyObject *method(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-static method call_plain;
 /* Names of the options that calls of this shape give: a tuple for the inner kernel's. */
 static PyObject *option_tuple(Shape *s)
 {
@@ -901,23 +904,6 @@ static PyObject *call_inner(Kernel *k, Kernel *inner, Shape *s, PyObject *const 
             argv[n++] = args[s->option[i]];
     return f((PyObject *)inner, argv, npos, kw);
 }
-/* A launch whose arguments come apart as those of the last: NULL without an exception if they do not. */
-static PyObject *forward_same(Kernel *k, Shape *s, PyObject *const *args, PyObject *const *objs)
-{
-    static const uint8_t none[PY_MAX_PARAMS];
-    PyObject *argv[PY_MAX_PARAMS + NOPTIONS], *r = NULL;
-    Kernel *inner = k->recent;
-    if (!inner || memcmp(k->asked, k->arrays ? k->arrays : none, (size_t)k->nrt))
-        return NULL;
-    Py_INCREF(inner);
-    int n = !inner->parts ? -1 : parts_like(inner->parts, objs, k->asked, argv, inner->nrt);
-    if (n == inner->nrt)
-        r = call_inner(k, inner, s, args, objs, argv, n, call_plain);
-    while (n > 0)
-        Py_DECREF(argv[--n]);
-    Py_DECREF(inner);
-    return r;
-}
 /* The same call of the inner kernel. */
 static PyObject *forward_once(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, bool all_arrays, method *f)
 {
@@ -930,11 +916,6 @@ static PyObject *forward_once(Kernel *k, PyObject *const *args, Py_ssize_t nargs
         return NULL;
     for (int i = 0; i < k->nparams; i++)
         objs[i] = s->src[i] >= 0 ? args[s->src[i]] : default_of(k, i);
-    if (f == call_plain && !all_arrays && ((r = forward_same(k, s, args, objs)) || PyErr_Occurred())) {
-        if (owned)
-            shape_free(s);
-        return r;
-    }
     Kernel *inner = expand(k, objs, all_arrays, &parts);
     if (inner) {
         int n = (int)PyList_GET_SIZE(parts); /* as many as its parameters: not too many */
@@ -1103,7 +1084,8 @@ static PyObject *interpret(Kernel *k, Call *c)
     l.print = hooks_print;
     while (n < k->nmeta && (metas[n] = meta_plain(c->objs[k->nrt + n])))
         n++;
-    if (n == k->nmeta && (dict = meta_dict(k, metas)) && on_host(k, c) && (!c->shape->has_options || call_options(k, c, dict, &l)) && covers(k, c, &l))
+    if (n == k->nmeta && (dict = meta_dict(k, metas)) && on_host(k, c) && (!c->shape->has_options || call_options(k, c, dict, &l)) &&
+        covers(k, c, &l))
         fn = function_of(k, metas, true);
     if (fn) {
         Interpreted in = {k, fn, metas};
@@ -1258,6 +1240,66 @@ static bool call_interprets(Kernel *k, PyObject *const *args, size_t nargsf, PyO
             return args[n + i] != Py_False;
     return launch_interprets();
 }
+/* The launch of a call whose specialisation and options are known. */
+static PyObject *launch_call(Kernel *k, Call *c, eas_launch *l)
+{
+    eas_device *d = NULL;
+    PyObject *get = c->bd.has_mps ? NULL : launch_where(&d);
+    if (c->bd.has_mps)
+        return torch_launch(c->ck, c->objs, k->nrt, c->shape->has_options ? &c->o : &(Options){0}, l);
+    if (get)
+        return call_runtime(k, c, get, l);
+    if (c->bd.device ? (d = c->bd.device, one_device(k, c)) : d != NULL)
+        return launch_with(c->ck, d, c->args, c->objs, k->nrt, &c->bd, l);
+    return NULL;
+}
+/* Binds what is in c->objs, with the options of the call that it is the parts of; 0 with an exception. call_done is due in either case. */
+static int bind_parts(Kernel *inner, Shape *s, PyObject *const *args, Call *c)
+{
+    call_begin(inner, c);
+    c->shape = s;
+    for (int i = 0; i < inner->nrt; i++)
+        if (!(c->tags[i] = (uint8_t)bind_arg(&c->bd, c->objs[i], i, PyTuple_GET_ITEM(inner->rt_names, i), &c->args[i])))
+            return 0;
+    if (s->has_options)
+        pick_options(c, args);
+    return 1;
+}
+/* A launch whose arguments come apart as those of the last did, with no call of the inner kernel: 1 and *r; 0 without an exception: it is not certainly one. */
+static int launch_parts(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **r)
+{
+    static const uint8_t none[PY_MAX_PARAMS];
+    Kernel *inner = k->recent;
+    Shape *s = k->last_shape;
+    PyObject *objs[PY_MAX_PARAMS];
+    Call c;
+    eas_launch l;
+    if (!inner || inner->expands || !inner->parts || k->why || !s || s->nargs != nargs || s->kwnames != kwnames ||
+        memcmp(k->asked, k->arrays ? k->arrays : none, (size_t)k->nrt) || (trace_active && trace_current()))
+        return 0;
+    for (int i = 0; i < k->nrt; i++)
+        objs[i] = s->src[i] >= 0 ? args[s->src[i]] : default_of(k, i);
+    Py_INCREF(inner);
+    int n = parts_like(inner->parts, objs, k->asked, c.objs, inner->nrt), done = 0;
+    *r = NULL;
+    if (n == inner->nrt) {
+        for (int i = 0; i < k->nmeta; i++)
+            c.objs[n + i] = s->src[k->nrt + i] >= 0 ? args[s->src[k->nrt + i]] : default_of(k, k->nrt + i);
+        if (!bind_parts(inner, s, args, &c)) {
+            PyErr_Clear(); /* said again, where it can be mended */
+        } else if (!wants_interpret(&c)) {
+            memset(&l, 0, sizeof l);
+            done = specialise_call(inner, &c) || PyErr_Occurred();
+            if (c.ck && (!s->has_options || call_options(inner, &c, c.ck->meta, &l)))
+                *r = launch_call(inner, &c, &l);
+        }
+        call_done(&c);
+    }
+    for (int i = 0; i < n; i++)
+        Py_DECREF(c.objs[i]);
+    Py_DECREF(inner);
+    return done;
+}
 static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Kernel *k = (Kernel *)self;
@@ -1267,6 +1309,8 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
     memset(&l, 0, sizeof l);
     if (k->method)
         return call_unbound(k, args, PyVectorcall_NARGS(nargsf), kwnames);
+    if (k->expands && launch_parts(k, args, PyVectorcall_NARGS(nargsf), kwnames, &r))
+        return r;
     if (k->expands)
         return forward(k, args, PyVectorcall_NARGS(nargsf), kwnames, !k->of && call_interprets(k, args, nargsf, kwnames), call_plain);
     if (!bind_call(k, args, PyVectorcall_NARGS(nargsf), kwnames, &c)) {
@@ -1280,14 +1324,7 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
         }
         r = interpret(k, &c);
     } else if (specialise_call(k, &c) && (!c.shape->has_options || call_options(k, &c, c.ck->meta, &l))) {
-        eas_device *d = NULL;
-        PyObject *get = c.bd.has_mps ? NULL : launch_where(&d);
-        if (c.bd.has_mps)
-            r = torch_launch(c.ck, c.objs, k->nrt, c.shape->has_options ? &c.o : &(Options){0}, &l);
-        else if (get)
-            r = call_runtime(k, &c, get, &l);
-        else if (c.bd.device ? (d = c.bd.device, one_device(k, &c)) : d != NULL)
-            r = launch_with(c.ck, d, c.args, c.objs, k->nrt, &c.bd, &l);
+        r = launch_call(k, &c, &l);
     }
     call_done(&c);
     return r || PyErr_Occurred() || !k->expands ? r : kernel_call(self, args, nargsf, kwnames);

@@ -622,7 +622,13 @@ static PyObject *value_repr(PyObject *o)
     return r;
 }
 
+static PyObject *get_scope(PyObject *o, void *c)
+{
+    (void)c;
+    return PyLong_FromLong(((Value *)o)->scope);
+}
 static PyGetSetDef value_getset[] = {
+    {"_scope", get_scope, NULL, "the number of the body it was made in", NULL},
     {"shape", get_shape, NULL, "block shape; () for a scalar", NULL},
     {"dtype", get_dtype, NULL, "element type", NULL},
     {"ndim", get_ndim, NULL, "rank of the block", NULL},

@@ -20,7 +20,7 @@ import weakref
 
 import numpy as np
 
-from . import _eas, mk
+from . import _eas, _guards, mk
 from ._eas import Kernel, Value, Var
 
 _truth, _type, _as = _eas.flow_truth, _eas.flow_type, _eas.flow_as
@@ -280,19 +280,42 @@ class _IfBranch(_Branch):
         return _eas.flow_endif(tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
 
 
+class _State:
+    """What containers and attributes hold that the user's function reaches: a body in which only some lanes take part may not change it."""
+
+    def __init__(self):
+        f = sys._getframe(1)
+        while f is not None and f.f_code.co_filename == __file__:
+            f = f.f_back
+        names = {n: v for n, v in f.f_locals.items() if not n.startswith("_eas")} if f else {}
+        self.rows = _guards.state(f.f_code, f.f_globals, names) if f else None
+
+    def check(self, line, what):
+        lost = self.rows and _guards.lost(self.rows, False, sys.maxsize)
+        if lost:
+            name, was, now = lost
+            raise RuntimeError(
+                f"{_where()[0]}'{name}' is {was} and becomes {now} in the body of {what} (line {line}), in which only some lanes take part: lists, dicts and attributes "
+                "have one value for all of them. Use a plain name, which is joined by itself, or mk.where"
+            )
+
+
 class _LaneBranch(_Branch):
     """Lanes of a block take different ways: both branches run under masks."""
 
     def begin(self):
+        self.state = _State()
         self.cond = _condition(self.cond)
         self.outer = _lanes()
         _mask(self.cond if self.outer is None else self.outer & self.cond)
 
     def middle(self):
+        self.state.check(self.line, "if")
         _mask(None)
         _mask(~self.cond if self.outer is None else self.outer & ~self.cond)
 
     def join(self, pairs):
+        self.state.check(self.line, "else")
         _mask(self.outer)
         return [mk.where(self.cond, a, b) for a, b in pairs]
 
@@ -301,14 +324,17 @@ class _LiveBranch(_LaneBranch):
     """Threads take different ways, under _interpret."""
 
     def begin(self):
+        self.state = _State()
         self.cond = _condition(self.cond)
         _eas.flow_live_if(self.cond)
 
     def middle(self):
+        self.state.check(self.line, "if")
         _eas.flow_live_end()
         _eas.flow_live_else(self.cond)
 
     def join(self, pairs):
+        self.state.check(self.line, "else")
         _eas.flow_live_end()
         return [mk.where(self.cond, a, b) for a, b in pairs]
 

@@ -283,20 +283,21 @@ def _same_row(row):
     return all(_same(a, b) for _, a, b in now(row))
 
 
-def _harmless(was, is_, loop):
-    """A place that held nothing yet and gets a traced value: reading it after the body is an error of its own. So it is after a branch whatever it held."""
+def _harmless(was, is_, loop, scope):
+    """A place that held nothing yet and gets a traced value of the body: reading it after the body is an error of its own. Values that were
+    made before the body are read without one, and would be taken whichever way the branch goes."""
     from ._eas import Value
 
-    return type(is_) is Value and (was is None or not loop)
+    return type(is_) is Value and was is None and is_._scope >= scope
 
 
-def lost(rows, loop):
+def lost(rows, loop, scope):
     """(what, was, is) of the first change that would be made once in place of each time round, or whichever branch is taken; None."""
     for row in rows:
         if _same_row(row):
             continue
         for what, was, is_ in now(row):
-            if not _same(was, is_) and not _harmless(was, is_, loop):
+            if not _same(was, is_) and not _harmless(was, is_, loop, scope):
                 return what, _short(was), _short(is_)
     return None
 

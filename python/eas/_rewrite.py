@@ -61,6 +61,11 @@ def _calls_others(code, names, cells):
     return any(isinstance(c, types.CodeType) and _calls_others(c, names, cells) for c in code.co_consts)
 
 
+def _calls_methods(code, names):
+    """May it call a method of an argument: is there an attribute that neither a module nor a traced value has?"""
+    return any(n not in names and n not in _METHODS and not hasattr(mk, n) and not hasattr(builtins, n) for n in code.co_names)
+
+
 def _cells(fn):
     out = {}
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
@@ -276,7 +281,7 @@ def _has_callables(fn):
 def kernel(fn, metas, owner, live=False, known=()):
     """The function to trace for a kernel's, or fn itself. metas: its meta arguments, owner: what it is a method of, live: to be run on data, known: names of its meta parameters."""
     code = fn.__code__
-    if _branches(code) or owner is not None or any(callable(m) for m in metas) or _calls_others(code, fn.__globals__, _cells(fn)):
+    if _branches(code) or owner is not None or any(callable(m) for m in metas) or _calls_others(code, fn.__globals__, _cells(fn)) or _calls_methods(code, fn.__globals__):
         made = _rewritten(fn, live, known if owner is None else (*known, *code.co_varnames[:1]))
         if made is not None:
             return _make(made, fn)

@@ -199,21 +199,22 @@ class Scan:
         return anyway
 
     def call(self, e, reads):
-        f, plain = e.func, False
+        f, plain, mine = e.func, False, False
         if type(f) is ast.Name:
             plain = f.id in _PLAIN and f.id not in self.locals and self.globals.get(f.id, getattr(builtins, f.id)) is getattr(builtins, f.id)
-            if not plain and self.ours(f):
-                self.mark(self.stmt)
+            mine = not plain and self.ours(f)
         else:
             plain = type(f) is ast.Attribute and f.attr in _CONTAINERS
-            if self.ours(f) and not (type(f) is ast.Attribute and f.attr in self.methods):
-                self.mark(self.stmt)
+            mine = self.ours(f) and not (type(f) is ast.Attribute and f.attr in self.methods)
         own = set()
         anyway = False
         for x in e.args:
             anyway |= self.expr(x, own)
         for x in e.keywords:
             anyway |= self.expr(x.value, own)
+        if mine:
+            self.mark(self.stmt)
+            self.assigned.append((tuple(own), own, anyway))  # one argument may be put into another
         if type(f) is not ast.Name:
             held = set()
             self.expr(f, held)
