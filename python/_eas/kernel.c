@@ -10,8 +10,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { NOPTIONS = 8, MAX_SHAPES = 32 };
-static const char *const option_names[NOPTIONS] = {"_grid", "_tptg", "_shape", "_nthreads", "_sync", "_stream", "_debug", "_interpret"};
+#define PY_X(name) "_" #name,
+static const char *const option_names[] = {LAUNCH_OPTIONS(PY_X)};
+#undef PY_X
+enum { NOPTIONS = sizeof option_names / sizeof *option_names, MAX_SHAPES = 32 };
 
 typedef struct Shape {
     struct Shape *next;
@@ -141,7 +143,9 @@ static int read_signature(Kernel *k)
 /* ---- call shapes ---- */
 static int bad_keyword(Kernel *k, PyObject *name)
 {
-    PyObject *options = PyUnicode_FromString("_grid, _tptg, _shape, _nthreads, _sync, _stream, _debug, _interpret");
+    PyObject *options = PyUnicode_FromString(option_names[0]);
+    for (int i = 1; i < NOPTIONS && options; i++)
+        Py_SETREF(options, PyUnicode_FromFormat("%U, %s", options, option_names[i]));
     if (options)
         py_fail(PyExc_TypeError, "%U() got an unknown argument '%U'; its parameters are %S, the launch options %U", k->name, name, k->names, options);
     Py_XDECREF(options);
@@ -723,7 +727,9 @@ static PyObject *nested(Kernel *k)
 }
 static void pick_options(Call *c, PyObject *const *args)
 {
-    PyObject **at[NOPTIONS] = {&c->o.grid, &c->o.tptg, &c->o.shape, &c->o.nthreads, &c->o.sync, &c->o.stream, &c->o.debug, &c->o.interpret};
+#define PY_X(name) &c->o.name,
+    PyObject **at[NOPTIONS] = {LAUNCH_OPTIONS(PY_X)};
+#undef PY_X
     for (int i = 0; i < NOPTIONS; i++)
         *at[i] = c->shape->option[i] < 0 ? NULL : args[c->shape->option[i]];
 }
@@ -1246,6 +1252,19 @@ TEXT(plan, "plan")
 TEXT(llvm, "llvm")
 TEXT(asm, "asm")
 
+static PyObject *launch_options(void) /* their keywords: a tuple */
+{
+    PyObject *names = PyTuple_New(NOPTIONS);
+    for (int i = 0; i < NOPTIONS && names; i++) {
+        PyObject *name = PyUnicode_FromString(option_names[i]);
+        if (name)
+            PyTuple_SET_ITEM(names, i, name);
+        else
+            Py_CLEAR(names);
+    }
+    return names;
+}
+
 /* ---- the type ---- */
 static int like_function(Kernel *k) /* __name__, __doc__ and so on, as functools.wraps would */
 {
@@ -1517,5 +1536,8 @@ int kernel_init(PyObject *module)
 {
     if (!(G.kernel = py_type(module, &Kernel_spec, "Kernel")) || !(G.guards = py_type(module, &Guards_spec, NULL)))
         return -1;
-    return PyModule_AddFunctions(module, functions);
+    PyObject *options = launch_options();
+    const int bad = !options || PyModule_AddObjectRef(module, "LAUNCH_OPTIONS", options) < 0;
+    Py_XDECREF(options);
+    return bad ? -1 : PyModule_AddFunctions(module, functions);
 }

@@ -22,7 +22,7 @@ typedef enum ir_op {
 } ir_op;
 
 enum { IR_B = 1, IR_I = 2, IR_F = 4 }; /* dtype classes */
-enum { IR_PURE = 1, IR_COMM = 2, IR_MEM = 4, IR_EFFECT = 8, IR_STRUCT = 16, IR_EXPAND = 32 };
+enum { IR_PURE = 1, IR_COMM = 2, IR_MEM = 4, IR_EFFECT = 8, IR_STRUCT = 16, IR_EXPAND = 32, IR_VECTOR = 64 };
 
 typedef enum ir_rule {
     IR_RULE_CONST,  /* no operands; any value type, rank 0 (shapes come by broadcast) */
