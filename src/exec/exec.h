@@ -60,6 +60,7 @@ typedef struct place { /* of a node */
     bool rows; /* windows that a product reads where they lie (lower_conv.c) */
     int8_t map[GRAPH_MAX_RANK]; /* simple: which dim of the group's space each dim is; -1: index 0 */
     bool heavy; /* a reduction, a product or the like is below it, or it is one */
+    bool tail; /* is all that is made of a product, element by element */
     bool reads; /* memory: it is not made of indices and numbers alone */
     uint16_t cost; /* of an element, with what is inlined into it */
     uint16_t len; /* of the longest chain into it */
@@ -99,6 +100,8 @@ eas_status fuse_for(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t 
                     int variant);
 void fuse_free(fusion *f);
 static inline bool fused_stored(const fusion *f, uint32_t p) { return f->at[p].stored || pass_at(f->g, p)->kind == KIND_LEAF; }
+static inline uint8_t cut_of(const fusion *f, uint32_t i) { return f->cuts ? f->cuts[i] : 0; }
+eas_status merge_groups(fusion *f); /* merge.c */
 /* How input k of p lies in the space if p lies by map; false: not simply. */
 bool map_input(const pgraph *g, const pnode *p, int k, const int8_t *map, int8_t *to);
 /* Of reductions: is d one of the axes? Which dim of the result is dim d of the input, if it is none? */
@@ -294,6 +297,9 @@ void matmul_store(lowering *w, eas_value acc, lindex row, lindex col); /* what f
 bool conv_wanted(const pgraph *g, const pnode *p); /* may they be read where they lie? */
 bool conv_rows(const fusion *f, const group *g); /* are they? */
 void lower_conv(lowering *w);
+bool conv_gradient_wanted(const pgraph *g, const pnode *p); /* the same of the gradient of a filter: the left factor are windows, transposed */
+bool conv_gradient_rows(const fusion *f, const group *g);
+void lower_conv_gradient(lowering *w);
 void lower_attention(lowering *w);
 void lower_attention_back(lowering *w);
 void lower_scan(lowering *w);

@@ -9,8 +9,6 @@
 
 enum { CHEAP = 2, HEAVY = -1, FREE = 8, ROW_MAX = 1 << 15, CONCAT_MAX = 4, LONG = 64 };
 
-static uint8_t cut_of(const fusion *f, uint32_t i) { return f->cuts ? f->cuts[i] : 0; }
-
 eas_dim shape_count(int rank, const eas_dim *shape) { return dim_product(rank, shape); }
 
 /* ---- cost of computing a node where it is used ---- */
@@ -47,13 +45,33 @@ static bool joins_dims(const pnode *p, const pnode *x)
     return false;
 }
 
-/* What several use has memory, unless it is cheap to compute in each of them. */
-static bool kept(const place *x) { return x->users > 1 && x->cost > CHEAP; }
+/* What several use has memory, unless it is cheap to compute in each of them. What follows a product takes the memory that the product would have. */
+static bool kept(const place *x) { return x->users > 1 && (x->cost > CHEAP || x->tail); }
+
+/* Is p all that is made of a product, element by element? */
+static bool follows_product(const fusion *f, const pnode *p)
+{
+    if (p->kind != KIND_MAP && p->kind != KIND_CAST)
+        return false;
+    for (int k = 0; k < p->nin; k++) {
+        const pnode *x = pass_at(f->g, p->in[k]);
+        const place *q = &f->at[p->in[k]];
+        if ((x->kind == KIND_MATMUL || q->tail) && q->users == 1 && x->rank == p->rank && !memcmp(x->shape, p->shape, sizeof *x->shape * x->rank))
+            return true;
+    }
+    return false;
+}
+
+/* Can a reshape of x read it from memory, whatever else becomes of it? */
+static bool reshaped_in_memory(const pnode *x, const place *at)
+{
+    return own_memory(x) || kept(at) || ((x->kind == KIND_REDUCE || x->kind == KIND_ARG) && at->users > 1);
+}
 
 static int own_cost(const pgraph *g, const pnode *p, const place *at)
 {
     switch (p->kind) {
-    case KIND_RESHAPE: return joins_dims(p, pass_at(g, p->in[0])) && !own_memory(pass_at(g, p->in[0])) && !kept(&at[p->in[0]]) ? CHEAP + 1 : 0;
+    case KIND_RESHAPE: return joins_dims(p, pass_at(g, p->in[0])) && !reshaped_in_memory(pass_at(g, p->in[0]), &at[p->in[0]]) ? CHEAP + 1 : 0;
     case KIND_MAP: {
         const char *ir = graph_rows[p->op].ir;
         uint16_t op = ir ? eas_op_find(ir) : 0;
@@ -92,11 +110,12 @@ static void costs(fusion *f)
         int own = own_cost(f->g, p, f->at), c = own == HEAVY ? 0 : own, len = 0;
         bool reads = p->kind == KIND_LEAF || own == HEAVY;
         q->heavy = own == HEAVY;
+        q->tail = follows_product(f, p);
         for (int k = 0; k < p->nin; k++) {
             const place *x = &f->at[p->in[k]];
             bool stored =
                 p->kind == KIND_PERMUTE && x->users > 1; /* what others use, too, is in memory, if it is worth that: its transpose is a view */
-            stored |= p->kind == KIND_RESHAPE && kept(x) && joins_dims(p, pass_at(f->g, p->in[k]));
+            stored |= p->kind == KIND_RESHAPE && kept(x);
             c += own == HEAVY || stored ? 0 : x->cost;
             len = x->len > len ? x->len : len;
             q->heavy |= x->heavy;
@@ -518,15 +537,24 @@ bool reaches(const fusion *f, uint32_t x, uint32_t core, int depth)
     return false;
 }
 
+/* A product reads the windows that x joins to a matrix where they lie, as often as they overlap: the image has memory, they have none. */
+static void read_in_place(fusion *f, uint32_t x)
+{
+    const uint32_t windows = pass_at(f->g, x)->in[0], image = pass_at(f->g, windows)->in[0];
+    f->at[x].rows = f->at[windows].rows = true;
+    f->at[image].root |= pass_at(f->g, image)->kind != KIND_LEAF;
+}
+
 /* The operands of a core are read at indices of its own; of a scan at the group's. */
 static void push_core(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
     place *q = &f->at[i];
-    if (p->kind == KIND_MATMUL && conv_wanted(f->g, p)) {
-        const uint32_t windows = pass_at(f->g, p->in[0])->in[0], image = pass_at(f->g, windows)->in[0];
-        f->at[p->in[0]].rows = f->at[windows].rows = true;
-        f->at[image].root |= pass_at(f->g, image)->kind != KIND_LEAF; /* it is read as often as windows overlap */
+    if (p->kind == KIND_MATMUL && conv_wanted(f->g, p))
+        read_in_place(f, p->in[0]);
+    else if (p->kind == KIND_MATMUL && conv_gradient_wanted(f->g, p)) {
+        f->at[p->in[0]].rows = true;
+        read_in_place(f, pass_at(f->g, p->in[0])->in[0]);
     }
     for (int k = 0; k < p->nin; k++) {
         if ((p->kind == KIND_CALL || p->kind == KIND_CONTROL || p->kind == KIND_COLLECTIVE) && pass_at(f->g, p->in[k])->kind != KIND_CONST)
@@ -739,7 +767,8 @@ static void settle(fusion *f, uint32_t i)
         return;
     }
     bool here = inlinable(p) && (!q->whole || by_elements(f->g, p)) &&
-                (q->many ? q->cost <= CHEAP && q->len < LONG : g->size < f->limit && (cheap_here(f, i, g) || (q->rows && g->kind == GROUP_MATMUL)));
+                (q->many ? (q->cost <= CHEAP && q->len < LONG && !kept(q)) || (q->rows && p->kind == KIND_WINDOW)
+                         : g->size < f->limit && (cheap_here(f, i, g) || (q->rows && g->kind == GROUP_MATMUL)));
     if (!here) {
         root_group(f, i);
         return;
@@ -762,86 +791,6 @@ static void order_folds(fusion *f)
     }
 }
 
-/* ---- siblings ---- */
-
-enum { MAX_ROOTS = 8 };
-
-/* Per group, the nearest one before it in time that it reads (a larger number); several readers nobody knows of: `any`. */
-static void nearest_reads(const fusion *f, uint32_t *nearest, bool *any)
-{
-    for (uint32_t i = 1; i < f->g->n.len; i++) {
-        const pnode *p = pass_at(f->g, i);
-        const place *q = &f->at[i];
-        if (!q->used && !q->stored)
-            continue;
-        for (int k = 0; k < p->nin; k++) {
-            const place *x = &f->at[p->in[k]];
-            if (!x->stored || x->group == q->group)
-                continue;
-            if (q->many && !q->stored)
-                any[x->group] = true;
-            else if (x->group < nearest[q->group])
-                nearest[q->group] = x->group;
-        }
-    }
-}
-
-static bool alike(const group *a, const group *b)
-{
-    return a->kind == GROUP_MAP && b->kind == GROUP_MAP && a->rank == b->rank && a->inner == b->inner && a->roots.len + b->roots.len <= MAX_ROOTS &&
-           !memcmp(a->space, b->space, sizeof *a->space * (size_t)a->rank);
-}
-
-static bool is_alone(const fusion *f, const group *g)
-{
-    for (uint32_t i = 0; i < g->roots.len; i++)
-        if (cut_of(f, g->roots.at[i].node) & CUT_ALONE)
-            return true;
-    return false;
-}
-
-static bool absorb(group *a, group *b)
-{
-    for (uint32_t i = 0; i < b->roots.len; i++)
-        if (!vec_push(&a->roots, b->roots.at[i]))
-            return false;
-    for (uint32_t i = 0; i < b->folds.len; i++)
-        if (!vec_push(&a->folds, b->folds.at[i]))
-            return false;
-    a->size += b->size;
-    b->roots.len = b->folds.len = 0;
-    return true;
-}
-
-/* Neighbours in time over the same space that do not read each other become one kernel with several results. */
-static eas_status merge_siblings(fusion *f)
-{
-    uint32_t n = f->groups.len;
-    uint32_t *nearest = malloc(sizeof *nearest * n), *into = malloc(sizeof *into * n);
-    bool *any = calloc(n, sizeof *any), ok = nearest && into && any;
-    for (uint32_t i = 0; ok && i < n; i++) {
-        nearest[i] = UINT32_MAX;
-        into[i] = i;
-    }
-    if (ok)
-        nearest_reads(f, nearest, any);
-    for (uint32_t hi = n - 1, b = n - 2; ok && n > 2 && b > 0; b--) {
-        group *a = &f->groups.at[into[b + 1]], *g = &f->groups.at[b];
-        if (nearest[b] <= hi || any[b + 1] || a->size + g->size > f->limit || !alike(a, g) || is_alone(f, a) || is_alone(f, g)) {
-            hi = b;
-            continue;
-        }
-        into[b] = into[b + 1];
-        ok = absorb(a, g);
-    }
-    for (uint32_t i = 1; ok && i < f->g->n.len; i++)
-        f->at[i].group = into[f->at[i].group];
-    free(nearest);
-    free(into);
-    free(any);
-    return ok ? EAS_OK : base_fail_oom(n);
-}
-
 /* Packing is worth it for large products: both factors are laid out for the device's register tiles before they are multiplied. */
 static void choose_packed(fusion *f, eas_device *d)
 {
@@ -849,7 +798,7 @@ static void choose_packed(fusion *f, eas_device *d)
     memcpy(f->tile, l.tile, sizeof f->tile);
     f->bf16_products = l.bf16_products;
     for (uint32_t i = 1; i < f->groups.len; i++)
-        f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]) && !conv_rows(f, &f->groups.at[i]);
+        f->groups.at[i].packed = pack_wanted(f, &f->groups.at[i]) && !conv_rows(f, &f->groups.at[i]) && !conv_gradient_rows(f, &f->groups.at[i]);
 }
 
 eas_status fuse_for(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roots, uint32_t limit, const uint8_t *cuts, eas_device *d,
@@ -899,7 +848,7 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
             f->at[i].stored = true;
     }
     order_folds(f);
-    return f->limit > 1 ? merge_siblings(f) : EAS_OK;
+    return f->limit > 1 ? merge_groups(f) : EAS_OK;
 }
 
 void fuse_free(fusion *f)

@@ -430,6 +430,8 @@ static void lower_product(lowering *w)
         lower_pack(w);
     else if (conv_rows(w->l.f, w->l.grp))
         lower_conv(w);
+    else if (conv_gradient_rows(w->l.f, w->l.grp))
+        lower_conv_gradient(w);
     else
         lower_matmul(w);
 }

@@ -119,3 +119,132 @@ void lower_conv(lowering *w)
     eas_value row = low_bin(l, "mul", eas_program_id(l->b, 1), low_int(l, c.wide));
     matmul_store(w, acc, (lindex){low_bin(l, "add", row, c.at[r - 3].v), 0}, c.col);
 }
+
+/* ---- the gradient of a filter: windows^T @ what came back to the pixels ----
+ *
+ * A program makes the rows of one row of taps, or a part of them, for a strip of channels: it goes through the images of its part (pass/conv.c) row by row, and multiplies a block of pixels,
+ * transposed, with what came back to them. Neither windows nor their transpose are ever in memory.
+ */
+
+enum { MOST_ROWS = 192, GRAD_PIXELS = 64, FEW_GRAD_PIXELS = 7 };
+
+static const pnode *gradient_windows(const pgraph *g, const pnode *p)
+{
+    const pnode *t = p->kind == KIND_MATMUL && p->rank == 3 ? pass_at(g, p->in[0]) : NULL;
+    if (!t || t->kind != KIND_PERMUTE || t->words[0] != 0 || t->words[1] != 2)
+        return NULL;
+    const pnode *x = pass_at(g, t->in[0]), *w = x->kind == KIND_RESHAPE ? pass_at(g, x->in[0]) : NULL;
+    if (!w || w->kind != KIND_WINDOW || w->rank < 5)
+        return NULL;
+    for (int i = 0; i < w->rank; i++)
+        if (!dim_known(w->shape[i]) || w->shape[i] == 0)
+            return NULL;
+    return x->shape[2] == w->shape[w->rank - 1] * w->shape[w->rank - 2] ? w : NULL;
+}
+
+/* The largest divisor of n that is at most `most`. */
+static int64_t divisor(int64_t n, int64_t most)
+{
+    int64_t d = n < most ? n : most;
+    while (n % d)
+        d--;
+    return d;
+}
+
+bool conv_gradient_wanted(const pgraph *g, const pnode *p)
+{
+    const pnode *w = gradient_windows(g, p);
+    const eas_dtype dt = (eas_dtype)p->dtype;
+    return w && (dt == EAS_F32 || dt == EAS_F64) && w->dtype == dt && pass_at(g, p->in[1])->dtype == dt &&
+           divisor(w->shape[w->rank - 3], GRAD_PIXELS) >= FEW_GRAD_PIXELS;
+}
+
+bool conv_gradient_rows(const fusion *f, const group *g)
+{
+    const pnode *p = g->kind == GROUP_MATMUL ? pass_at(f->g, g->core) : NULL;
+    if (!p || !conv_gradient_wanted(f->g, p))
+        return false;
+    const uint32_t x = pass_at(f->g, p->in[0])->in[0], windows = pass_at(f->g, x)->in[0];
+    return !fused_stored(f, p->in[0]) && !fused_stored(f, x) && !fused_stored(f, windows) && fused_stored(f, pass_at(f->g, windows)->in[0]);
+}
+
+typedef struct filter {
+    const pnode *p, *w;
+    uint32_t windows;
+    int64_t images, high, wide, across, rows, strip, pixels; /* images: of a part; rows: of the result, in one program */
+    lindex at[MAX_DIMS]; /* of the windows */
+    lindex part, col;
+    eas_value down, tap; /* which row of taps, and which of its elements come first */
+} filter;
+
+/* The image with this number, as leading dims of the windows. */
+static void set_image(lower *l, filter *c, eas_value image)
+{
+    for (int d = c->w->rank - 5; d >= 0; d--) {
+        c->at[d] = (lindex){d ? low_bin(l, "mod", image, low_int(l, c->w->shape[d])) : image, 0};
+        image = d ? low_bin(l, "floordiv", image, low_int(l, c->w->shape[d])) : image;
+    }
+}
+
+/* One block of pixels: pixel `first` of row `row`, which counts the rows of all images of the part. */
+static eas_value block_of_pixels(lowering *w, filter *c, eas_value row, eas_value first, eas_value acc)
+{
+    lower *l = &w->l;
+    const int r = c->w->rank;
+    eas_value image = low_bin(l, "floordiv", row, low_int(l, c->high));
+    if (c->part.v)
+        image = low_bin(l, "add", low_bin(l, "mul", c->part.v, low_int(l, c->images)), image);
+    set_image(l, c, image);
+    c->at[r - 4] = (lindex){low_bin(l, "mod", row, low_int(l, c->high)), 0};
+    c->at[r - 3] = (lindex){low_bin(l, "add", first, low_lanes(l, 0, c->pixels)), 0};
+    c->at[r - 2] = (lindex){c->down, 0};
+    c->at[r - 1] = (lindex){low_bin(l, "add", c->tap, low_lanes(l, 1, c->rows)), 0};
+    eas_value x = eas_broadcast(l->b, low_value(l, c->windows, c->at, NULL), 2, (int64_t[]){c->pixels, c->rows});
+    eas_value k = low_bin(l, "add", low_bin(l, "add", low_bin(l, "mul", row, low_int(l, c->wide)), first), low_lanes(l, 0, c->pixels));
+    eas_value y = low_value(l, c->p->in[1], (lindex[]){c->part, {k, 0}, c->col}, NULL);
+    return eas_matmul(l->b, eas_trans(l->b, x, NULL), eas_broadcast(l->b, y, 2, (int64_t[]){c->pixels, c->strip}), acc);
+}
+
+void lower_conv_gradient(lowering *w)
+{
+    lower *l = &w->l;
+    filter c = {.p = pass_at(l->g, l->grp->core)};
+    c.w = gradient_windows(l->g, c.p);
+    c.windows = pass_at(l->g, pass_at(l->g, c.p->in[0])->in[0])->in[0];
+    const int r = c.w->rank;
+    const int64_t outs = c.p->shape[2];
+    c.high = c.w->shape[r - 4];
+    c.wide = c.w->shape[r - 3];
+    c.across = c.w->shape[r - 1];
+    c.images = pass_at(l->g, c.p->in[1])->shape[1] / (c.high * c.wide);
+    c.rows = divisor(c.across, MOST_ROWS);
+    c.pixels = divisor(c.wide, GRAD_PIXELS);
+    c.strip = strip_of(outs, STRIP_BYTES / (int64_t)eas_dtype_size((eas_dtype)c.p->dtype));
+    l->nblock = 2;
+    matmul_batch(w, c.p, &c.part);
+    const int64_t bands = c.across / c.rows, strips = (outs + c.strip - 1) / c.strip;
+    w->use->grid[0] = strips;
+    w->use->grid[1] = c.w->shape[r - 2] * bands;
+    eas_value band = eas_program_id(l->b, 1);
+    c.down = low_bin(l, "floordiv", band, low_int(l, bands));
+    c.tap = low_bin(l, "mul", low_bin(l, "mod", band, low_int(l, bands)), low_int(l, c.rows));
+    eas_value first = low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, c.strip)), col = low_lanes(l, 1, c.strip);
+    first = outs % c.strip ? low_bin(l, "min", first, low_int(l, outs - c.strip)) : first; /* some are computed twice, to the same bits */
+    c.col = (lindex){strips > 1 ? low_bin(l, "add", first, col) : col, 0};
+    eas_value acc = matmul_sums(l, (eas_dtype)c.p->dtype, c.rows, c.strip), row, now, x, inner;
+    const uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, low_int(l, 0), low_int(l, c.images * c.high), low_int(l, 1), 1, &acc, &row, &now);
+    if (c.pixels == c.wide) {
+        inner = block_of_pixels(w, &c, row, low_int(l, 0), now);
+    } else {
+        const uint32_t deeper = low_mark(l);
+        eas_loop_begin(l->b, low_int(l, 0), low_int(l, c.wide), low_int(l, c.pixels), 1, &now, &x, &inner);
+        eas_value next = block_of_pixels(w, &c, row, x, inner);
+        eas_loop_end(l->b, 1, &next, &inner);
+        low_forget(l, deeper);
+    }
+    eas_loop_end(l->b, 1, &inner, &acc);
+    low_forget(l, mark);
+    eas_value at = low_bin(l, "add", low_bin(l, "mul", band, low_int(l, c.rows)), low_lanes(l, 0, c.rows));
+    matmul_store(w, acc, (lindex){at, 0}, c.col);
+}

@@ -1,7 +1,8 @@
 /* order.c: in which order the steps of a plan run.
  *
  * Steps come in the order in which results were asked for, which keeps much alive: all gradients of a network wait for the first layer's, and with them everything that they are
- * made of. Here a step that frees as much memory as it takes, or more, runs as soon as it can; otherwise the order stays. What that needs is who writes and who reads which slot.
+ * made of. Here a step that frees as much memory as it takes, or more, runs as soon as it can, and so does one that does so together with a step that waits for it alone (laying out a factor of a product,
+ * and the product); otherwise the order stays. What that needs is who writes and who reads which slot.
  */
 #include "exec.h"
 
@@ -16,6 +17,8 @@ typedef struct ordering {
     uint8_t *there;     /* per slot: has memory */
     VEC(uint32_t) from, to; /* edges */
     uint32_t *first, *next; /* per step: its first edge; per edge: the next one */
+    size_t most;        /* slots of a step */
+    uint8_t *had;       /* room for as many */
 } ordering;
 
 static int64_t bytes_of(const slot *s)
@@ -117,12 +120,38 @@ static void run(ordering *o, uint32_t step, uint32_t *few, uint32_t *ready, uint
             ready[(*nready)++] = o->to.at[e - 1];
 }
 
+/* The same of a step and of one that waits for nothing else: the least there is. */
+static int64_t growth_of_two(ordering *o, uint32_t step, uint32_t *few, uint32_t *mine)
+{
+    const int64_t own = growth(o, step, few);
+    int64_t least = own;
+    if (own <= 0)
+        return own;
+    int written, n = slots_of(&o->steps[step], mine, &written);
+    uint8_t *had = o->had;
+    for (int k = 0; k < n; k++) {
+        had[k] = o->there[mine[k]];
+        o->there[mine[k]] = 1;
+        o->uses[mine[k]]--;
+    }
+    for (uint32_t e = o->first[step]; e; e = o->next[e - 1])
+        if (o->waits[o->to.at[e - 1]] == 1) {
+            const int64_t both = own + growth(o, o->to.at[e - 1], few);
+            least = both < least ? both : least;
+        }
+    for (int k = n; k-- > 0;) {
+        o->there[mine[k]] = had[k];
+        o->uses[mine[k]]++;
+    }
+    return least;
+}
+
 /* The first step that frees more than it takes, else the first that frees as much (a step that frees more may follow it), else the first of all. */
-static uint32_t choose(const ordering *o, const uint32_t *ready, uint32_t nready, uint32_t *few)
+static uint32_t choose(ordering *o, const uint32_t *ready, uint32_t nready, uint32_t *few)
 {
     uint32_t best[3] = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
     for (uint32_t i = 0; i < nready; i++) {
-        int64_t more = growth(o, ready[i], few);
+        int64_t more = growth_of_two(o, ready[i], few, few + o->most);
         for (int k = more < 0 ? 0 : more == 0 ? 1 : 2; k < 3; k++)
             if (best[k] == UINT32_MAX || ready[i] < ready[best[k]])
                 best[k] = i;
@@ -161,12 +190,14 @@ eas_status plan_order(uint32_t nsteps, plan_step *steps, uint32_t nslots, const 
         int n = steps[i].nargs + (steps[i].nouts < 0 ? -steps[i].nouts : 0);
         most = n > most ? n : most;
     }
-    uint32_t *few = malloc(sizeof *few * ((size_t)most + 1));
+    o.most = (size_t)most + 1;
+    uint32_t *few = malloc(sizeof *few * 2 * o.most);
+    o.had = malloc(o.most);
     o.waits = calloc(nsteps + 1u, sizeof *o.waits);
     o.uses = calloc(nslots + 1u, sizeof *o.uses);
     o.there = calloc(nslots + 1u, 1);
     o.first = calloc(nsteps + 1u, sizeof *o.first);
-    bool ok = few && o.waits && o.uses && o.there && o.first && find_edges(&o, nslots, few);
+    bool ok = few && o.had && o.waits && o.uses && o.there && o.first && find_edges(&o, nslots, few);
     o.next = ok ? calloc(o.to.len + 1u, sizeof *o.next) : NULL;
     ok = ok && o.next;
     for (uint32_t e = 0; ok && e < o.to.len; e++) {
@@ -174,7 +205,7 @@ eas_status plan_order(uint32_t nsteps, plan_step *steps, uint32_t nslots, const 
         o.first[o.from.at[e]] = e + 1;
     }
     ok = ok && reorder(&o, steps, few);
-    free(few), free(o.waits), free(o.uses), free(o.there), free(o.first), free(o.next);
+    free(few), free(o.had), free(o.waits), free(o.uses), free(o.there), free(o.first), free(o.next);
     vec_free(&o.from);
     vec_free(&o.to);
     return ok ? EAS_OK : base_fail_oom(nsteps);

@@ -616,10 +616,14 @@ eas_status eas_node_loop(const eas_loop *l, eas_node **results)
 {
     NEED(l, EAS_ERR_HANDLE);
     looping w = {.l = l};
+    hoisted h = {0};
     eas_status st = check_carried(l);
     if (!st)
         st = check_scanned(l);
+    if (!st)
+        st = loop_hoist(&w.g, l, &h);
     if (!st) {
+        w.l = l = &h.loop;
         carry_all(&w);
         st = w.g.st;
     }
@@ -629,6 +633,7 @@ eas_status eas_node_loop(const eas_loop *l, eas_node **results)
     if (!st)
         st = hand_results(&w, made, results);
     free(made);
+    free(h.nodes);
     loop_free(&w);
     return st;
 }

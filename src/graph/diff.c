@@ -153,8 +153,6 @@ typedef struct item {
     eas_node *through; /* what it is differentiated through; NULL: itself */
     eas_node *t;       /* tangent or cotangent */
     eas_node **many;   /* the same of a node with several results */
-    eas_node *source;  /* of such a result: that node, and which it is */
-    int index;
     uint32_t sibling;  /* 1 + number of the item before it that shares its user's rule */
     bool active;       /* depends on a variable */
 } item;
@@ -209,6 +207,7 @@ static bool grow(walk *w)
     return true;
 }
 
+static bool is_result(const eas_node *n) { return node_kind(n) == KIND_RESULT; }
 static bool has_rule(const eas_node *n) { return n->extra && n->extra->rule && !n->extra->rule->again; }
 static bool runs_again(const eas_node *n) { return n->extra && n->extra->rule && n->extra->rule->again; }
 
@@ -432,8 +431,6 @@ static void follow(walk *w, eas_node *root)
             }
         }
         item it = {.n = n, .through = v->through, .active = active};
-        if (node_kind(n) == KIND_RESULT)
-            it.source = control_source(n, &it.index);
         stack.len--;
         if (!find(w, n) && !w->g.st)
             enter(w, it);
@@ -571,7 +568,7 @@ static void forward_item(walk *w, uint32_t k)
     gbuild *g = &w->g;
     if (!t)
         g->st = base_fail_oom(n->nin);
-    bool any = it->through || it->source; /* variables may have no tangent */
+    bool any = it->through || is_result(n); /* variables may have no tangent */
     for (int i = 0; i < n->nin && t; i++) {
         t[i] = tangent_of(w, node_in(n)[i]);
         any |= t[i] && i >= first_input(n) && i < last_input(n);
@@ -585,9 +582,10 @@ static void forward_item(walk *w, uint32_t k)
         out = forward_rule(w, n, t);
     else if (has_results(n))
         forward_many(w, it, t);
-    else if (it->source) {
-        const item *of = find(w, it->source);
-        out = of && of->many ? of->many[it->index] : NULL;
+    else if (is_result(n)) {
+        int index;
+        const item *of = find(w, control_source(n, &index));
+        out = of && of->many ? of->many[index] : NULL;
     } else if (graph_rows[n->op].diff.how == DIFF_EACH)
         out = forward_each(g, n, t);
     else
@@ -722,13 +720,14 @@ static void reverse_quick(walk *w, eas_node *n, eas_node *ct)
 
 static void reverse_result(walk *w, const item *it)
 {
-    item *of = find(w, it->source);
+    int index;
+    item *of = find(w, control_source(it->n, &index));
     if (!of || !of->active)
         return;
     if (!of->many && !(of->many = calloc((size_t)of->n->extra->nouts + 1, sizeof *of->many)))
         w->g.st = base_fail_oom(sizeof *of->many);
     else
-        add_to(w, &of->many[it->index], it->t);
+        add_to(w, &of->many[index], it->t);
 }
 
 static void reverse_many(walk *w, eas_node *n, eas_node **many)
@@ -838,7 +837,7 @@ static void reverse_item(walk *w, uint32_t k)
             reverse_many(w, n, it.many);
     } else if (!it.t)
         return;
-    else if (it.source)
+    else if (is_result(n))
         reverse_result(w, &it);
     else if (it.through) {
         if (runs_again(n))

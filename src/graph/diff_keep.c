@@ -293,7 +293,7 @@ eas_status eas_pullback_call(eas_pullback *p, eas_node *const *cotangents, eas_n
     NEED(p, EAS_ERR_HANDLE);
     NEED(!p->nout || cotangents, EAS_ERR_HANDLE);
     NEED(!p->nin || grads, EAS_ERR_HANDLE);
-    if (!recorded(p) || !fits(p, cotangents))
+    if (!p->grads || p->failed || !fits(p, cotangents)) /* nobody read the result first: one program computes all */
         return eas_nodes_vjp(p->nin, p->in, p->nout, p->outs, cotangents, p->lanes, grads);
     gbuild g = {0};
     eas_node *none;

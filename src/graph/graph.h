@@ -258,6 +258,12 @@ eas_status node_native(const struct eas_native *fn, int nin, eas_node *const *in
 void control_release(graph_control *c);
 /* A loop as its node has it: scanned tensors with the trips as their first dim; flagged: carried value 0 says whether a trip follows. made: carried values, then what is stacked. */
 eas_status control_loop(const eas_loop *l, bool flagged, eas_node **made);
+/* hoist.c: the loop with products of all trips done before it; borrows from l and from g. nodes is the caller's to free. */
+typedef struct hoisted {
+    eas_loop loop;
+    eas_node **nodes;
+} hoisted;
+eas_status loop_hoist(struct gbuild *g, const eas_loop *l, hoisted *h);
 eas_status control_inputs(const graph_control *c, int which, eas_node **in); /* the placeholders of what runs, by number; NULL: not used. Borrowed */
 /* nodes[i] with to[k] in the place of from[k], kept by g. all: of nodes that depend on no placeholder, too. */
 eas_status control_replace(gbuild *g, int nfrom, eas_node *const *from, eas_node *const *to, int n, eas_node **nodes, bool all);

@@ -11,8 +11,9 @@
 
 /* ---- memory of nodes ---- */
 
-/* Nodes come and go by the million and are small: each thread keeps some of each size. What it keeps goes back when the thread ends. */
-enum { STEP = 32, SIZES = 8, KEPT = 16384, SETTLE = 1024 };
+/* Nodes come and go by the million and are small: each thread keeps some of each size. What it keeps goes back when the thread ends.
+ * Sizes are HEAD bytes less than a multiple of STEP: malloc hands out multiples of 16 with a header of 8, and nothing is lost to rounding. */
+enum { STEP = 16, HEAD = 8, SIZES = 16, KEPT = 16384, SETTLE = 1024 };
 typedef struct store {
     void *at[SIZES]; /* lists, linked through the first word */
     int count[SIZES];
@@ -71,9 +72,11 @@ static void count_live(store *s, int by)
     }
 }
 
+static size_t size_class(size_t size) { return (size + HEAD - 1) / STEP; }
+
 static void *node_alloc(store *s, size_t size)
 {
-    size_t k = (size - 1) / STEP;
+    size_t k = size_class(size);
     count_live(s, 1);
     if (k >= SIZES)
         return malloc(size);
@@ -81,7 +84,7 @@ static void *node_alloc(store *s, size_t size)
         meet_thread(s);
     void *p = s->at[k];
     if (!p)
-        return malloc((k + 1) * STEP);
+        return malloc((k + 1) * STEP - HEAD);
     s->at[k] = *(void **)p;
     s->count[k]--;
     return p;
@@ -238,7 +241,7 @@ eas_status node_new(uint16_t op, eas_dtype dt, int batch_dims, int rank, const e
     if (!n)
         return base_fail_oom(size);
     memset(n, 0, sizeof *n);
-    n->room = (uint8_t)(size <= STEP * SIZES ? (size - 1) / STEP + 1 : 0);
+    n->room = (uint8_t)(size_class(size) < SIZES ? size_class(size) + 1 : 0);
     atomic_init(&n->counts, NODE_REF);
     n->op = op;
     n->dtype = (uint8_t)dt;

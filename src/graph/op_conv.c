@@ -188,6 +188,35 @@ static eas_node *windows(gbuild *g, eas_node *x, int at, const window *w, const 
     return gb_new(g, GRAPH_WINDOW, (eas_dtype)x->dtype, x->batch_dims, x->rank + 2, shape, 7, words, 1, &x);
 }
 
+/* Windows that lie side by side are views: each axis is cut in two. Their derivative is a view as well, where that of windows which may overlap adds up copies. */
+static eas_node *side_by_side(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2])
+{
+    eas_dim shape[GRAPH_MAX_RANK + 2];
+    int order[GRAPH_MAX_RANK + 2], rank = 0;
+    for (int i = 0; i < 2; i++)
+        x = gb_slice(g, x, at + i, 0, gb_dim(g, EAS_DIM_MUL, count[i], w->size[i]), 1);
+    if (g->st || !x)
+        return NULL;
+    for (int i = 0; i < x->rank; i++) {
+        const bool cut = i == at || i == at + 1;
+        order[i] = rank;
+        shape[rank++] = cut ? count[i - at] : node_shape(x)[i];
+        if (cut) {
+            order[x->rank + i - at] = rank;
+            shape[rank++] = w->size[i - at];
+        }
+    }
+    return gb_permute(g, gb_reshape(g, x, x->batch_dims, rank, shape), order);
+}
+
+static eas_node *pool_windows(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2])
+{
+    bool beside = x && x->rank + 2 <= GRAPH_MAX_RANK;
+    for (int i = 0; i < 2; i++)
+        beside &= w->stride[i] == w->size[i] && w->dilation[i] == 1;
+    return beside ? side_by_side(g, x, at, w, count) : windows(g, x, at, w, count);
+}
+
 /* Windows of x (batch, N, H, W, C) as (batch, groups, N*H*W, taps * C/groups); x's batch dims are kept. */
 static eas_node *columns(gbuild *g, eas_node *x, const window *w, int64_t groups, const eas_dim count[2])
 {
@@ -452,7 +481,7 @@ static eas_node *pooled(gbuild *g, const eas_node *n, eas_node *x, const window 
                         uint16_t op)
 {
     int at = n->batch_dims + 1;
-    eas_node *y = windows(g, framed(g, x, at, before, after, fill), at, w, node_shape(n) + at);
+    eas_node *y = pool_windows(g, framed(g, x, at, before, after, fill), at, w, node_shape(n) + at);
     return y ? gb_reduce(g, op, y, (uint32_t)3 << (y->rank - 2), false) : NULL;
 }
 
@@ -470,26 +499,35 @@ eas_status expand_max_pool2d(eas_node *n, eas_node *const *in, eas_node **out)
     return gb_done(&g, pooled(&g, n, in[0], &w, w.before, after, fill, truth ? GRAPH_ANY : GRAPH_REDUCE_MAX), out);
 }
 
-/* Derivatives: of each window the first largest element is the result. */
+/* The number of each element of a window, as a tensor of the last two dims. */
+static eas_node *tap_numbers(gbuild *g, const window *w)
+{
+    eas_node *all = gb_iota(g, w->size[0] * w->size[1], EAS_I32);
+    return all ? gb_reshape(g, all, 0, 2, (eas_dim[]){w->size[0], w->size[1]}) : NULL;
+}
+
+static eas_node *spread_over_taps(gbuild *g, eas_node *x) { return x ? gb_unsqueeze(g, gb_unsqueeze(g, x, x->rank), x->rank + 1) : NULL; }
+
+/* Derivatives: of each window the first largest element is the result, or the first NaN. */
 eas_node *as_max_pool2d(gbuild *g, eas_node *n)
 {
     window w = window_of(n);
-    eas_dim after[2], flat[GRAPH_MAX_RANK + 2];
+    eas_dim after[2];
     eas_node *in = node_in(n)[0];
     overhang(g, n, in, &w, after);
     for (int i = 0; i < 2; i++)
         after[i] = gb_dim(g, EAS_DIM_ADD, after[i], w.after[i]);
     int at = n->batch_dims + 1;
-    eas_node *y = windows(g, framed(g, in, at, w.before, after, gb_num(g, n, -INFINITY)), at, &w, node_shape(n) + at);
+    eas_node *y = pool_windows(g, framed(g, in, at, w.before, after, gb_num(g, n, -INFINITY)), at, &w, node_shape(n) + at);
     if (!y)
         return NULL;
-    memcpy(flat, node_shape(n), sizeof *flat * n->rank);
-    flat[n->rank] = w.size[0] * w.size[1];
-    y = gb_reshape(g, y, n->batch_dims, n->rank + 1, flat);
-    eas_node *first = gb_new(g, GRAPH_ARGMAX, EAS_I64, n->batch_dims, n->rank, node_shape(n), 2, (int64_t[]){0, n->rank}, 1, &y);
-    eas_node *mine = gd2(g, GRAPH_EQUAL, gb_unsqueeze(g, first, n->rank), gb_iota(g, flat[n->rank], EAS_I64));
-    y = gd_where(g, mine, y, gd_num(g, n, 0));
-    return y ? gb_reduce(g, GRAPH_REDUCE_SUM, y, 1u << n->rank, false) : NULL;
+    const uint32_t taps = (uint32_t)3 << (y->rank - 2);
+    eas_node *top = spread_over_taps(g, gb_reduce(g, GRAPH_REDUCE_MAX, y, taps, false)), *number = tap_numbers(g, &w);
+    eas_node *is_top = gb2(g, GRAPH_LOGICAL_OR, gd2(g, GRAPH_EQUAL, y, top), gd2(g, GRAPH_NOT_EQUAL, y, y));
+    eas_node *first = gd_where(g, is_top, number, gb_int(g, EAS_I32, INT32_MAX));
+    first = first ? spread_over_taps(g, gb_reduce(g, GRAPH_REDUCE_MIN, first, taps, false)) : NULL;
+    y = gd_where(g, gd2(g, GRAPH_EQUAL, first, number), y, gd_num(g, n, 0));
+    return y ? gb_reduce(g, GRAPH_REDUCE_SUM, y, taps, false) : NULL;
 }
 
 /* How many elements each window has: those of x and, if they count, of the padding; what ceil mode adds never counts. */

@@ -350,59 +350,54 @@ static uint32_t do_rsqrt(maths *m, uint32_t x)
 
 /* ---- hyperbolic tangent, logistic function ---- */
 
-/* (tanh x - x) / x^3 in x^2, up to 1; used below 0.75 */
-static const double TANH32[] = {-0.3333333433,   0.1333341897,   -0.05398008972,  0.02192679793,
-                                -0.008969631046, 0.003598362440, -0.001204067841, 0.0002219458402};
-
-static const double TANH64[] = {-0.333333333333333315,    0.133333333333324311,      -0.0539682539673761175,
-                                0.0218694884965428028,    -0.00886323456756872748,   0.00359211423462797242,
-                                -0.00145571018327910785,  0.000589300929250460067,   -0.000236328258651455293,
-                                0.0000898417603979866379, -0.0000278871945448644057, 4.75644741528507365e-6}; /* below 0.6 */
-
-/* 1 - 2/(e^c + 1) for c >= 0, with what each step loses carried along */
-static uint32_t one_minus_2_over(maths *m, uint32_t c)
+/* e^c = 2^n (1 + t + low) for c <= 0. t is rounded once; low, where asked for, is what that loses. */
+static uint32_t exp_split(maths *m, uint32_t c, rounded *n, uint32_t *low)
 {
-    uint32_t one = num(m, 1), two = num(m, 2);
-    rounded n;
-    pair e = exp_pair(m, c, 0, &n);
-    uint32_t p2 = power_of_two(m, whole_of(m, n));
-    pair d = fast_two_sum(m, mul(m, e.hi, p2), one);
-    uint32_t dl = fma3(m, e.lo, p2, d.lo), q = quo(m, two, d.hi);
-    uint32_t rem = sub(m, fma3(m, neg(m, q), d.hi, two), mul(m, q, dl)); /* of the division; q/2 is 1/d */
-    pair y = fast_two_sum(m, one, neg(m, q));
-    return add(m, y.hi, sub(m, y.lo, mul(m, mul(m, rem, q), num(m, 0.5))));
+    uint32_t r = reduce_exp(m, c, n, NULL), square = mul(m, r, r), poly = HORNER2(m, r, EXP32, EXP64);
+    if (!low)
+        return fma3(m, square, poly, r);
+    uint32_t tail = mul(m, square, poly), t = add(m, r, tail);
+    *low = sub(m, tail, sub(m, t, r));
+    return t;
 }
 
+static uint32_t two_to(maths *m, rounded n) { return m->ldexp ? op2(m, IR_LDEXP, num(m, 1), n.f) : power_of_two(m, whole_of(m, n)); }
+
+/* (hi + lo) / (d + dl) with one division: the quotient of the large parts, and what it leaves. */
+static uint32_t corrected_quotient(maths *m, pair x, pair d)
+{
+    uint32_t r = quo(m, num(m, 1), d.hi), q = mul(m, x.hi, r), minus = neg(m, q);
+    return fma3(m, add(m, fma3(m, minus, d.hi, x.hi), fma3(m, minus, d.lo, x.lo)), r, q);
+}
+
+/* (1 - u) / (1 + u), u = e^-2|x| = s (1 + t), s a power of two: 1 - s and s t are exact, so nothing is lost for small x. Beyond top, the last x for which 1 - s is
+ * exact, the result is the one there until 1 is nearer. */
 static uint32_t do_tanh(maths *m, uint32_t x)
 {
-    uint32_t a = mag(m, x), one = num(m, 1), two = num(m, 2), top = num2(m, 10, 22), z = mul(m, a, a), big;
-    uint32_t c = pick(m, gt(m, a, top), top, a), c2 = add(m, c, c);
-    if (m->wide) { /* em/(em+2), em = e^2a - 1 */
-        uint32_t em = do_expm1(m, c2);
-        big = quo(m, em, add(m, em, two));
-    } else {
-        big = one_minus_2_over(m, c2);
-    }
-    uint32_t small = fma3(m, mul(m, a, z), HORNER2(m, z, TANH32, TANH64), a);
-    uint32_t y = pick(m, lt(m, a, num2(m, 0.75, 0.6)), small, pick(m, gt(m, a, top), one, big));
-    return copy_sign(m, y, x);
+    uint32_t a = mag(m, x), one = num(m, 1), top = num2(m, 8.49, 18.538), c = pick(m, gt(m, a, top), top, a), low;
+    uint32_t far = gt(m, a, num2(m, 9.0109, 19.0615));
+    rounded n;
+    uint32_t t = exp_split(m, neg(m, add(m, c, c)), &n, &low), s = two_to(m, n);
+    uint32_t p = mul(m, s, t), rest = sub(m, one, s), up = sub(m, rest, p);
+    const pair over = {up, fma3(m, neg(m, s), low, sub(m, sub(m, rest, up), p))};
+    pair under = fast_two_sum(m, num(m, 2), neg(m, up)); /* 1 + u is 2 - (1 - u) */
+    under.lo = sub(m, under.lo, over.lo);
+    return copy_sign(m, pick(m, far, one, corrected_quotient(m, over, under)), x);
 }
 
-/* 1/(1+e^-x): with e = e^-|x| as a pair, 1/(1+e) for x >= 0 and e/(1+e) below */
+/* 1/(1+e^-x): with u = e^-|x| = s (1 + t), 1/(1+u) for x >= 0 and u/(1+u) below, which is scaled last so that it may underflow */
 static uint32_t do_sigmoid(maths *m, uint32_t x)
 {
     uint32_t a = mag(m, x), top = num2(m, 104, 746), c = neg(m, pick(m, gt(m, a, top), top, a)), one = num(m, 1);
-    rounded w;
-    pair e = exp_pair(m, c, 0, &w);
-    uint32_t n = whole_of(m, w), least = whole_num(m, m->wide ? -1000 : -120),
-             p2 = power_of_two(m, pick(m, lt(m, n, least), least, n)); /* below, e vanishes against 1 */
-    pair d = fast_two_sum(m, one, mul(m, e.hi, p2));
-    uint32_t dl = add(m, d.lo, mul(m, e.lo, p2));
-    uint32_t up = op2(m, IR_GE, x, num(m, 0)), th = pick(m, up, one, e.hi), tl = pick(m, up, num(m, 0), e.lo);
-    uint32_t q = quo(m, th, d.hi);
-    uint32_t rem = add(m, fma3(m, neg(m, q), d.hi, th), sub(m, tl, mul(m, q, dl)));
-    uint32_t y = add(m, q, quo(m, rem, d.hi));
-    y = pick(m, up, y, scale(m, y, w));
+    rounded n;
+    uint32_t t = exp_split(m, c, &n, NULL);
+    const pair w = fast_two_sum(m, one, t);
+    const double least = m->wide ? -1000 : -120; /* below, u vanishes against 1 */
+    uint32_t s = pick(m, lt(m, n.f, num(m, least)), num(m, m->wide ? 0x1p-1000 : 0x1p-120), two_to(m, n));
+    uint32_t up = op2(m, IR_GE, x, num(m, 0));
+    const pair over = {pick(m, up, one, w.hi), pick(m, up, num(m, 0), w.lo)};
+    uint32_t y = corrected_quotient(m, over, fast_two_sum(m, one, mul(m, s, w.hi)));
+    y = pick(m, up, y, scale(m, y, n));
     return pick(m, op2(m, IR_NE, x, x), x, y);
 }
 

@@ -1,4 +1,4 @@
-/* conv.c: the windows of a convolution as rows of a matrix that need no copy.
+/* conv.c: the windows of a convolution as rows of a matrix that need no copy, in the product and in the gradient of its filter.
  *
  * Images lie as (..., H, W, C), so what a window sees of one row of the image are neighbours in memory, however many pixels it has: a window over W * C as one dim. Then the left factor of a convolution's
  * product is (..., H_out, W_out, taps down, taps across * C), joined to two dims, and lowering reads its rows where they lie (lower_conv.c).
@@ -113,4 +113,80 @@ uint32_t pass_flat_windows(pgraph *g, const pnode *p)
     v.w = &w;
     v.x = &x;
     return flat(g, p, &v);
+}
+
+/* ---- the gradient of a filter ----
+ *
+ * It is the product of the transposed windows with what came back to the pixels: few results, each a sum over all pixels of all images. Groups of images are summed by products of their own, which read
+ * the windows where they lie (lower_conv.c), and then added up: how many follows from the sizes alone, never from the number of threads.
+ */
+
+enum { MOST_PARTS = 8 };
+
+static bool turns_matrix(const pnode *p) { return p->kind == KIND_PERMUTE && p->rank == 2 && p->words[0] == 1; }
+
+/* The windows that x joins to a matrix. */
+static const pnode *joined_windows(const pgraph *g, const pnode *x)
+{
+    const pnode *w = x->kind == KIND_RESHAPE ? pass_at(g, x->in[0]) : NULL;
+    return w && w->kind == KIND_WINDOW && w->rank >= 5 && all_known(w) && x->shape[1] == w->shape[w->rank - 1] * w->shape[w->rank - 2] ? w : NULL;
+}
+
+static int64_t parts_of(int64_t images)
+{
+    int64_t n = images < MOST_PARTS ? images : MOST_PARTS;
+    while (images % n)
+        n--;
+    return n;
+}
+
+/* A reshape of what is in memory: it is not taken through what computes it, which others use in its own shape. */
+static uint32_t in_parts(pgraph *g, uint32_t x, const eas_dim *shape)
+{
+    while (pass_at(g, x)->kind == KIND_RESHAPE)
+        x = pass_at(g, x)->in[0];
+    const pnode *p = pass_at(g, x);
+    if (p->kind == KIND_LEAF)
+        return viewed(g, GRAPH_RESHAPE, x, 3, shape, 0, NULL);
+    const pnode r = {
+        .op = GRAPH_RESHAPE, .kind = KIND_RESHAPE, .dtype = p->dtype, .rank = 3, .nin = 1, .param = PARAM_NONE, .shape = shape, .in = &x};
+    return pass_share(g, &r);
+}
+
+uint32_t pass_filter_gradient(pgraph *g, const pnode *p)
+{
+    const pnode *t = pass_at(g, p->in[0]);
+    if (p->rank != 2 || !turns_matrix(t) || !all_known(p))
+        return 0;
+    const pnode *w = joined_windows(g, pass_at(g, t->in[0]));
+    int64_t images = 1;
+    for (int i = 0; w && i < w->rank - 4; i++)
+        images *= w->shape[i];
+    if (!w || images < 2)
+        return 0;
+    const int64_t parts = parts_of(images), m = p->shape[0], n = p->shape[1], k = t->shape[1], order[] = {0, 2, 1}, axis[] = {0, 0};
+    const uint32_t windows = t->in[0], other = p->in[1];
+    const eas_dim left[] = {parts, k / parts, m}, turned[] = {parts, m, k / parts}, right[] = {parts, k / parts, n}, many[] = {parts, m, n},
+                  one[] = {m, n};
+    if (parts < 2)
+        return 0;
+    pnode q = *p;
+    uint32_t x = viewed(g, GRAPH_RESHAPE, windows, 3, left, 0, NULL);
+    x = viewed(g, GRAPH_PERMUTE, x, 3, turned, 3, order);
+    uint32_t y = in_parts(g, other, right);
+    q.rank = 3;
+    q.shape = many;
+    q.in = (uint32_t[]){x, y};
+    x = x && y ? pass_share(g, &q) : 0;
+    const pnode sum = {.op = GRAPH_REDUCE_SUM,
+                       .kind = KIND_REDUCE,
+                       .dtype = p->dtype,
+                       .rank = 2,
+                       .nin = 1,
+                       .nwords = 2,
+                       .param = PARAM_NONE,
+                       .shape = one,
+                       .words = axis,
+                       .in = &x};
+    return x ? pass_share(g, &sum) : 0; /* as it is: rows.c would make one product of it */
 }

@@ -171,6 +171,7 @@ typedef struct flat {
     uint32_t *at;           /* per position of the walk */
     VEC(uint32_t) more;     /* the same for nodes of expansions, whose marks count on from the walk's */
     VEC(eas_node *) opened; /* composites that were expanded here: let go at the end */
+    uint8_t *users;         /* per position of the walk: nodes of the walk that read it; 2: or more */
 } flat;
 
 static uint32_t *slot(flat *f, const eas_node *n)
@@ -207,6 +208,21 @@ static uint16_t plain_op(const eas_node *n)
     }
 }
 
+/* Does more than one node read it? Known of what was recorded; expansions use what they make once or not for long. */
+static bool has_users(const flat *f, const eas_node *n) { return n->epoch == f->w->epoch && n->mark < f->w->order.len && f->users[n->mark] > 1; }
+
+static void count_users(flat *f)
+{
+    for (uint32_t i = 0; i < f->w->order.len; i++) {
+        const eas_node *n = f->w->order.at[i];
+        for (int k = 0; k < n->nin && !ends_here(n); k++) {
+            const eas_node *x = input_of(n, k);
+            if (x->epoch == f->w->epoch && x->mark < f->w->order.len && f->users[x->mark] < 2)
+                f->users[x->mark]++;
+        }
+    }
+}
+
 static uint32_t add_plain(flat *f, eas_node *n, const uint32_t *in)
 {
     bool real = node_real(n);
@@ -239,7 +255,11 @@ static uint32_t add_plain(flat *f, eas_node *n, const uint32_t *in)
         p.words = &word;
     }
     f->g->site = n->site;
-    return pass_add(f->g, &p);
+    const uint32_t i = pass_add(f->g, &p);
+    if (i && has_users(f, n))
+        for (uint32_t k = i; k; k = f->g->n.at[k].kind == KIND_RESHAPE ? f->g->n.at[k].in[0] : 0)
+            f->g->n.at[k].shared = true;
+    return i;
 }
 
 static eas_status expanded(flat *f, eas_node *n)
@@ -300,9 +320,12 @@ static eas_status flatten_one(flat *f, eas_node *root)
 
 eas_status pass_flatten(pgraph *g, const pass_walk *w, uint32_t *at)
 {
-    flat f = {g, w, at, {0}, {0}};
+    flat f = {.g = g, .w = w, .at = at, .users = calloc(w->order.len + 1, 1)};
+    if (!f.users)
+        return base_fail_oom(w->order.len);
     eas_status st = EAS_OK;
     memset(at, 0, sizeof *at * w->order.len);
+    count_users(&f);
     for (uint32_t i = 0; i < w->order.len && !st; i++)
         if (!at[i])
             st = flatten_one(&f, w->order.at[i]);
@@ -312,5 +335,6 @@ eas_status pass_flatten(pgraph *g, const pass_walk *w, uint32_t *at)
     }
     vec_free(&f.opened);
     vec_free(&f.more);
+    free(f.users);
     return st;
 }

@@ -12,6 +12,7 @@
 typedef struct pnode {
     uint16_t op;
     uint8_t kind, dtype, rank;
+    bool shared;       /* several nodes that were recorded read it: it is not computed again in another shape */
     bool fixed;        /* of KIND_CONST: the bits are part of the structure; else param says which number of a run it is */
     uint16_t nin, nwords;
     uint32_t param;    /* of KIND_LEAF: which tensor of a run; of KIND_CONST: which number */
@@ -66,6 +67,11 @@ int pass_last_in_memory(const pgraph *g, uint32_t x); /* the dim along which ele
 /* ---- conv.c ---- */
 uint32_t pass_flat_windows(pgraph *g,
                            const pnode *p); /* a KIND_RESHAPE of a convolution's windows to a matrix, as one that needs no copy; 0: as it is */
+
+uint32_t pass_filter_gradient(pgraph *g, const pnode *p); /* a KIND_MATMUL of transposed windows, in parts; 0: as it is */
+
+/* ---- shape.c ---- */
+uint32_t pass_move_reshape(pgraph *g, const pnode *p); /* an element-wise node of a reshape as a reshape of one; 0: as it is */
 
 /* ---- attend.c ---- */
 uint32_t pass_row_sums(pgraph *g, const pnode *p); /* a KIND_REDUCE of softmax(s) * (x @ y), without that matrix; 0: as it is */

@@ -202,13 +202,14 @@ static uint32_t simple_reshape(pgraph *g, const pnode *p)
         uint32_t one = view(g, GRAPH_RESHAPE, &(pnode){.rank = 0}, x.in[0]);
         return one ? view(g, GRAPH_BROADCAST_TO, p, one) : 0;
     }
-    if (shape_free(g, &x)) {
+    if (!x.shared && shape_free(g, &x)) {
         uint32_t in[3];
         for (int i = 0; i < x.nin; i++)
             in[i] = one_element(pass_at(g, x.in[i])) ? view(g, GRAPH_RESHAPE, &(pnode){.rank = 0}, x.in[i]) : view(g, GRAPH_RESHAPE, p, x.in[i]);
         x.rank = p->rank;
         x.shape = p->shape;
         x.in = in;
+        x.shared = false;
         return g->st ? 0 : pass_add(g, &x);
     }
     return x.kind == KIND_PERMUTE ? pass_flat_windows(g, p) : 0;
@@ -470,10 +471,10 @@ static uint32_t simpler(pgraph *g, const pnode *p)
     case KIND_PERMUTE: return simple_permute(g, p);
     case KIND_BROADCAST: return simple_broadcast(g, p);
     case KIND_SLICE: return simple_slice(g, p);
-    case KIND_CAST: return simple_cast(g, p);
+    case KIND_CAST: r = simple_cast(g, p); return r || g->st ? r : pass_move_reshape(g, p);
     case KIND_REDUCE: return simple_reduce(g, p);
     case KIND_ARG: return simple_arg(g, p);
-    case KIND_MATMUL: return pass_thin(g, p);
+    case KIND_MATMUL: r = pass_filter_gradient(g, p); return r || g->st ? r : pass_thin(g, p);
     case KIND_CALL:
     case KIND_COLLECTIVE:
     case KIND_CONTROL: return solid_call(g, p);
@@ -484,7 +485,8 @@ static uint32_t simpler(pgraph *g, const pnode *p)
             q.in = in;
             return pass_add(g, &q);
         }
-        return simple_map(g, p);
+        r = simple_map(g, p);
+        return r || g->st ? r : pass_move_reshape(g, p);
     }
     default: return 0;
     }
