@@ -7,7 +7,7 @@
 #   make check   clang-format and ruff
 #   make format  rewrites the sources as `make check` wants them
 #   make bench   numbers, against peers
-#   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is; derivatives of GRADS; GRAPHS random graphs of tensors; a million queued launches
+#   make soak    the fuzzer for SOAK seconds; DIFF random kernels in every way there is; derivatives of GRADS; GRAPHS random graphs of tensors, SHARDS of them on meshes; every operation cut in every way; a million queued launches
 #   make sweep   every f32 through the elementary functions, against the C library in double: minutes each
 #   make docs    the documentation as a site, with the reference, in build/site
 #   make clean
@@ -23,6 +23,7 @@ CODEGEN_SEED ?= 1
 DIFF ?= 100000
 GRAPHS ?= 20000
 GRADS ?= 20000
+SHARDS ?= 5000
 JOBS ?= 2
 SUMMARY := build/summary
 C_FILES = $(shell git ls-files '*.c' '*.h')
@@ -136,8 +137,8 @@ soak: setup-soak
 	@$(MAKE) --no-print-directory diff
 	@$(MAKE) --no-print-directory grads
 	@$(MAKE) --no-print-directory .venv/.installed
-	@EAGER_FUZZ=$(GRAPHS) $(PY) -m pytest -q tests/test_eager_fuzz.py
-	@EAS_SOAK=1 $(METAL) $(PY) -m pytest -q tests/test_faults.py tests/test_fork.py tests/test_no_memory.py tests/test_capsules.py
+	@EAGER_FUZZ=$(GRAPHS) SHARD_FUZZ=$(SHARDS) $(PY) -m pytest -q tests/test_eager_fuzz.py tests/test_shard_fuzz.py
+	@EAS_SOAK=1 $(METAL) $(PY) -m pytest -q tests/test_faults.py tests/test_fork.py tests/test_no_memory.py tests/test_capsules.py tests/test_shard_ops.py
 	@$(MAKE) --no-print-directory graphs
 
 # Random graphs of tensors, fused against one operation after another.

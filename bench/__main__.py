@@ -15,6 +15,7 @@ ROWS = (
     "matmul",
     "throughput",
     "compiling",
+    "rewriting",
     "lazy",
     "ops",
     "devices",

@@ -124,6 +124,7 @@ EAS_API eas_value eas_const_int(eas_builder *b, int64_t v); /* weak i64 */
 EAS_API eas_value eas_const_float(eas_builder *b, double v); /* weak f32 */
 EAS_API eas_value eas_const_bool(eas_builder *b, int v);
 EAS_API eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i); /* f for floats, i for the rest */
+EAS_API eas_value eas_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i); /* the same, and it must fit the integers that it meets */
 
 /* Identity of the running program. All are i64 in the traced IR. */
 EAS_API eas_value eas_program_id(eas_builder *b, int axis);
@@ -186,8 +187,16 @@ EAS_API eas_value eas_rand_int(eas_builder *b, eas_value seed, eas_value offset,
 EAS_API eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other);
 EAS_API void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask);
 /* op: "atomic_add", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor", "atomic_xchg" with the value x, or "atomic_cas" with x
- * expected and y desired. Gives the old elements; lanes of a block take effect in their order, lanes that are masked off give 0. Relaxed. */
+ * expected and y desired. Gives the old elements; lanes of a block take effect in their order, lanes that are masked off give 0. "atomic_load"
+ * (x and y are 0) only reads. Relaxed: an atomic orders nothing but the accesses of its own element. */
 EAS_API eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask);
+/* As in C11. fence: accesses before it are not seen after those behind it (release), or those behind it not before (acquire), by the threads of the
+ * group or by all programs. An atomic with an order has such fences before and behind it: eas_atomic_ordered appends them. */
+typedef enum eas_order { EAS_ORDER_RELAXED, EAS_ORDER_ACQUIRE, EAS_ORDER_RELEASE, EAS_ORDER_ACQ_REL, EAS_ORDER_SEQ_CST, EAS_NORDERS } eas_order;
+typedef enum eas_scope { EAS_SCOPE_GROUP, EAS_SCOPE_DEVICE, EAS_NSCOPES } eas_scope;
+EAS_API void eas_fence(eas_builder *b, eas_order order, eas_scope scope);
+EAS_API eas_value eas_atomic_ordered(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask,
+                                     eas_order order);
 EAS_API eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem);
 EAS_API void eas_barrier(eas_builder *b);
 
@@ -699,6 +708,17 @@ enum { EAS_BEGIN_ANY = -1, EAS_BEGIN_ZERO = -2 };
 EAS_API eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, const int8_t *begin,
                                        int nparams, const int8_t *order, const int64_t grid[3], eas_node **results);
 
+/* How a call can be cut along the axes of a mesh: tells it of the call behind this result, which has no data yet. The kernel then runs on the parts. */
+typedef struct eas_call_rule {
+    const struct eas_shard_rule *factors; /* tensors: the inputs (numbers have no dims), then the outputs */
+    const eas_dim *sizes; /* per factor: a symbol (eas_dim_symbol) that stands for the size of a part in what follows */
+    const eas_dim *grid; /* 3 sizes; NULL: as the call was given, or as the kernel infers it */
+    const eas_dim *numbers; /* per input: the number that a part is launched with, EAS_DIM_NONE: as it is; NULL: all as they are */
+    const uint8_t *sums; /* per output: it is a sum over all factors that it does not have; NULL: only over EAS_FACTOR_SUM */
+    int lanes; /* it speaks of lanes alone: a kernel that is proved element-wise can be cut further */
+} eas_call_rule;
+EAS_API eas_status eas_node_call_rule(eas_node *result, const eas_call_rule *r);
+
 /* Records a call of a function that runs on the host: factorisations, transforms (src/native/native.def lists them, with their inputs, results and numbers). Inputs come in C
  * order; devices without host memory are copied from and to. numbers may be symbolic sizes. */
 EAS_API eas_status eas_node_native(const char *name, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers,
@@ -867,7 +887,8 @@ typedef enum eas_factor_kind {
     EAS_FACTOR_PASS, /* in the result too */
     EAS_FACTOR_SUM, /* summed over: where it is cut, the result is partial */
     EAS_FACTOR_JOIN, /* reduced by something else */
-    EAS_FACTOR_WHOLE /* not to be cut */
+    EAS_FACTOR_WHOLE, /* not to be cut */
+    EAS_FACTOR_HALO /* in the result too, in parts of other sizes: edges come from neighbours */
 } eas_factor_kind;
 typedef struct eas_shard_dim { /* a product of factors, the outermost first; none: not to be cut */
     int n;
@@ -963,6 +984,7 @@ typedef struct eas_collective {
     int64_t count; /* elements that each device gives */
     int64_t times; /* trips of the loops around it; 1 where their number is not known */
     int64_t bytes; /* that leave devices, over all devices and trips */
+    int per_trip; /* a loop around it takes an unknown number of trips: bytes are of one */
 } eas_collective;
 EAS_API eas_status eas_nodes_collectives(int n, eas_node *const *nodes, int *mesh, eas_collective **out, int *count);
 EAS_API eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out); /* the same as text; free with eas_free */

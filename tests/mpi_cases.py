@@ -7,7 +7,9 @@ import sys
 import numpy as np
 
 import eager
+import eas
 from eager import DeviceMesh, P, Tensor
+from eas import mk
 
 N = int(sys.argv[2])
 R = np.random.default_rng(3)
@@ -61,6 +63,32 @@ def training(name, specs):
     keep(f"{name} w2", w2)
 
 
+@eas.kernel
+def cubes(a, c, COUNT, BLOCK: eas.constexpr):
+    i = mk.program_id(0) * BLOCK + mk.arange(0, BLOCK)
+    m = i < COUNT
+    v = mk.load(a, i, m)
+    mk.store(c, i, v * v * v, m)
+
+
+def edges_and_kernels():
+    x = Tensor.constant(f(16, 8)).shard(line, P("x", None))
+    keep("differences", x[1:] - x[:-1])
+    keep("rolled", eager.roll(x, 3, 0))
+    image, w = Tensor.constant(f(2, 16, 8, 3)).shard(line, P(None, "x", None, None)), Tensor.constant(f(3, 3, 3, 4))
+    loss = lambda x, w: (eager.conv2d(x, w, padding=1) ** 2).sum()  # noqa: E731
+    for k, g in enumerate(eager.grad(loss, argnums=(0, 1))(image, w)):
+        keep(f"convolution {k}", g)
+    cube = eager.from_kernel(cubes, {"c": lambda a: a}, grid=lambda a: -(-a.shape[0] * a.shape[1] // 16))
+    keep("kernel", cube(x, COUNT=128, BLOCK=16))
+    keep("kernel's gradient", eager.grad(lambda u: cube(u, COUNT=128, BLOCK=16).sum())(x))
+    sums = [(x * k).sum(axis=0) for k in range(5)]  # combined
+    eager.realize_all(sums)
+    for k, s in enumerate(sums):
+        keep(f"together {k}", s)
+    keep("from mesh to mesh", (x * 2).shard(grid, P("r", "c")) + 1)
+
+
 def own_parts():
     """Tensors that no rank ever has whole."""
     whole = np.arange(8 * N * 3, dtype=np.float32).reshape(8 * N, 3)
@@ -107,6 +135,7 @@ def checkpoints():
 
 products()
 layouts()
+edges_and_kernels()
 checkpoints()
 training("data parallel", (P(None, None), P(None, None), P("x", None), P("x", None)))
 training("tensor parallel", (P(None, "x"), P("x", None), P(None, None), P(None, None)))

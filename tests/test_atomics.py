@@ -10,7 +10,7 @@ from eas import mk
 
 METAL = tuple(name for name, _, why in eas._eas.devices() if why is None and name == "mps")
 OPENCL = tuple(name for name, _, why in eas._eas.devices() if why is None and name == "opencl")
-DTYPES = {mk.i32: np.int32, mk.u32: np.uint32, mk.i64: np.int64, mk.u64: np.uint64, mk.f32: np.float32}
+DTYPES = {mk.i32: np.int32, mk.u32: np.uint32, mk.i64: np.int64, mk.u64: np.uint64, mk.f16: np.float16, mk.f32: np.float32, mk.f64: np.float64}
 FLOAT = ("atomic_add", "atomic_min", "atomic_max", "atomic_xchg")
 INT = (*FLOAT, "atomic_and", "atomic_or", "atomic_xor")
 MEANING = {
@@ -55,8 +55,8 @@ class Atomics(unittest.TestCase):
     def test_every_function_and_dtype_in_lane_order(self):
         rng = np.random.default_rng(2)
         for dt in DTYPES.values():
-            for op in FLOAT if dt == np.float32 else INT:
-                for device in ("ref", "cpu", *OPENCL, *(METAL if np.dtype(dt).itemsize == 4 else ())):  # Metal has no 64-bit atomics
+            for op in FLOAT if np.issubdtype(dt, np.floating) else INT:
+                for device in ("ref", "cpu", *OPENCL, *(METAL if np.dtype(dt).itemsize <= 4 else ())):  # Metal has no 64-bit atomics
                     n = 70
                     a = rng.integers(0, 50, 9).astype(dt)
                     i, v = rng.integers(0, 9, n).astype(np.int32), rng.integers(0, 50, n).astype(dt)
@@ -149,7 +149,13 @@ class Atomics(unittest.TestCase):
             k(np.zeros(16, dt), BLOCK=16, _grid=1)
 
         for body, dt, error, words in (
-            (lambda a, t: mk.atomic_add(a, t, 1), np.float64, TypeError, "a buffer of f64; it works on i32, u32, i64, u64 and f32"),
+            (lambda a, t: mk.atomic_add(a, t, 1), np.int16, TypeError, "a buffer of i16; it works on i32, u32, i64, u64, f16, bf16, f32 and f64"),
+            (lambda a, t: mk.atomic_add(a, t, 1, order="weak"), np.int32, ValueError, 'order must be "relaxed", "acquire", .* or "seq_cst"; got .weak'),
+            (lambda a, t: mk.atomic_add(a, t, 1, order=2), np.int32, TypeError, "mk.atomic_add: order must be"),
+            (lambda a, t: mk.atomic_load(a, t, order="release"), np.int32, ValueError, 'mk.atomic_load: its order is "relaxed", "acquire" or "seq_cst"'),
+            (lambda a, t: mk.atomic_store(a, t, 1, order="acq_rel"), np.int32, ValueError, 'mk.atomic_store: its order is "relaxed", "release" or'),
+            (lambda a, t: mk.fence("release", scope="system"), np.int32, ValueError, 'scope must be "group" or "device"'),
+            (lambda a, t: mk.atomic_load(a, t), np.int8, TypeError, "atomic_load: a buffer of i8"),
             (lambda a, t: mk.atomic_or(a, t, 1), np.float32, TypeError, "atomic_or: a buffer of f32"),
             (lambda a, t: mk.atomic_add(a, t * 0.5, 1), np.int32, TypeError, "the offset must be an integer"),
             (lambda a, t: mk.atomic_add(a, t, 1.5), np.int32, TypeError, "atomic_add"),

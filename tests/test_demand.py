@@ -151,6 +151,50 @@ class Demand(unittest.TestCase):
         self.assertTrue(eas.check(gemv, A, X, np.zeros(M, "f4"), M, K, BM=8, _grid=2).ok)
         self.assertFalse(eas.check(needed, x, 0 * x, 10, B=8, _grid=2).ok)
 
+    def test_run_as_plain_python(self):
+        x, y = np.arange(10, dtype="f4"), np.zeros(M, "f4")
+        gemv(A, X, y, M, K, BM=8, _grid=2, _interpret=True)
+        np.testing.assert_allclose(y, A @ X, rtol=1e-6)
+        for k in (needed, shifted):
+            with self.subTest(k=k.__name__), self.assertRaisesRegex(IndexError, "out of bounds"):
+                k(x, np.zeros(10, "f4"), 10, B=8, _grid=2, _interpret=True)
+        next_round(x, np.zeros(10, "f4"), 10, B=16, _grid=1, _interpret=True)  # no such lane is ever stored
+
+    def test_what_a_marked_lane_may_do(self):
+        @eas.kernel
+        def fine(x, out, N, B: eas.constexpr):
+            i = mk.arange(0, B)
+            v = mk.load(x, i)  # lanes from N on are not there
+            inside = i < N
+            w = mk.where(inside, v, -1.0)
+            s = mk.sum(mk.reshape(w, (2, B // 2)), axis=1)
+            both = inside & (v > 2)
+            mk.store(out, i, w + mk.sum(s), i < B)
+            mk.store(out, i, 100.0, both)
+
+        out = np.zeros(16, "f4")
+        fine(np.arange(10, dtype="f4"), out, 10, B=16, _grid=1, _interpret=True)
+        want = np.where(np.arange(16) < 10, np.arange(16), -1) + 39.0
+        want[3:10] = 100
+        np.testing.assert_array_equal(out, want)
+        for f in (
+            lambda x, out, i, v, n: mk.store(out, i, mk.cumsum(v), i < n + 1),
+            lambda x, out, i, v, n: mk.store(out, i, 1.0, v > 2),
+            lambda x, out, i, v, n: mk.store(out, 0, mk.sum(v)),
+            lambda x, out, i, v, n: mk.store(out, mk.to_i32(v), 1.0),
+            lambda x, out, i, v, n: mk.store(out, mk.arange(0, 2), mk.dot(mk.reshape(v, (2, 8)), mk.full((8, 1), 1.0))[:, 0]),
+            lambda x, out, i, v, n: mk.atomic_add(out, i, v),
+            lambda x, out, i, v, n: mk.store(out, 0, float(mk.sum(v))),
+        ):
+
+            @eas.kernel
+            def wrong(x, out, N, B: eas.constexpr):
+                i = mk.arange(0, B)
+                f(x, out, i, mk.load(x, i), N)
+
+            with self.assertRaisesRegex(IndexError, "out of bounds: index 10"):
+                wrong(np.arange(10, dtype="f4"), np.zeros(16, "f4"), 10, B=16, _grid=1, _interpret=True)
+
     def test_debug_launches(self):
         x, y = np.arange(10, dtype="f4"), np.zeros(10, "f4")
         plain(x, y, 10, B=8, _debug=True)

@@ -89,7 +89,19 @@ class Grid(unittest.TestCase):
         for device in DEVICES:
             with backend(device), self.assertRaisesRegex(ValueError, rf"test_grid.py:\d+: kernel {k.__name__}: .*N = {n}.*_grid=\(rows,\)"):
                 k(x, out, n, **meta)
+        with self.assertRaisesRegex(ValueError, rf"kernel {k.__name__}: .*_grid"):
+            k(x, out, n, **meta, _interpret=True)
         self.assertFalse(out.any())
+
+    def test_printing_kernels(self):
+        @eas.kernel
+        def talks(x, out, N, BLOCK: eas.constexpr):
+            r, i = mk.program_id(0), mk.arange(0, BLOCK)
+            mk.print("row", r)
+            mk.store(out, r * N + i, mk.load(x, r * N + i, i < N), i < N)
+
+        x = np.ones((8, 48), "f4")
+        self.refused(talks, x, np.zeros_like(x), 48, BLOCK=64)
 
     def test_rows(self):
         x = np.random.default_rng(0).normal(size=(64, 48)).astype("f4")

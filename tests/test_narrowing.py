@@ -172,5 +172,72 @@ class Powers(unittest.TestCase):
                 kernel(lambda v, out, i, f=f: f(v))(np.ones(4, "i4"), np.ones(4, "i4"), _grid=1)
 
 
+
+def numpy_forms(n):
+    """The same number as NumPy scalars and as an array of rank 0."""
+    return [np.int64(n), np.array(n), *([np.uint64(n)] if n >= 0 else []), *([np.int32(n)] if -(2**31) <= n < 2**31 else [])]
+
+
+class NumPyNumbers(unittest.TestCase):
+    """They promote as in NumPy, and must fit integers that they meet in kernels, and whatever they are written to."""
+
+    def test_kernels(self):
+        for dt, n in MISFITS:
+            for x in numpy_forms(n):
+                if np.dtype(dt) == np.asarray(x).dtype:
+                    continue
+                for f in (
+                    lambda v, out, i: v + x,
+                    lambda v, out, i: x - v,
+                    lambda v, out, i: v < x,
+                    lambda v, out, i: mk.where(i < 2, v, x),
+                    lambda v, out, i: mk.maximum(v, x),
+                    lambda v, out, i: mk.clamp(v, 0, x),
+                    lambda v, out, i: mk.full(4, x, v.dtype),
+                    lambda v, out, i: mk.store(out, i, x),
+                    lambda v, out, i: mk.load(out, i, i < 2, x),
+                    lambda v, out, i: mk.var(x, v.dtype),
+                ):
+                    with self.subTest(dt=dt, x=repr(x)), self.assertRaisesRegex((ValueError, TypeError), rf"the number {n} does not fit|no common dtype"):
+                        kernel(f)(np.zeros(4, dt), np.zeros(4, dt), _grid=1)
+
+    def test_kernels_that_may(self):
+        @eas.kernel
+        def k(x, wide, out):
+            i = mk.arange(0, 4)
+            v = mk.load(x, i)
+            mk.store(out, i, mk.cast(v, mk.i64) + np.int64(300) + np.array(7) - np.uint8(200))
+            mk.store(wide, i, v + np.int64(5) + mk.cast(np.int64(300), mk.i64))
+
+        x, wide, out = np.arange(4, dtype=np.uint8), np.zeros(4, np.int64), np.zeros(4, np.int64)
+        k(x, wide, out, _grid=1)
+        self.assertEqual(out.tolist(), [107, 108, 109, 110])
+        self.assertEqual(wide.tolist(), [305, 306, 307, 308])
+
+    def test_tensors(self):
+        for dt, n in MISFITS:
+            for x in numpy_forms(n):
+                if np.dtype(dt) == np.asarray(x).dtype or (dt == "u8" and n < 0 and np.asarray(x).dtype == np.uint64):
+                    continue
+                t = eager.tensor(np.zeros(4, dt))
+                u = eager.tensor(np.zeros(4, dt))
+                for f in (
+                    lambda: eager.full((2,), x, dtype=np.dtype(dt).name),
+                    lambda: eager.full_like(t, x),
+                    lambda: u.__setitem__(0, x),
+                    lambda: t.at[0].set(x),
+                    lambda: t.at[1].add(x),
+                    lambda: eager.masked_fill(t, t > 1, x).numpy(),
+                    lambda: eager.pad(t, ((1, 1),), value=x).numpy(),
+                ):
+                    with self.subTest(dt=dt, x=repr(x)), self.assertRaisesRegex(ValueError, rf"the number {n} does not fit"):
+                        f()
+        t = eager.tensor(np.arange(3, dtype="u1"))
+        for x in (np.int64(300), np.array(300)):  # as in NumPy: the result is wide enough
+            np.testing.assert_array_equal((t + x).numpy(), np.arange(3, dtype="u1") + x)
+            np.testing.assert_array_equal((t < x).numpy(), np.arange(3, dtype="u1") < x)
+            np.testing.assert_array_equal(eager.clip(t, 0, x).numpy(), np.arange(3))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -775,6 +775,21 @@ class Wrong(unittest.TestCase):
                 m.k(out, 8, _grid=1)
 
 
+class NewFiles(unittest.TestCase):
+    def test_a_file_that_is_newer_than_the_process(self):
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "kernel_of_a_new_file.py")
+            with open(path, "w") as f:
+                f.write("import eas\nfrom eas import mk\n@eas.kernel\ndef k(out, N):\n    if N > 3:\n        mk.store(out, 0, 1.0)\n")
+            os.utime(path, (4e9, 4e9))
+            spec = importlib.util.spec_from_file_location("kernel_of_a_new_file", path)
+            m = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(m)
+            out = np.zeros(1, np.float32)
+            m.k(out, 8, _grid=1)
+            self.assertEqual(out[0], 1)
+
+
 class State(unittest.TestCase):
     def test_captured_values_are_guarded(self):
         limit = 3
@@ -871,6 +886,55 @@ class State(unittest.TestCase):
             k(X, X.copy(), 8, _grid=8)
         self.assertEqual(len(_rewrite._codes), codes)
         self.assertEqual(len(k.compiled), 1)
+
+    def test_only_what_a_traced_value_decides_is_rewritten(self):
+        from eas import _rewrite
+
+        def known(x, out, N, MODE: eas.constexpr, B: eas.constexpr):
+            i = mk.arange(0, B)
+            v, steps, names = mk.load(x, i, i < N), [], {"a": 1}
+            if MODE == 1 and not B < 4 or x is None:
+                v = v * 2
+            for q in range(B // 4):
+                if q == 2:
+                    continue
+                steps.append(q)
+                v += q if MODE else -q
+            while len(steps) > 1 < B:
+                v += steps.pop()
+            for n in mk.range(0, 3):
+                out[n] = 0.0
+            mk.store(out, i, v + sum(k for k in names.values() if k > 0), i < N)
+
+        def traced(x, out, N, MODE: eas.constexpr, B: eas.constexpr):
+            i = mk.arange(0, B)
+            v = mk.load(x, i, i < N)
+            many = [N, MODE]
+            if MODE == 1:
+                v = v * 2
+            best, n = 0, 0
+            while n < many[0]:  # the list holds a traced number
+                n += 1
+                if MODE == 3:
+                    break
+                best = n
+            mk.store(out, i, v + best, i < N)
+
+        metas = ("MODE", "B")
+        self.assertIsNone(_rewrite._rewritten(known, False, metas))
+        self.assertIsNotNone(_rewrite._rewritten(known, False, ("B",)))
+        made = _rewrite._rewritten(traced, False, metas)
+        self.assertIsNotNone(made)
+        for mode in (0, 1, 3):
+            out = np.zeros(8, np.float32)
+            eas.kernel(traced)(X, out, 8, MODE=mode, B=8, _grid=1)
+            np.testing.assert_array_equal(out, X * (2 if mode == 1 else 1) + (0 if mode == 3 else 8))
+        results = []
+        for options in ({}, {"rewrite": False}):
+            out = np.zeros(8, np.float32)
+            eas.kernel(**options)(known)(X, out, 8, MODE=1, B=8, _grid=1)
+            results.append(out.tolist())
+        self.assertEqual(*results)
 
 
 if __name__ == "__main__":

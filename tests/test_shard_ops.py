@@ -1,6 +1,9 @@
-"""Every operation of the table on parts: each dim of each input cut in turn, on meshes of one and two axes, against the same operation on whole tensors. Bit by bit where no sum is split."""
+"""Every operation of the table on parts: each dim of each input cut in turn, on meshes of one and two axes, against the same operation on whole tensors. Bit by bit where no sum is split.
+
+On meshes of 2, 8 and 2x4, in uneven parts, and of gradients, EAS_SOAK=1 runs all cuts; otherwise it is one of them, another one for each operation."""
 
 import itertools
+import os
 import unittest
 
 import numpy as np
@@ -10,6 +13,8 @@ from eager import DeviceMesh, Tensor
 from eas._eas import tensor_ops
 
 FOUR, TWO, GRID = DeviceMesh("four", (4,), ("x",)), DeviceMesh("two", (2,), ("x",)), DeviceMesh("grid", (2, 2), ("x", "y"))
+EIGHT, WIDE, THREE = DeviceMesh("eight", (8,), ("x",)), DeviceMesh("wide", (2, 4), ("x", "y")), DeviceMesh("three", (3,), ("x",))
+SOAK = os.environ.get("EAS_SOAK") == "1"
 R = np.random.default_rng(7)
 
 
@@ -221,9 +226,37 @@ def grid_cuts(arrays):
             yield {k: {whole[0]: ("y", "x")}}
 
 
+def wide_cuts(arrays):
+    """As grid_cuts, on 2x4 devices."""
+    for k, a in enumerate(arrays):
+        pairs = [(d, e) for d, e in itertools.permutations(range(np.ndim(a)), 2) if np.shape(a)[d] % 2 == 0 and np.shape(a)[e] % 4 == 0]
+        for d, e in pairs[:4]:
+            yield {k: {d: "x", e: "y"}}
+        for d in [d for d in range(np.ndim(a)) if np.shape(a)[d] % 8 == 0][:1]:
+            yield {k: {d: ("x", "y")}}
+
+
+def uneven_cuts(arrays):
+    """One dim at a time, whose size does not divide."""
+    for k, a in enumerate(arrays):
+        for d in range(np.ndim(a)):
+            if np.shape(a)[d] % 3:
+                yield {k: {d: "x"}}
+
+
+def some(how, key):
+    """All of the cuts in a soak, else one, which depends on the operation."""
+
+    def chosen(arrays):
+        every = list(how(arrays))
+        return every if SOAK or not every else [every[sum(map(ord, key)) % len(every)]]
+
+    return chosen
+
+
 def put(a, cut, mesh):
     t = Tensor.constant(a)
-    return t if cut is None else t.shard(mesh, [cut.get(d) for d in range(a.ndim)])
+    return t if cut is None else t.shard(mesh, [cut.get(d) for d in range(a.ndim)], pad=mesh is THREE)
 
 
 class Table(unittest.TestCase):
@@ -251,6 +284,42 @@ class Table(unittest.TestCase):
         for key in CASES:
             with self.subTest(key):
                 self.run_case(key, GRID, grid_cuts)
+
+    def test_two_and_eight(self):
+        for key in CASES:
+            with self.subTest(key):
+                self.run_case(key, TWO, some(lambda a: cuts(a, 2), key))
+                self.run_case(key, EIGHT, some(lambda a: cuts(a, 8), key))
+
+    def test_two_by_four(self):
+        for key in CASES:
+            with self.subTest(key):
+                self.run_case(key, WIDE, some(wide_cuts, key))
+
+    def test_uneven_parts(self):
+        for key in CASES:
+            with self.subTest(key):
+                self.run_case(key, THREE, some(uneven_cuts, key))
+
+    def test_gradients(self):
+        for key, (_, arrays, fn, _) in CASES.items():
+            if np.asarray(arrays[0]).dtype != np.float32:
+                continue
+
+            def loss(x, rest, fn=fn):
+                r = fn(x, *rest)
+                parts = [t for t in (r if isinstance(r, list | tuple) else [r]) if t.dtype == "float32"]
+                return sum(((t * t).sum() for t in parts), start=(x * 0).sum())
+
+            with self.subTest(key):
+                rest = [Tensor.constant(a) for a in arrays[1:]]
+                try:
+                    want = eager.grad(loss)(Tensor.constant(arrays[0]), rest).numpy()
+                except (NotImplementedError, ValueError, TypeError):  # no derivative
+                    continue
+                for cut in some(lambda a: list(cuts(a[:1], 4)), key)(arrays):
+                    got = eager.grad(loss)(put(np.asarray(arrays[0]), cut[0], FOUR), rest).numpy()
+                    np.testing.assert_allclose(got, want, rtol=5e-4, atol=5e-5 * max(1, float(np.abs(want).max())), err_msg=f"gradient of {key}, cut {cut}")
 
 
 if __name__ == "__main__":

@@ -394,7 +394,7 @@ class UsersRules(unittest.TestCase):
         self.assertEqual(self.axes(r), [["y"], ["x"]])
         self.assertIsNone(op(eager.arange(16.0), N=16, BLOCK=16).sharding)
         plain = eager.from_kernel(twice, {"c": lambda a: a})
-        self.assertEqual(self.axes(plain(eager.arange(16.0).shard(self.mesh, eager.P("x")), N=16, BLOCK=16)), [[]])
+        self.assertEqual(self.axes(plain(eager.arange(16.0).shard(self.mesh, eager.P("x")), N=16, BLOCK=16)), [["x"]])  # it is element-wise
 
     def test_operation(self):
         a, b = eager.ones((4, 6)).shard(self.mesh, eager.P("x", "y")), eager.ones((6, 8)).shard(self.mesh, eager.P("y", None))

@@ -101,7 +101,7 @@ static PyObject *get_writes(PyObject *o, void *u)
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < eas_ir_nparams(ir); i++) {
         eas_param p = eas_ir_param(ir, i);
-        PyObject *n = p.is_buffer && (p.is_written || p.is_atomic) ? PyUnicode_FromString(p.name) : NULL;
+        PyObject *n = p.is_buffer && p.is_written ? PyUnicode_FromString(p.name) : NULL;
         if (n && PyList_Append(list, n) < 0)
             Py_CLEAR(list);
         Py_XDECREF(n);

@@ -83,14 +83,106 @@ static PyObject *list_of(eas_status st, Py_ssize_t n, eas_node *const *results)
     return list;
 }
 
-/* kernel_call(compiled, arguments, outputs, grid[, begin]): arguments in the order of the kernel's parameters: tensors, numbers, or the number of an output in a list of
- * one. Gives the tensors of the outputs. compiled may be what kernel_lanes gave. */
+/* ---- how a call can be cut ---- */
+
+typedef struct part_rule { /* what eas_node_call_rule takes */
+    eas_shard_rule r;
+    eas_shard_tensor tensors[2 * PY_MAX_PARAMS];
+    eas_dim sizes[EAS_MAX_FACTORS], numbers[PY_MAX_PARAMS], grid[3];
+    uint8_t sums[PY_MAX_PARAMS];
+} part_rule;
+
+/* A list with a list of factors for each dim; None: nothing of it is cut. */
+static int read_dims(PyObject *o, int rank, int nfactors, eas_shard_tensor *out)
+{
+    out->rank = rank;
+    if (o == Py_None)
+        return 1;
+    if (!PyList_Check(o) || PyList_GET_SIZE(o) != rank)
+        return py_fail(PyExc_ValueError, "from_kernel: a sharding rule of %R for a tensor of %d dims", o, rank), 0;
+    for (int d = 0; d < rank; d++) {
+        PyObject *list = PyList_GET_ITEM(o, d);
+        int n = PyList_Check(list) ? (int)PyList_GET_SIZE(list) : EAS_DIM_FACTORS + 1;
+        if (n > EAS_DIM_FACTORS)
+            return py_fail(PyExc_ValueError, "from_kernel: a dim of more than %d factors", EAS_DIM_FACTORS), 0;
+        out->dims[d].n = n;
+        for (int i = 0; i < n; i++) {
+            long f = PyLong_AsLong(PyList_GET_ITEM(list, i));
+            if (f < 0 || f >= nfactors)
+                return PyErr_Occurred() ? 0 : (py_fail(PyExc_ValueError, "from_kernel: factor %ld of %d", f, nfactors), 0);
+            out->dims[d].factors[i] = (uint16_t)f;
+        }
+    }
+    return 1;
+}
+
+static int read_rule_factors(PyObject *factors, PyObject *symbols, part_rule *p)
+{
+    p->r.nfactors = (int)PyList_GET_SIZE(factors);
+    if (p->r.nfactors > EAS_MAX_FACTORS || PyList_GET_SIZE(symbols) != p->r.nfactors)
+        return py_fail(PyExc_ValueError, "from_kernel: a sharding rule has at most %d factors", EAS_MAX_FACTORS), 0;
+    for (int i = 0; i < p->r.nfactors; i++) {
+        long long size;
+        int kind;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(factors, i), "Li", &size, &kind) ||
+            !dim_of(PyList_GET_ITEM(symbols, i), "the size of a part", &p->sizes[i]))
+            return 0;
+        p->r.factors[i].size = size;
+        p->r.factors[i].kind = (eas_factor_kind)kind;
+    }
+    return 1;
+}
+
+/* rule: (factors, symbols, dims of arguments, dims of outputs, numbers of arguments, grid, sums, lanes); order: which input an argument is. begin: which output an input is the beginning of. */
+static int tell_rule(PyObject *rule, eas_node *result, int nparams, const int8_t *order, int nin, eas_node *const *in, int nouts,
+                     const eas_node_type *outs, const int8_t *begin)
+{
+    PyObject *factors, *symbols, *args, *results, *numbers, *grid, *sums;
+    int lanes, ok = PyArg_ParseTuple(rule, "O!O!O!O!O!OO!p:rule", &PyList_Type, &factors, &PyList_Type, &symbols, &PyList_Type, &args, &PyList_Type,
+                                     &results, &PyList_Type, &numbers, &grid, &PyList_Type, &sums, &lanes);
+    part_rule *p = ok ? PyMem_Calloc(1, sizeof *p) : NULL;
+    if (!p)
+        return ok ? (PyErr_NoMemory(), 0) : 0;
+    ok = read_rule_factors(factors, symbols, p);
+    p->r.nin = nin;
+    p->r.tensors = p->tensors;
+    for (int i = 0; i < nin; i++) {
+        p->numbers[i] = EAS_DIM_NONE;
+        p->tensors[i].rank = eas_node_rank(in[i]);
+    }
+    for (int i = 0; ok && i < nparams; i++) {
+        int at = order[i];
+        if (at < 0)
+            continue;
+        ok = read_dims(PyList_GET_ITEM(args, i), eas_node_rank(in[at]), p->r.nfactors, &p->tensors[at]);
+        if (ok && PyList_GET_ITEM(numbers, i) != Py_None)
+            ok = dim_of(PyList_GET_ITEM(numbers, i), "a number of a part", &p->numbers[at]);
+    }
+    for (int i = 0; ok && i < nouts; i++) {
+        ok = read_dims(PyList_GET_ITEM(results, i), outs[i].rank, p->r.nfactors, &p->tensors[nin + i]);
+        p->sums[i] = PyList_GET_ITEM(sums, i) == Py_True;
+        if (ok && begin && begin[i] >= 0)
+            p->tensors[begin[i]] = p->tensors[nin + i];
+    }
+    ok = ok && (grid == Py_None || read_grid(grid, p->grid));
+    if (ok) {
+        eas_call_rule told = {
+            .factors = &p->r, .sizes = p->sizes, .grid = grid == Py_None ? NULL : p->grid, .numbers = p->numbers, .sums = p->sums, .lanes = lanes};
+        eas_status st = eas_node_call_rule(result, &told);
+        ok = st == EAS_OK ? 1 : (py_raise(st), 0);
+    }
+    PyMem_Free(p);
+    return ok;
+}
+
+/* kernel_call(compiled, arguments, outputs, grid[, begin[, rule]]): arguments in the order of the kernel's parameters: tensors, numbers, or the number of an output in a list of
+ * one. Gives the tensors of the outputs. compiled may be what kernel_lanes gave. rule: how the call can be cut along axes of a mesh (tell_rule), or None. */
 static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)m;
     bool lanes = nargs >= 4 && PyCapsule_IsValid(args[0], "eas_kernel");
-    if (nargs < 4 || nargs > 5 || (!lanes && !PyObject_TypeCheck(args[0], G.compiled)) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]))
-        return py_fail(PyExc_TypeError, "kernel_call(compiled, arguments, outputs, grid[, begin])");
+    if (nargs < 4 || nargs > 6 || (!lanes && !PyObject_TypeCheck(args[0], G.compiled)) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]))
+        return py_fail(PyExc_TypeError, "kernel_call(compiled, arguments, outputs, grid[, begin[, rule]])");
     eas_kernel *k = lanes ? PyCapsule_GetPointer(args[0], "eas_kernel") : ((Compiled *)args[0])->k;
     Py_ssize_t n = PyTuple_GET_SIZE(args[1]), nouts = PyTuple_GET_SIZE(args[2]);
     eas_node *in[PY_MAX_PARAMS], *results[PY_MAX_PARAMS];
@@ -113,12 +205,22 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
         nin += ok;
     }
     PyObject *list = NULL;
-    ok = ok && (nargs < 5 || read_begin(args[4], nouts, in, &nin, begin));
+    bool begun = nargs > 4 && args[4] != Py_None;
+    ok = ok && (!begun || read_begin(args[4], nouts, in, &nin, begin));
     if (ok && (args[3] == Py_None || read_grid(args[3], grid))) {
         eas_site(site_here());
-        eas_status st = eas_node_call_begun(k, nin, in, (int)nouts, out->type, nargs < 5 ? NULL : begin, (int)n, order,
-                                            args[3] == Py_None ? NULL : grid, results);
+        eas_status st =
+            eas_node_call_begun(k, nin, in, (int)nouts, out->type, begun ? begin : NULL, (int)n, order, args[3] == Py_None ? NULL : grid, results);
+        int told = st != EAS_OK || nargs < 6 || args[5] == Py_None || nouts == 0 ||
+                   tell_rule(args[5], results[0], (int)n, order, nin, in, (int)nouts, out->type, begun ? begin : NULL);
+        bool sharded = false;
+        for (int i = 0; i < nin && st == EAS_OK; i++)
+            sharded |= eas_node_is_sharded(in[i]) != 0;
+        for (Py_ssize_t i = 0; i < nouts && told && sharded; i++)
+            told = shard_follow(results[i], nin, in);
         list = list_of(st, nouts, results);
+        if (!told)
+            Py_CLEAR(list);
     }
     for (int i = 0; i < nin; i++)
         eas_node_release(in[i]);

@@ -555,6 +555,13 @@ static PyObject *from_dlpack(PyObject *m, PyObject *args, PyObject *kw)
     n = eager_on_device(n, d);
     return n ? eager_wrap(n) : NULL;
 }
+/* An array of rank 0 as NumPy's number, where it is not data that a trace follows; else o itself. A new reference. */
+PyObject *number_from(PyObject *o)
+{
+    if (eager_tracing || !PyArray_CheckExact(o) || PyArray_NDIM((PyArrayObject *)o))
+        return Py_NewRef(o);
+    return PyArray_ToScalar(PyArray_DATA((PyArrayObject *)o), (PyArrayObject *)o);
+}
 /* The rule of graph_number_fits, where Python converts. */
 int number_fits(eas_node *v, eas_dtype dt, const char *fn)
 {
@@ -562,7 +569,9 @@ int number_fits(eas_node *v, eas_dtype dt, const char *fn)
     double f;
     eas_dtype from = eas_node_dtype(v);
     bool real = eas_dtype_kind(from) == 'f';
-    if (!eas_node_is_weak(v) || !eas_node_number_value(v, &i, &f) || dt == EAS_BOOL || (from == EAS_U64 && dt == EAS_U64))
+    if (!eas_node_number_value(v, &i, &f) || dt == EAS_BOOL || (from == EAS_U64 && dt == EAS_U64))
+        return 1;
+    if (!eas_node_is_weak(v) && (from == EAS_BOOL || real != (eas_dtype_kind(dt) == 'f'))) /* NumPy's numbers of another kind convert as theirs do */
         return 1;
     if (eas_dtype_holds(dt, real || from == EAS_U64, i, f))
         return 1;
@@ -587,7 +596,9 @@ static PyObject *full(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     const char *op = nargs == 4 ? PyUnicode_AsUTF8(args[3]) : "full";
     if (!op)
         return NULL;
-    eas_node *v = eager_arg(args[1], "full", "the value");
+    PyObject *one = number_from(args[1]);
+    eas_node *v = one ? eager_arg(one, "full", "the value") : NULL;
+    Py_XDECREF(one);
     if (!v)
         return NULL;
     int rank = dims_of(args[0], "shape", attr + 1, MAX_RANK);

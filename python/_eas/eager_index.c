@@ -649,7 +649,9 @@ static eas_node *set_masked(eas_node *x, eas_node *v, key *k, int how) /* steals
 static eas_node *set_item(eas_node *x, PyObject *keyobj, PyObject *value, int how) /* steals x */
 {
     key k;
-    eas_node *v = x ? eager_operand(value) : NULL, *r = NULL;
+    PyObject *one = x ? number_from(value) : NULL;
+    eas_node *v = one ? eager_operand(one) : NULL, *r = NULL;
+    Py_XDECREF(one);
     if (x && !v && !PyErr_Occurred())
         py_fail(PyExc_TypeError, "a tensor's elements cannot be set to a %s", Py_TYPE(value)->tp_name);
     v = v ? cast_to(v, eas_node_dtype(x)) : NULL;

@@ -405,6 +405,30 @@ static int names_are_there(CompiledFn *c, const Entry *e, const leaves *l)
     }
     return 1;
 }
+/* Programs over parts are made for known sizes: where anything lies in parts, each size has its own program. */
+static int any_cut(const Entry *e)
+{
+    for (int i = 0; i < e->nleaves; i++)
+        if (e->leaves[i].is_tensor && e->leaves[i].cut)
+            return 1;
+    return 0;
+}
+static int known_sizes(Entry *e, const leaves *l)
+{
+    for (Py_ssize_t i = 0; i < l->n; i++) {
+        leaf_sig *s = &e->leaves[i];
+        eas_node *n = !s->is_tensor ? NULL : eager_check(l->at[i]) ? eas_node_retain(eager_node(l->at[i])) : node_of_data(l->at[i], NULL, NULL);
+        if (s->is_tensor && !n)
+            return 0;
+        if (n)
+            memcpy(s->shape, eas_node_shape(n), sizeof *s->shape * s->rank);
+        PyMem_Free(s->bucket);
+        s->bucket = NULL;
+        if (n)
+            eas_node_release(n);
+    }
+    return 1;
+}
 Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values, state *st, bool small)
 {
     Entry *e = PyMem_Calloc(1, sizeof *e);
@@ -423,7 +447,7 @@ Entry *entry_new(CompiledFn *c, const leaves *l, PyObject *values, state *st, bo
     }
     e->nargleaves = e->nleaves;
     ok = ok && names_are_there(c, e, l);
-    if (ok && find_sources(c, l, e, st) && read_sources(e, values) && few_captured(e))
+    if (ok && find_sources(c, l, e, st) && read_sources(e, values) && few_captured(e) && (!c->dynamic || !any_cut(e) || known_sizes(e, l)))
         return e;
     entry_free(e);
     return NULL;

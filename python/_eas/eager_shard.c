@@ -477,7 +477,7 @@ static PyObject *from_parts(PyObject *module, PyObject *args)
     PyMem_Free(bufs);
     return out ? eager_wrap(out) : NULL;
 }
-/* collectives(tensors): (mesh or None, [(name, operation, why, axes, dtype, count, times, bytes, file, line)], text) */
+/* collectives(tensors): (mesh or None, [(name, operation, why, axes, dtype, count, times, bytes, place, per trip)], text) */
 static PyObject *collectives(PyObject *module, PyObject *list)
 {
     (void)module;
@@ -503,8 +503,8 @@ static PyObject *collectives(PyObject *module, PyObject *list)
         PyObject *axes = PyTuple_New(all[i].axes.n), *place = site_text(all[i].site);
         for (int k = 0; axes && k < all[i].axes.n; k++)
             PyTuple_SET_ITEM(axes, k, Py_NewRef(PyTuple_GET_ITEM(m.names, all[i].axes.axes[k])));
-        PyObject *row = axes && place ? Py_BuildValue("(sssOsLLLO)", all[i].name, all[i].operation, all[i].why, axes, eas_dtype_name(all[i].dtype),
-                                                      (long long)all[i].count, (long long)all[i].times, (long long)all[i].bytes, place)
+        PyObject *row = axes && place ? Py_BuildValue("(sssOsLLLON)", all[i].name, all[i].operation, all[i].why, axes, eas_dtype_name(all[i].dtype),
+                                                      (long long)all[i].count, (long long)all[i].times, (long long)all[i].bytes, place, PyBool_FromLong(all[i].per_trip))
                                       : NULL;
         ok = row && PyList_Append(rows, row) == 0;
         Py_XDECREF(row);

@@ -13,12 +13,16 @@
 #define PY_X(name) "_" #name,
 static const char *const option_names[] = {LAUNCH_OPTIONS(PY_X)};
 #undef PY_X
-enum { NOPTIONS = sizeof option_names / sizeof *option_names, MAX_SHAPES = 32 };
+#define PY_X(name) OPTION_##name,
+enum { LAUNCH_OPTIONS(PY_X) NOPTIONS };
+#undef PY_X
+enum { MAX_SHAPES = 32 };
 
 typedef struct Shape {
     struct Shape *next;
     Py_ssize_t nargs;
     PyObject *kwnames;          /* counted; NULL if none */
+    PyObject *options;          /* names of the options that are given, for an inner kernel; or NULL */
     int16_t option[NOPTIONS];   /* index of the argument, or -1 */
     bool has_options;
     int16_t src[];              /* per run-time parameter, then per meta parameter: index of the argument, -1: its default */
@@ -47,8 +51,11 @@ typedef struct Kernel {
     bool expands;               /* calls go to an inner kernel */
     PyObject *why;              /* str: what binding said of an array with strides that the kernel may or may not use by indices; or NULL */
     PyObject *inners;           /* spec -> inner kernel; or NULL */
+    struct Kernel *recent;      /* the inner kernel of the last call; or NULL */
+    uint8_t *asked;             /* and what was asked of its arguments as arrays */
     struct Kernel *of;          /* of an inner kernel: whose it is */
     PyObject *spec;             /* and how that one's arguments come apart */
+    parts_spec *parts;          /* the same, for launches; or NULL */
 } Kernel;
 
 static PyObject *default_of(Kernel *k, int i)
@@ -190,6 +197,7 @@ static int place_all(Kernel *k, Shape *s, Py_ssize_t nargs, PyObject *kwnames)
 static void shape_free(Shape *s)
 {
     Py_XDECREF(s->kwnames);
+    Py_XDECREF(s->options);
     PyMem_Free(s);
 }
 /* Keyword names are interned, so equal tuples of them have identical entries. */
@@ -333,7 +341,7 @@ static PyObject *function_of(Kernel *k, PyObject *const *metas, bool live)
     if (t)
         Py_SETREF(t, deciding(k, t));
     if (t)
-        fn = PyObject_CallMethod(m, "kernel", "OOOO", k->fn, t, k->self ? k->self : Py_None, live ? Py_True : Py_False);
+        fn = PyObject_CallMethod(m, "kernel", "OOOOO", k->fn, t, k->self ? k->self : Py_None, live ? Py_True : Py_False, k->meta_names);
     Py_XDECREF(t);
     Py_XDECREF(m);
     return fn;
@@ -844,6 +852,8 @@ static Kernel *expand(Kernel *k, PyObject *const *objs, bool all_arrays, PyObjec
     PyObject *m = PyImport_ImportModule("eas._struct"), *t = m ? PyTuple_New(k->nrt) : NULL,
              *flags = t ? PyBytes_FromStringAndSize(NULL, k->nrt) : NULL;
     Kernel *inner = NULL;
+    if (!k->asked)
+        k->asked = PyMem_Calloc((size_t)k->nrt + 1, 1);
     for (int i = 0; flags && i < k->nrt; i++) {
         PyTuple_SET_ITEM(t, i, Py_NewRef(objs[i]));
         PyBytes_AS_STRING(flags)[i] = (char)(all_arrays ? 3 : k->arrays ? k->arrays[i] : 0);
@@ -859,6 +869,9 @@ static Kernel *expand(Kernel *k, PyObject *const *objs, bool all_arrays, PyObjec
             Py_XDECREF(made);
         }
         *parts = Py_NewRef(PyTuple_GET_ITEM(r, 2));
+        Py_XSETREF(k->recent, (Kernel *)Py_XNewRef(k->asked ? (PyObject *)inner : NULL));
+        if (k->recent)
+            memcpy(k->asked, PyBytes_AS_STRING(flags), (size_t)k->nrt);
     }
     Py_XDECREF(r);
     Py_XDECREF(flags);
@@ -867,42 +880,79 @@ static Kernel *expand(Kernel *k, PyObject *const *objs, bool all_arrays, PyObjec
     return inner;
 }
 typedef PyObject *method(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+static method call_plain;
+/* Names of the options that calls of this shape give: a tuple for the inner kernel's. */
+static PyObject *option_tuple(Shape *s)
+{
+    PyObject *names = s->options ? NULL : PyList_New(0);
+    for (int i = 0; names && i < NOPTIONS; i++) {
+        PyObject *name = s->option[i] >= 0 ? PyUnicode_InternFromString(option_names[i]) : NULL;
+        if (s->option[i] >= 0 && (!name || PyList_Append(names, name) < 0))
+            Py_CLEAR(names);
+        Py_XDECREF(name);
+    }
+    if (names)
+        s->options = PyList_AsTuple(names);
+    Py_XDECREF(names);
+    return s->options;
+}
+/* Calls the inner kernel with n parts, then the meta values, then the options; argv has room for all. */
+static PyObject *call_inner(Kernel *k, Kernel *inner, Shape *s, PyObject *const *args, PyObject *const *objs, PyObject **argv, int n, method *f)
+{
+    PyObject *kw = s->has_options ? option_tuple(s) : NULL;
+    if (s->has_options && !kw)
+        return NULL;
+    for (int i = 0; i < k->nmeta; i++)
+        argv[n++] = objs[k->nrt + i];
+    Py_ssize_t npos = n;
+    for (int i = 0; i < NOPTIONS; i++)
+        if (s->option[i] >= 0)
+            argv[n++] = args[s->option[i]];
+    return f((PyObject *)inner, argv, npos, kw);
+}
+/* A launch whose arguments come apart as those of the last: NULL without an exception if they do not. */
+static PyObject *forward_same(Kernel *k, Shape *s, PyObject *const *args, PyObject *const *objs)
+{
+    static const uint8_t none[PY_MAX_PARAMS];
+    PyObject *argv[PY_MAX_PARAMS + NOPTIONS], *r = NULL;
+    Kernel *inner = k->recent;
+    if (!inner || memcmp(k->asked, k->arrays ? k->arrays : none, (size_t)k->nrt))
+        return NULL;
+    Py_INCREF(inner);
+    int n = !inner->parts ? -1 : parts_like(inner->parts, objs, k->asked, argv, inner->nrt);
+    if (n == inner->nrt)
+        r = call_inner(k, inner, s, args, objs, argv, n, call_plain);
+    while (n > 0)
+        Py_DECREF(argv[--n]);
+    Py_DECREF(inner);
+    return r;
+}
 /* The same call of the inner kernel. */
 static PyObject *forward_once(Kernel *k, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, bool all_arrays, method *f)
 {
     bool owned;
-    PyObject *objs[PY_MAX_PARAMS], *parts = NULL, *r = NULL;
-    Shape *s = find_shape(k, nargs, kwnames, &owned);
-    if (!s)
+    PyObject *objs[PY_MAX_PARAMS], *argv[PY_MAX_PARAMS + NOPTIONS], *parts = NULL, *r = NULL;
+    Shape *s = k->last_shape;
+    if (s && s->nargs == nargs && s->kwnames == kwnames)
+        owned = false;
+    else if (!(s = find_shape(k, nargs, kwnames, &owned)))
         return NULL;
     for (int i = 0; i < k->nparams; i++)
         objs[i] = s->src[i] >= 0 ? args[s->src[i]] : default_of(k, i);
+    if (f == call_plain && !all_arrays && ((r = forward_same(k, s, args, objs)) || PyErr_Occurred())) {
+        if (owned)
+            shape_free(s);
+        return r;
+    }
     Kernel *inner = expand(k, objs, all_arrays, &parts);
-    Py_ssize_t n = inner ? PyList_GET_SIZE(parts) : 0;
-    PyObject **argv = inner ? PyMem_Calloc((size_t)n + (size_t)k->nmeta + NOPTIONS + 1, sizeof *argv) : NULL, *names = argv ? PyList_New(0) : NULL;
-    if (names) {
-        Py_ssize_t at = 0;
+    if (inner) {
+        int n = (int)PyList_GET_SIZE(parts); /* as many as its parameters: not too many */
         Py_INCREF(inner);
-        for (; at < n; at++)
-            argv[at] = PyList_GET_ITEM(parts, at);
-        for (int i = 0; i < k->nmeta; i++)
-            argv[at++] = objs[k->nrt + i];
-        Py_ssize_t npos = at;
-        bool ok = true;
-        for (int i = 0; ok && i < NOPTIONS; i++)
-            if (s->option[i] >= 0) {
-                PyObject *name = PyUnicode_InternFromString(option_names[i]);
-                ok = name && PyList_Append(names, name) == 0;
-                Py_XDECREF(name);
-                argv[at++] = args[s->option[i]];
-            }
-        PyObject *kw = ok && PyList_GET_SIZE(names) ? PyList_AsTuple(names) : NULL;
-        r = PyErr_Occurred() ? NULL : f((PyObject *)inner, argv, npos, kw);
-        Py_XDECREF(kw);
+        for (int i = 0; i < n; i++)
+            argv[i] = PyList_GET_ITEM(parts, i);
+        r = call_inner(k, inner, s, args, objs, argv, n, f);
         Py_DECREF(inner);
     }
-    Py_XDECREF(names);
-    PyMem_Free(argv);
     Py_XDECREF(parts);
     if (owned)
         shape_free(s);
@@ -1028,6 +1078,30 @@ static int on_host(Kernel *k, Call *c)
     }
     return 1;
 }
+/* Would the launch be refused because the programs that N gives do not cover what the kernel writes? That is known of its traced form, which is made without
+ * a word, unless the body keeps things: those would be the trace's. What cannot be traced is not asked. 0 with an exception. */
+static int covers(Kernel *k, Call *c, const eas_launch *l)
+{
+    bool sized = false; /* programs may follow from a parameter called N */
+    for (int i = 0; i < k->nrt; i++)
+        sized |= !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(k->rt_names, i), "N");
+    if (!sized || l->has_grid || l->has_nthreads || l->has_shape)
+        return 1;
+    PyObject *m = PyImport_ImportModule("eas._interpret"), *quiet = m ? PyObject_CallMethod(m, "quietly", "O", k->fn) : NULL;
+    Compiled *ck = quiet && quiet != Py_None ? specialise(k, c->objs + k->nrt, c->tags) : NULL;
+    int64_t grid[3];
+    PyErr_Clear();
+    if (quiet && quiet != Py_None)
+        Py_XDECREF(PyObject_CallNoArgs(quiet)); /* talks again */
+    Py_XDECREF(quiet);
+    Py_XDECREF(m);
+    PyErr_Clear();
+    eas_status st = ck ? eas_kernel_grid(ck->k, c->args, k->nrt, l, grid) : EAS_OK;
+    Py_XDECREF(ck);
+    if (st == EAS_ERR_VALUE && strstr(eas_error_message(), "do not cover it"))
+        return py_raise(st), 0;
+    return 1;
+}
 static PyObject *interpret(Kernel *k, Call *c)
 {
     PyObject *metas[PY_MAX_PARAMS], *dict = NULL, *fn = NULL, *r = NULL;
@@ -1038,7 +1112,7 @@ static PyObject *interpret(Kernel *k, Call *c)
     l.print = hooks_print;
     while (n < k->nmeta && (metas[n] = meta_plain(c->objs[k->nrt + n])))
         n++;
-    if (n == k->nmeta && (dict = meta_dict(k, metas)) && on_host(k, c) && (!c->shape->has_options || call_options(k, c, dict, &l)))
+    if (n == k->nmeta && (dict = meta_dict(k, metas)) && on_host(k, c) && (!c->shape->has_options || call_options(k, c, dict, &l)) && covers(k, c, &l))
         fn = function_of(k, metas, true);
     if (fn) {
         Interpreted in = {k, fn, metas};
@@ -1180,11 +1254,17 @@ static PyObject *call_plain(PyObject *self, PyObject *const *args, Py_ssize_t na
 {
     return kernel_call(self, args, (size_t)nargs, kwnames);
 }
-static bool launch_or_call_interprets(PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static bool call_interprets(Kernel *k, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
+    const Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    const Shape *s = k->last_shape;
+    if (s && s->nargs == n && s->kwnames == kwnames) {
+        PyObject *o = s->option[OPTION_interpret] < 0 ? Py_None : args[s->option[OPTION_interpret]];
+        return o != Py_None ? o != Py_False : launch_interprets();
+    }
     for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
-        if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "_interpret") && args[PyVectorcall_NARGS(nargsf) + i] != Py_None)
-            return args[PyVectorcall_NARGS(nargsf) + i] != Py_False;
+        if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), option_names[OPTION_interpret]) && args[n + i] != Py_None)
+            return args[n + i] != Py_False;
     return launch_interprets();
 }
 static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
@@ -1197,7 +1277,7 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t nargs
     if (k->method)
         return call_unbound(k, args, PyVectorcall_NARGS(nargsf), kwnames);
     if (k->expands)
-        return forward(k, args, PyVectorcall_NARGS(nargsf), kwnames, !k->of && launch_or_call_interprets(args, nargsf, kwnames), call_plain);
+        return forward(k, args, PyVectorcall_NARGS(nargsf), kwnames, !k->of && call_interprets(k, args, nargsf, kwnames), call_plain);
     if (!bind_call(k, args, PyVectorcall_NARGS(nargsf), kwnames, &c)) {
         call_done(&c);
         return comes_apart(k, &c) ? kernel_call(self, args, nargsf, kwnames) : NULL;
@@ -1330,6 +1410,7 @@ static PyObject *kernel_inner(Kernel *of, PyObject *spec, PyObject *names)
     k->name = Py_NewRef(of->name);
     k->of = (Kernel *)Py_NewRef(of);
     k->spec = Py_NewRef(spec);
+    k->parts = parts_read(spec);
     k->cache = PyDict_New();
     k->rt_names = Py_NewRef(names);
     k->meta_names = Py_NewRef(of->meta_names);
@@ -1354,6 +1435,7 @@ static int kernel_traverse(PyObject *o, visitproc visit, void *arg)
 {
     Kernel *k = (Kernel *)o;
     Py_VISIT(k->inners);
+    Py_VISIT(k->recent);
     Py_VISIT(k->of);
     Py_VISIT(k->spec);
     Py_VISIT(Py_TYPE(o));
@@ -1370,8 +1452,11 @@ static int kernel_clear(PyObject *o)
 {
     Kernel *k = (Kernel *)o;
     Py_CLEAR(k->inners);
+    Py_CLEAR(k->recent);
     Py_CLEAR(k->of);
     Py_CLEAR(k->why);
+    parts_free(k->parts); /* it borrows of the spec */
+    k->parts = NULL;
     Py_CLEAR(k->spec);
     Py_CLEAR(k->fn);
     Py_CLEAR(k->dict);
@@ -1401,6 +1486,7 @@ static void kernel_dealloc(PyObject *o)
     }
     PyMem_Free(k->order);
     PyMem_Free(k->arrays);
+    PyMem_Free(k->asked);
     type->tp_free(o);
     Py_DECREF(type);
 }

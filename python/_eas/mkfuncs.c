@@ -170,13 +170,44 @@ static const struct atomic {
     {"atomic_cas", "buf[off] = desired where it has the bits of expected"},
 };
 enum { NATOMICS = sizeof atomics / sizeof *atomics, CAS = NATOMICS - 1 };
+static int named(PyObject *o, const char *fn, const char *arg, const char *const *names, int n, int none, int *out)
+{
+    *out = none;
+    if (!o || o == Py_None)
+        return 1;
+    const char *s = PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : NULL;
+    for (*out = 0; s && *out < n; ++*out)
+        if (!strcmp(s, names[*out]))
+            return 1;
+    char all[96] = "";
+    for (int i = 0; i < n; i++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s\"%s\"", !i ? "" : i == n - 1 ? " or " : ", ", names[i]);
+    PyErr_Clear();
+    return py_fail_at(s ? PyExc_ValueError : PyExc_TypeError, "mk.%s: %s must be %s; got %R", fn, arg, all, o), 0;
+}
+static int order_arg(PyObject *o, const char *fn, eas_order none, eas_order *out)
+{
+    static const char *const names[EAS_NORDERS] = {"relaxed", "acquire", "release", "acq_rel", "seq_cst"};
+    int i, ok = named(o, fn, "order", names, EAS_NORDERS, none, &i);
+    *out = (eas_order)i;
+    return ok;
+}
+/* A load has nothing to release, a store nothing to acquire. */
+static int order_fits(const char *fn, eas_order order, bool reads, bool writes)
+{
+    if ((reads || (order != EAS_ORDER_ACQUIRE && order != EAS_ORDER_ACQ_REL)) &&
+        (writes || (order != EAS_ORDER_RELEASE && order != EAS_ORDER_ACQ_REL)))
+        return 1;
+    return py_fail_at(PyExc_ValueError, "mk.%s: its order is \"relaxed\", \"%s\" or \"seq_cst\"", fn, reads ? "acquire" : "release"), 0;
+}
 static PyObject *mk_atomic(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     long row = PyLong_AsLong(self);
     int values = row == CAS ? 2 : 1;
-    sig s = row == CAS ? (sig){atomics[row].name, 5, 4, {"buf", "off", "expected", "desired", "mask"}}
-                       : (sig){atomics[row].name, 4, 3, {"buf", "off", "value", "mask"}};
+    sig s = row == CAS ? (sig){atomics[row].name, 6, 4, {"buf", "off", "expected", "desired", "mask", "order"}}
+                       : (sig){atomics[row].name, 5, 3, {"buf", "off", "value", "mask", "order"}};
     PyObject *in[8];
+    eas_order order;
     eas_value buf, off, v[2] = {0, 0}, mask;
     Trace *t = trace_enter(s.fn);
     if (!t || !mk_parse(&s, args, nargs, kwnames, in))
@@ -186,9 +217,41 @@ static PyObject *mk_atomic(PyObject *self, PyObject *const *args, Py_ssize_t nar
     for (int i = 0; i < values; i++)
         if (!value_arg(t, in[2 + i], s.fn, s.names[2 + i], &v[i]))
             return NULL;
-    if (!mask_arg(t, in[2 + values], s.fn, &mask))
+    if (!mask_arg(t, in[2 + values], s.fn, &mask) || !order_arg(in[3 + values], s.fn, EAS_ORDER_RELAXED, &order))
         return NULL;
-    return value_new(t, eas_atomic(t->b, eas_op_find(s.fn), buf, off, v[0], v[1], mask));
+    return value_new(t, eas_atomic_ordered(t->b, eas_op_find(s.fn), buf, off, v[0], v[1], mask, order));
+}
+FN(atomic_load)
+{
+    eas_value buf, off, mask;
+    eas_order order;
+    PARSE({"atomic_load", 4, 2, {"buf", "off", "mask", "order"}});
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !mask_arg(t, in[2], s.fn, &mask) || !order_arg(in[3], s.fn, EAS_ORDER_RELAXED, &order) ||
+        !order_fits(s.fn, order, true, false))
+        return NULL;
+    return value_new(t, eas_atomic_ordered(t->b, eas_op_find(s.fn), buf, off, 0, 0, mask, order));
+}
+FN(atomic_store)
+{
+    eas_value buf, off, val, mask;
+    eas_order order;
+    PARSE({"atomic_store", 5, 3, {"buf", "off", "value", "mask", "order"}});
+    if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !value_arg(t, in[2], s.fn, "value", &val) || !mask_arg(t, in[3], s.fn, &mask) ||
+        !order_arg(in[4], s.fn, EAS_ORDER_RELAXED, &order) || !order_fits(s.fn, order, false, true))
+        return NULL;
+    eas_atomic_ordered(t->b, eas_op_find("atomic_xchg"), buf, off, val, 0, mask, order);
+    return none_if_ok(t);
+}
+FN(fence)
+{
+    static const char *const scopes[EAS_NSCOPES] = {"group", "device"};
+    eas_order order;
+    int scope;
+    PARSE({"fence", 2, 0, {"order", "scope"}});
+    if (!order_arg(in[0], s.fn, EAS_ORDER_ACQ_REL, &order) || !named(in[1], s.fn, "scope", scopes, EAS_NSCOPES, EAS_SCOPE_DEVICE, &scope))
+        return NULL;
+    eas_fence(t->b, order, (eas_scope)scope);
+    return none_if_ok(t);
 }
 static PyObject *alloc(Trace *t, PyObject *size, eas_dtype dt, const char *fn)
 {
@@ -561,6 +624,12 @@ static PyMethodDef rows[] = {
     ROW(load,
         "load($module, buf, off, mask=None, other=0)\n--\n\nElements of buf at the offsets; lanes masked off read `other` and touch no memory."),
     ROW(store, "store($module, buf, off, value, mask=None)\n--\n\nWrites value at the offsets; lanes masked off write nothing."),
+    ROW(atomic_load, "atomic_load($module, buf, off, mask=None, order='relaxed')\n--\n\nThe elements, each read in one step; order is 'relaxed', "
+                     "'acquire' or 'seq_cst'."),
+    ROW(atomic_store, "atomic_store($module, buf, off, value, mask=None, order='relaxed')\n--\n\nbuf[off] = value, each in one step; order is "
+                      "'relaxed', 'release' or 'seq_cst'."),
+    ROW(fence, "fence($module, order='acq_rel', scope='device')\n--\n\nOrders the accesses before and after it, as others see them: the threads of "
+               "the group, or all programs."),
     ROW(alloc_tg, "alloc_tg($module, size, dtype=f32)\n--\n\nAn array of size elements shared by the threads of a group."),
     ROW(alloc_tg_f16, "alloc_tg_f16($module, size)\n--\n\nalloc_tg(size, mk.f16)"),
     ROW(local, "local($module, size, dtype=f32)\n--\n\nAn array of each thread's own (of the program's own in SPMD mode), indexed as x[i]. Call "
@@ -628,8 +697,8 @@ static int add_atomics(PyObject *mk)
 {
     for (int i = 0; i < NATOMICS; i++) {
         snprintf(atomic_docs[i], sizeof atomic_docs[i],
-                 "%s($module, buf, off, %s, mask=None)\n--\n\n%s, in one step that nothing comes between. Gives the old elements.", atomics[i].name,
-                 i == CAS ? "expected, desired" : "value", atomics[i].doc);
+                 "%s($module, buf, off, %s, mask=None, order='relaxed')\n--\n\n%s, in one step that nothing comes between. Gives the old elements.",
+                 atomics[i].name, i == CAS ? "expected, desired" : "value", atomics[i].doc);
         atomic_defs[i] = (PyMethodDef){atomics[i].name, (PyCFunction)(void (*)(void))mk_atomic, METH_FASTCALL | METH_KEYWORDS, atomic_docs[i]};
         if (mk_add_numbered(mk, &atomic_defs[i], i) < 0)
             return -1;

@@ -17,6 +17,7 @@
  *   guard.c    what a trace captured, and whether it changed
  *   compiled.c CompiledKernel, launches
  *   stream.c   Stream, Event, captures, memory
+ *   parts.c    arguments that come apart, at a launch like the one before
  *   kernel.c   Kernel: signature, specialisations, vectorcall
  *   module.c   the module itself
  *
@@ -555,6 +556,7 @@ PyObject *override_vector(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 int eager_data_init(PyObject *module);
 int eager_dtype(PyObject *o, const char *what, eas_dtype *out); /* py_to_dtype with NumPy's meaning of "i8" and "u8" */
 int number_fits(eas_node *v, eas_dtype dt, const char *fn); /* does a Python number fit? 0 with an exception */
+PyObject *number_from(PyObject *o); /* an array of rank 0 as a NumPy number */
 int eager_realize(int n, eas_node *const *nodes); /* 1, or 0 with an exception */
 eas_node *node_of_tensor(Tensor *t); /* the same memory, counted */
 eas_node *node_of_data(PyObject *o, PyObject *dtype, eas_device *d); /* a copy of arrays and lists; Tensors of eas share */
@@ -656,6 +658,13 @@ PyObject *guards_reason(PyObject *guards); /* in words, of those that do not */
 /* Containers and attributes that code can reach, as they are where a traced body begins; *out NULL: none. 0 with an exception. */
 int guards_state(PyObject *code, PyObject *globals, PyObject *locals, PyObject **out);
 PyObject *guards_lost(PyObject *guards, bool loop); /* (what, was, is) of the first that the body changed and would not each time, or None */
+
+/* ---- parts.c ---- */
+typedef struct parts_spec parts_spec;
+parts_spec *parts_read(PyObject *key); /* a key of eas._struct.expand, which must outlive it; NULL without an exception: none */
+void parts_free(parts_spec *s);
+/* The parts of arguments that come apart as the key says, into out[]: how many, each counted; -1 without an exception: not certainly. */
+int parts_like(const parts_spec *key, PyObject *const *objs, const uint8_t *flags, PyObject **out, int room);
 
 /* ---- kernel.c ---- */
 extern PyType_Spec Kernel_spec;

@@ -88,7 +88,7 @@ static int literal_numpy(Trace *t, PyObject *o, eas_value *out)
     double f = is_float ? PyFloat_AS_DOUBLE(n) : 0;
     int64_t i = is_float ? 0 : (int64_t)PyLong_AsUnsignedLongLongMask(n);
     Py_DECREF(n);
-    *out = eas_const_typed(t->b, (eas_dtype)dt, f, i);
+    *out = eas_const_number(t->b, (eas_dtype)dt, f, i);
     return 1;
 }
 
@@ -120,6 +120,12 @@ int value_of(Trace *t, PyObject *o, eas_value *out)
         return literal_numpy(t, o, out);
     if (PyFloat_Check(o))
         return *out = eas_const_float(t->b, PyFloat_AS_DOUBLE(o)), 1;
+    if (PyArray_Check(o) && PyArray_NDIM((PyArrayObject *)o) == 0) { /* one number */
+        PyObject *s = PyArray_ToScalar(PyArray_DATA((PyArrayObject *)o), (PyArrayObject *)o);
+        int r = s && PyArray_IsScalar(s, Generic) ? literal_numpy(t, s, out) : s ? 0 : -1;
+        Py_XDECREF(s);
+        return r;
+    }
     return undefined_fail(o) ? -1 : 0;
 }
 

@@ -7,6 +7,7 @@ import eas
 from eas._eas import EagerTensor, constant, kernel_call, kernel_lanes, tensor_ops
 from eas.runtime.grid import infer_grid
 
+from ._kernel_parts import PartRule, lanes_only
 from ._kernel_rules import KernelRules
 from .ops.operation import Operation
 
@@ -139,7 +140,31 @@ class _KernelOperation(Operation):
         names = list(self._outputs)
         arguments = (*([names.index(p)] if p in specs else flat[p] for p in run_time), *lengths)
         outputs = tuple(((count, *shape), dtype) for shape, dtype in specs.values())
-        return kernel_call(self._lane_kernels[key], arguments, outputs, (*grid, *(1,) * (axis - len(grid)), count))
+        rule = self._lanes_rule(one, specs, compiled, dict(zip(run_time, flags)), axis, count, grid)
+        return kernel_call(self._lane_kernels[key], arguments, outputs, (*grid, *(1,) * (axis - len(grid)), count), None, rule)
+
+    def _lanes_rule(self, one, specs, compiled, flags, axis, count, grid):
+        """How a launch over lanes can be cut: along the lanes, and as the operation's own rule has it."""
+        own = self._part_rule(one, specs, compiled)
+        shapes = {p: specs[p][0] if p in specs else one[p].shape if isinstance(one[p], EagerTensor) else () for p in flags}
+        rule = lanes_only(flags, shapes, axis, count, grid) if own is None else own.with_lanes(flags, axis, count, grid)
+        lengths = [f"{p} lane" for p, f in flags.items() if f]
+        if own is not None:
+            rule.numbers.update({f"{p} lane": math.prod(own.shape(p, shapes[p])) for p, f in flags.items() if f})
+        return rule.tuple([*flags, *lengths], list(specs))
+
+    def _part_rule(self, bound, specs, compiled):
+        """What the operation's sharding rule says of one call; None: it has none."""
+        rule = self._rules.get("sharding")
+        if rule is None:
+            return None
+        shapes = [tuple(v.shape) for v in bound.values() if isinstance(v, EagerTensor)]
+        if any(not isinstance(n, int) for s in shapes for n in s):
+            return None
+        wanted = inspect.signature(rule).parameters
+        named = any(p.kind == p.VAR_KEYWORD for p in wanted.values())
+        numbers = {k: v for k, v in bound.items() if not isinstance(v, EagerTensor) and (named or k in wanted)}
+        return PartRule.of(self, rule(*shapes, **numbers), bound, specs, compiled)
 
     def _inferred(self, compiled, bound, run_time):
         """The grid of a launch that names none, as a launch of eas finds it."""
@@ -172,7 +197,8 @@ class _KernelOperation(Operation):
         specs, compiled, grid, run_time = self._compiled(bound)
         names = list(self._outputs)
         arguments = tuple([names.index(p)] if p in specs else bound[p] for p in run_time)
-        return kernel_call(compiled, arguments, tuple(specs.values()), grid)
+        rule = self._part_rule(bound, specs, compiled)
+        return kernel_call(compiled, arguments, tuple(specs.values()), grid, None, rule and rule.tuple(run_time, names))
 
 
 def from_kernel(kernel, outputs, *, grid=None, name=None, vjp=None, jvp=None, sharding=None, differentiate=True, deterministic=False, max_trips=None):
@@ -181,6 +207,9 @@ def from_kernel(kernel, outputs, *, grid=None, name=None, vjp=None, jvp=None, sh
     outputs: {parameter: what it is}, for the parameters that the kernel writes: a tensor to be like, (shape, dtype), or a function of arguments by their names that
     gives one of those. The operation is called with the other parameters. grid: as for a launch, or a function of arguments by their names. vjp, jvp, sharding: rules.
     Inside vmap lanes are one more axis of programs.
+
+    Of tensors in parts on a mesh the kernel runs on each part if it is proved element-wise, or if sharding(*shapes, **numbers) gives an OpShardingRule: a part is then launched with a grid from
+    the part's shapes (grid must be a function), and with the numbers that the rule names. Otherwise tensors are gathered first, and explain_sharding says so.
 
     differentiate: without a rule of its own the operation is differentiated by the kernel's derivative (`eas.grad_kernel`); deterministic and max_trips are for that.
 

@@ -2,11 +2,14 @@
 
 import math
 
-from eas._eas import EagerTensor, kernel_call, tensor_ops
+from eas._eas import EagerTensor, kernel_call, kernel_lanes, tensor_ops
 from eas._grad import Derivative
+
+from ._kernel_parts import PartRule, lanes_only
 
 __all__ = ["KernelRules"]
 
+_PASS, _WHOLE = 0, 3
 _FLOATS = ("f16", "bf16", "f32", "f64", "float16", "bfloat16", "float32", "float64")
 
 
@@ -34,6 +37,9 @@ class KernelRules:
         self.bound = op._bind(primals, kwargs)
         self.names = [p.name for p in op._inputs]
         self.depth = max((v.batch_dims for v in self.bound.values() if isinstance(v, EagerTensor)), default=0)
+        self.lanes = None  # of a launch over lanes: how many
+        self.in_lanes = {}  # tensors that have lanes, by id
+        self.swap = lambda x: x  # what stands for one lane -> the tensor with lanes
 
     # ---- the launch ----
 
@@ -64,7 +70,8 @@ class KernelRules:
         return tuple(_known(n) for n in v.shape) if isinstance(v, EagerTensor) else ()
 
     def _launch(self, d, arrays, made):
-        """arrays: parameter -> tensor that is read; made: parameter -> (shape, dtype, what it begins as). Gives what was made, by parameter."""
+        """arrays: parameter -> tensor that is read; made: parameter -> (shape, dtype, what it begins as). Gives what was made, by parameter. Of a launch over lanes (self.lanes) the tensors that have lanes have them as
+        their first dim."""
         counts = [_count(self._shape(n)) for n in self.run_time]
         scalars = tuple(int(self.bound[n]) if i else 0 for n, i in zip(self.run_time, d.is_int))
         lengths = d.lengths(self.grid, counts, scalars)
@@ -84,21 +91,78 @@ class KernelRules:
             outputs.append((shape, dtype))
             begins.append(begin)
             order.append(p.name)
-        results = kernel_call(d.compiled, tuple(arguments), tuple(outputs), d.grid(self.grid), tuple(begins))
+        grid, kernel, rule = d.grid(self.grid), d.compiled, self._part_rule(d, order)
+        if self.lanes is not None:
+            kernel, arguments, outputs, grid, rule = self._over_lanes(d, arguments, outputs, grid, rule)
+        names = [p.name for p in d.params]
+        if self.lanes is not None:
+            names += [f"{p.name} lane" for p, a in zip(d.params, self.flags) if a]
+        results = kernel_call(kernel, tuple(arguments), tuple(outputs), grid, tuple(begins), rule and rule.tuple(names, order))
         return dict(zip(order, results))
+
+    def _over_lanes(self, d, arguments, outputs, grid, rule):
+        """The same launch with lanes on an axis of programs that the kernel leaves."""
+        axis = self.lane_axis
+        self.flags = [isinstance(a, list) or (isinstance(a, EagerTensor) and id(a) in self.in_lanes) for a in arguments]
+        key = (d, tuple(self.flags), axis)
+        if key not in self.op._lane_kernels:
+            self.op._lane_kernels[key] = kernel_lanes(d.compiled, tuple(self.flags), axis)
+        shapes = {}
+        for p, a, f in zip(d.params, arguments, self.flags):
+            shapes[p.name] = tuple(outputs[a[0]][0]) if isinstance(a, list) else tuple(a.shape)[int(f) :] if isinstance(a, EagerTensor) else ()
+        flags = {p.name: f for p, f in zip(d.params, self.flags)}
+        lengths = [_count(shapes[n]) for n, f in flags.items() if f]
+        if rule is None:
+            rule = lanes_only(flags, shapes, axis, self.lanes, grid)
+        else:
+            own, rule = rule, rule.with_lanes(flags, axis, self.lanes, grid)
+            rule.numbers.update({f"{n} lane": math.prod(own.shape(n, shapes[n])) for n, f in flags.items() if f})
+        outputs = [((self.lanes, *shape), dtype) for shape, dtype in outputs]
+        grid = (*grid[:axis], self.lanes)
+        return self.op._lane_kernels[key], [*arguments, *lengths], outputs, grid, rule
+
+    def _part_rule(self, d, made):
+        """How the launch of a derivative can be cut: as the operation's own rule has it. A gradient is summed over the factors that it does not have."""
+        own = self.op._part_rule(self.bound, self.specs, self.compiled)
+        if own is None or any(p.role in ("tape", "local", "trips", "owner") for p in d.params) or self.op._deterministic:
+            return None
+        dims, numbers, sums = {}, dict(own.numbers), []
+        for p in d.params:
+            name = self.run_time[p.param] if p.param >= 0 else p.name
+            if p.role == "length":
+                numbers[p.name] = math.prod(own.shape(name, self._shape(name)))
+            elif p.role == "programs":
+                if own.grid is None:
+                    return None
+                numbers[p.name] = own.grid[0]
+            elif name in own.dims:
+                dims[p.name] = own.dims[name]
+            if p.role == "gradient":
+                sums.append(p.name)
+        band, grid = d.band(self.grid), own.grid
+        if band > 1 and grid is None:
+            return None
+        if band > 1:
+            grid = (-(-grid[0] // band), *grid[1:])
+        kinds = [(size, _PASS if kind != _WHOLE else kind) for size, kind in own.factors]
+        return PartRule(kinds, dims, numbers, grid, sums)
 
     def _lane(self, i, tensors, sizes):
         """Lane i of vmap, of those that have lanes."""
         return [x if not isinstance(x, EagerTensor) or not x.batch_dims else self.op._flat(x, sizes)[i] for x in tensors]
 
     def _in_lanes(self, one, extra, count_of_results):
-        """Under vmap: lane after lane. one(rules of the lane, its part of `extra`) gives tensors or None."""
+        """Under vmap: lanes are one more axis of programs, or lane after lane where the kernel leaves none. one(rules, tensors in place of `extra`) gives tensors or None."""
         sizes = [1] * self.depth
         for v in (*self.bound.values(), *extra):
             if isinstance(v, EagerTensor):
                 for i, n in enumerate(v.physical_shape[: v.batch_dims]):
                     at = self.depth - v.batch_dims + i
                     sizes[at] = int(n) if int(n) != 1 else sizes[at]
+        if math.prod(sizes):
+            made = self._at_once(one, extra, sizes)
+            if made is not None:
+                return made
         rows = []
         for i in range(math.prod(sizes)):
             keys = list(self.kwargs)
@@ -107,6 +171,54 @@ class KernelRules:
             rows.append(one(rules, self._lane(i, extra, sizes)))
         columns = zip(*rows) if rows else [()] * count_of_results
         return tuple(None if not c or c[0] is None else self._stacked(c, sizes) for c in columns)
+
+    def _at_once(self, one, extra, sizes):
+        """All lanes in one launch; None: the kernel leaves no axis of programs for them."""
+        keys, count = list(self.kwargs), math.prod(sizes)
+        flat, lanes = {}, {}
+
+        def lane(x):
+            if not isinstance(x, EagerTensor) or not x.batch_dims:
+                return x
+            like = EagerTensor.zeros(tuple(x.shape), dtype=x.dtype)
+            flat[id(like)] = like, self.op._flat(x, sizes)
+            return like
+
+        given = [lane(x) for x in (*self.primals, *(self.kwargs[k] for k in keys))]
+        rules = KernelRules(self.op, given[: len(self.primals)], dict(zip(keys, given[len(self.primals) :])))
+        rules._prepare()
+        grid = rules.grid
+        used = max(len(grid) - next((i for i, n in enumerate(reversed(grid)) if n != 1), len(grid)), rules.compiled.ir.naxes, 1)
+        if used > 2 or not all(isinstance(n, int) for n in grid):
+            return None
+        rules.lanes, rules.lane_axis, rules.in_lanes = count, used, lanes
+        rules.swap = lambda x: rules._with_lanes(x, flat)
+        results = one(rules, [lane(x) for x in extra])
+        return tuple(None if x is None else tensor_ops["alias"](x.reshape((*sizes, *x.shape[1:])), self.depth) for x in results)
+
+    def _with_lanes(self, x, flat):
+        """The tensor with lanes that x stands for; x itself if it has none."""
+        if id(x) not in flat:
+            return x
+        x = flat[id(x)][1]
+        self.in_lanes[id(x)] = x
+        return x
+
+    def _every_lane(self, x):
+        """x, with a copy for each lane if it has none."""
+        if self.lanes is None or id(x) in self.in_lanes:
+            return x
+        x = tensor_ops["broadcast_to"](x, (self.lanes, *x.shape))
+        self.in_lanes[id(x)] = x
+        return x
+
+    def _as_type(self, x, dtype):
+        if x.dtype == dtype:
+            return x
+        y = x.astype(dtype)
+        if id(x) in self.in_lanes:
+            self.in_lanes[id(y)] = y
+        return y
 
     def _stacked(self, column, sizes):
         x = tensor_ops["stack"](list(column), axis=0)
@@ -127,7 +239,7 @@ class KernelRules:
         outs = dict(zip(self.op._outputs, outputs))
         for p in d.params:
             if p.role == "given" and (p.name in outs or p.name in self.bound):
-                arrays[p.name] = outs.get(p.name, self.bound.get(p.name))
+                arrays[p.name] = self.swap(outs.get(p.name, self.bound.get(p.name)))
         return arrays
 
     def vjp(self, cotangents, outputs):
@@ -147,9 +259,9 @@ class KernelRules:
             for p in d.params:
                 name = self.run_time[p.param] if p.param >= 0 else None
                 if p.role == "cotangent":
-                    ct = given[name].astype(self.specs[name][1]) if given[name].dtype != self.specs[name][1] else given[name]
+                    ct = self._as_type(self.swap(given[name]), self.specs[name][1])
                     if p.consumed:
-                        made[p.name] = (self._shape(name), p.dtype, ct)
+                        made[p.name] = (self._shape(name), p.dtype, self._every_lane(ct))
                     else:
                         arrays[p.name] = ct
                 elif p.role == "gradient":
@@ -160,7 +272,7 @@ class KernelRules:
             for p in d.params:
                 if p.role == "gradient":
                     name, g = self.run_time[p.param], results[p.name]
-                    g = g.sum(axis=0) if self.op._deterministic else g
+                    g = g.sum(axis=0 if self.lanes is None else 1) if self.op._deterministic else g
                     grads[name] = g.astype(self.bound[name].dtype) if g.dtype != self.bound[name].dtype else g
         return tuple(grads.get(n) for n in self.names[: len(self.primals)])
 
@@ -183,7 +295,7 @@ class KernelRules:
         for p in d.params:
             name = self.run_time[p.param] if p.param >= 0 else None
             if p.role == "tangent":
-                arrays[p.name] = given[name].astype(self.bound[name].dtype) if given[name].dtype != self.bound[name].dtype else given[name]
+                arrays[p.name] = self._as_type(self.swap(given[name]), self.bound[name].dtype)
             elif p.role == "result_tangent":
                 made[p.name] = (self._shape(name), p.dtype, "zero")
         results = self._launch(d, arrays, made)

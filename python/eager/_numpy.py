@@ -600,10 +600,15 @@ def trim_zeros(filt, trim="fb"):
 
 
 # ---- choice ----
+def _number(value):
+    """A NumPy number or array of rank 0 as Python's, which must fit what it meets."""
+    return value.item() if isinstance(value, (np.integer, np.floating, np.ndarray)) and not np.ndim(value) else value
+
+
 def masked_fill(x, mask, value):
     """x with value where the mask holds."""
     x = _t(x)
-    value = _e.astype(value, x.dtype) if isinstance(value, (EagerTensor, Wrapped)) else value
+    value = _e.astype(value, x.dtype) if isinstance(value, (EagerTensor, Wrapped)) else _number(value)
     out = _e.where(mask, value, x)
     return out if out.dtype == x.dtype else _e.astype(out, x.dtype)
 

@@ -23,10 +23,11 @@ import time
 import types
 import weakref
 
-from . import _flow
+from . import _flow, mk
 from ._guards import _is_library
 from ._interpret import _Loops, body
 from ._interpret import _names as _names_in
+from ._static import Scan
 
 _START = time.time()
 _WORDS = ("JUMP_IF", "POP_JUMP", "FOR_ITER", "JUMP_BACKWARD", "UNARY_NOT", "IS_OP", "CONTAINS_OP")
@@ -74,7 +75,8 @@ def _cells(fn):
 
 
 def _last_line(code):
-    last = max((p[1] or 0 for p in code.co_positions()), default=0)
+    """The last line that an instruction begins on; what follows is indented further than the definition, and found by that."""
+    last = max((line or 0 for _, _, line in code.co_lines()), default=0)
     return max([last, *(_last_line(c) for c in code.co_consts if isinstance(c, types.CodeType))])
 
 
@@ -136,6 +138,17 @@ def _is_older(name):
         return os.stat(name).st_mtime < _START
     except OSError:
         return True  # no file: what linecache has was given to it with the code
+
+
+def _is_in_file(code, fn):
+    """Is it what the file holds now? Compiled whole: how a call is compiled depends on what the module imports."""
+    waiting = [compile("".join(linecache.getlines(code.co_filename, fn.__globals__)), code.co_filename, "exec", flags=code.co_flags & 0x1FF0000, dont_inherit=True)]
+    while waiting:
+        c = waiting.pop()
+        if c.co_firstlineno == code.co_firstlineno and c.co_qualname == code.co_qualname and _same_code(c, code):
+            return True
+        waiting += (x for x in c.co_consts if isinstance(x, types.CodeType))
+    return False
 
 
 def _same_code(a, b):
@@ -201,13 +214,16 @@ def original(code):
     return _originals.get(code, code)
 
 
-_codes = {}  # (code, is it for _interpret) -> the rewritten code, or None
+# (id of a code, is it for _interpret, names of meta parameters) -> the code, and the rewritten one or None: as it is. Codes of other files may be equal.
+_codes = {}
 
 
-def _rewritten(fn, live=False):
+def _rewritten(fn, live=False, known=()):
+    """known: names of parameters that are Python's own values."""
     code = fn.__code__
-    if (code, live) in _codes:
-        return _codes[code, live]
+    have = _codes.get((id(code), live, known))
+    if have is not None:
+        return have[1]
     made = None
     mangled = any(n.startswith("__") and not n.endswith("__") for n in (*code.co_names, *code.co_varnames)) or any("__" in n[1:] and n[0] == "_" and n[1] != "_" for n in code.co_names)
     if not code.co_flags & 0x2A0 and "__class__" not in code.co_freevars and not mangled:  # generators and coroutines stay
@@ -215,15 +231,17 @@ def _rewritten(fn, live=False):
             node = _definition(fn)
             if node is not None:
                 _strip(node)
-                if _is_older(code.co_filename) or _same_code(_code(node, fn), code):
+                if _is_older(code.co_filename) or _is_in_file(code, fn):
                     if live and "while_" in _names_in(code):
                         node = _Loops().visit(node)
-                    made = _code(_Function(fn.__globals__, set(code.co_freevars), _cells(fn)).rewrite(node), fn)
+                    f = _Function(fn.__globals__, set(code.co_freevars), _cells(fn))
+                    if live or f.scan(node, code, known):
+                        made = _code(f.rewrite(node), fn)
         except (OSError, SyntaxError, StopIteration, TypeError, RecursionError):
             made = None
     if len(_codes) > 4096:
         _codes.clear()
-    _codes[code, live] = made
+    _codes[id(code), live, known] = code, made
     if made is not None:
         _pair_up(made, code)
     return made
@@ -255,11 +273,11 @@ def _has_callables(fn):
     return bool(fn.__code__.co_argcount) and "CALL" in " ".join(opcode.opname[b] for b in set(fn.__code__.co_code[::2]))
 
 
-def kernel(fn, metas, owner, live=False):
-    """The function to trace for a kernel's, or fn itself. metas: its meta arguments, owner: what it is a method of, live: to be run on data."""
+def kernel(fn, metas, owner, live=False, known=()):
+    """The function to trace for a kernel's, or fn itself. metas: its meta arguments, owner: what it is a method of, live: to be run on data, known: names of its meta parameters."""
     code = fn.__code__
     if _branches(code) or owner is not None or any(callable(m) for m in metas) or _calls_others(code, fn.__globals__, _cells(fn)):
-        made = _rewritten(fn, live)
+        made = _rewritten(fn, live, known if owner is None else (*known, *code.co_varnames[:1]))
         if made is not None:
             return _make(made, fn)
     return body(fn) if live else fn
@@ -316,6 +334,8 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 _NOTHING = (frozenset(), ())
+# Methods that decide nothing: of traced values, and of Python's containers.
+_METHODS = frozenset(n for t in (mk.Value, mk.Buffer, list, dict, set, str, tuple) for n in dir(t)) | {"set", "value"}
 
 
 def _names_of(node):
@@ -413,6 +433,7 @@ def _live_in(stmts, defined):
 
 
 _NONE = frozenset()
+_JUMPS = (ast.Return, ast.Break, ast.Continue)
 _R, _B, _C = (frozenset((x,)) for x in "rbc")
 
 
@@ -461,9 +482,20 @@ class _Function:
         self.globals, self.cells = names, cells
         self.outer = set(locals_)  # names of functions around it
         self.n = 0
+        self.scanned = False  # statements that need nothing are not marked
         self.raw = 0  # `with` and `try` around
 
     # ---- a function ----
+
+    def scan(self, node, code, known):
+        """Is there anything to rewrite? Statements for which there is are marked (_static.py); of a lambda all is looked at."""
+        if isinstance(node, ast.Lambda):
+            return True
+        params = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)]
+        self.local = self.outer.union(code.co_varnames, code.co_cellvars)
+        found = Scan(set(params).difference(known), self.local, self.globals, self.is_ours, _METHODS).run(node.body)
+        self.scanned = True
+        return found
 
     def rewrite(self, node):
         if isinstance(node, ast.Lambda):
@@ -518,6 +550,8 @@ class _Function:
     def plan(self, stmts, loop):
         for i, s in enumerate(stmts):
             t = type(s)
+            if self.scanned and not hasattr(s, "_eas_marked") and not _jump(s)[0]:
+                continue
             if t is ast.If:
                 a, every = _jumps(s.body)
                 b, other = _jumps(s.orelse)
@@ -588,7 +622,11 @@ class _Function:
         out = []
         for i, s in enumerate(stmts):
             t = type(s)
-            if t is ast.If:
+            if self.scanned and not hasattr(s, "_eas_marked") and t not in _JUMPS and not _jump(s)[0] and (not self.foreign or self.foreign.keys().isdisjoint(_stored(s, {}))):
+                out.append(s)
+                if depth == 0 and t is not ast.With:
+                    self.assigned.update(_stored(s, {}))
+            elif t is ast.If:
                 more, over = self.if_(s, stmts[i + 1 :], loop, depth, raw)
                 out += more
                 if over:

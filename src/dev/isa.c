@@ -88,6 +88,7 @@ static uint64_t xgetbv0(void)
     X("avx2", 7, 0, 1, 5, L_AVX2, YMM) \
     X("bmi2", 7, 0, 1, 8, L_AVX2, 0) \
     X("lzcnt", 0x80000001u, 0, 2, 5, L_AVX2, 0) \
+    X("avxvnni", 7, 1, 0, 4, L_AVX2, YMM) \
     X("avx512f", 7, 0, 1, 16, L_AVX512, ZMM) \
     X("avx512dq", 7, 0, 1, 17, L_AVX512, ZMM) \
     X("avx512cd", 7, 0, 1, 28, L_AVX512, ZMM) \

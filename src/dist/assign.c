@@ -107,13 +107,18 @@ static void lose(votes *v, int tensor, const eas_dim_spec *s, double weight)
         }
 }
 
-static void vote(const partition *p, const assigned *a, int tensor, const eas_spec *s, double weight, votes *v)
+static void vote(const partition *p, const eas_node *n, const assigned *a, int tensor, const eas_spec *s, double weight, votes *v)
 {
     const eas_shard_rule *r = a->r;
     for (int d = 0; d < r->tensors[tensor].rank && d < s->rank; d++) {
         const eas_shard_dim *dim = &r->tensors[tensor].dims[d];
         eas_dim_spec own[EAS_DIM_FACTORS] = {{0}};
-        spread(p, r, dim, &s->dims[d], own);
+        if (s->dims[d].n && s->dims[d].priority) { /* mixed: it stays so, or becomes whole */
+            if (!mix_passes(n) || dim->n != 1)
+                continue;
+            own[0] = s->dims[d];
+        } else
+            spread(p, r, dim, &s->dims[d], own);
         if (tensor < r->nin && !spec_uneven(p->m, &s->dims[d], dim->n ? r->factors[dim->factors[0]].size : 0) &&
             (dim->n == 0 || r->factors[dim->factors[0]].kind == EAS_FACTOR_WHOLE))
             lose(v, tensor, &s->dims[d], weight);
@@ -195,7 +200,7 @@ static void rehouse(const partition *p, assigned *a, const votes *v, uint32_t ta
         for (int d = 0; !used && v->homeless[x] > 0 && d < r->tensors[v->whose[x]].rank; d++) {
             const eas_shard_dim *dim = &r->tensors[v->whose[x]].dims[d];
             int f = dim->n == 1 ? dim->factors[0] : -1;
-            if (f < 0 || r->factors[f].kind != EAS_FACTOR_PASS || !dim_known(r->factors[f].size) || v->padded[f])
+            if (f < 0 || a->of[f].priority || r->factors[f].kind != EAS_FACTOR_PASS || !dim_known(r->factors[f].size) || v->padded[f])
                 continue;
             if (r->factors[f].size % (count_parts(p, &a->of[f]) * p->m->m.sizes[x]) == 0 && (best < 0 || r->factors[f].size > r->factors[best].size))
                 best = f;
@@ -236,33 +241,64 @@ static bool fix_shuffle(const partition *p, const eas_node *n, assigned *a)
     return true;
 }
 
+/* A roll is around parts of equal size. */
+static bool fix_roll(const partition *p, const eas_node *n, assigned *a)
+{
+    for (int i = 0; i < n->nwords; i += 2) {
+        eas_dim_spec *of = &a->of[node_words(n)[i]];
+        if (spec_uneven(p->m, of, node_shape(n)[node_words(n)[i]])) {
+            of->n = 0;
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool fix_once(const partition *p, const eas_node *n, assigned *a, const votes *v)
 {
     const eas_shard_rule *r = a->r;
     if (n->op == GRAPH_SHUFFLE_PHYSICAL && fix_shuffle(p, n, a))
         return true;
+    if (n->op == GRAPH_ROLL && fix_roll(p, n, a))
+        return true;
     for (int f = 0; f < r->nfactors; f++) {
         eas_dim size = r->factors[f].size;
+        if (r->factors[f].kind == EAS_FACTOR_HALO)
+            continue;
         if (a->of[f].n && (!dim_known(size) || (size % count_parts(p, &a->of[f]) && !v->padded[f])))
             return drop_last(&a->of[f]);
     }
-    for (int t = 0; t <= r->nin; t++)
+    for (int t = 0; t < r->nin + a->nout; t++)
         for (int d = 0; d < r->tensors[t].rank; d++) {
             const eas_shard_dim *dim = &r->tensors[t].dims[d];
             if (dim->n > 1 && fix_dim(p, a, dim))
                 return true;
-            if (dim->n > 1 && v->padded[dim->factors[0]] && a->of[dim->factors[0]].n)
-                return drop_last(&a->of[dim->factors[0]]);
+            for (int k = 0; k < dim->n && dim->n > 1; k++)
+                if (v->padded[dim->factors[k]] && a->of[dim->factors[k]].n)
+                    return drop_last(&a->of[dim->factors[k]]);
         }
     return false;
 }
 
-eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, const eas_spec *want, assigned *out)
+/* A mixed dim stays only as it was, and only where all tensors have it as one dim. was: before axes were settled; NULL: nothing stays. */
+static void unmix(assigned *a, const eas_dim_spec *was)
 {
-    *out = (assigned){0};
-    eas_status st = dist_shard_rule(n, &out->r);
-    if (st)
-        return st;
+    for (int f = 0; f < a->r->nfactors; f++) {
+        bool stays = was && spec_same_dim(&a->of[f], &was[f]);
+        for (int t = 0; t < a->r->nin + a->nout; t++)
+            for (int d = 0; d < a->r->tensors[t].rank; d++)
+                for (int k = 0; k < a->r->tensors[t].dims[d].n; k++)
+                    stays &= a->r->tensors[t].dims[d].factors[k] != f || a->r->tensors[t].dims[d].n == 1;
+        if (a->of[f].priority && (!a->of[f].n || !stays))
+            a->of[f] = (eas_dim_spec){0};
+    }
+}
+
+eas_status assign_by(partition *p, eas_node *n, eas_shard_rule *r, int nout, const eas_spec *const *in, const eas_spec *want, assigned *out)
+{
+    *out = (assigned){.r = r, .nout = nout};
+    eas_status st = EAS_OK;
+    eas_dim_spec *mixed = NULL;
     size_t nf = (size_t)out->r->nfactors + 1;
     votes v = {.weight = calloc(nf * EAS_MESH_AXES, sizeof(double)), .best = calloc(nf, sizeof(double)), .padded = calloc(nf, sizeof(bool))};
     out->of = calloc(nf, sizeof *out->of);
@@ -271,20 +307,33 @@ eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, 
     if (!st) {
         out->carried = carry(n, in);
         for (int i = 0; i < out->r->nin; i++)
-            vote(p, out, i, in[i], bytes_of(node_in(n)[i]) + 1, &v);
+            vote(p, n, out, i, in[i], bytes_of(node_in(n)[i]) + 1, &v);
         if (want)
-            vote(p, out, out->r->nin, want, 0.5, &v);
+            vote(p, n, out, out->r->nin, want, 0.5, &v);
+        mixed = calloc(nf, sizeof *mixed);
+        if (mixed)
+            memcpy(mixed, out->of, nf * sizeof *mixed);
         settle(p, out, &v, out->carried, bytes_of(n));
+        unmix(out, mixed);
         rehouse(p, out, &v, out->carried);
         while (fix_once(p, n, out, &v))
             continue;
     }
+    free(mixed);
     free(v.weight);
     free(v.best);
     free(v.padded);
     if (st)
         assign_free(out);
     return st;
+}
+
+eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, const eas_spec *want, assigned *out)
+{
+    eas_shard_rule *r;
+    *out = (assigned){0};
+    eas_status st = dist_shard_rule(n, &r);
+    return st ? st : assign_by(p, n, r, 1, in, want, out);
 }
 
 void assign_spec(const assigned *a, int tensor, eas_spec *out)
@@ -298,6 +347,8 @@ void assign_spec(const assigned *a, int tensor, eas_spec *out)
                 continue;
             for (int i = 0; i < a->of[f].n; i++)
                 out->dims[d].axes[out->dims[d].n++] = a->of[f].axes[i];
+            if (a->of[f].n)
+                out->dims[d].priority = a->of[f].priority;
         }
 }
 

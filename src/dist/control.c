@@ -34,7 +34,7 @@ static eas_spec stacked_of(const eas_spec *s)
 static void open_inputs(body *b)
 {
     for (int i = 0; i < b->c->nin; i++) {
-        b->in[i] = partition_value(b->p, node_in(b->e->n)[i])->at;
+        b->in[i] = mix_none(&partition_value(b->p, node_in(b->e->n)[i])->at);
         b->in[i].partial = 0;
         if (is_scanned(b->c, i) || (b->c->branch && i == 0))
             b->in[i].dims[0].n = 0;
@@ -48,6 +48,7 @@ static eas_status collect(body *b, pnotes *notes)
     partition *p = b->p, *q = &b->q;
     int64_t trips = c->branch || c->length == DIM_NONE || !dim_known(c->length) ? 1 : c->length;
     *q = (partition){.m = p->m, .around = p, .notes = notes, .sites = notes ? p->sites : NULL, .times = p->times * trips, .next_input = c->nin};
+    q->per_trip = p->per_trip || (!c->branch && (c->conditional || c->length == DIM_NONE || !dim_known(c->length)));
     for (int f = 0; f < nfns(c); f++)
         for (int i = 0; i < c->nin && !q->g.st; i++) {
             eas_node *h = b->holder[f][i], *own = NULL;
@@ -76,7 +77,7 @@ static bool settle_carried(body *b)
     const graph_control *c = b->c;
     bool changed = false;
     for (int i = 0; !c->branch && i < c->ncarried; i++) {
-        eas_spec out = partition_value(&b->q, c->fn[0].outs[i])->at;
+        eas_spec out = mix_none(&partition_value(&b->q, c->fn[0].outs[i])->at);
         out.partial = 0;
         if (!spec_plain(&b->in[i]) || !spec_cut(&out))
             continue;
@@ -109,7 +110,7 @@ static eas_status run_body(body *b, pnotes *notes)
 static eas_spec out_spec(body *b, int i)
 {
     const graph_control *c = b->c;
-    eas_spec s = partition_value(&b->q, c->fn[c->branch ? 1 : 0].outs[i])->at;
+    eas_spec s = mix_none(&partition_value(&b->q, c->fn[c->branch ? 1 : 0].outs[i])->at);
     if (!c->branch && i < c->ncarried)
         s = b->in[i];
     s.partial = 0;

@@ -1,11 +1,16 @@
 /* dist.h: tensors in parts on a mesh of devices: who holds what, the program of one device, and its runs.
  *
  *   mesh.c       meshes by number; specs: what they say of sizes, as words and as text
+ *   meshes.c     graphs with tensors on several meshes
  *   parts.c      data of a node in parts: made, looked at, put together
  *   partition.c  the recorded graph, which is global, as the graph of one device
  *   assign.c     which axes of the mesh cut which factors of an operation
  *   reshard.c    a tensor that lies one way as it must lie another way: collectives and slices
  *   rules.c      each kind of operation on parts
+ *   mix.c        dims that are cut in the middle: reshapes that make one dim of several
+ *   shift.c      slices, pads, windows and rolls along a cut dim: halos
+ *   call.c       kernels of the user's and functions of the host's on parts
+ *   elementwise.c  a proof that a kernel is element-wise
  *   control.c    loops and branches on parts
  *   team.c       the devices of this process: threads and their communicators
  *   run.c        programs over parts: made, kept, run
@@ -74,6 +79,7 @@ typedef struct pnote { /* one collective of the program */
     int64_t count; /* elements that one device gives */
     int64_t pairs; /* of COLL_PERMUTE: messages in one group */
     int64_t times; /* trips of the loops around it, as far as they are known */
+    bool per_trip; /* of a loop around it nobody knows how many trips it takes */
     uint16_t op; /* that wanted it */
     uint32_t site;
     const char *why;
@@ -85,6 +91,7 @@ typedef struct pentry {
     pvalue rest; /* partial, still to be reduced and added to v; n NULL: nothing. partition_value does it */
     eas_spec ahead, want; /* what follows from inputs alone; what users of it would like */
     bool has_want;
+    bool late; /* a pad or a slice that is made together with its users: it has no value of its own */
     uint32_t same; /* another entry that has its value: an alias, a composite's expansion; UINT32_MAX */
     pvalue *results; /* of a call, a loop or a branch; malloc'ed */
 } pentry;
@@ -98,6 +105,11 @@ typedef struct pmemo { /* of resharding */
     eas_node *to;
 } pmemo;
 typedef VEC(char *) VEC_TEXT;
+enum { MIX_MOST = 8 };
+typedef struct pmix { /* mix.c: what a mixed dim is made of */
+    int n, which; /* which of the sizes is cut */
+    int64_t size[MIX_MOST];
+} pmix;
 typedef struct partition {
     const dist_mesh *m;
     gbuild g; /* keeps the local nodes */
@@ -110,8 +122,12 @@ typedef struct partition {
     int next_input; /* number of the next placeholder */
     pnotes *notes;
     VEC(pmemo) memo;
+    VEC(pmix) mixes;
     const eas_node *now; /* that is being partitioned */
     int64_t times;
+    bool per_trip;
+    VEC(eas_node *) roots; /* borrowed: what was asked for */
+    bool any_layout; /* layouts of what is given are chosen here: results may lie as they like, too */
     VEC_TEXT *sites; /* of the collectives: the user's lines, malloc'ed */
 } partition;
 pentry *partition_find(partition *p, const eas_node *n);
@@ -127,16 +143,27 @@ eas_node *partition_input(partition *p, eas_dtype dt, int rank, const eas_dim *s
 eas_node *partition_number(partition *p, const eas_node *n, bool fixed); /* a number of its own with n's value */
 eas_status partition_mesh(int n, eas_node *const *nodes,
                           const dist_mesh **m); /* that something of what they are made of lies on; *m stays NULL if nothing does */
+const dist_mesh *partition_own_mesh(const eas_node *n); /* that it lies on by itself: its data, or what was asked for */
 eas_node *partition_index(partition *p, const eas_dim_spec *axes); /* a number of rank 0, i64 */
 eas_node *partition_keep(partition *p, eas_status st, eas_node *n); /* takes the node over */
 void partition_free(partition *p);
 
+/* ---- meshes.c ---- */
+extern _Thread_local bool dist_several; /* the graph that is evaluated has tensors on several meshes */
+const dist_mesh *dist_mesh_of(eas_node *n);
+bool dist_foreign(const eas_node *n, int i); /* of a GRAPH_SHARD: is input i on another mesh? */
+typedef eas_status (*dist_evaluate)(const dist_mesh *m, int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks);
+eas_status dist_stage(int n, eas_node *const *nodes, dist_evaluate evaluate, eas_device *device, const eas_launch *hooks);
+
 /* ---- assign.c ---- */
 typedef struct assigned {
     eas_shard_rule *r;
+    int nout; /* results, behind the inputs among the rule's tensors */
     eas_dim_spec *of; /* per factor: the axes that cut it */
     uint32_t carried; /* axes of sums that stay partial */
 } assigned;
+/* By a rule that is given, which it takes over. */
+eas_status assign_by(partition *p, eas_node *n, eas_shard_rule *r, int nout, const eas_spec *const *in, const eas_spec *want, assigned *out);
 eas_status assign_factors(partition *p, eas_node *n, const eas_spec *const *in, const eas_spec *want, assigned *out);
 void assign_spec(const assigned *a, int tensor, eas_spec *out); /* dims of an input or (r->nin) of the result */
 void assign_free(assigned *a);
@@ -153,6 +180,28 @@ eas_node *local_block(partition *p, eas_node *x, const eas_dim_spec *axes, int d
 void partition_node(partition *p, pentry *e);
 bool rules_is_permutation(const eas_node *n); /* of a shuffle: is no element wanted twice? */
 eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out); /* with what this folder can cut besides */
+
+/* ---- mix.c: `priority` of a dim's spec is the number of its mix; 0: none ---- */
+bool partition_reshape(partition *p, pentry *e); /* false: nothing is mixed, before or after */
+bool mix_passes(const eas_node *n);
+eas_spec mix_none(const eas_spec *s); /* mixed dims whole */
+eas_node *mix_gathered(partition *p, eas_node *x, int d, const eas_dim_spec *at, const char *why);
+eas_node *mix_block(partition *p, eas_node *x, int d, const eas_dim_spec *to);
+
+/* ---- shift.c ---- */
+bool shift_is(const eas_node *n); /* a slice, pad or window of known sizes */
+bool shift_is_roll(const eas_node *n);
+eas_status shift_roll_rule(const eas_node *n, eas_shard_rule **out);
+eas_node *shift_rolled(partition *p, const eas_node *n, const eas_spec *at, eas_node *x);
+void shift_ahead(partition *p, pentry *e);
+void shift_mark(partition *p, int nroots, eas_node *const *roots);
+bool partition_shift(partition *p, pentry *e); /* false: nothing moves along a cut dim */
+
+/* ---- call.c ---- */
+void partition_call(partition *p, pentry *e);
+void call_ahead(partition *p, pentry *e); /* how its results would lie, into e->results */
+/* Of a result of a call, as far as it is known without a partition: NULL, or a rule for the call's inputs and that result. */
+eas_status call_result_rule(eas_node *result, eas_shard_rule **out);
 
 /* ---- control.c ---- */
 void partition_control(partition *p, pentry *e);

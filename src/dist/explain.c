@@ -29,6 +29,7 @@ static eas_collective public_note(const dist_mesh *m, const pnote *n)
                         .dtype = n->dtype,
                         .count = n->count,
                         .times = n->times,
+                        .per_trip = n->per_trip,
                         .bytes = bytes_of(m, n) * n->times};
     return c;
 }
@@ -80,6 +81,7 @@ eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out)
     int id, count;
     eas_collective *all;
     int64_t total = 0;
+    bool any_loop = false;
     str s = {0};
     *out = NULL;
     eas_status st = eas_nodes_collectives(n, nodes, &id, &all, &count);
@@ -101,13 +103,16 @@ eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out)
         add_bytes(&s, all[i].bytes);
         if (all[i].times > 1)
             str_add(&s, " in %lld trips", (long long)all[i].times);
+        if (all[i].per_trip)
+            str_add(&s, " per trip");
+        any_loop |= all[i].per_trip != 0;
         str_add(&s, "  for %s: %s%s%s\n", all[i].operation, all[i].why, *place ? "  at " : "", place);
         total += all[i].bytes;
     }
     if (m) {
         str_add(&s, "  total ");
         add_bytes(&s, total);
-        str_add(&s, " (%lld bytes) leave devices\n", (long long)total);
+        str_add(&s, " (%lld bytes) leave devices%s\n", (long long)total, any_loop ? ", with one trip of each loop whose trips are not known" : "");
     }
     free(all);
     return str_take(&s, out);

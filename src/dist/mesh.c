@@ -137,7 +137,10 @@ uint32_t spec_cut(const eas_spec *s)
     return used;
 }
 
-bool spec_same_dim(const eas_dim_spec *a, const eas_dim_spec *b) { return a->n == b->n && !memcmp(a->axes, b->axes, a->n); }
+bool spec_same_dim(const eas_dim_spec *a, const eas_dim_spec *b)
+{
+    return a->n == b->n && !memcmp(a->axes, b->axes, a->n) && (a->n == 0 || a->priority == b->priority);
+}
 
 bool spec_same(const eas_spec *a, const eas_spec *b)
 {

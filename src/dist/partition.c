@@ -100,6 +100,8 @@ void partition_free(partition *p)
     vec_free(&p->opened);
     vec_free(&p->index);
     vec_free(&p->memo);
+    vec_free(&p->mixes);
+    vec_free(&p->roots);
     free(p->table);
 }
 
@@ -111,10 +113,17 @@ typedef struct visit {
 } visit;
 
 /* Composites that have a rule of their own here. */
-static bool kept_whole(const eas_node *n) { return n->op == GRAPH_SHUFFLE_PHYSICAL; }
+static bool kept_whole(const eas_node *n) { return n->op == GRAPH_SHUFFLE_PHYSICAL || shift_is_roll(n); }
 static bool just_another_name(const eas_node *n) { return node_kind(n) == KIND_ALIAS && n->op != GRAPH_SHARD; }
 
-static int children(const visit *v) { return node_real(v->n) ? 0 : v->opened || just_another_name(v->n) ? 1 : v->n->nin; }
+/* Lies as another tensor of the mesh does. */
+static bool lies_like(const eas_node *n) { return n->op == GRAPH_SHARD && n->nin > 1 && !dist_foreign(n, 1); }
+static int children(const visit *v)
+{
+    if (node_real(v->n))
+        return 0;
+    return v->opened || just_another_name(v->n) || (v->n->op == GRAPH_SHARD && !lies_like(v->n)) ? 1 : v->n->nin;
+}
 
 /* What a barrier waits for: any element of it will do, so none is fetched from another device. */
 const eas_node *barrier_source(const eas_node *n)
@@ -165,8 +174,16 @@ static eas_status enter(partition *p, const visit *v)
     return p->g.st;
 }
 
+static void note_roots(partition *p, int n, eas_node *const *roots)
+{
+    for (int i = 0; i < n && !p->g.st; i++)
+        if (!vec_push(&p->roots, roots[i]))
+            p->g.st = base_fail_oom(sizeof *roots);
+}
+
 eas_status partition_collect(partition *p, int n, eas_node *const *roots)
 {
+    note_roots(p, n, roots);
     VEC(visit) stack = {0};
     for (int i = 0; i < n && !p->g.st; i++) {
         if (!partition_find(p, roots[i]) && !vec_push(&stack, ((visit){.n = roots[i]})))
@@ -205,7 +222,7 @@ static eas_status meet(const dist_mesh *found, const dist_mesh **m)
     return EAS_OK;
 }
 
-static const dist_mesh *own_mesh(const eas_node *n)
+const dist_mesh *partition_own_mesh(const eas_node *n)
 {
     const dist_parts *parts = node_real(n) ? parts_of(n) : NULL;
     if (node_real(n))
@@ -227,13 +244,13 @@ static eas_status mesh_below(diff_set *seen, gbuild *g, int n, eas_node *const *
         if (!(x->flags & NODE_SHARDED) || diff_set_has(seen, x))
             continue;
         diff_set_add(g, seen, x);
-        st = g->st ? g->st : meet(own_mesh(x), m);
+        st = g->st ? g->st : meet(partition_own_mesh(x), m);
         if (node_real(x))
             continue;
         for (int i = 0; i < x->nin && !st; i++) {
             int index;
             eas_node *in = node_kind(x) == KIND_RESULT ? control_source(x, &index) : node_in(x)[i];
-            if (!vec_push(&stack, in))
+            if (!dist_foreign(x, i) && !vec_push(&stack, in))
                 st = base_fail_oom(0);
         }
         const graph_control *c = x->extra ? x->extra->control : NULL;
@@ -262,11 +279,11 @@ void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, con
     uint32_t used = 0;
     *out = (eas_spec){.rank = n->rank};
     for (int d = 0; d < other->rank; d++)
-        if (node_shape(other)[d] == node_shape(n)[d + extra])
+        if (node_shape(other)[d] == node_shape(n)[d + extra] && !like->dims[d].priority)
             out->dims[d + extra] = like->dims[d];
     used = spec_cut(out);
     for (int d = 0; d < extra; d++)
-        for (int i = 0; i < in->dims[d].n && !(used >> in->dims[d].axes[i] & 1); i++)
+        for (int i = 0; i < in->dims[d].n && !in->dims[d].priority && !(used >> in->dims[d].axes[i] & 1); i++)
             out->dims[d].axes[out->dims[d].n++] = in->dims[d].axes[i];
     for (int d = 0; d < out->rank; d++)
         out->dims[d].open = 0;
@@ -325,6 +342,11 @@ static void result_ahead(partition *p, pentry *e)
     int index;
     const eas_node *from = control_source(e->n, &index);
     const graph_control *c = from->extra ? from->extra->control : NULL;
+    const pentry *f = partition_find(p, from);
+    if (node_kind(from) == KIND_CALL && f && f->results) {
+        e->ahead = f->results[index].at;
+        return;
+    }
     if (c && !c->branch && index < c->ncarried)
         e->ahead = *spec_ahead(p, node_in(from)[index]);
     e->ahead.partial = 0;
@@ -339,12 +361,18 @@ static void forward(partition *p, pentry *e)
         e->ahead = p->at.at[e->same].ahead;
     else if (e->n->op == GRAPH_BARRIER)
         e->ahead = *spec_ahead(p, node_in(e->n)[0]);
+    else if (e->n->op == GRAPH_SHARD && e->n->nin > 1 && !lies_like(e->n))
+        e->ahead = (eas_spec){.rank = e->n->rank};
     else if (e->n->op == GRAPH_SHARD && e->n->nin > 1)
         spec_like(e->n, spec_ahead(p, node_in(e->n)[0]), node_in(e->n)[1], spec_ahead(p, node_in(e->n)[1]), &e->ahead);
     else if (e->n->op == GRAPH_SHARD)
         target_of(e->n, spec_ahead(p, node_in(e->n)[0]), &e->ahead);
     else if (node_kind(e->n) == KIND_RESULT)
         result_ahead(p, e);
+    else if (node_kind(e->n) == KIND_CALL)
+        call_ahead(p, e);
+    else if (shift_is(e->n) && any_cut(p, e->n))
+        shift_ahead(p, e);
     else if (!opaque(e->n) && any_cut(p, e->n)) {
         p->g.st = assign_ahead(p, e, NULL, &a);
         if (p->g.st)
@@ -362,7 +390,7 @@ static void wish(pentry *to, const eas_spec *s)
 {
     if (to->has_want || to->v.n || !spec_plain(&to->ahead) || !spec_cut(s))
         return;
-    to->want = *s;
+    to->want = mix_none(s);
     to->want.partial = 0;
     to->has_want = true;
 }
@@ -399,15 +427,30 @@ static void backward(partition *p, pentry *e)
     assign_free(&a);
 }
 
+/* A result that was not recorded from anything on a mesh is an ordinary tensor, whatever its users would like. */
+static void keep_whole_roots(partition *p)
+{
+    for (uint32_t i = 0; i < p->roots.len && !p->around && !p->any_layout; i++) {
+        pentry *e = partition_find(p, p->roots.at[i]);
+        if (e->n->flags & NODE_SHARDED || e->has_want)
+            continue;
+        e->has_want = true;
+        e->want = (eas_spec){.rank = e->n->rank};
+    }
+}
+
 eas_status partition_run(partition *p)
 {
     for (uint32_t i = 0; i < p->at.len && !p->g.st; i++)
         forward(p, &p->at.at[i]);
+    keep_whole_roots(p);
     for (uint32_t i = p->at.len; i-- > 0 && !p->g.st;)
         backward(p, &p->at.at[i]);
+    if (!p->g.st)
+        shift_mark(p, (int)p->roots.len, p->roots.at);
     for (uint32_t i = 0; i < p->at.len && !p->g.st; i++) {
         pentry *e = &p->at.at[i];
-        if (e->v.n)
+        if (e->v.n || e->late)
             continue;
         if (e->same != UINT32_MAX) {
             e->v = p->at.at[e->same].v;

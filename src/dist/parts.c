@@ -189,7 +189,7 @@ static void copy_block(const dist_parts *p, const eas_node *n, const eas_dim *lo
     for (int k = d + 1; k < n->rank; k++) {
         inner *= (size_t)local[k];
         whole *= (size_t)shape[k];
-        tail &= local[k] == shape[k];
+        tail &= p->spec.dims[k].n == 0;
     }
     int64_t count = shape[d] - start < local[d] ? shape[d] - start : local[d];
     if (tail && count > 0) {

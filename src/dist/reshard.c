@@ -72,6 +72,7 @@ static eas_node *collective(partition *p, coll_kind kind, coll_join join, const 
                   .count = count_of(x),
                   .pairs = npairs,
                   .times = p->times,
+                  .per_trip = p->per_trip,
                   .op = p->now ? p->now->op : GRAPH_SHARD,
                   .site = p->now ? p->now->site : 0,
                   .why = why};
@@ -278,6 +279,31 @@ static eas_node *remembered(const partition *p, const pvalue *x, const eas_spec 
     return NULL;
 }
 
+/* Dims that are mixed otherwise than the target is are gathered first. What remains of the target: dims that are mixed alike stay, others come last. */
+static eas_spec without_mixes(moving *w)
+{
+    eas_spec to = *w->to;
+    for (int d = 0; d < to.rank; d++) {
+        bool same = spec_same_dim(&w->at.dims[d], &to.dims[d]);
+        if (w->at.dims[d].n && w->at.dims[d].priority && !same) {
+            w->x = mix_gathered(w->p, w->x, d, &w->at.dims[d], w->why);
+            w->at.dims[d] = (eas_dim_spec){0};
+        }
+        if (to.dims[d].n && to.dims[d].priority && !same)
+            to.dims[d] = (eas_dim_spec){0};
+    }
+    return to;
+}
+
+static void with_mixes(moving *w, const eas_spec *to)
+{
+    for (int d = 0; d < to->rank && !w->p->g.st; d++)
+        if (to->dims[d].n && to->dims[d].priority && !spec_same_dim(&w->at.dims[d], &to->dims[d])) {
+            w->x = mix_block(w->p, w->x, d, &to->dims[d]);
+            w->at.dims[d] = to->dims[d];
+        }
+}
+
 eas_node *reshard(partition *p, const pvalue *x, const eas_spec *to, int rank, const eas_dim *shape, const char *why)
 {
     moving w = {p, x->n, x->at, to, shape, why};
@@ -287,7 +313,9 @@ eas_node *reshard(partition *p, const pvalue *x, const eas_spec *to, int rank, c
     eas_node *known = remembered(p, x, to);
     if (known)
         return known;
-    while (!p->g.st && !spec_same(&w.at, to))
+    const eas_spec plain = without_mixes(&w);
+    w.to = &plain;
+    while (!p->g.st && !spec_same(&w.at, &plain))
         if (!sum_step(&w) && !slice_step(&w) && !exchange_step(&w) && !gather_step(&w)) {
             str s = {0};
             spec_add_text(&s, p->m, &w.at);
@@ -296,6 +324,7 @@ eas_node *reshard(partition *p, const pvalue *x, const eas_spec *to, int rank, c
             p->g.st = base_fail(EAS_ERR_RUNTIME, "eager: no way from %s", s.at ? s.at : "?");
             str_free(&s);
         }
+    with_mixes(&w, to);
     if (!p->g.st && !vec_push(&p->memo, ((struct pmemo){x->n, x->at, *to, w.x})))
         p->g.st = base_fail_oom(sizeof *to);
     return p->g.st ? NULL : w.x;

@@ -84,6 +84,8 @@ eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out)
 {
     if (n->op == GRAPH_SHUFFLE_PHYSICAL)
         return shuffle_rule(n, out);
+    if (n->op == GRAPH_ROLL)
+        return shift_roll_rule(n, out);
     eas_status st = eas_node_shard_rule(n, out);
     if (st)
         return st;
@@ -290,6 +292,8 @@ static eas_node *local_op(partition *p, eas_node *n, const assigned *a, const ea
         return scattered(p, n, at, in, &sum);
     if (n->op == GRAPH_SHUFFLE_PHYSICAL)
         return shuffled(p, n, at, in[0]);
+    if (n->op == GRAPH_ROLL)
+        return shift_rolled(p, n, at, in[0]);
     switch (node_kind(n)) {
     case KIND_IOTA: return iota(p, n, at);
     default: return same_op(p, n, at, in);
@@ -434,8 +438,8 @@ static eas_node *reshard_both(partition *p, const eas_node *n, const eas_spec *t
 static void constrain(partition *p, pentry *e)
 {
     pvalue *x = &partition_find(p, node_in(e->n)[0])->v;
-    eas_spec to = e->ahead;
-    if (e->n->nin > 1) {
+    eas_spec to = mix_none(&e->ahead);
+    if (e->n->nin > 1 && !dist_foreign(e->n, 1)) {
         const eas_node *other = node_in(e->n)[1];
         spec_like(e->n, &x->at, other, &partition_find(p, other)->v.at, &to);
     }
@@ -444,7 +448,7 @@ static void constrain(partition *p, pentry *e)
             uint32_t used = 0;
             to.dims[d].n = 0;
             used = spec_cut(&to) | to.replicated;
-            for (int i = 0; i < x->at.dims[d].n && !(used >> x->at.dims[d].axes[i] & 1); i++)
+            for (int i = 0; i < x->at.dims[d].n && !x->at.dims[d].priority && !(used >> x->at.dims[d].axes[i] & 1); i++)
                 to.dims[d].axes[to.dims[d].n++] = x->at.dims[d].axes[i];
         }
     to.partial = 0;
@@ -459,45 +463,17 @@ static void result(partition *p, pentry *e)
     e->v = partition_find(p, from)->results[index];
 }
 
-/* A kernel of the user's sees whole tensors on every device. */
-static void call(partition *p, pentry *e)
-{
-    eas_node *n = e->n, *made = NULL, **in = calloc((size_t)n->nin + 1, sizeof *in);
-    const node_extra *x = n->extra;
-    e->results = calloc((size_t)x->nouts + 1, sizeof *e->results);
-    eas_status st = in && e->results ? EAS_OK : base_fail_oom(n->nin);
-    for (int i = 0; i < n->nin && !st; i++) {
-        eas_node *g = node_in(n)[i];
-        in[i] = reshard(p, partition_value(p, g), &(eas_spec){.rank = g->rank}, g->rank, node_shape(g),
-                        "a kernel without a sharding rule needs whole tensors");
-        st = p->g.st;
-    }
-    if (!st)
-        st = node_new(n->op, EAS_I64, 0, 0, NULL, 0, NULL, n->nin, in, &made);
-    if (!st)
-        st = node_extra_copy(x, &made->extra);
-    made = made ? partition_keep(p, st, made) : NULL;
-    for (int i = 0; i < x->nouts && !st; i++) {
-        int64_t word = i;
-        e->results[i].n = gb_new(&p->g, GRAPH_RESULT, x->outs[i].dtype, 0, x->outs[i].rank, x->outs[i].shape, 1, &word, 1, &made);
-        e->results[i].at.rank = x->outs[i].rank;
-    }
-    free(in);
-    e->v.n = made;
-    p->g.st = p->g.st ? p->g.st : st;
-}
-
 void partition_node(partition *p, pentry *e)
 {
     switch (node_kind(e->n)) {
     case KIND_ALIAS: constrain(p, e); return; /* GRAPH_SHARD */
     case KIND_RESULT: result(p, e); return;
-    case KIND_CALL: call(p, e); return;
+    case KIND_CALL: partition_call(p, e); return;
     case KIND_CONTROL: partition_control(p, e); return;
     default: break;
     }
     if (e->n->op == GRAPH_BARRIER)
         barrier(p, e);
-    else if (!sum_later(p, e))
+    else if (!partition_shift(p, e) && !partition_reshape(p, e) && !sum_later(p, e))
         by_rule(p, e);
 }

@@ -64,16 +64,19 @@ typedef struct wish { /* what a program is made of */
     void *ctx;
 } wish;
 
-static eas_spec spec_of_leaf(const eas_node *n)
+/* As it lies on the mesh; what is on another one comes whole. m: NULL is any. */
+static eas_spec spec_of_leaf(const dist_mesh *m, const eas_node *n)
 {
     eas_spec s = {.rank = n->rank};
     const dist_parts *parts = node_real(n) ? parts_of(n) : NULL;
-    if (parts)
-        return parts->spec;
-    if (!node_real(n) && n->op == GRAPH_INPUT && n->nwords > 1)
+    if (parts && (!m || parts->mesh == m))
+        s = parts->spec;
+    else if (parts)
+        return s;
+    else if (!node_real(n) && n->op == GRAPH_INPUT && n->nwords > 1)
         spec_of_words(n->rank, node_words(n) + 1, &s);
     for (int d = 0; d < s.rank; d++)
-        s.dims[d].open = 0;
+        s.dims[d].open = s.dims[d].priority = 0;
     return s;
 }
 
@@ -82,7 +85,9 @@ static eas_status add_leaves(partition *p, program *g, const wish *w)
     for (int i = 0; i < w->nleaves && !p->g.st; i++) {
         eas_node *n = w->leaves[i];
         eas_dim shape[GRAPH_MAX_RANK];
-        g->given[i] = w->specs ? w->specs[i] : spec_of_leaf(n);
+        g->given[i] = w->specs ? w->specs[i] : spec_of_leaf(p->m, n);
+        for (int d = 0; d < g->given[i].rank; d++)
+            g->given[i].dims[d].priority = 0; /* of mixed dims from here on: mix.c */
         spec_local_shape(p->m, &g->given[i], node_shape(n), shape);
         eas_node *own = partition_input(p, (eas_dtype)n->dtype, n->rank, shape);
         pentry *e = own ? partition_add(p, n) : NULL;
@@ -96,7 +101,9 @@ static eas_status add_leaves(partition *p, program *g, const wish *w)
 static eas_node *finished(partition *p, eas_node *root, eas_spec *at)
 {
     pvalue *v = partition_value(p, root);
-    *at = v->at;
+    *at = mix_none(&v->at);
+    if (!(root->flags & NODE_SHARDED) && !p->any_layout) /* an ordinary tensor */
+        *at = (eas_spec){.rank = root->rank};
     at->partial = 0;
     if (v->at.partial) {
         pentry *e = partition_find(p, root);
@@ -197,7 +204,7 @@ static void fix_numbers(partition *p, const wish *w)
 
 static eas_status partitioned(const dist_mesh *m, const wish *w, program *g, partition *p, eas_node **locals)
 {
-    *p = (partition){.m = m, .notes = &g->notes, .sites = &g->sites, .times = 1};
+    *p = (partition){.m = m, .notes = &g->notes, .sites = &g->sites, .times = 1, .any_layout = w->specs != NULL};
     eas_status st = add_leaves(p, g, w);
     if (!st)
         st = partition_collect(p, w->nroots, w->roots);
@@ -279,58 +286,138 @@ static void set_pairs(const int64_t *words, comm_call *call)
     }
 }
 
-static eas_status one_collective(device *d, const int64_t *words, comm_group *group, eas_dtype dt, eas_buffer *in, eas_buffer *out)
+/* A collective under way. What goes as one, or lies on a device without host memory, has memory of its own. */
+typedef struct under_way {
+    comm_request *request;
+    char *send, *recv; /* NULL: the tensors' own */
+    int n;
+    struct {
+        eas_buffer *in, *out; /* borrowed */
+    } at[];
+} under_way;
+
+static eas_status copy_to(const device *d, under_way *u, bool host)
 {
-    eas_device *at = d->r->g->device;
-    bool host = eas_device_host_memory(at);
-    size_t nin = eas_buffer_size(in), nout = eas_buffer_size(out);
-    void *send = host ? eas_buffer_address(in) : malloc(nin + 1), *recv = host ? eas_buffer_address(out) : malloc(nout + 1);
-    eas_status st = send && recv ? EAS_OK : base_fail_oom(nin + nout);
+    eas_status st = EAS_OK;
+    size_t at = 0;
+    for (int i = 0; i < u->n && !st; i++) {
+        size_t n = eas_buffer_size(u->at[i].in);
+        if (host && n)
+            memcpy(u->send + at, eas_buffer_address(u->at[i].in), n);
+        else if (n)
+            st = eas_copy(NULL, u->send + at, d->r->g->device, eas_buffer_address(u->at[i].in), n, NULL);
+        at += n;
+    }
+    return st;
+}
+
+static eas_status copy_from(const device *d, under_way *u, bool host)
+{
+    eas_status st = EAS_OK;
+    size_t at = 0;
+    for (int i = 0; i < u->n && !st; i++) {
+        size_t n = eas_buffer_size(u->at[i].out);
+        if (host && n)
+            memcpy(eas_buffer_address(u->at[i].out), u->recv + at, n);
+        else if (n)
+            st = eas_copy(d->r->g->device, eas_buffer_address(u->at[i].out), NULL, u->recv + at, n, NULL);
+        at += n;
+    }
+    return st;
+}
+
+static void under_way_free(under_way *u)
+{
+    free(u->send);
+    free(u->recv);
+    free(u);
+}
+
+static eas_status start_call(device *d, const int64_t *words, comm_group *group, eas_dtype dt, under_way *u)
+{
+    bool host = eas_device_host_memory(d->r->g->device), own = !host || u->n > 1;
+    size_t nin = 0, nout = 0;
+    for (int i = 0; i < u->n; i++) {
+        nin += eas_buffer_size(u->at[i].in);
+        nout += eas_buffer_size(u->at[i].out);
+    }
+    u->send = own ? malloc(nin + 1) : NULL;
+    u->recv = own ? malloc(nout + 1) : NULL;
+    if (own && (!u->send || !u->recv))
+        return base_fail_oom(nin + nout);
     bool blocks = words[COLL_KIND] == COLL_SCATTER || words[COLL_KIND] == COLL_EXCHANGE;
     comm_call call = {.op = op_of((coll_kind)words[COLL_KIND]),
                       .red = (comm_reduction)words[COLL_JOIN],
                       .dtype = dt,
                       .group = group,
                       .count = (int64_t)(nin / eas_dtype_size(dt)) / (blocks ? group->n : 1),
-                      .send = send,
-                      .recv = recv,
+                      .send = own ? u->send : eas_buffer_address(u->at[0].in),
+                      .recv = own ? u->recv : eas_buffer_address(u->at[0].out),
                       .site = words[COLL_SITE] < 0 ? NULL : d->r->g->sites.at[words[COLL_SITE]]};
     set_pairs(words, &call);
-    if (!st && !host && nin)
-        st = eas_copy(NULL, send, at, eas_buffer_address(in), nin, NULL);
-    if (!st)
-        st = comm_run(d->c, &call);
-    if (!st && !host && nout)
-        st = eas_copy(at, eas_buffer_address(out), NULL, recv, nout, NULL);
-    if (!host) {
-        free(send);
-        free(recv);
-    }
-    return st;
+    eas_status st = own ? copy_to(d, u, host) : EAS_OK;
+    return st ? st : comm_start(d->c, &call, &u->request);
 }
 
-static eas_status run_collective(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out,
-                                 const eas_launch *hooks)
+static eas_status start_collective(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out,
+                                   const eas_launch *hooks, void **request)
 {
     device *d = ctx;
     const dist_mesh *m = d->r->g->m;
     eas_dim_spec axes = spec_dim_of(words[COLL_AXES]);
     int few[64], *ranks = m->ndevices <= 64 ? few : malloc(sizeof *ranks * (size_t)m->ndevices);
+    under_way *u = calloc(1, sizeof *u + sizeof u->at[0] * (size_t)n);
     comm_group *group = NULL;
-    if (!ranks)
+    *request = NULL;
+    if (!ranks || !u) {
+        if (ranks != few)
+            free(ranks);
+        free(u);
         return base_fail_oom((size_t)m->ndevices);
+    }
+    u->n = n;
+    for (int i = 0; i < n; i++) {
+        u->at[i].in = in[i];
+        u->at[i].out = out[i];
+    }
     int64_t members = mesh_members(m, &axes, d->number, ranks);
     eas_status st = comm_group_get(d->c, (int)members, ranks, &group);
-    const bool wait = hooks && hooks->leave && hooks->enter;
-    if (wait)
+    const bool locks = hooks && hooks->leave && hooks->enter;
+    if (locks)
         hooks->leave(hooks->ctx);
-    for (int i = 0; i < n && !st; i++)
-        st = one_collective(d, words, group, dtypes[i], in[i], out[i]);
-    if (wait)
+    if (!st)
+        st = start_call(d, words, group, dtypes[0], u);
+    if (locks)
         hooks->enter(hooks->ctx);
     if (ranks != few)
         free(ranks);
+    if (st)
+        under_way_free(u);
+    else
+        *request = u;
     return st;
+}
+
+static eas_status wait_collective(void *ctx, void *request, const eas_launch *hooks)
+{
+    device *d = ctx;
+    under_way *u = request;
+    const bool locks = hooks && hooks->leave && hooks->enter;
+    if (locks)
+        hooks->leave(hooks->ctx);
+    eas_status st = comm_wait(d->c, u->request);
+    if (!st && u->recv)
+        st = copy_from(d, u, eas_device_host_memory(d->r->g->device));
+    if (locks)
+        hooks->enter(hooks->ctx);
+    under_way_free(u);
+    return st;
+}
+
+static void poll_collectives(void *ctx)
+{
+    device *d = ctx;
+    comm_poll(d->c);
 }
 
 static eas_buffer *buffer_of(const eas_node *n, int place)
@@ -355,7 +442,7 @@ static eas_status run_device(void *ctx, int64_t number, int place, comm *c)
     const running *r = ctx;
     const program *g = r->g;
     device d = {r, c, number};
-    plan_comm with = {run_collective, &d};
+    plan_comm with = {start_collective, wait_collective, poll_collectives, &d};
     int64_t *numbers = malloc(sizeof *numbers * (size_t)(g->nnumbers + 1));
     eas_buffer **bufs = malloc(sizeof *bufs * (size_t)(g->nleaves + 1));
     uint8_t *given = calloc((size_t)g->nleaves + 1, 1);
@@ -435,9 +522,9 @@ static void mix(uint64_t key[2], uint64_t v)
     key[1] ^= key[1] >> 32;
 }
 
-static void mix_leaf(uint64_t key[2], const eas_node *n)
+static void mix_leaf(uint64_t key[2], const dist_mesh *m, const eas_node *n)
 {
-    eas_spec s = spec_of_leaf(n);
+    eas_spec s = spec_of_leaf(m, n);
     for (int d = 0; d < s.rank; d++)
         mix(key, (uint64_t)spec_dim_word(&s.dims[d]) + 1);
 }
@@ -480,16 +567,35 @@ static eas_status copy_leaf(eas_node *n, eas_device *d, const eas_launch *hooks,
     return st;
 }
 
+static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks);
+
+/* What lies on another mesh, whole. */
+static eas_status whole_leaf(eas_node *n, const dist_parts *parts, eas_device *d, const eas_launch *hooks, eas_node **out)
+{
+    bool here = parts->n == parts->mesh->ndevices && eas_device_host_memory(eas_buffer_device(parts->at[0]));
+    eas_node *made = NULL;
+    eas_status st = here ? eas_node_whole(n, hooks, &made) : eas_node_shard(n, parts->mesh->id, &(eas_spec){.rank = n->rank}, 0, &made);
+    if (!st && !here)
+        st = realize_on(parts->mesh, 1, &made, d, hooks);
+    *out = st ? NULL : node_ref(made);
+    if (made)
+        eas_node_release(made); /* what is counted is counted from inside the graph */
+    return st;
+}
+
 /* Of the leaves, those that are laid out otherwise; the marks of the walk are gone afterwards. */
-static eas_status make_solid(int n, eas_node **leaves, eas_device *d, const eas_launch *hooks, eas_node **copies)
+static eas_status make_solid(const dist_mesh *m, int n, eas_node **leaves, eas_device *d, const eas_launch *hooks, eas_node **copies)
 {
     eas_status st = EAS_OK;
-    for (int i = 0; i < n && !st; i++)
-        if (!solid(leaves[i])) {
-            st = copy_leaf(leaves[i], d, hooks, &copies[i]);
+    for (int i = 0; i < n && !st; i++) {
+        const dist_parts *parts = node_real(leaves[i]) ? parts_of(leaves[i]) : NULL;
+        bool foreign = parts && parts->mesh != m;
+        if (foreign || !solid(leaves[i])) {
+            st = foreign ? whole_leaf(leaves[i], parts, d, hooks, &copies[i]) : copy_leaf(leaves[i], d, hooks, &copies[i]);
             if (!st)
                 leaves[i] = copies[i];
         }
+    }
     return st;
 }
 
@@ -507,12 +613,53 @@ static eas_status settle(int n, eas_node *const *nodes, eas_buffer **results)
     return EAS_OK;
 }
 
+/* Numbers of calls decide how these are cut, so they are part of what a program is made for. */
+static bool has_calls(const graph_control *c);
+static void mix_numbers(uint64_t key[2], const eas_node *n)
+{
+    const graph_control *c = n->extra ? n->extra->control : NULL;
+    int64_t bits;
+    if (node_real(n) || !(node_kind(n) == KIND_CALL || (c && has_calls(c))))
+        return;
+    for (int i = 0; i < n->nin; i++)
+        if (node_const_bits(node_in(n)[i], &bits))
+            mix(key, (uint64_t)bits + 1);
+}
+
+static bool calls_below(diff_set *seen, gbuild *g, eas_node *n)
+{
+    if (diff_set_has(seen, n))
+        return false;
+    diff_set_add(g, seen, n);
+    const graph_control *c = n->extra ? n->extra->control : NULL;
+    if (node_kind(n) == KIND_CALL || (c && has_calls(c)))
+        return true;
+    for (int i = 0; i < n->nin && !node_real(n); i++)
+        if (calls_below(seen, g, node_in(n)[i]))
+            return true;
+    return false;
+}
+
+static bool has_calls(const graph_control *c)
+{
+    diff_set seen = {0};
+    gbuild g = {0};
+    bool any = false;
+    for (int f = 0; f < (c->branch ? 2 : 1) && !any; f++)
+        for (int i = 0; i < c->fn[f].n && !any; i++)
+            any = calls_below(&seen, &g, c->fn[f].outs[i]);
+    free(seen.at);
+    return any;
+}
+
 static eas_status program_for(const dist_mesh *m, pass_walk *w, int n, eas_node *const *nodes, eas_device *d, program **out)
 {
     uint64_t key[2] = {w->key[0] ^ (uint64_t)(uintptr_t)d, w->key[1]};
     mix(key, (uint64_t)m->id + 1);
     for (uint32_t i = 0; i < w->leaves.len; i++)
-        mix_leaf(key, w->leaves.at[i]);
+        mix_leaf(key, m, w->leaves.at[i]);
+    for (uint32_t i = 0; i < w->order.len; i++)
+        mix_numbers(key, w->order.at[i]);
     *out = find(key);
     if (*out)
         return EAS_OK;
@@ -549,7 +696,7 @@ static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, 
     pass_walk_clear(&w);
     if (!st) {
         atomic_fetch_add(&g->refs, 1);
-        st = make_solid((int)nleaves, leaves, device, hooks, copies);
+        st = make_solid(m, (int)nleaves, leaves, device, hooks, copies);
         if (!st) {
             fork_release();
             st = go(g, leaves, numbers, NULL, hooks, results);
@@ -568,13 +715,35 @@ static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, 
     return st;
 }
 
+/* Tensors on several meshes, one mesh after the other. */
+static eas_status realize_several(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
+{
+    eas_node **some = malloc(sizeof *some * ((size_t)n + 1));
+    bool before = dist_several;
+    dist_several = true;
+    eas_status st = some ? dist_stage(n, nodes, realize_on, device, hooks) : base_fail_oom((size_t)n);
+    for (int i = 0; i < n && !st; i++) {
+        const dist_mesh *own = node_real(nodes[i]) ? NULL : dist_mesh_of(nodes[i]), *all = NULL;
+        int count = 0;
+        for (int k = i; k < n && !node_real(nodes[i]); k++)
+            if (!node_real(nodes[k]) && dist_mesh_of(nodes[k]) == own)
+                some[count++] = nodes[k];
+        st = partition_mesh(count, some, &all); /* one operation on tensors of two meshes is an error */
+        if (!st && count)
+            st = own ? realize_on(own, count, some, device, hooks) : exec_realize(count, some, device, hooks);
+    }
+    dist_several = before;
+    free(some);
+    return st;
+}
+
 static eas_status realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
 {
     const dist_mesh *m = NULL;
     eas_status st = partition_mesh(n, nodes, &m);
-    if (st)
-        return st;
-    return m ? realize_on(m, n, nodes, device, hooks) : exec_realize(n, nodes, device, hooks);
+    if (st == EAS_ERR_VALUE)
+        return realize_several(n, nodes, device, hooks);
+    return st ? st : m ? realize_on(m, n, nodes, device, hooks) : exec_realize(n, nodes, device, hooks);
 }
 
 /* ---- compiled functions ---- */
@@ -620,7 +789,7 @@ static eas_status no_symbols(int n, eas_node *const *nodes)
         for (int d = 0; d < nodes[i]->rank; d++)
             if (!dim_known(node_shape(nodes[i])[d]))
                 return base_fail(EAS_ERR_VALUE, "compiled function: sizes of arguments are symbols, and a program over parts on a mesh is made for "
-                                                "known sizes; leave out dynamic_dims");
+                                                "known sizes: make a program for each size (eager.compile does)");
     return EAS_OK;
 }
 
@@ -681,7 +850,7 @@ static eas_status lay_out(const function *f, eas_node *const *args, const eas_la
         return base_fail_oom((size_t)f->nleaves);
     for (int i = 0; i < f->nleaves && !st; i++) {
         eas_node *x = f->leaves[i]->op == GRAPH_INPUT && !node_real(f->leaves[i]) ? args[node_words(f->leaves[i])[0]] : f->leaves[i];
-        eas_spec at = spec_of_leaf(x);
+        eas_spec at = spec_of_leaf(NULL, x);
         const dist_parts *parts = node_real(x) ? parts_of(x) : NULL;
         if (node_real(x) && solid(x) && spec_same(&at, &f->g->given[i]) && (!parts || parts->mesh == f->g->m))
             out[i] = node_ref(x);
@@ -764,6 +933,7 @@ void dist_begin(void)
 {
     static const exec_shards mine = {realize, program_new, program_run, function_free, in_parts};
     exec_sharded = &mine;
+    shard_call_rule = call_result_rule;
 }
 
 /* ---- for explain.c ---- */
@@ -826,7 +996,7 @@ eas_status dist_leaves(int n, eas_node *const *nodes, int *count, eas_node ***le
         st = *leaves && *specs ? EAS_OK : base_fail_oom(w.leaves.len);
         for (uint32_t i = 0; i < w.leaves.len && !st; i++) {
             (*leaves)[i] = w.leaves.at[i];
-            (*specs)[i] = spec_of_leaf(w.leaves.at[i]);
+            (*specs)[i] = spec_of_leaf(NULL, w.leaves.at[i]);
         }
         pass_walk_clear(&w);
     }

@@ -335,10 +335,14 @@ typedef struct plan_step {
     eas_dim grid[3];
     uint32_t reuse; /* a leaf's slot that the first result may take if the leaf is given away */
     uint64_t alike; /* bits of args: results, and slots of leaves whose memory they may take if those are given away */
+    uint8_t phase; /* STEP_*, of a collective: args are its inputs, then as many results */
+    uint32_t number; /* which of the plan's collectives */
     bool maps; /* of kernel_use */
     bool joins; /* depends on none of the steps right before it, back to the last one that does not join: they run as one */
 } plan_step;
 enum { JOIN_MOST = 128 }; /* steps that run as one */
+enum { STEP_START = 1, STEP_WAIT };
+typedef VEC(plan_step) VEC_PLAN_STEP;
 typedef struct plan { /* counted */
     _Atomic uint32_t refs;
     eas_device *device;
@@ -349,6 +353,7 @@ typedef struct plan { /* counted */
         uint32_t position, slot;
     } *outs; /* which node of the walk gets which memory */
     bool symbolic;
+    uint32_t ncomms; /* collectives, small ones together */
     uint64_t used; /* when it was found last */
 } plan;
 typedef struct plan_run {
@@ -363,9 +368,11 @@ typedef struct plan_run {
     const eas_launch *hooks;
     const struct plan_comm *comm; /* of a device of a mesh */
 } plan_run;
-typedef struct plan_comm { /* runs a collective: one result for each tensor, the memory is there */
-    eas_status (*run)(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out,
-                      const eas_launch *hooks);
+typedef struct plan_comm { /* runs collectives: one result for each tensor, the memory is there. n > 1: they go as one */
+    eas_status (*start)(void *ctx, const int64_t *words, int n, const eas_dtype *dtypes, eas_buffer *const *in, eas_buffer *const *out,
+                        const eas_launch *hooks, void **request);
+    eas_status (*wait)(void *ctx, void *request, const eas_launch *hooks); /* the request is gone afterwards */
+    void (*poll)(void *ctx); /* moves on what was started */
     void *ctx;
 } plan_comm;
 eas_status plan_new(const pass_walk *w, uint32_t nroots, eas_node *const *roots, eas_device *d, int variant, plan **out);
@@ -391,6 +398,9 @@ bool exec_any_sharded(int n, eas_node *const *nodes);
 eas_status exec_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks); /* of what lies on no mesh; with the lock held */
 eas_device *exec_device(const pass_walk *w, eas_device *otherwise); /* of the tensors there are */
 
+/* ---- overlap.c ---- */
+eas_status plan_overlap(VEC_PLAN_STEP *steps, uint32_t nslots, const slot *slots, uint32_t *ncomms); /* collectives become steps that start and that wait */
+
 /* ---- order.c ---- */
 eas_status plan_order(uint32_t nsteps, plan_step *steps, uint32_t nslots, const slot *slots); /* moves steps so that memory is free early */
 
@@ -407,6 +417,7 @@ typedef struct native_step native_step;
 eas_status native_new(const node_extra *e, native_step **out);
 void native_free(native_step *s);
 bool native_same(const native_step *a, const native_step *b);
+const char *native_name(const struct eas_native *fn);
 /* outs have their memory. What lies on a device without host memory is copied to the host and back. */
 eas_status native_run(const native_step *s, const plan_run *r, eas_device *d, int nin, eas_buffer *const *in, int nout, eas_buffer *const *outs);
 

@@ -124,3 +124,5 @@ eas_status native_run(const native_step *s, const plan_run *r, eas_device *d, in
         to[i] = eas_buffer_address(outs[i]);
     return call_it(s, &c, r->hooks);
 }
+
+const char *native_name(const struct eas_native *fn) { return fn->name; }

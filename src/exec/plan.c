@@ -14,7 +14,7 @@ typedef struct making {
     uint32_t *slot_of; /* per node */
     uint32_t packed[2]; /* slots of the running group's factors */
     VEC(slot) slots;
-    VEC(plan_step) steps;
+    VEC_PLAN_STEP steps;
 } making;
 
 static uint32_t new_slot(making *m, uint32_t leaf, eas_dtype dt, int rank, const eas_dim *shape)
@@ -466,6 +466,8 @@ static eas_status finish(making *m, const wanted *w, uint32_t nroots)
         m->slots.at[o.slot].kept = true;
     }
     eas_status st = plan_order(m->steps.len, m->steps.at, m->slots.len, m->slots.at);
+    if (!st)
+        st = plan_overlap(&m->steps, m->slots.len, m->slots.at, &p->ncomms);
     if (st) {
         vec_free(&outs);
         return st;

@@ -10,6 +10,11 @@ typedef struct running {
     const plan_run *r;
     eas_buffer **buf; /* per slot */
     bool *owned; /* counted by the run */
+    struct started {
+        void *request;
+        bool open;
+    } *started; /* per collective */
+    uint32_t nstarted; /* that are open */
 } running;
 
 static eas_status size_of(const running *x, eas_dim d, int64_t *out)
@@ -137,23 +142,45 @@ static eas_status run_control(running *x, const plan_step *s)
     return st;
 }
 
-static eas_status run_collective(running *x, const plan_step *s)
+static eas_status start_collective(running *x, const plan_step *s)
 {
-    eas_dtype *dtypes = malloc(sizeof *dtypes * (size_t)(s->nargs + 1));
-    eas_buffer **in = malloc(sizeof *in * (size_t)(s->nargs + 1));
-    eas_status st = in && dtypes ? EAS_OK : base_fail_oom((size_t)s->nargs);
+    enum { FEW = 8 };
+    int n = s->nargs / 2;
+    eas_dtype few_dtypes[FEW], *dtypes = n <= FEW ? few_dtypes : malloc(sizeof *dtypes * (size_t)n);
+    eas_buffer *few[2 * FEW], **bufs = n <= FEW ? few : malloc(sizeof *bufs * (size_t)s->nargs);
+    eas_status st = bufs && dtypes ? EAS_OK : base_fail_oom((size_t)s->nargs);
     for (int i = 0; i < s->nargs && !st; i++) {
         st = need(x, s->args[i].index);
-        in[i] = x->buf[s->args[i].index];
-        dtypes[i] = (eas_dtype)s->args[i].dtype;
+        bufs[i] = x->buf[s->args[i].index];
     }
-    for (int i = 0; i < -s->nouts && !st; i++)
-        st = need(x, s->reuse + (uint32_t)i);
+    for (int i = 0; i < n && !st; i++)
+        dtypes[i] = (eas_dtype)s->args[i].dtype;
     if (!st)
-        st = x->r->comm->run(x->r->comm->ctx, s->collective, s->nargs, dtypes, in, &x->buf[s->reuse], x->r->hooks);
-    free(in);
-    free(dtypes);
+        st = x->r->comm->start(x->r->comm->ctx, s->collective, n, dtypes, bufs, bufs + n, x->r->hooks, &x->started[s->number].request);
+    x->started[s->number].open = !st;
+    x->nstarted += !st;
+    if (bufs != few)
+        free(bufs);
+    if (dtypes != few_dtypes)
+        free(dtypes);
     return st;
+}
+
+static eas_status wait_collective(running *x, uint32_t number)
+{
+    x->started[number].open = false;
+    x->nstarted--;
+    return x->r->comm->wait(x->r->comm->ctx, x->started[number].request, x->r->hooks);
+}
+
+static eas_status run_collective(running *x, const plan_step *s) { return s->phase == STEP_START ? start_collective(x, s) : wait_collective(x, s->number); }
+
+/* After a failure: nobody may write to memory that is let go. */
+static void abandon_collectives(running *x)
+{
+    for (uint32_t i = 0; x->started && i < x->p->ncomms; i++)
+        if (x->started[i].open)
+            wait_collective(x, i);
 }
 
 static eas_launch options_of(const running *x)
@@ -274,7 +301,7 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
     enum { FEW = 64 };
     eas_buffer *few[FEW];
     bool few_owned[FEW];
-    running x = {p, r, few, few_owned};
+    running x = {.p = p, .r = r, .buf = few, .owned = few_owned};
     eas_status st = EAS_OK;
     if (p->nslots > FEW) {
         x.buf = malloc(sizeof *x.buf * p->nslots);
@@ -287,6 +314,8 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
         x.owned[i] = false;
         x.buf[i] = leaf == SLOT_NONE ? NULL : r->bufs ? r->bufs[leaf] : atomic_load_explicit(&r->leaves[leaf]->buf, memory_order_acquire);
     }
+    if (p->ncomms && !st && !(x.started = calloc(p->ncomms, sizeof *x.started)))
+        st = base_fail_oom(p->ncomms);
     bool ready = !st;
     for (uint32_t i = 0; r->places && i < p->nouts && !st; i++) {
         uint32_t k = p->outs[i].slot;
@@ -303,7 +332,16 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
             st = s->control ? run_control(&x, s) : s->collective ? run_collective(&x, s) : s->native ? run_native(&x, s) : run_step(&x, s);
         for (uint32_t k = i; k < i + n && !st; k++)
             let_go_after(&x, k);
+        if (x.nstarted && !st)
+            r->comm->poll(r->comm->ctx);
     }
+    if (st && x.nstarted) { /* the first failure is the one that counts */
+        char text[1024];
+        snprintf(text, sizeof text, "%s", eas_error_message());
+        abandon_collectives(&x);
+        st = base_fail(st, "%s", text);
+    }
+    free(x.started);
     if (!st)
         st = hand_over(&x, outs);
     for (uint32_t i = 0; i < p->nslots && ready; i++)

@@ -8,6 +8,7 @@
  *   node.c        nodes: making, counting, looking
  *   control.c     loops and branches: functions cut out of the graph around them
  *   shard.c       how tensors lie on a mesh: rules, and specs that follow from specs
+ *   call_share.c  how a call of a kernel can be cut, as its user tells
  *   op.c          the table of operations (op.def), promotion of dtypes
  *   op_<family>.c the rules of one family of operations
  */
@@ -96,6 +97,7 @@ typedef struct node_extra {
     } *outs;
     int8_t *order; /* of KIND_CALL, per parameter: the number of an input (>= 0) or of an output (-1 - i) */
     int8_t *begin; /* of KIND_CALL, per output: what it holds before the launch, EAS_BEGIN_* or the number of an input; NULL: anything */
+    struct call_share *share; /* of KIND_CALL: how it can be cut; counted, NULL: not told */
     struct graph_control *control; /* of KIND_CONTROL; outs as of calls */
     struct node_rule *rule; /* of GRAPH_CUSTOM: the user's derivative; all results of one call share it */
     struct eas_pullback *pullback; /* of the result of one, while it has no data; counted */
@@ -110,6 +112,20 @@ typedef struct node_rule { /* counted; see eas_nodes_custom */
     void (*drop)(void *ctx);
     eas_node **again; /* no rule but a wish: these results, counted, are computed again for a reverse derivative */
 } node_rule;
+/* call_share.c: what eas_node_call_rule told. */
+typedef struct call_share {
+    _Atomic uint32_t refs;
+    bool lanes; /* of vmap's lanes alone: a kernel that is proved element-wise can be cut further */
+    bool has_grid;
+    int ntensors;
+    uint64_t hash; /* of all that follows */
+    eas_shard_rule *rule; /* tensors: inputs, then outputs */
+    eas_dim *sizes, *numbers; /* per factor: its symbol; per input: the number, or DIM_NONE */
+    eas_dim grid[3];
+    uint8_t *sums; /* per output */
+} call_share;
+void call_share_release(call_share *s);
+call_share *call_share_retain(call_share *s);
 uint64_t node_call_key(const node_extra *e); /* of a call: all that makes its launch another one, but for inputs and shapes */
 /* What a loop or a branch runs: functions of placeholders, which share no node with the graph around them. Placeholder i is input i of the KIND_CONTROL. Counted. */
 typedef struct graph_fn {
@@ -250,9 +266,14 @@ eas_status node_control(uint16_t op, int nin, eas_node *const *in, graph_control
 /* A collective over tensors: one result each. The result of COLL_GATHER has one more dim in front, that of COLL_SCATTER one less; else it is as its input. */
 eas_status node_collective(int nwords, const int64_t *words, int n, eas_node *const *in, int64_t group, eas_node **results);
 eas_status node_extra_copy(const node_extra *e, node_extra **out); /* what it says of kernels and loops */
+void node_extra_free(node_extra *e);
 /* A call of a function of the host's. Results are counted as users count. */
 eas_status node_native(const struct eas_native *fn, int nin, eas_node *const *in, int nouts, const eas_node_type *outs, int nnumbers,
                        const eas_dim *numbers, eas_node **results);
+
+/* ---- shard.c ---- */
+/* The rule of a result of a call, for the call's inputs and it (*out NULL: there is none); src/dist sets it when something is first laid out on a mesh. */
+extern eas_status (*shard_call_rule)(eas_node *result, eas_shard_rule **out);
 
 /* ---- control.c ---- */
 void control_release(graph_control *c);

@@ -121,6 +121,7 @@ static void drop_extra(node_extra *e)
 {
     if (!e)
         return;
+    call_share_release(e->share);
     if (e->drop)
         e->drop(e->object);
     if (e->kernel)
@@ -553,6 +554,7 @@ eas_status node_extra_copy(const node_extra *from, node_extra **out)
     }
     if (from->numbers)
         memcpy(e->numbers, from->numbers, sizeof *e->numbers * (size_t)from->nnumbers);
+    e->share = call_share_retain(from->share);
     e->native = from->native;
     e->nnumbers = from->nnumbers;
     e->nargs = from->nargs;
@@ -563,6 +565,8 @@ eas_status node_extra_copy(const node_extra *from, node_extra **out)
         atomic_fetch_add(&e->control->refs, 1);
     return EAS_OK;
 }
+
+void node_extra_free(node_extra *e) { drop_extra(e); }
 
 /* Does something in a loop or a branch lie on a mesh? */
 static uint16_t holds_shards(const graph_control *c)
@@ -640,6 +644,8 @@ uint64_t node_call_key(const node_extra *e)
         h = (h ^ (uint8_t)e->order[i]) * 0x100000001b3u;
     for (int i = 0; i < e->nouts && e->begin; i++)
         h = (h ^ (uint8_t)e->begin[i] ^ 0x100) * 0x100000001b3u;
+    if (e->share)
+        h = (h ^ e->share->hash) * 0x9e3779b97f4a7c15u;
     return h ^ h >> 31;
 }
 

@@ -442,6 +442,23 @@ eas_status expand_roll(eas_node *n, eas_node *const *in, eas_node **out)
     return gb_done(&g, gb_reshape(&g, x, bd, n->rank, node_shape(n)), out);
 }
 
+/* Rolled back. */
+eas_node *back_roll(gbuild *g, eas_node *n, int i, eas_node *ct)
+{
+    int64_t words[4 * GRAPH_MAX_RANK];
+    (void)i;
+    for (int k = 0; k < n->nwords; k += 2)
+        if (node_words(n)[k] < 0 || dim_is_expr(node_words(n)[k + 1]))
+            return NULL;
+    if (!g)
+        return n;
+    for (int k = 0; k < n->nwords; k += 2) {
+        words[k] = node_words(n)[k] + ct->rank - n->rank;
+        words[k + 1] = -node_words(n)[k + 1];
+    }
+    return gb_new(g, GRAPH_ROLL, (eas_dtype)ct->dtype, ct->batch_dims, ct->rank, node_shape(ct), n->nwords, words, 1, &ct);
+}
+
 /* ---- padding ---- */
 
 enum { PAD_CONSTANT, PAD_EDGE, PAD_REFLECT, PAD_SYMMETRIC, PAD_WRAP, PAD_MAXIMUM, PAD_MINIMUM, PAD_MEAN, PAD_LINEAR_RAMP, PAD_MODES };

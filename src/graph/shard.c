@@ -513,12 +513,12 @@ static void inherit_flags(const eas_shard_rule *r, eas_spec *const *specs, eas_s
     }
 }
 
-static eas_status apply_rule(eas_node *n, const eas_mesh *m, eas_spec **specs, eas_spec *out)
+/* r: of n, which it takes over; NULL: the one of n's operation. */
+static eas_status apply_rule(eas_node *n, eas_shard_rule *r, const eas_mesh *m, eas_spec **specs, eas_spec *out)
 {
-    eas_shard_rule *r;
     uint32_t few[16], *p = n->nin <= 16 ? few : malloc(sizeof *p * n->nin), replicated = 0;
     int changed;
-    eas_status st = p ? eas_node_shard_rule(n, &r) : base_fail_oom(n->nin);
+    eas_status st = p ? r ? EAS_OK : eas_node_shard_rule(n, &r) : base_fail_oom(n->nin);
     if (st) {
         if (p != few)
             free(p);
@@ -606,10 +606,49 @@ static eas_status infer_plain(inferring *w, eas_node *n, int depth)
         k.any |= x->any;
     }
     if (!st && k.any)
-        st = apply_rule(n, w->m, specs, &k.spec);
+        st = apply_rule(n, NULL, w->m, specs, &k.spec);
     free(specs);
     if (!st && !vec_push(&w->at, k))
         st = base_fail_oom(sizeof k);
+    return st;
+}
+
+eas_status (*shard_call_rule)(eas_node *result, eas_shard_rule **out);
+
+/* A result of a call, by the call's rule. *done: it has one. */
+static eas_status infer_called(inferring *w, eas_node *n, int depth, bool *done)
+{
+    int index;
+    eas_node *call = control_source(n, &index);
+    eas_shard_rule *r = NULL;
+    known k = {.n = n};
+    *done = false;
+    eas_status st = shard_call_rule ? shard_call_rule(n, &r) : EAS_OK;
+    if (st || !r)
+        return st;
+    eas_spec **specs = calloc((size_t)call->nin + 2, sizeof *specs), out = {.rank = n->rank};
+    st = specs ? EAS_OK : base_fail_oom(call->nin);
+    for (int i = 0; i < call->nin && !st; i++)
+        st = infer(w, node_in(call)[i], depth);
+    for (int i = 0; i < call->nin && !st; i++) {
+        known *x = look(w, node_in(call)[i]);
+        specs[i] = x->any ? &x->spec : NULL;
+        k.any |= x->any;
+    }
+    for (int d = 0; d < n->rank; d++)
+        out.dims[d].open = 1;
+    specs[call->nin] = &out;
+    int changed;
+    if (!st && k.any)
+        st = eas_shard_propagate(r, w->m, specs, 0, &changed);
+    for (int d = 0; d < n->rank; d++)
+        out.dims[d].open = 0;
+    k.spec = out;
+    free(specs);
+    free(r);
+    if (!st && !vec_push(&w->at, k))
+        st = base_fail_oom(sizeof k);
+    *done = !st;
     return st;
 }
 
@@ -622,6 +661,12 @@ static eas_status infer(inferring *w, eas_node *n, int depth)
     if (node_real(n) || n->nin == 0 || depth >= DEEPEST) {
         known k = {.n = n};
         return vec_push(&w->at, k) ? EAS_OK : base_fail_oom(sizeof k);
+    }
+    if (node_kind(n) == KIND_RESULT) {
+        bool done;
+        eas_status st = infer_called(w, n, depth + 1, &done);
+        if (st || done)
+            return st;
     }
     return node_kind(n) == KIND_COMPOSITE ? infer_expansion(w, n, depth + 1) : infer_plain(w, n, depth + 1);
 }

@@ -369,7 +369,8 @@ static void find_access(eas_ir *ir)
         const uint32_t *a = ir->pool + in->args;
         if (ir_is_atomic(in)) {
             mark_access(ir, a[0], false);
-            mark_access(ir, a[0], true);
+            if (ir_writes(in))
+                mark_access(ir, a[0], true);
             if (a[0] <= (uint32_t)ir->nparams)
                 ir->params[a[0] - 1].atomic = 1;
         }

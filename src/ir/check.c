@@ -1,14 +1,15 @@
 /* check.c: what a kernel does wrong with memory: races, missing barriers, divergent barriers, uninitialised and wrong elements.
  *
  * The kernel runs on the interpreter under a watch. Shadow memory remembers who touched an element last. Two accesses are ordered if one
- * program makes both, and either one thread does, or a barrier lies between them; any other two race unless both read or both are
- * atomic. Programs run one after the other and never come back, so a few accesses of an element tell all: per kind of access those of two
+ * program makes both, and either one thread does, or a barrier lies between them; or if who made the first released it by a fence later, and who makes the
+ * second has passed an acquire fence before (which atomic told it so is not looked at). Any other two race unless both read or both are atomic. Programs run one after the other and never come back, so a few accesses of an element tell all: per kind of access those of two
  * threads of the present program since its last barrier, and one of an earlier program.
  */
 #include "interp.h"
 
 typedef struct touch { /* an access; insn is 1 + its index, 0: none */
     uint32_t program, epoch, insn, thread;
+    uint32_t clock; /* fences that release, before it */
 } touch;
 enum { READ, WRITE, ATOMIC, NKINDS };
 typedef struct past { /* of one kind of access to one element */
@@ -35,7 +36,9 @@ struct ir_checker {
     uint32_t nshadows;
     uint32_t *of;    /* per argument: its shadow */
     shadow *tg;      /* per value */
-    uint32_t program, epoch;
+    uint32_t program, epoch, clock;
+    bool acquired; /* the present program has passed a fence that acquires */
+    VEC(uint32_t) released; /* per program: its clock */
     ir_report *report;
 };
 
@@ -85,14 +88,19 @@ static cell *cell_at(struct ir_checker *c, shadow *s, uint64_t at)
     return *p ? *p + n % PAGE : NULL;
 }
 
-static bool ordered(touch a, touch b) { return a.program == b.program && (a.thread == b.thread || a.epoch != b.epoch); }
+static bool ordered(const struct ir_checker *c, touch a, touch b)
+{
+    if (a.program == b.program && (a.thread == b.thread || a.epoch != b.epoch))
+        return true;
+    return c->acquired && a.program && a.program <= c->released.len && c->released.at[a.program - 1] > a.clock;
+}
 
 /* The access that races with t among those of one kind, if any. */
-static const touch *rival(const past *p, touch t)
+static const touch *rival(const struct ir_checker *c, const past *p, touch t)
 {
     const touch *all[3] = {&p->now[0], &p->now[1], &p->before};
     for (int i = 0; i < 3; i++)
-        if (all[i]->insn && !ordered(*all[i], t))
+        if (all[i]->insn && !ordered(c, *all[i], t))
             return all[i];
     return NULL;
 }
@@ -112,7 +120,7 @@ static void note(past *p, touch t)
 static void touch_cell(struct ir_checker *c, cell *e, int kind, touch t, uint32_t buf, int64_t index)
 {
     for (int k = 0; k < NKINDS; k++) {
-        const touch *o = k == kind && kind != WRITE ? NULL : rival(&e->kind[k], t);
+        const touch *o = k == kind && kind != WRITE ? NULL : rival(c, &e->kind[k], t);
         if (o)
             found(c, k == READ || kind == READ ? EAS_FOUND_READ_WRITE : EAS_FOUND_WRITE_WRITE, buf, index, *o, t);
     }
@@ -138,7 +146,7 @@ static int kind_of(const ir_insn *in) { return ir_is_atomic(in) ? ATOMIC : ir_ro
 
 static touch here(const struct ir_checker *c, const run *r, uint32_t insn)
 {
-    return (touch){c->program, c->epoch, insn + 1, r->threads > 1 ? (uint32_t)r->lane : 0};
+    return (touch){c->program, c->epoch, insn + 1, r->threads > 1 ? (uint32_t)r->lane : 0, c->clock};
 }
 
 static void on_access(watch *w, const run *r, uint32_t insn, uint32_t buf, int64_t off, bool inside)
@@ -186,10 +194,19 @@ static void on_barrier(watch *w, const run *r, uint32_t insn)
     c->epoch++;
     if (all_equal(r->active, r->threads))
         return;
-    touch reached = {c->program, c->epoch, insn + 1, 0}, missed = {c->program, c->epoch, parting(r) + 1, 0};
+    touch reached = {c->program, c->epoch, insn + 1, 0, 0}, missed = {c->program, c->epoch, parting(r) + 1, 0, 0};
     reached.thread = (uint32_t)((uint8_t *)memchr(r->active, 1, (size_t)r->threads) - r->active);
     missed.thread = (uint32_t)((uint8_t *)memchr(r->active, 0, (size_t)r->threads) - r->active);
     found(c, EAS_FOUND_DIVERGENT_BARRIER, 0, 0, reached, missed);
+}
+
+static void on_fence(watch *w, const run *r, uint32_t insn)
+{
+    struct ir_checker *c = (struct ir_checker *)w;
+    const eas_order order = ir_fence_order(r->ir->insns[insn].imm);
+    c->acquired |= order != EAS_ORDER_RELEASE;
+    if (order != EAS_ORDER_ACQUIRE)
+        c->released.at[c->program - 1] = ++c->clock;
 }
 
 static void on_program(watch *w, const run *r)
@@ -197,7 +214,10 @@ static void on_program(watch *w, const run *r)
     struct ir_checker *c = (struct ir_checker *)w;
     (void)r;
     c->program++;
-    c->epoch = 0;
+    c->epoch = c->clock = 0;
+    c->acquired = false;
+    if (!vec_push(&c->released, 0u))
+        c->mem.oom = true;
 }
 
 /* ---- setting up ---- */
@@ -267,13 +287,15 @@ static bool shadow_threadgroup(struct ir_checker *c)
 
 eas_status ir_check(const eas_ir *ir, const ir_call *call, ir_report *report)
 {
-    struct ir_checker c = {.w = {.access = on_access, .barrier = on_barrier, .program = on_program}, .ir = ir, .call = call, .report = report};
+    struct ir_checker c = {
+        .w = {.access = on_access, .barrier = on_barrier, .fence = on_fence, .program = on_program}, .ir = ir, .call = call, .report = report};
     if ((double)call->grid[0] * (double)call->grid[1] * (double)call->grid[2] >= (double)UINT32_MAX)
         return base_fail(EAS_ERR_VALUE, "kernel %s: a grid of %lld x %lld x %lld is too large to check", ir->name, (long long)call->grid[0],
                          (long long)call->grid[1], (long long)call->grid[2]);
     eas_status st = shadow_arguments(&c) && shadow_threadgroup(&c) ? interp_watched(ir, call, &c.w) : base_fail_oom(ir->nvals * sizeof(shadow));
     if (!st && (c.mem.oom || report->oom))
         st = base_fail(EAS_ERR_MEMORY, "out of memory: checking kernel %s needs about 150 bytes for each element that it touches", ir->name);
+    vec_free(&c.released);
     arena_free(&c.mem);
     return st;
 }

@@ -144,7 +144,7 @@ bool irb_renumber(eas_builder *b)
 static uint32_t literal_again(eas_builder *b, uint32_t v)
 {
     int64_t bits;
-    bool weak = b->ir->vals[v].weak;
+    const uint8_t weak = b->ir->vals[v].weak;
     if (!ir_const_of(b->ir, v, &bits))
         return v;
     uint32_t r = irb_const(b, ir_typeof(b->ir, v), bits);

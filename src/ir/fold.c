@@ -213,14 +213,14 @@ static uint32_t batched(eas_builder *b, uint32_t x, uint32_t y, uint32_t acc)
     }
     return all;
 }
-/* Products of 8-bit integers and their sums up to 1024 terms are whole numbers below 2^24, which f32 holds: exact on every device. */
+/* Products of 8-bit integers, 256 of two unsigned factors or 512 others, have sums below 2^24, which f32 holds: exact on every device. */
 static uint32_t of_bytes(eas_builder *b, uint32_t x, uint32_t y, uint32_t acc)
 {
-    enum { TERMS = 512 };
     ir_type tx = type_of(b, x), ty = type_of(b, y);
+    const int32_t terms = tx.dtype == EAS_U8 && ty.dtype == EAS_U8 ? 256 : 512;
     uint32_t sum = acc ? irb_to(b, IR_CAST, ir_with_dtype(type_of(b, acc), EAS_I32), acc) : 0;
-    for (int32_t k = 0; k < tx.dim[1] && !b->status; k += TERMS) {
-        int32_t n = tx.dim[1] - k < TERMS ? tx.dim[1] - k : TERMS;
+    for (int32_t k = 0; k < tx.dim[1] && !b->status; k += terms) {
+        int32_t n = tx.dim[1] - k < terms ? tx.dim[1] - k : terms;
         uint32_t p = slice(b, x, 1, k, n), q = slice(b, y, 0, k, n);
         if (b->status)
             return 0;
@@ -230,7 +230,6 @@ static uint32_t of_bytes(eas_builder *b, uint32_t x, uint32_t y, uint32_t acc)
         r = b->status ? 0 : irb_to(b, IR_CAST, ir_with_dtype(type_of(b, r), EAS_I32), r);
         sum = b->status ? 0 : sum ? irb_op(b, IR_ADD, sum, r, 0) : r;
     }
-    (void)ty;
     return sum;
 }
 static bool is_byte(ir_type t) { return t.dtype == EAS_I8 || t.dtype == EAS_U8; }

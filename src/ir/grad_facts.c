@@ -354,9 +354,10 @@ static eas_status check_atomic(gradder *g, const ir_insn *in, bool reverse)
     if (reverse && used(g, in->res))
         return grad_fail(g, in, "%s: its result is used, and the derivative computes values again, which would change \"%s\" again",
                          ir_rows[in->op].name, name_of(g, a[0]));
-    if (in->op != IR_ATOMIC_ADD && (asked || g->varied[a[2]]) && dtype_is_float((eas_dtype)ir_typeof(g->ir, a[2]).dtype))
+    const bool varied = ir_atomic_values(in->op) && g->varied[a[2]];
+    if (in->op != IR_ATOMIC_ADD && (asked || varied || g->varied[a[0]]) && dtype_is_float((eas_dtype)ir_typeof(g->ir, a[0]).dtype))
         return grad_fail(g, in, "%s has no derivative; only atomic_add has one", ir_rows[in->op].name);
-    if (!global && (g->varied[a[2]] || (g->varied[a[0]] && g->useful[a[0]])))
+    if (!global && (varied || (g->varied[a[0]] && g->useful[a[0]])))
         return grad_fail(g, in, "%s on a threadgroup array has no derivative; use a reduction (mk.tg_sum), or an atomic on a global buffer",
                          ir_rows[in->op].name);
     if (asked && g->buf[a[0] - 1].wrt)

@@ -54,6 +54,7 @@ static void forward_one(gradder *g, uint32_t i)
     switch (in->op) {
     case IR_ALLOC_TG:
     case IR_BARRIER:
+    case IR_FENCE:
     case IR_ASSERT:
     case IR_PRINT:
     case IR_DO: return;

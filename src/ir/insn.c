@@ -523,11 +523,11 @@ static const char *rule_bounds(check *c)
     return e;
 }
 
-static bool atomic_dtype(eas_dtype dt) { return dtype_bits(dt) >= 32 && dt != EAS_BOOL; }
+static bool atomic_dtype(eas_dtype dt) { return dtype_is_float(dt) || (dtype_bits(dt) >= 32 && dt != EAS_BOOL); }
 
 static const char *rule_atomic(check *c)
 {
-    int values = c->op == IR_ATOMIC_CAS ? 2 : 1;
+    int values = ir_atomic_values(c->op);
     if (c->nargs != 2 + values && c->nargs != 3 + values)
         return arena_printf(c->mem, "takes %d or %d operands", 2 + values, 3 + values);
     const char *e = want_memory(c, 0);
@@ -547,7 +547,14 @@ static const char *rule_atomic(check *c)
     return e;
 }
 
-bool ir_writes(const ir_insn *in) { return in->op == IR_STORE || in->op == IR_MMA_STORE || ir_is_atomic(in); }
+bool ir_writes(const ir_insn *in) { return in->op == IR_STORE || in->op == IR_MMA_STORE || (ir_is_atomic(in) && in->op != IR_ATOMIC_LOAD); }
+
+bool ir_orders(const ir_insn *in) { return in->op == IR_BARRIER || in->op == IR_FENCE; }
+
+int ir_atomic_values(uint16_t op) { return op == IR_ATOMIC_CAS ? 2 : op == IR_ATOMIC_LOAD ? 0 : 1; }
+
+const char *const ir_order_names[EAS_NORDERS] = {"relaxed", "acquire", "release", "acq_rel", "seq_cst"};
+const char *const ir_scope_names[EAS_NSCOPES] = {"group", "device"};
 
 uint32_t ir_mask(const eas_ir *ir, const ir_insn *in)
 {
@@ -555,8 +562,7 @@ uint32_t ir_mask(const eas_ir *ir, const ir_insn *in)
                 : in->op == IR_LOAD || in->op == IR_BOUNDS ? 2
                 : in->op == IR_STORE                       ? 3
                 : !ir_is_atomic(in)                        ? UINT16_MAX
-                : in->op == IR_ATOMIC_CAS                  ? 4
-                                                           : 3;
+                                                           : 2 + ir_atomic_values(in->op);
     return in->nargs > without ? ir_args(ir, in)[without] : 0;
 }
 
@@ -740,6 +746,8 @@ static const char *rule_end(check *c)
 
 static const char *rule_none(check *c)
 {
+    if (c->op == IR_FENCE)
+        return c->imm < 0 || ir_fence_order(c->imm) >= EAS_NORDERS || c->imm >> 3 >= EAS_NSCOPES ? "has no such order or scope" : NULL;
     if (c->op == IR_IF || c->op == IR_DO)
         return ir_type_eq(arg(c, 0), ir_scalar(EAS_BOOL)) ? NULL : "condition must be a bool scalar";
     if (c->op == IR_ELSE)
@@ -795,7 +803,7 @@ const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint3
         return arena_printf(mem, "gives %d results, not %d", results_of(&c), nres);
     bool has_imm = row->rule == IR_RULE_CONST || row->rule == IR_RULE_IDENT || row->rule == IR_RULE_ARANGE || row->rule == IR_RULE_ALLOC ||
                    row->rule == IR_RULE_MOVE || row->rule == IR_RULE_REDUCE || row->rule == IR_RULE_SCAN || row->rule == IR_RULE_ASSERT ||
-                   row->rule == IR_RULE_PRINT;
+                   row->rule == IR_RULE_PRINT || op == IR_FENCE;
     if (!has_imm && imm)
         return "takes no immediate";
     return rules[row->rule](&c);

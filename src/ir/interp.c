@@ -231,9 +231,11 @@ static void do_load(run *r, uint32_t i)
         }
         r->lane = k;
         const uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k), k);
-        if (!p)
+        if (!p && r->lenient)
+            poison_load(r, in->res, k);
+        if (r->st)
             return;
-        r->val[in->res][k] = interp_load_element(dt, p);
+        r->val[in->res][k] = p ? interp_load_element(dt, p) : 0;
     }
 }
 
@@ -279,8 +281,11 @@ static void do_atomic(run *r, uint32_t i)
         uint8_t *p = address_in(r, i, a[0], offset_of(r, a[1], k), k);
         if (!p)
             return;
-        int64_t old = interp_load_element(dt, p), v[2] = {r->val[a[2]][k], in->op == IR_ATOMIC_CAS ? r->val[a[3]][k] : 0};
-        interp_store_element(dt, p, atomic_result(in->op, dt, old, v));
+        int64_t old = interp_load_element(dt, p), v[2] = {0};
+        for (int j = 0; j < ir_atomic_values(in->op); j++)
+            v[j] = r->val[a[2 + j]][k];
+        if (ir_writes(in))
+            interp_store_element(dt, p, atomic_result(in->op, dt, old, v));
         r->val[in->res][k] = old;
     }
 }
@@ -793,6 +798,10 @@ uint32_t interp_step(run *r, uint32_t i)
     case IR_PRINT: interp_print(r, i); break;
     case IR_ALLOC_TG: memset(r->tg[in->res], 0, (size_t)in->imm * eas_dtype_size(ir_typeof(r->ir, in->res).dtype)); break;
     case IR_BARRIER: barrier(r, i); break;
+    case IR_FENCE: /* programs run one after the other, and accesses happen in the order in which they stand */
+        if (r->watch)
+            r->watch->fence(r->watch, r, i);
+        break;
     case IR_DOT: do_dot(r, i); break;
     case IR_MMA_ZERO: memset(r->frag[in->res], 0, (size_t)r->groups * 64 * sizeof(float)); break;
     case IR_MMA: do_mma(r, i); break;

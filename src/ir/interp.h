@@ -27,6 +27,8 @@ typedef struct run {
     int64_t pid[3];
     eas_status st;
     struct watch *watch; /* who looks at accesses, or NULL */
+    bool lenient;        /* loads out of bounds mark their lanes (poison.c) */
+    struct poison *poison; /* marks, or NULL */
     int64_t lane;        /* that the instruction is at, for the watch: in thread mode the thread */
 } run;
 
@@ -34,11 +36,20 @@ typedef struct run {
 typedef struct watch {
     void (*access)(struct watch *w, const run *r, uint32_t insn, uint32_t buf, int64_t off, bool inside);
     void (*barrier)(struct watch *w, const run *r, uint32_t insn);
+    void (*fence)(struct watch *w, const run *r, uint32_t insn);
     void (*program)(struct watch *w, const run *r); /* one begins */
     int64_t nowhere[2]; /* what accesses out of bounds touch */
 } watch;
 
 void interp_print(run *r, uint32_t i); /* records.c */
+
+/* poison.c: of live values. r->st is the fault that a load met; it is kept, and reported when a marked lane is used. */
+void poison_load(run *r, uint32_t v, int64_t lane);
+bool poison_before(run *r, const ir_insn *in); /* the instruction uses a marked lane: r->st is set */
+void poison_after(run *r, const ir_insn *in);
+bool poison_used(run *r, uint32_t v); /* any lane of it that takes part */
+void poison_drop(run *r, uint32_t v);
+void poison_free(run *r);
 /* Runs instruction i and returns the next one. */
 uint32_t interp_step(run *r, uint32_t i);
 int64_t interp_lanes(const run *r, uint32_t v); /* elements of a value */

@@ -85,10 +85,11 @@ typedef struct ir_insn {
     int64_t imm;    /* constants: the bits, as ir_const_* below read them */
 } ir_insn;
 
+enum { IR_STRONG, IR_WEAK, IR_NUMBER };
 typedef struct ir_val {
     ir_type type;
     uint32_t def;  /* index of the defining instruction; UINT32_MAX for a parameter */
-    uint8_t weak;  /* stands for a Python number; only meaningful while building */
+    uint8_t weak;  /* IR_WEAK: stands for a Python number; IR_NUMBER: one with a dtype of its own. Only meaningful while building */
 } ir_val;
 
 typedef struct ir_param {
@@ -131,7 +132,15 @@ bool ir_writes(const ir_insn *in);                           /* stores to the me
 uint32_t ir_mask(const eas_ir *ir, const ir_insn *in);       /* of a load, store, atomic, bounds or assert; 0: none */
 bool ir_shuffle_xor(const eas_ir *ir, const ir_insn *in, int64_t *delta); /* a shuffle from lane own ^ delta, a constant below 32 */
 int ir_print_values(const char *text); /* how many {} there are; {{ and }} stand for braces */
-uint16_t ir_atomic_op(uint16_t op);                          /* what joins old element and value: IR_ADD, ...; 0 for xchg and cas */
+int ir_atomic_values(uint16_t op);                           /* operands after buffer and offset: 2 of cas, 0 of load, else 1 */
+bool ir_orders(const ir_insn *in);                           /* a barrier or a fence: no access may move across it */
+uint16_t ir_atomic_op(uint16_t op);                          /* what joins old element and value: IR_ADD, ...; 0 for xchg, cas and load */
+
+/* Immediate of fence. */
+static inline int64_t ir_imm_fence(eas_order order, eas_scope scope) { return order | scope << 3; }
+static inline eas_order ir_fence_order(int64_t imm) { return (eas_order)(imm & 7); }
+static inline eas_scope ir_fence_scope(int64_t imm) { return (eas_scope)(imm >> 3); }
+extern const char *const ir_order_names[EAS_NORDERS], *const ir_scope_names[EAS_NSCOPES];
 
 /* Immediates of slice and pad: axis and start; of trans: per axis of the result the axis of the operand. */
 static inline int64_t ir_imm_place(int axis, int64_t start) { return axis | start << 3; }

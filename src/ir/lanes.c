@@ -270,7 +270,7 @@ static void plain(laner *l, uint32_t i)
     case IR_MMA_STORE: mma_store(l, in); return;
     default:
         if (ir_is_atomic(in))
-            r = masked(l, in, in->op == IR_ATOMIC_CAS ? 4 : 3);
+            r = masked(l, in, 2 + ir_atomic_values(in->op));
         else if (!in->nres || l->uniform[in->res] || ir_typeof(l->ir, in->res).kind != IR_VAL)
             irb_copy(l->b, l->ir, i, l->map);
         else

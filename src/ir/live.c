@@ -77,6 +77,7 @@ static void drop_slots(ir_live *l, uint32_t v)
     free(l->r.val[v]);
     free(l->r.frag[v]);
     free(l->r.tg[v]);
+    poison_drop(&l->r, v);
     l->r.val[v] = NULL;
     l->r.frag[v] = NULL;
     l->r.tg[v] = NULL;
@@ -141,6 +142,9 @@ static bool set_threads(eas_builder *b, int64_t n)
 {
     ir_live *l = b->live;
     bool ok = spread_regions(l, n);
+    for (uint32_t v = 1; v < b->ir->nvals && l->r.poison; v++)
+        if (poison_used(&l->r, v))
+            return irb_stop(b, l->r.st), false;
     for (uint32_t v = 1; v < b->ir->nvals && ok; v++)
         if (b->ir->vals[v].type.kind == IR_VAL)
             ok = spread(&l->r.val[v], n, sizeof(int64_t));
@@ -207,7 +211,7 @@ static bool mode_fits(eas_builder *b, uint16_t op, int64_t imm, int nres, const 
     if (blocks && b->ir->threads)
         return mixed(b, op);
     l->spmd |= blocks;
-    l->early |= !b->ir->threads && (ir_rows[op].flags & IR_EFFECT) && op != IR_STORE && op != IR_BARRIER;
+    l->early |= !b->ir->threads && (ir_rows[op].flags & IR_EFFECT) && op != IR_STORE && op != IR_BARRIER && op != IR_FENCE;
     return true;
 }
 
@@ -233,7 +237,8 @@ static bool ask_host(eas_builder *b, uint16_t op, int64_t imm, const uint32_t *a
         l->r.info.naxes = l->naxes = (int)imm + 1;
     if (op == IR_NUM_PROGRAMS && !know_grid(b))
         return false;
-    if (!nargs || args[0] > (uint32_t)b->ir->nparams || !(ir_rows[op].flags & IR_EFFECT) || op == IR_BOUNDS || !l->host.readonly[args[0] - 1])
+    if (!nargs || args[0] > (uint32_t)b->ir->nparams || !(ir_rows[op].flags & IR_EFFECT) || op == IR_BOUNDS || op == IR_ATOMIC_LOAD ||
+        !l->host.readonly[args[0] - 1])
         return true;
     irb_fail(b, EAS_ERR_VALUE, "kernel %s, argument \"%s\": the kernel writes to it and it is read-only", b->ir->name,
              b->ir->params[args[0] - 1].name);
@@ -254,7 +259,10 @@ uint32_t live_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs,
         return 0;
     ir_insn *in = &b->ir->insns[v];
     *in = (ir_insn){.op = op, .nargs = (uint16_t)nargs, .nres = (uint16_t)nres, .file = b->file, .line = b->line, .res = v, .imm = imm};
-    interp_step(&l->r, v);
+    if (!poison_before(&l->r, in)) {
+        interp_step(&l->r, v);
+        poison_after(&l->r, in);
+    }
     if (nargs) { /* its operands may go any time */
         in->op = IR_NOP;
         in->nargs = 0;
@@ -348,8 +356,13 @@ void eas_live_end(eas_builder *b)
     free_region(g);
 }
 
-static void narrow(ir_live *l, uint32_t cond, bool want)
+static void narrow(eas_builder *b, uint32_t cond, bool want)
 {
+    ir_live *l = b->live;
+    if (poison_used(&l->r, cond)) {
+        irb_stop(b, l->r.st);
+        return;
+    }
     for (int64_t k = 0; k < l->r.threads; k++)
         l->r.active[k] = l->r.active[k] && (l->r.val[cond][k] != 0) == want;
 }
@@ -357,7 +370,7 @@ static void narrow(ir_live *l, uint32_t cond, bool want)
 static void branch(eas_builder *b, uint32_t cond, bool want)
 {
     if (irb_condition(b, "if_", &cond) && open_region(b))
-        narrow(b->live, cond, want);
+        narrow(b, cond, want);
 }
 
 void eas_live_if(eas_builder *b, eas_value cond)
@@ -381,7 +394,9 @@ int eas_live_test(eas_builder *b, eas_value cond)
     NEED(b, 0);
     if (!irb_condition(b, "while_", &cond) || !b->live || !b->live->regions.len)
         return 0;
-    narrow(b->live, cond, true);
+    narrow(b, cond, true);
+    if (b->status)
+        return 0;
     if (any_active(b->live))
         return 1;
     eas_live_end(b);
@@ -421,6 +436,9 @@ int eas_live_loop(eas_builder *b, eas_value lo, eas_value hi, eas_value step, ea
     if (!irb_bounds(b, head) || !open_region(b))
         return 0;
     ir_live *l = b->live;
+    for (int i = 0; i < 3; i++)
+        if (poison_used(&l->r, head[i]))
+            return irb_stop(b, l->r.st), 0;
     region *g = &l->regions.at[l->regions.len - 1];
     size_t bytes = (size_t)l->r.threads * sizeof(int64_t);
     g->dt = ir_typeof(b->ir, head[0]).dtype;
@@ -477,6 +495,8 @@ eas_value eas_live_merge(eas_builder *b, eas_value old, eas_value next)
     if (t.kind == IR_FRAG) /* whole simdgroups take part, or none: the first thread tells */
         return l->r.active[0] ? next : old;
     uint32_t v = new_results(b, 1, &t);
+    if (v && (poison_used(&l->r, next) || poison_used(&l->r, old)))
+        return irb_stop(b, l->r.st), 0;
     for (int64_t k = 0; v && k < l->r.threads; k++)
         l->r.val[v][k] = l->r.val[l->r.active[k] ? next : old][k];
     if (v)
@@ -537,6 +557,8 @@ eas_status eas_live_read(const eas_builder *b, eas_value v, void *out)
             memcpy(out, from, (size_t)n * size);
         return EAS_OK;
     }
+    if (n == 1 && poison_used((run *)&l->r, v)) /* of a block, lanes that are not there are shown as 0 */
+        return l->r.st;
     for (int64_t k = 0; k < n; k++)
         interp_store_element(t.dtype, (uint8_t *)out + (size_t)k * size, l->r.val[v][k]);
     return EAS_OK;
@@ -554,7 +576,7 @@ eas_status live_begin(eas_builder *b, const ir_live_host *host)
     l->host = *host;
     l->call = (ir_call){.slot = host->slot, .count = host->count, .print = host->print, .print_ctx = host->print_ctx};
     l->naxes = 1;
-    l->r = (run){.ir = b->ir, .call = &l->call, .threads = 1, .groups = 1, .active = malloc(1)};
+    l->r = (run){.ir = b->ir, .call = &l->call, .threads = 1, .groups = 1, .active = malloc(1), .lenient = true};
     if (!make_room(l, b->ir->nvals) || !irb_live_room(b) || !l->r.active)
         return oom(b), b->status;
     for (uint32_t v = 1; v <= (uint32_t)b->ir->nparams; v++) {
@@ -600,6 +622,7 @@ void live_free(eas_builder *b)
     vec_free(&l->regions);
     vec_free(&l->nursery);
     vec_free(&l->spare);
+    poison_free(&l->r);
     free(l->r.val);
     free(l->r.frag);
     free(l->r.tg);

@@ -362,7 +362,7 @@ static void check_store(checker *c, const ir_insn *in)
 static void check_atomic(checker *c, const ir_insn *in)
 {
     uint32_t a[5] = {0};
-    int values = in->op == IR_ATOMIC_CAS ? 2 : 1;
+    int values = ir_atomic_values(in->op);
     for (int k = 0; k < in->nargs; k++)
         a[k] = c->map[ir_args(c->ir, in)[k]];
     a[2 + values] = guarded(c, a[0], a[1], a[2 + values]);

@@ -356,8 +356,27 @@ static bool parse_text(parser *p, int64_t *imm)
     return ok && (*imm >= 0 || fail(p, "out of memory"));
 }
 
+static bool parse_name(parser *p, const char *const *names, int n, int *out)
+{
+    for (*out = 0; *out < n; ++*out)
+        if (keyword(p, names[*out]))
+            return true;
+    return fail(p, "expected %s or the like", names[n - 1]);
+}
+
+static bool parse_fence(parser *p, int64_t *imm)
+{
+    int order, scope;
+    if (!parse_name(p, ir_order_names, EAS_NORDERS, &order) || !parse_name(p, ir_scope_names, EAS_NSCOPES, &scope))
+        return false;
+    *imm = ir_imm_fence((eas_order)order, (eas_scope)scope);
+    return true;
+}
+
 static bool parse_imm(parser *p, uint16_t op, int64_t *imm)
 {
+    if (op == IR_FENCE)
+        return parse_fence(p, imm);
     switch (ir_rows[op].rule) {
     case IR_RULE_CONST: return parse_const(p, imm);
     case IR_RULE_IDENT: return op == IR_LANE_ID || op == IR_SG_ID || integer(p, imm);

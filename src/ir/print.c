@@ -68,6 +68,8 @@ void ir_print_insn(str *s, const eas_ir *ir, uint32_t i, bool lines)
     } else if (in->op == IR_ASSERT || in->op == IR_PRINT) {
         str_add(s, " ");
         print_string(s, ir->strings[in->imm]);
+    } else if (in->op == IR_FENCE) {
+        str_add(s, " %s %s", ir_order_names[ir_fence_order(in->imm)], ir_scope_names[ir_fence_scope(in->imm)]);
     } else if (prints_imm(in)) {
         str_add(s, " %lld", (long long)in->imm);
     }

@@ -475,7 +475,7 @@ static void store(simp *s, const ir_insn *in, const uint32_t *a)
 static void atomic(simp *s, const ir_insn *in, const uint32_t *a)
 {
     bool yes;
-    int n = in->nargs, values = in->op == IR_ATOMIC_CAS ? 2 : 1;
+    int n = in->nargs, values = ir_atomic_values(in->op);
     if (n == 3 + values && decided(s, a[n - 1], &yes)) {
         s->changed = true;
         if (!yes) {
@@ -525,7 +525,7 @@ static uint32_t inline_if(simp *s, uint32_t i, bool yes, const uint32_t *end)
 static bool writes_inside(const eas_ir *ir, uint32_t i, const uint32_t *end)
 {
     for (uint32_t k = i + 1; k < end[i]; k++)
-        if (ir_writes(&ir->insns[k]) && ir_args(ir, &ir->insns[k])[0] <= (uint32_t)ir->nparams)
+        if (ir->insns[k].op == IR_FENCE || (ir_writes(&ir->insns[k]) && ir_args(ir, &ir->insns[k])[0] <= (uint32_t)ir->nparams))
             return true;
     return false;
 }
@@ -585,7 +585,7 @@ static uint32_t visit(simp *s, uint32_t i, const uint32_t *end)
         irb_copy(s->b, s->from, i, s->map);
         note_ranges(s);
     }
-    if (ir_writes(in) && few[0] <= (uint32_t)s->from->nparams)
+    if ((ir_writes(in) && few[0] <= (uint32_t)s->from->nparams) || in->op == IR_FENCE)
         s->written = s->b->ir->ninsns;
     return i + 1;
 }

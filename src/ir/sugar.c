@@ -10,7 +10,13 @@
 #include <stdio.h>
 
 static ir_type type_of(const eas_builder *b, uint32_t v) { return b->ir->vals[v].type; }
-static bool is_weak(const eas_builder *b, uint32_t v) { return b->ir->vals[v].weak; }
+static bool is_weak(const eas_builder *b, uint32_t v) { return b->ir->vals[v].weak == IR_WEAK; }
+/* A number that has a dtype: NumPy's. It promotes as that dtype does, and must fit what it meets as any number. */
+static bool is_number(const eas_builder *b, uint32_t v)
+{
+    const ir_insn *d = b->ir->vals[v].weak == IR_NUMBER ? ir_def(b->ir, v) : NULL;
+    return d && d->op == IR_CONST;
+}
 
 static bool is_literal(const eas_builder *b, uint32_t v)
 {
@@ -125,11 +131,13 @@ static bool weak_int(const eas_builder *b, uint32_t v) { return is_literal(b, v)
 /* One rule wherever a Python number meets a dtype: it must fit. Casts are explicit. */
 static bool literal_fits(eas_builder *b, const char *what, uint32_t v, eas_dtype dt)
 {
-    if (!is_literal(b, v))
+    if (!is_literal(b, v) && !is_number(b, v))
         return true;
     const eas_dtype from = type_of(b, v).dtype;
     const int64_t bits = ir_def(b->ir, v)->imm;
     const bool real = dtype_is_float(from);
+    if (is_number(b, v) && (dt == EAS_BOOL || from == EAS_BOOL || (from == EAS_U64 && bits < 0 && dt == EAS_U64)))
+        return true;
     const double d = real ? ir_bits_to_double(from, bits) : 0;
     if (eas_dtype_holds(dt, real, bits, d))
         return true;
@@ -139,6 +147,18 @@ static bool literal_fits(eas_builder *b, const char *what, uint32_t v, eas_dtype
                     "%s: the number %s does not fit %s, the dtype it meets: cast what it meets to a wider one first, or say mk.cast(%s, mk.%s)", what,
                     number, eas_dtype_name(dt), number, eas_dtype_name(dt)),
            false;
+}
+
+/* Does a number with a dtype fit the integers among the others? A wider sum of narrow ones would be cut off where it is stored. */
+static bool number_meets(eas_builder *b, const char *what, const uint32_t *v, int n, int at)
+{
+    for (int i = 0; i < n; i++) {
+        const eas_dtype dt = type_of(b, v[i]).dtype;
+        if (i != at && dtype_is_int(dt) && dtype_is_int(type_of(b, v[at]).dtype) && !is_literal(b, v[i]) && !is_number(b, v[i]) &&
+            !literal_fits(b, what, v[at], dt))
+            return false;
+    }
+    return true;
 }
 
 /* The dtype in which `what` is computed on v[0..n): strong dtypes promote, then literals adapt. */
@@ -165,7 +185,7 @@ static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, in
     else if (any_int && (!have || dt == EAS_BOOL))
         dt = EAS_I64;
     for (int i = 0; i < n; i++)
-        if (!literal_fits(b, what, v[i], dt))
+        if (is_number(b, v[i]) ? !number_meets(b, what, v, n, i) : !literal_fits(b, what, v[i], dt))
             return false;
     *out = dt;
     return true;
@@ -391,7 +411,7 @@ eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt)
         return irb_fail(b, EAS_ERR_VALUE, "cast: no such dtype"), 0;
     if (!want_value(b, "cast", x))
         return 0;
-    if (is_weak(b, x) && type_of(b, x).dtype == dt) { /* an explicit cast makes it strong */
+    if (b->ir->vals[x].weak && type_of(b, x).dtype == dt) { /* an explicit cast makes it strong */
         const ir_insn *d = ir_def(b->ir, x);
         ir_type t = type_of(b, x);
         return d && d->op == IR_CONST ? irb_typed(b, IR_CONST, t, d->imm) : irb_insn(b, IR_CAST, &x, 1, 0, 1, &t);
@@ -468,38 +488,49 @@ eas_value eas_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int w
     return irb_param(b, name, ir_scalar(dt), weak != 0);
 }
 
-static uint32_t literal(eas_builder *b, eas_dtype dt, int64_t bits, bool weak)
+static uint32_t literal(eas_builder *b, eas_dtype dt, int64_t bits, uint8_t weak)
 {
     uint32_t v = irb_typed(b, IR_CONST, ir_scalar(dt), bits);
-    if (v && weak)
-        b->ir->vals[v].weak = 1;
+    if (v)
+        b->ir->vals[v].weak = weak;
     return v;
 }
 
 eas_value eas_const_int(eas_builder *b, int64_t v)
 {
     NEED(b, 0);
-    return literal(b, EAS_I64, v, true);
+    return literal(b, EAS_I64, v, IR_WEAK);
 }
 eas_value eas_const_float(eas_builder *b, double v)
 {
     NEED(b, 0);
-    return literal(b, EAS_F64, ir_bits_from_double(EAS_F64, v), true);
+    return literal(b, EAS_F64, ir_bits_from_double(EAS_F64, v), IR_WEAK);
 }
 eas_value eas_const_bool(eas_builder *b, int v)
 {
     NEED(b, 0);
-    return literal(b, EAS_BOOL, v != 0, false);
+    return literal(b, EAS_BOOL, v != 0, IR_STRONG);
+}
+
+static uint32_t typed(eas_builder *b, eas_dtype dt, double f, int64_t i, uint8_t weak)
+{
+    if (dtype_is_float(dt))
+        return literal(b, dt, ir_bits_from_double(dt, f), weak);
+    int64_t out = 0;
+    ir_eval(IR_CAST, EAS_I64, dt, &i, &out);
+    return literal(b, dt, out, weak);
 }
 
 eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i)
 {
     NEED(b, 0);
-    if (dtype_is_float(dt))
-        return literal(b, dt, ir_bits_from_double(dt, f), false);
-    int64_t out = 0;
-    ir_eval(IR_CAST, EAS_I64, dt, &i, &out);
-    return literal(b, dt, out, false);
+    return typed(b, dt, f, i, IR_STRONG);
+}
+
+eas_value eas_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i)
+{
+    NEED(b, 0);
+    return typed(b, dt, f, i, IR_NUMBER);
 }
 
 static uint32_t ident(eas_builder *b, uint16_t op, int64_t imm) { return irb_typed(b, op, ir_scalar(EAS_I64), imm); }
@@ -633,7 +664,7 @@ void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_
 
 static bool atomic_fits(uint16_t op, eas_dtype dt)
 {
-    return dtype_is_float(dt) ? dt == EAS_F32 && (ir_rows[op].classes & IR_F) : dtype_is_int(dt) && dtype_bits(dt) >= 32;
+    return dtype_is_float(dt) ? (ir_rows[op].classes & IR_F) != 0 : dtype_is_int(dt) && dtype_bits(dt) >= 32;
 }
 
 eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask)
@@ -644,16 +675,16 @@ eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, ea
     if (!op || op >= IR_NOPS || ir_rows[op].rule != IR_RULE_ATOMIC)
         return irb_fail(b, EAS_ERR_VALUE, "atomic: %s is not an atomic instruction", eas_op_name(op)), 0;
     const char *what = ir_rows[op].name;
-    int values = op == IR_ATOMIC_CAS ? 2 : 1;
-    if (!want_buffer(b, what, buf) || !want_offset(b, what, "the offset", &off) || !want_value(b, what, x) ||
+    int values = ir_atomic_values(op);
+    if (!want_buffer(b, what, buf) || !want_offset(b, what, "the offset", &off) || (values && !want_value(b, what, x)) ||
         (values == 2 && !want_value(b, what, y)) || (mask && !want_mask(b, what, mask)))
         return 0;
     eas_dtype elem = type_of(b, buf).dtype;
     if (!atomic_fits(op, elem))
         return irb_fail(b, EAS_ERR_TYPE, "%s: a buffer of %s; it works on i32, u32, i64, u64%s", what, eas_dtype_name(elem),
-                        ir_rows[op].classes & IR_F ? " and f32" : ""),
+                        ir_rows[op].classes & IR_F ? ", f16, bf16, f32 and f64" : ""),
                0;
-    uint32_t v[4] = {off, to_element(b, what, x, elem)};
+    uint32_t v[4] = {off, values ? to_element(b, what, x, elem) : 0};
     if (values == 2)
         v[2] = b->status ? 0 : to_element(b, what, y, elem);
     v[1 + values] = mask;
@@ -663,6 +694,32 @@ eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, ea
     uint32_t args[5] = {buf, v[0], v[1], v[2], v[3]};
     ir_type t = {0};
     return irb_insn(b, op, args, 1 + n, 0, 1, &t);
+}
+
+void eas_fence(eas_builder *b, eas_order order, eas_scope scope)
+{
+    NEED_(b);
+    if ((unsigned)order >= EAS_NORDERS || (unsigned)scope >= EAS_NSCOPES) {
+        irb_fail(b, EAS_ERR_VALUE, "fence: order %d and scope %d; there are %d and %d", (int)order, (int)scope, (int)EAS_NORDERS, (int)EAS_NSCOPES);
+        return;
+    }
+    if (order != EAS_ORDER_RELAXED)
+        irb_insn(b, IR_FENCE, NULL, 0, ir_imm_fence(order, scope), 0, NULL);
+}
+
+/* C11 has both an ordered atomic and a relaxed one between fences; the second is at least as strong as the first, and all that Metal has. */
+eas_value eas_atomic_ordered(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask, eas_order order)
+{
+    NEED(b, 0);
+    const bool strict = order == EAS_ORDER_SEQ_CST, first = order == EAS_ORDER_RELEASE || order == EAS_ORDER_ACQ_REL,
+               then = order == EAS_ORDER_ACQUIRE || order == EAS_ORDER_ACQ_REL;
+    const eas_scope scope = !b->status && want_buffer(b, eas_op_name(op), buf) && type_of(b, buf).kind == IR_TG ? EAS_SCOPE_GROUP : EAS_SCOPE_DEVICE;
+    if (strict || first || (unsigned)order >= EAS_NORDERS)
+        eas_fence(b, strict ? order : first ? EAS_ORDER_RELEASE : order, scope);
+    eas_value r = eas_atomic(b, op, buf, off, x, y, mask);
+    if (strict || then)
+        eas_fence(b, strict ? order : EAS_ORDER_ACQUIRE, scope);
+    return r;
 }
 
 void eas_assert(eas_builder *b, eas_value cond, const char *message, eas_value mask)

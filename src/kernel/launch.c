@@ -608,5 +608,9 @@ eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, 
     NEED(grid, EAS_ERR_HANDLE);
     if (nargs != k->ir->nparams)
         return base_fail(EAS_ERR_TYPE, "kernel %s takes %d arguments, got %d", k->ir->name, k->ir->nparams, nargs);
-    return kernel_grid(k, args, o, grid);
+    eas_status st = kernel_grid(k, args, o, grid);
+    packed p;
+    if (!st && infers_from_n(k, o) && grid[0] && grid[1] && grid[2])
+        st = prepare((eas_kernel *)k, args, nargs, o, &p); /* are these programs what the kernel means? It only remembers that they are */
+    return st;
 }

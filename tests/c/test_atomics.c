@@ -5,14 +5,14 @@
 
 static int takes(uint16_t op, eas_dtype dt)
 {
-    if (dt == EAS_F32)
+    if (dtype_is_float(dt))
         return ir_rows[op].classes & IR_F;
     return dt == EAS_I32 || dt == EAS_U32 || dt == EAS_I64 || dt == EAS_U64;
 }
 
 static eas_value atomic(uint16_t op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask)
 {
-    return eas_atomic(b, op, buf, off, x, op == IR_ATOMIC_CAS ? y : 0, mask);
+    return eas_atomic(b, op, buf, off, op == IR_ATOMIC_LOAD ? 0 : x, op == IR_ATOMIC_CAS ? y : 0, mask);
 }
 
 /* Lanes of one block fight over 16 elements: the order, and so every old value, is defined. */
@@ -223,8 +223,8 @@ static void refused(eas_op op, eas_dtype dt, eas_value x, const char *want)
 static void test_refused(void **state)
 {
     (void)state;
-    refused(IR_ATOMIC_ADD, EAS_F16, 0, "atomic_add: a buffer of f16; it works on i32, u32, i64, u64 and f32");
-    refused(IR_ATOMIC_ADD, EAS_F64, 0, "a buffer of f64");
+    refused(IR_ATOMIC_ADD, EAS_I16, 0, "atomic_add: a buffer of i16; it works on i32, u32, i64, u64, f16, bf16, f32 and f64");
+    refused(IR_ATOMIC_LOAD, EAS_U8, 0, "a buffer of u8");
     refused(IR_ATOMIC_MAX, EAS_I8, 0, "a buffer of i8");
     refused(IR_ATOMIC_XOR, EAS_F32, 0, "atomic_xor: a buffer of f32; it works on i32, u32, i64, u64");
     refused(IR_ADD, EAS_I32, 0, "add is not an atomic instruction");

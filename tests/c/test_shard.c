@@ -204,12 +204,68 @@ static void test_refused(void **state)
     eas_node_release(x);
 }
 
+/* y[row] = x[row][0] + 2 x[row][1]: rows are programs, so it is not element-wise, but it can be cut by rows. */
+static eas_kernel *rows_kernel(void)
+{
+    eas_ir *ir;
+    eas_kernel *k;
+    eas_builder *b;
+    OK(eas_builder_new("rows", 0, &b));
+    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32), row = eas_program_id(b, 0);
+    eas_value at = eas_apply(b, eas_op_find("mul"), row, eas_const_int(b, 2), 0), next = eas_apply(b, eas_op_find("add"), at, eas_const_int(b, 1), 0);
+    eas_value second = eas_load(b, x, next, 0, 0), twice = eas_apply(b, eas_op_find("add"), second, second, 0);
+    eas_store(b, y, row, eas_apply(b, eas_op_find("add"), eas_load(b, x, at, 0, 0), twice, 0), 0);
+    OK(eas_builder_finish(b, &ir));
+    eas_builder_free(b);
+    OK(eas_kernel_new(ir, &k));
+    eas_ir_release(ir);
+    return k;
+}
+
+static void test_kernel_with_a_rule(void **state)
+{
+    (void)state;
+    int mesh = mesh_of(2, 4), count, id;
+    eas_kernel *k = rows_kernel();
+    eas_node *x = tensor(16, 2, 1), *in = laid_out(x, mesh, cut(0, 1)), *plain, *y;
+    eas_node_type out = {.dtype = EAS_F32, .rank = 1, .shape = (eas_dim[]){16}};
+    int8_t order[2] = {0, -1};
+    eas_dim rows;
+    eas_collective *sent;
+    OK(eas_dim_symbol("rows", &rows));
+    eas_shard_tensor tensors[2] = {{.rank = 2}, {.rank = 1}};
+    tensors[0].dims[0] = tensors[1].dims[0] = (eas_shard_dim){.n = 1, .factors = {0}};
+    eas_shard_rule factors = {.nin = 1, .nfactors = 1, .tensors = tensors};
+    factors.factors[0].size = 16;
+    factors.factors[0].kind = EAS_FACTOR_PASS;
+    eas_call_rule rule = {.factors = &factors, .sizes = &rows, .grid = (eas_dim[]){rows, 1, 1}};
+    OK(eas_node_call(k, 1, &x, 1, &out, 2, order, (int64_t[]){16, 1, 1}, &plain));
+    OK(eas_node_call(k, 1, &in, 1, &out, 2, order, (int64_t[]){16, 1, 1}, &y));
+    OK(eas_nodes_collectives(1, &y, &id, &sent, &count));
+    assert_int_equal(count, 1); /* without a rule it is gathered */
+    eas_free(sent);
+    assert_int_equal(eas_node_call_rule(x, &rule), EAS_ERR_VALUE);
+    factors.nin = 2;
+    assert_int_equal(eas_node_call_rule(y, &rule), EAS_ERR_VALUE);
+    factors.nin = 1;
+    OK(eas_node_call_rule(y, &rule));
+    OK(eas_nodes_collectives(1, &y, &id, &sent, &count));
+    assert_int_equal(count, 0);
+    eas_free(sent);
+    same(y, plain);
+    eas_node_release(x);
+    eas_node_release(in);
+    eas_node_release(plain);
+    eas_node_release(y);
+    eas_kernel_release(k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),   cmocka_unit_test(test_parts),
         cmocka_unit_test(test_derivative), cmocka_unit_test(test_compiled_and_explained),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_kernel_with_a_rule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

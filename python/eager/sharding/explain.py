@@ -7,9 +7,9 @@ from eas._eas import comm_stats as _stats
 
 __all__ = ["Collective", "ShardingExplanation", "comm_stats", "explain_sharding"]
 
-Collective = collections.namedtuple("Collective", "name operation why axes dtype count times bytes place")
+Collective = collections.namedtuple("Collective", "name operation why axes dtype count times bytes place per_trip")
 Collective.__doc__ = """One collective: its name, the operation that wanted it and why, the mesh axes, dtype and number of elements that each device gives, trips of loops around it,
-the bytes that leave devices (all of them, all trips), and the line ("file:line", or None)."""
+the bytes that leave devices (all of them, all trips), the line ("file:line", or None), and whether a loop around it takes an unknown number of trips, of which one is counted."""
 
 
 class ShardingExplanation:
@@ -39,9 +39,11 @@ def explain_sharding(fn, *args, **kwargs):
     from ..core.pytree import tensor_leaves
 
     if callable(fn) and not isinstance(fn, EagerTensor):
+        from ..transforms._diff import only_recorded
         from ..transforms.compile import CompiledFunction
 
-        result = (fn.__wrapped__ if isinstance(fn, CompiledFunction) else fn)(*args, **kwargs)
+        with only_recorded():
+            result = (fn.__wrapped__ if isinstance(fn, CompiledFunction) else fn)(*args, **kwargs)
     else:
         result = (fn, args, kwargs)
     return ShardingExplanation(*collectives(list(tensor_leaves(result))))

@@ -1,10 +1,11 @@
 """How shardings go from tensor to tensor, by rules in factors."""
 
 import enum
+import functools
 
 from eas._eas import EagerTensor, shard_propagate
 
-from .spec import DimSpec, ShardingSpec, create_replicated_spec
+from .spec import DimSpec, PartitionSpec, ShardingSpec, create_replicated_spec
 
 __all__ = ["OpShardingRule", "PropagationStrategy", "compile_with_sharding", "propagate_sharding"]
 
@@ -18,12 +19,14 @@ class PropagationStrategy(enum.Enum):
 
 class OpShardingRule:
     """Dims as products of factors: input_mappings and output_mappings have {dim: [factor, ...]} for each tensor, outermost factor first; factor_sizes {factor: size}.
-    A factor that no output has is summed over, unless it is among `joined` (reduced otherwise) or `whole` (not to be cut)."""
+    A factor that no output has is summed over, unless it is among `joined` (reduced otherwise) or `whole` (not to be cut). numbers, of an operation that launches a kernel: {argument: [factor, ...]}
+    for its arguments that are products of factors, such as a count of elements or rows: a part is launched with the product of its own sizes."""
 
-    def __init__(self, input_mappings, output_mappings, factor_sizes, joined=(), whole=()):
+    def __init__(self, input_mappings, output_mappings, factor_sizes, joined=(), whole=(), numbers=None):
         self.input_mappings, self.output_mappings = list(input_mappings), list(output_mappings)
         self.factor_sizes, self.joined, self.whole = dict(factor_sizes), set(joined), set(whole)
-        for m in self.input_mappings + self.output_mappings:
+        self.numbers = {n: list(f) for n, f in (numbers or {}).items()}
+        for m in [*self.input_mappings, *self.output_mappings, self.numbers]:
             for dim, factors in m.items():
                 missing = [f for f in factors if f not in self.factor_sizes]
                 if missing:
@@ -109,11 +112,63 @@ def follow_rule(operation, inputs, results, kwargs):
         t.sharding = ShardingSpec(mesh, [DimSpec(d.axes) for d in spec.dim_specs], (), spec.partial_sum_axes)
 
 
-def compile_with_sharding(tensors, mesh):
-    """Gives every tensor that the traced tensors were made of, and themselves, a sharding on the mesh: the one that it has, or that nothing is cut. Gives the tensors."""
-    from ..core.graph_utils import get_all_impls_topological
+def _laid_out(tree, specs, mesh, what):
+    """The tensors of a tree as the specs say: one for all, or a tree (of which a prefix will do) of PartitionSpecs, ShardingSpecs or None (as it lies)."""
+    from ..core.pytree import tree_map
 
-    tensors = [tensors] if isinstance(tensors, EagerTensor) else list(tensors)
+    if specs is None:
+        return tree
+    if isinstance(specs, (PartitionSpec, ShardingSpec)):
+
+        def one(t):
+            if not isinstance(t, EagerTensor):
+                return t
+            dims = specs.dim_specs if isinstance(specs, ShardingSpec) else specs.to_spec(mesh, len(t.shape)).dim_specs
+            return t.shard(mesh, dims)
+
+        return tree_map(one, tree)
+    if isinstance(specs, dict) and isinstance(tree, dict):
+        if specs.keys() - tree.keys():
+            raise ValueError(f"compile_with_sharding: {what} names {sorted(specs.keys() - tree.keys())}, which is not there")
+        return {k: _laid_out(v, specs.get(k), mesh, what) for k, v in tree.items()}
+    if isinstance(specs, (tuple, list)) and isinstance(tree, (tuple, list)):
+        if len(specs) != len(tree):
+            raise ValueError(f"compile_with_sharding: {what} has {len(specs)} entries for {len(tree)}")
+        return type(tree)(_laid_out(t, s, mesh, what) for t, s in zip(tree, specs))
+    raise TypeError(f"compile_with_sharding: {what} is a PartitionSpec, or a tree of them like the tensors; got {type(specs).__name__} for {type(tree).__name__}")
+
+
+def _compiled(fn, mesh, in_shardings, out_shardings, options):
+    from ..transforms.compile import compile
+    from .spec import DeviceMesh
+
+    if not isinstance(mesh, DeviceMesh):
+        raise TypeError(f"compile_with_sharding: a DeviceMesh is wanted, got {type(mesh).__name__}")
+    body = compile(lambda *args, **kwargs: _laid_out(fn(*args, **kwargs), out_shardings, mesh, "out_shardings"), **options)
+
+    @functools.wraps(fn)
+    def call(*args, **kwargs):
+        given = in_shardings
+        if given is not None and isinstance(given, (PartitionSpec, ShardingSpec)):
+            given = (given,) * len(args)
+        return body(*_laid_out(args, given, mesh, "in_shardings"), **kwargs)
+
+    call.compiled = body
+    return call
+
+
+def compile_with_sharding(fn, mesh=None, in_shardings=None, out_shardings=None, **options):
+    """Compiles a function for tensors on a mesh: arguments are laid out as in_shardings say before it runs, results as out_shardings say: one PartitionSpec for all, or an entry for each argument or result
+    (trees of them for trees of tensors; None: as it lies). Other options as of compile.
+
+    Of traced tensors, compile_with_sharding(tensors, mesh): every tensor that they were made of, and themselves, gets a sharding on the mesh, the one that it has, or that nothing is cut; they are then
+    computed, laid out so. Gives the tensors."""
+    if callable(fn) and not isinstance(fn, EagerTensor):
+        return _compiled(fn, mesh, in_shardings, out_shardings, options)
+    from ..core.graph_utils import get_all_impls_topological
+    from ..core.tensor import realize_all
+
+    tensors = [fn] if isinstance(fn, EagerTensor) else list(fn)
     for i, t in enumerate(tensors):
         if not isinstance(t, EagerTensor) or not t.is_traced:
             raise ValueError(f"compile_with_sharding: tensor {i} is not traced; call .trace() on what it is made from first")
@@ -122,4 +177,6 @@ def compile_with_sharding(tensors, mesh):
             impl.sharding = create_replicated_spec(mesh, len(impl.physical_shape))
         elif impl.sharding.mesh != mesh:
             raise ValueError(f"compile_with_sharding: a tensor lies on {impl.sharding.mesh!r}, not on {mesh!r}")
+    if not any(t._impl._is_symbolic for t in tensors):
+        realize_all(*tensors)
     return tensors

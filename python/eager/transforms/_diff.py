@@ -1,5 +1,8 @@
 """What the transforms of derivatives share: trees of tensors in, variables in their place, and trees of derivatives out."""
 
+import contextlib
+import contextvars
+
 from eas._eas import (
     DType,
     EagerTensor,
@@ -209,5 +212,18 @@ def aux_results(aux):
     return tree_unflatten(treedef, leaves)
 
 
+_looked_at = contextvars.ContextVar("looked_at", default=False)
+
+
+@contextlib.contextmanager
+def only_recorded():
+    """Inside, derivatives are recorded and not evaluated, as inside another transform."""
+    token = _looked_at.set(True)
+    try:
+        yield
+    finally:
+        _looked_at.reset(token)
+
+
 def outermost():
-    return diff_depth() == 0 and vmap_level() == 0
+    return diff_depth() == 0 and vmap_level() == 0 and not _looked_at.get()

@@ -1,8 +1,10 @@
 /* atomic.c: atomics on the CPU.
  *
  * Lanes take effect one after the other. Global memory is shared with the other threads of the pool: one locked instruction, or a loop around
- * compare-and-exchange for floats, whose min and max are the IR's and not the hardware's. Threadgroup memory belongs to the one thread that
- * runs the program: plain read and write.
+ * compare-and-exchange for floats, whose min and max are the IR's and not the hardware's. An exchange whose result nobody reads is a store. Threadgroup
+ * memory belongs to the one thread that runs the program: plain read and write.
+ *
+ * All of these are relaxed; orders are fences of their own, which cost an x86 nothing but seq_cst.
  */
 #include "llvm.h"
 
@@ -56,8 +58,37 @@ static V float_loop(gen *g, uint16_t op, eas_dtype dt, V p, V x)
     return from_bits(g, old, dt);
 }
 
-static V shared(gen *g, uint16_t op, eas_dtype dt, V p, V x, V y)
+static V relaxed_load(gen *g, V p, eas_dtype dt)
 {
+    V x = load_bits(g, p, dt);
+    LLVMSetOrdering(x, relaxed);
+    return from_bits(g, x, dt);
+}
+
+/* Gives something, which nobody reads. */
+static V relaxed_store(gen *g, V p, eas_dtype dt, V x)
+{
+    V st = LLVMBuildStore(g->b, as_bits(g, x, dt), p);
+    LLVMSetAlignment(st, (unsigned)eas_dtype_size(dt));
+    LLVMSetOrdering(st, relaxed);
+    return x;
+}
+
+static bool used(const gen *g, uint32_t v)
+{
+    for (uint32_t i = 0; i < g->ir->npool; i++)
+        if (g->ir->pool[i] == v)
+            return true;
+    return false;
+}
+
+static V shared(gen *g, const ir_insn *in, eas_dtype dt, V p, V x, V y)
+{
+    const uint16_t op = in->op;
+    if (op == IR_ATOMIC_LOAD)
+        return relaxed_load(g, p, dt);
+    if (op == IR_ATOMIC_XCHG && !used(g, in->res))
+        return relaxed_store(g, p, dt, x);
     if (op == IR_ATOMIC_CAS)
         return from_bits(g, LLVMBuildExtractValue(g->b, exchange(g, p, as_bits(g, x, dt), as_bits(g, y, dt)), 0, ""), dt);
     if (dtype_is_float(dt) && op != IR_ATOMIC_XCHG)
@@ -65,9 +96,12 @@ static V shared(gen *g, uint16_t op, eas_dtype dt, V p, V x, V y)
     return from_bits(g, LLVMBuildAtomicRMW(g->b, rmw_of(op, dtype_is_signed(dt)), p, as_bits(g, x, dt), relaxed, 0), dt);
 }
 
-static V own(gen *g, uint16_t op, eas_dtype dt, V p, V x, V y)
+static V own(gen *g, const ir_insn *in, eas_dtype dt, V p, V x, V y)
 {
+    const uint16_t op = in->op;
     V bits = load_bits(g, p, dt), old = from_bits(g, bits, dt), next = x;
+    if (op == IR_ATOMIC_LOAD)
+        return old;
     if (op == IR_ATOMIC_CAS)
         next = sel(g, LLVMBuildICmp(g->b, LLVMIntEQ, bits, as_bits(g, x, dt), ""), y, old);
     else if (op != IR_ATOMIC_XCHG)
@@ -81,7 +115,7 @@ static V change(gen *g, const ir_insn *in, V off, V x, V y)
     const ir_type buf = ir_typeof(g->ir, ir_args(g->ir, in)[0]);
     const eas_dtype dt = (eas_dtype)buf.dtype;
     V p = mem_element(g, g->sval[ir_args(g->ir, in)[0]], dt, off);
-    return (buf.kind == IR_TG ? own : shared)(g, in->op, dt, p, x, y);
+    return (buf.kind == IR_TG ? own : shared)(g, in, dt, p, x, y);
 }
 
 /* A vector in memory, so that a lane can be picked. */
@@ -123,21 +157,14 @@ static V offset_lane(gen *g, const offsets *o, int k)
     return value_cast(g, x, o->dt, EAS_I64);
 }
 
-static bool used(const gen *g, uint32_t v)
-{
-    for (uint32_t i = 0; i < g->ir->npool; i++)
-        if (g->ir->pool[i] == v)
-            return true;
-    return false;
-}
-
 /* All lanes are on: lane after lane, written out. */
 static void all_in_a_row(gen *g, const ir_insn *in, const offsets *off, V x, V y, V out)
 {
     V r = LLVMConstNull(ty_of(g, (eas_dtype)ir_typeof(g->ir, in->res).dtype, g->c->n));
     for (int k = 0; k < g->c->n; k++) {
         V at = k_int(g, k);
-        V old = change(g, in, offset_lane(g, off, k), LLVMBuildExtractElement(g->b, x, at, ""), y ? LLVMBuildExtractElement(g->b, y, at, "") : NULL);
+        V old = change(g, in, offset_lane(g, off, k), x ? LLVMBuildExtractElement(g->b, x, at, "") : NULL,
+                       y ? LLVMBuildExtractElement(g->b, y, at, "") : NULL);
         r = out ? LLVMBuildInsertElement(g->b, r, old, at, "") : r;
     }
     if (out)
@@ -147,10 +174,10 @@ static void all_in_a_row(gen *g, const ir_insn *in, const offsets *off, V x, V y
 static void in_a_loop(gen *g, const ir_insn *in, V mask, const offsets *off, V x, V y, V out)
 {
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
-    V offs = laid_out(g, offset_vector(g, off)), xs = laid_out(g, x), ys = y ? laid_out(g, y) : NULL;
+    V offs = laid_out(g, offset_vector(g, off)), xs = x ? laid_out(g, x) : NULL, ys = y ? laid_out(g, y) : NULL;
     lanes l = mem_open_lanes(g, mask);
-    V old =
-        change(g, in, mem_load_scalar(g, offs, EAS_I64, l.lane), mem_load_scalar(g, xs, dt, l.lane), ys ? mem_load_scalar(g, ys, dt, l.lane) : NULL);
+    V old = change(g, in, mem_load_scalar(g, offs, EAS_I64, l.lane), xs ? mem_load_scalar(g, xs, dt, l.lane) : NULL,
+                   ys ? mem_load_scalar(g, ys, dt, l.lane) : NULL);
     if (out)
         mem_store_scalar(g, out, dt, l.lane, old);
     mem_close_lanes(g, &l);
@@ -173,7 +200,8 @@ void atomic_insn(gen *g, uint32_t i)
     const bool row = ir_typeof(g->ir, a[0]).kind == IR_TG && g->c->n <= MAX_IN_A_ROW && dtype_is_int((eas_dtype)ir_typeof(g->ir, in->res).dtype);
     V mask = mask_and(g, m ? seg_mask(g, m) : NULL, g->c->exec);
     const offsets off = offsets_of(g, a[1]);
-    V x = seg_here(g, a[2]), y = in->op == IR_ATOMIC_CAS ? seg_here(g, a[3]) : NULL;
+    const int values = ir_atomic_values(in->op);
+    V x = values ? seg_here(g, a[2]) : NULL, y = values == 2 ? seg_here(g, a[3]) : NULL;
     V out = used(g, in->res) ? laid_out(g, LLVMConstNull(vec)) : NULL;
     LLVMBasicBlockRef done = new_block(g, "changed");
     if (row && mask) {
@@ -203,7 +231,8 @@ void atomic_scalar(gen *g, uint32_t i)
     from = LLVMGetInsertBlock(g->b);
     LLVMBuildCondBr(g->b, on, yes, done);
     LLVMPositionBuilderAtEnd(g->b, yes);
-    V old = change(g, in, off, g->sval[a[2]], in->op == IR_ATOMIC_CAS ? g->sval[a[3]] : NULL);
+    const int values = ir_atomic_values(in->op);
+    V old = change(g, in, off, values ? g->sval[a[2]] : NULL, values == 2 ? g->sval[a[3]] : NULL);
     yes = LLVMGetInsertBlock(g->b);
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
@@ -212,4 +241,15 @@ void atomic_scalar(gen *g, uint32_t i)
     LLVMAddIncoming(phi, &old, &yes, 1);
     LLVMAddIncoming(phi, &none, &from, 1);
     g->sval[in->res] = phi;
+}
+
+void atomic_fence(gen *g, uint32_t i)
+{
+    static const LLVMAtomicOrdering of[EAS_NORDERS] = {[EAS_ORDER_ACQUIRE] = LLVMAtomicOrderingAcquire,
+                                                       [EAS_ORDER_RELEASE] = LLVMAtomicOrderingRelease,
+                                                       [EAS_ORDER_ACQ_REL] = LLVMAtomicOrderingAcquireRelease,
+                                                       [EAS_ORDER_SEQ_CST] = LLVMAtomicOrderingSequentiallyConsistent};
+    const LLVMAtomicOrdering o = of[ir_fence_order(g->ir->insns[i].imm)];
+    if (o != LLVMAtomicOrderingNotAtomic)
+        LLVMBuildFence(g->b, o, 0, "");
 }

@@ -448,7 +448,7 @@ bool bf16_product(gen *g, matmul *p)
         by_tiles(g, p, &l, left, right);
         return true;
     }
-    p->pairs = true;
+    p->words = WORDS_BF16;
     p->x = left;
     p->y = right;
     p->xrow = l.left.row / 4;

@@ -8,6 +8,7 @@ static void emit_insn(gen *g, uint32_t i)
     switch (in->op) {
     case IR_STORE: mem_store(g, i); return;
     case IR_ASSERT: mem_assert(g, i); return;
+    case IR_FENCE: atomic_fence(g, i); return;
     case IR_MMA_ZERO:
     case IR_MMA:
     case IR_MMA_STORE: mma_insn(g, i); return;

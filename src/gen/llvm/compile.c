@@ -74,10 +74,14 @@ static eas_status make_plan(gen *g)
 {
     eas_status st = bf16_factors(g);
     if (!st)
-        st = plan_make(&g->p);
+        st = bytes_factors(g);
     if (!st)
-        bf16_reserve(g);
-    return st;
+        st = plan_make(&g->p);
+    if (st)
+        return st;
+    bf16_reserve(g);
+    bytes_reserve(g);
+    return EAS_OK;
 }
 
 static eas_status plan_text(gen *g, char **text)

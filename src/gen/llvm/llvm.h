@@ -100,9 +100,10 @@ typedef struct gen {
     LLVMModuleRef mod;
     LLVMBuilderRef b;
     V fn, entry_end;     /* entry_end: where allocas go */
-    bool x86, sse41, f16c, fma, avx2, avx512, fp16, bf16, amx;
+    bool x86, sse41, f16c, fma, avx2, avx512, fp16, bf16, amx, vnni;
     bool tiles;          /* some product uses those of AMX */
     int64_t pairs_at;    /* in scratch, bf16.c */
+    int64_t bytes_at;    /* bytes.c */
     V call, slots, counts, grid, scratch, fault, flags;
     V pid, id[3];        /* the running program, as a number and by axis */
     V *sval;             /* per value: uniform values (scalar), buffers (pointer) */
@@ -265,6 +266,7 @@ V output_or_slot(gen *g, uint32_t v);         /* the address of a block in memor
 /* atomic.c */
 void atomic_insn(gen *g, uint32_t insn); /* in a chunk, lane after lane */
 void atomic_scalar(gen *g, uint32_t insn);
+void atomic_fence(gen *g, uint32_t insn);
 
 /* dot.c */
 void dot_insn(gen *g, uint32_t insn); /* in a chunk */
@@ -281,6 +283,7 @@ void fold_finish(gen *g, const segment *s); /* after the last chunk of the inner
 void whole_insn(gen *g, const segment *s);
 
 /* matmul.c */
+typedef enum words_kind { WORDS_NONE, WORDS_BF16, WORDS_QUADS, WORDS_QUADS_TURNED, WORDS_SHORTS } words_kind;
 typedef struct matmul {
     eas_dtype dt;          /* of the sums, and of the factors unless they are bf16 */
     V x, y, acc, out;      /* addresses; acc NULL: start is the constant */
@@ -289,7 +292,8 @@ typedef struct matmul {
     int64_t xrow;          /* elements from one row of x to the next */
     V xrows;               /* the same of a bf16 factor, where it need not be a number */
     bool xfar, yfar;       /* read in place, from beyond the nearest cache */
-    bool pairs;            /* an element of x and y is a pair of bf16 */
+    words_kind words;      /* what an element of x and y is, if not a number of its own */
+    V bias;                /* per column: added to the start of every sum; or NULL */
     int64_t m, n, k;
     const segment *seg;
     int64_t tiles;         /* in all, about */
@@ -306,6 +310,12 @@ void bf16_begin(gen *g); /* at both ends of the kernel */
 void bf16_end(gen *g);
 bool bf16_product(gen *g, matmul *p); /* true: done; false: its factors are pairs now */
 V bf16_step(gen *g, V x, V y, V sum); /* two steps of k, the first in the upper halves */
+
+/* bytes.c: the same of i8 and u8 */
+eas_status bytes_factors(gen *g);
+void bytes_reserve(gen *g);
+void bytes_product(gen *g, matmul *p, ir_type x, ir_type y);
+V bytes_step(gen *g, const matmul *p, V x, V y, V sum);
 
 /* poll.c: of a loop whose rounds are not counted: at its head among the phis (from: the block before it), and where it goes back, in the block that then does */
 typedef struct poll {

@@ -40,7 +40,7 @@ static void step_k(gen *g, const matmul *p, const tile *t, V xp, V yp, V *sum)
             V *s = &sum[r * t->nvec + v];
             if (v == 0 || t->width[v] != t->width[v - 1])
                 many = t->width[v] == 1 ? x : splat(g, x, t->width[v]);
-            *s = p->pairs ? bf16_step(g, many, y[v], *s) : float_fma(g, many, y[v], *s);
+            *s = !p->words ? float_fma(g, many, y[v], *s) : p->words == WORDS_BF16 ? bf16_step(g, many, y[v], *s) : bytes_step(g, p, many, y[v], *s);
         }
     }
 }
@@ -61,12 +61,15 @@ static void write_sums(gen *g, const matmul *p, V out, const tile *t, int r, int
         LLVMSetAlignment(LLVMBuildStore(g->b, x, at), (unsigned)eas_dtype_size(p->dt));
 }
 
-static void start_sums(gen *g, const matmul *p, const tile *t, V acc, V *sum)
+static void start_sums(gen *g, const matmul *p, const tile *t, V acc, V bias, V *sum)
 {
     for (int r = 0; r < t->rows; r++)
         for (int v = 0; v < t->nvec; v++) {
             const int w = t->width[v] == 1 ? 0 : t->width[v];
-            sum[r * t->nvec + v] = p->start ? (w ? splat(g, p->start, w) : p->start) : read_sums(g, p, acc, t, r, v);
+            V *s = &sum[r * t->nvec + v];
+            *s = p->start ? (w ? splat(g, p->start, w) : p->start) : read_sums(g, p, acc, t, r, v);
+            if (bias)
+                *s = LLVMBuildAdd(g->b, *s, read_at(g, mem_element(g, bias, p->dt, k_int(g, t->at[v])), p->dt, w), "");
         }
 }
 
@@ -151,13 +154,13 @@ static void prefetch_round(gen *g, const matmul *p, V number, V k, int64_t unrol
 
 /* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. With 16 or more accumulators the latency of an fma is hidden, so the loop is not
  * unrolled: that would only be more code to compile. It is where y is read in place and prefetched as well. */
-static void emit_tile(gen *g, const matmul *p, const tile *t, V number, V xp, V yp, V acc, V out)
+static void emit_tile(gen *g, const matmul *p, const tile *t, V number, V xp, V yp, V acc, V bias, V out)
 {
     const int count = t->rows * t->nvec;
     const bool more = count < 16 || (p->yfar && p->seg && p->seg->prefetches.len);
     const int64_t unroll = more && p->k % 4 == 0 ? 4 : (more || p->yfar) && p->k % 2 == 0 ? 2 : 1;
     V sum[MAX_ROWS * MAX_VECS], phi[MAX_ROWS * MAX_VECS];
-    start_sums(g, p, t, acc, sum);
+    start_sums(g, p, t, acc, bias, sum);
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), loop = new_block(g, "tile"), done = new_block(g, "tiled");
     branch_to(g, loop);
     LLVMPositionBuilderAtEnd(g->b, loop);
@@ -207,7 +210,7 @@ static void emit_rows(gen *g, const matmul *p, tile *t, int64_t row, int64_t cou
     V xp = p->xs ? p->out : mem_element(g, p->x, p->dt, LLVMBuildMul(g->b, r, k_int(g, p->xrow), ""));
     V yp = p->ys ? p->out : mem_element(g, p->y, p->dt, col);
     emit_tile(g, p, t, LLVMBuildAdd(g->b, number, l.iv, ""), xp, yp, p->acc ? mem_element(g, p->acc, p->dt, at) : NULL,
-              mem_element(g, p->out, p->dt, at));
+              p->bias ? mem_element(g, p->bias, p->dt, col) : NULL, mem_element(g, p->out, p->dt, at));
     loop_close(g, &l);
 }
 
@@ -274,8 +277,8 @@ static void emit_product(gen *g, matmul *p)
         return;
     tile t = {0};
     int at = 0, rest = (int)(p->n - full);
-    for (int w = lanes; at < rest; w /= p->pairs ? 1 : 2)
-        while (p->pairs ? at < rest : at + w <= rest)
+    for (int w = lanes; at < rest; w /= p->words ? 1 : 2)
+        while (p->words ? at < rest : at + w <= rest)
             add_vector(&t, &at, w);
     t.cols = rest;
     if (full)
@@ -338,7 +341,9 @@ void matmul_insn(gen *g, const segment *s)
     }
     p.xs = p.x ? NULL : g->sval[a[0]];
     p.ys = p.y ? NULL : g->sval[a[1]];
-    if (g->p.val[a[2]].cls == C_UNI)
+    if (ir_typeof(g->ir, a[2]).dtype != p.dt) /* bytes.c: the zero of a product that was one of floats */
+        p.start = k_bits(g, p.dt, 0, 0);
+    else if (g->p.val[a[2]].cls == C_UNI)
         p.start = g->sval[a[2]];
     else if (ir_const_of(g->ir, a[2], &bits))
         p.start = k_bits(g, p.dt, 0, bits);
@@ -346,5 +351,7 @@ void matmul_insn(gen *g, const segment *s)
         p.acc = mem_slot(g, g->p.at[a[2]].slot);
     if (x.dtype == EAS_BF16 && bf16_product(g, &p))
         return;
+    if (x.dtype == EAS_I8 || x.dtype == EAS_U8)
+        bytes_product(g, &p, x, y);
     emit_product(g, &p);
 }

@@ -106,6 +106,8 @@ void scalar_insn(gen *g, uint32_t i)
         mem_assert_scalar(g, i);
     else if (in->op == IR_DOT)
         dot_scalar(g, i);
+    else if (in->op == IR_FENCE)
+        atomic_fence(g, i);
     else if (ir_is_atomic(in))
         atomic_scalar(g, i);
     else if (in->res)

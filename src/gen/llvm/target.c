@@ -83,6 +83,7 @@ void target_read_isa(gen *g)
     g->avx512 = has_feature(f, "avx512f") && has_feature(f, "avx512bw") && has_feature(f, "avx512vl") && has_feature(f, "avx512dq");
     const bool whole = g->avx512 && g->opt->vector_bytes == 64;
     g->bf16 = whole && has_feature(f, "avx512bf16");
+    g->vnni = whole ? has_feature(f, "avx512vnni") : g->avx2 && g->opt->vector_bytes == 32 && has_feature(f, "avxvnni");
     g->amx = whole && has_feature(f, "amx-tile") && has_feature(f, "amx-bf16");
 #endif
 }
@@ -100,9 +101,10 @@ static const char *cpu_of(const gen *g, char *rest, size_t size)
     for (size_t i = 0; i < sizeof v4 / sizeof *v4; i++)
         has4 = has4 && has_feature(f, v4[i]);
     if (has3 && has4)
-        snprintf(rest, size, "-prefer-256-bit%s%s", g->bf16 ? ",+avx512bf16" : "", g->amx ? ",+amx-tile,+amx-bf16" : "");
+        snprintf(rest, size, "-prefer-256-bit%s%s%s", g->vnni ? ",+avx512vnni" : "", g->bf16 ? ",+avx512bf16" : "",
+                 g->amx ? ",+amx-tile,+amx-bf16" : "");
     else
-        snprintf(rest, size, "%s", has3 ? "" : f);
+        snprintf(rest, size, "%s", has3 ? g->vnni ? "+avxvnni" : "" : f);
     return has3 && has4 ? "x86-64-v4" : has3 ? "x86-64-v3" : "x86-64";
 #else
     snprintf(rest, size, "%s", f);

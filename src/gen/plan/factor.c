@@ -28,7 +28,7 @@ int plan_uses(const plan *p, uint32_t v)
 static bool nothing_written(const plan *p, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++)
-        if (ir_writes(&p->ir->insns[i]) || (ir_rows[p->ir->insns[i].op].flags & IR_STRUCT) || p->ir->insns[i].op == IR_BARRIER)
+        if (ir_writes(&p->ir->insns[i]) || (ir_rows[p->ir->insns[i].op].flags & IR_STRUCT) || ir_orders(&p->ir->insns[i]))
             return false;
     return p->parent[from] == p->parent[to];
 }
@@ -99,7 +99,7 @@ void plan_factors(plan *p, const bool *uni, bool *factor)
         const uint32_t x = ir_args(p->ir, in)[0], y = ir_args(p->ir, in)[1];
         const int64_t rows = ir_typeof(p->ir, x).dim[0],
                       bytes = ir_typeof(p->ir, y).dim[1] * (int64_t)eas_dtype_size((eas_dtype)ir_typeof(p->ir, y).dtype);
-        const bool half = ir_typeof(p->ir, x).dtype == EAS_BF16; /* laid out as pairs: read once, row by row */
+        const bool half = eas_dtype_size((eas_dtype)ir_typeof(p->ir, x).dtype) < 4; /* bf16 and bytes are packed as words: read once, row by row */
         if (in_rows(p, y, i, half || rows <= FEW_ROWS))
             factor[y] = true;
         if (half)

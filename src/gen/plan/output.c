@@ -44,7 +44,7 @@ static bool reads_first(const plan *p, const output *h)
     const uint32_t off = ir_args(p->ir, &p->ir->insns[h->store])[1];
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
         const ir_insn *in = &p->ir->insns[i];
-        if (i != h->store && (ir_writes(in) || ir_rows[in->op].flags & IR_STRUCT))
+        if (i != h->store && (ir_writes(in) || in->op == IR_FENCE || ir_rows[in->op].flags & IR_STRUCT))
             return false;
         if (in->op == IR_LOAD && ir_args(p->ir, in)[1] != off)
             return false;

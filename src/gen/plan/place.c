@@ -144,7 +144,7 @@ static bool can_repeat(plan *p, uint32_t v)
         const ir_insn *in = &p->ir->insns[i];
         if (plan_reads(p, in, v) && (written || !plan_plain_reader(p, i, def, v)))
             return false;
-        written |= ir_writes(in) || ir_rows[in->op].flags & IR_STRUCT || in->op == IR_BARRIER;
+        written |= ir_writes(in) || ir_rows[in->op].flags & IR_STRUCT || ir_orders(in);
         if (ir_writes(in) && ir_args(p->ir, in)[0] == ir_args(p->ir, load)[0])
             return false;
         elsewhere |= ir_writes(in) && !(ir_args(p->ir, in)[1] == ir_args(p->ir, load)[1] && plan_injective(p, ir_args(p->ir, load)[1]));

@@ -19,7 +19,8 @@ static void scan_insn(plan *p, uint32_t i, uint32_t opener, scan *s)
 {
     const ir_insn *in = &p->ir->insns[i];
     const bool spmd = p->info.mode == EAS_MODE_SPMD;
-    if (in->op == IR_BARRIER || in->op == IR_ALLOC_TG || (ir_is_fold(in) && p->val[ir_args(p->ir, in)[0]].sh.rank) || plan_whole(p, in))
+    if (in->op == IR_BARRIER || (spmd && in->op == IR_FENCE) || in->op == IR_ALLOC_TG || (ir_is_fold(in) && p->val[ir_args(p->ir, in)[0]].sh.rank) ||
+        plan_whole(p, in))
         s->ok = false;
     if (segment_is_mma(in))
         s->mma = true;

@@ -217,6 +217,11 @@ void segment_insn(planner *q, uint32_t i)
             segment_close(q);
         return;
     }
+    if (in->op == IR_FENCE) { /* every lane before it, none after */
+        segment_close(q);
+        step_push(q, (step){.kind = S_SCALAR, .insn = i});
+        return;
+    }
     if (cls == C_FACTOR || in->op == IR_NOP)
         return;
     if (cls == C_REMAT || cls == C_VIEW) {

@@ -237,7 +237,8 @@ int ct_float_atomic(uint16_t op)
 static void print_atomic(ct *g, const ir_insn *in)
 {
     const uint32_t *a = ir_args(g->ir, in), mask_value = ir_mask(g->ir, in);
-    const char *off = ct_ref(g, a[1], NULL), *x = ct_ref(g, a[2], NULL), *y = in->op == IR_ATOMIC_CAS ? ct_ref(g, a[3], NULL) : NULL;
+    const int values = ir_atomic_values(in->op);
+    const char *off = ct_ref(g, a[1], NULL), *x = values ? ct_ref(g, a[2], NULL) : NULL, *y = values == 2 ? ct_ref(g, a[3], NULL) : NULL;
     const char *mask = mask_value ? mask_of(g, mask_value, NULL) : NULL;
     const char *call = g->d->atomic(g, in->op, a[0], off, x, y);
     if (!g->uses[in->res])
@@ -373,6 +374,7 @@ static void print_insn(ct *g, uint32_t i)
         if (!g->origin) /* one item runs all lanes */
             g->d->barrier(g);
         return;
+    case IR_FENCE: g->d->fence(g, ir_fence_order(in->imm), ir_fence_scope(in->imm)); return;
     case IR_SIMD_SHUFFLE:
         ct_define(g, in->res, g->d->shuffle(g, in, ct_ref(g, ir_args(ir, in)[0], NULL), ct_ref(g, ir_args(ir, in)[1], NULL)));
         return;
@@ -462,7 +464,7 @@ static void declare_tg(ct *g)
     for (uint32_t i = 0; i < g->ir->ninsns; i++) {
         const ir_insn *in = &g->ir->insns[i];
         g->at = i;
-        if (in->op == IR_ALLOC_TG) {
+        if (in->op == IR_ALLOC_TG && !ct_words_tg(g, in->res)) {
             ir_type t = ir_typeof(g->ir, in->res);
             ct_line(g, "%s %s %s[%lld];", g->d->space_local, g->d->mem[t.dtype], ct_name(g, in->res), (long long)in->imm);
         }

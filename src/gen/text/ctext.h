@@ -11,6 +11,7 @@
  *   vector.c      lane loops in explicit vectors; vector_memory.c their loads and stores
  *   prefetch.c    prefetches
  *   expr.c        expressions: the table's meanings, literals, casts
+ *   atomic.c      atomics on 16-bit floats, fences
  *   names.c       identifiers that are legal in the target language
  *   msl.c, opencl.c   the dialects
  *
@@ -29,8 +30,9 @@ enum { CT_PID, CT_NPROG, CT_TID, CT_GID, CT_LANE, CT_SG, CT_NIDENTS };
 
 /* What is printed before the kernel when it needs it; bits of ct.helpers. CT_SAT + dtype is the saturating cast to that dtype;
  * CT_ATOMIC + 2*n + local the n-th of ct_float_atomics on a float, and as many again on a double. */
-enum { CT_MMA, CT_BOUNDS, CT_ODD, CT_F16, CT_BF16, CT_F64_F16, CT_F64_BF16, CT_CAS, CT_SAT, CT_ATOMIC = CT_SAT + EAS_NDTYPES };
-enum { CT_NFLOAT_ATOMICS = 3, CT_MAX_VEC = 16 };
+enum { CT_MMA, CT_BOUNDS, CT_ODD, CT_F16, CT_BF16, CT_F64_F16, CT_F64_BF16, CT_CAS, CT_FENCE, CT_HALF_ODD, CT_SAT, CT_ATOMIC = CT_SAT + EAS_NDTYPES };
+enum { CT_NFLOAT_ATOMICS = 3, CT_NHALF_ATOMICS = 6, CT_MAX_VEC = 16, CT_HALF = CT_ATOMIC + 4 * CT_NFLOAT_ATOMICS };
+_Static_assert(CT_HALF + 4 * CT_NHALF_ATOMICS <= 64, "helpers are bits of a word");
 extern const uint16_t ct_float_atomics[CT_NFLOAT_ATOMICS]; /* those that have no call of their own in the languages */
 
 /* A place in the lane loops around the current statement: an index expression per dim of some block shape. */
@@ -68,8 +70,9 @@ typedef struct ct_dialect {
     void (*mma)(ct *g, const char *r, const uint32_t *args);
     void (*mma_store)(ct *g, const uint32_t *args);
     void (*barrier)(ct *g);
+    void (*fence)(ct *g, eas_order order, eas_scope scope);
     const char *(*shuffle)(ct *g, const ir_insn *in, const char *x, const char *lane); /* prints what must stand before */
-    /* the old element; y: of a compare-and-exchange */
+    /* the old element; x is NULL of a load; y: of a compare-and-exchange */
     const char *(*atomic)(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y);
     const char *bounds; /* the call: count, offset, instruction, thread */
     const char *failed; /* the call that reports: lane, instruction */
@@ -233,6 +236,17 @@ const char *ct_join(ct *g, uint16_t op, eas_dtype dt, const char *x, const char 
 const char *ct_as_f32(ct *g, eas_dtype dt, const char *x);
 extern const char ct_odd_text[]; /* the helper of CT_ODD, the same in both languages */
 const char *ct_unsigned(ct *g, uint32_t v); /* an index operand as the dialect's uint or ulong */
+
+/* atomic.c */
+bool ct_is_half(const ct *g, uint32_t buf);
+bool ct_words_tg(ct *g, uint32_t tg); /* declares a threadgroup array of halves with atomics, aligned as words; false: it is none */
+void ct_msl_atomics(const ct *g, str *s); /* the helpers that were asked for */
+const char *ct_msl_half(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y);
+void ct_msl_fence(ct *g, eas_order order, eas_scope scope);
+bool ct_msl_coherent(const ct *g, uint32_t buf);
+void ct_opencl_atomics(const ct *g, str *s);
+const char *ct_opencl_half(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y);
+void ct_opencl_fence(ct *g, eas_order order, eas_scope scope);
 
 /* names.c */
 bool ct_names(ct *g);

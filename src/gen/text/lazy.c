@@ -53,7 +53,7 @@ static bool undisturbed(const ct *g, uint32_t i)
     for (uint32_t k = i + 1; k <= g->reach[ir->insns[i].res]; k++) {
         const ir_insn *in = &ir->insns[k];
         bool writes = ir_writes(in) && ct_shared(g, ir_args(ir, in)[0], buf);
-        if (writes || in->op == IR_BARRIER || (ir_rows[in->op].flags & IR_STRUCT))
+        if (writes || ir_orders(in) || (ir_rows[in->op].flags & IR_STRUCT))
             return false;
     }
     return true;

@@ -28,7 +28,10 @@ static void store(ct *g, const char *guard, uint32_t buf, const char *off, const
     ct_line(g, "%s%s[%s] = %s;", guard, ct_name(g, buf), off, value);
 }
 
-static const char *space(const ct *g, uint32_t buf) { return ir_typeof(g->ir, buf).kind == IR_TG ? "threadgroup" : "device"; }
+static const char *space(const ct *g, uint32_t buf)
+{
+    return ir_typeof(g->ir, buf).kind == IR_TG ? "threadgroup" : ct_msl_coherent(g, buf) ? "coherent(device) device" : "device";
+}
 
 static const char *load4(ct *g, uint32_t buf, const char *off)
 {
@@ -157,6 +160,8 @@ static const char *shuffle(ct *g, const ir_insn *in, const char *x, const char *
 static const char *atomic(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y)
 {
     eas_dtype dt = ir_typeof(g->ir, buf).dtype;
+    if (ct_is_half(g, buf))
+        return ct_msl_half(g, op, buf, off, x, y);
     bool bits = dt == EAS_F32 || op == IR_ATOMIC_CAS;
     const char *at = ct_fmt(g, "(%s atomic_%s*)&%s[%s]", space(g, buf), bits ? "uint" : g->d->type[dt], ct_name(g, buf), off);
     const char *name = ir_rows[op].name + strlen("atomic_"), *call;
@@ -164,13 +169,15 @@ static const char *atomic(ct *g, uint16_t op, uint32_t buf, const char *off, con
         ct_need(g, CT_ATOMIC + 2 * ct_float_atomic(op));
         return ct_fmt(g, "eas_%s(%s, %s)", ir_rows[op].name, at, x);
     }
-    if (bits && dt != EAS_U32) {
+    if (bits && dt != EAS_U32 && x) {
         x = ct_fmt(g, "as_type<uint>(%s)", x);
         y = y ? ct_fmt(g, "as_type<uint>(%s)", y) : NULL;
     }
     if (op == IR_ATOMIC_CAS) {
         ct_need(g, CT_CAS);
         call = ct_fmt(g, "eas_atomic_cas(%s, %s, %s)", at, x, y);
+    } else if (op == IR_ATOMIC_LOAD) {
+        call = ct_fmt(g, "atomic_load_explicit(%s, memory_order_relaxed)", at);
     } else if (op == IR_ATOMIC_XCHG) {
         call = ct_fmt(g, "atomic_exchange_explicit(%s, %s, memory_order_relaxed)", at, x);
     } else {
@@ -258,6 +265,7 @@ static void helpers(ct *g, str *s)
             sat_helper(g, s, (eas_dtype)dt);
     if (ct_needs(g, CT_ODD))
         str_add(s, "%s", ct_odd_text);
+    ct_msl_atomics(g, s);
     if (ct_needs(g, CT_CAS))
         str_add(s, "%s", cas);
     for (int i = 0; i < CT_NFLOAT_ATOMICS; i++)
@@ -313,8 +321,8 @@ static void param(ct *g, str *s, const gen_msl_layout *l, int i)
     const ir_param *p = &g->ir->params[i];
     const char *T = g->d->mem[g->param_dtype[i]], *name = ct_name(g, v);
     if (ir_typeof(g->ir, v).kind == IR_BUF)
-        str_add(s, "    device %s%s*%s %s [[buffer(%d)]],\n", p->write || p->atomic ? "" : "const ", T, g->flags & GEN_ALIAS ? "" : " __restrict",
-                name, l->index[i]);
+        str_add(s, "    %s %s%s*%s %s [[buffer(%d)]],\n", space(g, v), p->write || p->atomic ? "" : "const ", T,
+                g->flags & GEN_ALIAS ? "" : " __restrict", name, l->index[i]);
     else if (!l->packed)
         str_add(s, "    constant %s& %s [[buffer(%d)]],\n", T, name, l->index[i]);
 }
@@ -385,7 +393,8 @@ static eas_status check(ct *g)
 {
     const eas_ir *ir = g->ir;
     for (uint32_t i = 0; i < ir->ninsns; i++)
-        if (ir_is_atomic(&ir->insns[i]) && dtype_bits(ir_typeof(ir, ir_args(ir, &ir->insns[i])[0]).dtype) == 64)
+        if (ir_is_atomic(&ir->insns[i]) && dtype_bits(ir_typeof(ir, ir_args(ir, &ir->insns[i])[0]).dtype) == 64 &&
+            ir_typeof(ir, ir_args(ir, &ir->insns[i])[0]).dtype != EAS_F64)
             return wide_atomic(ir, i);
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
@@ -440,6 +449,7 @@ const ct_dialect ct_msl = {
     .mma = mma,
     .mma_store = mma_store,
     .barrier = barrier,
+    .fence = ct_msl_fence,
     .shuffle = shuffle,
     .atomic = atomic,
     .bounds = "eas_in_bounds(eas_fault, %s, (long)%s, %u, pid, %s)",

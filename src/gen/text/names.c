@@ -8,18 +8,20 @@
 #include <ctype.h>
 
 /* Words of C, C++, MSL and OpenCL C, and the functions and macros that generated text uses; a space around each. */
-static const char words[] = " INFINITY NAN alignas alignof and and_eq as_type asm "
-                            "auto barrier bfloat bitand bitor bool break case catch "
-                            "ceil char char16_t char32_t class co_await co_return co_yield compl complex concept const const_cast constant "
-                            "consteval constexpr constinit continue convert_float cos decltype default delete device do double dynamic_cast "
-                            "else enum event_t exp exp2 explicit export extern fabs false float float2 float4 floor fma fmod for fragment "
-                            "friend global goto half half4 if imaginary in inline int int2 kernel local log log2 long main max mem_flags "
-                            "memory_order_relaxed metal mutable namespace new noexcept not not_eq nullptr operator or or_eq out pipe pow "
-                            "private protected public read_only read_write register reinterpret_cast requires restrict return rint sampler "
-                            "short signed sin size_t sizeof sqrt static static_assert static_cast struct switch tan tanh template this "
-                            "thread thread_local threadgroup threadgroup_barrier threadgroup_imageblock throw true trunc try typedef typeid "
-                            "typename uchar uint uint2 uint3 ulong union unsigned ushort using vertex virtual void volatile wchar_t while "
-                            "write_only xor xor_eq ";
+static const char words[] =
+    " INFINITY NAN alignas alignof and and_eq as_type asm "
+    "auto barrier bfloat bitand bitor bool break case catch "
+    "ceil char char16_t char32_t class co_await co_return co_yield coherent compl complex concept const const_cast constant "
+    "consteval constexpr constinit continue convert_float cos decltype default delete device do double dynamic_cast "
+    "else enum event_t exp exp2 explicit export extern fabs false float float2 float4 floor fma fmod for fragment "
+    "friend global goto half half4 if imaginary in inline int int2 kernel local log log2 long main max mem_flags "
+    "memory_order_relaxed memory_order_seq_cst metal mutable namespace new noexcept not not_eq nullptr operator or or_eq out pipe pow "
+    "private protected public read_only read_write register reinterpret_cast requires restrict return rint sampler "
+    "short signed sin size_t sizeof sqrt static static_assert static_cast struct switch tan tanh template this "
+    "thread thread_local thread_scope_device thread_scope_threadgroup threadgroup threadgroup_barrier threadgroup_imageblock throw true trunc try "
+    "typedef typeid "
+    "typename uchar uint uint2 uint3 ulong union unsigned ushort using vertex virtual void volatile wchar_t while "
+    "write_only xor xor_eq ";
 
 /* The functions of OpenCL C: a kernel of such a name would be one more of them, found under another name. */
 static const char functions[] = " abs abs_diff acos acosh acospi add_sat all any asin asinh asinpi async_work_group_copy atan atan2 atan2pi "

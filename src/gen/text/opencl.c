@@ -187,10 +187,14 @@ static const char *shuffle(ct *g, const ir_insn *in, const char *x, const char *
 static const char *atomic(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y)
 {
     eas_dtype dt = ir_typeof(g->ir, buf).dtype;
+    if (ct_is_half(g, buf))
+        return ct_opencl_half(g, op, buf, off, x, y);
     bool local = ir_typeof(g->ir, buf).kind == IR_TG, real = dt == EAS_F32 || dt == EAS_F64;
     const char *bits = dt == EAS_F64 ? "ulong" : "uint";
     const char *space = local ? "local" : "global", *name = op == IR_ATOMIC_CAS ? "cmpxchg" : ir_rows[op].name + strlen("atomic_");
     const char *at = ct_fmt(g, "(volatile __%s %s*)&%s[%s]", space, real ? bits : g->d->type[dt], ct_name(g, buf), off);
+    if (op == IR_ATOMIC_LOAD)
+        return ct_fmt(g, "*(volatile __%s %s*)&%s[%s]", space, g->d->type[dt], ct_name(g, buf), off);
     if (real && ct_float_atomic(op) >= 0) {
         ct_need(g, CT_ATOMIC + 2 * ct_float_atomic(op) + local + (dt == EAS_F64 ? 2 * CT_NFLOAT_ATOMICS : 0));
         return ct_fmt(g, "eas_%s_%s%s(%s, %s)", ir_rows[op].name, space, dt == EAS_F64 ? "_f64" : "", at, x);
@@ -339,6 +343,7 @@ static void helpers(ct *g, str *s)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (ct_needs(g, table[i].need))
             str_add(s, "%s", table[i].text);
+    ct_opencl_atomics(g, s);
     for (int i = 0; i < 4 * CT_NFLOAT_ATOMICS; i++)
         if (ct_needs(g, CT_ATOMIC + i))
             float_atomic(s, ct_float_atomics[i / 2 % CT_NFLOAT_ATOMICS], i % 2 ? "local" : "global", i >= 2 * CT_NFLOAT_ATOMICS);
@@ -485,6 +490,7 @@ const ct_dialect ct_opencl = {
     .mma = mma,
     .mma_store = mma_store,
     .barrier = barrier,
+    .fence = ct_opencl_fence,
     .shuffle = shuffle,
     .atomic = atomic,
     .bounds = "eas_in_bounds(eas_fault, %s, (long)%s, %u, eas_x, eas_y, eas_z, %s)",

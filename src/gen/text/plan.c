@@ -227,7 +227,7 @@ static void plan_insn(planner *p, uint32_t i)
     const eas_ir *ir = g->ir;
     const ir_insn *in = &ir->insns[i];
     int flags = ir_rows[in->op].flags;
-    if ((flags & IR_STRUCT) || in->op == IR_BARRIER) {
+    if ((flags & IR_STRUCT) || ir_orders(in)) {
         close_group(p);
         return;
     }
@@ -311,7 +311,7 @@ static bool ends_dots(const ct *g, const ir_insn *in, const ir_insn *lead)
 {
     const eas_ir *ir = g->ir;
     const uint32_t *a = ir_args(ir, in), *l = ir_args(ir, lead);
-    if ((ir_rows[in->op].flags & IR_STRUCT) || in->op == IR_BARRIER)
+    if ((ir_rows[in->op].flags & IR_STRUCT) || ir_orders(in))
         return true;
     return ir_writes(in) && (ct_shared(g, a[0], l[0]) || ct_shared(g, a[0], l[3]));
 }
