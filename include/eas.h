@@ -363,6 +363,13 @@ EAS_API const char *eas_device_describe(const eas_device *d); /* one line for pe
 EAS_API int eas_device_count(void);
 EAS_API eas_device *eas_device_at(int i);
 EAS_API const char *eas_device_unavailable(const eas_device *d); /* NULL if it can be used, else the reason */
+typedef struct eas_device_facts { /* whether it can be used or not; strings may be NULL */
+    const char *alias;           /* another name for it */
+    const char *text;            /* the form of eas_kernel_text that it compiles; NULL: machine code, or none */
+    const char *absent, *failed; /* what to do where it cannot be used, and where it gives wrong results */
+    int dlpack;                  /* device type of its tensors in DLPack */
+} eas_device_facts;
+EAS_API eas_device_facts eas_device_facts_get(const eas_device *d);
 EAS_API int eas_device_host_memory(const eas_device *d); /* 1: its addresses are host pointers, and it takes any host memory as it is */
 
 typedef struct eas_limits { /* of a device that can be used; 0: no limit */
@@ -665,6 +672,9 @@ typedef struct eas_tensor_op_info {
 EAS_API int eas_tensor_op_count(void); /* codes are 0 .. count-1 */
 EAS_API int eas_tensor_op_find(const char *name); /* -1: none */
 EAS_API eas_tensor_op_info eas_tensor_op_at(eas_tensor_op op);
+/* Which operations it belongs with ("unary", "binary", "comparison", "reduction", "view", ...); *hidden: users call it by another function, or not at all. NULL: no such
+ * operation, or one that is data. */
+EAS_API const char *eas_tensor_op_family(eas_tensor_op op, int *hidden);
 
 EAS_API eas_node *eas_node_retain(eas_node *n);
 EAS_API void eas_node_release(eas_node *n); /* NULL is let pass; long chains need no stack */

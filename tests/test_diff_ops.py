@@ -92,7 +92,7 @@ CASES = {
     "acos": unary("acos", -0.9, 0.9, j=jx(lambda x: J.arccos(x))), "atan": unary("atan", j=jx(lambda x: J.arctan(x))), "sinh": unary("sinh"), "cosh": unary("cosh"), "tanh": unary("tanh"),
     "asinh": unary("asinh", j=jx(lambda x: J.arcsinh(x))), "acosh": unary("acosh", 1.2, 4, j=jx(lambda x: J.arccosh(x))), "atanh": unary("atanh", -0.8, 0.8, j=jx(lambda x: J.arctanh(x))),
     "exp": unary("exp"), "exp2": unary("exp2"), "expm1": unary("expm1"), "log": unary("log", 0.2, 4), "log1p": unary("log1p", -0.5, 4), "log2": unary("log2", 0.2, 4), "log10": unary("log10", 0.2, 4),
-    "sqrt": unary("sqrt", 0.2, 4), "rsqrt": unary("rsqrt", 0.2, 4, j=jx(lambda x: jax.lax.rsqrt(x))), "sigmoid": unary("sigmoid", j=jx(lambda x: jax.nn.sigmoid(x))),
+    "sqrt": unary("sqrt", 0.2, 4), "cbrt": unary("cbrt", 0.2, 4), "rsqrt": unary("rsqrt", 0.2, 4, j=jx(lambda x: jax.lax.rsqrt(x))), "sigmoid": unary("sigmoid", j=jx(lambda x: jax.nn.sigmoid(x))),
     "erf": unary("erf", j=jx(lambda x: jax.scipy.special.erf(x))), "silu": unary("silu", j=jx(lambda x: jax.nn.silu(x))), "gelu": unary("gelu", j=jx(lambda x: jax.nn.gelu(x))),
     "relu": [Case(eager.relu, apart(2, 3), j=jx(lambda x: jax.nn.relu(x)), second=False)], "neg": unary("neg", j=jx(lambda x: -x), second=False),
     "abs": [Case(eager.abs, apart(2, 3), j=jx(lambda x: J.abs(x)), second=False)], "square": unary("square"), "reciprocal": unary("reciprocal", 0.5, 3),

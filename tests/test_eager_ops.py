@@ -59,7 +59,7 @@ def softmax(x, axis=-1):
 FLOAT1 = {
     "sin": np.sin, "cos": np.cos, "tan": (np.tan, -1, 1), "asin": (np.arcsin, -1, 1), "acos": (np.arccos, -1, 1), "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh,
     "asinh": np.arcsinh, "acosh": (np.arccosh, 1, 9), "atanh": (np.arctanh, -0.9, 0.9), "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": (np.log, 0.1, 9), "log1p": (np.log1p, -0.5, 9),
-    "log2": (np.log2, 0.1, 9), "log10": (np.log10, 0.1, 9), "sqrt": (np.sqrt, 0, 9), "rsqrt": (lambda x: 1 / np.sqrt(x), 0.1, 9), "sigmoid": sigmoid, "erf": erf, "silu": lambda x: x * sigmoid(x), "gelu": gelu,
+    "log2": (np.log2, 0.1, 9), "log10": (np.log10, 0.1, 9), "sqrt": (np.sqrt, 0, 9), "cbrt": (np.cbrt, -9, 9), "rsqrt": (lambda x: 1 / np.sqrt(x), 0.1, 9), "sigmoid": sigmoid, "erf": erf, "silu": lambda x: x * sigmoid(x), "gelu": gelu,
     "reciprocal": (np.reciprocal, 0.5, 3),
 }  # fmt: skip
 # the dtype stays

@@ -41,7 +41,7 @@ def table(text):
     for line in text[text.index("/* ---- ") :].splitlines():
         if m := re.match(r"/\* ---- (.*?) ---- \*/", line):
             out += ["", f"## {m[1][0].upper()}{m[1][1:]}", "", "| operation | kind | derivative | meaning |", "|---|---|---|---|"]
-        elif m := re.match(r"OP\((.*)\)\s*$", line):
+        elif m := re.match(r"(?:OP|HIDDEN)\((.*)\)\s*$", line):
             name, kind, derivative, signature, doc = fields(m[1])
             call = f"{name}({', '.join(map(argument, signature.split()))})"
             choices = [f"`{k.partition(':')[0]}`: {k.partition(':')[2].partition('=')[0].replace('|', ', ')}" for k in signature.split() if "|" in k]

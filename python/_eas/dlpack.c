@@ -26,8 +26,21 @@ int dlpack_dtype(dl_dtype d)
 }
 static dl_device device_of(const Tensor *t)
 {
-    const char *name = eas_device_name(t->device);
-    return (dl_device){!strcmp(name, "mps") ? DL_METAL : !strcmp(name, "opencl") ? DL_OPENCL : DL_CPU, 0};
+    return (dl_device){eas_device_facts_get(t->device).dlpack, 0};
+}
+/* The first device with tensors of that type; NULL: none. */
+static eas_device *device_by_type(int type)
+{
+    for (int i = 0; i < eas_device_count(); i++)
+        if (eas_device_facts_get(eas_device_at(i)).dlpack == type)
+            return eas_device_at(i);
+    return NULL;
+}
+/* Are tensors of that type handles of a device of ours? */
+static bool by_handle(int type)
+{
+    const eas_device *d = device_by_type(type);
+    return d && !eas_device_host_memory(d);
 }
 
 /* ---- out ---- */
@@ -213,7 +226,7 @@ static void owner_free(PyObject *c)
 /* Memory behind a handle: data is it, byte_offset where in it the tensor begins. */
 static Tensor *over_handle(const dl_tensor *d, eas_dtype dt, const int64_t *strides, bool readonly)
 {
-    eas_device *dev = py_device_named(d->device.type == DL_METAL ? "mps" : "opencl");
+    eas_device *dev = py_device_named(eas_device_name(device_by_type(d->device.type)));
     eas_buffer *b;
     if (!dev)
         return NULL;
@@ -243,7 +256,7 @@ static Tensor *over(const dl_tensor *d, bool readonly)
         return py_fail(PyExc_TypeError, "DLPack element type (code %d, %d bits, %d lanes) is not supported", d->dtype.code, d->dtype.bits,
                        d->dtype.lanes),
                NULL;
-    bool handle = d->device.type == DL_METAL || d->device.type == DL_OPENCL;
+    bool handle = by_handle(d->device.type);
     if (d->device.type != DL_CPU && d->device.type != DL_CUDA_HOST && !handle)
         return py_fail(PyExc_RuntimeError, "DLPack device type %d is not reachable from here: move the data to the CPU first", d->device.type), NULL;
     if (d->ndim < 0 || d->ndim > NPY_MAXDIMS)
@@ -346,7 +359,7 @@ static int reachable(PyObject *o)
     PyErr_Clear();
     Py_XDECREF(first);
     Py_DECREF(d);
-    if (type == DL_CPU || type == DL_CUDA_HOST || type == DL_METAL || type == DL_OPENCL || type == -1)
+    if (type == DL_CPU || type == DL_CUDA_HOST || by_handle(type) || type == -1)
         return 1;
     py_fail(PyExc_RuntimeError, "the %s is on DLPack device type %ld, which is not reachable from here: move it to the CPU first",
             Py_TYPE(o)->tp_name, type);
@@ -388,8 +401,8 @@ static int api_allocate(dl_tensor *like, dl_versioned **out, void *ctx, void (*f
 {
     PyGILState_STATE gil = PyGILState_Ensure();
     int dt = dlpack_dtype(like->dtype);
-    const char *name = like->device.type == DL_METAL ? "mps" : like->device.type == DL_OPENCL ? "opencl" : like->device.type == DL_CPU ? "cpu" : NULL;
-    eas_device *d = name ? py_device_named(name) : NULL;
+    eas_device *d = device_by_type(like->device.type);
+    d = d ? py_device_named(eas_device_name(d)) : NULL;
     Tensor *t = d && dt >= 0 && like->ndim >= 0 && like->ndim <= NPY_MAXDIMS ? tensor_new(d, (eas_dtype)dt, like->ndim, like->shape) : NULL;
     *out = t ? dlpack_give(t, false) : NULL;
     Py_XDECREF(t);

@@ -40,7 +40,7 @@ typedef struct dl_api { /* what a type's __dlpack_c_exchange_api__ holds */
     int (*view)(void *object, dl_tensor *out);         /* may be NULL; valid until control returns */
     int (*stream)(int32_t device, int32_t id, void **out);
 } dl_api;
-enum { DL_CPU = 1, DL_CUDA_HOST = 3, DL_OPENCL = 4, DL_METAL = 8 };
+enum { DL_CPU = 1, DL_CUDA_HOST = 3 }; /* those of devices are in src/dev/device.def */
 enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
 enum { DL_READ_ONLY = 1, DL_IS_COPIED = 2 };
 

@@ -454,6 +454,13 @@ static PyObject *op_kind(PyObject *self, void *c)
     (void)c;
     return PyUnicode_FromString(eas_tensor_op_at(((Op *)self)->op).kind);
 }
+static PyObject *op_family(PyObject *self, void *c)
+{
+    (void)c;
+    int hidden;
+    const char *family = eas_tensor_op_family(((Op *)self)->op, &hidden);
+    return family && !hidden ? PyUnicode_FromString(family) : Py_NewRef(Py_None);
+}
 static PyObject *op_derivative(PyObject *self, void *c)
 {
     (void)c;
@@ -516,6 +523,7 @@ static PyGetSetDef op_getset[] = {{"__doc__", op_doc, NULL, NULL, NULL},
                                   {"__text_signature__", op_text_signature, NULL, NULL, NULL},
                                   {"kind", op_kind, NULL, "what it is made into", NULL},
                                   {"derivative", op_derivative, NULL, "where its derivative comes from; \"zero\": it has none", NULL},
+                                  {"family", op_family, NULL, "the operations that it belongs with; None: it is called by another function", NULL},
                                   {"signature", op_signature, NULL, "as it stands in the table", NULL},
                                   {NULL, NULL, NULL, NULL, NULL}};
 static PyMemberDef op_members[] = {{"name", T_OBJECT, offsetof(Op, name), READONLY, "its name"},

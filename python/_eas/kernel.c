@@ -10,8 +10,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { NOPTIONS = 8, INTERPRET = 7, MAX_SHAPES = 32 };
-static const char *const option_names[NOPTIONS] = {"_grid", "_tptg", "_shape", "_nthreads", "_sync", "_stream", "_debug", "_interpret"};
+#define PY_X(name) "_" #name,
+static const char *const option_names[] = {LAUNCH_OPTIONS(PY_X)};
+#undef PY_X
+#define PY_X(name) OPTION_##name,
+enum { LAUNCH_OPTIONS(PY_X) NOPTIONS };
+#undef PY_X
+enum { MAX_SHAPES = 32 };
 
 typedef struct Shape {
     struct Shape *next;
@@ -145,7 +150,9 @@ static int read_signature(Kernel *k)
 /* ---- call shapes ---- */
 static int bad_keyword(Kernel *k, PyObject *name)
 {
-    PyObject *options = PyUnicode_FromString("_grid, _tptg, _shape, _nthreads, _sync, _stream, _debug, _interpret");
+    PyObject *options = PyUnicode_FromString(option_names[0]);
+    for (int i = 1; i < NOPTIONS && options; i++)
+        Py_SETREF(options, PyUnicode_FromFormat("%U, %s", options, option_names[i]));
     if (options)
         py_fail(PyExc_TypeError, "%U() got an unknown argument '%U'; its parameters are %S, the launch options %U", k->name, name, k->names, options);
     Py_XDECREF(options);
@@ -728,7 +735,9 @@ static PyObject *nested(Kernel *k)
 }
 static void pick_options(Call *c, PyObject *const *args)
 {
-    PyObject **at[NOPTIONS] = {&c->o.grid, &c->o.tptg, &c->o.shape, &c->o.nthreads, &c->o.sync, &c->o.stream, &c->o.debug, &c->o.interpret};
+#define PY_X(name) &c->o.name,
+    PyObject **at[NOPTIONS] = {LAUNCH_OPTIONS(PY_X)};
+#undef PY_X
     for (int i = 0; i < NOPTIONS; i++)
         *at[i] = c->shape->option[i] < 0 ? NULL : args[c->shape->option[i]];
 }
@@ -1232,11 +1241,11 @@ static bool call_interprets(Kernel *k, PyObject *const *args, size_t nargsf, PyO
     const Py_ssize_t n = PyVectorcall_NARGS(nargsf);
     const Shape *s = k->last_shape;
     if (s && s->nargs == n && s->kwnames == kwnames) {
-        PyObject *o = s->option[INTERPRET] < 0 ? Py_None : args[s->option[INTERPRET]];
+        PyObject *o = s->option[OPTION_interpret] < 0 ? Py_None : args[s->option[OPTION_interpret]];
         return o != Py_None ? o != Py_False : launch_interprets();
     }
     for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
-        if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), option_names[INTERPRET]) && args[n + i] != Py_None)
+        if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), option_names[OPTION_interpret]) && args[n + i] != Py_None)
             return args[n + i] != Py_False;
     return launch_interprets();
 }
@@ -1359,6 +1368,19 @@ TEXT(opencl, "opencl")
 TEXT(plan, "plan")
 TEXT(llvm, "llvm")
 TEXT(asm, "asm")
+
+static PyObject *launch_options(void) /* their keywords: a tuple */
+{
+    PyObject *names = PyTuple_New(NOPTIONS);
+    for (int i = 0; i < NOPTIONS && names; i++) {
+        PyObject *name = PyUnicode_FromString(option_names[i]);
+        if (name)
+            PyTuple_SET_ITEM(names, i, name);
+        else
+            Py_CLEAR(names);
+    }
+    return names;
+}
 
 /* ---- the type ---- */
 static int like_function(Kernel *k) /* __name__, __doc__ and so on, as functools.wraps would */
@@ -1637,5 +1659,8 @@ int kernel_init(PyObject *module)
 {
     if (!(G.kernel = py_type(module, &Kernel_spec, "Kernel")) || !(G.guards = py_type(module, &Guards_spec, NULL)))
         return -1;
-    return PyModule_AddFunctions(module, functions);
+    PyObject *options = launch_options();
+    const int bad = !options || PyModule_AddObjectRef(module, "LAUNCH_OPTIONS", options) < 0;
+    Py_XDECREF(options);
+    return bad ? -1 : PyModule_AddFunctions(module, functions);
 }

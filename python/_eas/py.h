@@ -431,8 +431,12 @@ struct Compiled {
 extern PyType_Spec Compiled_spec;
 Compiled *compiled_new(eas_kernel *k, PyObject *name, PyObject *params, PyObject *meta, PyObject *metas, const uint8_t *tags, int nargs);
 
-struct Options { /* launch options as given; NULL: absent */
-    PyObject *grid, *tptg, *shape, *nthreads, *sync, *stream, *debug, *interpret;
+/* Options of a launch, in the order in which messages name them: keywords _<name>. */
+#define LAUNCH_OPTIONS(X) X(grid) X(tptg) X(shape) X(nthreads) X(sync) X(stream) X(debug) X(interpret)
+struct Options { /* as given; NULL: absent */
+#define PY_X(name) PyObject *name;
+    LAUNCH_OPTIONS(PY_X)
+#undef PY_X
 };
 /* Fills l from o; the grid may be a callable of meta (a dict) and runtime_args. ck: what _tptg is checked against, if known. 0 and an exception. */
 int options_read(const Options *o, Compiled *ck, PyObject *meta, PyObject *runtime_args, eas_launch *l);

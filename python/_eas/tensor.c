@@ -6,14 +6,28 @@
 #include <string.h>
 
 /* ---- devices ---- */
+static void unknown_device(const char *name)
+{
+    const int n = eas_device_count();
+    PyObject *list = PyUnicode_FromString("");
+    for (int i = 0; i < n && list; i++) {
+        const char *alias = eas_device_facts_get(eas_device_at(i)).alias, *sep = !i ? "" : i + 1 < n ? ", " : " or ";
+        PyObject *more = alias ? PyUnicode_FromFormat("%U%s\"%s\" (alias \"%s\")", list, sep, eas_device_name(eas_device_at(i)), alias)
+                               : PyUnicode_FromFormat("%U%s\"%s\"", list, sep, eas_device_name(eas_device_at(i)));
+        Py_SETREF(list, more);
+    }
+    if (list)
+        py_fail(PyExc_ValueError, "unknown device '%s'; use %U", name, list);
+    Py_XDECREF(list);
+}
 eas_device *py_device_named(const char *name)
 {
     eas_device *d;
-    eas_status st = eas_device_get(strcmp(name, "metal") ? name : "mps", &d);
-    if (st != EAS_OK && (!strcmp(name, "mps") || !strcmp(name, "metal") || !strcmp(name, "opencl")))
+    eas_status st = eas_device_get(name, &d);
+    if (st == EAS_ERR_UNAVAILABLE)
         return py_fail(PyExc_RuntimeError, "device '%s' is not available: %s", name, eas_error_message()), NULL;
     if (st != EAS_OK)
-        return py_fail(PyExc_ValueError, "unknown device '%s'; use \"cpu\", \"ref\", \"mps\" (alias \"metal\") or \"opencl\"", name), NULL;
+        return unknown_device(name), NULL;
     const char *why = eas_device_unavailable(d);
     if (why)
         return py_fail(PyExc_RuntimeError, "device '%s' is not available: %s", name, why), NULL;
@@ -786,6 +800,21 @@ static PyObject *eas_devices(PyObject *m, PyObject *unused)
     }
     return list;
 }
+static PyObject *device_facts(PyObject *m, PyObject *unused)
+{
+    (void)m;
+    (void)unused;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < eas_device_count(); i++) {
+        const eas_device_facts f = eas_device_facts_get(eas_device_at(i));
+        PyObject *t = Py_BuildValue("{sssz sz si sz sz}", "name", eas_device_name(eas_device_at(i)), "alias", f.alias, "text", f.text, "dlpack",
+                                    f.dlpack, "absent", f.absent, "failed", f.failed);
+        if (!t || PyList_Append(list, t) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(t);
+    }
+    return list;
+}
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 static PyMethodDef functions[] = {
     {"tensor", KW(eas_tensor),
@@ -804,6 +833,7 @@ static PyMethodDef functions[] = {
     {"_torch_learn", torch_learn, METH_VARARGS,
      "_torch_learn(path of torch's extension, samples): whether tensors are read by torch's C functions from now on"},
     {"_to_torch", torch_export, METH_O, "_to_torch(t): a torch tensor over a tensor of the cpu; None where that takes a longer way"},
+    {"_device_facts", device_facts, METH_NOARGS, "_device_facts(): a dict of each device: name, alias, text, dlpack, absent, failed"},
     {"devices", eas_devices, METH_NOARGS, "devices(): (name, description, why unavailable or None) of each"},
     {NULL, NULL, 0, NULL},
 };

@@ -155,7 +155,7 @@ def _array_function(self, func, types, args, kwargs):
 def _numpy_methods():
     """Functions of _numpy and of activations that are methods of arrays in NumPy or torch."""
     return (
-        "allclose angle argpartition argwhere atleast_1d atleast_2d atleast_3d bincount bitwise_count bitwise_not cbrt clamp compress conj corrcoef cov cross deg2rad diag diagflat elu expand fill_diagonal "
+        "allclose angle argpartition argwhere atleast_1d atleast_2d atleast_3d bincount bitwise_count bitwise_not clamp compress conj corrcoef cov cross deg2rad diag diagflat elu expand fill_diagonal "
         "fix flatnonzero fliplr flipud fmax fmin fmod frexp gcd glu hardswish heaviside histogram index_select inner isclose isin isneginf isposinf isreal kron lcm ldexp leaky_relu left_shift "
         "log_sigmoid logaddexp2 masked_fill masked_select median mish movedim nan_to_num nanmax nanmean nanmedian nanmin nanprod nanquantile nanstd nansum nanvar narrow partition percentile ptp quantile rad2deg "
         "ravel relu6 resize right_shift rint rot90 selu sinc softplus softsign take_along_dim trapezoid unique unravel_index vander vdot"

@@ -14,7 +14,7 @@ from ._wrapped import Wrapped
 
 __all__ = [
     "allclose", "amax", "amin", "append", "apply_along_axis", "apply_over_axes", "argpartition", "argwhere", "around", "array", "array_equal", "array_equiv", "array_split",
-    "asanyarray", "ascontiguousarray", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bartlett", "bincount", "bitwise_count", "bitwise_not", "blackman", "block", "cbrt", "choose",
+    "asanyarray", "ascontiguousarray", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bartlett", "bincount", "bitwise_count", "bitwise_not", "blackman", "block", "choose",
     "column_stack", "compress", "convolve", "copy", "corrcoef", "correlate", "cov", "cross", "deg2rad", "degrees", "delete", "diag", "diag_indices", "diagflat", "digitize", "divmod",
     "dsplit", "dstack", "ediff1d", "expand", "extract", "fabs", "fill_diagonal", "fix", "flatnonzero", "fliplr", "flipud", "float_power", "fmax", "fmin", "fmod", "frexp",
     "fromfunction", "fromiter", "gcd", "geomspace", "gradient", "hamming", "hanning", "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit", "hstack",
@@ -740,15 +740,6 @@ def deg2rad(x):
 
 
 degrees, radians = rad2deg, deg2rad
-
-
-def cbrt(x):
-    """The cube root, of negative numbers too."""
-    x = _floats(x)
-    y = _ops["sign"](x) * _ops["pow"](_ops["where"](x == 0, 1.0, _ops["abs"](x)), 1 / 3)
-    safe = _ops["where"]((x == 0) | ~_e.isfinite(x), 1.0, y)
-    better = safe - (safe * safe * safe - _ops["where"]((x == 0) | ~_e.isfinite(x), 1.0, x)) / (3 * safe * safe)  # one step of Newton's
-    return _ops["where"](_e.isfinite(x) & (x != 0), better, x)
 
 
 def sinc(x):

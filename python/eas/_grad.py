@@ -11,7 +11,7 @@ from ._eas import Kernel, compile_ir, grad_trips, ir_grad
 
 __all__ = ["Derivative", "GradKernel", "JvpKernel", "grad_kernel", "jvp_kernel"]
 
-_OPTIONS = ("_grid", "_tptg", "_shape", "_nthreads", "_sync", "_stream", "_debug", "_interpret")
+_OPTIONS = _eas.LAUNCH_OPTIONS
 
 
 class Param(NamedTuple):

@@ -7,8 +7,23 @@
 
 struct dev_counters dev_count;
 
-static eas_device *const devices[] = {&dev_cpu, &dev_ref, &dev_metal, &dev_opencl};
+static eas_device *const devices[] = {
+#define DEVICE(symbol, alias, text, dlpack, absent, failed) &dev_##symbol,
+#include "device.def"
+#undef DEVICE
+};
 enum { NDEVICES = sizeof devices / sizeof *devices };
+static const eas_device_facts facts[NDEVICES] = {
+#define DEVICE(symbol, alias, text, dlpack, absent, failed) {alias, text, absent, failed, dlpack},
+#include "device.def"
+#undef DEVICE
+};
+
+eas_device_facts eas_device_facts_get(const eas_device *d)
+{
+    NEED(d, ((eas_device_facts){0}));
+    return facts[dev_index(d)];
+}
 
 int eas_device_count(void) { return NDEVICES; }
 eas_device *eas_device_at(int i) { return i >= 0 && i < NDEVICES ? devices[i] : NULL; }
@@ -176,22 +191,32 @@ eas_status dev_check(eas_device *d, const eas_ir *ir)
     return st || l.f64 ? st : check_double(d, ir);
 }
 
+static eas_status unknown_device(const char *name)
+{
+    char list[256];
+    size_t n = 0;
+    for (int i = 0; i < NDEVICES && n < sizeof list; i++) {
+        const char *also = facts[i].alias, *sep = !i ? "" : i + 1 < NDEVICES ? ", " : " and ";
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s%s%s%s", sep, devices[i]->name, also ? " (also called " : "", also ? also : "",
+                              also ? ")" : "");
+    }
+    return base_fail(EAS_ERR_VALUE, "unknown device \"%s\"; there are %s", name, list);
+}
+
 eas_status eas_device_get(const char *name, eas_device **out)
 {
     NEED(name, EAS_ERR_HANDLE);
     NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
-    if (!strcmp(name, "metal"))
-        name = "mps";
     for (int i = 0; i < NDEVICES; i++)
-        if (!strcmp(devices[i]->name, name)) {
+        if (!strcmp(devices[i]->name, name) || (facts[i].alias && !strcmp(facts[i].alias, name))) {
             const char *why = devices[i]->unavailable(devices[i]);
             if (why)
-                return base_fail(EAS_ERR_UNAVAILABLE, "device \"%s\" is not available: %s", name, why);
+                return base_fail(EAS_ERR_UNAVAILABLE, "device \"%s\" is not available: %s", devices[i]->name, why);
             *out = devices[i];
             return EAS_OK;
         }
-    return base_fail(EAS_ERR_VALUE, "unknown device \"%s\"; there are cpu, ref, mps (also called metal) and opencl", name);
+    return unknown_device(name);
 }
 
 void dev_warn_once(_Atomic int *said, const char *fmt, ...)

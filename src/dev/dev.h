@@ -110,7 +110,9 @@ struct eas_device {
     void (*plan_free)(eas_device *d, dev_plan *plan);
 };
 
-extern eas_device dev_ref, dev_cpu, dev_metal, dev_opencl;
+#define DEVICE(symbol, alias, text, dlpack, absent, failed) extern eas_device dev_##symbol;
+#include "device.def"
+#undef DEVICE
 
 /* ---- cpu.c ---- */
 eas_status cpu_run(dev_code *code, const dev_launch *l); /* on the calling thread and the pool */

@@ -3,30 +3,14 @@
 
 #include <math.h>
 
-static eas_value op1(eas_builder *b, const char *name, eas_value x) { return eas_apply(b, eas_op_find(name), x, 0, 0); }
 static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_apply(b, eas_op_find(name), x, y, 0); }
-static eas_value num(eas_builder *b, eas_dtype dt, double v) { return eas_const_typed(b, dt, v, 0); }
-
-/* The cube root of a power of two near |x|, improved by Newton's method until nothing changes; the sign of x. */
-static eas_value emit_cbrt_(eas_builder *b, const eas_value *x, eas_dtype dt)
-{
-    eas_value a = op1(b, "abs", x[0]), third = num(b, dt, 1.0 / 3), zero = num(b, dt, 0);
-    eas_value r = op1(b, "exp2", op2(b, "mul", op1(b, "log2", a), third));
-    for (int i = 0; i < (dt == EAS_F64 ? 2 : 1); i++) { /* r -= (r - a / r^2) / 3 */
-        eas_value q = op2(b, "div", op2(b, "div", a, r), r);
-        r = op2(b, "sub", r, op2(b, "mul", op2(b, "sub", r, q), third));
-    }
-    eas_value plain = op2(b, "or", op2(b, "eq", a, zero), op2(b, "eq", a, num(b, dt, INFINITY)));
-    eas_value size = eas_apply(b, eas_op_find("where"), plain, a, r), signed_[2] = {size, x[0]};
-    return eas_apply(b, eas_op_find("where"), op1(b, "isnan", x[0]), x[0], emit_copysign(b, signed_, dt));
-}
 
 static const struct {
     const char *name;
     int n;
     eas_value (*emit)(eas_builder *b, const eas_value *x, eas_dtype dt);
 } functions[] = {{"asin", 1, emit_asin},   {"acos", 1, emit_acos},   {"atan", 1, emit_atan},        {"sinh", 1, emit_sinh},   {"cosh", 1, emit_cosh},
-                 {"asinh", 1, emit_asinh}, {"acosh", 1, emit_acosh}, {"atanh", 1, emit_atanh},      {"log10", 1, emit_log10}, {"cbrt", 1, emit_cbrt_},
+                 {"asinh", 1, emit_asinh}, {"acosh", 1, emit_acosh}, {"atanh", 1, emit_atanh},      {"log10", 1, emit_log10}, {"cbrt", 1, emit_cbrt},
                  {"atan2", 2, emit_atan2}, {"hypot", 2, emit_hypot}, {"copysign", 2, emit_copysign}};
 
 /* Integers and halves are computed in f32. */

@@ -22,6 +22,32 @@ static const char *const kind_names[] = {"leaf",   "input",   "const",  "map",  
                                          "along",  "scatter", "sort",   "alias", "call",   "control", "collective", "result",    "composite"};
 _Static_assert(sizeof kind_names / sizeof *kind_names == KIND_COMPOSITE + 1, "a name for each kind");
 
+/* Families in the order of the table: each before its rows. */
+static const struct {
+    const char *family;
+    int op;
+    bool hidden;
+} order[] = {
+#define OP(NAME, ...) {NULL, GRAPH_##NAME, false},
+#define HIDDEN(NAME, ...) {NULL, GRAPH_##NAME, true},
+#define FAMILY(name) {#name, -1, false},
+#include "op.def"
+#undef OP
+};
+
+const char *eas_tensor_op_family(eas_tensor_op op, int *hidden)
+{
+    const char *family = NULL;
+    NEED(hidden, NULL);
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        family = order[i].family ? order[i].family : family;
+        *hidden = order[i].hidden;
+        if (order[i].op == op)
+            return family;
+    }
+    return NULL;
+}
+
 int eas_tensor_op_count(void) { return GRAPH_NOPS; }
 
 int eas_tensor_op_find(const char *name)

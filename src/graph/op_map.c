@@ -454,6 +454,20 @@ eas_value emit_atanh(eas_builder *b, const eas_value *x, eas_dtype dt)
 }
 eas_value emit_log10(eas_builder *b, const eas_value *x, eas_dtype dt) { return mul(b, op1(b, "log2", x[0]), num(b, dt, 0.30102999566398119521)); }
 
+/* The cube root of a power of two near |x|, improved by Newton's method until nothing changes; the sign of x. */
+eas_value emit_cbrt(eas_builder *b, const eas_value *x, eas_dtype dt)
+{
+    eas_value a = op1(b, "abs", x[0]), third = num(b, dt, 1.0 / 3), zero = num(b, dt, 0);
+    eas_value r = op1(b, "exp2", mul(b, op1(b, "log2", a), third));
+    for (int i = 0; i < (dt == EAS_F64 ? 2 : 1); i++) { /* r -= (r - a / r^2) / 3 */
+        eas_value q = op2(b, "div", op2(b, "div", a, r), r);
+        r = sub(b, r, mul(b, sub(b, r, q), third));
+    }
+    eas_value plain = op2(b, "or", op2(b, "eq", a, zero), op2(b, "eq", a, num(b, dt, INFINITY)));
+    eas_value signed_[2] = {pick(b, plain, a, r), x[0]};
+    return pick(b, op1(b, "isnan", x[0]), x[0], emit_copysign(b, signed_, dt));
+}
+
 eas_value emit_logaddexp(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
     eas_value m = op2(b, "max", x[0], x[1]), d = op1(b, "abs", sub(b, x[0], x[1]));

@@ -55,6 +55,7 @@ uint32_t *ir_region_ends(const eas_ir *ir, arena *mem)
 typedef struct spread {
     const eas_ir *ir;
     bool *u;
+    unsigned how; /* IR_UNIFORM_* */
     bool changed;
     uint32_t *root;  /* of ir_roots */
     uint32_t *stack; /* open regions */
@@ -106,7 +107,7 @@ static void open_region(spread *s, uint32_t i)
         if (!s->u[ir_args(s->ir, in)[k]])
             vary(s, in->res + (uint32_t)(k - head + (head ? 1 : 0)));
     for (int k = 0; k < head; k++)
-        if (!s->u[ir_args(s->ir, in)[k]])
+        if (!s->u[ir_args(s->ir, in)[k]] && !(k == 1 && s->how & IR_UNIFORM_COUNTERS))
             vary(s, in->res);
 }
 
@@ -130,9 +131,9 @@ static void close_region(spread *s, uint32_t i)
         uint32_t v = ir_args(s->ir, in)[k], res = in->res + (uint32_t)k, body = op->res + (uint32_t)(k + (in->op == IR_ENDLOOP));
         bool differs = !s->u[v];
         if (op->op == IR_IF) {
-            differs |= !s->u[ir_args(s->ir, &s->ir->insns[d])[k]] || (split && s->root[res] == res);
+            differs |= !s->u[ir_args(s->ir, &s->ir->insns[d])[k]] || (split && !(s->how & IR_UNIFORM_MERGES && s->root[res] != res));
         } else {
-            if (differs || (split && s->root[v] != body))
+            if (differs || (split && !(s->how & IR_UNIFORM_MERGES && s->root[v] == body)))
                 vary(s, body);
             differs |= !s->u[body];
         }
@@ -248,9 +249,9 @@ static bool regions_match(const eas_ir *ir, uint32_t *stack, uint32_t *div)
     return depth == 0;
 }
 
-bool *ir_uniform(const eas_ir *ir, arena *mem)
+bool *ir_uniform(const eas_ir *ir, unsigned how, arena *mem)
 {
-    spread s = {.ir = ir, .u = arena_alloc(mem, ir->nvals)};
+    spread s = {.ir = ir, .how = how, .u = arena_alloc(mem, ir->nvals)};
     s.stack = arena_alloc(mem, (ir->ninsns + 1) * sizeof *s.stack);
     s.div = arena_alloc(mem, (ir->ninsns + 1) * sizeof *s.div);
     if (!s.u || !s.stack || !s.div)
@@ -259,8 +260,8 @@ bool *ir_uniform(const eas_ir *ir, arena *mem)
         return s.u; /* nothing is known to be uniform; the verifier will say what is wrong */
     bool thread = ir_analyse(ir).mode == EAS_MODE_THREAD;
     for (uint32_t v = 1; v < ir->nvals; v++)
-        s.u[v] = thread || !ir->vals[v].type.rank;
-    if (thread && !(s.root = ir_roots(ir, mem)))
+        s.u[v] = thread || !ir->vals[v].type.rank || (how & IR_UNIFORM_ONE_LANE && ir_lanes(ir->vals[v].type) == 1);
+    if (thread && how & IR_UNIFORM_MERGES && !(s.root = ir_roots(ir, mem)))
         return NULL;
     do {
         s.changed = false;

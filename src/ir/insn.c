@@ -11,6 +11,7 @@
 #define X IR_EFFECT
 #define S IR_STRUCT
 #define E IR_EXPAND
+#define L IR_VECTOR
 /* A meaning is text, unexpanded; NONE is none (no real meaning is as short as that word: the test of the table sees to it). */
 #define MEANING(text) (sizeof(text) == sizeof "NONE" ? NULL : (text))
 const ir_row ir_rows[IR_NOPS] = {
@@ -27,6 +28,7 @@ const ir_row ir_rows[IR_NOPS] = {
 #undef X
 #undef S
 #undef E
+#undef L
 
 eas_op eas_op_find(const char *name)
 {

@@ -22,7 +22,7 @@ typedef enum ir_op {
 } ir_op;
 
 enum { IR_B = 1, IR_I = 2, IR_F = 4 }; /* dtype classes */
-enum { IR_PURE = 1, IR_COMM = 2, IR_MEM = 4, IR_EFFECT = 8, IR_STRUCT = 16, IR_EXPAND = 32 };
+enum { IR_PURE = 1, IR_COMM = 2, IR_MEM = 4, IR_EFFECT = 8, IR_STRUCT = 16, IR_EXPAND = 32, IR_VECTOR = 64 };
 
 typedef enum ir_rule {
     IR_RULE_CONST,  /* no operands; any value type, rank 0 (shapes come by broadcast) */
@@ -255,8 +255,13 @@ eas_status ir_parse(const char *text, size_t len, eas_ir **out);
 eas_ir_info ir_analyse(const eas_ir *ir);
 /* end[i]: for a region opener, the index of its closer; for ELSE and DO too. Allocated in mem. */
 uint32_t *ir_region_ends(const eas_ir *ir, arena *mem);
-/* uniform[v]: the same for every lane of a block and every thread of a group. In SPMD kernels a rank-0 value is uniform. */
-bool *ir_uniform(const eas_ir *ir, arena *mem);
+/* uniform[v]: the same for every lane of a block and every thread of a group. In SPMD kernels a rank-0 value is uniform. how: what else counts. */
+enum {
+    IR_UNIFORM_MERGES = 1,   /* a value that a region leaves alone, though threads part there (ir_roots) */
+    IR_UNIFORM_COUNTERS = 2, /* the counter of a loop that threads leave at different times: those that run have the same one */
+    IR_UNIFORM_ONE_LANE = 4  /* in SPMD kernels also blocks of one lane */
+};
+bool *ir_uniform(const eas_ir *ir, unsigned how, arena *mem);
 /* Per value: the value that it surely is, where it only passed through regions that leave it alone (merge.c); else itself. */
 uint32_t *ir_roots(const eas_ir *ir, arena *mem);
 /* Intervals of integer and bool values, for given ranges of scalars and grid. */

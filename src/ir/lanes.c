@@ -591,7 +591,7 @@ static eas_status convert_all(laner *l)
     const size_t n = ir->nvals;
     l->map = arena_alloc(&l->mem, n * sizeof *l->map);
     l->map2 = arena_alloc(&l->mem, n * sizeof *l->map2);
-    l->uniform = ir_uniform(ir, &l->mem);
+    l->uniform = ir_uniform(ir, IR_UNIFORM_MERGES, &l->mem);
     l->end = ir_region_ends(ir, &l->mem);
     if (l->mem.oom || !l->uniform || !l->end)
         return base_fail_oom(n * sizeof *l->map);

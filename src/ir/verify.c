@@ -265,7 +265,7 @@ eas_status ir_verify(const eas_ir *ir)
     v.divider = arena_alloc(&v.mem, (n + 1) * sizeof *v.divider);
     v.first = arena_alloc(&v.mem, (n + 1) * sizeof *v.first);
     v.diverges = arena_alloc(&v.mem, n + 1);
-    v.uniform = v.mem.oom ? NULL : ir_uniform(ir, &v.mem);
+    v.uniform = v.mem.oom ? NULL : ir_uniform(ir, IR_UNIFORM_MERGES, &v.mem);
     if (v.mem.oom || !v.uniform) {
         arena_free(&v.mem);
         return base_fail_oom(ir->nvals);

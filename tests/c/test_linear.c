@@ -205,11 +205,33 @@ static void test_accesses(void **state)
     drop(&w);
 }
 
+/* Threads that leave a loop at different times count alike while they run; what the loop carries differs after it. */
+static void test_uniform(void **state)
+{
+    (void)state;
+    world w;
+    read_ir(&w, "kernel uniform(buf<f32> x, i64 N) {\n"
+                "  %3 = thread_id 32 : i64\n"
+                "  %4 = const 0 : i64\n"
+                "  %5 = const 1 : i64\n"
+                "  %6, %7 = loop %4, %3, %5, %4 : i64, i64\n"
+                "    %8 = add %7, %2 : i64\n"
+                "  %9 = endloop %8 : i64\n"
+                "  %10 = load %1, %9 : f32\n"
+                "  store %1, %3, %10\n"
+                "}\n");
+    const bool *merges = ir_uniform(w.ir, IR_UNIFORM_MERGES, &w.mem), *counters = ir_uniform(w.ir, IR_UNIFORM_COUNTERS, &w.mem);
+    assert_true(merges[2] && merges[4] && !merges[3] && !merges[9] && !merges[10]);
+    assert_true(!merges[6] && counters[6]);
+    assert_true(!counters[7] && !counters[8] && !counters[9]);
+    drop(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows), cmocka_unit_test(test_tiles),    cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_data), cmocka_unit_test(test_counters), cmocka_unit_test(test_accesses),
+        cmocka_unit_test(test_rows),     cmocka_unit_test(test_tiles),    cmocka_unit_test(test_limits),  cmocka_unit_test(test_data),
+        cmocka_unit_test(test_counters), cmocka_unit_test(test_accesses), cmocka_unit_test(test_uniform),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,16 +101,9 @@ def _inside(device):
 
 # ---- what is said about it ----
 
-_ABSENT = {
-    "mps": "Metal is Apple's: use a Mac, or the stand-in that the tests build (docs/metal.md)",
-    "opencl": "install an OpenCL driver and loader (Debian: pocl-opencl-icd ocl-icd-libopencl1), and look at `clinfo`",
-}
-_FAILED = {
-    "cpu": "empty the cache (eas cache clear) and try EAS_NUM_THREADS=1; if that does not help it is a bug: report it with `eas info`",
-    "ref": "the installation is damaged: install eas anew",
-    "mps": "update macOS; where EAS_METAL_LIBRARY is set, look whether it names a library of this build",
-    "opencl": "update the OpenCL driver, or choose another one (OCL_ICD_VENDORS)",
-}
+_FACTS = {d["name"]: d for d in _eas._device_facts()}
+_ABSENT = {name: d["absent"] for name, d in _FACTS.items() if d["absent"]}
+_FAILED = {name: d["failed"] for name, d in _FACTS.items()}
 
 
 def _examine(device):
@@ -165,7 +158,8 @@ def _examine_library():
 
 def doctor(opts):
     known = {name: why for name, _, why in eas.devices()}
-    chosen = ["mps" if d == "metal" else d for d in opts.device or known]
+    aliases = {d["alias"]: name for name, d in _FACTS.items()}
+    chosen = [aliases.get(d, d) for d in opts.device or known]
     for d in chosen:
         if d not in known:
             from .arguments import Refused

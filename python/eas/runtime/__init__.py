@@ -6,7 +6,7 @@ from .. import _eas
 
 __all__ = ["Runtime", "get_runtime"]
 
-_NAMES = {"auto": "cpu", "cpu": "cpu", "ref": "ref", "mps": "mps", "metal": "mps", "opencl": "opencl"}
+_NAMES = {"auto": "cpu"} | {name: d["name"] for d in _eas._device_facts() for name in (d["name"], d["alias"]) if name}
 _runtimes = {}
 
 

@@ -9,106 +9,12 @@
 
 enum { REMAT_COST = 24 };
 
-/* ---- uniform values ---- */
-
-static bool args_uniform(const plan *p, const ir_insn *in, int from, const bool *uni)
-{
-    for (int i = from; i < in->nargs; i++) {
-        const uint32_t a = ir_args(p->ir, in)[i];
-        if (ir_typeof(p->ir, a).kind == IR_VAL && !uni[a])
-            return false;
-        if (ir_typeof(p->ir, a).kind == IR_FRAG)
-            return false;
-    }
-    return true;
-}
-
-static bool varies_by_thread(const ir_insn *in)
-{
-    return in->op == IR_THREAD_ID || in->op == IR_GLOBAL_ID || in->op == IR_LANE_ID || in->op == IR_SG_ID ||
-           (in->op == IR_LOCAL_ID && in->imm == 0) || ir_is_atomic(in);
-}
-
-static bool lower(bool *u, bool to)
-{
-    const bool changed = *u && !to;
-    *u = *u && to;
-    return changed;
-}
-
-/* A region is divergent when threads may take different ways through it. */
-static bool divergent(const plan *p, uint32_t opener, const bool *uni)
-{
-    const ir_insn *in = &p->ir->insns[opener];
-    const uint32_t *a = ir_args(p->ir, in);
-    if (in->op == IR_IF)
-        return !uni[a[0]];
-    if (in->op == IR_LOOP)
-        return !uni[a[0]] || !uni[a[1]] || !uni[a[2]];
-    for (uint32_t i = opener; i <= p->end[opener]; i++)
-        if (p->ir->insns[i].op == IR_DO && p->parent[i] == opener)
-            return !uni[ir_args(p->ir, &p->ir->insns[i])[0]];
-    return true;
-}
-
 uint32_t plan_else_of(const plan *p, uint32_t opener)
 {
     for (uint32_t i = opener + 1; i < p->end[opener]; i++)
         if (p->ir->insns[i].op == IR_ELSE && p->parent[i] == opener)
             return i;
     return p->end[opener];
-}
-
-static bool uniform_loop(const plan *p, uint32_t i, bool *uni)
-{
-    const ir_insn *in = &p->ir->insns[i], *end = &p->ir->insns[p->end[i]];
-    const int head = in->op == IR_LOOP ? 3 : 0, first = in->op == IR_LOOP ? 1 : 0;
-    const uint32_t *a = ir_args(p->ir, in), *next = ir_args(p->ir, end);
-    const bool div = divergent(p, i, uni);
-    bool changed = false;
-    if (first)
-        changed |= lower(&uni[in->res], uni[a[0]] && uni[a[2]]);
-    for (int k = 0; k < end->nargs; k++) {
-        const bool u = !div && uni[a[head + k]] && uni[next[k]];
-        changed |= lower(&uni[in->res + (uint32_t)(first + k)], u);
-        changed |= lower(&uni[end->res + (uint32_t)k], u);
-    }
-    return changed;
-}
-
-static bool uniform_if(const plan *p, uint32_t i, bool *uni)
-{
-    const ir_insn *end = &p->ir->insns[p->end[i]], *els = &p->ir->insns[plan_else_of(p, i)];
-    bool changed = false;
-    for (int k = 0; k < end->nres; k++)
-        changed |= lower(&uni[end->res + (uint32_t)k], !divergent(p, i, uni) && uni[ir_args(p->ir, els)[k]] && uni[ir_args(p->ir, end)[k]]);
-    return changed;
-}
-
-static bool uniform_insn(const plan *p, uint32_t i, bool *uni)
-{
-    const ir_insn *in = &p->ir->insns[i];
-    if (in->op == IR_LOOP || in->op == IR_WHILE)
-        return uniform_loop(p, i, uni);
-    if (in->op == IR_IF)
-        return uniform_if(p, i, uni);
-    if (!in->res || (ir_rows[in->op].flags & IR_STRUCT))
-        return false;
-    return lower(&uni[in->res], !varies_by_thread(in) && args_uniform(p, in, 0, uni));
-}
-
-void plan_uniform(plan *p, bool *uni)
-{
-    const bool spmd = p->info.mode == EAS_MODE_SPMD;
-    for (uint32_t v = 1; v < p->ir->nvals; v++) {
-        const ir_type t = p->ir->vals[v].type;
-        uni[v] = t.kind == IR_VAL && (!spmd || ir_lanes(t) == 1);
-    }
-    for (bool changed = !spmd; changed;) {
-        changed = false;
-        for (uint32_t i = 0; i < p->ir->ninsns; i++)
-            changed |= uniform_insn(p, i, uni);
-    }
 }
 
 /* ---- classes ---- */

@@ -84,12 +84,14 @@ eas_status plan_make(plan *p)
     p->made = arena_alloc(p->mem, nv * sizeof *p->made);
     p->seg_of = arena_alloc(p->mem, ni * sizeof *p->seg_of);
     p->range = ir_ranges(p->ir, &env, p->mem);
-    bool *uni = arena_alloc(p->mem, nv), *forced = arena_alloc(p->mem, nv), *factor = arena_alloc(p->mem, nv);
+    bool *uni = ir_uniform(p->ir, IR_UNIFORM_COUNTERS | IR_UNIFORM_ONE_LANE, p->mem), *forced = arena_alloc(p->mem, nv),
+         *factor = arena_alloc(p->mem, nv);
     p->top = arena_alloc(p->mem, sizeof *p->top);
     if (p->mem->oom)
         return base_fail_oom(nv);
     find_parents(p);
-    plan_uniform(p, uni);
+    for (uint32_t v = 0; v < p->ir->nvals; v++)
+        uni[v] = uni[v] && p->ir->vals[v].type.kind == IR_VAL;
     p->linear = ir_linears_new(p->ir, uni, p->mem);
     if (!p->linear)
         return base_fail_oom(nv);

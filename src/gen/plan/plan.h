@@ -146,7 +146,6 @@ static inline bool is_view_op(const ir_insn *in) { return in->op == IR_BROADCAST
 static inline bool is_reduce(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_REDUCE; }
 
 /* ---- classify.c ---- */
-void plan_uniform(plan *p, bool *uni);
 void plan_classify(plan *p, const bool *uni, bool *forced, const bool *factor);
 uint32_t plan_else_of(const plan *p, uint32_t opener); /* its ELSE; the end of the region if it has none */
 

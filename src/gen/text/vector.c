@@ -297,48 +297,24 @@ static const char *cast_vector(ct *g, eas_dtype from, eas_dtype to, const char *
     return ct_fmt(g, "convert_%s%d(%s)", type, W, x);
 }
 
-/* May the table's meaning be printed over vectors? Integer division faults in lanes that a condition would pass over, and shifts by what is not a
- * constant choose between scalars. */
+/* May the table's meaning be printed over vectors? Quotients and shifts only by constants, and quotients of unsigned integers. */
 static bool has_vector_form(const eas_ir *ir, const ir_insn *in)
 {
+    const ir_row *row = &ir_rows[in->op];
     const uint32_t *a = ir_args(ir, in);
-    eas_dtype dt = ir_typeof(ir, a[in->op == IR_WHERE ? 1 : 0]).dtype;
+    if (!(row->flags & IR_VECTOR) || in->op == IR_WHERE)
+        return in->op == IR_WHERE;
+    const eas_dtype dt = ir_typeof(ir, a[0]).dtype;
     int64_t c;
-    bool constant = in->nargs == 2 && ir_const_of(ir, a[1], &c);
+    const bool constant = in->nargs == 2 && ir_const_of(ir, a[1], &c);
     switch (in->op) {
-    case IR_NEG:
-    case IR_ABS:
-    case IR_ADD:
-    case IR_SUB:
-    case IR_MUL:
-    case IR_DIV:
-    case IR_FMA:
-    case IR_MIN:
-    case IR_MAX:
-    case IR_FLOOR:
-    case IR_CEIL:
-    case IR_TRUNC:
-    case IR_ROUND:
-    case IR_SQRT: return in_vectors(dt);
     case IR_FLOORDIV:
     case IR_TDIV:
     case IR_MOD:
     case IR_TREM: return in_vectors(dt) && !dtype_is_signed(dt) && !dtype_is_float(dt) && constant && c > 0;
     case IR_SHL:
     case IR_SHR: return in_vectors(dt) && constant && c >= 0 && c < dtype_bits(dt);
-    case IR_AND:
-    case IR_OR:
-    case IR_XOR:
-    case IR_NOT: return in_vectors(dt) || dt == EAS_BOOL;
-    case IR_EQ:
-    case IR_NE: return in_vectors(dt) || dt == EAS_BOOL;
-    case IR_LT:
-    case IR_LE:
-    case IR_GT:
-    case IR_GE:
-    case IR_ISNAN:
-    case IR_ISINF: return in_vectors(dt);
-    default: return in->op == IR_WHERE;
+    default: return in_vectors(dt) || (dt == EAS_BOOL && row->classes & IR_B);
     }
 }
 
