@@ -54,7 +54,7 @@ static void test_rewinding(void **state)
     for (int again = 0; again < 2; again++) {
         eas_mark m;
         eas_value iv, c, next, out;
-        begin("again");
+        begin("again%d", again);
         eas_value r = eas_param_buffer(b, "r", EAS_F32), N = eas_param_scalar(b, "N", EAS_I64, 1), o = eas_arange(b, 0, 8);
         eas_builder_mark(b, &m);
         if (again) {
@@ -73,7 +73,7 @@ static void test_rewinding(void **state)
         w->scalar[1] = 5;
         ok(eas_ir_text(eas_kernel_ir(w->k), 1, &text[again]));
     }
-    assert_string_equal(text[0], text[1]);
+    assert_string_equal(strchr(text[0], 0x28), strchr(text[1], 0x28)); /* behind the name */
     eas_free(text[0]);
     eas_free(text[1]);
     run_cases();
@@ -130,7 +130,7 @@ static int join_affine(void *ctx, eas_builder *bb, const eas_value *x, const eas
     (void)bb;
     out[0] = op2("mul", x[0], y[0]); /* (a, c) then (A, C): A a, A c + C */
     out[1] = op2("add", op2("mul", y[0], x[1]), y[1]);
-    return 0;
+    return 1;
 }
 
 static void test_scan_by_a_function(void **state)
