@@ -364,10 +364,10 @@ EAS_API int eas_device_count(void);
 EAS_API eas_device *eas_device_at(int i);
 EAS_API const char *eas_device_unavailable(const eas_device *d); /* NULL if it can be used, else the reason */
 typedef struct eas_device_facts { /* whether it can be used or not; strings may be NULL */
-    const char *alias;           /* another name for it */
-    const char *text;            /* the form of eas_kernel_text that it compiles; NULL: machine code, or none */
+    const char *alias; /* another name for it */
+    const char *text; /* the form of eas_kernel_text that it compiles; NULL: machine code, or none */
     const char *absent, *failed; /* what to do where it cannot be used, and where it gives wrong results */
-    int dlpack;                  /* device type of its tensors in DLPack */
+    int dlpack; /* device type of its tensors in DLPack */
 } eas_device_facts;
 EAS_API eas_device_facts eas_device_facts_get(const eas_device *d);
 EAS_API int eas_device_host_memory(const eas_device *d); /* 1: its addresses are host pointers, and it takes any host memory as it is */

@@ -24,10 +24,7 @@ int dlpack_dtype(dl_dtype d)
 {
     return d.lanes == 1 && d.code <= DL_BOOL && d.bits <= 64 && d.bits % 8 == 0 ? dtype_table[d.code][d.bits / 8] - 1 : -1;
 }
-static dl_device device_of(const Tensor *t)
-{
-    return (dl_device){eas_device_facts_get(t->device).dlpack, 0};
-}
+static dl_device device_of(const Tensor *t) { return (dl_device){eas_device_facts_get(t->device).dlpack, 0}; }
 /* The first device with tensors of that type; NULL: none. */
 static eas_device *device_by_type(int type)
 {

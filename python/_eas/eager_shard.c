@@ -504,7 +504,8 @@ static PyObject *collectives(PyObject *module, PyObject *list)
         for (int k = 0; axes && k < all[i].axes.n; k++)
             PyTuple_SET_ITEM(axes, k, Py_NewRef(PyTuple_GET_ITEM(m.names, all[i].axes.axes[k])));
         PyObject *row = axes && place ? Py_BuildValue("(sssOsLLLON)", all[i].name, all[i].operation, all[i].why, axes, eas_dtype_name(all[i].dtype),
-                                                      (long long)all[i].count, (long long)all[i].times, (long long)all[i].bytes, place, PyBool_FromLong(all[i].per_trip))
+                                                      (long long)all[i].count, (long long)all[i].times, (long long)all[i].bytes, place,
+                                                      PyBool_FromLong(all[i].per_trip))
                                       : NULL;
         ok = row && PyList_Append(rows, row) == 0;
         Py_XDECREF(row);

@@ -657,7 +657,8 @@ bool guards_hold(PyObject *guards);
 PyObject *guards_reason(PyObject *guards); /* in words, of those that do not */
 /* Containers and attributes that code can reach, as they are where a traced body begins; *out NULL: none. 0 with an exception. */
 int guards_state(PyObject *code, PyObject *globals, PyObject *locals, PyObject **out);
-PyObject *guards_lost(PyObject *guards, bool loop, int scope); /* (what, was, is) of the first that the body changed and would not each time, or None */
+PyObject *guards_lost(PyObject *guards, bool loop,
+                      int scope); /* (what, was, is) of the first that the body changed and would not each time, or None */
 
 /* ---- parts.c ---- */
 typedef struct parts_spec parts_spec;

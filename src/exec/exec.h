@@ -399,7 +399,8 @@ eas_status exec_realize(int n, eas_node *const *nodes, eas_device *device, const
 eas_device *exec_device(const pass_walk *w, eas_device *otherwise); /* of the tensors there are */
 
 /* ---- overlap.c ---- */
-eas_status plan_overlap(VEC_PLAN_STEP *steps, uint32_t nslots, const slot *slots, uint32_t *ncomms); /* collectives become steps that start and that wait */
+eas_status plan_overlap(VEC_PLAN_STEP *steps, uint32_t nslots, const slot *slots,
+                        uint32_t *ncomms); /* collectives become steps that start and that wait */
 
 /* ---- order.c ---- */
 eas_status plan_order(uint32_t nsteps, plan_step *steps, uint32_t nslots, const slot *slots); /* moves steps so that memory is free early */

@@ -173,7 +173,10 @@ static eas_status wait_collective(running *x, uint32_t number)
     return x->r->comm->wait(x->r->comm->ctx, x->started[number].request, x->r->hooks);
 }
 
-static eas_status run_collective(running *x, const plan_step *s) { return s->phase == STEP_START ? start_collective(x, s) : wait_collective(x, s->number); }
+static eas_status run_collective(running *x, const plan_step *s)
+{
+    return s->phase == STEP_START ? start_collective(x, s) : wait_collective(x, s->number);
+}
 
 /* After a failure: nobody may write to memory that is let go. */
 static void abandon_collectives(running *x)

@@ -293,10 +293,10 @@ bool *ir_depends(const eas_ir *ir, uint16_t op, int64_t imm,
 typedef struct ir_coef {
     int64_t k;
     uint32_t by; /* times this scalar; 0: times 1 */
-    bool any;    /* the same for all lanes, but neither of these */
+    bool any; /* the same for all lanes, but neither of these */
 } ir_coef;
 typedef struct ir_linear {
-    bool ok;    /* it has that form, modulo 2^bits of its dtype; program[] may be `any` all the same */
+    bool ok; /* it has that form, modulo 2^bits of its dtype; program[] may be `any` all the same */
     bool exact; /* as a number, too: all of it is computed in 64 bits, which are taken not to wrap */
     ir_coef lane[IR_MAX_RANK], program[3];
 } ir_linear;
@@ -306,7 +306,8 @@ ir_linears *ir_linears_new(const eas_ir *ir, const bool *uniform, arena *mem);
 const ir_linear *ir_linear_of(ir_linears *l, uint32_t v);
 bool ir_coef_is(ir_coef c, int64_t k); /* is it this number? */
 bool ir_coef_number(ir_coef c); /* is it a number? */
-bool ir_lane_step(ir_linears *l, uint32_t v, int64_t *step); /* of a block with one axis (others have size 1): what one lane more adds, if that is a number */
+bool ir_lane_step(ir_linears *l, uint32_t v,
+                  int64_t *step); /* of a block with one axis (others have size 1): what one lane more adds, if that is a number */
 uint64_t ir_multiple(const eas_ir *ir, uint32_t v); /* the largest power of two (up to 2^62) that is known to divide an integer, in every lane */
 uint64_t ir_low_bit(uint64_t x); /* the largest power of two that divides x */
 uint64_t ir_multiple_product(uint64_t a, uint64_t b); /* of two such powers, no larger than 2^62 */
