@@ -279,7 +279,9 @@ static uint32_t open_group(fusion *f, group_kind kind, uint32_t core, int rank, 
 {
     group g = {.kind = kind, .core = core, .rank = rank};
     memcpy(g.space, space, sizeof *space * (size_t)rank);
-    return vec_push(&f->groups, g) ? f->groups.len - 1 : 0;
+    const bool ok = vec_push(&f->groups, g);
+    f->oom |= !ok;
+    return ok ? f->groups.len - 1 : 0;
 }
 
 static void identity(place *q, int rank)
@@ -310,12 +312,10 @@ int fold_kept(const pnode *p, int d)
     return d - skipped;
 }
 
-static bool join_fold(uint32_t i, group *g)
+static void join_fold(fusion *f, uint32_t i, group *g)
 {
-    if (!vec_push(&g->folds, i))
-        return false;
+    f->oom |= !vec_push(&g->folds, i);
     g->size++;
-    return true;
 }
 
 /* A reduction with a group of its own: it iterates over the input. */
@@ -338,7 +338,7 @@ static void root_fold(fusion *f, uint32_t i)
         else
             q->map[fold_kept(p, d)] = (int8_t)d;
     }
-    join_fold(i, g);
+    join_fold(f, i, g);
     push(f, p->in[0], id, map, false);
 }
 
@@ -496,8 +496,7 @@ static bool try_fold(fusion *f, uint32_t i)
     } else if (!append_inner(f->g, g, p, q, map)) {
         return false;
     }
-    if (!join_fold(i, g))
-        return false;
+    join_fold(f, i, g);
     push(f, p->in[0], q->group, map, false);
     return true;
 }
@@ -586,7 +585,7 @@ static void take_scores(fusion *f, uint32_t i, uint32_t core, uint32_t grp, int 
     }
 }
 
-static void add_root(fusion *f, uint32_t i, uint32_t value) { vec_push(&f->groups.at[f->at[i].group].roots, ((group_root){i, value})); }
+static void add_root(fusion *f, uint32_t i, uint32_t value) { f->oom |= !vec_push(&f->groups.at[f->at[i].group].roots, ((group_root){i, value})); }
 
 static void take_root(fusion *f, uint32_t i, uint32_t grp)
 {
@@ -840,7 +839,7 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
     eas_status st = limit > 8 ? match_backs(f) : EAS_OK;
     if (st)
         return st;
-    for (uint32_t i = g->n.len - 1; i > 0; i--) {
+    for (uint32_t i = g->n.len - 1; i > 0 && !f->oom; i--) {
         const pnode *p = pass_at(g, i);
         for (uint32_t b = f->at[i].back; b; b = f->backs.at[b - 1].next)
             open_back(f, b - 1);
@@ -849,6 +848,8 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
         else if (p->kind == KIND_LEAF && f->at[i].root)
             f->at[i].stored = true;
     }
+    if (f->oom)
+        return base_fail_oom(sizeof(group));
     order_folds(f);
     return f->limit > 1 ? merge_groups(f) : EAS_OK;
 }
