@@ -142,6 +142,10 @@ class Tensors(unittest.TestCase):
                 with self.subTest(what, dt=dt), self.assertRaisesRegex(ValueError, f"the number {n} does not fit"):
                     f()
 
+    def test_clip_speaks_of_itself(self):
+        with self.assertRaisesRegex(ValueError, "^eager.clip: the number 300 does not fit"):
+            eager.clip(eager.asarray(np.zeros(2, "u1")), 0, 300)
+
     def test_floats(self):
         with self.assertRaisesRegex(ValueError, "does not fit"):
             eager.asarray(np.zeros(2, "f2")) + 1e6

@@ -126,10 +126,16 @@ def clip(x, min=None, max=None):
     """No element below min or above max."""
     x = _tensor(x)
     dtype = x.dtype
-    if min is not None:
-        x = _ops["maximum"](x, min)
-    if max is not None:
-        x = _ops["minimum"](x, max)
+    try:
+        if min is not None:
+            x = _ops["maximum"](x, min)
+        if max is not None:
+            x = _ops["minimum"](x, max)
+    except (TypeError, ValueError) as e:  # in the words of who called clip
+        text = str(e)
+        for op in ("maximum", "minimum"):
+            text = text.replace(f"eager.{op}:", "eager.clip:")
+        raise type(e)(text) from None
     return x if x.dtype == dtype or dtype.kind != "f" else _ops["cast"](x, dtype=dtype)
 
 
