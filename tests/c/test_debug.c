@@ -112,7 +112,10 @@ static void a_live_kernel_stops_at_a_bad_access(void **state)
     eas_ir *ir;
     assert_int_equal(eas_live_next(b), 1);
     eas_builder_at(b, "k.c", 7);
-    eas_load(b, 1, eas_const_int(b, 4), 0, 0);
+    eas_value v = eas_load(b, 1, eas_const_int(b, 4), 0, 0); /* nobody needs it yet */
+    assert_int_equal(eas_builder_status(b), EAS_OK);
+    eas_builder_at(b, "k.c", 8);
+    eas_store(b, 1, eas_const_int(b, 0), v, 0);
     assert_int_equal(eas_builder_status(b), EAS_ERR_INDEX);
     assert_non_null(strstr(eas_error_message(), "k.c:7: kernel k: access out of bounds: index 4 of \"x\""));
     assert_int_equal(eas_live_next(b), EAS_ERR_INDEX);
