@@ -47,7 +47,7 @@ def case(name, inputs, fn, tol=0.0, key=None):
     CASES[key or name] = (name, inputs, fn, tol)
 
 
-for n in "sin cos tan sinh cosh tanh asinh exp exp2 expm1 sigmoid erf silu gelu relu neg abs sign square floor ceil round trunc is_nan is_inf is_finite signbit atan".split():
+for n in "sin cos tan sinh cosh tanh asinh exp exp2 expm1 cbrt sigmoid erf silu gelu relu neg abs sign square floor ceil round trunc is_nan is_inf is_finite signbit atan".split():
     case(n, [X], tensor_ops[n])
 for n in "asin acos atanh log log1p log2 log10 sqrt rsqrt reciprocal".split():
     case(n, [positive(8, 4)], tensor_ops[n])
