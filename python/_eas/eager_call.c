@@ -67,22 +67,6 @@ static int read_begin(PyObject *o, Py_ssize_t nouts, eas_node **in, int *nin, in
     return 1;
 }
 
-/* The tensors of n results, which are given away; with a failure an exception. */
-static PyObject *list_of(eas_status st, Py_ssize_t n, eas_node *const *results)
-{
-    PyObject *list = st == EAS_OK ? PyList_New(n) : py_raise(st);
-    for (Py_ssize_t i = 0; st == EAS_OK && i < n; i++) {
-        PyObject *t = eager_result(EAS_OK, results[i]);
-        if (list && t)
-            PyList_SET_ITEM(list, i, t);
-        else {
-            Py_XDECREF(t);
-            Py_CLEAR(list);
-        }
-    }
-    return list;
-}
-
 /* ---- how a call can be cut ---- */
 
 typedef struct part_rule { /* what eas_node_call_rule takes */
@@ -218,7 +202,7 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
             sharded |= eas_node_is_sharded(in[i]) != 0;
         for (Py_ssize_t i = 0; i < nouts && told && sharded; i++)
             told = shard_follow(results[i], nin, in);
-        list = list_of(st, nouts, results);
+        list = eager_results(st, nouts, results);
         if (!told)
             Py_CLEAR(list);
     }
@@ -249,7 +233,7 @@ static PyObject *native_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
     if (ok) {
         eas_site(site_here());
         eas_status st = eas_node_native(PyUnicode_AsUTF8(args[0]), nin, in, (int)nouts, out->type, nnumbers, numbers, results);
-        list = list_of(st, nouts, results);
+        list = eager_results(st, nouts, results);
     }
     for (int i = 0; i < nin; i++)
         eas_node_release(in[i]);

@@ -21,7 +21,7 @@ static int nodes_of(PyObject *list, nodes *out)
     }
     return 1;
 }
-static PyObject *wrapped(eas_status st, Py_ssize_t n, eas_node **results) /* takes them */
+PyObject *eager_results(eas_status st, Py_ssize_t n, eas_node *const *results)
 {
     PyObject *list = st == EAS_OK ? PyList_New(n) : py_raise(st);
     for (Py_ssize_t i = 0; st == EAS_OK && i < n; i++) {
@@ -149,7 +149,7 @@ static PyObject *loop_record(PyObject *m, PyObject *args)
     if (results) {
         eas_site(site_here());
         eas_status st = eas_node_loop(&l, results);
-        r = wrapped(st, at[0].n + at[5].n, results);
+        r = eager_results(st, at[0].n + at[5].n, results);
     } else if (ok)
         PyErr_NoMemory();
     PyMem_Free(results);
@@ -183,7 +183,7 @@ static PyObject *branch_end(PyObject *m, PyObject *args)
         if (results) {
             eas_site(site_here());
             ended = true;
-            r = wrapped(eas_branch_end(eager_node(pred), (int)a.n, a.at, b.at, results), a.n, results);
+            r = eager_results(eas_branch_end(eager_node(pred), (int)a.n, a.at, b.at, results), a.n, results);
         } else
             py_fail(PyExc_TypeError, "branch_end: lists of one length are wanted");
         PyMem_Free(results);

@@ -534,6 +534,7 @@ int eager_init(PyObject *module);
 static inline bool eager_check(PyObject *o) { return Py_IS_TYPE(o, G.eager) || PyType_IsSubtype(Py_TYPE(o), G.eager); }
 PyObject *eager_wrap(eas_node *n); /* steals n; NULL: the error of libeas is raised by the caller */
 PyObject *eager_result(eas_status st, eas_node *n); /* the same after a call: raises, or runs the operation at once if EAGER_STRICT asks for that */
+PyObject *eager_results(eas_status st, Py_ssize_t n, eas_node *const *results); /* eager_loop.c: the same of n of them, as a list */
 extern int eager_strict;
 extern int eager_nans; /* eager.debug_nans: every result is looked at */
 int eager_no_nan(eas_node *n); /* 1; 0 with an exception: it has a NaN, or could not be computed */

@@ -301,6 +301,7 @@ void lower_conv(lowering *w);
 bool conv_gradient_wanted(const pgraph *g, const pnode *p); /* the same of the gradient of a filter: the left factor are windows, transposed */
 bool conv_gradient_rows(const fusion *f, const group *g);
 void lower_conv_gradient(lowering *w);
+void low_stand_at(lower *l, const lindex *batch, const pnode *space, lindex r, lindex c); /* the group's own index is that of a tile of rows by columns */
 void lower_attention(lowering *w);
 void lower_attention_back(lowering *w);
 void lower_scan(lowering *w);

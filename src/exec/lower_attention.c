@@ -39,14 +39,13 @@ static eas_value tile(attend *a, uint32_t id, lindex r, lindex c, int64_t nr, in
 }
 
 /* The group's own index becomes that of a tile of rows by columns. */
-static void stand_at(attend *a, const pnode *space, lindex r, lindex c)
+void low_stand_at(lower *l, const lindex *batch, const pnode *space, lindex r, lindex c)
 {
-    lower *l = &a->w->l;
     l->nm = space->rank;
     for (int d = 0; d < space->rank; d++) {
         l->mdim[d] = l->mlast[d] = (int8_t)d;
         l->msize[d] = space->shape[d];
-        l->at[d] = d == space->rank - 2 ? r : d == space->rank - 1 ? c : a->batch[d];
+        l->at[d] = d == space->rank - 2 ? r : d == space->rank - 1 ? c : batch[d];
     }
 }
 
@@ -59,7 +58,7 @@ static eas_value scores_tile(attend *a, eas_value q, eas_value first, bool whole
     eas_value k = tile(a, a->c->in[1], whole(l, 1, a->depth), col, a->cols, a->depth);
     eas_value zero = eas_broadcast(l->b, eas_const_typed(l->b, a->sum, 0, 0), 2, (int64_t[]){a->cols, a->rows});
     l->fold[l->grp->inner_core] = eas_cast(l->b, eas_matmul(l->b, k, q, zero), (eas_dtype)a->c->dtype);
-    stand_at(a, a->s, a->across, col);
+    low_stand_at(&a->w->l, a->batch, a->s, a->across, col);
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
     if (whole_tile)
@@ -88,7 +87,7 @@ static eas_value any_there(attend *a, uint32_t cond, eas_value first)
 {
     lower *l = &a->w->l;
     int8_t map[MAX_DIMS], to[MAX_DIMS];
-    stand_at(a, a->s, a->across, low_along(l, first, 0, a->cols, a->ncols));
+    low_stand_at(&a->w->l, a->batch, a->s, a->across, low_along(l, first, 0, a->cols, a->ncols));
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
     map_input(l->g, a->s, 0, map, to);
@@ -163,7 +162,7 @@ static eas_value side(attend *a, uint32_t cond, int k, eas_value first)
 {
     lower *l = &a->w->l;
     int8_t map[MAX_DIMS], of_cond[MAX_DIMS], to[MAX_DIMS];
-    stand_at(a, a->s, a->row, (lindex){first, 0});
+    low_stand_at(&a->w->l, a->batch, a->s, a->row, (lindex){first, 0});
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
     map_input(l->g, a->s, 0, map, of_cond);
@@ -312,7 +311,7 @@ void lower_attention(lowering *w)
         const bool row = pass_at(l->g, id)->kind == KIND_REDUCE; /* for derivatives: the maxima and the sums */
         if (row)
             l->fold[id] = eas_cast(l->b, per_row(l, last[is_op(l->g, id, GRAPH_REDUCE_MAX) ? 0 : 1], a.rows), (eas_dtype)pass_at(l->g, id)->dtype);
-        stand_at(&a, row ? pass_at(l->g, id) : a.o, a.row, row ? (lindex){0, 0} : whole(l, 1, a.width));
+        low_stand_at(&a.w->l, a.batch, row ? pass_at(l->g, id) : a.o, a.row, row ? (lindex){0, 0} : whole(l, 1, a.width));
         low_store(w, i);
     }
 }

@@ -33,17 +33,6 @@ static eas_value tile(const backward *a, uint32_t id, lindex r, lindex c, int64_
     return eas_cast(l->b, eas_broadcast(l->b, low_value(l, id, at, NULL), 2, (int64_t[]){first, second}), a->sum);
 }
 
-static void stand_at(const backward *a, const pnode *space, lindex r, lindex c)
-{
-    lower *l = &a->w->l;
-    l->nm = space->rank;
-    for (int d = 0; d < space->rank; d++) {
-        l->mdim[d] = l->mlast[d] = (int8_t)d;
-        l->msize[d] = space->shape[d];
-        l->at[d] = d == space->rank - 2 ? r : d == space->rank - 1 ? c : a->batch[d];
-    }
-}
-
 static int64_t depth_of(const lower *l, uint32_t core)
 {
     const pnode *x = pass_at(l->g, pass_at(l->g, core)->in[0]);
@@ -68,7 +57,7 @@ static eas_value matrix(const backward *a, uint32_t id, lindex walked, lindex ow
     int8_t map[MAX_DIMS];
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
-    stand_at(a, a->s, a->b->rows ? owned : walked, a->b->rows ? walked : owned);
+    low_stand_at(&a->w->l, a->batch, a->s, a->b->rows ? owned : walked, a->b->rows ? walked : owned);
     eas_value v = eas_cast(l->b, low_value(l, id, NULL, map), a->sum);
     v = eas_broadcast(l->b, v, 2, (int64_t[]){a->walk, a->own});
     return walked.ok ? eas_apply(l->b, eas_op_find("where"), walked.ok, v, nothing(a)) : v;
@@ -112,7 +101,7 @@ static eas_value any_there(const backward *a, uint32_t cond, lindex owned, eas_v
     lower *l = &a->w->l;
     const lindex walked = low_along(l, first, 0, a->walk, a->nwalk);
     int8_t map[MAX_DIMS], to[MAX_DIMS];
-    stand_at(a, a->s, a->b->rows ? owned : walked, a->b->rows ? walked : owned);
+    low_stand_at(&a->w->l, a->batch, a->s, a->b->rows ? owned : walked, a->b->rows ? walked : owned);
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
     map_input(l->g, a->s, 0, map, to);
@@ -170,7 +159,7 @@ void lower_attention_back(lowering *w)
     for (int i = 0; i < b->n; i++) {
         const pnode *p = pass_at(l->g, b->root[i]);
         l->fold[b->root[i]] = eas_cast(l->b, last[i], (eas_dtype)p->dtype);
-        stand_at(&a, p, down, whole(l, 1, p->shape[p->rank - 1]));
+        low_stand_at(&a.w->l, a.batch, p, down, whole(l, 1, p->shape[p->rank - 1]));
         low_store(w, (uint32_t)i);
     }
 }

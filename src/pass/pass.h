@@ -41,6 +41,10 @@ uint32_t pass_add(pgraph *g, const pnode *p);
 uint32_t pass_share(pgraph *g, const pnode *p); /* p itself or an equal one: nothing is simplified */
 uint32_t pass_const(pgraph *g, eas_dtype dt, int64_t bits);
 static inline const pnode *pass_at(const pgraph *g, uint32_t i) { return &g->n.at[i]; }
+static inline bool pass_same_shape(const pnode *a, const pnode *b)
+{
+    return a->rank == b->rank && (a->rank == 0 || !memcmp(a->shape, b->shape, sizeof *a->shape * a->rank));
+}
 bool pass_is_const(const pgraph *g, uint32_t i, double *v); /* a number known now */
 
 /* ---- flatten.c ---- */
@@ -80,6 +84,7 @@ uint32_t pass_row_sums(pgraph *g, const pnode *p); /* a KIND_REDUCE of softmax(s
 uint32_t pass_join_rows(pgraph *g, const pnode *p); /* a KIND_REDUCE over a batch of products as one product; 0: as it is */
 
 /* ---- thin.c ---- */
+uint32_t pass_reshaped(pgraph *g, uint32_t x, int rank, const eas_dim *shape); /* 0 of 0 */
 uint32_t pass_turned(pgraph *g, uint32_t x); /* the last two dims exchanged */
 uint32_t pass_thin(pgraph *g, const pnode *p); /* a KIND_MATMUL of integers, or with one row or column, as something quicker; 0: as it is */
 

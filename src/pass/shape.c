@@ -6,21 +6,6 @@
  */
 #include "pass.h"
 
-static uint32_t reshaped(pgraph *g, uint32_t x, int rank, const eas_dim *shape)
-{
-    const pnode p = {.op = GRAPH_RESHAPE,
-                     .kind = KIND_RESHAPE,
-                     .dtype = pass_at(g, x)->dtype,
-                     .rank = (uint8_t)rank,
-                     .nin = 1,
-                     .param = PARAM_NONE,
-                     .shape = shape,
-                     .in = &x};
-    return pass_add(g, &p);
-}
-
-static bool same_shape(const pnode *a, const pnode *b) { return a->rank == b->rank && !memcmp(a->shape, b->shape, sizeof *a->shape * a->rank); }
-
 /* Dims other than the last are 1, and there is no more than one element unless the last dim is that of p. */
 static bool along_last(const pnode *x, const pnode *p)
 {
@@ -33,7 +18,7 @@ static bool along_last(const pnode *x, const pnode *p)
 /* Can input x of p take the shape of z for nothing? */
 static bool can_follow(const pnode *x, const pnode *p, const pnode *z)
 {
-    if (same_shape(x, p))
+    if (pass_same_shape(x, p))
         return x->kind == KIND_MAP || x->kind == KIND_CAST || x->kind == KIND_RESHAPE || (x->kind == KIND_LEAF && !x->nwords);
     return along_last(x, p) && (!x->rank || x->shape[x->rank - 1] == 1 || (z->rank && z->shape[z->rank - 1] == p->shape[p->rank - 1]));
 }
@@ -47,7 +32,7 @@ static bool over_product(const pgraph *g, const pnode *z, int depth)
         return false;
     for (int i = 0; i < z->nin; i++) {
         const pnode *x = pass_at(g, z->in[i]);
-        if (same_shape(x, z) && over_product(g, x, depth - 1))
+        if (pass_same_shape(x, z) && over_product(g, x, depth - 1))
             return true;
     }
     return false;
@@ -56,7 +41,7 @@ static bool over_product(const pgraph *g, const pnode *z, int depth)
 /* Is x a reshape that p is better computed in front of? */
 static bool leads(const pgraph *g, const pnode *x, const pnode *p)
 {
-    if (x->kind != KIND_RESHAPE || !same_shape(x, p))
+    if (x->kind != KIND_RESHAPE || !pass_same_shape(x, p))
         return false;
     const pnode *z = pass_at(g, x->in[0]);
     const bool joins = z->rank > x->rank;
@@ -80,10 +65,10 @@ uint32_t pass_move_reshape(pgraph *g, const pnode *p)
             return 0;
     for (int i = 0; i < p->nin && !g->st; i++) {
         const pnode x = *pass_at(g, p->in[i]);
-        if (same_shape(&x, p))
-            in[i] = reshaped(g, p->in[i], z.rank, z.shape);
+        if (pass_same_shape(&x, p))
+            in[i] = pass_reshaped(g, p->in[i], z.rank, z.shape);
         else
-            in[i] = x.rank > 1 ? reshaped(g, p->in[i], 1, &x.shape[x.rank - 1]) : p->in[i];
+            in[i] = x.rank > 1 ? pass_reshaped(g, p->in[i], 1, &x.shape[x.rank - 1]) : p->in[i];
     }
     pnode q = *p;
     q.rank = z.rank;

@@ -150,8 +150,6 @@ static uint32_t fold(pgraph *g, const pnode *p)
 
 /* ---- shapes ---- */
 
-static bool same_shape(const pnode *a, const pnode *b) { return a->rank == b->rank && equal(a->shape, b->shape, sizeof *a->shape * a->rank); }
-
 static uint32_t view(pgraph *g, uint16_t op, const pnode *like, uint32_t x)
 {
     pnode p = {.op = op,
@@ -180,7 +178,7 @@ static bool shape_free(const pgraph *g, const pnode *p)
         return false;
     for (int i = 0; i < p->nin; i++) {
         const pnode *x = pass_at(g, p->in[i]);
-        if (!same_shape(x, p) && !one_element(x))
+        if (!pass_same_shape(x, p) && !one_element(x))
             return false;
     }
     return true;
@@ -189,7 +187,7 @@ static bool shape_free(const pgraph *g, const pnode *p)
 static uint32_t simple_reshape(pgraph *g, const pnode *p)
 {
     pnode x = *pass_at(g, p->in[0]);
-    if (same_shape(p, &x))
+    if (pass_same_shape(p, &x))
         return p->in[0];
     if (x.kind == KIND_RESHAPE)
         return view(g, GRAPH_RESHAPE, p, x.in[0]);
@@ -237,7 +235,7 @@ static uint32_t simple_permute(pgraph *g, const pnode *p)
 static uint32_t simple_broadcast(pgraph *g, const pnode *p)
 {
     const pnode *x = pass_at(g, p->in[0]);
-    if (same_shape(p, x))
+    if (pass_same_shape(p, x))
         return p->in[0];
     return x->kind == KIND_BROADCAST ? view(g, GRAPH_BROADCAST_TO, p, x->in[0]) : 0;
 }
@@ -245,7 +243,7 @@ static uint32_t simple_broadcast(pgraph *g, const pnode *p)
 static uint32_t simple_slice(pgraph *g, const pnode *p)
 {
     const pnode *x = pass_at(g, p->in[0]);
-    bool whole = same_shape(p, x);
+    bool whole = pass_same_shape(p, x);
     for (int i = 0; i < p->rank; i++)
         whole &= p->words[i] == 0 && p->words[p->rank + i] == 1;
     if (whole)
@@ -301,7 +299,7 @@ static bool strip_broadcasts(pgraph *g, const pnode *p, uint32_t *in)
 static uint32_t as_is(const pgraph *g, const pnode *p, uint32_t in)
 {
     const pnode *x = pass_at(g, in);
-    return x->dtype == p->dtype && same_shape(x, p) ? in : 0;
+    return x->dtype == p->dtype && pass_same_shape(x, p) ? in : 0;
 }
 
 static uint32_t map2(pgraph *g, const pnode *p, uint16_t op, uint32_t x, uint32_t y)

@@ -7,7 +7,7 @@
 
 enum { BAND = 256, LEAST_BAND = 128, MOST_BAND = 512, FEW_ROWS = 4, MANY_COLUMNS = 64, LEAST_K = 256, MOST_K = 1 << 14 };
 
-static uint32_t reshaped(pgraph *g, uint32_t x, int rank, const eas_dim *shape)
+uint32_t pass_reshaped(pgraph *g, uint32_t x, int rank, const eas_dim *shape)
 {
     pnode p = {.op = GRAPH_RESHAPE,
                .kind = graph_rows[GRAPH_RESHAPE].kind,
@@ -80,7 +80,7 @@ static uint32_t wider(pgraph *g, uint32_t x, int at, eas_dtype dt)
     memcpy(shape, p->shape, sizeof *shape * (size_t)at);
     shape[at] = 1;
     memcpy(shape + at + 1, p->shape + at, sizeof *shape * (size_t)(p->rank - at));
-    return converted(g, reshaped(g, x, p->rank + 1, shape), dt);
+    return converted(g, pass_reshaped(g, x, p->rank + 1, shape), dt);
 }
 
 /* The sum of products element by element. */
@@ -119,7 +119,7 @@ static uint32_t other_way(pgraph *g, const pnode *p)
     shape[p->rank - 2] = 1;
     shape[p->rank - 1] = p->shape[p->rank - 2];
     uint32_t x = pass_turned(g, p->in[1]), y = x ? pass_turned(g, p->in[0]) : 0, r = product(g, p, x, y, p->rank, shape);
-    return reshaped(g, r, p->rank, p->shape);
+    return pass_reshaped(g, r, p->rank, p->shape);
 }
 
 /* How many rows of the matrix are a product of their own: a divisor of k, near BAND; 0: none is. */
@@ -143,7 +143,7 @@ static uint32_t cut(pgraph *g, uint32_t x, int axis, int before, int64_t band)
     shape[before] = p->shape[axis] / band;
     memcpy(shape + before + 1, p->shape + before, sizeof *shape * (size_t)(p->rank - before));
     shape[axis + 1] = band;
-    return reshaped(g, x, p->rank + 1, shape);
+    return pass_reshaped(g, x, p->rank + 1, shape);
 }
 
 static uint32_t in_bands(pgraph *g, const pnode *p, int64_t band)
