@@ -220,6 +220,7 @@ typedef struct lower {
 /* At an index of its own, or (at NULL) where map says that its dims lie in the group's space. */
 eas_value low_value(lower *l, uint32_t p, const lindex *at, const int8_t *map);
 eas_value low_wrapped(lower *l, eas_value i, eas_dim size); /* an index that is data, counted from the end if negative, refused if out of range */
+bool reshapes_dense(const pgraph *g, const pnode *p); /* a reshape of what lies densely in memory, if it lies there at all? */
 bool low_by_map(const pgraph *g, const pnode *p, const int8_t *map); /* computed from its inputs' values alone? */
 eas_value low_offset(lower *l, int rank, const eas_dim *shape, const lindex *at, eas_value *ok); /* in C order */
 eas_value low_sum(lower *l, int n, const lindex *at, const eas_dim *strides, eas_value *ok); /* of index times stride */
@@ -301,7 +302,8 @@ void lower_conv(lowering *w);
 bool conv_gradient_wanted(const pgraph *g, const pnode *p); /* the same of the gradient of a filter: the left factor are windows, transposed */
 bool conv_gradient_rows(const fusion *f, const group *g);
 void lower_conv_gradient(lowering *w);
-void low_stand_at(lower *l, const lindex *batch, const pnode *space, lindex r, lindex c); /* the group's own index is that of a tile of rows by columns */
+void low_stand_at(lower *l, const lindex *batch, const pnode *space, lindex r,
+                  lindex c); /* the group's own index is that of a tile of rows by columns */
 void lower_attention(lowering *w);
 void lower_attention_back(lowering *w);
 void lower_scan(lowering *w);
