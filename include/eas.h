@@ -872,6 +872,8 @@ enum { EAS_MAX_RANK = 16, EAS_MESH_AXES = 16, EAS_MAX_FACTORS = 512, EAS_DIM_FAC
 typedef struct eas_mesh {
     int naxes; /* EAS_MESH_AXES at most */
     int64_t sizes[EAS_MESH_AXES];
+    int fast; /* 1: sums over its devices may be joined in any order, see eas_dist_call */
+    int first; /* in a job of several ranks: the rank of its first device; its devices are this rank and those after it */
 } eas_mesh;
 typedef struct eas_dim_spec {
     uint8_t n, axes[EAS_MESH_AXES]; /* the dim is cut along these, the outermost first */
@@ -1076,7 +1078,8 @@ typedef enum eas_dist_op {
 } eas_dist_op;
 typedef enum eas_dist_reduction { EAS_DIST_SUM, EAS_DIST_PROD, EAS_DIST_MAX, EAS_DIST_MIN, EAS_DIST_AND, EAS_DIST_OR } eas_dist_reduction;
 
-/* A collective on host memory. All members start the same calls in the same order. Sums are joined in one fixed tree: the bits do not depend on the engine. */
+/* A collective on host memory. All members start the same calls in the same order. Sums are joined in one fixed tree: the bits do not depend on the engine. With `fast` they may be joined in any order, by whichever of
+ * our messages and MPI's own reductions is quicker here, measured once for each group and size: the last bits of sums of floats may then differ from those of other engines and other runs. */
 typedef struct eas_dist_call {
     size_t size; /* of this struct */
     eas_dist_op op;
@@ -1091,6 +1094,7 @@ typedef struct eas_dist_call {
     const char *site; /* the caller's source line, for messages; NULL: none */
     int rank; /* the tensor's shape, for messages */
     const int64_t *shape;
+    int fast; /* of reductions: see above */
 } eas_dist_call;
 typedef struct eas_dist_request eas_dist_request;
 EAS_API eas_status eas_dist_run(const eas_dist_call *call);

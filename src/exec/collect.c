@@ -222,7 +222,12 @@ eas_dim concat_start(const pgraph *g, const pnode *p, int part)
     return start;
 }
 
-void collect_starts(collected *c, const pgraph *g, const pnode *p, int part) { add_dim(c, concat_start(g, p, part)); }
+void collect_starts(collected *c, const pgraph *g, const pnode *p, int part)
+{
+    eas_dim start = concat_start(g, p, part); /* follows from the sizes of other inputs, which the key does not have */
+    collect_key(c, &start, sizeof start);
+    add_dim(c, start);
+}
 
 bool fold_varies(const pgraph *g, const fusion *f, uint32_t fold, int dim)
 {
