@@ -106,6 +106,48 @@ def has(module):
     return True
 
 
+def wanted(arguments=()):
+    """The words of $CASE (or the arguments), one of which a row's name must contain, and the peers of $PEERS."""
+    split = lambda name: [w for w in os.environ.get(name, "").replace("+", " ").split(",") if w]  # noqa: E731
+    return list(arguments) or split("CASE"), [p for p in ("numpy", "torch", "jax") if p in (split("PEERS") or (p,))]
+
+
+@functools.cache
+def machine():
+    """The name of the processor."""
+    try:
+        with open("/proc/cpuinfo") as f:
+            for text in f:
+                if text.startswith("model name"):
+                    return f"{' '.join(text.split(':')[1].split())}, {len(os.sched_getaffinity(0))} CPUs"
+    except OSError:
+        pass
+    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs"
+
+
+@functools.cache
+def level():
+    """The instruction set that code is made for, as EAS_ISA names it."""
+    from eas._eas import devices
+
+    return next(text for name, text, _ in devices() if name == "cpu").split(",")[0]
+
+
+def replace_part(name, text, path=None):
+    """What stands between <!-- name: begin --> and <!-- name: end --> in docs/benchmarks.md; a part that is not there yet goes to the end."""
+    path = path or os.path.join(ROOT, "docs", "benchmarks.md")
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    with open(path) as f:
+        old = f.read()
+    part = f"{begin}\n{text.strip()}\n{end}"
+    if begin in old:
+        new = old[: old.index(begin)] + part + old[old.index(end) + len(end) :]
+    else:
+        new = old.rstrip() + "\n\n" + part + "\n"
+    with open(path, "w") as f:
+        f.write(new)
+
+
 class Table:
     """Rows of (what, ours, best peer, ratio, goal), printed as markdown."""
 
