@@ -6,7 +6,8 @@ those that seem slower are measured again, longer, and what counts is that.
 
 EAS_BENCH_BUSY=1 is for a machine that others use: everybody gets one thread, and what is compared is the CPU time of the process, which waiting for others does not count to.
 
-CASE=softmax,sort takes the rows with such words in their name, PEERS=torch,jax only these peers (then docs/benchmarks.md stays as it is); EAS_ISA=avx2 gives the picture of a machine with less."""
+CASE=softmax,sort takes the rows with such words in their name, PEERS=torch,jax only these peers (then docs/benchmarks.md stays as it is); EAS_ISA=avx2 gives the picture of a machine with less:
+the peers are told to use no more, too."""
 
 import json
 import os
@@ -22,7 +23,7 @@ import numpy as np
 
 from . import op_table
 from .limits import THREADS
-from .tools import ROOT, SETTLE, environment, has, level, machine, replace_part, show, wanted
+from .tools import ROOT, SETTLE, environment, has, level, machine, peers_like_us, replace_part, show, wanted
 
 GOAL = 1.2
 ROUNDS, AGAIN = 7, 15
@@ -349,8 +350,9 @@ def main(words, peers):
 def rows(table):
     sys.stdout.flush()
     threads = {v: str(CPUS) for v in ("EAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    threads |= peers_like_us()
     if BUSY:
-        threads["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+        threads["XLA_FLAGS"] = f"{threads.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
     subprocess.run([sys.executable, "-m", "bench.ops"], env=environment(**threads), cwd=ROOT, check=True)
 
 

@@ -133,6 +133,21 @@ def level():
     return next(text for name, text, _ in devices() if name == "cpu").split(",")[0]
 
 
+def peers_like_us():
+    """The environment in which the peers use no more instructions than $EAS_ISA allows us."""
+    if os.environ.get("EAS_ISA") not in ("avx2", "sse2"):
+        return {}
+    narrow = os.environ["EAS_ISA"] == "sse2"
+    return {
+        "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR" + (" X86_V3" if narrow else ""),
+        "ATEN_CPU_CAPABILITY": "default" if narrow else "avx2",
+        "ONEDNN_MAX_CPU_ISA": "SSE41" if narrow else "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2" if narrow else "AVX2",
+        "OPENBLAS_CORETYPE": "Nehalem" if narrow else "Haswell",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={'SSE4_2' if narrow else 'AVX2'}".strip(),
+    }
+
+
 def replace_part(name, text, path=None):
     """What stands between <!-- name: begin --> and <!-- name: end --> in docs/benchmarks.md; a part that is not there yet goes to the end."""
     path = path or os.path.join(ROOT, "docs", "benchmarks.md")
