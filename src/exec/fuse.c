@@ -443,6 +443,17 @@ static bool follows_fold(const fusion *f, const group *g, uint32_t i, const int8
     return false;
 }
 
+/* Is p as large as one of what a concatenation copies? Then each of its elements is computed once. */
+static bool part_of_concat(const fusion *f, const pnode *p, const group *g)
+{
+    const pnode *core = pass_at(f->g, g->core);
+    const eas_dim mine = shape_count(p->rank, p->shape);
+    for (int k = 0; k < core->nin; k++)
+        if (shape_count(pass_at(f->g, core->in[k])->rank, pass_at(f->g, core->in[k])->shape) == mine)
+            return p->kind == KIND_MAP || p->kind == KIND_CAST;
+    return false;
+}
+
 static bool cheap_here(const fusion *f, uint32_t i, const group *g)
 {
     const pnode *p = pass_at(f->g, i);
@@ -451,8 +462,10 @@ static bool cheap_here(const fusion *f, uint32_t i, const group *g)
         return false;
     if (q->cost <= CHEAP)
         return true;
-    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || g->kind == GROUP_CONCAT || q->nways > PLACE_WAYS)
+    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || q->nways > PLACE_WAYS)
         return false;
+    if (g->kind == GROUP_CONCAT)
+        return part_of_concat(f, p, g);
     if (q->simple)
         return covers(g, p, q) || follows_fold(f, g, i, q->map, 12);
     if (g->kind == GROUP_MATMUL)
@@ -654,7 +667,7 @@ static void try_attention(fusion *f, uint32_t i)
     push(f, pass_at(f->g, i)->in[1], id, NULL, false);
 }
 
-static group_kind core_kind(const pnode *p)
+static group_kind core_kind(const pgraph *g, const pnode *p)
 {
     switch (p->kind) {
     case KIND_MATMUL: return GROUP_MATMUL;
@@ -665,7 +678,7 @@ static group_kind core_kind(const pnode *p)
     case KIND_COLLECTIVE:
     case KIND_CONTROL: return GROUP_CALL;
     case KIND_RESULT: return GROUP_ALIAS;
-    case KIND_CONCAT: return p->nin > CONCAT_MAX ? GROUP_CONCAT : GROUP_MAP;
+    case KIND_CONCAT: return p->nin > CONCAT_MAX || concat_copies(g, p) ? GROUP_CONCAT : GROUP_MAP;
     default: return GROUP_MAP;
     }
 }
@@ -675,7 +688,7 @@ static void root_group(fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
     place *q = &f->at[i];
-    group_kind kind = core_kind(p);
+    group_kind kind = core_kind(f->g, p);
     q->stored = true;
     q->used = true;
     if (p->kind == KIND_REDUCE || p->kind == KIND_ARG) {
@@ -765,7 +778,7 @@ static void settle(fusion *f, uint32_t i)
         return;
     }
     if (p->kind == KIND_MATMUL || p->kind == KIND_SCAN) {
-        if (try_core(f, i, core_kind(p))) {
+        if (try_core(f, i, core_kind(f->g, p))) {
             if (p->kind == KIND_MATMUL)
                 try_attention(f, i);
             else

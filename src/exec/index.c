@@ -34,15 +34,21 @@ eas_value low_dim(lower *l, eas_dim d)
 
 eas_dim low_spread(lower *l, int axis, int rank, const eas_dim *shape, uint32_t skip, lindex *at)
 {
+    for (int d = 0; d < rank; d++)
+        if (shape[d] != 1 && !(skip >> d & 1))
+            return low_spread_from(l, eas_program_id(l->b, axis), rank, shape, skip, at);
+    return 1;
+}
+
+eas_dim low_spread_from(lower *l, eas_value rest, int rank, const eas_dim *shape, uint32_t skip, lindex *at)
+{
     eas_dim count = 1;
-    eas_value rest = 0;
     int first = 0;
     while (first < rank && (shape[first] == 1 || skip >> first & 1))
         first++;
     for (int d = rank - 1; d >= first; d--) {
         if (shape[d] == 1 || skip >> d & 1)
             continue;
-        rest = rest ? rest : eas_program_id(l->b, axis);
         at[d] = (lindex){d == first ? rest : low_bin(l, "mod", rest, low_dim(l, shape[d])), 0};
         rest = low_bin(l, "floordiv", rest, low_dim(l, shape[d]));
         eas_dim_apply(EAS_DIM_MUL, count, shape[d], &count);
