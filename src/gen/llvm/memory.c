@@ -248,7 +248,7 @@ static V readable(gen *g, V p, eas_dtype dt, V mask)
 static V load_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
 {
     const T t = ty_mem(g, dt, g->c->n);
-    const bool row = o->a.ok && o->a.stride == 1;
+    const bool row = o->a.run.ok && o->a.run.stride == 1;
     if (!row && g->c->n > 16)
         return load_lanes(g, ptr, dt, o, mask, other);
     V p = row ? mem_affine_element(g, ptr, dt, o->a, 0) : NULL, in[2];
@@ -267,7 +267,7 @@ static V load_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
 
 static void store_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V x)
 {
-    if (!mask || !o->a.ok || o->a.stride != 1) {
+    if (!mask || !o->a.run.ok || o->a.run.stride != 1) {
         store_lanes(g, ptr, dt, o, mask, x);
         return;
     }
