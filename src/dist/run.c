@@ -126,7 +126,7 @@ static eas_status index_buffers(program *g, leaf *l, int64_t first)
         index = mesh_index(g->m, &l->axes, at);
         st = eas_buffer_new(g->device, sizeof index, &l->place[k]);
         if (!st)
-            st = eas_copy(g->device, eas_buffer_address(l->place[k]), NULL, &index, sizeof index, NULL);
+            st = eas_device_copy(g->device, eas_buffer_address(l->place[k]), NULL, &index, sizeof index, NULL);
     }
     return st;
 }
@@ -305,7 +305,7 @@ static eas_status copy_to(const device *d, under_way *u, bool host)
         if (host && n)
             memcpy(u->send + at, eas_buffer_address(u->at[i].in), n);
         else if (n)
-            st = eas_copy(NULL, u->send + at, d->r->g->device, eas_buffer_address(u->at[i].in), n, NULL);
+            st = eas_device_copy(NULL, u->send + at, d->r->g->device, eas_buffer_address(u->at[i].in), n, NULL);
         at += n;
     }
     return st;
@@ -320,7 +320,7 @@ static eas_status copy_from(const device *d, under_way *u, bool host)
         if (host && n)
             memcpy(eas_buffer_address(u->at[i].out), u->recv + at, n);
         else if (n)
-            st = eas_copy(d->r->g->device, eas_buffer_address(u->at[i].out), NULL, u->recv + at, n, NULL);
+            st = eas_device_copy(d->r->g->device, eas_buffer_address(u->at[i].out), NULL, u->recv + at, n, NULL);
         at += n;
     }
     return st;
@@ -335,7 +335,7 @@ static void under_way_free(under_way *u)
 
 static eas_status start_call(device *d, const int64_t *words, comm_group *group, eas_dtype dt, under_way *u)
 {
-    bool host = eas_device_host_memory(d->r->g->device), own = !host || u->n > 1;
+    bool host = eas_device_has_host_memory(d->r->g->device), own = !host || u->n > 1;
     size_t nin = 0, nout = 0;
     for (int i = 0; i < u->n; i++) {
         nin += eas_buffer_size(u->at[i].in);
@@ -407,7 +407,7 @@ static eas_status wait_collective(void *ctx, void *request, const eas_launch *ho
         hooks->leave(hooks->ctx);
     eas_status st = comm_wait(d->c, u->request);
     if (!st && u->recv)
-        st = copy_from(d, u, eas_device_host_memory(d->r->g->device));
+        st = copy_from(d, u, eas_device_has_host_memory(d->r->g->device));
     if (locks)
         hooks->enter(hooks->ctx);
     under_way_free(u);
@@ -572,7 +572,7 @@ static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, 
 /* What lies on another mesh, whole. */
 static eas_status whole_leaf(eas_node *n, const dist_parts *parts, eas_device *d, const eas_launch *hooks, eas_node **out)
 {
-    bool here = parts->n == parts->mesh->ndevices && eas_device_host_memory(eas_buffer_device(parts->at[0]));
+    bool here = parts->n == parts->mesh->ndevices && eas_device_has_host_memory(eas_buffer_device(parts->at[0]));
     eas_node *made = NULL;
     eas_status st = here ? eas_node_whole(n, hooks, &made) : eas_node_shard(n, parts->mesh->id, &(eas_spec){.rank = n->rank}, 0, &made);
     if (!st && !here)
@@ -863,7 +863,7 @@ static eas_status lay_out(const function *f, eas_node *const *args, const eas_la
         }
     }
     if (!st && n)
-        st = eas_realize(n, todo, f->g->device, hooks);
+        st = eas_nodes_realize(n, todo, f->g->device, hooks);
     free(todo);
     return st;
 }

@@ -23,5 +23,5 @@ void lower_concat(lowering *w)
     if (start != 0)
         at[axis].v = at[axis].v ? low_bin(l, "add", at[axis].v, low_dim(l, start)) : low_dim(l, start);
     eas_value off = low_offset(l, p->rank, p->shape, at, &ok);
-    eas_store(l->b, w->out[0], off, v, ok);
+    eas_builder_store(l->b, w->out[0], off, v, ok);
 }
