@@ -116,89 +116,89 @@ EAS_API void eas_builder_at(eas_builder *b, const char *file, int line);
 
 /* Parameters, in call order, before anything else. A scalar is *weak* when it stands for a Python number: it then
  * takes the dtype of what it meets (i64 and f64 are what the host hands over). */
-EAS_API eas_value eas_param_buffer(eas_builder *b, const char *name, eas_dtype elem);
-EAS_API eas_value eas_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int weak);
+EAS_API eas_value eas_builder_param_buffer(eas_builder *b, const char *name, eas_dtype elem);
+EAS_API eas_value eas_builder_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int weak);
 
 /* Literals. The weak ones adopt the dtype of the other operand. */
-EAS_API eas_value eas_const_int(eas_builder *b, int64_t v); /* weak i64 */
-EAS_API eas_value eas_const_float(eas_builder *b, double v); /* weak f32 */
-EAS_API eas_value eas_const_bool(eas_builder *b, int v);
-EAS_API eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i); /* f for floats, i for the rest */
-EAS_API eas_value eas_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i); /* the same, and it must fit the integers that it meets */
+EAS_API eas_value eas_builder_const_int(eas_builder *b, int64_t v); /* weak i64 */
+EAS_API eas_value eas_builder_const_float(eas_builder *b, double v); /* weak f32 */
+EAS_API eas_value eas_builder_const_bool(eas_builder *b, int v);
+EAS_API eas_value eas_builder_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i); /* f for floats, i for the rest */
+EAS_API eas_value eas_builder_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i); /* the same, and it must fit the integers that it meets */
 
 /* Identity of the running program. All are i64 in the traced IR. */
-EAS_API eas_value eas_program_id(eas_builder *b, int axis);
-EAS_API eas_value eas_num_programs(eas_builder *b, int axis);
-EAS_API eas_value eas_arange(eas_builder *b, int64_t start, int64_t size); /* block (size,): SPMD mode */
-EAS_API eas_value eas_tid(eas_builder *b, int64_t start, int64_t size); /* start + thread in group: thread mode */
-EAS_API eas_value eas_local_id(eas_builder *b, int axis);
-EAS_API eas_value eas_lane_id(eas_builder *b);
-EAS_API eas_value eas_sg_id(eas_builder *b);
+EAS_API eas_value eas_builder_program_id(eas_builder *b, int axis);
+EAS_API eas_value eas_builder_num_programs(eas_builder *b, int axis);
+EAS_API eas_value eas_builder_arange(eas_builder *b, int64_t start, int64_t size); /* block (size,): SPMD mode */
+EAS_API eas_value eas_builder_tid(eas_builder *b, int64_t start, int64_t size); /* start + thread in group: thread mode */
+EAS_API eas_value eas_builder_local_id(eas_builder *b, int axis);
+EAS_API eas_value eas_builder_lane_id(eas_builder *b);
+EAS_API eas_value eas_builder_sg_id(eas_builder *b);
 
 /* An element-wise operation on 1 to 3 values, with literals adapted, dtypes promoted and shapes broadcast.
  * "div" of integers is true division; "floordiv" and "mod" follow Python on integers and floats. */
-EAS_API eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_value z);
-EAS_API eas_value eas_cdiv(eas_builder *b, eas_value x, eas_value y); /* x / y rounded up; by 0 it is 0 for integers */
-EAS_API eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt);
+EAS_API eas_value eas_builder_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_value z);
+EAS_API eas_value eas_builder_cdiv(eas_builder *b, eas_value x, eas_value y); /* x / y rounded up; by 0 it is 0 for integers */
+EAS_API eas_value eas_builder_cast(eas_builder *b, eas_value x, eas_dtype dt);
 /* The same for a function `what`, in which a literal must fit (eas_dtype_holds). */
-EAS_API eas_value eas_convert(eas_builder *b, const char *what, eas_value x, eas_dtype dt);
-EAS_API eas_value eas_bitcast(eas_builder *b, eas_value x, eas_dtype dt);
-EAS_API eas_value eas_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape);
-EAS_API eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shape);
+EAS_API eas_value eas_builder_convert(eas_builder *b, const char *what, eas_value x, eas_dtype dt);
+EAS_API eas_value eas_builder_bitcast(eas_builder *b, eas_value x, eas_dtype dt);
+EAS_API eas_value eas_builder_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape);
+EAS_API eas_value eas_builder_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shape);
 
 /* Along an axis of a block (negative axes count from the end); the axis disappears. The order of joining is fixed: see docs/ir.md.
  * reduce: op joins two values: add, mul, min, max, and, or, xor. fold: fn does. scan: running results, same shape. */
-EAS_API eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis);
-EAS_API eas_value eas_fold(eas_builder *b, eas_value x, int axis, eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx);
-EAS_API eas_value eas_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis); /* i64; the first of equals */
-EAS_API eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis);
+EAS_API eas_value eas_builder_reduce(eas_builder *b, eas_op op, eas_value x, int axis);
+EAS_API eas_value eas_builder_fold(eas_builder *b, eas_value x, int axis, eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx);
+EAS_API eas_value eas_builder_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis); /* i64; the first of equals */
+EAS_API eas_value eas_builder_scan(eas_builder *b, eas_op op, eas_value x, int axis);
 /* Lanes that change places. gather: x at the indices along an axis, in the shape of index; negative ones count from the end, others outside give 0. lane:
  * one index; the axis disappears. sort: stable, NaN last (first if it descends); order: the positions of the sorted elements, i64; both may be NULL.
  * histogram: how often 0, 1, ..., bins - 1 occur, i32; mask may be 0. scan_with: running results by fn, which joins n values with n later ones. */
-EAS_API eas_value eas_gather(eas_builder *b, eas_value x, eas_value index, int axis);
-EAS_API eas_value eas_lane(eas_builder *b, eas_value x, int axis, eas_value index);
-EAS_API eas_value eas_flip(eas_builder *b, eas_value x, int axis);
-EAS_API eas_value eas_cat(eas_builder *b, eas_value x, eas_value y, int axis);
-EAS_API void eas_sort(eas_builder *b, eas_value x, int axis, int descending, eas_value *sorted, eas_value *order);
-EAS_API eas_value eas_histogram(eas_builder *b, eas_value x, int64_t bins, eas_value mask);
-EAS_API void eas_scan_with(eas_builder *b, int n, const eas_value *x, int axis, int reverse,
+EAS_API eas_value eas_builder_gather(eas_builder *b, eas_value x, eas_value index, int axis);
+EAS_API eas_value eas_builder_lane(eas_builder *b, eas_value x, int axis, eas_value index);
+EAS_API eas_value eas_builder_flip(eas_builder *b, eas_value x, int axis);
+EAS_API eas_value eas_builder_cat(eas_builder *b, eas_value x, eas_value y, int axis);
+EAS_API void eas_builder_sort(eas_builder *b, eas_value x, int axis, int descending, eas_value *sorted, eas_value *order);
+EAS_API eas_value eas_builder_histogram(eas_builder *b, eas_value x, int64_t bins, eas_value mask);
+EAS_API void eas_builder_scan_with(eas_builder *b, int n, const eas_value *x, int axis, int reverse,
                            int (*fn)(void *ctx, eas_builder *b, const eas_value *x, const eas_value *y, eas_value *out), void *ctx, eas_value *out);
 /* Of integers: bits that are set; zeros above the highest and below the lowest one (the width of x for 0), as i32; the upper half of a product. */
 typedef enum eas_bits_kind { EAS_BITS_POPCOUNT, EAS_BITS_CLZ, EAS_BITS_CTZ, EAS_BITS_UMULHI } eas_bits_kind;
-EAS_API eas_value eas_bits(eas_builder *b, eas_bits_kind kind, eas_value x, eas_value y);
+EAS_API eas_value eas_builder_bits(eas_builder *b, eas_bits_kind kind, eas_value x, eas_value y);
 /* Functions that are made of instructions: asin acos atan atan2 sinh cosh asinh acosh atanh log10 cbrt hypot copysign. y: of those of two. */
-EAS_API eas_value eas_function(eas_builder *b, const char *name, eas_value x, eas_value y);
+EAS_API eas_value eas_builder_function(eas_builder *b, const char *name, eas_value x, eas_value y);
 /* Blocks (M,K) times (K,N), plus acc (M,N) if it is not 0: one fma a step, k ascending, in f32 (f64 if any of them is). With a first axis more, one
  * product each. i8 and u8: exact, in i32. */
-EAS_API eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc);
-EAS_API eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size);
-EAS_API eas_value eas_trans(eas_builder *b, eas_value x, const int *axes); /* NULL: axes reversed */
-EAS_API eas_value eas_join(eas_builder *b, eas_value x, eas_value y); /* on a new last axis of 2 */
+EAS_API eas_value eas_builder_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc);
+EAS_API eas_value eas_builder_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size);
+EAS_API eas_value eas_builder_trans(eas_builder *b, eas_value x, const int *axes); /* NULL: axes reversed */
+EAS_API eas_value eas_builder_join(eas_builder *b, eas_value x, eas_value y); /* on a new last axis of 2 */
 
 /* Random numbers by Philox-4x32-10: the same bits for the same seed and offset on every device. All are integers; shapes broadcast.
  * philox: the four u32 words of one step; stream (0: none) is the upper half of the counter. rand: from its first words, f32.
  * rand_int: i64 in [lo, hi), a range of at most 2^32. */
 typedef enum eas_rand_kind { EAS_RAND_BITS, EAS_RAND_UNIFORM, EAS_RAND_NORMAL } eas_rand_kind; /* u32; [0, 1); mean 0, deviation 1 */
-EAS_API void eas_philox(eas_builder *b, eas_value seed, eas_value offset, eas_value stream, eas_value words[4]);
-EAS_API eas_value eas_rand(eas_builder *b, eas_value seed, eas_value offset, eas_rand_kind kind);
-EAS_API eas_value eas_rand_int(eas_builder *b, eas_value seed, eas_value offset, eas_value lo, eas_value hi);
+EAS_API void eas_builder_philox(eas_builder *b, eas_value seed, eas_value offset, eas_value stream, eas_value words[4]);
+EAS_API eas_value eas_builder_rand(eas_builder *b, eas_value seed, eas_value offset, eas_rand_kind kind);
+EAS_API eas_value eas_builder_rand_int(eas_builder *b, eas_value seed, eas_value offset, eas_value lo, eas_value hi);
 
 /* Memory. mask and other may be 0. Masked-off lanes read `other` (0 by default) and write nothing. */
-EAS_API eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other);
-EAS_API void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask);
+EAS_API eas_value eas_builder_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other);
+EAS_API void eas_builder_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask);
 /* op: "atomic_add", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor", "atomic_xchg" with the value x, or "atomic_cas" with x
  * expected and y desired. Gives the old elements; lanes of a block take effect in their order, lanes that are masked off give 0. "atomic_load"
  * (x and y are 0) only reads. Relaxed: an atomic orders nothing but the accesses of its own element. */
-EAS_API eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask);
+EAS_API eas_value eas_builder_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask);
 /* As in C11. fence: accesses before it are not seen after those behind it (release), or those behind it not before (acquire), by the threads of the
- * group or by all programs. An atomic with an order has such fences before and behind it: eas_atomic_ordered appends them. */
+ * group or by all programs. An atomic with an order has such fences before and behind it: eas_builder_atomic_ordered appends them. */
 typedef enum eas_order { EAS_ORDER_RELAXED, EAS_ORDER_ACQUIRE, EAS_ORDER_RELEASE, EAS_ORDER_ACQ_REL, EAS_ORDER_SEQ_CST, EAS_NORDERS } eas_order;
 typedef enum eas_scope { EAS_SCOPE_GROUP, EAS_SCOPE_DEVICE, EAS_NSCOPES } eas_scope;
-EAS_API void eas_fence(eas_builder *b, eas_order order, eas_scope scope);
-EAS_API eas_value eas_atomic_ordered(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask,
+EAS_API void eas_builder_fence(eas_builder *b, eas_order order, eas_scope scope);
+EAS_API eas_value eas_builder_atomic_ordered(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask,
                                      eas_order order);
-EAS_API eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem);
-EAS_API void eas_barrier(eas_builder *b);
+EAS_API eas_value eas_builder_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem);
+EAS_API void eas_builder_barrier(eas_builder *b);
 
 /* Between the threads of a simdgroup (32 neighbours; the group has a multiple of 32 threads) and of a whole group (of any size). Control flow around
  * them must be the same for the whole group. x is one value per thread; the result is the same for all that share it. The order of joining is
@@ -209,40 +209,40 @@ typedef enum eas_shuffle {
     EAS_SHUFFLE_UP, /* of lane own - y; lanes without a source keep their own */
     EAS_SHUFFLE_DOWN /* of lane own + y; likewise */
 } eas_shuffle;
-EAS_API eas_value eas_simd_shuffle(eas_builder *b, eas_shuffle kind, eas_value x, eas_value y);
-EAS_API eas_value eas_simd_reduce(eas_builder *b, eas_op op, eas_value x);
-EAS_API eas_value eas_simd_scan(eas_builder *b, eas_value x, int exclusive);
-EAS_API eas_value eas_tg_reduce(eas_builder *b, eas_op op, eas_value x);
-EAS_API eas_value eas_tg_scan(eas_builder *b, eas_value x, int exclusive);
+EAS_API eas_value eas_builder_simd_shuffle(eas_builder *b, eas_shuffle kind, eas_value x, eas_value y);
+EAS_API eas_value eas_builder_simd_reduce(eas_builder *b, eas_op op, eas_value x);
+EAS_API eas_value eas_builder_simd_scan(eas_builder *b, eas_value x, int exclusive);
+EAS_API eas_value eas_builder_tg_reduce(eas_builder *b, eas_op op, eas_value x);
+EAS_API eas_value eas_builder_tg_scan(eas_builder *b, eas_value x, int exclusive);
 
 /* sum over k < K of a[a_base + k*a_stride] * b[b_base + k*b_stride], in f32 (f64 for f64 buffers) with one fma a step */
-EAS_API eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
+EAS_API eas_value eas_builder_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
                           eas_value K);
 /* Debugging. assert: launches with `debug` stop with ERR_ASSERT where a lane's condition is false; others do not look. print: one record per program,
  * written after the launch in the order of programs; text has one {} for each value ({{ and }} for braces); mask (0: always) chooses lanes. */
-EAS_API void eas_assert(eas_builder *b, eas_value cond, const char *message, eas_value mask);
-EAS_API void eas_print(eas_builder *b, const char *text, int n, const eas_value *values, eas_value mask);
-EAS_API eas_value eas_mma_zero(eas_builder *b);
-EAS_API eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
+EAS_API void eas_builder_assert(eas_builder *b, eas_value cond, const char *message, eas_value mask);
+EAS_API void eas_builder_print(eas_builder *b, const char *text, int n, const eas_value *values, eas_value mask);
+EAS_API eas_value eas_builder_mma_zero(eas_builder *b);
+EAS_API eas_value eas_builder_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
                           eas_value acc);
-EAS_API void eas_mma_store(eas_builder *b, eas_value buf, eas_value base, eas_value stride, eas_value frag);
+EAS_API void eas_builder_mma_store(eas_builder *b, eas_value buf, eas_value base, eas_value stride, eas_value frag);
 
 /* Structured control. Bodies are what is built between begin and end.
  * loop: body values iv and carried[0..n) are returned; end takes the next carried values and returns the final ones.
  * if: else_ takes the then-values, end takes the else-values (or the only branch's none) and returns the merged ones. */
-EAS_API void eas_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n, const eas_value *init, eas_value *iv,
+EAS_API void eas_builder_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n, const eas_value *init, eas_value *iv,
                             eas_value *carried);
-EAS_API void eas_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final);
-EAS_API void eas_while_begin(eas_builder *b, int n, const eas_value *init, eas_value *carried);
-EAS_API void eas_while_do(eas_builder *b, eas_value cond);
-EAS_API void eas_while_end(eas_builder *b, int n, const eas_value *next, eas_value *final);
-EAS_API void eas_if_begin(eas_builder *b, eas_value cond);
-EAS_API void eas_if_else(eas_builder *b, int n, const eas_value *then_values);
-EAS_API void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *merged);
+EAS_API void eas_builder_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final);
+EAS_API void eas_builder_while_begin(eas_builder *b, int n, const eas_value *init, eas_value *carried);
+EAS_API void eas_builder_while_do(eas_builder *b, eas_value cond);
+EAS_API void eas_builder_while_end(eas_builder *b, int n, const eas_value *next, eas_value *final);
+EAS_API void eas_builder_if_begin(eas_builder *b, eas_value cond);
+EAS_API void eas_builder_if_else(eas_builder *b, int n, const eas_value *then_values);
+EAS_API void eas_builder_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *merged);
 
 /* For front ends that learn what a body changes by building it. join: ends an if whose else was begun with no values; the two values of each pair
  * are promoted and broadcast to one type. mark, rewind: forgets everything built since the mark, regions included; its values are dead. */
-EAS_API void eas_if_join(eas_builder *b, int n, const eas_value *then_values, const eas_value *else_values, eas_value *merged);
+EAS_API void eas_builder_if_join(eas_builder *b, int n, const eas_value *then_values, const eas_value *else_values, eas_value *merged);
 typedef struct eas_mark {
     uint32_t ninsns, nvals, npool, nopen, hoisted;
     uint32_t group_array[32];
@@ -265,14 +265,14 @@ EAS_API eas_status eas_builder_finish(eas_builder *b, eas_ir **out);
 
 EAS_API eas_ir *eas_ir_retain(eas_ir *ir);
 EAS_API void eas_ir_release(eas_ir *ir);
-/* Text form: eas_ir_parse(eas_ir_text(ir)) gives the same IR back. *out is malloc'ed; free it with eas_free. */
+/* Text form: eas_ir_parse(eas_ir_text(ir)) gives the same IR back. *out is malloc'ed; free it with eas_memory_free. */
 EAS_API eas_status eas_ir_text(const eas_ir *ir, int with_lines, char **out);
 EAS_API eas_status eas_ir_parse(const char *text, size_t len, eas_ir **out); /* parses and verifies; does not simplify */
 EAS_API eas_status eas_ir_simplify(const eas_ir *ir, eas_ir **out);
-EAS_API void eas_free(void *p);
+EAS_API void eas_memory_free(void *p);
 
 EAS_API const char *eas_ir_name(const eas_ir *ir);
-EAS_API int eas_ir_nparams(const eas_ir *ir);
+EAS_API int eas_ir_param_count(const eas_ir *ir);
 typedef struct eas_param {
     const char *name;
     eas_dtype dtype; /* element dtype of a buffer */
@@ -290,7 +290,7 @@ typedef struct eas_insn { /* one instruction, for looking at */
     int line;
     int64_t imm; /* start, axis, size or constant bits, by op */
 } eas_insn;
-EAS_API int eas_ir_ninsns(const eas_ir *ir);
+EAS_API int eas_ir_insn_count(const eas_ir *ir);
 EAS_API eas_insn eas_ir_insn(const eas_ir *ir, int i);
 EAS_API eas_status eas_ir_value_type(const eas_ir *ir, eas_value v, eas_dtype *dt, int *rank, int64_t shape[4]);
 
@@ -304,7 +304,7 @@ typedef struct eas_ir_info {
 } eas_ir_info;
 EAS_API eas_ir_info eas_ir_analyse(const eas_ir *ir);
 
-/* Texts for looking at: "ir", "msl", "opencl" need nothing; "plan" (how it runs on the CPU), "llvm" and "asm" open the compiler. Free with eas_free. */
+/* Texts for looking at: "ir", "msl", "opencl" need nothing; "plan" (how it runs on the CPU), "llvm" and "asm" open the compiler. Free with eas_memory_free. */
 EAS_API eas_status eas_ir_emit(const eas_ir *ir, const char *form, char **out);
 
 /* ---- derivatives of kernels ---------------------------------------------------------------------------------------- */
@@ -370,7 +370,7 @@ typedef struct eas_device_facts { /* whether it can be used or not; strings may 
     int dlpack; /* device type of its tensors in DLPack */
 } eas_device_facts;
 EAS_API eas_device_facts eas_device_facts_get(const eas_device *d);
-EAS_API int eas_device_host_memory(const eas_device *d); /* 1: its addresses are host pointers, and it takes any host memory as it is */
+EAS_API int eas_device_has_host_memory(const eas_device *d); /* 1: its addresses are host pointers, and it takes any host memory as it is */
 
 typedef struct eas_limits { /* of a device that can be used; 0: no limit */
     int64_t threads, tg_bytes, simd, buffers; /* threads of a group; threadgroup memory; width of a simdgroup; buffer arguments */
@@ -406,7 +406,7 @@ typedef struct eas_memory {
     uint64_t limit; /* on cached_bytes, now */
 } eas_memory;
 EAS_API eas_memory eas_memory_stats(eas_device *d);
-EAS_API void eas_empty_cache(eas_device *d); /* NULL: of every device */
+EAS_API void eas_device_empty_cache(eas_device *d); /* NULL: of every device */
 
 /* ---- streams and events ------------------------------------------------------------------------------------------- */
 
@@ -422,11 +422,11 @@ EAS_API eas_status eas_stream_default(eas_device *d, eas_stream **out); /* the d
 EAS_API eas_status eas_stream_current(eas_device *d, eas_stream **out); /* this thread's for d, else the default; borrowed */
 /* Makes s (NULL: the default) this thread's stream for d and returns the former one, NULL for the default. Borrowed: keep s while it is in use. */
 EAS_API eas_stream *eas_stream_use(eas_device *d, eas_stream *s);
-EAS_API int eas_stream_idle(eas_stream *s); /* 1 when everything given to it is done */
+EAS_API int eas_stream_is_idle(eas_stream *s); /* 1 when everything given to it is done */
 /* Waits for everything given. Returns, once, the first failure among it since the last wait; the stream stays usable. hooks may be NULL; with
  * `interrupted` the wait can end early with ERR_INTERRUPTED while the work goes on. */
 EAS_API eas_status eas_stream_synchronize(eas_stream *s, const eas_launch *hooks);
-EAS_API eas_status eas_synchronize(eas_device *d, const eas_launch *hooks); /* every stream of d; NULL: of every device */
+EAS_API eas_status eas_device_synchronize(eas_device *d, const eas_launch *hooks); /* every stream of d; NULL: of every device */
 
 EAS_API eas_status eas_event_new(eas_event **out);
 EAS_API eas_event *eas_event_retain(eas_event *e);
@@ -435,12 +435,12 @@ EAS_API eas_status eas_event_record(eas_event *e, eas_stream *s); /* reached whe
 /* What is given to s from now on runs after the event. Between devices the caller waits. An event that was not recorded holds nothing up. */
 EAS_API eas_status eas_event_wait(eas_event *e, eas_stream *s, const eas_launch *hooks);
 EAS_API eas_status eas_event_synchronize(eas_event *e, const eas_launch *hooks);
-EAS_API int eas_event_reached(eas_event *e);
+EAS_API int eas_event_is_reached(eas_event *e);
 /* Seconds between two recorded events of one device; waits for both. */
 EAS_API eas_status eas_event_elapsed(eas_event *start, eas_event *end, double *seconds, const eas_launch *hooks);
 
 /* Copies n bytes between devices (NULL: the host) and waits. Both streams' work so far, the current ones of this thread, is done before. */
-EAS_API eas_status eas_copy(eas_device *to, void *dst, eas_device *from, const void *src, size_t n, const eas_launch *hooks);
+EAS_API eas_status eas_device_copy(eas_device *to, void *dst, eas_device *from, const void *src, size_t n, const eas_launch *hooks);
 
 /* ---- kernels and launches --------------------------------------------------------------------------------------- */
 
@@ -456,10 +456,10 @@ EAS_API eas_ir *eas_kernel_ir(const eas_kernel *k); /* borrowed */
 EAS_API eas_ir_info eas_kernel_info(const eas_kernel *k);
 /* "ir", "msl", "opencl", "plan", "llvm", "asm"; msl and opencl are the 32-bit forms where those are possible. */
 EAS_API eas_status eas_kernel_text(eas_kernel *k, const char *form, char **out);
-/* The CPU code as a relocatable object of the host's format; its function is `kernel`. Opens the compiler. Free with eas_free. */
+/* The CPU code as a relocatable object of the host's format; its function is `kernel`. Opens the compiler. Free with eas_memory_free. */
 EAS_API eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size);
 /* Does d have what the kernel needs (threads, memory of a group, dtypes)? EAS_OK, or what is missing. Compiles nothing. */
-EAS_API eas_status eas_kernel_fits(eas_kernel *k, eas_device *d);
+EAS_API eas_status eas_kernel_require(eas_kernel *k, eas_device *d);
 
 enum {
     EAS_ARG_READONLY = 1,
@@ -521,32 +521,32 @@ typedef struct eas_source {
 } eas_source;
 EAS_API eas_status eas_kernel_source(eas_kernel *k, const char *form, const eas_arg *args, int nargs, const eas_launch *opts, eas_source *out);
 EAS_API eas_status eas_kernel_source_text(eas_kernel *k, const char *form, int variant, char **text,
-                                          char **name); /* "msl", "opencl"; free both with eas_free */
+                                          char **name); /* "msl", "opencl"; free both with eas_memory_free */
 
 /* A copy on one device's stream, as a launch is: queued with `async`, recorded by a capture. TO: from the host; FROM: to the host. hold: dst's object, then src's. */
 typedef enum eas_copy_way { EAS_COPY_TO, EAS_COPY_FROM, EAS_COPY_WITHIN } eas_copy_way;
-EAS_API eas_status eas_copy_on(eas_device *d, eas_copy_way way, void *dst, const void *src, size_t n, const eas_launch *opts);
+EAS_API eas_status eas_device_copy_on(eas_device *d, eas_copy_way way, void *dst, const void *src, size_t n, const eas_launch *opts);
 
 /* ---- capture and replay ---------------------------------------------------------------------------------------------- */
 
-typedef struct eas_graph eas_graph; /* counted: launches and copies of one device, to be run again as a whole */
+typedef struct eas_capture eas_capture; /* counted: launches and copies of one device, to be run again as a whole */
 
 /* From begin to end (or abort) launches and queued copies of this thread are checked and recorded, not run. For rebinding, the first
  * objects of eas_launch.hold are the arguments', one each. end compiles what is missing, in parallel, and makes the graph usable. */
-EAS_API eas_status eas_capture_begin(eas_graph **out);
-EAS_API eas_status eas_capture_end(eas_graph *g, const eas_launch *hooks);
-EAS_API void eas_capture_abort(eas_graph *g);
-EAS_API int eas_capturing(void); /* is this thread recording? */
-EAS_API eas_graph *eas_graph_retain(eas_graph *g);
-EAS_API void eas_graph_release(eas_graph *g);
-EAS_API int eas_graph_count(const eas_graph *g); /* launches and copies */
+EAS_API eas_status eas_capture_begin(eas_capture **out);
+EAS_API eas_status eas_capture_end(eas_capture *g, const eas_launch *hooks);
+EAS_API void eas_capture_abort(eas_capture *g);
+EAS_API int eas_capture_is_open(void); /* is this thread recording? */
+EAS_API eas_capture *eas_capture_retain(eas_capture *g);
+EAS_API void eas_capture_release(eas_capture *g);
+EAS_API int eas_capture_count(const eas_capture *g); /* launches and copies */
 /* Runs everything, in order: stream, async and hooks of opts count. */
-EAS_API eas_status eas_graph_replay(eas_graph *g, const eas_launch *opts);
+EAS_API eas_status eas_capture_replay(eas_capture *g, const eas_launch *opts);
 /* Calls the array at an address by a name of its own. */
-EAS_API eas_status eas_graph_label(eas_graph *g, const char *name, const void *address);
+EAS_API eas_status eas_capture_label(eas_capture *g, const char *name, const void *address);
 /* Replaces what the name stands for (a label, else a parameter's name if it stands for one value only) from now on. A refused value changes
  * nothing. object is retained as the capture's objects were, and may be NULL. */
-EAS_API eas_status eas_graph_bind(eas_graph *g, const char *name, const eas_arg *arg, void *object);
+EAS_API eas_status eas_capture_bind(eas_capture *g, const char *name, const eas_arg *arg, void *object);
 
 /* ---- checking a kernel ------------------------------------------------------------------------------------------------ */
 
@@ -575,7 +575,7 @@ typedef struct eas_report eas_report;
 EAS_API eas_status eas_kernel_check(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *opts, eas_report **out);
 EAS_API int eas_report_count(const eas_report *r);
 EAS_API eas_finding eas_report_at(const eas_report *r, int i); /* its names live as long as the report */
-EAS_API eas_status eas_report_text(const eas_report *r, char **out); /* free with eas_free */
+EAS_API eas_status eas_report_text(const eas_report *r, char **out); /* free with eas_memory_free */
 EAS_API void eas_report_free(eas_report *r);
 EAS_API const char *eas_finding_name(eas_finding_kind kind); /* "write-write race" */
 
@@ -597,7 +597,7 @@ EAS_API void eas_profile_stop(eas_profile *p);
 EAS_API double eas_profile_seconds(const eas_profile *p); /* from start to stop */
 EAS_API int eas_profile_count(const eas_profile *p); /* rows, in the order of first use */
 EAS_API eas_profile_row eas_profile_at(const eas_profile *p, int i);
-EAS_API eas_status eas_profile_trace(eas_profile *p, char **out); /* JSON for Perfetto or chrome://tracing; free with eas_free */
+EAS_API eas_status eas_profile_trace(eas_profile *p, char **out); /* JSON for Perfetto or chrome://tracing; free with eas_memory_free */
 EAS_API void eas_profile_free(eas_profile *p);
 
 /* ---- choosing among configs --------------------------------------------------------------------------------------------- */
@@ -607,7 +607,7 @@ EAS_API int eas_tune_choose(const double *seconds, int n, double band);
 /* Timings on disk, beside the cache: by kernel (so by config), device, build of the library, and a key of the caller's. */
 EAS_API int eas_tune_load(eas_kernel *k, eas_device *d, const char *key, double *seconds); /* 1 if there is one */
 EAS_API void eas_tune_store(eas_kernel *k, eas_device *d, const char *key, double seconds); /* best effort; one that is there stays: load it again */
-EAS_API eas_status eas_tune_export(char **out); /* all of them, a line each; free with eas_free */
+EAS_API eas_status eas_tune_export(char **out); /* all of them, a line each; free with eas_memory_free */
 EAS_API eas_status eas_tune_import(const char *text, int *count);
 
 /* ---- running a kernel while it is built ------------------------------------------------------------------------------ */
@@ -653,14 +653,14 @@ typedef int64_t eas_dim;
 typedef enum eas_dim_op { EAS_DIM_ADD, EAS_DIM_SUB, EAS_DIM_MUL, EAS_DIM_FLOORDIV, EAS_DIM_MOD, EAS_DIM_MIN, EAS_DIM_MAX } eas_dim_op;
 EAS_API eas_status eas_dim_symbol(const char *name, eas_dim *out);
 EAS_API eas_status eas_dim_apply(eas_dim_op op, eas_dim a, eas_dim b, eas_dim *out);
-EAS_API eas_status eas_dim_text(eas_dim d, char **out); /* "2*batch + 1"; free with eas_free */
+EAS_API eas_status eas_dim_text(eas_dim d, char **out); /* "2*batch + 1"; free with eas_memory_free */
 /* The value of d where symbol names[i] is values[i]; ERR_VALUE names a symbol that has none. */
 EAS_API eas_status eas_dim_value(eas_dim d, int n, const char *const *names, const int64_t *values, int64_t *out);
 
 /* Asked on this thread where two sizes that are different expressions must be equal: does the caller take them for equal? (A function that is traced for
  * certain sizes answers by them, and remembers what it answered.) NULL: they are different. */
 typedef int (*eas_dim_decide)(void *context, eas_dim a, eas_dim b);
-EAS_API void eas_dim_decider(eas_dim_decide decide, void *context);
+EAS_API void eas_dim_set_decider(eas_dim_decide decide, void *context);
 
 /* A tensor: recorded, or with its data. Counted. Shapes are physical: the first batch_dims dims are vmap's, operations speak of the rest. */
 typedef struct eas_node eas_node;
@@ -765,8 +765,8 @@ typedef struct eas_quantized {
 } eas_quantized;
 EAS_API const char *eas_quant_name(eas_quant kind); /* "int4_zp" */
 EAS_API int eas_quant_parse(const char *name, eas_quant *out); /* 1 if name is a kind's */
-EAS_API eas_status eas_quantize(eas_node *w, eas_quant kind, eas_quantized *out); /* records; its nodes are the caller's to release */
-EAS_API eas_status eas_dequantize(const eas_quantized *q, eas_dtype dt, eas_node **out);
+EAS_API eas_status eas_node_quantize(eas_node *w, eas_quant kind, eas_quantized *out); /* records; its nodes are the caller's to release */
+EAS_API eas_status eas_quantized_dequantize(const eas_quantized *q, eas_dtype dt, eas_node **out);
 EAS_API eas_status eas_quantized_matmul(eas_node *x, const eas_quantized *q, eas_node **out); /* x (..., rows) times the matrix, in x's dtype */
 
 /* ---- derivatives ---- */
@@ -788,11 +788,11 @@ EAS_API void eas_pullback_release(eas_pullback *p);
 EAS_API eas_status eas_node_variable(eas_node *x, eas_node **out);
 EAS_API eas_status eas_node_untaped(eas_node *x, eas_node **out); /* x under another name, which does not keep what x was made of */
 EAS_API int eas_node_is_taped(const eas_node *n);
-/* Traced tensors (eas_node_set_traced) that n was made of and that were made of nothing traced themselves. Borrowed; free the array with eas_free. */
+/* Traced tensors (eas_node_set_traced) that n was made of and that were made of nothing traced themselves. Borrowed; free the array with eas_memory_free. */
 EAS_API eas_status eas_node_leaves(eas_node *n, eas_node ***out, int *count);
 EAS_API eas_status
 eas_node_forget(eas_node *n); /* n and what it was made of are not traced any more, but for those leaves; what has data lets go of its inputs */
-EAS_API int eas_grad_enable(int on); /* off: what this thread records is constant for derivatives. What it was before */
+EAS_API int eas_grad_set_enabled(int on); /* off: what this thread records is constant for derivatives. What it was before */
 /* Results with a derivative of the caller's: outs[i] is results[i], seen as a function of `in`, whose derivative is what the rules say. A rule gets the inputs and a tangent or
  * cotangent for each input or result (NULL: zero), and gives counted nodes or NULL. Without a vjp rule reverse mode transposes what the jvp rule gives. */
 typedef eas_status (*eas_vjp_rule)(void *ctx, int nin, eas_node *const *in, eas_node *const *cotangents, eas_node **grads);
@@ -820,7 +820,7 @@ EAS_API int eas_node_inputs(const eas_node *n, eas_node *const **in); /* how man
 EAS_API int eas_node_words(const eas_node *n, const int64_t **words); /* what the operation was given, in physical terms: see graph.h */
 /* Data of a node that has some: borrowed; offset and strides in elements. */
 EAS_API eas_buffer *eas_node_buffer(const eas_node *n, int64_t *offset, int64_t *strides);
-EAS_API int eas_node_traced(const eas_node *n); /* keeps its inputs for derivatives */
+EAS_API int eas_node_is_traced(const eas_node *n); /* keeps its inputs for derivatives */
 EAS_API void eas_node_set_traced(eas_node *n, int traced); /* before anything is recorded from it */
 EAS_API void eas_node_set_batch_dims(eas_node *n, int batch_dims); /* as well; at most its rank */
 /* A pointer of the caller's, kept with the node, and an object that is dropped with it. */
@@ -829,13 +829,13 @@ EAS_API void eas_node_set_user(eas_node *n, void *user);
 EAS_API void *eas_node_object(const eas_node *n);
 EAS_API eas_status eas_node_set_object(eas_node *n, void *object, void (*drop)(void *object));
 /* Where nodes recorded from now on by this thread come from; 0: unknown. The resolver gives file and line for messages: 1 if it knows. */
-EAS_API void eas_site(uint32_t site);
-EAS_API void eas_site_resolver(int (*resolve)(uint32_t site, char *file, size_t room, int *line));
+EAS_API void eas_site_set(uint32_t site);
+EAS_API void eas_site_set_resolver(int (*resolve)(uint32_t site, char *file, size_t room, int *line));
 EAS_API uint32_t eas_node_site(const eas_node *n);
 
 /* Gives data to these nodes: everything they need is computed in one program, found again by its structure. hooks: as for a launch; may be NULL. A node that depends on a
  * placeholder: ERR_RUNTIME. device: for what belongs to none; NULL: cpu. */
-EAS_API eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks);
+EAS_API eas_status eas_nodes_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks);
 
 /* A function of placeholders, compiled: outs depend on inputs 0 .. nin-1. Symbols in the inputs' shapes are solved at each run. */
 typedef struct eas_program eas_program; /* counted */
@@ -851,12 +851,12 @@ EAS_API eas_status eas_program_run(eas_program *p, int nin, eas_node *const *arg
                                    eas_node **results);
 /* Takes the time of several ways to do it, with these arguments, and keeps the quickest; ties go to the usual way. Not while others run it. */
 EAS_API eas_status eas_program_tune(eas_program *p, int nin, eas_node *const *args, const eas_launch *hooks);
-/* What it does: "text" (kernels, buffers, peak memory), "svg-before", "svg-after" (the graph, with kernels drawn around it). Free with eas_free. */
+/* What it does: "text" (kernels, buffers, peak memory), "svg-before", "svg-after" (the graph, with kernels drawn around it). Free with eas_memory_free. */
 /* How tensors are called in what is shown on this thread: NULL is said for one that has no name. input: the number of an input of a program, or -1. */
 typedef const char *(*eas_show_name)(void *context, eas_node *n, int input);
-EAS_API void eas_show_namer(eas_show_name name, void *context); /* NULL: nothing has a name */
+EAS_API void eas_show_set_namer(eas_show_name name, void *context); /* NULL: nothing has a name */
 EAS_API eas_status eas_program_show(eas_program *p, const char *form, char **out);
-EAS_API eas_status eas_nodes_show(int n, eas_node *const *nodes, const char *form, char **out); /* of what eas_realize would do */
+EAS_API eas_status eas_nodes_show(int n, eas_node *const *nodes, const char *form, char **out); /* of what eas_nodes_realize would do */
 typedef struct eas_lazy_stats {
     uint64_t programs, program_hits; /* structures seen for the first time; found again */
     uint64_t kernels; /* kernels made */
@@ -908,7 +908,7 @@ typedef struct eas_shard_rule {
     } factors[EAS_MAX_FACTORS];
     eas_shard_tensor *tensors; /* the inputs, then the result */
 } eas_shard_rule;
-/* Of a recorded node and its inputs (eas_node_inputs). Free with eas_free. ERR_UNAVAILABLE: it is made of simpler operations, and has none of its own. */
+/* Of a recorded node and its inputs (eas_node_inputs). Free with eas_memory_free. ERR_UNAVAILABLE: it is made of simpler operations, and has none of its own. */
 EAS_API eas_status eas_node_shard_rule(eas_node *n, eas_shard_rule **out);
 /* Axes go from tensor to tensor, to dims that are open. specs: of the inputs, then of the result; NULL: none. Where two disagree they keep what they have in common;
  * aggressive: the one with more parts wins. */
@@ -942,7 +942,7 @@ EAS_API eas_weight eas_weights_at(const eas_weights *w, int i);
 EAS_API int eas_weights_find(const eas_weights *w, const char *name); /* -1: none */
 EAS_API int eas_weights_meta_count(const eas_weights *w);
 EAS_API const char *eas_weights_meta_key(const eas_weights *w, int i);
-EAS_API eas_status eas_weights_meta(const eas_weights *w, int i, char **value); /* a string; GGUF: JSON. Free with eas_free */
+EAS_API eas_status eas_weights_meta(const eas_weights *w, int i, char **value); /* a string; GGUF: JSON. Free with eas_memory_free */
 /* A tensor on the cpu device. Where the file has its elements as memory has them it is a view of the mapped file, and nothing is read before it is used; the mapping is private,
  * so writing to it does not change the file. Else it is decoded now. The file may be replaced meanwhile, but not be made shorter. */
 EAS_API eas_status eas_weights_node(eas_weights *w, int i, eas_node **out);
@@ -976,7 +976,7 @@ EAS_API eas_status eas_mesh_devices(int mesh, int64_t *first, int64_t *count); /
 EAS_API eas_status eas_node_from_parts(int mesh, const eas_spec *spec, int pad, eas_dtype dt, int rank, const int64_t *shape, int64_t n,
                                        eas_buffer *const *parts, eas_node **out);
 
-/* What is sent to evaluate these nodes: each collective, in order, without running anything. *mesh: -1 where nothing lies on one. Free the array with eas_free. */
+/* What is sent to evaluate these nodes: each collective, in order, without running anything. *mesh: -1 where nothing lies on one. Free the array with eas_memory_free. */
 typedef struct eas_collective {
     const char *name; /* "all_gather", ... */
     const char *operation, *why; /* that wanted it */
@@ -989,7 +989,7 @@ typedef struct eas_collective {
     int per_trip; /* a loop around it takes an unknown number of trips: bytes are of one */
 } eas_collective;
 EAS_API eas_status eas_nodes_collectives(int n, eas_node *const *nodes, int *mesh, eas_collective **out, int *count);
-EAS_API eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out); /* the same as text; free with eas_free */
+EAS_API eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out); /* the same as text; free with eas_memory_free */
 typedef struct eas_comm_stats { /* sent so far by the devices of this process */
     uint64_t bytes, calls;
     uint64_t all_gather, all_reduce, reduce_scatter, all_to_all, ppermute; /* bytes */
@@ -1038,15 +1038,15 @@ typedef struct eas_simulation { /* of one device; all do the same */
 } eas_simulation;
 /* Predicts what evaluating the nodes takes on a mesh: time, memory and traffic of each device. Nothing runs, so nodes may be made of placeholders (eas_node_input, eas_node_input_sharded), and the mesh
  * may have any number of devices. */
-EAS_API eas_status eas_simulate(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, eas_simulation **out);
+EAS_API eas_status eas_nodes_simulate(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, eas_simulation **out);
 EAS_API void eas_simulation_free(eas_simulation *s);
-EAS_API eas_status eas_simulation_table(const eas_simulation *s, char **out); /* for people; free with eas_free */
+EAS_API eas_status eas_simulation_table(const eas_simulation *s, char **out); /* for people; free with eas_memory_free */
 EAS_API eas_status eas_simulation_trace(const eas_simulation *s, const char *path); /* a file for Perfetto or chrome://tracing */
 
 /* Chooses how the tensors that nodes are made of lie on a mesh, so that evaluating the nodes takes least by the machine's numbers; what is asked for inside (eas_node_shard) stays. inputs: the tensors
  * that may be laid out, specs: one for each. start: NULL, or layouts to begin with; the result is never worse than they are, nor than whole tensors and the batch cut along the axes.
  * seconds[0..2]: as given, all whole, chosen; may be NULL. */
-EAS_API eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
+EAS_API eas_status eas_nodes_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
                                   const eas_spec *start, eas_spec *specs, double *seconds);
 
 /* ---- the ranks of a job: collectives between processes --------------------------------------------------------------- */
@@ -1118,14 +1118,14 @@ EAS_API const char *eas_cache_dir(void); /* "" when the disk cache is off, eas_c
 EAS_API const char *eas_cache_why(void);
 EAS_API eas_status eas_cache_clear(void); /* kernels and timings */
 EAS_API eas_status eas_cache_verify(uint64_t *good, uint64_t *bad, uint64_t *bytes); /* drops the bad ones */
-EAS_API int eas_num_threads(void);
+EAS_API int eas_threads_count(void);
 /* Launches from now on use the host program's threads in place of the library's own: run(fn, ctx, n, 0) calls fn(ctx) on the calling thread and on
  * at most n - 1 others, and returns when all are done (libgomp's and libomp's GOMP_parallel does). NULL: the library's own again. A child of
  * fork uses its own. */
 EAS_API void eas_threads_lend(void (*run)(void (*fn)(void *ctx), void *ctx, unsigned n, unsigned flags));
 /* The lock that a host program calls the library under (Python's GIL), for calls that take no hooks: leave() gives it up while the calling thread waits for another one that
  * may need it, and enter() takes it again with what leave() gave. leave() gives NULL where the thread does not have the lock. */
-EAS_API void eas_host_lock(void *(*leave)(void), void (*enter)(void *left));
+EAS_API void eas_host_set_lock(void *(*leave)(void), void (*enter)(void *left));
 
 #ifdef __cplusplus
 }

@@ -306,14 +306,14 @@ int frame_pop(Trace *t, Frame *f)
 /* Ends the if in t->pending (its first branch is over): the merged values are what the variables hold from here on. */
 static int close_if(Trace *t, Frame *f)
 {
-    eas_value *other = f->kind == K_ELSE ? f->then_vals : NULL; /* with an else, then_vals went to eas_if_else already */
+    eas_value *other = f->kind == K_ELSE ? f->then_vals : NULL; /* with an else, then_vals went to eas_builder_if_else already */
     eas_value *now = PyMem_Calloc((size_t)f->n + 1, sizeof *now), *merged = PyMem_Calloc((size_t)f->n + 1, sizeof *merged);
     int ok = now && merged;
     if (ok) {
         frame_get(f, now);
         if (!other)
-            eas_if_else(t->b, f->n, now);
-        eas_if_end(t->b, f->n, other ? now : f->before, merged);
+            eas_builder_if_else(t->b, f->n, now);
+        eas_builder_if_end(t->b, f->n, other ? now : f->before, merged);
         frame_set(f, merged);
         ok = trace_ok(t);
     } else
@@ -390,7 +390,7 @@ static eas_value weak_for(Trace *t, const Var *v, eas_value x)
 {
     eas_dtype dt = eas_value_dtype(t->b, v->v);
     bool real = eas_dtype_kind(eas_value_dtype(t->b, x)) == 'f', same = real == (eas_dtype_kind(dt) == 'f') && dt != EAS_BOOL;
-    return same ? eas_convert(t->b, "var", x, dt) : eas_cast(t->b, x, real ? EAS_F32 : EAS_I64);
+    return same ? eas_builder_convert(t->b, "var", x, dt) : eas_builder_cast(t->b, x, real ? EAS_F32 : EAS_I64);
 }
 /* Outside any region a variable is a plain name and may change type; inside, it must keep the type it had at the start. */
 static int assign(Trace *t, Var *v, eas_value x)
@@ -406,7 +406,7 @@ static int assign(Trace *t, Var *v, eas_value x)
                                   "mk.%s))",
                                   eas_dtype_name(dt), eas_dtype_name(from), eas_dtype_name(from)),
                        0;
-            x = eas_convert(t->b, "var", x, dt);
+            x = eas_builder_convert(t->b, "var", x, dt);
         }
         if (xrank > rank)
             return py_fail_at(PyExc_ValueError,
@@ -414,14 +414,14 @@ static int assign(Trace *t, Var *v, eas_value x)
                               rank, xrank),
                    0;
         if (xrank != rank || memcmp(to, shape, (size_t)rank * sizeof *to))
-            x = eas_broadcast(t->b, x, rank, to);
+            x = eas_builder_broadcast(t->b, x, rank, to);
         if (t->live)
             x = eas_live_merge(t->b, v->v, x);
     }
     if (!t->frames && v->v && eas_value_is_weak(t->b, x))
         x = weak_for(t, v, x);
     if (t->mask && v->v)
-        x = eas_apply(t->b, OP.where, t->mask, x, v->v);
+        x = eas_builder_apply(t->b, OP.where, t->mask, x, v->v);
     if (t->live) {
         eas_live_keep(t->b, x);
         eas_live_drop(t->b, v->v);
@@ -680,9 +680,9 @@ FN(var)
     if (!value_arg(t, in[0], s.fn, "init", &v) || (typed && !py_to_dtype(in[1], "mk.var", &dt)))
         return NULL;
     if (typed)
-        v = eas_convert(t->b, "var", v, dt);
+        v = eas_builder_convert(t->b, "var", v, dt);
     else if (eas_value_is_weak(t->b, v))
-        v = eas_cast(t->b, v, eas_dtype_kind(eas_value_dtype(t->b, v)) == 'f' ? EAS_F32 : EAS_I64);
+        v = eas_builder_cast(t->b, v, eas_dtype_kind(eas_value_dtype(t->b, v)) == 'f' ? EAS_F32 : EAS_I64);
     Var *o = trace_ok(t) ? PyObject_New(Var, G.var) : NULL;
     if (!o)
         return NULL;
@@ -746,8 +746,8 @@ static PyObject *mk_range(PyObject *self, PyObject *const *args, Py_ssize_t narg
     Loop *l = loop_new(G.range, t);
     if (!l)
         return NULL;
-    l->lo = eas_const_int(t->b, 0);
-    l->step = eas_const_int(t->b, 1);
+    l->lo = eas_builder_const_int(t->b, 0);
+    l->step = eas_builder_const_int(t->b, 1);
     int ok = nargs == 1 ? value_arg(t, args[0], "range", "hi", &l->hi)
                         : value_arg(t, args[0], "range", "lo", &l->lo) && value_arg(t, args[1], "range", "hi", &l->hi);
     if (ok && nargs == 3)
@@ -812,7 +812,7 @@ static PyObject *range_begin(Loop *l, Trace *t)
     eas_value iv = 0;
     if (!(l->frame = named_frame(t, K_LOOP, NULL)))
         return NULL;
-    eas_loop_begin(t->b, l->lo, l->hi, l->step, l->frame->n, l->frame->before, &iv, l->frame->then_vals);
+    eas_builder_loop_begin(t->b, l->lo, l->hi, l->step, l->frame->n, l->frame->before, &iv, l->frame->then_vals);
     frame_set(l->frame, l->frame->then_vals);
     frame_push(t, l->frame);
     l->state = 1;
@@ -880,7 +880,7 @@ static PyObject *range_next(PyObject *o)
     if (l->state == 0)
         return range_begin(l, t);
     if (l->state == 1)
-        loop_end(l, t, eas_loop_end);
+        loop_end(l, t, eas_builder_loop_end);
     return NULL; /* StopIteration, or the error */
 }
 static PyType_Slot range_slots[] = {
@@ -910,7 +910,7 @@ static PyObject *while_begin(Loop *l, Trace *t)
     eas_value c;
     if (!(l->frame = named_frame(t, K_WHILE, l->cond)))
         return NULL;
-    eas_while_begin(t->b, l->frame->n, l->frame->before, l->frame->then_vals);
+    eas_builder_while_begin(t->b, l->frame->n, l->frame->before, l->frame->then_vals);
     frame_set(l->frame, l->frame->then_vals);
     frame_push(t, l->frame);
     l->state = 1;
@@ -919,7 +919,7 @@ static PyObject *while_begin(Loop *l, Trace *t)
     Py_XDECREF(cond);
     if (!ok)
         return NULL;
-    eas_while_do(t->b, c);
+    eas_builder_while_do(t->b, c);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
 }
 static PyObject *while_next(PyObject *o)
@@ -933,7 +933,7 @@ static PyObject *while_next(PyObject *o)
     if (l->state == 0)
         return while_begin(l, t);
     if (l->state == 1)
-        loop_end(l, t, eas_while_end);
+        loop_end(l, t, eas_builder_while_end);
     return NULL;
 }
 static PyObject *while_enter(PyObject *o, PyObject *unused)
@@ -956,7 +956,7 @@ static PyObject *while_exit(PyObject *o, PyObject *args)
     Trace *t = loop_enter((Loop *)o);
     Frame *f = ((Loop *)o)->frame;
     bool whole = t && f && (f->py != PyEval_GetFrame() || left_early(f));
-    return whole && loop_end((Loop *)o, t, eas_while_end) ? Py_NewRef(Py_False) : NULL;
+    return whole && loop_end((Loop *)o, t, eas_builder_while_end) ? Py_NewRef(Py_False) : NULL;
 }
 static PyMethodDef while_methods[] = {
     {"__enter__", while_enter, METH_NOARGS, NULL}, {"__exit__", while_exit, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
@@ -1016,7 +1016,7 @@ static PyObject *if_begin(Branch *b, Trace *t)
         eas_live_keep(t->b, b->cond);
         eas_live_if(t->b, b->cond);
     } else
-        eas_if_begin(t->b, b->cond);
+        eas_builder_if_begin(t->b, b->cond);
     frame_push(t, b->frame);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
 }
@@ -1031,7 +1031,7 @@ static PyObject *else_begin(Branch *b, Trace *t)
     if (t->live)
         eas_live_else(t->b, f->live_cond);
     else
-        eas_if_else(t->b, f->n, f->then_vals);
+        eas_builder_if_else(t->b, f->n, f->then_vals);
     f->kind = K_ELSE;
     names_drop(f);
     if (!t->live && (!(f->scope = scope_begin(t, K_ELSE, f->line)) || !names_keep(f, NULL)))

@@ -290,8 +290,8 @@ static PyObject *symbol(Trace *t, PyObject *name, int tag)
     if (!text)
         return NULL;
     if (tag & TAG_BUFFER)
-        return buffer_new(t, eas_param_buffer(t->b, text, dt), name);
-    return value_named(t, eas_param_scalar(t->b, text, dt, (tag & TAG_WEAK) != 0), name);
+        return buffer_new(t, eas_builder_param_buffer(t->b, text, dt), name);
+    return value_named(t, eas_builder_param_scalar(t->b, text, dt, (tag & TAG_WEAK) != 0), name);
 }
 /* fn, the kernel's, called on argv (taken) in the context of the trace. 1 if it came through and returned nothing. */
 static int call_body(Kernel *k, PyObject *fn, Trace *t, PyObject **argv)
@@ -1051,7 +1051,7 @@ static int on_host(Kernel *k, Call *c)
         return py_fail(PyExc_ValueError, "%U: an argument is a torch tensor on mps, and this works in the host's memory: pass x.cpu()", k->name), 0;
     for (int i = 0; i < k->nrt; i++) {
         Tensor *t = (Tensor *)c->objs[i];
-        if (tensor_check(c->objs[i]) && !eas_device_host_memory(t->device)) {
+        if (tensor_check(c->objs[i]) && !eas_device_has_host_memory(t->device)) {
             py_fail(PyExc_ValueError, "%U: argument '%U' is on device '%s', and this works in the host's memory: move it with .to('cpu')", k->name,
                     PyTuple_GET_ITEM(k->rt_names, i), eas_device_name(t->device));
             return 0;

@@ -4,7 +4,7 @@
  *   errors.c   status -> exception; the user's "file:line: "
  *   dtype.c    DType objects; NumPy, torch and buffer-protocol element types -> eas_dtype
  *   trace.c    the trace of a kernel body, per thread
- *   value.c    traced values and buffers: Python's number protocol -> eas_apply
+ *   value.c    traced values and buffers: Python's number protocol -> eas_builder_apply
  *   args.c     arguments of mk's functions
  *   mkfuncs.c  the functions of mk: identity, memory, element-wise
  *   blocks.c   shapes, reductions, scans, random numbers

@@ -36,6 +36,6 @@ const char *eas_status_name(eas_status st)
 #endif
 const char *eas_version(void) { return EAS_VERSION_TEXT; }
 
-void eas_free(void *p) { free(p); }
+void eas_memory_free(void *p) { free(p); }
 
 eas_status base_null(const char *fn, const char *what) { return base_fail(EAS_ERR_HANDLE, "%s: \"%s\" is NULL", fn, what); }

@@ -452,7 +452,7 @@ eas_status eas_stream_synchronize(eas_stream *s, const eas_launch *hooks)
     return stream_wait(s, hooks);
 }
 
-int eas_stream_idle(eas_stream *s)
+int eas_stream_is_idle(eas_stream *s)
 {
     NEED(s, 0);
     uint64_t ticket;
@@ -471,7 +471,7 @@ static eas_stream *stream_at(int i)
     return s;
 }
 
-eas_status eas_synchronize(eas_device *d, const eas_launch *hooks)
+eas_status eas_device_synchronize(eas_device *d, const eas_launch *hooks)
 {
     eas_status first = EAS_OK;
     char text[2048] = "";
@@ -603,7 +603,7 @@ eas_status eas_event_synchronize(eas_event *e, const eas_launch *hooks)
     return st;
 }
 
-int eas_event_reached(eas_event *e)
+int eas_event_is_reached(eas_event *e)
 {
     NEED(e, 0);
     uint64_t ticket;

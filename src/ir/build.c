@@ -494,12 +494,12 @@ const char *eas_ir_name(const eas_ir *ir)
     NEED(ir, NULL);
     return ir->name;
 }
-int eas_ir_nparams(const eas_ir *ir)
+int eas_ir_param_count(const eas_ir *ir)
 {
     NEED(ir, 0);
     return ir->nparams;
 }
-int eas_ir_ninsns(const eas_ir *ir)
+int eas_ir_insn_count(const eas_ir *ir)
 {
     NEED(ir, 0);
     return (int)ir->ninsns;

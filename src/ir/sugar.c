@@ -338,7 +338,7 @@ static uint32_t apply_float_test(eas_builder *b, uint16_t op, uint32_t x)
     return irb_const(b, ir_with_dtype(type_of(b, x), EAS_BOOL), 0);
 }
 
-eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_value z)
+eas_value eas_builder_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_value z)
 {
     NEED(b, 0);
     uint32_t v[3] = {x, y, z};
@@ -389,7 +389,7 @@ static uint32_t int_cdiv(eas_builder *b, uint32_t x, uint32_t y)
     return b->status ? 0 : apply2(b, IR_ADD, q, irb_to(b, IR_CAST, type_of(b, q), more));
 }
 
-eas_value eas_cdiv(eas_builder *b, eas_value x, eas_value y)
+eas_value eas_builder_cdiv(eas_builder *b, eas_value x, eas_value y)
 {
     NEED(b, 0);
     uint32_t v[2] = {x, y};
@@ -397,14 +397,14 @@ eas_value eas_cdiv(eas_builder *b, eas_value x, eas_value y)
     if (!want_value(b, "cdiv", x) || !want_value(b, "cdiv", y) || !common_dtype(b, "cdiv", v, 2, &dt))
         return 0;
     if (dtype_is_float(dt))
-        return eas_apply(b, IR_NEG, eas_apply(b, IR_FLOORDIV, eas_apply(b, IR_NEG, x, 0, 0), y, 0), 0, 0);
+        return eas_builder_apply(b, IR_NEG, eas_builder_apply(b, IR_FLOORDIV, eas_builder_apply(b, IR_NEG, x, 0, 0), y, 0), 0, 0);
     dt = dt == EAS_BOOL ? EAS_I64 : dt;
     v[0] = adapt(b, x, dt);
     v[1] = adapt(b, y, dt);
     return spread_all(b, "cdiv", v, 2) ? int_cdiv(b, v[0], v[1]) : 0;
 }
 
-eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt)
+eas_value eas_builder_cast(eas_builder *b, eas_value x, eas_dtype dt)
 {
     NEED(b, 0);
     if ((unsigned)dt >= EAS_NDTYPES)
@@ -419,15 +419,15 @@ eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt)
     return adapt(b, x, dt);
 }
 
-eas_value eas_convert(eas_builder *b, const char *what, eas_value x, eas_dtype dt)
+eas_value eas_builder_convert(eas_builder *b, const char *what, eas_value x, eas_dtype dt)
 {
     NEED(b, 0);
     if ((unsigned)dt < EAS_NDTYPES && want_value(b, what, x) && !literal_fits(b, what, x, dt))
         return 0;
-    return eas_cast(b, x, dt);
+    return eas_builder_cast(b, x, dt);
 }
 
-eas_value eas_bitcast(eas_builder *b, eas_value x, eas_dtype dt)
+eas_value eas_builder_bitcast(eas_builder *b, eas_value x, eas_dtype dt)
 {
     NEED(b, 0);
     if (!want_value(b, "bitcast", x))
@@ -454,7 +454,7 @@ static bool shape_type(eas_builder *b, const char *what, int rank, const int64_t
 
 uint32_t irb_strong(eas_builder *b, uint32_t x) { return weak_float(b, x) && type_of(b, x).dtype == EAS_F64 ? adapt(b, x, EAS_F32) : x; }
 
-eas_value eas_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape)
+eas_value eas_builder_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape)
 {
     NEED(b, 0);
     ir_type t;
@@ -464,7 +464,7 @@ eas_value eas_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *sh
     return !b->status && shape_type(b, "broadcast", rank, shape, type_of(b, x).dtype, &t) ? irb_to(b, IR_BROADCAST, t, x) : 0;
 }
 
-eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shape)
+eas_value eas_builder_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shape)
 {
     NEED(b, 0);
     ir_type t;
@@ -476,13 +476,13 @@ eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shap
 
 /* ---- parameters, literals, identity ---- */
 
-eas_value eas_param_buffer(eas_builder *b, const char *name, eas_dtype elem)
+eas_value eas_builder_param_buffer(eas_builder *b, const char *name, eas_dtype elem)
 {
     NEED(b, 0);
     return irb_param(b, name, (ir_type){.dtype = (uint8_t)elem, .kind = IR_BUF}, false);
 }
 
-eas_value eas_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int weak)
+eas_value eas_builder_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int weak)
 {
     NEED(b, 0);
     return irb_param(b, name, ir_scalar(dt), weak != 0);
@@ -496,17 +496,17 @@ static uint32_t literal(eas_builder *b, eas_dtype dt, int64_t bits, uint8_t weak
     return v;
 }
 
-eas_value eas_const_int(eas_builder *b, int64_t v)
+eas_value eas_builder_const_int(eas_builder *b, int64_t v)
 {
     NEED(b, 0);
     return literal(b, EAS_I64, v, IR_WEAK);
 }
-eas_value eas_const_float(eas_builder *b, double v)
+eas_value eas_builder_const_float(eas_builder *b, double v)
 {
     NEED(b, 0);
     return literal(b, EAS_F64, ir_bits_from_double(EAS_F64, v), IR_WEAK);
 }
-eas_value eas_const_bool(eas_builder *b, int v)
+eas_value eas_builder_const_bool(eas_builder *b, int v)
 {
     NEED(b, 0);
     return literal(b, EAS_BOOL, v != 0, IR_STRONG);
@@ -521,13 +521,13 @@ static uint32_t typed(eas_builder *b, eas_dtype dt, double f, int64_t i, uint8_t
     return literal(b, dt, out, weak);
 }
 
-eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i)
+eas_value eas_builder_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i)
 {
     NEED(b, 0);
     return typed(b, dt, f, i, IR_STRONG);
 }
 
-eas_value eas_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i)
+eas_value eas_builder_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i)
 {
     NEED(b, 0);
     return typed(b, dt, f, i, IR_NUMBER);
@@ -535,33 +535,33 @@ eas_value eas_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i)
 
 static uint32_t ident(eas_builder *b, uint16_t op, int64_t imm) { return irb_typed(b, op, ir_scalar(EAS_I64), imm); }
 
-eas_value eas_program_id(eas_builder *b, int axis)
+eas_value eas_builder_program_id(eas_builder *b, int axis)
 {
     NEED(b, 0);
     return ident(b, IR_PROGRAM_ID, axis);
 }
-eas_value eas_num_programs(eas_builder *b, int axis)
+eas_value eas_builder_num_programs(eas_builder *b, int axis)
 {
     NEED(b, 0);
     return ident(b, IR_NUM_PROGRAMS, axis);
 }
-eas_value eas_local_id(eas_builder *b, int axis)
+eas_value eas_builder_local_id(eas_builder *b, int axis)
 {
     NEED(b, 0);
     return ident(b, IR_LOCAL_ID, axis);
 }
-eas_value eas_lane_id(eas_builder *b)
+eas_value eas_builder_lane_id(eas_builder *b)
 {
     NEED(b, 0);
     return ident(b, IR_LANE_ID, 0);
 }
-eas_value eas_sg_id(eas_builder *b)
+eas_value eas_builder_sg_id(eas_builder *b)
 {
     NEED(b, 0);
     return ident(b, IR_SG_ID, 0);
 }
 
-eas_value eas_arange(eas_builder *b, int64_t start, int64_t size)
+eas_value eas_builder_arange(eas_builder *b, int64_t start, int64_t size)
 {
     NEED(b, 0);
     ir_type t;
@@ -572,7 +572,7 @@ eas_value eas_arange(eas_builder *b, int64_t start, int64_t size)
     return v;
 }
 
-eas_value eas_tid(eas_builder *b, int64_t start, int64_t size)
+eas_value eas_builder_tid(eas_builder *b, int64_t start, int64_t size)
 {
     NEED(b, 0);
     ir_type t;
@@ -619,7 +619,7 @@ static uint32_t to_element(eas_builder *b, const char *what, uint32_t v, eas_dty
     return adapt(b, v, elem);
 }
 
-eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other)
+eas_value eas_builder_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other)
 {
     NEED(b, 0);
     if (!want_buffer(b, "load", buf) || !want_offset(b, "load", "the offset", &off) || (mask && !want_mask(b, "load", mask)))
@@ -641,7 +641,7 @@ eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask,
     return irb_insn(b, IR_LOAD, args, 4, 0, 1, &t);
 }
 
-void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask)
+void eas_builder_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask)
 {
     NEED_(b);
     char d[160];
@@ -667,7 +667,7 @@ static bool atomic_fits(uint16_t op, eas_dtype dt)
     return dtype_is_float(dt) ? (ir_rows[op].classes & IR_F) != 0 : dtype_is_int(dt) && dtype_bits(dt) >= 32;
 }
 
-eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask)
+eas_value eas_builder_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask)
 {
     NEED(b, 0);
     if (b->status)
@@ -696,7 +696,7 @@ eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, ea
     return irb_insn(b, op, args, 1 + n, 0, 1, &t);
 }
 
-void eas_fence(eas_builder *b, eas_order order, eas_scope scope)
+void eas_builder_fence(eas_builder *b, eas_order order, eas_scope scope)
 {
     NEED_(b);
     if ((unsigned)order >= EAS_NORDERS || (unsigned)scope >= EAS_NSCOPES) {
@@ -708,21 +708,22 @@ void eas_fence(eas_builder *b, eas_order order, eas_scope scope)
 }
 
 /* C11 has both an ordered atomic and a relaxed one between fences; the second is at least as strong as the first, and all that Metal has. */
-eas_value eas_atomic_ordered(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask, eas_order order)
+eas_value eas_builder_atomic_ordered(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask,
+                                     eas_order order)
 {
     NEED(b, 0);
     const bool strict = order == EAS_ORDER_SEQ_CST, first = order == EAS_ORDER_RELEASE || order == EAS_ORDER_ACQ_REL,
                then = order == EAS_ORDER_ACQUIRE || order == EAS_ORDER_ACQ_REL;
     const eas_scope scope = !b->status && want_buffer(b, eas_op_name(op), buf) && type_of(b, buf).kind == IR_TG ? EAS_SCOPE_GROUP : EAS_SCOPE_DEVICE;
     if (strict || first || (unsigned)order >= EAS_NORDERS)
-        eas_fence(b, strict ? order : first ? EAS_ORDER_RELEASE : order, scope);
-    eas_value r = eas_atomic(b, op, buf, off, x, y, mask);
+        eas_builder_fence(b, strict ? order : first ? EAS_ORDER_RELEASE : order, scope);
+    eas_value r = eas_builder_atomic(b, op, buf, off, x, y, mask);
     if (strict || then)
-        eas_fence(b, strict ? order : EAS_ORDER_ACQUIRE, scope);
+        eas_builder_fence(b, strict ? order : EAS_ORDER_ACQUIRE, scope);
     return r;
 }
 
-void eas_assert(eas_builder *b, eas_value cond, const char *message, eas_value mask)
+void eas_builder_assert(eas_builder *b, eas_value cond, const char *message, eas_value mask)
 {
     NEED_(b);
     char d[160];
@@ -740,7 +741,7 @@ void eas_assert(eas_builder *b, eas_value cond, const char *message, eas_value m
 
 enum { MAX_PRINTED = 64 };
 
-void eas_print(eas_builder *b, const char *text, int n, const eas_value *values, eas_value mask)
+void eas_builder_print(eas_builder *b, const char *text, int n, const eas_value *values, eas_value mask)
 {
     NEED_(b);
     NEED_(text);
@@ -765,7 +766,7 @@ void eas_print(eas_builder *b, const char *text, int n, const eas_value *values,
     irb_insn(b, IR_PRINT, v, n + (mask != 0), irb_string(b, text), 0, NULL);
 }
 
-eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem)
+eas_value eas_builder_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem)
 {
     NEED(b, 0);
     if (b->status)
@@ -778,13 +779,14 @@ eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem)
     return irb_typed(b, IR_ALLOC_TG, t, size);
 }
 
-void eas_barrier(eas_builder *b)
+void eas_builder_barrier(eas_builder *b)
 {
     NEED_(b);
     irb_insn(b, IR_BARRIER, NULL, 0, 0, 0, NULL);
 }
 
-eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride, eas_value K)
+eas_value eas_builder_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
+                          eas_value K)
 {
     NEED(b, 0);
     if (!want_buffer(b, "dot", a) || !want_buffer(b, "dot", bb) || !want_offset(b, "dot", "a_base", &a_base) ||
@@ -803,14 +805,14 @@ eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_str
     return irb_insn(b, IR_DOT, args, 7, 0, 1, &t);
 }
 
-eas_value eas_mma_zero(eas_builder *b)
+eas_value eas_builder_mma_zero(eas_builder *b)
 {
     NEED(b, 0);
     return irb_typed(b, IR_MMA_ZERO, (ir_type){.dtype = EAS_F32, .kind = IR_FRAG}, 0);
 }
 
-eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
-                  eas_value acc)
+eas_value eas_builder_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
+                          eas_value acc)
 {
     NEED(b, 0);
     if (!want_buffer(b, "mma", a) || !want_buffer(b, "mma", bb) || !want_offset(b, "mma", "a_base", &a_base) ||
@@ -821,7 +823,7 @@ eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_str
     return irb_insn(b, IR_MMA, args, 7, 0, 1, &t);
 }
 
-void eas_mma_store(eas_builder *b, eas_value buf, eas_value base, eas_value stride, eas_value frag)
+void eas_builder_mma_store(eas_builder *b, eas_value buf, eas_value base, eas_value stride, eas_value frag)
 {
     NEED_(b);
     if (!want_buffer(b, "mma_store", buf) || !want_offset(b, "mma_store", "base", &base) || !want_offset(b, "mma_store", "stride", &stride))
@@ -901,7 +903,8 @@ bool irb_bounds(eas_builder *b, uint32_t head[3])
     return !b->status;
 }
 
-void eas_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n, const eas_value *init, eas_value *iv, eas_value *carried)
+void eas_builder_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n, const eas_value *init, eas_value *iv,
+                            eas_value *carried)
 {
     NEED_(b);
     uint32_t head[3] = {lo, hi, step}, start[MAX_CARRIED];
@@ -912,7 +915,7 @@ void eas_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, 
     *iv = r;
 }
 
-void eas_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final)
+void eas_builder_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final)
 {
     NEED_(b);
     if (b->status || !b->open.len) {
@@ -930,7 +933,7 @@ void eas_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final
     region(b, IR_ENDLOOP, NULL, 0, n, v, n, final, 0);
 }
 
-void eas_while_begin(eas_builder *b, int n, const eas_value *init, eas_value *carried)
+void eas_builder_while_begin(eas_builder *b, int n, const eas_value *init, eas_value *carried)
 {
     NEED_(b);
     NEED_(!n || init);
@@ -951,14 +954,14 @@ bool irb_condition(eas_builder *b, const char *what, uint32_t *cond)
     return true;
 }
 
-void eas_while_do(eas_builder *b, eas_value cond)
+void eas_builder_while_do(eas_builder *b, eas_value cond)
 {
     NEED_(b);
     if (irb_condition(b, "while_", &cond))
         irb_insn(b, IR_DO, &cond, 1, 0, 0, NULL);
 }
 
-void eas_while_end(eas_builder *b, int n, const eas_value *next, eas_value *final)
+void eas_builder_while_end(eas_builder *b, int n, const eas_value *next, eas_value *final)
 {
     NEED_(b);
     if (b->status || !b->open.len) {
@@ -976,14 +979,14 @@ void eas_while_end(eas_builder *b, int n, const eas_value *next, eas_value *fina
     region(b, IR_ENDWHILE, NULL, 0, n, v, n, final, 0);
 }
 
-void eas_if_begin(eas_builder *b, eas_value cond)
+void eas_builder_if_begin(eas_builder *b, eas_value cond)
 {
     NEED_(b);
     if (irb_condition(b, "if_", &cond))
         irb_insn(b, IR_IF, &cond, 1, 0, 0, NULL);
 }
 
-void eas_if_else(eas_builder *b, int n, const eas_value *then_values)
+void eas_builder_if_else(eas_builder *b, int n, const eas_value *then_values)
 {
     NEED_(b);
     NEED_(!n || then_values);
@@ -992,7 +995,7 @@ void eas_if_else(eas_builder *b, int n, const eas_value *then_values)
     region(b, IR_ELSE, NULL, 0, n, v, 0, NULL, 0);
 }
 
-void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *merged)
+void eas_builder_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *merged)
 {
     NEED_(b);
     uint32_t v[MAX_CARRIED];

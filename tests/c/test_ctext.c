@@ -61,9 +61,12 @@ static eas_builder *start(const char *name)
     return b;
 }
 
-static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_apply(b, eas_op_find(name), x, y, 0); }
-static eas_value op3(eas_builder *b, const char *name, eas_value x, eas_value y, eas_value z) { return eas_apply(b, eas_op_find(name), x, y, z); }
-static eas_value num(eas_builder *b, int64_t v) { return eas_const_int(b, v); }
+static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op3(eas_builder *b, const char *name, eas_value x, eas_value y, eas_value z)
+{
+    return eas_builder_apply(b, eas_op_find(name), x, y, z);
+}
+static eas_value num(eas_builder *b, int64_t v) { return eas_builder_const_int(b, v); }
 
 static void has(const char *text, const char *want)
 {
@@ -109,28 +112,28 @@ static void has_like(const char *text, const char *pattern)
 static eas_kernel *add_kernel(eas_dtype dt)
 {
     eas_builder *b = start("add_kernel");
-    eas_value x = eas_param_buffer(b, "a", dt), y = eas_param_buffer(b, "b", dt), z = eas_param_buffer(b, "c", dt);
-    eas_value n = eas_param_scalar(b, "N", EAS_I64, 1);
-    eas_value offs = op2(b, "add", op2(b, "mul", eas_program_id(b, 0), num(b, 128)), eas_arange(b, 0, 128));
+    eas_value x = eas_builder_param_buffer(b, "a", dt), y = eas_builder_param_buffer(b, "b", dt), z = eas_builder_param_buffer(b, "c", dt);
+    eas_value n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
+    eas_value offs = op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 0), num(b, 128)), eas_builder_arange(b, 0, 128));
     eas_value mask = op2(b, "lt", offs, n);
-    eas_store(b, z, offs, op2(b, "add", eas_load(b, x, offs, mask, 0), eas_load(b, y, offs, mask, 0)), mask);
+    eas_builder_store(b, z, offs, op2(b, "add", eas_builder_load(b, x, offs, mask, 0), eas_builder_load(b, y, offs, mask, 0)), mask);
     return finish(b);
 }
 
 static eas_value global_index(eas_builder *b, int64_t block)
 {
-    return op2(b, "add", op2(b, "mul", eas_program_id(b, 0), num(b, block)), eas_tid(b, 0, block));
+    return op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 0), num(b, block)), eas_builder_tid(b, 0, block));
 }
 
 static eas_kernel *thread_scale(void)
 {
     eas_builder *b = start("thread_scale");
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32);
-    eas_value n = eas_param_scalar(b, "N", EAS_I64, 1), m = eas_param_scalar(b, "M", EAS_I64, 1);
-    eas_value alpha = eas_param_scalar(b, "alpha", EAS_F64, 1);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32);
+    eas_value n = eas_builder_param_scalar(b, "N", EAS_I64, 1), m = eas_builder_param_scalar(b, "M", EAS_I64, 1);
+    eas_value alpha = eas_builder_param_scalar(b, "alpha", EAS_F64, 1);
     eas_value i = global_index(b, 64);
     eas_value in_n = op2(b, "lt", i, n), in_m = op2(b, "lt", i, m), mask = op2(b, "and", in_n, in_m);
-    eas_store(b, y, i, op2(b, "mul", eas_load(b, x, i, mask, 0), alpha), mask);
+    eas_builder_store(b, y, i, op2(b, "mul", eas_builder_load(b, x, i, mask, 0), alpha), mask);
     return finish(b);
 }
 
@@ -140,17 +143,17 @@ static eas_kernel *four_columns(eas_dtype dt, int known, int meta_k)
     char name[64];
     snprintf(name, sizeof name, "four_columns_%s_%d_%d", eas_dtype_name(dt), known, meta_k);
     eas_builder *b = start(name);
-    eas_value x = eas_param_buffer(b, "a", dt), w = eas_param_buffer(b, "b", dt), y = eas_param_buffer(b, "c", EAS_F32);
-    eas_value n = known ? 0 : eas_param_scalar(b, "N", EAS_I64, 1);
-    eas_value K = meta_k ? 0 : eas_param_scalar(b, "K", EAS_I64, 1);
+    eas_value x = eas_builder_param_buffer(b, "a", dt), w = eas_builder_param_buffer(b, "b", dt), y = eas_builder_param_buffer(b, "c", EAS_F32);
+    eas_value n = known ? 0 : eas_builder_param_scalar(b, "N", EAS_I64, 1);
+    eas_value K = meta_k ? 0 : eas_builder_param_scalar(b, "K", EAS_I64, 1);
     n = n ? n : num(b, 32);
     K = K ? K : num(b, 16);
-    eas_value t = eas_tid(b, 0, 8), row = eas_program_id(b, 0);
+    eas_value t = eas_builder_tid(b, 0, 8), row = eas_builder_program_id(b, 0);
     eas_value col = op2(b, "mul", t, num(b, 4));
     for (int c = 0; c < 4; c++) {
         eas_value at = c ? op2(b, "add", col, num(b, c)) : col;
-        eas_value d = eas_dot(b, x, op2(b, "mul", row, K), num(b, 1), w, at, n, K);
-        eas_store(b, y, op2(b, "add", op2(b, "mul", row, n), at), d, 0);
+        eas_value d = eas_builder_dot(b, x, op2(b, "mul", row, K), num(b, 1), w, at, n, K);
+        eas_builder_store(b, y, op2(b, "add", op2(b, "mul", row, n), at), d, 0);
     }
     return finish(b);
 }
@@ -160,11 +163,11 @@ static eas_kernel *reverse_in_group(eas_dtype dt)
     char name[64];
     snprintf(name, sizeof name, "reverse_%s", eas_dtype_name(dt));
     eas_builder *b = start(name);
-    eas_value x = eas_param_buffer(b, "x", dt), y = eas_param_buffer(b, "y", dt);
-    eas_value t = eas_tid(b, 0, 64), tg = eas_alloc_tg(b, 64, dt), base = op2(b, "mul", eas_program_id(b, 0), num(b, 64));
-    eas_store(b, tg, t, eas_load(b, x, op2(b, "add", base, t), 0, 0), 0);
-    eas_barrier(b);
-    eas_store(b, y, op2(b, "add", base, t), eas_load(b, tg, op2(b, "sub", num(b, 63), t), 0, 0), 0);
+    eas_value x = eas_builder_param_buffer(b, "x", dt), y = eas_builder_param_buffer(b, "y", dt);
+    eas_value t = eas_builder_tid(b, 0, 64), tg = eas_builder_alloc_tg(b, 64, dt), base = op2(b, "mul", eas_builder_program_id(b, 0), num(b, 64));
+    eas_builder_store(b, tg, t, eas_builder_load(b, x, op2(b, "add", base, t), 0, 0), 0);
+    eas_builder_barrier(b);
+    eas_builder_store(b, y, op2(b, "add", base, t), eas_builder_load(b, tg, op2(b, "sub", num(b, 63), t), 0, 0), 0);
     return finish(b);
 }
 
@@ -173,12 +176,12 @@ static eas_kernel *matrices(eas_dtype in, eas_dtype out)
     char name[64];
     snprintf(name, sizeof name, "matrices_%s_%s", eas_dtype_name(in), eas_dtype_name(out));
     eas_builder *b = start(name);
-    eas_value x = eas_param_buffer(b, "a", in), w = eas_param_buffer(b, "b", in), y = eas_param_buffer(b, "c", out);
-    eas_value sg = op2(b, "floordiv", eas_tid(b, 0, 64), num(b, 32)), acc = eas_mma_zero(b);
-    eas_value base = op2(b, "mul", op2(b, "add", op2(b, "mul", eas_program_id(b, 0), num(b, 2)), sg), num(b, 64));
-    acc = eas_mma(b, x, base, num(b, 8), w, base, num(b, 8), acc);
-    acc = eas_mma(b, w, base, num(b, 8), x, base, num(b, 8), acc);
-    eas_mma_store(b, y, base, num(b, 8), acc);
+    eas_value x = eas_builder_param_buffer(b, "a", in), w = eas_builder_param_buffer(b, "b", in), y = eas_builder_param_buffer(b, "c", out);
+    eas_value sg = op2(b, "floordiv", eas_builder_tid(b, 0, 64), num(b, 32)), acc = eas_builder_mma_zero(b);
+    eas_value base = op2(b, "mul", op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 0), num(b, 2)), sg), num(b, 64));
+    acc = eas_builder_mma(b, x, base, num(b, 8), w, base, num(b, 8), acc);
+    acc = eas_builder_mma(b, w, base, num(b, 8), x, base, num(b, 8), acc);
+    eas_builder_mma_store(b, y, base, num(b, 8), acc);
     return finish(b);
 }
 
@@ -201,14 +204,14 @@ static void test_msl_of_add(void **state)
     has_like(s, "if (#) c[#] = #;");
     has_not(s, "BLOCK");
     assert_int_equal(msl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     s = text_of(k, "opencl");
     has(s, "__kernel void add_kernel(");
     has(s, "__global const float* restrict a");
     has(s, "__global float* restrict c");
     has(s, "uint N");
     assert_int_equal(opencl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     eas_kernel_release(k);
 }
 
@@ -220,13 +223,13 @@ static void test_msl_of_half_buffers(void **state)
     has(s, "device const half* __restrict a");
     has_like(s, "half # = (half)((float)# + (float)#);");
     assert_int_equal(msl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     s = text_of(k, "opencl");
     has(s, "vload_half(");
     has(s, "vstore_half_rte(");
     has_not(s, "cl_khr_fp16");
     assert_int_equal(opencl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     eas_kernel_release(k);
 }
 
@@ -241,7 +244,7 @@ static void test_thread_mode_returns_early(void **state)
     has_like(s, "if (!#) return;");
     has(s, "constant float& alpha");
     assert_int_equal(msl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     eas_kernel_release(k);
 }
 
@@ -254,13 +257,13 @@ static void test_threads_share_memory(void **state)
     has(s, "threadgroup_barrier(mem_flags::mem_threadgroup);");
     has(s, "[[thread_position_in_threadgroup]]");
     assert_int_equal(msl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     s = text_of(k, "opencl");
     has_like(s, "__local float #[64];");
     has(s, "barrier(CLK_LOCAL_MEM_FENCE);");
     has(s, "reqd_work_group_size(64, 1, 1)");
     assert_int_equal(opencl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     eas_kernel_release(k);
 }
 
@@ -273,7 +276,7 @@ static void test_four_neighbouring_columns_share_a_loop(void **state)
     has(s, "& 3u)");
     has(s, "for (uint k = 0; k < K; ++k)");
     assert_int_equal(msl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     eas_kernel_release(k);
     k = four_columns(EAS_F16, 1, 1);
     s = text_of(k, "msl");
@@ -281,11 +284,11 @@ static void test_four_neighbouring_columns_share_a_loop(void **state)
     has(s, "for (uint k = 0; k < 16u; ++k)");
     has_not(s, "& 3u");
     assert_int_equal(msl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     s = text_of(k, "opencl");
     has(s, "vload_half4(");
     assert_int_equal(opencl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     eas_kernel_release(k);
 }
 
@@ -301,10 +304,10 @@ static void test_simdgroup_matrices(void **state)
     has(s, "simdgroup_multiply_accumulate(");
     has(s, "simdgroup_store(");
     assert_int_equal(msl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     s = text_of(k, "opencl");
     assert_int_equal(opencl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     eas_kernel_release(k);
 }
 
@@ -330,10 +333,10 @@ static void test_names_do_not_collide(void **state)
     has(s, "kernel void half_(");
     has(s, "float* __restrict kernel_ ");
     assert_int_equal(msl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     s = text_of_ir(odd_names, "opencl");
     assert_int_equal(opencl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
 }
 
 static void test_metal_has_no_double(void **state)
@@ -355,7 +358,7 @@ static void test_metal_has_no_double(void **state)
     ok(eas_ir_emit(ir, "opencl", &out));
     has(out, "cl_khr_fp64");
     assert_int_equal(opencl_syntax(out), 0);
-    eas_free(out);
+    eas_memory_free(out);
     eas_ir_release(ir);
 }
 
@@ -365,8 +368,8 @@ static void test_same_text_every_time(void **state)
     eas_kernel *k = four_columns(EAS_F32, 0, 0), *l = four_columns(EAS_F32, 0, 0);
     char *s = text_of(k, "msl"), *t = text_of(l, "msl");
     assert_string_equal(s, t);
-    eas_free(s);
-    eas_free(t);
+    eas_memory_free(s);
+    eas_memory_free(t);
     eas_kernel_release(k);
     eas_kernel_release(l);
 }
@@ -389,10 +392,10 @@ static void test_accesses_with_bounds(void **state)
     has(s, "device atomic_int* eas_fault [[buffer(2)]]");
     has(s, "constant long* eas_count [[buffer(3)]]");
     assert_int_equal(msl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
     s = text_of_ir(text, "opencl");
     assert_int_equal(opencl_syntax(s), 0);
-    eas_free(s);
+    eas_memory_free(s);
 }
 
 /* ---- every instruction on every dtype ---- */
@@ -627,7 +630,7 @@ static void test_every_instruction_runs_as_msl(void **state)
         if (!has_double(&cases[i])) {
             char *s = text_of_ir(cases[i].ir, "msl");
             msl_batch_add(batch, s);
-            eas_free(s);
+            eas_memory_free(s);
         }
     assert_int_equal(msl_batch_compile(batch), 0);
     for (int i = 0; i < ncases; i++)
@@ -670,7 +673,7 @@ static void test_every_instruction_compiles_as_opencl(void **state)
     for (int i = 0; i < ncases; i++) {
         char *s = text_of_ir(cases[i].ir, "opencl");
         join_opencl(&all, s);
-        eas_free(s);
+        eas_memory_free(s);
     }
     check_joined(&all);
 }
@@ -741,14 +744,14 @@ static void test_fast_math_uses_the_languages_functions(void **state)
             continue;
         char *s = fast_text(&cases[i], "opencl");
         join_opencl(&all, s);
-        eas_free(s);
+        eas_memory_free(s);
         if (has_double(&cases[i]))
             continue;
         s = fast_text(&cases[i], "msl");
         if (strstr(cases[i].name, "x_exp_"))
             has_like(s, cases[i].in == EAS_F16 ? "(half)(exp((float)#))" : cases[i].in == EAS_BF16 ? "(bfloat)(exp((float)#))" : "exp(#)");
         msl_batch_add(batch, s);
-        eas_free(s);
+        eas_memory_free(s);
     }
     check_joined(&all);
     assert_int_equal(msl_batch_compile(batch), 0);
@@ -771,7 +774,7 @@ static void check_whole(const whole *w)
 {
     eas_ir *ir = eas_kernel_ir(w->k);
     eas_ir_info info = eas_kernel_info(w->k);
-    int n = eas_ir_nparams(ir);
+    int n = eas_ir_param_count(ir);
     eas_arg args[MAX_ARGS];
     void *ptr[MAX_ARGS], *want[MAX_ARGS];
     int64_t scalars[MAX_ARGS];
@@ -821,29 +824,30 @@ static void check_whole(const whole *w)
 static eas_kernel *loops(void)
 {
     eas_builder *b = start("loops");
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32), n = eas_param_scalar(b, "N", EAS_I64, 1);
-    eas_value offs = eas_arange(b, 0, 32), zero = eas_const_typed(b, EAS_F32, 0, 0);
-    eas_value first = eas_load(b, x, offs, 0, 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
+              n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
+    eas_value offs = eas_builder_arange(b, 0, 32), zero = eas_builder_const_typed(b, EAS_F32, 0, 0);
+    eas_value first = eas_builder_load(b, x, offs, 0, 0);
     eas_value init[2] = {first, zero}, iv, in[2], out[2], next[2], m, w[2], wi[2];
-    eas_loop_begin(b, num(b, 1), n, num(b, 3), 2, init, &iv, in);
-    eas_value v = eas_load(b, x, op2(b, "add", offs, iv), 0, 0);
-    eas_if_begin(b, op2(b, "eq", op2(b, "mod", iv, num(b, 2)), num(b, 0)));
+    eas_builder_loop_begin(b, num(b, 1), n, num(b, 3), 2, init, &iv, in);
+    eas_value v = eas_builder_load(b, x, op2(b, "add", offs, iv), 0, 0);
+    eas_builder_if_begin(b, op2(b, "eq", op2(b, "mod", iv, num(b, 2)), num(b, 0)));
     eas_value t = op2(b, "add", v, v);
-    eas_if_else(b, 1, &t);
-    eas_value e = op2(b, "sub", v, eas_const_float(b, 0.5));
-    eas_if_end(b, 1, &e, &m);
+    eas_builder_if_else(b, 1, &t);
+    eas_value e = op2(b, "sub", v, eas_builder_const_float(b, 0.5));
+    eas_builder_if_end(b, 1, &e, &m);
     next[0] = op2(b, "add", in[0], m);
-    next[1] = op2(b, "add", in[1], eas_const_float(b, 1.0));
-    eas_loop_end(b, 2, next, out);
+    next[1] = op2(b, "add", in[1], eas_builder_const_float(b, 1.0));
+    eas_builder_loop_end(b, 2, next, out);
     wi[0] = out[0];
     wi[1] = out[1];
-    eas_while_begin(b, 2, wi, w);
-    eas_while_do(b, op2(b, "gt", w[1], eas_const_float(b, 0.5)));
-    next[0] = op2(b, "mul", w[0], eas_const_float(b, 0.75));
-    next[1] = op2(b, "sub", w[1], eas_const_float(b, 2.0));
-    eas_while_end(b, 2, next, out);
-    eas_store(b, y, offs, out[0], 0);
-    eas_store(b, y, op2(b, "add", num(b, 64), eas_program_id(b, 0)), out[1], 0);
+    eas_builder_while_begin(b, 2, wi, w);
+    eas_builder_while_do(b, op2(b, "gt", w[1], eas_builder_const_float(b, 0.5)));
+    next[0] = op2(b, "mul", w[0], eas_builder_const_float(b, 0.75));
+    next[1] = op2(b, "sub", w[1], eas_builder_const_float(b, 2.0));
+    eas_builder_while_end(b, 2, next, out);
+    eas_builder_store(b, y, offs, out[0], 0);
+    eas_builder_store(b, y, op2(b, "add", num(b, 64), eas_builder_program_id(b, 0)), out[1], 0);
     return finish(b);
 }
 
@@ -851,18 +855,19 @@ static eas_kernel *loops(void)
 static eas_kernel *swaps(void)
 {
     eas_builder *b = start("swaps");
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32), n = eas_param_scalar(b, "N", EAS_I64, 1);
-    eas_value offs = eas_arange(b, 0, 16);
-    eas_value init[4] = {eas_load(b, x, offs, 0, 0), eas_load(b, x, op2(b, "add", offs, num(b, 16)), 0, 0), eas_load(b, x, num(b, 40), 0, 0),
-                         eas_load(b, x, num(b, 41), 0, 0)};
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
+              n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
+    eas_value offs = eas_builder_arange(b, 0, 16);
+    eas_value init[4] = {eas_builder_load(b, x, offs, 0, 0), eas_builder_load(b, x, op2(b, "add", offs, num(b, 16)), 0, 0),
+                         eas_builder_load(b, x, num(b, 40), 0, 0), eas_builder_load(b, x, num(b, 41), 0, 0)};
     eas_value iv, in[4], out[4];
-    eas_loop_begin(b, num(b, 0), n, num(b, 1), 4, init, &iv, in);
-    eas_value next[4] = {in[1], in[0], in[3], op2(b, "add", in[2], eas_cast(b, iv, EAS_F32))};
-    eas_loop_end(b, 4, next, out);
-    eas_store(b, y, offs, out[0], 0);
-    eas_store(b, y, op2(b, "add", offs, num(b, 16)), out[1], 0);
-    eas_store(b, y, num(b, 40), out[2], 0);
-    eas_store(b, y, num(b, 41), out[3], 0);
+    eas_builder_loop_begin(b, num(b, 0), n, num(b, 1), 4, init, &iv, in);
+    eas_value next[4] = {in[1], in[0], in[3], op2(b, "add", in[2], eas_builder_cast(b, iv, EAS_F32))};
+    eas_builder_loop_end(b, 4, next, out);
+    eas_builder_store(b, y, offs, out[0], 0);
+    eas_builder_store(b, y, op2(b, "add", offs, num(b, 16)), out[1], 0);
+    eas_builder_store(b, y, num(b, 40), out[2], 0);
+    eas_builder_store(b, y, num(b, 41), out[3], 0);
     return finish(b);
 }
 
@@ -870,13 +875,13 @@ static eas_kernel *swaps(void)
 static eas_kernel *neighbours_in_place(void)
 {
     eas_builder *b = start("neighbours");
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), i = eas_arange(b, 0, 32);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), i = eas_builder_arange(b, 0, 32);
     eas_value right = op2(b, "mod", op2(b, "add", i, num(b, 1)), num(b, 32));
-    eas_value v = op2(b, "add", eas_load(b, x, i, 0, 0), eas_load(b, x, right, 0, 0));
-    eas_store(b, x, i, v, 0);
-    eas_value u = op2(b, "mul", eas_load(b, x, right, 0, 0), eas_const_float(b, 0.5));
-    eas_store(b, x, i, u, 0);
-    eas_store(b, x, op2(b, "floordiv", i, num(b, 2)), op2(b, "add", u, v), 0);
+    eas_value v = op2(b, "add", eas_builder_load(b, x, i, 0, 0), eas_builder_load(b, x, right, 0, 0));
+    eas_builder_store(b, x, i, v, 0);
+    eas_value u = op2(b, "mul", eas_builder_load(b, x, right, 0, 0), eas_builder_const_float(b, 0.5));
+    eas_builder_store(b, x, i, u, 0);
+    eas_builder_store(b, x, op2(b, "floordiv", i, num(b, 2)), op2(b, "add", u, v), 0);
     return finish(b);
 }
 
@@ -884,21 +889,24 @@ static eas_kernel *neighbours_in_place(void)
 static eas_kernel *two_dims(void)
 {
     eas_builder *b = start("two_dims");
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), w = eas_param_buffer(b, "w", EAS_F32), s = eas_param_buffer(b, "s", EAS_F32);
-    eas_value y = eas_param_buffer(b, "y", EAS_F32), n = eas_param_scalar(b, "N", EAS_I64, 1);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), w = eas_builder_param_buffer(b, "w", EAS_F32),
+              s = eas_builder_param_buffer(b, "s", EAS_F32);
+    eas_value y = eas_builder_param_buffer(b, "y", EAS_F32), n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
     int64_t col[2] = {1, 16}, row[2] = {8, 1}, flat[1] = {128}, other[2] = {16, 8};
-    eas_value r = eas_arange(b, 0, 8), c = eas_arange(b, 0, 16);
-    eas_value r2 = eas_reshape(b, r, 2, row), c2 = eas_reshape(b, c, 2, col);
+    eas_value r = eas_builder_arange(b, 0, 8), c = eas_builder_arange(b, 0, 16);
+    eas_value r2 = eas_builder_reshape(b, r, 2, row), c2 = eas_builder_reshape(b, c, 2, col);
     eas_value off = op2(b, "add", op2(b, "mul", r2, n), c2);
     eas_value mask = op2(b, "lt", off, num(b, 100));
-    eas_value sw = eas_reshape(b, eas_load(b, w, c, 0, 0), 2, col), ss = eas_reshape(b, eas_load(b, s, r, 0, 0), 2, row);
-    eas_value v = op3(b, "fma", eas_load(b, x, off, mask, eas_const_float(b, 1.5)), sw, ss);
-    eas_store(b, y, off, v, mask);
-    eas_value f = eas_reshape(b, v, 1, flat);
-    eas_store(b, y, op2(b, "add", num(b, 1000), eas_arange(b, 0, 128)), f, 0);
-    eas_value g = eas_reshape(b, f, 2, other);
-    eas_value cr = eas_reshape(b, eas_arange(b, 0, 16), 2, (int64_t[]){16, 1}), cc = eas_reshape(b, eas_arange(b, 0, 8), 2, (int64_t[]){1, 8});
-    eas_store(b, y, op2(b, "add", num(b, 2000), op2(b, "add", op2(b, "mul", cc, num(b, 16)), cr)), g, 0);
+    eas_value sw = eas_builder_reshape(b, eas_builder_load(b, w, c, 0, 0), 2, col),
+              ss = eas_builder_reshape(b, eas_builder_load(b, s, r, 0, 0), 2, row);
+    eas_value v = op3(b, "fma", eas_builder_load(b, x, off, mask, eas_builder_const_float(b, 1.5)), sw, ss);
+    eas_builder_store(b, y, off, v, mask);
+    eas_value f = eas_builder_reshape(b, v, 1, flat);
+    eas_builder_store(b, y, op2(b, "add", num(b, 1000), eas_builder_arange(b, 0, 128)), f, 0);
+    eas_value g = eas_builder_reshape(b, f, 2, other);
+    eas_value cr = eas_builder_reshape(b, eas_builder_arange(b, 0, 16), 2, (int64_t[]){16, 1}),
+              cc = eas_builder_reshape(b, eas_builder_arange(b, 0, 8), 2, (int64_t[]){1, 8});
+    eas_builder_store(b, y, op2(b, "add", num(b, 2000), op2(b, "add", op2(b, "mul", cc, num(b, 16)), cr)), g, 0);
     return finish(b);
 }
 
@@ -907,10 +915,10 @@ static eas_kernel *block_dot(eas_dtype dt)
     char name[64];
     snprintf(name, sizeof name, "block_dot_%s", eas_dtype_name(dt));
     eas_builder *b = start(name);
-    eas_value x = eas_param_buffer(b, "x", dt), w = eas_param_buffer(b, "w", dt), y = eas_param_buffer(b, "y", EAS_F32);
-    eas_value K = eas_param_scalar(b, "K", EAS_I64, 1), pid = eas_program_id(b, 0), c = eas_arange(b, 0, 16);
-    eas_value d = eas_dot(b, x, op2(b, "mul", pid, K), num(b, 1), w, c, num(b, 16), K);
-    eas_store(b, y, op2(b, "add", op2(b, "mul", pid, num(b, 16)), c), d, 0);
+    eas_value x = eas_builder_param_buffer(b, "x", dt), w = eas_builder_param_buffer(b, "w", dt), y = eas_builder_param_buffer(b, "y", EAS_F32);
+    eas_value K = eas_builder_param_scalar(b, "K", EAS_I64, 1), pid = eas_builder_program_id(b, 0), c = eas_builder_arange(b, 0, 16);
+    eas_value d = eas_builder_dot(b, x, op2(b, "mul", pid, K), num(b, 1), w, c, num(b, 16), K);
+    eas_builder_store(b, y, op2(b, "add", op2(b, "mul", pid, num(b, 16)), c), d, 0);
     return finish(b);
 }
 
@@ -918,32 +926,36 @@ static eas_kernel *block_dot(eas_dtype dt)
 static eas_kernel *tiles(void)
 {
     eas_builder *b = start("tiles");
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), w = eas_param_buffer(b, "w", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32);
-    eas_value K = eas_param_scalar(b, "K", EAS_I64, 1), t = eas_tid(b, 0, 64);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), w = eas_builder_param_buffer(b, "w", EAS_F32),
+              y = eas_builder_param_buffer(b, "y", EAS_F32);
+    eas_value K = eas_builder_param_scalar(b, "K", EAS_I64, 1), t = eas_builder_tid(b, 0, 64);
     eas_value tr = op2(b, "floordiv", t, num(b, 8)), tc = op2(b, "mod", t, num(b, 8));
-    eas_value ta = eas_alloc_tg(b, 64, EAS_F32), tb = eas_alloc_tg(b, 64, EAS_F32);
-    eas_value zero = eas_const_typed(b, EAS_F32, 0, 0), iv, acc, next, out;
-    eas_loop_begin(b, num(b, 0), K, num(b, 8), 1, &zero, &iv, &acc);
-    eas_store(b, ta, t, eas_load(b, x, op2(b, "add", op2(b, "mul", tr, K), op2(b, "add", iv, tc)), 0, 0), 0);
-    eas_store(b, tb, t, eas_load(b, w, op2(b, "add", op2(b, "mul", op2(b, "add", iv, tr), num(b, 8)), tc), 0, 0), 0);
-    eas_barrier(b);
-    next = op2(b, "add", acc, eas_dot(b, ta, op2(b, "mul", tr, num(b, 8)), num(b, 1), tb, tc, num(b, 8), num(b, 8)));
-    eas_barrier(b);
-    eas_loop_end(b, 1, &next, &out);
-    eas_store(b, y, t, out, 0);
+    eas_value ta = eas_builder_alloc_tg(b, 64, EAS_F32), tb = eas_builder_alloc_tg(b, 64, EAS_F32);
+    eas_value zero = eas_builder_const_typed(b, EAS_F32, 0, 0), iv, acc, next, out;
+    eas_builder_loop_begin(b, num(b, 0), K, num(b, 8), 1, &zero, &iv, &acc);
+    eas_builder_store(b, ta, t, eas_builder_load(b, x, op2(b, "add", op2(b, "mul", tr, K), op2(b, "add", iv, tc)), 0, 0), 0);
+    eas_builder_store(b, tb, t, eas_builder_load(b, w, op2(b, "add", op2(b, "mul", op2(b, "add", iv, tr), num(b, 8)), tc), 0, 0), 0);
+    eas_builder_barrier(b);
+    next = op2(b, "add", acc, eas_builder_dot(b, ta, op2(b, "mul", tr, num(b, 8)), num(b, 1), tb, tc, num(b, 8), num(b, 8)));
+    eas_builder_barrier(b);
+    eas_builder_loop_end(b, 1, &next, &out);
+    eas_builder_store(b, y, t, out, 0);
     return finish(b);
 }
 
 static eas_kernel *identities(void)
 {
     eas_builder *b = start("identities");
-    eas_value y = eas_param_buffer(b, "y", EAS_I32), t = eas_tid(b, 0, 64);
-    eas_value at = op2(
-        b, "mul", op2(b, "add", op2(b, "mul", op2(b, "add", op2(b, "mul", eas_program_id(b, 1), num(b, 2)), eas_program_id(b, 0)), num(b, 64)), t),
-        num(b, 8));
-    eas_value v[] = {eas_lane_id(b), eas_sg_id(b), eas_local_id(b, 0), eas_num_programs(b, 0), eas_num_programs(b, 1), eas_program_id(b, 1)};
+    eas_value y = eas_builder_param_buffer(b, "y", EAS_I32), t = eas_builder_tid(b, 0, 64);
+    eas_value at =
+        op2(b, "mul",
+            op2(b, "add",
+                op2(b, "mul", op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 1), num(b, 2)), eas_builder_program_id(b, 0)), num(b, 64)), t),
+            num(b, 8));
+    eas_value v[] = {eas_builder_lane_id(b),         eas_builder_sg_id(b),           eas_builder_local_id(b, 0),
+                     eas_builder_num_programs(b, 0), eas_builder_num_programs(b, 1), eas_builder_program_id(b, 1)};
     for (int i = 0; i < 6; i++)
-        eas_store(b, y, op2(b, "add", at, num(b, i)), eas_cast(b, v[i], EAS_I32), 0);
+        eas_builder_store(b, y, op2(b, "add", at, num(b, i)), eas_builder_cast(b, v[i], EAS_I32), 0);
     return finish(b);
 }
 
@@ -957,7 +969,7 @@ static void test_who_am_i(void **state)
     has(s, "[[threadgroups_per_grid]]");
     has(s, "[[thread_index_in_simdgroup]]");
     has(s, "[[simdgroup_index_in_threadgroup]]");
-    eas_free(s);
+    eas_memory_free(s);
     eas_kernel_release(k);
 }
 
@@ -999,8 +1011,8 @@ static void test_whole_kernels_run_as_msl(void **state)
             msl_batch_add(batch, s);
         else
             all[i].grid[0] = 0;
-        eas_free(s);
-        eas_free(c);
+        eas_memory_free(s);
+        eas_memory_free(c);
     }
     assert_int_equal(msl_batch_compile(batch), 0);
     for (int i = 0; i < n; i++) {
@@ -1092,8 +1104,8 @@ static void put_result(eas_builder *b, eas_value buf, int64_t *at, eas_value v)
     int rank = eas_value_shape(b, v, dim);
     for (int i = 0; i < rank; i++)
         n *= dim[i];
-    eas_value off = rank ? eas_reshape(b, eas_arange(b, *at, n), rank, dim) : num(b, *at);
-    eas_store(b, buf, off, v, 0);
+    eas_value off = rank ? eas_builder_reshape(b, eas_builder_arange(b, *at, n), rank, dim) : num(b, *at);
+    eas_builder_store(b, buf, off, v, 0);
     *at += n;
 }
 
@@ -1103,32 +1115,32 @@ static eas_kernel *along(eas_dtype dt, block s, int axis)
     char name[64];
     snprintf(name, sizeof name, "along_%s_%d_%d_%d_%d", eas_dtype_name(dt), (int)s.dim[0], (int)s.dim[1], (int)s.dim[2], axis);
     eas_builder *b = start(name);
-    eas_value xs = eas_param_buffer(b, "x", dt), y = eas_param_buffer(b, "y", dt), z = eas_param_buffer(b, "z", EAS_I64);
-    eas_value t = eas_param_buffer(b, "t", EAS_BOOL), u = eas_param_buffer(b, "u", EAS_BOOL);
-    eas_value off = eas_reshape(b, eas_arange(b, 0, block_lanes(s)), s.rank, s.dim);
-    eas_value x = eas_load(b, xs, off, 0, 0), flag = eas_load(b, t, off, 0, 0), gaps = x;
+    eas_value xs = eas_builder_param_buffer(b, "x", dt), y = eas_builder_param_buffer(b, "y", dt), z = eas_builder_param_buffer(b, "z", EAS_I64);
+    eas_value t = eas_builder_param_buffer(b, "t", EAS_BOOL), u = eas_builder_param_buffer(b, "u", EAS_BOOL);
+    eas_value off = eas_builder_reshape(b, eas_builder_arange(b, 0, block_lanes(s)), s.rank, s.dim);
+    eas_value x = eas_builder_load(b, xs, off, 0, 0), flag = eas_builder_load(b, t, off, 0, 0), gaps = x;
     int64_t ny = 0, nz = 0, nu = 0;
     if (eas_dtype_kind(dt) == 'f') {
-        x = op2(b, "mul", x, eas_const_float(b, 0.1));
-        gaps = op3(b, "where", op2(b, "gt", x, eas_const_float(b, 0.37)), eas_const_float(b, NAN), x);
+        x = op2(b, "mul", x, eas_builder_const_float(b, 0.1));
+        gaps = op3(b, "where", op2(b, "gt", x, eas_builder_const_float(b, 0.37)), eas_builder_const_float(b, NAN), x);
     }
-    put_result(b, y, &ny, eas_reduce(b, eas_op_find("add"), x, axis));
-    put_result(b, y, &ny, eas_reduce(b, eas_op_find("mul"), x, axis));
-    put_result(b, y, &ny, eas_reduce(b, eas_op_find("max"), gaps, axis));
-    put_result(b, z, &nz, eas_arg_reduce(b, 1, gaps, axis));
-    put_result(b, z, &nz, eas_arg_reduce(b, 0, x, axis));
-    put_result(b, u, &nu, eas_reduce(b, eas_op_find("or"), flag, axis));
-    put_result(b, u, &nu, eas_reduce(b, eas_op_find("and"), flag, axis));
-    put_result(b, z, &nz, eas_reduce(b, eas_op_find("add"), flag, axis));
-    put_result(b, y, &ny, eas_scan(b, eas_op_find("add"), x, axis));
-    put_result(b, y, &ny, eas_scan(b, eas_op_find("min"), gaps, axis));
-    put_result(b, y, &ny, eas_trans(b, x, NULL));
-    put_result(b, y, &ny, eas_join(b, x, gaps));
-    eas_value mean = eas_reduce(b, eas_op_find("add"), x, axis);
+    put_result(b, y, &ny, eas_builder_reduce(b, eas_op_find("add"), x, axis));
+    put_result(b, y, &ny, eas_builder_reduce(b, eas_op_find("mul"), x, axis));
+    put_result(b, y, &ny, eas_builder_reduce(b, eas_op_find("max"), gaps, axis));
+    put_result(b, z, &nz, eas_builder_arg_reduce(b, 1, gaps, axis));
+    put_result(b, z, &nz, eas_builder_arg_reduce(b, 0, x, axis));
+    put_result(b, u, &nu, eas_builder_reduce(b, eas_op_find("or"), flag, axis));
+    put_result(b, u, &nu, eas_builder_reduce(b, eas_op_find("and"), flag, axis));
+    put_result(b, z, &nz, eas_builder_reduce(b, eas_op_find("add"), flag, axis));
+    put_result(b, y, &ny, eas_builder_scan(b, eas_op_find("add"), x, axis));
+    put_result(b, y, &ny, eas_builder_scan(b, eas_op_find("min"), gaps, axis));
+    put_result(b, y, &ny, eas_builder_trans(b, x, NULL));
+    put_result(b, y, &ny, eas_builder_join(b, x, gaps));
+    eas_value mean = eas_builder_reduce(b, eas_op_find("add"), x, axis);
     if (s.rank > 1) {
         int64_t kept[3] = {s.dim[0], s.dim[1], s.dim[2]};
         kept[axis] = 1;
-        mean = eas_reshape(b, mean, s.rank, kept);
+        mean = eas_builder_reshape(b, mean, s.rank, kept);
     }
     put_result(b, y, &ny, op2(b, "sub", x, mean));
     return finish(b);
@@ -1138,11 +1150,12 @@ static eas_kernel *along(eas_dtype dt, block s, int axis)
 static eas_kernel *softmax(void)
 {
     eas_builder *b = start("softmax");
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32), n = eas_param_scalar(b, "N", EAS_I64, 1);
-    eas_value c = eas_arange(b, 0, 64), off = op2(b, "add", op2(b, "mul", eas_program_id(b, 0), n), c), mask = op2(b, "lt", c, n);
-    eas_value v = eas_load(b, x, off, mask, eas_const_float(b, -INFINITY));
-    eas_value e = eas_apply(b, eas_op_find("exp"), op2(b, "sub", v, eas_reduce(b, eas_op_find("max"), v, 0)), 0, 0);
-    eas_store(b, y, off, op2(b, "div", e, eas_reduce(b, eas_op_find("add"), e, 0)), mask);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
+              n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
+    eas_value c = eas_builder_arange(b, 0, 64), off = op2(b, "add", op2(b, "mul", eas_builder_program_id(b, 0), n), c), mask = op2(b, "lt", c, n);
+    eas_value v = eas_builder_load(b, x, off, mask, eas_builder_const_float(b, -INFINITY));
+    eas_value e = eas_builder_apply(b, eas_op_find("exp"), op2(b, "sub", v, eas_builder_reduce(b, eas_op_find("max"), v, 0)), 0, 0);
+    eas_builder_store(b, y, off, op2(b, "div", e, eas_builder_reduce(b, eas_op_find("add"), e, 0)), mask);
     return finish(b);
 }
 
@@ -1150,21 +1163,22 @@ static eas_kernel *softmax(void)
 static eas_kernel *folds_in_loops(void)
 {
     eas_builder *b = start("folds_in_loops");
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32), n = eas_param_scalar(b, "N", EAS_I64, 1);
-    eas_value off = eas_reshape(b, eas_arange(b, 0, 36), 2, (int64_t[]){6, 6});
-    eas_value init[2] = {eas_load(b, x, off, 0, 0), eas_const_typed(b, EAS_F32, 0, 0)}, iv, in[2], out[2], merged;
-    eas_loop_begin(b, num(b, 0), n, num(b, 1), 2, init, &iv, in);
-    eas_value rows = eas_reduce(b, eas_op_find("add"), in[0], 1), all = eas_reduce(b, eas_op_find("max"), rows, 0);
-    eas_if_begin(b, op2(b, "gt", all, in[1]));
-    eas_value yes = eas_trans(b, in[0], NULL);
-    eas_if_else(b, 1, &yes);
-    eas_value no = op2(b, "mul", eas_scan(b, eas_op_find("add"), in[0], 0), eas_const_float(b, 0.3));
-    eas_if_end(b, 1, &no, &merged);
-    eas_value next[2] = {op2(b, "add", merged, eas_reshape(b, rows, 2, (int64_t[]){6, 1})),
-                         eas_reduce(b, eas_op_find("min"), eas_reduce(b, eas_op_find("add"), in[0], 0), 0)};
-    eas_loop_end(b, 2, next, out);
-    eas_store(b, y, off, out[0], 0);
-    eas_store(b, y, num(b, 100), out[1], 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
+              n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
+    eas_value off = eas_builder_reshape(b, eas_builder_arange(b, 0, 36), 2, (int64_t[]){6, 6});
+    eas_value init[2] = {eas_builder_load(b, x, off, 0, 0), eas_builder_const_typed(b, EAS_F32, 0, 0)}, iv, in[2], out[2], merged;
+    eas_builder_loop_begin(b, num(b, 0), n, num(b, 1), 2, init, &iv, in);
+    eas_value rows = eas_builder_reduce(b, eas_op_find("add"), in[0], 1), all = eas_builder_reduce(b, eas_op_find("max"), rows, 0);
+    eas_builder_if_begin(b, op2(b, "gt", all, in[1]));
+    eas_value yes = eas_builder_trans(b, in[0], NULL);
+    eas_builder_if_else(b, 1, &yes);
+    eas_value no = op2(b, "mul", eas_builder_scan(b, eas_op_find("add"), in[0], 0), eas_builder_const_float(b, 0.3));
+    eas_builder_if_end(b, 1, &no, &merged);
+    eas_value next[2] = {op2(b, "add", merged, eas_builder_reshape(b, rows, 2, (int64_t[]){6, 1})),
+                         eas_builder_reduce(b, eas_op_find("min"), eas_builder_reduce(b, eas_op_find("add"), in[0], 0), 0)};
+    eas_builder_loop_end(b, 2, next, out);
+    eas_builder_store(b, y, off, out[0], 0);
+    eas_builder_store(b, y, num(b, 100), out[1], 0);
     return finish(b);
 }
 
@@ -1172,14 +1186,15 @@ static eas_kernel *folds_in_loops(void)
 static eas_kernel *turns(void)
 {
     eas_builder *b = start("turns");
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32), n = eas_param_scalar(b, "N", EAS_I64, 1);
-    eas_value off = eas_reshape(b, eas_arange(b, 0, 25), 2, (int64_t[]){5, 5});
-    eas_value init[2] = {eas_load(b, x, off, 0, 0), eas_load(b, x, op2(b, "add", off, num(b, 25)), 0, 0)}, iv, in[2], out[2];
-    eas_loop_begin(b, num(b, 0), n, num(b, 1), 2, init, &iv, in);
-    eas_value next[2] = {eas_trans(b, in[1], NULL), eas_trans(b, in[0], NULL)};
-    eas_loop_end(b, 2, next, out);
-    eas_store(b, y, off, out[0], 0);
-    eas_store(b, y, op2(b, "add", off, num(b, 25)), out[1], 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
+              n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
+    eas_value off = eas_builder_reshape(b, eas_builder_arange(b, 0, 25), 2, (int64_t[]){5, 5});
+    eas_value init[2] = {eas_builder_load(b, x, off, 0, 0), eas_builder_load(b, x, op2(b, "add", off, num(b, 25)), 0, 0)}, iv, in[2], out[2];
+    eas_builder_loop_begin(b, num(b, 0), n, num(b, 1), 2, init, &iv, in);
+    eas_value next[2] = {eas_builder_trans(b, in[1], NULL), eas_builder_trans(b, in[0], NULL)};
+    eas_builder_loop_end(b, 2, next, out);
+    eas_builder_store(b, y, off, out[0], 0);
+    eas_builder_store(b, y, op2(b, "add", off, num(b, 25)), out[1], 0);
     return finish(b);
 }
 
@@ -1187,13 +1202,13 @@ static eas_kernel *turns(void)
 static eas_kernel *folds_of_counters(void)
 {
     eas_builder *b = start("folds_of_counters");
-    eas_value y = eas_param_buffer(b, "y", EAS_I64), pid = eas_program_id(b, 0);
+    eas_value y = eas_builder_param_buffer(b, "y", EAS_I64), pid = eas_builder_program_id(b, 0);
     int64_t at = 0;
     for (int64_t n = 2; n <= 40; n += 19) {
-        eas_value v = op2(b, "add", eas_arange(b, 3, n), pid);
-        put_result(b, y, &at, eas_reduce(b, eas_op_find("add"), v, 0));
-        put_result(b, y, &at, eas_arg_reduce(b, 1, op2(b, "mod", v, num(b, 7)), 0));
-        put_result(b, y, &at, eas_scan(b, eas_op_find("xor"), v, 0));
+        eas_value v = op2(b, "add", eas_builder_arange(b, 3, n), pid);
+        put_result(b, y, &at, eas_builder_reduce(b, eas_op_find("add"), v, 0));
+        put_result(b, y, &at, eas_builder_arg_reduce(b, 1, op2(b, "mod", v, num(b, 7)), 0));
+        put_result(b, y, &at, eas_builder_scan(b, eas_op_find("xor"), v, 0));
     }
     return finish(b);
 }
@@ -1201,9 +1216,9 @@ static eas_kernel *folds_of_counters(void)
 static eas_kernel *sum_of_1024(void)
 {
     eas_builder *b = start("sum_of_1024");
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32), pid = eas_program_id(b, 0);
-    eas_value v = eas_load(b, x, op2(b, "add", op2(b, "mul", pid, num(b, 1024)), eas_arange(b, 0, 1024)), 0, 0);
-    eas_store(b, y, pid, eas_reduce(b, eas_op_find("add"), op2(b, "mul", v, eas_const_float(b, 0.1)), 0), 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32), pid = eas_builder_program_id(b, 0);
+    eas_value v = eas_builder_load(b, x, op2(b, "add", op2(b, "mul", pid, num(b, 1024)), eas_builder_arange(b, 0, 1024)), 0, 0);
+    eas_builder_store(b, y, pid, eas_builder_reduce(b, eas_op_find("add"), op2(b, "mul", v, eas_builder_const_float(b, 0.1)), 0), 0);
     return finish(b);
 }
 
@@ -1214,7 +1229,7 @@ static void test_a_sum_keeps_few_elements(void **state)
     char *s = text_of(k, "msl");
     assert_non_null(strstr(s, "_c[64];"));
     has_not(s, "[1024];");
-    eas_free(s);
+    eas_memory_free(s);
     eas_kernel_release(k);
 }
 
@@ -1222,20 +1237,21 @@ static void test_a_sum_keeps_few_elements(void **state)
 static eas_kernel *products(void)
 {
     eas_builder *b = start("products");
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32), n = eas_param_scalar(b, "N", EAS_I64, 1);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
+              n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
     int64_t at = 0;
     static const int64_t sizes[][3] = {{3, 5, 4}, {1, 7, 1}, {6, 1, 9}, {1, 4, 8}, {8, 8, 1}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const int64_t m = sizes[i][0], k = sizes[i][1], c = sizes[i][2];
-        eas_value p = eas_load(b, x, eas_reshape(b, eas_arange(b, 0, m * k), 2, (int64_t[]){m, k}), 0, 0);
-        eas_value q = eas_load(b, x, eas_reshape(b, eas_arange(b, 3, k * c), 2, (int64_t[]){c, k}), 0, 0);
-        eas_value r = eas_matmul(b, p, eas_trans(b, op2(b, "mul", q, eas_const_float(b, 0.3)), NULL), 0);
-        put_result(b, y, &at, eas_matmul(b, p, eas_trans(b, q, NULL), r));
+        eas_value p = eas_builder_load(b, x, eas_builder_reshape(b, eas_builder_arange(b, 0, m * k), 2, (int64_t[]){m, k}), 0, 0);
+        eas_value q = eas_builder_load(b, x, eas_builder_reshape(b, eas_builder_arange(b, 3, k * c), 2, (int64_t[]){c, k}), 0, 0);
+        eas_value r = eas_builder_matmul(b, p, eas_builder_trans(b, op2(b, "mul", q, eas_builder_const_float(b, 0.3)), NULL), 0);
+        put_result(b, y, &at, eas_builder_matmul(b, p, eas_builder_trans(b, q, NULL), r));
     }
-    eas_value s = eas_load(b, x, eas_reshape(b, eas_arange(b, 0, 36), 2, (int64_t[]){6, 6}), 0, 0), iv, acc, out;
-    eas_loop_begin(b, num(b, 0), n, num(b, 1), 1, &s, &iv, &acc);
-    eas_value next = op2(b, "mul", eas_matmul(b, acc, s, acc), eas_const_float(b, 0.1));
-    eas_loop_end(b, 1, &next, &out);
+    eas_value s = eas_builder_load(b, x, eas_builder_reshape(b, eas_builder_arange(b, 0, 36), 2, (int64_t[]){6, 6}), 0, 0), iv, acc, out;
+    eas_builder_loop_begin(b, num(b, 0), n, num(b, 1), 1, &s, &iv, &acc);
+    eas_value next = op2(b, "mul", eas_builder_matmul(b, acc, s, acc), eas_builder_const_float(b, 0.1));
+    eas_builder_loop_end(b, 1, &next, &out);
     put_result(b, y, &at, out);
     return finish(b);
 }
@@ -1246,7 +1262,7 @@ static void run_all(whole *all, int n)
     for (int i = 0; i < n; i++) {
         char *s = text_of(all[i].k, "msl");
         msl_batch_add(batch, s);
-        eas_free(s);
+        eas_memory_free(s);
     }
     assert_int_equal(msl_batch_compile(batch), 0);
     for (int i = 0; i < n; i++) {
@@ -1265,7 +1281,7 @@ static void test_moves_run_as_msl(void **state)
         eas_kernel *k = moves((eas_dtype)dt);
         char *s = text_of(k, "opencl");
         assert_int_equal(opencl_syntax(s), 0);
-        eas_free(s);
+        eas_memory_free(s);
         if (dt == EAS_F64)
             eas_kernel_release(k);
         else
@@ -1295,7 +1311,7 @@ static void test_folds_and_scans_run_as_msl(void **state)
     for (int i = n - 6; i < n; i++) {
         char *s = text_of(all[i].k, "opencl");
         assert_int_equal(opencl_syntax(s), 0);
-        eas_free(s);
+        eas_memory_free(s);
     }
     run_all(all, n);
 }
@@ -1325,8 +1341,8 @@ static eas_value any(const pool *p, int s) { return p->at[s][pick(p->n[s])]; }
 static eas_value lanes(maker *m, int s)
 {
     int64_t n = shapes[s][0] * (shapes[s][1] ? shapes[s][1] : 1);
-    eas_value v = eas_arange(m->b, 0, n);
-    return s ? eas_reshape(m->b, v, 2, shapes[s]) : v;
+    eas_value v = eas_builder_arange(m->b, 0, n);
+    return s ? eas_builder_reshape(m->b, v, 2, shapes[s]) : v;
 }
 
 static void make_offset(maker *m, int s)
@@ -1348,11 +1364,11 @@ static eas_value make_mask(maker *m, int s)
     eas_value x = op2(m->b, "lt", any(&m->off, s), num(m->b, pick(40)));
     if (pick(2))
         return x;
-    eas_value y = op2(m->b, "gt", any(&m->val, s), eas_const_float(m->b, 0.5));
+    eas_value y = op2(m->b, "gt", any(&m->val, s), eas_builder_const_float(m->b, 0.5));
     return op2(m->b, pick(2) ? "and" : "or", x, y);
 }
 
-static eas_value sum(maker *m, eas_value v, int axis) { return eas_reduce(m->b, eas_op_find("add"), v, axis); }
+static eas_value sum(maker *m, eas_value v, int axis) { return eas_builder_reduce(m->b, eas_op_find("add"), v, axis); }
 
 /* A fold of what was just loaded, which may wait until its halves are read, with stores around it. */
 static void make_fold(maker *m)
@@ -1361,15 +1377,15 @@ static void make_fold(maker *m)
     int axis = pick(2), to = axis ? 2 : 3;
     eas_value mask = pick(2) ? make_mask(m, 1) : 0;
     if (pick(2))
-        eas_store(b, m->buf[pick(2)], any(&m->off, 1), any(&m->val, 1), 0);
-    eas_value v = eas_load(b, m->buf[pick(2)], any(&m->off, 1), mask, 0);
+        eas_builder_store(b, m->buf[pick(2)], any(&m->off, 1), any(&m->val, 1), 0);
+    eas_value v = eas_builder_load(b, m->buf[pick(2)], any(&m->off, 1), mask, 0);
     if (pick(3) == 0)
-        eas_store(b, m->buf[pick(2)], any(&m->off, 0), any(&m->val, 0), 0);
+        eas_builder_store(b, m->buf[pick(2)], any(&m->off, 0), any(&m->val, 0), 0);
     if (pick(2))
-        v = op2(b, "mul", v, pick(2) ? any(&m->val, 1) : eas_load(b, m->buf[pick(2)], any(&m->off, 1), 0, 0));
-    v = eas_reshape(b, sum(m, v, axis), 2, shapes[to]);
+        v = op2(b, "mul", v, pick(2) ? any(&m->val, 1) : eas_builder_load(b, m->buf[pick(2)], any(&m->off, 1), 0, 0));
+    v = eas_builder_reshape(b, sum(m, v, axis), 2, shapes[to]);
     if (pick(2))
-        eas_store(b, m->buf[pick(2)], any(&m->off, to), v, 0);
+        eas_builder_store(b, m->buf[pick(2)], any(&m->off, to), v, 0);
     keep(&m->val, to, v);
 }
 
@@ -1379,21 +1395,23 @@ static void make_move(maker *m)
     eas_builder *b = m->b;
     eas_value flat = any(&m->val, 0), wide = any(&m->val, 1);
     switch (pick(11)) {
-    case 0: keep(&m->val, 1, eas_reshape(b, eas_trans(b, wide, NULL), 2, shapes[1])); break;
+    case 0: keep(&m->val, 1, eas_builder_reshape(b, eas_builder_trans(b, wide, NULL), 2, shapes[1])); break;
     case 1:
-        keep(&m->val, 0, eas_reshape(b, eas_join(b, eas_slice(b, flat, 0, pick(17), 16), eas_slice(b, flat, 0, pick(17), 16)), 1, shapes[0]));
+        keep(&m->val, 0,
+             eas_builder_reshape(b, eas_builder_join(b, eas_builder_slice(b, flat, 0, pick(17), 16), eas_builder_slice(b, flat, 0, pick(17), 16)), 1,
+                                 shapes[0]));
         break;
-    case 2: keep(&m->val, 2, eas_slice(b, wide, 1, pick(4), 1)); break;
-    case 3: keep(&m->val, 3, eas_slice(b, wide, 0, pick(8), 1)); break;
-    case 4: keep(&m->val, 2, eas_reshape(b, sum(m, wide, 1), 2, shapes[2])); break;
-    case 5: keep(&m->val, 3, eas_reshape(b, sum(m, wide, 0), 2, shapes[3])); break;
+    case 2: keep(&m->val, 2, eas_builder_slice(b, wide, 1, pick(4), 1)); break;
+    case 3: keep(&m->val, 3, eas_builder_slice(b, wide, 0, pick(8), 1)); break;
+    case 4: keep(&m->val, 2, eas_builder_reshape(b, sum(m, wide, 1), 2, shapes[2])); break;
+    case 5: keep(&m->val, 3, eas_builder_reshape(b, sum(m, wide, 0), 2, shapes[3])); break;
     case 6:
     case 7:
     case 8: make_fold(m); break;
-    case 9: keep(&m->val, 0, eas_scan(b, eas_op_find("max"), flat, 0)); break;
+    case 9: keep(&m->val, 0, eas_builder_scan(b, eas_op_find("max"), flat, 0)); break;
     default: {
         int s = pick(NSHAPES);
-        keep(&m->val, s, eas_broadcast(b, pick(2) ? sum(m, flat, 0) : eas_slice(b, flat, 0, pick(32), 1), rank_of(s), shapes[s]));
+        keep(&m->val, s, eas_builder_broadcast(b, pick(2) ? sum(m, flat, 0) : eas_builder_slice(b, flat, 0, pick(32), 1), rank_of(s), shapes[s]));
     }
     }
 }
@@ -1403,17 +1421,17 @@ static void make_view(maker *m)
     static const int from[] = {0, 1, 2, 3}, to[] = {1, 0, 1, 1};
     int k = pick(4);
     eas_value v = any(&m->val, from[k]);
-    v = k < 2 ? eas_reshape(m->b, v, rank_of(to[k]), shapes[to[k]]) : eas_broadcast(m->b, v, 2, shapes[to[k]]);
+    v = k < 2 ? eas_builder_reshape(m->b, v, rank_of(to[k]), shapes[to[k]]) : eas_builder_broadcast(m->b, v, 2, shapes[to[k]]);
     keep(&m->val, to[k], v);
 }
 
 /* Scalars between the blocks: they must not overtake stores, nor be overtaken. */
 static void make_scalar(maker *m, int s)
 {
-    eas_value v = eas_load(m->b, m->buf[pick(2)], num(m->b, pick(48)), 0, 0);
+    eas_value v = eas_builder_load(m->b, m->buf[pick(2)], num(m->b, pick(48)), 0, 0);
     if (pick(2))
-        eas_store(m->b, m->buf[pick(2)], num(m->b, pick(48)), op2(m->b, "add", v, eas_const_float(m->b, 0.25)), 0);
-    keep(&m->val, s, eas_broadcast(m->b, v, rank_of(s), shapes[s]));
+        eas_builder_store(m->b, m->buf[pick(2)], num(m->b, pick(48)), op2(m->b, "add", v, eas_builder_const_float(m->b, 0.25)), 0);
+    keep(&m->val, s, eas_builder_broadcast(m->b, v, rank_of(s), shapes[s]));
 }
 
 static void make_steps(maker *m, int n, int depth);
@@ -1425,23 +1443,23 @@ static void make_region(maker *m, int depth)
     eas_value init = any(&m->val, s), iv = 0, in = init, out;
     pool val = m->val, off = m->off;
     if (loop)
-        eas_loop_begin(m->b, num(m->b, 0), num(m->b, 1 + pick(3)), num(m->b, 1 + pick(2)), 1, &init, &iv, &in);
+        eas_builder_loop_begin(m->b, num(m->b, 0), num(m->b, 1 + pick(3)), num(m->b, 1 + pick(2)), 1, &init, &iv, &in);
     else
-        eas_if_begin(m->b, op2(m->b, "gt", eas_load(m->b, m->buf[0], num(m->b, pick(64)), 0, 0), eas_const_float(m->b, 0)));
+        eas_builder_if_begin(m->b, op2(m->b, "gt", eas_builder_load(m->b, m->buf[0], num(m->b, pick(64)), 0, 0), eas_builder_const_float(m->b, 0)));
     keep(&m->val, s, in);
     make_steps(m, 4, depth + 1);
     eas_value next = any(&m->val, s);
     m->val = val;
     m->off = off;
     if (loop) {
-        eas_loop_end(m->b, 1, &next, &out);
+        eas_builder_loop_end(m->b, 1, &next, &out);
     } else {
-        eas_if_else(m->b, 1, &next);
+        eas_builder_if_else(m->b, 1, &next);
         make_steps(m, 2, depth + 1);
         next = any(&m->val, s);
         m->val = val;
         m->off = off;
-        eas_if_end(m->b, 1, &next, &out);
+        eas_builder_if_end(m->b, 1, &next, &out);
     }
     keep(&m->val, s, out);
 }
@@ -1453,10 +1471,10 @@ static void make_steps(maker *m, int n, int depth)
         int s = pick(NSHAPES), what = pick(depth < 2 ? 16 : 15);
         if (what < 3) {
             eas_value o = any(&m->off, s), mask = pick(2) ? make_mask(m, s) : 0;
-            keep(&m->val, s, eas_load(m->b, m->buf[pick(2)], o, mask, mask && pick(2) ? any(&m->val, s) : 0));
+            keep(&m->val, s, eas_builder_load(m->b, m->buf[pick(2)], o, mask, mask && pick(2) ? any(&m->val, s) : 0));
         } else if (what < 5) {
             eas_value o = any(&m->off, s), v = any(&m->val, s), mask = pick(2) ? make_mask(m, s) : 0;
-            eas_store(m->b, m->buf[pick(2)], o, v, mask);
+            eas_builder_store(m->b, m->buf[pick(2)], o, v, mask);
         } else if (what < 7) {
             eas_value x = any(&m->val, s), y = any(&m->val, s);
             keep(&m->val, s, op2(m->b, ops[pick(5)], x, y));
@@ -1479,16 +1497,16 @@ static eas_kernel *random_kernel(int number)
     char name[32];
     snprintf(name, sizeof name, "random_%d", number);
     maker m = {.b = start(name)};
-    m.buf[0] = eas_param_buffer(m.b, "x", EAS_F32);
-    m.buf[1] = eas_param_buffer(m.b, "y", EAS_F32);
+    m.buf[0] = eas_builder_param_buffer(m.b, "x", EAS_F32);
+    m.buf[1] = eas_builder_param_buffer(m.b, "y", EAS_F32);
     for (int s = 0; s < NSHAPES; s++) {
         make_offset(&m, s);
         make_offset(&m, s);
-        keep(&m.val, s, eas_load(m.b, m.buf[s % 2], any(&m.off, s), 0, 0));
+        keep(&m.val, s, eas_builder_load(m.b, m.buf[s % 2], any(&m.off, s), 0, 0));
     }
     make_steps(&m, 24, 0);
     for (int s = 0; s < NSHAPES; s++)
-        eas_store(m.b, m.buf[0], op2(m.b, "add", lanes(&m, s), num(m.b, REGION + 64 * s)), any(&m.val, s), 0);
+        eas_builder_store(m.b, m.buf[0], op2(m.b, "add", lanes(&m, s), num(m.b, REGION + 64 * s)), any(&m.val, s), 0);
     return finish(m.b);
 }
 

@@ -126,8 +126,8 @@ static verdict check_text(const eas_ir *ir)
         v = wrong("text", eas_error_message());
     else if (strcmp(first, again))
         v = wrong("text", "it changes on its way");
-    eas_free(first);
-    eas_free(again);
+    eas_memory_free(first);
+    eas_memory_free(again);
     eas_ir_release(back);
     return v;
 }
@@ -336,7 +336,7 @@ static void report(knobs k, verdict v)
         printf("%s: %s\ngrid %d x %d, limits %d %d %d %d, N = %" PRId64 ", F = %g\n%s\n", v.what, v.text, (int)t.grid[0], (int)t.grid[1], k.max_lanes,
                k.max_grid, k.max_steps, k.max_depth, t.n, t.f, text);
     fflush(stdout);
-    eas_free(text);
+    eas_memory_free(text);
     diff_free(&t);
 }
 
