@@ -1071,6 +1071,9 @@ enum { EAS_MAX_RANK = 16, EAS_MESH_AXES = 16, EAS_MAX_FACTORS = 512, EAS_DIM_FAC
 typedef struct eas_mesh {
     int naxes; /* EAS_MESH_AXES at most */
     int64_t sizes[EAS_MESH_AXES];
+    int fast; /* 1: sums over its devices may be joined in any order, see eas_dist_call */
+    /* in a job of several ranks: the rank of its first device; its devices are this rank and those after it */
+    int first;
 } eas_mesh;
 typedef struct eas_dim_spec {
     uint8_t n, axes[EAS_MESH_AXES]; /* the dim is cut along these, the outermost first */
@@ -1273,7 +1276,9 @@ typedef enum eas_dist_reduction {
 } eas_dist_reduction;
 
 /* A collective on host memory. All members start the same calls in the same order. Sums are joined in one
- * fixed tree: the bits do not depend on the engine. */
+ * fixed tree: the bits do not depend on the engine. With `fast` they may be joined in any order, by whichever of
+ * our messages and MPI's own reductions is quicker here, measured once for each group and size: the last bits of
+ * sums of floats may then differ from those of other engines and other runs. */
 typedef struct eas_dist_call {
     size_t size; /* of this struct */
     eas_dist_op op;
@@ -1288,6 +1293,7 @@ typedef struct eas_dist_call {
     const char *site; /* the caller's source line, for messages; NULL: none */
     int rank; /* the tensor's shape, for messages */
     const int64_t *shape;
+    int fast; /* of reductions: see above */
 } eas_dist_call;
 EAS_API eas_status eas_dist_run(const eas_dist_call *call);
 /* The same in two steps. In between, send is not written and recv not touched; every request is waited

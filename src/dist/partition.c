@@ -222,7 +222,7 @@ static eas_status meet(const dist_mesh *found, const dist_mesh **m)
     return EAS_OK;
 }
 
-const dist_mesh *partition_own_mesh(const eas_node *n)
+const dist_mesh *node_own_mesh(const eas_node *n)
 {
     const dist_parts *parts = node_real(n) ? parts_of(n) : NULL;
     if (node_real(n))
@@ -244,7 +244,7 @@ static eas_status mesh_below(diff_set *seen, gbuild *g, int n, eas_node *const *
         if (!(x->flags & NODE_SHARDED) || diff_set_has(seen, x))
             continue;
         diff_set_add(g, seen, x);
-        st = g->st ? g->st : meet(partition_own_mesh(x), m);
+        st = g->st ? g->st : meet(node_own_mesh(x), m);
         if (node_real(x))
             continue;
         for (int i = 0; i < x->nin && !st; i++) {
@@ -373,7 +373,7 @@ static void forward(partition *p, pentry *e)
         call_ahead(p, e);
     else if (shift_is(e->n) && any_cut(p, e->n))
         shift_ahead(p, e);
-    else if (!opaque(e->n) && any_cut(p, e->n)) {
+    else if (!opaque(e->n) && any_cut(p, e->n) && !place_ahead(p, e) && !p->g.st) {
         p->g.st = assign_ahead(p, e, NULL, &a);
         if (p->g.st)
             return;

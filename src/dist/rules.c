@@ -474,6 +474,6 @@ void partition_node(partition *p, pentry *e)
     }
     if (e->n->op == GRAPH_BARRIER)
         barrier(p, e);
-    else if (!partition_shift(p, e) && !partition_reshape(p, e) && !sum_later(p, e))
+    else if (!partition_shift(p, e) && !partition_place(p, e) && !partition_reshape(p, e) && !sum_later(p, e))
         by_rule(p, e);
 }

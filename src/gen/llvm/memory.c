@@ -212,6 +212,74 @@ static void scatter(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V x)
     intrinsic(g, "llvm.masked.scatter", ts, 2, a, 4);
 }
 
+/* ---- masks that hardware cannot load and store under ----
+ *
+ * Most chunks have all lanes on, or at a tail the first ones: whole vectors then go by one instruction, and only the others lane after lane.
+ */
+static V all_on(gen *g, V mask)
+{
+    const int n = g->c->n;
+    return LLVMBuildICmp(g->b, LLVMIntEQ, mask_bits(g, mask, n), LLVMConstAllOnes(ty_int(g, n, 0)), "");
+}
+
+typedef struct fork { /* two ways to do one thing */
+    LLVMBasicBlockRef whole, lanes, done;
+} fork;
+
+static fork fork_on(gen *g, V quick)
+{
+    fork f = {new_block(g, "whole"), new_block(g, "bylanes"), new_block(g, "either")};
+    LLVMBuildCondBr(g->b, quick, f.whole, f.lanes);
+    LLVMPositionBuilderAtEnd(g->b, f.whole);
+    return f;
+}
+
+/* Neighbours: a vector that lies within one page can be read whole if any of its lanes is on, since then the page is there. What the others give is not used. */
+static V readable(gen *g, V p, eas_dtype dt, V mask)
+{
+    enum { PAGE = 4096 };
+    const T i64 = ty_int(g, 64, 0);
+    const int bytes = g->c->n * (int)eas_dtype_size(dt);
+    V in_page = LLVMBuildAnd(g->b, LLVMBuildPtrToInt(g->b, p, i64, ""), k_int(g, PAGE - 1), "");
+    V fits = LLVMBuildICmp(g->b, LLVMIntULE, in_page, k_int(g, PAGE - bytes), "");
+    return LLVMBuildOr(g->b, all_on(g, mask), LLVMBuildAnd(g->b, fits, any_of(g, mask), ""), "");
+}
+
+static V load_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
+{
+    const T t = ty_mem(g, dt, g->c->n);
+    const bool row = o->a.run.ok && o->a.run.stride == 1;
+    if (!row && g->c->n > 16)
+        return load_lanes(g, ptr, dt, o, mask, other);
+    V p = row ? mem_affine_element(g, ptr, dt, o->a, 0) : NULL, in[2];
+    const fork f = fork_on(g, row ? readable(g, p, dt, mask) : all_on(g, mask));
+    in[0] = row ? sel(g, mask, load_at(g, p, t, dt), other) : load_unrolled(g, ptr, dt, o);
+    branch_to(g, f.done);
+    LLVMPositionBuilderAtEnd(g->b, f.lanes);
+    in[1] = load_lanes(g, ptr, dt, o, mask, other);
+    LLVMBasicBlockRef from[2] = {f.whole, LLVMGetInsertBlock(g->b)};
+    branch_to(g, f.done);
+    LLVMPositionBuilderAtEnd(g->b, f.done);
+    V x = LLVMBuildPhi(g->b, t, "");
+    LLVMAddIncoming(x, in, from, 2);
+    return x;
+}
+
+static void store_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V x)
+{
+    if (!mask || !o->a.run.ok || o->a.run.stride != 1) {
+        store_lanes(g, ptr, dt, o, mask, x);
+        return;
+    }
+    const fork f = fork_on(g, all_on(g, mask));
+    store_at(g, mem_affine_element(g, ptr, dt, o->a, 0), x, dt);
+    branch_to(g, f.done);
+    LLVMPositionBuilderAtEnd(g->b, f.lanes);
+    store_lanes(g, ptr, dt, o, mask, x);
+    branch_to(g, f.done);
+    LLVMPositionBuilderAtEnd(g->b, f.done);
+}
+
 /* every second element: two vector loads that touch nothing beyond the last element wanted */
 static V load_pairs(gen *g, V ptr, eas_dtype dt, aff off)
 {
@@ -279,7 +347,7 @@ static V load_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
     else if (!mask && g->c->n <= 16)
         x = load_unrolled(g, ptr, dt, o);
     else
-        x = load_lanes(g, ptr, dt, o, mask, none);
+        x = mask ? load_either(g, ptr, dt, o, mask, none) : load_lanes(g, ptr, dt, o, mask, none);
     return from_mem(g, x, dt);
 }
 
@@ -369,7 +437,7 @@ static void store_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V val
     else if (gathers(g, dt) && (!a.run.ok || a.run.stride != 1))
         scatter(g, ptr, dt, o, mask, x);
     else
-        store_lanes(g, ptr, dt, o, mask, x);
+        store_either(g, ptr, dt, o, mask, x);
 }
 
 static bool is_item(const gen *g, uint32_t i) /* not inside a region of the segment */
