@@ -84,7 +84,7 @@ static eas_status index_buffers(program *g, leaf *l, int64_t first)
         index = mesh_index(g->m, &l->axes, at);
         st = eas_buffer_new(g->device, sizeof index, &l->place[k]);
         if (!st)
-            st = eas_copy(g->device, eas_buffer_address(l->place[k]), NULL, &index, sizeof index, NULL);
+            st = eas_device_copy(g->device, eas_buffer_address(l->place[k]), NULL, &index, sizeof index, NULL);
     }
     return st;
 }

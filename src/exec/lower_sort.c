@@ -21,8 +21,8 @@ typedef struct sorting {
     lindex at[MAX_DIMS];
 } sorting;
 
-static eas_value op1(lower *l, const char *name, eas_value x) { return eas_apply(l->b, eas_op_find(name), x, 0, 0); }
-static eas_value pick(lower *l, eas_value c, eas_value x, eas_value y) { return eas_apply(l->b, eas_op_find("where"), c, x, y); }
+static eas_value op1(lower *l, const char *name, eas_value x) { return eas_builder_apply(l->b, eas_op_find(name), x, 0, 0); }
+static eas_value pick(lower *l, eas_value c, eas_value x, eas_value y) { return eas_builder_apply(l->b, eas_op_find("where"), c, x, y); }
 
 static bool is_arg(const pnode *p) { return !strcmp(graph_rows[p->op].name, "argsort"); }
 static eas_dtype key_type(eas_dtype dt)
@@ -55,7 +55,7 @@ void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom)
 
 /* ---- keys ---- */
 
-static eas_value top_bit(sorting *s) { return eas_const_typed(s->w->l.b, s->key, 0, (int64_t)((uint64_t)1 << (dtype_bits(s->key) - 1))); }
+static eas_value top_bit(sorting *s) { return eas_builder_const_typed(s->w->l.b, s->key, 0, (int64_t)((uint64_t)1 << (dtype_bits(s->key) - 1))); }
 
 static eas_value to_key(sorting *s, eas_value v)
 {
@@ -65,13 +65,13 @@ static eas_value to_key(sorting *s, eas_value v)
     if (kind == 'f') {
         eas_value nan = op1(l, "isnan", v);
         if (s->by_index) /* both zeros are equal */
-            v = low_bin(l, "add", v, eas_const_typed(l->b, s->from, 0, 0));
-        k = eas_bitcast(l->b, v, s->key);
+            v = low_bin(l, "add", v, eas_builder_const_typed(l->b, s->from, 0, 0));
+        k = eas_builder_bitcast(l->b, v, s->key);
         eas_value below = low_bin(l, "ge", k, top_bit(s));
         k = pick(l, below, op1(l, "not", k), low_bin(l, "or", k, top_bit(s)));
-        k = pick(l, nan, eas_const_typed(l->b, s->key, 0, -1), k);
+        k = pick(l, nan, eas_builder_const_typed(l->b, s->key, 0, -1), k);
     } else {
-        k = eas_cast(l->b, v, s->key);
+        k = eas_builder_cast(l->b, v, s->key);
         k = kind == 'i' ? low_bin(l, "xor", k, top_bit(s)) : k;
     }
     return s->p->words[1] ? op1(l, "not", k) : k;
@@ -85,9 +85,9 @@ static eas_value from_key(sorting *s, eas_value k)
         k = op1(l, "not", k);
     if (kind == 'f') {
         eas_value above = low_bin(l, "ge", k, top_bit(s));
-        return eas_bitcast(l->b, pick(l, above, low_bin(l, "xor", k, top_bit(s)), op1(l, "not", k)), s->from);
+        return eas_builder_bitcast(l->b, pick(l, above, low_bin(l, "xor", k, top_bit(s)), op1(l, "not", k)), s->from);
     }
-    return eas_cast(l->b, kind == 'i' ? low_bin(l, "xor", k, top_bit(s)) : k, s->from);
+    return eas_builder_cast(l->b, kind == 'i' ? low_bin(l, "xor", k, top_bit(s)) : k, s->from);
 }
 
 /* ---- elements of the row ---- */
@@ -103,12 +103,18 @@ static void output(sorting *s, eas_value i, eas_value v, eas_value ok)
     eas_value all;
     s->at[s->axis] = (lindex){i, ok};
     eas_value off = low_offset(&s->w->l, s->p->rank, s->p->shape, s->at, &all);
-    eas_store(s->w->l.b, s->w->out[0], off, v, ok);
+    eas_builder_store(s->w->l.b, s->w->out[0], off, v, ok);
 }
 
 static eas_value there(sorting *s, eas_value i) { return low_bin(&s->w->l, "add", s->row, i); }
-static eas_value read(sorting *s, int which, eas_value i, eas_value ok) { return eas_load(s->w->l.b, s->w->scratch[which], there(s, i), ok, 0); }
-static void write(sorting *s, int which, eas_value i, eas_value v, eas_value ok) { eas_store(s->w->l.b, s->w->scratch[which], there(s, i), v, ok); }
+static eas_value read(sorting *s, int which, eas_value i, eas_value ok)
+{
+    return eas_builder_load(s->w->l.b, s->w->scratch[which], there(s, i), ok, 0);
+}
+static void write(sorting *s, int which, eas_value i, eas_value v, eas_value ok)
+{
+    eas_builder_store(s->w->l.b, s->w->scratch[which], there(s, i), v, ok);
+}
 
 /* A loop over the row in blocks of lanes. */
 static uint32_t blocks(sorting *s, eas_value *i, eas_value *ok)
@@ -116,7 +122,7 @@ static uint32_t blocks(sorting *s, eas_value *i, eas_value *ok)
     lower *l = &s->w->l;
     eas_value iv;
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, LANES), 0, NULL, &iv, NULL);
+    eas_builder_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, LANES), 0, NULL, &iv, NULL);
     *i = low_bin(l, "add", iv, low_lanes(l, 0, LANES));
     *ok = low_bin(l, "lt", *i, s->n);
     return mark;
@@ -124,7 +130,7 @@ static uint32_t blocks(sorting *s, eas_value *i, eas_value *ok)
 
 static void end_loop(sorting *s, uint32_t mark)
 {
-    eas_loop_end(s->w->l.b, 0, NULL, NULL);
+    eas_builder_loop_end(s->w->l.b, 0, NULL, NULL);
     low_forget(&s->w->l, mark);
 }
 
@@ -143,14 +149,14 @@ static void by_counting(sorting *s)
     int64_t n = length(l->g, s->p), few = s->p->shape[s->axis];
     if (!few)
         return;
-    eas_value i = low_lanes(l, 0, n), v = eas_broadcast(l->b, input(s, i, 0), 1, &n), k = to_key(s, v), iv, now, place;
-    eas_value none = eas_broadcast(l->b, low_int(l, 0), 1, &n);
+    eas_value i = low_lanes(l, 0, n), v = eas_builder_broadcast(l->b, input(s, i, 0), 1, &n), k = to_key(s, v), iv, now, place;
+    eas_value none = eas_builder_broadcast(l->b, low_int(l, 0), 1, &n);
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, 1), 1, &none, &iv, &now);
+    eas_builder_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, 1), 1, &none, &iv, &now);
     eas_value other = to_key(s, input(s, iv, 0));
     eas_value before = low_bin(l, "or", low_bin(l, "lt", other, k), low_bin(l, "and", low_bin(l, "eq", other, k), low_bin(l, "lt", iv, i)));
-    eas_value next = low_bin(l, "add", now, eas_cast(l->b, before, EAS_I64));
-    eas_loop_end(l->b, 1, &next, &place);
+    eas_value next = low_bin(l, "add", now, eas_builder_cast(l->b, before, EAS_I64));
+    eas_builder_loop_end(l->b, 1, &next, &place);
     low_forget(l, mark);
     place = in_row(s, place);
     output(s, place, s->by_index ? i : v, few < n ? low_bin(l, "lt", place, low_int(l, few)) : 0);
@@ -171,20 +177,20 @@ static void load_keys(sorting *s)
 static eas_value counts_at(sorting *s, eas_value digit)
 {
     lower *l = &s->w->l;
-    return low_bin(l, "add", low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, BYTE)), digit);
+    return low_bin(l, "add", low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, BYTE)), digit);
 }
 
 static eas_value digit_of(sorting *s, eas_value key, int byte)
 {
     lower *l = &s->w->l;
-    eas_value d = byte ? low_bin(l, "shr", key, eas_const_typed(l->b, s->key, 0, 8 * byte)) : key;
-    return eas_cast(l->b, dtype_bits(s->key) == 8 ? d : low_bin(l, "and", d, eas_const_typed(l->b, s->key, 0, BYTE - 1)), EAS_I64);
+    eas_value d = byte ? low_bin(l, "shr", key, eas_builder_const_typed(l->b, s->key, 0, 8 * byte)) : key;
+    return eas_builder_cast(l->b, dtype_bits(s->key) == 8 ? d : low_bin(l, "and", d, eas_builder_const_typed(l->b, s->key, 0, BYTE - 1)), EAS_I64);
 }
 
 static eas_value one_by_one(sorting *s)
 {
     eas_value iv;
-    eas_loop_begin(s->w->l.b, low_int(&s->w->l, 0), s->n, low_int(&s->w->l, 1), 0, NULL, &iv, NULL);
+    eas_builder_loop_begin(s->w->l.b, low_int(&s->w->l, 0), s->n, low_int(&s->w->l, 1), 0, NULL, &iv, NULL);
     return iv;
 }
 
@@ -192,28 +198,28 @@ static eas_value one_by_one(sorting *s)
 static eas_value count_up(sorting *s, eas_value digit)
 {
     lower *l = &s->w->l;
-    eas_value at = counts_at(s, digit), c = eas_load(l->b, s->w->scratch[COUNTS], at, 0, 0);
-    eas_store(l->b, s->w->scratch[COUNTS], at, low_bin(l, "add", c, low_int(l, 1)), 0);
+    eas_value at = counts_at(s, digit), c = eas_builder_load(l->b, s->w->scratch[COUNTS], at, 0, 0);
+    eas_builder_store(l->b, s->w->scratch[COUNTS], at, low_bin(l, "add", c, low_int(l, 1)), 0);
     return c;
 }
 
 static void by_byte(sorting *s, int byte, int from, int to)
 {
     lower *l = &s->w->l;
-    eas_value every = counts_at(s, low_lanes(l, 0, BYTE)), zero = eas_broadcast(l->b, low_int(l, 0), 1, (int64_t[]){BYTE});
-    eas_store(l->b, s->w->scratch[COUNTS], every, zero, 0);
+    eas_value every = counts_at(s, low_lanes(l, 0, BYTE)), zero = eas_builder_broadcast(l->b, low_int(l, 0), 1, (int64_t[]){BYTE});
+    eas_builder_store(l->b, s->w->scratch[COUNTS], every, zero, 0);
     eas_value i = one_by_one(s);
     count_up(s, digit_of(s, read(s, KEYS_A + from, i, 0), byte));
-    eas_loop_end(l->b, 0, NULL, NULL);
-    eas_value c = eas_load(l->b, s->w->scratch[COUNTS], every, 0, 0);
-    eas_store(l->b, s->w->scratch[COUNTS], every, low_bin(l, "sub", eas_scan(l->b, eas_op_find("add"), c, 0), c), 0);
+    eas_builder_loop_end(l->b, 0, NULL, NULL);
+    eas_value c = eas_builder_load(l->b, s->w->scratch[COUNTS], every, 0, 0);
+    eas_builder_store(l->b, s->w->scratch[COUNTS], every, low_bin(l, "sub", eas_builder_scan(l->b, eas_op_find("add"), c, 0), c), 0);
     i = one_by_one(s);
     eas_value key = read(s, KEYS_A + from, i, 0), place = count_up(s, digit_of(s, key, byte));
     place = in_row(s, place);
     write(s, KEYS_A + to, place, key, 0);
     if (s->by_index)
         write(s, INDEX_A + to, place, read(s, INDEX_A + from, i, 0), 0);
-    eas_loop_end(l->b, 0, NULL, NULL);
+    eas_builder_loop_end(l->b, 0, NULL, NULL);
 }
 
 static void by_bytes(sorting *s)
@@ -235,31 +241,31 @@ static void next_least(sorting *s, eas_value last, eas_value at, eas_value *leas
 {
     lower *l = &s->w->l;
     int64_t n = ABREAST;
-    eas_value none = eas_const_typed(l->b, EAS_I32, 0, INT32_MAX), iv, now[2], end[2];
-    eas_value init[2] = {eas_broadcast(l->b, eas_const_typed(l->b, s->key, 0, -1), 1, &n), eas_broadcast(l->b, none, 1, &n)};
+    eas_value none = eas_builder_const_typed(l->b, EAS_I32, 0, INT32_MAX), iv, now[2], end[2];
+    eas_value init[2] = {eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, s->key, 0, -1), 1, &n), eas_builder_broadcast(l->b, none, 1, &n)};
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, ABREAST), 2, init, &iv, now);
+    eas_builder_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, ABREAST), 2, init, &iv, now);
     eas_value i = low_bin(l, "add", iv, low_lanes(l, 0, ABREAST)), ok = low_bin(l, "lt", i, s->n), k = read(s, KEYS_A, i, ok);
-    eas_value here = low_bin(l, "add", eas_cast(l->b, iv, EAS_I32), eas_cast(l->b, low_lanes(l, 0, ABREAST), EAS_I32));
+    eas_value here = low_bin(l, "add", eas_builder_cast(l->b, iv, EAS_I32), eas_builder_cast(l->b, low_lanes(l, 0, ABREAST), EAS_I32));
     eas_value after = low_bin(l, "or", low_bin(l, "gt", k, last), low_bin(l, "and", low_bin(l, "eq", k, last), low_bin(l, "gt", here, at)));
     eas_value less = low_bin(l, "or", low_bin(l, "lt", k, now[0]), low_bin(l, "eq", now[1], none));
     eas_value take = low_bin(l, "and", ok, low_bin(l, "and", after, less));
-    eas_loop_end(l->b, 2, (eas_value[]){pick(l, take, k, now[0]), pick(l, take, here, now[1])}, end);
+    eas_builder_loop_end(l->b, 2, (eas_value[]){pick(l, take, k, now[0]), pick(l, take, here, now[1])}, end);
     low_forget(l, mark);
-    *least = eas_reduce(l->b, eas_op_find("min"), end[0], 0);
-    *where = eas_reduce(l->b, eas_op_find("min"), pick(l, low_bin(l, "eq", end[0], *least), end[1], none), 0);
+    *least = eas_builder_reduce(l->b, eas_op_find("min"), end[0], 0);
+    *where = eas_builder_reduce(l->b, eas_op_find("min"), pick(l, low_bin(l, "eq", end[0], *least), end[1], none), 0);
 }
 
 static void by_choosing(sorting *s)
 {
     lower *l = &s->w->l;
-    eas_value iv, now[2], next[2], end[2], start[2] = {eas_const_typed(l->b, s->key, 0, 0), eas_const_typed(l->b, EAS_I32, 0, -1)};
+    eas_value iv, now[2], next[2], end[2], start[2] = {eas_builder_const_typed(l->b, s->key, 0, 0), eas_builder_const_typed(l->b, EAS_I32, 0, -1)};
     load_keys(s);
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, low_int(l, 0), low_int(l, s->p->shape[s->axis]), low_int(l, 1), 2, start, &iv, now);
+    eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, s->p->shape[s->axis]), low_int(l, 1), 2, start, &iv, now);
     next_least(s, now[0], now[1], &next[0], &next[1]);
-    output(s, iv, s->by_index ? eas_cast(l->b, next[1], EAS_I64) : from_key(s, next[0]), 0);
-    eas_loop_end(l->b, 2, next, end);
+    output(s, iv, s->by_index ? eas_builder_cast(l->b, next[1], EAS_I64) : from_key(s, next[0]), 0);
+    eas_builder_loop_end(l->b, 2, next, end);
     low_forget(l, mark);
 }
 
@@ -274,7 +280,7 @@ void lower_sort(lowering *w)
     grid[1] = grid[2] = 1;
     grid[0] = low_spread(l, 0, p->rank, p->shape, 1u << s.axis, s.at);
     s.n = low_dim(l, length(l->g, p));
-    s.row = low_bin(l, "mul", eas_program_id(l->b, 0), s.n);
+    s.row = low_bin(l, "mul", eas_builder_program_id(l->b, 0), s.n);
     if (short_row(l->g, p))
         by_counting(&s);
     else if (first_few(l->g, p))

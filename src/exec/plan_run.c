@@ -108,11 +108,10 @@ static eas_status fill_arg(running *x, const struct plan_arg *a, eas_arg *out)
 /* Kernels of our own only fail where an index is data; what the kernel says of its memory is no use to the one who wrote it. */
 static eas_status bad_index(void)
 {
-    char place[512] = "";
-    const char *text = eas_error_message(), *colon = strchr(text, ':'), *end = colon ? strchr(colon + 1, ':') : NULL;
-    if (end && end - text < (ptrdiff_t)sizeof place && colon[1] >= '0' && colon[1] <= '9')
-        snprintf(place, sizeof place, "%.*s: ", (int)(end - text), text);
-    return base_fail(EAS_ERR_INDEX, "%san index is out of range for the axis that it selects from", place);
+    const char *file;
+    int line;
+    eas_error_place(&file, &line);
+    return base_fail_at(EAS_ERR_INDEX, file, (uint32_t)line, "an index is out of range for the axis that it selects from");
 }
 
 static eas_status run_control(running *x, const plan_step *s)
@@ -366,10 +365,10 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
             r->comm->poll(r->comm->ctx);
     }
     if (st && x.nstarted) { /* the first failure is the one that counts */
-        char text[1024];
-        snprintf(text, sizeof text, "%s", eas_error_message());
+        base_error first;
+        base_error_keep(&first, st);
         abandon_collectives(&x);
-        st = base_fail(st, "%s", text);
+        st = base_error_raise(&first);
     }
     free(x.started);
     if (!st)

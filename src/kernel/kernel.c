@@ -418,7 +418,7 @@ eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size)
     return st;
 }
 
-eas_status eas_kernel_fits(eas_kernel *k, eas_device *d)
+eas_status eas_kernel_require(eas_kernel *k, eas_device *d)
 {
     NEED(k, EAS_ERR_HANDLE);
     NEED(d, EAS_ERR_HANDLE);
