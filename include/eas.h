@@ -989,7 +989,8 @@ typedef struct eas_collective {
     int per_trip; /* a loop around it takes an unknown number of trips: bytes are of one */
 } eas_collective;
 EAS_API eas_status eas_nodes_collectives(int n, eas_node *const *nodes, int *mesh, eas_collective **out, int *count);
-EAS_API eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out); /* the same as text; free with eas_free */
+EAS_API eas_status eas_collectives_text(int mesh, const eas_collective *all, int count, char **out); /* what eas_nodes_collectives gave, as text; free with eas_free */
+EAS_API eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out); /* both */
 typedef struct eas_comm_stats { /* sent so far by the devices of this process */
     uint64_t bytes, calls;
     uint64_t all_gather, all_reduce, reduce_scatter, all_to_all, ppermute; /* bytes */
@@ -1048,6 +1049,8 @@ EAS_API eas_status eas_simulation_trace(const eas_simulation *s, const char *pat
  * seconds[0..2]: as given, all whole, chosen; may be NULL. */
 EAS_API eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
                                   const eas_spec *start, eas_spec *specs, double *seconds);
+/* Compiled functions that this thread makes on the mesh from now on choose layouts of values inside, too, where that is cheaper by the machine's numbers (seconds of eas_auto_shard counts on it). machine NULL: no longer. */
+EAS_API eas_status eas_auto_inner(int mesh, const eas_machine *machine);
 
 /* ---- the ranks of a job: collectives between processes --------------------------------------------------------------- */
 

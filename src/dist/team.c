@@ -300,6 +300,7 @@ eas_status team_run(team *t, team_work work, void *ctx, const eas_launch *hooks)
         if (own)
             hooks->enter(hooks->ctx);
     }
+    w->told = w->c->stats; /* collectives of eager.distributed in between are not a program's */
     eas_status st = work(ctx, t->first, 0, w->c);
     if (st && w->c->size > 1) {
         char text[1024];
