@@ -1,207 +1,360 @@
-"""Operations of `eager` that other benchmarks do not have, with two threads, against the best of NumPy, torch and JAX.
+"""Every operation of the table (op_table.py) × dtypes × sizes, with two threads, against NumPy, torch and JAX: which rows are slower than 1.2 times the best of them.
 
-Everything of a case runs in turns. Peers' results must agree with ours; one whose result does not is named and left out. The cases run in a process of their own, bound to two
-CPUs; `python -m bench.ops NAME ...` runs those whose name begins so."""
+Ours is the call of a compiled function; the peers' are their usual ways (torch eager, JAX jitted). Everything of a row runs in turns, with calls in front that are not timed: threads
+of the peer before may still spin. Results are compared first, and a peer that gives another one is named and left out. A row takes a fraction of a second, all of them some ten minutes;
+those that seem slower are measured again, longer, and what counts is that.
 
+EAS_BENCH_BUSY=1 is for a machine that others use: everybody gets one thread, and what is compared is the CPU time of the process, which waiting for others does not count to.
+
+CASE=softmax,sort takes the rows with such words in their name, PEERS=torch,jax only these peers (then docs/benchmarks.md stays as it is); EAS_ISA=avx2 gives the picture of a machine with less:
+the peers are told to use no more, too."""
+
+import json
 import os
+import random
+import statistics
 import subprocess
 import sys
+import time
+import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from . import op_table
 from .limits import THREADS
-from .throughput import eager_run, jax_run, normal, torch_run
-from .tools import SETTLE, Table, environment, has, interleaved
+from .tools import ROOT, SETTLE, environment, has, level, machine, peers_like_us, replace_part, show, wanted
 
-ROUNDS = int(os.environ.get("EAS_BENCH_ROUNDS", "15"))
-NUMBER = 4  # calls a turn
+GOAL = 1.2
+ROUNDS, AGAIN = 7, 15
+TURN, QUIET = 0.002, 0.005  # seconds that are timed in a turn, and those before it that are not
+MOST = 4.0  # seconds a row may take
+BUSY = os.environ.get("EAS_BENCH_BUSY", "0") != "0"
+CPUS = 1 if BUSY else THREADS
+clock = time.process_time if BUSY else time.perf_counter
+RESULTS = os.path.join(ROOT, "build", "bench")
+NUMPY = {"f32": "float32", "f64": "float64", "i32": "int32", "u8": "uint8", "bool": "bool"}
+TOLERANCE = {"f32": 1e-5, "f64": 1e-9, "bf16": 2e-2}
+SHAPES = {**op_table.SIZES, "256²": (256, 256), "512²": (512, 512), "64×64²": (64, 64, 64)}
+
+
+def dtype_of(name):
+    if name == "bf16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(NUMPY[name])
+
+
+def aligned(a):
+    """From a cache line on, as torch and JAX place their own arrays."""
+    raw = np.zeros(a.nbytes + 64, np.uint8)
+    skip = -raw.ctypes.data % 64
+    out = raw[skip : skip + a.nbytes].view(a.dtype).reshape(a.shape)
+    out[...] = a
+    return out
+
+
+# ---- inputs ----
+
+
+def numbers(kind, shape, dtype, rng):
+    if dtype.kind in "iu":
+        low, high = {"positive": (1, 100), "shift": (0, 7), "few": (0, 200), "classes": (0, 64), "near1": (0, 3)}.get(kind, (0 if dtype.kind == "u" else -100, 100))
+        return rng.integers(low, high, shape)
+    if kind == "positive":
+        return rng.uniform(0.5, 9, shape)
+    if kind == "near1":
+        return rng.uniform(0.999, 1.001, shape)
+    if kind in ("unit", "above1", "small"):
+        return rng.uniform(*{"unit": (-0.9, 0.9), "above1": (1, 9), "small": (0, 200)}[kind], shape)
+    return rng.integers(0, 200, shape) if kind == "few" else rng.standard_normal(shape)
+
+
+def data(kind, size, dtype, seed):
+    """An input, by its name in op_table.py; a tuple is the shape of normal numbers."""
+    rng = np.random.default_rng(seed)
+    shape = kind if isinstance(kind, tuple) else SHAPES[size]
+    count = shape[0]
+    if isinstance(kind, tuple) or kind in ("square", "batch", "row"):
+        return aligned((numbers("normal", shape[-1:] if kind == "row" else shape, dtype, rng) * (0.1 if dtype.kind == "f" else 1)).astype(dtype))
+    if kind == "key":
+        return None
+    if kind in ("index", "permutation"):
+        return aligned(rng.permutation(count) if kind == "permutation" else rng.integers(0, count, count))
+    if kind == "along":
+        return aligned(rng.integers(0, shape[-1], shape))
+    if kind in ("bool", "mask"):
+        return aligned(rng.random(shape) < 0.5)
+    if kind in ("never", "always"):
+        return aligned(np.full(shape, kind == "always"))
+    if kind == "sparse":
+        return aligned(np.where(rng.random(shape) < 0.1, 1, 0).astype(dtype))
+    if kind == "distinct":
+        return aligned(np.argsort(rng.random(shape), axis=-1).astype(dtype))
+    x = numbers(kind, shape, dtype, rng)
+    return aligned((np.sort(x) if kind == "sorted" else x).astype(dtype))
+
+
+# ---- the candidates of a row ----
+
+
+def function(expression, names, **scope):
+    return eval(f"lambda {', '.join(names)}: {expression}", scope)
+
+
+def our_run(row, names, arrays):
+    import eager
+
+    there = [eager.key(0) if a is None else eager.constant(a).realize() for a in arrays]
+    f = function(row.ours, names, e=eager)
+    if row.compiled:
+        f = eager.compile(f)  # its results are evaluated
+        return lambda: f(*there)
+
+    def several():
+        out = f(*there)
+        eager.realize_all(*out)
+        return out
+
+    return several if isinstance(f(*there), tuple) else lambda: f(*there).realize()
+
+
+def numpy_run(row, names, arrays):
+    f = function(row.numpy, names, np=np, rng=np.random.Generator(np.random.SFC64(0)))
+    return lambda: f(*arrays)
+
+
+def torch_tensor(torch, a):
+    return torch.from_numpy(a.view(np.int16)).view(torch.bfloat16) if a.dtype.itemsize == 2 else torch.from_numpy(a)
+
+
+def torch_run(row, names, arrays):
+    import torch
+
+    there = [None if a is None else torch_tensor(torch, a) for a in arrays]
+    f = function(row.torch, names, t=torch, F=torch.nn.functional)
+    if row.op.startswith("conv2d"):  # as its layers keep filters
+        there[1] = there[1].permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last).permute(2, 3, 1, 0)
+
+    def run():
+        with torch.no_grad():
+            return f(*there)
+
+    return run
+
+
+def jax_run(row, names, arrays):
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    there = [jax.random.key(0) if a is None else jax.numpy.asarray(a) for a in arrays]
+    f = function(row.jax.replace("jkey", "x"), names, jnp=jax.numpy, jax=jax, lax=jax.lax)
+    if row.compiled:
+        f = jax.jit(f)
+    return lambda: jax.block_until_ready(f(*there))
+
+
+RUNS = {"numpy": numpy_run, "torch": torch_run, "jax": jax_run}
+
+
+def as_array(x):
+    if isinstance(x, tuple | list):
+        return [as_array(i) for i in x]
+    if type(x).__module__.split(".")[0] == "torch":
+        return x.float().numpy() if x.dtype.itemsize == 2 and x.dtype.is_floating_point else x.numpy()
+    if hasattr(x, "numpy"):
+        x = x.numpy()
+    return np.asarray(x)
+
+
+def same(a, b, row, dtype):
+    if isinstance(a, list):
+        return len(a) == len(b) and all(same(i, j, row, dtype) for i, j in zip(a, b))
+    a, b = np.asarray(a).astype(np.float64), np.asarray(b).astype(np.float64)
+    tol = max(TOLERANCE.get(dtype, 0), row.tol, 0.3 if dtype == "bf16" and row.tol else 0)
+    if a.shape != b.shape:
+        return a.size == b.size == 1 and np.allclose(a.ravel(), b.ravel(), tol, tol)
+    return np.allclose(a, b, tol, tol, equal_nan=True)
 
 
 @dataclass
 class Case:
-    what: str
-    ours: object
-    rtol: float = 1e-4
-    atol: float = 1e-5
+    row: op_table.Row
+    dtype: str
+    size: str
+    ours: object = None
     peers: dict = field(default_factory=dict)
 
+    @property
+    def name(self):
+        return ", ".join(filter(None, (self.row.name, self.dtype, self.size)))
 
-def case(what, arrays, eager, numpy=None, torch=None, jax=None, rtol=1e-4, atol=1e-5):
-    """eager(e, *tensors), numpy(*arrays), torch(t, *tensors) and jax(jax, *arrays) say the same."""
-    c = Case(what, eager_run(eager, *arrays), rtol, atol)
-    if numpy:
-        c.peers["numpy"] = lambda: numpy(*arrays)
-    if torch and has("torch"):
-        c.peers["torch"] = torch_run(lambda t, out, *a: torch(t, *a), *arrays)
-    if jax and has("jax"):
-        c.peers["jax"] = jax_run(jax, *arrays)
-    return c
-
-
-# ---- products with few rows or columns ----
-
-
-def product(m, k, n, turned=False):
-    """(m, k) @ (k, n), where m or n of 0 is a vector; turned: the matrix on the right lies by columns, as the weights of torch's layers do."""
-    x = normal(*([m] if m else []), k)
-    y = normal(*([n] if n else []), k, seed=1) if turned else normal(k, *([n] if n else []), seed=1)
-    name = f"{m or 1} × {k} @ {k} × {n}" if n else f"{m} × {k} @ vector"
-    if turned:
-        return case(
-            name + ", weights by columns",
-            (x, y),
-            lambda e, a, b: a @ b.T,
-            lambda a, b: a @ b.T,
-            lambda t, a, b: a @ b.T,
-            lambda jax, a, b: a @ b.T,
-            1e-3,
-            k * 2e-6,
-        )
-    same = lambda _, a, b: a @ b  # noqa: E731
-    return case(name, (x, y), same, lambda a, b: a @ b, same, same, 1e-3, k * 2e-6)
+    def make(self, peers, say):
+        dtype = dtype_of(self.dtype)
+        arrays = [data(kind, self.size, dtype, seed) for seed, kind in enumerate(self.row.data)]
+        names = ["x", "y", "z"][: len(arrays)]
+        self.ours = our_run(self.row, names, arrays)
+        mine = as_array(self.ours())
+        for peer in peers:
+            if not getattr(self.row, peer) or (peer == "numpy" and self.dtype == "bf16") or (peer != "numpy" and not has(peer)):
+                continue
+            try:
+                f = RUNS[peer](self.row, names, arrays)
+                result = as_array(f())
+            except Exception as e:
+                say(f"{self.name}: {peer} cannot ({' '.join(str(e).split())[:90]})")
+                continue
+            if self.row.compare and not same(mine, result, self.row, self.dtype):
+                say(f"{self.name}: {peer} gives another result")
+                continue
+            self.peers[peer] = f
 
 
-# ---- convolutions ----
+def cases(words):
+    for row in op_table.ROWS:
+        for dtype in row.dtypes:
+            for size in row.sizes:
+                c = Case(row, dtype, size)
+                if not words or any(w in c.name for w in words):
+                    yield c
 
 
-def convolution(images, size, channels, outs, window):
-    x, f = normal(images, size, size, channels), normal(window, window, channels, outs, seed=1)
-    pad = window // 2
-
-    def torch_case(t):
-        a = t.from_numpy(x).permute(0, 3, 1, 2)
-        b = t.from_numpy(f).permute(3, 2, 0, 1).contiguous(memory_format=t.channels_last)
-        return lambda: t.nn.functional.conv2d(a, b, padding=pad).permute(0, 2, 3, 1)
-
-    c = case(
-        f"conv {window} × {window}, {images} × {size} × {size} × {channels} to {outs}",
-        (x, f),
-        lambda e, a, b: e.conv2d(a, b, padding=pad),
-        jax=lambda jax, a, b: jax.lax.conv_general_dilated(a, b, (1, 1), [(pad, pad)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC")),
-        rtol=1e-3,
-        atol=1e-3,
-    )
-    if has("torch"):
-        import torch
-
-        c.peers["torch"] = torch_case(torch)
-    return c
+# ---- measuring ----
 
 
-# ---- adding at indices ----
+def turn(f, number, quiet):
+    begin = start = clock()
+    while start - begin < quiet:
+        f()
+        start = clock()
+    for _ in range(number):
+        f()
+    return (clock() - start) / number
 
 
-def adding(rows, count, wide):
-    x, u = normal(rows, *([wide] if wide else [])), normal(count, *([wide] if wide else []), seed=1)
-    i = np.random.default_rng(3).integers(0, rows, count)
-    return case(
-        f"add {count} {'rows of ' + str(wide) if wide else 'numbers'} at indices of {rows}",
-        (x, i, u),
-        lambda e, a, j, v: a.at[j].add(v),
-        None,
-        lambda t, a, j, v: t.index_add(a, 0, j, v),
-        lambda jax, a, j, v: a.at[j].add(v),
-        1e-4,
-        1e-4,
-    )
+def often(f):
+    """How many calls make a turn."""
+    start = clock()
+    f()
+    took = clock() - start
+    if took < TURN / 4:
+        took = turn(f, max(1, int(TURN / 4 / max(took, 1e-7))), 0)
+    return max(1, int(TURN / max(took, 1e-7)))
 
 
-# ---- element by element ----
+def times(candidates, rounds, quiet):
+    """{name: seconds of each round}."""
+    counts = {n: often(f) for n, f in candidates.items()}
+    out, order, begin = {n: [] for n in candidates}, list(candidates), time.perf_counter()
+    shuffled = random.Random(0)
+    for done in range(rounds):
+        shuffled.shuffle(order)
+        for n in order:
+            out[n].append(turn(candidates[n], counts[n], quiet))
+        if done >= 2 and time.perf_counter() - begin > MOST:
+            break
+    return out
 
 
-def function(name, scale):
-    x = normal(10**6, scale=scale)
-    return case(
-        f"{name} of 10^6, |x| about {scale}",
-        (x,),
-        lambda e, a: getattr(e, name)(a),
-        getattr(np, name),
-        lambda t, a: getattr(t, name)(a),
-        lambda jax, a: getattr(jax.numpy, name)(a),
-        1e-5,
-        1e-6,
-    )
+def measure(c, rounds):
+    blas = not BUSY and c.row.op in ("matmul", "outer", "tensordot", "dot", "vecdot") and "numpy" in c.peers
+    t = times({"eas": c.ours, **c.peers}, rounds, SETTLE if blas else 0 if BUSY else QUIET)
+    median = {n: statistics.median(v) for n, v in t.items()}
+    best = min(c.peers, key=median.get) if c.peers else None
+    ratios = sorted(a / b for a, b in zip(t["eas"], t[best])) if best else []
+    return {
+        "name": c.row.name, "op": c.row.op, "dtype": c.dtype, "size": c.size, "times": median, "best": best,
+        "ratio": statistics.median(ratios) if ratios else None, "low": ratios[len(ratios) // 4] if ratios else None, "high": ratios[-1 - len(ratios) // 4] if ratios else None,
+    }  # fmt: skip
 
 
-def integers(name, dtype, by):
-    big = min(np.iinfo(dtype).max, 1 << 40)
-    x = np.random.default_rng(0).integers(-big if np.iinfo(dtype).min else 0, big, 10**6, dtype=dtype)
-    f = (lambda a: a // by) if name == "//" else (lambda a: a % by)
-    return case(f"x {name} {by}, 10^6 {np.dtype(dtype).name}", (x,), lambda e, a: f(a), f, lambda t, a: f(a), lambda jax, a: f(a), 0, 0)
+def line(r):
+    others = ", ".join(f"{n} {show(v, 's')}" for n, v in sorted(r["times"].items(), key=lambda p: p[1]) if n != "eas")
+    ratio = f"{r['ratio']:.2f} ({r['low']:.2f}–{r['high']:.2f})" if r["best"] else "no peer"
+    return f"| {r['name']} | {r['dtype']} | {r['size']} | {show(r['times']['eas'], 's')} | {others} | {ratio} |"
 
 
-CASES = {
-    "thin_vm_1024": lambda: product(0, 1024, 1024),
-    "thin_vm_4096": lambda: product(0, 4096, 4096),
-    "thin_vm_wide": lambda: product(0, 1024, 8192),
-    "thin_vm_tall": lambda: product(0, 16384, 256),
-    "thin_vmt_1024": lambda: product(0, 1024, 1024, True),
-    "thin_vmt_4096": lambda: product(0, 4096, 4096, True),
-    "thin_mv_1024": lambda: product(1024, 1024, 0),
-    "thin_mv_4096": lambda: product(4096, 4096, 0),
-    "thin_1": lambda: product(1, 4096, 4096),
-    "thin_2": lambda: product(2, 4096, 4096),
-    "thin_4": lambda: product(4, 4096, 4096),
-    "thin_8": lambda: product(8, 4096, 4096),
-    "thin_16": lambda: product(16, 4096, 4096),
-    "thin_32": lambda: product(32, 4096, 4096),
-    "thin_t2": lambda: product(2, 4096, 4096, True),
-    "thin_t4": lambda: product(4, 4096, 4096, True),
-    "thin_t8": lambda: product(8, 4096, 4096, True),
-    "thin_t16": lambda: product(16, 4096, 4096, True),
-    "thin_t32": lambda: product(32, 4096, 4096, True),
-    "conv_32": lambda: convolution(8, 56, 32, 32, 3),
-    "conv_64": lambda: convolution(4, 56, 64, 64, 3),
-    "conv_3": lambda: convolution(4, 112, 3, 32, 3),
-    "conv_1x1": lambda: convolution(8, 28, 128, 128, 1),
-    "conv_128": lambda: convolution(4, 28, 128, 128, 3),
-    "add_rows": lambda: adding(50000, 8192, 384),
-    "add_numbers": lambda: adding(10**6, 10**6, 0),
-    "add_few": lambda: adding(1000, 10**6, 0),
-    "add_narrow": lambda: adding(100000, 100000, 16),
-    "sin": lambda: function("sin", 1),
-    "sin_100": lambda: function("sin", 100),
-    "cos": lambda: function("cos", 1),
-    "div_i32": lambda: integers("//", np.int32, 7),
-    "mod_i32": lambda: integers("%", np.int32, 7),
-    "div_i64": lambda: integers("//", np.int64, 7),
-    "div_u8": lambda: integers("//", np.uint8, 7),
-}
+def forgotten():
+    from eas._eas import tensor_ops
+
+    measured = {r.op for r in op_table.ROWS}
+    return sorted(n for n in tensor_ops if n not in measured and not op_table.unmeasured(n))
 
 
-def agreeing(c):
-    """The peers whose result is ours; and whether ours agrees with any."""
-    mine, good = np.asarray(c.ours()), {}
-    for name, f in c.peers.items():
-        try:
-            np.testing.assert_allclose(np.asarray(f()), mine, c.rtol, c.atol)
-            good[name] = f
-        except AssertionError as e:
-            print(f"    ({c.what}: {name} gives another result: {' '.join(str(e).split())[:200]})", file=sys.stderr)
-    return good
+# ---- the report ----
+
+HEAD = "| operation | dtype | size | eas | peers | ratio to the best (quartiles) |\n|---|---|---|---|---|---|"
 
 
-def measure(c, table):
-    peers = agreeing(c)
-    t = interleaved({"eager": c.ours, **peers}, ROUNDS, NUMBER, SETTLE, shuffle=True)
-    table.add(c.what, t.pop("eager"), t, 1.0, right=bool(peers) or not c.peers)
+def report(results, notes):
+    slow = sorted((r for r in results if r["best"] and r["ratio"] > GOAL), key=lambda r: -r["ratio"])
+    ratios = [r["ratio"] for r in results if r["best"]]
+    alone = sorted({r["name"] for r in results if not r["best"]})
+    geometric = statistics.geometric_mean(ratios) if ratios else 0
+    lines = [
+        f"{machine()}, instruction set {level()}, {'one thread each, CPU time, since the machine was busy' if BUSY else f'{THREADS} threads'}: {len(results)} rows of {len({r['op'] for r in results})} operations in one run. Of {len(ratios)} with a peer"
+        f" {sum(r <= 0.9 for r in ratios)} take at most 0.9 of the best peer's time, {sum(r <= GOAL for r in ratios)} at most {GOAL}; the geometric mean is {geometric:.2f}."
+        f" Slower than {GOAL} times the best are {len(slow)}:",
+        "",
+        HEAD,
+        *map(line, slow),
+        "",
+    ]
+    if alone:
+        lines += [f"Without a peer: {', '.join(alone)}.", ""]
+    if notes:
+        lines += [f"Left out, since the peer cannot or gives another result: {len(notes)} (the run lists them).", ""]
+    return "\n".join(lines)
 
 
-def main(names):
+def main(words, peers):
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
-    table = Table()
-    for name in CASES:
-        if not names or any(name.startswith(n) for n in names):
-            measure(CASES[name](), table)
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CPUS])
+    warnings.filterwarnings("ignore")
+    missing = forgotten()
+    if missing:
+        raise SystemExit(f"bench/op_table.py has no row for {', '.join(missing)}")
+    results, notes, todo = [], [], list(cases(words))
+    start = time.perf_counter()
+
+    def say(text):
+        notes.append(text)
+        print(f"    ({text})", file=sys.stderr, flush=True)
+
+    print(HEAD)
+    for c in todo:
+        try:
+            c.make(peers, say)
+            r = measure(c, ROUNDS)
+            if r["best"] and r["ratio"] > GOAL - 0.05:
+                r = measure(c, AGAIN)
+        except Exception as e:
+            say(f"{c.name}: {type(e).__name__}: {' '.join(str(e).split())[:200]}")
+            continue
+        finally:
+            c.ours, c.peers = None, {}
+        results.append(r)
+        if words or not r["best"] or r["ratio"] > GOAL:
+            print(line(r), flush=True)
+    print(f"\n{len(results)} rows in {time.perf_counter() - start:.0f} s")
+    os.makedirs(RESULTS, exist_ok=True)
+    with open(os.path.join(RESULTS, f"ops-{level()}{'-part' if words or len(peers) < 3 else ''}.json"), "w") as f:
+        json.dump({"machine": machine(), "level": level(), "rows": results, "notes": notes}, f, indent=1)
+    text = report(results, notes)
+    print("\n" + text)
+    if not words and len(peers) == 3:
+        replace_part(f"ops {level()}", text)
 
 
 def rows(table):
     sys.stdout.flush()
-    threads = {v: str(THREADS) for v in ("EAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    subprocess.run([sys.executable, "-m", "bench.ops"], env=environment(**threads), cwd=os.path.dirname(os.path.dirname(__file__)), check=True)
+    threads = {v: str(CPUS) for v in ("EAS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    threads |= peers_like_us()
+    if BUSY:
+        threads["XLA_FLAGS"] = f"{threads.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+    subprocess.run([sys.executable, "-m", "bench.ops"], env=environment(**threads), cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*wanted(sys.argv[1:]))

@@ -106,6 +106,63 @@ def has(module):
     return True
 
 
+def wanted(arguments=()):
+    """The words of $CASE (or the arguments), one of which a row's name must contain, and the peers of $PEERS."""
+    split = lambda name: [w for w in os.environ.get(name, "").replace("+", " ").split(",") if w]  # noqa: E731
+    return list(arguments) or split("CASE"), [p for p in ("numpy", "torch", "jax") if p in (split("PEERS") or (p,))]
+
+
+@functools.cache
+def machine():
+    """The name of the processor."""
+    try:
+        with open("/proc/cpuinfo") as f:
+            for text in f:
+                if text.startswith("model name"):
+                    return f"{' '.join(text.split(':')[1].split())}, {len(os.sched_getaffinity(0))} CPUs"
+    except OSError:
+        pass
+    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs"
+
+
+@functools.cache
+def level():
+    """The instruction set that code is made for, as EAS_ISA names it."""
+    from eas._eas import devices
+
+    return next(text for name, text, _ in devices() if name == "cpu").split(",")[0]
+
+
+def peers_like_us():
+    """The environment in which the peers use no more instructions than $EAS_ISA allows us."""
+    if os.environ.get("EAS_ISA") not in ("avx2", "sse2"):
+        return {}
+    narrow = os.environ["EAS_ISA"] == "sse2"
+    return {
+        "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR" + (" X86_V3" if narrow else ""),
+        "ATEN_CPU_CAPABILITY": "default" if narrow else "avx2",
+        "ONEDNN_MAX_CPU_ISA": "SSE41" if narrow else "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2" if narrow else "AVX2",
+        "OPENBLAS_CORETYPE": "Nehalem" if narrow else "Haswell",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={'SSE4_2' if narrow else 'AVX2'}".strip(),
+    }
+
+
+def replace_part(name, text, path=None):
+    """What stands between <!-- name: begin --> and <!-- name: end --> in docs/benchmarks.md; a part that is not there yet goes to the end."""
+    path = path or os.path.join(ROOT, "docs", "benchmarks.md")
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    with open(path) as f:
+        old = f.read()
+    part = f"{begin}\n{text.strip()}\n{end}"
+    if begin in old:
+        new = old[: old.index(begin)] + part + old[old.index(end) + len(end) :]
+    else:
+        new = old.rstrip() + "\n\n" + part + "\n"
+    with open(path, "w") as f:
+        f.write(new)
+
+
 class Table:
     """Rows of (what, ours, best peer, ratio, goal), printed as markdown."""
 

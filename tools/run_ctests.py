@@ -1,8 +1,9 @@
 """Runs the C tests of one or more build folders and counts them.
 
-usage: run_ctests.py [--summary FILE] [--env NAME=VALUE]... BUILD[:TEST,TEST...]...
+usage: run_ctests.py [--summary FILE] [--env NAME=VALUE]... [--wrap "COMMAND ARGUMENT..."] BUILD[:TEST,TEST...]...
 
-As many programs run at once as there are cores. Every cmocka program counts by its tests, any other test of the build as one. --summary appends "PASSED FAILED" to a file; totals
+As many programs run at once as there are cores. Every cmocka program counts by its tests, any other test of the build as one. --wrap runs them by
+another program (qemu). --summary appends "PASSED FAILED" to a file; totals
 of several runs are added by --total FILE, which prints the plain last line.
 """
 
@@ -30,10 +31,10 @@ def count(text, code):
     return passed, failed if code == 0 or failed else failed + 1
 
 
-def run(test, env):
+def run(test, env, wrap):
     start = time.time()
     try:
-        r = subprocess.run(test["cmd"], env={**os.environ, **test["env"], **env}, capture_output=True, text=True, timeout=900, errors="replace")
+        r = subprocess.run(wrap + test["cmd"], env={**os.environ, **test["env"], **env}, capture_output=True, text=True, timeout=900, errors="replace")
         code, text = r.returncode, r.stdout + r.stderr
     except subprocess.TimeoutExpired as e:
         code, text = -1, f"{(e.stderr or b'').decode(errors='replace')}\nno end after 900 s"
@@ -52,13 +53,15 @@ def total(path):
 
 
 def main():
-    args, summary, env, builds = sys.argv[1:], None, {}, []
+    args, summary, env, wrap, builds = sys.argv[1:], None, {}, [], []
     while args:
         a = args.pop(0)
         if a == "--total":
             return total(args.pop(0))
         if a == "--summary":
             summary = args.pop(0)
+        elif a == "--wrap":
+            wrap = args.pop(0).split()
         elif a == "--env":
             name, value = args.pop(0).split("=", 1)
             env[name] = value
@@ -70,7 +73,7 @@ def main():
         print(f"C tests in {folder}", flush=True)
         chosen = [t for t in tests_of(folder) if not only or t["name"] in only.split(",")]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for p, f in pool.map(lambda t: run(t, env), chosen):
+            for p, f in pool.map(lambda t: run(t, env, wrap), chosen):
                 passed, failed = passed + p, failed + f
     if summary:
         with open(summary, "a") as f:

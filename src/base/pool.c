@@ -3,7 +3,7 @@
  * A run is a job on the caller's stack. Its range is cut into one part a thread, always in the same way, so that the same thread comes to the same data from one
  * job to the next and finds it in its caches. A thread takes slices of its own part with one atomic add each, and then of the others'. The caller does so too, and leaves when
  * everything is handed out and no worker is inside. One job at a time uses the workers; a caller that finds them busy runs its whole job itself, so nested and concurrent runs
- * cannot deadlock. Workers spin briefly, then sleep.
+ * cannot deadlock. Workers spin for at most SPIN_NS, then sleep: other processes want the CPUs, too.
  * After fork the child has no workers: it sees another pid and starts its own.
  *
  * A host program whose own threads spin between its jobs may lend them: two pools on the same CPUs would wait for each other's spinning.
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SPINS = 4000, MAX_WORKERS = 256, LONG_US = 4000, POLL_US = 20000 };
+enum { SPIN_NS = 40000, PAUSES = 16, MAX_WORKERS = 256, LONG_US = 4000, POLL_US = 20000 };
 
 typedef struct part {
     _Alignas(64) _Atomic int64_t next;
@@ -81,6 +81,30 @@ static int64_t now_us(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* A wait that is over soon or not at all: pauses, with a look at the clock now and then, since a pause takes 10 to 150 cycles. False: the time is up. */
+typedef struct spin {
+    int64_t end; /* 0: not begun */
+    int pauses;
+} spin;
+
+static bool spin_on(spin *s)
+{
+    base_relax();
+    if (++s->pauses % PAUSES)
+        return true;
+    const int64_t t = now_ns();
+    if (!s->end)
+        s->end = t + SPIN_NS;
+    return t < s->end;
+}
+
 /* The next slice of a part: [*first, *last). Towards the end slices become smaller, so that all threads end at about the same time. */
 static bool take(job *j, part *p, int64_t *first, int64_t *last)
 {
@@ -134,15 +158,15 @@ static void work(job *j, int worker)
 
 static uint64_t wait_for_job(uint64_t seen)
 {
-    for (int i = 0; i < SPINS; i++) {
-        uint64_t e = atomic_load_explicit(&P.epoch, memory_order_acquire);
+    uint64_t e;
+    spin s = {0};
+    do {
+        e = atomic_load_explicit(&P.epoch, memory_order_acquire);
         if (e != seen && (e & 1))
             return e;
-        base_relax();
-    }
+    } while (spin_on(&s));
     pthread_mutex_lock(&P.sleep);
     atomic_fetch_add(&P.sleepers, 1);
-    uint64_t e;
     while ((e = atomic_load(&P.epoch)) == seen || !(e & 1))
         pthread_cond_wait(&P.wake, &P.sleep);
     atomic_fetch_sub(&P.sleepers, 1);
@@ -229,13 +253,12 @@ static void offer(job *j)
 static bool withdraw(job *j, int (*poll)(void *), void *poll_ctx)
 {
     int64_t last = 0;
-    bool go_on = true;
+    bool go_on = true, soon = true;
+    spin s = {0};
     atomic_fetch_add(&P.epoch, 1);
-    for (int i = 0; atomic_load(&P.inside); i++) {
-        if (i < SPINS) {
-            base_relax();
+    while (atomic_load(&P.inside)) {
+        if (soon && (soon = spin_on(&s)))
             continue;
-        }
         sched_yield();
         const int64_t t = now_us();
         last = last ? last : t;

@@ -220,6 +220,7 @@ typedef struct lower {
 /* At an index of its own, or (at NULL) where map says that its dims lie in the group's space. */
 eas_value low_value(lower *l, uint32_t p, const lindex *at, const int8_t *map);
 eas_value low_wrapped(lower *l, eas_value i, eas_dim size); /* an index that is data, counted from the end if negative, refused if out of range */
+bool reshapes_dense(const pgraph *g, const pnode *p); /* a reshape of what lies densely in memory, if it lies there at all? */
 bool low_by_map(const pgraph *g, const pnode *p, const int8_t *map); /* computed from its inputs' values alone? */
 eas_value low_offset(lower *l, int rank, const eas_dim *shape, const lindex *at, eas_value *ok); /* in C order */
 eas_value low_sum(lower *l, int n, const lindex *at, const eas_dim *strides, eas_value *ok); /* of index times stride */
@@ -227,6 +228,7 @@ eas_value low_dim(lower *l, eas_dim d);
 eas_value low_int(lower *l, int64_t v);
 /* Indices of the dims that are not in `skip` (bits) and have more than one element, from one program axis, the last dim fastest; and how many programs that is. */
 eas_dim low_spread(lower *l, int axis, int rank, const eas_dim *shape, uint32_t skip, lindex *at);
+eas_dim low_spread_from(lower *l, eas_value from, int rank, const eas_dim *shape, uint32_t skip, lindex *at); /* from a number instead of a program axis */
 eas_value low_bin(lower *l, const char *op, eas_value x, eas_value y);
 eas_value low_and(lower *l, eas_value x, eas_value y); /* 0: true */
 eas_value low_neutral(lower *l, const char *join, eas_dtype dt);
@@ -254,7 +256,7 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
         alike; /* bits of parameters (of the first 64): results and inputs that are gone through in the same way, so that a result may take an input's memory */
     bool maps; /* element by element, or a reduction: may run beside others */
 } kernel_use;
-/* part: of GROUP_CONCAT, which input is copied; of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
+/* part: of GROUP_CONCAT, which inputs are copied (concat_inputs); of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
 eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out);
 void kernel_use_free(kernel_use *u);
 const char *group_name(group_kind kind);
@@ -301,7 +303,8 @@ void lower_conv(lowering *w);
 bool conv_gradient_wanted(const pgraph *g, const pnode *p); /* the same of the gradient of a filter: the left factor are windows, transposed */
 bool conv_gradient_rows(const fusion *f, const group *g);
 void lower_conv_gradient(lowering *w);
-void low_stand_at(lower *l, const lindex *batch, const pnode *space, lindex r, lindex c); /* the group's own index is that of a tile of rows by columns */
+void low_stand_at(lower *l, const lindex *batch, const pnode *space, lindex r,
+                  lindex c); /* the group's own index is that of a tile of rows by columns */
 void lower_attention(lowering *w);
 void lower_attention_back(lowering *w);
 void lower_scan(lowering *w);
@@ -310,6 +313,9 @@ int scatter_parts(const pnode *p); /* kernels: what is large is copied by one, a
 void lower_sort(lowering *w);
 void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom);
 void lower_concat(lowering *w);
+bool concat_copies(const pgraph *g, const pnode *p); /* is it better copied than chosen element by element? */
+void concat_inputs(const fusion *f, const group *g, int part, int *first, int *last); /* of kernel `part` */
+int concat_parts(const fusion *f, const group *g);
 uint64_t lower_kernels(void); /* made so far */
 
 /* ---- plan.c, plan_run.c: kernels in order, with their memory ---- */

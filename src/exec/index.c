@@ -34,15 +34,21 @@ eas_value low_dim(lower *l, eas_dim d)
 
 eas_dim low_spread(lower *l, int axis, int rank, const eas_dim *shape, uint32_t skip, lindex *at)
 {
+    for (int d = 0; d < rank; d++)
+        if (shape[d] != 1 && !(skip >> d & 1))
+            return low_spread_from(l, eas_program_id(l->b, axis), rank, shape, skip, at);
+    return 1;
+}
+
+eas_dim low_spread_from(lower *l, eas_value rest, int rank, const eas_dim *shape, uint32_t skip, lindex *at)
+{
     eas_dim count = 1;
-    eas_value rest = 0;
     int first = 0;
     while (first < rank && (shape[first] == 1 || skip >> first & 1))
         first++;
     for (int d = rank - 1; d >= first; d--) {
         if (shape[d] == 1 || skip >> d & 1)
             continue;
-        rest = rest ? rest : eas_program_id(l->b, axis);
         at[d] = (lindex){d == first ? rest : low_bin(l, "mod", rest, low_dim(l, shape[d])), 0};
         rest = low_bin(l, "floordiv", rest, low_dim(l, shape[d]));
         eas_dim_apply(EAS_DIM_MUL, count, shape[d], &count);
@@ -260,12 +266,12 @@ static eas_value load_at(lower *l, uint32_t p, const lindex *at)
     return load_strided(l, p, pass_at(l->g, p)->rank, at, strides, start);
 }
 
-/* At the group's own index; dims of the space that were merged count as one. */
-static eas_value load_mapped(lower *l, uint32_t p, const int8_t *map)
+/* At the group's own index; dims of the space that were merged count as one. Node p's memory has the shape and strides of `as`: p itself, or a reshape of it. */
+static eas_value load_mapped(lower *l, uint32_t p, uint32_t as, const int8_t *map)
 {
-    const pnode *n = pass_at(l->g, p);
+    const pnode *n = pass_at(l->g, as);
     eas_dim start, strides[MAX_DIMS], own[MAX_DIMS] = {0};
-    leaf_strides(l->g, p, &start, own);
+    leaf_strides(l->g, as, &start, own);
     for (int d = 0; d < MAX_DIMS; d++)
         strides[d] = 0;
     for (int k = 0; k < n->rank; k++)
@@ -541,11 +547,20 @@ static eas_value iota_value(lower *l, const pnode *p, const lindex *at)
     return eas_cast(l->b, i->v ? i->v : low_int(l, 0), (eas_dtype)p->dtype);
 }
 
+bool reshapes_dense(const pgraph *g, const pnode *p)
+{
+    const pnode *x = p->kind == KIND_RESHAPE ? pass_at(g, p->in[0]) : NULL;
+    return x && !(x->kind == KIND_LEAF && x->nwords);
+}
+
+/* A reshape of what lies densely in memory reads that memory with strides of its own. */
+static bool reads_reshaped(const lower *l, const pnode *p) { return reshapes_dense(l->g, p) && fused_stored(l->f, p->in[0]) && l->param[p->in[0]]; }
+
 static eas_value reshape_value(lower *l, const pnode *p, const lindex *at)
 {
     const pnode *x = pass_at(l->g, p->in[0]);
     lindex to[MAX_DIMS];
-    if (fused_stored(l->f, p->in[0]) && l->param[p->in[0]] && !(x->kind == KIND_LEAF && x->nwords)) {
+    if (reads_reshaped(l, p)) {
         eas_value ok, off = low_offset(l, p->rank, p->shape, at, &ok);
         return eas_load(l->b, l->param[p->in[0]], off, ok, 0);
     }
@@ -593,11 +608,14 @@ bool low_by_map(const pgraph *g, const pnode *p, const int8_t *map)
     }
 }
 
-static eas_value by_map(lower *l, const pnode *p, const int8_t *map)
+static eas_value by_map(lower *l, uint32_t id, const int8_t *map)
 {
+    const pnode *p = pass_at(l->g, id);
     lindex at[MAX_DIMS];
     if (low_by_map(l->g, p, map))
         return p->kind == KIND_MAP || p->kind == KIND_CAST ? map_value(l, p, NULL, map) : input_value(l, p, 0, NULL, map);
+    if (reads_reshaped(l, p))
+        return load_mapped(l, p->in[0], id, map);
     for (int k = 0; k < p->rank; k++)
         at[k] = map[k] < 0 || p->shape[k] == 1 ? (lindex){0, 0} : l->at[l->mdim[map[k]]];
     return at_index(l, p, at);
@@ -629,8 +647,8 @@ eas_value low_value(lower *l, uint32_t id, const lindex *at, const int8_t *map)
     if (v || l->st)
         return v;
     if (l->param[id])
-        v = at ? load_at(l, id, at) : load_mapped(l, id, map);
+        v = at ? load_at(l, id, at) : load_mapped(l, id, id, map);
     else
-        v = at ? at_index(l, p, at) : by_map(l, p, map);
+        v = at ? at_index(l, p, at) : by_map(l, id, map);
     return remember(l, id, at, map, v);
 }

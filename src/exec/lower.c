@@ -297,11 +297,17 @@ static void collect_group(const fusion *f, uint32_t grp, int part, collected *c)
         collect_note(f, grp, g->inner_core, c);
     if (g->kind == GROUP_CONCAT) {
         const pnode *p = pass_at(f->g, g->core);
-        for (int k = 0; k <= part; k++)
+        int first, last;
+        concat_inputs(f, g, part, &first, &last);
+        for (int k = 0; k < last; k++)
             collect_shape(c, p->rank, pass_at(f->g, p->in[k])->shape);
-        collect_from(f, grp, p->in[part], NULL, c);
+        for (int k = first; k < last; k++) {
+            const eas_dim start = concat_start(f->g, p, k);
+            collect_key(c, &start, sizeof start);
+            collect_from(f, grp, p->in[k], NULL, c);
+            collect_starts(c, f->g, p, k);
+        }
         collect_shape(c, p->rank, p->shape);
-        collect_starts(c, f->g, p, part);
         return;
     }
     if (g->kind == GROUP_ATTENTION_BACK) {
@@ -438,7 +444,6 @@ static void lower_product(lowering *w)
 
 static int product_parts(const fusion *f, const group *g) { return (void)f, g->packed ? PACK_PARTS : 1; }
 static int scatter_parts_of(const fusion *f, const group *g) { return scatter_parts(pass_at(f->g, g->core)); }
-static int concat_parts(const fusion *f, const group *g) { return pass_at(f->g, g->core)->nin; }
 
 static const struct {
     const char *name;

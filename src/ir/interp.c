@@ -1,7 +1,7 @@
 /* interp.c: the reference. Runs the IR as it is written, one program at a time, every access checked.
  *
  * All lanes of a block, or all threads of a group, go through each instruction together, so barriers hold by construction. A
- * value is an array of 64-bit slots, one per lane (see eval.c); slots are reused after a value's last use. Control flow keeps a
+ * value is an array of 64-bit words, one per lane (see eval.c); its slot takes another value when its live range ends (slots.c). Control flow keeps a
  * mask of active lanes: threads that do not take part compute garbage but touch no memory and change no carried value.
  */
 #include "interp.h"
@@ -15,104 +15,86 @@ int64_t interp_lanes(const run *r, uint32_t v)
     return t.kind == IR_FRAG ? r->groups * 64 : t.rank ? ir_lanes(t) : r->threads;
 }
 
-/* ---- storage: slots are shared by values that do not live at the same time ---- */
+/* ---- storage: values whose live ranges do not meet share slots ---- */
 
-typedef struct planner {
-    run *r;
-    uint32_t *last;  /* last instruction that needs a value */
-    VEC(int64_t *) free_at;
-    VEC(int64_t) free_size;
-} planner;
-
-static void need_until(planner *p, uint32_t v, uint32_t i)
+/* What an instruction reads, and until when: the condition of a branch is asked again where it merges, the bounds of a loop in every round. */
+static void read_operands(const run *r, ir_lives *l, uint32_t i)
 {
-    if (p->last[v] < i)
-        p->last[v] = i;
-}
-
-/* A value used inside a loop that it was not made in is needed until that loop ends; so is everything the loop carries. */
-static void plan_uses(planner *p)
-{
-    const eas_ir *ir = p->r->ir;
-    uint32_t depth = 0, *loops = arena_alloc(&p->r->mem, (ir->ninsns + 1) * sizeof *loops);
-    if (!loops)
-        return;
-    for (uint32_t i = 0; i < ir->ninsns; i++) {
-        const ir_insn *in = &ir->insns[i];
-        if (in->op == IR_ENDLOOP || in->op == IR_ENDWHILE)
-            depth--;
-        for (int k = 0; k < in->nargs; k++) {
-            uint32_t v = ir_args(ir, in)[k], until = in->op == IR_ELSE ? p->r->end[i] : i;
-            uint32_t def = ir->vals[v].def;
-            for (uint32_t d = 0; d < depth; d++)
-                if (def == UINT32_MAX || def <= loops[d]) {
-                    until = p->r->end[loops[d]] > until ? p->r->end[loops[d]] : until;
-                    break;
-                }
-            need_until(p, v, until);
-            if (in->op == IR_IF)
-                need_until(p, v, p->r->end[i]); /* merging asks the condition again */
-            if (in->op == IR_LOOP && k < 3)
-                need_until(p, v, p->r->end[i]);
-        }
-        for (int k = 0; k < in->nres; k++)
-            need_until(p, in->res + (uint32_t)k, in->op == IR_LOOP || in->op == IR_WHILE ? p->r->end[i] : i);
-        if (in->op == IR_LOOP || in->op == IR_WHILE)
-            loops[depth++] = i;
+    const ir_insn *in = &r->ir->insns[i];
+    for (int k = 0; k < in->nargs; k++) {
+        const bool until_end = in->op == IR_ELSE || in->op == IR_IF || (in->op == IR_LOOP && k < 3);
+        ir_lives_read(l, ir_args(r->ir, in)[k], until_end ? r->end[i] : i);
+    }
+    for (int k = 0; k < in->nres; k++) {
+        const uint32_t v = in->res + (uint32_t)k;
+        l->of[v].made = i;
+        ir_lives_read(l, v, in->op == IR_LOOP || in->op == IR_WHILE ? r->end[i] : i);
     }
 }
 
-static int64_t *get_slots(planner *p, int64_t n)
+static bool find_lives(const run *r, ir_lives *l, arena *mem)
 {
-    for (uint32_t k = p->free_at.len; k-- > 0;)
-        if (p->free_size.at[k] == n) {
-            int64_t *s = p->free_at.at[k];
-            p->free_at.at[k] = p->free_at.at[--p->free_at.len];
-            p->free_size.at[k] = p->free_size.at[--p->free_size.len];
-            return s;
-        }
-    return arena_alloc(&p->r->mem, (size_t)n * sizeof(int64_t));
+    ir_regions regions;
+    if (!ir_lives_begin(l, r->ir->nvals, mem) || !ir_find_regions(r->ir, mem, &regions))
+        return false;
+    for (uint32_t i = 0; i < r->ir->ninsns; i++) {
+        const uint16_t op = r->ir->insns[i].op;
+        read_operands(r, l, i);
+        if (op == IR_ENDLOOP || op == IR_ENDWHILE)
+            ir_lives_region(l, regions.opener[i] + 1, i);
+    }
+    return true;
 }
 
-static void put_slots(planner *p, uint32_t v)
+static bool is_over(const void *ctx, const ir_slot *s, uint32_t v)
 {
-    if (p->r->val[v] && vec_push(&p->free_at, p->r->val[v]))
-        if (!vec_push(&p->free_size, interp_lanes(p->r, v)))
-            p->free_at.len--;
+    const ir_lives *l = ctx;
+    return l->of[s->holder].last < l->of[v].made;
+}
+
+/* Where the elements of a value begin among all slots; *total grows if it needs a new slot. */
+static uint64_t place(run *r, ir_slots *slots, const ir_lives *l, uint32_t v, uint64_t *total)
+{
+    const uint64_t size = (uint64_t)interp_lanes(r, v);
+    const ir_slot *s = ir_slot_take(slots, size, v, is_over, l);
+    if (s)
+        return s->at;
+    if (!ir_slot_add(slots, *total, size, v))
+        r->mem.oom = true;
+    *total += size;
+    return *total - size;
+}
+
+static void make_array(run *r, uint32_t v)
+{
+    const ir_type t = ir_typeof(r->ir, v);
+    if (t.kind == IR_FRAG)
+        r->frag[v] = arena_alloc(&r->mem, (size_t)r->groups * 64 * sizeof(float));
+    else
+        r->tg[v] = arena_alloc(&r->mem, (size_t)t.dim[0] * eas_dtype_size(t.dtype));
 }
 
 static bool plan_storage(run *r)
 {
     const eas_ir *ir = r->ir;
-    planner p = {.r = r, .last = arena_alloc(&r->mem, ir->nvals * sizeof *p.last)};
-    uint32_t *head = arena_alloc(&r->mem, (ir->ninsns + 1) * sizeof *head); /* values whose last use is instruction i, as lists */
-    uint32_t *next = arena_alloc(&r->mem, ir->nvals * sizeof *next);
-    if (!p.last || !head || !next)
+    ir_lives l;
+    ir_slots slots = {0};
+    uint64_t *at = arena_alloc(&r->mem, ir->nvals * sizeof *at), total = 0;
+    if (!at || !find_lives(r, &l, &r->mem))
         return false;
-    plan_uses(&p);
-    for (uint32_t v = 1 + (uint32_t)ir->nparams; v < ir->nvals; v++) {
-        next[v] = head[p.last[v]];
-        head[p.last[v]] = v;
+    for (uint32_t v = 1; v < ir->nvals && !r->mem.oom; v++) {
+        if (v <= (uint32_t)ir->nparams)
+            r->val[v] = arena_alloc(&r->mem, (size_t)r->threads * sizeof(int64_t));
+        else if (ir_typeof(ir, v).kind == IR_VAL)
+            at[v] = place(r, &slots, &l, v, &total);
+        else
+            make_array(r, v);
     }
-    for (uint32_t v = 1; v <= (uint32_t)ir->nparams; v++)
-        r->val[v] = arena_alloc(&r->mem, (size_t)r->threads * sizeof(int64_t));
-    for (uint32_t i = 0; i < ir->ninsns && !r->mem.oom; i++) {
-        const ir_insn *in = &ir->insns[i];
-        for (int k = 0; k < in->nres; k++) {
-            uint32_t v = in->res + (uint32_t)k;
-            ir_type t = ir_typeof(ir, v);
-            if (t.kind == IR_VAL)
-                r->val[v] = get_slots(&p, interp_lanes(r, v));
-            else if (t.kind == IR_FRAG)
-                r->frag[v] = arena_alloc(&r->mem, (size_t)r->groups * 64 * sizeof(float));
-            else
-                r->tg[v] = arena_alloc(&r->mem, (size_t)t.dim[0] * eas_dtype_size(t.dtype));
-        }
-        for (uint32_t v = head[i]; v; v = next[v])
-            put_slots(&p, v);
-    }
-    vec_free(&p.free_at);
-    vec_free(&p.free_size);
+    vec_free(&slots);
+    int64_t *all = arena_alloc(&r->mem, (size_t)(total + 1) * sizeof *all);
+    for (uint32_t v = 1 + (uint32_t)ir->nparams; v < ir->nvals && all; v++)
+        if (ir_typeof(ir, v).kind == IR_VAL)
+            r->val[v] = all + at[v];
     return !r->mem.oom;
 }
 

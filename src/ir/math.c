@@ -255,6 +255,16 @@ static uint32_t split_log(maths *m, uint32_t x, uint32_t *k)
     return sub(m, f, num(m, 1));
 }
 
+/* The same where x is known to be normal. */
+static uint32_t split_normal(maths *m, uint32_t x, uint32_t *k)
+{
+    int64_t root = m->wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3, mant = m->wide ? ((int64_t)1 << 52) - 1 : 0x7fffff;
+    uint32_t i = sub(m, as_bits(m, x), whole_num(m, root));
+    *k = to_float(m, op2(m, IR_SHR, i, whole_num(m, m->wide ? 52 : 23)));
+    uint32_t f = as_float(m, add(m, op2(m, IR_AND, i, whole_num(m, mant)), whole_num(m, root)));
+    return sub(m, f, num(m, 1));
+}
+
 /* (log((1+s)/(1-s)) - 2s) / s^3 in z = s^2 */
 static const double LOG64[] = {0.666666666666666630, 0.400000000000088785, 0.285714285671934631, 0.222222231249029012,
                                0.181817209463610019, 0.153901754848123490, 0.131664006306724451, 0.141255458607850881};
@@ -280,17 +290,34 @@ static uint32_t log_special(maths *m, uint32_t x, uint32_t y)
     return pick(m, op2(m, IR_GE, x, zero), y, nan_num(m));
 }
 
-static uint32_t do_log(maths *m, uint32_t x)
+static uint32_t log_of_normal(maths *m, uint32_t x)
+{
+    uint32_t k, f = split_normal(m, x, &k), y = log_rest(m, f);
+    y = fma3(m, k, num2(m, LN2_LO32, LN2_LO64), y);
+    if (!m->wide)
+        return fma3(m, k, num(m, LN2_HI32), add(m, f, y));
+    pair s = fast_two_sum(m, mul(m, k, num(m, LN2_HI64)), f); /* k ln2 is 0 or larger than f */
+    return add(m, s.hi, add(m, s.lo, y));
+}
+
+static uint32_t log_of_any(maths *m, uint32_t x)
 {
     uint32_t k, f = split_log(m, x, &k), y = log_rest(m, f);
     y = fma3(m, k, num2(m, LN2_LO32, LN2_LO64), y);
     pair s = m->wide ? fast_two_sum(m, mul(m, k, num(m, LN2_HI64)), f) : (pair){0, 0};
-    if (m->wide) /* k ln2 is 0 or larger than f */
-        y = add(m, s.hi, add(m, s.lo, y));
-    else
-        y = fma3(m, k, num(m, LN2_HI32), add(m, f, y));
+    y = m->wide ? add(m, s.hi, add(m, s.lo, y)) : fma3(m, k, num(m, LN2_HI32), add(m, f, y));
     return log_special(m, x, y);
 }
+
+/* Is x anything but a positive normal number? As an integer without its sign that is one comparison. */
+static uint32_t not_normal(maths *m, uint32_t x)
+{
+    const uint64_t least = m->wide ? (uint64_t)1 << 52 : (uint64_t)1 << 23, inf = m->wide ? (uint64_t)0x7ff << 52 : (uint64_t)0xff << 23;
+    return op2(m, IR_GE, sub(m, as_ubits(m, x), bits_num(m, least)), bits_num(m, inf - least));
+}
+
+/* What is not positive and normal is computed apart, and only if a lane wants it (gen/plan/rare.c). */
+static uint32_t do_log(maths *m, uint32_t x) { return pick(m, not_normal(m, x), log_of_any(m, x), log_of_normal(m, x)); }
 
 /* log(1 + f) as a pair, then times log2(e) as one */
 static uint32_t do_log2(maths *m, uint32_t x)
@@ -326,26 +353,26 @@ static uint32_t do_log1p(maths *m, uint32_t x)
 
 /* ---- roots ---- */
 
-/* One correction of 1/sqrt(x) with the exact residual. */
-static uint32_t do_rsqrt(maths *m, uint32_t x)
+/* 1/sqrt(x), corrected by its exact residual */
+static uint32_t corrected_rsqrt(maths *m, uint32_t x, uint32_t y)
 {
-    uint32_t y = quo(m, num(m, 1), irb_op(m->b, IR_SQRT, x, 0, 0));
     pair h = two_mul(m, x, y);
     uint32_t e = sub(m, fma3(m, neg(m, h.hi), y, num(m, 1)), mul(m, h.lo, y));
-    uint32_t better = fma3(m, mul(m, num(m, 0.5), y), e, y);
-    uint32_t plain = both(m, gt(m, x, num2(m, 0x1p-100, 0x1p-900)), lt(m, x, num2(m, 0x1p100, 0x1p900)));
-    if (m->b->status)
-        return 0;
-    /* outside, scale into the middle: x 2^(2s) */
-    uint32_t small = lt(m, x, num(m, 1));
+    return fma3(m, mul(m, num(m, 0.5), y), e, y);
+}
+
+/* Outside of a wide range the argument is scaled into the middle, x 2^(2s); few lanes ever are there. */
+static uint32_t do_rsqrt(maths *m, uint32_t x)
+{
+    uint32_t one = num(m, 1), y = quo(m, one, irb_op(m->b, IR_SQRT, x, 0, 0)), better = corrected_rsqrt(m, x, y);
+    uint32_t odd = op2(m, IR_OR, op2(m, IR_LE, x, num2(m, 0x1p-100, 0x1p-900)), op2(m, IR_GE, x, num2(m, 0x1p100, 0x1p900)));
+    uint32_t small = lt(m, x, one);
     uint32_t up = pick(m, small, num2(m, 0x1p80, 0x1p600), num2(m, 0x1p-80, 0x1p-600)),
              back = pick(m, small, num2(m, 0x1p40, 0x1p300), num2(m, 0x1p-40, 0x1p-300));
-    uint32_t xs = mul(m, x, up), ys = quo(m, num(m, 1), irb_op(m->b, IR_SQRT, xs, 0, 0));
-    pair hs = two_mul(m, xs, ys);
-    uint32_t es = sub(m, fma3(m, neg(m, hs.hi), ys, num(m, 1)), mul(m, hs.lo, ys));
-    uint32_t far = mul(m, fma3(m, mul(m, num(m, 0.5), ys), es, ys), back);
+    uint32_t xs = mul(m, x, up), ys = quo(m, one, irb_op(m->b, IR_SQRT, xs, 0, 0));
     uint32_t usual = both(m, gt(m, x, num(m, 0)), lt(m, x, inf_num(m)));
-    return pick(m, usual, pick(m, plain, better, far), y); /* 0, inf, NaN, negative: the plain quotient is right */
+    /* 0, inf, negative: the plain quotient is right */
+    return pick(m, odd, pick(m, usual, mul(m, corrected_rsqrt(m, xs, ys), back), y), better);
 }
 
 /* ---- hyperbolic tangent, logistic function ---- */
@@ -765,33 +792,16 @@ eas_status ir_expanded(const eas_ir *ir, unsigned keep, eas_ir **out)
         *out = eas_ir_retain((eas_ir *)(uintptr_t)ir);
         return EAS_OK;
     }
-    eas_builder *b;
-    uint32_t *map = calloc(ir->nvals, sizeof *map);
-    eas_status st = map ? irb_like(ir, &b) : base_fail_oom(ir->nvals * sizeof *map);
-    if (st) {
-        free(map);
-        return st;
+    ir_rewrite w = {0};
+    eas_status st = ir_rewrite_begin(&w, ir);
+    if (!st)
+        w.b->ir->flags |= EAS_KERNEL_NO_CONTRACT; /* these formulas mean what they say; the kernel itself was contracted before */
+    for (uint32_t i = 0; i < ir->ninsns && !st; i++) {
+        const ir_insn *in = ir_rewrite_at(&w, i);
+        if (spelled(in, keep))
+            w.map[in->res] = spell_keeping(w.b, in->op, ir_rewrite_arg(&w, in, 0), in->nargs > 1 ? ir_rewrite_arg(&w, in, 1) : 0, keep);
+        else
+            ir_rewrite_copy(&w, i);
     }
-    b->ir->flags |= EAS_KERNEL_NO_CONTRACT; /* these formulas mean what they say; the kernel itself was contracted before */
-    for (int p = 1; p <= ir->nparams; p++)
-        map[p] = (uint32_t)p;
-    for (uint32_t i = 0; i < ir->ninsns; i++) {
-        const ir_insn *in = &ir->insns[i];
-        if (!spelled(in, keep)) {
-            irb_copy(b, ir, i, map);
-            continue;
-        }
-        b->file = in->file;
-        b->line = in->line;
-        map[in->res] = spell_keeping(b, in->op, map[ir_args(ir, in)[0]], in->nargs > 1 ? map[ir_args(ir, in)[1]] : 0, keep);
-    }
-    eas_ir *raw = NULL;
-    st = irb_finish(b, &raw);
-    eas_builder_free(b);
-    free(map);
-    if (st)
-        return st;
-    st = ir_simplify(raw, out);
-    eas_ir_release(raw);
-    return st;
+    return ir_rewrite_end_simple(&w, st, out);
 }

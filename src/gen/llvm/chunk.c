@@ -76,6 +76,16 @@ static uint32_t emit_copies(gen *g, const segment *s, uint32_t k)
 
 static bool is_rare(const segment *s, uint32_t k, uint32_t choice) { return s->items.at[k].rare == choice; }
 
+/* A mask that is used in another basic block than it is made in. Without mask registers LLVM packs it to 16 bits a lane in between; as a vector of the width that it was compared in
+ * it stays as it is. NULL: it is fine. */
+static V mask_across(gen *g, V mask)
+{
+    const int n = lanes_of(LLVMTypeOf(mask));
+    if (!g->avx2 || g->avx512 || (n != 8 && n != 4))
+        return NULL;
+    return LLVMBuildSExt(g->b, mask, ty_int(g, 256 / n, n), "");
+}
+
 /* The values that a `where` (and others with its condition) choose, made if some lane wants them. */
 static void emit_rare(gen *g, const segment *s, uint32_t at)
 {
@@ -99,7 +109,7 @@ static void emit_rare(gen *g, const segment *s, uint32_t at)
             if (g->p.val[a].cls == C_BLOCK && g->p.made[a].seg != s->id)
                 seg_here(g, a);
         }
-    V want = mask_and(g, seg_here(g, cond), g->c->exec);
+    V chosen = seg_here(g, cond), want = mask_and(g, chosen, g->c->exec), wide = mask_across(g, chosen);
     LLVMBasicBlockRef before = LLVMGetInsertBlock(g->b), arm = new_block(g, "rare"), done = new_block(g, "usual");
     LLVMBuildCondBr(g->b, any_of(g, want), arm, done);
     LLVMPositionBuilderAtEnd(g->b, arm);
@@ -119,6 +129,8 @@ static void emit_rare(gen *g, const segment *s, uint32_t at)
         LLVMAddIncoming(phi, &none, &before, 1);
         seg_set(g, vals[k], phi);
     }
+    if (wide)
+        seg_set(g, cond, LLVMBuildICmp(g->b, LLVMIntSLT, wide, LLVMConstNull(LLVMTypeOf(wide)), ""));
 }
 
 void chunk_emit(gen *g, const segment *s)

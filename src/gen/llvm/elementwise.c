@@ -389,7 +389,9 @@ static V float_to_int_vector(gen *g, V f, T to, eas_dtype dt)
     i = via == to ? i : LLVMBuildTrunc(g->b, i, to, "");
     if (room > mantissa)
         i = sel(g, fcmp(g, LLVMRealOGE, f, k_float(g, ft, end)), k_like(g, to, (int64_t)dtype_max(dt)), i);
-    return is_signed ? sel(g, fcmp(g, LLVMRealUNO, f, f), k_like(g, to, 0), i) : i;
+    /* A signalling NaN need not become `low`: on AArch64 the first selection is an fmaxnm, which makes it a quiet NaN. */
+    const bool low_is_0 = !is_signed && g->x86;
+    return low_is_0 ? i : sel(g, fcmp(g, LLVMRealUNO, f, f), k_like(g, to, 0), i);
 }
 
 static V float_to_int(gen *g, V x, eas_dtype from, eas_dtype to)

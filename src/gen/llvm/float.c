@@ -313,9 +313,32 @@ static V fma_soft64(gen *g, V a, V b, V c)
     return r;
 }
 
+/* A constant vector as a load that becomes the memory operand of the instruction. LLVM would broadcast it into a register by an instruction of its own each time, since 16 registers do
+ * not hold the coefficients of a polynomial; with AVX-512 the broadcast is part of the operand. */
+static V from_memory(gen *g, V x)
+{
+    const T t = LLVMTypeOf(x);
+    V k = LLVMGetFirstGlobal(g->mod);
+    while (k && LLVMGetInitializer(k) != x)
+        k = LLVMGetNextGlobal(k);
+    if (!k) {
+        k = LLVMAddGlobal(g->mod, t, "");
+        LLVMSetInitializer(k, x);
+        LLVMSetGlobalConstant(k, true);
+        LLVMSetLinkage(k, LLVMPrivateLinkage);
+        LLVMSetAlignment(k, 32);
+    }
+    V load = LLVMBuildLoad2(g->b, t, k, "");
+    LLVMSetAlignment(load, 32);
+    return load;
+}
+
 V float_fma(gen *g, V a, V b, V c)
 {
     T t = LLVMTypeOf(a);
+    const bool pool = g->avx2 && !g->avx512 && lanes_of(t) * (is_f64(a) ? 8 : 4) == 32;
+    if (pool && LLVMIsConstant(c) && !LLVMIsUndef(c) && !LLVMIsNull(c) && !LLVMIsConstant(a) && !LLVMIsConstant(b))
+        c = from_memory(g, c);
     V x[3] = {a, b, c};
     return g->fma ? intrinsic(g, "llvm.fma", &t, 1, x, 3) : is_f64(a) ? fma_soft64(g, a, b, c) : fma_soft(g, a, b, c);
 }

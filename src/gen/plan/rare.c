@@ -6,7 +6,9 @@
  */
 #include "plan.h"
 
-enum { WORTH = 24 }; /* instructions */
+#include <math.h>
+
+enum { WORTH = 24, SLOW = 8 }; /* instructions; what a division or a root counts for */
 
 typedef struct finder {
     plan *p;
@@ -56,7 +58,7 @@ static void find_rare(finder *f, uint32_t at)
                     it->rare = f->s->items.at[at].insn;
                     continue;
                 }
-                n++;
+                n += in->op == IR_DIV || in->op == IR_SQRT ? SLOW : 1;
                 f->inner[in->res] = UINT32_MAX;
                 for (int a = 0; a < in->nargs; a++)
                     f->inner[ir_args(f->p->ir, in)[a]]++;
@@ -65,6 +67,15 @@ static void find_rare(finder *f, uint32_t at)
     }
     f->s->items.at[at].chooses = n >= WORTH;
     memset(f->inner, 0, sizeof *f->inner * ((size_t)f->p->ir->nvals + 1));
+}
+
+/* `where(c, x, NaN)` says where a function is defined: nearly everywhere. */
+static bool usual(const finder *f, const ir_insn *in)
+{
+    const uint32_t other = ir_args(f->p->ir, in)[2];
+    const eas_dtype dt = (eas_dtype)ir_typeof(f->p->ir, other).dtype;
+    int64_t bits;
+    return dtype_is_float(dt) && ir_const_of(f->p->ir, other, &bits) && isnan(ir_bits_to_double(dt, bits));
 }
 
 static void walk(finder *f, const steps *s)
@@ -78,9 +89,9 @@ static void walk(finder *f, const steps *s)
         if (st->kind != S_SEGMENT || st->seg->kind != SEG_CHUNKS || st->seg->items.len < WORTH)
             continue;
         f->s = st->seg;
-        for (uint32_t k = 0; k < st->seg->items.len; k++) {
+        for (uint32_t k = st->seg->items.len; k-- > 0;) { /* the last one first: what it does not want takes choices of its own along */
             const ir_insn *in = insn_of(f, k);
-            if (in && in->op == IR_WHERE && f->p->val[ir_args(f->p->ir, in)[0]].cls != C_UNI)
+            if (in && in->op == IR_WHERE && !st->seg->items.at[k].rare && !usual(f, in) && f->p->val[ir_args(f->p->ir, in)[0]].cls != C_UNI)
                 find_rare(f, k);
         }
     }
