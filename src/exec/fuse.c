@@ -460,7 +460,7 @@ static bool cheap_here(const fusion *f, uint32_t i, const group *g)
     const place *q = &f->at[i];
     if (g->kind == GROUP_CALL)
         return false;
-    if (q->cost <= CHEAP)
+    if (q->cost <= CHEAP && !(p->kind == KIND_PAD && q->nways > PLACE_WAYS)) /* a border that many shifted reads test for is copied instead */
         return true;
     if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || q->nways > PLACE_WAYS)
         return false;

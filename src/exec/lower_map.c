@@ -52,6 +52,15 @@ static int turned_dim(const lowering *w)
     return -1;
 }
 
+/* At most n of a dim of that size for each program: as many as divide it where that is not much less, since then no lane needs a mask. */
+static int64_t even_share(eas_dim size, int64_t n)
+{
+    for (int64_t d = n; dim_known(size) && size > n && 2 * d > n; d--)
+        if (size % d == 0)
+            return d;
+    return n;
+}
+
 /* Dims from the last on as lanes, until there are enough. */
 static void pack_lanes(lowering *w, int from, int64_t want)
 {
@@ -62,7 +71,7 @@ static void pack_lanes(lowering *w, int from, int64_t want)
     for (int m = from; m >= 0 && want > 1 && used < MAX_BLOCK; m--) {
         if (w->role[m] != ROLE_PROGRAM || l->minner[m])
             continue;
-        lanes_of(w, m, want);
+        lanes_of(w, m, even_share(l->msize[m], want));
         used++;
         if (w->role[m] == ROLE_BLOCK)
             return;
