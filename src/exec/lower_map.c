@@ -101,6 +101,16 @@ static void elementwise_roles(lowering *w)
         pack_lanes(w, v - 1, lanes / (w->block[v] ? w->block[v] : 1));
 }
 
+/* Lanes of a loop's round: a divisor of the row in whole vectors, if there is one near CHUNK, so that no round needs a mask. */
+static int64_t even_chunk(eas_dim size)
+{
+    enum { VECTORS = 64 };
+    for (int64_t n = 2 * CHUNK; dim_known(size) && size >= CHUNK && 2 * n >= CHUNK; n -= VECTORS)
+        if (size % n == 0)
+            return n;
+    return CHUNK;
+}
+
 static void loop_roles(lowering *w, bool last_is_lanes)
 {
     lower *l = &w->l;
@@ -112,7 +122,7 @@ static void loop_roles(lowering *w, bool last_is_lanes)
             last = m;
         }
     if (last_is_lanes && last >= 0)
-        w->block[last] = CHUNK;
+        w->block[last] = even_chunk(l->msize[last]);
 }
 
 /* Must rows be there as a whole? When results or later reductions look at them again. */
