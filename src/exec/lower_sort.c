@@ -1,14 +1,14 @@
 /* lower_sort.c: sort and argsort along an axis. A program sorts one row; equal elements keep their order, NaN comes last. A result that is shorter than the row has its first
  * elements.
  *
- * Elements become unsigned keys of the same order. Short rows: each element counts those that come before it, which is its place. Longer ones: by the bytes of the keys, the lowest
+ * Elements become unsigned keys of the same order. Many rows of up to a thousand elements: a network (by_network), with rows as lanes. Other short rows: each element counts those that come before it, which is its place. Longer ones: by the bytes of the keys, the lowest
  * first: count, add up, move, between two arrays of scratch memory. The first few of a long row: one after the other, each the least of those after the one before.
  */
 #include "exec.h"
 
 #include <math.h>
 
-enum { LANES = 1024, SHORT = 128, BYTE = 256, ABREAST = 64 };
+enum { LANES = 1024, SHORT = 128, BYTE = 256, ABREAST = 64, NETWORK = 1024, NETWORK_BYTES = 32768, TILE = 16 };
 enum { KEYS_A, KEYS_B, COUNTS, INDEX_A, INDEX_B };
 
 typedef struct sorting {
@@ -34,9 +34,19 @@ static eas_dim length(const pgraph *g, const pnode *p) { return pass_at(g, p->in
 static bool short_row(const pgraph *g, const pnode *p) { return dim_known(length(g, p)) && length(g, p) <= SHORT; }
 static bool first_few(const pgraph *g, const pnode *p) { return p->shape[p->words[0]] != length(g, p); }
 
+static int64_t rows_abreast(const pgraph *g, const pnode *p);
+static eas_dim row_count(const pnode *p);
+static bool wants_network(const pgraph *g, const pnode *p);
+
 void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom)
 {
     eas_dim all = shape_count(p->rank, pass_at(g, p->in[0])->shape), rows = 1;
+    if (wants_network(g, p)) {
+        use turned_rows = {.what = USE_SCRATCH, .dim = (ceil_dim(row_count(p), rows_abreast(g, p)) * rows_abreast(g, p)) * ceil_dim(length(g, p), TILE) * TILE,
+                           .dtype = (uint8_t)key_type((eas_dtype)pass_at(g, p->in[0])->dtype)};
+        *oom |= !vec_push(out, turned_rows);
+        return;
+    }
     if (short_row(g, p))
         return;
     for (int d = 0; d < p->rank; d++)
@@ -156,6 +166,128 @@ static void by_counting(sorting *s)
     output(s, place, s->by_index ? i : v, few < n ? low_bin(l, "lt", place, low_int(l, few)) : 0);
 }
 
+/* ---- many rows at a time ----
+ *
+ * A bitonic network whose comparisons all go the same way: for k = 2, 4, ... a block of k elements, two sorted halves, is merged by comparing element i with its mirror image i ^ (k - 1), and
+ * then with the one k/4, k/8, ... 1 further on. Which elements are compared does not depend on the data, so a program does it for as many rows as a few vectors have lanes: element i of
+ * all its rows lies together in scratch memory (rows are turned on the way in and out), and a comparison is a minimum and a maximum. Elements after the row's end
+ * would be larger than all others: comparisons with them change nothing and are left out.
+ */
+static int64_t rows_abreast(const pgraph *g, const pnode *p)
+{
+    const int64_t bytes = length(g, p) * (int64_t)eas_dtype_size(key_type((eas_dtype)pass_at(g, p->in[0])->dtype));
+    int64_t n = 64;
+    while (n > 16 && n * bytes > NETWORK_BYTES)
+        n /= 2;
+    return n;
+}
+
+static eas_dim row_count(const pnode *p)
+{
+    eas_dim n = 1;
+    for (int d = 0; d < p->rank; d++)
+        if (d != p->words[0])
+            eas_dim_apply(EAS_DIM_MUL, n, p->shape[d], &n);
+    return n;
+}
+
+static bool wants_network(const pgraph *g, const pnode *p)
+{
+    const eas_dim rows = row_count(p), n = length(g, p);
+    return !is_arg(p) && !first_few(g, p) && dim_known(n) && n >= 8 && n <= NETWORK && dim_known(rows) && rows >= 16;
+}
+
+static eas_value turned(lower *l, eas_value v) { return eas_trans(l->b, v, (int[]){1, 0, 2, 3}); }
+
+/* A loop over the row in tiles of TILE elements: i as columns, for the rows' own memory, and as rows, for scratch memory. */
+static uint32_t tiles(sorting *s, int64_t rows, lindex *i, eas_value *place)
+{
+    lower *l = &s->w->l;
+    eas_value iv;
+    uint32_t mark = low_mark(l);
+    eas_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, TILE), 0, NULL, &iv, NULL);
+    *i = low_along(l, iv, 1, TILE, length(l->g, s->p));
+    eas_value first = low_bin(l, "add", s->row, low_bin(l, "mul", iv, low_int(l, rows)));
+    *place = low_bin(l, "add", first, low_bin(l, "add", low_bin(l, "mul", low_lanes(l, 0, TILE), low_int(l, rows)), low_lanes(l, 1, rows)));
+    return mark;
+}
+
+static void tiles_in(sorting *s, int64_t rows)
+{
+    lower *l = &s->w->l;
+    lindex i;
+    eas_value place;
+    uint32_t mark = tiles(s, rows, &i, &place);
+    const int64_t shape[] = {rows, TILE};
+    s->at[s->axis] = i;
+    eas_value v = eas_broadcast(l->b, low_value(l, s->p->in[0], s->at, NULL), 2, shape);
+    eas_store(l->b, s->w->scratch[KEYS_A], place, turned(l, to_key(s, v)), 0);
+    end_loop(s, mark);
+}
+
+static void tiles_out(sorting *s, int64_t rows)
+{
+    lower *l = &s->w->l;
+    lindex i;
+    eas_value place, ok;
+    uint32_t mark = tiles(s, rows, &i, &place);
+    eas_value v = from_key(s, turned(l, eas_load(l->b, s->w->scratch[KEYS_A], place, 0, 0)));
+    s->at[s->axis] = i;
+    eas_value off = low_offset(l, s->p->rank, s->p->shape, s->at, &ok);
+    eas_store(l->b, s->w->out[0], off, v, ok);
+    end_loop(s, mark);
+}
+
+/* Elements i and j of all rows, in order. */
+static void compare(sorting *s, int64_t rows, eas_value i, eas_value j)
+{
+    lower *l = &s->w->l;
+    const int64_t n = length(l->g, s->p);
+    const bool whole = (n & (n - 1)) == 0;
+    if (!whole)
+        eas_if_begin(l->b, low_bin(l, "lt", j, s->n));
+    eas_value lane = eas_arange(l->b, 0, rows), of[2] = {i, j}, v[2];
+    for (int k = 0; k < 2; k++) {
+        of[k] = low_bin(l, "add", low_bin(l, "add", s->row, low_bin(l, "mul", in_row(s, of[k]), low_int(l, rows))), lane);
+        v[k] = eas_load(l->b, s->w->scratch[KEYS_A], of[k], 0, 0);
+    }
+    eas_store(l->b, s->w->scratch[KEYS_A], of[0], low_bin(l, "min", v[0], v[1]), 0);
+    eas_store(l->b, s->w->scratch[KEYS_A], of[1], low_bin(l, "max", v[0], v[1]), 0);
+    if (!whole)
+        eas_if_end(l->b, 0, NULL, NULL);
+}
+
+static eas_value begin_loop(lower *l, eas_value from, eas_value to)
+{
+    eas_value iv;
+    eas_loop_begin(l->b, from, to, low_int(l, 1), 0, NULL, &iv, NULL);
+    return iv;
+}
+
+static void by_network(sorting *s)
+{
+    lower *l = &s->w->l;
+    const int64_t rows = rows_abreast(l->g, s->p), n = length(l->g, s->p);
+    int levels = 0;
+    while ((int64_t)1 << levels < n)
+        levels++;
+    eas_value one = low_int(l, 1), pairs = low_int(l, (int64_t)1 << (levels - 1));
+    tiles_in(s, rows);
+    eas_value level = begin_loop(l, one, low_int(l, levels + 1)), k = low_bin(l, "shl", one, level);
+    eas_value t = begin_loop(l, low_int(l, 0), pairs), below = low_bin(l, "sub", level, one), half = low_bin(l, "shl", one, below);
+    eas_value in = low_bin(l, "and", t, low_bin(l, "sub", half, one)), i = low_bin(l, "add", low_bin(l, "shl", low_bin(l, "shr", t, below), level), in);
+    compare(s, rows, i, low_bin(l, "xor", i, low_bin(l, "sub", k, one)));
+    eas_loop_end(l->b, 0, NULL, NULL);
+    eas_value step = begin_loop(l, one, level), j = low_bin(l, "shr", k, low_bin(l, "add", step, one));
+    t = begin_loop(l, low_int(l, 0), pairs);
+    in = low_bin(l, "and", t, low_bin(l, "sub", j, one));
+    i = low_bin(l, "add", low_bin(l, "shl", low_bin(l, "sub", t, in), one), in);
+    compare(s, rows, i, low_bin(l, "add", i, j));
+    for (int d = 0; d < 3; d++)
+        eas_loop_end(l->b, 0, NULL, NULL);
+    tiles_out(s, rows);
+}
+
 /* ---- longer ones ---- */
 
 static void load_keys(sorting *s)
@@ -263,6 +395,23 @@ static void by_choosing(sorting *s)
     low_forget(l, mark);
 }
 
+/* Rows are lanes along block axis 0. */
+static void many_rows(sorting *s)
+{
+    lower *l = &s->w->l;
+    const int64_t rows = rows_abreast(l->g, s->p), all = row_count(s->p);
+    eas_value pid = eas_program_id(l->b, 0);
+    l->nblock = 2;
+    lindex r = low_along(l, low_bin(l, "mul", pid, low_int(l, rows)), 0, rows, all);
+    low_spread_from(l, r.v, s->p->rank, s->p->shape, 1u << s->axis, s->at);
+    for (int d = 0; d < s->p->rank; d++)
+        if (d != s->axis && s->at[d].v)
+            s->at[d].ok = r.ok;
+    s->row = low_bin(l, "mul", pid, low_int(l, rows * ceil_dim(length(l->g, s->p), TILE) * TILE));
+    s->w->use->grid[0] = ceil_dim(all, rows);
+    by_network(s);
+}
+
 void lower_sort(lowering *w)
 {
     lower *l = &w->l;
@@ -272,8 +421,12 @@ void lower_sort(lowering *w)
     eas_dim *grid = w->use->grid;
     l->nblock = 1;
     grid[1] = grid[2] = 1;
-    grid[0] = low_spread(l, 0, p->rank, p->shape, 1u << s.axis, s.at);
     s.n = low_dim(l, length(l->g, p));
+    if (wants_network(l->g, p)) {
+        many_rows(&s);
+        return;
+    }
+    grid[0] = low_spread(l, 0, p->rank, p->shape, 1u << s.axis, s.at);
     s.row = low_bin(l, "mul", eas_program_id(l->b, 0), s.n);
     if (short_row(l->g, p))
         by_counting(&s);
