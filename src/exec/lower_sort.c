@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { LANES = 1024, SHORT = 128, BYTE = 256, ABREAST = 64, NETWORK = 1024, NETWORK_BYTES = 32768, TILE = 16 };
+enum { LANES = 1024, SHORT = 128, BYTE = 256, ABREAST = 64, NETWORK = 1024, TILE = 16 };
 enum { KEYS_A, KEYS_B, COUNTS, INDEX_A, INDEX_B };
 
 typedef struct sorting {
@@ -175,11 +175,8 @@ static void by_counting(sorting *s)
  */
 static int64_t rows_abreast(const pgraph *g, const pnode *p)
 {
-    const int64_t bytes = length(g, p) * (int64_t)eas_dtype_size(key_type((eas_dtype)pass_at(g, p->in[0])->dtype));
-    int64_t n = 64;
-    while (n > 16 && n * bytes > NETWORK_BYTES)
-        n /= 2;
-    return n;
+    const int64_t key = (int64_t)eas_dtype_size(key_type((eas_dtype)pass_at(g, p->in[0])->dtype));
+    return key > 4 ? 16 : 32; /* eight registers of AVX2 for both sides of a comparison */
 }
 
 static eas_dim row_count(const pnode *p)
