@@ -1,14 +1,14 @@
 /* lower_sort.c: sort and argsort along an axis. A program sorts one row; equal elements keep their order, NaN comes last. A result that is shorter than the row has its first
  * elements.
  *
- * Elements become unsigned keys of the same order. Many rows of up to a thousand elements: a network (by_network), with rows as lanes. Other short rows: each element counts those that come before it, which is its place. Longer ones: by the bytes of the keys, the lowest
+ * Elements become unsigned keys of the same order. Many rows of up to a thousand elements: a network (by_network), with rows as lanes. Other short rows: each element counts those that come before it, which is its place. Longer ones: by the digits of the keys, the lowest
  * first: count, add up, move, between two arrays of scratch memory. The first few of a long row: one after the other, each the least of those after the one before.
  */
 #include "exec.h"
 
 #include <math.h>
 
-enum { LANES = 1024, SHORT = 128, BYTE = 256, ABREAST = 64, NETWORK = 1024, TILE = 16 };
+enum { LANES = 1024, SHORT = 128, WIDE_ROW = 1 << 15, ABREAST = 64, NETWORK = 1024, TILE = 16 };
 enum { KEYS_A, KEYS_B, COUNTS, INDEX_A, INDEX_B };
 
 typedef struct sorting {
@@ -17,6 +17,7 @@ typedef struct sorting {
     int axis;
     bool by_index; /* argsort */
     eas_dtype from, key;
+    int bits; /* of a digit */
     eas_value n, row; /* length of the row; number of its first element in scratch memory */
     lindex at[MAX_DIMS];
 } sorting;
@@ -37,6 +38,9 @@ static bool first_few(const pgraph *g, const pnode *p) { return p->shape[p->word
 static int64_t rows_abreast(const pgraph *g, const pnode *p);
 static eas_dim row_count(const pnode *p);
 static bool wants_network(const pgraph *g, const pnode *p);
+static int digit_bits(const pgraph *g, const pnode *p);
+static int digit_count(int bits, eas_dtype key);
+static eas_dtype count_type(const pgraph *g, const pnode *p);
 
 void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom)
 {
@@ -52,11 +56,11 @@ void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom)
     for (int d = 0; d < p->rank; d++)
         if (d != p->words[0])
             eas_dim_apply(EAS_DIM_MUL, rows, p->shape[d], &rows);
-    eas_dim_apply(EAS_DIM_MUL, rows, BYTE, &rows);
     eas_dtype key = key_type((eas_dtype)pass_at(g, p->in[0])->dtype);
+    eas_dim_apply(EAS_DIM_MUL, rows, digit_count(digit_bits(g, p), key) << digit_bits(g, p), &rows);
     use list[5] = {{.what = USE_SCRATCH, .dim = all, .dtype = (uint8_t)key},
                    {.what = USE_SCRATCH, .dim = all, .dtype = (uint8_t)key},
-                   {.what = USE_SCRATCH, .dim = rows, .dtype = EAS_I64},
+                   {.what = USE_SCRATCH, .dim = rows, .dtype = (uint8_t)count_type(g, p)},
                    {.what = USE_SCRATCH, .dim = all, .dtype = EAS_I64},
                    {.what = USE_SCRATCH, .dim = all, .dtype = EAS_I64}};
     for (int i = 0; i < (first_few(g, p) ? 1 : is_arg(p) ? 5 : 3); i++)
@@ -297,17 +301,25 @@ static void load_keys(sorting *s)
     end_loop(s, mark);
 }
 
-static eas_value counts_at(sorting *s, eas_value digit)
+/* Digits of 11 bits for long rows, of 8 for others: a row of keys is gone through as often as a key has digits, but the counts must be made anew for each row, and stay in the first cache. */
+static int digit_bits(const pgraph *g, const pnode *p) { return dim_known(length(g, p)) && length(g, p) < WIDE_ROW ? 8 : 11; }
+static int digit_count(int bits, eas_dtype key) { return (dtype_bits(key) + bits - 1) / bits; }
+static eas_dtype count_type(const pgraph *g, const pnode *p) { return dim_known(length(g, p)) && length(g, p) < INT32_MAX ? EAS_I32 : EAS_I64; }
+
+static eas_value counts_at(sorting *s, int digit, eas_value value)
 {
     lower *l = &s->w->l;
-    return low_bin(l, "add", low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, BYTE)), digit);
+    const int64_t each = (int64_t)1 << s->bits, all = each * digit_count(s->bits, s->key);
+    eas_value row = low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, all));
+    return low_bin(l, "add", digit ? low_bin(l, "add", row, low_int(l, digit * each)) : row, value);
 }
 
-static eas_value digit_of(sorting *s, eas_value key, int byte)
+static eas_value digit_of(sorting *s, eas_value key, int digit)
 {
     lower *l = &s->w->l;
-    eas_value d = byte ? low_bin(l, "shr", key, eas_const_typed(l->b, s->key, 0, 8 * byte)) : key;
-    return eas_cast(l->b, dtype_bits(s->key) == 8 ? d : low_bin(l, "and", d, eas_const_typed(l->b, s->key, 0, BYTE - 1)), EAS_I64);
+    const int from = digit * s->bits, width = dtype_bits(s->key) - from < s->bits ? dtype_bits(s->key) - from : s->bits;
+    eas_value d = from ? low_bin(l, "shr", key, eas_const_typed(l->b, s->key, 0, from)) : key;
+    return eas_cast(l->b, dtype_bits(s->key) == width ? d : low_bin(l, "and", d, eas_const_typed(l->b, s->key, 0, ((int64_t)1 << width) - 1)), EAS_I64);
 }
 
 static eas_value one_by_one(sorting *s)
@@ -317,44 +329,82 @@ static eas_value one_by_one(sorting *s)
     return iv;
 }
 
-/* The count of a digit, which is one more afterwards. */
-static eas_value count_up(sorting *s, eas_value digit)
+/* The count of a digit's value, which is one more afterwards. */
+static eas_value count_up(sorting *s, int digit, eas_value value)
 {
     lower *l = &s->w->l;
-    eas_value at = counts_at(s, digit), c = eas_load(l->b, s->w->scratch[COUNTS], at, 0, 0);
-    eas_store(l->b, s->w->scratch[COUNTS], at, low_bin(l, "add", c, low_int(l, 1)), 0);
-    return c;
+    eas_value at = counts_at(s, digit, value), c = eas_load(l->b, s->w->scratch[COUNTS], at, 0, 0);
+    eas_store(l->b, s->w->scratch[COUNTS], at, low_bin(l, "add", c, eas_const_typed(l->b, count_type(l->g, s->p), 0, 1)), 0);
+    return eas_cast(l->b, c, EAS_I64);
 }
 
-static void by_byte(sorting *s, int byte, int from, int to)
+/* All digits in one go through the keys; then counts become the places of the first key with each value. */
+static void count_digits(sorting *s)
 {
     lower *l = &s->w->l;
-    eas_value every = counts_at(s, low_lanes(l, 0, BYTE)), zero = eas_broadcast(l->b, low_int(l, 0), 1, (int64_t[]){BYTE});
-    eas_store(l->b, s->w->scratch[COUNTS], every, zero, 0);
-    eas_value i = one_by_one(s);
-    count_up(s, digit_of(s, read(s, KEYS_A + from, i, 0), byte));
+    const int64_t each = (int64_t)1 << s->bits;
+    const int digits = digit_count(s->bits, s->key);
+    eas_value zero = eas_broadcast(l->b, eas_const_typed(l->b, count_type(l->g, s->p), 0, 0), 1, &each);
+    for (int d = 0; d < digits; d++)
+        eas_store(l->b, s->w->scratch[COUNTS], counts_at(s, d, low_lanes(l, 0, each)), zero, 0);
+    eas_value i = one_by_one(s), key = read(s, KEYS_A, i, 0);
+    for (int d = 0; d < digits; d++)
+        count_up(s, d, digit_of(s, key, d));
     eas_loop_end(l->b, 0, NULL, NULL);
-    eas_value c = eas_load(l->b, s->w->scratch[COUNTS], every, 0, 0);
+}
+
+static void move(sorting *s, int digit, int from, int to)
+{
+    lower *l = &s->w->l;
+    const int64_t each = (int64_t)1 << s->bits;
+    eas_value every = counts_at(s, digit, low_lanes(l, 0, each)), c = eas_load(l->b, s->w->scratch[COUNTS], every, 0, 0);
     eas_store(l->b, s->w->scratch[COUNTS], every, low_bin(l, "sub", eas_scan(l->b, eas_op_find("add"), c, 0), c), 0);
-    i = one_by_one(s);
-    eas_value key = read(s, KEYS_A + from, i, 0), place = count_up(s, digit_of(s, key, byte));
-    place = in_row(s, place);
+    eas_value i = one_by_one(s), key = read(s, KEYS_A + from, i, 0), place = in_row(s, count_up(s, digit, digit_of(s, key, digit)));
     write(s, KEYS_A + to, place, key, 0);
     if (s->by_index)
         write(s, INDEX_A + to, place, read(s, INDEX_A + from, i, 0), 0);
     eas_loop_end(l->b, 0, NULL, NULL);
 }
 
-static void by_bytes(sorting *s)
+/* All keys have the same value there: they stay in order. */
+static void copy(sorting *s, int from, int to)
 {
-    int bytes = dtype_bits(s->key) / 8, from = 0;
     eas_value i, ok;
+    uint32_t mark = blocks(s, &i, &ok);
+    write(s, KEYS_A + to, i, read(s, KEYS_A + from, i, ok), ok);
+    if (s->by_index)
+        write(s, INDEX_A + to, i, read(s, INDEX_A + from, i, ok), ok);
+    end_loop(s, mark);
+}
+
+static void by_digit(sorting *s, int digit, int from, int to)
+{
+    lower *l = &s->w->l;
+    eas_value first = in_row(s, low_int(l, 0)), value = digit_of(s, read(s, KEYS_A, first, 0), digit);
+    eas_value same = eas_cast(l->b, eas_load(l->b, s->w->scratch[COUNTS], counts_at(s, digit, value), 0, 0), EAS_I64);
+    eas_if_begin(l->b, low_bin(l, "eq", same, s->n));
+    copy(s, from, to);
+    eas_if_else(l->b, 0, NULL);
+    move(s, digit, from, to);
+    eas_if_end(l->b, 0, NULL, NULL);
+}
+
+static void by_digits(sorting *s)
+{
+    lower *l = &s->w->l;
+    int from = 0;
+    eas_value i, ok;
+    s->bits = digit_bits(l->g, s->p);
+    const int digits = digit_count(s->bits, s->key);
+    eas_if_begin(l->b, low_bin(l, "gt", s->n, low_int(l, 0)));
     load_keys(s);
-    for (int b = 0; b < bytes; b++, from ^= 1)
-        by_byte(s, b, from, from ^ 1);
+    count_digits(s);
+    for (int d = 0; d < digits; d++, from ^= 1)
+        by_digit(s, d, from, from ^ 1);
     uint32_t mark = blocks(s, &i, &ok);
     output(s, i, s->by_index ? read(s, INDEX_A + from, i, ok) : from_key(s, read(s, KEYS_A + from, i, ok)), ok);
     end_loop(s, mark);
+    eas_if_end(l->b, 0, NULL, NULL);
 }
 
 /* ---- the first few ---- */
@@ -430,5 +480,5 @@ void lower_sort(lowering *w)
     else if (first_few(l->g, p))
         by_choosing(&s);
     else
-        by_bytes(&s);
+        by_digits(&s);
 }

@@ -136,8 +136,9 @@ eas_status expand_unique(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     int part = (int)node_words(n)[0];
-    eas_node *x = flat(&g, in[0]), *order = gb_apply(&g, GRAPH_ARGSORT, 1, &x, 2, (int64_t[]){0, 0});
-    eas_node *sorted = take(&g, x, order), *first = begins(&g, sorted), *y;
+    const bool places_too = part == UNIQUE_INVERSE || part == UNIQUE_INDICES;
+    eas_node *x = flat(&g, in[0]), *order = places_too ? gb_apply(&g, GRAPH_ARGSORT, 1, &x, 2, (int64_t[]){0, 0}) : NULL;
+    eas_node *sorted = places_too ? take(&g, x, order) : gb_apply(&g, GRAPH_SORT, 1, &x, 2, (int64_t[]){0, 0}), *first = begins(&g, sorted), *y;
     if (!first)
         return gb_done(&g, NULL, out);
     if (part == UNIQUE_INVERSE)
