@@ -24,6 +24,7 @@
     X(SCAN, "scan", lower_scan, NULL) \
     X(SCATTER, "scatter", lower_scatter, scatter_parts_of) \
     X(SORT, "sort", lower_sort, NULL) \
+    X(COMPACT, "compact", lower_compact, NULL) \
     X(CALL, "call", NULL, NULL) \
     X(ALIAS, "result", NULL, NULL) \
     X(ATTENTION, "attention", lower_attention, NULL) \
@@ -314,6 +315,7 @@ void lower_scatter(lowering *w);
 int scatter_parts(const pnode *p); /* kernels: what is large is copied by one, and updated by another */
 void lower_sort(lowering *w);
 void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom);
+void lower_compact(lowering *w);
 void lower_concat(lowering *w);
 bool concat_copies(const pgraph *g, const pnode *p); /* is it better copied than chosen element by element? */
 void concat_inputs(const fusion *f, const group *g, int part, int *first, int *last); /* of kernel `part` */
