@@ -26,6 +26,7 @@ ROWS = (
     "models",
     "linalg",
     "collectives",
+    "shard",
     "callgrind",
 )
 
