@@ -47,6 +47,8 @@ SUITES = {
     "test_random_more.py": {},
     "test_complex.py": {},
     "test_fft.py": {},
+    "test_math.py": {},
+    "test_models.py": {},
 }
 SAMPLE = ("test_eager_fuzz.py", "test_vmap.py", "test_eager_dtypes.py")
 
