@@ -116,7 +116,7 @@ static PyObject *py_simulate(PyObject *module, PyObject *args) /* simulate(tenso
     if (!nodes)
         return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    st = eas_simulate(n, nodes, id, &machine, &s);
+    st = eas_nodes_simulate(n, nodes, id, &machine, &s);
     Py_END_ALLOW_THREADS;
     PyMem_Free(nodes);
     if (st == EAS_OK)
@@ -132,7 +132,7 @@ static PyObject *py_simulate(PyObject *module, PyObject *args) /* simulate(tenso
         r = Py_BuildValue("(OsO)", fields, table, handle);
     Py_XDECREF(fields);
     Py_XDECREF(handle);
-    eas_free(table);
+    eas_memory_free(table);
     return r;
 }
 static PyObject *py_trace(PyObject *module, PyObject *args) /* simulate_trace(handle, path) */
@@ -195,7 +195,7 @@ static PyObject *py_auto(PyObject *module, PyObject *args) /* auto_shard(results
     if (ok) {
         eas_status st;
         Py_BEGIN_ALLOW_THREADS;
-        st = eas_auto_shard(n, nodes, id, &machine, nin, inputs, start == Py_None ? NULL : begin, specs, took);
+        st = eas_nodes_auto_shard(n, nodes, id, &machine, nin, inputs, start == Py_None ? NULL : begin, specs, took);
         Py_END_ALLOW_THREADS;
         ok = st == EAS_OK ? 1 : (py_raise(st), 0);
     }

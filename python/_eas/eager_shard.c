@@ -346,9 +346,9 @@ static PyObject *shard_node(PyObject *module, PyObject *args) /* shard_node(tens
     eas_node *out = NULL;
     if (!PyArg_ParseTuple(args, "O!Op:shard_node", G.eager, &t, &spec, &pad) || !read_sharding(spec, &id, &s))
         return NULL;
-    eas_site(site_here());
+    eas_site_set(site_here());
     eas_status st = eas_node_shard(eager_node(t), id, &s, pad, &out);
-    eas_site(0);
+    eas_site_set(0);
     if (st != EAS_OK)
         return py_raise(st), NULL;
     if (!node_set_sharding(out, spec)) {
@@ -521,8 +521,8 @@ static PyObject *collectives(PyObject *module, PyObject *list)
     Py_XDECREF(rows);
     Py_XDECREF(mesh_object);
     Py_XDECREF(m.names);
-    eas_free(all);
-    eas_free(text);
+    eas_memory_free(all);
+    eas_memory_free(text);
     return r;
 }
 static PyObject *comm_stats(PyObject *module, PyObject *unused)

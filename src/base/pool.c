@@ -72,7 +72,7 @@ int pool_size(void)
     return n;
 }
 
-int eas_num_threads(void) { return pool_size(); }
+int eas_threads_count(void) { return pool_size(); }
 
 static int64_t now_us(void)
 {

@@ -407,8 +407,8 @@ static eas_spec *by_leaf(const problem *p, int nin, eas_node *const *inputs, con
     return all;
 }
 
-eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
-                          const eas_spec *start, eas_spec *specs, double *seconds)
+eas_status eas_nodes_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
+                                const eas_spec *start, eas_spec *specs, double *seconds)
 {
     if ((n && !nodes) || (nin && (!inputs || !specs)) || !machine)
         return base_null(__func__, "nodes, inputs, specs or machine");
@@ -416,7 +416,7 @@ eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_mac
     if (!m)
         return base_fail(EAS_ERR_VALUE, "there is no mesh %d", mesh);
     if (!cost_machine_ok(machine))
-        return base_fail(EAS_ERR_VALUE, "eas_auto_shard: speeds, bandwidths and latencies of the machine must be positive");
+        return base_fail(EAS_ERR_VALUE, "eas_nodes_auto_shard: speeds, bandwidths and latencies of the machine must be positive");
     problem p = {.m = m, .machine = machine, .n = n, .outs = nodes};
     double took[3] = {0};
     p.st = dist_leaves(n, nodes, &p.nleaves, &p.leaves, &p.given);

@@ -121,7 +121,7 @@ static eas_status lay_out(const function *f, eas_node *const *args, const eas_la
         }
     }
     if (!st && n)
-        st = eas_realize(n, todo, f->g->device, hooks);
+        st = eas_nodes_realize(n, todo, f->g->device, hooks);
     free(todo);
     return st;
 }

@@ -51,7 +51,7 @@ typedef struct under_way {
 static eas_status copy_all(const device *d, const under_way *u, bool out)
 {
     eas_device *device = d->r->g->device;
-    const bool host = eas_device_host_memory(device);
+    const bool host = eas_device_has_host_memory(device);
     eas_status st = EAS_OK;
     char *own = out ? u->recv : u->send;
     for (int i = 0; i < u->n && !st; i++) {
@@ -61,7 +61,7 @@ static eas_status copy_all(const device *d, const under_way *u, bool out)
         if (host && n)
             memcpy(to, from, n);
         else if (n)
-            st = eas_copy(out ? device : NULL, to, out ? NULL : device, from, n, NULL);
+            st = eas_device_copy(out ? device : NULL, to, out ? NULL : device, from, n, NULL);
         own += n;
     }
     return st;
@@ -76,7 +76,7 @@ static void under_way_free(under_way *u)
 
 static eas_status start_call(device *d, const int64_t *words, comm_group *group, eas_dtype dt, under_way *u)
 {
-    bool host = eas_device_host_memory(d->r->g->device), own = !host || u->n > 1;
+    bool host = eas_device_has_host_memory(d->r->g->device), own = !host || u->n > 1;
     size_t nin = 0, nout = 0;
     for (int i = 0; i < u->n; i++) {
         nin += eas_buffer_size(u->at[i].in);
@@ -238,7 +238,7 @@ static eas_status tell_others(const program *g, eas_buffer **results, const eas_
     eas_status st = comm_world(&world);
     if (st || world->size == 1 || g->m->ndevices == world->size)
         return st;
-    const bool locks = hooks && hooks->leave && hooks->enter, host = eas_device_host_memory(g->device);
+    const bool locks = hooks && hooks->leave && hooks->enter, host = eas_device_has_host_memory(g->device);
     comm_stats counted = world->stats;
     if (locks)
         hooks->leave(hooks->ctx);
@@ -250,7 +250,7 @@ static eas_status tell_others(const program *g, eas_buffer **results, const eas_
         bool here = world->rank == g->m->m.first;
         st = at ? EAS_OK : base_fail_oom(n);
         if (!st && !host && here)
-            st = eas_copy(NULL, at, g->device, data, n, NULL);
+            st = eas_device_copy(NULL, at, g->device, data, n, NULL);
         if (!st)
             st = comm_run(world, &(comm_call){.op = COMM_broadcast,
                                               .dtype = EAS_U8,
@@ -260,7 +260,7 @@ static eas_status tell_others(const program *g, eas_buffer **results, const eas_
                                               .recv = at,
                                               .site = "a result for the ranks outside of its mesh"});
         if (!st && !host && !here)
-            st = eas_copy(g->device, data, NULL, at, n, NULL);
+            st = eas_device_copy(g->device, data, NULL, at, n, NULL);
         if (!host)
             free(at);
     }

@@ -84,7 +84,7 @@ static eas_status index_buffers(program *g, leaf *l, int64_t first)
         index = mesh_index(g->m, &l->axes, at);
         st = eas_buffer_new(g->device, sizeof index, &l->place[k]);
         if (!st)
-            st = eas_copy(g->device, eas_buffer_address(l->place[k]), NULL, &index, sizeof index, NULL);
+            st = eas_device_copy(g->device, eas_buffer_address(l->place[k]), NULL, &index, sizeof index, NULL);
     }
     return st;
 }
@@ -178,7 +178,7 @@ static eas_status partitioned(const dist_mesh *m, const wish *w, program *g, par
         if (!st)
             g->outs[i].bytes = (size_t)dim_product(locals[i]->rank, node_shape(locals[i])) * eas_dtype_size((eas_dtype)locals[i]->dtype);
     }
-    eas_site(0);
+    eas_site_set(0);
     return st;
 }
 

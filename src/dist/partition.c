@@ -148,9 +148,9 @@ static eas_status open_composite(partition *p, visit *v)
     if (node_real(n) || node_kind(n) != KIND_COMPOSITE || kept_whole(n))
         return EAS_OK;
     node_expanding = true;
-    eas_site(n->site);
+    eas_site_set(n->site);
     eas_status st = graph_rows[n->op].expand(n, node_in(n), &v->opened);
-    eas_site(0);
+    eas_site_set(0);
     node_expanding = false;
     if (!st && !vec_push(&p->opened, v->opened)) {
         node_unref(v->opened);
@@ -471,7 +471,7 @@ eas_status partition_run(partition *p)
         if (e->v.n || e->late)
             continue;
         p->now = e->n;
-        eas_site(e->n->site);
+        eas_site_set(e->n->site);
         if (e->same != UINT32_MAX) {
             e->v = p->at.at[e->same].v;
             e->rest = p->at.at[e->same].rest;
@@ -479,7 +479,7 @@ eas_status partition_run(partition *p)
             partition_node(p, e);
         if (e->pinned && !p->g.st)
             partition_keep_pin(p, e);
-        eas_site(0);
+        eas_site_set(0);
         p->now = NULL;
     }
     return p->g.st;

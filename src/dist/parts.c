@@ -38,7 +38,7 @@ eas_status parts_new(const dist_mesh *m, const eas_spec *s, bool pad, eas_device
 bool parts_all_here(const dist_parts *p)
 {
     comm *world;
-    return p->n == p->mesh->ndevices && !comm_world(&world) && world->size == 1 && eas_device_host_memory(eas_buffer_device(p->at[0]));
+    return p->n == p->mesh->ndevices && !comm_world(&world) && world->size == 1 && eas_device_has_host_memory(eas_buffer_device(p->at[0]));
 }
 
 /* ---- looking ---- */
@@ -241,7 +241,7 @@ eas_status eas_node_whole(eas_node *n, const eas_launch *hooks, eas_node **out)
     NEED(n, EAS_ERR_HANDLE);
     NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
-    eas_status st = node_real(n) ? EAS_OK : eas_realize(1, &n, NULL, hooks);
+    eas_status st = node_real(n) ? EAS_OK : eas_nodes_realize(1, &n, NULL, hooks);
     const dist_parts *p = st ? NULL : parts_of(n);
     if (st)
         return st;
@@ -253,7 +253,7 @@ eas_status eas_node_whole(eas_node *n, const eas_launch *hooks, eas_node **out)
         return assemble(p, n, out);
     st = eas_node_shard(n, p->mesh->id, &(eas_spec){.rank = n->rank}, 0, out);
     if (!st)
-        st = eas_realize(1, out, NULL, hooks);
+        st = eas_nodes_realize(1, out, NULL, hooks);
     if (st && *out) {
         eas_node_release(*out);
         *out = NULL;

@@ -44,6 +44,7 @@ typedef enum graph_kind {
     KIND_ALONG, /* x, index of the same rank: words: axis. Other dims broadcast */
     KIND_SCATTER, /* x, index, updates: words: nbatch, axis, how (SCATTER_SET, ...). In the order of the indices */
     KIND_SORT, /* sort, argsort (stable; NaN last). words: axis, descending, 1 for indices */
+    KIND_COMPACT, /* truth (..., N), and for each part of its last dim how many are true up to its end, and in it: the places of the true ones, then N. words: length of a part */
     KIND_ALIAS, /* its first input, under another name or with other batch_dims; inputs after it are for looking at */
     KIND_CALL, /* a kernel of the user's; extra says which. Its results are KIND_RESULT */
     KIND_CONTROL, /* a loop or a branch; extra->control says what runs. Its results are KIND_RESULT */
@@ -224,7 +225,7 @@ eas_dim dim_product(int n, const eas_dim *d); /* DIM_NONE: failed */
 /* a / b if that is exact for every value of the symbols; else -1 and false. */
 bool dim_divides(eas_dim a, eas_dim b, eas_dim *out);
 /* Is d scale*symbol + offset? */
-/* Equal, or taken for equal by whoever traces (eas_dim_decider). */
+/* Equal, or taken for equal by whoever traces (eas_dim_set_decider). */
 bool dim_agrees(eas_dim a, eas_dim b);
 bool dim_linear(eas_dim d, eas_dim *symbol, int64_t *scale, int64_t *offset);
 /* The value of d where symbols[i] is values[i]. */

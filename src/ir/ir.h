@@ -15,7 +15,7 @@ enum { IR_MAX_RANK = 4, IR_MAX_DIM = 1 << 20, IR_MAX_LANES = 1 << 20, IR_MAX_PAR
 /* ---- the table (insn.c) ---- */
 typedef enum ir_op {
     IR_NOP,
-#define INSN(NAME, name, nargs, rule, classes, flags, si, ui, fl) IR_##NAME,
+#define INSN(NAME, name, nargs, rule, classes, flags, cost, llvm, mk, si, ui, fl) IR_##NAME,
 #include "insn.def"
 #undef INSN
     IR_NOPS
@@ -57,7 +57,8 @@ typedef enum ir_rule {
 typedef struct ir_row {
     const char *name;
     int8_t nargs; /* -1: varies */
-    uint8_t rule, classes, flags;
+    uint8_t rule, classes, flags, cost;
+    const char *mk; /* how Python spells it; "": not at all */
     const char *si, *ui, *fl; /* meanings as text; NULL where there is none */
 } ir_row;
 extern const ir_row ir_rows[IR_NOPS];
@@ -73,6 +74,7 @@ ir_type ir_with_dtype(ir_type t, eas_dtype dt); /* same shape, kind IR_VAL */
 bool ir_type_eq(ir_type a, ir_type b);
 bool ir_shape_eq(ir_type a, ir_type b);
 int64_t ir_lanes(ir_type t); /* product of dims; 1 for a scalar */
+const char *ir_type_text(arena *mem, ir_type t); /* the same, in an arena */
 void ir_type_print(str *s, ir_type t); /* "f32", "i64[256]", "buf<f32>", "tg<f32>[64]", "frag" */
 
 /* ---- the kernel ---- */
@@ -166,7 +168,7 @@ bool ir_const_of(const eas_ir *ir, uint32_t v, int64_t *bits);  /* through broad
 double ir_bits_to_double(eas_dtype dt, int64_t bits);
 int64_t ir_bits_from_double(eas_dtype dt, double d); /* floats: rounded once */
 
-/* insn.c: results of an instruction from its operands; NULL or the reason it is ill-typed (in the arena).
+/* rules.c: results of an instruction from its operands; NULL or the reason it is ill-typed (in the arena).
  * For rules whose result type is explicit, *t holds it on entry and is checked. nres results are written to t. */
 const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t);
 
@@ -176,7 +178,7 @@ struct eas_builder {
     eas_ir *ir;     /* under construction; NULL once finished */
     uint32_t capinsns, capvals, cappool, capfiles, capstrings;
     eas_status status;
-    char *message; /* first error */
+    base_error error; /* the first one */
     uint32_t line;
     uint16_t file;
     uint32_t group_array[EAS_NDTYPES]; /* group.c: threadgroup arrays made at top level, one element a thread; 0: none yet */

@@ -275,7 +275,7 @@ static int64_t put_value(printer *p, uint32_t base, int64_t at, uint32_t x, uint
 static uint32_t any_lane(printer *p, uint32_t mask)
 {
     for (int axis = p->w.b->status ? 0 : ir_typeof(p->w.b->ir, mask).rank; axis > 0; axis--)
-        mask = eas_reduce(p->w.b, IR_OR, mask, axis - 1);
+        mask = eas_builder_reduce(p->w.b, IR_OR, mask, axis - 1);
     return mask;
 }
 
@@ -300,9 +300,9 @@ static uint32_t take_place(printer *p, uint32_t on, uint32_t *keep)
 
 static uint32_t program(printer *p)
 {
-    uint32_t at = eas_program_id(p->w.b, 2);
+    uint32_t at = eas_builder_program_id(p->w.b, 2);
     for (int a = 1; a >= 0; a--)
-        at = op2(p, IR_ADD, op2(p, IR_MUL, at, eas_num_programs(p->w.b, a)), eas_program_id(p->w.b, a));
+        at = op2(p, IR_ADD, op2(p, IR_MUL, at, eas_builder_num_programs(p->w.b, a)), eas_builder_program_id(p->w.b, a));
     return at;
 }
 

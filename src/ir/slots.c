@@ -28,7 +28,7 @@ void ir_lives_region(ir_lives *l, uint32_t first, uint32_t last)
 {
     for (uint32_t v = 1; v < l->n; v++) {
         ir_live_range *x = &l->of[v];
-        if (x->made >= first || x->last < first)
+        if (x->made >= first || x->last < first || x->last > last)
             continue;
         x->last = last;
         x->region = true;

@@ -75,6 +75,9 @@ static void test_lives(void **state)
     assert_int_equal(l.of[2].last, 2);
     assert_int_equal(l.of[3].last, 6);
     assert_false(l.of[3].region);
+    ir_lives_read(&l, 2, 20); /* such as the condition of a branch, which is asked again where the branch ends */
+    ir_lives_region(&l, 12, 15);
+    assert_int_equal(l.of[2].last, 20);
     ir_lives_read(&l, 1, 9);
     assert_int_equal(l.of[1].last, 9);
     assert_false(l.of[1].region);

@@ -77,6 +77,7 @@ typedef struct segment {
     shape sh;
     enum { SEG_CHUNKS, SEG_SIMDGROUPS, SEG_WHOLE } kind; /* SEG_WHOLE: one instruction on blocks in their slots */
     bool reduces;
+    bool at_once; /* the block is one chunk, however many registers that takes: its accesses may depend on each other */
     VEC(item) items;
     VEC(prefetch) prefetches;
 } segment;
