@@ -29,6 +29,7 @@ ROWS = (
     "models",
     "linalg",
     "collectives",
+    "shard",
     "callgrind",
     "costs",
 )

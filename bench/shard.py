@@ -202,7 +202,55 @@ def predictions(table):
             table.add(f"predicted time of a training step, {' '.join(parts[:2])}, {n} {where}", predicted, {"measured": measured}, None, note=f"error {error:.0%}, {'within' if error <= 0.25 else 'not within'} 25 %")
 
 
+AUTO = """
+import statistics, sys, time
+import numpy as np
+import eager
+from eager import DeviceMesh, P, Tensor
+from eager import distributed as dist
+from examples.parallel import data, normal
+
+n = dist.size()
+mesh = DeviceMesh("auto", (n,), ("x",))
+dim, hidden, batch = 512, 2048, 512
+shapes = {"w1": (dim, hidden), "b1": (hidden,), "w2": (hidden, dim)}
+params = {k: normal(*s, seed=i, scale=s[0] ** -0.5) for i, (k, s) in enumerate(shapes.items())}
+x, y = normal(batch, dim, seed=8), normal(batch, dim, seed=9)
+chosen = eager.compile(data.step, auto_shard=mesh)
+plain = eager.compile(data.step)
+def args(rows):
+    put = (lambda v, s: Tensor.constant(v)) if rows is None else (lambda v, s: Tensor.constant(v).shard(mesh, s).realize())
+    return {k: put(v, P()) for k, v in params.items()}, put(x, rows), put(y, rows)
+sides = {"chosen": (chosen, args(None)), "data": (plain, args(P("x"))), "whole": (plain, args(None))}
+plan = chosen.plan(*sides["chosen"][1])
+specs = iter(plan.specs)
+sides["chosen"] = chosen, eager.tree_map(lambda t: t.shard(mesh, next(specs).dim_specs).realize(), sides["chosen"][1])
+times = {k: [] for k in sides}
+for _ in range(8):
+    for k, (f, a) in sides.items():
+        dist.barrier()
+        for i in range(4):
+            t = time.perf_counter()
+            eager.realize_all(f(*a))
+            if i:
+                times[k].append(time.perf_counter() - t)
+if dist.rank() == 0:
+    print("measured", *(statistics.median(times[k]) for k in ("chosen", "data", "whole")), plan.time, flush=True)
+"""
+
+
+def chosen_layouts(table):
+    """compile(auto_shard=mesh) over MPI: a function without annotations against whole tensors and data parallel."""
+    for n in (2, 4) if shutil.which("mpirun") else ():
+        r = subprocess.run([*mpirun(n), sys.executable, "-c", AUTO], cwd=ROOT, env=environment(EAS_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"), capture_output=True, text=True, timeout=600)
+        line = next((t for t in r.stdout.splitlines() if t.startswith("measured")), None)
+        if line is None:
+            print(r.stderr[-600:], file=sys.stderr)
+        chosen, data, whole, predicted = map(float, line.split()[1:]) if line else (None,) * 4
+        table.add(f"MLP 512-2048-512, batch 512, a training step, layouts chosen, {n} ranks over MPI", chosen, {"data parallel": data, "whole tensors": whole}, 1.05, note=f"predicted {predicted:.3g} s" if predicted else "")
+
+
 def rows(table):
     sys.path.insert(0, ROOT)
-    for part in (training, block, partitioning, bytes_of_examples, predictions):
+    for part in (training, block, partitioning, bytes_of_examples, predictions, chosen_layouts):
         part(table)

@@ -1,4 +1,5 @@
-"""A plugin of pytest: every tensor that a test makes of data lies in parts, along its first dim, on a mesh of SHARD_EVERYTHING devices; sizes need not divide. tests/test_shard_suite.py runs parts of the suite so."""
+"""A plugin of pytest: every tensor that a test makes of data lies in parts on a mesh, SHARD_EVERYTHING: "4" cuts the first dim into 4, "2x4" the first into 2 and the second into 4; sizes need not divide.
+tests/test_shard_suite.py runs the suite so."""
 
 import os
 
@@ -7,7 +8,9 @@ import numpy as np
 import eager
 from eager import DeviceMesh, Tensor
 
-mesh = DeviceMesh("everything", (int(os.environ.get("SHARD_EVERYTHING", "2")),), ("x",))
+SIZES = tuple(int(n) for n in os.environ.get("SHARD_EVERYTHING", "2").split("x"))
+AXES = ("x", "y")[: len(SIZES)]
+mesh = DeviceMesh("everything", SIZES, AXES)
 
 
 def laid_out(make):
@@ -15,7 +18,7 @@ def laid_out(make):
         t = make(*args, **kwargs)
         if not isinstance(t, Tensor) or not len(t.shape) or t.batch_dims or any(not isinstance(n, int) or n == 0 for n in t.shape):
             return t
-        return t.shard(mesh, ["x"] + [None] * (len(t.shape) - 1), pad=True)
+        return t.shard(mesh, [*AXES, *[None] * len(t.shape)][: len(t.shape)], pad=True)
 
     return made
 

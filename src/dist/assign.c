@@ -53,7 +53,7 @@ uint32_t assign_carried(const eas_node *n, const uint32_t *p)
     }
 }
 
-/* Axes that stay partial: carried by the operation, of a result that is not larger than what is reduced, and cutting nothing else. */
+/* Mesh axes along which the result may stay a partial sum: the operation is linear in the partial inputs, the result is not larger than they are, and the axis cuts no input. */
 static uint32_t carry(const eas_node *n, const eas_spec *const *in)
 {
     enum { FEW = 64 };
@@ -73,7 +73,7 @@ static uint32_t carry(const eas_node *n, const eas_spec *const *in)
 
 static int64_t count_parts(const partition *p, const eas_dim_spec *a) { return spec_parts(p->m, a); }
 
-/* The axes of a dim, given to its factors from the first on: a factor is cut into all it has before the next one is. */
+/* Distributes the axes that cut a dim over the factors of the dim, outermost first: a factor must be cut into single elements before an axis can cut the next one. */
 static void spread(const partition *p, const eas_shard_rule *r, const eas_shard_dim *d, const eas_dim_spec *s, eas_dim_spec *out)
 {
     int k = 0;
@@ -91,13 +91,13 @@ static void spread(const partition *p, const eas_shard_rule *r, const eas_shard_
 
 typedef struct votes {
     double *weight; /* [factor][axis] */
-    double *best;   /* per factor: of the tensor whose order counts */
-    bool *padded;   /* per factor: some tensor has it in uneven parts */
-    double homeless[EAS_MESH_AXES]; /* per axis: of the tensor that has it where it cannot stay */
-    int whose[EAS_MESH_AXES];       /* that tensor */
+    double *best; /* per factor: the largest vote of one tensor, whose order of axes is taken */
+    bool *padded; /* per factor: some tensor has it in uneven parts */
+    double homeless[EAS_MESH_AXES]; /* per axis: the largest vote of a tensor that has the axis on a dim which must be whole */
+    int whose[EAS_MESH_AXES]; /* that tensor */
 } votes;
 
-/* An axis that cuts a dim which must be whole. */
+/* Notes that these axes cut a dim which must be whole: they may move to another dim (rehouse). */
 static void lose(votes *v, int tensor, const eas_dim_spec *s, double weight)
 {
     for (int i = 0; i < s->n; i++)
@@ -113,7 +113,7 @@ static void vote(const partition *p, const eas_node *n, const assigned *a, int t
     for (int d = 0; d < r->tensors[tensor].rank && d < s->rank; d++) {
         const eas_shard_dim *dim = &r->tensors[tensor].dims[d];
         eas_dim_spec own[EAS_DIM_FACTORS] = {{0}};
-        if (s->dims[d].n && s->dims[d].priority) { /* mixed: it stays so, or becomes whole */
+        if (s->dims[d].n && s->dims[d].priority) { /* a mixed dim (mix.c) stays as it is, or becomes whole */
             if (!mix_passes(n) || dim->n != 1)
                 continue;
             own[0] = s->dims[d];
@@ -137,7 +137,7 @@ static void vote(const partition *p, const eas_node *n, const assigned *a, int t
     }
 }
 
-/* The factor that gets an axis: the one with most votes; sums pay for their results. -1: none. */
+/* The factor that an axis cuts: the one with most votes. A factor that is summed over loses twice the result's bytes, the cost of the all_reduce. -1: none. */
 static int winner(const assigned *a, const votes *v, int axis, double result)
 {
     int best = -1, candidates = 0;
@@ -175,7 +175,7 @@ static bool has_axis(const eas_dim_spec *d, int axis)
     return false;
 }
 
-/* Every axis to one factor, in the order of the tensor that counts most there. */
+/* Gives every axis to one factor; several axes of a factor keep the order they have in its largest tensor. */
 static void settle(const partition *p, assigned *a, const votes *v, uint32_t taken, double result)
 {
     for (int x = 0; x < p->m->m.naxes; x++) {
@@ -188,7 +188,7 @@ static void settle(const partition *p, assigned *a, const votes *v, uint32_t tak
     }
 }
 
-/* Axes that lost their dim cut another one of the same tensor if they can: exchanging parts moves an n-th of what gathering does, and the work stays divided. */
+/* An axis whose dim must be whole moves to another dim of the same tensor if one divides: an all_to_all moves 1/n of the bytes of a gather, and the work stays divided. */
 static void rehouse(const partition *p, assigned *a, const votes *v, uint32_t taken)
 {
     const eas_shard_rule *r = a->r;
@@ -216,7 +216,7 @@ static bool drop_last(eas_dim_spec *d)
     return true;
 }
 
-/* Of a dim with several factors: is one cut although one before it is not in single elements? */
+/* Drops an axis of a factor that is cut although an outer factor of the same dim is not cut into single elements. True: something was dropped. */
 static bool fix_dim(const partition *p, assigned *a, const eas_shard_dim *dim)
 {
     bool whole = false;
@@ -230,7 +230,7 @@ static bool fix_dim(const partition *p, assigned *a, const eas_shard_dim *dim)
     return false;
 }
 
-/* Along its axis a shuffle is between devices that have one element each, which comes from one place. */
+/* A shuffle along a cut dim is a permutation between devices: each must have one element, and none may be read twice. */
 static bool fix_shuffle(const partition *p, const eas_node *n, assigned *a)
 {
     const eas_shard_dim *d = &a->r->tensors[1].dims[node_words(n)[0]];
@@ -241,7 +241,7 @@ static bool fix_shuffle(const partition *p, const eas_node *n, assigned *a)
     return true;
 }
 
-/* A roll is around parts of equal size. */
+/* A roll along a cut dim needs parts of equal size. */
 static bool fix_roll(const partition *p, const eas_node *n, assigned *a)
 {
     for (int i = 0; i < n->nwords; i += 2) {
@@ -280,7 +280,7 @@ static bool fix_once(const partition *p, const eas_node *n, assigned *a, const v
     return false;
 }
 
-/* A mixed dim stays only as it was, and only where all tensors have it as one dim. was: before axes were settled; NULL: nothing stays. */
+/* A mixed dim keeps its layout only if its axes did not change and every tensor has it as one dim; otherwise it becomes whole. was: the factors' axes before they were settled; NULL: no mixed dim stays. */
 static void unmix(assigned *a, const eas_dim_spec *was)
 {
     for (int f = 0; f < a->r->nfactors; f++) {

@@ -98,7 +98,7 @@ eas_status compiled_new(int nin, eas_node *const *inputs, int nouts, eas_node *c
     return st;
 }
 
-/* The arguments with data that lies as the program wants it. Those that do: themselves; all are counted. */
+/* The arguments in the layouts that the program was made for; out: counted. */
 static eas_status lay_out(const function *f, eas_node *const *args, const eas_launch *hooks, eas_node **out)
 {
     eas_status st = EAS_OK;

@@ -17,7 +17,7 @@ typedef struct body {
 static int nfns(const graph_control *c) { return c->branch ? 2 : 1; }
 static bool is_scanned(const graph_control *c, int i) { return !c->branch && i >= c->ncarried && i < c->ncarried + c->nscanned; }
 
-/* Of an element of something with one more dim in front. */
+/* The layout of one element along the first dim. */
 static eas_spec element_of(const eas_spec *s)
 {
     eas_spec r = {.rank = s->rank - 1};
@@ -106,7 +106,7 @@ static eas_status run_body(body *b, pnotes *notes)
     return st ? st : partition_run(&b->q);
 }
 
-/* How result i lies, of a trip or of either branch. */
+/* The layout of result i of a trip, or of both branches. */
 static eas_spec out_spec(body *b, int i)
 {
     const graph_control *c = b->c;
@@ -155,7 +155,7 @@ static eas_status fill_control(body *b, graph_control *k)
             k->fn[f].outs[k->fn[f].n++] = node_ref(o);
         }
     }
-    k->nin = c->nin + (int)b->q.index.len; /* laying out results may have asked for more */
+    k->nin = c->nin + (int)b->q.index.len; /* resharding the results may have added indices */
     return EAS_OK;
 }
 
@@ -233,6 +233,6 @@ void partition_control(partition *p, pentry *e)
     free(b.holder[0]);
     free(b.holder[1]);
     p->g.st = p->g.st ? p->g.st : st;
-    /* the node itself has no value that anybody reads */
+    /* the control node's own value is never read, only its results */
     e->v.n = st ? NULL : e->n->extra->nouts ? e->results[0].n : partition_number(p, gb_int(&p->g, EAS_I64, 0), true);
 }

@@ -68,7 +68,7 @@ static double count_of(int rank, const eas_dim *shape)
 
 static double bytes_of(const pnode *p) { return count_of(p->rank, p->shape) * (double)eas_dtype_size((eas_dtype)p->dtype); }
 
-/* Operations for one element of element-wise code: a function of the library's own takes a polynomial. */
+/* Arithmetic operations for one element: elementary functions are polynomials of about a dozen. */
 static double weight_of(const pnode *p)
 {
     const char *ir = graph_rows[p->op].ir;

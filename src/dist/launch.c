@@ -25,7 +25,7 @@ static comm_op op_of(coll_kind k)
     return ops[k];
 }
 
-/* Where this device's data goes and where its result comes from. */
+/* The receiver and the sender of this device in a ppermute. */
 static void set_pairs(const int64_t *words, comm_call *call)
 {
     call->to = call->from = -1;
@@ -37,7 +37,7 @@ static void set_pairs(const int64_t *words, comm_call *call)
     }
 }
 
-/* A collective under way. What goes as one, or lies on a device without host memory, has memory of its own. */
+/* A collective that was started. Several tensors in one message, and tensors in memory that the host cannot read, are copied to send and recv. */
 typedef struct under_way {
     comm_request *request;
     char *send, *recv; /* NULL: the tensors' own */
@@ -47,7 +47,7 @@ typedef struct under_way {
     } at[];
 } under_way;
 
-/* Between the tensors and the memory of their own: what is sent (out: false), or what was received. */
+/* Copies the tensors to u->send, or (out) u->recv to the tensors. */
 static eas_status copy_all(const device *d, const under_way *u, bool out)
 {
     eas_device *device = d->r->g->device;

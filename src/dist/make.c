@@ -45,7 +45,7 @@ static eas_status add_leaves(partition *p, program *g, const wish *w)
         eas_dim shape[GRAPH_MAX_RANK];
         g->given[i] = w->specs ? w->specs[i] : leaf_spec(p->m, n);
         for (int d = 0; d < g->given[i].rank; d++)
-            g->given[i].dims[d].priority = 0; /* of mixed dims from here on: mix.c */
+            g->given[i].dims[d].priority = 0; /* inside a partition it numbers mixed dims (mix.c) */
         spec_local_shape(p->m, &g->given[i], node_shape(n), shape);
         eas_node *own = partition_input(p, (eas_dtype)n->dtype, n->rank, shape);
         pentry *e = own ? partition_add(p, n) : NULL;
@@ -55,7 +55,7 @@ static eas_status add_leaves(partition *p, program *g, const wish *w)
     return p->g.st;
 }
 
-/* What users see is a whole sum, laid out as they asked or as it came. */
+/* The local node of a result: partial sums are reduced, and the layout is the one that was asked for or that it has. */
 static eas_node *finished(partition *p, eas_node *root, eas_spec *at)
 {
     pvalue *v = partition_value(p, root);
@@ -147,7 +147,7 @@ static eas_status compile(program *g, partition *p, const wish *w, eas_node **lo
     return st;
 }
 
-/* Numbers that the run does not give are part of the structure. */
+/* Constants that are not arguments of the run become part of the structure. */
 static void fix_numbers(partition *p, const wish *w)
 {
     for (uint32_t i = 0; i < p->at.len; i++) {

@@ -125,7 +125,7 @@ static int children(const visit *v)
     return v->opened || just_another_name(v->n) || (v->n->op == GRAPH_SHARD && !lies_like(v->n)) ? 1 : v->n->nin;
 }
 
-/* What a barrier waits for: any element of it will do, so none is fetched from another device. */
+/* What a barrier waits for: views are skipped, since any element will do and none has to be fetched from another device. */
 const eas_node *barrier_source(const eas_node *n)
 {
     const eas_node *t = node_in(n)[1];
@@ -272,7 +272,7 @@ eas_status partition_mesh(int n, eas_node *const *nodes, const dist_mesh **m)
 
 /* ---- forward and backward ---- */
 
-/* As another tensor lies; dims in front of its dims as they do. */
+/* The layout of `other` for the last dims of n, and that of the input for the dims in front of them. */
 void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, const eas_spec *like, eas_spec *out)
 {
     int extra = n->rank - other->rank;
@@ -336,7 +336,7 @@ static bool any_cut(partition *p, const eas_node *n)
     return false;
 }
 
-/* A result of a loop lies as the value that it is carried from. */
+/* A carried result of a loop has the layout of the value it starts from. */
 static void result_ahead(partition *p, pentry *e)
 {
     int index;
@@ -445,7 +445,7 @@ static void backward(partition *p, pentry *e)
     assign_free(&a);
 }
 
-/* A result that was not recorded from anything on a mesh is an ordinary tensor, whatever its users would like. */
+/* A root that was not computed from anything sharded becomes an ordinary tensor, whatever layout its users prefer. */
 static void keep_whole_roots(partition *p)
 {
     for (uint32_t i = 0; i < p->roots.len && !p->around && !p->any_layout; i++) {
@@ -485,7 +485,7 @@ eas_status partition_run(partition *p)
     return p->g.st;
 }
 
-/* A partial sum that was left for later is added now. */
+/* Reduces and adds a postponed partial sum. */
 pvalue *partition_value(partition *p, const eas_node *n)
 {
     pentry *e = partition_find(p, n);

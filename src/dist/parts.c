@@ -1,4 +1,4 @@
-/* parts.c: data of a node in parts. The node's buffer is then one without memory, which owns the parts: whoever knows the node as real finds it real, and only this folder knows the rest. */
+/* parts.c: data of a node in parts. The node's buffer is then one without memory, which owns the parts: other folders see a node with data, and only this folder looks inside. */
 #include "dist.h"
 
 static void drop(void *ctx)

@@ -1,4 +1,4 @@
-/* reshard.c: a tensor that lies one way, as it must lie another way.
+/* reshard.c: converts a tensor from one layout to another.
  *
  * Steps that make progress towards the target are done in the order of what they save: sums first (of a part only, where the target cuts a dim along the summed axis: reduce_scatter), then slices, which
  * cost nothing and make everything after them smaller, then axes that move from one dim to another (all_to_all), then gathers. Axes of a dim are nested, the outermost first, so the innermost go and
@@ -61,7 +61,7 @@ static eas_node *collective(partition *p, coll_kind kind, coll_join join, const 
     words[COLL_PAIRS] = npairs;
     if (npairs)
         memcpy(words + COLL_WORDS, pairs, sizeof *pairs * 2 * (size_t)npairs);
-    eas_site_set(p->now ? p->now->site : 0); /* of what follows for the same operation, too */
+    eas_site_set(p->now ? p->now->site : 0); /* nodes that follow for the same operation keep it */
     eas_status st = node_collective(COLL_WORDS + 2 * npairs, words, 1, &x, group, &r);
     free(words);
     pnote note = {.kind = kind,
@@ -85,7 +85,7 @@ eas_node *coll_reduce(partition *p, eas_node *x, const eas_dim_spec *axes, coll_
     return spec_parts(p->m, axes) == 1 ? x : collective(p, COLL_REDUCE, join, axes, x, 0, NULL, why);
 }
 
-/* (g, ..) with the first dim in front of dim `dim` of the rest, as one with it. */
+/* Moves the first dim (the group's members) in front of dim `dim` of the rest and merges the two. */
 static eas_node *merge_front(partition *p, eas_node *x, int dim)
 {
     eas_dim shape[GRAPH_MAX_RANK];
@@ -203,7 +203,7 @@ static bool sum_step(moving *w)
     return true;
 }
 
-/* Axes that cut nothing now and that the target wants. */
+/* Axes that cut nothing yet and that the target has: each device takes its block, nothing is sent. */
 static bool slice_step(moving *w)
 {
     uint32_t used = spec_cut(&w->at) | w->at.partial;
@@ -278,7 +278,7 @@ static eas_node *remembered(const partition *p, const pvalue *x, const eas_spec 
     return NULL;
 }
 
-/* Dims that are mixed otherwise than the target is are gathered first. What remains of the target: dims that are mixed alike stay, others come last. */
+/* Gathers mixed dims (mix.c) that the target does not have in the same form. Returns the target without mixed dims that are still to be made: with_mixes makes them last. */
 static eas_spec without_mixes(moving *w)
 {
     eas_spec to = *w->to;

@@ -6,7 +6,7 @@
  */
 #include "dist.h"
 
-/* ---- rules in factors, with what can be cut besides ---- */
+/* ---- rules in factors, extended by what this folder can cut ---- */
 
 static void own_factor(eas_shard_rule *r, eas_dim size, int dim)
 {
@@ -34,7 +34,7 @@ static double bytes_of(const eas_node *n)
 
 static bool is_number(const eas_node *n) { return n->dtype != EAS_BOOL; }
 
-/* Rows of a cut table: each device gives the ones that it has, and zeros; if that is less to sum than the table is to gather. */
+/* A gather from a table that is cut along its rows: each device contributes the rows it has and zeros, and the sum is the result; used if that moves less than gathering the table. */
 static void gather_rule(const eas_node *n, eas_shard_rule *r)
 {
     const eas_shard_dim *d = &r->tensors[0].dims[node_words(n)[1]];
@@ -42,7 +42,7 @@ static void gather_rule(const eas_node *n, eas_shard_rule *r)
         r->factors[d->factors[0]].kind = EAS_FACTOR_SUM;
 }
 
-/* What is added at indices that are cut: each device adds its own, and the sum is to be taken. */
+/* A scatter-add with cut indices: each device adds its own updates, and the result is a partial sum. */
 static void scatter_rule(const eas_node *n, eas_shard_rule *r)
 {
     int nbatch = (int)node_words(n)[0];
@@ -67,7 +67,7 @@ static eas_status empty_rule(const eas_node *n, eas_shard_rule **out)
     return EAS_OK;
 }
 
-/* The dims but the one that is shuffled are the same; so is that one where each device has one element of it, and elements come from one place each. */
+/* All dims pass; the shuffled one only if it keeps its size, and then it may be cut only into single elements (assign.c). */
 static eas_status shuffle_rule(const eas_node *n, eas_shard_rule **out)
 {
     int axis = (int)node_words(n)[0];
@@ -91,11 +91,11 @@ eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out)
         return st;
     switch (node_kind(n)) {
     case KIND_IOTA:
-    case KIND_BROADCAST: /* what is the same everywhere can be made in parts */
+    case KIND_BROADCAST: /* needs no input in parts, so any dim may be created in parts */
         for (int d = 0; d < n->rank; d++)
             own_factor(*out, node_shape(n)[d], d);
         break;
-    case KIND_UPDATE: /* where a part of a dim is replaced, it depends on the device which */
+    case KIND_UPDATE: /* dims of which a part is replaced are cut by place.c or not at all */
         for (int d = 0; d < n->rank; d++)
             if (node_shape(node_in(n)[1])[d] != node_shape(n)[d])
                 never_cut(*out, d);
@@ -127,7 +127,7 @@ static eas_node *masked(partition *p, eas_node *x, int d, const eas_dim_spec *ax
 
 static int64_t neutral_of(const eas_node *n, eas_dtype dt) { return node_kind(n) == KIND_REDUCE ? graph_neutral(graph_rows[n->op].ir, dt) : 0; }
 
-/* Inputs whose padding would count: of what is summed or joined over, and of indices. */
+/* Replaces the padding of inputs that are reduced over, or that are indices: it must not change the result. */
 static eas_node *mask_input(partition *p, const eas_node *n, const assigned *a, int i, eas_node *x)
 {
     const eas_shard_tensor *t = &a->r->tensors[i];
@@ -156,7 +156,7 @@ static coll_join join_of(const char *ir)
     return JOIN_SUM;
 }
 
-/* Sums of cut dims stay partial; everything else that was joined along an axis is joined now. */
+/* A sum over a cut dim stays partial; other reductions over a cut dim are finished by an all_reduce now. */
 static void joined(partition *p, const eas_node *n, const assigned *a, pvalue *v)
 {
     eas_dim_spec axes = {0};
@@ -205,7 +205,7 @@ bool rules_is_permutation(const eas_node *n)
     return true;
 }
 
-/* Every device has one element along the axis, and gets another device's. */
+/* A shuffle between devices that have one element each along the axis: a ppermute. */
 static eas_node *permuted(partition *p, const eas_node *n, eas_node *x, const eas_dim_spec *axes)
 {
     int64_t *pairs = malloc(sizeof *pairs * 2 * n->nwords);
@@ -236,7 +236,7 @@ static eas_node *shuffled(partition *p, eas_node *n, const eas_spec *at, eas_nod
     return partition_keep(p, st, made);
 }
 
-/* Rows that other devices have are zero here. An index out of range stays one: somebody must tell. */
+/* Rows of other devices are zero here. An index that is out of range of the whole table stays out of range, so that the error is raised. */
 static eas_node *gathered(partition *p, eas_node *n, const eas_spec *at, eas_node *const *in, const eas_dim_spec *axes)
 {
     gbuild *g = &p->g;
@@ -273,7 +273,7 @@ static eas_node *scattered(partition *p, eas_node *n, const eas_spec *at, eas_no
     return same_op(p, n, at, (eas_node *[]){x, in[1], in[2]});
 }
 
-/* The axes along which the operation sums, though its kind does not. */
+/* The axes of the factors that the rule sums over. */
 static eas_dim_spec summed_axes(const assigned *a)
 {
     eas_dim_spec s = {0};
@@ -387,7 +387,7 @@ static bool sum_later(partition *p, pentry *e)
     bool left = x->v.at.partial != 0, right = y->v.at.partial != 0;
     pvalue rest = {0}, v;
     if (left == right ? left || (!x->rest.n && !y->rest.n) : false)
-        return false; /* both partial: carried on as they are; both whole: nothing is late */
+        return false; /* both partial: the operation carries them; both whole: nothing to postpone */
     if (!same_dims(&x->v, &y->v))
         return false;
     if (left || right) {
@@ -406,7 +406,7 @@ static bool sum_later(partition *p, pentry *e)
     return true;
 }
 
-/* Waits for its second input, of which any element that is here will do. */
+/* An ordering edge (GRAPH_BARRIER): depends on any one element of its second input that this device has. */
 static void barrier(partition *p, pentry *e)
 {
     gbuild *g = &p->g;
@@ -425,7 +425,7 @@ static void barrier(partition *p, pentry *e)
         e->v.n = gb_new(g, GRAPH_BARRIER, (eas_dtype)x->n->dtype, 0, x->n->rank, node_shape(x->n), 0, NULL, 2, (eas_node *[]){x->n, token});
 }
 
-/* A value and its late partial sum go to the new layout each for itself: the sum is scattered where the layout is cut. */
+/* Reshards a value and its postponed partial sum separately, and adds them: the sum can be reduced with a reduce_scatter where the target is cut. */
 static eas_node *reshard_both(partition *p, const eas_node *n, const eas_spec *to, const char *why)
 {
     pentry *e = partition_find(p, n);
@@ -451,7 +451,7 @@ static void constrain(partition *p, pentry *e)
         const eas_node *other = node_in(e->n)[1];
         spec_like(e->n, &x->at, other, &partition_find(p, other)->v.at, &to);
     }
-    for (int d = 0; d < to.rank && e->n->nin == 1; d++) /* open dims lie as they do */
+    for (int d = 0; d < to.rank && e->n->nin == 1; d++) /* open dims keep the layout of the input */
         if (spec_dim_of(node_words(e->n)[SHARD_DIMS + d]).open && !spec_same_dim(&to.dims[d], &x->at.dims[d])) {
             uint32_t used = 0;
             to.dims[d].n = 0;

@@ -44,7 +44,7 @@ static void keep(program *g, const uint64_t key[2])
 
 bool leaf_solid(const eas_node *n) { return !(n->op == GRAPH_LEAF && n->nwords); }
 
-/* Tensors that are not in C order, copied so. *copies: per leaf, NULL where nothing was to be done; the walk is done anew by the caller. */
+/* A copy in C order. */
 static eas_status copy_leaf(eas_node *n, eas_device *d, const eas_launch *hooks, eas_node **out)
 {
     eas_status st = node_new(GRAPH_ALIAS, (eas_dtype)n->dtype, n->batch_dims, n->rank, node_shape(n), 0, NULL, 1, &n, out);
@@ -60,7 +60,7 @@ static eas_status copy_leaf(eas_node *n, eas_device *d, const eas_launch *hooks,
 
 static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks);
 
-/* What lies on another mesh, whole. */
+/* A tensor of another mesh, gathered. */
 static eas_status whole_leaf(eas_node *n, const dist_parts *parts, eas_device *d, const eas_launch *hooks, eas_node **out)
 {
     bool here = parts_all_here(parts);
@@ -70,11 +70,11 @@ static eas_status whole_leaf(eas_node *n, const dist_parts *parts, eas_device *d
         st = realize_on(parts->mesh, 1, &made, d, hooks);
     *out = st ? NULL : node_ref(made);
     if (made)
-        eas_node_release(made); /* what is counted is counted from inside the graph */
+        eas_node_release(made); /* the reference that is kept is the graph's own */
     return st;
 }
 
-/* Of the leaves, those that are laid out otherwise; the marks of the walk are gone afterwards. */
+/* Replaces leaves that are on another mesh or not in C order by copies (counted; NULL where there is none). Clears the marks of the caller's walk. */
 static eas_status make_solid(const dist_mesh *m, int n, eas_node **leaves, eas_device *d, const eas_launch *hooks, eas_node **copies)
 {
     eas_status st = EAS_OK;
@@ -104,7 +104,7 @@ static eas_status settle(int n, eas_node *const *nodes, eas_buffer **results)
     return EAS_OK;
 }
 
-/* Numbers of calls decide how these are cut, so they are part of what a program is made for. */
+/* The numbers of a user's kernel decide how it can be cut, so they are part of the key. */
 static bool has_calls(const graph_control *c);
 static void mix_numbers(uint64_t key[2], const eas_node *n)
 {
@@ -169,7 +169,7 @@ static eas_status realize_on(const dist_mesh *m, int n, eas_node *const *nodes, 
     if (st)
         return st;
     device = exec_device(&w, device);
-    /* inner walks use the memory of this one once it is cleared: what is needed is copied */
+    /* later walks reuse the memory of this one: what is needed is copied */
     size_t nleaves = w.leaves.len, nnumbers = w.numbers.len;
     eas_node **leaves = malloc(sizeof *leaves * (nleaves + 1)), **copies = calloc(nleaves + 1, sizeof *copies);
     int64_t *numbers = malloc(sizeof *numbers * (nnumbers + 1));

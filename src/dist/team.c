@@ -212,7 +212,7 @@ static void post(team *t, team_work work, void *ctx)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Asks the host now and then whether to stop; its lock is not held. */
+/* Asks the host program whether to stop (Ctrl-C); called without its lock. */
 static bool wants_to_stop(const eas_launch *h)
 {
     bool stop = false;
@@ -251,7 +251,7 @@ static bool await_all(team *t, const eas_launch *hooks)
     return stopped;
 }
 
-/* The error that came first is told by a device that did not fail for another's sake. */
+/* The error to report: of a device that failed by itself rather than one that was told of another's failure (ERR_RUNTIME). */
 static eas_status first_error(const team *t)
 {
     const worker *bad = NULL;
