@@ -1072,7 +1072,8 @@ typedef struct eas_mesh {
     int naxes; /* EAS_MESH_AXES at most */
     int64_t sizes[EAS_MESH_AXES];
     int fast; /* 1: sums over its devices may be joined in any order, see eas_dist_call */
-    /* in a job of several ranks: the rank of its first device; its devices are this rank and those after it */
+    /* in a job of several ranks: the rank of its first device; its devices are this rank and those after
+     * it */
     int first;
 } eas_mesh;
 typedef struct eas_dim_spec {
@@ -1276,9 +1277,9 @@ typedef enum eas_dist_reduction {
 } eas_dist_reduction;
 
 /* A collective on host memory. All members start the same calls in the same order. Sums are joined in one
- * fixed tree: the bits do not depend on the engine. With `fast` they may be joined in any order, by whichever of
- * our messages and MPI's own reductions is quicker here, measured once for each group and size: the last bits of
- * sums of floats may then differ from those of other engines and other runs. */
+ * fixed tree: the bits do not depend on the engine. With `fast` they may be joined in any order, by
+ * whichever of our messages and MPI's own reductions is quicker here, measured once for each group and size:
+ * the last bits of sums of floats may then differ from those of other engines and other runs. */
 typedef struct eas_dist_call {
     size_t size; /* of this struct */
     eas_dist_op op;
