@@ -1,12 +1,15 @@
-"""python -m bench [row ...]: all rows, or those named (the tuple ROWS)."""
+"""python -m bench [row ...]: all rows, or those named (the tuple ROWS), then the pictures.
+
+With $CASE the rows of `ops` whose names have one of these words (make bench CASE=softmax PEERS=torch,jax)."""
 
 import importlib
+import json
 import os
 import platform
 import sys
 import traceback
 
-from .tools import Table
+from .tools import Table, level, machine, replace_part, results
 
 ROWS = (
     "launch",
@@ -27,7 +30,31 @@ ROWS = (
     "linalg",
     "collectives",
     "callgrind",
+    "costs",
 )
+HEAD = "| what | eas | peers | ratio to the best | goal | met | note |\n|---|---|---|---|---|---|---|"
+
+
+def keep(table, names, load):
+    """The numbers for pictures, and of a run of everything the table in docs/benchmarks.md."""
+    path, old = results("rows"), []
+    if os.path.exists(path):
+        with open(path) as f:
+            old = [r for r in json.load(f)["rows"] if r["part"] not in {*(names or ROWS)}]
+    with open(path, "w") as f:
+        json.dump({"machine": machine(), "level": level(), "rows": old + table.data}, f, indent=1)
+    if not names:
+        head = f"{machine()}, instruction set {level()}, load {load:.1f} at the start: the last run of everything."
+        replace_part("rows", "\n".join([head, "", HEAD, *("| " + " | ".join(r) + " |" for r in table.rows)]))
+
+
+def draw():
+    from . import pictures
+
+    try:
+        pictures.main()
+    except ImportError as e:
+        print(f"    (no pictures: {e}; make bench installs matplotlib)", file=sys.stderr)
 
 
 def main(names):
@@ -37,12 +64,16 @@ def main(names):
     if load > 0.5:
         print("The machine is not idle: read ratios with care.\n")
     table.head()
-    for name in names or ROWS:
+    for name in names or (("ops",) if os.environ.get("CASE") else ROWS):
+        table.part = name
         try:
             importlib.import_module("." + name, __package__).rows(table)
         except Exception:
             print(f"    ({name} failed)")
             traceback.print_exc()
+    if not os.environ.get("CASE"):
+        keep(table, names, load)
+        draw()
     return 0
 
 

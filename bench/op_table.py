@@ -242,7 +242,7 @@ PART = "measured through the function that users call"
 UNMEASURED = {
     **dict.fromkeys("reshape flatten unflatten squeeze unsqueeze swap_axes matrix_transpose moveaxis split chunk unbind slice stop_gradient".split(), VIEW),
     **dict.fromkeys("leaf constant input const alias barrier custom shard collective call loop branch result".split(), DATA),
-    **dict.fromkeys("index index_update slice_set pad_constant zeros ones arange tri random_uniform random_normal split_key fold_in lift_batch_dims".split(), PART),
+    **dict.fromkeys("index index_update slice_set pad_constant zeros ones arange tri random_uniform random_normal split_key fold_in lift_batch_dims compact".split(), PART),
     "cumulative_prod": "as cumulative_sum",
     "shuffle_physical": "a gather by numbers that are known; no peer has it",
 }

@@ -24,15 +24,15 @@ import numpy as np
 from . import op_table
 from .limits import THREADS
 from .tools import ROOT, SETTLE, environment, has, level, machine, peers_like_us, replace_part, show, wanted
+from .tools import results as results_file
 
 GOAL = 1.2
-ROUNDS, AGAIN = 7, 15
-TURN, QUIET = 0.002, 0.005  # seconds that are timed in a turn, and those before it that are not
-MOST = 4.0  # seconds a row may take
+ROUNDS, AGAIN = 5, 11
+TURN, QUIET = 0.0015, 0.005  # seconds that are timed in a turn, and those before it that are not
+MOST = 3.0  # seconds a row may take
 BUSY = os.environ.get("EAS_BENCH_BUSY", "0") != "0"
 CPUS = 1 if BUSY else THREADS
 clock = time.process_time if BUSY else time.perf_counter
-RESULTS = os.path.join(ROOT, "build", "bench")
 NUMPY = {"f32": "float32", "f64": "float64", "i32": "int32", "u8": "uint8", "bool": "bool"}
 TOLERANCE = {"f32": 1e-5, "f64": 1e-9, "bf16": 2e-2}
 SHAPES = {**op_table.SIZES, "256²": (256, 256), "512²": (512, 512), "64×64²": (64, 64, 64)}
@@ -338,8 +338,7 @@ def main(words, peers):
         if words or not r["best"] or r["ratio"] > GOAL:
             print(line(r), flush=True)
     print(f"\n{len(results)} rows in {time.perf_counter() - start:.0f} s")
-    os.makedirs(RESULTS, exist_ok=True)
-    with open(os.path.join(RESULTS, f"ops-{level()}{'-part' if words or len(peers) < 3 else ''}.json"), "w") as f:
+    with open(results_file(f"ops-{level()}{'-part' if words or len(peers) < 3 else ''}"), "w") as f:
         json.dump({"machine": machine(), "level": level(), "rows": results, "notes": notes}, f, indent=1)
     text = report(results, notes)
     print("\n" + text)

@@ -148,6 +148,12 @@ def peers_like_us():
     }
 
 
+def results(name):
+    """Where the numbers of a run are kept, for pictures."""
+    os.makedirs(os.path.join(ROOT, "build", "bench"), exist_ok=True)
+    return os.path.join(ROOT, "build", "bench", f"{name}.json")
+
+
 def replace_part(name, text, path=None):
     """What stands between <!-- name: begin --> and <!-- name: end --> in docs/benchmarks.md; a part that is not there yet goes to the end."""
     path = path or os.path.join(ROOT, "docs", "benchmarks.md")
@@ -168,6 +174,8 @@ class Table:
 
     def __init__(self):
         self.rows = []
+        self.data = []  # the same as numbers, for pictures
+        self.part = ""  # whose rows these are
 
     def add(self, what, ours, peers, goal, unit="s", better="less", note="", right=True, limit=None, ratio=None):
         """ours: seconds (or a rate); peers: {name: the same}; goal: the ratio to the best peer that is wanted. A wrong result
@@ -203,6 +211,7 @@ class Table:
             note,
         )
         self.rows.append(row)
+        self.data.append({"part": self.part, "what": what, "ours": ours, "peers": peers, "ratio": ratio, "unit": unit, "better": better, "goal": goal, "note": note})
         print("| " + " | ".join(row) + " |", flush=True)
 
     def head(self):

@@ -1167,7 +1167,9 @@ typedef struct eas_collective {
 } eas_collective;
 EAS_API eas_status eas_nodes_collectives(int n, eas_node *const *nodes, int *mesh, eas_collective **out,
                                          int *count);
-EAS_API eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out); /* the same as text */
+/* what eas_nodes_collectives gave, as text */
+EAS_API eas_status eas_collectives_text(int mesh, const eas_collective *all, int count, char **out);
+EAS_API eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out); /* both */
 typedef struct eas_comm_stats { /* sent so far by the devices of this process */
     uint64_t bytes, calls;
     uint64_t all_gather, all_reduce, reduce_scatter, all_to_all, ppermute; /* bytes */
@@ -1235,6 +1237,10 @@ EAS_API eas_status eas_simulation_trace(const eas_simulation *s, const char *pat
 EAS_API eas_status eas_nodes_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine,
                                         int nin, eas_node *const *inputs, const eas_spec *start,
                                         eas_spec *specs, double *seconds);
+/* Compiled functions that this thread makes on the mesh from now on choose layouts of values inside, too,
+ * where that is cheaper by the machine's numbers (seconds of eas_nodes_auto_shard counts on it).
+ * machine NULL: no longer. */
+EAS_API eas_status eas_auto_inner(int mesh, const eas_machine *machine);
 
 /* ---- the ranks of a job: collectives between processes ---------------------------------------------- */
 

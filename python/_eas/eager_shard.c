@@ -497,7 +497,7 @@ static PyObject *collectives(PyObject *module, PyObject *list)
             nodes[n++] = eager_node(PyList_GET_ITEM(list, i));
     eas_status st = nodes ? eas_nodes_collectives(n, nodes, &id, &all, &count) : EAS_ERR_MEMORY;
     if (st == EAS_OK)
-        st = eas_nodes_explain(n, nodes, &text);
+        st = eas_collectives_text(id, all, count, &text);
     PyMem_Free(nodes);
     if (st != EAS_OK)
         return py_raise(st), NULL;

@@ -135,6 +135,8 @@ void fork_release(void);
  * gets false as well, since it has none of the threads that had slices. */
 bool pool_run(int64_t n, int64_t grain, void (*fn)(void *ctx, int64_t first, int64_t last, int worker), void *ctx, int (*poll)(void *),
               void *poll_ctx);
+/* Set by threads that are as many as there are CPUs, or more, and all compute at once: their pool_run uses no other thread. */
+extern _Thread_local bool pool_alone;
 uint32_t pool_forks(void); /* how many forks lie between this process and the one that first ran something */
 /* For loops that wait a very short time. */
 static inline void base_relax(void)

@@ -303,6 +303,14 @@ void comm_record_set(comm_record *r, const comm_call *k, uint64_t number)
     r->site[n] = 0;
 }
 
+void comm_record_copy(comm_record *to, const comm_record *from)
+{
+    memcpy(to, from, offsetof(comm_record, shape));
+    if (from->rank > 0)
+        memcpy(to->shape, from->shape, sizeof *to->shape * (size_t)from->rank);
+    memcpy(to->site, from->site, strnlen(from->site, COMM_SITE - 1) + 1);
+}
+
 void comm_record_text(const comm_record *r, char *out, size_t size)
 {
     str s = {0};

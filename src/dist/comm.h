@@ -167,6 +167,7 @@ typedef struct comm_record {
     char site[COMM_SITE];
 } comm_record;
 void comm_record_set(comm_record *r, const comm_call *k, uint64_t number);
+void comm_record_copy(comm_record *to, const comm_record *from); /* what counts of it: sizes of dims that it has, the site to its end */
 void comm_record_text(const comm_record *r, char *out, size_t size); /* "all_reduce #3 (sum) of f32[4, 8] over 2 ranks at train.py:12" */
 double comm_timeout(void); /* EAS_DIST_TIMEOUT, seconds */
 bool comm_debug(void); /* EAS_DIST_DEBUG */

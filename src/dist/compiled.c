@@ -1,4 +1,5 @@
 /* compiled.c: compiled functions over parts: a program, and the tensors that the function captured. */
+#include "cost.h"
 #include "run.h"
 
 typedef struct function {
@@ -47,7 +48,7 @@ static eas_status no_symbols(int n, eas_node *const *nodes)
 }
 
 static eas_status fill_function(function *f, const dist_mesh *m, int nin, eas_node *const *inputs, int nouts, eas_node *const *outs,
-                                eas_device *device)
+                                const pins *chosen, eas_device *device)
 {
     pass_walk w;
     eas_status st = pass_walk_from(&w, nouts, outs);
@@ -63,6 +64,7 @@ static eas_status fill_function(function *f, const dist_mesh *m, int nin, eas_no
     for (uint32_t i = 0; i < w.numbers.len && !st; i++)
         f->numbers[i] = node_words(w.numbers.at[i])[0];
     wish x = wish_of(&w, nouts, outs);
+    x.chosen = chosen;
     if (!st)
         st = program_make(m, &x, device, true, &f->g);
     pass_walk_clear(&w);
@@ -82,9 +84,13 @@ eas_status compiled_new(int nin, eas_node *const *inputs, int nouts, eas_node *c
     function *f = st ? NULL : calloc(1, sizeof *f);
     if (!f)
         return st ? st : base_fail_oom(sizeof *f);
+    pins chosen = {0};
+    st = auto_for_compiled(m, nouts, outs, &chosen);
     exec_enter(NULL);
-    st = fill_function(f, m, nin, inputs, nouts, outs, device);
+    if (!st)
+        st = fill_function(f, m, nin, inputs, nouts, outs, &chosen, device);
     exec_leave();
+    vec_free(&chosen);
     if (st)
         compiled_free(f);
     else

@@ -86,6 +86,11 @@ typedef struct pnote { /* one collective of the program */
     const char *why; /* a static string, for explain_sharding */
 } pnote;
 typedef VEC(pnote) pnotes;
+typedef struct pin { /* a layout that auto_shard chose for a value inside the graph */
+    const eas_node *n;
+    eas_spec at;
+} pin;
+typedef VEC(pin) pins;
 typedef struct pentry { /* of a global node */
     eas_node *n;
     pvalue v;
@@ -96,6 +101,7 @@ typedef struct pentry { /* of a global node */
     bool late; /* a pad or a slice that is computed together with each of its users: it has no value of its own */
     uint32_t same; /* index of another entry with the same value: an alias's input, a composite's expansion; UINT32_MAX: none */
     pvalue *results; /* of a call, a loop or a branch; malloc'ed */
+    const pin *pinned; /* NULL: no layout was chosen for it */
 } pentry;
 typedef struct pindex { /* a placeholder for the device's index along these axes */
     eas_dim_spec axes;
@@ -139,6 +145,7 @@ void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, con
 pentry *partition_add(partition *p, eas_node *n); /* a new entry */
 /* Entries of all that roots need; leaves are there already. */
 eas_status partition_collect(partition *p, int n, eas_node *const *roots);
+void partition_pin(partition *p, const pins *chosen); /* before partition_run; nodes that are not in the graph are ignored */
 eas_status partition_run(partition *p); /* local nodes of all entries */
 pvalue *partition_value(partition *p, const eas_node *n); /* after partition_run, or of what comes before */
 eas_node *partition_input(partition *p, eas_dtype dt, int rank, const eas_dim *shape); /* a placeholder with the next number */
@@ -181,6 +188,7 @@ eas_node *local_block(partition *p, eas_node *x, const eas_dim_spec *axes, int d
 
 /* ---- rules.c ---- */
 void partition_node(partition *p, pentry *e);
+void partition_keep_pin(partition *p, pentry *e); /* its value, as the layout that was chosen for it says */
 bool rules_is_permutation(const eas_node *n); /* of a shuffle: is no element wanted twice? */
 eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out); /* with what this folder can cut besides */
 
@@ -227,8 +235,8 @@ extern _Atomic uint64_t dist_bytes[COMM_NOPS], dist_calls[COMM_NOPS]; /* sent by
 void dist_begin(void); /* installs the hooks of this folder in exec; before the first sharded node */
 void dist_notes_of(int n, eas_node *const *nodes, pnotes *out, eas_status *st);
 typedef eas_status (*dist_look)(void *ctx, int n, eas_node *const *locals);
-/* The graph of one device that these nodes become, shown to `look`; specs: NULL, or how each tensor that is given lies, in the order of dist_leaves. */
-eas_status dist_local(const dist_mesh *m, int n, eas_node *const *nodes, const eas_spec *specs, dist_look look, void *ctx);
+/* The graph of one device that these nodes become, shown to `look`; specs: NULL, or how each tensor that is given lies, in the order of dist_leaves; chosen: NULL, or layouts inside. */
+eas_status dist_local(const dist_mesh *m, int n, eas_node *const *nodes, const eas_spec *specs, const pins *chosen, dist_look look, void *ctx);
 /* The tensors that these nodes are made of (borrowed), and how they lie. Both arrays are malloc'ed. */
 eas_status dist_leaves(int n, eas_node *const *nodes, int *count, eas_node ***leaves, eas_spec **specs);
 

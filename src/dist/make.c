@@ -168,14 +168,17 @@ static eas_status partitioned(const dist_mesh *m, const wish *w, program *g, par
         st = partition_collect(p, w->nroots, w->roots);
     if (!st)
         fix_numbers(p, w);
-    if (!st)
+    if (!st) {
+        partition_pin(p, w->chosen);
         st = partition_run(p);
+    }
     for (int i = 0; i < w->nroots && !st; i++) {
         locals[i] = finished(p, w->roots[i], &g->outs[i].spec);
         st = p->g.st;
         if (!st)
             g->outs[i].bytes = (size_t)dim_product(locals[i]->rank, node_shape(locals[i])) * eas_dtype_size((eas_dtype)locals[i]->dtype);
     }
+    eas_site_set(0);
     return st;
 }
 

@@ -352,7 +352,16 @@ static void result_ahead(partition *p, pentry *e)
     e->ahead.partial = 0;
 }
 
-static void forward(partition *p, pentry *e)
+void partition_pin(partition *p, const pins *chosen)
+{
+    for (uint32_t i = 0; chosen && i < chosen->len; i++) {
+        pentry *e = partition_find(p, chosen->at[i].n);
+        if (e && !e->v.n)
+            e->pinned = &chosen->at[i];
+    }
+}
+
+static void follow_inputs(partition *p, pentry *e)
 {
     assigned a;
     if (e->v.n)
@@ -383,6 +392,15 @@ static void forward(partition *p, pentry *e)
             for (int i = 0; a.r->factors[f].kind == EAS_FACTOR_SUM && i < a.of[f].n; i++)
                 e->ahead.partial |= 1u << a.of[f].axes[i];
         assign_free(&a);
+    }
+}
+
+static void forward(partition *p, pentry *e)
+{
+    follow_inputs(p, e);
+    if (e->pinned) {
+        e->ahead = e->want = e->pinned->at;
+        e->has_want = true;
     }
 }
 
@@ -452,14 +470,15 @@ eas_status partition_run(partition *p)
         pentry *e = &p->at.at[i];
         if (e->v.n || e->late)
             continue;
+        p->now = e->n;
+        eas_site_set(e->n->site);
         if (e->same != UINT32_MAX) {
             e->v = p->at.at[e->same].v;
             e->rest = p->at.at[e->same].rest;
-            continue;
-        }
-        p->now = e->n;
-        eas_site_set(e->n->site);
-        partition_node(p, e);
+        } else
+            partition_node(p, e);
+        if (e->pinned && !p->g.st)
+            partition_keep_pin(p, e);
         eas_site_set(0);
         p->now = NULL;
     }

@@ -268,7 +268,7 @@ void dist_notes_of(int n, eas_node *const *nodes, pnotes *out, eas_status *st)
 
 /* ---- for cost.c and auto.c ---- */
 
-eas_status dist_local(const dist_mesh *m, int n, eas_node *const *nodes, const eas_spec *specs, dist_look look, void *ctx)
+eas_status dist_local(const dist_mesh *m, int n, eas_node *const *nodes, const eas_spec *specs, const pins *chosen, dist_look look, void *ctx)
 {
     pass_walk w;
     program *g = NULL;
@@ -276,7 +276,7 @@ eas_status dist_local(const dist_mesh *m, int n, eas_node *const *nodes, const e
     eas_status st = pass_walk_from(&w, n, nodes);
     if (!st) {
         wish x = wish_of(&w, n, nodes);
-        x.specs = specs, x.look = look, x.ctx = ctx;
+        x.specs = specs, x.chosen = chosen, x.look = look, x.ctx = ctx;
         st = program_make(m, &x, exec_device(&w, NULL), false, &g);
         pass_walk_clear(&w);
     }

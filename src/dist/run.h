@@ -45,6 +45,7 @@ typedef struct wish { /* what a program is made of */
     int nleaves, nnumbers, nroots;
     eas_node *const *leaves, *const *numbers, *const *roots;
     const eas_spec *specs; /* NULL, or per leaf: how it is to lie */
+    const pins *chosen; /* NULL, or layouts inside */
     dist_look look; /* NULL, or what is called with the local graph */
     void *ctx;
 } wish;

@@ -105,7 +105,7 @@ void shift_mark(partition *p, int nroots, eas_node *const *roots)
     bool any = false;
     for (uint32_t i = 0; i < p->at.len; i++) {
         pentry *e = &p->at.at[i];
-        e->late = !e->v.n && e->same == UINT32_MAX && may_wait(e->n) && spec_cut(&partition_find(p, node_in(e->n)[0])->ahead) != 0;
+        e->late = !e->v.n && !e->pinned && e->same == UINT32_MAX && may_wait(e->n) && spec_cut(&partition_find(p, node_in(e->n)[0])->ahead) != 0;
         any |= e->late;
     }
     if (!any)

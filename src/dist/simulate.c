@@ -26,7 +26,7 @@ eas_status eas_nodes_simulate(int n, eas_node *const *nodes, int mesh, const eas
     sim_events events = {0};
     cost c = {0};
     eas_simulation *s = calloc(1, sizeof *s);
-    st = s ? cost_of(m, machine, n, nodes, NULL, &c, &events) : base_fail_oom(sizeof *s);
+    st = s ? cost_of(m, machine, n, nodes, NULL, NULL, &c, &events) : base_fail_oom(sizeof *s);
     if (st) {
         vec_free(&events);
         free(s);

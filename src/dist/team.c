@@ -75,6 +75,7 @@ static void *worker_main(void *arg)
     worker *w = arg;
     team *t = w->t;
     uint64_t seen = 0;
+    pool_alone = t->n >= pool_size(); /* otherwise whoever has the pool waits for workers that have no CPU */
     for (;;) {
         pthread_mutex_lock(&t->lock);
         while (t->round == seen)
@@ -300,6 +301,7 @@ eas_status team_run(team *t, team_work work, void *ctx, const eas_launch *hooks)
         if (own)
             hooks->enter(hooks->ctx);
     }
+    w->told = w->c->stats; /* collectives of eager.distributed in between are not a program's */
     eas_status st = work(ctx, t->first, 0, w->c);
     if (st && w->c->size > 1) {
         char text[1024];

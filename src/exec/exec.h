@@ -24,6 +24,7 @@
     X(SCAN, "scan", lower_scan, NULL) \
     X(SCATTER, "scatter", lower_scatter, scatter_parts_of) \
     X(SORT, "sort", lower_sort, NULL) \
+    X(COMPACT, "compact", lower_compact, NULL) \
     X(CALL, "call", NULL, NULL) \
     X(ALIAS, "result", NULL, NULL) \
     X(ATTENTION, "attention", lower_attention, NULL) \
@@ -228,7 +229,8 @@ eas_value low_dim(lower *l, eas_dim d);
 eas_value low_int(lower *l, int64_t v);
 /* Indices of the dims that are not in `skip` (bits) and have more than one element, from one program axis, the last dim fastest; and how many programs that is. */
 eas_dim low_spread(lower *l, int axis, int rank, const eas_dim *shape, uint32_t skip, lindex *at);
-eas_dim low_spread_from(lower *l, eas_value from, int rank, const eas_dim *shape, uint32_t skip, lindex *at); /* from a number instead of a program axis */
+eas_dim low_spread_from(lower *l, eas_value from, int rank, const eas_dim *shape, uint32_t skip,
+                        lindex *at); /* from a number instead of a program axis */
 eas_value low_bin(lower *l, const char *op, eas_value x, eas_value y);
 eas_value low_and(lower *l, eas_value x, eas_value y); /* 0: true */
 eas_value low_neutral(lower *l, const char *join, eas_dtype dt);
@@ -255,6 +257,7 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
     uint64_t
         alike; /* bits of parameters (of the first 64): results and inputs that are gone through in the same way, so that a result may take an input's memory */
     bool maps; /* element by element, or a reduction: may run beside others */
+    bool indexed; /* has accesses by data, which are checked as it runs */
 } kernel_use;
 /* part: of GROUP_CONCAT, which inputs are copied (concat_inputs); of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
 eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out);
@@ -312,6 +315,7 @@ void lower_scatter(lowering *w);
 int scatter_parts(const pnode *p); /* kernels: what is large is copied by one, and updated by another */
 void lower_sort(lowering *w);
 void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom);
+void lower_compact(lowering *w);
 void lower_concat(lowering *w);
 bool concat_copies(const pgraph *g, const pnode *p); /* is it better copied than chosen element by element? */
 void concat_inputs(const fusion *f, const group *g, int part, int *first, int *last); /* of kernel `part` */
@@ -345,7 +349,7 @@ typedef struct plan_step {
     uint64_t alike; /* bits of args: results, and slots of leaves whose memory they may take if those are given away */
     uint8_t phase; /* STEP_*, of a collective: args are its inputs, then as many results */
     uint32_t number; /* which of the plan's collectives */
-    bool maps; /* of kernel_use */
+    bool maps, indexed; /* of kernel_use */
     bool joins; /* depends on none of the steps right before it, back to the last one that does not join: they run as one */
 } plan_step;
 enum { JOIN_MOST = 128 }; /* steps that run as one */
@@ -363,6 +367,7 @@ typedef struct plan { /* counted */
     bool symbolic;
     uint32_t ncomms; /* collectives, small ones together */
     uint64_t used; /* when it was found last */
+    atomic_bool compiled; /* its kernels are, or are being: see compile_kernels */
 } plan;
 typedef struct plan_run {
     eas_node *const *leaves;

@@ -20,6 +20,7 @@ static bool own_memory(const pnode *p)
     case KIND_LEAF: return !p->nwords;
     case KIND_MATMUL:
     case KIND_SORT:
+    case KIND_COMPACT:
     case KIND_SCATTER:
     case KIND_RESULT: return true;
     default: return false;
@@ -93,6 +94,7 @@ static int own_cost(const pgraph *g, const pnode *p, const place *at)
     case KIND_MATMUL:
     case KIND_SCATTER:
     case KIND_SORT:
+    case KIND_COMPACT:
     case KIND_CALL:
     case KIND_COLLECTIVE:
     case KIND_CONTROL: return HEAVY;
@@ -460,9 +462,9 @@ static bool cheap_here(const fusion *f, uint32_t i, const group *g)
     const place *q = &f->at[i];
     if (g->kind == GROUP_CALL)
         return false;
-    if (q->cost <= CHEAP)
+    if (q->cost <= CHEAP && !(p->kind == KIND_PAD && q->nways > PLACE_WAYS)) /* a border that many shifted reads test for is copied instead */
         return true;
-    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || q->nways > PLACE_WAYS)
+    if (g->kind == GROUP_SCATTER || g->kind == GROUP_SORT || g->kind == GROUP_COMPACT || q->nways > PLACE_WAYS)
         return false;
     if (g->kind == GROUP_CONCAT)
         return part_of_concat(f, p, g);
@@ -674,6 +676,7 @@ static group_kind core_kind(const pgraph *g, const pnode *p)
     case KIND_SCAN: return GROUP_SCAN;
     case KIND_SCATTER: return GROUP_SCATTER;
     case KIND_SORT: return GROUP_SORT;
+    case KIND_COMPACT: return GROUP_COMPACT;
     case KIND_CALL:
     case KIND_COLLECTIVE:
     case KIND_CONTROL: return GROUP_CALL;

@@ -467,7 +467,7 @@ typedef struct recipe {
     eas_dim grid[3];
     uint32_t in_place; /* which parameter; UINT32_MAX: none */
     uint64_t alike;
-    bool maps;
+    bool maps, indexed;
 } recipe;
 static recipe recipes[TABLE];
 
@@ -493,6 +493,7 @@ static bool recall(lowering *w, const recipe *r, const uint8_t key[32])
     w->use->in_place = r->in_place == UINT32_MAX ? 0 : w->use->params.at[r->in_place].node;
     w->use->alike = r->alike;
     w->use->maps = r->maps;
+    w->use->indexed = r->indexed;
     return true;
 }
 
@@ -505,6 +506,7 @@ static void remember(const lowering *w, recipe *r, const uint8_t key[32])
     memcpy(r->grid, w->use->grid, sizeof r->grid);
     r->alike = w->use->alike;
     r->maps = w->use->maps;
+    r->indexed = w->use->indexed;
     r->in_place = UINT32_MAX;
     for (uint32_t i = 0; w->use->in_place && i < w->use->params.len; i++)
         if (w->use->params.at[i].what == USE_NODE && !w->use->params.at[i].written && w->use->params.at[i].node == w->use->in_place)
@@ -526,6 +528,7 @@ static eas_status make(lowering *w)
     w->use->in_place = in_place(w);
     w->use->alike = alike(w);
     w->use->maps = l->grp->kind == GROUP_MAP && !w->c->indexed;
+    w->use->indexed = w->c->indexed;
     kinds[w->l.grp->kind].lower(w);
     eas_ir *ir = NULL;
     st = l->st ? l->st : eas_builder_finish(l->b, &ir);

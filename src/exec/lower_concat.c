@@ -75,7 +75,7 @@ bool concat_copies(const pgraph *g, const pnode *p)
     }
     for (int k = 0; k < p->nin; k++) {
         const pnode *x = pass_at(g, p->in[k]);
-        if (!dim_known(x->shape[axis]) || x->shape[axis] * after < 64 || pass_last_in_memory(g, p->in[k]) != pass_last_in_memory(g, p->in[0]))
+        if (!dim_known(x->shape[axis]) || x->shape[axis] * after < 16 || pass_last_in_memory(g, p->in[k]) != pass_last_in_memory(g, p->in[0]))
             return false;
     }
     return true;

@@ -52,6 +52,15 @@ static int turned_dim(const lowering *w)
     return -1;
 }
 
+/* At most n of a dim of that size for each program: as many as divide it where that is not much less, since then no lane needs a mask. */
+static int64_t even_share(eas_dim size, int64_t n)
+{
+    for (int64_t d = n; dim_known(size) && size > n && 2 * d > n; d--)
+        if (size % d == 0)
+            return d;
+    return n;
+}
+
 /* Dims from the last on as lanes, until there are enough. */
 static void pack_lanes(lowering *w, int from, int64_t want)
 {
@@ -62,7 +71,7 @@ static void pack_lanes(lowering *w, int from, int64_t want)
     for (int m = from; m >= 0 && want > 1 && used < MAX_BLOCK; m--) {
         if (w->role[m] != ROLE_PROGRAM || l->minner[m])
             continue;
-        lanes_of(w, m, want);
+        lanes_of(w, m, even_share(l->msize[m], want));
         used++;
         if (w->role[m] == ROLE_BLOCK)
             return;
@@ -92,6 +101,16 @@ static void elementwise_roles(lowering *w)
         pack_lanes(w, v - 1, lanes / (w->block[v] ? w->block[v] : 1));
 }
 
+/* Lanes of a loop's round: a divisor of the row in whole vectors, if there is one near CHUNK, so that no round needs a mask. */
+static int64_t even_chunk(eas_dim size)
+{
+    enum { VECTORS = 64 };
+    for (int64_t n = 2 * CHUNK; dim_known(size) && size >= CHUNK && 2 * n >= CHUNK; n -= VECTORS)
+        if (size % n == 0)
+            return n;
+    return CHUNK;
+}
+
 static void loop_roles(lowering *w, bool last_is_lanes)
 {
     lower *l = &w->l;
@@ -103,7 +122,7 @@ static void loop_roles(lowering *w, bool last_is_lanes)
             last = m;
         }
     if (last_is_lanes && last >= 0)
-        w->block[last] = CHUNK;
+        w->block[last] = even_chunk(l->msize[last]);
 }
 
 /* Must rows be there as a whole? When results or later reductions look at them again. */

@@ -1,14 +1,14 @@
 /* lower_sort.c: sort and argsort along an axis. A program sorts one row; equal elements keep their order, NaN comes last. A result that is shorter than the row has its first
  * elements.
  *
- * Elements become unsigned keys of the same order. Short rows: each element counts those that come before it, which is its place. Longer ones: by the bytes of the keys, the lowest
+ * Elements become unsigned keys of the same order. Many rows of up to a thousand elements: a network (by_network), with rows as lanes. Other short rows: each element counts those that come before it, which is its place. Longer ones: by the digits of the keys, the lowest
  * first: count, add up, move, between two arrays of scratch memory. The first few of a long row: one after the other, each the least of those after the one before.
  */
 #include "exec.h"
 
 #include <math.h>
 
-enum { LANES = 1024, SHORT = 128, BYTE = 256, ABREAST = 64 };
+enum { LANES = 1024, SHORT = 128, WIDE_ROW = 1 << 15, ABREAST = 64, NETWORK = 1024, TILE = 16 };
 enum { KEYS_A, KEYS_B, COUNTS, INDEX_A, INDEX_B };
 
 typedef struct sorting {
@@ -17,6 +17,7 @@ typedef struct sorting {
     int axis;
     bool by_index; /* argsort */
     eas_dtype from, key;
+    int bits; /* of a digit */
     eas_value n, row; /* length of the row; number of its first element in scratch memory */
     lindex at[MAX_DIMS];
 } sorting;
@@ -34,19 +35,33 @@ static eas_dim length(const pgraph *g, const pnode *p) { return pass_at(g, p->in
 static bool short_row(const pgraph *g, const pnode *p) { return dim_known(length(g, p)) && length(g, p) <= SHORT; }
 static bool first_few(const pgraph *g, const pnode *p) { return p->shape[p->words[0]] != length(g, p); }
 
+static int64_t rows_abreast(const pgraph *g, const pnode *p);
+static eas_dim row_count(const pnode *p);
+static bool wants_network(const pgraph *g, const pnode *p);
+static int digit_bits(const pgraph *g, const pnode *p);
+static int digit_count(int bits, eas_dtype key);
+static eas_dtype count_type(const pgraph *g, const pnode *p);
+
 void sort_scratch(const pgraph *g, const pnode *p, VEC_USE *out, bool *oom)
 {
     eas_dim all = shape_count(p->rank, pass_at(g, p->in[0])->shape), rows = 1;
+    if (wants_network(g, p)) {
+        use turned_rows = {.what = USE_SCRATCH,
+                           .dim = (ceil_dim(row_count(p), rows_abreast(g, p)) * rows_abreast(g, p)) * ceil_dim(length(g, p), TILE) * TILE,
+                           .dtype = (uint8_t)key_type((eas_dtype)pass_at(g, p->in[0])->dtype)};
+        *oom |= !vec_push(out, turned_rows);
+        return;
+    }
     if (short_row(g, p))
         return;
     for (int d = 0; d < p->rank; d++)
         if (d != p->words[0])
             eas_dim_apply(EAS_DIM_MUL, rows, p->shape[d], &rows);
-    eas_dim_apply(EAS_DIM_MUL, rows, BYTE, &rows);
     eas_dtype key = key_type((eas_dtype)pass_at(g, p->in[0])->dtype);
+    eas_dim_apply(EAS_DIM_MUL, rows, digit_count(digit_bits(g, p), key) << digit_bits(g, p), &rows);
     use list[5] = {{.what = USE_SCRATCH, .dim = all, .dtype = (uint8_t)key},
                    {.what = USE_SCRATCH, .dim = all, .dtype = (uint8_t)key},
-                   {.what = USE_SCRATCH, .dim = rows, .dtype = EAS_I64},
+                   {.what = USE_SCRATCH, .dim = rows, .dtype = (uint8_t)count_type(g, p)},
                    {.what = USE_SCRATCH, .dim = all, .dtype = EAS_I64},
                    {.what = USE_SCRATCH, .dim = all, .dtype = EAS_I64}};
     for (int i = 0; i < (first_few(g, p) ? 1 : is_arg(p) ? 5 : 3); i++)
@@ -162,6 +177,126 @@ static void by_counting(sorting *s)
     output(s, place, s->by_index ? i : v, few < n ? low_bin(l, "lt", place, low_int(l, few)) : 0);
 }
 
+/* ---- many rows at a time ----
+ *
+ * A bitonic network whose comparisons all go the same way: for k = 2, 4, ... a block of k elements, two sorted halves, is merged by comparing element i with its mirror image i ^ (k - 1), and
+ * then with the one k/4, k/8, ... 1 further on. Which elements are compared does not depend on the data, so a program does it for as many rows as a few vectors have lanes: element i of
+ * all its rows lies together in scratch memory (rows are turned on the way in and out), and a comparison is a minimum and a maximum. Elements after the row's end
+ * would be larger than all others: comparisons with them change nothing and are left out.
+ */
+static int64_t rows_abreast(const pgraph *g, const pnode *p)
+{
+    const int64_t key = (int64_t)eas_dtype_size(key_type((eas_dtype)pass_at(g, p->in[0])->dtype));
+    return key > 4 ? 16 : 32; /* eight registers of AVX2 for both sides of a comparison */
+}
+
+static eas_dim row_count(const pnode *p)
+{
+    eas_dim n = 1;
+    for (int d = 0; d < p->rank; d++)
+        if (d != p->words[0])
+            eas_dim_apply(EAS_DIM_MUL, n, p->shape[d], &n);
+    return n;
+}
+
+static bool wants_network(const pgraph *g, const pnode *p)
+{
+    const eas_dim rows = row_count(p), n = length(g, p);
+    return !is_arg(p) && !first_few(g, p) && dim_known(n) && n >= 8 && n <= NETWORK && dim_known(rows) && rows >= 16;
+}
+
+static eas_value turned(lower *l, eas_value v) { return eas_builder_trans(l->b, v, (int[]){1, 0, 2, 3}); }
+
+/* A loop over the row in tiles of TILE elements: i as columns, for the rows' own memory, and as rows, for scratch memory. */
+static uint32_t tiles(sorting *s, int64_t rows, lindex *i, eas_value *place)
+{
+    lower *l = &s->w->l;
+    eas_value iv;
+    uint32_t mark = low_mark(l);
+    eas_builder_loop_begin(l->b, low_int(l, 0), s->n, low_int(l, TILE), 0, NULL, &iv, NULL);
+    *i = low_along(l, iv, 1, TILE, length(l->g, s->p));
+    eas_value first = low_bin(l, "add", s->row, low_bin(l, "mul", iv, low_int(l, rows)));
+    *place = low_bin(l, "add", first, low_bin(l, "add", low_bin(l, "mul", low_lanes(l, 0, TILE), low_int(l, rows)), low_lanes(l, 1, rows)));
+    return mark;
+}
+
+static void tiles_in(sorting *s, int64_t rows)
+{
+    lower *l = &s->w->l;
+    lindex i;
+    eas_value place;
+    uint32_t mark = tiles(s, rows, &i, &place);
+    const int64_t shape[] = {rows, TILE};
+    s->at[s->axis] = i;
+    eas_value v = eas_builder_broadcast(l->b, low_value(l, s->p->in[0], s->at, NULL), 2, shape);
+    eas_builder_store(l->b, s->w->scratch[KEYS_A], place, turned(l, to_key(s, v)), 0);
+    end_loop(s, mark);
+}
+
+static void tiles_out(sorting *s, int64_t rows)
+{
+    lower *l = &s->w->l;
+    lindex i;
+    eas_value place, ok;
+    uint32_t mark = tiles(s, rows, &i, &place);
+    eas_value v = from_key(s, turned(l, eas_builder_load(l->b, s->w->scratch[KEYS_A], place, 0, 0)));
+    s->at[s->axis] = i;
+    eas_value off = low_offset(l, s->p->rank, s->p->shape, s->at, &ok);
+    eas_builder_store(l->b, s->w->out[0], off, v, ok);
+    end_loop(s, mark);
+}
+
+/* Elements i and j of all rows, in order. */
+static void compare(sorting *s, int64_t rows, eas_value i, eas_value j)
+{
+    lower *l = &s->w->l;
+    const int64_t n = length(l->g, s->p);
+    const bool whole = (n & (n - 1)) == 0;
+    if (!whole)
+        eas_builder_if_begin(l->b, low_bin(l, "lt", j, s->n));
+    eas_value lane = eas_builder_arange(l->b, 0, rows), of[2] = {i, j}, v[2];
+    for (int k = 0; k < 2; k++) {
+        of[k] = low_bin(l, "add", low_bin(l, "add", s->row, low_bin(l, "mul", in_row(s, of[k]), low_int(l, rows))), lane);
+        v[k] = eas_builder_load(l->b, s->w->scratch[KEYS_A], of[k], 0, 0);
+    }
+    eas_builder_store(l->b, s->w->scratch[KEYS_A], of[0], low_bin(l, "min", v[0], v[1]), 0);
+    eas_builder_store(l->b, s->w->scratch[KEYS_A], of[1], low_bin(l, "max", v[0], v[1]), 0);
+    if (!whole)
+        eas_builder_if_end(l->b, 0, NULL, NULL);
+}
+
+static eas_value begin_loop(lower *l, eas_value from, eas_value to)
+{
+    eas_value iv;
+    eas_builder_loop_begin(l->b, from, to, low_int(l, 1), 0, NULL, &iv, NULL);
+    return iv;
+}
+
+static void by_network(sorting *s)
+{
+    lower *l = &s->w->l;
+    const int64_t rows = rows_abreast(l->g, s->p), n = length(l->g, s->p);
+    int levels = 0;
+    while ((int64_t)1 << levels < n)
+        levels++;
+    eas_value one = low_int(l, 1), pairs = low_int(l, (int64_t)1 << (levels - 1));
+    tiles_in(s, rows);
+    eas_value level = begin_loop(l, one, low_int(l, levels + 1)), k = low_bin(l, "shl", one, level);
+    eas_value t = begin_loop(l, low_int(l, 0), pairs), below = low_bin(l, "sub", level, one), half = low_bin(l, "shl", one, below);
+    eas_value in = low_bin(l, "and", t, low_bin(l, "sub", half, one)),
+              i = low_bin(l, "add", low_bin(l, "shl", low_bin(l, "shr", t, below), level), in);
+    compare(s, rows, i, low_bin(l, "xor", i, low_bin(l, "sub", k, one)));
+    eas_builder_loop_end(l->b, 0, NULL, NULL);
+    eas_value step = begin_loop(l, one, level), j = low_bin(l, "shr", k, low_bin(l, "add", step, one));
+    t = begin_loop(l, low_int(l, 0), pairs);
+    in = low_bin(l, "and", t, low_bin(l, "sub", j, one));
+    i = low_bin(l, "add", low_bin(l, "shl", low_bin(l, "sub", t, in), one), in);
+    compare(s, rows, i, low_bin(l, "add", i, j));
+    for (int d = 0; d < 3; d++)
+        eas_builder_loop_end(l->b, 0, NULL, NULL);
+    tiles_out(s, rows);
+}
+
 /* ---- longer ones ---- */
 
 static void load_keys(sorting *s)
@@ -174,17 +309,26 @@ static void load_keys(sorting *s)
     end_loop(s, mark);
 }
 
-static eas_value counts_at(sorting *s, eas_value digit)
+/* Digits of 11 bits for long rows, of 8 for others: a row of keys is gone through as often as a key has digits, but the counts must be made anew for each row, and stay in the first cache. */
+static int digit_bits(const pgraph *g, const pnode *p) { return dim_known(length(g, p)) && length(g, p) < WIDE_ROW ? 8 : 11; }
+static int digit_count(int bits, eas_dtype key) { return (dtype_bits(key) + bits - 1) / bits; }
+static eas_dtype count_type(const pgraph *g, const pnode *p) { return dim_known(length(g, p)) && length(g, p) < INT32_MAX ? EAS_I32 : EAS_I64; }
+
+static eas_value counts_at(sorting *s, int digit, eas_value value)
 {
     lower *l = &s->w->l;
-    return low_bin(l, "add", low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, BYTE)), digit);
+    const int64_t each = (int64_t)1 << s->bits, all = each * digit_count(s->bits, s->key);
+    eas_value row = low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, all));
+    return low_bin(l, "add", digit ? low_bin(l, "add", row, low_int(l, digit * each)) : row, value);
 }
 
-static eas_value digit_of(sorting *s, eas_value key, int byte)
+static eas_value digit_of(sorting *s, eas_value key, int digit)
 {
     lower *l = &s->w->l;
-    eas_value d = byte ? low_bin(l, "shr", key, eas_builder_const_typed(l->b, s->key, 0, 8 * byte)) : key;
-    return eas_builder_cast(l->b, dtype_bits(s->key) == 8 ? d : low_bin(l, "and", d, eas_builder_const_typed(l->b, s->key, 0, BYTE - 1)), EAS_I64);
+    const int from = digit * s->bits, width = dtype_bits(s->key) - from < s->bits ? dtype_bits(s->key) - from : s->bits;
+    eas_value d = from ? low_bin(l, "shr", key, eas_builder_const_typed(l->b, s->key, 0, from)) : key;
+    return eas_builder_cast(
+        l->b, dtype_bits(s->key) == width ? d : low_bin(l, "and", d, eas_builder_const_typed(l->b, s->key, 0, ((int64_t)1 << width) - 1)), EAS_I64);
 }
 
 static eas_value one_by_one(sorting *s)
@@ -194,44 +338,82 @@ static eas_value one_by_one(sorting *s)
     return iv;
 }
 
-/* The count of a digit, which is one more afterwards. */
-static eas_value count_up(sorting *s, eas_value digit)
+/* The count of a digit's value, which is one more afterwards. */
+static eas_value count_up(sorting *s, int digit, eas_value value)
 {
     lower *l = &s->w->l;
-    eas_value at = counts_at(s, digit), c = eas_builder_load(l->b, s->w->scratch[COUNTS], at, 0, 0);
-    eas_builder_store(l->b, s->w->scratch[COUNTS], at, low_bin(l, "add", c, low_int(l, 1)), 0);
-    return c;
+    eas_value at = counts_at(s, digit, value), c = eas_builder_load(l->b, s->w->scratch[COUNTS], at, 0, 0);
+    eas_builder_store(l->b, s->w->scratch[COUNTS], at, low_bin(l, "add", c, eas_builder_const_typed(l->b, count_type(l->g, s->p), 0, 1)), 0);
+    return eas_builder_cast(l->b, c, EAS_I64);
 }
 
-static void by_byte(sorting *s, int byte, int from, int to)
+/* All digits in one go through the keys; then counts become the places of the first key with each value. */
+static void count_digits(sorting *s)
 {
     lower *l = &s->w->l;
-    eas_value every = counts_at(s, low_lanes(l, 0, BYTE)), zero = eas_builder_broadcast(l->b, low_int(l, 0), 1, (int64_t[]){BYTE});
-    eas_builder_store(l->b, s->w->scratch[COUNTS], every, zero, 0);
-    eas_value i = one_by_one(s);
-    count_up(s, digit_of(s, read(s, KEYS_A + from, i, 0), byte));
+    const int64_t each = (int64_t)1 << s->bits;
+    const int digits = digit_count(s->bits, s->key);
+    eas_value zero = eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, count_type(l->g, s->p), 0, 0), 1, &each);
+    for (int d = 0; d < digits; d++)
+        eas_builder_store(l->b, s->w->scratch[COUNTS], counts_at(s, d, low_lanes(l, 0, each)), zero, 0);
+    eas_value i = one_by_one(s), key = read(s, KEYS_A, i, 0);
+    for (int d = 0; d < digits; d++)
+        count_up(s, d, digit_of(s, key, d));
     eas_builder_loop_end(l->b, 0, NULL, NULL);
-    eas_value c = eas_builder_load(l->b, s->w->scratch[COUNTS], every, 0, 0);
+}
+
+static void move(sorting *s, int digit, int from, int to)
+{
+    lower *l = &s->w->l;
+    const int64_t each = (int64_t)1 << s->bits;
+    eas_value every = counts_at(s, digit, low_lanes(l, 0, each)), c = eas_builder_load(l->b, s->w->scratch[COUNTS], every, 0, 0);
     eas_builder_store(l->b, s->w->scratch[COUNTS], every, low_bin(l, "sub", eas_builder_scan(l->b, eas_op_find("add"), c, 0), c), 0);
-    i = one_by_one(s);
-    eas_value key = read(s, KEYS_A + from, i, 0), place = count_up(s, digit_of(s, key, byte));
-    place = in_row(s, place);
+    eas_value i = one_by_one(s), key = read(s, KEYS_A + from, i, 0), place = in_row(s, count_up(s, digit, digit_of(s, key, digit)));
     write(s, KEYS_A + to, place, key, 0);
     if (s->by_index)
         write(s, INDEX_A + to, place, read(s, INDEX_A + from, i, 0), 0);
     eas_builder_loop_end(l->b, 0, NULL, NULL);
 }
 
-static void by_bytes(sorting *s)
+/* All keys have the same value there: they stay in order. */
+static void copy(sorting *s, int from, int to)
 {
-    int bytes = dtype_bits(s->key) / 8, from = 0;
     eas_value i, ok;
+    uint32_t mark = blocks(s, &i, &ok);
+    write(s, KEYS_A + to, i, read(s, KEYS_A + from, i, ok), ok);
+    if (s->by_index)
+        write(s, INDEX_A + to, i, read(s, INDEX_A + from, i, ok), ok);
+    end_loop(s, mark);
+}
+
+static void by_digit(sorting *s, int digit, int from, int to)
+{
+    lower *l = &s->w->l;
+    eas_value first = in_row(s, low_int(l, 0)), value = digit_of(s, read(s, KEYS_A, first, 0), digit);
+    eas_value same = eas_builder_cast(l->b, eas_builder_load(l->b, s->w->scratch[COUNTS], counts_at(s, digit, value), 0, 0), EAS_I64);
+    eas_builder_if_begin(l->b, low_bin(l, "eq", same, s->n));
+    copy(s, from, to);
+    eas_builder_if_else(l->b, 0, NULL);
+    move(s, digit, from, to);
+    eas_builder_if_end(l->b, 0, NULL, NULL);
+}
+
+static void by_digits(sorting *s)
+{
+    lower *l = &s->w->l;
+    int from = 0;
+    eas_value i, ok;
+    s->bits = digit_bits(l->g, s->p);
+    const int digits = digit_count(s->bits, s->key);
+    eas_builder_if_begin(l->b, low_bin(l, "gt", s->n, low_int(l, 0)));
     load_keys(s);
-    for (int b = 0; b < bytes; b++, from ^= 1)
-        by_byte(s, b, from, from ^ 1);
+    count_digits(s);
+    for (int d = 0; d < digits; d++, from ^= 1)
+        by_digit(s, d, from, from ^ 1);
     uint32_t mark = blocks(s, &i, &ok);
     output(s, i, s->by_index ? read(s, INDEX_A + from, i, ok) : from_key(s, read(s, KEYS_A + from, i, ok)), ok);
     end_loop(s, mark);
+    eas_builder_if_end(l->b, 0, NULL, NULL);
 }
 
 /* ---- the first few ---- */
@@ -269,6 +451,23 @@ static void by_choosing(sorting *s)
     low_forget(l, mark);
 }
 
+/* Rows are lanes along block axis 0. */
+static void many_rows(sorting *s)
+{
+    lower *l = &s->w->l;
+    const int64_t rows = rows_abreast(l->g, s->p), all = row_count(s->p);
+    eas_value pid = eas_builder_program_id(l->b, 0);
+    l->nblock = 2;
+    lindex r = low_along(l, low_bin(l, "mul", pid, low_int(l, rows)), 0, rows, all);
+    low_spread_from(l, r.v, s->p->rank, s->p->shape, 1u << s->axis, s->at);
+    for (int d = 0; d < s->p->rank; d++)
+        if (d != s->axis && s->at[d].v)
+            s->at[d].ok = r.ok;
+    s->row = low_bin(l, "mul", pid, low_int(l, rows * ceil_dim(length(l->g, s->p), TILE) * TILE));
+    s->w->use->grid[0] = ceil_dim(all, rows);
+    by_network(s);
+}
+
 void lower_sort(lowering *w)
 {
     lower *l = &w->l;
@@ -278,13 +477,17 @@ void lower_sort(lowering *w)
     eas_dim *grid = w->use->grid;
     l->nblock = 1;
     grid[1] = grid[2] = 1;
-    grid[0] = low_spread(l, 0, p->rank, p->shape, 1u << s.axis, s.at);
     s.n = low_dim(l, length(l->g, p));
+    if (wants_network(l->g, p)) {
+        many_rows(&s);
+        return;
+    }
+    grid[0] = low_spread(l, 0, p->rank, p->shape, 1u << s.axis, s.at);
     s.row = low_bin(l, "mul", eas_builder_program_id(l->b, 0), s.n);
     if (short_row(l->g, p))
         by_counting(&s);
     else if (first_few(l->g, p))
         by_choosing(&s);
     else
-        by_bytes(&s);
+        by_digits(&s);
 }

@@ -298,6 +298,32 @@ static eas_status hand_over(running *x, eas_buffer **outs)
     return EAS_OK;
 }
 
+static int by_address(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t)*(eas_kernel *const *)a, y = (uintptr_t)*(eas_kernel *const *)b;
+    return (x > y) - (x < y);
+}
+
+/* The first time: all kernels of the plan are compiled beside each other, instead of one by one when each is launched. */
+static void compile_kernels(plan *p, const plan_run *r)
+{
+    if (atomic_load_explicit(&p->compiled, memory_order_relaxed) || atomic_exchange(&p->compiled, true))
+        return;
+    eas_kernel **kernels = malloc(sizeof(eas_kernel *) * (p->nsteps + 1));
+    int all = 0, n = 0;
+    for (uint32_t i = 0; kernels && i < p->nsteps; i++)
+        if (p->steps[i].kernel && p->steps[i].nouts > 0 && !p->steps[i].indexed)
+            kernels[all++] = p->steps[i].kernel;
+    if (all > 1)
+        qsort(kernels, (size_t)all, sizeof *kernels, by_address);
+    for (int i = 0; i < all; i++)
+        if (i == 0 || kernels[i] != kernels[n - 1])
+            kernels[n++] = kernels[i];
+    if (n)
+        kernel_compile_ahead(n, kernels, p->device, r->hooks);
+    free(kernels);
+}
+
 eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
 {
     enum { FEW = 64 };
@@ -305,6 +331,7 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
     bool few_owned[FEW];
     running x = {.p = p, .r = r, .buf = few, .owned = few_owned};
     eas_status st = EAS_OK;
+    compile_kernels(p, r);
     if (p->nslots > FEW) {
         x.buf = malloc(sizeof *x.buf * p->nslots);
         x.owned = malloc(sizeof *x.owned * p->nslots);

@@ -44,6 +44,7 @@ typedef enum graph_kind {
     KIND_ALONG, /* x, index of the same rank: words: axis. Other dims broadcast */
     KIND_SCATTER, /* x, index, updates: words: nbatch, axis, how (SCATTER_SET, ...). In the order of the indices */
     KIND_SORT, /* sort, argsort (stable; NaN last). words: axis, descending, 1 for indices */
+    KIND_COMPACT, /* truth (..., N), and for each part of its last dim how many are true up to its end, and in it: the places of the true ones, then N. words: length of a part */
     KIND_ALIAS, /* its first input, under another name or with other batch_dims; inputs after it are for looking at */
     KIND_CALL, /* a kernel of the user's; extra says which. Its results are KIND_RESULT */
     KIND_CONTROL, /* a loop or a branch; extra->control says what runs. Its results are KIND_RESULT */

@@ -209,12 +209,63 @@ static eas_node *side_by_side(gbuild *g, eas_node *x, int at, const window *w, c
     return gb_permute(g, gb_reshape(g, x, x->batch_dims, rank, shape), order);
 }
 
-static eas_node *pool_windows(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2])
+static bool all_beside(const window *w)
 {
-    bool beside = x && x->rank + 2 <= GRAPH_MAX_RANK;
+    bool beside = true;
     for (int i = 0; i < 2; i++)
         beside &= w->stride[i] == w->size[i] && w->dilation[i] == 1;
-    return beside ? side_by_side(g, x, at, w, count) : windows(g, x, at, w, count);
+    return beside;
+}
+
+static eas_node *pool_windows(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2])
+{
+    return x && x->rank + 2 <= GRAPH_MAX_RANK && all_beside(w) ? side_by_side(g, x, at, w, count) : windows(g, x, at, w, count);
+}
+
+/* ---- tap by tap ----
+ *
+ * Where windows overlap, element (i, j) of all of them is a slice of x, whose channels are neighbours in memory. A few slices, joined element by element, are one pass over x with channels as
+ * lanes; a reduction over the window's own dims would have the few elements of one window as lanes.
+ */
+enum { MOST_TAPS = 32 };
+
+static eas_node *tap(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2], int64_t i, int64_t j)
+{
+    x = gb_slice(g, x, at, i * w->dilation[0], count[0], w->stride[0]);
+    return gb_slice(g, x, at + 1, j * w->dilation[1], count[1], w->stride[1]);
+}
+
+static bool few_taps(const window *w) { return w->size[0] * w->size[1] <= MOST_TAPS; }
+
+static eas_node *joined_taps(gbuild *g, eas_node *x, int at, const window *w, const eas_dim count[2], uint16_t op)
+{
+    eas_node *y = NULL;
+    for (int64_t i = 0; i < w->size[0]; i++)
+        for (int64_t j = 0; j < w->size[1]; j++) {
+            eas_node *t = tap(g, x, at, w, count, i, j);
+            y = y ? gb2(g, op, y, t) : t;
+        }
+    return y;
+}
+
+/* A filter (H, W, 1, C) for each channel: sums of slices times numbers that all pixels share. */
+static eas_status depthwise(gbuild *g, eas_node *n, eas_node *x, eas_node *f, eas_node *bias, const window *w, eas_node **out)
+{
+    const eas_dtype dt = graph_compute_dtype((eas_dtype)n->dtype);
+    const int at = x->batch_dims + 1;
+    const eas_dim channels = node_shape(x)[x->rank - 1];
+    eas_node *y = NULL;
+    f = gb_reshape(g, f, 0, 2, (eas_dim[]){w->size[0] * w->size[1], channels});
+    for (int64_t i = 0; i < w->size[0]; i++)
+        for (int64_t j = 0; j < w->size[1]; j++) {
+            eas_node *k = gb_slice(g, f, 0, i * w->size[1] + j, 1, 1), *t = tap(g, x, at, w, node_logical_shape(n) + 1, i, j);
+            k = k ? gb_reshape(g, k, 0, 1, &channels) : NULL;
+            t = gb2(g, GRAPH_MUL, gb_typed(g, t, dt), gb_typed(g, k, dt));
+            y = y ? gb2(g, GRAPH_ADD, y, t) : t;
+        }
+    y = gb_typed(g, y, (eas_dtype)n->dtype);
+    y = bias ? gb2(g, GRAPH_ADD, y, bias) : y;
+    return gb_done(g, y ? gb_broadcast(g, y, n->batch_dims, n->rank, node_shape(n)) : NULL, out);
 }
 
 /* Windows of x (batch, N, H, W, C) as (batch, groups, N*H*W, taps * C/groups); x's batch dims are kept. */
@@ -278,6 +329,9 @@ static eas_status one_product(gbuild *g, eas_node *n, eas_node *cols, eas_node *
 /* The convolution of x, framed already, into n's shape. */
 static eas_status convolved(gbuild *g, eas_node *n, eas_node *x, eas_node *f, eas_node *bias, const window *w, int64_t groups, eas_node **out)
 {
+    if (!g->st && x && groups > 1 && few_taps(w) && f->batch_dims == 0 && node_shape(x)[x->rank - 1] == groups &&
+        node_shape(f)[f->rank - 1] == groups)
+        return depthwise(g, n, x, f, bias, w, out);
     eas_node *cols = columns(g, x, w, groups, node_logical_shape(n) + 1);
     if (g->st)
         return gb_done(g, NULL, out);
@@ -481,7 +535,10 @@ static eas_node *pooled(gbuild *g, const eas_node *n, eas_node *x, const window 
                         uint16_t op)
 {
     int at = n->batch_dims + 1;
-    eas_node *y = pool_windows(g, framed(g, x, at, before, after, fill), at, w, node_shape(n) + at);
+    eas_node *y = framed(g, x, at, before, after, fill);
+    if (few_taps(w) && !all_beside(w))
+        return joined_taps(g, y, at, w, node_shape(n) + at, op == GRAPH_REDUCE_MAX ? GRAPH_MAXIMUM : op == GRAPH_ANY ? GRAPH_LOGICAL_OR : GRAPH_ADD);
+    y = pool_windows(g, y, at, w, node_shape(n) + at);
     return y ? gb_reduce(g, op, y, (uint32_t)3 << (y->rank - 2), false) : NULL;
 }
 

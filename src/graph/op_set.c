@@ -45,9 +45,52 @@ eas_status make_flat_nonzero(const graph_call *c, eas_node **out)
     return rule_node(&r, EAS_I64, x->batch_dims, x->batch_dims + 1, shape, 0, NULL, 1, &x, out);
 }
 
+/* Where parts of a row begin is known once they are counted; then each writes its own places (KIND_COMPACT). A length that divides the row needs no padding. */
+enum { PART_MOST = 4096, PART_LEAST = 1024 };
+
+static int64_t part_length(int64_t n)
+{
+    for (int64_t p = PART_MOST; p >= PART_LEAST; p--)
+        if (n % p == 0)
+            return p;
+    return PART_MOST;
+}
+
+static eas_node *part_counts(gbuild *g, eas_node *truth, int64_t length)
+{
+    eas_dim shape[GRAPH_MAX_RANK + 1];
+    int64_t zeros[GRAPH_MAX_RANK] = {0};
+    const int axis = truth->rank - 1;
+    const int64_t parts = (node_shape(truth)[axis] + length - 1) / length;
+    memcpy(shape, node_shape(truth), sizeof *shape * truth->rank);
+    shape[axis] = parts * length;
+    if (shape[axis] != node_shape(truth)[axis])
+        truth = gb_new(g, GRAPH_PAD_CONSTANT, EAS_BOOL, truth->batch_dims, truth->rank, shape, truth->rank, zeros, 2,
+                       (eas_node *[]){truth, gb_int(g, EAS_BOOL, 0)});
+    shape[axis] = parts;
+    shape[axis + 1] = length;
+    truth = truth ? gb_reshape(g, truth, truth->batch_dims, axis + 2, shape) : NULL;
+    eas_node *n = truth ? gb_reduce(g, GRAPH_REDUCE_SUM, gb_typed(g, truth, EAS_I32), (uint32_t)1 << (axis + 1), false) : NULL;
+    return gb_typed(g, n, EAS_I64);
+}
+
+static eas_node *compacted(gbuild *g, eas_node *truth, eas_dim n)
+{
+    eas_dim shape[GRAPH_MAX_RANK];
+    const int64_t length = part_length(node_shape(truth)[truth->rank - 1]);
+    eas_node *counts = part_counts(g, truth, length), *ends = running_sum(g, counts);
+    if (g->st || !ends)
+        return NULL;
+    memcpy(shape, node_shape(truth), sizeof *shape * truth->rank);
+    shape[truth->rank - 1] = n;
+    return gb_new(g, GRAPH_COMPACT, EAS_I64, truth->batch_dims, truth->rank, shape, 1, &length, 3, (eas_node *[]){truth, ends, counts});
+}
+
 /* The k-th is where the running count first reaches k. */
 static eas_node *places(gbuild *g, eas_node *truth, eas_dim n)
 {
+    if (!g->st && truth && truth->rank < GRAPH_MAX_RANK && dim_known(node_shape(truth)[truth->rank - 1]) && node_shape(truth)[truth->rank - 1] > 0)
+        return compacted(g, truth, n);
     eas_node *count = running_sum(g, gb_typed(g, truth, EAS_I64));
     eas_node *k = gb2(g, GRAPH_ADD, gb_iota(g, n, EAS_I64), gb_int(g, EAS_I64, 1));
     return gb_apply(g, GRAPH_SEARCHSORTED, 2, (eas_node *[]){count, k}, 1, (int64_t[]){0});
@@ -136,8 +179,9 @@ eas_status expand_unique(eas_node *n, eas_node *const *in, eas_node **out)
 {
     gbuild g = {0};
     int part = (int)node_words(n)[0];
-    eas_node *x = flat(&g, in[0]), *order = gb_apply(&g, GRAPH_ARGSORT, 1, &x, 2, (int64_t[]){0, 0});
-    eas_node *sorted = take(&g, x, order), *first = begins(&g, sorted), *y;
+    const bool places_too = part == UNIQUE_INVERSE || part == UNIQUE_INDICES;
+    eas_node *x = flat(&g, in[0]), *order = places_too ? gb_apply(&g, GRAPH_ARGSORT, 1, &x, 2, (int64_t[]){0, 0}) : NULL;
+    eas_node *sorted = places_too ? take(&g, x, order) : gb_apply(&g, GRAPH_SORT, 1, &x, 2, (int64_t[]){0, 0}), *first = begins(&g, sorted), *y;
     if (!first)
         return gb_done(&g, NULL, out);
     if (part == UNIQUE_INVERSE)

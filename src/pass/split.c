@@ -5,6 +5,8 @@
  */
 #include "pass.h"
 
+#include <stdlib.h>
+
 enum { LONG_ROW = 1 << 16, PART = 1 << 14, FEW = 64, TALL = 512, BAND = 64 };
 
 static bool known(const pnode *x)
@@ -208,6 +210,17 @@ static uint32_t by_runs(pgraph *g, const pnode *p, int naxes, const int64_t *axe
     return stage ? view_of(g, GRAPH_RESHAPE, stage, p->rank, p->shape, 0, NULL, 0) : 0;
 }
 
+/* A part that divides the row in whole vectors needs no padding: the one nearest to PART, within a factor of 4; else PART. */
+static int64_t part_of(int64_t n)
+{
+    enum { VECTORS = 64 };
+    int64_t best = 0;
+    for (int64_t p = PART / 4 / VECTORS * VECTORS; p <= 4 * PART; p += VECTORS)
+        if (n % p == 0 && (!best || llabs(p - PART) < llabs(best - PART)))
+            best = p;
+    return best ? best : PART;
+}
+
 uint32_t pass_split_reduce(pgraph *g, const pnode *p)
 {
     const pnode *x = pass_at(g, p->in[0]);
@@ -235,6 +248,6 @@ uint32_t pass_split_reduce(pgraph *g, const pnode *p)
         return 0;
     const bool rows = after == 1 || pass_last_in_memory(g, p->in[0]) == axes[0];
     if (rows && inner > LONG_ROW && size / inner < FEW)
-        return in_parts(g, p, (int)axes[0], PART);
+        return in_parts(g, p, (int)axes[0], part_of(inner));
     return !rows && inner >= TALL ? in_parts(g, p, (int)axes[0], BAND) : 0;
 }

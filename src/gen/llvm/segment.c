@@ -83,6 +83,8 @@ static int pick_lanes(gen *g, const segment *s)
 {
     const int64_t inner = s->sh.dim[s->sh.rank - 1];
     int n = g->opt->vector_bytes / widest(g, s);
+    if (s->at_once)
+        return (int)inner;
     n = split_width(g, n);
     if (n > pow2_at_least(inner))
         n = pow2_at_least(inner);
@@ -312,7 +314,7 @@ static void emit_inner(gen *g, segment *s)
     V limit = affine_prefixes(g, s), full = k_int(g, size);
     output_choose(g, s);
     V head = NULL, stream = NULL;
-    if (g->x86 && small && s->items.len <= STREAM_BODY)
+    if (g->x86 && small && !s->at_once && s->items.len <= STREAM_BODY)
         stream = can_stream(g, s, can_shift(g, s) ? &head : NULL);
     for (int i = 0; i < c->npre; i++)
         full = lesser(g, full, c->pre[i].count);

@@ -89,6 +89,8 @@ typedef struct segment {
     /* SEG_WHOLE: one instruction on blocks in their slots */
     enum { SEG_CHUNKS, SEG_SIMDGROUPS, SEG_WHOLE } kind;
     bool reduces;
+    /* the block is one chunk, however many registers that takes: its accesses may depend on each other */
+    bool at_once;
     VEC(item) items;
     VEC(prefetch) prefetches;
 } segment;

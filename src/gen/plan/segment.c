@@ -2,8 +2,10 @@
  *
  * Invariants
  *   - Everything in one segment may be executed chunk after chunk: no two accesses of it can touch one
- *     element from different
- *     lanes when one of them is a store (SPMD; in thread mode the kernel's barriers say so).
+ *     element
+ *     from different lanes when one of them is a store (SPMD; in thread mode the kernel's barriers say so).
+ *     Short
+ *     blocks are one chunk where that would cut them: there the order of instructions is kept.
  *   - A C_BLOCK that is wanted outside its segment, or through an index map that is not the identity, has a
  *     slot.
  *   - Scalar steps that stand between instructions of a segment are pure and were moved in front of it.
@@ -135,6 +137,15 @@ shape segment_shape(const plan *p, const ir_insn *in)
     return p->val[is_reduce(in) ? ir_args(p->ir, in)[0] : in->res].sh;
 }
 
+/* A block that a few registers hold. */
+static bool fits_at_once(const planner *q, const shape *sh, int kind)
+{
+    enum { MOST_LANES = 32 };
+    const int32_t n = sh->dim[0];
+    return q->p->info.mode == EAS_MODE_SPMD && kind == SEG_CHUNKS && q->open && !q->open->reduces &&
+           sh->rank == 1 && n >= 4 && n <= MOST_LANES && (n & (n - 1)) == 0;
+}
+
 static void plan_block(planner *q, uint32_t i)
 {
     const ir_insn *in = &q->p->ir->insns[i];
@@ -143,7 +154,10 @@ static void plan_block(planner *q, uint32_t i)
     accesses add = {0};
     plan_add_accesses(q->p, i, &add);
     segment_open(q, sh, kind);
-    bool ok = !plan_conflicts(q->p, &q->acc, &add, UINT32_MAX) && !segment_half_made(q, in);
+    bool ok = !plan_conflicts(q->p, &q->acc, &add, UINT32_MAX);
+    if (!ok && fits_at_once(q, &sh, kind))
+        ok = q->open->at_once = true;
+    ok = ok && !segment_half_made(q, in);
     for (int k = 0; k < in->nargs; k++)
         ok = ok && segment_readable(q, ir_args(q->p->ir, in)[k], &sh);
     if (!ok) {
@@ -164,6 +178,8 @@ static void plan_block(planner *q, uint32_t i)
 /* A reduction takes part in the segment of its operand; its result is there when that ends. */
 static void plan_reduce(planner *q, uint32_t i)
 {
+    if (q->open && q->open->at_once)
+        segment_close(q);
     plan_block(q, i);
     origin *v = &q->p->made[q->p->ir->insns[i].res];
     if (!q->open)
