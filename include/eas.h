@@ -1072,7 +1072,8 @@ typedef struct eas_mesh {
     int naxes; /* EAS_MESH_AXES at most */
     int64_t sizes[EAS_MESH_AXES];
     int fast; /* 1: sums over its devices may be joined in any order, see eas_dist_call */
-    /* in a job of several ranks: the rank of its first device; its devices are this rank and those after it */
+    /* in a job of several ranks: the rank of its first device; its devices are this rank and those after
+     * it */
     int first;
 } eas_mesh;
 typedef struct eas_dim_spec {
@@ -1166,7 +1167,7 @@ typedef struct eas_collective {
 } eas_collective;
 EAS_API eas_status eas_nodes_collectives(int n, eas_node *const *nodes, int *mesh, eas_collective **out,
                                          int *count);
-/* what eas_nodes_collectives gave, as text; free with eas_free */
+/* what eas_nodes_collectives gave, as text */
 EAS_API eas_status eas_collectives_text(int mesh, const eas_collective *all, int count, char **out);
 EAS_API eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out); /* both */
 typedef struct eas_comm_stats { /* sent so far by the devices of this process */
@@ -1282,9 +1283,9 @@ typedef enum eas_dist_reduction {
 } eas_dist_reduction;
 
 /* A collective on host memory. All members start the same calls in the same order. Sums are joined in one
- * fixed tree: the bits do not depend on the engine. With `fast` they may be joined in any order, by whichever of
- * our messages and MPI's own reductions is quicker here, measured once for each group and size: the last bits of
- * sums of floats may then differ from those of other engines and other runs. */
+ * fixed tree: the bits do not depend on the engine. With `fast` they may be joined in any order, by
+ * whichever of our messages and MPI's own reductions is quicker here, measured once for each group and size:
+ * the last bits of sums of floats may then differ from those of other engines and other runs. */
 typedef struct eas_dist_call {
     size_t size; /* of this struct */
     eas_dist_op op;

@@ -1,9 +1,10 @@
 /* image.c: a small linker: one relocatable ELF object to a flat, position-independent image.
  *
- * Input is what LLVM emitted for one module, ELF64 little-endian, x86-64 or AArch64. Every allocated section is laid out in
- * file order at its alignment (at most 64), zero-filled ones included; relocations between them are resolved now,
- * so nothing is left for the loader. What cannot be position independent (absolute addresses, other symbols, a GOT) is refused.
- * The object is trusted to come from LLVM, but every offset in it is checked all the same: a bad one is ERR_INTERNAL, never a wild access.
+ * Input is what LLVM emitted for one module, ELF64 little-endian, x86-64 or AArch64. Every allocated section
+ * is laid out in file order at its alignment (at most 64), zero-filled ones included; relocations between
+ * them are resolved now, so nothing is left for the loader. What cannot be position independent (absolute
+ * addresses, other symbols, a GOT) is refused. The object is trusted to come from LLVM, but every offset in
+ * it is checked all the same: a bad one is ERR_INTERNAL, never a wild access.
  */
 #include "gen.h"
 
@@ -69,7 +70,10 @@ typedef struct link {
     size_t len;
 } link;
 
-static eas_status bad(const char *what) { return base_fail(EAS_ERR_INTERNAL, "linking compiled code: %s", what); }
+static eas_status bad(const char *what)
+{
+    return base_fail(EAS_ERR_INTERNAL, "linking compiled code: %s", what);
+}
 
 static bool inside(const link *l, uint64_t off, uint64_t n) { return off <= l->size && n <= l->size - off; }
 
@@ -103,7 +107,8 @@ static bool symbol(const link *l, uint64_t i, sym *out, const char **name)
 
 static bool loaded(const shdr *s, const char *name)
 {
-    return (s->flags & SHF_ALLOC_) && (s->type == SHT_PROGBITS_ || s->type == SHT_NOBITS_) && strncmp(name, ".eh_frame", 9) != 0;
+    return (s->flags & SHF_ALLOC_) && (s->type == SHT_PROGBITS_ || s->type == SHT_NOBITS_) &&
+           strncmp(name, ".eh_frame", 9) != 0;
 }
 
 static eas_status read_header(link *l)
@@ -162,7 +167,10 @@ static eas_status copy_sections(link *l)
     return EAS_OK;
 }
 
-static bool fits(int64_t v, int bits) { return v >= -((int64_t)1 << (bits - 1)) && v < (int64_t)1 << (bits - 1); }
+static bool fits(int64_t v, int bits)
+{
+    return v >= -((int64_t)1 << (bits - 1)) && v < (int64_t)1 << (bits - 1);
+}
 
 static eas_status patch_x86(uint32_t type, uint8_t *p, size_t room, int64_t v)
 {
@@ -179,7 +187,8 @@ static eas_status patch_x86(uint32_t type, uint8_t *p, size_t room, int64_t v)
     return EAS_OK;
 }
 
-/* s: target in the image; at: place in the image. Pages are those of the image, which is loaded at a page boundary. */
+/* s: target in the image; at: place in the image. Pages are those of the image, which is loaded at a page
+ * boundary. */
 static eas_status patch_a64(uint32_t type, uint8_t *p, size_t room, uint64_t s, uint64_t at)
 {
     uint32_t in;
@@ -197,7 +206,9 @@ static eas_status patch_a64(uint32_t type, uint8_t *p, size_t room, uint64_t s, 
     case R_A64_PREL32: in = (uint32_t)rel; break;
     case R_A64_CALL26:
     case R_A64_JUMP26: in = (in & 0xfc000000u) | ((uint32_t)(rel >> 2) & 0x3ffffffu); break;
-    case R_A64_ADR_PG: in = (in & 0x9f00001fu) | ((uint32_t)page & 3) << 29 | ((uint32_t)(page >> 2) & 0x7ffff) << 5; break;
+    case R_A64_ADR_PG:
+        in = (in & 0x9f00001fu) | ((uint32_t)page & 3) << 29 | ((uint32_t)(page >> 2) & 0x7ffff) << 5;
+        break;
     case R_A64_ADD_LO12:
     case R_A64_LD8: in = (in & 0xffc003ffu) | lo << 10; break;
     case R_A64_LD16: in = (in & 0xffc003ffu) | (lo >> 1) << 10; break;
@@ -217,7 +228,8 @@ static eas_status relocate_one(link *l, uint32_t target, uint64_t limit, const r
     if (!symbol(l, r->info >> 32, &s, &name))
         return bad("a relocation without a symbol");
     if (s.shndx == 0 || s.shndx >= l->eh.shnum || l->at[s.shndx] == UINT64_MAX)
-        return base_fail(EAS_ERR_INTERNAL, "linking compiled code: it refers to '%s', which is not part of it", name);
+        return base_fail(EAS_ERR_INTERNAL,
+                         "linking compiled code: it refers to '%s', which is not part of it", name);
     if (r->offset >= limit)
         return bad("a relocation outside its section");
     const uint64_t at = l->at[target] + r->offset, to = l->at[s.shndx] + s.value + (uint64_t)r->addend;
@@ -254,7 +266,8 @@ static eas_status find_entry(const link *l, const char *entry, uint32_t *out)
     sym s;
     const char *name;
     for (uint64_t i = 1; symbol(l, i, &s, &name); i++) {
-        if (s.shndx == 0 || s.shndx >= l->eh.shnum || strcmp(name, entry) != 0 || l->at[s.shndx] == UINT64_MAX)
+        if (s.shndx == 0 || s.shndx >= l->eh.shnum || strcmp(name, entry) != 0 ||
+            l->at[s.shndx] == UINT64_MAX)
             continue;
         *out = (uint32_t)(l->at[s.shndx] + s.value);
         return *out < l->len ? EAS_OK : bad("the entry lies outside the code");

@@ -9,7 +9,9 @@ static void look(const eas_ir *ir, const ir_insn *in, eas_ir_info *info)
         if (in->imm + 1 > info->naxes)
             info->naxes = (int)in->imm + 1;
         break;
-    case IR_ALLOC_TG: info->tg_bytes += in->imm * (int64_t)eas_dtype_size(ir_typeof(ir, in->res).dtype); break;
+    case IR_ALLOC_TG:
+        info->tg_bytes += in->imm * (int64_t)eas_dtype_size(ir_typeof(ir, in->res).dtype);
+        break;
     case IR_BARRIER: info->has_barrier = 1; break;
     default: break;
     }
@@ -59,8 +61,9 @@ static bool any_varies(const spread *s, const ir_insn *in)
     return false;
 }
 
-/* A load that all threads make at one place gives all of them one value, also from memory that the kernel writes: where threads may write to that
- * place without a barrier in between, the kernel has a race, and any value is right. */
+/* A load that all threads make at one place gives all of them one value, also from memory that the kernel
+ * writes: where threads may write to that place without a barrier in between, the kernel has a race, and
+ * any value is right. */
 static bool varies(const spread *s, const ir_insn *in)
 {
     switch (in->op) {
@@ -108,10 +111,12 @@ static void close_region(spread *s, uint32_t i)
     uint32_t d = s->div[s->depth];
     const bool split = splits(s, op, d);
     for (int k = 0; k < in->nargs; k++) {
-        uint32_t v = ir_args(s->ir, in)[k], res = in->res + (uint32_t)k, body = op->res + (uint32_t)(k + (in->op == IR_ENDLOOP));
+        uint32_t v = ir_args(s->ir, in)[k], res = in->res + (uint32_t)k,
+                 body = op->res + (uint32_t)(k + (in->op == IR_ENDLOOP));
         bool differs = !s->u[v];
         if (op->op == IR_IF) {
-            differs |= !s->u[ir_args(s->ir, &s->ir->insns[d])[k]] || (split && !(s->how & IR_UNIFORM_MERGES && s->root[res] != res));
+            differs |= !s->u[ir_args(s->ir, &s->ir->insns[d])[k]] ||
+                       (split && !(s->how & IR_UNIFORM_MERGES && s->root[res] != res));
         } else {
             if (differs || (split && !(s->how & IR_UNIFORM_MERGES && s->root[v] == body)))
                 vary(s, body);
@@ -211,7 +216,8 @@ static bool regions_match(const eas_ir *ir, uint32_t *stack, uint32_t *div)
             depth--;
             break;
         case IR_ENDIF:
-            if (!o || o->op != IR_IF || in->nres != in->nargs || in->nargs != (div[depth - 1] == UINT32_MAX ? 0 : ir->insns[div[depth - 1]].nargs))
+            if (!o || o->op != IR_IF || in->nres != in->nargs ||
+                in->nargs != (div[depth - 1] == UINT32_MAX ? 0 : ir->insns[div[depth - 1]].nargs))
                 return false;
             depth--;
             break;
@@ -240,7 +246,8 @@ bool *ir_uniform(const eas_ir *ir, unsigned how, arena *mem)
         return s.u; /* nothing is known to be uniform; the verifier will say what is wrong */
     bool thread = ir_analyse(ir).mode == EAS_MODE_THREAD;
     for (uint32_t v = 1; v < ir->nvals; v++)
-        s.u[v] = thread || !ir->vals[v].type.rank || (how & IR_UNIFORM_ONE_LANE && ir_lanes(ir->vals[v].type) == 1);
+        s.u[v] = thread || !ir->vals[v].type.rank ||
+                 (how & IR_UNIFORM_ONE_LANE && ir_lanes(ir->vals[v].type) == 1);
     if (thread && how & IR_UNIFORM_MERGES && !(s.root = ir_roots(ir, mem)))
         return NULL;
     do {

@@ -1,7 +1,7 @@
 /* build.c: appending instructions to a kernel under construction.
  *
- * The raw layer: exact types, checked by the table's rules; passes use it. sugar.c puts Python's arithmetic on top.
- * A builder is sticky: the first error stays and everything after it does nothing.
+ * The raw layer: exact types, checked by the table's rules; passes use it. sugar.c puts Python's arithmetic
+ * on top. A builder is sticky: the first error stays and everything after it does nothing.
  */
 #include "ir.h"
 
@@ -27,7 +27,10 @@ eas_status irb_stop(eas_builder *b, eas_status st)
     return b->status;
 }
 
-static eas_status oom(eas_builder *b) { return irb_fail(b, EAS_ERR_MEMORY, "out of memory while building a kernel"); }
+static eas_status oom(eas_builder *b)
+{
+    return irb_fail(b, EAS_ERR_MEMORY, "out of memory while building a kernel");
+}
 
 /* Arrays of an IR under construction are malloc'ed and move into its arena when it is finished. */
 static eas_status new_ir(const char *name, unsigned flags, eas_ir **out)
@@ -96,7 +99,8 @@ eas_status eas_builder_new(const char *name, unsigned flags, eas_builder **out)
     NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     if (!valid_name(name))
-        return base_fail(EAS_ERR_VALUE, "a kernel's name must be an identifier, not \"%s\"", name ? name : "(null)");
+        return base_fail(EAS_ERR_VALUE, "a kernel's name must be an identifier, not \"%s\"",
+                         name ? name : "(null)");
     eas_builder *b = calloc(1, sizeof *b);
     if (!b)
         return base_fail_oom(sizeof *b);
@@ -174,7 +178,8 @@ void eas_builder_at(eas_builder *b, const char *file, int line)
 static uint32_t new_value(eas_builder *b, ir_type t, uint32_t def, bool weak)
 {
     eas_ir *ir = b->ir;
-    if (ir->nvals >= UINT32_MAX / 4 || !vec_grow((void **)&ir->vals, &b->capvals, ir->nvals + 1, sizeof *ir->vals)) {
+    if (ir->nvals >= UINT32_MAX / 4 ||
+        !vec_grow((void **)&ir->vals, &b->capvals, ir->nvals + 1, sizeof *ir->vals)) {
         oom(b);
         return 0;
     }
@@ -190,7 +195,9 @@ uint32_t irb_param(eas_builder *b, const char *name, ir_type t, bool weak)
     if (ir->ninsns)
         return irb_fail(b, EAS_ERR_VALUE, "parameter \"%s\" comes after instructions", name), 0;
     if (!valid_name(name))
-        return irb_fail(b, EAS_ERR_VALUE, "a parameter's name must be an identifier, not \"%s\"", name ? name : "(null)"), 0;
+        return irb_fail(b, EAS_ERR_VALUE, "a parameter's name must be an identifier, not \"%s\"",
+                        name ? name : "(null)"),
+               0;
     if (ir->nparams == IR_MAX_PARAMS)
         return irb_fail(b, EAS_ERR_VALUE, "a kernel may have at most %d parameters", (int)IR_MAX_PARAMS), 0;
     for (int i = 0; i < ir->nparams; i++)
@@ -222,8 +229,11 @@ static void track_region(eas_builder *b, uint16_t op)
             oom(b);
         return;
     }
-    static const uint8_t opener[IR_NOPS] = {
-        [IR_ENDLOOP] = IR_LOOP, [IR_ENDWHILE] = IR_WHILE, [IR_DO] = IR_WHILE, [IR_ENDIF] = IR_IF, [IR_ELSE] = IR_IF};
+    static const uint8_t opener[IR_NOPS] = {[IR_ENDLOOP] = IR_LOOP,
+                                            [IR_ENDWHILE] = IR_WHILE,
+                                            [IR_DO] = IR_WHILE,
+                                            [IR_ENDIF] = IR_IF,
+                                            [IR_ELSE] = IR_IF};
     if (!opener[op])
         return;
     uint32_t top = b->open.len ? b->open.at[b->open.len - 1] : UINT32_MAX;
@@ -233,13 +243,18 @@ static void track_region(eas_builder *b, uint16_t op)
         b->open.len--;
 }
 
-uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t)
+/* Appends: checks types by the rule of the instruction, which also gives those of the results, keeps track
+ * of open regions, and, for a live builder, runs it. */
+uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres,
+                  ir_type *t)
 {
     if (b->status)
         return 0;
     eas_ir *ir = b->ir;
     arena tmp = {0};
-    const char *why = nargs > UINT16_MAX || nres > UINT16_MAX ? "too many operands" : ir_check_insn(ir, &tmp, op, args, nargs, imm, nres, t);
+    const char *why = nargs > UINT16_MAX || nres > UINT16_MAX
+                        ? "too many operands"
+                        : ir_check_insn(ir, &tmp, op, args, nargs, imm, nres, t);
     if (tmp.oom) /* then why may be missing */
         oom(b);
     else if (why)
@@ -249,7 +264,8 @@ uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, 
         return 0;
     if (b->live)
         return live_insn(b, op, args, nargs, imm, nres, t);
-    if (ir->ninsns >= UINT32_MAX / 8 || !vec_grow((void **)&ir->insns, &b->capinsns, ir->ninsns + 1, sizeof *ir->insns))
+    if (ir->ninsns >= UINT32_MAX / 8 ||
+        !vec_grow((void **)&ir->insns, &b->capinsns, ir->ninsns + 1, sizeof *ir->insns))
         return oom(b), 0;
     uint32_t at = add_operands(b, args, nargs), first = 0;
     for (int i = 0; i < nres && !b->status; i++) {
@@ -259,8 +275,14 @@ uint32_t irb_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, 
     }
     if (b->status)
         return 0;
-    ir->insns[ir->ninsns++] =
-        (ir_insn){.op = op, .nargs = (uint16_t)nargs, .nres = (uint16_t)nres, .file = b->file, .line = b->line, .args = at, .res = first, .imm = imm};
+    ir->insns[ir->ninsns++] = (ir_insn){.op = op,
+                                        .nargs = (uint16_t)nargs,
+                                        .nres = (uint16_t)nres,
+                                        .file = b->file,
+                                        .line = b->line,
+                                        .args = at,
+                                        .res = first,
+                                        .imm = imm};
     if ((op == IR_THREAD_ID || op == IR_GLOBAL_ID) && !ir->threads)
         ir->threads = imm;
     track_region(b, op);
@@ -286,7 +308,10 @@ bool irb_live_room(eas_builder *b)
     return true;
 }
 
-bool irb_live_value(eas_builder *b) { return new_value(b, ir_scalar(EAS_BOOL), 0, false) && irb_live_room(b); }
+bool irb_live_value(eas_builder *b)
+{
+    return new_value(b, ir_scalar(EAS_BOOL), 0, false) && irb_live_room(b);
+}
 
 bool irb_live_operands(eas_builder *b, const uint32_t *args, int nargs)
 {
@@ -309,7 +334,10 @@ uint32_t irb_op(eas_builder *b, uint16_t op, uint32_t x, uint32_t y, uint32_t z)
     return irb_insn(b, op, args, op < IR_NOPS ? ir_rows[op].nargs : 0, 0, 1, &t);
 }
 
-uint32_t irb_typed(eas_builder *b, uint16_t op, ir_type t, int64_t imm) { return irb_insn(b, op, NULL, 0, imm, 1, &t); }
+uint32_t irb_typed(eas_builder *b, uint16_t op, ir_type t, int64_t imm)
+{
+    return irb_insn(b, op, NULL, 0, imm, 1, &t);
+}
 
 uint32_t irb_to(eas_builder *b, uint16_t op, ir_type t, uint32_t x)
 {
@@ -318,7 +346,10 @@ uint32_t irb_to(eas_builder *b, uint16_t op, ir_type t, uint32_t x)
     return irb_insn(b, op, &x, 1, 0, 1, &t);
 }
 
-uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits) { return irb_to(b, IR_BROADCAST, t, irb_typed(b, IR_CONST, ir_scalar(t.dtype), bits)); }
+uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits)
+{
+    return irb_to(b, IR_BROADCAST, t, irb_typed(b, IR_CONST, ir_scalar(t.dtype), bits));
+}
 
 /* ---- finishing ---- */
 
@@ -326,8 +357,9 @@ uint32_t irb_const(eas_builder *b, ir_type t, int64_t bits) { return irb_to(b, I
 static bool settle(eas_ir *ir)
 {
     void *at[5] = {ir->vals, ir->insns, ir->pool, ir->files, ir->strings}, *to[5];
-    size_t bytes[5] = {ir->nvals * sizeof *ir->vals, ir->ninsns * sizeof *ir->insns, ir->npool * sizeof *ir->pool,
-                       (size_t)ir->nfiles * sizeof *ir->files, (size_t)ir->nstrings * sizeof *ir->strings};
+    size_t bytes[5] = {ir->nvals * sizeof *ir->vals, ir->ninsns * sizeof *ir->insns,
+                       ir->npool * sizeof *ir->pool, (size_t)ir->nfiles * sizeof *ir->files,
+                       (size_t)ir->nstrings * sizeof *ir->strings};
     for (int i = 0; i < 5; i++)
         if (!(to[i] = arena_alloc(&ir->mem, bytes[i])))
             return false;
@@ -391,7 +423,8 @@ eas_status irb_finish(eas_builder *b, eas_ir **out)
     if (b->live)
         return irb_fail(b, EAS_ERR_VALUE, "a live builder has run its kernel and kept no IR of it");
     if (b->open.len)
-        return irb_fail(b, EAS_ERR_VALUE, "%s is not closed", ir_rows[b->ir->insns[b->open.at[b->open.len - 1]].op].name);
+        return irb_fail(b, EAS_ERR_VALUE, "%s is not closed",
+                        ir_rows[b->ir->insns[b->open.at[b->open.len - 1]].op].name);
     eas_ir *ir = b->ir;
     if (!irb_renumber(b) || !settle(ir))
         return oom(b);
@@ -434,7 +467,8 @@ eas_status irb_like(const eas_ir *from, eas_builder **out)
         if (!add_string(*out, from->strings[i]))
             oom(*out);
     for (int i = 0; i < from->nparams; i++)
-        irb_param(*out, from->params[i].name, from->vals[from->params[i].value].type, from->vals[from->params[i].value].weak);
+        irb_param(*out, from->params[i].name, from->vals[from->params[i].value].type,
+                  from->vals[from->params[i].value].weak);
     return EAS_OK;
 }
 
@@ -505,8 +539,12 @@ eas_param eas_ir_param(const eas_ir *ir, int i)
         return (eas_param){0};
     const ir_param *p = &ir->params[i];
     ir_type t = ir_typeof(ir, p->value);
-    return (eas_param){
-        .name = p->name, .dtype = t.dtype, .is_buffer = t.kind == IR_BUF, .is_read = p->read, .is_written = p->write, .is_atomic = p->atomic};
+    return (eas_param){.name = p->name,
+                       .dtype = t.dtype,
+                       .is_buffer = t.kind == IR_BUF,
+                       .is_read = p->read,
+                       .is_written = p->write,
+                       .is_atomic = p->atomic};
 }
 
 eas_insn eas_ir_insn(const eas_ir *ir, int i)

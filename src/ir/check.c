@@ -1,9 +1,12 @@
-/* check.c: what a kernel does wrong with memory: races, missing barriers, divergent barriers, uninitialised and wrong elements.
+/* check.c: what a kernel does wrong with memory: races, missing barriers, divergent barriers, uninitialised
+ * and wrong elements.
  *
- * The kernel runs on the interpreter under a watch. Shadow memory remembers who touched an element last. Two accesses are ordered if one
- * program makes both, and either one thread does, or a barrier lies between them; or if who made the first released it by a fence later, and who makes the
- * second has passed an acquire fence before (which atomic told it so is not looked at). Any other two race unless both read or both are atomic. Programs run one after the other and never come back, so a few accesses of an element tell all: per kind of access those of two
- * threads of the present program since its last barrier, and one of an earlier program.
+ * The kernel runs on the interpreter under a watch. Shadow memory remembers who touched an element last. Two
+ * accesses are ordered if one program makes both, and either one thread does, or a barrier lies between them;
+ * or if who made the first released it by a fence later, and who makes the second has passed an acquire fence
+ * before (which atomic told it so is not looked at). Any other two race unless both read or both are atomic.
+ * Programs run one after the other and never come back, so a few accesses of an element tell all: per kind of
+ * access those of two threads of the present program since its last barrier, and one of an earlier program.
  */
 #include "interp.h"
 
@@ -47,7 +50,8 @@ struct ir_checker {
 static ir_place place_of(const struct ir_checker *c, touch t)
 {
     const ir_insn *in = &c->ir->insns[t.insn - 1];
-    ir_place p = {.insn = t.insn - 1, .file = in->file ? c->ir->files[in->file] : NULL, .line = (int)in->line};
+    ir_place p = {
+        .insn = t.insn - 1, .file = in->file ? c->ir->files[in->file] : NULL, .line = (int)in->line};
     uint64_t n = t.program - 1;
     const int64_t *g = c->call->grid;
     p.program[0] = (int64_t)(n % (uint64_t)g[0]);
@@ -57,12 +61,16 @@ static ir_place place_of(const struct ir_checker *c, touch t)
     return p;
 }
 
-static bool same_place(const ir_place *a, const ir_place *b) { return a->line == b->line && a->file == b->file && (a->line || a->insn == b->insn); }
+static bool same_place(const ir_place *a, const ir_place *b)
+{
+    return a->line == b->line && a->file == b->file && (a->line || a->insn == b->insn);
+}
 
 /* Findings of one kind at the same lines are one, counted. */
 static void found(struct ir_checker *c, eas_finding_kind kind, uint32_t buf, int64_t index, touch a, touch b)
 {
-    ir_finding f = {.kind = kind, .buf = buf, .index = index, .count = 1, .at = {place_of(c, a), place_of(c, b)}};
+    ir_finding f = {
+        .kind = kind, .buf = buf, .index = index, .count = 1, .at = {place_of(c, a), place_of(c, b)}};
     for (uint32_t i = 0; i < c->report->findings.len; i++) {
         ir_finding *o = &c->report->findings.at[i];
         bool across = memcmp(o->at[0].program, o->at[1].program, sizeof o->at[0].program) != 0;
@@ -92,7 +100,8 @@ static bool ordered(const struct ir_checker *c, touch a, touch b)
 {
     if (a.program == b.program && (a.thread == b.thread || a.epoch != b.epoch))
         return true;
-    return c->acquired && a.program && a.program <= c->released.len && c->released.at[a.program - 1] > a.clock;
+    return c->acquired && a.program && a.program <= c->released.len &&
+           c->released.at[a.program - 1] > a.clock;
 }
 
 /* The access that races with t among those of one kind, if any. */
@@ -122,7 +131,8 @@ static void touch_cell(struct ir_checker *c, cell *e, int kind, touch t, uint32_
     for (int k = 0; k < NKINDS; k++) {
         const touch *o = k == kind && kind != WRITE ? NULL : rival(c, &e->kind[k], t);
         if (o)
-            found(c, k == READ || kind == READ ? EAS_FOUND_READ_WRITE : EAS_FOUND_WRITE_WRITE, buf, index, *o, t);
+            found(c, k == READ || kind == READ ? EAS_FOUND_READ_WRITE : EAS_FOUND_WRITE_WRITE, buf, index, *o,
+                  t);
     }
     note(&e->kind[kind], t);
 }
@@ -142,7 +152,10 @@ static void forget_others(cell *e, uint32_t program)
 }
 
 /* What an instruction does to the memory that it touches. */
-static int kind_of(const ir_insn *in) { return ir_is_atomic(in) ? ATOMIC : ir_rows[in->op].flags & IR_EFFECT ? WRITE : READ; }
+static int kind_of(const ir_insn *in)
+{
+    return ir_is_atomic(in) ? ATOMIC : ir_rows[in->op].flags & IR_EFFECT ? WRITE : READ;
+}
 
 static touch here(const struct ir_checker *c, const run *r, uint32_t insn)
 {
@@ -179,7 +192,8 @@ static void on_access(watch *w, const run *r, uint32_t insn, uint32_t buf, int64
 
 static bool all_equal(const uint8_t *active, int64_t n) { return !memchr(active, !active[0], (size_t)n); }
 
-/* The instruction that parted the threads: the outermost region that all enter together or not at all, and not all go on in. */
+/* The instruction that parted the threads: the outermost region that all enter together or not at all, and
+ * not all go on in. */
 static uint32_t parting(const run *r)
 {
     for (uint32_t d = r->depth; d-- > 0;)
@@ -194,7 +208,8 @@ static void on_barrier(watch *w, const run *r, uint32_t insn)
     c->epoch++;
     if (all_equal(r->active, r->threads))
         return;
-    touch reached = {c->program, c->epoch, insn + 1, 0, 0}, missed = {c->program, c->epoch, parting(r) + 1, 0, 0};
+    touch reached = {c->program, c->epoch, insn + 1, 0, 0},
+          missed = {c->program, c->epoch, parting(r) + 1, 0, 0};
     reached.thread = (uint32_t)((uint8_t *)memchr(r->active, 1, (size_t)r->threads) - r->active);
     missed.thread = (uint32_t)((uint8_t *)memchr(r->active, 0, (size_t)r->threads) - r->active);
     found(c, EAS_FOUND_DIVERGENT_BARRIER, 0, 0, reached, missed);
@@ -228,7 +243,8 @@ static bool add_pages(struct ir_checker *c, shadow *s)
     return s->page != NULL;
 }
 
-/* Arguments that overlap share a shadow; its cells are as small as their smallest element, and single bytes where they are not aligned. */
+/* Arguments that overlap share a shadow; its cells are as small as their smallest element, and single
+ * bytes where they are not aligned. */
 static bool join(struct ir_checker *c, uint64_t lo, uint64_t hi, uint32_t size)
 {
     shadow s = {.lo = lo, .hi = hi, .grain = size};
@@ -238,7 +254,9 @@ static bool join(struct ir_checker *c, uint64_t lo, uint64_t hi, uint32_t size)
             i++;
             continue;
         }
-        s.grain = (o->lo - s.lo) % s.grain || (o->lo - s.lo) % o->grain ? 1 : s.grain < o->grain ? s.grain : o->grain;
+        s.grain = (o->lo - s.lo) % s.grain || (o->lo - s.lo) % o->grain ? 1
+                : s.grain < o->grain                                    ? s.grain
+                                                                        : o->grain;
         s.lo = o->lo < s.lo ? o->lo : s.lo;
         s.hi = o->hi > s.hi ? o->hi : s.hi;
         *o = c->shadows[--c->nshadows];
@@ -288,13 +306,22 @@ static bool shadow_threadgroup(struct ir_checker *c)
 eas_status ir_check(const eas_ir *ir, const ir_call *call, ir_report *report)
 {
     struct ir_checker c = {
-        .w = {.access = on_access, .barrier = on_barrier, .fence = on_fence, .program = on_program}, .ir = ir, .call = call, .report = report};
+        .w = {.access = on_access, .barrier = on_barrier, .fence = on_fence, .program = on_program},
+        .ir = ir,
+        .call = call,
+        .report = report};
     if ((double)call->grid[0] * (double)call->grid[1] * (double)call->grid[2] >= (double)UINT32_MAX)
-        return base_fail(EAS_ERR_VALUE, "kernel %s: a grid of %lld x %lld x %lld is too large to check", ir->name, (long long)call->grid[0],
-                         (long long)call->grid[1], (long long)call->grid[2]);
-    eas_status st = shadow_arguments(&c) && shadow_threadgroup(&c) ? interp_watched(ir, call, &c.w) : base_fail_oom(ir->nvals * sizeof(shadow));
+        return base_fail(EAS_ERR_VALUE, "kernel %s: a grid of %lld x %lld x %lld is too large to check",
+                         ir->name, (long long)call->grid[0], (long long)call->grid[1],
+                         (long long)call->grid[2]);
+    eas_status st = shadow_arguments(&c) && shadow_threadgroup(&c)
+                      ? interp_watched(ir, call, &c.w)
+                      : base_fail_oom(ir->nvals * sizeof(shadow));
     if (!st && (c.mem.oom || report->oom))
-        st = base_fail(EAS_ERR_MEMORY, "out of memory: checking kernel %s needs about 150 bytes for each element that it touches", ir->name);
+        st = base_fail(
+            EAS_ERR_MEMORY,
+            "out of memory: checking kernel %s needs about 150 bytes for each element that it touches",
+            ir->name);
     vec_free(&c.released);
     arena_free(&c.mem);
     return st;

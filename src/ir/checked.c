@@ -1,13 +1,14 @@
 /* checked.c: a kernel with its accesses guarded, and one without its asserts.
  *
- * ir_checked: every access, or every one at a place that rests on data, asks `bounds` first; used when a launch cannot be proved to stay inside.
- * ir_unasserted: what runs unless a launch debugs.
+ * ir_checked: every access, or every one at a place that rests on data, asks `bounds` first; used when a
+ * launch cannot be proved to stay inside. ir_unasserted: what runs unless a launch debugs.
  */
 #include "ir.h"
 
 typedef struct checker {
     ir_rewrite w;
-    uint32_t last[3], verdict; /* of the newest guard in this region: an element that is changed is asked for once */
+    /* of the newest guard in this region: an element that is changed is asked for once */
+    uint32_t last[3], verdict;
 } checker;
 
 static uint32_t guarded(checker *c, uint32_t buf, uint32_t off, uint32_t mask)
@@ -50,7 +51,8 @@ static void check_atomic(checker *c, const ir_insn *in)
 }
 
 /* The offsets of a dot run linearly: if both ends are inside, all are. K becomes 0 where they are not. */
-static uint32_t check_run(checker *c, uint32_t buf, uint32_t base, uint32_t stride, uint32_t last, uint32_t any)
+static uint32_t check_run(checker *c, uint32_t buf, uint32_t base, uint32_t stride, uint32_t last,
+                          uint32_t any)
 {
     ir_type t = ir_with_dtype(ir_typeof(c->w.b->ir, base), EAS_I64);
     uint32_t b = irb_to(c->w.b, IR_CAST, t, base), s = irb_to(c->w.b, IR_CAST, t, stride);
@@ -66,14 +68,18 @@ static void check_dot(checker *c, const ir_insn *in)
         return;
     ir_type t = ir_typeof(c->w.b->ir, a[6]), w = ir_with_dtype(t, EAS_I64);
     uint32_t K = irb_to(c->w.b, IR_CAST, w, a[6]);
-    uint32_t any = irb_op(c->w.b, IR_GT, K, irb_const(c->w.b, w, 0), 0), last = irb_op(c->w.b, IR_SUB, K, irb_const(c->w.b, w, 1), 0);
+    uint32_t any = irb_op(c->w.b, IR_GT, K, irb_const(c->w.b, w, 0), 0),
+             last = irb_op(c->w.b, IR_SUB, K, irb_const(c->w.b, w, 1), 0);
     uint32_t ok = check_run(c, a[3], a[4], a[5], last, check_run(c, a[0], a[1], a[2], last, any));
     a[6] = irb_op(c->w.b, IR_WHERE, ok, a[6], irb_const(c->w.b, t, 0));
     ir_type r = {0};
     c->w.map[in->res] = irb_insn(c->w.b, IR_DOT, a, 7, 0, 1, &r);
 }
 
-static bool is_access(const ir_insn *in) { return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_DOT || ir_is_atomic(in); }
+static bool is_access(const ir_insn *in)
+{
+    return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_DOT || ir_is_atomic(in);
+}
 
 static uint32_t next_access(const eas_ir *ir, uint32_t i)
 {
@@ -89,7 +95,8 @@ static const bool *doubtful(const eas_ir *ir, const eas_ir *proved, arena *mem)
     if (!there)
         return NULL;
     uint32_t i = next_access(ir, 0), j = next_access(proved, 0);
-    while (i < ir->ninsns && j < proved->ninsns && ir->insns[i].op == proved->insns[j].op && here[i] == there[j]) {
+    while (i < ir->ninsns && j < proved->ninsns && ir->insns[i].op == proved->insns[j].op &&
+           here[i] == there[j]) {
         i = next_access(ir, i + 1);
         j = next_access(proved, j + 1);
     }

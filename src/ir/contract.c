@@ -40,7 +40,8 @@ static bool contract_one(contractor *c, uint32_t i)
         const ir_insn *m = product(c, ir_args(c->w.from, in)[side]);
         if (!m || !same_region(m, in))
             continue;
-        uint32_t x = ir_rewrite_arg(&c->w, m, 0), y = ir_rewrite_arg(&c->w, m, 1), z = ir_rewrite_arg(&c->w, in, 1 - side);
+        uint32_t x = ir_rewrite_arg(&c->w, m, 0), y = ir_rewrite_arg(&c->w, m, 1),
+                 z = ir_rewrite_arg(&c->w, in, 1 - side);
         if (in->op == IR_SUB && side == 0)
             z = irb_op(c->w.b, IR_NEG, z, 0, 0);
         else if (in->op == IR_SUB)

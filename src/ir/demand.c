@@ -1,17 +1,28 @@
 /* demand.c: loads read only what some store needs.
  *
- * A kernel may mask its stores and leave the loads that feed them alone: rows that are not there are computed from what happens to lie behind the matrix, and
- * thrown away. Nothing of it can be seen, so it is no error. Where a launch cannot be proved to stay inside its arguments, this form of the kernel
- * runs: every load (and block dot) also takes the mask of the stores that its lanes end up in.
+ * A kernel may mask its stores and leave the loads that feed them alone: rows that are not there are computed
+ * from what happens to lie behind the matrix, and thrown away. Nothing of it can be seen, so it is no error.
+ * Where a launch cannot be proved to stay inside its arguments, this form of the kernel runs: every load (and
+ * block dot) also takes the mask of the stores that its lanes end up in.
  *
- * Going backwards from stores, each value gets the condition under which a lane of it is needed, as an expression over masks and enclosing branches (`want`): element by
- * element it passes to the operands, across a reduction it spreads over the reduced axis, around a loop it goes on if the loop does not change it. Where lanes mix
- * in any other way, everything is needed. The condition may be computed after the load; it is made anew in front of it if it consists of nothing but pure
- * instructions on values that exist there. Otherwise the load stays as it is.
+ * Going backwards from stores, each value gets the condition under which a lane of it is needed, as an
+ * expression over masks and enclosing branches (`want`): element by element it passes to the operands, across
+ * a reduction it spreads over the reduced axis, around a loop it goes on if the loop does not change it.
+ * Where lanes mix in any other way, everything is needed. The condition may be computed after the load; it is
+ * made anew in front of it if it consists of nothing but pure instructions on values that exist there.
+ * Otherwise the load stays as it is.
  */
 #include "ir.h"
 
-typedef enum want_kind { WANT_ALL, WANT_MASK, WANT_NOT, WANT_AND, WANT_OR, WANT_RESHAPE, WANT_BROADCAST } want_kind;
+typedef enum want_kind {
+    WANT_ALL,
+    WANT_MASK,
+    WANT_NOT,
+    WANT_AND,
+    WANT_OR,
+    WANT_RESHAPE,
+    WANT_BROADCAST
+} want_kind;
 typedef struct want {
     want_kind kind;
     uint32_t v;  /* WANT_MASK */
@@ -35,7 +46,10 @@ typedef struct demander {
 
 /* ---- wants ---- */
 
-static bool same_shape(ir_type a, ir_type b) { return ir_type_eq(ir_with_dtype(a, EAS_BOOL), ir_with_dtype(b, EAS_BOOL)); }
+static bool same_shape(ir_type a, ir_type b)
+{
+    return ir_type_eq(ir_with_dtype(a, EAS_BOOL), ir_with_dtype(b, EAS_BOOL));
+}
 
 static const want *make(demander *d, want w)
 {
@@ -56,14 +70,18 @@ static bool equal(const want *x, const want *y)
     return equal(x->a, y->a) && equal(x->b, y->b);
 }
 
-static const want *mask_want(demander *d, uint32_t v) { return make(d, (want){.kind = WANT_MASK, .v = v, .t = ir_typeof(d->w.from, v)}); }
+static const want *mask_want(demander *d, uint32_t v)
+{
+    return make(d, (want){.kind = WANT_MASK, .v = v, .t = ir_typeof(d->w.from, v)});
+}
 
 /* The same in another shape: one condition for all lanes. What does not fit is everything. */
 static const want *shaped(demander *d, const want *w, ir_type t)
 {
     if (!w || w->kind == WANT_ALL || same_shape(w->t, t))
         return w;
-    return w->t.rank ? &all : make(d, (want){.kind = WANT_BROADCAST, .t = ir_with_dtype(t, EAS_BOOL), .a = w});
+    return w->t.rank ? &all
+                     : make(d, (want){.kind = WANT_BROADCAST, .t = ir_with_dtype(t, EAS_BOOL), .a = w});
 }
 
 static const want *both(demander *d, const want *x, const want *y)
@@ -129,7 +147,8 @@ static bool invariant(const demander *d, uint32_t v, uint32_t first, int depth)
     const ir_insn *in = ir_def(d->w.from, v);
     if (v < first || !in)
         return true;
-    if (depth > MAX_CLONE || in->nres != 1 || !(ir_rows[in->op].flags & IR_PURE || ir_rows[in->op].rule == IR_RULE_IDENT))
+    if (depth > MAX_CLONE || in->nres != 1 ||
+        !(ir_rows[in->op].flags & IR_PURE || ir_rows[in->op].rule == IR_RULE_IDENT))
         return false;
     for (int k = 0; k < in->nargs; k++)
         if (!invariant(d, ir_args(d->w.from, in)[k], first, depth + 1))
@@ -139,10 +158,14 @@ static bool invariant(const demander *d, uint32_t v, uint32_t first, int depth)
 
 static bool want_invariant(const demander *d, const want *w, uint32_t first)
 {
-    return !w || (w->kind == WANT_MASK ? invariant(d, w->v, first, 0) : want_invariant(d, w->a, first) && want_invariant(d, w->b, first));
+    return !w || (w->kind == WANT_MASK ? invariant(d, w->v, first, 0)
+                                       : want_invariant(d, w->a, first) && want_invariant(d, w->b, first));
 }
 
-static const want *around(const demander *d, const want *w, uint32_t first) { return !w || want_invariant(d, w, first) ? w : &all; }
+static const want *around(const demander *d, const want *w, uint32_t first)
+{
+    return !w || want_invariant(d, w, first) ? w : &all;
+}
 
 static void loop_needs(demander *d, const ir_insn *op, const ir_insn *end)
 {
@@ -151,7 +174,8 @@ static void loop_needs(demander *d, const ir_insn *op, const ir_insn *end)
     add_args(d, op, 0, head, &all);
     for (int k = 0; k < end->nargs; k++) {
         const uint32_t next = ir_args(d->w.from, end)[k], init = ir_args(d->w.from, op)[head + k];
-        const want *w = either(d, around(d, d->need[op->res + (uint32_t)(own + k)], first), d->need[end->res + (uint32_t)k]);
+        const want *w = either(d, around(d, d->need[op->res + (uint32_t)(own + k)], first),
+                               d->need[end->res + (uint32_t)k]);
         add(d, next, w);
         add(d, init, w);
     }
@@ -199,7 +223,10 @@ static void value_needs(demander *d, const ir_insn *in)
         add(d, a[0], before_broadcast(d, w, ir_typeof(d->w.from, a[0])));
     else if (in->op == IR_RESHAPE)
         add(d, a[0],
-            w->kind == WANT_ALL ? w : make(d, (want){.kind = WANT_RESHAPE, .t = ir_with_dtype(ir_typeof(d->w.from, a[0]), EAS_BOOL), .a = w}));
+            w->kind == WANT_ALL ? w
+                                : make(d, (want){.kind = WANT_RESHAPE,
+                                                 .t = ir_with_dtype(ir_typeof(d->w.from, a[0]), EAS_BOOL),
+                                                 .a = w}));
     else
         add_args(d, in, 0, in->nargs, &all);
 }

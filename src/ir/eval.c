@@ -1,7 +1,7 @@
 /* eval.c: the meaning of every element-wise instruction, compiled from the table's expressions.
  *
- * A lane is a 64-bit slot: integers sign- or zero-extended, bool 0/1, floats their bit pattern. The interpreter and the constant
- * folder run these functions, so folding cannot differ from running.
+ * A lane is a 64-bit slot: integers sign- or zero-extended, bool 0/1, floats their bit pattern. The
+ * interpreter and the constant folder run these functions, so folding cannot differ from running.
  */
 #include "ir.h"
 
@@ -218,8 +218,9 @@ static int64_t float_to_int(eas_dtype dt, double d)
     return dtype_is_signed(dt) ? (int64_t)d : (int64_t)(uint64_t)d;
 }
 
-/* A 64-bit integer to a 16-bit float must round once: going through double would round twice. Halves have at most 11 bits, so
- * folding everything below bit 40 of a large magnitude into a sticky bit keeps the rounding right. */
+/* A 64-bit integer to a 16-bit float must round once: going through double would round twice. Halves have
+ * at most 11 bits, so folding everything below bit 40 of a large magnitude into a sticky bit keeps the
+ * rounding right. */
 static double sticky_double(uint64_t m)
 {
     if (m >> 53)
@@ -253,11 +254,13 @@ static int64_t convert(eas_dtype from, eas_dtype to, int64_t s)
 
 static int64_t reinterpret(eas_dtype to, int64_t s)
 {
-    static const uint8_t as_int[EAS_NDTYPES] = {[EAS_F16] = EAS_U16, [EAS_BF16] = EAS_U16, [EAS_F32] = EAS_U32, [EAS_F64] = EAS_U64};
+    static const uint8_t as_int[EAS_NDTYPES] = {
+        [EAS_F16] = EAS_U16, [EAS_BF16] = EAS_U16, [EAS_F32] = EAS_U32, [EAS_F64] = EAS_U64};
     return wrap(dtype_is_float(to) ? (eas_dtype)as_int[to] : to, s);
 }
 
-bool ir_eval_lanes(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, const int64_t *a, const int64_t *b, const int64_t *c, int64_t *r)
+bool ir_eval_lanes(uint16_t op, eas_dtype dt, eas_dtype to, int64_t n, const int64_t *a, const int64_t *b,
+                   const int64_t *c, int64_t *r)
 {
     switch (op) {
     case IR_WHERE:

@@ -1,11 +1,14 @@
 /* flow.c: what a front end needs whose branches and loops are traced before it is known what they change.
  *
- * A branch: both sides are built first; eas_builder_if_join then gives the pairs of values that leave it. The two values of a pair are brought to one
- * type, which for the first side means instructions in front of an `else` that has been passed long ago: they are appended and moved there.
- * A loop: when its body turns out to change the type of a value that it carries, eas_builder_rewind forgets the loop, to be built again. */
+ * A branch: both sides are built first; eas_builder_if_join then gives the pairs of values that leave it.
+ * The two values of a pair are brought to one type, which for the first side means instructions in front
+ * of an `else` that has been passed long ago: they are appended and moved there. A loop: when its body
+ * turns out to change the type of a value that it carries, eas_builder_rewind forgets the loop, to be
+ * built again. */
 #include "ir.h"
 
-_Static_assert(sizeof((eas_mark *)0)->group_array >= sizeof((eas_builder *)0)->group_array, "a mark holds what the builder does");
+_Static_assert(sizeof((eas_mark *)0)->group_array >= sizeof((eas_builder *)0)->group_array,
+               "a mark holds what the builder does");
 
 void eas_builder_mark(const eas_builder *b, eas_mark *out)
 {
@@ -14,7 +17,11 @@ void eas_builder_mark(const eas_builder *b, eas_mark *out)
     NEED_(b);
     if (b->status || b->live)
         return;
-    *out = (eas_mark){.ninsns = b->ir->ninsns, .nvals = b->ir->nvals, .npool = b->ir->npool, .nopen = b->open.len, .hoisted = b->hoisted};
+    *out = (eas_mark){.ninsns = b->ir->ninsns,
+                      .nvals = b->ir->nvals,
+                      .npool = b->ir->npool,
+                      .nopen = b->open.len,
+                      .hoisted = b->hoisted};
     memcpy(out->group_array, b->group_array, sizeof b->group_array);
 }
 
@@ -153,13 +160,15 @@ static uint32_t literal_again(eas_builder *b, uint32_t v)
     return r;
 }
 
-void eas_builder_if_join(eas_builder *b, int n, const eas_value *then_values, const eas_value *else_values, eas_value *merged)
+void eas_builder_if_join(eas_builder *b, int n, const eas_value *then_values, const eas_value *else_values,
+                         eas_value *merged)
 {
     NEED_(b);
     if (b->status)
         return;
     uint32_t opener = b->open.len ? b->open.at[b->open.len - 1] : UINT32_MAX;
-    uint32_t at = opener != UINT32_MAX && b->ir->insns[opener].op == IR_IF ? find_else(b->ir, opener) : UINT32_MAX;
+    uint32_t at =
+        opener != UINT32_MAX && b->ir->insns[opener].op == IR_IF ? find_else(b->ir, opener) : UINT32_MAX;
     if (at == UINT32_MAX || b->ir->insns[at].nargs) {
         irb_fail(b, EAS_ERR_VALUE, "a join of branches needs an if with an else that has no values yet");
         return;

@@ -2,9 +2,12 @@
  *
  * The order is part of the meaning, so that every device gives the same bits.
  *   reduce_*, scan_* along an axis that has others behind it: one element after the other.
- *   reduce_* along the last axis (but for axes of length 1): element i joins the running result i % 64 (i % 32 of 8-byte dtypes); then, with p the
- *     largest power of two not above the number of running results, those from p on join the first ones, and the upper half joins the lower until one is left.
- *   scan_* along the last axis: in chunks of 16; within one, for s = 1, 2, 4, 8 every element i >= s is joined with the element s before it; then all
+ *   reduce_* along the last axis (but for axes of length 1): element i joins the running result i % 64 (i %
+ *   32 of 8-byte dtypes); then, with p the
+ *     largest power of two not above the number of running results, those from p on join the first ones, and
+ *     the upper half joins the lower until one is left.
+ *   scan_* along the last axis: in chunks of 16; within one, for s = 1, 2, 4, 8 every element i >= s is
+ *   joined with the element s before it; then all
  *     of them with the last result of the chunk before.
  *   folds with a function of the user's: that same halving, of all elements.
  */
@@ -39,7 +42,8 @@ static uint32_t pad(eas_builder *b, uint32_t x, int axis, int64_t front, int64_t
 /* The index along axis, in the shape of t. */
 static uint32_t positions(eas_builder *b, ir_type t, int axis)
 {
-    ir_type line = {.dtype = EAS_I64, .rank = 1, .dim = {t.dim[axis]}}, aligned = {.dtype = EAS_I64, .rank = t.rank};
+    ir_type line = {.dtype = EAS_I64, .rank = 1, .dim = {t.dim[axis]}},
+            aligned = {.dtype = EAS_I64, .rank = t.rank};
     for (int i = 0; i < t.rank; i++)
         aligned.dim[i] = i == axis ? t.dim[axis] : 1;
     uint32_t v = irb_to(b, IR_RESHAPE, aligned, irb_typed(b, IR_ARANGE, line, 0));
@@ -74,7 +78,9 @@ static bool want_block(eas_builder *b, const char *what, uint32_t x, int *axis)
     if (!rank)
         return irb_fail(b, EAS_ERR_TYPE, "%s: needs a block, got one value", what), false;
     if (*axis < -rank || *axis >= rank)
-        return irb_fail(b, EAS_ERR_VALUE, "%s: axis %d is out of range for a block of rank %d", what, *axis, rank), false;
+        return irb_fail(b, EAS_ERR_VALUE, "%s: axis %d is out of range for a block of rank %d", what, *axis,
+                        rank),
+               false;
     *axis += *axis < 0 ? rank : 0;
     return true;
 }
@@ -100,7 +106,8 @@ static uint32_t fold(eas_builder *b, const folder *f, uint32_t v, int axis)
     while (2 * p <= n)
         p *= 2;
     if (p < n) { /* those beyond the power of two join the first ones */
-        uint32_t x = slice(b, v, axis, 0, p), r = join(b, f, x, pad(b, slice(b, v, axis, p, n - p), axis, 0, p));
+        uint32_t x = slice(b, v, axis, 0, p),
+                 r = join(b, f, x, pad(b, slice(b, v, axis, p, n - p), axis, 0, p));
         v = b->status ? 0 : irb_op(b, IR_WHERE, where_position(b, type_of(b, x), axis, IR_LT, n - p), r, x);
     }
     for (; p > 1 && !b->status; p /= 2)
@@ -126,7 +133,9 @@ static uint16_t row_of(eas_builder *b, const char *kind, eas_op op)
 static uint32_t ready(eas_builder *b, uint16_t op, uint32_t x)
 {
     ir_type t = type_of(b, x);
-    return t.dtype == EAS_BOOL && !(ir_rows[op].classes & IR_B) ? irb_to(b, IR_CAST, ir_with_dtype(t, EAS_I64), x) : x;
+    return t.dtype == EAS_BOOL && !(ir_rows[op].classes & IR_B)
+             ? irb_to(b, IR_CAST, ir_with_dtype(t, EAS_I64), x)
+             : x;
 }
 
 eas_value eas_builder_reduce(eas_builder *b, eas_op op, eas_value x, int axis)
@@ -144,7 +153,8 @@ eas_value eas_builder_reduce(eas_builder *b, eas_op op, eas_value x, int axis)
     return irb_insn(b, row, &x, 1, axis, 1, &t);
 }
 
-eas_value eas_builder_fold(eas_builder *b, eas_value x, int axis, eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx)
+eas_value eas_builder_fold(eas_builder *b, eas_value x, int axis,
+                           eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx)
 {
     NEED(b, 0);
     return want_block(b, "reduce", x, &axis) ? fold(b, &(folder){fn, ctx}, x, axis) : 0;
@@ -165,7 +175,8 @@ eas_value eas_builder_arg_reduce(eas_builder *b, int want_max, eas_value x, int 
     uint32_t hit = irb_op(b, IR_EQ, x, best, 0);
     if (dtype_is_float(t.dtype))
         hit = irb_op(b, IR_OR, hit, irb_op(b, IR_ISNAN, x, 0, 0), 0);
-    return eas_builder_reduce(b, IR_MIN, irb_op(b, IR_WHERE, hit, positions(b, t, axis), irb_const(b, at, t.dim[axis])), axis);
+    return eas_builder_reduce(
+        b, IR_MIN, irb_op(b, IR_WHERE, hit, positions(b, t, axis), irb_const(b, at, t.dim[axis])), axis);
 }
 
 eas_value eas_builder_scan(eas_builder *b, eas_op op, eas_value x, int axis)
@@ -202,7 +213,9 @@ static uint32_t batched(eas_builder *b, uint32_t x, uint32_t y, uint32_t acc)
             n = type_of(b, v[i]).dim[0];
     for (int i = 0; i < 3 && !b->status; i++)
         if (v[i] && type_of(b, v[i]).dim[0] != n && type_of(b, v[i]).dim[0] != 1)
-            return irb_fail(b, EAS_ERR_TYPE, "dot: %d products, and operand %d has %d", (int)n, i + 1, (int)type_of(b, v[i]).dim[0]), 0;
+            return irb_fail(b, EAS_ERR_TYPE, "dot: %d products, and operand %d has %d", (int)n, i + 1,
+                            (int)type_of(b, v[i]).dim[0]),
+                   0;
     for (int32_t k = 0; k < n && !b->status; k++) {
         uint32_t one[3] = {0};
         for (int i = 0; i < 3 && !b->status; i++)
@@ -213,7 +226,8 @@ static uint32_t batched(eas_builder *b, uint32_t x, uint32_t y, uint32_t acc)
     }
     return all;
 }
-/* Products of 8-bit integers, 256 of two unsigned factors or 512 others, have sums below 2^24, which f32 holds: exact on every device. */
+/* Products of 8-bit integers, 256 of two unsigned factors or 512 others, have sums below 2^24, which f32
+ * holds: exact on every device. */
 static uint32_t of_bytes(eas_builder *b, uint32_t x, uint32_t y, uint32_t acc)
 {
     ir_type tx = type_of(b, x), ty = type_of(b, y);
@@ -245,8 +259,8 @@ eas_value eas_builder_matmul(eas_builder *b, eas_value x, eas_value y, eas_value
         return 0;
     if (type_of(b, x).rank == 3 || type_of(b, y).rank == 3)
         return batched(b, x, y, acc);
-    if (is_byte(type_of(b, x)) && is_byte(type_of(b, y)) && type_of(b, x).rank == 2 && type_of(b, y).rank == 2 &&
-        type_of(b, x).dim[1] == type_of(b, y).dim[0])
+    if (is_byte(type_of(b, x)) && is_byte(type_of(b, y)) && type_of(b, x).rank == 2 &&
+        type_of(b, y).rank == 2 && type_of(b, x).dim[1] == type_of(b, y).dim[0])
         return of_bytes(b, x, y, acc);
     for (int i = 0; i < (acc ? 3 : 2); i++) {
         int axis = 0;
@@ -254,19 +268,23 @@ eas_value eas_builder_matmul(eas_builder *b, eas_value x, eas_value y, eas_value
             return 0;
         ir_type t = type_of(b, v[i]);
         if (t.rank != 2 || !dtype_is_float(t.dtype))
-            return irb_fail(b, EAS_ERR_TYPE, "dot: needs blocks of floats of rank 2, operand %d is %s of rank %d", i + 1, eas_dtype_name(t.dtype),
-                            (int)t.rank),
+            return irb_fail(b, EAS_ERR_TYPE,
+                            "dot: needs blocks of floats of rank 2, operand %d is %s of rank %d", i + 1,
+                            eas_dtype_name(t.dtype), (int)t.rank),
                    0;
         wide = wide || t.dtype == EAS_F64;
     }
     ir_type tx = type_of(b, x), ty = type_of(b, y), sum = ir_with_dtype(tx, wide ? EAS_F64 : EAS_F32);
     if (tx.dim[1] != ty.dim[0])
-        return irb_fail(b, EAS_ERR_TYPE, "dot: (%d, %d) times (%d, %d) do not fit: %d is not %d", (int)tx.dim[0], (int)tx.dim[1], (int)ty.dim[0],
-                        (int)ty.dim[1], (int)tx.dim[1], (int)ty.dim[0]),
+        return irb_fail(b, EAS_ERR_TYPE, "dot: (%d, %d) times (%d, %d) do not fit: %d is not %d",
+                        (int)tx.dim[0], (int)tx.dim[1], (int)ty.dim[0], (int)ty.dim[1], (int)tx.dim[1],
+                        (int)ty.dim[0]),
                0;
     sum.dim[1] = ty.dim[1];
     if (acc && !ir_shape_eq(type_of(b, acc), sum))
-        return irb_fail(b, EAS_ERR_TYPE, "dot: the sum has the shape (%d, %d), acc has not", (int)sum.dim[0], (int)sum.dim[1]), 0;
+        return irb_fail(b, EAS_ERR_TYPE, "dot: the sum has the shape (%d, %d), acc has not", (int)sum.dim[0],
+                        (int)sum.dim[1]),
+               0;
     v[2] = acc ? acc : irb_const(b, sum, 0);
     for (int i = 0; i < 3 && !b->status; i++)
         v[i] = irb_to(b, IR_CAST, ir_with_dtype(type_of(b, v[i]), sum.dtype), v[i]);
@@ -280,7 +298,8 @@ eas_value eas_builder_slice(eas_builder *b, eas_value x, int axis, int64_t start
         return 0;
     int32_t n = type_of(b, x).dim[axis];
     if (start < 0 || size < 1 || start + size > n)
-        return irb_fail(b, EAS_ERR_VALUE, "slice: %lld elements from %lld on do not lie in an axis of %d", (long long)size, (long long)start, (int)n),
+        return irb_fail(b, EAS_ERR_VALUE, "slice: %lld elements from %lld on do not lie in an axis of %d",
+                        (long long)size, (long long)start, (int)n),
                0;
     return slice(b, x, axis, start, size);
 }
@@ -316,10 +335,13 @@ eas_value eas_builder_join(eas_builder *b, eas_value x, eas_value y)
         return 0;
     ir_type t = type_of(b, x);
     if (!ir_type_eq(t, type_of(b, y)) || t.rank == IR_MAX_RANK)
-        return irb_fail(b, EAS_ERR_TYPE, "join: needs two blocks of one dtype and shape, of rank %d at most", (int)IR_MAX_RANK - 1), 0;
+        return irb_fail(b, EAS_ERR_TYPE, "join: needs two blocks of one dtype and shape, of rank %d at most",
+                        (int)IR_MAX_RANK - 1),
+               0;
     ir_type one = t;
     one.dim[one.rank++] = 1;
     int last = t.rank;
-    uint32_t a = pad(b, irb_to(b, IR_RESHAPE, one, x), last, 0, 2), c = pad(b, irb_to(b, IR_RESHAPE, one, y), last, 1, 2);
+    uint32_t a = pad(b, irb_to(b, IR_RESHAPE, one, x), last, 0, 2),
+             c = pad(b, irb_to(b, IR_RESHAPE, one, y), last, 1, 2);
     return b->status ? 0 : irb_op(b, IR_WHERE, where_position(b, type_of(b, a), last, IR_LT, 1), a, c);
 }

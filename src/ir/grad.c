@@ -1,11 +1,13 @@
-/* grad.c: derivatives of kernels: what is asked for, the parameters of the kernel that computes it, and building it.
+/* grad.c: derivatives of kernels: what is asked for, the parameters of the kernel that computes it, and
+ * building it.
  *
  *   eas_ir_grad   reverse mode: cotangents of results to gradients of arguments
  *   eas_ir_jvp    forward mode: tangents of arguments to tangents of results
  *
- * Reverse mode works on SPMD kernels; one of threads becomes one of blocks first (lanes.c), so threads that part are lanes under masks, shuffles and matrices are
- * loads and stores, and no barrier is left to respect. The kernel is built with a tape for every carried value, pruned, and built again without the tapes that turned
- * out to be unread, until all are read.
+ * Reverse mode works on SPMD kernels; one of threads becomes one of blocks first (lanes.c), so threads that
+ * part are lanes under masks, shuffles and matrices are loads and stores, and no barrier is left to respect.
+ * The kernel is built with a tape for every carried value, pruned, and built again without the tapes that
+ * turned out to be unread, until all are read.
  */
 #include "grad.h"
 
@@ -60,13 +62,15 @@ static eas_status ask(gradder *g, int n, const int *which, bool of)
         const ir_type t = ir_typeof(g->w.from, (uint32_t)p + 1);
         const char *name = g->w.from->params[p].name;
         if (!dtype_is_float((eas_dtype)t.dtype))
-            return base_fail(EAS_ERR_TYPE, "%s: \"%s\" is %s; only floats have derivatives", g->w.from->name, name,
-                             eas_dtype_name((eas_dtype)t.dtype));
+            return base_fail(EAS_ERR_TYPE, "%s: \"%s\" is %s; only floats have derivatives", g->w.from->name,
+                             name, eas_dtype_name((eas_dtype)t.dtype));
         if (of && (t.kind != IR_BUF || !g->w.from->params[p].write))
-            return base_fail(EAS_ERR_VALUE, "%s: `of` names \"%s\", which the kernel does not write to", g->w.from->name, name);
+            return base_fail(EAS_ERR_VALUE, "%s: `of` names \"%s\", which the kernel does not write to",
+                             g->w.from->name, name);
         *(of ? &g->buf[p].of : &g->buf[p].wrt) = true;
     }
-    return n ? EAS_OK : base_fail(EAS_ERR_VALUE, "%s: `%s` names no parameter", g->w.from->name, of ? "of" : "wrt");
+    return n ? EAS_OK
+             : base_fail(EAS_ERR_VALUE, "%s: `%s` names no parameter", g->w.from->name, of ? "of" : "wrt");
 }
 
 /* ---- parameters of the derivative ---- */
@@ -75,14 +79,18 @@ static void named_param(gradder *g, uint32_t *to, const char *prefix, int p, ir_
 {
     char name[300];
     snprintf(name, sizeof name, "%s_%.250s", prefix, g->w.from->params[p].name);
-    *to = grad_param(g, name, t, (eas_grad_param){.role = role, .param = p, .consumed = role == EAS_GRAD_COTANGENT && g->buf[p].consumed});
+    *to = grad_param(g, name, t,
+                     (eas_grad_param){.role = role,
+                                      .param = p,
+                                      .consumed = role == EAS_GRAD_COTANGENT && g->buf[p].consumed});
 }
 
 static void add_given(gradder *g)
 {
     for (int p = 0; p < g->w.from->nparams; p++) {
         const ir_type t = ir_typeof(g->w.from, (uint32_t)p + 1);
-        const eas_grad_param what = {.role = EAS_GRAD_GIVEN, .param = p, .dtype = (eas_dtype)t.dtype, .is_buffer = t.kind == IR_BUF};
+        const eas_grad_param what = {
+            .role = EAS_GRAD_GIVEN, .param = p, .dtype = (eas_dtype)t.dtype, .is_buffer = t.kind == IR_BUF};
         g->w.map[p + 1] = (uint32_t)p + 1;
         if (!vec_push(&g->params, what))
             g->w.mem.oom = true;
@@ -95,7 +103,8 @@ static void add_cotangents(gradder *g)
     for (int k = 0; k < g->opt->nof; k++) {
         const int p = g->opt->of[k];
         if (!g->buf[p].ct)
-            named_param(g, &g->buf[p].ct, "d", p, buffer((eas_dtype)ir_typeof(g->w.from, (uint32_t)p + 1).dtype),
+            named_param(g, &g->buf[p].ct, "d", p,
+                        buffer((eas_dtype)ir_typeof(g->w.from, (uint32_t)p + 1).dtype),
                         g->buf[p].shared ? EAS_GRAD_BOTH : EAS_GRAD_COTANGENT);
     }
     for (int k = 0; k < g->opt->nwrt; k++) {
@@ -103,7 +112,9 @@ static void add_cotangents(gradder *g)
         if (g->buf[p].shared)
             g->buf[p].grad = g->buf[p].ct;
         else if (!g->buf[p].grad)
-            named_param(g, &g->buf[p].grad, "d", p, buffer(grad_dtype((eas_dtype)ir_typeof(g->w.from, (uint32_t)p + 1).dtype)), EAS_GRAD_GRADIENT);
+            named_param(g, &g->buf[p].grad, "d", p,
+                        buffer(grad_dtype((eas_dtype)ir_typeof(g->w.from, (uint32_t)p + 1).dtype)),
+                        EAS_GRAD_GRADIENT);
     }
 }
 
@@ -111,14 +122,17 @@ static uint32_t local_param(gradder *g, const char *what, uint32_t n, eas_dtype 
 {
     char name[40];
     snprintf(name, sizeof name, "%s_%u", what, (unsigned)n);
-    return grad_param(g, name, buffer(dt), (eas_grad_param){.role = EAS_GRAD_LOCAL, .param = -1, .elements = size, .zeroed = zeroed});
+    return grad_param(
+        g, name, buffer(dt),
+        (eas_grad_param){.role = EAS_GRAD_LOCAL, .param = -1, .elements = size, .zeroed = zeroed});
 }
 
 static bool stores_meet(gradder *g, uint32_t buf)
 {
     for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
         const ir_insn *in = &g->w.from->insns[i];
-        if (in->op == IR_STORE && gargs(g, in)[0] == buf && !grad_lanes_differ(g, gargs(g, in)[1], ir_mask(g->w.from, in)))
+        if (in->op == IR_STORE && gargs(g, in)[0] == buf &&
+            !grad_lanes_differ(g, gargs(g, in)[1], ir_mask(g->w.from, in)))
             return true;
     }
     return false;
@@ -155,7 +169,8 @@ static void add_owners(gradder *g)
 static bool loads(const gradder *g, uint32_t i, uint32_t array)
 {
     const ir_insn *in = &g->w.from->insns[i];
-    return (in->op == IR_LOAD && gargs(g, in)[0] == array) || (in->op == IR_DOT && (gargs(g, in)[0] == array || gargs(g, in)[3] == array));
+    return (in->op == IR_LOAD && gargs(g, in)[0] == array) ||
+           (in->op == IR_DOT && (gargs(g, in)[0] == array || gargs(g, in)[3] == array));
 }
 
 static bool stores(const gradder *g, uint32_t i, uint32_t array)
@@ -175,14 +190,16 @@ static bool fills(const gradder *g, uint32_t i, const grad_local *l)
     return off && off->op == IR_ARANGE && !off->imm && ir_typeof(g->w.from, off->res).dim[0] == l->size;
 }
 
-/* Is an array that region `o` reads from written later, so that it must be put back before the region is computed again? */
+/* Is an array that region `o` reads from written later, so that it must be put back before the region is
+ * computed again? */
 static bool changes_after(const gradder *g, uint32_t o, const grad_local *l)
 {
     bool read = false, filled = false;
     int depth = 0;
     for (uint32_t i = o + 1; i < g->at.end[o] && !filled; i++) {
         const uint16_t op = g->w.from->insns[i].op;
-        depth += (op == IR_LOOP || op == IR_WHILE || op == IR_IF) - (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF);
+        depth += (op == IR_LOOP || op == IR_WHILE || op == IR_IF) -
+                 (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF);
         filled = !read && !depth && g->w.from->insns[o].op == IR_LOOP && fills(g, i, l);
         read |= loads(g, i, l->value);
     }
@@ -194,7 +211,8 @@ static bool changes_after(const gradder *g, uint32_t o, const grad_local *l)
         if (i > o)
             return true;
         for (uint32_t e = 0; e < i; e++) /* a loop around both comes back to it */
-            if ((g->w.from->insns[e].op == IR_LOOP || g->w.from->insns[e].op == IR_WHILE) && g->at.end[e] > g->at.end[o])
+            if ((g->w.from->insns[e].op == IR_LOOP || g->w.from->insns[e].op == IR_WHILE) &&
+                g->at.end[e] > g->at.end[o])
                 return true;
     }
     return false;
@@ -208,25 +226,32 @@ static bool dropped(const grad_known *known, uint32_t loop, int carried)
     return false;
 }
 
-static void add_tape(gradder *g, const grad_known *known, uint32_t loop, int carried, eas_dtype dt, int64_t elements, int number)
+static void add_tape(gradder *g, const grad_known *known, uint32_t loop, int carried, eas_dtype dt,
+                     int64_t elements, int number)
 {
     char name[60];
     grad_tape tape = {.loop = loop, .carried = carried, .dropped = dropped(known, loop, carried)};
     if (!tape.dropped) {
         snprintf(name, sizeof name, "tape_%u", (unsigned)g->tapes.len);
-        tape.param = grad_param(g, name, buffer(dt), (eas_grad_param){.role = EAS_GRAD_TAPE, .param = -1, .loop = number, .elements = elements});
+        tape.param = grad_param(
+            g, name, buffer(dt),
+            (eas_grad_param){.role = EAS_GRAD_TAPE, .param = -1, .loop = number, .elements = elements});
     }
     if (!vec_push(&g->tapes, tape))
         g->w.mem.oom = true;
 }
 
 /* A loop over parted threads, which has become one that ends with the last of them. */
-static bool counts_in_threads(const gradder *g, uint32_t i) { return g->origin && g->primal->insns[g->origin[i]].op == IR_LOOP; }
+static bool counts_in_threads(const gradder *g, uint32_t i)
+{
+    return g->origin && g->primal->insns[g->origin[i]].op == IR_LOOP;
+}
 
 static eas_status add_loop(gradder *g, const grad_known *known, uint32_t i)
 {
     const ir_insn *in = &g->w.from->insns[i];
-    const int head = in->op == IR_LOOP ? 3 : 0, skip = head ? 1 : 0, number = in->op == IR_IF ? -1 : g->nloops;
+    const int head = in->op == IR_LOOP ? 3 : 0, skip = head ? 1 : 0,
+              number = in->op == IR_IF ? -1 : g->nloops;
     const uint32_t first = g->params.len;
     for (int k = 0; k < in->nargs - head && in->op != IR_IF; k++) {
         const ir_type t = ir_typeof(g->w.from, in->res + (uint32_t)(k + skip));
@@ -235,17 +260,22 @@ static eas_status add_loop(gradder *g, const grad_known *known, uint32_t i)
     }
     for (uint32_t n = 0; n < g->locals.len; n++)
         if (changes_after(g, i, &g->locals.at[n]))
-            add_tape(g, known, i, -1 - (int)n, (eas_dtype)ir_typeof(g->w.from, g->locals.at[n].value).dtype, g->locals.at[n].size, number);
+            add_tape(g, known, i, -1 - (int)n, (eas_dtype)ir_typeof(g->w.from, g->locals.at[n].value).dtype,
+                     g->locals.at[n].size, number);
     if (in->op == IR_IF || g->params.len == first)
         return EAS_OK;
     if (g->nloops == GRAD_MAX_LOOPS)
         return grad_fail(g, in, "more than %d loops keep values for the derivative", (int)GRAD_MAX_LOOPS);
     if (in->op == IR_WHILE && !g->opt->max_trips && !counts_in_threads(g, i))
-        return grad_fail(g, in, "how often this loop goes round is not known before it ran, and its values must be kept: give max_trips");
+        return grad_fail(g, in,
+                         "how often this loop goes round is not known before it ran, and its values must be "
+                         "kept: give max_trips");
     char name[40];
     snprintf(name, sizeof name, "trips_%d", g->nloops);
     g->loops[g->nloops] = i;
-    g->trips[g->nloops] = grad_param(g, name, ir_scalar(EAS_I64), (eas_grad_param){.role = EAS_GRAD_TRIPS, .param = -1, .loop = g->nloops});
+    g->trips[g->nloops] =
+        grad_param(g, name, ir_scalar(EAS_I64),
+                   (eas_grad_param){.role = EAS_GRAD_TRIPS, .param = -1, .loop = g->nloops});
     g->nloops++;
     return EAS_OK;
 }
@@ -254,7 +284,8 @@ static eas_status add_tapes(gradder *g, const grad_known *known)
 {
     eas_status st = EAS_OK;
     for (uint32_t i = 0; i < g->w.from->ninsns && !st; i++)
-        if (g->w.from->insns[i].op == IR_LOOP || g->w.from->insns[i].op == IR_WHILE || (g->w.from->insns[i].op == IR_IF && g->locals.len))
+        if (g->w.from->insns[i].op == IR_LOOP || g->w.from->insns[i].op == IR_WHILE ||
+            (g->w.from->insns[i].op == IR_IF && g->locals.len))
             st = add_loop(g, known, i);
     return st;
 }
@@ -274,7 +305,8 @@ static void number_programs(gradder *g)
     const ir_type t = ir_scalar(EAS_I64);
     g->program = irb_typed(g->w.b, IR_PROGRAM_ID, t, naxes - 1);
     for (int a = naxes - 2; a >= 0; a--)
-        g->program = g_op(g, IR_ADD, g_op(g, IR_MUL, g->program, irb_typed(g->w.b, IR_NUM_PROGRAMS, t, a)), irb_typed(g->w.b, IR_PROGRAM_ID, t, a));
+        g->program = g_op(g, IR_ADD, g_op(g, IR_MUL, g->program, irb_typed(g->w.b, IR_NUM_PROGRAMS, t, a)),
+                          irb_typed(g->w.b, IR_PROGRAM_ID, t, a));
     for (uint32_t i = 0; i < g->locals.len; i++)
         g->locals.at[i].start = g_op(g, IR_MUL, g->program, g_int(g, EAS_I64, g->locals.at[i].size));
 }
@@ -307,12 +339,14 @@ static eas_status check_dots(gradder *g)
             if (g->at.end[o] > i && g->at.end[o] < last)
                 last = g->at.end[o];
         for (uint32_t s = i; s < last; s++)
-            if (ir_writes(&g->w.from->insns[s]) && gargs(g, &g->w.from->insns[s])[0] > (uint32_t)g->w.from->nparams &&
-                (gargs(g, &g->w.from->insns[s])[0] == gargs(g, in)[0] || gargs(g, &g->w.from->insns[s])[0] == gargs(g, in)[3]))
-                return grad_fail(
-                    g, in,
-                    "dot: the threadgroup array is written again (line %u) before the loop or kernel ends: its derivative needs what was there",
-                    (unsigned)g->w.from->insns[s].line);
+            if (ir_writes(&g->w.from->insns[s]) &&
+                gargs(g, &g->w.from->insns[s])[0] > (uint32_t)g->w.from->nparams &&
+                (gargs(g, &g->w.from->insns[s])[0] == gargs(g, in)[0] ||
+                 gargs(g, &g->w.from->insns[s])[0] == gargs(g, in)[3]))
+                return grad_fail(g, in,
+                                 "dot: the threadgroup array is written again (line %u) before the loop or "
+                                 "kernel ends: its derivative needs what was there",
+                                 (unsigned)g->w.from->insns[s].line);
     }
     return EAS_OK;
 }
@@ -354,7 +388,8 @@ static eas_status join_programs(gradder *g, eas_ir **ir)
     eas_ir_release(*ir);
     *ir = banded;
     for (int k = 0; k < 2; k++) {
-        const eas_grad_param what = {.role = k ? EAS_GRAD_BAND : EAS_GRAD_PROGRAMS, .param = -1, .dtype = EAS_I64};
+        const eas_grad_param what = {
+            .role = k ? EAS_GRAD_BAND : EAS_GRAD_PROGRAMS, .param = -1, .dtype = EAS_I64};
         if (!vec_push(&g->params, what))
             return base_fail_oom(sizeof what);
     }
@@ -431,7 +466,8 @@ static eas_status prepare(gradder *g, const eas_ir *ir, bool reverse)
     return st ? st : grad_facts(g, reverse);
 }
 
-static eas_status build_reverse(const eas_ir *spmd, eas_ir *primal, const uint32_t *origin, const eas_grad_options *opt, eas_grad **out)
+static eas_status build_reverse(const eas_ir *spmd, eas_ir *primal, const uint32_t *origin,
+                                const eas_grad_options *opt, eas_grad **out)
 {
     grad_known known = {0};
     eas_status st = EAS_OK;
@@ -459,7 +495,8 @@ static eas_status check_options(const eas_ir *ir, const eas_grad_options *opt)
     if (!ir || ir->magic != IR_MAGIC)
         return base_fail(EAS_ERR_HANDLE, "this IR was released");
     if (opt->max_trips < 0)
-        return base_fail(EAS_ERR_VALUE, "%s: max_trips must not be negative, got %lld", ir->name, (long long)opt->max_trips);
+        return base_fail(EAS_ERR_VALUE, "%s: max_trips must not be negative, got %lld", ir->name,
+                         (long long)opt->max_trips);
     return EAS_OK;
 }
 
@@ -491,7 +528,9 @@ static void add_tangents(gradder *g)
         const int n = side ? g->opt->nof : g->opt->nwrt, *which = side ? g->opt->of : g->opt->wrt;
         for (int k = 0; k < n; k++) {
             const int p = which[k];
-            const eas_grad_role role = g->buf[p].of && g->buf[p].wrt ? EAS_GRAD_BOTH : side ? EAS_GRAD_RESULT_TANGENT : EAS_GRAD_TANGENT;
+            const eas_grad_role role = g->buf[p].of && g->buf[p].wrt ? EAS_GRAD_BOTH
+                                     : side                          ? EAS_GRAD_RESULT_TANGENT
+                                                                     : EAS_GRAD_TANGENT;
             if (!g->buf[p].ct)
                 named_param(g, &g->buf[p].ct, "t", p, ir_typeof(g->w.from, (uint32_t)p + 1), role);
         }
@@ -557,7 +596,8 @@ static int64_t turns(ir_range lo, ir_range hi, ir_range step)
     return n > INT32_MAX ? -1 : (int64_t)n;
 }
 
-eas_status eas_grad_trips(const eas_grad *d, int loop, const int64_t *scalars, const int64_t grid[3], int64_t *out)
+eas_status eas_grad_trips(const eas_grad *d, int loop, const int64_t *scalars, const int64_t grid[3],
+                          int64_t *out)
 {
     NEED(d, EAS_ERR_HANDLE);
     NEED(scalars, EAS_ERR_HANDLE);
@@ -566,7 +606,8 @@ eas_status eas_grad_trips(const eas_grad *d, int loop, const int64_t *scalars, c
     arena mem = {0};
     const eas_ir *ir = d->primal;
     if (loop < 0 || loop >= d->nloops)
-        return base_fail(EAS_ERR_VALUE, "%s keeps values of %d loops; there is no loop %d", ir->name, d->nloops, loop);
+        return base_fail(EAS_ERR_VALUE, "%s keeps values of %d loops; there is no loop %d", ir->name,
+                         d->nloops, loop);
     const ir_insn *in = &ir->insns[d->loops[loop]];
     ir_range *s = arena_alloc(&mem, (size_t)(ir->nparams + 1) * sizeof *s);
     for (int p = 0; s && p < ir->nparams; p++)
@@ -585,6 +626,7 @@ eas_status eas_grad_trips(const eas_grad *d, int loop, const int64_t *scalars, c
     if (n >= 0)
         return EAS_OK;
     return base_fail(EAS_ERR_VALUE,
-                     "%s: %s:%u: how often this loop goes round is not known before the launch, and its values must be kept: give max_trips",
+                     "%s: %s:%u: how often this loop goes round is not known before the launch, and its "
+                     "values must be kept: give max_trips",
                      ir->name, in->file ? ir->files[in->file] : "?", (unsigned)in->line);
 }

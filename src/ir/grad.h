@@ -1,7 +1,9 @@
-/* grad.h: derivatives of kernels: what grad.c, grad_rule.c, grad_scan.c, grad_place.c, grad_facts.c, grad_reverse.c, grad_loop.c, grad_jvp.c and prune.c share.
+/* grad.h: derivatives of kernels: what grad.c, grad_rule.c, grad_scan.c, grad_place.c, grad_facts.c,
+ * grad_reverse.c, grad_loop.c, grad_jvp.c and prune.c share.
  *
- * The adjoint of a value is the derivative of the result with respect to it, its tangent the derivative of it along a direction. Both are kept in `adj`, by value of the
- * primal kernel; those of f16 and bf16 are f32. 0: none, which stands for zero.
+ * The adjoint of a value is the derivative of the result with respect to it, its tangent the derivative of it
+ * along a direction. Both are kept in `adj`, by value of the primal kernel; those of f16 and bf16 are f32. 0:
+ * none, which stands for zero.
  */
 #ifndef GRAD_H
 #define GRAD_H
@@ -14,7 +16,8 @@ enum { GRAD_MAX_LOOPS = 64 };
 typedef struct grad_buf {
     bool of, wrt; /* asked for */
     bool shared; /* in place: one array is the cotangent first and the gradient afterwards */
-    bool consumed; /* of: an element is set to 0 once it was read, since an earlier store may have written it too */
+    /* of: an element is set to 0 once it was read, since an earlier store may have written it too */
+    bool consumed;
     uint32_t ct, grad; /* values of the new kernel: cotangent and gradient, or tangent in both; 0: none */
     uint32_t owner; /* which lane of a store came last; 0: not needed */
     uint32_t length; /* deterministic: elements of the gradient; 0: no part for each program */
@@ -23,7 +26,8 @@ typedef struct grad_buf {
 /* A threadgroup array of the primal kernel: a part of two buffers for each program. */
 typedef struct grad_local {
     uint32_t value; /* of the primal kernel */
-    uint32_t data, adj, owner; /* parameters of the new one; adj 0: nothing varies in it; owner 0: lanes of its stores never meet */
+    /* parameters of the new one; adj 0: nothing varies in it; owner 0: lanes of its stores never meet */
+    uint32_t data, adj, owner;
     uint32_t start; /* where this program's part begins */
     int64_t size;
 } grad_local;
@@ -51,7 +55,8 @@ struct eas_grad {
 };
 
 typedef struct gradder {
-    ir_rewrite w; /* from the primal kernel, in SPMD form for reverse mode; map has the copy that was computed last */
+    /* from the primal kernel, in SPMD form for reverse mode; map has the copy that was computed last */
+    ir_rewrite w;
     const eas_ir *primal; /* as it was given */
     const uint32_t *origin; /* per instruction of ir: the one of primal; NULL: they are the same */
     const eas_grad_options *opt;
@@ -76,7 +81,8 @@ typedef struct gradder {
 } gradder;
 
 /* ---- grad.c ---- */
-eas_status grad_fail(gradder *g, const ir_insn *in, const char *fmt, ...) BASE_PRINTF(3, 4); /* with the line of `in` */
+/* with the line of `in` */
+eas_status grad_fail(gradder *g, const ir_insn *in, const char *fmt, ...) BASE_PRINTF(3, 4);
 grad_local *grad_local_of(gradder *g, uint32_t value); /* NULL: not a threadgroup array */
 uint32_t grad_param(gradder *g, const char *name, ir_type t, eas_grad_param what);
 eas_dtype grad_dtype(eas_dtype dt); /* of adjoints: f32 for halves */
@@ -87,7 +93,8 @@ static inline bool gfloat(const gradder *g, uint32_t v)
     ir_type t = ir_typeof(g->w.from, v);
     return t.kind == IR_VAL && dtype_is_float((eas_dtype)t.dtype);
 }
-static inline ir_type gnew(const gradder *g, uint32_t v) { return g->w.b->ir->vals[v].type; } /* of a value of the new kernel */
+/* of a value of the new kernel */
+static inline ir_type gnew(const gradder *g, uint32_t v) { return g->w.b->ir->vals[v].type; }
 static inline bool gactive(const gradder *g, uint32_t v) { return g->varied[v] && g->useful[v]; }
 
 /* ---- small builders over the new kernel (grad_rule.c) ---- */
@@ -106,7 +113,8 @@ uint32_t g_sum_to(gradder *g, uint32_t x, ir_type t); /* sums over what a broadc
 /* ---- grad_rule.c ---- */
 void grad_add(gradder *g, uint32_t v, uint32_t x); /* adj[v] += x */
 bool grad_has_rule(uint16_t op);
-/* Contributions of an instruction whose result has an adjoint to those of its operands; false: it has no rule. */
+/* Contributions of an instruction whose result has an adjoint to those of its operands; false: it has no
+ * rule. */
 bool grad_transpose(gradder *g, const ir_insn *in);
 /* The tangent of its result; 0: zero. */
 uint32_t grad_tangent(gradder *g, const ir_insn *in, bool *known);
@@ -118,12 +126,14 @@ uint32_t grad_reduce_tangent(gradder *g, const ir_insn *in, uint32_t t);
 uint32_t grad_scan_tangent(gradder *g, const ir_insn *in, uint32_t t);
 
 /* ---- grad_place.c: which elements an access touches ---- */
-bool grad_lanes_differ(gradder *g, uint32_t off, uint32_t mask); /* is every lane that is on at another element? */
+/* is every lane that is on at another element? */
+bool grad_lanes_differ(gradder *g, uint32_t off, uint32_t mask);
 bool grad_programs_differ(gradder *g, uint32_t insn); /* does no other program read what this load reads? */
 
 /* ---- grad_facts.c: activity and what cannot be differentiated ---- */
 eas_status grad_facts(gradder *g, bool reverse);
-bool grad_touches(gradder *g, uint32_t first, uint32_t last); /* are there stores in [first, last) whose adjoint counts? */
+/* are there stores in [first, last) whose adjoint counts? */
+bool grad_touches(gradder *g, uint32_t first, uint32_t last);
 
 /* ---- grad_reverse.c, grad_loop.c ---- */
 void grad_forward(gradder *g, uint32_t first, uint32_t last, bool taped);
@@ -132,15 +142,18 @@ void grad_forward_loop(gradder *g, uint32_t i, bool taped);
 void grad_reverse_loop(gradder *g, uint32_t i);
 void grad_forward_if(gradder *g, uint32_t i);
 void grad_reverse_if(gradder *g, uint32_t i);
-uint32_t grad_counts_by(const gradder *g, uint32_t i, int k); /* what carried value k of a loop grows by in each turn; 0: it does not just count */
+/* what carried value k of a loop grows by in each turn; 0: it does not just count */
+uint32_t grad_counts_by(const gradder *g, uint32_t i, int k);
 typedef VEC(uint32_t) grad_ids;
-void grad_outside(gradder *g, uint32_t first, uint32_t last, grad_ids *out); /* active values from before `first` that [first, last] uses */
+/* active values from before `first` that [first, last] uses */
+void grad_outside(gradder *g, uint32_t first, uint32_t last, grad_ids *out);
 
 /* ---- grad_jvp.c ---- */
 void grad_jvp(gradder *g);
 
 /* ---- grad_band.c ---- */
-/* The same with two more parameters, EAS_GRAD_PROGRAMS and EAS_GRAD_BAND; *out is NULL where there is nothing to gain. */
+/* The same with two more parameters, EAS_GRAD_PROGRAMS and EAS_GRAD_BAND; *out is NULL where there is
+ * nothing to gain. */
 eas_status grad_banded(const eas_ir *ir, eas_ir **out);
 
 /* ---- prune.c ---- */

@@ -1,9 +1,10 @@
 /* grad_band.c: programs joined into bands, so that what all of them add to is added to once a band.
  *
- * The gradient of something that every program reads, such as the weight of a layer norm, is a sum over programs: an atomic addition for each element and program,
- * which costs more than everything else. Where the place of such an addition does not depend on the program's number along axis 0, one program of the new kernel goes over a band of
- * programs in a loop, keeps the sum in a carried value, and adds it at the end. How many make a band is up to the launch (EAS_GRAD_BAND), the grid along axis 0 is
- * divided by it.
+ * The gradient of something that every program reads, such as the weight of a layer norm, is a sum over
+ * programs: an atomic addition for each element and program, which costs more than everything else. Where the
+ * place of such an addition does not depend on the program's number along axis 0, one program of the new
+ * kernel goes over a band of programs in a loop, keeps the sum in a carried value, and adds it at the end.
+ * How many make a band is up to the launch (EAS_GRAD_BAND), the grid along axis 0 is divided by it.
  */
 #include "grad.h"
 
@@ -21,8 +22,8 @@ static bool shared(const bander *d, uint32_t v, int depth)
     const ir_insn *in = ir_def(d->w.from, v);
     if (!in)
         return true;
-    if (!(ir_rows[in->op].flags & IR_PURE) || (ir_rows[in->op].flags & IR_STRUCT) || in->nres != 1 || depth > 32 ||
-        ((in->op == IR_PROGRAM_ID || in->op == IR_NUM_PROGRAMS) && in->imm == 0))
+    if (!(ir_rows[in->op].flags & IR_PURE) || (ir_rows[in->op].flags & IR_STRUCT) || in->nres != 1 ||
+        depth > 32 || ((in->op == IR_PROGRAM_ID || in->op == IR_NUM_PROGRAMS) && in->imm == 0))
         return false;
     for (int k = 0; k < in->nargs; k++)
         if (!shared(d, args_of(d, in)[k], depth + 1))
@@ -41,8 +42,8 @@ static bool used(const eas_ir *ir, uint32_t v)
 static bool can_wait(const bander *d, const ir_insn *in)
 {
     const uint32_t mask = in->op == IR_ATOMIC_ADD ? ir_mask(d->w.from, in) : 0;
-    return in->op == IR_ATOMIC_ADD && args_of(d, in)[0] <= (uint32_t)d->w.from->nparams && !used(d->w.from, in->res) &&
-           shared(d, args_of(d, in)[1], 0) && (!mask || shared(d, mask, 0));
+    return in->op == IR_ATOMIC_ADD && args_of(d, in)[0] <= (uint32_t)d->w.from->nparams &&
+           !used(d->w.from, in->res) && shared(d, args_of(d, in)[1], 0) && (!mask || shared(d, mask, 0));
 }
 
 /* Additions that stand in no loop or branch. */
@@ -73,7 +74,9 @@ static uint32_t copy_outside(bander *d, uint32_t v)
 static uint32_t addend(bander *d, const ir_insn *in)
 {
     const uint32_t x = d->w.map[args_of(d, in)[2]], mask = ir_mask(d->w.from, in);
-    return mask && !d->w.b->status ? irb_op(d->w.b, IR_WHERE, d->w.map[mask], x, irb_const(d->w.b, d->w.b->ir->vals[x].type, 0)) : x;
+    return mask && !d->w.b->status
+             ? irb_op(d->w.b, IR_WHERE, d->w.map[mask], x, irb_const(d->w.b, d->w.b->ir->vals[x].type, 0))
+             : x;
 }
 
 static int number_of(const bander *d, uint32_t insn)
@@ -107,7 +110,8 @@ static void write_band(bander *d)
     uint32_t programs = irb_param(d->w.b, "programs", t, false), band = irb_param(d->w.b, "band", t, false);
     uint32_t from = irb_op(d->w.b, IR_MUL, irb_typed(d->w.b, IR_PROGRAM_ID, t, 0), band, 0);
     uint32_t to = irb_op(d->w.b, IR_MIN, irb_op(d->w.b, IR_ADD, from, band, 0), programs, 0);
-    uint32_t *args = arena_alloc(&d->w.mem, (size_t)(n + 3) * sizeof *args), *next = arena_alloc(&d->w.mem, (size_t)(n + 1) * sizeof *next);
+    uint32_t *args = arena_alloc(&d->w.mem, (size_t)(n + 3) * sizeof *args),
+             *next = arena_alloc(&d->w.mem, (size_t)(n + 1) * sizeof *next);
     ir_type *types = arena_alloc(&d->w.mem, (size_t)(n + 2) * sizeof *types);
     if (d->w.mem.oom)
         return;

@@ -2,10 +2,12 @@
  *
  *   varied   depends on something that is differentiated with respect to
  *   useful   something that is stored into a result depends on it
- *   risky    may be infinite or NaN though nothing loaded is: in a lane that a mask turns off, or where a result does not show it, as in 1 / (1 + exp(-x))
+ *   risky    may be infinite or NaN though nothing loaded is: in a lane that a mask turns off, or where a
+ *            result does not show it, as in 1 / (1 + exp(-x))
  *   axes     the program axes that a value depends on
  *
- * All are fixpoints over the list: a carried value takes on what its next value has. Threadgroup arrays carry `varied` from stores to loads, and `useful` back.
+ * All are fixpoints over the list: a carried value takes on what its next value has. Threadgroup arrays carry
+ * `varied` from stores to loads, and `useful` back.
  */
 #include "grad.h"
 
@@ -20,7 +22,8 @@ static bool set(bool *at, bool *changed)
 
 /* ---- regions ---- */
 
-/* Calls join(from, to) for every way a value goes through structure: into and round loops, and out of branches. */
+/* Calls join(from, to) for every way a value goes through structure: into and round loops, and out of
+ * branches. */
 typedef void (*join_fn)(gradder *g, uint32_t from, uint32_t to, void *ctx);
 
 static void through_structure(gradder *g, uint32_t i, join_fn join, void *ctx)
@@ -49,7 +52,10 @@ static void through_structure(gradder *g, uint32_t i, join_fn join, void *ctx)
 /* ---- varied ---- */
 
 /* Does memory hold something that varies? */
-static bool memory_varies(const gradder *g, uint32_t buf) { return buf <= (uint32_t)g->w.from->nparams ? g->buf[buf - 1].wrt : g->varied[buf]; }
+static bool memory_varies(const gradder *g, uint32_t buf)
+{
+    return buf <= (uint32_t)g->w.from->nparams ? g->buf[buf - 1].wrt : g->varied[buf];
+}
 
 static void vary_along(gradder *g, uint32_t from, uint32_t to, void *changed)
 {
@@ -88,7 +94,8 @@ static void find_varied(gradder *g)
         for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
             const ir_insn *in = &g->w.from->insns[i];
             through_structure(g, i, vary_along, &changed);
-            if (in->op == IR_STORE && gargs(g, in)[0] > (uint32_t)g->w.from->nparams && g->varied[gargs(g, in)[2]])
+            if (in->op == IR_STORE && gargs(g, in)[0] > (uint32_t)g->w.from->nparams &&
+                g->varied[gargs(g, in)[2]])
                 set(&g->varied[gargs(g, in)[0]], &changed);
             if (in->nres == 1 && !(ir_rows[in->op].flags & IR_STRUCT) && varies(g, in))
                 set(&g->varied[in->res], &changed);
@@ -143,8 +150,8 @@ bool grad_touches(gradder *g, uint32_t first, uint32_t last)
     for (uint32_t i = first; i < last; i++) {
         const ir_insn *in = &g->w.from->insns[i];
         if ((in->op == IR_STORE || in->op == IR_ATOMIC_ADD) && counts(g, in) &&
-            (gactive(g, gargs(g, in)[2]) || gargs(g, in)[0] > (uint32_t)g->w.from->nparams || g->buf[gargs(g, in)[0] - 1].shared ||
-             g->buf[gargs(g, in)[0] - 1].consumed))
+            (gactive(g, gargs(g, in)[2]) || gargs(g, in)[0] > (uint32_t)g->w.from->nparams ||
+             g->buf[gargs(g, in)[0] - 1].shared || g->buf[gargs(g, in)[0] - 1].consumed))
             return true;
     }
     return false;
@@ -209,7 +216,8 @@ static void risk_along(gradder *g, uint32_t from, uint32_t to, void *changed)
 static bool not_finite(const gradder *g, uint32_t v)
 {
     int64_t bits;
-    return gfloat(g, v) && ir_const_of(g->w.from, v, &bits) && !isfinite(ir_bits_to_double((eas_dtype)ir_typeof(g->w.from, v).dtype, bits));
+    return gfloat(g, v) && ir_const_of(g->w.from, v, &bits) &&
+           !isfinite(ir_bits_to_double((eas_dtype)ir_typeof(g->w.from, v).dtype, bits));
 }
 
 static bool risks(const gradder *g, const ir_insn *in)
@@ -218,7 +226,9 @@ static bool risks(const gradder *g, const ir_insn *in)
     int64_t bits;
     switch (in->op) {
     case IR_CONST: return not_finite(g, in->res);
-    case IR_DIV: return (!ir_const_of(g->w.from, a[1], &bits) && g->sign[a[1]] < 2) || g->risky[a[0]] || g->risky[a[1]];
+    case IR_DIV:
+        return (!ir_const_of(g->w.from, a[1], &bits) && g->sign[a[1]] < 2) || g->risky[a[0]] ||
+               g->risky[a[1]];
     case IR_EXP: /* overflows before 1 / (1 + exp(-x)) does anything unusual */
     case IR_EXP2:
     case IR_EXPM1:
@@ -239,7 +249,8 @@ static void find_risky(gradder *g)
 {
     bool changed = true;
     for (uint32_t i = 0; i < g->w.from->ninsns; i++)
-        if (g->w.from->insns[i].nres == 1 && gfloat(g, g->w.from->insns[i].res) && !(ir_rows[g->w.from->insns[i].op].flags & IR_STRUCT))
+        if (g->w.from->insns[i].nres == 1 && gfloat(g, g->w.from->insns[i].res) &&
+            !(ir_rows[g->w.from->insns[i].op].flags & IR_STRUCT))
             g->sign[g->w.from->insns[i].res] = sign_of(g, &g->w.from->insns[i]);
     while (changed) {
         changed = false;
@@ -260,7 +271,10 @@ static void depend(gradder *g, uint32_t from, uint32_t to, bool *changed)
     }
 }
 
-static void depend_along(gradder *g, uint32_t from, uint32_t to, void *changed) { depend(g, from, to, changed); }
+static void depend_along(gradder *g, uint32_t from, uint32_t to, void *changed)
+{
+    depend(g, from, to, changed);
+}
 
 static void find_axes(gradder *g)
 {
@@ -303,7 +317,9 @@ static eas_status check_value(gradder *g, const ir_insn *in)
     const uint32_t *a = gargs(g, in);
     bool active = in->nres == 1 && gactive(g, in->res);
     if (in->op == IR_BITCAST && g->varied[a[0]])
-        return grad_fail(g, in, "bitcast has no derivative: a value that depends on what is differentiated with respect to passes through it");
+        return grad_fail(g, in,
+                         "bitcast has no derivative: a value that depends on what is differentiated with "
+                         "respect to passes through it");
     if (!active || (ir_rows[in->op].flags & IR_STRUCT))
         return EAS_OK;
     switch (ir_rows[in->op].rule) {
@@ -320,24 +336,34 @@ static eas_status check_value(gradder *g, const ir_insn *in)
     case IR_RULE_MMA: return EAS_OK;
     default: break;
     }
-    return in->op == IR_CAST || grad_has_rule(in->op) ? EAS_OK : grad_fail(g, in, "%s has no derivative", ir_rows[in->op].name);
+    return in->op == IR_CAST || grad_has_rule(in->op)
+             ? EAS_OK
+             : grad_fail(g, in, "%s has no derivative", ir_rows[in->op].name);
 }
 
 static eas_status check_atomic(gradder *g, const ir_insn *in, bool reverse)
 {
     const uint32_t *a = gargs(g, in);
-    const bool global = a[0] <= (uint32_t)g->w.from->nparams, asked = global && (g->buf[a[0] - 1].of || g->buf[a[0] - 1].wrt);
+    const bool global = a[0] <= (uint32_t)g->w.from->nparams,
+               asked = global && (g->buf[a[0] - 1].of || g->buf[a[0] - 1].wrt);
     if (reverse && used(g, in->res))
-        return grad_fail(g, in, "%s: its result is used, and the derivative computes values again, which would change \"%s\" again",
+        return grad_fail(g, in,
+                         "%s: its result is used, and the derivative computes values again, which would "
+                         "change \"%s\" again",
                          ir_rows[in->op].name, name_of(g, a[0]));
     const bool varied = ir_atomic_values(in->op) && g->varied[a[2]];
-    if (in->op != IR_ATOMIC_ADD && (asked || varied || g->varied[a[0]]) && dtype_is_float((eas_dtype)ir_typeof(g->w.from, a[0]).dtype))
+    if (in->op != IR_ATOMIC_ADD && (asked || varied || g->varied[a[0]]) &&
+        dtype_is_float((eas_dtype)ir_typeof(g->w.from, a[0]).dtype))
         return grad_fail(g, in, "%s has no derivative; only atomic_add has one", ir_rows[in->op].name);
     if (!global && (varied || (g->varied[a[0]] && g->useful[a[0]])))
-        return grad_fail(g, in, "%s on a threadgroup array has no derivative; use a reduction (mk.tg_sum), or an atomic on a global buffer",
+        return grad_fail(g, in,
+                         "%s on a threadgroup array has no derivative; use a reduction (mk.tg_sum), or an "
+                         "atomic on a global buffer",
                          ir_rows[in->op].name);
     if (asked && g->buf[a[0] - 1].wrt)
-        return grad_fail(g, in, "\"%s\" is added to, so it cannot be differentiated with respect to: its gradient is the cotangent itself",
+        return grad_fail(g, in,
+                         "\"%s\" is added to, so it cannot be differentiated with respect to: its gradient "
+                         "is the cotangent itself",
                          name_of(g, a[0]));
     return EAS_OK;
 }
@@ -345,7 +371,8 @@ static eas_status check_atomic(gradder *g, const ir_insn *in, bool reverse)
 static bool in_one_loop(const gradder *g, uint32_t i, uint32_t j)
 {
     for (uint32_t o = 0; o < i && o < j; o++)
-        if ((g->w.from->insns[o].op == IR_LOOP || g->w.from->insns[o].op == IR_WHILE) && g->at.end[o] > i && g->at.end[o] > j)
+        if ((g->w.from->insns[o].op == IR_LOOP || g->w.from->insns[o].op == IR_WHILE) && g->at.end[o] > i &&
+            g->at.end[o] > j)
             return true;
     return false;
 }
@@ -353,7 +380,8 @@ static bool in_one_loop(const gradder *g, uint32_t i, uint32_t j)
 static bool load_of(const gradder *g, const ir_insn *in, uint32_t buf)
 {
     const uint32_t *a = gargs(g, in);
-    return (in->op == IR_LOAD && a[0] == buf) || ((in->op == IR_DOT || in->op == IR_MMA) && (a[0] == buf || a[3] == buf));
+    return (in->op == IR_LOAD && a[0] == buf) ||
+           ((in->op == IR_DOT || in->op == IR_MMA) && (a[0] == buf || a[3] == buf));
 }
 
 /* The derivative computes loads again, from the buffers as they were before the launch. */
@@ -366,13 +394,19 @@ static eas_status check_order(gradder *g, uint32_t buf)
         for (uint32_t i = 0; i < g->w.from->ninsns; i++)
             if (load_of(g, &g->w.from->insns[i], buf) && (i > s || in_one_loop(g, i, s)))
                 return grad_fail(g, &g->w.from->insns[i],
-                                 "\"%s\" is read here after the kernel wrote to it (line %u), and the derivative needs what was there before: "
+                                 "\"%s\" is read here after the kernel wrote to it (line %u), and the "
+                                 "derivative needs what was there before: "
                                  "keep the value in a variable, or write to another buffer",
                                  name_of(g, buf), (unsigned)store->line);
     }
     return EAS_OK;
 }
 
+/* Can the gradient of a stored buffer be read where it was stored? Stores and atomic additions to one
+ * buffer have no known order. A store that does not depend on some axis of the grid is made by all
+ * programs along it, and each would take the whole cotangent: so offset, mask and the regions around it
+ * together must depend on every axis that the kernel uses. An element that may be stored twice gives its
+ * cotangent to the last store: `consumed`. */
 static eas_status check_stores(gradder *g, uint32_t buf)
 {
     int stores = 0, adds = 0;
@@ -387,16 +421,20 @@ static eas_status check_stores(gradder *g, uint32_t buf)
         stores += in->op == IR_STORE;
         adds += ir_is_atomic(in);
         if (stores && adds)
-            return grad_fail(g, in, "\"%s\" is stored to and added to by atomics, in an order that is not known: there is no derivative",
+            return grad_fail(g, in,
+                             "\"%s\" is stored to and added to by atomics, in an order that is not known: "
+                             "there is no derivative",
                              name_of(g, buf));
         uint8_t axes = (uint8_t)(g->axes[gargs(g, in)[1]] | (m ? g->axes[m] : 0));
         for (uint32_t o = 0; o < i; o++)
             if (g->at.end[o] > i && g->w.from->insns[o].op != IR_ELSE && g->w.from->insns[o].op != IR_DO)
-                for (int k = 0; k < (g->w.from->insns[o].op == IR_LOOP ? 3 : g->w.from->insns[o].op == IR_IF); k++)
+                for (int k = 0; k < (g->w.from->insns[o].op == IR_LOOP ? 3 : g->w.from->insns[o].op == IR_IF);
+                     k++)
                     axes |= g->axes[gargs(g, &g->w.from->insns[o])[k]];
         if (in->op == IR_STORE && axes != all)
             return grad_fail(g, in,
-                             "all programs along axis %d store to the same elements of \"%s\": each would take the whole gradient. Let one of them "
+                             "all programs along axis %d store to the same elements of \"%s\": each would "
+                             "take the whole gradient. Let one of them "
                              "store, or use mk.atomic_add",
                              all & ~axes & 1   ? 0
                              : all & ~axes & 2 ? 1
@@ -428,15 +466,18 @@ static eas_status check_forward(gradder *g)
 {
     for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
         const ir_insn *in = &g->w.from->insns[i];
-        if (!ir_writes(in) || gargs(g, in)[0] > (uint32_t)g->w.from->nparams || !g->w.from->params[gargs(g, in)[0] - 1].read || ir_is_atomic(in))
+        if (!ir_writes(in) || gargs(g, in)[0] > (uint32_t)g->w.from->nparams ||
+            !g->w.from->params[gargs(g, in)[0] - 1].read || ir_is_atomic(in))
             continue;
         const grad_buf *b = &g->buf[gargs(g, in)[0] - 1];
         const uint32_t x = gargs(g, in)[in->op == IR_MMA_STORE ? 3 : 2];
         if (b->of != b->wrt && (g->varied[x] || b->wrt))
-            return grad_fail(g, in, "\"%s\" is read and written: name it in both `of` and `wrt`", name_of(g, gargs(g, in)[0]));
-        if (!b->of && g->varied[x])
-            return grad_fail(g, in, "\"%s\" is read again and holds something that varies: name it in both `of` and `wrt`",
+            return grad_fail(g, in, "\"%s\" is read and written: name it in both `of` and `wrt`",
                              name_of(g, gargs(g, in)[0]));
+        if (!b->of && g->varied[x])
+            return grad_fail(
+                g, in, "\"%s\" is read again and holds something that varies: name it in both `of` and `wrt`",
+                name_of(g, gargs(g, in)[0]));
     }
     return EAS_OK;
 }

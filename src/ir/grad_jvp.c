@@ -1,5 +1,6 @@
-/* grad_jvp.c: forward mode. Every instruction is copied and followed by that of its tangent; loops and branches carry the tangents of what they carry; stores store both.
- * Threads stay threads: nothing changes its order.
+/* grad_jvp.c: forward mode. Every instruction is copied and followed by that of its tangent; loops and
+ * branches carry the tangents of what they carry; stores store both. Threads stay threads: nothing changes
+ * its order.
  */
 #include "grad.h"
 
@@ -20,7 +21,10 @@ static uint32_t zero_of(gradder *g, uint32_t v)
 static uint32_t tangent_of(gradder *g, uint32_t v) { return g->adj[v] ? g->adj[v] : zero_of(g, v); }
 
 /* Where tangents of memory are kept; 0: they are zero. */
-static uint32_t shadow_of(gradder *g, uint32_t buf) { return buf <= (uint32_t)g->w.from->nparams ? g->buf[buf - 1].ct : g->adj[buf]; }
+static uint32_t shadow_of(gradder *g, uint32_t buf)
+{
+    return buf <= (uint32_t)g->w.from->nparams ? g->buf[buf - 1].ct : g->adj[buf];
+}
 
 static uint32_t sum(gradder *g, uint32_t x, uint32_t y) { return !x ? y : !y ? x : g_op(g, IR_ADD, x, y); }
 
@@ -51,7 +55,8 @@ static void stored(gradder *g, const ir_insn *in)
 {
     const uint32_t *a = gargs(g, in), to = shadow_of(g, a[0]);
     if (to && !g->w.b->status)
-        g_store(g, to, g->w.map[a[1]], g_cast(g, tangent_of(g, a[2]), (eas_dtype)gnew(g, to).dtype), in->nargs == 4 ? g->w.map[a[3]] : 0);
+        g_store(g, to, g->w.map[a[1]], g_cast(g, tangent_of(g, a[2]), (eas_dtype)gnew(g, to).dtype),
+                in->nargs == 4 ? g->w.map[a[3]] : 0);
 }
 
 static void added(gradder *g, const ir_insn *in)
@@ -118,7 +123,8 @@ static uint32_t structure(gradder *g, uint16_t op, const grad_ids *a, int nres)
 
 static bool carries(const gradder *g, uint32_t v) { return g->varied[v] && (gfloat(g, v) || is_frag(g, v)); }
 
-/* Operands of an instruction of structure, then the tangents of those for which the value in `with` varies. */
+/* Operands of an instruction of structure, then the tangents of those for which the value in `with`
+ * varies. */
 static int operands(gradder *g, const ir_insn *in, int head, uint32_t with, grad_ids *a)
 {
     int more = 0;
@@ -206,7 +212,8 @@ void grad_jvp(gradder *g)
 {
     for (int p = 0; p < g->w.from->nparams; p++)
         if (gfloat(g, (uint32_t)p + 1) && g->buf[p].wrt)
-            g->adj[p + 1] = g_cast(g, g->buf[p].ct, grad_dtype((eas_dtype)ir_typeof(g->w.from, (uint32_t)p + 1).dtype));
+            g->adj[p + 1] =
+                g_cast(g, g->buf[p].ct, grad_dtype((eas_dtype)ir_typeof(g->w.from, (uint32_t)p + 1).dtype));
     for (uint32_t i = 0; i < g->w.from->ninsns && !g->w.b->status && !g->status; i++) {
         const ir_insn *in = &g->w.from->insns[i];
         g->w.b->file = in->file;

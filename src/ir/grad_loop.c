@@ -1,19 +1,24 @@
 /* grad_loop.c: loops and branches in reverse mode.
  *
- * The adjoint of a loop is a loop that goes the other way. In each turn it computes the body again, forwards, and goes through it backwards; what it needs for that
- * is the values that the body began with. They are kept on a tape: a buffer with room for every turn of every program, written by the forward loop just before. A value
- * that only counts is computed instead, and tapes that nothing reads are left out (grad.c builds the kernel again without them). Inner loops are taped while the
- * outer one computes its body again, so a tape has one loop's turns, not the product of several.
+ * The adjoint of a loop is a loop that goes the other way. In each turn it computes the body again, forwards,
+ * and goes through it backwards; what it needs for that is the values that the body began with. They are kept
+ * on a tape: a buffer with room for every turn of every program, written by the forward loop just before. A
+ * value that only counts is computed instead, and tapes that nothing reads are left out (grad.c builds the
+ * kernel again without them). Inner loops are taped while the outer one computes its body again, so a tape
+ * has one loop's turns, not the product of several.
  *
- * Threadgroup arrays that the body reads, and that change afterwards, are kept on a tape as well and put back before the body is computed again.
- * The adjoint of a branch is a branch on the same condition.
+ * Threadgroup arrays that the body reads, and that change afterwards, are kept on a tape as well and put back
+ * before the body is computed again. The adjoint of a branch is a branch on the same condition.
  */
 #include "grad.h"
 
 #include <math.h>
 
 static int head_of(const ir_insn *in) { return in->op == IR_LOOP ? 3 : 0; }
-static uint32_t body_value(const ir_insn *in, int k) { return in->res + (uint32_t)k + (in->op == IR_LOOP ? 1 : 0); }
+static uint32_t body_value(const ir_insn *in, int k)
+{
+    return in->res + (uint32_t)k + (in->op == IR_LOOP ? 1 : 0);
+}
 
 static void add_id(gradder *g, grad_ids *s, uint32_t v)
 {
@@ -53,7 +58,10 @@ static void clear_inside(gradder *g, uint32_t first, uint32_t last)
             g->adj[g->w.from->insns[i].res + (uint32_t)k] = 0;
 }
 
-static uint32_t adj_or_zero(gradder *g, uint32_t v) { return g->adj[v] ? g->adj[v] : g_num(g, grad_type(ir_typeof(g->w.from, v)), 0); }
+static uint32_t adj_or_zero(gradder *g, uint32_t v)
+{
+    return g->adj[v] ? g->adj[v] : g_num(g, grad_type(ir_typeof(g->w.from, v)), 0);
+}
 
 static uint32_t structure(gradder *g, uint16_t op, const grad_ids *a, int nres)
 {
@@ -106,7 +114,9 @@ static ir_type row_of(int64_t n, eas_dtype dt)
 static uint32_t local_place(gradder *g, const grad_local *l)
 {
     ir_type t = row_of(l->size, EAS_I64);
-    return g->w.b->status ? 0 : g_op(g, IR_ADD, irb_to(g->w.b, IR_BROADCAST, t, l->start), irb_typed(g->w.b, IR_ARANGE, t, 0));
+    return g->w.b->status
+             ? 0
+             : g_op(g, IR_ADD, irb_to(g->w.b, IR_BROADCAST, t, l->start), irb_typed(g->w.b, IR_ARANGE, t, 0));
 }
 
 /* Is the length of the tape the caller's word, not known from the bounds? */
@@ -120,7 +130,8 @@ static uint32_t fits(gradder *g, uint32_t loop, ir_type shape, uint32_t turn)
 {
     if (!may_overrun(g, loop) || !turn || g->w.b->status)
         return 0;
-    return irb_to(g->w.b, IR_BROADCAST, ir_with_dtype(shape, EAS_BOOL), g_op(g, IR_LT, turn, most_trips(g, loop)));
+    return irb_to(g->w.b, IR_BROADCAST, ir_with_dtype(shape, EAS_BOOL),
+                  g_op(g, IR_LT, turn, most_trips(g, loop)));
 }
 
 static void keep_values(gradder *g, uint32_t i, uint32_t turn)
@@ -130,7 +141,8 @@ static void keep_values(gradder *g, uint32_t i, uint32_t turn)
         const grad_tape *tape = tape_of(g, i, k);
         const ir_type t = ir_typeof(g->w.from, body_value(in, k));
         if (tape)
-            g_store(g, tape->param, tape_place(g, i, t, turn), g->w.map[body_value(in, k)], fits(g, i, t, turn));
+            g_store(g, tape->param, tape_place(g, i, t, turn), g->w.map[body_value(in, k)],
+                    fits(g, i, t, turn));
     }
 }
 
@@ -141,7 +153,8 @@ static void keep_locals(gradder *g, uint32_t i, uint32_t turn)
         const grad_local *l = &g->locals.at[n];
         const ir_type t = row_of(l->size, EAS_I64);
         if (tape)
-            g_store(g, tape->param, tape_place(g, i, t, turn), g_load(g, l->data, local_place(g, l), 0), fits(g, i, t, turn));
+            g_store(g, tape->param, tape_place(g, i, t, turn), g_load(g, l->data, local_place(g, l), 0),
+                    fits(g, i, t, turn));
     }
 }
 
@@ -151,7 +164,8 @@ static void put_back_locals(gradder *g, uint32_t i, uint32_t turn)
         const grad_tape *tape = tape_of(g, i, -1 - (int)n);
         const grad_local *l = &g->locals.at[n];
         if (tape)
-            g_store(g, l->data, local_place(g, l), g_load(g, tape->param, tape_place(g, i, row_of(l->size, EAS_I64), turn), 0), 0);
+            g_store(g, l->data, local_place(g, l),
+                    g_load(g, tape->param, tape_place(g, i, row_of(l->size, EAS_I64), turn), 0), 0);
     }
 }
 
@@ -168,7 +182,8 @@ uint32_t grad_counts_by(const gradder *g, uint32_t i, int k)
         return 0;
     for (int x = 0; x < 2; x++) {
         const uint32_t by = gargs(g, add)[1 - x];
-        if (gargs(g, add)[x] == body && (defined_before(g, by, i) || ir_const_of(g->w.from, by, &(int64_t){0})))
+        if (gargs(g, add)[x] == body &&
+            (defined_before(g, by, i) || ir_const_of(g->w.from, by, &(int64_t){0})))
             return by;
     }
     return 0;
@@ -200,6 +215,9 @@ static uint32_t value_at(gradder *g, uint32_t i, int k, uint32_t turn)
 
 /* ---- loops, forwards ---- */
 
+/* A loop of the primal kernel in the forward sweep: the same loop with one more carried value that counts
+ * its turns, by which the reverse sweep knows how often to go back, and where this turn's values lie on
+ * the tapes. */
 void grad_forward_loop(gradder *g, uint32_t i, bool taped)
 {
     const ir_insn *in = &g->w.from->insns[i], *close = &g->w.from->insns[g->at.end[i]];
@@ -245,7 +263,8 @@ static uint32_t trips_of(gradder *g, uint32_t i)
     uint32_t zero = g_int(g, EAS_I64, 0), one = g_int(g, EAS_I64, 1), far = g_op(g, IR_SUB, v[1], v[0]);
     uint32_t up = g_op(g, IR_FLOORDIV, g_op(g, IR_ADD, far, g_op(g, IR_SUB, v[2], one)), v[2]);
     uint32_t down = g_op(g, IR_FLOORDIV, g_op(g, IR_ADD, far, g_op(g, IR_ADD, v[2], one)), v[2]);
-    uint32_t n = g_where(g, g_op(g, IR_GT, v[2], zero), up, g_where(g, g_op(g, IR_LT, v[2], zero), down, zero));
+    uint32_t n =
+        g_where(g, g_op(g, IR_GT, v[2], zero), up, g_where(g, g_op(g, IR_LT, v[2], zero), down, zero));
     return g_op(g, IR_MAX, n, zero);
 }
 
@@ -285,7 +304,8 @@ static void begin_turn(gradder *g, uint32_t i, uint32_t turn)
     const ir_insn *in = &g->w.from->insns[i];
     if (in->op == IR_LOOP) {
         const eas_dtype dt = (eas_dtype)ir_typeof(g->w.from, in->res).dtype;
-        g->w.map[in->res] = g_op(g, IR_ADD, g->w.map[gargs(g, in)[0]], g_op(g, IR_MUL, g_cast(g, turn, dt), g->w.map[gargs(g, in)[2]]));
+        g->w.map[in->res] = g_op(g, IR_ADD, g->w.map[gargs(g, in)[0]],
+                                 g_op(g, IR_MUL, g_cast(g, turn, dt), g->w.map[gargs(g, in)[2]]));
     }
     for (int k = 0; k < in->nargs - head_of(in); k++)
         g->w.map[body_value(in, k)] = value_at(g, i, k, turn);
@@ -321,7 +341,8 @@ void grad_reverse_loop(gradder *g, uint32_t i)
         if (gfloat(g, body_value(in, k)) && gactive(g, body_value(in, k)))
             add_id(g, &r.carried, (uint32_t)k);
     grad_outside(g, i + 1, g->at.end[i], &r.outer);
-    uint32_t went = trips_of(g, i), trips = may_overrun(g, i) ? g_op(g, IR_MIN, went, most_trips(g, i)) : went;
+    uint32_t went = trips_of(g, i),
+             trips = may_overrun(g, i) ? g_op(g, IR_MIN, went, most_trips(g, i)) : went;
     open_back(g, i, &r, went, trips);
     uint32_t turn = g_op(g, IR_SUB, g_op(g, IR_SUB, trips, g_int(g, EAS_I64, 1)), r.first);
     begin_turn(g, i, turn);
@@ -364,8 +385,8 @@ static void give(gradder *g, uint16_t op, const grad_ids *outer, uint32_t *resul
 }
 
 /* One way of the branch, [first, last); its values are the operands of `gives`. */
-static void reverse_way(gradder *g, uint32_t i, uint32_t first, uint32_t last, const ir_insn *gives, const uint32_t *ct, const grad_ids *outer,
-                        const uint32_t *before)
+static void reverse_way(gradder *g, uint32_t i, uint32_t first, uint32_t last, const ir_insn *gives,
+                        const uint32_t *ct, const grad_ids *outer, const uint32_t *before)
 {
     for (uint32_t k = 0; k < outer->len; k++)
         g->adj[outer->at[k]] = before[k];

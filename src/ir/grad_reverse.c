@@ -1,5 +1,6 @@
-/* grad_reverse.c: reverse mode. A region is computed forwards once, without its stores, and then gone through backwards: each instruction adds what its result's adjoint
- * means for its operands. A load adds to the gradient of its buffer; a store takes the cotangent of what it stored.
+/* grad_reverse.c: reverse mode. A region is computed forwards once, without its stores, and then gone through
+ * backwards: each instruction adds what its result's adjoint means for its operands. A load adds to the
+ * gradient of its buffer; a store takes the cotangent of what it stored.
  */
 #include "grad.h"
 
@@ -24,7 +25,10 @@ static uint32_t place(gradder *g, uint32_t buf, uint32_t off)
     return is_local(g, buf) ? moved(g, g->w.map[off], grad_local_of(g, buf)->start) : g->w.map[off];
 }
 
-static uint32_t memory(gradder *g, uint32_t buf) { return is_local(g, buf) ? grad_local_of(g, buf)->data : g->w.map[buf]; }
+static uint32_t memory(gradder *g, uint32_t buf)
+{
+    return is_local(g, buf) ? grad_local_of(g, buf)->data : g->w.map[buf];
+}
 
 /* ---- forwards ---- */
 
@@ -128,7 +132,10 @@ static void add_to(gradder *g, uint32_t to, uint32_t off, uint32_t x, uint32_t m
 }
 
 /* The gradient of memory: 0 if nobody asks for it. */
-static uint32_t gradient_of(gradder *g, uint32_t buf) { return is_local(g, buf) ? grad_local_of(g, buf)->adj : g->buf[buf - 1].grad; }
+static uint32_t gradient_of(gradder *g, uint32_t buf)
+{
+    return is_local(g, buf) ? grad_local_of(g, buf)->adj : g->buf[buf - 1].grad;
+}
 
 /* Each program has its own part of the gradient where the sum's order is to be fixed. */
 static uint32_t gradient_place(gradder *g, uint32_t buf, uint32_t off)
@@ -148,7 +155,8 @@ static bool read_once(const gradder *g, uint32_t i)
         const ir_insn *in = &g->w.from->insns[k];
         if ((in->op == IR_LOOP || in->op == IR_WHILE) && k < i && g->at.end[k] > i)
             return false;
-        if (k != i && ((in->op == IR_LOAD && gargs(g, in)[0] == buf) || (in->op == IR_DOT && (gargs(g, in)[0] == buf || gargs(g, in)[3] == buf))))
+        if (k != i && ((in->op == IR_LOAD && gargs(g, in)[0] == buf) ||
+                       (in->op == IR_DOT && (gargs(g, in)[0] == buf || gargs(g, in)[3] == buf))))
             return false;
     }
     return true;
@@ -157,16 +165,18 @@ static bool read_once(const gradder *g, uint32_t i)
 static void reverse_load(gradder *g, uint32_t i)
 {
     const ir_insn *in = &g->w.from->insns[i];
-    const uint32_t *a = gargs(g, in), ct = g->adj[in->res], mask = in->nargs == 4 ? g->w.map[a[2]] : 0, to = gradient_of(g, a[0]);
+    const uint32_t *a = gargs(g, in), ct = g->adj[in->res], mask = in->nargs == 4 ? g->w.map[a[2]] : 0,
+                   to = gradient_of(g, a[0]);
     if (mask && gactive(g, a[3]))
         grad_add(g, a[3], g_where(g, mask, g_num(g, gnew(g, ct), 0), ct));
     if (!to || g->w.b->status)
         return;
     const bool once = g->opt->fresh && !is_local(g, a[0]) && read_once(g, i);
-    const bool alone =
-        grad_lanes_differ(g, a[1], in->nargs == 4 ? a[2] : 0) && (is_local(g, a[0]) || g->buf[a[0] - 1].length || grad_programs_differ(g, i));
+    const bool alone = grad_lanes_differ(g, a[1], in->nargs == 4 ? a[2] : 0) &&
+                       (is_local(g, a[0]) || g->buf[a[0] - 1].length || grad_programs_differ(g, i));
     if (alone && once)
-        g_store(g, to, gradient_place(g, a[0], g->w.map[a[1]]), g_cast(g, ct, (eas_dtype)gnew(g, to).dtype), mask);
+        g_store(g, to, gradient_place(g, a[0], g->w.map[a[1]]), g_cast(g, ct, (eas_dtype)gnew(g, to).dtype),
+                mask);
     else
         add_to(g, to, gradient_place(g, a[0], place(g, a[0], a[1])), ct, mask, alone);
 }
@@ -178,9 +188,12 @@ static void take(gradder *g, const ir_insn *in, uint32_t from, uint32_t owner, b
     const uint32_t off = place(g, a[0], a[1]), mask = in->nargs == 4 ? g->w.map[a[3]] : 0;
     const uint32_t on = owner ? winners(g, owner, off, mask) : mask;
     if (gactive(g, a[2]))
-        grad_add(g, a[2], g_cast(g, g_load(g, from, off, on), grad_dtype((eas_dtype)ir_typeof(g->w.from, a[2]).dtype)));
+        grad_add(
+            g, a[2],
+            g_cast(g, g_load(g, from, off, on), grad_dtype((eas_dtype)ir_typeof(g->w.from, a[2]).dtype)));
     if (clear && !g->w.b->status)
-        g_store(g, from, off, irb_const(g->w.b, ir_with_dtype(gnew(g, off), (eas_dtype)gnew(g, from).dtype), 0), mask);
+        g_store(g, from, off,
+                irb_const(g->w.b, ir_with_dtype(gnew(g, off), (eas_dtype)gnew(g, from).dtype), 0), mask);
 }
 
 static void reverse_store(gradder *g, const ir_insn *in)
@@ -189,19 +202,22 @@ static void reverse_store(gradder *g, const ir_insn *in)
     if (is_local(g, buf)) {
         const grad_local *l = grad_local_of(g, buf);
         if (l->adj)
-            take(g, in, l->adj, grad_lanes_differ(g, gargs(g, in)[1], ir_mask(g->w.from, in)) ? 0 : l->owner, true);
+            take(g, in, l->adj, grad_lanes_differ(g, gargs(g, in)[1], ir_mask(g->w.from, in)) ? 0 : l->owner,
+                 true);
         return;
     }
     const grad_buf *b = &g->buf[buf - 1];
     if (b->ct && (b->shared || b->consumed || gactive(g, gargs(g, in)[2])))
-        take(g, in, b->ct, grad_lanes_differ(g, gargs(g, in)[1], ir_mask(g->w.from, in)) ? 0 : b->owner, b->shared || b->consumed);
+        take(g, in, b->ct, grad_lanes_differ(g, gargs(g, in)[1], ir_mask(g->w.from, in)) ? 0 : b->owner,
+             b->shared || b->consumed);
 }
 
 static void reverse_atomic(gradder *g, const ir_insn *in)
 {
     const uint32_t *a = gargs(g, in);
     if (!is_local(g, a[0]) && g->buf[a[0] - 1].ct && gactive(g, a[2]))
-        grad_add(g, a[2], g_load(g, g->buf[a[0] - 1].ct, g->w.map[a[1]], in->nargs == 4 ? g->w.map[a[3]] : 0));
+        grad_add(g, a[2],
+                 g_load(g, g->buf[a[0] - 1].ct, g->w.map[a[1]], in->nargs == 4 ? g->w.map[a[3]] : 0));
 }
 
 /* ---- dot ---- */
@@ -209,7 +225,10 @@ static void reverse_atomic(gradder *g, const ir_insn *in)
 static uint32_t stepped(gradder *g, uint32_t base, uint32_t stride, uint32_t k)
 {
     base = g_cast(g, base, EAS_I64);
-    return g->w.b->status ? 0 : g_op(g, IR_ADD, base, g_op(g, IR_MUL, g_cast(g, stride, EAS_I64), irb_to(g->w.b, IR_BROADCAST, gnew(g, base), k)));
+    return g->w.b->status ? 0
+                          : g_op(g, IR_ADD, base,
+                                 g_op(g, IR_MUL, g_cast(g, stride, EAS_I64),
+                                      irb_to(g->w.b, IR_BROADCAST, gnew(g, base), k)));
 }
 
 static uint32_t most_of(gradder *g, uint32_t k)
@@ -226,7 +245,8 @@ static void dot_step(gradder *g, const ir_insn *in, int x, uint32_t k, uint32_t 
     const uint32_t to = gradient_of(g, a[x]);
     if (!to || g->w.b->status)
         return;
-    uint32_t mine = stepped(g, place(g, a[x], a[x + 1]), g->w.map[a[x + 2]], k), theirs = stepped(g, place(g, a[y], a[y + 1]), g->w.map[a[y + 2]], k);
+    uint32_t mine = stepped(g, place(g, a[x], a[x + 1]), g->w.map[a[x + 2]], k),
+             theirs = stepped(g, place(g, a[y], a[y + 1]), g->w.map[a[y + 2]], k);
     uint32_t factor = g_cast(g, g_load(g, memory(g, a[y]), theirs, on), (eas_dtype)gnew(g, ct).dtype);
     add_to(g, to, gradient_place(g, a[x], mine), g_op(g, IR_MUL, ct, factor), on, false);
 }

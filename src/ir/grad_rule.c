@@ -1,7 +1,9 @@
-/* grad_rule.c: the derivative of one instruction: partial derivatives from grad.def, and transposes of what only moves or adds up elements.
+/* grad_rule.c: the derivative of one instruction: partial derivatives from grad.def, and transposes of what
+ * only moves or adds up elements.
  *
- * A product of a cotangent and a partial derivative that may be infinite is 0 where the cotangent is 0: lanes that a mask turns off still compute, on zeros, and a
- * NaN of theirs would spread to all lanes in the next sum; and where 1 / (1 + exp(-x)) is 0 because the exponential overflows, so is its derivative.
+ * A product of a cotangent and a partial derivative that may be infinite is 0 where the cotangent is 0: lanes
+ * that a mask turns off still compute, on zeros, and a NaN of theirs would spread to all lanes in the next
+ * sum; and where 1 / (1 + exp(-x)) is 0 because the exponential overflows, so is its derivative.
  */
 #include "grad.h"
 
@@ -10,13 +12,22 @@
 /* ---- small builders ---- */
 
 uint32_t g_op(gradder *g, uint16_t op, uint32_t x, uint32_t y) { return irb_op(g->w.b, op, x, y, 0); }
-uint32_t g_num(gradder *g, ir_type t, double v) { return irb_const(g->w.b, t, ir_bits_from_double((eas_dtype)t.dtype, v)); }
+uint32_t g_num(gradder *g, ir_type t, double v)
+{
+    return irb_const(g->w.b, t, ir_bits_from_double((eas_dtype)t.dtype, v));
+}
 uint32_t g_int(gradder *g, eas_dtype dt, int64_t v) { return irb_const(g->w.b, ir_scalar(dt), v); }
 uint32_t g_where(gradder *g, uint32_t c, uint32_t x, uint32_t y) { return irb_op(g->w.b, IR_WHERE, c, x, y); }
 
-uint32_t g_cast(gradder *g, uint32_t x, eas_dtype dt) { return g->w.b->status ? 0 : irb_to(g->w.b, IR_CAST, ir_with_dtype(gnew(g, x), dt), x); }
+uint32_t g_cast(gradder *g, uint32_t x, eas_dtype dt)
+{
+    return g->w.b->status ? 0 : irb_to(g->w.b, IR_CAST, ir_with_dtype(gnew(g, x), dt), x);
+}
 
-uint32_t g_wide(gradder *g, uint32_t v) { return g_cast(g, g->w.map[v], grad_dtype((eas_dtype)ir_typeof(g->w.from, v).dtype)); }
+uint32_t g_wide(gradder *g, uint32_t v)
+{
+    return g_cast(g, g->w.map[v], grad_dtype((eas_dtype)ir_typeof(g->w.from, v).dtype));
+}
 
 uint32_t g_load(gradder *g, uint32_t buf, uint32_t off, uint32_t mask)
 {
@@ -166,7 +177,8 @@ static bool singular(const gradder *g, const ir_insn *in)
     return false;
 }
 
-/* x * partial; 0: none. x is a cotangent or a tangent; an infinite tangent meets a partial derivative of 0 where the value itself has lost what was infinite. */
+/* x * partial; 0: none. x is a cotangent or a tangent; an infinite tangent meets a partial derivative of 0
+ * where the value itself has lost what was infinite. */
 static uint32_t times(gradder *g, const ir_insn *in, uint32_t x, uint32_t p, bool tangent)
 {
     if (p == P_NIL || g->w.b->status)
@@ -235,7 +247,9 @@ static void pad_back(gradder *g, const ir_insn *in, uint32_t ct)
     uint32_t inner = cut(g, ct, in->imm, ir_typeof(g->w.from, a[0]));
     grad_add(g, a[0], inner);
     if (gactive(g, a[1]))
-        grad_add(g, a[1], g_sum_to(g, g_op(g, IR_SUB, ct, padded(g, inner, in->imm, ir_typeof(g->w.from, in->res))), ir_typeof(g->w.from, a[1])));
+        grad_add(g, a[1],
+                 g_sum_to(g, g_op(g, IR_SUB, ct, padded(g, inner, in->imm, ir_typeof(g->w.from, in->res))),
+                          ir_typeof(g->w.from, a[1])));
 }
 
 static void where_back(gradder *g, const ir_insn *in, uint32_t ct)
@@ -276,7 +290,9 @@ bool grad_transpose(gradder *g, const ir_insn *in)
     case IR_CAST: grad_add(g, a[0], ct); return true;
     case IR_WHERE: where_back(g, in, ct); return true;
     case IR_BROADCAST: grad_add(g, a[0], g_sum_to(g, ct, from)); return true;
-    case IR_RESHAPE: grad_add(g, a[0], irb_to(g->w.b, IR_RESHAPE, ir_with_dtype(from, (eas_dtype)gnew(g, ct).dtype), ct)); return true;
+    case IR_RESHAPE:
+        grad_add(g, a[0], irb_to(g->w.b, IR_RESHAPE, ir_with_dtype(from, (eas_dtype)gnew(g, ct).dtype), ct));
+        return true;
     case IR_SLICE: grad_add(g, a[0], padded(g, ct, in->imm, from)); return true;
     case IR_PAD: pad_back(g, in, ct); return true;
     case IR_TRANS: grad_add(g, a[0], inverse_trans(g, ct, in->imm, from)); return true;
@@ -295,7 +311,10 @@ bool grad_transpose(gradder *g, const ir_insn *in)
 
 /* ---- tangents ---- */
 
-static uint32_t tangent_or_zero(gradder *g, uint32_t v) { return g->adj[v] ? g->adj[v] : g_num(g, grad_type(ir_typeof(g->w.from, v)), 0); }
+static uint32_t tangent_or_zero(gradder *g, uint32_t v)
+{
+    return g->adj[v] ? g->adj[v] : g_num(g, grad_type(ir_typeof(g->w.from, v)), 0);
+}
 
 static uint32_t sum(gradder *g, uint32_t x, uint32_t y) { return !x ? y : !y ? x : g_op(g, IR_ADD, x, y); }
 

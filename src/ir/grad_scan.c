@@ -1,8 +1,9 @@
 /* grad_scan.c: derivatives of reductions and scans.
  *
- * A reduction's derivative is a weight for each element: 1 for a sum; for a product the product of all others, exact where elements are 0; for min and max one over the number of
- * elements that attain it, where they do. A scan's is a linear recurrence along the axis, forwards for tangents and backwards for cotangents, which is solved by doubling: after
- * step s an element has joined the 2s elements on its side.
+ * A reduction's derivative is a weight for each element: 1 for a sum; for a product the product of all
+ * others, exact where elements are 0; for min and max one over the number of elements that attain it, where
+ * they do. A scan's is a linear recurrence along the axis, forwards for tangents and backwards for
+ * cotangents, which is solved by doubling: after step s an element has joined the 2s elements on its side.
  */
 #include "grad.h"
 
@@ -26,7 +27,8 @@ static uint32_t shifted(gradder *g, uint32_t x, int axis, int64_t by, double fil
     return g->w.b->status ? 0 : irb_insn(g->w.b, IR_PAD, a, 2, ir_imm_place(axis, by > 0 ? 0 : s), 1, &t);
 }
 
-/* r[i] = b[i] + a[i] * r[i + 1] (toward = 1) or r[i - 1] (toward = -1); a is that of the last element on the way, so 0 where there is no neighbour. */
+/* r[i] = b[i] + a[i] * r[i + 1] (toward = 1) or r[i - 1] (toward = -1); a is that of the last element on
+ * the way, so 0 where there is no neighbour. */
 static uint32_t recurrence(gradder *g, uint32_t a, uint32_t b, int axis, int toward)
 {
     const int64_t n = g->w.b->status ? 0 : type_of(g, b).dim[axis];
@@ -53,7 +55,8 @@ static uint32_t others(gradder *g, uint32_t x, int axis, int toward)
 static uint32_t attained(gradder *g, const ir_insn *in)
 {
     uint32_t x = g_wide(g, gargs(g, in)[0]);
-    return g->w.b->status ? 0 : g_op(g, IR_EQ, x, g_spread(g, g_wide(g, in->res), type_of(g, x), (int)in->imm));
+    return g->w.b->status ? 0
+                          : g_op(g, IR_EQ, x, g_spread(g, g_wide(g, in->res), type_of(g, x), (int)in->imm));
 }
 
 static uint32_t how_many(gradder *g, uint32_t eq, int axis, eas_dtype dt)
@@ -67,12 +70,14 @@ uint32_t grad_reduce_back(gradder *g, const ir_insn *in, uint32_t ct)
     const int axis = (int)in->imm;
     if (g->w.b->status)
         return 0;
-    const ir_type full = ir_with_dtype(ir_typeof(g->w.from, gargs(g, in)[0]), (eas_dtype)type_of(g, ct).dtype);
+    const ir_type full =
+        ir_with_dtype(ir_typeof(g->w.from, gargs(g, in)[0]), (eas_dtype)type_of(g, ct).dtype);
     if (in->op == IR_REDUCE_ADD)
         return g_spread(g, ct, full, axis);
     if (in->op == IR_REDUCE_MUL) {
         uint32_t x = g_wide(g, gargs(g, in)[0]);
-        return g_op(g, IR_MUL, g_spread(g, ct, full, axis), g_op(g, IR_MUL, others(g, x, axis, -1), others(g, x, axis, 1)));
+        return g_op(g, IR_MUL, g_spread(g, ct, full, axis),
+                    g_op(g, IR_MUL, others(g, x, axis, -1), others(g, x, axis, 1)));
     }
     uint32_t eq = attained(g, in), share = g_op(g, IR_DIV, ct, how_many(g, eq, axis, (eas_dtype)full.dtype));
     return g_where(g, eq, g_spread(g, share, full, axis), g_num(g, full, 0));
@@ -97,7 +102,8 @@ uint32_t grad_reduce_tangent(gradder *g, const ir_insn *in, uint32_t t)
 
 /* ---- scans ---- */
 
-/* Of a running min or max: where it changes, which is where an element becomes the result. The first of equals. */
+/* Of a running min or max: where it changes, which is where an element becomes the result. The first of
+ * equals. */
 static uint32_t record(gradder *g, const ir_insn *in)
 {
     uint32_t x = g_wide(g, gargs(g, in)[0]), y = g_wide(g, in->res);
@@ -121,7 +127,8 @@ uint32_t grad_scan_back(gradder *g, const ir_insn *in, uint32_t ct)
     if (in->op == IR_SCAN_ADD)
         return recurrence(g, 0, ct, axis, 1);
     uint32_t x = g_wide(g, gargs(g, in)[0]);
-    if (in->op == IR_SCAN_MUL) /* what reaches element i comes from all products that contain it, each without it */
+    /* what reaches element i comes from all products that contain it, each without it */
+    if (in->op == IR_SCAN_MUL)
         return g_op(g, IR_MUL, others(g, x, axis, -1), recurrence(g, shifted(g, x, axis, 1, 0), ct, axis, 1));
     uint32_t rec = record(g, in), all = recurrence(g, shifted(g, kept(g, rec, dt), axis, 1, 0), ct, axis, 1);
     return g->w.b->status ? 0 : g_where(g, rec, all, g_num(g, type_of(g, ct), 0));

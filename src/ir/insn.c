@@ -12,12 +12,14 @@
 #define S IR_STRUCT
 #define E IR_EXPAND
 #define L IR_VECTOR
-/* A meaning is text, unexpanded; NONE is none (no real meaning is as short as that word: the test of the table sees to it). */
+/* A meaning is text, unexpanded; NONE is none (no real meaning is as short as that word: the test of the
+ * table sees to it). */
 #define MEANING(text) (sizeof(text) == sizeof "NONE" ? NULL : (text))
 const ir_row ir_rows[IR_NOPS] = {
     [IR_NOP] = {.name = "nop"},
 #define INSN(NAME, name, nargs, rule, classes, flags, cost, llvm, mk, si, ui, fl) \
-    [IR_##NAME] = {#name, nargs, IR_RULE_##rule, classes, flags, cost, mk, MEANING(#si), MEANING(#ui), MEANING(#fl)},
+    [IR_##NAME] = {#name, nargs, IR_RULE_##rule, classes,      flags, \
+                   cost,  mk,    MEANING(#si),   MEANING(#ui), MEANING(#fl)},
 #include "insn.def"
 #undef INSN
 };
@@ -84,7 +86,8 @@ int64_t ir_lanes(ir_type t)
 
 void ir_type_print(str *s, ir_type t)
 {
-    static const char *const form[] = {[IR_VAL] = "%s", [IR_BUF] = "buf<%s>", [IR_TG] = "tg<%s>", [IR_FRAG] = "frag"};
+    static const char *const form[] = {
+        [IR_VAL] = "%s", [IR_BUF] = "buf<%s>", [IR_TG] = "tg<%s>", [IR_FRAG] = "frag"};
     str_add(s, form[t.kind], eas_dtype_name(t.dtype));
     for (int i = 0; i < t.rank; i++)
         str_add(s, "%s%d", i ? "," : "[", (int)t.dim[i]);

@@ -1,8 +1,9 @@
 /* interp.c: the reference. Runs the IR as it is written, one program at a time, every access checked.
  *
- * All lanes of a block, or all threads of a group, go through each instruction together, so barriers hold by construction. A
- * value is an array of 64-bit words, one per lane (see eval.c); its slot takes another value when its live range ends (slots.c). Control flow keeps a
- * mask of active lanes: threads that do not take part compute garbage but touch no memory and change no carried value.
+ * All lanes of a block, or all threads of a group, go through each instruction together, so barriers hold by
+ * construction. A value is an array of 64-bit words, one per lane (see eval.c); its slot takes another value
+ * when its live range ends (slots.c). Control flow keeps a mask of active lanes: threads that do not take
+ * part compute garbage but touch no memory and change no carried value.
  */
 #include "interp.h"
 
@@ -17,7 +18,8 @@ int64_t interp_lanes(const run *r, uint32_t v)
 
 /* ---- storage: values whose live ranges do not meet share slots ---- */
 
-/* What an instruction reads, and until when: the condition of a branch is asked again where it merges, the bounds of a loop in every round. */
+/* What an instruction reads, and until when: the condition of a branch is asked again where it merges, the
+ * bounds of a loop in every round. */
 static void read_operands(const run *r, ir_lives *l, uint32_t i)
 {
     const ir_insn *in = &r->ir->insns[i];
@@ -117,7 +119,8 @@ static void push(run *r, uint32_t i)
 
 static void pop(run *r) { memcpy(r->active, r->stack[--r->depth].saved, (size_t)r->threads); }
 
-/* Copies value v to w for the threads that take part (all lanes of a block count as the program's one thread). */
+/* Copies value v to w for the threads that take part (all lanes of a block count as the program's one
+ * thread). */
 static void copy_active(run *r, uint32_t w, uint32_t v, bool all)
 {
     if (ir_typeof(r->ir, v).kind == IR_FRAG) {
@@ -311,6 +314,8 @@ static void barrier(run *r, uint32_t i)
     interp_all_here(r, i, "barrier");
 }
 
+/* The interpreter's dispatch: runs instruction i for all lanes and threads that take part, and says which
+ * one is next; the closers of loops go back to their openers. */
 uint32_t interp_step(run *r, uint32_t i)
 {
     const ir_insn *in = &r->ir->insns[i];
@@ -328,9 +333,12 @@ uint32_t interp_step(run *r, uint32_t i)
     case IR_BOUNDS: interp_bounds(r, i); break;
     case IR_ASSERT: interp_assert(r, i); break;
     case IR_PRINT: interp_print(r, i); break;
-    case IR_ALLOC_TG: memset(r->tg[in->res], 0, (size_t)in->imm * eas_dtype_size(ir_typeof(r->ir, in->res).dtype)); break;
+    case IR_ALLOC_TG:
+        memset(r->tg[in->res], 0, (size_t)in->imm * eas_dtype_size(ir_typeof(r->ir, in->res).dtype));
+        break;
     case IR_BARRIER: barrier(r, i); break;
-    case IR_FENCE: /* programs run one after the other, and accesses happen in the order in which they stand */
+    /* programs run one after the other, and accesses happen in the order in which they stand */
+    case IR_FENCE:
         if (r->watch)
             r->watch->fence(r->watch, r, i);
         break;
@@ -402,7 +410,8 @@ eas_status interp_watched(const eas_ir *ir, const ir_call *call, watch *w)
     run r = {.ir = ir, .call = call, .watch = w};
     if (!prepare(&r)) {
         arena_free(&r.mem);
-        return base_fail(EAS_ERR_MEMORY, "out of memory: kernel %s needs more than there is for its values", ir->name);
+        return base_fail(EAS_ERR_MEMORY, "out of memory: kernel %s needs more than there is for its values",
+                         ir->name);
     }
     for (int p = 0; p < ir->nparams; p++)
         if (ir->vals[p + 1].type.kind == IR_VAL)

@@ -1,5 +1,5 @@
-/* interp.h: the state of a running kernel, for the files that run one: interp.c (finished IR), live.c (instruction by
- * instruction while a kernel is built) and check.c (with every access looked at). */
+/* interp.h: the state of a running kernel, for the files that run one: interp.c (finished IR), live.c
+ * (instruction by instruction while a kernel is built) and check.c (with every access looked at). */
 #ifndef INTERP_H
 #define INTERP_H
 
@@ -32,7 +32,8 @@ typedef struct run {
     int64_t lane;        /* that the instruction is at, for the watch: in thread mode the thread */
 } run;
 
-/* Looks at what a kernel does to memory. An access that is out of bounds is the watch's to report; the kernel goes on. */
+/* Looks at what a kernel does to memory. An access that is out of bounds is the watch's to report; the
+ * kernel goes on. */
 typedef struct watch {
     void (*access)(struct watch *w, const run *r, uint32_t insn, uint32_t buf, int64_t off, bool inside);
     void (*barrier)(struct watch *w, const run *r, uint32_t insn);
@@ -43,7 +44,8 @@ typedef struct watch {
 
 void interp_print(run *r, uint32_t i); /* records.c */
 
-/* poison.c: of live values. r->st is the fault that a load met; it is kept, and reported when a marked lane is used. */
+/* poison.c: of live values. r->st is the fault that a load met; it is kept, and reported when a marked
+ * lane is used. */
 void poison_load(run *r, uint32_t v, int64_t lane);
 bool poison_before(run *r, const ir_insn *in); /* the instruction uses a marked lane: r->st is set */
 void poison_after(run *r, const ir_insn *in);
@@ -53,13 +55,15 @@ void poison_free(run *r);
 /* Runs instruction i and returns the next one. */
 uint32_t interp_step(run *r, uint32_t i);
 int64_t interp_lanes(const run *r, uint32_t v); /* elements of a value */
-/* Is there a step to take from iv; does iv + step stay in range? Unsigned dtypes compare unsigned; a step of 0 takes none. */
+/* Is there a step to take from iv; does iv + step stay in range? Unsigned dtypes compare unsigned; a step
+ * of 0 takes none. */
 bool interp_in_range(eas_dtype dt, int64_t iv, int64_t hi, int64_t step);
 bool interp_next_in_range(eas_dtype dt, int64_t iv, int64_t hi, int64_t step);
 /* An element of memory as a slot, and back. */
 int64_t interp_load_element(eas_dtype dt, const uint8_t *p);
 void interp_store_element(eas_dtype dt, uint8_t *p, int64_t v);
-int64_t interp_scalar_lane(eas_dtype dt, uint64_t slot); /* a scalar as the host hands it over (its own bytes, rest undefined) */
+/* a scalar as the host hands it over (its own bytes, rest undefined) */
+int64_t interp_scalar_lane(eas_dtype dt, uint64_t slot);
 eas_status interp_watched(const eas_ir *ir, const ir_call *call, watch *w);
 
 /* ---- interp_memory.c ---- */

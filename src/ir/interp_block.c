@@ -14,7 +14,8 @@ static void join(const run *r, const ir_insn *in, int64_t n, const int64_t *x, c
 /* The elements of the last axis: running results side by side, then the upper half joins the lower. */
 static int64_t reduce_line(const run *r, const ir_insn *in, const int64_t *x, int64_t n)
 {
-    int64_t chains = ir_chains(ir_typeof(r->ir, in->res).dtype), w = n < chains ? n : chains, acc[IR_CHAINS], p = 1;
+    int64_t chains = ir_chains(ir_typeof(r->ir, in->res).dtype), w = n < chains ? n : chains, acc[IR_CHAINS],
+            p = 1;
     memcpy(acc, x, (size_t)w * sizeof *acc);
     for (int64_t k = w; k < n; k += w)
         join(r, in, n - k < w ? n - k : w, acc, x + k, acc);
@@ -43,7 +44,8 @@ void interp_reduce(run *r, const ir_insn *in)
     }
 }
 
-/* Within a chunk every element is joined with the one 1, 2, 4, 8 before it; then with the result before the chunk. */
+/* Within a chunk every element is joined with the one 1, 2, 4, 8 before it; then with the result before
+ * the chunk. */
 static void scan_line(const run *r, const ir_insn *in, const int64_t *x, int64_t n, int64_t *out)
 {
     int64_t old[IR_CHUNK], before[IR_CHUNK];
@@ -86,19 +88,22 @@ void interp_matmul(run *r, const ir_insn *in)
         for (int64_t j = 0; j < y.dim[1]; j++) {
             int64_t s = r->val[a[2]][i * y.dim[1] + j];
             for (int64_t k = 0; k < x.dim[1]; k++)
-                ir_eval(IR_FMA, x.dtype, x.dtype, (int64_t[]){r->val[a[0]][i * x.dim[1] + k], r->val[a[1]][k * y.dim[1] + j], s}, &s);
+                ir_eval(IR_FMA, x.dtype, x.dtype,
+                        (int64_t[]){r->val[a[0]][i * x.dim[1] + k], r->val[a[1]][k * y.dim[1] + j], s}, &s);
             r->val[in->res][i * y.dim[1] + j] = s;
         }
 }
 
 /* ---- simdgroup matrices: operands are those of a group's first thread ---- */
 
-static bool read_tile(run *r, uint32_t i, uint32_t buf, uint32_t base, uint32_t stride, int64_t lane, float tile[64])
+static bool read_tile(run *r, uint32_t i, uint32_t buf, uint32_t base, uint32_t stride, int64_t lane,
+                      float tile[64])
 {
     r->lane = lane;
     for (int row = 0; row < 8; row++)
         for (int col = 0; col < 8; col++) {
-            const uint8_t *p = interp_address(r, i, buf, r->val[base][lane] + row * r->val[stride][lane] + col, lane);
+            const uint8_t *p =
+                interp_address(r, i, buf, r->val[base][lane] + row * r->val[stride][lane] + col, lane);
             if (!p)
                 return false;
             tile[row * 8 + col] = (float)interp_element_as_double(r, buf, p);
@@ -134,7 +139,8 @@ void interp_mma_store(run *r, uint32_t i)
     for (int64_t g = 0; g < r->groups; g++)
         for (int e = 0; e < 64; e++) {
             int64_t lane = r->lane = g * IR_SIMD;
-            uint8_t *p = interp_address(r, i, a[0], r->val[a[1]][lane] + e / 8 * r->val[a[2]][lane] + e % 8, lane);
+            uint8_t *p =
+                interp_address(r, i, a[0], r->val[a[1]][lane] + e / 8 * r->val[a[2]][lane] + e % 8, lane);
             if (!p)
                 return;
             interp_store_element(dt, p, ir_bits_from_double(dt, (double)r->frag[a[3]][g * 64 + e]));
@@ -159,8 +165,9 @@ bool interp_all_here(run *r, uint32_t i, const char *what)
     const ir_insn *in = &r->ir->insns[i];
     for (int64_t k = 1; k < r->threads; k++)
         if (r->active[k] != r->active[0]) {
-            r->st = base_fail(EAS_ERR_RUNTIME, "%s:%u: kernel %s: some threads of the group do not reach this %s", r->ir->files[in->file],
-                              (unsigned)in->line, r->ir->name, what);
+            r->st =
+                base_fail(EAS_ERR_RUNTIME, "%s:%u: kernel %s: some threads of the group do not reach this %s",
+                          r->ir->files[in->file], (unsigned)in->line, r->ir->name, what);
             return false;
         }
     return true;
@@ -209,6 +216,8 @@ void interp_identity(run *r, const ir_insn *in)
 void interp_elementwise(run *r, const ir_insn *in)
 {
     const uint32_t *a = ir_args(r->ir, in);
-    const int64_t *x = r->val[a[0]], *y = in->nargs > 1 ? r->val[a[1]] : x, *z = in->nargs > 2 ? r->val[a[2]] : x;
-    ir_eval_lanes(in->op, ir_typeof(r->ir, a[0]).dtype, ir_typeof(r->ir, in->res).dtype, interp_lanes(r, in->res), x, y, z, r->val[in->res]);
+    const int64_t *x = r->val[a[0]], *y = in->nargs > 1 ? r->val[a[1]] : x,
+                  *z = in->nargs > 2 ? r->val[a[2]] : x;
+    ir_eval_lanes(in->op, ir_typeof(r->ir, a[0]).dtype, ir_typeof(r->ir, in->res).dtype,
+                  interp_lanes(r, in->res), x, y, z, r->val[in->res]);
 }

@@ -1,4 +1,5 @@
-/* interp_memory.c: what the interpreter does to memory: loads, stores, atomics, and the messages of accesses that leave their array. */
+/* interp_memory.c: what the interpreter does to memory: loads, stores, atomics, and the messages of
+ * accesses that leave their array. */
 #include "interp.h"
 
 #include <math.h>
@@ -24,12 +25,19 @@ int64_t interp_load_element(eas_dtype dt, const uint8_t *p)
     }
 }
 
-void interp_store_element(eas_dtype dt, uint8_t *p, int64_t v) { memcpy(p, &v, eas_dtype_size(dt)); /* little-endian hosts only */ }
+void interp_store_element(eas_dtype dt, uint8_t *p, int64_t v)
+{
+    memcpy(p, &v, eas_dtype_size(dt)); /* little-endian hosts only */
+}
 
 /* The user's line that an instruction comes from; NULL: not known. */
-static const char *file_of(const eas_ir *ir, const ir_insn *in) { return in->file ? ir->files[in->file] : NULL; }
+static const char *file_of(const eas_ir *ir, const ir_insn *in)
+{
+    return in->file ? ir->files[in->file] : NULL;
+}
 
-static eas_status fault(const eas_ir *ir, uint32_t insn, uint32_t buf, int64_t index, int64_t count, const int64_t pid[3], int64_t thread)
+static eas_status fault(const eas_ir *ir, uint32_t insn, uint32_t buf, int64_t index, int64_t count,
+                        const int64_t pid[3], int64_t thread)
 {
     const ir_insn *in = &ir->insns[insn];
     char name[320], who[64] = "";
@@ -40,8 +48,10 @@ static eas_status fault(const eas_ir *ir, uint32_t insn, uint32_t buf, int64_t i
     if (ir->threads)
         snprintf(who, sizeof who, ", thread %lld", (long long)thread);
     return base_fail_at(EAS_ERR_INDEX, file_of(ir, in), in->line,
-                        "kernel %s: access out of bounds: index %lld of %s, which has %lld elements (program %lld, %lld, %lld%s)", ir->name,
-                        (long long)index, name, (long long)count, (long long)pid[0], (long long)pid[1], (long long)pid[2], who);
+                        "kernel %s: access out of bounds: index %lld of %s, which has %lld elements (program "
+                        "%lld, %lld, %lld%s)",
+                        ir->name, (long long)index, name, (long long)count, (long long)pid[0],
+                        (long long)pid[1], (long long)pid[2], who);
 }
 
 static eas_status assertion_message(const eas_ir *ir, uint32_t insn, int64_t lane, const int64_t pid[3])
@@ -52,17 +62,20 @@ static eas_status assertion_message(const eas_ir *ir, uint32_t insn, int64_t lan
         snprintf(who, sizeof who, ", thread %lld", (long long)lane);
     else if (ir_lanes(ir_typeof(ir, ir_args(ir, in)[0])) > 1)
         snprintf(who, sizeof who, ", lane %lld", (long long)lane);
-    return base_fail_at(EAS_ERR_ASSERT, file_of(ir, in), in->line, "kernel %s: assertion failed: %s (program %lld, %lld, %lld%s)", ir->name,
+    return base_fail_at(EAS_ERR_ASSERT, file_of(ir, in), in->line,
+                        "kernel %s: assertion failed: %s (program %lld, %lld, %lld%s)", ir->name,
                         ir->strings[in->imm], (long long)pid[0], (long long)pid[1], (long long)pid[2], who);
 }
 
-eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, const int64_t *count, const int64_t pid[3], int64_t thread)
+eas_status ir_fault_message(const eas_ir *ir, uint32_t insn, int64_t index, const int64_t *count,
+                            const int64_t pid[3], int64_t thread)
 {
     const ir_insn *in = &ir->insns[insn];
     if (in->op == IR_ASSERT)
         return assertion_message(ir, insn, index, pid);
     uint32_t buf = ir_args(ir, in)[0];
-    return fault(ir, insn, buf, index, buf <= (uint32_t)ir->nparams ? count[buf - 1] : ir_typeof(ir, buf).dim[0], pid, thread);
+    return fault(ir, insn, buf, index,
+                 buf <= (uint32_t)ir->nparams ? count[buf - 1] : ir_typeof(ir, buf).dim[0], pid, thread);
 }
 
 bool ir_faults(const eas_ir *ir)
@@ -91,7 +104,8 @@ uint8_t *interp_address(run *r, uint32_t i, uint32_t buf, int64_t off, int64_t l
         r->st = fault(r->ir, i, buf, off, n, r->pid, lane);
         return NULL;
     }
-    uint8_t *base = buf <= (uint32_t)r->ir->nparams ? (uint8_t *)(uintptr_t)r->call->slot[buf - 1] : r->tg[buf];
+    uint8_t *base =
+        buf <= (uint32_t)r->ir->nparams ? (uint8_t *)(uintptr_t)r->call->slot[buf - 1] : r->tg[buf];
     return base + (size_t)off * eas_dtype_size(ir_typeof(r->ir, buf).dtype);
 }
 
@@ -219,9 +233,14 @@ static bool dot_lane(run *r, uint32_t i, int64_t lane)
     double sd = 0;
     r->lane = lane;
     for (int64_t k = 0; k < r->val[a[6]][lane]; k++) {
-        const uint8_t *p = interp_address(r, i, a[0], (int64_t)((uint64_t)r->val[a[1]][lane] + (uint64_t)k * (uint64_t)r->val[a[2]][lane]), lane);
-        const uint8_t *q =
-            p ? interp_address(r, i, a[3], (int64_t)((uint64_t)r->val[a[4]][lane] + (uint64_t)k * (uint64_t)r->val[a[5]][lane]), lane) : NULL;
+        const uint8_t *p = interp_address(
+            r, i, a[0], (int64_t)((uint64_t)r->val[a[1]][lane] + (uint64_t)k * (uint64_t)r->val[a[2]][lane]),
+            lane);
+        const uint8_t *q = p ? interp_address(r, i, a[3],
+                                              (int64_t)((uint64_t)r->val[a[4]][lane] +
+                                                        (uint64_t)k * (uint64_t)r->val[a[5]][lane]),
+                                              lane)
+                             : NULL;
         if (!q)
             return false;
         double x = interp_element_as_double(r, a[0], p), y = interp_element_as_double(r, a[3], q);

@@ -1,9 +1,11 @@
 /* lanes.c: a kernel of threads as one of blocks: the threads of a group become the lanes of blocks.
  *
- * What is the same for all threads stays a scalar, and so do loops and branches that all threads take alike. Where they part, both ways are gone under masks:
- * a branch is no branch any more, a loop goes on as long as any lane does. Loads and stores take the mask of the region they stand in; scalars of such a region
- * are loaded if any lane is on. Shuffles go through threadgroup arrays, and a fragment is two blocks: lane l of a simdgroup has elements 2*(l%4) and the next of
- * row l/4. Barriers stay where they are: between two of them no order of the lanes is meant.
+ * What is the same for all threads stays a scalar, and so do loops and branches that all threads take alike.
+ * Where they part, both ways are gone under masks: a branch is no branch any more, a loop goes on as long as
+ * any lane does. Loads and stores take the mask of the region they stand in; scalars of such a region are
+ * loaded if any lane is on. Shuffles go through threadgroup arrays, and a fragment is two blocks: lane l of a
+ * simdgroup has elements 2*(l%4) and the next of row l/4. Barriers stay where they are: between two of them
+ * no order of the lanes is meant.
  */
 #include "ir.h"
 
@@ -50,7 +52,10 @@ static uint32_t widen(laner *l, uint32_t v)
 }
 
 static uint32_t lanes_of(laner *l, uint32_t old) { return widen(l, l->w.map[old]); }
-static uint32_t constant(laner *l, eas_dtype dt, int64_t bits) { return irb_const(l->w.b, block(l, dt), bits); }
+static uint32_t constant(laner *l, eas_dtype dt, int64_t bits)
+{
+    return irb_const(l->w.b, block(l, dt), bits);
+}
 static uint32_t op2(laner *l, uint16_t op, uint32_t x, uint32_t y) { return irb_op(l->w.b, op, x, y, 0); }
 static uint32_t as(laner *l, eas_dtype dt, uint32_t v)
 {
@@ -61,7 +66,10 @@ static uint32_t both(laner *l, uint32_t x, uint32_t y) { return !x ? y : !y ? x 
 static const uint32_t *args_of(const laner *l, const ir_insn *in) { return ir_args(l->w.from, in); }
 
 /* One result of an instruction over blocks. */
-static uint32_t emit(laner *l, uint16_t op, const uint32_t *args, int n, ir_type t) { return irb_insn(l->w.b, op, args, n, 0, 1, &t); }
+static uint32_t emit(laner *l, uint16_t op, const uint32_t *args, int n, ir_type t)
+{
+    return irb_insn(l->w.b, op, args, n, 0, 1, &t);
+}
 
 static uint32_t any_of(laner *l, uint32_t mask)
 {
@@ -130,8 +138,10 @@ static uint32_t load(laner *l, const ir_insn *in)
     const uint32_t *a = args_of(l, in);
     bool masked = in->nargs == 4;
     if (l->uniform[in->res])
-        return load_at(l, l->w.map[a[0]], l->w.map[a[1]], both(l, masked ? l->w.map[a[2]] : 0, any_here(l)), masked ? l->w.map[a[3]] : 0);
-    return load_at(l, l->w.map[a[0]], lanes_of(l, a[1]), both(l, masked ? lanes_of(l, a[2]) : 0, l->mask), masked ? lanes_of(l, a[3]) : 0);
+        return load_at(l, l->w.map[a[0]], l->w.map[a[1]], both(l, masked ? l->w.map[a[2]] : 0, any_here(l)),
+                       masked ? l->w.map[a[3]] : 0);
+    return load_at(l, l->w.map[a[0]], lanes_of(l, a[1]), both(l, masked ? lanes_of(l, a[2]) : 0, l->mask),
+                   masked ? lanes_of(l, a[3]) : 0);
 }
 
 static void store_at(laner *l, uint32_t buf, uint32_t off, uint32_t x, uint32_t mask)
@@ -145,9 +155,11 @@ static void store(laner *l, const ir_insn *in)
     const uint32_t *a = args_of(l, in);
     bool masked = in->nargs == 4;
     if (all_uniform(l, in))
-        store_at(l, l->w.map[a[0]], l->w.map[a[1]], l->w.map[a[2]], both(l, masked ? l->w.map[a[3]] : 0, any_here(l)));
+        store_at(l, l->w.map[a[0]], l->w.map[a[1]], l->w.map[a[2]],
+                 both(l, masked ? l->w.map[a[3]] : 0, any_here(l)));
     else
-        store_at(l, l->w.map[a[0]], lanes_of(l, a[1]), lanes_of(l, a[2]), both(l, masked ? lanes_of(l, a[3]) : 0, l->mask));
+        store_at(l, l->w.map[a[0]], lanes_of(l, a[1]), lanes_of(l, a[2]),
+                 both(l, masked ? lanes_of(l, a[3]) : 0, l->mask));
 }
 
 /* Atomics, bounds and asserts: operands, then the mask. */
@@ -205,7 +217,8 @@ static uint32_t shuffle(laner *l, const ir_insn *in)
 /* base + row * stride + col, in a dtype that holds it. */
 static uint32_t element(laner *l, uint32_t base, uint32_t stride, uint32_t row, uint32_t col)
 {
-    eas_dtype x = dtype_of(l, l->w.map[base]), y = dtype_of(l, l->w.map[stride]), dt = x == y && dtype_bits(x) >= 32 ? x : EAS_I64;
+    eas_dtype x = dtype_of(l, l->w.map[base]), y = dtype_of(l, l->w.map[stride]),
+              dt = x == y && dtype_bits(x) >= 32 ? x : EAS_I64;
     uint32_t from = as(l, dt, lanes_of(l, base)), by = as(l, dt, lanes_of(l, stride));
     return op2(l, IR_ADD, op2(l, IR_ADD, from, op2(l, IR_MUL, as(l, dt, row), by)), as(l, dt, col));
 }
@@ -217,7 +230,10 @@ static void own_place(laner *l, uint32_t *row, uint32_t *col)
     *col = op2(l, IR_MUL, op2(l, IR_AND, t, constant(l, EAS_U32, 3)), constant(l, EAS_U32, 2));
 }
 
-static uint32_t matrix_load(laner *l, uint32_t buf, uint32_t off) { return as(l, EAS_F32, load_at(l, l->w.map[buf], off, 0, 0)); }
+static uint32_t matrix_load(laner *l, uint32_t buf, uint32_t off)
+{
+    return as(l, EAS_F32, load_at(l, l->w.map[buf], off, 0, 0));
+}
 
 static void mma(laner *l, const ir_insn *in)
 {
@@ -241,7 +257,8 @@ static void mma_store(laner *l, const ir_insn *in)
     uint32_t row, col;
     own_place(l, &row, &col);
     store_at(l, l->w.map[a[0]], element(l, a[1], a[2], row, col), as(l, dt, l->w.map[a[3]]), 0);
-    store_at(l, l->w.map[a[0]], element(l, a[1], a[2], row, op2(l, IR_ADD, col, constant(l, EAS_U32, 1))), as(l, dt, l->map2[a[3]]), 0);
+    store_at(l, l->w.map[a[0]], element(l, a[1], a[2], row, op2(l, IR_ADD, col, constant(l, EAS_U32, 1))),
+             as(l, dt, l->map2[a[3]]), 0);
 }
 
 static void plain(laner *l, uint32_t i)
@@ -259,7 +276,8 @@ static void plain(laner *l, uint32_t i)
     case IR_BOUNDS: r = masked(l, in, 2); break;
     case IR_ASSERT: masked(l, in, 1); return;
     case IR_DOT: r = dot(l, in); break;
-    case IR_SIMD_SHUFFLE: r = l->uniform[in->res] ? l->w.map[args_of(l, in)[0]] : shuffle(l, in); break; /* what all threads share stays one number */
+    /* what all threads share stays one number */
+    case IR_SIMD_SHUFFLE: r = l->uniform[in->res] ? l->w.map[args_of(l, in)[0]] : shuffle(l, in); break;
     case IR_MMA_ZERO:
         l->map2[in->res] = constant(l, EAS_F32, 0);
         r = constant(l, EAS_F32, 0);
@@ -345,15 +363,21 @@ static uint32_t trips(laner *l, uint32_t lo, uint32_t hi, uint32_t step)
     const eas_dtype dt = dtype_of(l, lo), u = dtype_bits(dt) == 64 ? EAS_U64 : EAS_U32;
     uint32_t zero = constant(l, dt, 0), none = constant(l, u, 0), one = constant(l, u, 1);
     uint32_t ulo = as(l, u, lo), uhi = as(l, u, hi), ustep = as(l, u, step);
-    uint32_t up = op2(l, IR_ADD, op2(l, IR_FLOORDIV, op2(l, IR_SUB, op2(l, IR_SUB, uhi, ulo), one), ustep), one);
-    uint32_t r = irb_op(l->w.b, IR_WHERE, op2(l, IR_AND, op2(l, IR_GT, step, zero), op2(l, IR_LT, lo, hi)), up, none);
+    uint32_t up =
+        op2(l, IR_ADD, op2(l, IR_FLOORDIV, op2(l, IR_SUB, op2(l, IR_SUB, uhi, ulo), one), ustep), one);
+    uint32_t r =
+        irb_op(l->w.b, IR_WHERE, op2(l, IR_AND, op2(l, IR_GT, step, zero), op2(l, IR_LT, lo, hi)), up, none);
     if (!dtype_is_signed(dt))
         return r;
-    uint32_t down = op2(l, IR_ADD, op2(l, IR_FLOORDIV, op2(l, IR_SUB, op2(l, IR_SUB, ulo, uhi), one), op2(l, IR_SUB, none, ustep)), one);
-    return irb_op(l->w.b, IR_WHERE, op2(l, IR_AND, op2(l, IR_LT, step, zero), op2(l, IR_GT, lo, hi)), down, r);
+    uint32_t down = op2(
+        l, IR_ADD,
+        op2(l, IR_FLOORDIV, op2(l, IR_SUB, op2(l, IR_SUB, ulo, uhi), one), op2(l, IR_SUB, none, ustep)), one);
+    return irb_op(l->w.b, IR_WHERE, op2(l, IR_AND, op2(l, IR_LT, step, zero), op2(l, IR_GT, lo, hi)), down,
+                  r);
 }
 
-/* What a loop over parted lanes hands on unchanged stays the scalar that it was: `first` on are the values inside, or those that come out. */
+/* What a loop over parted lanes hands on unchanged stays the scalar that it was: `first` on are the values
+ * inside, or those that come out. */
 static void keep_unchanged(laner *l, const ir_insn *open, uint32_t first)
 {
     int head = open->op == IR_LOOP ? 3 : 0;
@@ -574,7 +598,8 @@ static void make_arrays(laner *l)
 {
     for (uint32_t i = 0; i < l->w.from->ninsns; i++) {
         const ir_insn *in = &l->w.from->insns[i];
-        eas_dtype dt = in->op == IR_SIMD_SHUFFLE ? (eas_dtype)ir_typeof(l->w.from, in->res).dtype : EAS_NDTYPES;
+        eas_dtype dt =
+            in->op == IR_SIMD_SHUFFLE ? (eas_dtype)ir_typeof(l->w.from, in->res).dtype : EAS_NDTYPES;
         ir_type t = {.dtype = (uint8_t)dt, .kind = IR_TG, .rank = 1, .dim = {(int32_t)l->n}};
         if (dt != EAS_NDTYPES && !l->shuffle[dt])
             l->shuffle[dt] = irb_typed(l->w.b, IR_ALLOC_TG, t, l->n);

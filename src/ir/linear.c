@@ -1,12 +1,14 @@
 /* linear.c: integer values as affine functions of lane and program.
  *
- *   value = base + sum over axes of lane[d] * index along d + sum over grid axes of program[a] * program_id(a)
+ *   value = base + sum over axes of lane[d] * index along d + sum over grid axes of program[a] *
+ *   program_id(a)
  *
- * The problem: whether an access is contiguous, whether two lanes can meet at one element, how far apart neighbouring programs work and which
- * address comes next are all questions about the coefficients of an offset. The idea: constants, identities, sums, and products with something that
- * stands still keep the form, so coefficients follow instruction by instruction; each value is worked out once. What is assumed: arithmetic in 64 bits
- * does not wrap (`exact`); in narrower dtypes the form holds modulo 2^bits only. A coefficient is a number, a number times one scalar of the kernel, or
- * not known (`any`).
+ * The problem: whether an access is contiguous, whether two lanes can meet at one element, how far apart
+ * neighbouring programs work and which address comes next are all questions about the coefficients of an
+ * offset. The idea: constants, identities, sums, and products with something that stands still keep the form,
+ * so coefficients follow instruction by instruction; each value is worked out once. What is assumed:
+ * arithmetic in 64 bits does not wrap (`exact`); in narrower dtypes the form holds modulo 2^bits only. A
+ * coefficient is a number, a number times one scalar of the kernel, or not known (`any`).
  */
 #include "ir.h"
 
@@ -82,14 +84,17 @@ static ir_linear added(const ir_linear *x, const ir_linear *y, int64_t sign)
 }
 
 /* x times a factor that is the same for all lanes; program ids may be in one of both only. */
-static ir_linear scaled(const eas_ir *ir, const ir_linear *x, const ir_linear *f, uint32_t xv, uint32_t factor)
+static ir_linear scaled(const eas_ir *ir, const ir_linear *x, const ir_linear *f, uint32_t xv,
+                        uint32_t factor)
 {
     ir_linear r = {.ok = x->ok, .exact = x->exact && f->exact};
     for (int d = 0; d < IR_MAX_RANK; d++)
         r.lane[d] = coef_scaled(ir, x->lane[d], factor);
     const bool fx = still(x->program, 3), ff = still(f->program, 3);
     for (int a = 0; a < 3; a++)
-        r.program[a] = ff ? coef_scaled(ir, x->program[a], factor) : fx ? coef_scaled(ir, f->program[a], xv) : ANY;
+        r.program[a] = ff ? coef_scaled(ir, x->program[a], factor)
+                     : fx ? coef_scaled(ir, f->program[a], xv)
+                          : ANY;
     return r;
 }
 
@@ -132,11 +137,19 @@ static ir_linear spread(const ir_linear *x, ir_type from, ir_type to)
     return r;
 }
 
-static bool is_wide(ir_type t) { return dtype_is_int((eas_dtype)t.dtype) && dtype_bits((eas_dtype)t.dtype) == 64; }
+static bool is_wide(ir_type t)
+{
+    return dtype_is_int((eas_dtype)t.dtype) && dtype_bits((eas_dtype)t.dtype) == 64;
+}
 
 /* The same for all lanes, and for programs what is known of it. */
-static ir_linear standing(ir_type t, ir_coef program) { return (ir_linear){.ok = true, .exact = is_wide(t), .program = {program, program, program}}; }
+static ir_linear standing(ir_type t, ir_coef program)
+{
+    return (ir_linear){.ok = true, .exact = is_wide(t), .program = {program, program, program}};
+}
 
+/* The coefficients of a value from those of its operands. What has no rule is unknown, unless it is the
+ * same for all lanes: then its lane coefficients are 0, whatever it depends on. */
 static ir_linear worked_out(ir_linears *l, uint32_t v)
 {
     const eas_ir *ir = l->ir;
@@ -180,7 +193,10 @@ ir_linears *ir_linears_new(const eas_ir *ir, const bool *uniform, arena *mem)
     ir_linears *l = arena_alloc(mem, sizeof *l);
     if (!l)
         return NULL;
-    *l = (ir_linears){.ir = ir, .uniform = uniform, .mem = mem, .of = arena_alloc(mem, ((size_t)ir->nvals + 1) * sizeof *l->of)};
+    *l = (ir_linears){.ir = ir,
+                      .uniform = uniform,
+                      .mem = mem,
+                      .of = arena_alloc(mem, ((size_t)ir->nvals + 1) * sizeof *l->of)};
     return l->of ? l : NULL;
 }
 
@@ -246,8 +262,12 @@ static uint64_t multiple(const eas_ir *ir, uint32_t v, int depth)
     case IR_SUB:
     case IR_OR: return least(multiple(ir, a[0], depth + 1), multiple(ir, a[1], depth + 1));
     case IR_MUL: return ir_multiple_product(multiple(ir, a[0], depth + 1), multiple(ir, a[1], depth + 1));
-    case IR_SHL: return ir_const_of(ir, a[1], &c) && c >= 0 && c < 32 ? ir_multiple_product(multiple(ir, a[0], depth + 1), (uint64_t)1 << c) : 1;
-    case IR_LOOP: return v == in->res ? least(multiple(ir, a[0], depth + 1), multiple(ir, a[2], depth + 1)) : 1;
+    case IR_SHL:
+        return ir_const_of(ir, a[1], &c) && c >= 0 && c < 32
+                 ? ir_multiple_product(multiple(ir, a[0], depth + 1), (uint64_t)1 << c)
+                 : 1;
+    case IR_LOOP:
+        return v == in->res ? least(multiple(ir, a[0], depth + 1), multiple(ir, a[2], depth + 1)) : 1;
     default: return 1;
     }
 }
@@ -318,10 +338,16 @@ static const ir_step *step_insn(const eas_ir *ir, const ir_insn *in, const ir_st
     case IR_BROADCAST:
     case IR_RESHAPE: return x[0];
     case IR_CAST:
-        return dtype_is_int((eas_dtype)ir_typeof(ir, a[0]).dtype) ? step_node(mem, (ir_step){.kind = STEP_CAST, .v = in->res, .x = x[0]}) : NULL;
-    case IR_ADD: return zero[0] ? x[1] : zero[1] ? x[0] : step_node(mem, (ir_step){.kind = STEP_SUM, .x = x[0], .y = x[1]});
+        return dtype_is_int((eas_dtype)ir_typeof(ir, a[0]).dtype)
+                 ? step_node(mem, (ir_step){.kind = STEP_CAST, .v = in->res, .x = x[0]})
+                 : NULL;
+    case IR_ADD:
+        return zero[0] ? x[1]
+             : zero[1] ? x[0]
+                       : step_node(mem, (ir_step){.kind = STEP_SUM, .x = x[0], .y = x[1]});
     case IR_SUB: return zero[1] ? x[0] : NULL;
-    case IR_MUL: return zero[1] ? step_times(ir, x[0], a[1], mem) : zero[0] ? step_times(ir, x[1], a[0], mem) : NULL;
+    case IR_MUL:
+        return zero[1] ? step_times(ir, x[0], a[1], mem) : zero[0] ? step_times(ir, x[1], a[0], mem) : NULL;
     default: return NULL;
     }
 }
@@ -346,14 +372,20 @@ static const ir_step *step_at(const eas_ir *ir, uint32_t v, uint32_t iv, arena *
     return step_insn(ir, in, x, mem);
 }
 
-const ir_step *ir_step_of(const eas_ir *ir, uint32_t v, uint32_t iv, arena *mem) { return step_at(ir, v, iv, mem, 0); }
+const ir_step *ir_step_of(const eas_ir *ir, uint32_t v, uint32_t iv, arena *mem)
+{
+    return step_at(ir, v, iv, mem, 0);
+}
 
 /* ---- runs of lanes ---- */
 
 static const ir_run NO_RUN;
 static const int64_t MOST_STRIDE = (int64_t)1 << 30; /* of what is scaled */
 
-ir_run ir_run_still(uint64_t mult) { return (ir_run){.ok = true, .exact = true, .whole = true, .mult = mult}; }
+ir_run ir_run_still(uint64_t mult)
+{
+    return (ir_run){.ok = true, .exact = true, .whole = true, .mult = mult};
+}
 
 ir_run ir_run_sum(uint16_t op, const ir_run *x, const ir_run *y)
 {
@@ -369,7 +401,8 @@ ir_run ir_run_sum(uint16_t op, const ir_run *x, const ir_run *y)
 ir_run ir_run_scaled(const ir_run *x, int64_t c)
 {
     ir_run r = *x;
-    if (!x->ok || x->stride > MOST_STRIDE || x->stride < -MOST_STRIDE || __builtin_mul_overflow(x->stride, c, &r.stride))
+    if (!x->ok || x->stride > MOST_STRIDE || x->stride < -MOST_STRIDE ||
+        __builtin_mul_overflow(x->stride, c, &r.stride))
         return NO_RUN;
     r.mult = ir_multiple_product(x->mult, ir_low_bit((uint64_t)c));
     return r;
@@ -379,7 +412,10 @@ ir_run ir_run_product(const ir_run *x, const ir_run *y)
 {
     if (!x->ok || !y->ok || x->stride || y->stride)
         return NO_RUN;
-    return (ir_run){.ok = true, .exact = x->exact && y->exact, .whole = x->whole && y->whole, .mult = ir_multiple_product(x->mult, y->mult)};
+    return (ir_run){.ok = true,
+                    .exact = x->exact && y->exact,
+                    .whole = x->whole && y->whole,
+                    .mult = ir_multiple_product(x->mult, y->mult)};
 }
 
 /* A run of n lanes that begins at a multiple of n lies within one multiple of k, if n divides k. */

@@ -1,13 +1,15 @@
 /* live.c: a builder whose instructions run as they are appended.
  *
- * Each instruction goes through the interpreter's own step, so a value built live has the bits that the interpreter gives. Nothing is
- * kept of a finished instruction but its result: the instruction that makes value v stands at insns[v] (those without a result at
- * insns[0]) and forgets its operands once it ran. Ids and slots are used again when a value is neither kept nor young; a
- * value is young from when it is made, or from when its last keeper let go, to the next sweep.
+ * Each instruction goes through the interpreter's own step, so a value built live has the bits that the
+ * interpreter gives. Nothing is kept of a finished instruction but its result: the instruction that makes
+ * value v stands at insns[v] (those without a result at insns[0]) and forgets its operands once it ran. Ids
+ * and slots are used again when a value is neither kept nor young; a value is young from when it is made, or
+ * from when its last keeper let go, to the next sweep.
  *
  * Loops and branches are the caller's own; it tells which threads go on, and the live builder keeps the mask.
  *
- * How many threads a group has is known from the first tid on. Values made before are the same for all threads, and are spread then.
+ * How many threads a group has is known from the first tid on. Values made before are the same for all
+ * threads, and are spread then.
  */
 #include "interp.h"
 
@@ -30,14 +32,18 @@ struct ir_live {
     VEC(uint32_t) spare;         /* ids to use again */
     VEC(region) regions;
     bool spmd;                   /* blocks were seen */
-    bool early;                  /* something happened that each thread of a group would have done by itself */
+    /* something happened that each thread of a group would have done by itself */
+    bool early;
     bool grid_known;
     int naxes;
 };
 
 /* ---- storage ---- */
 
-static bool grow(void *arrays, uint32_t *cap, uint32_t need, size_t size) { return vec_grow(arrays, cap, need, size); }
+static bool grow(void *arrays, uint32_t *cap, uint32_t need, size_t size)
+{
+    return vec_grow(arrays, cap, need, size);
+}
 
 /* Room for values below n in everything that is indexed by value. */
 static bool make_room(ir_live *l, uint32_t n)
@@ -133,7 +139,8 @@ static bool spread_regions(ir_live *l, int64_t n)
     bool ok = spread(&l->r.active, n, 1);
     for (uint32_t i = 0; i < l->regions.len && ok; i++) {
         region *g = &l->regions.at[i];
-        ok = spread(&g->saved, n, 1) && spread(&g->iv, n, 8) && spread(&g->hi, n, 8) && spread(&g->step, n, 8);
+        ok =
+            spread(&g->saved, n, 1) && spread(&g->iv, n, 8) && spread(&g->hi, n, 8) && spread(&g->step, n, 8);
     }
     return ok;
 }
@@ -157,7 +164,9 @@ static bool set_threads(eas_builder *b, int64_t n)
 
 static bool mixed(eas_builder *b, uint16_t op)
 {
-    irb_fail(b, EAS_ERR_TYPE, "%s: kernel %s mixes arange (one program, a block of lanes) with tid (a group of threads); use one of them",
+    irb_fail(b, EAS_ERR_TYPE,
+             "%s: kernel %s mixes arange (one program, a block of lanes) with tid (a group of threads); use "
+             "one of them",
              ir_rows[op].name, b->ir->name);
     return false;
 }
@@ -170,12 +179,15 @@ static bool say_threads(eas_builder *b, uint16_t op, int64_t n)
     if (b->ir->threads == n)
         return true;
     if (b->ir->threads)
-        irb_fail(b, EAS_ERR_TYPE, "%s: the group has %lld threads elsewhere and %lld here", ir_rows[op].name, (long long)b->ir->threads,
-                 (long long)n);
+        irb_fail(b, EAS_ERR_TYPE, "%s: the group has %lld threads elsewhere and %lld here", ir_rows[op].name,
+                 (long long)b->ir->threads, (long long)n);
     else if (n < 1 || n > IR_MAX_THREADS)
-        irb_fail(b, EAS_ERR_VALUE, "kernel %s: a group of %lld threads; the limit is %d", b->ir->name, (long long)n, (int)IR_MAX_THREADS);
+        irb_fail(b, EAS_ERR_VALUE, "kernel %s: a group of %lld threads; the limit is %d", b->ir->name,
+                 (long long)n, (int)IR_MAX_THREADS);
     else if (l->early)
-        irb_fail(b, EAS_ERR_VALUE, "%s: to run a kernel as it is written, say how many threads there are before anything that each of them does",
+        irb_fail(b, EAS_ERR_VALUE,
+                 "%s: to run a kernel as it is written, say how many threads there are before anything that "
+                 "each of them does",
                  ir_rows[op].name);
     else
         return set_threads(b, n);
@@ -187,7 +199,9 @@ static bool need_threads(eas_builder *b, uint16_t op)
     if (b->live->spmd)
         return mixed(b, op);
     if (!b->ir->threads)
-        irb_fail(b, EAS_ERR_TYPE, "%s: the kernel has not said how many threads a group has; call tid(0, BLOCK) before", ir_rows[op].name);
+        irb_fail(b, EAS_ERR_TYPE,
+                 "%s: the kernel has not said how many threads a group has; call tid(0, BLOCK) before",
+                 ir_rows[op].name);
     return b->ir->threads != 0;
 }
 
@@ -211,7 +225,8 @@ static bool mode_fits(eas_builder *b, uint16_t op, int64_t imm, int nres, const 
     if (blocks && b->ir->threads)
         return mixed(b, op);
     l->spmd |= blocks;
-    l->early |= !b->ir->threads && (ir_rows[op].flags & IR_EFFECT) && op != IR_STORE && op != IR_BARRIER && op != IR_FENCE;
+    l->early |= !b->ir->threads && (ir_rows[op].flags & IR_EFFECT) && op != IR_STORE && op != IR_BARRIER &&
+                op != IR_FENCE;
     return true;
 }
 
@@ -237,19 +252,25 @@ static bool ask_host(eas_builder *b, uint16_t op, int64_t imm, const uint32_t *a
         l->r.info.naxes = l->naxes = (int)imm + 1;
     if (op == IR_NUM_PROGRAMS && !know_grid(b))
         return false;
-    if (!nargs || args[0] > (uint32_t)b->ir->nparams || !(ir_rows[op].flags & IR_EFFECT) || op == IR_BOUNDS || op == IR_ATOMIC_LOAD ||
-        !l->host.readonly[args[0] - 1])
+    if (!nargs || args[0] > (uint32_t)b->ir->nparams || !(ir_rows[op].flags & IR_EFFECT) || op == IR_BOUNDS ||
+        op == IR_ATOMIC_LOAD || !l->host.readonly[args[0] - 1])
         return true;
-    irb_fail(b, EAS_ERR_VALUE, "kernel %s, argument \"%s\": the kernel writes to it and it is read-only", b->ir->name,
-             b->ir->params[args[0] - 1].name);
+    irb_fail(b, EAS_ERR_VALUE, "kernel %s, argument \"%s\": the kernel writes to it and it is read-only",
+             b->ir->name, b->ir->params[args[0] - 1].name);
     return false;
 }
 
-uint32_t live_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, const ir_type *t)
+/* Runs one instruction as it is appended: it is written into the place of its first result, where the
+ * interpreter finds it as it would in a finished kernel, and emptied afterwards, since the caller may drop
+ * its operands. */
+uint32_t live_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres,
+                   const ir_type *t)
 {
     ir_live *l = b->live;
     if (ir_rows[op].flags & IR_STRUCT)
-        return irb_fail(b, EAS_ERR_VALUE, "%s: a live builder takes loops and branches by eas_live_*", ir_rows[op].name), 0;
+        return irb_fail(b, EAS_ERR_VALUE, "%s: a live builder takes loops and branches by eas_live_*",
+                        ir_rows[op].name),
+               0;
     if (ir_rows[op].flags & IR_EXPAND)
         return ir_spell(b, op, args[0], nargs > 1 ? args[1] : 0);
     if (!mode_fits(b, op, imm, nres, t) || !ask_host(b, op, imm, args, nargs))
@@ -258,7 +279,13 @@ uint32_t live_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs,
     if (b->status || !irb_live_operands(b, args, nargs))
         return 0;
     ir_insn *in = &b->ir->insns[v];
-    *in = (ir_insn){.op = op, .nargs = (uint16_t)nargs, .nres = (uint16_t)nres, .file = b->file, .line = b->line, .res = v, .imm = imm};
+    *in = (ir_insn){.op = op,
+                    .nargs = (uint16_t)nargs,
+                    .nres = (uint16_t)nres,
+                    .file = b->file,
+                    .line = b->line,
+                    .res = v,
+                    .imm = imm};
     if (!poison_before(&l->r, in)) {
         interp_step(&l->r, v);
         poison_after(&l->r, in);
@@ -274,7 +301,10 @@ uint32_t live_insn(eas_builder *b, uint16_t op, const uint32_t *args, int nargs,
 
 /* ---- keeping values ---- */
 
-static bool is_live(eas_builder *b, uint32_t v) { return b && b->live && b->ir && v > (uint32_t)b->ir->nparams && v < b->ir->nvals; }
+static bool is_live(eas_builder *b, uint32_t v)
+{
+    return b && b->live && b->ir && v > (uint32_t)b->ir->nparams && v < b->ir->nvals;
+}
 
 void eas_live_keep(eas_builder *b, eas_value v)
 {
@@ -569,14 +599,17 @@ eas_status eas_live_read(const eas_builder *b, eas_value v, void *out)
 eas_status live_begin(eas_builder *b, const ir_live_host *host)
 {
     if (b->status || !b->ir || b->live || b->ir->ninsns)
-        return irb_fail(b, EAS_ERR_VALUE, "a builder becomes live once, after its parameters and before its first instruction");
+        return irb_fail(b, EAS_ERR_VALUE,
+                        "a builder becomes live once, after its parameters and before its first instruction");
     ir_live *l = b->live = calloc(1, sizeof *l);
     if (!l)
         return oom(b), b->status;
     l->host = *host;
-    l->call = (ir_call){.slot = host->slot, .count = host->count, .print = host->print, .print_ctx = host->print_ctx};
+    l->call = (ir_call){
+        .slot = host->slot, .count = host->count, .print = host->print, .print_ctx = host->print_ctx};
     l->naxes = 1;
-    l->r = (run){.ir = b->ir, .call = &l->call, .threads = 1, .groups = 1, .active = malloc(1), .lenient = true};
+    l->r =
+        (run){.ir = b->ir, .call = &l->call, .threads = 1, .groups = 1, .active = malloc(1), .lenient = true};
     if (!make_room(l, b->ir->nvals) || !irb_live_room(b) || !l->r.active)
         return oom(b), b->status;
     for (uint32_t v = 1; v <= (uint32_t)b->ir->nparams; v++) {

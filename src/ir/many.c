@@ -1,6 +1,8 @@
-/* many.c: a kernel over many sets of arguments at once: one more axis of programs, and buffers that hold one set after the other.
+/* many.c: a kernel over many sets of arguments at once: one more axis of programs, and buffers that hold one
+ * set after the other.
  *
- * Program `lane` of that axis sees buffer p from element lane * n on, where n is a new parameter. Everything else is the kernel as it was.
+ * Program `lane` of that axis sees buffer p from element lane * n on, where n is a new parameter. Everything
+ * else is the kernel as it was.
  */
 #include "ir.h"
 
@@ -20,14 +22,16 @@ static uint32_t moved(lanes *l, uint32_t buf, uint32_t base)
         return base;
     ir_type t = l->w.b->ir->vals[base].type;
     t.dtype = EAS_I64;
-    return irb_op(l->w.b, IR_ADD, irb_to(l->w.b, IR_CAST, t, base), irb_to(l->w.b, IR_BROADCAST, t, l->start[buf - 1]), 0);
+    return irb_op(l->w.b, IR_ADD, irb_to(l->w.b, IR_CAST, t, base),
+                  irb_to(l->w.b, IR_BROADCAST, t, l->start[buf - 1]), 0);
 }
 
 /* An access: operands at 0 and 1 are a buffer and where; of dot and mma those at 3 and 4 too. */
 static bool accesses(const ir_insn *in, bool *two)
 {
     *two = in->op == IR_DOT || in->op == IR_MMA;
-    return *two || in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_BOUNDS || in->op == IR_MMA_STORE || ir_is_atomic(in);
+    return *two || in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_BOUNDS || in->op == IR_MMA_STORE ||
+           ir_is_atomic(in);
 }
 
 static void copy_access(lanes *l, const ir_insn *in, bool two)

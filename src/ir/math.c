@@ -1,137 +1,11 @@
-/* math.c: the elementary functions, spelled in the IR itself, so that every device runs the same code and gives the same bits.
+/* math.c: the elementary functions, spelled in the IR itself, so that every device runs the same code and
+ * gives the same bits.
  *
- * Each takes values of dtype f32 or f64 (halves are computed in f32 by the caller) and gives at most 1 ULP in f32, 2 in f64;
- * special values are C99 Annex F's. Polynomials come from tools/fit_math.py. A number pair (hi, lo) stands for hi + lo
- * with |lo| at most half an ULP of hi.
+ * Each takes values of dtype f32 or f64 (halves are computed in f32 by the caller) and gives at most 1 ULP in
+ * f32, 2 in f64; special values are C99 Annex F's. Polynomials come from tools/fit_math.py. A number pair
+ * (hi, lo) stands for hi + lo with |lo| at most half an ULP of hi.
  */
-#include "ir.h"
-
-#include <math.h>
-
-typedef struct maths {
-    eas_builder *b;
-    ir_type t, it, ut; /* the float type, and its signed and unsigned twins */
-    bool wide;         /* f64 */
-    bool ldexp;        /* stays an instruction */
-} maths;
-
-typedef struct pair {
-    uint32_t hi, lo;
-} pair;
-
-/* ---- a small language: one name per instruction ---- */
-
-static uint32_t num(maths *m, double v) { return irb_const(m->b, m->t, ir_bits_from_double(m->t.dtype, v)); }
-static uint32_t num2(maths *m, double narrow, double wide) { return num(m, m->wide ? wide : narrow); }
-static uint32_t whole_num(maths *m, int64_t v) { return irb_const(m->b, m->it, v); }
-static uint32_t bits_num(maths *m, uint64_t v) { return irb_const(m->b, m->ut, (int64_t)v); }
-static uint32_t op2(maths *m, uint16_t op, uint32_t x, uint32_t y) { return irb_op(m->b, op, x, y, 0); }
-static uint32_t add(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_ADD, x, y); }
-static uint32_t sub(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_SUB, x, y); }
-static uint32_t mul(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_MUL, x, y); }
-static uint32_t quo(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_DIV, x, y); }
-static uint32_t fma3(maths *m, uint32_t x, uint32_t y, uint32_t z) { return irb_op(m->b, IR_FMA, x, y, z); }
-static uint32_t neg(maths *m, uint32_t x) { return irb_op(m->b, IR_NEG, x, 0, 0); }
-static uint32_t mag(maths *m, uint32_t x) { return irb_op(m->b, IR_ABS, x, 0, 0); }
-static uint32_t nearest(maths *m, uint32_t x) { return irb_op(m->b, IR_ROUND, x, 0, 0); }
-static uint32_t pick(maths *m, uint32_t c, uint32_t x, uint32_t y) { return irb_op(m->b, IR_WHERE, c, x, y); }
-static uint32_t lt(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_LT, x, y); }
-static uint32_t gt(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_GT, x, y); }
-static uint32_t same(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_EQ, x, y); }
-static uint32_t both(maths *m, uint32_t x, uint32_t y) { return op2(m, IR_AND, x, y); }
-static uint32_t to_int(maths *m, uint32_t x) { return irb_to(m->b, IR_CAST, m->it, x); }
-static uint32_t to_float(maths *m, uint32_t x) { return irb_to(m->b, IR_CAST, m->t, x); }
-static uint32_t as_bits(maths *m, uint32_t x) { return irb_to(m->b, IR_BITCAST, m->it, x); }
-static uint32_t as_ubits(maths *m, uint32_t x) { return irb_to(m->b, IR_BITCAST, m->ut, x); }
-static uint32_t as_float(maths *m, uint32_t x) { return irb_to(m->b, IR_BITCAST, m->t, x); }
-static uint32_t nan_num(maths *m) { return num(m, (double)NAN); }
-static uint32_t inf_num(maths *m) { return num(m, (double)INFINITY); }
-
-/* c[0] + c[1] x + ... */
-static uint32_t horner(maths *m, uint32_t x, const double *c, int n)
-{
-    uint32_t r = num(m, c[n - 1]);
-    for (int i = n - 2; i >= 0; i--)
-        r = fma3(m, r, x, num(m, c[i]));
-    return r;
-}
-#define HORNER(m, x, c) horner(m, x, c, (int)(sizeof(c) / sizeof *(c)))
-#define HORNER2(m, x, c32, c64) ((m)->wide ? HORNER(m, x, c64) : HORNER(m, x, c32))
-
-/* 2^n for an integer n within the normal exponents */
-static uint32_t power_of_two(maths *m, uint32_t n)
-{
-    uint32_t biased = add(m, n, whole_num(m, m->wide ? 1023 : 127));
-    return as_float(m, op2(m, IR_SHL, biased, whole_num(m, m->wide ? 52 : 23)));
-}
-
-/* A whole number that is small against the mantissa: f itself, and t, in whose last bits it stands: BIG and twice the bias of an exponent were added. */
-typedef struct rounded {
-    uint32_t f, t;
-} rounded;
-#define BIG(m) ((m)->wide ? 0x1.8p52 + 2046 : 0x1.8p23 + 254)
-
-/* x k to the nearest integer */
-static rounded round_to(maths *m, uint32_t x, double k)
-{
-    uint32_t big = num(m, BIG(m)), t = k == 1 ? add(m, x, big) : fma3(m, x, num(m, k), big);
-    return (rounded){sub(m, t, big), t};
-}
-
-static uint32_t whole_of(maths *m, rounded n) { return sub(m, as_bits(m, n.t), whole_num(m, m->wide ? 0x43380000000007fe : 0x4b4000fe)); }
-
-/* x 2^n for an x near 1, in two steps, so that the result may underflow or overflow by itself; the first is exact, so hardware that does it in one gives
- * the same. Shifting leaves nothing of t but n and the bias. */
-static uint32_t scale(maths *m, uint32_t x, rounded n)
-{
-    if (m->ldexp)
-        return op2(m, IR_LDEXP, x, n.f);
-    uint32_t bits = as_bits(m, n.t), half = op2(m, IR_SHR, bits, whole_num(m, 1)), mant = whole_num(m, m->wide ? 52 : 23);
-    uint32_t first = as_float(m, op2(m, IR_SHL, half, mant)), second = as_float(m, op2(m, IR_SHL, sub(m, bits, half), mant));
-    return mul(m, mul(m, x, first), second);
-}
-
-static uint32_t clamp(maths *m, uint32_t x, double lo, double hi) /* NaN stays */
-{
-    uint32_t l = num(m, lo), h = num(m, hi);
-    x = pick(m, lt(m, x, l), l, x);
-    return pick(m, gt(m, x, h), h, x);
-}
-
-static uint32_t copy_sign(maths *m, uint32_t x, uint32_t from)
-{
-    uint64_t sign = m->wide ? (uint64_t)1 << 63 : (uint64_t)1 << 31;
-    uint32_t s = op2(m, IR_AND, as_ubits(m, from), bits_num(m, sign));
-    uint32_t v = op2(m, IR_AND, as_ubits(m, x), bits_num(m, sign - 1));
-    return as_float(m, op2(m, IR_OR, v, s));
-}
-
-/* ---- pairs ---- */
-
-static pair fast_two_sum(maths *m, uint32_t a, uint32_t b) /* |a| >= |b| or a = 0 */
-{
-    uint32_t s = add(m, a, b);
-    return (pair){s, sub(m, b, sub(m, s, a))};
-}
-
-static pair two_sum(maths *m, uint32_t a, uint32_t b)
-{
-    uint32_t s = add(m, a, b), bb = sub(m, s, a);
-    return (pair){s, add(m, sub(m, a, sub(m, s, bb)), sub(m, b, bb))};
-}
-
-static pair two_mul(maths *m, uint32_t a, uint32_t b)
-{
-    uint32_t p = mul(m, a, b);
-    return (pair){p, fma3(m, a, b, neg(m, p))};
-}
-
-static pair pair_mul(maths *m, pair a, pair b)
-{
-    pair p = two_mul(m, a.hi, b.hi);
-    uint32_t lo = fma3(m, a.hi, b.lo, fma3(m, a.lo, b.hi, p.lo));
-    return fast_two_sum(m, p.hi, lo);
-}
+#include "math_words.h"
 
 /* ---- exponentials ---- */
 
@@ -141,7 +15,8 @@ static const double LN2_HI32 = 0x1.62e4p-1, LN2_LO32 = 1.42860676533018e-06;
 static const double LN2_HI64 = 6.93147180369123816490e-01, LN2_LO64 = 1.90821492927058770002e-10;
 
 /* (e^r - 1 - r) / r^2 */
-static const double EXP32[] = {0.5, 0.1666666716, 0.04166652262, 0.008332905360, 0.001393068000, 0.0002027602168};
+static const double EXP32[] = {
+    0.5, 0.1666666716, 0.04166652262, 0.008332905360, 0.001393068000, 0.0002027602168};
 /* e^r itself: enough where nothing is computed further */
 static const double EXP32_WHOLE[] = {1, 1, 0.5, 0.1666651517, 0.04166658595, 0.008369322866, 0.001392089063};
 static const double EXP64[] = {0.5,
@@ -156,7 +31,8 @@ static const double EXP64[] = {0.5,
                                2.51061038913735170e-8,
                                2.08513908883350822e-9};
 /* (2^r - 1) / r */
-static const double EXP2_32[] = {0.6931471825, 0.2402265072, 0.05550397933, 0.009618107229, 0.001334656496, 0.0001544040570, 1.199191956e-5};
+static const double EXP2_32[] = {0.6931471825,   0.2402265072,    0.05550397933, 0.009618107229,
+                                 0.001334656496, 0.0001544040570, 1.199191956e-5};
 
 /* x = n ln2 + r, |r| <= ln2/2; r as a pair when asked for */
 static uint32_t reduce_exp(maths *m, uint32_t x, rounded *n, uint32_t *lo)
@@ -172,8 +48,9 @@ static uint32_t reduce_exp(maths *m, uint32_t x, rounded *n, uint32_t *lo)
 
 static uint32_t exp_tail(maths *m, uint32_t r) { return mul(m, mul(m, r, r), HORNER2(m, r, EXP32, EXP64)); }
 
-/* x, an exponent of 2^(x k), where that is neither 0 nor infinite for sure. Below, another one, for which hardware sees at once that the result is 0: rounding what is only just too small takes a
- * trap in microcode, and masks and tails are full of such arguments. */
+/* x, an exponent of 2^(x k), where that is neither 0 nor infinite for sure. Below, another one, for which
+ * hardware sees at once that the result is 0: rounding what is only just too small takes a trap in
+ * microcode, and masks and tails are full of such arguments. */
 static uint32_t exponent(maths *m, uint32_t x, double k)
 {
     const double far = m->ldexp ? -10000 : m->wide ? -2040 : -250;
@@ -225,12 +102,14 @@ static uint32_t do_expm1(maths *m, uint32_t x)
     rounded w;
     uint32_t c = m->wide ? clamp(m, x, -60, 710) : clamp(m, x, -30, 89), rl, r = reduce_exp(m, c, &w, &rl);
     uint32_t n = whole_of(m, w), over = gt(m, n, top), k = pick(m, over, top, n);
-    uint32_t s = power_of_two(m, k), unit = pick(m, over, num(m, 0.5), one); /* past the top exponent work with half of everything */
+    /* past the top exponent work with half of everything */
+    uint32_t s = power_of_two(m, k), unit = pick(m, over, num(m, 0.5), one);
     uint32_t b = sub(m, s, unit), bl = sub(m, sub(m, s, b), unit);
     uint32_t hi = fma3(m, s, r, b), lo = fma3(m, s, r, sub(m, b, hi));
     /* the tail is r^2/2 and what follows; squaring's own error goes with the latter */
     uint32_t r2 = mul(m, r, r), half = num(m, 0.5), r2l = fma3(m, r, r, neg(m, r2));
-    uint32_t more = fma3(m, mul(m, r2, r), m->wide ? horner(m, r, EXP64 + 1, 10) : horner(m, r, EXP32 + 1, 5), fma3(m, half, r2l, rl));
+    uint32_t more = fma3(m, mul(m, r2, r), m->wide ? horner(m, r, EXP64 + 1, 10) : horner(m, r, EXP32 + 1, 5),
+                         fma3(m, half, r2l, rl));
     uint32_t rest = fma3(m, s, mul(m, half, r2), add(m, lo, bl)), y = add(m, hi, fma3(m, s, more, rest));
     y = pick(m, over, add(m, y, y), y);
     return pick(m, same(m, x, num(m, 0)), x, y); /* -0 */
@@ -245,8 +124,10 @@ static const double LOG32[] = {0.3333333433,  -0.2499998361, 0.1999964863,  -0.1
 /* x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for positive finite x */
 static uint32_t split_log(maths *m, uint32_t x, uint32_t *k)
 {
-    uint32_t tiny = lt(m, x, num2(m, 0x1p-126, 0x1p-1022)), up = pick(m, tiny, num2(m, 0x1p25, 0x1p54), num(m, 1));
-    int64_t root = m->wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3, mant = m->wide ? ((int64_t)1 << 52) - 1 : 0x7fffff;
+    uint32_t tiny = lt(m, x, num2(m, 0x1p-126, 0x1p-1022)),
+             up = pick(m, tiny, num2(m, 0x1p25, 0x1p54), num(m, 1));
+    int64_t root = m->wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3,
+            mant = m->wide ? ((int64_t)1 << 52) - 1 : 0x7fffff;
     uint32_t i = sub(m, as_bits(m, mul(m, x, up)), whole_num(m, root));
     uint32_t e = op2(m, IR_SHR, i, whole_num(m, m->wide ? 52 : 23));
     uint32_t lift = pick(m, tiny, num2(m, 25, 54), num(m, 0));
@@ -258,7 +139,8 @@ static uint32_t split_log(maths *m, uint32_t x, uint32_t *k)
 /* The same where x is known to be normal. */
 static uint32_t split_normal(maths *m, uint32_t x, uint32_t *k)
 {
-    int64_t root = m->wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3, mant = m->wide ? ((int64_t)1 << 52) - 1 : 0x7fffff;
+    int64_t root = m->wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3,
+            mant = m->wide ? ((int64_t)1 << 52) - 1 : 0x7fffff;
     uint32_t i = sub(m, as_bits(m, x), whole_num(m, root));
     *k = to_float(m, op2(m, IR_SHR, i, whole_num(m, m->wide ? 52 : 23)));
     uint32_t f = as_float(m, add(m, op2(m, IR_AND, i, whole_num(m, mant)), whole_num(m, root)));
@@ -266,14 +148,16 @@ static uint32_t split_normal(maths *m, uint32_t x, uint32_t *k)
 }
 
 /* (log((1+s)/(1-s)) - 2s) / s^3 in z = s^2 */
-static const double LOG64[] = {0.666666666666666630, 0.400000000000088785, 0.285714285671934631, 0.222222231249029012,
-                               0.181817209463610019, 0.153901754848123490, 0.131664006306724451, 0.141255458607850881};
+static const double LOG64[] = {0.666666666666666630, 0.400000000000088785, 0.285714285671934631,
+                               0.222222231249029012, 0.181817209463610019, 0.153901754848123490,
+                               0.131664006306724451, 0.141255458607850881};
 
 /* log(1 + f) without its first term f */
 static uint32_t log_rest(maths *m, uint32_t f)
 {
     if (!m->wide) {
-        uint32_t z = mul(m, f, f), zl = fma3(m, f, f, neg(m, z)), half = num(m, -0.5); /* zl: what squaring lost */
+        /* zl: what squaring lost */
+        uint32_t z = mul(m, f, f), zl = fma3(m, f, f, neg(m, z)), half = num(m, -0.5);
         return fma3(m, half, z, fma3(m, mul(m, f, z), HORNER(m, f, LOG32), mul(m, half, zl)));
     }
     uint32_t h = mul(m, mul(m, num(m, 0.5), f), f), s = quo(m, f, add(m, f, num(m, 2))), z = mul(m, s, s);
@@ -312,12 +196,16 @@ static uint32_t log_of_any(maths *m, uint32_t x)
 /* Is x anything but a positive normal number? As an integer without its sign that is one comparison. */
 static uint32_t not_normal(maths *m, uint32_t x)
 {
-    const uint64_t least = m->wide ? (uint64_t)1 << 52 : (uint64_t)1 << 23, inf = m->wide ? (uint64_t)0x7ff << 52 : (uint64_t)0xff << 23;
+    const uint64_t least = m->wide ? (uint64_t)1 << 52 : (uint64_t)1 << 23,
+                   inf = m->wide ? (uint64_t)0x7ff << 52 : (uint64_t)0xff << 23;
     return op2(m, IR_GE, sub(m, as_ubits(m, x), bits_num(m, least)), bits_num(m, inf - least));
 }
 
 /* What is not positive and normal is computed apart, and only if a lane wants it (gen/plan/rare.c). */
-static uint32_t do_log(maths *m, uint32_t x) { return pick(m, not_normal(m, x), log_of_any(m, x), log_of_normal(m, x)); }
+static uint32_t do_log(maths *m, uint32_t x)
+{
+    return pick(m, not_normal(m, x), log_of_any(m, x), log_of_normal(m, x));
+}
 
 /* log(1 + f) as a pair, then times log2(e) as one */
 static uint32_t do_log2(maths *m, uint32_t x)
@@ -338,7 +226,8 @@ static uint32_t do_log1p(maths *m, uint32_t x)
     uint32_t one = num(m, 1);
     pair u = two_sum(m, one, x);
     uint32_t k, f = split_log(m, u.hi, &k);
-    uint32_t far = num2(m, 100, 1000), kk = pick(m, gt(m, k, far), far, k); /* there the correction is nothing */
+    /* there the correction is nothing */
+    uint32_t far = num2(m, 100, 1000), kk = pick(m, gt(m, k, far), far, k);
     uint32_t d = mul(m, u.lo, power_of_two(m, to_int(m, neg(m, kk))));
     /* log(1+f+d) = log(1+f) + d/(1+f) */
     uint32_t corr = mul(m, d, m->wide ? quo(m, one, add(m, one, f)) : fma3(m, f, sub(m, f, one), one));
@@ -364,8 +253,10 @@ static uint32_t corrected_rsqrt(maths *m, uint32_t x, uint32_t y)
 /* Outside of a wide range the argument is scaled into the middle, x 2^(2s); few lanes ever are there. */
 static uint32_t do_rsqrt(maths *m, uint32_t x)
 {
-    uint32_t one = num(m, 1), y = quo(m, one, irb_op(m->b, IR_SQRT, x, 0, 0)), better = corrected_rsqrt(m, x, y);
-    uint32_t odd = op2(m, IR_OR, op2(m, IR_LE, x, num2(m, 0x1p-100, 0x1p-900)), op2(m, IR_GE, x, num2(m, 0x1p100, 0x1p900)));
+    uint32_t one = num(m, 1), y = quo(m, one, irb_op(m->b, IR_SQRT, x, 0, 0)),
+             better = corrected_rsqrt(m, x, y);
+    uint32_t odd = op2(m, IR_OR, op2(m, IR_LE, x, num2(m, 0x1p-100, 0x1p-900)),
+                       op2(m, IR_GE, x, num2(m, 0x1p100, 0x1p900)));
     uint32_t small = lt(m, x, one);
     uint32_t up = pick(m, small, num2(m, 0x1p80, 0x1p600), num2(m, 0x1p-80, 0x1p-600)),
              back = pick(m, small, num2(m, 0x1p40, 0x1p300), num2(m, 0x1p-40, 0x1p-300));
@@ -388,7 +279,10 @@ static uint32_t exp_split(maths *m, uint32_t c, rounded *n, uint32_t *low)
     return t;
 }
 
-static uint32_t two_to(maths *m, rounded n) { return m->ldexp ? op2(m, IR_LDEXP, num(m, 1), n.f) : power_of_two(m, whole_of(m, n)); }
+static uint32_t two_to(maths *m, rounded n)
+{
+    return m->ldexp ? op2(m, IR_LDEXP, num(m, 1), n.f) : power_of_two(m, whole_of(m, n));
+}
 
 /* (hi + lo) / (d + dl) with one division: the quotient of the large parts, and what it leaves. */
 static uint32_t corrected_quotient(maths *m, pair x, pair d)
@@ -397,11 +291,13 @@ static uint32_t corrected_quotient(maths *m, pair x, pair d)
     return fma3(m, add(m, fma3(m, minus, d.hi, x.hi), fma3(m, minus, d.lo, x.lo)), r, q);
 }
 
-/* (1 - u) / (1 + u), u = e^-2|x| = s (1 + t), s a power of two: 1 - s and s t are exact, so nothing is lost for small x. Beyond top, the last x for which 1 - s is
- * exact, the result is the one there until 1 is nearer. */
+/* (1 - u) / (1 + u), u = e^-2|x| = s (1 + t), s a power of two: 1 - s and s t are exact, so nothing is
+ * lost for small x. Beyond top, the last x for which 1 - s is exact, the result is the one there until 1
+ * is nearer. */
 static uint32_t do_tanh(maths *m, uint32_t x)
 {
-    uint32_t a = mag(m, x), one = num(m, 1), top = num2(m, 8.49, 18.538), c = pick(m, gt(m, a, top), top, a), low;
+    uint32_t a = mag(m, x), one = num(m, 1), top = num2(m, 8.49, 18.538), c = pick(m, gt(m, a, top), top, a),
+             low;
     uint32_t far = gt(m, a, num2(m, 9.0109, 19.0615));
     rounded n;
     uint32_t t = exp_split(m, neg(m, add(m, c, c)), &n, &low), s = two_to(m, n);
@@ -412,10 +308,12 @@ static uint32_t do_tanh(maths *m, uint32_t x)
     return copy_sign(m, pick(m, far, one, corrected_quotient(m, over, under)), x);
 }
 
-/* 1/(1+e^-x): with u = e^-|x| = s (1 + t), 1/(1+u) for x >= 0 and u/(1+u) below, which is scaled last so that it may underflow */
+/* 1/(1+e^-x): with u = e^-|x| = s (1 + t), 1/(1+u) for x >= 0 and u/(1+u) below, which is scaled last so
+ * that it may underflow */
 static uint32_t do_sigmoid(maths *m, uint32_t x)
 {
-    uint32_t a = mag(m, x), top = num2(m, 104, 746), c = neg(m, pick(m, gt(m, a, top), top, a)), one = num(m, 1);
+    uint32_t a = mag(m, x), top = num2(m, 104, 746), c = neg(m, pick(m, gt(m, a, top), top, a)),
+             one = num(m, 1);
     rounded n;
     uint32_t t = exp_split(m, c, &n, NULL);
     const pair w = fast_two_sum(m, one, t);
@@ -428,209 +326,26 @@ static uint32_t do_sigmoid(maths *m, uint32_t x)
     return pick(m, op2(m, IR_NE, x, x), x, y);
 }
 
-/* ---- circular functions ---- */
-
-static const double SIN32[] = {-0.1666666716, 0.008333477192, -0.0001990281016, 3.402247785e-6};
-static const double COS32[] = {0.04166666791, -0.001388925011, 2.495710942e-5, -4.420440689e-7};
-static const double SIN64[] = {-0.166666666666666657,   0.00833333333333232361,  -0.000198412698390723261, 2.75573170964591839e-6,
-                               -2.50510805608751938e-8, 1.58024953214740220e-10, 2.39738719913166003e-12,  -1.51893896931362483e-12};
-static const double COS64[] = {0.0416666666666666644,  -0.00138888888888863632,  0.0000248015872960887804, -2.75573139004037571e-7,
-                               2.08741852959921288e-9, -1.08288967823338562e-11, -7.43257080251341208e-13, 3.80507161523310166e-13};
-
-typedef struct angle {
-    pair r;
-    uint32_t q;
-} angle; /* x = r + q pi/2, |r| <= pi/4 and a little; q an integer */
-
-/* pi/2 in three parts; x - q*A is exact. Good while q has few bits. */
-static angle reduce_small(maths *m, uint32_t x)
-{
-    uint32_t q = nearest(m, mul(m, x, num(m, 0.63661977236758134308)));
-    uint32_t r = fma3(m, q, num2(m, -1.5707963705062866, -1.5707963267948966), x);
-    pair p = two_mul(m, q, num2(m, -4.371138828673793e-08, 6.123233995736766e-17));
-    pair d = two_sum(m, r, neg(m, p.hi));
-    uint32_t lo = sub(m, d.lo, fma3(m, q, num2(m, -1.7151245100058819e-15, -1.4973849048591698e-33), p.lo));
-    return (angle){fast_two_sum(m, d.hi, lo), to_int(m, q)};
-}
-
-/* 2/pi, 32 bits a word, after a word of zeros */
-static const uint32_t TWO_OVER_PI[] = {0x00000000, 0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab,
-                                       0xdebbc561, 0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c, 0xfe1deb1c, 0xb129a73e, 0xe88235f5,
-                                       0x2ebb4484, 0xe99c7026, 0xb45f7e41, 0x3991d639, 0x835339f4, 0x9c845f8b, 0xbdf9283b, 0x1ff897ff,
-                                       0xde05980f, 0xef2f118b, 0x5a0a6d1f, 0x6d367ecf, 0x27cb09b7, 0x4f463f66, 0x9e5fea2d, 0x7527bac7,
-                                       0xebe5f17b, 0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1, 0x1f8d5d08, 0x56033046, 0xfc7b6bab};
-
-enum { MAX_WORDS = 39 };
-
-typedef struct limbs {
-    maths *m;
-    ir_type t;
-} limbs; /* u64 lanes that hold 32-bit words */
-static uint32_t word(limbs *l, uint64_t v) { return irb_const(l->m->b, l->t, (int64_t)v); }
-static uint32_t low32(limbs *l, uint32_t x) { return op2(l->m, IR_AND, x, word(l, 0xffffffff)); }
-static uint32_t high32(limbs *l, uint32_t x) { return op2(l->m, IR_SHR, x, word(l, 32)); }
-
-/* The n words of 2/pi that begin at bit pos: a barrel shifter over the table, then a shift inside the words. */
-static void window(limbs *l, uint32_t pos, int top_bit, int n, uint32_t *out)
-{
-    maths *m = l->m;
-    uint32_t w[MAX_WORDS], idx = op2(m, IR_SHR, pos, word(l, 5)), shift = op2(m, IR_AND, pos, word(l, 31));
-    int have = (1 << (top_bit + 1)) + n;
-    for (int i = 0; i < have; i++)
-        w[i] = word(l, i < MAX_WORDS ? TWO_OVER_PI[i] : 0);
-    for (int bit = top_bit; bit >= 0; bit--) {
-        int step = 1 << bit, keep = step + n;
-        uint32_t on = op2(m, IR_NE, op2(m, IR_AND, idx, word(l, (uint64_t)step)), word(l, 0));
-        for (int i = 0; i < keep; i++)
-            w[i] = i + step < have ? pick(m, on, w[i + step], w[i]) : w[i];
-        have = keep;
-    }
-    for (int i = 0; i < n; i++) {
-        uint32_t two = op2(m, IR_OR, op2(m, IR_SHL, w[i], word(l, 32)), w[i + 1]);
-        out[i] = high32(l, op2(m, IR_SHL, two, shift));
-    }
-}
-
-/* For large arguments: the mantissa times as many bits of 2/pi as matter, modulo 4, in integers. */
-static angle reduce_large(maths *m, uint32_t x)
-{
-    limbs L = {m, ir_with_dtype(m->t, EAS_U64)}, *l = &L;
-    ir_type i64 = ir_with_dtype(m->t, EAS_I64);
-    int mant = m->wide ? 52 : 23, n = m->wide ? 6 : 3, limbs_out = m->wide ? 4 : 2;
-    uint32_t bits = irb_to(m->b, IR_CAST, L.t, as_ubits(m, mag(m, x)));
-    uint32_t e = op2(m, IR_SHR, bits, word(l, (uint64_t)mant));
-    uint32_t f = op2(m, IR_OR, op2(m, IR_AND, bits, word(l, ((uint64_t)1 << mant) - 1)), word(l, (uint64_t)1 << mant));
-    uint32_t fl = low32(l, f), fh = high32(l, f), g[8], hi_l[8], lo_l[8], hi_h[8], lo_h[8];
-    /* x = f 2^s; the window starts at weight 2 of 2^s 2/pi, which is bit s + 30 of the table */
-    uint32_t pos = sub(m, e, word(l, (uint64_t)((m->wide ? 1023 : 127) + mant - 30)));
-    window(l, pos, m->wide ? 4 : 2, n, g);
-    for (int j = 0; j < n; j++) {
-        uint32_t a = mul(m, fl, g[j]), b = m->wide ? mul(m, fh, g[j]) : word(l, 0);
-        lo_l[j] = low32(l, a), hi_l[j] = high32(l, a);
-        lo_h[j] = low32(l, b), hi_h[j] = high32(l, b);
-    }
-    uint32_t limb[8], carry = word(l, 0);
-    for (int j = limbs_out; j >= 0; j--) {
-        uint32_t acc = add(m, carry, lo_l[j < n ? j : n - 1]);
-        if (j + 1 < n)
-            acc = add(m, acc, add(m, hi_l[j + 1], lo_h[j + 1]));
-        if (j + 2 < n)
-            acc = add(m, acc, hi_h[j + 2]);
-        limb[j] = low32(l, acc);
-        carry = high32(l, acc);
-    }
-    uint32_t top = op2(m, IR_OR, op2(m, IR_SHL, limb[0], word(l, 32)), limb[1]);
-    uint32_t low = m->wide ? op2(m, IR_OR, op2(m, IR_SHL, limb[2], word(l, 32)), limb[3]) : op2(m, IR_SHL, limb[2], word(l, 32));
-    uint32_t q = op2(m, IR_SHR, add(m, top, word(l, (uint64_t)1 << 61)), word(l, 62));
-    uint32_t frac = op2(m, IR_OR, op2(m, IR_SHL, top, word(l, 2)), op2(m, IR_SHR, low, word(l, 62)));
-    /* as a signed fraction of a quarter turn, 2^-64 a unit; the bits below go into the low part */
-    uint32_t s = irb_to(m->b, IR_BITCAST, i64, frac), h = to_float(m, s);
-    uint32_t back = irb_to(m->b, IR_CAST, i64, h), d = to_float(m, sub(m, s, back));
-    uint32_t below = mul(m, to_float(m, op2(m, IR_SHL, low, word(l, 2))), num(m, 0x1p-64));
-    pair unit = {num(m, m->wide ? 1.5707963267948966 * 0x1p-64 : 1.5707963705062866 * 0x1p-64),
-                 num(m, m->wide ? 6.123233995736766e-17 * 0x1p-64 : -4.371138828673793e-08 * 0x1p-64)};
-    pair r = pair_mul(m, fast_two_sum(m, h, add(m, d, below)), unit);
-    uint32_t minus = lt(m, x, num(m, 0)), qi = irb_to(m->b, IR_CAST, m->it, q);
-    r.hi = pick(m, minus, neg(m, r.hi), r.hi);
-    r.lo = pick(m, minus, neg(m, r.lo), r.lo);
-    return (angle){r, pick(m, minus, neg(m, qi), qi)};
-}
-
-static angle reduce_angle(maths *m, uint32_t x)
-{
-    angle a = reduce_small(m, x), b = reduce_large(m, x);
-    uint32_t big = gt(m, mag(m, x), num2(m, 0x1p18, 0x1p40));
-    return (angle){{pick(m, big, b.r.hi, a.r.hi), pick(m, big, b.r.lo, a.r.lo)}, pick(m, big, b.q, a.q)};
-}
-
-static pair sin_pair(maths *m, pair r)
-{
-    uint32_t z = mul(m, r.hi, r.hi), p = HORNER2(m, z, SIN32, SIN64);
-    uint32_t lo = mul(m, r.lo, fma3(m, num(m, -0.5), z, num(m, 1)));
-    return fast_two_sum(m, r.hi, fma3(m, mul(m, r.hi, z), p, lo));
-}
-
-static pair cos_pair(maths *m, pair r)
-{
-    uint32_t one = num(m, 1), z = mul(m, r.hi, r.hi), h = mul(m, num(m, 0.5), z), w = sub(m, one, h);
-    uint32_t zl = fma3(m, r.hi, r.hi, neg(m, z)); /* what squaring lost */
-    uint32_t rest = fma3(m, mul(m, z, z), HORNER2(m, z, COS32, COS64), neg(m, fma3(m, r.hi, r.lo, mul(m, num(m, 0.5), zl))));
-    return fast_two_sum(m, w, add(m, sub(m, sub(m, one, w), h), rest));
-}
-
-static uint32_t odd(maths *m, uint32_t q, int64_t bit) { return op2(m, IR_NE, op2(m, IR_AND, q, whole_num(m, bit)), whole_num(m, 0)); }
-
-/* x - q pi/2 as above, but r.lo is whatever is left, and of q only the last bits are right: all that one rounding at the end needs. */
-static angle reduce_quickly(maths *m, uint32_t x)
-{
-    const double magic = 0x1.8p23;
-    uint32_t t = fma3(m, x, num(m, 0.63661977236758134308), num(m, magic)), q = sub(m, t, num(m, magic)), b = num(m, 4.371138828673793e-08);
-    uint32_t r = fma3(m, q, num(m, -1.5707963705062866), x); /* exact */
-    pair p = two_mul(m, q, b), d = fast_two_sum(m, r, p.hi); /* p may be the larger one: then it is small, or takes r away, which is exact */
-    uint32_t hi = d.hi, lo = add(m, d.lo, fma3(m, q, num(m, 1.7151245100058819e-15), p.lo));
-    angle l = reduce_large(m, x);
-    uint32_t big = gt(m, mag(m, x), num(m, 0x1p18)), far = pick(m, lt(m, mag(m, x), inf_num(m)), l.r.hi, nan_num(m));
-    return (angle){{pick(m, big, far, hi), pick(m, big, l.r.lo, lo)}, pick(m, big, l.q, as_bits(m, t))};
-}
-
-/* sin(x + turn pi/2) in f32. The last operation rounds; what comes before it is off by three eighths of an ULP at most. */
-static uint32_t circular32(maths *m, uint32_t x, int64_t turn)
-{
-    angle a = reduce_quickly(m, x);
-    uint32_t q = turn ? add(m, a.q, whole_num(m, turn)) : a.q, z = fma3(m, a.r.hi, a.r.hi, mul(m, add(m, a.r.hi, a.r.hi), a.r.lo));
-    uint32_t s = add(m, a.r.hi, fma3(m, mul(m, a.r.hi, z), HORNER(m, z, SIN32), a.r.lo));
-    uint32_t c = fma3(m, z, fma3(m, z, HORNER(m, z, COS32), num(m, -0.5)), num(m, 1));
-    uint32_t y = pick(m, odd(m, q, 1), c, s), sign = op2(m, IR_SHL, op2(m, IR_AND, q, whole_num(m, 2)), whole_num(m, 30));
-    y = as_float(m, op2(m, IR_XOR, as_bits(m, y), sign));
-    return turn ? y : pick(m, same(m, x, num(m, 0)), x, y);
-}
-
-static uint32_t circular(maths *m, uint32_t x, int64_t turn) /* sin(x + turn pi/2) */
-{
-    if (!m->wide)
-        return circular32(m, x, turn);
-    angle a = reduce_angle(m, x);
-    uint32_t q = turn ? add(m, a.q, whole_num(m, turn)) : a.q;
-    pair s = sin_pair(m, a.r), c = cos_pair(m, a.r);
-    uint32_t y = pick(m, odd(m, q, 1), add(m, c.hi, c.lo), add(m, s.hi, s.lo));
-    y = pick(m, odd(m, q, 2), neg(m, y), y);
-    if (!turn)
-        y = pick(m, same(m, x, num(m, 0)), x, y);
-    return pick(m, lt(m, mag(m, x), inf_num(m)), y, nan_num(m));
-}
-
-static uint32_t do_sin(maths *m, uint32_t x) { return circular(m, x, 0); }
-static uint32_t do_cos(maths *m, uint32_t x) { return circular(m, x, 1); }
-
-static uint32_t do_tan(maths *m, uint32_t x)
-{
-    angle a = reduce_angle(m, x);
-    pair s = sin_pair(m, a.r), c = cos_pair(m, a.r);
-    uint32_t flip = odd(m, a.q, 1);
-    pair n = {pick(m, flip, neg(m, c.hi), s.hi), pick(m, flip, neg(m, c.lo), s.lo)}, d = {pick(m, flip, s.hi, c.hi), pick(m, flip, s.lo, c.lo)};
-    uint32_t t = quo(m, n.hi, d.hi);
-    uint32_t rem = add(m, fma3(m, neg(m, t), d.hi, n.hi), sub(m, n.lo, mul(m, t, d.lo)));
-    uint32_t y = add(m, t, quo(m, rem, d.hi));
-    y = pick(m, same(m, x, num(m, 0)), x, y);
-    return pick(m, lt(m, mag(m, x), inf_num(m)), y, nan_num(m));
-}
-
 /* ---- error function ---- */
 
 /* (erf(x)/x - 2/sqrt(pi)) / x^2 in x^2, below 51/64 (f64: 1) */
-static const double ERF32[] = {-0.3761263788, 0.1128372550, -0.02685772255, 0.005181078333, -0.0007544432301, 1.124600840e-5, 3.123430724e-5};
-static const double ERF64[] = {-0.376126389031837538,    0.112837916709554356,    -0.0268661706452764312,    0.00522397762864462017,
-                               -0.000854832740792990241, 0.000120553605700852697, -0.0000149269133298159457, 1.65005638958200245e-6,
-                               -1.71615183976840767e-7,  2.60460315355390992e-8,  -1.18957992375329265e-8,   6.60014431469749489e-9,
-                               -2.31037765509585497e-9,  3.60334692480792403e-10};
+static const double ERF32[] = {-0.3761263788,    0.1128372550,   -0.02685772255, 0.005181078333,
+                               -0.0007544432301, 1.124600840e-5, 3.123430724e-5};
+static const double ERF64[] = {-0.376126389031837538,     0.112837916709554356,     -0.0268661706452764312,
+                               0.00522397762864462017,    -0.000854832740792990241, 0.000120553605700852697,
+                               -0.0000149269133298159457, 1.65005638958200245e-6,   -1.71615183976840767e-7,
+                               2.60460315355390992e-8,    -1.18957992375329265e-8,  6.60014431469749489e-9,
+                               -2.31037765509585497e-9,   3.60334692480792403e-10};
 /* -log(erfc(x)) in x - 1 for 0.7 to 4; and without x^2, in (x - 2.5)/(x + 2.5), for 1 to 6 */
-static const double ERFC32[] = {1.849605560,      2.638967276,    0.8430995941,    0.04156954959,   -0.009882207960, 0.001730674063,
-                                -0.0008834323962, 0.001969945151, -0.001924055512, 0.0008173318347, -0.0001274942770};
-static const double ERFC64[] = {1.55681527272726439,   1.76340375493195745,      0.360747093035442501,   0.315349523453257397,
-                                0.273787984298489384,  0.198053668620440965,     0.161945694936502321,   0.144014699862259454,
-                                0.126047751086653753,  0.110713506605681369,     0.0997398236834038249,  0.0910651353466006425,
-                                0.0837006850303357031, 0.0775374769574869449,    0.0700828827012026784,  0.0548034857669940159,
-                                0.0276627194350522985, -0.000723799467398169986, -0.0116639014158149788, -0.00550806315844353921};
+static const double ERFC32[] = {1.849605560,     2.638967276,     0.8430995941,     0.04156954959,
+                                -0.009882207960, 0.001730674063,  -0.0008834323962, 0.001969945151,
+                                -0.001924055512, 0.0008173318347, -0.0001274942770};
+static const double ERFC64[] = {
+    1.55681527272726439,   1.76340375493195745,      0.360747093035442501,   0.315349523453257397,
+    0.273787984298489384,  0.198053668620440965,     0.161945694936502321,   0.144014699862259454,
+    0.126047751086653753,  0.110713506605681369,     0.0997398236834038249,  0.0910651353466006425,
+    0.0837006850303357031, 0.0775374769574869449,    0.0700828827012026784,  0.0548034857669940159,
+    0.0276627194350522985, -0.000723799467398169986, -0.0116639014158149788, -0.00550806315844353921};
 
 /* -log(erfc(a)) for a past the first interval, as a pair */
 static pair erfc_exponent(maths *m, uint32_t a)
@@ -653,7 +368,8 @@ static uint32_t do_erf(maths *m, uint32_t x)
     uint32_t p2 = power_of_two(m, whole_of(m, n));
     pair rest_of_one = fast_two_sum(m, one, neg(m, mul(m, e.hi, p2)));
     uint32_t big = add(m, rest_of_one.hi, fma3(m, neg(m, e.lo), p2, rest_of_one.lo));
-    uint32_t w = fma3(m, z, HORNER2(m, z, ERF32, ERF64), num2(m, -5.8635382771399236e-08, 1.533545961316588e-17));
+    uint32_t w =
+        fma3(m, z, HORNER2(m, z, ERF32, ERF64), num2(m, -5.8635382771399236e-08, 1.533545961316588e-17));
     uint32_t small = fma3(m, a, num2(m, 1.128379225730896, 1.1283791670955126), mul(m, a, w));
     uint32_t y = pick(m, near, small, pick(m, gt(m, a, top), one, big));
     return pick(m, op2(m, IR_NE, x, x), x, copy_sign(m, y, x));
@@ -661,7 +377,8 @@ static uint32_t do_erf(maths *m, uint32_t x)
 
 /* ---- powers ---- */
 
-/* log(x) for positive finite x as a pair good to about 30 (70) bits: 2 atanh(s), s = f/(2+f), the cubic term in pairs too */
+/* log(x) for positive finite x as a pair good to about 30 (70) bits: 2 atanh(s), s = f/(2+f), the cubic
+ * term in pairs too */
 static pair log_pair(maths *m, uint32_t x)
 {
     uint32_t k, f = split_log(m, x, &k);
@@ -670,8 +387,10 @@ static pair log_pair(maths *m, uint32_t x)
     pair s = fast_two_sum(m, sh, sl), z = pair_mul(m, s, s);
     /* log(1+f) = 2s + s z (2/3 + z R(z)) */
     static const double R32[] = {2 / 5.0, 2 / 7.0, 2 / 9.0, 2 / 11.0, 2 / 13.0};
-    static const double R64[] = {2 / 5.0, 2 / 7.0, 2 / 9.0, 2 / 11.0, 2 / 13.0, 2 / 15.0, 2 / 17.0, 2 / 19.0, 2 / 21.0, 2 / 23.0, 2 / 25.0, 2 / 27.0};
-    pair third = {num2(m, 0.6666666865348816, 0.6666666666666666), num2(m, -1.9868215517249155e-08, 3.700743415417188e-17)};
+    static const double R64[] = {2 / 5.0,  2 / 7.0,  2 / 9.0,  2 / 11.0, 2 / 13.0, 2 / 15.0,
+                                 2 / 17.0, 2 / 19.0, 2 / 21.0, 2 / 23.0, 2 / 25.0, 2 / 27.0};
+    pair third = {num2(m, 0.6666666865348816, 0.6666666666666666),
+                  num2(m, -1.9868215517249155e-08, 3.700743415417188e-17)};
     uint32_t zr = mul(m, z.hi, HORNER2(m, z.hi, R32, R64));
     pair c = fast_two_sum(m, third.hi, zr);
     c = fast_two_sum(m, c.hi, add(m, c.lo, third.lo));
@@ -692,13 +411,19 @@ static uint32_t pow_special(maths *m, uint32_t x, uint32_t y, uint32_t r)
 {
     uint32_t zero = num(m, 0), one = num(m, 1), inf = inf_num(m), a = mag(m, x), up = gt(m, y, zero);
     uint32_t whole = is_whole(m, y),
-             uneven = both(m, whole, op2(m, IR_NE, y, mul(m, num(m, 2), irb_op(m->b, IR_TRUNC, mul(m, y, num(m, 0.5)), 0, 0))));
-    r = pick(m, op2(m, IR_OR, same(m, a, zero), same(m, a, inf)), pick(m, same(m, up, same(m, a, zero)), zero, inf), r);
+             uneven = both(
+                 m, whole,
+                 op2(m, IR_NE, y, mul(m, num(m, 2), irb_op(m->b, IR_TRUNC, mul(m, y, num(m, 0.5)), 0, 0))));
+    r = pick(m, op2(m, IR_OR, same(m, a, zero), same(m, a, inf)),
+             pick(m, same(m, up, same(m, a, zero)), zero, inf), r);
     r = pick(m, same(m, mag(m, y), inf), pick(m, same(m, up, gt(m, a, one)), inf, zero), r);
     uint32_t minus = lt(m, as_bits(m, x), whole_num(m, 0)); /* the sign bit, of -0 too */
     r = pick(m, both(m, minus, uneven), neg(m, r), r);
     uint32_t proper = both(m, lt(m, x, zero), lt(m, a, inf)); /* negative and finite: only whole exponents */
-    r = pick(m, both(m, proper, op2(m, IR_AND, op2(m, IR_NE, whole, irb_const(m->b, ir_with_dtype(m->t, EAS_BOOL), 1)), lt(m, mag(m, y), inf))),
+    r = pick(m,
+             both(m, proper,
+                  op2(m, IR_AND, op2(m, IR_NE, whole, irb_const(m->b, ir_with_dtype(m->t, EAS_BOOL), 1)),
+                      lt(m, mag(m, y), inf))),
              nan_num(m), r);
     r = pick(m, op2(m, IR_OR, op2(m, IR_NE, x, x), op2(m, IR_NE, y, y)), nan_num(m), r);
     r = pick(m, both(m, same(m, x, neg(m, one)), same(m, mag(m, y), inf)), one, r);
@@ -720,7 +445,10 @@ static uint32_t do_pow(maths *m, uint32_t x, uint32_t y)
 
 /* ---- any number times a power of two ---- */
 
-static uint32_t limited(maths *m, uint32_t x) { return m->wide ? clamp(m, x, -1022, 1023) : clamp(m, x, -126, 127); }
+static uint32_t limited(maths *m, uint32_t x)
+{
+    return m->wide ? clamp(m, x, -1022, 1023) : clamp(m, x, -126, 127);
+}
 
 static uint32_t power_of_float(maths *m, uint32_t n) /* a whole number within the normal exponents */
 {
@@ -728,12 +456,15 @@ static uint32_t power_of_float(maths *m, uint32_t n) /* a whole number within th
     return as_float(m, op2(m, IR_SHL, as_bits(m, t), whole_num(m, m->wide ? 52 : 23)));
 }
 
-/* Three steps, the largest last: where an earlier one rounds, the result is 0, and where one overflows it is infinite. */
+/* Three steps, the largest last: where an earlier one rounds, the result is 0, and where one overflows it
+ * is infinite. */
 static uint32_t do_ldexp(maths *m, uint32_t x, uint32_t y)
 {
-    uint32_t n = irb_op(m->b, IR_FLOOR, y, 0, 0), last = limited(m, n), rest = sub(m, n, last), middle = limited(m, rest);
+    uint32_t n = irb_op(m->b, IR_FLOOR, y, 0, 0), last = limited(m, n), rest = sub(m, n, last),
+             middle = limited(m, rest);
     uint32_t first = limited(m, sub(m, rest, middle)), zero = num(m, 0);
-    uint32_t r = mul(m, mul(m, mul(m, x, power_of_float(m, first)), power_of_float(m, middle)), power_of_float(m, last));
+    uint32_t r = mul(m, mul(m, mul(m, x, power_of_float(m, first)), power_of_float(m, middle)),
+                     power_of_float(m, last));
     return pick(m, lt(m, mag(m, y), inf_num(m)), r, mul(m, x, pick(m, lt(m, y, zero), zero, y)));
 }
 
@@ -742,9 +473,10 @@ static uint32_t do_ldexp(maths *m, uint32_t x, uint32_t y)
 static uint32_t spell(maths *m, uint16_t op, uint32_t x, uint32_t y)
 {
     static uint32_t (*const unary[IR_NOPS])(maths *, uint32_t) = {
-        [IR_EXP] = do_exp,     [IR_EXP2] = do_exp2,       [IR_EXPM1] = do_expm1, [IR_LOG] = do_log, [IR_LOG2] = do_log2,
-        [IR_LOG1P] = do_log1p, [IR_RSQRT] = do_rsqrt,     [IR_SIN] = do_sin,     [IR_COS] = do_cos, [IR_TAN] = do_tan,
-        [IR_TANH] = do_tanh,   [IR_SIGMOID] = do_sigmoid, [IR_ERF] = do_erf,
+        [IR_EXP] = do_exp,   [IR_EXP2] = do_exp2,   [IR_EXPM1] = do_expm1, [IR_LOG] = do_log,
+        [IR_LOG2] = do_log2, [IR_LOG1P] = do_log1p, [IR_RSQRT] = do_rsqrt, [IR_SIN] = math_sin,
+        [IR_COS] = math_cos, [IR_TAN] = math_tan,   [IR_TANH] = do_tanh,   [IR_SIGMOID] = do_sigmoid,
+        [IR_ERF] = do_erf,
     };
     if (op == IR_LDEXP && m->ldexp) /* hardware gives an infinity or 0 for NaN scaled by one */
         return pick(m, op2(m, IR_NE, x, x), x, op2(m, IR_LDEXP, x, y));
@@ -759,7 +491,10 @@ static uint32_t spell_keeping(eas_builder *b, uint16_t op, uint32_t x, uint32_t 
         return 0;
     ir_type t = ir_typeof(b->ir, x);
     bool half = t.dtype == EAS_F16 || t.dtype == EAS_BF16;
-    maths m = {.b = b, .t = half ? ir_with_dtype(t, EAS_F32) : t, .wide = t.dtype == EAS_F64, .ldexp = (keep & IR_KEEP_LDEXP) != 0};
+    maths m = {.b = b,
+               .t = half ? ir_with_dtype(t, EAS_F32) : t,
+               .wide = t.dtype == EAS_F64,
+               .ldexp = (keep & IR_KEEP_LDEXP) != 0};
     m.it = ir_with_dtype(t, m.wide ? EAS_I64 : EAS_I32);
     m.ut = ir_with_dtype(t, m.wide ? EAS_U64 : EAS_U32);
     if (half) {
@@ -770,7 +505,10 @@ static uint32_t spell_keeping(eas_builder *b, uint16_t op, uint32_t x, uint32_t 
     return b->status ? 0 : irb_to(b, IR_CAST, t, r);
 }
 
-uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y) { return spell_keeping(b, op, x, y, 0); }
+uint32_t ir_spell(eas_builder *b, uint16_t op, uint32_t x, uint32_t y)
+{
+    return spell_keeping(b, op, x, y, 0);
+}
 
 static bool spelled(const ir_insn *in, unsigned keep)
 {
@@ -795,11 +533,13 @@ eas_status ir_expanded(const eas_ir *ir, unsigned keep, eas_ir **out)
     ir_rewrite w = {0};
     eas_status st = ir_rewrite_begin(&w, ir);
     if (!st)
-        w.b->ir->flags |= EAS_KERNEL_NO_CONTRACT; /* these formulas mean what they say; the kernel itself was contracted before */
+        /* these formulas mean what they say; the kernel itself was contracted before */
+        w.b->ir->flags |= EAS_KERNEL_NO_CONTRACT;
     for (uint32_t i = 0; i < ir->ninsns && !st; i++) {
         const ir_insn *in = ir_rewrite_at(&w, i);
         if (spelled(in, keep))
-            w.map[in->res] = spell_keeping(w.b, in->op, ir_rewrite_arg(&w, in, 0), in->nargs > 1 ? ir_rewrite_arg(&w, in, 1) : 0, keep);
+            w.map[in->res] = spell_keeping(w.b, in->op, ir_rewrite_arg(&w, in, 0),
+                                           in->nargs > 1 ? ir_rewrite_arg(&w, in, 1) : 0, keep);
         else
             ir_rewrite_copy(&w, i);
     }

@@ -1,9 +1,10 @@
 /* merge.c: values that regions hand on, and what nothing needs.
  *
- * A front end traces a body once and cannot know what it will change, so it carries every living variable through every loop and merges it at the end
- * of every branch. Most of these come out as they went in, or nobody reads them afterwards. Both kinds are dropped here: a merge whose sides are one
- * value is that value, whichever way was taken, and a loop that hands a value on unchanged gives what it was given. Uniformity (analyse.c) follows
- * from the same facts: threads that part and change nothing agree about it afterwards.
+ * A front end traces a body once and cannot know what it will change, so it carries every living variable
+ * through every loop and merges it at the end of every branch. Most of these come out as they went in, or
+ * nobody reads them afterwards. Both kinds are dropped here: a merge whose sides are one value is that value,
+ * whichever way was taken, and a loop that hands a value on unchanged gives what it was given. Uniformity
+ * (analyse.c) follows from the same facts: threads that part and change nothing agree about it afterwards.
  */
 #include "ir.h"
 
@@ -21,7 +22,9 @@ static bool made_alike(const rooter *r, uint32_t a, uint32_t b)
     const ir_insn *x = ir_def(r->ir, a), *y = ir_def(r->ir, b);
     if (!x || !y || x->op != y->op || !ir_type_eq(ir_typeof(r->ir, a), ir_typeof(r->ir, b)))
         return false;
-    return x->op == IR_CONST ? x->imm == y->imm : x->op == IR_CAST && r->root[ir_args(r->ir, x)[0]] == r->root[ir_args(r->ir, y)[0]];
+    return x->op == IR_CONST
+             ? x->imm == y->imm
+             : x->op == IR_CAST && r->root[ir_args(r->ir, x)[0]] == r->root[ir_args(r->ir, y)[0]];
 }
 
 static void root_results(rooter *r, const ir_insn *end, const ir_insn *op, const ir_insn *els)
@@ -42,7 +45,10 @@ static void root_results(rooter *r, const ir_insn *end, const ir_insn *op, const
 uint32_t *ir_roots(const eas_ir *ir, arena *mem)
 {
     const size_t n = (ir->ninsns + 1) * sizeof(uint32_t);
-    rooter r = {.ir = ir, .root = arena_alloc(mem, ir->nvals * sizeof(uint32_t)), .stack = arena_alloc(mem, n), .div = arena_alloc(mem, n)};
+    rooter r = {.ir = ir,
+                .root = arena_alloc(mem, ir->nvals * sizeof(uint32_t)),
+                .stack = arena_alloc(mem, n),
+                .div = arena_alloc(mem, n)};
     if (!r.root || !r.stack || !r.div)
         return NULL;
     for (uint32_t v = 0; v < ir->nvals; v++)
@@ -153,14 +159,18 @@ static void find_live(sweeper *s)
 /* ---- the kernel without it ---- */
 
 /* Does value k of the region come out as it went in? Its closer's result then has another root. */
-static bool passes(const sweeper *s, const ir_insn *end, int k) { return s->root[end->res + (uint32_t)k] != end->res + (uint32_t)k; }
+static bool passes(const sweeper *s, const ir_insn *end, int k)
+{
+    return s->root[end->res + (uint32_t)k] != end->res + (uint32_t)k;
+}
 
 static bool kept(const sweeper *s, const ir_insn *op, const ir_insn *end, int k)
 {
     return !passes(s, end, k) && (op->op == IR_IF ? s->live[end->res + (uint32_t)k] : carries(s, op, end, k));
 }
 
-/* Copies an instruction of the region `op` to `end` with the values that the region keeps: operands after `head` ones, results after `own` ones. */
+/* Copies an instruction of the region `op` to `end` with the values that the region keeps: operands after
+ * `head` ones, results after `own` ones. */
 static void copy_kept(sweeper *s, uint32_t i, const ir_insn *op, const ir_insn *end, int head, int own)
 {
     bool *keep = arena_alloc(&s->w.mem, end->nargs + 1u);
@@ -200,7 +210,8 @@ static void close_region(sweeper *s, uint32_t i, const ir_insn *op)
     for (int k = 0; k < in->nargs && !s->w.b->status; k++) {
         const uint32_t res = in->res + (uint32_t)k;
         if (!kept(s, op, in, k) && s->live[res])
-            s->w.map[res] = op->op == IR_IF ? either_way(s, args_of(s, in)[k]) : s->w.map[args_of(s, op)[head + k]];
+            s->w.map[res] =
+                op->op == IR_IF ? either_way(s, args_of(s, in)[k]) : s->w.map[args_of(s, op)[head + k]];
         s->changed |= !kept(s, op, in, k);
     }
 }

@@ -1,8 +1,8 @@
 /* narrow.c: the 32-bit form of a kernel.
  *
- * 64-bit integers that the kernel computes become 32-bit ones. Which values, and whether u32 or i32, depends on the
- * kernel alone, so the text is the same in every process; whether the form may be used depends on the launch, whose intervals
- * must satisfy the obligations that are handed back with it.
+ * 64-bit integers that the kernel computes become 32-bit ones. Which values, and whether u32 or i32, depends
+ * on the kernel alone, so the text is the same in every process; whether the form may be used depends on the
+ * launch, whose intervals must satisfy the obligations that are handed back with it.
  */
 #include "ir.h"
 
@@ -15,7 +15,10 @@ typedef struct narrower {
     uint32_t capneed;
 } narrower;
 
-static bool is_i64(const eas_ir *ir, uint32_t v) { return ir_typeof(ir, v).kind == IR_VAL && ir_typeof(ir, v).dtype == EAS_I64; }
+static bool is_i64(const eas_ir *ir, uint32_t v)
+{
+    return ir_typeof(ir, v).kind == IR_VAL && ir_typeof(ir, v).dtype == EAS_I64;
+}
 
 /* Operations for which 32 bits give the same value whenever operands and result fit. */
 static bool narrows(uint16_t op)
@@ -69,9 +72,13 @@ static bool candidate(const narrower *n, const ir_insn *in)
     return true;
 }
 
-static bool fits32(ir_range r) { return (r.lo >= INT32_MIN && r.hi <= INT32_MAX) || (r.lo >= 0 && r.hi <= UINT32_MAX); }
+static bool fits32(ir_range r)
+{
+    return (r.lo >= INT32_MIN && r.hi <= INT32_MAX) || (r.lo >= 0 && r.hi <= UINT32_MAX);
+}
 
-/* Values that do not fit even in the smallest launch stay wide, so that they do not spoil the form for the rest. */
+/* Values that do not fit even in the smallest launch stay wide, so that they do not spoil the form for the
+ * rest. */
 static void find_candidates(narrower *n, const ir_range *smallest)
 {
     const eas_ir *ir = n->w.from;
@@ -149,7 +156,8 @@ static void narrow_insn(narrower *n, const ir_insn *in, eas_dtype dt)
 static bool compares_candidates(const narrower *n, const ir_insn *in)
 {
     const uint32_t *a = ir_args(n->w.from, in);
-    return ir_rows[in->op].rule == IR_RULE_CMP && in->nargs == 2 && is_i64(n->w.from, a[0]) && n->cand[a[0]] && n->cand[a[1]];
+    return ir_rows[in->op].rule == IR_RULE_CMP && in->nargs == 2 && is_i64(n->w.from, a[0]) &&
+           n->cand[a[0]] && n->cand[a[1]];
 }
 
 /* Offsets and casts take integers of any width. */
@@ -250,7 +258,8 @@ static void narrow_params(narrower *n)
     for (uint32_t p = 1; p <= (uint32_t)n->w.from->nparams; p++) {
         if (!n->cand[p])
             continue;
-        n->w.b->ir->vals[p].type.dtype = EAS_U32; /* arguments that are negative in a launch make it take the wide form */
+        /* arguments that are negative in a launch make it take the wide form */
+        n->w.b->ir->vals[p].type.dtype = EAS_U32;
         oblige(n, p, EAS_U32);
     }
 }

@@ -1,10 +1,12 @@
-/* order.c: functions that move the lanes of a block: gather, flip, concatenation, sorting, histograms, scans with a function of the caller's; and
- * functions of bits.
+/* order.c: functions that move the lanes of a block: gather, flip, concatenation, sorting, histograms,
+ * scans with a function of the caller's; and functions of bits.
  *
- * Lanes move through scratch memory: a threadgroup array of the program, as large as the block. Such arrays stand at the top of the kernel, whatever loop
- * asks for one, and one serves all uses of its dtype and size, since each use stores before it loads.
- * Sorting is by rank: the rank of an element is the number of elements that come before it, counted in one loop over the axis, equal ones in
- * the order of their positions. So it is stable, any length will do, and the code is short; it takes n * n comparisons, n at a time. */
+ * Lanes move through scratch memory: a threadgroup array of the program, as large as the block. Such
+ * arrays stand at the top of the kernel, whatever loop asks for one, and one serves all uses of its dtype
+ * and size, since each use stores before it loads. Sorting is by rank: the rank of an element is the
+ * number of elements that come before it, counted in one loop over the axis, equal ones in the order of
+ * their positions. So it is stable, any length will do, and the code is short; it takes n * n comparisons,
+ * n at a time. */
 #include "ir.h"
 
 static ir_type type_of(const eas_builder *b, uint32_t v) { return b->ir->vals[v].type; }
@@ -27,7 +29,9 @@ static bool want_block(eas_builder *b, const char *what, uint32_t *x, int *axis)
         return irb_fail(b, EAS_ERR_TYPE, "%s: needs a block", what), false;
     int rank = type_of(b, *x).rank, a = *axis < 0 ? *axis + rank : *axis;
     if (a < 0 || a >= rank)
-        return irb_fail(b, EAS_ERR_VALUE, "%s: axis %d is out of range for a block of rank %d", what, *axis, rank), false;
+        return irb_fail(b, EAS_ERR_VALUE, "%s: axis %d is out of range for a block of rank %d", what, *axis,
+                        rank),
+               false;
     *axis = a;
     *x = irb_strong(b, *x);
     return !b->status;
@@ -85,12 +89,14 @@ static uint32_t position(eas_builder *b, ir_type t, int axis)
     uint32_t lin = numbered(b, t);
     return op2(b, IR_MOD, op2(b, IR_FLOORDIV, lin, whole(b, t, step_of(t, axis))), whole(b, t, t.dim[axis]));
 }
-/* For a block of type `to`, which differs from l->t in the length of the axis only: the offset of the element with index 0. */
+/* For a block of type `to`, which differs from l->t in the length of the axis only: the offset of the
+ * element with index 0. */
 static uint32_t row_start(eas_builder *b, const lanes *l, ir_type to)
 {
     uint32_t lin = numbered(b, to);
     int64_t n = to.dim[l->axis], outer = n * l->step;
-    uint32_t before = op2(b, IR_FLOORDIV, lin, whole(b, to, outer)), inside = op2(b, IR_MOD, lin, whole(b, to, l->step));
+    uint32_t before = op2(b, IR_FLOORDIV, lin, whole(b, to, outer)),
+             inside = op2(b, IR_MOD, lin, whole(b, to, l->step));
     return op2(b, IR_ADD, op2(b, IR_MUL, before, whole(b, to, l->t.dim[l->axis] * l->step)), inside);
 }
 static lanes put(eas_builder *b, uint32_t x, int axis)
@@ -141,7 +147,10 @@ eas_value eas_builder_gather(eas_builder *b, eas_value x, eas_value index, int a
     for (int i = 0; fits && i < t.rank; i++)
         fits = i == axis || t.dim[i] == ti.dim[i];
     if (!fits)
-        return irb_fail(b, EAS_ERR_TYPE, "gather: the indices must be integers in a block that has x's shape but for the axis"), 0;
+        return irb_fail(
+                   b, EAS_ERR_TYPE,
+                   "gather: the indices must be integers in a block that has x's shape but for the axis"),
+               0;
     index = irb_to(b, IR_CAST, as_i64(ti), index);
     lanes l = put(b, x, axis);
     if (b->status)
@@ -156,7 +165,8 @@ eas_value eas_builder_lane(eas_builder *b, eas_value x, int axis, eas_value inde
     NEED(b, 0);
     if (!want_block(b, "a lane", &x, &axis))
         return 0;
-    if (!index || index >= b->ir->nvals || type_of(b, index).kind != IR_VAL || type_of(b, index).rank || !dtype_is_int(type_of(b, index).dtype))
+    if (!index || index >= b->ir->nvals || type_of(b, index).kind != IR_VAL || type_of(b, index).rank ||
+        !dtype_is_int(type_of(b, index).dtype))
         return irb_fail(b, EAS_ERR_TYPE, "a lane is picked by one integer; gather takes a block of them"), 0;
     ir_type t = type_of(b, x), one = as_i64(t), rest = t;
     one.dim[axis] = 1;
@@ -205,7 +215,9 @@ eas_value eas_builder_cat(eas_builder *b, eas_value x, eas_value y, int axis)
     for (int i = 0; fits && i < t.rank; i++)
         fits = i == axis || t.dim[i] == ty.dim[i];
     if (!fits)
-        return irb_fail(b, EAS_ERR_TYPE, "cat: the blocks must have one dtype, and one shape but for the axis"), 0;
+        return irb_fail(b, EAS_ERR_TYPE,
+                        "cat: the blocks must have one dtype, and one shape but for the axis"),
+               0;
     int64_t n = (int64_t)t.dim[axis] + ty.dim[axis];
     uint32_t p = padded(b, x, axis, 0, n), q = padded(b, y, axis, t.dim[axis], n);
     if (b->status)
@@ -221,7 +233,8 @@ static uint32_t comes_before(eas_builder *b, uint32_t x, uint32_t y, bool descen
     uint32_t r = op2(b, descending ? IR_GT : IR_LT, x, y);
     if (!dtype_is_float(type_of(b, x).dtype))
         return r;
-    uint32_t nx = irb_op(b, IR_ISNAN, x, 0, 0), ny = irb_op(b, IR_ISNAN, y, 0, 0), first = descending ? nx : ny, last = descending ? ny : nx;
+    uint32_t nx = irb_op(b, IR_ISNAN, x, 0, 0), ny = irb_op(b, IR_ISNAN, y, 0, 0),
+             first = descending ? nx : ny, last = descending ? ny : nx;
     return op2(b, IR_OR, r, op2(b, IR_AND, first, irb_op(b, IR_NOT, last, 0, 0)));
 }
 typedef struct ranking {
@@ -237,7 +250,8 @@ static uint32_t count_ahead(eas_builder *b, const ranking *r, uint32_t now, uint
     uint32_t other = get(b, &r->l, at_index(b, &r->l, r->start, j), 0);
     if (b->status)
         return 0;
-    uint32_t ahead = comes_before(b, other, r->x, r->descending), behind = comes_before(b, r->x, other, r->descending);
+    uint32_t ahead = comes_before(b, other, r->x, r->descending),
+             behind = comes_before(b, r->x, other, r->descending);
     uint32_t equal = irb_op(b, IR_NOT, op2(b, IR_OR, ahead, behind), 0, 0);
     uint32_t first = op2(b, IR_OR, ahead, op2(b, IR_AND, equal, op2(b, IR_LT, j, r->pos)));
     return op2(b, IR_ADD, now, irb_to(b, IR_CAST, as_i64(t), first));
@@ -258,21 +272,23 @@ static uint32_t rank_of(eas_builder *b, uint32_t x, int axis, bool descending)
             now = count_ahead(b, &r, now, irb_const(b, ir_scalar(EAS_I64), j));
         out = now;
     } else {
-        uint32_t zero = irb_const(b, ir_scalar(EAS_I64), 0), end = irb_const(b, ir_scalar(EAS_I64), n), one = irb_const(b, ir_scalar(EAS_I64), 1),
-                 init = now;
+        uint32_t zero = irb_const(b, ir_scalar(EAS_I64), 0), end = irb_const(b, ir_scalar(EAS_I64), n),
+                 one = irb_const(b, ir_scalar(EAS_I64), 1), init = now;
         eas_builder_loop_begin(b, zero, end, one, 1, &init, &iv, &now);
         uint32_t next = b->status ? 0 : count_ahead(b, &r, now, iv);
         eas_builder_loop_end(b, 1, &next, &out);
     }
     return b->status ? 0 : op2(b, IR_ADD, r.start, op2(b, IR_MUL, out, whole(b, t, r.l.step)));
 }
-void eas_builder_sort(eas_builder *b, eas_value x, int axis, int descending, eas_value *sorted, eas_value *order)
+void eas_builder_sort(eas_builder *b, eas_value x, int axis, int descending, eas_value *sorted,
+                      eas_value *order)
 {
     NEED_(b);
     if (!want_block(b, "sort", &x, &axis))
         return;
     ir_type t = type_of(b, x);
-    uint32_t key = t.dtype == EAS_BOOL ? irb_to(b, IR_CAST, ir_with_dtype(t, EAS_U8), x) : x, to = rank_of(b, key, axis, descending != 0);
+    uint32_t key = t.dtype == EAS_BOOL ? irb_to(b, IR_CAST, ir_with_dtype(t, EAS_U8), x) : x,
+             to = rank_of(b, key, axis, descending != 0);
     if (!b->status && sorted)
         *sorted = scattered(b, x, to);
     if (!b->status && order)
@@ -288,7 +304,10 @@ eas_value eas_builder_histogram(eas_builder *b, eas_value x, int64_t bins, eas_v
         return 0;
     ir_type t = type_of(b, x);
     if (!dtype_is_int(t.dtype) || bins < 1 || bins > IR_MAX_DIM)
-        return irb_fail(b, EAS_ERR_TYPE, "histogram: counts the integers of a block from 0 to bins - 1, with at least one bin"), 0;
+        return irb_fail(
+                   b, EAS_ERR_TYPE,
+                   "histogram: counts the integers of a block from 0 to bins - 1, with at least one bin"),
+               0;
     ir_type to = {.dtype = EAS_I32, .kind = IR_VAL, .rank = 1, .dim = {(int32_t)bins}};
     uint32_t mem = scratch(b, EAS_I32, bins), at = b->status ? 0 : numbered(b, to);
     if (b->status)
@@ -306,7 +325,9 @@ eas_value eas_builder_histogram(eas_builder *b, eas_value x, int64_t bins, eas_v
 
 /* ---- scans ---- */
 void eas_builder_scan_with(eas_builder *b, int n, const eas_value *x, int axis, int reverse,
-                           int (*fn)(void *ctx, eas_builder *b, const eas_value *x, const eas_value *y, eas_value *out), void *ctx, eas_value *out)
+                           int (*fn)(void *ctx, eas_builder *b, const eas_value *x, const eas_value *y,
+                                     eas_value *out),
+                           void *ctx, eas_value *out)
 {
     NEED_(b);
     NEED_(x);
@@ -334,7 +355,8 @@ void eas_builder_scan_with(eas_builder *b, int n, const eas_value *x, int axis, 
     uint32_t pos = position(b, t, axis);
     for (int64_t s = 1; s < t.dim[axis] && !b->status; s *= 2) {
         uint32_t from = op2(b, reverse ? IR_ADD : IR_SUB, pos, whole(b, t, s));
-        uint32_t there = reverse ? op2(b, IR_LT, from, whole(b, t, t.dim[axis])) : op2(b, IR_GE, from, whole(b, t, 0));
+        uint32_t there =
+            reverse ? op2(b, IR_LT, from, whole(b, t, t.dim[axis])) : op2(b, IR_GE, from, whole(b, t, 0));
         for (int k = 0; k < n && !b->status; k++) {
             lanes l = put(b, now[k], axis);
             moved[k] = b->status ? 0 : get(b, &l, at_index(b, &l, row_start(b, &l, as_i64(t)), from), there);
@@ -356,11 +378,15 @@ static uint32_t bits_of(eas_builder *b, ir_type t, uint64_t v)
     int n = dtype_bits(t.dtype);
     return irb_const(b, t, (int64_t)(n == 64 ? v : v & ((1ull << n) - 1)));
 }
-static uint32_t shifted(eas_builder *b, uint16_t op, uint32_t x, int n) { return op2(b, op, x, bits_of(b, type_of(b, x), (uint64_t)n)); }
+static uint32_t shifted(eas_builder *b, uint16_t op, uint32_t x, int n)
+{
+    return op2(b, op, x, bits_of(b, type_of(b, x), (uint64_t)n));
+}
 static uint32_t popcount(eas_builder *b, uint32_t x)
 {
     ir_type t = type_of(b, x);
-    uint32_t a = op2(b, IR_SUB, x, op2(b, IR_AND, shifted(b, IR_SHR, x, 1), bits_of(b, t, 0x5555555555555555)));
+    uint32_t a =
+        op2(b, IR_SUB, x, op2(b, IR_AND, shifted(b, IR_SHR, x, 1), bits_of(b, t, 0x5555555555555555)));
     uint32_t m = bits_of(b, t, 0x3333333333333333);
     a = op2(b, IR_ADD, op2(b, IR_AND, a, m), op2(b, IR_AND, shifted(b, IR_SHR, a, 2), m));
     a = op2(b, IR_AND, op2(b, IR_ADD, a, shifted(b, IR_SHR, a, 4)), bits_of(b, t, 0x0f0f0f0f0f0f0f0f));
@@ -377,10 +403,11 @@ static uint32_t smeared(eas_builder *b, uint32_t x) /* every bit below the highe
 static uint32_t mulhi64(eas_builder *b, uint32_t x, uint32_t y)
 {
     ir_type t = type_of(b, x);
-    uint32_t low = bits_of(b, t, 0xffffffff), xl = op2(b, IR_AND, x, low), xh = shifted(b, IR_SHR, x, 32), yl = op2(b, IR_AND, y, low),
-             yh = shifted(b, IR_SHR, y, 32);
+    uint32_t low = bits_of(b, t, 0xffffffff), xl = op2(b, IR_AND, x, low), xh = shifted(b, IR_SHR, x, 32),
+             yl = op2(b, IR_AND, y, low), yh = shifted(b, IR_SHR, y, 32);
     uint32_t ll = op2(b, IR_MUL, xl, yl), lh = op2(b, IR_MUL, xl, yh), hl = op2(b, IR_MUL, xh, yl);
-    uint32_t mid = op2(b, IR_ADD, op2(b, IR_ADD, shifted(b, IR_SHR, ll, 32), op2(b, IR_AND, lh, low)), op2(b, IR_AND, hl, low));
+    uint32_t mid = op2(b, IR_ADD, op2(b, IR_ADD, shifted(b, IR_SHR, ll, 32), op2(b, IR_AND, lh, low)),
+                       op2(b, IR_AND, hl, low));
     uint32_t high = op2(b, IR_ADD, shifted(b, IR_SHR, lh, 32), shifted(b, IR_SHR, hl, 32));
     return op2(b, IR_ADD, op2(b, IR_ADD, op2(b, IR_MUL, xh, yh), high), shifted(b, IR_SHR, mid, 32));
 }
@@ -390,6 +417,9 @@ static eas_dtype unsigned_of(eas_dtype dt)
     int n = dtype_bits(dt);
     return u[n == 8 ? 0 : n == 16 ? 1 : n == 32 ? 2 : 3];
 }
+/* Counting bits without an instruction for it: popcount adds neighbouring fields of bits in parallel; clz
+ * is the popcount of the zeros above the highest one (smeared fills everything below it); ctz that of the
+ * ones in ~x & (x - 1). */
 eas_value eas_builder_bits(eas_builder *b, eas_bits_kind kind, eas_value x, eas_value y)
 {
     NEED(b, 0);
@@ -403,14 +433,20 @@ eas_value eas_builder_bits(eas_builder *b, eas_bits_kind kind, eas_value x, eas_
         uint32_t two = eas_builder_apply(b, IR_ADD, x, y, 0); /* promotes and broadcasts both */
         if (b->status)
             return 0;
-        ir_type t = type_of(b, two), u = ir_with_dtype(t, unsigned_of(t.dtype)), wide = ir_with_dtype(t, EAS_U64);
+        ir_type t = type_of(b, two), u = ir_with_dtype(t, unsigned_of(t.dtype)),
+                wide = ir_with_dtype(t, EAS_U64);
         int n = dtype_bits(t.dtype);
-        x = irb_to(b, IR_BROADCAST, ir_with_dtype(t, type_of(b, eas_builder_cast(b, x, t.dtype)).dtype), eas_builder_cast(b, x, t.dtype));
+        x = irb_to(b, IR_BROADCAST, ir_with_dtype(t, type_of(b, eas_builder_cast(b, x, t.dtype)).dtype),
+                   eas_builder_cast(b, x, t.dtype));
         y = irb_to(b, IR_BROADCAST, ir_with_dtype(t, t.dtype), eas_builder_cast(b, y, t.dtype));
         x = irb_to(b, IR_BITCAST, u, x);
         y = irb_to(b, IR_BITCAST, u, y);
-        uint32_t r = n == 64 ? mulhi64(b, x, y)
-                             : irb_to(b, IR_CAST, u, shifted(b, IR_SHR, op2(b, IR_MUL, irb_to(b, IR_CAST, wide, x), irb_to(b, IR_CAST, wide, y)), n));
+        uint32_t r =
+            n == 64 ? mulhi64(b, x, y)
+                    : irb_to(b, IR_CAST, u,
+                             shifted(b, IR_SHR,
+                                     op2(b, IR_MUL, irb_to(b, IR_CAST, wide, x), irb_to(b, IR_CAST, wide, y)),
+                                     n));
         return b->status ? 0 : irb_to(b, IR_BITCAST, t, r);
     }
     ir_type t = type_of(b, x), u = ir_with_dtype(t, unsigned_of(t.dtype));

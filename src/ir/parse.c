@@ -1,5 +1,5 @@
-/* parse.c: the inverse of print.c. Input may be anything; errors say line and column. Numbers of values must be those that
- * the printer would give, so that text and IR correspond one to one. */
+/* parse.c: the inverse of print.c. Input may be anything; errors say line and column. Numbers of values
+ * must be those that the printer would give, so that text and IR correspond one to one. */
 #include "ir.h"
 
 #include <ctype.h>
@@ -24,7 +24,8 @@ static bool fail(parser *p, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     p->failed = true;
-    base_fail(EAS_ERR_SYNTAX, "IR text, line %d, column %d: %s", p->line, (int)(p->at - p->line_start) + 1, text);
+    base_fail(EAS_ERR_SYNTAX, "IR text, line %d, column %d: %s", p->line, (int)(p->at - p->line_start) + 1,
+              text);
     return false;
 }
 
@@ -109,7 +110,10 @@ static bool integer(parser *p, int64_t *out)
     return true;
 }
 
-static bool small(parser *p, int64_t max, int64_t *out) { return integer(p, out) && ((*out >= 0 && *out <= max) || fail(p, "number out of range")); }
+static bool small(parser *p, int64_t max, int64_t *out)
+{
+    return integer(p, out) && ((*out >= 0 && *out <= max) || fail(p, "number out of range"));
+}
 
 static bool parse_dims(parser *p, ir_type *t)
 {
@@ -211,7 +215,8 @@ static bool parse_float(parser *p, eas_dtype dt, int64_t *bits)
         *bits = (int64_t)v;
         return n ? true : fail(p, "expected hexadecimal digits");
     }
-    while (p->at + n < p->end && n < sizeof t - 1 && (is_word(p->at[n]) || strchr("+-.", p->at[n])) && p->at[n])
+    while (p->at + n < p->end && n < sizeof t - 1 && (is_word(p->at[n]) || strchr("+-.", p->at[n])) &&
+           p->at[n])
         n++;
     memcpy(t, p->at, n);
     t[n] = 0;
@@ -277,7 +282,8 @@ static bool parse_results(parser *p, line *l)
         if (!value_ref(p, &v))
             return false;
         if (v != p->b->ir->nvals + l->res.len)
-            return fail(p, "values are numbered in order: expected %%%u", (unsigned)(p->b->ir->nvals + l->res.len));
+            return fail(p, "values are numbered in order: expected %%%u",
+                        (unsigned)(p->b->ir->nvals + l->res.len));
         if (l->res.len == UINT16_MAX || !vec_push(&l->res, v))
             return fail(p, "too many results");
     } while (take(p, ','));
@@ -311,7 +317,8 @@ static bool parse_types(parser *p, line *l)
         if (!vec_push(&l->types, t))
             return fail(p, "out of memory");
     } while (take(p, ','));
-    return l->types.len == l->res.len || fail(p, "%u types for %u results", (unsigned)l->types.len, (unsigned)l->res.len);
+    return l->types.len == l->res.len ||
+           fail(p, "%u types for %u results", (unsigned)l->types.len, (unsigned)l->res.len);
 }
 
 static bool parse_position(parser *p)
@@ -367,7 +374,8 @@ static bool parse_name(parser *p, const char *const *names, int n, int *out)
 static bool parse_fence(parser *p, int64_t *imm)
 {
     int order, scope;
-    if (!parse_name(p, ir_order_names, EAS_NORDERS, &order) || !parse_name(p, ir_scope_names, EAS_NSCOPES, &scope))
+    if (!parse_name(p, ir_order_names, EAS_NORDERS, &order) ||
+        !parse_name(p, ir_scope_names, EAS_NSCOPES, &scope))
         return false;
     *imm = ir_imm_fence((eas_order)order, (eas_scope)scope);
     return true;
@@ -411,7 +419,8 @@ static bool build_line(parser *p, line *l, uint16_t op, int64_t imm)
     if (op == IR_ALLOC_TG && l->types.len == 1)
         imm = given[0].dim[0];
     irb_note_block(p->b, irb_insn(p->b, op, l->args.at, (int)l->args.len, imm, (int)l->res.len, given));
-    bool ok = p->b->status ? (p->failed ? false : fail(p, "%s", p->b->error.message)) : same_types(p, l, given);
+    bool ok =
+        p->b->status ? (p->failed ? false : fail(p, "%s", p->b->error.message)) : same_types(p, l, given);
     free(given);
     return ok;
 }

@@ -1,8 +1,10 @@
 /* poison.c: lanes of live values that a load did not find in its buffer.
  *
- * A load of a lane that no store needs is no fault (docs/ir.md), and while a kernel runs instruction by instruction nobody knows yet what will be needed.
- * So such a lane is marked, what is computed of it is marked as well, and the fault is reported where a marked lane is stored, decides a branch, is an
- * offset or a mask, or is looked at. `where` takes the mark of the side it chooses only, and `and` with false, `or` with true have none.
+ * A load of a lane that no store needs is no fault (docs/ir.md), and while a kernel runs instruction by
+ * instruction nobody knows yet what will be needed. So such a lane is marked, what is computed of it is
+ * marked as well, and the fault is reported where a marked lane is stored, decides a branch, is an offset or
+ * a mask, or is looked at. `where` takes the mark of the side it chooses only, and `and` with false, `or`
+ * with true have none.
  */
 #include "interp.h"
 
@@ -15,7 +17,10 @@ struct poison {
     base_error error; /* of that */
 };
 
-static const uint8_t *marks(const run *r, uint32_t v) { return r->poison && v < r->poison->cap ? r->poison->bad[v] : NULL; }
+static const uint8_t *marks(const run *r, uint32_t v)
+{
+    return r->poison && v < r->poison->cap ? r->poison->bad[v] : NULL;
+}
 static bool is_bad(const run *r, uint32_t v, int64_t k) { return marks(r, v) && marks(r, v)[k]; }
 static bool lane_on(const run *r, int64_t k) { return r->threads == 1 ? r->active[0] : r->active[k]; }
 
@@ -183,7 +188,8 @@ static void along(run *r, const ir_insn *in, bool scan)
 static void product(run *r, const ir_insn *in)
 {
     const uint32_t *a = ir_args(r->ir, in);
-    const int64_t m = ir_typeof(r->ir, a[0]).dim[0], K = ir_typeof(r->ir, a[0]).dim[1], n = ir_typeof(r->ir, a[1]).dim[1];
+    const int64_t m = ir_typeof(r->ir, a[0]).dim[0], K = ir_typeof(r->ir, a[0]).dim[1],
+                  n = ir_typeof(r->ir, a[1]).dim[1];
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
             bool bad = is_bad(r, a[2], i * n + j);

@@ -69,7 +69,8 @@ void ir_print_insn(str *s, const eas_ir *ir, uint32_t i, bool lines)
         str_add(s, " ");
         print_string(s, ir->strings[in->imm]);
     } else if (in->op == IR_FENCE) {
-        str_add(s, " %s %s", ir_order_names[ir_fence_order(in->imm)], ir_scope_names[ir_fence_scope(in->imm)]);
+        str_add(s, " %s %s", ir_order_names[ir_fence_order(in->imm)],
+                ir_scope_names[ir_fence_scope(in->imm)]);
     } else if (prints_imm(in)) {
         str_add(s, " %lld", (long long)in->imm);
     }
@@ -115,7 +116,8 @@ static void print_head(str *s, const eas_ir *ir, bool lines)
     }
     str_add(s, ")");
     print_mode(s, ir);
-    str_add(s, "%s%s {\n", ir->flags & EAS_KERNEL_NO_CONTRACT ? " nocontract" : "", ir->flags & EAS_KERNEL_FAST_MATH ? " fastmath" : "");
+    str_add(s, "%s%s {\n", ir->flags & EAS_KERNEL_NO_CONTRACT ? " nocontract" : "",
+            ir->flags & EAS_KERNEL_FAST_MATH ? " fastmath" : "");
 }
 
 void ir_print(str *s, const eas_ir *ir, bool lines)
@@ -124,7 +126,8 @@ void ir_print(str *s, const eas_ir *ir, bool lines)
     print_head(s, ir, lines);
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         uint16_t op = ir->insns[i].op;
-        bool closes = op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF, divides = op == IR_ELSE || op == IR_DO;
+        bool closes = op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF,
+             divides = op == IR_ELSE || op == IR_DO;
         depth -= closes || divides;
         str_add(s, "%*s", 2 * depth, "");
         ir_print_insn(s, ir, i, lines);

@@ -1,8 +1,9 @@
 /* prune.c: a kernel without carried values, merged values, loops and branches that nothing needs.
  *
- * simplify.c keeps structure as it is. Derivatives are built with everything that might be needed, and this pass drops what is not. A value is live if an
- * instruction that stays uses it; a loop or branch stays if it contains an effect or one of its results is live; a carried value stays if its final value or its
- * value in the body is live. Liveness goes backwards and, for loops, round until nothing changes.
+ * simplify.c keeps structure as it is. Derivatives are built with everything that might be needed, and this
+ * pass drops what is not. A value is live if an instruction that stays uses it; a loop or branch stays if it
+ * contains an effect or one of its results is live; a carried value stays if its final value or its value in
+ * the body is live. Liveness goes backwards and, for loops, round until nothing changes.
  */
 #include "grad.h"
 
@@ -43,7 +44,8 @@ static void stay_within(pruner *p, uint32_t i, const uint32_t *parent)
 
 static int head_of(const ir_insn *in) { return in->op == IR_LOOP ? 3 : 0; }
 
-/* A loop or while that stays: its bounds, its condition, and the carried values that are live in either place. */
+/* A loop or while that stays: its bounds, its condition, and the carried values that are live in either
+ * place. */
 static void visit_loop(pruner *p, uint32_t i)
 {
     const ir_insn *in = &p->w.from->insns[i], *close = &p->w.from->insns[p->at.end[i]];
@@ -81,6 +83,8 @@ static bool any_result(const pruner *p, const ir_insn *in)
     return false;
 }
 
+/* Marks what an instruction keeps alive, from the last one to the first. Values that a loop carries are
+ * needed by the next round, so the walk is repeated until nothing changes. */
 static void visit(pruner *p, uint32_t i, const uint32_t *parent)
 {
     const ir_insn *in = &p->w.from->insns[i];
@@ -125,7 +129,8 @@ static bool *stays_of(pruner *p, uint32_t opener)
     const ir_insn *in = &p->w.from->insns[opener], *close = &p->w.from->insns[p->at.end[opener]];
     bool *s = arena_alloc(&p->w.mem, (size_t)close->nres + 1);
     for (int k = 0; s && k < close->nres; k++)
-        s[k] = p->live[close->res + (uint32_t)k] || (in->op != IR_IF && p->live[in->res + (uint32_t)k + (in->op == IR_LOOP)]);
+        s[k] = p->live[close->res + (uint32_t)k] ||
+               (in->op != IR_IF && p->live[in->res + (uint32_t)k + (in->op == IR_LOOP)]);
     return s;
 }
 

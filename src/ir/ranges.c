@@ -1,7 +1,8 @@
 /* ranges.c: intervals of integer values, and from them: is every access of a launch in bounds?
  *
- * An interval that could leave its dtype becomes the dtype's whole range, so wrapping never hides. u64 above 2^63 is "unknown",
- * which is the widest interval. Loop-carried values are unknown; induction variables are not.
+ * An interval that could leave its dtype becomes the dtype's whole range, so wrapping never hides. u64 above
+ * 2^63 is "unknown", which is the widest interval. Loop-carried values are unknown; induction variables are
+ * not.
  */
 #include "ir.h"
 
@@ -95,8 +96,11 @@ static ir_range shift(uint16_t op, eas_dtype dt, ir_range a, ir_range b)
     if (b.lo < 0 || b.hi >= dtype_bits(dt) || b.hi > 62)
         return op == IR_SHR && a.lo >= 0 ? (ir_range){0, a.hi} : whole(dt);
     if (op == IR_SHR)
-        return is_unknown(a) && dt == EAS_U64 ? whole(dt) : (ir_range){min64(a.lo >> b.lo, a.lo >> b.hi), max64(a.hi >> b.lo, a.hi >> b.hi)};
-    return corners(dt, a.lo * ((wide)1 << b.lo), a.lo * ((wide)1 << b.hi), a.hi * ((wide)1 << b.lo), a.hi * ((wide)1 << b.hi));
+        return is_unknown(a) && dt == EAS_U64
+                 ? whole(dt)
+                 : (ir_range){min64(a.lo >> b.lo, a.lo >> b.hi), max64(a.hi >> b.lo, a.hi >> b.hi)};
+    return corners(dt, a.lo * ((wide)1 << b.lo), a.lo * ((wide)1 << b.hi), a.hi * ((wide)1 << b.lo),
+                   a.hi * ((wide)1 << b.hi));
 }
 
 static const ir_range unsure = {0, 1};
@@ -109,7 +113,10 @@ static ir_range compare(uint16_t op, ir_range a, ir_range b)
     case IR_LE: return a.hi <= b.lo ? sure(true) : a.lo > b.hi ? sure(false) : unsure;
     case IR_GT: return compare(IR_LT, b, a);
     case IR_GE: return compare(IR_LE, b, a);
-    case IR_EQ: return is_point(a) && is_point(b) && a.lo == b.lo ? sure(true) : a.hi < b.lo || b.hi < a.lo ? sure(false) : unsure;
+    case IR_EQ:
+        return is_point(a) && is_point(b) && a.lo == b.lo ? sure(true)
+             : a.hi < b.lo || b.hi < a.lo                 ? sure(false)
+                                                          : unsure;
     default: return (ir_range){1 - compare(IR_EQ, a, b).hi, 1 - compare(IR_EQ, a, b).lo};
     }
 }
@@ -118,10 +125,12 @@ static ir_range arithmetic(uint16_t op, eas_dtype dt, ir_range a, ir_range b)
 {
     switch (op) {
     case IR_NEG: return fit(dt, -(wide)a.hi, -(wide)a.lo);
-    case IR_ABS: return a.lo >= 0 ? a : fit(dt, a.hi <= 0 ? -(wide)a.hi : 0, -(wide)a.lo > a.hi ? -(wide)a.lo : a.hi);
+    case IR_ABS:
+        return a.lo >= 0 ? a : fit(dt, a.hi <= 0 ? -(wide)a.hi : 0, -(wide)a.lo > a.hi ? -(wide)a.lo : a.hi);
     case IR_ADD: return fit(dt, (wide)a.lo + b.lo, (wide)a.hi + b.hi);
     case IR_SUB: return fit(dt, (wide)a.lo - b.hi, (wide)a.hi - b.lo);
-    case IR_MUL: return corners(dt, (wide)a.lo * b.lo, (wide)a.lo * b.hi, (wide)a.hi * b.lo, (wide)a.hi * b.hi);
+    case IR_MUL:
+        return corners(dt, (wide)a.lo * b.lo, (wide)a.lo * b.hi, (wide)a.hi * b.lo, (wide)a.hi * b.hi);
     case IR_FLOORDIV:
     case IR_TDIV: return divide(op, dt, a, b);
     case IR_MOD:
@@ -217,7 +226,8 @@ static int64_t divisor(const asking *q, uint32_t v, int depth)
     }
 }
 
-/* Where start and step are known, so is the last value: it does not just stay below hi. Where they are only known to be multiples of some number, so is it. */
+/* Where start and step are known, so is the last value: it does not just stay below hi. Where they are
+ * only known to be multiples of some number, so is it. */
 static ir_range loop_variable(eas_dtype dt, ir_range lo, ir_range hi, ir_range step, int64_t unit)
 {
     const wide first = lo.lo, room = step.lo > 0 ? (wide)hi.hi - 1 - first : first - 1 - (wide)hi.lo;
@@ -225,7 +235,8 @@ static ir_range loop_variable(eas_dtype dt, ir_range lo, ir_range hi, ir_range s
         const wide last = first + room / (step.lo > 0 ? (wide)step.lo : -(wide)step.lo) * step.lo;
         return step.lo > 0 ? fit(dt, first, last) : fit(dt, last, first);
     }
-    const wide u = unit ? unit : 1, last = step.lo >= 0 ? floor_div((wide)hi.hi - 1, u) * u : -floor_div(-(wide)hi.lo - 1, u) * u;
+    const wide u = unit ? unit : 1,
+               last = step.lo >= 0 ? floor_div((wide)hi.hi - 1, u) * u : -floor_div(-(wide)hi.lo - 1, u) * u;
     if (step.lo >= 0)
         return fit(dt, lo.lo, last > lo.lo ? last : lo.lo);
     if (step.hi <= 0)
@@ -233,6 +244,9 @@ static ir_range loop_variable(eas_dtype dt, ir_range lo, ir_range hi, ir_range s
     return fit(dt, min64(lo.lo, hi.lo), max64(lo.hi, hi.hi));
 }
 
+/* The interval of a result from those of its operands: the transfer function of interval analysis.
+ * Arithmetic that may leave its dtype gives the dtype's whole range, as do loads and whatever no interval
+ * knows. */
 static ir_range transfer(const asking *q, const ir_insn *in, int k)
 {
     const uint32_t *a = ir_args(q->ir, in);
@@ -259,30 +273,37 @@ static ir_range transfer(const asking *q, const ir_insn *in, int k)
             return x;
         if (join != IR_ADD || (dt == EAS_U64 && is_unknown(x)))
             return whole(dt);
-        return fit(dt, x.lo < 0 || in->op == IR_REDUCE_ADD ? x.lo * n : x.lo, x.hi > 0 || in->op == IR_REDUCE_ADD ? x.hi * n : x.hi);
+        return fit(dt, x.lo < 0 || in->op == IR_REDUCE_ADD ? x.lo * n : x.lo,
+                   x.hi > 0 || in->op == IR_REDUCE_ADD ? x.hi * n : x.hi);
     }
     case IR_RULE_SAME: {
         ir_range x = q->ask(q->ctx, a[0]), y = in->nargs > 1 ? q->ask(q->ctx, a[1]) : x;
         if (in->op == IR_NOT)
             return dt == EAS_BOOL ? (ir_range){1 - x.hi, 1 - x.lo} : whole(dt);
-        if (dt == EAS_U64 && (is_unknown(x) || is_unknown(y)) && in->op != IR_AND && in->op != IR_MOD && in->op != IR_TREM)
+        if (dt == EAS_U64 && (is_unknown(x) || is_unknown(y)) && in->op != IR_AND && in->op != IR_MOD &&
+            in->op != IR_TREM)
             return whole(dt);
         return arithmetic(in->op, dt, x, y);
     }
     case IR_RULE_CMP:
         if (in->nargs == 2 && !dtype_is_float(ir_typeof(q->ir, a[0]).dtype)) {
             ir_range x = q->ask(q->ctx, a[0]), y = q->ask(q->ctx, a[1]);
-            return ir_typeof(q->ir, a[0]).dtype == EAS_U64 && (is_unknown(x) || is_unknown(y)) ? unsure : compare(in->op, x, y);
+            return ir_typeof(q->ir, a[0]).dtype == EAS_U64 && (is_unknown(x) || is_unknown(y))
+                     ? unsure
+                     : compare(in->op, x, y);
         }
         return unsure;
     case IR_RULE_WHERE: {
         ir_range c = q->ask(q->ctx, a[0]), x = q->ask(q->ctx, a[1]), y = q->ask(q->ctx, a[2]);
         return is_point(c) ? c.lo ? x : y : (ir_range){min64(x.lo, y.lo), max64(x.hi, y.hi)};
     }
-    case IR_RULE_CAST: return in->op == IR_CAST ? cast_range(ir_typeof(q->ir, a[0]).dtype, dt, q->ask(q->ctx, a[0])) : whole(dt);
+    case IR_RULE_CAST:
+        return in->op == IR_CAST ? cast_range(ir_typeof(q->ir, a[0]).dtype, dt, q->ask(q->ctx, a[0]))
+                                 : whole(dt);
     case IR_RULE_LOOP:
         if (in->op == IR_LOOP && k == 0)
-            return loop_variable(dt, q->ask(q->ctx, a[0]), q->ask(q->ctx, a[1]), q->ask(q->ctx, a[2]), gcd(divisor(q, a[0], 0), divisor(q, a[2], 0)));
+            return loop_variable(dt, q->ask(q->ctx, a[0]), q->ask(q->ctx, a[1]), q->ask(q->ctx, a[2]),
+                                 gcd(divisor(q, a[0], 0), divisor(q, a[2], 0)));
         return whole(dt);
     default: return whole(dt);
     }
@@ -290,7 +311,8 @@ static ir_range transfer(const asking *q, const ir_insn *in, int k)
 
 static ir_range ask_array(void *ctx, uint32_t v) { return ((const ir_range *)ctx)[v]; }
 
-void ir_range_insn(const eas_ir *ir, const ir_env *env, const eas_ir_info *info, const ir_insn *in, ir_range *r)
+void ir_range_insn(const eas_ir *ir, const ir_env *env, const eas_ir_info *info, const ir_insn *in,
+                   ir_range *r)
 {
     asking q = {ir, env, info, ask_array, r};
     for (int k = 0; k < in->nres; k++)
@@ -301,9 +323,10 @@ static void range_params(const eas_ir *ir, const ir_env *env, ir_range *r)
 {
     for (int p = 0; p < ir->nparams; p++) {
         ir_type t = ir->vals[p + 1].type;
-        r[p + 1] = t.kind != IR_VAL                                                                          ? whole(EAS_I64)
-                 : env->scalar && !dtype_is_float(t.dtype) && !(t.dtype == EAS_U64 && env->scalar[p].lo < 0) ? meet(env->scalar[p], whole(t.dtype))
-                                                                                                             : whole(t.dtype);
+        r[p + 1] = t.kind != IR_VAL ? whole(EAS_I64)
+                 : env->scalar && !dtype_is_float(t.dtype) && !(t.dtype == EAS_U64 && env->scalar[p].lo < 0)
+                     ? meet(env->scalar[p], whole(t.dtype))
+                     : whole(t.dtype);
     }
 }
 
@@ -319,9 +342,8 @@ ir_range *ir_ranges(const eas_ir *ir, const ir_env *env, arena *mem)
     return r;
 }
 
-/* ---- bounds ----
- * An access under a mask or inside an if knows more: the mask's comparisons bound the values they compare, and the offset is
- * evaluated again under those bounds. */
+/* ---- bounds ---- An access under a mask or inside an if knows more: the mask's comparisons bound the
+ * values they compare, and the offset is evaluated again under those bounds. */
 
 enum { MAX_FACTS = 64, MAX_DEPTH = 64 };
 
@@ -348,7 +370,8 @@ bool *ir_by_data(const eas_ir *ir, arena *mem)
         return NULL;
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
-        const bool known = ir_rows[in->op].flags & IR_PURE || ir_rows[in->op].rule == IR_RULE_IDENT, counter = in->op == IR_LOOP;
+        const bool known = ir_rows[in->op].flags & IR_PURE || ir_rows[in->op].rule == IR_RULE_IDENT,
+                   counter = in->op == IR_LOOP;
         for (int k = 0; k < in->nres; k++)
             data[in->res + (uint32_t)k] = known || (counter && k == 0) ? any_data(ir, in, data) : true;
         by[i] = place_by_data(ir, in, data);
@@ -416,11 +439,13 @@ static void add_fact(prover *p, uint32_t v, wide lo, wide hi)
             v = a[0];
         } else if (d->op == IR_CAST && keeps_value(p, d)) {
             v = a[0];
-        } else if ((d->op == IR_ADD || d->op == IR_SUB) && is_point(p->base[a[1]]) && !may_wrap(ir_typeof(p->ir, v).dtype, p->base[v])) {
+        } else if ((d->op == IR_ADD || d->op == IR_SUB) && is_point(p->base[a[1]]) &&
+                   !may_wrap(ir_typeof(p->ir, v).dtype, p->base[v])) {
             /* v = x + c without wrapping: x is bounded by the shifted interval */
             wide c = d->op == IR_ADD ? p->base[a[1]].lo : -(wide)p->base[a[1]].lo;
             wide l = r.lo == INT64_MIN ? INT64_MIN : r.lo - c, h = r.hi == INT64_MAX ? INT64_MAX : r.hi - c;
-            r = (ir_range){(int64_t)(l < INT64_MIN ? INT64_MIN : l), (int64_t)(h > INT64_MAX ? INT64_MAX : h)};
+            r = (ir_range){(int64_t)(l < INT64_MIN ? INT64_MIN : l),
+                           (int64_t)(h > INT64_MAX ? INT64_MAX : h)};
             v = a[0];
         } else {
             return;
@@ -434,7 +459,8 @@ static void learn(prover *p, uint32_t cond, bool holds, int depth)
     if (!d || depth > MAX_DEPTH)
         return;
     const uint32_t *a = ir_args(p->ir, d);
-    static const uint8_t opposite[IR_NOPS] = {[IR_LT] = IR_GE, [IR_LE] = IR_GT, [IR_GT] = IR_LE, [IR_GE] = IR_LT, [IR_EQ] = IR_NE, [IR_NE] = IR_EQ};
+    static const uint8_t opposite[IR_NOPS] = {
+        [IR_LT] = IR_GE, [IR_LE] = IR_GT, [IR_GT] = IR_LE, [IR_GE] = IR_LT, [IR_EQ] = IR_NE, [IR_NE] = IR_EQ};
     uint16_t op = d->op;
     if (op == IR_BROADCAST || op == IR_RESHAPE) {
         learn(p, a[0], holds, depth + 1);
@@ -461,7 +487,9 @@ static void learn(prover *p, uint32_t cond, bool holds, int depth)
 
 static int64_t elements(const prover *p, uint32_t buf)
 {
-    return buf > (uint32_t)p->ir->nparams ? ir_typeof(p->ir, buf).dim[0] : p->env->count ? p->env->count[buf - 1] : -1;
+    return buf > (uint32_t)p->ir->nparams ? ir_typeof(p->ir, buf).dim[0]
+         : p->env->count                  ? p->env->count[buf - 1]
+                                          : -1;
 }
 
 static ir_range query(prover *p, uint32_t v)
@@ -474,7 +502,8 @@ static ir_range query(prover *p, uint32_t v)
 static bool strided_inside(prover *p, uint32_t buf, uint32_t base, uint32_t stride, wide n, wide extra)
 {
     ir_range b = query(p, base), s = query(p, stride);
-    wide step = n - 1, lo = b.lo + (s.lo < 0 ? step * s.lo : 0), hi = b.hi + (s.hi > 0 ? step * s.hi : 0) + extra;
+    wide step = n - 1, lo = b.lo + (s.lo < 0 ? step * s.lo : 0),
+         hi = b.hi + (s.hi > 0 ? step * s.hi : 0) + extra;
     return n <= 0 || (lo >= 0 && hi < elements(p, buf));
 }
 
@@ -496,7 +525,9 @@ static bool access_inside(prover *p, const ir_insn *in)
         inside = strided_inside(p, a[0], a[1], a[2], n, 0) && strided_inside(p, a[3], a[4], a[5], n, 0);
         break;
     }
-    case IR_MMA: inside = strided_inside(p, a[0], a[1], a[2], 8, 7) && strided_inside(p, a[3], a[4], a[5], 8, 7); break;
+    case IR_MMA:
+        inside = strided_inside(p, a[0], a[1], a[2], 8, 7) && strided_inside(p, a[3], a[4], a[5], 8, 7);
+        break;
     case IR_MMA_STORE: inside = strided_inside(p, a[0], a[1], a[2], 8, 7); break;
     default: break;
     }
@@ -563,7 +594,8 @@ bool *ir_depends(const eas_ir *ir, uint16_t op, int64_t imm, arena *mem)
     bool *r = arena_alloc(mem, ir->nvals);
     for (uint32_t i = 0; r && i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
-        const bool is = (in->op == op && in->imm == imm) || (in->op == IR_GLOBAL_ID && op == IR_PROGRAM_ID && !imm);
+        const bool is =
+            (in->op == op && in->imm == imm) || (in->op == IR_GLOBAL_ID && op == IR_PROGRAM_ID && !imm);
         for (int k = 0; k < in->nres; k++)
             r[in->res + (uint32_t)k] = is || any_data(ir, in, r);
     }
@@ -582,9 +614,12 @@ static bool skipped(const prover *p, const ir_insn *in, bool otherwise)
 static bool surely_writes(prover *p, const ir_insn *in, const bool *depends)
 {
     const uint32_t *a = ir_args(p->ir, in), mask = in->op == IR_STORE ? ir_mask(p->ir, in) : 0;
-    return in->op == IR_STORE && a[0] <= (uint32_t)p->ir->nparams && depends[a[1]] && !(mask && p->base[mask].hi == 0) && access_inside(p, in);
+    return in->op == IR_STORE && a[0] <= (uint32_t)p->ir->nparams && depends[a[1]] &&
+           !(mask && p->base[mask].hi == 0) && access_inside(p, in);
 }
 
+/* The first store that is certain to happen and to depend on program_id(0). Walks the list with what
+ * conditions of the branches around are known to say; a branch that may not be taken says nothing. */
 static uint32_t find_write(prover *p, arena *mem)
 {
     const eas_ir *ir = p->ir;
@@ -600,7 +635,8 @@ static uint32_t find_write(prover *p, arena *mem)
             stack[depth].at = i;
             stack[depth++].facts = p->nfacts;
             if (skipped(p, in, false))
-                i = end[i] - 1; /* an else of it is not looked at either: nothing is said rather than something wrong */
+                /* an else of it is not looked at either: nothing is said rather than something wrong */
+                i = end[i] - 1;
             else if (in->op == IR_IF)
                 learn(p, ir_args(ir, in)[0], true, 0);
         } else if (in->op == IR_ELSE) {

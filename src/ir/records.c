@@ -1,9 +1,12 @@
 /* records.c: what `print` leaves behind, and how it reads.
  *
- * No device knows how to print. ir_printed turns each print into a place taken from a counter and stores into a buffer of records, two
- * parameters that launches add to the caller's; afterwards the host puts records in order and writes them. A record is `stride` words of 32 bits:
- *   program (low, high), which print, thread; then the lanes of the mask, if it is a block, and of each value, low word first
- * Under threads each writes a record of its own, and those of one program that belong together are joined here.
+ * No device knows how to print. ir_printed turns each print into a place taken from a counter and stores into
+ * a buffer of records, two parameters that launches add to the caller's; afterwards the host puts records in
+ * order and writes them. A record is `stride` words of 32 bits:
+ *   program (low, high), which print, thread; then the lanes of the mask, if it is a block, and of each
+ *   value, low word first
+ * Under threads each writes a record of its own, and those of one program that belong together are joined
+ * here.
  */
 #include "interp.h"
 
@@ -13,7 +16,8 @@ enum { HEAD = 4, MAX_WORDS = 1 << 24, MANY = 1000, EDGE = 3 };
 
 /* ---- values as text ---- */
 
-/* The shortest digits that read back as the same float, as NumPy writes them: with a point where that is not too long. */
+/* The shortest digits that read back as the same float, as NumPy writes them: with a point where that is
+ * not too long. */
 static void add_float(str *s, eas_dtype dt, int64_t bits)
 {
     double d = ir_bits_to_double(dt, bits);
@@ -225,8 +229,11 @@ static int64_t record_words(const eas_ir *ir, const ir_insn *in)
     int n = ir_print_values(ir->strings[in->imm]);
     int64_t words = HEAD;
     for (int k = 0; k < n; k++)
-        words += ir_lanes(ir_typeof(ir, ir_args(ir, in)[k])) * words_of(ir_typeof(ir, ir_args(ir, in)[k]).dtype);
-    return in->nargs > n && ir_typeof(ir, ir_args(ir, in)[n]).rank ? words + ir_lanes(ir_typeof(ir, ir_args(ir, in)[n])) : words;
+        words +=
+            ir_lanes(ir_typeof(ir, ir_args(ir, in)[k])) * words_of(ir_typeof(ir, ir_args(ir, in)[k]).dtype);
+    return in->nargs > n && ir_typeof(ir, ir_args(ir, in)[n]).rank
+             ? words + ir_lanes(ir_typeof(ir, ir_args(ir, in)[n]))
+             : words;
 }
 
 static uint32_t op2(printer *p, uint16_t op, uint32_t x, uint32_t y) { return irb_op(p->w.b, op, x, y, 0); }
@@ -241,7 +248,9 @@ static uint32_t as_unsigned(printer *p, uint32_t x)
 {
     static const eas_dtype same[9] = {[1] = EAS_U8, [2] = EAS_U16, [4] = EAS_U32, [8] = EAS_U64};
     eas_dtype dt = p->w.b->status ? EAS_BOOL : ir_typeof(p->w.b->ir, x).dtype;
-    return dt == EAS_BOOL ? cast(p, x, EAS_U32) : irb_to(p->w.b, IR_BITCAST, ir_with_dtype(ir_typeof(p->w.b->ir, x), same[eas_dtype_size(dt)]), x);
+    return dt == EAS_BOOL ? cast(p, x, EAS_U32)
+                          : irb_to(p->w.b, IR_BITCAST,
+                                   ir_with_dtype(ir_typeof(p->w.b->ir, x), same[eas_dtype_size(dt)]), x);
 }
 
 static void put(printer *p, uint32_t off, uint32_t word, uint32_t mask)
@@ -259,15 +268,17 @@ static int64_t put_value(printer *p, uint32_t base, int64_t at, uint32_t x, uint
     uint32_t u = as_unsigned(p, x), off = op2(p, IR_ADD, base, number(p, at)), each = off;
     if (t.rank) {
         ir_type row = {.dtype = EAS_I64, .kind = IR_VAL, .rank = 1, .dim = {(int32_t)n}};
-        u = p->w.b->status ? 0 : irb_to(p->w.b, IR_RESHAPE, ir_with_dtype(row, ir_typeof(p->w.b->ir, u).dtype), u);
+        u = p->w.b->status
+              ? 0
+              : irb_to(p->w.b, IR_RESHAPE, ir_with_dtype(row, ir_typeof(p->w.b->ir, u).dtype), u);
         each = op2(p, IR_MUL, irb_typed(p->w.b, IR_ARANGE, row, 0), irb_const(p->w.b, row, w));
         each = op2(p, IR_ADD, p->w.b->status ? 0 : irb_to(p->w.b, IR_BROADCAST, row, off), each);
         keep = p->w.b->status ? 0 : irb_to(p->w.b, IR_BROADCAST, ir_with_dtype(row, EAS_BOOL), keep);
     }
     for (int k = 0; k < w && !p->w.b->status; k++) {
         ir_type wide = ir_typeof(p->w.b->ir, u), it = ir_typeof(p->w.b->ir, each);
-        put(p, k ? op2(p, IR_ADD, each, irb_const(p->w.b, it, 1)) : each, cast(p, k ? op2(p, IR_SHR, u, irb_const(p->w.b, wide, 32)) : u, EAS_U32),
-            keep);
+        put(p, k ? op2(p, IR_ADD, each, irb_const(p->w.b, it, 1)) : each,
+            cast(p, k ? op2(p, IR_SHR, u, irb_const(p->w.b, wide, 32)) : u, EAS_U32), keep);
     }
     return at + n * w;
 }
@@ -286,7 +297,8 @@ static uint32_t count_up(printer *p, int64_t which, uint32_t mask)
     return irb_insn(p->w.b, IR_ATOMIC_ADD, args, 4, 0, 1, &t);
 }
 
-/* A place among the records: its number, and whether there is room. The counter stands still when it is full, so that it cannot wrap. */
+/* A place among the records: its number, and whether there is room. The counter stands still when it is
+ * full, so that it cannot wrap. */
 static uint32_t take_place(printer *p, uint32_t on, uint32_t *keep)
 {
     uint32_t args[2] = {p->count, number(p, 0)}, cap = irb_const(p->w.b, ir_scalar(EAS_U32), p->rec.cap);
@@ -302,7 +314,8 @@ static uint32_t program(printer *p)
 {
     uint32_t at = eas_builder_program_id(p->w.b, 2);
     for (int a = 1; a >= 0; a--)
-        at = op2(p, IR_ADD, op2(p, IR_MUL, at, eas_builder_num_programs(p->w.b, a)), eas_builder_program_id(p->w.b, a));
+        at = op2(p, IR_ADD, op2(p, IR_MUL, at, eas_builder_num_programs(p->w.b, a)),
+                 eas_builder_program_id(p->w.b, a));
     return at;
 }
 
@@ -312,10 +325,12 @@ static void lower(printer *p, const ir_insn *in)
     int n = ir_print_values(ir->strings[in->imm]);
     uint32_t mask = in->nargs > n ? p->w.map[ir_args(ir, in)[n]] : 0, keep;
     bool block = mask && ir_typeof(ir, ir_args(ir, in)[n]).rank;
-    uint32_t on = !mask ? irb_const(p->w.b, ir_scalar(EAS_BOOL), 1) : any_lane(p, mask), base = take_place(p, on, &keep);
+    uint32_t on = !mask ? irb_const(p->w.b, ir_scalar(EAS_BOOL), 1) : any_lane(p, mask),
+             base = take_place(p, on, &keep);
     int64_t at = put_value(p, base, 0, program(p), keep);
     at = put_value(p, base, at, irb_const(p->w.b, ir_scalar(EAS_U32), p->which++), keep);
-    uint32_t thread = ir->threads ? irb_typed(p->w.b, IR_THREAD_ID, ir_scalar(EAS_U32), ir->threads) : irb_const(p->w.b, ir_scalar(EAS_U32), 0);
+    uint32_t thread = ir->threads ? irb_typed(p->w.b, IR_THREAD_ID, ir_scalar(EAS_U32), ir->threads)
+                                  : irb_const(p->w.b, ir_scalar(EAS_U32), 0);
     at = put_value(p, base, at, thread, keep);
     if (block)
         at = put_value(p, base, at, mask, keep);
@@ -370,7 +385,8 @@ eas_status ir_printed(const eas_ir *ir, int64_t limit, eas_ir **out, ir_records 
 
 typedef struct record {
     int64_t program;
-    uint32_t which, thread, place, round, first; /* round: the n-th time this thread came here; first: the first place of the line */
+    /* round: the n-th time this thread came here; first: the first place of the line */
+    uint32_t which, thread, place, round, first;
 } record;
 
 static int by_thread(const void *x, const void *y)
@@ -435,7 +451,8 @@ static void settle(merge *m, uint32_t t)
         m->waiting[m->r[m->head[t]].first]--;
 }
 
-/* The next line: one that all of its threads have come to; where there is none, since they took different ways round a loop, any. */
+/* The next line: one that all of its threads have come to; where there is none, since they took different
+ * ways round a loop, any. */
 static uint32_t next_line(const merge *m)
 {
     const record *best = NULL, *any = NULL;
@@ -449,11 +466,15 @@ static uint32_t next_line(const merge *m)
     return best ? best->first : any->first;
 }
 
-/* r: the records of one program, by thread and place, with the number of their line (of nlines) in `first`; that becomes its place. */
+/* r: the records of one program, by thread and place, with the number of their line (of nlines) in
+ * `first`; that becomes its place. */
 static bool merge_threads(record *r, uint32_t n, uint32_t nlines, const uint32_t *loop)
 {
     arena mem = {0};
-    merge m = {.r = r, .loop = loop, .head = arena_alloc(&mem, n * sizeof *m.head), .end = arena_alloc(&mem, n * sizeof *m.end)};
+    merge m = {.r = r,
+               .loop = loop,
+               .head = arena_alloc(&mem, n * sizeof *m.head),
+               .end = arena_alloc(&mem, n * sizeof *m.end)};
     m.waiting = arena_alloc(&mem, nlines * sizeof *m.waiting);
     m.rank = arena_alloc(&mem, nlines * sizeof *m.rank);
     if (!mem.oom) {
@@ -497,11 +518,13 @@ static bool put_in_order(record *r, uint32_t n, const uint32_t *loop)
 {
     qsort(r, n, sizeof *r, by_thread);
     for (uint32_t i = 1; i < n; i++)
-        if (r[i].program == r[i - 1].program && r[i].which == r[i - 1].which && r[i].thread == r[i - 1].thread)
+        if (r[i].program == r[i - 1].program && r[i].which == r[i - 1].which &&
+            r[i].thread == r[i - 1].thread)
             r[i].round = r[i - 1].round + 1;
     qsort(r, n, sizeof *r, by_round);
     for (uint32_t i = 0, line = 0; i < n; i++) {
-        bool inside = i && r[i].program == r[i - 1].program, same = inside && r[i].which == r[i - 1].which && r[i].round == r[i - 1].round;
+        bool inside = i && r[i].program == r[i - 1].program,
+             same = inside && r[i].which == r[i - 1].which && r[i].round == r[i - 1].round;
         line = !inside ? 0 : same ? line : line + 1;
         r[i].first = loop ? line : same ? r[i - 1].first : r[i].place;
     }
@@ -534,15 +557,22 @@ static int64_t element(const uint32_t *w, eas_dtype dt)
     return interp_load_element(dt, (const uint8_t *)&bits);
 }
 
-/* Values of n records (threads of one group), or the lanes of one that are on (who; NULL: all of them in their shape). */
-static bool read_lanes(const reader *q, const record *r, int64_t n, int64_t at, ir_type t, const int64_t *who, int64_t on, arena *mem, lanes *out)
+/* Values of n records (threads of one group), or the lanes of one that are on (who; NULL: all of them in
+ * their shape). */
+static bool read_lanes(const reader *q, const record *r, int64_t n, int64_t at, ir_type t, const int64_t *who,
+                       int64_t on, arena *mem, lanes *out)
 {
     int w = words_of(t.dtype);
     int64_t all = who ? on : n * ir_lanes(t);
     int64_t *bits = arena_alloc(mem, (size_t)all * sizeof *bits);
     for (int64_t k = 0; k < all && bits; k++) {
         const record *from = &r[n > 1 ? k : 0];
-        bits[k] = element(q->words + (int64_t)from->place * q->rec->stride + at + (n > 1 ? 0 : who ? who[k] : k) * w, t.dtype);
+        bits[k] = element(q->words + (int64_t)from->place * q->rec->stride + at +
+                              (n > 1 ? 0
+                               : who ? who[k]
+                                     : k) *
+                                  w,
+                          t.dtype);
     }
     *out = (lanes){.dt = t.dtype, .rank = who ? on > 1 : n > 1 ? 1 : t.rank, .dim = {all}, .bits = bits};
     for (int i = 0; i < t.rank && !who && n == 1; i++)
@@ -586,7 +616,10 @@ static record *read_records(const reader *q, uint32_t n, arena *mem)
     record *r = arena_alloc(mem, ((size_t)n + 1) * sizeof *r);
     for (uint32_t i = 0; i < n && r; i++) {
         const uint32_t *w = q->words + (int64_t)i * q->rec->stride;
-        r[i] = (record){.program = (int64_t)((uint64_t)w[0] | (uint64_t)w[1] << 32), .which = w[2], .thread = w[3], .place = i};
+        r[i] = (record){.program = (int64_t)((uint64_t)w[0] | (uint64_t)w[1] << 32),
+                        .which = w[2],
+                        .thread = w[3],
+                        .place = i};
     }
     return r && put_in_order(r, n, q->ir->threads ? q->loop : NULL) ? r : NULL;
 }
@@ -606,21 +639,25 @@ static void find_prints(const eas_ir *ir, uint32_t *prints, uint32_t *loop)
     }
 }
 
-/* How many records were dropped, counted as lines: those that found no place are thought to be like the others. */
+/* How many records were dropped, counted as lines: those that found no place are thought to be like the
+ * others. */
 static uint64_t dropped(uint32_t lost, uint32_t n, int64_t found, int64_t shown)
 {
     uint64_t each = found ? ((uint64_t)n + (uint64_t)found - 1) / (uint64_t)found : 1;
     return (uint64_t)(found - shown) + (lost + each - 1) / each;
 }
 
-bool ir_add_records(str *s, const eas_ir *ir, const ir_records *rec, const uint32_t count[2], const uint32_t *words, const int64_t grid[3])
+bool ir_add_records(str *s, const eas_ir *ir, const ir_records *rec, const uint32_t count[2],
+                    const uint32_t *words, const int64_t grid[3])
 {
     arena mem = {0};
-    uint32_t n = count[0] < rec->cap ? count[0] : (uint32_t)rec->cap, *prints = arena_alloc(&mem, (ir->ninsns + 1) * sizeof *prints);
+    uint32_t n = count[0] < rec->cap ? count[0] : (uint32_t)rec->cap,
+             *prints = arena_alloc(&mem, (ir->ninsns + 1) * sizeof *prints);
     uint32_t *loop = arena_alloc(&mem, (ir->ninsns + 1) * sizeof *loop);
     if (!mem.oom)
         find_prints(ir, prints, loop);
-    reader q = {ir, rec, words, mem.oom ? NULL : prints, loop, ir_analyse(ir).naxes, {grid[0], grid[1], grid[2]}};
+    reader q = {
+        ir, rec, words, mem.oom ? NULL : prints, loop, ir_analyse(ir).naxes, {grid[0], grid[1], grid[2]}};
     for (int a = 1; a < 3; a++)
         q.naxes = grid[a] > 1 && q.naxes <= a ? a + 1 : q.naxes;
     record *r = q.prints ? read_records(&q, n, &mem) : NULL;

@@ -1,8 +1,9 @@
 /* rewrite.c: the frame of a pass, which builds a new kernel out of an old one.
  *
- * IR is immutable, so a pass walks the old kernel, copies what it leaves alone and builds something else where it changes something. `map` tells which value
- * of the new kernel stands for a value of the old one; an instruction that is copied takes its operands through it and enters its results. The new
- * kernel begins with the name, flags, source files, strings and parameters of the old one, and parameters keep their value ids.
+ * IR is immutable, so a pass walks the old kernel, copies what it leaves alone and builds something else
+ * where it changes something. `map` tells which value of the new kernel stands for a value of the old one; an
+ * instruction that is copied takes its operands through it and enters its results. The new kernel begins with
+ * the name, flags, source files, strings and parameters of the old one, and parameters keep their value ids.
  */
 #include "ir.h"
 
@@ -25,7 +26,10 @@ const ir_insn *ir_rewrite_at(ir_rewrite *w, uint32_t i)
     return in;
 }
 
-uint32_t ir_rewrite_arg(const ir_rewrite *w, const ir_insn *in, int k) { return w->map[ir_args(w->from, in)[k]]; }
+uint32_t ir_rewrite_arg(const ir_rewrite *w, const ir_insn *in, int k)
+{
+    return w->map[ir_args(w->from, in)[k]];
+}
 
 void ir_rewrite_args(const ir_rewrite *w, const ir_insn *in, uint32_t *args)
 {

@@ -20,37 +20,49 @@ static int class_of(eas_dtype dt) { return dt == EAS_BOOL ? IR_B : dtype_is_floa
 
 static const char *want_value(const check *c, int i)
 {
-    return arg(c, i).kind == IR_VAL ? NULL : arena_printf(c->mem, "operand %d is %s, expected a value", i + 1, ir_type_text(c->mem, arg(c, i)));
+    return arg(c, i).kind == IR_VAL ? NULL
+                                    : arena_printf(c->mem, "operand %d is %s, expected a value", i + 1,
+                                                   ir_type_text(c->mem, arg(c, i)));
 }
 
 static const char *want_memory(const check *c, int i)
 {
     ir_type t = arg(c, i);
-    return t.kind == IR_BUF || t.kind == IR_TG ? NULL : arena_printf(c->mem, "operand %d is %s, expected a buffer", i + 1, ir_type_text(c->mem, t));
+    return t.kind == IR_BUF || t.kind == IR_TG
+             ? NULL
+             : arena_printf(c->mem, "operand %d is %s, expected a buffer", i + 1, ir_type_text(c->mem, t));
 }
 
 static const char *want_int(const check *c, int i)
 {
     ir_type t = arg(c, i);
-    return t.kind == IR_VAL && dtype_is_int(t.dtype) ? NULL
-                                                     : arena_printf(c->mem, "operand %d is %s, expected an integer", i + 1, ir_type_text(c->mem, t));
+    return t.kind == IR_VAL && dtype_is_int(t.dtype)
+             ? NULL
+             : arena_printf(c->mem, "operand %d is %s, expected an integer", i + 1, ir_type_text(c->mem, t));
 }
 
 static const char *want_scalar_int(const check *c, int i)
 {
     const char *e = want_int(c, i);
-    return e ? e : arg(c, i).rank ? arena_printf(c->mem, "operand %d is %s, expected a scalar", i + 1, ir_type_text(c->mem, arg(c, i))) : NULL;
+    return e              ? e
+         : arg(c, i).rank ? arena_printf(c->mem, "operand %d is %s, expected a scalar", i + 1,
+                                         ir_type_text(c->mem, arg(c, i)))
+                          : NULL;
 }
 
 static const char *want_bool_like(const check *c, int i, ir_type shape)
 {
     ir_type t = arg(c, i), w = ir_with_dtype(shape, EAS_BOOL);
-    return ir_type_eq(t, w) ? NULL : arena_printf(c->mem, "mask is %s, expected %s", ir_type_text(c->mem, t), ir_type_text(c->mem, w));
+    return ir_type_eq(t, w) ? NULL
+                            : arena_printf(c->mem, "mask is %s, expected %s", ir_type_text(c->mem, t),
+                                           ir_type_text(c->mem, w));
 }
 
 static const char *want_equal(const check *c, ir_type a, ir_type b)
 {
-    return ir_type_eq(a, b) ? NULL : arena_printf(c->mem, "types differ: %s and %s", ir_type_text(c->mem, a), ir_type_text(c->mem, b));
+    return ir_type_eq(a, b) ? NULL
+                            : arena_printf(c->mem, "types differ: %s and %s", ir_type_text(c->mem, a),
+                                           ir_type_text(c->mem, b));
 }
 
 static const char *valid_result(const check *c)
@@ -78,8 +90,9 @@ static const char *rule_const(check *c)
     eas_dtype dt = c->t->dtype;
     int bits = dtype_bits(dt);
     bool fits = dt == EAS_U64 || bits == 64 ? true
-              : dtype_is_signed(dt)         ? c->imm >= dtype_min(dt) && c->imm <= (int64_t)dtype_max(dt)
-                                            : (uint64_t)c->imm <= (bits == 64 ? UINT64_MAX : ((uint64_t)1 << bits) - 1);
+              : dtype_is_signed(dt)
+                  ? c->imm >= dtype_min(dt) && c->imm <= (int64_t)dtype_max(dt)
+                  : (uint64_t)c->imm <= (bits == 64 ? UINT64_MAX : ((uint64_t)1 << bits) - 1);
     return fits ? NULL : "constant does not fit its dtype";
 }
 
@@ -95,7 +108,8 @@ static const char *rule_ident(check *c)
     case IR_NUM_PROGRAMS:
     case IR_LOCAL_ID: return c->imm >= 0 && c->imm < 3 ? NULL : "axis must be 0, 1 or 2";
     case IR_THREAD_ID:
-    case IR_GLOBAL_ID: return c->imm >= 1 && c->imm <= IR_MAX_DIM ? NULL : "threads in a group must be positive";
+    case IR_GLOBAL_ID:
+        return c->imm >= 1 && c->imm <= IR_MAX_DIM ? NULL : "threads in a group must be positive";
     default: return c->imm == 0 ? NULL : "takes no immediate";
     }
 }
@@ -103,7 +117,9 @@ static const char *rule_ident(check *c)
 static const char *rule_arange(check *c)
 {
     const char *e = valid_result(c);
-    return e ? e : c->t->rank == 1 && dtype_is_int(c->t->dtype) ? NULL : "result must be an integer block of rank 1";
+    return e                                            ? e
+         : c->t->rank == 1 && dtype_is_int(c->t->dtype) ? NULL
+                                                        : "result must be an integer block of rank 1";
 }
 
 static const char *same_operands(check *c, int from)
@@ -156,7 +172,8 @@ static const char *rule_cast(check *c)
     if (!ir_shape_eq(*c->t, arg(c, 0)))
         return "shapes differ";
     if (c->op == IR_BITCAST) {
-        if (c->t->dtype == EAS_BOOL || arg(c, 0).dtype == EAS_BOOL || eas_dtype_size(c->t->dtype) != eas_dtype_size(arg(c, 0).dtype))
+        if (c->t->dtype == EAS_BOOL || arg(c, 0).dtype == EAS_BOOL ||
+            eas_dtype_size(c->t->dtype) != eas_dtype_size(arg(c, 0).dtype))
             return "bitcast needs dtypes of one size, not bool";
     }
     return NULL;
@@ -179,7 +196,8 @@ static const char *rule_shape(check *c)
     for (int i = 0; i < from.rank; i++) {
         int32_t f = from.dim[from.rank - 1 - i], t = to.dim[to.rank - 1 - i];
         if (f != t && f != 1)
-            return arena_printf(c->mem, "cannot broadcast %s to %s", ir_type_text(c->mem, from), ir_type_text(c->mem, to));
+            return arena_printf(c->mem, "cannot broadcast %s to %s", ir_type_text(c->mem, from),
+                                ir_type_text(c->mem, to));
     }
     return NULL;
 }
@@ -203,7 +221,8 @@ static const char *valid_perm(const check *c)
             return "the axes do not match the operand's";
         seen |= 1u << p;
     }
-    return seen == (1u << from.rank) - 1 && c->imm >> (3 * from.rank) == 0 ? NULL : "every axis must stand once";
+    return seen == (1u << from.rank) - 1 && c->imm >> (3 * from.rank) == 0 ? NULL
+                                                                           : "every axis must stand once";
 }
 
 static const char *rule_move(check *c)
@@ -222,7 +241,8 @@ static const char *rule_move(check *c)
     int64_t start = ir_imm_start(c->imm);
     if (axis >= from.rank || start < 0)
         return "no such axis or start";
-    int64_t small = c->op == IR_SLICE ? c->t->dim[axis] : from.dim[axis], large = c->op == IR_SLICE ? from.dim[axis] : c->t->dim[axis];
+    int64_t small = c->op == IR_SLICE ? c->t->dim[axis] : from.dim[axis],
+            large = c->op == IR_SLICE ? from.dim[axis] : c->t->dim[axis];
     if (start + small > large)
         return "reaches past the end";
     if (c->op == IR_PAD && !ir_type_eq(arg(c, 1), ir_scalar(from.dtype)))
@@ -257,7 +277,8 @@ static const char *rule_matmul(check *c)
     for (int i = 0; i < 3; i++) {
         const char *e = want_value(c, i);
         if (!e && arg(c, i).rank != 2)
-            e = arena_printf(c->mem, "operand %d is %s, expected a block of rank 2", i + 1, ir_type_text(c->mem, arg(c, i)));
+            e = arena_printf(c->mem, "operand %d is %s, expected a block of rank 2", i + 1,
+                             ir_type_text(c->mem, arg(c, i)));
         if (e)
             return e;
     }
@@ -265,7 +286,8 @@ static const char *rule_matmul(check *c)
     if ((x.dtype != EAS_F32 && x.dtype != EAS_F64) || y.dtype != x.dtype || acc.dtype != x.dtype)
         return "operands must all be f32 or all f64";
     if (x.dim[1] != y.dim[0] || acc.dim[0] != x.dim[0] || acc.dim[1] != y.dim[1])
-        return arena_printf(c->mem, "%s times %s does not give %s", ir_type_text(c->mem, x), ir_type_text(c->mem, y), ir_type_text(c->mem, acc));
+        return arena_printf(c->mem, "%s times %s does not give %s", ir_type_text(c->mem, x),
+                            ir_type_text(c->mem, y), ir_type_text(c->mem, acc));
     *c->t = acc;
     return NULL;
 }
@@ -329,7 +351,10 @@ static const char *rule_bounds(check *c)
     return e;
 }
 
-static bool atomic_dtype(eas_dtype dt) { return dtype_is_float(dt) || (dtype_bits(dt) >= 32 && dt != EAS_BOOL); }
+static bool atomic_dtype(eas_dtype dt)
+{
+    return dtype_is_float(dt) || (dtype_bits(dt) >= 32 && dt != EAS_BOOL);
+}
 
 static const char *rule_atomic(check *c)
 {
@@ -353,7 +378,10 @@ static const char *rule_atomic(check *c)
     return e;
 }
 
-bool ir_writes(const ir_insn *in) { return in->op == IR_STORE || in->op == IR_MMA_STORE || (ir_is_atomic(in) && in->op != IR_ATOMIC_LOAD); }
+bool ir_writes(const ir_insn *in)
+{
+    return in->op == IR_STORE || in->op == IR_MMA_STORE || (ir_is_atomic(in) && in->op != IR_ATOMIC_LOAD);
+}
 
 bool ir_orders(const ir_insn *in) { return in->op == IR_BARRIER || in->op == IR_FENCE; }
 
@@ -400,7 +428,8 @@ bool ir_shuffle_xor(const eas_ir *ir, const ir_insn *in, int64_t *delta)
         return false;
     for (int k = 0; k < 2; k++) {
         const ir_insn *own = through_casts(ir, ir_args(ir, d)[k]);
-        if (own && own->op == IR_LANE_ID && ir_const_of(ir, ir_args(ir, d)[1 - k], delta) && *delta >= 0 && *delta < IR_SIMD)
+        if (own && own->op == IR_LANE_ID && ir_const_of(ir, ir_args(ir, d)[1 - k], delta) && *delta >= 0 &&
+            *delta < IR_SIMD)
             return true;
     }
     return false;
@@ -480,7 +509,10 @@ static ir_type frag_type(void) { return (ir_type){.dtype = EAS_F32, .kind = IR_F
 static const char *want_matrix_source(const check *c, int i)
 {
     const char *e = want_memory(c, i);
-    return e ? e : arg(c, i).dtype == EAS_F32 || arg(c, i).dtype == EAS_F16 ? NULL : "simdgroup matrices are made of f16 or f32";
+    return e ? e
+         : arg(c, i).dtype == EAS_F32 || arg(c, i).dtype == EAS_F16
+             ? NULL
+             : "simdgroup matrices are made of f16 or f32";
 }
 
 static const char *rule_mma(check *c)
@@ -508,7 +540,8 @@ static const char *rule_mma_store(check *c)
 /* Carried values may be plain values or fragments. */
 static const char *want_carried(const check *c, int i)
 {
-    return arg(c, i).kind == IR_VAL || arg(c, i).kind == IR_FRAG ? NULL : "only values and fragments can be carried";
+    return arg(c, i).kind == IR_VAL || arg(c, i).kind == IR_FRAG ? NULL
+                                                                 : "only values and fragments can be carried";
 }
 
 static const char *rule_loop(check *c)
@@ -553,7 +586,9 @@ static const char *rule_end(check *c)
 static const char *rule_none(check *c)
 {
     if (c->op == IR_FENCE)
-        return c->imm < 0 || ir_fence_order(c->imm) >= EAS_NORDERS || c->imm >> 3 >= EAS_NSCOPES ? "has no such order or scope" : NULL;
+        return c->imm < 0 || ir_fence_order(c->imm) >= EAS_NORDERS || c->imm >> 3 >= EAS_NSCOPES
+                 ? "has no such order or scope"
+                 : NULL;
     if (c->op == IR_IF || c->op == IR_DO)
         return ir_type_eq(arg(c, 0), ir_scalar(EAS_BOOL)) ? NULL : "condition must be a bool scalar";
     if (c->op == IR_ELSE)
@@ -585,16 +620,24 @@ static int results_of(const check *c)
     }
 }
 
-const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t)
+const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint32_t *args, int nargs,
+                          int64_t imm, int nres, ir_type *t)
 {
     static const char *(*const rules[])(check *) = {
-        [IR_RULE_CONST] = rule_const,     [IR_RULE_IDENT] = rule_ident,   [IR_RULE_ARANGE] = rule_arange, [IR_RULE_SAME] = rule_same,
-        [IR_RULE_CMP] = rule_cmp,         [IR_RULE_WHERE] = rule_where,   [IR_RULE_CAST] = rule_cast,     [IR_RULE_SHAPE] = rule_shape,
-        [IR_RULE_MOVE] = rule_move,       [IR_RULE_REDUCE] = rule_reduce, [IR_RULE_SCAN] = rule_scan,     [IR_RULE_MATMUL] = rule_matmul,
-        [IR_RULE_SHUFFLE] = rule_shuffle, [IR_RULE_LOAD] = rule_load,     [IR_RULE_STORE] = rule_store,   [IR_RULE_BOUNDS] = rule_bounds,
-        [IR_RULE_ATOMIC] = rule_atomic,   [IR_RULE_ALLOC] = rule_alloc,   [IR_RULE_ASSERT] = rule_assert, [IR_RULE_PRINT] = rule_print,
-        [IR_RULE_DOT] = rule_dot,         [IR_RULE_FRAG] = rule_frag,     [IR_RULE_MMA] = rule_mma,       [IR_RULE_MMA_STORE] = rule_mma_store,
-        [IR_RULE_LOOP] = rule_loop,       [IR_RULE_END] = rule_end,       [IR_RULE_NONE] = rule_none,
+        [IR_RULE_CONST] = rule_const,     [IR_RULE_IDENT] = rule_ident,
+        [IR_RULE_ARANGE] = rule_arange,   [IR_RULE_SAME] = rule_same,
+        [IR_RULE_CMP] = rule_cmp,         [IR_RULE_WHERE] = rule_where,
+        [IR_RULE_CAST] = rule_cast,       [IR_RULE_SHAPE] = rule_shape,
+        [IR_RULE_MOVE] = rule_move,       [IR_RULE_REDUCE] = rule_reduce,
+        [IR_RULE_SCAN] = rule_scan,       [IR_RULE_MATMUL] = rule_matmul,
+        [IR_RULE_SHUFFLE] = rule_shuffle, [IR_RULE_LOAD] = rule_load,
+        [IR_RULE_STORE] = rule_store,     [IR_RULE_BOUNDS] = rule_bounds,
+        [IR_RULE_ATOMIC] = rule_atomic,   [IR_RULE_ALLOC] = rule_alloc,
+        [IR_RULE_ASSERT] = rule_assert,   [IR_RULE_PRINT] = rule_print,
+        [IR_RULE_DOT] = rule_dot,         [IR_RULE_FRAG] = rule_frag,
+        [IR_RULE_MMA] = rule_mma,         [IR_RULE_MMA_STORE] = rule_mma_store,
+        [IR_RULE_LOOP] = rule_loop,       [IR_RULE_END] = rule_end,
+        [IR_RULE_NONE] = rule_none,
     };
     check c = {ir, mem, op, args, nargs, nres, imm, t};
     if (op == IR_NOP || op >= IR_NOPS)
@@ -607,9 +650,10 @@ const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint3
             return arena_printf(mem, "operand %d is not a value", i + 1);
     if (results_of(&c) != nres)
         return arena_printf(mem, "gives %d results, not %d", results_of(&c), nres);
-    bool has_imm = row->rule == IR_RULE_CONST || row->rule == IR_RULE_IDENT || row->rule == IR_RULE_ARANGE || row->rule == IR_RULE_ALLOC ||
-                   row->rule == IR_RULE_MOVE || row->rule == IR_RULE_REDUCE || row->rule == IR_RULE_SCAN || row->rule == IR_RULE_ASSERT ||
-                   row->rule == IR_RULE_PRINT || op == IR_FENCE;
+    bool has_imm = row->rule == IR_RULE_CONST || row->rule == IR_RULE_IDENT || row->rule == IR_RULE_ARANGE ||
+                   row->rule == IR_RULE_ALLOC || row->rule == IR_RULE_MOVE || row->rule == IR_RULE_REDUCE ||
+                   row->rule == IR_RULE_SCAN || row->rule == IR_RULE_ASSERT || row->rule == IR_RULE_PRINT ||
+                   op == IR_FENCE;
     if (!has_imm && imm)
         return "takes no immediate";
     return rules[row->rule](&c);

@@ -1,6 +1,7 @@
 /* simplify.c: the same kernel with less to do.
  *
- *   rewrite   one walk that folds constants, applies identities, decides comparisons by intervals, inlines decided ifs and
+ *   rewrite   one walk that folds constants, applies identities, decides comparisons by intervals, inlines
+ *             decided ifs and
  *             shares equal pure instructions (scoped to regions); repeated until nothing changes
  *   retype    a scalar parameter that is only ever cast to one float dtype arrives in that dtype
  *   contract  a product that feeds exactly one sum becomes an fma (contract.c; unless the kernel says no)
@@ -22,7 +23,8 @@ typedef struct simp {
     uint32_t tabsize;
     VEC(uint32_t) undo;  /* table slots filled, to empty them when a region closes */
     VEC(uint32_t) scope; /* undo.len at each open region */
-    uint32_t written;    /* instructions before the last that writes memory, or before the loop that does: arguments may overlap */
+    /* instructions before the last that writes memory, or before the loop that does: arguments may overlap */
+    uint32_t written;
 } simp;
 
 static const ir_env nothing_known = {0};
@@ -35,7 +37,10 @@ static const uint32_t *args_of(const simp *s, const ir_insn *in) { return ir_arg
 static bool is_op(const simp *s, uint32_t v, uint16_t op) { return def(s, v) && def(s, v)->op == op; }
 static bool is_float(const simp *s, uint32_t v) { return dtype_is_float(type_of(s, v).dtype); }
 static bool is_bool(const simp *s, uint32_t v) { return type_of(s, v).dtype == EAS_BOOL; }
-static bool constant(const simp *s, uint32_t v, int64_t *bits) { return type_of(s, v).kind == IR_VAL && ir_const_of(s->w.b->ir, v, bits); }
+static bool constant(const simp *s, uint32_t v, int64_t *bits)
+{
+    return type_of(s, v).kind == IR_VAL && ir_const_of(s->w.b->ir, v, bits);
+}
 
 static bool is_int_const(const simp *s, uint32_t v, int64_t want)
 {
@@ -64,13 +69,15 @@ static uint32_t hash_insn(uint16_t op, const uint32_t *args, int nargs, int64_t 
     return (uint32_t)(h ^ h >> 29);
 }
 
-static bool same_insn(const simp *s, const ir_insn *in, uint16_t op, const uint32_t *args, int nargs, int64_t imm, ir_type t)
+static bool same_insn(const simp *s, const ir_insn *in, uint16_t op, const uint32_t *args, int nargs,
+                      int64_t imm, ir_type t)
 {
     return in->op == op && in->nargs == nargs && in->imm == imm && ir_type_eq(type_of(s, in->res), t) &&
            (!nargs || !memcmp(args_of(s, in), args, (size_t)nargs * sizeof *args));
 }
 
-/* Loads may be shared where nothing in this kernel writes what they read, and nothing is written between them. */
+/* Loads may be shared where nothing in this kernel writes what they read, and nothing is written between
+ * them. */
 static bool shareable(const simp *s, uint16_t op, const uint32_t *args)
 {
     if (ir_rows[op].flags & IR_PURE)
@@ -78,7 +85,10 @@ static bool shareable(const simp *s, uint16_t op, const uint32_t *args)
     return op == IR_LOAD && args[0] <= (uint32_t)s->w.from->nparams && !s->w.from->params[args[0] - 1].write;
 }
 
-static bool grow_ranges(simp *s) { return vec_grow((void **)&s->range, &s->caprange, s->w.b->ir->nvals + 1, sizeof *s->range); }
+static bool grow_ranges(simp *s)
+{
+    return vec_grow((void **)&s->range, &s->caprange, s->w.b->ir->nvals + 1, sizeof *s->range);
+}
 
 /* Operands of a commutative instruction: a constant on the right, else the older value first. */
 static void put_in_order(const simp *s, const uint32_t *a, uint32_t *out)
@@ -90,7 +100,8 @@ static void put_in_order(const simp *s, const uint32_t *a, uint32_t *out)
     out[1] = a[!swap];
 }
 
-/* Appends, or finds an equal instruction. For rules with explicit type t holds it; otherwise it is computed. */
+/* Appends, or finds an equal instruction. For rules with explicit type t holds it; otherwise it is
+ * computed. */
 static uint32_t emit(simp *s, uint16_t op, const uint32_t *args, int nargs, int64_t imm, ir_type t)
 {
     eas_builder *b = s->w.b;
@@ -110,8 +121,10 @@ static uint32_t emit(simp *s, uint16_t op, const uint32_t *args, int nargs, int6
         arena_free(&tmp);
         if (why || unknown)
             return irb_insn(b, op, args, nargs, imm, 1, &t); /* reports it */
-        for (slot = hash_insn(op, args, nargs, imm, t) % s->tabsize; s->table[slot]; slot = (slot + 1) % s->tabsize)
-            if ((op != IR_LOAD || s->table[slot] > s->written) && same_insn(s, &b->ir->insns[s->table[slot] - 1], op, args, nargs, imm, t))
+        for (slot = hash_insn(op, args, nargs, imm, t) % s->tabsize; s->table[slot];
+             slot = (slot + 1) % s->tabsize)
+            if ((op != IR_LOAD || s->table[slot] > s->written) &&
+                same_insn(s, &b->ir->insns[s->table[slot] - 1], op, args, nargs, imm, t))
                 return b->ir->insns[s->table[slot] - 1].res;
     }
     uint32_t r = irb_insn(b, op, args, nargs, imm, 1, &t);
@@ -157,7 +170,8 @@ static void close_scope(simp *s)
 static uint32_t fold(simp *s, uint16_t op, const uint32_t *a, int n, ir_type t)
 {
     int64_t c[3], out;
-    if (n < 1 || n > 3 || (ir_rows[op].flags & IR_EXPAND) || ir_rows[op].rule < IR_RULE_SAME || ir_rows[op].rule > IR_RULE_CAST)
+    if (n < 1 || n > 3 || (ir_rows[op].flags & IR_EXPAND) || ir_rows[op].rule < IR_RULE_SAME ||
+        ir_rows[op].rule > IR_RULE_CAST)
         return 0;
     for (int i = 0; i < n; i++)
         if (!constant(s, a[i], &c[i]))
@@ -227,8 +241,11 @@ static uint32_t simplify_int(simp *s, uint16_t op, uint32_t x, uint32_t y)
 
 static uint32_t simplify_bits(simp *s, uint16_t op, uint32_t x, uint32_t y)
 {
-    int64_t ones = is_bool(s, x) ? 1 : dtype_is_signed(type_of(s, x).dtype) ? -1 : (int64_t)dtype_max(type_of(s, x).dtype);
-    bool y0 = is_int_const(s, y, 0), y1 = is_int_const(s, y, ones), x0 = is_int_const(s, x, 0), x1 = is_int_const(s, x, ones);
+    int64_t ones = is_bool(s, x)                        ? 1
+                 : dtype_is_signed(type_of(s, x).dtype) ? -1
+                                                        : (int64_t)dtype_max(type_of(s, x).dtype);
+    bool y0 = is_int_const(s, y, 0), y1 = is_int_const(s, y, ones), x0 = is_int_const(s, x, 0),
+         x1 = is_int_const(s, x, ones);
     switch (op) {
     case IR_AND: return x == y || y1 || x0 ? x : x1 || y0 ? y : 0;
     case IR_OR: return x == y || y0 || x1 ? x : x0 || y1 ? y : 0;
@@ -240,7 +257,8 @@ static uint32_t simplify_bits(simp *s, uint16_t op, uint32_t x, uint32_t y)
 /* !(a < b) is a >= b, for integers. */
 static uint32_t simplify_not(simp *s, uint32_t x)
 {
-    static const uint8_t opposite[IR_NOPS] = {[IR_LT] = IR_GE, [IR_LE] = IR_GT, [IR_GT] = IR_LE, [IR_GE] = IR_LT, [IR_EQ] = IR_NE, [IR_NE] = IR_EQ};
+    static const uint8_t opposite[IR_NOPS] = {
+        [IR_LT] = IR_GE, [IR_LE] = IR_GT, [IR_GT] = IR_LE, [IR_GE] = IR_LT, [IR_EQ] = IR_NE, [IR_NE] = IR_EQ};
     const ir_insn *d = def(s, x);
     if (!d)
         return 0;
@@ -259,7 +277,12 @@ static uint32_t reciprocal_of_power(simp *s, uint32_t y)
     if (!constant(s, y, &c))
         return 0;
     double d = ir_bits_to_double(dt, c);
-    int least = dt == EAS_F64 ? -1000 : dt == EAS_F16 ? -13 : -120, most = dt == EAS_F64 ? 1000 : dt == EAS_F16 ? 13 : 120;
+    int least = dt == EAS_F64 ? -1000
+              : dt == EAS_F16 ? -13
+                              : -120,
+        most = dt == EAS_F64 ? 1000
+             : dt == EAS_F16 ? 13
+                             : 120;
     if (!isfinite(d) || fabs(frexp(d, &e)) != 0.5 || e < least || e > most)
         return 0;
     return emit_const(s, type_of(s, y), ir_bits_from_double(dt, 1 / d));
@@ -323,7 +346,9 @@ static bool widens(eas_dtype from, eas_dtype mid)
     if (dtype_is_float(from))
         return mid == EAS_F64 || (mid == EAS_F32 && from != EAS_F64);
     if (dtype_is_float(mid))
-        return mid == EAS_F64 ? dtype_bits(from) <= 32 : mid == EAS_F32 ? dtype_bits(from) <= 16 : dtype_bits(from) <= 8 && mid == EAS_F16;
+        return mid == EAS_F64 ? dtype_bits(from) <= 32
+             : mid == EAS_F32 ? dtype_bits(from) <= 16
+                              : dtype_bits(from) <= 8 && mid == EAS_F16;
     if (dtype_is_signed(from))
         return dtype_is_signed(mid) && dtype_bits(from) <= dtype_bits(mid);
     return dtype_bits(from) + dtype_is_signed(mid) <= dtype_bits(mid);
@@ -337,9 +362,11 @@ static uint32_t simplify_cast(simp *s, uint32_t x, ir_type t)
     if (d && d->op == IR_CAST) {
         uint32_t inner = args_of(s, d)[0];
         eas_dtype from = type_of(s, inner).dtype, mid = type_of(s, x).dtype;
-        bool wraps = dtype_is_int(from) && dtype_is_int(mid) && dtype_is_int(t.dtype) && dtype_bits(t.dtype) <= dtype_bits(mid);
+        bool wraps = dtype_is_int(from) && dtype_is_int(mid) && dtype_is_int(t.dtype) &&
+                     dtype_bits(t.dtype) <= dtype_bits(mid);
         /* out of a float an integer saturates, out of an integer it wraps */
-        bool saturates = dtype_is_int(from) && dtype_is_float(mid) && dtype_is_int(t.dtype) && !widens(from, t.dtype);
+        bool saturates =
+            dtype_is_int(from) && dtype_is_float(mid) && dtype_is_int(t.dtype) && !widens(from, t.dtype);
         if ((widens(from, mid) && !saturates) || wraps)
             return from == t.dtype ? inner : emit(s, IR_CAST, &inner, 1, 0, t);
     }
@@ -413,7 +440,8 @@ static uint32_t as_point(simp *s, uint32_t v)
 {
     ir_range r = s->range[v];
     const ir_insn *d = def(s, v);
-    if (r.lo != r.hi || is_float(s, v) || !d || d->op == IR_CONST || !(ir_rows[d->op].flags & IR_PURE) || type_of(s, v).kind != IR_VAL)
+    if (r.lo != r.hi || is_float(s, v) || !d || d->op == IR_CONST || !(ir_rows[d->op].flags & IR_PURE) ||
+        type_of(s, v).kind != IR_VAL)
         return v;
     int64_t c;
     return constant(s, v, &c) ? v : emit_const(s, type_of(s, v), r.lo);
@@ -515,14 +543,16 @@ static uint32_t inline_if(simp *s, uint32_t i, bool yes, const uint32_t *end)
     s->changed = true;
     walk(s, yes ? i + 1 : div + (div != stop), yes ? div : stop, end);
     for (int k = 0; k < close->nres && !s->w.b->status; k++)
-        s->w.map[close->res + (uint32_t)k] = s->w.map[yes ? ir_args(ir, &ir->insns[div])[k] : ir_args(ir, close)[k]];
+        s->w.map[close->res + (uint32_t)k] =
+            s->w.map[yes ? ir_args(ir, &ir->insns[div])[k] : ir_args(ir, close)[k]];
     return stop + 1;
 }
 
 static bool writes_inside(const eas_ir *ir, uint32_t i, const uint32_t *end)
 {
     for (uint32_t k = i + 1; k < end[i]; k++)
-        if (ir->insns[k].op == IR_FENCE || (ir_writes(&ir->insns[k]) && ir_args(ir, &ir->insns[k])[0] <= (uint32_t)ir->nparams))
+        if (ir->insns[k].op == IR_FENCE ||
+            (ir_writes(&ir->insns[k]) && ir_args(ir, &ir->insns[k])[0] <= (uint32_t)ir->nparams))
             return true;
     return false;
 }
@@ -532,7 +562,8 @@ static void structure(simp *s, uint32_t i, const uint32_t *end)
     const ir_insn *in = &s->w.from->insns[i];
     if ((in->op == IR_LOOP || in->op == IR_WHILE) && writes_inside(s->w.from, i, end))
         s->written = s->w.b->ir->ninsns;
-    bool divides = in->op == IR_ELSE, closes = in->op == IR_ENDLOOP || in->op == IR_ENDWHILE || in->op == IR_ENDIF;
+    bool divides = in->op == IR_ELSE,
+         closes = in->op == IR_ENDLOOP || in->op == IR_ENDWHILE || in->op == IR_ENDIF;
     ir_rewrite_copy(&s->w, i);
     if (closes || divides)
         close_scope(s);
@@ -547,6 +578,9 @@ static bool holds_anyway(const simp *s, const ir_insn *in, const uint32_t *a)
     return (decided(s, a[0], &yes) && yes) || (in->nargs == 2 && decided(s, a[1], &yes) && !yes);
 }
 
+/* One instruction of the old kernel: a branch whose condition is known is replaced by the side that is
+ * taken, accesses whose mask is known lose it or go, pure instructions are folded, rewritten or shared,
+ * and the rest is copied. Returns the instruction to go on with. */
 static uint32_t visit(simp *s, uint32_t i, const uint32_t *end)
 {
     const ir_insn *in = ir_rewrite_at(&s->w, i);

@@ -1,15 +1,16 @@
 /* sugar.c: the public builder: Python's arithmetic over the raw one.
  *
- * Literals are weak: they take the dtype of what they meet. Integers that Python hands over at run time are i64 and promote
- * like one; floats are weak. Shapes broadcast as NumPy's. Integer `div` is true division in f32; `floordiv` and
- * `mod` round as Python's do, for floats too (spelled out here in terms of `trem`).
+ * Literals are weak: they take the dtype of what they meet. Integers that Python hands over at run time are
+ * i64 and promote like one; floats are weak. Shapes broadcast as NumPy's. Integer `div` is true division in
+ * f32; `floordiv` and `mod` round as Python's do, for floats too (spelled out here in terms of `trem`).
  */
 #include "sugar.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* A number that has a dtype: NumPy's. It promotes as that dtype does, and must fit what it meets as any number. */
+/* A number that has a dtype: NumPy's. It promotes as that dtype does, and must fit what it meets as any
+ * number. */
 static bool is_number(const eas_builder *b, uint32_t v)
 {
     const ir_insn *d = b->ir->vals[v].weak == IR_NUMBER ? ir_def(b->ir, v) : NULL;
@@ -52,7 +53,9 @@ bool sugar_want_value(eas_builder *b, const char *what, uint32_t v)
     if (!v || v >= b->ir->nvals)
         return irb_fail(b, EAS_ERR_VALUE, "%s: not a value of this kernel", what), false;
     if (type_of(b, v).kind != IR_VAL)
-        return irb_fail(b, EAS_ERR_TYPE, "%s: %s is not a value; read it with load", what, sugar_describe(b, v, d)), false;
+        return irb_fail(b, EAS_ERR_TYPE, "%s: %s is not a value; read it with load", what,
+                        sugar_describe(b, v, d)),
+               false;
     return true;
 }
 
@@ -64,7 +67,8 @@ bool sugar_want_buffer(eas_builder *b, const char *what, uint32_t v)
     if (!v || v >= b->ir->nvals)
         return irb_fail(b, EAS_ERR_VALUE, "%s: not a value of this kernel", what), false;
     if (type_of(b, v).kind != IR_BUF && type_of(b, v).kind != IR_TG)
-        return irb_fail(b, EAS_ERR_TYPE, "%s: expected a buffer, got %s", what, sugar_describe(b, v, d)), false;
+        return irb_fail(b, EAS_ERR_TYPE, "%s: expected a buffer, got %s", what, sugar_describe(b, v, d)),
+               false;
     return true;
 }
 
@@ -121,8 +125,14 @@ uint32_t sugar_adapt(eas_builder *b, uint32_t v, eas_dtype dt)
     return irb_to(b, IR_CAST, ir_with_dtype(type_of(b, v), dt), v);
 }
 
-bool sugar_weak_float(const eas_builder *b, uint32_t v) { return is_weak(b, v) && dtype_is_float(type_of(b, v).dtype); }
-bool sugar_weak_int(const eas_builder *b, uint32_t v) { return sugar_is_literal(b, v) && type_of(b, v).dtype == EAS_I64; }
+bool sugar_weak_float(const eas_builder *b, uint32_t v)
+{
+    return is_weak(b, v) && dtype_is_float(type_of(b, v).dtype);
+}
+bool sugar_weak_int(const eas_builder *b, uint32_t v)
+{
+    return sugar_is_literal(b, v) && type_of(b, v).dtype == EAS_I64;
+}
 
 /* One rule wherever a Python number meets a dtype: it must fit. Casts are explicit. */
 bool sugar_literal_fits(eas_builder *b, const char *what, uint32_t v, eas_dtype dt)
@@ -132,26 +142,30 @@ bool sugar_literal_fits(eas_builder *b, const char *what, uint32_t v, eas_dtype 
     const eas_dtype from = type_of(b, v).dtype;
     const int64_t bits = ir_def(b->ir, v)->imm;
     const bool real = dtype_is_float(from);
-    if (is_number(b, v) && (dt == EAS_BOOL || from == EAS_BOOL || (from == EAS_U64 && bits < 0 && dt == EAS_U64)))
+    if (is_number(b, v) &&
+        (dt == EAS_BOOL || from == EAS_BOOL || (from == EAS_U64 && bits < 0 && dt == EAS_U64)))
         return true;
     const double d = real ? ir_bits_to_double(from, bits) : 0;
     if (eas_dtype_holds(dt, real, bits, d))
         return true;
     char number[40];
-    real ? snprintf(number, sizeof number, "%g", d) : snprintf(number, sizeof number, "%lld", (long long)bits);
+    real ? snprintf(number, sizeof number, "%g", d)
+         : snprintf(number, sizeof number, "%lld", (long long)bits);
     return irb_fail(b, EAS_ERR_VALUE,
-                    "%s: the number %s does not fit %s, the dtype it meets: cast what it meets to a wider one first, or say mk.cast(%s, mk.%s)", what,
-                    number, eas_dtype_name(dt), number, eas_dtype_name(dt)),
+                    "%s: the number %s does not fit %s, the dtype it meets: cast what it meets to a wider "
+                    "one first, or say mk.cast(%s, mk.%s)",
+                    what, number, eas_dtype_name(dt), number, eas_dtype_name(dt)),
            false;
 }
 
-/* Does a number with a dtype fit the integers among the others? A wider sum of narrow ones would be cut off where it is stored. */
+/* Does a number with a dtype fit the integers among the others? A wider sum of narrow ones would be cut
+ * off where it is stored. */
 static bool number_meets(eas_builder *b, const char *what, const uint32_t *v, int n, int at)
 {
     for (int i = 0; i < n; i++) {
         const eas_dtype dt = type_of(b, v[i]).dtype;
-        if (i != at && dtype_is_int(dt) && dtype_is_int(type_of(b, v[at]).dtype) && !sugar_is_literal(b, v[i]) && !is_number(b, v[i]) &&
-            !sugar_literal_fits(b, what, v[at], dt))
+        if (i != at && dtype_is_int(dt) && dtype_is_int(type_of(b, v[at]).dtype) &&
+            !sugar_is_literal(b, v[i]) && !is_number(b, v[i]) && !sugar_literal_fits(b, what, v[at], dt))
             return false;
     }
     return true;
@@ -172,7 +186,8 @@ bool sugar_common_dtype(eas_builder *b, const char *what, const uint32_t *v, int
             dt = x;
             have = true;
         } else if (!promote(dt, x, &dt)) {
-            return irb_fail(b, EAS_ERR_TYPE, "%s: %s and %s have no common dtype; cast one of them", what, eas_dtype_name(dt), eas_dtype_name(x)),
+            return irb_fail(b, EAS_ERR_TYPE, "%s: %s and %s have no common dtype; cast one of them", what,
+                            eas_dtype_name(dt), eas_dtype_name(x)),
                    false;
         }
     }
@@ -203,7 +218,8 @@ bool sugar_common_shape(eas_builder *b, const char *what, const uint32_t *v, int
             int32_t have = t.dim[t.rank - 1 - k], d = x.dim[x.rank - 1 - k];
             if (have != d && have != 1 && d != 1) {
                 char p[160], q[160];
-                return irb_fail(b, EAS_ERR_VALUE, "%s: block shapes clash: %s and %s", what, sugar_describe(b, v[0], p), sugar_describe(b, v[i], q)),
+                return irb_fail(b, EAS_ERR_VALUE, "%s: block shapes clash: %s and %s", what,
+                                sugar_describe(b, v[0], p), sugar_describe(b, v[i], q)),
                        false;
             }
             if (d != 1)
@@ -231,7 +247,10 @@ bool sugar_spread_all(eas_builder *b, const char *what, uint32_t *v, int n)
 
 /* ---- element-wise operations ---- */
 
-static uint32_t konst(eas_builder *b, ir_type like, double d) { return irb_const(b, like, ir_bits_from_double(like.dtype, d)); }
+static uint32_t konst(eas_builder *b, ir_type like, double d)
+{
+    return irb_const(b, like, ir_bits_from_double(like.dtype, d));
+}
 
 static uint32_t apply1(eas_builder *b, uint16_t op, uint32_t x) { return irb_op(b, op, x, 0, 0); }
 static uint32_t apply2(eas_builder *b, uint16_t op, uint32_t x, uint32_t y) { return irb_op(b, op, x, y, 0); }
@@ -254,8 +273,9 @@ static uint32_t float_mod(eas_builder *b, uint32_t x, uint32_t y)
     return irb_op(b, IR_WHERE, apply2(b, IR_EQ, r, zero), signed_zero(b, y), m);
 }
 
-/* Python's x // y for floats, as CPython and NumPy compute it: with the truncated remainder r, (x - r) / y, less 1 where r and y differ in sign
- * (which holds for an infinite y too), snapped to the integer it is within rounding; x / 0 stays what division gives. */
+/* Python's x // y for floats, as CPython and NumPy compute it: with the truncated remainder r, (x - r) /
+ * y, less 1 where r and y differ in sign (which holds for an infinite y too), snapped to the integer it is
+ * within rounding; x / 0 stays what division gives. */
 static uint32_t float_floordiv(eas_builder *b, uint32_t x, uint32_t y)
 {
     ir_type t = type_of(b, x);
@@ -282,7 +302,8 @@ static uint32_t float_divmod(eas_builder *b, uint16_t op, uint32_t x, uint32_t y
     return op == IR_MOD ? float_mod(b, x, y) : float_floordiv(b, x, y);
 }
 
-/* The dtype op computes in, given the common one: integers become f32 where only floats will do, bool becomes i64. */
+/* The dtype op computes in, given the common one: integers become f32 where only floats will do, bool
+ * becomes i64. */
 static eas_dtype op_dtype(uint16_t op, eas_dtype dt)
 {
     uint8_t classes = ir_rows[op].classes;
@@ -294,7 +315,10 @@ static eas_dtype op_dtype(uint16_t op, eas_dtype dt)
 }
 
 /* Rounding functions leave integers as they are; ask for them before op_dtype makes floats of them. */
-static bool identity_on_ints(uint16_t op) { return op == IR_FLOOR || op == IR_CEIL || op == IR_TRUNC || op == IR_ROUND; }
+static bool identity_on_ints(uint16_t op)
+{
+    return op == IR_FLOOR || op == IR_CEIL || op == IR_TRUNC || op == IR_ROUND;
+}
 
 static uint32_t build_fma(eas_builder *b, uint32_t *v)
 {
@@ -360,7 +384,8 @@ eas_value eas_builder_apply(eas_builder *b, eas_op op, eas_value x, eas_value y,
         return 0;
     if (identity_on_ints(op) && dtype_is_int(dt))
         return sugar_adapt(b, x, dt);
-    if ((ir_rows[op].classes & (IR_B | IR_I)) && !(ir_rows[op].classes & IR_F) && dtype_is_float(dt) && op != IR_FLOORDIV && op != IR_MOD)
+    if ((ir_rows[op].classes & (IR_B | IR_I)) && !(ir_rows[op].classes & IR_F) && dtype_is_float(dt) &&
+        op != IR_FLOORDIV && op != IR_MOD)
         return irb_fail(b, EAS_ERR_TYPE, "%s: expected integers, got %s", name, eas_dtype_name(dt)), 0;
     if (op == IR_FMA ? dt == EAS_BOOL : !((op == IR_FLOORDIV || op == IR_MOD) && dtype_is_float(dt)))
         dt = op_dtype(op, dt);
@@ -376,7 +401,8 @@ eas_value eas_builder_apply(eas_builder *b, eas_op op, eas_value x, eas_value y,
     return mark_weak(b, r, weak);
 }
 
-/* The quotient plus 1 where something is left over: negating x, as in -(-x // y), would wrap for unsigned integers and the least signed one. */
+/* The quotient plus 1 where something is left over: negating x, as in -(-x // y), would wrap for unsigned
+ * integers and the least signed one. */
 static uint32_t int_cdiv(eas_builder *b, uint32_t x, uint32_t y)
 {
     uint32_t q = apply2(b, IR_FLOORDIV, x, y), r = apply2(b, IR_MOD, x, y);
@@ -391,10 +417,12 @@ eas_value eas_builder_cdiv(eas_builder *b, eas_value x, eas_value y)
     NEED(b, 0);
     uint32_t v[2] = {x, y};
     eas_dtype dt;
-    if (!sugar_want_value(b, "cdiv", x) || !sugar_want_value(b, "cdiv", y) || !sugar_common_dtype(b, "cdiv", v, 2, &dt))
+    if (!sugar_want_value(b, "cdiv", x) || !sugar_want_value(b, "cdiv", y) ||
+        !sugar_common_dtype(b, "cdiv", v, 2, &dt))
         return 0;
     if (dtype_is_float(dt))
-        return eas_builder_apply(b, IR_NEG, eas_builder_apply(b, IR_FLOORDIV, eas_builder_apply(b, IR_NEG, x, 0, 0), y, 0), 0, 0);
+        return eas_builder_apply(
+            b, IR_NEG, eas_builder_apply(b, IR_FLOORDIV, eas_builder_apply(b, IR_NEG, x, 0, 0), y, 0), 0, 0);
     dt = dt == EAS_BOOL ? EAS_I64 : dt;
     v[0] = sugar_adapt(b, x, dt);
     v[1] = sugar_adapt(b, y, dt);
@@ -411,7 +439,8 @@ eas_value eas_builder_cast(eas_builder *b, eas_value x, eas_dtype dt)
     if (b->ir->vals[x].weak && type_of(b, x).dtype == dt) { /* an explicit cast makes it strong */
         const ir_insn *d = ir_def(b->ir, x);
         ir_type t = type_of(b, x);
-        return d && d->op == IR_CONST ? irb_typed(b, IR_CONST, t, d->imm) : irb_insn(b, IR_CAST, &x, 1, 0, 1, &t);
+        return d && d->op == IR_CONST ? irb_typed(b, IR_CONST, t, d->imm)
+                                      : irb_insn(b, IR_CAST, &x, 1, 0, 1, &t);
     }
     return sugar_adapt(b, x, dt);
 }
@@ -434,22 +463,29 @@ eas_value eas_builder_bitcast(eas_builder *b, eas_value x, eas_dtype dt)
     return irb_to(b, IR_BITCAST, ir_with_dtype(type_of(b, x), dt), x);
 }
 
-static bool shape_type(eas_builder *b, const char *what, int rank, const int64_t *shape, eas_dtype dt, ir_type *t)
+static bool shape_type(eas_builder *b, const char *what, int rank, const int64_t *shape, eas_dtype dt,
+                       ir_type *t)
 {
     *t = ir_scalar(dt);
     if (rank < 0 || rank > IR_MAX_RANK)
-        return irb_fail(b, EAS_ERR_VALUE, "%s: a block has at most %d dimensions, not %d", what, (int)IR_MAX_RANK, rank), false;
+        return irb_fail(b, EAS_ERR_VALUE, "%s: a block has at most %d dimensions, not %d", what,
+                        (int)IR_MAX_RANK, rank),
+               false;
     t->rank = (uint8_t)rank;
     for (int i = 0; i < rank; i++) {
         if (shape[i] < 1 || shape[i] > IR_MAX_DIM)
-            return irb_fail(b, EAS_ERR_VALUE, "%s: dimension %d is %lld; it must be between 1 and %d", what, i, (long long)shape[i], (int)IR_MAX_DIM),
+            return irb_fail(b, EAS_ERR_VALUE, "%s: dimension %d is %lld; it must be between 1 and %d", what,
+                            i, (long long)shape[i], (int)IR_MAX_DIM),
                    false;
         t->dim[i] = (int32_t)shape[i];
     }
     return true;
 }
 
-uint32_t irb_strong(eas_builder *b, uint32_t x) { return sugar_weak_float(b, x) && type_of(b, x).dtype == EAS_F64 ? sugar_adapt(b, x, EAS_F32) : x; }
+uint32_t irb_strong(eas_builder *b, uint32_t x)
+{
+    return sugar_weak_float(b, x) && type_of(b, x).dtype == EAS_F64 ? sugar_adapt(b, x, EAS_F32) : x;
+}
 
 eas_value eas_builder_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape)
 {
@@ -458,7 +494,9 @@ eas_value eas_builder_broadcast(eas_builder *b, eas_value x, int rank, const int
     if (!sugar_want_value(b, "broadcast", x))
         return 0;
     x = irb_strong(b, x);
-    return !b->status && shape_type(b, "broadcast", rank, shape, type_of(b, x).dtype, &t) ? irb_to(b, IR_BROADCAST, t, x) : 0;
+    return !b->status && shape_type(b, "broadcast", rank, shape, type_of(b, x).dtype, &t)
+             ? irb_to(b, IR_BROADCAST, t, x)
+             : 0;
 }
 
 eas_value eas_builder_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shape)
@@ -468,7 +506,9 @@ eas_value eas_builder_reshape(eas_builder *b, eas_value x, int rank, const int64
     if (!sugar_want_value(b, "reshape", x))
         return 0;
     x = irb_strong(b, x);
-    return !b->status && shape_type(b, "reshape", rank, shape, type_of(b, x).dtype, &t) ? irb_to(b, IR_RESHAPE, t, x) : 0;
+    return !b->status && shape_type(b, "reshape", rank, shape, type_of(b, x).dtype, &t)
+             ? irb_to(b, IR_RESHAPE, t, x)
+             : 0;
 }
 
 /* ---- parameters, literals, identity ---- */
@@ -530,7 +570,10 @@ eas_value eas_builder_const_number(eas_builder *b, eas_dtype dt, double f, int64
     return typed(b, dt, f, i, IR_NUMBER);
 }
 
-static uint32_t ident(eas_builder *b, uint16_t op, int64_t imm) { return irb_typed(b, op, ir_scalar(EAS_I64), imm); }
+static uint32_t ident(eas_builder *b, uint16_t op, int64_t imm)
+{
+    return irb_typed(b, op, ir_scalar(EAS_I64), imm);
+}
 
 eas_value eas_builder_program_id(eas_builder *b, int axis)
 {
@@ -611,7 +654,8 @@ int eas_value_shape(const eas_builder *b, eas_value v, int64_t shape[4])
 int eas_value_const_int(const eas_builder *b, eas_value v, int64_t *out)
 {
     NEED(b, 0);
-    return alive(b, v) && type_of(b, v).kind == IR_VAL && !dtype_is_float(type_of(b, v).dtype) && ir_const_of(b->ir, v, out);
+    return alive(b, v) && type_of(b, v).kind == IR_VAL && !dtype_is_float(type_of(b, v).dtype) &&
+           ir_const_of(b->ir, v, out);
 }
 
 eas_status eas_builder_finish(eas_builder *b, eas_ir **out)

@@ -6,14 +6,17 @@
 enum { MAX_CARRIED = 1024 };
 
 /* Builds an instruction with n more operands behind `head`, and hands its results (from `skip` on) out. */
-static uint32_t region(eas_builder *b, uint16_t op, const uint32_t *head, int nhead, int n, const uint32_t *more, int nres, uint32_t *out, int skip)
+static uint32_t region(eas_builder *b, uint16_t op, const uint32_t *head, int nhead, int n,
+                       const uint32_t *more, int nres, uint32_t *out, int skip)
 {
     uint32_t args[MAX_CARRIED + 3] = {0};
     ir_type t[MAX_CARRIED + 1];
     if (b->status)
         return 0;
     if (n < 0 || n > MAX_CARRIED)
-        return irb_fail(b, EAS_ERR_VALUE, "%s: at most %d values can be carried", ir_rows[op].name, (int)MAX_CARRIED), 0;
+        return irb_fail(b, EAS_ERR_VALUE, "%s: at most %d values can be carried", ir_rows[op].name,
+                        (int)MAX_CARRIED),
+               0;
     for (int i = 0; i < nhead; i++)
         args[i] = head[i];
     for (int i = 0; i < n; i++)
@@ -41,7 +44,8 @@ static uint32_t as_carried(eas_builder *b, const char *what, uint32_t next, ir_t
     if (!alive(b, next))
         return 0;
     if (t.kind == IR_VAL && type_of(b, next).kind == IR_VAL) {
-        if (is_weak(b, next) || (dtype_is_int(t.dtype) && type_of(b, next).dtype == EAS_I64 && t.dtype != EAS_I64 && sugar_is_literal(b, next)))
+        if (is_weak(b, next) || (dtype_is_int(t.dtype) && type_of(b, next).dtype == EAS_I64 &&
+                                 t.dtype != EAS_I64 && sugar_is_literal(b, next)))
             next = sugar_literal_fits(b, what, next, t.dtype) ? sugar_adapt(b, next, t.dtype) : 0;
         if (alive(b, next) && !type_of(b, next).rank && t.rank)
             next = sugar_spread(b, next, t);
@@ -49,8 +53,8 @@ static uint32_t as_carried(eas_builder *b, const char *what, uint32_t next, ir_t
     if (alive(b, next) && !ir_type_eq(type_of(b, next), t)) {
         str s = {0};
         ir_type_print(&s, t);
-        irb_fail(b, EAS_ERR_TYPE, "%s: a variable is %s and would become %s; cast or broadcast it", what, s.at ? s.at : "?",
-                 sugar_describe(b, next, d));
+        irb_fail(b, EAS_ERR_TYPE, "%s: a variable is %s and would become %s; cast or broadcast it", what,
+                 s.at ? s.at : "?", sugar_describe(b, next, d));
         str_free(&s);
     }
     return next;
@@ -63,7 +67,9 @@ bool irb_bounds(eas_builder *b, uint32_t head[3])
         if (!sugar_want_offset(b, "range", "a bound", &head[i]))
             return false;
         if (type_of(b, head[i]).rank)
-            return irb_fail(b, EAS_ERR_TYPE, "range: a bound must be one integer for the whole program, got %s", sugar_describe(b, head[i], d)),
+            return irb_fail(b, EAS_ERR_TYPE,
+                            "range: a bound must be one integer for the whole program, got %s",
+                            sugar_describe(b, head[i], d)),
                    false;
     }
     eas_dtype dt;
@@ -74,8 +80,8 @@ bool irb_bounds(eas_builder *b, uint32_t head[3])
     return !b->status;
 }
 
-void eas_builder_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n, const eas_value *init, eas_value *iv,
-                            eas_value *carried)
+void eas_builder_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n,
+                            const eas_value *init, eas_value *iv, eas_value *carried)
 {
     NEED_(b);
     uint32_t head[3] = {lo, hi, step}, start[MAX_CARRIED];
@@ -119,8 +125,10 @@ bool irb_condition(eas_builder *b, const char *what, uint32_t *cond)
     if (!sugar_want_value(b, what, *cond) || !sugar_as_condition(b, cond))
         return false;
     if (type_of(b, *cond).rank)
-        return irb_fail(b, EAS_ERR_TYPE, "%s: the condition must be one bool for the whole program, got %s; use where for lanes", what,
-                        sugar_describe(b, *cond, d)),
+        return irb_fail(
+                   b, EAS_ERR_TYPE,
+                   "%s: the condition must be one bool for the whole program, got %s; use where for lanes",
+                   what, sugar_describe(b, *cond, d)),
                false;
     return true;
 }
@@ -198,8 +206,8 @@ uint32_t irb_join_type(eas_builder *b, uint32_t x, uint32_t other)
     uint32_t v[2] = {x, other};
     eas_dtype dt;
     ir_type shape;
-    if (!sugar_want_value(b, "if", x) || !sugar_want_value(b, "if", other) || !sugar_common_dtype(b, "if", v, 2, &dt) ||
-        !sugar_common_shape(b, "if", v, 2, &shape))
+    if (!sugar_want_value(b, "if", x) || !sugar_want_value(b, "if", other) ||
+        !sugar_common_dtype(b, "if", v, 2, &dt) || !sugar_common_shape(b, "if", v, 2, &shape))
         return 0;
     x = sugar_adapt(b, x, dt);
     return b->status ? 0 : sugar_spread(b, x, shape);

@@ -1,4 +1,5 @@
-/* sugar_memory.c: the public builder: loads, stores, atomics, threadgroup arrays, products from memory, asserts and prints. */
+/* sugar_memory.c: the public builder: loads, stores, atomics, threadgroup arrays, products from memory,
+ * asserts and prints. */
 #include "sugar.h"
 
 #include <stdio.h>
@@ -9,7 +10,9 @@ bool sugar_want_offset(eas_builder *b, const char *what, const char *which, uint
     if (!sugar_want_value(b, what, *v))
         return false;
     if (!dtype_is_int(type_of(b, *v).dtype))
-        return irb_fail(b, EAS_ERR_TYPE, "%s: %s must be an integer, got %s", what, which, sugar_describe(b, *v, d)), false;
+        return irb_fail(b, EAS_ERR_TYPE, "%s: %s must be an integer, got %s", what, which,
+                        sugar_describe(b, *v, d)),
+               false;
     return true;
 }
 
@@ -19,7 +22,9 @@ static bool want_mask(eas_builder *b, const char *what, uint32_t v)
     if (!sugar_want_value(b, what, v))
         return false;
     if (type_of(b, v).dtype != EAS_BOOL)
-        return irb_fail(b, EAS_ERR_TYPE, "%s: the mask must be bool, got %s; compare it with something", what, sugar_describe(b, v, d)), false;
+        return irb_fail(b, EAS_ERR_TYPE, "%s: the mask must be bool, got %s; compare it with something", what,
+                        sugar_describe(b, v, d)),
+               false;
     return true;
 }
 
@@ -30,8 +35,9 @@ static uint32_t to_element(eas_builder *b, const char *what, uint32_t v, eas_dty
     eas_dtype dt = type_of(b, v).dtype;
     const bool number = sugar_weak_int(b, v);
     if (!number && dt != elem && ((dtype_is_float(dt) && !dtype_is_float(elem)) || elem == EAS_BOOL))
-        return irb_fail(b, EAS_ERR_TYPE, "%s: %s does not go into %s by itself; say mk.cast(value, mk.%s%s)", what, sugar_describe(b, v, d),
-                        eas_dtype_name(elem), eas_dtype_name(elem), elem == EAS_BOOL ? "_" : ""),
+        return irb_fail(b, EAS_ERR_TYPE, "%s: %s does not go into %s by itself; say mk.cast(value, mk.%s%s)",
+                        what, sugar_describe(b, v, d), eas_dtype_name(elem), eas_dtype_name(elem),
+                        elem == EAS_BOOL ? "_" : ""),
                0;
     if (!sugar_literal_fits(b, what, v, elem))
         return 0;
@@ -41,7 +47,8 @@ static uint32_t to_element(eas_builder *b, const char *what, uint32_t v, eas_dty
 eas_value eas_builder_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other)
 {
     NEED(b, 0);
-    if (!sugar_want_buffer(b, "load", buf) || !sugar_want_offset(b, "load", "the offset", &off) || (mask && !want_mask(b, "load", mask)))
+    if (!sugar_want_buffer(b, "load", buf) || !sugar_want_offset(b, "load", "the offset", &off) ||
+        (mask && !want_mask(b, "load", mask)))
         return 0;
     eas_dtype elem = type_of(b, buf).dtype;
     if (!mask) {
@@ -64,14 +71,15 @@ void eas_builder_store(eas_builder *b, eas_value buf, eas_value off, eas_value v
 {
     NEED_(b);
     char d[160];
-    if (!sugar_want_buffer(b, "store", buf) || !sugar_want_offset(b, "store", "the offset", &off) || !sugar_want_value(b, "store", val) ||
-        (mask && !want_mask(b, "store", mask)))
+    if (!sugar_want_buffer(b, "store", buf) || !sugar_want_offset(b, "store", "the offset", &off) ||
+        !sugar_want_value(b, "store", val) || (mask && !want_mask(b, "store", mask)))
         return;
     val = to_element(b, "store", val, type_of(b, buf).dtype);
     if (b->status)
         return;
     if (!type_of(b, off).rank && type_of(b, val).rank) {
-        irb_fail(b, EAS_ERR_VALUE, "store: one offset for a block of values (%s): every lane would write the same element",
+        irb_fail(b, EAS_ERR_VALUE,
+                 "store: one offset for a block of values (%s): every lane would write the same element",
                  sugar_describe(b, val, d));
         return;
     }
@@ -87,7 +95,8 @@ static bool atomic_fits(uint16_t op, eas_dtype dt)
     return dtype_is_float(dt) ? (ir_rows[op].classes & IR_F) != 0 : dtype_is_int(dt) && dtype_bits(dt) >= 32;
 }
 
-eas_value eas_builder_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask)
+eas_value eas_builder_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x,
+                             eas_value y, eas_value mask)
 {
     NEED(b, 0);
     if (b->status)
@@ -96,13 +105,14 @@ eas_value eas_builder_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value
         return irb_fail(b, EAS_ERR_VALUE, "atomic: %s is not an atomic instruction", eas_op_name(op)), 0;
     const char *what = ir_rows[op].name;
     int values = ir_atomic_values(op);
-    if (!sugar_want_buffer(b, what, buf) || !sugar_want_offset(b, what, "the offset", &off) || (values && !sugar_want_value(b, what, x)) ||
-        (values == 2 && !sugar_want_value(b, what, y)) || (mask && !want_mask(b, what, mask)))
+    if (!sugar_want_buffer(b, what, buf) || !sugar_want_offset(b, what, "the offset", &off) ||
+        (values && !sugar_want_value(b, what, x)) || (values == 2 && !sugar_want_value(b, what, y)) ||
+        (mask && !want_mask(b, what, mask)))
         return 0;
     eas_dtype elem = type_of(b, buf).dtype;
     if (!atomic_fits(op, elem))
-        return irb_fail(b, EAS_ERR_TYPE, "%s: a buffer of %s; it works on i32, u32, i64, u64%s", what, eas_dtype_name(elem),
-                        ir_rows[op].classes & IR_F ? ", f16, bf16, f32 and f64" : ""),
+        return irb_fail(b, EAS_ERR_TYPE, "%s: a buffer of %s; it works on i32, u32, i64, u64%s", what,
+                        eas_dtype_name(elem), ir_rows[op].classes & IR_F ? ", f16, bf16, f32 and f64" : ""),
                0;
     uint32_t v[4] = {off, values ? to_element(b, what, x, elem) : 0};
     if (values == 2)
@@ -120,22 +130,27 @@ void eas_builder_fence(eas_builder *b, eas_order order, eas_scope scope)
 {
     NEED_(b);
     if ((unsigned)order >= EAS_NORDERS || (unsigned)scope >= EAS_NSCOPES) {
-        irb_fail(b, EAS_ERR_VALUE, "fence: order %d and scope %d; there are %d and %d", (int)order, (int)scope, (int)EAS_NORDERS, (int)EAS_NSCOPES);
+        irb_fail(b, EAS_ERR_VALUE, "fence: order %d and scope %d; there are %d and %d", (int)order,
+                 (int)scope, (int)EAS_NORDERS, (int)EAS_NSCOPES);
         return;
     }
     if (order != EAS_ORDER_RELAXED)
         irb_insn(b, IR_FENCE, NULL, 0, ir_imm_fence(order, scope), 0, NULL);
 }
 
-/* C11 has both an ordered atomic and a relaxed one between fences; the second is at least as strong as the first, and all that Metal has. */
-eas_value eas_builder_atomic_ordered(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask,
-                                     eas_order order)
+/* C11 has both an ordered atomic and a relaxed one between fences; the second is at least as strong as the
+ * first, and all that Metal has. */
+eas_value eas_builder_atomic_ordered(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x,
+                                     eas_value y, eas_value mask, eas_order order)
 {
     NEED(b, 0);
-    const bool strict = order == EAS_ORDER_SEQ_CST, first = order == EAS_ORDER_RELEASE || order == EAS_ORDER_ACQ_REL,
+    const bool strict = order == EAS_ORDER_SEQ_CST,
+               first = order == EAS_ORDER_RELEASE || order == EAS_ORDER_ACQ_REL,
                then = order == EAS_ORDER_ACQUIRE || order == EAS_ORDER_ACQ_REL;
     const eas_scope scope =
-        !b->status && sugar_want_buffer(b, eas_op_name(op), buf) && type_of(b, buf).kind == IR_TG ? EAS_SCOPE_GROUP : EAS_SCOPE_DEVICE;
+        !b->status && sugar_want_buffer(b, eas_op_name(op), buf) && type_of(b, buf).kind == IR_TG
+            ? EAS_SCOPE_GROUP
+            : EAS_SCOPE_DEVICE;
     if (strict || first || (unsigned)order >= EAS_NORDERS)
         eas_builder_fence(b, strict ? order : first ? EAS_ORDER_RELEASE : order, scope);
     eas_value r = eas_builder_atomic(b, op, buf, off, x, y, mask);
@@ -151,7 +166,8 @@ void eas_builder_assert(eas_builder *b, eas_value cond, const char *message, eas
     if (!sugar_want_value(b, "assert_", cond) || (mask && !want_mask(b, "assert_", mask)))
         return;
     if (type_of(b, cond).dtype != EAS_BOOL) {
-        irb_fail(b, EAS_ERR_TYPE, "assert_: the condition must be bool, got %s; compare it with something", sugar_describe(b, cond, d));
+        irb_fail(b, EAS_ERR_TYPE, "assert_: the condition must be bool, got %s; compare it with something",
+                 sugar_describe(b, cond, d));
         return;
     }
     uint32_t v[2] = {cond, mask};
@@ -170,7 +186,8 @@ void eas_builder_print(eas_builder *b, const char *text, int n, const eas_value 
     if (b->status)
         return;
     if (n < 0 || n > MAX_PRINTED || ir_print_values(text) != n) {
-        irb_fail(b, EAS_ERR_VALUE, "print: %d values for %d places in \"%s\"; at most %d", n, ir_print_values(text), text, (int)MAX_PRINTED);
+        irb_fail(b, EAS_ERR_VALUE, "print: %d values for %d places in \"%s\"; at most %d", n,
+                 ir_print_values(text), text, (int)MAX_PRINTED);
         return;
     }
     for (int i = 0; i < n; i++)
@@ -195,7 +212,10 @@ eas_value eas_builder_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem)
     if (size < 1 || size > IR_MAX_DIM * (int64_t)64)
         return irb_fail(b, EAS_ERR_VALUE, "alloc_tg: size is %lld; it must be positive", (long long)size), 0;
     if (b->open.len || live_inside(b))
-        return irb_fail(b, EAS_ERR_VALUE, "alloc_tg: a threadgroup array cannot be made inside a loop or branch; move it to the top"), 0;
+        return irb_fail(b, EAS_ERR_VALUE,
+                        "alloc_tg: a threadgroup array cannot be made inside a loop or branch; move it to "
+                        "the top"),
+               0;
     ir_type t = {.dtype = (uint8_t)elem, .kind = IR_TG, .rank = 1, .dim = {(int32_t)size}};
     return irb_typed(b, IR_ALLOC_TG, t, size);
 }
@@ -206,17 +226,19 @@ void eas_builder_barrier(eas_builder *b)
     irb_insn(b, IR_BARRIER, NULL, 0, 0, 0, NULL);
 }
 
-eas_value eas_builder_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
-                          eas_value K)
+eas_value eas_builder_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb,
+                          eas_value b_base, eas_value b_stride, eas_value K)
 {
     NEED(b, 0);
-    if (!sugar_want_buffer(b, "dot", a) || !sugar_want_buffer(b, "dot", bb) || !sugar_want_offset(b, "dot", "a_base", &a_base) ||
-        !sugar_want_offset(b, "dot", "a_stride", &a_stride) || !sugar_want_offset(b, "dot", "b_base", &b_base) ||
+    if (!sugar_want_buffer(b, "dot", a) || !sugar_want_buffer(b, "dot", bb) ||
+        !sugar_want_offset(b, "dot", "a_base", &a_base) ||
+        !sugar_want_offset(b, "dot", "a_stride", &a_stride) ||
+        !sugar_want_offset(b, "dot", "b_base", &b_base) ||
         !sugar_want_offset(b, "dot", "b_stride", &b_stride) || !sugar_want_offset(b, "dot", "K", &K))
         return 0;
     if (!dtype_is_float(type_of(b, a).dtype) || !dtype_is_float(type_of(b, bb).dtype))
-        return irb_fail(b, EAS_ERR_TYPE, "dot: needs float buffers, got %s and %s", eas_dtype_name(type_of(b, a).dtype),
-                        eas_dtype_name(type_of(b, bb).dtype)),
+        return irb_fail(b, EAS_ERR_TYPE, "dot: needs float buffers, got %s and %s",
+                        eas_dtype_name(type_of(b, a).dtype), eas_dtype_name(type_of(b, bb).dtype)),
                0;
     uint32_t v[5] = {a_base, a_stride, b_base, b_stride, K};
     if (!sugar_spread_all(b, "dot", v, 5))
@@ -232,12 +254,14 @@ eas_value eas_builder_mma_zero(eas_builder *b)
     return irb_typed(b, IR_MMA_ZERO, (ir_type){.dtype = EAS_F32, .kind = IR_FRAG}, 0);
 }
 
-eas_value eas_builder_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
-                          eas_value acc)
+eas_value eas_builder_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb,
+                          eas_value b_base, eas_value b_stride, eas_value acc)
 {
     NEED(b, 0);
-    if (!sugar_want_buffer(b, "mma", a) || !sugar_want_buffer(b, "mma", bb) || !sugar_want_offset(b, "mma", "a_base", &a_base) ||
-        !sugar_want_offset(b, "mma", "a_stride", &a_stride) || !sugar_want_offset(b, "mma", "b_base", &b_base) ||
+    if (!sugar_want_buffer(b, "mma", a) || !sugar_want_buffer(b, "mma", bb) ||
+        !sugar_want_offset(b, "mma", "a_base", &a_base) ||
+        !sugar_want_offset(b, "mma", "a_stride", &a_stride) ||
+        !sugar_want_offset(b, "mma", "b_base", &b_base) ||
         !sugar_want_offset(b, "mma", "b_stride", &b_stride))
         return 0;
     uint32_t args[7] = {a, a_base, a_stride, bb, b_base, b_stride, acc};

@@ -26,8 +26,10 @@ static eas_status bad(const verifier *v, uint32_t i, const char *fmt, ...)
     va_end(ap);
     const ir_insn *in = &v->ir->insns[i];
     if (in->file)
-        return base_fail(EAS_ERR_TYPE, "%s:%u: %s: %s", v->ir->files[in->file], (unsigned)in->line, ir_rows[in->op].name, text);
-    return base_fail(EAS_ERR_TYPE, "kernel %s, instruction %u: %s: %s", v->ir->name, (unsigned)i, ir_rows[in->op].name, text);
+        return base_fail(EAS_ERR_TYPE, "%s:%u: %s: %s", v->ir->files[in->file], (unsigned)in->line,
+                         ir_rows[in->op].name, text);
+    return base_fail(EAS_ERR_TYPE, "kernel %s, instruction %u: %s: %s", v->ir->name, (unsigned)i,
+                     ir_rows[in->op].name, text);
 }
 
 static eas_status check_types(verifier *v, uint32_t i)
@@ -35,7 +37,8 @@ static eas_status check_types(verifier *v, uint32_t i)
     const eas_ir *ir = v->ir;
     const ir_insn *in = &ir->insns[i];
     if (in->op == IR_NOP || in->op >= IR_NOPS)
-        return base_fail(EAS_ERR_TYPE, "kernel %s, instruction %u: no such instruction", ir->name, (unsigned)i);
+        return base_fail(EAS_ERR_TYPE, "kernel %s, instruction %u: no such instruction", ir->name,
+                         (unsigned)i);
     for (int k = 0; k < in->nargs; k++) {
         uint32_t a = ir_args(ir, in)[k];
         if (a == 0 || a >= ir->nvals || !v->visible[a])
@@ -70,20 +73,24 @@ static eas_status check_values(verifier *v, uint32_t i, const uint32_t *want, ui
     if (in->nargs != n)
         return bad(v, i, "%d values, expected %d", in->nargs, n);
     for (int k = 0; k < n; k++)
-        if (!ir_type_eq(ir_typeof(v->ir, ir_args(v->ir, in)[k]), ir_typeof(v->ir, want ? want[k] : first + (uint32_t)k)))
+        if (!ir_type_eq(ir_typeof(v->ir, ir_args(v->ir, in)[k]),
+                        ir_typeof(v->ir, want ? want[k] : first + (uint32_t)k)))
             return bad(v, i, "value %d has another type than where the region began", k + 1);
     return EAS_OK;
 }
 
-/* The condition of a while loop is computed in each round by those threads only that go round: it is as divergent as the body. */
+/* The condition of a while loop is computed in each round by those threads only that go round: it is as
+ * divergent as the body. */
 static bool while_diverges(const verifier *v, uint32_t i)
 {
     int depth = 0;
     for (; i < v->ir->ninsns; i++) {
         const ir_insn *in = &v->ir->insns[i];
         if (in->op == IR_DO && depth == 1)
-            return in->nargs == 1 && ir_args(v->ir, in)[0] < v->ir->nvals && !v->uniform[ir_args(v->ir, in)[0]];
-        depth += (in->op == IR_LOOP || in->op == IR_WHILE || in->op == IR_IF) - (in->op == IR_ENDLOOP || in->op == IR_ENDWHILE || in->op == IR_ENDIF);
+            return in->nargs == 1 && ir_args(v->ir, in)[0] < v->ir->nvals &&
+                   !v->uniform[ir_args(v->ir, in)[0]];
+        depth += (in->op == IR_LOOP || in->op == IR_WHILE || in->op == IR_IF) -
+                 (in->op == IR_ENDLOOP || in->op == IR_ENDWHILE || in->op == IR_ENDIF);
         if (!depth)
             break;
     }
@@ -105,7 +112,10 @@ static eas_status open_region(verifier *v, uint32_t i)
     return EAS_OK;
 }
 
-static const ir_insn *opener(const verifier *v) { return v->depth ? &v->ir->insns[v->open[v->depth - 1]] : NULL; }
+static const ir_insn *opener(const verifier *v)
+{
+    return v->depth ? &v->ir->insns[v->open[v->depth - 1]] : NULL;
+}
 
 static eas_status check_end(verifier *v, uint32_t i)
 {
@@ -113,7 +123,8 @@ static eas_status check_end(verifier *v, uint32_t i)
     const ir_insn *in = &ir->insns[i], *op = opener(v);
     uint32_t div = v->divider[v->depth - 1];
     if (in->op == IR_ENDIF)
-        return div == UINT32_MAX ? check_values(v, i, NULL, 0, 0) : check_values(v, i, ir_args(ir, &ir->insns[div]), 0, ir->insns[div].nargs);
+        return div == UINT32_MAX ? check_values(v, i, NULL, 0, 0)
+                                 : check_values(v, i, ir_args(ir, &ir->insns[div]), 0, ir->insns[div].nargs);
     if (in->op == IR_ENDWHILE && div == UINT32_MAX)
         return bad(v, i, "the loop has no condition (do)");
     int skip = in->op == IR_ENDLOOP;
@@ -122,8 +133,11 @@ static eas_status check_end(verifier *v, uint32_t i)
 
 static eas_status check_structure(verifier *v, uint32_t i)
 {
-    static const uint8_t partner[IR_NOPS] = {
-        [IR_ENDLOOP] = IR_LOOP, [IR_ENDWHILE] = IR_WHILE, [IR_DO] = IR_WHILE, [IR_ENDIF] = IR_IF, [IR_ELSE] = IR_IF};
+    static const uint8_t partner[IR_NOPS] = {[IR_ENDLOOP] = IR_LOOP,
+                                             [IR_ENDWHILE] = IR_WHILE,
+                                             [IR_DO] = IR_WHILE,
+                                             [IR_ENDIF] = IR_IF,
+                                             [IR_ELSE] = IR_IF};
     const ir_insn *in = &v->ir->insns[i];
     if (!partner[in->op])
         return open_region(v, i);
@@ -148,7 +162,10 @@ static eas_status check_structure(verifier *v, uint32_t i)
 
 static eas_status mixed(const verifier *v, uint32_t i)
 {
-    return bad(v, i, "kernel %s mixes arange (one program, a block of lanes) with tid (a group of threads); use one of them", v->ir->name);
+    return bad(v, i,
+               "kernel %s mixes arange (one program, a block of lanes) with tid (a group of threads); use "
+               "one of them",
+               v->ir->name);
 }
 
 static eas_status be_spmd(verifier *v, uint32_t i)
@@ -165,7 +182,8 @@ static eas_status be_thread(verifier *v, uint32_t i, int64_t n)
     if (!v->ir->threads)
         return bad(v, i, "the kernel uses threads of a group but never says how many; call tid(0, BLOCK)");
     if (n && n != v->ir->threads)
-        return bad(v, i, "the group has %lld threads elsewhere and %lld here", (long long)v->ir->threads, (long long)n);
+        return bad(v, i, "the group has %lld threads elsewhere and %lld here", (long long)v->ir->threads,
+                   (long long)n);
     return EAS_OK;
 }
 
@@ -182,16 +200,21 @@ static eas_status check_mode(verifier *v, uint32_t i)
     case IR_SG_ID: return be_thread(v, i, 0);
     case IR_SIMD_SHUFFLE:
         if (diverged)
-            return bad(v, i, "control around it may differ between threads; it must be the same for the whole group");
+            return bad(
+                v, i,
+                "control around it may differ between threads; it must be the same for the whole group");
         if (v->ir->threads % IR_SIMD)
-            return bad(v, i, "needs a group of a multiple of %d threads; this one has %lld", (int)IR_SIMD, (long long)v->ir->threads);
+            return bad(v, i, "needs a group of a multiple of %d threads; this one has %lld", (int)IR_SIMD,
+                       (long long)v->ir->threads);
         return be_thread(v, i, 0);
     case IR_MMA_ZERO: return be_thread(v, i, 0);
     case IR_MMA:
     case IR_MMA_STORE:
     case IR_BARRIER:
         if (diverged && !(in->op == IR_BARRIER && (v->ir->flags & EAS_KERNEL_LOOSE)))
-            return bad(v, i, "control around it may differ between threads; it must be the same for the whole group");
+            return bad(
+                v, i,
+                "control around it may differ between threads; it must be the same for the whole group");
         return in->op == IR_BARRIER ? EAS_OK : be_thread(v, i, 0);
     default: return ir_is_fold(in) ? be_spmd(v, i) : EAS_OK;
     }
@@ -201,7 +224,8 @@ static eas_status check_result_shapes(verifier *v, uint32_t i)
 {
     const ir_insn *in = &v->ir->insns[i];
     for (int k = 0; k < in->nres; k++)
-        if (ir_typeof(v->ir, in->res + (uint32_t)k).kind == IR_VAL && ir_typeof(v->ir, in->res + (uint32_t)k).rank)
+        if (ir_typeof(v->ir, in->res + (uint32_t)k).kind == IR_VAL &&
+            ir_typeof(v->ir, in->res + (uint32_t)k).rank)
             return be_spmd(v, i);
     return EAS_OK;
 }
@@ -227,7 +251,8 @@ static eas_status check_insn(verifier *v, uint32_t i)
 static eas_status check_whole(const verifier *v)
 {
     if (v->depth)
-        return base_fail(EAS_ERR_TYPE, "kernel %s: %s is not closed", v->ir->name, ir_rows[opener(v)->op].name);
+        return base_fail(EAS_ERR_TYPE, "kernel %s: %s is not closed", v->ir->name,
+                         ir_rows[opener(v)->op].name);
     return EAS_OK;
 }
 
@@ -239,12 +264,15 @@ static eas_status check_layout(const eas_ir *ir)
         return base_fail(EAS_ERR_TYPE, "kernel %s: values are missing", ir->name);
     for (int i = 0; i < ir->nparams; i++) {
         ir_type t = ir->vals[i + 1].type;
-        if (ir->params[i].value != (uint32_t)i + 1 || (t.kind != IR_VAL && t.kind != IR_BUF) || t.rank || t.dtype >= EAS_NDTYPES)
-            return base_fail(EAS_ERR_TYPE, "kernel %s: parameter %s is malformed", ir->name, ir->params[i].name);
+        if (ir->params[i].value != (uint32_t)i + 1 || (t.kind != IR_VAL && t.kind != IR_BUF) || t.rank ||
+            t.dtype >= EAS_NDTYPES)
+            return base_fail(EAS_ERR_TYPE, "kernel %s: parameter %s is malformed", ir->name,
+                             ir->params[i].name);
     }
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
-        if ((uint64_t)in->args + in->nargs > ir->npool || (in->nres && in->res != next) || in->file >= ir->nfiles)
+        if ((uint64_t)in->args + in->nargs > ir->npool || (in->nres && in->res != next) ||
+            in->file >= ir->nfiles)
             return base_fail(EAS_ERR_TYPE, "kernel %s, instruction %u: malformed", ir->name, (unsigned)i);
         next += in->nres;
     }

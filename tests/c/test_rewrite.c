@@ -235,7 +235,7 @@ static void test_steps_and_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regions), cmocka_unit_test(test_lives),   cmocka_unit_test(test_slots),           cmocka_unit_test(test_frame),
+        cmocka_unit_test(test_regions), cmocka_unit_test(test_lives),   cmocka_unit_test(test_slots),          cmocka_unit_test(test_frame),
         cmocka_unit_test(test_some),    cmocka_unit_test(test_failure), cmocka_unit_test(test_steps_and_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

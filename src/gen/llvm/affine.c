@@ -1,8 +1,9 @@
-/* affine.c: integer values of a chunk as base + stride*lane with a scalar base, and masks that hold for a prefix of lanes.
+/* affine.c: integer values of a chunk as base + stride*lane with a scalar base, and masks that hold for a
+ * prefix of lanes.
  *
- * An affine value costs scalar instructions only, and tells a contiguous access from a gather. `ok` is enough to make the
- * vector (the sum wraps as the dtype does); addresses and comparisons need `exact`: no step of the computation wrapped. 64-bit
- * index arithmetic counts as exact; narrower dtypes are proved by intervals.
+ * An affine value costs scalar instructions only, and tells a contiguous access from a gather. `ok` is enough
+ * to make the vector (the sum wraps as the dtype does); addresses and comparisons need `exact`: no step of
+ * the computation wrapped. 64-bit index arithmetic counts as exact; narrower dtypes are proved by intervals.
  */
 #include "llvm.h"
 
@@ -32,7 +33,10 @@ static V times(gen *g, V a, int64_t k) { return k == 1 ? a : LLVMBuildMul(g->b, 
 
 V affine_base(gen *g, aff a) { return a.k ? plus(g, a.base, k_int(g, a.k)) : a.base; }
 
-static aff constant(gen *g, int64_t k) { return (aff){ir_run_still(ir_low_bit((uint64_t)k)), k_int(g, 0), k}; }
+static aff constant(gen *g, int64_t k)
+{
+    return (aff){ir_run_still(ir_low_bit((uint64_t)k)), k_int(g, 0), k};
+}
 static aff scalar(V base, uint64_t mult) { return (aff){ir_run_still(mult), base, 0}; }
 
 static aff index_of(gen *g, chunk *c, map_t m) /* the index along dim 0 of a rank-1 value */
@@ -183,7 +187,8 @@ static aff divided(gen *g, chunk *c, const ir_insn *in, map_t m)
 static aff casted(gen *g, chunk *c, const ir_insn *in, map_t m)
 {
     const uint32_t s = ir_args(g->ir, in)[0];
-    const eas_dtype from = (eas_dtype)ir_typeof(g->ir, s).dtype, to = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
+    const eas_dtype from = (eas_dtype)ir_typeof(g->ir, s).dtype,
+                    to = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
     if (!dtype_is_int(from))
         return NOT_AFFINE;
     aff a = affine_at(g, c, s, m);
@@ -193,7 +198,8 @@ static aff casted(gen *g, chunk *c, const ir_insn *in, map_t m)
     if (wider && !a.run.exact)
         return NOT_AFFINE;
     if (!(wider && dtype_bits(to) == 64) &&
-        !plan_cast_fits(&g->p, s, to)) /* a wider one neither, if it has no sign: less than nothing becomes much */
+        /* a wider one neither, if it has no sign: less than nothing becomes much */
+        !plan_cast_fits(&g->p, s, to))
         a.run.exact = false;
     return a;
 }
@@ -300,12 +306,14 @@ static V saturating(gen *g, const char *name, V a, V b)
     return intrinsic(g, name, &t, 1, x, 2);
 }
 
-/* x < y (or <=) with x - y affine of stride 1 or 0 in the inner index: how many indices from 0 satisfy it? The chunk stands at index 0. */
+/* x < y (or <=) with x - y affine of stride 1 or 0 in the inner index: how many indices from 0 satisfy it?
+ * The chunk stands at index 0. */
 static V count_below(gen *g, aff x, aff y, bool or_equal)
 {
     const int64_t n = g->c->sh.dim[g->c->sh.rank - 1];
     if (x.run.stride == 0 && y.run.stride == 0) {
-        V c = LLVMBuildICmp(g->b, or_equal ? LLVMIntSLE : LLVMIntSLT, affine_base(g, x), affine_base(g, y), "");
+        V c =
+            LLVMBuildICmp(g->b, or_equal ? LLVMIntSLE : LLVMIntSLT, affine_base(g, x), affine_base(g, y), "");
         return sel(g, c, k_int(g, n), k_int(g, 0));
     }
     if (x.run.stride != 1 || y.run.stride != 0)
@@ -384,7 +392,10 @@ static bool visible(gen *g, uint32_t v, uint32_t top)
     }
 }
 
-static V min_v(gen *g, V a, V b) { return !a ? b : !b ? a : sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, a, b, ""), a, b); }
+static V min_v(gen *g, V a, V b)
+{
+    return !a ? b : !b ? a : sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, a, b, ""), a, b);
+}
 
 static V leaf_count(gen *g, uint32_t v, map_t m)
 {
@@ -416,7 +427,8 @@ static V collect(gen *g, uint32_t v, uint32_t top, int depth)
     if (depth > 32 || !visible(g, v, top))
         return NULL;
     if (in && in->op == IR_AND && g->p.val[v].cls == C_REMAT)
-        return min_v(g, collect(g, ir_args(g->ir, in)[0], top, depth + 1), collect(g, ir_args(g->ir, in)[1], top, depth + 1));
+        return min_v(g, collect(g, ir_args(g->ir, in)[0], top, depth + 1),
+                     collect(g, ir_args(g->ir, in)[1], top, depth + 1));
     V count = affine_early(g, v) ? leaf_count(g, v, seg_map(g)) : NULL;
     if (!count)
         return NULL;
@@ -461,7 +473,8 @@ V affine_prefixes(gen *g, segment *s)
             if (!count)
                 all = false;
             else
-                limit = !limit ? count : sel(g, LLVMBuildICmp(g->b, LLVMIntSGT, limit, count, ""), limit, count);
+                limit =
+                    !limit ? count : sel(g, LLVMBuildICmp(g->b, LLVMIntSGT, limit, count, ""), limit, count);
         }
     }
     return all ? limit : NULL;

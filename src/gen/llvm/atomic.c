@@ -1,8 +1,9 @@
 /* atomic.c: atomics on the CPU.
  *
- * Lanes take effect one after the other. Global memory is shared with the other threads of the pool: one locked instruction, or a loop around
- * compare-and-exchange for floats, whose min and max are the IR's and not the hardware's. An exchange whose result nobody reads is a store. Threadgroup
- * memory belongs to the one thread that runs the program: plain read and write.
+ * Lanes take effect one after the other. Global memory is shared with the other threads of the pool: one
+ * locked instruction, or a loop around compare-and-exchange for floats, whose min and max are the IR's and
+ * not the hardware's. An exchange whose result nobody reads is a store. Threadgroup memory belongs to the one
+ * thread that runs the program: plain read and write.
  *
  * All of these are relaxed; orders are fences of their own, which cost an x86 nothing but seq_cst.
  */
@@ -23,7 +24,10 @@ static LLVMAtomicRMWBinOp rmw_of(uint16_t op, bool is_signed)
     }
 }
 
-static V as_bits(gen *g, V x, eas_dtype dt) { return LLVMBuildBitCast(g->b, x, ty_int(g, dtype_bits(dt), 0), ""); }
+static V as_bits(gen *g, V x, eas_dtype dt)
+{
+    return LLVMBuildBitCast(g->b, x, ty_int(g, dtype_bits(dt), 0), "");
+}
 static V from_bits(gen *g, V x, eas_dtype dt) { return LLVMBuildBitCast(g->b, x, ty_of(g, dt, 0), ""); }
 
 static V load_bits(gen *g, V p, eas_dtype dt)
@@ -43,7 +47,8 @@ static V exchange(gen *g, V p, V want, V x)
 static V float_loop(gen *g, uint16_t op, eas_dtype dt, V p, V x)
 {
     V start = load_bits(g, p, dt);
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), again = new_block(g, "again"), done = new_block(g, "exchanged");
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), again = new_block(g, "again"),
+                      done = new_block(g, "exchanged");
     LLVMSetOrdering(start, relaxed);
     branch_to(g, again);
     LLVMPositionBuilderAtEnd(g->b, again);
@@ -90,10 +95,12 @@ static V shared(gen *g, const ir_insn *in, eas_dtype dt, V p, V x, V y)
     if (op == IR_ATOMIC_XCHG && !used(g, in->res))
         return relaxed_store(g, p, dt, x);
     if (op == IR_ATOMIC_CAS)
-        return from_bits(g, LLVMBuildExtractValue(g->b, exchange(g, p, as_bits(g, x, dt), as_bits(g, y, dt)), 0, ""), dt);
+        return from_bits(
+            g, LLVMBuildExtractValue(g->b, exchange(g, p, as_bits(g, x, dt), as_bits(g, y, dt)), 0, ""), dt);
     if (dtype_is_float(dt) && op != IR_ATOMIC_XCHG)
         return float_loop(g, op, dt, p, x);
-    return from_bits(g, LLVMBuildAtomicRMW(g->b, rmw_of(op, dtype_is_signed(dt)), p, as_bits(g, x, dt), relaxed, 0), dt);
+    return from_bits(
+        g, LLVMBuildAtomicRMW(g->b, rmw_of(op, dtype_is_signed(dt)), p, as_bits(g, x, dt), relaxed, 0), dt);
 }
 
 static V own(gen *g, const ir_insn *in, eas_dtype dt, V p, V x, V y)
@@ -126,7 +133,8 @@ static V laid_out(gen *g, V x)
     return buf;
 }
 
-/* Offsets in a dtype of their own, as narrow as they were made: fewer words have to leave the vector registers. */
+/* Offsets in a dtype of their own, as narrow as they were made: fewer words have to leave the vector
+ * registers. */
 typedef struct offsets {
     V x;
     eas_dtype dt;
@@ -150,7 +158,8 @@ static V offset_lane(gen *g, const offsets *o, int k)
     if (bits < 64 && all % 64 == 0) {
         V words = LLVMBuildBitCast(g->b, o->x, ty_int(g, 64, all / 64), "");
         V word = LLVMBuildExtractElement(g->b, words, k_int(g, k * bits / 64), "");
-        x = LLVMBuildTrunc(g->b, LLVMBuildLShr(g->b, word, k_int(g, k * bits % 64), ""), ty_int(g, bits, 0), "");
+        x = LLVMBuildTrunc(g->b, LLVMBuildLShr(g->b, word, k_int(g, k * bits % 64), ""), ty_int(g, bits, 0),
+                           "");
     } else {
         x = LLVMBuildExtractElement(g->b, o->x, k_int(g, k), "");
     }
@@ -174,9 +183,11 @@ static void all_in_a_row(gen *g, const ir_insn *in, const offsets *off, V x, V y
 static void in_a_loop(gen *g, const ir_insn *in, V mask, const offsets *off, V x, V y, V out)
 {
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
-    V offs = laid_out(g, offset_vector(g, off)), xs = x ? laid_out(g, x) : NULL, ys = y ? laid_out(g, y) : NULL;
+    V offs = laid_out(g, offset_vector(g, off)), xs = x ? laid_out(g, x) : NULL,
+      ys = y ? laid_out(g, y) : NULL;
     lanes l = mem_open_lanes(g, mask);
-    V old = change(g, in, mem_load_scalar(g, offs, EAS_I64, l.lane), xs ? mem_load_scalar(g, xs, dt, l.lane) : NULL,
+    V old = change(g, in, mem_load_scalar(g, offs, EAS_I64, l.lane),
+                   xs ? mem_load_scalar(g, xs, dt, l.lane) : NULL,
                    ys ? mem_load_scalar(g, ys, dt, l.lane) : NULL);
     if (out)
         mem_store_scalar(g, out, dt, l.lane, old);
@@ -197,7 +208,8 @@ void atomic_insn(gen *g, uint32_t i)
     const ir_insn *in = &g->ir->insns[i];
     const uint32_t *a = ir_args(g->ir, in), m = ir_mask(g->ir, in);
     const T vec = ty_of(g, (eas_dtype)ir_typeof(g->ir, in->res).dtype, g->c->n);
-    const bool row = ir_typeof(g->ir, a[0]).kind == IR_TG && g->c->n <= MAX_IN_A_ROW && dtype_is_int((eas_dtype)ir_typeof(g->ir, in->res).dtype);
+    const bool row = ir_typeof(g->ir, a[0]).kind == IR_TG && g->c->n <= MAX_IN_A_ROW &&
+                     dtype_is_int((eas_dtype)ir_typeof(g->ir, in->res).dtype);
     V mask = mask_and(g, m ? seg_mask(g, m) : NULL, g->c->exec);
     const offsets off = offsets_of(g, a[1]);
     const int values = ir_atomic_values(in->op);
@@ -248,7 +260,8 @@ void atomic_fence(gen *g, uint32_t i)
     static const LLVMAtomicOrdering of[EAS_NORDERS] = {[EAS_ORDER_ACQUIRE] = LLVMAtomicOrderingAcquire,
                                                        [EAS_ORDER_RELEASE] = LLVMAtomicOrderingRelease,
                                                        [EAS_ORDER_ACQ_REL] = LLVMAtomicOrderingAcquireRelease,
-                                                       [EAS_ORDER_SEQ_CST] = LLVMAtomicOrderingSequentiallyConsistent};
+                                                       [EAS_ORDER_SEQ_CST] =
+                                                           LLVMAtomicOrderingSequentiallyConsistent};
     const LLVMAtomicOrdering o = of[ir_fence_order(g->ir->insns[i].imm)];
     if (o != LLVMAtomicOrderingNotAtomic)
         LLVMBuildFence(g->b, o, 0, "");

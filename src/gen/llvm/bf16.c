@@ -1,11 +1,16 @@
-/* bf16.c: matrix products of bf16 blocks by the instructions made for them: vdpbf16ps (AVX512-BF16) and tdpbf16ps (AMX-BF16).
+/* bf16.c: matrix products of bf16 blocks by the instructions made for them: vdpbf16ps (AVX512-BF16) and
+ * tdpbf16ps (AMX-BF16).
  *
- * A product's factors arrive cast to f32; here they are taken from before the cast (bf16_factors), and laid out as pairs of neighbours along k in an
- * area at the end of scratch. For vdpbf16ps a pair has the earlier k in its upper half, because that is taken first: so it does one fma a k, k ascending, as everywhere else, and
- * padding -0 * +0 at an odd k changes no sum. The register tiles are those of matmul.c, which see a pair as one step of k.
+ * A product's factors arrive cast to f32; here they are taken from before the cast (bf16_factors), and laid
+ * out as pairs of neighbours along k in an area at the end of scratch. For vdpbf16ps a pair has the earlier k
+ * in its upper half, because that is taken first: so it does one fma a k, k ascending, as everywhere else,
+ * and padding -0 * +0 at an odd k changes no sum. The register tiles are those of matmul.c, which see a pair
+ * as one step of k.
  *
- * AMX has eight tiles of 16 rows of 64 bytes, all of that size for the whole kernel: 2x2 of sums, two of each factor. Factors are laid out tile by tile, padded by zeros; the left one is
- * read where it lies if it is made of whole tiles. Where the block ends inside a tile, sums go by way of a buffer. tdpbf16ps sums even and odd k of its 32 apart: results are those of another order.
+ * AMX has eight tiles of 16 rows of 64 bytes, all of that size for the whole kernel: 2x2 of sums, two of each
+ * factor. Factors are laid out tile by tile, padded by zeros; the left one is read where it lies if it is
+ * made of whole tiles. Where the block ends inside a tile, sums go by way of a buffer. tdpbf16ps sums even
+ * and odd k of its 32 apart: results are those of another order.
  *
  * Both instructions take subnormal numbers as 0, and give 0 for them.
  */
@@ -29,7 +34,8 @@ static way choose(const gen *g, int64_t m, int64_t n, int64_t k)
 static uint32_t half_of(const eas_ir *ir, uint32_t v)
 {
     const ir_insn *in = ir_def(ir, v);
-    return in && in->op == IR_CAST && ir_typeof(ir, ir_args(ir, in)[0]).dtype == EAS_BF16 ? ir_args(ir, in)[0] : 0;
+    return in && in->op == IR_CAST && ir_typeof(ir, ir_args(ir, in)[0]).dtype == EAS_BF16 ? ir_args(ir, in)[0]
+                                                                                          : 0;
 }
 
 static bool wanted(const gen *g, const ir_insn *in)
@@ -38,17 +44,19 @@ static bool wanted(const gen *g, const ir_insn *in)
         return false;
     const uint32_t *a = ir_args(g->ir, in);
     const ir_type x = ir_typeof(g->ir, a[0]), y = ir_typeof(g->ir, a[1]);
-    return x.dtype == EAS_F32 && half_of(g->ir, a[0]) && half_of(g->ir, a[1]) && choose(g, x.dim[0], y.dim[1], x.dim[1]) != BY_FMA;
+    return x.dtype == EAS_F32 && half_of(g->ir, a[0]) && half_of(g->ir, a[1]) &&
+           choose(g, x.dim[0], y.dim[1], x.dim[1]) != BY_FMA;
 }
 
-/* A copy of the IR whose products take bf16 factors as they are. Instructions keep their numbers, faults are told by them: a cast that nothing
- * wants any more is empty. */
+/* A copy of the IR whose products take bf16 factors as they are. Instructions keep their numbers, faults
+ * are told by them: a cast that nothing wants any more is empty. */
 static eas_ir *with_halves(gen *g)
 {
     const eas_ir *ir = g->ir;
     eas_ir *to = arena_alloc(&g->mem, sizeof *to);
     ir_insn *insns = arena_alloc(&g->mem, sizeof *insns * (ir->ninsns + 1));
-    uint32_t *pool = arena_alloc(&g->mem, sizeof *pool * (ir->npool + 1)), *uses = arena_alloc(&g->mem, sizeof *uses * (ir->nvals + 1));
+    uint32_t *pool = arena_alloc(&g->mem, sizeof *pool * (ir->npool + 1)),
+             *uses = arena_alloc(&g->mem, sizeof *uses * (ir->nvals + 1));
     if (!to || !insns || !pool || !uses)
         return NULL;
     memcpy(insns, ir->insns, sizeof *insns * ir->ninsns);
@@ -86,7 +94,8 @@ eas_status bf16_factors(gen *g)
 
 static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/* Row r (of pairs for the right factor) and lanes c*16 on are at r/16 * tile + r%16 * row + c * chunk bytes. */
+/* Row r (of pairs for the right factor) and lanes c*16 on are at r/16 * tile + r%16 * row + c * chunk
+ * bytes. */
 typedef struct area {
     int64_t tile, row, chunk, bytes;
 } area;
@@ -114,14 +123,21 @@ static layout layout_of(way w, int64_t m, int64_t n, int64_t k)
     if (w == BY_PAIRS)
         return (layout){.left = in_rows(m, pairs), .right = in_rows(pairs, n), .rows = pairs, .upper = true};
     const bool stays = m % LANES == 0 && k % (2 * LANES) == 0;
-    return (layout){.left = {.tile = deep, .row = 64, .chunk = TILE_BYTES, .bytes = stays ? 0 : up(m, LANES) / LANES * deep},
-                    .right = {.tile = TILE_BYTES, .row = 64, .chunk = deep, .bytes = up(n, LANES) / LANES * deep},
-                    .rows = up(pairs, LANES),
-                    .stays = stays,
-                    .edge = EDGE * EDGE * 4};
+    return (layout){
+        .left = {.tile = deep,
+                 .row = 64,
+                 .chunk = TILE_BYTES,
+                 .bytes = stays ? 0 : up(m, LANES) / LANES * deep},
+        .right = {.tile = TILE_BYTES, .row = 64, .chunk = deep, .bytes = up(n, LANES) / LANES * deep},
+        .rows = up(pairs, LANES),
+        .stays = stays,
+        .edge = EDGE * EDGE * 4};
 }
 
-static bool is_half(const gen *g, const ir_insn *in) { return in->op == IR_MATMUL && ir_typeof(g->ir, ir_args(g->ir, in)[0]).dtype == EAS_BF16; }
+static bool is_half(const gen *g, const ir_insn *in)
+{
+    return in->op == IR_MATMUL && ir_typeof(g->ir, ir_args(g->ir, in)[0]).dtype == EAS_BF16;
+}
 
 void bf16_reserve(gen *g)
 {
@@ -130,7 +146,8 @@ void bf16_reserve(gen *g)
         const ir_insn *in = &g->ir->insns[i];
         if (!is_half(g, in))
             continue;
-        const ir_type x = ir_typeof(g->ir, ir_args(g->ir, in)[0]), y = ir_typeof(g->ir, ir_args(g->ir, in)[1]);
+        const ir_type x = ir_typeof(g->ir, ir_args(g->ir, in)[0]),
+                      y = ir_typeof(g->ir, ir_args(g->ir, in)[1]);
         const way w = choose(g, x.dim[0], y.dim[1], x.dim[1]);
         const layout l = layout_of(w, x.dim[0], y.dim[1], x.dim[1]);
         const int64_t bytes = l.left.bytes + l.right.bytes + l.edge;
@@ -174,14 +191,17 @@ static void lay_left(gen *g, const matmul *p, const layout *l, V base)
     const area *a = &l->left;
     const int64_t whole = p->k / (2 * LANES), rest = p->k % (2 * LANES);
     loop r = loop_open(g, k_int(g, 0), k_int(g, p->m), 1);
-    V from = mem_element(g, p->x, EAS_BF16, LLVMBuildMul(g->b, r.iv, p->xrows, "")), to = row_at(g, base, a, r.iv);
+    V from = mem_element(g, p->x, EAS_BF16, LLVMBuildMul(g->b, r.iv, p->xrows, "")),
+      to = row_at(g, base, a, r.iv);
     if (whole) {
         loop c = loop_open(g, k_int(g, 0), k_int(g, whole), 1);
-        lay_left_chunk(g, l, mem_element(g, from, EAS_BF16, times(g, c.iv, 2 * LANES)), bytes_on(g, to, times(g, c.iv, a->chunk)), 2 * LANES);
+        lay_left_chunk(g, l, mem_element(g, from, EAS_BF16, times(g, c.iv, 2 * LANES)),
+                       bytes_on(g, to, times(g, c.iv, a->chunk)), 2 * LANES);
         loop_close(g, &c);
     }
     if (rest)
-        lay_left_chunk(g, l, mem_element(g, from, EAS_BF16, k_int(g, whole * 2 * LANES)), bytes_on(g, to, k_int(g, whole * a->chunk)), rest);
+        lay_left_chunk(g, l, mem_element(g, from, EAS_BF16, k_int(g, whole * 2 * LANES)),
+                       bytes_on(g, to, k_int(g, whole * a->chunk)), rest);
     loop_close(g, &r);
 }
 
@@ -192,7 +212,8 @@ static void lay_right_chunk(gen *g, const layout *l, const V *rows, V to, V col,
     V x[2] = {LLVMConstNull(t), LLVMConstNull(t)};
     for (int i = 0; i < 2; i++)
         if (rows[i])
-            x[i] = LLVMBuildZExt(g->b, read_halves(g, mem_element(g, rows[i], EAS_BF16, col), n, LANES, 0), t, "");
+            x[i] = LLVMBuildZExt(g->b, read_halves(g, mem_element(g, rows[i], EAS_BF16, col), n, LANES, 0), t,
+                                 "");
     V hi = x[!l->upper], lo = x[l->upper];
     write_pairs(g, to, LLVMBuildOr(g->b, LLVMBuildShl(g->b, hi, k_like(g, t, 16), ""), lo, ""));
 }
@@ -208,20 +229,26 @@ static void lay_right_row(gen *g, const matmul *p, const layout *l, V first, V s
         loop_close(g, &c);
     }
     if (rest)
-        lay_right_chunk(g, l, rows, bytes_on(g, to, k_int(g, whole * a->chunk)), k_int(g, whole * LANES), rest);
+        lay_right_chunk(g, l, rows, bytes_on(g, to, k_int(g, whole * a->chunk)), k_int(g, whole * LANES),
+                        rest);
 }
 
-static V right_row(gen *g, const matmul *p, V row) { return mem_element(g, p->y, EAS_BF16, LLVMBuildMul(g->b, row, p->ystep, "")); }
+static V right_row(gen *g, const matmul *p, V row)
+{
+    return mem_element(g, p->y, EAS_BF16, LLVMBuildMul(g->b, row, p->ystep, ""));
+}
 
 static void lay_right(gen *g, const matmul *p, const layout *l, V base)
 {
     const int64_t whole = p->k / 2;
     loop j = loop_open(g, k_int(g, 0), k_int(g, whole), 1);
     V first = right_row(g, p, times(g, j.iv, 2));
-    lay_right_row(g, p, l, first, mem_element(g, first, EAS_BF16, p->ystep), row_at(g, base, &l->right, j.iv));
+    lay_right_row(g, p, l, first, mem_element(g, first, EAS_BF16, p->ystep),
+                  row_at(g, base, &l->right, j.iv));
     loop_close(g, &j);
     if (p->k % 2)
-        lay_right_row(g, p, l, right_row(g, p, k_int(g, p->k - 1)), NULL, row_at(g, base, &l->right, k_int(g, whole)));
+        lay_right_row(g, p, l, right_row(g, p, k_int(g, p->k - 1)), NULL,
+                      row_at(g, base, &l->right, k_int(g, whole)));
     if ((p->k + 1) / 2 == l->rows)
         return;
     loop z = loop_open(g, k_int(g, (p->k + 1) / 2), k_int(g, l->rows), 1);
@@ -248,8 +275,14 @@ static void tile_move(gen *g, const char *name, int tile, V p, V stride)
     intrinsic(g, name, NULL, 0, a, 3);
 }
 
-static void tile_read(gen *g, int tile, V p, V stride) { tile_move(g, "llvm.x86.tileloadd64", tile, p, stride); }
-static void tile_write(gen *g, int tile, V p, V stride) { tile_move(g, "llvm.x86.tilestored64", tile, p, stride); }
+static void tile_read(gen *g, int tile, V p, V stride)
+{
+    tile_move(g, "llvm.x86.tileloadd64", tile, p, stride);
+}
+static void tile_write(gen *g, int tile, V p, V stride)
+{
+    tile_move(g, "llvm.x86.tilestored64", tile, p, stride);
+}
 
 void bf16_begin(gen *g)
 {
@@ -288,13 +321,17 @@ typedef struct square { /* of sums: one or two tiles by one or two */
 
 static int tiles_of(int64_t n) { return n > LANES ? 2 : 1; }
 static bool is_edge(const square *s) { return s->rows % LANES || s->cols % LANES; }
-static V sums_at(gen *g, const square *s, V base) { return mem_element(g, base, EAS_F32, LLVMBuildAdd(g->b, times(g, s->row, s->p->n), s->col, "")); }
+static V sums_at(gen *g, const square *s, V base)
+{
+    return mem_element(g, base, EAS_F32, LLVMBuildAdd(g->b, times(g, s->row, s->p->n), s->col, ""));
+}
 
 /* Rows of sums between where they belong and the buffer. */
 static void copy_sums(gen *g, const square *s, V from, int64_t from_row, V to, int64_t to_row)
 {
     loop r = loop_open(g, k_int(g, 0), k_int(g, s->rows), 1);
-    V a = mem_element(g, from, EAS_F32, times(g, r.iv, from_row)), b = mem_element(g, to, EAS_F32, times(g, r.iv, to_row));
+    V a = mem_element(g, from, EAS_F32, times(g, r.iv, from_row)),
+      b = mem_element(g, to, EAS_F32, times(g, r.iv, to_row));
     for (int64_t c = 0; c < s->cols; c += LANES) {
         const int n = (int)(s->cols - c < LANES ? s->cols - c : LANES);
         V x = mem_read_first(g, mem_element(g, a, EAS_F32, k_int(g, c)), EAS_F32, LANES, n, NULL);
@@ -315,7 +352,8 @@ static void all_sums(gen *g, const square *s, void one(gen *, int, V, V), V at, 
 {
     for (int i = 0; i < tiles_of(s->rows); i++)
         for (int j = 0; j < tiles_of(s->cols); j++)
-            one(g, SUM_TILE + 2 * i + j, mem_element(g, at, EAS_F32, k_int(g, i * LANES * row + j * LANES)), k_int(g, row * 4));
+            one(g, SUM_TILE + 2 * i + j, mem_element(g, at, EAS_F32, k_int(g, i * LANES * row + j * LANES)),
+                k_int(g, row * 4));
 }
 
 static void tile_zero(gen *g, int tile, V p, V stride)
@@ -343,7 +381,8 @@ static void start_square(gen *g, const square *s)
 
 static void multiply_tiles(gen *g, int i, int j)
 {
-    V a[3] = {tile_number(g, SUM_TILE + 2 * i + j), tile_number(g, LEFT_TILE + i), tile_number(g, RIGHT_TILE + j)};
+    V a[3] = {tile_number(g, SUM_TILE + 2 * i + j), tile_number(g, LEFT_TILE + i),
+              tile_number(g, RIGHT_TILE + j)};
     intrinsic(g, "llvm.x86.tdpbf16ps", NULL, 0, a, 3);
 }
 
@@ -362,11 +401,14 @@ static void emit_square(gen *g, const square *s)
 {
     const layout *l = s->l;
     const int down = tiles_of(s->rows), across = tiles_of(s->cols);
-    V down16 = LLVMBuildLShr(g->b, s->row, k_int(g, 4), ""), right16 = LLVMBuildLShr(g->b, s->col, k_int(g, 4), "");
-    V left = bytes_on(g, s->left, LLVMBuildMul(g->b, down16, s->left_tile, "")), right = bytes_on(g, s->right, times(g, right16, l->right.chunk));
+    V down16 = LLVMBuildLShr(g->b, s->row, k_int(g, 4), ""),
+      right16 = LLVMBuildLShr(g->b, s->col, k_int(g, 4), "");
+    V left = bytes_on(g, s->left, LLVMBuildMul(g->b, down16, s->left_tile, "")),
+      right = bytes_on(g, s->right, times(g, right16, l->right.chunk));
     start_square(g, s);
     loop k = loop_open(g, k_int(g, 0), k_int(g, l->rows / LANES), 1);
-    V x = bytes_on(g, left, LLVMBuildMul(g->b, k.iv, s->left_step, "")), y = bytes_on(g, right, times(g, k.iv, TILE_BYTES));
+    V x = bytes_on(g, left, LLVMBuildMul(g->b, k.iv, s->left_step, "")),
+      y = bytes_on(g, right, times(g, k.iv, TILE_BYTES));
     for (int j = 0; j < across; j++)
         tile_read(g, RIGHT_TILE + j, bytes_on(g, y, k_int(g, j * l->right.chunk)), k_int(g, 64));
     for (int i = 0; i < down; i++) {
@@ -422,7 +464,8 @@ static void emit_tiles(gen *g, square *s)
 
 static void by_tiles(gen *g, matmul *p, const layout *l, V left, V right)
 {
-    square s = {.p = p, .l = l, .left = left, .right = right, .edge = bytes_on(g, right, k_int(g, l->right.bytes))};
+    square s = {
+        .p = p, .l = l, .left = left, .right = right, .edge = bytes_on(g, right, k_int(g, l->right.bytes))};
     s.left_tile = k_int(g, l->left.tile);
     s.left_row = k_int(g, l->left.row);
     s.left_step = k_int(g, l->left.chunk);

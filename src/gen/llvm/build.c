@@ -20,10 +20,16 @@ T ty_int(gen *g, int bits, int n) { return vec(LLVMIntTypeInContext(g->cx, (unsi
 
 T ty_float(gen *g, int bits, int n)
 {
-    return vec(bits == 64 ? LLVMDoubleTypeInContext(g->cx) : bits == 16 ? LLVMHalfTypeInContext(g->cx) : LLVMFloatTypeInContext(g->cx), n);
+    return vec(bits == 64   ? LLVMDoubleTypeInContext(g->cx)
+               : bits == 16 ? LLVMHalfTypeInContext(g->cx)
+                            : LLVMFloatTypeInContext(g->cx),
+               n);
 }
 
-T ty_of(gen *g, eas_dtype dt, int n) { return dt == EAS_F32 || dt == EAS_F64 ? ty_float(g, dtype_bits(dt), n) : ty_int(g, dtype_bits(dt), n); }
+T ty_of(gen *g, eas_dtype dt, int n)
+{
+    return dt == EAS_F32 || dt == EAS_F64 ? ty_float(g, dtype_bits(dt), n) : ty_int(g, dtype_bits(dt), n);
+}
 
 T ty_mem(gen *g, eas_dtype dt, int n) { return dt == EAS_BOOL ? ty_int(g, 8, n) : ty_of(g, dt, n); }
 
@@ -88,7 +94,8 @@ V intrinsic(gen *g, const char *name, T *types, int ntypes, V *args, int nargs)
 {
     const unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
     V f = LLVMGetIntrinsicDeclaration(g->mod, id, types, (size_t)ntypes);
-    return LLVMBuildCall2(g->b, LLVMIntrinsicGetType(g->cx, id, types, (size_t)ntypes), f, args, (unsigned)nargs, "");
+    return LLVMBuildCall2(g->b, LLVMIntrinsicGetType(g->cx, id, types, (size_t)ntypes), f, args,
+                          (unsigned)nargs, "");
 }
 
 V sel(gen *g, V c, V a, V b) { return LLVMBuildSelect(g->b, c, a, b, ""); }
@@ -108,7 +115,10 @@ V any_of(gen *g, V mask)
 
 V mask_and(gen *g, V a, V b) { return !a ? b : !b ? a : LLVMBuildAnd(g->b, a, b, ""); }
 
-LLVMBasicBlockRef new_block(gen *g, const char *name) { return LLVMAppendBasicBlockInContext(g->cx, g->fn, name); }
+LLVMBasicBlockRef new_block(gen *g, const char *name)
+{
+    return LLVMAppendBasicBlockInContext(g->cx, g->fn, name);
+}
 void branch_to(gen *g, LLVMBasicBlockRef bb) { LLVMBuildBr(g->b, bb); }
 
 V entry_alloca(gen *g, T t)

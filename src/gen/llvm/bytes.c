@@ -1,12 +1,16 @@
 /* bytes.c: matrix products of 8-bit integers, by vpdpbusd (VNNI) or pmaddwd.
  *
- * Such a product arrives as one of f32, whose factors are cast from i8 or u8, which starts from 0 and is cast to i32 (src/ir/fold.c: sums of so few terms
- * are exact). bytes_factors makes it a product of the bytes themselves, in i32, and an addition of the result the product's start. The factors are laid out
- * as 32-bit words of neighbours along k in an area at the end of scratch; the register tiles are those of llvm_matmul.c, which see a word as one step of k.
+ * Such a product arrives as one of f32, whose factors are cast from i8 or u8, which starts from 0 and is cast
+ * to i32 (src/ir/fold.c: sums of so few terms are exact). bytes_factors makes it a product of the bytes
+ * themselves, in i32, and an addition of the result the product's start. The factors are laid out as 32-bit
+ * words of neighbours along k in an area at the end of scratch; the register tiles are those of
+ * llvm_matmul.c, which see a word as one step of k.
  *
- *   quads   vpdpbusd adds four products of an unsigned and a signed byte to a 32-bit sum, without saturation. Two signed factors: 128 is added to the
+ *   quads   vpdpbusd adds four products of an unsigned and a signed byte to a 32-bit sum, without saturation.
+ *           Two signed factors: 128 is added to the
  *           left one, and 128 times the sum of each column of the right one taken off the start (`bias`).
- *   pairs   bytes widened to 16 bits; pmaddwd adds two products, exactly. Where there is no VNNI, and for two unsigned factors.
+ *   pairs   bytes widened to 16 bits; pmaddwd adds two products, exactly. Where there is no VNNI, and for two
+ *           unsigned factors.
  */
 #include "llvm.h"
 
@@ -25,7 +29,8 @@ static uint32_t byte_of(const eas_ir *ir, uint32_t v)
 /* The largest sum must be exact in f32, or other devices would round what is exact here. */
 static bool is_exact(const eas_ir *ir, uint32_t x, uint32_t y)
 {
-    const int64_t a = ir_typeof(ir, x).dtype == EAS_U8 ? 255 : 128, b = ir_typeof(ir, y).dtype == EAS_U8 ? 255 : 128;
+    const int64_t a = ir_typeof(ir, x).dtype == EAS_U8 ? 255 : 128,
+                  b = ir_typeof(ir, y).dtype == EAS_U8 ? 255 : 128;
     return a * b * ir_typeof(ir, x).dim[1] <= 1 << 24;
 }
 
@@ -49,10 +54,12 @@ static bool wanted(const gen *g, const ir_insn *in)
     if (in->op != IR_MATMUL || ir_typeof(ir, in->res).dtype != EAS_F32)
         return false;
     const uint32_t *a = ir_args(ir, in), x = byte_of(ir, a[0]), y = byte_of(ir, a[1]);
-    return x && y && ir_typeof(ir, x).dim[1] >= FEWEST && is_exact(ir, x, y) && ir_const_of(ir, a[2], &zero) && !zero && becomes_int(ir, in->res);
+    return x && y && ir_typeof(ir, x).dim[1] >= FEWEST && is_exact(ir, x, y) &&
+           ir_const_of(ir, a[2], &zero) && !zero && becomes_int(ir, in->res);
 }
 
-/* What follows changes a copy of the IR. Instructions keep their numbers, faults are told by them: what is not wanted any more is empty. */
+/* What follows changes a copy of the IR. Instructions keep their numbers, faults are told by them: what is
+ * not wanted any more is empty. */
 
 static int uses_of(const eas_ir *ir, uint32_t v)
 {
@@ -72,7 +79,8 @@ static void replace(eas_ir *ir, uint32_t insn, uint32_t by)
             ir->pool[i] = by;
 }
 
-/* The only user of a product is an addition, in its region, to what is there before the product: that is where it starts. */
+/* The only user of a product is an addition, in its region, to what is there before the product: that is
+ * where it starts. */
 static void start_from(eas_ir *ir, uint32_t product)
 {
     const uint32_t v = ir->insns[product].res;
@@ -178,7 +186,8 @@ void bytes_reserve(gen *g)
         const ir_insn *in = &g->ir->insns[i];
         if (in->op != IR_MATMUL || !is_byte(ir_typeof(g->ir, ir_args(g->ir, in)[0])))
             continue;
-        const words w = words_of(g, ir_typeof(g->ir, ir_args(g->ir, in)[0]), ir_typeof(g->ir, ir_args(g->ir, in)[1]));
+        const words w =
+            words_of(g, ir_typeof(g->ir, ir_args(g->ir, in)[0]), ir_typeof(g->ir, ir_args(g->ir, in)[1]));
         most = w.bytes > most ? w.bytes : most;
     }
     g->bytes_at = up((int64_t)g->p.scratch, 64);
@@ -191,9 +200,13 @@ void bytes_reserve(gen *g)
 static V bytes_on(gen *g, V p, V off) { return LLVMBuildGEP2(g->b, ty_int(g, 8, 0), p, &off, 1, ""); }
 static V times(gen *g, V x, int64_t n) { return LLVMBuildMul(g->b, x, k_int(g, n), ""); }
 static void put(gen *g, V p, V x) { LLVMSetAlignment(LLVMBuildStore(g->b, x, p), 64); }
-static V widened(gen *g, V x, bool is_signed, T t) { return is_signed ? LLVMBuildSExt(g->b, x, t, "") : LLVMBuildZExt(g->b, x, t, ""); }
+static V widened(gen *g, V x, bool is_signed, T t)
+{
+    return is_signed ? LLVMBuildSExt(g->b, x, t, "") : LLVMBuildZExt(g->b, x, t, "");
+}
 
-/* n of so many bytes from p on, zeros behind them; one: the only element of a factor that is the same everywhere */
+/* n of so many bytes from p on, zeros behind them; one: the only element of a factor that is the same
+ * everywhere */
 static V read_bytes(gen *g, V p, V one, int lanes, int64_t n)
 {
     V zero = LLVMConstNull(ty_int(g, 8, lanes));
@@ -220,25 +233,31 @@ static void lay_left(gen *g, const matmul *p, const words *w, V base)
 {
     const int64_t chunk = LANES * w->per, whole = p->k / chunk, rest = p->k % chunk;
     loop r = loop_open(g, k_int(g, 0), k_int(g, p->m), 1);
-    V from = p->xs ? base : bytes_on(g, p->x, LLVMBuildMul(g->b, r.iv, p->xrows, "")), to = bytes_on(g, base, times(g, r.iv, w->xrow));
+    V from = p->xs ? base : bytes_on(g, p->x, LLVMBuildMul(g->b, r.iv, p->xrows, "")),
+      to = bytes_on(g, base, times(g, r.iv, w->xrow));
     if (whole) {
         loop c = loop_open(g, k_int(g, 0), k_int(g, whole), 1);
-        lay_left_chunk(g, w, p, bytes_on(g, from, times(g, c.iv, chunk)), bytes_on(g, to, times(g, c.iv, 64)), chunk);
+        lay_left_chunk(g, w, p, bytes_on(g, from, times(g, c.iv, chunk)), bytes_on(g, to, times(g, c.iv, 64)),
+                       chunk);
         loop_close(g, &c);
     }
     if (rest)
-        lay_left_chunk(g, w, p, bytes_on(g, from, k_int(g, whole * chunk)), bytes_on(g, to, k_int(g, whole * 64)), rest);
+        lay_left_chunk(g, w, p, bytes_on(g, from, k_int(g, whole * chunk)),
+                       bytes_on(g, to, k_int(g, whole * 64)), rest);
     loop_close(g, &r);
 }
 
-/* 16 columns of `rows` rows of the right factor, the first at `from`; fewer rows than fill a word are followed by zeros */
-static void lay_right_chunk(gen *g, const words *w, const matmul *p, V from, int64_t rows, V to, V bias, int64_t n)
+/* 16 columns of `rows` rows of the right factor, the first at `from`; fewer rows than fill a word are
+ * followed by zeros */
+static void lay_right_chunk(gen *g, const words *w, const matmul *p, V from, int64_t rows, V to, V bias,
+                            int64_t n)
 {
     const T t = ty_int(g, 32, LANES);
     const int bits = 32 / w->per;
     V word = LLVMConstNull(t), sum = word;
     for (int64_t i = 0; i < rows; i++) {
-        V y = read_bytes(g, p->ys ? from : bytes_on(g, from, LLVMBuildMul(g->b, p->ystep, k_int(g, i), "")), p->ys, LANES, n),
+        V y = read_bytes(g, p->ys ? from : bytes_on(g, from, LLVMBuildMul(g->b, p->ystep, k_int(g, i), "")),
+                         p->ys, LANES, n),
           x = widened(g, y, w->ysigned, t);
         sum = w->bias ? LLVMBuildAdd(g->b, sum, x, "") : sum;
         x = LLVMBuildAnd(g->b, x, k_like(g, t, (1 << bits) - 1), "");
@@ -258,12 +277,14 @@ static void lay_right_row(gen *g, const words *w, const matmul *p, V from, int64
     if (whole) {
         loop c = loop_open(g, k_int(g, 0), k_int(g, whole), 1);
         V at = times(g, c.iv, 64);
-        lay_right_chunk(g, w, p, p->ys ? from : bytes_on(g, from, times(g, c.iv, LANES)), rows, bytes_on(g, to, at), bytes_on(g, bias, at), LANES);
+        lay_right_chunk(g, w, p, p->ys ? from : bytes_on(g, from, times(g, c.iv, LANES)), rows,
+                        bytes_on(g, to, at), bytes_on(g, bias, at), LANES);
         loop_close(g, &c);
     }
     V at = k_int(g, whole * 64);
     if (rest)
-        lay_right_chunk(g, w, p, p->ys ? from : bytes_on(g, from, k_int(g, whole * LANES)), rows, bytes_on(g, to, at), bytes_on(g, bias, at), rest);
+        lay_right_chunk(g, w, p, p->ys ? from : bytes_on(g, from, k_int(g, whole * LANES)), rows,
+                        bytes_on(g, to, at), bytes_on(g, bias, at), rest);
 }
 
 static void lay_right(gen *g, const matmul *p, const words *w, V base, V bias)
@@ -302,8 +323,10 @@ static V call(gen *g, const char *name, V *a, int n)
 V bytes_step(gen *g, const matmul *p, V x, V y, V sum)
 {
     const int lanes = (int)LLVMGetVectorSize(LLVMTypeOf(sum)), size = lanes >= 16 ? 2 : lanes >= 8 ? 1 : 0;
-    static const char *const quads[] = {"llvm.x86.avx512.vpdpbusd.128", "llvm.x86.avx512.vpdpbusd.256", "llvm.x86.avx512.vpdpbusd.512"};
-    static const char *const pairs[] = {"llvm.x86.sse2.pmadd.wd", "llvm.x86.avx2.pmadd.wd", "llvm.x86.avx512.pmaddw.d.512"};
+    static const char *const quads[] = {"llvm.x86.avx512.vpdpbusd.128", "llvm.x86.avx512.vpdpbusd.256",
+                                        "llvm.x86.avx512.vpdpbusd.512"};
+    static const char *const pairs[] = {"llvm.x86.sse2.pmadd.wd", "llvm.x86.avx2.pmadd.wd",
+                                        "llvm.x86.avx512.pmaddw.d.512"};
     if (p->words == WORDS_QUADS || p->words == WORDS_QUADS_TURNED) {
         const bool turned = p->words == WORDS_QUADS_TURNED; /* the right factor is the unsigned one */
         V a[3] = {sum, turned ? y : x, turned ? x : y};
@@ -316,7 +339,8 @@ V bytes_step(gen *g, const matmul *p, V x, V y, V sum)
 void bytes_product(gen *g, matmul *p, ir_type x, ir_type y)
 {
     const words w = words_of(g, x, y);
-    V left = mem_slot(g, g->bytes_at), right = mem_slot(g, g->bytes_at + w.right), sums = mem_slot(g, g->bytes_at + w.sums);
+    V left = mem_slot(g, g->bytes_at), right = mem_slot(g, g->bytes_at + w.right),
+      sums = mem_slot(g, g->bytes_at + w.sums);
     lay_left(g, p, &w, left);
     lay_right(g, p, &w, right, sums);
     p->words = w.per == 2 ? WORDS_SHORTS : w.xsigned && !w.bias ? WORDS_QUADS_TURNED : WORDS_QUADS;

@@ -68,7 +68,8 @@ static uint32_t emit_copies(gen *g, const segment *s, uint32_t k)
             memcpy(f.row, b[i - k].v, sizeof f.row);
             seg_put_frag(g, d, &f);
         } else {
-            mem_spill(g, mem_slot(g, g->p.at[d].slot), (eas_dtype)ir_typeof(g->ir, d).dtype, b[i - k].v[0], d);
+            mem_spill(g, mem_slot(g, g->p.at[d].slot), (eas_dtype)ir_typeof(g->ir, d).dtype, b[i - k].v[0],
+                      d);
         }
     }
     return end;
@@ -76,8 +77,9 @@ static uint32_t emit_copies(gen *g, const segment *s, uint32_t k)
 
 static bool is_rare(const segment *s, uint32_t k, uint32_t choice) { return s->items.at[k].rare == choice; }
 
-/* A mask that is used in another basic block than it is made in. Without mask registers LLVM packs it to 16 bits a lane in between; as a vector of the width that it was compared in
- * it stays as it is. NULL: it is fine. */
+/* A mask that is used in another basic block than it is made in. Without mask registers LLVM packs it to
+ * 16 bits a lane in between; as a vector of the width that it was compared in it stays as it is. NULL: it
+ * is fine. */
 static V mask_across(gen *g, V mask)
 {
     const int n = lanes_of(LLVMTypeOf(mask));
@@ -110,7 +112,8 @@ static void emit_rare(gen *g, const segment *s, uint32_t at)
                 seg_here(g, a);
         }
     V chosen = seg_here(g, cond), want = mask_and(g, chosen, g->c->exec), wide = mask_across(g, chosen);
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(g->b), arm = new_block(g, "rare"), done = new_block(g, "usual");
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(g->b), arm = new_block(g, "rare"),
+                      done = new_block(g, "usual");
     LLVMBuildCondBr(g->b, any_of(g, want), arm, done);
     LLVMPositionBuilderAtEnd(g->b, arm);
     const uint32_t mark = g->c->log.len;

@@ -2,7 +2,8 @@
  *
  *   plan -> LLVM IR of one function -> object (LLVM's code generator, no IR passes) -> flat image (image.c)
  *
- * Every LLVM object of a compilation hangs on its own context, so compilations on several threads do not meet.
+ * Every LLVM object of a compilation hangs on its own context, so compilations on several threads do not
+ * meet.
  */
 #include "llvm.h"
 
@@ -126,7 +127,9 @@ static void with_llvm(void *ctx)
     g->b = LLVMCreateBuilderInContext(g->cx);
     t->st = generate(g);
     if (!t->st)
-        t->st = !form ? make_image(g, t->image) : strcmp(form, "obj") ? make_text(g, t->text) : make_object(g, t->image);
+        t->st = !form               ? make_image(g, t->image)
+              : strcmp(form, "obj") ? make_text(g, t->text)
+                                    : make_object(g, t->image);
     LLVMDisposeBuilder(g->b);
     LLVMDisposeModule(g->mod);
     LLVMContextDispose(g->cx);
@@ -134,7 +137,8 @@ static void with_llvm(void *ctx)
 
 static eas_status gave_up(const char *why)
 {
-    return *why ? base_fail(EAS_ERR_INTERNAL, "LLVM: %s", why) : base_fail(EAS_ERR_MEMORY, "the compiler ran out of memory");
+    return *why ? base_fail(EAS_ERR_INTERNAL, "LLVM: %s", why)
+                : base_fail(EAS_ERR_MEMORY, "the compiler ran out of memory");
 }
 
 static eas_status compile(const eas_ir *ir, const gen_options *opt, gen_image *image, char **text)
@@ -160,12 +164,15 @@ static eas_status compile(const eas_ir *ir, const gen_options *opt, gen_image *i
 
 /* The module has its own copy of base, so the message of a failure is handed over, malloc'ed. */
 EAS_API gen_llvm_compile eas_llvm_compile;
-EAS_API eas_status eas_llvm_compile(const eas_ir *ir, const gen_options *opt, gen_image *image, char **text, char **error)
+EAS_API eas_status eas_llvm_compile(const eas_ir *ir, const gen_options *opt, gen_image *image, char **text,
+                                    char **error)
 {
     if (image)
         memset(image, 0, sizeof *image);
     const bool other = opt->build && strcmp(opt->build, eas_build_id());
-    const eas_status st = other ? base_fail(EAS_ERR_UNAVAILABLE, "libeas-llvm is of another build than libeas") : compile(ir, opt, image, text);
+    const eas_status st = other
+                            ? base_fail(EAS_ERR_UNAVAILABLE, "libeas-llvm is of another build than libeas")
+                            : compile(ir, opt, image, text);
     if (st && error)
         *error = strdup(eas_error_message());
     return st;

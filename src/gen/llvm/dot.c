@@ -1,7 +1,8 @@
 /* dot.c: strided dot products and 8x8 simdgroup matrices.
  *
- * A dot runs over k inside the chunk, one fma a step in the order of k, so its bits do not depend on the vector width. A fragment is eight
- * vectors of eight f32, one per row; the product broadcasts an element of A over a row of B, k ascending.
+ * A dot runs over k inside the chunk, one fma a step in the order of k, so its bits do not depend on the
+ * vector width. A fragment is eight vectors of eight f32, one per row; the product broadcasts an element of A
+ * over a row of B, k ascending.
  */
 #include "llvm.h"
 
@@ -13,7 +14,10 @@ typedef struct side {
     V vbase, stride, vstride;
 } side; /* one factor of a dot */
 
-static V as_i64(gen *g, V x, uint32_t v) { return value_cast(g, x, (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64); }
+static V as_i64(gen *g, V x, uint32_t v)
+{
+    return value_cast(g, x, (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);
+}
 
 static side make_side(gen *g, const uint32_t *a)
 {
@@ -60,7 +64,8 @@ static kloop open_k(gen *g, T t)
 
 static void close_k(gen *g, const kloop *l, V acc)
 {
-    V zero = k_int(g, 0), none = LLVMConstNull(LLVMTypeOf(acc)), next = LLVMBuildAdd(g->b, l->k, k_int(g, 1), "");
+    V zero = k_int(g, 0), none = LLVMConstNull(LLVMTypeOf(acc)),
+      next = LLVMBuildAdd(g->b, l->k, k_int(g, 1), "");
     LLVMBasicBlockRef from = l->from, back = LLVMGetInsertBlock(g->b);
     branch_to(g, l->head);
     LLVMAddIncoming(l->k, &zero, &from, 1);
@@ -84,7 +89,9 @@ void dot_insn(gen *g, uint32_t i)
     LLVMBasicBlockRef body = new_block(g, "dot.k");
     V run = uni ? NULL : LLVMBuildICmp(g->b, LLVMIntSLT, splat(g, l.k, n), per_lane, "");
     run = mask_and(g, run, g->c->exec);
-    LLVMBuildCondBr(g->b, uni ? LLVMBuildICmp(g->b, LLVMIntSLT, l.k, affine_base(g, count), "") : any_of(g, run), body, l.done);
+    LLVMBuildCondBr(g->b,
+                    uni ? LLVMBuildICmp(g->b, LLVMIntSLT, l.k, affine_base(g, count), "") : any_of(g, run),
+                    body, l.done);
     LLVMPositionBuilderAtEnd(g->b, body);
     V r = float_fma(g, factor(g, &x, l.k, run, dt), factor(g, &y, l.k, run, dt), l.acc);
     if (run)
@@ -96,7 +103,8 @@ void dot_insn(gen *g, uint32_t i)
 static V scalar_factor(gen *g, const uint32_t *a, V k, eas_dtype acc)
 {
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype;
-    V off = LLVMBuildAdd(g->b, as_i64(g, g->sval[a[1]], a[1]), LLVMBuildMul(g->b, k, as_i64(g, g->sval[a[2]], a[2]), ""), "");
+    V off = LLVMBuildAdd(g->b, as_i64(g, g->sval[a[1]], a[1]),
+                         LLVMBuildMul(g->b, k, as_i64(g, g->sval[a[2]], a[2]), ""), "");
     return value_cast(g, mem_load_scalar(g, g->sval[a[0]], dt, off), dt, acc);
 }
 
@@ -133,7 +141,8 @@ static V load_tile(gen *g, V p, eas_dtype dt, int n) /* one element or eight, as
 static void multiply(gen *g, const ir_insn *in)
 {
     const uint32_t *a = ir_args(g->ir, in);
-    const eas_dtype da = (eas_dtype)ir_typeof(g->ir, a[0]).dtype, db = (eas_dtype)ir_typeof(g->ir, a[3]).dtype;
+    const eas_dtype da = (eas_dtype)ir_typeof(g->ir, a[0]).dtype,
+                    db = (eas_dtype)ir_typeof(g->ir, a[3]).dtype;
     V ab = seg_scalar(g, a[1]), as = seg_scalar(g, a[2]), bb = seg_scalar(g, a[4]), bs = seg_scalar(g, a[5]);
     frag f = seg_frag(g, a[6]);
     for (int k = 0; k < 8; k++) {
@@ -153,7 +162,8 @@ static void store_frag(gen *g, const ir_insn *in)
     V base = seg_scalar(g, a[1]), stride = seg_scalar(g, a[2]);
     const frag f = seg_frag(g, a[3]);
     for (int i = 0; i < 8; i++) {
-        V s = LLVMBuildStore(g->b, value_cast(g, f.row[i], EAS_F32, dt), row_address(g, g->sval[a[0]], dt, base, stride, i, 0));
+        V s = LLVMBuildStore(g->b, value_cast(g, f.row[i], EAS_F32, dt),
+                             row_address(g, g->sval[a[0]], dt, base, stride, i, 0));
         LLVMSetAlignment(s, (unsigned)eas_dtype_size(dt));
     }
 }

@@ -1,7 +1,9 @@
-/* elementwise.c: element-wise instructions on scalars and on vectors, with the corner cases that insn.def states.
+/* elementwise.c: element-wise instructions on scalars and on vectors, with the corner cases that insn.def
+ * states.
  *
- * Operands and results have the type ty_of gives: bool is i1, f16 and bf16 are their bits. LLVM's poison (division by zero, shift
- * out of range, cast out of range) never arises: operands are made harmless first and the result is chosen after.
+ * Operands and results have the type ty_of gives: bool is i1, f16 and bf16 are their bits. LLVM's poison
+ * (division by zero, shift out of range, cast out of range) never arises: operands are made harmless first
+ * and the result is chosen after.
  */
 #include "llvm.h"
 
@@ -66,7 +68,8 @@ static V by_table(gen *g, uint16_t op, bool is_float, V a, V b)
 
 /* ---- division ---- */
 
-static bool all_constant(V x, bool *has_zero, bool *has_m1) /* a constant scalar or splat: its special values are known */
+/* a constant scalar or splat: its special values are known */
+static bool all_constant(V x, bool *has_zero, bool *has_m1)
 {
     if (!LLVMIsConstant(x))
         return false;
@@ -82,7 +85,8 @@ static bool all_constant(V x, bool *has_zero, bool *has_m1) /* a constant scalar
     return true;
 }
 
-/* Vectors have no integer division: up to 32 bits it is exact through floats, since the quotient times the divisor fits the mantissa. */
+/* Vectors have no integer division: up to 32 bits it is exact through floats, since the quotient times the
+ * divisor fits the mantissa. */
 static V divide_vector(gen *g, V a, V b, bool is_signed, int bits)
 {
     const T t = LLVMTypeOf(a), f = ty_float(g, bits == 32 ? 64 : 32, lanes_of(t));
@@ -99,14 +103,16 @@ static V divide_lanes(gen *g, V a, V b, bool is_signed)
 {
     const T t = LLVMTypeOf(a);
     const int n = lanes_of(t);
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), loop = new_block(g, "div"), done = new_block(g, "div.done");
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), loop = new_block(g, "div"),
+                      done = new_block(g, "div.done");
     V pa = entry_alloca(g, t), pb = entry_alloca(g, t);
     LLVMBuildStore(g->b, a, pa);
     LLVMBuildStore(g->b, b, pb);
     branch_to(g, loop);
     LLVMPositionBuilderAtEnd(g->b, loop);
     V i = LLVMBuildPhi(g->b, ty_int(g, 64, 0), "");
-    V qa = LLVMBuildGEP2(g->b, ty_int(g, 64, 0), pa, &i, 1, ""), qb = LLVMBuildGEP2(g->b, ty_int(g, 64, 0), pb, &i, 1, "");
+    V qa = LLVMBuildGEP2(g->b, ty_int(g, 64, 0), pa, &i, 1, ""),
+      qb = LLVMBuildGEP2(g->b, ty_int(g, 64, 0), pb, &i, 1, "");
     V x = LLVMBuildLoad2(g->b, ty_int(g, 64, 0), qa, ""), y = LLVMBuildLoad2(g->b, ty_int(g, 64, 0), qb, "");
     LLVMBuildStore(g->b, is_signed ? LLVMBuildSDiv(g->b, x, y, "") : LLVMBuildUDiv(g->b, x, y, ""), qa);
     V i2 = LLVMBuildAdd(g->b, i, k_int(g, 1), "");
@@ -124,7 +130,8 @@ static V divide_lanes(gen *g, V a, V b, bool is_signed)
 static V one_number(V b)
 {
     V v = LLVMIsAShuffleVectorInst(b) ? LLVMGetOperand(b, 0) : NULL;
-    return v && LLVMIsAInsertElementInst(v) && LLVMIsPoison(LLVMGetOperand(v, 0)) ? LLVMGetOperand(v, 1) : NULL;
+    return v && LLVMIsAInsertElementInst(v) && LLVMIsPoison(LLVMGetOperand(v, 0)) ? LLVMGetOperand(v, 1)
+                                                                                  : NULL;
 }
 
 /* 1/d times a number near 1, in every lane */
@@ -136,14 +143,16 @@ static V reciprocal(gen *g, V d, bool is_signed, int bits, int n, double near)
     return splat(g, LLVMBuildFMul(g->b, r, LLVMConstReal(f, near), ""), n);
 }
 
-/* Up to 32 bits: the reciprocal is larger than it should be by two units at most. So a multiple of d does not fall short, and anything else is too far below the next one to reach it. */
+/* Up to 32 bits: the reciprocal is larger than it should be by two units at most. So a multiple of d does
+ * not fall short, and anything else is too far below the next one to reach it. */
 static V divide_short(gen *g, V a, V d, bool is_signed, int bits)
 {
     const T t = LLVMTypeOf(a);
     const int n = lanes_of(t), wide = bits == 32 ? 64 : 32;
     const T f = ty_float(g, wide, n);
     V x = is_signed ? LLVMBuildSIToFP(g->b, a, f, "") : LLVMBuildUIToFP(g->b, a, f, "");
-    V q = LLVMBuildFMul(g->b, x, reciprocal(g, d, is_signed, wide, n, wide == 64 ? 1 + 0x1p-52 : 1 + 0x1p-23), "");
+    V q = LLVMBuildFMul(g->b, x, reciprocal(g, d, is_signed, wide, n, wide == 64 ? 1 + 0x1p-52 : 1 + 0x1p-23),
+                        "");
     if (bits == 32)
         return is_signed ? LLVMBuildFPToSI(g->b, q, t, "") : LLVMBuildFPToUI(g->b, q, t, "");
     return LLVMBuildTrunc(g->b, LLVMBuildFPToSI(g->b, q, with_bits(g, t, 32), ""), t, "");
@@ -153,12 +162,14 @@ static V divide_short(gen *g, V a, V d, bool is_signed, int bits)
 static V take_off(gen *g, V r, V by, V d, V *q)
 {
     const T t = LLVMTypeOf(r);
-    V some = LLVMBuildFPToUI(g->b, LLVMBuildFMul(g->b, LLVMBuildUIToFP(g->b, r, LLVMTypeOf(by), ""), by, ""), t, "");
+    V some = LLVMBuildFPToUI(g->b, LLVMBuildFMul(g->b, LLVMBuildUIToFP(g->b, r, LLVMTypeOf(by), ""), by, ""),
+                             t, "");
     *q = *q ? LLVMBuildAdd(g->b, *q, some, "") : some;
     return LLVMBuildSub(g->b, r, LLVMBuildMul(g->b, some, d, ""), "");
 }
 
-/* 64 bits: magnitudes, with a reciprocal that is too small. The first step leaves less than 2^15 and d, the second less than twice d. */
+/* 64 bits: magnitudes, with a reciprocal that is too small. The first step leaves less than 2^15 and d,
+ * the second less than twice d. */
 static V divide_long(gen *g, V a, V d, bool is_signed)
 {
     const T t = LLVMTypeOf(a);
@@ -178,7 +189,8 @@ static V divide_long(gen *g, V a, V d, bool is_signed)
 /* As below, for a number that is not known here. */
 static V quotient_by(gen *g, V a, V d, bool is_signed, int bits)
 {
-    V is0 = icmp(g, LLVMIntEQ, d, zero_of(g, d)), ism1 = is_signed ? icmp(g, LLVMIntEQ, d, k_like(g, LLVMTypeOf(d), -1)) : NULL;
+    V is0 = icmp(g, LLVMIntEQ, d, zero_of(g, d)),
+      ism1 = is_signed ? icmp(g, LLVMIntEQ, d, k_like(g, LLVMTypeOf(d), -1)) : NULL;
     V safe = sel(g, ism1 ? LLVMBuildOr(g->b, is0, ism1, "") : is0, k_like(g, LLVMTypeOf(d), 1), d);
     V q = bits == 64 ? divide_long(g, a, safe, is_signed) : divide_short(g, a, safe, is_signed, bits);
     const int n = lanes_of(LLVMTypeOf(a));
@@ -237,7 +249,8 @@ static V division(gen *g, uint16_t op, eas_dtype dt, V a, V b)
     const int log2 = divisor_log2(b);
     const T t = LLVMTypeOf(a);
     if (log2 >= 0 && op == IR_FLOORDIV)
-        return dtype_is_signed(dt) ? LLVMBuildAShr(g->b, a, k_like(g, t, log2), "") : LLVMBuildLShr(g->b, a, k_like(g, t, log2), "");
+        return dtype_is_signed(dt) ? LLVMBuildAShr(g->b, a, k_like(g, t, log2), "")
+                                   : LLVMBuildLShr(g->b, a, k_like(g, t, log2), "");
     if (log2 >= 0 && op == IR_MOD)
         return LLVMBuildAnd(g->b, a, k_like(g, t, ((int64_t)1 << log2) - 1), "");
     const bool s = dtype_is_signed(dt), floored = s && (op == IR_FLOORDIV || op == IR_MOD);
@@ -247,12 +260,14 @@ static V division(gen *g, uint16_t op, eas_dtype dt, V a, V b)
     V r = LLVMBuildSub(g->b, a, LLVMBuildMul(g->b, q, b, ""), "");
     bool z = false, m = false;
     const bool known = all_constant(b, &z, &m);
-    if (op == IR_FLOORDIV || op == IR_MOD || op == IR_TREM) /* b == 0 makes r = a, which is not the remainder's value */
+    /* b == 0 makes r = a, which is not the remainder's value */
+    if (op == IR_FLOORDIV || op == IR_MOD || op == IR_TREM)
         if (!known || z)
             r = sel(g, icmp(g, LLVMIntEQ, b, zero_of(g, b)), zero_of(g, a), r);
     if (!floored)
         return r;
-    V fix = LLVMBuildAnd(g->b, icmp(g, LLVMIntNE, r, zero_of(g, r)), icmp(g, LLVMIntSLT, LLVMBuildXor(g->b, r, b, ""), zero_of(g, r)), "");
+    V fix = LLVMBuildAnd(g->b, icmp(g, LLVMIntNE, r, zero_of(g, r)),
+                         icmp(g, LLVMIntSLT, LLVMBuildXor(g->b, r, b, ""), zero_of(g, r)), "");
     if (op == IR_MOD)
         return sel(g, fix, LLVMBuildAdd(g->b, r, b, ""), r);
     return sel(g, fix, LLVMBuildSub(g->b, q, k_like(g, LLVMTypeOf(q), 1), ""), q);
@@ -274,7 +289,8 @@ static V shift(gen *g, uint16_t op, eas_dtype dt, V a, V b)
 static V integer_insn(gen *g, uint16_t op, eas_dtype dt, V a, V b)
 {
     const bool s = dtype_is_signed(dt);
-    V r = ways[op].kind == WAY_CMP ? icmp(g, s ? ways[op].sint : ways[op].uint, a, b) : by_table(g, op, false, a, b);
+    V r = ways[op].kind == WAY_CMP ? icmp(g, s ? ways[op].sint : ways[op].uint, a, b)
+                                   : by_table(g, op, false, a, b);
     if (r)
         return r;
     switch (op) {
@@ -295,7 +311,8 @@ static V integer_insn(gen *g, uint16_t op, eas_dtype dt, V a, V b)
 
 /* ---- floats ---- */
 
-/* A NaN in b is chosen by the comparison, as it fails; the first choice is one instruction on most machines. */
+/* A NaN in b is chosen by the comparison, as it fails; the first choice is one instruction on most
+ * machines. */
 static V min_max(gen *g, uint16_t op, V a, V b)
 {
     V take_a = fcmp(g, op == IR_MIN ? LLVMRealOLT : LLVMRealOGT, a, b);
@@ -361,12 +378,14 @@ static V int_to_int(gen *g, V x, eas_dtype from, eas_dtype to)
     return dtype_is_signed(from) ? LLVMBuildSExt(g->b, x, t, "") : LLVMBuildZExt(g->b, x, t, "");
 }
 
-/* Folds the bits that a double cannot hold into one sticky bit, so that rounding to 16 bits later is the only rounding. */
+/* Folds the bits that a double cannot hold into one sticky bit, so that rounding to 16 bits later is the
+ * only rounding. */
 static V sticky(gen *g, V x)
 {
     const T t = LLVMTypeOf(x);
     V low = LLVMBuildAnd(g->b, x, k_like(g, t, 0xfff), "");
-    V bit = LLVMBuildShl(g->b, LLVMBuildZExt(g->b, icmp(g, LLVMIntNE, low, zero_of(g, x)), t, ""), k_like(g, t, 12), "");
+    V bit = LLVMBuildShl(g->b, LLVMBuildZExt(g->b, icmp(g, LLVMIntNE, low, zero_of(g, x)), t, ""),
+                         k_like(g, t, 12), "");
     V cut = LLVMBuildOr(g->b, LLVMBuildAnd(g->b, x, k_like(g, t, ~(int64_t)0xfff), ""), bit, "");
     V big = icmp(g, LLVMIntNE, LLVMBuildLShr(g->b, x, k_like(g, t, 53), ""), zero_of(g, x));
     return sel(g, big, cut, x);
@@ -396,13 +415,16 @@ static V int_to_float(gen *g, V x, eas_dtype from, eas_dtype to)
     return float_down(g, r, to);
 }
 
-/* Saturating, as vectors: x is brought into the range that converts exactly, and what lay above it takes the largest integer. */
+/* Saturating, as vectors: x is brought into the range that converts exactly, and what lay above it takes
+ * the largest integer. */
 static V float_to_int_vector(gen *g, V f, T to, eas_dtype dt)
 {
     const T ft = LLVMTypeOf(f), via = dtype_bits(dt) < 32 ? with_bits(g, to, 32) : to;
-    const bool wide = LLVMGetTypeKind(LLVMGetElementType(ft)) == LLVMDoubleTypeKind, is_signed = dtype_is_signed(dt);
+    const bool wide = LLVMGetTypeKind(LLVMGetElementType(ft)) == LLVMDoubleTypeKind,
+               is_signed = dtype_is_signed(dt);
     const int bits = dtype_bits(dt), mantissa = wide ? 53 : 24, room = bits - (is_signed ? 1 : 0);
-    const double end = ldexp(1, room), low = is_signed ? -end : 0; /* the first number too large, and the least */
+    /* the first number too large, and the least */
+    const double end = ldexp(1, room), low = is_signed ? -end : 0;
     const double high = room > mantissa ? end - ldexp(1, room - mantissa) : end - 1;
     V lo = k_float(g, ft, low), hi = k_float(g, ft, high);
     V y = LLVMBuildSelect(g->b, fcmp(g, LLVMRealOGT, f, lo), f, lo, ""); /* NaN becomes low, and 0 below */
@@ -411,7 +433,8 @@ static V float_to_int_vector(gen *g, V f, T to, eas_dtype dt)
     i = via == to ? i : LLVMBuildTrunc(g->b, i, to, "");
     if (room > mantissa)
         i = sel(g, fcmp(g, LLVMRealOGE, f, k_float(g, ft, end)), k_like(g, to, (int64_t)dtype_max(dt)), i);
-    /* A signalling NaN need not become `low`: on AArch64 the first selection is an fmaxnm, which makes it a quiet NaN. */
+    /* A signalling NaN need not become `low`: on AArch64 the first selection is an fmaxnm, which makes it
+     * a quiet NaN. */
     const bool low_is_0 = !is_signed && g->x86;
     return low_is_0 ? i : sel(g, fcmp(g, LLVMRealUNO, f, f), k_like(g, to, 0), i);
 }

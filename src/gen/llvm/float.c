@@ -1,7 +1,8 @@
-/* float.c: float operations that the hardware may lack, as inline code that works on scalars and vectors alike.
+/* float.c: float operations that the hardware may lack, as inline code that works on scalars and vectors
+ * alike.
  *
- * Nothing here may become a library call: f16 without F16C, rounding without SSE4.1, fma without FMA and fmod are integer and
- * plain float code. Results are exact (correctly rounded) in every case.
+ * Nothing here may become a library call: f16 without F16C, rounding without SSE4.1, fma without FMA and fmod
+ * are integer and plain float code. Results are exact (correctly rounded) in every case.
  */
 #include "llvm.h"
 
@@ -11,7 +12,10 @@ static V bits_of(gen *g, V x) /* float -> integer of the same width */
     return LLVMBuildBitCast(g->b, x, with_bits(g, t, LLVMGetTypeKind(e) == LLVMDoubleTypeKind ? 64 : 32), "");
 }
 
-static V as_f32(gen *g, V x) { return LLVMBuildBitCast(g->b, x, ty_float(g, 32, lanes_of(LLVMTypeOf(x))), ""); }
+static V as_f32(gen *g, V x)
+{
+    return LLVMBuildBitCast(g->b, x, ty_float(g, 32, lanes_of(LLVMTypeOf(x))), "");
+}
 static V as_like(gen *g, V x, V like) { return LLVMBuildBitCast(g->b, x, LLVMTypeOf(like), ""); }
 
 static bool is_f64(V x)
@@ -75,12 +79,16 @@ static V f16_down_soft(gen *g, V f)
     V u = bits_of(g, f), sign = LLVMBuildAnd(g->b, u, k_like(g, t, 0x80000000u), "");
     V mag = LLVMBuildXor(g->b, u, sign, "");
     V nan = LLVMBuildICmp(g->b, LLVMIntUGT, mag, k_like(g, t, 0x7f800000), "");
-    V over = LLVMBuildICmp(g->b, LLVMIntUGE, mag, k_like(g, t, 0x47800000), ""); /* 2^16: infinity whatever the rounding */
-    V small = LLVMBuildICmp(g->b, LLVMIntULT, mag, k_like(g, t, 0x38800000), ""); /* below 2^-14: subnormal in f16 */
+    /* 2^16: infinity whatever the rounding */
+    V over = LLVMBuildICmp(g->b, LLVMIntUGE, mag, k_like(g, t, 0x47800000), "");
+    /* below 2^-14: subnormal in f16 */
+    V small = LLVMBuildICmp(g->b, LLVMIntULT, mag, k_like(g, t, 0x38800000), "");
     V odd = LLVMBuildAnd(g->b, LLVMBuildLShr(g->b, mag, k_like(g, t, 13), ""), k_like(g, t, 1), "");
-    V n = LLVMBuildAdd(g->b, LLVMBuildAdd(g->b, mag, odd, ""), k_like(g, t, 0xfff - ((int64_t)112 << 23)), "");
+    V n =
+        LLVMBuildAdd(g->b, LLVMBuildAdd(g->b, mag, odd, ""), k_like(g, t, 0xfff - ((int64_t)112 << 23)), "");
     n = LLVMBuildLShr(g->b, n, k_like(g, t, 13), "");
-    V s = LLVMBuildFAdd(g->b, as_f32(g, mag), k_float(g, LLVMTypeOf(f), 0.5), ""); /* the adder rounds at 2^-24 */
+    /* the adder rounds at 2^-24 */
+    V s = LLVMBuildFAdd(g->b, as_f32(g, mag), k_float(g, LLVMTypeOf(f), 0.5), "");
     s = LLVMBuildSub(g->b, bits_of(g, s), k_like(g, t, 0x3f000000), "");
     V r = sel(g, small, s, n);
     r = sel(g, over, sel(g, nan, k_like(g, t, 0x7e00), k_like(g, t, 0x7c00)), r);
@@ -112,7 +120,8 @@ V float_down(gen *g, V x, eas_dtype dt)
     return LLVMBuildBitCast(g->b, LLVMBuildFPTrunc(g->b, x, ty_float(g, 16, n), ""), ty_int(g, 16, n), "");
 }
 
-/* Of the two floats around x the one with the odd last bit (x itself if exact): rounding that again is rounding x. */
+/* Of the two floats around x the one with the odd last bit (x itself if exact): rounding that again is
+ * rounding x. */
 V float_odd(gen *g, V x)
 {
     const int n = lanes_of(LLVMTypeOf(x));
@@ -122,7 +131,8 @@ V float_odd(gen *g, V x)
     V even = LLVMBuildICmp(g->b, LLVMIntEQ, LLVMBuildAnd(g->b, u, k_like(g, t, 1), ""), k_like(g, t, 0), "");
     V inexact = LLVMBuildFCmp(g->b, LLVMRealONE, e, x, "");
     V above = LLVMBuildFCmp(g->b, LLVMRealOGT, float_abs(g, e), float_abs(g, x), "");
-    V next = sel(g, above, LLVMBuildSub(g->b, u, k_like(g, t, 1), ""), LLVMBuildAdd(g->b, u, k_like(g, t, 1), ""));
+    V next =
+        sel(g, above, LLVMBuildSub(g->b, u, k_like(g, t, 1), ""), LLVMBuildAdd(g->b, u, k_like(g, t, 1), ""));
     return as_f32(g, sel(g, LLVMBuildAnd(g->b, even, inexact, ""), next, u));
 }
 
@@ -154,7 +164,10 @@ static V round_soft(gen *g, uint16_t op, V x)
 
 V float_round(gen *g, uint16_t op, V x)
 {
-    static const char *const name[] = {[IR_FLOOR] = "llvm.floor", [IR_CEIL] = "llvm.ceil", [IR_TRUNC] = "llvm.trunc", [IR_ROUND] = "llvm.rint"};
+    static const char *const name[] = {[IR_FLOOR] = "llvm.floor",
+                                       [IR_CEIL] = "llvm.ceil",
+                                       [IR_TRUNC] = "llvm.trunc",
+                                       [IR_ROUND] = "llvm.rint"};
     T t = LLVMTypeOf(x);
     if (g->x86 && !g->sse41)
         return round_soft(g, op, x);
@@ -163,11 +176,13 @@ V float_round(gen *g, uint16_t op, V x)
 
 /* ---- fma ---- */
 
-/* f32: the product is exact in f64; the sum is rounded to odd there, so that rounding it to f32 is the only rounding. */
+/* f32: the product is exact in f64; the sum is rounded to odd there, so that rounding it to f32 is the
+ * only rounding. */
 static V fma_soft(gen *g, V a, V b, V c)
 {
     const T f32 = LLVMTypeOf(a), f64 = ty_float(g, 64, lanes_of(f32));
-    V x = LLVMBuildFPExt(g->b, a, f64, ""), y = LLVMBuildFPExt(g->b, b, f64, ""), z = LLVMBuildFPExt(g->b, c, f64, "");
+    V x = LLVMBuildFPExt(g->b, a, f64, ""), y = LLVMBuildFPExt(g->b, b, f64, ""),
+      z = LLVMBuildFPExt(g->b, c, f64, "");
     V p = LLVMBuildFMul(g->b, x, y, ""), s = LLVMBuildFAdd(g->b, p, z, "");
     V bb = LLVMBuildFSub(g->b, s, p, ""), aa = LLVMBuildFSub(g->b, s, bb, "");
     V err = LLVMBuildFAdd(g->b, LLVMBuildFSub(g->b, p, aa, ""), LLVMBuildFSub(g->b, z, bb, ""), "");
@@ -177,13 +192,16 @@ static V fma_soft(gen *g, V a, V b, V c)
     V zero = k_float(g, f64, 0), inexact = LLVMBuildFCmp(g->b, LLVMRealONE, err, zero, "");
     /* towards the error: away from zero if it has the sign of s */
     V away = LLVMBuildICmp(g->b, LLVMIntSGE, LLVMBuildXor(g->b, u, bits_of(g, err), ""), k_like(g, t, 0), "");
-    V next = sel(g, away, LLVMBuildAdd(g->b, u, k_like(g, t, 1), ""), LLVMBuildSub(g->b, u, k_like(g, t, 1), ""));
+    V next =
+        sel(g, away, LLVMBuildAdd(g->b, u, k_like(g, t, 1), ""), LLVMBuildSub(g->b, u, k_like(g, t, 1), ""));
     V odd = as_like(g, sel(g, LLVMBuildAnd(g->b, even, inexact, ""), next, u), s);
     return LLVMBuildFPTrunc(g->b, odd, f32, "");
 }
 
-/* f64: a function of its own, once in a module, in integers of 128 bits. Mantissas are normalised, so the product P has 105 or 106 bits; c is aligned with it. Whichever loses bits
- * in that keeps a sticky one: then the other is so much larger that nothing cancels, and the bit lies far below where the result is rounded. One rounding, subnormal results included. */
+/* f64: a function of its own, once in a module, in integers of 128 bits. Mantissas are normalised, so the
+ * product P has 105 or 106 bits; c is aligned with it. Whichever loses bits in that keeps a sticky one:
+ * then the other is so much larger that nothing cancels, and the bit lies far below where the result is
+ * rounded. One rounding, subnormal results included. */
 #define ADD(x, y) LLVMBuildAdd(g->b, x, y, "")
 #define SUB(x, y) LLVMBuildSub(g->b, x, y, "")
 #define AND(x, y) LLVMBuildAnd(g->b, x, y, "")
@@ -207,7 +225,8 @@ static V leading_zeros(gen *g, V x)
 
 static soft_part soft_split(gen *g, V x, T i64)
 {
-    V u = LLVMBuildBitCast(g->b, x, i64, ""), e = AND(SHR(u, K(i64, 52)), K(i64, 0x7ff)), m = AND(u, K(i64, 0xfffffffffffff));
+    V u = LLVMBuildBitCast(g->b, x, i64, ""), e = AND(SHR(u, K(i64, 52)), K(i64, 0x7ff)),
+      m = AND(u, K(i64, 0xfffffffffffff));
     V tiny = CMP(EQ, e, K(i64, 0));
     m = PICK(tiny, m, OR(m, K(i64, 1ull << 52)));
     V by = SUB(leading_zeros(g, m), K(i64, 11));
@@ -230,15 +249,23 @@ static V soft_jam(gen *g, V x, V n, T i128)
 
 static V soft_signed(gen *g, V negative, V x) { return PICK(negative, LLVMBuildNeg(g->b, x, ""), x); }
 
+/* a * b + c in integers, rounded once, for finite numbers. The product of the mantissas has 106 bits; c is
+ * shifted to its scale, or, if c is much larger, the product to c's, with the bits that fall off kept as
+ * one sticky bit. The sum is exact up to that bit, so shifting it to 53 bits (fewer for subnormal results)
+ * and rounding halves to even is the only rounding. */
 static V soft_ordinary(gen *g, soft_part a, soft_part b, soft_part c, T i64, T i128)
 {
-    V p = LLVMBuildMul(g->b, LLVMBuildZExt(g->b, a.mantissa, i128, ""), LLVMBuildZExt(g->b, b.mantissa, i128, ""), "");
-    V apart = ADD(SUB(c.exponent, ADD(a.exponent, b.exponent)), K(i64, 1075)); /* of the lowest bits of c and P */
+    V p = LLVMBuildMul(g->b, LLVMBuildZExt(g->b, a.mantissa, i128, ""),
+                       LLVMBuildZExt(g->b, b.mantissa, i128, ""), "");
+    /* of the lowest bits of c and P */
+    V apart = ADD(SUB(c.exponent, ADD(a.exponent, b.exponent)), K(i64, 1075));
     V over = soft_clamp(g, SUB(apart, K(i64, 73)), 0, 4096);
     p = soft_jam(g, p, soft_clamp(g, over, 0, 127), i128);
-    V up = LLVMBuildZExt(g->b, soft_clamp(g, apart, 0, 73), i128, ""), down = soft_clamp(g, SUB(K(i64, 0), apart), 0, 127);
+    V up = LLVMBuildZExt(g->b, soft_clamp(g, apart, 0, 73), i128, ""),
+      down = soft_clamp(g, SUB(K(i64, 0), apart), 0, 127);
     V q = soft_jam(g, SHL(LLVMBuildZExt(g->b, c.mantissa, i128, ""), up), down, i128);
-    V sum = ADD(soft_signed(g, LLVMBuildXor(g->b, a.negative, b.negative, ""), p), soft_signed(g, c.negative, q));
+    V sum =
+        ADD(soft_signed(g, LLVMBuildXor(g->b, a.negative, b.negative, ""), p), soft_signed(g, c.negative, q));
     V negative = CMP(SLT, sum, K(i128, 0)), m = soft_signed(g, negative, sum);
     V weight = ADD(SUB(ADD(a.exponent, b.exponent), K(i64, 2150)), over); /* of the lowest bit */
     V top = SUB(K(i64, 127), LLVMBuildTrunc(g->b, leading_zeros(g, m), i64, ""));
@@ -246,7 +273,8 @@ static V soft_ordinary(gen *g, soft_part a, soft_part b, soft_part c, T i64, T i
     V shift = PICK(CMP(SGT, normal, least), normal, least), far = CMP(SGT, shift, K(i64, 127));
     V right = LLVMBuildZExt(g->b, soft_clamp(g, shift, 0, 127), i128, ""),
       left = LLVMBuildZExt(g->b, soft_clamp(g, SUB(K(i64, 0), shift), 0, 127), i128, "");
-    V kept = SHR(SHL(m, left), right), one = K(i128, 1), lost = AND(m, SUB(SHL(one, right), one)), half = SHR(SHL(one, right), one);
+    V kept = SHR(SHL(m, left), right), one = K(i128, 1), lost = AND(m, SUB(SHL(one, right), one)),
+      half = SHR(SHL(one, right), one);
     V tie = AND(CMP(EQ, lost, half), CMP(NE, AND(kept, one), K(i128, 0)));
     V more = AND(CMP(SGT, shift, K(i64, 0)), OR(CMP(UGT, lost, half), tie));
     V low = ADD(LLVMBuildTrunc(g->b, kept, i64, ""), LLVMBuildZExt(g->b, more, i64, ""));
@@ -313,8 +341,9 @@ static V fma_soft64(gen *g, V a, V b, V c)
     return r;
 }
 
-/* A constant vector as a load that becomes the memory operand of the instruction. LLVM would broadcast it into a register by an instruction of its own each time, since 16 registers do
- * not hold the coefficients of a polynomial; with AVX-512 the broadcast is part of the operand. */
+/* A constant vector as a load that becomes the memory operand of the instruction. LLVM would broadcast it
+ * into a register by an instruction of its own each time, since 16 registers do not hold the coefficients
+ * of a polynomial; with AVX-512 the broadcast is part of the operand. */
 static V from_memory(gen *g, V x)
 {
     const T t = LLVMTypeOf(x);
@@ -337,10 +366,13 @@ V float_fma(gen *g, V a, V b, V c)
 {
     T t = LLVMTypeOf(a);
     const bool pool = g->avx2 && !g->avx512 && lanes_of(t) * (is_f64(a) ? 8 : 4) == 32;
-    if (pool && LLVMIsConstant(c) && !LLVMIsUndef(c) && !LLVMIsNull(c) && !LLVMIsConstant(a) && !LLVMIsConstant(b))
+    if (pool && LLVMIsConstant(c) && !LLVMIsUndef(c) && !LLVMIsNull(c) && !LLVMIsConstant(a) &&
+        !LLVMIsConstant(b))
         c = from_memory(g, c);
     V x[3] = {a, b, c};
-    return g->fma ? intrinsic(g, "llvm.fma", &t, 1, x, 3) : is_f64(a) ? fma_soft64(g, a, b, c) : fma_soft(g, a, b, c);
+    return g->fma    ? intrinsic(g, "llvm.fma", &t, 1, x, 3)
+         : is_f64(a) ? fma_soft64(g, a, b, c)
+                     : fma_soft(g, a, b, c);
 }
 
 /* ---- a 2^b ---- */
@@ -350,18 +382,23 @@ static V part_of(gen *g, V x, int from, int n)
     V idx[64];
     for (int i = 0; i < n; i++)
         idx[i] = LLVMConstInt(ty_int(g, 32, 0), (uint64_t)(from + i), 0);
-    return LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)n), "");
+    return LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)n),
+                                  "");
 }
 
 /* Whole vectors of 128, 256 or 512 bits. */
 static V scalef(gen *g, V a, V b, int n, bool wide)
 {
     static const char *const name[2][3] = {
-        {"llvm.x86.avx512.mask.scalef.ps.128", "llvm.x86.avx512.mask.scalef.ps.256", "llvm.x86.avx512.mask.scalef.ps.512"},
-        {"llvm.x86.avx512.mask.scalef.pd.128", "llvm.x86.avx512.mask.scalef.pd.256", "llvm.x86.avx512.mask.scalef.pd.512"}};
+        {"llvm.x86.avx512.mask.scalef.ps.128", "llvm.x86.avx512.mask.scalef.ps.256",
+         "llvm.x86.avx512.mask.scalef.ps.512"},
+        {"llvm.x86.avx512.mask.scalef.pd.128", "llvm.x86.avx512.mask.scalef.pd.256",
+         "llvm.x86.avx512.mask.scalef.pd.512"}};
     const int bits = n * (wide ? 64 : 32);
     const T mask = ty_int(g, n > 8 ? n : 8, 0);
-    V x[5] = {a, b, LLVMGetUndef(LLVMTypeOf(a)), LLVMConstAllOnes(mask), LLVMConstInt(ty_int(g, 32, 0), 4, 0)}; /* 4: the rounding in force */
+    /* 4: the rounding in force */
+    V x[5] = {a, b, LLVMGetUndef(LLVMTypeOf(a)), LLVMConstAllOnes(mask),
+              LLVMConstInt(ty_int(g, 32, 0), 4, 0)};
     return intrinsic(g, name[wide][bits == 512 ? 2 : bits == 256], NULL, 0, x, bits == 512 ? 5 : 4);
 }
 
@@ -375,7 +412,8 @@ V float_ldexp(gen *g, V a, V b)
         return a;
     }
     if (n == 0)
-        return LLVMBuildExtractElement(g->b, scalef(g, splat(g, a, least), splat(g, b, least), least, is_f64(a)), k_int(g, 0), "");
+        return LLVMBuildExtractElement(
+            g->b, scalef(g, splat(g, a, least), splat(g, b, least), least, is_f64(a)), k_int(g, 0), "");
     if (n <= most)
         return scalef(g, a, b, n, is_f64(a));
     V lo = float_ldexp(g, part_of(g, a, 0, n / 2), part_of(g, b, 0, n / 2)),
@@ -407,7 +445,8 @@ static void unpack(gen *g, const fmt *f, V mag, V *m, V *e)
     V lz = intrinsic(g, "llvm.ctlz", &tt, 1, a, 2);
     const int width = f->mant == 52 ? 64 : 32;
     V shift = LLVMBuildSub(g->b, lz, k_like(g, t, width - 1 - f->mant), "");
-    *m = sel(g, sub, LLVMBuildShl(g->b, man, shift, ""), LLVMBuildOr(g->b, man, k_like(g, t, (int64_t)((uint64_t)1 << f->mant)), ""));
+    *m = sel(g, sub, LLVMBuildShl(g->b, man, shift, ""),
+             LLVMBuildOr(g->b, man, k_like(g, t, (int64_t)((uint64_t)1 << f->mant)), ""));
     *e = sel(g, sub, LLVMBuildSub(g->b, k_like(g, t, 1), shift, ""), exp);
 }
 
@@ -417,7 +456,8 @@ static V repack(gen *g, const fmt *f, V m, V e)
     T tt = t;
     V a[2] = {LLVMBuildOr(g->b, m, k_like(g, t, 1), ""), LLVMConstInt(LLVMInt1TypeInContext(g->cx), 0, 0)};
     const int width = f->mant == 52 ? 64 : 32;
-    V shift = LLVMBuildSub(g->b, intrinsic(g, "llvm.ctlz", &tt, 1, a, 2), k_like(g, t, width - 1 - f->mant), "");
+    V shift =
+        LLVMBuildSub(g->b, intrinsic(g, "llvm.ctlz", &tt, 1, a, 2), k_like(g, t, width - 1 - f->mant), "");
     V nm = LLVMBuildShl(g->b, m, shift, ""), ne = LLVMBuildSub(g->b, e, shift, "");
     V normal = LLVMBuildICmp(g->b, LLVMIntSGT, ne, k_like(g, t, 0), "");
     V man = LLVMBuildAnd(g->b, nm, k_like(g, t, (int64_t)(((uint64_t)1 << f->mant) - 1)), "");
@@ -432,8 +472,8 @@ static V repack(gen *g, const fmt *f, V m, V e)
 static V divide_loop(gen *g, const fmt *f, V ma, V mb, V steps)
 {
     const T t = f->t;
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = new_block(g, "fmod"), body = new_block(g, "fmod.step"),
-                      done = new_block(g, "fmod.done");
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = new_block(g, "fmod"),
+                      body = new_block(g, "fmod.step"), done = new_block(g, "fmod.done");
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, head);
     V m = LLVMBuildPhi(g->b, t, ""), d = LLVMBuildPhi(g->b, t, "");
@@ -462,7 +502,8 @@ V float_mod(gen *g, V a, V b)
     V x = bits_of(g, float_abs(g, a)), y = bits_of(g, float_abs(g, b));
     V inf = k_like(g, t, wide ? 0x7ff0000000000000 : 0x7f800000);
     /* x inf or NaN, y 0 or NaN: NaN; x < y: x; the rest divides */
-    V bad = LLVMBuildOr(g->b, LLVMBuildICmp(g->b, LLVMIntUGE, x, inf, ""), LLVMBuildICmp(g->b, LLVMIntUGT, y, inf, ""), "");
+    V bad = LLVMBuildOr(g->b, LLVMBuildICmp(g->b, LLVMIntUGE, x, inf, ""),
+                        LLVMBuildICmp(g->b, LLVMIntUGT, y, inf, ""), "");
     bad = LLVMBuildOr(g->b, bad, LLVMBuildICmp(g->b, LLVMIntEQ, y, k_like(g, t, 0), ""), "");
     V less = LLVMBuildICmp(g->b, LLVMIntULT, x, y, "");
     V idle = LLVMBuildOr(g->b, bad, less, "");

@@ -1,8 +1,9 @@
 /* flow.c: loops and branches, at scalar level and inside a chunk.
  *
- * A region is emitted in the same way at both levels; only what crosses its borders differs. At scalar level that is uniform values, as phis: blocks lie in their
- * slots. Inside a chunk it is scalars, vectors and simdgroup matrices (`bundle`). Control flow that is the same for all lanes becomes branches; where lanes part, a
- * region runs under the mask c->exec, and is skipped where no lane takes it.
+ * A region is emitted in the same way at both levels; only what crosses its borders differs. At scalar level
+ * that is uniform values, as phis: blocks lie in their slots. Inside a chunk it is scalars, vectors and
+ * simdgroup matrices (`bundle`). Control flow that is the same for all lanes becomes branches; where lanes
+ * part, a region runs under the mask c->exec, and is skipped where no lane takes it.
  */
 #include "llvm.h"
 
@@ -19,7 +20,8 @@ static int sure_rounds(V lo, V hi, int64_t step)
     return n <= 0 ? 0 : n <= step ? 1 : 2;
 }
 
-/* Most loops are over blocks, so their first round is sure to be run and the test is at the end; one round is no loop. */
+/* Most loops are over blocks, so their first round is sure to be run and the test is at the end; one round
+ * is no loop. */
 loop loop_open(gen *g, V lo, V hi, int64_t step)
 {
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body;
@@ -27,7 +29,11 @@ loop loop_open(gen *g, V lo, V hi, int64_t step)
     if (sure == 1)
         return (loop){.iv = lo};
     body = sure ? NULL : new_block(g, "chunk");
-    loop l = {.from = from, .head = new_block(g, "chunks"), .done = new_block(g, "chunked"), .step = step, .end = sure ? hi : NULL};
+    loop l = {.from = from,
+              .head = new_block(g, "chunks"),
+              .done = new_block(g, "chunked"),
+              .step = step,
+              .end = sure ? hi : NULL};
     branch_to(g, l.head);
     LLVMPositionBuilderAtEnd(g->b, l.head);
     l.iv = LLVMBuildPhi(g->b, ty_int(g, 64, 0), "");
@@ -155,7 +161,8 @@ typedef struct region {
 static uint32_t middle_of(gen *g, uint32_t opener)
 {
     uint32_t i = opener + 1;
-    while (i < g->p.end[opener] && ((g->ir->insns[i].op != IR_ELSE && g->ir->insns[i].op != IR_DO) || g->p.parent[i] != opener))
+    while (i < g->p.end[opener] &&
+           ((g->ir->insns[i].op != IR_ELSE && g->ir->insns[i].op != IR_DO) || g->p.parent[i] != opener))
         i++;
     return i;
 }
@@ -224,7 +231,10 @@ static carried open_carried(gen *g, const region *r)
 {
     const ir_insn *in = &g->ir->insns[r->opener], *end = &g->ir->insns[r->end];
     const int head = in->op == IR_LOOP ? 3 : 0;
-    carried c = {.n = end->nargs, .first = in->res + (in->op == IR_LOOP), .final = end->res, .next = ir_args(g->ir, end)};
+    carried c = {.n = end->nargs,
+                 .first = in->res + (in->op == IR_LOOP),
+                 .final = end->res,
+                 .next = ir_args(g->ir, end)};
     c.init = arena_alloc(&g->mem, sizeof *c.init * (size_t)(3 * c.n + 1));
     if (!c.init) {
         gen_fail(g, EAS_ERR_MEMORY, "out of memory");
@@ -268,11 +278,14 @@ V loop_next(gen *g, V iv, V hi, V step, bool is_signed)
 {
     const T t = LLVMTypeOf(iv);
     V up = LLVMBuildICmp(g->b, LLVMIntUGT, LLVMBuildSub(g->b, hi, iv, ""), step, "");
-    if (LLVMIsAConstantInt(step) && LLVMConstIntGetSExtValue(step) == 1) /* iv < hi, so iv + 1 does not wrap */
-        return LLVMBuildICmp(g->b, is_signed ? LLVMIntSLT : LLVMIntULT, LLVMBuildAdd(g->b, iv, step, ""), hi, "");
+    /* iv < hi, so iv + 1 does not wrap */
+    if (LLVMIsAConstantInt(step) && LLVMConstIntGetSExtValue(step) == 1)
+        return LLVMBuildICmp(g->b, is_signed ? LLVMIntSLT : LLVMIntULT, LLVMBuildAdd(g->b, iv, step, ""), hi,
+                             "");
     if (!is_signed || (LLVMIsAConstantInt(step) && LLVMConstIntGetSExtValue(step) > 0))
         return up;
-    V down = LLVMBuildICmp(g->b, LLVMIntUGT, LLVMBuildSub(g->b, iv, hi, ""), LLVMBuildNeg(g->b, step, ""), "");
+    V down =
+        LLVMBuildICmp(g->b, LLVMIntUGT, LLVMBuildSub(g->b, iv, hi, ""), LLVMBuildNeg(g->b, step, ""), "");
     return sel(g, LLVMBuildICmp(g->b, LLVMIntSGT, step, k_like(g, t, 0), ""), up, down);
 }
 
@@ -281,9 +294,12 @@ V loop_first(gen *g, V iv, V hi, V step, bool is_signed)
     const T t = LLVMTypeOf(iv);
     V zero = k_like(g, t, 0);
     if (!is_signed)
-        return LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntNE, step, zero, ""), LLVMBuildICmp(g->b, LLVMIntULT, iv, hi, ""), "");
-    V up = LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSGT, step, zero, ""), LLVMBuildICmp(g->b, LLVMIntSLT, iv, hi, ""), "");
-    V down = LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, step, zero, ""), LLVMBuildICmp(g->b, LLVMIntSGT, iv, hi, ""), "");
+        return LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntNE, step, zero, ""),
+                            LLVMBuildICmp(g->b, LLVMIntULT, iv, hi, ""), "");
+    V up = LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSGT, step, zero, ""),
+                        LLVMBuildICmp(g->b, LLVMIntSLT, iv, hi, ""), "");
+    V down = LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, step, zero, ""),
+                          LLVMBuildICmp(g->b, LLVMIntSGT, iv, hi, ""), "");
     return LLVMBuildOr(g->b, up, down, "");
 }
 
@@ -298,9 +314,11 @@ static uint32_t region_weight(gen *g, uint32_t i)
 /* How many rounds of a loop with constant bounds to write out in one. */
 static int unroll_of(gen *g, uint32_t i, V lo, V hi, V step)
 {
-    if (!LLVMIsAConstantInt(lo) || !LLVMIsAConstantInt(hi) || !LLVMIsAConstantInt(step) || region_weight(g, i) > UNROLL_BODY)
+    if (!LLVMIsAConstantInt(lo) || !LLVMIsAConstantInt(hi) || !LLVMIsAConstantInt(step) ||
+        region_weight(g, i) > UNROLL_BODY)
         return 1;
-    const int64_t a = LLVMConstIntGetSExtValue(lo), b = LLVMConstIntGetSExtValue(hi), s = LLVMConstIntGetSExtValue(step);
+    const int64_t a = LLVMConstIntGetSExtValue(lo), b = LLVMConstIntGetSExtValue(hi),
+                  s = LLVMConstIntGetSExtValue(step);
     if (s <= 0 || s > 1 << 20 || a < 0 || b < a || b > INT32_MAX || (b - a) % s)
         return 1;
     const int64_t trips = (b - a) / s;
@@ -340,11 +358,13 @@ static void emit_loop(gen *g, region *r)
     if (g->st)
         return;
     mark(g, r);
-    V lo = uni ? g->sval[a[0]] : seg_here(g, a[0]), hi = uni ? g->sval[a[1]] : seg_here(g, a[1]), step = uni ? g->sval[a[2]] : seg_here(g, a[2]);
+    V lo = uni ? g->sval[a[0]] : seg_here(g, a[0]), hi = uni ? g->sval[a[1]] : seg_here(g, a[1]),
+      step = uni ? g->sval[a[2]] : seg_here(g, a[2]);
     V go = loop_first(g, lo, hi, step, is_signed);
     if (!uni)
         go = LLVMBuildAnd(g->b, go, exec_mask(g), "");
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body = new_block(g, "body"), done = new_block(g, "done");
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), body = new_block(g, "body"),
+                      done = new_block(g, "done");
     LLVMBuildCondBr(g->b, any_of(g, go), body, done);
     LLVMPositionBuilderAtEnd(g->b, body);
     V iv = LLVMBuildPhi(g->b, LLVMTypeOf(lo), ""), run = uni ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(go), "");
@@ -385,6 +405,9 @@ static void emit_loop(gen *g, region *r)
 
 /* ---- loops with a condition ---- */
 
+/* A loop with its condition at the top. Where threads leave it at different times, a mask of those that
+ * still run is carried round beside the values: the loop goes on while any lane does, and lanes that are
+ * done keep what they carry. */
 static void emit_while(gen *g, region *r)
 {
     const uint32_t cond = ir_args(g->ir, &g->ir->insns[r->middle])[0];
@@ -394,7 +417,8 @@ static void emit_while(gen *g, region *r)
         return;
     mark(g, r);
     V all = uni ? NULL : exec_mask(g);
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = new_block(g, "while"), body = new_block(g, "do"), done = new_block(g, "done");
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), head = new_block(g, "while"),
+                      body = new_block(g, "do"), done = new_block(g, "done");
     branch_to(g, head);
     LLVMPositionBuilderAtEnd(g->b, head);
     V run = uni ? NULL : LLVMBuildPhi(g->b, LLVMTypeOf(all), "");
@@ -470,7 +494,8 @@ static void emit_uniform_if(gen *g, region *r, V cond, bundle *t, bundle *e)
 /* An arm under a mask, skipped if no lane takes it; its values are then undefined, and chosen by no lane. */
 static void emit_masked_arm(gen *g, region *r, int part, V mask, bundle *out)
 {
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(g->b), arm = new_block(g, "arm"), done = new_block(g, "after");
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(g->b), arm = new_block(g, "arm"),
+                      done = new_block(g, "after");
     LLVMBuildCondBr(g->b, any_of(g, mask), arm, done);
     LLVMPositionBuilderAtEnd(g->b, arm);
     arm = emit_arm(g, r, part, mask, out, done);

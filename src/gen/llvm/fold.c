@@ -1,8 +1,10 @@
 /* fold.c: along an axis. Orders are those of src/ir/fold.c.
  *
- * A reduction takes part in the chunks of its operand's segment. Along the last axis its accumulators lie side by side in a small
- * array on the stack: lane i is joined with accumulator i modulo 64 (32 for 8-byte elements), and after the last chunk they are joined to one. Whole rounds of so many
- * lanes keep the accumulators in registers, which start with the identity element. Along any other axis the result's own slot holds the accumulators.
+ * A reduction takes part in the chunks of its operand's segment. Along the last axis its accumulators lie
+ * side by side in a small array on the stack: lane i is joined with accumulator i modulo 64 (32 for 8-byte
+ * elements), and after the last chunk they are joined to one. Whole rounds of so many lanes keep the
+ * accumulators in registers, which start with the identity element. Along any other axis the result's own
+ * slot holds the accumulators.
  *
  * Scans and transposes are segments of their own: they read one slot and write another.
  */
@@ -33,12 +35,16 @@ static V scaled(gen *g, V i, int64_t k) { return LLVMBuildMul(g->b, i, k_int(g, 
 
 /* ---- reductions ---- */
 
-static int axis_dim(gen *g, const ir_insn *in) /* in the operand's canonical shape; NODIM if it has one element */
+/* in the operand's canonical shape; NODIM if it has one element */
+static int axis_dim(gen *g, const ir_insn *in)
 {
     return plan_canon_dim(ir_typeof(g->ir, ir_args(g->ir, in)[0]), (int)in->imm);
 }
 
-static bool along_last(gen *g, const ir_insn *in) { return axis_dim(g, in) == g->p.val[ir_args(g->ir, in)[0]].sh.rank - 1; }
+static bool along_last(gen *g, const ir_insn *in)
+{
+    return axis_dim(g, in) == g->p.val[ir_args(g->ir, in)[0]].sh.rank - 1;
+}
 
 static int64_t chains_of(gen *g, const ir_insn *in)
 {
@@ -55,7 +61,8 @@ static V result_place(gen *g, const ir_insn *in, int axis)
     int64_t stride;
     for (int d = 0; d < r->sh.rank; d++)
         m = (map_t)((m & ~(15 << (4 * d))) | (d < axis ? d : d + 1) << (4 * d));
-    return mem_element(g, mem_slot(g, g->p.at[in->res].slot), (eas_dtype)ir_typeof(g->ir, in->res).dtype, seg_linear(g, &r->sh, m, &stride));
+    return mem_element(g, mem_slot(g, g->p.at[in->res].slot), (eas_dtype)ir_typeof(g->ir, in->res).dtype,
+                       seg_linear(g, &r->sh, m, &stride));
 }
 
 /* The identity element of the reduction. */
@@ -72,7 +79,10 @@ static int64_t identity_bits(uint16_t op, eas_dtype dt)
     }
 }
 
-static bool in_rounds(gen *g, const ir_insn *in) { return in && is_reduce(in) && axis_dim(g, in) != NODIM && along_last(g, in); }
+static bool in_rounds(gen *g, const ir_insn *in)
+{
+    return in && is_reduce(in) && axis_dim(g, in) != NODIM && along_last(g, in);
+}
 
 static V chains_at(gen *g, const ir_insn *in, V lane)
 {
@@ -141,13 +151,18 @@ static void next_chain(gen *g, const ir_insn *in, V *reg, int k, void *ctx)
 static void put_chain(gen *g, const ir_insn *in, V *reg, int k, void *ctx)
 {
     (void)ctx;
-    store_vec(g, chains_at(g, in, k_int(g, (int64_t)k * g->c->n)), (eas_dtype)ir_typeof(g->ir, in->res).dtype, *reg);
+    store_vec(g, chains_at(g, in, k_int(g, (int64_t)k * g->c->n)), (eas_dtype)ir_typeof(g->ir, in->res).dtype,
+              *reg);
 }
 
+/* A loop over rounds of `w` elements whose running results stay in registers: each chain is a phi of the
+ * loop, and the chunks of a round are unrolled, so that neighbouring chunks add to different chains and no
+ * addition waits for the one before. */
 void fold_rounds(gen *g, const segment *s, V hi, int64_t w, void chunk_at(gen *, const segment *, V))
 {
     chain_phis c = {.from = LLVMGetInsertBlock(g->b)};
-    LLVMBasicBlockRef head = new_block(g, "rounds"), body = new_block(g, "round"), done = new_block(g, "rounded");
+    LLVMBasicBlockRef head = new_block(g, "rounds"), body = new_block(g, "round"),
+                      done = new_block(g, "rounded");
     c.phi = arena_alloc(&g->mem, sizeof *c.phi * (s->items.len + 1) * IR_CHAINS);
     g->c->regs = arena_alloc(&g->mem, sizeof *g->c->regs * (g->ir->nvals + 1));
     if (!c.phi || !g->c->regs) {
@@ -208,7 +223,8 @@ static V half(gen *g, V x, int from, int n)
     V idx[IR_CHAINS];
     for (int k = 0; k < n; k++)
         idx[k] = LLVMConstInt(ty_int(g, 32, 0), (unsigned)(from + k), 0);
-    return LLVMBuildShuffleVector(g->b, x, LLVMGetUndef(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)n), "");
+    return LLVMBuildShuffleVector(g->b, x, LLVMGetUndef(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)n),
+                                  "");
 }
 
 static V lanes_below(gen *g, int n, int count)
@@ -228,7 +244,8 @@ static V join_chains(gen *g, const ir_insn *in)
         p *= 2;
     V ptr = g->chains[in->res], x = load_vec(g, ptr, dt, p);
     if (w > p)
-        x = sel(g, lanes_below(g, p, w - p), join(g, in, x, load_vec(g, mem_element(g, ptr, dt, k_int(g, p)), dt, p)), x);
+        x = sel(g, lanes_below(g, p, w - p),
+                join(g, in, x, load_vec(g, mem_element(g, ptr, dt, k_int(g, p)), dt, p)), x);
     for (p /= 2; p; p /= 2)
         x = join(g, in, half(g, x, 0, p), half(g, x, p, p));
     return LLVMBuildExtractElement(g->b, x, k_int(g, 0), "");
@@ -236,7 +253,8 @@ static V join_chains(gen *g, const ir_insn *in)
 
 void fold_finish(gen *g, const segment *s)
 {
-    for (uint32_t i = 0; i < s->items.len && s->reduces && !g->st; i++) { /* after a failure there may be no chains */
+    /* after a failure there may be no chains */
+    for (uint32_t i = 0; i < s->items.len && s->reduces && !g->st; i++) {
         const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
         if (!in || !is_reduce(in) || !along_last(g, in))
             continue;
@@ -248,7 +266,8 @@ void fold_finish(gen *g, const segment *s)
         }
         int64_t stride;
         const shape *sh = &g->p.val[in->res].sh;
-        mem_store_scalar(g, mem_slot(g, g->p.at[in->res].slot), dt, seg_linear(g, sh, map_identity(sh->rank), &stride), x);
+        mem_store_scalar(g, mem_slot(g, g->p.at[in->res].slot), dt,
+                         seg_linear(g, sh, map_identity(sh->rank), &stride), x);
     }
 }
 
@@ -301,7 +320,8 @@ static void scan_lines(gen *g, const ir_insn *in, V from, V to, const ir_axis *a
     V row = scaled(g, k.iv, a->inner);
     loop j = loop_open(g, k_int(g, 0), k_int(g, a->inner), n);
     V old = LLVMBuildAdd(g->b, row, j.iv, ""), at = LLVMBuildAdd(g->b, old, k_int(g, a->inner), "");
-    x = join(g, in, load_vec(g, mem_element(g, to, dt, old), dt, n), load_vec(g, mem_element(g, from, dt, at), dt, n));
+    x = join(g, in, load_vec(g, mem_element(g, to, dt, old), dt, n),
+             load_vec(g, mem_element(g, from, dt, at), dt, n));
     store_vec(g, mem_element(g, to, dt, at), dt, x);
     loop_close(g, &j);
     loop_close(g, &k);
@@ -314,7 +334,8 @@ static void scan_insn(gen *g, const ir_insn *in)
     const ir_axis a = ir_axis_of(ir_typeof(g->ir, x), (int)in->imm);
     loop o = loop_open(g, k_int(g, 0), k_int(g, a.outer), 1);
     V off = scaled(g, o.iv, a.n * a.inner);
-    V from = mem_element(g, mem_slot(g, g->p.at[x].slot), dt, off), to = mem_element(g, mem_slot(g, g->p.at[in->res].slot), dt, off);
+    V from = mem_element(g, mem_slot(g, g->p.at[x].slot), dt, off),
+      to = mem_element(g, mem_slot(g, g->p.at[in->res].slot), dt, off);
     if (a.inner == 1)
         scan_line(g, in, from, to, a.n);
     else
@@ -324,11 +345,13 @@ static void scan_insn(gen *g, const ir_insn *in)
 
 /* ---- transposes: tiles in registers, single elements at the edges ----
  *
- * A tile is n rows by as many columns as fit 16 bytes. Pieces of that size come from memory to where the result wants them, so what is left are
- * small squares inside each piece, which needs half the shuffles of squares of n by n, and code of a quarter of the size.
+ * A tile is n rows by as many columns as fit 16 bytes. Pieces of that size come from memory to where the
+ * result wants them, so what is left are small squares inside each piece, which needs half the shuffles of
+ * squares of n by n, and code of a quarter of the size.
  */
 
-/* The first or the second halves of the pieces of a and b, their elements in turns: there is an instruction for that. */
+/* The first or the second halves of the pieces of a and b, their elements in turns: there is an
+ * instruction for that. */
 static V interleave(gen *g, V a, V b, int n, int w, bool second)
 {
     V idx[16];
@@ -370,11 +393,12 @@ typedef struct matrix {
     V from, to;
     eas_dtype dt;
     int64_t rows, cols; /* of the operand */
-    int64_t pitch;      /* from one row of the result to the next */
+    int64_t pitch; /* from one row of the result to the next */
 } matrix;
 
 /* rows r0 <= r < r1 and columns c0 <= c < c1 in tiles of n by w (n = 1: elements) */
-static void transpose_part(gen *g, const matrix *m, int64_t r0, int64_t r1, int64_t c0, int64_t c1, int n, int w)
+static void transpose_part(gen *g, const matrix *m, int64_t r0, int64_t r1, int64_t c0, int64_t c1, int n,
+                           int w)
 {
     if (r0 >= r1 || c0 >= c1)
         return;
@@ -396,7 +420,9 @@ static void trans_insn(gen *g, const ir_insn *in)
 {
     const uint32_t x = ir_args(g->ir, in)[0];
     const shape *sh = &g->p.val[x].sh;
-    matrix m = {.dt = (eas_dtype)ir_typeof(g->ir, x).dtype, .rows = sh->dim[sh->rank - 2], .cols = sh->dim[sh->rank - 1]};
+    matrix m = {.dt = (eas_dtype)ir_typeof(g->ir, x).dtype,
+                .rows = sh->dim[sh->rank - 2],
+                .cols = sh->dim[sh->rank - 1]};
     m.pitch = g->p.at[in->res].pitch ? g->p.at[in->res].pitch : m.rows; /* a pitch is for two dims only */
     const int64_t all = shape_lanes(sh) / (m.rows * m.cols);
     int n = g->opt->vector_bytes / (int)eas_dtype_size(m.dt), w = 16 / (int)eas_dtype_size(m.dt);
@@ -422,5 +448,6 @@ void whole_insn(gen *g, const segment *s)
     else
         scan_insn(g, in);
     if (g->p.val[in->res].cls == C_UNI)
-        g->sval[in->res] = mem_load_scalar(g, mem_slot(g, g->p.at[in->res].slot), (eas_dtype)ir_typeof(g->ir, in->res).dtype, k_int(g, 0));
+        g->sval[in->res] = mem_load_scalar(g, mem_slot(g, g->p.at[in->res].slot),
+                                           (eas_dtype)ir_typeof(g->ir, in->res).dtype, k_int(g, 0));
 }

@@ -81,7 +81,8 @@ void function_emit(gen *g)
     make_function(g);
     V first = LLVMGetParam(g->fn, 1), last = LLVMGetParam(g->fn, 2), start[3], gridv[3], next[3];
     const int axes = g->p.info.naxes;
-    LLVMBasicBlockRef from, head = new_block(g, "program"), body = new_block(g, "run"), done = new_block(g, "end");
+    LLVMBasicBlockRef from, head = new_block(g, "program"), body = new_block(g, "run"),
+                            done = new_block(g, "end");
     open_programs(g, start, gridv);
     from = LLVMGetInsertBlock(g->b);
     branch_to(g, head);

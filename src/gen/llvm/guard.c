@@ -1,10 +1,13 @@
 /* guard.c: running out of memory inside LLVM, without ending the process.
  *
- * LLVM has no way to report that an allocation failed: it ends the process. Here its allocations go through ours (operator new by definition, malloc and its kin by the
- * linker's --wrap), and one that fails jumps out of the compiler, back into llvm_guarded. What LLVM had allocated for that kernel is lost; nothing else is, provided that
- * no lock is held, no pthread_once is under way and no static variable is being made at that moment: the next compilation would wait for them for ever. Such sections
- * are counted (their functions are wrapped as well), they are few and short, and inside them an allocation that fails is served from a reserve instead. The same goes for
- * allocations outside llvm_guarded: the constructors that run while the library is opened.
+ * LLVM has no way to report that an allocation failed: it ends the process. Here its allocations go through
+ * ours (operator new by definition, malloc and its kin by the linker's --wrap), and one that fails jumps out
+ * of the compiler, back into llvm_guarded. What LLVM had allocated for that kernel is lost; nothing else is,
+ * provided that no lock is held, no pthread_once is under way and no static variable is being made at that
+ * moment: the next compilation would wait for them for ever. Such sections are counted (their functions are
+ * wrapped as well), they are few and short, and inside them an allocation that fails is served from a reserve
+ * instead. The same goes for allocations outside llvm_guarded: the constructors that run while the library is
+ * opened.
  *
  * The reserve is address space that nobody touches until then, and what is taken from it is not given back.
  */
@@ -53,7 +56,8 @@ static void starved(void *ctx, const char *reason, bool diagnostics)
         leave();
 }
 /* llvm::install_bad_alloc_error_handler: it is not in the C interface */
-void install_bad_alloc(void (*handler)(void *, const char *, bool), void *ctx) __asm__("_ZN4llvm31install_bad_alloc_error_handlerEPFvPvPKcbES0_");
+void install_bad_alloc(void (*handler)(void *, const char *, bool),
+                       void *ctx) __asm__("_ZN4llvm31install_bad_alloc_error_handlerEPFvPvPKcbES0_");
 #endif
 
 static void install(void)
@@ -90,7 +94,10 @@ enum { RESERVE = 16 << 20, ALIGN = 64 }; /* each piece has its size before it */
 static _Alignas(4096) char reserve[RESERVE];
 static _Atomic size_t used;
 
-static bool reserved(const void *p) { return (const char *)p >= reserve && (const char *)p < reserve + RESERVE; }
+static bool reserved(const void *p)
+{
+    return (const char *)p >= reserve && (const char *)p < reserve + RESERVE;
+}
 
 static void *from_reserve(size_t n)
 {
@@ -240,7 +247,8 @@ int __wrap_pthread_once(pthread_once_t *o, void (*f)(void))
     return bad;
 }
 
-/* A static variable of a function in C++ is being made between these two; the first gives 0 where it is made already. */
+/* A static variable of a function in C++ is being made between these two; the first gives 0 where it is
+ * made already. */
 int __real___cxa_guard_acquire(void *g);
 void __real___cxa_guard_release(void *g);
 int __wrap___cxa_guard_acquire(void *g);

@@ -34,8 +34,8 @@ typedef LLVMValueRef V;
 typedef LLVMTypeRef T;
 
 /* ---- generation ---- */
-/* Lane l is base + k + run.stride * l. base is an i64; k stands apart so that it ends up in the displacement of an address. base + k is a multiple of
- * run.mult. */
+/* Lane l is base + k + run.stride * l. base is an i64; k stands apart so that it ends up in the
+ * displacement of an address. base + k is a multiple of run.mult. */
 typedef struct aff {
     ir_run run;
     V base;
@@ -73,7 +73,7 @@ typedef struct chunk {
     enum {
         STREAM_PIECES = 1,
         STREAM_WHOLE
-    } stream; /* contiguous stores are non-temporal: 16 bytes at a time, or as aligned vectors; 0: they are not */
+    } stream; /* contiguous stores are non-temporal, in pieces of 16 bytes or aligned vectors; 0: not */
     uint32_t align; /* idx of the innermost dim is a multiple of this */
     V *sval; /* uniform values as it sees them: gen.sval, or gen.next */
     entry **cache; /* per value */
@@ -110,7 +110,8 @@ typedef struct gen {
     V *chains; /* per value: the running results of a reduction along the last axis */
     segment *seg; /* the one being emitted */
     chunk *c; /* the chunk being emitted, NULL at scalar level */
-    V *next; /* uniform values one round of the surrounding loop (or one program) later, NULL if nobody asks */
+    /* uniform values one round of the surrounding loop (or one program) later, NULL if nobody asks */
+    V *next;
     bool *moves; /* per value: it depends on that loop's counter */
     entry **next_cache;
     eas_status st; /* sticky */
@@ -162,10 +163,11 @@ aff affine_at(gen *g, chunk *c, uint32_t v, map_t m); /* in any chunk */
 aff affine_identity(gen *g, chunk *c, const ir_insn *in, map_t m); /* arange, thread_id and the like */
 V affine_base(gen *g, aff a); /* base + k */
 V affine_vector(gen *g, aff a, eas_dtype dt);
-/* Fills c->pre with the prefix masks of the segment, the chunk standing at inner index 0. Gives the count beyond which nothing
- * happens, NULL if there is none. */
+/* Fills c->pre with the prefix masks of the segment, the chunk standing at inner index 0. Gives the count
+ * beyond which nothing happens, NULL if there is none. */
 V affine_prefixes(gen *g, segment *s);
-bool affine_early(gen *g, uint32_t v); /* a uniform or rematerialised value that needs nothing made in the segment */
+/* a uniform or rematerialised value that needs nothing made in the segment */
+bool affine_early(gen *g, uint32_t v);
 V affine_prefix_vector(gen *g, uint32_t v); /* a mask in c->pre, NULL if it is not */
 bool affine_holds(gen *g, uint32_t v); /* a mask known to be true for all lanes of the chunk */
 
@@ -177,12 +179,15 @@ V seg_scalar(gen *g, uint32_t v); /* lane 0 of the chunk (simdgroup operands) */
 V seg_elementwise(gen *g, const ir_insn *in, map_t m); /* a pure instruction, or a move, computed anew */
 void seg_define(gen *g, uint32_t v, V x); /* enters a result, and stores it to its slot */
 void seg_set(gen *g, uint32_t v, V x); /* enters it only */
-void seg_publish(gen *g, uint32_t v); /* a uniform value made inside the segment and wanted after it goes to its slot */
+/* a uniform value made inside the segment and wanted after it goes to its slot */
+void seg_publish(gen *g, uint32_t v);
 V seg_linear(gen *g, const shape *sh, map_t m, int64_t *stride); /* row-major number of lane 0 */
-bool chunk_at(gen *g, shape sh, V row, V col, chunk *out); /* one lane of a block of two dims; false: no memory. Free out->log */
+/* one lane of a block of two dims; false: no memory. Free out->log */
+bool chunk_at(gen *g, shape sh, V row, V col, chunk *out);
 entry *chunk_find(const chunk *c, uint32_t v, map_t m); /* what is remembered of (v, m), NULL if nothing is */
 void chunk_remember(gen *g, chunk *c, uint32_t v, map_t m, V vec, const aff *a); /* vec or a */
-void chunk_forget(chunk *c, uint32_t mark); /* what was remembered since its log had that length; c may be NULL */
+/* what was remembered since its log had that length; c may be NULL */
+void chunk_forget(chunk *c, uint32_t mark);
 map_t seg_map(gen *g);
 frag seg_frag(gen *g, uint32_t v);
 void seg_define_frag(gen *g, uint32_t v, const frag *f);
@@ -190,10 +195,12 @@ void seg_put_frag(gen *g, uint32_t v, const frag *f); /* to its slot */
 
 /* prefetch.c */
 void next_values(gen *g, const segment *s); /* before the segment: fills g->next, or leaves it NULL */
-void offset_lines(gen *g, const segment *s); /* offsets of its accesses and prefetches as lines, the chunk standing at inner index 0 */
+/* offsets of its accesses and prefetches as lines, the chunk standing at inner index 0 */
+void offset_lines(gen *g, const segment *s);
 bool seg_available(gen *g, uint32_t v); /* an integer that needs only uniform values that are there */
 aff seg_offset(gen *g, chunk *c, uint32_t v); /* an offset, from its line where it has one */
-aff next_offset(gen *g, const chunk *c, uint32_t v); /* one round of the surrounding loop later; not ok if it stays or is not affine */
+/* one round of the surrounding loop later; not ok if it stays or is not affine */
+aff next_offset(gen *g, const chunk *c, uint32_t v);
 void prefetch_load(gen *g, uint32_t buf, aff off);
 void prefetch_chunk(gen *g, const prefetch *x); /* the lanes of the running chunk */
 shape prefetch_reach(const gen *g, const prefetch *x); /* the lanes that it reads or writes */
@@ -221,7 +228,8 @@ typedef struct loop {
     int64_t step;
 } loop; /* iv from lo on, below hi */
 loop loop_open(gen *g, V lo, V hi, int64_t step);
-V loop_carry(gen *g, const loop *l, V first); /* right after loop_open: a value that goes from round to round */
+/* right after loop_open: a value that goes from round to round */
+V loop_carry(gen *g, const loop *l, V first);
 void loop_carried(gen *g, const loop *l, V carry, V next); /* right before loop_close: what it is then */
 void loop_close(gen *g, const loop *l);
 /* Counted loops: does it start; is there a step from iv to the next, without wrapping? Scalars or vectors. */
@@ -231,7 +239,8 @@ V loop_next(gen *g, V iv, V hi, V step, bool is_signed);
 /* memory.c */
 V mem_slot(gen *g, int64_t off); /* address in scratch */
 V mem_streams(gen *g); /* i1: the stores of this call are non-temporal */
-V mem_affine_element(gen *g, V ptr, eas_dtype dt, aff a, int64_t more); /* the address of lane 0 of an affine offset, `more` elements on */
+/* the address of lane 0 of an affine offset, `more` elements on */
+V mem_affine_element(gen *g, V ptr, eas_dtype dt, aff a, int64_t more);
 V mem_count(gen *g, uint32_t buf); /* elements of a buffer or threadgroup array */
 V mem_load_scalar(gen *g, V ptr, eas_dtype dt, V off);
 void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x);
@@ -297,9 +306,11 @@ typedef struct matmul {
     int64_t tiles; /* in all, about */
 } matmul;
 void matmul_insn(gen *g, const segment *s);
-/* In one of the `rounds` rounds of tile `number`: prefetches its share of what the next round of the loop around reads, spread so that the tile's own loads do not wait. */
+/* In one of the `rounds` rounds of tile `number`: prefetches its share of what the next round of the loop
+ * around reads, spread so that the tile's own loads do not wait. */
 void matmul_prefetch(gen *g, const matmul *p, V number, V round, int64_t rounds);
-int64_t matmul_share(gen *g, const matmul *p, int64_t rounds); /* how many lines of a load that is at most; 0: there is nothing to prefetch */
+/* how many lines of a load that is at most; 0: there is nothing to prefetch */
+int64_t matmul_share(gen *g, const matmul *p, int64_t rounds);
 
 /* bf16.c */
 eas_status bf16_factors(gen *g); /* before the plan: products take bf16 as it is, where the machine does */
@@ -315,19 +326,22 @@ void bytes_reserve(gen *g);
 void bytes_product(gen *g, matmul *p, ir_type x, ir_type y);
 V bytes_step(gen *g, const matmul *p, V x, V y, V sum);
 
-/* poll.c: of a loop whose rounds are not counted: at its head among the phis (from: the block before it), and where it goes back, in the block that then does */
+/* poll.c: of a loop whose rounds are not counted: at its head among the phis (from: the block before it),
+ * and where it goes back, in the block that then does */
 typedef struct poll {
     V left, every;
 } poll;
 poll poll_begin(gen *g, uint32_t opener, LLVMBasicBlockRef from);
 void poll_end(gen *g, poll *l);
 
-/* guard.c: fn(ctx), which may call LLVM. False: LLVM gave up and what it had made is lost; why: its last words, or "" where it had no memory. */
+/* guard.c: fn(ctx), which may call LLVM. False: LLVM gave up and what it had made is lost; why: its last
+ * words, or "" where it had no memory. */
 bool llvm_guarded(void (*fn)(void *ctx), void *ctx, char *why, size_t room);
 
 /* scalar.c: a uniform instruction, at scalar level or inside a chunk */
 void scalar_insn(gen *g, uint32_t insn);
-V scalar_value(gen *g, V *sval, const ir_insn *in); /* the result of one without effects, of operands in sval */
+/* the result of one without effects, of operands in sval */
+V scalar_value(gen *g, V *sval, const ir_insn *in);
 V grid_axis(gen *g, int64_t axis);
 
 /* function.c */
@@ -335,6 +349,7 @@ void function_emit(gen *g);
 
 /* target.c */
 void target_read_isa(gen *g);
-eas_status target_emit(gen *g, bool assembly, LLVMMemoryBufferRef *out); /* the module as assembly or as an object */
+/* the module as assembly or as an object */
+eas_status target_emit(gen *g, bool assembly, LLVMMemoryBufferRef *out);
 
 #endif

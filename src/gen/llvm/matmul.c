@@ -1,9 +1,11 @@
 /* matmul.c: a matrix product of blocks, by register tiles.
  *
- * A tile of the sum, `rows` by a few vectors of columns, stays in registers (its accumulators) while k runs over the whole inner dim: one element of x is
- * broadcast, a row of y is read, an fma each, k ascending. Blocks are small enough for the caches; copying them from global memory to their slots is the
- * packing. Factors of class C_FACTOR are read in place. bf16 factors come as pairs along k, packed in bf16.c, where the machine multiplies those. Tiles are cut evenly: 61 rows with
- * room for 14 are 13, 12, 12, 12, 12; all of one size where they can be.
+ * A tile of the sum, `rows` by a few vectors of columns, stays in registers (its accumulators) while k runs
+ * over the whole inner dim: one element of x is broadcast, a row of y is read, an fma each, k ascending.
+ * Blocks are small enough for the caches; copying them from global memory to their slots is the packing.
+ * Factors of class C_FACTOR are read in place. bf16 factors come as pairs along k, packed in bf16.c, where
+ * the machine multiplies those. Tiles are cut evenly: 61 rows with room for 14 are 13, 12, 12, 12, 12; all of
+ * one size where they can be.
  */
 #include "llvm.h"
 
@@ -22,9 +24,15 @@ static V read_at(gen *g, V p, eas_dtype dt, int n)
     return x;
 }
 
-static int lanes_at(const tile *t, int v) { return t->at[v] + t->width[v] <= t->cols ? t->width[v] : t->cols - t->at[v]; }
+static int lanes_at(const tile *t, int v)
+{
+    return t->at[v] + t->width[v] <= t->cols ? t->width[v] : t->cols - t->at[v];
+}
 
-static V sums_at(gen *g, const matmul *p, V base, const tile *t, int r, int v) { return mem_element(g, base, p->dt, k_int(g, r * p->n + t->at[v])); }
+static V sums_at(gen *g, const matmul *p, V base, const tile *t, int r, int v)
+{
+    return mem_element(g, base, p->dt, k_int(g, r * p->n + t->at[v]));
+}
 
 /* one step of k: xp at x[row 0][k], yp at y[k][column 0] */
 static void step_k(gen *g, const matmul *p, const tile *t, V xp, V yp, V *sum)
@@ -32,15 +40,19 @@ static void step_k(gen *g, const matmul *p, const tile *t, V xp, V yp, V *sum)
     V y[MAX_VECS];
     for (int v = 0; v < t->nvec; v++) {
         const int w = t->width[v] == 1 ? 0 : t->width[v];
-        y[v] = p->ys ? (w ? splat(g, p->ys, w) : p->ys) : read_at(g, mem_element(g, yp, p->dt, k_int(g, t->at[v])), p->dt, w);
+        y[v] = p->ys ? (w ? splat(g, p->ys, w) : p->ys)
+                     : read_at(g, mem_element(g, yp, p->dt, k_int(g, t->at[v])), p->dt, w);
     }
     for (int r = 0; r < t->rows; r++) {
-        V x = p->xs ? p->xs : read_at(g, mem_element(g, xp, p->dt, k_int(g, r * p->xrow)), p->dt, 0), many = x;
+        V x = p->xs ? p->xs : read_at(g, mem_element(g, xp, p->dt, k_int(g, r * p->xrow)), p->dt, 0),
+          many = x;
         for (int v = 0; v < t->nvec; v++) {
             V *s = &sum[r * t->nvec + v];
             if (v == 0 || t->width[v] != t->width[v - 1])
                 many = t->width[v] == 1 ? x : splat(g, x, t->width[v]);
-            *s = !p->words ? float_fma(g, many, y[v], *s) : p->words == WORDS_BF16 ? bf16_step(g, many, y[v], *s) : bytes_step(g, p, many, y[v], *s);
+            *s = !p->words              ? float_fma(g, many, y[v], *s)
+               : p->words == WORDS_BF16 ? bf16_step(g, many, y[v], *s)
+                                        : bytes_step(g, p, many, y[v], *s);
         }
     }
 }
@@ -69,7 +81,8 @@ static void start_sums(gen *g, const matmul *p, const tile *t, V acc, V bias, V 
             V *s = &sum[r * t->nvec + v];
             *s = p->start ? (w ? splat(g, p->start, w) : p->start) : read_sums(g, p, acc, t, r, v);
             if (bias)
-                *s = LLVMBuildAdd(g->b, *s, read_at(g, mem_element(g, bias, p->dt, k_int(g, t->at[v])), p->dt, w), "");
+                *s = LLVMBuildAdd(g->b, *s,
+                                  read_at(g, mem_element(g, bias, p->dt, k_int(g, t->at[v])), p->dt, w), "");
         }
 }
 
@@ -77,12 +90,16 @@ static void start_sums(gen *g, const matmul *p, const tile *t, V acc, V bias, V 
 static int64_t lines_of(gen *g, const prefetch *x, int64_t *per_row, int64_t *line)
 {
     const shape sh = prefetch_reach(g, x);
-    *line = 64 / (int64_t)eas_dtype_size((eas_dtype)ir_typeof(g->ir, ir_args(g->ir, &g->ir->insns[x->insn])[0]).dtype);
+    *line = 64 / (int64_t)eas_dtype_size(
+                     (eas_dtype)ir_typeof(g->ir, ir_args(g->ir, &g->ir->insns[x->insn])[0]).dtype);
     *per_row = (sh.dim[1] + *line - 1) / *line;
     return *per_row * sh.dim[0];
 }
 
-static int64_t share_of(const matmul *p, int64_t all, int64_t rounds) { return (all + p->tiles * rounds - 1) / (p->tiles * rounds); }
+static int64_t share_of(const matmul *p, int64_t all, int64_t rounds)
+{
+    return (all + p->tiles * rounds - 1) / (p->tiles * rounds);
+}
 
 int64_t matmul_share(gen *g, const matmul *p, int64_t rounds)
 {
@@ -116,19 +133,24 @@ static void prefetch_near(gen *g, V p, V step, eas_dtype dt, int64_t bytes)
     T t = LLVMPointerTypeInContext(g->cx, 0), i32 = ty_int(g, 32, 0);
     V far = mem_element(g, p, dt, LLVMBuildMul(g->b, step, k_int(g, AHEAD), ""));
     for (int64_t at = 0; at < bytes; at += 64) {
-        V x[4] = {mem_element(g, far, dt, k_int(g, at / (int64_t)eas_dtype_size(dt))), LLVMConstInt(i32, 0, 0), LLVMConstInt(i32, 3, 0),
-                  LLVMConstInt(i32, 1, 0)};
+        V x[4] = {mem_element(g, far, dt, k_int(g, at / (int64_t)eas_dtype_size(dt))),
+                  LLVMConstInt(i32, 0, 0), LLVMConstInt(i32, 3, 0), LLVMConstInt(i32, 1, 0)};
         intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
     }
 }
 
-static int64_t tile_bytes(const matmul *p, const tile *t) { return (t->at[t->nvec - 1] + t->width[t->nvec - 1]) * (int64_t)eas_dtype_size(p->dt); }
+static int64_t tile_bytes(const matmul *p, const tile *t)
+{
+    return (t->at[t->nvec - 1] + t->width[t->nvec - 1]) * (int64_t)eas_dtype_size(p->dt);
+}
 
-/* How many rounds of a loop go by from one prefetch to the next: as many as leave the lines of each as few as they can be. */
+/* How many rounds of a loop go by from one prefetch to the next: as many as leave the lines of each as few
+ * as they can be. */
 static int64_t prefetch_every(gen *g, const matmul *p, int64_t rounds)
 {
     int64_t every = 1;
-    while (!p->yfar && every < 8 && matmul_share(g, p, (rounds + 2 * every - 1) / (2 * every)) == matmul_share(g, p, rounds))
+    while (!p->yfar && every < 8 &&
+           matmul_share(g, p, (rounds + 2 * every - 1) / (2 * every)) == matmul_share(g, p, rounds))
         every *= 2;
     return every;
 }
@@ -139,21 +161,24 @@ static void prefetch_round(gen *g, const matmul *p, V number, V k, int64_t unrol
     const int64_t rounds = p->k / unroll, every = prefetch_every(g, p, rounds);
     if (!matmul_share(g, p, rounds))
         return;
-    LLVMBasicBlockRef yes = every > 1 ? new_block(g, "ask") : NULL, done = every > 1 ? new_block(g, "asked") : NULL;
+    LLVMBasicBlockRef yes = every > 1 ? new_block(g, "ask") : NULL,
+                      done = every > 1 ? new_block(g, "asked") : NULL;
     if (yes) {
         V left = LLVMBuildAnd(g->b, k, k_int(g, every * unroll - 1), "");
         LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntEQ, left, k_int(g, 0), ""), yes, done);
         LLVMPositionBuilderAtEnd(g->b, yes);
     }
-    matmul_prefetch(g, p, number, LLVMBuildUDiv(g->b, k, k_int(g, every * unroll), ""), (rounds + every - 1) / every);
+    matmul_prefetch(g, p, number, LLVMBuildUDiv(g->b, k, k_int(g, every * unroll), ""),
+                    (rounds + every - 1) / every);
     if (yes) {
         branch_to(g, done);
         LLVMPositionBuilderAtEnd(g->b, done);
     }
 }
 
-/* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. With 16 or more accumulators the latency of an fma is hidden, so the loop is not
- * unrolled: that would only be more code to compile. It is where y is read in place and prefetched as well. */
+/* The tile whose first row of x is at xp and whose first column of y, acc and out is at yp, acc, out. With
+ * 16 or more accumulators the latency of an fma is hidden, so the loop is not unrolled: that would only be
+ * more code to compile. It is where y is read in place and prefetched as well. */
 static void emit_tile(gen *g, const matmul *p, const tile *t, V number, V xp, V yp, V acc, V bias, V out)
 {
     const int count = t->rows * t->nvec;
@@ -161,11 +186,12 @@ static void emit_tile(gen *g, const matmul *p, const tile *t, V number, V xp, V 
     const int64_t unroll = more && p->k % 4 == 0 ? 4 : (more || p->yfar) && p->k % 2 == 0 ? 2 : 1;
     V sum[MAX_ROWS * MAX_VECS], phi[MAX_ROWS * MAX_VECS];
     start_sums(g, p, t, acc, bias, sum);
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), loop = new_block(g, "tile"), done = new_block(g, "tiled");
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), loop = new_block(g, "tile"),
+                      done = new_block(g, "tiled");
     branch_to(g, loop);
     LLVMPositionBuilderAtEnd(g->b, loop);
-    V zero = k_int(g, 0), k = LLVMBuildPhi(g->b, ty_int(g, 64, 0), ""), xk = LLVMBuildPhi(g->b, LLVMTypeOf(xp), ""),
-      yk = LLVMBuildPhi(g->b, LLVMTypeOf(yp), "");
+    V zero = k_int(g, 0), k = LLVMBuildPhi(g->b, ty_int(g, 64, 0), ""),
+      xk = LLVMBuildPhi(g->b, LLVMTypeOf(xp), ""), yk = LLVMBuildPhi(g->b, LLVMTypeOf(yp), "");
     for (int i = 0; i < count; i++) {
         phi[i] = LLVMBuildPhi(g->b, LLVMTypeOf(sum[i]), "");
         LLVMAddIncoming(phi[i], &sum[i], &from, 1);
@@ -209,13 +235,15 @@ static void emit_rows(gen *g, const matmul *p, tile *t, int64_t row, int64_t cou
     V at = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, r, k_int(g, p->n), ""), col, "");
     V xp = p->xs ? p->out : mem_element(g, p->x, p->dt, LLVMBuildMul(g->b, r, k_int(g, p->xrow), ""));
     V yp = p->ys ? p->out : mem_element(g, p->y, p->dt, col);
-    emit_tile(g, p, t, LLVMBuildAdd(g->b, number, l.iv, ""), xp, yp, p->acc ? mem_element(g, p->acc, p->dt, at) : NULL,
+    emit_tile(g, p, t, LLVMBuildAdd(g->b, number, l.iv, ""), xp, yp,
+              p->acc ? mem_element(g, p->acc, p->dt, at) : NULL,
               p->bias ? mem_element(g, p->bias, p->dt, col) : NULL, mem_element(g, p->out, p->dt, at));
     loop_close(g, &l);
 }
 
-/* How many tiles of at most `most` rows: all alike where that leaves enough sums to hide what an fma takes, since a second kind of tile is as
- * much to compile as the first. Not where y comes from afar: larger tiles read it less often. */
+/* How many tiles of at most `most` rows: all alike where that leaves enough sums to hide what an fma
+ * takes, since a second kind of tile is as much to compile as the first. Not where y comes from afar:
+ * larger tiles read it less often. */
 static int64_t count_tiles(const matmul *p, const tile *t, int64_t most)
 {
     for (int64_t rows = most; !p->yfar && rows * t->nvec >= 16; rows--)
@@ -224,7 +252,8 @@ static int64_t count_tiles(const matmul *p, const tile *t, int64_t most)
     return (p->m + most - 1) / most;
 }
 
-/* All rows of the columns that t describes, which are strip number `strip` of so many, cut evenly into tiles of at most `most` rows. */
+/* All rows of the columns that t describes, which are strip number `strip` of so many, cut evenly into
+ * tiles of at most `most` rows. */
 static void emit_columns(gen *g, matmul *p, tile *t, V col, int64_t strips, V strip, int64_t most)
 {
     const int64_t tiles = count_tiles(p, t, most), small = p->m / tiles, larger = p->m % tiles;
@@ -233,7 +262,8 @@ static void emit_columns(gen *g, matmul *p, tile *t, V col, int64_t strips, V st
     t->rows = (int)small + 1;
     emit_rows(g, p, t, 0, larger, col, number);
     t->rows = (int)small;
-    emit_rows(g, p, t, larger * (small + 1), tiles - larger, col, LLVMBuildAdd(g->b, number, k_int(g, larger), ""));
+    emit_rows(g, p, t, larger * (small + 1), tiles - larger, col,
+              LLVMBuildAdd(g->b, number, k_int(g, larger), ""));
 }
 
 static void add_vector(tile *t, int *at, int width)
@@ -250,7 +280,8 @@ static int64_t rows_for(const gen *g, int nvec)
     return rows < MAX_ROWS ? rows : MAX_ROWS;
 }
 
-/* Few rows leave room for more vectors side by side; four instead of three where that leaves no narrow strip. */
+/* Few rows leave room for more vectors side by side; four instead of three where that leaves no narrow
+ * strip. */
 static int vectors_for(const gen *g, int64_t m, int64_t n, int lanes)
 {
     int nvec = gen_tile_vectors(g->avx512 || !g->x86 ? 32 : 16);
@@ -263,14 +294,16 @@ static int vectors_for(const gen *g, int64_t m, int64_t n, int lanes)
 
 static void emit_product(gen *g, matmul *p)
 {
-    const int lanes = g->opt->vector_bytes / (int)eas_dtype_size(p->dt), nvec = vectors_for(g, p->m, p->n, lanes);
+    const int lanes = g->opt->vector_bytes / (int)eas_dtype_size(p->dt),
+              nvec = vectors_for(g, p->m, p->n, lanes);
     const int64_t step = (int64_t)nvec * lanes, full = p->n / step * step;
     if (full) {
         tile t = {0};
         for (int at = 0; at < step;)
             add_vector(&t, &at, lanes);
         loop l = loop_open(g, k_int(g, 0), k_int(g, full), step);
-        emit_columns(g, p, &t, l.iv, full / step, LLVMBuildUDiv(g->b, l.iv, k_int(g, step), ""), rows_for(g, nvec));
+        emit_columns(g, p, &t, l.iv, full / step, LLVMBuildUDiv(g->b, l.iv, k_int(g, step), ""),
+                     rows_for(g, nvec));
         loop_close(g, &l);
     }
     if (full == p->n)
@@ -311,14 +344,24 @@ static V in_place_at(gen *g, uint32_t v, V *step)
     return mem_element(g, g->sval[a[0]], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, first);
 }
 
-static V slot_or_null(gen *g, uint32_t v) { return g->p.val[v].cls == C_UNI ? NULL : mem_slot(g, g->p.at[v].slot); }
+static V slot_or_null(gen *g, uint32_t v)
+{
+    return g->p.val[v].cls == C_UNI ? NULL : mem_slot(g, g->p.at[v].slot);
+}
 
+/* Fills in where a product's operands lie, and has it emitted. A factor is in its slot (rows pitch apart),
+ * in the global memory that it is loaded from (`far`), the transpose of a block in its slot (`turned`), or
+ * one number for all elements; the sum begins with a number or a block. */
 void matmul_insn(gen *g, const segment *s)
 {
     const ir_insn *in = &g->ir->insns[s->items.at[0].insn];
     const uint32_t *a = ir_args(g->ir, in);
     const ir_type x = ir_typeof(g->ir, a[0]), y = ir_typeof(g->ir, a[1]);
-    matmul p = {.dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype, .m = x.dim[0], .k = x.dim[1], .n = y.dim[1], .seg = s};
+    matmul p = {.dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype,
+                .m = x.dim[0],
+                .k = x.dim[1],
+                .n = y.dim[1],
+                .seg = s};
     int64_t bits;
     p.out = mem_slot(g, g->p.at[in->res].slot);
     const uint32_t turned = plan_factor_slot(&g->p, a[0]);

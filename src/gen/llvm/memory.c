@@ -1,8 +1,9 @@
 /* memory.c: loads, stores and bounds checks of a chunk, and the few scalar accesses.
  *
- * The shape of an offset decides: stride 1 is a vector access, stride 0 one element, everything else a gather or scatter (by the
- * hardware where it has a good one, else lane after lane in a small loop). A lane that is masked off never touches memory. Stores
- * happen in the order of lanes, so of several lanes that write one element the last one wins, as the reference has it.
+ * The shape of an offset decides: stride 1 is a vector access, stride 0 one element, everything else a gather
+ * or scatter (by the hardware where it has a good one, else lane after lane in a small loop). A lane that is
+ * masked off never touches memory. Stores happen in the order of lanes, so of several lanes that write one
+ * element the last one wins, as the reference has it.
  */
 #include "llvm.h"
 
@@ -12,13 +13,18 @@ V mem_slot(gen *g, int64_t off)
     return off ? LLVMBuildGEP2(g->b, ty_int(g, 8, 0), g->scratch, &i, 1, "") : g->scratch;
 }
 
-V mem_streams(gen *g) { return LLVMBuildICmp(g->b, LLVMIntNE, LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), ""), k_int(g, 0), ""); }
+V mem_streams(gen *g)
+{
+    return LLVMBuildICmp(g->b, LLVMIntNE, LLVMBuildAnd(g->b, g->flags, k_int(g, GEN_STREAM), ""), k_int(g, 0),
+                         "");
+}
 
 static unsigned elem_align(eas_dtype dt) { return (unsigned)eas_dtype_size(dt); }
 
 V mem_element(gen *g, V ptr, eas_dtype dt, V off)
 {
-    return LLVMIsConstant(off) && LLVMIsNull(off) ? ptr : LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, "");
+    return LLVMIsConstant(off) && LLVMIsNull(off) ? ptr
+                                                  : LLVMBuildGEP2(g->b, ty_mem(g, dt, 0), ptr, &off, 1, "");
 }
 
 /* the address of lane 0 of an affine offset, `more` elements on */
@@ -29,9 +35,15 @@ V mem_affine_element(gen *g, V ptr, eas_dtype dt, aff a, int64_t more)
     return k ? mem_element(g, p, dt, k_int(g, k)) : p;
 }
 
-static V from_mem(gen *g, V x, eas_dtype dt) { return dt == EAS_BOOL ? LLVMBuildICmp(g->b, LLVMIntNE, x, k_like(g, LLVMTypeOf(x), 0), "") : x; }
+static V from_mem(gen *g, V x, eas_dtype dt)
+{
+    return dt == EAS_BOOL ? LLVMBuildICmp(g->b, LLVMIntNE, x, k_like(g, LLVMTypeOf(x), 0), "") : x;
+}
 
-static V to_mem(gen *g, V x, eas_dtype dt) { return dt == EAS_BOOL ? LLVMBuildZExt(g->b, x, with_bits(g, LLVMTypeOf(x), 8), "") : x; }
+static V to_mem(gen *g, V x, eas_dtype dt)
+{
+    return dt == EAS_BOOL ? LLVMBuildZExt(g->b, x, with_bits(g, LLVMTypeOf(x), 8), "") : x;
+}
 
 static V load_at(gen *g, V p, T t, eas_dtype dt)
 {
@@ -40,14 +52,26 @@ static V load_at(gen *g, V p, T t, eas_dtype dt)
     return x;
 }
 
-static void store_at(gen *g, V p, V x, eas_dtype dt) { LLVMSetAlignment(LLVMBuildStore(g->b, x, p), elem_align(dt)); }
+static void store_at(gen *g, V p, V x, eas_dtype dt)
+{
+    LLVMSetAlignment(LLVMBuildStore(g->b, x, p), elem_align(dt));
+}
 
-V mem_load_scalar(gen *g, V ptr, eas_dtype dt, V off) { return from_mem(g, load_at(g, mem_element(g, ptr, dt, off), ty_mem(g, dt, 0), dt), dt); }
-void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x) { store_at(g, mem_element(g, ptr, dt, off), to_mem(g, x, dt), dt); }
+V mem_load_scalar(gen *g, V ptr, eas_dtype dt, V off)
+{
+    return from_mem(g, load_at(g, mem_element(g, ptr, dt, off), ty_mem(g, dt, 0), dt), dt);
+}
+void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x)
+{
+    store_at(g, mem_element(g, ptr, dt, off), to_mem(g, x, dt), dt);
+}
 
 /* ---- what the hardware can do ---- */
 
-static bool masked_vectors(const gen *g, eas_dtype dt) { return g->avx512 || (g->avx2 && eas_dtype_size(dt) >= 4); }
+static bool masked_vectors(const gen *g, eas_dtype dt)
+{
+    return g->avx512 || (g->avx2 && eas_dtype_size(dt) >= 4);
+}
 
 static bool gathers(const gen *g, eas_dtype dt) { return g->avx512 && eas_dtype_size(dt) >= 4; }
 
@@ -108,7 +132,8 @@ static void prepare_lanes(gen *g, offsets *o)
 static V lane_offset(gen *g, const offsets *o, V lane)
 {
     if (o->a.run.ok)
-        return LLVMBuildAdd(g->b, affine_base(g, o->a), LLVMBuildMul(g->b, lane, k_int(g, o->a.run.stride), ""), "");
+        return LLVMBuildAdd(g->b, affine_base(g, o->a),
+                            LLVMBuildMul(g->b, lane, k_int(g, o->a.run.stride), ""), "");
     return mem_load_scalar(g, o->mem, EAS_I64, lane);
 }
 
@@ -177,7 +202,9 @@ static V first_lanes(gen *g, int lanes, int n)
 V mem_read_first(gen *g, V ptr, eas_dtype dt, int lanes, int n, V other)
 {
     const T t = ty_mem(g, dt, lanes);
-    return n == lanes ? load_at(g, ptr, t, dt) : masked_load(g, ptr, t, dt, first_lanes(g, lanes, n), other ? other : LLVMConstNull(t));
+    return n == lanes
+             ? load_at(g, ptr, t, dt)
+             : masked_load(g, ptr, t, dt, first_lanes(g, lanes, n), other ? other : LLVMConstNull(t));
 }
 
 void mem_write_first(gen *g, V ptr, eas_dtype dt, int n, V x)
@@ -214,7 +241,8 @@ static void scatter(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V x)
 
 /* ---- masks that hardware cannot load and store under ----
  *
- * Most chunks have all lanes on, or at a tail the first ones: whole vectors then go by one instruction, and only the others lane after lane.
+ * Most chunks have all lanes on, or at a tail the first ones: whole vectors then go by one instruction, and
+ * only the others lane after lane.
  */
 static V all_on(gen *g, V mask)
 {
@@ -234,7 +262,8 @@ static fork fork_on(gen *g, V quick)
     return f;
 }
 
-/* Neighbours: a vector that lies within one page can be read whole if any of its lanes is on, since then the page is there. What the others give is not used. */
+/* Neighbours: a vector that lies within one page can be read whole if any of its lanes is on, since then
+ * the page is there. What the others give is not used. */
 static V readable(gen *g, V p, eas_dtype dt, V mask)
 {
     enum { PAGE = 4096 };
@@ -298,7 +327,8 @@ static V reversed(gen *g, V x)
     V idx[64];
     for (int i = 0; i < n; i++)
         idx[i] = k_i32(g, n - 1 - i);
-    return LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)n), "");
+    return LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)n),
+                                  "");
 }
 
 /* Backwards: the vector that ends where lane 0 is, turned round. */
@@ -306,7 +336,8 @@ static V load_backwards(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other)
 {
     const T t = ty_mem(g, dt, g->c->n);
     V p = mem_affine_element(g, ptr, dt, off, 1 - g->c->n);
-    return reversed(g, mask ? masked_load(g, p, t, dt, reversed(g, mask), reversed(g, other)) : load_at(g, p, t, dt));
+    return reversed(g, mask ? masked_load(g, p, t, dt, reversed(g, mask), reversed(g, other))
+                            : load_at(g, p, t, dt));
 }
 
 /* one element for all lanes; under a mask only if some lane wants it */
@@ -394,13 +425,15 @@ void mem_load(gen *g, uint32_t i)
     const uint32_t *a = ir_args(g->ir, in);
     offsets o;
     seg_define(g, in->res, load_here(g, in, &o));
-    if (g->next && !g->p.prefetched[i] && !g->seg->prefetches.len && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.run.ok && g->c->exec == NULL)
+    if (g->next && !g->p.prefetched[i] && !g->seg->prefetches.len && ir_typeof(g->ir, a[0]).kind == IR_BUF &&
+        o.a.run.ok && g->c->exec == NULL)
         prefetch_load(g, a[0], next_offset(g, g->c, a[1]));
 }
 
 /* ---- stores ---- */
 
-/* Non-temporal, as whole vectors or 16 bytes at a time: that alignment every allocator gives, and the write-combining buffers join the pieces. */
+/* Non-temporal, as whole vectors or 16 bytes at a time: that alignment every allocator gives, and the
+ * write-combining buffers join the pieces. */
 static void stream_store(gen *g, V p, V x, eas_dtype dt)
 {
     const int n = g->c->n, step = g->c->stream == STREAM_WHOLE ? n : 16 / (int)eas_dtype_size(dt);
@@ -411,7 +444,8 @@ static void stream_store(gen *g, V p, V x, eas_dtype dt)
         V idx[64], at = k_int(g, i);
         for (int k = 0; k < step; k++)
             idx[k] = k_i32(g, i + k);
-        V piece = LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(idx, (unsigned)step), "");
+        V piece = LLVMBuildShuffleVector(g->b, x, LLVMGetPoison(LLVMTypeOf(x)),
+                                         LLVMConstVector(idx, (unsigned)step), "");
         V s = LLVMBuildStore(g->b, piece, mem_element(g, p, dt, at));
         LLVMSetAlignment(s, (unsigned)(step * (int)eas_dtype_size(dt)));
         LLVMSetMetadata(s, kind, md);
@@ -431,9 +465,11 @@ static void store_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V val
     else if (a.run.ok && a.run.stride == -1 && !mask)
         store_at(g, mem_affine_element(g, ptr, dt, a, 1 - g->c->n), reversed(g, x), dt);
     else if (a.run.ok && a.run.stride == -1 && masked_vectors(g, dt))
-        masked_store(g, mem_affine_element(g, ptr, dt, a, 1 - g->c->n), reversed(g, x), dt, reversed(g, mask));
+        masked_store(g, mem_affine_element(g, ptr, dt, a, 1 - g->c->n), reversed(g, x), dt,
+                     reversed(g, mask));
     else if (a.run.ok && a.run.stride == 0 && !mask)
-        store_at(g, mem_affine_element(g, ptr, dt, a, 0), LLVMBuildExtractElement(g->b, x, k_int(g, g->c->n - 1), ""), dt);
+        store_at(g, mem_affine_element(g, ptr, dt, a, 0),
+                 LLVMBuildExtractElement(g->b, x, k_int(g, g->c->n - 1), ""), dt);
     else if (gathers(g, dt) && (!a.run.ok || a.run.stride != 1))
         scatter(g, ptr, dt, o, mask, x);
     else
@@ -457,12 +493,13 @@ void mem_store(gen *g, uint32_t i)
     offsets o = offsets_of(g, a[1]);
     V x = seg_here(g, a[2]);
     V mask = mask_and(g, in->nargs == 4 ? seg_mask(g, a[3]) : NULL, g->c->exec);
-    const bool stream =
-        g->c->stream && buf.kind == IR_BUF && o.a.run.whole && is_item(g, i) && g->c->n * (int)eas_dtype_size((eas_dtype)buf.dtype) % 16 == 0;
+    const bool stream = g->c->stream && buf.kind == IR_BUF && o.a.run.whole && is_item(g, i) &&
+                        g->c->n * (int)eas_dtype_size((eas_dtype)buf.dtype) % 16 == 0;
     store_offsets(g, g->sval[a[0]], (eas_dtype)buf.dtype, &o, mask, x, stream);
 }
 
-/* Spills a chunk of a block to its slot, or to the output that it is kept in. The padding at the end of a slot takes lanes beyond the block; between rows there is none. */
+/* Spills a chunk of a block to its slot, or to the output that it is kept in. The padding at the end of a
+ * slot takes lanes beyond the block; between rows there is none. */
 void mem_spill(gen *g, V to, eas_dtype dt, V x, uint32_t v)
 {
     offsets o = {.a = {.run = {.ok = true, .exact = true, .mult = 1}}};
@@ -481,7 +518,8 @@ V mem_count(gen *g, uint32_t buf)
     if (ir_typeof(g->ir, buf).kind == IR_TG)
         return k_int(g, ir_typeof(g->ir, buf).dim[0]);
     V i = k_int(g, (int64_t)buf - 1);
-    return LLVMBuildLoad2(g->b, ty_int(g, 64, 0), LLVMBuildGEP2(g->b, ty_int(g, 64, 0), g->counts, &i, 1, ""), "");
+    return LLVMBuildLoad2(g->b, ty_int(g, 64, 0), LLVMBuildGEP2(g->b, ty_int(g, 64, 0), g->counts, &i, 1, ""),
+                          "");
 }
 
 static V fault_field(gen *g, int k)
@@ -490,14 +528,16 @@ static V fault_field(gen *g, int k)
     return LLVMBuildGEP2(g->b, ty_int(g, 64, 0), g->fault, &i, 1, "");
 }
 
-/* Keeps the first failure of the lowest program: within a program that of the first instruction, then of the first lane. */
+/* Keeps the first failure of the lowest program: within a program that of the first instruction, then of
+ * the first lane. */
 static void record(gen *g, uint32_t insn, V index, V thread)
 {
     const T t = ty_int(g, 64, 0);
     LLVMBasicBlockRef yes = new_block(g, "fault"), done = new_block(g, "faulted");
     V unset = LLVMBuildICmp(g->b, LLVMIntEQ, LLVMBuildLoad2(g->b, t, fault_field(g, 0), ""), k_int(g, 0), "");
     V same = LLVMBuildICmp(g->b, LLVMIntEQ, LLVMBuildLoad2(g->b, t, fault_field(g, 3), ""), g->pid, "");
-    V before = LLVMBuildICmp(g->b, LLVMIntUGT, LLVMBuildLoad2(g->b, t, fault_field(g, 1), ""), k_int(g, insn), "");
+    V before =
+        LLVMBuildICmp(g->b, LLVMIntUGT, LLVMBuildLoad2(g->b, t, fault_field(g, 1), ""), k_int(g, insn), "");
     LLVMBuildCondBr(g->b, LLVMBuildOr(g->b, unset, LLVMBuildAnd(g->b, same, before, ""), ""), yes, done);
     LLVMPositionBuilderAtEnd(g->b, yes);
     LLVMBuildStore(g->b, k_int(g, 1), fault_field(g, 0));
@@ -531,7 +571,8 @@ static void record_lane(gen *g, uint32_t insn, V fails, V off)
     V a[2] = {mask_bits(g, fails, n), LLVMConstInt(ty_int(g, 1, 0), 0, 0)};
     V lane = intrinsic(g, "llvm.cttz", &t, 1, a, 2);
     lane = n < 64 ? LLVMBuildZExt(g->b, lane, ty_int(g, 64, 0), "") : lane;
-    record(g, insn, pick_lane(g, off, lane), g->ir->threads ? pick_lane(g, lane_numbers(g), lane) : k_int(g, 0));
+    record(g, insn, pick_lane(g, off, lane),
+           g->ir->threads ? pick_lane(g, lane_numbers(g), lane) : k_int(g, 0));
 }
 
 /* i1: surely inside, by the two ends of a contiguous chunk */
@@ -539,16 +580,22 @@ static V ends_inside(gen *g, aff a, V count)
 {
     V first = affine_base(g, a), last = LLVMBuildAdd(g->b, first, k_int(g, a.run.stride * (g->c->n - 1)), "");
     V lo = a.run.stride >= 0 ? first : last, hi = a.run.stride >= 0 ? last : first;
-    return LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSGE, lo, k_int(g, 0), ""), LLVMBuildICmp(g->b, LLVMIntSLT, hi, count, ""), "");
+    return LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSGE, lo, k_int(g, 0), ""),
+                        LLVMBuildICmp(g->b, LLVMIntSLT, hi, count, ""), "");
 }
 
+/* Is the element inside, in every lane that is on? If the offset is affine, its two ends decide for the
+ * whole chunk, and the lanes are compared only if they do not; a lane that fails is recorded, and the
+ * result keeps it off. */
 void mem_bounds(gen *g, uint32_t i)
 {
     const ir_insn *in = &g->ir->insns[i];
     const uint32_t *a = ir_args(g->ir, in);
     offsets o = offsets_of(g, a[1]);
-    V mask = all_lanes(g, mask_and(g, in->nargs == 3 ? seg_mask(g, a[2]) : NULL, g->c->exec)), count = mem_count(g, a[0]);
-    LLVMBasicBlockRef from, slow = new_block(g, "check"), bad = new_block(g, "bad"), done = new_block(g, "checked");
+    V mask = all_lanes(g, mask_and(g, in->nargs == 3 ? seg_mask(g, a[2]) : NULL, g->c->exec)),
+      count = mem_count(g, a[0]);
+    LLVMBasicBlockRef from, slow = new_block(g, "check"), bad = new_block(g, "bad"),
+                            done = new_block(g, "checked");
     if (o.a.run.ok) {
         LLVMBuildCondBr(g->b, ends_inside(g, o.a, count), done, slow);
         from = LLVMGetInsertBlock(g->b);
@@ -560,7 +607,8 @@ void mem_bounds(gen *g, uint32_t i)
     }
     V off = offset_vector(g, &o);
     V in_range = LLVMBuildICmp(g->b, LLVMIntULT, off, splat(g, count, g->c->n), "");
-    V ok = LLVMBuildAnd(g->b, mask, in_range, ""), fails = LLVMBuildAnd(g->b, mask, LLVMBuildNot(g->b, in_range, ""), "");
+    V ok = LLVMBuildAnd(g->b, mask, in_range, ""),
+      fails = LLVMBuildAnd(g->b, mask, LLVMBuildNot(g->b, in_range, ""), "");
     LLVMBasicBlockRef checked = LLVMGetInsertBlock(g->b);
     LLVMBuildCondBr(g->b, any_of(g, fails), bad, done);
     LLVMPositionBuilderAtEnd(g->b, bad);
@@ -584,7 +632,8 @@ void mem_bounds_scalar(gen *g, uint32_t i)
     V mask = in->nargs == 3 ? g->sval[a[2]] : NULL;
     V inside = LLVMBuildICmp(g->b, LLVMIntULT, off, mem_count(g, a[0]), "");
     LLVMBasicBlockRef bad = new_block(g, "bad"), done = new_block(g, "checked");
-    LLVMBuildCondBr(g->b, mask ? LLVMBuildOr(g->b, inside, LLVMBuildNot(g->b, mask, ""), "") : inside, done, bad);
+    LLVMBuildCondBr(g->b, mask ? LLVMBuildOr(g->b, inside, LLVMBuildNot(g->b, mask, ""), "") : inside, done,
+                    bad);
     LLVMPositionBuilderAtEnd(g->b, bad);
     record(g, i, off, k_int(g, 0));
     branch_to(g, done);

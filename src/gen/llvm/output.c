@@ -1,4 +1,5 @@
-/* output.c: the choice, when it runs, whether a block is kept in the output that it ends up in, or in its slot (src/gen/plan/output.c). */
+/* output.c: the choice, when it runs, whether a block is kept in the output that it ends up in, or in its
+ * slot (src/gen/plan/output.c). */
 #include "llvm.h"
 
 static V distance(gen *g, ir_coef x)
@@ -9,7 +10,8 @@ static V distance(gen *g, ir_coef x)
     return intrinsic(g, "llvm.abs", (T[]){t}, 1, a, 2);
 }
 
-/* i1: rows of that many elements never meet. Each axis steps over all that the ones before it reach; in floats, which do not wrap. */
+/* i1: rows of that many elements never meet. Each axis steps over all that the ones before it reach; in
+ * floats, which do not wrap. */
 static V apart(gen *g, const ir_coef *x, int64_t lanes)
 {
     const T t = ty_float(g, 64, 0);
@@ -17,7 +19,8 @@ static V apart(gen *g, const ir_coef *x, int64_t lanes)
     for (int d = 0; d < 3; d++) {
         V n = grid_axis(g, d), by = LLVMBuildSIToFP(g->b, distance(g, x[d]), t, "");
         V more = LLVMBuildSIToFP(g->b, LLVMBuildSub(g->b, n, k_int(g, 1), ""), t, "");
-        V ok = LLVMBuildOr(g->b, LLVMBuildFCmp(g->b, LLVMRealOGE, by, reach, ""), LLVMBuildICmp(g->b, LLVMIntSLE, n, k_int(g, 1), ""), "");
+        V ok = LLVMBuildOr(g->b, LLVMBuildFCmp(g->b, LLVMRealOGE, by, reach, ""),
+                           LLVMBuildICmp(g->b, LLVMIntSLE, n, k_int(g, 1), ""), "");
         yes = yes ? LLVMBuildAnd(g->b, yes, ok, "") : ok;
         reach = LLVMBuildFAdd(g->b, reach, LLVMBuildFMul(g->b, by, more, ""), "");
     }
@@ -41,7 +44,8 @@ static void choose(gen *g, const output *h)
     const uint32_t *a = ir_args(g->ir, &g->ir->insns[h->store]);
     const int64_t lanes = g->c->sh.dim[0];
     const aff off = affine_of(g, a[1], seg_map(g));
-    V whole = off.run.ok && off.run.exact && off.run.whole && off.run.stride == 1 ? unmasked(g, h, lanes) : NULL;
+    V whole =
+        off.run.ok && off.run.exact && off.run.whole && off.run.stride == 1 ? unmasked(g, h, lanes) : NULL;
     if (!whole)
         return;
     V cached = LLVMBuildNot(g->b, mem_streams(g), "");

@@ -1,8 +1,9 @@
 /* poll.c: loops that may never end ask now and then whether to go on.
  *
- * How often a `while` goes round is not known, and whoever waits for it may want to stop it (Ctrl-C). So it counts its rounds down, and when the count is used up, after
- * about EVERY_NS, it calls gen_call.look; if that says so, the kernel returns at once and leaves its results unfinished. The count costs one instruction a round and starts
- * from a guess at what a round costs. Counted loops have none of this.
+ * How often a `while` goes round is not known, and whoever waits for it may want to stop it (Ctrl-C). So it
+ * counts its rounds down, and when the count is used up, after about EVERY_NS, it calls gen_call.look; if
+ * that says so, the kernel returns at once and leaves its results unfinished. The count costs one instruction
+ * a round and starts from a guess at what a round costs. Counted loops have none of this.
  */
 #include "llvm.h"
 
@@ -42,7 +43,8 @@ poll poll_begin(gen *g, uint32_t opener, LLVMBasicBlockRef from)
 static V load_field(gen *g, int64_t at)
 {
     V i = k_int(g, at);
-    return LLVMBuildLoad2(g->b, LLVMPointerTypeInContext(g->cx, 0), LLVMBuildGEP2(g->b, ty_int(g, 8, 0), g->call, &i, 1, ""), "");
+    return LLVMBuildLoad2(g->b, LLVMPointerTypeInContext(g->cx, 0),
+                          LLVMBuildGEP2(g->b, ty_int(g, 8, 0), g->call, &i, 1, ""), "");
 }
 
 /* i1: whoever waits for this call wants it to stop. */
@@ -56,15 +58,18 @@ static V ask(gen *g, V look_fn)
 
 static void rarely(gen *g, V branch)
 {
-    LLVMMetadataRef m[3] = {LLVMMDStringInContext2(g->cx, "branch_weights", 14), LLVMValueAsMetadata(LLVMConstInt(ty_int(g, 32, 0), 1, 0)),
+    LLVMMetadataRef m[3] = {LLVMMDStringInContext2(g->cx, "branch_weights", 14),
+                            LLVMValueAsMetadata(LLVMConstInt(ty_int(g, 32, 0), 1, 0)),
                             LLVMValueAsMetadata(LLVMConstInt(ty_int(g, 32, 0), 1 << 20, 0))};
-    LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(g->cx, "prof", 4), LLVMMetadataAsValue(g->cx, LLVMMDNodeInContext2(g->cx, m, 3)));
+    LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(g->cx, "prof", 4),
+                    LLVMMetadataAsValue(g->cx, LLVMMDNodeInContext2(g->cx, m, 3)));
 }
 
 void poll_end(gen *g, poll *l)
 {
     const T i32 = ty_int(g, 32, 0);
-    LLVMBasicBlockRef due = new_block(g, "look"), call = new_block(g, "ask"), stop = new_block(g, "stop"), again = new_block(g, "again"), back;
+    LLVMBasicBlockRef due = new_block(g, "look"), call = new_block(g, "ask"), stop = new_block(g, "stop"),
+                      again = new_block(g, "again"), back;
     V less = LLVMBuildSub(g->b, l->left, k_like(g, i32, 1), "");
     back = LLVMGetInsertBlock(g->b);
     rarely(g, LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntEQ, less, k_like(g, i32, 0), ""), due, again));

@@ -1,14 +1,16 @@
 /* prefetch.c: asks the memory for cache lines before they are read or written.
  *
- * What the next round of the loop around a segment, or the next program, will read lies at the same offsets, computed from uniform values one step
- * further: next_values computes those before the segment, next_offset the offsets. Offsets that are one line over the whole inner dim are computed before the loop over
- * chunks. plan/prefetch.c decides which loads and stores are prefetched where.
+ * What the next round of the loop around a segment, or the next program, will read lies at the same offsets,
+ * computed from uniform values one step further: next_values computes those before the segment, next_offset
+ * the offsets. Offsets that are one line over the whole inner dim are computed before the loop over chunks.
+ * plan/prefetch.c decides which loads and stores are prefetched where.
  */
 #include "llvm.h"
 
 /* ---- the next round ---- */
 
-/* What a uniform load would read one round later, for prefetching; anything at all if that is outside: the call's own frame is read instead. */
+/* What a uniform load would read one round later, for prefetching; anything at all if that is outside: the
+ * call's own frame is read instead. */
 static V peek(gen *g, V *next, const ir_insn *load)
 {
     const uint32_t *a = ir_args(g->ir, load);
@@ -26,7 +28,8 @@ static uint32_t first_insn(const segment *s)
     return UINT32_MAX;
 }
 
-/* Does it depend on the loop's counter, by way of values that were made before the segment? A uniform value that is made of a block is not made again. */
+/* Does it depend on the loop's counter, by way of values that were made before the segment? A uniform
+ * value that is made of a block is not made again. */
 static bool moves_on(gen *g, V *next, const ir_insn *in, bool uniform)
 {
     bool moves = false;
@@ -65,7 +68,8 @@ static bool wants_next(const segment *s)
     return false;
 }
 
-/* Uniform values as the next round will have them: those that depend on what moves on are computed once more, ahead of the segment. */
+/* Uniform values as the next round will have them: those that depend on what moves on are computed once
+ * more, ahead of the segment. */
 void next_values(gen *g, const segment *s)
 {
     const uint32_t first = first_insn(s), loop = first == UINT32_MAX ? first : g->p.parent[first];
@@ -85,8 +89,10 @@ void next_values(gen *g, const segment *s)
     step_on(g, loop, next);
     for (uint32_t i = loop + 1; i < (loop == UINT32_MAX ? first : g->p.end[loop]) && !g->st; i++) {
         const ir_insn *x = &g->ir->insns[i];
-        const bool uniform = x->res && g->p.val[x->res].cls == C_UNI && !g->p.made[x->res].inside, peeks = uniform && plan_peeks(g->ir, x);
-        if (!x->res || x->nres != 1 || !(ir_rows[x->op].flags & IR_PURE || peeks) || g->p.parent[i] != loop || !moves_on(g, next, x, uniform))
+        const bool uniform = x->res && g->p.val[x->res].cls == C_UNI && !g->p.made[x->res].inside,
+                   peeks = uniform && plan_peeks(g->ir, x);
+        if (!x->res || x->nres != 1 || !(ir_rows[x->op].flags & IR_PURE || peeks) || g->p.parent[i] != loop ||
+            !moves_on(g, next, x, uniform))
             continue;
         if (peeks)
             next[x->res] = peek(g, next, x);
@@ -121,7 +127,9 @@ static bool on_line(gen *g, const chunk *c, uint32_t v, bool next, aff *out)
             continue;
         *out = l->a;
         if (l->a.run.stride)
-            out->base = LLVMBuildAdd(g->b, l->a.base, LLVMBuildMul(g->b, c->idx[c->sh.rank - 1], k_int(g, l->a.run.stride), ""), "");
+            out->base =
+                LLVMBuildAdd(g->b, l->a.base,
+                             LLVMBuildMul(g->b, c->idx[c->sh.rank - 1], k_int(g, l->a.run.stride), ""), "");
         return true;
     }
     return false;
@@ -189,17 +197,22 @@ static void touch(gen *g, V ptr, eas_dtype dt, aff a, int level)
     intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
 }
 
-/* A line that is to be written. Where stores are non-temporal, some line that is in the cache anyway is prefetched instead. */
+/* A line that is to be written. Where stores are non-temporal, some line that is in the cache anyway is
+ * prefetched instead. */
 static void touch_store(gen *g, V ptr, eas_dtype dt, aff a)
 {
     if (!a.run.ok || !a.run.exact || a.run.stride != 1)
         return;
     T t = LLVMPointerTypeInContext(g->cx, 0);
-    V x[4] = {sel(g, mem_streams(g), g->call, mem_affine_element(g, ptr, dt, a, 0)), k_int32(g, 1), k_int32(g, 3), k_int32(g, 1)};
+    V x[4] = {sel(g, mem_streams(g), g->call, mem_affine_element(g, ptr, dt, a, 0)), k_int32(g, 1),
+              k_int32(g, 3), k_int32(g, 1)};
     intrinsic(g, "llvm.prefetch", &t, 1, x, 4);
 }
 
-void prefetch_load(gen *g, uint32_t buf, aff off) { touch(g, g->sval[buf], (eas_dtype)ir_typeof(g->ir, buf).dtype, off, 1); }
+void prefetch_load(gen *g, uint32_t buf, aff off)
+{
+    touch(g, g->sval[buf], (eas_dtype)ir_typeof(g->ir, buf).dtype, off, 1);
+}
 
 static aff offset_of(gen *g, chunk *c, const prefetch *x)
 {

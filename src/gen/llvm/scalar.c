@@ -1,4 +1,5 @@
-/* scalar.c: uniform instructions. A uniform value is one LLVM scalar (gen.sval), at scalar level as inside a chunk. */
+/* scalar.c: uniform instructions. A uniform value is one LLVM scalar (gen.sval), at scalar level as inside
+ * a chunk. */
 #include "llvm.h"
 
 static V program_axis(gen *g, int64_t axis) { return g->id[axis] ? g->id[axis] : k_int(g, 0); }
@@ -6,7 +7,8 @@ static V program_axis(gen *g, int64_t axis) { return g->id[axis] ? g->id[axis] :
 V grid_axis(gen *g, int64_t axis)
 {
     V i = k_int(g, axis);
-    return LLVMBuildLoad2(g->b, ty_int(g, 64, 0), LLVMBuildGEP2(g->b, ty_int(g, 64, 0), g->grid, &i, 1, ""), "");
+    return LLVMBuildLoad2(g->b, ty_int(g, 64, 0), LLVMBuildGEP2(g->b, ty_int(g, 64, 0), g->grid, &i, 1, ""),
+                          "");
 }
 
 static V scalar_ident(gen *g, const ir_insn *in)
@@ -25,7 +27,8 @@ static V scalar_ident(gen *g, const ir_insn *in)
 static void scalar_store(gen *g, const ir_insn *in)
 {
     const uint32_t *a = ir_args(g->ir, in);
-    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype, ot = (eas_dtype)ir_typeof(g->ir, a[1]).dtype;
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype,
+                    ot = (eas_dtype)ir_typeof(g->ir, a[1]).dtype;
     LLVMBasicBlockRef yes = new_block(g, "store"), done = new_block(g, "stored");
     if (in->nargs == 4)
         LLVMBuildCondBr(g->b, g->sval[a[3]], yes, done);
@@ -41,11 +44,13 @@ static void scalar_store(gen *g, const ir_insn *in)
 static V scalar_load(gen *g, V *sval, const ir_insn *in)
 {
     const uint32_t *a = ir_args(g->ir, in);
-    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype, ot = (eas_dtype)ir_typeof(g->ir, a[1]).dtype;
+    const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype,
+                    ot = (eas_dtype)ir_typeof(g->ir, a[1]).dtype;
     int64_t k;
     if (in->nargs == 2 || (ir_const_of(g->ir, a[2], &k) && k))
         return mem_load_scalar(g, sval[a[0]], dt, value_cast(g, sval[a[1]], ot, EAS_I64));
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), yes = new_block(g, "load"), done = new_block(g, "loaded");
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b), yes = new_block(g, "load"),
+                      done = new_block(g, "loaded");
     LLVMBuildCondBr(g->b, sval[a[2]], yes, done);
     LLVMPositionBuilderAtEnd(g->b, yes);
     V x = mem_load_scalar(g, sval[a[0]], dt, value_cast(g, sval[a[1]], ot, EAS_I64));
@@ -92,7 +97,8 @@ V scalar_value(gen *g, V *sval, const ir_insn *in)
     if (in->nargs == 0)
         return scalar_ident(g, in);
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, a[in->op == IR_WHERE ? 1 : 0]).dtype;
-    return value_insn(g, in->op, dt, sval[a[0]], in->nargs > 1 ? sval[a[1]] : NULL, in->nargs > 2 ? sval[a[2]] : NULL);
+    return value_insn(g, in->op, dt, sval[a[0]], in->nargs > 1 ? sval[a[1]] : NULL,
+                      in->nargs > 2 ? sval[a[2]] : NULL);
 }
 
 void scalar_insn(gen *g, uint32_t i)

@@ -44,7 +44,8 @@ static int widest(gen *g, const segment *s)
 {
     int w = 1;
     for (uint32_t v = 1; v < g->ir->nvals; v++) {
-        if (g->p.made[v].seg != s->id || g->p.val[v].cls != C_BLOCK || (eas_dtype_size((eas_dtype)ir_typeof(g->ir, v).dtype) > 4 && seldom(g, s, v)))
+        if (g->p.made[v].seg != s->id || g->p.val[v].cls != C_BLOCK ||
+            (eas_dtype_size((eas_dtype)ir_typeof(g->ir, v).dtype) > 4 && seldom(g, s, v)))
             continue;
         const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, v).dtype;
         const int bytes = dt == EAS_F16 || dt == EAS_BF16 ? 4 : (int)eas_dtype_size(dt);
@@ -112,13 +113,15 @@ static void run_chunks(gen *g, const segment *s, V lo, V hi, V last, bool full, 
     loop_close(g, &l);
 }
 
-/* What is streamed: contiguous stores of whole pieces of 16 bytes. The address of inner index 0, NULL for other instructions. */
+/* What is streamed: contiguous stores of whole pieces of 16 bytes. The address of inner index 0, NULL for
+ * other instructions. */
 static V streamed(gen *g, const ir_insn *in, int *bytes)
 {
     const uint32_t *a = ir_args(g->ir, in);
     *bytes = (int)eas_dtype_size((eas_dtype)ir_typeof(g->ir, a[0]).dtype);
     const aff off = affine_of(g, a[1], seg_map(g));
-    if (ir_typeof(g->ir, a[0]).kind != IR_BUF || !off.run.ok || !off.run.exact || !off.run.whole || off.run.stride != 1 || g->c->n * *bytes % 16)
+    if (ir_typeof(g->ir, a[0]).kind != IR_BUF || !off.run.ok || !off.run.exact || !off.run.whole ||
+        off.run.stride != 1 || g->c->n * *bytes % 16)
         return NULL;
     V at = LLVMBuildPtrToInt(g->b, g->sval[a[0]], ty_int(g, 64, 0), "");
     return LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, affine_base(g, off), k_int(g, *bytes), ""), "");
@@ -128,15 +131,16 @@ static V streamed(gen *g, const ir_insn *in, int *bytes)
 static bool sums_products(const gen *g)
 {
     for (uint32_t i = 0; i < g->ir->ninsns; i++)
-        for (uint32_t up = g->p.parent[i]; g->ir->insns[i].op == IR_MATMUL && up != UINT32_MAX; up = g->p.parent[up])
+        for (uint32_t up = g->p.parent[i]; g->ir->insns[i].op == IR_MATMUL && up != UINT32_MAX;
+             up = g->p.parent[up])
             if (g->ir->insns[up].op != IR_IF)
                 return true;
     return false;
 }
 
-/* May chunks begin anywhere? Then nothing may rest on where they begin: reductions join by lane number, slots have whole chunks, and quotients
- * and remainders of lane numbers are simple only within aligned ones. In rows of tiles that is a lot of code, which pays where they are much of
- * the work only. */
+/* May chunks begin anywhere? Then nothing may rest on where they begin: reductions join by lane number,
+ * slots have whole chunks, and quotients and remainders of lane numbers are simple only within aligned
+ * ones. In rows of tiles that is a lot of code, which pays where they are much of the work only. */
 static bool can_shift(gen *g, const segment *s)
 {
     if (s->reduces || g->p.info.mode == EAS_MODE_THREAD || s->sh.dim[s->sh.rank - 1] < SHIFT_CHUNKS * g->c->n)
@@ -155,14 +159,16 @@ static bool can_shift(gen *g, const segment *s)
     }
     for (uint32_t v = 1; v < g->ir->nvals; v++) {
         const ir_insn *in = ir_def(g->ir, v);
-        if (in && g->p.val[v].cls == C_REMAT && (in->op == IR_MOD || in->op == IR_FLOORDIV || in->op == IR_TDIV || in->op == IR_TREM))
+        if (in && g->p.val[v].cls == C_REMAT &&
+            (in->op == IR_MOD || in->op == IR_FLOORDIV || in->op == IR_TDIV || in->op == IR_TREM))
             return false;
     }
     return true;
 }
 
-/* i1: the call wants streaming stores and addresses allow them; NULL: there is no contiguous store. With head, chunks begin at that index, from which on the
- * stores are aligned vectors; without, they are at multiples of 16 bytes, or, in rows of tiles, of a vector. */
+/* i1: the call wants streaming stores and addresses allow them; NULL: there is no contiguous store. With
+ * head, chunks begin at that index, from which on the stores are aligned vectors; without, they are at
+ * multiples of 16 bytes, or, in rows of tiles, of a vector. */
 static V can_stream(gen *g, const segment *s, V *head)
 {
     V low = NULL;
@@ -176,11 +182,13 @@ static V can_stream(gen *g, const segment *s, V *head)
         V at = streamed(g, in, &bytes);
         if (!at)
             continue;
-        /* what a block of one dim leaves of a line the next program fills soon; rows of a tile have no such neighbour */
+        /* what a block of one dim leaves of a line the next program fills soon; rows of a tile have no
+         * such neighbour */
         V past = k_int(g, (head || s->sh.rank > 1 ? g->c->n * bytes : 16) - 1);
         if (head) {
             if (!low)
-                *head = LLVMBuildUDiv(g->b, LLVMBuildAnd(g->b, LLVMBuildNeg(g->b, at, ""), past, ""), k_int(g, bytes), "");
+                *head = LLVMBuildUDiv(g->b, LLVMBuildAnd(g->b, LLVMBuildNeg(g->b, at, ""), past, ""),
+                                      k_int(g, bytes), "");
             at = LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, *head, k_int(g, bytes), ""), "");
         }
         at = LLVMBuildAnd(g->b, at, past, "");
@@ -198,7 +206,8 @@ static void full_chunks(gen *g, const segment *s, V lo, V end, V stream, int how
         run_chunks(g, s, lo, end, NULL, true, 0);
         return;
     }
-    LLVMBasicBlockRef yes = new_block(g, "stream"), no = new_block(g, "cached"), done = new_block(g, "filled");
+    LLVMBasicBlockRef yes = new_block(g, "stream"), no = new_block(g, "cached"),
+                      done = new_block(g, "filled");
     LLVMBuildCondBr(g->b, stream, yes, no);
     LLVMPositionBuilderAtEnd(g->b, yes);
     run_chunks(g, s, lo, end, NULL, true, how);
@@ -211,21 +220,25 @@ static void full_chunks(gen *g, const segment *s, V lo, V end, V stream, int how
 
 static V lesser(gen *g, V a, V b) { return sel(g, LLVMBuildICmp(g->b, LLVMIntSLT, a, b, ""), a, b); }
 
-/* Three parts in order: lanes before head under a mask, full chunks up to `full`, and the rest under a mask. The first and the last are one piece of code. */
+/* Three parts in order: lanes before head under a mask, full chunks up to `full`, and the rest under a
+ * mask. The first and the last are one piece of code. */
 static void shifted_chunks(gen *g, const segment *s, V full, V end, V stream, V head)
 {
     const uint32_t align = g->c->align;
     g->c->align = 1;
     head = sel(g, stream, head, k_int(g, 0));
-    V room = LLVMBuildSub(g->b, full, lesser(g, head, full), ""), mid = LLVMBuildAdd(g->b, lesser(g, head, full), round_down(g, room, g->c->n), "");
+    V room = LLVMBuildSub(g->b, full, lesser(g, head, full), ""),
+      mid = LLVMBuildAdd(g->b, lesser(g, head, full), round_down(g, room, g->c->n), "");
     loop part = loop_open(g, k_int(g, 0), k_int(g, 3), 1);
-    LLVMBasicBlockRef middle = new_block(g, "middle"), edge = new_block(g, "edge"), done = new_block(g, "part");
+    LLVMBasicBlockRef middle = new_block(g, "middle"), edge = new_block(g, "edge"),
+                      done = new_block(g, "part");
     LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntEQ, part.iv, k_int(g, 1), ""), middle, edge);
     LLVMPositionBuilderAtEnd(g->b, middle);
     full_chunks(g, s, lesser(g, head, full), mid, stream, STREAM_WHOLE);
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, edge);
-    V first = LLVMBuildICmp(g->b, LLVMIntEQ, part.iv, k_int(g, 0), ""), hi = sel(g, first, lesser(g, head, full), end);
+    V first = LLVMBuildICmp(g->b, LLVMIntEQ, part.iv, k_int(g, 0), ""),
+      hi = sel(g, first, lesser(g, head, full), end);
     run_chunks(g, s, sel(g, first, k_int(g, 0), mid), hi, hi, false, 0);
     branch_to(g, done);
     LLVMPositionBuilderAtEnd(g->b, done);
@@ -247,7 +260,8 @@ static void full_range(gen *g, const segment *s, V full, V end, V stream)
 {
     const int64_t size = s->sh.dim[s->sh.rank - 1], w = stream ? 0 : fold_round(g, s);
     if (!w || size < 2 * w || body_size(g, s) * (uint32_t)(w / g->c->n) > ROUND_BODY) {
-        full_chunks(g, s, k_int(g, 0), end, stream, s->sh.rank > 1 ? STREAM_WHOLE : STREAM_PIECES); /* as can_stream has checked */
+        /* as can_stream has checked */
+        full_chunks(g, s, k_int(g, 0), end, stream, s->sh.rank > 1 ? STREAM_WHOLE : STREAM_PIECES);
         return;
     }
     V rounds = round_down(g, full, (int)w);
@@ -256,7 +270,8 @@ static void full_range(gen *g, const segment *s, V full, V end, V stream)
         full_chunks(g, s, rounds, end, NULL, 0);
 }
 
-/* The uniform value that an operand is, or is spread from; 0 for others, for constants and for what is made in the segment. */
+/* The uniform value that an operand is, or is spread from; 0 for others, for constants and for what is
+ * made in the segment. */
 static uint32_t source_uniform(gen *g, uint32_t v)
 {
     int64_t k;
@@ -273,7 +288,8 @@ static void spread_uniforms(gen *g, const segment *s)
 {
     for (uint32_t i = 0; i < s->items.len; i++) {
         const ir_insn *in = s->items.at[i].insn == UINT32_MAX ? NULL : &g->ir->insns[s->items.at[i].insn];
-        if (!in || !(ir_rows[in->op].flags & IR_PURE) || is_move(in) || !in->res || g->p.val[in->res].cls != C_BLOCK)
+        if (!in || !(ir_rows[in->op].flags & IR_PURE) || is_move(in) || !in->res ||
+            g->p.val[in->res].cls != C_BLOCK)
             continue;
         for (int k = 0; k < in->nargs; k++) {
             const uint32_t v = source_uniform(g, ir_args(g->ir, in)[k]);
@@ -343,7 +359,8 @@ static void reload_uniform(gen *g, const segment *s)
 {
     for (uint32_t v = 1; v < g->ir->nvals; v++) {
         if (g->p.made[v].seg == s->id && g->p.val[v].cls == C_UNI && plan_in_memory(&g->p, v))
-            g->sval[v] = mem_load_scalar(g, mem_slot(g, g->p.at[v].slot), (eas_dtype)ir_typeof(g->ir, v).dtype, k_int(g, 0));
+            g->sval[v] = mem_load_scalar(g, mem_slot(g, g->p.at[v].slot),
+                                         (eas_dtype)ir_typeof(g->ir, v).dtype, k_int(g, 0));
     }
 }
 

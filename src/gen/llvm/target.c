@@ -16,8 +16,8 @@
 static LLVMTargetRef target;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Passes that have nothing to do for us: addresses are already what strength reduction would make of them, and so on. The options are
- * those of this module's own copy of LLVM. */
+/* Passes that have nothing to do for us: addresses are already what strength reduction would make of them,
+ * and so on. The options are those of this module's own copy of LLVM. */
 static void set_options(void)
 {
     static const char *const argv[] = {
@@ -80,20 +80,24 @@ void target_read_isa(gen *g)
     g->f16c = has_feature(f, "f16c");
     g->fma = has_feature(f, "fma");
     g->avx2 = has_feature(f, "avx2");
-    g->avx512 = has_feature(f, "avx512f") && has_feature(f, "avx512bw") && has_feature(f, "avx512vl") && has_feature(f, "avx512dq");
+    g->avx512 = has_feature(f, "avx512f") && has_feature(f, "avx512bw") && has_feature(f, "avx512vl") &&
+                has_feature(f, "avx512dq");
     const bool whole = g->avx512 && g->opt->vector_bytes == 64;
     g->bf16 = whole && has_feature(f, "avx512bf16");
-    g->vnni = whole ? has_feature(f, "avx512vnni") : g->avx2 && g->opt->vector_bytes == 32 && has_feature(f, "avxvnni");
+    g->vnni = whole ? has_feature(f, "avx512vnni")
+                    : g->avx2 && g->opt->vector_bytes == 32 && has_feature(f, "avxvnni");
     g->amx = whole && has_feature(f, "amx-tile") && has_feature(f, "amx-bf16");
 #endif
 }
 
-/* A name for as many features as possible: parsing a feature string is a large part of making a target machine. */
+/* A name for as many features as possible: parsing a feature string is a large part of making a target
+ * machine. */
 static const char *cpu_of(const gen *g, char *rest, size_t size)
 {
     const char *f = g->opt->cpu_features ? g->opt->cpu_features : "";
 #if !defined(__aarch64__)
-    static const char *const v3[] = {"sse3", "ssse3", "cx16", "sse4.1", "sse4.2", "popcnt", "avx", "f16c", "fma", "bmi", "avx2", "bmi2", "lzcnt"};
+    static const char *const v3[] = {"sse3", "ssse3", "cx16", "sse4.1", "sse4.2", "popcnt", "avx",
+                                     "f16c", "fma",   "bmi",  "avx2",   "bmi2",   "lzcnt"};
     static const char *const v4[] = {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"};
     bool has3 = true, has4 = true;
     for (size_t i = 0; i < sizeof v3 / sizeof *v3; i++)
@@ -101,8 +105,8 @@ static const char *cpu_of(const gen *g, char *rest, size_t size)
     for (size_t i = 0; i < sizeof v4 / sizeof *v4; i++)
         has4 = has4 && has_feature(f, v4[i]);
     if (has3 && has4)
-        snprintf(rest, size, "-prefer-256-bit%s%s%s", g->vnni ? ",+avx512vnni" : "", g->bf16 ? ",+avx512bf16" : "",
-                 g->amx ? ",+amx-tile,+amx-bf16" : "");
+        snprintf(rest, size, "-prefer-256-bit%s%s%s", g->vnni ? ",+avx512vnni" : "",
+                 g->bf16 ? ",+avx512bf16" : "", g->amx ? ",+amx-tile,+amx-bf16" : "");
     else
         snprintf(rest, size, "%s", has3 ? g->vnni ? "+avxvnni" : "" : f);
     return has3 && has4 ? "x86-64-v4" : has3 ? "x86-64-v3" : "x86-64";
@@ -135,13 +139,15 @@ static LLVMTargetMachineRef take_machine(const gen *g, const char *features)
     if (tm)
         return tm;
     const char *cpu = cpu_of(g, rest, sizeof rest);
-    return LLVMCreateTargetMachine(target, TRIPLE, cpu, rest, LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
+    return LLVMCreateTargetMachine(target, TRIPLE, cpu, rest, LLVMCodeGenLevelDefault, LLVMRelocPIC,
+                                   LLVMCodeModelSmall);
 }
 
 static void give_machine(LLVMTargetMachineRef tm, const char *features)
 {
     pthread_mutex_lock(&kept_lock);
-    for (size_t i = 0; i < sizeof kept / sizeof *kept && tm && strlen(features) < sizeof kept->features; i++) {
+    for (size_t i = 0; i < sizeof kept / sizeof *kept && tm && strlen(features) < sizeof kept->features;
+         i++) {
         if (kept[i].tm)
             continue;
         kept[i].tm = tm;
@@ -167,7 +173,8 @@ eas_status target_emit(gen *g, bool assembly, LLVMMemoryBufferRef *out)
     LLVMSetModuleDataLayout(g->mod, td);
     LLVMDisposeTargetData(td);
     LLVMSetTarget(g->mod, TRIPLE);
-    const LLVMBool bad = LLVMTargetMachineEmitToMemoryBuffer(tm, g->mod, assembly ? LLVMAssemblyFile : LLVMObjectFile, &err, out);
+    const LLVMBool bad = LLVMTargetMachineEmitToMemoryBuffer(
+        tm, g->mod, assembly ? LLVMAssemblyFile : LLVMObjectFile, &err, out);
     give_machine(tm, features);
     if (!bad)
         return *out ? EAS_OK : base_fail_oom(1);

@@ -1,5 +1,5 @@
-/* values.c: values of the running chunk, made on demand and remembered in a cache keyed by (value, index map); leaving a region forgets what
- * was made inside it, so every remembered LLVM value dominates its uses.
+/* values.c: values of the running chunk, made on demand and remembered in a cache keyed by (value, index
+ * map); leaving a region forgets what was made inside it, so every remembered LLVM value dominates its uses.
  */
 #include "llvm.h"
 
@@ -80,7 +80,8 @@ V seg_linear(gen *g, const shape *sh, map_t m, int64_t *stride)
     return at;
 }
 
-/* lanes that may be read: beyond the end of an inner dim there is another row, or padding that is always there */
+/* lanes that may be read: beyond the end of an inner dim there is another row, or padding that is always
+ * there */
 static V from_slot(gen *g, const view *w)
 {
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, w->v).dtype;
@@ -88,19 +89,23 @@ static V from_slot(gen *g, const view *w)
     if (g->p.at[w->v].where == IN_ARGUMENT)
         return mem_reload(g, g->ir->vals[w->v].def);
     if (g->p.at[w->v].slot < 0) {
-        gen_fail(g, EAS_ERR_INTERNAL, "value %u is wanted outside its segment and has no slot", (unsigned)w->v);
+        gen_fail(g, EAS_ERR_INTERNAL, "value %u is wanted outside its segment and has no slot",
+                 (unsigned)w->v);
         return LLVMGetUndef(ty_of(g, dt, g->c->n));
     }
-    a.base = seg_linear(g, w->linear ? &w->lin : &g->p.val[w->v].sh, w->linear ? w->linmap : w->m, &a.run.stride);
+    a.base =
+        seg_linear(g, w->linear ? &w->lin : &g->p.val[w->v].sh, w->linear ? w->linmap : w->m, &a.run.stride);
     return mem_load_affine(g, output_or_slot(g, w->v), dt, a, a.run.stride > 1 ? g->c->exec : NULL, NULL);
 }
 
-static V wrapped_identity(gen *g, const ir_insn *in, eas_dtype dt) /* lane_id and sg_id where a chunk is wider than a simdgroup */
+/* lane_id and sg_id where a chunk is wider than a simdgroup */
+static V wrapped_identity(gen *g, const ir_insn *in, eas_dtype dt)
 {
     const int n = g->c->n;
     V i = LLVMBuildAdd(g->b, splat(g, g->c->idx[0], n), k_iota(g, ty_int(g, 64, 0), n, 1), "");
     const T t = LLVMTypeOf(i);
-    i = in->op == IR_LANE_ID ? LLVMBuildAnd(g->b, i, k_like(g, t, IR_SIMD - 1), "") : LLVMBuildLShr(g->b, i, k_like(g, t, 5), "");
+    i = in->op == IR_LANE_ID ? LLVMBuildAnd(g->b, i, k_like(g, t, IR_SIMD - 1), "")
+                             : LLVMBuildLShr(g->b, i, k_like(g, t, 5), "");
     return value_cast(g, i, EAS_I64, dt);
 }
 
@@ -151,7 +156,8 @@ static V moved(gen *g, const ir_insn *in, map_t m)
 {
     const uint32_t *a = ir_args(g->ir, in);
     const ir_type from = ir_typeof(g->ir, a[0]), to = ir_typeof(g->ir, in->res);
-    V mask = in->op == IR_PAD ? on_operand(g, in, from, to, m) : NULL, fill = mask ? splat(g, g->sval[a[1]], g->c->n) : NULL;
+    V mask = in->op == IR_PAD ? on_operand(g, in, from, to, m) : NULL,
+      fill = mask ? splat(g, g->sval[a[1]], g->c->n) : NULL;
     if (g->p.val[a[0]].cls == C_UNI) {
         V x = splat(g, g->sval[a[0]], g->c->n);
         return mask ? sel(g, mask, x, fill) : x;
@@ -172,10 +178,12 @@ static V shuffled_xor(gen *g, const ir_insn *in, int64_t c)
     V idx[64];
     aff at = {.run = {.ok = true, .exact = true, .mult = 1, .stride = 1}};
     at.base = LLVMBuildXor(g->b, g->c->idx[0], k_int(g, c & -(int64_t)n), "");
-    V v = mem_load_affine(g, mem_slot(g, g->p.at[x].slot), (eas_dtype)ir_typeof(g->ir, x).dtype, at, NULL, NULL);
+    V v = mem_load_affine(g, mem_slot(g, g->p.at[x].slot), (eas_dtype)ir_typeof(g->ir, x).dtype, at, NULL,
+                          NULL);
     for (int i = 0; i < n; i++)
         idx[i] = LLVMConstInt(ty_int(g, 32, 0), (uint64_t)(i ^ (c & (n - 1))), 0);
-    return LLVMBuildShuffleVector(g->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(idx, (unsigned)n), "");
+    return LLVMBuildShuffleVector(g->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(idx, (unsigned)n),
+                                  "");
 }
 
 static V shuffled(gen *g, const ir_insn *in)
@@ -187,11 +195,13 @@ static V shuffled(gen *g, const ir_insn *in)
         return splat(g, g->sval[x], n);
     if (ir_shuffle_xor(g->ir, in, &c))
         return shuffled_xor(g, in, c);
-    V base = mem_slot(g, g->p.at[x].slot), first = LLVMBuildAnd(g->b, g->c->idx[0], k_int(g, -(int64_t)IR_SIMD), "");
+    V base = mem_slot(g, g->p.at[x].slot),
+      first = LLVMBuildAnd(g->b, g->c->idx[0], k_int(g, -(int64_t)IR_SIMD), "");
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, x).dtype, lt = (eas_dtype)ir_typeof(g->ir, lane).dtype;
     if (g->p.val[lane].cls == C_UNI && n <= IR_SIMD) {
         V l = LLVMBuildAnd(g->b, value_cast(g, g->sval[lane], lt, EAS_I64), k_int(g, IR_SIMD - 1), "");
-        const aff at = {.run = {.ok = true, .exact = true, .mult = 1}, .base = LLVMBuildAdd(g->b, first, l, "")};
+        const aff at = {.run = {.ok = true, .exact = true, .mult = 1},
+                        .base = LLVMBuildAdd(g->b, first, l, "")};
         return mem_load_affine(g, base, dt, at, NULL, NULL);
     }
     V own = LLVMBuildAdd(g->b, splat(g, g->c->idx[0], n), k_iota(g, ty_int(g, 64, 0), n, 1), "");
@@ -210,7 +220,8 @@ V seg_elementwise(gen *g, const ir_insn *in, map_t m)
         return shuffled(g, in);
     if (is_move(in))
         return moved(g, in, m);
-    if (in->op == IR_RESHAPE && g->p.val[a[0]].cls == C_BLOCK && !shape_eq(&g->p.val[a[0]].sh, &g->p.val[in->res].sh)) {
+    if (in->op == IR_RESHAPE && g->p.val[a[0]].cls == C_BLOCK &&
+        !shape_eq(&g->p.val[a[0]].sh, &g->p.val[in->res].sh)) {
         const view w = {.v = a[0], .m = m, .linear = true, .lin = g->p.val[in->res].sh, .linmap = m};
         return from_slot(g, &w);
     }
@@ -226,7 +237,8 @@ V seg_elementwise(gen *g, const ir_insn *in, map_t m)
         return value_cast(g, x[0], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
     if (in->op == IR_BITCAST)
         return value_bitcast(g, x[0], (eas_dtype)ir_typeof(g->ir, a[0]).dtype, to);
-    return value_insn(g, in->op, (eas_dtype)ir_typeof(g->ir, a[in->op == IR_WHERE ? 1 : 0]).dtype, x[0], x[1], x[2]);
+    return value_insn(g, in->op, (eas_dtype)ir_typeof(g->ir, a[in->op == IR_WHERE ? 1 : 0]).dtype, x[0], x[1],
+                      x[2]);
 }
 
 static V rematerialise(gen *g, uint32_t v, map_t m)
@@ -298,7 +310,8 @@ void seg_publish(gen *g, uint32_t v)
 {
     if (g->p.val[v].cls != C_UNI || !plan_in_memory(&g->p, v))
         return;
-    mem_store_scalar(g, mem_slot(g, g->p.at[v].slot), (eas_dtype)ir_typeof(g->ir, v).dtype, k_int(g, 0), g->sval[v]);
+    mem_store_scalar(g, mem_slot(g, g->p.at[v].slot), (eas_dtype)ir_typeof(g->ir, v).dtype, k_int(g, 0),
+                     g->sval[v]);
 }
 
 /* ---- fragments ---- */

@@ -4,7 +4,8 @@
 bool plan_injective(const plan *p, uint32_t off)
 {
     int64_t step;
-    return ir_linear_of(p->linear, off)->exact && ir_lane_step(p->linear, off, &step) && step && step > -(1 << 30) && step < 1 << 30;
+    return ir_linear_of(p->linear, off)->exact && ir_lane_step(p->linear, off, &step) && step &&
+           step > -(1 << 30) && step < 1 << 30;
 }
 
 static bool conflict(plan *p, const ir_access *x, const ir_access *y, uint32_t loop_begin)
@@ -14,8 +15,9 @@ static bool conflict(plan *p, const ir_access *x, const ir_access *y, uint32_t l
         return false;
     if (bx.kind != by.kind || (bx.kind == IR_TG && x->buf != y->buf))
         return false;
-    const bool same_off =
-        x->off && x->off == y->off && (loop_begin == UINT32_MAX || p->ir->vals[x->off].def < loop_begin || p->ir->vals[x->off].def == UINT32_MAX);
+    const bool same_off = x->off && x->off == y->off &&
+                          (loop_begin == UINT32_MAX || p->ir->vals[x->off].def < loop_begin ||
+                           p->ir->vals[x->off].def == UINT32_MAX);
     if (x->buf == y->buf)
         return !(same_off && plan_injective(p, x->off));
     if (p->alias)

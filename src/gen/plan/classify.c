@@ -26,7 +26,10 @@ static bool divides_by_constant(const plan *p, const ir_insn *in)
     return in->nargs == 2 && ir_rows[in->op].classes & IR_I && ir_const_of(p->ir, ir_args(p->ir, in)[1], &k);
 }
 
-static bool expensive(const plan *p, const ir_insn *in) { return ir_rows[in->op].cost > REMAT_COST && !divides_by_constant(p, in); }
+static bool expensive(const plan *p, const ir_insn *in)
+{
+    return ir_rows[in->op].cost > REMAT_COST && !divides_by_constant(p, in);
+}
 
 static bool can_remat(const plan *p, const ir_insn *in, uint16_t *cost)
 {
@@ -43,7 +46,8 @@ static bool can_remat(const plan *p, const ir_insn *in, uint16_t *cost)
     return c <= REMAT_COST;
 }
 
-static uint8_t class_of(plan *p, const ir_insn *in, uint32_t v, const bool *uni, const bool *forced, const bool *factor)
+static uint8_t class_of(plan *p, const ir_insn *in, uint32_t v, const bool *uni, const bool *forced,
+                        const bool *factor)
 {
     const ir_type t = p->ir->vals[v].type;
     if (t.kind == IR_FRAG)
@@ -73,13 +77,15 @@ void plan_classify(plan *p, const bool *uni, bool *forced, const bool *factor)
 {
     const bool spmd = p->info.mode == EAS_MODE_SPMD;
     for (uint32_t v = 1; v < p->ir->nvals; v++) {
-        p->val[v].sh = spmd || uni[v] ? plan_shape(p, p->ir->vals[v].type) : (shape){1, {(int32_t)p->info.block}};
+        p->val[v].sh =
+            spmd || uni[v] ? plan_shape(p, p->ir->vals[v].type) : (shape){1, {(int32_t)p->info.block}};
         if (p->ir->vals[v].def == UINT32_MAX)
             p->val[v].cls = p->ir->vals[v].type.kind == IR_VAL ? C_UNI : C_NONE;
     }
     for (uint32_t i = 0; i < p->ir->ninsns; i++) { /* what is read whole must lie in memory */
         const ir_insn *in = &p->ir->insns[i];
-        const bool first = is_move(in) || (in->op == IR_RESHAPE && !plan_trivial_reshape(p, in)) || (ir_is_fold(in) && !is_reduce(in));
+        const bool first = is_move(in) || (in->op == IR_RESHAPE && !plan_trivial_reshape(p, in)) ||
+                           (ir_is_fold(in) && !is_reduce(in));
         int64_t zero;
         for (int k = 0; first && k < (in->op == IR_MATMUL ? 3 : 1); k++)
             if (!uni[ir_args(p->ir, in)[k]] && !(k == 2 && ir_const_of(p->ir, ir_args(p->ir, in)[2], &zero)))

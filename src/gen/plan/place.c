@@ -1,9 +1,12 @@
-/* place.c: where values lie: in registers, in a slot of scratch memory, in the output that they end up in, or in the argument that they are loaded from.
+/* place.c: where values lie: in registers, in a slot of scratch memory, in the output that they end up in, or
+ * in the argument that they are loaded from.
  *
- * A value needs memory if it is read outside its segment or through an index map. A load that nothing disturbs needs none of its own: its readers load it again. The others get
- * slots. Segments run in the order of their numbers, so the live range of a block goes from the segment that makes it to the last one that reads it; if it comes into a
- * loop from outside, to the last of the loop. Then its slot takes the next block that fits (best fit), even one that is made in that last segment, if every lane reads only
- * what it overwrites itself. Values that loops carry or branches merge keep theirs.
+ * A value needs memory if it is read outside its segment or through an index map. A load that nothing
+ * disturbs needs none of its own: its readers load it again. The others get slots. Segments run in the order
+ * of their numbers, so the live range of a block goes from the segment that makes it to the last one that
+ * reads it; if it comes into a loop from outside, to the last of the loop. Then its slot takes the next block
+ * that fits (best fit), even one that is made in that last segment, if every lane reads only what it
+ * overwrites itself. Values that loops carry or branches merge keep theirs.
  */
 #include "plan.h"
 
@@ -33,13 +36,15 @@ static void find_uses(plan *p)
                 spill(p, a);
             if (in->res && p->val[in->res].cls == C_VIEW && p->val[a].cls != C_UNI)
                 continue; /* seen where the view is read */
-            const shape sh = p->info.mode == EAS_MODE_THREAD ? (shape){1, {(int32_t)p->info.block}} : p->val[a].sh;
+            const shape sh =
+                p->info.mode == EAS_MODE_THREAD ? (shape){1, {(int32_t)p->info.block}} : p->val[a].sh;
             read_in(p, a, p->seg_of[i], &sh);
         }
     }
 }
 
-/* Instructions on whole blocks read and write memory, reductions add to it, and copies read what they copy. */
+/* Instructions on whole blocks read and write memory, reductions add to it, and copies read what they
+ * copy. */
 static void spill_segment(plan *p, const segment *s)
 {
     for (uint32_t k = 0; k < s->items.len; k++) {
@@ -88,9 +93,10 @@ static void find_spills(plan *p, const steps *s)
     }
 }
 
-/* ---- loads that are repeated ----
- * A segment that wants what an earlier one loaded loads it again, where that costs no more than reading a slot: it saves writing one. Nothing may have been written in
- * between; what the segment itself writes, it writes after it has read the same lanes, so only equal buffers written at other places are sensitive. */
+/* ---- loads that are repeated ---- A segment that wants what an earlier one loaded loads it again, where
+ * that costs no more than reading a slot: it saves writing one. Nothing may have been written in between;
+ * what the segment itself writes, it writes after it has read the same lanes, so only equal buffers
+ * written at other places are sensitive. */
 
 /* Can any later segment compute it? */
 bool plan_stays(const plan *p, uint32_t v)
@@ -120,9 +126,11 @@ bool plan_plain_reader(const plan *p, uint32_t user, uint32_t def, uint32_t v)
 {
     const ir_insn *in = &p->ir->insns[user];
     const shape *sh = &p->val[v].sh;
-    if (is_move(in) || plan_whole(p, in) || ir_rows[in->op].flags & IR_STRUCT || p->parent[user] != p->parent[def])
+    if (is_move(in) || plan_whole(p, in) || ir_rows[in->op].flags & IR_STRUCT ||
+        p->parent[user] != p->parent[def])
         return false;
-    return !in->res || p->val[in->res].cls == C_UNI || (p->val[in->res].cls == C_BLOCK && shape_eq(&p->val[in->res].sh, sh));
+    return !in->res || p->val[in->res].cls == C_UNI ||
+           (p->val[in->res].cls == C_BLOCK && shape_eq(&p->val[in->res].sh, sh));
 }
 
 bool plan_reads(const plan *p, const ir_insn *in, uint32_t v)
@@ -147,7 +155,8 @@ static bool can_repeat(plan *p, uint32_t v)
         written |= ir_writes(in) || ir_rows[in->op].flags & IR_STRUCT || ir_orders(in);
         if (ir_writes(in) && ir_args(p->ir, in)[0] == ir_args(p->ir, load)[0])
             return false;
-        elsewhere |= ir_writes(in) && !(ir_args(p->ir, in)[1] == ir_args(p->ir, load)[1] && plan_injective(p, ir_args(p->ir, load)[1]));
+        elsewhere |= ir_writes(in) && !(ir_args(p->ir, in)[1] == ir_args(p->ir, load)[1] &&
+                                        plan_injective(p, ir_args(p->ir, load)[1]));
     }
     p->alias_sensitive |= elsewhere;
     return true;
@@ -156,7 +165,8 @@ static bool can_repeat(plan *p, uint32_t v)
 static void find_repeated(plan *p)
 {
     for (uint32_t v = 1; v < p->ir->nvals && p->info.mode == EAS_MODE_SPMD && !p->alias; v++) {
-        if (p->val[v].cls == C_BLOCK && p->at[v].where == IN_SLOT && !p->made[v].into && ir_def(p->ir, v) && can_repeat(p, v))
+        if (p->val[v].cls == C_BLOCK && p->at[v].where == IN_SLOT && !p->made[v].into && ir_def(p->ir, v) &&
+            can_repeat(p, v))
             p->at[v].where = IN_ARGUMENT;
     }
 }
@@ -171,7 +181,8 @@ static uint64_t slot_bytes(const plan *p, uint32_t v)
     /* whole vectors are stored, also at the end */
     const shape *sh = &p->val[v].sh;
     const int64_t pitch = p->at[v].pitch;
-    return ((uint64_t)(pitch ? sh->dim[0] * pitch : shape_lanes(sh)) + 64) * eas_dtype_size((eas_dtype)t.dtype);
+    return ((uint64_t)(pitch ? sh->dim[0] * pitch : shape_lanes(sh)) + 64) *
+           eas_dtype_size((eas_dtype)t.dtype);
 }
 
 /* ---- how long ---- */
@@ -256,8 +267,8 @@ static void walk(lives *l, const steps *s)
 
 /* ---- rows ---- */
 
-/* Rows of a right factor that lie a large power of two apart would share a few sets of the cache: they are kept a cache line further apart, if nothing but products
- * reads the block. */
+/* Rows of a right factor that lie a large power of two apart would share a few sets of the cache: they are
+ * kept a cache line further apart, if nothing but products reads the block. */
 static void find_pitches(plan *p)
 {
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
@@ -268,7 +279,8 @@ static void find_pitches(plan *p)
         const ir_type t = ir_typeof(p->ir, y);
         const ir_insn *def = ir_def(p->ir, y);
         const int64_t size = (int64_t)eas_dtype_size((eas_dtype)t.dtype);
-        if (t.dim[0] > 1 && t.dim[1] * size % 256 == 0 && def && !(ir_rows[def->op].flags & IR_STRUCT) && (def->op == IR_TRANS || !ir_is_fold(def)))
+        if (t.dim[0] > 1 && t.dim[1] * size % 256 == 0 && def && !(ir_rows[def->op].flags & IR_STRUCT) &&
+            (def->op == IR_TRANS || !ir_is_fold(def)))
             p->at[y].pitch = t.dim[1] + (int32_t)(64 / size);
     }
     for (uint32_t i = 0; i < p->ir->ninsns; i++) {
@@ -294,17 +306,20 @@ static bool in_place(const plan *p, const lives *l, uint32_t old, uint32_t v)
     const uint32_t def = p->ir->vals[v].def;
     const ir_insn *in = &p->ir->insns[def];
     const bool same = shape_eq(&p->val[old].sh, &p->val[v].sh) && p->at[old].pitch == p->at[v].pitch &&
-                      eas_dtype_size((eas_dtype)ir_typeof(p->ir, old).dtype) == eas_dtype_size((eas_dtype)ir_typeof(p->ir, v).dtype);
-    return same && l->of[old].straight && !l->range.of[old].region && l->of[old].reader <= def && !is_reduce(in) && !plan_whole(p, in) &&
-           p->parent[def] == p->parent[p->ir->vals[old].def];
+                      eas_dtype_size((eas_dtype)ir_typeof(p->ir, old).dtype) ==
+                          eas_dtype_size((eas_dtype)ir_typeof(p->ir, v).dtype);
+    return same && l->of[old].straight && !l->range.of[old].region && l->of[old].reader <= def &&
+           !is_reduce(in) && !plan_whole(p, in) && p->parent[def] == p->parent[p->ir->vals[old].def];
 }
 
-/* Has the slot's holder been read for the last time when v is made, or lane by lane as v is written over it? */
+/* Has the slot's holder been read for the last time when v is made, or lane by lane as v is written over
+ * it? */
 static bool is_free(const void *ctx, const ir_slot *s, uint32_t v)
 {
     const lives *l = ctx;
     const plan *p = l->p;
-    const uint32_t from = p->made[v].seg, made = p->made[s->holder].seg, read = l->range.of[s->holder].last, last = read > made ? read : made;
+    const uint32_t from = p->made[v].seg, made = p->made[s->holder].seg, read = l->range.of[s->holder].last,
+                   last = read > made ? read : made;
     return last < from || (last == from && in_place(p, l, s->holder, v));
 }
 

@@ -13,9 +13,15 @@
 
 __extension__ typedef __int128 wide;
 
-static bool in_dtype(eas_dtype dt, wide lo, wide hi) { return lo >= (dtype_is_signed(dt) ? (wide)dtype_min(dt) : 0) && hi <= (wide)dtype_max(dt); }
+static bool in_dtype(eas_dtype dt, wide lo, wide hi)
+{
+    return lo >= (dtype_is_signed(dt) ? (wide)dtype_min(dt) : 0) && hi <= (wide)dtype_max(dt);
+}
 
-bool plan_cast_fits(const plan *p, uint32_t v, eas_dtype dt) { return p->range && in_dtype(dt, p->range[v].lo, p->range[v].hi); }
+bool plan_cast_fits(const plan *p, uint32_t v, eas_dtype dt)
+{
+    return p->range && in_dtype(dt, p->range[v].lo, p->range[v].hi);
+}
 
 bool plan_fits(const plan *p, uint16_t op, uint32_t a, uint32_t b, eas_dtype dt)
 {
@@ -68,8 +74,8 @@ eas_status plan_make(plan *p)
     p->made = arena_alloc(p->mem, nv * sizeof *p->made);
     p->seg_of = arena_alloc(p->mem, ni * sizeof *p->seg_of);
     p->range = ir_ranges(p->ir, &env, p->mem);
-    bool *uni = ir_uniform(p->ir, IR_UNIFORM_COUNTERS | IR_UNIFORM_ONE_LANE, p->mem), *forced = arena_alloc(p->mem, nv),
-         *factor = arena_alloc(p->mem, nv);
+    bool *uni = ir_uniform(p->ir, IR_UNIFORM_COUNTERS | IR_UNIFORM_ONE_LANE, p->mem),
+         *forced = arena_alloc(p->mem, nv), *factor = arena_alloc(p->mem, nv);
     p->top = arena_alloc(p->mem, sizeof *p->top);
     if (p->mem->oom)
         return base_fail_oom(nv);

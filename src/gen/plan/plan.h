@@ -1,9 +1,10 @@
 /* plan.h: how a kernel runs on the CPU, decided before any code is made. Nothing here knows LLVM.
  *
- * A kernel is a tree of steps: scalar instructions, segments and scalar-level regions. A *segment* is a run of block
- * instructions of one iteration shape that may be executed chunk by chunk: a chunk is `n` neighbouring lanes of the innermost dim, all of
- * its values are LLVM vectors of n elements. Shapes are canonical: dims of size 1 are dropped, so a block with one lane is a
- * scalar. In thread mode a value that differs between threads has the shape (threads).
+ * A kernel is a tree of steps: scalar instructions, segments and scalar-level regions. A *segment* is a run
+ * of block instructions of one iteration shape that may be executed chunk by chunk: a chunk is `n`
+ * neighbouring lanes of the innermost dim, all of its values are LLVM vectors of n elements. Shapes are
+ * canonical: dims of size 1 are dropped, so a block with one lane is a scalar. In thread mode a value that
+ * differs between threads has the shape (threads).
  */
 #ifndef GEN_PLAN_H
 #define GEN_PLAN_H
@@ -15,13 +16,17 @@ enum {
     C_NONE,    /* buffers and threadgroup arrays */
     C_UNI,     /* one scalar for all lanes */
     C_REMAT,   /* cheap function of lane index and uniforms: computed wherever it is wanted */
-    C_VIEW,    /* broadcast or reshape of a C_BLOCK: never computed, its source is read through an index map */
-    C_FACTOR, /* a factor of a product that is read in place (factor.c): a load, in global memory; the transpose of one, or of a block in its slot */
+    /* broadcast or reshape of a C_BLOCK: never computed, its source is read through an index map */
+    C_VIEW,
+    /* a factor of a product that is read in place (factor.c): a load, in global memory; the transpose of
+     * one, or of a block in its slot */
+    C_FACTOR,
     C_BLOCK, /* computed in its segment; kept in scratch if wanted elsewhere */
     C_FRAG /* simdgroup matrix: eight vectors of eight f32 per simdgroup */
 };
 
-/* An index map: for each canonical dim of a value the iteration dim that indexes it, or NODIM for index 0. Packed 4 bits each. */
+/* An index map: for each canonical dim of a value the iteration dim that indexes it, or NODIM for index 0.
+ * Packed 4 bits each. */
 enum { NODIM = 15 };
 typedef uint16_t map_t;
 #define MAP_LINEAR 0xffffu /* reshaped: no dim-wise map; read by row-major number */
@@ -41,8 +46,11 @@ typedef struct kind { /* what kind of value it is */
 typedef struct origin {
     uint32_t seg; /* segment that defines it; 0: none */
     bool inside; /* C_UNI, and defined inside of that segment */
-    uint32_t ready; /* 0, or the segment at whose end it is there: a reduction, and what is recomputed from one */
-    uint32_t into; /* 0, or the value whose memory it is made in: the carried one of a loop, for its next and its final value */
+    /* 0, or the segment at whose end it is there: a reduction, and what is recomputed from one */
+    uint32_t ready;
+    /* 0, or the value whose memory it is made in: the carried one of a loop, for its next and its final
+     * value */
+    uint32_t into;
 } origin;
 
 /* ---- where values lie (place.c, factor.c, output.c) ---- */
@@ -54,7 +62,8 @@ typedef enum where {
 } where;
 typedef struct placement {
     uint8_t where;
-    int64_t slot; /* offset in scratch, -1: none. A value that is made into another's memory has that one's slot */
+    /* offset in scratch, -1: none. A value that is made into another's memory has that one's slot */
+    int64_t slot;
     int32_t pitch; /* 0, or elements from one row to the next in its slot */
     int64_t step; /* C_FACTOR: elements from one row of the load to the next; 0: known when it runs */
 } placement;
@@ -64,20 +73,24 @@ typedef struct steps steps;
 typedef struct item { /* of a segment */
     uint32_t insn; /* an instruction, or the opener of a region that runs inside the chunk */
     uint32_t src, dst; /* insn == UINT32_MAX: copy src to the slot of dst */
-    uint32_t rare; /* 0, or the instruction `where` that is the first to want it: made there, if a lane does */
+    /* 0, or the instruction `where` that is the first to want it: made there, if a lane does */
+    uint32_t rare;
     bool chooses; /* that `where` */
 } item;
 typedef struct prefetch { /* of what a load or store touches */
     uint32_t insn;
     bool next; /* as the next round of the loop around, or the next program, will do it */
-    uint8_t half; /* 0: all of it, at the pace of the segment; 1, 2: only that half of its row, at half the pace */
+    /* 0: all of it, at the pace of the segment; 1, 2: only that half of its row, at half the pace */
+    uint8_t half;
 } prefetch;
 typedef struct segment {
     uint32_t id;
     shape sh;
-    enum { SEG_CHUNKS, SEG_SIMDGROUPS, SEG_WHOLE } kind; /* SEG_WHOLE: one instruction on blocks in their slots */
+    /* SEG_WHOLE: one instruction on blocks in their slots */
+    enum { SEG_CHUNKS, SEG_SIMDGROUPS, SEG_WHOLE } kind;
     bool reduces;
-    bool at_once; /* the block is one chunk, however many registers that takes: its accesses may depend on each other */
+    /* the block is one chunk, however many registers that takes: its accesses may depend on each other */
+    bool at_once;
     VEC(item) items;
     VEC(prefetch) prefetches;
 } segment;
@@ -94,7 +107,9 @@ struct steps {
 typedef struct output { /* block v is kept where instruction `store` stores what is made of it */
     uint32_t v, store;
     ir_coef
-        pace[3]; /* what is added to its offset from one program to the next, along each axis of the grid: numbers, or numbers times a parameter */
+        /* what is added to its offset from one program to the next, along each axis of the grid: numbers,
+         * or numbers times a parameter */
+        pace[3];
 } output;
 
 /* Each array is written by one part of the planner, and read by those after it. */
@@ -127,11 +142,12 @@ map_t map_identity(int rank);
 static inline int map_get(map_t m, int d) { return m >> (4 * d) & 15; }
 shape plan_shape(const plan *p, ir_type t); /* canonical */
 int plan_canon_dim(ir_type t, int d); /* the canonical number of dim d, or NODIM if it has size 1 */
-map_t plan_source_map(const plan *p, const ir_insn *in, map_t m); /* of a broadcast or trivial reshape: how its operand is read */
+/* of a broadcast or trivial reshape: how its operand is read */
+map_t plan_source_map(const plan *p, const ir_insn *in, map_t m);
 bool plan_trivial_reshape(const plan *p, const ir_insn *in); /* the canonical shape stays */
 bool plan_whole(const plan *p, const ir_insn *in); /* runs as a segment of its own */
-/* Follows broadcasts and reshapes from v (read through *m) to the value that holds the data. *m is updated; MAP_LINEAR with *lin = the
- * shape whose row-major numbers index it when a reshape is in the way. */
+/* Follows broadcasts and reshapes from v (read through *m) to the value that holds the data. *m is
+ * updated; MAP_LINEAR with *lin = the shape whose row-major numbers index it when a reshape is in the way. */
 typedef struct view {
     uint32_t v;
     map_t m;
@@ -142,7 +158,10 @@ typedef struct view {
 view plan_resolve(const plan *p, uint32_t v, map_t m);
 bool plan_identity(const plan *p, const view *w, const shape *sh); /* lane for lane */
 /* slice, pad, trans and shuffles read their operand from its slot, once all of it is there */
-static inline bool is_move(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_MOVE || in->op == IR_SIMD_SHUFFLE; }
+static inline bool is_move(const ir_insn *in)
+{
+    return ir_rows[in->op].rule == IR_RULE_MOVE || in->op == IR_SIMD_SHUFFLE;
+}
 static inline bool is_view_op(const ir_insn *in) { return in->op == IR_BROADCAST || in->op == IR_RESHAPE; }
 static inline bool is_reduce(const ir_insn *in) { return ir_rows[in->op].rule == IR_RULE_REDUCE; }
 
@@ -151,31 +170,43 @@ void plan_classify(plan *p, const bool *uni, bool *forced, const bool *factor);
 uint32_t plan_else_of(const plan *p, uint32_t opener); /* its ELSE; the end of the region if it has none */
 
 /* ---- factor.c ---- */
-void plan_factors(plan *p, const bool *uni, bool *factor); /* per value: is it C_FACTOR? Before there are classes */
-bool plan_factors_hold(const plan *p, const bool *factor); /* with classes: can the offsets be computed where the products are? */
-uint32_t plan_factor_load(const plan *p, uint32_t v); /* what a C_FACTOR is the transpose of, else itself: the load, but for plan_factor_slot */
-uint32_t plan_factor_slot(const plan *p, uint32_t v); /* the block in its slot that a C_FACTOR is the transpose of; 0: it is none */
+/* per value: is it C_FACTOR? Before there are classes */
+void plan_factors(plan *p, const bool *uni, bool *factor);
+/* with classes: can the offsets be computed where the products are? */
+bool plan_factors_hold(const plan *p, const bool *factor);
+/* what a C_FACTOR is the transpose of, else itself: the load, but for plan_factor_slot */
+uint32_t plan_factor_load(const plan *p, uint32_t v);
+/* the block in its slot that a C_FACTOR is the transpose of; 0: it is none */
+uint32_t plan_factor_slot(const plan *p, uint32_t v);
 void plan_place_factors(plan *p);
 int plan_uses(const plan *p, uint32_t v); /* how often instructions read it */
-bool plan_neighbours(const plan *p, uint32_t off); /* do neighbouring lanes of an offset stand for neighbouring elements? */
+/* do neighbouring lanes of an offset stand for neighbouring elements? */
+bool plan_neighbours(const plan *p, uint32_t off);
 
 /* ---- access.c ---- */
 bool plan_injective(const plan *p, uint32_t off); /* no two lanes of an offset are equal, for sure */
 
 /* ---- place.c ---- */
 void plan_place(plan *p);
-static inline bool plan_in_memory(const plan *p, uint32_t v) { return p->at[v].where == IN_SLOT || p->at[v].where == IN_OUTPUT; } /* it is spilled */
+/* it is spilled */
+static inline bool plan_in_memory(const plan *p, uint32_t v)
+{
+    return p->at[v].where == IN_SLOT || p->at[v].where == IN_OUTPUT;
+}
 bool plan_stays(const plan *p, uint32_t v); /* can any later segment compute it? */
-bool plan_plain_reader(const plan *p, uint32_t user, uint32_t def, uint32_t v); /* takes v lane by lane, in the region of its definition */
+/* takes v lane by lane, in the region of its definition */
+bool plan_plain_reader(const plan *p, uint32_t user, uint32_t def, uint32_t v);
 bool plan_reads(const plan *p, const ir_insn *in, uint32_t v);
 
 /* ---- output.c ---- */
 void plan_outputs(plan *p); /* once it is known who needs a slot */
-const output *plan_output_of(const plan *p, uint32_t store); /* the block that is kept where a store writes, or NULL */
+/* the block that is kept where a store writes, or NULL */
+const output *plan_output_of(const plan *p, uint32_t store);
 
 /* ---- prefetch.c ---- */
 void plan_prefetch(plan *p);
-bool plan_peeks(const eas_ir *ir, const ir_insn *in); /* a load whose value for the next round may be read early */
+/* a load whose value for the next round may be read early */
+bool plan_peeks(const eas_ir *ir, const ir_insn *in);
 
 /* ---- rare.c ---- */
 void plan_rare(plan *p);
@@ -186,7 +217,8 @@ void plan_print(const plan *p, str *s);
 /* ---- plan.c ---- */
 eas_status plan_make(plan *p);
 void plan_free(plan *p);
-bool plan_fits(const plan *p, uint16_t op, uint32_t a, uint32_t b, eas_dtype dt); /* the exact result lies in dt */
+/* the exact result lies in dt */
+bool plan_fits(const plan *p, uint16_t op, uint32_t a, uint32_t b, eas_dtype dt);
 bool plan_cast_fits(const plan *p, uint32_t v, eas_dtype dt);
 
 #endif

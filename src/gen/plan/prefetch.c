@@ -1,13 +1,16 @@
 /* prefetch.c: which loads and stores are prefetched, and in which segment.
  *
- * The problem: a program that goes over its block several times waits for memory in the segment that loads it, and computes in the others. The idea: each load is prefetched by another
- * segment of the same shape.
- *   - The loads of a segment are prefetched by the one before it; those of the first, for the next program, by the segment with the most instructions, which
+ * The problem: a program that goes over its block several times waits for memory in the segment that loads
+ * it, and computes in the others. The idea: each load is prefetched by another segment of the same shape.
+ *   - The loads of a segment are prefetched by the one before it; those of the first, for the next program,
+ *     by the segment with the most instructions, which
  *     also prefetches the lines that the last one writes.
  *   - The tiles that a loop multiplies are prefetched, one round ahead, by the product.
- *   - Rows whose numbers are data come in an order that hardware cannot predict, and its prefetcher stops at the end of rows that are only summed up: both
+ *   - Rows whose numbers are data come in an order that hardware cannot predict, and its prefetcher stops at
+ *     the end of rows that are only summed up: both
  *     prefetch the row of the next program themselves.
- * It is assumed that programs run in order on one thread (src/base/pool.c); where they do not, prefetches are wasted and nothing breaks.
+ * It is assumed that programs run in order on one thread (src/base/pool.c); where they do not, prefetches are
+ * wasted and nothing breaks.
  */
 #include "plan.h"
 
@@ -30,7 +33,8 @@ static void add_loads(plan *p, const segment *from, segment *to, bool next)
     }
 }
 
-/* Where blocks are kept in the output, the segment that makes them and the last one wait for memory equally long: each prefetches half of the next row. */
+/* Where blocks are kept in the output, the segment that makes them and the last one wait for memory
+ * equally long: each prefetches half of the next row. */
 static void add_halves(plan *p, const segment *from, segment *first, segment *second)
 {
     const uint32_t had[2] = {first->prefetches.len, second->prefetches.len};
@@ -48,7 +52,8 @@ static void add_stores(plan *p, const segment *from, segment *to)
     for (uint32_t k = 0; k < from->items.len; k++) {
         const uint32_t i = from->items.at[k].insn;
         const ir_insn *in = i == UINT32_MAX ? NULL : &p->ir->insns[i];
-        if (!in || in->op != IR_STORE || ir_typeof(p->ir, ir_args(p->ir, in)[0]).kind != IR_BUF || !plan_stays(p, ir_args(p->ir, in)[1]))
+        if (!in || in->op != IR_STORE || ir_typeof(p->ir, ir_args(p->ir, in)[0]).kind != IR_BUF ||
+            !plan_stays(p, ir_args(p->ir, in)[1]))
             continue;
         if (!plan_output_of(p, i))
             add_prefetch(p, to, i, false);
@@ -58,7 +63,9 @@ static void add_stores(plan *p, const segment *from, segment *to)
 static int64_t flops(const plan *p, const segment *s)
 {
     const ir_insn *in = &p->ir->insns[s->items.at[0].insn];
-    return s->kind == SEG_WHOLE && in->op == IR_MATMUL ? shape_lanes(&p->val[in->res].sh) * ir_typeof(p->ir, ir_args(p->ir, in)[0]).dim[1] : 0;
+    return s->kind == SEG_WHOLE && in->op == IR_MATMUL
+             ? shape_lanes(&p->val[in->res].sh) * ir_typeof(p->ir, ir_args(p->ir, in)[0]).dim[1]
+             : 0;
 }
 
 enum { FEW_ROWS = 16, LARGE_BYTES = 96 << 10, LONGEST_ROW = 8192 };
@@ -71,15 +78,19 @@ static const segment *next_segment(const steps *s, uint32_t i)
     return i < s->v.len && s->v.at[i].kind == S_SEGMENT ? s->v.at[i].seg : NULL;
 }
 
-static int64_t bytes(const plan *p, uint32_t v) { return shape_lanes(&p->val[v].sh) * (int64_t)eas_dtype_size((eas_dtype)ir_typeof(p->ir, v).dtype); }
+static int64_t bytes(const plan *p, uint32_t v)
+{
+    return shape_lanes(&p->val[v].sh) * (int64_t)eas_dtype_size((eas_dtype)ir_typeof(p->ir, v).dtype);
+}
 
-/* A product that reads its large factor in place has time to fetch the next one, and the lines that its result will go to. */
+/* A product that reads its large factor in place has time to fetch the next one, and the lines that its
+ * result will go to. */
 static void prefetch_in_product(plan *p, segment *s, const segment *after)
 {
     const ir_insn *in = &p->ir->insns[s->items.at[0].insn];
     const uint32_t y = flops(p, s) ? ir_args(p->ir, in)[1] : 0;
-    if (!y || p->val[y].cls != C_FACTOR || ir_typeof(p->ir, y).dtype == EAS_BF16 || ir_typeof(p->ir, in->res).dim[0] <= FEW_ROWS ||
-        bytes(p, y) < LARGE_BYTES)
+    if (!y || p->val[y].cls != C_FACTOR || ir_typeof(p->ir, y).dtype == EAS_BF16 ||
+        ir_typeof(p->ir, in->res).dim[0] <= FEW_ROWS || bytes(p, y) < LARGE_BYTES)
         return;
     add_prefetch(p, s, p->ir->vals[y].def, true);
     if (after && shape_eq(&after->sh, &p->val[in->res].sh))
@@ -130,7 +141,10 @@ static void prefetch_in_loops(plan *p, const steps *s)
 
 enum { MAX_PATH = 6, LONG_ROW = 256 };
 
-bool plan_peeks(const eas_ir *ir, const ir_insn *in) { return in->op == IR_LOAD && ir_typeof(ir, ir_args(ir, in)[0]).kind == IR_BUF; }
+bool plan_peeks(const eas_ir *ir, const ir_insn *in)
+{
+    return in->op == IR_LOAD && ir_typeof(ir, ir_args(ir, in)[0]).kind == IR_BUF;
+}
 
 /* Does a uniform value that was loaded decide where v points? */
 static bool is_data(const plan *p, uint32_t v, int depth)
@@ -150,16 +164,22 @@ static void prefetch_rows(plan *p, segment *s)
 {
     for (uint32_t k = 0; k < s->items.len; k++) {
         const uint32_t i = s->items.at[k].insn;
-        if (i == UINT32_MAX || p->prefetched[i] || !plan_peeks(p->ir, &p->ir->insns[i]) || !is_data(p, ir_args(p->ir, &p->ir->insns[i])[1], 0))
+        if (i == UINT32_MAX || p->prefetched[i] || !plan_peeks(p->ir, &p->ir->insns[i]) ||
+            !is_data(p, ir_args(p->ir, &p->ir->insns[i])[1], 0))
             continue;
         p->prefetched[i] = true;
         add_prefetch(p, s, i, true);
     }
 }
 
-/* A program that only sums up one row: where rows end, hardware stops looking ahead, and each begins with a wait. */
+/* A program that only sums up one row: where rows end, hardware stops looking ahead, and each begins with
+ * a wait. */
 static bool sums_row(const segment *s) { return s->reduces && s->sh.rank == 1 && s->sh.dim[0] >= LONG_ROW; }
 
+/* Memory is waited for in the first segment that goes over a row; later ones find it in the caches and
+ * have the memory to spare. So the heaviest later segment (the host) prefetches what the next program's
+ * first one will load, and the lines that the last one will store to; where a row is long it is the last
+ * segment that prefetches. In loops the next round takes the place of the next program. */
 void plan_prefetch(plan *p)
 {
     segment *first = NULL, *before = NULL, *host = NULL;
@@ -182,8 +202,7 @@ void plan_prefetch(plan *p)
         host = first;
     if (host && host != before && p->outputs.len)
         add_halves(p, first, host, before);
-    else if (
-        host) /* a long row keeps the memory busy in one segment; that is then the last one, and the heaviest prefetches the lines that are written */
+    else if (host) /* of a long row the last segment does it */
         add_loads(p, first, shape_lanes(&first->sh) >= LONGEST_ROW ? before : host, true);
     if (host && before != host)
         add_stores(p, before, host);

@@ -6,8 +6,8 @@
  *     %9 = load %1, %8 : f32[512], in its argument
  *     %10 = reduce_add 0 %9 : f32
  *
- * After an instruction stands where its result lies if that is not a register. Values that belong to no step (rematerialised ones, views, factors read in
- * place) come last.
+ * After an instruction stands where its result lies if that is not a register. Values that belong to no step
+ * (rematerialised ones, views, factors read in place) come last.
  */
 #include "plan.h"
 
@@ -144,8 +144,10 @@ static void values_text(printer *t)
 void plan_print(const plan *p, str *s)
 {
     printer t = {.s = s, .p = p};
-    str_add(s, "plan of %s: %s, %llu bytes of scratch%s\n", p->ir->name, p->info.mode == EAS_MODE_THREAD ? "groups of threads" : "programs of blocks",
-            (unsigned long long)p->scratch, p->alias_sensitive ? ", sensitive to arguments that overlap" : "");
+    str_add(s, "plan of %s: %s, %llu bytes of scratch%s\n", p->ir->name,
+            p->info.mode == EAS_MODE_THREAD ? "groups of threads" : "programs of blocks",
+            (unsigned long long)p->scratch,
+            p->alias_sensitive ? ", sensitive to arguments that overlap" : "");
     steps_text(&t, p->top);
     values_text(&t);
 }

@@ -1,8 +1,9 @@
 /* rare.c: what only few lanes ever need.
  *
- * `where(c, x, y)` computes x and y for all lanes. Where at least WORTH instructions serve x and nothing else (the range reduction of huge arguments of sin and cos), they are
- * moved to the `where`, behind a test whether any lane of the chunk has c. Several `where` with one condition share them. To find them: walk back from the
- * `where`; an instruction belongs to x if all uses of its result do.
+ * `where(c, x, y)` computes x and y for all lanes. Where at least WORTH instructions serve x and nothing else
+ * (the range reduction of huge arguments of sin and cos), they are moved to the `where`, behind a test
+ * whether any lane of the chunk has c. Several `where` with one condition share them. To find them: walk back
+ * from the `where`; an instruction belongs to x if all uses of its result do.
  */
 #include "plan.h"
 
@@ -25,8 +26,8 @@ static const ir_insn *insn_of(const finder *f, uint32_t k)
 static bool can_wait(const finder *f, const ir_insn *in)
 {
     const plan *p = f->p;
-    return in && in->nres == 1 && (ir_rows[in->op].flags & IR_PURE) && !is_reduce(in) && !is_move(in) && p->val[in->res].cls == C_BLOCK &&
-           !plan_in_memory(p, in->res) && !p->made[in->res].into;
+    return in && in->nres == 1 && (ir_rows[in->op].flags & IR_PURE) && !is_reduce(in) && !is_move(in) &&
+           p->val[in->res].cls == C_BLOCK && !plan_in_memory(p, in->res) && !p->made[in->res].into;
 }
 
 /* Counts the uses of x by every `where` with this condition. */
@@ -53,7 +54,8 @@ static void find_rare(finder *f, uint32_t at)
             const ir_insn *in = insn_of(f, k);
             if (!can_wait(f, in) || it->rare || it->chooses || in->res == cond)
                 continue;
-            if (pass ? f->inner[in->res] == UINT32_MAX : f->uses[in->res] && f->inner[in->res] == f->uses[in->res]) {
+            if (pass ? f->inner[in->res] == UINT32_MAX
+                     : f->uses[in->res] && f->inner[in->res] == f->uses[in->res]) {
                 if (pass) {
                     it->rare = f->s->items.at[at].insn;
                     continue;
@@ -89,9 +91,11 @@ static void walk(finder *f, const steps *s)
         if (st->kind != S_SEGMENT || st->seg->kind != SEG_CHUNKS || st->seg->items.len < WORTH)
             continue;
         f->s = st->seg;
-        for (uint32_t k = st->seg->items.len; k-- > 0;) { /* the last one first: what it does not want takes choices of its own along */
+        /* the last one first: what it does not want takes choices of its own along */
+        for (uint32_t k = st->seg->items.len; k-- > 0;) {
             const ir_insn *in = insn_of(f, k);
-            if (in && in->op == IR_WHERE && !st->seg->items.at[k].rare && !usual(f, in) && f->p->val[ir_args(f->p->ir, in)[0]].cls != C_UNI)
+            if (in && in->op == IR_WHERE && !st->seg->items.at[k].rare && !usual(f, in) &&
+                f->p->val[ir_args(f->p->ir, in)[0]].cls != C_UNI)
                 find_rare(f, k);
         }
     }
@@ -100,7 +104,9 @@ static void walk(finder *f, const steps *s)
 void plan_rare(plan *p)
 {
     const size_t n = (size_t)p->ir->nvals + 1;
-    finder f = {.p = p, .uses = arena_alloc(p->mem, n * sizeof *f.uses), .inner = arena_alloc(p->mem, n * sizeof *f.inner)};
+    finder f = {.p = p,
+                .uses = arena_alloc(p->mem, n * sizeof *f.uses),
+                .inner = arena_alloc(p->mem, n * sizeof *f.inner)};
     if (!f.uses || !f.inner)
         return;
     for (uint32_t i = 0; i < p->ir->ninsns; i++)

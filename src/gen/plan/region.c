@@ -1,4 +1,5 @@
-/* region.c: loops and branches: inside one chunk where that means the same, else at scalar level with segments in them. */
+/* region.c: loops and branches: inside one chunk where that means the same, else at scalar level with
+ * segments in them. */
 #include "segment.h"
 
 typedef struct scan {
@@ -15,12 +16,16 @@ static void scan_shape(scan *s, shape sh)
     s->sh = sh;
 }
 
+/* One instruction of a region that might run inside a chunk: a region does so if everything in it works
+ * lane by lane on one shape. What needs all lanes at once (barriers, folds, products of blocks), scalar
+ * stores, and moves of blocks that the region itself makes rule it out; accesses are gathered, to be
+ * compared afterwards. */
 static void scan_insn(plan *p, uint32_t i, uint32_t opener, scan *s)
 {
     const ir_insn *in = &p->ir->insns[i];
     const bool spmd = p->info.mode == EAS_MODE_SPMD;
-    if (in->op == IR_BARRIER || (spmd && in->op == IR_FENCE) || in->op == IR_ALLOC_TG || (ir_is_fold(in) && p->val[ir_args(p->ir, in)[0]].sh.rank) ||
-        plan_whole(p, in))
+    if (in->op == IR_BARRIER || (spmd && in->op == IR_FENCE) || in->op == IR_ALLOC_TG ||
+        (ir_is_fold(in) && p->val[ir_args(p->ir, in)[0]].sh.rank) || plan_whole(p, in))
         s->ok = false;
     if (segment_is_mma(in))
         s->mma = true;
@@ -57,7 +62,8 @@ static void scan_insn(plan *p, uint32_t i, uint32_t opener, scan *s)
         if (p->val[a].cls != C_VIEW)
             continue;
         const view w = plan_resolve(p, a, map_identity(p->val[a].sh.rank));
-        if (!plan_identity(p, &w, &p->val[a].sh) && p->ir->vals[w.v].def != UINT32_MAX && p->ir->vals[w.v].def >= opener)
+        if (!plan_identity(p, &w, &p->val[a].sh) && p->ir->vals[w.v].def != UINT32_MAX &&
+            p->ir->vals[w.v].def >= opener)
             s->ok = false;
     }
     plan_add_accesses(p, i, &s->acc);
@@ -84,7 +90,8 @@ static bool has_divergence(const plan *p, uint32_t opener)
 static bool diverges(const plan *p, uint32_t opener)
 {
     for (uint32_t i = opener; i <= p->end[opener]; i++)
-        if ((i == opener || p->parent[i] == opener) && parts_threads(p, &p->ir->insns[i]) && (i == opener || p->ir->insns[i].op == IR_DO))
+        if ((i == opener || p->parent[i] == opener) && parts_threads(p, &p->ir->insns[i]) &&
+            (i == opener || p->ir->insns[i].op == IR_DO))
             return true;
     return false;
 }
@@ -156,8 +163,10 @@ static void plan_copies(planner *q, const uint32_t *src, uint32_t dst, int n)
             continue;
         if (src[k] == dst + (uint32_t)k || p->made[src[k]].into == dst + (uint32_t)k)
             continue;
-        segment_open(q, d->cls == C_FRAG ? (shape){1, {(int32_t)p->info.block}} : d->sh, d->cls == C_FRAG ? SEG_SIMDGROUPS : SEG_CHUNKS);
-        if (d->cls == C_BLOCK && ((q->open && p->made[src[k]].ready == q->open->id) || !segment_readable(q, src[k], &d->sh))) {
+        segment_open(q, d->cls == C_FRAG ? (shape){1, {(int32_t)p->info.block}} : d->sh,
+                     d->cls == C_FRAG ? SEG_SIMDGROUPS : SEG_CHUNKS);
+        if (d->cls == C_BLOCK &&
+            ((q->open && p->made[src[k]].ready == q->open->id) || !segment_readable(q, src[k], &d->sh))) {
             segment_close(q);
             segment_open(q, d->sh, SEG_CHUNKS);
             segment_readable(q, src[k], &d->sh);
@@ -166,7 +175,8 @@ static void plan_copies(planner *q, const uint32_t *src, uint32_t dst, int n)
     }
     if (p->nsegs <= before + 1)
         return;
-    for (int k = 0; k < n; k++) { /* several segments: a source that is another destination would be overwritten too early */
+    /* several segments: a source that is another destination would be overwritten too early */
+    for (int k = 0; k < n; k++) {
         const view w = plan_resolve(p, src[k], 0);
         if (w.v >= dst && w.v < dst + (uint32_t)n && w.v != dst + (uint32_t)k && p->val[w.v].cls >= C_BLOCK)
             p->why = "a loop that exchanges carried blocks of different shapes";
@@ -186,7 +196,8 @@ static bool has_views(const plan *p, uint32_t v, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
         const ir_insn *in = &p->ir->insns[i];
-        if (ir_rows[in->op].nargs >= 1 && ir_args(p->ir, in)[0] == v && (is_move(in) || (is_view_op(in) && p->val[in->res].cls == C_VIEW)))
+        if (ir_rows[in->op].nargs >= 1 && ir_args(p->ir, in)[0] == v &&
+            (is_move(in) || (is_view_op(in) && p->val[in->res].cls == C_VIEW)))
             return true;
     }
     return false;
@@ -202,26 +213,29 @@ static bool in_place(const plan *p, uint32_t v, uint32_t c)
     return !is_reduce(in) && !plan_whole(p, in);
 }
 
-/* The next value of a carried block may be made right in the carried one's slot, if that is not read any more from there on. */
+/* The next value of a carried block may be made right in the carried one's slot, if that is not read any
+ * more from there on. */
 static void share_next(plan *p, uint32_t opener, const uint32_t *next, uint32_t first, int n)
 {
     const uint32_t end = p->end[opener];
     for (int k = 0; k < n; k++) {
         const uint32_t c = first + (uint32_t)k, v = next[k];
         origin *x = &p->made[v];
-        bool ok = p->val[c].cls == p->val[v].cls && p->val[v].cls >= C_BLOCK && x->seg && !x->into && p->ir->vals[v].def != UINT32_MAX &&
-                  p->ir->vals[v].def > opener && p->parent[p->ir->vals[v].def] == opener;
+        bool ok = p->val[c].cls == p->val[v].cls && p->val[v].cls >= C_BLOCK && x->seg && !x->into &&
+                  p->ir->vals[v].def != UINT32_MAX && p->ir->vals[v].def > opener &&
+                  p->parent[p->ir->vals[v].def] == opener;
         for (int j = 0; j < n; j++)
             ok = ok && next[j] != c;
-        if (!ok || !in_place(p, v, c) || used_after(p, c, p->ir->vals[v].def + 1, end) || has_views(p, c, opener, end) ||
-            has_views(p, v, opener, end))
+        if (!ok || !in_place(p, v, c) || used_after(p, c, p->ir->vals[v].def + 1, end) ||
+            has_views(p, c, opener, end) || has_views(p, v, opener, end))
             continue;
         x->into = c;
     }
 }
 
 /* loop: the opener, if dst are its carried values */
-static steps *sub_plan(planner *q, uint32_t from, uint32_t to, const uint32_t *src, uint32_t dst, int n, uint32_t loop)
+static steps *sub_plan(planner *q, uint32_t from, uint32_t to, const uint32_t *src, uint32_t dst, int n,
+                       uint32_t loop)
 {
     planner sub = {.p = q->p, .out = arena_alloc(q->p->mem, sizeof(steps))};
     if (!sub.out)

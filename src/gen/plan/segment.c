@@ -1,19 +1,27 @@
 /* segment.c: a kernel as steps: scalar instructions, segments and scalar-level regions.
  *
  * Invariants
- *   - Everything in one segment may be executed chunk after chunk: no two accesses of it can touch one element from different
- *     lanes when one of them is a store (SPMD; in thread mode the kernel's barriers say so). Short blocks are one chunk where that would cut them: there the order of instructions is kept.
- *   - A C_BLOCK that is wanted outside its segment, or through an index map that is not the identity, has a slot.
+ *   - Everything in one segment may be executed chunk after chunk: no two accesses of it can touch one
+ *     element
+ *     from different lanes when one of them is a store (SPMD; in thread mode the kernel's barriers say so).
+ *     Short
+ *     blocks are one chunk where that would cut them: there the order of instructions is kept.
+ *   - A C_BLOCK that is wanted outside its segment, or through an index map that is not the identity, has a
+ *     slot.
  *   - Scalar steps that stand between instructions of a segment are pure and were moved in front of it.
  */
 #include "segment.h"
 
 bool segment_touches_memory(const ir_insn *in)
 {
-    return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_BOUNDS || in->op == IR_DOT || in->op == IR_ASSERT || ir_is_atomic(in);
+    return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_BOUNDS || in->op == IR_DOT ||
+           in->op == IR_ASSERT || ir_is_atomic(in);
 }
 
-bool segment_is_mma(const ir_insn *in) { return in->op == IR_MMA || in->op == IR_MMA_ZERO || in->op == IR_MMA_STORE; }
+bool segment_is_mma(const ir_insn *in)
+{
+    return in->op == IR_MMA || in->op == IR_MMA_ZERO || in->op == IR_MMA_STORE;
+}
 
 void step_push(planner *q, step s)
 {
@@ -134,8 +142,8 @@ static bool fits_at_once(const planner *q, const shape *sh, int kind)
 {
     enum { MOST_LANES = 32 };
     const int32_t n = sh->dim[0];
-    return q->p->info.mode == EAS_MODE_SPMD && kind == SEG_CHUNKS && q->open && !q->open->reduces && sh->rank == 1 && n >= 4 && n <= MOST_LANES &&
-           (n & (n - 1)) == 0;
+    return q->p->info.mode == EAS_MODE_SPMD && kind == SEG_CHUNKS && q->open && !q->open->reduces &&
+           sh->rank == 1 && n >= 4 && n <= MOST_LANES && (n & (n - 1)) == 0;
 }
 
 static void plan_block(planner *q, uint32_t i)
@@ -192,7 +200,8 @@ static void plan_alone(planner *q, uint32_t i)
     q->p->made[in->res].inside = false;
     if (q->p->val[in->res].cls == C_UNI)
         q->p->made[in->res].seg = 0;
-    if (q->p->val[in->res].cls == C_UNI) /* what may follow waits for it; else scalars pass, and a product can tell where its result will go */
+    /* what may follow waits for it; else scalars pass, and a product can tell where its result will go */
+    if (q->p->val[in->res].cls == C_UNI)
         segment_close(q);
 }
 
@@ -218,6 +227,10 @@ static void plan_scalar(planner *q, uint32_t i)
     step_push(q, (step){.kind = S_SCALAR, .insn = i});
 }
 
+/* Where an instruction of the top level or of a region at scalar level goes: to nowhere (it is
+ * rematerialised or read in place), to a segment of its own, into the open segment if it can run lane by
+ * lane with what is in there, or between segments as scalar code. What waits for a result of the open
+ * segment closes it first. */
 void segment_insn(planner *q, uint32_t i)
 {
     plan *p = q->p;

@@ -7,7 +7,8 @@
 /* access.c */
 typedef VEC(ir_access) accesses;
 void plan_add_accesses(plan *p, uint32_t insn, accesses *out);
-/* Can an access of each list touch one element from two lanes? loop_begin: the opener of the loop that both are in, UINT32_MAX outside of loops. */
+/* Can an access of each list touch one element from two lanes? loop_begin: the opener of the loop that
+ * both are in, UINT32_MAX outside of loops. */
 bool plan_conflicts(plan *p, const accesses *old, const accesses *add, uint32_t loop_begin);
 
 /* segment.c */
@@ -27,10 +28,14 @@ shape segment_shape(const plan *p, const ir_insn *in); /* the iteration shape of
 bool segment_touches_memory(const ir_insn *in);
 bool segment_is_mma(const ir_insn *in);
 bool segment_readable(planner *q, uint32_t v,
-                      const shape *sh); /* may an instruction that reads v join? Not if v is made in it and read through a map */
+                      /* may an instruction that reads v join? Not if v is made in it and read through a
+                       * map */
+                      const shape *sh);
 bool segment_waits(const planner *q, const ir_insn *in); /* does it wait for the end of the open segment? */
-bool segment_half_made(planner *q, const ir_insn *in); /* the operand of a move is made in the open segment: not all of it is there yet */
-bool segment_uses_open(const planner *q, const ir_insn *in); /* reads a uniform value that is made in the open segment */
+/* the operand of a move is made in the open segment: not all of it is there yet */
+bool segment_half_made(planner *q, const ir_insn *in);
+/* reads a uniform value that is made in the open segment */
+bool segment_uses_open(const planner *q, const ir_insn *in);
 void segment_insn(planner *q, uint32_t insn);
 
 /* region.c */

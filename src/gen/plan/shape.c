@@ -1,7 +1,8 @@
 /* shape.c: canonical shapes, and the index maps through which a value is read.
  *
- * A canonical shape has no dims of size 1. An index map says, for each canonical dim of a value, which iteration dim indexes it; broadcasts and
- * reshapes of blocks are never computed: plan_resolve follows them to the value that holds the data.
+ * A canonical shape has no dims of size 1. An index map says, for each canonical dim of a value, which
+ * iteration dim indexes it; broadcasts and reshapes of blocks are never computed: plan_resolve follows them
+ * to the value that holds the data.
  */
 #include "plan.h"
 
@@ -13,7 +14,10 @@ int64_t shape_lanes(const shape *s)
     return n;
 }
 
-bool shape_eq(const shape *a, const shape *b) { return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim[0] * (size_t)a->rank) == 0; }
+bool shape_eq(const shape *a, const shape *b)
+{
+    return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim[0] * (size_t)a->rank) == 0;
+}
 
 shape plan_shape(const plan *p, ir_type t)
 {
@@ -90,7 +94,8 @@ map_t plan_source_map(const plan *p, const ir_insn *in, map_t m)
 
 bool plan_trivial_reshape(const plan *p, const ir_insn *in)
 {
-    const shape a = plan_shape(p, ir_typeof(p->ir, ir_args(p->ir, in)[0])), b = plan_shape(p, ir_typeof(p->ir, in->res));
+    const shape a = plan_shape(p, ir_typeof(p->ir, ir_args(p->ir, in)[0])),
+                b = plan_shape(p, ir_typeof(p->ir, in->res));
     return shape_eq(&a, &b);
 }
 

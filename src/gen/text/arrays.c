@@ -1,8 +1,9 @@
 /* arrays.c: which blocks are kept in arrays, and which of them share one.
  *
- * A block that is needed outside its own loop is an array, one element per lane. An array whose block is no longer needed
- * serves the next block of its dtype that fits: even in the loop that reads it last, where no lane reads an element that an
- * earlier lane has overwritten. Slices read forward, so the halves of a fold stay in one array.
+ * A block that is needed outside its own loop is an array, one element per lane. An array whose block is no
+ * longer needed serves the next block of its dtype that fits: even in the loop that reads it last, where no
+ * lane reads an element that an earlier lane has overwritten. Slices read forward, so the halves of a fold
+ * stay in one array.
  */
 #include "ctext.h"
 
@@ -89,7 +90,8 @@ static bool map_view(const eas_ir *ir, const ir_insn *in, index_map *m)
     if (in->op == IR_RESHAPE)
         return map_reshape(to, from, &old, m);
     for (int d = 0; d < from.rank; d++) {
-        int k = in->op == IR_BROADCAST ? d + to.rank - from.rank : d, axis = in->op == IR_TRANS ? ir_imm_perm(in->imm, d) : d;
+        int k = in->op == IR_BROADCAST ? d + to.rank - from.rank : d,
+            axis = in->op == IR_TRANS ? ir_imm_perm(in->imm, d) : d;
         m->of[axis] = from.dim[axis] == 1 ? -1 : old.of[k];
         m->add[axis] = from.dim[axis] == 1 ? 0 : old.add[k];
     }
@@ -139,7 +141,8 @@ static uint32_t printed_at(const ct *g, uint32_t i)
     return i;
 }
 
-/* v, computed at `def`, may overwrite `old` in the loop that both stand in: no later statement or lane reads what is gone. */
+/* v, computed at `def`, may overwrite `old` in the loop that both stand in: no later statement or lane
+ * reads what is gone. */
 static bool in_place(const ct *g, uint32_t old, uint32_t def)
 {
     const eas_ir *ir = g->ir;
@@ -152,7 +155,8 @@ static bool in_place(const ct *g, uint32_t old, uint32_t def)
             bool aligned;
             if (ct_leaf(ir, ir_args(ir, in)[k], &aligned) != old)
                 continue;
-            if (printed_at(g, i) > def || !reads_forward(ir, ir_args(ir, in)[k]) || in->op == IR_DOT || ir_is_fold(in))
+            if (printed_at(g, i) > def || !reads_forward(ir, ir_args(ir, in)[k]) || in->op == IR_DOT ||
+                ir_is_fold(in))
                 return false;
         }
     }
@@ -170,14 +174,17 @@ static bool is_free(const void *ctx, const ir_slot *s, uint32_t v)
     const ct *g = x->g;
     const eas_ir *ir = g->ir;
     uint32_t def = ir->vals[v].def, group = g->group[def], over = x->lives.of[s->holder].last;
-    if (ir_typeof(ir, s->owner).dtype != ir_typeof(ir, v).dtype || !encloses(g, g->region[ir->vals[s->owner].def], g->region[def]))
+    if (ir_typeof(ir, s->owner).dtype != ir_typeof(ir, v).dtype ||
+        !encloses(g, g->region[ir->vals[s->owner].def], g->region[def]))
         return false;
-    return over < g->first[group] || (over <= g->last[group] && g->group[ir->vals[s->holder].def] != group && in_place(g, s->holder, def));
+    return over < g->first[group] || (over <= g->last[group] && g->group[ir->vals[s->holder].def] != group &&
+                                      in_place(g, s->holder, def));
 }
 
 /* ---- what a loop carries ---- */
 
-/* Does everything that reads the carried block come before v, or read no more than its own lane up to there? */
+/* Does everything that reads the carried block come before v, or read no more than its own lane up to
+ * there? */
 static bool read_before(const ct *g, uint32_t carried, uint32_t v, uint32_t end)
 {
     const eas_ir *ir = g->ir;
@@ -191,7 +198,8 @@ static bool read_before(const ct *g, uint32_t carried, uint32_t v, uint32_t end)
     return in_place(g, carried, def);
 }
 
-/* The next value of a carried block is computed in the carried block's own array where nobody misses the old one. */
+/* The next value of a carried block is computed in the carried block's own array where nobody misses the
+ * old one. */
 static void carry_in_place(ct *g, uint32_t open, uint32_t end)
 {
     const eas_ir *ir = g->ir;
@@ -199,9 +207,11 @@ static void carry_in_place(ct *g, uint32_t open, uint32_t end)
     const uint32_t first = ir->insns[open].res + (ir->insns[open].op == IR_LOOP ? 1 : 0);
     for (int k = 0; k < in->nargs; k++) {
         const uint32_t v = ir_args(ir, in)[k], carried = first + (uint32_t)k, def = ir->vals[v].def;
-        if (!is_block(ir_typeof(ir, v)) || !g->array[v] || g->array_of[v] || def == UINT32_MAX || def < open || !g->group[def])
+        if (!is_block(ir_typeof(ir, v)) || !g->array[v] || g->array_of[v] || def == UINT32_MAX ||
+            def < open || !g->group[def])
             continue;
-        if (g->opener[g->region[def]] == open && !ir_is_fold(&ir->insns[def]) && read_before(g, carried, v, end))
+        if (g->opener[g->region[def]] == open && !ir_is_fold(&ir->insns[def]) &&
+            read_before(g, carried, v, end))
             g->array_of[v] = carried;
     }
 }

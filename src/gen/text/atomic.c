@@ -1,14 +1,18 @@
 /* atomic.c: atomics on 16-bit floats, and fences, in both languages.
  *
- * Neither language has atomics of 16 bits, so a half is changed within the aligned 32-bit word that holds it, by a loop around compare-and-exchange. The
- * other half of that word is written back as it was read, or the exchange fails. Which half it is follows from the address: buffers may begin at any
- * element. MSL converts no pointer to an integer, hence the union; threadgroup arrays are aligned by their declaration instead, and the index tells.
+ * Neither language has atomics of 16 bits, so a half is changed within the aligned 32-bit word that holds it,
+ * by a loop around compare-and-exchange. The other half of that word is written back as it was read, or the
+ * exchange fails. Which half it is follows from the address: buffers may begin at any element. MSL converts
+ * no pointer to an integer, hence the union; threadgroup arrays are aligned by their declaration instead, and
+ * the index tells.
  *
- * The helpers are one per instruction and dtype (and address space in OpenCL C, which has no templates): CT_HALF + 4 * which + 2 * bf16 + local.
+ * The helpers are one per instruction and dtype (and address space in OpenCL C, which has no templates):
+ * CT_HALF + 4 * which + 2 * bf16 + local.
  */
 #include "ctext.h"
 
-static const uint16_t ops[CT_NHALF_ATOMICS] = {IR_ATOMIC_ADD, IR_ATOMIC_MIN, IR_ATOMIC_MAX, IR_ATOMIC_XCHG, IR_ATOMIC_CAS, IR_ATOMIC_LOAD};
+static const uint16_t ops[CT_NHALF_ATOMICS] = {IR_ATOMIC_ADD,  IR_ATOMIC_MIN, IR_ATOMIC_MAX,
+                                               IR_ATOMIC_XCHG, IR_ATOMIC_CAS, IR_ATOMIC_LOAD};
 
 static int which(uint16_t op)
 {
@@ -58,8 +62,8 @@ static void msl_half(str *s, uint16_t op, bool bf16)
         return;
     }
     const uint16_t join = ir_atomic_op(op);
-    str_add(s, "template <typename P> %s eas_%s_%s(P p, uint shift, %s%s%s y)\n{\n", T, name, dt, op == IR_ATOMIC_CAS ? T : "",
-            op == IR_ATOMIC_CAS ? " want, " : "", T);
+    str_add(s, "template <typename P> %s eas_%s_%s(P p, uint shift, %s%s%s y)\n{\n", T, name, dt,
+            op == IR_ATOMIC_CAS ? T : "", op == IR_ATOMIC_CAS ? " want, " : "", T);
     str_add(s,
             "    uint seen = atomic_load_explicit(p, memory_order_relaxed);\n"
             "    while (true) {\n"
@@ -69,8 +73,11 @@ static void msl_half(str *s, uint16_t op, bool bf16)
         str_add(s, "        if (as_type<ushort>(old) != as_type<ushort>(want)) return old;\n");
     if (join)
         str_add(s, "        float a = (float)old, b = (float)y;\n");
-    str_add(s, "        uint next = (seen & ~(65535u << shift)) | (uint)as_type<ushort>((%s)(%s)) << shift;\n", T, join ? ir_rows[join].fl : "y");
-    str_add(s, "        if (atomic_compare_exchange_weak_explicit(p, &seen, next, memory_order_relaxed, memory_order_relaxed)) return old;\n"
+    str_add(s,
+            "        uint next = (seen & ~(65535u << shift)) | (uint)as_type<ushort>((%s)(%s)) << shift;\n",
+            T, join ? ir_rows[join].fl : "y");
+    str_add(s, "        if (atomic_compare_exchange_weak_explicit(p, &seen, next, memory_order_relaxed, "
+               "memory_order_relaxed)) return old;\n"
                "    }\n"
                "}\n"
                "\n");
@@ -89,10 +96,11 @@ static const char msl_odd[] = "union eas_address {\n"
                               "}\n"
                               "\n";
 
-static const char msl_fences[] = "#if __METAL_VERSION__ < 320\n"
-                                 "#error \"this kernel orders memory (order=, mk.fence), which needs Metal 3.2: macOS 15 or newer\"\n"
-                                 "#endif\n"
-                                 "\n";
+static const char msl_fences[] =
+    "#if __METAL_VERSION__ < 320\n"
+    "#error \"this kernel orders memory (order=, mk.fence), which needs Metal 3.2: macOS 15 or newer\"\n"
+    "#endif\n"
+    "\n";
 
 void ct_msl_atomics(const ct *g, str *s)
 {
@@ -120,8 +128,8 @@ const char *ct_msl_half(ct *g, uint16_t op, uint32_t buf, const char *off, const
         word = ct_fmt(g, "(device atomic_uint*)(&%s[%s] - %s)", name, off, odd);
         shift = ct_fmt(g, "%s * 16u", odd);
     }
-    return ct_fmt(g, "eas_%s_%s(%s, %s%s%s%s%s)", ir_rows[op].name, eas_dtype_name(dt), word, shift, x ? ", " : "", x ? x : "", y ? ", " : "",
-                  y ? y : "");
+    return ct_fmt(g, "eas_%s_%s(%s, %s%s%s%s%s)", ir_rows[op].name, eas_dtype_name(dt), word, shift,
+                  x ? ", " : "", x ? x : "", y ? ", " : "", y ? y : "");
 }
 
 static bool has_tg(const ct *g)
@@ -141,13 +149,16 @@ void ct_msl_fence(ct *g, eas_order order, eas_scope scope)
     ct_line(g, "atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, thread_scope_%s);",
             scope == EAS_SCOPE_GROUP ? "threadgroup" : "device");
     if (has_tg(g))
-        ct_line(g, "atomic_thread_fence(mem_flags::mem_threadgroup, memory_order_seq_cst, thread_scope_threadgroup);");
+        ct_line(g, "atomic_thread_fence(mem_flags::mem_threadgroup, memory_order_seq_cst, "
+                   "thread_scope_threadgroup);");
 }
 
-/* Plain accesses of a buffer are seen by other threadgroups only if it is declared so; it matters where programs hand each other data. */
+/* Plain accesses of a buffer are seen by other threadgroups only if it is declared so; it matters where
+ * programs hand each other data. */
 bool ct_msl_coherent(const ct *g, uint32_t buf)
 {
-    if (buf > (uint32_t)g->ir->nparams || !(g->ir->params[buf - 1].read || g->flags & GEN_ALIAS) || !g->ir->params[buf - 1].write)
+    if (buf > (uint32_t)g->ir->nparams || !(g->ir->params[buf - 1].read || g->flags & GEN_ALIAS) ||
+        !g->ir->params[buf - 1].write)
         return false;
     for (uint32_t i = 0; i < g->ir->ninsns; i++)
         if (g->ir->insns[i].op == IR_FENCE && ir_fence_scope(g->ir->insns[i].imm) == EAS_SCOPE_DEVICE)
@@ -161,8 +172,8 @@ static void opencl_half(str *s, uint16_t op, bool bf16, const char *space)
 {
     const char *dt = bf16 ? "bf16" : "f16";
     const uint16_t join = ir_atomic_op(op);
-    str_add(s, "float eas_%s_%s_%s(__%s uchar* at%s%s)\n{\n", ir_rows[op].name, space, dt, space, op == IR_ATOMIC_CAS ? ", float want" : "",
-            op == IR_ATOMIC_LOAD ? "" : ", float b");
+    str_add(s, "float eas_%s_%s_%s(__%s uchar* at%s%s)\n{\n", ir_rows[op].name, space, dt, space,
+            op == IR_ATOMIC_CAS ? ", float want" : "", op == IR_ATOMIC_LOAD ? "" : ", float b");
     str_add(s,
             "    const uint odd = (uint)(size_t)at & 2u, shift = odd * 8u;\n"
             "    volatile __%s uint* p = (volatile __%s uint*)(at - odd);\n",
@@ -180,7 +191,8 @@ static void opencl_half(str *s, uint16_t op, bool bf16, const char *space)
     if (op == IR_ATOMIC_CAS)
         str_add(s, "        if ((ushort)(old >> shift) != eas_%s_bits(want)) return a;\n", dt);
     str_add(s,
-            "        seen = atomic_cmpxchg(p, old, (old & ~(65535u << shift)) | (uint)eas_%s_bits(%s) << shift);\n"
+            "        seen = atomic_cmpxchg(p, old, (old & ~(65535u << shift)) | (uint)eas_%s_bits(%s) << "
+            "shift);\n"
             "        if (seen == old) return a;\n"
             "    }\n"
             "}\n"
@@ -188,16 +200,18 @@ static void opencl_half(str *s, uint16_t op, bool bf16, const char *space)
             dt, join ? ir_rows[join].fl : "b");
 }
 
-/* Compilers that come from clang have C11's fences, across all work-groups; mem_fence is what OpenCL 1.2 has. */
-static const char opencl_fences[] = "#ifdef __has_builtin\n"
-                                    "#if __has_builtin(__c11_atomic_thread_fence)\n"
-                                    "#define eas_builder_fence(order) __c11_atomic_thread_fence(order)\n"
-                                    "#endif\n"
-                                    "#endif\n"
-                                    "#ifndef eas_builder_fence\n"
-                                    "#define eas_builder_fence(order) mem_fence(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
-                                    "#endif\n"
-                                    "\n";
+/* Compilers that come from clang have C11's fences, across all work-groups; mem_fence is what OpenCL 1.2
+ * has. */
+static const char opencl_fences[] =
+    "#ifdef __has_builtin\n"
+    "#if __has_builtin(__c11_atomic_thread_fence)\n"
+    "#define eas_fence(order) __c11_atomic_thread_fence(order)\n"
+    "#endif\n"
+    "#endif\n"
+    "#ifndef eas_fence\n"
+    "#define eas_fence(order) mem_fence(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
+    "#endif\n"
+    "\n";
 
 void ct_opencl_atomics(const ct *g, str *s)
 {
@@ -215,8 +229,9 @@ const char *ct_opencl_half(ct *g, uint16_t op, uint32_t buf, const char *off, co
     const char *space = local ? "local" : "global";
     ct_need(g, dt == EAS_F16 ? CT_F16 : CT_BF16);
     ct_need(g, CT_HALF + 4 * which(op) + 2 * (dt == EAS_BF16) + local);
-    return ct_fmt(g, "eas_%s_%s_%s((__%s uchar*)(%s + %s)%s%s%s%s)", ir_rows[op].name, space, eas_dtype_name(dt), space, ct_name(g, buf), off,
-                  x ? ", " : "", x ? x : "", y ? ", " : "", y ? y : "");
+    return ct_fmt(g, "eas_%s_%s_%s((__%s uchar*)(%s + %s)%s%s%s%s)", ir_rows[op].name, space,
+                  eas_dtype_name(dt), space, ct_name(g, buf), off, x ? ", " : "", x ? x : "", y ? ", " : "",
+                  y ? y : "");
 }
 
 void ct_opencl_fence(ct *g, eas_order order, eas_scope scope)
@@ -229,5 +244,5 @@ void ct_opencl_fence(ct *g, eas_order order, eas_scope scope)
     if (!of[order])
         return;
     ct_need(g, CT_FENCE);
-    ct_line(g, "eas_builder_fence(%s);", of[order]);
+    ct_line(g, "eas_fence(%s);", of[order]);
 }

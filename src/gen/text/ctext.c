@@ -2,10 +2,10 @@
  *
  *   check (the dialect) -> plan -> body -> head
  *
- * The body is printed first; what it asked for (built-in values, helper functions) decides the head. A scalar is a variable
- * v<id>; a block is a loop over lanes with one variable per value inside it, or an array v<id>[lanes] where a loop of its own
- * cannot be avoided (see plan.c). Constants stand where they are used. Values carried by loops and merged by
- * branches are variables that are assigned.
+ * The body is printed first; what it asked for (built-in values, helper functions) decides the head. A scalar
+ * is a variable v<id>; a block is a loop over lanes with one variable per value inside it, or an array
+ * v<id>[lanes] where a loop of its own cannot be avoided (see plan.c). Constants stand where they are used.
+ * Values carried by loops and merged by branches are variables that are assigned.
  *
  * The text depends on nothing but the IR. The caller's IR is verified and simplified; it is read only.
  */
@@ -94,7 +94,8 @@ static const char *arange_expr(ct *g, const ir_insn *in, const char *lane)
     eas_dtype dt = ir_typeof(g->ir, in->res).dtype;
     if (dt == EAS_U32 && in->imm == 0)
         return lane;
-    const char *x = dt == EAS_U32 ? lane : ct_fmt(g, ct_plain(lane) ? "(%s)%s" : "(%s)(%s)", g->d->type[dt], lane);
+    const char *x =
+        dt == EAS_U32 ? lane : ct_fmt(g, ct_plain(lane) ? "(%s)%s" : "(%s)(%s)", g->d->type[dt], lane);
     return in->imm ? ct_fmt(g, "%s + %s", x, ct_literal(g, dt, in->imm)) : x;
 }
 
@@ -125,7 +126,9 @@ static const char *recompute(ct *g, uint32_t v, const ct_at *at)
     ct_inst *have = find_inst(g, v, at, &count);
     if (have)
         return have->name;
-    const char *x = in->op == IR_ARANGE ? arange_expr(g, in, at->dim[0]) : in->op == IR_LOAD ? load_expr(g, in, at) : ct_expr(g, in, at);
+    const char *x = in->op == IR_ARANGE ? arange_expr(g, in, at->dim[0])
+                  : in->op == IR_LOAD   ? load_expr(g, in, at)
+                                        : ct_expr(g, in, at);
     if (g->inlined[v])
         return ct_fmt(g, "(%s)", x);
     const char *name = count ? ct_fmt(g, "v%u_%d", v, count) : ct_fmt(g, "v%u", v);
@@ -200,7 +203,8 @@ void ct_define(ct *g, uint32_t v, const char *x)
 
 void ct_declare_array(ct *g, ir_type t, const char *name)
 {
-    ct_line(g, "%s %s[%lld]%s;", ct_array_type(g, t.dtype), name, (long long)ir_lanes(t), g->lanes ? " __attribute__((aligned(64)))" : "");
+    ct_line(g, "%s %s[%lld]%s;", ct_array_type(g, t.dtype), name, (long long)ir_lanes(t),
+            g->lanes ? " __attribute__((aligned(64)))" : "");
 }
 
 void ct_declare(ct *g, uint32_t v)
@@ -238,13 +242,16 @@ static void print_atomic(ct *g, const ir_insn *in)
 {
     const uint32_t *a = ir_args(g->ir, in), mask_value = ir_mask(g->ir, in);
     const int values = ir_atomic_values(in->op);
-    const char *off = ct_ref(g, a[1], NULL), *x = values ? ct_ref(g, a[2], NULL) : NULL, *y = values == 2 ? ct_ref(g, a[3], NULL) : NULL;
+    const char *off = ct_ref(g, a[1], NULL), *x = values ? ct_ref(g, a[2], NULL) : NULL,
+               *y = values == 2 ? ct_ref(g, a[3], NULL) : NULL;
     const char *mask = mask_value ? mask_of(g, mask_value, NULL) : NULL;
     const char *call = g->d->atomic(g, in->op, a[0], off, x, y);
     if (!g->uses[in->res])
         ct_line(g, mask ? "if (%s) %s;" : "%s%s;", mask ? mask : "", call);
     else
-        ct_define(g, in->res, mask ? ct_fmt(g, "%s ? %s : %s", mask, call, ct_literal(g, ir_typeof(g->ir, a[0]).dtype, 0)) : call);
+        ct_define(g, in->res,
+                  mask ? ct_fmt(g, "%s ? %s : %s", mask, call, ct_literal(g, ir_typeof(g->ir, a[0]).dtype, 0))
+                       : call);
 }
 
 static void print_bounds(ct *g, const ir_insn *in)
@@ -252,12 +259,15 @@ static void print_bounds(ct *g, const ir_insn *in)
     const uint32_t *a = ir_args(g->ir, in);
     const char *off = ct_ref(g, a[1], NULL), *mask = in->nargs == 3 ? mask_of(g, a[2], NULL) : NULL;
     ct_need(g, CT_BOUNDS);
-    const char *count =
-        a[0] <= (uint32_t)g->ir->nparams ? ct_fmt(g, "eas_count[%u]", a[0] - 1) : ct_literal(g, EAS_I64, ir_typeof(g->ir, a[0]).dim[0]);
+    const char *count = a[0] <= (uint32_t)g->ir->nparams
+                          ? ct_fmt(g, "eas_count[%u]", a[0] - 1)
+                          : ct_literal(g, EAS_I64, ir_typeof(g->ir, a[0]).dim[0]);
     const ir_insn tid = {.op = IR_THREAD_ID};
     ir_type t = ir_typeof(g->ir, in->res);
     ct_at at = ct_natural(t);
-    const char *thread = g->thread_mode ? g->d->identity(g, &tid) : g->origin && is_block(t) ? ct_flat(g, t, &at) : "0u";
+    const char *thread = g->thread_mode           ? g->d->identity(g, &tid)
+                       : g->origin && is_block(t) ? ct_flat(g, t, &at)
+                                                  : "0u";
     const char *call = ct_fmt(g, g->d->bounds, count, off, ct_source(g), thread);
     ct_define(g, in->res, mask ? ct_fmt(g, "%s && %s", mask, call) : call);
 }
@@ -345,6 +355,8 @@ static const char *identity_expr(ct *g, const ir_insn *in)
     return dt == EAS_U32 ? x : ct_fmt(g, "(%s)%s", g->d->type[dt], x);
 }
 
+/* One statement of the text. Blocks are printed for the lane that the loop around is at; what ct_plan
+ * marked as inlined, rematerialised or a view is printed where it is read, not here. */
 static void print_insn(ct *g, uint32_t i)
 {
     const eas_ir *ir = g->ir;
@@ -365,7 +377,8 @@ static void print_insn(ct *g, uint32_t i)
     case IR_LOCAL_ID:
     case IR_LANE_ID:
     case IR_SG_ID: ct_define(g, in->res, identity_expr(g, in)); return;
-    case IR_ARANGE: ct_define(g, in->res, ct_literal(g, ir_typeof(ir, in->res).dtype, in->imm)); return; /* of one lane */
+    /* of one lane */
+    case IR_ARANGE: ct_define(g, in->res, ct_literal(g, ir_typeof(ir, in->res).dtype, in->imm)); return;
     case IR_LOAD: print_load(g, in); return;
     case IR_STORE: print_store(g, in); return;
     case IR_BOUNDS: print_bounds(g, in); return;
@@ -376,7 +389,9 @@ static void print_insn(ct *g, uint32_t i)
         return;
     case IR_FENCE: g->d->fence(g, ir_fence_order(in->imm), ir_fence_scope(in->imm)); return;
     case IR_SIMD_SHUFFLE:
-        ct_define(g, in->res, g->d->shuffle(g, in, ct_ref(g, ir_args(ir, in)[0], NULL), ct_ref(g, ir_args(ir, in)[1], NULL)));
+        ct_define(
+            g, in->res,
+            g->d->shuffle(g, in, ct_ref(g, ir_args(ir, in)[0], NULL), ct_ref(g, ir_args(ir, in)[1], NULL)));
         return;
     case IR_DOT:
         if (g->dot4[i] == i + 1)
@@ -466,7 +481,8 @@ static void declare_tg(ct *g)
         g->at = i;
         if (in->op == IR_ALLOC_TG && !ct_words_tg(g, in->res)) {
             ir_type t = ir_typeof(g->ir, in->res);
-            ct_line(g, "%s %s %s[%lld];", g->d->space_local, g->d->mem[t.dtype], ct_name(g, in->res), (long long)in->imm);
+            ct_line(g, "%s %s %s[%lld];", g->d->space_local, g->d->mem[t.dtype], ct_name(g, in->res),
+                    (long long)in->imm);
         }
     }
 }
@@ -579,7 +595,11 @@ static eas_status print_kernel(ct *g, str *out, gen_linemap *map)
 
 eas_status gen_ctext(const eas_ir *ir, gen_dialect d, unsigned flags, str *out, gen_linemap *map)
 {
-    ct g = {.ir = ir, .d = d == GEN_MSL ? &ct_msl : &ct_opencl, .dialect = d, .flags = flags, .lanes = (int)(flags / GEN_LANES)};
+    ct g = {.ir = ir,
+            .d = d == GEN_MSL ? &ct_msl : &ct_opencl,
+            .dialect = d,
+            .flags = flags,
+            .lanes = (int)(flags / GEN_LANES)};
     eas_ir *lanes = NULL;
     uint32_t *origin = NULL;
     eas_status st = g.lanes && ir->threads ? ir_as_lanes(ir, &lanes, &origin) : EAS_OK;

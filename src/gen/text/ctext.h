@@ -15,8 +15,8 @@
  *   names.c       identifiers that are legal in the target language
  *   msl.c, opencl.c   the dialects
  *
- * Expressions are strings in the generator's arena; a string that stands for a value is always atomic (a name, a literal, or in
- * parentheses), so it can be put anywhere into another expression.
+ * Expressions are strings in the generator's arena; a string that stands for a value is always atomic (a
+ * name, a literal, or in parentheses), so it can be put anywhere into another expression.
  */
 #ifndef GEN_CTEXT_H
 #define GEN_CTEXT_H
@@ -28,12 +28,32 @@ typedef struct ct ct;
 /* Built-in values that a kernel may ask for; bits of ct.idents. */
 enum { CT_PID, CT_NPROG, CT_TID, CT_GID, CT_LANE, CT_SG, CT_NIDENTS };
 
-/* What is printed before the kernel when it needs it; bits of ct.helpers. CT_SAT + dtype is the saturating cast to that dtype;
- * CT_ATOMIC + 2*n + local the n-th of ct_float_atomics on a float, and as many again on a double. */
-enum { CT_MMA, CT_BOUNDS, CT_ODD, CT_F16, CT_BF16, CT_F64_F16, CT_F64_BF16, CT_CAS, CT_FENCE, CT_HALF_ODD, CT_SAT, CT_ATOMIC = CT_SAT + EAS_NDTYPES };
-enum { CT_NFLOAT_ATOMICS = 3, CT_NHALF_ATOMICS = 6, CT_MAX_VEC = 16, CT_HALF = CT_ATOMIC + 4 * CT_NFLOAT_ATOMICS };
+/* What is printed before the kernel when it needs it; bits of ct.helpers. CT_SAT + dtype is the saturating
+ * cast to that dtype; CT_ATOMIC + 2*n + local the n-th of ct_float_atomics on a float, and as many again
+ * on a double. */
+enum {
+    CT_MMA,
+    CT_BOUNDS,
+    CT_ODD,
+    CT_F16,
+    CT_BF16,
+    CT_F64_F16,
+    CT_F64_BF16,
+    CT_CAS,
+    CT_FENCE,
+    CT_HALF_ODD,
+    CT_SAT,
+    CT_ATOMIC = CT_SAT + EAS_NDTYPES
+};
+enum {
+    CT_NFLOAT_ATOMICS = 3,
+    CT_NHALF_ATOMICS = 6,
+    CT_MAX_VEC = 16,
+    CT_HALF = CT_ATOMIC + 4 * CT_NFLOAT_ATOMICS
+};
 _Static_assert(CT_HALF + 4 * CT_NHALF_ATOMICS <= 64, "helpers are bits of a word");
-extern const uint16_t ct_float_atomics[CT_NFLOAT_ATOMICS]; /* those that have no call of their own in the languages */
+/* those that have no call of their own in the languages */
+extern const uint16_t ct_float_atomics[CT_NFLOAT_ATOMICS];
 
 /* A place in the lane loops around the current statement: an index expression per dim of some block shape. */
 typedef struct ct_at {
@@ -43,18 +63,20 @@ typedef struct ct_at {
 
 typedef struct ct_dialect {
     const char *type[EAS_NDTYPES]; /* of a variable; f16 and bf16 may be held in float */
-    const char *mem[EAS_NDTYPES];  /* of an element in memory */
-    const char *space_local;       /* how a threadgroup array's declaration begins */
-    bool half_is_float;            /* f16 and bf16 variables are float: rounding is a call */
-    const char *ident[CT_NIDENTS]; /* parameters of the kernel that hold built-in values; NULL where they are calls */
-    eas_status (*check)(ct *g);    /* NULL, or refuses what the language cannot say */
-    void (*head)(ct *g, str *s);   /* all text up to and including the opening brace of the kernel */
+    const char *mem[EAS_NDTYPES]; /* of an element in memory */
+    const char *space_local; /* how a threadgroup array's declaration begins */
+    bool half_is_float; /* f16 and bf16 variables are float: rounding is a call */
+    /* parameters of the kernel that hold built-in values; NULL where they are calls */
+    const char *ident[CT_NIDENTS];
+    eas_status (*check)(ct *g); /* NULL, or refuses what the language cannot say */
+    void (*head)(ct *g, str *s); /* all text up to and including the opening brace of the kernel */
     const char *(*identity)(ct *g, const ir_insn *in); /* as an unsigned 32-bit (or wider) expression */
     const char *(*load)(ct *g, uint32_t buf, const char *off);
     void (*store)(ct *g, const char *guard, uint32_t buf, const char *off, const char *value);
     const char *(*load4)(ct *g, uint32_t buf, const char *off); /* four neighbours as a float4 */
     bool load4_needs_alignment;
-    /* Vectors of floats or doubles, in variables: how many lanes; of as many expressions; of neighbours in an array; of one value; and into an array. */
+    /* Vectors of floats or doubles, in variables: how many lanes; of as many expressions; of neighbours in
+     * an array; of one value; and into an array. */
     int vec;
     const char *(*vec_of)(ct *g, const char *type, int n, const char *const *x);
     const char *(*vec_load)(ct *g, const char *type, int n, const char *array, const char *at);
@@ -71,7 +93,8 @@ typedef struct ct_dialect {
     void (*mma_store)(ct *g, const uint32_t *args);
     void (*barrier)(ct *g);
     void (*fence)(ct *g, eas_order order, eas_scope scope);
-    const char *(*shuffle)(ct *g, const ir_insn *in, const char *x, const char *lane); /* prints what must stand before */
+    /* prints what must stand before */
+    const char *(*shuffle)(ct *g, const ir_insn *in, const char *x, const char *lane);
     /* the old element; x is NULL of a load; y: of a compare-and-exchange */
     const char *(*atomic)(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y);
     const char *bounds; /* the call: count, offset, instruction, thread */
@@ -135,7 +158,9 @@ struct ct {
 
     /* vector.c */
     int lanes; /* of a vector; 0: lane loops go lane by lane */
-    const uint32_t *origin; /* lanes are the threads of another kernel: per instruction the one of that kernel it comes from; else NULL */
+    /* lanes are the threads of another kernel: per instruction the one of that kernel it comes from; else
+     * NULL */
+    const uint32_t *origin;
     uint32_t *prefetches; /* per group: the one whose next loads it prefetches; 0: none */
     uint32_t packs; /* per dtype: vectors of it are read or written somewhere */
     struct {
@@ -154,11 +179,13 @@ const char *ct_fmt(ct *g, const char *fmt, ...) BASE_PRINTF(2, 3);
 const char *ct_name(ct *g, uint32_t v);
 /* v as an atomic expression in a variable's type; at: where in the lane loops, NULL at the natural place */
 const char *ct_ref(ct *g, uint32_t v, const ct_at *at);
-const char *ct_ref_often(ct *g, uint32_t v, const ct_at *at); /* the same in a variable, unless it is as short as that */
+/* the same in a variable, unless it is as short as that */
+const char *ct_ref_often(ct *g, uint32_t v, const ct_at *at);
 
 static inline bool is_block(ir_type t) { return t.kind == IR_VAL && ir_lanes(t) > 1; }
 const char *ct_type_name(ct *g, ir_type t);
-void ct_define(ct *g, uint32_t v, const char *x); /* gives v its value: a new variable, or its element of an array that stands before the loop */
+/* gives v its value: a new variable, or its element of an array that stands before the loop */
+void ct_define(ct *g, uint32_t v, const char *x);
 void ct_declare(ct *g, uint32_t v);
 void ct_declare_array(ct *g, ir_type t, const char *name);
 void ct_copy_block(ct *g, const char *to, uint32_t v); /* to[lane] = v, for every lane */
@@ -180,7 +207,8 @@ struct ct_walk { /* one lane loop: a group, or a block that is copied to an arra
     const char *to;
     void (*one)(ct *g, const ct_walk *w); /* prints the body for one lane */
 };
-bool ct_vec_walk(ct *g, ir_type t, const ct_walk *w); /* false, and nothing printed: it cannot be done in vectors */
+/* false, and nothing printed: it cannot be done in vectors */
+bool ct_vec_walk(ct *g, ir_type t, const ct_walk *w);
 typedef struct ct_vec_mark {
     size_t len;
     uint32_t lines;
@@ -197,7 +225,9 @@ void ct_vec_typedefs(const ct *g, str *s);
 void ct_find_prefetches(ct *g);
 const char *
 ct_prefetch_step(ct *g,
-                 uint32_t i); /* by how much the offset of a load moves from one round, or program, to the next; NULL: not at all, or not known */
+                 /* by how much the offset of a load moves from one round, or program, to the next; NULL:
+                  * not at all, or not known */
+                 uint32_t i);
 
 /* plan.c */
 ir_type ct_lanes_of(const eas_ir *ir, const ir_insn *in); /* the block that an instruction works through */
@@ -220,7 +250,8 @@ extern const char *const ct_lane_var[IR_MAX_RANK];
 ct_at ct_natural(ir_type t); /* where a value of type t stands when its lanes are the current loop's */
 bool ct_plain(const char *x); /* needs no parentheses */
 const char *ct_flat(ct *g, ir_type t, const ct_at *at); /* the row-major index */
-/* The place in a view's operand of a place in its result; *inside: when it is one, for a pad (NULL: always). */
+/* The place in a view's operand of a place in its result; *inside: when it is one, for a pad (NULL:
+ * always). */
 ct_at ct_through(ct *g, const ir_insn *view, const ct_at *at, const char **inside);
 
 /* fold.c */
@@ -231,15 +262,18 @@ const char *ct_literal(ct *g, eas_dtype dt, int64_t bits); /* in a variable's ty
 const char *ct_literal_compute(ct *g, eas_dtype dt, int64_t bits); /* f16 and bf16 as float */
 /* The meaning of a pure element-wise instruction on values at one place; not atomic. */
 const char *ct_expr(ct *g, const ir_insn *in, const ct_at *at);
-const char *ct_expr_with(ct *g, const ir_insn *in, const char *const *arg, int lanes); /* of atomic expressions; lanes: of vectors, 0: scalars */
-const char *ct_join(ct *g, uint16_t op, eas_dtype dt, const char *x, const char *y, int lanes); /* of two names; not atomic */
+/* of atomic expressions; lanes: of vectors, 0: scalars */
+const char *ct_expr_with(ct *g, const ir_insn *in, const char *const *arg, int lanes);
+/* of two names; not atomic */
+const char *ct_join(ct *g, uint16_t op, eas_dtype dt, const char *x, const char *y, int lanes);
 const char *ct_as_f32(ct *g, eas_dtype dt, const char *x);
 extern const char ct_odd_text[]; /* the helper of CT_ODD, the same in both languages */
 const char *ct_unsigned(ct *g, uint32_t v); /* an index operand as the dialect's uint or ulong */
 
 /* atomic.c */
 bool ct_is_half(const ct *g, uint32_t buf);
-bool ct_words_tg(ct *g, uint32_t tg); /* declares a threadgroup array of halves with atomics, aligned as words; false: it is none */
+/* declares a threadgroup array of halves with atomics, aligned as words; false: it is none */
+bool ct_words_tg(ct *g, uint32_t tg);
 void ct_msl_atomics(const ct *g, str *s); /* the helpers that were asked for */
 const char *ct_msl_half(ct *g, uint16_t op, uint32_t buf, const char *off, const char *x, const char *y);
 void ct_msl_fence(ct *g, eas_order order, eas_scope scope);
@@ -254,7 +288,8 @@ bool ct_names(ct *g);
 /* May an access to one of the buffers be one to the other? */
 static inline bool ct_shared(const ct *g, uint32_t x, uint32_t y)
 {
-    return x == y || (g->flags & GEN_ALIAS && ir_typeof(g->ir, x).kind == IR_BUF && ir_typeof(g->ir, y).kind == IR_BUF);
+    return x == y ||
+           (g->flags & GEN_ALIAS && ir_typeof(g->ir, x).kind == IR_BUF && ir_typeof(g->ir, y).kind == IR_BUF);
 }
 
 /* The instruction being printed, as whoever asked for the text knows it. */

@@ -20,7 +20,8 @@ static const char *as_index(ct *g, eas_dtype dt, uint32_t v)
     int64_t c;
     if (ir_const_of(g->ir, v, &c))
         return ct_literal(g, dt, dt == EAS_U32 ? (int64_t)(uint32_t)c : c);
-    return ir_typeof(g->ir, v).dtype == dt ? ct_ref(g, v, NULL) : ct_fmt(g, "(%s)%s", g->d->type[dt], ct_ref(g, v, NULL));
+    return ir_typeof(g->ir, v).dtype == dt ? ct_ref(g, v, NULL)
+                                           : ct_fmt(g, "(%s)%s", g->d->type[dt], ct_ref(g, v, NULL));
 }
 
 /* base + k * stride */
@@ -44,7 +45,8 @@ static bool open_k(ct *g, uint32_t K)
     if (is_const)
         end = ct_literal(g, wide ? EAS_U64 : EAS_U32, c < 0 ? 0 : c);
     else if (dtype_is_signed(dt))
-        end = ct_fmt(g, "(%s)max((%s)%s, %s)", word, g->d->type[wide ? EAS_I64 : EAS_I32], ct_ref(g, K, NULL), wide ? "0l" : "0");
+        end = ct_fmt(g, "(%s)max((%s)%s, %s)", word, g->d->type[wide ? EAS_I64 : EAS_I32], ct_ref(g, K, NULL),
+                     wide ? "0l" : "0");
     else
         end = ct_ref(g, K, NULL);
     ct_line(g, "for (%s k = 0; k < %s; ++k) {", word, end);
@@ -100,7 +102,8 @@ static void dot4_loop(ct *g, const uint32_t *a, const uint32_t res[4], bool vect
         ct_line(g, "float4 %s = %s;", vb, g->d->load4(g, a[3], ib));
     for (int c = 0; c < 4; c++) {
         const char *r = ct_ref(g, res[c], NULL);
-        const char *y = vector ? ct_fmt(g, "%s.%c", vb, part[c]) : dot_element(g, a[3], c ? ct_fmt(g, "%s + %d", ib, c) : ib, EAS_F32);
+        const char *y = vector ? ct_fmt(g, "%s.%c", vb, part[c])
+                               : dot_element(g, a[3], c ? ct_fmt(g, "%s + %d", ib, c) : ib, EAS_F32);
         ct_line(g, "%s = fma(%s, %s, %s);", r, va, y, r);
     }
     ct_close(g);
@@ -112,7 +115,10 @@ static const char *alignment_test(ct *g, uint32_t base, uint32_t stride)
     bool b = ir_multiple(g->ir, base) % 4 == 0, s = ir_multiple(g->ir, stride) % 4 == 0;
     if (b && s)
         return "";
-    const char *zero = dtype_bits(ir_typeof(g->ir, base).dtype) == 64 || dtype_bits(ir_typeof(g->ir, stride).dtype) == 64 ? "0ul" : "0u";
+    const char *zero =
+        dtype_bits(ir_typeof(g->ir, base).dtype) == 64 || dtype_bits(ir_typeof(g->ir, stride).dtype) == 64
+            ? "0ul"
+            : "0u";
     if (!b && !s)
         return ct_fmt(g, "((%s | %s) & 3u) == %s", ct_unsigned(g, base), ct_unsigned(g, stride), zero);
     return ct_fmt(g, "(%s & 3u) == %s", ct_unsigned(g, b ? stride : base), zero);

@@ -1,7 +1,8 @@
 /* expr.c: expressions of the C-like languages, out of the instruction table's meanings.
  *
- * A meaning is a C expression over a b c with the types T and U and the width BITS (see insn.def). Printing substitutes those
- * tokens; casts that change nothing are left out, and so are guards that a constant operand decides (b == 0 for x // 128).
+ * A meaning is a C expression over a b c with the types T and U and the width BITS (see insn.def). Printing
+ * substitutes those tokens; casts that change nothing are left out, and so are guards that a constant operand
+ * decides (b == 0 for x // 128).
  */
 #include "ctext.h"
 
@@ -95,7 +96,8 @@ typedef struct meaning {
     int lanes; /* operands are vectors; 0: scalars */
 } meaning;
 
-/* The end of the part at `s`: the position of `stop` outside parentheses, or of the parenthesis that closes around s. */
+/* The end of the part at `s`: the position of `stop` outside parentheses, or of the parenthesis that
+ * closes around s. */
 static const char *part_end(const char *s, const char *stop)
 {
     int depth = 0;
@@ -126,7 +128,8 @@ static bool guard_value(const meaning *m, int which)
 /* Where operand b is a constant, drops the branch of each guard on b that cannot be taken. */
 static const char *decide_guards(const meaning *m, const char *text)
 {
-    static const char *const guards[] = {"b == 0 || b == -1 ? ", "b == 0 ? ", "b == -1 ? ", "(U)b >= BITS ? "};
+    static const char *const guards[] = {"b == 0 || b == -1 ? ", "b == 0 ? ", "b == -1 ? ",
+                                         "(U)b >= BITS ? "};
     for (int w = 0; w < 4; w++) {
         const char *at = strstr(text, guards[w]);
         if (!at)
@@ -145,9 +148,15 @@ static const char *decide_guards(const meaning *m, const char *text)
     return text;
 }
 
-static const char *type_t(const meaning *m) { return m->dt == EAS_F16 || m->dt == EAS_BF16 ? "float" : m->g->d->type[m->dt]; }
+static const char *type_t(const meaning *m)
+{
+    return m->dt == EAS_F16 || m->dt == EAS_BF16 ? "float" : m->g->d->type[m->dt];
+}
 
-static const char *type_u(const meaning *m) { return m->g->d->type[dtype_bits(m->dt) == 64 ? EAS_U64 : EAS_U32]; }
+static const char *type_u(const meaning *m)
+{
+    return m->g->d->type[dtype_bits(m->dt) == 64 ? EAS_U64 : EAS_U32];
+}
 
 static bool word(const char *s, const char *w)
 {
@@ -181,7 +190,8 @@ static size_t put_cast(const meaning *m, str *out, const char *s)
 static size_t primary(const char *s)
 {
     if (*s == '(')
-        return (size_t)(part_end(s + 1, NULL) - s) + 1 + (!strncmp(s, "(T)", 3) || !strncmp(s, "(U)", 3) ? primary(s + 3) : 0);
+        return (size_t)(part_end(s + 1, NULL) - s) + 1 +
+               (!strncmp(s, "(T)", 3) || !strncmp(s, "(U)", 3) ? primary(s + 3) : 0);
     size_t n = *s == '~' || *s == '-';
     while (isalnum((unsigned char)s[n]))
         n++;
@@ -215,7 +225,8 @@ static void substitute(const meaning *m, str *out, const char *text)
             str_add(out, "%s", m->arg[*s - 'a']);
             s++;
         } else if (start && word(s, "BITS")) {
-            str_add(out, dtype_is_signed(m->dt) && s >= text + 3 && strncmp(s - 3, ">= ", 3) ? "%d" : "%du", dtype_bits(m->dt));
+            str_add(out, dtype_is_signed(m->dt) && s >= text + 3 && strncmp(s - 3, ">= ", 3) ? "%d" : "%du",
+                    dtype_bits(m->dt));
             s += 4;
         } else {
             str_put(out, s++, 1);
@@ -238,7 +249,8 @@ static int mentions(const char *text, char operand)
 {
     int n = 0;
     for (const char *s = text; *s; s++)
-        n += *s == operand && word(s, (char[]){operand, 0}) && (s == text || (!isalnum((unsigned char)s[-1]) && s[-1] != '_'));
+        n += *s == operand && word(s, (char[]){operand, 0}) &&
+             (s == text || (!isalnum((unsigned char)s[-1]) && s[-1] != '_'));
     return n;
 }
 
@@ -320,12 +332,13 @@ static const char *cast_expr(ct *g, eas_dtype from, eas_dtype to, const char *x)
     }
     if (!to_half)
         return ct_fmt(g, "(%s)%s", d->type[to], x);
-    /* Up to 24 bits are exact in float, and more than that is infinite in f16: one rounding. bf16 has float's range, so
-     * wider integers go through a float that is rounded to odd. */
+    /* Up to 24 bits are exact in float, and more than that is infinite in f16: one rounding. bf16 has
+     * float's range, so wider integers go through a float that is rounded to odd. */
     if (to == EAS_BF16 && dtype_bits(from) >= 32) {
         bool sign = dtype_is_signed(from);
         ct_need(g, CT_ODD);
-        return d->round(g, to, ct_fmt(g, "eas_odd_%c64((%s)%s)", sign ? 'i' : 'u', d->type[sign ? EAS_I64 : EAS_U64], x));
+        return d->round(
+            g, to, ct_fmt(g, "eas_odd_%c64((%s)%s)", sign ? 'i' : 'u', d->type[sign ? EAS_I64 : EAS_U64], x));
     }
     return d->round(g, to, ct_fmt(g, "(float)%s", x));
 }
@@ -367,7 +380,8 @@ const char *ct_expr_with(ct *g, const ir_insn *in, const char *const *arg, int l
     if (in->op != IR_CAST && in->op != IR_BITCAST)
         return mean(g, in, arg, lanes);
     const uint32_t v = ir_args(ir, in)[0];
-    eas_dtype from = v <= (uint32_t)ir->nparams ? g->param_dtype[v - 1] : ir_typeof(ir, v).dtype, to = ir_typeof(ir, in->res).dtype;
+    eas_dtype from = v <= (uint32_t)ir->nparams ? g->param_dtype[v - 1] : ir_typeof(ir, v).dtype,
+              to = ir_typeof(ir, in->res).dtype;
     return in->op == IR_CAST ? cast_expr(g, from, to, arg[0]) : g->d->bitcast(g, from, to, arg[0]);
 }
 

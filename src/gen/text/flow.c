@@ -1,4 +1,5 @@
-/* flow.c: loops and branches. Values carried by loops and merged by branches are variables that are assigned. */
+/* flow.c: loops and branches. Values carried by loops and merged by branches are variables that are
+ * assigned. */
 #include "ctext.h"
 
 static void assign(ct *g, const char *to, uint32_t v)
@@ -9,8 +10,8 @@ static void assign(ct *g, const char *to, uint32_t v)
         ct_line(g, "%s = %s;", to, ct_ref(g, v, NULL));
 }
 
-/* All carried variables take their next values at once: those that read another carried variable go through a copy. Blocks
- * come first, since they may be recomputed from carried scalars. */
+/* All carried variables take their next values at once: those that read another carried variable go
+ * through a copy. Blocks come first, since they may be recomputed from carried scalars. */
 static void assign_all(ct *g, uint32_t first, const uint32_t *next, int n)
 {
     const eas_ir *ir = g->ir;
@@ -70,11 +71,14 @@ static void start_carried(ct *g, uint32_t first, const uint32_t *init, int n)
 static void open_counted(ct *g, const char *iv, const uint32_t *a, eas_dtype dt)
 {
     bool wide = dtype_bits(dt) == 64;
-    const char *U = g->d->type[wide ? EAS_U64 : EAS_U32], *T = g->d->type[dt], *one = wide ? "1ul" : "1u", *zero = wide ? "0ul" : "0u";
+    const char *U = g->d->type[wide ? EAS_U64 : EAS_U32], *T = g->d->type[dt], *one = wide ? "1ul" : "1u",
+               *zero = wide ? "0ul" : "0u";
     const char *lo = ct_ref(g, a[0], NULL), *hi = ct_ref(g, a[1], NULL), *step = ct_ref(g, a[2], NULL);
     const char *ulo = ct_unsigned(g, a[0]), *uhi = ct_unsigned(g, a[1]), *ustep = ct_unsigned(g, a[2]);
-    const char *up = ct_fmt(g, "(%s < %s ? (%s - %s - %s) / %s + %s : %s)", lo, hi, uhi, ulo, one, ustep, one, zero);
-    const char *down = ct_fmt(g, "(%s > %s ? (%s - %s - %s) / (%s - %s) + %s : %s)", lo, hi, ulo, uhi, one, zero, ustep, one, zero);
+    const char *up =
+        ct_fmt(g, "(%s < %s ? (%s - %s - %s) / %s + %s : %s)", lo, hi, uhi, ulo, one, ustep, one, zero);
+    const char *down = ct_fmt(g, "(%s > %s ? (%s - %s - %s) / (%s - %s) + %s : %s)", lo, hi, ulo, uhi, one,
+                              zero, ustep, one, zero);
     int64_t c;
     const char *trips;
     if (ir_const_of(g->ir, a[2], &c))
@@ -84,7 +88,8 @@ static void open_counted(ct *g, const char *iv, const uint32_t *a, eas_dtype dt)
     else
         trips = ct_fmt(g, "%s > 0 ? %s : %s", step, up, zero);
     ct_line(g, "%s %s_trips = %s;", U, iv, trips);
-    const char *next = dt == EAS_U32 || dt == EAS_U64 ? ct_fmt(g, "%s + %s", iv, step) : ct_fmt(g, "(%s)((%s)%s + %s)", T, U, iv, ustep);
+    const char *next = dt == EAS_U32 || dt == EAS_U64 ? ct_fmt(g, "%s + %s", iv, step)
+                                                      : ct_fmt(g, "(%s)((%s)%s + %s)", T, U, iv, ustep);
     ct_line(g, "for (%s %s = %s; %s_trips != 0; --%s_trips, %s = %s) {", T, iv, lo, iv, iv, iv, next);
 }
 
@@ -96,7 +101,8 @@ static void print_loop(ct *g, const ir_insn *in)
     start_carried(g, in->res + 1, a + 3, in->nargs - 3);
     int64_t c;
     if (ir_const_of(g->ir, a[2], &c) && c == 1)
-        ct_line(g, "for (%s %s = %s; %s < %s; ++%s) {", g->d->type[dt], iv, ct_ref(g, a[0], NULL), iv, ct_ref(g, a[1], NULL), iv);
+        ct_line(g, "for (%s %s = %s; %s < %s; ++%s) {", g->d->type[dt], iv, ct_ref(g, a[0], NULL), iv,
+                ct_ref(g, a[1], NULL), iv);
     else
         open_counted(g, iv, a, dt);
     g->indent++;
@@ -120,7 +126,8 @@ static const ir_insn *closer(const eas_ir *ir, uint32_t i)
     int depth = 0;
     for (;; i++) {
         uint16_t op = ir->insns[i].op;
-        depth += (op == IR_LOOP || op == IR_WHILE || op == IR_IF) - (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF);
+        depth += (op == IR_LOOP || op == IR_WHILE || op == IR_IF) -
+                 (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF);
         if (!depth)
             return &ir->insns[i];
     }

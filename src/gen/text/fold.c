@@ -1,7 +1,7 @@
 /* fold.c: reductions, scans and matrix products as loops of their own, in the order of src/ir/fold.c.
  *
- * One thread runs a whole program, so a running result is a variable, or a small array where the order asks for several. The operand is read at places that the loops
- * name; names made here begin with the result's.
+ * One thread runs a whole program, so a running result is a variable, or a small array where the order asks
+ * for several. The operand is read at places that the loops name; names made here begin with the result's.
  */
 #include "ctext.h"
 
@@ -102,15 +102,18 @@ static void join_chains(folding *f, int64_t w)
     ct_close(g);
 }
 
-/* The chains side by side, so that a compiler sees vectors: chain k takes elements k, k + w, k + 2w and so on. */
+/* The chains side by side, so that a compiler sees vectors: chain k takes elements k, k + w, k + 2w and so
+ * on. */
 static void run_chains(folding *f, int64_t n, int64_t w)
 {
     ct *g = f->g;
     const char *k = ct_fmt(g, "%s_k", f->v), *a = ct_fmt(g, "%s_a", f->v), *x = ct_fmt(g, "%s_x", f->v);
-    ct_line(g, "for (uint %s_j = 0; %s_j < %lldu; %s_j += %lldu) {", f->v, f->v, (long long)n, f->v, (long long)w);
+    ct_line(g, "for (uint %s_j = 0; %s_j < %lldu; %s_j += %lldu) {", f->v, f->v, (long long)n, f->v,
+            (long long)w);
     g->indent++;
     if (n % w)
-        ct_line(g, "for (uint k = 0; k < %lldu && %s_j + k < %lldu; ++k) {", (long long)w, f->v, (long long)n);
+        ct_line(g, "for (uint k = 0; k < %lldu && %s_j + k < %lldu; ++k) {", (long long)w, f->v,
+                (long long)n);
     else
         ct_line(g, "for (uint k = 0; k < %lldu; ++k) {", (long long)w);
     g->indent++;
@@ -170,7 +173,10 @@ static void run_along(folding *f, bool every)
 
 /* ---- reductions in vectors ---- */
 
-static const char *vec_name(const folding *f, char what, int k) { return ct_fmt(f->g, "%s_%c%d", f->v, what, k); }
+static const char *vec_name(const folding *f, char what, int k)
+{
+    return ct_fmt(f->g, "%s_%c%d", f->v, what, k);
+}
 
 /* The vector of elements from `at` on along the axis, in a variable. */
 static const char *elements(folding *f, const char *at, int k)
@@ -190,16 +196,19 @@ static const char *join_lanes(folding *f, const char *x)
 {
     ct *g = f->g;
     for (int n = g->lanes / 2; n; n /= 2) {
-        const char *r = vec_name(f, 'h', n), *lo = ct_fmt(g, "%s_lo%d", f->v, n), *hi = ct_fmt(g, "%s_hi%d", f->v, n);
+        const char *r = vec_name(f, 'h', n), *lo = ct_fmt(g, "%s_lo%d", f->v, n),
+                   *hi = ct_fmt(g, "%s_hi%d", f->v, n);
         const char *type = n > 1 ? ct_fmt(g, "%s%d", f->lane, n) : f->lane;
         ct_line(g, "%s %s = %s.%s, %s = %s.%s;", type, lo, x, n > 1 ? "lo" : "x", hi, x, n > 1 ? "hi" : "y");
-        ct_line(g, "%s %s = %s;", type, r, ct_join(g, f->op, f->dt, lo, hi, f->dt == EAS_BOOL || n > 1 ? n : 0));
+        ct_line(g, "%s %s = %s;", type, r,
+                ct_join(g, f->op, f->dt, lo, hi, f->dt == EAS_BOOL || n > 1 ? n : 0));
         x = r;
     }
     return f->dt == EAS_BOOL ? ct_fmt(g, "(%s != 0)", x) : x;
 }
 
-/* The running results as vectors; they are as many as a power of two, and all of them take part in every round. */
+/* The running results as vectors; they are as many as a power of two, and all of them take part in every
+ * round. */
 static void reduce_vectors(folding *f, int64_t n, int64_t w)
 {
     ct *g = f->g;
@@ -209,13 +218,16 @@ static void reduce_vectors(folding *f, int64_t n, int64_t w)
         ct_line(g, "%s%d %s;", f->lane, W, vec_name(f, 'c', k));
     for (int round = 0; round < (n > w ? 2 : 1); round++) {
         if (round)
-            ct_line(g, "for (uint %s_j = %lldu; %s_j < %lldu; %s_j += %lldu) {", f->v, (long long)w, f->v, (long long)n, f->v, (long long)w);
+            ct_line(g, "for (uint %s_j = %lldu; %s_j < %lldu; %s_j += %lldu) {", f->v, (long long)w, f->v,
+                    (long long)n, f->v, (long long)w);
         else
             ct_line(g, "{");
         g->indent++;
         ct_new_scope(g);
         for (int k = 0; k < many; k++) {
-            const char *c = vec_name(f, 'c', k), *x = elements(f, round ? ct_fmt(g, "%s_j + %du", f->v, k * W) : ct_fmt(g, "%du", k * W), k);
+            const char *c = vec_name(f, 'c', k),
+                       *x = elements(
+                           f, round ? ct_fmt(g, "%s_j + %du", f->v, k * W) : ct_fmt(g, "%du", k * W), k);
             ct_line(g, "%s = %s;", c, round ? ct_join(g, f->op, f->dt, c, x, W) : x);
         }
         ct_close(g);
@@ -231,7 +243,8 @@ static void reduce_vectors(folding *f, int64_t n, int64_t w)
 
 static bool joins_in_vectors(const folding *f)
 {
-    return f->dt == EAS_BOOL || f->dt == EAS_F32 || f->dt == EAS_F64 || (dtype_is_int(f->dt) && dtype_bits(f->dt) >= 32);
+    return f->dt == EAS_BOOL || f->dt == EAS_F32 || f->dt == EAS_F64 ||
+           (dtype_is_int(f->dt) && dtype_bits(f->dt) >= 32);
 }
 
 static bool reduces_last(folding *f)
@@ -246,6 +259,9 @@ static bool reduces_last(folding *f)
 
 /* ---- scans ---- */
 
+/* A scan along the last axis, in the order that is part of its meaning: chunks of IR_CHUNK elements are
+ * scanned by doubling (each element joins the one 1, 2, 4, ... before it), then every element of a chunk
+ * joins the last result of the chunk before. */
 static void scan_last(folding *f)
 {
     ct *g = f->g;
@@ -295,8 +311,9 @@ static const char *entry(ct *g, uint32_t v, const char *row, const char *col)
     return ct_ref(g, v, &at);
 }
 
-/* A product in rectangles of the result: `rows` x `wide` vectors of running sums in variables, so that an element of x and a vector of y serve several. Before
- * that a strip of y, as wide as the rectangle, is copied to where its rows are neighbours. One fma a step and k ascending, as everywhere. */
+/* A product in rectangles of the result: `rows` x `wide` vectors of running sums in variables, so that an
+ * element of x and a vector of y serve several. Before that a strip of y, as wide as the rectangle, is
+ * copied to where its rows are neighbours. One fma a step and k ascending, as everywhere. */
 typedef struct tiling {
     folding *f;
     const uint32_t *a; /* x, y, what to begin with */
@@ -306,15 +323,22 @@ typedef struct tiling {
 } tiling;
 enum { TILE_ROWS = 6, TILE_WIDE = 2 };
 
-static const char *plus(ct *g, const char *x, int64_t n) { return n ? ct_fmt(g, "%s + %lldu", x, (long long)n) : x; }
+static const char *plus(ct *g, const char *x, int64_t n)
+{
+    return n ? ct_fmt(g, "%s + %lldu", x, (long long)n) : x;
+}
 
 static void open_part(ct *g, const char *var, int64_t lo, int64_t hi, int64_t step)
 {
-    ct_line(g, "for (uint %s = %lldu; %s < %lldu; %s += %lldu) {", var, (long long)lo, var, (long long)hi, var, (long long)step);
+    ct_line(g, "for (uint %s = %lldu; %s < %lldu; %s += %lldu) {", var, (long long)lo, var, (long long)hi,
+            var, (long long)step);
     g->indent++;
 }
 
-static const char *sum_name(const tiling *t, int r, int c) { return ct_fmt(t->f->g, "%s_t%d_%d", t->f->v, r, c); }
+static const char *sum_name(const tiling *t, int r, int c)
+{
+    return ct_fmt(t->f->g, "%s_t%d_%d", t->f->v, r, c);
+}
 
 /* The strip of y at column j. */
 static void copy_strip(const tiling *t)
@@ -368,11 +392,13 @@ static void step_sums(const tiling *t, int rows)
     ct_new_scope(g);
     for (int c = 0; c < t->wide; c++) {
         const char *at = plus(g, ct_fmt(g, "k * %du", t->lanes * t->wide), c * t->lanes);
-        ct_line(g, "%s%d %s_y%d = %s;", t->f->type, t->lanes, v, c, g->d->vec_load(g, t->f->type, t->lanes, ct_fmt(g, "%s_y", v), at));
+        ct_line(g, "%s%d %s_y%d = %s;", t->f->type, t->lanes, v, c,
+                g->d->vec_load(g, t->f->type, t->lanes, ct_fmt(g, "%s_y", v), at));
     }
     for (int r = 0; r < rows; r++) {
         const char *x = entry(g, t->a[0], plus(g, "i", r), "k");
-        ct_line(g, "%s%d %s_x%d = %s;", t->f->type, t->lanes, v, r, g->d->vec_splat(g, t->f->type, t->lanes, x));
+        ct_line(g, "%s%d %s_x%d = %s;", t->f->type, t->lanes, v, r,
+                g->d->vec_splat(g, t->f->type, t->lanes, x));
         for (int c = 0; c < t->wide; c++)
             ct_line(g, "%s = fma(%s_x%d, %s_y%d, %s);", sum_name(t, r, c), v, r, v, c, sum_name(t, r, c));
     }
@@ -406,7 +432,8 @@ static void tile_rows(const tiling *t, int64_t lo, int64_t hi, int rows)
 /* Columns from lo on, as far as rectangles of this width go; returns where they end. */
 static int64_t tile_columns(tiling *t, int64_t lo, int wide)
 {
-    const int64_t width = (int64_t)wide * t->lanes, hi = lo + (t->to.dim[1] - lo) / width * width, M = t->to.dim[0];
+    const int64_t width = (int64_t)wide * t->lanes, hi = lo + (t->to.dim[1] - lo) / width * width,
+                  M = t->to.dim[0];
     if (lo == hi)
         return lo;
     t->wide = wide;
@@ -449,15 +476,22 @@ static int product_lanes(const folding *f)
 static void matmul(folding *f)
 {
     ct *g = f->g;
-    tiling t = {.f = f, .a = ir_args(g->ir, f->in), .to = ir_typeof(g->ir, f->in->res), .K = f->from.dim[1], .lanes = product_lanes(f)};
+    tiling t = {.f = f,
+                .a = ir_args(g->ir, f->in),
+                .to = ir_typeof(g->ir, f->in->res),
+                .K = f->from.dim[1],
+                .lanes = product_lanes(f)};
     int64_t done = tile_columns(&t, 0, TILE_WIDE);
     last_columns(&t, tile_columns(&t, done, 1));
 }
 
 void ct_fold(ct *g, const ir_insn *in)
 {
-    folding f = {
-        .g = g, .in = in, .from = ir_typeof(g->ir, ir_args(g->ir, in)[0]), .op = ir_join_of(in->op), .v = ct_fmt(g, "v%u", (unsigned)in->res)};
+    folding f = {.g = g,
+                 .in = in,
+                 .from = ir_typeof(g->ir, ir_args(g->ir, in)[0]),
+                 .op = ir_join_of(in->op),
+                 .v = ct_fmt(g, "v%u", (unsigned)in->res)};
     f.dt = (eas_dtype)f.from.dtype;
     f.type = g->d->type[f.dt];
     f.lane = f.dt == EAS_BOOL ? "int" : f.type;

@@ -1,8 +1,8 @@
 /* index.c: places in the lane loops: which element of its operand an element of a view is.
  *
- * A view (broadcast, reshape, slice, pad, trans) is never computed: whoever reads it reads its operand at another place. Index
- * expressions are sums, products, quotients and remainders of unsigned numbers; before a pad's first element they wrap, which is
- * harmless, since nothing is read there.
+ * A view (broadcast, reshape, slice, pad, trans) is never computed: whoever reads it reads its operand at
+ * another place. Index expressions are sums, products, quotients and remainders of unsigned numbers; before a
+ * pad's first element they wrap, which is harmless, since nothing is read there.
  */
 #include "ctext.h"
 
@@ -131,6 +131,8 @@ ct_at ct_through(ct *g, const ir_insn *in, const ct_at *at, const char **inside)
     case IR_RESHAPE: return through_reshape(g, from, to, at);
     case IR_TRANS: return through_trans(from, in->imm, at);
     case IR_SLICE: return through_shift(g, to, axis, start, at);
-    default: /* IR_PAD */ *inside = inside_pad(g, at->dim[axis], start, to.dim[axis], from.dim[axis]); return through_shift(g, to, axis, -start, at);
+    default: /* IR_PAD */
+        *inside = inside_pad(g, at->dim[axis], start, to.dim[axis], from.dim[axis]);
+        return through_shift(g, to, axis, -start, at);
     }
 }

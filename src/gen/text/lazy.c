@@ -1,9 +1,10 @@
 /* lazy.c: block values that may wait until they are read, loads included.
  *
- * A fold reads the two halves of a block and never the block again. Where each lane of a value is read at most once, in lane loops
- * of its own region and before its memory can change, the value need not be kept in an array: it is computed where it is read.
- * lazy[v] says that each lane is read once, by element-wise instructions or through up to two slices that do not overlap;
- * reach[v] is the last instruction that may compute it then.
+ * A fold reads the two halves of a block and never the block again. Where each lane of a value is read at
+ * most once, in lane loops of its own region and before its memory can change, the value need not be kept in
+ * an array: it is computed where it is read. lazy[v] says that each lane is read once, by element-wise
+ * instructions or through up to two slices that do not overlap; reach[v] is the last instruction that may
+ * compute it then.
  */
 #include "ctext.h"
 
@@ -18,7 +19,8 @@ typedef struct reads {
 static bool is_elementwise(const eas_ir *ir, const ir_insn *in)
 {
     int rule = ir_rows[in->op].rule;
-    return in->nres && (rule == IR_RULE_SAME || rule == IR_RULE_CMP || rule == IR_RULE_WHERE || rule == IR_RULE_CAST) &&
+    return in->nres &&
+           (rule == IR_RULE_SAME || rule == IR_RULE_CMP || rule == IR_RULE_WHERE || rule == IR_RULE_CAST) &&
            is_block(ir_typeof(ir, in->res));
 }
 
@@ -42,7 +44,11 @@ static void part(const ct *g, reads *r, const ir_insn *in, const uint32_t *sole)
         return;
     }
     uint32_t reach = g->lazy[user->res] ? g->reach[user->res] : sole[in->res];
-    *r = (reads){.n = (uint8_t)(r->n + 1), .axis = axis, .lo = lo, .hi = hi, .reach = reach > r->reach ? reach : r->reach};
+    *r = (reads){.n = (uint8_t)(r->n + 1),
+                 .axis = axis,
+                 .lo = lo,
+                 .hi = hi,
+                 .reach = reach > r->reach ? reach : r->reach};
 }
 
 /* Does anything between a load and the last place that may do it change its buffer, or leave its region? */

@@ -1,7 +1,8 @@
 /* msl.c: the Metal Shading Language.
  *
- * Buffers and scalars are bound in the order of the parameters, as long as there are not too many (see gen.h). A kernel with `bounds` has
- * two more: eas_fault and eas_count. Runtimes compile with fast math off: division and sqrt are then correctly rounded.
+ * Buffers and scalars are bound in the order of the parameters, as long as there are not too many (see
+ * gen.h). A kernel with `bounds` has two more: eas_fault and eas_count. Runtimes compile with fast math off:
+ * division and sqrt are then correctly rounded.
  */
 #include "ctext.h"
 
@@ -21,7 +22,10 @@ static const char *identity(ct *g, const ir_insn *in)
     }
 }
 
-static const char *load(ct *g, uint32_t buf, const char *off) { return ct_fmt(g, "%s[%s]", ct_name(g, buf), off); }
+static const char *load(ct *g, uint32_t buf, const char *off)
+{
+    return ct_fmt(g, "%s[%s]", ct_name(g, buf), off);
+}
 
 static void store(ct *g, const char *guard, uint32_t buf, const char *off, const char *value)
 {
@@ -30,17 +34,22 @@ static void store(ct *g, const char *guard, uint32_t buf, const char *off, const
 
 static const char *space(const ct *g, uint32_t buf)
 {
-    return ir_typeof(g->ir, buf).kind == IR_TG ? "threadgroup" : ct_msl_coherent(g, buf) ? "coherent(device) device" : "device";
+    return ir_typeof(g->ir, buf).kind == IR_TG ? "threadgroup"
+         : ct_msl_coherent(g, buf)             ? "coherent(device) device"
+                                               : "device";
 }
 
 static const char *load4(ct *g, uint32_t buf, const char *off)
 {
     bool half = ir_typeof(g->ir, buf).dtype == EAS_F16;
-    return ct_fmt(g, half ? "float4(half4(*(%s const packed_half4*)(%s + (%s))))" : "float4(*(%s const packed_float4*)(%s + (%s)))", space(g, buf),
-                  ct_name(g, buf), off);
+    return ct_fmt(g,
+                  half ? "float4(half4(*(%s const packed_half4*)(%s + (%s))))"
+                       : "float4(*(%s const packed_float4*)(%s + (%s)))",
+                  space(g, buf), ct_name(g, buf), off);
 }
 
-/* Arrays of floats are not aligned as vectors are, so these go element by element; compilers see through that. */
+/* Arrays of floats are not aligned as vectors are, so these go element by element; compilers see through
+ * that. */
 enum { LANES = 4 };
 
 static const char *vec_of(ct *g, const char *type, int n, const char *const *x)
@@ -51,10 +60,14 @@ static const char *vec_of(ct *g, const char *type, int n, const char *const *x)
 static const char *vec_load(ct *g, const char *type, int n, const char *array, const char *at)
 {
     (void)n;
-    return ct_fmt(g, "%s4(%s[%s], %s[%s + 1u], %s[%s + 2u], %s[%s + 3u])", type, array, at, array, at, array, at, array, at);
+    return ct_fmt(g, "%s4(%s[%s], %s[%s + 1u], %s[%s + 2u], %s[%s + 3u])", type, array, at, array, at, array,
+                  at, array, at);
 }
 
-static const char *vec_splat(ct *g, const char *type, int n, const char *x) { return (void)n, ct_fmt(g, "%s4(%s)", type, x); }
+static const char *vec_splat(ct *g, const char *type, int n, const char *x)
+{
+    return (void)n, ct_fmt(g, "%s4(%s)", type, x);
+}
 
 static void vec_store(ct *g, int n, const char *array, const char *at, const char *x)
 {
@@ -64,7 +77,10 @@ static void vec_store(ct *g, int n, const char *array, const char *at, const cha
         ct_line(g, "%s[%s + %du] = %s.%c;", array, at, l, x, "xyzw"[l]);
 }
 
-static const char *round_half(ct *g, eas_dtype dt, const char *x) { return ct_fmt(g, "(%s)%s", dt == EAS_F16 ? "half" : "bfloat", x); }
+static const char *round_half(ct *g, eas_dtype dt, const char *x)
+{
+    return ct_fmt(g, "(%s)%s", dt == EAS_F16 ? "half" : "bfloat", x);
+}
 
 static const char *sat(ct *g, eas_dtype from, eas_dtype to, const char *x)
 {
@@ -101,7 +117,8 @@ static void mma_zero(ct *g, const char *r)
 static void load_matrix(ct *g, const char *name, const uint32_t *a)
 {
     ct_line(g, "%s %s;", matrix_of(g, a[0]), name);
-    ct_line(g, "simdgroup_load(%s, %s + %s, %s);", name, ct_name(g, a[0]), ct_ref(g, a[1], NULL), ct_ref(g, a[2], NULL));
+    ct_line(g, "simdgroup_load(%s, %s + %s, %s);", name, ct_name(g, a[0]), ct_ref(g, a[1], NULL),
+            ct_ref(g, a[2], NULL));
 }
 
 static void mma(ct *g, const char *r, const uint32_t *a)
@@ -125,8 +142,8 @@ static void mma_store(ct *g, const uint32_t *a)
         for (int e = 0; e < 2; e++)
             ct_line(g, "    eas_h.thread_elements()[%d] = (half)%s.thread_elements()[%d];", e, m, e);
     }
-    ct_line(g, "%ssimdgroup_store(%s, %s + %s, %s);", half ? "    " : "", half ? "eas_h" : m, ct_name(g, a[0]), ct_ref(g, a[1], NULL),
-            ct_ref(g, a[2], NULL));
+    ct_line(g, "%ssimdgroup_store(%s, %s + %s, %s);", half ? "    " : "", half ? "eas_h" : m,
+            ct_name(g, a[0]), ct_ref(g, a[1], NULL), ct_ref(g, a[2], NULL));
     if (half)
         ct_line(g, "}");
 }
@@ -148,10 +165,12 @@ static const char *shuffle(ct *g, const ir_insn *in, const char *x, const char *
     if (dt == EAS_BOOL)
         return ct_fmt(g, "(%s != 0u)", shuffle_one(g, in, ct_fmt(g, "(uint)%s", x), lane));
     if (dt == EAS_BF16)
-        return ct_fmt(g, "as_type<bfloat>(%s)", shuffle_one(g, in, ct_fmt(g, "as_type<ushort>(%s)", x), lane));
+        return ct_fmt(g, "as_type<bfloat>(%s)",
+                      shuffle_one(g, in, ct_fmt(g, "as_type<ushort>(%s)", x), lane));
     if (dtype_bits(dt) < 64)
         return shuffle_one(g, in, x, lane);
-    const char *low = shuffle_one(g, in, ct_fmt(g, "(uint)%s", x), lane), *high = shuffle_one(g, in, ct_fmt(g, "(uint)((ulong)%s >> 32)", x), lane);
+    const char *low = shuffle_one(g, in, ct_fmt(g, "(uint)%s", x), lane),
+               *high = shuffle_one(g, in, ct_fmt(g, "(uint)((ulong)%s >> 32)", x), lane);
     return ct_fmt(g, "(%s)((ulong)%s | (ulong)%s << 32)", T, low, high);
 }
 
@@ -163,7 +182,8 @@ static const char *atomic(ct *g, uint16_t op, uint32_t buf, const char *off, con
     if (ct_is_half(g, buf))
         return ct_msl_half(g, op, buf, off, x, y);
     bool bits = dt == EAS_F32 || op == IR_ATOMIC_CAS;
-    const char *at = ct_fmt(g, "(%s atomic_%s*)&%s[%s]", space(g, buf), bits ? "uint" : g->d->type[dt], ct_name(g, buf), off);
+    const char *at = ct_fmt(g, "(%s atomic_%s*)&%s[%s]", space(g, buf), bits ? "uint" : g->d->type[dt],
+                            ct_name(g, buf), off);
     const char *name = ir_rows[op].name + strlen("atomic_"), *call;
     if (dt == EAS_F32 && ct_float_atomic(op) >= 0) {
         ct_need(g, CT_ATOMIC + 2 * ct_float_atomic(op));
@@ -200,7 +220,8 @@ static const char bounds[] =
     "{\n"
     "    int seen = 0;\n"
     "    while (seen == 0) {\n"
-    "        if (!atomic_compare_exchange_weak_explicit(&fault[0], &seen, 1, memory_order_relaxed, memory_order_relaxed)) continue;\n"
+    "        if (!atomic_compare_exchange_weak_explicit(&fault[0], &seen, 1, memory_order_relaxed, "
+    "memory_order_relaxed)) continue;\n"
     "        atomic_store_explicit(&fault[1], insn, memory_order_relaxed);\n"
     "        atomic_store_explicit(&fault[2], (int)(uint)off, memory_order_relaxed);\n"
     "        atomic_store_explicit(&fault[3], (int)(off >> 32), memory_order_relaxed);\n"
@@ -221,15 +242,15 @@ static const char bounds[] =
     "\n";
 
 /* The exchange of the language may fail for no reason. */
-static const char cas[] =
-    "template <typename P> uint eas_atomic_cas(P p, uint want, uint x)\n"
-    "{\n"
-    "    uint seen = want;\n"
-    "    while (!atomic_compare_exchange_weak_explicit(p, &seen, x, memory_order_relaxed, memory_order_relaxed) && seen == want) {\n"
-    "    }\n"
-    "    return seen;\n"
-    "}\n"
-    "\n";
+static const char cas[] = "template <typename P> uint eas_atomic_cas(P p, uint want, uint x)\n"
+                          "{\n"
+                          "    uint seen = want;\n"
+                          "    while (!atomic_compare_exchange_weak_explicit(p, &seen, x, "
+                          "memory_order_relaxed, memory_order_relaxed) && seen == want) {\n"
+                          "    }\n"
+                          "    return seen;\n"
+                          "}\n"
+                          "\n";
 
 static void float_atomic(str *s, uint16_t op)
 {
@@ -240,7 +261,8 @@ static void float_atomic(str *s, uint16_t op)
             "    while (true) {\n"
             "        float a = as_type<float>(seen);\n"
             "        uint next = as_type<uint>(%s);\n"
-            "        if (atomic_compare_exchange_weak_explicit(p, &seen, next, memory_order_relaxed, memory_order_relaxed)) return a;\n"
+            "        if (atomic_compare_exchange_weak_explicit(p, &seen, next, memory_order_relaxed, "
+            "memory_order_relaxed)) return a;\n"
             "    }\n"
             "}\n"
             "\n",
@@ -252,10 +274,11 @@ static void sat_helper(ct *g, str *s, eas_dtype dt)
     int width = dtype_bits(dt) - dtype_is_signed(dt);
     const char *T = g->d->type[dt], *hi = ct_literal(g, dt, (int64_t)dtype_max(dt));
     const char *lo = dtype_is_signed(dt) ? ct_literal(g, dt, dtype_min(dt)) : "0";
-    const char *top = ct_literal(g, EAS_F32, ir_bits_from_double(EAS_F32, (double)((uint64_t)1 << (width - 1)) * 2));
+    const char *top =
+        ct_literal(g, EAS_F32, ir_bits_from_double(EAS_F32, (double)((uint64_t)1 << (width - 1)) * 2));
     str_add(s, "%s eas_to_%s(float x)\n{\n", T, eas_dtype_name(dt));
-    str_add(s, "    return x != x ? (%s)0 : x <= %s%s ? (%s)%s : x >= %s ? (%s)%s : (%s)x;\n}\n\n", T, dtype_is_signed(dt) ? "-" : "",
-            dtype_is_signed(dt) ? top : "0.0f", T, lo, top, T, hi, T);
+    str_add(s, "    return x != x ? (%s)0 : x <= %s%s ? (%s)%s : x >= %s ? (%s)%s : (%s)x;\n}\n\n", T,
+            dtype_is_signed(dt) ? "-" : "", dtype_is_signed(dt) ? top : "0.0f", T, lo, top, T, hi, T);
 }
 
 static void helpers(ct *g, str *s)
@@ -311,8 +334,10 @@ eas_status gen_msl_layout_of(const eas_ir *ir, gen_msl_layout *out)
     out->count = (uint16_t)(n + 1);
     if (n + extra <= GEN_MSL_BUFFERS)
         return EAS_OK;
-    return base_fail(EAS_ERR_VALUE, "kernel %s: Metal binds %d buffers; this takes %d: %d buffer arguments%s%s", ir->name, (int)GEN_MSL_BUFFERS,
-                     n + extra, buffers, out->pack_bytes ? ", one for all scalars" : "", extra ? ", two for bounds checks" : "");
+    return base_fail(EAS_ERR_VALUE,
+                     "kernel %s: Metal binds %d buffers; this takes %d: %d buffer arguments%s%s", ir->name,
+                     (int)GEN_MSL_BUFFERS, n + extra, buffers, out->pack_bytes ? ", one for all scalars" : "",
+                     extra ? ", two for bounds checks" : "");
 }
 
 static void param(ct *g, str *s, const gen_msl_layout *l, int i)
@@ -321,8 +346,8 @@ static void param(ct *g, str *s, const gen_msl_layout *l, int i)
     const ir_param *p = &g->ir->params[i];
     const char *T = g->d->mem[g->param_dtype[i]], *name = ct_name(g, v);
     if (ir_typeof(g->ir, v).kind == IR_BUF)
-        str_add(s, "    %s %s%s*%s %s [[buffer(%d)]],\n", space(g, v), p->write || p->atomic ? "" : "const ", T,
-                g->flags & GEN_ALIAS ? "" : " __restrict", name, l->index[i]);
+        str_add(s, "    %s %s%s*%s %s [[buffer(%d)]],\n", space(g, v), p->write || p->atomic ? "" : "const ",
+                T, g->flags & GEN_ALIAS ? "" : " __restrict", name, l->index[i]);
     else if (!l->packed)
         str_add(s, "    constant %s& %s [[buffer(%d)]],\n", T, name, l->index[i]);
 }
@@ -332,16 +357,19 @@ static void packed_scalars(ct *g, str *s, const gen_msl_layout *l, const char *l
 {
     for (int i = 0; i < g->ir->nparams && l->packed; i++)
         if (!is_buffer(g->ir, i))
-            str_add(s, line, g->d->mem[g->param_dtype[i]], ct_name(g, (uint32_t)i + 1), ct_name(g, (uint32_t)i + 1));
+            str_add(s, line, g->d->mem[g->param_dtype[i]], ct_name(g, (uint32_t)i + 1),
+                    ct_name(g, (uint32_t)i + 1));
 }
 
 static void head(ct *g, str *s)
 {
     static const char *const attr[2][CT_NIDENTS] = {
-        {"uint3 pid [[thread_position_in_grid]]", "uint3 npid [[threads_per_grid]]", "uint3 tid [[thread_position_in_threadgroup]]",
-         "uint3 gid [[thread_position_in_grid]]", "uint lane [[thread_index_in_simdgroup]]", "uint sg [[simdgroup_index_in_threadgroup]]"},
-        {"uint3 pid [[threadgroup_position_in_grid]]", "uint3 npid [[threadgroups_per_grid]]", "uint3 tid [[thread_position_in_threadgroup]]",
-         "uint3 gid [[thread_position_in_grid]]", "uint lane [[thread_index_in_simdgroup]]", "uint sg [[simdgroup_index_in_threadgroup]]"},
+        {"uint3 pid [[thread_position_in_grid]]", "uint3 npid [[threads_per_grid]]",
+         "uint3 tid [[thread_position_in_threadgroup]]", "uint3 gid [[thread_position_in_grid]]",
+         "uint lane [[thread_index_in_simdgroup]]", "uint sg [[simdgroup_index_in_threadgroup]]"},
+        {"uint3 pid [[threadgroup_position_in_grid]]", "uint3 npid [[threadgroups_per_grid]]",
+         "uint3 tid [[thread_position_in_threadgroup]]", "uint3 gid [[thread_position_in_grid]]",
+         "uint lane [[thread_index_in_simdgroup]]", "uint sg [[simdgroup_index_in_threadgroup]]"},
     };
     str_add(s, "#include <metal_stdlib>\n");
     if (ct_needs(g, CT_MMA))
@@ -361,7 +389,10 @@ static void head(ct *g, str *s)
     if (l.pack_bytes)
         str_add(s, "    constant eas_scalars& eas_packed [[buffer(%d)]],\n", l.pack);
     if (g->has_bounds)
-        str_add(s, "    device atomic_int* eas_fault [[buffer(%d)]],\n    constant long* eas_count [[buffer(%d)]],\n", l.fault, l.count);
+        str_add(s,
+                "    device atomic_int* eas_fault [[buffer(%d)]],\n    constant long* eas_count "
+                "[[buffer(%d)]],\n",
+                l.fault, l.count);
     for (int i = 0; i < CT_NIDENTS; i++)
         if (g->idents >> i & 1)
             str_add(s, "    %s,\n", attr[g->thread_mode][i]);
@@ -376,7 +407,8 @@ static void head(ct *g, str *s)
 static bool is_double(const ct *g, uint32_t v)
 {
     ir_type t = ir_typeof(g->ir, v);
-    return t.kind != IR_FRAG && t.dtype == EAS_F64 && !(v <= (uint32_t)g->ir->nparams && g->param_dtype[v - 1] != EAS_F64);
+    return t.kind != IR_FRAG && t.dtype == EAS_F64 &&
+           !(v <= (uint32_t)g->ir->nparams && g->param_dtype[v - 1] != EAS_F64);
 }
 
 static eas_status wide_atomic(const eas_ir *ir, uint32_t i)
@@ -385,15 +417,16 @@ static eas_status wide_atomic(const eas_ir *ir, uint32_t i)
     char where[320] = "";
     if (in->file)
         snprintf(where, sizeof where, "%s:%u: ", ir->files[in->file], (unsigned)in->line);
-    return base_fail(EAS_ERR_TYPE, "%skernel %s: Metal has no 64-bit atomics; `%s` works on %s here", where, ir->name, ir_rows[in->op].name,
-                     eas_dtype_name(ir_typeof(ir, ir_args(ir, in)[0]).dtype));
+    return base_fail(EAS_ERR_TYPE, "%skernel %s: Metal has no 64-bit atomics; `%s` works on %s here", where,
+                     ir->name, ir_rows[in->op].name, eas_dtype_name(ir_typeof(ir, ir_args(ir, in)[0]).dtype));
 }
 
 static eas_status check(ct *g)
 {
     const eas_ir *ir = g->ir;
     for (uint32_t i = 0; i < ir->ninsns; i++)
-        if (ir_is_atomic(&ir->insns[i]) && dtype_bits(ir_typeof(ir, ir_args(ir, &ir->insns[i])[0]).dtype) == 64 &&
+        if (ir_is_atomic(&ir->insns[i]) &&
+            dtype_bits(ir_typeof(ir, ir_args(ir, &ir->insns[i])[0]).dtype) == 64 &&
             ir_typeof(ir, ir_args(ir, &ir->insns[i])[0]).dtype != EAS_F64)
             return wide_atomic(ir, i);
     for (uint32_t i = 0; i < ir->ninsns; i++) {
@@ -406,21 +439,24 @@ static eas_status check(ct *g)
         if (!bad)
             continue;
         if (in->file)
-            return base_fail(EAS_ERR_TYPE, "%s:%u: kernel %s: Metal has no double; `%s` uses f64 here", ir->files[in->file], in->line, ir->name,
-                             ir_rows[in->op].name);
-        return base_fail(EAS_ERR_TYPE, "kernel %s: Metal has no double; instruction %u (`%s`) uses f64", ir->name, i, ir_rows[in->op].name);
+            return base_fail(EAS_ERR_TYPE, "%s:%u: kernel %s: Metal has no double; `%s` uses f64 here",
+                             ir->files[in->file], in->line, ir->name, ir_rows[in->op].name);
+        return base_fail(EAS_ERR_TYPE, "kernel %s: Metal has no double; instruction %u (`%s`) uses f64",
+                         ir->name, i, ir_rows[in->op].name);
     }
     for (int i = 0; i < ir->nparams; i++)
         if (is_double(g, (uint32_t)i + 1))
-            return base_fail(EAS_ERR_TYPE, "kernel %s: Metal has no double; argument \"%s\" is f64", ir->name, ir->params[i].name);
+            return base_fail(EAS_ERR_TYPE, "kernel %s: Metal has no double; argument \"%s\" is f64", ir->name,
+                             ir->params[i].name);
     gen_msl_layout l;
     return gen_msl_layout_of(ir, &l);
 }
 
 #define TYPES \
-    {[EAS_BOOL] = "bool",   [EAS_I8] = "char",    [EAS_I16] = "short", [EAS_I32] = "int",   [EAS_I64] = "long", \
-     [EAS_U8] = "uchar",    [EAS_U16] = "ushort", [EAS_U32] = "uint",  [EAS_U64] = "ulong", [EAS_F16] = "half", \
-     [EAS_BF16] = "bfloat", [EAS_F32] = "float",  [EAS_F64] = "double"}
+    {[EAS_BOOL] = "bool", [EAS_I8] = "char",  [EAS_I16] = "short",   [EAS_I32] = "int", \
+     [EAS_I64] = "long",  [EAS_U8] = "uchar", [EAS_U16] = "ushort",  [EAS_U32] = "uint", \
+     [EAS_U64] = "ulong", [EAS_F16] = "half", [EAS_BF16] = "bfloat", [EAS_F32] = "float", \
+     [EAS_F64] = "double"}
 
 const ct_dialect ct_msl = {
     .type = TYPES,

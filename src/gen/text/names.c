@@ -1,37 +1,52 @@
 /* names.c: names of kernels and parameters that are legal in the target language.
  *
- * A name keeps its spelling unless it collides with a word of the language, with a function that the text calls, or with a
- * name that the text itself uses; then it gets underscores. Characters outside ASCII become _uXX.
+ * A name keeps its spelling unless it collides with a word of the language, with a function that the text
+ * calls, or with a name that the text itself uses; then it gets underscores. Characters outside ASCII become
+ * _uXX.
  */
 #include "ctext.h"
 
 #include <ctype.h>
 
-/* Words of C, C++, MSL and OpenCL C, and the functions and macros that generated text uses; a space around each. */
-static const char words[] =
-    " INFINITY NAN alignas alignof and and_eq as_type asm "
-    "auto barrier bfloat bitand bitor bool break case catch "
-    "ceil char char16_t char32_t class co_await co_return co_yield coherent compl complex concept const const_cast constant "
-    "consteval constexpr constinit continue convert_float cos decltype default delete device do double dynamic_cast "
-    "else enum event_t exp exp2 explicit export extern fabs false float float2 float4 floor fma fmod for fragment "
-    "friend global goto half half4 if imaginary in inline int int2 kernel local log log2 long main max mem_flags "
-    "memory_order_relaxed memory_order_seq_cst metal mutable namespace new noexcept not not_eq nullptr operator or or_eq out pipe pow "
-    "private protected public read_only read_write register reinterpret_cast requires restrict return rint sampler "
-    "short signed sin size_t sizeof sqrt static static_assert static_cast struct switch tan tanh template this "
-    "thread thread_local thread_scope_device thread_scope_threadgroup threadgroup threadgroup_barrier threadgroup_imageblock throw true trunc try "
-    "typedef typeid "
-    "typename uchar uint uint2 uint3 ulong union unsigned ushort using vertex virtual void volatile wchar_t while "
-    "write_only xor xor_eq ";
+/* Words of C, C++, MSL and OpenCL C, and the functions and macros that generated text uses; a space around
+ * each. */
+static const char words[] = " INFINITY NAN alignas alignof and and_eq as_type asm "
+                            "auto barrier bfloat bitand bitor bool break case catch "
+                            "ceil char char16_t char32_t class co_await co_return co_yield coherent compl "
+                            "complex concept const const_cast constant "
+                            "consteval constexpr constinit continue convert_float cos decltype default "
+                            "delete device do double dynamic_cast "
+                            "else enum event_t exp exp2 explicit export extern fabs false float float2 "
+                            "float4 floor fma fmod for fragment "
+                            "friend global goto half half4 if imaginary in inline int int2 kernel local log "
+                            "log2 long main max mem_flags "
+                            "memory_order_relaxed memory_order_seq_cst metal mutable namespace new noexcept "
+                            "not not_eq nullptr operator or or_eq out pipe pow "
+                            "private protected public read_only read_write register reinterpret_cast "
+                            "requires restrict return rint sampler "
+                            "short signed sin size_t sizeof sqrt static static_assert static_cast struct "
+                            "switch tan tanh template this "
+                            "thread thread_local thread_scope_device thread_scope_threadgroup threadgroup "
+                            "threadgroup_barrier threadgroup_imageblock throw true trunc try "
+                            "typedef typeid "
+                            "typename uchar uint uint2 uint3 ulong union unsigned ushort using vertex "
+                            "virtual void volatile wchar_t while "
+                            "write_only xor xor_eq ";
 
 /* The functions of OpenCL C: a kernel of such a name would be one more of them, found under another name. */
-static const char functions[] = " abs abs_diff acos acosh acospi add_sat all any asin asinh asinpi async_work_group_copy atan atan2 atan2pi "
-                                "atanh atanpi bitselect cbrt clamp clz copysign cosh cospi cross degrees distance dot erf erfc exp10 expm1 "
-                                "fast_distance fast_length fast_normalize fdim fmax fmin fract frexp hadd hypot ilogb isequal isfinite "
-                                "isgreater isgreaterequal isinf isless islessequal islessgreater isnan isnormal isnotequal isordered "
-                                "isunordered ldexp length lgamma lgamma_r log10 log1p logb mad mad24 mad_hi mad_sat maxmag mem_fence min minmag "
-                                "mix modf mul24 mul_hi nan nextafter normalize popcount pown powr prefetch printf radians read_mem_fence "
-                                "remainder remquo rhadd rootn rotate round rsqrt select shuffle shuffle2 sign signbit sincos sinh sinpi "
-                                "smoothstep step sub_sat tanpi tgamma upsample vec_step wait_group_events work_group_barrier write_mem_fence ";
+static const char functions[] =
+    " abs abs_diff acos acosh acospi add_sat all any asin asinh asinpi async_work_group_copy atan atan2 "
+    "atan2pi "
+    "atanh atanpi bitselect cbrt clamp clz copysign cosh cospi cross degrees distance dot erf erfc exp10 "
+    "expm1 "
+    "fast_distance fast_length fast_normalize fdim fmax fmin fract frexp hadd hypot ilogb isequal isfinite "
+    "isgreater isgreaterequal isinf isless islessequal islessgreater isnan isnormal isnotequal isordered "
+    "isunordered ldexp length lgamma lgamma_r log10 log1p logb mad mad24 mad_hi mad_sat maxmag mem_fence min "
+    "minmag "
+    "mix modf mul24 mul_hi nan nextafter normalize popcount pown powr prefetch printf radians read_mem_fence "
+    "remainder remquo rhadd rootn rotate round rsqrt select shuffle shuffle2 sign signbit sincos sinh sinpi "
+    "smoothstep step sub_sat tanpi tgamma upsample vec_step wait_group_events work_group_barrier "
+    "write_mem_fence ";
 
 static bool starts(const char *s, const char *prefix) { return !strncmp(s, prefix, strlen(prefix)); }
 
@@ -58,8 +73,9 @@ static bool is_word(const char *s) { return listed(words, s); }
 /* Names of whole families that generated text draws from. */
 static bool in_family(const char *s)
 {
-    static const char *const prefixes[] = {"eas_",     "atomic_", "atom_", "packed_", "simdgroup", "simd_", "make_filled_",
-                                           "convert_", "as_",     "vload", "vstore",  "get_",      "cl_",   "__"};
+    static const char *const prefixes[] = {"eas_",   "atomic_",      "atom_",    "packed_", "simdgroup",
+                                           "simd_",  "make_filled_", "convert_", "as_",     "vload",
+                                           "vstore", "get_",         "cl_",      "__"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (starts(s, prefixes[i]))
             return true;

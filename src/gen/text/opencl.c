@@ -1,15 +1,17 @@
 /* opencl.c: OpenCL C 1.2.
  *
- * Without cl_khr_fp16 there is no half arithmetic, so f16 and bf16 variables are float and every operation rounds through a
- * helper; memory holds half (read by vload_half) or ushort. Scalars of those dtypes are handed over as float, bool as
- * uchar. A simdgroup is 32 neighbouring work-items; each holds two elements of an 8x8 matrix: row lane/4, columns
- * 2*(lane%4) and the next. Runtimes build with -cl-fp32-correctly-rounded-divide-sqrt where the device has it.
+ * Without cl_khr_fp16 there is no half arithmetic, so f16 and bf16 variables are float and every operation
+ * rounds through a helper; memory holds half (read by vload_half) or ushort. Scalars of those dtypes are
+ * handed over as float, bool as uchar. A simdgroup is 32 neighbouring work-items; each holds two elements of
+ * an 8x8 matrix: row lane/4, columns 2*(lane%4) and the next. Runtimes build with
+ * -cl-fp32-correctly-rounded-divide-sqrt where the device has it.
  */
 #include "ctext.h"
 
 static const char *identity(ct *g, const ir_insn *in)
 {
-    const char *program = g->thread_mode ? "get_group_id" : "get_global_id", *programs = g->thread_mode ? "get_num_groups" : "get_global_size";
+    const char *program = g->thread_mode ? "get_group_id" : "get_global_id",
+               *programs = g->thread_mode ? "get_num_groups" : "get_global_size";
     int axis = (int)in->imm;
     switch (in->op) {
     case IR_PROGRAM_ID: return ct_fmt(g, "(uint)%s(%d)", program, axis);
@@ -40,9 +42,15 @@ static const char *vec_load(ct *g, const char *type, int n, const char *array, c
     return ct_fmt(g, "vload%d(0, %s + (%s))", n, array, at);
 }
 
-static const char *vec_splat(ct *g, const char *type, int n, const char *x) { return ct_fmt(g, "(%s%d)(%s)", type, n, x); }
+static const char *vec_splat(ct *g, const char *type, int n, const char *x)
+{
+    return ct_fmt(g, "(%s%d)(%s)", type, n, x);
+}
 
-static void vec_store(ct *g, int n, const char *array, const char *at, const char *x) { ct_line(g, "vstore%d(%s, 0, %s + (%s));", n, x, array, at); }
+static void vec_store(ct *g, int n, const char *array, const char *at, const char *x)
+{
+    ct_line(g, "vstore%d(%s, 0, %s + (%s));", n, x, array, at);
+}
 
 /* ---- memory ---- */
 
@@ -50,7 +58,8 @@ static void vec_store(ct *g, int n, const char *array, const char *at, const cha
 static const char *half_pointer(ct *g, uint32_t buf, bool write)
 {
     bool local = ir_typeof(g->ir, buf).kind == IR_TG;
-    return !local ? ct_name(g, buf) : ct_fmt(g, "(__local %shalf*)%s", write ? "" : "const ", ct_name(g, buf));
+    return !local ? ct_name(g, buf)
+                  : ct_fmt(g, "(__local %shalf*)%s", write ? "" : "const ", ct_name(g, buf));
 }
 
 static const char *load(ct *g, uint32_t buf, const char *off)
@@ -68,7 +77,9 @@ static void store(ct *g, const char *guard, uint32_t buf, const char *off, const
 {
     const char *name = ct_name(g, buf);
     switch (ir_typeof(g->ir, buf).dtype) {
-    case EAS_F16: ct_line(g, "%svstore_half_rte(%s, %s, %s);", guard, value, off, half_pointer(g, buf, true)); return;
+    case EAS_F16:
+        ct_line(g, "%svstore_half_rte(%s, %s, %s);", guard, value, off, half_pointer(g, buf, true));
+        return;
     case EAS_BF16:
         ct_need(g, CT_BF16);
         ct_line(g, "%s%s[%s] = eas_bf16_bits(%s);", guard, name, off, value);
@@ -89,7 +100,10 @@ static const char *load4(ct *g, uint32_t buf, const char *off)
 static const char *round_half(ct *g, eas_dtype dt, const char *x)
 {
     ct_need(g, dt == EAS_F16 ? CT_F16 : CT_BF16);
-    return ct_fmt(g, x[0] == '(' && x[strlen(x) - 1] == ')' && !strchr(x + 1, '(') ? "eas_round_%s%s" : "eas_round_%s(%s)", eas_dtype_name(dt), x);
+    return ct_fmt(g,
+                  x[0] == '(' && x[strlen(x) - 1] == ')' && !strchr(x + 1, '(') ? "eas_round_%s%s"
+                                                                                : "eas_round_%s(%s)",
+                  eas_dtype_name(dt), x);
 }
 
 static const char *from_f64(ct *g, eas_dtype dt, const char *x)
@@ -123,23 +137,27 @@ static const char *bitcast(ct *g, eas_dtype from, eas_dtype to, const char *x)
 
 static const char *bits(ct *g, eas_dtype dt, uint64_t b)
 {
-    return dt == EAS_F64 ? ct_fmt(g, "as_double(0x%016llxul)", (unsigned long long)b) : ct_fmt(g, "as_float(0x%08xu)", (unsigned)b);
+    return dt == EAS_F64 ? ct_fmt(g, "as_double(0x%016llxul)", (unsigned long long)b)
+                         : ct_fmt(g, "as_float(0x%08xu)", (unsigned)b);
 }
 
 /* ---- simdgroup matrices: a float2 per work-item ---- */
 
 static void mma_zero(ct *g, const char *r) { ct_line(g, "float2 %s = (float2)(0.0f, 0.0f);", r); }
 
-static const char *element(ct *g, uint32_t buf, uint32_t base, uint32_t stride, const char *row, const char *col)
+static const char *element(ct *g, uint32_t buf, uint32_t base, uint32_t stride, const char *row,
+                           const char *col)
 {
-    return load(g, buf, ct_fmt(g, "%s + %s * %s + %s", ct_ref(g, base, NULL), row, ct_ref(g, stride, NULL), col));
+    return load(g, buf,
+                ct_fmt(g, "%s + %s * %s + %s", ct_ref(g, base, NULL), row, ct_ref(g, stride, NULL), col));
 }
 
 static void open_matrix(ct *g, const char *r, const char **row, const char **col)
 {
     *row = ct_fmt(g, "%s_row", r);
     *col = ct_fmt(g, "%s_col", r);
-    ct_line(g, "uint %s = ((uint)get_local_id(0) & 31u) / 4u, %s = ((uint)get_local_id(0) & 3u) * 2u;", *row, *col);
+    ct_line(g, "uint %s = ((uint)get_local_id(0) & 31u) / 4u, %s = ((uint)get_local_id(0) & 3u) * 2u;", *row,
+            *col);
 }
 
 static void mma(ct *g, const char *r, const uint32_t *a)
@@ -151,7 +169,8 @@ static void mma(ct *g, const char *r, const uint32_t *a)
     open_matrix(g, r, &row, &col);
     ct_line(g, "float %s_a = %s;", r, element(g, a[0], a[1], a[2], row, "eas_k"));
     ct_line(g, "%s.x = fma(%s_a, %s, %s.x);", r, r, element(g, a[3], a[4], a[5], "eas_k", col), r);
-    ct_line(g, "%s.y = fma(%s_a, %s, %s.y);", r, r, element(g, a[3], a[4], a[5], "eas_k", ct_fmt(g, "%s + 1u", col)), r);
+    ct_line(g, "%s.y = fma(%s_a, %s, %s.y);", r, r,
+            element(g, a[3], a[4], a[5], "eas_k", ct_fmt(g, "%s + 1u", col)), r);
     g->indent--;
     ct_line(g, "}");
 }
@@ -191,8 +210,10 @@ static const char *atomic(ct *g, uint16_t op, uint32_t buf, const char *off, con
         return ct_opencl_half(g, op, buf, off, x, y);
     bool local = ir_typeof(g->ir, buf).kind == IR_TG, real = dt == EAS_F32 || dt == EAS_F64;
     const char *bits = dt == EAS_F64 ? "ulong" : "uint";
-    const char *space = local ? "local" : "global", *name = op == IR_ATOMIC_CAS ? "cmpxchg" : ir_rows[op].name + strlen("atomic_");
-    const char *at = ct_fmt(g, "(volatile __%s %s*)&%s[%s]", space, real ? bits : g->d->type[dt], ct_name(g, buf), off);
+    const char *space = local ? "local" : "global",
+               *name = op == IR_ATOMIC_CAS ? "cmpxchg" : ir_rows[op].name + strlen("atomic_");
+    const char *at =
+        ct_fmt(g, "(volatile __%s %s*)&%s[%s]", space, real ? bits : g->d->type[dt], ct_name(g, buf), off);
     if (op == IR_ATOMIC_LOAD)
         return ct_fmt(g, "*(volatile __%s %s*)&%s[%s]", space, g->d->type[dt], ct_name(g, buf), off);
     if (real && ct_float_atomic(op) >= 0) {
@@ -203,13 +224,15 @@ static const char *atomic(ct *g, uint16_t op, uint32_t buf, const char *off, con
         x = ct_fmt(g, "as_%s(%s)", bits, x);
         y = y ? ct_fmt(g, "as_%s(%s)", bits, y) : NULL;
     }
-    const char *call = ct_fmt(g, "%s_%s(%s, %s%s%s)", dtype_bits(dt) == 64 ? "atom" : "atomic", name, at, x, y ? ", " : "", y ? y : "");
+    const char *call = ct_fmt(g, "%s_%s(%s, %s%s%s)", dtype_bits(dt) == 64 ? "atom" : "atomic", name, at, x,
+                              y ? ", " : "", y ? y : "");
     return real ? ct_fmt(g, "as_%s(%s)", g->d->type[dt], call) : call;
 }
 
 static void barrier(ct *g)
 {
-    ct_line(g, g->device_barrier ? "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" : "barrier(CLK_LOCAL_MEM_FENCE);");
+    ct_line(g, g->device_barrier ? "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"
+                                 : "barrier(CLK_LOCAL_MEM_FENCE);");
 }
 
 /* ---- the head ---- */
@@ -232,22 +255,23 @@ static const char f16[] = "ushort eas_f16_bits(float x)\n"
                           "}\n"
                           "\n";
 
-static const char bf16[] = "ushort eas_bf16_bits(float x)\n"
-                           "{\n"
-                           "    uint u = as_uint(x);\n"
-                           "    return (ushort)(x != x ? (u >> 16 & 32768u) | 32704u : (u + 32767u + (u >> 16 & 1u)) >> 16);\n"
-                           "}\n"
-                           "\n"
-                           "float eas_bf16_value(ushort h)\n"
-                           "{\n"
-                           "    return as_float((uint)h << 16);\n"
-                           "}\n"
-                           "\n"
-                           "float eas_round_bf16(float x)\n"
-                           "{\n"
-                           "    return eas_bf16_value(eas_bf16_bits(x));\n"
-                           "}\n"
-                           "\n";
+static const char bf16[] =
+    "ushort eas_bf16_bits(float x)\n"
+    "{\n"
+    "    uint u = as_uint(x);\n"
+    "    return (ushort)(x != x ? (u >> 16 & 32768u) | 32704u : (u + 32767u + (u >> 16 & 1u)) >> 16);\n"
+    "}\n"
+    "\n"
+    "float eas_bf16_value(ushort h)\n"
+    "{\n"
+    "    return as_float((uint)h << 16);\n"
+    "}\n"
+    "\n"
+    "float eas_round_bf16(float x)\n"
+    "{\n"
+    "    return eas_bf16_value(eas_bf16_bits(x));\n"
+    "}\n"
+    "\n";
 
 static const char f64_f16[] = "float eas_f64_to_f16(double x)\n"
                               "{\n"
@@ -266,26 +290,28 @@ static const char f64_bf16[] = /* through a float rounded to odd, so that it is 
     "}\n"
     "\n";
 
-static const char bounds[] = "void eas_failed(__global volatile int* fault, long off, int insn, uint x, uint y, uint z, uint thread)\n"
-                             "{\n"
-                             "    if (atomic_cmpxchg(&fault[0], 0, 1) == 0) {\n"
-                             "        fault[1] = insn;\n"
-                             "        fault[2] = (int)(uint)off;\n"
-                             "        fault[3] = (int)(off >> 32);\n"
-                             "        fault[4] = (int)x;\n"
-                             "        fault[5] = (int)y;\n"
-                             "        fault[6] = (int)z;\n"
-                             "        fault[7] = (int)thread;\n"
-                             "    }\n"
-                             "}\n"
-                             "\n"
-                             "bool eas_in_bounds(__global volatile int* fault, long count, long off, int insn, uint x, uint y, uint z, uint thread)\n"
-                             "{\n"
-                             "    if (off >= 0 && off < count) return true;\n"
-                             "    eas_failed(fault, off, insn, x, y, z, thread);\n"
-                             "    return false;\n"
-                             "}\n"
-                             "\n";
+static const char bounds[] =
+    "void eas_failed(__global volatile int* fault, long off, int insn, uint x, uint y, uint z, uint thread)\n"
+    "{\n"
+    "    if (atomic_cmpxchg(&fault[0], 0, 1) == 0) {\n"
+    "        fault[1] = insn;\n"
+    "        fault[2] = (int)(uint)off;\n"
+    "        fault[3] = (int)(off >> 32);\n"
+    "        fault[4] = (int)x;\n"
+    "        fault[5] = (int)y;\n"
+    "        fault[6] = (int)z;\n"
+    "        fault[7] = (int)thread;\n"
+    "    }\n"
+    "}\n"
+    "\n"
+    "bool eas_in_bounds(__global volatile int* fault, long count, long off, int insn, uint x, uint y, uint "
+    "z, uint thread)\n"
+    "{\n"
+    "    if (off >= 0 && off < count) return true;\n"
+    "    eas_failed(fault, off, insn, x, y, z, thread);\n"
+    "    return false;\n"
+    "}\n"
+    "\n";
 
 static void float_atomic(str *s, uint16_t op, const char *space, bool wide)
 {
@@ -302,8 +328,8 @@ static void float_atomic(str *s, uint16_t op, const char *space, bool wide)
             "    return as_%s(old);\n"
             "}\n"
             "\n",
-            real, ir_rows[op].name, space, wide ? "_f64" : "", space, bits, real, bits, real, real, wide ? "atom" : "atomic", bits,
-            ir_rows[ir_atomic_op(op)].fl, real);
+            real, ir_rows[op].name, space, wide ? "_f64" : "", space, bits, real, bits, real, real,
+            wide ? "atom" : "atomic", bits, ir_rows[ir_atomic_op(op)].fl, real);
 }
 
 /* 64-bit atomics are two extensions: add, xchg and cas; the others. */
@@ -314,7 +340,8 @@ static void wide_atomics(const ct *g, str *s)
         const ir_insn *in = &g->ir->insns[i];
         if (!ir_is_atomic(in) || dtype_bits(ir_typeof(g->ir, in->res).dtype) != 64)
             continue;
-        bool basic = in->op == IR_ATOMIC_ADD || in->op == IR_ATOMIC_XCHG || in->op == IR_ATOMIC_CAS || ir_typeof(g->ir, in->res).dtype == EAS_F64;
+        bool basic = in->op == IR_ATOMIC_ADD || in->op == IR_ATOMIC_XCHG || in->op == IR_ATOMIC_CAS ||
+                     ir_typeof(g->ir, in->res).dtype == EAS_F64;
         base |= basic;
         extended |= !basic;
     }
@@ -327,7 +354,8 @@ static void wide_atomics(const ct *g, str *s)
 static bool uses_double(const ct *g)
 {
     for (uint32_t v = 1; v < g->ir->nvals; v++)
-        if (ir_typeof(g->ir, v).dtype == EAS_F64 && !(v <= (uint32_t)g->ir->nparams && g->param_dtype[v - 1] != EAS_F64))
+        if (ir_typeof(g->ir, v).dtype == EAS_F64 &&
+            !(v <= (uint32_t)g->ir->nparams && g->param_dtype[v - 1] != EAS_F64))
             return true;
     return false;
 }
@@ -338,7 +366,8 @@ static void helpers(ct *g, str *s)
         int need;
         const char *text;
     } table[] = {
-        {CT_F16, f16}, {CT_BF16, bf16}, {CT_F64_F16, f64_f16}, {CT_F64_BF16, f64_bf16}, {CT_ODD, ct_odd_text}, {CT_BOUNDS, bounds},
+        {CT_F16, f16},           {CT_BF16, bf16},       {CT_F64_F16, f64_f16},
+        {CT_F64_BF16, f64_bf16}, {CT_ODD, ct_odd_text}, {CT_BOUNDS, bounds},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (ct_needs(g, table[i].need))
@@ -346,7 +375,8 @@ static void helpers(ct *g, str *s)
     ct_opencl_atomics(g, s);
     for (int i = 0; i < 4 * CT_NFLOAT_ATOMICS; i++)
         if (ct_needs(g, CT_ATOMIC + i))
-            float_atomic(s, ct_float_atomics[i / 2 % CT_NFLOAT_ATOMICS], i % 2 ? "local" : "global", i >= 2 * CT_NFLOAT_ATOMICS);
+            float_atomic(s, ct_float_atomics[i / 2 % CT_NFLOAT_ATOMICS], i % 2 ? "local" : "global",
+                         i >= 2 * CT_NFLOAT_ATOMICS);
 }
 
 static void param(ct *g, str *s, int i)
@@ -356,8 +386,8 @@ static void param(ct *g, str *s, int i)
     eas_dtype dt = g->param_dtype[i];
     const char *name = ct_name(g, v);
     if (ir_typeof(g->ir, v).kind == IR_BUF)
-        str_add(s, "    __global %s%s*%s %s,\n", p->write || p->atomic ? "" : "const ", dt == EAS_F16 ? "half" : g->d->mem[dt],
-                g->flags & GEN_ALIAS ? "" : " restrict", name);
+        str_add(s, "    __global %s%s*%s %s,\n", p->write || p->atomic ? "" : "const ",
+                dt == EAS_F16 ? "half" : g->d->mem[dt], g->flags & GEN_ALIAS ? "" : " restrict", name);
     else
         str_add(s, "    %s %s,\n", dt == EAS_BOOL ? "uchar" : g->d->type[dt], name);
 }
@@ -385,15 +415,16 @@ int64_t gen_opencl_tg(const eas_ir *ir)
 }
 
 /* A vector to global memory, by a non-temporal store where the kernel's outputs do not fit the caches. */
-static const char puts[] = "#ifdef __has_builtin\n"
-                           "#if __has_builtin(__builtin_nontemporal_store)\n"
-                           "#define eas_put(T, p, x) if (eas_past && ((size_t)(p) & (sizeof(T) - 1)) == 0) "
-                           "__builtin_nontemporal_store(x, (__global T*)(p)); else ((__global eas_##T*)(p))->v = x\n"
-                           "#endif\n"
-                           "#endif\n"
-                           "#ifndef eas_put\n"
-                           "#define eas_put(T, p, x) ((__global eas_##T*)(p))->v = x\n"
-                           "#endif\n";
+static const char puts[] =
+    "#ifdef __has_builtin\n"
+    "#if __has_builtin(__builtin_nontemporal_store)\n"
+    "#define eas_put(T, p, x) if (eas_past && ((size_t)(p) & (sizeof(T) - 1)) == 0) "
+    "__builtin_nontemporal_store(x, (__global T*)(p)); else ((__global eas_##T*)(p))->v = x\n"
+    "#endif\n"
+    "#endif\n"
+    "#ifndef eas_put\n"
+    "#define eas_put(T, p, x) ((__global eas_##T*)(p))->v = x\n"
+    "#endif\n";
 
 /* Never faults, whatever the address. */
 static const char asks[] = "#ifdef __has_builtin\n"

@@ -1,13 +1,16 @@
 /* plan.c: decides, before anything is printed, where each block value is computed.
  *
- * A program's block is a loop over lanes. Instructions whose blocks have the same dims (but for 1s) share one loop, a *group*,
- * as long as running lane by lane means the same as running instruction by instruction: a group ends where a buffer is
- * touched again at other places, where a block of other dims comes, at barriers and at the ends of regions. At most one
- * group is open at a time, and scalars are printed before it.
+ * A program's block is a loop over lanes. Instructions whose blocks have the same dims (but for 1s) share one
+ * loop, a *group*, as long as running lane by lane means the same as running instruction by instruction: a
+ * group ends where a buffer is touched again at other places, where a block of other dims comes, at barriers
+ * and at the ends of regions. At most one group is open at a time, and scalars are printed before it.
  *
- *   remat    block values that are cheap and pure (offsets, masks) belong to no group: they are recomputed in each loop that
- *            needs them, at whatever lane that is; so are loads, and what comes of them, whose lanes are read once
- *   array    values that are needed outside their own loop are kept in an array, one element per lane (arrays.c)
+ *   remat    block values that are cheap and pure (offsets, masks) belong to no group: they are recomputed in
+ *            each loop that
+ *            needs them, at whatever lane that is; so are loads, and what comes of them, whose lanes are read
+ *            once
+ *   array    values that are needed outside their own loop are kept in an array, one element per lane
+ *            (arrays.c)
  *   inlined  comparisons that feed one `and`, so that a mask stands on one line
  *   dot4     four dots over neighbouring columns, printed as one loop
  */
@@ -38,7 +41,8 @@ int ct_dims(ir_type t, int32_t dim[IR_MAX_RANK])
 
 bool ct_picks(const eas_ir *ir, const ir_insn *in)
 {
-    return in->op == IR_SLICE && !is_block(ir_typeof(ir, in->res)) && is_block(ir_typeof(ir, ir_args(ir, in)[0]));
+    return in->op == IR_SLICE && !is_block(ir_typeof(ir, in->res)) &&
+           is_block(ir_typeof(ir, ir_args(ir, in)[0]));
 }
 
 bool ct_is_view(const eas_ir *ir, const ir_insn *in)
@@ -82,7 +86,8 @@ uint32_t ct_leaf(const eas_ir *ir, uint32_t v, bool *aligned)
 
 static bool small(int64_t x) { return x > -2048 && x < 2048; }
 
-/* The offset changes by a constant other than 0 from lane to lane, so no two lanes of a block share it. Blocks of one dim only. */
+/* The offset changes by a constant other than 0 from lane to lane, so no two lanes of a block share it.
+ * Blocks of one dim only. */
 static bool distinct_lanes(const ct *g, uint32_t off)
 {
     int64_t step;
@@ -170,17 +175,17 @@ static bool reads_open(const planner *p, const ir_insn *in, bool own_lane_too)
     return false;
 }
 
-/* Threads as lanes (g->origin) have no order between barriers, so that what one touches never concerns another.
- * Blocks with the same dims have the same row-major index in every lane, whatever reshapes lie between them, so an instruction
- * that joins a group needs its operands at its own lane. */
+/* Threads as lanes (g->origin) have no order between barriers, so that what one touches never concerns
+ * another. Blocks with the same dims have the same row-major index in every lane, whatever reshapes lie
+ * between them, so an instruction that joins a group needs its operands at its own lane. */
 static void anchor(planner *p, uint32_t i, ir_type t)
 {
     ct *g = p->g;
     const ir_insn *in = &g->ir->insns[i];
     int32_t dim[IR_MAX_RANK];
     int rank = ct_dims(t, dim);
-    bool joins = p->open && rank == p->rank && !memcmp(dim, p->dim, (size_t)rank * sizeof *dim) && (g->origin || !any_clash(p, in)) &&
-                 !reads_open(p, in, false);
+    bool joins = p->open && rank == p->rank && !memcmp(dim, p->dim, (size_t)rank * sizeof *dim) &&
+                 (g->origin || !any_clash(p, in)) && !reads_open(p, in, false);
     if (!joins)
         open_group(p, t, i);
     g->group[i] = p->open;
@@ -255,7 +260,8 @@ static void plan_insn(planner *p, uint32_t i)
 
 static bool joins_bools(const eas_ir *ir, const ir_insn *in)
 {
-    return (in->op == IR_AND || in->op == IR_OR || in->op == IR_NOT) && ir_typeof(ir, in->res).dtype == EAS_BOOL;
+    return (in->op == IR_AND || in->op == IR_OR || in->op == IR_NOT) &&
+           ir_typeof(ir, in->res).dtype == EAS_BOOL;
 }
 
 static bool can_inline(const ct *g, uint32_t v, uint32_t user)
@@ -384,7 +390,8 @@ static void find_regions(ct *g)
     vec_free(&open);
 }
 
-/* A Python float is an f64 that is only ever cast to what it meets: the host can round it once and hand that over. */
+/* A Python float is an f64 that is only ever cast to what it meets: the host can round it once and hand
+ * that over. */
 eas_dtype gen_ctext_scalar(const eas_ir *ir, int i)
 {
     ir_type t = ir_typeof(ir, (uint32_t)i + 1);

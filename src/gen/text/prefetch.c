@@ -1,8 +1,9 @@
 /* prefetch.c: prefetches, on a CPU.
  *
- * A program that goes over its block several times waits for memory in the lane loop that loads it, and in no other. The longest loop that follows prefetches what
- * the next program along the first axis will load; inside of a loop, what its next round will: the same offsets, plus what one more program or trip adds
- * to them (ir_step_of).
+ * A program that goes over its block several times waits for memory in the lane loop that loads it, and in no
+ * other. The longest loop that follows prefetches what the next program along the first axis will load;
+ * inside of a loop, what its next round will: the same offsets, plus what one more program or trip adds to
+ * them (ir_step_of).
  */
 #include "ctext.h"
 
@@ -35,7 +36,8 @@ static bool same_lanes(const ct *g, uint32_t x, uint32_t y)
 {
     int32_t a[IR_MAX_RANK], b[IR_MAX_RANK];
     int n = ct_dims(ct_lanes_of(g->ir, &g->ir->insns[g->first[x]]), a);
-    return n == ct_dims(ct_lanes_of(g->ir, &g->ir->insns[g->first[y]]), b) && !memcmp(a, b, (size_t)n * sizeof *a);
+    return n == ct_dims(ct_lanes_of(g->ir, &g->ir->insns[g->first[y]]), b) &&
+           !memcmp(a, b, (size_t)n * sizeof *a);
 }
 
 static uint32_t length(const ct *g, uint32_t group)
@@ -52,7 +54,8 @@ static uint32_t host_of(const ct *g, uint32_t from)
     uint32_t best = 0, host = 0;
     for (uint32_t k = from + 1; k <= g->ngroups; k++) {
         const uint32_t first = g->first[k];
-        if (g->region[first] != g->region[g->first[from]] || ir_is_fold(&g->ir->insns[first]) || !same_lanes(g, k, from) || length(g, k) <= best)
+        if (g->region[first] != g->region[g->first[from]] || ir_is_fold(&g->ir->insns[first]) ||
+            !same_lanes(g, k, from) || length(g, k) <= best)
             continue;
         best = length(g, k);
         host = k;
@@ -76,7 +79,8 @@ void ct_find_prefetches(ct *g)
 
 const char *ct_prefetch_step(ct *g, uint32_t i)
 {
-    const ir_insn *in = &g->ir->insns[i], *open = g->region[i] ? &g->ir->insns[g->opener[g->region[i]]] : NULL;
+    const ir_insn *in = &g->ir->insns[i],
+                  *open = g->region[i] ? &g->ir->insns[g->opener[g->region[i]]] : NULL;
     if (!is_load(g, i) || (open && open->op != IR_LOOP))
         return NULL;
     const ir_step *x = ir_step_of(g->ir, ir_args(g->ir, in)[1], open ? open->res : 0, &g->mem);

@@ -1,13 +1,15 @@
 /* vector.c: lane loops in explicit vectors, for devices that are CPUs.
  *
- * The compilers of such devices do not make good vectors of loops over lanes, so the loops are printed in steps of ct.lanes: a block value is then one of
+ * The compilers of such devices do not make good vectors of loops over lanes, so the loops are printed in
+ * steps of ct.lanes: a block value is then one of
  *
  *   UNI    the same in all lanes of the step: a scalar
  *   STEP   an integer that goes up by a constant from lane to lane: the scalar of the first lane
  *   VEC    a vector; bools are masks of int, 0 or -1
  *
- * Addresses that are STEP by one are read and written as vectors; what a mask cuts, and everything else, lane by lane through small arrays, and so do a few
- * instructions without a form for vectors. Where a place cannot be followed, or there are many of those, printing fails and the loop goes lane by lane.
+ * Addresses that are STEP by one are read and written as vectors; what a mask cuts, and everything else, lane
+ * by lane through small arrays, and so do a few instructions without a form for vectors. Where a place cannot
+ * be followed, or there are many of those, printing fails and the loop goes lane by lane.
  */
 #include "vector.h"
 
@@ -37,9 +39,15 @@ vx vx_give_up(ct *g)
 /* The type of a variable's lanes: bools are int. */
 eas_dtype vx_lane_dtype(eas_dtype dt) { return dt == EAS_BOOL ? EAS_I32 : vx_is_half(dt) ? EAS_F32 : dt; }
 
-const char *vx_vec_type(ct *g, eas_dtype dt, int n) { return ct_fmt(g, "%s%d", g->d->type[vx_lane_dtype(dt)], n); }
+const char *vx_vec_type(ct *g, eas_dtype dt, int n)
+{
+    return ct_fmt(g, "%s%d", g->d->type[vx_lane_dtype(dt)], n);
+}
 
-const char *ct_array_type(const ct *g, eas_dtype dt) { return g->lanes && dt == EAS_BOOL ? g->d->type[EAS_U8] : g->d->type[dt]; }
+const char *ct_array_type(const ct *g, eas_dtype dt)
+{
+    return g->lanes && dt == EAS_BOOL ? g->d->type[EAS_U8] : g->d->type[dt];
+}
 
 /* The vector of neighbours at a pointer, whatever its alignment. */
 const char *vx_neighbours(ct *g, const char *space, eas_dtype dt, const char *pointer)
@@ -57,7 +65,8 @@ void ct_vec_typedefs(const ct *g, str *s)
 {
     for (int dt = 0; dt < EAS_NDTYPES; dt++)
         if (g->packs >> dt & 1)
-            str_add(s, "typedef struct __attribute__((packed)) { %s%d v; } eas_%s%d;\n", g->d->type[dt], g->lanes, g->d->type[dt], g->lanes);
+            str_add(s, "typedef struct __attribute__((packed)) { %s%d v; } eas_%s%d;\n", g->d->type[dt],
+                    g->lanes, g->d->type[dt], g->lanes);
 }
 
 static const char *iota(ct *g, eas_dtype dt, int64_t step)
@@ -85,7 +94,10 @@ const char *vx_as_vector(ct *g, eas_dtype dt, vx v)
 }
 
 /* Bools in arrays are bytes. */
-const char *vx_to_element(ct *g, eas_dtype dt, const char *x) { return dt == EAS_BOOL ? ct_fmt(g, "convert_uchar%d(%s & 1)", g->lanes, x) : x; }
+const char *vx_to_element(ct *g, eas_dtype dt, const char *x)
+{
+    return dt == EAS_BOOL ? ct_fmt(g, "convert_uchar%d(%s & 1)", g->lanes, x) : x;
+}
 
 const char *vx_from_element(ct *g, eas_dtype dt, const char *x)
 {
@@ -175,7 +187,9 @@ static vx index_form(ct *g, const char *s)
         } else if (has_word(s, n, var)) {
             return (vx){.kind = VEC, .mult = 1};
         } else {
-            r.mult = least(r.mult, isdigit((unsigned char)*s) && !memchr(s, ' ', n) ? low_bit(strtoull(s, NULL, 10)) : 1);
+            r.mult =
+                least(r.mult,
+                      isdigit((unsigned char)*s) && !memchr(s, ' ', n) ? low_bit(strtoull(s, NULL, 10)) : 1);
         }
         s += n;
         if (*s) {
@@ -189,18 +203,27 @@ static vx index_form(ct *g, const char *s)
 /* ---- which form a result has ---- */
 
 /* The lanes of a step lie in one aligned run, so that no carry leaves it. */
-static bool aligned_run(const ct *g, vx x) { return x.kind == STEP && x.step == 1 && x.mult >= (uint64_t)g->lanes; }
+static bool aligned_run(const ct *g, vx x)
+{
+    return x.kind == STEP && x.step == 1 && x.mult >= (uint64_t)g->lanes;
+}
 
 bool vx_wide_int(eas_dtype dt) { return dtype_is_int(dt) && dtype_bits(dt) >= 32; }
 
-static ir_run run_of(vx x) { return x.kind == VEC ? (ir_run){0} : (ir_run){.ok = true, .exact = true, .stride = x.step, .mult = x.mult}; }
+static ir_run run_of(vx x)
+{
+    return x.kind == VEC ? (ir_run){0}
+                         : (ir_run){.ok = true, .exact = true, .stride = x.step, .mult = x.mult};
+}
 
 static vx form(ir_run r)
 {
-    return r.ok ? (vx){.kind = r.stride ? STEP : UNI, .step = r.stride, .mult = least(MAX_MULT, r.mult)} : (vx){.kind = VEC, .mult = 1};
+    return r.ok ? (vx){.kind = r.stride ? STEP : UNI, .step = r.stride, .mult = least(MAX_MULT, r.mult)}
+                : (vx){.kind = VEC, .mult = 1};
 }
 
-/* The dtypes of an instruction are integers of at least 32 bits: those that scalars of a first lane are kept for. */
+/* The dtypes of an instruction are integers of at least 32 bits: those that scalars of a first lane are
+ * kept for. */
 static bool all_wide(const eas_ir *ir, const ir_insn *in)
 {
     for (int k = 0; k < in->nargs; k++)
@@ -209,11 +232,13 @@ static bool all_wide(const eas_ir *ir, const ir_insn *in)
     return vx_wide_int(ir_typeof(ir, in->res).dtype);
 }
 
-/* An instruction with a constant on the right, of a value that goes up from lane to lane. Factors are kept small, so that no stride overflows. */
+/* An instruction with a constant on the right, of a value that goes up from lane to lane. Factors are kept
+ * small, so that no stride overflows. */
 static ir_run with_constant(const ct *g, const ir_insn *in, const ir_run *x, int64_t c)
 {
     const eas_dtype dt = ir_typeof(g->ir, in->res).dtype;
-    const bool floors = in->op == IR_FLOORDIV || in->op == IR_MOD || !dtype_is_signed(dt), aligned = x->stride == 1;
+    const bool floors = in->op == IR_FLOORDIV || in->op == IR_MOD || !dtype_is_signed(dt),
+               aligned = x->stride == 1;
     switch (in->op) {
     case IR_MUL: return c > -4096 && c < 4096 ? ir_run_scaled(x, c) : (ir_run){0};
     case IR_SHL: return c >= 0 && c < 12 ? ir_run_scaled(x, (int64_t)1 << c) : (ir_run){0};
@@ -221,8 +246,11 @@ static ir_run with_constant(const ct *g, const ir_insn *in, const ir_run *x, int
     case IR_TDIV: return aligned && floors ? ir_run_split(true, x, c, g->lanes) : (ir_run){0};
     case IR_MOD:
     case IR_TREM: return aligned && floors ? ir_run_split(false, x, c, g->lanes) : (ir_run){0};
-    case IR_SHR: return aligned && c >= 0 && c < 31 ? ir_run_split(true, x, (int64_t)1 << c, g->lanes) : (ir_run){0};
-    case IR_AND: return aligned && c > 0 && c < INT64_MAX && !(c & (c + 1)) ? ir_run_split(false, x, c + 1, g->lanes) : (ir_run){0};
+    case IR_SHR:
+        return aligned && c >= 0 && c < 31 ? ir_run_split(true, x, (int64_t)1 << c, g->lanes) : (ir_run){0};
+    case IR_AND:
+        return aligned && c > 0 && c < INT64_MAX && !(c & (c + 1)) ? ir_run_split(false, x, c + 1, g->lanes)
+                                                                   : (ir_run){0};
     default: return (ir_run){0};
     }
 }
@@ -245,7 +273,8 @@ static vx form_of(const ct *g, const ir_insn *in, const vx *x)
     case IR_ADD:
     case IR_SUB: return form(ir_run_sum(in->op, &l, &r));
     case IR_CAST: {
-        const bool wider = dtype_bits(ir_typeof(g->ir, in->res).dtype) > dtype_bits(ir_typeof(g->ir, a[0]).dtype);
+        const bool wider =
+            dtype_bits(ir_typeof(g->ir, in->res).dtype) > dtype_bits(ir_typeof(g->ir, a[0]).dtype);
         return !all_uni && wider && !aligned_run(g, x[0]) ? vec : form(l);
     }
     case IR_MUL:
@@ -268,10 +297,18 @@ static bool in_vectors(eas_dtype dt) { return dt == EAS_F32 || dt == EAS_F64 || 
 /* A mask as lanes of as many bits. */
 static const char *mask_as(ct *g, int bits, const char *m)
 {
-    return bits == 32 ? m : ct_fmt(g, "convert_%s%d(%s)", bits == 64 ? "long" : bits == 16 ? "short" : "char", g->lanes, m);
+    return bits == 32 ? m
+                      : ct_fmt(g, "convert_%s%d(%s)",
+                               bits == 64   ? "long"
+                               : bits == 16 ? "short"
+                                            : "char",
+                               g->lanes, m);
 }
 
-static const char *mask_from(ct *g, int bits, const char *m) { return bits == 32 ? m : ct_fmt(g, "convert_int%d(%s)", g->lanes, m); }
+static const char *mask_from(ct *g, int bits, const char *m)
+{
+    return bits == 32 ? m : ct_fmt(g, "convert_int%d(%s)", g->lanes, m);
+}
 
 static const char *cast_vector(ct *g, eas_dtype from, eas_dtype to, const char *x)
 {
@@ -294,7 +331,8 @@ static const char *cast_vector(ct *g, eas_dtype from, eas_dtype to, const char *
     return ct_fmt(g, "convert_%s%d(%s)", type, W, x);
 }
 
-/* May the table's meaning be printed over vectors? Quotients and shifts only by constants, and quotients of unsigned integers. */
+/* May the table's meaning be printed over vectors? Quotients and shifts only by constants, and quotients
+ * of unsigned integers. */
 static bool has_vector_form(const eas_ir *ir, const ir_insn *in)
 {
     const ir_row *row = &ir_rows[in->op];
@@ -358,9 +396,10 @@ static const char *vector_expr(ct *g, const ir_insn *in, const vx *x)
             from = g->param_dtype[a[0] - 1];
         bool bits = in->op == IR_BITCAST;
         const char *v = vx_as_vector(g, from, x[0]);
-        const char *r = !bits                              ? cast_vector(g, from, to, v)
-                      : in_vectors(from) && in_vectors(to) ? ct_fmt(g, "as_%s(%s)", vx_vec_type(g, to, g->lanes), v)
-                                                           : NULL;
+        const char *r = !bits ? cast_vector(g, from, to, v)
+                      : in_vectors(from) && in_vectors(to)
+                          ? ct_fmt(g, "as_%s(%s)", vx_vec_type(g, to, g->lanes), v)
+                          : NULL;
         return r ? r : over_lanes(g, in, x);
     }
     if (!has_vector_form(ir, in))
@@ -387,8 +426,12 @@ static vx array_value(ct *g, uint32_t v, const ct_at *at)
     if (f.kind == VEC)
         return vx_give_up(g);
     if (f.kind == UNI)
-        return (vx){.kind = UNI, .mult = 1, .x = ct_fmt(g, t.dtype == EAS_BOOL ? "(%s[%s] != 0)" : "%s[%s]", ct_name(g, v), flat)};
-    return (vx){.kind = VEC, .mult = 1, .x = vx_from_element(g, t.dtype, vx_array_at(g, ct_name(g, v), t.dtype, flat))};
+        return (vx){.kind = UNI,
+                    .mult = 1,
+                    .x = ct_fmt(g, t.dtype == EAS_BOOL ? "(%s[%s] != 0)" : "%s[%s]", ct_name(g, v), flat)};
+    return (vx){.kind = VEC,
+                .mult = 1,
+                .x = vx_from_element(g, t.dtype, vx_array_at(g, ct_name(g, v), t.dtype, flat))};
 }
 
 static vx arange_value(ct *g, const ir_insn *in, const ct_at *at)
@@ -469,7 +512,8 @@ vx vx_value(ct *g, uint32_t v, const ct_at *place)
     }
     if (!g->array[v])
         return vx_give_up(g);
-    return remember(g, v, &at, named(g, t.dtype, array_value(g, v, &at), ct_fmt(g, "v%u_r%d", (unsigned)v, count)));
+    return remember(g, v, &at,
+                    named(g, t.dtype, array_value(g, v, &at), ct_fmt(g, "v%u_r%d", (unsigned)v, count)));
 }
 
 /* ---- what ctext.c and fold.c ask for ---- */
@@ -481,7 +525,8 @@ static void put(ct *g, const char *array, ir_type t, const ct_at *at, vx x)
         vx_give_up(g);
         return;
     }
-    ct_line(g, "%s = %s;", vx_array_at(g, array, t.dtype, flat), vx_to_element(g, t.dtype, vx_as_vector(g, t.dtype, x)));
+    ct_line(g, "%s = %s;", vx_array_at(g, array, t.dtype, flat),
+            vx_to_element(g, t.dtype, vx_as_vector(g, t.dtype, x)));
 }
 
 static void insn(ct *g, uint32_t i)
@@ -492,7 +537,8 @@ static void insn(ct *g, uint32_t i)
         vx_store(g, in);
         return;
     }
-    if (!in->nres || (g->inlined[in->res] && !g->array[in->res]) || ct_is_view(g->ir, in) || in->op == IR_CONST)
+    if (!in->nres || (g->inlined[in->res] && !g->array[in->res]) || ct_is_view(g->ir, in) ||
+        in->op == IR_CONST)
         return;
     ir_type t = ir_typeof(g->ir, in->res);
     ct_at at = ct_natural(t);
@@ -558,9 +604,15 @@ bool ct_vec_end(ct *g, const ct_vec_mark *m)
     return false;
 }
 
-const char *ct_vec_ref(ct *g, uint32_t v, const ct_at *at) { return vx_as_vector(g, ir_typeof(g->ir, v).dtype, vx_value(g, v, at)); }
+const char *ct_vec_ref(ct *g, uint32_t v, const ct_at *at)
+{
+    return vx_as_vector(g, ir_typeof(g->ir, v).dtype, vx_value(g, v, at));
+}
 
-void ct_vec_put(ct *g, const char *array, ir_type t, const ct_at *at, const char *x) { put(g, array, t, at, (vx){.kind = VEC, .mult = 1, .x = x}); }
+void ct_vec_put(ct *g, const char *array, ir_type t, const ct_at *at, const char *x)
+{
+    put(g, array, t, at, (vx){.kind = VEC, .mult = 1, .x = x});
+}
 
 /* Loops over the lanes of t, the innermost in steps, and over single lanes at its end. */
 bool ct_vec_walk(ct *g, ir_type t, const ct_walk *w)
@@ -581,7 +633,8 @@ bool ct_vec_walk(ct *g, ir_type t, const ct_walk *w)
     w->group ? group_body(g, w->group) : copy_body(g, w);
     ct_close(g);
     if (whole < n && !g->vec.failed) {
-        ct_line(g, "for (uint %s = %lldu; %s < %lldu; ++%s) {", var, (long long)whole, var, (long long)n, var);
+        ct_line(g, "for (uint %s = %lldu; %s < %lldu; ++%s) {", var, (long long)whole, var, (long long)n,
+                var);
         g->indent++;
         ct_new_scope(g);
         w->one(g, w);

@@ -22,13 +22,15 @@ bool vx_wide_int(eas_dtype dt);
 eas_dtype vx_lane_dtype(eas_dtype dt); /* the type of a variable's lanes: bools are int */
 const char *vx_vec_type(ct *g, eas_dtype dt, int n);
 const char *vx_neighbours(ct *g, const char *space, eas_dtype dt,
-                          const char *pointer); /* the vector of neighbours at a pointer, whatever its alignment */
+                          /* the vector of neighbours at a pointer, whatever its alignment */
+                          const char *pointer);
 const char *vx_array_at(ct *g, const char *array, eas_dtype dt, const char *at);
 const char *vx_to_element(ct *g, eas_dtype dt, const char *x); /* bools in arrays are bytes */
 const char *vx_from_element(ct *g, eas_dtype dt, const char *x);
 
 /* vector_memory.c */
-vx vx_load(ct *g, const ir_insn *in, const ct_at *at, const char *name); /* in a variable of that name, unless it can stand as it is */
+/* in a variable of that name, unless it can stand as it is */
+vx vx_load(ct *g, const ir_insn *in, const ct_at *at, const char *name);
 void vx_store(ct *g, const ir_insn *in);
 
 #endif

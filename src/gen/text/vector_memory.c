@@ -1,6 +1,7 @@
 /* vector_memory.c: loads and stores of a step of a lane loop in explicit vectors (vector.c).
  *
- * Neighbouring elements are read and written as one vector; what a mask cuts, and every other offset, lane by lane through small arrays.
+ * Neighbouring elements are read and written as one vector; what a mask cuts, and every other offset, lane by
+ * lane through small arrays.
  */
 #include "vector.h"
 
@@ -13,14 +14,16 @@ static const char *index_plus(ct *g, eas_dtype dt, const char *x, const char *l)
     return ct_fmt(g, "(%s)((uint)%s + %s)", g->d->type[dt], x, l);
 }
 
-/* The scalar of a comparison's lanes at both ends of the step: what rises without wrapping holds in between too. */
+/* The scalar of a comparison's lanes at both ends of the step: what rises without wrapping holds in
+ * between too. */
 static const char *holds_at_ends(ct *g, const ir_insn *in, const vx *x)
 {
     int s = x[0].kind == STEP ? 0 : 1;
     eas_dtype dt = ir_typeof(g->ir, ir_args(g->ir, in)[s]).dtype;
     if (x[1 - s].kind != UNI || x[s].step <= 0 || !vx_wide_int(dt))
         return NULL;
-    const char *last = ct_fmt(g, "(%s)", index_plus(g, dt, x[s].x, ct_fmt(g, "%lldu", (long long)(x[s].step * (g->lanes - 1)))));
+    const char *last = ct_fmt(
+        g, "(%s)", index_plus(g, dt, x[s].x, ct_fmt(g, "%lldu", (long long)(x[s].step * (g->lanes - 1)))));
     const char *lo[2] = {x[0].x, x[1].x}, *hi[2] = {x[0].x, x[1].x};
     hi[s] = last;
     const char *first = ct_expr_with(g, in, lo, 0), *end = ct_expr_with(g, in, hi, 0);
@@ -54,7 +57,10 @@ static const char *all_on(ct *g, uint32_t v, const ct_at *at)
 /* Elements that are vectors in memory as they are in variables. */
 static bool plain_memory(eas_dtype dt) { return dt != EAS_BOOL && !vx_is_half(dt); }
 
-static const char *pointer(ct *g, uint32_t buf, const char *off) { return ct_fmt(g, "%s + %s", ct_name(g, buf), off); }
+static const char *pointer(ct *g, uint32_t buf, const char *off)
+{
+    return ct_fmt(g, "%s + %s", ct_name(g, buf), off);
+}
 
 static const char *space_of(const ct *g, uint32_t buf, bool write)
 {
@@ -62,7 +68,8 @@ static const char *space_of(const ct *g, uint32_t buf, bool write)
     return local ? write ? "__local" : "__local const" : write ? "__global" : "__global const";
 }
 
-/* What an access needs: its offset, and its mask as a vector with the condition under which all of it is on. */
+/* What an access needs: its offset, and its mask as a vector with the condition under which all of it is
+ * on. */
 typedef struct touch {
     uint32_t buf;
     eas_dtype dt, off_dt;
@@ -84,14 +91,16 @@ static touch touch_of(ct *g, uint32_t buf, uint32_t off, uint32_t mask, const ct
 
 static bool direct(const touch *t) { return t->off.kind == STEP && t->off.step == 1 && plain_memory(t->dt); }
 
-/* Opens the loop over the lanes of one access; the index of lane eas_l. Arrays of that loop begin with `name`. */
+/* Opens the loop over the lanes of one access; the index of lane eas_l. Arrays of that loop begin with
+ * `name`. */
 static const char *open_each(ct *g, const touch *t, const char *name)
 {
     const char *off = t->off.x;
     bool steps = t->off.kind == STEP && t->off.step == 1;
     if (t->off.kind != UNI && !steps) {
         ct_line(g, "%s %s_o[%d];", g->d->type[t->off_dt], name, g->lanes);
-        ct_line(g, "%s = %s;", vx_array_at(g, ct_fmt(g, "%s_o", name), t->off_dt, "0"), vx_as_vector(g, t->off_dt, t->off));
+        ct_line(g, "%s = %s;", vx_array_at(g, ct_fmt(g, "%s_o", name), t->off_dt, "0"),
+                vx_as_vector(g, t->off_dt, t->off));
         off = ct_fmt(g, "%s_o[eas_l]", name);
     }
     if (t->mask) {
@@ -110,7 +119,8 @@ static void load_each(ct *g, const touch *t, const char *name, const char *other
     if (other)
         ct_line(g, "%s = %s;", vx_array_at(g, array, t->dt, "0"), vx_to_element(g, t->dt, other));
     const char *at = open_each(g, t, name);
-    ct_line(g, t->mask ? "if (%s_m[eas_l]) %s[eas_l] = %s;" : "%s%s[eas_l] = %s;", t->mask ? name : "", array, g->d->load(g, t->buf, at));
+    ct_line(g, t->mask ? "if (%s_m[eas_l]) %s[eas_l] = %s;" : "%s%s[eas_l] = %s;", t->mask ? name : "", array,
+            g->d->load(g, t->buf, at));
     ct_close(g);
     ct_line(g, "%s = %s;", name, vx_from_element(g, t->dt, vx_array_at(g, array, t->dt, "0")));
 }
@@ -125,7 +135,9 @@ vx vx_load(ct *g, const ir_insn *in, const ct_at *at, const char *name)
     if (t.off.kind == UNI && !t.mask)
         return (vx){.kind = UNI, .mult = 1, .x = g->d->load(g, a[0], t.off.x)};
     const char *type = vx_vec_type(g, t.dt, g->lanes),
-               *whole = direct(&t) ? vx_neighbours(g, space_of(g, a[0], false), t.dt, pointer(g, a[0], t.off.x)) : NULL;
+               *whole = direct(&t)
+                          ? vx_neighbours(g, space_of(g, a[0], false), t.dt, pointer(g, a[0], t.off.x))
+                          : NULL;
     if (whole && !t.mask)
         return (vx){.kind = VEC, .mult = 1, .x = whole};
     ct_line(g, "%s %s;", type, name);
@@ -148,7 +160,8 @@ static void store_each(ct *g, const touch *t, const char *name, const char *x)
     ct_line(g, "%s %s[%d];", ct_array_type(g, t->dt), array, g->lanes);
     ct_line(g, "%s = %s;", vx_array_at(g, array, t->dt, "0"), vx_to_element(g, t->dt, x));
     const char *at = open_each(g, t, name);
-    g->d->store(g, t->mask ? ct_fmt(g, "if (%s_m[eas_l]) ", name) : "", t->buf, at, ct_fmt(g, "%s[eas_l]", array));
+    g->d->store(g, t->mask ? ct_fmt(g, "if (%s_m[eas_l]) ", name) : "", t->buf, at,
+                ct_fmt(g, "%s[eas_l]", array));
     ct_close(g);
 }
 
@@ -169,7 +182,8 @@ void vx_store(ct *g, const ir_insn *in)
     const uint32_t *a = ir_args(g->ir, in);
     const ct_at at = ct_natural(ir_typeof(g->ir, a[1]));
     touch t = touch_of(g, a[0], a[1], in->nargs == 4 ? a[3] : 0, &at);
-    const char *x = vx_as_vector(g, t.dt, vx_value(g, a[2], &at)), *name = ct_fmt(g, "v0_s%u", (unsigned)g->at);
+    const char *x = vx_as_vector(g, t.dt, vx_value(g, a[2], &at)),
+               *name = ct_fmt(g, "v0_s%u", (unsigned)g->at);
     bool whole = direct(&t);
     if (whole && !t.mask) {
         store_whole(g, &t, x);
