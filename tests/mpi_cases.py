@@ -89,6 +89,19 @@ def edges_and_kernels():
     keep("from mesh to mesh", (x * 2).shard(grid, P("r", "c")) + 1)
 
 
+def chosen_layouts():
+    """compile(auto_shard=mesh) chooses the same on every rank, and the values are those of the whole."""
+    machine = eager.Machine(1e9, 1e9, 1e9, 1e9, 1e9, 0.0, 0.0, 0.0, 0.0, False, (1e-9, 1e9))
+    arrays = f(12, 32), f(32, 4), f(16, 12), f(16, 4)
+    step = eager.compile(lambda *a: eager.value_and_grad(loss, argnums=(0, 1), realize=False)(*a), auto_shard=line, machine=machine)
+    value, grads = step(*map(Tensor.constant, arrays))
+    want, _ = eager.value_and_grad(loss, argnums=(0, 1))(*map(Tensor.constant, arrays))
+    np.testing.assert_allclose(value.numpy(), want.numpy(), rtol=1e-5)
+    keep("chosen value", value)
+    for k, g in enumerate(grads):
+        keep(f"chosen gradient {k}", g)
+
+
 def own_parts():
     """Tensors that no rank ever has whole."""
     whole = np.arange(8 * N * 3, dtype=np.float32).reshape(8 * N, 3)
@@ -140,6 +153,7 @@ checkpoints()
 training("data parallel", (P(None, None), P(None, None), P("x", None), P("x", None)))
 training("tensor parallel", (P(None, "x"), P("x", None), P(None, None), P(None, None)))
 training("fsdp", (P("x", None), P("x", None), P("x", None), P("x", None)))
+chosen_layouts()
 own_parts()
 memory()
 if eager.distributed.rank() == 0:

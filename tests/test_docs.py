@@ -1,6 +1,7 @@
 """The blocks of the guides run, in order."""
 
 import contextlib
+import io
 import linecache
 import os
 import re
@@ -21,6 +22,16 @@ class Docs(unittest.TestCase):
                 file = f"docs/{name}, {block.splitlines()[0]}"
                 linecache.cache[file] = len(block), None, block.splitlines(True), file  # kernels are rewritten from their source
                 exec(compile(block, file, "exec"), names)
+
+    def test_readme(self):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.run_page("../README.md", 2)
+        self.assertIn("kernel void", out.getvalue())
+        english, chinese = (open(os.path.join(ROOT, name), encoding="utf-8").read() for name in ("README.md", "README.zh.md"))
+        blocks = [re.findall(r"```python\n.*?```", text, re.S) for text in (english, chinese)]
+        self.assertEqual(*blocks)
+        links = [re.findall(r"\]\((docs/[^)]*)\)", text) for text in (english, chinese)]
+        self.assertEqual(*links)
 
     def test_eager(self):
         self.run_page("eager.md", 6)

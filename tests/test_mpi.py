@@ -88,6 +88,68 @@ assert all(t.bytes == t.wire for t in dist.traffic().values()), dist.traffic()
 print("fine", r)
 """
 
+FAST = """
+import numpy as np, eager
+from eager import DeviceMesh, P, Tensor, distributed as dist
+r, n = dist.rank(), dist.size()
+for dt in (np.float32, np.float64, np.int8, np.uint64, np.float16):
+    for count in (1, 7, 300, 70000):
+        every = np.random.default_rng(0).integers(1, 4, (n, count)).astype(dt)
+        assert (dist.all_reduce(every[r], fast=True) == every.sum(axis=0).astype(dt)).all(), (dt, count)
+        assert (dist.all_reduce(every[r], "max", fast=True) == every.max(axis=0)).all()
+        blocks = np.random.default_rng(1).integers(1, 4, (n, n * count)).astype(dt)
+        assert (dist.reduce_scatter(blocks[r], fast=True) == blocks.sum(axis=0).astype(dt).reshape(n, count)[r]).all()
+assert np.isnan(dist.all_reduce(np.array([np.nan if r else 1.0]), "max", fast=True))
+assert dist.all_reduce(np.ones((0, 3)), fast=True).shape == (0, 3)
+if n == 4:
+    half = (0, 2) if r % 2 == 0 else (3, 1)
+    assert dist.all_reduce(np.array([r]), ranks=half, fast=True)[0] == sum(half)
+assert all(t.bytes == t.wire for t in dist.traffic().values()), dist.traffic()
+plain, fast = DeviceMesh("m", (n,), ("x",)), DeviceMesh("m", (n,), ("x",), fast=True)
+assert plain != fast and "fast" in repr(fast)
+a, b = (np.random.default_rng(2 + k).standard_normal((60, 60)).astype(np.float32) for k in range(2))
+results = [(Tensor.constant(a).shard(m, P(None, "x")) @ Tensor.constant(b).shard(m, P("x", None))).numpy() for m in (plain, fast)]
+np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-4)
+print("fine", r)
+"""
+
+FEWER = """
+import numpy as np, eager
+from eager import DeviceMesh, P, Tensor, distributed as dist
+r, n = dist.rank(), dist.size()
+assert n == 4
+a, b = (np.random.default_rng(k).standard_normal((8, 6)).astype(np.float32) for k in range(2))
+for mesh in (DeviceMesh("first", (2,), ("x",)), DeviceMesh("last", (2,), ("x",), devices=range(2, 4)), DeviceMesh("one", (1,), ("x",), devices=[3])):
+    x, y = Tensor.constant(a).shard(mesh, P("x", None)), Tensor.constant(b).shard(mesh, P("x", None))
+    inside = mesh.devices[0] <= r <= mesh.devices[-1]
+    z = (x * y + 1).realize()
+    assert len(z.local_parts()) == inside if mesh.size > 1 else True
+    np.testing.assert_allclose((x * y).sum(axis=0).numpy(), (a * b).sum(axis=0), rtol=1e-5)
+    np.testing.assert_array_equal(z.numpy(), a * b + 1)
+    step = eager.compile(lambda x, y: (eager.value_and_grad(lambda x: (x * x * y).sum())(x)))
+    value, g = step(x, y)
+    np.testing.assert_allclose(value.item(), (a * a * b).sum(), rtol=1e-4)
+    np.testing.assert_allclose(g.numpy(), 2 * a * b, rtol=1e-5)
+    c = eager.shard_from_callback(lambda at: a[at], a.shape, mesh, P("x", None), dtype="f32")
+    np.testing.assert_array_equal((c + 1).numpy(), a + 1)
+    own = a.reshape(mesh.size, -1, 6)[r - mesh.devices[0]] if inside else None
+    np.testing.assert_array_equal(Tensor.from_local(own, mesh, P("x", None), a.shape, dtype="f32").numpy(), a)
+p, q = DeviceMesh("first", (2,), ("x",)), DeviceMesh("last", (2,), ("x",), devices=range(2, 4))
+np.testing.assert_array_equal((Tensor.constant(a).shard(p, P("x")) * 2).shard(q, P(None, "x")).numpy(), a * 2)
+whole = DeviceMesh("whole", (4,), ("x",))
+np.testing.assert_array_equal(Tensor.constant(a).shard(p, P("x")).shard(whole, P("x")).numpy(), a)
+for bad, says in ((lambda: Tensor.constant(a).shard(DeviceMesh("eight", (8,), ("x",)), P("x", None)).realize(), "start it with mpirun -n 8"),
+                  (lambda: Tensor.constant(a).shard(DeviceMesh("mixed", (2,), ("x",), devices=[0, 2]), P("x", None)).realize(), "one after another")):
+    try:
+        bad()
+    except ValueError as e:
+        assert says in str(e), e
+    else:
+        raise SystemExit("not refused")
+dist.barrier()
+print("fine", r)
+"""
+
 FAILS = """
 import os, signal, sys, time
 import numpy as np
@@ -150,6 +212,16 @@ class Values(unittest.TestCase):
 
     def test_collectives_of_four_compared_first(self):
         code, text, _ = run(4, VALUES, EAS_DIST_DEBUG=1)
+        self.assertEqual((code, text.count("fine")), (0, 4), text)
+
+    def test_fast(self):
+        """In any order: measured and chosen, all by MPI, all by us."""
+        for n, env in ((2, {}), (4, {"EAS_DIST_FAST": "mpi"}), (3, {"EAS_DIST_FAST": "own"})):
+            code, text, _ = run(n, FAST, **env)
+            self.assertEqual((code, text.count("fine")), (0, n), text)
+
+    def test_meshes_of_fewer_devices_than_ranks(self):
+        code, text, _ = run(4, FEWER, EAS_DIST_TIMEOUT=30)
         self.assertEqual((code, text.count("fine")), (0, 4), text)
 
     def test_all_dtypes_from_c(self):

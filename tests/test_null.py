@@ -46,7 +46,7 @@ class Valid:
         self.buffer = self.make("eas_buffer_new", self.device, ctypes.c_size_t(4096))
         self.builder = self.make("eas_builder_new", b"k", ctypes.c_uint(0))
         one = self.make("eas_builder_new", b"k", ctypes.c_uint(0))
-        lib.eas_param_buffer(one, b"a", 11)
+        lib.eas_builder_param_buffer(one, b"a", 11)
         self.ir = self.make("eas_builder_finish", one)
         self.kernel = self.make("eas_kernel_new", self.ir)
         self.node = self.make("eas_node_number", 11, 0, ctypes.c_int64(0), ctypes.c_double(1))

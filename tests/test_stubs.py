@@ -1,8 +1,11 @@
 """The stubs name what there is."""
 
 import ast
+import contextlib
 import importlib.util
 import os
+import re
+import sys
 import unittest
 
 from support import ROOT
@@ -27,6 +30,28 @@ class Stubs(unittest.TestCase):
         stubbed = set(names("mk.pyi")) - {"DType", "Branch", "While", "Var"}
         self.assertEqual({n for n in stubbed if not hasattr(mk, n)}, set())
         self.assertEqual(set(_eas.mk) - stubbed - {"constexpr"}, set(), "functions without a stub")
+
+    def test_the_table_of_instructions(self):
+        """What insn.def says that mk offers is there, and every function that applies one instruction has a row."""
+        path = os.path.join(ROOT, "tools", "gen_ir_table.py")
+        with contextlib.ExitStack() as stack:
+            sys.path.insert(0, os.path.dirname(path))
+            stack.callback(sys.path.remove, os.path.dirname(path))
+            spec = importlib.util.spec_from_file_location("gen_ir_table", path)
+            tool = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(tool)
+        source = tool.TABLE.read_text(encoding="utf-8")
+        spelled = {}
+        for kind, *rest in tool.rows(source):
+            if kind == "row":
+                self.assertEqual(len(rest[0]), 12, rest[0])
+                if m := re.match(r'"(?:.* in )?mk\.(\w+)\(', rest[0][8]):
+                    spelled[m[1]] = rest[0][1]
+        self.assertEqual({n for n in spelled if not callable(getattr(mk, n, None))}, set())
+        stubbed = set(names("mk.pyi"))
+        self.assertEqual({n for n in spelled if n not in stubbed}, set())
+        elementary = "floor ceil trunc round sqrt rsqrt exp exp2 expm1 log log2 log1p sin cos tan tanh sigmoid erf isnan isinf".split()
+        self.assertEqual({n for n in elementary if spelled.get(n) != n}, set())
 
     def test_package(self):
         for n in names("__init__.pyi"):

@@ -55,6 +55,28 @@ class Convolutions(unittest.TestCase):
             with self.subTest(**case):
                 self.check(**case)
 
+    def test_what_follows_a_product_is_in_its_kernel(self):
+        """Pooling cannot join the product; the activation before it can, and pooling reads the product's memory through a reshape."""
+        x, f = normal(4, 8, 8, 5), normal(3, 3, 5, 12, seed=1)
+        pooled = lambda x, f: eager.max_pool2d(eager.conv2d(x, f, padding=1).relu(), 2)  # noqa: E731
+        text = kernels(pooled, Tensor.constant(x), Tensor.constant(f))
+        product = re.search(r"kernel \d+: matmul.*?(?=kernel \d+:)", text, re.S)
+        self.assertIn("relu", product.group(0) if product else text)
+        want = TF.max_pool2d(TF.conv2d(torch.tensor(x).permute(0, 3, 1, 2), torch.tensor(f).permute(3, 2, 0, 1), padding=1).relu(), 2)
+        np.testing.assert_allclose(eager.compile(pooled)(Tensor.constant(x), Tensor.constant(f)).numpy(), want.permute(0, 2, 3, 1).numpy(), rtol=1e-5, atol=1e-5)
+
+    def test_reshapes_of_stored_products(self):
+        """Reshaped, turned and reduced along any axes: the product's memory is read with the strides of the reshape."""
+        a, b = normal(24, 7), normal(7, 30, seed=1)
+        for shape in ((2, 12, 30), (4, 6, 5, 6), (24, 2, 3, 5), (3, 8, 30), (720,), (8, 90), (1, 24, 1, 30)):
+            for turned in (False, True):
+                for axis in range(len(shape)):
+                    with self.subTest(shape=shape, turned=turned, axis=axis):
+                        order = tuple(reversed(range(len(shape)))) if turned else tuple(range(len(shape)))
+                        f = lambda a, b: (a @ b).reshape(shape).permute(order).sum(axis)  # noqa: B023, E731
+                        want = (a.astype(np.float64) @ b).reshape(shape).transpose(order).sum(axis)
+                        np.testing.assert_allclose(eager.compile(f)(Tensor.constant(a), Tensor.constant(b)).numpy(), want, rtol=1e-4, atol=1e-4)
+
     def test_windows_are_not_stored(self):
         x, f = Tensor.constant(normal(8, 16, 16, 8)), Tensor.constant(normal(3, 3, 8, 16, seed=1))
         b = Tensor.constant(normal(16, seed=2))

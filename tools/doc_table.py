@@ -5,7 +5,7 @@ import sys
 
 def write(doc, begin, end, table, tool):
     """Puts `table` between the marks of the file `doc`; the exit code: 1 if --check finds another one there."""
-    name, old = f"docs/{doc.name}", doc.read_text(encoding="utf-8")
+    name, old = f"{doc.parent.name}/{doc.name}", doc.read_text(encoding="utf-8")
     head, rest = old.split(begin)
     new = head + begin + "\n" + table + "\n" + end + rest.split(end)[1]
     if new == old:

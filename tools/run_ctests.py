@@ -1,8 +1,10 @@
 """Runs the C tests of one or more build folders and counts them.
 
-usage: run_ctests.py [--summary FILE] [--env NAME=VALUE]... BUILD[:TEST,TEST...]...
+usage: run_ctests.py [--summary FILE] [--env NAME=VALUE]... [--wrap "COMMAND ARGUMENT..."] BUILD[:TEST,TEST...]...
 
-As many programs run at once as there are cores. Every cmocka program counts by its tests, any other test of the build as one. --summary appends "PASSED FAILED" to a file; totals
+As many programs run at once as there are cores. Every cmocka program counts by its tests, any other test of the build as one. What is skipped
+(cmocka's skip(), or exit code 77) is counted apart and said. --wrap runs them by
+another program (qemu). --summary appends "PASSED FAILED" to a file; totals
 of several runs are added by --total FILE, which prints the plain last line.
 """
 
@@ -15,31 +17,47 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 
+LIMIT = 900  # seconds; an emulator takes longer
+
+
 def tests_of(build):
     out = subprocess.run([sys.executable, "-m", "mesonbuild.mesonmain", "introspect", "--tests", build], check=True, capture_output=True, text=True)
     return json.loads(out.stdout)
 
 
+SKIPPED = 77  # exit code of a program that has nothing to do on this machine, as meson knows it
+
+
 def count(text, code):
-    """(passed, failed) of one program."""
+    """(passed, failed, skipped) of one program."""
     ran = re.search(r"\[==========\] (\d+) test\(s\) run", text)
+    if code == SKIPPED and not ran:
+        return 0, 0, 1
     if not ran:
-        return (1, 0) if code == 0 else (0, 1)
+        return (1, 0, 0) if code == 0 else (0, 1, 0)
     passed = sum(int(n) for n in re.findall(r"\[  PASSED  \] (\d+) test", text))
-    failed = int(ran[1]) - passed
-    return passed, failed if code == 0 or failed else failed + 1
+    skipped = sum(int(n) for n in re.findall(r"\[  SKIPPED \] (\d+) test", text))
+    failed = int(ran[1]) - passed - skipped
+    return passed, failed if code == 0 or failed else failed + 1, skipped
 
 
-def run(test, env):
+def reasons(text):
+    """Which tests were skipped, as cmocka lists them; else what the program said last."""
+    named = sorted(set(re.findall(r"\[  SKIPPED \] (?!\d+ test)(\S+)", text)))
+    return named or [text.strip().splitlines()[-1] if text.strip() else "no reason given"]
+
+
+def run(test, env, wrap):
     start = time.time()
     try:
-        r = subprocess.run(test["cmd"], env={**os.environ, **test["env"], **env}, capture_output=True, text=True, timeout=900, errors="replace")
+        r = subprocess.run(wrap + test["cmd"], env={**os.environ, **test["env"], **env}, capture_output=True, text=True, timeout=LIMIT * (8 if wrap else 1), errors="replace")
         code, text = r.returncode, r.stdout + r.stderr
     except subprocess.TimeoutExpired as e:
-        code, text = -1, f"{(e.stderr or b'').decode(errors='replace')}\nno end after 900 s"
-    passed, failed = count(text, code)
-    print(f"  {test['name']:<24} {passed:>4} passed {failed:>4} failed  {time.time() - start:6.1f} s", flush=True)
-    if code:
+        code, text = -1, f"{(e.stderr or b'').decode(errors='replace')}\nno end after {e.timeout:.0f} s"
+    passed, failed, skipped = count(text, code)
+    said = f", {skipped} skipped: {', '.join(reasons(text))}" if skipped else ""
+    print(f"  {test['name']:<24} {passed:>4} passed {failed:>4} failed  {time.time() - start:6.1f} s{said}", flush=True)
+    if code and code != SKIPPED:
         print(text[-6000:], flush=True)
     return passed, failed
 
@@ -52,13 +70,15 @@ def total(path):
 
 
 def main():
-    args, summary, env, builds = sys.argv[1:], None, {}, []
+    args, summary, env, wrap, builds = sys.argv[1:], None, {}, [], []
     while args:
         a = args.pop(0)
         if a == "--total":
             return total(args.pop(0))
         if a == "--summary":
             summary = args.pop(0)
+        elif a == "--wrap":
+            wrap = args.pop(0).split()
         elif a == "--env":
             name, value = args.pop(0).split("=", 1)
             env[name] = value
@@ -70,7 +90,7 @@ def main():
         print(f"C tests in {folder}", flush=True)
         chosen = [t for t in tests_of(folder) if not only or t["name"] in only.split(",")]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for p, f in pool.map(lambda t: run(t, env), chosen):
+            for p, f in pool.map(lambda t: run(t, env, wrap), chosen):
                 passed, failed = passed + p, failed + f
     if summary:
         with open(summary, "a") as f:

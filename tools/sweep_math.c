@@ -49,13 +49,13 @@ static eas_kernel *kernel_of(const char *name)
     eas_ir *ir;
     eas_kernel *k;
     check(eas_builder_new(name, 0, &b));
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), out = eas_param_buffer(b, "out", EAS_F32);
-    eas_param_scalar(b, "N", EAS_I64, 1); /* the grid follows from it */
-    eas_value pid = eas_program_id(b, 0), size = eas_const_int(b, BLOCK);
-    eas_value first = eas_apply(b, eas_op_find("mul"), pid, size, 0), lane = eas_arange(b, 0, BLOCK);
-    eas_value offs = eas_apply(b, eas_op_find("add"), first, lane, 0);
-    eas_value v = eas_load(b, x, offs, 0, 0);
-    eas_store(b, out, offs, eas_apply(b, eas_op_find(name), v, 0, 0), 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), out = eas_builder_param_buffer(b, "out", EAS_F32);
+    eas_builder_param_scalar(b, "N", EAS_I64, 1); /* the grid follows from it */
+    eas_value pid = eas_builder_program_id(b, 0), size = eas_builder_const_int(b, BLOCK);
+    eas_value first = eas_builder_apply(b, eas_op_find("mul"), pid, size, 0), lane = eas_builder_arange(b, 0, BLOCK);
+    eas_value offs = eas_builder_apply(b, eas_op_find("add"), first, lane, 0);
+    eas_value v = eas_builder_load(b, x, offs, 0, 0);
+    eas_builder_store(b, out, offs, eas_builder_apply(b, eas_op_find(name), v, 0, 0), 0);
     check(eas_builder_finish(b, &ir));
     eas_builder_free(b);
     check(eas_kernel_new(ir, &k));

@@ -23,15 +23,16 @@ static eas_ir *add_kernel(int64_t block)
     check(eas_builder_new("add_kernel", 0, &b));
     eas_op add = eas_op_find("add"), mul = eas_op_find("mul"), lt = eas_op_find("lt");
 
-    eas_value a = eas_param_buffer(b, "a", EAS_F32), x = eas_param_buffer(b, "b", EAS_F32), c = eas_param_buffer(b, "c", EAS_F32);
-    eas_value n = eas_param_scalar(b, "N", EAS_I64, 1);
+    eas_value a = eas_builder_param_buffer(b, "a", EAS_F32), x = eas_builder_param_buffer(b, "b", EAS_F32),
+              c = eas_builder_param_buffer(b, "c", EAS_F32);
+    eas_value n = eas_builder_param_scalar(b, "N", EAS_I64, 1);
     /* C leaves the order of arguments open: one call that builds per statement keeps the text the same everywhere */
-    eas_value pid = eas_program_id(b, 0), size = eas_const_int(b, block);
-    eas_value first = eas_apply(b, mul, pid, size, 0), lane = eas_arange(b, 0, block);
-    eas_value offs = eas_apply(b, add, first, lane, 0);
-    eas_value mask = eas_apply(b, lt, offs, n, 0);
-    eas_value va = eas_load(b, a, offs, mask, 0), vx = eas_load(b, x, offs, mask, 0);
-    eas_store(b, c, offs, eas_apply(b, add, va, vx, 0), mask);
+    eas_value pid = eas_builder_program_id(b, 0), size = eas_builder_const_int(b, block);
+    eas_value first = eas_builder_apply(b, mul, pid, size, 0), lane = eas_builder_arange(b, 0, block);
+    eas_value offs = eas_builder_apply(b, add, first, lane, 0);
+    eas_value mask = eas_builder_apply(b, lt, offs, n, 0);
+    eas_value va = eas_builder_load(b, a, offs, mask, 0), vx = eas_builder_load(b, x, offs, mask, 0);
+    eas_builder_store(b, c, offs, eas_builder_apply(b, add, va, vx, 0), mask);
 
     check(eas_builder_finish(b, &ir));
     eas_builder_free(b);
@@ -43,7 +44,7 @@ static void show(eas_kernel *k, const char *form)
     char *text;
     check(eas_kernel_text(k, form, &text));
     printf("---- %s ----\n%s\n", form, text);
-    eas_free(text);
+    eas_memory_free(text);
 }
 
 int main(void)

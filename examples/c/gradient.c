@@ -2,7 +2,7 @@
  *
  *   cc gradient.c $(pkg-config --cflags --libs eas) -lm && ./a.out
  *
- * Nothing is computed while operations are recorded. eas_realize computes what it is asked for in one program; the second step has the
+ * Nothing is computed while operations are recorded. eas_nodes_realize computes what it is asked for in one program; the second step has the
  * structure of the first, so its program is found again.
  */
 #include <eas.h>
@@ -53,7 +53,7 @@ static eas_node *tensor(eas_device *d, int rank, const int64_t *shape, size_t co
 static float number_of(eas_node *n)
 {
     int64_t offset, strides[EAS_MAX_RANK];
-    check(eas_realize(1, &n, NULL, NULL));
+    check(eas_nodes_realize(1, &n, NULL, NULL));
     return ((const float *)eas_buffer_host(eas_node_buffer(n, &offset, strides)))[offset];
 }
 
@@ -61,7 +61,7 @@ static float number_of(eas_node *n)
 static void descend(eas_node **x, eas_node *gradient, eas_node *rate)
 {
     eas_node *step = apply("mul", gradient, rate), *next = apply("sub", *x, step);
-    check(eas_realize(1, &next, NULL, NULL));
+    check(eas_nodes_realize(1, &next, NULL, NULL));
     eas_node_release(step);
     eas_node_release(*x);
     *x = next;

@@ -61,7 +61,7 @@ static int known(PyObject *buf) /* 0 with an exception that gives the trace up *
 /* Something of the right dtype and shape, so that the rest of the body can be looked at. */
 static PyObject *stand_in(Trace *t, PyObject *buf, PyObject *key)
 {
-    eas_value v, r = eas_const_typed(t->b, eas_value_dtype(t->b, of(buf)->v), 0, 0);
+    eas_value v, r = eas_builder_const_typed(t->b, eas_value_dtype(t->b, of(buf)->v), 0, 0);
     int64_t shape[4], dims[4] = {0};
     int rank = 0;
     Py_ssize_t n = PyTuple_Check(key) ? PyTuple_GET_SIZE(key) : 1;
@@ -75,7 +75,7 @@ static PyObject *stand_in(Trace *t, PyObject *buf, PyObject *key)
             }
         }
     }
-    return value_new(t, rank ? eas_broadcast(t->b, r, rank, dims) : r);
+    return value_new(t, rank ? eas_builder_broadcast(t->b, r, rank, dims) : r);
 }
 
 /* ---- attributes ---- */
@@ -171,8 +171,8 @@ static int check_value(Trace *t, PyObject *buf, int axis, PyObject *item, PyObje
     int ok = in && value_of(t, in, &v) == 1 && (!mask || mask == Py_True || value_of(t, mask, &m) == 1);
     m = ok ? trace_mask(t, m) : 0;
     if (ok && t->live) {
-        eas_value no = eas_const_bool(t->b, 0), bad = eas_apply(t->b, OP.not, v, 0, 0);
-        bad = eas_live_merge(t->b, no, m ? eas_apply(t->b, OP.and, bad, m, 0) : bad);
+        eas_value no = eas_builder_const_bool(t->b, 0), bad = eas_builder_apply(t->b, OP.not, v, 0, 0);
+        bad = eas_live_merge(t->b, no, m ? eas_builder_apply(t->b, OP.and, bad, m, 0) : bad);
         PyObject *o = value_new(t, bad), *a = o ? live_array(o) : NULL, *any = a ? PyObject_CallMethod(a, "any", NULL) : NULL;
         ok = any && (!PyObject_IsTrue(any) || axis_fail(buf, axis, item, size));
         Py_XDECREF(o);
@@ -182,7 +182,7 @@ static int check_value(Trace *t, PyObject *buf, int axis, PyObject *item, PyObje
         PyObject *who = label(buf), *text = who ? PyUnicode_FromFormat("an index of '%U' is out of bounds for axis %d", who, axis) : NULL;
         const char *s = text ? PyUnicode_AsUTF8(text) : NULL;
         if (s)
-            eas_assert(t->b, v, s, m);
+            eas_builder_assert(t->b, v, s, m);
         ok = s && trace_ok(t);
         Py_XDECREF(who);
         Py_XDECREF(text);
@@ -327,7 +327,7 @@ PyObject *array_get(PyObject *buf, PyObject *key)
         if (PyList_GET_SIZE(p.shape))
             r = view(buf, &p);
         else if (value_arg(t, p.off, "load", "off", &off) && mask_of(t, &p, &mask))
-            r = value_new(t, eas_load(t->b, of(buf)->v, off, mask, 0));
+            r = value_new(t, eas_builder_load(t->b, of(buf)->v, off, mask, 0));
     }
     place_free(&p);
     return r;
@@ -351,7 +351,7 @@ int array_set(PyObject *buf, PyObject *key, PyObject *value)
             py_fail_at(PyExc_TypeError,
                        "an assignment needs an index for every axis: whole rows are written with a block of indices, mk.arange(0, n)");
         else if (value_arg(t, p.off, "store", "off", &off) && value_arg(t, value, "store", "value", &v) && mask_of(t, &p, &mask)) {
-            eas_store(t->b, of(buf)->v, off, v, mask);
+            eas_builder_store(t->b, of(buf)->v, off, v, mask);
             r = trace_ok(t) ? 0 : -1;
         }
     }
@@ -370,7 +370,7 @@ int array_at(Trace *t, PyObject *buf, PyObject *off, const char *fn, eas_value *
     if (PyTuple_Check(off)) {
         place p = {0};
         if (!of(buf)->array)
-            return want(buf, false) ? (*o = eas_const_int(t->b, 0), 1) : 0;
+            return want(buf, false) ? (*o = eas_builder_const_int(t->b, 0), 1) : 0;
         int ok = find_place(t, buf, off, &p);
         if (ok && (PyList_GET_SIZE(p.shape) || p.mask))
             ok = (py_fail_at(PyExc_IndexError, "mk.%s: %zd indices are wanted, one for each axis", fn, PyTuple_GET_SIZE(part(buf, SHAPE))), 0);
@@ -394,7 +394,7 @@ int array_at(Trace *t, PyObject *buf, PyObject *off, const char *fn, eas_value *
     if (!is_int(part(buf, ORIGIN), 0)) {
         if (!value_arg(t, part(buf, ORIGIN), fn, "off", &origin))
             return 0;
-        *o = eas_apply(t->b, OP.add, *o, origin, 0);
+        *o = eas_builder_apply(t->b, OP.add, *o, origin, 0);
     }
     return 1;
 }

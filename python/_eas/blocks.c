@@ -25,7 +25,7 @@ static int64_t lanes(const block *x)
 static block flat(Trace *t, block x)
 {
     int64_t n = lanes(&x);
-    return x.rank == 1 ? x : block_of(t, eas_reshape(t->b, x.v, 1, &n));
+    return x.rank == 1 ? x : block_of(t, eas_builder_reshape(t->b, x.v, 1, &n));
 }
 /* What is folded must be a block; group.c has the functions over threads. */
 static int folded_arg(Trace *t, PyObject *o, const char *fn, block *out)
@@ -100,7 +100,8 @@ FN(broadcast_to)
     int rank;
     eas_value v;
     PARSE({"broadcast_to", 2, 2, {"x", "shape"}});
-    return value_arg(t, in[0], s.fn, "x", &v) && shape_arg(in[1], s.fn, shape, &rank) ? value_new(t, eas_broadcast(t->b, v, rank, shape)) : NULL;
+    return value_arg(t, in[0], s.fn, "x", &v) && shape_arg(in[1], s.fn, shape, &rank) ? value_new(t, eas_builder_broadcast(t->b, v, rank, shape))
+                                                                                      : NULL;
 }
 /* One -1 stands for what is left over. */
 static int fill_shape(const block *x, const char *fn, int64_t *shape, int rank)
@@ -137,7 +138,7 @@ FN(reshape)
     if (!value_arg(t, in[0], s.fn, "x", &v) || !shape_arg(in[1], s.fn, shape, &rank))
         return NULL;
     block x = block_of(t, v);
-    return fill_shape(&x, s.fn, shape, rank) ? value_new(t, eas_reshape(t->b, v, rank, shape)) : NULL;
+    return fill_shape(&x, s.fn, shape, rank) ? value_new(t, eas_builder_reshape(t->b, v, rank, shape)) : NULL;
 }
 static PyObject *filled(Trace *t, PyObject *shape, PyObject *value, PyObject *dtype, const char *fn)
 {
@@ -148,11 +149,11 @@ static PyObject *filled(Trace *t, PyObject *shape, PyObject *value, PyObject *dt
     if (!shape_arg(shape, fn, dims, &rank) || (dtype && !py_to_dtype(dtype, fn, &dt)))
         return NULL;
     if (!value)
-        v = eas_const_typed(t->b, dt, 0, 0);
+        v = eas_builder_const_typed(t->b, dt, 0, 0);
     else if (!value_arg(t, value, fn, "value", &v))
         return NULL;
-    v = eas_convert(t->b, fn, v, dt);
-    return value_new(t, rank ? eas_broadcast(t->b, v, rank, dims) : v);
+    v = eas_builder_convert(t->b, fn, v, dt);
+    return value_new(t, rank ? eas_builder_broadcast(t->b, v, rank, dims) : v);
 }
 FN(zeros)
 {
@@ -191,14 +192,14 @@ FN(trans)
     int rank = block_of(t, v).rank;
     if (given && !order_arg(in[1], s.fn, rank, order))
         return NULL;
-    return value_new(t, rank < 2 ? v : eas_trans(t->b, v, given ? order : NULL));
+    return value_new(t, rank < 2 ? v : eas_builder_trans(t->b, v, given ? order : NULL));
 }
 /* v in the dtype and shape of the model, at least a block of one */
 static eas_value as_part(Trace *t, eas_value v, eas_value model)
 {
     block m = block_of(t, model);
     m.shape[0] = m.rank ? m.shape[0] : 1;
-    return eas_broadcast(t->b, eas_cast(t->b, v, eas_value_dtype(t->b, model)), m.rank ? m.rank : 1, m.shape);
+    return eas_builder_broadcast(t->b, eas_builder_cast(t->b, v, eas_value_dtype(t->b, model)), m.rank ? m.rank : 1, m.shape);
 }
 /* Do the shapes of two blocks fit by NumPy's rule? */
 static int fit_together(Trace *t, const char *fn, eas_value x, eas_value y)
@@ -221,15 +222,15 @@ FN(join)
         return NULL;
     if (!fit_together(t, s.fn, x, y))
         return NULL;
-    eas_value model = eas_apply(t->b, OP.where, eas_const_bool(t->b, 1), x, y); /* of the common dtype and shape */
+    eas_value model = eas_builder_apply(t->b, OP.where, eas_builder_const_bool(t->b, 1), x, y); /* of the common dtype and shape */
     if (!trace_ok(t))
         return NULL;
-    eas_value both = eas_join(t->b, as_part(t, x, model), as_part(t, y, model));
-    return value_new(t, block_of(t, model).rank ? both : eas_reshape(t->b, both, 1, &(int64_t){2}));
+    eas_value both = eas_builder_join(t->b, as_part(t, x, model), as_part(t, y, model));
+    return value_new(t, block_of(t, model).rank ? both : eas_builder_reshape(t->b, both, 1, &(int64_t){2}));
 }
 static PyObject *half(Trace *t, const block *x, int which)
 {
-    return value_new(t, eas_reshape(t->b, eas_slice(t->b, x->v, x->rank - 1, which, 1), x->rank - 1, x->shape));
+    return value_new(t, eas_builder_reshape(t->b, eas_builder_slice(t->b, x->v, x->rank - 1, which, 1), x->rank - 1, x->shape));
 }
 FN(split)
 {
@@ -291,7 +292,7 @@ static eas_value call_joiner(void *ctx, eas_builder *b, eas_value x, eas_value y
     if (!r || !trace_enter("reduce") || !value_arg(j->t, r, "reduce", "the function's result", &v))
         v = 0;
     else if (eas_value_is_weak(b, v))
-        v = eas_cast(b, v, eas_value_dtype(b, x));
+        v = eas_builder_cast(b, v, eas_value_dtype(b, x));
     j->t->busy--;
     Py_XDECREF(p);
     Py_XDECREF(q);
@@ -300,7 +301,7 @@ static eas_value call_joiner(void *ctx, eas_builder *b, eas_value x, eas_value y
 }
 static eas_value fold_axis(joiner *j, eas_value v, int axis)
 {
-    return j->fn ? eas_fold(j->t->b, v, axis, call_joiner, j) : eas_reduce(j->t->b, j->op, v, axis);
+    return j->fn ? eas_builder_fold(j->t->b, v, axis, call_joiner, j) : eas_builder_reduce(j->t->b, j->op, v, axis);
 }
 /* All axes go as one, so that the steps are few. */
 static eas_value fold_axes(joiner *j, block x, unsigned axes)
@@ -319,16 +320,19 @@ static PyObject *kept(Trace *t, const block *x, unsigned axes, bool keepdims, ea
         return NULL;
     for (int i = 0; i < x->rank; i++)
         shape[i] = axes & 1u << i ? 1 : x->shape[i];
-    return value_new(t, keepdims ? eas_reshape(t->b, v, x->rank, shape) : v);
+    return value_new(t, keepdims ? eas_builder_reshape(t->b, v, x->rank, shape) : v);
 }
 static bool through_f32(eas_dtype dt, const struct folding *f) { return (f->flags & WIDE) && (dt == EAS_F16 || dt == EAS_BF16); }
 static eas_value prepared(Trace *t, const struct folding *f, eas_value v)
 {
     if (f->flags & TRUTH)
-        return eas_cast(t->b, v, EAS_BOOL);
-    return through_f32(eas_value_dtype(t->b, v), f) ? eas_cast(t->b, v, EAS_F32) : v;
+        return eas_builder_cast(t->b, v, EAS_BOOL);
+    return through_f32(eas_value_dtype(t->b, v), f) ? eas_builder_cast(t->b, v, EAS_F32) : v;
 }
-static eas_value rounded(Trace *t, const struct folding *f, eas_dtype dt, eas_value v) { return through_f32(dt, f) ? eas_cast(t->b, v, dt) : v; }
+static eas_value rounded(Trace *t, const struct folding *f, eas_dtype dt, eas_value v)
+{
+    return through_f32(dt, f) ? eas_builder_cast(t->b, v, dt) : v;
+}
 
 static PyObject *folding_fold(Trace *t, const struct folding *f, PyObject **in)
 {
@@ -349,7 +353,7 @@ static PyObject *folding_arg(Trace *t, const struct folding *f, PyObject **in)
     bool keepdims, all = !in[1] || in[1] == Py_None;
     if (!folded_arg(t, in[0], f->name, &x) || (!all && !axis_arg(in[1], f->name, x.rank, &axis)) || !flag_arg(in[2], f->name, "keepdims", &keepdims))
         return NULL;
-    eas_value v = eas_arg_reduce(t->b, f->op[1] == 'a', all ? flat(t, x).v : x.v, axis);
+    eas_value v = eas_builder_arg_reduce(t->b, f->op[1] == 'a', all ? flat(t, x).v : x.v, axis);
     return kept(t, &x, all ? ~0u : 1u << axis, keepdims, v);
 }
 static PyObject *folding_scan(Trace *t, const struct folding *f, PyObject **in)
@@ -361,7 +365,7 @@ static PyObject *folding_scan(Trace *t, const struct folding *f, PyObject **in)
         return NULL;
     eas_dtype dt = eas_value_dtype(t->b, x.v);
     eas_value v = prepared(t, f, all ? flat(t, x).v : x.v);
-    return value_new(t, rounded(t, f, dt, eas_scan(t->b, eas_op_find(f->op), v, axis)));
+    return value_new(t, rounded(t, f, dt, eas_builder_scan(t->b, eas_op_find(f->op), v, axis)));
 }
 static PyObject *mk_folding(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -413,7 +417,7 @@ static PyObject *random_kind(Trace *t, const sig *s, PyObject **in, eas_rand_kin
     eas_value seed, offset;
     if (!value_arg(t, in[0], s->fn, "seed", &seed) || !value_arg(t, in[1], s->fn, "offset", &offset))
         return NULL;
-    return value_new(t, eas_rand(t->b, seed, offset, kind));
+    return value_new(t, eas_builder_rand(t->b, seed, offset, kind));
 }
 FN(rand)
 {
@@ -432,7 +436,7 @@ FN(randint)
     for (int i = 0; i < 4; i++)
         if (!value_arg(t, in[i], s.fn, s.names[i], &v[i]))
             return NULL;
-    return value_new(t, eas_rand_int(t->b, v[0], v[1], v[2], v[3]));
+    return value_new(t, eas_builder_rand_int(t->b, v[0], v[1], v[2], v[3]));
 }
 FN(philox)
 {
@@ -441,7 +445,7 @@ FN(philox)
     for (int i = 0; i < 3; i++)
         if (in[i] && !value_arg(t, in[i], s.fn, s.names[i], &v[i]))
             return NULL;
-    eas_philox(t->b, v[0], v[1], v[2], words);
+    eas_builder_philox(t->b, v[0], v[1], v[2], words);
     PyObject *r = PyTuple_New(4);
     for (int i = 0; r && i < 4; i++) {
         PyObject *w = value_new(t, words[i]);

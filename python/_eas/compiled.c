@@ -99,7 +99,7 @@ static PyObject *get_writes(PyObject *o, void *u)
     (void)u;
     const eas_ir *ir = eas_kernel_ir(((Compiled *)o)->k);
     PyObject *list = PyList_New(0);
-    for (int i = 0; list && i < eas_ir_nparams(ir); i++) {
+    for (int i = 0; list && i < eas_ir_param_count(ir); i++) {
         eas_param p = eas_ir_param(ir, i);
         PyObject *n = p.is_buffer && p.is_written ? PyUnicode_FromString(p.name) : NULL;
         if (n && PyList_Append(list, n) < 0)
@@ -164,7 +164,7 @@ static PyObject *compiled_obj(PyObject *o, PyObject *unused)
     eas_status st;
     Py_BEGIN_ALLOW_THREADS st = eas_kernel_object(((Compiled *)o)->k, &bytes, &size);
     Py_END_ALLOW_THREADS PyObject *r = st == EAS_OK ? PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size) : py_raise(st);
-    eas_free(bytes);
+    eas_memory_free(bytes);
     return r;
 }
 static PyObject *compiled_fits(PyObject *o, PyObject *device)
@@ -173,7 +173,7 @@ static PyObject *compiled_fits(PyObject *o, PyObject *device)
     eas_status st = EAS_OK;
     if (!d)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS st = eas_kernel_fits(((Compiled *)o)->k, d);
+    Py_BEGIN_ALLOW_THREADS st = eas_kernel_require(((Compiled *)o)->k, d);
     Py_END_ALLOW_THREADS return st == EAS_OK ? Py_NewRef(Py_None) : PyUnicode_FromString(eas_error_message());
 }
 static PyMethodDef compiled_methods[] = {
@@ -223,7 +223,7 @@ static uint8_t param_tag(eas_param p)
 static PyObject *compiled_of(eas_kernel *k, const eas_ir *ir)
 {
     uint8_t tags[PY_MAX_PARAMS];
-    int n = eas_ir_nparams(ir);
+    int n = eas_ir_param_count(ir);
     PyObject *name = PyUnicode_FromString(eas_ir_name(ir)), *params = PyTuple_New(n), *meta = PyDict_New(), *metas = PyTuple_New(0), *c = NULL;
     bool ok = name && params && meta && metas;
     for (int i = 0; ok && i < n; i++) {
@@ -250,8 +250,8 @@ PyObject *py_compile_ir(PyObject *module, PyObject *o)
     eas_ir *ir = ((IR *)o)->ir;
     eas_kernel *k = NULL;
     eas_status st = EAS_OK;
-    if (eas_ir_nparams(ir) > PY_MAX_PARAMS)
-        return py_fail(PyExc_ValueError, "the kernel has %d parameters; at most %d are possible", eas_ir_nparams(ir), PY_MAX_PARAMS);
+    if (eas_ir_param_count(ir) > PY_MAX_PARAMS)
+        return py_fail(PyExc_ValueError, "the kernel has %d parameters; at most %d are possible", eas_ir_param_count(ir), PY_MAX_PARAMS);
     Py_BEGIN_ALLOW_THREADS st = eas_kernel_new(ir, &k);
     Py_END_ALLOW_THREADS if (st != EAS_OK) return py_raise(st);
     PyObject *c = compiled_of(k, ir);
@@ -621,7 +621,7 @@ PyObject *py_benchmark(PyObject *module, PyObject *args, PyObject *kw)
         return NULL;
     if (repeat <= 0 || warmup < 0)
         return py_fail(PyExc_ValueError, "benchmark: repeat must be at least 1 and warmup at least 0");
-    if (eas_capturing())
+    if (eas_capture_is_open())
         return py_fail(PyExc_ValueError,
                        "benchmark: %U cannot be timed in a capture, where launches are recorded and do not run (autotune measures by this: call the "
                        "kernel once before the capture)",
@@ -789,7 +789,7 @@ PyObject *py_source_text(PyObject *module, PyObject *args)
         return NULL;
     Py_BEGIN_ALLOW_THREADS st = eas_kernel_source_text(ck->k, "msl", variant, &text, &name);
     Py_END_ALLOW_THREADS PyObject *r = st == EAS_OK ? Py_BuildValue("(ss)", text, name) : py_raise(st);
-    eas_free(text);
-    eas_free(name);
+    eas_memory_free(text);
+    eas_memory_free(name);
     return r;
 }

@@ -1,4 +1,4 @@
-/* ctrl.h: open control constructs of a trace, shared by ctrl.c (mk.if_, mk.range, ...) and flow.c (Python's own statements). */
+/* ctrl.h: open control constructs of a trace, shared by ctrl.c (mk.if_, mk.range, ...), var.c (mk.var) and flow.c (Python's own statements). */
 #ifndef CTRL_H
 #define CTRL_H
 
@@ -40,5 +40,9 @@ int frame_state_check(Frame *f, bool loop); /* 0 with an exception if the body c
 int range_bounds(PyObject *o, eas_value bounds[3]); /* of a mk.range that has not begun; 0: it is none (no exception) */
 int scope_begin(Trace *t, enum kind kind, int line); /* its number, or 0 with an exception */
 void scope_adopt(Trace *t, int scope); /* its values live on in the scope around it */
+int frame_drop_made_names(PyObject *names);
+
+/* ---- var.c ---- */
+int var_init(PyObject *mk); /* adds mk.var */
 
 #endif

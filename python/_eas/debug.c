@@ -12,7 +12,7 @@ FN(assert_)
         return NULL;
     if (!value_arg(t, in[0], s.fn, "cond", &cond) || (in[2] && in[2] != Py_None && !value_arg(t, in[2], s.fn, "mask", &mask)))
         return NULL;
-    eas_assert(t->b, cond, message, trace_mask(t, mask));
+    eas_builder_assert(t->b, cond, message, trace_mask(t, mask));
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -62,7 +62,7 @@ static PyObject *record(Trace *t, line *l, eas_value when)
     PyObject *space = PyUnicode_FromString(" "), *text = space ? PyUnicode_Join(space, l->parts) : NULL;
     const char *utf8 = text ? PyUnicode_AsUTF8(text) : NULL;
     if (utf8)
-        eas_print(t->b, utf8, l->n, l->v, when);
+        eas_builder_print(t->b, utf8, l->n, l->v, when);
     Py_XDECREF(space);
     Py_XDECREF(text);
     return utf8 && trace_ok(t) ? Py_NewRef(Py_None) : NULL;

@@ -87,7 +87,8 @@ static PyObject *dist_run(PyObject *m, PyObject *args)
     PyObject *send, *recv, *ranks, *shape;
     eas_dist_call k = {.size = sizeof k};
     long long count;
-    if (!PyArg_ParseTuple(args, "sssLOOiiiOzO", &op, &reduction, &dtype, &count, &send, &recv, &k.root, &k.to, &k.from, &ranks, &site, &shape))
+    if (!PyArg_ParseTuple(args, "sssLOOiiiOzOp", &op, &reduction, &dtype, &count, &send, &recv, &k.root, &k.to, &k.from, &ranks, &site, &shape,
+                          &k.fast))
         return NULL;
     int o = find("collective", op, ops, sizeof ops / sizeof *ops),
         r = find("reduction", reduction, reductions, sizeof reductions / sizeof *reductions), nshape;
@@ -157,7 +158,7 @@ static PyMethodDef functions[] = {
     {"dist_is_open", dist_is_open, METH_NOARGS, "dist_is_open()"},
     {"dist_is_job", dist_is_job, METH_NOARGS, "dist_is_job(): is this one of several ranks?"},
     {"dist_run", dist_run, METH_VARARGS,
-     "dist_run(op, reduction, dtype, count, send, recv, root, to, from, ranks, site, shape): a collective between buffers"},
+     "dist_run(op, reduction, dtype, count, send, recv, root, to, from, ranks, site, shape, fast): a collective between buffers"},
     {"dist_abort", dist_abort, METH_O, "dist_abort(why): this rank fails, and the others with it"},
     {"dist_report", dist_report, METH_NOARGS, "dist_report(): what ended the job, or None"},
     {"dist_finalize", dist_finalize, METH_NOARGS, "dist_finalize(): waits until all ranks leave"},

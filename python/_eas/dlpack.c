@@ -37,7 +37,7 @@ static eas_device *device_by_type(int type)
 static bool by_handle(int type)
 {
     const eas_device *d = device_by_type(type);
-    return d && !eas_device_host_memory(d);
+    return d && !eas_device_has_host_memory(d);
 }
 
 /* ---- out ---- */
@@ -83,7 +83,7 @@ static int settled(Tensor *t)
     size_t offset;
     hooks h;
     eas_launch l = {0};
-    if (eas_device_host_memory(t->device))
+    if (eas_device_has_host_memory(t->device))
         return 1;
     if (!eas_device_handle(t->device, t->arg.v.data, &offset)) {
         py_fail(PyExc_BufferError, "memory of '%s' has no handle that others could use: move the tensor with .to(\"cpu\") first",
@@ -91,7 +91,7 @@ static int settled(Tensor *t)
         return 0;
     }
     hooks_init(&l, &h);
-    eas_status st = eas_synchronize(t->device, &l);
+    eas_status st = eas_device_synchronize(t->device, &l);
     return st == EAS_OK ? 1 : (py_raise(st), 0);
 }
 static int fill(dl_tensor *d, Tensor *t)
@@ -99,7 +99,7 @@ static int fill(dl_tensor *d, Tensor *t)
     if (!whole_strides(t) || !settled(t))
         return 0;
     *d = (dl_tensor){t->arg.v.data, device_of(t), t->ndim, dtype_out((eas_dtype)t->arg.dtype), t->dims, t->dims + 2 * t->ndim, 0};
-    if (!eas_device_host_memory(t->device)) { /* a handle, and where in it */
+    if (!eas_device_has_host_memory(t->device)) { /* a handle, and where in it */
         size_t offset;
         d->data = eas_device_handle(t->device, t->arg.v.data, &offset);
         d->byte_offset = offset;
@@ -169,7 +169,7 @@ static Tensor *exported(Tensor *t, const long want[2], PyObject *copy)
 /* Devices other than the CPU are waited for unless -1 says that the consumer does it; they have no streams of a kind that DLPack numbers. */
 static int check_stream(const Tensor *t, PyObject *stream)
 {
-    if (stream == Py_None || (!eas_device_host_memory(t->device) && PyLong_Check(stream) && PyLong_AsLong(stream) == -1))
+    if (stream == Py_None || (!eas_device_has_host_memory(t->device) && PyLong_Check(stream) && PyLong_AsLong(stream) == -1))
         return 1;
     PyErr_Clear();
     py_fail(PyExc_BufferError, "stream must be None for a tensor on '%s', got %R", eas_device_name(t->device), stream);

@@ -192,7 +192,7 @@ static PyObject *kernel_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
     bool begun = nargs > 4 && args[4] != Py_None;
     ok = ok && (!begun || read_begin(args[4], nouts, in, &nin, begin));
     if (ok && (args[3] == Py_None || read_grid(args[3], grid))) {
-        eas_site(site_here());
+        eas_site_set(site_here());
         eas_status st =
             eas_node_call_begun(k, nin, in, (int)nouts, out->type, begun ? begin : NULL, (int)n, order, args[3] == Py_None ? NULL : grid, results);
         int told = st != EAS_OK || nargs < 6 || args[5] == Py_None || nouts == 0 ||
@@ -231,7 +231,7 @@ static PyObject *native_call(PyObject *m, PyObject *const *args, Py_ssize_t narg
         ok = (in[nin] = eager_arg(PyTuple_GET_ITEM(args[1], nin), "linalg", "an argument")) != NULL;
     PyObject *list = NULL;
     if (ok) {
-        eas_site(site_here());
+        eas_site_set(site_here());
         eas_status st = eas_node_native(PyUnicode_AsUTF8(args[0]), nin, in, (int)nouts, out->type, nnumbers, numbers, results);
         list = eager_results(st, nouts, results);
     }

@@ -678,13 +678,13 @@ static bool is_grad_leaf(eas_node *n)
     eas_node **at = NULL;
     int count = 0;
     bool is = eas_node_leaves(n, &at, &count) == EAS_OK && count == 1 && at[0] == n;
-    eas_free(at);
+    eas_memory_free(at);
     return is;
 }
 static bool grad_is_on(void)
 {
-    int on = eas_grad_enable(1);
-    eas_grad_enable(on);
+    int on = eas_grad_set_enabled(1);
+    eas_grad_set_enabled(on);
     return on;
 }
 /* Placeholders, tensors of a derivative that is being taken and results of tensors that require a gradient go through the function itself: what is
@@ -694,7 +694,7 @@ static bool inline_it(const leaves *l)
     bool on = grad_is_on();
     for (Py_ssize_t i = 0; i < l->n; i++) {
         eas_node *n = eager_check(l->at[i]) ? eager_node(l->at[i]) : NULL;
-        if (n && (eas_node_is_taped(n) || (eager_tracing && eas_node_is_symbolic(n)) || (on && eas_node_traced(n) && !is_grad_leaf(n))))
+        if (n && (eas_node_is_taped(n) || (eager_tracing && eas_node_is_symbolic(n)) || (on && eas_node_is_traced(n) && !is_grad_leaf(n))))
             return true;
     }
     return false;
@@ -706,10 +706,10 @@ static bool wants_record(const Entry *e, const leaves *l, PyObject **env, int ne
     if (e->differentiates || !grad_is_on())
         return false;
     for (Py_ssize_t i = 0; i < l->n; i++)
-        if (eager_check(l->at[i]) && eas_node_traced(eager_node(l->at[i])))
+        if (eager_check(l->at[i]) && eas_node_is_traced(eager_node(l->at[i])))
             return true;
     for (int i = 0; i < nenv; i++)
-        if (eager_check(env[i]) && eas_node_traced(eager_node(env[i])))
+        if (eager_check(env[i]) && eas_node_is_traced(eager_node(env[i])))
             return true;
     return false;
 }
@@ -964,9 +964,9 @@ static PyObject *fn_show(PyObject *o, PyObject *form)
     eas_program *p = eas_program_retain(c->entries[0]->program);
     eas_status st;
     Py_BEGIN_ALLOW_THREADS;
-    eas_show_namer(input_name, names);
+    eas_show_set_namer(input_name, names);
     st = eas_program_show(p, f, &text);
-    eas_show_namer(NULL, NULL);
+    eas_show_set_namer(NULL, NULL);
     Py_END_ALLOW_THREADS;
     Py_DECREF(names);
     eas_program_release(p);

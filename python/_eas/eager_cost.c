@@ -116,7 +116,7 @@ static PyObject *py_simulate(PyObject *module, PyObject *args) /* simulate(tenso
     if (!nodes)
         return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    st = eas_simulate(n, nodes, id, &machine, &s);
+    st = eas_nodes_simulate(n, nodes, id, &machine, &s);
     Py_END_ALLOW_THREADS;
     PyMem_Free(nodes);
     if (st == EAS_OK)
@@ -132,7 +132,7 @@ static PyObject *py_simulate(PyObject *module, PyObject *args) /* simulate(tenso
         r = Py_BuildValue("(OsO)", fields, table, handle);
     Py_XDECREF(fields);
     Py_XDECREF(handle);
-    eas_free(table);
+    eas_memory_free(table);
     return r;
 }
 static PyObject *py_trace(PyObject *module, PyObject *args) /* simulate_trace(handle, path) */
@@ -195,7 +195,7 @@ static PyObject *py_auto(PyObject *module, PyObject *args) /* auto_shard(results
     if (ok) {
         eas_status st;
         Py_BEGIN_ALLOW_THREADS;
-        st = eas_auto_shard(n, nodes, id, &machine, nin, inputs, start == Py_None ? NULL : begin, specs, took);
+        st = eas_nodes_auto_shard(n, nodes, id, &machine, nin, inputs, start == Py_None ? NULL : begin, specs, took);
         Py_END_ALLOW_THREADS;
         ok = st == EAS_OK ? 1 : (py_raise(st), 0);
     }
@@ -214,11 +214,25 @@ static PyObject *py_auto(PyObject *module, PyObject *args) /* auto_shard(results
     PyMem_Free(begin);
     return list ? Py_BuildValue("(N(ddd))", list, took[0], took[1], took[2]) : NULL;
 }
+static PyObject *py_auto_inner(PyObject *module,
+                               PyObject *args) /* auto_inner(mesh, machine or None): compiled functions made from now on choose layouts inside */
+{
+    (void)module;
+    PyObject *mesh, *machine_object;
+    eas_machine machine;
+    int id = 0;
+    if (!PyArg_ParseTuple(args, "OO:auto_inner", &mesh, &machine_object) ||
+        (machine_object != Py_None && (!read_machine(machine_object, &machine) || !read_mesh_number(mesh, &id))))
+        return NULL;
+    eas_status st = eas_auto_inner(id, machine_object == Py_None ? NULL : &machine);
+    return st == EAS_OK ? Py_NewRef(Py_None) : (py_raise(st), NULL);
+}
 static PyMethodDef functions[] = {
     {"abstract_tensor", abstract_tensor, METH_VARARGS, "abstract_tensor(index, shape, dtype, spec)"},
     {"simulate", py_simulate, METH_VARARGS, "simulate(tensors, mesh, machine)"},
     {"simulate_trace", py_trace, METH_VARARGS, "simulate_trace(handle, path)"},
     {"simulate_events", py_events, METH_O, "simulate_events(handle)"},
+    {"auto_inner", py_auto_inner, METH_VARARGS, "auto_inner(mesh, machine)"},
     {"auto_shard", py_auto, METH_VARARGS, "auto_shard(results, inputs, mesh, machine, start)"},
     {NULL, NULL, 0, NULL},
 };

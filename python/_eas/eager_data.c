@@ -17,7 +17,7 @@ static eas_status realize_nodes(int n, eas_node *const *nodes, eas_device *d)
     hooks_init(&l, &h);
     for (int i = 0; i < n; i++)
         own[i] = eas_node_retain(nodes[i]);
-    eas_status st = eas_realize(n, own, d, &l);
+    eas_status st = eas_nodes_realize(n, own, d, &l);
     for (int i = 0; i < n; i++)
         eas_node_release(own[i]);
     if (own != few)
@@ -135,13 +135,13 @@ static eas_node *node_of_array(PyArrayObject *a, eas_device *d) /* a copy of an 
     eas_status st = eas_buffer_new(d, bytes, &buf);
     if (st != EAS_OK)
         return py_raise(st), NULL;
-    if (bytes && eas_device_host_memory(d))
+    if (bytes && eas_device_has_host_memory(d))
         memcpy(eas_buffer_address(buf), PyArray_DATA(a), bytes);
     else if (bytes) {
         hooks h;
         eas_launch l = {0};
         hooks_init(&l, &h);
-        st = eas_copy(d, eas_buffer_address(buf), NULL, PyArray_DATA(a), bytes, &l);
+        st = eas_device_copy(d, eas_buffer_address(buf), NULL, PyArray_DATA(a), bytes, &l);
     }
     if (st == EAS_OK)
         st = eas_node_from_buffer(buf, (eas_dtype)dt, rank, shape, 0, NULL, &n);
@@ -812,9 +812,9 @@ static PyObject *show(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     for (int i = 0; i < n; i++)
         eas_node_retain(nodes[i]);
     Py_BEGIN_ALLOW_THREADS;
-    eas_show_namer(show_name, &names);
+    eas_show_set_namer(show_name, &names);
     st = eas_nodes_show(n, nodes, form, &text);
-    eas_show_namer(NULL, NULL);
+    eas_show_set_namer(NULL, NULL);
     Py_END_ALLOW_THREADS;
     show_names_done(&names);
     for (int i = 0; i < n; i++)

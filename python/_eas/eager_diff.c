@@ -97,7 +97,7 @@ static PyObject *grad_enable(PyObject *m, PyObject *on)
 {
     (void)m;
     int yes = PyObject_IsTrue(on);
-    return yes < 0 ? NULL : PyBool_FromLong(eas_grad_enable(yes));
+    return yes < 0 ? NULL : PyBool_FromLong(eas_grad_set_enabled(yes));
 }
 
 /* ---- the two modes ---- */
@@ -265,7 +265,7 @@ static PyObject *diff_custom(PyObject *m, PyObject *args)
         eas_status st = EAS_OK;
         if (b && made) {
             *b = (Rules){vjp == Py_None ? NULL : Py_NewRef(vjp), jvp == Py_None ? NULL : Py_NewRef(jvp), outs.n};
-            eas_site(site_here());
+            eas_site_set(site_here());
             st = eas_nodes_custom(outs.n, outs.at, in.n, in.at, b->vjp ? ask_vjp : NULL, b->jvp ? ask_jvp : NULL, b, rules_drop, made);
             if (st != EAS_OK)
                 rules_drop(b);
@@ -309,7 +309,7 @@ diff_checkpoint(PyObject *m,
 static PyObject *diff_taped(PyObject *m, PyObject *t)
 {
     (void)m;
-    return PyBool_FromLong(eager_check(t) && (eas_node_is_taped(eager_node(t)) || eas_node_traced(eager_node(t))));
+    return PyBool_FromLong(eager_check(t) && (eas_node_is_taped(eager_node(t)) || eas_node_is_traced(eager_node(t))));
 }
 
 /* ---- torch's way ---- */
@@ -329,7 +329,7 @@ static PyObject *diff_leaves(PyObject *m, PyObject *t) /* the TensorImpls of wha
         else
             Py_CLEAR(list);
     }
-    eas_free(found);
+    eas_memory_free(found);
     return list;
 }
 static PyObject *diff_forget(PyObject *m, PyObject *t)

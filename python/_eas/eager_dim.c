@@ -93,7 +93,7 @@ static PyObject *text_of(eas_dim d)
     if (st != EAS_OK)
         return py_raise(st);
     PyObject *r = PyUnicode_FromString(text);
-    eas_free(text);
+    eas_memory_free(text);
     return r;
 }
 static PyObject *symbolic_repr(PyObject *o)

@@ -186,7 +186,7 @@ static PyObject *as_impls(PyObject *tree) { return tree ? pytree_map(tree, as_im
 
 int impl_record(eas_node *const *outs, int nouts, PyObject *op, PyObject *args, PyObject *kwargs, PyObject *tree_def)
 {
-    bool traced = eas_node_traced(outs[0]);
+    bool traced = eas_node_is_traced(outs[0]);
     if (!traced && nouts == 1 && (!op || PyObject_TypeCheck(op, tensor_op_type)))
         return 1;
     PyObject *a = traced ? as_impls(args) : NULL, *k = traced ? as_impls(kwargs) : NULL;
@@ -327,7 +327,7 @@ static PyObject *get_refs(PyObject *o, void *c)
         return Py_NewRef(m->refs);
     if (is_data(i->n))
         Py_RETURN_NONE;
-    PyObject *list = eas_node_traced(i->n) ? inputs(i->n) : PyList_New(0), *args = list ? PyList_AsTuple(list) : NULL;
+    PyObject *list = eas_node_is_traced(i->n) ? inputs(i->n) : PyList_New(0), *args = list ? PyList_AsTuple(list) : NULL;
     Py_XDECREF(list);
     Refs *r = args ? refs_new(&i->n, 1, op_object(eas_node_op(i->n)), args, NULL, NULL, false) : NULL;
     Py_XDECREF(args);
@@ -349,7 +349,7 @@ static PyObject *get_parents(PyObject *o, void *c)
     (void)c;
     Impl *i = (Impl *)o;
     meta *m = impl_meta(i);
-    if (!i->n || !eas_node_traced(i->n))
+    if (!i->n || !eas_node_is_traced(i->n))
         return PyList_New(0);
     if (!m || !m->refs)
         return inputs(i->n);
@@ -457,7 +457,7 @@ static PyObject *get_traced(PyObject *o, void *c)
 {
     (void)c;
     Impl *i = (Impl *)o;
-    return PyBool_FromLong(i->n ? eas_node_traced(i->n) : i->traced);
+    return PyBool_FromLong(i->n ? eas_node_is_traced(i->n) : i->traced);
 }
 static int set_traced(PyObject *o, PyObject *v, void *c)
 {
@@ -570,7 +570,7 @@ static PyObject *set_traced_all(PyObject *m, PyObject *const *args, Py_ssize_t n
     int ok = 1;
     for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(leaves); i++) { /* new handles: those of the caller stay as they are */
         PyObject *t = PyList_GET_ITEM(leaves, i);
-        if (!eager_check(t) || eas_node_traced(eager_node(t)) == on)
+        if (!eager_check(t) || eas_node_is_traced(eager_node(t)) == on)
             continue;
         eas_node *n = eager_node(t), *copy = NULL;
         int64_t bd = eas_node_batch_dims(n);
@@ -600,7 +600,7 @@ static void enter_gil(void *left) { PyEval_RestoreThread(left); }
 
 int impl_init(PyObject *module)
 {
-    eas_host_lock(leave_gil, enter_gil);
+    eas_host_set_lock(leave_gil, enter_gil);
     (void)
         eas_error_message(); /* the library's memory of this thread: where the C library cannot have it, it ends the process, and later it might not */
     pthread_atfork(NULL, NULL, renew_weak);

@@ -696,7 +696,7 @@ static eas_node *updated(PyObject *o, PyObject *keyobj, PyObject *value, int how
 }
 static int record_set(eas_node *out, PyObject *x, PyObject *value, bool in_place)
 {
-    if (!eas_node_traced(out))
+    if (!eas_node_is_traced(out))
         return 1;
     PyObject *args = PyTuple_Pack(2, x, value), *kwargs = Py_BuildValue("{s:O}", "use_buffer_ops", in_place ? Py_True : Py_False);
     int code = eas_tensor_op_find("slice_update");

@@ -61,7 +61,7 @@ static PyObject *metadata(PyObject *m, PyObject *capsule)
         char *text = NULL;
         eas_status st = eas_weights_meta(w, i, &text);
         PyObject *key = text_of(eas_weights_meta_key(w, i)), *value = st == EAS_OK ? text_of(text) : py_raise(st);
-        eas_free(text);
+        eas_memory_free(text);
         if (!key || !value || PyDict_SetItem(d, key, value) < 0)
             Py_CLEAR(d);
         Py_XDECREF(key);
@@ -241,8 +241,8 @@ static PyObject *quantize(PyObject *m, PyObject *args)
     eas_node *n = eager_arg(w, "quantize", "w");
     if (!n)
         return NULL;
-    eas_site(site_here());
-    eas_status st = eas_quantize(n, k, &q);
+    eas_site_set(site_here());
+    eas_status st = eas_node_quantize(n, k, &q);
     eas_node_release(n);
     if (st != EAS_OK)
         return py_raise(st);
@@ -271,8 +271,8 @@ static PyObject *dequantize(PyObject *m, PyObject *args)
     if (!PyArg_ParseTuple(args, "sLLOOOO", &kind, &rows, &group, &parts[0], &parts[1], &parts[2], &dtype) || !eager_dtype(dtype, "dtype", &dt) ||
         !quantized_of(kind, rows, group, parts, &q))
         return NULL;
-    eas_site(site_here());
-    eas_status st = eas_dequantize(&q, dt, &n);
+    eas_site_set(site_here());
+    eas_status st = eas_quantized_dequantize(&q, dt, &n);
     return eager_result(st, n);
 }
 /* quantized_matmul(x, kind, rows, group, data, scales, offsets) */
@@ -289,7 +289,7 @@ static PyObject *quantized_matmul(PyObject *m, PyObject *args)
     eas_node *n = eager_arg(x, "quantized_matmul", "x");
     if (!n)
         return NULL;
-    eas_site(site_here());
+    eas_site_set(site_here());
     eas_status st = eas_quantized_matmul(n, &q, &out);
     eas_node_release(n);
     return eager_result(st, out);

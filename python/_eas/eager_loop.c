@@ -147,7 +147,7 @@ static PyObject *loop_record(PyObject *m, PyObject *args)
         ok = dim_of(length, "scan: length", &l.length);
     eas_node **results = ok ? PyMem_New(eas_node *, (size_t)(at[0].n + at[5].n) + 1) : NULL;
     if (results) {
-        eas_site(site_here());
+        eas_site_set(site_here());
         eas_status st = eas_node_loop(&l, results);
         r = eager_results(st, at[0].n + at[5].n, results);
     } else if (ok)
@@ -181,7 +181,7 @@ static PyObject *branch_end(PyObject *m, PyObject *args)
     if (PyArg_ParseTuple(args, "O!OO:branch_end", G.eager, &pred, &yes, &no) && nodes_of(yes, &a) && nodes_of(no, &b)) {
         eas_node **results = a.n == b.n ? PyMem_New(eas_node *, (size_t)a.n + 1) : NULL;
         if (results) {
-            eas_site(site_here());
+            eas_site_set(site_here());
             ended = true;
             r = eager_results(eas_branch_end(eager_node(pred), (int)a.n, a.at, b.at, results), a.n, results);
         } else

@@ -336,7 +336,7 @@ static int read_arguments(call *c, PyObject **value)
 /* What users' operations give is recorded as theirs. */
 static int remember(Op *o, eas_node *out, PyObject **value, eas_node *const *in, int nin)
 {
-    bool any = eas_node_traced(out), objects = false;
+    bool any = eas_node_is_traced(out), objects = false;
     for (int i = 0; i < nin; i++) {
         if (in[i] == out)
             return 1; /* nothing was to be done */
@@ -366,10 +366,10 @@ static PyObject *simple_call(Op *o, PyObject *const *args)
         if (!Py_IS_TYPE(args[i], G.eager))
             return NULL;
         in[i] = eager_node(args[i]);
-        if (eas_node_traced(in[i]) || eas_node_object(in[i]))
+        if (eas_node_is_traced(in[i]) || eas_node_object(in[i]))
             return NULL;
     }
-    eas_site(site_here());
+    eas_site_set(site_here());
     eas_status st = eas_node_apply(o->op, o->n, in, 0, NULL, &out);
     return eager_result(st, out);
 }
@@ -423,7 +423,7 @@ static inline PyObject *call_it(PyObject *self, PyObject *const *args, size_t na
     c.in = c.few;
     eas_node *out = NULL;
     if (bind(o, c.name, args, nargs, kwnames, value, &spread) && read_arguments(&c, value)) {
-        eas_site(site_here());
+        eas_site_set(site_here());
         eas_status st = eas_node_apply(o->op, c.nin, c.in, c.nattr, c.attr, &out);
         if (st != EAS_OK)
             py_raise(st);

@@ -114,7 +114,7 @@ eas_node *random_counter(int64_t n)
     eas_node *node = NULL;
     if (!d)
         return NULL;
-    if (!eas_device_host_memory(d)) {
+    if (!eas_device_has_host_memory(d)) {
         PyObject *a = PyArray_SimpleNew(0, NULL, NPY_UINT64);
         if (a)
             *(uint64_t *)PyArray_DATA((PyArrayObject *)a) = random_take(n);

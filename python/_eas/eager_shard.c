@@ -285,14 +285,14 @@ static int mesh_number(PyObject *mesh_object, int *id)
     *id = (int)k;
     return !PyErr_Occurred();
 }
-static PyObject *mesh_register(PyObject *module, PyObject *args) /* mesh_register(name, sizes, axis_names): its number */
+static PyObject *mesh_register(PyObject *module, PyObject *args) /* mesh_register(name, sizes, axis_names, fast, first): its number */
 {
     (void)module;
     PyObject *sizes, *names;
     const char *name, *axis[EAS_MESH_AXES];
     eas_mesh m = {0};
     int id;
-    if (!PyArg_ParseTuple(args, "sO!O!:mesh_register", &name, &PyTuple_Type, &sizes, &PyTuple_Type, &names))
+    if (!PyArg_ParseTuple(args, "sO!O!|pi:mesh_register", &name, &PyTuple_Type, &sizes, &PyTuple_Type, &names, &m.fast, &m.first))
         return NULL;
     if (PyTuple_GET_SIZE(sizes) > EAS_MESH_AXES)
         return py_fail(PyExc_ValueError, "a mesh has at most %d axes, got %zd", EAS_MESH_AXES, PyTuple_GET_SIZE(sizes)), NULL;
@@ -346,9 +346,9 @@ static PyObject *shard_node(PyObject *module, PyObject *args) /* shard_node(tens
     eas_node *out = NULL;
     if (!PyArg_ParseTuple(args, "O!Op:shard_node", G.eager, &t, &spec, &pad) || !read_sharding(spec, &id, &s))
         return NULL;
-    eas_site(site_here());
+    eas_site_set(site_here());
     eas_status st = eas_node_shard(eager_node(t), id, &s, pad, &out);
-    eas_site(0);
+    eas_site_set(0);
     if (st != EAS_OK)
         return py_raise(st), NULL;
     if (!node_set_sharding(out, spec)) {
@@ -444,24 +444,28 @@ static PyObject *local_parts(PyObject *module, PyObject *t) /* local_parts(tenso
     }
     return list;
 }
-/* from_parts(spec, pad, shape, parts): parts are realised eager tensors in C order, one for each device of this process. */
+/* from_parts(spec, pad, shape, parts, dtype): parts are realised eager tensors in C order, one for each device of this process; dtype: where it has none. */
 static PyObject *from_parts(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *spec, *shape_object, *parts;
     int pad, id;
     eas_spec s;
+    const char *dtype = "f32";
     int64_t shape[EAS_MAX_RANK];
-    if (!PyArg_ParseTuple(args, "OpO!O!:from_parts", &spec, &pad, &PyTuple_Type, &shape_object, &PyList_Type, &parts) ||
+    eas_dtype dt;
+    if (!PyArg_ParseTuple(args, "OpO!O!|z:from_parts", &spec, &pad, &PyTuple_Type, &shape_object, &PyList_Type, &parts, &dtype) ||
         !read_sharding(spec, &id, &s))
         return NULL;
+    if (!eas_dtype_parse(dtype ? dtype : "f32", &dt))
+        return py_fail(PyExc_TypeError, "there is no dtype \"%s\"", dtype), NULL;
     int rank = (int)PyTuple_GET_SIZE(shape_object);
     Py_ssize_t n = PyList_GET_SIZE(parts);
-    if (rank > EAS_MAX_RANK || n < 1)
+    if (rank > EAS_MAX_RANK)
         return py_fail(PyExc_ValueError, "from_local: %zd parts of %d dims", n, rank), NULL;
     for (int i = 0; i < rank; i++)
         shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape_object, i));
-    eas_buffer **bufs = PyErr_Occurred() ? NULL : PyMem_New(eas_buffer *, (size_t)n);
+    eas_buffer **bufs = PyErr_Occurred() ? NULL : PyMem_New(eas_buffer *, (size_t)n + 1);
     eas_node *out = NULL;
     int ok = bufs != NULL;
     for (Py_ssize_t i = 0; ok && i < n; i++) {
@@ -470,7 +474,8 @@ static PyObject *from_parts(PyObject *module, PyObject *args)
         ok = p && eager_realize(1, &p);
         bufs[i] = ok ? eas_node_buffer(p, &offset, strides) : NULL;
     }
-    eas_dtype dt = ok ? eas_node_dtype(eager_node(PyList_GET_ITEM(parts, 0))) : EAS_F32;
+    if (ok && n)
+        dt = eas_node_dtype(eager_node(PyList_GET_ITEM(parts, 0)));
     eas_status st = ok ? eas_node_from_parts(id, &s, pad, dt, rank, shape, (int64_t)n, bufs, &out) : EAS_OK;
     if (st != EAS_OK)
         py_raise(st);
@@ -492,7 +497,7 @@ static PyObject *collectives(PyObject *module, PyObject *list)
             nodes[n++] = eager_node(PyList_GET_ITEM(list, i));
     eas_status st = nodes ? eas_nodes_collectives(n, nodes, &id, &all, &count) : EAS_ERR_MEMORY;
     if (st == EAS_OK)
-        st = eas_nodes_explain(n, nodes, &text);
+        st = eas_collectives_text(id, all, count, &text);
     PyMem_Free(nodes);
     if (st != EAS_OK)
         return py_raise(st), NULL;
@@ -516,8 +521,8 @@ static PyObject *collectives(PyObject *module, PyObject *list)
     Py_XDECREF(rows);
     Py_XDECREF(mesh_object);
     Py_XDECREF(m.names);
-    eas_free(all);
-    eas_free(text);
+    eas_memory_free(all);
+    eas_memory_free(text);
     return r;
 }
 static PyObject *comm_stats(PyObject *module, PyObject *unused)
@@ -532,11 +537,11 @@ static PyObject *comm_stats(PyObject *module, PyObject *unused)
 static PyMethodDef functions[] = {
     {"collectives", collectives, METH_O, "collectives(tensors)"},
     {"comm_stats", comm_stats, METH_NOARGS, "comm_stats()"},
-    {"mesh_register", mesh_register, METH_VARARGS, "mesh_register(name, sizes, axis_names)"},
+    {"mesh_register", mesh_register, METH_VARARGS, "mesh_register(name, sizes, axis_names, fast, first)"},
     {"mesh_devices", mesh_devices, METH_O, "mesh_devices(mesh)"},
     {"shard_node", shard_node, METH_VARARGS, "shard_node(tensor, spec, pad)"},
     {"local_parts", local_parts, METH_O, "local_parts(tensor)"},
-    {"from_parts", from_parts, METH_VARARGS, "from_parts(spec, pad, shape, parts)"},
+    {"from_parts", from_parts, METH_VARARGS, "from_parts(spec, pad, shape, parts, dtype)"},
     {"shard_propagate", shard_propagate, METH_VARARGS, "shard_propagate(factors, tensors, specs, mesh, aggressive)"},
     {"shard_follow", py_follow, METH_VARARGS, "shard_follow(out, inputs)"},
     {NULL, NULL, 0, NULL},

@@ -154,6 +154,6 @@ static PyMethodDef functions[] = {{"_set_package2", set_package2, METH_O, "_set_
                                   {NULL, NULL, 0, NULL}};
 int site_init(PyObject *module)
 {
-    eas_site_resolver(site_find);
+    eas_site_set_resolver(site_find);
     return (numbers = PyDict_New()) ? PyModule_AddFunctions(module, functions) : -1;
 }

@@ -23,7 +23,7 @@ static int add_size(sizes *s, eas_dim symbol, int64_t value)
         return py_raise(st), 0;
     for (int i = 0; i < s->n; i++)
         if (!strcmp(s->name[i], name)) {
-            eas_free(name);
+            eas_memory_free(name);
             return 1;
         }
     s->name[s->n] = name;
@@ -42,7 +42,7 @@ static int read_sizes(sizes *s, const Entry *e, const leaves *l)
 static void free_names(sizes *s)
 {
     for (int i = 0; i < s->n; i++)
-        eas_free(s->name[i]);
+        eas_memory_free(s->name[i]);
     s->n = 0;
 }
 static bool size_in(const sizes *s, eas_dim d, int64_t *out)
@@ -103,13 +103,13 @@ int sizes_push(sizes *s, Entry *e, const leaves *l)
     if (!read_sizes(s, e, l))
         return 0;
     now = s;
-    eas_dim_decider(s->n ? agree : NULL, s);
+    eas_dim_set_decider(s->n ? agree : NULL, s);
     return 1;
 }
 void sizes_pop(sizes *s)
 {
     now = s->outer;
-    eas_dim_decider(now && now->n ? agree : NULL, now);
+    eas_dim_set_decider(now && now->n ? agree : NULL, now);
     free_names(s);
 }
 

@@ -174,7 +174,7 @@ eas_node *eager_do(const char *op, int nin, eas_node **in, int nattr, const int6
     if (whole && code < 0)
         py_fail(PyExc_NotImplementedError, "eager: there is no operation '%s' in this build", op);
     else if (whole) {
-        eas_site(site_here());
+        eas_site_set(site_here());
         eas_status st = eas_node_apply((eas_tensor_op)code, nin, in, nattr, attr, &out);
         if (st != EAS_OK)
             py_raise(st);
@@ -210,9 +210,9 @@ static inline eas_node *take(PyObject *o, bool *owned)
 static PyObject *finish(int op, eas_node *const *in, PyObject *const *args, int n, PyObject *(*make)(eas_status, eas_node *))
 {
     eas_node *out;
-    eas_site(site_here());
+    eas_site_set(site_here());
     eas_status st = eas_node_apply((eas_tensor_op)op, n, in, 0, NULL, &out);
-    if (st == EAS_OK && (eas_node_traced(out) || eas_node_object(in[0]) || (n > 1 && eas_node_object(in[1])))) {
+    if (st == EAS_OK && (eas_node_is_traced(out) || eas_node_object(in[0]) || (n > 1 && eas_node_object(in[1])))) {
         PyObject *all = PyTuple_New(n);
         for (int i = 0; all && i < n; i++)
             PyTuple_SET_ITEM(all, i, Py_NewRef(args[i]));
@@ -469,7 +469,7 @@ static PyObject *get_value(PyObject *o, void *c)
 static PyObject *get_traced(PyObject *o, void *c)
 {
     (void)c;
-    return PyBool_FromLong(eas_node_traced(eager_node(o)));
+    return PyBool_FromLong(eas_node_is_traced(eager_node(o)));
 }
 static int set_traced(PyObject *o, PyObject *v, void *c)
 {

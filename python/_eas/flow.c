@@ -129,8 +129,8 @@ static PyObject *flow_as(PyObject *m, PyObject *const *args, Py_ssize_t nargs)
     Trace *t = nargs == 3 ? trace_enter("if") : NULL;
     if (!t || !value_arg(t, args[0], "if", "a name", &v) || !py_to_dtype(args[1], "a name", &dt) || !shape_arg(args[2], "if", shape, &rank))
         return NULL;
-    v = eas_convert(t->b, "a name", v, dt);
-    return value_new(t, rank ? eas_broadcast(t->b, v, rank, shape) : v);
+    v = eas_builder_convert(t->b, "a name", v, dt);
+    return value_new(t, rank ? eas_builder_broadcast(t->b, v, rank, shape) : v);
 }
 
 /* ---- if ---- */
@@ -142,7 +142,7 @@ static PyObject *flow_if(PyObject *m, PyObject *cond)
     Frame *f = t && value_arg(t, cond, "if", "the condition", &c) ? begin(t, K_PLAIN_IF) : NULL;
     if (!f)
         return NULL;
-    eas_if_begin(t->b, c);
+    eas_builder_if_begin(t->b, c);
     frame_push(t, f);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
 }
@@ -156,7 +156,7 @@ static PyObject *flow_else(PyObject *m, PyObject *unused)
         return NULL;
     frame_get(f, f->then_vals);
     frame_set(f, f->before);
-    eas_if_else(t->b, 0, NULL);
+    eas_builder_if_else(t->b, 0, NULL);
     f->kind = K_PLAIN_ELSE;
     if (!(f->scope = scope_begin(t, K_PLAIN_ELSE, f->line)))
         return frame_free(f), NULL;
@@ -189,7 +189,7 @@ static PyObject *flow_endif(PyObject *m, PyObject *const *args, Py_ssize_t nargs
     if (ok && frame_pop(t, f)) {
         memcpy(a.v, f->then_vals, (size_t)f->n * sizeof *a.v);
         frame_get(f, b.v);
-        eas_if_join(t->b, a.n, a.v, b.v, a.v + a.n);
+        eas_builder_if_join(t->b, a.n, a.v, b.v, a.v + a.n);
         frame_set(f, a.v + a.n);
         r = trace_ok(t) ? objects(t, a.v + a.n + f->n, a.n - f->n) : NULL;
         frame_free(f);
@@ -221,7 +221,7 @@ static PyObject *flow_range(PyObject *m, PyObject *const *args, Py_ssize_t nargs
         eas_value *now = PyMem_Calloc((size_t)init.n + 1, sizeof *now);
         memcpy(init.v, f->before, (size_t)f->n * sizeof *init.v);
         if (now) {
-            eas_loop_begin(t->b, bound[0], bound[1], bound[2], init.n, init.v, &iv, now + 1);
+            eas_builder_loop_begin(t->b, bound[0], bound[1], bound[2], init.n, init.v, &iv, now + 1);
             now[0] = iv;
             frame_set(f, now + 1);
             frame_push(t, f);
@@ -247,7 +247,7 @@ static PyObject *flow_while(PyObject *m, PyObject *inits)
         eas_value *now = PyMem_Calloc((size_t)init.n + 1, sizeof *now);
         memcpy(init.v, f->before, (size_t)f->n * sizeof *init.v);
         if (now) {
-            eas_while_begin(t->b, init.n, init.v, now);
+            eas_builder_while_begin(t->b, init.n, init.v, now);
             frame_set(f, now);
             frame_push(t, f);
             r = trace_ok(t) ? objects(t, now + f->n, init.n - f->n) : NULL;
@@ -265,7 +265,7 @@ static PyObject *flow_do(PyObject *m, PyObject *cond)
     Trace *t = trace_enter("while");
     if (!t || !value_arg(t, cond, "while", "the condition", &c))
         return NULL;
-    eas_while_do(t->b, c);
+    eas_builder_while_do(t->b, c);
     return trace_ok(t) ? Py_NewRef(Py_None) : NULL;
 }
 static PyObject *end_loop(enum kind kind, PyObject *nexts, void (*end)(eas_builder *, int, const eas_value *, eas_value *))
@@ -293,12 +293,12 @@ static PyObject *end_loop(enum kind kind, PyObject *nexts, void (*end)(eas_build
 static PyObject *flow_endrange(PyObject *m, PyObject *nexts)
 {
     (void)m;
-    return end_loop(K_FOR, nexts, eas_loop_end);
+    return end_loop(K_FOR, nexts, eas_builder_loop_end);
 }
 static PyObject *flow_endwhile(PyObject *m, PyObject *nexts)
 {
     (void)m;
-    return end_loop(K_PLAIN_WHILE, nexts, eas_while_end);
+    return end_loop(K_PLAIN_WHILE, nexts, eas_builder_while_end);
 }
 /* (lo, hi, step) of a mk.range, or None */
 static PyObject *flow_bounds(PyObject *m, PyObject *o)

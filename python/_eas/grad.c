@@ -26,10 +26,10 @@ static PyObject *param_tuple(const eas_ir *ir, const eas_grad *d, int i)
 static PyObject *grad_tuple(eas_grad *d) /* (IRModule, parameters, handle) */
 {
     eas_ir *ir = eas_grad_ir(d);
-    PyObject *handle = PyCapsule_New(d, "eas_grad", drop), *params = handle ? PyTuple_New(eas_ir_nparams(ir)) : NULL;
+    PyObject *handle = PyCapsule_New(d, "eas_grad", drop), *params = handle ? PyTuple_New(eas_ir_param_count(ir)) : NULL;
     if (!handle)
         eas_grad_free(d);
-    for (int i = 0; params && i < eas_ir_nparams(ir); i++) {
+    for (int i = 0; params && i < eas_ir_param_count(ir); i++) {
         PyObject *t = param_tuple(ir, d, i);
         if (!t)
             Py_CLEAR(params);

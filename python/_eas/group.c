@@ -41,13 +41,13 @@ static eas_value build(eas_builder *b, const struct row *r, eas_value x, eas_val
 {
     eas_op op = r->op ? eas_op_find(r->op) : 0;
     switch (r->kind) {
-    case SHUFFLE: return eas_simd_shuffle(b, (eas_shuffle)r->how, x, y);
-    case SIMD_REDUCE: return eas_simd_reduce(b, op, x);
-    case SIMD_TEST: return eas_simd_reduce(b, op, eas_cast(b, x, EAS_BOOL));
-    case SIMD_SCAN: return eas_simd_scan(b, x, r->how);
-    case TG_REDUCE: return eas_tg_reduce(b, op, x);
-    case TG_TEST: return eas_tg_reduce(b, op, eas_cast(b, x, EAS_BOOL));
-    default: return eas_tg_scan(b, x, r->how);
+    case SHUFFLE: return eas_builder_simd_shuffle(b, (eas_shuffle)r->how, x, y);
+    case SIMD_REDUCE: return eas_builder_simd_reduce(b, op, x);
+    case SIMD_TEST: return eas_builder_simd_reduce(b, op, eas_builder_cast(b, x, EAS_BOOL));
+    case SIMD_SCAN: return eas_builder_simd_scan(b, x, r->how);
+    case TG_REDUCE: return eas_builder_tg_reduce(b, op, x);
+    case TG_TEST: return eas_builder_tg_reduce(b, op, eas_builder_cast(b, x, EAS_BOOL));
+    default: return eas_builder_tg_scan(b, x, r->how);
     }
 }
 

@@ -8,7 +8,7 @@ PyObject *py_take_text(eas_status st, char *text)
     if (st != EAS_OK)
         return py_raise(st);
     PyObject *s = PyUnicode_FromString(text);
-    eas_free(text);
+    eas_memory_free(text);
     return s;
 }
 
@@ -85,7 +85,7 @@ static PyObject *ir_simplified(PyObject *o, PyObject *unused)
 /* ---- parts ---- */
 static PyObject *value_name(const eas_ir *ir, eas_value v)
 {
-    return v && (int)v <= eas_ir_nparams(ir) ? PyUnicode_FromString(eas_ir_param(ir, (int)v - 1).name) : PyUnicode_FromFormat("v%u", v);
+    return v && (int)v <= eas_ir_param_count(ir) ? PyUnicode_FromString(eas_ir_param(ir, (int)v - 1).name) : PyUnicode_FromFormat("v%u", v);
 }
 static double half_bits(uint16_t h) /* f16 */ { return PyFloat_Unpack2((char *)&h, PY_LITTLE_ENDIAN); }
 static PyObject *const_value(eas_dtype dt, int64_t bits)
@@ -159,7 +159,7 @@ static PyObject *ir_insns(PyObject *o, PyObject *unused)
 {
     (void)unused;
     eas_ir *ir = ((IR *)o)->ir;
-    int n = eas_ir_ninsns(ir);
+    int n = eas_ir_insn_count(ir);
     PyObject *list = PyList_New(n);
     for (int i = 0; list && i < n; i++) {
         PyObject *t = insn_tuple(ir, i);
@@ -174,7 +174,7 @@ static PyObject *ir_params(PyObject *o, PyObject *unused)
 {
     (void)unused;
     eas_ir *ir = ((IR *)o)->ir;
-    int n = eas_ir_nparams(ir);
+    int n = eas_ir_param_count(ir);
     PyObject *list = PyList_New(n);
     for (int i = 0; list && i < n; i++) {
         eas_param p = eas_ir_param(ir, i);

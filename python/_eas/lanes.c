@@ -36,14 +36,14 @@ FN(gather)
     PARSE({"gather", 3, 2, {"x", "index", "axis"}});
     if (!block_arg(t, in[0], s.fn, &x) || !value_arg(t, in[1], s.fn, "index", &i) || !axis_of(in[2], s.fn, 0, &axis))
         return NULL;
-    return value_new(t, eas_gather(t->b, x, i, axis));
+    return value_new(t, eas_builder_gather(t->b, x, i, axis));
 }
 FN(flip)
 {
     eas_value x;
     int axis;
     PARSE({"flip", 2, 1, {"x", "axis"}});
-    return block_arg(t, in[0], s.fn, &x) && axis_of(in[1], s.fn, -1, &axis) ? value_new(t, eas_flip(t->b, x, axis)) : NULL;
+    return block_arg(t, in[0], s.fn, &x) && axis_of(in[1], s.fn, -1, &axis) ? value_new(t, eas_builder_flip(t->b, x, axis)) : NULL;
 }
 static PyObject *do_sort(Trace *t, const sig *s, PyObject **in, bool order)
 {
@@ -51,7 +51,7 @@ static PyObject *do_sort(Trace *t, const sig *s, PyObject **in, bool order)
     int axis, descending;
     if (!block_arg(t, in[0], s->fn, &x) || !axis_of(in[1], s->fn, -1, &axis) || !flag_of(in[2], s->fn, "descending", &descending))
         return NULL;
-    eas_sort(t->b, x, axis, descending, order ? NULL : &r, order ? &r : NULL);
+    eas_builder_sort(t->b, x, axis, descending, order ? NULL : &r, order ? &r : NULL);
     return value_new(t, r);
 }
 FN(sort)
@@ -76,8 +76,8 @@ FN(topk)
     int rank = eas_value_shape(t->b, x, shape), a = axis < 0 ? axis + rank : axis;
     if (a < 0 || a >= rank || k < 1 || k > shape[a])
         return py_fail_at(PyExc_ValueError, "mk.topk: k = %lld elements along axis %d of a block of rank %d", (long long)k, axis, rank);
-    eas_sort(t->b, x, a, largest, &v, &i);
-    PyObject *p = value_new(t, eas_slice(t->b, v, a, 0, k)), *q = p ? value_new(t, eas_slice(t->b, i, a, 0, k)) : NULL;
+    eas_builder_sort(t->b, x, a, largest, &v, &i);
+    PyObject *p = value_new(t, eas_builder_slice(t->b, v, a, 0, k)), *q = p ? value_new(t, eas_builder_slice(t->b, i, a, 0, k)) : NULL;
     PyObject *r = q ? PyTuple_Pack(2, p, q) : NULL;
     Py_XDECREF(p);
     Py_XDECREF(q);
@@ -98,7 +98,7 @@ FN(cat)
     for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(list); i++) {
         ok = block_arg(t, PyTuple_GET_ITEM(list, i), s.fn, &x);
         if (ok)
-            all = all ? eas_cat(t->b, all, x, axis) : x;
+            all = all ? eas_builder_cat(t->b, all, x, axis) : x;
     }
     Py_DECREF(list);
     return ok ? value_new(t, all) : NULL;
@@ -111,7 +111,7 @@ FN(histogram)
     if (!block_arg(t, in[0], s.fn, &x) || !static_int(in[1], s.fn, "bins", &bins) ||
         (in[2] && in[2] != Py_None && in[2] != Py_True && !value_arg(t, in[2], s.fn, "mask", &mask)))
         return NULL;
-    return value_new(t, eas_histogram(t->b, x, bins, mask));
+    return value_new(t, eas_builder_histogram(t->b, x, bins, mask));
 }
 
 /* ---- scans with a function ---- */
@@ -172,7 +172,7 @@ FN(associative_scan)
     if (fn) {
         j.fn = fn;
         t->busy++;
-        eas_scan_with(t->b, j.n, x, axis, reverse, join_two, &j, out);
+        eas_builder_scan_with(t->b, j.n, x, axis, reverse, join_two, &j, out);
         t->busy--;
         r = PyErr_Occurred() || !trace_ok(t) ? NULL : operand(&j, out);
     }
@@ -195,7 +195,7 @@ static PyObject *mk_bits(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     for (int i = 0; i < s.n; i++)
         if (!value_arg(t, in[i], s.fn, s.names[i], &v[i]))
             return NULL;
-    return value_new(t, eas_bits(t->b, (eas_bits_kind)kind, v[0], v[1]));
+    return value_new(t, eas_builder_bits(t->b, (eas_bits_kind)kind, v[0], v[1]));
 }
 
 /* ---- functions made of instructions ---- */
@@ -238,7 +238,7 @@ static PyObject *mk_function(PyObject *self, PyObject *const *args, Py_ssize_t n
     for (int i = 0; i < n; i++)
         if (!value_arg(t, in[i], s.fn, s.names[i], &v[i]))
             return NULL;
-    return value_new(t, eas_function(t->b, f->name, v[0], v[1]));
+    return value_new(t, eas_builder_function(t->b, f->name, v[0], v[1]));
 }
 
 /* ---- blocks by index ---- */
@@ -263,24 +263,24 @@ int lanes_item(Trace *t, eas_value *x, int *axis, PyObject *item)
         if (step < 0) {
             if (!trace_whole(t, "flip", true))
                 return 0;
-            *x = eas_flip(t->b, *x, *axis);
+            *x = eas_builder_flip(t->b, *x, *axis);
             lo = (Py_ssize_t)n - 1 - lo;
             step = -step;
         }
         if (count != n)
-            *x = eas_slice(t->b, *x, *axis, lo, (count - 1) * step + 1);
+            *x = eas_builder_slice(t->b, *x, *axis, lo, (count - 1) * step + 1);
         if (step > 1) { /* every step-th: padded to whole steps, of which the first lanes stay */
             int64_t to[4], m = (count - 1) * step + 1;
             int rank = eas_value_shape(t->b, *x, to);
-            eas_value index = eas_apply(t->b, OP.mul, eas_arange(t->b, 0, count), eas_const_int(t->b, step), 0);
+            eas_value index = eas_builder_apply(t->b, OP.mul, eas_builder_arange(t->b, 0, count), eas_builder_const_int(t->b, step), 0);
             (void)m;
             to[*axis] = count;
             int64_t one[4] = {1, 1, 1, 1};
             one[*axis] = count;
-            index = eas_broadcast(t->b, eas_reshape(t->b, index, rank, one), rank, to);
+            index = eas_builder_broadcast(t->b, eas_builder_reshape(t->b, index, rank, one), rank, to);
             if (!trace_whole(t, "gather", true))
                 return 0;
-            *x = eas_gather(t->b, *x, index, *axis);
+            *x = eas_builder_gather(t->b, *x, index, *axis);
         }
         ++*axis;
         return trace_ok(t);
@@ -289,7 +289,7 @@ int lanes_item(Trace *t, eas_value *x, int *axis, PyObject *item)
         eas_value i;
         if (!trace_whole(t, "gather", true) || value_of(t, item, &i) != 1)
             return 0;
-        *x = eas_lane(t->b, *x, *axis, i);
+        *x = eas_builder_lane(t->b, *x, *axis, i);
         return trace_ok(t);
     }
     int64_t i, to[4];
@@ -297,12 +297,12 @@ int lanes_item(Trace *t, eas_value *x, int *axis, PyObject *item)
         return 0;
     if (i < -n || i >= n)
         return py_fail_at(PyExc_IndexError, "index %lld is out of bounds for an axis of %lld of a block", (long long)i, (long long)n), 0;
-    *x = eas_slice(t->b, *x, *axis, i < 0 ? i + n : i, 1);
+    *x = eas_builder_slice(t->b, *x, *axis, i < 0 ? i + n : i, 1);
     int rank = eas_value_shape(t->b, *x, shape);
     for (int k = 0, m = 0; k < rank; k++)
         if (k != *axis)
             to[m++] = shape[k];
-    *x = eas_reshape(t->b, *x, rank - 1, to);
+    *x = eas_builder_reshape(t->b, *x, rank - 1, to);
     return trace_ok(t);
 }
 

@@ -153,9 +153,9 @@ static int declare(Trace *t, PyObject *names, const uint8_t *tags, int n)
         if (!text)
             return 0;
         if (tags[i] & TAG_BUFFER)
-            eas_param_buffer(t->b, text, dt);
+            eas_builder_param_buffer(t->b, text, dt);
         else
-            eas_param_scalar(t->b, text, dt, (tags[i] & TAG_WEAK) != 0);
+            eas_builder_param_scalar(t->b, text, dt, (tags[i] & TAG_WEAK) != 0);
     }
     return trace_ok(t);
 }

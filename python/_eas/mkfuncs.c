@@ -19,29 +19,29 @@ FN(program_id)
 {
     int a;
     PARSE({"program_id", 1, 0, {"axis"}});
-    return static_axis(in[0], s.fn, &a) ? value_new(t, eas_program_id(t->b, a)) : NULL;
+    return static_axis(in[0], s.fn, &a) ? value_new(t, eas_builder_program_id(t->b, a)) : NULL;
 }
 FN(num_programs)
 {
     int a;
     PARSE({"num_programs", 1, 0, {"axis"}});
-    return static_axis(in[0], s.fn, &a) ? value_new(t, eas_num_programs(t->b, a)) : NULL;
+    return static_axis(in[0], s.fn, &a) ? value_new(t, eas_builder_num_programs(t->b, a)) : NULL;
 }
 FN(local_id)
 {
     int a;
     PARSE({"local_id", 1, 0, {"axis"}});
-    return static_axis(in[0], s.fn, &a) ? value_new(t, eas_local_id(t->b, a)) : NULL;
+    return static_axis(in[0], s.fn, &a) ? value_new(t, eas_builder_local_id(t->b, a)) : NULL;
 }
 FN(lane_id)
 {
     PARSE({"lane_id", 0, 0, {NULL}});
-    return value_new(t, eas_lane_id(t->b));
+    return value_new(t, eas_builder_lane_id(t->b));
 }
 FN(sg_id)
 {
     PARSE({"sg_id", 0, 0, {NULL}});
-    return value_new(t, eas_sg_id(t->b));
+    return value_new(t, eas_builder_sg_id(t->b));
 }
 /* (start, size), or the size alone; stop= in place of size=. A start other than 0 asks for the second by name: elsewhere it is the end. */
 static int start_and_size(PyObject **in, const char *fn, bool named, int64_t *start, int64_t *size)
@@ -70,7 +70,7 @@ FN(arange)
 {
     int64_t start, size;
     PARSE({"arange", 3, 0, {"start", "size", "stop"}});
-    return start_and_size(in, s.fn, is_named(nargs, kwnames), &start, &size) ? value_new(t, eas_arange(t->b, start, size)) : NULL;
+    return start_and_size(in, s.fn, is_named(nargs, kwnames), &start, &size) ? value_new(t, eas_builder_arange(t->b, start, size)) : NULL;
 }
 /* Indices of 2 or 3 dims, the last one fastest: (y, x) of mk.tid((Y, X)). */
 static PyObject *tid_of(Trace *t, PyObject *sizes)
@@ -86,12 +86,12 @@ static PyObject *tid_of(Trace *t, PyObject *sizes)
             return py_fail_at(PyExc_ValueError, "mk.tid: a size is %lld; it must be positive", (long long)dim[i]);
         all *= dim[i];
     }
-    eas_value rest = eas_tid(t->b, 0, all);
+    eas_value rest = eas_builder_tid(t->b, 0, all);
     t->threads = all;
     PyObject *r = PyTuple_New(n);
     for (Py_ssize_t i = n - 1; r && i >= 0; i--) {
-        eas_value d = eas_const_int(t->b, dim[i]), at = i ? eas_apply(t->b, OP.mod, rest, d, 0) : rest;
-        rest = i ? eas_apply(t->b, OP.floordiv, rest, d, 0) : rest;
+        eas_value d = eas_builder_const_int(t->b, dim[i]), at = i ? eas_builder_apply(t->b, OP.mod, rest, d, 0) : rest;
+        rest = i ? eas_builder_apply(t->b, OP.floordiv, rest, d, 0) : rest;
         PyObject *o = value_new(t, at);
         if (!o)
             Py_CLEAR(r);
@@ -113,7 +113,7 @@ FN(tid)
     if (!start_and_size(three, s.fn, true, &start, &size))
         return NULL;
     t->threads = size;
-    return value_new(t, eas_tid(t->b, start, size));
+    return value_new(t, eas_builder_tid(t->b, start, size));
 }
 
 /* ---- memory ---- */
@@ -124,7 +124,7 @@ static int own_mask(Trace *t, PyObject *o, const char *fn, eas_value *out)
     if (!o || o == Py_None || o == Py_True)
         return 1;
     if (PyArray_IsScalar(o, Bool))
-        return *out = PyObject_IsTrue(o) ? 0 : eas_const_bool(t->b, 0), 1;
+        return *out = PyObject_IsTrue(o) ? 0 : eas_builder_const_bool(t->b, 0), 1;
     if (!value_check(o) && o != Py_False)
         return py_fail_at(PyExc_TypeError, "mk.%s: mask must be a condition such as offs < N, a bool or None; got %s", fn, Py_TYPE(o)->tp_name), 0;
     return value_arg(t, o, fn, "mask", out);
@@ -144,7 +144,7 @@ FN(load)
         return NULL;
     if (mask && in[3] && in[3] != Py_None && !value_arg(t, in[3], s.fn, "other", &other))
         return NULL;
-    return value_new(t, eas_load(t->b, buf, off, mask, other));
+    return value_new(t, eas_builder_load(t->b, buf, off, mask, other));
 }
 static PyObject *none_if_ok(Trace *t) { return trace_ok(t) ? Py_NewRef(Py_None) : NULL; }
 FN(store)
@@ -153,7 +153,7 @@ FN(store)
     PARSE({"store", 4, 3, {"buf", "off", "value", "mask"}});
     if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !value_arg(t, in[2], s.fn, "value", &val) || !mask_arg(t, in[3], s.fn, &mask))
         return NULL;
-    eas_store(t->b, buf, off, val, mask);
+    eas_builder_store(t->b, buf, off, val, mask);
     return none_if_ok(t);
 }
 /* ---- atomics: one function, its row is the instruction ---- */
@@ -219,7 +219,7 @@ static PyObject *mk_atomic(PyObject *self, PyObject *const *args, Py_ssize_t nar
             return NULL;
     if (!mask_arg(t, in[2 + values], s.fn, &mask) || !order_arg(in[3 + values], s.fn, EAS_ORDER_RELAXED, &order))
         return NULL;
-    return value_new(t, eas_atomic_ordered(t->b, eas_op_find(s.fn), buf, off, v[0], v[1], mask, order));
+    return value_new(t, eas_builder_atomic_ordered(t->b, eas_op_find(s.fn), buf, off, v[0], v[1], mask, order));
 }
 FN(atomic_load)
 {
@@ -229,7 +229,7 @@ FN(atomic_load)
     if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !mask_arg(t, in[2], s.fn, &mask) || !order_arg(in[3], s.fn, EAS_ORDER_RELAXED, &order) ||
         !order_fits(s.fn, order, true, false))
         return NULL;
-    return value_new(t, eas_atomic_ordered(t->b, eas_op_find(s.fn), buf, off, 0, 0, mask, order));
+    return value_new(t, eas_builder_atomic_ordered(t->b, eas_op_find(s.fn), buf, off, 0, 0, mask, order));
 }
 FN(atomic_store)
 {
@@ -239,7 +239,7 @@ FN(atomic_store)
     if (!array_at(t, in[0], in[1], s.fn, &buf, &off) || !value_arg(t, in[2], s.fn, "value", &val) || !mask_arg(t, in[3], s.fn, &mask) ||
         !order_arg(in[4], s.fn, EAS_ORDER_RELAXED, &order) || !order_fits(s.fn, order, false, true))
         return NULL;
-    eas_atomic_ordered(t->b, eas_op_find("atomic_xchg"), buf, off, val, 0, mask, order);
+    eas_builder_atomic_ordered(t->b, eas_op_find("atomic_xchg"), buf, off, val, 0, mask, order);
     return none_if_ok(t);
 }
 FN(fence)
@@ -250,13 +250,13 @@ FN(fence)
     PARSE({"fence", 2, 0, {"order", "scope"}});
     if (!order_arg(in[0], s.fn, EAS_ORDER_ACQ_REL, &order) || !named(in[1], s.fn, "scope", scopes, EAS_NSCOPES, EAS_SCOPE_DEVICE, &scope))
         return NULL;
-    eas_fence(t->b, order, (eas_scope)scope);
+    eas_builder_fence(t->b, order, (eas_scope)scope);
     return none_if_ok(t);
 }
 static PyObject *alloc(Trace *t, PyObject *size, eas_dtype dt, const char *fn)
 {
     int64_t n;
-    return static_int(size, fn, "size", &n) ? array_flat(buffer_new(t, eas_alloc_tg(t->b, n, dt), NULL), n) : NULL;
+    return static_int(size, fn, "size", &n) ? array_flat(buffer_new(t, eas_builder_alloc_tg(t->b, n, dt), NULL), n) : NULL;
 }
 FN(alloc_tg)
 {
@@ -280,10 +280,10 @@ FN(local)
     if (n < 1)
         return py_fail_at(PyExc_ValueError, "mk.local: size is %lld; it must be positive", (long long)n);
     int64_t threads = t->threads ? t->threads : 1;
-    PyObject *buf = buffer_new(t, eas_alloc_tg(t->b, n * threads, dt), NULL);
+    PyObject *buf = buffer_new(t, eas_builder_alloc_tg(t->b, n * threads, dt), NULL);
     if (!buf || threads == 1)
         return buf ? array_flat(buf, n) : NULL;
-    PyObject *me = value_new(t, eas_tid(t->b, 0, threads)),
+    PyObject *me = value_new(t, eas_builder_tid(t->b, 0, threads)),
              *array = me ? Py_BuildValue("((L)(L)OO)", (long long)n, (long long)threads, me, Py_False) : NULL;
     PyObject *r = array ? array_new(buf, array) : NULL;
     Py_XDECREF(me);
@@ -295,7 +295,7 @@ FN(barrier)
     PARSE({"barrier", 0, 0, {NULL}});
     if (!trace_whole(t, s.fn, true))
         return NULL;
-    eas_barrier(t->b);
+    eas_builder_barrier(t->b);
     return none_if_ok(t);
 }
 
@@ -316,7 +316,7 @@ FN(dot_blocks)
     for (int i = 0; i < 3; i++)
         if (in[i] && in[i] != Py_None && !value_arg(t, in[i], s.fn, s.names[i], &v[i]))
             return NULL;
-    return value_new(t, eas_matmul(t->b, v[0], v[1], v[2]));
+    return value_new(t, eas_builder_matmul(t->b, v[0], v[1], v[2]));
 }
 /* Two operations share the name: dot(x, y, acc) of blocks and the strided dot of buffers. */
 static bool of_blocks(Py_ssize_t nargs, PyObject *kwnames)
@@ -334,12 +334,12 @@ FN(dot)
         return NULL;
     if (!six(t, &s, in, v) || !value_arg(t, in[6], s.fn, "K", &v[6]))
         return NULL;
-    return value_new(t, eas_dot(t->b, v[0], v[1], v[2], v[3], v[4], v[5], v[6]));
+    return value_new(t, eas_builder_dot(t->b, v[0], v[1], v[2], v[3], v[4], v[5], v[6]));
 }
 FN(mma_zero)
 {
     PARSE({"mma_zero", 0, 0, {NULL}});
-    return value_new(t, eas_mma_zero(t->b));
+    return value_new(t, eas_builder_mma_zero(t->b));
 }
 FN(mma)
 {
@@ -349,7 +349,7 @@ FN(mma)
         return NULL;
     if (!six(t, &s, in, v) || !value_arg(t, in[6], s.fn, "acc", &v[6]))
         return NULL;
-    return value_new(t, eas_mma(t->b, v[0], v[1], v[2], v[3], v[4], v[5], v[6]));
+    return value_new(t, eas_builder_mma(t->b, v[0], v[1], v[2], v[3], v[4], v[5], v[6]));
 }
 FN(mma_store)
 {
@@ -362,7 +362,7 @@ FN(mma_store)
     for (int i = 1; i < 4; i++)
         if (!value_arg(t, in[i], s.fn, s.names[i], &v[i]))
             return NULL;
-    eas_mma_store(t->b, v[0], v[1], v[2], v[3]);
+    eas_builder_mma_store(t->b, v[0], v[1], v[2], v[3]);
     return none_if_ok(t);
 }
 
@@ -380,7 +380,7 @@ static PyObject *apply(Trace *t, const sig *s, eas_op op, PyObject **in)
     for (int i = 0; i < s->n; i++)
         if (!value_arg(t, in[i], s->fn, s->names[i], &v[i]))
             return NULL;
-    return value_new(t, eas_apply(t->b, op, v[0], v[1], v[2]));
+    return value_new(t, eas_builder_apply(t->b, op, v[0], v[1], v[2]));
 }
 static PyObject *pick(PyObject *x, PyObject *y, int how) /* of Python numbers: x if `x how y`, else y */
 {
@@ -416,7 +416,7 @@ FN(clamp)
     for (int i = 0; i < 3; i++)
         if (!value_arg(t, in[i], s.fn, s.names[i], &v[i]))
             return NULL;
-    return value_new(t, eas_apply(t->b, OP.min, eas_apply(t->b, OP.max, v[0], v[1], 0), v[2], 0));
+    return value_new(t, eas_builder_apply(t->b, OP.min, eas_builder_apply(t->b, OP.max, v[0], v[1], 0), v[2], 0));
 }
 FN(fma)
 {
@@ -471,7 +471,7 @@ FN(cdiv)
     PARSE({"cdiv", 2, 2, {"x", "y"}});
     if (!any_traced(in, 2))
         return number_cdiv(in[0], in[1]);
-    return value_arg(t, in[0], s.fn, "x", &x) && value_arg(t, in[1], s.fn, "y", &y) ? value_new(t, eas_cdiv(t->b, x, y)) : NULL;
+    return value_arg(t, in[0], s.fn, "x", &x) && value_arg(t, in[1], s.fn, "y", &y) ? value_new(t, eas_builder_cdiv(t->b, x, y)) : NULL;
 }
 
 /* ---- conditions ---- */
@@ -561,7 +561,7 @@ static PyObject *unary_traced(Trace *t, const struct unary *u, eas_op op, eas_va
     char kind = eas_dtype_kind(eas_value_dtype(t->b, v));
     if ((u->flags & INT_SAME) && kind != 'f')
         return value_new(t, v);
-    return value_new(t, eas_apply(t->b, op, v, 0, 0));
+    return value_new(t, eas_builder_apply(t->b, op, v, 0, 0));
 }
 static PyObject *mk_unary(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -592,21 +592,21 @@ static PyObject *mk_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
     Trace *t = trace_enter("cast");
     if (!t || !mk_parse(&s, args, nargs, kwnames, &x) || !value_arg(t, x, s.fn, "x", &v))
         return NULL;
-    return value_new(t, eas_cast(t->b, v, (eas_dtype)PyLong_AsLong(self)));
+    return value_new(t, eas_builder_cast(t->b, v, (eas_dtype)PyLong_AsLong(self)));
 }
 FN(cast)
 {
     eas_dtype dt;
     eas_value v;
     PARSE({"cast", 2, 2, {"x", "dtype"}});
-    return value_arg(t, in[0], s.fn, "x", &v) && py_to_dtype(in[1], "mk.cast", &dt) ? value_new(t, eas_cast(t->b, v, dt)) : NULL;
+    return value_arg(t, in[0], s.fn, "x", &v) && py_to_dtype(in[1], "mk.cast", &dt) ? value_new(t, eas_builder_cast(t->b, v, dt)) : NULL;
 }
 FN(bitcast)
 {
     eas_dtype dt;
     eas_value v;
     PARSE({"bitcast", 2, 2, {"x", "dtype"}});
-    return value_arg(t, in[0], s.fn, "x", &v) && py_to_dtype(in[1], "mk.bitcast", &dt) ? value_new(t, eas_bitcast(t->b, v, dt)) : NULL;
+    return value_arg(t, in[0], s.fn, "x", &v) && py_to_dtype(in[1], "mk.bitcast", &dt) ? value_new(t, eas_builder_bitcast(t->b, v, dt)) : NULL;
 }
 
 /* ---- the table ---- */

@@ -84,7 +84,7 @@ static PyObject *num_threads(PyObject *m, PyObject *unused)
 {
     (void)m;
     (void)unused;
-    return PyLong_FromLong(eas_num_threads());
+    return PyLong_FromLong(eas_threads_count());
 }
 static PyObject *lend_threads(PyObject *m, PyObject *address)
 {

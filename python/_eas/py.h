@@ -4,13 +4,13 @@
  *   errors.c   status -> exception; the user's "file:line: "
  *   dtype.c    DType objects; NumPy, torch and buffer-protocol element types -> eas_dtype
  *   trace.c    the trace of a kernel body, per thread
- *   value.c    traced values and buffers: Python's number protocol -> eas_apply
+ *   value.c    traced values and buffers: Python's number protocol -> eas_builder_apply
  *   args.c     arguments of mk's functions
  *   mkfuncs.c  the functions of mk: identity, memory, element-wise
  *   blocks.c   shapes, reductions, scans, random numbers
  *   hints.c    what acts while tracing: static_assert, static_print, assume, multiple_of
  *   live.c     values with data: _interpret=True
- *   ctrl.c     mk.var, mk.range, mk.if_, mk.else_, mk.while_;  flow.c Python's own if, while and for (eas._flow)
+ *   ctrl.c     mk.range, mk.if_, mk.else_, mk.while_; var.c mk.var;  flow.c Python's own if, while and for (eas._flow)
  *   irview.c   finished IR, for looking at
  *   tensor.c   eas.Tensor;  view.c its views, copies and protocols;  dlpack.c its interchange
  *   bind.c     Python arguments -> eas_arg;  torch.c those that are torch's;  torch_direct.c the quickest way to read them
@@ -18,7 +18,7 @@
  *   compiled.c CompiledKernel, launches
  *   stream.c   Stream, Event, captures, memory
  *   parts.c    arguments that come apart, at a launch like the one before
- *   kernel.c   Kernel: signature, specialisations, vectorcall
+ *   kernel*.c  Kernel: signature, specialisations, vectorcall (kernel.h)
  *   module.c   the module itself
  *
  * Lazy tensors:

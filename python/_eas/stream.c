@@ -109,7 +109,7 @@ static PyObject *stream_synchronize(PyObject *o, PyObject *unused)
 static PyObject *stream_idle(PyObject *o, void *c)
 {
     (void)c;
-    return PyBool_FromLong(eas_stream_idle(((Stream *)o)->s));
+    return PyBool_FromLong(eas_stream_is_idle(((Stream *)o)->s));
 }
 static PyObject *stream_device(PyObject *o, void *c)
 {
@@ -217,7 +217,7 @@ static PyObject *event_synchronize(PyObject *o, PyObject *unused)
 static PyObject *event_reached(PyObject *o, void *c)
 {
     (void)c;
-    return PyBool_FromLong(eas_event_reached(((Event *)o)->e));
+    return PyBool_FromLong(eas_event_is_reached(((Event *)o)->e));
 }
 static PyObject *event_elapsed(PyObject *o, PyObject *end)
 {
@@ -303,7 +303,7 @@ static PyType_Spec Event_spec = {"eas.Event", sizeof(Event), 0, Py_TPFLAGS_DEFAU
 
 /* ---- captures ---- */
 typedef struct Graph {
-    PyObject_HEAD eas_graph *g; /* NULL until the block begins */
+    PyObject_HEAD eas_capture *g; /* NULL until the block begins */
     PyObject *names;            /* dict of str to array, given before */
     bool ended;
 } Graph;
@@ -335,7 +335,7 @@ static void graph_dealloc(PyObject *o)
     PyObject_GC_UnTrack(o);
     if (g->g && !g->ended)
         eas_capture_abort(g->g);
-    eas_graph_release(g->g);
+    eas_capture_release(g->g);
     graph_clear(o);
     type->tp_free(o);
     Py_DECREF(type);
@@ -361,7 +361,7 @@ static int add_labels(Graph *g)
             return 0;
         if (!(tag & TAG_BUFFER))
             return py_fail(PyExc_TypeError, "capture: '%U' must be an array or a tensor, got %s", name, Py_TYPE(value)->tp_name), 0;
-        eas_status st = eas_graph_label(g->g, PyUnicode_AsUTF8(name), arg.v.data);
+        eas_status st = eas_capture_label(g->g, PyUnicode_AsUTF8(name), arg.v.data);
         if (st != EAS_OK)
             return py_raise(st), 0;
     }
@@ -404,7 +404,7 @@ static int graph_rebind(Graph *g, PyObject *name, PyObject *value)
     PyObject *keep;
     if (!bind_one(name, value, &arg, &keep))
         return 0;
-    eas_status st = eas_graph_bind(g->g, PyUnicode_AsUTF8(name), &arg, keep);
+    eas_status st = eas_capture_bind(g->g, PyUnicode_AsUTF8(name), &arg, keep);
     Py_DECREF(keep);
     if (st != EAS_OK)
         return py_raise(st), 0;
@@ -431,9 +431,9 @@ static PyObject *graph_replay(PyObject *o, PyObject *const *args, Py_ssize_t n, 
             return NULL;
         }
     }
-    return none_or_raise(eas_graph_replay(g->g, &l));
+    return none_or_raise(eas_capture_replay(g->g, &l));
 }
-static Py_ssize_t graph_len(PyObject *o) { return ((Graph *)o)->g ? eas_graph_count(((Graph *)o)->g) : 0; }
+static Py_ssize_t graph_len(PyObject *o) { return ((Graph *)o)->g ? eas_capture_count(((Graph *)o)->g) : 0; }
 
 static PyMethodDef graph_methods[] = {
     {"replay", (PyCFunction)(void (*)(void))graph_replay, METH_FASTCALL | METH_KEYWORDS,
@@ -474,7 +474,7 @@ static PyObject *synchronize(PyObject *m, PyObject *args, PyObject *kw)
     if (o != Py_None && !d)
         return NULL;
     WAITING;
-    return none_or_raise(eas_synchronize(d, &l));
+    return none_or_raise(eas_device_synchronize(d, &l));
 }
 static PyObject *current_stream(PyObject *m, PyObject *args, PyObject *kw)
 {
@@ -512,7 +512,7 @@ static PyObject *empty_cache(PyObject *m, PyObject *args, PyObject *kw)
     eas_device *d = o == Py_None ? NULL : py_device(o);
     if (o != Py_None && !d)
         return NULL;
-    eas_empty_cache(d);
+    eas_device_empty_cache(d);
     Py_RETURN_NONE;
 }
 #define KW(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS

@@ -142,7 +142,7 @@ static Tensor *make(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape)
     t->tag = (uint8_t)(TAG_BUFFER | dt);
     t->arg.dtype = (uint8_t)dt;
     t->arg.is_buffer = 1;
-    t->arg.flags = eas_device_host_memory(d) ? EAS_ARG_HOST : 0;
+    t->arg.flags = eas_device_has_host_memory(d) ? EAS_ARG_HOST : 0;
     t->arg.count = c_strides(ndim, shape, (int64_t)eas_dtype_size(dt), t->dims + ndim);
     element_strides(t);
     if (t->arg.count >= 0)
@@ -162,7 +162,7 @@ Tensor *tensor_over(eas_device *d, eas_dtype dt, int ndim, const int64_t *shape,
         memcpy(t->dims + ndim, strides, (size_t)ndim * sizeof *strides);
     if (strides)
         element_strides(t);
-    if (t->arg.count && eas_device_host_memory(d) && !reaches(data, ndim, t->dims, t->dims + ndim, (int64_t)eas_dtype_size(dt))) {
+    if (t->arg.count && eas_device_has_host_memory(d) && !reaches(data, ndim, t->dims, t->dims + ndim, (int64_t)eas_dtype_size(dt))) {
         Py_DECREF(t);
         return NULL;
     }
@@ -245,10 +245,10 @@ int tensor_bytes(eas_device *to, void *dst, eas_device *from, const void *src, s
     hooks h;
     eas_launch l = {0};
     hooks_init(&l, &h);
-    eas_status st = eas_copy(to, dst, from, src, n, &l);
+    eas_status st = eas_device_copy(to, dst, from, src, n, &l);
     return st == EAS_OK ? 1 : (py_raise(st), 0);
 }
-static bool on_host(const Tensor *t) { return eas_device_host_memory(t->device); }
+static bool on_host(const Tensor *t) { return eas_device_has_host_memory(t->device); }
 
 void tensor_span(const Tensor *t, int64_t *lo, int64_t *hi)
 {
@@ -374,7 +374,7 @@ static PyObject *queue_copy(Tensor *to, Tensor *from, PyObject *to_keep, PyObjec
     eas_launch l = {0};
     eas_device *d = on_host(to) && !on_host(from) ? from->device : to->device;
     eas_copy_way way =
-        on_host(d == to->device ? from : to) && !eas_device_host_memory(d) ? (d == to->device ? EAS_COPY_TO : EAS_COPY_FROM) : EAS_COPY_WITHIN;
+        on_host(d == to->device ? from : to) && !eas_device_has_host_memory(d) ? (d == to->device ? EAS_COPY_TO : EAS_COPY_FROM) : EAS_COPY_WITHIN;
     void *hold[2] = {to_keep, from_keep};
     if (!on_host(to) && !on_host(from) && to->device != from->device)
         return py_fail(PyExc_ValueError, "a copy between '%s' and '%s' goes through the host: use .to()", eas_device_name(to->device),
@@ -387,7 +387,7 @@ static PyObject *queue_copy(Tensor *to, Tensor *from, PyObject *to_keep, PyObjec
     l.release = hold_release;
     if (stream != Py_None && !(l.stream = stream_arg(stream, "stream", d)))
         return NULL;
-    eas_status st = eas_copy_on(d, way, to->arg.v.data, from->arg.v.data, nbytes_of(to), &l);
+    eas_status st = eas_device_copy_on(d, way, to->arg.v.data, from->arg.v.data, nbytes_of(to), &l);
     return st == EAS_OK ? Py_NewRef(Py_None) : py_raise(st);
 }
 static PyObject *copy_either(PyObject *o, PyObject *args, PyObject *kw, bool into)

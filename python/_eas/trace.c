@@ -67,7 +67,7 @@ eas_value trace_mask(Trace *t, eas_value mask)
 {
     if (!t->mask || !mask)
         return t->mask ? t->mask : mask;
-    return eas_apply(t->b, OP.and, t->mask, mask, 0);
+    return eas_builder_apply(t->b, OP.and, t->mask, mask, 0);
 }
 int trace_whole(Trace *t, const char *fn, bool memory)
 {

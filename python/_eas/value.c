@@ -1,5 +1,5 @@
 /* value.c: traced values. A Value is an SSA value of the trace it was made in; Python's operators on it append
- * instructions through eas_apply, which adapts literals, promotes dtypes and broadcasts shapes. What would need the
+ * instructions through eas_builder_apply, which adapts literals, promotes dtypes and broadcasts shapes. What would need the
  * value itself (bool, int, iteration) raises and says what to write instead. A Buffer is an array parameter or a
  * threadgroup array: it goes to mk.load and mk.store only. */
 #include "py.h"
@@ -69,7 +69,7 @@ static int literal_int(Trace *t, PyObject *o, eas_value *out)
     long long i = PyLong_AsLongLongAndOverflow(o, &over);
     if (over)
         return py_fail_at(PyExc_OverflowError, "the integer %S does not fit 64 bits", o), -1;
-    *out = eas_const_int(t->b, i);
+    *out = eas_builder_const_int(t->b, i);
     return 1;
 }
 /* A NumPy scalar keeps its dtype, as in NumPy. */
@@ -88,7 +88,7 @@ static int literal_numpy(Trace *t, PyObject *o, eas_value *out)
     double f = is_float ? PyFloat_AS_DOUBLE(n) : 0;
     int64_t i = is_float ? 0 : (int64_t)PyLong_AsUnsignedLongLongMask(n);
     Py_DECREF(n);
-    *out = eas_const_number(t->b, (eas_dtype)dt, f, i);
+    *out = eas_builder_const_number(t->b, (eas_dtype)dt, f, i);
     return 1;
 }
 
@@ -111,15 +111,15 @@ int value_of(Trace *t, PyObject *o, eas_value *out)
         return 1;
     }
     if (PyBool_Check(o))
-        return *out = eas_const_bool(t->b, o == Py_True), 1;
+        return *out = eas_builder_const_bool(t->b, o == Py_True), 1;
     if (PyLong_Check(o))
         return literal_int(t, o, out);
     if (PyFloat_CheckExact(o))
-        return *out = eas_const_float(t->b, PyFloat_AS_DOUBLE(o)), 1;
+        return *out = eas_builder_const_float(t->b, PyFloat_AS_DOUBLE(o)), 1;
     if (PyArray_IsScalar(o, Generic))
         return literal_numpy(t, o, out);
     if (PyFloat_Check(o))
-        return *out = eas_const_float(t->b, PyFloat_AS_DOUBLE(o)), 1;
+        return *out = eas_builder_const_float(t->b, PyFloat_AS_DOUBLE(o)), 1;
     if (PyArray_Check(o) && PyArray_NDIM((PyArrayObject *)o) == 0) { /* one number */
         PyObject *s = PyArray_ToScalar(PyArray_DATA((PyArrayObject *)o), (PyArrayObject *)o);
         int r = s && PyArray_IsScalar(s, Generic) ? literal_numpy(t, s, out) : s ? 0 : -1;
@@ -191,14 +191,14 @@ static PyObject *combine(eas_value (*f)(Trace *, eas_op, eas_value, eas_value), 
         Py_RETURN_NOTIMPLEMENTED;
     return r < 0 ? NULL : value_new(t, f(t, op, a, b));
 }
-static eas_value by_elements(Trace *t, eas_op op, eas_value a, eas_value b) { return eas_apply(t->b, op, a, b, 0); }
-static eas_value by_rows(Trace *t, eas_op op, eas_value a, eas_value b) { return (void)op, eas_matmul(t->b, a, b, 0); }
+static eas_value by_elements(Trace *t, eas_op op, eas_value a, eas_value b) { return eas_builder_apply(t->b, op, a, b, 0); }
+static eas_value by_rows(Trace *t, eas_op op, eas_value a, eas_value b) { return (void)op, eas_builder_matmul(t->b, a, b, 0); }
 static PyObject *apply2(eas_op op, PyObject *x, PyObject *y) { return combine(by_elements, op, x, y); }
 static PyObject *apply1(eas_op op, PyObject *x)
 {
     eas_value a;
     Trace *t = enter(x, x);
-    return t && value_of(t, x, &a) == 1 ? value_new(t, eas_apply(t->b, op, a, 0, 0)) : NULL;
+    return t && value_of(t, x, &a) == 1 ? value_new(t, eas_builder_apply(t->b, op, a, 0, 0)) : NULL;
 }
 #define BINARY(name) \
     static PyObject *nb_##name(PyObject *x, PyObject *y) { return apply2(OP.name, x, y); }
@@ -245,9 +245,9 @@ static PyObject *value_compare(PyObject *x, PyObject *y, int how)
 static eas_value int_power(Trace *t, eas_value x, long long n)
 {
     eas_value r = 0;
-    for (;; x = eas_apply(t->b, OP.mul, x, x, 0)) {
+    for (;; x = eas_builder_apply(t->b, OP.mul, x, x, 0)) {
         if (n & 1)
-            r = r ? eas_apply(t->b, OP.mul, r, x, 0) : x;
+            r = r ? eas_builder_apply(t->b, OP.mul, r, x, 0) : x;
         if (!(n >>= 1))
             return r;
     }
@@ -256,8 +256,8 @@ static eas_value one_like(Trace *t, eas_value x)
 {
     int64_t shape[4];
     int rank = eas_value_shape(t->b, x, shape);
-    eas_value one = eas_const_typed(t->b, eas_value_dtype(t->b, x), 1.0, 1);
-    return rank ? eas_broadcast(t->b, one, rank, shape) : one;
+    eas_value one = eas_builder_const_typed(t->b, eas_value_dtype(t->b, x), 1.0, 1);
+    return rank ? eas_builder_broadcast(t->b, one, rank, shape) : one;
 }
 /* Whole exponents of floats are products as long as those stay within two units of the last place, and lose nothing to an overflow or
  * underflow on the way: up to 3, and 1 / x. Beyond that it is the power function's. */
@@ -266,9 +266,9 @@ static PyObject *float_power(Trace *t, eas_value x, PyObject *y, long long n)
     if (n > 0 && n <= 3)
         return value_new(t, int_power(t, x, n));
     if (n == -1)
-        return value_new(t, eas_apply(t->b, OP.div, eas_const_float(t->b, 1.0), x, 0));
+        return value_new(t, eas_builder_apply(t->b, OP.div, eas_builder_const_float(t->b, 1.0), x, 0));
     double e = PyFloat_AsDouble(y);
-    return PyErr_Occurred() ? NULL : value_new(t, eas_apply(t->b, OP.pow, x, eas_const_float(t->b, e), 0));
+    return PyErr_Occurred() ? NULL : value_new(t, eas_builder_apply(t->b, OP.pow, x, eas_builder_const_float(t->b, e), 0));
 }
 static PyObject *literal_power(Trace *t, eas_value x, PyObject *y)
 {
@@ -288,16 +288,17 @@ static PyObject *literal_power(Trace *t, eas_value x, PyObject *y)
 /* pow takes -0 for 0 and -inf for inf where the exponent is not whole; square roots do not. */
 static eas_value without_sign(Trace *t, eas_value x)
 {
-    eas_value low = eas_apply(t->b, OP.eq, x, eas_const_float(t->b, -INFINITY), 0);
-    return eas_apply(t->b, OP.where, low, eas_const_float(t->b, INFINITY), eas_apply(t->b, OP.add, x, eas_const_float(t->b, 0), 0));
+    eas_value low = eas_builder_apply(t->b, OP.eq, x, eas_builder_const_float(t->b, -INFINITY), 0);
+    return eas_builder_apply(t->b, OP.where, low, eas_builder_const_float(t->b, INFINITY),
+                             eas_builder_apply(t->b, OP.add, x, eas_builder_const_float(t->b, 0), 0));
 }
 /* Exponents that need no power function. */
 static int simple_power(Trace *t, eas_value x, double e, eas_value *out)
 {
     if (e == 0.5 || e == -0.5)
-        *out = eas_apply(t->b, e > 0 ? OP.sqrt : OP.rsqrt, without_sign(t, x), 0, 0);
+        *out = eas_builder_apply(t->b, e > 0 ? OP.sqrt : OP.rsqrt, without_sign(t, x), 0, 0);
     else if (e == 2)
-        *out = eas_apply(t->b, OP.mul, x, eas_apply(t->b, OP.mul, x, eas_const_float(t->b, 1), 0), 0);
+        *out = eas_builder_apply(t->b, OP.mul, x, eas_builder_apply(t->b, OP.mul, x, eas_builder_const_float(t->b, 1), 0), 0);
     else
         return 0;
     return 1;
@@ -314,7 +315,7 @@ PyObject *value_power(Trace *t, PyObject *x, PyObject *y)
         r = value_of(t, y, &b);
     if (r != 1)
         return r ? NULL : Py_NewRef(Py_NotImplemented);
-    return value_new(t, eas_apply(t->b, OP.pow, a, b, 0));
+    return value_new(t, eas_builder_apply(t->b, OP.pow, a, b, 0));
 }
 static PyObject *nb_pow(PyObject *x, PyObject *y, PyObject *mod)
 {
@@ -558,7 +559,7 @@ static PyObject *value_subscript(PyObject *x, PyObject *key)
         return py_fail_at(PyExc_ValueError, "a block may have at most 4 dims");
     for (int i = 0; i < nt; i++)
         to[i] = i < 8 && fresh[i] ? 1 : used < r ? from[used++] : 1;
-    return value_new(t, nt == r ? v : eas_reshape(t->b, v, nt, to));
+    return value_new(t, nt == r ? v : eas_builder_reshape(t->b, v, nt, to));
 }
 
 /* ---- attributes: known only while the trace is open ---- */
@@ -602,7 +603,7 @@ static PyObject *get_T(PyObject *o, void *c)
     int64_t shape[4];
     Trace *t = enter(o, o);
     eas_value v = ((Value *)o)->v;
-    return t ? value_new(t, eas_value_shape(t->b, v, shape) < 2 ? v : eas_trans(t->b, v, NULL)) : NULL;
+    return t ? value_new(t, eas_value_shape(t->b, v, shape) < 2 ? v : eas_builder_trans(t->b, v, NULL)) : NULL;
 }
 static PyObject *get_name(PyObject *o, void *c)
 {

@@ -122,10 +122,10 @@ static int assign(Tensor *t, PyObject *value)
     Tensor *from = tensor_check(value) || torch_check(value) ? tensor_wrap(value, NULL) : NULL;
     if (!from && PyErr_Occurred())
         return 0;
-    PyObject *a = from ? eas_device_host_memory(from->device) ? tensor_array_view(from) : tensor_fetch(from) : tensor_to_array(value, NULL, 0);
+    PyObject *a = from ? eas_device_has_host_memory(from->device) ? tensor_array_view(from) : tensor_fetch(from) : tensor_to_array(value, NULL, 0);
     Py_XDECREF(from);
     int ok = a != NULL;
-    if (ok && t->arg.count && eas_device_host_memory(t->device)) {
+    if (ok && t->arg.count && eas_device_has_host_memory(t->device)) {
         PyObject *view = tensor_array_view(t);
         ok = view && PyArray_CopyInto((PyArrayObject *)view, (PyArrayObject *)a) == 0;
         Py_XDECREF(view);
@@ -247,7 +247,7 @@ static PyObject *deepcopy(PyObject *o, PyObject *memo)
 static PyObject *through_array(PyObject *o, const char *method)
 {
     Tensor *t = (Tensor *)o;
-    PyObject *a = eas_device_host_memory(t->device) ? tensor_array_view(t) : tensor_fetch(t);
+    PyObject *a = eas_device_has_host_memory(t->device) ? tensor_array_view(t) : tensor_fetch(t);
     PyObject *r = a ? PyObject_CallMethod(a, method, NULL) : NULL;
     Py_XDECREF(a);
     return r;

@@ -20,6 +20,18 @@
 /* ---- status.c ---- */
 /* Sets this thread's message and returns st. */
 eas_status base_fail(eas_status st, const char *fmt, ...) BASE_PRINTF(2, 3);
+/* The same about a line of the user's source, which the message begins with; file NULL: not known. */
+eas_status base_fail_at(eas_status st, const char *file, uint32_t line, const char *fmt, ...) BASE_PRINTF(4, 5);
+eas_status base_vfail_at(eas_status st, const char *file, uint32_t line, const char *fmt, va_list ap);
+/* A failure as a value: for one that comes to light later, or on another thread. */
+typedef struct base_error {
+    eas_status status; /* EAS_OK: there is none */
+    uint32_t line;
+    char file[256]; /* "": not known */
+    char message[4096];
+} base_error;
+void base_error_keep(base_error *e, eas_status st); /* this thread's last failure, whose status is st */
+eas_status base_error_raise(const base_error *e);   /* it is this thread's last failure now; returns its status */
 eas_status base_fail_oom(size_t bytes);
 
 /* ---- arena.c: freed whole ---- */
@@ -123,6 +135,8 @@ void fork_release(void);
  * gets false as well, since it has none of the threads that had slices. */
 bool pool_run(int64_t n, int64_t grain, void (*fn)(void *ctx, int64_t first, int64_t last, int worker), void *ctx, int (*poll)(void *),
               void *poll_ctx);
+/* Set by threads that are as many as there are CPUs, or more, and all compute at once: their pool_run uses no other thread. */
+extern _Thread_local bool pool_alone;
 uint32_t pool_forks(void); /* how many forks lie between this process and the one that first ran something */
 /* For loops that wait a very short time. */
 static inline void base_relax(void)

@@ -72,7 +72,7 @@ int pool_size(void)
     return n;
 }
 
-int eas_num_threads(void) { return pool_size(); }
+int eas_threads_count(void) { return pool_size(); }
 
 static int64_t now_us(void)
 {
@@ -338,10 +338,12 @@ static bool run_lent(parallel *run, job *j, int (*poll)(void *), void *poll_ctx)
     return t.done;
 }
 
+_Thread_local bool pool_alone;
+
 bool pool_run(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t, int), void *ctx, int (*poll)(void *), void *poll_ctx)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    int threads = pool_size();
+    int threads = pool_alone ? 1 : pool_size();
     /* sixteen slices a thread even things out; never so large that a wrong guess at their cost keeps an interrupt waiting */
     int64_t slice = n / ((int64_t)threads * 16), most = grain > INT64_MAX / 64 ? grain : 64 * grain;
     slice = slice > most ? most : slice < grain ? grain : slice;

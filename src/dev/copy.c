@@ -49,7 +49,7 @@ static eas_status between(eas_device *to, void *dst, eas_device *from, const voi
     return st;
 }
 
-eas_status eas_copy(eas_device *to, void *dst, eas_device *from, const void *src, size_t n, const eas_launch *hooks)
+eas_status eas_device_copy(eas_device *to, void *dst, eas_device *from, const void *src, size_t n, const eas_launch *hooks)
 {
     NEED(!n || dst, EAS_ERR_HANDLE);
     NEED(!n || src, EAS_ERR_HANDLE);

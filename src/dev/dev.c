@@ -32,7 +32,7 @@ const char *eas_device_name(const eas_device *d)
     NEED(d, NULL);
     return d->name;
 }
-int eas_device_host_memory(const eas_device *d)
+int eas_device_has_host_memory(const eas_device *d)
 {
     NEED(d, 0);
     return d->host_memory;

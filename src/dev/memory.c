@@ -450,7 +450,7 @@ eas_memory eas_memory_stats(eas_device *d)
     return s;
 }
 
-void eas_empty_cache(eas_device *d)
+void eas_device_empty_cache(eas_device *d)
 {
     for (int i = 0; i < eas_device_count(); i++)
         if (!d || d == eas_device_at(i)) {

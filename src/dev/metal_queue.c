@@ -47,7 +47,7 @@ struct dev_queue {
     bool gathers; /* a replay is being encoded: it stays in one batch */
     uint64_t given, done, serial;
     eas_status status; /* the first failure since the last wait */
-    char *message;
+    base_error error; /* of that */
     struct {
         uint64_t ticket;
         double at;
@@ -80,8 +80,7 @@ static void keep_failure(dev_queue *q, eas_status st)
     if (q->status)
         return;
     q->status = st;
-    free(q->message);
-    q->message = strdup(eas_error_message());
+    base_error_keep(&q->error, st);
 }
 
 static const char *what_happened(long code)
@@ -583,10 +582,8 @@ static eas_status take_failure(dev_queue *q)
 {
     eas_status st = q->status;
     if (st)
-        base_fail(st, "%s", q->message ? q->message : "out of memory");
+        base_error_raise(&q->error);
     q->status = EAS_OK;
-    free(q->message);
-    q->message = NULL;
     return st;
 }
 
@@ -671,7 +668,6 @@ static void free_queue(dev_queue *q)
         SEND0(release, q->queue);
     pthread_mutex_destroy(&q->lock);
     pthread_cond_destroy(&q->changed);
-    free(q->message);
     free(q);
 }
 

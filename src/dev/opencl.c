@@ -587,7 +587,7 @@ struct dev_queue {
         double when;
     } times[TIMES];
     eas_status failure;
-    char message[2048];
+    base_error error; /* of that */
 };
 
 static eas_status queue_new(eas_device *d, dev_queue **out)
@@ -615,7 +615,7 @@ static void keep_failure(dev_queue *q, eas_status st)
     if (!st || q->failure)
         return;
     q->failure = st;
-    snprintf(q->message, sizeof q->message, "%s", eas_error_message());
+    base_error_keep(&q->error, st);
 }
 
 static void free_fault(fault *f)
@@ -743,7 +743,7 @@ static eas_status wait(eas_device *d, dev_queue *q, uint64_t ticket)
     eas_status st = q->failure;
     q->failure = EAS_OK;
     if (st)
-        base_fail(st, "%s", q->message);
+        base_error_raise(&q->error);
     pthread_mutex_unlock(&q->lock);
     return st;
 }

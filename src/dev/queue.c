@@ -66,7 +66,7 @@ struct dev_queue {
     _Atomic int waiters, hurry, failed; /* hurry: somebody has begun to wait */
     eas_status failure;
     pthread_cond_t wake, done;
-    char message[2048];
+    base_error error; /* of that */
     struct {
         uint64_t ticket;
         double when;
@@ -102,7 +102,7 @@ static void keep_failure(dev_queue *q, eas_status st)
     pthread_mutex_lock(&q->lock);
     if (!q->failure) {
         q->failure = st;
-        snprintf(q->message, sizeof q->message, "%s", eas_error_message());
+        base_error_keep(&q->error, st);
         atomic_store(&q->failed, 1);
     }
     pthread_mutex_unlock(&q->lock);
@@ -578,7 +578,7 @@ eas_status cpu_queue_wait(eas_device *d, dev_queue *q, uint64_t ticket)
     q->failure = EAS_OK;
     atomic_store(&q->failed, 0);
     if (st)
-        base_fail(st, "%s", q->message);
+        base_error_raise(&q->error);
     pthread_mutex_unlock(&q->lock);
     return st;
 }

@@ -32,7 +32,7 @@ struct eas_stream {
     uint32_t cap, first;
     _Atomic uint32_t len;
     eas_status failure; /* found while making room */
-    char message[2048];
+    base_error error; /* of that */
     eas_stream *next; /* all streams */
 };
 
@@ -330,7 +330,7 @@ static void keep_failure(eas_stream *s, eas_status st)
     base_lock(&s->lock);
     if (!s->failure) {
         s->failure = st;
-        snprintf(s->message, sizeof s->message, "%s", eas_error_message());
+        base_error_keep(&s->error, st);
     }
     base_unlock(&s->lock);
 }
@@ -339,7 +339,7 @@ static eas_status take_failure(eas_stream *s, eas_status st)
 {
     base_lock(&s->lock);
     if (s->failure) {
-        st = base_fail(s->failure, "%s", s->message);
+        st = base_error_raise(&s->error);
         s->failure = EAS_OK;
     }
     base_unlock(&s->lock);
@@ -362,11 +362,11 @@ static eas_status wait_for(eas_stream *s, uint64_t ticket, const eas_launch *hoo
     if (!st)
         st = s->d->wait(s->d, s->q, ticket); /* is there already: the failure */
     st = take_failure(s, st);
-    char text[2048];
-    if (st) /* what is let go may fail in its own ways */
-        snprintf(text, sizeof text, "%s", eas_error_message());
+    base_error failed; /* what is let go may fail in its own ways */
+    if (st)
+        base_error_keep(&failed, st);
     retire(s);
-    return st ? base_fail(st, "%s", text) : EAS_OK;
+    return st ? base_error_raise(&failed) : EAS_OK;
 }
 
 eas_status stream_wait(eas_stream *s, const eas_launch *hooks)
@@ -452,7 +452,7 @@ eas_status eas_stream_synchronize(eas_stream *s, const eas_launch *hooks)
     return stream_wait(s, hooks);
 }
 
-int eas_stream_idle(eas_stream *s)
+int eas_stream_is_idle(eas_stream *s)
 {
     NEED(s, 0);
     uint64_t ticket;
@@ -471,22 +471,19 @@ static eas_stream *stream_at(int i)
     return s;
 }
 
-eas_status eas_synchronize(eas_device *d, const eas_launch *hooks)
+eas_status eas_device_synchronize(eas_device *d, const eas_launch *hooks)
 {
-    eas_status first = EAS_OK;
-    char text[2048] = "";
+    base_error first = {0};
     eas_stream *s;
     for (int i = 0; (s = stream_at(i)); i++) {
         eas_status st = (d && s->d != d) || dev_usable(s->d) ? EAS_OK : stream_wait(s, hooks);
-        if (st && !first) {
-            first = st;
-            snprintf(text, sizeof text, "%s", eas_error_message());
-        }
+        if (st && !first.status)
+            base_error_keep(&first, st);
         eas_stream_release(s);
         if (st == EAS_ERR_INTERRUPTED)
             break;
     }
-    return first ? base_fail(first, "%s", text) : EAS_OK;
+    return first.status ? base_error_raise(&first) : EAS_OK;
 }
 
 /* Work of other devices may still use what exit takes down: it gets a little time. */
@@ -603,7 +600,7 @@ eas_status eas_event_synchronize(eas_event *e, const eas_launch *hooks)
     return st;
 }
 
-int eas_event_reached(eas_event *e)
+int eas_event_is_reached(eas_event *e)
 {
     NEED(e, 0);
     uint64_t ticket;

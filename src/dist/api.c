@@ -64,6 +64,7 @@ static eas_status translate(comm *c, const eas_dist_call *k, comm_call *out)
                        .root = k->root,
                        .to = k->to,
                        .from = k->from,
+                       .fast = k->fast != 0,
                        .site = k->site,
                        .rank = k->rank,
                        .shape = k->shape};

@@ -1,16 +1,16 @@
 /* auto.c: layouts of a program's inputs, chosen by predicted cost.
  *
- * What follows from the inputs' layouts is the partitioner's business (assign.c, reshard.c), so the search is over layouts of inputs alone, and every candidate is judged by partitioning the whole graph
- * for it and counting (cost.c). Inputs that play the same part are laid out alike: a hash of shape, dtype and of the operations within a few steps of it, which is equal for the weights of repeated layers. The search
- * begins from what is given and, for each set of axes, from the batch cut along them with parameters whole or cut along the same axes, with parameters cut along the other axes by their first dims, and by their last. (The empty set: no batch is cut.) Each of
- * these is improved one class of inputs at a time, all layouts that sizes allow, until nothing helps, and the best of all two classes at a time. The result is the best that was ever seen, so it is never worse than any of the beginnings. The number of
- * candidates is bounded by the size of the graph, not by time: every process of a job must choose the same.
+ * What follows from the inputs' layouts is the partitioner's business (assign.c, reshard.c): a candidate is a layout for each input, judged by partitioning the whole graph for it and counting (cost.c). Inputs that play the
+ * same part (auto_class.c) are laid out alike. The search begins from what is given, from whole tensors and, for each set of axes, from the batch or the sequence cut along them with parameters whole, cut along the same axes,
+ * or along the others, by their first dims or their last. The most promising of these are improved one class of inputs at a time, over all layouts that sizes allow, until nothing helps, and the best of all two classes at a time. For the
+ * best few plans layouts of values inside the graph are chosen on top (auto_inner.c). The result is the best that was seen, so it is never worse than any of the beginnings. The number of candidates is bounded by the size of
+ * the graph, not by time: every process of a job must choose the same.
  */
 #include "cost.h"
 
 #include <float.h>
 
-enum { ROUNDS = 3, MOST_TRIES = 2000, FEW_TRIES = 200, MOST_NODES = 500000, SUBSETS = 16 };
+enum { ROUNDS = 3, MOST_TRIES = 1200, FEW_TRIES = 200, MOST_NODES = 500000, SUBSETS = 16 };
 
 typedef struct problem {
     const dist_mesh *m;
@@ -33,98 +33,6 @@ typedef struct plan_of { /* a layout for each class */
 } plan_of;
 
 /* ---- classes ---- */
-
-static uint64_t join(uint64_t h, uint64_t v)
-{
-    h = (h ^ v) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 29;
-}
-
-static uint64_t own_hash(const eas_node *n)
-{
-    uint64_t h = join(0x51ed, n->op);
-    h = join(h, n->dtype);
-    for (int d = 0; d < n->rank; d++)
-        h = join(h, (uint64_t)node_shape(n)[d] + 7);
-    return h;
-}
-
-typedef struct around { /* nodes of the graph, inputs before users, with hashes of their users */
-    VEC(eas_node *) order;
-    uint64_t *old, *new;
-    uint32_t *table, ntable;
-} around;
-
-static uint32_t place_in(const around *a, const eas_node *n)
-{
-    uint64_t h = (uint64_t)(uintptr_t)n * 0x9e3779b97f4a7c15u >> 24;
-    while (a->table[h & (a->ntable - 1)] && a->order.at[a->table[h & (a->ntable - 1)] - 1] != n)
-        h++;
-    return (uint32_t)(h & (a->ntable - 1));
-}
-
-static bool has(const around *a, const eas_node *n) { return a->table[place_in(a, n)] != 0; }
-
-static bool enlarge(around *a)
-{
-    free(a->table);
-    a->ntable = a->ntable ? a->ntable * 2 : 1024;
-    a->table = calloc(a->ntable, sizeof *a->table);
-    for (uint32_t i = 0; a->table && i < a->order.len; i++)
-        a->table[place_in(a, a->order.at[i])] = i + 1;
-    return a->table != NULL;
-}
-
-static bool push_node(around *a, eas_node *n)
-{
-    if (a->order.len * 2 >= a->ntable && !enlarge(a))
-        return false;
-    if (has(a, n))
-        return true;
-    if (!vec_push(&a->order, n))
-        return false;
-    a->table[place_in(a, n)] = a->order.len;
-    return true;
-}
-
-/* All nodes that outs are made of; users stand before what they use. */
-static bool reach(around *a, int n, eas_node *const *outs)
-{
-    bool ok = true;
-    for (int i = 0; i < n && ok; i++)
-        ok = push_node(a, outs[i]);
-    for (uint32_t i = 0; i < a->order.len && ok; i++) {
-        eas_node *x = a->order.at[i];
-        for (int k = 0; k < x->nin && !node_real(x) && ok; k++)
-            ok = push_node(a, node_in(x)[k]);
-    }
-    return ok;
-}
-
-/* Hashes of what lies within STEPS uses of each node. The sum over users does not depend on their order. */
-static bool look_around(around *a, int n, eas_node *const *outs)
-{
-    enum { STEPS = 5 };
-    bool ok = reach(a, n, outs);
-    a->old = ok ? malloc(sizeof *a->old * (a->order.len + 1u)) : NULL;
-    a->new = ok ? malloc(sizeof *a->new *(a->order.len + 1u)) : NULL;
-    if (!a->old || !a->new)
-        return false;
-    for (uint32_t i = 0; i < a->order.len; i++)
-        a->old[i] = own_hash(a->order.at[i]);
-    for (int s = 0; s < STEPS; s++) {
-        memcpy(a->new, a->old, sizeof *a->new * a->order.len);
-        for (uint32_t i = 0; i < a->order.len; i++) {
-            const eas_node *x = a->order.at[i];
-            for (int k = 0; k < x->nin && !node_real(x); k++)
-                a->new[a->table[place_in(a, node_in(x)[k])] - 1] += join(a->old[i], (uint64_t)k + 1);
-        }
-        uint64_t *t = a->old;
-        a->old = a->new;
-        a->new = t;
-    }
-    return true;
-}
 
 static double bytes_of(const eas_node *n)
 {
@@ -151,20 +59,22 @@ static bool same_shape(const eas_node *a, const eas_node *b)
 static uint64_t with_layout(uint64_t h, const eas_spec *s)
 {
     for (int d = 0; d < s->rank; d++)
-        h = join(h, (uint64_t)spec_dim_word(&s->dims[d]) + 3);
+        h = around_join(h, (uint64_t)spec_dim_word(&s->dims[d]) + 3);
     return h;
 }
 
 static eas_status find_classes(problem *p, int nin, eas_node *const *inputs, const eas_spec *start)
 {
-    around a = {0};
-    bool ok = look_around(&a, p->n, p->outs);
+    around a;
+    eas_status st = around_new(&a, p->n, p->outs);
+    if (st)
+        return st;
     uint64_t *hash = calloc((size_t)p->nleaves + 1, sizeof *hash);
-    for (int i = 0; ok && hash && i < p->nleaves; i++) {
+    for (int i = 0; hash && i < p->nleaves; i++) {
         p->class[i] = -1;
         if (!ours(p->leaves[i], nin, inputs))
             continue;
-        hash[i] = has(&a, p->leaves[i]) ? a.old[a.table[place_in(&a, p->leaves[i])] - 1] : own_hash(p->leaves[i]);
+        hash[i] = around_hash(&a, p->leaves[i]);
         hash[i] = with_layout(hash[i], start ? &start[i] : &p->given[i]);
         for (int k = 0; k < i && p->class[i] < 0; k++)
             if (p->class[k] >= 0 && hash[k] == hash[i] && same_shape(p->leaves[k], p->leaves[i]))
@@ -183,11 +93,8 @@ static eas_status find_classes(problem *p, int nin, eas_node *const *inputs, con
     }
     int64_t most = MOST_NODES / ((int64_t)a.order.len + 1);
     p->most = (int)(most > MOST_TRIES ? MOST_TRIES : most < FEW_TRIES ? FEW_TRIES : most);
-    vec_free(&a.order);
-    free(a.old);
-    free(a.new);
-    free(a.table);
-    bool done = ok && hash;
+    around_free(&a);
+    bool done = hash != NULL;
     free(hash);
     return done ? EAS_OK : base_fail_oom((size_t)p->nleaves);
 }
@@ -202,19 +109,24 @@ static void judge(problem *p, plan_of *x)
         return;
     for (int i = 0; i < p->nleaves; i++)
         p->specs[i] = p->class[i] < 0 ? p->given[i] : x->at[p->class[i]];
-    p->st = cost_of(p->m, p->machine, p->n, p->outs, p->specs, &c, NULL);
+    p->st = cost_of(p->m, p->machine, p->n, p->outs, p->specs, NULL, &c, NULL);
     if (p->st)
         return;
     x->seconds = c.seconds;
-    x->rank = c.seconds * (1 + 1e-3 * (double)c.memory / (double)((int64_t)1 << 40)) + 1e-16 * (double)c.memory;
-    if (p->machine->memory > 0 && (double)c.memory > p->machine->memory) /* does not fit: less is better, but nothing that fits is worse */
-        x->rank = 1e6 * (1 + (double)c.memory / p->machine->memory) + c.seconds;
+    x->rank = auto_rank(p->machine, &c);
 }
 
-static bool can_cut(const problem *p, const eas_node *n, const eas_spec *s)
+double auto_rank(const eas_machine *machine, const cost *c)
+{
+    if (machine->memory > 0 && (double)c->memory > machine->memory) /* does not fit: less is better, but nothing that fits is worse */
+        return 1e6 * (1 + (double)c->memory / machine->memory) + c->seconds;
+    return c->seconds * (1 + 1e-3 * (double)c->memory / (double)((int64_t)1 << 40)) + 1e-16 * (double)c->memory;
+}
+
+bool auto_can_cut(const dist_mesh *m, const eas_node *n, const eas_spec *s)
 {
     for (int d = 0; d < n->rank; d++)
-        if (s->dims[d].n && (!dim_known(node_shape(n)[d]) || node_shape(n)[d] == 0 || node_shape(n)[d] % spec_parts(p->m, &s->dims[d])))
+        if (s->dims[d].n && (!dim_known(node_shape(n)[d]) || node_shape(n)[d] == 0 || node_shape(n)[d] % spec_parts(m, &s->dims[d])))
             return false;
     return true;
 }
@@ -236,39 +148,70 @@ static void copy_plan(const problem *p, plan_of *to, const plan_of *from)
     to->rank = from->rank;
 }
 
-/* Axis after axis onto the first dim that can take it, of the first ndims; back: the last such dim. */
-static void cut_along(const problem *p, const eas_node *n, uint32_t axes, int ndims, bool back, eas_spec *s)
+static bool cut_one(const problem *p, const eas_node *n, int axis, int dim, eas_spec *s)
 {
-    for (int a = 0; a < p->m->m.naxes; a++)
-        for (int i = 0; axes >> a & 1 && i < ndims; i++) {
-            int d = back ? ndims - 1 - i : i;
-            eas_spec t = *s;
-            put_axis(&t, d, a);
-            if (p->m->m.sizes[a] > 1 && can_cut(p, n, &t)) {
-                *s = t;
-                break;
-            }
-        }
+    eas_spec t = *s;
+    if (dim >= n->rank || p->m->m.sizes[axis] == 1)
+        return false;
+    put_axis(&t, dim, axis);
+    if (!auto_can_cut(p->m, n, &t))
+        return false;
+    *s = t;
+    return true;
 }
 
-/* The batch is what dim 0 of size `batch` of inputs is; the others are parameters: whole, or (split) cut along their first dim that can be, or (columns) their last. */
-static void try_batch(problem *p, plan_of *best, plan_of *x, eas_dim batch, uint32_t axes, uint32_t split, bool columns)
+static void cut_along(const problem *p, const eas_node *n, uint32_t axes, int dim, eas_spec *s)
+{
+    for (int a = 0; a < p->m->m.naxes; a++)
+        if (axes >> a & 1)
+            cut_one(p, n, a, dim, s);
+}
+
+/* Axis after axis onto the first dim that can take it; back: the last such dim. */
+static void cut_first(const problem *p, const eas_node *n, uint32_t axes, bool back, eas_spec *s)
+{
+    for (int a = 0; a < p->m->m.naxes; a++)
+        for (int i = 0; axes >> a & 1 && i < n->rank; i++)
+            if (cut_one(p, n, a, back ? n->rank - 1 - i : i, s))
+                break;
+}
+
+/* A way to begin: inputs whose first dim has the size `batch` are cut along `axes` by their dim 0 or 1 (the batch, the sequence); the others are parameters: cut along `split` by their first dim that can be, or (columns)
+ * by their last. */
+typedef struct beginning {
+    eas_dim batch;
+    int dim;
+    uint32_t axes, split;
+    bool columns;
+} beginning;
+
+static void try_beginning(problem *p, plan_of *best, plan_of *x, const beginning *b)
 {
     for (int c = 0; c < p->nclasses; c++) {
         const eas_node *n = p->leaves[p->member[c]];
         x->at[c] = (eas_spec){.rank = n->rank};
-        if (n->rank && node_shape(n)[0] == batch)
-            cut_along(p, n, axes, 1, false, &x->at[c]);
+        if (n->rank && node_shape(n)[0] == b->batch)
+            cut_along(p, n, b->axes, b->dim, &x->at[c]);
         else
-            cut_along(p, n, split, n->rank, columns, &x->at[c]);
+            cut_first(p, n, b->split, b->columns, &x->at[c]);
     }
     judge(p, x);
     if (x->rank < best->rank)
         copy_plan(p, best, x);
 }
 
-/* The best beginning with the batch along these axes; parameters: 0 whole or cut along the same axes, 1 along the others by their first dims, 2 by their last. */
-static void begin_with(problem *p, plan_of *best, plan_of *x, uint32_t axes, int parameters)
+/* The best beginning of a kind with the batch along these axes. */
+typedef enum kind_of_beginning {
+    DATA, /* parameters whole, or cut along the same axes */
+    OTHERS_FIRST, /* parameters cut along the other axes by their first dims */
+    OTHERS_LAST, /* and by their last */
+    SEQUENCE, /* the sequence is cut; parameters are whole */
+    SEQUENCE_FIRST, /* and cut along the same axes, by their first dims */
+    SEQUENCE_LAST, /* and by their last */
+    BEGINNINGS
+} kind_of_beginning;
+
+static void begin_with(problem *p, plan_of *best, plan_of *x, uint32_t axes, kind_of_beginning kind)
 {
     uint32_t others = ((1u << p->m->m.naxes) - 1) & ~axes;
     best->rank = DBL_MAX;
@@ -277,11 +220,18 @@ static void begin_with(problem *p, plan_of *best, plan_of *x, uint32_t axes, int
         bool seen = n->rank == 0 || !dim_known(node_shape(n)[0]);
         for (int k = 0; k < c && !seen; k++)
             seen = p->leaves[p->member[k]]->rank && node_shape(p->leaves[p->member[k]])[0] == node_shape(n)[0];
-        if (seen || (parameters && !others))
+        if (seen || ((kind == OTHERS_FIRST || kind == OTHERS_LAST) && !others) || (kind >= SEQUENCE && (!axes || n->rank < 2)))
             continue;
-        try_batch(p, best, x, node_shape(n)[0], axes, parameters ? others : 0, parameters == 2);
-        if (!parameters && axes)
-            try_batch(p, best, x, node_shape(n)[0], axes, axes, false);
+        beginning b = {.batch = node_shape(n)[0], .dim = kind >= SEQUENCE, .axes = axes};
+        if (kind == OTHERS_FIRST || kind == OTHERS_LAST)
+            b.split = others;
+        if (kind > SEQUENCE)
+            b.split = axes;
+        b.columns = kind == OTHERS_LAST || kind == SEQUENCE_LAST;
+        try_beginning(p, best, x, &b);
+        b.split = axes;
+        if (kind == DATA && axes)
+            try_beginning(p, best, x, &b);
     }
 }
 
@@ -308,7 +258,7 @@ static void all_layouts(problem *p, plan_of *best, plan_of *x, int c, int a, eas
     for (int d = 0; d < n->rank && p->m->m.sizes[a] > 1; d++) {
         eas_spec t = s;
         put_axis(&t, d, a);
-        if (can_cut(p, n, &t))
+        if (auto_can_cut(p->m, n, &t))
             all_layouts(p, best, x, c, a + 1, t, next);
     }
 }
@@ -337,37 +287,109 @@ static void improve(problem *p, plan_of *best, plan_of *x)
     }
 }
 
-static void improved(problem *p, plan_of *out, plan_of *from, plan_of *x)
+/* The best plans so far, the best first; layouts inside are chosen for each of them at the end. */
+enum { FINALISTS = 3, STARTS = 8 };
+typedef struct finalists {
+    plan_of at[STARTS];
+    int n, most;
+} finalists;
+
+static bool same_plan(const problem *p, const plan_of *a, const plan_of *b)
 {
-    if (from->rank == DBL_MAX)
+    for (int c = 0; c < p->nclasses; c++)
+        if (!spec_same(&a->at[c], &b->at[c]))
+            return false;
+    return true;
+}
+
+static void enter(problem *p, finalists *f, const plan_of *x)
+{
+    for (int i = 0; i < f->n; i++)
+        if (same_plan(p, &f->at[i], x))
+            return;
+    if (x->rank == DBL_MAX || (f->n == f->most && x->rank >= f->at[f->n - 1].rank))
         return;
-    improve(p, from, x);
-    if (from->rank < out->rank)
-        copy_plan(p, out, from);
+    if (f->n < f->most) {
+        f->at[f->n] = plan_new_of(p);
+        if (!f->at[f->n].at) {
+            p->st = base_fail_oom(sizeof *x->at);
+            return;
+        }
+        f->n++;
+    }
+    copy_plan(p, &f->at[f->n - 1], x);
+    for (int i = f->n - 1; i > 0 && f->at[i].rank < f->at[i - 1].rank; i--) {
+        plan_of t = f->at[i];
+        f->at[i] = f->at[i - 1];
+        f->at[i - 1] = t;
+    }
+}
+
+static void finalists_free(finalists *f)
+{
+    for (int i = 0; i < f->n; i++)
+        free(f->at[i].at);
+}
+
+/* The cheapest of the finalists with layouts inside. */
+static void decide(problem *p, finalists *f, plan_of *out)
+{
+    out->rank = DBL_MAX;
+    for (int k = 0; k < f->n && !p->st; k++) {
+        plan_of *x = &f->at[k];
+        pins chosen = {0};
+        if (x->rank > 1.3 * f->at[0].rank) /* layouts inside save less than that */
+            break;
+        for (int i = 0; i < p->nleaves; i++)
+            p->specs[i] = p->class[i] < 0 ? p->given[i] : x->at[p->class[i]];
+        p->st = auto_inner(p->m, p->machine, p->n, p->outs, p->specs, p->most / 3, &chosen, &x->rank, &x->seconds);
+        vec_free(&chosen);
+        if (!p->st && x->rank < out->rank)
+            copy_plan(p, out, x);
+    }
+}
+
+/* All beginnings; the promising ones stay. */
+static void find_starts(problem *p, const eas_spec *start, finalists *starts, plan_of *from, plan_of *x, double *seconds)
+{
+    uint32_t sets = p->m->m.naxes < 5 ? 1u << p->m->m.naxes : SUBSETS;
+    judge(p, x); /* all whole */
+    seconds[1] = x->seconds;
+    enter(p, starts, x);
+    for (int c = 0; c < p->nclasses; c++)
+        from->at[c] = start ? start[p->member[c]] : p->given[p->member[c]];
+    judge(p, from);
+    seconds[0] = from->seconds;
+    enter(p, starts, from);
+    for (uint32_t s = 0; s < sets && !p->st; s++)
+        for (kind_of_beginning k = 0; k < BEGINNINGS && !p->st; k++) {
+            begin_with(p, from, x, s, k);
+            enter(p, starts, from);
+        }
 }
 
 static void search(problem *p, const eas_spec *start, plan_of *out, double *seconds)
 {
     plan_of x = plan_new_of(p), from = plan_new_of(p);
-    uint32_t sets = p->m->m.naxes < 5 ? 1u << p->m->m.naxes : SUBSETS;
+    finalists starts = {.most = STARTS}, all = {.most = FINALISTS};
     p->st = x.at && from.at ? EAS_OK : base_fail_oom(sizeof *x.at);
-    if (!p->st) {
-        judge(p, &x); /* all whole */
-        seconds[1] = x.seconds;
-        copy_plan(p, out, &x);
-        for (int c = 0; c < p->nclasses; c++)
-            from.at[c] = start ? start[p->member[c]] : p->given[p->member[c]];
-        judge(p, &from);
-        seconds[0] = from.seconds;
-        improved(p, out, &from, &x);
+    if (!p->st)
+        find_starts(p, start, &starts, &from, &x, seconds);
+    for (int i = 0; i < starts.n && !p->st; i++) {
+        enter(p, &all, &starts.at[i]);
+        copy_plan(p, &from, &starts.at[i]);
+        improve(p, &from, &x);
+        enter(p, &all, &from);
     }
-    for (uint32_t s = 0; s < sets && !p->st; s++)
-        for (int k = 0; k < 3 && !p->st; k++) {
-            begin_with(p, &from, &x, s, k);
-            improved(p, out, &from, &x);
-        }
-    improve_pairs(p, out, &x);
+    if (!p->st && all.n) {
+        copy_plan(p, &from, &all.at[0]);
+        improve_pairs(p, &from, &x);
+        enter(p, &all, &from);
+        decide(p, &all, out);
+    }
     seconds[2] = out->seconds;
+    finalists_free(&starts);
+    finalists_free(&all);
     free(x.at);
     free(from.at);
 }
@@ -385,8 +407,8 @@ static eas_spec *by_leaf(const problem *p, int nin, eas_node *const *inputs, con
     return all;
 }
 
-eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
-                          const eas_spec *start, eas_spec *specs, double *seconds)
+eas_status eas_nodes_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, int nin, eas_node *const *inputs,
+                                const eas_spec *start, eas_spec *specs, double *seconds)
 {
     if ((n && !nodes) || (nin && (!inputs || !specs)) || !machine)
         return base_null(__func__, "nodes, inputs, specs or machine");
@@ -394,7 +416,7 @@ eas_status eas_auto_shard(int n, eas_node *const *nodes, int mesh, const eas_mac
     if (!m)
         return base_fail(EAS_ERR_VALUE, "there is no mesh %d", mesh);
     if (!cost_machine_ok(machine))
-        return base_fail(EAS_ERR_VALUE, "eas_auto_shard: speeds, bandwidths and latencies of the machine must be positive");
+        return base_fail(EAS_ERR_VALUE, "eas_nodes_auto_shard: speeds, bandwidths and latencies of the machine must be positive");
     problem p = {.m = m, .machine = machine, .n = n, .outs = nodes};
     double took[3] = {0};
     p.st = dist_leaves(n, nodes, &p.nleaves, &p.leaves, &p.given);

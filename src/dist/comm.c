@@ -276,7 +276,8 @@ void comm_close(comm *c)
 
 uint64_t comm_call_hash(const comm_call *k, bool all)
 {
-    uint64_t parts[] = {k->op, op_reduces[k->op] ? k->red : 0, k->dtype, (uint64_t)k->count, (uint64_t)(k->op >= COMM_broadcast ? k->root : 0)};
+    uint64_t parts[] = {k->op, op_reduces[k->op] ? k->red + (k->fast ? 64u : 0) : 0, k->dtype, (uint64_t)k->count,
+                        (uint64_t)(k->op >= COMM_broadcast ? k->root : 0)};
     uint64_t h = 0x243f6a8885a308d3u;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         h = (h ^ parts[i]) * 0xbf58476d1ce4e5b9u, h ^= h >> 31;
@@ -300,6 +301,14 @@ void comm_record_set(comm_record *r, const comm_call *k, uint64_t number)
     if (n)
         memcpy(r->site, k->site, n);
     r->site[n] = 0;
+}
+
+void comm_record_copy(comm_record *to, const comm_record *from)
+{
+    memcpy(to, from, offsetof(comm_record, shape));
+    if (from->rank > 0)
+        memcpy(to->shape, from->shape, sizeof *to->shape * (size_t)from->rank);
+    memcpy(to->site, from->site, strnlen(from->site, COMM_SITE - 1) + 1);
 }
 
 void comm_record_text(const comm_record *r, char *out, size_t size)

@@ -38,7 +38,8 @@
  * members: `to` of the member k is j if and only if `from` of j is k; to == from == me copies. An exchange of halos is a ppermute for each direction.
  *
  * Reductions join in one fixed tree over the members' order, whatever the engine and the number of ranks: the members [0, n) are the join of [0, m) and [m, n), m the greatest power of two below n. f16
- * and bf16 are joined in f32 and rounded once, at the end. min and max give NaN if any operand is one. sum and prod are not for bool (cast first); and, or are for bool and, bit by bit, for integers.
+ * and bf16 are joined in f32 and rounded once, at the end. A call that is `fast` may be joined in another order, by the engine's quickest way: sums and products of floats may then differ in their last bits between
+ * engines and between runs (comm_fast.c). Members agree on `fast`. min and max give NaN if any operand is one. sum and prod are not for bool (cast first); and, or are for bool and, bit by bit, for integers.
  */
 #ifndef COMM_H
 #define COMM_H
@@ -98,6 +99,7 @@ typedef struct comm_call {
     void *recv;
     int root; /* a member, by its place in the group */
     int to, from; /* ppermute: likewise, -1 is nobody */
+    bool fast; /* of ops that reduce: in any order */
     const char *site; /* the user's source line, such as "train.py:12"; NULL: unknown */
     int rank; /* of the tensor as the user sees it, for messages; 0 with shape NULL: not given */
     const int64_t *shape;
@@ -165,6 +167,7 @@ typedef struct comm_record {
     char site[COMM_SITE];
 } comm_record;
 void comm_record_set(comm_record *r, const comm_call *k, uint64_t number);
+void comm_record_copy(comm_record *to, const comm_record *from); /* what counts of it: sizes of dims that it has, the site to its end */
 void comm_record_text(const comm_record *r, char *out, size_t size); /* "all_reduce #3 (sum) of f32[4, 8] over 2 ranks at train.py:12" */
 double comm_timeout(void); /* EAS_DIST_TIMEOUT, seconds */
 bool comm_debug(void); /* EAS_DIST_DEBUG */

@@ -12,6 +12,7 @@
  * Messages are matched by tags: the call's number in its group, the half of the algorithm, and a hash of the group and of everything that members must agree on. Calls that differ never meet; the
  * watch finds out. Two pending calls of one tag would be confused, so the second waits for the first. Everything moves when somebody calls start, wait or poll: no thread is needed.
  */
+#include "comm_fast.h"
 #include "comm_ranks.h"
 #include "reduce.h"
 
@@ -47,6 +48,8 @@ struct comm_request {
     uint64_t hash;
     uint32_t tag;
     bool complete;
+    bool library; /* the transport's own reduction; there are no streams */
+    transport_request at_library;
     /* reductions */
     bool reduces, swaps;
     char *own, *into; /* this member's part of its operand, and where the result goes */
@@ -86,7 +89,8 @@ static stream *add_stream(comm_request *r, stream_kind kind, int half, int membe
     s->at = (char *)(uintptr_t)at;
     s->bytes = bytes;
     s->chunks = r->call.op == COMM_barrier ? 1 : chunks_of(r, bytes); /* a barrier's message is empty */
-    s->before = -1;
+    s->needs = 0, s->before = -1;
+    s->issued = s->done = 0;
     return s;
 }
 
@@ -326,8 +330,20 @@ static bool is_complete(const comm_request *r)
     return true;
 }
 
+static eas_status move_library(ranks *x, comm_request *r, bool *moved)
+{
+    int done = 0, code = x->t->test(&r->at_library, &done);
+    if (code)
+        return transport_failed(x, r, r->call.group->ranks[member_at(r->call.group, 1)], code);
+    r->complete = done;
+    *moved |= r->complete;
+    return EAS_OK;
+}
+
 static eas_status move_request(ranks *x, comm_request *r, bool *moved)
 {
+    if (r->library)
+        return move_library(x, r, moved);
     bool again = true;
     while (again) {
         again = false;
@@ -376,6 +392,12 @@ static int awaited(ranks *x, const comm_request *r, uint64_t *signs, bool *left)
 {
     int peer = -1;
     *signs = 0, *left = false;
+    for (int i = 1; r->library && i < r->call.group->n; i++) { /* any of them */
+        int rank = r->call.group->ranks[member_at(r->call.group, i)];
+        *signs += watch_signs(x->w, rank);
+        if (peer < 0 || (!*left && watch_left(x->w, rank)))
+            peer = rank, *left = watch_left(x->w, rank);
+    }
     for (int i = 0; i < r->nstreams; i++) {
         const stream *s = &r->streams[i];
         if (s->done == s->chunks || s->done == s->issued)
@@ -428,22 +450,35 @@ static eas_status rest(ranks *x, const comm_request *r, patience *p)
     return p->polls % 64 ? EAS_OK : look_at_clock(x, r, p);
 }
 
+/* Most small calls are done within a few polls: with the lock taken once. */
+static eas_status run_shortly(ranks *x, comm_request *r)
+{
+    enum { POLLS = 64 };
+    eas_status st = EAS_OK;
+    pthread_mutex_lock(&x->lock);
+    for (int i = 0; i < POLLS && !r->complete && !st; i++) {
+        bool moved = false;
+        st = move_all(x, &moved);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
 static eas_status run_to_end(ranks *x, comm_request *r)
 {
     patience p = {0};
-    while (!r->complete) {
+    eas_status st = x->crowded ? EAS_OK : run_shortly(x, r);
+    while (!r->complete && !st) {
         bool moved = false;
         pthread_mutex_lock(&x->lock);
-        eas_status st = move_all(x, &moved);
+        st = move_all(x, &moved);
         pthread_mutex_unlock(&x->lock);
         if (moved)
             p.polls = 0, p.since = 0;
         else if (!st && !r->complete)
             st = rest(x, r, &p);
-        if (st)
-            return st;
     }
-    return EAS_OK;
+    return st;
 }
 
 /* ---- calls ---- */
@@ -482,7 +517,6 @@ static comm_request *new_request(ranks *x, const comm_call *k)
     memset(r, 0, sizeof *r);
     r->room = room, r->chunk = chunk, r->slots = slots;
     r->streams = (stream *)(void *)(r + 1);
-    memset(r->streams, 0, (size_t)most * sizeof(stream));
     r->staging = (char *)r + head;
     r->call = *k;
     r->call.site = NULL, r->call.shape = NULL;
@@ -576,6 +610,26 @@ static eas_status check_claims(ranks *x, comm_request *r, const comm_call *k)
     return st;
 }
 
+static eas_status begin_library(ranks *x, comm_request *r)
+{
+    const comm_call *k = &r->call;
+    bool moved;
+    eas_status st = EAS_OK;
+    pthread_mutex_lock(&x->lock);
+    int code = fast_start(x->t, k, &r->at_library);
+    if (code)
+        st = transport_failed(x, r, k->group->ranks[member_at(k->group, 1)], code);
+    else {
+        x->wire.bytes[k->op] += comm_bytes(k); /* what MPI sends is not told: counted as if sent as ours */
+        append(x, r);
+        st = move_library(x, r, &moved);
+        if (st)
+            drop(x, r);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return st;
+}
+
 static eas_status begin(ranks *x, comm_request *r, const comm_call *k)
 {
     eas_status st = x->debug ? check_claims(x, r, k) : EAS_OK;
@@ -583,6 +637,8 @@ static eas_status begin(ranks *x, comm_request *r, const comm_call *k)
         return st;
     comm_request *same;
     bool moved;
+    if (r->library)
+        return begin_library(x, r);
     lay(r);
     pthread_mutex_lock(&x->lock);
     while (!st && (same = of_same_tag(x, r->tag))) {
@@ -600,14 +656,15 @@ static eas_status begin(ranks *x, comm_request *r, const comm_call *k)
     return st;
 }
 
-static eas_status ranks_start(comm *c, const comm_call *k, comm_request **out)
+/* Starts it in our way or in the library's; all members in the same one. */
+static eas_status start_as(ranks *x, const comm_call *k, bool library, comm_request **out)
 {
-    ranks *x = ranks_of(c);
     if (watch_failed(x->w))
         return watch_status(x->w);
     comm_request *r = new_request(x, k);
     if (!r)
         return EAS_ERR_MEMORY;
+    r->library = library;
     comm_record_set(&r->record, k, k->group->calls++);
     r->hash = comm_call_hash(k, false);
     r->tag = tag_of(x, k->group, r->record.number, r->hash);
@@ -631,6 +688,26 @@ static eas_status ranks_wait(comm *c, comm_request *r)
         give_memory(x, r);
     }
     return st;
+}
+
+/* For comm_fast.c: a call in one of the two ways, to its end. */
+static eas_status run_as(comm *c, const comm_call *k, bool library)
+{
+    comm_request *r;
+    ranks *x = ranks_of(c);
+    comm_stats counted = x->wire;
+    eas_status st = start_as(x, k, library, &r);
+    st = st ? st : ranks_wait(c, r);
+    x->wire = counted; /* not the program's */
+    return st;
+}
+
+static eas_status ranks_start(comm *c, const comm_call *k, comm_request **out)
+{
+    ranks *x = ranks_of(c);
+    bool library = false;
+    eas_status st = k->fast ? fast_choose(c, x->t, k, run_as, &library) : EAS_OK;
+    return st ? st : start_as(x, k, library, out);
 }
 
 static void ranks_poll(comm *c)
@@ -658,6 +735,8 @@ static void ranks_close(comm *c)
     if (!watch_leave(x->w))
         x->t->close();
     watch_free(x->w);
+    for (uint32_t i = 0; i < c->groups.len; i++)
+        free(c->groups.at[i]->engine);
     comm_done(c);
     free(x->spare);
     pthread_mutex_destroy(&x->lock);

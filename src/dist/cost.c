@@ -541,10 +541,11 @@ static eas_status look(void *ctx, int n, eas_node *const *locals)
     return st;
 }
 
-eas_status cost_of(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs, const eas_spec *specs, cost *out, sim_events *events)
+eas_status cost_of(const dist_mesh *m, const eas_machine *machine, int n, eas_node *const *outs, const eas_spec *specs, const pins *chosen, cost *out,
+                   sim_events *events)
 {
     asking a = {m, machine, out, events};
-    return dist_local(m, n, outs, specs, look, &a);
+    return dist_local(m, n, outs, specs, chosen, look, &a);
 }
 
 bool cost_machine_ok(const eas_machine *m)

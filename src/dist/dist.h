@@ -1,20 +1,20 @@
-/* dist.h: tensors in parts on a mesh of devices: who holds what, the program of one device, and its runs.
+/* dist.h: sharded tensors: how they lie on a mesh of devices, the program of one device, and its runs.
  *
  *   mesh.c       meshes by number; specs: what they say of sizes, as words and as text
  *   meshes.c     graphs with tensors on several meshes
- *   parts.c      data of a node in parts: made, looked at, put together
- *   partition.c  the recorded graph, which is global, as the graph of one device
+ *   parts.c      the data of a sharded node: made from parts, read part by part, assembled
+ *   partition.c  the recorded graph, which has global shapes, as the graph of one device
  *   assign.c     which axes of the mesh cut which factors of an operation
  *   reshard.c    a tensor that lies one way as it must lie another way: collectives and slices
  *   rules.c      each kind of operation on parts
- *   mix.c        dims that are cut in the middle: reshapes that make one dim of several
- *   shift.c      slices, pads, windows and rolls along a cut dim: halos
- *   call.c       kernels of the user's and functions of the host's on parts
+ *   mix.c        dims merged by a reshape from several dims of which an inner one is cut
+ *   halo.c, shift.c, roll.c, place.c   operations that move elements along a cut dim: shift.h
+ *   call.c       the user's kernels, and host functions (linalg, fft), on parts
  *   elementwise.c  a proof that a kernel is element-wise
  *   control.c    loops and branches on parts
  *   team.c       the devices of this process: threads and their communicators
- *   run.c        programs over parts: made, kept, run
- *   explain.c    what is sent, why, and by which line
+ *   make.c, launch.c, run.c, compiled.c   programs over parts: run.h
+ *   explain.c    the list of a program's collectives: bytes, reasons, source lines
  *   cost.c, simulate.c, auto.c   predicting programs, and choosing layouts: cost.h
  *
  * All devices run one program (SPMD) that differs in data alone: in the parts and in the numbers of the axes' coordinates. A spec names for each dim the axes of the mesh that cut it, outermost
@@ -62,14 +62,15 @@ typedef struct dist_parts { /* data of a tensor: what the devices of this proces
 } dist_parts;
 dist_parts *parts_of(const eas_node *n); /* NULL: it has none */
 dist_parts *parts_of_buffer(const eas_buffer *b);
+bool parts_all_here(const dist_parts *p); /* can they be assembled by this process alone? */
 /* The buffers are counted by it. */
 eas_status parts_new(const dist_mesh *m, const eas_spec *s, bool pad, eas_device *d, int64_t first, int64_t n, eas_buffer *const *at,
                      eas_buffer **out);
 
 /* ---- partition.c ---- */
-typedef struct pvalue { /* a node of the global graph as the devices have it */
-    eas_node *n; /* of the local graph; NULL: not yet */
-    eas_spec at;
+typedef struct pvalue { /* the value of a global node on one device */
+    eas_node *n; /* of the local graph; NULL: not made yet */
+    eas_spec at; /* its layout */
 } pvalue;
 typedef struct pnote { /* one collective of the program */
     coll_kind kind;
@@ -78,28 +79,35 @@ typedef struct pnote { /* one collective of the program */
     eas_dtype dtype;
     int64_t count; /* elements that one device gives */
     int64_t pairs; /* of COLL_PERMUTE: messages in one group */
-    int64_t times; /* trips of the loops around it, as far as they are known */
-    bool per_trip; /* of a loop around it nobody knows how many trips it takes */
-    uint16_t op; /* that wanted it */
-    uint32_t site;
-    const char *why;
+    int64_t times; /* how often it runs: the product of the trip counts of the loops around it; a loop whose count is not known counts as one trip */
+    bool per_trip; /* such a loop is around it: `times` and the bytes are those of one trip */
+    uint16_t op; /* the operation that needs its result */
+    uint32_t site; /* the user's source line */
+    const char *why; /* a static string, for explain_sharding */
 } pnote;
 typedef VEC(pnote) pnotes;
-typedef struct pentry {
+typedef struct pin { /* a layout that auto_shard chose for a value inside the graph */
+    const eas_node *n;
+    eas_spec at;
+} pin;
+typedef VEC(pin) pins;
+typedef struct pentry { /* of a global node */
     eas_node *n;
     pvalue v;
-    pvalue rest; /* partial, still to be reduced and added to v; n NULL: nothing. partition_value does it */
-    eas_spec ahead, want; /* what follows from inputs alone; what users of it would like */
+    pvalue rest; /* a partial sum that is still to be reduced and added to v (partition_value does both); n NULL: none */
+    eas_spec ahead; /* the layout that follows from the inputs alone (forward walk) */
+    eas_spec want; /* the layout that its users would have to convert least from (backward walk) */
     bool has_want;
-    bool late; /* a pad or a slice that is made together with its users: it has no value of its own */
-    uint32_t same; /* another entry that has its value: an alias, a composite's expansion; UINT32_MAX */
+    bool late; /* a pad or a slice that is computed together with each of its users: it has no value of its own */
+    uint32_t same; /* index of another entry with the same value: an alias's input, a composite's expansion; UINT32_MAX: none */
     pvalue *results; /* of a call, a loop or a branch; malloc'ed */
+    const pin *pinned; /* NULL: no layout was chosen for it */
 } pentry;
-typedef struct pindex { /* a placeholder: the place of the device along these axes */
+typedef struct pindex { /* a placeholder for the device's index along these axes */
     eas_dim_spec axes;
     eas_node *n;
 } pindex;
-typedef struct pmemo { /* of resharding */
+typedef struct pmemo { /* a resharding that was done: from -> to */
     eas_node *from;
     eas_spec before, after;
     eas_node *to;
@@ -124,11 +132,11 @@ typedef struct partition {
     VEC(pmemo) memo;
     VEC(pmix) mixes;
     const eas_node *now; /* that is being partitioned */
-    int64_t times;
+    int64_t times; /* for pnotes: see there */
     bool per_trip;
-    VEC(eas_node *) roots; /* borrowed: what was asked for */
-    bool any_layout; /* layouts of what is given are chosen here: results may lie as they like, too */
-    VEC_TEXT *sites; /* of the collectives: the user's lines, malloc'ed */
+    VEC(eas_node *) roots; /* borrowed: the nodes to be evaluated */
+    bool any_layout; /* a candidate of auto_shard: results need not become ordinary tensors */
+    VEC_TEXT *sites; /* source lines of the collectives, malloc'ed */
 } partition;
 pentry *partition_find(partition *p, const eas_node *n);
 const eas_node *barrier_source(const eas_node *n); /* of a GRAPH_BARRIER: what it waits for */
@@ -137,20 +145,22 @@ void spec_like(const eas_node *n, const eas_spec *in, const eas_node *other, con
 pentry *partition_add(partition *p, eas_node *n); /* a new entry */
 /* Entries of all that roots need; leaves are there already. */
 eas_status partition_collect(partition *p, int n, eas_node *const *roots);
+void partition_pin(partition *p, const pins *chosen); /* before partition_run; nodes that are not in the graph are ignored */
 eas_status partition_run(partition *p); /* local nodes of all entries */
 pvalue *partition_value(partition *p, const eas_node *n); /* after partition_run, or of what comes before */
 eas_node *partition_input(partition *p, eas_dtype dt, int rank, const eas_dim *shape); /* a placeholder with the next number */
-eas_node *partition_number(partition *p, const eas_node *n, bool fixed); /* a number of its own with n's value */
-eas_status partition_mesh(int n, eas_node *const *nodes,
-                          const dist_mesh **m); /* that something of what they are made of lies on; *m stays NULL if nothing does */
-const dist_mesh *partition_own_mesh(const eas_node *n); /* that it lies on by itself: its data, or what was asked for */
-eas_node *partition_index(partition *p, const eas_dim_spec *axes); /* a number of rank 0, i64 */
+eas_node *partition_number(partition *p, const eas_node *n, bool fixed); /* a new constant with n's value; fixed: never an argument of a run */
+/* The mesh on which anything that these nodes are computed from lies; *m stays as it was if nothing is sharded. ERR_VALUE: there are two. */
+eas_status partition_mesh(int n, eas_node *const *nodes, const dist_mesh **m);
+/* The mesh of a node's own data, or of the layout that was asked for (GRAPH_SHARD, a sharded placeholder). NULL: it has neither, and is on a mesh only through its inputs. */
+const dist_mesh *node_own_mesh(const eas_node *n);
+eas_node *partition_index(partition *p, const eas_dim_spec *axes); /* the device's index along these axes, the outermost first: i64 of rank 0 */
 eas_node *partition_keep(partition *p, eas_status st, eas_node *n); /* takes the node over */
 void partition_free(partition *p);
 
 /* ---- meshes.c ---- */
 extern _Thread_local bool dist_several; /* the graph that is evaluated has tensors on several meshes */
-const dist_mesh *dist_mesh_of(eas_node *n);
+const dist_mesh *dist_mesh_of(eas_node *n); /* its own mesh, or the one that its inputs lie on; NULL: none */
 bool dist_foreign(const eas_node *n, int i); /* of a GRAPH_SHARD: is input i on another mesh? */
 typedef eas_status (*dist_evaluate)(const dist_mesh *m, int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks);
 eas_status dist_stage(int n, eas_node *const *nodes, dist_evaluate evaluate, eas_device *device, const eas_launch *hooks);
@@ -178,6 +188,7 @@ eas_node *local_block(partition *p, eas_node *x, const eas_dim_spec *axes, int d
 
 /* ---- rules.c ---- */
 void partition_node(partition *p, pentry *e);
+void partition_keep_pin(partition *p, pentry *e); /* its value, as the layout that was chosen for it says */
 bool rules_is_permutation(const eas_node *n); /* of a shuffle: is no element wanted twice? */
 eas_status dist_shard_rule(eas_node *n, eas_shard_rule **out); /* with what this folder can cut besides */
 
@@ -188,7 +199,7 @@ eas_spec mix_none(const eas_spec *s); /* mixed dims whole */
 eas_node *mix_gathered(partition *p, eas_node *x, int d, const eas_dim_spec *at, const char *why);
 eas_node *mix_block(partition *p, eas_node *x, int d, const eas_dim_spec *to);
 
-/* ---- shift.c ---- */
+/* ---- shift.c, roll.c ---- */
 bool shift_is(const eas_node *n); /* a slice, pad or window of known sizes */
 bool shift_is_roll(const eas_node *n);
 eas_status shift_roll_rule(const eas_node *n, eas_shard_rule **out);
@@ -196,6 +207,10 @@ eas_node *shift_rolled(partition *p, const eas_node *n, const eas_spec *at, eas_
 void shift_ahead(partition *p, pentry *e);
 void shift_mark(partition *p, int nroots, eas_node *const *roots);
 bool partition_shift(partition *p, pentry *e); /* false: nothing moves along a cut dim */
+
+/* ---- place.c ---- */
+bool place_ahead(partition *p, pentry *e); /* how the result will lie; false: no concatenation or update along a cut dim */
+bool partition_place(partition *p, pentry *e); /* false: likewise */
 
 /* ---- call.c ---- */
 void partition_call(partition *p, pentry *e);
@@ -217,11 +232,11 @@ eas_status dist_devices(const dist_mesh *m, int64_t *first, int64_t *n); /* thos
 extern _Atomic uint64_t dist_bytes[COMM_NOPS], dist_calls[COMM_NOPS]; /* sent by the devices of this process so far */
 
 /* ---- run.c ---- */
-void dist_begin(void); /* before the first sharded node */
+void dist_begin(void); /* installs the hooks of this folder in exec; before the first sharded node */
 void dist_notes_of(int n, eas_node *const *nodes, pnotes *out, eas_status *st);
 typedef eas_status (*dist_look)(void *ctx, int n, eas_node *const *locals);
-/* The graph of one device that these nodes become, shown to `look`; specs: NULL, or how each tensor that is given lies, in the order of dist_leaves. */
-eas_status dist_local(const dist_mesh *m, int n, eas_node *const *nodes, const eas_spec *specs, dist_look look, void *ctx);
+/* The graph of one device that these nodes become, shown to `look`; specs: NULL, or how each tensor that is given lies, in the order of dist_leaves; chosen: NULL, or layouts inside. */
+eas_status dist_local(const dist_mesh *m, int n, eas_node *const *nodes, const eas_spec *specs, const pins *chosen, dist_look look, void *ctx);
 /* The tensors that these nodes are made of (borrowed), and how they lie. Both arrays are malloc'ed. */
 eas_status dist_leaves(int n, eas_node *const *nodes, int *count, eas_node ***leaves, eas_spec **specs);
 

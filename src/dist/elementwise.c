@@ -350,26 +350,19 @@ static void replace(eas_builder *b, const eas_ir *ir, const ir_insn *in, uint32_
 static eas_status rewrite(const proof *p, eas_kernel **out)
 {
     const eas_ir *ir = p->ir;
-    eas_builder *b = NULL;
+    ir_rewrite w = {0};
     eas_ir *made = NULL;
-    uint32_t *map = calloc(ir->nvals + 1, sizeof *map);
-    eas_status st = map ? irb_like(ir, &b) : base_fail_oom(ir->nvals);
-    if (!st) {
-        for (int i = 1; i <= ir->nparams; i++)
-            map[i] = (uint32_t)i;
-        uint32_t length = irb_param(b, "part_length", ir_scalar(EAS_I64), false);
-        for (uint32_t i = 0; i < ir->ninsns; i++)
-            if (p->again[i])
-                replace(b, ir, &ir->insns[i], map, length);
-            else
-                irb_copy(b, ir, i, map);
-        st = irb_finish(b, &made);
-        eas_builder_free(b);
-    }
+    eas_status st = ir_rewrite_begin(&w, ir);
+    uint32_t length = st ? 0 : irb_param(w.b, "part_length", ir_scalar(EAS_I64), false);
+    for (uint32_t i = 0; i < ir->ninsns && !st; i++)
+        if (p->again[i])
+            replace(w.b, ir, &ir->insns[i], w.map, length);
+        else
+            ir_rewrite_copy(&w, i);
+    st = ir_rewrite_end(&w, st, &made);
     if (!st)
         st = eas_kernel_new(made, out);
     eas_ir_release(made);
-    free(map);
     return st;
 }
 

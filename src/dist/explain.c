@@ -80,13 +80,22 @@ eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out)
     NEED(out, EAS_ERR_HANDLE);
     int id, count;
     eas_collective *all;
+    *out = NULL;
+    eas_status st = eas_nodes_collectives(n, nodes, &id, &all, &count);
+    if (!st)
+        st = eas_collectives_text(id, all, count, out);
+    free(all);
+    return st;
+}
+
+eas_status eas_collectives_text(int id, const eas_collective *all, int count, char **out)
+{
+    NEED(out, EAS_ERR_HANDLE);
+    NEED(all || !count, EAS_ERR_HANDLE);
     int64_t total = 0;
     bool any_loop = false;
     str s = {0};
     *out = NULL;
-    eas_status st = eas_nodes_collectives(n, nodes, &id, &all, &count);
-    if (st)
-        return st;
     const dist_mesh *m = id < 0 ? NULL : dist_mesh_at(id);
     if (!m)
         str_add(&s, "nothing lies on a mesh\n");
@@ -114,7 +123,6 @@ eas_status eas_nodes_explain(int n, eas_node *const *nodes, char **out)
         add_bytes(&s, total);
         str_add(&s, " (%lld bytes) leave devices%s\n", (long long)total, any_loop ? ", with one trip of each loop whose trips are not known" : "");
     }
-    free(all);
     return str_take(&s, out);
 }
 

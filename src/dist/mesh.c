@@ -10,7 +10,7 @@ const dist_mesh *dist_mesh_at(int id) { return id >= 0 && id < nmeshes ? meshes[
 
 static bool same_mesh(const dist_mesh *a, const char *name, const eas_mesh *m, const char *const *axes)
 {
-    bool same = !strcmp(a->name, name) && a->m.naxes == m->naxes;
+    bool same = !strcmp(a->name, name) && a->m.naxes == m->naxes && !a->m.fast == !m->fast && a->m.first == m->first;
     for (int i = 0; i < m->naxes && same; i++)
         same = a->m.sizes[i] == m->sizes[i] && !strcmp(a->axis[i], axes[i]);
     return same;

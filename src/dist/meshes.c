@@ -17,7 +17,7 @@ const dist_mesh *dist_mesh_of(eas_node *n)
         if (!(x->flags & NODE_SHARDED) || diff_set_has(&seen, x))
             continue;
         diff_set_add(&g, &seen, x);
-        found = partition_own_mesh(x);
+        found = node_own_mesh(x);
         for (int i = 0; !found && ok && !node_real(x) && i < x->nin; i++) {
             int index;
             ok = vec_push(&stack, node_kind(x) == KIND_RESULT ? control_source(x, &index) : node_in(x)[i]);
@@ -32,7 +32,7 @@ bool dist_foreign(const eas_node *n, int i)
 {
     if (!dist_several || n->op != GRAPH_SHARD || i >= n->nin)
         return false;
-    const dist_mesh *own = partition_own_mesh(n), *other = dist_mesh_of(node_in(n)[i]);
+    const dist_mesh *own = node_own_mesh(n), *other = dist_mesh_of(node_in(n)[i]);
     return own && other && own != other;
 }
 

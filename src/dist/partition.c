@@ -148,9 +148,9 @@ static eas_status open_composite(partition *p, visit *v)
     if (node_real(n) || node_kind(n) != KIND_COMPOSITE || kept_whole(n))
         return EAS_OK;
     node_expanding = true;
-    eas_site(n->site);
+    eas_site_set(n->site);
     eas_status st = graph_rows[n->op].expand(n, node_in(n), &v->opened);
-    eas_site(0);
+    eas_site_set(0);
     node_expanding = false;
     if (!st && !vec_push(&p->opened, v->opened)) {
         node_unref(v->opened);
@@ -222,7 +222,7 @@ static eas_status meet(const dist_mesh *found, const dist_mesh **m)
     return EAS_OK;
 }
 
-const dist_mesh *partition_own_mesh(const eas_node *n)
+const dist_mesh *node_own_mesh(const eas_node *n)
 {
     const dist_parts *parts = node_real(n) ? parts_of(n) : NULL;
     if (node_real(n))
@@ -244,7 +244,7 @@ static eas_status mesh_below(diff_set *seen, gbuild *g, int n, eas_node *const *
         if (!(x->flags & NODE_SHARDED) || diff_set_has(seen, x))
             continue;
         diff_set_add(g, seen, x);
-        st = g->st ? g->st : meet(partition_own_mesh(x), m);
+        st = g->st ? g->st : meet(node_own_mesh(x), m);
         if (node_real(x))
             continue;
         for (int i = 0; i < x->nin && !st; i++) {
@@ -352,7 +352,16 @@ static void result_ahead(partition *p, pentry *e)
     e->ahead.partial = 0;
 }
 
-static void forward(partition *p, pentry *e)
+void partition_pin(partition *p, const pins *chosen)
+{
+    for (uint32_t i = 0; chosen && i < chosen->len; i++) {
+        pentry *e = partition_find(p, chosen->at[i].n);
+        if (e && !e->v.n)
+            e->pinned = &chosen->at[i];
+    }
+}
+
+static void follow_inputs(partition *p, pentry *e)
 {
     assigned a;
     if (e->v.n)
@@ -373,7 +382,7 @@ static void forward(partition *p, pentry *e)
         call_ahead(p, e);
     else if (shift_is(e->n) && any_cut(p, e->n))
         shift_ahead(p, e);
-    else if (!opaque(e->n) && any_cut(p, e->n)) {
+    else if (!opaque(e->n) && any_cut(p, e->n) && !place_ahead(p, e) && !p->g.st) {
         p->g.st = assign_ahead(p, e, NULL, &a);
         if (p->g.st)
             return;
@@ -383,6 +392,15 @@ static void forward(partition *p, pentry *e)
             for (int i = 0; a.r->factors[f].kind == EAS_FACTOR_SUM && i < a.of[f].n; i++)
                 e->ahead.partial |= 1u << a.of[f].axes[i];
         assign_free(&a);
+    }
+}
+
+static void forward(partition *p, pentry *e)
+{
+    follow_inputs(p, e);
+    if (e->pinned) {
+        e->ahead = e->want = e->pinned->at;
+        e->has_want = true;
     }
 }
 
@@ -452,15 +470,16 @@ eas_status partition_run(partition *p)
         pentry *e = &p->at.at[i];
         if (e->v.n || e->late)
             continue;
+        p->now = e->n;
+        eas_site_set(e->n->site);
         if (e->same != UINT32_MAX) {
             e->v = p->at.at[e->same].v;
             e->rest = p->at.at[e->same].rest;
-            continue;
-        }
-        p->now = e->n;
-        eas_site(e->n->site);
-        partition_node(p, e);
-        eas_site(0);
+        } else
+            partition_node(p, e);
+        if (e->pinned && !p->g.st)
+            partition_keep_pin(p, e);
+        eas_site_set(0);
         p->now = NULL;
     }
     return p->g.st;

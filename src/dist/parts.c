@@ -34,6 +34,13 @@ eas_status parts_new(const dist_mesh *m, const eas_spec *s, bool pad, eas_device
     return st;
 }
 
+/* Is every part in the memory of this process, and no other process in need of the whole? */
+bool parts_all_here(const dist_parts *p)
+{
+    comm *world;
+    return p->n == p->mesh->ndevices && !comm_world(&world) && world->size == 1 && eas_device_has_host_memory(eas_buffer_device(p->at[0]));
+}
+
 /* ---- looking ---- */
 
 int eas_node_is_sharded(const eas_node *n)
@@ -60,8 +67,8 @@ eas_status eas_node_part(const eas_node *n, int64_t device, eas_buffer **out, in
     if (!p)
         return base_fail(EAS_ERR_VALUE, "eager: the tensor does not lie in parts on a mesh, or has no data yet");
     if (device < p->first || device >= p->first + p->n)
-        return base_fail(EAS_ERR_VALUE, "eager: device %lld is not of this process, which has %lld to %lld", (long long)device, (long long)p->first,
-                         (long long)(p->first + p->n - 1));
+        return base_fail(EAS_ERR_VALUE, "eager: device %lld of mesh '%s' is not of this process, which has %lld devices from %lld on",
+                         (long long)device, p->mesh->name, (long long)p->n, (long long)p->first);
     spec_local_shape(p->mesh, &p->spec, node_shape(n), shape);
     *out = p->at[device - p->first];
     return EAS_OK;
@@ -101,8 +108,11 @@ eas_status eas_node_from_parts(int mesh, const eas_spec *spec, int pad, eas_dtyp
         st = spec_check(m, spec, node, pad, "from_local");
     for (int64_t i = 0; i < n && !st; i++)
         st = check_part(m, spec, dt, rank, shape, parts[i], i);
+    eas_device *device = !st && n ? eas_buffer_device(parts[0]) : NULL;
+    if (!st && !n)
+        st = eas_device_get("cpu", &device);
     if (!st)
-        st = parts_new(m, spec, pad != 0, eas_buffer_device(parts[0]), first, n, parts, &b);
+        st = parts_new(m, spec, pad != 0, device, first, n, parts, &b);
     if (st) {
         node_unref(node);
         return st;
@@ -231,7 +241,7 @@ eas_status eas_node_whole(eas_node *n, const eas_launch *hooks, eas_node **out)
     NEED(n, EAS_ERR_HANDLE);
     NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
-    eas_status st = node_real(n) ? EAS_OK : eas_realize(1, &n, NULL, hooks);
+    eas_status st = node_real(n) ? EAS_OK : eas_nodes_realize(1, &n, NULL, hooks);
     const dist_parts *p = st ? NULL : parts_of(n);
     if (st)
         return st;
@@ -239,11 +249,11 @@ eas_status eas_node_whole(eas_node *n, const eas_launch *hooks, eas_node **out)
         *out = eas_node_retain(n);
         return EAS_OK;
     }
-    if (p->n == p->mesh->ndevices && eas_device_host_memory(eas_buffer_device(p->at[0])))
+    if (parts_all_here(p))
         return assemble(p, n, out);
     st = eas_node_shard(n, p->mesh->id, &(eas_spec){.rank = n->rank}, 0, out);
     if (!st)
-        st = eas_realize(1, out, NULL, hooks);
+        st = eas_nodes_realize(1, out, NULL, hooks);
     if (st && *out) {
         eas_node_release(*out);
         *out = NULL;

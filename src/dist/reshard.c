@@ -61,9 +61,8 @@ static eas_node *collective(partition *p, coll_kind kind, coll_join join, const 
     words[COLL_PAIRS] = npairs;
     if (npairs)
         memcpy(words + COLL_WORDS, pairs, sizeof *pairs * 2 * (size_t)npairs);
-    eas_site(p->now ? p->now->site : 0);
+    eas_site_set(p->now ? p->now->site : 0); /* of what follows for the same operation, too */
     eas_status st = node_collective(COLL_WORDS + 2 * npairs, words, 1, &x, group, &r);
-    eas_site(0);
     free(words);
     pnote note = {.kind = kind,
                   .join = join,

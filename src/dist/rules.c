@@ -435,6 +435,14 @@ static eas_node *reshard_both(partition *p, const eas_node *n, const eas_spec *t
     return a && b ? gd2(&p->g, GRAPH_ADD, a, b) : NULL;
 }
 
+void partition_keep_pin(partition *p, pentry *e)
+{
+    eas_spec to = e->pinned->at;
+    e->v.n = reshard_both(p, e->n, &to, "was chosen by auto_shard");
+    e->v.at = to;
+    e->rest.n = NULL;
+}
+
 static void constrain(partition *p, pentry *e)
 {
     pvalue *x = &partition_find(p, node_in(e->n)[0])->v;
@@ -474,6 +482,6 @@ void partition_node(partition *p, pentry *e)
     }
     if (e->n->op == GRAPH_BARRIER)
         barrier(p, e);
-    else if (!partition_shift(p, e) && !partition_reshape(p, e) && !sum_later(p, e))
+    else if (!partition_shift(p, e) && !partition_place(p, e) && !partition_reshape(p, e) && !sum_later(p, e))
         by_rule(p, e);
 }

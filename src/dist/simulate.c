@@ -6,7 +6,7 @@
 
 static const char *const kinds[] = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all", "ppermute"};
 
-eas_status eas_simulate(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, eas_simulation **out)
+eas_status eas_nodes_simulate(int n, eas_node *const *nodes, int mesh, const eas_machine *machine, eas_simulation **out)
 {
     NEED(out, EAS_ERR_HANDLE);
     NEED(machine, EAS_ERR_HANDLE);
@@ -17,16 +17,16 @@ eas_status eas_simulate(int n, eas_node *const *nodes, int mesh, const eas_machi
     if (!m)
         return base_fail(EAS_ERR_VALUE, "there is no mesh %d", mesh);
     if (!cost_machine_ok(machine))
-        return base_fail(EAS_ERR_VALUE, "eas_simulate: speeds, bandwidths and latencies of the machine must be positive");
+        return base_fail(EAS_ERR_VALUE, "eas_nodes_simulate: speeds, bandwidths and latencies of the machine must be positive");
     eas_status st = partition_mesh(n, nodes, &used);
     if (!st && used && used != m)
-        st = base_fail(EAS_ERR_VALUE, "eas_simulate: a tensor lies on mesh '%s', and mesh '%s' is to be simulated", used->name, m->name);
+        st = base_fail(EAS_ERR_VALUE, "eas_nodes_simulate: a tensor lies on mesh '%s', and mesh '%s' is to be simulated", used->name, m->name);
     if (st)
         return st;
     sim_events events = {0};
     cost c = {0};
     eas_simulation *s = calloc(1, sizeof *s);
-    st = s ? cost_of(m, machine, n, nodes, NULL, &c, &events) : base_fail_oom(sizeof *s);
+    st = s ? cost_of(m, machine, n, nodes, NULL, NULL, &c, &events) : base_fail_oom(sizeof *s);
     if (st) {
         vec_free(&events);
         free(s);

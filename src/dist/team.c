@@ -1,5 +1,5 @@
 /* team.c: the devices of this process. Without MPI all devices of a mesh live here: each is a thread with an endpoint of a communicator, made when a mesh of that many devices is first used and parked
- * between runs. Under MPI a process is one device, and the caller's thread does its work.
+ * between runs. Under MPI a process is one device, or none of a mesh that lies on other ranks, and the caller's thread does its work.
  *
  * A run that fails on one device breaks the communicator, so that the others do not wait for it; the team then gets a new one. The lock is taken without the host's lock (Python's GIL), since whoever has
  * it may wait for that one.
@@ -75,6 +75,7 @@ static void *worker_main(void *arg)
     worker *w = arg;
     team *t = w->t;
     uint64_t seen = 0;
+    pool_alone = t->n >= pool_size(); /* otherwise whoever has the pool waits for workers that have no CPU */
     for (;;) {
         pthread_mutex_lock(&t->lock);
         while (t->round == seen)
@@ -131,7 +132,7 @@ static eas_status start_workers(team *t)
 static eas_status new_team(int64_t first, int64_t n, bool threads, comm *own, team **out)
 {
     team *t = calloc(1, sizeof *t);
-    if (!t || !(t->workers = calloc((size_t)n, sizeof *t->workers))) {
+    if (!t || !(t->workers = calloc((size_t)n + 1, sizeof *t->workers))) {
         free(t);
         return base_fail_oom(sizeof *t);
     }
@@ -158,11 +159,15 @@ eas_status dist_devices(const dist_mesh *m, int64_t *first, int64_t *n)
     *n = m->ndevices;
     if (st || world->size == 1)
         return st;
-    if (m->ndevices != world->size)
-        return base_fail(EAS_ERR_VALUE, "mesh '%s' has %lld devices, and the job has %d ranks; a mesh has one device for each rank", m->name,
-                         (long long)m->ndevices, world->size);
-    *first = world->rank;
-    *n = 1;
+    int64_t device = world->rank - m->m.first;
+    if (m->m.first < 0 || m->m.first + m->ndevices > world->size)
+        return base_fail(EAS_ERR_VALUE,
+                         "mesh '%s' has %lld devices, which are ranks %d to %lld, and the job has %d ranks; start it with mpirun -n %lld, or make "
+                         "the mesh smaller",
+                         m->name, (long long)m->ndevices, m->m.first, (long long)(m->m.first + m->ndevices - 1), world->size,
+                         (long long)(m->m.first + m->ndevices));
+    *n = device >= 0 && device < m->ndevices; /* a rank outside of the mesh has none of its devices */
+    *first = *n ? device : 0;
     return EAS_OK;
 }
 
@@ -283,6 +288,8 @@ static eas_status run_threads(team *t, team_work work, void *ctx, const eas_laun
 
 eas_status team_run(team *t, team_work work, void *ctx, const eas_launch *hooks)
 {
+    if (!t->n)
+        return EAS_OK;
     if (t->threads)
         return run_threads(t, work, ctx, hooks);
     worker *w = &t->workers[0];
@@ -294,6 +301,7 @@ eas_status team_run(team *t, team_work work, void *ctx, const eas_launch *hooks)
         if (own)
             hooks->enter(hooks->ctx);
     }
+    w->told = w->c->stats; /* collectives of eager.distributed in between are not a program's */
     eas_status st = work(ctx, t->first, 0, w->c);
     if (st && w->c->size > 1) {
         char text[1024];

@@ -59,7 +59,7 @@ void watch_enter(watch *w, const comm_record *r, uint64_t group, uint64_t hash)
     atomic_fetch_add_explicit(&w->signs, 1, memory_order_relaxed);
     pthread_mutex_lock(&w->lock);
     watch_state *s = board_edit(&w->board, w->rank);
-    s->last = *r;
+    comm_record_copy(&s->last, r);
     s->any = s->inside = 1;
     uint32_t k = s->nrecent++ % WATCH_RECENT;
     s->recent[k].group = group, s->recent[k].number = r->number, s->recent[k].hash = hash;

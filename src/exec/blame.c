@@ -61,7 +61,7 @@ static int64_t *read_indices(const blaming *b, eas_node *index, int64_t *count)
         if (!st)
             st = eas_program_run(p, b->nin, b->args, NULL, NULL, &result);
     } else if (!st) {
-        st = eas_realize(1, &wide, b->device, NULL);
+        st = eas_nodes_realize(1, &wide, b->device, NULL);
         result = st ? NULL : node_ref(wide);
     }
     eas_buffer *buf = st ? NULL : atomic_load_explicit(&result->buf, memory_order_acquire);
@@ -70,7 +70,7 @@ static int64_t *read_indices(const blaming *b, eas_node *index, int64_t *count)
         *count *= node_shape(result)[i];
     bool plain = buf && !(node_kind(result) == KIND_LEAF && result->nwords);
     if (plain && (out = malloc(sizeof *out * (size_t)(*count + 1))) &&
-        eas_copy(NULL, out, eas_buffer_device(buf), eas_buffer_address(buf), sizeof *out * (size_t)*count, NULL)) {
+        eas_device_copy(NULL, out, eas_buffer_device(buf), eas_buffer_address(buf), sizeof *out * (size_t)*count, NULL)) {
         free(out);
         out = NULL;
     }
@@ -104,9 +104,9 @@ static void check(blaming *b, eas_node *n, eas_node *index, int axis)
 /* What a composite is made of, recorded where the composite was. */
 static bool expanded(eas_node *n, eas_node **out)
 {
-    eas_site(n->site);
+    eas_site_set(n->site);
     eas_status st = graph_rows[n->op].expand(n, node_in(n), out);
-    eas_site(0);
+    eas_site_set(0);
     return st == EAS_OK;
 }
 

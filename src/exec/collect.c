@@ -68,12 +68,13 @@ static void add_once(collected *c, VEC_U32 *list, uint32_t id)
     c->oom |= !vec_push(list, id);
 }
 
-static void add_access(collected *c, const pgraph *g, uint32_t id, const int8_t *map)
+/* Node id's memory is read at the index of `as`: the node itself, or a reshape of it. */
+static void add_access(collected *c, const pgraph *g, uint32_t id, uint32_t as, const int8_t *map)
 {
-    const pnode *p = pass_at(g, id);
+    const pnode *p = pass_at(g, as);
     reading a = {.node = id};
     eas_dim start, own[GRAPH_MAX_RANK];
-    leaf_strides(g, id, &start, own);
+    leaf_strides(g, as, &start, own);
     for (int k = 0; k < p->rank; k++)
         if (map[k] >= 0 && p->shape[k] != 1)
             a.stride[map[k]] = own[k];
@@ -126,13 +127,18 @@ static void note(gather_ctx *x, uint32_t id, bool outside, const int8_t *map)
         collect_key(c, "*", 1);
 }
 
+/* Is it in memory before the group runs? */
+static bool comes_from_outside(const gather_ctx *x, uint32_t id)
+{
+    return pass_at(x->f->g, id)->kind == KIND_LEAF || (x->f->at[id].stored && !mine(x, id));
+}
+
 static void visit(gather_ctx *x, uint32_t id, const int8_t *map)
 {
     const pgraph *g = x->f->g;
     const pnode *p = pass_at(g, id);
-    const place *q = &x->f->at[id];
     const group *grp = &x->f->groups.at[x->grp];
-    bool outside = p->kind == KIND_LEAF || (q->stored && !mine(x, id));
+    const bool outside = comes_from_outside(x, id);
     note(x, id, outside, map);
     if (p->kind == KIND_CONST) {
         if (!p->fixed)
@@ -145,7 +151,7 @@ static void visit(gather_ctx *x, uint32_t id, const int8_t *map)
         add_once(x->c, &x->c->buffers, id);
         collect_shape(x->c, p->rank, p->shape);
         if (map)
-            add_access(x->c, g, id, map);
+            add_access(x->c, g, id, id, map);
         else
             x->c->general |= p->rank > 0;
         return;
@@ -157,6 +163,13 @@ static void visit(gather_ctx *x, uint32_t id, const int8_t *map)
     collect_shape(x->c, p->rank, p->shape);
     add_words(x->c, g, p);
     bool by_map = map && low_by_map(g, p, map);
+    if (map && !by_map && reshapes_dense(g, p) && comes_from_outside(x, p->in[0])) { /* the same memory with other strides */
+        note(x, p->in[0], true, NULL);
+        add_once(x->c, &x->c->buffers, p->in[0]);
+        collect_shape(x->c, pass_at(g, p->in[0])->rank, pass_at(g, p->in[0])->shape);
+        add_access(x->c, g, p->in[0], id, map);
+        return;
+    }
     if (!by_map)
         x->c->general |= p->rank > 0;
     for (int k = 0; k < p->nin; k++) {
@@ -209,7 +222,12 @@ eas_dim concat_start(const pgraph *g, const pnode *p, int part)
     return start;
 }
 
-void collect_starts(collected *c, const pgraph *g, const pnode *p, int part) { add_dim(c, concat_start(g, p, part)); }
+void collect_starts(collected *c, const pgraph *g, const pnode *p, int part)
+{
+    eas_dim start = concat_start(g, p, part); /* follows from the sizes of other inputs, which the key does not have */
+    collect_key(c, &start, sizeof start);
+    add_dim(c, start);
+}
 
 bool fold_varies(const pgraph *g, const fusion *f, uint32_t fold, int dim)
 {

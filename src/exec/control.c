@@ -123,10 +123,10 @@ static eas_status read_flag(const trips *t, const eas_buffer *b, bool *out)
 {
     uint8_t flag = 0;
     eas_status st = EAS_OK;
-    if (eas_device_host_memory(t->device))
+    if (eas_device_has_host_memory(t->device))
         flag = *(const uint8_t *)eas_buffer_address(b);
     else
-        st = eas_copy(NULL, &flag, t->device, eas_buffer_address(b), 1, t->around->hooks);
+        st = eas_device_copy(NULL, &flag, t->device, eas_buffer_address(b), 1, t->around->hooks);
     *out = flag != 0;
     return st;
 }
@@ -134,7 +134,7 @@ static eas_status read_flag(const trips *t, const eas_buffer *b, bool *out)
 static eas_status copy_within(const trips *t, eas_buffer *to, const eas_buffer *from)
 {
     size_t n = eas_buffer_size(to);
-    return n ? eas_copy(t->device, eas_buffer_address(to), t->device, eas_buffer_address(from), n, t->around->hooks) : EAS_OK;
+    return n ? eas_device_copy(t->device, eas_buffer_address(to), t->device, eas_buffer_address(from), n, t->around->hooks) : EAS_OK;
 }
 
 static void fill_numbers(trips *t, const control_fn *f)

@@ -221,6 +221,7 @@ typedef struct lower {
 /* At an index of its own, or (at NULL) where map says that its dims lie in the group's space. */
 eas_value low_value(lower *l, uint32_t p, const lindex *at, const int8_t *map);
 eas_value low_wrapped(lower *l, eas_value i, eas_dim size); /* an index that is data, counted from the end if negative, refused if out of range */
+bool reshapes_dense(const pgraph *g, const pnode *p); /* a reshape of what lies densely in memory, if it lies there at all? */
 bool low_by_map(const pgraph *g, const pnode *p, const int8_t *map); /* computed from its inputs' values alone? */
 eas_value low_offset(lower *l, int rank, const eas_dim *shape, const lindex *at, eas_value *ok); /* in C order */
 eas_value low_sum(lower *l, int n, const lindex *at, const eas_dim *strides, eas_value *ok); /* of index times stride */
@@ -228,7 +229,8 @@ eas_value low_dim(lower *l, eas_dim d);
 eas_value low_int(lower *l, int64_t v);
 /* Indices of the dims that are not in `skip` (bits) and have more than one element, from one program axis, the last dim fastest; and how many programs that is. */
 eas_dim low_spread(lower *l, int axis, int rank, const eas_dim *shape, uint32_t skip, lindex *at);
-eas_dim low_spread_from(lower *l, eas_value from, int rank, const eas_dim *shape, uint32_t skip, lindex *at); /* from a number instead of a program axis */
+eas_dim low_spread_from(lower *l, eas_value from, int rank, const eas_dim *shape, uint32_t skip,
+                        lindex *at); /* from a number instead of a program axis */
 eas_value low_bin(lower *l, const char *op, eas_value x, eas_value y);
 eas_value low_and(lower *l, eas_value x, eas_value y); /* 0: true */
 eas_value low_neutral(lower *l, const char *join, eas_dtype dt);
@@ -255,6 +257,7 @@ typedef struct kernel_use { /* a kernel and what it is given, in the order of it
     uint64_t
         alike; /* bits of parameters (of the first 64): results and inputs that are gone through in the same way, so that a result may take an input's memory */
     bool maps; /* element by element, or a reduction: may run beside others */
+    bool indexed; /* has accesses by data, which are checked as it runs */
 } kernel_use;
 /* part: of GROUP_CONCAT, which inputs are copied (concat_inputs); of GROUP_SCATTER in two parts 0 or 1; of a packed product pack_part; else 0 */
 eas_status lower_group(const fusion *f, uint32_t grp, int part, kernel_use *out);
@@ -303,7 +306,8 @@ void lower_conv(lowering *w);
 bool conv_gradient_wanted(const pgraph *g, const pnode *p); /* the same of the gradient of a filter: the left factor are windows, transposed */
 bool conv_gradient_rows(const fusion *f, const group *g);
 void lower_conv_gradient(lowering *w);
-void low_stand_at(lower *l, const lindex *batch, const pnode *space, lindex r, lindex c); /* the group's own index is that of a tile of rows by columns */
+void low_stand_at(lower *l, const lindex *batch, const pnode *space, lindex r,
+                  lindex c); /* the group's own index is that of a tile of rows by columns */
 void lower_attention(lowering *w);
 void lower_attention_back(lowering *w);
 void lower_scan(lowering *w);
@@ -345,7 +349,7 @@ typedef struct plan_step {
     uint64_t alike; /* bits of args: results, and slots of leaves whose memory they may take if those are given away */
     uint8_t phase; /* STEP_*, of a collective: args are its inputs, then as many results */
     uint32_t number; /* which of the plan's collectives */
-    bool maps; /* of kernel_use */
+    bool maps, indexed; /* of kernel_use */
     bool joins; /* depends on none of the steps right before it, back to the last one that does not join: they run as one */
 } plan_step;
 enum { JOIN_MOST = 128 }; /* steps that run as one */
@@ -363,6 +367,7 @@ typedef struct plan { /* counted */
     bool symbolic;
     uint32_t ncomms; /* collectives, small ones together */
     uint64_t used; /* when it was found last */
+    atomic_bool compiled; /* its kernels are, or are being: see compile_kernels */
 } plan;
 typedef struct plan_run {
     eas_node *const *leaves;

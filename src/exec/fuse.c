@@ -105,8 +105,8 @@ static int own_cost(const pgraph *g, const pnode *p, const place *at)
 /* What it takes to compute a node again, as if everything heavy below it were in memory. What needs no memory at all is worth a few operations. */
 static void costs(fusion *f)
 {
-    for (uint32_t i = 1; i < f->g->n.len; i++)
-        for (int k = 0; k < pass_at(f->g, i)->nin; k++)
+    for (uint32_t i = 1; i < f->g->n.len; i++) /* nodes that passes have replaced are still in the list, and read nothing */
+        for (int k = 0; k < pass_at(f->g, i)->nin && f->uses[i]; k++)
             f->at[pass_at(f->g, i)->in[k]].users += f->at[pass_at(f->g, i)->in[k]].users < 2;
     for (uint32_t i = 1; i < f->g->n.len; i++) {
         const pnode *p = pass_at(f->g, i);
@@ -518,19 +518,26 @@ static bool try_fold(fusion *f, uint32_t i)
 
 /* ---- matrix products and scans with what follows them ---- */
 
-static bool try_core(fusion *f, uint32_t i, group_kind kind)
+/* Does the group iterate over just p's elements, in their order, so that p may be the product or scan that it is built around? */
+static bool takes_core(const fusion *f, uint32_t i)
 {
     const pnode *p = pass_at(f->g, i);
-    place *q = &f->at[i];
-    group *g = &f->groups.at[q->group];
+    const place *q = &f->at[i];
+    const group *g = &f->groups.at[q->group];
     if (q->many || !q->simple || g->kind != GROUP_MAP || g->inner || g->rank != p->rank || g->size >= f->limit)
         return false;
     for (int k = 0; k < p->rank; k++)
-        if (q->map[k] != k && !(q->map[k] == -1 && g->space[k] == 1))
+        if (g->space[k] != p->shape[k] || (q->map[k] != k && !(q->map[k] == -1 && g->space[k] == 1)))
             return false;
-    for (int k = 0; k < p->rank; k++)
-        if (g->space[k] != p->shape[k])
-            return false;
+    return true;
+}
+
+static bool try_core(fusion *f, uint32_t i, group_kind kind)
+{
+    const pnode *p = pass_at(f->g, i);
+    group *g = &f->groups.at[f->at[i].group];
+    if (!takes_core(f, i))
+        return false;
     g->kind = kind;
     g->core = i;
     if (kind == GROUP_SCAN)
@@ -786,6 +793,8 @@ static void settle(fusion *f, uint32_t i)
     bool here = inlinable(p) && (!q->whole || by_elements(f->g, p)) &&
                 (q->many ? (q->cost <= CHEAP && q->len < LONG && !kept(q)) || (q->rows && p->kind == KIND_WINDOW)
                          : g->size < f->limit && (cheap_here(f, i, g) || (q->rows && g->kind == GROUP_MATMUL)));
+    /* The product needs memory if its user's group cannot take it: what follows it then has that memory instead, and costs no pass of its own. */
+    here &= !(q->tail && p->kind != KIND_RESHAPE && !takes_core(f, i));
     if (!here) {
         root_group(f, i);
         return;
@@ -839,7 +848,6 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
     f->scratch = scratch_new(g->n.len);
     if (!f->uses || !f->scratch)
         return base_fail_oom(g->n.len);
-    costs(f);
     for (uint32_t i = 0; i < nroots; i++) {
         f->uses[roots[i]]++;
         f->at[roots[i]].root = true;
@@ -847,6 +855,7 @@ eas_status fuse(fusion *f, const pgraph *g, uint32_t nroots, const uint32_t *roo
     for (uint32_t i = g->n.len - 1; i > 0; i--) /* by what is needed itself */
         for (int k = 0; k < pass_at(g, i)->nin && f->uses[i]; k++)
             f->uses[pass_at(g, i)->in[k]]++;
+    costs(f);
     for (uint32_t i = 1; i < g->n.len; i++)
         if (cut_of(f, i) & CUT_APART) {
             f->at[i].root = true;

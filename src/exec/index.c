@@ -8,11 +8,11 @@
 
 /* ---- small things ---- */
 
-eas_value low_bin(lower *l, const char *op, eas_value x, eas_value y) { return eas_apply(l->b, eas_op_find(op), x, y, 0); }
+eas_value low_bin(lower *l, const char *op, eas_value x, eas_value y) { return eas_builder_apply(l->b, eas_op_find(op), x, y, 0); }
 
 eas_value low_and(lower *l, eas_value x, eas_value y) { return !x ? y : !y || x == y ? x : low_bin(l, "and", x, y); }
 
-eas_value low_int(lower *l, int64_t v) { return eas_const_typed(l->b, EAS_I64, 0, v); }
+eas_value low_int(lower *l, int64_t v) { return eas_builder_const_typed(l->b, EAS_I64, 0, v); }
 
 /* What cannot be, unless the builder has failed before: then that is the error. */
 static void impossible(lower *l, const char *what, const char *why)
@@ -36,7 +36,7 @@ eas_dim low_spread(lower *l, int axis, int rank, const eas_dim *shape, uint32_t 
 {
     for (int d = 0; d < rank; d++)
         if (shape[d] != 1 && !(skip >> d & 1))
-            return low_spread_from(l, eas_program_id(l->b, axis), rank, shape, skip, at);
+            return low_spread_from(l, eas_builder_program_id(l->b, axis), rank, shape, skip, at);
     return 1;
 }
 
@@ -90,7 +90,7 @@ static int lanes(lower *l, eas_value v)
 
 static eas_value bits_value(lower *l, eas_dtype dt, int64_t bits)
 {
-    return eas_const_typed(l->b, dt, dtype_is_float(dt) ? ir_bits_to_double(dt, bits) : 0, bits);
+    return eas_builder_const_typed(l->b, dt, dtype_is_float(dt) ? ir_bits_to_double(dt, bits) : 0, bits);
 }
 
 eas_value low_neutral(lower *l, const char *join, eas_dtype dt) { return bits_value(l, dt, graph_neutral(join, dt)); }
@@ -162,7 +162,7 @@ static eas_value offset_of(lower *l, int n, const lindex *at, const eas_dim *str
             continue;
         eas_value t = scaled(l, at[i].v, strides[i]);
         if (negative && negative[i])
-            t = eas_apply(l->b, eas_op_find("neg"), t, 0, 0);
+            t = eas_builder_apply(l->b, eas_op_find("neg"), t, 0, 0);
         if (lanes(l, t) == 1)
             base = plus(l, base, t);
         else
@@ -208,11 +208,11 @@ static eas_value swapped(lower *l, eas_value v, int a, int b)
         int64_t t = shape[a];
         shape[a] = shape[b];
         shape[b] = t;
-        return eas_reshape(l->b, v, l->nblock, shape);
+        return eas_builder_reshape(l->b, v, l->nblock, shape);
     }
     axes[a] = b;
     axes[b] = a;
-    return eas_trans(l->b, v, axes);
+    return eas_builder_trans(l->b, v, axes);
 }
 
 /* Neighbours in memory along a block axis that is not the last one: load with that axis last, then turn the block. */
@@ -236,7 +236,7 @@ static bool load_turned(lower *l, eas_value buf, int n, const lindex *at, const 
     for (int i = 0; i < n; i++)
         turned[i] = (lindex){swapped(l, at[i].v, unit, last), swapped(l, at[i].ok, unit, last)};
     eas_value ok, off = offset_of(l, n, turned, strides, NULL, start, &ok);
-    *out = swapped(l, eas_load(l->b, buf, off, ok, 0), unit, last);
+    *out = swapped(l, eas_builder_load(l->b, buf, off, ok, 0), unit, last);
     return true;
 }
 
@@ -256,7 +256,7 @@ static eas_value load_strided(lower *l, uint32_t p, int n, const lindex *at, con
     if (!any && load_turned(l, l->param[p], n, at, size, start, &v))
         return v;
     eas_value off = offset_of(l, n, at, size, negative, start, &ok);
-    return eas_load(l->b, l->param[p], off, ok, 0);
+    return eas_builder_load(l->b, l->param[p], off, ok, 0);
 }
 
 static eas_value load_at(lower *l, uint32_t p, const lindex *at)
@@ -266,12 +266,12 @@ static eas_value load_at(lower *l, uint32_t p, const lindex *at)
     return load_strided(l, p, pass_at(l->g, p)->rank, at, strides, start);
 }
 
-/* At the group's own index; dims of the space that were merged count as one. */
-static eas_value load_mapped(lower *l, uint32_t p, const int8_t *map)
+/* At the group's own index; dims of the space that were merged count as one. Node p's memory has the shape and strides of `as`: p itself, or a reshape of it. */
+static eas_value load_mapped(lower *l, uint32_t p, uint32_t as, const int8_t *map)
 {
-    const pnode *n = pass_at(l->g, p);
+    const pnode *n = pass_at(l->g, as);
     eas_dim start, strides[MAX_DIMS], own[MAX_DIMS] = {0};
-    leaf_strides(l->g, p, &start, own);
+    leaf_strides(l->g, as, &start, own);
     for (int d = 0; d < MAX_DIMS; d++)
         strides[d] = 0;
     for (int k = 0; k < n->rank; k++)
@@ -374,7 +374,10 @@ static eas_value shifted(lower *l, eas_value v, eas_dim lo, eas_dim n, eas_dim w
     return u;
 }
 
-static eas_value choose(lower *l, eas_value cond, eas_value x, eas_value y) { return cond ? eas_apply(l->b, eas_op_find("where"), cond, x, y) : x; }
+static eas_value choose(lower *l, eas_value cond, eas_value x, eas_value y)
+{
+    return cond ? eas_builder_apply(l->b, eas_op_find("where"), cond, x, y) : x;
+}
 
 static eas_value pad_value(lower *l, const pnode *p, const lindex *at)
 {
@@ -411,7 +414,7 @@ static eas_value concat_value(lower *l, const pnode *p, const lindex *at)
         }
         eas_dim_apply(EAS_DIM_ADD, start, x->shape[axis], &start);
     }
-    return v ? v : eas_const_typed(l->b, (eas_dtype)p->dtype, 0, 0);
+    return v ? v : eas_builder_const_typed(l->b, (eas_dtype)p->dtype, 0, 0);
 }
 
 static eas_value update_value(lower *l, const pnode *p, const lindex *at)
@@ -454,7 +457,7 @@ static lindex picked(lower *l, uint32_t index, const lindex *at, int rank, eas_d
     for (int k = 0; k < rank; k++)
         if (at[k].v)
             ok = low_and(l, ok, at[k].ok);
-    return (lindex){low_wrapped(l, eas_cast(l->b, low_value(l, index, at, NULL), EAS_I64), size), ok};
+    return (lindex){low_wrapped(l, eas_builder_cast(l->b, low_value(l, index, at, NULL), EAS_I64), size), ok};
 }
 
 static eas_value gather_value(lower *l, const pnode *p, const lindex *at)
@@ -490,7 +493,7 @@ static eas_value random_value(lower *l, const pnode *p, const lindex *at)
     int prefix = pass_at(l->g, p->in[0])->rank;
     eas_value ok, lane = low_offset(l, p->rank - prefix, p->shape + prefix, at + prefix, &ok);
     eas_value key = low_value(l, p->in[0], at, NULL), first = low_value(l, p->in[1], at, NULL);
-    return eas_rand(l->b, key, low_bin(l, "add", eas_cast(l->b, first, EAS_I64), lane), (eas_rand_kind)p->words[0]);
+    return eas_builder_rand(l->b, key, low_bin(l, "add", eas_builder_cast(l->b, first, EAS_I64), lane), (eas_rand_kind)p->words[0]);
 }
 
 /* ---- element by element ---- */
@@ -501,19 +504,19 @@ eas_value low_emit(lower *l, const pnode *p, const eas_value *x)
     const graph_row *row = &graph_rows[p->op];
     eas_dtype dt = (eas_dtype)p->dtype;
     if (row->ir)
-        return eas_apply(l->b, eas_op_find(row->ir), x[0], p->nin > 1 ? x[1] : 0, p->nin > 2 ? x[2] : 0);
+        return eas_builder_apply(l->b, eas_op_find(row->ir), x[0], p->nin > 1 ? x[1] : 0, p->nin > 2 ? x[2] : 0);
     eas_value wide[3];
     bool half = false;
     for (int i = 0; i < p->nin; i++) {
         eas_dtype from = eas_value_dtype(l->b, x[i]);
         bool narrow = (from == EAS_F16 || from == EAS_BF16) && dtype_is_float(dt);
-        wide[i] = narrow ? eas_cast(l->b, x[i], EAS_F32) : x[i];
+        wide[i] = narrow ? eas_builder_cast(l->b, x[i], EAS_F32) : x[i];
         half |= narrow;
     }
     if (half && (p->op == GRAPH_NEXTAFTER || p->op == GRAPH_COPYSIGN)) /* these are about the format itself */
         return row->emit(l->b, x, dt);
     eas_value v = row->emit(l->b, wide, half ? EAS_F32 : dt);
-    return half ? eas_cast(l->b, v, dt) : v;
+    return half ? eas_builder_cast(l->b, v, dt) : v;
 }
 
 /* Input k of p, where p stands at an index or in the space. */
@@ -536,7 +539,7 @@ static eas_value map_value(lower *l, const pnode *p, const lindex *at, const int
     eas_value x[3];
     for (int i = 0; i < p->nin; i++)
         x[i] = input_value(l, p, i, at, map);
-    return p->kind == KIND_CAST ? eas_cast(l->b, x[0], (eas_dtype)p->dtype) : low_emit(l, p, x);
+    return p->kind == KIND_CAST ? eas_builder_cast(l->b, x[0], (eas_dtype)p->dtype) : low_emit(l, p, x);
 }
 
 /* ---- any node ---- */
@@ -544,16 +547,25 @@ static eas_value map_value(lower *l, const pnode *p, const lindex *at, const int
 static eas_value iota_value(lower *l, const pnode *p, const lindex *at)
 {
     const lindex *i = &at[p->words[0]];
-    return eas_cast(l->b, i->v ? i->v : low_int(l, 0), (eas_dtype)p->dtype);
+    return eas_builder_cast(l->b, i->v ? i->v : low_int(l, 0), (eas_dtype)p->dtype);
 }
+
+bool reshapes_dense(const pgraph *g, const pnode *p)
+{
+    const pnode *x = p->kind == KIND_RESHAPE ? pass_at(g, p->in[0]) : NULL;
+    return x && !(x->kind == KIND_LEAF && x->nwords);
+}
+
+/* A reshape of what lies densely in memory reads that memory with strides of its own. */
+static bool reads_reshaped(const lower *l, const pnode *p) { return reshapes_dense(l->g, p) && fused_stored(l->f, p->in[0]) && l->param[p->in[0]]; }
 
 static eas_value reshape_value(lower *l, const pnode *p, const lindex *at)
 {
     const pnode *x = pass_at(l->g, p->in[0]);
     lindex to[MAX_DIMS];
-    if (fused_stored(l->f, p->in[0]) && l->param[p->in[0]] && !(x->kind == KIND_LEAF && x->nwords)) {
+    if (reads_reshaped(l, p)) {
         eas_value ok, off = low_offset(l, p->rank, p->shape, at, &ok);
-        return eas_load(l->b, l->param[p->in[0]], off, ok, 0);
+        return eas_builder_load(l->b, l->param[p->in[0]], off, ok, 0);
     }
     reshape_index(l, p, x, at, to);
     return low_value(l, p->in[0], to, NULL);
@@ -599,11 +611,14 @@ bool low_by_map(const pgraph *g, const pnode *p, const int8_t *map)
     }
 }
 
-static eas_value by_map(lower *l, const pnode *p, const int8_t *map)
+static eas_value by_map(lower *l, uint32_t id, const int8_t *map)
 {
+    const pnode *p = pass_at(l->g, id);
     lindex at[MAX_DIMS];
     if (low_by_map(l->g, p, map))
         return p->kind == KIND_MAP || p->kind == KIND_CAST ? map_value(l, p, NULL, map) : input_value(l, p, 0, NULL, map);
+    if (reads_reshaped(l, p))
+        return load_mapped(l, p->in[0], id, map);
     for (int k = 0; k < p->rank; k++)
         at[k] = map[k] < 0 || p->shape[k] == 1 ? (lindex){0, 0} : l->at[l->mdim[map[k]]];
     return at_index(l, p, at);
@@ -635,8 +650,8 @@ eas_value low_value(lower *l, uint32_t id, const lindex *at, const int8_t *map)
     if (v || l->st)
         return v;
     if (l->param[id])
-        v = at ? load_at(l, id, at) : load_mapped(l, id, map);
+        v = at ? load_at(l, id, at) : load_mapped(l, id, id, map);
     else
-        v = at ? at_index(l, p, at) : by_map(l, p, map);
+        v = at ? at_index(l, p, at) : by_map(l, id, map);
     return remember(l, id, at, map, v);
 }

@@ -30,7 +30,7 @@ static eas_status kernel_of(eas_ir *ir, bool lines, eas_kernel **out)
     sha256_init(&h);
     sha256_add(&h, text, strlen(text));
     sha256_done(&h, key);
-    eas_free(text);
+    eas_memory_free(text);
     base_lock(&table_lock);
     made *m = &table[(key[0] | key[1] << 8) % TABLE];
     if (!m->kernel || memcmp(m->key, key, sizeof key)) {
@@ -113,8 +113,8 @@ static void add_params(lowering *w)
                  : u->what == USE_DIM    ? "n"
                                          : "tmp",
                  i);
-        eas_value v = u->what == USE_NODE || u->what == USE_SCRATCH || u->what == USE_PACKED ? eas_param_buffer(l->b, name, dt)
-                                                                                             : eas_param_scalar(l->b, name, dt, 0);
+        eas_value v = u->what == USE_NODE || u->what == USE_SCRATCH || u->what == USE_PACKED ? eas_builder_param_buffer(l->b, name, dt)
+                                                                                             : eas_builder_param_scalar(l->b, name, dt, 0);
         if (u->what == USE_PACKED)
             w->scratch[u->node] = v;
         else if (u->written)
@@ -221,9 +221,9 @@ eas_dim ceil_dim(eas_dim n, int64_t by)
 eas_value low_lanes(lower *l, int axis, int64_t n)
 {
     int64_t shape[MAX_BLOCK] = {1, 1, 1, 1};
-    eas_value v = eas_arange(l->b, 0, n);
+    eas_value v = eas_builder_arange(l->b, 0, n);
     shape[axis] = n;
-    return l->nblock == 1 ? v : eas_reshape(l->b, v, l->nblock, shape);
+    return l->nblock == 1 ? v : eas_builder_reshape(l->b, v, l->nblock, shape);
 }
 
 lindex low_along(lower *l, eas_value first, int axis, int64_t n, eas_dim size)
@@ -237,7 +237,7 @@ lindex low_lanes_of(lower *l, int axis, eas_dim size, int64_t most, eas_dim *pro
 {
     int64_t n = dim_known(size) && size < most ? (size ? size : 1) : most;
     *programs = ceil_dim(size, n);
-    return low_along(l, low_bin(l, "mul", eas_program_id(l->b, axis), low_int(l, n)), 0, n, size);
+    return low_along(l, low_bin(l, "mul", eas_builder_program_id(l->b, axis), low_int(l, n)), 0, n, size);
 }
 
 /* Where root i goes in memory, and what is stored there. */
@@ -264,8 +264,8 @@ void low_store(lowering *w, uint32_t i)
     if (!v || !off)
         return;
     if (eas_value_shape(l->b, off, shape) == 0 && eas_value_shape(l->b, v, shape) > 0)
-        v = eas_reshape(l->b, v, 0, NULL);
-    eas_store(l->b, w->out[i], off, v, ok);
+        v = eas_builder_reshape(l->b, v, 0, NULL);
+    eas_builder_store(l->b, w->out[i], off, v, ok);
 }
 
 /* ---- any group ---- */
@@ -467,7 +467,7 @@ typedef struct recipe {
     eas_dim grid[3];
     uint32_t in_place; /* which parameter; UINT32_MAX: none */
     uint64_t alike;
-    bool maps;
+    bool maps, indexed;
 } recipe;
 static recipe recipes[TABLE];
 
@@ -493,6 +493,7 @@ static bool recall(lowering *w, const recipe *r, const uint8_t key[32])
     w->use->in_place = r->in_place == UINT32_MAX ? 0 : w->use->params.at[r->in_place].node;
     w->use->alike = r->alike;
     w->use->maps = r->maps;
+    w->use->indexed = r->indexed;
     return true;
 }
 
@@ -505,6 +506,7 @@ static void remember(const lowering *w, recipe *r, const uint8_t key[32])
     memcpy(r->grid, w->use->grid, sizeof r->grid);
     r->alike = w->use->alike;
     r->maps = w->use->maps;
+    r->indexed = w->use->indexed;
     r->in_place = UINT32_MAX;
     for (uint32_t i = 0; w->use->in_place && i < w->use->params.len; i++)
         if (w->use->params.at[i].what == USE_NODE && !w->use->params.at[i].written && w->use->params.at[i].node == w->use->in_place)
@@ -526,6 +528,7 @@ static eas_status make(lowering *w)
     w->use->in_place = in_place(w);
     w->use->alike = alike(w);
     w->use->maps = l->grp->kind == GROUP_MAP && !w->c->indexed;
+    w->use->indexed = w->c->indexed;
     kinds[w->l.grp->kind].lower(w);
     eas_ir *ir = NULL;
     st = l->st ? l->st : eas_builder_finish(l->b, &ir);

@@ -13,7 +13,7 @@
 enum { FEW_TILES = 32 };
 static const int64_t tile_sizes[VARIANTS][2] = {{64, 64}, {128, 128}, {64, 128}, {32, 256}}; /* rows and columns; the first is usually best */
 
-static eas_value op1(lower *l, const char *name, eas_value x) { return eas_apply(l->b, eas_op_find(name), x, 0, 0); }
+static eas_value op1(lower *l, const char *name, eas_value x) { return eas_builder_apply(l->b, eas_op_find(name), x, 0, 0); }
 
 typedef struct attend {
     lowering *w;
@@ -35,7 +35,7 @@ static eas_value tile(attend *a, uint32_t id, lindex r, lindex c, int64_t nr, in
         at[i] = x->shape[i] == 1 ? (lindex){0, 0} : a->batch[i + a->o->rank - x->rank];
     at[x->rank - 2] = r;
     at[x->rank - 1] = c;
-    return eas_cast(l->b, eas_broadcast(l->b, low_value(l, id, at, NULL), 2, (int64_t[]){nr, nc}), a->sum);
+    return eas_builder_cast(l->b, eas_builder_broadcast(l->b, low_value(l, id, at, NULL), 2, (int64_t[]){nr, nc}), a->sum);
 }
 
 /* The group's own index becomes that of a tile of rows by columns. */
@@ -56,21 +56,21 @@ static eas_value scores_tile(attend *a, eas_value q, eas_value first, bool whole
     int8_t map[MAX_DIMS], to[MAX_DIMS];
     lindex col = low_along(l, first, 0, a->cols, a->ncols);
     eas_value k = tile(a, a->c->in[1], whole(l, 1, a->depth), col, a->cols, a->depth);
-    eas_value zero = eas_broadcast(l->b, eas_const_typed(l->b, a->sum, 0, 0), 2, (int64_t[]){a->cols, a->rows});
-    l->fold[l->grp->inner_core] = eas_cast(l->b, eas_matmul(l->b, k, q, zero), (eas_dtype)a->c->dtype);
+    eas_value zero = eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, a->sum, 0, 0), 2, (int64_t[]){a->cols, a->rows});
+    l->fold[l->grp->inner_core] = eas_builder_cast(l->b, eas_builder_matmul(l->b, k, q, zero), (eas_dtype)a->c->dtype);
     low_stand_at(&a->w->l, a->batch, a->s, a->across, col);
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
     if (whole_tile)
         map_input(l->g, a->s, 1, map, to);
-    eas_value s = eas_cast(l->b, whole_tile ? low_value(l, a->s->in[1], NULL, to) : low_value(l, l->grp->scores, NULL, map), a->sum);
+    eas_value s = eas_builder_cast(l->b, whole_tile ? low_value(l, a->s->in[1], NULL, to) : low_value(l, l->grp->scores, NULL, map), a->sum);
     l->fold[l->grp->inner_core] = 0;
-    s = eas_broadcast(l->b, s, 2, (int64_t[]){a->cols, a->rows});
-    return col.ok ? eas_apply(l->b, eas_op_find("where"), col.ok, s, eas_const_typed(l->b, a->sum, -INFINITY, 0)) : s;
+    s = eas_builder_broadcast(l->b, s, 2, (int64_t[]){a->cols, a->rows});
+    return col.ok ? eas_builder_apply(l->b, eas_op_find("where"), col.ok, s, eas_builder_const_typed(l->b, a->sum, -INFINITY, 0)) : s;
 }
 
-static eas_value per_row(lower *l, eas_value v, int64_t n) { return eas_reshape(l->b, v, 2, (int64_t[]){n, 1}); }
-static eas_value per_lane(lower *l, eas_value v, int64_t n) { return eas_reshape(l->b, v, 2, (int64_t[]){1, n}); }
+static eas_value per_row(lower *l, eas_value v, int64_t n) { return eas_builder_reshape(l->b, v, 2, (int64_t[]){n, 1}); }
+static eas_value per_lane(lower *l, eas_value v, int64_t n) { return eas_builder_reshape(l->b, v, 2, (int64_t[]){1, n}); }
 
 /* The condition under which there are scores at all, if they are where(condition, ..., -inf) and it has nothing to do with the product. */
 static uint32_t gate(const attend *a)
@@ -91,9 +91,9 @@ static eas_value any_there(attend *a, uint32_t cond, eas_value first)
     for (int d = 0; d < a->s->rank; d++)
         map[d] = (int8_t)d;
     map_input(l->g, a->s, 0, map, to);
-    eas_value v = eas_broadcast(l->b, low_value(l, cond, NULL, to), 2, (int64_t[]){a->cols, a->rows});
-    v = eas_reduce(l->b, eas_op_find("or"), eas_cast(l->b, v, EAS_U8), 1);
-    return low_bin(l, "ne", eas_reduce(l->b, eas_op_find("or"), v, 0), eas_const_typed(l->b, EAS_U8, 0, 0));
+    eas_value v = eas_builder_broadcast(l->b, low_value(l, cond, NULL, to), 2, (int64_t[]){a->cols, a->rows});
+    v = eas_builder_reduce(l->b, eas_op_find("or"), eas_builder_cast(l->b, v, EAS_U8), 1);
+    return low_bin(l, "ne", eas_builder_reduce(l->b, eas_op_find("or"), v, 0), eas_builder_const_typed(l->b, EAS_U8, 0, 0));
 }
 
 /* ---- conditions that hold up to some column ---- */
@@ -175,7 +175,7 @@ static eas_value side(attend *a, uint32_t cond, int k, eas_value first)
 
 static eas_value one_more_if(lower *l, eas_value so_far, eas_value yes)
 {
-    return low_bin(l, "add", so_far, eas_apply(l->b, eas_op_find("where"), yes, low_int(l, 1), low_int(l, 0)));
+    return low_bin(l, "add", so_far, eas_builder_apply(l->b, eas_op_find("where"), yes, low_int(l, 1), low_int(l, 0)));
 }
 
 /* Up to which column every score is there in whole tiles, and up to which there is any. */
@@ -183,16 +183,16 @@ static void find_ends(attend *a, uint32_t cond, int column, bool equal, eas_valu
 {
     lower *l = &a->w->l;
     const char *below = equal ? "le" : "lt";
-    eas_value row = eas_broadcast(l->b, side(a, cond, 1 - column, 0), 2, (int64_t[]){a->rows, 1}), iv, now[2], next[2];
-    row = eas_reshape(l->b, row, 1, &a->rows);
-    eas_value least = eas_reduce(l->b, eas_op_find("min"), row, 0), most = eas_reduce(l->b, eas_op_find("max"), row, 0);
+    eas_value row = eas_builder_broadcast(l->b, side(a, cond, 1 - column, 0), 2, (int64_t[]){a->rows, 1}), iv, now[2], next[2];
+    row = eas_builder_reshape(l->b, row, 1, &a->rows);
+    eas_value least = eas_builder_reduce(l->b, eas_op_find("min"), row, 0), most = eas_builder_reduce(l->b, eas_op_find("max"), row, 0);
     eas_value zero[2] = {low_int(l, 0), low_int(l, 0)};
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, low_int(l, 0), low_dim(l, a->ncols), low_int(l, a->cols), 2, zero, &iv, now);
+    eas_builder_loop_begin(l->b, low_int(l, 0), low_dim(l, a->ncols), low_int(l, a->cols), 2, zero, &iv, now);
     eas_value last = low_bin(l, "min", low_bin(l, "add", iv, low_int(l, a->cols - 1)), low_bin(l, "sub", low_dim(l, a->ncols), low_int(l, 1)));
-    next[0] = one_more_if(l, now[0], low_bin(l, below, eas_reshape(l->b, side(a, cond, column, last), 0, NULL), least));
-    next[1] = one_more_if(l, now[1], low_bin(l, below, eas_reshape(l->b, side(a, cond, column, iv), 0, NULL), most));
-    eas_loop_end(l->b, 2, next, ends);
+    next[0] = one_more_if(l, now[0], low_bin(l, below, eas_builder_reshape(l->b, side(a, cond, column, last), 0, NULL), least));
+    next[1] = one_more_if(l, now[1], low_bin(l, below, eas_builder_reshape(l->b, side(a, cond, column, iv), 0, NULL), most));
+    eas_builder_loop_end(l->b, 2, next, ends);
     low_forget(l, mark);
     /* never more than all tiles; said for those who prove that accesses stay inside */
     eas_value all = low_bin(l, "floordiv", low_bin(l, "add", low_dim(l, a->ncols), low_int(l, a->cols - 1)), low_int(l, a->cols));
@@ -204,29 +204,29 @@ static void find_ends(attend *a, uint32_t cond, int column, bool equal, eas_valu
 static eas_value in_twos(const attend *a, eas_value x, eas_value y)
 {
     lower *l = &a->w->l;
-    eas_value by = eas_const_typed(l->b, a->sum, LOG2_E, 0);
+    eas_value by = eas_builder_const_typed(l->b, a->sum, LOG2_E, 0);
     if (a->sum == EAS_F64)
         return low_bin(l, "sub", low_bin(l, "mul", x, by), y);
-    return eas_apply(l->b, eas_op_find("fma"), x, by, op1(l, "neg", y));
+    return eas_builder_apply(l->b, eas_op_find("fma"), x, by, op1(l, "neg", y));
 }
 
 /* now: largest, sum, weighted sum. Powers of two are cheaper: exp(s - top) is exp2 of both times log2(e). */
 static void one_tile(attend *a, eas_value q, eas_value first, bool whole_tile, const eas_value *now, eas_value *next)
 {
     lower *l = &a->w->l;
-    eas_value by = eas_const_typed(l->b, a->sum, LOG2_E, 0), zero = eas_const_typed(l->b, a->sum, 0, 0);
+    eas_value by = eas_builder_const_typed(l->b, a->sum, LOG2_E, 0), zero = eas_builder_const_typed(l->b, a->sum, 0, 0);
     eas_value s = scores_tile(a, q, first, whole_tile);
-    eas_value top = low_bin(l, "max", now[0], eas_reduce(l->b, eas_op_find("max"), s, 0));
-    eas_value none = low_bin(l, "eq", top, eas_const_typed(l->b, a->sum, -INFINITY, 0)); /* rows without a score so far: nothing is added */
-    eas_value safe = eas_apply(l->b, eas_op_find("where"), none, zero, low_bin(l, "mul", top, by));
+    eas_value top = low_bin(l, "max", now[0], eas_builder_reduce(l->b, eas_op_find("max"), s, 0));
+    eas_value none = low_bin(l, "eq", top, eas_builder_const_typed(l->b, a->sum, -INFINITY, 0)); /* rows without a score so far: nothing is added */
+    eas_value safe = eas_builder_apply(l->b, eas_op_find("where"), none, zero, low_bin(l, "mul", top, by));
     eas_value p = op1(l, "exp2", in_twos(a, s, per_lane(l, safe, a->rows)));
-    eas_value total = eas_reduce(l->b, eas_op_find("add"), p, 0); /* at once, while p is in registers */
+    eas_value total = eas_builder_reduce(l->b, eas_op_find("add"), p, 0); /* at once, while p is in registers */
     eas_value fade = op1(l, "exp2", low_bin(l, "sub", low_bin(l, "mul", now[0], by), safe));
     lindex key = low_along(l, first, 0, a->cols, a->ncols);
     eas_value v = tile(a, a->o->in[1], key, whole(l, 1, a->width), a->cols, a->width);
     next[0] = top;
     next[1] = low_bin(l, "add", low_bin(l, "mul", now[1], fade), total);
-    next[2] = eas_matmul(l->b, eas_trans(l->b, p, NULL), v, low_bin(l, "mul", now[2], per_row(l, fade, a->rows)));
+    next[2] = eas_builder_matmul(l->b, eas_builder_trans(l->b, p, NULL), v, low_bin(l, "mul", now[2], per_row(l, fade, a->rows)));
 }
 
 enum { TILE_PART, TILE_WHOLE };
@@ -237,16 +237,16 @@ static void walk(attend *a, eas_value query, eas_value from, eas_value to, int k
     lower *l = &a->w->l;
     eas_value iv, now[3], next[3], merged[3];
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, from, to, low_int(l, a->cols), 3, init, &iv, now);
+    eas_builder_loop_begin(l->b, from, to, low_int(l, a->cols), 3, init, &iv, now);
     if (cond)
-        eas_if_begin(l->b, any_there(a, cond, iv));
+        eas_builder_if_begin(l->b, any_there(a, cond, iv));
     one_tile(a, query, iv, kind == TILE_WHOLE, now, next);
     if (cond) {
-        eas_if_else(l->b, 3, next);
-        eas_if_end(l->b, 3, now, merged);
+        eas_builder_if_else(l->b, 3, next);
+        eas_builder_if_end(l->b, 3, now, merged);
         memcpy(next, merged, sizeof next);
     }
-    eas_loop_end(l->b, 3, next, last);
+    eas_builder_loop_end(l->b, 3, next, last);
     low_forget(l, mark);
 }
 
@@ -286,13 +286,13 @@ void lower_attention(lowering *w)
     w->use->grid[0] = ceil_dim(a.nrows, a.rows);
     w->use->grid[2] = 1;
     w->use->grid[1] = low_spread(l, 1, a.o->rank - 2, a.o->shape, 0, a.batch);
-    eas_value first = low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, a.rows));
+    eas_value first = low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, a.rows));
     a.row = low_along(l, first, 0, a.rows, a.nrows);
     a.across = low_along(l, first, 1, a.rows, a.nrows);
-    eas_value query = eas_trans(l->b, tile(&a, a.c->in[0], a.row, whole(l, 1, a.depth), a.rows, a.depth), NULL);
-    eas_value zero = eas_const_typed(l->b, a.sum, 0, 0), last[3];
-    eas_value init[3] = {eas_broadcast(l->b, eas_const_typed(l->b, a.sum, -INFINITY, 0), 1, &a.rows), eas_broadcast(l->b, zero, 1, &a.rows),
-                         eas_broadcast(l->b, zero, 2, (int64_t[]){a.rows, a.width})};
+    eas_value query = eas_builder_trans(l->b, tile(&a, a.c->in[0], a.row, whole(l, 1, a.depth), a.rows, a.depth), NULL);
+    eas_value zero = eas_builder_const_typed(l->b, a.sum, 0, 0), last[3];
+    eas_value init[3] = {eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, a.sum, -INFINITY, 0), 1, &a.rows),
+                         eas_builder_broadcast(l->b, zero, 1, &a.rows), eas_builder_broadcast(l->b, zero, 2, (int64_t[]){a.rows, a.width})};
     int column;
     bool equal;
     uint32_t cond = gate(&a);
@@ -304,13 +304,14 @@ void lower_attention(lowering *w)
     } else {
         walk(&a, query, low_int(l, 0), low_dim(l, a.ncols), TILE_PART, cond, init, last);
     }
-    eas_value r = low_bin(l, "mul", last[2], per_row(l, low_bin(l, "div", eas_const_typed(l->b, a.sum, 1, 0), last[1]), a.rows));
-    l->fold[l->grp->core] = eas_cast(l->b, r, (eas_dtype)a.o->dtype);
+    eas_value r = low_bin(l, "mul", last[2], per_row(l, low_bin(l, "div", eas_builder_const_typed(l->b, a.sum, 1, 0), last[1]), a.rows));
+    l->fold[l->grp->core] = eas_builder_cast(l->b, r, (eas_dtype)a.o->dtype);
     for (uint32_t i = 0; i < l->grp->roots.len; i++) {
         const uint32_t id = l->grp->roots.at[i].value;
         const bool row = pass_at(l->g, id)->kind == KIND_REDUCE; /* for derivatives: the maxima and the sums */
         if (row)
-            l->fold[id] = eas_cast(l->b, per_row(l, last[is_op(l->g, id, GRAPH_REDUCE_MAX) ? 0 : 1], a.rows), (eas_dtype)pass_at(l->g, id)->dtype);
+            l->fold[id] =
+                eas_builder_cast(l->b, per_row(l, last[is_op(l->g, id, GRAPH_REDUCE_MAX) ? 0 : 1], a.rows), (eas_dtype)pass_at(l->g, id)->dtype);
         low_stand_at(&a.w->l, a.batch, row ? pass_at(l->g, id) : a.o, a.row, row ? (lindex){0, 0} : whole(l, 1, a.width));
         low_store(w, i);
     }

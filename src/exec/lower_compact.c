@@ -18,9 +18,9 @@ static void put(compaction *c, eas_value place, eas_value v, eas_value ok)
 {
     lower *l = &c->w->l;
     place = low_bin(l, "max", low_bin(l, "min", place, low_bin(l, "sub", c->size, low_int(l, 1))), low_int(l, 0));
-    eas_if_begin(l->b, ok);
-    eas_store(l->b, c->w->out[0], low_bin(l, "add", c->row, place), v, 0);
-    eas_if_end(l->b, 0, NULL, NULL);
+    eas_builder_if_begin(l->b, ok);
+    eas_builder_store(l->b, c->w->out[0], low_bin(l, "add", c->row, place), v, 0);
+    eas_builder_if_end(l->b, 0, NULL, NULL);
 }
 
 static eas_value of_part(compaction *c, int input, eas_value part)
@@ -33,9 +33,9 @@ static void fill(compaction *c, eas_value from)
 {
     lower *l = &c->w->l;
     eas_value iv;
-    eas_loop_begin(l->b, from, c->size, low_int(l, 1), 0, NULL, &iv, NULL);
+    eas_builder_loop_begin(l->b, from, c->size, low_int(l, 1), 0, NULL, &iv, NULL);
     put(c, iv, low_dim(l, c->truth->shape[c->axis]), low_bin(l, "lt", iv, c->size));
-    eas_loop_end(l->b, 0, NULL, NULL);
+    eas_builder_loop_end(l->b, 0, NULL, NULL);
 }
 
 void lower_compact(lowering *w)
@@ -51,19 +51,19 @@ void lower_compact(lowering *w)
     grid[2] = 1;
     grid[1] = low_spread(l, 1, c.axis, c.p->shape, 0, c.at);
     c.size = low_dim(l, c.p->shape[c.axis]);
-    c.row = low_bin(l, "mul", eas_program_id(l->b, 1), c.size);
-    eas_value part = eas_program_id(l->b, 0), end = of_part(&c, 1, part), start = low_bin(l, "sub", end, of_part(&c, 2, part));
+    c.row = low_bin(l, "mul", eas_builder_program_id(l->b, 1), c.size);
+    eas_value part = eas_builder_program_id(l->b, 0), end = of_part(&c, 1, part), start = low_bin(l, "sub", end, of_part(&c, 2, part));
     eas_value last = low_bin(l, "min", end, c.size), first = low_bin(l, "mul", part, low_int(l, length));
     eas_value stop = low_bin(l, "min", low_bin(l, "add", first, low_int(l, length)), low_int(l, n)), iv, place;
     const uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, first, stop, low_int(l, 1), 1, &start, &iv, &place);
+    eas_builder_loop_begin(l->b, first, stop, low_int(l, 1), 1, &start, &iv, &place);
     c.at[c.axis] = (lindex){iv, 0};
-    eas_value yes = eas_cast(l->b, low_value(l, c.p->in[0], c.at, NULL), EAS_I64);
+    eas_value yes = eas_builder_cast(l->b, low_value(l, c.p->in[0], c.at, NULL), EAS_I64);
     put(&c, place, iv, low_bin(l, "lt", place, last));
     eas_value next = low_bin(l, "add", place, yes), done;
-    eas_loop_end(l->b, 1, &next, &done);
+    eas_builder_loop_end(l->b, 1, &next, &done);
     low_forget(l, mark);
-    eas_if_begin(l->b, low_bin(l, "eq", part, low_int(l, parts - 1)));
+    eas_builder_if_begin(l->b, low_bin(l, "eq", part, low_int(l, parts - 1)));
     fill(&c, end);
-    eas_if_end(l->b, 0, NULL, NULL);
+    eas_builder_if_end(l->b, 0, NULL, NULL);
 }

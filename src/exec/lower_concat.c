@@ -90,10 +90,7 @@ typedef struct copying {
     eas_value pid; /* among the programs of this input */
 } copying;
 
-static eas_dim product_of(int from, int to, const eas_dim *shape)
-{
-    return from < to ? shape_count(to - from, shape + from) : 1;
-}
+static eas_dim product_of(int from, int to, const eas_dim *shape) { return from < to ? shape_count(to - from, shape + from) : 1; }
 
 static eas_value times(lower *l, eas_value x, eas_dim d) { return d == 1 ? x : low_bin(l, "mul", x, low_dim(l, d)); }
 
@@ -120,8 +117,8 @@ static void copy_flat(copying *c, uint32_t from, eas_dim outer, eas_dim inner, e
         ok = dim_known(inner) && inner % lanes == 0 ? 0 : low_bin(l, "lt", j, low_dim(l, inner));
     }
     eas_value there = o ? low_bin(l, "add", times(l, o, inner), j) : j, to = o ? low_bin(l, "add", times(l, o, whole), j) : j;
-    eas_value v = eas_load(l->b, l->param[from], there, ok, 0);
-    eas_store(l->b, c->w->out[0], start == 0 ? to : low_bin(l, "add", to, low_dim(l, start)), v, ok);
+    eas_value v = eas_builder_load(l->b, l->param[from], there, ok, 0);
+    eas_builder_store(l->b, c->w->out[0], start == 0 ? to : low_bin(l, "add", to, low_dim(l, start)), v, ok);
 }
 
 static eas_dim flat_programs(eas_dim outer, eas_dim inner)
@@ -160,8 +157,8 @@ static void copy_computed(copying *c, eas_dim start)
     eas_value ok, rest = c->pid;
     l->nblock = 1;
     if (x->shape[last] != 1) {
-        at[last] = low_along(l, low_bin(l, "mul", chunks == 1 ? low_int(l, 0) : low_bin(l, "mod", rest, low_dim(l, chunks)), low_int(l, lanes)), 0, lanes,
-                             x->shape[last]);
+        at[last] = low_along(l, low_bin(l, "mul", chunks == 1 ? low_int(l, 0) : low_bin(l, "mod", rest, low_dim(l, chunks)), low_int(l, lanes)), 0,
+                             lanes, x->shape[last]);
         rest = chunks == 1 ? rest : low_bin(l, "floordiv", rest, low_dim(l, chunks));
     }
     low_spread_from(l, rest, last, x->shape, 0, at);
@@ -169,7 +166,7 @@ static void copy_computed(copying *c, eas_dim start)
     if (start != 0)
         at[c->axis].v = at[c->axis].v ? low_bin(l, "add", at[c->axis].v, low_dim(l, start)) : low_dim(l, start);
     eas_value off = low_offset(l, c->p->rank, c->p->shape, at, &ok);
-    eas_store(l->b, c->w->out[0], off, v, ok);
+    eas_builder_store(l->b, c->w->out[0], off, v, ok);
 }
 
 static eas_dim computed_programs(const pnode *x)
@@ -207,7 +204,7 @@ void lower_concat(lowering *w)
     eas_dim *grid = w->use->grid, done = 0;
     c.axis = (int)c.p->words[0];
     concat_inputs(l->f, l->grp, w->part, &first, &last);
-    const eas_value pid = eas_program_id(l->b, 0);
+    const eas_value pid = eas_builder_program_id(l->b, 0);
     const bool alone = last - first == 1; /* and only then sizes may be symbols */
     for (int k = first; k < last; k++) {
         const uint32_t mark = low_mark(l);
@@ -217,10 +214,10 @@ void lower_concat(lowering *w)
             continue;
         c.pid = done == 0 ? pid : low_bin(l, "sub", pid, low_int(l, done));
         if (!alone)
-            eas_if_begin(l->b, low_bin(l, "and", low_bin(l, "ge", c.pid, low_int(l, 0)), low_bin(l, "lt", c.pid, low_dim(l, n))));
+            eas_builder_if_begin(l->b, low_bin(l, "and", low_bin(l, "ge", c.pid, low_int(l, 0)), low_bin(l, "lt", c.pid, low_dim(l, n))));
         copy_input(&c, true);
         if (!alone)
-            eas_if_end(l->b, 0, NULL, NULL);
+            eas_builder_if_end(l->b, 0, NULL, NULL);
         low_forget(l, mark);
         done = alone ? n : done + n;
     }

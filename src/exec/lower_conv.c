@@ -61,9 +61,9 @@ static eas_value row_of_taps(lowering *w, conv *c, eas_value tap, eas_value acc)
     c->at[r - 1] = (lindex){low_lanes(l, 1, c->across), 0};
     eas_value k = low_lanes(l, 0, c->across);
     k = tap ? low_bin(l, "add", low_bin(l, "mul", tap, low_int(l, c->across)), k) : k;
-    eas_value x = eas_broadcast(l->b, low_value(l, c->windows, c->at, NULL), 2, (int64_t[]){c->pixels, c->across});
-    eas_value y = eas_broadcast(l->b, low_value(l, c->p->in[1], (lindex[]){{k, 0}, c->col}, NULL), 2, (int64_t[]){c->across, c->strip});
-    return eas_matmul(l->b, x, y, acc);
+    eas_value x = eas_builder_broadcast(l->b, low_value(l, c->windows, c->at, NULL), 2, (int64_t[]){c->pixels, c->across});
+    eas_value y = eas_builder_broadcast(l->b, low_value(l, c->p->in[1], (lindex[]){{k, 0}, c->col}, NULL), 2, (int64_t[]){c->across, c->strip});
+    return eas_builder_matmul(l->b, x, y, acc);
 }
 
 /* Even strips of whole vectors, where one would be too wide. */
@@ -79,7 +79,7 @@ static lindex columns(lowering *w, const conv *c)
     eas_value v = low_lanes(l, 1, c->strip);
     w->use->grid[2] = (c->outs + c->strip - 1) / c->strip;
     if (c->strip < c->outs) {
-        eas_value first = low_bin(l, "mul", eas_program_id(l->b, 2), low_int(l, c->strip));
+        eas_value first = low_bin(l, "mul", eas_builder_program_id(l->b, 2), low_int(l, c->strip));
         v = low_bin(l, "add", c->outs % c->strip ? low_bin(l, "min", first, low_int(l, c->outs - c->strip)) : first, v);
     }
     return (lindex){v, 0};
@@ -101,7 +101,7 @@ void lower_conv(lowering *w)
     l->nblock = 2;
     w->use->grid[0] = (c.wide + c.pixels - 1) / c.pixels;
     w->use->grid[1] = low_spread(l, 1, r - 3, c.w->shape, 0, c.at);
-    eas_value first = low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, c.pixels)), iv, now;
+    eas_value first = low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, c.pixels)), iv, now;
     if (c.wide % c.pixels) /* the last ones begin early enough for all to be there: some are computed twice, to the same bits */
         first = low_bin(l, "min", first, low_int(l, c.wide - c.pixels));
     c.at[r - 3] = (lindex){low_bin(l, "add", first, low_lanes(l, 0, c.pixels)), 0};
@@ -111,12 +111,12 @@ void lower_conv(lowering *w)
         acc = row_of_taps(w, &c, 0, acc);
     } else {
         uint32_t mark = low_mark(l);
-        eas_loop_begin(l->b, low_int(l, 0), low_int(l, c.down), low_int(l, 1), 1, &acc, &iv, &now);
+        eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, c.down), low_int(l, 1), 1, &acc, &iv, &now);
         eas_value next = row_of_taps(w, &c, iv, now);
-        eas_loop_end(l->b, 1, &next, &acc);
+        eas_builder_loop_end(l->b, 1, &next, &acc);
         low_forget(l, mark);
     }
-    eas_value row = low_bin(l, "mul", eas_program_id(l->b, 1), low_int(l, c.wide));
+    eas_value row = low_bin(l, "mul", eas_builder_program_id(l->b, 1), low_int(l, c.wide));
     matmul_store(w, acc, (lindex){low_bin(l, "add", row, c.at[r - 3].v), 0}, c.col);
 }
 
@@ -199,10 +199,10 @@ static eas_value block_of_pixels(lowering *w, filter *c, eas_value row, eas_valu
     c->at[r - 3] = (lindex){low_bin(l, "add", first, low_lanes(l, 0, c->pixels)), 0};
     c->at[r - 2] = (lindex){c->down, 0};
     c->at[r - 1] = (lindex){low_bin(l, "add", c->tap, low_lanes(l, 1, c->rows)), 0};
-    eas_value x = eas_broadcast(l->b, low_value(l, c->windows, c->at, NULL), 2, (int64_t[]){c->pixels, c->rows});
+    eas_value x = eas_builder_broadcast(l->b, low_value(l, c->windows, c->at, NULL), 2, (int64_t[]){c->pixels, c->rows});
     eas_value k = low_bin(l, "add", low_bin(l, "add", low_bin(l, "mul", row, low_int(l, c->wide)), first), low_lanes(l, 0, c->pixels));
     eas_value y = low_value(l, c->p->in[1], (lindex[]){c->part, {k, 0}, c->col}, NULL);
-    return eas_matmul(l->b, eas_trans(l->b, x, NULL), eas_broadcast(l->b, y, 2, (int64_t[]){c->pixels, c->strip}), acc);
+    return eas_builder_matmul(l->b, eas_builder_trans(l->b, x, NULL), eas_builder_broadcast(l->b, y, 2, (int64_t[]){c->pixels, c->strip}), acc);
 }
 
 void lower_conv_gradient(lowering *w)
@@ -225,25 +225,25 @@ void lower_conv_gradient(lowering *w)
     const int64_t bands = c.across / c.rows, strips = (outs + c.strip - 1) / c.strip;
     w->use->grid[0] = strips;
     w->use->grid[1] = c.w->shape[r - 2] * bands;
-    eas_value band = eas_program_id(l->b, 1);
+    eas_value band = eas_builder_program_id(l->b, 1);
     c.down = low_bin(l, "floordiv", band, low_int(l, bands));
     c.tap = low_bin(l, "mul", low_bin(l, "mod", band, low_int(l, bands)), low_int(l, c.rows));
-    eas_value first = low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, c.strip)), col = low_lanes(l, 1, c.strip);
+    eas_value first = low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, c.strip)), col = low_lanes(l, 1, c.strip);
     first = outs % c.strip ? low_bin(l, "min", first, low_int(l, outs - c.strip)) : first; /* some are computed twice, to the same bits */
     c.col = (lindex){strips > 1 ? low_bin(l, "add", first, col) : col, 0};
     eas_value acc = matmul_sums(l, (eas_dtype)c.p->dtype, c.rows, c.strip), row, now, x, inner;
     const uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, low_int(l, 0), low_int(l, c.images * c.high), low_int(l, 1), 1, &acc, &row, &now);
+    eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, c.images * c.high), low_int(l, 1), 1, &acc, &row, &now);
     if (c.pixels == c.wide) {
         inner = block_of_pixels(w, &c, row, low_int(l, 0), now);
     } else {
         const uint32_t deeper = low_mark(l);
-        eas_loop_begin(l->b, low_int(l, 0), low_int(l, c.wide), low_int(l, c.pixels), 1, &now, &x, &inner);
+        eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, c.wide), low_int(l, c.pixels), 1, &now, &x, &inner);
         eas_value next = block_of_pixels(w, &c, row, x, inner);
-        eas_loop_end(l->b, 1, &next, &inner);
+        eas_builder_loop_end(l->b, 1, &next, &inner);
         low_forget(l, deeper);
     }
-    eas_loop_end(l->b, 1, &inner, &acc);
+    eas_builder_loop_end(l->b, 1, &inner, &acc);
     low_forget(l, mark);
     eas_value at = low_bin(l, "add", low_bin(l, "mul", band, low_int(l, c.rows)), low_lanes(l, 0, c.rows));
     matmul_store(w, acc, (lindex){at, 0}, c.col);

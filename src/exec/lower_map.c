@@ -278,10 +278,10 @@ static void program_index(lowering *w, int m, programs *p)
     eas_dim count = ceil_dim(l->msize[m], w->role[m] == ROLE_SEVERAL ? w->several[m] : w->block[m]);
     eas_value pid;
     if (p->axis < 2) {
-        pid = eas_program_id(l->b, p->axis);
+        pid = eas_builder_program_id(l->b, p->axis);
         grid[p->axis++] = count;
     } else {
-        p->rest = p->rest ? p->rest : eas_program_id(l->b, 2);
+        p->rest = p->rest ? p->rest : eas_builder_program_id(l->b, 2);
         pid = low_bin(l, "mod", p->rest, low_dim(l, count));
         p->rest = low_bin(l, "floordiv", p->rest, low_dim(l, count));
         eas_dim_apply(EAS_DIM_MUL, grid[2], count, &grid[2]);
@@ -361,14 +361,14 @@ static eas_value fold_input(lowering *w, const fold_state *f)
     lower *l = &w->l;
     int64_t shape[4];
     eas_value v = low_value(l, f->p->in[0], NULL, f->map), ok = 0;
-    v = eas_cast(l->b, v, f->sum);
+    v = eas_builder_cast(l->b, v, f->sum);
     block_shape(w, v, true, shape);
     if (l->nblock)
-        v = eas_broadcast(l->b, v, l->nblock, shape);
+        v = eas_builder_broadcast(l->b, v, l->nblock, shape);
     for (int m = 0; m < l->nm; m++)
         if (l->minner[m])
             ok = low_and(l, ok, l->at[m].ok);
-    return ok ? eas_apply(l->b, eas_op_find("where"), ok, v, low_neutral(l, join_of(f->p), f->sum)) : v;
+    return ok ? eas_builder_apply(l->b, eas_op_find("where"), ok, v, low_neutral(l, join_of(f->p), f->sum)) : v;
 }
 
 /* Along the inner block axes, which stay with size 1. */
@@ -380,10 +380,10 @@ static eas_value fold_lanes(lowering *w, const fold_state *f, eas_value v)
     bool any = false;
     for (int m = l->nm - 1; m >= 0; m--)
         if (l->minner[m] && w->axis[m] >= 0) {
-            v = eas_reduce(l->b, eas_op_find(join_of(f->p)), v, w->axis[m]);
+            v = eas_builder_reduce(l->b, eas_op_find(join_of(f->p)), v, w->axis[m]);
             any = true;
         }
-    return any ? eas_reshape(l->b, v, l->nblock, shape) : v;
+    return any ? eas_builder_reshape(l->b, v, l->nblock, shape) : v;
 }
 
 /* Which index of the axis is it, and the value there: of one block. */
@@ -400,8 +400,8 @@ static void arg_lanes(lowering *w, const fold_state *f, eas_value v, eas_value *
         *where = l->at[m].v;
         return;
     }
-    eas_value i = eas_arg_reduce(l->b, wants_max(f->p), v, w->axis[m]);
-    *where = eas_reshape(l->b, i, l->nblock, shape);
+    eas_value i = eas_builder_arg_reduce(l->b, wants_max(f->p), v, w->axis[m]);
+    *where = eas_builder_reshape(l->b, i, l->nblock, shape);
     if (w->role[m] == ROLE_LOOP)
         *where = low_bin(l, "add", *where, w->l.at[m].v ? w->first : 0);
     *best = fold_lanes(w, f, v);
@@ -409,7 +409,7 @@ static void arg_lanes(lowering *w, const fold_state *f, eas_value v, eas_value *
 
 static eas_value finished(lowering *w, const fold_state *f, eas_value v)
 {
-    return f->p->kind == KIND_ARG ? v : eas_cast(w->l.b, v, (eas_dtype)f->p->dtype);
+    return f->p->kind == KIND_ARG ? v : eas_builder_cast(w->l.b, v, (eas_dtype)f->p->dtype);
 }
 
 /* Everything is there: no loop. */
@@ -472,11 +472,12 @@ static void body(lowering *w, const batch *b, const eas_value *now, eas_value *n
         arg_lanes(w, f, v, &best, &where);
         eas_value better = low_bin(l, wants_max(f->p) ? "gt" : "lt", best, now[c]);
         if (dtype_is_float(f->sum)) {
-            eas_value nan = eas_apply(l->b, eas_op_find("isnan"), best, 0, 0), had = eas_apply(l->b, eas_op_find("isnan"), now[c], 0, 0);
-            better = low_bin(l, "or", better, low_and(l, nan, eas_apply(l->b, eas_op_find("not"), had, 0, 0)));
+            eas_value nan = eas_builder_apply(l->b, eas_op_find("isnan"), best, 0, 0),
+                      had = eas_builder_apply(l->b, eas_op_find("isnan"), now[c], 0, 0);
+            better = low_bin(l, "or", better, low_and(l, nan, eas_builder_apply(l->b, eas_op_find("not"), had, 0, 0)));
         }
-        next[c] = eas_apply(l->b, eas_op_find("where"), better, best, now[c]);
-        next[c + 1] = eas_apply(l->b, eas_op_find("where"), better, where, now[c + 1]);
+        next[c] = eas_builder_apply(l->b, eas_op_find("where"), better, best, now[c]);
+        next[c + 1] = eas_builder_apply(l->b, eas_op_find("where"), better, where, now[c + 1]);
         c += 2;
     }
     if (b->roots)
@@ -496,11 +497,11 @@ static void loops(lowering *w, const batch *b, int m, const eas_value *now, eas_
     eas_value iv, inside[2 * MAX_FOLDS], out[2 * MAX_FOLDS];
     int n = carried_count(b);
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, low_int(l, 0), length(w, m), low_int(l, w->block[m]), n, now, &iv, inside);
+    eas_builder_loop_begin(l->b, low_int(l, 0), length(w, m), low_int(l, w->block[m]), n, now, &iv, inside);
     w->first = iv;
     set_block(w, m, iv);
     loops(w, b, m + 1, inside, out);
-    eas_loop_end(l->b, n, out, next);
+    eas_builder_loop_end(l->b, n, out, next);
     low_forget(l, mark);
     l->at[m] = (lindex){0, 0};
 }
@@ -517,9 +518,9 @@ static void initial(lowering *w, const batch *b, eas_value *now)
             if (w->axis[m] >= 0 && (l->minner[m] ? !arg : w->role[m] != ROLE_LOOP))
                 shape[w->axis[m]] = l->minner[m] || fold_varies(l->g, l->f, f->id, l->mlast[m]) ? w->block[m] : 1;
         eas_value v = low_neutral(l, join_of(f->p), f->sum), zero = low_int(l, 0);
-        now[c++] = l->nblock ? eas_broadcast(l->b, v, l->nblock, shape) : v;
+        now[c++] = l->nblock ? eas_builder_broadcast(l->b, v, l->nblock, shape) : v;
         if (arg)
-            now[c++] = l->nblock ? eas_broadcast(l->b, zero, l->nblock, shape) : zero;
+            now[c++] = l->nblock ? eas_builder_broadcast(l->b, zero, l->nblock, shape) : zero;
     }
 }
 

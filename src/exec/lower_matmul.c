@@ -97,8 +97,8 @@ static eas_value operand(lowering *w, uint32_t id, const tiles *t, lindex r, lin
     at[x->rank - 1] = c;
     eas_value v = low_value(l, id, at, NULL);
     eas_dtype dt = (eas_dtype)x->dtype;
-    v = eas_broadcast(l->b, v, 2, (int64_t[]){nr, nc});
-    return k_ok ? eas_apply(l->b, eas_op_find("where"), k_ok, v, eas_const_typed(l->b, dt, 0, 0)) : v;
+    v = eas_builder_broadcast(l->b, v, 2, (int64_t[]){nr, nc});
+    return k_ok ? eas_builder_apply(l->b, eas_op_find("where"), k_ok, v, eas_builder_const_typed(l->b, dt, 0, 0)) : v;
 }
 
 static eas_value product(lowering *w, const tiles *t, eas_value first, eas_value acc)
@@ -108,7 +108,7 @@ static eas_value product(lowering *w, const tiles *t, eas_value first, eas_value
     lindex across = low_along(l, first, 1, t->bk, t->k), down = low_along(l, first, 0, t->bk, t->k);
     eas_value x = operand(w, p->in[0], t, t->row, across, t->bm, t->bk, across.ok);
     eas_value y = operand(w, p->in[1], t, down, t->col, t->bk, t->bn, down.ok);
-    return eas_matmul(l->b, x, y, acc);
+    return eas_builder_matmul(l->b, x, y, acc);
 }
 
 void matmul_batch(lowering *w, const pnode *p, lindex *batch)
@@ -122,14 +122,14 @@ void matmul_batch(lowering *w, const pnode *p, lindex *batch)
 
 eas_value matmul_sums(lower *l, eas_dtype dt, int64_t rows, int64_t cols)
 {
-    return eas_broadcast(l->b, eas_const_typed(l->b, dt, 0, 0), 2, (int64_t[]){rows, cols});
+    return eas_builder_broadcast(l->b, eas_builder_const_typed(l->b, dt, 0, 0), 2, (int64_t[]){rows, cols});
 }
 
 void matmul_store(lowering *w, eas_value acc, lindex row, lindex col)
 {
     lower *l = &w->l;
     const pnode *p = pass_at(l->g, l->grp->core);
-    l->fold[l->grp->core] = eas_cast(l->b, acc, (eas_dtype)p->dtype);
+    l->fold[l->grp->core] = eas_builder_cast(l->b, acc, (eas_dtype)p->dtype);
     if (p->shape[p->rank - 2] != 1)
         l->at[l->mdim[p->rank - 2]] = row;
     if (p->shape[p->rank - 1] != 1)
@@ -138,7 +138,7 @@ void matmul_store(lowering *w, eas_value acc, lindex row, lindex col)
         low_store(w, i);
 }
 
-static eas_value tile_start(lower *l, int axis, int64_t n) { return low_bin(l, "mul", eas_program_id(l->b, axis), low_int(l, n)); }
+static eas_value tile_start(lower *l, int axis, int64_t n) { return low_bin(l, "mul", eas_builder_program_id(l->b, axis), low_int(l, n)); }
 
 static lindex columns(lowering *w, const tiles *t)
 {
@@ -167,9 +167,9 @@ void lower_matmul(lowering *w)
         acc = t.k ? product(w, &t, 0, acc) : acc;
     } else {
         uint32_t mark = low_mark(l);
-        eas_loop_begin(l->b, low_int(l, 0), low_dim(l, t.k), low_int(l, t.bk), 1, &acc, &iv, &now);
+        eas_builder_loop_begin(l->b, low_int(l, 0), low_dim(l, t.k), low_int(l, t.bk), 1, &acc, &iv, &now);
         eas_value next = product(w, &t, iv, now);
-        eas_loop_end(l->b, 1, &next, &acc);
+        eas_builder_loop_end(l->b, 1, &next, &acc);
         low_forget(l, mark);
     }
     matmul_store(w, acc, t.row, t.col);

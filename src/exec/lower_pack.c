@@ -151,8 +151,8 @@ void pack_uses(const lowering *w, VEC_USE *out, bool *oom)
 /* v as a block in the dtype of the sums, 0 where it is not ok. */
 static eas_value filled(lower *l, const panels *t, eas_value v, eas_value ok, int rank, const int64_t *shape)
 {
-    v = eas_broadcast(l->b, eas_cast(l->b, v, t->sum), rank, shape);
-    return ok ? eas_apply(l->b, eas_op_find("where"), ok, v, eas_const_typed(l->b, t->sum, 0, 0)) : v;
+    v = eas_builder_broadcast(l->b, eas_builder_cast(l->b, v, t->sum), rank, shape);
+    return ok ? eas_builder_apply(l->b, eas_op_find("where"), ok, v, eas_builder_const_typed(l->b, t->sum, 0, 0)) : v;
 }
 
 /* A block of a factor, rows by r and columns by c. */
@@ -166,7 +166,7 @@ static eas_value block(lower *l, const panels *t, uint32_t id, lindex *at, linde
 
 static lindex along(lower *l, int program, int axis, int64_t n, int64_t size)
 {
-    return low_along(l, low_bin(l, "mul", eas_program_id(l->b, program), low_int(l, n)), axis, n, size);
+    return low_along(l, low_bin(l, "mul", eas_builder_program_id(l->b, program), low_int(l, n)), axis, n, size);
 }
 
 static lindex inside(lower *l, lindex x, int64_t n, int64_t size)
@@ -179,7 +179,7 @@ static void store_packed(lowering *w, const panels *t, bool right, const lindex 
     lower *l = &w->l;
     eas_dim shape[MAX_DIMS + 1];
     eas_value ok = 0, off = low_offset(l, packed_shape(t, right, shape), shape, at, &ok);
-    eas_store(l->b, w->scratch[right], off, v, ok);
+    eas_builder_store(l->b, w->scratch[right], off, v, ok);
 }
 
 /* Does the factor lie by columns? Then blocks of it are turned while they are read. */
@@ -232,7 +232,7 @@ static void lay_out_columns(lowering *w, const panels *t)
     memcpy(there, at, sizeof at);
     lindex r = along(l, 1, 0, PACK_ROWS, t->k), c = along(l, 0, 1, t->cols, t->n);
     eas_value v = block(l, t, t->p->in[1], at, r, c, PACK_ROWS, t->cols);
-    there[n] = (lindex){eas_program_id(l->b, 0), 0};
+    there[n] = (lindex){eas_builder_program_id(l->b, 0), 0};
     there[n + 1] = inside(l, r, PACK_ROWS, deep);
     there[n + 2] = (lindex){low_lanes(l, 1, t->cols), 0};
     store_packed(w, t, true, there, v);
@@ -265,10 +265,10 @@ typedef struct at_tile {
 static void stand_at(lowering *w, const panels *t, at_tile *a)
 {
     lower *l = &w->l;
-    eas_value down = low_bin(l, "mul", eas_program_id(l->b, 1), low_int(l, t->rows));
+    eas_value down = low_bin(l, "mul", eas_builder_program_id(l->b, 1), low_int(l, t->rows));
     if (t->m % t->rows)
         down = low_bin(l, "min", down, low_int(l, t->m - t->rows));
-    a->panel = eas_program_id(l->b, 0);
+    a->panel = eas_builder_program_id(l->b, 0);
     a->row = (lindex){low_bin(l, "add", down, low_lanes(l, 0, t->rows)), 0};
     a->col = low_along(l, low_bin(l, "mul", a->panel, low_int(l, t->cols)), 1, t->cols, t->n);
 }
@@ -284,7 +284,7 @@ static eas_value read_packed(lowering *w, const panels *t, bool right, const lin
     lower *l = &w->l;
     eas_dim shape[MAX_DIMS + 1];
     eas_value ok = 0, off = low_offset(l, packed_shape(t, right, shape), shape, at, &ok);
-    return eas_broadcast(l->b, eas_load(l->b, w->scratch[right], off, 0, 0), 2, size);
+    return eas_builder_broadcast(l->b, eas_builder_load(l->b, w->scratch[right], off, 0, 0), 2, size);
 }
 
 /* A factor's block, as it was laid out or where it lies. */
@@ -298,7 +298,7 @@ static eas_value factor(lowering *w, const panels *t, const at_tile *a, bool rig
     at[n] = right ? k : a->row;
     at[n + 1] = right ? a->col : k;
     if (!w->scratch[right])
-        return eas_broadcast(w->l.b, low_value(&w->l, t->p->in[right], at, NULL), 2, size);
+        return eas_builder_broadcast(w->l.b, low_value(&w->l, t->p->in[right], at, NULL), 2, size);
     if (right) {
         at[n] = (lindex){a->panel, 0};
         at[n + 1] = k;
@@ -310,7 +310,7 @@ static eas_value factor(lowering *w, const panels *t, const at_tile *a, bool rig
 static eas_value multiplied(lowering *w, const panels *t, const at_tile *a, eas_value first, eas_value acc)
 {
     eas_value y = factor(w, t, a, true, along_k(&w->l, first, 0, t->step)), x = factor(w, t, a, false, along_k(&w->l, first, 1, t->step));
-    return eas_matmul(w->l.b, x, y, acc);
+    return eas_builder_matmul(w->l.b, x, y, acc);
 }
 
 static void multiply(lowering *w, const panels *t)
@@ -326,9 +326,9 @@ static void multiply(lowering *w, const panels *t)
         acc = multiplied(w, t, &a, 0, acc);
     } else {
         uint32_t mark = low_mark(l);
-        eas_loop_begin(l->b, low_int(l, 0), low_int(l, t->step * t->steps), low_int(l, t->step), 1, &acc, &iv, &now);
+        eas_builder_loop_begin(l->b, low_int(l, 0), low_int(l, t->step * t->steps), low_int(l, t->step), 1, &acc, &iv, &now);
         eas_value next = multiplied(w, t, &a, iv, now);
-        eas_loop_end(l->b, 1, &next, &acc);
+        eas_builder_loop_end(l->b, 1, &next, &acc);
         low_forget(l, mark);
     }
     matmul_store(w, acc, a.row, a.col);

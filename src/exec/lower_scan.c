@@ -28,14 +28,14 @@ static void place_axis(const scan *s, eas_value i, eas_value ok)
 static eas_value input(const scan *s, eas_value ok)
 {
     lower *l = &s->w->l;
-    eas_value v = eas_cast(l->b, low_value(l, s->p->in[0], NULL, s->map), s->sum);
-    return ok ? eas_apply(l->b, eas_op_find("where"), ok, v, low_neutral(l, s->join, s->sum)) : v;
+    eas_value v = eas_builder_cast(l->b, low_value(l, s->p->in[0], NULL, s->map), s->sum);
+    return ok ? eas_builder_apply(l->b, eas_op_find("where"), ok, v, low_neutral(l, s->join, s->sum)) : v;
 }
 
 static void store_all(const scan *s, eas_value v)
 {
     lower *l = &s->w->l;
-    l->fold[l->grp->core] = eas_cast(l->b, v, (eas_dtype)s->p->dtype);
+    l->fold[l->grp->core] = eas_builder_cast(l->b, v, (eas_dtype)s->p->dtype);
     for (uint32_t i = 0; i < l->grp->roots.len; i++)
         low_store(s->w, i);
     l->fold[l->grp->core] = 0;
@@ -47,8 +47,8 @@ static void rows_whole(const scan *s)
     int64_t most = dim_most(s->n);
     eas_value i = low_lanes(l, 0, most), ok = dim_known(s->n) ? 0 : low_bin(l, "lt", i, low_dim(l, s->n));
     place_axis(s, i, ok);
-    eas_value v = eas_broadcast(l->b, input(s, ok), 1, (int64_t[]){most});
-    store_all(s, eas_scan(l->b, eas_op_find(s->join), v, 0));
+    eas_value v = eas_builder_broadcast(l->b, input(s, ok), 1, (int64_t[]){most});
+    store_all(s, eas_builder_scan(l->b, eas_op_find(s->join), v, 0));
 }
 
 static void rows_in_chunks(const scan *s)
@@ -56,26 +56,26 @@ static void rows_in_chunks(const scan *s)
     lower *l = &s->w->l;
     eas_value so_far = low_neutral(l, s->join, s->sum), iv, now, end;
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, low_int(l, 0), low_dim(l, s->n), low_int(l, CHUNK), 1, &so_far, &iv, &now);
+    eas_builder_loop_begin(l->b, low_int(l, 0), low_dim(l, s->n), low_int(l, CHUNK), 1, &so_far, &iv, &now);
     eas_value i = low_bin(l, "add", iv, low_lanes(l, 0, CHUNK)), ok = low_bin(l, "lt", i, low_dim(l, s->n));
     place_axis(s, i, ok);
-    eas_value v = eas_broadcast(l->b, input(s, ok), 1, (int64_t[]){CHUNK});
-    store_all(s, low_bin(l, s->join, now, eas_scan(l->b, eas_op_find(s->join), v, 0)));
-    eas_value next = low_bin(l, s->join, now, eas_reduce(l->b, eas_op_find(s->join), v, 0));
-    eas_loop_end(l->b, 1, &next, &end);
+    eas_value v = eas_builder_broadcast(l->b, input(s, ok), 1, (int64_t[]){CHUNK});
+    store_all(s, low_bin(l, s->join, now, eas_builder_scan(l->b, eas_op_find(s->join), v, 0)));
+    eas_value next = low_bin(l, s->join, now, eas_builder_reduce(l->b, eas_op_find(s->join), v, 0));
+    eas_builder_loop_end(l->b, 1, &next, &end);
     low_forget(l, mark);
 }
 
 static void down_columns(const scan *s, int64_t columns)
 {
     lower *l = &s->w->l;
-    eas_value zero = low_neutral(l, s->join, s->sum), so_far = eas_broadcast(l->b, zero, 1, &columns), iv, now, end;
+    eas_value zero = low_neutral(l, s->join, s->sum), so_far = eas_builder_broadcast(l->b, zero, 1, &columns), iv, now, end;
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, low_int(l, 0), low_dim(l, s->n), low_int(l, 1), 1, &so_far, &iv, &now);
+    eas_builder_loop_begin(l->b, low_int(l, 0), low_dim(l, s->n), low_int(l, 1), 1, &so_far, &iv, &now);
     place_axis(s, iv, 0);
     eas_value next = low_bin(l, s->join, now, input(s, 0));
     store_all(s, next);
-    eas_loop_end(l->b, 1, &next, &end);
+    eas_builder_loop_end(l->b, 1, &next, &end);
     low_forget(l, mark);
 }
 

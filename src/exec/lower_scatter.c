@@ -39,7 +39,7 @@ static void copy(scatter *s)
     eas_dim n = s->p->shape[s->axis];
     eas_value iv, ok, v;
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, low_int(l, 0), low_dim(l, n), low_int(l, last ? LANES : 1), 0, NULL, &iv, NULL);
+    eas_builder_loop_begin(l->b, low_int(l, 0), low_dim(l, n), low_int(l, last ? LANES : 1), 0, NULL, &iv, NULL);
     if (last) {
         eas_value i = low_bin(l, "add", iv, low_lanes(l, 0, LANES));
         s->at[s->axis] = (lindex){i, low_bin(l, "lt", i, low_dim(l, n))};
@@ -48,8 +48,8 @@ static void copy(scatter *s)
     }
     v = low_value(l, s->p->in[0], s->at, NULL);
     eas_value off = low_offset(l, s->p->rank, s->p->shape, s->at, &ok);
-    eas_store(l->b, s->w->out[0], off, v, ok);
-    eas_loop_end(l->b, 0, NULL, NULL);
+    eas_builder_store(l->b, s->w->out[0], off, v, ok);
+    eas_builder_loop_end(l->b, 0, NULL, NULL);
     low_forget(l, mark);
 }
 
@@ -68,7 +68,7 @@ static eas_value where_to(scatter *s, eas_value i)
     if (s->p->rank > 1)
         return low_wrapped(l, i, s->x->shape[s->axis]);
     eas_value n = low_dim(l, s->x->shape[s->axis]);
-    return eas_apply(l->b, eas_op_find("where"), low_bin(l, "lt", i, low_int(l, 0)), low_bin(l, "add", i, n), i);
+    return eas_builder_apply(l->b, eas_op_find("where"), low_bin(l, "lt", i, low_int(l, 0)), low_bin(l, "add", i, n), i);
 }
 
 /* One after the other. */
@@ -81,7 +81,7 @@ static void updates(scatter *s)
     for (int k = s->nbatch; k < s->index->rank; k++)
         eas_dim_apply(EAS_DIM_MUL, n, s->index->shape[k], &n);
     uint32_t mark = low_mark(l);
-    eas_loop_begin(l->b, low_int(l, 0), low_dim(l, n), low_int(l, 1), 0, NULL, &iv, NULL);
+    eas_builder_loop_begin(l->b, low_int(l, 0), low_dim(l, n), low_int(l, 1), 0, NULL, &iv, NULL);
     eas_value rest = iv;
     for (int k = s->index->rank - 1; k >= 0; k--) {
         eas_dim size = s->index->shape[k];
@@ -91,7 +91,7 @@ static void updates(scatter *s)
         in[k].v = k == s->nbatch ? rest : low_bin(l, "mod", rest, low_dim(l, size));
         rest = low_bin(l, "floordiv", rest, low_dim(l, size));
     }
-    eas_value i = where_to(s, eas_cast(l->b, low_value(l, s->p->in[1], in, NULL), EAS_I64));
+    eas_value i = where_to(s, eas_builder_cast(l->b, low_value(l, s->p->in[1], in, NULL), EAS_I64));
     const pnode *u = pass_at(l->g, s->p->in[2]);
     for (int k = 0; k < u->rank; k++)
         up[k] = k < s->axis ? s->at[k] : k < s->axis + s->many ? in[s->nbatch + k - s->axis] : s->at[k - s->many + 1];
@@ -102,9 +102,9 @@ static void updates(scatter *s)
     s->at[s->axis] = (lindex){i, 0};
     low_line(l, s->p);
     eas_value off = low_offset(l, s->p->rank, s->p->shape, s->at, &ok);
-    eas_value old = s->p->words[2] == SCATTER_SET ? 0 : eas_load(l->b, s->w->out[0], off, ok, 0);
-    eas_store(l->b, s->w->out[0], off, joined(s, old, v), ok);
-    eas_loop_end(l->b, 0, NULL, NULL);
+    eas_value old = s->p->words[2] == SCATTER_SET ? 0 : eas_builder_load(l->b, s->w->out[0], off, ok, 0);
+    eas_builder_store(l->b, s->w->out[0], off, joined(s, old, v), ok);
+    eas_builder_loop_end(l->b, 0, NULL, NULL);
     low_forget(l, mark);
 }
 
@@ -113,8 +113,8 @@ static void copy_flat(scatter *s)
 {
     lower *l = &s->w->l;
     lindex at = low_lanes_of(l, 0, shape_count(s->p->rank, s->p->shape), COPIED, &s->w->use->grid[0]);
-    eas_value zero = at.ok ? eas_const_typed(l->b, (eas_dtype)s->p->dtype, 0, 0) : 0;
-    eas_store(l->b, s->w->out[0], at.v, eas_load(l->b, l->param[s->p->in[0]], at.v, at.ok, zero), at.ok);
+    eas_value zero = at.ok ? eas_builder_const_typed(l->b, (eas_dtype)s->p->dtype, 0, 0) : 0;
+    eas_builder_store(l->b, s->w->out[0], at.v, eas_builder_load(l->b, l->param[s->p->in[0]], at.v, at.ok, zero), at.ok);
 }
 
 /* A few rows of the last dim, or a part of one. */
@@ -127,14 +127,14 @@ static void copy_rows(scatter *s)
     eas_value ok;
     l->nblock = 2;
     grid[0] = (n + wide - 1) / wide;
-    s->at[last] = low_along(l, grid[0] == 1 ? 0 : low_bin(l, "mul", eas_program_id(l->b, 0), low_int(l, wide)), 1, wide, n);
+    s->at[last] = low_along(l, grid[0] == 1 ? 0 : low_bin(l, "mul", eas_builder_program_id(l->b, 0), low_int(l, wide)), 1, wide, n);
     if (last > 0) {
         grid[1] = ceil_dim(s->p->shape[last - 1], rows);
-        s->at[last - 1] = low_along(l, low_bin(l, "mul", eas_program_id(l->b, 1), low_int(l, rows)), 0, rows, s->p->shape[last - 1]);
+        s->at[last - 1] = low_along(l, low_bin(l, "mul", eas_builder_program_id(l->b, 1), low_int(l, rows)), 0, rows, s->p->shape[last - 1]);
         grid[2] = low_spread(l, 2, last - 1, s->p->shape, 0, s->at);
     }
     eas_value v = low_value(l, s->p->in[0], s->at, NULL), off = low_offset(l, s->p->rank, s->p->shape, s->at, &ok);
-    eas_store(l->b, s->w->out[0], off, v, ok);
+    eas_builder_store(l->b, s->w->out[0], off, v, ok);
 }
 
 static void copy_part(scatter *s)

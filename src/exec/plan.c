@@ -89,6 +89,7 @@ static eas_status add_kernel(making *m, const kernel_use *u)
     if (!st) {
         m->steps.at[m->steps.len - 1].alike = u->alike;
         m->steps.at[m->steps.len - 1].maps = u->maps;
+        m->steps.at[m->steps.len - 1].indexed = u->indexed;
     }
     return st;
 }
@@ -110,11 +111,12 @@ static eas_status begin_kernel(eas_dtype dt, bool copy, eas_kernel **out)
     eas_status st = eas_builder_new(copy ? "copy" : "zero", 0, &b);
     if (st)
         return st;
-    eas_value to = eas_param_buffer(b, "to", dt), n = eas_param_scalar(b, "N", EAS_I64, 0), from = copy ? eas_param_buffer(b, "from", dt) : 0;
-    eas_value at =
-        eas_apply(b, IR_ADD, eas_apply(b, IR_MUL, eas_program_id(b, 0), eas_const_int(b, BEGIN_BLOCK), 0), eas_arange(b, 0, BEGIN_BLOCK), 0);
-    eas_value inside = eas_apply(b, IR_LT, at, n, 0);
-    eas_store(b, to, at, copy ? eas_load(b, from, at, inside, 0) : eas_const_typed(b, dt, 0, 0), inside);
+    eas_value to = eas_builder_param_buffer(b, "to", dt), n = eas_builder_param_scalar(b, "N", EAS_I64, 0),
+              from = copy ? eas_builder_param_buffer(b, "from", dt) : 0;
+    eas_value at = eas_builder_apply(b, IR_ADD, eas_builder_apply(b, IR_MUL, eas_builder_program_id(b, 0), eas_builder_const_int(b, BEGIN_BLOCK), 0),
+                                     eas_builder_arange(b, 0, BEGIN_BLOCK), 0);
+    eas_value inside = eas_builder_apply(b, IR_LT, at, n, 0);
+    eas_builder_store(b, to, at, copy ? eas_builder_load(b, from, at, inside, 0) : eas_builder_const_typed(b, dt, 0, 0), inside);
     st = eas_builder_finish(b, &ir);
     if (!st)
         st = eas_kernel_new(ir, out);

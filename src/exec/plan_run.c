@@ -108,11 +108,10 @@ static eas_status fill_arg(running *x, const struct plan_arg *a, eas_arg *out)
 /* Kernels of our own only fail where an index is data; what the kernel says of its memory is no use to the one who wrote it. */
 static eas_status bad_index(void)
 {
-    char place[512] = "";
-    const char *text = eas_error_message(), *colon = strchr(text, ':'), *end = colon ? strchr(colon + 1, ':') : NULL;
-    if (end && end - text < (ptrdiff_t)sizeof place && colon[1] >= '0' && colon[1] <= '9')
-        snprintf(place, sizeof place, "%.*s: ", (int)(end - text), text);
-    return base_fail(EAS_ERR_INDEX, "%san index is out of range for the axis that it selects from", place);
+    const char *file;
+    int line;
+    eas_error_place(&file, &line);
+    return base_fail_at(EAS_ERR_INDEX, file, (uint32_t)line, "an index is out of range for the axis that it selects from");
 }
 
 static eas_status run_control(running *x, const plan_step *s)
@@ -299,6 +298,32 @@ static eas_status hand_over(running *x, eas_buffer **outs)
     return EAS_OK;
 }
 
+static int by_address(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t)*(eas_kernel *const *)a, y = (uintptr_t)*(eas_kernel *const *)b;
+    return (x > y) - (x < y);
+}
+
+/* The first time: all kernels of the plan are compiled beside each other, instead of one by one when each is launched. */
+static void compile_kernels(plan *p, const plan_run *r)
+{
+    if (atomic_load_explicit(&p->compiled, memory_order_relaxed) || atomic_exchange(&p->compiled, true))
+        return;
+    eas_kernel **kernels = malloc(sizeof(eas_kernel *) * (p->nsteps + 1));
+    int all = 0, n = 0;
+    for (uint32_t i = 0; kernels && i < p->nsteps; i++)
+        if (p->steps[i].kernel && p->steps[i].nouts > 0 && !p->steps[i].indexed)
+            kernels[all++] = p->steps[i].kernel;
+    if (all > 1)
+        qsort(kernels, (size_t)all, sizeof *kernels, by_address);
+    for (int i = 0; i < all; i++)
+        if (i == 0 || kernels[i] != kernels[n - 1])
+            kernels[n++] = kernels[i];
+    if (n)
+        kernel_compile_ahead(n, kernels, p->device, r->hooks);
+    free(kernels);
+}
+
 eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
 {
     enum { FEW = 64 };
@@ -306,6 +331,7 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
     bool few_owned[FEW];
     running x = {.p = p, .r = r, .buf = few, .owned = few_owned};
     eas_status st = EAS_OK;
+    compile_kernels(p, r);
     if (p->nslots > FEW) {
         x.buf = malloc(sizeof *x.buf * p->nslots);
         x.owned = malloc(sizeof *x.owned * p->nslots);
@@ -339,10 +365,10 @@ eas_status plan_go(plan *p, const plan_run *r, eas_buffer **outs)
             r->comm->poll(r->comm->ctx);
     }
     if (st && x.nstarted) { /* the first failure is the one that counts */
-        char text[1024];
-        snprintf(text, sizeof text, "%s", eas_error_message());
+        base_error first;
+        base_error_keep(&first, st);
         abandon_collectives(&x);
-        st = base_fail(st, "%s", text);
+        st = base_error_raise(&first);
     }
     free(x.started);
     if (!st)

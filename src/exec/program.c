@@ -194,7 +194,7 @@ static eas_status solve_dim(const eas_program *g, int arg, int axis, eas_dim wan
                 eas_dim_text(sym, &name);
                 eas_status st = base_fail(EAS_ERR_VALUE, "compiled function: dim \"%s\" is %lld in one argument and %lld in argument %d, axis %d",
                                           name ? name : "?", (long long)sizes[i], (long long)v, arg, axis);
-                eas_free(name);
+                eas_memory_free(name);
                 return st;
             }
             sizes[i] = v;
@@ -326,7 +326,7 @@ static eas_status made_solid(eas_program *g, int nin, eas_node *const *args, con
                           &solid[i]);
     }
     if (!st)
-        st = eas_realize(nin, solid, g->p->device, hooks);
+        st = eas_nodes_realize(nin, solid, g->p->device, hooks);
     if (st)
         drop_solid(solid, nin);
     else

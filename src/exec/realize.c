@@ -38,7 +38,7 @@ static struct {
     void (*_Atomic enter)(void *);
 } host;
 
-void eas_host_lock(void *(*leave)(void), void (*enter)(void *left))
+void eas_host_set_lock(void *(*leave)(void), void (*enter)(void *left))
 {
     host.leave = leave;
     host.enter = enter;
@@ -234,7 +234,7 @@ static eas_status realize_with(int count, eas_node **todo, eas_device *device, c
     return st;
 }
 
-eas_status eas_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
+eas_status eas_nodes_realize(int n, eas_node *const *nodes, eas_device *device, const eas_launch *hooks)
 {
     NEED(n <= 0 || nodes, EAS_ERR_HANDLE);
     enum { FEW = 16 };
@@ -281,7 +281,7 @@ eas_status eas_node_apply(eas_tensor_op op, int nin, eas_node *const *in, int na
     else /* an input of the operation, given back */
         atomic_fetch_add_explicit(&n->counts, NODE_HANDLE - NODE_REF, memory_order_relaxed);
     if (n->depth > LONGEST && !(n->flags & NODE_SYMBOLIC))
-        st = eas_realize(1, &n, NULL, NULL);
+        st = eas_nodes_realize(1, &n, NULL, NULL);
     if (st) {
         eas_node_release(n);
         *out = NULL;

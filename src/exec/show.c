@@ -1,7 +1,7 @@
 /* show.c: what evaluating will do, for people: as text, and as a drawing that needs nothing but a browser (draw.c).
  *
  * Before: a box for each recorded node. After: a box for each kernel that lists what it computes, and arrows for what goes through memory. Numbers stand where they
- * are used. Inputs have the names that users gave them (eas_show_namer), results are marked, and what a loop or a branch runs is drawn inside it.
+ * are used. Inputs have the names that users gave them (eas_show_set_namer), results are marked, and what a loop or a branch runs is drawn inside it.
  */
 #include "exec.h"
 
@@ -12,7 +12,7 @@ static _Thread_local struct {
     void *context;
 } namer;
 
-void eas_show_namer(eas_show_name name, void *context)
+void eas_show_set_namer(eas_show_name name, void *context)
 {
     namer.name = name;
     namer.context = context;

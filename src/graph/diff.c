@@ -422,7 +422,7 @@ static void follow(walk *w, eas_node *root)
         bool active = reached(w, n);
         if (active && v->next <= last_input(n)) { /* once */
             v->next = last_input(n) + 1;
-            eas_site(n->site);
+            eas_site_set(n->site);
             v->through = opened(w, n);
             if (v->through && !find(w, v->through)) {
                 if (may_depend(w, v->through))
@@ -471,7 +471,7 @@ static eas_status finish(walk *w)
     vec_free(&w->again);
     vec_free(&w->groups);
     free(w->table);
-    eas_site(0);
+    eas_site_set(0);
     return gb_done(&w->g, NULL, &none);
 }
 
@@ -573,7 +573,7 @@ static void forward_item(walk *w, uint32_t k)
         t[i] = tangent_of(w, node_in(n)[i]);
         any |= t[i] && i >= first_input(n) && i < last_input(n);
     }
-    eas_site(n->site);
+    eas_site_set(n->site);
     if (g->st || !any)
         out = NULL;
     else if (it->through)
@@ -829,7 +829,7 @@ static void reverse_item(walk *w, uint32_t k)
 {
     item it = w->items.at[k];
     eas_node *n = it.n;
-    eas_site(n->site);
+    eas_site_set(n->site);
     if (has_rule(n))
         reverse_rule(w, k);
     else if (has_results(n)) {

@@ -2,7 +2,7 @@
  *
  * The result is then computed by one program and the gradients by another, and the second one would compute the forward pass once more. So the derivative is
  * recorded early, for placeholders in place of cotangents: whatever does not depend on them and is used by something that does is a residual. Computing the result
- * computes the residuals as well (eas_realize asks diff_residuals), and pulling puts cotangents in place of the placeholders.
+ * computes the residuals as well (eas_nodes_realize asks diff_residuals), and pulling puts cotangents in place of the placeholders.
  *
  * References go one way: the result under its untaped name holds the pullback until it has data, the pullback holds the taped graph.
  */
@@ -241,7 +241,7 @@ static eas_status from_traced(eas_node *n, const diff_set *recorded_nodes, diff_
     if (p && recorded(p))
         st = find_residuals(p, recorded_nodes, out);
     eas_pullback_release(p);
-    eas_free(leaves);
+    eas_memory_free(leaves);
     return st;
 }
 

@@ -747,7 +747,7 @@ static _Thread_local struct {
     void *context;
 } decider;
 
-void eas_dim_decider(eas_dim_decide decide, void *context)
+void eas_dim_set_decider(eas_dim_decide decide, void *context)
 {
     decider.decide = decide;
     decider.context = context;

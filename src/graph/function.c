@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
 
 static const struct {
     const char *name;
@@ -16,7 +16,7 @@ static const struct {
 /* Integers and halves are computed in f32. */
 static eas_dtype wide(eas_dtype dt) { return dt == EAS_F64 ? EAS_F64 : EAS_F32; }
 
-eas_value eas_function(eas_builder *b, const char *name, eas_value x, eas_value y)
+eas_value eas_builder_function(eas_builder *b, const char *name, eas_value x, eas_value y)
 {
     NEED(b, 0);
     NEED(name, 0);
@@ -31,14 +31,14 @@ eas_value eas_function(eas_builder *b, const char *name, eas_value x, eas_value 
             int rank = eas_value_shape(b, both, shape);
             own = eas_value_dtype(b, both);
             for (int k = 0; k < 2; k++) {
-                v[k] = eas_cast(b, v[k], wide(own));
+                v[k] = eas_builder_cast(b, v[k], wide(own));
                 if (rank)
-                    v[k] = eas_broadcast(b, v[k], rank, shape);
+                    v[k] = eas_builder_broadcast(b, v[k], rank, shape);
             }
         } else
-            v[0] = eas_cast(b, x, wide(own));
+            v[0] = eas_builder_cast(b, x, wide(own));
         eas_value r = functions[i].emit(b, v, wide(own));
-        return own == EAS_F16 || own == EAS_BF16 ? eas_cast(b, r, own) : r;
+        return own == EAS_F16 || own == EAS_BF16 ? eas_builder_cast(b, r, own) : r;
     }
-    return eas_apply(b, 0, x, y, 0); /* there is no such function: the builder says so */
+    return eas_builder_apply(b, 0, x, y, 0); /* there is no such function: the builder says so */
 }

@@ -225,7 +225,7 @@ eas_dim dim_product(int n, const eas_dim *d); /* DIM_NONE: failed */
 /* a / b if that is exact for every value of the symbols; else -1 and false. */
 bool dim_divides(eas_dim a, eas_dim b, eas_dim *out);
 /* Is d scale*symbol + offset? */
-/* Equal, or taken for equal by whoever traces (eas_dim_decider). */
+/* Equal, or taken for equal by whoever traces (eas_dim_set_decider). */
 bool dim_agrees(eas_dim a, eas_dim b);
 bool dim_linear(eas_dim d, eas_dim *symbol, int64_t *scale, int64_t *offset);
 /* The value of d where symbols[i] is values[i]. */

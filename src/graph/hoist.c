@@ -91,10 +91,10 @@ static eas_node *for_all(gbuild *g, const eas_loop *l, eas_node *n)
 {
     eas_node *x = l->scanned[element_of(l, node_in(n)[0])];
     const eas_dim trips = node_shape(x)[0], rows = node_shape(x)[1], k = node_shape(x)[2], columns = node_shape(n)[1];
-    eas_site(n->site);
+    eas_site_set(n->site);
     eas_node *flat = gb_reshape(g, x, 0, 2, (eas_dim[]){gb_dim(g, EAS_DIM_MUL, trips, rows), k});
     eas_node *all = flat ? gb2(g, GRAPH_MATMUL, flat, node_in(n)[1]) : NULL;
-    eas_site(0);
+    eas_site_set(0);
     return all ? gb_reshape(g, all, 0, 3, (eas_dim[]){trips, rows, columns}) : NULL;
 }
 

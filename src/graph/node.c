@@ -676,9 +676,9 @@ eas_status eas_node_call_begun(eas_kernel *k, int nin, eas_node *const *in, int 
     NEED(nouts <= 0 || outs, EAS_ERR_HANDLE);
     NEED(nparams <= 0 || order, EAS_ERR_HANDLE);
     NEED(nouts <= 0 || results, EAS_ERR_HANDLE);
-    if (nparams != eas_ir_nparams(eas_kernel_ir(k)))
+    if (nparams != eas_ir_param_count(eas_kernel_ir(k)))
         return base_fail(EAS_ERR_VALUE, "eager.call: kernel %s has %d parameters, %d are given", eas_ir_name(eas_kernel_ir(k)),
-                         eas_ir_nparams(eas_kernel_ir(k)), nparams);
+                         eas_ir_param_count(eas_kernel_ir(k)), nparams);
     eas_status bad = check_begin(k, nin, in, nouts, outs, begin);
     struct node_out *o = bad ? NULL : malloc(sizeof *o * (size_t)(nouts + 1));
     if (!o)
@@ -763,7 +763,7 @@ int eas_node_is_symbolic(const eas_node *n)
     NEED(n, 0);
     return (n->flags & NODE_SYMBOLIC) != 0;
 }
-int eas_node_traced(const eas_node *n)
+int eas_node_is_traced(const eas_node *n)
 {
     NEED(n, 0);
     return (n->flags & NODE_TRACED) != 0;
@@ -788,8 +788,8 @@ uint32_t eas_node_site(const eas_node *n)
     NEED(n, 0);
     return n->site;
 }
-void eas_site(uint32_t site) { own.site = site; }
-int eas_grad_enable(int on)
+void eas_site_set(uint32_t site) { own.site = site; }
+int eas_grad_set_enabled(int on)
 {
     int before = !own.constant;
     own.constant = !on;
@@ -803,7 +803,7 @@ void node_open_branches(int by)
     own.branches = (uint16_t)((own.open < BRANCH_MOST ? own.open : BRANCH_MOST) * NODE_BRANCH);
 }
 
-void eas_site_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_resolve = resolve; }
+void eas_site_set_resolver(int (*resolve)(uint32_t, char *, size_t, int *)) { site_resolve = resolve; }
 
 bool graph_site(uint32_t site, char *file, size_t room, int *line) { return site && site_resolve && site_resolve(site, file, room, line); }
 bool node_place(const eas_node *n, char *file, size_t room, int *line) { return n->site && site_resolve && site_resolve(n->site, file, room, line); }

@@ -17,9 +17,10 @@ const graph_row graph_rows[GRAPH_NOPS] = {
 #undef OP
 };
 
-static const char *const kind_names[] = {"leaf",   "input",   "const",  "map",   "cast",   "reshape", "permute",    "broadcast", "slice",    "pad",
-                                         "concat", "update",  "window", "iota",  "random", "reduce",  "arg",        "scan",      "matmul",   "gather",
-                                         "along",  "scatter", "sort", "compact",   "alias", "call",   "control", "collective", "result",    "composite"};
+static const char *const kind_names[] = {"leaf",  "input", "const",   "map",        "cast",   "reshape",  "permute", "broadcast",
+                                         "slice", "pad",   "concat",  "update",     "window", "iota",     "random",  "reduce",
+                                         "arg",   "scan",  "matmul",  "gather",     "along",  "scatter",  "sort",    "compact",
+                                         "alias", "call",  "control", "collective", "result", "composite"};
 _Static_assert(sizeof kind_names / sizeof *kind_names == KIND_COMPOSITE + 1, "a name for each kind");
 
 /* Families in the order of the table: each before its rows. */

@@ -225,14 +225,14 @@ eas_status make_cast(const graph_call *c, eas_node **out)
 
 /* ---- code ---- */
 
-static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_apply(b, eas_op_find(name), x, y, 0); }
-static eas_value op1(eas_builder *b, const char *name, eas_value x) { return eas_apply(b, eas_op_find(name), x, 0, 0); }
-static eas_value num(eas_builder *b, eas_dtype dt, double v) { return eas_const_typed(b, dt, v, dtype_is_float(dt) ? 0 : (int64_t)v); }
+static eas_value op2(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op1(eas_builder *b, const char *name, eas_value x) { return eas_builder_apply(b, eas_op_find(name), x, 0, 0); }
+static eas_value num(eas_builder *b, eas_dtype dt, double v) { return eas_builder_const_typed(b, dt, v, dtype_is_float(dt) ? 0 : (int64_t)v); }
 static eas_value add(eas_builder *b, eas_value x, eas_value y) { return op2(b, "add", x, y); }
 static eas_value sub(eas_builder *b, eas_value x, eas_value y) { return op2(b, "sub", x, y); }
 static eas_value mul(eas_builder *b, eas_value x, eas_value y) { return op2(b, "mul", x, y); }
 static eas_value quo(eas_builder *b, eas_value x, eas_value y) { return op2(b, "div", x, y); }
-static eas_value pick(eas_builder *b, eas_value c, eas_value x, eas_value y) { return eas_apply(b, eas_op_find("where"), c, x, y); }
+static eas_value pick(eas_builder *b, eas_value c, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find("where"), c, x, y); }
 static eas_dtype type(eas_builder *b, eas_value x) { return eas_value_dtype(b, x); }
 static bool is_float(eas_builder *b, eas_value x) { return dtype_is_float(type(b, x)); }
 
@@ -254,7 +254,7 @@ eas_value emit_mod(eas_builder *b, const eas_value *x, eas_dtype dt)
 static eas_value compare(eas_builder *b, const char *name, const eas_value *x)
 {
     bool truth = type(b, x[0]) == EAS_BOOL; /* False < True */
-    return op2(b, name, truth ? eas_cast(b, x[0], EAS_U8) : x[0], truth ? eas_cast(b, x[1], EAS_U8) : x[1]);
+    return op2(b, name, truth ? eas_builder_cast(b, x[0], EAS_U8) : x[0], truth ? eas_builder_cast(b, x[1], EAS_U8) : x[1]);
 }
 #define COMPARE(name, ir) \
     eas_value emit_##name(eas_builder *b, const eas_value *x, eas_dtype dt) \
@@ -318,7 +318,7 @@ eas_value emit_signbit(eas_builder *b, const eas_value *x, eas_dtype dt)
     (void)dt;
     if (from == EAS_BOOL || eas_dtype_kind(from) == 'u')
         return op2(b, "ne", x[0], x[0]);
-    eas_value i = dtype_is_float(from) ? eas_bitcast(b, x[0], bits_of(from)) : x[0];
+    eas_value i = dtype_is_float(from) ? eas_builder_bitcast(b, x[0], bits_of(from)) : x[0];
     return op2(b, "lt", i, num(b, type(b, i), 0));
 }
 
@@ -360,9 +360,10 @@ static eas_value atan_unit(eas_builder *b, eas_value t, eas_dtype dt)
 static eas_value with_sign(eas_builder *b, eas_value size, eas_value sign, eas_dtype dt)
 {
     eas_dtype bits = bits_of(dt);
-    eas_value top = eas_const_typed(b, bits, 0, dtype_min(bits));
+    eas_value top = eas_builder_const_typed(b, bits, 0, dtype_min(bits));
     eas_value rest = op1(b, "not", top);
-    return eas_bitcast(b, op2(b, "or", op2(b, "and", eas_bitcast(b, size, bits), rest), op2(b, "and", eas_bitcast(b, sign, bits), top)), dt);
+    return eas_builder_bitcast(
+        b, op2(b, "or", op2(b, "and", eas_builder_bitcast(b, size, bits), rest), op2(b, "and", eas_builder_bitcast(b, sign, bits), top)), dt);
 }
 
 eas_value emit_copysign(eas_builder *b, const eas_value *x, eas_dtype dt) { return with_sign(b, x[0], x[1], dt); }
@@ -479,10 +480,10 @@ eas_value emit_logaddexp(eas_builder *b, const eas_value *x, eas_dtype dt)
 eas_value emit_nextafter(eas_builder *b, const eas_value *x, eas_dtype dt)
 {
     eas_dtype bits = bits_of(dt);
-    eas_value zero = num(b, dt, 0), i = eas_bitcast(b, x[0], bits), one = num(b, bits, 1);
+    eas_value zero = num(b, dt, 0), i = eas_builder_bitcast(b, x[0], bits), one = num(b, bits, 1);
     eas_value away = op2(b, "eq", op2(b, "gt", x[1], x[0]), op2(b, "gt", x[0], zero));
-    eas_value step = eas_bitcast(b, pick(b, away, add(b, i, one), sub(b, i, one)), dt);
-    eas_value least = with_sign(b, eas_bitcast(b, one, dt), x[1], dt);
+    eas_value step = eas_builder_bitcast(b, pick(b, away, add(b, i, one), sub(b, i, one)), dt);
+    eas_value least = with_sign(b, eas_builder_bitcast(b, one, dt), x[1], dt);
     eas_value r = pick(b, op2(b, "eq", x[0], zero), least, step);
     r = pick(b, op2(b, "eq", x[0], x[1]), x[1], r);
     return pick(b, op1(b, "isnan", x[0]), x[0], pick(b, op1(b, "isnan", x[1]), x[1], r));
@@ -498,12 +499,12 @@ static eas_value int_power(eas_builder *b, eas_value x, eas_value y, eas_dtype d
     init[0] = add(b, whole, one);
     init[1] = add(b, whole, x);
     init[2] = add(b, whole, y);
-    eas_loop_begin(b, eas_const_int(b, 0), eas_const_int(b, dtype_bits(dt)), eas_const_int(b, 1), 3, init, &iv, now);
+    eas_builder_loop_begin(b, eas_builder_const_int(b, 0), eas_builder_const_int(b, dtype_bits(dt)), eas_builder_const_int(b, 1), 3, init, &iv, now);
     eas_value odd = op2(b, "ne", op2(b, "and", now[2], one), zero);
     next[0] = pick(b, odd, mul(b, now[0], now[1]), now[0]);
     next[1] = mul(b, now[1], now[1]);
     next[2] = op2(b, "shr", now[2], one);
-    eas_loop_end(b, 3, next, last);
+    eas_builder_loop_end(b, 3, next, last);
     if (!dtype_is_signed(dt))
         return last[0];
     eas_value minus = num(b, dt, -1), odd_y = op2(b, "ne", op2(b, "and", y, one), zero);

@@ -188,7 +188,7 @@ static eas_node *packed(gbuild *g, eas_node *q, int lead, eas_dim groups, int64_
     return with_last(g, op2(g, GRAPH_BITWISE_OR, low, bits_of(g, GRAPH_BITWISE_LEFT_SHIFT, high, 4)), lead, 2, two);
 }
 
-eas_status eas_quantize(eas_node *w, eas_quant kind, eas_quantized *out)
+eas_status eas_node_quantize(eas_node *w, eas_quant kind, eas_quantized *out)
 {
     gbuild g = {0};
     NEED(w, EAS_ERR_VALUE);
@@ -299,7 +299,7 @@ static eas_node *dequantized(gbuild *g, const eas_quantized *q)
     return groups * q->group == q->rows ? x : part(g, x, ROWS, 0, q->rows);
 }
 
-eas_status eas_dequantize(const eas_quantized *q, eas_dtype dt, eas_node **out)
+eas_status eas_quantized_dequantize(const eas_quantized *q, eas_dtype dt, eas_node **out)
 {
     gbuild g = {0};
     NEED(out, EAS_ERR_VALUE);

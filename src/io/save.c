@@ -43,7 +43,7 @@ eas_status io_item_bytes(const io_item *it, const void **data, void **own, const
     eas_buffer *buf = eas_node_buffer(it->node, &offset, strides);
     if (!buf)
         return base_fail(EAS_ERR_RUNTIME, "tensor '%s' has no data", it->name);
-    const uint8_t *host = eas_device_host_memory(eas_buffer_device(buf)) ? eas_buffer_address(buf) : NULL;
+    const uint8_t *host = eas_device_has_host_memory(eas_buffer_device(buf)) ? eas_buffer_address(buf) : NULL;
     bool whole = c_order(it->rank, it->shape, strides);
     if (host && whole) {
         *data = host + offset * (int64_t)size;
@@ -57,7 +57,7 @@ eas_status io_item_bytes(const io_item *it, const void **data, void **own, const
             *(strides[i] < 0 ? &low : &high) += (it->shape[i] - 1) * strides[i];
         size_t n = (size_t)(high - low + 1) * size;
         all = malloc(n);
-        st = all ? eas_copy(NULL, all, eas_buffer_device(buf), (uint8_t *)eas_buffer_address(buf) + (offset + low) * (int64_t)size, n, hooks)
+        st = all ? eas_device_copy(NULL, all, eas_buffer_device(buf), (uint8_t *)eas_buffer_address(buf) + (offset + low) * (int64_t)size, n, hooks)
                  : base_fail_oom(n);
         host = all ? all - (offset + low) * (int64_t)size : NULL;
     }
@@ -384,8 +384,8 @@ eas_status eas_weights_save(const char *path, int n, const char *const *names, e
     for (int i = 0; i < 2 * nmeta; i++)
         NEED(meta[i], EAS_ERR_VALUE);
     eas_status st = check_names(n, names);
-    st = st ? st : eas_realize(n, nodes, NULL, hooks);
-    st = st ? st : eas_synchronize(NULL, hooks);
+    st = st ? st : eas_nodes_realize(n, nodes, NULL, hooks);
+    st = st ? st : eas_device_synchronize(NULL, hooks);
     io_item *items = st ? NULL : calloc((size_t)n + 1, sizeof *items);
     if (!st && !items)
         st = base_fail_oom(sizeof *items * (size_t)n);

@@ -1,4 +1,4 @@
-/* analyse.c: facts about a whole kernel: launch mode, block size, axes, regions, uniformity. */
+/* analyse.c: facts about a whole kernel: launch mode, block size, axes, uniformity. */
 #include "ir.h"
 
 static void look(const eas_ir *ir, const ir_insn *in, eas_ir_info *info)
@@ -28,26 +28,6 @@ eas_ir_info eas_ir_analyse(const eas_ir *ir)
 {
     NEED(ir, ((eas_ir_info){0}));
     return ir_analyse(ir);
-}
-
-uint32_t *ir_region_ends(const eas_ir *ir, arena *mem)
-{
-    uint32_t *end = arena_alloc(mem, (ir->ninsns + 1) * sizeof *end);
-    uint32_t *stack = arena_alloc(mem, (ir->ninsns + 1) * sizeof *stack), depth = 0;
-    if (!end || !stack)
-        return NULL;
-    for (uint32_t i = 0; i < ir->ninsns; i++) {
-        uint16_t op = ir->insns[i].op;
-        if (op == IR_LOOP || op == IR_WHILE || op == IR_IF || op == IR_ELSE || op == IR_DO)
-            stack[depth++] = i;
-        else if (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF)
-            for (bool opener = false; !opener && depth;) {
-                uint16_t o = ir->insns[stack[--depth]].op;
-                end[stack[depth]] = i;
-                opener = o != IR_ELSE && o != IR_DO;
-            }
-    }
-    return end;
 }
 
 /* ---- uniformity ---- */

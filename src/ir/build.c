@@ -11,24 +11,18 @@ eas_status irb_fail(eas_builder *b, eas_status st, const char *fmt, ...)
 {
     if (b->status)
         return b->status;
-    str s = {0};
-    if (b->file)
-        str_add(&s, "%s:%u: ", b->ir->files[b->file], (unsigned)b->line);
     va_list ap;
     va_start(ap, fmt);
-    str_vadd(&s, fmt, ap);
+    base_vfail_at(st, b->file ? b->ir->files[b->file] : NULL, b->line, fmt, ap);
     va_end(ap);
-    b->status = st;
-    if (str_take(&s, &b->message))
-        b->message = NULL;
-    return base_fail(st, "%s", b->message ? b->message : "out of memory");
+    return irb_stop(b, st);
 }
 
 eas_status irb_stop(eas_builder *b, eas_status st)
 {
     if (!b->status) {
         b->status = st;
-        b->message = strdup(eas_error_message());
+        base_error_keep(&b->error, st);
     }
     return b->status;
 }
@@ -142,7 +136,6 @@ void eas_builder_free(eas_builder *b)
         free_unfinished(b->ir);
     vec_free(&b->open);
     vec_free(&b->scratch);
-    free(b->message);
     b->magic = 0;
     free(b);
 }
@@ -392,7 +385,7 @@ eas_status irb_finish(eas_builder *b, eas_ir **out)
 {
     *out = NULL;
     if (b->status)
-        return base_fail(b->status, "%s", b->message ? b->message : "out of memory");
+        return base_error_raise(&b->error);
     if (!b->ir)
         return base_fail(EAS_ERR_HANDLE, "this builder is finished already");
     if (b->live)
@@ -494,12 +487,12 @@ const char *eas_ir_name(const eas_ir *ir)
     NEED(ir, NULL);
     return ir->name;
 }
-int eas_ir_nparams(const eas_ir *ir)
+int eas_ir_param_count(const eas_ir *ir)
 {
     NEED(ir, 0);
     return ir->nparams;
 }
-int eas_ir_ninsns(const eas_ir *ir)
+int eas_ir_insn_count(const eas_ir *ir)
 {
     NEED(ir, 0);
     return (int)ir->ninsns;

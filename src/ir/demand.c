@@ -24,12 +24,10 @@ static const want all = {.kind = WANT_ALL};
 enum { MAX_WANT = 12, MAX_ROUNDS = 6, MAX_CLONE = 24 };
 
 typedef struct demander {
-    const eas_ir *ir;
-    eas_builder *b;
-    arena mem;
+    ir_rewrite w;
+    ir_regions at;
     const want **need;  /* per value; NULL: nothing needs it */
     const want **under; /* per instruction: the branches it stands in */
-    uint32_t *end, *opener, *map;
     bool *visible; /* per value of the old kernel, while the new one is made */
     bool changed;  /* need grew in this round */
     bool masked;   /* some load was */
@@ -42,7 +40,7 @@ static bool same_shape(ir_type a, ir_type b) { return ir_type_eq(ir_with_dtype(a
 static const want *make(demander *d, want w)
 {
     w.size = 1 + (w.a ? w.a->size : 0) + (w.b ? w.b->size : 0);
-    want *n = w.size > MAX_WANT ? NULL : arena_alloc(&d->mem, sizeof *n);
+    want *n = w.size > MAX_WANT ? NULL : arena_alloc(&d->w.mem, sizeof *n);
     if (!n)
         return &all;
     *n = w;
@@ -58,7 +56,7 @@ static bool equal(const want *x, const want *y)
     return equal(x->a, y->a) && equal(x->b, y->b);
 }
 
-static const want *mask_want(demander *d, uint32_t v) { return make(d, (want){.kind = WANT_MASK, .v = v, .t = ir_typeof(d->ir, v)}); }
+static const want *mask_want(demander *d, uint32_t v) { return make(d, (want){.kind = WANT_MASK, .v = v, .t = ir_typeof(d->w.from, v)}); }
 
 /* The same in another shape: one condition for all lanes. What does not fit is everything. */
 static const want *shaped(demander *d, const want *w, ir_type t)
@@ -107,7 +105,7 @@ static const want *either(demander *d, const want *x, const want *y)
 
 static void add(demander *d, uint32_t v, const want *w)
 {
-    const ir_type t = ir_typeof(d->ir, v);
+    const ir_type t = ir_typeof(d->w.from, v);
     if (!w || t.kind != IR_VAL)
         return;
     const want *now = either(d, d->need[v], shaped(d, w, t));
@@ -120,7 +118,7 @@ static void add(demander *d, uint32_t v, const want *w)
 static void add_args(demander *d, const ir_insn *in, int from, int n, const want *w)
 {
     for (int k = from; k < from + n; k++)
-        add(d, ir_args(d->ir, in)[k], w);
+        add(d, ir_args(d->w.from, in)[k], w);
 }
 
 /* ---- backwards ---- */
@@ -128,13 +126,13 @@ static void add_args(demander *d, const ir_insn *in, int from, int n, const want
 /* A value that a loop does not change: made before it, or of such values alone. */
 static bool invariant(const demander *d, uint32_t v, uint32_t first, int depth)
 {
-    const ir_insn *in = ir_def(d->ir, v);
+    const ir_insn *in = ir_def(d->w.from, v);
     if (v < first || !in)
         return true;
     if (depth > MAX_CLONE || in->nres != 1 || !(ir_rows[in->op].flags & IR_PURE || ir_rows[in->op].rule == IR_RULE_IDENT))
         return false;
     for (int k = 0; k < in->nargs; k++)
-        if (!invariant(d, ir_args(d->ir, in)[k], first, depth + 1))
+        if (!invariant(d, ir_args(d->w.from, in)[k], first, depth + 1))
             return false;
     return true;
 }
@@ -152,7 +150,7 @@ static void loop_needs(demander *d, const ir_insn *op, const ir_insn *end)
     const uint32_t first = op->res ? op->res : UINT32_MAX;
     add_args(d, op, 0, head, &all);
     for (int k = 0; k < end->nargs; k++) {
-        const uint32_t next = ir_args(d->ir, end)[k], init = ir_args(d->ir, op)[head + k];
+        const uint32_t next = ir_args(d->w.from, end)[k], init = ir_args(d->w.from, op)[head + k];
         const want *w = either(d, around(d, d->need[op->res + (uint32_t)(own + k)], first), d->need[end->res + (uint32_t)k]);
         add(d, next, w);
         add(d, init, w);
@@ -177,16 +175,16 @@ static const want *before_broadcast(demander *d, const want *w, ir_type from)
         return w;
     if (w->kind == WANT_BROADCAST && same_shape(w->a->t, from))
         return w->a;
-    const ir_insn *in = w->kind == WANT_MASK ? ir_def(d->ir, w->v) : NULL;
-    if (in && in->op == IR_BROADCAST && same_shape(ir_typeof(d->ir, ir_args(d->ir, in)[0]), from))
-        return mask_want(d, ir_args(d->ir, in)[0]);
+    const ir_insn *in = w->kind == WANT_MASK ? ir_def(d->w.from, w->v) : NULL;
+    if (in && in->op == IR_BROADCAST && same_shape(ir_typeof(d->w.from, ir_args(d->w.from, in)[0]), from))
+        return mask_want(d, ir_args(d->w.from, in)[0]);
     return &all;
 }
 
 static void value_needs(demander *d, const ir_insn *in)
 {
     const want *w = in->nres == 1 ? d->need[in->res] : &all;
-    const uint32_t *a = ir_args(d->ir, in);
+    const uint32_t *a = ir_args(d->w.from, in);
     if (!w)
         return;
     switch (ir_rows[in->op].rule) {
@@ -194,13 +192,14 @@ static void value_needs(demander *d, const ir_insn *in)
     case IR_RULE_CMP:
     case IR_RULE_WHERE:
     case IR_RULE_CAST: add_args(d, in, 0, in->nargs, w); return;
-    case IR_RULE_REDUCE: add(d, a[0], along(d, w, ir_typeof(d->ir, a[0]), (int)in->imm)); return;
+    case IR_RULE_REDUCE: add(d, a[0], along(d, w, ir_typeof(d->w.from, a[0]), (int)in->imm)); return;
     default: break;
     }
     if (in->op == IR_BROADCAST)
-        add(d, a[0], before_broadcast(d, w, ir_typeof(d->ir, a[0])));
+        add(d, a[0], before_broadcast(d, w, ir_typeof(d->w.from, a[0])));
     else if (in->op == IR_RESHAPE)
-        add(d, a[0], w->kind == WANT_ALL ? w : make(d, (want){.kind = WANT_RESHAPE, .t = ir_with_dtype(ir_typeof(d->ir, a[0]), EAS_BOOL), .a = w}));
+        add(d, a[0],
+            w->kind == WANT_ALL ? w : make(d, (want){.kind = WANT_RESHAPE, .t = ir_with_dtype(ir_typeof(d->w.from, a[0]), EAS_BOOL), .a = w}));
     else
         add_args(d, in, 0, in->nargs, &all);
 }
@@ -208,7 +207,7 @@ static void value_needs(demander *d, const ir_insn *in)
 /* Stores and atomics: the mask is last, and lanes that it leaves out need nothing. */
 static void store_needs(demander *d, uint32_t i, const ir_insn *in)
 {
-    const uint32_t mask = ir_mask(d->ir, in);
+    const uint32_t mask = ir_mask(d->w.from, in);
     const want *w = mask ? both(d, mask_want(d, mask), d->under[i]) : d->under[i];
     add_args(d, in, 1, in->nargs - 1 - (mask != 0), w);
     if (mask)
@@ -217,27 +216,27 @@ static void store_needs(demander *d, uint32_t i, const ir_insn *in)
 
 static void load_needs(demander *d, const ir_insn *in)
 {
-    const uint32_t mask = ir_mask(d->ir, in);
+    const uint32_t mask = ir_mask(d->w.from, in);
     const want *w = d->need[in->res];
-    add(d, ir_args(d->ir, in)[1], mask && w ? both(d, mask_want(d, mask), w) : w);
+    add(d, ir_args(d->w.from, in)[1], mask && w ? both(d, mask_want(d, mask), w) : w);
     add_args(d, in, 2, in->nargs - 2, w);
 }
 
 static void branch_needs(demander *d, const ir_insn *half, const ir_insn *end)
 {
     for (int k = 0; k < half->nargs; k++)
-        add(d, ir_args(d->ir, half)[k], d->need[end->res + (uint32_t)k]);
+        add(d, ir_args(d->w.from, half)[k], d->need[end->res + (uint32_t)k]);
 }
 
 static void visit(demander *d, uint32_t i)
 {
-    const ir_insn *in = &d->ir->insns[i];
+    const ir_insn *in = &d->w.from->insns[i];
     switch (in->op) {
     case IR_LOOP:
-    case IR_WHILE: loop_needs(d, in, &d->ir->insns[d->end[i]]); break;
+    case IR_WHILE: loop_needs(d, in, &d->w.from->insns[d->at.end[i]]); break;
     case IR_ENDLOOP:
-    case IR_ENDWHILE: loop_needs(d, &d->ir->insns[d->opener[i]], in); break;
-    case IR_ELSE: branch_needs(d, in, &d->ir->insns[d->end[i]]); break;
+    case IR_ENDWHILE: loop_needs(d, &d->w.from->insns[d->at.opener[i]], in); break;
+    case IR_ELSE: branch_needs(d, in, &d->w.from->insns[d->at.end[i]]); break;
     case IR_ENDIF: branch_needs(d, in, in); break;
     case IR_IF:
     case IR_DO: add_args(d, in, 0, in->nargs, d->under[i]); break;
@@ -253,27 +252,22 @@ static void visit(demander *d, uint32_t i)
     }
 }
 
-/* Which branches each instruction stands in, and the openers of regions. */
+/* Which branches each instruction stands in. */
 static void find_under(demander *d)
 {
-    uint32_t *stack = arena_alloc(&d->mem, (d->ir->ninsns + 1) * sizeof *stack), depth = 0;
-    const want **outer = arena_alloc(&d->mem, (d->ir->ninsns + 1) * sizeof *outer), *now = &all;
-    for (uint32_t i = 0; stack && outer && i < d->ir->ninsns; i++) {
-        const ir_insn *in = &d->ir->insns[i];
-        const bool opens = in->op == IR_LOOP || in->op == IR_WHILE || in->op == IR_IF;
-        if (!opens && (ir_rows[in->op].flags & IR_STRUCT))
-            d->opener[i] = stack[depth - 1];
-        if (in->op == IR_ENDLOOP || in->op == IR_ENDWHILE || in->op == IR_ENDIF)
+    uint32_t depth = 0;
+    const want **outer = arena_alloc(&d->w.mem, (d->w.from->ninsns + 1) * sizeof *outer), *now = &all;
+    for (uint32_t i = 0; outer && i < d->w.from->ninsns; i++) {
+        const ir_insn *in = &d->w.from->insns[i];
+        if (ir_closes(in->op))
             now = outer[--depth];
         d->under[i] = now;
-        if (opens) {
-            outer[depth] = now;
-            stack[depth++] = i;
-        }
+        if (ir_opens(in->op))
+            outer[depth++] = now;
         if (in->op == IR_IF)
-            now = both(d, now, mask_want(d, ir_args(d->ir, in)[0]));
+            now = both(d, now, mask_want(d, ir_args(d->w.from, in)[0]));
         if (in->op == IR_ELSE) {
-            const want *c = mask_want(d, ir_args(d->ir, &d->ir->insns[d->opener[i]])[0]);
+            const want *c = mask_want(d, ir_args(d->w.from, &d->w.from->insns[d->at.opener[i]])[0]);
             now = both(d, outer[depth - 1], make(d, (want){.kind = WANT_NOT, .t = c->t, .a = c}));
         }
     }
@@ -284,10 +278,10 @@ static bool find_needs(demander *d)
 {
     for (int round = 0; round < MAX_ROUNDS; round++) {
         d->changed = false;
-        for (uint32_t i = d->ir->ninsns; i-- > 0;)
+        for (uint32_t i = d->w.from->ninsns; i-- > 0;)
             visit(d, i);
         if (!d->changed)
-            return !d->mem.oom;
+            return !d->w.mem.oom;
     }
     return false;
 }
@@ -296,14 +290,14 @@ static bool find_needs(demander *d)
 
 static bool clonable(const demander *d, uint32_t v, int depth)
 {
-    const ir_insn *in = ir_def(d->ir, v);
+    const ir_insn *in = ir_def(d->w.from, v);
     if (d->visible[v])
         return true;
     if (!in || depth > MAX_CLONE || in->nres != 1 || in->nargs > 3 || ir_is_fold(in) ||
         !(ir_rows[in->op].flags & IR_PURE || ir_rows[in->op].rule == IR_RULE_IDENT))
         return false;
     for (int k = 0; k < in->nargs; k++)
-        if (!clonable(d, ir_args(d->ir, in)[k], depth + 1))
+        if (!clonable(d, ir_args(d->w.from, in)[k], depth + 1))
             return false;
     return true;
 }
@@ -316,13 +310,13 @@ static bool can_make(const demander *d, const want *w)
 static uint32_t copied(demander *d, uint32_t v)
 {
     if (d->visible[v])
-        return d->map[v];
-    const ir_insn *in = ir_def(d->ir, v);
+        return d->w.map[v];
+    const ir_insn *in = ir_def(d->w.from, v);
     uint32_t a[3] = {0};
-    ir_type t = ir_typeof(d->ir, v);
+    ir_type t = ir_typeof(d->w.from, v);
     for (int k = 0; k < in->nargs; k++)
-        a[k] = copied(d, ir_args(d->ir, in)[k]);
-    return irb_insn(d->b, in->op, a, in->nargs, in->imm, 1, &t);
+        a[k] = copied(d, ir_args(d->w.from, in)[k]);
+    return irb_insn(d->w.b, in->op, a, in->nargs, in->imm, 1, &t);
 }
 
 static uint32_t make_want(demander *d, const want *w)
@@ -330,98 +324,80 @@ static uint32_t make_want(demander *d, const want *w)
     if (w->kind == WANT_MASK)
         return copied(d, w->v);
     uint32_t a = make_want(d, w->a), b = w->b ? make_want(d, w->b) : 0;
-    if (d->b->status)
+    if (d->w.b->status)
         return 0;
     switch (w->kind) {
-    case WANT_NOT: return irb_op(d->b, IR_NOT, a, 0, 0);
-    case WANT_AND: return irb_op(d->b, IR_AND, a, b, 0);
-    case WANT_OR: return irb_op(d->b, IR_OR, a, b, 0);
-    case WANT_RESHAPE: return irb_to(d->b, IR_RESHAPE, w->t, a);
-    default: return irb_to(d->b, IR_BROADCAST, w->t, a);
+    case WANT_NOT: return irb_op(d->w.b, IR_NOT, a, 0, 0);
+    case WANT_AND: return irb_op(d->w.b, IR_AND, a, b, 0);
+    case WANT_OR: return irb_op(d->w.b, IR_OR, a, b, 0);
+    case WANT_RESHAPE: return irb_to(d->w.b, IR_RESHAPE, w->t, a);
+    default: return irb_to(d->w.b, IR_BROADCAST, w->t, a);
     }
 }
 
 static void masked_load(demander *d, const ir_insn *in, const want *w)
 {
-    const uint32_t *old = ir_args(d->ir, in);
-    uint32_t mask = make_want(d, w), a[4] = {d->map[old[0]], d->map[old[1]]};
-    ir_type t = ir_typeof(d->ir, in->res), r = {0};
-    if (d->b->status)
+    const uint32_t *old = ir_args(d->w.from, in);
+    uint32_t mask = make_want(d, w), a[4] = {d->w.map[old[0]], d->w.map[old[1]]};
+    ir_type t = ir_typeof(d->w.from, in->res), r = {0};
+    if (d->w.b->status)
         return;
-    a[2] = in->nargs == 4 ? irb_op(d->b, IR_AND, d->map[old[2]], mask, 0) : mask;
-    a[3] = in->nargs == 4 ? d->map[old[3]] : irb_const(d->b, t, 0);
-    d->map[in->res] = irb_insn(d->b, IR_LOAD, a, 4, 0, 1, &r);
+    a[2] = in->nargs == 4 ? irb_op(d->w.b, IR_AND, d->w.map[old[2]], mask, 0) : mask;
+    a[3] = in->nargs == 4 ? d->w.map[old[3]] : irb_const(d->w.b, t, 0);
+    d->w.map[in->res] = irb_insn(d->w.b, IR_LOAD, a, 4, 0, 1, &r);
 }
 
 /* Lanes that nothing needs take no steps. */
 static void masked_dot(demander *d, const ir_insn *in, const want *w)
 {
     uint32_t a[7], mask = make_want(d, w);
-    for (int k = 0; k < 7; k++)
-        a[k] = d->map[ir_args(d->ir, in)[k]];
-    if (d->b->status)
+    ir_rewrite_args(&d->w, in, a);
+    if (d->w.b->status)
         return;
-    a[6] = irb_op(d->b, IR_WHERE, mask, a[6], irb_const(d->b, ir_typeof(d->b->ir, a[6]), 0));
+    a[6] = irb_op(d->w.b, IR_WHERE, mask, a[6], irb_const(d->w.b, ir_typeof(d->w.b->ir, a[6]), 0));
     ir_type r = {0};
-    d->map[in->res] = irb_insn(d->b, IR_DOT, a, 7, 0, 1, &r);
+    d->w.map[in->res] = irb_insn(d->w.b, IR_DOT, a, 7, 0, 1, &r);
 }
 
 static void copy(demander *d, uint32_t i)
 {
-    const ir_insn *in = &d->ir->insns[i];
+    const ir_insn *in = ir_rewrite_at(&d->w, i);
     const want *w = in->op == IR_LOAD || in->op == IR_DOT ? d->need[in->res] : NULL;
-    d->b->file = in->file;
-    d->b->line = in->line;
-    if (w && w->kind != WANT_ALL && same_shape(w->t, ir_typeof(d->ir, in->res)) && can_make(d, w)) {
+    if (w && w->kind != WANT_ALL && same_shape(w->t, ir_typeof(d->w.from, in->res)) && can_make(d, w)) {
         in->op == IR_LOAD ? masked_load(d, in, w) : masked_dot(d, in, w);
         d->masked = true;
     } else {
-        irb_copy(d->b, d->ir, i, d->map);
+        ir_rewrite_copy(&d->w, i);
     }
     for (int k = 0; k < in->nres; k++)
         d->visible[in->res + (uint32_t)k] = true;
     /* what a region made is gone after it; its closer's results stay */
-    if (in->op == IR_ELSE || in->op == IR_ENDIF || in->op == IR_ENDLOOP || in->op == IR_ENDWHILE)
-        for (uint32_t k = d->opener[i]; k < i; k++)
-            for (int j = 0; j < d->ir->insns[k].nres; j++)
-                d->visible[d->ir->insns[k].res + (uint32_t)j] = false;
-}
-
-static eas_status rebuild(demander *d, eas_ir **out)
-{
-    eas_status st = irb_like(d->ir, &d->b);
-    if (st)
-        return st;
-    for (int p = 1; p <= d->ir->nparams; p++) {
-        d->map[p] = (uint32_t)p;
-        d->visible[p] = true;
-    }
-    for (uint32_t i = 0; i < d->ir->ninsns; i++)
-        copy(d, i);
-    st = irb_finish(d->b, out);
-    eas_builder_free(d->b);
-    return st;
+    if (in->op == IR_ELSE || ir_closes(in->op))
+        for (uint32_t k = d->at.opener[i]; k < i; k++)
+            for (int j = 0; j < d->w.from->insns[k].nres; j++)
+                d->visible[d->w.from->insns[k].res + (uint32_t)j] = false;
 }
 
 eas_status ir_demanded(const eas_ir *ir, eas_ir **out)
 {
-    demander d = {.ir = ir};
+    demander d = {0};
     const size_t nv = ir->nvals + 1, ni = ir->ninsns + 1;
-    d.need = arena_alloc(&d.mem, nv * sizeof *d.need);
-    d.under = arena_alloc(&d.mem, ni * sizeof *d.under);
-    d.opener = arena_alloc(&d.mem, ni * sizeof *d.opener);
-    d.map = arena_alloc(&d.mem, nv * sizeof *d.map);
-    d.visible = arena_alloc(&d.mem, nv);
-    d.end = ir_region_ends(ir, &d.mem);
+    eas_status st = ir_rewrite_begin(&d.w, ir);
+    d.need = arena_alloc(&d.w.mem, nv * sizeof *d.need);
+    d.under = arena_alloc(&d.w.mem, ni * sizeof *d.under);
+    d.visible = arena_alloc(&d.w.mem, nv);
     *out = NULL;
-    eas_status st = d.mem.oom ? base_fail_oom(nv) : EAS_OK;
-    if (!st) {
+    if (!st && ir_find_regions(ir, &d.w.mem, &d.at)) {
         find_under(&d);
-        if (find_needs(&d))
-            st = rebuild(&d, out);
+        if (!find_needs(&d) && !d.w.mem.oom) {
+            ir_rewrite_drop(&d.w);
+            *out = eas_ir_retain((eas_ir *)(uintptr_t)ir);
+            return EAS_OK;
+        }
     }
-    arena_free(&d.mem);
-    if (!st && !*out)
-        *out = eas_ir_retain((eas_ir *)(uintptr_t)ir);
-    return st;
+    for (int p = 1; p <= ir->nparams && !d.w.mem.oom; p++)
+        d.visible[p] = true;
+    for (uint32_t i = 0; i < ir->ninsns && !st && !d.w.mem.oom; i++)
+        copy(&d, i);
+    return ir_rewrite_end(&d.w, st, out);
 }

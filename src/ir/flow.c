@@ -1,6 +1,6 @@
 /* flow.c: what a front end needs whose branches and loops are traced before it is known what they change.
  *
- * A branch: both sides are built first; eas_if_join then gives the pairs of values that leave it. The two values of a pair are brought to one
+ * A branch: both sides are built first; eas_builder_if_join then gives the pairs of values that leave it. The two values of a pair are brought to one
  * type, which for the first side means instructions in front of an `else` that has been passed long ago: they are appended and moved there.
  * A loop: when its body turns out to change the type of a value that it carries, eas_builder_rewind forgets the loop, to be built again. */
 #include "ir.h"
@@ -153,7 +153,7 @@ static uint32_t literal_again(eas_builder *b, uint32_t v)
     return r;
 }
 
-void eas_if_join(eas_builder *b, int n, const eas_value *then_values, const eas_value *else_values, eas_value *merged)
+void eas_builder_if_join(eas_builder *b, int n, const eas_value *then_values, const eas_value *else_values, eas_value *merged)
 {
     NEED_(b);
     if (b->status)
@@ -181,6 +181,6 @@ void eas_if_join(eas_builder *b, int n, const eas_value *then_values, const eas_
         v[n + i] = irb_join_type(b, else_values[i], then_values[i]);
     if (!b->status)
         irb_else_values(b, at, n, v);
-    eas_if_end(b, n, v + n, merged);
+    eas_builder_if_end(b, n, v + n, merged);
     free(v);
 }

@@ -129,7 +129,7 @@ static uint32_t ready(eas_builder *b, uint16_t op, uint32_t x)
     return t.dtype == EAS_BOOL && !(ir_rows[op].classes & IR_B) ? irb_to(b, IR_CAST, ir_with_dtype(t, EAS_I64), x) : x;
 }
 
-eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis)
+eas_value eas_builder_reduce(eas_builder *b, eas_op op, eas_value x, int axis)
 {
     NEED(b, 0);
     if (b->status)
@@ -144,20 +144,20 @@ eas_value eas_reduce(eas_builder *b, eas_op op, eas_value x, int axis)
     return irb_insn(b, row, &x, 1, axis, 1, &t);
 }
 
-eas_value eas_fold(eas_builder *b, eas_value x, int axis, eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx)
+eas_value eas_builder_fold(eas_builder *b, eas_value x, int axis, eas_value (*fn)(void *ctx, eas_builder *b, eas_value x, eas_value y), void *ctx)
 {
     NEED(b, 0);
     return want_block(b, "reduce", x, &axis) ? fold(b, &(folder){fn, ctx}, x, axis) : 0;
 }
 
 /* The least of the positions that hold the best value; a NaN is better than any number. */
-eas_value eas_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis)
+eas_value eas_builder_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis)
 {
     NEED(b, 0);
     if (!want_block(b, want_max ? "argmax" : "argmin", x, &axis))
         return 0;
     x = ready(b, IR_MAX, x);
-    uint32_t best = eas_reduce(b, want_max ? IR_MAX : IR_MIN, x, axis);
+    uint32_t best = eas_builder_reduce(b, want_max ? IR_MAX : IR_MIN, x, axis);
     if (b->status)
         return 0;
     ir_type t = type_of(b, x), kept = with_dim(t, axis, 1), at = ir_with_dtype(t, EAS_I64);
@@ -165,10 +165,10 @@ eas_value eas_arg_reduce(eas_builder *b, int want_max, eas_value x, int axis)
     uint32_t hit = irb_op(b, IR_EQ, x, best, 0);
     if (dtype_is_float(t.dtype))
         hit = irb_op(b, IR_OR, hit, irb_op(b, IR_ISNAN, x, 0, 0), 0);
-    return eas_reduce(b, IR_MIN, irb_op(b, IR_WHERE, hit, positions(b, t, axis), irb_const(b, at, t.dim[axis])), axis);
+    return eas_builder_reduce(b, IR_MIN, irb_op(b, IR_WHERE, hit, positions(b, t, axis), irb_const(b, at, t.dim[axis])), axis);
 }
 
-eas_value eas_scan(eas_builder *b, eas_op op, eas_value x, int axis)
+eas_value eas_builder_scan(eas_builder *b, eas_op op, eas_value x, int axis)
 {
     NEED(b, 0);
     if (b->status)
@@ -208,8 +208,8 @@ static uint32_t batched(eas_builder *b, uint32_t x, uint32_t y, uint32_t acc)
         for (int i = 0; i < 3 && !b->status; i++)
             if (v[i])
                 one[i] = with_rank(b, slice(b, v[i], 0, type_of(b, v[i]).dim[0] == 1 ? 0 : k, 1), 2);
-        uint32_t r = b->status ? 0 : with_rank(b, eas_matmul(b, one[0], one[1], one[2]), 3);
-        all = b->status ? 0 : all ? eas_cat(b, all, r, 0) : r;
+        uint32_t r = b->status ? 0 : with_rank(b, eas_builder_matmul(b, one[0], one[1], one[2]), 3);
+        all = b->status ? 0 : all ? eas_builder_cat(b, all, r, 0) : r;
     }
     return all;
 }
@@ -226,7 +226,7 @@ static uint32_t of_bytes(eas_builder *b, uint32_t x, uint32_t y, uint32_t acc)
             return 0;
         p = irb_to(b, IR_CAST, ir_with_dtype(type_of(b, p), EAS_F32), p);
         q = irb_to(b, IR_CAST, ir_with_dtype(type_of(b, q), EAS_F32), q);
-        uint32_t r = b->status ? 0 : eas_matmul(b, p, q, 0);
+        uint32_t r = b->status ? 0 : eas_builder_matmul(b, p, q, 0);
         r = b->status ? 0 : irb_to(b, IR_CAST, ir_with_dtype(type_of(b, r), EAS_I32), r);
         sum = b->status ? 0 : sum ? irb_op(b, IR_ADD, sum, r, 0) : r;
     }
@@ -235,7 +235,7 @@ static uint32_t of_bytes(eas_builder *b, uint32_t x, uint32_t y, uint32_t acc)
 static bool is_byte(ir_type t) { return t.dtype == EAS_I8 || t.dtype == EAS_U8; }
 
 /* x times y plus acc: halves are widened to f32 first; acc 0: none. */
-eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc)
+eas_value eas_builder_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc)
 {
     NEED(b, 0);
     uint32_t v[3] = {x, y, acc};
@@ -273,7 +273,7 @@ eas_value eas_matmul(eas_builder *b, eas_value x, eas_value y, eas_value acc)
     return b->status ? 0 : irb_insn(b, IR_MATMUL, v, 3, 0, 1, &sum);
 }
 
-eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size)
+eas_value eas_builder_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_t size)
 {
     NEED(b, 0);
     if (!want_block(b, "slice", x, &axis))
@@ -285,7 +285,7 @@ eas_value eas_slice(eas_builder *b, eas_value x, int axis, int64_t start, int64_
     return slice(b, x, axis, start, size);
 }
 
-eas_value eas_trans(eas_builder *b, eas_value x, const int *axes)
+eas_value eas_builder_trans(eas_builder *b, eas_value x, const int *axes)
 {
     NEED(b, 0);
     int axis = 0;
@@ -308,7 +308,7 @@ eas_value eas_trans(eas_builder *b, eas_value x, const int *axes)
 }
 
 /* Two blocks side by side on a new last axis of length 2. */
-eas_value eas_join(eas_builder *b, eas_value x, eas_value y)
+eas_value eas_builder_join(eas_builder *b, eas_value x, eas_value y)
 {
     NEED(b, 0);
     int axis = 0;

@@ -18,11 +18,11 @@ eas_status grad_fail(gradder *g, const ir_insn *in, const char *fmt, ...)
     if (g->status)
         return g->status;
     if (in && in->file)
-        str_add(&s, "%s:%u: ", g->ir->files[in->file], (unsigned)in->line);
+        str_add(&s, "%s:%u: ", g->w.from->files[in->file], (unsigned)in->line);
     va_start(ap, fmt);
     str_vadd(&s, fmt, ap);
     va_end(ap);
-    g->status = base_fail(EAS_ERR_VALUE, "%s: %s", g->ir->name, s.at ? s.at : "out of memory");
+    g->status = base_fail(EAS_ERR_VALUE, "%s: %s", g->w.from->name, s.at ? s.at : "out of memory");
     str_free(&s);
     return g->status;
 }
@@ -43,8 +43,8 @@ uint32_t grad_param(gradder *g, const char *name, ir_type t, eas_grad_param what
     what.dtype = (eas_dtype)t.dtype;
     what.is_buffer = t.kind == IR_BUF;
     if (!vec_push(&g->params, what))
-        g->mem.oom = true;
-    return irb_param(g->b, name, t, false);
+        g->w.mem.oom = true;
+    return irb_param(g->w.b, name, t, false);
 }
 
 static ir_type buffer(eas_dtype dt) { return (ir_type){.dtype = (uint8_t)dt, .kind = IR_BUF}; }
@@ -55,17 +55,18 @@ static eas_status ask(gradder *g, int n, const int *which, bool of)
 {
     for (int k = 0; k < n; k++) {
         const int p = which[k];
-        if (p < 0 || p >= g->ir->nparams)
-            return base_fail(EAS_ERR_VALUE, "%s has no parameter %d", g->ir->name, p);
-        const ir_type t = ir_typeof(g->ir, (uint32_t)p + 1);
-        const char *name = g->ir->params[p].name;
+        if (p < 0 || p >= g->w.from->nparams)
+            return base_fail(EAS_ERR_VALUE, "%s has no parameter %d", g->w.from->name, p);
+        const ir_type t = ir_typeof(g->w.from, (uint32_t)p + 1);
+        const char *name = g->w.from->params[p].name;
         if (!dtype_is_float((eas_dtype)t.dtype))
-            return base_fail(EAS_ERR_TYPE, "%s: \"%s\" is %s; only floats have derivatives", g->ir->name, name, eas_dtype_name((eas_dtype)t.dtype));
-        if (of && (t.kind != IR_BUF || !g->ir->params[p].write))
-            return base_fail(EAS_ERR_VALUE, "%s: `of` names \"%s\", which the kernel does not write to", g->ir->name, name);
+            return base_fail(EAS_ERR_TYPE, "%s: \"%s\" is %s; only floats have derivatives", g->w.from->name, name,
+                             eas_dtype_name((eas_dtype)t.dtype));
+        if (of && (t.kind != IR_BUF || !g->w.from->params[p].write))
+            return base_fail(EAS_ERR_VALUE, "%s: `of` names \"%s\", which the kernel does not write to", g->w.from->name, name);
         *(of ? &g->buf[p].of : &g->buf[p].wrt) = true;
     }
-    return n ? EAS_OK : base_fail(EAS_ERR_VALUE, "%s: `%s` names no parameter", g->ir->name, of ? "of" : "wrt");
+    return n ? EAS_OK : base_fail(EAS_ERR_VALUE, "%s: `%s` names no parameter", g->w.from->name, of ? "of" : "wrt");
 }
 
 /* ---- parameters of the derivative ---- */
@@ -73,18 +74,18 @@ static eas_status ask(gradder *g, int n, const int *which, bool of)
 static void named_param(gradder *g, uint32_t *to, const char *prefix, int p, ir_type t, eas_grad_role role)
 {
     char name[300];
-    snprintf(name, sizeof name, "%s_%.250s", prefix, g->ir->params[p].name);
+    snprintf(name, sizeof name, "%s_%.250s", prefix, g->w.from->params[p].name);
     *to = grad_param(g, name, t, (eas_grad_param){.role = role, .param = p, .consumed = role == EAS_GRAD_COTANGENT && g->buf[p].consumed});
 }
 
 static void add_given(gradder *g)
 {
-    for (int p = 0; p < g->ir->nparams; p++) {
-        const ir_type t = ir_typeof(g->ir, (uint32_t)p + 1);
+    for (int p = 0; p < g->w.from->nparams; p++) {
+        const ir_type t = ir_typeof(g->w.from, (uint32_t)p + 1);
         const eas_grad_param what = {.role = EAS_GRAD_GIVEN, .param = p, .dtype = (eas_dtype)t.dtype, .is_buffer = t.kind == IR_BUF};
-        g->map[p + 1] = (uint32_t)p + 1;
+        g->w.map[p + 1] = (uint32_t)p + 1;
         if (!vec_push(&g->params, what))
-            g->mem.oom = true;
+            g->w.mem.oom = true;
     }
 }
 
@@ -94,7 +95,7 @@ static void add_cotangents(gradder *g)
     for (int k = 0; k < g->opt->nof; k++) {
         const int p = g->opt->of[k];
         if (!g->buf[p].ct)
-            named_param(g, &g->buf[p].ct, "d", p, buffer((eas_dtype)ir_typeof(g->ir, (uint32_t)p + 1).dtype),
+            named_param(g, &g->buf[p].ct, "d", p, buffer((eas_dtype)ir_typeof(g->w.from, (uint32_t)p + 1).dtype),
                         g->buf[p].shared ? EAS_GRAD_BOTH : EAS_GRAD_COTANGENT);
     }
     for (int k = 0; k < g->opt->nwrt; k++) {
@@ -102,7 +103,7 @@ static void add_cotangents(gradder *g)
         if (g->buf[p].shared)
             g->buf[p].grad = g->buf[p].ct;
         else if (!g->buf[p].grad)
-            named_param(g, &g->buf[p].grad, "d", p, buffer(grad_dtype((eas_dtype)ir_typeof(g->ir, (uint32_t)p + 1).dtype)), EAS_GRAD_GRADIENT);
+            named_param(g, &g->buf[p].grad, "d", p, buffer(grad_dtype((eas_dtype)ir_typeof(g->w.from, (uint32_t)p + 1).dtype)), EAS_GRAD_GRADIENT);
     }
 }
 
@@ -115,9 +116,9 @@ static uint32_t local_param(gradder *g, const char *what, uint32_t n, eas_dtype 
 
 static bool stores_meet(gradder *g, uint32_t buf)
 {
-    for (uint32_t i = 0; i < g->ir->ninsns; i++) {
-        const ir_insn *in = &g->ir->insns[i];
-        if (in->op == IR_STORE && gargs(g, in)[0] == buf && !grad_lanes_differ(g, gargs(g, in)[1], ir_mask(g->ir, in)))
+    for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
+        const ir_insn *in = &g->w.from->insns[i];
+        if (in->op == IR_STORE && gargs(g, in)[0] == buf && !grad_lanes_differ(g, gargs(g, in)[1], ir_mask(g->w.from, in)))
             return true;
     }
     return false;
@@ -125,11 +126,11 @@ static bool stores_meet(gradder *g, uint32_t buf)
 
 static void add_locals(gradder *g)
 {
-    for (uint32_t i = 0; i < g->ir->ninsns; i++) {
-        const ir_insn *in = &g->ir->insns[i];
+    for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
+        const ir_insn *in = &g->w.from->insns[i];
         if (in->op != IR_ALLOC_TG)
             continue;
-        const ir_type t = ir_typeof(g->ir, in->res);
+        const ir_type t = ir_typeof(g->w.from, in->res);
         const uint32_t n = g->locals.len;
         grad_local l = {.value = in->res, .size = t.dim[0]};
         l.data = local_param(g, "tg", n, (eas_dtype)t.dtype, l.size, false);
@@ -138,13 +139,13 @@ static void add_locals(gradder *g)
             l.owner = stores_meet(g, in->res) ? local_param(g, "own_tg", n, EAS_I32, l.size, false) : 0;
         }
         if (!vec_push(&g->locals, l))
-            g->mem.oom = true;
+            g->w.mem.oom = true;
     }
 }
 
 static void add_owners(gradder *g)
 {
-    for (int p = 0; p < g->ir->nparams; p++)
+    for (int p = 0; p < g->w.from->nparams; p++)
         if (g->buf[p].of && stores_meet(g, (uint32_t)p + 1))
             named_param(g, &g->buf[p].owner, "own", p, buffer(EAS_I32), EAS_GRAD_OWNER);
 }
@@ -153,22 +154,25 @@ static void add_owners(gradder *g)
 
 static bool loads(const gradder *g, uint32_t i, uint32_t array)
 {
-    const ir_insn *in = &g->ir->insns[i];
+    const ir_insn *in = &g->w.from->insns[i];
     return (in->op == IR_LOAD && gargs(g, in)[0] == array) || (in->op == IR_DOT && (gargs(g, in)[0] == array || gargs(g, in)[3] == array));
 }
 
-static bool stores(const gradder *g, uint32_t i, uint32_t array) { return ir_writes(&g->ir->insns[i]) && gargs(g, &g->ir->insns[i])[0] == array; }
+static bool stores(const gradder *g, uint32_t i, uint32_t array)
+{
+    return ir_writes(&g->w.from->insns[i]) && gargs(g, &g->w.from->insns[i])[0] == array;
+}
 
 /* Writes every element of the array, whatever the launch. */
 static bool fills(const gradder *g, uint32_t i, const grad_local *l)
 {
-    const ir_insn *in = &g->ir->insns[i];
+    const ir_insn *in = &g->w.from->insns[i];
     if (in->op != IR_STORE || in->nargs != 3 || gargs(g, in)[0] != l->value)
         return false;
-    const ir_insn *off = ir_def(g->ir, gargs(g, in)[1]);
+    const ir_insn *off = ir_def(g->w.from, gargs(g, in)[1]);
     while (off && off->op == IR_CAST)
-        off = ir_def(g->ir, gargs(g, off)[0]);
-    return off && off->op == IR_ARANGE && !off->imm && ir_typeof(g->ir, off->res).dim[0] == l->size;
+        off = ir_def(g->w.from, gargs(g, off)[0]);
+    return off && off->op == IR_ARANGE && !off->imm && ir_typeof(g->w.from, off->res).dim[0] == l->size;
 }
 
 /* Is an array that region `o` reads from written later, so that it must be put back before the region is computed again? */
@@ -176,21 +180,21 @@ static bool changes_after(const gradder *g, uint32_t o, const grad_local *l)
 {
     bool read = false, filled = false;
     int depth = 0;
-    for (uint32_t i = o + 1; i < g->end[o] && !filled; i++) {
-        const uint16_t op = g->ir->insns[i].op;
+    for (uint32_t i = o + 1; i < g->at.end[o] && !filled; i++) {
+        const uint16_t op = g->w.from->insns[i].op;
         depth += (op == IR_LOOP || op == IR_WHILE || op == IR_IF) - (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF);
-        filled = !read && !depth && g->ir->insns[o].op == IR_LOOP && fills(g, i, l);
+        filled = !read && !depth && g->w.from->insns[o].op == IR_LOOP && fills(g, i, l);
         read |= loads(g, i, l->value);
     }
     if (!read)
         return false;
-    for (uint32_t i = 0; i < g->ir->ninsns; i++) {
+    for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
         if (!stores(g, i, l->value))
             continue;
         if (i > o)
             return true;
         for (uint32_t e = 0; e < i; e++) /* a loop around both comes back to it */
-            if ((g->ir->insns[e].op == IR_LOOP || g->ir->insns[e].op == IR_WHILE) && g->end[e] > g->end[o])
+            if ((g->w.from->insns[e].op == IR_LOOP || g->w.from->insns[e].op == IR_WHILE) && g->at.end[e] > g->at.end[o])
                 return true;
     }
     return false;
@@ -213,7 +217,7 @@ static void add_tape(gradder *g, const grad_known *known, uint32_t loop, int car
         tape.param = grad_param(g, name, buffer(dt), (eas_grad_param){.role = EAS_GRAD_TAPE, .param = -1, .loop = number, .elements = elements});
     }
     if (!vec_push(&g->tapes, tape))
-        g->mem.oom = true;
+        g->w.mem.oom = true;
 }
 
 /* A loop over parted threads, which has become one that ends with the last of them. */
@@ -221,17 +225,17 @@ static bool counts_in_threads(const gradder *g, uint32_t i) { return g->origin &
 
 static eas_status add_loop(gradder *g, const grad_known *known, uint32_t i)
 {
-    const ir_insn *in = &g->ir->insns[i];
+    const ir_insn *in = &g->w.from->insns[i];
     const int head = in->op == IR_LOOP ? 3 : 0, skip = head ? 1 : 0, number = in->op == IR_IF ? -1 : g->nloops;
     const uint32_t first = g->params.len;
     for (int k = 0; k < in->nargs - head && in->op != IR_IF; k++) {
-        const ir_type t = ir_typeof(g->ir, in->res + (uint32_t)(k + skip));
+        const ir_type t = ir_typeof(g->w.from, in->res + (uint32_t)(k + skip));
         if (!grad_counts_by(g, i, k))
             add_tape(g, known, i, k, (eas_dtype)t.dtype, ir_lanes(t), number);
     }
     for (uint32_t n = 0; n < g->locals.len; n++)
         if (changes_after(g, i, &g->locals.at[n]))
-            add_tape(g, known, i, -1 - (int)n, (eas_dtype)ir_typeof(g->ir, g->locals.at[n].value).dtype, g->locals.at[n].size, number);
+            add_tape(g, known, i, -1 - (int)n, (eas_dtype)ir_typeof(g->w.from, g->locals.at[n].value).dtype, g->locals.at[n].size, number);
     if (in->op == IR_IF || g->params.len == first)
         return EAS_OK;
     if (g->nloops == GRAD_MAX_LOOPS)
@@ -249,15 +253,15 @@ static eas_status add_loop(gradder *g, const grad_known *known, uint32_t i)
 static eas_status add_tapes(gradder *g, const grad_known *known)
 {
     eas_status st = EAS_OK;
-    for (uint32_t i = 0; i < g->ir->ninsns && !st; i++)
-        if (g->ir->insns[i].op == IR_LOOP || g->ir->insns[i].op == IR_WHILE || (g->ir->insns[i].op == IR_IF && g->locals.len))
+    for (uint32_t i = 0; i < g->w.from->ninsns && !st; i++)
+        if (g->w.from->insns[i].op == IR_LOOP || g->w.from->insns[i].op == IR_WHILE || (g->w.from->insns[i].op == IR_IF && g->locals.len))
             st = add_loop(g, known, i);
     return st;
 }
 
 static void add_lengths(gradder *g)
 {
-    for (int p = 0; p < g->ir->nparams && g->opt->deterministic; p++)
+    for (int p = 0; p < g->w.from->nparams && g->opt->deterministic; p++)
         if (g->buf[p].wrt && !g->buf[p].shared)
             named_param(g, &g->buf[p].length, "n", p, ir_scalar(EAS_I64), EAS_GRAD_LENGTH);
 }
@@ -266,11 +270,11 @@ static void add_lengths(gradder *g)
 
 static void number_programs(gradder *g)
 {
-    const int naxes = ir_analyse(g->ir).naxes;
+    const int naxes = ir_analyse(g->w.from).naxes;
     const ir_type t = ir_scalar(EAS_I64);
-    g->program = irb_typed(g->b, IR_PROGRAM_ID, t, naxes - 1);
+    g->program = irb_typed(g->w.b, IR_PROGRAM_ID, t, naxes - 1);
     for (int a = naxes - 2; a >= 0; a--)
-        g->program = g_op(g, IR_ADD, g_op(g, IR_MUL, g->program, irb_typed(g->b, IR_NUM_PROGRAMS, t, a)), irb_typed(g->b, IR_PROGRAM_ID, t, a));
+        g->program = g_op(g, IR_ADD, g_op(g, IR_MUL, g->program, irb_typed(g->w.b, IR_NUM_PROGRAMS, t, a)), irb_typed(g->w.b, IR_PROGRAM_ID, t, a));
     for (uint32_t i = 0; i < g->locals.len; i++)
         g->locals.at[i].start = g_op(g, IR_MUL, g->program, g_int(g, EAS_I64, g->locals.at[i].size));
 }
@@ -278,7 +282,7 @@ static void number_programs(gradder *g)
 /* Numbers that were differentiated with respect to: each program adds its part. */
 static void add_scalars(gradder *g)
 {
-    for (int p = 0; p < g->ir->nparams && !g->b->status; p++) {
+    for (int p = 0; p < g->w.from->nparams && !g->w.b->status; p++) {
         const uint32_t v = (uint32_t)p + 1;
         if (!gfloat(g, v) || !g->buf[p].grad || !g->adj[v])
             continue;
@@ -287,40 +291,37 @@ static void add_scalars(gradder *g)
             at = g_op(g, IR_MUL, g->program, g->buf[p].length);
         uint32_t a[3] = {g->buf[p].grad, at, g->adj[v]};
         ir_type t = {0};
-        irb_insn(g->b, IR_ATOMIC_ADD, a, 3, 0, 1, &t);
+        irb_insn(g->w.b, IR_ATOMIC_ADD, a, 3, 0, 1, &t);
     }
 }
 
 /* A product from memory is differentiated by reading it again: nothing may have been written there since. */
 static eas_status check_dots(gradder *g)
 {
-    for (uint32_t i = 0; i < g->ir->ninsns; i++) {
-        const ir_insn *in = &g->ir->insns[i];
+    for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
+        const ir_insn *in = &g->w.from->insns[i];
         if (in->op != IR_DOT || !gactive(g, in->res))
             continue;
-        uint32_t last = g->ir->ninsns;
+        uint32_t last = g->w.from->ninsns;
         for (uint32_t o = 0; o < i; o++)
-            if (g->end[o] > i && g->end[o] < last)
-                last = g->end[o];
+            if (g->at.end[o] > i && g->at.end[o] < last)
+                last = g->at.end[o];
         for (uint32_t s = i; s < last; s++)
-            if (ir_writes(&g->ir->insns[s]) && gargs(g, &g->ir->insns[s])[0] > (uint32_t)g->ir->nparams &&
-                (gargs(g, &g->ir->insns[s])[0] == gargs(g, in)[0] || gargs(g, &g->ir->insns[s])[0] == gargs(g, in)[3]))
+            if (ir_writes(&g->w.from->insns[s]) && gargs(g, &g->w.from->insns[s])[0] > (uint32_t)g->w.from->nparams &&
+                (gargs(g, &g->w.from->insns[s])[0] == gargs(g, in)[0] || gargs(g, &g->w.from->insns[s])[0] == gargs(g, in)[3]))
                 return grad_fail(
                     g, in,
                     "dot: the threadgroup array is written again (line %u) before the loop or kernel ends: its derivative needs what was there",
-                    (unsigned)g->ir->insns[s].line);
+                    (unsigned)g->w.from->insns[s].line);
     }
     return EAS_OK;
 }
 
 static eas_status begin(gradder *g, const char *suffix)
 {
-    eas_status st = irb_like(g->ir, &g->b);
-    if (st)
-        return st;
-    g->b->ir->name = arena_printf(&g->b->ir->mem, "%.200s_%s", g->ir->name, suffix);
+    g->w.b->ir->name = arena_printf(&g->w.b->ir->mem, "%.200s_%s", g->w.from->name, suffix);
     add_given(g);
-    return g->b->ir->name ? EAS_OK : base_fail_oom(256);
+    return g->w.b->ir->name ? EAS_OK : base_fail_oom(256);
 }
 
 static eas_status write_reverse(gradder *g, const grad_known *known)
@@ -338,8 +339,8 @@ static eas_status write_reverse(gradder *g, const grad_known *known)
     if (st)
         return st;
     number_programs(g);
-    grad_forward(g, 0, g->ir->ninsns, true);
-    grad_reverse(g, 0, g->ir->ninsns);
+    grad_forward(g, 0, g->w.from->ninsns, true);
+    grad_reverse(g, 0, g->w.from->ninsns);
     add_scalars(g);
     return g->status;
 }
@@ -363,7 +364,7 @@ static eas_status join_programs(gradder *g, eas_ir **ir)
 static eas_status finish(gradder *g, bool reverse, eas_ir **out)
 {
     eas_ir *full = NULL, *less = NULL;
-    eas_status st = g->status ? g->status : g->mem.oom ? base_fail_oom(g->ir->nvals) : irb_finish(g->b, &full);
+    eas_status st = ir_rewrite_end(&g->w, g->status, &full);
     if (!st)
         st = ir_prune(full, &less);
     if (!st && reverse && g->opt->band && !g->opt->deterministic)
@@ -377,11 +378,10 @@ static eas_status finish(gradder *g, bool reverse, eas_ir **out)
 
 static void done(gradder *g)
 {
-    eas_builder_free(g->b);
+    ir_rewrite_drop(&g->w);
     vec_free(&g->locals);
     vec_free(&g->tapes);
     vec_free(&g->params);
-    arena_free(&g->mem);
 }
 
 /* Notes the tapes that nothing reads; true: there are some. */
@@ -419,10 +419,13 @@ static eas_status hand_over(gradder *g, eas_ir *ir, eas_ir *primal, const uint32
     return EAS_OK;
 }
 
-static eas_status prepare(gradder *g, bool reverse)
+static eas_status prepare(gradder *g, const eas_ir *ir, bool reverse)
 {
-    g->buf = arena_alloc(&g->mem, (size_t)(g->ir->nparams + 1) * sizeof *g->buf);
-    eas_status st = g->buf ? ask(g, g->opt->nof, g->opt->of, true) : base_fail_oom(64);
+    eas_status st = ir_rewrite_begin(&g->w, ir);
+    if (st)
+        return st;
+    g->buf = arena_alloc(&g->w.mem, (size_t)(ir->nparams + 1) * sizeof *g->buf);
+    st = g->buf ? ask(g, g->opt->nof, g->opt->of, true) : base_fail_oom(64);
     if (!st)
         st = ask(g, g->opt->nwrt, g->opt->wrt, false);
     return st ? st : grad_facts(g, reverse);
@@ -433,9 +436,9 @@ static eas_status build_reverse(const eas_ir *spmd, eas_ir *primal, const uint32
     grad_known known = {0};
     eas_status st = EAS_OK;
     for (bool again = true; again && !st;) {
-        gradder g = {.ir = spmd, .primal = primal, .origin = origin, .opt = opt};
+        gradder g = {.primal = primal, .origin = origin, .opt = opt};
         eas_ir *ir = NULL;
-        st = prepare(&g, true);
+        st = prepare(&g, spmd, true);
         if (!st)
             st = write_reverse(&g, &known);
         if (!st)
@@ -490,7 +493,7 @@ static void add_tangents(gradder *g)
             const int p = which[k];
             const eas_grad_role role = g->buf[p].of && g->buf[p].wrt ? EAS_GRAD_BOTH : side ? EAS_GRAD_RESULT_TANGENT : EAS_GRAD_TANGENT;
             if (!g->buf[p].ct)
-                named_param(g, &g->buf[p].ct, "t", p, ir_typeof(g->ir, (uint32_t)p + 1), role);
+                named_param(g, &g->buf[p].ct, "t", p, ir_typeof(g->w.from, (uint32_t)p + 1), role);
         }
     }
 }
@@ -499,12 +502,12 @@ eas_status eas_ir_jvp(eas_ir *ir, const eas_grad_options *opt, eas_grad **out)
 {
     NEED(opt, EAS_ERR_HANDLE);
     NEED(out, EAS_ERR_HANDLE);
-    gradder g = {.ir = ir, .opt = opt};
+    gradder g = {.opt = opt};
     eas_ir *made = NULL;
     *out = NULL;
     eas_status st = check_options(ir, opt);
     if (!st)
-        st = prepare(&g, false);
+        st = prepare(&g, ir, false);
     if (!st)
         st = begin(&g, "jvp");
     if (!st) {

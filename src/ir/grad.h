@@ -51,20 +51,17 @@ struct eas_grad {
 };
 
 typedef struct gradder {
-    const eas_ir *ir; /* the primal kernel, in SPMD form for reverse mode */
+    ir_rewrite w; /* from the primal kernel, in SPMD form for reverse mode; map has the copy that was computed last */
     const eas_ir *primal; /* as it was given */
     const uint32_t *origin; /* per instruction of ir: the one of primal; NULL: they are the same */
-    eas_builder *b;
-    arena mem;
     const eas_grad_options *opt;
-    uint32_t *end, *mid, *open; /* per opener: its closer, and its else or do (0: none); per closer: its opener */
+    ir_regions at;
     bool *varied; /* depends on what is differentiated with respect to */
     bool *useful; /* of those: something that is stored depends on it */
     uint8_t *sign; /* 1: never negative; 2: never below some positive number */
     bool *risky; /* may be infinite or NaN in lanes that are masked off, though everything loaded is finite */
     uint8_t *axes; /* per value: bits of the program axes that it depends on */
     ir_range *range;
-    uint32_t *map; /* primal value -> its copy in the new kernel, as computed last */
     uint32_t *adj;
     grad_buf *buf; /* per parameter */
     VEC(grad_local) locals;
@@ -84,13 +81,13 @@ grad_local *grad_local_of(gradder *g, uint32_t value); /* NULL: not a threadgrou
 uint32_t grad_param(gradder *g, const char *name, ir_type t, eas_grad_param what);
 eas_dtype grad_dtype(eas_dtype dt); /* of adjoints: f32 for halves */
 ir_type grad_type(ir_type t);
-static inline const uint32_t *gargs(const gradder *g, const ir_insn *in) { return ir_args(g->ir, in); }
+static inline const uint32_t *gargs(const gradder *g, const ir_insn *in) { return ir_args(g->w.from, in); }
 static inline bool gfloat(const gradder *g, uint32_t v)
 {
-    ir_type t = ir_typeof(g->ir, v);
+    ir_type t = ir_typeof(g->w.from, v);
     return t.kind == IR_VAL && dtype_is_float((eas_dtype)t.dtype);
 }
-static inline ir_type gnew(const gradder *g, uint32_t v) { return g->b->ir->vals[v].type; } /* of a value of the new kernel */
+static inline ir_type gnew(const gradder *g, uint32_t v) { return g->w.b->ir->vals[v].type; } /* of a value of the new kernel */
 static inline bool gactive(const gradder *g, uint32_t v) { return g->varied[v] && g->useful[v]; }
 
 /* ---- small builders over the new kernel (grad_rule.c) ---- */

@@ -8,19 +8,17 @@
 #include "grad.h"
 
 typedef struct bander {
-    const eas_ir *ir;
-    eas_builder *b;
-    arena mem;
-    uint32_t *map, *outside; /* copies in the loop, and before it */
+    ir_rewrite w;       /* copies in the loop */
+    uint32_t *outside; /* per value: its copy before the loop */
     VEC(uint32_t) sums;      /* instructions: additions that are kept back */
 } bander;
 
-static const uint32_t *args_of(const bander *d, const ir_insn *in) { return ir_args(d->ir, in); }
+static const uint32_t *args_of(const bander *d, const ir_insn *in) { return ir_args(d->w.from, in); }
 
 /* Made of parameters, constants and lanes: the same for all programs along axis 0. */
 static bool shared(const bander *d, uint32_t v, int depth)
 {
-    const ir_insn *in = ir_def(d->ir, v);
+    const ir_insn *in = ir_def(d->w.from, v);
     if (!in)
         return true;
     if (!(ir_rows[in->op].flags & IR_PURE) || (ir_rows[in->op].flags & IR_STRUCT) || in->nres != 1 || depth > 32 ||
@@ -42,40 +40,40 @@ static bool used(const eas_ir *ir, uint32_t v)
 
 static bool can_wait(const bander *d, const ir_insn *in)
 {
-    const uint32_t mask = in->op == IR_ATOMIC_ADD ? ir_mask(d->ir, in) : 0;
-    return in->op == IR_ATOMIC_ADD && args_of(d, in)[0] <= (uint32_t)d->ir->nparams && !used(d->ir, in->res) && shared(d, args_of(d, in)[1], 0) &&
-           (!mask || shared(d, mask, 0));
+    const uint32_t mask = in->op == IR_ATOMIC_ADD ? ir_mask(d->w.from, in) : 0;
+    return in->op == IR_ATOMIC_ADD && args_of(d, in)[0] <= (uint32_t)d->w.from->nparams && !used(d->w.from, in->res) &&
+           shared(d, args_of(d, in)[1], 0) && (!mask || shared(d, mask, 0));
 }
 
 /* Additions that stand in no loop or branch. */
 static bool find_sums(bander *d)
 {
     int depth = 0;
-    for (uint32_t i = 0; i < d->ir->ninsns; i++) {
-        const ir_insn *in = &d->ir->insns[i];
-        depth += (in->op == IR_LOOP || in->op == IR_WHILE || in->op == IR_IF) - (in->op == IR_ENDLOOP || in->op == IR_ENDWHILE || in->op == IR_ENDIF);
+    for (uint32_t i = 0; i < d->w.from->ninsns; i++) {
+        const ir_insn *in = &d->w.from->insns[i];
+        depth += ir_opens(in->op) - ir_closes(in->op);
         if (!depth && can_wait(d, in) && !vec_push(&d->sums, i))
-            d->mem.oom = true;
+            d->w.mem.oom = true;
     }
     return d->sums.len != 0;
 }
 
 static uint32_t copy_outside(bander *d, uint32_t v)
 {
-    const ir_insn *in = ir_def(d->ir, v);
+    const ir_insn *in = ir_def(d->w.from, v);
     if (!in || d->outside[v])
         return in ? d->outside[v] : v;
     for (int k = 0; k < in->nargs; k++)
         copy_outside(d, args_of(d, in)[k]);
-    irb_copy(d->b, d->ir, d->ir->vals[v].def, d->outside);
+    irb_copy(d->w.b, d->w.from, d->w.from->vals[v].def, d->outside);
     return d->outside[v];
 }
 
 /* The value to add, 0 in lanes that are off. */
 static uint32_t addend(bander *d, const ir_insn *in)
 {
-    const uint32_t x = d->map[args_of(d, in)[2]], mask = ir_mask(d->ir, in);
-    return mask && !d->b->status ? irb_op(d->b, IR_WHERE, d->map[mask], x, irb_const(d->b, d->b->ir->vals[x].type, 0)) : x;
+    const uint32_t x = d->w.map[args_of(d, in)[2]], mask = ir_mask(d->w.from, in);
+    return mask && !d->w.b->status ? irb_op(d->w.b, IR_WHERE, d->w.map[mask], x, irb_const(d->w.b, d->w.b->ir->vals[x].type, 0)) : x;
 }
 
 static int number_of(const bander *d, uint32_t insn)
@@ -88,17 +86,17 @@ static int number_of(const bander *d, uint32_t insn)
 
 static void copy_body(bander *d, uint32_t program, uint32_t programs, uint32_t first, uint32_t *next)
 {
-    for (uint32_t i = 0; i < d->ir->ninsns && !d->b->status; i++) {
-        const ir_insn *in = &d->ir->insns[i];
+    for (uint32_t i = 0; i < d->w.from->ninsns && !d->w.b->status; i++) {
+        const ir_insn *in = &d->w.from->insns[i];
         const int k = number_of(d, i);
         if (k >= 0)
-            next[k] = irb_op(d->b, IR_ADD, first + (uint32_t)k, addend(d, in), 0);
+            next[k] = irb_op(d->w.b, IR_ADD, first + (uint32_t)k, addend(d, in), 0);
         else if (in->op == IR_PROGRAM_ID && in->imm == 0)
-            d->map[in->res] = irb_to(d->b, IR_CAST, ir_typeof(d->ir, in->res), program);
+            d->w.map[in->res] = irb_to(d->w.b, IR_CAST, ir_typeof(d->w.from, in->res), program);
         else if (in->op == IR_NUM_PROGRAMS && in->imm == 0)
-            d->map[in->res] = irb_to(d->b, IR_CAST, ir_typeof(d->ir, in->res), programs);
+            d->w.map[in->res] = irb_to(d->w.b, IR_CAST, ir_typeof(d->w.from, in->res), programs);
         else
-            irb_copy(d->b, d->ir, i, d->map);
+            ir_rewrite_copy(&d->w, i);
     }
 }
 
@@ -106,54 +104,48 @@ static void write_band(bander *d)
 {
     const ir_type t = ir_scalar(EAS_I64);
     const int n = (int)d->sums.len;
-    uint32_t programs = irb_param(d->b, "programs", t, false), band = irb_param(d->b, "band", t, false);
-    uint32_t from = irb_op(d->b, IR_MUL, irb_typed(d->b, IR_PROGRAM_ID, t, 0), band, 0);
-    uint32_t to = irb_op(d->b, IR_MIN, irb_op(d->b, IR_ADD, from, band, 0), programs, 0);
-    uint32_t *args = arena_alloc(&d->mem, (size_t)(n + 3) * sizeof *args), *next = arena_alloc(&d->mem, (size_t)(n + 1) * sizeof *next);
-    ir_type *types = arena_alloc(&d->mem, (size_t)(n + 2) * sizeof *types);
-    if (d->mem.oom)
+    uint32_t programs = irb_param(d->w.b, "programs", t, false), band = irb_param(d->w.b, "band", t, false);
+    uint32_t from = irb_op(d->w.b, IR_MUL, irb_typed(d->w.b, IR_PROGRAM_ID, t, 0), band, 0);
+    uint32_t to = irb_op(d->w.b, IR_MIN, irb_op(d->w.b, IR_ADD, from, band, 0), programs, 0);
+    uint32_t *args = arena_alloc(&d->w.mem, (size_t)(n + 3) * sizeof *args), *next = arena_alloc(&d->w.mem, (size_t)(n + 1) * sizeof *next);
+    ir_type *types = arena_alloc(&d->w.mem, (size_t)(n + 2) * sizeof *types);
+    if (d->w.mem.oom)
         return;
     args[0] = from;
     args[1] = to;
-    args[2] = irb_const(d->b, t, 1);
+    args[2] = irb_const(d->w.b, t, 1);
     for (int k = 0; k < n; k++) {
-        const ir_insn *in = &d->ir->insns[d->sums.at[k]];
+        const ir_insn *in = &d->w.from->insns[d->sums.at[k]];
         copy_outside(d, args_of(d, in)[1]);
-        if (ir_mask(d->ir, in))
-            copy_outside(d, ir_mask(d->ir, in));
-        args[3 + k] = irb_const(d->b, ir_typeof(d->ir, args_of(d, in)[2]), 0);
+        if (ir_mask(d->w.from, in))
+            copy_outside(d, ir_mask(d->w.from, in));
+        args[3 + k] = irb_const(d->w.b, ir_typeof(d->w.from, args_of(d, in)[2]), 0);
     }
-    uint32_t program = irb_insn(d->b, IR_LOOP, args, n + 3, 0, n + 1, types);
+    uint32_t program = irb_insn(d->w.b, IR_LOOP, args, n + 3, 0, n + 1, types);
     copy_body(d, program, programs, program + 1, next);
-    uint32_t last = d->b->status ? 0 : irb_insn(d->b, IR_ENDLOOP, next, n, 0, n, types);
-    for (int k = 0; k < n && !d->b->status; k++) {
-        const ir_insn *in = &d->ir->insns[d->sums.at[k]];
-        const uint32_t *a = args_of(d, in), mask = ir_mask(d->ir, in);
+    uint32_t last = d->w.b->status ? 0 : irb_insn(d->w.b, IR_ENDLOOP, next, n, 0, n, types);
+    for (int k = 0; k < n && !d->w.b->status; k++) {
+        const ir_insn *in = &d->w.from->insns[d->sums.at[k]];
+        const uint32_t *a = args_of(d, in), mask = ir_mask(d->w.from, in);
         uint32_t add[4] = {a[0], copy_outside(d, a[1]), last + (uint32_t)k, mask ? copy_outside(d, mask) : 0};
-        irb_insn(d->b, IR_ATOMIC_ADD, add, mask ? 4 : 3, 0, 1, types);
+        irb_insn(d->w.b, IR_ATOMIC_ADD, add, mask ? 4 : 3, 0, 1, types);
     }
 }
 
 eas_status grad_banded(const eas_ir *ir, eas_ir **out)
 {
-    bander d = {.ir = ir, .map = NULL};
-    eas_status st = EAS_OK;
+    bander d = {0};
     *out = NULL;
-    d.map = arena_alloc(&d.mem, ir->nvals * sizeof *d.map);
-    d.outside = arena_alloc(&d.mem, ir->nvals * sizeof *d.outside);
-    if (!d.mem.oom && find_sums(&d)) {
-        st = irb_like(ir, &d.b);
-        for (int p = 1; p <= ir->nparams && !st; p++)
-            d.map[p] = d.outside[p] = (uint32_t)p;
-        if (!st)
-            write_band(&d);
-        if (!st && !d.mem.oom)
-            st = irb_finish(d.b, out);
+    eas_status st = ir_rewrite_begin(&d.w, ir);
+    d.outside = arena_alloc(&d.w.mem, ir->nvals * sizeof *d.outside);
+    const bool found = !st && d.outside && find_sums(&d);
+    if (found) {
+        memcpy(d.outside, d.w.map, (size_t)(ir->nparams + 1) * sizeof *d.outside);
+        write_band(&d);
     }
-    if (d.mem.oom)
-        st = base_fail_oom(ir->nvals);
-    eas_builder_free(d.b);
     vec_free(&d.sums);
-    arena_free(&d.mem);
-    return st;
+    if (found || st || d.w.mem.oom)
+        return ir_rewrite_end(&d.w, st, out);
+    ir_rewrite_drop(&d.w);
+    return EAS_OK;
 }

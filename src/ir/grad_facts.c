@@ -20,39 +20,15 @@ static bool set(bool *at, bool *changed)
 
 /* ---- regions ---- */
 
-static bool find_regions(gradder *g)
-{
-    uint32_t *stack = arena_alloc(&g->mem, (g->ir->ninsns + 1) * sizeof *stack), n = 0;
-    g->end = ir_region_ends(g->ir, &g->mem);
-    g->mid = arena_alloc(&g->mem, (g->ir->ninsns + 1) * sizeof *g->mid);
-    g->open = arena_alloc(&g->mem, (g->ir->ninsns + 1) * sizeof *g->open);
-    for (uint32_t i = 0; !g->mem.oom && i < g->ir->ninsns; i++)
-        switch (g->ir->insns[i].op) {
-        case IR_LOOP:
-        case IR_WHILE:
-        case IR_IF: stack[n++] = i; break;
-        case IR_ELSE:
-        case IR_DO:
-            g->mid[stack[n - 1]] = i;
-            g->open[i] = stack[n - 1];
-            break;
-        case IR_ENDLOOP:
-        case IR_ENDWHILE:
-        case IR_ENDIF: g->open[i] = stack[--n]; break;
-        default: break;
-        }
-    return !g->mem.oom;
-}
-
 /* Calls join(from, to) for every way a value goes through structure: into and round loops, and out of branches. */
 typedef void (*join_fn)(gradder *g, uint32_t from, uint32_t to, void *ctx);
 
 static void through_structure(gradder *g, uint32_t i, join_fn join, void *ctx)
 {
-    const ir_insn *in = &g->ir->insns[i];
+    const ir_insn *in = &g->w.from->insns[i];
     if (in->op == IR_LOOP || in->op == IR_WHILE) {
         const int head = in->op == IR_LOOP ? 3 : 0;
-        const ir_insn *close = &g->ir->insns[g->end[i]];
+        const ir_insn *close = &g->w.from->insns[g->at.end[i]];
         for (int k = head; k < in->nargs; k++) {
             const uint32_t n = (uint32_t)(k - head), body = in->res + n + (head ? 1 : 0);
             join(g, gargs(g, in)[k], body, ctx);
@@ -61,8 +37,8 @@ static void through_structure(gradder *g, uint32_t i, join_fn join, void *ctx)
             if (in->op == IR_LOOP)
                 join(g, gargs(g, close)[n], close->res + n, ctx);
         }
-    } else if (in->op == IR_IF && g->mid[i]) {
-        const ir_insn *close = &g->ir->insns[g->end[i]], *els = &g->ir->insns[g->mid[i]];
+    } else if (in->op == IR_IF && g->at.mid[i]) {
+        const ir_insn *close = &g->w.from->insns[g->at.end[i]], *els = &g->w.from->insns[g->at.mid[i]];
         for (int k = 0; k < close->nres; k++) {
             join(g, gargs(g, els)[k], close->res + (uint32_t)k, ctx);
             join(g, gargs(g, close)[k], close->res + (uint32_t)k, ctx);
@@ -73,11 +49,11 @@ static void through_structure(gradder *g, uint32_t i, join_fn join, void *ctx)
 /* ---- varied ---- */
 
 /* Does memory hold something that varies? */
-static bool memory_varies(const gradder *g, uint32_t buf) { return buf <= (uint32_t)g->ir->nparams ? g->buf[buf - 1].wrt : g->varied[buf]; }
+static bool memory_varies(const gradder *g, uint32_t buf) { return buf <= (uint32_t)g->w.from->nparams ? g->buf[buf - 1].wrt : g->varied[buf]; }
 
 static void vary_along(gradder *g, uint32_t from, uint32_t to, void *changed)
 {
-    if (g->varied[from] && (gfloat(g, to) || ir_typeof(g->ir, to).kind == IR_FRAG))
+    if (g->varied[from] && (gfloat(g, to) || ir_typeof(g->w.from, to).kind == IR_FRAG))
         set(&g->varied[to], changed);
 }
 
@@ -87,7 +63,7 @@ static bool flat(uint16_t op) { return op == IR_FLOOR || op == IR_CEIL || op == 
 static bool varies(const gradder *g, const ir_insn *in)
 {
     const uint32_t *a = gargs(g, in);
-    const ir_type t = ir_typeof(g->ir, in->res);
+    const ir_type t = ir_typeof(g->w.from, in->res);
     if (!gfloat(g, in->res) && t.kind != IR_FRAG)
         return false;
     if (in->op == IR_LOAD)
@@ -105,14 +81,14 @@ static bool varies(const gradder *g, const ir_insn *in)
 static void find_varied(gradder *g)
 {
     bool changed = true;
-    for (int p = 0; p < g->ir->nparams; p++)
+    for (int p = 0; p < g->w.from->nparams; p++)
         g->varied[p + 1] = g->buf[p].wrt && gfloat(g, (uint32_t)p + 1);
     while (changed) {
         changed = false;
-        for (uint32_t i = 0; i < g->ir->ninsns; i++) {
-            const ir_insn *in = &g->ir->insns[i];
+        for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
+            const ir_insn *in = &g->w.from->insns[i];
             through_structure(g, i, vary_along, &changed);
-            if (in->op == IR_STORE && gargs(g, in)[0] > (uint32_t)g->ir->nparams && g->varied[gargs(g, in)[2]])
+            if (in->op == IR_STORE && gargs(g, in)[0] > (uint32_t)g->w.from->nparams && g->varied[gargs(g, in)[2]])
                 set(&g->varied[gargs(g, in)[0]], &changed);
             if (in->nres == 1 && !(ir_rows[in->op].flags & IR_STRUCT) && varies(g, in))
                 set(&g->varied[in->res], &changed);
@@ -131,7 +107,7 @@ static void use_along(gradder *g, uint32_t from, uint32_t to, void *changed)
 static bool counts(const gradder *g, const ir_insn *in)
 {
     const uint32_t buf = gargs(g, in)[0];
-    return buf <= (uint32_t)g->ir->nparams ? g->buf[buf - 1].of : g->useful[buf];
+    return buf <= (uint32_t)g->w.from->nparams ? g->buf[buf - 1].of : g->useful[buf];
 }
 
 static void use_one(gradder *g, const ir_insn *in, bool *changed)
@@ -143,10 +119,10 @@ static void use_one(gradder *g, const ir_insn *in, bool *changed)
         set(&g->useful[a[3]], changed);
     if (in->nres != 1 || (ir_rows[in->op].flags & IR_STRUCT) || !g->useful[in->res])
         return;
-    if (in->op == IR_LOAD && a[0] > (uint32_t)g->ir->nparams)
+    if (in->op == IR_LOAD && a[0] > (uint32_t)g->w.from->nparams)
         set(&g->useful[a[0]], changed);
     for (int k = 0; k < in->nargs; k++)
-        if (gfloat(g, a[k]) || ir_typeof(g->ir, a[k]).kind == IR_FRAG)
+        if (gfloat(g, a[k]) || ir_typeof(g->w.from, a[k]).kind == IR_FRAG)
             set(&g->useful[a[k]], changed);
 }
 
@@ -155,9 +131,9 @@ static void find_useful(gradder *g)
     bool changed = true;
     while (changed) {
         changed = false;
-        for (uint32_t i = g->ir->ninsns; i-- > 0;) {
+        for (uint32_t i = g->w.from->ninsns; i-- > 0;) {
             through_structure(g, i, use_along, &changed);
-            use_one(g, &g->ir->insns[i], &changed);
+            use_one(g, &g->w.from->insns[i], &changed);
         }
     }
 }
@@ -165,9 +141,9 @@ static void find_useful(gradder *g)
 bool grad_touches(gradder *g, uint32_t first, uint32_t last)
 {
     for (uint32_t i = first; i < last; i++) {
-        const ir_insn *in = &g->ir->insns[i];
+        const ir_insn *in = &g->w.from->insns[i];
         if ((in->op == IR_STORE || in->op == IR_ATOMIC_ADD) && counts(g, in) &&
-            (gactive(g, gargs(g, in)[2]) || gargs(g, in)[0] > (uint32_t)g->ir->nparams || g->buf[gargs(g, in)[0] - 1].shared ||
+            (gactive(g, gargs(g, in)[2]) || gargs(g, in)[0] > (uint32_t)g->w.from->nparams || g->buf[gargs(g, in)[0] - 1].shared ||
              g->buf[gargs(g, in)[0] - 1].consumed))
             return true;
     }
@@ -181,9 +157,9 @@ static uint8_t least(uint8_t x, uint8_t y) { return x < y ? x : y; }
 static uint8_t const_sign(const gradder *g, uint32_t v)
 {
     int64_t bits;
-    if (!ir_const_of(g->ir, v, &bits))
+    if (!ir_const_of(g->w.from, v, &bits))
         return g->sign[v];
-    const double d = ir_bits_to_double((eas_dtype)ir_typeof(g->ir, v).dtype, bits);
+    const double d = ir_bits_to_double((eas_dtype)ir_typeof(g->w.from, v).dtype, bits);
     return d > 1e-30 ? 2 : d >= 0;
 }
 
@@ -233,7 +209,7 @@ static void risk_along(gradder *g, uint32_t from, uint32_t to, void *changed)
 static bool not_finite(const gradder *g, uint32_t v)
 {
     int64_t bits;
-    return gfloat(g, v) && ir_const_of(g->ir, v, &bits) && !isfinite(ir_bits_to_double((eas_dtype)ir_typeof(g->ir, v).dtype, bits));
+    return gfloat(g, v) && ir_const_of(g->w.from, v, &bits) && !isfinite(ir_bits_to_double((eas_dtype)ir_typeof(g->w.from, v).dtype, bits));
 }
 
 static bool risks(const gradder *g, const ir_insn *in)
@@ -242,7 +218,7 @@ static bool risks(const gradder *g, const ir_insn *in)
     int64_t bits;
     switch (in->op) {
     case IR_CONST: return not_finite(g, in->res);
-    case IR_DIV: return (!ir_const_of(g->ir, a[1], &bits) && g->sign[a[1]] < 2) || g->risky[a[0]] || g->risky[a[1]];
+    case IR_DIV: return (!ir_const_of(g->w.from, a[1], &bits) && g->sign[a[1]] < 2) || g->risky[a[0]] || g->risky[a[1]];
     case IR_EXP: /* overflows before 1 / (1 + exp(-x)) does anything unusual */
     case IR_EXP2:
     case IR_EXPM1:
@@ -262,13 +238,13 @@ static bool risks(const gradder *g, const ir_insn *in)
 static void find_risky(gradder *g)
 {
     bool changed = true;
-    for (uint32_t i = 0; i < g->ir->ninsns; i++)
-        if (g->ir->insns[i].nres == 1 && gfloat(g, g->ir->insns[i].res) && !(ir_rows[g->ir->insns[i].op].flags & IR_STRUCT))
-            g->sign[g->ir->insns[i].res] = sign_of(g, &g->ir->insns[i]);
+    for (uint32_t i = 0; i < g->w.from->ninsns; i++)
+        if (g->w.from->insns[i].nres == 1 && gfloat(g, g->w.from->insns[i].res) && !(ir_rows[g->w.from->insns[i].op].flags & IR_STRUCT))
+            g->sign[g->w.from->insns[i].res] = sign_of(g, &g->w.from->insns[i]);
     while (changed) {
         changed = false;
-        for (uint32_t i = 0; i < g->ir->ninsns; i++) {
-            const ir_insn *in = &g->ir->insns[i];
+        for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
+            const ir_insn *in = &g->w.from->insns[i];
             through_structure(g, i, risk_along, &changed);
             if (in->nres == 1 && !(ir_rows[in->op].flags & IR_STRUCT) && gfloat(g, in->res) && risks(g, in))
                 set(&g->risky[in->res], &changed);
@@ -289,13 +265,13 @@ static void depend_along(gradder *g, uint32_t from, uint32_t to, void *changed) 
 static void find_axes(gradder *g)
 {
     bool changed = true;
-    for (uint32_t i = 0; i < g->ir->ninsns; i++)
-        if (g->ir->insns[i].op == IR_PROGRAM_ID)
-            g->axes[g->ir->insns[i].res] = (uint8_t)(1 << g->ir->insns[i].imm);
+    for (uint32_t i = 0; i < g->w.from->ninsns; i++)
+        if (g->w.from->insns[i].op == IR_PROGRAM_ID)
+            g->axes[g->w.from->insns[i].res] = (uint8_t)(1 << g->w.from->insns[i].imm);
     while (changed) {
         changed = false;
-        for (uint32_t i = 0; i < g->ir->ninsns; i++) {
-            const ir_insn *in = &g->ir->insns[i];
+        for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
+            const ir_insn *in = &g->w.from->insns[i];
             through_structure(g, i, depend_along, &changed);
             if (in->op == IR_LOOP)
                 for (int k = 0; k < 3; k++)
@@ -311,13 +287,13 @@ static void find_axes(gradder *g)
 
 static const char *name_of(const gradder *g, uint32_t buf)
 {
-    return buf <= (uint32_t)g->ir->nparams ? g->ir->params[buf - 1].name : "a threadgroup array";
+    return buf <= (uint32_t)g->w.from->nparams ? g->w.from->params[buf - 1].name : "a threadgroup array";
 }
 
 static bool used(const gradder *g, uint32_t v)
 {
-    for (uint32_t i = 0; i < g->ir->npool; i++)
-        if (g->ir->pool[i] == v)
+    for (uint32_t i = 0; i < g->w.from->npool; i++)
+        if (g->w.from->pool[i] == v)
             return true;
     return false;
 }
@@ -350,12 +326,12 @@ static eas_status check_value(gradder *g, const ir_insn *in)
 static eas_status check_atomic(gradder *g, const ir_insn *in, bool reverse)
 {
     const uint32_t *a = gargs(g, in);
-    const bool global = a[0] <= (uint32_t)g->ir->nparams, asked = global && (g->buf[a[0] - 1].of || g->buf[a[0] - 1].wrt);
+    const bool global = a[0] <= (uint32_t)g->w.from->nparams, asked = global && (g->buf[a[0] - 1].of || g->buf[a[0] - 1].wrt);
     if (reverse && used(g, in->res))
         return grad_fail(g, in, "%s: its result is used, and the derivative computes values again, which would change \"%s\" again",
                          ir_rows[in->op].name, name_of(g, a[0]));
     const bool varied = ir_atomic_values(in->op) && g->varied[a[2]];
-    if (in->op != IR_ATOMIC_ADD && (asked || varied || g->varied[a[0]]) && dtype_is_float((eas_dtype)ir_typeof(g->ir, a[0]).dtype))
+    if (in->op != IR_ATOMIC_ADD && (asked || varied || g->varied[a[0]]) && dtype_is_float((eas_dtype)ir_typeof(g->w.from, a[0]).dtype))
         return grad_fail(g, in, "%s has no derivative; only atomic_add has one", ir_rows[in->op].name);
     if (!global && (varied || (g->varied[a[0]] && g->useful[a[0]])))
         return grad_fail(g, in, "%s on a threadgroup array has no derivative; use a reduction (mk.tg_sum), or an atomic on a global buffer",
@@ -369,7 +345,7 @@ static eas_status check_atomic(gradder *g, const ir_insn *in, bool reverse)
 static bool in_one_loop(const gradder *g, uint32_t i, uint32_t j)
 {
     for (uint32_t o = 0; o < i && o < j; o++)
-        if ((g->ir->insns[o].op == IR_LOOP || g->ir->insns[o].op == IR_WHILE) && g->end[o] > i && g->end[o] > j)
+        if ((g->w.from->insns[o].op == IR_LOOP || g->w.from->insns[o].op == IR_WHILE) && g->at.end[o] > i && g->at.end[o] > j)
             return true;
     return false;
 }
@@ -383,13 +359,13 @@ static bool load_of(const gradder *g, const ir_insn *in, uint32_t buf)
 /* The derivative computes loads again, from the buffers as they were before the launch. */
 static eas_status check_order(gradder *g, uint32_t buf)
 {
-    for (uint32_t s = 0; s < g->ir->ninsns; s++) {
-        const ir_insn *store = &g->ir->insns[s];
+    for (uint32_t s = 0; s < g->w.from->ninsns; s++) {
+        const ir_insn *store = &g->w.from->insns[s];
         if (!ir_writes(store) || gargs(g, store)[0] != buf)
             continue;
-        for (uint32_t i = 0; i < g->ir->ninsns; i++)
-            if (load_of(g, &g->ir->insns[i], buf) && (i > s || in_one_loop(g, i, s)))
-                return grad_fail(g, &g->ir->insns[i],
+        for (uint32_t i = 0; i < g->w.from->ninsns; i++)
+            if (load_of(g, &g->w.from->insns[i], buf) && (i > s || in_one_loop(g, i, s)))
+                return grad_fail(g, &g->w.from->insns[i],
                                  "\"%s\" is read here after the kernel wrote to it (line %u), and the derivative needs what was there before: "
                                  "keep the value in a variable, or write to another buffer",
                                  name_of(g, buf), (unsigned)store->line);
@@ -401,13 +377,13 @@ static eas_status check_stores(gradder *g, uint32_t buf)
 {
     int stores = 0, adds = 0;
     uint8_t all = 0;
-    for (uint32_t v = 1; v < g->ir->nvals; v++)
+    for (uint32_t v = 1; v < g->w.from->nvals; v++)
         all |= g->axes[v];
-    for (uint32_t i = 0; i < g->ir->ninsns; i++) {
-        const ir_insn *in = &g->ir->insns[i];
+    for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
+        const ir_insn *in = &g->w.from->insns[i];
         if (in->nargs < 3 || gargs(g, in)[0] != buf || !ir_writes(in))
             continue;
-        const uint32_t m = ir_mask(g->ir, in);
+        const uint32_t m = ir_mask(g->w.from, in);
         stores += in->op == IR_STORE;
         adds += ir_is_atomic(in);
         if (stores && adds)
@@ -415,9 +391,9 @@ static eas_status check_stores(gradder *g, uint32_t buf)
                              name_of(g, buf));
         uint8_t axes = (uint8_t)(g->axes[gargs(g, in)[1]] | (m ? g->axes[m] : 0));
         for (uint32_t o = 0; o < i; o++)
-            if (g->end[o] > i && g->ir->insns[o].op != IR_ELSE && g->ir->insns[o].op != IR_DO)
-                for (int k = 0; k < (g->ir->insns[o].op == IR_LOOP ? 3 : g->ir->insns[o].op == IR_IF); k++)
-                    axes |= g->axes[gargs(g, &g->ir->insns[o])[k]];
+            if (g->at.end[o] > i && g->w.from->insns[o].op != IR_ELSE && g->w.from->insns[o].op != IR_DO)
+                for (int k = 0; k < (g->w.from->insns[o].op == IR_LOOP ? 3 : g->w.from->insns[o].op == IR_IF); k++)
+                    axes |= g->axes[gargs(g, &g->w.from->insns[o])[k]];
         if (in->op == IR_STORE && axes != all)
             return grad_fail(g, in,
                              "all programs along axis %d store to the same elements of \"%s\": each would take the whole gradient. Let one of them "
@@ -433,16 +409,16 @@ static eas_status check_stores(gradder *g, uint32_t buf)
 
 static eas_status check_reverse(gradder *g)
 {
-    for (int p = 0; p < g->ir->nparams; p++) {
+    for (int p = 0; p < g->w.from->nparams; p++) {
         const uint32_t v = (uint32_t)p + 1;
-        if (ir_typeof(g->ir, v).kind != IR_BUF)
+        if (ir_typeof(g->w.from, v).kind != IR_BUF)
             continue;
-        eas_status st = g->ir->params[p].write ? check_order(g, v) : EAS_OK;
+        eas_status st = g->w.from->params[p].write ? check_order(g, v) : EAS_OK;
         if (!st && g->buf[p].of)
             st = check_stores(g, v);
         if (st)
             return st;
-        g->buf[p].shared = g->buf[p].of && g->buf[p].wrt && g->ir->params[p].write;
+        g->buf[p].shared = g->buf[p].of && g->buf[p].wrt && g->w.from->params[p].write;
     }
     return EAS_OK;
 }
@@ -450,9 +426,9 @@ static eas_status check_reverse(gradder *g)
 /* Forward mode runs stores as they are; what is read back needs a tangent of its own. */
 static eas_status check_forward(gradder *g)
 {
-    for (uint32_t i = 0; i < g->ir->ninsns; i++) {
-        const ir_insn *in = &g->ir->insns[i];
-        if (!ir_writes(in) || gargs(g, in)[0] > (uint32_t)g->ir->nparams || !g->ir->params[gargs(g, in)[0] - 1].read || ir_is_atomic(in))
+    for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
+        const ir_insn *in = &g->w.from->insns[i];
+        if (!ir_writes(in) || gargs(g, in)[0] > (uint32_t)g->w.from->nparams || !g->w.from->params[gargs(g, in)[0] - 1].read || ir_is_atomic(in))
             continue;
         const grad_buf *b = &g->buf[gargs(g, in)[0] - 1];
         const uint32_t x = gargs(g, in)[in->op == IR_MMA_STORE ? 3 : 2];
@@ -467,26 +443,25 @@ static eas_status check_forward(gradder *g)
 
 eas_status grad_facts(gradder *g, bool reverse)
 {
-    const uint32_t n = g->ir->nvals + 1;
+    const uint32_t n = g->w.from->nvals + 1;
     const ir_env none = {0};
-    g->varied = arena_alloc(&g->mem, n);
-    g->useful = arena_alloc(&g->mem, n);
-    g->risky = arena_alloc(&g->mem, n);
-    g->sign = arena_alloc(&g->mem, n);
-    g->axes = arena_alloc(&g->mem, n);
-    g->range = ir_ranges(g->ir, &none, &g->mem);
-    g->map = arena_alloc(&g->mem, n * sizeof *g->map);
-    g->adj = arena_alloc(&g->mem, n * sizeof *g->adj);
-    g->went = arena_alloc(&g->mem, (g->ir->ninsns + 1) * sizeof *g->went);
-    if (!find_regions(g) || !g->range || g->mem.oom)
+    g->varied = arena_alloc(&g->w.mem, n);
+    g->useful = arena_alloc(&g->w.mem, n);
+    g->risky = arena_alloc(&g->w.mem, n);
+    g->sign = arena_alloc(&g->w.mem, n);
+    g->axes = arena_alloc(&g->w.mem, n);
+    g->range = ir_ranges(g->w.from, &none, &g->w.mem);
+    g->adj = arena_alloc(&g->w.mem, n * sizeof *g->adj);
+    g->went = arena_alloc(&g->w.mem, (g->w.from->ninsns + 1) * sizeof *g->went);
+    if (!ir_find_regions(g->w.from, &g->w.mem, &g->at) || !g->range)
         return base_fail_oom(n);
     find_varied(g);
     find_useful(g);
     find_risky(g);
     find_axes(g);
     eas_status st = reverse ? check_reverse(g) : check_forward(g);
-    for (uint32_t i = 0; i < g->ir->ninsns && !st; i++) {
-        const ir_insn *in = &g->ir->insns[i];
+    for (uint32_t i = 0; i < g->w.from->ninsns && !st; i++) {
+        const ir_insn *in = &g->w.from->insns[i];
         st = ir_is_atomic(in) ? check_atomic(g, in, reverse) : in->nargs ? check_value(g, in) : EAS_OK;
     }
     return st;

@@ -18,7 +18,7 @@ static uint32_t body_value(const ir_insn *in, int k) { return in->res + (uint32_
 static void add_id(gradder *g, grad_ids *s, uint32_t v)
 {
     if (!vec_push(s, v))
-        g->mem.oom = true;
+        g->w.mem.oom = true;
 }
 
 static bool has_id(const grad_ids *s, uint32_t v)
@@ -29,12 +29,15 @@ static bool has_id(const grad_ids *s, uint32_t v)
     return false;
 }
 
-static bool defined_before(const gradder *g, uint32_t v, uint32_t insn) { return g->ir->vals[v].def == UINT32_MAX || g->ir->vals[v].def < insn; }
+static bool defined_before(const gradder *g, uint32_t v, uint32_t insn)
+{
+    return g->w.from->vals[v].def == UINT32_MAX || g->w.from->vals[v].def < insn;
+}
 
 void grad_outside(gradder *g, uint32_t first, uint32_t last, grad_ids *out)
 {
     for (uint32_t i = first; i <= last; i++) {
-        const ir_insn *in = &g->ir->insns[i];
+        const ir_insn *in = &g->w.from->insns[i];
         for (int k = 0; k < in->nargs; k++) {
             const uint32_t v = gargs(g, in)[k];
             if (gfloat(g, v) && gactive(g, v) && defined_before(g, v, first - 1) && !has_id(out, v))
@@ -46,16 +49,16 @@ void grad_outside(gradder *g, uint32_t first, uint32_t last, grad_ids *out)
 static void clear_inside(gradder *g, uint32_t first, uint32_t last)
 {
     for (uint32_t i = first; i <= last; i++)
-        for (int k = 0; k < g->ir->insns[i].nres; k++)
-            g->adj[g->ir->insns[i].res + (uint32_t)k] = 0;
+        for (int k = 0; k < g->w.from->insns[i].nres; k++)
+            g->adj[g->w.from->insns[i].res + (uint32_t)k] = 0;
 }
 
-static uint32_t adj_or_zero(gradder *g, uint32_t v) { return g->adj[v] ? g->adj[v] : g_num(g, grad_type(ir_typeof(g->ir, v)), 0); }
+static uint32_t adj_or_zero(gradder *g, uint32_t v) { return g->adj[v] ? g->adj[v] : g_num(g, grad_type(ir_typeof(g->w.from, v)), 0); }
 
 static uint32_t structure(gradder *g, uint16_t op, const grad_ids *a, int nres)
 {
-    ir_type *t = arena_alloc(&g->mem, ((size_t)nres + 1) * sizeof *t);
-    return t && !g->mem.oom ? irb_insn(g->b, op, a->at, (int)a->len, 0, nres, t) : 0;
+    ir_type *t = arena_alloc(&g->w.mem, ((size_t)nres + 1) * sizeof *t);
+    return t && !g->w.mem.oom ? irb_insn(g->w.b, op, a->at, (int)a->len, 0, nres, t) : 0;
 }
 
 /* ---- tapes ---- */
@@ -83,13 +86,13 @@ static uint32_t tape_place(gradder *g, uint32_t loop, ir_type shape, uint32_t tu
     uint32_t at = turn ? g_op(g, IR_ADD, g_op(g, IR_MUL, g->program, most_trips(g, loop)), turn) : g->program;
     if (n > 1)
         at = g_op(g, IR_MUL, at, g_int(g, EAS_I64, n));
-    if (!shape.rank || g->b->status)
+    if (!shape.rank || g->w.b->status)
         return at;
     ir_type row = ir_scalar(EAS_I64), full = ir_with_dtype(shape, EAS_I64);
     row.rank = 1;
     row.dim[0] = (int32_t)n;
-    uint32_t lane = irb_to(g->b, IR_RESHAPE, full, irb_typed(g->b, IR_ARANGE, row, 0));
-    return g_op(g, IR_ADD, irb_to(g->b, IR_BROADCAST, full, at), lane);
+    uint32_t lane = irb_to(g->w.b, IR_RESHAPE, full, irb_typed(g->w.b, IR_ARANGE, row, 0));
+    return g_op(g, IR_ADD, irb_to(g->w.b, IR_BROADCAST, full, at), lane);
 }
 
 static ir_type row_of(int64_t n, eas_dtype dt)
@@ -103,28 +106,31 @@ static ir_type row_of(int64_t n, eas_dtype dt)
 static uint32_t local_place(gradder *g, const grad_local *l)
 {
     ir_type t = row_of(l->size, EAS_I64);
-    return g->b->status ? 0 : g_op(g, IR_ADD, irb_to(g->b, IR_BROADCAST, t, l->start), irb_typed(g->b, IR_ARANGE, t, 0));
+    return g->w.b->status ? 0 : g_op(g, IR_ADD, irb_to(g->w.b, IR_BROADCAST, t, l->start), irb_typed(g->w.b, IR_ARANGE, t, 0));
 }
 
 /* Is the length of the tape the caller's word, not known from the bounds? */
-static bool may_overrun(const gradder *g, uint32_t loop) { return most_trips(g, loop) && (g->ir->insns[loop].op == IR_WHILE || g->opt->max_trips); }
+static bool may_overrun(const gradder *g, uint32_t loop)
+{
+    return most_trips(g, loop) && (g->w.from->insns[loop].op == IR_WHILE || g->opt->max_trips);
+}
 
 /* Turns beyond what the tape holds are not written: the adjoint loop turns everything into NaN then. */
 static uint32_t fits(gradder *g, uint32_t loop, ir_type shape, uint32_t turn)
 {
-    if (!may_overrun(g, loop) || !turn || g->b->status)
+    if (!may_overrun(g, loop) || !turn || g->w.b->status)
         return 0;
-    return irb_to(g->b, IR_BROADCAST, ir_with_dtype(shape, EAS_BOOL), g_op(g, IR_LT, turn, most_trips(g, loop)));
+    return irb_to(g->w.b, IR_BROADCAST, ir_with_dtype(shape, EAS_BOOL), g_op(g, IR_LT, turn, most_trips(g, loop)));
 }
 
 static void keep_values(gradder *g, uint32_t i, uint32_t turn)
 {
-    const ir_insn *in = &g->ir->insns[i];
+    const ir_insn *in = &g->w.from->insns[i];
     for (int k = 0; k < in->nargs - head_of(in); k++) {
         const grad_tape *tape = tape_of(g, i, k);
-        const ir_type t = ir_typeof(g->ir, body_value(in, k));
+        const ir_type t = ir_typeof(g->w.from, body_value(in, k));
         if (tape)
-            g_store(g, tape->param, tape_place(g, i, t, turn), g->map[body_value(in, k)], fits(g, i, t, turn));
+            g_store(g, tape->param, tape_place(g, i, t, turn), g->w.map[body_value(in, k)], fits(g, i, t, turn));
     }
 }
 
@@ -151,10 +157,10 @@ static void put_back_locals(gradder *g, uint32_t i, uint32_t turn)
 
 uint32_t grad_counts_by(const gradder *g, uint32_t i, int k)
 {
-    const ir_insn *in = &g->ir->insns[i];
-    const uint32_t next = gargs(g, &g->ir->insns[g->end[i]])[k], body = body_value(in, k);
-    const ir_insn *add = ir_def(g->ir, next);
-    if (!dtype_is_int((eas_dtype)ir_typeof(g->ir, body).dtype))
+    const ir_insn *in = &g->w.from->insns[i];
+    const uint32_t next = gargs(g, &g->w.from->insns[g->at.end[i]])[k], body = body_value(in, k);
+    const ir_insn *add = ir_def(g->w.from, next);
+    if (!dtype_is_int((eas_dtype)ir_typeof(g->w.from, body).dtype))
         return 0;
     if (next == body)
         return body;
@@ -162,7 +168,7 @@ uint32_t grad_counts_by(const gradder *g, uint32_t i, int k)
         return 0;
     for (int x = 0; x < 2; x++) {
         const uint32_t by = gargs(g, add)[1 - x];
-        if (gargs(g, add)[x] == body && (defined_before(g, by, i) || ir_const_of(g->ir, by, &(int64_t){0})))
+        if (gargs(g, add)[x] == body && (defined_before(g, by, i) || ir_const_of(g->w.from, by, &(int64_t){0})))
             return by;
     }
     return 0;
@@ -171,58 +177,58 @@ uint32_t grad_counts_by(const gradder *g, uint32_t i, int k)
 /* A value that counts, at a turn. */
 static uint32_t counted(gradder *g, uint32_t i, int k, uint32_t turn)
 {
-    const ir_insn *in = &g->ir->insns[i];
-    const uint32_t by = grad_counts_by(g, i, k), init = g->map[gargs(g, in)[head_of(in) + k]];
-    const ir_type t = ir_typeof(g->ir, body_value(in, k));
+    const ir_insn *in = &g->w.from->insns[i];
+    const uint32_t by = grad_counts_by(g, i, k), init = g->w.map[gargs(g, in)[head_of(in) + k]];
+    const ir_type t = ir_typeof(g->w.from, body_value(in, k));
     int64_t bits;
     if (by == body_value(in, k))
         return init;
-    uint32_t step = ir_const_of(g->ir, by, &bits) ? irb_const(g->b, t, bits) : g->map[by];
-    uint32_t n = irb_to(g->b, IR_BROADCAST, t, g_cast(g, turn, (eas_dtype)t.dtype));
+    uint32_t step = ir_const_of(g->w.from, by, &bits) ? irb_const(g->w.b, t, bits) : g->w.map[by];
+    uint32_t n = irb_to(g->w.b, IR_BROADCAST, t, g_cast(g, turn, (eas_dtype)t.dtype));
     return g_op(g, IR_ADD, init, g_op(g, IR_MUL, step, n));
 }
 
 /* What the body begins with at a turn; a tape that was dropped stands for a value that nothing needs. */
 static uint32_t value_at(gradder *g, uint32_t i, int k, uint32_t turn)
 {
-    const ir_type t = ir_typeof(g->ir, body_value(&g->ir->insns[i], k));
+    const ir_type t = ir_typeof(g->w.from, body_value(&g->w.from->insns[i], k));
     const grad_tape *tape = tape_of(g, i, k);
     if (grad_counts_by(g, i, k))
         return counted(g, i, k, turn);
-    return tape ? g_load(g, tape->param, tape_place(g, i, t, turn), 0) : irb_const(g->b, t, 0);
+    return tape ? g_load(g, tape->param, tape_place(g, i, t, turn), 0) : irb_const(g->w.b, t, 0);
 }
 
 /* ---- loops, forwards ---- */
 
 void grad_forward_loop(gradder *g, uint32_t i, bool taped)
 {
-    const ir_insn *in = &g->ir->insns[i], *close = &g->ir->insns[g->end[i]];
+    const ir_insn *in = &g->w.from->insns[i], *close = &g->w.from->insns[g->at.end[i]];
     grad_ids a = {0};
-    g->b->file = in->file;
-    g->b->line = in->line;
+    g->w.b->file = in->file;
+    g->w.b->line = in->line;
     for (int k = 0; k < in->nargs; k++)
-        add_id(g, &a, g->map[gargs(g, in)[k]]);
+        add_id(g, &a, g->w.map[gargs(g, in)[k]]);
     add_id(g, &a, g_int(g, EAS_I64, 0));
     uint32_t r = structure(g, in->op, &a, in->nres + 1), turn = r + in->nres;
     for (int k = 0; k < in->nres; k++)
-        g->map[in->res + (uint32_t)k] = r + (uint32_t)k;
+        g->w.map[in->res + (uint32_t)k] = r + (uint32_t)k;
     if (taped) {
         keep_values(g, i, turn);
         keep_locals(g, i, turn);
     }
     if (in->op == IR_WHILE) {
-        grad_forward(g, i + 1, g->mid[i], false);
-        uint32_t cond = g->map[gargs(g, &g->ir->insns[g->mid[i]])[0]];
-        irb_insn(g->b, IR_DO, &cond, 1, 0, 0, NULL);
+        grad_forward(g, i + 1, g->at.mid[i], false);
+        uint32_t cond = g->w.map[gargs(g, &g->w.from->insns[g->at.mid[i]])[0]];
+        irb_insn(g->w.b, IR_DO, &cond, 1, 0, 0, NULL);
     }
-    grad_forward(g, in->op == IR_WHILE ? g->mid[i] + 1 : i + 1, g->end[i], false);
+    grad_forward(g, in->op == IR_WHILE ? g->at.mid[i] + 1 : i + 1, g->at.end[i], false);
     a.len = 0;
     for (int k = 0; k < close->nargs; k++)
-        add_id(g, &a, g->map[gargs(g, close)[k]]);
+        add_id(g, &a, g->w.map[gargs(g, close)[k]]);
     add_id(g, &a, g_op(g, IR_ADD, turn, g_int(g, EAS_I64, 1)));
     r = structure(g, close->op, &a, close->nres + 1);
     for (int k = 0; k < close->nres; k++)
-        g->map[close->res + (uint32_t)k] = r + (uint32_t)k;
+        g->w.map[close->res + (uint32_t)k] = r + (uint32_t)k;
     g->went[i] = r + close->nres;
     vec_free(&a);
 }
@@ -230,12 +236,12 @@ void grad_forward_loop(gradder *g, uint32_t i, bool taped)
 /* How often a counted loop goes round, without going. */
 static uint32_t trips_of(gradder *g, uint32_t i)
 {
-    const ir_insn *in = &g->ir->insns[i];
+    const ir_insn *in = &g->w.from->insns[i];
     if (in->op == IR_WHILE)
         return g->went[i];
     uint32_t v[3];
     for (int k = 0; k < 3; k++)
-        v[k] = g_cast(g, g->map[gargs(g, in)[k]], EAS_I64);
+        v[k] = g_cast(g, g->w.map[gargs(g, in)[k]], EAS_I64);
     uint32_t zero = g_int(g, EAS_I64, 0), one = g_int(g, EAS_I64, 1), far = g_op(g, IR_SUB, v[1], v[0]);
     uint32_t up = g_op(g, IR_FLOORDIV, g_op(g, IR_ADD, far, g_op(g, IR_SUB, v[2], one)), v[2]);
     uint32_t down = g_op(g, IR_FLOORDIV, g_op(g, IR_ADD, far, g_op(g, IR_ADD, v[2], one)), v[2]);
@@ -252,16 +258,16 @@ typedef struct back {
 
 static uint32_t poisoned(gradder *g, uint32_t i, uint32_t x, uint32_t trips)
 {
-    if (!may_overrun(g, i) || g->b->status)
+    if (!may_overrun(g, i) || g->w.b->status)
         return x;
     ir_type t = gnew(g, x);
     uint32_t over = g_op(g, IR_GT, trips, most_trips(g, i));
-    return g_where(g, irb_to(g->b, IR_BROADCAST, ir_with_dtype(t, EAS_BOOL), over), g_num(g, t, NAN), x);
+    return g_where(g, irb_to(g->w.b, IR_BROADCAST, ir_with_dtype(t, EAS_BOOL), over), g_num(g, t, NAN), x);
 }
 
 static void open_back(gradder *g, uint32_t i, back *r, uint32_t went, uint32_t trips)
 {
-    const ir_insn *close = &g->ir->insns[g->end[i]];
+    const ir_insn *close = &g->w.from->insns[g->at.end[i]];
     grad_ids a = {0};
     add_id(g, &a, g_int(g, EAS_I64, 0));
     add_id(g, &a, trips);
@@ -276,19 +282,19 @@ static void open_back(gradder *g, uint32_t i, back *r, uint32_t went, uint32_t t
 
 static void begin_turn(gradder *g, uint32_t i, uint32_t turn)
 {
-    const ir_insn *in = &g->ir->insns[i];
+    const ir_insn *in = &g->w.from->insns[i];
     if (in->op == IR_LOOP) {
-        const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, in->res).dtype;
-        g->map[in->res] = g_op(g, IR_ADD, g->map[gargs(g, in)[0]], g_op(g, IR_MUL, g_cast(g, turn, dt), g->map[gargs(g, in)[2]]));
+        const eas_dtype dt = (eas_dtype)ir_typeof(g->w.from, in->res).dtype;
+        g->w.map[in->res] = g_op(g, IR_ADD, g->w.map[gargs(g, in)[0]], g_op(g, IR_MUL, g_cast(g, turn, dt), g->w.map[gargs(g, in)[2]]));
     }
     for (int k = 0; k < in->nargs - head_of(in); k++)
-        g->map[body_value(in, k)] = value_at(g, i, k, turn);
+        g->w.map[body_value(in, k)] = value_at(g, i, k, turn);
     put_back_locals(g, i, turn);
 }
 
 static void close_back(gradder *g, uint32_t i, back *r)
 {
-    const ir_insn *in = &g->ir->insns[i];
+    const ir_insn *in = &g->w.from->insns[i];
     grad_ids a = {0};
     for (uint32_t k = 0; k < r->carried.len; k++)
         add_id(g, &a, adj_or_zero(g, body_value(in, (int)r->carried.at[k])));
@@ -304,8 +310,8 @@ static void close_back(gradder *g, uint32_t i, back *r)
 
 void grad_reverse_loop(gradder *g, uint32_t i)
 {
-    const ir_insn *in = &g->ir->insns[i], *close = &g->ir->insns[g->end[i]];
-    bool any = grad_touches(g, i, g->end[i]);
+    const ir_insn *in = &g->w.from->insns[i], *close = &g->w.from->insns[g->at.end[i]];
+    bool any = grad_touches(g, i, g->at.end[i]);
     back r = {{0}, {0}, 0};
     for (int k = 0; k < close->nres; k++)
         any |= g->adj[close->res + (uint32_t)k] != 0;
@@ -314,18 +320,18 @@ void grad_reverse_loop(gradder *g, uint32_t i)
     for (int k = 0; k < in->nargs - head_of(in); k++)
         if (gfloat(g, body_value(in, k)) && gactive(g, body_value(in, k)))
             add_id(g, &r.carried, (uint32_t)k);
-    grad_outside(g, i + 1, g->end[i], &r.outer);
+    grad_outside(g, i + 1, g->at.end[i], &r.outer);
     uint32_t went = trips_of(g, i), trips = may_overrun(g, i) ? g_op(g, IR_MIN, went, most_trips(g, i)) : went;
     open_back(g, i, &r, went, trips);
     uint32_t turn = g_op(g, IR_SUB, g_op(g, IR_SUB, trips, g_int(g, EAS_I64, 1)), r.first);
     begin_turn(g, i, turn);
-    clear_inside(g, i, g->end[i] - 1);
-    grad_forward(g, i + 1, g->end[i], true);
+    clear_inside(g, i, g->at.end[i] - 1);
+    grad_forward(g, i + 1, g->at.end[i], true);
     for (uint32_t k = 0; k < r.outer.len; k++)
         g->adj[r.outer.at[k]] = r.first + 1 + r.carried.len + k;
     for (uint32_t k = 0; k < r.carried.len; k++)
         grad_add(g, gargs(g, close)[r.carried.at[k]], r.first + 1 + k);
-    grad_reverse(g, i + 1, g->end[i]);
+    grad_reverse(g, i + 1, g->at.end[i]);
     close_back(g, i, &r);
     vec_free(&r.outer);
     vec_free(&r.carried);
@@ -335,15 +341,15 @@ void grad_reverse_loop(gradder *g, uint32_t i)
 
 void grad_forward_if(gradder *g, uint32_t i)
 {
-    const uint32_t mid = g->mid[i], end = g->end[i];
+    const uint32_t mid = g->at.mid[i], end = g->at.end[i];
     keep_locals(g, i, 0);
-    irb_copy(g->b, g->ir, i, g->map);
+    ir_rewrite_copy(&g->w, i);
     grad_forward(g, i + 1, mid ? mid : end, false);
     if (mid) {
-        irb_copy(g->b, g->ir, mid, g->map);
+        ir_rewrite_copy(&g->w, mid);
         grad_forward(g, mid + 1, end, false);
     }
-    irb_copy(g->b, g->ir, end, g->map);
+    ir_rewrite_copy(&g->w, end);
 }
 
 static void give(gradder *g, uint16_t op, const grad_ids *outer, uint32_t *results)
@@ -375,11 +381,11 @@ static void reverse_way(gradder *g, uint32_t i, uint32_t first, uint32_t last, c
 
 void grad_reverse_if(gradder *g, uint32_t i)
 {
-    const uint32_t mid = g->mid[i], end = g->end[i];
-    const ir_insn *in = &g->ir->insns[i], *close = &g->ir->insns[end];
+    const uint32_t mid = g->at.mid[i], end = g->at.end[i];
+    const ir_insn *in = &g->w.from->insns[i], *close = &g->w.from->insns[end];
     bool any = grad_touches(g, i, end);
     grad_ids outer = {0};
-    uint32_t *ct = arena_alloc(&g->mem, ((size_t)close->nres + 1) * sizeof *ct), *before, r = 0;
+    uint32_t *ct = arena_alloc(&g->w.mem, ((size_t)close->nres + 1) * sizeof *ct), *before, r = 0;
     for (int k = 0; ct && k < close->nres; k++) {
         ct[k] = g->adj[close->res + (uint32_t)k];
         any |= ct[k] != 0;
@@ -387,16 +393,16 @@ void grad_reverse_if(gradder *g, uint32_t i)
     if (!any || !ct)
         return;
     grad_outside(g, i + 1, end, &outer);
-    before = arena_alloc(&g->mem, ((size_t)outer.len + 1) * sizeof *before);
+    before = arena_alloc(&g->w.mem, ((size_t)outer.len + 1) * sizeof *before);
     if (!before) {
         vec_free(&outer);
         return;
     }
     for (uint32_t k = 0; k < outer.len; k++)
         before[k] = g->adj[outer.at[k]];
-    uint32_t cond = g->map[gargs(g, in)[0]];
-    irb_insn(g->b, IR_IF, &cond, 1, 0, 0, NULL);
-    reverse_way(g, i, i + 1, mid ? mid : end, mid ? &g->ir->insns[mid] : NULL, ct, &outer, before);
+    uint32_t cond = g->w.map[gargs(g, in)[0]];
+    irb_insn(g->w.b, IR_IF, &cond, 1, 0, 0, NULL);
+    reverse_way(g, i, i + 1, mid ? mid : end, mid ? &g->w.from->insns[mid] : NULL, ct, &outer, before);
     give(g, IR_ELSE, &outer, NULL);
     if (mid)
         reverse_way(g, i, mid + 1, end, close, ct, &outer, before);

@@ -52,9 +52,9 @@ static void add_term(form *f, term t)
 /* The same for the whole launch: made of parameters and constants alone. */
 static bool invariant(const gradder *g, uint32_t v, int depth)
 {
-    const ir_insn *in = ir_def(g->ir, v);
+    const ir_insn *in = ir_def(g->w.from, v);
     if (!in)
-        return ir_typeof(g->ir, v).kind == IR_VAL;
+        return ir_typeof(g->w.from, v).kind == IR_VAL;
     if (in->op == IR_CONST)
         return true;
     if (!(ir_rows[in->op].flags & IR_PURE) || !in->nargs || in->nargs > 3 || depth > 8)
@@ -68,9 +68,9 @@ static bool invariant(const gradder *g, uint32_t v, int depth)
 static uint32_t through(const gradder *g, uint32_t v)
 {
     const ir_insn *in;
-    while ((in = ir_def(g->ir, v)) && (in->op == IR_BROADCAST || in->op == IR_RESHAPE ||
-                                       (in->op == IR_CAST && dtype_is_int((eas_dtype)ir_typeof(g->ir, v).dtype) &&
-                                        dtype_is_int((eas_dtype)ir_typeof(g->ir, gargs(g, in)[0]).dtype))))
+    while ((in = ir_def(g->w.from, v)) && (in->op == IR_BROADCAST || in->op == IR_RESHAPE ||
+                                           (in->op == IR_CAST && dtype_is_int((eas_dtype)ir_typeof(g->w.from, v).dtype) &&
+                                            dtype_is_int((eas_dtype)ir_typeof(g->w.from, gargs(g, in)[0]).dtype))))
         v = gargs(g, in)[0];
     return v;
 }
@@ -79,17 +79,17 @@ static uint32_t through(const gradder *g, uint32_t v)
 static bool scale_of(const gradder *g, uint32_t v, int64_t *c, uint32_t *sym)
 {
     v = through(g, v);
-    if (ir_const_of(g->ir, v, c))
+    if (ir_const_of(g->w.from, v, c))
         return *sym = 0, true;
-    if (ir_typeof(g->ir, v).rank || !invariant(g, v, 0))
+    if (ir_typeof(g->w.from, v).rank || !invariant(g, v, 0))
         return false;
-    const ir_insn *in = ir_def(g->ir, v);
+    const ir_insn *in = ir_def(g->w.from, v);
     *c = 1;
     *sym = v;
     int64_t k;
     if (in && in->op == IR_MUL)
         for (int i = 0; i < 2; i++)
-            if (ir_const_of(g->ir, gargs(g, in)[i], &k)) {
+            if (ir_const_of(g->w.from, gargs(g, in)[i], &k)) {
                 *c = k;
                 *sym = through(g, gargs(g, in)[1 - i]);
             }
@@ -207,7 +207,7 @@ static form other(uint32_t v)
 /* A view of x: f is the form of x. */
 static form viewed(const gradder *g, const ir_insn *in, form f)
 {
-    ir_type from = ir_typeof(g->ir, gargs(g, in)[0]), to = ir_typeof(g->ir, in->res);
+    ir_type from = ir_typeof(g->w.from, gargs(g, in)[0]), to = ir_typeof(g->w.from, in->res);
     switch (in->op) {
     case IR_BROADCAST: return broadcast_form(f, from, to);
     case IR_RESHAPE: return reshape_form(f, from, to);
@@ -218,8 +218,8 @@ static form viewed(const gradder *g, const ir_insn *in, form f)
 
 static form form_of(const gradder *g, uint32_t v, int depth)
 {
-    const ir_insn *in = ir_def(g->ir, v);
-    const ir_type t = ir_typeof(g->ir, v);
+    const ir_insn *in = ir_def(g->w.from, v);
+    const ir_type t = ir_typeof(g->w.from, v);
     form f = nothing, x, y;
     if (invariant(g, v, 0))
         return nothing;
@@ -260,7 +260,7 @@ typedef struct facts {
 static void find_facts(facts *s, uint32_t v, const uint32_t *path, int npath)
 {
     const gradder *g = s->g;
-    const ir_insn *in = ir_def(g->ir, v);
+    const ir_insn *in = ir_def(g->w.from, v);
     uint32_t longer[8];
     if (!in || s->n == MAX_FACTS || npath >= 8)
         return;
@@ -269,13 +269,13 @@ static void find_facts(facts *s, uint32_t v, const uint32_t *path, int npath)
         find_facts(s, gargs(g, in)[1], path, npath);
     } else if (in->op == IR_BROADCAST || in->op == IR_RESHAPE) {
         memcpy(longer, path, (size_t)npath * sizeof *path);
-        longer[npath] = g->ir->vals[v].def;
+        longer[npath] = g->w.from->vals[v].def;
         find_facts(s, gargs(g, in)[0], longer, npath + 1);
     } else if (in->op == IR_LT || in->op == IR_GT) {
         const uint32_t x = gargs(g, in)[in->op == IR_GT], y = gargs(g, in)[in->op == IR_LT];
         fact f = {.less = form_of(g, x, 0), .value = x, .than = through(g, y)};
         for (int i = npath; i-- > 0;)
-            f.less = viewed(g, &g->ir->insns[path[i]], f.less);
+            f.less = viewed(g, &g->w.from->insns[path[i]], f.less);
         if (f.less.ok && g->range[x].lo >= 0)
             s->at[s->n++] = f;
     }
@@ -417,7 +417,7 @@ static bool one_to_one(const gradder *g, const form *f, ir_type t, uint32_t mask
 
 bool grad_lanes_differ(gradder *g, uint32_t off, uint32_t mask)
 {
-    ir_type t = ir_typeof(g->ir, off);
+    ir_type t = ir_typeof(g->w.from, off);
     if (ir_lanes(t) == 1)
         return true;
     form f = form_of(g, off, 0), lanes = lanes_only(&f);
@@ -429,33 +429,33 @@ bool grad_lanes_differ(gradder *g, uint32_t off, uint32_t mask)
 static uint32_t region_of(const gradder *g, uint32_t i)
 {
     for (uint32_t o = i; o-- > 0;)
-        if (g->end[o] > i &&
-            (g->ir->insns[o].op == IR_LOOP || g->ir->insns[o].op == IR_WHILE || g->ir->insns[o].op == IR_IF || g->ir->insns[o].op == IR_ELSE))
+        if (g->at.end[o] > i && (g->w.from->insns[o].op == IR_LOOP || g->w.from->insns[o].op == IR_WHILE || g->w.from->insns[o].op == IR_IF ||
+                                 g->w.from->insns[o].op == IR_ELSE))
             return o;
     return UINT32_MAX;
 }
 
-static bool inside(const gradder *g, uint32_t i, uint32_t region) { return region == UINT32_MAX || (i > region && i < g->end[region]); }
+static bool inside(const gradder *g, uint32_t i, uint32_t region) { return region == UINT32_MAX || (i > region && i < g->at.end[region]); }
 
 static uint8_t axes_used(const gradder *g)
 {
     uint8_t bits = 0;
-    for (uint32_t i = 0; i < g->ir->ninsns; i++)
-        if (g->ir->insns[i].op == IR_PROGRAM_ID)
-            bits |= (uint8_t)(1 << g->ir->insns[i].imm);
+    for (uint32_t i = 0; i < g->w.from->ninsns; i++)
+        if (g->w.from->insns[i].op == IR_PROGRAM_ID)
+            bits |= (uint8_t)(1 << g->w.from->insns[i].imm);
     return bits;
 }
 
 /* Programs may not store to the same element, so what is loaded where something is stored is the program's own. */
 static bool beside_store(const gradder *g, uint32_t load)
 {
-    const ir_insn *in = &g->ir->insns[load];
-    const uint32_t off = gargs(g, in)[1], mask = ir_mask(g->ir, in);
-    for (uint32_t i = 0; i < g->ir->ninsns; i++) {
-        const ir_insn *s = &g->ir->insns[i];
-        if (s->op != IR_STORE || gargs(g, s)[1] != off || gargs(g, s)[0] > (uint32_t)g->ir->nparams)
+    const ir_insn *in = &g->w.from->insns[load];
+    const uint32_t off = gargs(g, in)[1], mask = ir_mask(g->w.from, in);
+    for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
+        const ir_insn *s = &g->w.from->insns[i];
+        if (s->op != IR_STORE || gargs(g, s)[1] != off || gargs(g, s)[0] > (uint32_t)g->w.from->nparams)
             continue;
-        const uint32_t m = ir_mask(g->ir, s);
+        const uint32_t m = ir_mask(g->w.from, s);
         const uint8_t axes = (uint8_t)(g->axes[off] | (m ? g->axes[m] : 0));
         if ((!m || m == mask) && axes == axes_used(g) && inside(g, load, region_of(g, i)))
             return true;
@@ -473,18 +473,18 @@ static bool own_alone(const gradder *g, uint32_t load)
 {
     if (beside_store(g, load))
         return true;
-    const ir_insn *in = &g->ir->insns[load];
+    const ir_insn *in = &g->w.from->insns[load];
     const uint32_t off = gargs(g, in)[1];
     form f = form_of(g, off, 0);
-    return one_to_one(g, &f, ir_typeof(g->ir, off), ir_mask(g->ir, in), axes_used(g), false);
+    return one_to_one(g, &f, ir_typeof(g->w.from, off), ir_mask(g->w.from, in), axes_used(g), false);
 }
 
 /* Every load of the buffer must be at the same place and the program's own: an addition without atomics may not meet any other. */
 bool grad_programs_differ(gradder *g, uint32_t insn)
 {
-    const uint32_t buf = gargs(g, &g->ir->insns[insn])[0], off = gargs(g, &g->ir->insns[insn])[1];
-    for (uint32_t i = 0; i < g->ir->ninsns; i++) {
-        const ir_insn *o = &g->ir->insns[i];
+    const uint32_t buf = gargs(g, &g->w.from->insns[insn])[0], off = gargs(g, &g->w.from->insns[insn])[1];
+    for (uint32_t i = 0; i < g->w.from->ninsns; i++) {
+        const ir_insn *o = &g->w.from->insns[i];
         if (reads(g, o, buf) && (o->op != IR_LOAD || gargs(g, o)[1] != off || !own_alone(g, i)))
             return false;
     }

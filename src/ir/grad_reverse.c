@@ -5,26 +5,26 @@
 
 static void at_line(gradder *g, const ir_insn *in)
 {
-    g->b->file = in->file;
-    g->b->line = in->line;
+    g->w.b->file = in->file;
+    g->w.b->line = in->line;
 }
 
-static bool is_local(const gradder *g, uint32_t buf) { return buf > (uint32_t)g->ir->nparams; }
+static bool is_local(const gradder *g, uint32_t buf) { return buf > (uint32_t)g->w.from->nparams; }
 
 /* off + start, as blocks of i64 */
 static uint32_t moved(gradder *g, uint32_t off, uint32_t start)
 {
     off = g_cast(g, off, EAS_I64);
-    return g->b->status ? 0 : g_op(g, IR_ADD, off, irb_to(g->b, IR_BROADCAST, gnew(g, off), start));
+    return g->w.b->status ? 0 : g_op(g, IR_ADD, off, irb_to(g->w.b, IR_BROADCAST, gnew(g, off), start));
 }
 
 /* Where an access of the primal kernel lies in the new one. */
 static uint32_t place(gradder *g, uint32_t buf, uint32_t off)
 {
-    return is_local(g, buf) ? moved(g, g->map[off], grad_local_of(g, buf)->start) : g->map[off];
+    return is_local(g, buf) ? moved(g, g->w.map[off], grad_local_of(g, buf)->start) : g->w.map[off];
 }
 
-static uint32_t memory(gradder *g, uint32_t buf) { return is_local(g, buf) ? grad_local_of(g, buf)->data : g->map[buf]; }
+static uint32_t memory(gradder *g, uint32_t buf) { return is_local(g, buf) ? grad_local_of(g, buf)->data : g->w.map[buf]; }
 
 /* ---- forwards ---- */
 
@@ -33,23 +33,23 @@ static void copy_access(gradder *g, const ir_insn *in, bool two)
 {
     uint32_t args[8];
     const uint32_t *a = gargs(g, in);
-    ir_type t = in->nres ? ir_typeof(g->ir, in->res) : (ir_type){0};
+    ir_type t = in->nres ? ir_typeof(g->w.from, in->res) : (ir_type){0};
     for (int k = 0; k < in->nargs && k < 8; k++)
-        args[k] = g->map[a[k]];
+        args[k] = g->w.map[a[k]];
     args[0] = memory(g, a[0]);
     args[1] = place(g, a[0], a[1]);
     if (two) {
         args[3] = memory(g, a[3]);
         args[4] = place(g, a[3], a[4]);
     }
-    uint32_t r = g->b->status ? 0 : irb_insn(g->b, in->op, args, in->nargs, in->imm, in->nres, &t);
+    uint32_t r = g->w.b->status ? 0 : irb_insn(g->w.b, in->op, args, in->nargs, in->imm, in->nres, &t);
     if (in->nres)
-        g->map[in->res] = r;
+        g->w.map[in->res] = r;
 }
 
 static void forward_one(gradder *g, uint32_t i)
 {
-    const ir_insn *in = &g->ir->insns[i];
+    const ir_insn *in = &g->w.from->insns[i];
     at_line(g, in);
     switch (in->op) {
     case IR_ALLOC_TG:
@@ -67,21 +67,21 @@ static void forward_one(gradder *g, uint32_t i)
             copy_access(g, in, false);
         return;
     }
-    irb_copy(g->b, g->ir, i, g->map);
+    ir_rewrite_copy(&g->w, i);
 }
 
 void grad_forward(gradder *g, uint32_t first, uint32_t last, bool taped)
 {
-    for (uint32_t i = first; i < last && !g->b->status; i++)
-        switch (g->ir->insns[i].op) {
+    for (uint32_t i = first; i < last && !g->w.b->status; i++)
+        switch (g->w.from->insns[i].op) {
         case IR_LOOP:
         case IR_WHILE:
             grad_forward_loop(g, i, taped);
-            i = g->end[i];
+            i = g->at.end[i];
             break;
         case IR_IF:
             grad_forward_if(g, i);
-            i = g->end[i];
+            i = g->at.end[i];
             break;
         default: forward_one(g, i);
         }
@@ -94,13 +94,13 @@ static uint32_t lanes_of(gradder *g, ir_type t)
     ir_type row = ir_scalar(EAS_I32);
     row.rank = 1;
     row.dim[0] = (int32_t)ir_lanes(t);
-    return irb_to(g->b, IR_RESHAPE, ir_with_dtype(t, EAS_I32), irb_typed(g->b, IR_ARANGE, row, 0));
+    return irb_to(g->w.b, IR_RESHAPE, ir_with_dtype(t, EAS_I32), irb_typed(g->w.b, IR_ARANGE, row, 0));
 }
 
 /* Where lanes of a store may meet the last one wins: every lane writes its number, and sees whose is left. */
 static uint32_t winners(gradder *g, uint32_t owner, uint32_t off, uint32_t mask)
 {
-    if (g->b->status)
+    if (g->w.b->status)
         return 0;
     uint32_t lane = lanes_of(g, gnew(g, off));
     g_store(g, owner, off, lane, mask);
@@ -112,13 +112,13 @@ static void add_atomic(gradder *g, uint32_t to, uint32_t off, uint32_t x, uint32
 {
     uint32_t a[4] = {to, off, x, mask};
     ir_type t = {0};
-    irb_insn(g->b, IR_ATOMIC_ADD, a, mask ? 4 : 3, 0, 1, &t);
+    irb_insn(g->w.b, IR_ATOMIC_ADD, a, mask ? 4 : 3, 0, 1, &t);
 }
 
 /* to[off] += x */
 static void add_to(gradder *g, uint32_t to, uint32_t off, uint32_t x, uint32_t mask, bool alone)
 {
-    if (g->b->status)
+    if (g->w.b->status)
         return;
     x = g_cast(g, x, (eas_dtype)gnew(g, to).dtype);
     if (alone)
@@ -141,12 +141,12 @@ static uint32_t gradient_place(gradder *g, uint32_t buf, uint32_t off)
 /* Is it the only load of its buffer, and not in a loop? */
 static bool read_once(const gradder *g, uint32_t i)
 {
-    const uint32_t buf = gargs(g, &g->ir->insns[i])[0];
-    if (g->ir->params[buf - 1].write)
+    const uint32_t buf = gargs(g, &g->w.from->insns[i])[0];
+    if (g->w.from->params[buf - 1].write)
         return false;
-    for (uint32_t k = 0; k < g->ir->ninsns; k++) {
-        const ir_insn *in = &g->ir->insns[k];
-        if ((in->op == IR_LOOP || in->op == IR_WHILE) && k < i && g->end[k] > i)
+    for (uint32_t k = 0; k < g->w.from->ninsns; k++) {
+        const ir_insn *in = &g->w.from->insns[k];
+        if ((in->op == IR_LOOP || in->op == IR_WHILE) && k < i && g->at.end[k] > i)
             return false;
         if (k != i && ((in->op == IR_LOAD && gargs(g, in)[0] == buf) || (in->op == IR_DOT && (gargs(g, in)[0] == buf || gargs(g, in)[3] == buf))))
             return false;
@@ -156,17 +156,17 @@ static bool read_once(const gradder *g, uint32_t i)
 
 static void reverse_load(gradder *g, uint32_t i)
 {
-    const ir_insn *in = &g->ir->insns[i];
-    const uint32_t *a = gargs(g, in), ct = g->adj[in->res], mask = in->nargs == 4 ? g->map[a[2]] : 0, to = gradient_of(g, a[0]);
+    const ir_insn *in = &g->w.from->insns[i];
+    const uint32_t *a = gargs(g, in), ct = g->adj[in->res], mask = in->nargs == 4 ? g->w.map[a[2]] : 0, to = gradient_of(g, a[0]);
     if (mask && gactive(g, a[3]))
         grad_add(g, a[3], g_where(g, mask, g_num(g, gnew(g, ct), 0), ct));
-    if (!to || g->b->status)
+    if (!to || g->w.b->status)
         return;
     const bool once = g->opt->fresh && !is_local(g, a[0]) && read_once(g, i);
     const bool alone =
         grad_lanes_differ(g, a[1], in->nargs == 4 ? a[2] : 0) && (is_local(g, a[0]) || g->buf[a[0] - 1].length || grad_programs_differ(g, i));
     if (alone && once)
-        g_store(g, to, gradient_place(g, a[0], g->map[a[1]]), g_cast(g, ct, (eas_dtype)gnew(g, to).dtype), mask);
+        g_store(g, to, gradient_place(g, a[0], g->w.map[a[1]]), g_cast(g, ct, (eas_dtype)gnew(g, to).dtype), mask);
     else
         add_to(g, to, gradient_place(g, a[0], place(g, a[0], a[1])), ct, mask, alone);
 }
@@ -175,12 +175,12 @@ static void reverse_load(gradder *g, uint32_t i)
 static void take(gradder *g, const ir_insn *in, uint32_t from, uint32_t owner, bool clear)
 {
     const uint32_t *a = gargs(g, in);
-    const uint32_t off = place(g, a[0], a[1]), mask = in->nargs == 4 ? g->map[a[3]] : 0;
+    const uint32_t off = place(g, a[0], a[1]), mask = in->nargs == 4 ? g->w.map[a[3]] : 0;
     const uint32_t on = owner ? winners(g, owner, off, mask) : mask;
     if (gactive(g, a[2]))
-        grad_add(g, a[2], g_cast(g, g_load(g, from, off, on), grad_dtype((eas_dtype)ir_typeof(g->ir, a[2]).dtype)));
-    if (clear && !g->b->status)
-        g_store(g, from, off, irb_const(g->b, ir_with_dtype(gnew(g, off), (eas_dtype)gnew(g, from).dtype), 0), mask);
+        grad_add(g, a[2], g_cast(g, g_load(g, from, off, on), grad_dtype((eas_dtype)ir_typeof(g->w.from, a[2]).dtype)));
+    if (clear && !g->w.b->status)
+        g_store(g, from, off, irb_const(g->w.b, ir_with_dtype(gnew(g, off), (eas_dtype)gnew(g, from).dtype), 0), mask);
 }
 
 static void reverse_store(gradder *g, const ir_insn *in)
@@ -189,19 +189,19 @@ static void reverse_store(gradder *g, const ir_insn *in)
     if (is_local(g, buf)) {
         const grad_local *l = grad_local_of(g, buf);
         if (l->adj)
-            take(g, in, l->adj, grad_lanes_differ(g, gargs(g, in)[1], ir_mask(g->ir, in)) ? 0 : l->owner, true);
+            take(g, in, l->adj, grad_lanes_differ(g, gargs(g, in)[1], ir_mask(g->w.from, in)) ? 0 : l->owner, true);
         return;
     }
     const grad_buf *b = &g->buf[buf - 1];
     if (b->ct && (b->shared || b->consumed || gactive(g, gargs(g, in)[2])))
-        take(g, in, b->ct, grad_lanes_differ(g, gargs(g, in)[1], ir_mask(g->ir, in)) ? 0 : b->owner, b->shared || b->consumed);
+        take(g, in, b->ct, grad_lanes_differ(g, gargs(g, in)[1], ir_mask(g->w.from, in)) ? 0 : b->owner, b->shared || b->consumed);
 }
 
 static void reverse_atomic(gradder *g, const ir_insn *in)
 {
     const uint32_t *a = gargs(g, in);
     if (!is_local(g, a[0]) && g->buf[a[0] - 1].ct && gactive(g, a[2]))
-        grad_add(g, a[2], g_load(g, g->buf[a[0] - 1].ct, g->map[a[1]], in->nargs == 4 ? g->map[a[3]] : 0));
+        grad_add(g, a[2], g_load(g, g->buf[a[0] - 1].ct, g->w.map[a[1]], in->nargs == 4 ? g->w.map[a[3]] : 0));
 }
 
 /* ---- dot ---- */
@@ -209,13 +209,13 @@ static void reverse_atomic(gradder *g, const ir_insn *in)
 static uint32_t stepped(gradder *g, uint32_t base, uint32_t stride, uint32_t k)
 {
     base = g_cast(g, base, EAS_I64);
-    return g->b->status ? 0 : g_op(g, IR_ADD, base, g_op(g, IR_MUL, g_cast(g, stride, EAS_I64), irb_to(g->b, IR_BROADCAST, gnew(g, base), k)));
+    return g->w.b->status ? 0 : g_op(g, IR_ADD, base, g_op(g, IR_MUL, g_cast(g, stride, EAS_I64), irb_to(g->w.b, IR_BROADCAST, gnew(g, base), k)));
 }
 
 static uint32_t most_of(gradder *g, uint32_t k)
 {
     k = g_cast(g, k, EAS_I64);
-    while (!g->b->status && gnew(g, k).rank)
+    while (!g->w.b->status && gnew(g, k).rank)
         k = g_reduce(g, IR_REDUCE_MAX, k, 0);
     return k;
 }
@@ -224,9 +224,9 @@ static void dot_step(gradder *g, const ir_insn *in, int x, uint32_t k, uint32_t 
 {
     const uint32_t *a = gargs(g, in), y = (uint32_t)(3 - x), ct = g->adj[in->res];
     const uint32_t to = gradient_of(g, a[x]);
-    if (!to || g->b->status)
+    if (!to || g->w.b->status)
         return;
-    uint32_t mine = stepped(g, place(g, a[x], a[x + 1]), g->map[a[x + 2]], k), theirs = stepped(g, place(g, a[y], a[y + 1]), g->map[a[y + 2]], k);
+    uint32_t mine = stepped(g, place(g, a[x], a[x + 1]), g->w.map[a[x + 2]], k), theirs = stepped(g, place(g, a[y], a[y + 1]), g->w.map[a[y + 2]], k);
     uint32_t factor = g_cast(g, g_load(g, memory(g, a[y]), theirs, on), (eas_dtype)gnew(g, ct).dtype);
     add_to(g, to, gradient_place(g, a[x], mine), g_op(g, IR_MUL, ct, factor), on, false);
 }
@@ -234,25 +234,25 @@ static void dot_step(gradder *g, const ir_insn *in, int x, uint32_t k, uint32_t 
 static void reverse_dot(gradder *g, const ir_insn *in)
 {
     const uint32_t *a = gargs(g, in);
-    uint32_t n = g->map[a[6]], args[3] = {g_int(g, EAS_I64, 0), most_of(g, n), g_int(g, EAS_I64, 1)};
+    uint32_t n = g->w.map[a[6]], args[3] = {g_int(g, EAS_I64, 0), most_of(g, n), g_int(g, EAS_I64, 1)};
     ir_type t = {0};
-    if (g->b->status)
+    if (g->w.b->status)
         return;
-    uint32_t k = irb_insn(g->b, IR_LOOP, args, 3, 0, 1, &t), on = 0;
-    if (!g->b->status && gnew(g, n).rank) {
+    uint32_t k = irb_insn(g->w.b, IR_LOOP, args, 3, 0, 1, &t), on = 0;
+    if (!g->w.b->status && gnew(g, n).rank) {
         n = g_cast(g, n, EAS_I64);
-        on = g_op(g, IR_LT, irb_to(g->b, IR_BROADCAST, gnew(g, n), k), n);
+        on = g_op(g, IR_LT, irb_to(g->w.b, IR_BROADCAST, gnew(g, n), k), n);
     }
     dot_step(g, in, 0, k, on);
     dot_step(g, in, 3, k, on);
-    irb_insn(g->b, IR_ENDLOOP, NULL, 0, 0, 0, NULL);
+    irb_insn(g->w.b, IR_ENDLOOP, NULL, 0, 0, 0, NULL);
 }
 
 /* ---- backwards ---- */
 
 static void reverse_one(gradder *g, uint32_t i)
 {
-    const ir_insn *in = &g->ir->insns[i];
+    const ir_insn *in = &g->w.from->insns[i];
     at_line(g, in);
     if (in->op == IR_STORE) {
         reverse_store(g, in);
@@ -274,17 +274,17 @@ static void reverse_one(gradder *g, uint32_t i)
 
 void grad_reverse(gradder *g, uint32_t first, uint32_t last)
 {
-    for (uint32_t i = last; i-- > first && !g->b->status && !g->status;)
-        switch (g->ir->insns[i].op) {
+    for (uint32_t i = last; i-- > first && !g->w.b->status && !g->status;)
+        switch (g->w.from->insns[i].op) {
         case IR_ENDLOOP:
         case IR_ENDWHILE:
-            i = g->open[i];
-            at_line(g, &g->ir->insns[i]);
+            i = g->at.opener[i];
+            at_line(g, &g->w.from->insns[i]);
             grad_reverse_loop(g, i);
             break;
         case IR_ENDIF:
-            i = g->open[i];
-            at_line(g, &g->ir->insns[i]);
+            i = g->at.opener[i];
+            at_line(g, &g->w.from->insns[i]);
             grad_reverse_if(g, i);
             break;
         default: reverse_one(g, i);

@@ -9,64 +9,64 @@
 
 /* ---- small builders ---- */
 
-uint32_t g_op(gradder *g, uint16_t op, uint32_t x, uint32_t y) { return irb_op(g->b, op, x, y, 0); }
-uint32_t g_num(gradder *g, ir_type t, double v) { return irb_const(g->b, t, ir_bits_from_double((eas_dtype)t.dtype, v)); }
-uint32_t g_int(gradder *g, eas_dtype dt, int64_t v) { return irb_const(g->b, ir_scalar(dt), v); }
-uint32_t g_where(gradder *g, uint32_t c, uint32_t x, uint32_t y) { return irb_op(g->b, IR_WHERE, c, x, y); }
+uint32_t g_op(gradder *g, uint16_t op, uint32_t x, uint32_t y) { return irb_op(g->w.b, op, x, y, 0); }
+uint32_t g_num(gradder *g, ir_type t, double v) { return irb_const(g->w.b, t, ir_bits_from_double((eas_dtype)t.dtype, v)); }
+uint32_t g_int(gradder *g, eas_dtype dt, int64_t v) { return irb_const(g->w.b, ir_scalar(dt), v); }
+uint32_t g_where(gradder *g, uint32_t c, uint32_t x, uint32_t y) { return irb_op(g->w.b, IR_WHERE, c, x, y); }
 
-uint32_t g_cast(gradder *g, uint32_t x, eas_dtype dt) { return g->b->status ? 0 : irb_to(g->b, IR_CAST, ir_with_dtype(gnew(g, x), dt), x); }
+uint32_t g_cast(gradder *g, uint32_t x, eas_dtype dt) { return g->w.b->status ? 0 : irb_to(g->w.b, IR_CAST, ir_with_dtype(gnew(g, x), dt), x); }
 
-uint32_t g_wide(gradder *g, uint32_t v) { return g_cast(g, g->map[v], grad_dtype((eas_dtype)ir_typeof(g->ir, v).dtype)); }
+uint32_t g_wide(gradder *g, uint32_t v) { return g_cast(g, g->w.map[v], grad_dtype((eas_dtype)ir_typeof(g->w.from, v).dtype)); }
 
 uint32_t g_load(gradder *g, uint32_t buf, uint32_t off, uint32_t mask)
 {
-    if (g->b->status)
+    if (g->w.b->status)
         return 0;
     ir_type t = ir_with_dtype(gnew(g, off), (eas_dtype)gnew(g, buf).dtype);
     uint32_t a[4] = {buf, off, mask, 0};
     if (mask)
-        a[3] = irb_const(g->b, t, 0);
-    return irb_insn(g->b, IR_LOAD, a, mask ? 4 : 2, 0, 1, &t);
+        a[3] = irb_const(g->w.b, t, 0);
+    return irb_insn(g->w.b, IR_LOAD, a, mask ? 4 : 2, 0, 1, &t);
 }
 
 void g_store(gradder *g, uint32_t buf, uint32_t off, uint32_t x, uint32_t mask)
 {
     uint32_t a[4] = {buf, off, x, mask};
-    irb_insn(g->b, IR_STORE, a, mask ? 4 : 3, 0, 0, NULL);
+    irb_insn(g->w.b, IR_STORE, a, mask ? 4 : 3, 0, 0, NULL);
 }
 
 uint32_t g_reduce(gradder *g, uint16_t op, uint32_t x, int axis)
 {
     ir_type t = {0};
-    return g->b->status ? 0 : irb_insn(g->b, op, &x, 1, axis, 1, &t);
+    return g->w.b->status ? 0 : irb_insn(g->w.b, op, &x, 1, axis, 1, &t);
 }
 
 uint32_t g_spread(gradder *g, uint32_t x, ir_type t, int axis)
 {
-    if (g->b->status)
+    if (g->w.b->status)
         return 0;
     ir_type one = ir_with_dtype(t, (eas_dtype)gnew(g, x).dtype), full = one;
     one.dim[axis] = 1;
-    return irb_to(g->b, IR_BROADCAST, full, irb_to(g->b, IR_RESHAPE, one, x));
+    return irb_to(g->w.b, IR_BROADCAST, full, irb_to(g->w.b, IR_RESHAPE, one, x));
 }
 
 uint32_t g_sum_to(gradder *g, uint32_t x, ir_type t)
 {
-    if (g->b->status)
+    if (g->w.b->status)
         return 0;
     ir_type from = gnew(g, x);
     const int extra = from.rank - t.rank;
     for (int a = from.rank - 1; a >= 0; a--)
         if (a < extra || (t.dim[a - extra] == 1 && from.dim[a] != 1))
             x = g_reduce(g, IR_REDUCE_ADD, x, a);
-    return g->b->status ? 0 : irb_to(g->b, IR_RESHAPE, ir_with_dtype(t, (eas_dtype)gnew(g, x).dtype), x);
+    return g->w.b->status ? 0 : irb_to(g->w.b, IR_RESHAPE, ir_with_dtype(t, (eas_dtype)gnew(g, x).dtype), x);
 }
 
 void grad_add(gradder *g, uint32_t v, uint32_t x)
 {
-    if (g->b->status || !x || !gactive(g, v))
+    if (g->w.b->status || !x || !gactive(g, v))
         return;
-    x = g_cast(g, x, grad_dtype((eas_dtype)ir_typeof(g->ir, v).dtype));
+    x = g_cast(g, x, grad_dtype((eas_dtype)ir_typeof(g->w.from, v).dtype));
     g->adj[v] = g->adj[v] ? g_op(g, IR_ADD, g->adj[v], x) : x;
 }
 
@@ -169,14 +169,14 @@ static bool singular(const gradder *g, const ir_insn *in)
 /* x * partial; 0: none. x is a cotangent or a tangent; an infinite tangent meets a partial derivative of 0 where the value itself has lost what was infinite. */
 static uint32_t times(gradder *g, const ir_insn *in, uint32_t x, uint32_t p, bool tangent)
 {
-    if (p == P_NIL || g->b->status)
+    if (p == P_NIL || g->w.b->status)
         return 0;
     if (p == P_ONE)
         return x;
     if (p == P_MINUS)
         return g_op(g, IR_NEG, x, 0);
     uint32_t y = g_op(g, IR_MUL, x, p);
-    if (g->b->status || !singular(g, in))
+    if (g->w.b->status || !singular(g, in))
         return y;
     uint32_t zero = g_num(g, gnew(g, x), 0), none = g_op(g, IR_EQ, x, zero);
     if (tangent)
@@ -192,7 +192,7 @@ static uint32_t inverse_trans(gradder *g, uint32_t x, int64_t imm, ir_type to)
     ir_type t = ir_with_dtype(to, (eas_dtype)gnew(g, x).dtype);
     for (int a = 0; a < to.rank; a++)
         back |= (int64_t)a << (3 * ir_imm_perm(imm, a));
-    return irb_insn(g->b, IR_TRANS, &x, 1, back, 1, &t);
+    return irb_insn(g->w.b, IR_TRANS, &x, 1, back, 1, &t);
 }
 
 static uint32_t swapped(gradder *g, uint32_t x)
@@ -201,47 +201,47 @@ static uint32_t swapped(gradder *g, uint32_t x)
     int32_t rows = t.dim[0];
     t.dim[0] = t.dim[1];
     t.dim[1] = rows;
-    return g->b->status ? 0 : irb_insn(g->b, IR_TRANS, &x, 1, 1 | 0 << 3, 1, &t);
+    return g->w.b->status ? 0 : irb_insn(g->w.b, IR_TRANS, &x, 1, 1 | 0 << 3, 1, &t);
 }
 
 static uint32_t product(gradder *g, uint32_t x, uint32_t y)
 {
-    if (g->b->status)
+    if (g->w.b->status)
         return 0;
     ir_type t = gnew(g, x);
     t.dim[1] = gnew(g, y).dim[1];
     uint32_t a[3] = {x, y, g_num(g, t, 0)};
-    return irb_insn(g->b, IR_MATMUL, a, 3, 0, 1, &t);
+    return irb_insn(g->w.b, IR_MATMUL, a, 3, 0, 1, &t);
 }
 
 static uint32_t cut(gradder *g, uint32_t x, int64_t imm, ir_type to)
 {
     ir_type t = ir_with_dtype(to, (eas_dtype)gnew(g, x).dtype);
-    return g->b->status ? 0 : irb_insn(g->b, IR_SLICE, &x, 1, imm, 1, &t);
+    return g->w.b->status ? 0 : irb_insn(g->w.b, IR_SLICE, &x, 1, imm, 1, &t);
 }
 
 static uint32_t padded(gradder *g, uint32_t x, int64_t imm, ir_type to)
 {
-    if (g->b->status)
+    if (g->w.b->status)
         return 0;
     ir_type t = ir_with_dtype(to, (eas_dtype)gnew(g, x).dtype);
     uint32_t a[2] = {x, g_num(g, ir_scalar((eas_dtype)t.dtype), 0)};
-    return irb_insn(g->b, IR_PAD, a, 2, imm, 1, &t);
+    return irb_insn(g->w.b, IR_PAD, a, 2, imm, 1, &t);
 }
 
 static void pad_back(gradder *g, const ir_insn *in, uint32_t ct)
 {
     const uint32_t *a = gargs(g, in);
-    uint32_t inner = cut(g, ct, in->imm, ir_typeof(g->ir, a[0]));
+    uint32_t inner = cut(g, ct, in->imm, ir_typeof(g->w.from, a[0]));
     grad_add(g, a[0], inner);
     if (gactive(g, a[1]))
-        grad_add(g, a[1], g_sum_to(g, g_op(g, IR_SUB, ct, padded(g, inner, in->imm, ir_typeof(g->ir, in->res))), ir_typeof(g->ir, a[1])));
+        grad_add(g, a[1], g_sum_to(g, g_op(g, IR_SUB, ct, padded(g, inner, in->imm, ir_typeof(g->w.from, in->res))), ir_typeof(g->w.from, a[1])));
 }
 
 static void where_back(gradder *g, const ir_insn *in, uint32_t ct)
 {
     const uint32_t *a = gargs(g, in);
-    uint32_t c = g->map[a[0]], zero = g->b->status ? 0 : g_num(g, gnew(g, ct), 0);
+    uint32_t c = g->w.map[a[0]], zero = g->w.b->status ? 0 : g_num(g, gnew(g, ct), 0);
     if (gactive(g, a[1]))
         grad_add(g, a[1], g_where(g, c, ct, zero));
     if (gactive(g, a[2]))
@@ -252,9 +252,9 @@ static void matmul_back(gradder *g, const ir_insn *in, uint32_t ct)
 {
     const uint32_t *a = gargs(g, in);
     if (gactive(g, a[0]))
-        grad_add(g, a[0], product(g, ct, swapped(g, g->map[a[1]])));
+        grad_add(g, a[0], product(g, ct, swapped(g, g->w.map[a[1]])));
     if (gactive(g, a[1]))
-        grad_add(g, a[1], product(g, swapped(g, g->map[a[0]]), ct));
+        grad_add(g, a[1], product(g, swapped(g, g->w.map[a[0]]), ct));
     grad_add(g, a[2], ct);
 }
 
@@ -269,14 +269,14 @@ static void elementwise_back(gradder *g, const ir_insn *in, uint32_t ct)
 bool grad_transpose(gradder *g, const ir_insn *in)
 {
     const uint32_t *a = gargs(g, in), ct = g->adj[in->res];
-    const ir_type from = in->nargs ? ir_typeof(g->ir, a[0]) : (ir_type){0};
-    if (g->b->status)
+    const ir_type from = in->nargs ? ir_typeof(g->w.from, a[0]) : (ir_type){0};
+    if (g->w.b->status)
         return true;
     switch (in->op) {
     case IR_CAST: grad_add(g, a[0], ct); return true;
     case IR_WHERE: where_back(g, in, ct); return true;
     case IR_BROADCAST: grad_add(g, a[0], g_sum_to(g, ct, from)); return true;
-    case IR_RESHAPE: grad_add(g, a[0], irb_to(g->b, IR_RESHAPE, ir_with_dtype(from, (eas_dtype)gnew(g, ct).dtype), ct)); return true;
+    case IR_RESHAPE: grad_add(g, a[0], irb_to(g->w.b, IR_RESHAPE, ir_with_dtype(from, (eas_dtype)gnew(g, ct).dtype), ct)); return true;
     case IR_SLICE: grad_add(g, a[0], padded(g, ct, in->imm, from)); return true;
     case IR_PAD: pad_back(g, in, ct); return true;
     case IR_TRANS: grad_add(g, a[0], inverse_trans(g, ct, in->imm, from)); return true;
@@ -295,7 +295,7 @@ bool grad_transpose(gradder *g, const ir_insn *in)
 
 /* ---- tangents ---- */
 
-static uint32_t tangent_or_zero(gradder *g, uint32_t v) { return g->adj[v] ? g->adj[v] : g_num(g, grad_type(ir_typeof(g->ir, v)), 0); }
+static uint32_t tangent_or_zero(gradder *g, uint32_t v) { return g->adj[v] ? g->adj[v] : g_num(g, grad_type(ir_typeof(g->w.from, v)), 0); }
 
 static uint32_t sum(gradder *g, uint32_t x, uint32_t y) { return !x ? y : !y ? x : g_op(g, IR_ADD, x, y); }
 
@@ -306,7 +306,7 @@ static uint32_t matmul_tangent(gradder *g, const ir_insn *in)
     for (int k = 0; k < 2; k++) {
         if (!g->adj[a[k]])
             continue;
-        uint32_t x = k ? g->map[a[0]] : g->adj[a[0]], y = k ? g->adj[a[1]] : g->map[a[1]];
+        uint32_t x = k ? g->w.map[a[0]] : g->adj[a[0]], y = k ? g->adj[a[1]] : g->w.map[a[1]];
         r = sum(g, r, product(g, x, y));
     }
     return r;
@@ -315,7 +315,7 @@ static uint32_t matmul_tangent(gradder *g, const ir_insn *in)
 static uint32_t elementwise_tangent(gradder *g, const ir_insn *in)
 {
     uint32_t r = 0;
-    at p = {g, in, grad_type(ir_typeof(g->ir, in->res))};
+    at p = {g, in, grad_type(ir_typeof(g->w.from, in->res))};
     for (int k = 0; k < in->nargs; k++)
         if (g->adj[gargs(g, in)[k]])
             r = sum(g, r, times(g, in, g->adj[gargs(g, in)[k]], partial_of(&p, k), true));
@@ -327,8 +327,8 @@ static uint32_t moved(gradder *g, const ir_insn *in)
 {
     const uint32_t *a = gargs(g, in);
     uint32_t args[2] = {tangent_or_zero(g, a[0]), in->nargs > 1 ? tangent_or_zero(g, a[1]) : 0};
-    ir_type t = grad_type(ir_typeof(g->ir, in->res));
-    return g->b->status ? 0 : irb_insn(g->b, in->op, args, in->nargs, in->imm, 1, &t);
+    ir_type t = grad_type(ir_typeof(g->w.from, in->res));
+    return g->w.b->status ? 0 : irb_insn(g->w.b, in->op, args, in->nargs, in->imm, 1, &t);
 }
 
 uint32_t grad_tangent(gradder *g, const ir_insn *in, bool *known)
@@ -338,11 +338,11 @@ uint32_t grad_tangent(gradder *g, const ir_insn *in, bool *known)
     *known = true;
     for (int k = 0; k < in->nargs; k++)
         any |= g->adj[a[k]] != 0;
-    if (!any || !in->nres || !gfloat(g, in->res) || g->b->status)
+    if (!any || !in->nres || !gfloat(g, in->res) || g->w.b->status)
         return 0;
     switch (in->op) {
-    case IR_CAST: return g_cast(g, g->adj[a[0]], grad_dtype((eas_dtype)ir_typeof(g->ir, in->res).dtype));
-    case IR_WHERE: return g_where(g, g->map[a[0]], tangent_or_zero(g, a[1]), tangent_or_zero(g, a[2]));
+    case IR_CAST: return g_cast(g, g->adj[a[0]], grad_dtype((eas_dtype)ir_typeof(g->w.from, in->res).dtype));
+    case IR_WHERE: return g_where(g, g->w.map[a[0]], tangent_or_zero(g, a[1]), tangent_or_zero(g, a[2]));
     case IR_BROADCAST:
     case IR_RESHAPE:
     case IR_SLICE:

@@ -49,16 +49,19 @@ static bool want_simdgroups(eas_builder *b, const char *what, uint32_t *x)
 
 static uint32_t shuffle(eas_builder *b, uint32_t x, uint32_t lane) { return op2(b, IR_SIMD_SHUFFLE, x, lane); }
 
-static uint32_t shuffle_by(eas_builder *b, uint16_t op, uint32_t x, int64_t d) { return shuffle(b, x, op2(b, op, eas_lane_id(b), constant(b, d))); }
+static uint32_t shuffle_by(eas_builder *b, uint16_t op, uint32_t x, int64_t d)
+{
+    return shuffle(b, x, op2(b, op, eas_builder_lane_id(b), constant(b, d)));
+}
 
 static uint32_t shuffle_moved(eas_builder *b, uint16_t op, uint32_t x, uint32_t delta)
 {
-    uint32_t from = op2(b, op, eas_lane_id(b), delta);
+    uint32_t from = op2(b, op, eas_builder_lane_id(b), delta);
     uint32_t there = op2(b, IR_AND, op2(b, IR_GE, from, constant(b, 0)), op2(b, IR_LT, from, constant(b, IR_SIMD)));
     return irb_op(b, IR_WHERE, there, shuffle(b, x, from), x);
 }
 
-eas_value eas_simd_shuffle(eas_builder *b, eas_shuffle kind, eas_value x, eas_value y)
+eas_value eas_builder_simd_shuffle(eas_builder *b, eas_shuffle kind, eas_value x, eas_value y)
 {
     NEED(b, 0);
     static const char *const names[] = {"simd_shuffle", "simd_shuffle_xor", "simd_shuffle_up", "simd_shuffle_down"};
@@ -76,7 +79,7 @@ eas_value eas_simd_shuffle(eas_builder *b, eas_shuffle kind, eas_value x, eas_va
     y = irb_to(b, IR_CAST, ir_scalar(EAS_I64), y);
     switch (kind) {
     case EAS_SHUFFLE_LANE: return shuffle(b, x, y);
-    case EAS_SHUFFLE_XOR: return shuffle(b, x, op2(b, IR_XOR, eas_lane_id(b), y));
+    case EAS_SHUFFLE_XOR: return shuffle(b, x, op2(b, IR_XOR, eas_builder_lane_id(b), y));
     default: return shuffle_moved(b, kind == EAS_SHUFFLE_UP ? IR_SUB : IR_ADD, x, y);
     }
 }
@@ -107,11 +110,11 @@ static uint32_t butterfly(eas_builder *b, uint16_t op, uint32_t x, int64_t d)
     uint32_t other = shuffle_by(b, IR_XOR, x, d);
     if (b->status || !ordered(b, op, x))
         return op2(b, op, x, other);
-    uint32_t upper = op2(b, IR_NE, op2(b, IR_AND, eas_lane_id(b), constant(b, d)), constant(b, 0));
+    uint32_t upper = op2(b, IR_NE, op2(b, IR_AND, eas_builder_lane_id(b), constant(b, d)), constant(b, 0));
     return op2(b, op, irb_op(b, IR_WHERE, upper, other, x), irb_op(b, IR_WHERE, upper, x, other));
 }
 
-eas_value eas_simd_reduce(eas_builder *b, eas_op op, eas_value x)
+eas_value eas_builder_simd_reduce(eas_builder *b, eas_op op, eas_value x)
 {
     NEED(b, 0);
     if (!want_simdgroups(b, "simd_reduce", &x) || !want_join(b, "simd_reduce", op, &x))
@@ -123,12 +126,12 @@ eas_value eas_simd_reduce(eas_builder *b, eas_op op, eas_value x)
 
 static uint32_t zero_like(eas_builder *b, uint32_t x) { return b->status ? 0 : irb_const(b, type_of(b, x), 0); }
 
-eas_value eas_simd_scan(eas_builder *b, eas_value x, int exclusive)
+eas_value eas_builder_simd_scan(eas_builder *b, eas_value x, int exclusive)
 {
     NEED(b, 0);
     if (!want_simdgroups(b, "simd_scan", &x) || !want_join(b, "simd_scan", IR_ADD, &x))
         return 0;
-    uint32_t lane = eas_lane_id(b);
+    uint32_t lane = eas_builder_lane_id(b);
     for (int64_t s = 1; s < IR_SIMD; s *= 2)
         x = irb_op(b, IR_WHERE, op2(b, IR_GE, lane, constant(b, s)), op2(b, IR_ADD, shuffle_by(b, IR_SUB, x, s), x), x);
     if (!exclusive)
@@ -171,19 +174,19 @@ static void join_parts(eas_builder *b, uint16_t op, uint32_t array, uint32_t t, 
     uint32_t mask = op2(b, IR_LT, t, constant(b, n));
     uint32_t x = load(b, array, t, mask), y = load(b, array, op2(b, IR_ADD, t, constant(b, second)), mask);
     store(b, array, t, op2(b, op, x, y), mask);
-    eas_barrier(b);
+    eas_builder_barrier(b);
 }
 
-eas_value eas_tg_reduce(eas_builder *b, eas_op op, eas_value x)
+eas_value eas_builder_tg_reduce(eas_builder *b, eas_op op, eas_value x)
 {
     NEED(b, 0);
     if (!want_thread_value(b, "tg_reduce", &x) || !want_threads(b, "tg_reduce") || !want_join(b, "tg_reduce", op, &x))
         return 0;
     int64_t n = b->ir->threads, p = 1;
     uint32_t array = group_array(b, type_of(b, x).dtype), t = thread_id(b);
-    eas_barrier(b);
+    eas_builder_barrier(b);
     store(b, array, t, x, 0);
-    eas_barrier(b);
+    eas_builder_barrier(b);
     while (2 * p <= n)
         p *= 2;
     if (p < n)
@@ -193,7 +196,7 @@ eas_value eas_tg_reduce(eas_builder *b, eas_op op, eas_value x)
     return load(b, array, constant(b, 0), 0);
 }
 
-eas_value eas_tg_scan(eas_builder *b, eas_value x, int exclusive)
+eas_value eas_builder_tg_scan(eas_builder *b, eas_value x, int exclusive)
 {
     NEED(b, 0);
     if (!want_thread_value(b, "tg_scan", &x) || !want_threads(b, "tg_scan") || !want_join(b, "tg_scan", IR_ADD, &x))
@@ -201,16 +204,16 @@ eas_value eas_tg_scan(eas_builder *b, eas_value x, int exclusive)
     int64_t n = b->ir->threads;
     uint32_t array = group_array(b, type_of(b, x).dtype), t = thread_id(b);
     for (int64_t s = 1; s < n; s *= 2) {
-        eas_barrier(b);
+        eas_builder_barrier(b);
         store(b, array, t, x, 0);
-        eas_barrier(b);
+        eas_builder_barrier(b);
         uint32_t mask = op2(b, IR_GE, t, constant(b, s));
         x = irb_op(b, IR_WHERE, mask, op2(b, IR_ADD, load(b, array, op2(b, IR_SUB, t, constant(b, s)), mask), x), x);
     }
     if (!exclusive)
         return x;
-    eas_barrier(b);
+    eas_builder_barrier(b);
     store(b, array, t, x, 0);
-    eas_barrier(b);
+    eas_builder_barrier(b);
     return load(b, array, op2(b, IR_SUB, t, constant(b, 1)), op2(b, IR_GE, t, constant(b, 1)));
 }

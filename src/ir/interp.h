@@ -62,4 +62,27 @@ void interp_store_element(eas_dtype dt, uint8_t *p, int64_t v);
 int64_t interp_scalar_lane(eas_dtype dt, uint64_t slot); /* a scalar as the host hands it over (its own bytes, rest undefined) */
 eas_status interp_watched(const eas_ir *ir, const ir_call *call, watch *w);
 
+/* ---- interp_memory.c ---- */
+void interp_load(run *r, uint32_t i);
+void interp_store(run *r, uint32_t i);
+void interp_atomic(run *r, uint32_t i);
+void interp_bounds(run *r, uint32_t i);
+void interp_assert(run *r, uint32_t i);
+void interp_dot(run *r, uint32_t i);
+bool interp_lane_on(const run *r, int64_t lane);
+uint8_t *interp_address(run *r, uint32_t i, uint32_t buf, int64_t off, int64_t lane);
+double interp_element_as_double(const run *r, uint32_t buf, const uint8_t *p);
+
+/* ---- interp_block.c ---- */
+void interp_reduce(run *r, const ir_insn *in);
+void interp_scan(run *r, const ir_insn *in);
+void interp_matmul(run *r, const ir_insn *in);
+void interp_mma(run *r, uint32_t i);
+void interp_mma_store(run *r, uint32_t i);
+void interp_shape(run *r, const ir_insn *in);
+void interp_shuffle(run *r, uint32_t i);
+void interp_identity(run *r, const ir_insn *in);
+void interp_elementwise(run *r, const ir_insn *in);
+bool interp_all_here(run *r, uint32_t i, const char *what);
+
 #endif

@@ -15,7 +15,7 @@ enum { IR_MAX_RANK = 4, IR_MAX_DIM = 1 << 20, IR_MAX_LANES = 1 << 20, IR_MAX_PAR
 /* ---- the table (insn.c) ---- */
 typedef enum ir_op {
     IR_NOP,
-#define INSN(NAME, name, nargs, rule, classes, flags, si, ui, fl) IR_##NAME,
+#define INSN(NAME, name, nargs, rule, classes, flags, cost, llvm, mk, si, ui, fl) IR_##NAME,
 #include "insn.def"
 #undef INSN
     IR_NOPS
@@ -57,7 +57,8 @@ typedef enum ir_rule {
 typedef struct ir_row {
     const char *name;
     int8_t nargs; /* -1: varies */
-    uint8_t rule, classes, flags;
+    uint8_t rule, classes, flags, cost;
+    const char *mk; /* how Python spells it; "": not at all */
     const char *si, *ui, *fl; /* meanings as text; NULL where there is none */
 } ir_row;
 extern const ir_row ir_rows[IR_NOPS];
@@ -73,6 +74,7 @@ ir_type ir_with_dtype(ir_type t, eas_dtype dt); /* same shape, kind IR_VAL */
 bool ir_type_eq(ir_type a, ir_type b);
 bool ir_shape_eq(ir_type a, ir_type b);
 int64_t ir_lanes(ir_type t); /* product of dims; 1 for a scalar */
+const char *ir_type_text(arena *mem, ir_type t); /* the same, in an arena */
 void ir_type_print(str *s, ir_type t); /* "f32", "i64[256]", "buf<f32>", "tg<f32>[64]", "frag" */
 
 /* ---- the kernel ---- */
@@ -166,7 +168,7 @@ bool ir_const_of(const eas_ir *ir, uint32_t v, int64_t *bits);  /* through broad
 double ir_bits_to_double(eas_dtype dt, int64_t bits);
 int64_t ir_bits_from_double(eas_dtype dt, double d); /* floats: rounded once */
 
-/* insn.c: results of an instruction from its operands; NULL or the reason it is ill-typed (in the arena).
+/* rules.c: results of an instruction from its operands; NULL or the reason it is ill-typed (in the arena).
  * For rules whose result type is explicit, *t holds it on entry and is checked. nres results are written to t. */
 const char *ir_check_insn(const eas_ir *ir, arena *mem, uint16_t op, const uint32_t *args, int nargs, int64_t imm, int nres, ir_type *t);
 
@@ -176,7 +178,7 @@ struct eas_builder {
     eas_ir *ir;     /* under construction; NULL once finished */
     uint32_t capinsns, capvals, cappool, capfiles, capstrings;
     eas_status status;
-    char *message; /* first error */
+    base_error error; /* the first one */
     uint32_t line;
     uint16_t file;
     uint32_t group_array[EAS_NDTYPES]; /* group.c: threadgroup arrays made at top level, one element a thread; 0: none yet */
@@ -251,10 +253,46 @@ void ir_print(str *s, const eas_ir *ir, bool lines);
 void ir_print_insn(str *s, const eas_ir *ir, uint32_t i, bool lines);
 eas_status ir_parse(const char *text, size_t len, eas_ir **out);
 
+/* ---- region.c ---- */
+bool ir_opens(uint16_t op);   /* LOOP, WHILE, IF */
+bool ir_divides(uint16_t op); /* ELSE, DO */
+bool ir_closes(uint16_t op);  /* ENDLOOP, ENDWHILE, ENDIF */
+typedef struct ir_regions { /* per instruction, each */
+    uint32_t *end;    /* of an opener or divider: the closer of its region */
+    uint32_t *mid;    /* of an opener: its ELSE or DO; 0: it has none */
+    uint32_t *opener; /* of a divider or closer */
+    uint32_t *parent; /* the innermost opener around it; UINT32_MAX: none. An opener and a closer stand outside their own region */
+} ir_regions;
+bool ir_find_regions(const eas_ir *ir, arena *mem, ir_regions *out); /* false: no memory */
+uint32_t *ir_region_ends(const eas_ir *ir, arena *mem);               /* only `end` */
+
+/* ---- slots.c: live ranges, and memory that values share. Points of a run are numbered in order, by instruction or by segment ---- */
+typedef struct ir_live_range {
+    uint32_t made, last; /* the point that makes it, the last one that needs it */
+    bool region;         /* `last` is the end of a region that it came into */
+} ir_live_range;
+typedef struct ir_lives {
+    uint32_t n;
+    ir_live_range *of; /* per value */
+} ir_lives;
+bool ir_lives_begin(ir_lives *l, uint32_t nvals, arena *mem); /* false: no memory */
+void ir_lives_read(ir_lives *l, uint32_t v, uint32_t at);
+/* A region from point `first` to point `last` is over: what was made before it and is needed in it is needed until it ends. */
+void ir_lives_region(ir_lives *l, uint32_t first, uint32_t last);
+
+typedef struct ir_slot {
+    uint32_t owner;    /* the value it was made for */
+    uint32_t holder;   /* the value it holds now */
+    uint64_t size, at; /* in whatever unit the caller counts */
+} ir_slot;
+typedef VEC(ir_slot) ir_slots;
+typedef bool ir_slot_test(const void *ctx, const ir_slot *s, uint32_t v); /* may v be written there? */
+/* The smallest slot of at least that size that is free for v, which holds v now; NULL: there is none. */
+ir_slot *ir_slot_take(ir_slots *s, uint64_t size, uint32_t v, ir_slot_test *is_free, const void *ctx);
+bool ir_slot_add(ir_slots *s, uint64_t at, uint64_t size, uint32_t v); /* a new one that holds v; false: no memory */
+
 /* ---- analyse.c ---- */
 eas_ir_info ir_analyse(const eas_ir *ir);
-/* end[i]: for a region opener, the index of its closer; for ELSE and DO too. Allocated in mem. */
-uint32_t *ir_region_ends(const eas_ir *ir, arena *mem);
 /* uniform[v]: the same for every lane of a block and every thread of a group. In SPMD kernels a rank-0 value is uniform. how: what else counts. */
 enum {
     IR_UNIFORM_MERGES = 1,   /* a value that a region leaves alone, though threads part there (ir_roots) */
@@ -312,6 +350,30 @@ uint64_t ir_multiple(const eas_ir *ir, uint32_t v); /* the largest power of two 
 uint64_t ir_low_bit(uint64_t x); /* the largest power of two that divides x */
 uint64_t ir_multiple_product(uint64_t a, uint64_t b); /* of two such powers, no larger than 2^62 */
 void ir_split_constant(const eas_ir *ir, uint32_t v, uint32_t *root, int64_t *add); /* v = root + add; root 0: v is the constant */
+/* What one more trip of the loop with counter iv adds to an integer, or one more program along axis 0 (iv 0), as an expression over values that do not
+ * change meanwhile. NULL: not known. */
+typedef struct ir_step {
+    enum { STEP_ZERO, STEP_ONE, STEP_VALUE, STEP_SUM, STEP_TIMES, STEP_CAST } kind;
+    uint32_t v; /* STEP_VALUE: that scalar; STEP_TIMES: x times it; of ONE and CAST the value whose dtype it has */
+    const struct ir_step *x, *y; /* SUM: both; TIMES, CAST: x */
+} ir_step;
+const ir_step *ir_step_of(const eas_ir *ir, uint32_t v, uint32_t iv, arena *mem);
+
+/* An integer over a run of n neighbouring lanes as base + stride * lane, where whoever asks holds the base: machine code as a register, texts as an expression.
+ * All follow from the forms of the operands. */
+typedef struct ir_run {
+    bool ok; /* it has that form, modulo 2^bits of its dtype */
+    bool exact; /* as a number, too */
+    bool whole; /* the same stride leads from run to run, so that it is one line over the whole inner dim (lane % 16 is not) */
+    int64_t stride;
+    uint64_t mult; /* a power of two that divides the base */
+} ir_run;
+ir_run ir_run_still(uint64_t mult); /* the same in every lane */
+ir_run ir_run_sum(uint16_t op, const ir_run *x, const ir_run *y); /* add or sub */
+ir_run ir_run_scaled(const ir_run *x, int64_t c);
+ir_run ir_run_product(const ir_run *x, const ir_run *y); /* neither is a constant: both must stand still */
+/* x / k or x % k, rounded down, if no run crosses a multiple of k. */
+ir_run ir_run_split(bool quotient, const ir_run *x, int64_t k, int n);
 /* Where an instruction touches memory; off 0: at places that are not known. Returns how many of out[] are set. */
 typedef struct ir_access {
     uint32_t buf, off;
@@ -319,8 +381,29 @@ typedef struct ir_access {
 } ir_access;
 int ir_accesses(const eas_ir *ir, const ir_insn *in, ir_access out[2]);
 
-/* ---- simplify.c, narrow.c, check.c: new IR from old ---- */
+/* ---- rewrite.c: the frame of passes that build a new kernel ---- */
+typedef struct ir_rewrite {
+    const eas_ir *from;
+    eas_builder *b; /* the new kernel */
+    uint32_t *map; /* per value of the old kernel: the one that stands for it in the new one; 0: none yet */
+    arena mem; /* for the pass's own tables too: freed at the end */
+} ir_rewrite;
+/* Zeroed before; whatever it returns, one of the three ends follows, two of them with the status so far. */
+eas_status ir_rewrite_begin(ir_rewrite *w, const eas_ir *from);
+eas_status ir_rewrite_end(ir_rewrite *w, eas_status st, eas_ir **out);
+eas_status ir_rewrite_end_simple(ir_rewrite *w, eas_status st, eas_ir **out); /* and simplifies */
+void ir_rewrite_drop(ir_rewrite *w); /* no kernel comes of it */
+const ir_insn *ir_rewrite_at(ir_rewrite *w, uint32_t i); /* what is built from now on carries the source line of instruction i */
+uint32_t ir_rewrite_arg(const ir_rewrite *w, const ir_insn *in, int k); /* operand k of an old instruction, in the new kernel */
+void ir_rewrite_args(const ir_rewrite *w, const ir_insn *in, uint32_t *args);
+void ir_rewrite_copy(ir_rewrite *w, uint32_t i);
+/* Copies an instruction of a region without some of the values that pass through it: operand head + k and result own + k only where keep[k]. */
+void ir_rewrite_some(ir_rewrite *w, uint32_t i, int head, int own, const bool *keep);
+
+/* ---- simplify.c, narrow.c, checked.c: new IR from old ---- */
 eas_status ir_simplify(const eas_ir *ir, eas_ir **out);
+/* contract.c: products that feed one sum joined with it into an fma. */
+eas_status ir_contracted(const eas_ir *ir, eas_ir **out);
 /* merge.c: without what nothing needs, and without merges and carried values that change nothing; *changed is set if there was one of those. */
 eas_status ir_swept(const eas_ir *ir, eas_ir **out, bool *changed);
 /* A 32-bit form: i64 values that are computed (not loaded) become u32 or i32. It means the same as `ir` for a launch for which

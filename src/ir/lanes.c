@@ -20,12 +20,10 @@ typedef struct region {
 } region;
 
 typedef struct laner {
-    const eas_ir *ir;
-    eas_builder *b;
-    arena mem;
+    ir_rewrite w;
     bool *uniform;
-    uint32_t *end; /* per opener of the old kernel: its closer */
-    uint32_t *map, *map2; /* per old value; map2: the second elements of a fragment */
+    uint32_t *end;  /* per opener of the old kernel: its closer */
+    uint32_t *map2; /* per old value: the second elements of a fragment */
     int64_t n; /* threads */
     uint32_t mask, any; /* 0: all lanes are on; is any of them on? 0: not asked yet */
     uint32_t shuffle[EAS_NDTYPES]; /* arrays that values are exchanged through */
@@ -41,34 +39,34 @@ static ir_type block(const laner *l, eas_dtype dt)
     return t;
 }
 
-static eas_dtype dtype_of(const laner *l, uint32_t v) { return (eas_dtype)ir_typeof(l->b->ir, v).dtype; }
+static eas_dtype dtype_of(const laner *l, uint32_t v) { return (eas_dtype)ir_typeof(l->w.b->ir, v).dtype; }
 
 /* A new value as a block. */
 static uint32_t widen(laner *l, uint32_t v)
 {
-    if (l->b->status || ir_typeof(l->b->ir, v).rank)
+    if (l->w.b->status || ir_typeof(l->w.b->ir, v).rank)
         return v;
-    return irb_to(l->b, IR_BROADCAST, block(l, dtype_of(l, v)), v);
+    return irb_to(l->w.b, IR_BROADCAST, block(l, dtype_of(l, v)), v);
 }
 
-static uint32_t lanes_of(laner *l, uint32_t old) { return widen(l, l->map[old]); }
-static uint32_t constant(laner *l, eas_dtype dt, int64_t bits) { return irb_const(l->b, block(l, dt), bits); }
-static uint32_t op2(laner *l, uint16_t op, uint32_t x, uint32_t y) { return irb_op(l->b, op, x, y, 0); }
+static uint32_t lanes_of(laner *l, uint32_t old) { return widen(l, l->w.map[old]); }
+static uint32_t constant(laner *l, eas_dtype dt, int64_t bits) { return irb_const(l->w.b, block(l, dt), bits); }
+static uint32_t op2(laner *l, uint16_t op, uint32_t x, uint32_t y) { return irb_op(l->w.b, op, x, y, 0); }
 static uint32_t as(laner *l, eas_dtype dt, uint32_t v)
 {
-    return l->b->status ? 0 : irb_to(l->b, IR_CAST, ir_with_dtype(ir_typeof(l->b->ir, v), dt), v);
+    return l->w.b->status ? 0 : irb_to(l->w.b, IR_CAST, ir_with_dtype(ir_typeof(l->w.b->ir, v), dt), v);
 }
-static uint32_t threads(laner *l, eas_dtype dt) { return irb_typed(l->b, IR_ARANGE, block(l, dt), 0); }
+static uint32_t threads(laner *l, eas_dtype dt) { return irb_typed(l->w.b, IR_ARANGE, block(l, dt), 0); }
 static uint32_t both(laner *l, uint32_t x, uint32_t y) { return !x ? y : !y ? x : op2(l, IR_AND, x, y); }
-static const uint32_t *args_of(const laner *l, const ir_insn *in) { return ir_args(l->ir, in); }
+static const uint32_t *args_of(const laner *l, const ir_insn *in) { return ir_args(l->w.from, in); }
 
 /* One result of an instruction over blocks. */
-static uint32_t emit(laner *l, uint16_t op, const uint32_t *args, int n, ir_type t) { return irb_insn(l->b, op, args, n, 0, 1, &t); }
+static uint32_t emit(laner *l, uint16_t op, const uint32_t *args, int n, ir_type t) { return irb_insn(l->w.b, op, args, n, 0, 1, &t); }
 
 static uint32_t any_of(laner *l, uint32_t mask)
 {
     ir_type t = ir_scalar(EAS_BOOL);
-    return irb_insn(l->b, IR_REDUCE_OR, &mask, 1, 0, 1, &t);
+    return irb_insn(l->w.b, IR_REDUCE_OR, &mask, 1, 0, 1, &t);
 }
 
 /* Is any lane of the region on? 0: all are. */
@@ -97,14 +95,14 @@ static bool all_uniform(const laner *l, const ir_insn *in)
 
 static uint32_t identity(laner *l, const ir_insn *in)
 {
-    eas_dtype dt = (eas_dtype)ir_typeof(l->ir, in->res).dtype;
-    uint32_t t = in->op == IR_LOCAL_ID && in->imm ? irb_const(l->b, ir_scalar(dt), 0) : threads(l, dt);
+    eas_dtype dt = (eas_dtype)ir_typeof(l->w.from, in->res).dtype;
+    uint32_t t = in->op == IR_LOCAL_ID && in->imm ? irb_const(l->w.b, ir_scalar(dt), 0) : threads(l, dt);
     switch (in->op) {
     case IR_LANE_ID: return op2(l, IR_AND, t, constant(l, dt, IR_SIMD - 1));
     case IR_SG_ID: return op2(l, IR_FLOORDIV, t, constant(l, dt, IR_SIMD));
     case IR_GLOBAL_ID: {
-        uint32_t pid = irb_typed(l->b, IR_PROGRAM_ID, ir_scalar(dt), 0);
-        return op2(l, IR_ADD, widen(l, op2(l, IR_MUL, pid, irb_const(l->b, ir_scalar(dt), in->imm))), t);
+        uint32_t pid = irb_typed(l->w.b, IR_PROGRAM_ID, ir_scalar(dt), 0);
+        return op2(l, IR_ADD, widen(l, op2(l, IR_MUL, pid, irb_const(l->w.b, ir_scalar(dt), in->imm))), t);
     }
     default: return t;
     }
@@ -115,16 +113,16 @@ static uint32_t over_blocks(laner *l, const ir_insn *in)
     uint32_t a[3] = {0};
     for (int k = 0; k < in->nargs; k++)
         a[k] = lanes_of(l, args_of(l, in)[k]);
-    return emit(l, in->op, a, in->nargs, block(l, (eas_dtype)ir_typeof(l->ir, in->res).dtype));
+    return emit(l, in->op, a, in->nargs, block(l, (eas_dtype)ir_typeof(l->w.from, in->res).dtype));
 }
 
 static uint32_t load_at(laner *l, uint32_t buf, uint32_t off, uint32_t mask, uint32_t other)
 {
-    ir_type t = ir_with_dtype(ir_typeof(l->b->ir, off), dtype_of(l, buf));
+    ir_type t = ir_with_dtype(ir_typeof(l->w.b->ir, off), dtype_of(l, buf));
     uint32_t a[4] = {buf, off, mask, other};
     if (mask && !other)
-        a[3] = irb_const(l->b, t, 0);
-    return l->b->status ? 0 : emit(l, IR_LOAD, a, mask ? 4 : 2, t);
+        a[3] = irb_const(l->w.b, t, 0);
+    return l->w.b->status ? 0 : emit(l, IR_LOAD, a, mask ? 4 : 2, t);
 }
 
 static uint32_t load(laner *l, const ir_insn *in)
@@ -132,14 +130,14 @@ static uint32_t load(laner *l, const ir_insn *in)
     const uint32_t *a = args_of(l, in);
     bool masked = in->nargs == 4;
     if (l->uniform[in->res])
-        return load_at(l, l->map[a[0]], l->map[a[1]], both(l, masked ? l->map[a[2]] : 0, any_here(l)), masked ? l->map[a[3]] : 0);
-    return load_at(l, l->map[a[0]], lanes_of(l, a[1]), both(l, masked ? lanes_of(l, a[2]) : 0, l->mask), masked ? lanes_of(l, a[3]) : 0);
+        return load_at(l, l->w.map[a[0]], l->w.map[a[1]], both(l, masked ? l->w.map[a[2]] : 0, any_here(l)), masked ? l->w.map[a[3]] : 0);
+    return load_at(l, l->w.map[a[0]], lanes_of(l, a[1]), both(l, masked ? lanes_of(l, a[2]) : 0, l->mask), masked ? lanes_of(l, a[3]) : 0);
 }
 
 static void store_at(laner *l, uint32_t buf, uint32_t off, uint32_t x, uint32_t mask)
 {
     uint32_t a[4] = {buf, off, x, mask};
-    irb_insn(l->b, IR_STORE, a, mask ? 4 : 3, 0, 0, NULL);
+    irb_insn(l->w.b, IR_STORE, a, mask ? 4 : 3, 0, 0, NULL);
 }
 
 static void store(laner *l, const ir_insn *in)
@@ -147,9 +145,9 @@ static void store(laner *l, const ir_insn *in)
     const uint32_t *a = args_of(l, in);
     bool masked = in->nargs == 4;
     if (all_uniform(l, in))
-        store_at(l, l->map[a[0]], l->map[a[1]], l->map[a[2]], both(l, masked ? l->map[a[3]] : 0, any_here(l)));
+        store_at(l, l->w.map[a[0]], l->w.map[a[1]], l->w.map[a[2]], both(l, masked ? l->w.map[a[3]] : 0, any_here(l)));
     else
-        store_at(l, l->map[a[0]], lanes_of(l, a[1]), lanes_of(l, a[2]), both(l, masked ? lanes_of(l, a[3]) : 0, l->mask));
+        store_at(l, l->w.map[a[0]], lanes_of(l, a[1]), lanes_of(l, a[2]), both(l, masked ? lanes_of(l, a[3]) : 0, l->mask));
 }
 
 /* Atomics, bounds and asserts: operands, then the mask. */
@@ -159,16 +157,16 @@ static uint32_t masked(laner *l, const ir_insn *in, int values)
     bool alike = (in->op == IR_BOUNDS || in->op == IR_ASSERT) && all_uniform(l, in);
     uint32_t a[5];
     for (int k = 0; k < values; k++)
-        a[k] = ir_typeof(l->ir, old[k]).kind != IR_VAL || alike ? l->map[old[k]] : lanes_of(l, old[k]);
-    uint32_t own = in->nargs > values ? alike ? l->map[old[values]] : lanes_of(l, old[values]) : 0,
+        a[k] = ir_typeof(l->w.from, old[k]).kind != IR_VAL || alike ? l->w.map[old[k]] : lanes_of(l, old[k]);
+    uint32_t own = in->nargs > values ? alike ? l->w.map[old[values]] : lanes_of(l, old[values]) : 0,
              mask = both(l, own, alike ? any_here(l) : l->mask);
     a[values] = mask;
-    if (l->b->status)
+    if (l->w.b->status)
         return 0;
-    ir_type t = in->nres ? ir_typeof(l->ir, in->res) : ir_scalar(EAS_BOOL);
+    ir_type t = in->nres ? ir_typeof(l->w.from, in->res) : ir_scalar(EAS_BOOL);
     if (!alike)
         t = block(l, (eas_dtype)t.dtype);
-    return irb_insn(l->b, in->op, a, values + (mask != 0), in->op == IR_ASSERT ? in->imm : 0, in->nres, &t);
+    return irb_insn(l->w.b, in->op, a, values + (mask != 0), in->op == IR_ASSERT ? in->imm : 0, in->nres, &t);
 }
 
 static uint32_t dot(laner *l, const ir_insn *in)
@@ -177,22 +175,22 @@ static uint32_t dot(laner *l, const ir_insn *in)
     const bool alike = l->uniform[in->res];
     uint32_t a[7];
     for (int k = 0; k < 7; k++)
-        a[k] = k % 3 == 0 && k < 6 ? l->map[old[k]] : alike ? l->map[old[k]] : lanes_of(l, old[k]);
+        a[k] = k % 3 == 0 && k < 6 ? l->w.map[old[k]] : alike ? l->w.map[old[k]] : lanes_of(l, old[k]);
     uint32_t on = alike ? any_here(l) : l->mask;
-    if (l->b->status)
+    if (l->w.b->status)
         return 0;
-    ir_type t = ir_typeof(l->ir, in->res);
+    ir_type t = ir_typeof(l->w.from, in->res);
     if (on) /* lanes that are off take no steps */
-        a[6] = irb_op(l->b, IR_WHERE, on, a[6], irb_const(l->b, ir_typeof(l->b->ir, a[6]), 0));
+        a[6] = irb_op(l->w.b, IR_WHERE, on, a[6], irb_const(l->w.b, ir_typeof(l->w.b->ir, a[6]), 0));
     return emit(l, IR_DOT, a, 7, alike ? t : block(l, (eas_dtype)t.dtype));
 }
 
-static void barrier(laner *l) { irb_insn(l->b, IR_BARRIER, NULL, 0, 0, 0, NULL); }
+static void barrier(laner *l) { irb_insn(l->w.b, IR_BARRIER, NULL, 0, 0, 0, NULL); }
 
 static uint32_t shuffle(laner *l, const ir_insn *in)
 {
     const uint32_t *a = args_of(l, in);
-    const eas_dtype dt = (eas_dtype)ir_typeof(l->ir, in->res).dtype;
+    const eas_dtype dt = (eas_dtype)ir_typeof(l->w.from, in->res).dtype;
     uint32_t t = threads(l, EAS_U32), from = as(l, EAS_U32, lanes_of(l, a[1]));
     barrier(l); /* what stood there was read */
     store_at(l, l->shuffle[dt], t, lanes_of(l, a[0]), 0);
@@ -207,7 +205,7 @@ static uint32_t shuffle(laner *l, const ir_insn *in)
 /* base + row * stride + col, in a dtype that holds it. */
 static uint32_t element(laner *l, uint32_t base, uint32_t stride, uint32_t row, uint32_t col)
 {
-    eas_dtype x = dtype_of(l, l->map[base]), y = dtype_of(l, l->map[stride]), dt = x == y && dtype_bits(x) >= 32 ? x : EAS_I64;
+    eas_dtype x = dtype_of(l, l->w.map[base]), y = dtype_of(l, l->w.map[stride]), dt = x == y && dtype_bits(x) >= 32 ? x : EAS_I64;
     uint32_t from = as(l, dt, lanes_of(l, base)), by = as(l, dt, lanes_of(l, stride));
     return op2(l, IR_ADD, op2(l, IR_ADD, from, op2(l, IR_MUL, as(l, dt, row), by)), as(l, dt, col));
 }
@@ -219,36 +217,36 @@ static void own_place(laner *l, uint32_t *row, uint32_t *col)
     *col = op2(l, IR_MUL, op2(l, IR_AND, t, constant(l, EAS_U32, 3)), constant(l, EAS_U32, 2));
 }
 
-static uint32_t matrix_load(laner *l, uint32_t buf, uint32_t off) { return as(l, EAS_F32, load_at(l, l->map[buf], off, 0, 0)); }
+static uint32_t matrix_load(laner *l, uint32_t buf, uint32_t off) { return as(l, EAS_F32, load_at(l, l->w.map[buf], off, 0, 0)); }
 
 static void mma(laner *l, const ir_insn *in)
 {
     const uint32_t *a = args_of(l, in);
-    uint32_t row, col, x = l->map[a[6]], y = l->map2[a[6]];
+    uint32_t row, col, x = l->w.map[a[6]], y = l->map2[a[6]];
     own_place(l, &row, &col);
     uint32_t next = op2(l, IR_ADD, col, constant(l, EAS_U32, 1));
-    for (int k = 0; k < 8 && !l->b->status; k++) {
+    for (int k = 0; k < 8 && !l->w.b->status; k++) {
         uint32_t at = constant(l, EAS_U32, k), f = matrix_load(l, a[0], element(l, a[1], a[2], row, at));
-        x = irb_op(l->b, IR_FMA, f, matrix_load(l, a[3], element(l, a[4], a[5], at, col)), x);
-        y = irb_op(l->b, IR_FMA, f, matrix_load(l, a[3], element(l, a[4], a[5], at, next)), y);
+        x = irb_op(l->w.b, IR_FMA, f, matrix_load(l, a[3], element(l, a[4], a[5], at, col)), x);
+        y = irb_op(l->w.b, IR_FMA, f, matrix_load(l, a[3], element(l, a[4], a[5], at, next)), y);
     }
-    l->map[in->res] = x;
+    l->w.map[in->res] = x;
     l->map2[in->res] = y;
 }
 
 static void mma_store(laner *l, const ir_insn *in)
 {
     const uint32_t *a = args_of(l, in);
-    const eas_dtype dt = dtype_of(l, l->map[a[0]]);
+    const eas_dtype dt = dtype_of(l, l->w.map[a[0]]);
     uint32_t row, col;
     own_place(l, &row, &col);
-    store_at(l, l->map[a[0]], element(l, a[1], a[2], row, col), as(l, dt, l->map[a[3]]), 0);
-    store_at(l, l->map[a[0]], element(l, a[1], a[2], row, op2(l, IR_ADD, col, constant(l, EAS_U32, 1))), as(l, dt, l->map2[a[3]]), 0);
+    store_at(l, l->w.map[a[0]], element(l, a[1], a[2], row, col), as(l, dt, l->w.map[a[3]]), 0);
+    store_at(l, l->w.map[a[0]], element(l, a[1], a[2], row, op2(l, IR_ADD, col, constant(l, EAS_U32, 1))), as(l, dt, l->map2[a[3]]), 0);
 }
 
 static void plain(laner *l, uint32_t i)
 {
-    const ir_insn *in = &l->ir->insns[i];
+    const ir_insn *in = &l->w.from->insns[i];
     uint32_t r = 0;
     switch (in->op) {
     case IR_THREAD_ID:
@@ -261,7 +259,7 @@ static void plain(laner *l, uint32_t i)
     case IR_BOUNDS: r = masked(l, in, 2); break;
     case IR_ASSERT: masked(l, in, 1); return;
     case IR_DOT: r = dot(l, in); break;
-    case IR_SIMD_SHUFFLE: r = l->uniform[in->res] ? l->map[args_of(l, in)[0]] : shuffle(l, in); break; /* what all threads share stays one number */
+    case IR_SIMD_SHUFFLE: r = l->uniform[in->res] ? l->w.map[args_of(l, in)[0]] : shuffle(l, in); break; /* what all threads share stays one number */
     case IR_MMA_ZERO:
         l->map2[in->res] = constant(l, EAS_F32, 0);
         r = constant(l, EAS_F32, 0);
@@ -271,13 +269,13 @@ static void plain(laner *l, uint32_t i)
     default:
         if (ir_is_atomic(in))
             r = masked(l, in, 2 + ir_atomic_values(in->op));
-        else if (!in->nres || l->uniform[in->res] || ir_typeof(l->ir, in->res).kind != IR_VAL)
-            irb_copy(l->b, l->ir, i, l->map);
+        else if (!in->nres || l->uniform[in->res] || ir_typeof(l->w.from, in->res).kind != IR_VAL)
+            ir_rewrite_copy(&l->w, i);
         else
             r = over_blocks(l, in);
     }
     if (r)
-        l->map[in->res] = r;
+        l->w.map[in->res] = r;
 }
 
 /* ---- regions ---- */
@@ -287,17 +285,17 @@ typedef VEC(uint32_t) ids;
 static void add(laner *l, ids *s, uint32_t v)
 {
     if (!vec_push(s, v))
-        l->mem.oom = true;
+        l->w.mem.oom = true;
 }
 
 /* A value that goes into or out of a region: a scalar, a block, or the two blocks of a fragment. */
 static void add_value(laner *l, ids *s, uint32_t old, bool wide)
 {
-    if (ir_typeof(l->ir, old).kind == IR_FRAG) {
-        add(l, s, l->map[old]);
+    if (ir_typeof(l->w.from, old).kind == IR_FRAG) {
+        add(l, s, l->w.map[old]);
         add(l, s, l->map2[old]);
     } else {
-        add(l, s, wide ? lanes_of(l, old) : l->map[old]);
+        add(l, s, wide ? lanes_of(l, old) : l->w.map[old]);
     }
 }
 
@@ -305,8 +303,8 @@ static void add_value(laner *l, ids *s, uint32_t old, bool wide)
 static uint32_t take_values(laner *l, uint32_t first, int n, uint32_t r)
 {
     for (int k = 0; k < n; k++) {
-        l->map[first + (uint32_t)k] = r++;
-        if (ir_typeof(l->ir, first + (uint32_t)k).kind == IR_FRAG)
+        l->w.map[first + (uint32_t)k] = r++;
+        if (ir_typeof(l->w.from, first + (uint32_t)k).kind == IR_FRAG)
             l->map2[first + (uint32_t)k] = r++;
     }
     return r;
@@ -314,8 +312,8 @@ static uint32_t take_values(laner *l, uint32_t first, int n, uint32_t r)
 
 static uint32_t structure(laner *l, uint16_t op, const ids *a, int nres)
 {
-    ir_type *t = arena_alloc(&l->mem, ((size_t)nres + 1) * sizeof *t);
-    return t && !l->mem.oom ? irb_insn(l->b, op, a->at, (int)a->len, 0, nres, t) : 0;
+    ir_type *t = arena_alloc(&l->w.mem, ((size_t)nres + 1) * sizeof *t);
+    return t && !l->w.mem.oom ? irb_insn(l->w.b, op, a->at, (int)a->len, 0, nres, t) : 0;
 }
 
 static region *innermost(laner *l) { return &l->open.at[l->open.len - 1]; }
@@ -333,7 +331,7 @@ static void open_loop_alike(laner *l, const ir_insn *in)
     ids a = {0};
     int head = in->op == IR_LOOP ? 3 : 0, skip = head ? 1 : 0;
     for (int k = 0; k < head; k++)
-        add(l, &a, l->map[args_of(l, in)[k]]);
+        add(l, &a, l->w.map[args_of(l, in)[k]]);
     for (int k = head; k < in->nargs; k++)
         add_value(l, &a, args_of(l, in)[k], !l->uniform[in->res + (uint32_t)(k - head + skip)]);
     uint32_t r = structure(l, in->op, &a, (int)a.len - head + skip);
@@ -348,11 +346,11 @@ static uint32_t trips(laner *l, uint32_t lo, uint32_t hi, uint32_t step)
     uint32_t zero = constant(l, dt, 0), none = constant(l, u, 0), one = constant(l, u, 1);
     uint32_t ulo = as(l, u, lo), uhi = as(l, u, hi), ustep = as(l, u, step);
     uint32_t up = op2(l, IR_ADD, op2(l, IR_FLOORDIV, op2(l, IR_SUB, op2(l, IR_SUB, uhi, ulo), one), ustep), one);
-    uint32_t r = irb_op(l->b, IR_WHERE, op2(l, IR_AND, op2(l, IR_GT, step, zero), op2(l, IR_LT, lo, hi)), up, none);
+    uint32_t r = irb_op(l->w.b, IR_WHERE, op2(l, IR_AND, op2(l, IR_GT, step, zero), op2(l, IR_LT, lo, hi)), up, none);
     if (!dtype_is_signed(dt))
         return r;
     uint32_t down = op2(l, IR_ADD, op2(l, IR_FLOORDIV, op2(l, IR_SUB, op2(l, IR_SUB, ulo, uhi), one), op2(l, IR_SUB, none, ustep)), one);
-    return irb_op(l->b, IR_WHERE, op2(l, IR_AND, op2(l, IR_LT, step, zero), op2(l, IR_GT, lo, hi)), down, r);
+    return irb_op(l->w.b, IR_WHERE, op2(l, IR_AND, op2(l, IR_LT, step, zero), op2(l, IR_GT, lo, hi)), down, r);
 }
 
 /* What a loop over parted lanes hands on unchanged stays the scalar that it was: `first` on are the values inside, or those that come out. */
@@ -361,7 +359,7 @@ static void keep_unchanged(laner *l, const ir_insn *open, uint32_t first)
     int head = open->op == IR_LOOP ? 3 : 0;
     for (int k = head; k < open->nargs; k++)
         if (l->uniform[first + (uint32_t)(k - head)])
-            l->map[first + (uint32_t)(k - head)] = l->map[args_of(l, open)[k]];
+            l->w.map[first + (uint32_t)(k - head)] = l->w.map[args_of(l, open)[k]];
 }
 
 /* Values of the loop: what is left to go, the counter, then what is carried. */
@@ -369,10 +367,10 @@ static void open_loop_parted(laner *l, const ir_insn *in, region *r)
 {
     const uint32_t *old = args_of(l, in);
     ids a = {0};
-    r->args = arena_alloc(&l->mem, 3 * sizeof *r->args);
+    r->args = arena_alloc(&l->w.mem, 3 * sizeof *r->args);
     for (int k = 0; k < 3 && r->args; k++)
         r->args[k] = lanes_of(l, old[k]);
-    if (r->args && !l->b->status) {
+    if (r->args && !l->w.b->status) {
         add(l, &a, trips(l, r->args[0], r->args[1], r->args[2]));
         add(l, &a, r->args[0]);
         for (int k = 3; k < in->nargs; k++)
@@ -385,7 +383,7 @@ static void open_loop_parted(laner *l, const ir_insn *in, region *r)
         uint32_t left = r->first;
         r->cond = both(l, l->mask, op2(l, IR_NE, left, constant(l, dtype_of(l, left), 0)));
         uint32_t go = any_of(l, r->cond);
-        irb_insn(l->b, IR_DO, &go, 1, 0, 0, NULL);
+        irb_insn(l->w.b, IR_DO, &go, 1, 0, 0, NULL);
         set_mask(l, r->cond);
     }
     vec_free(&a);
@@ -410,23 +408,23 @@ static bool while_parts(const laner *l, uint32_t i)
 {
     int depth = 0;
     for (;; i++) {
-        const ir_insn *in = &l->ir->insns[i];
+        const ir_insn *in = &l->w.from->insns[i];
         if (in->op == IR_DO && depth == 1)
             return !l->uniform[args_of(l, in)[0]];
-        depth += (in->op == IR_LOOP || in->op == IR_WHILE || in->op == IR_IF) - (in->op == IR_ENDLOOP || in->op == IR_ENDWHILE || in->op == IR_ENDIF);
+        depth += ir_opens(in->op) - ir_closes(in->op);
     }
 }
 
 static void open_region(laner *l, uint32_t i)
 {
-    const ir_insn *in = &l->ir->insns[i];
+    const ir_insn *in = &l->w.from->insns[i];
     region r = {.opener = i, .mask = l->mask, .any = l->any};
     if (in->op == IR_IF && parts(l, in, 1)) {
         r.how = PARTED_IF;
         r.cond = lanes_of(l, args_of(l, in)[0]);
         set_mask(l, both(l, l->mask, r.cond));
     } else if (in->op == IR_IF) {
-        irb_copy(l->b, l->ir, i, l->map);
+        ir_rewrite_copy(&l->w, i);
     } else if (in->op == IR_LOOP && parts(l, in, 3)) {
         r.how = PARTED_LOOP;
         open_loop_parted(l, in, &r);
@@ -439,13 +437,13 @@ static void open_region(laner *l, uint32_t i)
         open_loop_alike(l, in);
     }
     if (!vec_push(&l->open, r))
-        l->mem.oom = true;
+        l->w.mem.oom = true;
 }
 
 /* The condition of a while loop. */
 static void go_on(laner *l, const ir_insn *in, region *r)
 {
-    uint32_t go = l->map[args_of(l, in)[0]];
+    uint32_t go = l->w.map[args_of(l, in)[0]];
     if (r->how == PARTED_WHILE) {
         r->cond = both(l, r->first, widen(l, go));
         go = any_of(l, r->cond);
@@ -453,7 +451,7 @@ static void go_on(laner *l, const ir_insn *in, region *r)
     } else {
         go = both(l, go, l->any);
     }
-    irb_insn(l->b, IR_DO, &go, 1, 0, 0, NULL);
+    irb_insn(l->w.b, IR_DO, &go, 1, 0, 0, NULL);
 }
 
 /* The values of one half of a branch that all lanes take alike, or of its end; `end`: the old closer. */
@@ -470,40 +468,40 @@ static void merge_alike(laner *l, const ir_insn *in, const ir_insn *end)
 
 static void other_half(laner *l, const ir_insn *in, region *r)
 {
-    const ir_insn *end = &l->ir->insns[l->end[r->opener]];
+    const ir_insn *end = &l->w.from->insns[l->end[r->opener]];
     if (r->how == ALIKE) {
         merge_alike(l, in, end);
         l->any = r->any;
         return;
     }
-    r->then = arena_alloc(&l->mem, (2 * (size_t)in->nargs + 1) * sizeof *r->then);
+    r->then = arena_alloc(&l->w.mem, (2 * (size_t)in->nargs + 1) * sizeof *r->then);
     for (int k = 0; k < in->nargs && r->then; k++) {
         uint32_t v = args_of(l, in)[k];
-        r->then[2 * k] = ir_typeof(l->ir, v).kind == IR_FRAG ? l->map[v] : lanes_of(l, v);
+        r->then[2 * k] = ir_typeof(l->w.from, v).kind == IR_FRAG ? l->w.map[v] : lanes_of(l, v);
         r->then[2 * k + 1] = l->map2[v];
     }
-    set_mask(l, both(l, r->mask, irb_op(l->b, IR_NOT, r->cond, 0, 0)));
+    set_mask(l, both(l, r->mask, irb_op(l->w.b, IR_NOT, r->cond, 0, 0)));
 }
 
 static void merge_parted(laner *l, const ir_insn *in, const region *r)
 {
-    for (int k = 0; k < in->nargs && r->then && !l->b->status; k++) {
+    for (int k = 0; k < in->nargs && r->then && !l->w.b->status; k++) {
         uint32_t v = args_of(l, in)[k], to = in->res + (uint32_t)k;
-        bool frag = ir_typeof(l->ir, v).kind == IR_FRAG;
+        bool frag = ir_typeof(l->w.from, v).kind == IR_FRAG;
         if (l->uniform[to]) { /* both halves have one value */
-            l->map[to] = l->map[v];
+            l->w.map[to] = l->w.map[v];
             continue;
         }
-        l->map[to] = irb_op(l->b, IR_WHERE, r->cond, r->then[2 * k], frag ? l->map[v] : lanes_of(l, v));
+        l->w.map[to] = irb_op(l->w.b, IR_WHERE, r->cond, r->then[2 * k], frag ? l->w.map[v] : lanes_of(l, v));
         if (frag)
-            l->map2[to] = irb_op(l->b, IR_WHERE, r->cond, r->then[2 * k + 1], l->map2[v]);
+            l->map2[to] = irb_op(l->w.b, IR_WHERE, r->cond, r->then[2 * k + 1], l->map2[v]);
     }
 }
 
 /* Lanes that were off keep what they had. */
 static void add_kept(laner *l, ids *a, const region *r, uint32_t next, uint32_t had)
 {
-    add(l, a, l->b->status ? 0 : irb_op(l->b, IR_WHERE, r->cond, next, had));
+    add(l, a, l->w.b->status ? 0 : irb_op(l->w.b, IR_WHERE, r->cond, next, had));
 }
 
 static void close_parted_loop(laner *l, const ir_insn *in, const region *r)
@@ -520,20 +518,20 @@ static void close_parted_loop(laner *l, const ir_insn *in, const region *r)
     }
     for (int k = 0; k < in->nargs; k++) {
         uint32_t v = args_of(l, in)[k];
-        bool frag = ir_typeof(l->ir, v).kind == IR_FRAG;
-        add_kept(l, &a, r, frag ? l->map[v] : lanes_of(l, v), had++);
+        bool frag = ir_typeof(l->w.from, v).kind == IR_FRAG;
+        add_kept(l, &a, r, frag ? l->w.map[v] : lanes_of(l, v), had++);
         if (frag)
             add_kept(l, &a, r, l->map2[v], had++);
     }
     uint32_t first = structure(l, IR_ENDWHILE, &a, (int)a.len);
     take_values(l, in->res, in->nres, first + (uint32_t)own);
-    keep_unchanged(l, &l->ir->insns[r->opener], in->res);
+    keep_unchanged(l, &l->w.from->insns[r->opener], in->res);
     vec_free(&a);
 }
 
 static void close_loop_alike(laner *l, const ir_insn *in, const region *r)
 {
-    const ir_insn *open = &l->ir->insns[r->opener];
+    const ir_insn *open = &l->w.from->insns[r->opener];
     ids a = {0};
     for (int k = 0; k < in->nargs; k++)
         add_value(l, &a, args_of(l, in)[k], !l->uniform[open->res + (uint32_t)(k + (in->op == IR_ENDLOOP))]);
@@ -556,9 +554,7 @@ static void close_region(laner *l, const ir_insn *in)
 
 static void convert(laner *l, uint32_t i)
 {
-    const ir_insn *in = &l->ir->insns[i];
-    l->b->file = in->file;
-    l->b->line = in->line;
+    const ir_insn *in = ir_rewrite_at(&l->w, i);
     switch (in->op) {
     case IR_LOOP:
     case IR_WHILE:
@@ -576,57 +572,54 @@ static void convert(laner *l, uint32_t i)
 
 static void make_arrays(laner *l)
 {
-    for (uint32_t i = 0; i < l->ir->ninsns; i++) {
-        const ir_insn *in = &l->ir->insns[i];
-        eas_dtype dt = in->op == IR_SIMD_SHUFFLE ? (eas_dtype)ir_typeof(l->ir, in->res).dtype : EAS_NDTYPES;
+    for (uint32_t i = 0; i < l->w.from->ninsns; i++) {
+        const ir_insn *in = &l->w.from->insns[i];
+        eas_dtype dt = in->op == IR_SIMD_SHUFFLE ? (eas_dtype)ir_typeof(l->w.from, in->res).dtype : EAS_NDTYPES;
         ir_type t = {.dtype = (uint8_t)dt, .kind = IR_TG, .rank = 1, .dim = {(int32_t)l->n}};
         if (dt != EAS_NDTYPES && !l->shuffle[dt])
-            l->shuffle[dt] = irb_typed(l->b, IR_ALLOC_TG, t, l->n);
+            l->shuffle[dt] = irb_typed(l->w.b, IR_ALLOC_TG, t, l->n);
     }
 }
 
-static eas_status convert_all(laner *l)
+static void note_origin(laner *l, uint32_t i)
 {
-    const eas_ir *ir = l->ir;
-    const size_t n = ir->nvals;
-    l->map = arena_alloc(&l->mem, n * sizeof *l->map);
-    l->map2 = arena_alloc(&l->mem, n * sizeof *l->map2);
-    l->uniform = ir_uniform(ir, IR_UNIFORM_MERGES, &l->mem);
-    l->end = ir_region_ends(ir, &l->mem);
-    if (l->mem.oom || !l->uniform || !l->end)
-        return base_fail_oom(n * sizeof *l->map);
-    for (int p = 1; p <= ir->nparams; p++)
-        l->map[p] = (uint32_t)p;
-    l->b->ir->threads = 0;
-    l->b->ir->spmd_block = l->n;
+    while (!l->w.b->status && l->origin.len < l->w.b->ir->ninsns)
+        if (!vec_push(&l->origin, i)) {
+            l->w.mem.oom = true;
+            return;
+        }
+}
+
+static void convert_all(laner *l)
+{
+    const eas_ir *ir = l->w.from;
+    l->map2 = arena_alloc(&l->w.mem, ir->nvals * sizeof *l->map2);
+    l->uniform = ir_uniform(ir, IR_UNIFORM_MERGES, &l->w.mem);
+    l->end = ir_region_ends(ir, &l->w.mem);
+    if (l->w.mem.oom)
+        return;
+    l->w.b->ir->threads = 0;
+    l->w.b->ir->spmd_block = l->n;
     make_arrays(l);
-    for (uint32_t i = 0; i < ir->ninsns && !l->b->status && !l->mem.oom; i++) {
+    for (uint32_t i = 0; i < ir->ninsns && !l->w.b->status && !l->w.mem.oom; i++) {
         convert(l, i);
-        while (!l->b->status && l->origin.len < l->b->ir->ninsns)
-            if (!vec_push(&l->origin, i)) {
-                l->mem.oom = true;
-                break;
-            }
+        note_origin(l, i);
     }
-    return l->mem.oom ? base_fail_oom(n * sizeof *l->map) : EAS_OK;
 }
 
 eas_status ir_as_lanes(const eas_ir *ir, eas_ir **out, uint32_t **origin)
 {
-    laner l = {.ir = ir, .n = ir->threads};
+    laner l = {.n = ir->threads};
     *out = NULL;
     *origin = NULL;
-    eas_status st = irb_like(ir, &l.b);
+    eas_status st = ir_rewrite_begin(&l.w, ir);
     if (!st)
-        st = convert_all(&l);
-    if (!st)
-        st = irb_finish(l.b, out);
+        convert_all(&l);
+    st = ir_rewrite_end(&l.w, st, out);
     if (!st)
         *origin = l.origin.at;
     else
         vec_free(&l.origin);
-    eas_builder_free(l.b);
     vec_free(&l.open);
-    arena_free(&l.mem);
     return st;
 }

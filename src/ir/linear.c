@@ -285,6 +285,117 @@ void ir_split_constant(const eas_ir *ir, uint32_t v, uint32_t *root, int64_t *ad
     }
 }
 
+/* ---- steps ---- */
+
+static const ir_step NO_STEP = {.kind = STEP_ZERO};
+
+static const ir_step *step_node(arena *mem, ir_step s)
+{
+    ir_step *n = arena_alloc(mem, sizeof *n);
+    if (n)
+        *n = s;
+    return n;
+}
+
+static const ir_step *step_times(const eas_ir *ir, const ir_step *x, uint32_t factor, arena *mem)
+{
+    const uint32_t scalar = scalar_of(ir, factor);
+    return scalar ? step_node(mem, (ir_step){.kind = STEP_TIMES, .v = scalar, .x = x}) : NULL;
+}
+
+/* The step of an instruction's result from those of its operands. */
+static const ir_step *step_insn(const eas_ir *ir, const ir_insn *in, const ir_step *const *x, arena *mem)
+{
+    const uint32_t *a = ir_args(ir, in);
+    bool zero[3] = {true, true, true}, all = true;
+    for (int k = 0; k < in->nargs; k++) {
+        zero[k] = x[k]->kind == STEP_ZERO;
+        all = all && zero[k];
+    }
+    if (all)
+        return &NO_STEP;
+    switch (in->op) {
+    case IR_BROADCAST:
+    case IR_RESHAPE: return x[0];
+    case IR_CAST:
+        return dtype_is_int((eas_dtype)ir_typeof(ir, a[0]).dtype) ? step_node(mem, (ir_step){.kind = STEP_CAST, .v = in->res, .x = x[0]}) : NULL;
+    case IR_ADD: return zero[0] ? x[1] : zero[1] ? x[0] : step_node(mem, (ir_step){.kind = STEP_SUM, .x = x[0], .y = x[1]});
+    case IR_SUB: return zero[1] ? x[0] : NULL;
+    case IR_MUL: return zero[1] ? step_times(ir, x[0], a[1], mem) : zero[0] ? step_times(ir, x[1], a[0], mem) : NULL;
+    default: return NULL;
+    }
+}
+
+static const ir_step *step_at(const eas_ir *ir, uint32_t v, uint32_t iv, arena *mem, int depth)
+{
+    const ir_insn *in = ir_def(ir, v);
+    const ir_step *x[3] = {0};
+    if (!in || in->op == IR_CONST || in->op == IR_ARANGE || in->op == IR_NUM_PROGRAMS)
+        return &NO_STEP;
+    if (in->op == IR_PROGRAM_ID)
+        return iv || in->imm ? &NO_STEP : step_node(mem, (ir_step){.kind = STEP_ONE, .v = v});
+    if (iv && v == iv)
+        return step_node(mem, (ir_step){.kind = STEP_VALUE, .v = ir_args(ir, in)[2]});
+    if (iv && in < ir_def(ir, iv) && ir_lanes(ir_typeof(ir, v)) == 1)
+        return &NO_STEP; /* from outside of the loop */
+    if (depth > DEPTH || !(ir_rows[in->op].flags & IR_PURE) || in->nargs > 3)
+        return NULL;
+    for (int k = 0; k < in->nargs; k++)
+        if (!(x[k] = step_at(ir, ir_args(ir, in)[k], iv, mem, depth + 1)))
+            return NULL;
+    return step_insn(ir, in, x, mem);
+}
+
+const ir_step *ir_step_of(const eas_ir *ir, uint32_t v, uint32_t iv, arena *mem) { return step_at(ir, v, iv, mem, 0); }
+
+/* ---- runs of lanes ---- */
+
+static const ir_run NO_RUN;
+static const int64_t MOST_STRIDE = (int64_t)1 << 30; /* of what is scaled */
+
+ir_run ir_run_still(uint64_t mult) { return (ir_run){.ok = true, .exact = true, .whole = true, .mult = mult}; }
+
+ir_run ir_run_sum(uint16_t op, const ir_run *x, const ir_run *y)
+{
+    if (!x->ok || !y->ok)
+        return NO_RUN;
+    return (ir_run){.ok = true,
+                    .exact = x->exact && y->exact,
+                    .whole = x->whole && y->whole,
+                    .stride = op == IR_ADD ? x->stride + y->stride : x->stride - y->stride,
+                    .mult = least(x->mult, y->mult)};
+}
+
+ir_run ir_run_scaled(const ir_run *x, int64_t c)
+{
+    ir_run r = *x;
+    if (!x->ok || x->stride > MOST_STRIDE || x->stride < -MOST_STRIDE || __builtin_mul_overflow(x->stride, c, &r.stride))
+        return NO_RUN;
+    r.mult = ir_multiple_product(x->mult, ir_low_bit((uint64_t)c));
+    return r;
+}
+
+ir_run ir_run_product(const ir_run *x, const ir_run *y)
+{
+    if (!x->ok || !y->ok || x->stride || y->stride)
+        return NO_RUN;
+    return (ir_run){.ok = true, .exact = x->exact && y->exact, .whole = x->whole && y->whole, .mult = ir_multiple_product(x->mult, y->mult)};
+}
+
+/* A run of n lanes that begins at a multiple of n lies within one multiple of k, if n divides k. */
+ir_run ir_run_split(bool quotient, const ir_run *x, int64_t k, int n)
+{
+    if (!x->ok || !x->exact || k <= 0)
+        return NO_RUN;
+    if (x->stride != 0 && !(x->stride == 1 && x->mult >= (uint64_t)n && k % n == 0))
+        return NO_RUN;
+    return (ir_run){.ok = true,
+                    .exact = true,
+                    .whole = x->whole && x->stride == 0,
+                    .stride = quotient ? 0 : x->stride,
+                    .mult = quotient ? 1 : least(x->mult, ir_low_bit((uint64_t)k))};
+}
+
 /* ---- accesses ---- */
 
 int ir_accesses(const eas_ir *ir, const ir_insn *in, ir_access out[2])

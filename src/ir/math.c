@@ -805,33 +805,16 @@ eas_status ir_expanded(const eas_ir *ir, unsigned keep, eas_ir **out)
         *out = eas_ir_retain((eas_ir *)(uintptr_t)ir);
         return EAS_OK;
     }
-    eas_builder *b;
-    uint32_t *map = calloc(ir->nvals, sizeof *map);
-    eas_status st = map ? irb_like(ir, &b) : base_fail_oom(ir->nvals * sizeof *map);
-    if (st) {
-        free(map);
-        return st;
+    ir_rewrite w = {0};
+    eas_status st = ir_rewrite_begin(&w, ir);
+    if (!st)
+        w.b->ir->flags |= EAS_KERNEL_NO_CONTRACT; /* these formulas mean what they say; the kernel itself was contracted before */
+    for (uint32_t i = 0; i < ir->ninsns && !st; i++) {
+        const ir_insn *in = ir_rewrite_at(&w, i);
+        if (spelled(in, keep))
+            w.map[in->res] = spell_keeping(w.b, in->op, ir_rewrite_arg(&w, in, 0), in->nargs > 1 ? ir_rewrite_arg(&w, in, 1) : 0, keep);
+        else
+            ir_rewrite_copy(&w, i);
     }
-    b->ir->flags |= EAS_KERNEL_NO_CONTRACT; /* these formulas mean what they say; the kernel itself was contracted before */
-    for (int p = 1; p <= ir->nparams; p++)
-        map[p] = (uint32_t)p;
-    for (uint32_t i = 0; i < ir->ninsns; i++) {
-        const ir_insn *in = &ir->insns[i];
-        if (!spelled(in, keep)) {
-            irb_copy(b, ir, i, map);
-            continue;
-        }
-        b->file = in->file;
-        b->line = in->line;
-        map[in->res] = spell_keeping(b, in->op, map[ir_args(ir, in)[0]], in->nargs > 1 ? map[ir_args(ir, in)[1]] : 0, keep);
-    }
-    eas_ir *raw = NULL;
-    st = irb_finish(b, &raw);
-    eas_builder_free(b);
-    free(map);
-    if (st)
-        return st;
-    st = ir_simplify(raw, out);
-    eas_ir_release(raw);
-    return st;
+    return ir_rewrite_end_simple(&w, st, out);
 }

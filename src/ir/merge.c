@@ -65,16 +65,14 @@ uint32_t *ir_roots(const eas_ir *ir, arena *mem)
 /* ---- what is needed ---- */
 
 typedef struct sweeper {
-    const eas_ir *ir;
-    eas_builder *b;
-    arena mem;
-    uint32_t *root, *end, *map;
-    uint32_t *opener; /* per closer, ELSE and DO */
+    ir_rewrite w;
+    ir_regions at;
+    uint32_t *root;
     bool *live;       /* per value */
     bool changed;
 } sweeper;
 
-static const uint32_t *args_of(const sweeper *s, const ir_insn *in) { return ir_args(s->ir, in); }
+static const uint32_t *args_of(const sweeper *s, const ir_insn *in) { return ir_args(s->w.from, in); }
 
 static bool need(sweeper *s, uint32_t v)
 {
@@ -131,13 +129,13 @@ static bool stays(const sweeper *s, const ir_insn *in)
 
 static bool need_of(sweeper *s, uint32_t i)
 {
-    const ir_insn *in = &s->ir->insns[i];
+    const ir_insn *in = &s->w.from->insns[i];
     switch (in->op) {
     case IR_LOOP:
-    case IR_WHILE: return need_carried(s, in, &s->ir->insns[s->end[i]]);
+    case IR_WHILE: return need_carried(s, in, &s->w.from->insns[s->at.end[i]]);
     case IR_ENDLOOP:
-    case IR_ENDWHILE: return need_carried(s, &s->ir->insns[s->opener[i]], in);
-    case IR_ELSE: return need_merged(s, in, &s->ir->insns[s->end[i]]);
+    case IR_ENDWHILE: return need_carried(s, &s->w.from->insns[s->at.opener[i]], in);
+    case IR_ELSE: return need_merged(s, in, &s->w.from->insns[s->at.end[i]]);
     case IR_ENDIF: return need_merged(s, in, in);
     default: return stays(s, in) && need_args(s, in, 0, in->nargs);
     }
@@ -147,7 +145,7 @@ static void find_live(sweeper *s)
 {
     for (bool more = true; more;) {
         more = false;
-        for (uint32_t i = s->ir->ninsns; i-- > 0;)
+        for (uint32_t i = s->w.from->ninsns; i-- > 0;)
             more |= need_of(s, i);
     }
 }
@@ -162,111 +160,80 @@ static bool kept(const sweeper *s, const ir_insn *op, const ir_insn *end, int k)
     return !passes(s, end, k) && (op->op == IR_IF ? s->live[end->res + (uint32_t)k] : carries(s, op, end, k));
 }
 
-/* The instruction with the operands after `head` that the region keeps, and results for them after `own` ones. Its first new result. */
-static uint32_t copy_kept(sweeper *s, const ir_insn *in, const ir_insn *op, const ir_insn *end, int head, int own, int nres)
+/* Copies an instruction of the region `op` to `end` with the values that the region keeps: operands after `head` ones, results after `own` ones. */
+static void copy_kept(sweeper *s, uint32_t i, const ir_insn *op, const ir_insn *end, int head, int own)
 {
-    uint32_t *a = arena_alloc(&s->mem, (in->nargs + 1u) * sizeof *a);
-    ir_type *t = arena_alloc(&s->mem, (in->nres + 1u) * sizeof *t);
-    int n = head;
-    if (!a || !t)
-        return 0;
-    for (int k = 0; k < head; k++)
-        a[k] = s->map[args_of(s, in)[k]];
-    for (int k = 0; k < in->nargs - head; k++)
-        if (kept(s, op, end, k))
-            a[n++] = s->map[args_of(s, in)[head + k]];
-    return irb_insn(s->b, in->op, a, n, in->imm, nres ? own + n - head : 0, t);
+    bool *keep = arena_alloc(&s->w.mem, end->nargs + 1u);
+    for (int k = 0; keep && k < end->nargs; k++)
+        keep[k] = kept(s, op, end, k);
+    if (keep)
+        ir_rewrite_some(&s->w, i, head, own, keep);
 }
 
-static void open_loop(sweeper *s, const ir_insn *in, const ir_insn *end)
+static void open_loop(sweeper *s, uint32_t i, const ir_insn *end)
 {
+    const ir_insn *in = &s->w.from->insns[i];
     const int head = in->op == IR_LOOP ? 3 : 0, own = in->op == IR_LOOP;
-    uint32_t r = copy_kept(s, in, in, end, head, own, in->nres);
-    if (own)
-        s->map[in->res] = r++;
+    copy_kept(s, i, in, end, head, own);
     for (int k = 0; k < end->nargs; k++)
-        s->map[in->res + (uint32_t)(own + k)] = kept(s, in, end, k) ? r++ : s->map[args_of(s, in)[head + k]];
+        if (!kept(s, in, end, k))
+            s->w.map[in->res + (uint32_t)(own + k)] = s->w.map[args_of(s, in)[head + k]];
 }
 
 /* What a branch gives on both of its ways: the value, or what both sides make, made once more. */
 static uint32_t either_way(sweeper *s, uint32_t v)
 {
     const uint32_t root = s->root[v];
-    const ir_insn *d = ir_def(s->ir, root);
+    const ir_insn *d = ir_def(s->w.from, root);
     if (d && d->op == IR_CONST)
-        return irb_typed(s->b, IR_CONST, ir_typeof(s->ir, root), d->imm);
+        return irb_typed(s->w.b, IR_CONST, ir_typeof(s->w.from, root), d->imm);
     if (d && d->op == IR_CAST)
-        return irb_to(s->b, IR_CAST, ir_typeof(s->ir, root), either_way(s, args_of(s, d)[0]));
-    return s->map[root];
+        return irb_to(s->w.b, IR_CAST, ir_typeof(s->w.from, root), either_way(s, args_of(s, d)[0]));
+    return s->w.map[root];
 }
 
-static void close_region(sweeper *s, const ir_insn *in, const ir_insn *op)
+static void close_region(sweeper *s, uint32_t i, const ir_insn *op)
 {
+    const ir_insn *in = &s->w.from->insns[i];
     const int head = op->op == IR_LOOP ? 3 : 0;
-    uint32_t r = copy_kept(s, in, op, in, 0, 0, in->nres);
-    for (int k = 0; k < in->nargs && !s->b->status; k++) {
+    copy_kept(s, i, op, in, 0, 0);
+    for (int k = 0; k < in->nargs && !s->w.b->status; k++) {
         const uint32_t res = in->res + (uint32_t)k;
-        if (kept(s, op, in, k))
-            s->map[res] = r++;
-        else if (s->live[res])
-            s->map[res] = op->op == IR_IF ? either_way(s, args_of(s, in)[k]) : s->map[args_of(s, op)[head + k]];
+        if (!kept(s, op, in, k) && s->live[res])
+            s->w.map[res] = op->op == IR_IF ? either_way(s, args_of(s, in)[k]) : s->w.map[args_of(s, op)[head + k]];
         s->changed |= !kept(s, op, in, k);
     }
 }
 
 static void copy(sweeper *s, uint32_t i)
 {
-    const ir_insn *in = &s->ir->insns[i];
-    const ir_insn *op = &s->ir->insns[s->opener[i]], *end = &s->ir->insns[s->end[i]];
-    s->b->file = in->file;
-    s->b->line = in->line;
+    const ir_insn *in = ir_rewrite_at(&s->w, i);
+    const ir_insn *op = &s->w.from->insns[s->at.opener[i]], *end = &s->w.from->insns[s->at.end[i]];
     switch (in->op) {
     case IR_LOOP:
-    case IR_WHILE: open_loop(s, in, end); break;
-    case IR_ELSE: copy_kept(s, in, op, end, 0, 0, 0); break;
+    case IR_WHILE: open_loop(s, i, end); break;
+    case IR_ELSE: copy_kept(s, i, op, end, 0, 0); break;
     case IR_ENDLOOP:
     case IR_ENDWHILE:
-    case IR_ENDIF: close_region(s, in, op); break;
+    case IR_ENDIF: close_region(s, i, op); break;
     default:
         if (stays(s, in))
-            irb_copy(s->b, s->ir, i, s->map);
-    }
-}
-
-static void find_openers(sweeper *s)
-{
-    uint32_t *stack = arena_alloc(&s->mem, (s->ir->ninsns + 1) * sizeof *stack), depth = 0;
-    for (uint32_t i = 0; stack && i < s->ir->ninsns; i++) {
-        const uint16_t op = s->ir->insns[i].op;
-        if (op == IR_LOOP || op == IR_WHILE || op == IR_IF)
-            stack[depth++] = i;
-        else if (ir_rows[op].flags & IR_STRUCT)
-            s->opener[i] = stack[depth - 1];
-        depth -= op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF;
+            ir_rewrite_copy(&s->w, i);
     }
 }
 
 eas_status ir_swept(const eas_ir *ir, eas_ir **out, bool *changed)
 {
-    sweeper s = {.ir = ir};
-    s.live = arena_alloc(&s.mem, ir->nvals);
-    s.map = arena_alloc(&s.mem, ir->nvals * sizeof *s.map);
-    s.opener = arena_alloc(&s.mem, (ir->ninsns + 1) * sizeof *s.opener);
-    s.root = ir_roots(ir, &s.mem);
-    s.end = ir_region_ends(ir, &s.mem);
-    if (!s.mem.oom)
-        find_openers(&s);
-    eas_status st = s.mem.oom ? base_fail_oom(ir->nvals) : irb_like(ir, &s.b);
-    if (!st) {
+    sweeper s = {0};
+    eas_status st = ir_rewrite_begin(&s.w, ir);
+    s.live = arena_alloc(&s.w.mem, ir->nvals);
+    s.root = ir_roots(ir, &s.w.mem);
+    if (!st && ir_find_regions(ir, &s.w.mem, &s.at)) {
         find_live(&s);
-        for (int p = 1; p <= ir->nparams; p++)
-            s.map[p] = (uint32_t)p;
-        for (uint32_t i = 0; i < ir->ninsns && !s.mem.oom; i++)
+        for (uint32_t i = 0; i < ir->ninsns && !s.w.mem.oom; i++)
             copy(&s, i);
-        st = s.mem.oom ? base_fail_oom(ir->nvals) : irb_finish(s.b, out);
-        eas_builder_free(s.b);
     }
+    st = ir_rewrite_end(&s.w, st, out);
     *changed |= s.changed;
-    arena_free(&s.mem);
     return st;
 }

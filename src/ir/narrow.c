@@ -1,23 +1,16 @@
-/* narrow.c: other forms of a kernel for other kinds of launch.
+/* narrow.c: the 32-bit form of a kernel.
  *
- * ir_narrowed: 64-bit integers that the kernel computes become 32-bit ones. Which values, and whether u32 or i32, depends on the
+ * 64-bit integers that the kernel computes become 32-bit ones. Which values, and whether u32 or i32, depends on the
  * kernel alone, so the text is the same in every process; whether the form may be used depends on the launch, whose intervals
  * must satisfy the obligations that are handed back with it.
- *
- * ir_checked: every access, or every one by data, asks `bounds` first; used when a launch cannot be proved to stay inside.
- *
- * ir_unasserted: what runs unless a launch debugs.
  */
 #include "ir.h"
 
 typedef struct narrower {
-    const eas_ir *ir;
-    arena mem;
+    ir_rewrite w;
     bool *cand;       /* value becomes 32-bit */
     uint8_t *as;      /* EAS_U32 or EAS_I32 */
     ir_range *likely; /* intervals for non-negative arguments: decides the sign */
-    eas_builder *b;
-    uint32_t *map;
     ir_narrow *need;
     uint32_t capneed;
 } narrower;
@@ -67,10 +60,10 @@ static bool can_start(const eas_ir *ir, const ir_insn *in)
 static bool candidate(const narrower *n, const ir_insn *in)
 {
     if (!narrows(in->op))
-        return can_start(n->ir, in);
+        return can_start(n->w.from, in);
     for (int k = 0; k < in->nargs; k++) {
-        uint32_t a = ir_args(n->ir, in)[k];
-        if (is_i64(n->ir, a) && !n->cand[a])
+        uint32_t a = ir_args(n->w.from, in)[k];
+        if (is_i64(n->w.from, a) && !n->cand[a])
             return false;
     }
     return true;
@@ -81,7 +74,7 @@ static bool fits32(ir_range r) { return (r.lo >= INT32_MIN && r.hi <= INT32_MAX)
 /* Values that do not fit even in the smallest launch stay wide, so that they do not spoil the form for the rest. */
 static void find_candidates(narrower *n, const ir_range *smallest)
 {
-    const eas_ir *ir = n->ir;
+    const eas_ir *ir = n->w.from;
     for (int p = 1; p <= ir->nparams; p++)
         n->cand[p] = is_i64(ir, (uint32_t)p);
     for (uint32_t i = 0; i < ir->ninsns; i++) {
@@ -95,7 +88,8 @@ static void find_candidates(narrower *n, const ir_range *smallest)
     }
 }
 
-static bool oblige(narrower *n, uint32_t v, eas_dtype dt)
+/* In a launch that takes this form, v must fit dt. */
+static void oblige(narrower *n, uint32_t v, eas_dtype dt)
 {
     ir_narrow *w = n->need;
     if (w->n == n->capneed) {
@@ -106,56 +100,56 @@ static bool oblige(narrower *n, uint32_t v, eas_dtype dt)
         uint8_t *dtypes = realloc(w->dtype, cap);
         if (dtypes)
             w->dtype = dtypes;
-        if (!values || !dtypes)
-            return false;
+        if (!values || !dtypes) {
+            n->w.mem.oom = true;
+            return;
+        }
         n->capneed = cap;
     }
     w->value[w->n] = v;
     w->dtype[w->n++] = (uint8_t)dt;
-    return true;
 }
 
 /* The 32-bit dtype an operation works in: signed as soon as anything in it may be negative. */
 static eas_dtype working_dtype(const narrower *n, const ir_insn *in)
 {
     for (int k = 0; k < in->nargs; k++) {
-        uint32_t a = ir_args(n->ir, in)[k];
-        if (is_i64(n->ir, a) && n->likely[a].lo < 0)
+        uint32_t a = ir_args(n->w.from, in)[k];
+        if (is_i64(n->w.from, a) && n->likely[a].lo < 0)
             return EAS_I32;
     }
-    return in->nres && is_i64(n->ir, in->res) && n->likely[in->res].lo < 0 ? EAS_I32 : EAS_U32;
+    return in->nres && is_i64(n->w.from, in->res) && n->likely[in->res].lo < 0 ? EAS_I32 : EAS_U32;
 }
 
 static uint32_t as_dtype(narrower *n, uint32_t old, eas_dtype dt)
 {
-    uint32_t v = n->map[old];
-    return n->b->status ? 0 : irb_to(n->b, IR_CAST, ir_with_dtype(ir_typeof(n->b->ir, v), dt), v);
+    uint32_t v = n->w.map[old];
+    return n->w.b->status ? 0 : irb_to(n->w.b, IR_CAST, ir_with_dtype(ir_typeof(n->w.b->ir, v), dt), v);
 }
 
 /* One instruction in 32 bits: i64 operands brought to dt. */
 static void narrow_insn(narrower *n, const ir_insn *in, eas_dtype dt)
 {
     uint32_t a[3];
-    ir_type t = in->nres ? ir_typeof(n->ir, in->res) : (ir_type){0};
+    ir_type t = in->nres ? ir_typeof(n->w.from, in->res) : (ir_type){0};
     for (int k = 0; k < in->nargs; k++) {
-        uint32_t v = ir_args(n->ir, in)[k];
-        a[k] = is_i64(n->ir, v) ? as_dtype(n, v, dt) : n->map[v];
-        if (is_i64(n->ir, v) && !oblige(n, v, dt))
-            irb_fail(n->b, EAS_ERR_MEMORY, "out of memory");
+        uint32_t v = ir_args(n->w.from, in)[k];
+        a[k] = is_i64(n->w.from, v) ? as_dtype(n, v, dt) : n->w.map[v];
+        if (is_i64(n->w.from, v))
+            oblige(n, v, dt);
     }
-    if (is_i64(n->ir, in->res)) {
+    if (is_i64(n->w.from, in->res)) {
         t = ir_with_dtype(t, dt);
-        if (!oblige(n, in->res, dt))
-            irb_fail(n->b, EAS_ERR_MEMORY, "out of memory");
+        oblige(n, in->res, dt);
     }
     int64_t imm = in->op == IR_CONST && dt == EAS_U32 ? (int64_t)(uint32_t)in->imm : in->imm;
-    n->map[in->res] = irb_insn(n->b, in->op, a, in->nargs, imm, in->nres, &t);
+    n->w.map[in->res] = irb_insn(n->w.b, in->op, a, in->nargs, imm, in->nres, &t);
 }
 
 static bool compares_candidates(const narrower *n, const ir_insn *in)
 {
-    const uint32_t *a = ir_args(n->ir, in);
-    return ir_rows[in->op].rule == IR_RULE_CMP && in->nargs == 2 && is_i64(n->ir, a[0]) && n->cand[a[0]] && n->cand[a[1]];
+    const uint32_t *a = ir_args(n->w.from, in);
+    return ir_rows[in->op].rule == IR_RULE_CMP && in->nargs == 2 && is_i64(n->w.from, a[0]) && n->cand[a[0]] && n->cand[a[1]];
 }
 
 /* Offsets and casts take integers of any width. */
@@ -176,50 +170,43 @@ static bool takes_any_int(const ir_insn *in, int k)
 static void narrow_loop(narrower *n, const ir_insn *in)
 {
     eas_dtype dt = n->likely[in->res].lo < 0 || working_dtype(n, in) == EAS_I32 ? EAS_I32 : EAS_U32;
-    uint32_t *args = arena_alloc(&n->mem, in->nargs * sizeof *args);
-    ir_type *t = arena_alloc(&n->mem, in->nres * sizeof *t);
-    if (!args || !t) {
-        irb_fail(n->b, EAS_ERR_MEMORY, "out of memory");
+    uint32_t *args = arena_alloc(&n->w.mem, in->nargs * sizeof *args);
+    ir_type *t = arena_alloc(&n->w.mem, in->nres * sizeof *t);
+    if (!args || !t)
         return;
-    }
     for (int k = 0; k < in->nargs; k++) {
-        uint32_t v = ir_args(n->ir, in)[k];
-        args[k] = k < 3 ? as_dtype(n, v, dt) : is_i64(n->ir, v) ? as_dtype(n, v, EAS_I64) : n->map[v];
-        if (k < 3 && !oblige(n, v, dt))
-            irb_fail(n->b, EAS_ERR_MEMORY, "out of memory");
+        uint32_t v = ir_args(n->w.from, in)[k];
+        args[k] = k < 3 ? as_dtype(n, v, dt) : is_i64(n->w.from, v) ? as_dtype(n, v, EAS_I64) : n->w.map[v];
+        if (k < 3)
+            oblige(n, v, dt);
     }
-    if (!oblige(n, in->res, dt))
-        irb_fail(n->b, EAS_ERR_MEMORY, "out of memory");
-    uint32_t r = irb_insn(n->b, IR_LOOP, args, in->nargs, 0, in->nres, t);
+    oblige(n, in->res, dt);
+    uint32_t r = irb_insn(n->w.b, IR_LOOP, args, in->nargs, 0, in->nres, t);
     for (int k = 0; k < in->nres; k++)
-        n->map[in->res + (uint32_t)k] = r + (uint32_t)k;
+        n->w.map[in->res + (uint32_t)k] = r + (uint32_t)k;
 }
 
 /* Everything else keeps its types: narrowed operands are widened where the instruction needs i64. */
 static void keep_insn(narrower *n, uint32_t i)
 {
-    const ir_insn *in = &n->ir->insns[i];
-    uint32_t *saved = arena_alloc(&n->mem, (in->nargs + 1u) * sizeof *saved);
-    if (!saved) {
-        irb_fail(n->b, EAS_ERR_MEMORY, "out of memory");
+    const ir_insn *in = &n->w.from->insns[i];
+    uint32_t *saved = arena_alloc(&n->w.mem, (in->nargs + 1u) * sizeof *saved);
+    if (!saved)
         return;
-    }
     for (int k = 0; k < in->nargs; k++) {
-        uint32_t v = ir_args(n->ir, in)[k];
-        saved[k] = n->map[v];
-        if (is_i64(n->ir, v) && !takes_any_int(in, k))
-            n->map[v] = as_dtype(n, v, EAS_I64);
+        uint32_t v = ir_args(n->w.from, in)[k];
+        saved[k] = n->w.map[v];
+        if (is_i64(n->w.from, v) && !takes_any_int(in, k))
+            n->w.map[v] = as_dtype(n, v, EAS_I64);
     }
-    irb_copy(n->b, n->ir, i, n->map);
+    ir_rewrite_copy(&n->w, i);
     for (int k = 0; k < in->nargs; k++)
-        n->map[ir_args(n->ir, in)[k]] = saved[k];
+        n->w.map[ir_args(n->w.from, in)[k]] = saved[k];
 }
 
 static void rewrite(narrower *n, uint32_t i)
 {
-    const ir_insn *in = &n->ir->insns[i];
-    n->b->file = in->file;
-    n->b->line = in->line;
+    const ir_insn *in = ir_rewrite_at(&n->w, i);
     if (in->op == IR_LOOP && n->cand[in->res])
         narrow_loop(n, in);
     else if (in->nres == 1 && !(ir_rows[in->op].flags & IR_STRUCT) && n->cand[in->res])
@@ -230,72 +217,61 @@ static void rewrite(narrower *n, uint32_t i)
         keep_insn(n, i);
 }
 
-static eas_status begin(narrower *n)
-{
-    const eas_ir *ir = n->ir;
-    ir_range *one = arena_alloc(&n->mem, (size_t)(ir->nparams + 1) * sizeof *one),
-             *pos = arena_alloc(&n->mem, (size_t)(ir->nparams + 1) * sizeof *pos);
-    n->cand = arena_alloc(&n->mem, ir->nvals);
-    n->map = arena_alloc(&n->mem, ir->nvals * sizeof *n->map);
-    if (n->mem.oom)
-        return base_fail_oom(ir->nvals);
-    for (int p = 0; p < ir->nparams; p++) {
-        one[p] = (ir_range){1, 1};
-        pos[p] = (ir_range){0, INT32_MAX};
-    }
-    const ir_range *smallest = ir_ranges(ir, &(ir_env){.scalar = one, .grid = {1, 1, 1}}, &n->mem);
-    n->likely = ir_ranges(ir, &(ir_env){.scalar = pos}, &n->mem);
-    if (n->mem.oom)
-        return base_fail_oom(ir->nvals);
-    find_candidates(n, smallest);
-    return EAS_OK;
-}
-
 static bool anything(const narrower *n)
 {
-    for (uint32_t v = 1; v < n->ir->nvals; v++)
+    for (uint32_t v = 1; v < n->w.from->nvals; v++)
         if (n->cand[v])
             return true;
     return false;
 }
 
-static eas_status build(narrower *n, eas_ir **out)
+/* Finds what can be narrowed; false: nothing, or no memory. */
+static bool prepare(narrower *n, const eas_ir *ir)
 {
-    const eas_ir *ir = n->ir;
-    eas_status st = irb_like(ir, &n->b);
-    if (st)
-        return st;
-    for (int p = 1; p <= ir->nparams; p++) {
-        n->map[p] = (uint32_t)p;
-        if (n->cand[p]) {
-            n->b->ir->vals[p].type.dtype = EAS_U32; /* arguments that are negative in a launch make it take the wide form */
-            if (!oblige(n, (uint32_t)p, EAS_U32))
-                irb_fail(n->b, EAS_ERR_MEMORY, "out of memory");
-        }
+    const size_t np = (size_t)(ir->nparams + 1);
+    ir_range *one = arena_alloc(&n->w.mem, np * sizeof *one), *pos = arena_alloc(&n->w.mem, np * sizeof *pos);
+    n->cand = arena_alloc(&n->w.mem, ir->nvals);
+    for (int p = 0; p < ir->nparams && !n->w.mem.oom; p++) {
+        one[p] = (ir_range){1, 1};
+        pos[p] = (ir_range){0, INT32_MAX};
     }
-    for (uint32_t i = 0; i < ir->ninsns; i++)
-        rewrite(n, i);
-    eas_ir *raw = NULL;
-    st = irb_finish(n->b, &raw);
-    eas_builder_free(n->b);
-    if (st)
-        return st;
-    st = ir_simplify(raw, out);
-    eas_ir_release(raw);
-    return st;
+    if (n->w.mem.oom)
+        return false;
+    const ir_range *smallest = ir_ranges(ir, &(ir_env){.scalar = one, .grid = {1, 1, 1}}, &n->w.mem);
+    n->likely = ir_ranges(ir, &(ir_env){.scalar = pos}, &n->w.mem);
+    if (n->w.mem.oom)
+        return false;
+    find_candidates(n, smallest);
+    return anything(n);
+}
+
+static void narrow_params(narrower *n)
+{
+    for (uint32_t p = 1; p <= (uint32_t)n->w.from->nparams; p++) {
+        if (!n->cand[p])
+            continue;
+        n->w.b->ir->vals[p].type.dtype = EAS_U32; /* arguments that are negative in a launch make it take the wide form */
+        oblige(n, p, EAS_U32);
+    }
 }
 
 eas_status ir_narrowed(const eas_ir *ir, eas_ir **out, ir_narrow *need)
 {
-    narrower n = {.ir = ir, .need = need};
+    narrower n = {.need = need};
     *out = NULL;
     memset(need, 0, sizeof *need);
-    eas_status st = begin(&n);
-    if (!st && anything(&n))
-        st = build(&n, out);
+    eas_status st = ir_rewrite_begin(&n.w, ir);
+    if (!st && !prepare(&n, ir) && !n.w.mem.oom) {
+        ir_rewrite_drop(&n.w);
+        return EAS_OK;
+    }
+    if (!st && !n.w.mem.oom)
+        narrow_params(&n);
+    for (uint32_t i = 0; i < ir->ninsns && !st && !n.w.mem.oom; i++)
+        rewrite(&n, i);
+    st = ir_rewrite_end_simple(&n.w, st, out);
     if (st)
         ir_narrow_free(need);
-    arena_free(&n.mem);
     return st;
 }
 
@@ -317,186 +293,4 @@ bool ir_narrow_ok(const eas_ir *ir, const ir_narrow *need, const ir_env *env)
     }
     arena_free(&mem);
     return ok;
-}
-
-/* ---- checked ---- */
-
-typedef struct checker {
-    const eas_ir *ir;
-    eas_builder *b;
-    uint32_t *map;
-    uint32_t last[3], verdict; /* of the newest guard in this region: an element that is changed is asked for once */
-} checker;
-
-static uint32_t guarded(checker *c, uint32_t buf, uint32_t off, uint32_t mask)
-{
-    uint32_t args[3] = {buf, off, mask};
-    ir_type t = {0};
-    if (c->verdict && !memcmp(args, c->last, sizeof args))
-        return c->verdict;
-    memcpy(c->last, args, sizeof args);
-    return c->verdict = irb_insn(c->b, IR_BOUNDS, args, mask ? 3 : 2, 0, 1, &t);
-}
-
-static void check_load(checker *c, const ir_insn *in)
-{
-    uint32_t a[4] = {0};
-    for (int k = 0; k < in->nargs; k++)
-        a[k] = c->map[ir_args(c->ir, in)[k]];
-    a[2] = guarded(c, a[0], a[1], a[2]);
-    if (!a[3])
-        a[3] = irb_const(c->b, ir_typeof(c->ir, in->res), 0);
-    ir_type t = {0};
-    c->map[in->res] = irb_insn(c->b, IR_LOAD, a, 4, 0, 1, &t);
-}
-
-static void check_store(checker *c, const ir_insn *in)
-{
-    uint32_t a[4] = {0};
-    for (int k = 0; k < in->nargs; k++)
-        a[k] = c->map[ir_args(c->ir, in)[k]];
-    a[3] = guarded(c, a[0], a[1], a[3]);
-    irb_insn(c->b, IR_STORE, a, 4, 0, 0, NULL);
-}
-
-static void check_atomic(checker *c, const ir_insn *in)
-{
-    uint32_t a[5] = {0};
-    int values = ir_atomic_values(in->op);
-    for (int k = 0; k < in->nargs; k++)
-        a[k] = c->map[ir_args(c->ir, in)[k]];
-    a[2 + values] = guarded(c, a[0], a[1], a[2 + values]);
-    ir_type t = {0};
-    c->map[in->res] = irb_insn(c->b, in->op, a, 3 + values, 0, 1, &t);
-}
-
-/* The offsets of a dot run linearly: if both ends are inside, all are. K becomes 0 where they are not. */
-static uint32_t check_run(checker *c, uint32_t buf, uint32_t base, uint32_t stride, uint32_t last, uint32_t any)
-{
-    ir_type t = ir_with_dtype(ir_typeof(c->b->ir, base), EAS_I64);
-    uint32_t b = irb_to(c->b, IR_CAST, t, base), s = irb_to(c->b, IR_CAST, t, stride);
-    uint32_t end = irb_op(c->b, IR_ADD, b, irb_op(c->b, IR_MUL, s, last, 0), 0);
-    return guarded(c, buf, end, guarded(c, buf, b, any));
-}
-
-static void check_dot(checker *c, const ir_insn *in)
-{
-    uint32_t a[7];
-    for (int k = 0; k < 7; k++)
-        a[k] = c->map[ir_args(c->ir, in)[k]];
-    if (c->b->status)
-        return;
-    ir_type t = ir_typeof(c->b->ir, a[6]), w = ir_with_dtype(t, EAS_I64);
-    uint32_t K = irb_to(c->b, IR_CAST, w, a[6]);
-    uint32_t any = irb_op(c->b, IR_GT, K, irb_const(c->b, w, 0), 0), last = irb_op(c->b, IR_SUB, K, irb_const(c->b, w, 1), 0);
-    uint32_t ok = check_run(c, a[3], a[4], a[5], last, check_run(c, a[0], a[1], a[2], last, any));
-    a[6] = irb_op(c->b, IR_WHERE, ok, a[6], irb_const(c->b, t, 0));
-    ir_type r = {0};
-    c->map[in->res] = irb_insn(c->b, IR_DOT, a, 7, 0, 1, &r);
-}
-
-static bool is_access(const ir_insn *in) { return in->op == IR_LOAD || in->op == IR_STORE || in->op == IR_DOT || ir_is_atomic(in); }
-
-static uint32_t next_access(const eas_ir *ir, uint32_t i)
-{
-    while (i < ir->ninsns && !is_access(&ir->insns[i]))
-        i++;
-    return i;
-}
-
-/* The accesses of ir that need a guard, if they are one for one those of `proved`; NULL: all of them. */
-static const bool *doubtful(const eas_ir *ir, const eas_ir *proved, arena *mem)
-{
-    const bool *here = proved ? ir_by_data(ir, mem) : NULL, *there = here ? ir_by_data(proved, mem) : NULL;
-    if (!there)
-        return NULL;
-    uint32_t i = next_access(ir, 0), j = next_access(proved, 0);
-    while (i < ir->ninsns && j < proved->ninsns && ir->insns[i].op == proved->insns[j].op && here[i] == there[j]) {
-        i = next_access(ir, i + 1);
-        j = next_access(proved, j + 1);
-    }
-    return i == ir->ninsns && j == proved->ninsns ? here : NULL;
-}
-
-eas_status ir_checked(const eas_ir *ir, const eas_ir *proved, eas_ir **out)
-{
-    arena mem = {0};
-    checker c = {.ir = ir, .map = arena_alloc(&mem, ir->nvals * sizeof *c.map)};
-    const bool *guard = doubtful(ir, proved, &mem);
-    *out = NULL;
-    eas_status st = mem.oom ? base_fail_oom(ir->nvals) : irb_like(ir, &c.b);
-    if (st) {
-        arena_free(&mem);
-        return st;
-    }
-    for (int p = 1; p <= ir->nparams; p++)
-        c.map[p] = (uint32_t)p;
-    for (uint32_t i = 0; i < ir->ninsns; i++) {
-        const ir_insn *in = &ir->insns[i];
-        c.b->file = in->file;
-        c.b->line = in->line;
-        if (ir_rows[in->op].flags & IR_STRUCT)
-            c.verdict = 0;
-        if (guard && !guard[i])
-            irb_copy(c.b, ir, i, c.map);
-        else if (in->op == IR_LOAD)
-            check_load(&c, in);
-        else if (in->op == IR_STORE)
-            check_store(&c, in);
-        else if (ir_is_atomic(in))
-            check_atomic(&c, in);
-        else if (in->op == IR_DOT)
-            check_dot(&c, in);
-        else
-            irb_copy(c.b, ir, i, c.map);
-    }
-    eas_ir *raw = NULL;
-    st = irb_finish(c.b, &raw);
-    eas_builder_free(c.b);
-    arena_free(&mem);
-    if (st)
-        return st;
-    st = ir_simplify(raw, out);
-    eas_ir_release(raw);
-    return st;
-}
-
-/* ---- without asserts ---- */
-
-bool ir_asserts(const eas_ir *ir)
-{
-    for (uint32_t i = 0; i < ir->ninsns; i++)
-        if (ir->insns[i].op == IR_ASSERT)
-            return true;
-    return false;
-}
-
-eas_status ir_unasserted(const eas_ir *ir, eas_ir **out)
-{
-    *out = NULL;
-    if (!ir_asserts(ir)) {
-        *out = eas_ir_retain((eas_ir *)(uintptr_t)ir);
-        return EAS_OK;
-    }
-    eas_builder *b;
-    uint32_t *map = calloc(ir->nvals, sizeof *map);
-    eas_status st = map ? irb_like(ir, &b) : base_fail_oom(ir->nvals * sizeof *map);
-    if (st) {
-        free(map);
-        return st;
-    }
-    for (int p = 1; p <= ir->nparams; p++)
-        map[p] = (uint32_t)p;
-    for (uint32_t i = 0; i < ir->ninsns; i++)
-        if (ir->insns[i].op != IR_ASSERT)
-            irb_copy(b, ir, i, map);
-    eas_ir *raw = NULL;
-    st = irb_finish(b, &raw);
-    eas_builder_free(b);
-    free(map);
-    if (st)
-        return st;
-    st = ir_simplify(raw, out);
-    eas_ir_release(raw);
-    return st;
 }

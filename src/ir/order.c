@@ -101,12 +101,12 @@ static lanes put(eas_builder *b, uint32_t x, int axis)
         x = irb_to(b, IR_CAST, ir_with_dtype(l.t, EAS_U8), x);
     l.mem = scratch(b, l.truth ? EAS_U8 : l.t.dtype, count_of(l.t));
     if (!b->status)
-        eas_store(b, l.mem, numbered(b, l.t), x, 0);
+        eas_builder_store(b, l.mem, numbered(b, l.t), x, 0);
     return l;
 }
 static uint32_t get(eas_builder *b, const lanes *l, uint32_t off, uint32_t mask)
 {
-    uint32_t r = b->status ? 0 : eas_load(b, l->mem, off, mask, 0);
+    uint32_t r = b->status ? 0 : eas_builder_load(b, l->mem, off, mask, 0);
     return b->status || !l->truth ? r : irb_to(b, IR_CAST, ir_with_dtype(type_of(b, r), EAS_BOOL), r);
 }
 /* x written to other places, which are a permutation of its own, and read back in order. */
@@ -119,8 +119,8 @@ static uint32_t scattered(eas_builder *b, uint32_t x, uint32_t off)
     uint32_t mem = scratch(b, truth ? EAS_U8 : t.dtype, count_of(t));
     if (b->status)
         return 0;
-    eas_store(b, mem, off, x, 0);
-    uint32_t r = eas_load(b, mem, numbered(b, t), 0, 0);
+    eas_builder_store(b, mem, off, x, 0);
+    uint32_t r = eas_builder_load(b, mem, numbered(b, t), 0, 0);
     return b->status || !truth ? r : irb_to(b, IR_CAST, t, r);
 }
 /* off = start + index * step */
@@ -130,7 +130,7 @@ static uint32_t at_index(eas_builder *b, const lanes *l, uint32_t start, uint32_
 }
 
 /* ---- gather, lane, flip, cat ---- */
-eas_value eas_gather(eas_builder *b, eas_value x, eas_value index, int axis)
+eas_value eas_builder_gather(eas_builder *b, eas_value x, eas_value index, int axis)
 {
     NEED(b, 0);
     int same = axis;
@@ -151,7 +151,7 @@ eas_value eas_gather(eas_builder *b, eas_value x, eas_value index, int axis)
     uint32_t inside = op2(b, IR_AND, op2(b, IR_GE, index, zero), op2(b, IR_LT, index, n));
     return get(b, &l, at_index(b, &l, row_start(b, &l, as_i64(ti)), index), inside);
 }
-eas_value eas_lane(eas_builder *b, eas_value x, int axis, eas_value index)
+eas_value eas_builder_lane(eas_builder *b, eas_value x, int axis, eas_value index)
 {
     NEED(b, 0);
     if (!want_block(b, "a lane", &x, &axis))
@@ -176,7 +176,7 @@ eas_value eas_lane(eas_builder *b, eas_value x, int axis, eas_value index)
     uint32_t r = get(b, &l, off, irb_to(b, IR_BROADCAST, ir_with_dtype(one, EAS_BOOL), inside));
     return b->status ? 0 : irb_to(b, IR_RESHAPE, rest, r);
 }
-eas_value eas_flip(eas_builder *b, eas_value x, int axis)
+eas_value eas_builder_flip(eas_builder *b, eas_value x, int axis)
 {
     NEED(b, 0);
     if (!want_block(b, "flip", &x, &axis))
@@ -194,7 +194,7 @@ static uint32_t padded(eas_builder *b, uint32_t x, int axis, int64_t front, int6
     uint32_t args[2] = {x, irb_const(b, ir_scalar(t.dtype), 0)};
     return irb_insn(b, IR_PAD, args, 2, ir_imm_place(axis, front), 1, &t);
 }
-eas_value eas_cat(eas_builder *b, eas_value x, eas_value y, int axis)
+eas_value eas_builder_cat(eas_builder *b, eas_value x, eas_value y, int axis)
 {
     NEED(b, 0);
     int same = axis;
@@ -260,13 +260,13 @@ static uint32_t rank_of(eas_builder *b, uint32_t x, int axis, bool descending)
     } else {
         uint32_t zero = irb_const(b, ir_scalar(EAS_I64), 0), end = irb_const(b, ir_scalar(EAS_I64), n), one = irb_const(b, ir_scalar(EAS_I64), 1),
                  init = now;
-        eas_loop_begin(b, zero, end, one, 1, &init, &iv, &now);
+        eas_builder_loop_begin(b, zero, end, one, 1, &init, &iv, &now);
         uint32_t next = b->status ? 0 : count_ahead(b, &r, now, iv);
-        eas_loop_end(b, 1, &next, &out);
+        eas_builder_loop_end(b, 1, &next, &out);
     }
     return b->status ? 0 : op2(b, IR_ADD, r.start, op2(b, IR_MUL, out, whole(b, t, r.l.step)));
 }
-void eas_sort(eas_builder *b, eas_value x, int axis, int descending, eas_value *sorted, eas_value *order)
+void eas_builder_sort(eas_builder *b, eas_value x, int axis, int descending, eas_value *sorted, eas_value *order)
 {
     NEED_(b);
     if (!want_block(b, "sort", &x, &axis))
@@ -280,7 +280,7 @@ void eas_sort(eas_builder *b, eas_value x, int axis, int descending, eas_value *
 }
 
 /* ---- histogram ---- */
-eas_value eas_histogram(eas_builder *b, eas_value x, int64_t bins, eas_value mask)
+eas_value eas_builder_histogram(eas_builder *b, eas_value x, int64_t bins, eas_value mask)
 {
     NEED(b, 0);
     int axis = 0;
@@ -293,20 +293,20 @@ eas_value eas_histogram(eas_builder *b, eas_value x, int64_t bins, eas_value mas
     uint32_t mem = scratch(b, EAS_I32, bins), at = b->status ? 0 : numbered(b, to);
     if (b->status)
         return 0;
-    eas_store(b, mem, at, irb_const(b, to, 0), 0);
+    eas_builder_store(b, mem, at, irb_const(b, to, 0), 0);
     uint32_t i = irb_to(b, IR_CAST, as_i64(t), x);
     uint32_t inside = op2(b, IR_AND, op2(b, IR_GE, i, whole(b, t, 0)), op2(b, IR_LT, i, whole(b, t, bins)));
     if (mask)
-        inside = eas_apply(b, IR_AND, inside, mask, 0);
+        inside = eas_builder_apply(b, IR_AND, inside, mask, 0);
     if (b->status)
         return 0;
-    eas_atomic(b, IR_ATOMIC_ADD, mem, i, irb_const(b, ir_with_dtype(t, EAS_I32), 1), 0, inside);
-    return b->status ? 0 : eas_load(b, mem, at, 0, 0);
+    eas_builder_atomic(b, IR_ATOMIC_ADD, mem, i, irb_const(b, ir_with_dtype(t, EAS_I32), 1), 0, inside);
+    return b->status ? 0 : eas_builder_load(b, mem, at, 0, 0);
 }
 
 /* ---- scans ---- */
-void eas_scan_with(eas_builder *b, int n, const eas_value *x, int axis, int reverse,
-                   int (*fn)(void *ctx, eas_builder *b, const eas_value *x, const eas_value *y, eas_value *out), void *ctx, eas_value *out)
+void eas_builder_scan_with(eas_builder *b, int n, const eas_value *x, int axis, int reverse,
+                           int (*fn)(void *ctx, eas_builder *b, const eas_value *x, const eas_value *y, eas_value *out), void *ctx, eas_value *out)
 {
     NEED_(b);
     NEED_(x);
@@ -342,8 +342,8 @@ void eas_scan_with(eas_builder *b, int n, const eas_value *x, int axis, int reve
         if (b->status || !fn(ctx, b, moved, now, joined))
             return;
         for (int k = 0; k < n && !b->status; k++) {
-            uint32_t j = eas_cast(b, joined[k], type_of(b, now[k]).dtype);
-            now[k] = b->status ? 0 : eas_apply(b, IR_WHERE, there, j, now[k]);
+            uint32_t j = eas_builder_cast(b, joined[k], type_of(b, now[k]).dtype);
+            now[k] = b->status ? 0 : eas_builder_apply(b, IR_WHERE, there, j, now[k]);
         }
     }
     for (int k = 0; k < n; k++)
@@ -390,7 +390,7 @@ static eas_dtype unsigned_of(eas_dtype dt)
     int n = dtype_bits(dt);
     return u[n == 8 ? 0 : n == 16 ? 1 : n == 32 ? 2 : 3];
 }
-eas_value eas_bits(eas_builder *b, eas_bits_kind kind, eas_value x, eas_value y)
+eas_value eas_builder_bits(eas_builder *b, eas_bits_kind kind, eas_value x, eas_value y)
 {
     NEED(b, 0);
     static const char *const names[] = {"popcount", "clz", "ctz", "umulhi"};
@@ -400,13 +400,13 @@ eas_value eas_bits(eas_builder *b, eas_bits_kind kind, eas_value x, eas_value y)
     if (!x || x >= b->ir->nvals || type_of(b, x).kind != IR_VAL || !dtype_is_int(type_of(b, x).dtype))
         return irb_fail(b, EAS_ERR_TYPE, "%s: needs integers", what), 0;
     if (kind == EAS_BITS_UMULHI) {
-        uint32_t two = eas_apply(b, IR_ADD, x, y, 0); /* promotes and broadcasts both */
+        uint32_t two = eas_builder_apply(b, IR_ADD, x, y, 0); /* promotes and broadcasts both */
         if (b->status)
             return 0;
         ir_type t = type_of(b, two), u = ir_with_dtype(t, unsigned_of(t.dtype)), wide = ir_with_dtype(t, EAS_U64);
         int n = dtype_bits(t.dtype);
-        x = irb_to(b, IR_BROADCAST, ir_with_dtype(t, type_of(b, eas_cast(b, x, t.dtype)).dtype), eas_cast(b, x, t.dtype));
-        y = irb_to(b, IR_BROADCAST, ir_with_dtype(t, t.dtype), eas_cast(b, y, t.dtype));
+        x = irb_to(b, IR_BROADCAST, ir_with_dtype(t, type_of(b, eas_builder_cast(b, x, t.dtype)).dtype), eas_builder_cast(b, x, t.dtype));
+        y = irb_to(b, IR_BROADCAST, ir_with_dtype(t, t.dtype), eas_builder_cast(b, y, t.dtype));
         x = irb_to(b, IR_BITCAST, u, x);
         y = irb_to(b, IR_BITCAST, u, y);
         uint32_t r = n == 64 ? mulhi64(b, x, y)

@@ -411,7 +411,7 @@ static bool build_line(parser *p, line *l, uint16_t op, int64_t imm)
     if (op == IR_ALLOC_TG && l->types.len == 1)
         imm = given[0].dim[0];
     irb_note_block(p->b, irb_insn(p->b, op, l->args.at, (int)l->args.len, imm, (int)l->res.len, given));
-    bool ok = p->b->status ? (p->failed ? false : fail(p, "%s", p->b->message ? p->b->message : "out of memory")) : same_types(p, l, given);
+    bool ok = p->b->status ? (p->failed ? false : fail(p, "%s", p->b->error.message)) : same_types(p, l, given);
     free(given);
     return ok;
 }
@@ -447,7 +447,7 @@ static bool parse_params(parser *p)
         if (t.rank || t.kind == IR_TG || t.kind == IR_FRAG)
             return fail(p, "a parameter is a scalar or a buffer");
         if (!irb_param(p->b, name, t, false))
-            return fail(p, "%s", p->b->message ? p->b->message : "out of memory");
+            return fail(p, "%s", p->b->error.message);
     } while (take(p, ','));
     return expect(p, ')');
 }

@@ -12,7 +12,7 @@ struct poison {
     uint8_t **bad; /* per value: a byte a lane, or NULL */
     uint32_t cap;
     eas_status st; /* of the first fault */
-    char message[1024];
+    base_error error; /* of that */
 };
 
 static const uint8_t *marks(const run *r, uint32_t v) { return r->poison && v < r->poison->cap ? r->poison->bad[v] : NULL; }
@@ -51,7 +51,7 @@ void poison_load(run *r, uint32_t v, int64_t lane)
     if (r->st || r->poison->st)
         return;
     r->poison->st = st;
-    snprintf(r->poison->message, sizeof r->poison->message, "%s", eas_error_message());
+    base_error_keep(&r->poison->error, st);
 }
 
 void poison_drop(run *r, uint32_t v)
@@ -77,13 +77,13 @@ bool poison_used(run *r, uint32_t v)
     const int64_t n = marks(r, v) ? interp_lanes(r, v) : 0;
     for (int64_t k = 0; k < n; k++)
         if (is_bad(r, v, k) && (r->threads == 1 || lane_on(r, k)))
-            return r->st = base_fail(r->poison->st, "%s", r->poison->message), true;
+            return r->st = base_error_raise(&r->poison->error), true;
     return false;
 }
 
 /* ---- instructions that use what they are given ---- */
 
-static bool fail_at(run *r) { return r->st = base_fail(r->poison->st, "%s", r->poison->message), true; }
+static bool fail_at(run *r) { return r->st = base_error_raise(&r->poison->error), true; }
 
 /* Lanes that take part in an access: their offset and mask, and what they write. */
 static bool access_uses(run *r, const ir_insn *in, int first, int last)

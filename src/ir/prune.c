@@ -7,15 +7,14 @@
 #include "grad.h"
 
 typedef struct pruner {
-    const eas_ir *ir;
-    bool *live;         /* per value */
-    bool *keep;         /* per instruction */
-    uint32_t *end, *mid; /* per opener */
-    uint32_t *open;     /* per closer and divider: its opener */
+    ir_rewrite w;
+    ir_regions at;
+    bool *live; /* per value */
+    bool *keep; /* per instruction */
     bool changed;
 } pruner;
 
-static const uint32_t *args_of(const pruner *p, const ir_insn *in) { return ir_args(p->ir, in); }
+static const uint32_t *args_of(const pruner *p, const ir_insn *in) { return ir_args(p->w.from, in); }
 
 static void need(pruner *p, uint32_t v)
 {
@@ -47,12 +46,12 @@ static int head_of(const ir_insn *in) { return in->op == IR_LOOP ? 3 : 0; }
 /* A loop or while that stays: its bounds, its condition, and the carried values that are live in either place. */
 static void visit_loop(pruner *p, uint32_t i)
 {
-    const ir_insn *in = &p->ir->insns[i], *close = &p->ir->insns[p->end[i]];
+    const ir_insn *in = &p->w.from->insns[i], *close = &p->w.from->insns[p->at.end[i]];
     const int head = head_of(in), skip = head ? 1 : 0;
     for (int k = 0; k < head; k++)
         need(p, args_of(p, in)[k]);
-    if (p->mid[i])
-        need(p, args_of(p, &p->ir->insns[p->mid[i]])[0]);
+    if (p->at.mid[i])
+        need(p, args_of(p, &p->w.from->insns[p->at.mid[i]])[0]);
     for (int k = head; k < in->nargs; k++) {
         const uint32_t n = (uint32_t)(k - head), body = in->res + n + (uint32_t)skip, last = close->res + n;
         if (!p->live[body] && !p->live[last])
@@ -65,12 +64,12 @@ static void visit_loop(pruner *p, uint32_t i)
 
 static void visit_if(pruner *p, uint32_t i)
 {
-    const ir_insn *in = &p->ir->insns[i], *close = &p->ir->insns[p->end[i]];
+    const ir_insn *in = &p->w.from->insns[i], *close = &p->w.from->insns[p->at.end[i]];
     need(p, args_of(p, in)[0]);
     for (int k = 0; k < close->nres; k++)
         if (p->live[close->res + (uint32_t)k]) {
             need(p, args_of(p, close)[k]);
-            need(p, args_of(p, &p->ir->insns[p->mid[i]])[k]);
+            need(p, args_of(p, &p->w.from->insns[p->at.mid[i]])[k]);
         }
 }
 
@@ -84,14 +83,14 @@ static bool any_result(const pruner *p, const ir_insn *in)
 
 static void visit(pruner *p, uint32_t i, const uint32_t *parent)
 {
-    const ir_insn *in = &p->ir->insns[i];
+    const ir_insn *in = &p->w.from->insns[i];
     switch (in->op) {
     case IR_ENDLOOP:
     case IR_ENDWHILE:
     case IR_ENDIF:
         if (any_result(p, in)) {
-            stay(p, p->open[i]);
-            stay_within(p, p->open[i], parent);
+            stay(p, p->at.opener[i]);
+            stay_within(p, p->at.opener[i], parent);
         }
         break;
     case IR_LOOP:
@@ -118,141 +117,58 @@ static void visit(pruner *p, uint32_t i, const uint32_t *parent)
     }
 }
 
-static uint32_t *parents(const pruner *p, arena *mem)
-{
-    uint32_t *parent = arena_alloc(mem, (p->ir->ninsns + 1) * sizeof *parent), *stack = arena_alloc(mem, (p->ir->ninsns + 1) * sizeof *stack), n = 0;
-    for (uint32_t i = 0; parent && stack && i < p->ir->ninsns; i++) {
-        const uint16_t op = p->ir->insns[i].op;
-        if (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF)
-            n--;
-        parent[i] = n ? stack[n - 1] : UINT32_MAX;
-        if (op == IR_LOOP || op == IR_WHILE || op == IR_IF)
-            stack[n++] = i;
-    }
-    return parent;
-}
-
 /* ---- the copy ---- */
 
-static bool opens(const pruner *p, uint32_t i)
+/* Which of the values that pass through a region stay. */
+static bool *stays_of(pruner *p, uint32_t opener)
 {
-    const uint16_t op = p->ir->insns[i].op;
-    return op == IR_LOOP || op == IR_WHILE || op == IR_IF;
-}
-
-/* Operands first..first+n of which those with live[at + k] stay. */
-static void copy_some(pruner *p, eas_builder *b, uint32_t *map, uint32_t i, int head, const bool *stays, uint32_t res, int skip)
-{
-    const ir_insn *in = &p->ir->insns[i];
-    uint32_t *args = malloc((size_t)(in->nargs + 1) * sizeof *args);
-    ir_type *t = calloc((size_t)in->nres + 2, sizeof *t);
-    int n = 0, m = 0;
-    b->file = in->file;
-    b->line = in->line;
-    if (!args || !t) {
-        irb_fail(b, EAS_ERR_MEMORY, "out of memory while building a kernel");
-    } else {
-        for (int k = 0; k < in->nargs; k++)
-            if (k < head || stays[k - head])
-                args[n++] = map[args_of(p, in)[k]];
-        for (int k = 0; k < in->nres; k++)
-            if (k < skip || stays[k - skip])
-                t[m++] = ir_typeof(p->ir, in->res + (uint32_t)k);
-        uint32_t r = irb_insn(b, in->op, args, n, in->imm, m, t);
-        for (int k = 0; k < in->nres; k++)
-            if (k < skip || stays[k - skip])
-                map[res + (uint32_t)k] = r++;
-    }
-    free(args);
-    free(t);
-}
-
-static bool *stays_of(const pruner *p, uint32_t opener, arena *mem)
-{
-    const ir_insn *in = &p->ir->insns[opener], *close = &p->ir->insns[p->end[opener]];
-    bool *s = arena_alloc(mem, (size_t)close->nres + 1);
+    const ir_insn *in = &p->w.from->insns[opener], *close = &p->w.from->insns[p->at.end[opener]];
+    bool *s = arena_alloc(&p->w.mem, (size_t)close->nres + 1);
     for (int k = 0; s && k < close->nres; k++)
         s[k] = p->live[close->res + (uint32_t)k] || (in->op != IR_IF && p->live[in->res + (uint32_t)k + (in->op == IR_LOOP)]);
     return s;
 }
 
-static void copy_structure(pruner *p, eas_builder *b, uint32_t *map, uint32_t i, arena *mem)
+static void copy_structure(pruner *p, uint32_t i)
 {
-    const ir_insn *in = &p->ir->insns[i];
-    const bool *stays = stays_of(p, opens(p, i) ? i : p->open[i], mem);
-    if (!stays)
-        irb_fail(b, EAS_ERR_MEMORY, "out of memory while building a kernel");
-    else if (in->op == IR_LOOP)
-        copy_some(p, b, map, i, 3, stays, in->res, 1);
-    else if (in->op == IR_IF || in->op == IR_DO)
-        irb_copy(b, p->ir, i, map);
-    else
-        copy_some(p, b, map, i, 0, stays, in->res, 0);
-}
-
-static eas_status copy_all(pruner *p, arena *mem, eas_ir **out)
-{
-    uint32_t *map = arena_alloc(mem, p->ir->nvals * sizeof *map);
-    eas_builder *b = NULL;
-    eas_status st = mem->oom ? base_fail_oom(p->ir->nvals) : irb_like(p->ir, &b);
-    if (st)
-        return st;
-    for (int v = 1; v <= p->ir->nparams; v++)
-        map[v] = (uint32_t)v;
-    for (uint32_t i = 0; i < p->ir->ninsns && !b->status; i++) {
-        const bool structure = ir_rows[p->ir->insns[i].op].flags & IR_STRUCT;
-        if (p->keep[structure && !opens(p, i) ? p->open[i] : i]) {
-            if (structure)
-                copy_structure(p, b, map, i, mem);
-            else
-                irb_copy(b, p->ir, i, map);
-        }
+    const uint16_t op = p->w.from->insns[i].op;
+    if (op == IR_IF || op == IR_DO) {
+        ir_rewrite_copy(&p->w, i);
+        return;
     }
-    st = irb_finish(b, out);
-    eas_builder_free(b);
-    return st;
+    const bool *stays = stays_of(p, ir_opens(op) ? i : p->at.opener[i]);
+    if (stays)
+        ir_rewrite_some(&p->w, i, op == IR_LOOP ? 3 : 0, op == IR_LOOP, stays);
 }
 
-static bool find_regions(pruner *p, arena *mem)
+static void copy_all(pruner *p)
 {
-    uint32_t *stack = arena_alloc(mem, (p->ir->ninsns + 1) * sizeof *stack), n = 0;
-    p->end = ir_region_ends(p->ir, mem);
-    p->mid = arena_alloc(mem, (p->ir->ninsns + 1) * sizeof *p->mid);
-    p->open = arena_alloc(mem, (p->ir->ninsns + 1) * sizeof *p->open);
-    for (uint32_t i = 0; !mem->oom && i < p->ir->ninsns; i++)
-        switch (p->ir->insns[i].op) {
-        case IR_LOOP:
-        case IR_WHILE:
-        case IR_IF: stack[n++] = i; break;
-        case IR_ELSE:
-        case IR_DO:
-            p->mid[stack[n - 1]] = i;
-            p->open[i] = stack[n - 1];
-            break;
-        case IR_ENDLOOP:
-        case IR_ENDWHILE:
-        case IR_ENDIF: p->open[i] = stack[--n]; break;
-        default: break;
-        }
-    return !mem->oom;
+    for (uint32_t i = 0; i < p->w.from->ninsns && !p->w.b->status; i++) {
+        const uint16_t op = p->w.from->insns[i].op;
+        const bool structure = ir_rows[op].flags & IR_STRUCT;
+        if (!p->keep[structure && !ir_opens(op) ? p->at.opener[i] : i])
+            continue;
+        if (structure)
+            copy_structure(p, i);
+        else
+            ir_rewrite_copy(&p->w, i);
+    }
 }
 
 eas_status ir_prune(const eas_ir *ir, eas_ir **out)
 {
-    arena mem = {0};
-    pruner p = {.ir = ir, .live = arena_alloc(&mem, ir->nvals + 1), .keep = arena_alloc(&mem, ir->ninsns + 1)};
+    pruner p = {0};
     *out = NULL;
-    const uint32_t *parent = mem.oom || !find_regions(&p, &mem) ? NULL : parents(&p, &mem);
-    if (!parent || mem.oom) {
-        arena_free(&mem);
-        return base_fail_oom(ir->nvals);
+    eas_status st = ir_rewrite_begin(&p.w, ir);
+    p.live = arena_alloc(&p.w.mem, ir->nvals + 1);
+    p.keep = arena_alloc(&p.w.mem, ir->ninsns + 1);
+    if (!st && ir_find_regions(ir, &p.w.mem, &p.at)) {
+        do {
+            p.changed = false;
+            for (uint32_t i = ir->ninsns; i-- > 0;)
+                visit(&p, i, p.at.parent);
+        } while (p.changed);
+        copy_all(&p);
     }
-    do {
-        p.changed = false;
-        for (uint32_t i = ir->ninsns; i-- > 0;)
-            visit(&p, i, parent);
-    } while (p.changed);
-    eas_status st = copy_all(&p, &mem, out);
-    arena_free(&mem);
-    return st;
+    return ir_rewrite_end(&p.w, st, out);
 }

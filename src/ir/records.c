@@ -212,9 +212,7 @@ void interp_print(run *r, uint32_t i)
 /* ---- the pass ---- */
 
 typedef struct printer {
-    const eas_ir *ir;
-    eas_builder *b;
-    uint32_t *map;
+    ir_rewrite w;
     uint32_t count, words; /* the two buffers */
     ir_records rec;
     uint32_t which;        /* print */
@@ -231,109 +229,110 @@ static int64_t record_words(const eas_ir *ir, const ir_insn *in)
     return in->nargs > n && ir_typeof(ir, ir_args(ir, in)[n]).rank ? words + ir_lanes(ir_typeof(ir, ir_args(ir, in)[n])) : words;
 }
 
-static uint32_t op2(printer *p, uint16_t op, uint32_t x, uint32_t y) { return irb_op(p->b, op, x, y, 0); }
-static uint32_t number(printer *p, int64_t v) { return irb_const(p->b, ir_scalar(EAS_I64), v); }
+static uint32_t op2(printer *p, uint16_t op, uint32_t x, uint32_t y) { return irb_op(p->w.b, op, x, y, 0); }
+static uint32_t number(printer *p, int64_t v) { return irb_const(p->w.b, ir_scalar(EAS_I64), v); }
 static uint32_t cast(printer *p, uint32_t x, eas_dtype dt)
 {
-    return p->b->status ? 0 : irb_to(p->b, IR_CAST, ir_with_dtype(ir_typeof(p->b->ir, x), dt), x);
+    return p->w.b->status ? 0 : irb_to(p->w.b, IR_CAST, ir_with_dtype(ir_typeof(p->w.b->ir, x), dt), x);
 }
 
 /* The same bits, as an unsigned integer. */
 static uint32_t as_unsigned(printer *p, uint32_t x)
 {
     static const eas_dtype same[9] = {[1] = EAS_U8, [2] = EAS_U16, [4] = EAS_U32, [8] = EAS_U64};
-    eas_dtype dt = p->b->status ? EAS_BOOL : ir_typeof(p->b->ir, x).dtype;
-    return dt == EAS_BOOL ? cast(p, x, EAS_U32) : irb_to(p->b, IR_BITCAST, ir_with_dtype(ir_typeof(p->b->ir, x), same[eas_dtype_size(dt)]), x);
+    eas_dtype dt = p->w.b->status ? EAS_BOOL : ir_typeof(p->w.b->ir, x).dtype;
+    return dt == EAS_BOOL ? cast(p, x, EAS_U32) : irb_to(p->w.b, IR_BITCAST, ir_with_dtype(ir_typeof(p->w.b->ir, x), same[eas_dtype_size(dt)]), x);
 }
 
 static void put(printer *p, uint32_t off, uint32_t word, uint32_t mask)
 {
     uint32_t args[4] = {p->words, off, word, mask};
-    irb_insn(p->b, IR_STORE, args, 4, 0, 0, NULL);
+    irb_insn(p->w.b, IR_STORE, args, 4, 0, 0, NULL);
 }
 
 /* A value from word `at` of the record that begins at base; returns the word behind it. */
 static int64_t put_value(printer *p, uint32_t base, int64_t at, uint32_t x, uint32_t keep)
 {
-    ir_type t = p->b->status ? ir_scalar(EAS_BOOL) : ir_typeof(p->b->ir, x);
+    ir_type t = p->w.b->status ? ir_scalar(EAS_BOOL) : ir_typeof(p->w.b->ir, x);
     int64_t n = ir_lanes(t);
     int w = words_of(t.dtype);
     uint32_t u = as_unsigned(p, x), off = op2(p, IR_ADD, base, number(p, at)), each = off;
     if (t.rank) {
         ir_type row = {.dtype = EAS_I64, .kind = IR_VAL, .rank = 1, .dim = {(int32_t)n}};
-        u = p->b->status ? 0 : irb_to(p->b, IR_RESHAPE, ir_with_dtype(row, ir_typeof(p->b->ir, u).dtype), u);
-        each = op2(p, IR_MUL, irb_typed(p->b, IR_ARANGE, row, 0), irb_const(p->b, row, w));
-        each = op2(p, IR_ADD, p->b->status ? 0 : irb_to(p->b, IR_BROADCAST, row, off), each);
-        keep = p->b->status ? 0 : irb_to(p->b, IR_BROADCAST, ir_with_dtype(row, EAS_BOOL), keep);
+        u = p->w.b->status ? 0 : irb_to(p->w.b, IR_RESHAPE, ir_with_dtype(row, ir_typeof(p->w.b->ir, u).dtype), u);
+        each = op2(p, IR_MUL, irb_typed(p->w.b, IR_ARANGE, row, 0), irb_const(p->w.b, row, w));
+        each = op2(p, IR_ADD, p->w.b->status ? 0 : irb_to(p->w.b, IR_BROADCAST, row, off), each);
+        keep = p->w.b->status ? 0 : irb_to(p->w.b, IR_BROADCAST, ir_with_dtype(row, EAS_BOOL), keep);
     }
-    for (int k = 0; k < w && !p->b->status; k++) {
-        ir_type wide = ir_typeof(p->b->ir, u), it = ir_typeof(p->b->ir, each);
-        put(p, k ? op2(p, IR_ADD, each, irb_const(p->b, it, 1)) : each, cast(p, k ? op2(p, IR_SHR, u, irb_const(p->b, wide, 32)) : u, EAS_U32), keep);
+    for (int k = 0; k < w && !p->w.b->status; k++) {
+        ir_type wide = ir_typeof(p->w.b->ir, u), it = ir_typeof(p->w.b->ir, each);
+        put(p, k ? op2(p, IR_ADD, each, irb_const(p->w.b, it, 1)) : each, cast(p, k ? op2(p, IR_SHR, u, irb_const(p->w.b, wide, 32)) : u, EAS_U32),
+            keep);
     }
     return at + n * w;
 }
 
 static uint32_t any_lane(printer *p, uint32_t mask)
 {
-    for (int axis = p->b->status ? 0 : ir_typeof(p->b->ir, mask).rank; axis > 0; axis--)
-        mask = eas_reduce(p->b, IR_OR, mask, axis - 1);
+    for (int axis = p->w.b->status ? 0 : ir_typeof(p->w.b->ir, mask).rank; axis > 0; axis--)
+        mask = eas_builder_reduce(p->w.b, IR_OR, mask, axis - 1);
     return mask;
 }
 
 static uint32_t count_up(printer *p, int64_t which, uint32_t mask)
 {
-    uint32_t args[4] = {p->count, number(p, which), irb_const(p->b, ir_scalar(EAS_U32), 1), mask};
+    uint32_t args[4] = {p->count, number(p, which), irb_const(p->w.b, ir_scalar(EAS_U32), 1), mask};
     ir_type t = {0};
-    return irb_insn(p->b, IR_ATOMIC_ADD, args, 4, 0, 1, &t);
+    return irb_insn(p->w.b, IR_ATOMIC_ADD, args, 4, 0, 1, &t);
 }
 
 /* A place among the records: its number, and whether there is room. The counter stands still when it is full, so that it cannot wrap. */
 static uint32_t take_place(printer *p, uint32_t on, uint32_t *keep)
 {
-    uint32_t args[2] = {p->count, number(p, 0)}, cap = irb_const(p->b, ir_scalar(EAS_U32), p->rec.cap);
+    uint32_t args[2] = {p->count, number(p, 0)}, cap = irb_const(p->w.b, ir_scalar(EAS_U32), p->rec.cap);
     ir_type t = {0};
-    uint32_t room = op2(p, IR_AND, on, op2(p, IR_LT, irb_insn(p->b, IR_LOAD, args, 2, 0, 1, &t), cap));
+    uint32_t room = op2(p, IR_AND, on, op2(p, IR_LT, irb_insn(p->w.b, IR_LOAD, args, 2, 0, 1, &t), cap));
     uint32_t place = count_up(p, 0, room);
     *keep = op2(p, IR_AND, room, op2(p, IR_LT, place, cap));
-    count_up(p, 1, op2(p, IR_AND, on, irb_op(p->b, IR_NOT, *keep, 0, 0)));
+    count_up(p, 1, op2(p, IR_AND, on, irb_op(p->w.b, IR_NOT, *keep, 0, 0)));
     return op2(p, IR_MUL, cast(p, place, EAS_I64), number(p, p->rec.stride));
 }
 
 static uint32_t program(printer *p)
 {
-    uint32_t at = eas_program_id(p->b, 2);
+    uint32_t at = eas_builder_program_id(p->w.b, 2);
     for (int a = 1; a >= 0; a--)
-        at = op2(p, IR_ADD, op2(p, IR_MUL, at, eas_num_programs(p->b, a)), eas_program_id(p->b, a));
+        at = op2(p, IR_ADD, op2(p, IR_MUL, at, eas_builder_num_programs(p->w.b, a)), eas_builder_program_id(p->w.b, a));
     return at;
 }
 
 static void lower(printer *p, const ir_insn *in)
 {
-    const eas_ir *ir = p->ir;
+    const eas_ir *ir = p->w.from;
     int n = ir_print_values(ir->strings[in->imm]);
-    uint32_t mask = in->nargs > n ? p->map[ir_args(ir, in)[n]] : 0, keep;
+    uint32_t mask = in->nargs > n ? p->w.map[ir_args(ir, in)[n]] : 0, keep;
     bool block = mask && ir_typeof(ir, ir_args(ir, in)[n]).rank;
-    uint32_t on = !mask ? irb_const(p->b, ir_scalar(EAS_BOOL), 1) : any_lane(p, mask), base = take_place(p, on, &keep);
+    uint32_t on = !mask ? irb_const(p->w.b, ir_scalar(EAS_BOOL), 1) : any_lane(p, mask), base = take_place(p, on, &keep);
     int64_t at = put_value(p, base, 0, program(p), keep);
-    at = put_value(p, base, at, irb_const(p->b, ir_scalar(EAS_U32), p->which++), keep);
-    uint32_t thread = ir->threads ? irb_typed(p->b, IR_THREAD_ID, ir_scalar(EAS_U32), ir->threads) : irb_const(p->b, ir_scalar(EAS_U32), 0);
+    at = put_value(p, base, at, irb_const(p->w.b, ir_scalar(EAS_U32), p->which++), keep);
+    uint32_t thread = ir->threads ? irb_typed(p->w.b, IR_THREAD_ID, ir_scalar(EAS_U32), ir->threads) : irb_const(p->w.b, ir_scalar(EAS_U32), 0);
     at = put_value(p, base, at, thread, keep);
     if (block)
         at = put_value(p, base, at, mask, keep);
     for (int k = 0; k < n; k++)
-        at = put_value(p, base, at, p->map[ir_args(ir, in)[k]], keep);
+        at = put_value(p, base, at, p->w.map[ir_args(ir, in)[k]], keep);
 }
 
 static void measure(printer *p, int64_t limit)
 {
     p->rec.limit = limit;
     p->rec.stride = HEAD;
-    for (uint32_t i = 0; i < p->ir->ninsns; i++)
-        if (p->ir->insns[i].op == IR_PRINT) {
-            int64_t words = record_words(p->ir, &p->ir->insns[i]);
+    for (uint32_t i = 0; i < p->w.from->ninsns; i++)
+        if (p->w.from->insns[i].op == IR_PRINT) {
+            int64_t words = record_words(p->w.from, &p->w.from->insns[i]);
             p->rec.stride = words > p->rec.stride ? words : p->rec.stride;
         }
-    int64_t most = MAX_WORDS / p->rec.stride, want = limit * (p->ir->threads ? p->ir->threads : 1);
+    int64_t most = MAX_WORDS / p->rec.stride, want = limit * (p->w.from->threads ? p->w.from->threads : 1);
     p->rec.cap = want > most ? most : want;
     p->rec.cap = p->rec.cap < 1 ? 1 : p->rec.cap;
 }
@@ -348,36 +347,23 @@ bool ir_prints(const eas_ir *ir)
 
 eas_status ir_printed(const eas_ir *ir, int64_t limit, eas_ir **out, ir_records *rec)
 {
-    printer p = {.ir = ir, .map = calloc(ir->nvals, sizeof *p.map)};
+    printer p = {0};
     *out = NULL;
-    eas_status st = p.map ? irb_like(ir, &p.b) : base_fail_oom(ir->nvals * sizeof *p.map);
-    if (st) {
-        free(p.map);
-        return st;
+    eas_status st = ir_rewrite_begin(&p.w, ir);
+    if (!st) {
+        measure(&p, limit);
+        p.count = irb_param(p.w.b, "eas_print_count", (ir_type){.dtype = EAS_U32, .kind = IR_BUF}, false);
+        p.words = irb_param(p.w.b, "eas_print_words", (ir_type){.dtype = EAS_U32, .kind = IR_BUF}, false);
     }
-    measure(&p, limit);
-    p.count = irb_param(p.b, "eas_print_count", (ir_type){.dtype = EAS_U32, .kind = IR_BUF}, false);
-    p.words = irb_param(p.b, "eas_print_words", (ir_type){.dtype = EAS_U32, .kind = IR_BUF}, false);
-    for (int k = 1; k <= ir->nparams; k++)
-        p.map[k] = (uint32_t)k;
-    for (uint32_t i = 0; i < ir->ninsns; i++) {
-        const ir_insn *in = &ir->insns[i];
-        p.b->file = in->file;
-        p.b->line = in->line;
+    for (uint32_t i = 0; i < ir->ninsns && !st; i++) {
+        const ir_insn *in = ir_rewrite_at(&p.w, i);
         if (in->op == IR_PRINT)
             lower(&p, in);
         else
-            irb_copy(p.b, ir, i, p.map);
+            ir_rewrite_copy(&p.w, i);
     }
-    eas_ir *raw = NULL;
-    st = irb_finish(p.b, &raw);
-    eas_builder_free(p.b);
-    free(p.map);
-    if (!st)
-        st = ir_simplify(raw, out);
-    eas_ir_release(raw);
     *rec = p.rec;
-    return st;
+    return ir_rewrite_end_simple(&p.w, st, out);
 }
 
 /* ---- afterwards: records in order ---- */

@@ -3,7 +3,7 @@
  *   rewrite   one walk that folds constants, applies identities, decides comparisons by intervals, inlines decided ifs and
  *             shares equal pure instructions (scoped to regions); repeated until nothing changes
  *   retype    a scalar parameter that is only ever cast to one float dtype arrives in that dtype
- *   contract  a product that feeds exactly one sum becomes an fma (f32, f64; unless the kernel says no)
+ *   contract  a product that feeds exactly one sum becomes an fma (contract.c; unless the kernel says no)
  *   sweep     drops what nothing needs
  *
  * Every identity is exact: integers wrap, floats keep signed zeros, infinities and NaN.
@@ -13,9 +13,7 @@
 #include <math.h>
 
 typedef struct simp {
-    const eas_ir *from;
-    eas_builder *b;
-    uint32_t *map;       /* old value -> new value */
+    ir_rewrite w;
     ir_range *range;     /* per new value */
     uint32_t caprange;
     eas_ir_info info;
@@ -25,20 +23,19 @@ typedef struct simp {
     VEC(uint32_t) undo;  /* table slots filled, to empty them when a region closes */
     VEC(uint32_t) scope; /* undo.len at each open region */
     uint32_t written;    /* instructions before the last that writes memory, or before the loop that does: arguments may overlap */
-    arena mem;
 } simp;
 
 static const ir_env nothing_known = {0};
 
 /* ---- looking at what was built ---- */
 
-static ir_type type_of(const simp *s, uint32_t v) { return s->b->ir->vals[v].type; }
-static const ir_insn *def(const simp *s, uint32_t v) { return ir_def(s->b->ir, v); }
-static const uint32_t *args_of(const simp *s, const ir_insn *in) { return ir_args(s->b->ir, in); }
+static ir_type type_of(const simp *s, uint32_t v) { return s->w.b->ir->vals[v].type; }
+static const ir_insn *def(const simp *s, uint32_t v) { return ir_def(s->w.b->ir, v); }
+static const uint32_t *args_of(const simp *s, const ir_insn *in) { return ir_args(s->w.b->ir, in); }
 static bool is_op(const simp *s, uint32_t v, uint16_t op) { return def(s, v) && def(s, v)->op == op; }
 static bool is_float(const simp *s, uint32_t v) { return dtype_is_float(type_of(s, v).dtype); }
 static bool is_bool(const simp *s, uint32_t v) { return type_of(s, v).dtype == EAS_BOOL; }
-static bool constant(const simp *s, uint32_t v, int64_t *bits) { return type_of(s, v).kind == IR_VAL && ir_const_of(s->b->ir, v, bits); }
+static bool constant(const simp *s, uint32_t v, int64_t *bits) { return type_of(s, v).kind == IR_VAL && ir_const_of(s->w.b->ir, v, bits); }
 
 static bool is_int_const(const simp *s, uint32_t v, int64_t want)
 {
@@ -78,10 +75,10 @@ static bool shareable(const simp *s, uint16_t op, const uint32_t *args)
 {
     if (ir_rows[op].flags & IR_PURE)
         return true;
-    return op == IR_LOAD && args[0] <= (uint32_t)s->from->nparams && !s->from->params[args[0] - 1].write;
+    return op == IR_LOAD && args[0] <= (uint32_t)s->w.from->nparams && !s->w.from->params[args[0] - 1].write;
 }
 
-static bool grow_ranges(simp *s) { return vec_grow((void **)&s->range, &s->caprange, s->b->ir->nvals + 1, sizeof *s->range); }
+static bool grow_ranges(simp *s) { return vec_grow((void **)&s->range, &s->caprange, s->w.b->ir->nvals + 1, sizeof *s->range); }
 
 /* Operands of a commutative instruction: a constant on the right, else the older value first. */
 static void put_in_order(const simp *s, const uint32_t *a, uint32_t *out)
@@ -96,7 +93,7 @@ static void put_in_order(const simp *s, const uint32_t *a, uint32_t *out)
 /* Appends, or finds an equal instruction. For rules with explicit type t holds it; otherwise it is computed. */
 static uint32_t emit(simp *s, uint16_t op, const uint32_t *args, int nargs, int64_t imm, ir_type t)
 {
-    eas_builder *b = s->b;
+    eas_builder *b = s->w.b;
     uint32_t slot = 0;
     if (b->status)
         return 0;
@@ -144,7 +141,7 @@ static uint32_t emit_const(simp *s, ir_type t, int64_t bits)
 static void open_scope(simp *s)
 {
     if (!vec_push(&s->scope, s->undo.len))
-        irb_fail(s->b, EAS_ERR_MEMORY, "out of memory");
+        irb_fail(s->w.b, EAS_ERR_MEMORY, "out of memory");
 }
 
 /* Emptying slots in reverse order of filling keeps the probe chains of what remains intact. */
@@ -424,7 +421,7 @@ static uint32_t as_point(simp *s, uint32_t v)
 
 static void pure(simp *s, const ir_insn *in, const uint32_t *a)
 {
-    ir_type t = result_type(s, in->op, a, ir_typeof(s->from, in->res));
+    ir_type t = result_type(s, in->op, a, ir_typeof(s->w.from, in->res));
     uint32_t args[3] = {0};
     for (int k = 0; k < in->nargs; k++)
         args[k] = a[k];
@@ -434,7 +431,7 @@ static void pure(simp *s, const ir_insn *in, const uint32_t *a)
     s->changed |= r != 0;
     if (!r)
         r = emit(s, in->op, args, in->nargs, in->imm, t);
-    s->map[in->res] = r && !s->b->status ? as_point(s, r) : r;
+    s->w.map[in->res] = r && !s->w.b->status ? as_point(s, r) : r;
 }
 
 static bool decided(const simp *s, uint32_t v, bool *yes)
@@ -451,12 +448,12 @@ static void load(simp *s, const ir_insn *in, const uint32_t *a)
     if (n == 4 && decided(s, a[2], &yes)) {
         s->changed = true;
         if (!yes) {
-            s->map[in->res] = a[3];
+            s->w.map[in->res] = a[3];
             return;
         }
         n = 2;
     }
-    s->map[in->res] = emit(s, IR_LOAD, a, n, 0, (ir_type){0});
+    s->w.map[in->res] = emit(s, IR_LOAD, a, n, 0, (ir_type){0});
 }
 
 static void store(simp *s, const ir_insn *in, const uint32_t *a)
@@ -469,7 +466,7 @@ static void store(simp *s, const ir_insn *in, const uint32_t *a)
             return;
         n = 3;
     }
-    irb_insn(s->b, IR_STORE, a, n, 0, 0, NULL);
+    irb_insn(s->w.b, IR_STORE, a, n, 0, 0, NULL);
 }
 
 static void atomic(simp *s, const ir_insn *in, const uint32_t *a)
@@ -479,19 +476,19 @@ static void atomic(simp *s, const ir_insn *in, const uint32_t *a)
     if (n == 3 + values && decided(s, a[n - 1], &yes)) {
         s->changed = true;
         if (!yes) {
-            s->map[in->res] = emit_const(s, ir_typeof(s->from, in->res), 0);
+            s->w.map[in->res] = emit_const(s, ir_typeof(s->w.from, in->res), 0);
             return;
         }
         n--;
     }
-    s->map[in->res] = emit(s, in->op, a, n, 0, (ir_type){0});
+    s->w.map[in->res] = emit(s, in->op, a, n, 0, (ir_type){0});
 }
 
 static bool note_ranges(simp *s)
 {
-    if (s->b->status || !grow_ranges(s))
+    if (s->w.b->status || !grow_ranges(s))
         return false;
-    ir_range_insn(s->b->ir, &nothing_known, &s->info, &s->b->ir->insns[s->b->ir->ninsns - 1], s->range);
+    ir_range_insn(s->w.b->ir, &nothing_known, &s->info, &s->w.b->ir->insns[s->w.b->ir->ninsns - 1], s->range);
     return true;
 }
 
@@ -512,13 +509,13 @@ static void walk(simp *s, uint32_t first, uint32_t last, const uint32_t *end);
 /* An if whose condition is known is the branch that is taken. */
 static uint32_t inline_if(simp *s, uint32_t i, bool yes, const uint32_t *end)
 {
-    const eas_ir *ir = s->from;
+    const eas_ir *ir = s->w.from;
     uint32_t div = find_divider(ir, i, end), stop = end[i];
     const ir_insn *close = &ir->insns[stop];
     s->changed = true;
     walk(s, yes ? i + 1 : div + (div != stop), yes ? div : stop, end);
-    for (int k = 0; k < close->nres && !s->b->status; k++)
-        s->map[close->res + (uint32_t)k] = s->map[yes ? ir_args(ir, &ir->insns[div])[k] : ir_args(ir, close)[k]];
+    for (int k = 0; k < close->nres && !s->w.b->status; k++)
+        s->w.map[close->res + (uint32_t)k] = s->w.map[yes ? ir_args(ir, &ir->insns[div])[k] : ir_args(ir, close)[k]];
     return stop + 1;
 }
 
@@ -532,11 +529,11 @@ static bool writes_inside(const eas_ir *ir, uint32_t i, const uint32_t *end)
 
 static void structure(simp *s, uint32_t i, const uint32_t *end)
 {
-    const ir_insn *in = &s->from->insns[i];
-    if ((in->op == IR_LOOP || in->op == IR_WHILE) && writes_inside(s->from, i, end))
-        s->written = s->b->ir->ninsns;
+    const ir_insn *in = &s->w.from->insns[i];
+    if ((in->op == IR_LOOP || in->op == IR_WHILE) && writes_inside(s->w.from, i, end))
+        s->written = s->w.b->ir->ninsns;
     bool divides = in->op == IR_ELSE, closes = in->op == IR_ENDLOOP || in->op == IR_ENDWHILE || in->op == IR_ENDIF;
-    irb_copy(s->b, s->from, i, s->map);
+    ir_rewrite_copy(&s->w, i);
     if (closes || divides)
         close_scope(s);
     if (divides || in->op == IR_LOOP || in->op == IR_WHILE || in->op == IR_IF)
@@ -552,23 +549,20 @@ static bool holds_anyway(const simp *s, const ir_insn *in, const uint32_t *a)
 
 static uint32_t visit(simp *s, uint32_t i, const uint32_t *end)
 {
-    const ir_insn *in = &s->from->insns[i];
+    const ir_insn *in = ir_rewrite_at(&s->w, i);
     uint32_t few[8];
     bool yes;
-    s->b->file = in->file;
-    s->b->line = in->line;
-    if (in->op == IR_IF && decided(s, s->map[ir_args(s->from, in)[0]], &yes))
+    if (in->op == IR_IF && decided(s, s->w.map[ir_args(s->w.from, in)[0]], &yes))
         return inline_if(s, i, yes, end);
     if (ir_rows[in->op].flags & IR_STRUCT) {
         structure(s, i, end);
         return i + 1;
     }
     if (in->op == IR_PRINT) { /* of any number of values */
-        irb_copy(s->b, s->from, i, s->map);
+        ir_rewrite_copy(&s->w, i);
         return i + 1;
     }
-    for (int k = 0; k < in->nargs; k++)
-        few[k] = s->map[ir_args(s->from, in)[k]];
+    ir_rewrite_args(&s->w, in, few);
     if (in->op == IR_ASSERT && holds_anyway(s, in, few)) {
         s->changed = true;
         return i + 1;
@@ -582,69 +576,52 @@ static uint32_t visit(simp *s, uint32_t i, const uint32_t *end)
     else if ((ir_rows[in->op].flags & IR_PURE) && in->nargs <= 3)
         pure(s, in, few);
     else {
-        irb_copy(s->b, s->from, i, s->map);
+        ir_rewrite_copy(&s->w, i);
         note_ranges(s);
     }
-    if ((ir_writes(in) && few[0] <= (uint32_t)s->from->nparams) || in->op == IR_FENCE)
-        s->written = s->b->ir->ninsns;
+    if ((ir_writes(in) && few[0] <= (uint32_t)s->w.from->nparams) || in->op == IR_FENCE)
+        s->written = s->w.b->ir->ninsns;
     return i + 1;
 }
 
 static void walk(simp *s, uint32_t first, uint32_t last, const uint32_t *end)
 {
-    for (uint32_t i = first; i < last && !s->b->status;)
+    for (uint32_t i = first; i < last && !s->w.b->status;)
         i = visit(s, i, end);
 }
 
-static void simp_free(simp *s)
+static void walk_all(simp *s)
 {
-    eas_builder_free(s->b);
-    free(s->range);
-    vec_free(&s->undo);
-    vec_free(&s->scope);
-    arena_free(&s->mem);
+    const eas_ir *ir = s->w.from;
+    const uint32_t *end = ir_region_ends(ir, &s->w.mem);
+    const ir_range *params = ir_ranges(s->w.b->ir, &nothing_known, &s->w.mem);
+    s->tabsize = 4 * ir->ninsns + 1021;
+    s->table = arena_alloc(&s->w.mem, s->tabsize * sizeof *s->table);
+    s->w.mem.oom = s->w.mem.oom || !grow_ranges(s);
+    if (s->w.mem.oom)
+        return;
+    for (int p = 1; p <= ir->nparams; p++)
+        s->range[p] = params[p];
+    walk(s, 0, ir->ninsns, end);
 }
 
 static eas_status rewrite(const eas_ir *ir, eas_ir **out, bool *changed)
 {
-    simp s = {.from = ir, .info = ir_analyse(ir)};
+    simp s = {.info = ir_analyse(ir)};
     const char *off = getenv("EAS_DISABLE_THREAD_ID_REWRITE");
     s.rewrite_tid = !(off && *off && strcmp(off, "0"));
-    eas_status st = irb_like(ir, &s.b);
-    if (st)
-        return st;
-    s.tabsize = 4 * ir->ninsns + 1021;
-    s.map = arena_alloc(&s.mem, ir->nvals * sizeof *s.map);
-    s.table = arena_alloc(&s.mem, s.tabsize * sizeof *s.table);
-    uint32_t *end = ir_region_ends(ir, &s.mem);
-    if (s.mem.oom || !grow_ranges(&s)) {
-        simp_free(&s);
-        return base_fail_oom(s.tabsize * sizeof *s.table);
-    }
-    ir_range *params = ir_ranges(s.b->ir, &nothing_known, &s.mem);
-    if (!params)
-        irb_fail(s.b, EAS_ERR_MEMORY, "out of memory");
-    for (int p = 1; p <= ir->nparams && params; p++) {
-        s.map[p] = (uint32_t)p;
-        s.range[p] = params[p];
-    }
-    walk(&s, 0, ir->ninsns, end);
-    st = irb_finish(s.b, out);
+    eas_status st = ir_rewrite_begin(&s.w, ir);
+    if (!st)
+        walk_all(&s);
+    st = ir_rewrite_end(&s.w, st, out);
     *changed = s.changed;
-    simp_free(&s);
+    free(s.range);
+    vec_free(&s.undo);
+    vec_free(&s.scope);
     return st;
 }
 
 /* ---- retype: f64 scalars that are only used as one narrower float ---- */
-
-static uint32_t *count_uses(const eas_ir *ir, arena *mem)
-{
-    uint32_t *n = arena_alloc(mem, ir->nvals * sizeof *n);
-    for (uint32_t i = 0; i < ir->ninsns && n; i++)
-        for (int k = 0; k < ir->insns[i].nargs; k++)
-            n[ir_args(ir, &ir->insns[i])[k]]++;
-    return n;
-}
 
 static void retype(eas_ir *ir)
 {
@@ -664,72 +641,6 @@ static void retype(eas_ir *ir)
         else
             ir->vals[p].type.dtype = EAS_F32; /* unused: any float will do, and every device has this one */
     }
-}
-
-/* ---- contract ---- */
-
-typedef struct contractor {
-    const eas_ir *ir;
-    eas_builder *b;
-    uint32_t *map, *uses;
-} contractor;
-
-static const ir_insn *product(const contractor *c, uint32_t v)
-{
-    const ir_insn *d = ir_def(c->ir, v);
-    return d && d->op == IR_MUL && c->uses[v] == 1 ? d : NULL;
-}
-
-/* The product must stand in the same region as the sum: else it would be computed anew each time round. */
-static bool same_region(const ir_insn *from, const ir_insn *to)
-{
-    for (const ir_insn *in = from; in < to; in++)
-        if (ir_rows[in->op].flags & IR_STRUCT)
-            return false;
-    return true;
-}
-
-static bool contract_one(contractor *c, uint32_t i)
-{
-    const ir_insn *in = &c->ir->insns[i];
-    eas_dtype dt = in->nres ? ir_typeof(c->ir, in->res).dtype : EAS_BOOL;
-    if ((in->op != IR_ADD && in->op != IR_SUB) || (dt != EAS_F32 && dt != EAS_F64))
-        return false;
-    for (int side = 0; side < 2; side++) {
-        const ir_insn *m = product(c, ir_args(c->ir, in)[side]);
-        if (!m || !same_region(m, in))
-            continue;
-        uint32_t x = c->map[ir_args(c->ir, m)[0]], y = c->map[ir_args(c->ir, m)[1]], z = c->map[ir_args(c->ir, in)[1 - side]];
-        c->b->file = in->file;
-        c->b->line = in->line;
-        if (in->op == IR_SUB && side == 0)
-            z = irb_op(c->b, IR_NEG, z, 0, 0);
-        else if (in->op == IR_SUB)
-            x = irb_op(c->b, IR_NEG, x, 0, 0);
-        c->map[in->res] = irb_op(c->b, IR_FMA, x, y, z);
-        return true;
-    }
-    return false;
-}
-
-static eas_status contract(const eas_ir *ir, eas_ir **out)
-{
-    arena mem = {0};
-    contractor c = {.ir = ir, .uses = count_uses(ir, &mem), .map = arena_alloc(&mem, ir->nvals * sizeof *c.map)};
-    eas_status st = mem.oom ? base_fail_oom(ir->nvals) : irb_like(ir, &c.b);
-    if (st) {
-        arena_free(&mem);
-        return st;
-    }
-    for (int p = 1; p <= ir->nparams; p++)
-        c.map[p] = (uint32_t)p;
-    for (uint32_t i = 0; i < ir->ninsns; i++)
-        if (!contract_one(&c, i))
-            irb_copy(c.b, ir, i, c.map);
-    st = irb_finish(c.b, out);
-    eas_builder_free(c.b);
-    arena_free(&mem);
-    return st;
 }
 
 /* ---- the whole ---- */
@@ -769,7 +680,7 @@ eas_status ir_simplify(const eas_ir *ir, eas_ir **out)
     }
     eas_status st = settle(&work);
     if (!st && !(ir->flags & EAS_KERNEL_NO_CONTRACT)) {
-        st = replace(&work, contract(work, &next), &next);
+        st = replace(&work, ir_contracted(work, &next), &next);
         if (!st)
             st = settle(&work);
     }

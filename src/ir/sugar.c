@@ -4,13 +4,11 @@
  * like one; floats are weak. Shapes broadcast as NumPy's. Integer `div` is true division in f32; `floordiv` and
  * `mod` round as Python's do, for floats too (spelled out here in terms of `trem`).
  */
-#include "ir.h"
+#include "sugar.h"
 
 #include <math.h>
 #include <stdio.h>
 
-static ir_type type_of(const eas_builder *b, uint32_t v) { return b->ir->vals[v].type; }
-static bool is_weak(const eas_builder *b, uint32_t v) { return b->ir->vals[v].weak == IR_WEAK; }
 /* A number that has a dtype: NumPy's. It promotes as that dtype does, and must fit what it meets as any number. */
 static bool is_number(const eas_builder *b, uint32_t v)
 {
@@ -18,14 +16,14 @@ static bool is_number(const eas_builder *b, uint32_t v)
     return d && d->op == IR_CONST;
 }
 
-static bool is_literal(const eas_builder *b, uint32_t v)
+bool sugar_is_literal(const eas_builder *b, uint32_t v)
 {
     const ir_insn *d = ir_def(b->ir, v);
     return is_weak(b, v) && d && d->op == IR_CONST;
 }
 
 /* What a message calls v: a parameter by its name, the rest by type. */
-static const char *describe(const eas_builder *b, uint32_t v, char buf[160])
+const char *sugar_describe(const eas_builder *b, uint32_t v, char buf[160])
 {
     str s = {0};
     ir_type t = type_of(b, v);
@@ -46,9 +44,7 @@ static const char *describe(const eas_builder *b, uint32_t v, char buf[160])
     return buf;
 }
 
-static bool alive(const eas_builder *b, uint32_t v) { return !b->status && v && v < b->ir->nvals; }
-
-static bool want_value(eas_builder *b, const char *what, uint32_t v)
+bool sugar_want_value(eas_builder *b, const char *what, uint32_t v)
 {
     char d[160];
     if (b->status)
@@ -56,11 +52,11 @@ static bool want_value(eas_builder *b, const char *what, uint32_t v)
     if (!v || v >= b->ir->nvals)
         return irb_fail(b, EAS_ERR_VALUE, "%s: not a value of this kernel", what), false;
     if (type_of(b, v).kind != IR_VAL)
-        return irb_fail(b, EAS_ERR_TYPE, "%s: %s is not a value; read it with load", what, describe(b, v, d)), false;
+        return irb_fail(b, EAS_ERR_TYPE, "%s: %s is not a value; read it with load", what, sugar_describe(b, v, d)), false;
     return true;
 }
 
-static bool want_buffer(eas_builder *b, const char *what, uint32_t v)
+bool sugar_want_buffer(eas_builder *b, const char *what, uint32_t v)
 {
     char d[160];
     if (b->status)
@@ -68,7 +64,7 @@ static bool want_buffer(eas_builder *b, const char *what, uint32_t v)
     if (!v || v >= b->ir->nvals)
         return irb_fail(b, EAS_ERR_VALUE, "%s: not a value of this kernel", what), false;
     if (type_of(b, v).kind != IR_BUF && type_of(b, v).kind != IR_TG)
-        return irb_fail(b, EAS_ERR_TYPE, "%s: expected a buffer, got %s", what, describe(b, v, d)), false;
+        return irb_fail(b, EAS_ERR_TYPE, "%s: expected a buffer, got %s", what, sugar_describe(b, v, d)), false;
     return true;
 }
 
@@ -114,24 +110,24 @@ static int64_t literal_bits(const eas_builder *b, uint32_t v, eas_dtype to)
 }
 
 /* v as dtype dt. A literal becomes a new literal of that dtype, rounded once. */
-static uint32_t adapt(eas_builder *b, uint32_t v, eas_dtype dt)
+uint32_t sugar_adapt(eas_builder *b, uint32_t v, eas_dtype dt)
 {
     if (b->status)
         return 0;
     if (type_of(b, v).dtype == dt)
         return v;
-    if (is_literal(b, v))
+    if (sugar_is_literal(b, v))
         return irb_typed(b, IR_CONST, ir_scalar(dt), literal_bits(b, v, dt));
     return irb_to(b, IR_CAST, ir_with_dtype(type_of(b, v), dt), v);
 }
 
-static bool weak_float(const eas_builder *b, uint32_t v) { return is_weak(b, v) && dtype_is_float(type_of(b, v).dtype); }
-static bool weak_int(const eas_builder *b, uint32_t v) { return is_literal(b, v) && type_of(b, v).dtype == EAS_I64; }
+bool sugar_weak_float(const eas_builder *b, uint32_t v) { return is_weak(b, v) && dtype_is_float(type_of(b, v).dtype); }
+bool sugar_weak_int(const eas_builder *b, uint32_t v) { return sugar_is_literal(b, v) && type_of(b, v).dtype == EAS_I64; }
 
 /* One rule wherever a Python number meets a dtype: it must fit. Casts are explicit. */
-static bool literal_fits(eas_builder *b, const char *what, uint32_t v, eas_dtype dt)
+bool sugar_literal_fits(eas_builder *b, const char *what, uint32_t v, eas_dtype dt)
 {
-    if (!is_literal(b, v) && !is_number(b, v))
+    if (!sugar_is_literal(b, v) && !is_number(b, v))
         return true;
     const eas_dtype from = type_of(b, v).dtype;
     const int64_t bits = ir_def(b->ir, v)->imm;
@@ -154,23 +150,23 @@ static bool number_meets(eas_builder *b, const char *what, const uint32_t *v, in
 {
     for (int i = 0; i < n; i++) {
         const eas_dtype dt = type_of(b, v[i]).dtype;
-        if (i != at && dtype_is_int(dt) && dtype_is_int(type_of(b, v[at]).dtype) && !is_literal(b, v[i]) && !is_number(b, v[i]) &&
-            !literal_fits(b, what, v[at], dt))
+        if (i != at && dtype_is_int(dt) && dtype_is_int(type_of(b, v[at]).dtype) && !sugar_is_literal(b, v[i]) && !is_number(b, v[i]) &&
+            !sugar_literal_fits(b, what, v[at], dt))
             return false;
     }
     return true;
 }
 
 /* The dtype in which `what` is computed on v[0..n): strong dtypes promote, then literals adapt. */
-static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, int n, eas_dtype *out)
+bool sugar_common_dtype(eas_builder *b, const char *what, const uint32_t *v, int n, eas_dtype *out)
 {
     bool have = false, any_float = false, any_int = false;
     eas_dtype dt = EAS_BOOL;
     for (int i = 0; i < n; i++) {
         eas_dtype x = type_of(b, v[i]).dtype;
-        if (weak_float(b, v[i])) {
+        if (sugar_weak_float(b, v[i])) {
             any_float = true;
-        } else if (weak_int(b, v[i])) {
+        } else if (sugar_weak_int(b, v[i])) {
             any_int = true;
         } else if (!have) {
             dt = x;
@@ -185,7 +181,7 @@ static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, in
     else if (any_int && (!have || dt == EAS_BOOL))
         dt = EAS_I64;
     for (int i = 0; i < n; i++)
-        if (is_number(b, v[i]) ? !number_meets(b, what, v, n, i) : !literal_fits(b, what, v[i], dt))
+        if (is_number(b, v[i]) ? !number_meets(b, what, v, n, i) : !sugar_literal_fits(b, what, v[i], dt))
             return false;
     *out = dt;
     return true;
@@ -193,7 +189,7 @@ static bool common_dtype(eas_builder *b, const char *what, const uint32_t *v, in
 
 /* ---- shapes ---- */
 
-static bool common_shape(eas_builder *b, const char *what, const uint32_t *v, int n, ir_type *out)
+bool sugar_common_shape(eas_builder *b, const char *what, const uint32_t *v, int n, ir_type *out)
 {
     ir_type t = {0};
     for (int i = 0; i < n; i++)
@@ -207,7 +203,8 @@ static bool common_shape(eas_builder *b, const char *what, const uint32_t *v, in
             int32_t have = t.dim[t.rank - 1 - k], d = x.dim[x.rank - 1 - k];
             if (have != d && have != 1 && d != 1) {
                 char p[160], q[160];
-                return irb_fail(b, EAS_ERR_VALUE, "%s: block shapes clash: %s and %s", what, describe(b, v[0], p), describe(b, v[i], q)), false;
+                return irb_fail(b, EAS_ERR_VALUE, "%s: block shapes clash: %s and %s", what, sugar_describe(b, v[0], p), sugar_describe(b, v[i], q)),
+                       false;
             }
             if (d != 1)
                 t.dim[t.rank - 1 - k] = d;
@@ -217,18 +214,18 @@ static bool common_shape(eas_builder *b, const char *what, const uint32_t *v, in
     return true;
 }
 
-static uint32_t spread(eas_builder *b, uint32_t v, ir_type shape)
+uint32_t sugar_spread(eas_builder *b, uint32_t v, ir_type shape)
 {
     return b->status ? 0 : irb_to(b, IR_BROADCAST, ir_with_dtype(shape, type_of(b, v).dtype), v);
 }
 
-static bool spread_all(eas_builder *b, const char *what, uint32_t *v, int n)
+bool sugar_spread_all(eas_builder *b, const char *what, uint32_t *v, int n)
 {
     ir_type t;
-    if (b->status || !common_shape(b, what, v, n, &t))
+    if (b->status || !sugar_common_shape(b, what, v, n, &t))
         return false;
     for (int i = 0; i < n; i++)
-        v[i] = spread(b, v[i], t);
+        v[i] = sugar_spread(b, v[i], t);
     return !b->status;
 }
 
@@ -306,10 +303,10 @@ static uint32_t build_fma(eas_builder *b, uint32_t *v)
     return apply2(b, IR_ADD, apply2(b, IR_MUL, v[0], v[1]), v[2]);
 }
 
-static bool as_condition(eas_builder *b, uint32_t *v)
+bool sugar_as_condition(eas_builder *b, uint32_t *v)
 {
     if (type_of(b, *v).dtype != EAS_BOOL)
-        *v = adapt(b, *v, EAS_BOOL);
+        *v = sugar_adapt(b, *v, EAS_BOOL);
     return !b->status;
 }
 
@@ -323,22 +320,22 @@ static uint32_t mark_weak(eas_builder *b, uint32_t r, bool weak)
 static uint32_t apply_where(eas_builder *b, uint32_t *v)
 {
     eas_dtype dt;
-    if (!as_condition(b, &v[0]) || !common_dtype(b, "where", v + 1, 2, &dt))
+    if (!sugar_as_condition(b, &v[0]) || !sugar_common_dtype(b, "where", v + 1, 2, &dt))
         return 0;
     bool weak = is_weak(b, v[1]) && is_weak(b, v[2]);
-    v[1] = adapt(b, v[1], dt);
-    v[2] = adapt(b, v[2], dt);
-    return spread_all(b, "where", v, 3) ? mark_weak(b, irb_op(b, IR_WHERE, v[0], v[1], v[2]), weak) : 0;
+    v[1] = sugar_adapt(b, v[1], dt);
+    v[2] = sugar_adapt(b, v[2], dt);
+    return sugar_spread_all(b, "where", v, 3) ? mark_weak(b, irb_op(b, IR_WHERE, v[0], v[1], v[2]), weak) : 0;
 }
 
 static uint32_t apply_float_test(eas_builder *b, uint16_t op, uint32_t x)
 {
     if (dtype_is_float(type_of(b, x).dtype))
-        return apply1(b, op, is_weak(b, x) ? adapt(b, x, EAS_F32) : x);
+        return apply1(b, op, is_weak(b, x) ? sugar_adapt(b, x, EAS_F32) : x);
     return irb_const(b, ir_with_dtype(type_of(b, x), EAS_BOOL), 0);
 }
 
-eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_value z)
+eas_value eas_builder_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_value z)
 {
     NEED(b, 0);
     uint32_t v[3] = {x, y, z};
@@ -351,7 +348,7 @@ eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_val
     int n = ir_rows[op].nargs;
     bool weak = true;
     for (int i = 0; i < n; i++) {
-        if (!want_value(b, name, v[i]))
+        if (!sugar_want_value(b, name, v[i]))
             return 0;
         weak = weak && is_weak(b, v[i]);
     }
@@ -359,10 +356,10 @@ eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_val
         return apply_where(b, v);
     if (op == IR_ISNAN || op == IR_ISINF)
         return apply_float_test(b, op, x);
-    if (!common_dtype(b, name, v, n, &dt))
+    if (!sugar_common_dtype(b, name, v, n, &dt))
         return 0;
     if (identity_on_ints(op) && dtype_is_int(dt))
-        return adapt(b, x, dt);
+        return sugar_adapt(b, x, dt);
     if ((ir_rows[op].classes & (IR_B | IR_I)) && !(ir_rows[op].classes & IR_F) && dtype_is_float(dt) && op != IR_FLOORDIV && op != IR_MOD)
         return irb_fail(b, EAS_ERR_TYPE, "%s: expected integers, got %s", name, eas_dtype_name(dt)), 0;
     if (op == IR_FMA ? dt == EAS_BOOL : !((op == IR_FLOORDIV || op == IR_MOD) && dtype_is_float(dt)))
@@ -370,8 +367,8 @@ eas_value eas_apply(eas_builder *b, eas_op op, eas_value x, eas_value y, eas_val
     if (op == IR_FMA && dt == EAS_BOOL)
         dt = EAS_I64;
     for (int i = 0; i < n; i++)
-        v[i] = adapt(b, v[i], dt);
-    if (!spread_all(b, name, v, n))
+        v[i] = sugar_adapt(b, v[i], dt);
+    if (!sugar_spread_all(b, name, v, n))
         return 0;
     uint32_t r = op == IR_FMA                                              ? build_fma(b, v)
                : (op == IR_FLOORDIV || op == IR_MOD) && dtype_is_float(dt) ? float_divmod(b, op, v[0], v[1])
@@ -389,51 +386,51 @@ static uint32_t int_cdiv(eas_builder *b, uint32_t x, uint32_t y)
     return b->status ? 0 : apply2(b, IR_ADD, q, irb_to(b, IR_CAST, type_of(b, q), more));
 }
 
-eas_value eas_cdiv(eas_builder *b, eas_value x, eas_value y)
+eas_value eas_builder_cdiv(eas_builder *b, eas_value x, eas_value y)
 {
     NEED(b, 0);
     uint32_t v[2] = {x, y};
     eas_dtype dt;
-    if (!want_value(b, "cdiv", x) || !want_value(b, "cdiv", y) || !common_dtype(b, "cdiv", v, 2, &dt))
+    if (!sugar_want_value(b, "cdiv", x) || !sugar_want_value(b, "cdiv", y) || !sugar_common_dtype(b, "cdiv", v, 2, &dt))
         return 0;
     if (dtype_is_float(dt))
-        return eas_apply(b, IR_NEG, eas_apply(b, IR_FLOORDIV, eas_apply(b, IR_NEG, x, 0, 0), y, 0), 0, 0);
+        return eas_builder_apply(b, IR_NEG, eas_builder_apply(b, IR_FLOORDIV, eas_builder_apply(b, IR_NEG, x, 0, 0), y, 0), 0, 0);
     dt = dt == EAS_BOOL ? EAS_I64 : dt;
-    v[0] = adapt(b, x, dt);
-    v[1] = adapt(b, y, dt);
-    return spread_all(b, "cdiv", v, 2) ? int_cdiv(b, v[0], v[1]) : 0;
+    v[0] = sugar_adapt(b, x, dt);
+    v[1] = sugar_adapt(b, y, dt);
+    return sugar_spread_all(b, "cdiv", v, 2) ? int_cdiv(b, v[0], v[1]) : 0;
 }
 
-eas_value eas_cast(eas_builder *b, eas_value x, eas_dtype dt)
+eas_value eas_builder_cast(eas_builder *b, eas_value x, eas_dtype dt)
 {
     NEED(b, 0);
     if ((unsigned)dt >= EAS_NDTYPES)
         return irb_fail(b, EAS_ERR_VALUE, "cast: no such dtype"), 0;
-    if (!want_value(b, "cast", x))
+    if (!sugar_want_value(b, "cast", x))
         return 0;
     if (b->ir->vals[x].weak && type_of(b, x).dtype == dt) { /* an explicit cast makes it strong */
         const ir_insn *d = ir_def(b->ir, x);
         ir_type t = type_of(b, x);
         return d && d->op == IR_CONST ? irb_typed(b, IR_CONST, t, d->imm) : irb_insn(b, IR_CAST, &x, 1, 0, 1, &t);
     }
-    return adapt(b, x, dt);
+    return sugar_adapt(b, x, dt);
 }
 
-eas_value eas_convert(eas_builder *b, const char *what, eas_value x, eas_dtype dt)
+eas_value eas_builder_convert(eas_builder *b, const char *what, eas_value x, eas_dtype dt)
 {
     NEED(b, 0);
-    if ((unsigned)dt < EAS_NDTYPES && want_value(b, what, x) && !literal_fits(b, what, x, dt))
+    if ((unsigned)dt < EAS_NDTYPES && sugar_want_value(b, what, x) && !sugar_literal_fits(b, what, x, dt))
         return 0;
-    return eas_cast(b, x, dt);
+    return eas_builder_cast(b, x, dt);
 }
 
-eas_value eas_bitcast(eas_builder *b, eas_value x, eas_dtype dt)
+eas_value eas_builder_bitcast(eas_builder *b, eas_value x, eas_dtype dt)
 {
     NEED(b, 0);
-    if (!want_value(b, "bitcast", x))
+    if (!sugar_want_value(b, "bitcast", x))
         return 0;
-    if (weak_float(b, x))
-        x = adapt(b, x, EAS_F32);
+    if (sugar_weak_float(b, x))
+        x = sugar_adapt(b, x, EAS_F32);
     return irb_to(b, IR_BITCAST, ir_with_dtype(type_of(b, x), dt), x);
 }
 
@@ -452,23 +449,23 @@ static bool shape_type(eas_builder *b, const char *what, int rank, const int64_t
     return true;
 }
 
-uint32_t irb_strong(eas_builder *b, uint32_t x) { return weak_float(b, x) && type_of(b, x).dtype == EAS_F64 ? adapt(b, x, EAS_F32) : x; }
+uint32_t irb_strong(eas_builder *b, uint32_t x) { return sugar_weak_float(b, x) && type_of(b, x).dtype == EAS_F64 ? sugar_adapt(b, x, EAS_F32) : x; }
 
-eas_value eas_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape)
+eas_value eas_builder_broadcast(eas_builder *b, eas_value x, int rank, const int64_t *shape)
 {
     NEED(b, 0);
     ir_type t;
-    if (!want_value(b, "broadcast", x))
+    if (!sugar_want_value(b, "broadcast", x))
         return 0;
     x = irb_strong(b, x);
     return !b->status && shape_type(b, "broadcast", rank, shape, type_of(b, x).dtype, &t) ? irb_to(b, IR_BROADCAST, t, x) : 0;
 }
 
-eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shape)
+eas_value eas_builder_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shape)
 {
     NEED(b, 0);
     ir_type t;
-    if (!want_value(b, "reshape", x))
+    if (!sugar_want_value(b, "reshape", x))
         return 0;
     x = irb_strong(b, x);
     return !b->status && shape_type(b, "reshape", rank, shape, type_of(b, x).dtype, &t) ? irb_to(b, IR_RESHAPE, t, x) : 0;
@@ -476,13 +473,13 @@ eas_value eas_reshape(eas_builder *b, eas_value x, int rank, const int64_t *shap
 
 /* ---- parameters, literals, identity ---- */
 
-eas_value eas_param_buffer(eas_builder *b, const char *name, eas_dtype elem)
+eas_value eas_builder_param_buffer(eas_builder *b, const char *name, eas_dtype elem)
 {
     NEED(b, 0);
     return irb_param(b, name, (ir_type){.dtype = (uint8_t)elem, .kind = IR_BUF}, false);
 }
 
-eas_value eas_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int weak)
+eas_value eas_builder_param_scalar(eas_builder *b, const char *name, eas_dtype dt, int weak)
 {
     NEED(b, 0);
     return irb_param(b, name, ir_scalar(dt), weak != 0);
@@ -496,17 +493,17 @@ static uint32_t literal(eas_builder *b, eas_dtype dt, int64_t bits, uint8_t weak
     return v;
 }
 
-eas_value eas_const_int(eas_builder *b, int64_t v)
+eas_value eas_builder_const_int(eas_builder *b, int64_t v)
 {
     NEED(b, 0);
     return literal(b, EAS_I64, v, IR_WEAK);
 }
-eas_value eas_const_float(eas_builder *b, double v)
+eas_value eas_builder_const_float(eas_builder *b, double v)
 {
     NEED(b, 0);
     return literal(b, EAS_F64, ir_bits_from_double(EAS_F64, v), IR_WEAK);
 }
-eas_value eas_const_bool(eas_builder *b, int v)
+eas_value eas_builder_const_bool(eas_builder *b, int v)
 {
     NEED(b, 0);
     return literal(b, EAS_BOOL, v != 0, IR_STRONG);
@@ -521,13 +518,13 @@ static uint32_t typed(eas_builder *b, eas_dtype dt, double f, int64_t i, uint8_t
     return literal(b, dt, out, weak);
 }
 
-eas_value eas_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i)
+eas_value eas_builder_const_typed(eas_builder *b, eas_dtype dt, double f, int64_t i)
 {
     NEED(b, 0);
     return typed(b, dt, f, i, IR_STRONG);
 }
 
-eas_value eas_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i)
+eas_value eas_builder_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i)
 {
     NEED(b, 0);
     return typed(b, dt, f, i, IR_NUMBER);
@@ -535,33 +532,33 @@ eas_value eas_const_number(eas_builder *b, eas_dtype dt, double f, int64_t i)
 
 static uint32_t ident(eas_builder *b, uint16_t op, int64_t imm) { return irb_typed(b, op, ir_scalar(EAS_I64), imm); }
 
-eas_value eas_program_id(eas_builder *b, int axis)
+eas_value eas_builder_program_id(eas_builder *b, int axis)
 {
     NEED(b, 0);
     return ident(b, IR_PROGRAM_ID, axis);
 }
-eas_value eas_num_programs(eas_builder *b, int axis)
+eas_value eas_builder_num_programs(eas_builder *b, int axis)
 {
     NEED(b, 0);
     return ident(b, IR_NUM_PROGRAMS, axis);
 }
-eas_value eas_local_id(eas_builder *b, int axis)
+eas_value eas_builder_local_id(eas_builder *b, int axis)
 {
     NEED(b, 0);
     return ident(b, IR_LOCAL_ID, axis);
 }
-eas_value eas_lane_id(eas_builder *b)
+eas_value eas_builder_lane_id(eas_builder *b)
 {
     NEED(b, 0);
     return ident(b, IR_LANE_ID, 0);
 }
-eas_value eas_sg_id(eas_builder *b)
+eas_value eas_builder_sg_id(eas_builder *b)
 {
     NEED(b, 0);
     return ident(b, IR_SG_ID, 0);
 }
 
-eas_value eas_arange(eas_builder *b, int64_t start, int64_t size)
+eas_value eas_builder_arange(eas_builder *b, int64_t start, int64_t size)
 {
     NEED(b, 0);
     ir_type t;
@@ -572,7 +569,7 @@ eas_value eas_arange(eas_builder *b, int64_t start, int64_t size)
     return v;
 }
 
-eas_value eas_tid(eas_builder *b, int64_t start, int64_t size)
+eas_value eas_builder_tid(eas_builder *b, int64_t start, int64_t size)
 {
     NEED(b, 0);
     ir_type t;
@@ -580,454 +577,6 @@ eas_value eas_tid(eas_builder *b, int64_t start, int64_t size)
         return 0;
     uint32_t v = ident(b, IR_THREAD_ID, size);
     return start && v ? apply2(b, IR_ADD, v, irb_typed(b, IR_CONST, ir_scalar(EAS_I64), start)) : v;
-}
-
-/* ---- memory ---- */
-
-static bool want_offset(eas_builder *b, const char *what, const char *which, uint32_t *v)
-{
-    char d[160];
-    if (!want_value(b, what, *v))
-        return false;
-    if (!dtype_is_int(type_of(b, *v).dtype))
-        return irb_fail(b, EAS_ERR_TYPE, "%s: %s must be an integer, got %s", what, which, describe(b, *v, d)), false;
-    return true;
-}
-
-static bool want_mask(eas_builder *b, const char *what, uint32_t v)
-{
-    char d[160];
-    if (!want_value(b, what, v))
-        return false;
-    if (type_of(b, v).dtype != EAS_BOOL)
-        return irb_fail(b, EAS_ERR_TYPE, "%s: the mask must be bool, got %s; compare it with something", what, describe(b, v, d)), false;
-    return true;
-}
-
-/* A value about to enter memory of dtype elem: anything but a float into an integer converts by itself. */
-static uint32_t to_element(eas_builder *b, const char *what, uint32_t v, eas_dtype elem)
-{
-    char d[160];
-    eas_dtype dt = type_of(b, v).dtype;
-    const bool number = weak_int(b, v);
-    if (!number && dt != elem && ((dtype_is_float(dt) && !dtype_is_float(elem)) || elem == EAS_BOOL))
-        return irb_fail(b, EAS_ERR_TYPE, "%s: %s does not go into %s by itself; say mk.cast(value, mk.%s%s)", what, describe(b, v, d),
-                        eas_dtype_name(elem), eas_dtype_name(elem), elem == EAS_BOOL ? "_" : ""),
-               0;
-    if (!literal_fits(b, what, v, elem))
-        return 0;
-    return adapt(b, v, elem);
-}
-
-eas_value eas_load(eas_builder *b, eas_value buf, eas_value off, eas_value mask, eas_value other)
-{
-    NEED(b, 0);
-    if (!want_buffer(b, "load", buf) || !want_offset(b, "load", "the offset", &off) || (mask && !want_mask(b, "load", mask)))
-        return 0;
-    eas_dtype elem = type_of(b, buf).dtype;
-    if (!mask) {
-        ir_type t = {0};
-        uint32_t args[2] = {buf, off};
-        return irb_insn(b, IR_LOAD, args, 2, 0, 1, &t);
-    }
-    if (other && !want_value(b, "load", other))
-        return 0;
-    other = other ? to_element(b, "load: other", other, elem) : irb_typed(b, IR_CONST, ir_scalar(elem), 0);
-    uint32_t v[3] = {off, mask, other};
-    if (b->status || !spread_all(b, "load", v, 3))
-        return 0;
-    uint32_t args[4] = {buf, v[0], v[1], v[2]};
-    ir_type t = {0};
-    return irb_insn(b, IR_LOAD, args, 4, 0, 1, &t);
-}
-
-void eas_store(eas_builder *b, eas_value buf, eas_value off, eas_value val, eas_value mask)
-{
-    NEED_(b);
-    char d[160];
-    if (!want_buffer(b, "store", buf) || !want_offset(b, "store", "the offset", &off) || !want_value(b, "store", val) ||
-        (mask && !want_mask(b, "store", mask)))
-        return;
-    val = to_element(b, "store", val, type_of(b, buf).dtype);
-    if (b->status)
-        return;
-    if (!type_of(b, off).rank && type_of(b, val).rank) {
-        irb_fail(b, EAS_ERR_VALUE, "store: one offset for a block of values (%s): every lane would write the same element", describe(b, val, d));
-        return;
-    }
-    uint32_t v[3] = {off, val, mask};
-    if (!spread_all(b, "store", v, mask ? 3 : 2))
-        return;
-    uint32_t args[4] = {buf, v[0], v[1], v[2]};
-    irb_insn(b, IR_STORE, args, mask ? 4 : 3, 0, 0, NULL);
-}
-
-static bool atomic_fits(uint16_t op, eas_dtype dt)
-{
-    return dtype_is_float(dt) ? (ir_rows[op].classes & IR_F) != 0 : dtype_is_int(dt) && dtype_bits(dt) >= 32;
-}
-
-eas_value eas_atomic(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask)
-{
-    NEED(b, 0);
-    if (b->status)
-        return 0;
-    if (!op || op >= IR_NOPS || ir_rows[op].rule != IR_RULE_ATOMIC)
-        return irb_fail(b, EAS_ERR_VALUE, "atomic: %s is not an atomic instruction", eas_op_name(op)), 0;
-    const char *what = ir_rows[op].name;
-    int values = ir_atomic_values(op);
-    if (!want_buffer(b, what, buf) || !want_offset(b, what, "the offset", &off) || (values && !want_value(b, what, x)) ||
-        (values == 2 && !want_value(b, what, y)) || (mask && !want_mask(b, what, mask)))
-        return 0;
-    eas_dtype elem = type_of(b, buf).dtype;
-    if (!atomic_fits(op, elem))
-        return irb_fail(b, EAS_ERR_TYPE, "%s: a buffer of %s; it works on i32, u32, i64, u64%s", what, eas_dtype_name(elem),
-                        ir_rows[op].classes & IR_F ? ", f16, bf16, f32 and f64" : ""),
-               0;
-    uint32_t v[4] = {off, values ? to_element(b, what, x, elem) : 0};
-    if (values == 2)
-        v[2] = b->status ? 0 : to_element(b, what, y, elem);
-    v[1 + values] = mask;
-    int n = 1 + values + (mask != 0);
-    if (b->status || !spread_all(b, what, v, n))
-        return 0;
-    uint32_t args[5] = {buf, v[0], v[1], v[2], v[3]};
-    ir_type t = {0};
-    return irb_insn(b, op, args, 1 + n, 0, 1, &t);
-}
-
-void eas_fence(eas_builder *b, eas_order order, eas_scope scope)
-{
-    NEED_(b);
-    if ((unsigned)order >= EAS_NORDERS || (unsigned)scope >= EAS_NSCOPES) {
-        irb_fail(b, EAS_ERR_VALUE, "fence: order %d and scope %d; there are %d and %d", (int)order, (int)scope, (int)EAS_NORDERS, (int)EAS_NSCOPES);
-        return;
-    }
-    if (order != EAS_ORDER_RELAXED)
-        irb_insn(b, IR_FENCE, NULL, 0, ir_imm_fence(order, scope), 0, NULL);
-}
-
-/* C11 has both an ordered atomic and a relaxed one between fences; the second is at least as strong as the first, and all that Metal has. */
-eas_value eas_atomic_ordered(eas_builder *b, eas_op op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask, eas_order order)
-{
-    NEED(b, 0);
-    const bool strict = order == EAS_ORDER_SEQ_CST, first = order == EAS_ORDER_RELEASE || order == EAS_ORDER_ACQ_REL,
-               then = order == EAS_ORDER_ACQUIRE || order == EAS_ORDER_ACQ_REL;
-    const eas_scope scope = !b->status && want_buffer(b, eas_op_name(op), buf) && type_of(b, buf).kind == IR_TG ? EAS_SCOPE_GROUP : EAS_SCOPE_DEVICE;
-    if (strict || first || (unsigned)order >= EAS_NORDERS)
-        eas_fence(b, strict ? order : first ? EAS_ORDER_RELEASE : order, scope);
-    eas_value r = eas_atomic(b, op, buf, off, x, y, mask);
-    if (strict || then)
-        eas_fence(b, strict ? order : EAS_ORDER_ACQUIRE, scope);
-    return r;
-}
-
-void eas_assert(eas_builder *b, eas_value cond, const char *message, eas_value mask)
-{
-    NEED_(b);
-    char d[160];
-    if (!want_value(b, "assert_", cond) || (mask && !want_mask(b, "assert_", mask)))
-        return;
-    if (type_of(b, cond).dtype != EAS_BOOL) {
-        irb_fail(b, EAS_ERR_TYPE, "assert_: the condition must be bool, got %s; compare it with something", describe(b, cond, d));
-        return;
-    }
-    uint32_t v[2] = {cond, mask};
-    if (!spread_all(b, "assert_", v, mask ? 2 : 1))
-        return;
-    irb_insn(b, IR_ASSERT, v, mask ? 2 : 1, irb_string(b, message ? message : ""), 0, NULL);
-}
-
-enum { MAX_PRINTED = 64 };
-
-void eas_print(eas_builder *b, const char *text, int n, const eas_value *values, eas_value mask)
-{
-    NEED_(b);
-    NEED_(text);
-    uint32_t v[MAX_PRINTED + 1];
-    if (b->status)
-        return;
-    if (n < 0 || n > MAX_PRINTED || ir_print_values(text) != n) {
-        irb_fail(b, EAS_ERR_VALUE, "print: %d values for %d places in \"%s\"; at most %d", n, ir_print_values(text), text, (int)MAX_PRINTED);
-        return;
-    }
-    for (int i = 0; i < n; i++)
-        if (!want_value(b, "print", values[i]) || !(v[i] = irb_strong(b, values[i])))
-            return;
-    if (mask && !want_mask(b, "print", mask))
-        return;
-    v[n] = mask;
-    ir_type shape = {0};
-    if (mask && (!common_shape(b, "print", v, n + 1, &shape)))
-        return;
-    for (int i = 0; i <= n && mask && type_of(b, mask).rank; i++)
-        v[i] = spread(b, v[i], shape);
-    irb_insn(b, IR_PRINT, v, n + (mask != 0), irb_string(b, text), 0, NULL);
-}
-
-eas_value eas_alloc_tg(eas_builder *b, int64_t size, eas_dtype elem)
-{
-    NEED(b, 0);
-    if (b->status)
-        return 0;
-    if (size < 1 || size > IR_MAX_DIM * (int64_t)64)
-        return irb_fail(b, EAS_ERR_VALUE, "alloc_tg: size is %lld; it must be positive", (long long)size), 0;
-    if (b->open.len || live_inside(b))
-        return irb_fail(b, EAS_ERR_VALUE, "alloc_tg: a threadgroup array cannot be made inside a loop or branch; move it to the top"), 0;
-    ir_type t = {.dtype = (uint8_t)elem, .kind = IR_TG, .rank = 1, .dim = {(int32_t)size}};
-    return irb_typed(b, IR_ALLOC_TG, t, size);
-}
-
-void eas_barrier(eas_builder *b)
-{
-    NEED_(b);
-    irb_insn(b, IR_BARRIER, NULL, 0, 0, 0, NULL);
-}
-
-eas_value eas_dot(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride, eas_value K)
-{
-    NEED(b, 0);
-    if (!want_buffer(b, "dot", a) || !want_buffer(b, "dot", bb) || !want_offset(b, "dot", "a_base", &a_base) ||
-        !want_offset(b, "dot", "a_stride", &a_stride) || !want_offset(b, "dot", "b_base", &b_base) || !want_offset(b, "dot", "b_stride", &b_stride) ||
-        !want_offset(b, "dot", "K", &K))
-        return 0;
-    if (!dtype_is_float(type_of(b, a).dtype) || !dtype_is_float(type_of(b, bb).dtype))
-        return irb_fail(b, EAS_ERR_TYPE, "dot: needs float buffers, got %s and %s", eas_dtype_name(type_of(b, a).dtype),
-                        eas_dtype_name(type_of(b, bb).dtype)),
-               0;
-    uint32_t v[5] = {a_base, a_stride, b_base, b_stride, K};
-    if (!spread_all(b, "dot", v, 5))
-        return 0;
-    uint32_t args[7] = {a, v[0], v[1], bb, v[2], v[3], v[4]};
-    ir_type t = {0};
-    return irb_insn(b, IR_DOT, args, 7, 0, 1, &t);
-}
-
-eas_value eas_mma_zero(eas_builder *b)
-{
-    NEED(b, 0);
-    return irb_typed(b, IR_MMA_ZERO, (ir_type){.dtype = EAS_F32, .kind = IR_FRAG}, 0);
-}
-
-eas_value eas_mma(eas_builder *b, eas_value a, eas_value a_base, eas_value a_stride, eas_value bb, eas_value b_base, eas_value b_stride,
-                  eas_value acc)
-{
-    NEED(b, 0);
-    if (!want_buffer(b, "mma", a) || !want_buffer(b, "mma", bb) || !want_offset(b, "mma", "a_base", &a_base) ||
-        !want_offset(b, "mma", "a_stride", &a_stride) || !want_offset(b, "mma", "b_base", &b_base) || !want_offset(b, "mma", "b_stride", &b_stride))
-        return 0;
-    uint32_t args[7] = {a, a_base, a_stride, bb, b_base, b_stride, acc};
-    ir_type t = {0};
-    return irb_insn(b, IR_MMA, args, 7, 0, 1, &t);
-}
-
-void eas_mma_store(eas_builder *b, eas_value buf, eas_value base, eas_value stride, eas_value frag)
-{
-    NEED_(b);
-    if (!want_buffer(b, "mma_store", buf) || !want_offset(b, "mma_store", "base", &base) || !want_offset(b, "mma_store", "stride", &stride))
-        return;
-    uint32_t args[4] = {buf, base, stride, frag};
-    irb_insn(b, IR_MMA_STORE, args, 4, 0, 0, NULL);
-}
-
-/* ---- structured control ---- */
-
-enum { MAX_CARRIED = 1024 };
-
-/* Builds an instruction with n more operands behind `head`, and hands its results (from `skip` on) out. */
-static uint32_t region(eas_builder *b, uint16_t op, const uint32_t *head, int nhead, int n, const uint32_t *more, int nres, uint32_t *out, int skip)
-{
-    uint32_t args[MAX_CARRIED + 3] = {0};
-    ir_type t[MAX_CARRIED + 1];
-    if (b->status)
-        return 0;
-    if (n < 0 || n > MAX_CARRIED)
-        return irb_fail(b, EAS_ERR_VALUE, "%s: at most %d values can be carried", ir_rows[op].name, (int)MAX_CARRIED), 0;
-    for (int i = 0; i < nhead; i++)
-        args[i] = head[i];
-    for (int i = 0; i < n; i++)
-        args[nhead + i] = more[i];
-    uint32_t r = irb_insn(b, op, args, nhead + n, 0, nres, t);
-    for (int i = skip; i < nres && out; i++)
-        out[i - skip] = r ? r + (uint32_t)i : 0;
-    return r;
-}
-
-/* Weak values cannot be carried: they become strong, so that the body has a definite dtype. */
-static void strengthen(eas_builder *b, int n, const uint32_t *in, uint32_t *out)
-{
-    for (int i = 0; i < n && i < MAX_CARRIED; i++) {
-        out[i] = in[i];
-        if (alive(b, in[i]) && weak_float(b, in[i]))
-            out[i] = adapt(b, in[i], EAS_F32);
-    }
-}
-
-/* The value `next` brought to the type that the region carries. */
-static uint32_t as_carried(eas_builder *b, const char *what, uint32_t next, ir_type t)
-{
-    char d[160];
-    if (!alive(b, next))
-        return 0;
-    if (t.kind == IR_VAL && type_of(b, next).kind == IR_VAL) {
-        if (is_weak(b, next) || (dtype_is_int(t.dtype) && type_of(b, next).dtype == EAS_I64 && t.dtype != EAS_I64 && is_literal(b, next)))
-            next = literal_fits(b, what, next, t.dtype) ? adapt(b, next, t.dtype) : 0;
-        if (alive(b, next) && !type_of(b, next).rank && t.rank)
-            next = spread(b, next, t);
-    }
-    if (alive(b, next) && !ir_type_eq(type_of(b, next), t)) {
-        str s = {0};
-        ir_type_print(&s, t);
-        irb_fail(b, EAS_ERR_TYPE, "%s: a variable is %s and would become %s; cast or broadcast it", what, s.at ? s.at : "?", describe(b, next, d));
-        str_free(&s);
-    }
-    return next;
-}
-
-bool irb_bounds(eas_builder *b, uint32_t head[3])
-{
-    char d[160];
-    for (int i = 0; i < 3; i++) {
-        if (!want_offset(b, "range", "a bound", &head[i]))
-            return false;
-        if (type_of(b, head[i]).rank)
-            return irb_fail(b, EAS_ERR_TYPE, "range: a bound must be one integer for the whole program, got %s", describe(b, head[i], d)), false;
-    }
-    eas_dtype dt;
-    if (!common_dtype(b, "range", head, 3, &dt))
-        return false;
-    for (int i = 0; i < 3; i++)
-        head[i] = adapt(b, head[i], dt);
-    return !b->status;
-}
-
-void eas_loop_begin(eas_builder *b, eas_value lo, eas_value hi, eas_value step, int n, const eas_value *init, eas_value *iv, eas_value *carried)
-{
-    NEED_(b);
-    uint32_t head[3] = {lo, hi, step}, start[MAX_CARRIED];
-    if (!irb_bounds(b, head))
-        return;
-    strengthen(b, n, init, start);
-    uint32_t r = region(b, IR_LOOP, head, 3, n, start, n + 1, carried, 1);
-    *iv = r;
-}
-
-void eas_loop_end(eas_builder *b, int n, const eas_value *next, eas_value *final)
-{
-    NEED_(b);
-    if (b->status || !b->open.len) {
-        irb_fail(b, EAS_ERR_VALUE, "endloop without loop");
-        return;
-    }
-    const ir_insn *open = &b->ir->insns[b->open.at[b->open.len - 1]];
-    uint32_t v[MAX_CARRIED], first = open->res + 1;
-    if (open->op != IR_LOOP || n != open->nres - 1) {
-        irb_fail(b, EAS_ERR_VALUE, "endloop does not match its loop");
-        return;
-    }
-    for (int i = 0; i < n; i++)
-        v[i] = as_carried(b, "range", next[i], type_of(b, first + (uint32_t)i));
-    region(b, IR_ENDLOOP, NULL, 0, n, v, n, final, 0);
-}
-
-void eas_while_begin(eas_builder *b, int n, const eas_value *init, eas_value *carried)
-{
-    NEED_(b);
-    NEED_(!n || init);
-    uint32_t start[MAX_CARRIED];
-    strengthen(b, n, init, start);
-    region(b, IR_WHILE, NULL, 0, n, start, n, carried, 0);
-}
-
-bool irb_condition(eas_builder *b, const char *what, uint32_t *cond)
-{
-    char d[160];
-    if (!want_value(b, what, *cond) || !as_condition(b, cond))
-        return false;
-    if (type_of(b, *cond).rank)
-        return irb_fail(b, EAS_ERR_TYPE, "%s: the condition must be one bool for the whole program, got %s; use where for lanes", what,
-                        describe(b, *cond, d)),
-               false;
-    return true;
-}
-
-void eas_while_do(eas_builder *b, eas_value cond)
-{
-    NEED_(b);
-    if (irb_condition(b, "while_", &cond))
-        irb_insn(b, IR_DO, &cond, 1, 0, 0, NULL);
-}
-
-void eas_while_end(eas_builder *b, int n, const eas_value *next, eas_value *final)
-{
-    NEED_(b);
-    if (b->status || !b->open.len) {
-        irb_fail(b, EAS_ERR_VALUE, "endwhile without while");
-        return;
-    }
-    const ir_insn *open = &b->ir->insns[b->open.at[b->open.len - 1]];
-    uint32_t v[MAX_CARRIED], first = open->res;
-    if (open->op != IR_WHILE || n != open->nres) {
-        irb_fail(b, EAS_ERR_VALUE, "endwhile does not match its while");
-        return;
-    }
-    for (int i = 0; i < n; i++)
-        v[i] = as_carried(b, "while_", next[i], type_of(b, first + (uint32_t)i));
-    region(b, IR_ENDWHILE, NULL, 0, n, v, n, final, 0);
-}
-
-void eas_if_begin(eas_builder *b, eas_value cond)
-{
-    NEED_(b);
-    if (irb_condition(b, "if_", &cond))
-        irb_insn(b, IR_IF, &cond, 1, 0, 0, NULL);
-}
-
-void eas_if_else(eas_builder *b, int n, const eas_value *then_values)
-{
-    NEED_(b);
-    NEED_(!n || then_values);
-    uint32_t v[MAX_CARRIED];
-    strengthen(b, n, then_values, v);
-    region(b, IR_ELSE, NULL, 0, n, v, 0, NULL, 0);
-}
-
-void eas_if_end(eas_builder *b, int n, const eas_value *else_values, eas_value *merged)
-{
-    NEED_(b);
-    uint32_t v[MAX_CARRIED];
-    const ir_insn *els = NULL;
-    /* the else of the innermost open if, to match its types */
-    for (uint32_t i = b->status ? 0 : b->ir->ninsns, depth = 0; i-- > 0;) {
-        uint16_t op = b->ir->insns[i].op;
-        depth += op == IR_ENDIF || op == IR_ENDLOOP || op == IR_ENDWHILE;
-        if (!depth && op == IR_ELSE)
-            els = &b->ir->insns[i];
-        if (op == IR_IF || op == IR_LOOP || op == IR_WHILE) {
-            if (!depth)
-                break;
-            depth--;
-        }
-    }
-    if (n && !b->status && (!els || els->nargs != n)) {
-        irb_fail(b, EAS_ERR_VALUE, "endif does not match its else");
-        return;
-    }
-    for (int i = 0; i < n && n <= MAX_CARRIED && !b->status; i++)
-        v[i] = as_carried(b, "if_", else_values[i], type_of(b, ir_args(b->ir, els)[i]));
-    region(b, IR_ENDIF, NULL, 0, n, v, n, merged, 0);
-}
-
-/* x in the type that it has in common with the other value of a pair. */
-uint32_t irb_join_type(eas_builder *b, uint32_t x, uint32_t other)
-{
-    uint32_t v[2] = {x, other};
-    eas_dtype dt;
-    ir_type shape;
-    if (!want_value(b, "if", x) || !want_value(b, "if", other) || !common_dtype(b, "if", v, 2, &dt) || !common_shape(b, "if", v, 2, &shape))
-        return 0;
-    x = adapt(b, x, dt);
-    return b->status ? 0 : spread(b, x, shape);
 }
 
 /* ---- what is known of a value ---- */

@@ -45,5 +45,5 @@ void kernel_dump(const eas_ir *ir)
         path_of(folder, ir->name, text, path, sizeof path);
         write_text(path, text);
     }
-    eas_free(text);
+    eas_memory_free(text);
 }

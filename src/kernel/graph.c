@@ -30,7 +30,7 @@ typedef struct label {
     const void *at;
 } label;
 
-struct eas_graph {
+struct eas_capture {
     uint32_t magic;
     int refs;
     eas_device *d;
@@ -45,10 +45,10 @@ struct eas_graph {
     eas_status failed; /* of the capture */
 };
 
-static _Thread_local eas_graph *capturing;
+static _Thread_local eas_capture *capturing;
 
 bool graph_capturing(void) { return capturing != NULL; }
-int eas_capturing(void) { return capturing != NULL; }
+int eas_capture_is_open(void) { return capturing != NULL; }
 
 /* ---- life ---- */
 
@@ -62,7 +62,7 @@ static void drop_layout(action *a)
     a->message = NULL;
 }
 
-static void drop_action(eas_graph *g, action *a)
+static void drop_action(eas_capture *g, action *a)
 {
     drop_layout(a);
     for (int i = 0; i < a->nobjects; i++)
@@ -73,14 +73,14 @@ static void drop_action(eas_graph *g, action *a)
     eas_kernel_release(a->k);
 }
 
-eas_graph *eas_graph_retain(eas_graph *g)
+eas_capture *eas_capture_retain(eas_capture *g)
 {
     if (g)
         __atomic_add_fetch(&g->refs, 1, __ATOMIC_RELAXED);
     return g;
 }
 
-void eas_graph_release(eas_graph *g)
+void eas_capture_release(eas_capture *g)
 {
     if (!g || __atomic_sub_fetch(&g->refs, 1, __ATOMIC_ACQ_REL))
         return;
@@ -98,13 +98,13 @@ void eas_graph_release(eas_graph *g)
     free(g);
 }
 
-eas_status eas_capture_begin(eas_graph **out)
+eas_status eas_capture_begin(eas_capture **out)
 {
     NEED(out, EAS_ERR_HANDLE);
     *out = NULL;
     if (capturing)
         return base_fail(EAS_ERR_RUNTIME, "a capture is under way on this thread: captures do not nest");
-    eas_graph *g = calloc(1, sizeof *g);
+    eas_capture *g = calloc(1, sizeof *g);
     if (!g)
         return base_fail_oom(sizeof *g);
     eas_status st = eas_event_new(&g->last);
@@ -118,13 +118,13 @@ eas_status eas_capture_begin(eas_graph **out)
     return EAS_OK;
 }
 
-void eas_capture_abort(eas_graph *g)
+void eas_capture_abort(eas_capture *g)
 {
     if (capturing == g)
         capturing = NULL;
 }
 
-eas_status eas_graph_label(eas_graph *g, const char *name, const void *address)
+eas_status eas_capture_label(eas_capture *g, const char *name, const void *address)
 {
     NEED(g, EAS_ERR_HANDLE);
     label l = {strdup(name), address};
@@ -139,7 +139,7 @@ eas_status eas_graph_label(eas_graph *g, const char *name, const void *address)
     return base_fail_oom(strlen(name));
 }
 
-int eas_graph_count(const eas_graph *g)
+int eas_capture_count(const eas_capture *g)
 {
     NEED(g, 0);
     return (int)g->all.len;
@@ -147,7 +147,7 @@ int eas_graph_count(const eas_graph *g)
 
 /* ---- recording ---- */
 
-static eas_status one_device(eas_graph *g, eas_device *d)
+static eas_status one_device(eas_capture *g, eas_device *d)
 {
     if (g->d && g->d != d)
         return base_fail(EAS_ERR_VALUE, "a capture is of one device: it began on \"%s\", this is on \"%s\"", g->d->name, d->name);
@@ -155,7 +155,7 @@ static eas_status one_device(eas_graph *g, eas_device *d)
     return EAS_OK;
 }
 
-static bool keep_objects(eas_graph *g, action *a, void *const *objects, int n, const eas_launch *o)
+static bool keep_objects(eas_capture *g, action *a, void *const *objects, int n, const eas_launch *o)
 {
     if (!o || !o->retain || !o->release || !n)
         return true;
@@ -170,7 +170,7 @@ static bool keep_objects(eas_graph *g, action *a, void *const *objects, int n, c
     return true;
 }
 
-static eas_status add_action(eas_graph *g, action *a, bool ok)
+static eas_status add_action(eas_capture *g, action *a, bool ok)
 {
     if (ok && vec_push(&g->all, *a))
         return EAS_OK;
@@ -180,7 +180,7 @@ static eas_status add_action(eas_graph *g, action *a, bool ok)
 
 eas_status graph_record(eas_kernel *k, eas_device *d, const eas_arg *args, int nargs, const eas_launch *o)
 {
-    eas_graph *g = capturing;
+    eas_capture *g = capturing;
     eas_status st = one_device(g, d);
     if (!st)
         st = kernel_refuses(k, args, nargs, o);
@@ -203,7 +203,7 @@ eas_status graph_record(eas_kernel *k, eas_device *d, const eas_arg *args, int n
 
 /* ---- layout ---- */
 
-static void lay_out(eas_graph *g, action *a)
+static void lay_out(eas_capture *g, action *a)
 {
     drop_layout(a);
     a->st = EAS_OK;
@@ -223,13 +223,13 @@ static void lay_out(eas_graph *g, action *a)
 
 static void lay_out_slice(void *ctx, int64_t first, int64_t last, int worker)
 {
-    eas_graph *g = ctx;
+    eas_capture *g = ctx;
     (void)worker;
     for (int64_t i = first; i < last; i++)
         lay_out(g, &g->all.at[i]);
 }
 
-static bool add_copies(eas_graph *g, const stage *s, bool to)
+static bool add_copies(eas_capture *g, const stage *s, bool to)
 {
     bool ok = true;
     for (int i = 0; s && i < s->n; i++) {
@@ -242,7 +242,7 @@ static bool add_copies(eas_graph *g, const stage *s, bool to)
     return ok;
 }
 
-static bool add_steps(eas_graph *g, const action *a)
+static bool add_steps(eas_capture *g, const action *a)
 {
     if (!a->k) {
         dev_step c = {.way = a->way, .dst = a->dst, .src = a->src, .n = a->n};
@@ -255,7 +255,7 @@ static bool add_steps(eas_graph *g, const action *a)
     return add_copies(g, a->r->stage, true) && vec_push(&g->steps, s) && add_copies(g, a->r->stage, false);
 }
 
-static eas_status collect(eas_graph *g)
+static eas_status collect(eas_capture *g)
 {
     g->steps.len = 0;
     g->ready = false;
@@ -272,7 +272,7 @@ static eas_status collect(eas_graph *g)
     return st;
 }
 
-eas_status eas_capture_end(eas_graph *g, const eas_launch *hooks)
+eas_status eas_capture_end(eas_capture *g, const eas_launch *hooks)
 {
     NEED(g, EAS_ERR_HANDLE);
     if (capturing != g)
@@ -290,7 +290,7 @@ eas_status eas_capture_end(eas_graph *g, const eas_launch *hooks)
 
 /* ---- rebinding ---- */
 
-static const label *label_of(const eas_graph *g, const char *name)
+static const label *label_of(const eas_capture *g, const char *name)
 {
     for (uint32_t i = 0; i < g->labels.len; i++)
         if (!strcmp(g->labels.at[i].name, name))
@@ -306,7 +306,7 @@ static bool named(const action *a, int i, const char *name, const label *l)
 
 static bool same_value(const eas_arg *x, const eas_arg *y) { return x->v.i == y->v.i && x->count == y->count && x->is_buffer == y->is_buffer; }
 
-static eas_status unknown_name(const eas_graph *g, const char *name)
+static eas_status unknown_name(const eas_capture *g, const char *name)
 {
     str s = {0};
     for (uint32_t i = 0; i < g->labels.len; i++)
@@ -319,7 +319,7 @@ static eas_status unknown_name(const eas_graph *g, const char *name)
     return st;
 }
 
-static eas_status check_name(const eas_graph *g, const char *name, const label *l)
+static eas_status check_name(const eas_capture *g, const char *name, const label *l)
 {
     const eas_arg *found = NULL;
     for (uint32_t i = 0; i < g->all.len; i++) {
@@ -338,7 +338,7 @@ static eas_status check_name(const eas_graph *g, const char *name, const label *
     return found ? EAS_OK : unknown_name(g, name);
 }
 
-static void replace_object(eas_graph *g, action *a, int i, void *object)
+static void replace_object(eas_capture *g, action *a, int i, void *object)
 {
     if (i >= a->nobjects || !g->retain)
         return;
@@ -351,7 +351,7 @@ static void replace_object(eas_graph *g, action *a, int i, void *object)
 }
 
 /* A copy's ends are bytes: the new array must have as many. */
-static eas_status rebind_copy(eas_graph *g, action *a, const label *l, const eas_arg *arg, void *object)
+static eas_status rebind_copy(eas_capture *g, action *a, const label *l, const eas_arg *arg, void *object)
 {
     if (a->dst != l->at && a->src != l->at)
         return EAS_OK;
@@ -382,7 +382,7 @@ static eas_status try_action(const action *a, const char *name, const label *l, 
     return any ? kernel_refuses(a->k, args, a->nargs, &a->o) : EAS_OK;
 }
 
-static eas_status rebind_action(eas_graph *g, action *a, const char *name, const label *l, const eas_arg *arg, void *object)
+static eas_status rebind_action(eas_capture *g, action *a, const char *name, const label *l, const eas_arg *arg, void *object)
 {
     bool any = false;
     for (int j = 0; j < a->nargs; j++)
@@ -396,7 +396,7 @@ static eas_status rebind_action(eas_graph *g, action *a, const char *name, const
     return any && a->st ? base_fail(a->st, "%s", a->message ? a->message : "out of memory") : EAS_OK;
 }
 
-eas_status eas_graph_bind(eas_graph *g, const char *name, const eas_arg *arg, void *object)
+eas_status eas_capture_bind(eas_capture *g, const char *name, const eas_arg *arg, void *object)
 {
     NEED(g, EAS_ERR_HANDLE);
     const label *l = label_of(g, name);
@@ -418,10 +418,10 @@ eas_status eas_graph_bind(eas_graph *g, const char *name, const eas_arg *arg, vo
 
 /* ---- replaying ---- */
 
-static void release_graph(void *g) { eas_graph_release(g); }
+static void release_graph(void *g) { eas_capture_release(g); }
 
 /* now: of someone who waits, and holds no lock of his; NULL: nobody does. */
-static eas_status give_steps(eas_graph *g, dev_queue *q, const eas_launch *now)
+static eas_status give_steps(eas_capture *g, dev_queue *q, const eas_launch *now)
 {
     eas_device *d = g->d;
     eas_status st = EAS_OK;
@@ -443,7 +443,7 @@ static int ask_outside(void *ctx)
 }
 
 /* What takes long does so without the caller's lock, and asks him now and then. */
-static eas_status replay_here(eas_graph *g, eas_stream *s, const eas_launch *o)
+static eas_status replay_here(eas_capture *g, eas_stream *s, const eas_launch *o)
 {
     enum { FEW = 16, SHORT_NS = 4000 };
     bool locks = o && o->leave && o->enter && (g->steps.len > FEW || g->cost > SHORT_NS);
@@ -462,7 +462,7 @@ static eas_status replay_here(eas_graph *g, eas_stream *s, const eas_launch *o)
 }
 
 /* Replays on several streams follow each other, so that `last` is the last. */
-static eas_status replay_queued(eas_graph *g, eas_stream *s, const eas_launch *o)
+static eas_status replay_queued(eas_capture *g, eas_stream *s, const eas_launch *o)
 {
     eas_status st = eas_event_wait(g->last, s, o);
     if (!st)
@@ -470,16 +470,16 @@ static eas_status replay_queued(eas_graph *g, eas_stream *s, const eas_launch *o
     if (st)
         return st;
     eas_status given = give_steps(g, stream_queue(s), NULL);
-    stream_hold hold = {.owner = eas_graph_retain(g), .drop_owner = release_graph};
+    stream_hold hold = {.owner = eas_capture_retain(g), .drop_owner = release_graph};
     st = stream_end(s, EAS_OK, &hold);
     if (st)
-        eas_graph_release(g);
+        eas_capture_release(g);
     if (!given && !st)
         given = eas_event_record(g->last, s);
     return given ? given : st || (o && o->async) ? st : stream_wait(s, o);
 }
 
-eas_status eas_graph_replay(eas_graph *g, const eas_launch *o)
+eas_status eas_capture_replay(eas_capture *g, const eas_launch *o)
 {
     NEED(g, EAS_ERR_HANDLE);
     eas_stream *s = o ? o->stream : NULL;
@@ -502,13 +502,13 @@ eas_status eas_graph_replay(eas_graph *g, const eas_launch *o)
 
 static eas_status record_copy(eas_device *d, dev_way way, void *dst, const void *src, size_t n, const eas_launch *o)
 {
-    eas_graph *g = capturing;
+    eas_capture *g = capturing;
     eas_status st = one_device(g, d);
     action a = {.way = way, .dst = dst, .src = src, .n = n};
     return st ? st : add_action(g, &a, keep_objects(g, &a, o ? o->hold : NULL, o ? o->nhold : 0, o));
 }
 
-eas_status eas_copy_on(eas_device *d, eas_copy_way way, void *dst, const void *src, size_t n, const eas_launch *o)
+eas_status eas_device_copy_on(eas_device *d, eas_copy_way way, void *dst, const void *src, size_t n, const eas_launch *o)
 {
     NEED(d, EAS_ERR_HANDLE);
     NEED(!n || dst, EAS_ERR_HANDLE);

@@ -296,6 +296,33 @@ eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out)
     return st;
 }
 
+typedef struct ahead {
+    eas_kernel *const *kernels;
+    int device;
+} ahead;
+
+static void compile_slice(void *ctx, int64_t first, int64_t last, int worker)
+{
+    const ahead *a = ctx;
+    dev_code *code;
+    (void)worker;
+    for (int64_t i = first; i < last; i++)
+        kernel_code(a->kernels[i], a->device, 0, &code);
+}
+
+/* On the CPU most launches are proved and run the plain form. Which form a text device runs follows from the launch's sizes, and its compilers have threads of their own. */
+void kernel_compile_ahead(int n, eas_kernel *const *kernels, eas_device *d, const eas_launch *o)
+{
+    if (n < 2 || d != &dev_cpu || pool_size() < 2)
+        return;
+    const bool locks = o && o->leave && o->enter;
+    if (locks)
+        o->leave(o->ctx);
+    pool_run(n, 1, compile_slice, &(ahead){kernels, dev_index(d)}, NULL, NULL);
+    if (locks)
+        o->enter(o->ctx);
+}
+
 /* ---- text ---- */
 
 /* As a launch runs it: prints are stores, asserts are gone. */
@@ -391,7 +418,7 @@ eas_status eas_kernel_object(eas_kernel *k, void **bytes, size_t *size)
     return st;
 }
 
-eas_status eas_kernel_fits(eas_kernel *k, eas_device *d)
+eas_status eas_kernel_require(eas_kernel *k, eas_device *d)
 {
     NEED(k, EAS_ERR_HANDLE);
     NEED(d, EAS_ERR_HANDLE);

@@ -62,6 +62,8 @@ void kernel_dump(const eas_ir *ir); /* what a device is about to compile */
 eas_status kernel_form(eas_kernel *k, unsigned bits, eas_ir **out); /* IR_FORM_*; borrowed */
 eas_status kernel_narrowed(eas_kernel *k, eas_ir **out); /* borrowed; the plain IR if there is nothing to narrow */
 eas_status kernel_code(eas_kernel *k, int device, unsigned form, dev_code **out);
+/* Compiles what these kernels will probably run, several at a time, before they are launched one after the other. What fails here fails again, with its message, at the launch. */
+void kernel_compile_ahead(int n, eas_kernel *const *kernels, eas_device *d, const eas_launch *o);
 
 void kernel_sizes(const eas_ir *ir, eas_kernel *k); /* fills in what the grid is inferred from: ir and size_* */
 

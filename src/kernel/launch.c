@@ -484,11 +484,11 @@ static eas_status run_fetched(eas_stream *s, eas_kernel *k, const eas_arg *args,
         dev_launch l = kernel_launch_of(k, &dev_ref, r);
         l.opts = o;
         eas_status ran = dev_ref.launch(&dev_ref, NULL, r->code, &l);
-        char text[2048];
-        snprintf(text, sizeof text, "%s", eas_error_message());
+        base_error failed;
+        base_error_keep(&failed, ran);
         st = stage_copy(g, d, stream_queue(s), DEV_TO); /* what was written before a failure too, as everywhere */
         eas_status back = stream_wait(s, &quiet);
-        st = ran ? base_fail(ran, "%s", text) : st ? st : back;
+        st = ran ? base_error_raise(&failed) : st ? st : back;
     }
     stage_free(g);
     return st;
@@ -613,4 +613,15 @@ eas_status eas_kernel_grid(const eas_kernel *k, const eas_arg *args, int nargs, 
     if (!st && infers_from_n(k, o) && grid[0] && grid[1] && grid[2])
         st = prepare((eas_kernel *)k, args, nargs, o, &p); /* are these programs what the kernel means? It only remembers that they are */
     return st;
+}
+
+int eas_kernel_covers(eas_kernel *k, const eas_arg *args, int nargs, const eas_launch *o)
+{
+    packed p;
+    NEED(k, 0);
+    if (nargs != k->ir->nparams || (nargs && !args) || !infers_from_n(k, o) || pack(k, args, nargs, &p))
+        return 1;
+    if (kernel_grid(k, args, o, p.grid) || count_programs(k, &p) || !p.programs || !cover_asks(k, &p))
+        return 1;
+    return check_cover(k, &p) == EAS_OK;
 }

@@ -84,12 +84,11 @@ eas_status print_launch(eas_kernel *k, eas_device *d, const eas_arg *args, int n
         return base_fail_oom(sizeof *p);
     eas_status st = begin(k, d, args, nargs, o, p);
     if (!st) {
-        char text[2048] = "";
-        st = eas_kernel_launch(k->printer, d, p->args, nargs + 2, &p->opts);
-        if (st)
-            snprintf(text, sizeof text, "%s", eas_error_message());
-        eas_status shown = show(k, p);
-        st = st ? base_fail(st, "%s", text) : shown;
+        base_error failed;
+        base_error_keep(&failed, eas_kernel_launch(k->printer, d, p->args, nargs + 2, &p->opts));
+        st = show(k, p);
+        if (failed.status)
+            st = base_error_raise(&failed);
     }
     free(p->words);
     free(p);

@@ -18,7 +18,7 @@
 #endif
 
 enum { FFT_COMPLEX, FFT_REAL, FFT_HALF };
-enum { V = 8, MAX_RADIX = 31, MAX_STAGES = 64, PLANS = 32, LONG = 1 << 14 };
+enum { MAX_RADIX = 31, MAX_STAGES = 64, PLANS = 32, LONG = 1 << 14 };
 
 typedef struct fft_plan {
     _Atomic int refs;
@@ -36,6 +36,7 @@ typedef struct fft_job {
     bool inverse;
     double scale;
     const fft_plan *plan, *columns, *rows; /* the latter two of one long sequence */
+    int64_t row; /* of one long sequence: elements from one row of `mid` to the next */
     int shift; /* e^(-2 pi i k / n) = coarse[k >> shift] fine[the bits below] */
     double *coarse, *fine, *steps; /* steps: w^(k l), for each k of V lanes first the cosines, then the sines */
     void (*step)(const struct fft_job *, int64_t, void *);
@@ -48,14 +49,24 @@ typedef struct fft_job {
 #define FN(name) FN2(name, SUFFIX)
 #define T float
 #define SUFFIX s
+#define INTERLEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define INTERLEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #include "fft.inc"
 #undef T
 #undef SUFFIX
+#undef INTERLEAVE_LOW
+#undef INTERLEAVE_HIGH
 #define T double
 #define SUFFIX d
+#define INTERLEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define INTERLEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #include "fft.inc"
 #undef T
 #undef SUFFIX
+#undef INTERLEAVE_LOW
+#undef INTERLEAVE_HIGH
+
+static int64_t lanes_of(bool wide) { return 64 / (int64_t)(wide ? sizeof(double) : sizeof(float)); }
 
 /* ---- plans ---- */
 
@@ -137,6 +148,7 @@ static bool make_chirp(fft_plan *p)
     if (!(p->inner = plan_get(m)) || !tables(n, &p->chirp_re_d, &p->chirp_im_d, &p->chirp_re_s, &p->chirp_im_s) ||
         !tables(m, &p->kernel_re_d, &p->kernel_im_d, &p->kernel_re_s, &p->kernel_im_s))
         return false;
+    const int64_t V = lanes_of(true);
     double *mem = calloc((size_t)(4 * m * V), sizeof *mem);
     if (!mem)
         return false;
@@ -150,7 +162,7 @@ static bool make_chirp(fft_plan *p)
             x.im[(m - j) * V] = x.im[j * V];
         }
     }
-    stages_d(p->inner, x, w);
+    x = stages_d(p->inner, x, w);
     for (int64_t j = 0; j < m; j++) {
         p->kernel_re_d[j] = x.re[j * V];
         p->kernel_im_d[j] = x.im[j * V];
@@ -218,11 +230,12 @@ static void part(void *ctx, int64_t first, int64_t last, int worker)
         b->step(b, g, b->scratch + b->bytes * (size_t)worker);
 }
 
-static eas_status share_out(fft_job *b, int64_t groups, int64_t elements, size_t size, void (*step)(const fft_job *, int64_t, void *))
+static eas_status share_out(fft_job *b, int64_t sequences, int64_t elements, bool wide, void (*step)(const fft_job *, int64_t, void *))
 {
+    const int64_t V = lanes_of(wide), groups = (sequences + V - 1) / V;
     int threads = groups > 1 && b->batch * b->n > 20000 ? pool_size() : 1;
-    b->bytes = ((size_t)(elements * V) * size + 127) & ~(size_t)63;
-    b->scratch = malloc(b->bytes * (size_t)threads);
+    b->bytes = ((size_t)elements * 64 + 127) & ~(size_t)63;
+    b->scratch = aligned_alloc(64, b->bytes * (size_t)threads);
     b->step = step;
     if (!b->scratch)
         return base_fail_oom(b->bytes * (size_t)threads);
@@ -247,7 +260,7 @@ static int64_t square_factor(int64_t n)
     return best;
 }
 
-static eas_status long_tables(fft_job *b, int64_t n1)
+static eas_status long_tables(fft_job *b, int64_t n1, int64_t V)
 {
     int64_t n = b->n;
     while ((1ll << 2 * b->shift) < n)
@@ -273,14 +286,15 @@ static eas_status run_long(fft_job *b, int64_t n1, bool wide)
     int64_t n = b->n, n2 = n / n1;
     size_t size = wide ? sizeof(double) : sizeof(float);
     fft_plan *columns = plan_get(n1), *rows = plan_get(n2);
-    b->mid = malloc(2 * size * (size_t)n);
+    b->row = n2 + lanes_of(wide); /* a line more, so that lines of a column do not share a set of the caches */
+    b->mid = malloc(2 * size * (size_t)(n1 * b->row));
     b->columns = columns;
     b->rows = rows;
-    eas_status st = columns && rows && b->mid ? long_tables(b, n1) : base_fail_oom(2 * size * (size_t)n);
+    eas_status st = columns && rows && b->mid ? long_tables(b, n1, lanes_of(wide)) : base_fail_oom(2 * size * (size_t)(n1 * b->row));
     if (!st)
-        st = share_out(b, (n2 + V - 1) / V, room(columns), size, wide ? long_columns_d : long_columns_s);
+        st = share_out(b, n2, room(columns), wide, wide ? long_columns_d : long_columns_s);
     if (!st)
-        st = share_out(b, (n1 + V - 1) / V, room(rows), size, wide ? long_rows_d : long_rows_s);
+        st = share_out(b, n1, room(rows), wide, wide ? long_rows_d : long_rows_s);
     free(b->mid), free(b->coarse), free(b->fine), free(b->steps);
     plan_drop(columns), plan_drop(rows);
     return st;
@@ -309,7 +323,7 @@ eas_status native_fft(const native_call *c)
         return base_fail_oom((size_t)b.n * 16);
     b.plan = p;
     b.lanes = b.kind == FFT_COMPLEX ? b.batch : (b.batch + 1) / 2;
-    eas_status st = share_out(&b, (b.lanes + V - 1) / V, room(p), wide ? sizeof(double) : sizeof(float), wide ? group_d : group_s);
+    eas_status st = share_out(&b, b.lanes, room(p), wide, wide ? group_d : group_s);
     plan_drop(p);
     return st;
 }

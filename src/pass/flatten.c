@@ -267,9 +267,9 @@ static eas_status expanded(flat *f, eas_node *n)
     if (n->expansion)
         return EAS_OK;
     node_expanding = true;
-    eas_site(n->site);
+    eas_site_set(n->site);
     eas_status st = graph_rows[n->op].expand(n, node_in(n), &n->expansion);
-    eas_site(0);
+    eas_site_set(0);
     node_expanding = false;
     if (!st && !vec_push(&f->opened, n))
         st = base_fail_oom(0);

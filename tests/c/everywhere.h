@@ -34,10 +34,10 @@ static void ok(eas_status st)
         fail_msg("%s", eas_error_message());
 }
 
-static eas_value op2(const char *name, eas_value x, eas_value y) { return eas_apply(b, eas_op_find(name), x, y, 0); }
-static eas_value num(int64_t v) { return eas_const_int(b, v); }
-static eas_value load(eas_value buf, eas_value off) { return eas_load(b, buf, off, 0, 0); }
-static void store(eas_value buf, eas_value off, eas_value x) { eas_store(b, buf, off, x, 0); }
+static eas_value op2(const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value num(int64_t v) { return eas_builder_const_int(b, v); }
+static eas_value load(eas_value buf, eas_value off) { return eas_builder_load(b, buf, off, 0, 0); }
+static void store(eas_value buf, eas_value off, eas_value x) { eas_builder_store(b, buf, off, x, 0); }
 
 static void begin(const char *fmt, ...)
 {
@@ -108,7 +108,7 @@ static values fresh(eas_ir *ir, const everywhere *w)
 {
     values v = {{0}};
     random_state = 88172645463325252u;
-    for (int i = 0; i < eas_ir_nparams(ir); i++) {
+    for (int i = 0; i < eas_ir_param_count(ir); i++) {
         eas_param p = eas_ir_param(ir, i);
         v.at[i] = malloc(ELEMENTS * 8);
         if (p.is_buffer)
@@ -130,7 +130,7 @@ static void run_on(const char *device, const everywhere *w, values *v)
     eas_ir *ir = eas_kernel_ir(w->k);
     eas_arg args[MAX_ARGS];
     eas_device *d;
-    int n = eas_ir_nparams(ir);
+    int n = eas_ir_param_count(ir);
     for (int i = 0; i < n; i++) {
         eas_param p = eas_ir_param(ir, i);
         args[i] = (eas_arg){.dtype = (uint8_t)p.dtype, .is_buffer = p.is_buffer, .count = ELEMENTS};
@@ -155,7 +155,7 @@ static int is_nan(eas_dtype dt, const void *p)
 
 static void same(const char *what, eas_ir *ir, const values *want, const values *got)
 {
-    for (int i = 0; i < eas_ir_nparams(ir); i++) {
+    for (int i = 0; i < eas_ir_param_count(ir); i++) {
         eas_param p = eas_ir_param(ir, i);
         size_t size = eas_dtype_size(p.dtype);
         for (int e = 0; p.is_buffer && e < ELEMENTS; e++) {
@@ -188,8 +188,8 @@ static msl_batch *compile_texts(void)
             assert_int_equal(opencl_syntax(c), 0);
             n -= strlen(c);
         }
-        eas_free(m);
-        eas_free(c);
+        eas_memory_free(m);
+        eas_memory_free(c);
     }
     if (joined && n) {
         joined[n] = 0;

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 
 static const char *const devices[] = {"cpu", "ref"};
 
-static eas_value op(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
 
 /* c = a + s*b over N elements */
 static eas_kernel *axpy(eas_dtype dt, int64_t block)
@@ -21,12 +22,12 @@ static eas_kernel *axpy(eas_dtype dt, int64_t block)
     eas_ir *ir;
     eas_kernel *k = NULL;
     assert_int_equal(eas_builder_new("axpy", 0, &b), EAS_OK);
-    eas_value x = eas_param_buffer(b, "a", dt), y = eas_param_buffer(b, "b", dt), z = eas_param_buffer(b, "c", dt);
-    eas_value n = eas_param_scalar(b, "N", EAS_I64, 1), s = eas_param_scalar(b, "s", EAS_F64, 1);
+    eas_value x = eas_builder_param_buffer(b, "a", dt), y = eas_builder_param_buffer(b, "b", dt), z = eas_builder_param_buffer(b, "c", dt);
+    eas_value n = eas_builder_param_scalar(b, "N", EAS_I64, 1), s = eas_builder_param_scalar(b, "s", EAS_F64, 1);
     eas_builder_at(b, "axpy.c", 42);
-    eas_value at = op(b, "add", op(b, "mul", eas_program_id(b, 0), eas_const_int(b, block)), eas_arange(b, 0, block));
+    eas_value at = op(b, "add", op(b, "mul", eas_builder_program_id(b, 0), eas_builder_const_int(b, block)), eas_builder_arange(b, 0, block));
     eas_value in = op(b, "lt", at, n);
-    eas_store(b, z, at, op(b, "add", eas_load(b, x, at, in, 0), op(b, "mul", s, eas_load(b, y, at, in, 0))), in);
+    eas_builder_store(b, z, at, op(b, "add", eas_builder_load(b, x, at, in, 0), op(b, "mul", s, eas_builder_load(b, y, at, in, 0))), in);
     if (eas_builder_finish(b, &ir) || eas_kernel_new(ir, &k))
         fail_msg("%s", eas_error_message());
     eas_ir_release(ir);
@@ -117,9 +118,9 @@ static void arguments_may_overlap(void **state)
     eas_ir *ir;
     eas_kernel *k = NULL;
     assert_int_equal(eas_builder_new("shift", 0, &b), EAS_OK);
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32);
-    eas_value at = eas_arange(b, 0, N);
-    eas_store(b, y, op(b, "add", at, eas_const_int(b, 1)), eas_load(b, x, at, 0, 0), 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32);
+    eas_value at = eas_builder_arange(b, 0, N);
+    eas_builder_store(b, y, op(b, "add", at, eas_builder_const_int(b, 1)), eas_builder_load(b, x, at, 0, 0), 0);
     if (eas_builder_finish(b, &ir) || eas_kernel_new(ir, &k))
         fail_msg("%s", eas_error_message());
     for (int d = 0; d < 2; d++) {
@@ -148,13 +149,13 @@ static void texts_can_be_had(void **state)
     char *t = NULL;
     assert_int_equal(eas_kernel_text(k, "ir", &t), EAS_OK);
     assert_non_null(strstr(t, "fma"));
-    eas_free(t);
+    eas_memory_free(t);
     assert_int_equal(eas_kernel_text(k, "msl", &t), EAS_OK);
     assert_non_null(strstr(t, "constant uint& N"));
-    eas_free(t);
+    eas_memory_free(t);
     assert_int_equal(eas_kernel_text(k, "opencl", &t), EAS_OK);
     assert_non_null(strstr(t, "__kernel"));
-    eas_free(t);
+    eas_memory_free(t);
     assert_int_equal(eas_kernel_text(k, "nonsense", &t), EAS_ERR_VALUE);
     eas_kernel_release(k);
 }
@@ -222,12 +223,12 @@ static void mistakes_of_the_caller_are_errors(void **state)
     assert_int_equal(eas_kernel_new(NULL, &none), EAS_ERR_HANDLE);
     assert_int_equal(eas_kernel_grid(NULL, args, 5, &o, grid), EAS_ERR_HANDLE);
     assert_int_equal(eas_builder_finish(NULL, &ir), EAS_ERR_HANDLE);
-    assert_int_equal(eas_apply(NULL, eas_op_find("add"), 1, 2, 0), 0);
+    assert_int_equal(eas_builder_apply(NULL, eas_op_find("add"), 1, 2, 0), 0);
     assert_int_equal(eas_device_get(NULL, &d), EAS_ERR_HANDLE);
-    assert_int_equal(eas_ir_nparams(NULL), 0);
+    assert_int_equal(eas_ir_param_count(NULL), 0);
     assert_int_equal(eas_node_rank(NULL), 0);
     assert_null(eas_device_name(NULL));
-    eas_barrier(NULL);
+    eas_builder_barrier(NULL);
     assert_int_equal(eas_device_get("cpu", &d), EAS_OK);
     o.size = 8;
     assert_int_equal(eas_kernel_launch(k, d, args, 5, &o), EAS_ERR_VALUE);
@@ -245,10 +246,73 @@ static void mistakes_of_the_caller_are_errors(void **state)
     eas_kernel_release(k);
 }
 
+static void the_version_is_the_headers(void **state)
+{
+    (void)state;
+    char text[32];
+    snprintf(text, sizeof text, "%d.%d.%d", EAS_VERSION_MAJOR, EAS_VERSION_MINOR, EAS_VERSION_PATCH);
+    assert_string_equal(eas_version(), text);
+    assert_int_equal(eas_version_number(), EAS_VERSION);
+}
+
+/* A launch that leaves its arrays tells the line as a value, on every device; another failure has none. */
+static void a_failure_knows_its_line(void **state)
+{
+    (void)state;
+    float a[8] = {0}, b[8] = {0}, c[8] = {0};
+    eas_kernel *k = axpy(EAS_F32, 8);
+    for (int d = 0; d < 2; d++) {
+        eas_device *dev;
+        eas_stream *s;
+        const char *file = NULL;
+        int line = 0;
+        assert_int_equal(eas_device_get(devices[d], &dev), EAS_OK);
+        eas_arg args[5] = {buffer(a, 4, EAS_F32), buffer(b, 8, EAS_F32), buffer(c, 8, EAS_F32), integer(8), number(1)};
+        assert_int_equal(eas_kernel_launch(k, dev, args, 5, NULL), EAS_ERR_INDEX);
+        assert_int_equal(eas_error_place(&file, &line), 1);
+        assert_string_equal(file, "axpy.c");
+        assert_int_equal(line, 42);
+        assert_int_equal(eas_device_get("nowhere", &dev), EAS_ERR_VALUE);
+        assert_int_equal(eas_error_place(&file, &line), 0);
+        assert_null(file);
+
+        assert_int_equal(eas_device_get(devices[d], &dev), EAS_OK); /* found later, on another thread */
+        assert_int_equal(eas_stream_new(dev, &s), EAS_OK);
+        const eas_launch later = {.size = sizeof later, .stream = s, .async = 1};
+        const eas_status now = eas_kernel_launch(k, dev, args, 5, &later), then = eas_stream_synchronize(s, NULL);
+        assert_int_equal(now ? now : then, EAS_ERR_INDEX);
+        assert_int_equal(eas_error_place(&file, &line), 1);
+        assert_int_equal(line, 42);
+        eas_stream_release(s);
+    }
+    eas_kernel_release(k);
+}
+
+/* A struct of another size is refused, whatever is in it. */
+static void sizes_are_checked(void **state)
+{
+    (void)state;
+    float a[8] = {0}, b[8] = {0}, c[8] = {0};
+    eas_kernel *k = axpy(EAS_F32, 8);
+    eas_device *dev;
+    eas_launch l = {.size = sizeof l - 8};
+    assert_int_equal(eas_device_get("cpu", &dev), EAS_OK);
+    eas_arg args[5] = {buffer(a, 8, EAS_F32), buffer(b, 8, EAS_F32), buffer(c, 8, EAS_F32), integer(8), number(1)};
+    assert_int_equal(eas_kernel_launch(k, dev, args, 5, &l), EAS_ERR_VALUE);
+    assert_non_null(strstr(eas_error_message(), "eas_launch.size"));
+    l.size = sizeof l;
+    assert_int_equal(eas_kernel_launch(k, dev, args, 5, &l), EAS_OK);
+    eas_kernel_release(k);
+    assert_int_equal(eas_dist_run(&(eas_dist_call){.size = 8}), EAS_ERR_VALUE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_runs_on_its_own_memory),
+        cmocka_unit_test(the_version_is_the_headers),
+        cmocka_unit_test(a_failure_knows_its_line),
+        cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(mistakes_of_the_caller_are_errors),
         cmocka_unit_test(a_refused_launch_changes_nothing),
         cmocka_unit_test(an_access_out_of_bounds_is_named),

@@ -12,17 +12,17 @@ static int takes(uint16_t op, eas_dtype dt)
 
 static eas_value atomic(uint16_t op, eas_value buf, eas_value off, eas_value x, eas_value y, eas_value mask)
 {
-    return eas_atomic(b, op, buf, off, op == IR_ATOMIC_LOAD ? 0 : x, op == IR_ATOMIC_CAS ? y : 0, mask);
+    return eas_builder_atomic(b, op, buf, off, op == IR_ATOMIC_LOAD ? 0 : x, op == IR_ATOMIC_CAS ? y : 0, mask);
 }
 
 /* Lanes of one block fight over 16 elements: the order, and so every old value, is defined. */
 static void spmd_case(uint16_t op, eas_dtype dt, int tg, int64_t n)
 {
     begin("s_%s_%s_%d_%d", ir_rows[op].name, eas_dtype_name(dt), tg, (int)n);
-    eas_value a = eas_param_buffer(b, "a", dt), v = eas_param_buffer(b, "v", dt), i = eas_param_buffer(b, "i", EAS_I32);
-    eas_value r = eas_param_buffer(b, "r", dt), N = eas_param_scalar(b, "N", EAS_I64, 1);
-    eas_value o = eas_arange(b, 0, n), first = eas_arange(b, 0, 16), mask = op2("lt", o, N);
-    eas_value shared = tg ? eas_alloc_tg(b, 16, dt) : a;
+    eas_value a = eas_builder_param_buffer(b, "a", dt), v = eas_builder_param_buffer(b, "v", dt), i = eas_builder_param_buffer(b, "i", EAS_I32);
+    eas_value r = eas_builder_param_buffer(b, "r", dt), N = eas_builder_param_scalar(b, "N", EAS_I64, 1);
+    eas_value o = eas_builder_arange(b, 0, n), first = eas_builder_arange(b, 0, 16), mask = op2("lt", o, N);
+    eas_value shared = tg ? eas_builder_alloc_tg(b, 16, dt) : a;
     if (tg)
         store(shared, first, load(a, first));
     eas_value y = load(v, op2("add", o, num(500)));
@@ -42,26 +42,26 @@ static int any_order(uint16_t op) { return op != IR_ATOMIC_XCHG && op != IR_ATOM
 static void thread_case(uint16_t op, eas_dtype dt, int tg, int64_t n)
 {
     begin("t_%s_%s_%d_%d", ir_rows[op].name, eas_dtype_name(dt), tg, (int)n);
-    eas_value a = eas_param_buffer(b, "a", dt), v = eas_param_buffer(b, "v", dt), i = eas_param_buffer(b, "i", EAS_I32);
-    eas_value r = eas_param_buffer(b, "r", dt), N = eas_param_scalar(b, "N", EAS_I64, 1);
-    eas_value t = eas_tid(b, 0, n), mask = op2("lt", t, N);
-    eas_value shared = tg ? eas_alloc_tg(b, 16 + n, dt) : a, own = op2("add", t, num(16));
+    eas_value a = eas_builder_param_buffer(b, "a", dt), v = eas_builder_param_buffer(b, "v", dt), i = eas_builder_param_buffer(b, "i", EAS_I32);
+    eas_value r = eas_builder_param_buffer(b, "r", dt), N = eas_builder_param_scalar(b, "N", EAS_I64, 1);
+    eas_value t = eas_builder_tid(b, 0, n), mask = op2("lt", t, N);
+    eas_value shared = tg ? eas_builder_alloc_tg(b, 16 + n, dt) : a, own = op2("add", t, num(16));
     if (tg) {
         store(shared, own, load(a, own));
-        eas_store(b, shared, t, load(a, t), op2("lt", t, num(16)));
-        eas_barrier(b);
+        eas_builder_store(b, shared, t, load(a, t), op2("lt", t, num(16)));
+        eas_builder_barrier(b);
     }
     store(r, t, atomic(op, shared, own, load(v, t), load(v, op2("add", t, num(500))), mask));
     if (any_order(op)) {
-        eas_if_begin(b, op2("gt", load(i, t), num(4)));
+        eas_builder_if_begin(b, op2("gt", load(i, t), num(4)));
         atomic(op, shared, load(i, t), load(v, t), 0, mask);
-        eas_if_end(b, 0, NULL, NULL);
+        eas_builder_if_end(b, 0, NULL, NULL);
         atomic(op, shared, num(3), load(v, t), 0, 0); /* the same element for all */
     }
     if (tg) {
-        eas_barrier(b);
+        eas_builder_barrier(b);
         store(a, own, load(shared, own));
-        eas_store(b, a, t, load(shared, t), op2("lt", t, num(16)));
+        eas_builder_store(b, a, t, load(shared, t), op2("lt", t, num(16)));
     }
     everywhere *w = end(1);
     w->scalar[4] = n - n / 4;
@@ -84,20 +84,23 @@ static void test_every_atomic_everywhere(void **state)
 static void control_case(void)
 {
     begin("control");
-    eas_value a = eas_param_buffer(b, "a", EAS_I32), r = eas_param_buffer(b, "r", EAS_I32), N = eas_param_scalar(b, "N", EAS_I64, 1);
-    eas_value o = eas_arange(b, 0, 40), at = op2("mod", op2("mul", o, num(7)), num(8)), zero = eas_const_typed(b, EAS_I32, 0, 0), iv, c, next, out;
-    eas_loop_begin(b, num(0), N, num(1), 1, &zero, &iv, &c);
-    eas_if_begin(b, op2("eq", op2("mod", iv, num(2)), num(0)));
-    eas_atomic(b, IR_ATOMIC_ADD, a, at, eas_cast(b, o, EAS_I32), 0, op2("gt", o, iv));
-    eas_if_end(b, 0, NULL, NULL);
-    eas_value ticket = eas_atomic(b, IR_ATOMIC_ADD, a, num(9), num(2), 0, 0); /* a scalar */
+    eas_value a = eas_builder_param_buffer(b, "a", EAS_I32), r = eas_builder_param_buffer(b, "r", EAS_I32),
+              N = eas_builder_param_scalar(b, "N", EAS_I64, 1);
+    eas_value o = eas_builder_arange(b, 0, 40), at = op2("mod", op2("mul", o, num(7)), num(8)), zero = eas_builder_const_typed(b, EAS_I32, 0, 0), iv,
+              c, next, out;
+    eas_builder_loop_begin(b, num(0), N, num(1), 1, &zero, &iv, &c);
+    eas_builder_if_begin(b, op2("eq", op2("mod", iv, num(2)), num(0)));
+    eas_builder_atomic(b, IR_ATOMIC_ADD, a, at, eas_builder_cast(b, o, EAS_I32), 0, op2("gt", o, iv));
+    eas_builder_if_end(b, 0, NULL, NULL);
+    eas_value ticket = eas_builder_atomic(b, IR_ATOMIC_ADD, a, num(9), num(2), 0, 0); /* a scalar */
     next = op2("add", c, ticket);
-    eas_loop_end(b, 1, &next, &out);
-    eas_value first = eas_atomic(b, IR_ATOMIC_CAS, a, num(10), out, op2("add", out, num(1)), 0);
+    eas_builder_loop_end(b, 1, &next, &out);
+    eas_value first = eas_builder_atomic(b, IR_ATOMIC_CAS, a, num(10), out, op2("add", out, num(1)), 0);
     store(r, o, op2("add", load(a, at), op2("add", out, first)));
-    eas_value rows = eas_reshape(b, eas_arange(b, 0, 6), 2, (int64_t[]){6, 1}), cols = eas_reshape(b, eas_arange(b, 0, 5), 2, (int64_t[]){1, 5});
-    eas_value old = eas_atomic(b, IR_ATOMIC_XCHG, a, op2("add", num(20), op2("mod", op2("add", rows, cols), num(4))),
-                               eas_cast(b, op2("add", op2("mul", rows, num(5)), cols), EAS_I32), 0, op2("ne", rows, cols));
+    eas_value rows = eas_builder_reshape(b, eas_builder_arange(b, 0, 6), 2, (int64_t[]){6, 1}),
+              cols = eas_builder_reshape(b, eas_builder_arange(b, 0, 5), 2, (int64_t[]){1, 5});
+    eas_value old = eas_builder_atomic(b, IR_ATOMIC_XCHG, a, op2("add", num(20), op2("mod", op2("add", rows, cols), num(4))),
+                                       eas_builder_cast(b, op2("add", op2("mul", rows, num(5)), cols), EAS_I32), 0, op2("ne", rows, cols));
     store(r, op2("add", num(100), op2("add", op2("mul", rows, num(5)), cols)), old);
     end(1)->scalar[2] = 7;
 }
@@ -117,11 +120,12 @@ static void test_programs_share_a_counter(void **state)
     eas_device *cpu;
     ok(eas_device_get("cpu", &cpu));
     begin("shared");
-    eas_value n = eas_param_buffer(b, "n", EAS_I64), f = eas_param_buffer(b, "f", EAS_F32), seen = eas_param_buffer(b, "seen", EAS_I32);
-    eas_value o = eas_arange(b, 0, LANES), one = eas_const_typed(b, EAS_F32, 1, 0);
-    eas_value ticket = eas_atomic(b, IR_ATOMIC_ADD, n, op2("mul", o, num(0)), num(1), 0, 0);
-    eas_atomic(b, IR_ATOMIC_ADD, f, num(0), one, 0, op2("lt", o, num(8)));
-    eas_atomic(b, IR_ATOMIC_ADD, seen, ticket, num(1), 0, 0);
+    eas_value n = eas_builder_param_buffer(b, "n", EAS_I64), f = eas_builder_param_buffer(b, "f", EAS_F32),
+              seen = eas_builder_param_buffer(b, "seen", EAS_I32);
+    eas_value o = eas_builder_arange(b, 0, LANES), one = eas_builder_const_typed(b, EAS_F32, 1, 0);
+    eas_value ticket = eas_builder_atomic(b, IR_ATOMIC_ADD, n, op2("mul", o, num(0)), num(1), 0, 0);
+    eas_builder_atomic(b, IR_ATOMIC_ADD, f, num(0), one, 0, op2("lt", o, num(8)));
+    eas_builder_atomic(b, IR_ATOMIC_ADD, seen, ticket, num(1), 0, 0);
     everywhere *w = end(GRID);
     int64_t total = 0;
     float sum = 0;
@@ -150,8 +154,8 @@ static void test_special_floats(void **state)
         float got[2][N * N], value[N * N];
         static const char *const names[] = {"ref", "cpu"};
         begin("special");
-        eas_value a = eas_param_buffer(b, "a", EAS_F32), v = eas_param_buffer(b, "v", EAS_F32), o = eas_arange(b, 0, N * N);
-        atomic(ops[k], a, o, load(v, o), eas_const_float(b, 5), 0);
+        eas_value a = eas_builder_param_buffer(b, "a", EAS_F32), v = eas_builder_param_buffer(b, "v", EAS_F32), o = eas_builder_arange(b, 0, N * N);
+        atomic(ops[k], a, o, load(v, o), eas_builder_const_float(b, 5), 0);
         everywhere *w = end(1);
         for (int d = 0; d < 2; d++) {
             eas_device *dev;
@@ -184,9 +188,10 @@ static void test_bounds(void **state)
                 i[k] = k < 20 ? k % 4 : -1000000 * k;
             begin("outside");
             eas_builder_at(b, "k.py", 7);
-            eas_value p = eas_param_buffer(b, "a", EAS_I32), q = eas_param_buffer(b, "i", EAS_I32), N = eas_param_scalar(b, "N", EAS_I64, 1);
-            eas_value o = eas_arange(b, 0, 40), buf = tg ? eas_alloc_tg(b, 4, EAS_I32) : p;
-            eas_atomic(b, IR_ATOMIC_ADD, buf, load(q, o), num(1), 0, op2("lt", o, N));
+            eas_value p = eas_builder_param_buffer(b, "a", EAS_I32), q = eas_builder_param_buffer(b, "i", EAS_I32),
+                      N = eas_builder_param_scalar(b, "N", EAS_I64, 1);
+            eas_value o = eas_builder_arange(b, 0, 40), buf = tg ? eas_builder_alloc_tg(b, 4, EAS_I32) : p;
+            eas_builder_atomic(b, IR_ATOMIC_ADD, buf, load(q, o), num(1), 0, op2("lt", o, N));
             everywhere *w = end(1);
             ok(eas_device_get(names[d], &dev));
             for (int n = 20; n <= 21; n++) {
@@ -213,8 +218,8 @@ static void test_bounds(void **state)
 static void refused(eas_op op, eas_dtype dt, eas_value x, const char *want)
 {
     begin("bad");
-    eas_value a = eas_param_buffer(b, "a", dt), o = eas_arange(b, 0, 8);
-    assert_int_equal(eas_atomic(b, op, a, o, x ? x : num(1), num(1), 0), 0);
+    eas_value a = eas_builder_param_buffer(b, "a", dt), o = eas_builder_arange(b, 0, 8);
+    assert_int_equal(eas_builder_atomic(b, op, a, o, x ? x : num(1), num(1), 0), 0);
     if (!strstr(eas_error_message(), want))
         fail_msg("\"%s\" does not say \"%s\"", eas_error_message(), want);
     eas_builder_free(b);
@@ -236,8 +241,8 @@ static void test_metal_has_no_wide_atomics(void **state)
     (void)state;
     begin("wide");
     eas_builder_at(b, "k.py", 3);
-    eas_value a = eas_param_buffer(b, "a", EAS_U64);
-    eas_atomic(b, IR_ATOMIC_ADD, a, eas_arange(b, 0, 8), num(1), 0, 0);
+    eas_value a = eas_builder_param_buffer(b, "a", EAS_U64);
+    eas_builder_atomic(b, IR_ATOMIC_ADD, a, eas_builder_arange(b, 0, 8), num(1), 0, 0);
     everywhere *w = end(1);
     char *s;
     assert_int_equal(eas_kernel_text(w->k, "msl", &s), EAS_ERR_TYPE);
@@ -245,7 +250,7 @@ static void test_metal_has_no_wide_atomics(void **state)
     s = text_of(w->k, "opencl");
     assert_non_null(strstr(s, "cl_khr_int64_base_atomics"));
     assert_non_null(strstr(s, "atom_add("));
-    eas_free(s);
+    eas_memory_free(s);
     eas_param p = eas_ir_param(eas_kernel_ir(w->k), 0);
     assert_true(p.is_atomic && p.is_read && p.is_written);
     eas_kernel_release(w->k);
@@ -262,8 +267,8 @@ static void test_text_is_the_inverse(void **state)
     ok(eas_ir_parse(text, strlen(text), &ir));
     ok(eas_ir_text(ir, 1, &again));
     assert_string_equal(text, again);
-    eas_free(text);
-    eas_free(again);
+    eas_memory_free(text);
+    eas_memory_free(again);
     eas_ir_release(ir);
     eas_kernel_release(cases[0].k);
     ncases = 0;

@@ -110,13 +110,13 @@ typedef struct made {
     eas_value ldx, ldy;
 } made;
 
-static eas_value op(made *g, const char *name, eas_value x, eas_value y) { return eas_apply(g->b, eas_op_find(name), x, y, 0); }
-static eas_value num(made *g, int64_t v) { return eas_const_int(g->b, v); }
+static eas_value op(made *g, const char *name, eas_value x, eas_value y) { return eas_builder_apply(g->b, eas_op_find(name), x, y, 0); }
+static eas_value num(made *g, int64_t v) { return eas_builder_const_int(g->b, v); }
 
 static eas_value across(made *g, int64_t rows, int64_t n, int axis) /* 0, 1, ... along an axis of (rows, n) */
 {
     const int64_t one[2] = {axis ? 1 : rows, axis ? n : 1}, both[2] = {rows, n};
-    return eas_broadcast(g->b, eas_reshape(g->b, eas_arange(g->b, 0, axis ? n : rows), 2, one), 2, both);
+    return eas_builder_broadcast(g->b, eas_builder_reshape(g->b, eas_builder_arange(g->b, 0, axis ? n : rows), 2, one), 2, both);
 }
 
 /* (rows, n) of a matrix whose rows are ld apart, from row r0 and column c0 on */
@@ -132,12 +132,12 @@ static eas_value factor(made *g, eas_value buf, eas_value ld, int64_t rows, int6
     eas_value r = op(g, "add", across(g, h, w, 0), r0), c = op(g, "add", across(g, h, w, 1), c0), mask = 0, other = 0;
     if (g->j->form == MASKED) {
         mask = op(g, "and", op(g, "lt", across(g, h, w, 0), num(g, h - 1)), op(g, "lt", across(g, h, w, 1), num(g, w - 1)));
-        other = eas_const_typed(g->b, EAS_BF16, 0, 0);
+        other = eas_builder_const_typed(g->b, EAS_BF16, 0, 0);
     }
-    eas_value v = eas_load(g->b, buf, op(g, "add", op(g, "mul", r, ld), c), mask, other);
+    eas_value v = eas_builder_load(g->b, buf, op(g, "add", op(g, "mul", r, ld), c), mask, other);
     if (g->j->form == ROUNDED)
-        v = eas_cast(g->b, op(g, "mul", eas_cast(g->b, v, EAS_F32), eas_const_float(g->b, 2.0)), EAS_BF16);
-    return turned ? eas_trans(g->b, v, NULL) : v;
+        v = eas_builder_cast(g->b, op(g, "mul", eas_builder_cast(g->b, v, EAS_F32), eas_builder_const_float(g->b, 2.0)), EAS_BF16);
+    return turned ? eas_builder_trans(g->b, v, NULL) : v;
 }
 
 static eas_ir *kernel(const job *j)
@@ -146,28 +146,30 @@ static eas_ir *kernel(const job *j)
     eas_ir *ir = NULL, *spelled = NULL;
     assert_int_equal(eas_builder_new("bf16", 0, &g.b), EAS_OK);
     eas_builder *b = g.b;
-    eas_value x = eas_param_buffer(b, "x", EAS_BF16), y = eas_param_buffer(b, "y", EAS_BF16), acc = eas_param_buffer(b, "acc", EAS_F32),
-              out = eas_param_buffer(b, "out", EAS_F32), wide = eas_param_buffer(b, "wide", EAS_F32), ldx = eas_param_scalar(b, "ldx", EAS_I64, 0),
-              ldy = eas_param_scalar(b, "ldy", EAS_I64, 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_BF16), y = eas_builder_param_buffer(b, "y", EAS_BF16),
+              acc = eas_builder_param_buffer(b, "acc", EAS_F32), out = eas_builder_param_buffer(b, "out", EAS_F32),
+              wide = eas_builder_param_buffer(b, "wide", EAS_F32), ldx = eas_builder_param_scalar(b, "ldx", EAS_I64, 0),
+              ldy = eas_builder_param_scalar(b, "ldy", EAS_I64, 0);
     const bool apart = j->form == APART, turned = j->form == TURNED;
     g.ldx = apart ? ldx : num(&g, turned ? j->m : j->k * j->rounds);
     g.ldy = apart ? ldy : num(&g, turned ? j->k * j->rounds : j->n);
     const int64_t shape[2] = {j->m, j->n};
     eas_value at = op(&g, "add", op(&g, "mul", across(&g, j->m, j->n, 0), num(&g, j->n)), across(&g, j->m, j->n, 1));
     static const double starts[STARTS] = {0.0, 0.0, -0.0, 1.0};
-    eas_value sum = j->start == BLOCK ? eas_load(b, acc, at, 0, 0) : eas_broadcast(b, eas_const_typed(b, EAS_F32, starts[j->start], 0), 2, shape);
+    eas_value sum = j->start == BLOCK ? eas_builder_load(b, acc, at, 0, 0)
+                                      : eas_builder_broadcast(b, eas_builder_const_typed(b, EAS_F32, starts[j->start], 0), 2, shape);
     eas_value k0 = num(&g, 0), now = sum;
     if (j->rounds > 1)
-        eas_loop_begin(b, num(&g, 0), num(&g, j->k * j->rounds), num(&g, j->k), 1, &sum, &k0, &now);
+        eas_builder_loop_begin(b, num(&g, 0), num(&g, j->k * j->rounds), num(&g, j->k), 1, &sum, &k0, &now);
     eas_value p = factor(&g, x, g.ldx, j->m, j->k, num(&g, 0), k0), q = factor(&g, y, g.ldy, j->k, j->n, k0, num(&g, 0));
-    eas_value next = eas_matmul(b, p, q, now);
+    eas_value next = eas_builder_matmul(b, p, q, now);
     if (j->form == AGAIN) {
         eas_value to = op(&g, "add", op(&g, "mul", across(&g, j->m, j->k, 0), num(&g, j->k)), across(&g, j->m, j->k, 1));
-        eas_store(b, wide, to, op(&g, "add", eas_cast(b, p, EAS_F32), eas_const_float(b, 1.0)), 0);
+        eas_builder_store(b, wide, to, op(&g, "add", eas_builder_cast(b, p, EAS_F32), eas_builder_const_float(b, 1.0)), 0);
     }
     if (j->rounds > 1)
-        eas_loop_end(b, 1, &next, &next);
-    eas_store(b, out, at, next, 0);
+        eas_builder_loop_end(b, 1, &next, &next);
+    eas_builder_store(b, out, at, next, 0);
     if (eas_builder_finish(b, &ir) || ir_expanded(ir, isa_ldexp() ? IR_KEEP_LDEXP : 0, &spelled))
         fail_msg("%s", eas_error_message());
     eas_builder_free(b);

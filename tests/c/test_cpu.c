@@ -541,11 +541,11 @@ static void random_arith(maker *m)
     static const uint16_t fops[] = {IR_ADD, IR_SUB, IR_MUL, IR_MIN, IR_MAX, IR_DIV},
                           nops[] = {IR_ADD, IR_SUB, IR_MUL, IR_MIN, IR_XOR, IR_FLOORDIV, IR_MOD};
     switch (pick(6)) {
-    case 0: add_n(m, eas_apply(b, nops[pick(7)], some_n(m), some_n(m), 0)); break;
-    case 1: add_u(m, eas_apply(b, nops[pick(4)], some_u(m), some_u(m), 0)); break;
-    case 2: add_f(m, eas_cast(b, some_n(m), EAS_F32)); break;
-    case 3: add_f(m, eas_apply(b, IR_WHERE, random_mask(m), some_f(m), some_f(m))); break;
-    default: add_f(m, eas_apply(b, fops[pick(6)], some_f(m), some_f(m), 0)); break;
+    case 0: add_n(m, eas_builder_apply(b, nops[pick(7)], some_n(m), some_n(m), 0)); break;
+    case 1: add_u(m, eas_builder_apply(b, nops[pick(4)], some_u(m), some_u(m), 0)); break;
+    case 2: add_f(m, eas_builder_cast(b, some_n(m), EAS_F32)); break;
+    case 3: add_f(m, eas_builder_apply(b, IR_WHERE, random_mask(m), some_f(m), some_f(m))); break;
+    default: add_f(m, eas_builder_apply(b, fops[pick(6)], some_f(m), some_f(m), 0)); break;
     }
 }
 
@@ -556,14 +556,14 @@ static void random_store(maker *m)
     /* threads only write what is theirs; in SPMD order is defined, so anything goes */
     eas_value off = m->thread ? m->off : random_offset(m);
     const bool own = pick(2);
-    eas_store(b, own ? m->r : m->s, off, own ? some_f(m) : some_n(m), pick(2) ? random_mask(m) : 0);
+    eas_builder_store(b, own ? m->r : m->s, off, own ? some_f(m) : some_n(m), pick(2) ? random_mask(m) : 0);
 }
 
 static void random_load(maker *m)
 {
     const uint32_t k = pick(m->thread ? 3 : 5); /* what threads write they read at their own place only */
     if (k < 2)
-        add_f(m, eas_load(b, k ? m->x : m->y, random_offset(m), pick(2) ? random_mask(m) : 0, 0));
+        add_f(m, eas_builder_load(b, k ? m->x : m->y, random_offset(m), pick(2) ? random_mask(m) : 0, 0));
     else if (k == 2)
         add_n(m, LOAD(m->i, random_offset(m)));
     else if (k == 3)
@@ -578,7 +578,7 @@ static void random_loop(maker *m)
 {
     const maker saved = *m;
     eas_value iv, c[3], init[3] = {some_f(m), some_n(m), some_u(m)}, next[3], fin[3];
-    eas_loop_begin(b, K(0), random_scalar(m), K(1 + pick(2)), 3, init, &iv, c);
+    eas_builder_loop_begin(b, K(0), random_scalar(m), K(1 + pick(2)), 3, init, &iv, c);
     m->depth++;
     add_f(m, c[0]);
     add_n(m, c[1]);
@@ -593,7 +593,7 @@ static void random_loop(maker *m)
     const int budget = m->budget;
     *m = saved;
     m->budget = budget;
-    eas_loop_end(b, 3, next, fin);
+    eas_builder_loop_end(b, 3, next, fin);
     add_f(m, fin[0]);
     add_n(m, fin[1]);
     add_u(m, fin[2]);
@@ -603,21 +603,21 @@ static void random_if(maker *m)
 {
     const maker saved = *m;
     eas_value t[2], e[2], r[2];
-    eas_if_begin(b, m->thread && pick(2) ? OP(GT, some_f(m), F(0)) : OP(GT, random_scalar(m), K(1)));
+    eas_builder_if_begin(b, m->thread && pick(2) ? OP(GT, some_f(m), F(0)) : OP(GT, random_scalar(m), K(1)));
     m->depth++;
     random_body(m, 3);
     t[0] = some_f(m), t[1] = some_n(m);
     int budget = m->budget;
     *m = saved;
     m->budget = budget;
-    eas_if_else(b, 2, t);
+    eas_builder_if_else(b, 2, t);
     m->depth++;
     random_body(m, 3);
     e[0] = some_f(m), e[1] = some_n(m);
     budget = m->budget;
     *m = saved;
     m->budget = budget;
-    eas_if_end(b, 2, e, r);
+    eas_builder_if_end(b, 2, e, r);
     add_f(m, r[0]);
     add_n(m, r[1]);
 }
@@ -640,7 +640,7 @@ static void random_body(maker *m, int n)
             break;
         case 6:
             if (m->thread && m->depth == 0) {
-                eas_barrier(b);
+                eas_builder_barrier(b);
                 break;
             } /* fall through */
         default: random_arith(m); break;
@@ -653,14 +653,15 @@ static eas_ir *random_kernel(bool thread, bool simplify)
     eas_ir *ir = NULL;
     maker m = {.thread = thread, .block = blocks[pick(7)], .budget = 30};
     eas_builder_new("random", 0, &b);
-    m.x = eas_param_buffer(b, "x", EAS_F32), m.y = eas_param_buffer(b, "y", EAS_F32), m.i = eas_param_buffer(b, "i", EAS_I64);
-    m.r = eas_param_buffer(b, "r", EAS_F32), m.s = eas_param_buffer(b, "s", EAS_I64), m.N = eas_param_scalar(b, "N", EAS_I64, 1);
+    m.x = eas_builder_param_buffer(b, "x", EAS_F32), m.y = eas_builder_param_buffer(b, "y", EAS_F32), m.i = eas_builder_param_buffer(b, "i", EAS_I64);
+    m.r = eas_builder_param_buffer(b, "r", EAS_F32), m.s = eas_builder_param_buffer(b, "s", EAS_I64),
+    m.N = eas_builder_param_scalar(b, "N", EAS_I64, 1);
     m.off = thread ? THREADS(m.block) : OFFSETS(m.block);
     add_n(&m, m.off);
     add_f(&m, LOAD(m.x, m.off));
     add_n(&m, LOAD(m.i, m.off));
-    add_u(&m, eas_program_id(b, 0));
-    add_u(&m, eas_const_typed(b, EAS_I64, 0, 3 + pick(40)));
+    add_u(&m, eas_builder_program_id(b, 0));
+    add_u(&m, eas_builder_const_typed(b, EAS_I64, 0, 3 + pick(40)));
     add_u(&m, m.N);
     random_body(&m, 12);
     STORE(m.r, m.off, some_f(&m));

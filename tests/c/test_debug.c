@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-static eas_value op(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
 static eas_arg buffer(void *p, int64_t n, eas_dtype dt) { return (eas_arg){.v.data = p, .count = n, .dtype = (uint8_t)dt, .is_buffer = 1}; }
 static eas_arg integer(int64_t i) { return (eas_arg){.v.i = i, .dtype = EAS_I64}; }
 
@@ -20,7 +20,8 @@ static eas_builder *live(const char *name, const eas_arg *args, int nargs, const
     eas_builder *b;
     assert_int_equal(eas_builder_new(name, 0, &b), EAS_OK);
     for (int i = 0; i < nargs; i++)
-        args[i].is_buffer ? eas_param_buffer(b, names[i], (eas_dtype)args[i].dtype) : eas_param_scalar(b, names[i], (eas_dtype)args[i].dtype, 1);
+        args[i].is_buffer ? eas_builder_param_buffer(b, names[i], (eas_dtype)args[i].dtype)
+                          : eas_builder_param_scalar(b, names[i], (eas_dtype)args[i].dtype, 1);
     assert_int_equal(eas_live_begin(b, args, nargs, opts), EAS_OK);
     return b;
 }
@@ -34,11 +35,11 @@ static void a_live_kernel_runs_as_it_is_built(void **state)
     int programs = 0;
     while (eas_live_next(b) == 1) {
         int64_t lanes[4];
-        eas_value at = op(b, "add", op(b, "mul", eas_program_id(b, 0), eas_const_int(b, 4)), eas_arange(b, 0, 4));
+        eas_value at = op(b, "add", op(b, "mul", eas_builder_program_id(b, 0), eas_builder_const_int(b, 4)), eas_builder_arange(b, 0, 4));
         assert_int_equal(eas_live_count(b, at), 4);
         assert_int_equal(eas_live_read(b, at, lanes), EAS_OK);
         assert_int_equal(lanes[3], 4 * programs + 3);
-        eas_store(b, 1, at, eas_cast(b, op(b, "mul", at, at), EAS_I32), op(b, "lt", at, 2));
+        eas_builder_store(b, 1, at, eas_builder_cast(b, op(b, "mul", at, at), EAS_I32), op(b, "lt", at, 2));
         programs++;
     }
     assert_int_equal(eas_builder_status(b), EAS_OK);
@@ -56,18 +57,18 @@ static void threads_take_their_own_ways(void **state)
     eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {1, 1, 1}};
     eas_builder *b = live("k", args, 1, &opts);
     assert_int_equal(eas_live_next(b), 1);
-    eas_value before = eas_const_int(b, 5), t = eas_tid(b, 0, 8), sum = eas_cast(b, eas_const_int(b, 0), EAS_I64), iv;
+    eas_value before = eas_builder_const_int(b, 5), t = eas_builder_tid(b, 0, 8), sum = eas_builder_cast(b, eas_builder_const_int(b, 0), EAS_I64), iv;
     assert_int_equal(eas_live_count(b, before), 8);
     int turns = 0;
-    for (int more = eas_live_loop(b, eas_const_int(b, 0), t, eas_const_int(b, 1), &iv); more; more = eas_live_again(b, &iv), turns++)
+    for (int more = eas_live_loop(b, eas_builder_const_int(b, 0), t, eas_builder_const_int(b, 1), &iv); more; more = eas_live_again(b, &iv), turns++)
         sum = eas_live_merge(b, sum, op(b, "add", sum, iv));
     assert_int_equal(turns, 7);
-    eas_value odd = op(b, "eq", op(b, "mod", t, eas_const_int(b, 2)), eas_const_int(b, 1));
+    eas_value odd = op(b, "eq", op(b, "mod", t, eas_builder_const_int(b, 2)), eas_builder_const_int(b, 1));
     eas_live_if(b, odd);
-    eas_store(b, 1, t, sum, 0);
+    eas_builder_store(b, 1, t, sum, 0);
     eas_live_end(b);
     eas_live_else(b, odd);
-    eas_store(b, 1, t, eas_const_int(b, -1), 0);
+    eas_builder_store(b, 1, t, eas_builder_const_int(b, -1), 0);
     eas_live_end(b);
     assert_int_equal(eas_live_depth(b), 0);
     assert_int_equal(eas_live_next(b), 0);
@@ -84,12 +85,12 @@ static void values_go_unless_they_are_kept(void **state)
     eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {1, 1, 1}};
     eas_builder *b = live("k", args, 1, &opts);
     assert_int_equal(eas_live_next(b), 1);
-    eas_value v = eas_load(b, 1, eas_arange(b, 0, 4), 0, 0);
+    eas_value v = eas_builder_load(b, 1, eas_builder_arange(b, 0, 4), 0, 0);
     eas_live_keep(b, v);
     eas_live_sweep(b);
     assert_int_equal(eas_live_values(b), 1);
     for (int i = 0; i < 1000; i++) {
-        eas_apply(b, eas_op_find("exp"), v, 0, 0);
+        eas_builder_apply(b, eas_op_find("exp"), v, 0, 0);
         eas_live_sweep(b);
     }
     assert_int_equal(eas_live_values(b), 1);
@@ -112,10 +113,10 @@ static void a_live_kernel_stops_at_a_bad_access(void **state)
     eas_ir *ir;
     assert_int_equal(eas_live_next(b), 1);
     eas_builder_at(b, "k.c", 7);
-    eas_value v = eas_load(b, 1, eas_const_int(b, 4), 0, 0); /* nobody needs it yet */
+    eas_value v = eas_builder_load(b, 1, eas_builder_const_int(b, 4), 0, 0); /* nobody needs it yet */
     assert_int_equal(eas_builder_status(b), EAS_OK);
     eas_builder_at(b, "k.c", 8);
-    eas_store(b, 1, eas_const_int(b, 0), v, 0);
+    eas_builder_store(b, 1, eas_builder_const_int(b, 0), v, 0);
     assert_int_equal(eas_builder_status(b), EAS_ERR_INDEX);
     assert_non_null(strstr(eas_error_message(), "k.c:7: kernel k: access out of bounds: index 4 of \"x\""));
     assert_int_equal(eas_live_next(b), EAS_ERR_INDEX);
@@ -131,7 +132,7 @@ static void regions_of_the_other_kind_are_refused(void **state)
     eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {1, 1, 1}};
     eas_builder *b = live("k", args, 1, &opts);
     assert_int_equal(eas_live_next(b), 1);
-    eas_if_begin(b, eas_const_bool(b, 1));
+    eas_builder_if_begin(b, eas_builder_const_bool(b, 1));
     assert_int_equal(eas_builder_status(b), EAS_ERR_VALUE);
     eas_builder_free(b);
     assert_int_equal(eas_builder_new("k", 0, &b), EAS_OK);
@@ -177,7 +178,7 @@ static void a_check_reports_both_lines(void **state)
     assert_int_equal(f.at[1].thread, -1);
     assert_int_equal(eas_report_text(r, &text), EAS_OK);
     assert_non_null(strstr(text, "k.py:5 (program 1, 0, 0)"));
-    eas_free(text);
+    eas_memory_free(text);
     eas_report_free(r);
     eas_kernel_release(k);
 }
@@ -194,10 +195,10 @@ static void a_loose_kernel_does_not_run(void **state)
     eas_launch opts = {.size = sizeof opts, .has_grid = 1, .grid = {1, 1, 1}};
     for (unsigned flags = 0; flags <= EAS_KERNEL_LOOSE; flags += EAS_KERNEL_LOOSE) {
         assert_int_equal(eas_builder_new("k", flags, &b), EAS_OK);
-        eas_param_buffer(b, "x", EAS_F32);
-        eas_if_begin(b, op(b, "lt", eas_tid(b, 0, 4), eas_const_int(b, 2)));
-        eas_barrier(b);
-        eas_if_end(b, 0, NULL, NULL);
+        eas_builder_param_buffer(b, "x", EAS_F32);
+        eas_builder_if_begin(b, op(b, "lt", eas_builder_tid(b, 0, 4), eas_builder_const_int(b, 2)));
+        eas_builder_barrier(b);
+        eas_builder_if_end(b, 0, NULL, NULL);
         assert_int_equal(eas_builder_finish(b, &ir), flags ? EAS_OK : EAS_ERR_TYPE);
         eas_builder_free(b);
     }

@@ -34,7 +34,7 @@ static void reads(eas_dim d, const char *text)
     char *s;
     assert_int_equal(eas_dim_text(d, &s), EAS_OK);
     assert_string_equal(s, text);
-    eas_free(s);
+    eas_memory_free(s);
 }
 
 static int64_t value(eas_dim d, int64_t batch, int64_t n)

@@ -43,7 +43,7 @@ static eas_node *tensor_on(eas_device *d, int rank, const int64_t *shape, float 
         v[i] = f(i);
     ok(eas_buffer_new(d, sizeof *v * (size_t)n, &buf));
     if (n)
-        ok(eas_copy(d, eas_buffer_address(buf), NULL, v, sizeof *v * (size_t)n, NULL));
+        ok(eas_device_copy(d, eas_buffer_address(buf), NULL, v, sizeof *v * (size_t)n, NULL));
     ok(eas_node_from_buffer(buf, EAS_F32, rank, shape, 0, NULL, &x));
     eas_buffer_release(buf);
     free(v);
@@ -58,13 +58,13 @@ static float ramp(int64_t i) { return (float)(i % 17) * 0.25f - 2; }
 static float *data(eas_node *x, int64_t *count)
 {
     int64_t off, strides[17], n = 1;
-    ok(eas_realize(1, &x, NULL, NULL));
+    ok(eas_nodes_realize(1, &x, NULL, NULL));
     eas_buffer *buf = eas_node_buffer(x, &off, strides);
     for (int i = 0; i < eas_node_rank(x); i++)
         n *= eas_node_shape(x)[i];
     float *v = malloc(sizeof *v * (size_t)(n + 1));
     if (n)
-        ok(eas_copy(NULL, v, eas_buffer_device(buf), (char *)eas_buffer_address(buf) + off * 4, sizeof *v * (size_t)n, NULL));
+        ok(eas_device_copy(NULL, v, eas_buffer_device(buf), (char *)eas_buffer_address(buf) + off * 4, sizeof *v * (size_t)n, NULL));
     *count = n;
     return v;
 }
@@ -273,7 +273,7 @@ static void any_batch(void **state)
     outs[1] = reduced("reduce_max", in, 0, 0);
     eas_program *p;
     ok(eas_program_new(1, &in, 2, outs, cpu, &p));
-    assert_int_equal(eas_realize(1, &out, NULL, NULL), EAS_ERR_RUNTIME);
+    assert_int_equal(eas_nodes_realize(1, &out, NULL, NULL), EAS_ERR_RUNTIME);
     static const int64_t sizes[] = {5, 0, 1, 2, 3, 1000};
     for (int i = 0; i < 12; i++) {
         if (i == 6) { /* the same with another plan, perhaps */
@@ -398,7 +398,7 @@ static void it_can_be_looked_at(void **state)
         ok(eas_nodes_show(1, &x, forms[i], &text));
         if (!strstr(text, holds[i]))
             fail_msg("no \"%s\" in %s", holds[i], text);
-        eas_free(text);
+        eas_memory_free(text);
     }
     char *text;
     assert_int_equal(eas_nodes_show(1, &x, "dot", &text), EAS_ERR_VALUE);
@@ -411,7 +411,7 @@ static void a_bad_index_among_computed_ones(void **state)
 {
     (void)state;
     eas_node *a = tensor(3, 4, wave), *zero = number(0), *x = op2("mul", a, zero), *y = op("unique", 1, &x, 2, (int64_t[]){4, 0});
-    assert_int_equal(eas_realize(1, &y, cpu, NULL), EAS_ERR_INDEX); /* there is one distinct element, not four */
+    assert_int_equal(eas_nodes_realize(1, &y, cpu, NULL), EAS_ERR_INDEX); /* there is one distinct element, not four */
     eas_node_release(y);
     eas_node_release(x);
     eas_node_release(zero);

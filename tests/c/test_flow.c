@@ -4,7 +4,7 @@
 
 #include "../../src/ir/ir.h"
 
-static eas_value i32(int64_t v) { return eas_const_typed(b, EAS_I32, 0, v); }
+static eas_value i32(int64_t v) { return eas_builder_const_typed(b, EAS_I32, 0, v); }
 
 /* Runs case 0 on ref with the arrays as they are, and takes it off the list. */
 static void run_ref(void *const *data, const eas_dtype *dt, const int64_t *count, int n, int64_t grid)
@@ -25,22 +25,24 @@ static void test_branches_are_joined_late(void **state)
 {
     (void)state;
     begin("late");
-    eas_value a = eas_param_buffer(b, "a", EAS_F32), r = eas_param_buffer(b, "r", EAS_F32), N = eas_param_scalar(b, "N", EAS_I64, 1);
-    eas_value o = eas_arange(b, 0, 16), merged[2];
-    eas_if_begin(b, op2("gt", N, num(3)));
-    eas_value then_values[2] = {load(a, o), eas_const_float(b, 2)};
-    eas_if_else(b, 0, NULL);
-    eas_value else_values[2] = {eas_const_float(b, 0.5), load(a, num(1))};
-    eas_if_join(b, 2, then_values, else_values, merged);
+    eas_value a = eas_builder_param_buffer(b, "a", EAS_F32), r = eas_builder_param_buffer(b, "r", EAS_F32),
+              N = eas_builder_param_scalar(b, "N", EAS_I64, 1);
+    eas_value o = eas_builder_arange(b, 0, 16), merged[2];
+    eas_builder_if_begin(b, op2("gt", N, num(3)));
+    eas_value then_values[2] = {load(a, o), eas_builder_const_float(b, 2)};
+    eas_builder_if_else(b, 0, NULL);
+    eas_value else_values[2] = {eas_builder_const_float(b, 0.5), load(a, num(1))};
+    eas_builder_if_join(b, 2, then_values, else_values, merged);
     store(r, o, op2("mul", merged[0], merged[1]));
     end(1)->scalar[2] = 7;
     begin("late_not");
-    a = eas_param_buffer(b, "a", EAS_F32), r = eas_param_buffer(b, "r", EAS_F32), N = eas_param_scalar(b, "N", EAS_I64, 1), o = eas_arange(b, 0, 16);
-    eas_if_begin(b, op2("gt", N, num(3)));
+    a = eas_builder_param_buffer(b, "a", EAS_F32), r = eas_builder_param_buffer(b, "r", EAS_F32), N = eas_builder_param_scalar(b, "N", EAS_I64, 1),
+    o = eas_builder_arange(b, 0, 16);
+    eas_builder_if_begin(b, op2("gt", N, num(3)));
     eas_value x = load(a, o);
-    eas_if_else(b, 0, NULL);
-    eas_value y = op2("add", load(a, num(2)), eas_const_float(b, 1));
-    eas_if_join(b, 1, &x, &y, merged);
+    eas_builder_if_else(b, 0, NULL);
+    eas_value y = op2("add", load(a, num(2)), eas_builder_const_float(b, 1));
+    eas_builder_if_join(b, 1, &x, &y, merged);
     store(r, o, merged[0]);
     end(1)->scalar[2] = 1;
     run_cases();
@@ -55,27 +57,27 @@ static void test_rewinding(void **state)
         eas_mark m;
         eas_value iv, c, next, out;
         begin("again%d", again);
-        eas_value r = eas_param_buffer(b, "r", EAS_F32), N = eas_param_scalar(b, "N", EAS_I64, 1), o = eas_arange(b, 0, 8);
+        eas_value r = eas_builder_param_buffer(b, "r", EAS_F32), N = eas_builder_param_scalar(b, "N", EAS_I64, 1), o = eas_builder_arange(b, 0, 8);
         eas_builder_mark(b, &m);
         if (again) {
             eas_value first = i32(0), sorted;
-            eas_loop_begin(b, num(0), N, num(1), 1, &first, &iv, &c);
-            eas_sort(b, eas_cast(b, o, EAS_F32), 0, 1, &sorted, NULL); /* takes scratch memory, at the top */
+            eas_builder_loop_begin(b, num(0), N, num(1), 1, &first, &iv, &c);
+            eas_builder_sort(b, eas_builder_cast(b, o, EAS_F32), 0, 1, &sorted, NULL); /* takes scratch memory, at the top */
             store(r, o, sorted);
             eas_builder_rewind(b, &m);
         }
-        eas_value init = eas_const_typed(b, EAS_F32, 0, 0);
-        eas_loop_begin(b, num(0), N, num(1), 1, &init, &iv, &c);
-        next = op2("add", c, eas_const_float(b, 0.5));
-        eas_loop_end(b, 1, &next, &out);
+        eas_value init = eas_builder_const_typed(b, EAS_F32, 0, 0);
+        eas_builder_loop_begin(b, num(0), N, num(1), 1, &init, &iv, &c);
+        next = op2("add", c, eas_builder_const_float(b, 0.5));
+        eas_builder_loop_end(b, 1, &next, &out);
         store(r, o, out);
         everywhere *w = end(1);
         w->scalar[1] = 5;
         ok(eas_ir_text(eas_kernel_ir(w->k), 1, &text[again]));
     }
     assert_string_equal(strchr(text[0], 0x28), strchr(text[1], 0x28)); /* behind the name */
-    eas_free(text[0]);
-    eas_free(text[1]);
+    eas_memory_free(text[0]);
+    eas_memory_free(text[1]);
     run_cases();
 }
 
@@ -86,16 +88,17 @@ static void test_lanes_change_places(void **state)
     (void)state;
     for (int descending = 0; descending < 2; descending++) {
         begin("order%d", descending);
-        eas_value x = eas_param_buffer(b, "x", EAS_F32), i = eas_param_buffer(b, "i", EAS_I32), r = eas_param_buffer(b, "r", EAS_F32),
-                  q = eas_param_buffer(b, "q", EAS_I64), o = eas_arange(b, 0, 24), v = load(x, o), sorted, places;
-        eas_sort(b, v, 0, descending, &sorted, &places);
+        eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), i = eas_builder_param_buffer(b, "i", EAS_I32),
+                  r = eas_builder_param_buffer(b, "r", EAS_F32), q = eas_builder_param_buffer(b, "q", EAS_I64), o = eas_builder_arange(b, 0, 24),
+                  v = load(x, o), sorted, places;
+        eas_builder_sort(b, v, 0, descending, &sorted, &places);
         store(r, o, sorted);
         store(q, o, places);
-        store(r, op2("add", o, num(100)), eas_gather(b, v, op2("sub", load(i, o), num(8)), 0));
-        store(r, op2("add", o, num(200)), eas_flip(b, v, 0));
-        store(r, op2("add", eas_arange(b, 0, 48), num(300)), eas_cat(b, v, sorted, 0));
-        store(r, num(400), eas_lane(b, v, 0, op2("mod", eas_cast(b, load(i, num(0)), EAS_I64), num(24))));
-        store(q, op2("add", o, num(100)), eas_cast(b, eas_histogram(b, load(i, o), 24, op2("lt", o, num(20))), EAS_I64));
+        store(r, op2("add", o, num(100)), eas_builder_gather(b, v, op2("sub", load(i, o), num(8)), 0));
+        store(r, op2("add", o, num(200)), eas_builder_flip(b, v, 0));
+        store(r, op2("add", eas_builder_arange(b, 0, 48), num(300)), eas_builder_cat(b, v, sorted, 0));
+        store(r, num(400), eas_builder_lane(b, v, 0, op2("mod", eas_builder_cast(b, load(i, num(0)), EAS_I64), num(24))));
+        store(q, op2("add", o, num(100)), eas_builder_cast(b, eas_builder_histogram(b, load(i, o), 24, op2("lt", o, num(20))), EAS_I64));
         end(1);
     }
     run_cases();
@@ -109,9 +112,9 @@ static void test_sort_is_stable_and_nan_is_last(void **state)
     float x[N] = {2, nan, 1, 2, -0.0f, 0.0f}, r[N];
     int64_t q[N];
     begin("stable");
-    eas_value p = eas_param_buffer(b, "x", EAS_F32), to = eas_param_buffer(b, "r", EAS_F32), at = eas_param_buffer(b, "q", EAS_I64),
-              o = eas_arange(b, 0, N), sorted, places;
-    eas_sort(b, load(p, o), 0, 0, &sorted, &places);
+    eas_value p = eas_builder_param_buffer(b, "x", EAS_F32), to = eas_builder_param_buffer(b, "r", EAS_F32),
+              at = eas_builder_param_buffer(b, "q", EAS_I64), o = eas_builder_arange(b, 0, N), sorted, places;
+    eas_builder_sort(b, load(p, o), 0, 0, &sorted, &places);
     store(to, o, sorted);
     store(at, o, places);
     end(1);
@@ -138,9 +141,10 @@ static void test_scan_by_a_function(void **state)
     (void)state;
     for (int reverse = 0; reverse < 2; reverse++) {
         begin("affine%d", reverse);
-        eas_value x = eas_param_buffer(b, "x", EAS_I32), y = eas_param_buffer(b, "y", EAS_I32), r = eas_param_buffer(b, "r", EAS_I32);
-        eas_value o = eas_arange(b, 0, 19), in[2] = {load(x, o), load(y, o)}, out[2];
-        eas_scan_with(b, 2, in, 0, reverse, join_affine, NULL, out);
+        eas_value x = eas_builder_param_buffer(b, "x", EAS_I32), y = eas_builder_param_buffer(b, "y", EAS_I32),
+                  r = eas_builder_param_buffer(b, "r", EAS_I32);
+        eas_value o = eas_builder_arange(b, 0, 19), in[2] = {load(x, o), load(y, o)}, out[2];
+        eas_builder_scan_with(b, 2, in, 0, reverse, join_affine, NULL, out);
         store(r, o, out[0]);
         store(r, op2("add", o, num(50)), out[1]);
         end(1);
@@ -155,9 +159,9 @@ static void test_many_sets_of_arguments(void **state)
     (void)state;
     enum { SETS = 5, N = 8 };
     begin("one");
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), w = eas_param_buffer(b, "w", EAS_F32), s = eas_param_buffer(b, "s", EAS_F32),
-              o = eas_arange(b, 0, N);
-    eas_atomic(b, IR_ATOMIC_ADD, s, num(0), op2("mul", load(x, o), load(w, o)), 0, 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), w = eas_builder_param_buffer(b, "w", EAS_F32),
+              s = eas_builder_param_buffer(b, "s", EAS_F32), o = eas_builder_arange(b, 0, N);
+    eas_builder_atomic(b, IR_ATOMIC_ADD, s, num(0), op2("mul", load(x, o), load(w, o)), 0, 0);
     end(1);
     eas_kernel *many;
     ok(eas_kernel_lanes(cases[0].k, (const uint8_t[]){1, 0, 1}, 1, &many));
@@ -199,12 +203,12 @@ static void test_fences(void **state)
     for (int order = 0; order < EAS_NORDERS; order++)
         for (int scope = 0; scope < EAS_NSCOPES; scope++) {
             begin("fence_%d_%d", order, scope);
-            eas_value x = eas_param_buffer(b, "x", EAS_I32), f = eas_param_buffer(b, "f", EAS_I32), r = eas_param_buffer(b, "r", EAS_I32),
-                      o = eas_arange(b, 0, 32);
+            eas_value x = eas_builder_param_buffer(b, "x", EAS_I32), f = eas_builder_param_buffer(b, "f", EAS_I32),
+                      r = eas_builder_param_buffer(b, "r", EAS_I32), o = eas_builder_arange(b, 0, 32);
             store(x, o, op2("mul", load(x, o), num(3)));
-            eas_fence(b, (eas_order)order, (eas_scope)scope);
-            eas_atomic_ordered(b, IR_ATOMIC_XCHG, f, num(0), num(1), 0, 0, (eas_order)order);
-            eas_value seen = eas_atomic_ordered(b, IR_ATOMIC_LOAD, f, num(0), 0, 0, 0, (eas_order)order);
+            eas_builder_fence(b, (eas_order)order, (eas_scope)scope);
+            eas_builder_atomic_ordered(b, IR_ATOMIC_XCHG, f, num(0), num(1), 0, 0, (eas_order)order);
+            eas_value seen = eas_builder_atomic_ordered(b, IR_ATOMIC_LOAD, f, num(0), 0, 0, 0, (eas_order)order);
             store(r, o, op2("add", load(x, op2("sub", num(31), o)), seen));
             end(1);
         }
@@ -215,14 +219,14 @@ static void test_fences(void **state)
     ok(eas_ir_parse(text, strlen(text), &ir));
     ok(eas_ir_text(ir, 1, &again));
     assert_string_equal(text, again);
-    eas_free(text);
-    eas_free(again);
+    eas_memory_free(text);
+    eas_memory_free(again);
     eas_ir_release(ir);
     static const char bad[] = "kernel k(buf<f32> x) {\n  fence weak device\n}\n";
     assert_int_not_equal(eas_ir_parse(bad, strlen(bad), &ir), EAS_OK);
     run_cases();
     begin("bad");
-    eas_fence(b, EAS_NORDERS, EAS_SCOPE_GROUP);
+    eas_builder_fence(b, EAS_NORDERS, EAS_SCOPE_GROUP);
     assert_int_equal(eas_builder_status(b), EAS_ERR_VALUE);
     eas_builder_free(b);
 }

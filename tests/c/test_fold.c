@@ -27,8 +27,8 @@ static int64_t lanes(shape s)
 
 static eas_value offsets(eas_builder *b, shape s)
 {
-    eas_value v = eas_arange(b, 0, lanes(s));
-    return eas_reshape(b, v, s.rank, s.dim);
+    eas_value v = eas_builder_arange(b, 0, lanes(s));
+    return eas_builder_reshape(b, v, s.rank, s.dim);
 }
 
 typedef eas_value transform(eas_builder *b, eas_value x, int axis);
@@ -42,12 +42,12 @@ static int64_t run(const char *device, eas_dtype dt, shape s, int axis, transfor
     eas_device *d = NULL;
     int64_t dims[4];
     assert_int_equal(eas_builder_new("k", 0, &b), EAS_OK);
-    eas_value a = eas_param_buffer(b, "a", dt), o = eas_param_buffer(b, "o", dt), oi = eas_param_buffer(b, "oi", EAS_I64);
-    eas_value r = f(b, eas_load(b, a, offsets(b, s), 0, 0), axis);
+    eas_value a = eas_builder_param_buffer(b, "a", dt), o = eas_builder_param_buffer(b, "o", dt), oi = eas_builder_param_buffer(b, "oi", EAS_I64);
+    eas_value r = f(b, eas_builder_load(b, a, offsets(b, s), 0, 0), axis);
     shape rs = {.rank = eas_value_shape(b, r, dims)};
     memcpy(rs.dim, dims, sizeof dims);
-    eas_value to = rs.rank ? offsets(b, rs) : eas_const_int(b, 0);
-    eas_store(b, eas_value_dtype(b, r) == EAS_I64 && dt != EAS_I64 ? oi : o, to, r, 0);
+    eas_value to = rs.rank ? offsets(b, rs) : eas_builder_const_int(b, 0);
+    eas_builder_store(b, eas_value_dtype(b, r) == EAS_I64 && dt != EAS_I64 ? oi : o, to, r, 0);
     if (eas_builder_finish(b, &ir) || eas_kernel_new(ir, &k) || eas_device_get(device, &d))
         fail_msg("%s", eas_error_message());
     eas_arg args[3] = {{.v.data = (void *)(uintptr_t)in, .count = lanes(s), .dtype = (uint8_t)dt, .is_buffer = 1},
@@ -62,21 +62,24 @@ static int64_t run(const char *device, eas_dtype dt, shape s, int axis, transfor
     return lanes(rs);
 }
 
-static eas_value f_sum(eas_builder *b, eas_value x, int axis) { return eas_reduce(b, eas_op_find("add"), x, axis); }
-static eas_value f_max(eas_builder *b, eas_value x, int axis) { return eas_reduce(b, eas_op_find("max"), x, axis); }
-static eas_value f_xor(eas_builder *b, eas_value x, int axis) { return eas_reduce(b, eas_op_find("xor"), x, axis); }
-static eas_value f_argmax(eas_builder *b, eas_value x, int axis) { return eas_arg_reduce(b, 1, x, axis); }
-static eas_value f_argmin(eas_builder *b, eas_value x, int axis) { return eas_arg_reduce(b, 0, x, axis); }
-static eas_value f_scan(eas_builder *b, eas_value x, int axis) { return eas_scan(b, eas_op_find("add"), x, axis); }
-static eas_value f_trans(eas_builder *b, eas_value x, int axis) { return (void)axis, eas_trans(b, x, NULL); }
-static eas_value f_join(eas_builder *b, eas_value x, int axis) { return (void)axis, eas_join(b, x, eas_apply(b, eas_op_find("neg"), x, 0, 0)); }
-static eas_value f_slice(eas_builder *b, eas_value x, int axis) { return eas_slice(b, x, axis, 1, 2); }
+static eas_value f_sum(eas_builder *b, eas_value x, int axis) { return eas_builder_reduce(b, eas_op_find("add"), x, axis); }
+static eas_value f_max(eas_builder *b, eas_value x, int axis) { return eas_builder_reduce(b, eas_op_find("max"), x, axis); }
+static eas_value f_xor(eas_builder *b, eas_value x, int axis) { return eas_builder_reduce(b, eas_op_find("xor"), x, axis); }
+static eas_value f_argmax(eas_builder *b, eas_value x, int axis) { return eas_builder_arg_reduce(b, 1, x, axis); }
+static eas_value f_argmin(eas_builder *b, eas_value x, int axis) { return eas_builder_arg_reduce(b, 0, x, axis); }
+static eas_value f_scan(eas_builder *b, eas_value x, int axis) { return eas_builder_scan(b, eas_op_find("add"), x, axis); }
+static eas_value f_trans(eas_builder *b, eas_value x, int axis) { return (void)axis, eas_builder_trans(b, x, NULL); }
+static eas_value f_join(eas_builder *b, eas_value x, int axis)
+{
+    return (void)axis, eas_builder_join(b, x, eas_builder_apply(b, eas_op_find("neg"), x, 0, 0));
+}
+static eas_value f_slice(eas_builder *b, eas_value x, int axis) { return eas_builder_slice(b, x, axis, 1, 2); }
 
 static uint16_t current;
 static eas_value f_row(eas_builder *b, eas_value x, int axis)
 {
     const bool scan = ir_rows[current].rule == IR_RULE_SCAN;
-    return scan ? eas_scan(b, ir_join_of(current), x, axis) : eas_reduce(b, ir_join_of(current), x, axis);
+    return scan ? eas_builder_scan(b, ir_join_of(current), x, axis) : eas_builder_reduce(b, ir_join_of(current), x, axis);
 }
 static eas_value f_swap(eas_builder *b, eas_value x, int axis)
 {
@@ -86,15 +89,15 @@ static eas_value f_swap(eas_builder *b, eas_value x, int axis)
     (void)axis;
     axes[rank - 1] = rank - 2;
     axes[rank - 2] = rank - 1;
-    return eas_trans(b, x, axes);
+    return eas_builder_trans(b, x, axes);
 }
 
 static eas_value hypot_like(void *ctx, eas_builder *b, eas_value x, eas_value y)
 {
     (void)ctx;
-    return eas_apply(b, eas_op_find("max"), x, y, 0);
+    return eas_builder_apply(b, eas_op_find("max"), x, y, 0);
 }
-static eas_value f_fold(eas_builder *b, eas_value x, int axis) { return eas_fold(b, x, axis, hypot_like, NULL); }
+static eas_value f_fold(eas_builder *b, eas_value x, int axis) { return eas_builder_fold(b, x, axis, hypot_like, NULL); }
 
 static const shape shapes[] = {{1, {1}},    {1, {2}},      {1, {7}},    {1, {32}},      {1, {100}},       {1, {1024}},
                                {2, {3, 5}}, {2, {16, 16}}, {2, {1, 9}}, {3, {4, 3, 6}}, {4, {2, 3, 4, 5}}};
@@ -289,14 +292,14 @@ static void product(const char *device, eas_dtype dt, int64_t m, int64_t k, int6
     const shape s[3] = {{2, {m, k}}, {2, {k, n}}, {2, {m, n}}};
     eas_value v[3] = {0}, from;
     assert_int_equal(eas_builder_new("k", 0, &b), EAS_OK);
-    eas_value a = eas_param_buffer(b, "a", dt), o = eas_param_buffer(b, "o", sum);
+    eas_value a = eas_builder_param_buffer(b, "a", dt), o = eas_builder_param_buffer(b, "o", sum);
     int64_t at = 0;
     for (int i = 0; i < 2 + with_acc; i++) {
-        from = eas_apply(b, eas_op_find("add"), offsets(b, s[i]), eas_const_int(b, at), 0);
-        v[i] = eas_load(b, a, from, 0, 0);
+        from = eas_builder_apply(b, eas_op_find("add"), offsets(b, s[i]), eas_builder_const_int(b, at), 0);
+        v[i] = eas_builder_load(b, a, from, 0, 0);
         at += lanes(s[i]);
     }
-    eas_store(b, o, offsets(b, s[2]), eas_matmul(b, v[0], v[1], v[2]), 0);
+    eas_builder_store(b, o, offsets(b, s[2]), eas_builder_matmul(b, v[0], v[1], v[2]), 0);
     if (eas_builder_finish(b, &ir) || eas_kernel_new(ir, &kern) || eas_device_get(device, &d))
         fail_msg("%s", eas_error_message());
     eas_arg args[2] = {{.v.data = (void *)(uintptr_t)in, .count = at, .dtype = (uint8_t)dt, .is_buffer = 1},

@@ -92,7 +92,7 @@ static void check_rule(const row *r, eas_node *n)
                 if (f >= rule->nfactors || (t == rule->nin && rule->factors[f].kind != EAS_FACTOR_PASS))
                     fail_msg("%s(%s; %s): factor %d of tensor %d, dim %d", r->op, r->in, r->attr, f, t, d);
             }
-    eas_free(st ? NULL : rule);
+    eas_memory_free(st ? NULL : rule);
 }
 static void check_shardings(const row *r, eas_node *out, int n, eas_node *const *in)
 {

@@ -169,7 +169,7 @@ static void add_leaf(void)
     tensor t = {variable(leaf(ref, dt, rank, shape, bd, seed)), variable(leaf(cpu, dt, rank, shape, bd, seed)), placeholder(dt, rank, shape, bd),
                 true, false};
     pool[npool++] = t;
-    assert_int_equal(eas_realize(1, &pool[npool - 1].ref, ref, NULL), EAS_OK);
+    assert_int_equal(eas_nodes_realize(1, &pool[npool - 1].ref, ref, NULL), EAS_OK);
     char text[128];
     describe(pool[npool - 1].ref, text, sizeof text);
     str_add(&story, "v%d = %s; ", npool - 1, text);
@@ -370,7 +370,7 @@ static bool step(void)
         return false;
     }
     bool narrowed = derive && !narrow && dtype_is_float((eas_dtype)x->dtype) && x->dtype != EAS_F64;
-    bool good = !narrowed && elements(x) <= MAX_ELEMENTS && !eas_realize(1, &x, ref, NULL) && largest(x) < 1e4;
+    bool good = !narrowed && elements(x) <= MAX_ELEMENTS && !eas_nodes_realize(1, &x, ref, NULL) && largest(x) < 1e4;
     if (good) {
         assert_int_equal(eas_node_apply((eas_tensor_op)op, n, b, m, attr, &y), EAS_OK);
         if (symbolic && eas_node_apply((eas_tensor_op)op, n, c, m, attr, &z))
@@ -513,7 +513,7 @@ static void on_device(const derivative *d, eas_device *dev, slopes *s)
     for (int i = 0; i < d->nvars; i++)
         if (s->grads[i])
             all[n++] = s->grads[i];
-    if (eas_realize(n, all, dev, NULL))
+    if (eas_nodes_realize(n, all, dev, NULL))
         complain(d, eas_error_message());
 }
 
@@ -736,9 +736,9 @@ static void one_graph(uint64_t seed)
         differentiate_some(leaves, seed);
     for (int i = 0; i < npool; i++)
         roots[i] = pool[i].cpu;
-    if (eas_realize(npool > first + 4 ? 3 : npool, npool > first + 4 ? roots + npool - 3 : roots, cpu, NULL))
+    if (eas_nodes_realize(npool > first + 4 ? 3 : npool, npool > first + 4 ? roots + npool - 3 : roots, cpu, NULL))
         fail_msg("seed %llu: %s\n%s", (unsigned long long)seed, eas_error_message(), story.at);
-    if (eas_realize(npool, roots, cpu, NULL)) /* the rest, partly from what there is now */
+    if (eas_nodes_realize(npool, roots, cpu, NULL)) /* the rest, partly from what there is now */
         fail_msg("seed %llu: %s\n%s", (unsigned long long)seed, eas_error_message(), story.at);
     for (int i = 0; i < npool; i++)
         compare(i, pool[i].cpu, "fused", seed);

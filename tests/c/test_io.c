@@ -44,7 +44,7 @@ static eas_node *tensor(eas_dtype dt, int rank, const int64_t *shape, const void
 static const void *data_of(eas_node *n)
 {
     int64_t offset, strides[EAS_MAX_RANK];
-    ok(eas_realize(1, &n, NULL, NULL));
+    ok(eas_nodes_realize(1, &n, NULL, NULL));
     eas_buffer *buf = eas_node_buffer(n, &offset, strides);
     return (char *)eas_buffer_host(buf) + offset * (int64_t)eas_dtype_size(eas_node_dtype(n));
 }
@@ -82,7 +82,7 @@ static void there_and_back(void **state)
             assert_string_equal(eas_weights_meta_key(w, 0), "key");
             ok(eas_weights_meta(w, 0, &text));
             assert_string_equal(text, "value");
-            eas_free(text);
+            eas_memory_free(text);
         }
         eas_weights_release(w); /* the tensors keep the file */
         assert_memory_equal(data_of(n), f, sizeof f);
@@ -141,8 +141,8 @@ static void quantized(void **state)
         for (int rows = 1; rows <= M; rows += M - 1) {
             eas_quantized q;
             eas_node *d, *y, *xn = tensor(EAS_F32, 2, (int64_t[]){rows, K}, x);
-            ok(eas_quantize(wn, (eas_quant)kind, &q));
-            ok(eas_dequantize(&q, EAS_F32, &d));
+            ok(eas_node_quantize(wn, (eas_quant)kind, &q));
+            ok(eas_quantized_dequantize(&q, EAS_F32, &d));
             ok(eas_quantized_matmul(xn, &q, &y));
             const float *dense = data_of(d), *got = data_of(y);
             for (int i = 0; i < K * N; i++)
@@ -159,8 +159,8 @@ static void quantized(void **state)
                 eas_node_release(all[i]);
         }
     eas_quantized q;
-    assert_int_equal(eas_quantize(wn, (eas_quant)9, &q), EAS_ERR_VALUE);
-    ok(eas_quantize(wn, EAS_QUANT_INT4, &q));
+    assert_int_equal(eas_node_quantize(wn, (eas_quant)9, &q), EAS_ERR_VALUE);
+    ok(eas_node_quantize(wn, EAS_QUANT_INT4, &q));
     assert_int_equal(eas_quantized_matmul(wn, &q, &(eas_node *){NULL}), EAS_ERR_VALUE);
     assert_non_null(strstr(eas_error_message(), "shapes (70, 40) and (70, 40) do not multiply"));
     eas_node_release(q.data);

@@ -67,7 +67,7 @@ static void comments_and_blank_lines_are_skipped(void **state)
 {
     (void)state;
     eas_ir *ir = parse("; a comment\n\nkernel k(i64 n) { ; here too\n\n  %2 = add %1, %1 : i64 ; and here\n}\n\n");
-    assert_int_equal(eas_ir_ninsns(ir), 1);
+    assert_int_equal(eas_ir_insn_count(ir), 1);
     eas_ir_release(ir);
 }
 
@@ -651,10 +651,10 @@ static void the_first_error_stays(void **state)
     eas_builder *b;
     eas_ir *ir;
     assert_int_equal(eas_builder_new("k", 0, &b), EAS_OK);
-    eas_value a = eas_param_buffer(b, "a", EAS_F32), n = eas_param_scalar(b, "n", EAS_I64, 1);
+    eas_value a = eas_builder_param_buffer(b, "a", EAS_F32), n = eas_builder_param_scalar(b, "n", EAS_I64, 1);
     eas_builder_at(b, "user.py", 12);
-    eas_store(b, n, n, n, 0);
-    eas_load(b, a, a, 0, 0);
+    eas_builder_store(b, n, n, n, 0);
+    eas_builder_load(b, a, a, 0, 0);
     assert_int_equal(eas_builder_status(b), EAS_ERR_TYPE);
     assert_int_equal(eas_builder_finish(b, &ir), EAS_ERR_TYPE);
     assert_null(ir);

@@ -35,7 +35,7 @@ static eas_node *like(const eas_node *x)
 static const float *data(eas_node *n)
 {
     int64_t offset, strides[16];
-    ok(eas_realize(1, &n, NULL, NULL));
+    ok(eas_nodes_realize(1, &n, NULL, NULL));
     return eas_buffer_host(eas_node_buffer(n, &offset, strides));
 }
 static void drop(int n, eas_node **x)
@@ -119,7 +119,7 @@ static void elements_and_stacks(void **state)
                       .stacked = stacked,
                       .reverse = reverse};
         ok(eas_node_loop(&l, r));
-        ok(eas_realize(4, r, NULL, NULL));
+        ok(eas_nodes_realize(4, r, NULL, NULL));
         float sum[3] = {0, 0, 0};
         for (int t = 0; t < 4; t++) {
             int i = reverse ? 3 - t : t;
@@ -165,7 +165,7 @@ static void branches(void **state)
     char *text;
     ok(eas_program_show(p, "text", &text));
     assert_non_null(strstr(text, "branch"));
-    eas_free(text);
+    eas_memory_free(text);
     drop(7, (eas_node *[]){in, flag, m, a, yes, no, r});
     for (int i = 0; i < 2; i++) {
         float sign = i ? 1 : -1;

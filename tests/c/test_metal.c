@@ -306,13 +306,13 @@ static void many_scalars_fit(void **state)
     ok(eas_kernel_launch(k, mps, args, 3 + SCALARS, NULL));
     get(&got, c, 4);
     assert_true(got == SCALARS * (SCALARS + 1) / 2);
-    eas_graph *g;
+    eas_capture *g;
     ok(eas_capture_begin(&g));
     ok(eas_kernel_launch(k, mps, args, 3 + SCALARS, NULL));
     ok(eas_capture_end(g, NULL));
     put(c, &zero, 4);
-    ok(eas_graph_replay(g, NULL));
-    eas_graph_release(g);
+    ok(eas_capture_replay(g, NULL));
+    eas_capture_release(g);
     get(&got, c, 4);
     assert_true(got == SCALARS * (SCALARS + 1) / 2);
     eas_kernel_release(k);
@@ -363,38 +363,38 @@ static void graphs_are_encoded_once(void **state)
     eas_kernel *add = kernel_of(add_ir), *twice = kernel_of(twice_ir);
     void *last = new_memory(768 * 4), *other = new_memory(sizeof x->host);
     float three[N], got[3];
-    eas_graph *g;
+    eas_capture *g;
     for (int i = 0; i < N; i++)
         three[i] = 3;
     put(other, three, sizeof three);
     check_indirect(1, 1); /* so far, by many_scalars_fit */
     ok(eas_capture_begin(&g));
-    ok(eas_graph_label(g, "b", x->b));
+    ok(eas_capture_label(g, "b", x->b));
     ok(launch_add(add, x->a, x->b, x->c, N, N));
     ok(launch_add(add, x->c, x->b, x->c, N, N));
-    ok(eas_copy_on(mps, EAS_COPY_WITHIN, x->a, x->c, sizeof x->host, NULL));
+    ok(eas_device_copy_on(mps, EAS_COPY_WITHIN, x->a, x->c, sizeof x->host, NULL));
     eas_arg args[] = {buffer(x->a, 768), buffer(last, 768)};
     ok(eas_kernel_launch(twice, mps, args, 2, &(eas_launch){.size = sizeof(eas_launch), .has_grid = 1, .grid = {3, 1, 1}}));
     ok(eas_capture_end(g, NULL));
     check_indirect(3, 0);
-    ok(eas_graph_replay(g, NULL));
+    ok(eas_capture_replay(g, NULL));
     check_indirect(0, 3);
     get(got, last, sizeof got);
     assert_true(got[1] == 6 && got[2] == 12);
     eas_arg b = buffer(other, N), n = integer(256);
-    ok(eas_graph_bind(g, "b", &b, NULL));
+    ok(eas_capture_bind(g, "b", &b, NULL));
     check_indirect(2, 0);
-    ok(eas_graph_bind(g, "b", &b, NULL));
-    ok(eas_graph_bind(g, "N", &n, NULL));
+    ok(eas_capture_bind(g, "b", &b, NULL));
+    ok(eas_capture_bind(g, "N", &n, NULL));
     check_indirect(2, 0);
     put(x->a, three, sizeof three);
     for (int i = 0; i < 2; i++)
-        ok(eas_graph_replay(g, &(eas_launch){.size = sizeof(eas_launch), .async = 1}));
-    ok(eas_synchronize(mps, NULL));
+        ok(eas_capture_replay(g, &(eas_launch){.size = sizeof(eas_launch), .async = 1}));
+    ok(eas_device_synchronize(mps, NULL));
     check_indirect(0, 6);
     get(got, last, sizeof got);
     assert_true(got[0] == 30);
-    eas_graph_release(g);
+    eas_capture_release(g);
     eas_kernel_release(add);
     eas_kernel_release(twice);
     mps->dealloc(mps, last, 768 * 4);
@@ -410,19 +410,19 @@ static void a_graph_that_cannot_be_encoded(void **state)
     eas_kernel *k = kernel_of(add_ir);
     static const char *const faults[] = {"memory", "indirect"};
     for (int i = 0; i < 3; i++) {
-        eas_graph *g;
+        eas_capture *g;
         ok(eas_capture_begin(&g));
         ok(launch_add(k, x->a, x->b, x->c, N, N));
         if (i < 2) {
-            ok(eas_synchronize(mps, NULL));
+            ok(eas_device_synchronize(mps, NULL));
             fault(faults[i]);
             fails(eas_capture_end(g, NULL), EAS_ERR_MEMORY, "no memory to encode the 1 launches");
-            assert_int_equal(eas_graph_replay(g, NULL), EAS_ERR_RUNTIME);
+            assert_int_equal(eas_capture_replay(g, NULL), EAS_ERR_RUNTIME);
         } else {
             ok(eas_capture_end(g, NULL));
-            ok(eas_graph_replay(g, NULL));
+            ok(eas_capture_replay(g, NULL));
         }
-        eas_graph_release(g);
+        eas_capture_release(g);
         assert_int_equal(live("indirect"), 0);
     }
     check_sum(x);

@@ -25,7 +25,7 @@ static eas_node *tensor(eas_device *d, eas_dtype dt, int rank, const int64_t *sh
 static const void *data(eas_node *n, eas_device *d)
 {
     int64_t offset, strides[16];
-    assert_int_equal(eas_realize(1, &n, d, NULL), EAS_OK);
+    assert_int_equal(eas_nodes_realize(1, &n, d, NULL), EAS_OK);
     return eas_buffer_address(eas_node_buffer(n, &offset, strides));
 }
 
@@ -88,7 +88,7 @@ static void devices(void **state)
     (void)state;
     for (int i = 0; i < eas_device_count(); i++) {
         eas_device *d = eas_device_at(i);
-        if (eas_device_unavailable(d) || !eas_device_host_memory(d))
+        if (eas_device_unavailable(d) || !eas_device_has_host_memory(d))
             continue;
         check_cholesky(d);
         check_fft(d);

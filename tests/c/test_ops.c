@@ -70,7 +70,7 @@ static eas_node *node_of(eas_device *d, const typed *t, bool backwards)
     assert_int_equal(eas_buffer_new(d, bytes, &buf), EAS_OK);
     for (int64_t i = 0; i < t->n; i++)
         write_item(t->dtype, data, backwards ? t->n - 1 - i : i, t->item[i]);
-    assert_int_equal(eas_copy(d, eas_buffer_address(buf), host, data, bytes, NULL), EAS_OK);
+    assert_int_equal(eas_device_copy(d, eas_buffer_address(buf), host, data, bytes, NULL), EAS_OK);
     for (int i = t->rank - 1; i >= 0; i--) {
         strides[i] = backwards ? -dense : dense;
         dense *= t->shape[i];
@@ -116,7 +116,7 @@ static void compare(const row *r, eas_node *got, const char *where)
     void *data = malloc(eas_buffer_size(buf) + 1);
     assert_int_equal(eas_device_get("cpu", &host), EAS_OK);
     if (want.n)
-        assert_int_equal(eas_copy(host, data, eas_buffer_device(buf), eas_buffer_address(buf), eas_buffer_size(buf), NULL), EAS_OK);
+        assert_int_equal(eas_device_copy(host, data, eas_buffer_device(buf), eas_buffer_address(buf), eas_buffer_size(buf), NULL), EAS_OK);
     int64_t at[GRAPH_MAX_RANK] = {0};
     for (int64_t i = 0; i < want.n; i++) {
         int64_t off = offset, rest = i;
@@ -140,7 +140,7 @@ static void run(eas_device *d, const row *r, bool backwards)
     int op = eas_tensor_op_find(r->op), n = inputs(d, r->in, backwards, in), m = parse_attr(r->attr, attr);
     if (op < 0)
         fail_msg("no operation '%s'", r->op);
-    if (eas_node_apply((eas_tensor_op)op, n, in, m, attr, &out) || eas_realize(1, &out, d, NULL))
+    if (eas_node_apply((eas_tensor_op)op, n, in, m, attr, &out) || eas_nodes_realize(1, &out, d, NULL))
         fail_msg("%s(%s; %s) on %s: %s", r->op, r->in, r->attr, eas_device_name(d), eas_error_message());
     compare(r, out, eas_device_name(d));
     eas_node_release(out);
@@ -153,7 +153,7 @@ static char **named; /* the devices to take, if some are named */
 static bool is_wanted(const eas_device *d)
 {
     if (!named[0])
-        return !eas_device_unavailable(d) && eas_device_host_memory(d);
+        return !eas_device_unavailable(d) && eas_device_has_host_memory(d);
     for (char **p = named; *p; p++)
         if (!strcmp(*p, eas_device_name(d)))
             return true;
@@ -480,7 +480,7 @@ static void draw(eas_device *d, const char *op, eas_dtype dt, double a, double b
     assert_int_equal(eas_node_number(EAS_F32, 1, 0, a, &in[1]), EAS_OK);
     assert_int_equal(eas_node_number(EAS_F32, 1, 0, b, &in[2]), EAS_OK);
     assert_int_equal(eas_node_apply((eas_tensor_op)eas_tensor_op_find(op), 3, in, 3, attr, &y), EAS_OK);
-    if (eas_realize(1, &y, d, NULL))
+    if (eas_nodes_realize(1, &y, d, NULL))
         fail_msg("%s: %s", op, eas_error_message());
     const void *data = eas_buffer_host(eas_node_buffer(y, &offset, strides));
     for (int64_t i = 0; i < n; i++)
@@ -536,7 +536,7 @@ static void keys(void **state)
     assert_int_equal(eas_node_apply(GRAPH_RANDOM_BITS, 1, &one, 2, (int64_t[]){1, 5}, &alone), EAS_OK);
     assert_int_equal(eas_node_apply(GRAPH_FOLD_IN, 2, (eas_node *[]){key, many}, 0, NULL, &folded), EAS_OK);
     eas_node *all[] = {many, bits, alone, folded};
-    assert_int_equal(eas_realize(4, all, d, NULL), EAS_OK);
+    assert_int_equal(eas_nodes_realize(4, all, d, NULL), EAS_OK);
     const uint64_t *k = eas_buffer_host(eas_node_buffer(many, &offset, strides)), *f = eas_buffer_host(eas_node_buffer(folded, &offset, strides));
     const uint32_t *x = eas_buffer_host(eas_node_buffer(bits, &offset, strides)), *y = eas_buffer_host(eas_node_buffer(alone, &offset, strides));
     for (int i = 0; i < 8; i++)
@@ -567,7 +567,7 @@ static void bad_indices(void **state)
         int64_t attr[32];
         int n = inputs(d, rows[i].in, false, in), m = parse_attr(rows[i].attr, attr);
         assert_int_equal(eas_node_apply((eas_tensor_op)eas_tensor_op_find(rows[i].op), n, in, m, attr, &out), EAS_OK);
-        eas_status st = eas_realize(1, &out, d, NULL);
+        eas_status st = eas_nodes_realize(1, &out, d, NULL);
         if (st != EAS_ERR_INDEX)
             fail_msg("%s(%s) gave %s, not an error of indices: %s", rows[i].op, rows[i].in, eas_status_name(st), eas_error_message());
         eas_node_release(out);

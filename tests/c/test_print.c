@@ -29,7 +29,7 @@ static void ok(eas_status st)
         fail_msg("%s", eas_error_message());
 }
 
-static eas_value op2(const char *name, eas_value x, eas_value y) { return eas_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op2(const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
 
 static eas_kernel *end(void)
 {
@@ -56,10 +56,10 @@ static void test_records(void **state)
     (void)state;
     static const char *const devices[] = {"ref", "cpu"};
     ok(eas_builder_new("say", 0, &b));
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), pid = eas_program_id(b, 0), o = eas_arange(b, 0, 3);
-    eas_value v[2] = {pid, eas_load(b, x, o, 0, 0)};
-    eas_print(b, "p {} {{x}} {}", 2, v, 0);
-    eas_print(b, "end", 0, NULL, op2("eq", pid, eas_const_int(b, 1)));
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), pid = eas_builder_program_id(b, 0), o = eas_builder_arange(b, 0, 3);
+    eas_value v[2] = {pid, eas_builder_load(b, x, o, 0, 0)};
+    eas_builder_print(b, "p {} {{x}} {}", 2, v, 0);
+    eas_builder_print(b, "end", 0, NULL, op2("eq", pid, eas_builder_const_int(b, 1)));
     eas_kernel *k = end();
     float data[3] = {1, 0.1f, -2.5f};
     eas_arg arg = {.v.data = data, .count = 3, .dtype = EAS_F32, .is_buffer = 1};
@@ -70,10 +70,10 @@ static void test_records(void **state)
     char *text;
     ok(eas_kernel_text(k, "ir", &text));
     assert_non_null(strstr(text, "print \"p {} {{x}} {}\" %"));
-    eas_free(text);
+    eas_memory_free(text);
     ok(eas_kernel_text(k, "opencl", &text));
     assert_non_null(strstr(text, "eas_print_words"));
-    eas_free(text);
+    eas_memory_free(text);
     eas_kernel_release(k);
 }
 
@@ -82,8 +82,8 @@ static void test_limit(void **state)
 {
     (void)state;
     ok(eas_builder_new("many", 0, &b));
-    eas_value pid = eas_program_id(b, 0);
-    eas_print(b, "{}", 1, &pid, 0);
+    eas_value pid = eas_builder_program_id(b, 0);
+    eas_builder_print(b, "{}", 1, &pid, 0);
     eas_kernel *k = end();
     ok(run(k, "cpu", 20000, 0, NULL, 0));
     const char *at = heard;
@@ -101,8 +101,8 @@ static void test_threads_share_a_record(void **state)
 {
     (void)state;
     ok(eas_builder_new("threads", 0, &b));
-    eas_value t = eas_tid(b, 0, 40), half = eas_cast(b, t, EAS_F16);
-    eas_print(b, "h {}", 1, &half, op2("ge", t, eas_const_int(b, 37)));
+    eas_value t = eas_builder_tid(b, 0, 40), half = eas_builder_cast(b, t, EAS_F16);
+    eas_builder_print(b, "h {}", 1, &half, op2("ge", t, eas_builder_const_int(b, 37)));
     eas_kernel *k = end();
     ok(run(k, "cpu", 1, 0, NULL, 0));
     assert_string_equal(heard, "program 0, threads 37-39: h [37.0 38.0 39.0]\n");
@@ -115,9 +115,9 @@ static void test_asserts_only_when_asked(void **state)
     static const char *const devices[] = {"ref", "cpu"};
     ok(eas_builder_new("sure", 0, &b));
     eas_builder_at(b, "k.c", 12);
-    eas_value pid = eas_program_id(b, 0), o = eas_arange(b, 0, 20);
-    eas_assert(b, op2("lt", op2("add", pid, o), eas_const_int(b, 21)), "too far", op2("gt", o, eas_const_int(b, 1)));
-    eas_assert(b, op2("ne", pid, eas_const_int(b, 9)), "nine", 0);
+    eas_value pid = eas_builder_program_id(b, 0), o = eas_builder_arange(b, 0, 20);
+    eas_builder_assert(b, op2("lt", op2("add", pid, o), eas_builder_const_int(b, 21)), "too far", op2("gt", o, eas_builder_const_int(b, 1)));
+    eas_builder_assert(b, op2("ne", pid, eas_builder_const_int(b, 9)), "nine", 0);
     eas_kernel *k = end();
     for (int d = 0; d < 2; d++) {
         ok(run(k, devices[d], 10, 0, NULL, 0));
@@ -132,13 +132,13 @@ static void test_refused(void **state)
 {
     (void)state;
     ok(eas_builder_new("bad", 0, &b));
-    eas_value o = eas_arange(b, 0, 4);
-    eas_print(b, "{}", 0, NULL, 0);
+    eas_value o = eas_builder_arange(b, 0, 4);
+    eas_builder_print(b, "{}", 0, NULL, 0);
     assert_non_null(strstr(eas_error_message(), "0 values for 1 places"));
     eas_builder_free(b);
     ok(eas_builder_new("bad", 0, &b));
-    o = eas_arange(b, 0, 4);
-    eas_assert(b, o, "x", 0);
+    o = eas_builder_arange(b, 0, 4);
+    eas_builder_assert(b, o, "x", 0);
     assert_non_null(strstr(eas_error_message(), "the condition must be bool"));
     eas_builder_free(b);
 }

@@ -61,7 +61,7 @@ static void same(eas_node *got, eas_node *want)
     eas_node *whole;
     int64_t offset, strides[EAS_MAX_RANK], count = 1;
     OK(eas_node_whole(got, NULL, &whole));
-    OK(eas_realize(1, &want, NULL, NULL));
+    OK(eas_nodes_realize(1, &want, NULL, NULL));
     for (int i = 0; i < eas_node_rank(want); i++)
         count *= eas_node_shape(want)[i];
     const float *a = eas_buffer_host(eas_node_buffer(whole, &offset, strides)), *b = eas_buffer_host(eas_node_buffer(want, &offset, strides));
@@ -98,7 +98,7 @@ static void test_parts(void **state)
     eas_node *x = tensor(8, 8, 0), *xs = laid_out(x, mesh, cut(1, 1)), *again;
     eas_buffer *part[8];
     eas_spec s;
-    OK(eas_realize(1, &xs, NULL, NULL));
+    OK(eas_nodes_realize(1, &xs, NULL, NULL));
     assert_int_equal(eas_node_layout(xs, &id, &s), 1);
     assert_int_equal(id, mesh);
     assert_int_equal(s.dims[1].n, 1);
@@ -163,14 +163,14 @@ static void test_compiled_and_explained(void **state)
     assert_string_equal(all[0].name, "all_reduce");
     for (int i = 0; i < count; i++)
         told += all[i].bytes;
-    eas_free(all);
+    eas_memory_free(all);
     OK(eas_nodes_explain(1, &out, &text));
     assert_non_null(strstr(text, "all_reduce"));
-    eas_free(text);
+    eas_memory_free(text);
     OK(eas_program_new(2, in, 1, &out, NULL, &p));
     args[0] = laid_out(x, mesh, columns);
     args[1] = laid_out(y, mesh, rows);
-    OK(eas_realize(2, args, NULL, NULL));
+    OK(eas_nodes_realize(2, args, NULL, NULL));
     uint64_t before = eas_comm_stats_get().bytes;
     OK(eas_program_run(p, 2, args, NULL, NULL, &result));
     assert_int_equal(eas_comm_stats_get().bytes - before, told);
@@ -211,10 +211,11 @@ static eas_kernel *rows_kernel(void)
     eas_kernel *k;
     eas_builder *b;
     OK(eas_builder_new("rows", 0, &b));
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32), row = eas_program_id(b, 0);
-    eas_value at = eas_apply(b, eas_op_find("mul"), row, eas_const_int(b, 2), 0), next = eas_apply(b, eas_op_find("add"), at, eas_const_int(b, 1), 0);
-    eas_value second = eas_load(b, x, next, 0, 0), twice = eas_apply(b, eas_op_find("add"), second, second, 0);
-    eas_store(b, y, row, eas_apply(b, eas_op_find("add"), eas_load(b, x, at, 0, 0), twice, 0), 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32), row = eas_builder_program_id(b, 0);
+    eas_value at = eas_builder_apply(b, eas_op_find("mul"), row, eas_builder_const_int(b, 2), 0),
+              next = eas_builder_apply(b, eas_op_find("add"), at, eas_builder_const_int(b, 1), 0);
+    eas_value second = eas_builder_load(b, x, next, 0, 0), twice = eas_builder_apply(b, eas_op_find("add"), second, second, 0);
+    eas_builder_store(b, y, row, eas_builder_apply(b, eas_op_find("add"), eas_builder_load(b, x, at, 0, 0), twice, 0), 0);
     OK(eas_builder_finish(b, &ir));
     eas_builder_free(b);
     OK(eas_kernel_new(ir, &k));
@@ -243,7 +244,7 @@ static void test_kernel_with_a_rule(void **state)
     OK(eas_node_call(k, 1, &in, 1, &out, 2, order, (int64_t[]){16, 1, 1}, &y));
     OK(eas_nodes_collectives(1, &y, &id, &sent, &count));
     assert_int_equal(count, 1); /* without a rule it is gathered */
-    eas_free(sent);
+    eas_memory_free(sent);
     assert_int_equal(eas_node_call_rule(x, &rule), EAS_ERR_VALUE);
     factors.nin = 2;
     assert_int_equal(eas_node_call_rule(y, &rule), EAS_ERR_VALUE);
@@ -251,7 +252,7 @@ static void test_kernel_with_a_rule(void **state)
     OK(eas_node_call_rule(y, &rule));
     OK(eas_nodes_collectives(1, &y, &id, &sent, &count));
     assert_int_equal(count, 0);
-    eas_free(sent);
+    eas_memory_free(sent);
     same(y, plain);
     eas_node_release(x);
     eas_node_release(in);

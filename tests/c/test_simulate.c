@@ -63,7 +63,7 @@ static void test_traffic(void **state)
     OK(eas_node_input_sharded(1, EAS_F32, 2, (eas_dim[]){inner, columns}, 0, NULL, mesh, &t, 0, &y));
     z = product(x, y);
     eas_simulation *sim;
-    OK(eas_simulate(1, &z, mesh, &m, &sim));
+    OK(eas_nodes_simulate(1, &z, mesh, &m, &sim));
     assert_int_equal(sim->collective[1].calls, 1);
     assert_int_equal(sim->collective[1].bytes, 2 * (n - 1) * rows * columns * 4 / n);
     assert_true(sim->flops >= 2.0 * (double)(rows * (inner / n) * columns));
@@ -73,7 +73,7 @@ static void test_traffic(void **state)
     OK(eas_simulation_table(sim, &table));
     assert_non_null(strstr(table, "all_reduce"));
     assert_non_null(strstr(table, "4096 devices"));
-    eas_free(table);
+    eas_memory_free(table);
     assert_int_equal(eas_simulation_trace(sim, "/no/such/folder/t.json"), EAS_ERR_VALUE);
     eas_simulation_free(sim);
     eas_node_release(x);
@@ -90,17 +90,17 @@ static void test_chosen(void **state)
     eas_node *x = input(0, 1 << 16, 512), *w = input(1, 512, 512), *z = product(x, w), *in[] = {x, w};
     eas_spec specs[2];
     double seconds[3];
-    OK(eas_auto_shard(1, &z, mesh, &m, 2, in, NULL, specs, seconds));
+    OK(eas_nodes_auto_shard(1, &z, mesh, &m, 2, in, NULL, specs, seconds));
     assert_int_equal(specs[0].dims[0].n, 1);
     assert_int_equal(specs[0].dims[1].n, 0);
     assert_true(seconds[2] < seconds[1] / 4);
     /* never worse than what it begins with */
     eas_spec start[] = {cut(1), cut(0)};
-    OK(eas_auto_shard(1, &z, mesh, &m, 2, in, start, specs, seconds));
+    OK(eas_nodes_auto_shard(1, &z, mesh, &m, 2, in, start, specs, seconds));
     assert_true(seconds[2] <= seconds[0] && seconds[2] <= seconds[1]);
     m.memory_bandwidth = 0;
-    assert_int_equal(eas_auto_shard(1, &z, mesh, &m, 2, in, NULL, specs, seconds), EAS_ERR_VALUE);
-    assert_int_equal(eas_auto_shard(1, &z, 10000, &m, 2, in, NULL, specs, seconds), EAS_ERR_VALUE);
+    assert_int_equal(eas_nodes_auto_shard(1, &z, mesh, &m, 2, in, NULL, specs, seconds), EAS_ERR_VALUE);
+    assert_int_equal(eas_nodes_auto_shard(1, &z, 10000, &m, 2, in, NULL, specs, seconds), EAS_ERR_VALUE);
     eas_node_release(x);
     eas_node_release(w);
     eas_node_release(z);

@@ -35,10 +35,10 @@ static eas_kernel *shift_kernel(void)
     eas_ir *ir;
     eas_kernel *k;
     ok(eas_builder_new("shift", 0, &b));
-    eas_value x = eas_param_buffer(b, "x", EAS_F32), y = eas_param_buffer(b, "y", EAS_F32), at = eas_param_scalar(b, "at", EAS_I64, 1),
-              by = eas_param_scalar(b, "by", EAS_F64, 1);
-    eas_value i = eas_arange(b, 0, N), from = eas_apply(b, eas_op_find("add"), i, at, 0);
-    eas_store(b, y, i, eas_apply(b, eas_op_find("add"), eas_load(b, x, from, 0, 0), by, 0), 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_F32), y = eas_builder_param_buffer(b, "y", EAS_F32),
+              at = eas_builder_param_scalar(b, "at", EAS_I64, 1), by = eas_builder_param_scalar(b, "by", EAS_F64, 1);
+    eas_value i = eas_builder_arange(b, 0, N), from = eas_builder_apply(b, eas_op_find("add"), i, at, 0);
+    eas_builder_store(b, y, i, eas_builder_apply(b, eas_op_find("add"), eas_builder_load(b, x, from, 0, 0), by, 0), 0);
     ok(eas_builder_finish(b, &ir));
     eas_builder_free(b);
     ok(eas_kernel_new(ir, &k));
@@ -67,7 +67,7 @@ static void launches_run_in_order(void **state)
     for (int i = 0; i < 1000; i++)
         ok(shift(k, d, x, x, 0, 1, (eas_launch){.async = 1, .stream = s}));
     ok(eas_stream_synchronize(s, NULL));
-    assert_true(eas_stream_idle(s));
+    assert_true(eas_stream_is_idle(s));
     for (int i = 0; i < N; i++)
         assert_true(x[i] == 1000);
     eas_stream_release(s);
@@ -104,7 +104,7 @@ static void events_order_streams(void **state)
     ok(eas_stream_new(d, &two));
     ok(eas_event_new(&e));
     ok(eas_event_new(&f));
-    assert_true(eas_event_reached(e));
+    assert_true(eas_event_is_reached(e));
     for (int i = 1; i <= 50; i++) {
         for (int j = 0; j < 20; j++)
             ok(shift(k, d, x, x, 0, 1, (eas_launch){.async = 1, .stream = one}));
@@ -221,7 +221,7 @@ static void the_pool_is_for_every_thread(void **state)
     assert_int_equal(after.live_bytes, before.live_bytes);
     assert_int_equal(after.live_count, before.live_count);
     assert_true(after.hits > before.hits && after.cached_bytes <= after.limit);
-    eas_empty_cache(NULL);
+    eas_device_empty_cache(NULL);
     assert_int_equal(eas_memory_stats(d).cached_bytes, 0);
     eas_buffer *b;
     assert_int_equal(eas_buffer_new(d, SIZE_MAX / 2, &b), EAS_ERR_MEMORY);
@@ -235,26 +235,26 @@ static void captures_replay(void **state)
     static const char *const names[] = {"cpu", "ref"};
     for (int n = 0; n < 2; n++) {
         eas_device *d = device(names[n]);
-        eas_graph *g;
+        eas_capture *g;
         memset(x, 0, sizeof x);
         ok(eas_capture_begin(&g));
-        ok(eas_graph_label(g, "start", x));
+        ok(eas_capture_label(g, "start", x));
         for (int i = 0; i < 10; i++)
             ok(shift(k, d, i ? y : x, y, 0, 1, (eas_launch){0}));
-        ok(eas_copy_on(d, EAS_COPY_WITHIN, z, y, sizeof z, NULL));
+        ok(eas_device_copy_on(d, EAS_COPY_WITHIN, z, y, sizeof z, NULL));
         assert_int_equal(shift(k, d, NULL, y, 0, 1, (eas_launch){0}), EAS_ERR_VALUE);
         ok(eas_capture_end(g, NULL));
-        assert_int_equal(eas_graph_count(g), 11);
-        ok(eas_graph_replay(g, NULL));
+        assert_int_equal(eas_capture_count(g), 11);
+        ok(eas_capture_replay(g, NULL));
         assert_true(z[0] == 10);
-        ok(eas_graph_replay(g, &(eas_launch){.async = 1}));
+        ok(eas_capture_replay(g, &(eas_launch){.async = 1}));
         eas_arg other = floats((float[N]){[0] = 5}, N), wrong = {.v.i = 1, .dtype = EAS_I64};
-        ok(eas_graph_bind(g, "start", &other, NULL));
-        assert_int_equal(eas_graph_bind(g, "start", &wrong, NULL), EAS_ERR_TYPE);
-        assert_int_equal(eas_graph_bind(g, "nobody", &other, NULL), EAS_ERR_VALUE);
-        ok(eas_graph_replay(g, NULL));
+        ok(eas_capture_bind(g, "start", &other, NULL));
+        assert_int_equal(eas_capture_bind(g, "start", &wrong, NULL), EAS_ERR_TYPE);
+        assert_int_equal(eas_capture_bind(g, "nobody", &other, NULL), EAS_ERR_VALUE);
+        ok(eas_capture_replay(g, NULL));
         assert_true(z[0] == 15 && z[1] == 10);
-        eas_graph_release(g);
+        eas_capture_release(g);
     }
 }
 
@@ -262,14 +262,14 @@ static void an_aborted_capture_is_gone(void **state)
 {
     eas_kernel *k = *state;
     eas_device *d = device("cpu");
-    eas_graph *g, *h;
+    eas_capture *g, *h;
     float x[N] = {0};
     ok(eas_capture_begin(&g));
     assert_int_equal(eas_capture_begin(&h), EAS_ERR_RUNTIME);
     ok(shift(k, d, x, x, 0, 1, (eas_launch){0}));
     eas_capture_abort(g);
-    assert_int_equal(eas_graph_replay(g, NULL), EAS_ERR_RUNTIME);
-    eas_graph_release(g);
+    assert_int_equal(eas_capture_replay(g, NULL), EAS_ERR_RUNTIME);
+    eas_capture_release(g);
     ok(shift(k, d, x, x, 0, 1, (eas_launch){0}));
     assert_true(x[0] == 1);
 }
@@ -283,13 +283,13 @@ static void a_child_has_streams_of_its_own(void **state)
     pid_t pid = fork();
     if (!pid) {
         float y[N] = {0};
-        int good = !shift(k, d, y, y, 0, 1, (eas_launch){.async = 1}) && !eas_synchronize(NULL, NULL) && y[0] == 1;
+        int good = !shift(k, d, y, y, 0, 1, (eas_launch){.async = 1}) && !eas_device_synchronize(NULL, NULL) && y[0] == 1;
         _exit(good ? 0 : 1);
     }
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    ok(eas_synchronize(d, NULL));
+    ok(eas_device_synchronize(d, NULL));
     assert_true(x[0] == 1);
 }
 
@@ -301,7 +301,7 @@ static int make(void **state)
 static int drop(void **state)
 {
     eas_kernel_release(*state);
-    return eas_synchronize(NULL, NULL);
+    return eas_device_synchronize(NULL, NULL);
 }
 
 int main(void)

@@ -26,7 +26,7 @@ static eas_device *device(const char *name) /* whether it can be used or not */
     fail_msg("no device %s", name);
     return NULL;
 }
-static eas_value op(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_apply(b, eas_op_find(name), x, y, 0); }
+static eas_value op(eas_builder *b, const char *name, eas_value x, eas_value y) { return eas_builder_apply(b, eas_op_find(name), x, y, 0); }
 static eas_kernel *finish(eas_builder *b)
 {
     eas_ir *ir = NULL;
@@ -43,12 +43,12 @@ static eas_kernel *shifted(eas_dtype dt, int64_t block, bool threads)
 {
     eas_builder *b = NULL;
     must(eas_builder_new("shifted", 0, &b));
-    eas_value x = eas_param_buffer(b, "x", dt), y = eas_param_buffer(b, "y", dt), n = eas_param_scalar(b, "N", EAS_I64, 1),
-              s = eas_param_scalar(b, "s", EAS_F64, 1);
+    eas_value x = eas_builder_param_buffer(b, "x", dt), y = eas_builder_param_buffer(b, "y", dt), n = eas_builder_param_scalar(b, "N", EAS_I64, 1),
+              s = eas_builder_param_scalar(b, "s", EAS_F64, 1);
     eas_builder_at(b, "tools.c", 7);
-    eas_value lane = threads ? eas_tid(b, 0, block) : eas_arange(b, 0, block);
-    eas_value at = op(b, "add", op(b, "mul", eas_program_id(b, 0), eas_const_int(b, block)), lane), in = op(b, "lt", at, n);
-    eas_store(b, y, at, op(b, "add", eas_load(b, x, at, in, 0), s), in);
+    eas_value lane = threads ? eas_builder_tid(b, 0, block) : eas_builder_arange(b, 0, block);
+    eas_value at = op(b, "add", op(b, "mul", eas_builder_program_id(b, 0), eas_builder_const_int(b, block)), lane), in = op(b, "lt", at, n);
+    eas_builder_store(b, y, at, op(b, "add", eas_builder_load(b, x, at, in, 0), s), in);
     return finish(b);
 }
 /* y[i] = x[x[i]]: nothing proves that it stays inside */
@@ -56,8 +56,8 @@ static eas_kernel *gather(void)
 {
     eas_builder *b = NULL;
     must(eas_builder_new("gather", 0, &b));
-    eas_value x = eas_param_buffer(b, "x", EAS_I32), y = eas_param_buffer(b, "y", EAS_I32), at = eas_arange(b, 0, 4);
-    eas_store(b, y, at, eas_load(b, x, eas_load(b, x, at, 0, 0), 0, 0), 0);
+    eas_value x = eas_builder_param_buffer(b, "x", EAS_I32), y = eas_builder_param_buffer(b, "y", EAS_I32), at = eas_builder_arange(b, 0, 4);
+    eas_builder_store(b, y, at, eas_builder_load(b, x, eas_builder_load(b, x, at, 0, 0), 0, 0), 0);
     return finish(b);
 }
 
@@ -84,7 +84,7 @@ static void an_object_file(void **state)
         static const unsigned char elf[] = {0x7f, 'E', 'L', 'F'}, macho[] = {0xcf, 0xfa, 0xed, 0xfe};
         assert_true(size > 64 && (!memcmp(bytes, elf, 4) || !memcmp(bytes, macho, 4)));
     }
-    eas_free(bytes);
+    eas_memory_free(bytes);
     eas_kernel_release(k);
 }
 
@@ -92,10 +92,10 @@ static void what_a_device_lacks(void **state)
 {
     (void)state;
     eas_kernel *wide = shifted(EAS_F64, 64, false), *plain = shifted(EAS_F32, 64, true);
-    must(eas_kernel_fits(wide, device("cpu")));
-    must(eas_kernel_fits(plain, device("cpu")));
-    must(eas_kernel_fits(plain, device("mps")));
-    assert_int_equal(eas_kernel_fits(wide, device("mps")), EAS_ERR_TYPE);
+    must(eas_kernel_require(wide, device("cpu")));
+    must(eas_kernel_require(plain, device("cpu")));
+    must(eas_kernel_require(plain, device("mps")));
+    assert_int_equal(eas_kernel_require(wide, device("mps")), EAS_ERR_TYPE);
     assert_non_null(strstr(eas_error_message(), "double"));
     eas_kernel_release(wide);
     eas_kernel_release(plain);
@@ -123,8 +123,8 @@ static void source_of_a_launch(void **state)
         assert_string_equal(name, "shifted");
         assert_non_null(strstr(text, "kernel void shifted"));
         assert_non_null(strstr(text, "__restrict"));
-        eas_free(text);
-        eas_free(name);
+        eas_memory_free(text);
+        eas_memory_free(name);
 
         args[1] = buffer(x, 100, EAS_F32); /* overlap: another text */
         eas_source o;
@@ -132,8 +132,8 @@ static void source_of_a_launch(void **state)
         assert_int_not_equal(o.variant, s.variant);
         must(eas_kernel_source_text(k, "msl", o.variant, &text, &name));
         assert_null(strstr(text, "__restrict"));
-        eas_free(text);
-        eas_free(name);
+        eas_memory_free(text);
+        eas_memory_free(name);
 
         args[2] = integer(0);
         must(eas_kernel_source(k, "opencl", args, 4, NULL, &s));
@@ -194,7 +194,7 @@ static void a_profile_counts(void **state)
     char *json = NULL;
     must(eas_profile_trace(p, &json));
     assert_non_null(strstr(json, "\"shifted\""));
-    eas_free(json);
+    eas_memory_free(json);
     eas_profile_free(p);
     eas_kernel_release(k);
 }
@@ -239,7 +239,7 @@ static void timings_are_kept(void **state)
     snprintf(bad, sizeof bad, "%.*snonsense\n", (int)(strchr(text, '\n') - text + 1), text);
     assert_int_equal(eas_tune_import(bad, &n), EAS_ERR_VALUE);
     assert_non_null(strstr(eas_error_message(), "line 2"));
-    eas_free(text);
+    eas_memory_free(text);
     eas_kernel_release(k);
     eas_kernel_release(other);
 }

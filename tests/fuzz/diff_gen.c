@@ -113,8 +113,8 @@ static eas_value push(made *g, eas_value v)
     return v;
 }
 
-static eas_value op2(made *g, uint16_t op, eas_value x, eas_value y) { return eas_apply(g->b, op, x, y, 0); }
-static eas_value i64(made *g, int64_t v) { return eas_const_typed(g->b, EAS_I64, 0, v); }
+static eas_value op2(made *g, uint16_t op, eas_value x, eas_value y) { return eas_builder_apply(g->b, op, x, y, 0); }
+static eas_value i64(made *g, int64_t v) { return eas_builder_const_typed(g->b, EAS_I64, 0, v); }
 static eas_value any(made *g) { return g->pool[below(g, g->npool)]; }
 static int rank_of(made *g, eas_value v, int64_t shape[4]) { return eas_value_shape(g->b, v, shape); }
 
@@ -145,7 +145,7 @@ static eas_value like(made *g, eas_value model, eas_dtype dt)
             break;
         }
     }
-    return eas_cast(g->b, v, dt);
+    return eas_builder_cast(g->b, v, dt);
 }
 
 static eas_value scalar(made *g, eas_dtype dt)
@@ -154,13 +154,13 @@ static eas_value scalar(made *g, eas_dtype dt)
     for (int tries = 0; tries < 6; tries++) {
         eas_value v = any(g);
         if (!rank_of(g, v, shape))
-            return eas_cast(g->b, v, dt);
+            return eas_builder_cast(g->b, v, dt);
     }
-    return eas_const_typed(g->b, dt, (double)below(g, 9) - 3, below(g, 9));
+    return eas_builder_const_typed(g->b, dt, (double)below(g, 9) - 3, below(g, 9));
 }
 
 /* An index in [0, n) in the shape of v. */
-static eas_value index_in(made *g, eas_value v, int64_t n) { return op2(g, IR_MOD, eas_cast(g->b, v, EAS_I64), i64(g, n)); }
+static eas_value index_in(made *g, eas_value v, int64_t n) { return op2(g, IR_MOD, eas_builder_cast(g->b, v, EAS_I64), i64(g, n)); }
 
 static eas_value condition_like(made *g, eas_value model)
 {
@@ -208,14 +208,14 @@ static void do_elementwise(made *g)
     if (!fits_class(ir_rows[op].classes, dt) || one_in(g, 3))
         dt = dtype_in(g, ir_rows[op].classes);
     for (int i = 0; i < ir_rows[op].nargs; i++)
-        v[i] = i == 0 && op != IR_WHERE ? eas_cast(g->b, x, dt)
-             : i == 0                   ? eas_cast(g->b, condition_like(g, x), EAS_BOOL)
-             : one_in(g, 6)             ? (dtype_is_float(dt) ? eas_const_float(g->b, (double)below(g, 64) / 4 - 4)
-                                           : dt == EAS_BOOL   ? eas_const_bool(g->b, one_in(g, 2))
-                                                              : eas_const_int(g->b, below(g, 100)))
+        v[i] = i == 0 && op != IR_WHERE ? eas_builder_cast(g->b, x, dt)
+             : i == 0                   ? eas_builder_cast(g->b, condition_like(g, x), EAS_BOOL)
+             : one_in(g, 6)             ? (dtype_is_float(dt) ? eas_builder_const_float(g->b, (double)below(g, 64) / 4 - 4)
+                                           : dt == EAS_BOOL   ? eas_builder_const_bool(g->b, one_in(g, 2))
+                                                              : eas_builder_const_int(g->b, below(g, 100)))
              : one_in(g, 5)             ? scalar(g, dt)
                                         : like(g, x, dt);
-    push(g, eas_apply(g->b, op, v[0], v[1], v[2]));
+    push(g, eas_builder_apply(g->b, op, v[0], v[1], v[2]));
 }
 
 static void do_cast(made *g)
@@ -223,12 +223,12 @@ static void do_cast(made *g)
     eas_value x = any(g);
     eas_dtype from = eas_value_dtype(g->b, x), to = some_dtype(g);
     if (from == EAS_BOOL || to == EAS_BOOL || eas_dtype_size(from) != eas_dtype_size(to) || from == to) {
-        push(g, eas_cast(g->b, x, to));
+        push(g, eas_builder_cast(g->b, x, to));
         return;
     }
     if (dtype_is_float(from) && !dtype_is_float(to))
-        x = eas_apply(g->b, IR_WHERE, eas_apply(g->b, IR_ISNAN, x, 0, 0), eas_const_typed(g->b, from, 1, 0), x);
-    push(g, eas_bitcast(g->b, x, to));
+        x = eas_builder_apply(g->b, IR_WHERE, eas_builder_apply(g->b, IR_ISNAN, x, 0, 0), eas_builder_const_typed(g->b, from, 1, 0), x);
+    push(g, eas_builder_bitcast(g->b, x, to));
 }
 
 static void do_load(made *g)
@@ -240,11 +240,11 @@ static void do_load(made *g)
         mask = condition_like(g, off);
         other = one_in(g, 2) ? like(g, off, g->t->dtype[i]) : 0;
         if (one_in(g, 3)) { /* wild, and masked where it is outside */
-            off = eas_cast(g->b, x, EAS_I64);
+            off = eas_builder_cast(g->b, x, EAS_I64);
             mask = op2(g, IR_AND, op2(g, IR_GE, off, i64(g, 0)), op2(g, IR_LT, off, i64(g, g->t->count[i])));
         }
     }
-    push(g, eas_load(g->b, g->buf[i], off, mask, other));
+    push(g, eas_builder_load(g->b, g->buf[i], off, mask, other));
 }
 
 /* Element j of the own ones, j in the shape of an index. */
@@ -254,7 +254,7 @@ static eas_value numbered(made *g, eas_value v) /* 0, 1, 2, ... in the shape of 
 {
     int64_t shape[4];
     int rank = rank_of(g, v, shape);
-    return rank ? eas_reshape(g->b, eas_arange(g->b, 0, lanes_of(g, v)), rank, shape) : i64(g, below(g, g->segment));
+    return rank ? eas_builder_reshape(g->b, eas_builder_arange(g->b, 0, lanes_of(g, v)), rank, shape) : i64(g, below(g, g->segment));
 }
 
 static void store_value(made *g, eas_value v)
@@ -263,7 +263,7 @@ static void store_value(made *g, eas_value v)
     if (lanes_of(g, v) > g->segment)
         return;
     eas_value at = one_in(g, 3) ? index_in(g, like(g, v, EAS_I64), g->segment) : numbered(g, v), mask = one_in(g, 3) ? condition_like(g, v) : 0;
-    eas_store(g->b, g->buf[i], own(g, at), eas_cast(g->b, v, g->t->dtype[i]), mask);
+    eas_builder_store(g->b, g->buf[i], own(g, at), eas_builder_cast(g->b, v, g->t->dtype[i]), mask);
 }
 
 static void do_store(made *g) { store_value(g, any(g)); }
@@ -271,7 +271,7 @@ static void do_store(made *g) { store_value(g, any(g)); }
 static void do_load_own(made *g)
 {
     int i = INPUTS + (int)below(g, OUTPUTS);
-    push(g, eas_load(g->b, g->buf[i], own(g, index_in(g, main_value(g), g->segment)), 0, 0));
+    push(g, eas_builder_load(g->b, g->buf[i], own(g, index_in(g, main_value(g), g->segment)), 0, 0));
 }
 
 static bool atomic_dtype(eas_dtype dt) { return dt == EAS_I32 || dt == EAS_U32 || dt == EAS_I64 || dt == EAS_U64; }
@@ -285,22 +285,22 @@ static void do_atomic(made *g)
     eas_value x = main_value(g), mask = one_in(g, 2) ? condition_like(g, x) : 0;
     if (one_in(g, 2) || !atomic_dtype(g->t->dtype[i])) {
         eas_dtype dt = g->t->dtype[SHARED];
-        eas_atomic(g->b, eas_op_find(g->atomic), g->buf[SHARED], index_in(g, x, g->t->count[SHARED]), like(g, x, dt), 0, mask);
+        eas_builder_atomic(g->b, eas_op_find(g->atomic), g->buf[SHARED], index_in(g, x, g->t->count[SHARED]), like(g, x, dt), 0, mask);
         return;
     }
     const char *name = names[below(g, 8)];
     eas_value y = strcmp(name, "atomic_cas") ? 0 : like(g, x, g->t->dtype[i]);
-    push(g, eas_atomic(g->b, eas_op_find(name), g->buf[i], own(g, index_in(g, x, g->segment)), like(g, x, g->t->dtype[i]), y, mask));
+    push(g, eas_builder_atomic(g->b, eas_op_find(name), g->buf[i], own(g, index_in(g, x, g->segment)), like(g, x, g->t->dtype[i]), y, mask));
 }
 
 static void do_random(made *g)
 {
-    eas_value at = eas_cast(g->b, main_value(g), EAS_I64), seed = scalar(g, EAS_I64), words[4];
+    eas_value at = eas_builder_cast(g->b, main_value(g), EAS_I64), seed = scalar(g, EAS_I64), words[4];
     if (one_in(g, 3)) {
-        eas_philox(g->b, seed, at, 0, words);
+        eas_builder_philox(g->b, seed, at, 0, words);
         push(g, words[below(g, 4)]);
     } else {
-        push(g, eas_rand(g->b, seed, at, (eas_rand_kind)below(g, 3)));
+        push(g, eas_builder_rand(g->b, seed, at, (eas_rand_kind)below(g, 3)));
     }
 }
 
@@ -310,8 +310,8 @@ static void do_dot(made *g)
     if (!dtype_is_float(g->t->dtype[a]) || !dtype_is_float(g->t->dtype[b]))
         return;
     eas_value x = main_value(g), k = one_in(g, 2) ? i64(g, below(g, 6)) : index_in(g, scalar(g, EAS_I64), 6);
-    push(g, eas_dot(g->b, g->buf[a], index_in(g, x, g->t->count[a] - 16), i64(g, 1 + below(g, 3)), g->buf[b],
-                    index_in(g, like(g, x, EAS_I64), g->t->count[b] - 16), i64(g, 1 + below(g, 3)), k));
+    push(g, eas_builder_dot(g->b, g->buf[a], index_in(g, x, g->t->count[a] - 16), i64(g, 1 + below(g, 3)), g->buf[b],
+                            index_in(g, like(g, x, EAS_I64), g->t->count[b] - 16), i64(g, 1 + below(g, 3)), k));
 }
 
 /* ---- blocks ---- */
@@ -346,11 +346,11 @@ static void do_fold(made *g)
     eas_dtype dt = eas_value_dtype(g->b, v);
     int axis = (int)below(g, rank);
     if (one_in(g, 4))
-        push(g, eas_arg_reduce(g->b, one_in(g, 2), dt == EAS_BOOL ? eas_cast(g->b, v, EAS_I32) : v, axis));
+        push(g, eas_builder_arg_reduce(g->b, one_in(g, 2), dt == EAS_BOOL ? eas_builder_cast(g->b, v, EAS_I32) : v, axis));
     else if (one_in(g, 2))
-        push(g, eas_scan(g->b, join_op(g, dt), v, axis));
+        push(g, eas_builder_scan(g->b, join_op(g, dt), v, axis));
     else
-        push(g, eas_reduce(g->b, join_op(g, dt), v, axis));
+        push(g, eas_builder_reduce(g->b, join_op(g, dt), v, axis));
 }
 
 static void shuffle_axes(made *g, int *axes, int n)
@@ -374,32 +374,32 @@ static void do_move(made *g)
     int axis = (int)below(g, rank);
     int64_t start = below(g, shape[axis]);
     switch (below(g, 5)) {
-    case 0: push(g, eas_slice(g->b, v, axis, start, 1 + below(g, shape[axis] - start))); break;
+    case 0: push(g, eas_builder_slice(g->b, v, axis, start, 1 + below(g, shape[axis] - start))); break;
     case 1:
         shuffle_axes(g, axes, rank);
-        push(g, eas_trans(g->b, v, axes));
+        push(g, eas_builder_trans(g->b, v, axes));
         break;
     case 2:
         flat = lanes_of(g, v);
-        push(g, eas_reshape(g->b, v, 1, &flat));
+        push(g, eas_builder_reshape(g->b, v, 1, &flat));
         break;
     case 3:
         if (rank < 4 && lanes_of(g, v) <= 512)
-            push(g, eas_join(g->b, v, like(g, v, eas_value_dtype(g->b, v))));
+            push(g, eas_builder_join(g->b, v, like(g, v, eas_value_dtype(g->b, v))));
         break;
-    default: push(g, eas_broadcast(g->b, scalar(g, some_dtype(g)), g->rank, g->shape));
+    default: push(g, eas_builder_broadcast(g->b, scalar(g, some_dtype(g)), g->rank, g->shape));
     }
 }
 
 static eas_value loaded_block(made *g, int input, int64_t m, int64_t n)
 {
     int64_t shape[2] = {m, n};
-    eas_value at = op2(g, IR_ADD, eas_arange(g->b, below(g, 7), m * n), scalar(g, EAS_I64));
-    eas_value v = eas_load(g->b, g->buf[input], index_in(g, at, g->t->count[input]), 0, 0);
+    eas_value at = op2(g, IR_ADD, eas_builder_arange(g->b, below(g, 7), m * n), scalar(g, EAS_I64));
+    eas_value v = eas_builder_load(g->b, g->buf[input], index_in(g, at, g->t->count[input]), 0, 0);
     static const eas_dtype floats[] = {EAS_F16, EAS_BF16, EAS_F32, EAS_F64};
     if (!dtype_is_float(g->t->dtype[input]))
-        v = eas_cast(g->b, v, g->k.floats ? EAS_F64 : floats[below(g, 4)]);
-    return eas_reshape(g->b, v, 2, shape);
+        v = eas_builder_cast(g->b, v, g->k.floats ? EAS_F64 : floats[below(g, 4)]);
+    return eas_builder_reshape(g->b, v, 2, shape);
 }
 
 /* Machines that multiply bf16 themselves do it without subnormal numbers (docs/ir.md): small numbers are made 0 here, so that no product or sum is one. AMX, which sums in another order, has
@@ -407,8 +407,8 @@ static eas_value loaded_block(made *g, int input, int64_t m, int64_t n)
 static eas_value not_tiny(made *g, eas_value x)
 {
     const eas_dtype dt = eas_value_dtype(g->b, x);
-    eas_value tiny = op2(g, IR_LT, eas_apply(g->b, IR_ABS, x, 0, 0), eas_const_typed(g->b, dt, dt == EAS_F16 ? 0 : 0x1p-50, 0));
-    return eas_apply(g->b, IR_WHERE, tiny, eas_const_typed(g->b, dt, 0, 0), x);
+    eas_value tiny = op2(g, IR_LT, eas_builder_apply(g->b, IR_ABS, x, 0, 0), eas_builder_const_typed(g->b, dt, dt == EAS_F16 ? 0 : 0x1p-50, 0));
+    return eas_builder_apply(g->b, IR_WHERE, tiny, eas_builder_const_typed(g->b, dt, 0, 0), x);
 }
 
 static void do_matmul(made *g)
@@ -423,7 +423,7 @@ static void do_matmul(made *g)
         y = not_tiny(g, y);
         acc = acc ? not_tiny(g, acc) : 0;
     }
-    push(g, eas_matmul(g->b, x, y, acc));
+    push(g, eas_builder_matmul(g->b, x, y, acc));
 }
 
 /* ---- threads ---- */
@@ -434,21 +434,22 @@ static void do_threadgroup(made *g)
         return;
     if (g->ntg < 3 && !g->depth && one_in(g, 2)) {
         g->tgtype[g->ntg] = some_dtype(g);
-        g->tg[g->ntg] = eas_alloc_tg(g->b, OWN * g->group, g->tgtype[g->ntg]);
+        g->tg[g->ntg] = eas_builder_alloc_tg(g->b, OWN * g->group, g->tgtype[g->ntg]);
         for (int i = 0; i < OWN; i++) /* all of it is written before it is read */
-            eas_store(g->b, g->tg[g->ntg], op2(g, IR_ADD, op2(g, IR_MUL, g->tid, i64(g, OWN)), i64(g, i)), like(g, g->tid, g->tgtype[g->ntg]), 0);
+            eas_builder_store(g->b, g->tg[g->ntg], op2(g, IR_ADD, op2(g, IR_MUL, g->tid, i64(g, OWN)), i64(g, i)), like(g, g->tid, g->tgtype[g->ntg]),
+                              0);
         g->ntg++;
-        eas_barrier(g->b);
+        eas_builder_barrier(g->b);
     }
     if (!g->ntg)
         return;
     int i = (int)below(g, g->ntg);
     eas_value x = main_value(g), mask = one_in(g, 3) ? condition_like(g, x) : 0;
-    eas_barrier(g->b);
-    eas_store(g->b, g->tg[i], op2(g, IR_ADD, op2(g, IR_MUL, g->tid, i64(g, OWN)), index_in(g, x, OWN)), like(g, x, g->tgtype[i]), mask);
-    eas_barrier(g->b);
-    push(g, eas_load(g->b, g->tg[i], index_in(g, like(g, x, EAS_I64), OWN * g->group), 0, 0));
-    eas_barrier(g->b);
+    eas_builder_barrier(g->b);
+    eas_builder_store(g->b, g->tg[i], op2(g, IR_ADD, op2(g, IR_MUL, g->tid, i64(g, OWN)), index_in(g, x, OWN)), like(g, x, g->tgtype[i]), mask);
+    eas_builder_barrier(g->b);
+    push(g, eas_builder_load(g->b, g->tg[i], index_in(g, like(g, x, EAS_I64), OWN * g->group), 0, 0));
+    eas_builder_barrier(g->b);
 }
 
 static void do_across(made *g)
@@ -460,11 +461,13 @@ static void do_across(made *g)
     eas_op op = join_op(g, dt);
     bool simd = g->group % IR_SIMD == 0, sums = dt != EAS_BOOL;
     switch (below(g, 5)) {
-    case 0: push(g, eas_tg_reduce(g->b, op, x)); break;
-    case 1: push(g, sums ? eas_tg_scan(g->b, x, one_in(g, 2)) : 0); break;
-    case 2: push(g, simd ? eas_simd_shuffle(g->b, (eas_shuffle)below(g, 4), x, one_in(g, 2) ? i64(g, below(g, 40)) : like(g, x, EAS_I64)) : 0); break;
-    case 3: push(g, simd ? eas_simd_reduce(g->b, op, x) : 0); break;
-    default: push(g, simd && sums ? eas_simd_scan(g->b, x, one_in(g, 2)) : 0);
+    case 0: push(g, eas_builder_tg_reduce(g->b, op, x)); break;
+    case 1: push(g, sums ? eas_builder_tg_scan(g->b, x, one_in(g, 2)) : 0); break;
+    case 2:
+        push(g, simd ? eas_builder_simd_shuffle(g->b, (eas_shuffle)below(g, 4), x, one_in(g, 2) ? i64(g, below(g, 40)) : like(g, x, EAS_I64)) : 0);
+        break;
+    case 3: push(g, simd ? eas_builder_simd_reduce(g->b, op, x) : 0); break;
+    default: push(g, simd && sums ? eas_builder_simd_scan(g->b, x, one_in(g, 2)) : 0);
     }
 }
 
@@ -476,13 +479,13 @@ static void do_matrix(made *g)
     int a = (int)below(g, INPUTS), b = (int)below(g, INPUTS), out = INPUTS + (int)below(g, OUTPUTS);
     if (g->depth || g->group % IR_SIMD || !matrix_dtype(g->t->dtype[a]) || !matrix_dtype(g->t->dtype[b]) || !matrix_dtype(g->t->dtype[out]))
         return;
-    eas_value acc = eas_mma_zero(g->b), first = op2(g, IR_MUL, eas_sg_id(g->b), i64(g, IR_SIMD * OWN));
+    eas_value acc = eas_builder_mma_zero(g->b), first = op2(g, IR_MUL, eas_builder_sg_id(g->b), i64(g, IR_SIMD * OWN));
     for (int i = 0; i < 2; i++)
-        acc = eas_mma(g->b, g->buf[a], i64(g, below(g, g->t->count[a] - 63)), i64(g, 8), g->buf[b], i64(g, below(g, g->t->count[b] - 63)), i64(g, 8),
-                      acc);
-    eas_barrier(g->b);
-    eas_mma_store(g->b, g->buf[out], op2(g, IR_ADD, op2(g, IR_MUL, g->pid, i64(g, g->group * OWN)), first), i64(g, 8), acc);
-    eas_barrier(g->b);
+        acc = eas_builder_mma(g->b, g->buf[a], i64(g, below(g, g->t->count[a] - 63)), i64(g, 8), g->buf[b], i64(g, below(g, g->t->count[b] - 63)),
+                              i64(g, 8), acc);
+    eas_builder_barrier(g->b);
+    eas_builder_mma_store(g->b, g->buf[out], op2(g, IR_ADD, op2(g, IR_MUL, g->pid, i64(g, g->group * OWN)), first), i64(g, 8), acc);
+    eas_builder_barrier(g->b);
 }
 
 /* ---- control ---- */
@@ -504,7 +507,7 @@ static int carried(made *g, eas_value v[3])
     int n = 1 + (int)below(g, 2);
     for (int i = 0; i < n; i++) {
         v[i] = any(g);
-        v[i] = eas_cast(g->b, v[i], eas_value_dtype(g->b, v[i])); /* what is carried is not weak */
+        v[i] = eas_builder_cast(g->b, v[i], eas_value_dtype(g->b, v[i])); /* what is carried is not weak */
     }
     return n;
 }
@@ -523,13 +526,13 @@ static void do_loop(made *g)
     int64_t lo = below(g, 4), step = 1 + below(g, 2);
     eas_value far = constant ? i64(g, below(g, 5)) : index_in(g, scalar(g, EAS_I64), 5);
     eas_value from = i64(g, lo), to = op2(g, down ? IR_SUB : IR_ADD, from, far);
-    eas_loop_begin(g->b, from, to, i64(g, down ? -step : step), n, init, &iv, now);
+    eas_builder_loop_begin(g->b, from, to, i64(g, down ? -step : step), n, init, &iv, now);
     push(g, iv);
     for (int i = 0; i < n; i++)
         push(g, now[i]);
     body(g, constant, 1 + (int)below(g, 4));
     next_values(g, n, now, next);
-    eas_loop_end(g->b, n, next, last);
+    eas_builder_loop_end(g->b, n, next, last);
     g->npool = mark;
     for (int i = 0; i < n; i++)
         push(g, last[i]);
@@ -540,14 +543,14 @@ static void do_while(made *g)
     eas_value init[4], now[4], next[4], last[4], limit = index_in(g, scalar(g, EAS_I64), 5);
     int n = 1 + carried(g, init + 1), mark = g->npool;
     init[0] = i64(g, 0);
-    eas_while_begin(g->b, n, init, now);
+    eas_builder_while_begin(g->b, n, init, now);
     for (int i = 0; i < n; i++)
         push(g, now[i]);
-    eas_while_do(g->b, op2(g, IR_LT, now[0], limit));
+    eas_builder_while_do(g->b, op2(g, IR_LT, now[0], limit));
     body(g, false, 1 + (int)below(g, 3));
     next_values(g, n, now, next);
     next[0] = op2(g, IR_ADD, now[0], i64(g, 1));
-    eas_while_end(g->b, n, next, last);
+    eas_builder_while_end(g->b, n, next, last);
     g->npool = mark;
     for (int i = 0; i < n; i++)
         push(g, last[i]);
@@ -558,15 +561,15 @@ static void do_if(made *g)
     eas_value model[3], yes[3], no[3], merged[3];
     int n = carried(g, model), mark = g->npool;
     eas_dtype dt = one_in(g, 2) ? EAS_I64 : EAS_F32;
-    eas_if_begin(g->b, op2(g, IR_LT, scalar(g, dt), scalar(g, dt)));
+    eas_builder_if_begin(g->b, op2(g, IR_LT, scalar(g, dt), scalar(g, dt)));
     body(g, false, 1 + (int)below(g, 3));
     next_values(g, n, model, yes);
     g->npool = mark;
-    eas_if_else(g->b, n, yes);
+    eas_builder_if_else(g->b, n, yes);
     body(g, false, (int)below(g, 3));
     next_values(g, n, model, no);
     g->npool = mark;
-    eas_if_end(g->b, n, no, merged);
+    eas_builder_if_end(g->b, n, no, merged);
     for (int i = 0; i < n; i++)
         push(g, merged[i]);
 }
@@ -633,32 +636,32 @@ static void declare(made *g)
     for (int i = 0; i < NBUFS; i++) {
         g->t->dtype[i] = i == SHARED ? ints[below(g, 4)] : some_dtype(g);
         g->t->count[i] = i < INPUTS ? 64 + below(g, 200) : i == SHARED ? 1 + below(g, 40) : programs * g->segment * (g->threads ? g->group : 1);
-        g->buf[i] = eas_param_buffer(g->b, names[i], g->t->dtype[i]);
+        g->buf[i] = eas_builder_param_buffer(g->b, names[i], g->t->dtype[i]);
     }
     g->t->n = below(g, 50) - 5;
     g->t->f = (double)below(g, 100) / 8 - 3;
-    g->n = eas_param_scalar(g->b, "N", EAS_I64, one_in(g, 2));
-    g->f = eas_param_scalar(g->b, "F", EAS_F64, one_in(g, 2));
+    g->n = eas_builder_param_scalar(g->b, "N", EAS_I64, one_in(g, 2));
+    g->f = eas_builder_param_scalar(g->b, "F", EAS_F64, one_in(g, 2));
 }
 
 static void begin(made *g)
 {
-    eas_value p = eas_program_id(g->b, 0), where = p;
-    g->pid = g->t->grid[1] > 1 ? op2(g, IR_ADD, p, op2(g, IR_MUL, eas_program_id(g->b, 1), eas_num_programs(g->b, 0))) : p;
+    eas_value p = eas_builder_program_id(g->b, 0), where = p;
+    g->pid = g->t->grid[1] > 1 ? op2(g, IR_ADD, p, op2(g, IR_MUL, eas_builder_program_id(g->b, 1), eas_builder_num_programs(g->b, 0))) : p;
     if (g->threads) {
-        g->tid = eas_tid(g->b, 0, g->group);
+        g->tid = eas_builder_tid(g->b, 0, g->group);
         where = op2(g, IR_ADD, op2(g, IR_MUL, g->pid, i64(g, g->group)), g->tid);
         push(g, g->tid);
     } else {
         where = g->pid;
-        push(g, eas_reshape(g->b, eas_arange(g->b, below(g, 5) - 2, g->lanes), g->rank, g->shape));
+        push(g, eas_builder_reshape(g->b, eas_builder_arange(g->b, below(g, 5) - 2, g->lanes), g->rank, g->shape));
     }
     g->base = op2(g, IR_MUL, where, i64(g, g->segment));
     push(g, op2(g, IR_ADD, g->pid, g->n));
-    push(g, eas_cast(g->b, g->f, one_in(g, 2) ? EAS_F32 : EAS_F64));
+    push(g, eas_builder_cast(g->b, g->f, one_in(g, 2) ? EAS_F32 : EAS_F64));
     g->uniform = true;
     for (int i = 0; i < INPUTS; i++)
-        push(g, eas_load(g->b, g->buf[i], index_in(g, g->pool[0], g->t->count[i]), 0, 0));
+        push(g, eas_builder_load(g->b, g->buf[i], index_in(g, g->pool[0], g->t->count[i]), 0, 0));
 }
 
 static void build(made *g)

@@ -73,8 +73,8 @@ static eas_status run(const job *j, const eas_grad *d, const char *device, uint8
     eas_ir *ir = eas_grad_ir(d);
     int n = diff_args(&j->t, memory, args);
     int64_t band = 1;
-    eas_status st = eas_ir_nparams(ir) <= MAX_ARGS ? EAS_OK : EAS_ERR_VALUE;
-    for (int i = n; i < eas_ir_nparams(ir) && !st; i++) {
+    eas_status st = eas_ir_param_count(ir) <= MAX_ARGS ? EAS_OK : EAS_ERR_VALUE;
+    for (int i = n; i < eas_ir_param_count(ir) && !st; i++) {
         const eas_grad_param p = eas_grad_param_at(d, i);
         const size_t size = eas_dtype_size(p.dtype);
         int64_t count = p.param >= 0 ? j->t.count[p.param] : needed(j, d, p);
@@ -97,7 +97,7 @@ static eas_status run(const job *j, const eas_grad *d, const char *device, uint8
         }
     }
     if (!st)
-        st = launch(j, ir, device, args, eas_ir_nparams(ir), band);
+        st = launch(j, ir, device, args, eas_ir_param_count(ir), band);
     for (int i = 0; i < MAX_ARGS; i++)
         free(owned[i]);
     return st;
@@ -218,7 +218,7 @@ static void complain(const job *j, const char *what, double x, double y)
     char *text = NULL;
     eas_ir_text(j->ir, 0, &text);
     printf("%s: %.17g against %.17g\n%s\n", what, x, y, text ? text : "");
-    eas_free(text);
+    eas_memory_free(text);
 }
 
 static bool compare(job *j, const eas_grad *g, const eas_grad *f)

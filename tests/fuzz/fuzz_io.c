@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         char *text = NULL;
         if (eas_weights_meta(w, i, &text) == EAS_OK)
             sink = (uint8_t)strlen(text);
-        eas_free(text);
+        eas_memory_free(text);
     }
     eas_weights_release(w);
     return 0;

@@ -24,8 +24,8 @@ static void print_and_parse(const eas_ir *ir)
     must(eas_ir_parse(first, strlen(first), &back) == EAS_OK, "parsing what was printed");
     must(eas_ir_text(back, 1, &again) == EAS_OK, "printing again");
     must(!strcmp(first, again), "the text changes on its way");
-    eas_free(first);
-    eas_free(again);
+    eas_memory_free(first);
+    eas_memory_free(again);
     eas_ir_release(back);
 }
 
@@ -36,7 +36,7 @@ static void emit(const eas_ir *ir)
         char *text;
         eas_status st = eas_ir_emit(ir, forms[i], &text);
         if (st == EAS_OK)
-            eas_free(text);
+            eas_memory_free(text);
         else
             must(st == EAS_ERR_TYPE || st == EAS_ERR_VALUE, forms[i]);
     }

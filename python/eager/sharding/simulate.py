@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 
 from eas._eas import EagerTensor, abstract_tensor, mesh_devices, simulate_events, simulate_trace
+from eas._eas import auto_inner as _auto_inner
 from eas._eas import auto_shard as _auto
 from eas._eas import simulate as _simulate
 
@@ -346,7 +347,7 @@ class AutoSharded:
             raise TypeError(f"compile: auto_shard is a DeviceMesh, got {type(mesh).__name__}")
         functools.update_wrapper(self, fn, updated=())
         self._compiled = compile(fn, **options)
-        self.mesh, self._machine, self.plans = mesh, machine, {}
+        self.mesh, self._machine, self._numbers, self.plans = mesh, machine, None, {}
 
     @property
     def stats(self):
@@ -375,7 +376,13 @@ class AutoSharded:
         leaves, treedef = tree_flatten((args, kwargs))
         placed = [_placed(x, next(specs)) if isinstance(x, EagerTensor) else x for x in leaves]
         a, k = tree_unflatten(treedef, placed)
-        return self._compiled(*a, **k)
+        if self._numbers is None:
+            self._numbers = _machine(self._machine, self.mesh, None)._tuple(self.mesh)
+        _auto_inner(self.mesh, self._numbers)  # if this call makes a program, layouts inside it are chosen, too
+        try:
+            return self._compiled(*a, **k)
+        finally:
+            _auto_inner(self.mesh, None)
 
 
 def _placed(x, spec):

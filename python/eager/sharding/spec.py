@@ -8,10 +8,10 @@ __all__ = ["DeviceMesh", "DimSpec", "P", "PartitionSpec", "ShardingSpec", "creat
 
 
 class DeviceMesh:
-    """Devices in a grid with named axes."""
+    """Devices in a grid with named axes. fast=True: sums over its devices may be joined in any order, by whatever is quickest here; without it they have the same bits in threads and over MPI, in every run."""
 
-    def __init__(self, name, shape, axis_names, devices=None):
-        self.name, self.shape, self.axis_names = name, tuple(shape), tuple(axis_names)
+    def __init__(self, name, shape, axis_names, devices=None, *, fast=False):
+        self.name, self.shape, self.axis_names, self.fast = name, tuple(shape), tuple(axis_names), bool(fast)
         if len(self.shape) != len(self.axis_names):
             raise ValueError(f"DeviceMesh '{name}': {len(self.shape)} sizes and {len(self.axis_names)} axis names")
         if len(set(self.axis_names)) != len(self.axis_names):
@@ -31,9 +31,19 @@ class DeviceMesh:
                 from .. import distributed
 
                 distributed.init()
-            self._known = mesh_register(self.name, self.shape, self.axis_names)
+            self._known = mesh_register(self.name, self.shape, self.axis_names, self.fast, self._first_rank() if dist_is_job() else 0)
             _MESHES.setdefault(self._known, self)
         return self._known
+
+    def _first_rank(self):
+        """In a job of several ranks the devices of a mesh are ranks, one after another."""
+        first = self.devices[0]
+        if self.devices != list(range(first, first + len(self.devices))) if isinstance(first, int) else True:
+            raise ValueError(f"DeviceMesh '{self.name}': under mpirun devices are ranks one after another, such as devices=range(2, 4); got {self.devices}")
+        return first
+
+    def __getstate__(self):
+        return {k: v for k, v in self.__dict__.items() if k != "_known"}  # another process has other numbers
 
     @property
     def size(self):
@@ -50,13 +60,13 @@ class DeviceMesh:
         return self.shape[self.axis_names.index(name)]
 
     def __eq__(self, o):
-        return isinstance(o, DeviceMesh) and (self.name, self.shape, self.axis_names, self.devices) == (o.name, o.shape, o.axis_names, o.devices)
+        return isinstance(o, DeviceMesh) and (self.name, self.shape, self.axis_names, self.devices, self.fast) == (o.name, o.shape, o.axis_names, o.devices, o.fast)
 
     def __hash__(self):
         return hash((self.name, self.shape, self.axis_names))
 
     def __repr__(self):
-        return f"DeviceMesh({self.name!r}, {self.shape}, {self.axis_names})"
+        return f"DeviceMesh({self.name!r}, {self.shape}, {self.axis_names}{', fast=True' if self.fast else ''})"
 
 
 _MESHES = {}

@@ -92,6 +92,15 @@ def _solid(a, dtype, device):
     return (t + 0 if isinstance(a, EagerTensor) and t is a else t).realize() if device is None else t.to(device).realize()
 
 
+def _elsewhere(name, parts, mesh, specs, shape, pad, dtype):
+    """A tensor on a mesh that this rank has no device of: it has no parts here."""
+    if parts:
+        raise ValueError(f"{name}: this rank is not one of mesh {mesh.name!r} and has no part; pass None")
+    if shape is None or dtype is None:
+        raise ValueError(f"{name}: this rank is not one of mesh {mesh.name!r} and has no part to tell the {'dtype' if shape is not None else 'shape'} by; pass global_shape= and dtype=")
+    return from_parts(_spec(mesh, specs, len(shape)), bool(pad), tuple(int(n) for n in shape), [], str(dtype))
+
+
 def from_local(local, mesh, specs, global_shape=None, *, pad=False, dtype=None, device=None):
     """A tensor from the parts that this process has: under MPI the part of this rank; in one process a list with the part of every device, in the order of the mesh.
 
@@ -99,7 +108,9 @@ def from_local(local, mesh, specs, global_shape=None, *, pad=False, dtype=None, 
     if not isinstance(mesh, DeviceMesh):
         raise TypeError(f"from_local: a DeviceMesh is wanted, got {type(mesh).__name__}")
     first, count = mesh_devices(mesh)
-    parts = list(local) if isinstance(local, list | tuple) else [local]
+    parts = list(local) if isinstance(local, list | tuple) else [] if local is None else [local]
+    if not count:
+        return _elsewhere("from_local", parts, mesh, specs, global_shape, pad, dtype)
     if len(parts) != count:
         raise ValueError(f"from_local: {len(parts)} parts for the {count} devices of this process")
     rank = np.ndim(parts[0]) if not isinstance(parts[0], EagerTensor) else len(parts[0].shape)
@@ -124,6 +135,8 @@ def shard_from_callback(callback, shape, mesh, specs, *, pad=False, dtype=None, 
     spec = _spec(mesh, specs, len(shape))
     first, count = mesh_devices(mesh)
     parts = [np.asarray(callback(local_slices(shape, spec, k))) for k in range(first, first + count)]
+    if not count:
+        return _elsewhere("shard_from_callback", parts, mesh, spec, shape, pad, dtype)
     return from_local(parts, mesh, spec, shape, pad=pad, dtype=dtype, device=device)
 
 

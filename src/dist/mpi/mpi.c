@@ -5,6 +5,7 @@
 #include "../transport.h"
 
 #include <mpi.h>
+#include <stdlib.h>
 
 _Static_assert(sizeof(MPI_Request) <= sizeof(transport_request), "an MPI_Request fits");
 
@@ -48,6 +49,52 @@ static int mpi_most_tag(void)
     return found ? *value : 32767;
 }
 
+static int mpi_group(int n, const int *ranks, int tag, void **out)
+{
+    MPI_Group all, some;
+    MPI_Comm *c = malloc(sizeof *c);
+    int code = c ? MPI_Comm_group(world, &all) : MPI_ERR_NO_MEM;
+    if (code) {
+        free(c);
+        return code;
+    }
+    code = MPI_Group_incl(all, n, ranks, &some);
+    if (!code) {
+        code = MPI_Comm_create_group(world, some, tag, c);
+        MPI_Group_free(&some);
+    }
+    MPI_Group_free(&all);
+    if (!code)
+        code = MPI_Comm_set_errhandler(*c, MPI_ERRORS_RETURN);
+    *out = code ? NULL : c; /* lives until MPI is finalised */
+    if (code)
+        free(c);
+    return code;
+}
+
+static MPI_Datatype type_of(char type, int size)
+{
+    if (type == 'f')
+        return size == 4 ? MPI_FLOAT : size == 8 ? MPI_DOUBLE : MPI_DATATYPE_NULL;
+    switch (size) {
+    case 1: return type == 'i' ? MPI_INT8_T : MPI_UINT8_T;
+    case 2: return type == 'i' ? MPI_INT16_T : MPI_UINT16_T;
+    case 4: return type == 'i' ? MPI_INT32_T : MPI_UINT32_T;
+    default: return type == 'i' ? MPI_INT64_T : MPI_UINT64_T;
+    }
+}
+
+static int mpi_reduce(void *group, int scatters, char type, int size, int product, const void *send, void *recv, int count, transport_request *out)
+{
+    MPI_Comm c = *(MPI_Comm *)group;
+    MPI_Datatype t = type_of(type, size);
+    MPI_Op op = product ? MPI_PROD : MPI_SUM;
+    void *from = send == recv ? MPI_IN_PLACE : (void *)(uintptr_t)send;
+    if (scatters)
+        return MPI_Ireduce_scatter_block(from, recv, count, t, op, c, (MPI_Request *)(void *)out);
+    return MPI_Iallreduce(from, recv, count, t, op, c, (MPI_Request *)(void *)out);
+}
+
 static int mpi_close(void)
 {
     int over = 0, code = MPI_Finalized(&over);
@@ -76,7 +123,8 @@ static const char *mpi_explain(int code)
 #define KIND "MPI"
 #endif
 
-static const transport mpi = {TRANSPORT_VERSION, KIND, mpi_open, mpi_share, mpi_send, mpi_recv, mpi_test, mpi_most_tag, mpi_close, mpi_explain};
+static const transport mpi = {TRANSPORT_VERSION, KIND,         mpi_open,  mpi_share,  mpi_send,  mpi_recv,
+                              mpi_test,          mpi_most_tag, mpi_group, mpi_reduce, mpi_close, mpi_explain};
 
 __attribute__((visibility("default"))) const transport *eas_mpi_transport(void);
 const transport *eas_mpi_transport(void) { return &mpi; }

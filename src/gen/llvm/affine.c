@@ -32,8 +32,8 @@ static V times(gen *g, V a, int64_t k) { return k == 1 ? a : LLVMBuildMul(g->b, 
 
 V affine_base(gen *g, aff a) { return a.k ? plus(g, a.base, k_int(g, a.k)) : a.base; }
 
-static aff constant(gen *g, int64_t k) { return (aff){true, true, true, k_int(g, 0), k, 0, ir_low_bit((uint64_t)k)}; }
-static aff scalar(V base, uint64_t mult) { return (aff){true, true, true, base, 0, 0, mult}; }
+static aff constant(gen *g, int64_t k) { return (aff){ir_run_still(ir_low_bit((uint64_t)k)), k_int(g, 0), k}; }
+static aff scalar(V base, uint64_t mult) { return (aff){ir_run_still(mult), base, 0}; }
 
 static aff index_of(gen *g, chunk *c, map_t m) /* the index along dim 0 of a rank-1 value */
 {
@@ -42,8 +42,8 @@ static aff index_of(gen *g, chunk *c, map_t m) /* the index along dim 0 of a ran
         return constant(g, 0);
     aff a = scalar(c->idx[d], 1);
     if (d == c->sh.rank - 1) {
-        a.stride = 1;
-        a.mult = c->align;
+        a.run.stride = 1;
+        a.run.mult = c->align;
     }
     return a;
 }
@@ -51,27 +51,27 @@ static aff index_of(gen *g, chunk *c, map_t m) /* the index along dim 0 of a ran
 aff affine_identity(gen *g, chunk *c, const ir_insn *in, map_t m)
 {
     aff a = index_of(g, c, m);
-    const bool in_simd = c->n <= IR_SIMD && a.mult >= (uint64_t)c->n;
+    const bool in_simd = c->n <= IR_SIMD && a.run.mult >= (uint64_t)c->n;
     switch (in->op) {
     case IR_ARANGE:
         a.k = in->imm;
-        a.mult = min_u(a.mult, ir_low_bit((uint64_t)in->imm));
+        a.run.mult = min_u(a.run.mult, ir_low_bit((uint64_t)in->imm));
         return a;
     case IR_GLOBAL_ID:
         a.base = plus(g, a.base, times(g, g->id[0], in->imm));
-        a.mult = min_u(a.mult, ir_low_bit((uint64_t)in->imm));
+        a.run.mult = min_u(a.run.mult, ir_low_bit((uint64_t)in->imm));
         return a;
     case IR_LANE_ID:
         if (!in_simd)
             return NOT_AFFINE;
         a.base = LLVMBuildAnd(g->b, a.base, k_int(g, IR_SIMD - 1), "");
-        a.whole = false;
+        a.run.whole = false;
         return a;
     case IR_SG_ID:
         if (!in_simd)
             return NOT_AFFINE;
         a = scalar(LLVMBuildLShr(g->b, a.base, k_int(g, 5), ""), 1);
-        a.whole = false;
+        a.run.whole = false;
         return a;
     default: return a;
     }
@@ -80,18 +80,16 @@ aff affine_identity(gen *g, chunk *c, const ir_insn *in, map_t m)
 static aff sum(gen *g, uint16_t op, aff x, aff y)
 {
     int64_t zero;
-    if (!x.ok || !y.ok)
+    aff r = {.run = ir_run_sum(op, &x.run, &y.run), .base = x.base};
+    if (!r.run.ok)
         return NOT_AFFINE;
-    aff r = {true, x.exact && y.exact, x.whole && y.whole, x.base, 0, 0, min_u(x.mult, y.mult)};
     if (op == IR_ADD) {
         r.base = plus(g, x.base, y.base);
         r.k = (int64_t)((uint64_t)x.k + (uint64_t)y.k);
-        r.stride = x.stride + y.stride;
     } else {
         if (!is_const(y.base, &zero) || zero)
             r.base = LLVMBuildSub(g->b, x.base, y.base, "");
         r.k = (int64_t)((uint64_t)x.k - (uint64_t)y.k);
-        r.stride = x.stride - y.stride;
     }
     return r;
 }
@@ -99,7 +97,7 @@ static aff sum(gen *g, uint16_t op, aff x, aff y)
 static bool is_constant(const aff *a, int64_t *k)
 {
     int64_t b;
-    if (a->stride || !is_const(a->base, &b))
+    if (a->run.stride || !is_const(a->base, &b))
         return false;
     *k = (int64_t)((uint64_t)b + (uint64_t)a->k);
     return *k > -((int64_t)1 << 31) && *k < (int64_t)1 << 31;
@@ -107,11 +105,9 @@ static bool is_constant(const aff *a, int64_t *k)
 
 static aff scaled(gen *g, aff x, int64_t c)
 {
-    aff r = x;
-    if (x.stride > (int64_t)1 << 30 || x.stride < -((int64_t)1 << 30))
+    aff r = {.run = ir_run_scaled(&x.run, c)};
+    if (!r.run.ok)
         return NOT_AFFINE;
-    r.stride = x.stride * c;
-    r.mult = ir_multiple_product(x.mult, ir_low_bit((uint64_t)c));
     if (__builtin_mul_overflow(x.k, c, &r.k)) {
         r.k = 0;
         r.base = times(g, affine_base(g, x), c);
@@ -124,20 +120,17 @@ static aff scaled(gen *g, aff x, int64_t c)
 static aff product(gen *g, aff x, aff y)
 {
     int64_t c;
-    if (!x.ok || !y.ok)
+    if (!x.run.ok || !y.run.ok)
         return NOT_AFFINE;
-    const bool exact = x.exact && y.exact;
-    aff r;
+    aff r = {.run = ir_run_product(&x.run, &y.run)};
     if (is_constant(&y, &c))
         r = scaled(g, x, c);
     else if (is_constant(&x, &c))
         r = scaled(g, y, c);
-    else if (x.stride || y.stride)
-        return NOT_AFFINE;
-    else
-        r = scalar(LLVMBuildMul(g->b, affine_base(g, x), affine_base(g, y), ""), ir_multiple_product(x.mult, y.mult));
-    r.exact = r.ok && exact;
-    r.whole = x.whole && y.whole;
+    else if (r.run.ok)
+        r.base = LLVMBuildMul(g->b, affine_base(g, x), affine_base(g, y), "");
+    r.run.exact = r.run.ok && x.run.exact && y.run.exact;
+    r.run.whole = x.run.whole && y.run.whole;
     return r;
 }
 
@@ -145,21 +138,12 @@ static aff product(gen *g, aff x, aff y)
 static aff split(gen *g, chunk *c, uint16_t op, aff x, int64_t k)
 {
     const bool quotient = op == IR_FLOORDIV || op == IR_TDIV, floors = op == IR_FLOORDIV || op == IR_MOD;
-    const uint64_t n = (uint64_t)c->n;
-    if (!x.ok || !x.exact || k <= 0)
-        return NOT_AFFINE;
-    if (x.stride != 0 && !(x.stride == 1 && x.mult >= n && (uint64_t)k % n == 0))
+    aff r = {.run = ir_run_split(quotient, &x.run, k, c->n)};
+    if (!r.run.ok)
         return NOT_AFFINE;
     const bool apart = floors && x.k % k == 0; /* a whole number of k's comes out in front */
-    V base = apart ? x.base : affine_base(g, x);
-    aff r = scalar(value_insn(g, op, EAS_I64, base, k_int(g, k), NULL), 1);
-    r.whole = x.whole && x.stride == 0;
-    if (quotient) {
-        r.k = apart ? x.k / k : 0;
-    } else {
-        r.stride = x.stride;
-        r.mult = min_u(x.mult, ir_low_bit((uint64_t)k));
-    }
+    r.base = value_insn(g, op, EAS_I64, apart ? x.base : affine_base(g, x), k_int(g, k), NULL);
+    r.k = quotient && apart ? x.k / k : 0;
     return r;
 }
 
@@ -188,7 +172,7 @@ static aff divided(gen *g, chunk *c, const ir_insn *in, map_t m)
         op = IR_MOD;
     }
     if ((op == IR_TDIV || op == IR_TREM) && !nonnegative(g, a[0])) {
-        if (affine_at(g, c, a[0], m).stride != 0)
+        if (affine_at(g, c, a[0], m).run.stride != 0)
             return NOT_AFFINE;
     } else if (op == IR_TDIV || op == IR_TREM) {
         op = op == IR_TDIV ? IR_FLOORDIV : IR_MOD;
@@ -203,14 +187,14 @@ static aff casted(gen *g, chunk *c, const ir_insn *in, map_t m)
     if (!dtype_is_int(from))
         return NOT_AFFINE;
     aff a = affine_at(g, c, s, m);
-    if (!a.ok)
+    if (!a.run.ok)
         return a;
     const bool wider = dtype_bits(to) > dtype_bits(from);
-    if (wider && !a.exact)
+    if (wider && !a.run.exact)
         return NOT_AFFINE;
     if (!(wider && dtype_bits(to) == 64) &&
         !plan_cast_fits(&g->p, s, to)) /* a wider one neither, if it has no sign: less than nothing becomes much */
-        a.exact = false;
+        a.run.exact = false;
     return a;
 }
 
@@ -229,7 +213,7 @@ static aff computed(gen *g, chunk *c, const ir_insn *in, map_t m)
             return NOT_AFFINE;
         r = product(g, affine_at(g, c, a[0], m), constant(g, (int64_t)1 << k));
         if (dtype_bits(dt) < 64)
-            r.exact = false;
+            r.run.exact = false;
         return r;
     }
     case IR_FLOORDIV:
@@ -241,8 +225,8 @@ static aff computed(gen *g, chunk *c, const ir_insn *in, map_t m)
     case IR_CAST: return casted(g, c, in, m);
     default: return NOT_AFFINE;
     }
-    if (r.ok && !plan_fits(&g->p, in->op, a[0], a[1], dt))
-        r.exact = false;
+    if (r.run.ok && !plan_fits(&g->p, in->op, a[0], a[1], dt))
+        r.run.exact = false;
     return r;
 }
 
@@ -274,7 +258,7 @@ static aff fresh(gen *g, chunk *c, uint32_t v, map_t m)
         return affine_at(g, c, ir_args(g->ir, in)[0], plan_source_map(&g->p, in, m));
     if (in->nargs == 0) {
         aff a = affine_identity(g, c, in, m);
-        a.exact = a.exact && ident_fits(g, in);
+        a.run.exact = a.run.exact && ident_fits(g, in);
         return a;
     }
     return computed(g, c, in, m);
@@ -304,7 +288,7 @@ V affine_vector(gen *g, aff a, eas_dtype dt)
     if (dtype_bits(dt) < 64)
         base = LLVMBuildTrunc(g->b, base, e, "");
     V s = splat(g, base, n);
-    return a.stride ? LLVMBuildAdd(g->b, s, k_iota(g, e, n, a.stride), "") : s;
+    return a.run.stride ? LLVMBuildAdd(g->b, s, k_iota(g, e, n, a.run.stride), "") : s;
 }
 
 /* ---- prefix masks ---- */
@@ -320,11 +304,11 @@ static V saturating(gen *g, const char *name, V a, V b)
 static V count_below(gen *g, aff x, aff y, bool or_equal)
 {
     const int64_t n = g->c->sh.dim[g->c->sh.rank - 1];
-    if (x.stride == 0 && y.stride == 0) {
+    if (x.run.stride == 0 && y.run.stride == 0) {
         V c = LLVMBuildICmp(g->b, or_equal ? LLVMIntSLE : LLVMIntSLT, affine_base(g, x), affine_base(g, y), "");
         return sel(g, c, k_int(g, n), k_int(g, 0));
     }
-    if (x.stride != 1 || y.stride != 0)
+    if (x.run.stride != 1 || y.run.stride != 0)
         return NULL;
     V d = saturating(g, "llvm.ssub.sat", affine_base(g, y), affine_base(g, x));
     return or_equal ? saturating(g, "llvm.sadd.sat", d, k_int(g, 1)) : d;
@@ -339,7 +323,7 @@ static V compare_count(gen *g, const ir_insn *in, map_t m)
     if (!dtype_is_int(dt) || (dt == EAS_U64 && !(nonnegative(g, a[0]) && nonnegative(g, a[1]))))
         return NULL;
     const aff x = affine_of(g, a[0], m), y = affine_of(g, a[1], m);
-    if (!x.ok || !y.ok || !x.exact || !y.exact || !x.whole || !y.whole)
+    if (!x.run.ok || !y.run.ok || !x.run.exact || !y.run.exact || !x.run.whole || !y.run.whole)
         return NULL;
     switch (in->op) {
     case IR_LT: return count_below(g, x, y, false);

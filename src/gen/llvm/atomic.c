@@ -135,7 +135,7 @@ typedef struct offsets {
 static offsets offsets_of(gen *g, uint32_t v)
 {
     const aff a = affine_of(g, v, seg_map(g));
-    if (a.ok && a.exact)
+    if (a.run.ok && a.run.exact)
         return (offsets){affine_vector(g, a, EAS_I64), EAS_I64};
     return (offsets){seg_here(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype};
 }

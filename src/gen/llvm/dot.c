@@ -19,7 +19,7 @@ static side make_side(gen *g, const uint32_t *a)
 {
     side s = {.ptr = g->sval[a[0]], .dt = (eas_dtype)ir_typeof(g->ir, a[0]).dtype};
     const aff base = affine_of(g, a[1], seg_map(g)), stride = affine_of(g, a[2], seg_map(g));
-    if (base.ok && base.exact && stride.ok && stride.exact && stride.stride == 0) {
+    if (base.run.ok && base.run.exact && stride.run.ok && stride.run.exact && stride.run.stride == 0) {
         s.base = base;
         s.stride = affine_base(g, stride);
     } else {
@@ -78,7 +78,7 @@ void dot_insn(gen *g, uint32_t i)
     const int n = g->c->n;
     const side x = make_side(g, a), y = make_side(g, a + 3);
     const aff count = affine_of(g, a[6], seg_map(g));
-    const bool uni = count.ok && count.exact && count.stride == 0;
+    const bool uni = count.run.ok && count.run.exact && count.run.stride == 0;
     V per_lane = uni ? NULL : as_i64(g, seg_here(g, a[6]), a[6]);
     kloop l = open_k(g, ty_of(g, dt, n));
     LLVMBasicBlockRef body = new_block(g, "dot.k");

@@ -11,6 +11,59 @@ static V icmp(gen *g, LLVMIntPredicate p, V a, V b) { return LLVMBuildICmp(g->b,
 static V fcmp(gen *g, LLVMRealPredicate p, V a, V b) { return LLVMBuildFCmp(g->b, p, a, b, ""); }
 static V zero_of(gen *g, V x) { return k_like(g, LLVMTypeOf(x), 0); }
 
+/* ---- what the table says: one instruction or intrinsic ---- */
+
+typedef V build_one(LLVMBuilderRef b, V x, const char *name);
+typedef V build_two(LLVMBuilderRef b, V x, V y, const char *name);
+typedef struct way {
+    enum { WAY_OWN, WAY_ONE, WAY_TWO, WAY_CMP, WAY_CALL } kind;
+    build_one *one[2]; /* of integers, of floats; NULL: none */
+    build_two *two[2];
+    LLVMIntPredicate sint, uint;
+    LLVMRealPredicate real;
+    const char *call;
+} way;
+#define OWN {WAY_OWN}
+#define ONE(i, f) \
+    { \
+        WAY_ONE, .one = { LLVMBuild##i, LLVMBuild##f } \
+    }
+#define ONE_I(i) \
+    { \
+        WAY_ONE, .one = { LLVMBuild##i, NULL } \
+    }
+#define TWO(i, f) \
+    { \
+        WAY_TWO, .two = { LLVMBuild##i, LLVMBuild##f } \
+    }
+#define TWO_I(i) \
+    { \
+        WAY_TWO, .two = { LLVMBuild##i, NULL } \
+    }
+#define TWO_F(f) \
+    { \
+        WAY_TWO, .two = { NULL, LLVMBuild##f } \
+    }
+#define CMP(s, u, f) {WAY_CMP, .sint = LLVMInt##s, .uint = LLVMInt##u, .real = LLVMReal##f}
+#define CALL(name) {WAY_CALL, .call = "llvm." #name}
+static const way ways[IR_NOPS] = {
+#define INSN(NAME, name, nargs, rule, classes, flags, cost, llvm, mk, si, ui, fl) [IR_##NAME] = llvm,
+#include "../../ir/insn.def"
+#undef INSN
+};
+
+/* NULL: it takes more than that. */
+static V by_table(gen *g, uint16_t op, bool is_float, V a, V b)
+{
+    const way *w = &ways[op];
+    T t = LLVMTypeOf(a);
+    if (w->kind == WAY_ONE && w->one[is_float])
+        return w->one[is_float](g->b, a, "");
+    if (w->kind == WAY_TWO && w->two[is_float])
+        return w->two[is_float](g->b, a, b, "");
+    return w->kind == WAY_CALL && is_float ? intrinsic(g, w->call, &t, 1, &a, 1) : NULL;
+}
+
 /* ---- division ---- */
 
 static bool all_constant(V x, bool *has_zero, bool *has_m1) /* a constant scalar or splat: its special values are known */
@@ -218,45 +271,22 @@ static V shift(gen *g, uint16_t op, eas_dtype dt, V a, V b)
     return sel(g, over, zero_of(g, a), r);
 }
 
-static LLVMIntPredicate int_pred(uint16_t op, bool s)
-{
-    switch (op) {
-    case IR_LT: return s ? LLVMIntSLT : LLVMIntULT;
-    case IR_LE: return s ? LLVMIntSLE : LLVMIntULE;
-    case IR_GT: return s ? LLVMIntSGT : LLVMIntUGT;
-    case IR_GE: return s ? LLVMIntSGE : LLVMIntUGE;
-    case IR_EQ: return LLVMIntEQ;
-    default: return LLVMIntNE;
-    }
-}
-
 static V integer_insn(gen *g, uint16_t op, eas_dtype dt, V a, V b)
 {
     const bool s = dtype_is_signed(dt);
+    V r = ways[op].kind == WAY_CMP ? icmp(g, s ? ways[op].sint : ways[op].uint, a, b) : by_table(g, op, false, a, b);
+    if (r)
+        return r;
     switch (op) {
-    case IR_NEG: return LLVMBuildNeg(g->b, a, "");
     case IR_ABS: return s ? sel(g, icmp(g, LLVMIntSLT, a, zero_of(g, a)), LLVMBuildNeg(g->b, a, ""), a) : a;
-    case IR_ADD: return LLVMBuildAdd(g->b, a, b, "");
-    case IR_SUB: return LLVMBuildSub(g->b, a, b, "");
-    case IR_MUL: return LLVMBuildMul(g->b, a, b, "");
     case IR_FLOORDIV:
     case IR_MOD:
     case IR_TDIV:
     case IR_TREM: return division(g, op, dt, a, b);
     case IR_MIN: return sel(g, icmp(g, s ? LLVMIntSLT : LLVMIntULT, a, b), a, b);
     case IR_MAX: return sel(g, icmp(g, s ? LLVMIntSGT : LLVMIntUGT, a, b), a, b);
-    case IR_AND: return LLVMBuildAnd(g->b, a, b, "");
-    case IR_OR: return LLVMBuildOr(g->b, a, b, "");
-    case IR_XOR: return LLVMBuildXor(g->b, a, b, "");
-    case IR_NOT: return LLVMBuildNot(g->b, a, "");
     case IR_SHL:
     case IR_SHR: return shift(g, op, dt, a, b);
-    case IR_LT:
-    case IR_LE:
-    case IR_GT:
-    case IR_GE:
-    case IR_EQ:
-    case IR_NE: return icmp(g, int_pred(op, s), a, b);
     default: break;
     }
     gen_fail(g, EAS_ERR_INTERNAL, "no code for %s of integers", ir_rows[op].name);
@@ -275,13 +305,9 @@ static V min_max(gen *g, uint16_t op, V a, V b)
 static V float_compare(gen *g, uint16_t op, V a, V b)
 {
     const T t = LLVMTypeOf(a);
+    if (ways[op].kind == WAY_CMP)
+        return fcmp(g, ways[op].real, a, b);
     switch (op) {
-    case IR_LT: return fcmp(g, LLVMRealOLT, a, b);
-    case IR_LE: return fcmp(g, LLVMRealOLE, a, b);
-    case IR_GT: return fcmp(g, LLVMRealOGT, a, b);
-    case IR_GE: return fcmp(g, LLVMRealOGE, a, b);
-    case IR_EQ: return fcmp(g, LLVMRealOEQ, a, b);
-    case IR_NE: return fcmp(g, LLVMRealUNE, a, b);
     case IR_ISNAN: return fcmp(g, LLVMRealUNO, a, a);
     case IR_ISINF: return fcmp(g, LLVMRealOEQ, float_abs(g, a), k_float(g, t, INFINITY));
     default: return NULL;
@@ -290,14 +316,11 @@ static V float_compare(gen *g, uint16_t op, V a, V b)
 
 static V float_arith(gen *g, uint16_t op, V a, V b, V c)
 {
-    T t = LLVMTypeOf(a);
+    V r = by_table(g, op, true, a, b);
+    if (r)
+        return r;
     switch (op) {
-    case IR_NEG: return LLVMBuildFNeg(g->b, a, "");
     case IR_ABS: return float_abs(g, a);
-    case IR_ADD: return LLVMBuildFAdd(g->b, a, b, "");
-    case IR_SUB: return LLVMBuildFSub(g->b, a, b, "");
-    case IR_MUL: return LLVMBuildFMul(g->b, a, b, "");
-    case IR_DIV: return LLVMBuildFDiv(g->b, a, b, "");
     case IR_TREM: return float_mod(g, a, b);
     case IR_FMA: return float_fma(g, a, b, c);
     case IR_LDEXP: return float_ldexp(g, a, b);
@@ -307,7 +330,6 @@ static V float_arith(gen *g, uint16_t op, V a, V b, V c)
     case IR_CEIL:
     case IR_TRUNC:
     case IR_ROUND: return float_round(g, op, a);
-    case IR_SQRT: return intrinsic(g, "llvm.sqrt", &t, 1, &a, 1);
     default: break;
     }
     gen_fail(g, EAS_ERR_INTERNAL, "no code for %s of floats", ir_rows[op].name);
@@ -389,7 +411,9 @@ static V float_to_int_vector(gen *g, V f, T to, eas_dtype dt)
     i = via == to ? i : LLVMBuildTrunc(g->b, i, to, "");
     if (room > mantissa)
         i = sel(g, fcmp(g, LLVMRealOGE, f, k_float(g, ft, end)), k_like(g, to, (int64_t)dtype_max(dt)), i);
-    return is_signed ? sel(g, fcmp(g, LLVMRealUNO, f, f), k_like(g, to, 0), i) : i;
+    /* A signalling NaN need not become `low`: on AArch64 the first selection is an fmaxnm, which makes it a quiet NaN. */
+    const bool low_is_0 = !is_signed && g->x86;
+    return low_is_0 ? i : sel(g, fcmp(g, LLVMRealUNO, f, f), k_like(g, to, 0), i);
 }
 
 static V float_to_int(gen *g, V x, eas_dtype from, eas_dtype to)

@@ -200,7 +200,7 @@ static void warm(gen *g, const region *r)
                 continue;
             if (cls == C_REMAT) {
                 const aff a = affine_of(g, v, seg_map(g));
-                if (!a.ok || !a.exact)
+                if (!a.run.ok || !a.run.exact)
                     seg_here(g, v);
             } else if (cls == C_BLOCK || cls == C_VIEW) {
                 seg_here(g, v);

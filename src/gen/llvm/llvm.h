@@ -34,14 +34,12 @@ typedef LLVMValueRef V;
 typedef LLVMTypeRef T;
 
 /* ---- generation ---- */
-/* Lane l is base + k + stride*l modulo 2^bits of its dtype; exact: as a number, too. base is an i64; k stands apart so that it ends up in the
- * displacement of an address. base + k is a multiple of mult, a power of two. whole: the same stride leads from chunk to chunk, so that it
- * is one line over the whole inner dim (lane % 16 is not). */
+/* Lane l is base + k + run.stride * l. base is an i64; k stands apart so that it ends up in the displacement of an address. base + k is a multiple of
+ * run.mult. */
 typedef struct aff {
-    bool ok, exact, whole;
+    ir_run run;
     V base;
-    int64_t k, stride;
-    uint64_t mult;
+    int64_t k;
 } aff;
 typedef struct entry {
     struct entry *next;
@@ -67,24 +65,24 @@ typedef struct line { /* an offset at inner index 0, made before the loop over c
 } line;
 
 typedef struct chunk {
-    int n;               /* lanes */
-    shape sh;            /* iteration space */
-    V idx[IR_MAX_RANK];  /* outer dims: index; innermost: index of lane 0 */
-    V exec;              /* lanes that run; NULL: all */
-    bool full;           /* prefix masks hold for every lane */
+    int n; /* lanes */
+    shape sh; /* iteration space */
+    V idx[IR_MAX_RANK]; /* outer dims: index; innermost: index of lane 0 */
+    V exec; /* lanes that run; NULL: all */
+    bool full; /* prefix masks hold for every lane */
     enum {
         STREAM_PIECES = 1,
         STREAM_WHOLE
     } stream; /* contiguous stores are non-temporal: 16 bytes at a time, or as aligned vectors; 0: they are not */
-    uint32_t align;      /* idx of the innermost dim is a multiple of this */
-    V *sval;             /* uniform values as it sees them: gen.sval, or gen.next */
-    entry **cache;       /* per value */
-    VEC(made) log;       /* in order of making, so that leaving a region forgets what was made in it */
+    uint32_t align; /* idx of the innermost dim is a multiple of this */
+    V *sval; /* uniform values as it sees them: gen.sval, or gen.next */
+    entry **cache; /* per value */
+    VEC(made) log; /* in order of making, so that leaving a region forgets what was made in it */
     prefix *pre;
     int npre;
     VEC(line) lines;
-    V **regs;            /* in rounds, per value: the running results of a reduction; NULL outside */
-    int part;            /* which chunk of the round it is */
+    V **regs; /* in rounds, per value: the running results of a reduction; NULL outside */
+    int part; /* which chunk of the round it is */
 } chunk;
 
 typedef struct frag {
@@ -99,48 +97,48 @@ typedef struct gen {
     LLVMContextRef cx;
     LLVMModuleRef mod;
     LLVMBuilderRef b;
-    V fn, entry_end;     /* entry_end: where allocas go */
+    V fn, entry_end; /* entry_end: where allocas go */
     bool x86, sse41, f16c, fma, avx2, avx512, fp16, bf16, amx, vnni;
-    bool tiles;          /* some product uses those of AMX */
-    int64_t pairs_at;    /* in scratch, bf16.c */
-    int64_t bytes_at;    /* bytes.c */
+    bool tiles; /* some product uses those of AMX */
+    int64_t pairs_at; /* in scratch, bf16.c */
+    int64_t bytes_at; /* bytes.c */
     V call, slots, counts, grid, scratch, fault, flags;
-    V pid, id[3];        /* the running program, as a number and by axis */
-    V *sval;             /* per value: uniform values (scalar), buffers (pointer) */
-    V *outputs;          /* per value: where a block of IN_OUTPUT lies, once that was chosen; NULL: in its slot */
-    frag *frags;         /* per value, in the running chunk */
-    V *chains;           /* per value: the running results of a reduction along the last axis */
-    segment *seg;        /* the one being emitted */
-    chunk *c;            /* the chunk being emitted, NULL at scalar level */
-    V *next;             /* uniform values one round of the surrounding loop (or one program) later, NULL if nobody asks */
-    bool *moves;         /* per value: it depends on that loop's counter */
+    V pid, id[3]; /* the running program, as a number and by axis */
+    V *sval; /* per value: uniform values (scalar), buffers (pointer) */
+    V *outputs; /* per value: where a block of IN_OUTPUT lies, once that was chosen; NULL: in its slot */
+    frag *frags; /* per value, in the running chunk */
+    V *chains; /* per value: the running results of a reduction along the last axis */
+    segment *seg; /* the one being emitted */
+    chunk *c; /* the chunk being emitted, NULL at scalar level */
+    V *next; /* uniform values one round of the surrounding loop (or one program) later, NULL if nobody asks */
+    bool *moves; /* per value: it depends on that loop's counter */
     entry **next_cache;
-    eas_status st;       /* sticky */
+    eas_status st; /* sticky */
 } gen;
 
 void gen_fail(gen *g, eas_status st, const char *fmt, ...) BASE_PRINTF(3, 4);
 
 /* build.c: types and constants; n = 0 is a scalar */
 T ty_int(gen *g, int bits, int n);
-T ty_float(gen *g, int bits, int n);        /* 16: half */
-T ty_of(gen *g, eas_dtype dt, int n);       /* in registers: bool is i1, f16 and bf16 are their bits (i16) */
-T ty_mem(gen *g, eas_dtype dt, int n);      /* in memory: bool is i8 */
-V k_int(gen *g, int64_t v);                 /* i64 */
-V k_like(gen *g, T t, int64_t v);           /* integer constant or splat of type t */
-V k_float(gen *g, T t, double v);           /* float constant or splat of type t */
+T ty_float(gen *g, int bits, int n); /* 16: half */
+T ty_of(gen *g, eas_dtype dt, int n); /* in registers: bool is i1, f16 and bf16 are their bits (i16) */
+T ty_mem(gen *g, eas_dtype dt, int n); /* in memory: bool is i8 */
+V k_int(gen *g, int64_t v); /* i64 */
+V k_like(gen *g, T t, int64_t v); /* integer constant or splat of type t */
+V k_float(gen *g, T t, double v); /* float constant or splat of type t */
 V k_bits(gen *g, eas_dtype dt, int n, int64_t bits);
 V k_iota(gen *g, T elem, int n, int64_t stride);
-int lanes_of(T t);                          /* 0: scalar */
-T with_bits(gen *g, T like, int bits);      /* integer type with the lanes of `like` */
+int lanes_of(T t); /* 0: scalar */
+T with_bits(gen *g, T like, int bits); /* integer type with the lanes of `like` */
 V splat(gen *g, V x, int n);
 V intrinsic(gen *g, const char *name, T *types, int ntypes, V *args, int nargs);
 V sel(gen *g, V c, V a, V b);
-V any_of(gen *g, V mask);                   /* i1: some lane */
-V mask_bits(gen *g, V mask, int n);         /* integer of n bits */
+V any_of(gen *g, V mask); /* i1: some lane */
+V mask_bits(gen *g, V mask, int n); /* integer of n bits */
 V entry_alloca(gen *g, T t);
 LLVMBasicBlockRef new_block(gen *g, const char *name);
 void branch_to(gen *g, LLVMBasicBlockRef bb);
-V mask_and(gen *g, V a, V b);               /* NULL is all true */
+V mask_and(gen *g, V a, V b); /* NULL is all true */
 
 /* elementwise.c: operands and results as ty_of says, scalar or vector */
 V value_insn(gen *g, uint16_t op, eas_dtype dt, V a, V b, V c);
@@ -148,43 +146,43 @@ V value_cast(gen *g, V x, eas_dtype from, eas_dtype to);
 V value_bitcast(gen *g, V x, eas_dtype from, eas_dtype to);
 
 /* float.c */
-V float_up(gen *g, V x, eas_dtype dt);      /* f16, bf16 bits -> f32; others unchanged */
-V float_down(gen *g, V x, eas_dtype dt);    /* f32 -> f16, bf16 bits; others unchanged */
-V float_narrow(gen *g, V x, eas_dtype to);  /* f64 -> f16, bf16 bits, one rounding */
-V float_odd(gen *g, V x);                   /* f64 -> f32, rounded to odd */
-V float_round(gen *g, uint16_t op, V x);    /* floor, ceil, trunc, round of f32, f64 */
+V float_up(gen *g, V x, eas_dtype dt); /* f16, bf16 bits -> f32; others unchanged */
+V float_down(gen *g, V x, eas_dtype dt); /* f32 -> f16, bf16 bits; others unchanged */
+V float_narrow(gen *g, V x, eas_dtype to); /* f64 -> f16, bf16 bits, one rounding */
+V float_odd(gen *g, V x); /* f64 -> f32, rounded to odd */
+V float_round(gen *g, uint16_t op, V x); /* floor, ceil, trunc, round of f32, f64 */
 V float_fma(gen *g, V a, V b, V c);
-V float_ldexp(gen *g, V a, V b);            /* a 2^b of f32, f64 */
-V float_mod(gen *g, V a, V b);              /* fmod of f32, f64 */
+V float_ldexp(gen *g, V a, V b); /* a 2^b of f32, f64 */
+V float_mod(gen *g, V a, V b); /* fmod of f32, f64 */
 V float_abs(gen *g, V x);
 
 /* affine.c */
 aff affine_of(gen *g, uint32_t v, map_t m); /* integer value in the running chunk */
 aff affine_at(gen *g, chunk *c, uint32_t v, map_t m); /* in any chunk */
 aff affine_identity(gen *g, chunk *c, const ir_insn *in, map_t m); /* arange, thread_id and the like */
-V affine_base(gen *g, aff a);               /* base + k */
+V affine_base(gen *g, aff a); /* base + k */
 V affine_vector(gen *g, aff a, eas_dtype dt);
 /* Fills c->pre with the prefix masks of the segment, the chunk standing at inner index 0. Gives the count beyond which nothing
  * happens, NULL if there is none. */
 V affine_prefixes(gen *g, segment *s);
-bool affine_early(gen *g, uint32_t v);      /* a uniform or rematerialised value that needs nothing made in the segment */
+bool affine_early(gen *g, uint32_t v); /* a uniform or rematerialised value that needs nothing made in the segment */
 V affine_prefix_vector(gen *g, uint32_t v); /* a mask in c->pre, NULL if it is not */
-bool affine_holds(gen *g, uint32_t v);      /* a mask known to be true for all lanes of the chunk */
+bool affine_holds(gen *g, uint32_t v); /* a mask known to be true for all lanes of the chunk */
 
 /* values.c */
-V seg_vector(gen *g, uint32_t v, map_t m);  /* value in the running chunk */
-V seg_here(gen *g, uint32_t v);             /* the same, through the identity map */
-V seg_mask(gen *g, uint32_t v);             /* as seg_here, NULL if all lanes are known to be true */
-V seg_scalar(gen *g, uint32_t v);           /* lane 0 of the chunk (simdgroup operands) */
+V seg_vector(gen *g, uint32_t v, map_t m); /* value in the running chunk */
+V seg_here(gen *g, uint32_t v); /* the same, through the identity map */
+V seg_mask(gen *g, uint32_t v); /* as seg_here, NULL if all lanes are known to be true */
+V seg_scalar(gen *g, uint32_t v); /* lane 0 of the chunk (simdgroup operands) */
 V seg_elementwise(gen *g, const ir_insn *in, map_t m); /* a pure instruction, or a move, computed anew */
-void seg_define(gen *g, uint32_t v, V x);   /* enters a result, and stores it to its slot */
-void seg_set(gen *g, uint32_t v, V x);      /* enters it only */
-void seg_publish(gen *g, uint32_t v);       /* a uniform value made inside the segment and wanted after it goes to its slot */
+void seg_define(gen *g, uint32_t v, V x); /* enters a result, and stores it to its slot */
+void seg_set(gen *g, uint32_t v, V x); /* enters it only */
+void seg_publish(gen *g, uint32_t v); /* a uniform value made inside the segment and wanted after it goes to its slot */
 V seg_linear(gen *g, const shape *sh, map_t m, int64_t *stride); /* row-major number of lane 0 */
 bool chunk_at(gen *g, shape sh, V row, V col, chunk *out); /* one lane of a block of two dims; false: no memory. Free out->log */
 entry *chunk_find(const chunk *c, uint32_t v, map_t m); /* what is remembered of (v, m), NULL if nothing is */
 void chunk_remember(gen *g, chunk *c, uint32_t v, map_t m, V vec, const aff *a); /* vec or a */
-void chunk_forget(chunk *c, uint32_t mark);     /* what was remembered since its log had that length; c may be NULL */
+void chunk_forget(chunk *c, uint32_t mark); /* what was remembered since its log had that length; c may be NULL */
 map_t seg_map(gen *g);
 frag seg_frag(gen *g, uint32_t v);
 void seg_define_frag(gen *g, uint32_t v, const frag *f);
@@ -193,7 +191,7 @@ void seg_put_frag(gen *g, uint32_t v, const frag *f); /* to its slot */
 /* prefetch.c */
 void next_values(gen *g, const segment *s); /* before the segment: fills g->next, or leaves it NULL */
 void offset_lines(gen *g, const segment *s); /* offsets of its accesses and prefetches as lines, the chunk standing at inner index 0 */
-bool seg_available(gen *g, uint32_t v);     /* an integer that needs only uniform values that are there */
+bool seg_available(gen *g, uint32_t v); /* an integer that needs only uniform values that are there */
 aff seg_offset(gen *g, chunk *c, uint32_t v); /* an offset, from its line where it has one */
 aff next_offset(gen *g, const chunk *c, uint32_t v); /* one round of the surrounding loop later; not ok if it stays or is not affine */
 void prefetch_load(gen *g, uint32_t buf, aff off);
@@ -210,7 +208,7 @@ void seg_emit(gen *g, segment *s);
 
 /* flow.c */
 void flow_steps(gen *g, const steps *s);
-void flow_region(gen *g, uint32_t opener);  /* inside a chunk */
+void flow_region(gen *g, uint32_t opener); /* inside a chunk */
 /* A value that crosses regions inside a chunk: a scalar, a vector or eight rows. */
 typedef struct bundle {
     V v[8];
@@ -219,7 +217,7 @@ typedef struct bundle {
 bundle bundle_get(gen *g, uint32_t like, uint32_t v); /* v in the form of `like` */
 typedef struct loop {
     LLVMBasicBlockRef from, head, done; /* head NULL: there is one round */
-    V iv, end;                          /* end: where the test comes last */
+    V iv, end; /* end: where the test comes last */
     int64_t step;
 } loop; /* iv from lo on, below hi */
 loop loop_open(gen *g, V lo, V hi, int64_t step);
@@ -231,15 +229,15 @@ V loop_first(gen *g, V iv, V hi, V step, bool is_signed);
 V loop_next(gen *g, V iv, V hi, V step, bool is_signed);
 
 /* memory.c */
-V mem_slot(gen *g, int64_t off);            /* address in scratch */
-V mem_streams(gen *g);                      /* i1: the stores of this call are non-temporal */
+V mem_slot(gen *g, int64_t off); /* address in scratch */
+V mem_streams(gen *g); /* i1: the stores of this call are non-temporal */
 V mem_affine_element(gen *g, V ptr, eas_dtype dt, aff a, int64_t more); /* the address of lane 0 of an affine offset, `more` elements on */
 V mem_count(gen *g, uint32_t buf); /* elements of a buffer or threadgroup array */
 V mem_load_scalar(gen *g, V ptr, eas_dtype dt, V off);
 void mem_store_scalar(gen *g, V ptr, eas_dtype dt, V off, V x);
 V mem_load_affine(gen *g, V ptr, eas_dtype dt, aff off, V mask, V other);
 V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other);
-void mem_load(gen *g, uint32_t insn);       /* in a chunk */
+void mem_load(gen *g, uint32_t insn); /* in a chunk */
 V mem_reload(gen *g, uint32_t insn); /* what a load of an earlier segment gave, from the same place */
 void mem_store(gen *g, uint32_t insn);
 void mem_bounds(gen *g, uint32_t insn);
@@ -261,7 +259,7 @@ void mem_write_first(gen *g, V ptr, eas_dtype dt, int n, V x);
 
 /* output.c */
 void output_choose(gen *g, const segment *s);
-V output_or_slot(gen *g, uint32_t v);         /* the address of a block in memory */
+V output_or_slot(gen *g, uint32_t v); /* the address of a block in memory */
 
 /* atomic.c */
 void atomic_insn(gen *g, uint32_t insn); /* in a chunk, lane after lane */
@@ -285,18 +283,18 @@ void whole_insn(gen *g, const segment *s);
 /* matmul.c */
 typedef enum words_kind { WORDS_NONE, WORDS_BF16, WORDS_QUADS, WORDS_QUADS_TURNED, WORDS_SHORTS } words_kind;
 typedef struct matmul {
-    eas_dtype dt;          /* of the sums, and of the factors unless they are bf16 */
-    V x, y, acc, out;      /* addresses; acc NULL: start is the constant */
-    V xs, ys, start;       /* operands of one element: the scalar */
-    V xstep, ystep;        /* elements from one k to the next */
-    int64_t xrow;          /* elements from one row of x to the next */
-    V xrows;               /* the same of a bf16 factor, where it need not be a number */
-    bool xfar, yfar;       /* read in place, from beyond the nearest cache */
-    words_kind words;      /* what an element of x and y is, if not a number of its own */
-    V bias;                /* per column: added to the start of every sum; or NULL */
+    eas_dtype dt; /* of the sums, and of the factors unless they are bf16 */
+    V x, y, acc, out; /* addresses; acc NULL: start is the constant */
+    V xs, ys, start; /* operands of one element: the scalar */
+    V xstep, ystep; /* elements from one k to the next */
+    int64_t xrow; /* elements from one row of x to the next */
+    V xrows; /* the same of a bf16 factor, where it need not be a number */
+    bool xfar, yfar; /* read in place, from beyond the nearest cache */
+    words_kind words; /* what an element of x and y is, if not a number of its own */
+    V bias; /* per column: added to the start of every sum; or NULL */
     int64_t m, n, k;
     const segment *seg;
-    int64_t tiles;         /* in all, about */
+    int64_t tiles; /* in all, about */
 } matmul;
 void matmul_insn(gen *g, const segment *s);
 /* In one of the `rounds` rounds of tile `number`: prefetches its share of what the next round of the loop around reads, spread so that the tile's own loads do not wait. */

@@ -293,9 +293,9 @@ static V row_offset(gen *g, const ir_insn *load, int64_t row)
     if (!chunk_at(g, g->p.val[load->res].sh, k_int(g, row), k_int(g, 0), &c))
         return k_int(g, 0);
     const aff a = affine_at(g, &c, ir_args(g->ir, load)[1], map_identity(c.sh.rank));
-    if (!a.ok)
+    if (!a.run.ok)
         gen_fail(g, EAS_ERR_INTERNAL, "the offset of a factor that is read in place is not affine");
-    V off = a.ok ? affine_base(g, a) : k_int(g, 0);
+    V off = a.run.ok ? affine_base(g, a) : k_int(g, 0);
     vec_free(&c.log);
     return off;
 }

@@ -99,7 +99,7 @@ static V offset_vector(gen *g, offsets *o)
 /* for use in a lane loop: kept in memory so that a lane can be picked */
 static void prepare_lanes(gen *g, offsets *o)
 {
-    if (o->a.ok)
+    if (o->a.run.ok)
         return;
     o->mem = entry_alloca(g, ty_int(g, 64, g->c->n));
     LLVMBuildStore(g->b, o->vec, o->mem);
@@ -107,8 +107,8 @@ static void prepare_lanes(gen *g, offsets *o)
 
 static V lane_offset(gen *g, const offsets *o, V lane)
 {
-    if (o->a.ok)
-        return LLVMBuildAdd(g->b, affine_base(g, o->a), LLVMBuildMul(g->b, lane, k_int(g, o->a.stride), ""), "");
+    if (o->a.run.ok)
+        return LLVMBuildAdd(g->b, affine_base(g, o->a), LLVMBuildMul(g->b, lane, k_int(g, o->a.run.stride), ""), "");
     return mem_load_scalar(g, o->mem, EAS_I64, lane);
 }
 
@@ -140,8 +140,8 @@ static V load_unrolled(gen *g, V ptr, eas_dtype dt, offsets *o)
 {
     V r = LLVMGetPoison(ty_mem(g, dt, g->c->n));
     for (int i = 0; i < g->c->n; i++) {
-        V p = o->a.ok ? mem_affine_element(g, ptr, dt, o->a, i * o->a.stride)
-                      : mem_element(g, ptr, dt, LLVMBuildExtractElement(g->b, o->vec, k_int(g, i), ""));
+        V p = o->a.run.ok ? mem_affine_element(g, ptr, dt, o->a, i * o->a.run.stride)
+                          : mem_element(g, ptr, dt, LLVMBuildExtractElement(g->b, o->vec, k_int(g, i), ""));
         r = LLVMBuildInsertElement(g->b, r, load_at(g, p, ty_mem(g, dt, 0), dt), k_int(g, i), "");
     }
     return r;
@@ -248,7 +248,7 @@ static V readable(gen *g, V p, eas_dtype dt, V mask)
 static V load_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
 {
     const T t = ty_mem(g, dt, g->c->n);
-    const bool row = o->a.ok && o->a.stride == 1;
+    const bool row = o->a.run.ok && o->a.run.stride == 1;
     if (!row && g->c->n > 16)
         return load_lanes(g, ptr, dt, o, mask, other);
     V p = row ? mem_affine_element(g, ptr, dt, o->a, 0) : NULL, in[2];
@@ -267,7 +267,7 @@ static V load_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
 
 static void store_either(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V x)
 {
-    if (!mask || !o->a.ok || o->a.stride != 1) {
+    if (!mask || !o->a.run.ok || o->a.run.stride != 1) {
         store_lanes(g, ptr, dt, o, mask, x);
         return;
     }
@@ -332,17 +332,17 @@ static V load_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V other)
     const T t = ty_mem(g, dt, g->c->n);
     V none = other ? to_mem(g, other, dt) : LLVMConstNull(t), x;
     const aff a = o->a;
-    if (a.ok && a.stride == 0)
+    if (a.run.ok && a.run.stride == 0)
         x = load_one(g, mem_affine_element(g, ptr, dt, a, 0), dt, mask, none);
-    else if (a.ok && a.stride == 1 && !mask)
+    else if (a.run.ok && a.run.stride == 1 && !mask)
         x = load_at(g, mem_affine_element(g, ptr, dt, a, 0), t, dt);
-    else if (a.ok && a.stride == 1 && masked_vectors(g, dt))
+    else if (a.run.ok && a.run.stride == 1 && masked_vectors(g, dt))
         x = masked_load(g, mem_affine_element(g, ptr, dt, a, 0), t, dt, mask, none);
-    else if (a.ok && a.stride == -1 && (!mask || masked_vectors(g, dt)))
+    else if (a.run.ok && a.run.stride == -1 && (!mask || masked_vectors(g, dt)))
         x = load_backwards(g, ptr, dt, a, mask, none);
-    else if (a.ok && a.stride == 2 && !mask)
+    else if (a.run.ok && a.run.stride == 2 && !mask)
         x = load_pairs(g, ptr, dt, a);
-    else if (gathers(g, dt) && (!a.ok || a.stride != 1))
+    else if (gathers(g, dt) && (!a.run.ok || a.run.stride != 1))
         x = gather(g, ptr, dt, o, mask, none);
     else if (!mask && g->c->n <= 16)
         x = load_unrolled(g, ptr, dt, o);
@@ -366,9 +366,9 @@ V mem_load_vector(gen *g, V ptr, eas_dtype dt, V off, V mask, V other)
 static offsets offsets_of(gen *g, uint32_t v)
 {
     offsets o = {.a = seg_offset(g, g->c, v)};
-    if (o.a.ok && o.a.exact)
+    if (o.a.run.ok && o.a.run.exact)
         return o;
-    o.a.ok = false;
+    o.a.run.ok = false;
     o.vec = value_cast(g, seg_here(g, v), (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);
     return o;
 }
@@ -394,7 +394,7 @@ void mem_load(gen *g, uint32_t i)
     const uint32_t *a = ir_args(g->ir, in);
     offsets o;
     seg_define(g, in->res, load_here(g, in, &o));
-    if (g->next && !g->p.prefetched[i] && !g->seg->prefetches.len && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.ok && g->c->exec == NULL)
+    if (g->next && !g->p.prefetched[i] && !g->seg->prefetches.len && ir_typeof(g->ir, a[0]).kind == IR_BUF && o.a.run.ok && g->c->exec == NULL)
         prefetch_load(g, a[0], next_offset(g, g->c, a[1]));
 }
 
@@ -422,19 +422,19 @@ static void store_offsets(gen *g, V ptr, eas_dtype dt, offsets *o, V mask, V val
 {
     V x = to_mem(g, value, dt);
     const aff a = o->a;
-    if (a.ok && a.stride == 1 && !mask && stream)
+    if (a.run.ok && a.run.stride == 1 && !mask && stream)
         stream_store(g, mem_affine_element(g, ptr, dt, a, 0), x, dt);
-    else if (a.ok && a.stride == 1 && !mask)
+    else if (a.run.ok && a.run.stride == 1 && !mask)
         store_at(g, mem_affine_element(g, ptr, dt, a, 0), x, dt);
-    else if (a.ok && a.stride == 1 && masked_vectors(g, dt))
+    else if (a.run.ok && a.run.stride == 1 && masked_vectors(g, dt))
         masked_store(g, mem_affine_element(g, ptr, dt, a, 0), x, dt, mask);
-    else if (a.ok && a.stride == -1 && !mask)
+    else if (a.run.ok && a.run.stride == -1 && !mask)
         store_at(g, mem_affine_element(g, ptr, dt, a, 1 - g->c->n), reversed(g, x), dt);
-    else if (a.ok && a.stride == -1 && masked_vectors(g, dt))
+    else if (a.run.ok && a.run.stride == -1 && masked_vectors(g, dt))
         masked_store(g, mem_affine_element(g, ptr, dt, a, 1 - g->c->n), reversed(g, x), dt, reversed(g, mask));
-    else if (a.ok && a.stride == 0 && !mask)
+    else if (a.run.ok && a.run.stride == 0 && !mask)
         store_at(g, mem_affine_element(g, ptr, dt, a, 0), LLVMBuildExtractElement(g->b, x, k_int(g, g->c->n - 1), ""), dt);
-    else if (gathers(g, dt) && (!a.ok || a.stride != 1))
+    else if (gathers(g, dt) && (!a.run.ok || a.run.stride != 1))
         scatter(g, ptr, dt, o, mask, x);
     else
         store_either(g, ptr, dt, o, mask, x);
@@ -458,19 +458,19 @@ void mem_store(gen *g, uint32_t i)
     V x = seg_here(g, a[2]);
     V mask = mask_and(g, in->nargs == 4 ? seg_mask(g, a[3]) : NULL, g->c->exec);
     const bool stream =
-        g->c->stream && buf.kind == IR_BUF && o.a.whole && is_item(g, i) && g->c->n * (int)eas_dtype_size((eas_dtype)buf.dtype) % 16 == 0;
+        g->c->stream && buf.kind == IR_BUF && o.a.run.whole && is_item(g, i) && g->c->n * (int)eas_dtype_size((eas_dtype)buf.dtype) % 16 == 0;
     store_offsets(g, g->sval[a[0]], (eas_dtype)buf.dtype, &o, mask, x, stream);
 }
 
 /* Spills a chunk of a block to its slot, or to the output that it is kept in. The padding at the end of a slot takes lanes beyond the block; between rows there is none. */
 void mem_spill(gen *g, V to, eas_dtype dt, V x, uint32_t v)
 {
-    offsets o = {.a = {.ok = true, .exact = true, .mult = 1}};
+    offsets o = {.a = {.run = {.ok = true, .exact = true, .mult = 1}}};
     shape sh = g->p.val[v].sh;
     const bool rows = sh.rank > 1 && sh.dim[sh.rank - 1] % g->c->n != 0;
     if (g->p.at[v].pitch)
         sh.dim[1] = g->p.at[v].pitch;
-    o.a.base = seg_linear(g, &sh, seg_map(g), &o.a.stride);
+    o.a.base = seg_linear(g, &sh, seg_map(g), &o.a.run.stride);
     store_offsets(g, to, dt, &o, rows ? g->c->exec : NULL, x, false);
 }
 
@@ -537,8 +537,8 @@ static void record_lane(gen *g, uint32_t insn, V fails, V off)
 /* i1: surely inside, by the two ends of a contiguous chunk */
 static V ends_inside(gen *g, aff a, V count)
 {
-    V first = affine_base(g, a), last = LLVMBuildAdd(g->b, first, k_int(g, a.stride * (g->c->n - 1)), "");
-    V lo = a.stride >= 0 ? first : last, hi = a.stride >= 0 ? last : first;
+    V first = affine_base(g, a), last = LLVMBuildAdd(g->b, first, k_int(g, a.run.stride * (g->c->n - 1)), "");
+    V lo = a.run.stride >= 0 ? first : last, hi = a.run.stride >= 0 ? last : first;
     return LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntSGE, lo, k_int(g, 0), ""), LLVMBuildICmp(g->b, LLVMIntSLT, hi, count, ""), "");
 }
 
@@ -549,7 +549,7 @@ void mem_bounds(gen *g, uint32_t i)
     offsets o = offsets_of(g, a[1]);
     V mask = all_lanes(g, mask_and(g, in->nargs == 3 ? seg_mask(g, a[2]) : NULL, g->c->exec)), count = mem_count(g, a[0]);
     LLVMBasicBlockRef from, slow = new_block(g, "check"), bad = new_block(g, "bad"), done = new_block(g, "checked");
-    if (o.a.ok) {
+    if (o.a.run.ok) {
         LLVMBuildCondBr(g->b, ends_inside(g, o.a, count), done, slow);
         from = LLVMGetInsertBlock(g->b);
         LLVMPositionBuilderAtEnd(g->b, slow);

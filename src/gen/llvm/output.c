@@ -41,7 +41,7 @@ static void choose(gen *g, const output *h)
     const uint32_t *a = ir_args(g->ir, &g->ir->insns[h->store]);
     const int64_t lanes = g->c->sh.dim[0];
     const aff off = affine_of(g, a[1], seg_map(g));
-    V whole = off.ok && off.exact && off.whole && off.stride == 1 ? unmasked(g, h, lanes) : NULL;
+    V whole = off.run.ok && off.run.exact && off.run.whole && off.run.stride == 1 ? unmasked(g, h, lanes) : NULL;
     if (!whole)
         return;
     V cached = LLVMBuildNot(g->b, mem_streams(g), "");

@@ -120,8 +120,8 @@ static bool on_line(gen *g, const chunk *c, uint32_t v, bool next, aff *out)
         if (l->v != v || l->next != next)
             continue;
         *out = l->a;
-        if (l->a.stride)
-            out->base = LLVMBuildAdd(g->b, l->a.base, LLVMBuildMul(g->b, c->idx[c->sh.rank - 1], k_int(g, l->a.stride), ""), "");
+        if (l->a.run.stride)
+            out->base = LLVMBuildAdd(g->b, l->a.base, LLVMBuildMul(g->b, c->idx[c->sh.rank - 1], k_int(g, l->a.run.stride), ""), "");
         return true;
     }
     return false;
@@ -155,7 +155,7 @@ static void add_line(gen *g, uint32_t v, bool next)
     if (!seg_available(g, v) || on_line(g, g->c, v, next, &a))
         return;
     a = next ? next_offset(g, g->c, v) : affine_of(g, v, seg_map(g));
-    if (a.ok && a.exact && a.whole && !vec_push(&g->c->lines, ((line){v, next, a})))
+    if (a.run.ok && a.run.exact && a.run.whole && !vec_push(&g->c->lines, ((line){v, next, a})))
         gen_fail(g, EAS_ERR_MEMORY, "out of memory");
 }
 
@@ -182,7 +182,7 @@ static V k_int32(gen *g, int v) { return LLVMConstInt(ty_int(g, 32, 0), (uint64_
 /* Into the cache of that level. A prefetch never faults. */
 static void touch(gen *g, V ptr, eas_dtype dt, aff a, int level)
 {
-    if (!a.ok || !a.exact || a.stride < 0 || a.stride > 1)
+    if (!a.run.ok || !a.run.exact || a.run.stride < 0 || a.run.stride > 1)
         return;
     T t = LLVMPointerTypeInContext(g->cx, 0);
     V x[4] = {mem_affine_element(g, ptr, dt, a, 0), k_int32(g, 0), k_int32(g, 4 - level), k_int32(g, 1)};
@@ -192,7 +192,7 @@ static void touch(gen *g, V ptr, eas_dtype dt, aff a, int level)
 /* A line that is to be written. Where stores are non-temporal, some line that is in the cache anyway is prefetched instead. */
 static void touch_store(gen *g, V ptr, eas_dtype dt, aff a)
 {
-    if (!a.ok || !a.exact || a.stride != 1)
+    if (!a.run.ok || !a.run.exact || a.run.stride != 1)
         return;
     T t = LLVMPointerTypeInContext(g->cx, 0);
     V x[4] = {sel(g, mem_streams(g), g->call, mem_affine_element(g, ptr, dt, a, 0)), k_int32(g, 1), k_int32(g, 3), k_int32(g, 1)};
@@ -222,7 +222,7 @@ void prefetch_chunk(gen *g, const prefetch *x)
 {
     aff off = offset_of(g, g->c, x);
     const int d = g->c->sh.rank - 1;
-    if (off.ok && x->half) { /* in a row: each line is prefetched twice, which costs little */
+    if (off.run.ok && x->half) { /* in a row: each line is prefetched twice, which costs little */
         off.base = LLVMBuildSub(g->b, off.base, LLVMBuildLShr(g->b, g->c->idx[d], k_int(g, 1), ""), "");
         off.k += x->half == 2 ? g->c->sh.dim[d] / 2 : 0;
     }
@@ -241,7 +241,7 @@ void prefetch_at(gen *g, const prefetch *x, V row, V col)
     if (!chunk_at(g, prefetch_reach(g, x), row, col, &c))
         return;
     const aff off = offset_of(g, &c, x);
-    if (off.stride == 1)
+    if (off.run.stride == 1)
         prefetch_one(g, x, off);
     vec_free(&c.log);
 }

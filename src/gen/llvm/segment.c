@@ -118,7 +118,7 @@ static V streamed(gen *g, const ir_insn *in, int *bytes)
     const uint32_t *a = ir_args(g->ir, in);
     *bytes = (int)eas_dtype_size((eas_dtype)ir_typeof(g->ir, a[0]).dtype);
     const aff off = affine_of(g, a[1], seg_map(g));
-    if (ir_typeof(g->ir, a[0]).kind != IR_BUF || !off.ok || !off.exact || !off.whole || off.stride != 1 || g->c->n * *bytes % 16)
+    if (ir_typeof(g->ir, a[0]).kind != IR_BUF || !off.run.ok || !off.run.exact || !off.run.whole || off.run.stride != 1 || g->c->n * *bytes % 16)
         return NULL;
     V at = LLVMBuildPtrToInt(g->b, g->sval[a[0]], ty_int(g, 64, 0), "");
     return LLVMBuildAdd(g->b, at, LLVMBuildMul(g->b, affine_base(g, off), k_int(g, *bytes), ""), "");
@@ -149,7 +149,7 @@ static bool can_shift(gen *g, const segment *s)
             return false;
         if ((in->op == IR_LOAD || in->op == IR_STORE) && affine_early(g, ir_args(g->ir, in)[1])) {
             const aff off = affine_of(g, ir_args(g->ir, in)[1], seg_map(g));
-            if (!off.ok || !off.whole)
+            if (!off.run.ok || !off.run.whole)
                 return false;
         }
     }

@@ -84,15 +84,15 @@ V seg_linear(gen *g, const shape *sh, map_t m, int64_t *stride)
 static V from_slot(gen *g, const view *w)
 {
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, w->v).dtype;
-    aff a = {.ok = true, .exact = true, .mult = 1};
+    aff a = {.run = {.ok = true, .exact = true, .mult = 1}};
     if (g->p.at[w->v].where == IN_ARGUMENT)
         return mem_reload(g, g->ir->vals[w->v].def);
     if (g->p.at[w->v].slot < 0) {
         gen_fail(g, EAS_ERR_INTERNAL, "value %u is wanted outside its segment and has no slot", (unsigned)w->v);
         return LLVMGetUndef(ty_of(g, dt, g->c->n));
     }
-    a.base = seg_linear(g, w->linear ? &w->lin : &g->p.val[w->v].sh, w->linear ? w->linmap : w->m, &a.stride);
-    return mem_load_affine(g, output_or_slot(g, w->v), dt, a, a.stride > 1 ? g->c->exec : NULL, NULL);
+    a.base = seg_linear(g, w->linear ? &w->lin : &g->p.val[w->v].sh, w->linear ? w->linmap : w->m, &a.run.stride);
+    return mem_load_affine(g, output_or_slot(g, w->v), dt, a, a.run.stride > 1 ? g->c->exec : NULL, NULL);
 }
 
 static V wrapped_identity(gen *g, const ir_insn *in, eas_dtype dt) /* lane_id and sg_id where a chunk is wider than a simdgroup */
@@ -116,7 +116,7 @@ static int along(ir_type to, int d, map_t m)
 /* The operand's row-major number as base + stride*lane; slice and pad shift one axis by start. */
 static aff moved_index(gen *g, const ir_insn *in, ir_type from, ir_type to, map_t m)
 {
-    aff a = {.ok = true, .exact = true, .base = k_int(g, 0), .mult = 1};
+    aff a = {.run = {.ok = true, .exact = true, .mult = 1}, .base = k_int(g, 0)};
     int64_t step[IR_MAX_RANK], scale = 1;
     for (int d = from.rank - 1; d >= 0; d--) {
         step[d] = scale;
@@ -128,7 +128,7 @@ static aff moved_index(gen *g, const ir_insn *in, ir_type from, ir_type to, map_
             continue;
         a.base = LLVMBuildAdd(g->b, a.base, LLVMBuildMul(g->b, g->c->idx[i], k_int(g, step[s]), ""), "");
         if (i == g->c->sh.rank - 1)
-            a.stride += step[s];
+            a.run.stride += step[s];
     }
     if (in->op != IR_TRANS)
         a.k = (in->op == IR_SLICE ? 1 : -1) * ir_imm_start(in->imm) * step[ir_imm_axis(in->imm)];
@@ -157,7 +157,7 @@ static V moved(gen *g, const ir_insn *in, map_t m)
         return mask ? sel(g, mask, x, fill) : x;
     }
     const aff at = moved_index(g, in, from, to, m);
-    if (mask || at.stride > 1)
+    if (mask || at.run.stride > 1)
         mask = mask_and(g, mask, g->c->exec);
     return mem_load_affine(g, mem_slot(g, g->p.at[a[0]].slot), (eas_dtype)from.dtype, at, mask, fill);
 }
@@ -170,7 +170,7 @@ static V shuffled_xor(gen *g, const ir_insn *in, int64_t c)
     const int n = g->c->n;
     const uint32_t x = ir_args(g->ir, in)[0];
     V idx[64];
-    aff at = {.ok = true, .exact = true, .mult = 1, .stride = 1};
+    aff at = {.run = {.ok = true, .exact = true, .mult = 1, .stride = 1}};
     at.base = LLVMBuildXor(g->b, g->c->idx[0], k_int(g, c & -(int64_t)n), "");
     V v = mem_load_affine(g, mem_slot(g, g->p.at[x].slot), (eas_dtype)ir_typeof(g->ir, x).dtype, at, NULL, NULL);
     for (int i = 0; i < n; i++)
@@ -191,7 +191,7 @@ static V shuffled(gen *g, const ir_insn *in)
     const eas_dtype dt = (eas_dtype)ir_typeof(g->ir, x).dtype, lt = (eas_dtype)ir_typeof(g->ir, lane).dtype;
     if (g->p.val[lane].cls == C_UNI && n <= IR_SIMD) {
         V l = LLVMBuildAnd(g->b, value_cast(g, g->sval[lane], lt, EAS_I64), k_int(g, IR_SIMD - 1), "");
-        const aff at = {.ok = true, .exact = true, .mult = 1, .base = LLVMBuildAdd(g->b, first, l, "")};
+        const aff at = {.run = {.ok = true, .exact = true, .mult = 1}, .base = LLVMBuildAdd(g->b, first, l, "")};
         return mem_load_affine(g, base, dt, at, NULL, NULL);
     }
     V own = LLVMBuildAdd(g->b, splat(g, g->c->idx[0], n), k_iota(g, ty_int(g, 64, 0), n, 1), "");
@@ -218,7 +218,7 @@ V seg_elementwise(gen *g, const ir_insn *in, map_t m)
         return seg_vector(g, a[0], plan_source_map(&g->p, in, m));
     if (in->nargs == 0) {
         const aff id = affine_identity(g, g->c, in, m);
-        return id.ok ? affine_vector(g, id, to) : wrapped_identity(g, in, to);
+        return id.run.ok ? affine_vector(g, id, to) : wrapped_identity(g, in, to);
     }
     for (int k = 0; k < in->nargs && k < 3; k++)
         x[k] = seg_vector(g, a[k], m);
@@ -232,7 +232,7 @@ V seg_elementwise(gen *g, const ir_insn *in, map_t m)
 static V rematerialise(gen *g, uint32_t v, map_t m)
 {
     const aff a = affine_of(g, v, m);
-    if (a.ok)
+    if (a.run.ok)
         return affine_vector(g, a, (eas_dtype)ir_typeof(g->ir, v).dtype);
     V x = m == seg_map(g) ? affine_prefix_vector(g, v) : NULL;
     return x ? x : seg_elementwise(g, ir_def(g->ir, v), m);
@@ -278,7 +278,7 @@ V seg_mask(gen *g, uint32_t v)
 V seg_scalar(gen *g, uint32_t v)
 {
     const aff a = affine_of(g, v, seg_map(g));
-    if (a.ok && a.exact)
+    if (a.run.ok && a.run.exact)
         return affine_base(g, a);
     V x = LLVMBuildExtractElement(g->b, seg_here(g, v), k_int(g, 0), "");
     return value_cast(g, x, (eas_dtype)ir_typeof(g->ir, v).dtype, EAS_I64);

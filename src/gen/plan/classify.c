@@ -19,19 +19,14 @@ uint32_t plan_else_of(const plan *p, uint32_t opener)
 
 /* ---- classes ---- */
 
-static bool expensive(const plan *p, const ir_insn *in)
+/* Quotients and remainders of whole numbers by a constant take a few cheap instructions. */
+static bool divides_by_constant(const plan *p, const ir_insn *in)
 {
     int64_t k;
-    switch (in->op) {
-    case IR_FLOORDIV:
-    case IR_MOD:
-    case IR_TDIV:
-    case IR_TREM: return !ir_const_of(p->ir, ir_args(p->ir, in)[1], &k);
-    case IR_DIV:
-    case IR_SQRT: return true;
-    default: return false;
-    }
+    return in->nargs == 2 && ir_rows[in->op].classes & IR_I && ir_const_of(p->ir, ir_args(p->ir, in)[1], &k);
 }
+
+static bool expensive(const plan *p, const ir_insn *in) { return ir_rows[in->op].cost > REMAT_COST && !divides_by_constant(p, in); }
 
 static bool can_remat(const plan *p, const ir_insn *in, uint16_t *cost)
 {

@@ -176,15 +176,16 @@ static uint64_t slot_bytes(const plan *p, uint32_t v)
 
 /* ---- how long ---- */
 
-typedef struct life { /* the end of a live range */
-    uint32_t last; /* segment */
-    uint32_t reader; /* in that segment: the last instruction that reads it */
-    bool straight; /* there it is read through the identity only */
-} life;
+typedef struct reading { /* in the last segment that reads a value */
+    uint32_t seg;
+    uint32_t reader; /* the last instruction that reads it */
+    bool straight; /* it is read through the identity only */
+} reading;
 
 typedef struct lives {
     plan *p;
-    life *of;
+    ir_lives range; /* points are segments */
+    reading *of;
     uint32_t now; /* the segment last walked */
 } lives;
 
@@ -192,9 +193,10 @@ static void touch(lives *l, uint32_t v, uint32_t seg, uint32_t insn, const shape
 {
     const uint32_t turned = plan_factor_slot(l->p, v);
     const view w = plan_resolve(l->p, turned ? turned : v, map_identity(sh ? sh->rank : 0));
-    life *x = &l->of[w.v];
-    if (seg > x->last)
-        *x = (life){.last = seg, .straight = true};
+    reading *x = &l->of[w.v];
+    if (seg > x->seg)
+        *x = (reading){.seg = seg, .straight = true};
+    ir_lives_read(&l->range, w.v, seg);
     x->reader = insn > x->reader ? insn : x->reader;
     x->straight = x->straight && sh && plan_identity(l->p, &w, sh);
 }
@@ -235,11 +237,8 @@ static void walk_region(lives *l, const step *st)
     touch_insn(l, st->insn, st->insn, l->now, NULL);
     walk(l, st->body);
     walk(l, st->other);
-    if (in->op == IR_IF)
-        return;
-    for (uint32_t v = 1; v < p->ir->nvals; v++) /* what comes from before the loop is read again in the next round */
-        if (p->made[v].seg < first && l->of[v].last >= first)
-            l->of[v] = (life){.last = l->now};
+    if (in->op != IR_IF)
+        ir_lives_region(&l->range, first, l->now);
 }
 
 static void walk(lives *l, const steps *s)
@@ -296,56 +295,50 @@ static bool in_place(const plan *p, const lives *l, uint32_t old, uint32_t v)
     const ir_insn *in = &p->ir->insns[def];
     const bool same = shape_eq(&p->val[old].sh, &p->val[v].sh) && p->at[old].pitch == p->at[v].pitch &&
                       eas_dtype_size((eas_dtype)ir_typeof(p->ir, old).dtype) == eas_dtype_size((eas_dtype)ir_typeof(p->ir, v).dtype);
-    return same && l->of[old].straight && l->of[old].reader <= def && !is_reduce(in) && !plan_whole(p, in) &&
+    return same && l->of[old].straight && !l->range.of[old].region && l->of[old].reader <= def && !is_reduce(in) && !plan_whole(p, in) &&
            p->parent[def] == p->parent[p->ir->vals[old].def];
 }
 
-typedef struct room {
-    uint64_t at, bytes;
-    uint32_t holder;
-} room;
+/* Has the slot's holder been read for the last time when v is made, or lane by lane as v is written over it? */
+static bool is_free(const void *ctx, const ir_slot *s, uint32_t v)
+{
+    const lives *l = ctx;
+    const plan *p = l->p;
+    const uint32_t from = p->made[v].seg, made = p->made[s->holder].seg, read = l->range.of[s->holder].last, last = read > made ? read : made;
+    return last < from || (last == from && in_place(p, l, s->holder, v));
+}
 
 static void assign_slots(plan *p, const lives *l)
 {
-    VEC(room) rooms = {0};
+    ir_slots slots = {0};
     for (uint32_t v = 1; v < p->ir->nvals; v++) {
-        placement *x = &p->at[v];
-        const uint32_t from = p->made[v].seg;
         if (p->made[v].into || !plan_in_memory(p, v))
             continue;
         const uint64_t bytes = (slot_bytes(p, v) + 63) & ~(uint64_t)63;
-        room *best = NULL;
-        for (uint32_t k = 0; k < rooms.len && movable(p, v); k++) {
-            room *r = &rooms.at[k];
-            const uint32_t last = l->of[r->holder].last > p->made[r->holder].seg ? l->of[r->holder].last : p->made[r->holder].seg;
-            const bool free = last < from || (last == from && in_place(p, l, r->holder, v));
-            if (free && r->bytes >= bytes && (!best || r->bytes < best->bytes))
-                best = r;
-        }
-        if (best) {
-            best->holder = v;
-            x->slot = (int64_t)best->at;
+        const ir_slot *shared = movable(p, v) ? ir_slot_take(&slots, bytes, v, is_free, l) : NULL;
+        p->at[v].slot = (int64_t)(shared ? shared->at : p->scratch);
+        if (shared)
             continue;
-        }
-        x->slot = (int64_t)p->scratch;
-        if (movable(p, v) && !vec_push(&rooms, ((room){p->scratch, bytes, v})))
+        if (movable(p, v) && !ir_slot_add(&slots, p->scratch, bytes, v))
             p->mem->oom = true;
         p->scratch += bytes;
     }
     for (uint32_t v = 1; v < p->ir->nvals; v++)
         for (uint32_t s = p->made[v].into; s; s = p->made[s].into)
             p->at[v].slot = p->at[s].slot;
-    vec_free(&rooms);
+    vec_free(&slots);
 }
 
 void plan_place(plan *p)
 {
     lives l = {.p = p, .of = arena_alloc(p->mem, ((size_t)p->ir->nvals + 1) * sizeof *l.of)};
     p->at = arena_alloc(p->mem, ((size_t)p->ir->nvals + 1) * sizeof *p->at);
-    if (!l.of || !p->at)
+    if (!l.of || !p->at || !ir_lives_begin(&l.range, p->ir->nvals, p->mem))
         return;
-    for (uint32_t v = 0; v < p->ir->nvals; v++)
+    for (uint32_t v = 0; v < p->ir->nvals; v++) {
         p->at[v].slot = -1;
+        l.range.of[v].made = p->made[v].seg;
+    }
     for (uint32_t i = 0; i < p->ir->ninsns; i++)
         if (p->ir->insns[i].op == IR_ALLOC_TG)
             spill(p, p->ir->insns[i].res);

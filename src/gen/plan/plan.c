@@ -9,25 +9,6 @@
  */
 #include "segment.h"
 
-static const uint32_t NO_PARENT = UINT32_MAX;
-
-static void find_parents(plan *p)
-{
-    VEC(uint32_t) open = {0};
-    for (uint32_t i = 0; i < p->ir->ninsns; i++) {
-        const uint16_t op = p->ir->insns[i].op;
-        if (op == IR_ENDLOOP || op == IR_ENDWHILE || op == IR_ENDIF)
-            open.len--;
-        p->parent[i] = open.len ? open.at[open.len - 1] : NO_PARENT;
-        if (op == IR_LOOP || op == IR_WHILE || op == IR_IF)
-            if (!vec_push(&open, i))
-                p->mem->oom = true;
-        if (p->mem->oom)
-            break;
-    }
-    vec_free(&open);
-}
-
 /* ---- ranges ---- */
 
 __extension__ typedef __int128 wide;
@@ -78,8 +59,11 @@ eas_status plan_make(plan *p)
     const size_t ni = p->ir->ninsns + 1, nv = p->ir->nvals + 1;
     const ir_env env = {0};
     p->info = ir_analyse(p->ir);
-    p->end = ir_region_ends(p->ir, p->mem);
-    p->parent = arena_alloc(p->mem, ni * sizeof *p->parent);
+    ir_regions regions;
+    if (!ir_find_regions(p->ir, p->mem, &regions))
+        return base_fail_oom(ni);
+    p->end = regions.end;
+    p->parent = regions.parent;
     p->val = arena_alloc(p->mem, nv * sizeof *p->val);
     p->made = arena_alloc(p->mem, nv * sizeof *p->made);
     p->seg_of = arena_alloc(p->mem, ni * sizeof *p->seg_of);
@@ -89,7 +73,6 @@ eas_status plan_make(plan *p)
     p->top = arena_alloc(p->mem, sizeof *p->top);
     if (p->mem->oom)
         return base_fail_oom(nv);
-    find_parents(p);
     for (uint32_t v = 0; v < p->ir->nvals; v++)
         uni[v] = uni[v] && p->ir->vals[v].type.kind == IR_VAL;
     p->linear = ir_linears_new(p->ir, uni, p->mem);

@@ -6,11 +6,6 @@
  */
 #include "ctext.h"
 
-typedef struct slot {
-    uint32_t owner;  /* the block that the array is named after */
-    uint32_t holder; /* the block that it holds now */
-} slot;
-
 void ct_find_arrays(ct *g)
 {
     const eas_ir *ir = g->ir;
@@ -34,36 +29,23 @@ void ct_find_arrays(ct *g)
 
 /* ---- how long a block is needed ---- */
 
-/* A use inside a loop lasts until its end if the block comes from outside. */
-static uint32_t use_ends(const ct *g, const uint32_t *end, uint32_t def, uint32_t user)
-{
-    uint32_t last = user;
-    for (uint32_t r = g->region[user]; r && r != g->region[def]; r = g->parent[r])
-        last = end[g->opener[r]];
-    return last;
-}
-
-static uint32_t *last_uses(ct *g)
+static bool find_lives(ct *g, ir_lives *l)
 {
     const eas_ir *ir = g->ir;
-    const uint32_t *end = ir_region_ends(ir, &g->mem);
-    uint32_t *last = arena_alloc(&g->mem, ((size_t)ir->nvals + 1) * sizeof *last);
-    if (!end || !last)
-        return NULL;
+    ir_regions regions;
+    if (!ir_lives_begin(l, ir->nvals, &g->mem) || !ir_find_regions(ir, &g->mem, &regions))
+        return false;
     for (uint32_t i = 0; i < ir->ninsns; i++) {
         const ir_insn *in = &ir->insns[i];
-        if (ct_is_view(ir, in))
-            continue;
-        for (int k = 0; k < in->nargs; k++) {
-            bool aligned;
-            uint32_t leaf = ct_leaf(ir, ir_args(ir, in)[k], &aligned);
-            if (!g->array[leaf])
-                continue;
-            uint32_t e = use_ends(g, end, ir->vals[leaf].def, i);
-            last[leaf] = e > last[leaf] ? e : last[leaf];
-        }
+        bool aligned;
+        for (int k = 0; k < in->nres; k++)
+            l->of[in->res + (uint32_t)k].made = i;
+        for (int k = 0; k < in->nargs && !ct_is_view(ir, in); k++)
+            ir_lives_read(l, ct_leaf(ir, ir_args(ir, in)[k], &aligned), i);
+        if (ir_closes(in->op))
+            ir_lives_region(l, regions.opener[i] + 1, i);
     }
-    return last;
+    return true;
 }
 
 /* ---- sharing ---- */
@@ -177,12 +159,18 @@ static bool in_place(const ct *g, uint32_t old, uint32_t def)
     return true;
 }
 
-static bool is_free(const ct *g, const uint32_t *last, const slot *s, uint32_t v)
+typedef struct sharing {
+    const ct *g;
+    ir_lives lives; /* points are instructions */
+} sharing;
+
+static bool is_free(const void *ctx, const ir_slot *s, uint32_t v)
 {
+    const sharing *x = ctx;
+    const ct *g = x->g;
     const eas_ir *ir = g->ir;
-    uint32_t def = ir->vals[v].def, group = g->group[def], over = last[s->holder];
-    ir_type have = ir_typeof(ir, s->owner), want = ir_typeof(ir, v);
-    if (have.dtype != want.dtype || ir_lanes(have) < ir_lanes(want) || !encloses(g, g->region[ir->vals[s->owner].def], g->region[def]))
+    uint32_t def = ir->vals[v].def, group = g->group[def], over = x->lives.of[s->holder].last;
+    if (ir_typeof(ir, s->owner).dtype != ir_typeof(ir, v).dtype || !encloses(g, g->region[ir->vals[s->owner].def], g->region[def]))
         return false;
     return over < g->first[group] || (over <= g->last[group] && g->group[ir->vals[s->holder].def] != group && in_place(g, s->holder, def));
 }
@@ -229,24 +217,20 @@ static void carry_all(ct *g)
 void ct_share_arrays(ct *g)
 {
     const eas_ir *ir = g->ir;
-    const uint32_t *last = last_uses(g);
-    VEC(slot) slots = {0};
+    sharing x = {.g = g};
+    ir_slots slots = {0};
     if (g->lanes)
         carry_all(g);
-    for (uint32_t i = 0; last && i < ir->ninsns; i++) {
-        uint32_t v = ir->insns[i].res;
-        slot *best = NULL;
+    if (!find_lives(g, &x.lives))
+        return;
+    for (uint32_t i = 0; i < ir->ninsns; i++) {
+        const uint32_t v = ir->insns[i].res;
         if (!g->group[i] || !v || !g->array[v] || g->array_of[v])
             continue;
-        for (uint32_t s = 0; s < slots.len; s++) {
-            slot *x = &slots.at[s];
-            if (is_free(g, last, x, v) && (!best || ir_lanes(ir_typeof(ir, x->owner)) < ir_lanes(ir_typeof(ir, best->owner))))
-                best = x;
-        }
-        g->array_of[v] = best ? best->owner : v;
-        if (best)
-            best->holder = v;
-        else if (!vec_push(&slots, ((slot){v, v})))
+        const uint64_t lanes = (uint64_t)ir_lanes(ir_typeof(ir, v));
+        const ir_slot *shared = ir_slot_take(&slots, lanes, v, is_free, &x);
+        g->array_of[v] = shared ? shared->owner : v;
+        if (!shared && !ir_slot_add(&slots, 0, lanes, v))
             g->mem.oom = true;
     }
     vec_free(&slots);

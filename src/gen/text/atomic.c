@@ -191,11 +191,11 @@ static void opencl_half(str *s, uint16_t op, bool bf16, const char *space)
 /* Compilers that come from clang have C11's fences, across all work-groups; mem_fence is what OpenCL 1.2 has. */
 static const char opencl_fences[] = "#ifdef __has_builtin\n"
                                     "#if __has_builtin(__c11_atomic_thread_fence)\n"
-                                    "#define eas_fence(order) __c11_atomic_thread_fence(order)\n"
+                                    "#define eas_builder_fence(order) __c11_atomic_thread_fence(order)\n"
                                     "#endif\n"
                                     "#endif\n"
-                                    "#ifndef eas_fence\n"
-                                    "#define eas_fence(order) mem_fence(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
+                                    "#ifndef eas_builder_fence\n"
+                                    "#define eas_builder_fence(order) mem_fence(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
                                     "#endif\n"
                                     "\n";
 
@@ -229,5 +229,5 @@ void ct_opencl_fence(ct *g, eas_order order, eas_scope scope)
     if (!of[order])
         return;
     ct_need(g, CT_FENCE);
-    ct_line(g, "eas_fence(%s);", of[order]);
+    ct_line(g, "eas_builder_fence(%s);", of[order]);
 }

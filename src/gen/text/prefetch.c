@@ -1,64 +1,28 @@
 /* prefetch.c: prefetches, on a CPU.
  *
  * A program that goes over its block several times waits for memory in the lane loop that loads it, and in no other. The longest loop that follows prefetches what
- * the next program along the first axis will load; inside of a loop, what its next round will: the same offsets, plus what one program or one step more adds
- * to them (`moves`, an expression of the text).
+ * the next program along the first axis will load; inside of a loop, what its next round will: the same offsets, plus what one more program or trip adds
+ * to them (ir_step_of).
  */
 #include "ctext.h"
 
-enum { DEPTH = 16 };
-
-static bool none(const char *x) { return x && !strcmp(x, "0"); }
-
-static const char *moves(ct *g, uint32_t v, uint32_t iv, int depth);
-
-/* x times the other factor, a scalar. */
-static const char *times(ct *g, const char *x, uint32_t factor)
+/* A step as an expression of the text. */
+static const char *step_text(ct *g, const ir_step *s)
 {
-    bool aligned;
-    uint32_t leaf = ct_leaf(g->ir, factor, &aligned);
-    return is_block(ir_typeof(g->ir, leaf)) ? NULL : ct_fmt(g, "(%s * %s)", x, ct_ref(g, leaf, NULL));
-}
-
-static const char *of_insn(ct *g, const ir_insn *in, const char *const *x)
-{
-    const uint32_t *a = ir_args(g->ir, in);
-    bool zero = true;
-    for (int k = 0; k < in->nargs && k < 3; k++)
-        zero = zero && none(x[k]);
-    if (zero && in->nargs <= 3)
-        return "0";
-    switch (in->op) {
-    case IR_BROADCAST:
-    case IR_RESHAPE: return x[0];
-    case IR_CAST: return dtype_is_int(ir_typeof(g->ir, a[0]).dtype) ? ct_fmt(g, "(%s)%s", g->d->type[ir_typeof(g->ir, in->res).dtype], x[0]) : NULL;
-    case IR_ADD: return none(x[0]) ? x[1] : none(x[1]) ? x[0] : ct_fmt(g, "(%s + %s)", x[0], x[1]);
-    case IR_SUB: return none(x[1]) ? x[0] : NULL;
-    case IR_MUL: return none(x[1]) ? times(g, x[0], a[1]) : none(x[0]) ? times(g, x[1], a[0]) : NULL;
-    default: return NULL;
+    switch (s->kind) {
+    case STEP_ZERO: return "0";
+    case STEP_ONE: return ct_literal(g, ir_typeof(g->ir, s->v).dtype, 1);
+    case STEP_VALUE: return ct_ref(g, s->v, NULL);
+    case STEP_CAST: return ct_fmt(g, "(%s)%s", g->d->type[ir_typeof(g->ir, s->v).dtype], step_text(g, s->x));
+    case STEP_SUM: {
+        const char *x = step_text(g, s->x);
+        return ct_fmt(g, "(%s + %s)", x, step_text(g, s->y));
     }
-}
-
-/* What one round more adds to an integer, or one program more along the first axis (iv 0); NULL: not known. */
-static const char *moves(ct *g, uint32_t v, uint32_t iv, int depth)
-{
-    const eas_ir *ir = g->ir;
-    const ir_insn *in = ir_def(ir, v), *loop = iv ? ir_def(ir, iv) : NULL;
-    const char *x[3] = {0};
-    if (!in || in->op == IR_CONST || in->op == IR_ARANGE || in->op == IR_NUM_PROGRAMS)
-        return "0";
-    if (in->op == IR_PROGRAM_ID)
-        return iv || in->imm ? "0" : ct_literal(g, ir_typeof(ir, v).dtype, 1);
-    if (iv && v == iv)
-        return ct_ref(g, ir_args(ir, in)[2], NULL);
-    if (iv && in < loop && !is_block(ir_typeof(ir, v)))
-        return "0"; /* from outside of the loop */
-    if (depth > DEPTH || !(ir_rows[in->op].flags & IR_PURE) || in->nargs > 3)
-        return NULL;
-    for (int k = 0; k < in->nargs; k++)
-        if (!(x[k] = moves(g, ir_args(ir, in)[k], iv, depth + 1)))
-            return NULL;
-    return of_insn(g, in, x);
+    default: {
+        const char *x = step_text(g, s->x);
+        return ct_fmt(g, "(%s * %s)", x, ct_ref(g, s->v, NULL));
+    }
+    }
 }
 
 static bool is_load(const ct *g, uint32_t i)
@@ -115,6 +79,6 @@ const char *ct_prefetch_step(ct *g, uint32_t i)
     const ir_insn *in = &g->ir->insns[i], *open = g->region[i] ? &g->ir->insns[g->opener[g->region[i]]] : NULL;
     if (!is_load(g, i) || (open && open->op != IR_LOOP))
         return NULL;
-    const char *x = moves(g, ir_args(g->ir, in)[1], open ? open->res : 0, 0);
-    return none(x) ? NULL : x;
+    const ir_step *x = ir_step_of(g->ir, ir_args(g->ir, in)[1], open ? open->res : 0, &g->mem);
+    return x && x->kind != STEP_ZERO ? step_text(g, x) : NULL;
 }

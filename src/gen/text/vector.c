@@ -193,75 +193,72 @@ static bool aligned_run(const ct *g, vx x) { return x.kind == STEP && x.step == 
 
 bool vx_wide_int(eas_dtype dt) { return dtype_is_int(dt) && dtype_bits(dt) >= 32; }
 
-/* Quotients and remainders of an aligned run by a constant. */
-static vx divided(const ct *g, const ir_insn *in, eas_dtype dt, vx x, int64_t c)
+static ir_run run_of(vx x) { return x.kind == VEC ? (ir_run){0} : (ir_run){.ok = true, .exact = true, .stride = x.step, .mult = x.mult}; }
+
+static vx form(ir_run r)
 {
-    const vx vec = {.kind = VEC, .mult = 1};
-    bool floors = in->op == IR_FLOORDIV || in->op == IR_MOD || !dtype_is_signed(dt);
-    if (!aligned_run(g, x) || !floors || c <= 0 || c % g->lanes)
-        return vec;
-    if (in->op == IR_FLOORDIV || in->op == IR_TDIV)
-        return (vx){.kind = UNI, .mult = 1};
-    return (vx){.kind = STEP, .step = 1, .mult = least(x.mult, low_bit((uint64_t)c))};
+    return r.ok ? (vx){.kind = r.stride ? STEP : UNI, .step = r.stride, .mult = least(MAX_MULT, r.mult)} : (vx){.kind = VEC, .mult = 1};
+}
+
+/* The dtypes of an instruction are integers of at least 32 bits: those that scalars of a first lane are kept for. */
+static bool all_wide(const eas_ir *ir, const ir_insn *in)
+{
+    for (int k = 0; k < in->nargs; k++)
+        if (!vx_wide_int(ir_typeof(ir, ir_args(ir, in)[k]).dtype))
+            return false;
+    return vx_wide_int(ir_typeof(ir, in->res).dtype);
+}
+
+/* An instruction with a constant on the right, of a value that goes up from lane to lane. Factors are kept small, so that no stride overflows. */
+static ir_run with_constant(const ct *g, const ir_insn *in, const ir_run *x, int64_t c)
+{
+    const eas_dtype dt = ir_typeof(g->ir, in->res).dtype;
+    const bool floors = in->op == IR_FLOORDIV || in->op == IR_MOD || !dtype_is_signed(dt), aligned = x->stride == 1;
+    switch (in->op) {
+    case IR_MUL: return c > -4096 && c < 4096 ? ir_run_scaled(x, c) : (ir_run){0};
+    case IR_SHL: return c >= 0 && c < 12 ? ir_run_scaled(x, (int64_t)1 << c) : (ir_run){0};
+    case IR_FLOORDIV:
+    case IR_TDIV: return aligned && floors ? ir_run_split(true, x, c, g->lanes) : (ir_run){0};
+    case IR_MOD:
+    case IR_TREM: return aligned && floors ? ir_run_split(false, x, c, g->lanes) : (ir_run){0};
+    case IR_SHR: return aligned && c >= 0 && c < 31 ? ir_run_split(true, x, (int64_t)1 << c, g->lanes) : (ir_run){0};
+    case IR_AND: return aligned && c > 0 && c < INT64_MAX && !(c & (c + 1)) ? ir_run_split(false, x, c + 1, g->lanes) : (ir_run){0};
+    default: return (ir_run){0};
+    }
 }
 
 static vx form_of(const ct *g, const ir_insn *in, const vx *x)
 {
-    const eas_ir *ir = g->ir;
-    const uint32_t *a = ir_args(ir, in);
-    eas_dtype to = ir_typeof(ir, in->res).dtype;
-    const vx vec = {.kind = VEC, .mult = 1};
-    bool all_uni = true;
-    for (int k = 0; k < in->nargs; k++)
+    const vx uni = {.kind = UNI, .mult = 1}, vec = {.kind = VEC, .mult = 1};
+    bool all_uni = true, known = all_wide(g->ir, in);
+    for (int k = 0; k < in->nargs; k++) {
         all_uni = all_uni && x[k].kind == UNI;
-    if (!vx_wide_int(to))
-        return all_uni ? (vx){.kind = UNI, .mult = 1} : vec;
-    for (int k = 0; k < in->nargs; k++)
-        if (x[k].kind == VEC || !vx_wide_int(ir_typeof(ir, a[k]).dtype))
-            return all_uni ? (vx){.kind = UNI, .mult = 1} : vec;
+        known = known && x[k].kind != VEC;
+    }
+    if (!known)
+        return all_uni ? uni : vec;
+    const uint32_t *a = ir_args(g->ir, in);
+    const ir_run l = in->nargs ? run_of(x[0]) : (ir_run){0}, r = in->nargs > 1 ? run_of(x[1]) : l;
     int64_t c;
-    bool constant = in->nargs == 2 && ir_const_of(ir, a[1], &c);
-    vx r = {.kind = STEP, .mult = 1};
+    const bool constant = in->nargs == 2 && ir_const_of(g->ir, a[1], &c);
     switch (in->op) {
     case IR_ADD:
-    case IR_SUB:
-        r.step = in->op == IR_ADD ? x[0].step + x[1].step : x[0].step - x[1].step;
-        r.mult = least(x[0].mult, x[1].mult);
-        break;
-    case IR_MUL:
-        if (!all_uni && !(constant && c > -4096 && c < 4096))
-            return vec;
-        r.step = all_uni ? 0 : x[0].step * c;
-        r.mult = least(MAX_MULT, x[0].mult * x[1].mult);
-        break;
-    case IR_SHL:
-        if (!(constant && c >= 0 && c < 12))
-            return all_uni ? (vx){.kind = UNI, .mult = 1} : vec;
-        r.step = x[0].step << c;
-        r.mult = least(MAX_MULT, x[0].mult << c);
-        break;
-    case IR_CAST:
-        if (!all_uni && dtype_bits(to) > dtype_bits(ir_typeof(ir, a[0]).dtype) && !aligned_run(g, x[0]))
-            return vec;
-        r.step = x[0].step;
-        r.mult = x[0].mult;
-        break;
-    case IR_FLOORDIV:
-    case IR_TDIV:
-    case IR_MOD:
-    case IR_TREM: return all_uni ? (vx){.kind = UNI, .mult = 1} : constant ? divided(g, in, to, x[0], c) : vec;
-    case IR_SHR:
-        return all_uni                                                                                   ? (vx){.kind = UNI, .mult = 1}
-             : constant && c >= 0 && c < 31 && aligned_run(g, x[0]) && ((int64_t)1 << c) % g->lanes == 0 ? (vx){.kind = UNI, .mult = 1}
-                                                                                                         : vec;
-    case IR_AND:
-        if (!all_uni && constant && c > 0 && !(c & (c + 1)) && (c + 1) % g->lanes == 0 && aligned_run(g, x[0]))
-            return (vx){.kind = STEP, .step = 1, .mult = least(x[0].mult, low_bit((uint64_t)c + 1))};
-        return all_uni ? (vx){.kind = UNI, .mult = 1} : vec;
-    default: return all_uni ? (vx){.kind = UNI, .mult = 1} : vec;
+    case IR_SUB: return form(ir_run_sum(in->op, &l, &r));
+    case IR_CAST: {
+        const bool wider = dtype_bits(ir_typeof(g->ir, in->res).dtype) > dtype_bits(ir_typeof(g->ir, a[0]).dtype);
+        return !all_uni && wider && !aligned_run(g, x[0]) ? vec : form(l);
     }
-    r.kind = r.step ? STEP : UNI;
-    return r;
+    case IR_MUL:
+        if (all_uni)
+            return form(ir_run_product(&l, &r));
+        break;
+    case IR_SHL: /* of a uniform value too: what it is a multiple of decides about vectors */
+        if (constant && c >= 0 && c < 12)
+            return form(with_constant(g, in, &l, c));
+        break;
+    default: break;
+    }
+    return all_uni ? uni : constant ? form(with_constant(g, in, &l, c)) : vec;
 }
 
 /* ---- instructions on vectors ---- */

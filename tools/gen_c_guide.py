@@ -1,0 +1,19 @@
+"""Writes the programs of examples/c into docs/c.md; with --check only says whether they are current.
+
+usage: gen_c_guide.py [--check]
+"""
+
+import pathlib
+import sys
+
+import doc_table
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+if __name__ == "__main__":
+    bad = 0
+    for name in ("add", "gradient", "batch"):
+        text = (ROOT / f"examples/c/{name}.c").read_text(encoding="utf-8")
+        begin, end = f"<!-- {name}.c: begin (tools/gen_c_guide.py) -->", f"<!-- {name}.c: end -->"
+        bad |= doc_table.write(ROOT / "docs/c.md", begin, end, f"```c\n{text}```", "gen_c_guide.py")
+    sys.exit(bad)
