@@ -355,14 +355,25 @@ static eas_node *open_gap(eas_node *v, const key *k) /* of what is to be set; st
     int at = logical_rank(v) - plain_axes(k, k->gap_at + 1, k->rank + k->nnew);
     return k->gap && at >= 0 ? axes_op("unsqueeze", v, 1, &at) : v;
 }
+/* By a mask of all of x: both as one axis, so that one number tells each place. */
+static eas_node *chosen(eas_node *x, key *k) /* steals x */
+{
+    eas_node *flat = eager_do("flatten", 1, (eas_node *[]){eas_node_retain(k->mask_node)}, 2, (int64_t[]){0, -1});
+    int ok = flat && add_mask(k, flat, 0, 1);
+    eas_node_release(flat);
+    if (ok)
+        return indexed(eager_do("flatten", 1, &x, 2, (int64_t[]){0, -1}), k);
+    eas_node_release(x);
+    return NULL;
+}
 static eas_node *operand_of(PyObject *o) { return eager_tracing ? eager_operand(o) : eas_node_retain(eager_node(o)); }
 
 static PyObject *get_item(eas_node *x, PyObject *keyobj) /* steals x */
 {
     key k;
     eas_node *r = NULL;
-    if (key_read(keyobj, x, false, &k))
-        r = close_gap(indexed(basic(eas_node_retain(x), &k), &k), &k);
+    if (key_read(keyobj, x, logical_rank(x) > 1, &k))
+        r = k.mask ? chosen(eas_node_retain(x), &k) : close_gap(indexed(basic(eas_node_retain(x), &k), &k), &k);
     key_free(&k);
     eas_node_release(x);
     return r ? eager_result(EAS_OK, r) : NULL;

@@ -347,14 +347,31 @@ static const double ERFC64[] = {
     0.0837006850303357031, 0.0775374769574869449,    0.0700828827012026784,  0.0548034857669940159,
     0.0276627194350522985, -0.000723799467398169986, -0.0116639014158149788, -0.00550806315844353921};
 
-/* -log(erfc(a)) for a past the first interval, as a pair */
+/* -log(erfc(a)) for a past the first interval, as a pair, in f64 */
 static pair erfc_exponent(maths *m, uint32_t a)
 {
-    if (!m->wide)
-        return (pair){HORNER(m, sub(m, a, num(m, 1)), ERFC32), num(m, 0)};
     uint32_t c = num(m, 2.5), t = quo(m, sub(m, a, c), add(m, a, c));
     pair sq = two_mul(m, a, a), s = fast_two_sum(m, sq.hi, HORNER(m, t, ERFC64));
     return (pair){s.hi, add(m, s.lo, sq.lo)};
+}
+
+/* 1 - e^-g. In f32 e^-g is at most 0.26, so that its own errors count for a quarter of what they are, and a plain exponential will do, of an exponent whose last rounding is undone. */
+static uint32_t far_erf32(maths *m, uint32_t c)
+{
+    rounded n;
+    uint32_t t = sub(m, c, num(m, 1)), q = horner(m, t, ERFC32 + 1, (int)(sizeof ERFC32 / sizeof *ERFC32) - 1), first = num(m, ERFC32[0]);
+    uint32_t g = fma3(m, t, q, first), lo = fma3(m, t, q, sub(m, first, g));
+    uint32_t r = sub(m, reduce_exp(m, neg(m, g), &n, NULL), lo);
+    return fma3(m, neg(m, HORNER(m, r, EXP32_WHOLE)), power_of_two(m, whole_of(m, n)), num(m, 1));
+}
+
+static uint32_t far_erf64(maths *m, uint32_t c)
+{
+    rounded n;
+    pair g = erfc_exponent(m, c), e = exp_pair(m, neg(m, g.hi), neg(m, g.lo), &n);
+    uint32_t p2 = power_of_two(m, whole_of(m, n));
+    pair rest_of_one = fast_two_sum(m, num(m, 1), neg(m, mul(m, e.hi, p2)));
+    return add(m, rest_of_one.hi, fma3(m, neg(m, e.lo), p2, rest_of_one.lo));
 }
 
 static uint32_t do_erf(maths *m, uint32_t x)
@@ -363,13 +380,8 @@ static uint32_t do_erf(maths *m, uint32_t x)
     uint32_t c = pick(m, gt(m, a, top), top, a);
     uint32_t from = num2(m, 0.796875, 1), near = lt(m, a, from);
     c = pick(m, near, from, c);
-    rounded n;
-    pair g = erfc_exponent(m, c), e = exp_pair(m, neg(m, g.hi), neg(m, g.lo), &n);
-    uint32_t p2 = power_of_two(m, whole_of(m, n));
-    pair rest_of_one = fast_two_sum(m, one, neg(m, mul(m, e.hi, p2)));
-    uint32_t big = add(m, rest_of_one.hi, fma3(m, neg(m, e.lo), p2, rest_of_one.lo));
-    uint32_t w =
-        fma3(m, z, HORNER2(m, z, ERF32, ERF64), num2(m, -5.8635382771399236e-08, 1.533545961316588e-17));
+    uint32_t big = m->wide ? far_erf64(m, c) : far_erf32(m, c);
+    uint32_t w = fma3(m, z, HORNER2(m, z, ERF32, ERF64), num2(m, -5.8635382771399236e-08, 1.533545961316588e-17));
     uint32_t small = fma3(m, a, num2(m, 1.128379225730896, 1.1283791670955126), mul(m, a, w));
     uint32_t y = pick(m, near, small, pick(m, gt(m, a, top), one, big));
     return pick(m, op2(m, IR_NE, x, x), x, copy_sign(m, y, x));
