@@ -125,6 +125,7 @@ case("index_update", [f(8, 4), np.array([3, 0, 5, 1]), f(4)], lambda x, k, u: x.
 case("put_along_axis", [f(8, 4), i(8, 4, high=4), f(8, 4)], lambda x, k, v: tensor_ops["put_along_axis"](x, k, v, 1))
 case("searchsorted", [np.sort(f(8)), f(4)], lambda x, v: tensor_ops["searchsorted"](x, v))
 case("flat_nonzero", [i(8, high=2)], lambda x: tensor_ops["flat_nonzero"](x, 3))
+case("compact", [i(8, 1024, high=2)], lambda x: tensor_ops["flat_nonzero"](x, 2000))  # what it is made of
 case("count_unique", [i(8)], tensor_ops["count_unique"])
 case("unique", [np.array([1, 2, 1, 3, 2, 1, 0, 3])], lambda x: [tensor_ops["unique"](x, 4, k) for k in range(4)])
 case("iota", [X], lambda x: x + tensor_ops["iota"]((8, 4), 0, "f32") - tensor_ops["iota"]((8, 4), 1, "f32"))
