@@ -120,7 +120,7 @@ BY_HAND = {
     "conv2d", "conv2d_transpose", "avg_pool2d", "max_pool2d", "window", "random_bits", "random_uniform", "random_normal", "uniform", "gaussian", "outer", "tensordot", "vecdot", "linspace",
     "randint", "split_key", "fold_in", "minmax", "layer_norm", "rms_norm", "one_hot", "clip", "diff", "dot", "trace", "flat_nonzero", "count_unique", "stop_gradient", "barrier",
 }  # fmt: skip
-INTERNAL = {"alias", "custom", "index", "index_update", "slice", "slice_set", "split", "chunk", "unbind", "full", "zeros", "ones", "iota", "unique", "lift_batch_dims", "compact"}
+INTERNAL = {"alias", "custom", "index", "index_update", "slice", "slice_set", "split", "chunk", "unbind", "full", "zeros", "ones", "iota", "unique", "lift_batch_dims"}
 
 
 class Case(unittest.TestCase):

@@ -567,7 +567,7 @@ static Op *op_new(eas_tensor_op code, eas_tensor_op_info info)
 static bool callable(eas_tensor_op_info i)
 {
     return strcmp(i.kind, "leaf") && strcmp(i.kind, "input") && strcmp(i.kind, "const") && strcmp(i.kind, "call") && strcmp(i.kind, "control") &&
-           strcmp(i.kind, "collective") && strcmp(i.name, "shard") && strcmp(i.kind, "result");
+           strcmp(i.kind, "collective") && strcmp(i.kind, "compact") && strcmp(i.name, "shard") && strcmp(i.kind, "result");
 }
 static PyObject *tensor_op(PyObject *m, PyObject *name)
 {
